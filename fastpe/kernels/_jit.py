@@ -1,0 +1,241 @@
+"""How everything here is compiled, and where the machine code is kept: the only place that chooses either.
+
+Numba stamps a cached function with a hash of that function's own file. A kernel whose *helper* changed in another file,
+or was upgraded with the package, would be answered by stale machine code. So the cache lives in a folder named after a
+digest of all of fastpe's sources and of the versions that took part, and old folders are pruned.
+
+The index of Numba's cache is a pickle. The folder therefore belongs to the user alone (mode 0700); where it cannot, code
+is compiled anew in every process and `cache_problem` says why.
+"""
+
+import contextlib
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import llvmlite
+import numba
+import numpy as np
+from numba.core import caching
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# No fast-math: sums keep the order they are written in, so the same source gives the same bits, and infinities work.
+_OPTIONS = {"nogil": True, "error_model": "numpy"}
+_KEPT_DIGESTS = 4
+
+on_compile: Callable[[str], None] | None = None
+"""Called with a short description whenever something is compiled because the cache does not hold it."""
+
+cache_problem: str | None = None
+"""Why nothing is cached on disk in this process, or None when it is."""
+
+
+def inner(function: Function) -> Function:
+    """Compile a function that only compiled code calls; it becomes a part of its callers' machine code."""
+    compiled: Function = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)(function)
+    return compiled
+
+
+def entry(function: Function | None = None, *, label: str = "", parallel: bool = False) -> Any:
+    """Compile a function that Python calls, keeping its machine code on disk.
+
+    Parameters
+    ----------
+    label : str
+        What the user is told is being compiled; the function's name by default.
+    parallel : bool
+        Whether the function forks (`numba.prange`); call it through `fork`.
+    """
+    if function is None:
+        return lambda f: entry(f, label=label, parallel=parallel)
+    dispatcher = numba.njit(parallel=parallel, no_cfunc_wrapper=True, **_OPTIONS)(function)
+    if not numba.config.DISABLE_JIT:
+        dispatcher._cache = _open_cache(function, label or function.__name__.replace("_", " "))
+    return dispatcher
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Forking
+
+
+_fork_lock = threading.Lock()
+_forked_here = False
+_forked_in_parent = False
+
+
+def fork(threads: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a `parallel` entry with at most `threads` threads, one such call at a time.
+
+    Numba's default threading layers abort the process when entered from two threads at once, and kill a child that was
+    forked after their first use. The first case waits here, the second is an error.
+    """
+    global _forked_here
+    if _forked_in_parent:
+        raise RuntimeError(
+            "fastpe's threads do not survive os.fork(): start worker processes with the 'spawn' or 'forkserver' method"
+        )
+    with _fork_lock:
+        _forked_here = True
+        numba.set_num_threads(max(1, min(threads, numba.config.NUMBA_NUM_THREADS)))
+        return function(*arguments)
+
+
+def default_threads() -> int:
+    """Threads used where the caller names no number: what Numba may use (all cores, or `NUMBA_NUM_THREADS`)."""
+    return int(numba.config.NUMBA_NUM_THREADS)
+
+
+def _after_fork_in_child() -> None:
+    global _fork_lock, _forked_in_parent
+    _fork_lock = threading.Lock()
+    _forked_in_parent = _forked_here
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The cache on disk
+
+
+def source_digest() -> str:
+    """Digest of all of fastpe's sources and of the versions that machine code depends on."""
+    package = Path(__file__).resolve().parent.parent
+    digest = hashlib.sha256()
+    for version in (sys.version, numba.__version__, llvmlite.__version__, np.__version__, platform.machine()):
+        digest.update(version.encode() + b"\0")
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:20]
+
+
+def cache_root() -> Path:
+    """The user's folder for compiled code: `FASTPE_CACHE_DIR`, or the platform's usual place."""
+    if chosen := os.environ.get("FASTPE_CACHE_DIR"):
+        return Path(chosen).expanduser()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", "~")).expanduser() / "fastpe" / "cache"
+    if sys.platform == "darwin":
+        return Path("~/Library/Caches/fastpe").expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fastpe"
+
+
+def _private_folder(path: Path) -> None:
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if hasattr(os, "geteuid"):
+        status = path.stat()
+        if status.st_uid != os.geteuid():
+            raise PermissionError(f"{path} belongs to another user")
+        if stat.S_IMODE(status.st_mode) & 0o077:
+            path.chmod(0o700)
+
+
+def _open_folder() -> Path | None:
+    global cache_problem
+    folder = cache_root() / source_digest()
+    try:
+        _private_folder(folder.parent)
+        _private_folder(folder)
+        os.utime(folder)
+        (folder / ".writable").touch()
+    except (OSError, RuntimeError) as error:  # RuntimeError: no home folder is known
+        cache_problem = str(error)
+        return None
+    _prune(folder)
+    return folder
+
+
+def _prune(current: Path) -> None:
+    """Delete all but the most recently used digests; another process may be doing the same."""
+    with contextlib.suppress(OSError):
+        others = [path for path in current.parent.iterdir() if path.is_dir() and path != current]
+        others.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        for old in others[_KEPT_DIGESTS - 1 :]:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+cache_folder: Path | None = None if numba.config.DISABLE_JIT else _open_folder()
+"""Where this process keeps its machine code, or None."""
+
+
+def _open_cache(function: Callable[..., Any], label: str) -> Any:
+    global cache_problem
+    if getattr(numba.config, "CACHE_LOCATOR_CLASSES", ""):
+        cache_problem = "NUMBA_CACHE_LOCATOR_CLASSES overrides where Numba keeps compiled code"
+    elif cache_folder is not None:
+        try:
+            return _Cache(function, label)
+        except Exception as error:  # private classes of Numba: whatever goes wrong, only the cache is lost
+            cache_problem = f"this version of Numba keeps its cache differently ({error})"
+    return _NoCache(label)
+
+
+def _announce(label: str, signature: Any) -> None:
+    if on_compile is not None:
+        dtypes = {str(kind) for kind in ("float32", "float64") if kind in str(signature)}
+        on_compile(f"{label} ({', '.join(sorted(dtypes))})" if dtypes else label)
+
+
+class _NoCache(caching.NullCache):  # type: ignore[misc]  # Numba has no type information
+    def __init__(self, label: str) -> None:
+        self._label = label
+
+    def load_overload(self, sig: Any, target_context: Any) -> None:
+        _announce(self._label, sig)
+
+
+class _Locator(caching._CacheLocator):  # type: ignore[misc]  # Numba has no type information
+    """Puts every function's machine code into `cache_folder`, whose name already tells the sources' state."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._module = function.__module__
+        self._line = function.__code__.co_firstlineno
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> "_Locator":
+        return cls(py_func)
+
+    def get_cache_path(self) -> str:
+        return str(cache_folder)
+
+    def get_source_stamp(self) -> str:
+        return "by digest"
+
+    def get_disambiguator(self) -> str:
+        return f"{self._module}-{self._line}"
+
+
+class _CacheImpl(caching.CompileResultCacheImpl):  # type: ignore[misc]  # Numba has no type information
+    _locator_classes = (_Locator,)
+
+
+class _Cache(caching.FunctionCache):  # type: ignore[misc]  # Numba has no type information
+    _impl_class = _CacheImpl
+
+    def __init__(self, function: Callable[..., Any], label: str) -> None:
+        super().__init__(function)
+        self._label = label
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            found = super().load_overload(sig, target_context)
+        except Exception:  # a damaged file must cost a compilation, never the run
+            self.flush()
+            found = None
+        if found is None:
+            _announce(self._label, sig)
+        return found
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        with contextlib.suppress(OSError):  # a full disk loses the cache, not the run
+            super().save_overload(sig, data)

@@ -1,0 +1,245 @@
+"""Matrix products: every product of the model is one call of `gemm`.
+
+    C[i, j] = f( start[i, j] + sum_k A[i, k] B[k, j] )        i < m, j < n, k < depth
+
+    A[i, k] = a[i * a_row + k * a_col]      any strides: plain (a_col = 1) or transposed (a_row = 1)
+    B[k, j] = b[k * b_row + j]              rows contiguous; transpose a B beforehand (`transpose`)
+    C[i, j] = c[i * c_row + j]              rows contiguous; C may be D, never A or B
+
+`mode` is a sum of flags that say where the sum starts and what f is:
+
+    OVERWRITE       start 0
+    FROM            start[i, j] = d[i * d_row + j]; d_row = 0 repeats one row (a bias)
+    PLUS            add e[i * e_row + j] as well, likewise
+    RELU            f = max(., 0)
+    WHERE_POSITIVE  f = . where e[i * e_row + j] > 0, else 0 (the backward pass of RELU)
+
+2 m n depth FLOP. All operands are expected in cache. Loop order: column panels of B (`PANEL` vectors wide), row blocks,
+depth. One register tile of rows x panel holds its part of C for the whole depth, so each step of the innermost loop loads
+`PANEL` vectors of B, broadcasts one element of A per row, and does rows x `PANEL` multiply-adds.
+
+Edges. Row blocks of `ROWS` and of `ROWS - 1` together cover every m >= ROWS * (ROWS - 1) exactly; smaller m end in single
+rows. The columns past the last whole panel go one vector at a time, the last one masked: nothing outside the matrices is
+read or written. The sum over k has one order whatever m and n are.
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, models, register_model
+
+from fastpe.kernels import simd
+from fastpe.kernels._jit import inner
+from fastpe.kernels.simd import at, get, lanes, put, transpose_block
+
+OVERWRITE, FROM, PLUS, RELU, WHERE_POSITIVE = (np.int64(flag) for flag in (0, 1, 2, 4, 8))
+
+# The register tile: 32 vector registers with AVX-512 and NEON hold 24 of C, 4 of B and one of A; 16 registers hold 12.
+ROWS = 6
+PANEL = 4 if simd.REGISTER_BYTES == 64 else 2
+FEWER_ROWS = ROWS - 1  # named: Numba takes a global as a literal, an expression not
+ONE_ROW, ONE_VECTOR = 1, 1
+
+
+class Tile(types.Type):
+    """`rows` x `columns` vectors, held in registers."""
+
+    def __init__(self, rows, columns, dtype):
+        self.rows, self.columns, self.vector = rows, columns, simd.Vector(dtype)
+        super().__init__(name=f"Tile({rows} x {columns} of {self.vector})")
+
+
+@register_model(Tile)
+class _TileModel(models.PrimitiveModel):
+    def __init__(self, manager, tile):
+        super().__init__(manager, tile, ir.ArrayType(simd.llvm_vector(tile.vector), tile.rows * tile.columns))
+
+
+def _index(value):
+    return ir.Constant(ir.IntType(64), value)
+
+
+def _cells(tile):
+    """(number, row, column) of every vector of the tile."""
+    return [(i * tile.columns + j, i, j) for i in range(tile.rows) for j in range(tile.columns)]
+
+
+def _pack(b, tile, vectors):
+    packed = ir.Constant(ir.ArrayType(simd.llvm_vector(tile.vector), len(vectors)), ir.Undefined)
+    for number, vector in enumerate(vectors):
+        packed = b.insert_value(packed, vector, number)
+    return packed
+
+
+def _unpack(b, tile, packed):
+    return [b.extract_value(packed, number) for number, _, _ in _cells(tile)]
+
+
+def _load_cell(b, tile, p, p_row, i, j, count):
+    """Vector (i, j) of a matrix; a tile one vector wide reads only its first `count` lanes."""
+    offset = b.add(b.mul(p_row, _index(i)), _index(j * tile.vector.lanes))
+    if tile.columns == 1:
+        return simd.load_lanes(b, tile.vector, p, offset, count)
+    return simd.load_vector(b, tile.vector, p, offset)
+
+
+@intrinsic(prefer_literal=True)
+def tile_zeros(typingctx, p, rows, columns):
+    """A tile of zeros, of the element type of the pointer `p`."""
+    tile = Tile(rows.literal_value, columns.literal_value, p.dtype)
+
+    def emit(context, b, signature, arguments):
+        return _pack(b, tile, [simd.constant(tile.vector, 0.0) for _ in _cells(tile)])
+
+    return tile(p, rows, columns), emit
+
+
+@intrinsic
+def tile_add(typingctx, tile, p, p_row, count):
+    """tile + P, where P[i, j] = p[i * p_row + j]."""
+
+    def emit(context, b, signature, arguments):
+        packed, p, p_row, count = arguments
+        old = _unpack(b, tile, packed)
+        return _pack(b, tile, [b.fadd(old[c], _load_cell(b, tile, p, p_row, i, j, count)) for c, i, j in _cells(tile)])
+
+    return tile(tile, p, types.intp, types.intp), emit
+
+
+@intrinsic
+def tile_multiply_add(typingctx, tile, a, a_row, b_, count):
+    """tile + (column a[i * a_row]) (row b[j])."""
+
+    def emit(context, b, signature, arguments):
+        packed, a, a_row, row, count = arguments
+        old, vector = _unpack(b, tile, packed), tile.vector
+        across = [_load_cell(b, tile, row, _index(0), 0, j, count) for j in range(tile.columns)]
+        down = [
+            simd.broadcast(b, vector, b.load(b.gep(a, [b.mul(a_row, _index(i))]))) for i in range(tile.rows)
+        ]
+        return _pack(b, tile, [simd.multiply_add(b, vector, down[i], across[j], old[c]) for c, i, j in _cells(tile)])
+
+    return tile(tile, a, types.intp, b_, types.intp), emit
+
+
+@intrinsic
+def tile_relu(typingctx, tile):
+    """max(tile, 0)."""
+
+    def emit(context, b, signature, arguments):
+        return _pack(b, tile, [simd.rectified(b, tile.vector, v) for v in _unpack(b, tile, arguments[0])])
+
+    return tile(tile), emit
+
+
+@intrinsic
+def tile_where_positive(typingctx, tile, e, e_row, count):
+    """tile where E[i, j] = e[i * e_row + j] is positive, else 0."""
+
+    def emit(context, b, signature, arguments):
+        packed, e, e_row, count = arguments
+        old = _unpack(b, tile, packed)
+        kept = [
+            simd.where_positive(b, tile.vector, old[c], _load_cell(b, tile, e, e_row, i, j, count))
+            for c, i, j in _cells(tile)
+        ]
+        return _pack(b, tile, kept)
+
+    return tile(tile, e, types.intp, types.intp), emit
+
+
+@intrinsic
+def tile_store(typingctx, tile, c, c_row, count):
+    """C[i, j] = tile, where C[i, j] = c[i * c_row + j]."""
+
+    def emit(context, b, signature, arguments):
+        packed, p, p_row, count = arguments
+        for number, i, j in _cells(tile):
+            value = b.extract_value(packed, number)
+            offset = b.add(b.mul(p_row, _index(i)), _index(j * tile.vector.lanes))
+            if tile.columns == 1:
+                simd.store_lanes(b, tile.vector, p, offset, value, count)
+            else:
+                simd.store_vector(b, tile.vector, p, offset, value)
+        return context.get_dummy_value()
+
+    return types.void(tile, c, types.intp, types.intp), emit
+
+
+@inner
+def _block(a, a_row, a_col, b, b_row, c, c_row, count, depth, mode, d, d_row, e, e_row, rows, columns):
+    """One register tile of C over the whole depth; `count` columns of it exist when it is one vector wide."""
+    tile = tile_zeros(c, rows, columns)
+    if mode & FROM:
+        tile = tile_add(tile, d, d_row, count)
+    if mode & PLUS:
+        tile = tile_add(tile, e, e_row, count)
+    for k in range(depth):
+        tile = tile_multiply_add(tile, at(a, k * a_col), a_row, at(b, k * b_row), count)
+    if mode & RELU:
+        tile = tile_relu(tile)
+    if mode & WHERE_POSITIVE:
+        tile = tile_where_positive(tile, e, e_row, count)
+    tile_store(tile, c, c_row, count)
+
+
+@inner
+def gemm(a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row, e, e_row):
+    """C = f(start + A B); see the head of this file for every argument."""
+    width = lanes(c)
+    shorter = (-m) % ROWS  # how many of the row blocks have one row less
+    if shorter * (FEWER_ROWS) > m:
+        shorter = np.int64(0)
+    j = np.int64(0)
+    while j < n:
+        whole = n - j >= PANEL * width
+        count = n - j
+        bj, cj, dj, ej = at(b, j), at(c, j), at(d, j), at(e, j)
+        i = np.int64(0)
+        while i < m:
+            ai, ci, di, ei = at(a, i * a_row), at(cj, i * c_row), at(dj, i * d_row), at(ej, i * e_row)
+            if i + ROWS + shorter * (FEWER_ROWS) <= m:
+                if whole:
+                    _block(ai, a_row, a_col, bj, b_row, ci, c_row, count, depth, mode, di, d_row, ei, e_row, ROWS, PANEL)
+                else:
+                    _block(
+                        ai, a_row, a_col, bj, b_row, ci, c_row, count, depth, mode, di, d_row, ei, e_row, ROWS, ONE_VECTOR
+                    )
+                i += ROWS
+            elif i + FEWER_ROWS <= m and whole:
+                _block(ai, a_row, a_col, bj, b_row, ci, c_row, count, depth, mode, di, d_row, ei, e_row, FEWER_ROWS, PANEL)
+                i += FEWER_ROWS
+            else:
+                if whole:
+                    _block(
+                        ai, a_row, a_col, bj, b_row, ci, c_row, count, depth, mode, di, d_row, ei, e_row, ONE_ROW, PANEL
+                    )
+                else:
+                    _block(
+                        ai, a_row, a_col, bj, b_row, ci, c_row, count, depth, mode, di, d_row, ei, e_row, ONE_ROW, ONE_VECTOR
+                    )
+                i += ONE_ROW
+        j += PANEL * width if whole else width
+
+
+@inner
+def transpose(source, source_row, target, target_row, m, n):
+    """target[j, i] = source[i, j] for i < m, j < n. 2 m n elements moved."""
+    width = lanes(source)
+    whole_m, whole_n = m - m % width, n - n % width
+    for i in range(0, whole_m, width):
+        for j in range(0, whole_n, width):
+            transpose_block(at(source, i * source_row + j), source_row, at(target, j * target_row + i), target_row)
+    for i in range(m):
+        for j in range(whole_n if i < whole_m else 0, n):
+            put(target, j * target_row + i, get(source, i * source_row + j))
+
+
+@inner
+def add_column_sums(x, x_row, m, n, out):
+    """out[j] += sum_i X[i, j]: the gradient of a bias row."""
+    for j in range(0, n, lanes(x)):
+        column = simd.load_first(out, j, n - j)
+        for i in range(m):
+            column = column + simd.load_first(x, i * x_row + j, n - j)
+        simd.store_first(out, j, column, n - j)
