@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import os
 import platform
+import re
 import shutil
 import stat
 import sys
@@ -182,8 +183,8 @@ def _open_cache(function: Callable[..., Any], label: str) -> Any:
 
 def _announce(label: str, signature: Any) -> None:
     if on_compile is not None:
-        dtypes = {str(kind) for kind in ("float32", "float64") if kind in str(signature)}
-        on_compile(f"{label} ({', '.join(sorted(dtypes))})" if dtypes else label)
+        dtype = re.search(r"float\d+", str(signature))  # of the first array
+        on_compile(f"{label} ({dtype[0]})" if dtype else label)
 
 
 class _NoCache(caching.NullCache):  # type: ignore[misc]  # Numba has no type information

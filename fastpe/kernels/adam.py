@@ -8,15 +8,16 @@ Reads groups + 3 elements and writes 3 per parameter: bound by the cache, not by
 """
 
 from fastpe.kernels._jit import inner
-from fastpe.kernels.simd import fma, lanes, load_first, scalar, splat, sqrt, store_first
+from fastpe.kernels.simd import fma, lanes, load_first, splat, sqrt, store_first
 
 
 @inner
-def adam(p, first, second, gradients, stride, groups, start, stop, rate, beta1, beta2, correction2, eps):
-    """Update the parameters [start, stop); gradient j of group g lies at gradients[g * stride + j]."""
-    one = scalar(p, 1.0)
-    keep1, keep2 = splat(beta1), splat(beta2)
-    new1, new2 = splat(one - beta1), splat(one - beta2)
+def adam(p, first, second, gradients, stride, groups, start, stop, rate, beta1, beta2, new1, new2, correction2, eps):
+    """Update the parameters [start, stop); gradient j of group g lies at gradients[g * stride + j].
+
+    new1, new2: 1 - beta1 and 1 - beta2, rounded once (float32(1) - float32(0.999) is off by 5e-5).
+    """
+    keep1, keep2, new1, new2 = splat(beta1), splat(beta2), splat(new1), splat(new2)
     rates, corrections, epsilons = splat(rate), splat(correction2), splat(eps)
     for j in range(start, stop, lanes(p)):
         n = stop - j

@@ -434,6 +434,12 @@ for _symbol, _instruction in (
     _define_operator(_symbol, _instruction)
 
 
+def whole_vectors(count: int, dtype: Any) -> int:
+    """`count` elements of `dtype`, rounded up to whole vectors."""
+    width = REGISTER_BYTES // np.dtype(dtype).itemsize
+    return -(-count // width) * width
+
+
 def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
     """Zeros that start on a 64-byte boundary: vectors that straddle cache lines cost a tenth of the speed."""
     dtype = np.dtype(dtype)

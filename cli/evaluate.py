@@ -1,0 +1,51 @@
+"""``fastpe evaluate``: test the model of a run again."""
+
+from pathlib import Path
+
+import click
+
+from .output import print_json, print_tests, use_threads
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--test-length", "lengths", type=int, multiple=True, help="Length to test at; may be repeated.")
+@click.option("--sequences", type=int, help="Test sequences at each length.  [default: the run's]")
+@click.option("--seed", type=int, help="Seed of the test sequences.  [default: the run's]")
+@click.option("--threads", type=int, help="Threads; the result does not depend on them.  [default: all cores]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+def evaluate(
+    run: Path, lengths: tuple[int, ...], sequences: int | None, seed: int | None, threads: int | None, as_json: bool
+) -> None:
+    """Test the trained model in the folder RUN, by default as its own run did. Nothing is written."""
+    use_threads(threads)
+    from dataclasses import replace
+
+    from fastpe import runs
+    from fastpe.evaluation import evaluate as test_model
+
+    from .progress import Reporter
+
+    model = runs.load(run)
+    config = runs.read_config(run)
+    assert config is not None  # load has read it
+    config = replace(
+        config,
+        test_lengths=lengths or config.test_lengths,
+        test_sequences=config.test_sequences if sequences is None else sequences,
+        seed=config.seed if seed is None else seed,
+    )
+    with Reporter() as reporter:
+        test = test_model(
+            model,
+            config.test_lengths,
+            config.test_sequences,
+            seed=config.seed,
+            task=config.task,
+            threads=threads,
+            progress=reporter,
+        )
+    if as_json:
+        print_json({"schema": 1, "run": str(run), "encoding": config.encoding, "seed": config.seed, "test": test})
+    else:
+        print_tests(test)

@@ -1,0 +1,23 @@
+"""The command ``fastpe``: a group with one command per file."""
+
+import click
+
+import fastpe
+
+from .encodings import encodings
+from .evaluate import evaluate
+from .output import Commands
+from .train import train
+
+
+@click.group(cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(fastpe.__version__, prog_name="fastpe", message="%(prog)s %(version)s")
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Position encodings for transformers: train, test and compare them on a CPU."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for command in (train, evaluate, encodings):
+    main.add_command(command)

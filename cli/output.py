@@ -1,0 +1,101 @@
+"""What all commands share: errors as one line and an exit status, results as text or JSON, the number of threads."""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+
+
+class Commands(click.Group):
+    """A group in which every failure is one line on standard error and an exit status, never a traceback."""
+
+    def main(  # type: ignore[override]  # click's overloads tell apart only whether it returns
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command; ends the process unless `standalone_mode` is false."""
+        if not standalone_mode:
+            return super().main(args, prog_name, standalone_mode=False, **extra)
+        try:
+            status = super().main(args, prog_name, standalone_mode=False, **extra)
+        except Exception as error:  # whatever happens, a user gets one line
+            if os.environ.get("FASTPE_DEBUG"):
+                raise
+            message, status = explain(error)
+            click.echo(f"fastpe: error: {message}", err=True)
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def explain(error: Exception) -> tuple[str, int]:
+    """One line for an error, and the exit status: 2 for what the user asked, 1 for what went wrong in doing it."""
+    match error:
+        case click.UsageError(ctx=context):
+            hint = f" (see '{context.command_path} --help')" if context is not None else ""
+            return _line(error.format_message()) + hint, USAGE
+        case click.ClickException():
+            return _line(error.format_message()), error.exit_code
+        case click.Abort():
+            return "interrupted", INTERRUPTED
+        case ValueError():
+            return _line(str(error)), USAGE
+        case FileNotFoundError() | NotADirectoryError():
+            return _system(error), USAGE
+        case OSError():
+            return _system(error), FAILED
+        case MemoryError():
+            return f"not enough memory: {_line(str(error)) or 'the sizes are too large'}", FAILED
+        case ArithmeticError():
+            return _line(str(error)), FAILED
+    internal = f"internal: {type(error).__name__}: {_line(str(error))}"
+    return f"{internal} (FASTPE_DEBUG=1 shows where)", FAILED
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _system(error: OSError) -> str:
+    if error.strerror is None:
+        return _line(str(error))
+    return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
+
+
+def use_threads(threads: int | None) -> None:
+    """Let Numba start as many threads as are asked for; it reads this once, when it is imported."""
+    if threads is not None and "numba" not in sys.modules:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        os.environ["NUMBA_NUM_THREADS"] = str(max(cores, threads))
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON on standard output."""
+    click.echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], right: bool = False) -> None:
+    """Print aligned columns on standard output."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    for row in (head, *rows):
+        cells = [cell.rjust(width) if right else cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        click.echo("  ".join(cells).rstrip())
+
+
+def print_tests(test: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print the metrics at each length, and why some are missing."""
+    keys = ("mse", "nmse", "mse_last", "mse_beyond")
+    rows = [
+        [length, *("-" if metrics[key] is None else f"{metrics[key]:.6g}" for key in keys), str(metrics["sequences"])]
+        for length, metrics in test.items()
+    ]
+    print_table(("length", "mse", "nmse", "last", "beyond", "sequences"), rows, right=True)
+    for length, metrics in test.items():
+        if "reason" in metrics:
+            click.echo(f"length {length}: {metrics['reason']}")

@@ -1,0 +1,147 @@
+"""``fastpe train``: train a model, test it, leave a run folder."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from fastpe.config import ACTIVATIONS, DTYPES, NORMS, TrainConfig
+from fastpe.registry import list_encodings, split
+
+from .output import INTERRUPTED, print_json, print_tests, use_threads
+
+if TYPE_CHECKING:
+    from fastpe.training import TrainResult
+
+
+def _setting(flag: str, name: str, kind: Any, text: str, **more: Any) -> Callable[..., Any]:
+    """An option that is a field of `TrainConfig`, with that field's default."""
+    default = getattr(TrainConfig, name)
+    return click.option(flag, name, type=kind, default=default, show_default=True, help=text, **more)
+
+
+@click.command()
+@click.option("--encoding", help=f"Position encoding, or a sum such as wavelet+alibi: {', '.join(list_encodings())}.")
+@click.option("--option", "options", multiple=True, metavar="K=V", help="Option of the encoding; may be repeated.")
+@click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [default: runs/<encoding>-<n>]")
+@click.option("--resume", is_flag=True, help="Continue the run in --out, with its settings.")
+@_setting("--seed", "seed", int, "Seed of weights, data and order.")
+@_setting("--epochs", "epochs", int, "Passes over the training sequences.")
+@_setting("--batch", "batch", int, "Sequences per update.")
+@_setting("--samples", "samples", int, "Training sequences.")
+@_setting("--length", "train_length", int, "Positions of a training sequence.")
+@_setting("--test-length", "test_lengths", int, "Length to test at; may be repeated.", multiple=True)
+@_setting("--lr", "lr", float, "Adam's learning rate.")
+@click.option("--threads", type=int, help="Threads; the result does not depend on them.  [default: all cores]")
+@_setting("--dtype", "dtype", click.Choice(DTYPES), "Type of all numbers.")
+@click.option("--causal", is_flag=True, help="Attend only to earlier positions and the own one.")
+@_setting("--layers", "layers", int, "Layers.")
+@_setting("--heads", "heads", int, "Attention heads.")
+@_setting("--width", "width", int, "Width of the model.")
+@_setting("--hidden", "hidden", int, "Width inside the feed-forward map.")
+@_setting("--activation", "activation", click.Choice(ACTIVATIONS), "Activation of the feed-forward map.")
+@_setting("--norm", "norm", click.Choice(NORMS), "Normalisation before attention and feed-forward.")
+@click.option(
+    "--no-residual", "residual", is_flag=True, flag_value=False, default=True, help="No residual connections."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output.")
+@click.pass_context
+def train(
+    context: click.Context,
+    encoding: str | None,
+    options: tuple[str, ...],
+    out: Path | None,
+    resume: bool,
+    threads: int | None,
+    as_json: bool,
+    **_settings: Any,
+) -> None:
+    """Train a small transformer on running sums and test it at several lengths.
+
+    With nothing but --encoding this is the protocol of Li (2025), section 7.
+    """
+    given = _given(context)
+    if resume and out is None:
+        raise click.UsageError("--resume needs --out, the run folder to continue", context)
+    if threads is not None and threads < 1:
+        raise click.UsageError(f"--threads must be at least 1, not {threads}", context)
+    use_threads(threads)
+    stored = _stored(out) if resume and out is not None else None
+    if stored is None:
+        if encoding is None:
+            raise click.UsageError(f"--encoding is missing; known: {', '.join(list_encodings())}", context)
+        split(encoding)
+        if out is not None and not resume and (out.exists() or out.is_symlink()):
+            raise click.UsageError(f"run folder {out} exists already: choose another --out, or --resume it", context)
+    result = _train(_configure(stored, given, options), out, resume, threads)
+    if as_json:
+        print_json({**result.result, "run": str(result.run)})
+    else:
+        _print_result(result)
+
+
+def _given(context: click.Context) -> dict[str, Any]:
+    """The settings that the command line names, by their name in `TrainConfig`."""
+    names = {field.name for field in fields(TrainConfig)} - {"options"}
+    return {
+        name: value
+        for name, value in context.params.items()
+        if name in names and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+
+
+def _stored(out: Path) -> TrainConfig | None:
+    from fastpe.record import read_config
+
+    return read_config(out) if out.exists() else None
+
+
+def _configure(stored: TrainConfig | None, given: dict[str, Any], options: tuple[str, ...]) -> TrainConfig:
+    """The configuration: what is given, else what the run had, else the paper's choice and the defaults."""
+    from fastpe.registry import parse_option
+    from fastpe.training import with_paper_options
+
+    name: str = given["encoding"] if stored is None else given.get("encoding", stored.encoding)
+    changed: dict[str, Any] = {}
+    for text in options:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise click.UsageError(f"--option must be NAME=VALUE, not {text!r}")
+        changed[key.strip()] = parse_option(name, key.strip(), value)
+    if stored is not None:
+        same = name == stored.encoding
+        return replace(stored, **given, options={**(stored.options if same else {}), **changed})
+    own = TrainConfig(**given, options=changed)
+    config = with_paper_options(own)
+    added = [f"{key}={value}" for key, value in config.options.items() if key not in own.options]
+    if added:
+        click.echo(f"{name} as in Li (2025): {', '.join(added)}", err=True)
+    return config
+
+
+def _train(config: TrainConfig, out: Path | None, resume: bool, threads: int | None) -> "TrainResult":
+    from fastpe import runs, training
+
+    from .progress import Reporter
+
+    with Reporter() as reporter:
+        try:
+            target = out if out is not None else runs.Run.create_numbered
+            return training.train(config, out=target, resume=resume, threads=threads, progress=reporter)
+        except KeyboardInterrupt:
+            where = f"; continue with: fastpe train --resume --out {reporter.run}" if reporter.run else ""
+            reporter.line(f"fastpe: interrupted{where}")
+            sys.exit(INTERRUPTED)
+
+
+def _print_result(result: "TrainResult") -> None:
+    facts = result.result
+    done = facts["train"]
+    click.echo(f"{facts['encoding']}, seed {facts['seed']}: loss {done['loss']:.6g} after {done['steps']} steps\n")
+    print_tests(facts["test"])
+    rate = result.config.samples * result.config.epochs / done["seconds"]
+    click.echo(f"\ntrained in {done['seconds']:.1f} s, {rate:,.0f} sequences/s\nrun folder {result.run}")

@@ -1,0 +1,305 @@
+"""Attention with every slot of the score, and its gradients, in plain NumPy; public as `fastpe.reference.attention`.
+
+The score, for query i and key j (q^, k^ are rotated and grown; s = ``scale``)::
+
+    inner_ij = sum_d q^_id k^_jd rel_gain[j-i, d] + q_i . rel_key[j-i] + k_j . rel_query[j-i] + key_bias . k_j
+    u_ij = s inner_ij,  or  max(u_ij, 0) if rectify
+    S_ij = gain[j-i] u_ij + bias[j-i] + values[index_ij] + scores_ij
+
+    P_i = softmax of S_i over the visible keys,      out_i = sum_j P_ij (v_j + rel_value[j-i])
+
+Each stage below is one function that returns its value and a pullback; a pullback takes the gradient of the value, adds
+to the gradients of the arrays that the stage read, and returns the gradient of the stage's input.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fastpe._reference_case import Array, Case, Gradients, check
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = False,
+    window: int | None = None,
+    lengths: Any = None,
+    tolerance: float | None = None,
+    return_lse: bool = False,
+    **slots: Any,
+) -> Any:
+    """Return softmax attention in float64 with any combination of slots.
+
+    Parameters
+    ----------
+    q : (B, H, N, D) or (H, N, D) float32 or float64
+        Queries. Query i sits at position i + M - N.
+    k, v : (B, Hk, M, D), or without B, float32 or float64
+        Keys and values; Hk divides H, and query head h reads their head h // (H / Hk).
+    causal : bool
+        Whether keys after the query's position are hidden.
+    window : int, optional
+        Keys are visible only where |query position - key position| < window.
+    lengths : (B,) int, or a tuple of two such, (queries, keys), optional
+        Keys and queries from there on are padding: such keys are hidden, such queries give zeros. Positions stay those
+        of the padded arrays. Without B a length is one integer.
+    tolerance : float, optional
+        Ignored: nothing is skipped here.
+    return_lse : bool
+        Whether to return the logarithm of the softmax's denominator as well.
+    **slots
+        Arrays of the score; None is as good as absent. H may be 1 where said; K is any number, offsets beyond it read
+        the first or last row; L = max(N, M); every array may have a leading axis B.
+        ``rel_gain``, ``rel_key``, ``rel_query``, ``rel_value`` (H or 1, 2K+1, D); ``key_bias`` (H, D);
+        ``gain``, ``bias`` (H, 2K+1); ``index`` (N, M) integers with ``values`` (H, V); ``scores`` (H, N, M);
+        ``angles`` (H or 1, L, R/2) in radians; ``growth`` (L, R/2), natural logarithms, causal only;
+        ``scale`` a float or (H,), 1/sqrt(D) by default; ``rectify`` bool; ``pairs`` ``"interleaved"`` (default) or
+        ``"half"``. ``index`` and ``scores`` may also be (L, L), of which the last N rows and M columns are read.
+
+    Returns
+    -------
+    out : (B, H, N, D) float64
+        Without B if q has none. Rows that see no key are zero.
+    lse : (B, H, N) float64
+        Only if `return_lse`; -inf for rows that see no key.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has the wrong type or shape; the message names it.
+
+    References
+    ----------
+    Vaswani et al. 2017, "Attention is all you need", eq. (1).
+
+    Examples
+    --------
+    >>> q = k = np.zeros((1, 3, 2))
+    >>> v = np.array([[[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]])
+    >>> attention(q, k, v, causal=True)[0].tolist()
+    [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]
+    """
+    case = check(np.float64, q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, slots=slots)
+    return _forward_and_pullback(case)[0]
+
+
+def attention_vjp(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = False,
+    window: int | None = None,
+    lengths: Any = None,
+    tolerance: float | None = None,
+    return_lse: bool = False,
+    wrt: tuple[str, ...] | None = None,
+    **slots: Any,
+) -> tuple[Any, Callable[[Any], dict[str, Array]]]:
+    """Return `attention` and the function that carries its gradient back.
+
+    Parameters
+    ----------
+    q, k, v, causal, window, lengths, tolerance, return_lse, **slots
+        As for `attention`.
+    wrt : tuple of str, optional
+        The arguments whose gradients are wanted; by default q, k, v and every slot given that is an array of real
+        numbers (so neither ``index`` nor ``rectify`` nor ``pairs``).
+
+    Returns
+    -------
+    out : array, or (array, array)
+        What `attention` returns.
+    pullback : callable
+        ``pullback(dout)`` gives a dict of float64 arrays, each of the shape of the argument it is named after.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `attention`; also if `wrt` names what is not given or has no gradient.
+
+    Examples
+    --------
+    >>> q = k = v = np.ones((1, 2, 4))
+    >>> out, pullback = attention_vjp(q, k, v, bias=np.zeros((1, 3)))
+    >>> sorted(pullback(np.ones_like(out)))
+    ['bias', 'k', 'q', 'v']
+    """
+    case = check(
+        np.float64, q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, wrt=wrt, slots=slots
+    )
+    return _forward_and_pullback(case)
+
+
+def attention_vjp_in(
+    dtype: Any, q: Array, k: Array, v: Array, *, causal: bool = False, **slots: Any
+) -> tuple[Array, Callable[[Array], dict[str, Array]]]:
+    """`attention_vjp` computed in another dtype: what NumPy gives in float32, for the error law of the tests."""
+    return _forward_and_pullback(check(dtype, q, k, v, causal=causal, slots=slots))
+
+
+def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Array]]]:
+    inner, inner_pullback = _inner_products(case)
+    logits, logits_pullback = _logits(case, inner)
+    weights, lse = _masked_softmax(logits, case.visible)
+    out, out_pullback = _mix(case, weights)
+
+    def pullback(dout: Any) -> dict[str, Array]:
+        gradients = Gradients(case)
+        dweights = out_pullback(case.check_dout(dout), gradients)
+        dlogits = weights * (dweights - np.sum(weights * dweights, axis=-1, keepdims=True))
+        inner_pullback(logits_pullback(dlogits, gradients), gradients)
+        return gradients.finish()
+
+    out, lse = (out, lse) if case.batched else (out[0], lse[0])
+    return ((out, lse) if case.return_lse else out), pullback
+
+
+def _inner_products(case: Case) -> tuple[Array, Callable[[Array, Gradients], None]]:
+    """Everything that the scale multiplies."""
+    q, k, slots = case.q, case.k, case.slots
+    inner, content_pullback = _content(case)
+    if "rel_key" in slots:
+        inner = inner + case.gather(q @ _t(slots["rel_key"]), "rel_key")
+    if "rel_query" in slots:
+        inner = inner + _t(case.gather(k @ _t(slots["rel_query"]), "rel_query", transposed=True))
+    if "key_bias" in slots:
+        inner = inner + slots["key_bias"][:, :, None, :] @ _t(k)
+
+    def pullback(dinner: Array, gradients: Gradients) -> None:
+        content_pullback(dinner, gradients)
+        if "rel_key" in slots:
+            by_offset = case.scatter(dinner, "rel_key")
+            gradients.add("q", by_offset @ slots["rel_key"])
+            gradients.add("rel_key", _t(by_offset) @ q)
+        if "rel_query" in slots:
+            by_offset = case.scatter(_t(dinner), "rel_query", transposed=True)
+            gradients.add("k", by_offset @ slots["rel_query"])
+            gradients.add("rel_query", _t(by_offset) @ k)
+        if "key_bias" in slots:
+            total = dinner.sum(axis=-2)[..., None]
+            gradients.add("k", total * slots["key_bias"][:, :, None, :])
+            gradients.add("key_bias", np.sum(total * k, axis=-2))
+
+    return inner, pullback
+
+
+def _content(case: Case) -> tuple[Array, Callable[[Array, Gradients], None]]:
+    """sum_d q^_id k^_jd rel_gain[j-i, d], growth included; channel by channel where channels have factors."""
+    q, q_pullback = _rotate(case, "q")
+    k, k_pullback = _rotate(case, "k")
+    plain = "rel_gain" not in case.slots and "growth" not in case.slots
+    channels = [] if plain else range(q.shape[-1])
+
+    def products(d: int) -> Array:
+        return q[..., :, None, d] * k[..., None, :, d]
+
+    inner = q @ _t(k) if plain else sum(products(d) * case.channel_gain(d) * case.channel_growth(d) for d in channels)
+
+    def pullback(dinner: Array, gradients: Gradients) -> None:
+        if plain:
+            dq, dk = dinner @ k, _t(dinner) @ q
+        else:
+            dq, dk = np.empty_like(q), np.empty_like(k)
+        for d in channels:
+            gain, growth = case.channel_gain(d), case.channel_growth(d)
+            factored = dinner * gain * growth
+            dq[..., d] = np.sum(factored * k[..., None, :, d], axis=-1)
+            dk[..., d] = np.sum(factored * q[..., :, None, d], axis=-2)
+            gradients.add_channel_gain(d, dinner * products(d) * growth)
+            gradients.add_channel_growth(d, factored * products(d))
+        q_pullback(dq, gradients)
+        k_pullback(dk, gradients)
+
+    return inner, pullback
+
+
+def _rotate(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], None]]:
+    """Turn each pair of channels of q or k by its angle: (x, y) -> (x cos - y sin, x sin + y cos)."""
+    x = case.q if name == "q" else case.k
+    if "angles" not in case.slots:
+        return x, lambda dx, gradients: gradients.add(name, dx)
+    angles = case.slots["angles"][:, :, -x.shape[-2] :, :]
+    cos, sin = np.cos(angles).astype(x.dtype), np.sin(angles).astype(x.dtype)
+    first, second = case.pairs
+    turned = x.copy()
+    turned[..., first] = x[..., first] * cos - x[..., second] * sin
+    turned[..., second] = x[..., first] * sin + x[..., second] * cos
+
+    def pullback(dturned: Array, gradients: Gradients) -> None:
+        dx = dturned.copy()
+        dx[..., first] = dturned[..., first] * cos + dturned[..., second] * sin
+        dx[..., second] = dturned[..., second] * cos - dturned[..., first] * sin
+        gradients.add(name, dx)
+        dangles = dturned[..., second] * turned[..., first] - dturned[..., first] * turned[..., second]
+        gradients.add_last("angles", dangles, (x.shape[-2], angles.shape[-1]))
+
+    return turned, pullback
+
+
+def _logits(case: Case, inner: Array) -> tuple[Array, Callable[[Array, Gradients], Array]]:
+    slots, scale = case.slots, case.scale
+    scaled = scale * inner
+    u = np.maximum(scaled, 0) if case.rectify else scaled
+    logits = u
+    if "gain" in slots:
+        logits = case.gather(slots["gain"][:, :, None, :], "gain") * logits
+    if "bias" in slots:
+        logits = logits + case.gather(slots["bias"][:, :, None, :], "bias")
+    if "index" in slots:
+        logits = logits + case.look_up_values()
+    if "scores" in slots:
+        logits = logits + slots["scores"][..., -inner.shape[-2] :, -inner.shape[-1] :]
+
+    def pullback(dlogits: Array, gradients: Gradients) -> Array:
+        du = dlogits
+        if "scores" in slots:
+            gradients.add_last("scores", dlogits, dlogits.shape[-2:])
+        if "index" in slots:
+            gradients.add_values(dlogits)
+        if "bias" in slots:
+            gradients.add("bias", case.scatter(dlogits, "bias").sum(axis=-2))
+        if "gain" in slots:
+            gradients.add("gain", case.scatter(dlogits * u, "gain").sum(axis=-2))
+            du = dlogits * case.gather(slots["gain"][:, :, None, :], "gain")
+        if case.rectify:
+            du = np.where(scaled > 0, du, 0)
+        gradients.add("scale", du * inner)
+        return scale * du
+
+    return logits, pullback
+
+
+def _masked_softmax(logits: Array, visible: Array) -> tuple[Array, Array]:
+    """Softmax over the visible keys and the logarithm of its denominator; rows without a key give 0 and -inf."""
+    logits = np.where(visible, logits, -np.inf)
+    top = logits.max(axis=-1, keepdims=True)
+    empty = top == -np.inf
+    powers = np.exp(logits - np.where(empty, 0, top))
+    total = np.where(empty, 1, powers.sum(axis=-1, keepdims=True))
+    return powers / total, np.where(empty, -np.inf, top + np.log(total))[..., 0]
+
+
+def _mix(case: Case, weights: Array) -> tuple[Array, Callable[[Array, Gradients], Array]]:
+    v, rel_value = case.v, case.slots.get("rel_value")
+    out = weights @ v
+    if rel_value is not None:
+        out = out + case.scatter(weights, "rel_value") @ rel_value
+
+    def pullback(dout: Array, gradients: Gradients) -> Array:
+        gradients.add("v", _t(weights) @ dout)
+        dweights = dout @ _t(v)
+        if rel_value is not None:
+            gradients.add("rel_value", _t(case.scatter(weights, "rel_value")) @ dout)
+            dweights = dweights + case.gather(dout @ _t(rel_value), "rel_value")
+        return dweights
+
+    return out, pullback
+
+
+def _t(matrices: Array) -> Array:
+    return np.swapaxes(matrices, -1, -2)

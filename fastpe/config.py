@@ -1,0 +1,334 @@
+"""The settings of a model and of a run: two frozen dataclasses, checked when they are made.
+
+Importing this module imports neither NumPy nor Numba, so the command line can check and explain settings at once. Only
+settings with options of an encoding load that encoding, to check them.
+"""
+
+import difflib
+import math
+import numbers
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+from fastpe import registry
+from fastpe.slots import Spec, make_spec
+
+ACTIVATIONS = ("relu", "gelu")
+NORMS = ("none", "layernorm")
+DTYPES = ("float32", "float64")
+
+PROTOCOL: Mapping[str, str] = {
+    "input map": "linear with bias from the scalar (or a token table, N(0, 0.02^2)) to width",
+    "output head": "linear with bias from width to the output",
+    "output map of attention": "yes",
+    "logit scale": "1/sqrt(width of one head), unless the encoding states its own",
+    "biases": "yes",
+    "dropout": "none",
+    "weight init": "uniform in +-1/sqrt(fan in), weights and biases; the input map has fan in 1",
+    "data": "fixed training set, reshuffled each epoch; the last batch may be smaller",
+    "adam": "bias-corrected, constant learning rate, no decay, no clipping",
+    "target scale": "1",
+    "loss": "mean squared error over all positions",
+    "test metrics": "mean over all positions, the last position, the positions from train_length on",
+    "position index base": "0",
+    "position encoding scale": "as defined (see the encoding's options)",
+    "position encoding injection": "tables once at the input; terms of the score and of the values in every layer",
+    "other position encodings": "none beside the one named",
+    "symmetric or causal form of a bias": "follows the mask",
+    "length constants of the encoding at test": "those of train_length",
+    "zero rows under unit normalisation": "stay zero",
+    "stopping": "last epoch",
+}
+"""What is fixed in every run where the source paper is silent; written into each run's record."""
+
+
+def list_tasks() -> tuple[str, ...]:
+    """The keys of all tasks, sorted, read from the file names alone."""
+    folder = Path(__file__).parent / "tasks"
+    return tuple(sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")))
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A clause for an error message that offers the names closest to `name`, or all of them if none is close."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    if close:
+        return f"did you mean {' or '.join(map(repr, close))}?"
+    return f"known: {', '.join(known)}" if known else "none is known"
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Everything that determines a model and its initial weights.
+
+    Parameters
+    ----------
+    encoding : str
+        Key of a position encoding, or a sum of keys such as ``"wavelet+alibi"``.
+    options : dict
+        The encoding's options by name; in a sum, by ``"encoding.option"``.
+    width, heads, layers, hidden : int
+        Model width C, attention heads H (a divisor of C), layers, and width inside the feed-forward map.
+    causal : bool
+        Whether a position may attend only to itself and to earlier ones.
+    activation : {"relu", "gelu"}
+        Activation inside the feed-forward map.
+    norm : {"none", "layernorm"}
+        Normalisation before attention and feed-forward.
+    residual : bool
+        Whether attention and feed-forward are added to their input.
+    vocabulary : int or None
+        Number of token ids; None for scalar inputs.
+    train_length : int
+        Length in positions that the encoding is made for.
+    dtype : {"float32", "float64"}
+        Type of parameters, activations and gradients.
+    seed : int
+        Seed of all random streams, in [0, 2**64).
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a setting is out of range or of the wrong type; the message names it.
+
+    Examples
+    --------
+    >>> ModelConfig(encoding="wavelet", heads=4).head_width
+    16
+    >>> ModelConfig(encoding="wavelett")
+    Traceback (most recent call last):
+        ...
+    ValueError: encoding 'wavelett' is unknown; did you mean 'wavelet'?
+    """
+
+    encoding: str
+    options: dict[str, Any] = field(default_factory=dict, hash=False)
+    width: int = 64
+    heads: int = 1
+    layers: int = 2
+    hidden: int = 128
+    causal: bool = False
+    activation: str = "relu"
+    norm: str = "none"
+    residual: bool = True
+    vocabulary: int | None = None
+    train_length: int = 50
+    dtype: str = "float32"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._set("encoding", "+".join(registry.split(self.encoding)))
+        self._set("options", _checked_options(self.encoding, self.options))
+        for name in ("width", "heads", "layers", "hidden", "train_length"):
+            self._set(name, _positive(name, getattr(self, name)))
+        if self.width % self.heads:
+            raise ValueError(f"width must be divisible by heads, but {self.width} is not divisible by {self.heads}")
+        for name in ("causal", "residual"):
+            self._set(name, _boolean(name, getattr(self, name)))
+        self._set("activation", _choice("activation", self.activation, ACTIVATIONS))
+        self._set("norm", _choice("norm", self.norm, NORMS))
+        if self.vocabulary is not None:
+            self._set("vocabulary", _positive("vocabulary", self.vocabulary))
+        # np.float32 has a __name__, np.dtype("float32") prints as its name
+        self._set("dtype", _choice("dtype", getattr(self.dtype, "__name__", str(self.dtype)), DTYPES))
+        self._set("seed", _seed(self.seed))
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    @property
+    def head_width(self) -> int:
+        """Width D of one head."""
+        return self.width // self.heads
+
+    def spec(self, length: int) -> Spec:
+        """What the encoding is built for at `length` positions."""
+        return make_spec(
+            length,
+            dim=self.width,
+            heads=self.heads,
+            train_length=self.train_length,
+            causal=self.causal,
+            dtype=self.dtype,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """All settings as plain JSON values; `from_dict` is its inverse."""
+        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> Self:
+        """Build from what `to_dict` returned; every setting must be there and no other.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If a setting is missing, unknown or invalid.
+
+        Examples
+        --------
+        >>> config = ModelConfig(encoding="alibi", options={"slope": 0.5})
+        >>> ModelConfig.from_dict(config.to_dict()) == config
+        True
+        """
+        if not isinstance(settings, Mapping):
+            raise TypeError(f"a configuration must be a mapping of names to values, not {settings!r}")
+        known = [f.name for f in fields(cls)]
+        for name in settings:
+            if name not in known:
+                raise ValueError(f"setting {name!r} is unknown; {nearest(str(name), known)}")
+        if missing := [name for name in known if name not in settings]:
+            raise ValueError(f"a configuration lacks {', '.join(missing)}")
+        return cls(**settings)
+
+
+@dataclass(frozen=True)
+class TrainConfig(ModelConfig):
+    """A model and how it is trained and tested; the defaults are the source paper's protocol.
+
+    Parameters
+    ----------
+    task : str
+        Key of the task; ``"running_sum"`` is regression on the partial sums of a random sequence.
+    samples : int
+        Number of training sequences, each of `train_length` positions.
+    epochs : int
+        Number of passes over them.
+    batch : int
+        Sequences per update; the last batch of an epoch may be smaller.
+    lr, beta1, beta2, eps : float
+        Adam's learning rate, decay rates of the two moments, and the constant in its denominator.
+    test_lengths : tuple of int
+        Lengths, in positions, that the trained model is tested at.
+    test_sequences : int
+        Number of test sequences at each length.
+
+    All other parameters are those of `ModelConfig`.
+
+    Examples
+    --------
+    >>> config = TrainConfig(encoding="sinusoidal", samples=100, batch=32, epochs=3)
+    >>> config.steps_per_epoch, config.steps
+    (4, 12)
+    """
+
+    task: str = "running_sum"
+    samples: int = 10_000
+    epochs: int = 20
+    batch: int = 32
+    lr: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    test_lengths: tuple[int, ...] = (50, 100, 200)
+    test_sequences: int = 1000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.task not in list_tasks():
+            raise ValueError(f"task {self.task!r} is unknown; {nearest(str(self.task), list_tasks())}")
+        if self.vocabulary is not None:
+            raise ValueError(
+                f"task {self.task!r} has numbers as inputs: vocabulary must be None, not {self.vocabulary}"
+            )
+        for name in ("samples", "epochs", "batch", "test_sequences"):
+            self._set(name, _positive(name, getattr(self, name)))
+        for name in ("lr", "eps"):
+            value = _real(name, getattr(self, name))
+            if value <= 0:
+                raise ValueError(f"{name} must be above 0, not {value}")
+            self._set(name, value)
+        for name in ("beta1", "beta2"):
+            value = _real(name, getattr(self, name))
+            if not 0 <= value < 1:
+                raise ValueError(f"{name} must lie in [0, 1), not {value}")
+            self._set(name, value)
+        self._set("test_lengths", _checked_lengths(self.test_lengths))
+
+    @property
+    def model(self) -> ModelConfig:
+        """The part that determines the model."""
+        return ModelConfig(**{f.name: getattr(self, f.name) for f in fields(ModelConfig)})
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Updates in one pass over the training sequences."""
+        return -(-self.samples // self.batch)
+
+    @property
+    def steps(self) -> int:
+        """Updates in the whole run."""
+        return self.epochs * self.steps_per_epoch
+
+
+def _checked_options(encoding: str, options: object) -> dict[str, Any]:
+    """The options that are given, each in its own type."""
+    if not isinstance(options, Mapping):
+        raise TypeError(f"options must be a mapping of names to values, not {options!r}")
+    if not options:
+        return {}
+    for name in options:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of an option must be a string, not {name!r}")
+    parts = registry.parse(encoding, options)
+    typed = {f"{part.scheme}.{key}": value for part in parts for key, value in part.options.items()}
+    return {name: typed[name if "." in name else f"{encoding}.{name}"] for name in options}
+
+
+def _checked_lengths(lengths: object) -> tuple[int, ...]:
+    if isinstance(lengths, str) or not isinstance(lengths, Iterable):
+        raise TypeError(f"test_lengths must be a sequence of integers, not {lengths!r}")
+    checked = tuple(_positive("test_lengths", length) for length in lengths)
+    if len(set(checked)) < len(checked):
+        raise ValueError(f"test_lengths must be distinct, not {checked}")
+    return checked
+
+
+def _integer(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r}")
+    return operator.index(value)
+
+
+def _positive(name: str, value: Any) -> int:
+    number = _integer(name, value)
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, not {number}")
+    return number
+
+
+def _seed(value: Any) -> int:
+    number = _integer("seed", value)
+    if not 0 <= number < 2**64:
+        raise ValueError(f"seed must lie in [0, 2**64), not {number}")
+    return number
+
+
+def _real(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, not {value!r}")
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite, not {number}")
+    return number
+
+
+def _boolean(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
+    return value
+
+
+def _choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise ValueError(f"{name} must be {' or '.join(choices)}, not {value!r}")
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return {name: _plain(item) for name, item in value.items()} if isinstance(value, dict) else value

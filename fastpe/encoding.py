@@ -1,0 +1,244 @@
+"""What a position encoding is, and the functions that use one.
+
+Whatever its paper says, an encoding only fills a few small arrays, its *slots*, and each slot acts at one known place
+of a transformer (`SLOTS`). One file of `fastpe/encodings/` is one encoding and defines `ENCODING`, an `Encoding`; the
+file's name is its key, and the file's docstring is its page.
+
+Importing this module imports neither NumPy nor Numba, so that a command line can list encodings in no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fastpe import sums
+from fastpe.option import Option
+from fastpe.registry import (
+    BeyondTrainingLength,
+    Encoding,
+    Part,
+    get,
+    list_encodings,
+    option_values,
+    page,
+    parse,
+    parse_option,
+)
+from fastpe.slots import SLOTS, Spec, arrays, check_out, make_spec, whole
+from fastpe.sums import key, remarks
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = [
+    "SLOTS",
+    "BeyondTrainingLength",
+    "Encoding",
+    "Option",
+    "Part",
+    "Spec",
+    "build",
+    "get",
+    "init",
+    "key",
+    "list_encodings",
+    "make_spec",
+    "option_values",
+    "page",
+    "parse",
+    "parse_option",
+    "pull",
+    "remarks",
+]
+
+
+def _seeded(parts: Sequence[Part], spec: Spec, seed: int) -> dict[str, np.ndarray]:
+    shapes = sums.parameter_shapes(parts, spec)
+    whole("seed", seed, 0)
+    if not shapes:
+        return {}
+    from fastpe.random import Stream
+
+    values: dict[str, np.ndarray] = {}
+    for part in parts:
+        stream = Stream(seed, "init", f"encoding.{part.scheme}")
+        for name, value in part.encoding.init(spec, stream, **part.options).items():
+            values[key(parts, part, name)] = value.astype(spec.dtype)
+    return values
+
+
+def build(
+    name: str,
+    length: int,
+    *,
+    dim: int = 64,
+    heads: int = 1,
+    train_length: int | None = None,
+    causal: bool = False,
+    positions: Any = None,
+    start: float = 0,
+    dtype: Any = "float32",
+    params: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    reference: bool = False,
+    out: dict[str, np.ndarray] | None = None,
+    **options: Any,
+) -> dict[str, np.ndarray]:
+    """Fill the slots of an encoding, or of a sum of encodings such as ``"wavelet+alibi"``.
+
+    Parameters
+    ----------
+    name : str
+        Key of an encoding (`list_encodings`), or several joined by "+".
+    length : int
+        Number of positions N.
+    dim, heads : int
+        Width C of a table, and number of heads H.
+    train_length : int, optional
+        The length the encoding is made for; `length` where it is not given.
+    causal : bool
+        Whether the model that uses it is causal.
+    positions : array, optional
+        (N,) or (B, N), integers or reals in any order; 0, 1, ..., N-1 where not given. Slots that depend on it get the
+        leading axis B.
+    start : float
+        Added to every position.
+    dtype : float32 or float64
+        Of the slots (`angles` and `growth` are float64 always).
+    params : dict, optional
+        Learned values, as `init` returns; `init` with `seed` where not given.
+    seed : int
+        Of the initial values.
+    reference : bool
+        Use the NumPy formula; the arrays are then float64.
+    out : dict, optional
+        Arrays to fill, one for each slot, of the right shape and dtype; any strides.
+    **options
+        The encoding's own options; in a sum as ``{"wavelet.scale": 2.0}``.
+
+    Returns
+    -------
+    dict
+        Slot name -> array; shapes are those of `fastpe.encoding.SLOTS`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Naming the argument, its value, and what was expected.
+    BeyondTrainingLength
+        If the encoding is undefined at one of the positions.
+
+    Examples
+    --------
+    >>> build("sinusoidal", 2, dim=4)["table"].round(3).tolist()[0]
+    [0.0, 1.0, 0.0, 1.0]
+    """
+    import numpy as np
+
+    parts = parse(name, options)
+    spec = make_spec(
+        length,
+        dim=dim,
+        heads=heads,
+        train_length=train_length,
+        causal=causal,
+        positions=positions,
+        start=start,
+        dtype=dtype,
+    )
+    shapes = sums.parameter_shapes(parts, spec)
+    given = _seeded(parts, spec, seed) if params is None else params
+    if reference:
+        spec = replace(spec, dtype=np.dtype(np.float64))
+    values = arrays("params", given, shapes, spec.dtype)
+    fresh = sums.allocate(parts, spec)
+    if out is not None:
+        check_out(out, fresh)
+        fresh = {slot: out[slot] if out[slot].flags.c_contiguous else fresh[slot] for slot in fresh}
+    sums.fill(parts, spec, values, fresh, reference)
+    if out is None:
+        return fresh
+    for slot, array in fresh.items():
+        if array is not out[slot]:
+            out[slot][...] = array
+    return out
+
+
+def init(
+    name: str,
+    *,
+    dim: int = 64,
+    heads: int = 1,
+    train_length: int,
+    causal: bool = False,
+    dtype: Any = "float32",
+    seed: int = 0,
+    **options: Any,
+) -> dict[str, np.ndarray]:
+    """The initial values of everything an encoding learns, {} if nothing; the keywords are those of `build`.
+
+    The values depend on the seed and the encoding's key alone, through `fastpe.random`.
+
+    >>> init("learned", dim=4, train_length=3)["table"].shape
+    (3, 4)
+    """
+    spec = make_spec(train_length, dim=dim, heads=heads, causal=causal, dtype=dtype)
+    return _seeded(parse(name, options), spec, seed)
+
+
+def pull(
+    name: str,
+    length: int,
+    dslots: Mapping[str, Any],
+    *,
+    params: Mapping[str, Any],
+    dim: int = 64,
+    heads: int = 1,
+    train_length: int | None = None,
+    causal: bool = False,
+    positions: Any = None,
+    start: float = 0,
+    dtype: Any = "float32",
+    **options: Any,
+) -> dict[str, np.ndarray]:
+    """Turn gradients of the slots into gradients of the parameters: the transpose of `build` at `params`.
+
+    Parameters
+    ----------
+    dslots : dict
+        Slot name -> gradient of a scalar with respect to that slot, of the slot's shape. Slots of encodings that learn
+        must be there; others may be.
+    params : dict
+        The values that `build` was given.
+
+    The other keywords are those of `build`.
+
+    Returns
+    -------
+    dict
+        Parameter -> gradient, of the parameter's shape, in `dtype`; {} if nothing is learned.
+    """
+    import numpy as np
+
+    parts = parse(name, options)
+    spec = make_spec(
+        length,
+        dim=dim,
+        heads=heads,
+        train_length=train_length,
+        causal=causal,
+        positions=positions,
+        start=start,
+        dtype=dtype,
+    )
+    for part in parts:
+        part.encoding.check(spec, **part.options)
+    shapes = sums.parameter_shapes(parts, spec)
+    values = arrays("params", params, shapes, spec.dtype)
+    slot_shapes = {slot: each[0] for slot, each in sums.slot_shapes(parts, spec).items()}
+    gradients = arrays("dslots", dslots, slot_shapes, spec.dtype, some=True)
+    dparams = {name: np.zeros(shape, spec.dtype) for name, shape in shapes.items()}
+    sums.add_gradients(parts, spec, values, gradients, dparams)
+    return dparams

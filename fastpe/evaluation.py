@@ -1,0 +1,116 @@
+"""Testing a model at lengths it was trained at and lengths it was not. Prints nothing."""
+
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from fastpe import encoding
+from fastpe.config import ModelConfig
+from fastpe.encoding import BeyondTrainingLength
+from fastpe.events import Listener, Noted, Tested
+from fastpe.transformer import Transformer
+
+_CHUNK = 1024  # sequences that go through the model at a time, so that its outputs and errors need bounded memory
+
+
+def evaluate(
+    model: Transformer,
+    lengths: Iterable[int],
+    sequences: int,
+    *,
+    seed: int = 0,
+    task: str = "running_sum",
+    threads: int | None = None,
+    progress: Listener | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Test a model on new sequences of each length.
+
+    Parameters
+    ----------
+    model : Transformer
+    lengths : iterable of int
+        Lengths in positions.
+    sequences : int
+        Number of sequences at each length.
+    seed : int
+        Seed of the test sequences.
+    task : str
+        Key of the task.
+    threads : int, optional
+        Threads to use; they change nothing but the time. Default: all cores.
+    progress : callable, optional
+        Called with `Tested` after each length, and with `Noted`.
+
+    Returns
+    -------
+    dict
+        By length (a string): ``mse`` over all positions; ``nmse``, that divided by the error of always answering zero;
+        ``mse_last`` at the last position; ``mse_beyond`` over the positions from the training length on, or None;
+        ``sequences``. Where the encoding is undefined, or a number is not finite, it is None and ``reason`` says why;
+        ``note`` is what the encoding remarks on this length, if it does.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is out of range or of the wrong type.
+    """
+    check_threads(threads)
+    notify: Listener = progress or (lambda event: None)
+    results = {}
+    for length in lengths:
+        metrics = _metrics(model, length, sequences, seed, task, threads)
+        if remarks := _remarks(model.config, length):
+            metrics["note"] = " ".join(remarks)
+            notify(Noted(f"length {length}: {metrics['note']}"))
+        results[str(length)] = metrics
+        notify(Tested(length, metrics))
+    return results
+
+
+def _metrics(
+    model: Transformer, length: int, sequences: int, seed: int, task_name: str, threads: int | None
+) -> dict[str, Any]:
+    task = import_module(f"fastpe.tasks.{task_name}")
+    x, y = task.sample(seed, "test", sequences, length, np.dtype(model.config.dtype), step=length)
+    beyond = slice(model.config.train_length, None)
+    sums = np.zeros(3)
+    try:
+        for start in range(0, sequences, _CHUNK):
+            chunk = slice(start, start + _CHUNK)
+            errors = model(x[chunk], threads=threads).astype(np.float64) - y[chunk]
+            with np.errstate(over="ignore", invalid="ignore"):
+                np.square(errors, out=errors)
+                sums += errors.sum(), errors[:, -1].sum(), errors[:, beyond].sum()
+    except BeyondTrainingLength as error:
+        nothing = dict.fromkeys(("mse", "nmse", "mse_last", "mse_beyond"))
+        return {**nothing, "sequences": sequences, "reason": str(error)}
+    outside = max(length - model.config.train_length, 0)
+    mse = sums[0] / (sequences * length)
+    found = {
+        "mse": mse,
+        "nmse": mse / task.zero_predictor(length),
+        "mse_last": sums[1] / sequences,
+        "mse_beyond": sums[2] / (sequences * outside) if outside else None,
+    }
+    finite = {key: float(value) if value is not None and np.isfinite(value) else None for key, value in found.items()}
+    reason = {} if np.isfinite(mse) else {"reason": "the outputs are not finite"}
+    return {**finite, "sequences": sequences, **reason}
+
+
+def _remarks(config: ModelConfig, length: int) -> list[str]:
+    """What the encoding has to say about `length` and not about the training length."""
+    parts = encoding.parse(config.encoding, config.options)
+    known = encoding.remarks(parts, config.spec(config.train_length))
+    return [text for text in encoding.remarks(parts, config.spec(length)) if text not in known]
+
+
+def check_threads(threads: int | None) -> None:
+    """Refuse a number of threads that is none; None stands for all cores."""
+    if threads is None:
+        return
+    if isinstance(threads, bool) or not isinstance(threads, int):
+        raise TypeError(f"threads must be an integer, not {threads!r}")
+    if threads < 1:
+        raise ValueError(f"threads must be at least 1, not {threads}")

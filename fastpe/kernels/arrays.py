@@ -1,0 +1,243 @@
+"""The kernels on NumPy arrays: what tests, benchmarks and `fastpe doctor` call.
+
+Each function allocates its outputs, calls one kernel on one sequence, and returns what a NumPy writer would expect.
+Arrays are C-contiguous, float32 or float64, all of one dtype. The forking loops over a batch are in `model`.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.kernels import activation, adam, attention, ends, norm, simd
+from fastpe.kernels import gemm as products
+from fastpe.kernels._jit import entry
+from fastpe.kernels.simd import lanes, load_first, pointer, scalar, store_first
+
+Array = np.ndarray[Any, Any]
+
+
+@entry
+def _gemm(a, b, c, mode, d, e):
+    ai, aj = a.strides[0] // a.itemsize, a.strides[1] // a.itemsize
+    products.gemm(
+        pointer(a), ai, aj, pointer(b), b.shape[1], pointer(c), c.shape[1], c.shape[0], c.shape[1], b.shape[0], mode,
+        pointer(d), d.shape[1] if d.shape[0] > 1 else 0, pointer(e), e.shape[1] if e.shape[0] > 1 else 0,
+    )  # fmt: skip
+
+
+def gemm(a: Array, b: Array, mode: int = 0, d: Array | None = None, e: Array | None = None) -> Array:
+    """f(start + a b): a (m, k) plain or transposed, b (k, n); d, e (m, n) or (1, n); `mode` as in `kernels.gemm`."""
+    c = np.full((a.shape[0], b.shape[1]), np.nan, a.dtype)
+    _gemm(a, b, c, np.int64(mode), c if d is None else d, c if e is None else e)
+    return c
+
+
+@entry
+def _transpose(source, target):
+    products.transpose(pointer(source), source.shape[1], pointer(target), target.shape[1], *source.shape)
+
+
+def transpose(x: Array) -> Array:
+    """x^T, contiguous."""
+    target = np.full(x.shape[::-1], np.nan, x.dtype)
+    _transpose(x, target)
+    return target
+
+
+@entry
+def _column_sums(x, out):
+    products.add_column_sums(pointer(x), x.shape[1], x.shape[0], x.shape[1], pointer(out))
+
+
+def column_sums(x: Array) -> Array:
+    """Sums over the rows of x."""
+    out = np.zeros(x.shape[1], x.dtype)
+    _column_sums(x, out)
+    return out
+
+
+@entry
+def _exp(x, y):
+    source, target, n = pointer(x), pointer(y), x.size
+    for j in range(0, n, lanes(source)):
+        store_first(target, j, simd.exp(load_first(source, j, n - j)), n - j)
+
+
+def exp(x: Array) -> Array:
+    """exp(x) for x <= 0, flat."""
+    y = np.full(x.shape, np.nan, x.dtype)
+    _exp(x, y)
+    return y
+
+
+@entry
+def _attention(q, k, v, o, p, scratch, scale, bias, has_bias, causal):
+    n, d = q.shape
+    attention.attention_forward(
+        pointer(q), pointer(k), pointer(v), d, pointer(o), d, pointer(p), p.shape[1], pointer(scratch), n, d,
+        scalar(pointer(q), scale), pointer(bias), has_bias, causal,
+    )  # fmt: skip
+
+
+def attention_forward(
+    q: Array, k: Array, v: Array, bias: Array | None = None, *, causal: bool = False
+) -> tuple[Array, Array]:
+    """Output (n, d) and weights (n, n) of one head; q, k, v (n, d), bias (2n - 1,)."""
+    n, d = q.shape
+    p_row = simd.whole_vectors(n, q.dtype)
+    o, p = np.full((n, d), np.nan, q.dtype), np.full((n, p_row), np.nan, q.dtype)
+    scratch = np.zeros((d, p_row), q.dtype)
+    _attention(q, k, v, o, p, scratch, d**-0.5, q.ravel() if bias is None else bias, bias is not None, causal)
+    return o, p[:, :n]
+
+
+@entry
+def _attention_backward(do, q, k, v, p, dq, dk, dv, ds, scratch, scale, dbias, wants_bias, causal):
+    n, d = q.shape
+    attention.attention_backward(
+        pointer(do), d, pointer(q), pointer(k), pointer(v), d, pointer(p), p.shape[1], pointer(dq), pointer(dk),
+        pointer(dv), pointer(ds), pointer(scratch), n, d, scalar(pointer(q), scale), pointer(dbias), wants_bias, causal,
+    )  # fmt: skip
+
+
+def attention_backward(
+    do: Array, q: Array, k: Array, v: Array, bias: Array | None = None, *, causal: bool = False
+) -> tuple[Array, Array, Array, Array]:
+    """Gradients of q, k, v (n, d) and of the bias (2n - 1,; zeros without one), from that of the output."""
+    n, d = q.shape
+    p_row = simd.whole_vectors(n, q.dtype)
+    p = np.zeros((n, p_row), q.dtype)
+    p[:, :n] = attention_forward(q, k, v, bias, causal=causal)[1]
+    dq, dk, dv = (np.full((n, d), np.nan, q.dtype) for _ in range(3))
+    dbias, ds, scratch = np.zeros(2 * n - 1, q.dtype), np.zeros_like(p), np.zeros((d, p_row), q.dtype)
+    _attention_backward(do, q, k, v, p, dq, dk, dv, ds, scratch, d**-0.5, dbias, bias is not None, causal)
+    return dq, dk, dv, dbias
+
+
+@entry
+def _layer_norm(x, weight, bias, y, stats, eps):
+    norm.layer_norm_forward(pointer(x), pointer(weight), pointer(bias), pointer(y), pointer(stats), *x.shape, eps)
+
+
+@entry
+def _layer_norm_backward(dy, x, weight, stats, dx, dweight, dbias):
+    norm.layer_norm_backward(
+        pointer(dy), pointer(x), pointer(weight), pointer(stats), pointer(dx), pointer(dweight), pointer(dbias),
+        x.shape[0], x.shape[1], False,
+    )  # fmt: skip
+
+
+def layer_norm_forward(x: Array, weight: Array, bias: Array, eps: float = 1e-5) -> tuple[Array, Array]:
+    """Normalised rows of x (m, n), and (mean, rstd) of each (m, 2)."""
+    y, stats = np.full(x.shape, np.nan, x.dtype), np.full((x.shape[0], 2), np.nan, x.dtype)
+    _layer_norm(x, weight, bias, y, stats, eps)
+    return y, stats
+
+
+def layer_norm_backward(dy: Array, x: Array, weight: Array, stats: Array) -> tuple[Array, Array, Array]:
+    """Gradients of x, weight and bias."""
+    dx, dweight, dbias = np.full(x.shape, np.nan, x.dtype), np.zeros_like(weight), np.zeros_like(weight)
+    _layer_norm_backward(dy, x, weight, stats, dx, dweight, dbias)
+    return dx, dweight, dbias
+
+
+@entry
+def _gelu(x, y):
+    activation.gelu_forward(pointer(x), pointer(y), x.size)
+
+
+@entry
+def _gelu_backward(x, dy):
+    activation.gelu_backward(pointer(x), pointer(dy), x.size)
+
+
+def gelu_forward(x: Array) -> Array:
+    """x Phi(x)."""
+    y = np.full(x.shape, np.nan, x.dtype)
+    _gelu(x, y)
+    return y
+
+
+def gelu_backward(x: Array, dy: Array) -> Array:
+    """The gradient of x from that of `gelu_forward`."""
+    dx = dy.copy()
+    _gelu_backward(x, dx)
+    return dx
+
+
+@entry
+def _squared_error(y, target, dy, inverse):
+    return ends.squared_error(pointer(y), pointer(target), pointer(dy), y.size, scalar(pointer(y), inverse))
+
+
+def mean_squared_error(y: Array, target: Array) -> tuple[float, Array]:
+    """Mean of (y - target)^2 over all elements, and its gradient by y."""
+    dy = np.full(y.shape, np.nan, y.dtype)
+    loss = _squared_error(y, target, dy, 1.0 / y.size)
+    return loss / y.size, dy
+
+
+@entry
+def _adam(p, first, second, gradients, rate, beta1, beta2, new1, new2, correction2, eps):
+    groups, stride = gradients.shape
+    adam.adam(
+        pointer(p), pointer(first), pointer(second), pointer(gradients), stride, groups, 0, p.size, rate, beta1, beta2,
+        new1, new2, correction2, eps,
+    )  # fmt: skip
+
+
+def adam_step(
+    p: Array, first: Array, second: Array, gradients: Array, step: int, lr: float = 1e-3, beta1: float = 0.9,
+    beta2: float = 0.999, eps: float = 1e-8,
+) -> None:  # fmt: skip
+    """Update p, first and second (n,) in place, from the sum of gradients (groups, n); `step` counts from 1."""
+    numbers = (lr / (1 - beta1**step), beta1, beta2, 1 - beta1, 1 - beta2, 1 / (1 - beta2**step), eps)
+    _adam(p, first, second, gradients, *(p.dtype.type(number) for number in numbers))
+
+
+@entry
+def _embed(x, weight, bias, table, has_table, z):
+    ends.embed_forward(pointer(x), pointer(weight), pointer(bias), pointer(table), has_table, pointer(z), *z.shape)
+
+
+def embed_forward(x: Array, weight: Array, bias: Array, table: Array | None = None) -> Array:
+    """x weight + bias + table: x (n,), weight and bias (c,), table (n, c)."""
+    z = np.full((x.size, weight.size), np.nan, x.dtype)
+    _embed(x, weight, bias, z if table is None else table, table is not None, z)
+    return z
+
+
+@entry
+def _embed_backward(dz, x, dweight, dbias, dtable):
+    ends.embed_backward(pointer(dz), pointer(x), pointer(dweight), pointer(dbias), pointer(dtable), True, *dz.shape)
+
+
+def embed_backward(dz: Array, x: Array) -> tuple[Array, Array, Array]:
+    """Gradients of weight, bias and table."""
+    dweight, dbias, dtable = np.zeros(dz.shape[1], x.dtype), np.zeros(dz.shape[1], x.dtype), np.zeros_like(dz)
+    _embed_backward(dz, x, dweight, dbias, dtable)
+    return dweight, dbias, dtable
+
+
+@entry
+def _head(z, weight, bias, y):
+    ends.head_forward(pointer(z), pointer(weight), pointer(bias), pointer(y), *z.shape)
+
+
+def head_forward(z: Array, weight: Array, bias: Array) -> Array:
+    """z weight + bias: z (n, c), weight (c,), bias (1,)."""
+    y = np.full(z.shape[0], np.nan, z.dtype)
+    _head(z, weight, bias, y)
+    return y
+
+
+@entry
+def _head_backward(dy, z, weight, dz, dweight, dbias):
+    ends.head_backward(pointer(dy), pointer(z), pointer(weight), pointer(dz), pointer(dweight), pointer(dbias), *z.shape)
+
+
+def head_backward(dy: Array, z: Array, weight: Array) -> tuple[Array, Array, Array]:
+    """Gradients of z, weight and bias."""
+    dz, dweight, dbias = np.full(z.shape, np.nan, z.dtype), np.zeros_like(weight), np.zeros(1, z.dtype)
+    _head_backward(dy, z, weight, dz, dweight, dbias)
+    return dz, dweight, dbias

@@ -1,0 +1,388 @@
+"""The small transformer on one sequence, forward and backward, and the loops over a batch that fork.
+
+A layer (pre-norm; `u`, `w` are `z`, `y` themselves where there are no norms; "+ z" only with residual connections):
+
+    u = norm1(z);  q, k, v = u Wqkv + bqkv;  o = attention per head;  y = z + o Wout + bout
+    w = norm2(y);  a = w Win + bin;  h = relu(a) or gelu(a);          z' = y + h Wff + bff
+
+One whole sequence goes forward and backward before the next, in a scratch arena of its thread; only parameters,
+gradients and the input are touched outside it. Per sequence, forward:  2 n (4 c^2 + 2 c f) + 4 n^2 c FLOP a layer;
+backward twice that.
+
+Same bits at any number of threads: a batch is cut into a fixed number of *groups* of sequences, each group sums its
+gradients in order into its own row, and the rows are added in order. Threads ("lanes") only choose who runs which group.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import prange
+
+from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.activation import gelu_backward, gelu_forward
+from fastpe.kernels.adam import adam
+from fastpe.kernels.attention import attention_backward, attention_forward
+from fastpe.kernels.ends import embed_backward, embed_forward, head_backward, head_forward, squared_error
+from fastpe.kernels.gemm import FROM, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add_column_sums, gemm, transpose
+from fastpe.kernels.norm import layer_norm_backward, layer_norm_forward
+from fastpe.kernels.simd import at, lanes, pointer, scalar, store_first, zeros
+
+NORM_EPS = 1e-5
+ONE, NONE = np.int64(1), np.int64(0)
+
+
+class Sizes(NamedTuple):
+    """What the model is and how long the sequence; flags are 0 or 1."""
+
+    length: int
+    width: int
+    heads: int
+    hidden: int
+    layers: int
+    causal: int
+    gelu: int
+    norms: int
+    residual: int
+    has_table: int
+    has_bias: int
+    wants_table: int
+    wants_bias: int
+
+
+class Offsets(NamedTuple):
+    """Where a tensor starts in the flat array of parameters (and of gradients); layer l adds l * `layer_stride`."""
+
+    embed_weight: int
+    embed_bias: int
+    head_weight: int
+    head_bias: int
+    layers: int
+    layer_stride: int
+    qkv_weight: int
+    qkv_bias: int
+    out_weight: int
+    out_bias: int
+    in_weight: int
+    in_bias: int
+    ff_weight: int
+    ff_bias: int
+    norm1_weight: int
+    norm1_bias: int
+    norm2_weight: int
+    norm2_bias: int
+    table: int  # of the gradients only: the slots' own
+    bias: int
+
+
+class Transposed(NamedTuple):
+    """Where a layer's transposed matrices start in the flat array of transposes."""
+
+    layer_stride: int
+    qkv_weight: int
+    out_weight: int
+    in_weight: int
+    ff_weight: int
+
+
+class Arena(NamedTuple):
+    """Where things lie in a thread's scratch memory. Layer l's activations: `layers` + l * `layer_stride` + ..."""
+
+    streams: int
+    stream_stride: int
+    layers: int
+    layer_stride: int
+    normed1: int
+    stats1: int
+    qkv: int
+    weights: int
+    mixed: int
+    middle: int
+    normed2: int
+    stats2: int
+    before: int
+    hidden: int
+    dz: int
+    dnormed: int
+    dhidden: int
+    dmixed: int
+    dqkv: int
+    dscores: int
+    transposed: int
+    output: int
+    doutput: int
+    size: int
+
+
+def arena_layout(sizes: Sizes, p: int, *, backward: bool) -> Arena:
+    """Offsets into the arena; without a backward pass all layers share one place for their activations.
+
+    p: elements from one row of the attention weights to the next, `length` rounded up to whole vectors.
+    """
+    n, c, f = sizes.length, sizes.width, sizes.hidden
+    norms, gelu = sizes.norms, sizes.gelu
+    cursor = 0
+
+    def take(count: int) -> int:
+        nonlocal cursor
+        start = cursor
+        cursor += -(-count // 16) * 16
+        return start
+
+    layer = {
+        "normed1": take(norms * n * c),
+        "stats1": take(norms * 2 * n),
+        "qkv": take(3 * n * c),
+        "weights": take(sizes.heads * n * p),
+        "mixed": take(n * c),
+        "middle": take(n * c),
+        "normed2": take(norms * n * c),
+        "stats2": take(norms * 2 * n),
+        "before": take(gelu * n * f),
+        "hidden": take(n * f),
+    }
+    layer_size, cursor = cursor, 0
+    stream_stride = -(-n * c // 16) * 16
+    whole = {
+        "streams": take((sizes.layers + 1) * stream_stride),
+        "layers": take(layer_size * (sizes.layers if backward else 1)),
+        "dz": take(backward * n * c),
+        "dnormed": take(backward * norms * n * c),
+        "dhidden": take(backward * n * f),
+        "dmixed": take(backward * n * c),
+        "dqkv": take(backward * 3 * n * c),
+        "dscores": take(backward * n * p),
+        "transposed": take(c // sizes.heads * p),
+        "output": take(n),
+        "doutput": take(n),
+    }
+    strides = {"stream_stride": stream_stride, "layer_stride": layer_size if backward else 0}
+    return Arena(**layer, **whole, **strides, size=cursor)
+
+
+@inner
+def _linear(x, c, weight, bias, y, n, width, mode):
+    """y = f(x weight + bias), n rows of c elements into n rows of `width`."""
+    gemm(x, c, ONE, weight, width, y, width, n, width, c, FROM | mode, bias, NONE, y, NONE)
+
+
+@inner
+def _linear_onto(x, c, weight, bias, z, y, n, width, residual):
+    """y = z + x weight + bias, without z where there is no residual connection."""
+    if residual:
+        gemm(x, c, ONE, weight, width, y, width, n, width, c, FROM | PLUS, z, width, bias, NONE)
+    else:
+        _linear(x, c, weight, bias, y, n, width, OVERWRITE)
+
+
+@inner
+def _linear_gradients(x, c, dy, width, dweight, dbias, n):
+    """dweight += x^T dy, dbias += column sums of dy."""
+    gemm(x, ONE, c, dy, width, dweight, width, c, width, n, FROM, dweight, width, dweight, NONE)
+    add_column_sums(dy, width, n, width, dbias)
+
+
+@inner
+def _linear_back(dy, width, transposed, dx, c, n, mode):
+    """dx = dy weight^T (+ dx with mode FROM)."""
+    gemm(dy, width, ONE, transposed, c, dx, c, n, c, width, mode, dx, c, dx, NONE)
+
+
+@inner
+def layer_forward(z, out, w, act, scratch, bias, sizes, o, a):
+    """One layer: z -> out (n, c). w: its parameters; act: its activations, kept for the backward pass."""
+    n, c, f = sizes.length, sizes.width, sizes.hidden
+    head, p_row = c // sizes.heads, (n + lanes(z) - 1) // lanes(z) * lanes(z)
+    qkv, mixed, middle, hidden = at(act, a.qkv), at(act, a.mixed), at(act, a.middle), at(act, a.hidden)
+    scale = scalar(z, 1.0 / np.sqrt(head))
+    u = z
+    if sizes.norms:
+        u = at(act, a.normed1)
+        layer_norm_forward(z, at(w, o.norm1_weight), at(w, o.norm1_bias), u, at(act, a.stats1), n, c, NORM_EPS)
+    _linear(u, c, at(w, o.qkv_weight), at(w, o.qkv_bias), qkv, n, 3 * c, OVERWRITE)
+    for h in range(sizes.heads):
+        q, weights = at(qkv, h * head), at(act, a.weights + h * n * p_row)
+        offsets = at(bias, h * (2 * n - 1))
+        attention_forward(
+            q, at(q, c), at(q, 2 * c), 3 * c, at(mixed, h * head), c, weights, p_row, scratch, n, head, scale, offsets,
+            sizes.has_bias, sizes.causal,
+        )  # fmt: skip
+    _linear_onto(mixed, c, at(w, o.out_weight), at(w, o.out_bias), z, middle, n, c, sizes.residual)
+    u = middle
+    if sizes.norms:
+        u = at(act, a.normed2)
+        layer_norm_forward(middle, at(w, o.norm2_weight), at(w, o.norm2_bias), u, at(act, a.stats2), n, c, NORM_EPS)
+    if sizes.gelu:
+        _linear(u, c, at(w, o.in_weight), at(w, o.in_bias), at(act, a.before), n, f, OVERWRITE)
+        gelu_forward(at(act, a.before), hidden, n * f)
+    else:
+        _linear(u, c, at(w, o.in_weight), at(w, o.in_bias), hidden, n, f, RELU)
+    _linear_onto(hidden, f, at(w, o.ff_weight), at(w, o.ff_bias), middle, out, n, c, sizes.residual)
+
+
+@inner
+def _feedforward_backward(dz, w, wt, g, act, arena, sizes, o, t, a):
+    """dz: the gradient of the layer's output on entry, of `middle` on return."""
+    n, c, f = sizes.length, sizes.width, sizes.hidden
+    hidden, dhidden = at(act, a.hidden), at(arena, a.dhidden)
+    middle, mode = at(act, a.middle), FROM if sizes.residual else OVERWRITE
+    _linear_gradients(hidden, f, dz, c, at(g, o.ff_weight), at(g, o.ff_bias), n)
+    if sizes.gelu:
+        _linear_back(dz, c, at(wt, t.ff_weight), dhidden, f, n, OVERWRITE)
+        gelu_backward(at(act, a.before), dhidden, n * f)
+    else:
+        gemm(dz, c, ONE, at(wt, t.ff_weight), f, dhidden, f, n, f, c, WHERE_POSITIVE, dz, NONE, hidden, f)
+    if sizes.norms:
+        _linear_gradients(at(act, a.normed2), c, dhidden, f, at(g, o.in_weight), at(g, o.in_bias), n)
+        dnormed = at(arena, a.dnormed)
+        _linear_back(dhidden, f, at(wt, t.in_weight), dnormed, c, n, OVERWRITE)
+        layer_norm_backward(
+            dnormed, middle, at(w, o.norm2_weight), at(act, a.stats2), dz, at(g, o.norm2_weight), at(g, o.norm2_bias),
+            n, c, sizes.residual,
+        )  # fmt: skip
+    else:
+        _linear_gradients(middle, c, dhidden, f, at(g, o.in_weight), at(g, o.in_bias), n)
+        _linear_back(dhidden, f, at(wt, t.in_weight), dz, c, n, mode)
+
+
+@inner
+def _attention_backward(dz, z, w, wt, g, act, arena, dbias, sizes, o, t, a):
+    """dz: the gradient of `middle` on entry, of the layer's input z on return."""
+    n, c = sizes.length, sizes.width
+    head, p_row = c // sizes.heads, (n + lanes(z) - 1) // lanes(z) * lanes(z)
+    qkv, mixed, dmixed, dqkv = at(act, a.qkv), at(act, a.mixed), at(arena, a.dmixed), at(arena, a.dqkv)
+    scale, mode = scalar(z, 1.0 / np.sqrt(head)), FROM if sizes.residual else OVERWRITE
+    _linear_gradients(mixed, c, dz, c, at(g, o.out_weight), at(g, o.out_bias), n)
+    _linear_back(dz, c, at(wt, t.out_weight), dmixed, c, n, OVERWRITE)
+    for h in range(sizes.heads):
+        q, dq, weights = at(qkv, h * head), at(dqkv, h * head), at(act, a.weights + h * n * p_row)
+        attention_backward(
+            at(dmixed, h * head), c, q, at(q, c), at(q, 2 * c), 3 * c, weights, p_row, dq, at(dq, c), at(dq, 2 * c),
+            at(arena, a.dscores), at(arena, a.transposed), n, head, scale, at(dbias, h * (2 * n - 1)),
+            sizes.wants_bias, sizes.causal,
+        )  # fmt: skip
+    if sizes.norms:
+        _linear_gradients(at(act, a.normed1), c, dqkv, 3 * c, at(g, o.qkv_weight), at(g, o.qkv_bias), n)
+        dnormed = at(arena, a.dnormed)
+        _linear_back(dqkv, 3 * c, at(wt, t.qkv_weight), dnormed, c, n, OVERWRITE)
+        layer_norm_backward(
+            dnormed, z, at(w, o.norm1_weight), at(act, a.stats1), dz, at(g, o.norm1_weight), at(g, o.norm1_bias),
+            n, c, sizes.residual,
+        )  # fmt: skip
+    else:
+        _linear_gradients(z, c, dqkv, 3 * c, at(g, o.qkv_weight), at(g, o.qkv_bias), n)
+        _linear_back(dqkv, 3 * c, at(wt, t.qkv_weight), dz, c, n, mode)
+
+
+@inner
+def _clear(p, n):
+    for j in range(0, n, lanes(p)):
+        store_first(p, j, zeros(p), n - j)
+
+
+@inner
+def _clear_transposed(arena, sizes, a):
+    """The columns past n of a transposed K or V stay zero from here on: only the others are written."""
+    whole = (sizes.length + lanes(arena) - 1) // lanes(arena) * lanes(arena)
+    _clear(at(arena, a.transposed), sizes.width // sizes.heads * whole)
+
+
+@inner
+def sequence_forward(x, w, arena, table, bias, sizes, o, a):
+    """All layers and the head on one sequence; the output lies at arena + a.output."""
+    n, c = sizes.length, sizes.width
+    embed_forward(x, at(w, o.embed_weight), at(w, o.embed_bias), table, sizes.has_table, at(arena, a.streams), n, c)
+    for layer in range(sizes.layers):
+        z = at(arena, a.streams + layer * a.stream_stride)
+        layer_forward(
+            z, at(z, a.stream_stride), at(w, o.layers + layer * o.layer_stride),
+            at(arena, a.layers + layer * a.layer_stride), at(arena, a.transposed), bias, sizes, o, a,
+        )  # fmt: skip
+    z = at(arena, a.streams + sizes.layers * a.stream_stride)
+    head_forward(z, at(w, o.head_weight), at(w, o.head_bias), at(arena, a.output), n, c)
+
+
+@inner
+def sequence_backward(x, w, wt, g, arena, sizes, o, t, a):
+    """Adds the gradients of one sequence to g, from the gradient of its output at arena + a.doutput."""
+    n, c = sizes.length, sizes.width
+    dz, top = at(arena, a.dz), at(arena, a.streams + sizes.layers * a.stream_stride)
+    head_backward(
+        at(arena, a.doutput), top, at(w, o.head_weight), dz, at(g, o.head_weight), at(g, o.head_bias), n, c
+    )
+    for back in range(sizes.layers):
+        layer = sizes.layers - 1 - back
+        shift = o.layers + layer * o.layer_stride
+        wl, gl, wtl = at(w, shift), at(g, shift), at(wt, layer * t.layer_stride)
+        act = at(arena, a.layers + layer * a.layer_stride)
+        z = at(arena, a.streams + layer * a.stream_stride)
+        _feedforward_backward(dz, wl, wtl, gl, act, arena, sizes, o, t, a)
+        _attention_backward(dz, z, wl, wtl, gl, act, arena, at(g, o.bias), sizes, o, t, a)
+    embed_backward(dz, x, at(g, o.embed_weight), at(g, o.embed_bias), at(g, o.table), sizes.wants_table, n, c)
+
+
+@inner
+def _group_gradients(x, target, first, last, w, wt, g, stride, arena, table, bias, inverse, sizes, o, t, a):
+    """Loss and gradients (into g, cleared first) of the sequences first .. last - 1."""
+    _clear(g, stride)
+    _clear_transposed(arena, sizes, a)
+    loss = 0.0
+    for sequence in range(first, last):
+        row = at(x, sequence * sizes.length)
+        sequence_forward(row, w, arena, table, bias, sizes, o, a)
+        loss += squared_error(
+            at(arena, a.output), at(target, sequence * sizes.length), at(arena, a.doutput), sizes.length, inverse
+        )
+        sequence_backward(row, w, wt, g, arena, sizes, o, t, a)
+    return loss * float(inverse)
+
+
+@entry(label="the training step", parallel=True)
+def batch_gradients(x, target, w, wt, panels, gradients, losses, arenas, table, bias, sizes, o, t, a):
+    """Losses (groups,) and gradients (groups, stride) of a batch x, target (B, n); one arena per lane.
+
+    panels (P, 5): for each panel of a matrix its start in w, rows, columns, where its transpose starts in wt, and the
+    elements from one row of the transpose to the next. The transposes are made anew: parameters are the user's to change.
+    """
+    for number in prange(panels.shape[0]):
+        start, rows, columns, target_start, target_row = panels[number]
+        transpose(at(pointer(w), start), columns, at(pointer(wt), target_start), target_row, rows, columns)
+    groups, stride = gradients.shape
+    batch, count = x.shape[0], arenas.shape[0]
+    inverse = scalar(pointer(w), 1.0 / (batch * sizes.length))
+    for lane in prange(count):
+        for group in range(groups * lane // count, groups * (lane + 1) // count):
+            losses[group] = _group_gradients(
+                pointer(x), pointer(target), batch * group // groups, batch * (group + 1) // groups, pointer(w),
+                pointer(wt), at(pointer(gradients), group * stride), stride, at(pointer(arenas), lane * arenas.shape[1]),
+                pointer(table), pointer(bias), inverse, sizes, o, t, a,
+            )  # fmt: skip
+
+
+@entry(label="the forward pass", parallel=True)
+def batch_forward(x, y, w, arenas, table, bias, sizes, o, a):
+    """y (B, n) from x (B, n); one arena per lane."""
+    batch, count = x.shape[0], arenas.shape[0]
+    for lane in prange(count):
+        arena = at(pointer(arenas), lane * arenas.shape[1])
+        _clear_transposed(arena, sizes, a)
+        for sequence in range(batch * lane // count, batch * (lane + 1) // count):
+            sequence_forward(
+                at(pointer(x), sequence * sizes.length), pointer(w), arena, pointer(table), pointer(bias), sizes, o, a
+            )
+            for i in range(sizes.length):
+                y[sequence, i] = arenas[lane, a.output + i]
+
+
+_CHUNK = np.int64(4096)  # elements of the parameters that one turn of the optimiser's loop updates
+
+
+@entry(label="the optimiser", parallel=True)
+def update(w, gradients, first, second, rate, beta1, beta2, new1, new2, correction2, eps):
+    """One step of Adam on all of w (P,), first and second (P,), from gradients (groups, stride >= P)."""
+    groups, stride = gradients.shape
+    for chunk in prange((w.size + _CHUNK - 1) // _CHUNK):
+        start = chunk * _CHUNK
+        adam(
+            pointer(w), pointer(first), pointer(second), pointer(gradients), stride, groups, start,
+            min(start + _CHUNK, w.size), rate, beta1, beta2, new1, new2, correction2, eps,
+        )  # fmt: skip

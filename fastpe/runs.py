@@ -1,0 +1,339 @@
+"""Run folders: made, continued, read.
+
+======================  ===============================================================================================
+``config.json``         all settings, what the protocol fixes beside them, versions and CPU; carries its own checksum
+``checkpoint.safetensors``  the single truth for resuming: parameters, Adam's moments, epoch and step
+``metrics.jsonl``       one line per epoch
+``model.safetensors``   the parameters after the last epoch; what `load` reads
+``result.json``         the training loss and the test metrics
+======================  ===============================================================================================
+"""
+
+import contextlib
+import errno
+import itertools
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from fastpe import encoding, files, record
+from fastpe.config import ModelConfig, TrainConfig
+from fastpe.files import DamagedFileError, TensorFile
+from fastpe.record import RunError, read_config
+from fastpe.transformer import Adam, Transformer, parameter_shapes
+
+try:
+    import fcntl
+except ImportError:  # not on Windows: there, two processes in one folder are not noticed
+    fcntl = None  # type: ignore[assignment]
+
+_CHECKPOINT, _METRICS = "checkpoint.safetensors", "metrics.jsonl"
+_MODEL, _RESULT = "model.safetensors", "result.json"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a training has come: epochs done, updates done, the last epoch's mean loss, seconds spent."""
+
+    epoch: int = 0
+    step: int = 0
+    loss: float | None = None
+    seconds: float = 0.0
+
+
+class Run:
+    """A run folder that this process works in, and no other process as long as it is open.
+
+    Made by `create`, `create_numbered` or `resume`; a context manager.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+    config : TrainConfig
+    notes : list of str
+        What the user should know of how the folder was found.
+    """
+
+    def __init__(self, path: Path, config: TrainConfig) -> None:
+        self.path, self.config = path, config
+        self.notes: list[str] = []
+        self._lock = _lock(path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let other processes work in the folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    @classmethod
+    def create(cls, path: str | Path, config: TrainConfig, options: Mapping[str, Any]) -> Self:
+        """Make a new run folder; `options` are the encoding's, defaults included, for the record.
+
+        Raises
+        ------
+        RunError
+            If the folder exists or cannot be made or written; then nothing is left of it.
+        """
+        path = Path(path)
+        check_target(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir()
+        except FileExistsError as error:
+            raise _exists(path) from error
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        run = cls(path, config)
+        try:
+            record.write(path, record.make(config, options))
+        except OSError as error:
+            run.close()
+            with contextlib.suppress(OSError):
+                path.rmdir()
+            raise _unwritable(path, error) from error
+        return run
+
+    @classmethod
+    def create_numbered(cls, config: TrainConfig, options: Mapping[str, Any], root: str | Path = "runs") -> Self:
+        """Make ``<root>/<encoding>-<n>`` with the first n that is free, also if others are doing the same."""
+        for number in itertools.count():
+            path = Path(root) / f"{config.encoding}-{number}"
+            if not path.exists():
+                try:
+                    return cls.create(path, config, options)
+                except RunError as error:
+                    if not isinstance(error.__cause__, FileExistsError):
+                        raise
+        raise AssertionError("unreachable")
+
+    @classmethod
+    def resume(cls, path: str | Path, config: TrainConfig, options: Mapping[str, Any]) -> Self:
+        """Continue in a run folder, or start afresh where there is none or only what a killed start left behind.
+
+        Raises
+        ------
+        RunError
+            If the folder belongs to a run with other settings, is in use, or is no run folder.
+        DamagedFileError
+            If its record is damaged.
+        """
+        path = Path(path)
+        if not path.exists():
+            run = cls.create(path, config, options)
+            run.notes.append(f"{path} does not exist: starting a new run")
+            return run
+        run = cls(path, config)
+        try:
+            stored = read_config(path)
+            if stored is None:
+                record.write(path, record.make(config, options))
+                run.notes.append(f"{path} holds no run yet: starting a new run")
+            else:
+                record.check_same(path, stored, config)
+                run._note_environment()
+        except BaseException as error:
+            run.close()
+            if isinstance(error, OSError):
+                raise _unwritable(path, error) from error
+            raise
+        return run
+
+    def _note_environment(self) -> None:
+        """Say, and record, that an unfinished run continues under other versions or on another CPU."""
+        if self.read_result() is not None:
+            return
+        stored = record.read(self.path)
+        if changes := record.note_environment(stored):
+            record.write(self.path, stored)
+            self.notes.append(
+                f"{self.path} was begun elsewhere ({changes}): its bits may differ from an uninterrupted run's"
+            )
+
+    def save_checkpoint(self, model: Transformer, adam: Adam, progress: Progress) -> None:
+        """Write all that is needed to go on from here."""
+        tensors = {
+            f"{prefix}{name}": tensor
+            for prefix, group in _groups(model, adam).items()
+            for name, tensor in group.items()
+        }
+        facts = {"schema": record.SCHEMA, "config": record.digest(self.config.to_dict()), **asdict(progress)}
+        files.write_tensors(self.path / _CHECKPOINT, tensors, facts)
+
+    def restore(self, model: Transformer, adam: Adam) -> Progress:
+        """Bring a model and its optimiser to the last checkpoint; at the start of a run there is none to bring them to.
+
+        Raises
+        ------
+        DamagedFileError
+            If the checkpoint is not what was written, or is that of another configuration.
+        """
+        path = self.path / _CHECKPOINT
+        if not path.exists():
+            return Progress()
+        file = TensorFile(path)
+        _check_facts(file, self.config)
+        groups = _groups(model, adam)
+        _check_shapes(file, {f"{p}{n}": tensor for p, group in groups.items() for n, tensor in group.items()})
+        tensors = file.read()
+        for prefix, group in groups.items():
+            for name, tensor in group.items():
+                tensor[...] = tensors[f"{prefix}{name}"]
+        progress = Progress(**{f.name: file.facts[f.name] for f in fields(Progress)})
+        adam.steps = progress.step
+        return progress
+
+    def save_metrics(self, history: list[dict[str, Any]]) -> None:
+        """Write one line per epoch."""
+        lines = [json.dumps(line, allow_nan=False) + "\n" for line in history]
+        files.write_file(self.path / _METRICS, "".join(lines).encode())
+
+    def read_metrics(self, epochs: int) -> list[dict[str, Any]]:
+        """The lines of the first `epochs` epochs; lines that are missing or damaged are left out, with a note."""
+        found = {}
+        with contextlib.suppress(FileNotFoundError):
+            for text in (self.path / _METRICS).read_bytes().splitlines():
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    line = json.loads(text)
+                    found[line["epoch"]] = line
+        history = [found[epoch] for epoch in range(1, epochs + 1) if epoch in found]
+        if len(history) < epochs:
+            self.notes.append(f"{self.path / _METRICS} lacks {epochs - len(history)} of {epochs} epochs")
+        return history
+
+    def save_model(self, model: Transformer) -> None:
+        """Write the trained parameters."""
+        facts = {"schema": record.SCHEMA, "config": record.digest(self.config.to_dict())}
+        files.write_tensors(self.path / _MODEL, model.parameters, facts)
+
+    def save_result(self, result: dict[str, Any]) -> None:
+        """Write the result, the last file of a run."""
+        files.write_file(self.path / _RESULT, files.dump_json(result))
+
+    def read_result(self) -> dict[str, Any] | None:
+        """The result of a finished run, or None (also if the file is damaged: it can be made again)."""
+        try:
+            result = files.read_json(self.path / _RESULT)
+        except (FileNotFoundError, DamagedFileError):
+            return None
+        return result if isinstance(result, dict) and result.get("schema") == record.SCHEMA else None
+
+
+def load(path: str | Path) -> Transformer:
+    """The trained model of a run folder.
+
+    Parameters
+    ----------
+    path : str or pathlib.Path
+        A run folder whose training is finished.
+
+    Returns
+    -------
+    Transformer
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such folder, or it holds no model yet.
+    DamagedFileError
+        If a file is truncated or any byte of it differs from what was written (a ValueError).
+    """
+    path = Path(path)
+    config = read_config(path)
+    if config is None:
+        raise FileNotFoundError(f"{path} holds no run: it has no {record.NAME}")
+    try:
+        file = TensorFile(path / _MODEL)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{path} holds no trained model yet: its training was not finished") from error
+    _check_facts(file, config)
+    _check_sizes(file, config)
+    model = Transformer(config.model)
+    for name, tensor in file.read().items():
+        model.parameters[name][...] = tensor
+    return model
+
+
+def check_target(path: str | Path) -> None:
+    """Refuse, before any work, a new run folder that exists already or could not be made.
+
+    Raises
+    ------
+    RunError
+    """
+    path = Path(path)
+    if os.path.lexists(path):
+        raise _exists(path)
+    parent = next(folder for folder in (path.absolute().parents) if os.path.lexists(folder))
+    if not parent.is_dir():
+        raise RunError(f"run folder {path} cannot be made: {parent} is not a folder")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise RunError(f"run folder {path} cannot be made: {parent} is not writable")
+
+
+def _lock(folder: Path) -> int | None:
+    """Hold `folder` until the descriptor is closed or the process ends; the folder itself is the lock."""
+    if fcntl is None:
+        return None
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            os.close(descriptor)
+            raise RunError(f"another process is working in {folder}") from error
+        # a file system without locks: go on without one
+    return descriptor
+
+
+def _exists(path: Path) -> RunError:
+    error = RunError(f"run folder {path} exists already: choose another, or resume it")
+    error.__cause__ = FileExistsError()
+    return error
+
+
+def _unwritable(path: Path, error: OSError) -> RunError:
+    return RunError(f"run folder {path} cannot be written: {error.strerror or error}")
+
+
+def _groups(model: Transformer, adam: Adam) -> dict[str, dict[str, np.ndarray]]:
+    return {"model.": model.parameters, "adam.first.": adam.first, "adam.second.": adam.second}
+
+
+def _check_facts(file: TensorFile, config: TrainConfig) -> None:
+    if file.facts.get("schema") != record.SCHEMA or file.facts.get("config") != record.digest(config.to_dict()):
+        raise DamagedFileError(f"{file.path} does not belong to the {record.NAME} beside it")
+
+
+def _check_sizes(file: TensorFile, config: ModelConfig) -> None:
+    """Compare the configuration with the header before any memory is taken for it."""
+    if config.layers > len(file.shapes):
+        raise DamagedFileError(f"{file.path} does not fit its configuration: it has no {config.layers} layers")
+    parts = encoding.parse(config.encoding, config.options)
+    expected = parameter_shapes(config)
+    for part in parts:
+        for name, shape in part.encoding.parameters(config.spec(config.train_length), **part.options).items():
+            expected[f"encoding.{part.scheme}.{name}"] = shape
+    dtype = np.dtype(config.dtype)
+    _compare(file, {name: (shape, dtype) for name, shape in expected.items()})
+
+
+def _check_shapes(file: TensorFile, tensors: Mapping[str, np.ndarray]) -> None:
+    _compare(file, {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()})
+
+
+def _compare(file: TensorFile, expected: Mapping[str, tuple[tuple[int, ...], np.dtype]]) -> None:
+    found = {name: (file.shapes[name], file.dtypes[name]) for name in file.shapes}
+    if found != expected:
+        wrong = sorted(name for name in expected.keys() | found if expected.get(name) != found.get(name))
+        raise DamagedFileError(f"{file.path} does not fit its configuration: {', '.join(wrong[:3])}")

@@ -1,0 +1,206 @@
+"""What an encoding is built for (`Spec`), and the places of a transformer where it may act (`SLOTS`)."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MAX_POSITION = 2.0**27
+"""Largest position in size; up to here every encoding keeps its stated accuracy."""
+
+
+@dataclass(frozen=True, eq=False)
+class Spec:
+    """The sizes an encoding is built for: N positions, width C, H heads.
+
+    `positions` is None (0, 1, ..., N-1) or float64 of shape (N,) or (B, N); `start` is added to either.
+    """
+
+    length: int
+    dim: int
+    heads: int
+    train_length: int
+    causal: bool
+    positions: np.ndarray | None
+    start: float
+    dtype: np.dtype
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """(B,) where every sample has its own positions, else ()."""
+        return () if self.positions is None else self.positions.shape[:-1]
+
+    def points(self) -> np.ndarray:
+        """The positions, offset included: float64 of shape (N,) or (B, N)."""
+        import numpy as np
+
+        base = np.arange(self.length, dtype=np.float64) if self.positions is None else self.positions
+        return base + self.start
+
+
+def _rows(spec: Spec) -> tuple[int, ...]:
+    return (*spec.batch, spec.length, spec.dim)
+
+
+def _offsets(spec: Spec) -> tuple[int, ...]:
+    return (spec.heads, 2 * spec.length - 1)
+
+
+def _pairs(spec: Spec) -> tuple[int, ...]:
+    return (*spec.batch, spec.heads, spec.length, spec.length)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One place where an encoding acts: what it does there, its shape, and how two encodings share it.
+
+    `combine` is "add", "multiply" or "alone" (two encodings cannot both have it). `dtype` is "same" (the dtype asked
+    for), "float64", "int32", or "" for a plain value that is no array. `shape` gives the usual shape; an encoding whose
+    slot has another one says so in `Encoding.shapes`.
+    """
+
+    axes: str
+    acts: str
+    combine: str = "add"
+    dtype: str = "same"
+    shape: Callable[[Spec], tuple[int, ...]] | None = None
+
+
+SLOTS: Mapping[str, Slot] = {
+    "table": Slot("(N, C)", "added to the embeddings", shape=_rows),
+    "qk_table": Slot("(N, C)", "added to the input of every layer's query and key maps", shape=_rows),
+    "taps": Slot("(K, C)", "depthwise convolution over the sequence, added at the input", "alone"),
+    "angles": Slot("(H or 1, N, R/2)", "rotates the first R channels of query and key", dtype="float64"),
+    "growth": Slot("(N, R/2)", "natural logarithm of a factor on query and, inverted, on key", dtype="float64"),
+    "rel_gain": Slot("(H or 1, 2K+1, D)", "multiplies the products of query and key", "multiply"),
+    "rel_key": Slot("(H or 1, 2K+1, D)", "score: query times a vector of the offset"),
+    "rel_query": Slot("(H or 1, 2K+1, D)", "score: key times a vector of the offset"),
+    "key_bias": Slot("(H, D)", "score: key times a vector"),
+    "rectify": Slot("bool", "score: negative values become zero", "alone", ""),
+    "gain": Slot("(H, 2K+1)", "multiplies the score", "multiply", shape=_offsets),
+    "bias": Slot("(H, 2K+1)", "added to the score; the row of offset o = key - query is o + K", shape=_offsets),
+    "index": Slot("(N, M)", "score: which entry of values is added", "alone", "int32"),
+    "values": Slot("(H, V)", "score: what index chooses from", "alone"),
+    "scores": Slot("(H, N, M)", "added to the score", shape=_pairs),
+    "rel_value": Slot("(H or 1, 2K+1, D)", "output: attention times a vector of the offset"),
+    "scale": Slot("float or (H,)", "factor of the score, 1/sqrt(D) where it is not given", "alone", ""),
+    "pairs": Slot("'interleaved' or 'half'", "which channels a rotation pairs", "alone", ""),
+}
+
+
+def whole(name: str, value: Any, minimum: int) -> int:
+    """The value as an int, or an error that names the argument."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {value!r}") from None
+    if number < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, not {number}")
+    return number
+
+
+def floating(dtype: Any) -> np.dtype:
+    """The dtype, which must be float32 or float64 in the machine's byte order."""
+    import numpy as np
+
+    try:
+        given = np.dtype(dtype)
+    except TypeError:
+        given = None
+    if given is None or given not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise TypeError(f"dtype must be float32 or float64, not {dtype!r}")
+    return given
+
+
+def make_spec(
+    length: int,
+    *,
+    dim: int = 64,
+    heads: int = 1,
+    train_length: int | None = None,
+    causal: bool = False,
+    positions: Any = None,
+    start: float = 0,
+    dtype: Any = "float32",
+) -> Spec:
+    """A validated `Spec`; the arguments are those of `fastpe.build`."""
+    length = whole("length", length, 1)
+    if isinstance(start, bool) or not isinstance(start, numbers.Real):
+        raise TypeError(f"start must be a number, not {start!r}")
+    if not isinstance(causal, bool):
+        raise TypeError(f"causal must be true or false, not {causal!r}")
+    spec = Spec(
+        length=length,
+        dim=whole("dim", dim, 1),
+        heads=whole("heads", heads, 1),
+        train_length=length if train_length is None else whole("train_length", train_length, 1),
+        causal=causal,
+        positions=None if positions is None else _positions(positions, length),
+        start=float(start),
+        dtype=floating(dtype),
+    )
+    farthest = abs(spec.start) if not math.isfinite(spec.start) else float(abs(spec.points()).max())
+    if not farthest <= MAX_POSITION:
+        raise ValueError(f"positions plus start must lie within ±2**27, but one is {farthest:g} in size")
+    return spec
+
+
+def _positions(positions: Any, length: int) -> np.ndarray:
+    import numpy as np
+
+    given = np.asarray(positions)
+    if given.dtype.kind not in "iuf":
+        raise TypeError(f"positions must be integers or real numbers, not {given.dtype}")
+    if given.ndim == 3 and given.shape[-1] == 1:
+        given = given[..., 0]
+    if given.ndim not in (1, 2) or given.shape[-1] != length or given.size == 0:
+        raise ValueError(f"positions must have shape ({length},) or (B, {length}), not {np.shape(positions)}")
+    if not np.isfinite(given).all():
+        raise ValueError("positions must be finite, but hold NaN or infinity")
+    return given.astype(np.float64)
+
+
+def arrays(
+    what: str, given: Any, shapes: Mapping[str, tuple[int, ...]], dtype: Any, some: bool = False
+) -> dict[str, np.ndarray]:
+    """`given` as C-contiguous arrays of these names and shapes; `some` allows names to be absent."""
+    import numpy as np
+
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{what} must be a dict of arrays, not {type(given).__name__}")
+    wrong = sorted(set(given) - set(shapes)) or ([] if some else sorted(set(shapes) - set(given)))
+    if wrong:
+        raise ValueError(f"{what} must have the keys {sorted(shapes)}, not {sorted(given)}: see {wrong[0]!r}")
+    arrays = {}
+    for name, value in given.items():
+        array = np.asarray(value)
+        if array.dtype.kind not in "iuf":
+            raise TypeError(f"{what}[{name!r}] must hold real numbers, not {array.dtype}")
+        if array.shape != shapes[name]:
+            raise ValueError(f"{what}[{name!r}] must have shape {shapes[name]}, not {array.shape}")
+        arrays[name] = np.ascontiguousarray(array, dtype=dtype)
+    return arrays
+
+
+def check_out(out: Any, fresh: Mapping[str, np.ndarray]) -> None:
+    """Raise unless `out` holds writeable arrays like `fresh`."""
+    import numpy as np
+
+    if not isinstance(out, dict) or set(out) != set(fresh):
+        raise ValueError(f"out must be a dict with the keys {sorted(fresh)}, not {sorted(out) if out else out!r}")
+    for slot, array in fresh.items():
+        given = out[slot]
+        if not isinstance(given, np.ndarray) or given.shape != array.shape or given.dtype != array.dtype:
+            got = f"{given.dtype} {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
+            raise ValueError(f"out[{slot!r}] must be an array, {array.dtype} {array.shape}, not {got}")
+        if not given.flags.writeable:
+            raise ValueError(f"out[{slot!r}] must be writeable")

@@ -1,0 +1,140 @@
+"""A sum of encodings, such as "wavelet+alibi", treated as one: its parameters, its slots, its gradients.
+
+A single encoding is a sum of one. Everything here takes the validated parts that `fastpe.registry.parse` returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fastpe.registry import Part
+from fastpe.slots import SLOTS, Spec
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def allocate(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
+    """Uninitialised arrays for every slot that the parts fill together."""
+    import numpy as np
+
+    out: dict[str, np.ndarray] = {}
+    for slot, shapes in slot_shapes(parts, spec).items():
+        if len(set(shapes)) > 1:
+            raise ValueError(f"slot {slot!r} has different shapes in {_name(parts)!r}: {', '.join(map(str, shapes))}")
+        if len(shapes) > 1 and SLOTS[slot].combine == "alone":
+            raise ValueError(f"two encodings of {_name(parts)!r} both fill slot {slot!r}, which cannot be shared")
+        out[slot] = np.empty(shapes[0], spec.dtype if SLOTS[slot].dtype == "same" else SLOTS[slot].dtype)
+    return out
+
+
+def _name(parts: Sequence[Part]) -> str:
+    return "+".join(part.scheme for part in parts)
+
+
+def shapes_of(part: Part, spec: Spec) -> dict[str, tuple[int, ...]]:
+    """The shape of every slot that one encoding fills."""
+    if part.encoding.shapes is not None:
+        return part.encoding.shapes(spec, **part.options)
+    usual = {slot: SLOTS[slot].shape for slot in part.encoding.slots}
+    return {slot: shape(spec) for slot, shape in usual.items() if shape is not None}
+
+
+def slot_shapes(parts: Sequence[Part], spec: Spec) -> dict[str, list[tuple[int, ...]]]:
+    """Every slot's shape, once for each part that fills it."""
+    shapes: dict[str, list[tuple[int, ...]]] = {}
+    for part in parts:
+        for slot, shape in shapes_of(part, spec).items():
+            shapes.setdefault(slot, []).append(shape)
+    return shapes
+
+
+def _own(parts: Sequence[Part], part: Part, params: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
+    """The part's own parameters out of those of the sum."""
+    names = part.encoding.parameters(spec, **part.options)
+    return {name: params[key(parts, part, name)] for name in names}
+
+
+def key(parts: Sequence[Part], part: Part, parameter: str) -> str:
+    """A parameter's key: its plain name, or "scheme.parameter" in a sum."""
+    return parameter if len(parts) == 1 else f"{part.scheme}.{parameter}"
+
+
+def parameter_shapes(parts: Sequence[Part], spec: Spec) -> dict[str, tuple[int, ...]]:
+    """The shape of every parameter that the parts learn."""
+    return {
+        key(parts, part, name): shape
+        for part in parts
+        for name, shape in part.encoding.parameters(spec, **part.options).items()
+    }
+
+
+def fill(
+    parts: Sequence[Part], spec: Spec, params: Mapping[str, Any], out: dict[str, Any], reference: bool = False
+) -> None:
+    """Fill `out`, C-contiguous arrays as from `allocate`, with what the parts add up to."""
+    import numpy as np
+
+    filled: set[str] = set()
+    for part in parts:
+        part.encoding.check(spec, **part.options)
+    for part in parts:
+        mine = {slot: np.empty_like(out[slot]) if slot in filled else out[slot] for slot in shapes_of(part, spec)}
+        own = _own(parts, part, params, spec)
+        if reference:
+            for slot, value in part.encoding.reference(spec, own, **part.options).items():
+                mine[slot][...] = value
+        else:
+            part.encoding.fill(spec, own, mine, **part.options)
+        for slot in filled & set(mine):
+            combine = np.multiply if SLOTS[slot].combine == "multiply" else np.add
+            combine(out[slot], mine[slot], out=out[slot])
+        filled |= set(mine)
+
+
+def add_gradients(
+    parts: Sequence[Part],
+    spec: Spec,
+    params: Mapping[str, Any],
+    dslots: Mapping[str, np.ndarray],
+    dparams: Mapping[str, np.ndarray],
+) -> None:
+    """Add the parameters' gradients into `dparams`, given those of the slots (C-contiguous, in `spec.dtype`)."""
+    for part in parts:
+        own = _own(parts, part, params, spec)
+        if not own:
+            continue
+        mine = shapes_of(part, spec)
+        if missing := sorted(set(mine) - set(dslots)):
+            raise ValueError(f"dslots must hold the gradient of {missing[0]!r}, which {part.scheme!r} fills")
+        for slot in mine:
+            others = [other.scheme for other in parts if other is not part and slot in shapes_of(other, spec)]
+            if others and SLOTS[slot].combine == "multiply":
+                raise ValueError(f"{part.scheme!r} and {others[0]!r} multiply in slot {slot!r}: no gradient is defined")
+        assert part.encoding.pull is not None  # an encoding with parameters has one
+        target = _own(parts, part, dparams, spec)
+        part.encoding.pull(spec, own, {slot: dslots[slot] for slot in mine}, target, **part.options)
+
+
+def remarks(parts: Sequence[Part], spec: Spec) -> tuple[str, ...]:
+    """What a user should read about this request: padded channels, clipped positions and the like."""
+    return tuple(f"{part.scheme}: {text}" for part in parts for text in part.encoding.remarks(spec, **part.options))
+
+
+def error_bound(part: Part, spec: Spec, reference: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The largest error that `fill` may make in each entry, by the encoding's own statement.
+
+    `ulp` times the float64 precision times the slot's largest value, and in float32 half a unit of rounding on top.
+    """
+    import numpy as np
+
+    ulp = part.encoding.ulp
+    factor = ulp(spec, **part.options) if callable(ulp) else ulp
+    bounds = {}
+    for slot, exact in reference.items():
+        bound = factor * np.finfo(np.float64).eps * np.abs(exact).max(initial=0.0)
+        if spec.dtype == np.float32:
+            bound = bound + np.abs(exact) * (np.finfo(np.float32).eps / 2) + np.finfo(np.float32).smallest_subnormal
+        bounds[slot] = np.broadcast_to(bound, exact.shape)
+    return bounds

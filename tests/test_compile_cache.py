@@ -1,0 +1,94 @@
+"""Machine code is kept on disk, is never stale, and a lost or damaged cache costs a compilation, never the run."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fastpe
+
+PACKAGE = Path(fastpe.__file__).parent
+
+# prints what was compiled, then a value that a helper in another file determines, then why nothing is cached
+PROGRAM = """
+import numpy as np
+from fastpe.kernels import _jit
+_jit.on_compile = lambda what: print("compiled", what)
+from fastpe.kernels import arrays
+print("value", arrays.gelu_forward(np.ones(1))[0])
+print("problem", _jit.cache_problem)
+"""
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A copy of the package that a test may edit."""
+    shutil.copytree(PACKAGE, tmp_path / "source" / "fastpe", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path / "source"
+
+
+def run(package: Path, cache: Path) -> dict[str, str]:
+    environment = {**os.environ, "PYTHONPATH": str(package), "FASTPE_CACHE_DIR": str(cache)}
+    environment.pop("NUMBA_DISABLE_JIT", None)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, cwd=package, capture_output=True, text=True, check=True
+    )
+    return dict(line.split(" ", 1) for line in done.stdout.splitlines())
+
+
+def test_second_process_compiles_nothing_and_an_edited_helper_is_never_answered_by_old_code(package, tmp_path):
+    cache = tmp_path / "cache"
+    first = run(package, cache)
+    assert "compiled" in first
+    second = run(package, cache)
+    assert "compiled" not in second
+    assert second["value"] == first["value"]
+
+    helper = package / "fastpe" / "kernels" / "activation.py"  # not the file that holds the cached function
+    source = helper.read_text()
+    assert "0.5 * v * math.erfc" in source
+    helper.write_text(source.replace("0.5 * v * math.erfc", "1.5 * v * math.erfc"))
+    edited = run(package, cache)
+    assert "compiled" in edited
+    assert float(edited["value"]) == pytest.approx(3 * float(first["value"]), rel=1e-15)
+
+
+def test_the_cache_belongs_to_the_user_alone(package, tmp_path):
+    cache = tmp_path / "cache"
+    cache.mkdir(mode=0o755)
+    run(package, cache)
+    for folder in [cache, *(path for path in cache.iterdir() if path.is_dir())]:
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_damaged_cache_is_compiled_anew(package, tmp_path):
+    cache = tmp_path / "cache"
+    first = run(package, cache)
+    damaged = 0
+    for path in cache.rglob("*.nb?"):
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        damaged += 1
+    assert damaged
+    again = run(package, cache)
+    assert "compiled" in again
+    assert again["value"] == first["value"]
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(package, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    result = run(package, blocked / "cache")
+    assert "compiled" in result
+    assert result["problem"] != "None"
+
+
+def test_old_digests_are_pruned(package, tmp_path):
+    cache = tmp_path / "cache"
+    for number in range(9):
+        (cache / f"old{number}").mkdir(parents=True)
+    run(package, cache)
+    assert len(list(cache.iterdir())) == 4

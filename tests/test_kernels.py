@@ -1,0 +1,284 @@
+"""Every kernel, forward and backward, against plain NumPy in higher precision: the error law, hostile inputs, guards."""
+
+import math
+
+import numpy as np
+import pytest
+from guards import assert_error_law, guarded
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import special
+
+from fastpe.kernels import arrays, simd
+from fastpe.kernels.gemm import FROM, PLUS, RELU, ROWS, WHERE_POSITIVE
+
+DTYPES = [np.float32, np.float64]
+TILE = 4 * simd.REGISTER_BYTES // 4  # columns of a whole float32 panel
+SIZES = sorted({1, 2, 3, ROWS - 1, ROWS, ROWS + 1, 29, 30, 31, TILE - 1, TILE, TILE + 1})
+sizes = st.integers(1, 70)
+quick = settings(max_examples=40, deadline=None)
+
+
+def wide(dtype):
+    """The dtype that references are computed in."""
+    return np.float64 if dtype == np.float32 else np.longdouble
+
+
+def normal(seed, *shape, dtype=np.float64, scale=1.0):
+    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(dtype)
+
+
+def both(formula, dtype, *inputs):
+    """The formula in higher precision and in the kernel's own dtype."""
+    return formula(*(np.asarray(x, wide(dtype)) for x in inputs)), formula(*inputs)
+
+
+# ----------------------------------------------------------------------------------------------------------------- gemm
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mode", [0, FROM, FROM | PLUS, FROM | RELU, WHERE_POSITIVE])
+@given(m=st.sampled_from(SIZES), n=sizes, depth=st.integers(0, 40), transposed=st.booleans(), seed=st.integers(0, 99))
+@quick
+def test_gemm(dtype, mode, m, n, depth, transposed, seed):
+    a, b = normal(seed, m, depth, dtype=dtype), normal(seed + 1, depth, n, dtype=dtype)
+    d, e = normal(seed + 2, m, n, dtype=dtype), normal(seed + 3, m, n, dtype=dtype)
+
+    def formula(a, b, d, e):
+        c = a @ b
+        if mode & FROM:
+            c = c + d
+        if mode & PLUS:
+            c = c + e
+        if mode & RELU:
+            c = np.maximum(c, 0)
+        return np.where(e > 0, c, 0) if mode & WHERE_POSITIVE else c
+
+    laid_out = np.asfortranarray(a) if transposed else a
+    c, check = guarded((m, n), dtype)
+    arrays._gemm(laid_out, b, c, np.int64(mode), d, e)
+    check()
+    reference, same = both(formula, dtype, a, b, d, e)
+    # max(., 0) and the mask are exact: an entry may differ only where the sum changes sign within its own error
+    scale = np.abs(a).astype(float) @ np.abs(b).astype(float) + np.abs(d) + np.abs(e)
+    np.testing.assert_array_less(np.abs(c - reference), (depth + 4) * np.finfo(dtype).eps * scale + 1e-300)
+    assert same.shape == c.shape
+
+
+def test_gemm_repeats_a_single_row_of_d():
+    a, b, row = normal(0, 7, 5), normal(1, 5, 9), normal(2, 1, 9)
+    np.testing.assert_allclose(arrays.gemm(a, b, FROM, row), a @ b + row, rtol=1e-13)
+
+
+def test_relu_lets_nan_through():
+    a = np.array([[np.nan, 1.0], [1.0, -1.0]])
+    c = arrays.gemm(a, np.eye(2), RELU)
+    assert np.isnan(c[0]).all()
+    np.testing.assert_array_equal(c[1], [1.0, 0.0])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(m=sizes, n=sizes)
+@quick
+def test_transpose_and_column_sums(dtype, m, n):
+    x = normal(m * n, m, n, dtype=dtype)
+    target, check = guarded((n, m), dtype)
+    arrays._transpose(x, target)
+    check()
+    np.testing.assert_array_equal(target, x.T)
+    reference, same = both(lambda x: x.sum(0), dtype, x)
+    assert_error_law(arrays.column_sums(x), reference, same, m)
+
+
+# ------------------------------------------------------------------------------------------------------------------ exp
+
+
+@pytest.mark.parametrize(("dtype", "lowest"), [(np.float32, -87.0), (np.float64, -708.0)])
+def test_exp_is_within_one_ulp(dtype, lowest):
+    x = np.concatenate([np.linspace(lowest, 0, 200_001), -np.logspace(-30, 0, 1001), [0.0, -0.0]]).astype(dtype)
+    exact = np.exp(x.astype(np.longdouble))
+    ulps = np.abs(arrays.exp(x) - exact) / np.spacing(exact.astype(dtype))
+    assert ulps.max() <= 1.0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_exp_of_special_values(dtype):
+    x = np.array([0.0, -1e-40, -710.0, -np.inf, np.nan, -1e30], dtype)
+    np.testing.assert_array_equal(arrays.exp(x), np.array([1.0, 1.0, 0.0, 0.0, np.nan, 0.0], dtype))
+
+
+# ------------------------------------------------------------------------------------------------------------ attention
+
+
+def attention_formula(q, k, v, bias, causal):
+    n = len(q)
+    offsets = np.arange(n)[None, :] - np.arange(n)[:, None]
+    # the factor is the one the kernel is given, rounded to its dtype
+    scores = q @ k.T * q.dtype.type(q.shape[1] ** -0.5) + bias[offsets + n - 1]
+    if causal:
+        scores = np.where(offsets > 0, -np.inf, scores)
+    weights = np.exp(scores - scores.max(1, keepdims=True))
+    weights = weights / weights.sum(1, keepdims=True)
+    return weights @ v, weights
+
+
+def attention_gradients(do, q, k, v, bias, causal):
+    _, weights = attention_formula(q, k, v, bias, causal)
+    n, scale = len(q), q.dtype.type(q.shape[1] ** -0.5)
+    dweights = do @ v.T
+    dscores = weights * (dweights - (weights * dweights).sum(1, keepdims=True))
+    dbias = np.array([np.trace(dscores, offset) for offset in range(1 - n, n)], q.dtype)
+    return scale * dscores @ k, scale * dscores.T @ q, weights.T @ do, dbias
+
+
+def attention_inputs(seed, n, d, dtype, scale=1.0):
+    do, q, k, v = (normal(seed + part, n, d, dtype=dtype) for part in range(4))
+    return do, q * dtype(scale), k, v, normal(seed + 9, 2 * n - 1, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("causal", [False, True])
+@given(n=st.sampled_from(SIZES), d=st.integers(1, 40), seed=st.integers(0, 99))
+@quick
+def test_attention(dtype, causal, n, d, seed):
+    do, q, k, v, bias = attention_inputs(seed, n, d, dtype)
+    (out, weights), (out_same, weights_same) = both(lambda *x: attention_formula(*x, causal), dtype, q, k, v, bias)
+    result, result_weights = arrays.attention_forward(q, k, v, bias, causal=causal)
+    assert_error_law(result, out, out_same, n * d)
+    assert_error_law(result_weights, weights, weights_same, n * d)
+    reference, same = both(lambda *x: attention_gradients(*x, causal), dtype, do, q, k, v, bias)
+    for ours, exact, numpy in zip(arrays.attention_backward(do, q, k, v, bias, causal=causal), reference, same, strict=True):
+        # at n = 1 the exact gradient of the scores is 0; what rounding leaves is measured against do v
+        floor = 8 * np.finfo(dtype).eps * np.abs(do).max() * np.abs(v).max() * np.abs(np.concatenate([q, k])).max()
+        np.testing.assert_array_less(np.abs(ours - exact), 2 * np.abs(numpy - exact).max() + floor * n * d)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("scale", [1000.0, -1000.0])
+def test_attention_with_huge_scores(scale, causal):
+    _, q, k, v, bias = attention_inputs(3, 33, 8, np.float64, scale)
+    out, _ = attention_formula(*(x.astype(np.longdouble) for x in (q, k, v, bias)), causal)
+    np.testing.assert_allclose(arrays.attention_forward(q, k, v, bias, causal=causal)[0], out, atol=1e-9)
+    shifted = arrays.attention_forward(q, k, v, bias - 2000.0, causal=causal)[0]
+    np.testing.assert_allclose(shifted, out, atol=1e-9)
+
+
+def test_one_token_attends_to_itself():
+    _, q, k, v, bias = attention_inputs(0, 1, 5, np.float32)
+    out, weights = arrays.attention_forward(q, k, v, bias)
+    np.testing.assert_array_equal(out, v)
+    np.testing.assert_array_equal(weights, [[1.0]])
+
+
+def test_a_constant_added_to_the_bias_changes_nothing_and_has_no_gradient():
+    do, q, k, v, bias = attention_inputs(5, 20, 8, np.float64)
+    plain = arrays.attention_forward(q, k, v)[0]
+    np.testing.assert_allclose(arrays.attention_forward(q, k, v, np.full_like(bias, 3.0))[0], plain, rtol=1e-12)
+    assert abs(arrays.attention_backward(do, q, k, v, bias)[3].sum()) < 1e-12
+
+
+def test_attention_of_nan_is_nan():
+    _, q, k, v, _ = attention_inputs(5, 20, 8, np.float32)
+    q[3, 2] = np.nan
+    out = arrays.attention_forward(q, k, v)[0]
+    assert np.isnan(out[3]).all()
+    assert np.isfinite(np.delete(out, 3, 0)).all()
+
+
+# ---------------------------------------------------------------------------------------------------- norm, activation
+
+
+def layer_norm_formula(x, weight, bias):
+    centred = x - x.mean(1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(1, keepdims=True) + x.dtype.type(1e-5)) * weight + bias
+
+
+def layer_norm_gradients(dy, x, weight):
+    centred = x - x.mean(1, keepdims=True)
+    rstd = 1 / np.sqrt((centred**2).mean(1, keepdims=True) + x.dtype.type(1e-5))
+    h, g = centred * rstd, dy * weight
+    dx = rstd * (g - g.mean(1, keepdims=True) - h * (g * h).mean(1, keepdims=True))
+    return dx, (dy * h).sum(0), dy.sum(0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(m=st.integers(1, 20), n=sizes, offset=st.sampled_from([0.0, 100.0]), seed=st.integers(0, 99))
+@quick
+def test_layer_norm(dtype, m, n, offset, seed):
+    x = normal(seed, m, n, dtype=dtype) + dtype(offset)
+    weight, bias, dy = normal(seed + 1, n, dtype=dtype), normal(seed + 2, n, dtype=dtype), normal(seed + 3, m, n, dtype=dtype)
+    reference, same = both(layer_norm_formula, dtype, x, weight, bias)
+    y, stats = arrays.layer_norm_forward(x, weight, bias)
+    condition = 1 + abs(offset)  # the mean is rounded to the size of x
+    assert_error_law(y, reference, same, n * 2**condition)
+    reference, same = both(layer_norm_gradients, dtype, dy, x, weight)
+    eps = np.finfo(dtype).eps
+    for ours, exact, numpy in zip(arrays.layer_norm_backward(dy, x, weight, stats), reference, same, strict=True):
+        # at n = 1 the exact gradient of x is 0 and rstd is 1/sqrt(eps)
+        floor = 64 * eps * condition * np.abs(dy).max() * max(1.0, np.abs(weight).max()) * np.abs(stats[:, 1]).max()
+        np.testing.assert_array_less(np.abs(ours - exact), 2 * np.abs(numpy - exact).max() + floor * max(m, n) + 1e-300)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gelu(dtype):
+    x = np.concatenate([np.linspace(-40, 40, 4001), [0.0, -1e-30]]).astype(dtype)
+    exact = x.astype(float) * special.ndtr(x.astype(float))
+    # rounding the argument of Phi moves its tail by a factor of 1 + x^2 eps
+    relative = (8 + x.astype(float) ** 2) * np.finfo(dtype).eps
+    np.testing.assert_array_less(np.abs(arrays.gelu_forward(x) - exact), relative * np.abs(exact) + 1e-37)
+    slope = special.ndtr(x.astype(float)) + x * np.exp(-0.5 * x.astype(float) ** 2) / math.sqrt(2 * math.pi)
+    np.testing.assert_allclose(arrays.gelu_backward(x, np.full_like(x, 3)), 3 * slope, atol=16 * np.finfo(dtype).eps)
+
+
+# ------------------------------------------------------------------------------------------------- ends, loss, optimiser
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(n=st.integers(1, 40), c=sizes, seed=st.integers(0, 99))
+@quick
+def test_embedding_and_head(dtype, n, c, seed):
+    x, z, dz = normal(seed, n, dtype=dtype), normal(seed + 1, n, c, dtype=dtype), normal(seed + 2, n, c, dtype=dtype)
+    weight, bias, dy = normal(seed + 3, c, dtype=dtype), normal(seed + 4, c, dtype=dtype), normal(seed + 5, n, dtype=dtype)
+    checks = [
+        (arrays.embed_forward(x, weight, bias, z), lambda x, w, b, t: x[:, None] * w + b + t, (x, weight, bias, z), 3),
+        (arrays.embed_backward(dz, x)[0], lambda d, x: x @ d, (dz, x), n),
+        (arrays.embed_backward(dz, x)[1], lambda d: d.sum(0), (dz,), n),
+        (arrays.head_forward(z, weight, bias[:1]), lambda z, w, b: z @ w + b, (z, weight, bias[:1]), c),
+        (arrays.head_backward(dy, z, weight)[0], np.outer, (dy, weight), 1),
+        (arrays.head_backward(dy, z, weight)[1], lambda d, z: d @ z, (dy, z), n),
+        (arrays.head_backward(dy, z, weight)[2], lambda d: d.sum(keepdims=True), (dy,), n),
+    ]
+    for result, formula, inputs, terms in checks:
+        # sums may cancel: measure against the sum of the sizes of their terms
+        reference, same = both(formula, dtype, *inputs)
+        size, _ = both(formula, dtype, *(np.abs(array) for array in inputs))
+        bound = 2 * np.abs(same - reference).max() + 8 * np.finfo(dtype).eps * max(1, math.log2(terms + 1)) * size.max()
+        assert np.abs(result - reference).max() <= bound
+    np.testing.assert_array_equal(arrays.embed_backward(dz, x)[2], dz)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_mean_squared_error(dtype):
+    y, target = normal(0, 77, dtype=dtype), normal(1, 77, dtype=dtype)
+    loss, dy = arrays.mean_squared_error(y, target)
+    assert loss == pytest.approx(np.mean((y.astype(float) - target) ** 2), rel=10 * float(np.finfo(dtype).eps))
+    np.testing.assert_allclose(dy, 2 * (y.astype(float) - target) / 77, rtol=8 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("groups", [1, 5])
+def test_adam(dtype, groups):
+    """Ten steps against the algorithm as its paper prints it, in higher precision."""
+    lr, beta1, beta2, eps = 1e-2, 0.9, 0.999, 1e-8
+    p, first, second = normal(0, 43, dtype=dtype), np.zeros(43, dtype), np.zeros(43, dtype)
+    exact = [array.astype(wide(dtype)) for array in (p, first, second)]
+    for step in range(1, 11):
+        gradients = normal(step, groups, 43, dtype=dtype)
+        arrays.adam_step(p, first, second, gradients, step, lr, beta1, beta2, eps)
+        g = gradients.astype(wide(dtype)).sum(0)
+        exact[1] = beta1 * exact[1] + (1 - beta1) * g
+        exact[2] = beta2 * exact[2] + (1 - beta2) * g**2
+        m, v = exact[1] / (1 - beta1**step), exact[2] / (1 - beta2**step)
+        exact[0] = exact[0] - lr * m / (np.sqrt(v) + eps)
+    for ours, reference in zip((p, first, second), exact, strict=True):
+        np.testing.assert_allclose(ours, reference, rtol=50 * np.finfo(dtype).eps, atol=50 * np.finfo(dtype).eps)

@@ -1,0 +1,48 @@
+"""Live equality with PyTorch where it is installed (extra `peers`); stored values of it are in test_reference.py."""
+
+import numpy as np
+import pytest
+from test_transformer import DEEP, PAPER, assert_same_gradients, batch_of
+
+from fastpe import ModelConfig, Transformer
+from fastpe.transformer import Adam
+
+torch = pytest.importorskip("torch", reason="PyTorch is a peer: pip install 'fastpe[peers]'")
+peers = pytest.importorskip("peers")
+
+
+def joined(gradients):
+    """The gradients of query, key and value maps as the peer has them: one map."""
+    found = dict(gradients)
+    for name in list(found):
+        if ".query." in name:
+            parts = [found.pop(name.replace("query", part)) for part in ("query", "key", "value")]
+            found[name.replace("query", "qkv")] = np.concatenate(parts, -1)
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("config", [PAPER, DEEP], ids=["paper", "deep"])
+def test_loss_and_gradients_agree_with_autograd(config, dtype):
+    config = ModelConfig.from_dict({**config.to_dict(), "dtype": dtype})
+    model = Transformer(config)
+    x, y = batch_of(config, 32)
+    loss, gradients = model.loss_and_grads(x, y)
+    weights = peers.torch_weights(model)
+    slots = {name: torch.tensor(slot) for name, slot in model._slots(x.shape[1]).items()}
+    expected = torch.nn.functional.mse_loss(peers.torch_forward(config, weights, slots, torch.tensor(x)), torch.tensor(y))
+    expected.backward()
+    tolerance = 1e-4 if dtype == "float32" else 1e-9
+    assert loss == pytest.approx(expected.item(), rel=tolerance)
+    exact = {name: weight.grad.numpy() for name, weight in weights.items()}
+    ours = joined(gradients)
+    assert_same_gradients({name: ours[name] for name in exact}, exact, tolerance)
+
+
+def test_ten_steps_of_adam_agree_with_pytorchs():
+    config = ModelConfig("sinusoidal", dtype="float64")
+    model = Transformer(config)
+    x, y = batch_of(config, 32)
+    step, adam = peers.torch_step(Transformer(config), x, y, 1), Adam(model)
+    for _ in range(10):
+        assert adam.step(x, y) == pytest.approx(step(), rel=1e-8)

@@ -1,0 +1,298 @@
+"""The compiled model against the NumPy reference of the whole step, its symmetries, and its promise of the same bits."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fastpe
+from fastpe import ModelConfig, Transformer, reference
+from fastpe.kernels import simd
+from fastpe.transformer import Adam, parameter_shapes
+
+DTYPES = ["float32", "float64"]
+PAPER = ModelConfig("wavelet")
+DEEP = ModelConfig(
+    "alibi", heads=4, layers=3, norm="layernorm", activation="gelu", causal=True, train_length=30
+)  # fmt: skip
+
+
+def batch_of(config, sequences=8, length=None, seed=0):
+    length = length or config.train_length
+    x = np.random.default_rng(seed).standard_normal((sequences, length)).astype(config.dtype)
+    return x, np.cumsum(x, 1, dtype=np.float64).astype(config.dtype)
+
+
+def reference_slots(config, length):
+    sizes = {"dim": config.width, "heads": config.heads, "train_length": config.train_length, "causal": config.causal}
+    return fastpe.build(config.encoding, length, **sizes, reference=True, seed=config.seed, **config.options)
+
+
+def in_float64(model):
+    return {name: np.array(value, np.float64) for name, value in model.parameters.items()}
+
+
+def assert_same_gradients(ours, exact, tolerance):
+    """Per tensor: tolerance * max|ref| + 0.01 * tolerance * G, G the largest gradient entry of the model."""
+    largest = max(np.abs(value).max() for value in exact.values())
+    assert list(ours) == list(exact)
+    for name, value in exact.items():
+        error = np.abs(ours[name] - value).max()
+        assert error <= tolerance * (np.abs(value).max() + 0.01 * largest), name
+
+
+configs = st.builds(
+    ModelConfig,
+    encoding=st.sampled_from(["nope", "sinusoidal", "alibi", "wavelet", "legendre", "sinusoidal+alibi"]),
+    heads=st.sampled_from([1, 2, 3]),
+    width=st.integers(1, 9).map(lambda k: 6 * k),
+    hidden=st.integers(1, 70),
+    layers=st.integers(1, 3),
+    causal=st.booleans(),
+    activation=st.sampled_from(["relu", "gelu"]),
+    norm=st.sampled_from(["none", "layernorm"]),
+    residual=st.booleans(),
+    train_length=st.integers(1, 40),
+    seed=st.integers(0, 5),
+)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(config=configs, sequences=st.integers(1, 11))
+@settings(max_examples=60, deadline=None)
+def test_outputs_loss_and_gradients_agree_with_the_reference(dtype, config, sequences):
+    config = ModelConfig.from_dict({**config.to_dict(), "dtype": dtype})
+    model = Transformer(config)
+    x, y = batch_of(config, sequences)
+    slots, parameters = reference_slots(config, config.train_length), in_float64(model)
+    exact = reference.model_forward(config, parameters, slots, x.astype(np.float64))
+    tolerance = 1e-4 if dtype == "float32" else 1e-9
+    np.testing.assert_allclose(model(x), exact, atol=tolerance * max(1, np.abs(exact).max()))
+    loss, gradients = model.loss_and_grads(x, y)
+    expected, expected_gradients, _ = reference.model_loss_and_grads(config, parameters, slots, x.astype(float), y)
+    assert loss == pytest.approx(expected, rel=tolerance)
+    # a kink of ReLU may lie within rounding of an input: GELU has none, and float64 does not meet one
+    if dtype == "float64" or config.activation == "gelu":
+        assert_same_gradients(gradients, expected_gradients, tolerance)
+
+
+@pytest.mark.parametrize("config", [PAPER, DEEP], ids=["paper", "deep"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gradients_of_the_two_named_models(config, dtype):
+    config = ModelConfig.from_dict({**config.to_dict(), "dtype": dtype})
+    model = Transformer(config)
+    x, y = batch_of(config, 32)
+    loss, gradients = model.loss_and_grads(x, y)
+    slots = reference_slots(config, config.train_length)
+    expected, exact, _ = reference.model_loss_and_grads(config, in_float64(model), slots, x.astype(float), y)
+    tolerance = 1e-4 if dtype == "float32" else 1e-9
+    assert loss == pytest.approx(expected, rel=tolerance)
+    assert_same_gradients(gradients, exact, tolerance)
+
+
+@pytest.mark.parametrize("encoding", ["learned", "alibi", "legendre", "learned+alibi"])
+def test_gradients_of_an_encodings_own_parameters_are_those_of_the_loss(encoding):
+    """Central differences of the compiled loss in float64, along random directions."""
+    options = {name: {"learned": True} for name in ("alibi", "legendre")}.get(encoding, {})
+    if encoding == "learned+alibi":
+        options = {"alibi.learned": True}
+    config = ModelConfig(
+        encoding, options, width=12, heads=3, hidden=7, train_length=9, activation="gelu", dtype="float64"
+    )
+    model = Transformer(config)
+    x, y = batch_of(config, 3)
+    _, gradients = model.loss_and_grads(x, y)
+    own = [name for name in gradients if name.startswith("encoding.")]
+    assert own
+    for name in own:
+        direction = np.random.default_rng(1).standard_normal(gradients[name].shape)
+        losses, kept = [], model.parameters[name].copy()
+        for step in (1e-5, -1e-5):
+            model.parameters[name][...] = kept + step * direction
+            losses.append(model.loss_and_grads(x, y)[0])
+        model.parameters[name][...] = kept
+        assert (losses[0] - losses[1]) / 2e-5 == pytest.approx((gradients[name] * direction).sum(), rel=1e-6)
+
+
+def test_ten_losses_of_a_training_run_agree_with_the_reference():
+    config = ModelConfig("wavelet", dtype="float64")
+    model = Transformer(config)
+    adam, parameters = Adam(model), in_float64(model)
+    first, second = ({name: np.zeros_like(value) for name, value in parameters.items()} for _ in range(2))
+    slots = reference_slots(config, 50)
+    for step in range(1, 11):
+        x, y = batch_of(config, 32, seed=step)
+        loss, gradients, _ = reference.model_loss_and_grads(config, parameters, slots, x, y)
+        assert adam.step(x, y) == pytest.approx(loss, rel=1e-9)
+        reference.adam_step(parameters, gradients, first, second, step, adam.lr)
+    for name, value in parameters.items():
+        # Adam divides by the root of the second moment: where the exact gradient is 0 (the key bias) it amplifies rounding
+        if "key.bias" not in name:
+            np.testing.assert_allclose(model.parameters[name], value, atol=1e-8)
+
+
+@pytest.mark.parametrize("config", [PAPER, DEEP, ModelConfig("learned", train_length=21)], ids=["paper", "deep", "learned"])
+@pytest.mark.parametrize("sequences", [1, 5, 16, 64])
+def test_the_bits_do_not_depend_on_the_number_of_threads(config, sequences):
+    results = []
+    for threads in (1, 2, 3, 4, 8):
+        model = Transformer(config)
+        adam = Adam(model)
+        x, y = batch_of(config, sequences)
+        losses = [adam.step(x, y, threads=threads) for _ in range(3)]
+        results.append((losses, model._flat.tobytes(), model(x, threads=threads).tobytes()))
+    assert all(result == results[0] for result in results)
+
+
+@given(
+    length=st.integers(1, 90), width=st.integers(1, 40), heads=st.integers(1, 3), hidden=st.integers(1, 40),
+    norm=st.sampled_from(["none", "layernorm"]), activation=st.sampled_from(["relu", "gelu"]),
+    encoding=st.sampled_from(["nope", "learned", "learned+alibi"]),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_no_pointer_leaves_its_array(length, width, heads, hidden, norm, activation, encoding):
+    """Everything that a step writes to is fenced with marks; they stay."""
+    options = {"alibi.learned": True} if encoding == "learned+alibi" else {}
+    config = ModelConfig(
+        encoding, options, width=width * heads, heads=heads, hidden=hidden, train_length=length, norm=norm,
+        activation=activation,
+    )  # fmt: skip
+    model = Transformer(config)
+    x, y = batch_of(config, 3)
+    model(x, threads=2)
+    model.loss_and_grads(x, y, threads=2)
+    fences = []
+    for work in model._workspaces.values():
+        work.arenas[:, work.arena.size :] = 77.0
+        fences.append(work.arenas[:, work.arena.size :])
+        work.arenas[:, : work.arena.size] = np.nan  # nothing may be read before it is written
+        groups = len(x)
+        work.gradients[groups:] = 77.0
+        fences.append(work.gradients[groups:])
+    out = model(x, threads=2)
+    loss, gradients = model.loss_and_grads(x, y, threads=2)
+    assert all((fence == 77.0).all() for fence in fences)
+    assert np.isfinite(out).all()
+    assert np.isfinite(loss)
+    assert all(np.isfinite(gradient).all() for gradient in gradients.values())
+    padding = model._flat.copy()
+    for view in model._views(padding).values():
+        view[...] = 0
+    assert not padding.any()  # what lies between the tensors is never written
+
+
+def test_a_step_allocates_nothing_after_the_first():
+    import tracemalloc
+
+    adam = Adam(Transformer(PAPER))
+    x, y = batch_of(PAPER, 32)
+    adam.step(x, y)
+    adam.step(x, y)
+    tracemalloc.start()
+    for _ in range(5):
+        adam.step(x, y)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 16 * 1024  # a few Python objects; the smallest array of the step holds 12,800 bytes
+
+
+# ----------------------------------------------------------------------------------------------- symmetries (III.3, 0.5)
+
+
+def test_nope_without_a_mask_commutes_with_permutations():
+    model = Transformer(ModelConfig("nope", dtype="float64", heads=2))
+    x, _ = batch_of(model.config)
+    order = np.random.default_rng(1).permutation(x.shape[1])
+    np.testing.assert_allclose(model(x[:, order]), model(x)[:, order], rtol=1e-12)
+
+
+def test_symmetric_alibi_commutes_with_reversal_and_sinusoidal_does_not():
+    alibi = Transformer(ModelConfig("alibi", dtype="float64", heads=4))
+    x, _ = batch_of(alibi.config)
+    np.testing.assert_allclose(alibi(x[:, ::-1]), alibi(x)[:, ::-1], rtol=1e-12)
+    other = Transformer(ModelConfig("sinusoidal", dtype="float64"))
+    assert np.abs(other(x[:, ::-1]) - other(x)[:, ::-1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_identical_tokens_give_identical_outputs_where_position_enters_through_weights_alone(causal):
+    model = Transformer(ModelConfig("alibi", dtype="float64", heads=2, causal=causal))
+    y = model(np.full((1, 40), 0.7))
+    np.testing.assert_allclose(y, y[:, :1] * np.ones(40), rtol=1e-12)
+
+
+@pytest.mark.parametrize("encoding", ["nope", "alibi", "wavelet"])
+def test_a_causal_model_is_blind_to_its_future(encoding):
+    model = Transformer(ModelConfig(encoding, causal=True))
+    x, _ = batch_of(model.config)
+    changed = x.copy()
+    changed[:, 20:] += 5
+    np.testing.assert_array_equal(model(changed)[:, :20], model(x)[:, :20])
+    assert np.abs(model(changed)[:, 20:] - model(x)[:, 20:]).min(1).max() > 0
+
+
+# ------------------------------------------------------------------------------------------------ parameters and errors
+
+
+def test_parameters_are_views_by_the_names_that_are_promised():
+    model = Transformer(ModelConfig("learned", norm="layernorm", layers=1))
+    assert {name: view.shape for name, view in model.parameters.items()} == {
+        **parameter_shapes(model.config),
+        "encoding.learned.table": (50, 64),
+    }
+    before = model(np.ones(50))
+    model.parameters["layers.0.attention.value.weight"][...] = 0
+    model.parameters["head.bias"][...] += 1
+    assert np.abs(model(np.ones(50)) - before).min() > 0
+
+
+def test_initial_weights_depend_on_seed_and_name_alone():
+    one, other = Transformer(ModelConfig("wavelet", layers=1)), Transformer(ModelConfig("learned", layers=2))
+    for name, value in one.parameters.items():
+        np.testing.assert_array_equal(value, other.parameters[name])
+    fan_in = {"layers.0.feedforward.out.weight": 128, "layers.0.feedforward.out.bias": 128, "embed.bias": 1}
+    for name, count in fan_in.items():
+        assert 0.5 * count**-0.5 < np.abs(one.parameters[name]).max() <= count**-0.5
+    assert (Transformer(ModelConfig("wavelet", seed=1)).parameters["head.weight"] != one.parameters["head.weight"]).all()
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "says"),
+    [
+        (np.full((2, 50), np.nan), ValueError, "x must be finite"),
+        (np.full((2, 50), 1e300), ValueError, "x must be finite"),
+        (np.array([["a"]]), TypeError, "x must hold real numbers"),
+        (np.ones((2, 3, 4)), ValueError, r"x must have the shape .* not \(2, 3, 4\)"),
+        (np.ones((0, 4)), ValueError, "x must have the shape"),
+        (np.ones((2, 50), complex), TypeError, "x must hold real numbers, not complex128"),
+    ],
+)
+def test_bad_input_gets_one_clear_error(x, error, says):
+    with pytest.raises(error, match=says):
+        Transformer(PAPER)(x)
+
+
+def test_targets_must_have_the_inputs_shape_and_threads_must_be_positive():
+    model = Transformer(PAPER)
+    with pytest.raises(ValueError, match=r"y must have the shape of x, \(2, 50\), not \(2, 49\)"):
+        model.loss_and_grads(np.ones((2, 50)), np.ones((2, 49)))
+    with pytest.raises(ValueError, match="threads must be at least 1, not 0"):
+        model(np.ones(50), threads=0)
+    with pytest.raises(TypeError, match="threads must be an integer"):
+        model(np.ones(50), threads=1.5)
+
+
+def test_other_array_types_and_views_are_taken():
+    model = Transformer(PAPER)
+    x, _ = batch_of(PAPER)
+    expected = model(x)
+    np.testing.assert_array_equal(model(x.tolist()), expected)
+    np.testing.assert_array_equal(model(memoryview(x)), expected)
+    np.testing.assert_array_equal(model(np.repeat(x, 2, 1)[:, ::2]), expected)
+    np.testing.assert_array_equal(model(np.asfortranarray(x)), expected)
+
+
+def test_every_array_of_the_model_starts_on_a_cache_line():
+    model = Transformer(PAPER)
+    for array in (model._flat, model._transposes, simd.aligned_zeros((3, 7), np.float32)):
+        assert array.ctypes.data % 64 == 0
