@@ -4,8 +4,9 @@
     python bench/compare.py new.json             compare with bench/baseline.json; exit status 1 if something got slower
     python bench/compare.py new.json --save      make it the baseline
 
-Timings on shared machines drift by tens of percent. A benchmark counts as slower only if its *fastest* new run is slower
-than the *slowest* old one. A baseline is worth comparing with on the CPU that it was made on: the names are printed.
+Timings on shared machines drift by tens of percent. A benchmark counts as slower only if its *fastest* new run is
+slower than the *slowest* old one. A baseline is worth comparing with on the CPU that it was made on: the names are
+printed.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The peers: the same computations as anyone would write them in NumPy and in PyTorch (eager), for timing and equality."""
+"""The peers: the same computations as anyone would write them in NumPy and in PyTorch, for timing and equality."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ Array = np.ndarray[Any, Any]
 
 
 def torch_weights(model: Transformer) -> dict[str, Any]:
-    """Copies of the model's parameters as PyTorch leaves; query, key and value joined, as PyTorch's own layers have them."""
+    """Copies of the model's parameters as PyTorch leaves; query, key and value joined, as in its own layers."""
     import torch
 
     parameters = {name: np.array(value) for name, value in model.parameters.items()}

@@ -1,7 +1,7 @@
 """fastpe beside PyTorch eager, in turn in one run: the training step, and the whole protocol as a user starts it.
 
-    python bench/side_by_side.py                 the step, on 1 thread and on all cores
-    python bench/side_by_side.py --protocol 3    `fastpe train --encoding wavelet` and bench/torch_train.py, 3 times each
+python bench/side_by_side.py                 the step, on 1 thread and on all cores
+python bench/side_by_side.py --protocol 3    `fastpe train --encoding wavelet` and bench/torch_train.py, 3 times each
 """
 
 import argparse
@@ -54,7 +54,8 @@ def protocol(times: int) -> None:
                 start = time.perf_counter()
                 subprocess.run(command, check=True, capture_output=True)
                 seconds.append(time.perf_counter() - start)
-        print(f"run {turn + 1}: fastpe {seconds[0]:.1f} s, PyTorch {seconds[1]:.1f} s, ratio {seconds[1] / seconds[0]:.2f}")
+        ratio = seconds[1] / seconds[0]
+        print(f"run {turn + 1}: fastpe {seconds[0]:.1f} s, PyTorch {seconds[1]:.1f} s, ratio {ratio:.2f}")
 
 
 if __name__ == "__main__":

@@ -128,9 +128,11 @@ def _train(config: TrainConfig, out: Path | None, resume: bool, threads: int | N
 
     from .progress import Reporter
 
+    if out is None:
+        runs.check_folder("runs")
+    target = out if out is not None else runs.Run.create_numbered
     with Reporter() as reporter:
         try:
-            target = out if out is not None else runs.Run.create_numbered
             return training.train(config, out=target, resume=resume, threads=threads, progress=reporter)
         except KeyboardInterrupt:
             where = f"; continue with: fastpe train --resume --out {reporter.run}" if reporter.run else ""

@@ -223,7 +223,7 @@ def _sizes(arrays: Mapping[str, Array]) -> dict[str, int]:
         raise ValueError(f"q must have the shape (B, H, N, D) or (H, N, D), none of them 0, not {q.shape}")
     if k.ndim != q.ndim or 0 in k.shape or k.shape[:-3] != q.shape[:-3] or k.shape[-1] != q.shape[-1]:
         raise ValueError(
-            f"k must have the shape (B, Hk, M, D), B and D those of q {q.shape}, none of them 0, not {k.shape}"
+            f"k must have the shape (B, Hk, M, D), none of them 0, B and D as in q {q.shape}, not {k.shape}"
         )
     if v.shape != k.shape:
         raise ValueError(f"v must have the shape of k, {k.shape}, not {v.shape}")
@@ -279,10 +279,9 @@ def _check_together(slots: Mapping[str, Array], causal: bool) -> None:
             raise ValueError(f"index must lie in [0, {count}), but reaches from {index.min()} to {index.max()}")
     if "growth" in slots and not causal:
         raise ValueError("growth needs causal=True: it grows without bound for keys after the query")
-    if "growth" in slots and "angles" in slots and slots["growth"].shape[-1] != slots["angles"].shape[-1]:
-        raise ValueError(
-            f"growth must have as many pairs as angles, {slots['angles'].shape[-1]}, not {slots['growth'].shape[-1]}"
-        )
+    counts = [slots[name].shape[-1] for name in ("angles", "growth") if name in slots]
+    if len(set(counts)) > 1:
+        raise ValueError(f"growth must have as many pairs as angles, {counts[0]}, not {counts[1]}")
 
 
 def _scale(scale: Any, sizes: Mapping[str, int]) -> Array:

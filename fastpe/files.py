@@ -5,6 +5,7 @@ holds a JSON text; with it the same tensors and the same facts always give the s
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import math
@@ -15,6 +16,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 from safetensors.numpy import save
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
 
 _KEY = "fastpe"
 _UNSET = "0" * 64
@@ -59,6 +65,36 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+class Lock:
+    """A folder held by this process until `close`, or until the process ends."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+
+    def close(self) -> None:
+        """Let others have the folder."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def lock_folder(folder: Path) -> Lock | None:
+    """Hold `folder` (which is its own lock: no file is made), or None if another process holds it.
+
+    Where the system or the file system has no locks, nothing is held and nobody is kept out.
+    """
+    if fcntl is None:
+        return Lock(None)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            os.close(descriptor)
+            return None
+    return Lock(descriptor)
 
 
 def dump_json(value: Any) -> bytes:

@@ -174,8 +174,7 @@ def model_forward(config: Any, parameters: Arrays, slots: Slots, x: Array) -> Ar
         ``layers.{l}.attention.{query,key,value,out}``, ``layers.{l}.feedforward.{in,out}``, ``layers.{l}.norm{1,2}``
         where there are norms, ``head`` (C, 1), each with ``.weight`` and ``.bias``.
     slots : mapping
-        ``table`` (N, C) or (B, N, C), added to the embeddings; all others, such as ``bias`` (H, 2N-1), go to the
-        attention of every layer. None is as good as absent.
+        ``table`` (N, C) or (B, N, C); all others, such as ``bias`` (H, 2N-1), go to the attention of every layer.
     x : (B, N)
 
     Returns
@@ -203,8 +202,7 @@ def model_loss_and_grads(
     ----------
     config, parameters, slots, x
         As for `model_forward`.
-    y : (B, N)
-        Targets.
+    y : (B, N), targets
 
     Returns
     -------

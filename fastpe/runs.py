@@ -10,7 +10,6 @@
 """
 
 import contextlib
-import errno
 import itertools
 import json
 import os
@@ -26,11 +25,6 @@ from fastpe.config import ModelConfig, TrainConfig
 from fastpe.files import DamagedFileError, TensorFile
 from fastpe.record import RunError, read_config
 from fastpe.transformer import Adam, Transformer, parameter_shapes
-
-try:
-    import fcntl
-except ImportError:  # not on Windows: there, two processes in one folder are not noticed
-    fcntl = None  # type: ignore[assignment]
 
 _CHECKPOINT, _METRICS = "checkpoint.safetensors", "metrics.jsonl"
 _MODEL, _RESULT = "model.safetensors", "result.json"
@@ -62,7 +56,10 @@ class Run:
     def __init__(self, path: Path, config: TrainConfig) -> None:
         self.path, self.config = path, config
         self.notes: list[str] = []
-        self._lock = _lock(path)
+        lock = files.lock_folder(path)
+        if lock is None:
+            raise RunError(f"another process is working in {path}")
+        self._lock = lock
 
     def __enter__(self) -> Self:
         return self
@@ -72,9 +69,7 @@ class Run:
 
     def close(self) -> None:
         """Let other processes work in the folder."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.close()
 
     @classmethod
     def create(cls, path: str | Path, config: TrainConfig, options: Mapping[str, Any]) -> Self:
@@ -86,7 +81,7 @@ class Run:
             If the folder exists or cannot be made or written; then nothing is left of it.
         """
         path = Path(path)
-        check_target(path)
+        check_target(path, config, resume=False)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.mkdir()
@@ -198,17 +193,19 @@ class Run:
         lines = [json.dumps(line, allow_nan=False) + "\n" for line in history]
         files.write_file(self.path / _METRICS, "".join(lines).encode())
 
-    def read_metrics(self, epochs: int) -> list[dict[str, Any]]:
-        """The lines of the first `epochs` epochs; lines that are missing or damaged are left out, with a note."""
-        found = {}
-        with contextlib.suppress(FileNotFoundError):
-            for text in (self.path / _METRICS).read_bytes().splitlines():
-                with contextlib.suppress(ValueError, KeyError, TypeError):
-                    line = json.loads(text)
-                    found[line["epoch"]] = line
+    def cut_metrics(self, epochs: int) -> list[dict[str, Any]]:
+        """Cut the lines back to the first `epochs` epochs and return them; damaged ones are left out, with a note."""
+        path, found = self.path / _METRICS, {}
+        lines = path.read_bytes().splitlines() if path.exists() else []
+        for text in lines:
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                line = json.loads(text)
+                found[line["epoch"]] = line
         history = [found[epoch] for epoch in range(1, epochs + 1) if epoch in found]
         if len(history) < epochs:
-            self.notes.append(f"{self.path / _METRICS} lacks {epochs - len(history)} of {epochs} epochs")
+            self.notes.append(f"{path} lacks {epochs - len(history)} of {epochs} epochs")
+        if len(lines) > len(history):
+            self.save_metrics(history)
         return history
 
     def save_model(self, model: Transformer) -> None:
@@ -264,36 +261,39 @@ def load(path: str | Path) -> Transformer:
     return model
 
 
-def check_target(path: str | Path) -> None:
-    """Refuse, before any work, a new run folder that exists already or could not be made.
+def check_target(path: str | Path, config: TrainConfig, resume: bool) -> None:
+    """Refuse, before any work, a run folder that could not be made or continued.
+
+    Raises
+    ------
+    RunError, DamagedFileError
+        As `Run.create` and `Run.resume` do.
+    """
+    path = Path(path)
+    if resume and path.exists():
+        stored = read_config(path)
+        if stored is not None:
+            record.check_same(path, stored, config)
+        check_folder(path)
+        return
+    if os.path.lexists(path):
+        raise _exists(path)
+    check_folder(path.parent)
+
+
+def check_folder(folder: str | Path) -> None:
+    """Refuse a folder that could not be written to, or not be made.
 
     Raises
     ------
     RunError
     """
-    path = Path(path)
-    if os.path.lexists(path):
-        raise _exists(path)
-    parent = next(folder for folder in (path.absolute().parents) if os.path.lexists(folder))
-    if not parent.is_dir():
-        raise RunError(f"run folder {path} cannot be made: {parent} is not a folder")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise RunError(f"run folder {path} cannot be made: {parent} is not writable")
-
-
-def _lock(folder: Path) -> int | None:
-    """Hold `folder` until the descriptor is closed or the process ends; the folder itself is the lock."""
-    if fcntl is None:
-        return None
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            os.close(descriptor)
-            raise RunError(f"another process is working in {folder}") from error
-        # a file system without locks: go on without one
-    return descriptor
+    folder = Path(folder).absolute()
+    nearest = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
+    if not nearest.is_dir():
+        raise RunError(f"{folder} cannot be written: {nearest} is not a folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise RunError(f"{folder} cannot be written: no permission for {nearest}")
 
 
 def _exists(path: Path) -> RunError:

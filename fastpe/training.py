@@ -21,7 +21,7 @@ from fastpe.config import TrainConfig
 from fastpe.evaluation import check_threads, evaluate
 from fastpe.events import EpochDone, Listener, Noted, Started, Stepped
 from fastpe.random import Stream
-from fastpe.runs import Progress, Run
+from fastpe.runs import Progress, Run, check_target
 from fastpe.transformer import Adam, Transformer
 
 RunMaker = Callable[[TrainConfig, dict[str, Any]], Run]
@@ -115,22 +115,22 @@ def train(
     """
     check_threads(threads)
     notify: Listener = progress or (lambda event: None)
-    parts = encoding.parse(config.encoding, config.options)
-    options = {f"{part.scheme}.{key}": value for part in parts for key, value in part.options.items()}
+    options = encoding.option_values(config.encoding, config.options)
+    if out is not None and not callable(out):
+        check_target(out, config, resume)
     model = Transformer(config.model)
     state = _State(model, Adam(model, lr=config.lr, beta1=config.beta1, beta2=config.beta2, eps=config.eps))
     with _open_run(config, out, resume, options) as run:
         result = _restore(run, state)
-        if run is not None:
-            for note in run.notes:
-                notify(Noted(note))
+        for note in [*(run.notes if run is not None else ()), *_remarks(config)]:
+            notify(Noted(note))
         path = run.path if run is not None else None
         notify(Started(config, path, state.progress.step))
         if state.progress.epoch < config.epochs:
             _run_epochs(config, state, run, threads, notify)
-        if run is not None:
-            run.save_model(model)
         if result is None:
+            if run is not None:
+                run.save_model(model)
             result = _result(config, state, threads, notify)
             if run is not None:
                 run.save_result(result)
@@ -168,6 +168,11 @@ def _accepted(config: TrainConfig) -> bool:
     return True
 
 
+def _remarks(config: TrainConfig) -> tuple[str, ...]:
+    parts = encoding.parse(config.encoding, config.options)
+    return encoding.remarks(parts, config.spec(config.train_length))
+
+
 def _open_run(
     config: TrainConfig, out: str | Path | RunMaker | None, resume: bool, options: dict[str, Any]
 ) -> AbstractContextManager[Run | None]:
@@ -185,11 +190,8 @@ def _restore(run: Run | None, state: _State) -> dict[str, Any] | None:
     if run is None:
         return None
     state.progress = run.restore(state.model, state.adam)
-    state.history = run.read_metrics(state.progress.epoch)
-    if state.progress.epoch < run.config.epochs:
-        run.save_metrics(state.history)
-        return None
-    return run.read_result()
+    state.history = run.cut_metrics(state.progress.epoch)
+    return run.read_result() if state.progress.epoch == run.config.epochs else None
 
 
 def _run_epochs(config: TrainConfig, state: _State, run: Run | None, threads: int | None, notify: Listener) -> None:

@@ -214,9 +214,7 @@ class Transformer:
                 size = slots[name].size if name == "table" else self.config.heads * (2 * length - 1)
                 summed = _sum_in_order(gradients[:, start : start + size])
                 dslots[name] = summed.reshape(length, -1) if name == "table" else _fold(summed, slots[name])
-        pulled = encoding.pull(
-            self.config.encoding, length, dslots, params=self._learned, **self._encoding_keywords()
-        )
+        pulled = encoding.pull(self.config.encoding, length, dslots, params=self._learned, **self._encoding_keywords())
         views = self._views(gradients[0])
         for key, gradient in pulled.items():
             views[self._learned_name(key)][...] = gradient
@@ -404,8 +402,10 @@ def _parameter_view(flat: Array, offsets: model.Offsets, name: str, shape: tuple
     if third is not None:
         start = base + getattr(offsets, f"qkv_{kind}")
         rows = flat[start : start + shape[0] * 3 * c] if kind == "weight" else flat[start : start + 3 * c]
-        return rows.reshape(-1, 3 * c)[:, third * c : (third + 1) * c].reshape(shape) if kind == "weight" else (
-            rows[third * c : (third + 1) * c]
+        return (
+            rows.reshape(-1, 3 * c)[:, third * c : (third + 1) * c].reshape(shape)
+            if kind == "weight"
+            else (rows[third * c : (third + 1) * c])
         )
     owner = {("attention", "out"): "out", ("feedforward", "in"): "in", ("feedforward", "out"): "ff"}.get(
         (parts[2], parts[3]), parts[2]
@@ -483,7 +483,9 @@ def _numbers(name: str, value: Any, dtype: np.dtype[Any]) -> Array:
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{name} must hold real numbers, not {array.dtype}")
     if array.ndim not in (1, 2) or 0 in array.shape:
-        raise ValueError(f"{name} must have the shape (sequences, length) or (length,), none of them 0, not {array.shape}")
+        raise ValueError(
+            f"{name} must have the shape (sequences, length) or (length,), none of them 0, not {array.shape}"
+        )
     with np.errstate(over="ignore"):
         array = np.ascontiguousarray(array, dtype=dtype)
     if not np.isfinite(array).all():

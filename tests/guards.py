@@ -20,11 +20,11 @@ def guarded(shape, dtype, fill=np.nan):
     return array, check
 
 
-def assert_error_law(result, reference, same_dtype, terms):
+def assert_error_law(result, reference, same_dtype, terms, condition=1.0):
     """|result - ref| <= 2 max|numpy in that dtype - ref| + 8 eps log2(terms) max|ref|, ref in higher precision.
 
-    result: what the kernel gave; reference: float64 (longdouble for float64); same_dtype: NumPy's result in the kernel's
-    own dtype; terms: the number of terms of the longest sum.
+    result: what the kernel gave; reference: float64 (longdouble for float64); same_dtype: NumPy's result in the
+    kernel's own dtype; terms: of the longest sum; condition: how far the inputs' rounding is amplified.
     """
     result, reference, same_dtype = (np.asarray(value) for value in (result, reference, same_dtype))
     assert result.dtype == same_dtype.dtype
@@ -33,5 +33,5 @@ def assert_error_law(result, reference, same_dtype, terms):
     size = float(np.abs(reference).max(initial=0.0))
     numpy_error = float(np.abs(same_dtype - reference).max(initial=0.0))
     error = float(np.abs(result - reference).max(initial=0.0))
-    bound = 2 * numpy_error + 8 * eps * max(1.0, np.log2(max(terms, 2))) * size
+    bound = 2 * numpy_error + 8 * condition * eps * max(1.0, np.log2(max(terms, 2))) * size
     assert error <= bound, f"error {error:.3g} exceeds {bound:.3g} (NumPy's own: {numpy_error:.3g})"

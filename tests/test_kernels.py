@@ -1,4 +1,4 @@
-"""Every kernel, forward and backward, against plain NumPy in higher precision: the error law, hostile inputs, guards."""
+"""Every kernel, forward and backward, against plain NumPy in higher precision: error law, hostile inputs, guards."""
 
 import math
 
@@ -33,7 +33,7 @@ def both(formula, dtype, *inputs):
     return formula(*(np.asarray(x, wide(dtype)) for x in inputs)), formula(*inputs)
 
 
-# ----------------------------------------------------------------------------------------------------------------- gemm
+# ---------------------------------------------------------------------------------------------------------------- gemm
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -90,7 +90,7 @@ def test_transpose_and_column_sums(dtype, m, n):
     assert_error_law(arrays.column_sums(x), reference, same, m)
 
 
-# ------------------------------------------------------------------------------------------------------------------ exp
+# ----------------------------------------------------------------------------------------------------------------- exp
 
 
 @pytest.mark.parametrize(("dtype", "lowest"), [(np.float32, -87.0), (np.float64, -708.0)])
@@ -107,7 +107,7 @@ def test_exp_of_special_values(dtype):
     np.testing.assert_array_equal(arrays.exp(x), np.array([1.0, 1.0, 0.0, 0.0, np.nan, 0.0], dtype))
 
 
-# ------------------------------------------------------------------------------------------------------------ attention
+# ----------------------------------------------------------------------------------------------------------- attention
 
 
 def attention_formula(q, k, v, bias, causal):
@@ -147,7 +147,9 @@ def test_attention(dtype, causal, n, d, seed):
     assert_error_law(result, out, out_same, n * d)
     assert_error_law(result_weights, weights, weights_same, n * d)
     reference, same = both(lambda *x: attention_gradients(*x, causal), dtype, do, q, k, v, bias)
-    for ours, exact, numpy in zip(arrays.attention_backward(do, q, k, v, bias, causal=causal), reference, same, strict=True):
+    for ours, exact, numpy in zip(
+        arrays.attention_backward(do, q, k, v, bias, causal=causal), reference, same, strict=True
+    ):
         # at n = 1 the exact gradient of the scores is 0; what rounding leaves is measured against do v
         floor = 8 * np.finfo(dtype).eps * np.abs(do).max() * np.abs(v).max() * np.abs(np.concatenate([q, k])).max()
         np.testing.assert_array_less(np.abs(ours - exact), 2 * np.abs(numpy - exact).max() + floor * n * d)
@@ -185,7 +187,7 @@ def test_attention_of_nan_is_nan():
     assert np.isfinite(np.delete(out, 3, 0)).all()
 
 
-# ---------------------------------------------------------------------------------------------------- norm, activation
+# --------------------------------------------------------------------------------------------------- norm, activation
 
 
 def layer_norm_formula(x, weight, bias):
@@ -206,11 +208,15 @@ def layer_norm_gradients(dy, x, weight):
 @quick
 def test_layer_norm(dtype, m, n, offset, seed):
     x = normal(seed, m, n, dtype=dtype) + dtype(offset)
-    weight, bias, dy = normal(seed + 1, n, dtype=dtype), normal(seed + 2, n, dtype=dtype), normal(seed + 3, m, n, dtype=dtype)
+    weight, bias, dy = (
+        normal(seed + 1, n, dtype=dtype),
+        normal(seed + 2, n, dtype=dtype),
+        normal(seed + 3, m, n, dtype=dtype),
+    )
     reference, same = both(layer_norm_formula, dtype, x, weight, bias)
     y, stats = arrays.layer_norm_forward(x, weight, bias)
     condition = 1 + abs(offset)  # the mean is rounded to the size of x
-    assert_error_law(y, reference, same, n * 2**condition)
+    assert_error_law(y, reference, same, n, condition)
     reference, same = both(layer_norm_gradients, dtype, dy, x, weight)
     eps = np.finfo(dtype).eps
     for ours, exact, numpy in zip(arrays.layer_norm_backward(dy, x, weight, stats), reference, same, strict=True):
@@ -230,7 +236,7 @@ def test_gelu(dtype):
     np.testing.assert_allclose(arrays.gelu_backward(x, np.full_like(x, 3)), 3 * slope, atol=16 * np.finfo(dtype).eps)
 
 
-# ------------------------------------------------------------------------------------------------- ends, loss, optimiser
+# ------------------------------------------------------------------------------------------------ ends, loss, optimiser
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -238,7 +244,11 @@ def test_gelu(dtype):
 @quick
 def test_embedding_and_head(dtype, n, c, seed):
     x, z, dz = normal(seed, n, dtype=dtype), normal(seed + 1, n, c, dtype=dtype), normal(seed + 2, n, c, dtype=dtype)
-    weight, bias, dy = normal(seed + 3, c, dtype=dtype), normal(seed + 4, c, dtype=dtype), normal(seed + 5, n, dtype=dtype)
+    weight, bias, dy = (
+        normal(seed + 3, c, dtype=dtype),
+        normal(seed + 4, c, dtype=dtype),
+        normal(seed + 5, n, dtype=dtype),
+    )
     checks = [
         (arrays.embed_forward(x, weight, bias, z), lambda x, w, b, t: x[:, None] * w + b + t, (x, weight, bias, z), 3),
         (arrays.embed_backward(dz, x)[0], lambda d, x: x @ d, (dz, x), n),

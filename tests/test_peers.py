@@ -30,7 +30,9 @@ def test_loss_and_gradients_agree_with_autograd(config, dtype):
     loss, gradients = model.loss_and_grads(x, y)
     weights = peers.torch_weights(model)
     slots = {name: torch.tensor(slot) for name, slot in model._slots(x.shape[1]).items()}
-    expected = torch.nn.functional.mse_loss(peers.torch_forward(config, weights, slots, torch.tensor(x)), torch.tensor(y))
+    expected = torch.nn.functional.mse_loss(
+        peers.torch_forward(config, weights, slots, torch.tensor(x)), torch.tensor(y)
+    )
     expected.backward()
     tolerance = 1e-4 if dtype == "float32" else 1e-9
     assert loss == pytest.approx(expected.item(), rel=tolerance)

@@ -1,4 +1,4 @@
-"""The compiled model against the NumPy reference of the whole step, its symmetries, and its promise of the same bits."""
+"""The compiled model against the NumPy reference of the whole step, its symmetries, and its promise of equal bits."""
 
 import numpy as np
 import pytest
@@ -126,12 +126,14 @@ def test_ten_losses_of_a_training_run_agree_with_the_reference():
         assert adam.step(x, y) == pytest.approx(loss, rel=1e-9)
         reference.adam_step(parameters, gradients, first, second, step, adam.lr)
     for name, value in parameters.items():
-        # Adam divides by the root of the second moment: where the exact gradient is 0 (the key bias) it amplifies rounding
+        # Adam divides by the second moment's root: where the exact gradient is 0 (key bias) it amplifies rounding
         if "key.bias" not in name:
             np.testing.assert_allclose(model.parameters[name], value, atol=1e-8)
 
 
-@pytest.mark.parametrize("config", [PAPER, DEEP, ModelConfig("learned", train_length=21)], ids=["paper", "deep", "learned"])
+@pytest.mark.parametrize(
+    "config", [PAPER, DEEP, ModelConfig("learned", train_length=21)], ids=["paper", "deep", "learned"]
+)
 @pytest.mark.parametrize("sequences", [1, 5, 16, 64])
 def test_the_bits_do_not_depend_on_the_number_of_threads(config, sequences):
     results = []
@@ -196,7 +198,7 @@ def test_a_step_allocates_nothing_after_the_first():
     assert peak < 16 * 1024  # a few Python objects; the smallest array of the step holds 12,800 bytes
 
 
-# ----------------------------------------------------------------------------------------------- symmetries (III.3, 0.5)
+# ---------------------------------------------------------------------------------------------- symmetries (III.3, 0.5)
 
 
 def test_nope_without_a_mask_commutes_with_permutations():
@@ -231,7 +233,7 @@ def test_a_causal_model_is_blind_to_its_future(encoding):
     assert np.abs(model(changed)[:, 20:] - model(x)[:, 20:]).min(1).max() > 0
 
 
-# ------------------------------------------------------------------------------------------------ parameters and errors
+# ----------------------------------------------------------------------------------------------- parameters and errors
 
 
 def test_parameters_are_views_by_the_names_that_are_promised():
@@ -253,7 +255,9 @@ def test_initial_weights_depend_on_seed_and_name_alone():
     fan_in = {"layers.0.feedforward.out.weight": 128, "layers.0.feedforward.out.bias": 128, "embed.bias": 1}
     for name, count in fan_in.items():
         assert 0.5 * count**-0.5 < np.abs(one.parameters[name]).max() <= count**-0.5
-    assert (Transformer(ModelConfig("wavelet", seed=1)).parameters["head.weight"] != one.parameters["head.weight"]).all()
+    assert (
+        Transformer(ModelConfig("wavelet", seed=1)).parameters["head.weight"] != one.parameters["head.weight"]
+    ).all()
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """How everything here is compiled, and where the machine code is kept: the only place that chooses either.
 
-Numba stamps a cached function with a hash of that function's own file. A kernel whose *helper* changed in another file,
-or was upgraded with the package, would be answered by stale machine code. So the cache lives in a folder named after a
-digest of all of fastpe's sources and of the versions that took part, and old folders are pruned.
+Numba stamps a cached function with a hash of that function's own file. A kernel whose *helper* changed in another
+file, or was upgraded with the package, would be answered by stale machine code. So the cache lives in a folder
+named after a digest of all of fastpe's sources and of the versions that took part, and old folders are pruned.
 
 The index of Numba's cache is a pickle. The folder therefore belongs to the user alone (mode 0700); where it cannot, code
 is compiled anew in every process and `cache_problem` says why.
@@ -187,7 +187,7 @@ def _announce(label: str, signature: Any) -> None:
         on_compile(f"{label} ({dtype[0]})" if dtype else label)
 
 
-class _NoCache(caching.NullCache):  # type: ignore[misc]  # Numba has no type information
+class _NoCache(caching.NullCache):
     def __init__(self, label: str) -> None:
         self._label = label
 
@@ -195,7 +195,7 @@ class _NoCache(caching.NullCache):  # type: ignore[misc]  # Numba has no type in
         _announce(self._label, sig)
 
 
-class _Locator(caching._CacheLocator):  # type: ignore[misc]  # Numba has no type information
+class _Locator(caching._CacheLocator):
     """Puts every function's machine code into `cache_folder`, whose name already tells the sources' state."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -216,11 +216,11 @@ class _Locator(caching._CacheLocator):  # type: ignore[misc]  # Numba has no typ
         return f"{self._module}-{self._line}"
 
 
-class _CacheImpl(caching.CompileResultCacheImpl):  # type: ignore[misc]  # Numba has no type information
+class _CacheImpl(caching.CompileResultCacheImpl):
     _locator_classes = (_Locator,)
 
 
-class _Cache(caching.FunctionCache):  # type: ignore[misc]  # Numba has no type information
+class _Cache(caching.FunctionCache):
     _impl_class = _CacheImpl
 
     def __init__(self, function: Callable[..., Any], label: str) -> None:

@@ -2,7 +2,8 @@
 
     g = the sum of the groups' gradients, in their order
     first <- beta1 first + (1 - beta1) g,      second <- beta2 second + (1 - beta2) g^2
-    p <- p - rate first / (sqrt(second correction2) + eps)      rate = lr / (1 - beta1^t), correction2 = 1 / (1 - beta2^t)
+    p <- p - rate first / (sqrt(second correction2) + eps)
+    with rate = lr / (1 - beta1^t) and correction2 = 1 / (1 - beta2^t)
 
 Reads groups + 3 elements and writes 3 per parameter: bound by the cache, not by arithmetic.
 """

@@ -233,7 +233,9 @@ def head_forward(z: Array, weight: Array, bias: Array) -> Array:
 
 @entry
 def _head_backward(dy, z, weight, dz, dweight, dbias):
-    ends.head_backward(pointer(dy), pointer(z), pointer(weight), pointer(dz), pointer(dweight), pointer(dbias), *z.shape)
+    ends.head_backward(
+        pointer(dy), pointer(z), pointer(weight), pointer(dz), pointer(dweight), pointer(dbias), *z.shape
+    )
 
 
 def head_backward(dy: Array, z: Array, weight: Array) -> tuple[Array, Array, Array]:

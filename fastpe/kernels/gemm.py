@@ -14,13 +14,13 @@
     RELU            f = max(., 0)
     WHERE_POSITIVE  f = . where e[i * e_row + j] > 0, else 0 (the backward pass of RELU)
 
-2 m n depth FLOP. All operands are expected in cache. Loop order: column panels of B (`PANEL` vectors wide), row blocks,
-depth. One register tile of rows x panel holds its part of C for the whole depth, so each step of the innermost loop loads
-`PANEL` vectors of B, broadcasts one element of A per row, and does rows x `PANEL` multiply-adds.
+2 m n depth FLOP. All operands are expected in cache. Loop order: column panels of B (`PANEL` vectors wide), row
+blocks, depth. One register tile of rows x panel holds its part of C for the whole depth, so each step of the innermost
+loop loads `PANEL` vectors of B, broadcasts one element of A per row, and does rows x `PANEL` multiply-adds.
 
-Edges. Row blocks of `ROWS` and of `ROWS - 1` together cover every m >= ROWS * (ROWS - 1) exactly; smaller m end in single
-rows. The columns past the last whole panel go one vector at a time, the last one masked: nothing outside the matrices is
-read or written. The sum over k has one order whatever m and n are.
+Edges. Row blocks of `ROWS` and of `ROWS - 1` together cover every m >= ROWS * (ROWS - 1) exactly; smaller m end in
+single rows. The columns past the last whole panel go one vector at a time, the last one masked: nothing outside the
+matrices is read or written. The sum over k has one order whatever m and n are.
 """
 
 import numpy as np
@@ -114,9 +114,7 @@ def tile_multiply_add(typingctx, tile, a, a_row, b_, count):
         packed, a, a_row, row, count = arguments
         old, vector = _unpack(b, tile, packed), tile.vector
         across = [_load_cell(b, tile, row, _index(0), 0, j, count) for j in range(tile.columns)]
-        down = [
-            simd.broadcast(b, vector, b.load(b.gep(a, [b.mul(a_row, _index(i))]))) for i in range(tile.rows)
-        ]
+        down = [simd.broadcast(b, vector, b.load(b.gep(a, [b.mul(a_row, _index(i))]))) for i in range(tile.rows)]
         return _pack(b, tile, [simd.multiply_add(b, vector, down[i], across[j], old[c]) for c, i, j in _cells(tile)])
 
     return tile(tile, a, types.intp, b_, types.intp), emit
@@ -200,14 +198,33 @@ def gemm(a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row, e, e_
             ai, ci, di, ei = at(a, i * a_row), at(cj, i * c_row), at(dj, i * d_row), at(ej, i * e_row)
             if i + ROWS + shorter * (FEWER_ROWS) <= m:
                 if whole:
-                    _block(ai, a_row, a_col, bj, b_row, ci, c_row, count, depth, mode, di, d_row, ei, e_row, ROWS, PANEL)
+                    _block(
+                        ai, a_row, a_col, bj, b_row, ci, c_row, count, depth, mode, di, d_row, ei, e_row, ROWS, PANEL
+                    )
                 else:
                     _block(
-                        ai, a_row, a_col, bj, b_row, ci, c_row, count, depth, mode, di, d_row, ei, e_row, ROWS, ONE_VECTOR
+                        ai,
+                        a_row,
+                        a_col,
+                        bj,
+                        b_row,
+                        ci,
+                        c_row,
+                        count,
+                        depth,
+                        mode,
+                        di,
+                        d_row,
+                        ei,
+                        e_row,
+                        ROWS,
+                        ONE_VECTOR,
                     )
                 i += ROWS
             elif i + FEWER_ROWS <= m and whole:
-                _block(ai, a_row, a_col, bj, b_row, ci, c_row, count, depth, mode, di, d_row, ei, e_row, FEWER_ROWS, PANEL)
+                _block(
+                    ai, a_row, a_col, bj, b_row, ci, c_row, count, depth, mode, di, d_row, ei, e_row, FEWER_ROWS, PANEL
+                )
                 i += FEWER_ROWS
             else:
                 if whole:
@@ -216,7 +233,22 @@ def gemm(a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row, e, e_
                     )
                 else:
                     _block(
-                        ai, a_row, a_col, bj, b_row, ci, c_row, count, depth, mode, di, d_row, ei, e_row, ONE_ROW, ONE_VECTOR
+                        ai,
+                        a_row,
+                        a_col,
+                        bj,
+                        b_row,
+                        ci,
+                        c_row,
+                        count,
+                        depth,
+                        mode,
+                        di,
+                        d_row,
+                        ei,
+                        e_row,
+                        ONE_ROW,
+                        ONE_VECTOR,
                     )
                 i += ONE_ROW
         j += PANEL * width if whole else width

@@ -10,7 +10,7 @@ gradients and the input are touched outside it. Per sequence, forward:  2 n (4 c
 backward twice that.
 
 Same bits at any number of threads: a batch is cut into a fixed number of *groups* of sequences, each group sums its
-gradients in order into its own row, and the rows are added in order. Threads ("lanes") only choose who runs which group.
+gradients in order into its own row, and the rows are added in order. Threads ("lanes") only choose who runs which.
 """
 
 from typing import NamedTuple
@@ -306,9 +306,7 @@ def sequence_backward(x, w, wt, g, arena, sizes, o, t, a):
     """Adds the gradients of one sequence to g, from the gradient of its output at arena + a.doutput."""
     n, c = sizes.length, sizes.width
     dz, top = at(arena, a.dz), at(arena, a.streams + sizes.layers * a.stream_stride)
-    head_backward(
-        at(arena, a.doutput), top, at(w, o.head_weight), dz, at(g, o.head_weight), at(g, o.head_bias), n, c
-    )
+    head_backward(at(arena, a.doutput), top, at(w, o.head_weight), dz, at(g, o.head_weight), at(g, o.head_bias), n, c)
     for back in range(sizes.layers):
         layer = sizes.layers - 1 - back
         shift = o.layers + layer * o.layer_stride
@@ -341,7 +339,7 @@ def batch_gradients(x, target, w, wt, panels, gradients, losses, arenas, table, 
     """Losses (groups,) and gradients (groups, stride) of a batch x, target (B, n); one arena per lane.
 
     panels (P, 5): for each panel of a matrix its start in w, rows, columns, where its transpose starts in wt, and the
-    elements from one row of the transpose to the next. The transposes are made anew: parameters are the user's to change.
+    elements from one row of the transpose to the next. They are made anew here: parameters are the user's to change.
     """
     for number in prange(panels.shape[0]):
         start, rows, columns, target_start, target_row = panels[number]
@@ -353,7 +351,8 @@ def batch_gradients(x, target, w, wt, panels, gradients, losses, arenas, table, 
         for group in range(groups * lane // count, groups * (lane + 1) // count):
             losses[group] = _group_gradients(
                 pointer(x), pointer(target), batch * group // groups, batch * (group + 1) // groups, pointer(w),
-                pointer(wt), at(pointer(gradients), group * stride), stride, at(pointer(arenas), lane * arenas.shape[1]),
+                pointer(wt), at(pointer(gradients), group * stride), stride,
+                at(pointer(arenas), lane * arenas.shape[1]),
                 pointer(table), pointer(bias), inverse, sizes, o, t, a,
             )  # fmt: skip
 

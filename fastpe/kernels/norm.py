@@ -1,6 +1,6 @@
 """Layer normalisation (Ba, Kiros, Hinton 2016) of the rows of a matrix.
 
-    y = weight (x - mean) rstd + bias,      mean and 1 / rstd^2 = var + eps over the row, var without Bessel's correction
+    y = weight (x - mean) rstd + bias,      mean and 1 / rstd^2 = var + eps over the row, var with divisor n
 
 x, y: m rows of n contiguous elements. `stats`: m pairs (mean, rstd), kept for the backward pass.
 """
@@ -8,7 +8,20 @@ x, y: m rows of n contiguous elements. `stats`: m pairs (mean, rstd), kept for t
 import math
 
 from fastpe.kernels._jit import inner
-from fastpe.kernels.simd import at, fma, get, keep_first, lanes, load_first, put, scalar, splat, store_first, total, zeros
+from fastpe.kernels.simd import (
+    at,
+    fma,
+    get,
+    keep_first,
+    lanes,
+    load_first,
+    put,
+    scalar,
+    splat,
+    store_first,
+    total,
+    zeros,
+)
 
 
 @inner

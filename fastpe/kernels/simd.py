@@ -115,7 +115,9 @@ def store_vector(b, kind, pointer, offset, value):
 def _lanes_below(b, kind, count):
     """Mask of the lanes whose number is less than the integer `count`."""
     integers = ir.VectorType(_I32, kind.lanes)
-    capped = b.trunc(b.select(b.icmp_signed("<", count, ir.Constant(_I64, kind.lanes)), count, ir.Constant(_I64, kind.lanes)), _I32)
+    capped = b.trunc(
+        b.select(b.icmp_signed("<", count, ir.Constant(_I64, kind.lanes)), count, ir.Constant(_I64, kind.lanes)), _I32
+    )
     empty = ir.Constant(integers, ir.Undefined)
     counts = b.shuffle_vector(
         b.insert_element(empty, capped, ir.Constant(_I32, 0)), empty, ir.Constant(integers, [0] * kind.lanes)
@@ -188,8 +190,8 @@ def where_positive(b, kind, x, y):
 # ---------------------------------------------------------------------------------------------------------------------
 # exp: x = n ln 2 + r, |r| <= ln(2)/2; exp(r) = 1 + r + r^2 p(r); the exponent n is added to the bits.
 #
-# float32: p of degree 5 (minimax; Cephes' expf), at most 0.94 ULP on [-87, 0]. float64: the Taylor series to r^13, whose
-# remainder is below 2^-57. Below `lowest` the result is exactly 0, so that masked scores do not become denormal numbers.
+# float32: p of degree 5 (minimax; Cephes' expf), at most 1 ULP on [-87, 0]. float64: the Taylor series to r^13, whose
+# remainder is below 2^-57. Below `lowest` the result is exactly 0: masked scores must not become denormal numbers.
 
 _LN2_HIGH = {32: 0.693359375, 64: float.fromhex("0x1.62e42fee00000p-1")}
 _LN2_LOW = {32: -2.12194440e-4, 64: float.fromhex("0x1.a39ef35793c76p-33")}

@@ -1,0 +1,193 @@
+"""Make tests/data/torch_values.npz: small cases computed by PyTorch, for machines without it.
+
+    python tests/make_torch_values.py
+
+Needs PyTorch (2.2 or later) and NumPy. Everything is float64. Every case is written with PyTorch's own operations and
+differentiated by its autograd; nothing here calls fastpe. Keys of the file are ``case/kind/name``: kind ``in`` for
+inputs, ``out`` for results, ``grad`` for gradients of inputs; ``case/settings`` is a JSON object.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+PATH = Path(__file__).parent / "data" / "torch_values.npz"
+
+MODELS = {
+    "paper": {
+        "width": 6, "heads": 1, "layers": 2, "hidden": 8, "causal": False, "activation": "relu", "norm": "none",
+        "residual": True, "slots": ["table"],
+    },
+    "deep": {
+        "width": 8, "heads": 4, "layers": 3, "hidden": 6, "causal": True, "activation": "gelu", "norm": "layernorm",
+        "residual": True, "slots": ["bias"],
+    },
+    "bare": {
+        "width": 6, "heads": 2, "layers": 1, "hidden": 5, "causal": False, "activation": "gelu", "norm": "layernorm",
+        "residual": False, "slots": ["table", "bias"],
+    },
+}  # fmt: skip
+
+
+def sdpa(rng):
+    """PyTorch's own attention: grouped heads, bottom-right causal mask, additive bias."""
+    b, h, hk, n, m, d = 2, 4, 2, 3, 5, 4
+    x = leaves(rng, q=(b, h, n, d), k=(b, hk, m, d), v=(b, hk, m, d), scores=(h, n, m))
+    mask = torch.ones(n, m, dtype=torch.bool).tril(m - n)
+    out = F.scaled_dot_product_attention(
+        x["q"], x["k"], x["v"], attn_mask=x["scores"].masked_fill(~mask, -torch.inf), scale=0.7, enable_gqa=True
+    )
+    return finish(rng, x, out, causal=True, scale=0.7)
+
+
+def rotary(rng):
+    """Rotation of pairs as multiplication of complex numbers; the last channel is not turned."""
+    h, n, d = 2, 4, 7
+    x = leaves(rng, q=(h, n, d), k=(h, n, d), v=(h, n, d), angles=(h, n, 3))
+
+    def turn(y):
+        pairs = torch.view_as_complex(y[..., :6].reshape(h, n, 3, 2).contiguous())
+        turned = torch.view_as_real(pairs * torch.polar(torch.ones_like(x["angles"]), x["angles"]))
+        return torch.cat([turned.reshape(h, n, 6), y[..., 6:]], -1)
+
+    out = F.scaled_dot_product_attention(turn(x["q"])[None], turn(x["k"])[None], x["v"][None])[0]
+    return finish(rng, x, out)
+
+
+def everything(rng):
+    """Every slot at once, with all vectors of all pairs (i, j) written out."""
+    b, h, hk, n, m, d, reach = 2, 2, 1, 4, 5, 5, 2
+    x = leaves(
+        rng, q=(b, h, n, d), k=(b, hk, m, d), v=(b, hk, m, d), rel_gain=(h, 5, d), rel_key=(1, 5, d),
+        rel_query=(h, 5, d), rel_value=(1, 5, d), key_bias=(h, d), gain=(h, 5), bias=(h, 5), values=(h, 3),
+        scores=(b, h, n, m), angles=(h, m, 2), growth=(m, 2), scale=(h,),
+    )  # fmt: skip
+    index = torch.from_numpy(rng.integers(0, 3, (n, m)))
+    offset = torch.arange(m) - (torch.arange(n)[:, None] + m - n)
+    row = offset.clamp(-reach, reach) + reach
+    k, v = x["k"].expand(b, h, m, d), x["v"].expand(b, h, m, d)
+
+    def turn(y, growth):
+        cos, sin = x["angles"][:, -y.shape[2] :].cos(), x["angles"][:, -y.shape[2] :].sin()
+        factor = growth[-y.shape[2] :].exp()
+        first, second, rest = y.split([2, 2, 1], -1)
+        return torch.cat([(first * cos - second * sin) * factor, (first * sin + second * cos) * factor, rest], -1)
+
+    products = turn(x["q"], x["growth"])[:, :, :, None, :] * turn(k, -x["growth"])[:, :, None, :, :]
+    inner = (products * x["rel_gain"][:, row]).sum(-1)
+    inner = inner + torch.einsum("bhnd,hnmd->bhnm", x["q"], x["rel_key"][:, row].expand(h, n, m, d))
+    inner = inner + torch.einsum("bhmd,hnmd->bhnm", k, x["rel_query"][:, row])
+    inner = inner + torch.einsum("hd,bhmd->bhm", x["key_bias"], k)[:, :, None, :]
+    logits = x["gain"][:, row] * F.relu(x["scale"][:, None, None] * inner)
+    logits = logits + x["bias"][:, row] + x["values"][:, index] + x["scores"]
+    seen = (offset <= 0) & (offset > -3) & (torch.arange(m) < torch.tensor([5, 3])[:, None, None, None])
+    weights = torch.softmax(logits.masked_fill(~seen, -torch.inf), -1)
+    out = weights @ v + torch.einsum("bhnm,hnmd->bhnd", weights, x["rel_value"][:, row].expand(h, n, m, d))
+    settings = {"causal": True, "window": 3, "lengths": [5, 3], "rectify": True, "pairs": "half"}
+    return finish(rng, x, out, **settings) | {"in/index": index.to(torch.int32)}
+
+
+def model(rng, config):
+    """The small model with torch.nn.functional; its matrices are (in, out), so they are transposed here."""
+    c, f, h, n, b = config["width"], config["hidden"], config["heads"], 5, 3
+    shapes = {"embed": (1, c), "head": (c, 1)}
+    for layer in range(config["layers"]):
+        shapes |= {f"layers.{layer}.attention.{name}": (c, c) for name in ("query", "key", "value", "out")}
+        shapes |= {f"layers.{layer}.feedforward.in": (c, f), f"layers.{layer}.feedforward.out": (f, c)}
+    sizes = {}
+    for name, shape in shapes.items():
+        sizes |= {f"{name}.weight": shape, f"{name}.bias": shape[1:]}
+    if config["norm"] == "layernorm":
+        for layer in range(config["layers"]):
+            sizes |= {f"layers.{layer}.norm{k}.{kind}": (c,) for k in (1, 2) for kind in ("weight", "bias")}
+    slots = {"table": (n, c), "bias": (h, 2 * n - 1)}
+    x = leaves(rng, **sizes, **{name: slots[name] for name in config["slots"]})
+    inputs, targets = (torch.from_numpy(rng.standard_normal((b, n))) for _ in range(2))
+
+    def linear(name, z):
+        return F.linear(z, x[f"{name}.weight"].T, x[f"{name}.bias"])
+
+    def norm(name, z):
+        if config["norm"] == "none":
+            return z
+        return F.layer_norm(z, (c,), x[f"{name}.weight"], x[f"{name}.bias"], eps=1e-5)
+
+    offset = torch.arange(n) - torch.arange(n)[:, None]
+    mask = torch.zeros(h, n, n, dtype=torch.float64)
+    if "bias" in x:
+        mask = mask + x["bias"][:, offset + n - 1]
+    if config["causal"]:
+        mask = mask.masked_fill(offset > 0, -torch.inf)
+    z = linear("embed", inputs[..., None]) + x.get("table", 0)
+    for layer in range(config["layers"]):
+        a = norm(f"layers.{layer}.norm1", z)
+        heads = [
+            linear(f"layers.{layer}.attention.{name}", a).unflatten(-1, (h, c // h)).transpose(1, 2)
+            for name in ("query", "key", "value")
+        ]
+        mixed = F.scaled_dot_product_attention(*heads, attn_mask=mask).transpose(1, 2).flatten(2)
+        out = linear(f"layers.{layer}.attention.out", mixed)
+        z = z + out if config["residual"] else out
+        hidden = linear(f"layers.{layer}.feedforward.in", norm(f"layers.{layer}.norm2", z))
+        active = F.relu(hidden) if config["activation"] == "relu" else F.gelu(hidden, approximate="none")
+        out = linear(f"layers.{layer}.feedforward.out", active)
+        z = z + out if config["residual"] else out
+    prediction = linear("head", z)[..., 0]
+    loss = F.mse_loss(prediction, targets)
+    loss.backward()
+    case = {f"in/{name}": value for name, value in x.items()} | {"in/x": inputs, "in/y": targets}
+    case |= {f"grad/{name}": value.grad for name, value in x.items()}
+    return case | {"out/prediction": prediction, "out/loss": loss, "settings": config}
+
+
+def adam(rng):
+    """Three updates of PyTorch's Adam with given gradients."""
+    parameter = torch.nn.Parameter(torch.from_numpy(rng.standard_normal(6)))
+    case = {"in/parameter": parameter.detach().clone()}
+    optimizer = torch.optim.Adam([parameter], lr=0.03, betas=(0.8, 0.95), eps=1e-3)
+    gradients = torch.from_numpy(rng.standard_normal((3, 6)))
+    trajectory = []
+    for gradient in gradients:
+        parameter.grad = gradient.clone()
+        optimizer.step()
+        trajectory.append(parameter.detach().clone())
+    settings = {"lr": 0.03, "beta1": 0.8, "beta2": 0.95, "eps": 1e-3}
+    return case | {"in/gradients": gradients, "out/trajectory": torch.stack(trajectory), "settings": settings}
+
+
+def leaves(rng, **shapes):
+    return {name: torch.from_numpy(rng.standard_normal(shape) / 2).requires_grad_() for name, shape in shapes.items()}
+
+
+def finish(rng, x, out, **settings):
+    dout = torch.from_numpy(rng.standard_normal(out.shape))
+    out.backward(dout)
+    case = {f"in/{name}": value for name, value in x.items()} | {"in/dout": dout, "out/out": out}
+    return case | {f"grad/{name}": value.grad for name, value in x.items()} | {"settings": settings}
+
+
+def values(seed):
+    """All cases with random inputs of this seed, as a flat dict of arrays."""
+    rng = np.random.default_rng(seed)
+    cases = {"sdpa": sdpa(rng), "rotary": rotary(rng), "everything": everything(rng), "adam": adam(rng)}
+    cases |= {f"model-{name}": model(rng, config) for name, config in MODELS.items()}
+    flat = {}
+    for case, entries in cases.items():
+        for key, value in entries.items():
+            is_settings = key == "settings"
+            flat[f"{case}/{key}"] = np.array(json.dumps(value)) if is_settings else value.detach().numpy()
+    return flat
+
+
+def main():
+    PATH.parent.mkdir(exist_ok=True)
+    np.savez_compressed(PATH, **values(seed=0))
+    sys.stdout.write(f"{PATH}: {PATH.stat().st_size} bytes, PyTorch {torch.__version__}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,362 @@
+"""What every encoding must do, driven by the registry: a new encoding is tested here without a line being added."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
+
+import fastpe
+from fastpe import encoding, sums
+from fastpe.encoding import Encoding, Option, Part
+
+NAMES = fastpe.list_encodings()
+ENCODINGS = {name: encoding.get(name) for name in NAMES}
+LEARNERS = [name for name in NAMES if ENCODINGS[name].pull is not None]
+SAMPLES = {"wavelet": ["db1", "db2", "db4", "db20", "sym5", "coif2"], "shifts": [(0,), tuple(range(10)), (-3, 2, 70)]}
+
+
+def values_of(key: str, option: Option) -> st.SearchStrategy:
+    if key in SAMPLES:
+        strategy = st.sampled_from(SAMPLES[key])
+    elif option.choices:
+        strategy = st.sampled_from(option.choices)
+    elif option.kind is bool:
+        strategy = st.booleans()
+    elif option.kind is int:
+        strategy = st.integers(int(max(option.minimum, 0)), 6)
+    else:
+        strategy = st.floats(max(option.minimum, option.above, 0) + 0.1, 3.0)
+    return st.just(option.default) | strategy
+
+
+@st.composite
+def requests(draw: st.DrawFn, name: str) -> dict:
+    length = draw(st.integers(1, 20))
+    whole = st.integers(0, 60)
+    number = draw(st.sampled_from([whole, st.integers(-60, 60), st.floats(-60, 60)]))
+    shape = draw(st.sampled_from([None, (length,), (2, length)]))
+    positions = None
+    if shape is not None:
+        positions = np.array(draw(st.lists(number, min_size=np.prod(shape), max_size=np.prod(shape)))).reshape(shape)
+    options = {key: draw(values_of(key, option)) for key, option in ENCODINGS[name].options.items()}
+    return {
+        "length": length,
+        "dim": draw(st.sampled_from([1, 2, 5, 16, 70])),
+        "heads": draw(st.sampled_from([1, 3, 4])),
+        "train_length": draw(st.sampled_from([1, 7, 20, 64])),
+        "causal": draw(st.booleans()),
+        "positions": positions,
+        "start": draw(st.sampled_from([0, 3, 100])),
+        "dtype": draw(st.sampled_from([np.float32, np.float64])),
+        **options,
+    }
+
+
+def spec_of(request: dict, name: str) -> encoding.Spec:
+    return encoding.make_spec(**{key: value for key, value in request.items() if key not in ENCODINGS[name].options})
+
+
+def parts_of(request: dict, name: str) -> tuple[Part, ...]:
+    return encoding.parse(name, {key: request[key] for key in ENCODINGS[name].options})
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_fill_keeps_its_stated_error(name: str, data: st.DataObject) -> None:
+    request = data.draw(requests(name))
+    spec, (part,) = spec_of(request, name), parts_of(request, name)
+    try:
+        part.encoding.check(spec, **part.options)
+    except ValueError:
+        with pytest.raises(ValueError, match=r"\w"):
+            fastpe.build(name, **request)
+        reject()
+    expected = fastpe.build(name, **request, reference=True)
+    out = {slot: np.full_like(array, np.nan) for slot, array in sums.allocate((part,), spec).items()}
+    got = fastpe.build(name, **request, out=out)
+    assert got is out
+    assert set(got) == set(expected) <= set(part.encoding.slots)
+    bounds = encoding.error_bound(part, spec, expected)
+    for slot in got:
+        assert got[slot].dtype == request["dtype"]
+        assert expected[slot].dtype == np.float64
+        np.testing.assert_array_less(np.abs(got[slot] - expected[slot]), bounds[slot] + 1e-300, err_msg=slot)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_strided_out_and_repeated_calls_give_the_same_bits(name: str, dtype: type) -> None:
+    first = fastpe.build(name, 9, dim=6, heads=2, dtype=dtype)
+    again = fastpe.build(name, 9, dim=6, heads=2, dtype=dtype)
+    guard = {slot: np.full((array.shape[0], 2 * array.shape[1] + 1), 7, dtype) for slot, array in first.items()}
+    strided = fastpe.build(name, 9, dim=6, heads=2, dtype=dtype, out={s: array[:, 1::2] for s, array in guard.items()})
+    for slot, array in first.items():
+        assert array.tobytes() == again[slot].tobytes() == strided[slot].tobytes()
+        np.testing.assert_array_equal(guard[slot][:, ::2], 7)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_given_positions_agree_with_the_implied_ones_row_by_row(name: str) -> None:
+    slots = fastpe.build(name, 12, dim=6, heads=2, start=3, train_length=20)
+    order = np.array([[5, 0, 11, 7], [1, 1, 2, 3]])
+    moved = fastpe.build(name, 4, dim=6, heads=2, start=3, train_length=20, positions=order)
+    if "table" in slots:
+        np.testing.assert_array_equal(moved["table"], slots["table"][order])
+    if "bias" in slots:
+        offsets = order[:, None, :] - order[:, :, None]
+        np.testing.assert_array_equal(moved["scores"], slots["bias"][:, offsets + 11].transpose(1, 0, 2, 3))
+
+
+def learning_requests() -> list:
+    cases = []
+    for name in LEARNERS:
+        switches = {key: True for key, option in ENCODINGS[name].options.items() if option.kind is bool}
+        choices = {key: option.choices for key, option in ENCODINGS[name].options.items() if option.choices}
+        variants = [{key: value} for key, values in choices.items() for value in values] or [{}]
+        for variant in variants:
+            for positions in (None, [[3, 0, 4, 4, 1]], [[9, 0, 2, 2, 6], [1, 2, 3, 4, 5]]):
+                request = {"length": 5, "dim": 3, "heads": 2, "train_length": 6, "positions": positions}
+                cases.append((name, {**request, "dtype": np.float64, **switches, **variant}))
+    return cases
+
+
+def test_pull_is_the_gradient_of_the_reference() -> None:
+    rng = np.random.default_rng(0)
+    checked = set()
+    for name, request in learning_requests():
+        options = {key: value for key, value in request.items() if key in ENCODINGS[name].options}
+        spec, (part,) = spec_of(request, name), encoding.parse(name, options)
+        try:
+            part.encoding.check(spec, **part.options)
+        except ValueError:
+            continue
+        params = fastpe.init(name, dim=3, heads=2, train_length=6, dtype=np.float64, **options)
+        params = {key: value + rng.uniform(0.1, 1, value.shape) for key, value in params.items()}
+        slots = fastpe.build(name, **request, params=params, reference=True)
+        dslots = {slot: rng.normal(size=array.shape) for slot, array in slots.items()}
+        got = fastpe.pull(name, **request, dslots=dslots, params=params)
+        assert set(got) == set(params) != set()
+        for key, value in params.items():
+            expected = np.zeros_like(value)
+            for place in np.ndindex(value.shape):
+                ends = []
+                for step in (1e-6, -1e-6):
+                    moved = {k: v.copy() for k, v in params.items()}
+                    moved[key][place] += step
+                    built = fastpe.build(name, **request, params=moved, reference=True)
+                    ends.append(sum((built[slot] * dslots[slot]).sum() for slot in built))
+                expected[place] = (ends[0] - ends[1]) / 2e-6
+            scale = max(1.0, np.abs(expected).max())
+            np.testing.assert_allclose(got[key], expected, atol=2e-8 * scale, err_msg=f"{name} {request}")
+        checked.add(name)
+    assert checked == set(LEARNERS)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_pull_adds_and_float32_follows_float64(name: str) -> None:
+    options = {key: True for key, option in ENCODINGS[name].options.items() if option.kind is bool}
+    params = fastpe.init(name, dim=4, heads=2, train_length=8, **options)
+    part = encoding.parse(name, options)
+    results = {}
+    for dtype in (np.float32, np.float64):
+        spec = encoding.make_spec(8, dim=4, heads=2, dtype=dtype)
+        slots = fastpe.build(name, 8, dim=4, heads=2, dtype=dtype, params=params, **options)
+        dslots = {
+            slot: np.cos(np.arange(array.size, dtype=dtype)).reshape(array.shape) for slot, array in slots.items()
+        }
+        typed = {key: value.astype(dtype) for key, value in params.items()}
+        dparams = {key: np.full(value.shape, 5, dtype) for key, value in typed.items()}
+        sums.add_gradients(part, spec, typed, dslots, dparams)
+        results[np.dtype(dtype)] = dparams
+        once = fastpe.pull(name, 8, dslots, params=typed, dim=4, heads=2, dtype=dtype, **options)
+        for key in dparams:
+            assert once[key].dtype == dtype
+            np.testing.assert_allclose(dparams[key], once[key] + 5, rtol=4 * np.finfo(dtype).eps)
+    for key, exact in results[np.dtype(np.float64)].items():
+        np.testing.assert_allclose(results[np.dtype(np.float32)][key], exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_the_registry_says_is_complete(name: str) -> None:
+    own = ENCODINGS[name]
+    page = encoding.page(name)
+    assert len(page.splitlines()[0]) < 100
+    for word in ("Source:", "**Options**", "**Past the training length**", *(f"`{key}`" for key in own.options)):
+        assert word in page
+    assert own.source
+    assert own.beyond in ("defined", "clipped", "resized", "undefined")
+    assert set(own.slots) <= set(encoding.SLOTS)
+    assert (own.pull is None) == (own.parameters is Encoding.parameters)
+    for key, option in own.options.items():
+        assert option.doc
+        assert option.validate(key, option.default) == option.default
+        assert option.default is None or option.parse(key, str(option.default)) == option.default
+        with pytest.raises((TypeError, ValueError), match=key):
+            option.validate(key, object())
+    encoding.parse(name, own.paper)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_initial_values_depend_on_the_seed_alone(name: str) -> None:
+    options = {key: True for key, option in ENCODINGS[name].options.items() if option.kind is bool}
+    one = fastpe.init(name, dim=4, heads=2, train_length=8, **options)
+    same = fastpe.init(name, dim=4, heads=2, train_length=8, dtype=np.float64, **options)
+    spec = encoding.make_spec(8, dim=4, heads=2)
+    assert {key: value.shape for key, value in one.items()} == sums.parameter_shapes(
+        encoding.parse(name, options), spec
+    )
+    for key in one:
+        np.testing.assert_array_equal(one[key], same[key].astype(np.float32))
+    built = fastpe.build(name, 8, dim=4, heads=2, **options)
+    given_back = fastpe.build(name, 8, dim=4, heads=2, params=one, **options)
+    for slot in built:
+        np.testing.assert_array_equal(built[slot], given_back[slot])
+
+
+def test_listing_imports_neither_numpy_nor_numba() -> None:
+    code = (
+        "import sys, fastpe\n"
+        "from fastpe.encoding import page\n"
+        "assert 'wavelet' in fastpe.list_encodings() and page('wavelet')\n"
+        "assert not {'numpy', 'numba'} & set(sys.modules), 'heavy import'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Sums
+
+
+def test_a_sum_fills_the_slots_of_both() -> None:
+    both = fastpe.build("wavelet+alibi", 6, dim=8, heads=2, **{"wavelet.scale": 2.0, "alibi.slope": 0.5})
+    np.testing.assert_array_equal(both["table"], fastpe.build("wavelet", 6, dim=8, scale=2.0)["table"])
+    np.testing.assert_array_equal(both["bias"], fastpe.build("alibi", 6, heads=2, slope=0.5)["bias"])
+
+
+def test_tables_add_and_gradients_reach_every_part() -> None:
+    name = "learned+sinusoidal+legendre"
+    options = {"legendre.learned": True}
+    params = fastpe.init(name, dim=4, train_length=5, dtype=np.float64, **options)
+    assert set(params) == {"learned.table", "legendre.gamma"}
+    keywords = {"dim": 4, "dtype": np.float64}
+    total = fastpe.build(name, 5, params=params, **keywords, **options)["table"]
+    terms = [
+        params["learned.table"],
+        fastpe.build("sinusoidal", 5, **keywords)["table"],
+        fastpe.build("legendre", 5, **keywords)["table"],
+    ]
+    np.testing.assert_allclose(total, sum(terms), rtol=0, atol=4e-16 * 4)
+    dtable = np.random.default_rng(1).normal(size=(5, 4))
+    pulled = fastpe.pull(name, 5, {"table": dtable}, params=params, **keywords, **options)
+    np.testing.assert_array_equal(pulled["learned.table"], dtable)
+    alone = fastpe.pull("legendre", 5, {"table": dtable}, params={"gamma": [1.0]}, learned=True, **keywords)
+    np.testing.assert_array_equal(pulled["legendre.gamma"], alone["gamma"])
+
+
+def _made_up(slot: str, value: float, shape: tuple[int, ...]) -> Encoding:
+    def fill(spec: object, params: object, out: dict, **options: object) -> None:
+        out[slot][...] = value
+
+    return replace(ENCODINGS["nope"], slots=(slot,), fill=fill, shapes=lambda spec, **options: {slot: shape})
+
+
+def test_gains_multiply_and_what_cannot_be_shared_is_an_error() -> None:
+    spec = encoding.make_spec(3)
+    parts = [Part("a", _made_up("gain", 3.0, (1, 5)), {}), Part("b", _made_up("gain", 5.0, (1, 5)), {})]
+    out = sums.allocate(parts, spec)
+    sums.fill(parts, spec, {}, out)
+    np.testing.assert_array_equal(out["gain"], 15.0)
+    parts = [Part("a", _made_up("taps", 3.0, (3, 4)), {}), Part("b", _made_up("taps", 5.0, (3, 4)), {})]
+    with pytest.raises(ValueError, match=r"both fill slot 'taps'"):
+        sums.allocate(parts, spec)
+    parts = [Part("a", _made_up("bias", 3.0, (1, 5)), {}), Part("b", _made_up("bias", 5.0, (1, 3)), {})]
+    with pytest.raises(ValueError, match=r"'bias' has different shapes in 'a\+b': \(1, 5\), \(1, 3\)"):
+        sums.allocate(parts, spec)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "arguments"),
+    [
+        (ValueError, "'wavelett' is unknown; did you mean 'wavelet'", {"name": "wavelett"}),
+        (ValueError, r"'\.\./random' is unknown; known: alibi", {"name": "../random"}),
+        (ValueError, "names the same encoding twice", {"name": "alibi+alibi"}),
+        (TypeError, "encoding must be a name, not 3", {"name": 3}),
+        (ValueError, "'bse' of encoding 'sinusoidal' is unknown; did you mean 'base'", {"bse": 1}),
+        (ValueError, "did you mean 'wavelet.scale'", {"name": "wavelet+alibi", "scale": 1.0}),
+        (TypeError, "option 'base' must be a finite number >= 1, not '10'", {"base": "10"}),
+        (ValueError, "option 'base' must be a finite number >= 1, not nan", {"base": float("nan")}),
+        (ValueError, "length must be at least 1, not 0", {"length": 0}),
+        (TypeError, "length must be an integer, not 2.5", {"length": 2.5}),
+        (ValueError, "dim must be at least 1, not -4", {"dim": -4}),
+        (ValueError, "heads must be at least 1, not 0", {"heads": 0}),
+        (ValueError, "train_length must be at least 1, not 0", {"train_length": 0}),
+        (TypeError, "causal must be true or false, not 1", {"causal": 1}),
+        (TypeError, "start must be a number, not 'a'", {"start": "a"}),
+        (ValueError, "must lie within", {"start": float("inf")}),
+        (ValueError, "must lie within", {"positions": [0, 1, 2**27 + 1, 3]}),
+        (ValueError, "positions must be finite", {"positions": [0, 1, float("nan"), 3]}),
+        (ValueError, r"positions must have shape \(4,\) or \(B, 4\), not \(3,\)", {"positions": [1, 2, 3]}),
+        (TypeError, "positions must be integers or real numbers, not complex128", {"positions": [1j, 0, 0, 0]}),
+        (TypeError, "dtype must be float32 or float64, not 'float16'", {"dtype": "float16"}),
+        (TypeError, "dtype must be float32 or float64, not '>f4'", {"dtype": ">f4"}),
+        (ValueError, r"params must have the keys \[\], not \['a'\]", {"params": {"a": [1.0]}}),
+        (ValueError, r"must have the keys \['table'\]", {"name": "learned", "params": {}}),
+        (
+            ValueError,
+            r"params\['table'\] must have shape \(4, 64\), not \(3, 64\)",
+            {"name": "learned", "params": {"table": np.zeros((3, 64))}},
+        ),
+        (ValueError, "seed must be at least 0", {"name": "learned", "seed": -1}),
+        (ValueError, r"out must be a dict with the keys \['table'\]", {"out": {}}),
+        (ValueError, r"out\['table'\] must be an array, float32 \(4, 64\)", {"out": {"table": np.zeros((4, 64))}}),
+        (
+            ValueError,
+            r"out\['table'\] must be writeable",
+            {"out": {"table": np.broadcast_to(np.float32(0), (4, 64))}},
+        ),
+    ],
+)
+def test_bad_requests_name_what_is_wrong(error: type, message: str, arguments: dict) -> None:
+    with pytest.raises(error, match=message):
+        fastpe.build(**{"name": "sinusoidal", "length": 4, **arguments})
+
+
+def test_pull_refuses_gradients_that_do_not_fit() -> None:
+    params = fastpe.init("learned", dim=2, train_length=3)
+    with pytest.raises(ValueError, match="dslots must hold the gradient of 'table'"):
+        fastpe.pull("learned", 3, {}, params=params, dim=2)
+    with pytest.raises(ValueError, match=r"dslots must have the keys \['table'\]"):
+        fastpe.pull("learned", 3, {"bias": np.zeros(3)}, params=params, dim=2)
+    with pytest.raises(ValueError, match=r"dslots\['table'\] must have shape \(3, 2\)"):
+        fastpe.pull("learned", 3, {"table": np.zeros((2, 2))}, params=params, dim=2)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("wavelet.scale", "2", 2.0),
+        ("wavelet.scales", "none", None),
+        ("wavelet.shifts", "0,1,-5", (0, 1, -5)),
+        ("alibi.learned", "yes", True),
+        ("alibi.slope", "0.5", 0.5),
+    ],
+)
+def test_options_are_read_from_text(key: str, text: str, value: object) -> None:
+    got = encoding.parse_option("wavelet+alibi", key, text)
+    assert got == value
+    assert type(got) is type(value)
+
+
+@pytest.mark.parametrize(("key", "text"), [("learned", "maybe"), ("slope", "x"), ("slope", "inf"), ("slope", "-1")])
+def test_bad_text_of_an_option_is_an_error(key: str, text: str) -> None:
+    with pytest.raises(ValueError, match=f"option '{key}' must be .* not "):
+        encoding.parse_option("alibi", key, text)

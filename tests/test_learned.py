@@ -1,0 +1,62 @@
+"""The learned table: rows, what happens past its end, its initial values."""
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+import fastpe
+from fastpe.encoding import BeyondTrainingLength, make_spec, parse, remarks
+
+TABLE = np.arange(8.0).reshape(4, 2) ** 2
+
+
+def rows(length: int, **keywords: object) -> np.ndarray:
+    keywords = {"dim": 2, "train_length": 4, "dtype": np.float64, "params": {"table": TABLE}, **keywords}
+    return fastpe.build("learned", length, **keywords)["table"]
+
+
+def test_rows_are_looked_up_in_any_order() -> None:
+    np.testing.assert_array_equal(rows(5, positions=[3, 0, 0, 2, 1]), TABLE[[3, 0, 0, 2, 1]])
+    np.testing.assert_array_equal(rows(2, start=2), TABLE[2:])
+
+
+def test_past_the_table() -> None:
+    with pytest.raises(BeyondTrainingLength, match="no row for position 4: its table ends with the training length 4"):
+        rows(5)
+    with pytest.raises(BeyondTrainingLength, match="no row for position 4"):
+        rows(5, reference=True)
+    np.testing.assert_array_equal(rows(6, beyond="clip"), TABLE[[0, 1, 2, 3, 3, 3]])
+    np.testing.assert_array_equal(rows(4, beyond="interp"), TABLE)
+    resized = np.stack([ndimage.zoom(TABLE[:, c], 9 / 4, order=1) for c in range(2)], axis=1)
+    np.testing.assert_allclose(rows(9, beyond="interp"), resized, rtol=1e-13)
+
+
+def test_positions_must_be_rows() -> None:
+    with pytest.raises(ValueError, match="integer positions >= 0, but one is 0.5"):
+        rows(2, positions=[0, 0.5])
+    with pytest.raises(ValueError, match="integer positions >= 0, but one is -1"):
+        rows(2, positions=[0, -1], beyond="clip")
+
+
+def test_clipping_is_remarked() -> None:
+    parts = parse("learned", {"beyond": "clip"})
+    assert remarks(parts, make_spec(4, train_length=4)) == ()
+    (remark,) = remarks(parts, make_spec(6, train_length=4))
+    assert remark == "learned: 2 of 6 positions lie past the training length 4 and use its last row"
+
+
+def test_initial_values_are_normal() -> None:
+    table = fastpe.init("learned", dim=64, train_length=500, dtype=np.float64)["table"]
+    np.testing.assert_allclose(table.std(), 0.02, rtol=0.02)
+    np.testing.assert_allclose(table.mean(), 0, atol=5 * 0.02 / np.sqrt(table.size))
+    other = fastpe.init("learned", dim=64, train_length=500, dtype=np.float64, seed=1)["table"]
+    assert abs(np.corrcoef(table.ravel(), other.ravel())[0, 1]) < 0.03
+
+
+def test_rows_that_did_not_occur_get_no_gradient() -> None:
+    got = fastpe.pull("learned", 3, {"table": np.ones((3, 2))}, params={"table": TABLE}, dim=2, train_length=4)["table"]
+    np.testing.assert_array_equal(got, [[1, 1], [1, 1], [1, 1], [0, 0]])
+    got = fastpe.pull(
+        "learned", 6, {"table": np.ones((6, 2))}, params={"table": TABLE}, dim=2, train_length=4, beyond="clip"
+    )["table"]
+    np.testing.assert_array_equal(got[:, 0], [1, 1, 1, 3])

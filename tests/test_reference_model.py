@@ -1,0 +1,207 @@
+"""The references of single kernels and of the model's whole training step."""
+
+from types import SimpleNamespace
+
+import mpmath
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+
+from fastpe import reference
+
+
+def numeric_gradient(function, x, h=1e-5):
+    gradient = np.empty_like(x)
+    for i in np.ndindex(x.shape):
+        kept = x[i]
+        x[i] = kept + h
+        above = function()
+        x[i] = kept - h
+        gradient[i] = (above - function()) / (2 * h)
+        x[i] = kept
+    return gradient
+
+
+def off_kinks(x):
+    """Numbers at least 0.1 away from 0, where ReLU has no derivative."""
+    return x + 0.1 * np.sign(x)
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [
+        ("linear", [(2, 3, 4), (4, 5), (5,)]),
+        ("relu", [(3, 4)]),
+        ("gelu", [(3, 4)]),
+        ("layer_norm", [(2, 3, 5), (5,), (5,)]),
+        ("softmax", [(3, 4)]),
+        ("mean_squared_error", [(3, 4), (3, 4)]),
+    ],
+)
+def test_pullbacks_are_the_central_differences(name, shapes):
+    rng = np.random.default_rng(len(name))
+    arguments = [off_kinks(rng.standard_normal(shape)) for shape in shapes]
+    operation, vjp = getattr(reference, name), getattr(reference, f"{name}_vjp")
+    value, pullback = vjp(*arguments)
+    np.testing.assert_allclose(value, operation(*arguments), rtol=1e-15)
+    dvalue = rng.standard_normal(np.shape(value))
+    gradients = pullback(dvalue)
+    gradients = gradients if isinstance(gradients, tuple) else (gradients,)
+    for argument, gradient in zip(arguments, gradients, strict=False):
+        numeric = numeric_gradient(lambda: np.sum(dvalue * operation(*arguments)), argument)
+        np.testing.assert_allclose(gradient, numeric, rtol=0, atol=2e-9)
+
+
+def test_single_operations_agree_with_scipy():
+    x = np.random.default_rng(0).standard_normal((4, 7))
+    np.testing.assert_allclose(reference.gelu(x), x * scipy.stats.norm.cdf(x), rtol=1e-13)
+    np.testing.assert_allclose(reference.softmax(x), scipy.special.softmax(x, -1), rtol=1e-14)
+    normal = scipy.stats.zscore(x, axis=-1)
+    got = reference.layer_norm(x, np.full(7, 2.0), np.arange(7.0), eps=0.0)
+    np.testing.assert_allclose(got, 2 * normal + np.arange(7), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(reference.layer_norm(x, 1.0, 0.0), normal / np.sqrt(1 + 1e-5 / x.var(-1))[:, None])
+    np.testing.assert_array_equal(reference.linear(x, np.eye(7)[:, :3], np.ones(3)), x[:, :3] + 1)
+
+
+def test_gelu_keeps_its_precision_far_below_zero():
+    x = np.array([-30.0, -8.0, -1e-8, 0.0, 8.0])
+    exact = [float(value * mpmath.ncdf(value)) for value in x.tolist()]
+    np.testing.assert_allclose(reference.gelu(x), exact, rtol=1e-13)
+
+
+def test_relu_has_no_slope_at_zero():
+    np.testing.assert_array_equal(reference.relu_vjp(np.array([-1.0, 0.0, 1.0]))[1](np.ones(3)), [0, 0, 1])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The model
+
+
+def make_model(seed=0, dtype=np.float64, **settings):
+    config = SimpleNamespace(
+        **{"width": 6, "heads": 2, "layers": 2, "hidden": 5, "causal": False, "activation": "gelu", "norm": "none",
+           "residual": True} | settings
+    )  # fmt: skip
+    c, f = config.width, config.hidden
+    shapes = {"embed": (1, c), "head": (c, 1)}
+    for layer in range(config.layers):
+        shapes |= {f"layers.{layer}.attention.{name}": (c, c) for name in ("query", "key", "value", "out")}
+        shapes |= {f"layers.{layer}.feedforward.in": (c, f), f"layers.{layer}.feedforward.out": (f, c)}
+    sizes = {f"{name}.weight": shape for name, shape in shapes.items()}
+    sizes |= {f"{name}.bias": shape[1:] for name, shape in shapes.items()}
+    if config.norm == "layernorm":
+        names = [f"layers.{layer}.norm{k}" for layer in range(config.layers) for k in (1, 2)]
+        sizes |= {f"{name}.{kind}": (c,) for name in names for kind in ("weight", "bias")}
+    rng = np.random.default_rng(seed)
+    parameters = {name: (rng.standard_normal(shape) / 2).astype(dtype) for name, shape in sizes.items()}
+    return config, parameters, rng
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"norm": "layernorm", "causal": True},
+        {"activation": "relu", "heads": 1},
+        {"residual": False, "norm": "layernorm", "layers": 1, "heads": 3},
+        {"layers": 0},
+    ],
+    ids=str,
+)
+def test_gradients_of_the_model_are_the_central_differences(settings):
+    config, parameters, rng = make_model(**settings)
+    slots = {"table": rng.standard_normal((4, 6)), "bias": rng.standard_normal((config.heads, 7)), "scores": None}
+    x, y = rng.standard_normal((2, 3, 4))
+    loss, gradients, slot_gradients = reference.model_loss_and_grads(config, parameters, slots, x, y)
+    np.testing.assert_allclose(loss, np.mean((reference.model_forward(config, parameters, slots, x) - y) ** 2))
+    assert set(gradients) == set(parameters)
+    assert set(slot_gradients) == ({"table", "bias"} if config.layers else {"table"})
+
+    def loss_of():
+        return reference.model_loss_and_grads(config, parameters, slots, x, y)[0]
+
+    for name, gradient in (gradients | slot_gradients).items():
+        numeric = numeric_gradient(loss_of, (parameters | slots)[name], h=1e-6)
+        np.testing.assert_allclose(gradient, numeric, rtol=1e-6, atol=1e-7 * max(1, loss), err_msg=name)
+
+
+def test_a_table_per_sample_has_a_gradient_per_sample():
+    config, parameters, rng = make_model()
+    table = rng.standard_normal((3, 4, 6))
+    x, y = rng.standard_normal((2, 3, 4))
+    shared = reference.model_loss_and_grads(config, parameters, {"table": table[0]}, x, y)[2]["table"]
+    copies = np.broadcast_to(table[0], table.shape)
+    each = reference.model_loss_and_grads(config, parameters, {"table": copies}, x, y)[2]["table"]
+    np.testing.assert_allclose(each.sum(0), shared, rtol=0, atol=1e-13)
+    one = reference.model_forward(config, parameters, {"table": table[1]}, x[1:2])
+    np.testing.assert_allclose(reference.model_forward(config, parameters, {"table": table}, x)[1:2], one, atol=1e-13)
+
+
+def test_the_step_stays_in_the_parameters_dtype():
+    config, parameters, rng = make_model(dtype=np.float32, norm="layernorm")
+    slots = {"table": rng.standard_normal((4, 6)), "bias": rng.standard_normal((2, 7))}
+    x, y = rng.standard_normal((2, 3, 4))
+    loss, gradients, slot_gradients = reference.model_loss_and_grads(config, parameters, slots, x, y)
+    assert loss.dtype == reference.model_forward(config, parameters, slots, x).dtype == np.float32
+    assert {gradient.dtype for gradient in (gradients | slot_gradients).values()} == {np.dtype(np.float32)}
+    double = {name: value.astype(np.float64) for name, value in parameters.items()}
+    expected = reference.model_loss_and_grads(config, double, slots, x, y)
+    for got, exact in [(gradients, expected[1]), (slot_gradients, expected[2])]:
+        largest = max(np.abs(gradient).max() for gradient in exact.values())
+        for name in exact:
+            np.testing.assert_allclose(got[name], exact[name], rtol=0, atol=1e-5 * largest, err_msg=name)
+
+
+def test_a_causal_model_is_blind_to_its_future():
+    config, parameters, rng = make_model(causal=True, norm="layernorm")
+    slots = {"table": rng.standard_normal((6, 6)), "bias": rng.standard_normal((2, 11))}
+    x = rng.standard_normal((1, 6))
+    before = reference.model_forward(config, parameters, slots, x)
+    after = reference.model_forward(config, parameters, slots, x + 5.0 * (np.arange(6) > 3))
+    np.testing.assert_array_equal(after[:, :4], before[:, :4])
+    assert np.abs(after - before)[:, 4:].min() > 0
+
+
+def test_structure_of_models_without_absolute_position():
+    """No position: permutations commute; an even bias: reversal does; equal tokens: equal outputs."""
+    config, parameters, rng = make_model(norm="layernorm")
+    x, order = rng.standard_normal((2, 7)), rng.permutation(7)
+
+    def model(inputs, **slots):
+        return reference.model_forward(config, parameters, slots, inputs)
+
+    np.testing.assert_allclose(model(x[:, order]), model(x)[:, order], rtol=0, atol=1e-13)
+    bias = -np.abs(np.arange(-6.0, 7)) * np.array([[0.5], [0.1]])
+    np.testing.assert_allclose(model(x[:, ::-1], bias=bias)[:, ::-1], model(x, bias=bias), rtol=0, atol=1e-13)
+    odd = bias + 0.1 * np.arange(-6, 7)
+    assert np.abs(model(x[:, ::-1], bias=odd)[:, ::-1] - model(x, bias=odd)).max() > 1e-3
+    constant = model(np.full((1, 7), 0.3), bias=odd)
+    np.testing.assert_allclose(constant, constant[0, 0], rtol=0, atol=1e-13)
+
+
+def test_training_steps_lower_the_loss():
+    config, parameters, rng = make_model(activation="relu")
+    x = rng.standard_normal((16, 5))
+    y = x.cumsum(1)
+    slots = {"table": rng.standard_normal((5, 6))}
+    first = {name: np.zeros_like(value) for name, value in parameters.items()}
+    second = {name: np.zeros_like(value) for name, value in parameters.items()}
+    losses = []
+    for step in range(1, 61):
+        loss, gradients, _ = reference.model_loss_and_grads(config, parameters, slots, x, y)
+        reference.adam_step(parameters, gradients, first, second, step, lr=1e-2)
+        losses.append(loss)
+    assert losses[-1] < losses[0] / 4
+
+
+def test_adam_moves_by_its_rate_and_in_place():
+    parameters = {"a": np.zeros(3, np.float32), "b": np.ones(2, np.float32)}
+    kept = dict(parameters)
+    first = {name: np.zeros_like(value) for name, value in parameters.items()}
+    second = {name: np.zeros_like(value) for name, value in parameters.items()}
+    reference.adam_step(parameters, {"a": np.array([1e-3, -5.0, 0.0], np.float32)}, first, second, step=1, lr=0.5)
+    np.testing.assert_allclose(kept["a"], [-0.5, 0.5, 0.0], rtol=1e-4)
+    np.testing.assert_array_equal(kept["b"], 1)
+    assert kept["a"].dtype == np.float32
+    with pytest.raises(ValueError, match="step must be at least 1, not 0"):
+        reference.adam_step(parameters, {}, first, second, step=0, lr=0.5)

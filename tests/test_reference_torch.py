@@ -1,0 +1,85 @@
+"""The reference beside PyTorch: stored values everywhere, and live where it is installed."""
+
+import importlib.util
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from fastpe.reference import adam_step, attention_vjp, model_forward, model_loss_and_grads
+
+HERE = Path(__file__).parent
+
+
+def torch_cases(flat):
+    cases = {}
+    for key, value in flat.items():
+        case, _, name = key.partition("/")
+        cases.setdefault(case, {})[name] = json.loads(str(value)) if name == "settings" else value
+    return cases
+
+
+def part(case, kind):
+    return {name.removeprefix(f"{kind}/"): value for name, value in case.items() if name.startswith(f"{kind}/")}
+
+
+def stored():
+    with np.load(HERE / "data" / "torch_values.npz", allow_pickle=False) as file:
+        return torch_cases(file)
+
+
+def live():
+    pytest.importorskip("torch")
+    spec = importlib.util.spec_from_file_location("make_torch_values", HERE / "make_torch_values.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return torch_cases(module.values(seed=17))
+
+
+@pytest.fixture(scope="module", params=[stored, live])
+def torch_values(request):
+    return request.param()
+
+
+@pytest.mark.parametrize("name", ["sdpa", "rotary", "everything"])
+def test_attention_agrees_with_torch(torch_values, name):
+    case = torch_values[name]
+    inputs = part(case, "in")
+    dout = inputs.pop("dout")
+    out, pullback = attention_vjp(**inputs, **case["settings"])
+    np.testing.assert_allclose(out, case["out/out"], rtol=0, atol=1e-13)
+    gradients, expected = pullback(dout), part(case, "grad")
+    assert set(expected) <= set(gradients)
+    for argument, gradient in expected.items():
+        np.testing.assert_allclose(gradients[argument], gradient, rtol=0, atol=1e-12, err_msg=argument)
+
+
+@pytest.mark.parametrize("name", ["paper", "deep", "bare"])
+def test_the_model_agrees_with_torch(torch_values, name):
+    case = torch_values[f"model-{name}"]
+    config, inputs = SimpleNamespace(**case["settings"]), part(case, "in")
+    x, y = inputs.pop("x"), inputs.pop("y")
+    slots = {slot: inputs.pop(slot) for slot in config.slots}
+    np.testing.assert_allclose(model_forward(config, inputs, slots, x), case["out/prediction"], rtol=0, atol=1e-12)
+    loss, gradients, slot_gradients = model_loss_and_grads(config, inputs, slots, x, y)
+    np.testing.assert_allclose(loss, case["out/loss"], rtol=1e-12)
+    assert set(gradients) == set(inputs)
+    assert set(slot_gradients) == set(slots)
+    expected = part(case, "grad")
+    largest = max(np.abs(gradient).max() for gradient in expected.values())
+    for parameter, gradient in expected.items():
+        # the gradient of a key map's bias is zero in theory: its rounding is measured by the largest gradient
+        tolerance = 1e-9 * np.abs(gradient).max() + 1e-11 * largest
+        got = (gradients | slot_gradients)[parameter]
+        np.testing.assert_allclose(got, gradient, rtol=0, atol=tolerance, err_msg=parameter)
+
+
+def test_adam_agrees_with_torch(torch_values):
+    case = torch_values["adam"]
+    parameters = {"p": case["in/parameter"].copy()}
+    first, second = {"p": np.zeros(6)}, {"p": np.zeros(6)}
+    for step, gradient in enumerate(case["in/gradients"], start=1):
+        adam_step(parameters, {"p": gradient}, first, second, step, **case["settings"])
+        np.testing.assert_allclose(parameters["p"], case["out/trajectory"][step - 1], rtol=0, atol=1e-14)
