@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from fastpe import reference
+    from fastpe import reference as reference
     from fastpe.config import ModelConfig, TrainConfig
     from fastpe.encoding import build, init, list_encodings, pull
     from fastpe.runs import load

@@ -316,14 +316,13 @@ def _unpadded(sizes: tuple[int, int, int], batched: bool, lengths: Any) -> Array
     b, n, m = sizes
     paired = isinstance(lengths, tuple) and len(lengths) == 2 and np.ndim(lengths[0]) == int(batched)
     queries, keys = lengths if paired else (None, lengths)
-    known = _unpadded_axis("queries", queries, (b, n), batched)[:, None, :, None]
-    return known & _unpadded_axis("keys", keys, (b, m), batched)[:, None, None, :]
+    known = _unpadded_axis("queries", queries, b, n, batched)[:, None, :, None]
+    return known & _unpadded_axis("keys", keys, b, m, batched)[:, None, None, :]
 
 
-def _unpadded_axis(of: str, lengths: Any, sizes: tuple[int, int], batched: bool) -> Array:
+def _unpadded_axis(of: str, lengths: Any, b: int, most: int, batched: bool) -> Array:
     if lengths is None:
-        return np.ones(sizes, dtype=bool)
-    b, most = sizes
+        return np.ones((b, most), dtype=bool)
     array = np.asarray(lengths)
     if array.dtype.kind not in "iu":
         raise TypeError(f"lengths of {of} must be integers, not {array.dtype}")

@@ -27,7 +27,7 @@ from fastpe.registry import (
     parse_option,
 )
 from fastpe.slots import SLOTS, Spec, arrays, check_out, make_spec, whole
-from fastpe.sums import key, remarks
+from fastpe.sums import error_bound, key, remarks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,6 +40,7 @@ __all__ = [
     "Part",
     "Spec",
     "build",
+    "error_bound",
     "get",
     "init",
     "key",

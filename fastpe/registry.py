@@ -22,7 +22,7 @@ class BeyondTrainingLength(ValueError):
     """The encoding is undefined at this length or position; the message says why."""
 
 
-def _nothing(spec: Spec, **options: Any) -> Any:
+def _nothing(spec: Spec, *rng: Any, **options: Any) -> Any:
     return {}
 
 

@@ -1,12 +1,13 @@
 """What every encoding must do, driven by the registry: a new encoding is tested here without a line being added."""
 
+import math
 import subprocess
 import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastpe
@@ -37,20 +38,21 @@ def values_of(key: str, option: Option) -> st.SearchStrategy:
 def requests(draw: st.DrawFn, name: str) -> dict:
     length = draw(st.integers(1, 20))
     whole = st.integers(0, 60)
-    number = draw(st.sampled_from([whole, st.integers(-60, 60), st.floats(-60, 60)]))
+    number = draw(st.sampled_from([whole, whole, st.integers(-60, 60), st.floats(-60, 60)]))
     shape = draw(st.sampled_from([None, (length,), (2, length)]))
     positions = None
     if shape is not None:
-        positions = np.array(draw(st.lists(number, min_size=np.prod(shape), max_size=np.prod(shape)))).reshape(shape)
+        count = math.prod(shape)
+        positions = np.array(draw(st.lists(number, min_size=count, max_size=count))).reshape(shape)
     options = {key: draw(values_of(key, option)) for key, option in ENCODINGS[name].options.items()}
     return {
         "length": length,
         "dim": draw(st.sampled_from([1, 2, 5, 16, 70])),
         "heads": draw(st.sampled_from([1, 3, 4])),
-        "train_length": draw(st.sampled_from([1, 7, 20, 64])),
+        "train_length": draw(st.sampled_from([64, 64, 20, 7, 1])),
         "causal": draw(st.booleans()),
         "positions": positions,
-        "start": draw(st.sampled_from([0, 3, 100])),
+        "start": draw(st.sampled_from([0, 3, 3, 100])),
         "dtype": draw(st.sampled_from([np.float32, np.float64])),
         **options,
     }
@@ -65,7 +67,7 @@ def parts_of(request: dict, name: str) -> tuple[Part, ...]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_fill_keeps_its_stated_error(name: str, data: st.DataObject) -> None:
     request = data.draw(requests(name))
@@ -75,7 +77,7 @@ def test_fill_keeps_its_stated_error(name: str, data: st.DataObject) -> None:
     except ValueError:
         with pytest.raises(ValueError, match=r"\w"):
             fastpe.build(name, **request)
-        reject()
+        return
     expected = fastpe.build(name, **request, reference=True)
     out = {slot: np.full_like(array, np.nan) for slot, array in sums.allocate((part,), spec).items()}
     got = fastpe.build(name, **request, out=out)

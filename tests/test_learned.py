@@ -32,7 +32,7 @@ def test_past_the_table() -> None:
 
 
 def test_positions_must_be_rows() -> None:
-    with pytest.raises(ValueError, match="integer positions >= 0, but one is 0.5"):
+    with pytest.raises(ValueError, match=r"integer positions >= 0, but one is 0\.5"):
         rows(2, positions=[0, 0.5])
     with pytest.raises(ValueError, match="integer positions >= 0, but one is -1"):
         rows(2, positions=[0, -1], beyond="clip")

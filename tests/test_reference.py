@@ -10,7 +10,6 @@ from scipy.special import logsumexp, softmax
 
 from fastpe.reference import attention, attention_vjp
 
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Gradients
 

@@ -62,10 +62,15 @@ def test_largest_values() -> None:
 
 
 def exact_filter(moments: int) -> list:
-    """Daubechies' filter at mpmath's precision: the factor of sum_k C(p-1+k, k) y^k with its zeros inside the circle."""
-    coefficients = [mpmath.binomial(moments - 1 + k, k) for k in reversed(range(moments))]
+    """Daubechies' filter at mpmath's precision: of sum_k C(p-1+k, k) y^k the factor with zeros inside the circle."""
+    coefficients = [mpmath.binomial(moments - 1 + k, k) for k in range(moments)]
+    companion = mpmath.matrix(moments - 1, moments - 1)
+    for k in range(moments - 1):
+        companion[k, moments - 2] = -coefficients[k] / coefficients[-1]
+        if k > 0:
+            companion[k, k - 1] = 1
+    roots = mpmath.eig(companion, left=False, right=False)
     factor = [mpmath.mpf(1)]
-    roots = mpmath.polyroots(coefficients, maxsteps=500, extraprec=400) if moments > 1 else []
     zeros = []
     for y in roots:
         b = 4 * y - 2
@@ -127,18 +132,17 @@ def test_values_against_mpmath_from_the_exact_filter(moments: int) -> None:
 def test_every_orthogonal_wavelet(name: str) -> None:
     h = scaling_filter(name)
     own = pywt.Wavelet(name)
-    np.testing.assert_allclose(h, own.rec_lo, rtol=0, atol=1e-10)
-    if name.startswith("db"):
-        np.testing.assert_array_equal(h, own.rec_lo)
-    np.testing.assert_allclose(orthogonal_filter(name).high, np.sqrt(2) * np.array(own.rec_hi), rtol=1e-15, atol=2e-10)
-    np.testing.assert_allclose(h.sum(), np.sqrt(2), rtol=1e-12)
+    np.testing.assert_array_equal(h, own.rec_lo)
+    np.testing.assert_allclose(orthogonal_filter(name).high, np.sqrt(2) * np.array(own.rec_hi), rtol=2e-11)
+    accuracy = 2e-11 if name.startswith("sym") else 1e-12
+    np.testing.assert_allclose(h.sum(), np.sqrt(2), rtol=accuracy)
     for shift in range(len(h) // 2):
-        np.testing.assert_allclose(h[2 * shift :] @ h[: len(h) - 2 * shift], float(shift == 0), atol=1e-12)
-    # at every fraction the shifts of phi sum to 1 and those of psi to 0
-    shifts = np.arange(len(h) - 1)
-    for fraction in (0.0, 0.625, 2.0**-40):
-        np.testing.assert_allclose(evaluate(name, fraction + shifts).sum(), 1, atol=1e-10)
-        np.testing.assert_allclose(evaluate(name, fraction + shifts, psi=True).sum(), 0, atol=1e-10)
+        np.testing.assert_allclose(h[2 * shift :] @ h[: len(h) - 2 * shift], float(shift == 0), atol=accuracy)
+    # the shifts of phi sum to 1 everywhere, and those of psi by halves to 0
+    for fraction in (0.0, 0.3125, 2.0**-40):
+        halves = fraction + np.arange(2 * len(h) - 2) / 2
+        np.testing.assert_allclose(evaluate(name, halves[::2]).sum(), 1, rtol=1e-12)
+        np.testing.assert_allclose(evaluate(name, halves, psi=True).sum(), 0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["db1", "db3", "sym8", "coif2"])
@@ -147,10 +151,10 @@ def test_orthonormal_and_close_to_the_cascade(name: str) -> None:
     x = np.arange(-width, 2 * width, step)
     functions = [evaluate(name, x - k, psi=psi) for psi in (False, True) for k in (0, 1)]
     np.testing.assert_allclose(np.array(functions) @ np.array(functions).T * step, np.eye(4), atol=2e-3)
-    phi, psi, grid = pywt.Wavelet(name).wavefun(level=9)
+    phi, psi, grid = pywt.Wavelet(name).wavefun(level=12)
     if name != "db1":  # the cascade is first-order accurate, and shifts Haar by one sample
-        np.testing.assert_allclose(evaluate(name, grid), phi, atol=2e-2)
-        np.testing.assert_allclose(evaluate(name, grid, psi=True), psi, atol=4e-2)
+        np.testing.assert_allclose(evaluate(name, grid), phi, atol=3e-3)
+        np.testing.assert_allclose(evaluate(name, grid, psi=True), psi, atol=1e-2)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +163,7 @@ def test_orthonormal_and_close_to_the_cascade(name: str) -> None:
         ("bior2.2", "'bior2.2' is biorthogonal"),
         ("rbio3.1", "'rbio3.1' is biorthogonal"),
         ("dmey", r"'dmey' has no finite orthogonal filter: its coefficients miss the identities by 2.\de-03"),
-        ("db39", "'db39' is unknown; did you mean 'db3"),
+        ("db39", "'db39' is unknown; did you mean 'db9' or 'db3"),
         ("morl", "'morl' is unknown"),
     ],
 )
@@ -218,7 +222,7 @@ def test_printed_entries_coarse() -> None:
     printed = [-0.004194960353, 0.01178928742, 0.04801246934, -0.8872385344, 0.7379727277]
     for (level, shift, position), value in zip(entries, printed, strict=True):
         column = np.flatnonzero((every.level == level) & (every.shift == shift))
-        np.testing.assert_allclose(full[position, column], value, rtol=6e-11)
+        np.testing.assert_allclose(full[position, column], value, rtol=5.1e-10)
 
 
 def test_printed_entries_fine() -> None:

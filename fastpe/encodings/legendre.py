@@ -148,9 +148,8 @@ def _fill(x: np.ndarray, scale: float, table: np.ndarray) -> None:
         for degree in range(degrees):
             for r in range(count):
                 table[first + r, degree] = scale * newer[r]
-            inverse = 1.0 / (degree + 1)
             for r in range(_LANES):
-                value = ((2 * degree + 1) * at[r] * newer[r] - degree * older[r]) * inverse
+                value = ((2 * degree + 1) * at[r] * newer[r] - degree * older[r]) / (degree + 1)
                 older[r] = newer[r]
                 newer[r] = value
 

@@ -4,8 +4,8 @@ Numba stamps a cached function with a hash of that function's own file. A kernel
 file, or was upgraded with the package, would be answered by stale machine code. So the cache lives in a folder
 named after a digest of all of fastpe's sources and of the versions that took part, and old folders are pruned.
 
-The index of Numba's cache is a pickle. The folder therefore belongs to the user alone (mode 0700); where it cannot, code
-is compiled anew in every process and `cache_problem` says why.
+The index of Numba's cache is a pickle. The folder therefore belongs to the user alone (mode 0700); where it cannot,
+code is compiled anew in every process and `cache_problem` says why.
 """
 
 import contextlib
