@@ -41,7 +41,10 @@ def same_model(path, whole):
 
 def same_result(result, other):
     """Equal but for the seconds."""
-    return {**result, "train": {**result["train"], "seconds": 0}} == {**other, "train": {**other["train"], "seconds": 0}}
+    return {**result, "train": {**result["train"], "seconds": 0}} == {
+        **other,
+        "train": {**other["train"], "seconds": 0},
+    }
 
 
 # What is computed ----------------------------------------------------------------------------------------------------

@@ -2,29 +2,78 @@
 
 ReLU needs no kernel of its own: it is a flag of the matrix product that feeds it (`gemm.RELU`), and so is its backward
 pass (`gemm.WHERE_POSITIVE`).
+
+Phi(-t) for t >= 0 is exp(-t^2/2) r(t), so that the far tail keeps its relative precision, and Phi(t) = 1 - Phi(-t). The
+ratio r, half a scaled erfc, has no simple form: (1 + 1.25 t) r(t) is smooth in u = (t - K)/(t + K), which maps [0, inf)
+to [-1, 1), and there a polynomial. About 30 (float32) or 60 (float64) FLOP an element, forward.
 """
 
 import math
 
-from fastpe.kernels._jit import inner
-from fastpe.kernels.simd import get, put, scalar
+from numba.extending import intrinsic
 
-_ROOT_HALF = math.sqrt(0.5)
+from fastpe.kernels import simd
+from fastpe.kernels._jit import inner
+from fastpe.kernels.simd import absolute, exp, fma, lanes, load_first, scalar, splat, store_first, where_negative
+
 _DENSITY = 1.0 / math.sqrt(2.0 * math.pi)
+
+# Interpolation at the Chebyshev nodes, in 40 digits with mpmath: K, then the coefficients from the highest power of u.
+# Largest relative error of r: 5e-8 and 2e-16.
+_CENTRE = {32: 4.0, 64: 5.0}
+_COEFFICIENTS = {
+    32: (
+        -7.981576392552628e-05, -5.338685359588837e-05, 0.0008818012236428376, -0.0005651118165781527,
+        -0.006365819141118514, 0.024563376834347256, -0.04796594936099793, 0.05367377485183856, -0.013595148933220922,
+        -0.07827974122147932, 0.5664638478118136,
+    ),
+    64: (
+        -5.146382428193451e-10, -3.215442205510038e-10, 5.824570642455965e-09, 4.182548375080131e-09,
+        -4.051017929293932e-08, -3.02902364716649e-08, 2.556606027101369e-07, 1.4075214271153581e-07,
+        -1.6955892329564023e-06, 8.072161747722354e-08, 1.1642549303885496e-05, -1.4031179655638312e-05,
+        -6.724989660023716e-05, 0.00024302453905693735, -2.382969127717125e-05, -0.0021499781128456086,
+        0.008747211920490687, -0.02121086189102172, 0.03652467917680597, -0.04496514177891562, 0.0327239097975576,
+        0.009770757560953556, -0.07857596347650818, 0.5576649610687956,
+    ),
+}  # fmt: skip
+
+
+@intrinsic
+def _tail_ratio(typingctx, t):
+    """r(t) = Phi(-t) exp(t^2/2) for t >= 0."""
+
+    def emit(context, b, signature, arguments):
+        bits, (t_value,) = t.dtype.bitwidth, arguments
+        centre = simd.constant(t, _CENTRE[bits])
+        u = b.fdiv(b.fsub(t_value, centre), b.fadd(t_value, centre))
+        highest, *others = _COEFFICIENTS[bits]
+        p = simd.constant(t, highest)
+        for coefficient in others:
+            p = simd.multiply_add(b, t, p, u, simd.constant(t, coefficient))
+        return b.fdiv(p, simd.multiply_add(b, t, simd.constant(t, 1.25), t_value, simd.constant(t, 1.0)))
+
+    return t(t), emit
 
 
 @inner
 def gelu_forward(x, y, n):
-    """y = x Phi(x) for n elements; erfc keeps Phi's relative precision where x is very negative."""
-    for i in range(n):
-        v = float(get(x, i))
-        put(y, i, scalar(y, 0.5 * v * math.erfc(-v * _ROOT_HALF)))
+    """y = x Phi(x) for n elements."""
+    one, half = splat(scalar(x, 1.0)), splat(scalar(x, -0.5))
+    for j in range(0, n, lanes(x)):
+        v = load_first(x, j, n - j)
+        t = absolute(v)
+        tail = exp(t * t * half) * _tail_ratio(t)
+        store_first(y, j, v * where_negative(v, tail, one - tail), n - j)
 
 
 @inner
 def gelu_backward(x, dy, n):
     """dy <- dy (Phi(x) + x phi(x)) for n elements, phi the normal density."""
-    for i in range(n):
-        v = float(get(x, i))
-        slope = 0.5 * math.erfc(-v * _ROOT_HALF) + v * _DENSITY * math.exp(-0.5 * v * v)
-        put(dy, i, scalar(dy, float(get(dy, i)) * slope))
+    one, half, density = splat(scalar(x, 1.0)), splat(scalar(x, -0.5)), splat(scalar(x, _DENSITY))
+    for j in range(0, n, lanes(x)):
+        v = load_first(x, j, n - j)
+        t = absolute(v)
+        bell = exp(t * t * half)
+        tail = bell * _tail_ratio(t)
+        slope = fma(v * density, bell, where_negative(v, tail, one - tail))
+        store_first(dy, j, load_first(dy, j, n - j) * slope, n - j)

@@ -363,6 +363,23 @@ def relu(typingctx, x):
 
 
 @intrinsic
+def absolute(typingctx, x):
+    """|x|."""
+    return x(x), lambda context, b, signature, a: _call(b, f"llvm.fabs.{_suffix(x)}", llvm_vector(x), a)
+
+
+@intrinsic
+def where_negative(typingctx, x, y, z):
+    """y where x < 0, else z."""
+
+    def emit(context, b, signature, arguments):
+        negative = b.fcmp_ordered("<", arguments[0], constant(x, 0.0))
+        return b.select(negative, arguments[1], arguments[2])
+
+    return x(x, y, z), emit
+
+
+@intrinsic
 def sqrt(typingctx, x):
     """Square root, correctly rounded."""
     return x(x), lambda context, b, signature, a: _call(b, f"llvm.sqrt.{_suffix(x)}", llvm_vector(x), a)

@@ -1,0 +1,328 @@
+"""The command line: what it prints where, its exit status, and that a mistake costs one clear line and writes nothing."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+from fastpe_cli import output
+from fastpe_cli.main import main
+
+from fastpe import runs, training  # numba is imported before any command could choose its threads
+from fastpe.registry import list_encodings
+from fastpe.transformer import Adam
+
+TINY = [
+    "--width",
+    "8",
+    "--hidden",
+    "8",
+    "--layers",
+    "1",
+    "--length",
+    "6",
+    "--test-length",
+    "6",
+    "--test-length",
+    "9",
+    "--samples",
+    "20",
+    "--batch",
+    "8",
+    "--epochs",
+    "2",
+]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Every command runs in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def fastpe(*arguments):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="fastpe")
+
+
+def refused(status, *arguments):
+    """The one line that a command says before it ends with `status`."""
+    result = fastpe(*arguments)
+    assert (result.exit_code, result.stdout) == (status, ""), result.output
+    line = result.stderr.splitlines()[-1]
+    assert line.startswith("fastpe: error: ")
+    assert "Traceback" not in result.stderr
+    return line
+
+
+# Manners -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["train", "--help"], ["evaluate", "--help"], ["encodings", "--help"]]
+)
+def test_help_imports_nothing_heavy(arguments):
+    code = (
+        "import sys\nfrom fastpe_cli.main import main\nstatus = main(sys.argv[1:], standalone_mode=False)\n"
+        "print([name for name in ('numpy', 'numba', 'scipy', 'pywt', 'rich') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Usage: ")
+    assert done.stdout.endswith("[]\n")
+
+
+def test_help_without_a_command_and_the_version():
+    assert fastpe().exit_code == 0
+    assert "train" in fastpe().stdout
+    assert re.fullmatch(r"fastpe \d+\.\d+\.\d+\n", fastpe("--version").stdout)
+
+
+def test_train_help_names_every_encoding_and_promised_option():
+    text = fastpe("train", "--help").stdout
+    promised = (
+        "encoding out resume seed epochs batch samples length test-length lr threads dtype causal layers heads width "
+        "hidden activation norm no-residual option json"
+    )
+    for word in promised.split():
+        assert f"--{word}" in text
+    for name in list_encodings():
+        assert name in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("trian", "No such command 'trian'"),
+        ("train", "--encoding is missing; known: alibi, learned"),
+        ("train --encoding wavlet", "'wavlet' is unknown; did you mean 'wavelet'?"),
+        ("train --encoding wavelet+alibbi", "'alibbi' is unknown; did you mean 'alibi'?"),
+        (
+            "train --encoding alibi --option slop=1",
+            "option 'slop' of encoding 'alibi' is unknown; did you mean 'slope'?",
+        ),
+        ("train --encoding alibi --option slope=steep", "option 'slope' must be a finite number"),
+        ("train --encoding alibi --option slope", "--option must be NAME=VALUE, not 'slope'"),
+        ("train --encoding nope --option slope=1", "option 'slope' of encoding 'nope' is unknown"),
+        ("train --encoding nope --epochs 0", "epochs must be at least 1, not 0"),
+        ("train --encoding nope --width -8", "width must be at least 1, not -8"),
+        ("train --encoding nope --samples none", "'none' is not a valid integer"),
+        ("train --encoding nope --heads 3", "width must be divisible by heads, but 64 is not divisible by 3"),
+        ("train --encoding nope --lr nan", "lr must be finite, not nan"),
+        ("train --encoding nope --norm batch", "'batch' is not one of 'none', 'layernorm'"),
+        ("train --encoding nope --threads 0", "--threads must be at least 1, not 0"),
+        ("train --encoding nope --test-length 0", "test_lengths must be at least 1, not 0"),
+        ("train --encoding nope --seed -1", "seed must lie in [0, 2**64), not -1"),
+        ("train --encoding nope --lenght 3", "No such option '--lenght'"),
+        ("train --resume", "--resume needs --out"),
+        ("train --encoding nope --out file/run", "is not a folder"),
+        ("train --encoding nope --out .", "run folder . exists already"),
+        ("train --encoding nope --out . --resume", "not a run folder"),
+        ("evaluate nowhere", "nowhere"),
+        ("evaluate .", "not a run folder"),
+        ("encodings wavlet", "did you mean 'wavelet'?"),
+    ],
+)
+def test_a_mistake_is_one_line_and_writes_nothing(folder, arguments, words):
+    (folder / "file").write_text("")
+    assert words in refused(2, *arguments.split())
+    assert [entry.name for entry in folder.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (ValueError("a\nb"), 2, "a b"),
+        (FileNotFoundError(2, "No such file", "x"), 2, "x: No such file"),
+        (PermissionError(13, "Permission denied", "x"), 1, "x: Permission denied"),
+        (OSError(28, "No space left on device"), 1, "No space left on device"),
+        (MemoryError(), 1, "not enough memory: the sizes are too large"),
+        (training.TrainingDiverged("the loss", 2, 7), 1, "the loss became infinite or NaN in epoch 2, step 7"),
+        (RuntimeError("x"), 1, "internal: RuntimeError: x"),
+    ],
+)
+def test_every_error_has_a_line_and_a_status(error, status, line):
+    message, found = output.explain(error)
+    assert (message.startswith(line), found) == (True, status)
+    assert "\n" not in message
+
+
+# Commands ------------------------------------------------------------------------------------------------------------
+
+
+def test_train_leaves_a_run_and_prints_its_result(folder):
+    for number in (0, 1):
+        result = fastpe("train", "--encoding", "nope", *TINY)
+        assert result.exit_code == 0, result.output
+        assert result.stdout.splitlines()[-1] == f"run folder runs/nope-{number}"
+        assert len(re.findall(r"^epoch [12]/2  loss ", result.stderr, re.M)) == 2
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert ["length", "mse", "nmse", "last", "beyond", "sequences"] in rows
+    stored = json.loads((folder / "runs" / "nope-1" / "result.json").read_text())
+    mse = {row[0]: float(row[1]) for row in rows if len(row) == 6 and row[0] in ("6", "9")}
+    assert mse == {length: float(f"{found['mse']:.6g}") for length, found in stored["test"].items()}
+    assert [row[4] for row in rows if row[:1] == ["6"]] == ["-"]
+
+
+def test_json_is_the_result_and_the_folder_and_nothing_else(folder):
+    result = fastpe("train", "--encoding", "nope", "--out", "run", "--json", *TINY)
+    assert json.loads(result.stdout) == {**json.loads((folder / "run" / "result.json").read_text()), "run": "run"}
+
+
+def test_every_option_reaches_the_record(folder):
+    arguments = (
+        "train --encoding alibi+sinusoidal --option alibi.learned=true --out run --seed 7 --epochs 1 --batch 5 --samples 6 "
+        "--length 4 --test-length 3 --lr 0.002 --threads 2 --dtype float32 --causal --layers 1 --heads 2 --width 8 "
+        "--hidden 6 --activation gelu --norm layernorm --no-residual"
+    )
+    result = fastpe(*arguments.split())
+    assert result.exit_code == 0, result.output
+    found = runs.read_config("run").to_dict()
+    expected = {
+        **{"encoding": "alibi+sinusoidal", "seed": 7, "epochs": 1, "batch": 5, "samples": 6, "train_length": 4},
+        **{"test_lengths": [3], "lr": 0.002, "dtype": "float32", "causal": True, "layers": 1, "heads": 2, "width": 8},
+        **{"hidden": 6, "activation": "gelu", "norm": "layernorm", "residual": False},
+        "options": {"alibi.learned": True, "alibi.alpha0": 0.1},
+    }
+    assert {key: found[key] for key in expected} == expected
+
+
+def test_the_paper_s_options_are_used_said_and_recorded(folder):
+    result = fastpe("train", "--encoding", "alibi", "--out", "run", *TINY)
+    assert "alibi as in Li (2025): alpha0=0.1" in result.stderr
+    record = json.loads((folder / "run" / "config.json").read_text())
+    assert record["config"]["options"] == {"alpha0": 0.1}
+    assert record["encoding_options"] == {"slope": None, "alpha0": 0.1, "learned": False}
+
+
+def test_an_option_that_rules_out_the_paper_s_wins():
+    result = fastpe("train", "--encoding", "alibi", "--option", "slope=0.5", "--out", "run", *TINY)
+    assert result.exit_code == 0, result.output
+    assert "Li (2025)" not in result.stderr
+    assert runs.read_config("run").options == {"slope": 0.5}
+
+
+def test_resume_takes_the_settings_of_the_run(folder):
+    result = fastpe("train", "--encoding", "alibi", "--option", "slope=0.5", "--out", "run", *TINY)
+    (folder / "run" / "result.json").unlink()
+    again = fastpe("train", "--resume", "--out", "run")
+    assert again.exit_code == 0, again.output
+    assert again.stdout == result.stdout
+    assert "run is finished: nothing to train" in again.stderr
+    assert fastpe("train", "--resume", "--out", "run", "--encoding", "alibi", "--width", "8").exit_code == 0
+    assert "width was 8, now 16" in refused(2, *["train", "--resume", "--out", "run", "--width", "16"])
+    assert "encoding was 'alibi', now 'nope'" in refused(
+        2, *["train", "--resume", "--out", "run", "--encoding", "nope"]
+    )
+    assert "options was" in refused(2, *["train", "--resume", "--out", "run", "--option", "slope=1"])
+    assert "exists already" in refused(2, *["train", "--encoding", "alibi", "--out", "run"])
+
+
+def test_resume_of_what_is_not_there_starts_afresh_and_says_so():
+    result = fastpe("train", "--resume", "--out", "run", "--encoding", "nope", *TINY)
+    assert result.exit_code == 0
+    assert "run does not exist: starting a new run" in result.stderr
+    assert "--encoding is missing" in refused(2, *["train", "--resume", "--out", "other"])
+
+
+def test_divergence_fails_with_the_step_named(folder, monkeypatch):
+    step = Adam.step
+    monkeypatch.setattr(Adam, "step", lambda adam, *x, **k: step(adam, *x, **k) if adam.steps < 4 else float("inf"))
+    assert "epoch 2, step 4" in refused(1, "train", "--encoding", "nope", "--out", "run", *TINY)
+    assert (folder / "run" / "checkpoint.safetensors").exists()
+
+
+def test_evaluate_repeats_the_run_s_own_test(folder):
+    trained = json.loads(fastpe("train", "--encoding", "learned", "--out", "run", "--json", *TINY).stdout)
+    again = json.loads(fastpe("evaluate", "run", "--json").stdout)
+    assert (again["test"], again["run"], again["encoding"]) == (trained["test"], "run", "learned")
+    other = json.loads(
+        fastpe("evaluate", "run", *["--test-length", "7", "--sequences", "3", "--seed", "5", "--json"]).stdout
+    )
+    assert list(other["test"]) == ["7"]
+    assert (other["test"]["7"]["sequences"], other["seed"]) == (3, 5)
+    text = fastpe("evaluate", "run", "--test-length", "7")
+    assert text.stdout.splitlines()[1].split()[0] == "7"
+    assert "length 7: learned" in text.stderr
+    assert "test_lengths must be at least 1" in refused(2, "evaluate", "run", "--test-length", "0")
+    content = bytearray((folder / "run" / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (folder / "run" / "model.safetensors").write_bytes(content)
+    assert "model.safetensors is damaged" in refused(2, "evaluate", "run")
+
+
+def test_an_undefined_length_is_null_with_its_reason(folder):
+    arguments = ["train", "--encoding", "learned", "--option", "beyond=raise", "--out", "run", *TINY]
+    result = fastpe(*arguments)
+    assert result.exit_code == 0, result.output
+    assert ["9", "-", "-", "-", "-", "1000"] in [line.split() for line in result.stdout.splitlines()]
+    assert "length 9: 'learned'" in result.stdout
+    assert json.loads((folder / "run" / "result.json").read_text())["test"]["9"]["mse"] is None
+
+
+def test_encodings_lists_them_all():
+    found = json.loads(fastpe("encodings", "--json").stdout)
+    assert tuple(entry["name"] for entry in found) == list_encodings()
+    learned = {entry["name"]: entry["learned"] for entry in found}
+    assert (learned["learned"], learned["alibi"], learned["nope"]) == ("yes", "optional", "no")
+    lines = fastpe("encodings").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["name", *list_encodings()]
+
+
+@pytest.mark.parametrize("name", list_encodings())
+def test_every_encoding_has_a_page(name):
+    facts, text = json.loads(fastpe("encodings", name, "--json").stdout), fastpe("encodings", name).stdout
+    assert facts["page"] in text
+    for option, entry in facts["options"].items():
+        assert re.search(rf"^{option} .*{re.escape(entry['doc'])}$", text, re.M)
+
+
+# Real processes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")
+def test_ctrl_c_says_how_to_resume_and_resuming_ends_in_the_same_bits(folder):
+    arguments = ["train", "--encoding", "nope", *TINY, "--epochs", "40"]
+    assert fastpe(*arguments, "--out", "whole").exit_code == 0
+    command = [sys.executable, "-m", "fastpe", *arguments, "--epochs", "40", "--out", "run"]
+    slow = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=slow)
+    while not process.stderr.readline().startswith("epoch"):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert process.returncode == 130, err
+    assert out == ""
+    assert err.splitlines()[-1] == "fastpe: interrupted; continue with: fastpe train --resume --out run"
+    assert fastpe("train", "--resume", "--out", "run").exit_code == 0
+    assert (folder / "run" / "model.safetensors").read_bytes() == (folder / "whole" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_a_terminal_gets_a_bar(folder):
+    import pty
+
+    arguments = ["train", "--encoding", "nope", *TINY, "--epochs", "300", "--samples", "200", "--out", "run"]
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "fastpe", *arguments]
+    process = subprocess.Popen(command, stderr=theirs, stdout=subprocess.PIPE, env={**os.environ, "TERM": "xterm"})
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            chunk = os.read(ours, 65536)
+        except OSError:  # how a pseudo-terminal says that the other end was closed
+            break
+        if not chunk:
+            break
+        shown += chunk
+    os.close(ours)
+    with process.stdout:
+        out = process.stdout.read()
+    assert process.wait() == 0
+    assert b"\x1b[" not in out
+    assert re.search(rb"epoch .*loss .*[\d,]+ sequences/s", shown)
+    assert b"\x1b[" in shown
