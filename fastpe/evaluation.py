@@ -9,7 +9,7 @@ import numpy as np
 from fastpe import encoding
 from fastpe.config import ModelConfig
 from fastpe.encoding import BeyondTrainingLength
-from fastpe.events import Listener, Noted, Tested
+from fastpe.events import LengthTested, Listener, Noted
 from fastpe.transformer import Transformer
 
 _CHUNK = 1024  # sequences that go through the model at a time, so that its outputs and errors need bounded memory
@@ -41,7 +41,7 @@ def evaluate(
     threads : int, optional
         Threads to use; they change nothing but the time. Default: all cores.
     progress : callable, optional
-        Called with `Tested` after each length, and with `Noted`.
+        Called with `LengthTested` after each length, and with `Noted`.
 
     Returns
     -------
@@ -65,7 +65,7 @@ def evaluate(
             metrics["note"] = " ".join(remarks)
             notify(Noted(f"length {length}: {metrics['note']}"))
         results[str(length)] = metrics
-        notify(Tested(length, metrics))
+        notify(LengthTested(length, metrics))
     return results
 
 

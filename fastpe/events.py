@@ -38,7 +38,7 @@ class EpochDone:
 
 
 @dataclass(frozen=True)
-class Tested:
+class LengthTested:
     """The model was tested at `length`."""
 
     length: int
@@ -52,5 +52,5 @@ class Noted:
     message: str
 
 
-Event = Started | Stepped | EpochDone | Tested | Noted
+Event = Started | Stepped | EpochDone | LengthTested | Noted
 Listener = Callable[[Event], None]

@@ -90,7 +90,7 @@ def train(
     threads : int, optional
         Threads to use; the result has the same bits for any number. Default: all cores.
     progress : callable, optional
-        Called with `Started`, then `Stepped` and `EpochDone` as training goes, then `Tested`; with `Noted` at any time.
+        Called with `Started`, then `Stepped` and `EpochDone` as training goes, then `LengthTested`; with `Noted` at any time.
 
     Returns
     -------

@@ -123,7 +123,7 @@ def test_a_new_run_records_all_that_its_bits_depend_on(tmp_path):
     assert stored["encoding_options"] == {"beyond": "raise"}
     assert stored["versions"]["numpy"] == np.__version__
     assert stored["cpu"]["name"]
-    # the settings that encodings.md III.2 lists and that are no field of the configuration
+    # what the paper leaves open and is no field of the configuration
     assert {"input map", "output map of attention", "logit scale", "weight init", "target scale"} <= set(
         stored["protocol"]
     )

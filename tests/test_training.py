@@ -10,10 +10,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fastpe import evaluation, events, training
+from fastpe import evaluation, training
 from fastpe.config import TrainConfig
 from fastpe.evaluation import evaluate
-from fastpe.events import EpochDone, Noted, Started, Stepped
+from fastpe.events import EpochDone, LengthTested, Noted, Started, Stepped
 from fastpe.files import TensorFile
 from fastpe.random import Stream
 from fastpe.runs import load
@@ -113,7 +113,7 @@ def test_events_tell_the_whole_story():
     told = []
     train(CONFIG, progress=told.append)
     kinds = [type(event) for event in told if not isinstance(event, Noted)]
-    assert kinds == [Started] + 3 * ([Stepped] * STEPS + [EpochDone]) + [events.Tested] * 2
+    assert kinds == [Started] + 3 * ([Stepped] * STEPS + [EpochDone]) + [LengthTested] * 2
     steps = [event for event in told if isinstance(event, Stepped)]
     assert [(event.epoch, event.step) for event in steps] == [(1 + k // 3, k + 1) for k in range(9)]
     assert [event.sequences for event in steps[:3]] == [8, 8, 4]
@@ -301,7 +301,7 @@ def test_a_damaged_checkpoint_is_not_continued(tmp_path):
         train(CONFIG, out=path, resume=True)
 
 
-# Each child is forked from a process that has imported everything but started no thread, so that a kill costs no import.
+# Children are forked from a process that has imported everything but started no thread: a kill costs no import.
 KILL = """
 import json, os, random, signal, sys, time
 from pathlib import Path
