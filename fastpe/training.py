@@ -90,7 +90,8 @@ def train(
     threads : int, optional
         Threads to use; the result has the same bits for any number. Default: all cores.
     progress : callable, optional
-        Called with `Started`, then `Stepped` and `EpochDone` as training goes, then `LengthTested`; with `Noted` at any time.
+        Called with `Started`, then `Stepped` and `EpochDone` as training goes, then `LengthTested`; with `Noted` at any
+        time. See `fastpe.events`.
 
     Returns
     -------

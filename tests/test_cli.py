@@ -45,10 +45,8 @@ def refused(status, *arguments):
 # Manners -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["train", "--help"], ["evaluate", "--help"], ["encodings", "--help"]]
-)
-def test_help_imports_nothing_heavy(arguments):
+@pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["encodings"]])
+def test_help_imports_nothing_heavy(command):
     code = (
         "import sys\nfrom fastpe_cli.main import main\nstatus = main(sys.argv[1:], standalone_mode=False)\n"
         "print([name for name in ('numpy', 'numba', 'scipy', 'pywt', 'rich') if name in sys.modules])"

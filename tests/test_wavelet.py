@@ -54,7 +54,7 @@ def test_printed_values(evaluator: object) -> None:
 
 
 def test_largest_values() -> None:
-    fine = np.linspace(0, 7, 7 * 2**12 + 1)
+    fine = np.concatenate([np.arange(0, 7, 2**-6), *(np.arange(x, x + 0.05, 2**-12) for x in (1.17, 3.58))])
     np.testing.assert_allclose(np.abs(evaluate("db4", fine, psi=True)).max(), 1.35917, rtol=1e-5)
     np.testing.assert_allclose(np.abs(evaluate("db4", fine)).max(), 1.12180, rtol=1e-5)
     np.testing.assert_allclose((evaluate("db4", np.arange(8)) ** 2).sum(), 1.01724512782887, rtol=1e-14)
@@ -145,7 +145,7 @@ def test_every_orthogonal_wavelet(name: str) -> None:
         np.testing.assert_allclose(evaluate(name, halves, psi=True).sum(), 0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["db1", "db3", "sym4", "coif1"])
+@pytest.mark.parametrize("name", ["db1", "db3", "sym4", "coif2"])
 def test_orthonormal_and_close_to_the_cascade(name: str) -> None:
     width, step = len(scaling_filter(name)) - 1, 2.0**-6
     x = np.arange(-width, 2 * width, step)

@@ -15,9 +15,9 @@ Positions may be real or negative. The phase p * base^(-2t/C) is formed without 
 one unit in the last place up to position 2**24 in size, where the usual float64 product is wrong in the ninth digit
 and the float32 product in the first.
 
-**Past the training length**: defined. No two integers have the same vector, at any length: already sin(p), cos(p)
-differ, as 2 pi divides no integer. (That the encoding repeats after base^(2t/C) positions, or is ambiguous beyond
-10000, is said of it but false.)
+**Past the training length**: defined. No two integers have the same vector, at any length: already the first pair
+differs, as no two integers are a multiple of 2 pi apart. (That the encoding repeats after base^(2t/C) positions, or
+is ambiguous beyond 10000, is said of it but false.)
 
 **Facts.** For even C every row has the norm scale * sqrt(C/2), and the product of two rows depends on their distance
 alone.
