@@ -42,6 +42,7 @@ def evaluate(
             config.test_sequences,
             seed=config.seed,
             task=config.task,
+            target_scale=config.target_scale,
             threads=threads,
             progress=reporter,
         )

@@ -19,22 +19,22 @@ from fastpe.slots import Spec, make_spec
 ACTIVATIONS = ("relu", "gelu")
 NORMS = ("none", "layernorm")
 DTYPES = ("float32", "float64")
+INITS = ("uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_normal")
+TABLE_SCALES = ("defined", "rms", "unit")
+DATA = ("fixed", "fresh")
+TARGET_SCALES = ("one", "train", "root_train", "position", "length")
 
 PROTOCOL: Mapping[str, str] = {
-    "input map": "linear with bias from the scalar (or a token table, N(0, 0.02^2)) to width",
+    "input map": "linear with bias from the scalar (or a token table, N(0, 0.02^2)) to width; its fan in is 1",
+    "order of the data": "reshuffled each epoch; the last batch may be smaller",
     "output head": "linear with bias from width to the output",
     "output map of attention": "yes",
     "logit scale": "1/sqrt(width of one head), unless the encoding states its own",
     "biases": "yes",
     "dropout": "none",
-    "weight init": "uniform in +-1/sqrt(fan in), weights and biases; the input map has fan in 1",
-    "data": "fixed training set, reshuffled each epoch; the last batch may be smaller",
     "adam": "bias-corrected, constant learning rate, no decay, no clipping",
-    "target scale": "1",
     "loss": "mean squared error over all positions",
     "test metrics": "mean over all positions, the last position, the positions from train_length on",
-    "position index base": "0",
-    "position encoding scale": "as defined (see the encoding's options)",
     "position encoding injection": "tables once at the input; terms of the score and of the values in every layer",
     "other position encodings": "none beside the one named",
     "symmetric or causal form of a bias": "follows the mask",
@@ -88,6 +88,13 @@ class ModelConfig:
         Type of parameters, activations and gradients.
     seed : int
         Seed of all random streams, in [0, 2**64).
+    init : {"uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_normal"}
+        Rule of the initial weights, see `fastpe.initial`.
+    table_scale : {"defined", "rms", "unit"}
+        Size of a table: as its encoding defines it, or times the constant that makes the root mean square of its rows'
+        norms over the training positions sqrt(width / 2), that of the sinusoidal table, or 1.
+    start : float
+        Position of a sequence's first element, of which the encoding is made.
 
     Raises
     ------
@@ -118,6 +125,9 @@ class ModelConfig:
     train_length: int = 50
     dtype: str = "float32"
     seed: int = 0
+    init: str = "uniform"
+    table_scale: str = "defined"
+    start: float = 0.0
 
     def __post_init__(self) -> None:
         self._set("encoding", "+".join(registry.split(self.encoding)))
@@ -135,6 +145,9 @@ class ModelConfig:
         # np.float32 has a __name__, np.dtype("float32") prints as its name
         self._set("dtype", _choice("dtype", getattr(self.dtype, "__name__", str(self.dtype)), DTYPES))
         self._set("seed", _seed(self.seed))
+        self._set("init", _choice("init", self.init, INITS))
+        self._set("table_scale", _choice("table_scale", self.table_scale, TABLE_SCALES))
+        self._set("start", _real("start", self.start))
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -152,6 +165,7 @@ class ModelConfig:
             heads=self.heads,
             train_length=self.train_length,
             causal=self.causal,
+            start=self.start,
             dtype=self.dtype,
         )
 
@@ -205,6 +219,10 @@ class TrainConfig(ModelConfig):
         Lengths, in positions, that the trained model is tested at.
     test_sequences : int
         Number of test sequences at each length.
+    data : {"fixed", "fresh"}
+        One training set for all epochs, or a new one in each.
+    target_scale : {"one", "train", "root_train", "position", "length"}
+        What the targets are multiplied by, see `fastpe.tasks.running_sum.target_factors`; errors are in that unit.
 
     All other parameters are those of `ModelConfig`.
 
@@ -225,6 +243,8 @@ class TrainConfig(ModelConfig):
     eps: float = 1e-8
     test_lengths: tuple[int, ...] = (50, 100, 200)
     test_sequences: int = 1000
+    data: str = "fixed"
+    target_scale: str = "one"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -247,6 +267,8 @@ class TrainConfig(ModelConfig):
                 raise ValueError(f"{name} must lie in [0, 1), not {value}")
             self._set(name, value)
         self._set("test_lengths", _checked_lengths(self.test_lengths))
+        self._set("data", _choice("data", self.data, DATA))
+        self._set("target_scale", _choice("target_scale", self.target_scale, TARGET_SCALES))
 
     @property
     def model(self) -> ModelConfig:

@@ -22,6 +22,7 @@ def evaluate(
     *,
     seed: int = 0,
     task: str = "running_sum",
+    target_scale: str = "one",
     threads: int | None = None,
     progress: Listener | None = None,
 ) -> dict[str, dict[str, Any]]:
@@ -38,6 +39,8 @@ def evaluate(
         Seed of the test sequences.
     task : str
         Key of the task.
+    target_scale : str
+        What the model was trained to multiply its targets by, as in `TrainConfig`; errors are in that unit.
     threads : int, optional
         Threads to use; they change nothing but the time. Default: all cores.
     progress : callable, optional
@@ -60,7 +63,7 @@ def evaluate(
     notify: Listener = progress or (lambda event: None)
     results = {}
     for length in lengths:
-        metrics = _metrics(model, length, sequences, seed, task, threads)
+        metrics = _metrics(model, length, sequences, seed, task, target_scale, threads)
         if remarks := _remarks(model.config, length):
             metrics["note"] = " ".join(remarks)
             notify(Noted(f"length {length}: {metrics['note']}"))
@@ -70,16 +73,23 @@ def evaluate(
 
 
 def _metrics(
-    model: Transformer, length: int, sequences: int, seed: int, task_name: str, threads: int | None
+    model: Transformer,
+    length: int,
+    sequences: int,
+    seed: int,
+    task_name: str,
+    target_scale: str,
+    threads: int | None,
 ) -> dict[str, Any]:
     task = import_module(f"fastpe.tasks.{task_name}")
     x, y = task.sample(seed, "test", sequences, length, np.dtype(model.config.dtype), step=length)
+    factors = task.target_factors(length, target_scale, model.config.train_length)
     beyond = slice(model.config.train_length, None)
     sums = np.zeros(3)
     try:
         for start in range(0, sequences, _CHUNK):
             chunk = slice(start, start + _CHUNK)
-            errors = model(x[chunk], threads=threads).astype(np.float64) - y[chunk]
+            errors = model(x[chunk], threads=threads).astype(np.float64) - y[chunk] * factors
             with np.errstate(over="ignore", invalid="ignore"):
                 np.square(errors, out=errors)
                 sums += errors.sum(), errors[:, -1].sum(), errors[:, beyond].sum()
@@ -90,7 +100,7 @@ def _metrics(
     mse = sums[0] / (sequences * length)
     found = {
         "mse": mse,
-        "nmse": mse / task.zero_predictor(length),
+        "nmse": mse / task.zero_predictor(length, factors),
         "mse_last": sums[1] / sequences,
         "mse_beyond": sums[2] / (sequences * outside) if outside else None,
     }

@@ -3,6 +3,7 @@
 This is where a model and an encoding meet. The model sees arrays by slot; the encoding sees its own parameters.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,11 +42,13 @@ class Position:
                     f"encoding {config.encoding!r} fills the slot {slot!r}, which the model does not take; "
                     f"it takes {' and '.join(SLOTS)}"
                 )
+        self._table_factor = self._find_table_factor()
 
     def _sizes(self) -> dict[str, Any]:
         c = self.config
         return {
-            "dim": c.width, "heads": c.heads, "train_length": c.train_length, "causal": c.causal, "dtype": c.dtype,
+            "dim": c.width, "heads": c.heads, "train_length": c.train_length, "causal": c.causal, "start": c.start,
+            "dtype": c.dtype,
         }  # fmt: skip
 
     def _spec(self, length: int) -> encoding.Spec:
@@ -60,6 +63,18 @@ class Position:
         c = self.config
         values = encoding.init(c.encoding, **self._sizes(), seed=c.seed, **c.options)
         return {self._name(key): value for key, value in values.items()}
+
+    def _find_table_factor(self) -> float:
+        """What the table is multiplied by: one constant, so that the encoding keeps its shape."""
+        c = self.config
+        wanted = {"defined": None, "rms": math.sqrt(c.width / 2), "unit": 1.0}[c.table_scale]
+        spec = self._spec(c.train_length)
+        if wanted is None or "table" not in sums.slot_shapes(self._parts, spec):
+            return 1.0
+        arrays = sums.allocate(self._parts, spec)
+        sums.fill(self._parts, spec, self._own(self.initial), arrays)
+        norm = math.sqrt(np.square(arrays["table"], dtype=np.float64).sum() / c.train_length)
+        return wanted / norm if norm else 1.0
 
     def _name(self, key: str) -> str:
         """A parameter's name in the model, from its key, which starts with its scheme only in a sum."""
@@ -85,6 +100,8 @@ class Position:
         if arrays is None:
             arrays = sums.allocate(self._parts, spec)
         sums.fill(self._parts, spec, self._own(parameters), arrays)
+        if self._table_factor != 1.0:
+            arrays["table"] *= self._table_factor
         self._arrays[length] = arrays
         return arrays
 
@@ -92,4 +109,6 @@ class Position:
         self, length: int, parameters: Mapping[str, Array], dslots: Mapping[str, Array], gradients: Mapping[str, Array]
     ) -> None:
         """Add the gradients of the encoding's parameters into `gradients`, given those of the slots."""
+        if self._table_factor != 1.0:
+            dslots = {**dslots, "table": dslots["table"] * np.asarray(self._table_factor, dslots["table"].dtype)}
         sums.add_gradients(self._parts, self._spec(length), self._own(parameters), dslots, self._own(gradients))

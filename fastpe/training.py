@@ -196,12 +196,13 @@ def _restore(run: Run | None, state: _State) -> dict[str, Any] | None:
 
 
 def _run_epochs(config: TrainConfig, state: _State, run: Run | None, threads: int | None, notify: Listener) -> None:
-    task = import_module(f"fastpe.tasks.{config.task}")
-    x, y = task.sample(config.seed, "train", config.samples, config.train_length, np.dtype(config.dtype))
+    x, y = _training_data(config, epoch=0)
     # a step of a throwaway model, so that what must be compiled is not counted as training
     Adam(Transformer(config.model)).step(x[: config.batch], y[: config.batch], threads=threads)
     for epoch in range(state.progress.epoch + 1, config.epochs + 1):
         begin = time.perf_counter()
+        if config.data == "fresh":
+            x, y = _training_data(config, epoch)
         loss = _run_epoch(config, state.adam, x, y, epoch, threads, notify)
         seconds = time.perf_counter() - begin
         state.progress = Progress(epoch, state.adam.steps, loss, state.progress.seconds + seconds)
@@ -211,6 +212,14 @@ def _run_epochs(config: TrainConfig, state: _State, run: Run | None, threads: in
             run.save_metrics(state.history)
             run.save_checkpoint(state.model, state.adam, state.progress)
         notify(EpochDone(epoch, state.adam.steps, loss, seconds))
+
+
+def _training_data(config: TrainConfig, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and scaled targets; epoch 0 stands for the set that all epochs share."""
+    task = import_module(f"fastpe.tasks.{config.task}")
+    x, y = task.sample(config.seed, "train", config.samples, config.train_length, np.dtype(config.dtype), step=epoch)
+    factors = task.target_factors(config.train_length, config.target_scale, config.train_length)
+    return x, (y * factors).astype(config.dtype)
 
 
 def _run_epoch(
@@ -238,6 +247,7 @@ def _result(config: TrainConfig, state: _State, threads: int | None, notify: Lis
         config.test_sequences,
         seed=config.seed,
         task=config.task,
+        target_scale=config.target_scale,
         threads=threads,
         progress=notify,
     )

@@ -13,6 +13,7 @@ import numpy as np
 
 from fastpe import encoding
 from fastpe.config import ModelConfig
+from fastpe.initial import initial_values
 from fastpe.kernels import _jit, model, simd
 from fastpe.random import Stream
 
@@ -238,14 +239,14 @@ class Transformer:
         return views
 
     def _initialise(self, learned: Mapping[str, Array]) -> None:
-        fan_in = {name.rpartition(".")[0]: view.shape[0] for name, view in self.parameters.items() if view.ndim == 2}
+        fans = {name.rpartition(".")[0]: view.shape for name, view in self.parameters.items() if view.ndim == 2}
         for name, view in self.parameters.items():
             owner, _, kind = name.rpartition(".")
             if owner.rpartition(".")[2].startswith("norm"):
                 view[...] = 1.0 if kind == "weight" else 0.0
             elif not name.startswith("encoding."):
-                uniform = Stream(self.config.seed, "init", name).uniform(view.shape)
-                view[...] = (2.0 * uniform - 1.0) / math.sqrt(fan_in[owner])
+                stream = Stream(self.config.seed, "init", name)
+                view[...] = initial_values(self.config.init, stream, kind, view.shape, fans[owner])
         for key, value in learned.items():
             self._learned[key][...] = value
 

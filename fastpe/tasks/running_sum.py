@@ -50,29 +50,58 @@ def sample(
     return x, y
 
 
-def zero_predictor(length: int) -> float:
+def target_factors(length: int, scale: str = "one", train_length: int = 50) -> NDArray[np.float64]:
+    """Return what the targets of a sequence are multiplied by (Li 2025 does not say whether they were), (length,).
+
+    ``one``: 1; ``train``: 1 / train_length; ``root_train``: 1 / sqrt(train_length); ``position``: 1 / sqrt(i) at
+    position i = 1, 2, ..., which makes every variance 1; ``length``: 1 / length.
+
+    Examples
+    --------
+    >>> target_factors(4, "position").tolist()[::3]
+    [1.0, 0.5]
+    """
+    if scale == "position":
+        return 1.0 / np.sqrt(np.arange(1.0, _positive("length", length) + 1.0))
+    factors = {"one": 1.0, "train": 1.0 / train_length, "root_train": train_length**-0.5, "length": 1.0 / length}
+    if scale not in factors:
+        raise ValueError(f"target scale must be position, {', '.join(factors)}, not {scale!r}")
+    return np.full(_positive("length", length), factors[scale])
+
+
+def zero_predictor(length: int, factors: NDArray[np.float64] | None = None) -> float:
     """Return the expected mean squared error of always answering 0: (N + 1) / 2, the mean variance of y.
+
+    factors (N,): what the targets are multiplied by, if they are; the mean of i * factors[i]^2 is returned.
 
     Examples
     --------
     >>> [zero_predictor(length) for length in (50, 100, 200)]
     [25.5, 50.5, 100.5]
     """
-    return (_positive("length", length) + 1) / 2
+    if factors is None:
+        return (_positive("length", length) + 1) / 2
+    return float(np.mean(np.arange(1.0, length + 1.0) * factors**2))
 
 
-def reversal_bound(length: int) -> float:
+def reversal_bound(length: int, factors: NDArray[np.float64] | None = None) -> float:
     """Return the least mean squared error of a model that commutes with reversing the sequence: (N - 1) / 4.
 
     Such a model (bidirectional, its position signal an even function of the offset) must give one answer for the prefix
-    sum and the suffix sum, and their mean is the best it can do.
+    sum P_i and the suffix sum S_i, and their mean is the best it can do. With factors f (N,) on the targets its answer
+    at i must serve f_i P_i and f_{N+1-i} S_i, whose difference has variance f_i^2 i + f_{N+1-i}^2 (N+1-i) -
+    2 f_i f_{N+1-i}; a quarter of its mean is returned.
 
     Examples
     --------
     >>> [reversal_bound(length) for length in (50, 100, 200)]
     [12.25, 24.75, 49.75]
     """
-    return (_positive("length", length) - 1) / 4
+    if factors is None:
+        return (_positive("length", length) - 1) / 4
+    places, mirrored = np.arange(1.0, length + 1.0), factors[::-1]
+    variances = factors**2 * places + mirrored**2 * places[::-1] - 2.0 * factors * mirrored
+    return float(np.mean(variances) / 4.0)
 
 
 def _positive(name: str, value: int) -> int:

@@ -1,0 +1,283 @@
+"""Is everything right on this machine? The checks of `fastpe doctor`: compiled code beside its references.
+
+    kernel x      every kernel on arrays, beside its formula in NumPy (`fastpe.kernel_checks`)
+    fill x        every encoding's compiled fill beside its NumPy reference, within the error that the encoding states
+    pull x        every encoding's gradients beside central differences of its reference
+    step x        outputs, loss and all gradients of whole models beside `fastpe.reference`
+    threads       three training steps on 1, 2, 3 and all threads: equal bits
+
+Everything is drawn from fixed seeds, so that a failure can be repeated.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fastpe import encoding, error_law, kernel_checks, reference
+from fastpe.config import ModelConfig
+from fastpe.error_law import Difference
+from fastpe.kernels import _jit
+from fastpe.tasks import running_sum
+from fastpe.transformer import Adam, Transformer
+
+Array = np.ndarray[Any, Any]
+Request = dict[str, Any]
+
+DTYPES = ("float32", "float64")
+
+STEPS = {
+    "wavelet": ModelConfig("wavelet"),
+    "alibi": ModelConfig(
+        "alibi", {"learned": True}, heads=4, layers=3, norm="layernorm", activation="gelu", causal=True, train_length=30
+    ),
+    "learned": ModelConfig("learned", width=30, heads=3, hidden=50, residual=False, train_length=21),
+}  # fmt: skip
+"""Models whose whole step is checked: between them every option of the model, the paper's sizes and odd ones."""
+
+SEQUENCES = 2
+"""Few, so that no input of a ReLU lies so near its kink that rounding could put it on the other side."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """Something that must hold on this machine; `run` yields errors beside their bounds."""
+
+    name: str
+    dtype: str
+    run: Callable[[], Iterable[Difference]]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a check found: its worst error and that one's bound, or in `note` why there is none."""
+
+    name: str
+    dtype: str
+    passed: bool
+    error: float | None
+    bound: float | None
+    note: str = ""
+
+
+def checks(only: Sequence[str] = ()) -> tuple[Check, ...]:
+    """All checks, or those with one of the words `only` in their name.
+
+    Raises
+    ------
+    ValueError
+        If a word is in no check's name.
+
+    Examples
+    --------
+    >>> [check.name for check in checks(["gelu"])][::2]
+    ['kernel gelu_forward', 'kernel gelu_backward']
+    """
+    everything = [Check(name, dtype, partial(run, dtype)) for name, run in _runs().items() for dtype in DTYPES]
+    for word in only:
+        if not any(word in check.name for check in everything):
+            raise ValueError(f"no check has {word!r} in its name; there are: {', '.join(_runs())}")
+    return tuple(check for check in everything if not only or any(word in check.name for word in only))
+
+
+def _runs() -> dict[str, Callable[[str], Iterable[Difference]]]:
+    """All checks by name, each to be called with a dtype."""
+    names = encoding.list_encodings()
+    learners = [name for name in names if encoding.get(name).pull is not None]
+    return {
+        **{f"kernel {name}": partial(kernel_checks.differences, name) for name in kernel_checks.KERNELS},
+        **{f"fill {name}": partial(fill_differences, name) for name in names},
+        **{f"pull {name}": partial(pull_differences, name) for name in learners},
+        **{f"step {name}": partial(step_differences, config) for name, config in STEPS.items()},
+        "threads": thread_differences,
+    }
+
+
+def judge(check: Check) -> Verdict:
+    """Run a check. It fails if one error exceeds its bound or is no number, if it raises, or if it compares nothing."""
+    verdict = Verdict(check.name, check.dtype, False, None, None)
+    try:
+        found = list(check.run())
+    except Exception as error:  # whatever is broken, the other checks shall still run
+        return replace(verdict, note=f"{type(error).__name__}: {' '.join(str(error).split())}")
+    if not found:
+        return replace(verdict, note="nothing could be compared")
+    if not all(np.isfinite(difference).all() for difference in found):
+        return replace(verdict, note="a result is not finite")
+    worst = max(found, key=lambda difference: difference.share)
+    return replace(verdict, passed=all(each.allowed for each in found), error=worst.error, bound=worst.bound)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Encodings
+
+
+def requests(name: str, dtype: str, *, length: int, **sizes: int) -> Iterator[Request]:
+    """Keywords of `fastpe.build` that reach all of an encoding's code: one option at a time, implied and given positions.
+
+    What the encoding refuses is left out.
+    """
+    own = encoding.get(name)
+    variants: list[dict[str, Any]] = [{}, dict(own.paper)]
+    for key, option in own.options.items():
+        values = (False, True) if option.kind is bool else option.choices or ()
+        variants += [{key: value} for value in values if value != option.default]
+    order = np.argsort(np.arange(length) * 7 % 11, kind="stable")
+    for variant in variants:
+        for positions in (None, order, order / 2.0):
+            keywords = {"length": length, **sizes, "positions": positions, "dtype": dtype}
+            (part,) = encoding.parse(name, variant)
+            try:
+                part.encoding.check(encoding.make_spec(**keywords), **part.options)
+            except ValueError:
+                continue
+            yield {**keywords, **variant}
+
+
+def _part(name: str, request: Request) -> tuple[encoding.Part, encoding.Spec]:
+    options = {key: value for key, value in request.items() if key in encoding.get(name).options}
+    (part,) = encoding.parse(name, options)
+    return part, encoding.make_spec(**{key: value for key, value in request.items() if key not in options})
+
+
+def fill_differences(name: str, dtype: str) -> Iterator[Difference]:
+    """Error and stated bound of a fill, at its worst entry, for each request, inside and past the training length."""
+    for sizes in ({"length": 50, "dim": 64, "heads": 1}, {"length": 73, "dim": 27, "heads": 4}):
+        for request in requests(name, dtype, train_length=50, **sizes):
+            part, spec = _part(name, request)
+            exact = encoding.build(name, **request, reference=True)
+            filled = encoding.build(name, **request)
+            bounds = encoding.error_bound(part, spec, exact)
+            if set(filled) != set(exact):
+                raise ValueError(f"the slots filled are {sorted(filled)}, the reference's {sorted(exact)}")
+            yield from (_worst(filled[slot] - exact[slot], bounds[slot]) for slot in exact)
+            if not exact:  # no slot is to be filled, and none was
+                yield Difference(0.0, 0.0)
+
+
+def _worst(error: Array, bound: Array) -> Difference:
+    size = np.abs(error)
+    worst = np.argmax(size / np.maximum(bound, np.finfo(np.float64).tiny))  # the first NaN, if there is one
+    return Difference(float(size.flat[worst]), float(bound.flat[worst]))
+
+
+_STEP = 2.0**-17  # of central differences, about the cube root of the float64 precision
+
+
+def pull_differences(name: str, dtype: str) -> Iterator[Difference]:
+    """Error of every parameter's gradient: pulled, beside central differences of the reference along each entry."""
+    rng = np.random.default_rng(0)
+    for request in requests(name, dtype, length=7, train_length=5, dim=3, heads=2):
+        part, _ = _part(name, request)
+        sizes = {key: request[key] for key in ("train_length", "dim", "heads", "dtype")}
+        params = encoding.init(name, **sizes, **part.options)
+        if not params:
+            continue
+        params = {key: (value + rng.uniform(0.1, 1, value.shape)).astype(dtype) for key, value in params.items()}
+        slots = encoding.build(name, **request, params=params, reference=True)
+        dslots = {slot: rng.standard_normal(array.shape).astype(dtype) for slot, array in slots.items()}
+        pulled = encoding.pull(name, **request, dslots=dslots, params=params)
+        terms = sum(array.size for array in slots.values())
+        for key, value in params.items():
+            exact = np.array([_slope(name, request, params, dslots, key, entry) for entry in range(value.size)])
+            rounding = error_law.difference(pulled[key].ravel(), exact, exact.astype(dtype), terms)
+            yield rounding._replace(bound=rounding.bound + 1e-8 * max(1.0, float(np.abs(exact).max())))
+
+
+def _slope(
+    name: str, request: Request, params: Mapping[str, Array], dslots: Mapping[str, Array], key: str, entry: int
+) -> float:
+    """Derivative of sum(slots dslots) by one entry of a parameter."""
+    ends = []
+    for step in (_STEP, -_STEP):
+        moved = {name: value.astype(np.float64) for name, value in params.items()}
+        moved[key].flat[entry] += step
+        slots = encoding.build(name, **{**request, "dtype": "float64"}, params=moved, reference=True)
+        ends.append(sum(float(np.sum(slots[slot] * dslots[slot])) for slot in slots))
+    return (ends[0] - ends[1]) / (2 * _STEP)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The whole step
+
+
+def _batch(config: ModelConfig, sequences: int) -> tuple[Array, Array]:
+    return running_sum.sample(0, "train", sequences, config.train_length, config.dtype)
+
+
+def step_differences(config: ModelConfig, dtype: str) -> Iterator[Difference]:
+    """Errors of outputs, loss and gradients of a model, and their bounds."""
+    config = replace(config, dtype=dtype)
+    model = Transformer(config)
+    x, y = _batch(config, SEQUENCES)
+    outputs = model(x)
+    loss, gradients = model.loss_and_grads(x, y)
+    parameters = {name: np.array(value, np.float64) for name, value in model.parameters.items()}
+    slots, pull = _reference_encoding(config, parameters)
+    expected, exact, dslots = reference.model_loss_and_grads(config, parameters, slots, x, y)
+    exact |= pull(dslots)
+    if set(exact) != set(gradients):
+        raise ValueError(f"the model has the gradients {sorted(gradients)}, the reference {sorted(exact)}")
+    tolerance = error_law.step_tolerance(dtype)
+    exact_outputs = reference.model_forward(config, parameters, slots, x)
+    size = max(1.0, float(np.abs(exact_outputs).max()))
+    yield Difference(float(np.abs(outputs - exact_outputs).max()), tolerance * size)
+    yield Difference(abs(loss - float(expected)), tolerance * float(expected))
+    yield from error_law.gradient_differences(gradients, exact, dtype).values()
+
+
+def _reference_encoding(
+    config: ModelConfig, parameters: Mapping[str, Array]
+) -> tuple[dict[str, Array], Callable[[Mapping[str, Array]], dict[str, Array]]]:
+    """The encoding's slots in float64, and what turns their gradients into those of its parameters."""
+    prefix = f"encoding.{config.encoding}."
+    params = {name.removeprefix(prefix): value for name, value in parameters.items() if name.startswith(prefix)}
+    keywords: Request = {
+        "dim": config.width, "heads": config.heads, "train_length": config.train_length, "causal": config.causal,
+        "dtype": "float64", "params": params, **config.options,
+    }  # fmt: skip
+    slots = encoding.build(config.encoding, config.train_length, reference=True, **keywords)
+
+    def pull(dslots: Mapping[str, Array]) -> dict[str, Array]:
+        pulled = encoding.pull(config.encoding, config.train_length, dslots, **keywords)
+        return {prefix + name: gradient for name, gradient in pulled.items()}
+
+    return slots, pull
+
+
+def thread_differences(dtype: str) -> Iterator[Difference]:
+    """Largest difference between training on one thread and on several, where bits differ; the bound is zero."""
+    for config in STEPS.values():
+        first = _trained(replace(config, dtype=dtype), 1)
+        for threads in sorted({2, 3, _jit.default_threads()} - {1}):
+            other = _trained(replace(config, dtype=dtype), threads)
+            largest = float(np.abs(first - other).max())
+            same = first.tobytes() == other.tobytes()
+            yield Difference(0.0 if same else max(largest, float(np.finfo(np.float64).tiny)), 0.0)
+
+
+def _trained(config: ModelConfig, threads: int) -> Array:
+    """Losses, parameters and outputs after three updates."""
+    model = Transformer(config)
+    adam, (x, y) = Adam(model), _batch(config, 16)
+    losses = [adam.step(x, y, threads=threads) for _ in range(3)]
+    return np.concatenate([losses, *(value.ravel() for value in model.parameters.values()), model(x, threads=threads).ravel()])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Compiling everything beforehand
+
+
+def warm(only: Sequence[str] = ()) -> Iterator[Check]:
+    """Compile all that training, testing and building encodings need, yielding each part before it is done.
+
+    Parameters
+    ----------
+    only : words, of which a part must have one in its name; all parts by default.
+    """
+    for check in checks(only):
+        if check.name.startswith("kernel"):
+            continue  # these call kernels one by one, which only checks and benchmarks do
+        yield check
