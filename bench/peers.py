@@ -30,7 +30,7 @@ def torch_step(model: Transformer, x: Array, y: Array, threads: int) -> Callable
 
     torch.set_num_threads(threads)
     weights = torch_weights(model)
-    slots = {name: torch.tensor(value) for name, value in model._slots(x.shape[1]).items()}
+    slots = {name: torch.tensor(value) for name, value in model.slots(x.shape[1]).items()}
     optimiser = torch.optim.Adam(weights.values(), lr=1e-3)
     inputs, targets = torch.tensor(x), torch.tensor(y)
 

@@ -24,7 +24,7 @@ def main() -> None:
     start = time.perf_counter()
     model = fastpe.Transformer(fastpe.ModelConfig("wavelet"))
     weights = torch_weights(model)
-    tables = {n: {"table": torch.tensor(model._slots(n)["table"])} for n in (50, 100, 200)}
+    tables = {n: {"table": torch.tensor(model.slots(n)["table"])} for n in (50, 100, 200)}
     optimiser = torch.optim.Adam(weights.values(), lr=1e-3)
     x = torch.randn(10_000, 50)
     y = x.cumsum(1)

@@ -95,6 +95,12 @@ def _runs() -> dict[str, Callable[[str], Iterable[Difference]]]:
     }
 
 
+def compiling(only: Sequence[str] = ()) -> tuple[Check, ...]:
+    """The checks that between them compile all that training, testing and building encodings need."""
+    # a kernel's check calls it on its own, which only checks and benchmarks do
+    return tuple(check for check in checks(only) if not check.name.startswith("kernel "))
+
+
 def judge(check: Check) -> Verdict:
     """Run a check. It fails if one error exceeds its bound or is no number, if it raises, or if it compares nothing."""
     verdict = Verdict(check.name, check.dtype, False, None, None)
@@ -264,20 +270,3 @@ def _trained(config: ModelConfig, threads: int) -> Array:
     adam, (x, y) = Adam(model), _batch(config, 16)
     losses = [adam.step(x, y, threads=threads) for _ in range(3)]
     return np.concatenate([losses, *(value.ravel() for value in model.parameters.values()), model(x, threads=threads).ravel()])
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Compiling everything beforehand
-
-
-def warm(only: Sequence[str] = ()) -> Iterator[Check]:
-    """Compile all that training, testing and building encodings need, yielding each part before it is done.
-
-    Parameters
-    ----------
-    only : words, of which a part must have one in its name; all parts by default.
-    """
-    for check in checks(only):
-        if check.name.startswith("kernel"):
-            continue  # these call kernels one by one, which only checks and benchmarks do
-        yield check

@@ -35,7 +35,7 @@ class Position:
         self._specs: dict[int, encoding.Spec] = {}
         self._arrays: dict[int, dict[str, Array]] = {}
         self.initial = self._initial_values()
-        """Initial values of the encoding's parameters by their names in the model, ``encoding.{scheme}.{parameter}``."""
+        """Initial values of the encoding's parameters by name in the model, ``encoding.{scheme}.{parameter}``."""
         for slot in sums.slot_shapes(self._parts, self._spec(config.train_length)):
             if slot not in SLOTS:
                 raise ValueError(

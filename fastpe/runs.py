@@ -23,8 +23,9 @@ import numpy as np
 from fastpe import encoding, files, record
 from fastpe.config import ModelConfig, TrainConfig
 from fastpe.files import DamagedFileError, TensorFile
+from fastpe.layout import parameter_shapes
 from fastpe.record import RunError, read_config
-from fastpe.transformer import Adam, Transformer, parameter_shapes
+from fastpe.transformer import Adam, Transformer
 
 _CHECKPOINT, _METRICS = "checkpoint.safetensors", "metrics.jsonl"
 _MODEL, _RESULT = "model.safetensors", "result.json"

@@ -29,7 +29,7 @@ def test_loss_and_gradients_agree_with_autograd(config, dtype):
     x, y = batch_of(config, 32)
     loss, gradients = model.loss_and_grads(x, y)
     weights = peers.torch_weights(model)
-    slots = {name: torch.tensor(slot) for name, slot in model._slots(x.shape[1]).items()}
+    slots = {name: torch.tensor(slot) for name, slot in model.slots(x.shape[1]).items()}
     expected = torch.nn.functional.mse_loss(
         peers.torch_forward(config, weights, slots, torch.tensor(x)), torch.tensor(y)
     )

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 import fastpe
 from fastpe import ModelConfig, Transformer, reference
 from fastpe.kernels import simd
-from fastpe.transformer import Adam, parameter_shapes
+from fastpe.layout import parameter_shapes
+from fastpe.transformer import Adam
 
 DTYPES = ["float32", "float64"]
 PAPER = ModelConfig("wavelet")
@@ -142,7 +143,7 @@ def test_the_bits_do_not_depend_on_the_number_of_threads(config, sequences):
         adam = Adam(model)
         x, y = batch_of(config, sequences)
         losses = [adam.step(x, y, threads=threads) for _ in range(3)]
-        results.append((losses, model._flat.tobytes(), model(x, threads=threads).tobytes()))
+        results.append((losses, model._layout.flat.tobytes(), model(x, threads=threads).tobytes()))
     assert all(result == results[0] for result in results)
 
 
@@ -177,8 +178,8 @@ def test_no_pointer_leaves_its_array(length, width, heads, hidden, norm, activat
     assert np.isfinite(out).all()
     assert np.isfinite(loss)
     assert all(np.isfinite(gradient).all() for gradient in gradients.values())
-    padding = model._flat.copy()
-    for view in model._views(padding).values():
+    padding = model._layout.flat.copy()
+    for view in model._layout.views_of(padding).values():
         view[...] = 0
     assert not padding.any()  # what lies between the tensors is never written
 
@@ -298,5 +299,5 @@ def test_other_array_types_and_views_are_taken():
 
 def test_every_array_of_the_model_starts_on_a_cache_line():
     model = Transformer(PAPER)
-    for array in (model._flat, model._transposes, simd.aligned_zeros((3, 7), np.float32)):
+    for array in (model._layout.flat, model._transposes.flat, simd.aligned_zeros((3, 7), np.float32)):
         assert array.ctypes.data % 64 == 0

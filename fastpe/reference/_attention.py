@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpe._reference_case import Array, Case, Gradients, check
+from fastpe.reference._case import Array, Case, Gradients, check
 
 
 def attention(

@@ -1,161 +1,27 @@
-"""Plain NumPy, nothing compiled: what every kernel is checked against, and readable as their specification.
-
-``op_vjp`` takes the arguments of ``op`` and returns its value with a pullback, the function that takes the gradient of
-the value to the gradients of the arguments. Everything is computed in the dtype of the arguments, except `attention`
-and `attention_vjp`, which work in float64.
-
-The whole training step of the model: `model_forward`, `model_loss_and_grads`, `adam_step`.
-"""
+"""The whole training step of the small transformer in plain NumPy: forward pass, gradients, Adam."""
 
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from scipy.special import erfc
 
-from fastpe._reference_attention import attention, attention_vjp, attention_vjp_in
+from fastpe.reference._attention import attention_vjp_in
+from fastpe.reference._operations import (
+    Array,
+    gelu_vjp,
+    layer_norm_vjp,
+    linear_vjp,
+    mean_squared_error_vjp,
+    relu_vjp,
+)
 
-__all__ = [  # noqa: RUF022 - in the order of the model
-    "attention", "attention_vjp", "linear", "linear_vjp", "relu", "relu_vjp", "gelu", "gelu_vjp", "layer_norm",
-    "layer_norm_vjp", "softmax", "softmax_vjp", "mean_squared_error", "mean_squared_error_vjp",
-    "model_forward", "model_loss_and_grads", "adam_step",
-]  # fmt: skip
-
-Array = np.ndarray[Any, Any]
-Pullback = Callable[[Array], Array]
 Gradients = dict[str, Array]
 Arrays = Mapping[str, Array]
 Slots = Mapping[str, Array | None]
 # takes the gradient of its value to that of its input, and adds those of parameters and slots to the dicts
 LayerPullback = Callable[[Array, Gradients, Gradients], Array]
 NamedPullback = Callable[[Array, Gradients], Array]
-
-
-def linear(x: Array, weight: Array, bias: Array) -> Array:
-    """Return x @ weight + bias for x (..., in), weight (in, out), bias (out,).
-
-    Examples
-    --------
-    >>> linear(np.array([[1.0, 2.0]]), np.eye(2), np.array([0.0, 1.0])).tolist()
-    [[1.0, 3.0]]
-    """
-    return x @ weight + bias
-
-
-def linear_vjp(x: Array, weight: Array, bias: Array) -> tuple[Array, Callable[[Array], tuple[Array, Array, Array]]]:
-    """Return `linear` and its pullback, dy -> (dx, dweight, dbias)."""
-
-    def pullback(dy: Array) -> tuple[Array, Array, Array]:
-        rows, drows = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
-        return dy @ weight.T, rows.T @ drows, drows.sum(axis=0)
-
-    return linear(x, weight, bias), pullback
-
-
-def relu(x: Array) -> Array:
-    """Return max(x, 0).
-
-    Examples
-    --------
-    >>> relu(np.array([-1.0, 2.0])).tolist()
-    [0.0, 2.0]
-    """
-    return np.maximum(x, 0)
-
-
-def relu_vjp(x: Array) -> tuple[Array, Pullback]:
-    """Return `relu` and its pullback, dy -> dx; the slope at 0 is 0."""
-    return relu(x), lambda dy: np.where(x > 0, dy, 0)
-
-
-def gelu(x: Array) -> Array:
-    """Return x Phi(x), Phi the normal distribution function (Hendrycks and Gimpel 2016), by erfc: the exact form.
-
-    Examples
-    --------
-    >>> gelu(np.array([-1.0, 0.0, 1.0])).round(6).tolist()
-    [-0.158655, 0.0, 0.841345]
-    """
-    return x * _normal_cdf(x)
-
-
-def gelu_vjp(x: Array) -> tuple[Array, Pullback]:
-    """Return `gelu` and its pullback, dy -> dx."""
-    slope = _normal_cdf(x) + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
-    return gelu(x), lambda dy: dy * slope
-
-
-def _normal_cdf(x: Array) -> Array:
-    cdf: Array = erfc(-x * math.sqrt(0.5)) / 2
-    return cdf
-
-
-def layer_norm(x: Array, weight: Array, bias: Array, eps: float = 1e-5) -> Array:
-    """Return weight (x - mean) / sqrt(var + eps) + bias, moments over the last axis (Ba, Kiros, Hinton 2016, eq. 4).
-
-    Examples
-    --------
-    >>> layer_norm(np.array([1.0, 3.0]), np.ones(2), np.zeros(2), eps=0.0).tolist()
-    [-1.0, 1.0]
-    """
-    centred = x - x.mean(axis=-1, keepdims=True)
-    deviation = np.sqrt(np.mean(centred * centred, axis=-1, keepdims=True) + eps)
-    return weight * (centred / deviation) + bias
-
-
-def layer_norm_vjp(
-    x: Array, weight: Array, bias: Array, eps: float = 1e-5
-) -> tuple[Array, Callable[[Array], tuple[Array, Array, Array]]]:
-    """Return `layer_norm` and its pullback, dy -> (dx, dweight, dbias)."""
-    centred = x - x.mean(axis=-1, keepdims=True)
-    deviation = np.sqrt(np.mean(centred * centred, axis=-1, keepdims=True) + eps)
-    normal = centred / deviation
-
-    def pullback(dy: Array) -> tuple[Array, Array, Array]:
-        dnormal = dy * weight
-        along = np.mean(dnormal * normal, axis=-1, keepdims=True)
-        dx = (dnormal - dnormal.mean(axis=-1, keepdims=True) - normal * along) / deviation
-        rows = tuple(range(x.ndim - 1))
-        return dx, np.sum(dy * normal, axis=rows), np.sum(dy, axis=rows)
-
-    return weight * normal + bias, pullback
-
-
-def softmax(x: Array) -> Array:
-    """Return exp(x) / sum exp(x) over the last axis.
-
-    Examples
-    --------
-    >>> softmax(np.array([1000.0, 1000.0])).tolist()
-    [0.5, 0.5]
-    """
-    powers = np.exp(x - x.max(axis=-1, keepdims=True))
-    y: Array = powers / powers.sum(axis=-1, keepdims=True)
-    return y
-
-
-def softmax_vjp(x: Array) -> tuple[Array, Pullback]:
-    """Return `softmax` and its pullback, dy -> dx."""
-    y = softmax(x)
-    return y, lambda dy: y * (dy - np.sum(y * dy, axis=-1, keepdims=True))
-
-
-def mean_squared_error(prediction: Array, target: Array) -> Any:
-    """Return the mean of (prediction - target)^2 over all elements.
-
-    Examples
-    --------
-    >>> float(mean_squared_error(np.array([1.0, 2.0]), np.array([1.0, 4.0])))
-    2.0
-    """
-    return np.mean((prediction - target) ** 2)
-
-
-def mean_squared_error_vjp(prediction: Array, target: Array) -> tuple[Any, Callable[[float], Array]]:
-    """Return `mean_squared_error` and its pullback, dloss -> dprediction."""
-    error = prediction - target
-    return np.mean(error**2), lambda dloss: error * (2 * dloss / error.size)
 
 
 def model_forward(config: Any, parameters: Arrays, slots: Slots, x: Array) -> Array:

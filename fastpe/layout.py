@@ -1,0 +1,243 @@
+"""Where everything of a model lies: parameters in one flat array, their transposes, and the memory of a step."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastpe.config import ModelConfig
+from fastpe.kernels import model, simd
+
+Array = np.ndarray[Any, Any]
+
+ALIGN = 16  # elements: every tensor starts on a cache line, in float32 as in float64
+_PANEL_ROWS = 16  # rows of a matrix that one turn of the transposing loop takes
+
+
+def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Shape of every parameter of the model by name, without those of its encoding; a matrix is (in, out).
+
+    Examples
+    --------
+    >>> from fastpe import ModelConfig
+    >>> parameter_shapes(ModelConfig("nope", layers=1))["layers.0.feedforward.in.weight"]
+    (64, 128)
+    """
+    c, f = config.width, config.hidden
+    shapes: dict[str, tuple[int, ...]] = {"embed.weight": (1, c), "embed.bias": (c,)}
+    for layer in range(config.layers):
+        prefix = f"layers.{layer}"
+        for name in ("query", "key", "value", "out"):
+            shapes[f"{prefix}.attention.{name}.weight"] = (c, c)
+            shapes[f"{prefix}.attention.{name}.bias"] = (c,)
+        for name, (rows, columns) in {"in": (c, f), "out": (f, c)}.items():
+            shapes[f"{prefix}.feedforward.{name}.weight"] = (rows, columns)
+            shapes[f"{prefix}.feedforward.{name}.bias"] = (columns,)
+        if config.norm == "layernorm":
+            for number in (1, 2):
+                shapes[f"{prefix}.norm{number}.weight"] = (c,)
+                shapes[f"{prefix}.norm{number}.bias"] = (c,)
+    shapes["head.weight"] = (c, 1)
+    shapes["head.bias"] = (1,)
+    return shapes
+
+
+class Parameters:
+    """All parameters of a model in one flat array.
+
+    The query, key and value maps of a layer are one matrix (C, 3 C), so that one product serves them.
+
+    Attributes
+    ----------
+    flat : array (P,)
+    views : dict of str to array
+        Views into `flat` by the parameters' names.
+    offsets : kernels.model.Offsets
+        Where the kernels find them.
+    """
+
+    def __init__(self, config: ModelConfig, learned: Mapping[str, Array]) -> None:
+        self._cursor = 0
+        c, f = config.width, config.hidden
+        ends = self._take({"embed_weight": c, "embed_bias": c, "head_weight": c, "head_bias": 1})
+        first_layer = self._cursor
+        norm = c if config.norm == "layernorm" else 0
+        starts = self._take(
+            {
+                "qkv_weight": 3 * c * c, "qkv_bias": 3 * c, "out_weight": c * c, "out_bias": c,
+                "in_weight": c * f, "in_bias": f, "ff_weight": f * c, "ff_bias": c,
+                "norm1_weight": norm, "norm1_bias": norm, "norm2_weight": norm, "norm2_bias": norm,
+            }
+        )  # fmt: skip
+        layer = {name: start - first_layer for name, start in starts.items()}
+        stride = self._cursor - first_layer
+        self._cursor = first_layer + config.layers * stride
+        own = self._take({name: value.size for name, value in learned.items()})
+        self.offsets = model.Offsets(**ends, layers=first_layer, layer_stride=stride, **layer, table=0, bias=0)
+        self.flat = simd.aligned_zeros(self._cursor, config.dtype)
+        shapes = {name: value.shape for name, value in learned.items()}
+        self._places = {name: (own[name], shape, _row_major(shape)) for name, shape in shapes.items()}
+        for name, shape in parameter_shapes(config).items():
+            self._places[name] = self._place(name, shape, c)
+        order = [*parameter_shapes(config), *learned]
+        self._places = {name: self._places[name] for name in order}
+        self.views = self.views_of(self.flat)
+
+    def _take(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        starts = {}
+        for name, size in sizes.items():
+            starts[name] = self._cursor
+            self._cursor += rounded(size)
+        return starts
+
+    def _place(self, name: str, shape: tuple[int, ...], c: int) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+        """Start, shape and strides (in elements) of a parameter."""
+        match name.split("."):
+            case ["layers", layer, "attention", "query" | "key" | "value" as which, kind]:
+                shift = ("query", "key", "value").index(which) * c
+                strides = (3 * c, 1) if kind == "weight" else (1,)
+                return self._in_layer(layer, f"qkv_{kind}") + shift, shape, strides
+            case ["layers", layer, "attention", "out", kind]:
+                return self._in_layer(layer, f"out_{kind}"), shape, _row_major(shape)
+            case ["layers", layer, "feedforward", which, kind]:
+                owner = {"in": "in", "out": "ff"}[which]
+                return self._in_layer(layer, f"{owner}_{kind}"), shape, _row_major(shape)
+            case ["layers", layer, norm, kind]:
+                return self._in_layer(layer, f"{norm}_{kind}"), shape, _row_major(shape)
+            case [end, kind]:
+                return getattr(self.offsets, f"{end}_{kind}"), shape, _row_major(shape)
+        raise AssertionError(name)
+
+    def _in_layer(self, layer: str, name: str) -> int:
+        start: int = getattr(self.offsets, name)
+        return self.offsets.layers + int(layer) * self.offsets.layer_stride + start
+
+    def views_of(self, flat: Array, names: Iterable[str] | None = None) -> dict[str, Array]:
+        """Views by name (all, or those named) into a flat array with this layout, such as gradients or moments."""
+        size, views = flat.itemsize, {}
+        for name in self._places if names is None else names:
+            start, shape, strides = self._places[name]
+            views[name] = np.ndarray(shape, flat.dtype, flat, start * size, tuple(size * stride for stride in strides))
+        return views
+
+
+class Transposes:
+    """Room for the transposed matrices of all layers, and the panels they are transposed in (see `kernels.model`)."""
+
+    def __init__(self, config: ModelConfig, offsets: model.Offsets) -> None:
+        c, f = config.width, config.hidden
+        matrices = {"qkv_weight": (c, 3 * c), "out_weight": (c, c), "in_weight": (c, f), "ff_weight": (f, c)}
+        starts, cursor = {}, 0
+        for name, (rows, columns) in matrices.items():
+            starts[name] = cursor
+            cursor += rounded(rows * columns)
+        self.offsets = model.Transposed(layer_stride=cursor, **starts)
+        self.flat = simd.aligned_zeros(config.layers * cursor, config.dtype)
+
+        def panels() -> Iterator[tuple[int, ...]]:
+            for layer in range(config.layers):
+                for name, (rows, columns) in matrices.items():
+                    source = offsets.layers + layer * offsets.layer_stride + getattr(offsets, name)
+                    target = layer * cursor + starts[name]
+                    for row in range(0, rows, _PANEL_ROWS):
+                        yield source + row * columns, min(_PANEL_ROWS, rows - row), columns, target + row, rows
+
+        self.panels = np.array(list(panels()), np.int64)
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """What a call needs beside the parameters, made once per length, number of lanes and direction.
+
+    The slots' gradients lie behind those of the parameters in every group's row of `gradients`.
+    """
+
+    sizes: model.Sizes
+    arena: model.Arena
+    offsets: model.Offsets
+    arenas: Array
+    gradients: Array
+    losses: Array
+    nothing: Array
+
+    @classmethod
+    def make(
+        cls, config: ModelConfig, parameters: Parameters, length: int, lanes: int, groups: int,
+        slots: Mapping[str, Array], learns: bool,
+    ) -> "Workspace":  # fmt: skip
+        """Room for `lanes` threads at this length; for a backward pass too where there are groups."""
+        backward = groups > 0
+        has_table, has_bias = "table" in slots, "bias" in slots
+        wants = backward and learns
+        sizes = model.Sizes(
+            length=length, width=config.width, heads=config.heads, hidden=config.hidden, layers=config.layers,
+            causal=int(config.causal), gelu=int(config.activation == "gelu"), norms=int(config.norm == "layernorm"),
+            residual=int(config.residual), has_table=int(has_table), has_bias=int(has_bias),
+            wants_table=int(wants and has_table), wants_bias=int(wants and has_bias),
+        )  # fmt: skip
+        arena = model.arena_layout(sizes, simd.whole_vectors(length, config.dtype), backward=backward)
+        table = parameters.flat.size
+        bias = table + rounded(length * config.width) * sizes.wants_table
+        stride = bias + rounded(config.heads * (2 * length - 1)) * sizes.wants_bias
+        return cls(
+            sizes, arena, parameters.offsets._replace(table=table, bias=bias),
+            # arenas a whole number of pages apart share cache sets; a few lines more spread them
+            simd.aligned_zeros((lanes, rounded(arena.size) + 5 * ALIGN), config.dtype),
+            simd.aligned_zeros((groups, stride), config.dtype), np.zeros(groups), np.zeros(1, config.dtype),
+        )  # fmt: skip
+
+    def slot_arrays(self, slots: Mapping[str, Array]) -> tuple[Array, Array]:
+        """Table and bias as the kernels take them: an array that is not read stands for a slot that is not used."""
+        table = slots.get("table", self.nothing)
+        bias = _unfold(slots["bias"], self.sizes.length) if "bias" in slots else self.nothing
+        return table.ravel(), bias.ravel()
+
+    def slot_gradients(self, slots: Mapping[str, Array], groups: int) -> dict[str, Array]:
+        """The gradients of the slots, the first `groups` groups summed in order."""
+        found = {}
+        if self.sizes.wants_table:
+            summed = sum_in_order(self.gradients[:groups, self.offsets.table :][:, : slots["table"].size])
+            found["table"] = summed.reshape(slots["table"].shape)
+        if self.sizes.wants_bias:
+            size = self.sizes.heads * (2 * self.sizes.length - 1)
+            found["bias"] = _fold(sum_in_order(self.gradients[:groups, self.offsets.bias :][:, :size]), slots["bias"])
+        return found
+
+
+def rounded(count: int) -> int:
+    """`count` elements, rounded up to whole cache lines."""
+    return -(-count // ALIGN) * ALIGN
+
+
+def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides, in elements, of a contiguous array."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def sum_in_order(groups: Array) -> Array:
+    """The rows' sum, added from the first to the last, as Adam's kernel adds them."""
+    summed: Array = groups[0].copy()
+    for group in groups[1:]:
+        summed += group
+    return summed
+
+
+def _unfold(bias: Array, length: int) -> Array:
+    """(H, 2K+1) to (H, 2 length - 1): offset o reads the row clip(o, -K, K) + K."""
+    reach = bias.shape[1] // 2
+    if reach == length - 1:
+        return np.ascontiguousarray(bias)
+    return np.ascontiguousarray(bias[:, np.clip(np.arange(1 - length, length), -reach, reach) + reach])
+
+
+def _fold(dbias: Array, bias: Array) -> Array:
+    """The gradient of `bias` (H, 2K+1) from that of its `_unfold`, given flat."""
+    dbias = dbias.reshape(bias.shape[0], -1)
+    length, reach = dbias.shape[1] // 2 + 1, bias.shape[1] // 2
+    if reach == length - 1:
+        return dbias
+    folded = np.zeros_like(bias)
+    np.add.at(folded.T, np.clip(np.arange(1 - length, length), -reach, reach) + reach, dbias.T)
+    return folded

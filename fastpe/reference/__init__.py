@@ -1,0 +1,31 @@
+"""Plain NumPy, nothing compiled: what every kernel is checked against, and readable as their specification.
+
+``op_vjp`` takes the arguments of ``op`` and returns its value with a pullback, the function that takes the gradient of
+the value to the gradients of the arguments. Everything is computed in the dtype of the arguments, except `attention`
+and `attention_vjp`, which work in float64.
+
+The whole training step of the model: `model_forward`, `model_loss_and_grads`, `adam_step`.
+"""
+
+from fastpe.reference._attention import attention, attention_vjp
+from fastpe.reference._model import adam_step, model_forward, model_loss_and_grads
+from fastpe.reference._operations import (
+    gelu,
+    gelu_vjp,
+    layer_norm,
+    layer_norm_vjp,
+    linear,
+    linear_vjp,
+    mean_squared_error,
+    mean_squared_error_vjp,
+    relu,
+    relu_vjp,
+    softmax,
+    softmax_vjp,
+)
+
+__all__ = [  # noqa: RUF022 - in the order of the model
+    "attention", "attention_vjp", "linear", "linear_vjp", "relu", "relu_vjp", "gelu", "gelu_vjp", "layer_norm",
+    "layer_norm_vjp", "softmax", "softmax_vjp", "mean_squared_error", "mean_squared_error_vjp",
+    "model_forward", "model_loss_and_grads", "adam_step",
+]  # fmt: skip

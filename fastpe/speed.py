@@ -1,0 +1,149 @@
+"""How fast this machine is: matrix products and memory, measured in a few seconds, as `fastpe doctor` and bench/ do.
+
+Every figure is the best of several rounds: other processes can only make a round slower.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numba import prange
+
+from fastpe.kernels import _jit, simd
+from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.gemm import gemm
+from fastpe.kernels.simd import at, lanes, load, pointer, splat, store, total, zeros
+
+SIZE = 96
+"""Rows and columns of the matrices of `sgemm_peak`: 36 KiB each, so that all three stay in a core's own cache."""
+BYTES = 2**27
+"""Size of the arrays of `bandwidth`, several times that of common caches."""
+_BLOCK = np.int64(256)  # elements; lanes of work start at multiples of it
+_BLAS_THREADS = (
+    "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"
+)  # fmt: skip
+_BLAS = """
+import time
+import numpy as np
+a = np.random.default_rng(0).random((1024, 1024), np.float32)
+best = float("inf")
+for _ in range(15):
+    start = time.perf_counter()
+    a @ a
+    best = min(best, time.perf_counter() - start)
+print(2 * 1024**3 / best / 1e9)
+"""
+
+
+def in_turn(candidates: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each call, the candidates one after the other in every round, after two rounds that do not count."""
+    seconds: dict[str, list[float]] = {name: [] for name in candidates}
+    for turn in range(rounds + 2):
+        for name, call in candidates.items():
+            start = time.perf_counter()
+            call()
+            elapsed = time.perf_counter() - start
+            if turn >= 2:
+                seconds[name].append(elapsed)
+    return seconds
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Matrix products
+
+
+@entry(label="the measurement of sgemm", parallel=True)
+def _repeat_gemm(a, b, c, times):  # type: ignore[no-untyped-def]
+    n = a.shape[0]
+    for lane in prange(c.shape[0]):
+        target = at(pointer(c), lane * n * n)
+        for _ in range(times):
+            gemm(
+                pointer(a), n, 1, pointer(b), n, target, n, n, n, n, np.int64(0), target, 0, target, 0,
+            )  # fmt: skip
+
+
+def sgemm_peak(threads: int = 1) -> float:
+    """GFLOP/s of fastpe's micro-kernel in float32, on matrices in cache, on so many threads."""
+    a, b = (np.random.default_rng(seed).random((SIZE, SIZE), np.float32) for seed in (0, 1))
+    c = simd.aligned_zeros((threads, SIZE, SIZE), np.float32)
+    times = 200
+    seconds = in_turn({"": lambda: _jit.fork(threads, _repeat_gemm, a, b, c, times)}, 30)[""]
+    return 2 * SIZE**3 * times * threads / min(seconds) / 1e9
+
+
+def blas_peak(threads: int = 1) -> float | None:
+    """GFLOP/s of NumPy's own float32 product of order 1024, or None where that cannot be measured.
+
+    It runs in a process of its own, as BLAS libraries read their number of threads but once.
+    """
+    limits = dict.fromkeys(_BLAS_THREADS, str(threads))
+    command = [sys.executable, "-P", "-c", _BLAS]
+    try:
+        done = subprocess.run(command, env={**os.environ, **limits}, capture_output=True, text=True, check=True)
+        return float(done.stdout)
+    except (OSError, subprocess.CalledProcessError, ValueError):
+        return None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Memory
+
+
+@inner
+def _read(x, start, stop):  # type: ignore[no-untyped-def]
+    first, second = zeros(x), zeros(x)
+    for j in range(start, stop, 2 * lanes(x)):
+        first = first + load(x, j)
+        second = second + load(x, j + lanes(x))
+    return total(first + second)
+
+
+@inner
+def _write(y, value, start, stop):  # type: ignore[no-untyped-def]
+    whole = splat(value)
+    for j in range(start, stop, lanes(y)):
+        store(y, j, whole)
+
+
+@inner
+def _copy(x, y, start, stop):  # type: ignore[no-untyped-def]
+    for j in range(start, stop, lanes(x)):
+        store(y, j, load(x, j))
+
+
+@entry(label="the measurement of memory", parallel=True)
+def _stream(x, y, sums, reads, writes):  # type: ignore[no-untyped-def]
+    """Read x, write sums[0] to y, or copy x to y; each lane of `sums` its own part."""
+    blocks, count = x.size // _BLOCK, sums.size
+    for lane in prange(count):
+        start, stop = blocks * lane // count * _BLOCK, blocks * (lane + 1) // count * _BLOCK
+        if reads and writes:
+            _copy(pointer(x), pointer(y), start, stop)
+        elif reads:
+            sums[lane] = _read(pointer(x), start, stop)
+        else:
+            _write(pointer(y), sums[lane], start, stop)
+
+
+def bandwidth(threads: int = 1, size: int = BYTES) -> dict[str, float]:
+    """GB/s of reading, writing and copying float32 arrays of so many bytes, on so many threads.
+
+    What the program moves is counted, as in STREAM (McCalpin 1995): a copy counts both ways, and the reading of lines
+    that a CPU does before it writes to them does not count.
+    """
+    x, y = (simd.aligned_zeros(size // 4 // _BLOCK * _BLOCK, np.float32) for _ in range(2))
+    x[...], y[...] = 1.0, 2.0  # memory is only there once it has been written to
+    sums = np.zeros(threads, np.float32)
+    ways = {"read": (True, False), "write": (False, True), "copy": (True, True)}
+    calls = {
+        name: lambda way=way: _jit.fork(threads, _stream, x, y, sums, *way)  # type: ignore[misc]
+        for name, way in ways.items()
+    }
+    return {
+        name: x.nbytes * sum(ways[name]) / min(seconds) / 1e9 for name, seconds in in_turn(calls, 5).items()
+    }
