@@ -47,8 +47,7 @@ class Position:
     def _sizes(self) -> dict[str, Any]:
         c = self.config
         return {
-            "dim": c.width, "heads": c.heads, "train_length": c.train_length, "causal": c.causal, "start": c.start,
-            "dtype": c.dtype,
+            "dim": c.width, "heads": c.heads, "train_length": c.train_length, "causal": c.causal, "dtype": c.dtype,
         }  # fmt: skip
 
     def _spec(self, length: int) -> encoding.Spec:
@@ -56,7 +55,7 @@ class Position:
             if len(self._specs) >= _KEPT_LENGTHS:
                 self._specs.clear()
                 self._arrays.clear()
-            self._specs[length] = encoding.make_spec(length, **self._sizes())
+            self._specs[length] = encoding.make_spec(length, start=self.config.start, **self._sizes())
         return self._specs[length]
 
     def _initial_values(self) -> dict[str, Array]:

@@ -4,7 +4,6 @@ A model knows the *slots* that encodings fill (`fastpe.slots`), never an encodin
 to the scores of every layer.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any
 

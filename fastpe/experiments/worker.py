@@ -1,0 +1,126 @@
+"""A process that does one run after the other for `fastpe.experiments.sweep`.
+
+It reads a job a line from standard input and writes messages a line to standard output, both JSON. When standard input
+ends, so does the process at once: a parent that was killed leaves no worker behind. Whatever is interrupted goes on
+from its last checkpoint.
+"""
+
+import json
+import os
+import queue
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fastpe import files
+from fastpe.config import TrainConfig
+from fastpe.events import Event, Noted, Started, Stepped
+from fastpe.experiments import results
+from fastpe.files import DamagedFileError
+from fastpe.kernels import _jit
+from fastpe.training import TrainingDiverged, train
+
+Send = Callable[[dict[str, Any]], None]
+
+_EVERY = 0.3  # seconds between reports of the progress
+_LOCK_PATIENCE = 30.0  # seconds; workers of a parent that was killed may still be ending
+
+
+def main() -> None:
+    """Do the jobs that come on standard input."""
+    pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever prints must not disturb the messages
+    jobs: queue.Queue[dict[str, Any]] = queue.Queue()
+
+    def listen() -> None:
+        for line in sys.stdin:
+            jobs.put(json.loads(line))
+        os._exit(0)
+
+    def send(message: dict[str, Any]) -> None:
+        pipe.write(json.dumps(message) + "\n")
+        pipe.flush()
+
+    _jit.on_compile = lambda what: send({"note": f"compiling {what}"})
+    threading.Thread(target=listen, daemon=True).start()
+    while True:
+        answer(jobs.get(), send)
+
+
+def answer(job: dict[str, Any], send: Send) -> None:
+    """Do one job and send its outcome: ``result``, ``failed`` (of that run alone) or ``error`` (of the machine)."""
+    try:
+        if "warm" in job:
+            warm([TrainConfig.from_dict(settings) for settings in job["warm"]])
+            send({"warm": True})
+        else:
+            config = TrainConfig.from_dict(job["config"])
+            send({"result": do_run(Path(job["path"]), config, job["identity"], send)})
+    except TrainingDiverged as error:
+        send({"failed": str(error)})
+    except MemoryError as error:
+        send({"error": "memory", "message": str(error)})
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        send({"error": "system", "message": f"{where}{error.strerror or error}"})
+    except ValueError as error:
+        send({"error": "refused", "message": str(error)})
+    except Exception as error:  # the parent must hear of it, whatever it is
+        send({"error": "internal", "message": f"{type(error).__name__}: {error}"})
+
+
+def warm(configs: list[TrainConfig]) -> None:
+    """Compile what these runs need, on sizes that take no time."""
+    for config in configs:
+        tiny = {"samples": 2, "batch": 2, "epochs": 1, "test_lengths": (config.train_length,), "test_sequences": 1}
+        train(replace(config, **tiny), threads=1)  # type: ignore[arg-type]  # mypy sees one type for all values
+
+
+def do_run(path: Path, config: TrainConfig, key: str, send: Send) -> dict[str, Any]:
+    """Begin or continue the run in `path`, and seal its result."""
+    _wait_for(path)
+    results.discard(path)
+    notify = _Notify(path, config, send)
+    try:
+        result = train(config, out=path, resume=True, threads=1, progress=notify).result
+    except DamagedFileError as error:
+        send({"note": f"{error}; this run starts again"})
+        shutil.rmtree(path)
+        result = train(config, out=path, resume=True, threads=1, progress=notify).result
+    results.seal(path, key)
+    return result
+
+
+def _wait_for(path: Path) -> None:
+    """Wait while another process works in the folder."""
+    deadline = time.monotonic() + _LOCK_PATIENCE
+    while path.is_dir() and time.monotonic() < deadline:
+        lock = files.lock_folder(path)
+        if lock is not None:
+            lock.close()
+            return
+        time.sleep(0.1)
+
+
+class _Notify:
+    """Passes on how far the run is, now and then, and what the user should know of it."""
+
+    def __init__(self, path: Path, config: TrainConfig, send: Send) -> None:
+        self._path, self._config, self._send = str(path), config, send
+        self._sent = 0.0
+
+    def __call__(self, event: Event) -> None:
+        now = time.monotonic()
+        match event:
+            case Started(step=step):
+                self._send({"step": step})
+            case Stepped(step=step) if now - self._sent > _EVERY or step == self._config.steps:
+                self._sent = now
+                self._send({"step": step})
+            case Noted(message) if self._path not in message:
+                self._send({"note": message})
