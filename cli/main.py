@@ -7,6 +7,7 @@ import fastpe
 from .encodings import encodings
 from .evaluate import evaluate
 from .output import Commands
+from .reproduce import reproduce
 from .train import train
 
 
@@ -19,5 +20,5 @@ def main(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (train, evaluate, encodings):
+for command in (train, evaluate, reproduce, encodings):
     main.add_command(command)

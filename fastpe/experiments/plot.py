@@ -121,6 +121,7 @@ def _panel(axes: Any, variant: Mapping[str, Any], reading: str) -> None:
     axes.set_xticks(lengths, [str(length) for length in lengths])
     axes.set_xlim(min(lengths) / 1.2, max(lengths) * 1.2)
     axes.tick_params(axis="x", which="minor", length=0)
+    axes.yaxis.set_minor_formatter("")
     axes.grid(axis="y", linewidth=0.4, alpha=0.4)
 
 
