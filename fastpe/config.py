@@ -24,26 +24,6 @@ TABLE_SCALES = ("defined", "rms", "unit")
 DATA = ("fixed", "fresh")
 TARGET_SCALES = ("one", "train", "root_train", "position", "length")
 
-PROTOCOL: Mapping[str, str] = {
-    "input map": "linear with bias from the scalar (or a token table, N(0, 0.02^2)) to width; its fan in is 1",
-    "order of the data": "reshuffled each epoch; the last batch may be smaller",
-    "output head": "linear with bias from width to the output",
-    "output map of attention": "yes",
-    "logit scale": "1/sqrt(width of one head), unless the encoding states its own",
-    "biases": "yes",
-    "dropout": "none",
-    "adam": "bias-corrected, constant learning rate, no decay, no clipping",
-    "loss": "mean squared error over all positions",
-    "test metrics": "mean over all positions, the last position, the positions from train_length on",
-    "position encoding injection": "tables once at the input; terms of the score and of the values in every layer",
-    "other position encodings": "none beside the one named",
-    "symmetric or causal form of a bias": "follows the mask",
-    "length constants of the encoding at test": "those of train_length",
-    "zero rows under unit normalisation": "stay zero",
-    "stopping": "last epoch",
-}
-"""What is fixed in every run where the source paper is silent; written into each run's record."""
-
 
 def list_tasks() -> tuple[str, ...]:
     """The keys of all tasks, sorted, read from the file names alone."""

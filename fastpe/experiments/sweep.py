@@ -144,13 +144,15 @@ class _Worker:
             env={**os.environ, "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             start_new_session=True,  # so that Ctrl-C reaches the parent alone
         )  # fmt: skip
-        threading.Thread(target=self._read, args=(inbox,), daemon=True).start()
+        self._reader = threading.Thread(target=self._read, args=(inbox,), daemon=True)
+        self._reader.start()
 
     def _read(self, inbox: "queue.Queue[tuple[_Worker, dict[str, Any] | None]]") -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            with contextlib.suppress(ValueError):  # the last line of a worker that was killed may be cut
-                inbox.put((self, json.loads(line)))
+        with self.process.stdout as lines:
+            for line in lines:
+                with contextlib.suppress(ValueError):  # the last line of a worker that was killed may be cut
+                    inbox.put((self, json.loads(line)))
         inbox.put((self, None))
 
     def send(self, message: Mapping[str, Any]) -> None:
@@ -173,8 +175,8 @@ class _Worker:
         return f"ended with status {status}" + (f": {lines[-1]}" if lines else "")
 
     def close(self) -> None:
+        """End the process, at once where it does not end by itself."""
         assert self.process.stdin is not None
-        assert self.process.stdout is not None
         with contextlib.suppress(OSError):
             self.process.stdin.close()
         try:
@@ -182,6 +184,7 @@ class _Worker:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self._reader.join()
         self._errors.close()
 
 

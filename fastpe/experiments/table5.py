@@ -14,7 +14,7 @@ from typing import Any
 
 import fastpe
 from fastpe import record
-from fastpe.config import DATA, DTYPES, INITS, PROTOCOL, TABLE_SCALES, TARGET_SCALES, TrainConfig, nearest
+from fastpe.config import DATA, DTYPES, INITS, TABLE_SCALES, TARGET_SCALES, TrainConfig, nearest
 from fastpe.experiments import claims, sweep
 from fastpe.experiments.statistics import Estimate, estimate, paired_difference
 from fastpe.kernels import _jit
@@ -202,11 +202,11 @@ def summary(
         for scheme, reading, length, metric in itertools.product(ENCODINGS, READINGS, LENGTHS, METRICS)
     }
     rows = [
-        _row(scheme, reading, length, values, outcomes[scheme, reading, 0])
+        _row(scheme, reading, length, values, [outcomes[scheme, reading, seed] for seed in range(seeds)])
         for reading, length, scheme in itertools.product(READINGS, LENGTHS, ENCODINGS)
     ]
     differences = [
-        {"reading": reading, "length": length, "first": first, "second": second, **_plain(found)}
+        {"reading": reading, "length": length, "first": first, "second": second, **asdict(found)}
         for reading, length, (first, second) in itertools.product(
             READINGS, LENGTHS, itertools.combinations(ENCODINGS, 2)
         )
@@ -235,18 +235,18 @@ def _row(
     reading: str,
     length: int,
     values: Mapping[tuple[str, str, int, str], list[float | None]],
-    first: Mapping[str, Any],
+    outcomes: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"reading": reading, "length": length, "encoding": scheme}
     row["paper"] = claims.PAPER.get(scheme, {}).get(length)
     for metric in METRICS:
         found = values[scheme, reading, length, metric]
         known = [value for value in found if value is not None]
-        complete = len(known) == len(found)
-        row[metric] = {**_plain(estimate(known)), "values": known} if complete else None
-        if metric == "mse" and not complete:
-            reason = first.get("failed") or first.get("test", {}).get(str(length), {}).get("reason", "not finite")
-            row["reason"] = f"{len(found) - len(known)} of {len(found)} seeds have no result: {reason}"
+        row[metric] = {**asdict(estimate(known)), "values": known} if len(known) == len(found) else None
+    if row["mse"] is None:
+        lacking = [one for one in outcomes if _value(one, length, "mse") is None]
+        reason = lacking[0].get("failed") or lacking[0]["test"][str(length)]["reason"]
+        row["reason"] = f"{len(lacking)} of {len(outcomes)} seeds have no result: {reason}"
     return row
 
 
@@ -255,10 +255,6 @@ def _difference(first: Sequence[float | None], second: Sequence[float | None]) -
     if len(pairs) < len(first):
         return None
     return paired_difference([a for a, _ in pairs], [b for _, b in pairs])
-
-
-def _plain(found: Estimate) -> dict[str, Any]:
-    return asdict(found)
 
 
 def reference_points(length: int, config: TrainConfig) -> dict[str, float]:
@@ -284,5 +280,5 @@ def settings(varied: Varied, quick: bool = False) -> list[dict[str, str]]:
         for name, value in option_values(scheme, options).items():
             expected = get(scheme).options[name].expected()
             found.append({"name": f"{scheme}.{name}", "value": str(value), "may be": expected})
-    found += [{"name": name, "value": value, "may be": "not offered"} for name, value in PROTOCOL.items()]
+    found += [{"name": name, "value": value, "may be": "not offered"} for name, value in record.PROTOCOL.items()]
     return found
