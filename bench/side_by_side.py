@@ -5,6 +5,7 @@ python bench/side_by_side.py --protocol 3    `fastpe train --encoding wavelet` a
 """
 
 import argparse
+import math
 import os
 import subprocess
 import sys
@@ -12,17 +13,17 @@ import tempfile
 import time
 from pathlib import Path
 
-from machine import in_turn, sgemm_peak
 from peers import torch_step
 from test_step import CONFIGS, batch_of, step_flop
 
 from fastpe import Transformer
+from fastpe.speed import blas_peak, in_turn, sgemm_peak
 from fastpe.transformer import Adam
 
 
 def steps(rounds: int) -> None:
-    ours, blas = sgemm_peak()
-    print(f"sgemm peak of one core: {ours:.0f} GFLOP/s in cache (ours); NumPy's BLAS, its threads: {blas:.0f}")
+    ours, blas = sgemm_peak(), blas_peak()
+    print(f"sgemm peak of one core: {ours:.0f} GFLOP/s in cache (ours); NumPy's BLAS: {blas or math.nan:.0f}")
     print(f"{'step':14}{'threads':>8}{'fastpe ms':>11}{'torch ms':>10}{'ratio':>7}{'% of peak':>11}")
     for name, config in CONFIGS.items():
         x, y = batch_of(config)

@@ -4,6 +4,7 @@ import click
 
 import fastpe
 
+from .doctor import doctor
 from .encodings import encodings
 from .evaluate import evaluate
 from .output import Commands
@@ -20,5 +21,5 @@ def main(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (train, evaluate, reproduce, encodings):
+for command in (train, evaluate, reproduce, encodings, doctor):
     main.add_command(command)

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from fastpe.machine import usable_cores
+
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 
@@ -71,8 +73,7 @@ def _system(error: OSError) -> str:
 def use_threads(threads: int | None) -> None:
     """Let Numba start as many threads as are asked for; it reads this once, when it is imported."""
     if threads is not None and "numba" not in sys.modules:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        os.environ["NUMBA_NUM_THREADS"] = str(max(cores, threads))
+        os.environ["NUMBA_NUM_THREADS"] = str(max(usable_cores(), threads))
 
 
 def print_json(value: Any) -> None:

@@ -1,8 +1,8 @@
 """Every kernel beside its formula in NumPy, as `fastpe doctor` compares them.
 
 A check draws its inputs, calls the kernel through `fastpe.kernels.arrays` and names the formula, which is evaluated in
-the kernel's dtype and in a wider one. Sizes are (rows, columns): those of the paper's model, and odd ones whose rows and
-columns end in the middle of a register.
+the kernel's dtype and in a wider one. Sizes are (rows, columns): those of the paper's model, and odd ones that end in
+the middle of a register.
 """
 
 from collections.abc import Callable, Iterator
@@ -48,7 +48,9 @@ def differences(kernel: str, dtype: Any) -> Iterator[Difference]:
         for case in KERNELS[kernel](draw, rows, columns):
             exact = case.formula(*(array.astype(wider(dtype)) for array in case.inputs))
             same = case.formula(*case.inputs)
-            outputs = (case.result, exact, same) if isinstance(case.result, tuple) else ((case.result,), (exact,), (same,))
+            outputs = (
+                (case.result, exact, same) if isinstance(case.result, tuple) else ((case.result,), (exact,), (same,))
+            )
             for ours, expected, numpy in zip(*outputs, strict=True):
                 yield difference(ours, expected, numpy, case.terms)
 
@@ -57,11 +59,11 @@ def _gemm(draw: Draw, m: int, n: int) -> Iterator[Case]:
     depth = n + 5
     a, b, row, e = draw(m, depth), draw(depth, n), draw(1, n), draw(m, n)
     yield Case(arrays.gemm(a, b), lambda a, b: a @ b, (a, b), depth)
-    start = arrays.gemm(a, b, FROM | PLUS, row, e)
+    start = arrays.gemm(a, b, int(FROM | PLUS), row, e)
     yield Case(start, lambda a, b, row, e: a @ b + row + e, (a, b, row, e), depth)
-    clipped = arrays.gemm(np.asfortranarray(a), b, FROM | RELU, row)
+    clipped = arrays.gemm(np.asfortranarray(a), b, int(FROM | RELU), row)
     yield Case(clipped, lambda a, b, row: reference.relu(a @ b + row), (a, b, row), depth)
-    masked = arrays.gemm(a, b, WHERE_POSITIVE, e=e)
+    masked = arrays.gemm(a, b, int(WHERE_POSITIVE), e=e)
     yield Case(masked, lambda a, b, e: np.where(e > 0, a @ b, 0), (a, b, e), depth)
 
 
@@ -113,9 +115,7 @@ def _attention_backward(draw: Draw, n: int, d: int) -> Iterator[Case]:
     do, q, k, v, bias = draw(n, d), draw(n, d), draw(n, d), draw(n, d), draw(2 * n - 1)
     for causal in (False, True):
 
-        def formula(
-            do: Array, q: Array, k: Array, v: Array, bias: Array, causal: bool = causal
-        ) -> tuple[Array, ...]:
+        def formula(do: Array, q: Array, k: Array, v: Array, bias: Array, causal: bool = causal) -> tuple[Array, ...]:
             weights, pullback = _attention_weights(q, k, bias, causal)
             dscores = pullback(do @ v.T)
             dbias = np.array([np.trace(dscores, offset) for offset in range(1 - n, n)], q.dtype)
@@ -192,7 +192,10 @@ def _embed_forward(draw: Draw, n: int, c: int) -> Iterator[Case]:
     x, weight, bias, table = draw(n), draw(c), draw(c), draw(n, c)
     inputs = (x, weight, bias, table)
     yield Case(
-        arrays.embed_forward(*inputs), lambda x, w, b, table: reference.linear(x[:, None], w[None], b) + table, inputs, 3
+        arrays.embed_forward(*inputs),
+        lambda x, w, b, table: reference.linear(x[:, None], w[None], b) + table,
+        inputs,
+        3,
     )
 
 

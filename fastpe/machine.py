@@ -4,7 +4,6 @@ Importing this module imports neither NumPy nor Numba.
 """
 
 import os
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,8 @@ def usable_cores() -> int:
 
 def versions() -> dict[str, str | None]:
     """Versions of fastpe, Python and all packages that fastpe uses; None where an optional one is not installed."""
+    from importlib import metadata
+
     from fastpe import record
 
     found: dict[str, str | None] = {**record.environment()["versions"]}

@@ -72,7 +72,7 @@ def sgemm_peak(threads: int = 1) -> float:
     a, b = (np.random.default_rng(seed).random((SIZE, SIZE), np.float32) for seed in (0, 1))
     c = simd.aligned_zeros((threads, SIZE, SIZE), np.float32)
     times = 200
-    seconds = in_turn({"": lambda: _jit.fork(threads, _repeat_gemm, a, b, c, times)}, 30)[""]
+    seconds = in_turn({"": lambda: _jit.fork(threads, _repeat_gemm, a, b, c, times)}, 100)[""]
     return 2 * SIZE**3 * times * threads / min(seconds) / 1e9
 
 
@@ -136,14 +136,9 @@ def bandwidth(threads: int = 1, size: int = BYTES) -> dict[str, float]:
     What the program moves is counted, as in STREAM (McCalpin 1995): a copy counts both ways, and the reading of lines
     that a CPU does before it writes to them does not count.
     """
-    x, y = (simd.aligned_zeros(size // 4 // _BLOCK * _BLOCK, np.float32) for _ in range(2))
+    x, y = (simd.aligned_zeros(int(size // 4 // _BLOCK * _BLOCK), np.float32) for _ in range(2))
     x[...], y[...] = 1.0, 2.0  # memory is only there once it has been written to
     sums = np.zeros(threads, np.float32)
     ways = {"read": (True, False), "write": (False, True), "copy": (True, True)}
-    calls = {
-        name: lambda way=way: _jit.fork(threads, _stream, x, y, sums, *way)  # type: ignore[misc]
-        for name, way in ways.items()
-    }
-    return {
-        name: x.nbytes * sum(ways[name]) / min(seconds) / 1e9 for name, seconds in in_turn(calls, 5).items()
-    }
+    calls = {name: lambda way=way: _jit.fork(threads, _stream, x, y, sums, *way) for name, way in ways.items()}
+    return {name: x.nbytes * sum(ways[name]) / min(seconds) / 1e9 for name, seconds in in_turn(calls, 15).items()}

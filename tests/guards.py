@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from fastpe.error_law import difference
+
 _WORDS = 32
 _MARK = -12345.0
 
@@ -21,17 +23,9 @@ def guarded(shape, dtype, fill=np.nan):
 
 
 def assert_error_law(result, reference, same_dtype, terms, condition=1.0):
-    """|result - ref| <= 2 max|numpy in that dtype - ref| + 8 eps log2(terms) max|ref|, ref in higher precision.
-
-    result: what the kernel gave; reference: float64 (longdouble for float64); same_dtype: NumPy's result in the
-    kernel's own dtype; terms: of the longest sum; condition: how far the inputs' rounding is amplified.
-    """
-    result, reference, same_dtype = (np.asarray(value) for value in (result, reference, same_dtype))
+    """The law of `fastpe.error_law`; the arguments are those of its `difference`."""
+    result, same_dtype = np.asarray(result), np.asarray(same_dtype)
     assert result.dtype == same_dtype.dtype
     assert np.isfinite(result).all()
-    eps = float(np.finfo(result.dtype).eps)
-    size = float(np.abs(reference).max(initial=0.0))
-    numpy_error = float(np.abs(same_dtype - reference).max(initial=0.0))
-    error = float(np.abs(result - reference).max(initial=0.0))
-    bound = 2 * numpy_error + 8 * condition * eps * max(1.0, np.log2(max(terms, 2))) * size
-    assert error <= bound, f"error {error:.3g} exceeds {bound:.3g} (NumPy's own: {numpy_error:.3g})"
+    error, bound = difference(result, reference, same_dtype, terms, condition)
+    assert error <= bound, f"error {error:.3g} exceeds {bound:.3g}"

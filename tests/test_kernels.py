@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special
 
+from fastpe.error_law import wider
 from fastpe.kernels import arrays, simd
 from fastpe.kernels.gemm import FROM, PLUS, RELU, ROWS, WHERE_POSITIVE
 
@@ -19,18 +20,13 @@ sizes = st.integers(1, 70)
 quick = settings(max_examples=40, deadline=None)
 
 
-def wide(dtype):
-    """The dtype that references are computed in."""
-    return np.float64 if dtype == np.float32 else np.longdouble
-
-
 def normal(seed, *shape, dtype=np.float64, scale=1.0):
     return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(dtype)
 
 
 def both(formula, dtype, *inputs):
     """The formula in higher precision and in the kernel's own dtype."""
-    return formula(*(np.asarray(x, wide(dtype)) for x in inputs)), formula(*inputs)
+    return formula(*(np.asarray(x, wider(dtype)) for x in inputs)), formula(*inputs)
 
 
 # ---------------------------------------------------------------------------------------------------------------- gemm
@@ -281,11 +277,11 @@ def test_adam(dtype, groups):
     """Ten steps against the algorithm as its paper prints it, in higher precision."""
     lr, beta1, beta2, eps = 1e-2, 0.9, 0.999, 1e-8
     p, first, second = normal(0, 43, dtype=dtype), np.zeros(43, dtype), np.zeros(43, dtype)
-    exact = [array.astype(wide(dtype)) for array in (p, first, second)]
+    exact = [array.astype(wider(dtype)) for array in (p, first, second)]
     for step in range(1, 11):
         gradients = normal(step, groups, 43, dtype=dtype)
         arrays.adam_step(p, first, second, gradients, step, lr, beta1, beta2, eps)
-        g = gradients.astype(wide(dtype)).sum(0)
+        g = gradients.astype(wider(dtype)).sum(0)
         exact[1] = beta1 * exact[1] + (1 - beta1) * g
         exact[2] = beta2 * exact[2] + (1 - beta2) * g**2
         m, v = exact[1] / (1 - beta1**step), exact[2] / (1 - beta2**step)

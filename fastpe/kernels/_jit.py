@@ -59,7 +59,7 @@ def entry(function: Function | None = None, *, label: str = "", parallel: bool =
         return lambda f: entry(f, label=label, parallel=parallel)
     dispatcher = numba.njit(parallel=parallel, no_cfunc_wrapper=True, **_OPTIONS)(function)
     if not numba.config.DISABLE_JIT:
-        dispatcher._cache = _open_cache(function, label or function.__name__.replace("_", " "))
+        dispatcher._cache = _open_cache(function, label or function.__name__.strip("_").replace("_", " "))
     return dispatcher
 
 

@@ -1,0 +1,170 @@
+"""``fastpe doctor``: what this machine is, how fast, and whether everything compiled is right on it."""
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .output import FAILED, print_json
+
+if TYPE_CHECKING:
+    from fastpe.diagnosis import Check, Verdict
+
+
+@click.command()
+@click.option("--warm", is_flag=True, help="Only compile all that train, evaluate and reproduce need, and keep it.")
+@click.option("--only", multiple=True, metavar="TEXT", help="Only checks with TEXT in their name; may be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+def doctor(warm: bool, only: tuple[str, ...], as_json: bool) -> None:
+    """Check fastpe on this machine: every kernel, fill and gradient against its reference.
+
+    Reports versions, CPU, compile cache, measured speed and threads, then one line per check with its error and bound.
+    With --only, no speed is measured. The exit status is 1 if a check fails.
+    """
+    import numba
+
+    if numba.config.DISABLE_JIT:
+        raise click.ClickException("NUMBA_DISABLE_JIT is set: the kernels exist only compiled")
+    passed = _warm(only, as_json) if warm else _examine(only, as_json)
+    if not passed:
+        sys.exit(FAILED)
+
+
+def _examine(only: tuple[str, ...], as_json: bool) -> bool:
+    from fastpe import diagnosis
+
+    from .progress import Reporter
+
+    checks = diagnosis.checks(only)
+    with Reporter():
+        machine = _machine(measure=not only, show=not as_json)
+        verdicts = list(_judged(checks, show=not as_json))
+    passed = all(verdict.passed for verdict in verdicts)
+    if as_json:
+        print_json({"schema": 1, "passed": passed, **machine, "checks": [vars(verdict) for verdict in verdicts]})
+    else:
+        failed = sum(not verdict.passed for verdict in verdicts)
+        what = f"{failed} of {len(verdicts)} checks failed" if failed else f"all {len(verdicts)} checks passed"
+        click.echo(f"\n{what}")
+    return passed
+
+
+def _judged(checks: "Iterable[Check]", show: bool) -> "Iterator[Verdict]":
+    from fastpe import diagnosis
+
+    for check in checks:
+        verdict = diagnosis.judge(check)
+        if show:
+            click.echo(_line(verdict))
+        yield verdict
+
+
+def _line(verdict: "Verdict") -> str:
+    found = verdict.note if verdict.error is None else f"error {verdict.error:<8.2g}  bound {verdict.bound:.2g}"
+    return f"{'PASS' if verdict.passed else 'FAIL'}  {verdict.name:26}  {verdict.dtype}  {found}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The machine
+
+
+def _machine(measure: bool, show: bool) -> dict[str, Any]:
+    """Facts and figures, each printed as soon as it is known."""
+    from fastpe import machine
+
+    def tell(name: str, text: str) -> None:
+        if show:
+            click.echo(f"{name:10}{text}".rstrip())
+
+    facts: dict[str, Any] = {"versions": machine.versions(), "cpu": machine.cpu(), "cache": machine.compile_cache()}
+    _tell_facts(facts, tell)
+    if measure:
+        facts["speed"] = _speed(machine.threads()["default"], tell)
+    facts["threads"] = machine.threads()
+    layer = facts["threads"]["layer"]
+    tell("threads", f"{facts['threads']['default']}" + (f", threading layer {layer}" if layer else ""))
+    tell("", "")
+    return facts
+
+
+def _tell_facts(facts: dict[str, Any], tell: Any) -> None:
+    versions, cpu, cache = facts["versions"], facts["cpu"], facts["cache"]
+    tell("versions", ", ".join(f"{name} {version}" for name, version in versions.items() if version))
+    if missing := [name for name, version in versions.items() if version is None]:
+        tell("", f"optional, not installed: {', '.join(missing)}")
+    tell("CPU", f"{cpu['name']}, {cpu['machine']}, {cpu['system']}; {' '.join(cpu['vectors']) or 'no wide vectors'}")
+    tell("", f"registers of {cpu['register_bytes']} bytes; {cpu['cores']} cores, usable: {cpu['usable_cores']}")
+    if cache["folder"] is None:
+        tell("cache", f"none, code is compiled anew in every process: {cache['problem']}")
+    else:
+        state = "stale: fastpe's sources have changed meanwhile" if cache["stale"] else "not stale"
+        tell("cache", f"{cache['folder']}: {cache['files']} files, {_megabytes(cache['bytes'])}; {state}")
+        tell("", f"digests in all, for this and other versions: {cache['digests']}, {_megabytes(cache['total_bytes'])}")
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB"
+
+
+def _speed(threads: int, tell: Any) -> dict[str, dict[str, Any]]:
+    from fastpe import speed
+
+    figures = {}
+    for count in sorted({1, threads}):
+        where = "one core" if count == 1 else f"{count} threads"
+        ours, blas, memory = speed.sgemm_peak(count), speed.blas_peak(count), speed.bandwidth(count)
+        figures[str(count)] = {"sgemm_gflops": ours, "blas_sgemm_gflops": blas, "memory_gbytes_per_s": memory}
+        peer = "not measured" if blas is None else f"{blas:.0f}"
+        tell("sgemm", f"{where}: {ours:.0f} GFLOP/s in cache (fastpe), {peer} at order 1024 (NumPy's BLAS)")
+        rates = ", ".join(f"{way} {rate:.1f}" for way, rate in memory.items())
+        tell("memory", f"{where}: {rates} GB/s ({speed.BYTES // 2**20} MiB arrays)")
+    return figures
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Compiling
+
+
+def _warm(only: tuple[str, ...], as_json: bool) -> bool:
+    from fastpe import diagnosis, machine
+    from fastpe.kernels import _jit
+
+    if _jit.cache_problem:
+        raise click.ClickException(f"compiled code cannot be kept: {_jit.cache_problem}")
+    parts: list[dict[str, Any]] = []
+    start = time.perf_counter()
+    with _compiled() as compiled:
+        for check in diagnosis.compiling(only):
+            before = time.perf_counter()
+            verdict = diagnosis.judge(check)
+            seconds = time.perf_counter() - before
+            parts.append({"name": check.name, "dtype": check.dtype, "seconds": seconds, "compiled": compiled.copy()})
+            if not as_json and compiled:
+                click.echo(f"{check.name:20}  {check.dtype}  {seconds:5.1f} s  {', '.join(compiled)}")
+            compiled.clear()
+            if not verdict.passed:
+                raise click.ClickException(f"{check.name} ({check.dtype}) is not right: see fastpe doctor")
+    seconds, cache = time.perf_counter() - start, machine.compile_cache()
+    if as_json:
+        print_json({"schema": 1, "passed": True, "seconds": seconds, "parts": parts, "cache": cache})
+    else:
+        count = sum(len(part["compiled"]) for part in parts)
+        what = f"{count} functions compiled" if count else "everything was compiled already"
+        click.echo(f"{what}, {seconds:.1f} s; {cache['folder']}: {cache['files']} files, {_megabytes(cache['bytes'])}")
+    return True
+
+
+@contextmanager
+def _compiled() -> Iterator[list[str]]:
+    """A list that takes up what is compiled."""
+    from fastpe.kernels import _jit
+
+    found: list[str] = []
+    _jit.on_compile = found.append
+    try:
+        yield found
+    finally:
+        _jit.on_compile = None

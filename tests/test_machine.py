@@ -1,0 +1,64 @@
+"""What fastpe says of the machine that it runs on, and that its measurements measure what they name."""
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from fastpe_cli.main import main
+
+import fastpe
+from fastpe import machine, speed
+from fastpe.kernels import _jit
+
+
+def test_the_cache_is_measured_and_a_change_of_sources_makes_it_stale(tmp_path, monkeypatch):
+    own, other = tmp_path / _jit.source_digest(), tmp_path / "other"
+    for folder, sizes in ((own, (10, 20)), (other, (40,))):
+        folder.mkdir()
+        for number, size in enumerate(sizes):
+            (folder / f"f{number}.nbc").write_bytes(b"x" * size)
+    monkeypatch.setenv("FASTPE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(_jit, "cache_folder", own)
+    monkeypatch.setattr(_jit, "cache_problem", None)
+    facts = {"folder": str(own), "problem": None, "files": 2, "bytes": 30, "stale": False}
+    assert machine.compile_cache() == {**facts, "digests": 2, "total_bytes": 70}
+    monkeypatch.setattr(_jit, "source_digest", lambda: "another")
+    assert machine.compile_cache()["stale"]
+    monkeypatch.setattr(_jit, "cache_problem", "read-only")
+    assert machine.compile_cache()["folder"] is None
+    result = CliRunner().invoke(main, ["doctor", "--only", "exp"], standalone_mode=False)
+    assert "none, code is compiled anew in every process: read-only" in result.stdout
+
+
+def test_versions_name_what_is_missing(monkeypatch):
+    monkeypatch.setattr(machine, "_OPTIONAL", ("numpy", "no-such-package"))
+    found = machine.versions()
+    assert found["no-such-package"] is None
+    assert (found["fastpe"], found["numpy"]) == (fastpe.__version__, np.__version__)
+    assert machine.cpu()["register_bytes"] in (16, 32, 64)
+    assert 1 <= machine.usable_cores() <= machine.cpu()["cores"]
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_what_is_measured_does_what_it_says(lanes):
+    x, y = np.arange(4 * 1024, dtype=np.float32) % 7, np.zeros(4 * 1024, np.float32)
+    sums = np.zeros(lanes, np.float32)
+    _jit.fork(2, speed._stream, x, y, sums, True, False)
+    assert sums.sum() == x.sum()
+    _jit.fork(2, speed._stream, x, y, sums, True, True)
+    np.testing.assert_array_equal(y, x)
+    sums[...] = 5
+    _jit.fork(2, speed._stream, x, y, sums, False, True)
+    np.testing.assert_array_equal(y, 5)
+    a, b = (np.random.default_rng(seed).random((20, 20), np.float32) for seed in (0, 1))
+    c = np.zeros((lanes, 20, 20), np.float32)
+    _jit.fork(2, speed._repeat_gemm, a, b, c, 2)
+    np.testing.assert_allclose(c, np.broadcast_to(a @ b, c.shape), rtol=1e-5)
+
+
+def test_speeds_are_finite_and_a_blas_that_cannot_be_measured_is_left_out(monkeypatch):
+    assert set(speed.bandwidth(2, size=2**16)) == {"read", "write", "copy"}
+    assert all(np.isfinite(rate) and rate > 0 for rate in speed.bandwidth(1, size=2**16).values())
+    assert np.isfinite(speed.sgemm_peak(1))
+    assert speed.blas_peak(1) > 0
+    monkeypatch.setattr(speed, "_BLAS", "raise SystemExit(3)")
+    assert speed.blas_peak(1) is None
