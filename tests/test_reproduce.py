@@ -355,6 +355,21 @@ def test_the_run_of_a_killed_worker_goes_on(tmp_path, monkeypatch):
     assert all(one.process.poll() is not None for one in hired)
 
 
+def test_a_worker_that_dies_while_it_compiles_is_replaced(tmp_path, monkeypatch):
+    hired, events = [], []
+    make = sweep._Worker
+
+    def hire(inbox):
+        hired.append(make(inbox))
+        if len(hired) == 1:
+            hired[0].process.kill()
+        return hired[-1]
+
+    monkeypatch.setattr(sweep, "_Worker", hire)
+    assert do(tmp_path, [SMALL], events=events)[1] == [train(SMALL, threads=1).result["test"]]
+    assert "the worker that compiles was killed by signal 9; another one takes over" in notes(events)
+
+
 def test_a_worker_that_dies_again_and_again_is_given_up(tmp_path, monkeypatch):
     def listen(event):
         if isinstance(event, sweep.RunStepped):
@@ -364,7 +379,9 @@ def test_a_worker_that_dies_again_and_again_is_given_up(tmp_path, monkeypatch):
     pool = []
     make = sweep._Worker
     monkeypatch.setattr(sweep, "_Worker", lambda inbox: pool.append(make(inbox)) or pool[-1])
-    with pytest.raises(ChildProcessError, match=r"run: its worker was killed by signal 9, 3 times in a row; .* memory"):
+    with pytest.raises(
+        ChildProcessError, match=r"run: its worker was killed by signal 9, 3 times without getting on; .* memory"
+    ):
         sweep.run([sweep.job(tmp_path, "run", replace(SMALL, samples=100_000))], 1, listen)
 
 

@@ -134,7 +134,8 @@ class _Worker:
 
     def __init__(self, inbox: "queue.Queue[tuple[_Worker, dict[str, Any] | None]]") -> None:
         self.job: Job | None = None
-        self.attempt = 0
+        self.attempt = self.reached = 0
+        self.fresh = True
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         # the parent's import path, as multiprocessing's "spawn" hands it over, but without running its main module
         code = f"import sys; sys.path[:] = {sys.path!r}\nfrom fastpe.experiments.worker import main; main()"
@@ -161,31 +162,28 @@ class _Worker:
             self.process.stdin.write(json.dumps(message) + "\n")
             self.process.stdin.flush()
 
-    def start(self, job: Job, attempt: int) -> None:
-        self.job, self.attempt = job, attempt
+    def start(self, job: Job, attempt: int = 1, reached: int = 0) -> None:
+        """Begin a run; `attempt` counts how often in a row it got no further than to the update `reached`."""
+        self.job, self.attempt, self.reached, self.fresh = job, attempt, reached, True
         self.send({"config": job.config.to_dict(), "path": str(job.path), "identity": job.identity})
 
-    def fate(self) -> str:
-        """How the process ended, in words."""
-        status = self.process.wait()
-        if status < 0:
-            return f"was killed by signal {-status}"
-        self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return f"ended with status {status}" + (f": {lines[-1]}" if lines else "")
-
-    def close(self) -> None:
-        """End the process, at once where it does not end by itself."""
+    def close(self) -> str:
+        """End the process, by force where it does not end by itself; returns in words how it ended."""
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
             self.process.stdin.close()
         try:
-            self.process.wait(_GRACE)
+            status = self.process.wait(_GRACE)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait()
+            status = self.process.wait()
         self._reader.join()
-        self._errors.close()
+        with self._errors:
+            self._errors.seek(0)
+            lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        if status < 0:
+            return f"was killed by signal {-status}"
+        return f"ended with status {status}" + (f": {lines[-1]}" if lines else "")
 
 
 class _Pool:
@@ -206,18 +204,17 @@ class _Pool:
 
     def run(self, jobs: Sequence[Job], workers: int) -> Outcomes:
         """Do the jobs; the first worker compiles for all before the others start."""
-        waiting = [(one, 1) for one in reversed(jobs)]
+        waiting = list(reversed(jobs))
         outcomes: Outcomes = {}
         self._warm(jobs)
         while len(self._workers) < workers:
             self._hire()
         for worker in self._workers:
-            worker.start(*waiting.pop())
+            worker.start(waiting.pop())
         for worker, message in self._messages():
             if message is None:
-                job, attempt = self._bury(worker)
-                worker = self._hire()
-                worker.start(job, attempt + 1)
+                job = self._bury(worker)
+                self._hire().start(job, worker.attempt + 1, worker.reached)
                 continue
             done = self._take(worker, message)
             if done is None:
@@ -227,7 +224,7 @@ class _Pool:
             self._notify(RunEnded(worker.job, done))
             worker.job = None
             if waiting:
-                worker.start(*waiting.pop())
+                worker.start(waiting.pop())
             elif len(outcomes) == len(jobs):
                 break
         return outcomes
@@ -251,15 +248,18 @@ class _Pool:
             (c.encoding, c.dtype, json.dumps(c.options, sort_keys=True), c.activation, c.norm): c.to_dict()
             for c in (one.config for one in jobs)
         }
-        worker = self._hire()
-        worker.send({"warm": list(kinds.values())})
-        while True:
-            _, message = self._inbox.get()
-            if message is None:
-                raise ChildProcessError(f"the worker that compiles {worker.fate()}")
-            if "warm" in message:
-                return
-            self._take(worker, message)
+        for attempt in range(1, _ATTEMPTS + 1):
+            worker = self._hire()
+            worker.send({"warm": list(kinds.values())})
+            while (message := self._inbox.get()[1]) is not None:
+                if "warm" in message:
+                    return
+                self._take(worker, message)
+            self._workers.remove(worker)
+            fate = worker.close()
+            if attempt == _ATTEMPTS:
+                raise ChildProcessError(f"the worker that compiles {fate}, {attempt} times in a row")
+            self._notify(SweepNoted(f"the worker that compiles {fate}; another one takes over"))
 
     def _take(self, worker: _Worker, message: dict[str, Any]) -> dict[str, Any] | None:
         """Pass a message on; returns the run's outcome if it is that."""
@@ -269,6 +269,9 @@ class _Pool:
                 self._notify(SweepNoted(message["note"]))
         elif "step" in message:
             assert worker.job is not None
+            if worker.fresh and message["step"] > worker.reached:  # the checkpoint it begins from is a new one
+                worker.attempt, worker.reached = 1, message["step"]
+            worker.fresh = False
             self._notify(RunStepped(worker.job, message["step"]))
         elif "error" in message:
             self._fail(worker, message)
@@ -289,14 +292,13 @@ class _Pool:
                 raise ValueError(f"{who}: {text}")
         raise RuntimeError(f"{who}: {text}")
 
-    def _bury(self, worker: _Worker) -> tuple[Job, int]:
-        """A worker died: its job and the number of this attempt, if there may be another one."""
+    def _bury(self, worker: _Worker) -> Job:
+        """A worker died: its job, if there may be another attempt."""
         self._workers.remove(worker)
-        job, fate = worker.job, worker.fate()
-        worker.close()
+        job, fate = worker.job, worker.close()
         assert job is not None
         if worker.attempt >= _ATTEMPTS:
             hint = "; the system may be out of memory: use fewer workers" if "signal 9" in fate else ""
-            raise ChildProcessError(f"{job.name}: its worker {fate}, {worker.attempt} times in a row{hint}")
+            raise ChildProcessError(f"{job.name}: its worker {fate}, {worker.attempt} times without getting on{hint}")
         self._notify(SweepNoted(f"{job.name}: its worker {fate}; the run goes on from its last checkpoint"))
-        return job, worker.attempt
+        return job
