@@ -114,4 +114,8 @@ def _write(out: Path, found: dict[str, Any], draw: bool) -> list[str]:
             contents[f"{stem}.{kind}"] = content
     for name, content in contents.items():
         files.write_file(out / name, content)
+    for kind in ("png", "pdf"):  # a plot of an earlier table beside this one would mislead
+        for old in out.glob(f"table5*.{kind}"):
+            if old.name not in contents:
+                old.unlink()
     return list(contents)

@@ -227,6 +227,19 @@ def test_a_reversed_order_fails_and_an_open_one_is_open():
     assert found["all four are nearly equal at 50"] == "holds"
 
 
+def test_an_interval_too_wide_does_not_make_the_levels_hold():
+    found = table5.summary({}, outcomes({**PAPER, "wavelet": {50: 0.024, 100: 0.049, 200: 0.108}}, jitter=0.9), 3)
+    assert verdicts(found, "causal")["the errors at 50"] == "undecided"
+
+
+def test_variants_are_compared():
+    better, worse = table5.summary({"init": "uniform"}, outcomes(PAPER), 3), table5.summary({}, outcomes(PAPER, 1), 1)
+    whole = {"source": "x", "quick": False, "seeds": [0, 1, 2], "variants": [worse, better]}
+    assert "The paper's order comes about, at all lengths, with: init=uniform (bidirectional), init=uniform" in (
+        report.markdown(whole)
+    )
+
+
 def test_one_seed_decides_nothing_that_needs_an_interval():
     found = table5.summary({}, outcomes(PAPER, seeds=1), 1)
     assert verdicts(found, "causal")["wavelet is best at 200"] == "undecided"
@@ -438,6 +451,9 @@ def test_the_whole_path(tiny, tmp_path):
     again = call("--quick", "--seeds", 2, "--out", out, "--json", "--vary", "batch=32")
     assert "24 of them done before" in again.stderr
     assert json.loads(again.stdout)["variants"][0]["rows"] == found["variants"][0]["rows"]
+    assert "table5.png" in {entry.name for entry in out.iterdir()}
+    call("--quick", "--seeds", 2, "--out", out, "--no-plot")
+    assert {entry.name for entry in out.iterdir()} == names - {"table5.png", "table5.pdf"}
     call("--quick", "--seeds", 2, "--out", out)
     assert {name: (out / name).read_bytes() for name in before} == before
 

@@ -212,13 +212,20 @@ def _overview(report: Report) -> Section:
     claims = [
         (one["reading"], one["claim"]) for one in report["variants"][0]["verdicts"] if one["claim"].startswith(chosen)
     ]
-    rows = []
-    for reading, claim in claims:
-        for variant in report["variants"]:
-            verdict = next(one for one in variant["verdicts"] if (one["reading"], one["claim"]) == (reading, claim))
-            rows.append((reading, claim, name_of(variant), verdict["verdict"]))
-    holding = sum(row[-1] == "holds" for row in rows)
-    line = f"{holding} of {len(rows)} hold: {'no' if not holding else 'some'} variant brings the paper's order about."
+    found = {
+        (name_of(variant), one["reading"], one["claim"]): one["verdict"]
+        for variant in report["variants"]
+        for one in variant["verdicts"]
+    }
+    names = [name_of(variant) for variant in report["variants"]]
+    rows = [(*claim, name, found[name, *claim]) for claim in claims for name in names]
+    complete = [
+        f"{name} ({reading})"
+        for name in names
+        for reading in dict.fromkeys(reading for reading, _ in claims)
+        if all(found[name, *claim] == "holds" for claim in claims if claim[0] == reading)
+    ]
+    line = f"The paper's order comes about, at all lengths, with: {', '.join(complete) or 'none'}."
     return Section("All variants", [line], ("reading", "claim", "variant", "verdict"), rows)
 
 
