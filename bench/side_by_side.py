@@ -34,11 +34,8 @@ def steps(rounds: int) -> None:
                 candidates["torch"] = torch_step(Transformer(config), x, y, threads)
             best = {library: min(seconds) * 1e3 for library, seconds in in_turn(candidates, rounds).items()}
             share = step_flop(config, len(x)) / best["fastpe"] / 1e6 / (ours * threads)
-            beside = (
-                f"{best['torch']:10.2f}{best['torch'] / best['fastpe']:7.2f}"
-                if "torch" in best
-                else f"{'-':>10}{'-':>7}"
-            )
+            torch_ms = best.get("torch", float("nan"))
+            beside = f"{torch_ms:10.2f}{torch_ms / best['fastpe']:7.2f}"
             print(f"{name:14}{threads:8}{best['fastpe']:11.2f}{beside}{share:11.0%}")
     if not find_spec("torch"):
         print("PyTorch is not installed (extra `peers`): only fastpe was timed")
