@@ -2,6 +2,8 @@
 
 import pytest
 
+collect_ignore = ["torch_train.py"]  # a program for the extra `peers`
+
 
 @pytest.fixture
 def measure(benchmark):

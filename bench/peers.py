@@ -47,32 +47,43 @@ def torch_step(model: Transformer, x: Array, y: Array, threads: int) -> Callable
 def torch_forward(config: ModelConfig, weights: dict[str, Any], slots: dict[str, Any], x: Any) -> Any:
     """The model's forward pass (B, N) -> (B, N) on PyTorch tensors, from `torch_weights`."""
     import torch
-    from torch.nn.functional import gelu, layer_norm, relu
+    from torch.nn.functional import gelu, layer_norm, linear, relu
 
     n, c, heads = x.shape[1], config.width, config.heads
-    offsets = torch.arange(n)[None, :] - torch.arange(n)[:, None] + n - 1
-    z = x[..., None] * weights["embed.weight"][0] + weights["embed.bias"]
-    if "table" in slots:
-        z = z + slots["table"]
-    for layer in range(config.layers):
-        w = {name.removeprefix(f"layers.{layer}."): value for name, value in weights.items()}
-        u = layer_norm(z, (c,), w["norm1.weight"], w["norm1.bias"]) if config.norm == "layernorm" else z
-        qkv = u @ w["attention.qkv.weight"] + w["attention.qkv.bias"]
-        q, k, v = qkv.view(-1, n, 3, heads, c // heads).permute(2, 0, 3, 1, 4)
+
+    def affine(u: Any, name: str) -> Any:
+        return linear(u, weights[f"{name}.weight"].T, weights[f"{name}.bias"])
+
+    def norm(u: Any, name: str) -> Any:
+        if config.norm == "none":
+            return u
+        return layer_norm(u, (c,), weights[f"{name}.weight"], weights[f"{name}.bias"])
+
+    def attention(u: Any, name: str) -> Any:
+        q, k, v = affine(u, f"{name}.qkv").chunk(3, -1)
+        if heads > 1:
+            q, k, v = (t.unflatten(-1, (heads, -1)).transpose(1, 2) for t in (q, k, v))
         scores = q @ k.transpose(-1, -2) * (c // heads) ** -0.5
         if "bias" in slots:
+            offsets = torch.arange(n)[None, :] - torch.arange(n)[:, None] + n - 1
             scores = scores + slots["bias"][:, offsets]
         if config.causal:
             scores = scores.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), -torch.inf)
-        mixed = (scores.softmax(-1) @ v).transpose(1, 2).reshape(-1, n, c)
-        out = mixed @ w["attention.out.weight"] + w["attention.out.bias"]
+        mixed = scores.softmax(-1) @ v
+        return affine(mixed.transpose(1, 2).flatten(2) if heads > 1 else mixed, f"{name}.out")
+
+    z = affine(x[..., None], "embed")
+    if "table" in slots:
+        z = z + slots["table"]
+    for layer in range(config.layers):
+        prefix = f"layers.{layer}"
+        out = attention(norm(z, f"{prefix}.norm1"), f"{prefix}.attention")
         z = z + out if config.residual else out
-        u = layer_norm(z, (c,), w["norm2.weight"], w["norm2.bias"]) if config.norm == "layernorm" else z
         activation = gelu if config.activation == "gelu" else relu
-        hidden = activation(u @ w["feedforward.in.weight"] + w["feedforward.in.bias"])
-        out = hidden @ w["feedforward.out.weight"] + w["feedforward.out.bias"]
+        hidden = activation(affine(norm(z, f"{prefix}.norm2"), f"{prefix}.feedforward.in"))
+        out = affine(hidden, f"{prefix}.feedforward.out")
         z = z + out if config.residual else out
-    return (z @ weights["head.weight"])[..., 0] + weights["head.bias"]
+    return affine(z, "head")[..., 0]
 
 
 def numpy_tables() -> dict[str, Callable[[int, int], Array]]:

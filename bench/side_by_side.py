@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 from peers import torch_step
@@ -29,16 +30,16 @@ def steps(rounds: int) -> None:
         x, y = batch_of(config)
         for threads in sorted({1, os.cpu_count() or 1}):
             adam = Adam(Transformer(config))
-            candidates = {
-                "fastpe": lambda adam=adam, x=x, y=y, threads=threads: adam.step(x, y, threads=threads),
-                "torch": torch_step(Transformer(config), x, y, threads),
-            }
-            best = {library: min(seconds) for library, seconds in in_turn(candidates, rounds).items()}
-            share = step_flop(config, len(x)) / best["fastpe"] / 1e9 / (ours * threads)
-            print(
-                f"{name:14}{threads:8}{best['fastpe'] * 1e3:11.2f}{best['torch'] * 1e3:10.2f}"
-                f"{best['torch'] / best['fastpe']:7.2f}{share:11.0%}"
-            )
+            candidates = {"fastpe": lambda adam=adam, x=x, y=y, threads=threads: adam.step(x, y, threads=threads)}
+            if find_spec("torch"):
+                candidates["torch"] = torch_step(Transformer(config), x, y, threads)
+            best = {library: min(seconds) * 1e3 for library, seconds in in_turn(candidates, rounds).items()}
+            share = step_flop(config, len(x)) / best["fastpe"] / 1e6 / (ours * threads)
+            torch_ms = best.get("torch", float("nan"))
+            beside = f"{torch_ms:10.2f}{torch_ms / best['fastpe']:7.2f}"
+            print(f"{name:14}{threads:8}{best['fastpe']:11.2f}{beside}{share:11.0%}")
+    if not find_spec("torch"):
+        print("PyTorch is not installed (extra `peers`): only fastpe was timed")
 
 
 def protocol(times: int) -> None:

@@ -119,7 +119,7 @@ def train(
     options = encoding.option_values(config.encoding, config.options)
     if out is not None and not callable(out):
         check_target(out, config, resume)
-    model = Transformer(config.model)
+    model, data = Transformer(config.model), _training_data(config, epoch=0)
     state = _State(model, Adam(model, lr=config.lr, beta1=config.beta1, beta2=config.beta2, eps=config.eps))
     with _open_run(config, out, resume, options) as run:
         result = _restore(run, state)
@@ -128,7 +128,7 @@ def train(
         path = run.path if run is not None else None
         notify(Started(config, path, state.progress.step))
         if state.progress.epoch < config.epochs:
-            _run_epochs(config, state, run, threads, notify)
+            _run_epochs(config, data, state, run, threads, notify)
         if result is None:
             if run is not None:
                 run.save_model(model)
@@ -195,8 +195,15 @@ def _restore(run: Run | None, state: _State) -> dict[str, Any] | None:
     return run.read_result() if state.progress.epoch == run.config.epochs else None
 
 
-def _run_epochs(config: TrainConfig, state: _State, run: Run | None, threads: int | None, notify: Listener) -> None:
-    x, y = _training_data(config, epoch=0)
+def _run_epochs(
+    config: TrainConfig,
+    data: tuple[np.ndarray, np.ndarray],
+    state: _State,
+    run: Run | None,
+    threads: int | None,
+    notify: Listener,
+) -> None:
+    x, y = data
     # a step of a throwaway model, so that what must be compiled is not counted as training
     Adam(Transformer(config.model)).step(x[: config.batch], y[: config.batch], threads=threads)
     for epoch in range(state.progress.epoch + 1, config.epochs + 1):

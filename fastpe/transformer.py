@@ -64,6 +64,7 @@ class Transformer:
         self._workspaces: dict[tuple[int, int, bool], Workspace] = {}
         self.parameters = self._layout.views
         self._initialise()
+        self.slots(config.train_length)  # whatever the encoding has against these sizes is said now
 
     def _initialise(self) -> None:
         fans = {name.rpartition(".")[0]: view.shape for name, view in self.parameters.items() if view.ndim == 2}

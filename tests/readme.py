@@ -43,7 +43,8 @@ def check() -> None:
     for name, commands in blocks().items():
         if name != "test":
             print(f"--- README: {name}", flush=True)
-            subprocess.run(["bash", "-euxc", commands], cwd=ROOT, check=True, env={**os.environ, "MPLBACKEND": "Agg"})
+            path = f"{ROOT / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"  # a reader has it activated by now
+            subprocess.run(["bash", "-euxc", commands], cwd=ROOT, check=True, env={**os.environ, "PATH": path})
 
 
 if __name__ == "__main__":
