@@ -45,8 +45,6 @@ def table5(
     differences, and a verdict on each of the paper's claims with its reason; leaves table5.md, .json, .csv, a plot and
     all run folders in --out. Interrupted, the same command goes on; what is finished is not run again.
     """
-    # one thread here too: this process only waits, and what it imports should not start more
-    os.environ.setdefault("NUMBA_NUM_THREADS", "1")
     from fastpe.experiments import plot as figure
     from fastpe.experiments import report
     from fastpe.experiments import table5 as experiment
