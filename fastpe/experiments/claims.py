@@ -1,7 +1,7 @@
 """What Li (2025) says of its Table 5, each claim with a rule that decides it and a verdict in plain words.
 
-The rules were fixed before any result was seen. A difference between two encodings counts only where the 95 % interval
-of the paired difference does not hold zero; an encoding of one seed has no interval, and then nothing is decided.
+The rules were fixed before the full experiment was run. A difference between two encodings counts only where the 95 %
+interval of the paired difference does not hold zero; with one seed there is no interval, and nothing is decided.
 """
 
 import itertools

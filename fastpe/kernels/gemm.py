@@ -182,76 +182,39 @@ def _block(a, a_row, a_col, b, b_row, c, c_row, count, depth, mode, d, d_row, e,
 
 
 @inner
+def _column_panel(a, a_row, a_col, b, b_row, c, c_row, m, count, depth, mode, d, d_row, e, e_row, columns):
+    """All rows of `columns` vectors of C, in blocks of ROWS, then of one row less, then single ones."""
+    shorter = (-m) % ROWS
+    if shorter * FEWER_ROWS > m:
+        shorter = np.int64(0)
+    i = np.int64(0)
+    while i < m:
+        ai, ci, di, ei = at(a, i * a_row), at(c, i * c_row), at(d, i * d_row), at(e, i * e_row)
+        if i + ROWS + shorter * FEWER_ROWS <= m:
+            _block(ai, a_row, a_col, b, b_row, ci, c_row, count, depth, mode, di, d_row, ei, e_row, ROWS, columns)
+            i += ROWS
+        elif i + FEWER_ROWS <= m:
+            _block(ai, a_row, a_col, b, b_row, ci, c_row, count, depth, mode, di, d_row, ei, e_row, FEWER_ROWS, columns)
+            i += FEWER_ROWS
+        else:
+            _block(ai, a_row, a_col, b, b_row, ci, c_row, count, depth, mode, di, d_row, ei, e_row, ONE_ROW, columns)
+            i += ONE_ROW
+
+
+@inner
 def gemm(a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row, e, e_row):
     """C = f(start + A B); see the head of this file for every argument."""
-    width = lanes(c)
-    shorter = (-m) % ROWS  # how many of the row blocks have one row less
-    if shorter * (FEWER_ROWS) > m:
-        shorter = np.int64(0)
     j = np.int64(0)
     while j < n:
-        whole = n - j >= PANEL * width
-        count = n - j
-        bj, cj, dj, ej = at(b, j), at(c, j), at(d, j), at(e, j)
-        i = np.int64(0)
-        while i < m:
-            ai, ci, di, ei = at(a, i * a_row), at(cj, i * c_row), at(dj, i * d_row), at(ej, i * e_row)
-            if i + ROWS + shorter * (FEWER_ROWS) <= m:
-                if whole:
-                    _block(
-                        ai, a_row, a_col, bj, b_row, ci, c_row, count, depth, mode, di, d_row, ei, e_row, ROWS, PANEL
-                    )
-                else:
-                    _block(
-                        ai,
-                        a_row,
-                        a_col,
-                        bj,
-                        b_row,
-                        ci,
-                        c_row,
-                        count,
-                        depth,
-                        mode,
-                        di,
-                        d_row,
-                        ei,
-                        e_row,
-                        ROWS,
-                        ONE_VECTOR,
-                    )
-                i += ROWS
-            elif i + FEWER_ROWS <= m and whole:
-                _block(
-                    ai, a_row, a_col, bj, b_row, ci, c_row, count, depth, mode, di, d_row, ei, e_row, FEWER_ROWS, PANEL
-                )
-                i += FEWER_ROWS
-            else:
-                if whole:
-                    _block(
-                        ai, a_row, a_col, bj, b_row, ci, c_row, count, depth, mode, di, d_row, ei, e_row, ONE_ROW, PANEL
-                    )
-                else:
-                    _block(
-                        ai,
-                        a_row,
-                        a_col,
-                        bj,
-                        b_row,
-                        ci,
-                        c_row,
-                        count,
-                        depth,
-                        mode,
-                        di,
-                        d_row,
-                        ei,
-                        e_row,
-                        ONE_ROW,
-                        ONE_VECTOR,
-                    )
-                i += ONE_ROW
-        j += PANEL * width if whole else width
+        bj, cj, dj, ej, count = at(b, j), at(c, j), at(d, j), at(e, j), n - j
+        if count >= PANEL * lanes(c):
+            _column_panel(a, a_row, a_col, bj, b_row, cj, c_row, m, count, depth, mode, dj, d_row, ej, e_row, PANEL)
+            j += PANEL * lanes(c)
+        else:
+            _column_panel(
+                a, a_row, a_col, bj, b_row, cj, c_row, m, count, depth, mode, dj, d_row, ej, e_row, ONE_VECTOR
+            )
+            j += lanes(c)
 
 
 @inner
