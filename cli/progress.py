@@ -77,7 +77,7 @@ class Reporter:
         where = f" in {event.run}" if event.run is not None else ""
         what = f"resuming after epoch {epochs}" if epochs else "training"
         self.line(f"{what}: {config.encoding}, {config.samples} sequences of {config.train_length}{where}")
-        if sys.stderr.isatty():
+        if sys.stderr is not None and sys.stderr.isatty():
             self._open(epochs * config.samples)
 
     def _open(self, done: int) -> None:

@@ -1,6 +1,7 @@
 """``fastpe reproduce``: a table of a paper run again, every run and every seed, and judged."""
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,6 @@ def _write(out: Path, found: dict[str, Any], draw: bool) -> list[str]:
         files.write_file(out / name, content)
     for kind in ("png", "pdf"):  # a plot of an earlier table beside this one would mislead
         for old in out.glob(f"table5*.{kind}"):
-            if old.name not in contents:
+            if old.name not in contents and re.fullmatch(r"table5(-\d+)?", old.stem):
                 old.unlink()
     return list(contents)

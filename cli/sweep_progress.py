@@ -58,7 +58,7 @@ class SweepReporter:
         self._runs, self._ended, self._total, self._there = event.runs, event.reused, event.steps, event.reused_steps
         reused = f", {event.reused} of them done before" if event.reused else ""
         self.line(f"{event.runs} runs, {event.steps} updates{reused}")
-        if sys.stderr.isatty() and event.reused < event.runs:
+        if sys.stderr is not None and sys.stderr.isatty() and event.reused < event.runs:
             self._open()
 
     def _open(self) -> None:

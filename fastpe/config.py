@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fastpe import registry
-from fastpe.slots import Spec, make_spec
+from fastpe.slots import MAX_POSITION, Spec, make_spec
 
 ACTIVATIONS = ("relu", "gelu")
 NORMS = ("none", "layernorm")
@@ -284,6 +284,8 @@ def _checked_lengths(lengths: object) -> tuple[int, ...]:
     if isinstance(lengths, str) or not isinstance(lengths, Iterable):
         raise TypeError(f"test_lengths must be a sequence of integers, not {lengths!r}")
     checked = tuple(_positive("test_lengths", length) for length in lengths)
+    if max(checked, default=0) > MAX_POSITION:
+        raise ValueError(f"test_lengths must be at most 2**27, not {max(checked)}")
     if len(set(checked)) < len(checked):
         raise ValueError(f"test_lengths must be distinct, not {checked}")
     return checked

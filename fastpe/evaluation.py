@@ -10,6 +10,7 @@ from fastpe import encoding
 from fastpe.config import ModelConfig
 from fastpe.encoding import BeyondTrainingLength
 from fastpe.events import LengthTested, Listener, Noted
+from fastpe.kernels import _jit
 from fastpe.transformer import Transformer
 
 _CHUNK = 1024  # sequences that go through the model at a time, so that its outputs and errors need bounded memory
@@ -59,7 +60,7 @@ def evaluate(
     ValueError, TypeError
         If an argument is out of range or of the wrong type.
     """
-    check_threads(threads)
+    _jit.threads_for(threads)
     notify: Listener = progress or (lambda event: None)
     results = {}
     for length in lengths:
@@ -114,13 +115,3 @@ def _remarks(config: ModelConfig, length: int) -> list[str]:
     parts = encoding.parse(config.encoding, config.options)
     known = encoding.remarks(parts, config.spec(config.train_length))
     return [text for text in encoding.remarks(parts, config.spec(length)) if text not in known]
-
-
-def check_threads(threads: int | None) -> None:
-    """Refuse a number of threads that is none; None stands for all cores."""
-    if threads is None:
-        return
-    if isinstance(threads, bool) or not isinstance(threads, int):
-        raise TypeError(f"threads must be an integer, not {threads!r}")
-    if threads < 1:
-        raise ValueError(f"threads must be at least 1, not {threads}")

@@ -166,6 +166,14 @@ class Run:
         facts = {"schema": record.SCHEMA, "config": record.digest(self.config.to_dict()), **asdict(progress)}
         files.write_tensors(self.path / _CHECKPOINT, tensors, facts)
 
+    def holds_model(self) -> bool:
+        """Whether the trained model's file is there and whole."""
+        try:
+            load(self.path)
+        except (OSError, ValueError):
+            return False
+        return True
+
     def restore(self, model: Transformer, adam: Adam) -> Progress:
         """Bring a model and its optimiser to the last checkpoint; at the start of a run there is none to bring them to.
 

@@ -18,8 +18,9 @@ import numpy as np
 
 from fastpe import encoding
 from fastpe.config import TrainConfig
-from fastpe.evaluation import check_threads, evaluate
+from fastpe.evaluation import evaluate
 from fastpe.events import EpochDone, Listener, Noted, Started, Stepped
+from fastpe.kernels import _jit
 from fastpe.random import Stream
 from fastpe.runs import Progress, Run, check_target
 from fastpe.transformer import Adam, Transformer
@@ -114,7 +115,7 @@ def train(
     >>> sorted(train(config).result["test"]["10"])
     ['mse', 'mse_beyond', 'mse_last', 'nmse', 'sequences']
     """
-    check_threads(threads)
+    _jit.threads_for(threads)
     notify: Listener = progress or (lambda event: None)
     options = encoding.option_values(config.encoding, config.options)
     if out is not None and not callable(out):
@@ -129,9 +130,9 @@ def train(
         notify(Started(config, path, state.progress.step))
         if state.progress.epoch < config.epochs:
             _run_epochs(config, data, state, run, threads, notify)
+        if run is not None and (result is None or not run.holds_model()):
+            run.save_model(model)
         if result is None:
-            if run is not None:
-                run.save_model(model)
             result = _result(config, state, threads, notify)
             if run is not None:
                 run.save_result(result)

@@ -4,6 +4,7 @@ A model knows the *slots* that encodings fill (`fastpe.slots`), never an encodin
 to the scores of every layer.
 """
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -62,6 +63,7 @@ class Transformer:
         self._layout = Parameters(config, self._position.initial)
         self._transposes = Transposes(config, self._layout.offsets)
         self._workspaces: dict[tuple[int, int, bool], Workspace] = {}
+        self._lock = threading.RLock()  # slots, scratch memory and gradients are the model's own: one call at a time
         self.parameters = self._layout.views
         self._initialise()
         self.slots(config.train_length)  # whatever the encoding has against these sizes is said now
@@ -104,16 +106,22 @@ class Transformer:
             If the encoding is undefined at this length.
         """
         given = _numbers("x", x, self.dtype)
-        rows = np.atleast_2d(given)
+        with self._lock:
+            return self._outputs(np.atleast_2d(given), threads).reshape(given.shape)
+
+    def _outputs(self, rows: Array, threads: int | None) -> Array:
         batch, length = rows.shape
-        slots, lanes = self.slots(length), min(_threads(threads), batch)
+        slots, lanes = self.slots(length), min(_jit.threads_for(threads), batch)
         work = self._workspace(length, lanes, slots, backward=False)
         y = np.empty_like(rows)
         _jit.fork(
             lanes, model.batch_forward, rows, y, self._layout.flat, work.arenas, *work.slot_arrays(slots), work.sizes,
             work.offsets, work.arena,
         )  # fmt: skip
-        return y.reshape(given.shape)
+        return y
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.config, self._layout.flat.copy())
 
     def loss_and_grads(self, x: Any, y: Any, *, threads: int | None = None) -> tuple[float, dict[str, Array]]:
         """Mean squared error over a batch and its gradient by every parameter.
@@ -136,8 +144,9 @@ class Transformer:
         TypeError, ValueError
             If x or y is no array of finite real numbers, or their shapes differ.
         """
-        loss, gradients = self._gradients(x, y, threads)
-        return loss, self._layout.views_of(sum_in_order(gradients))
+        with self._lock:
+            loss, gradients = self._gradients(x, y, threads)
+            return loss, self._layout.views_of(sum_in_order(gradients))
 
     def _gradients(self, x: Any, y: Any, threads: int | None) -> tuple[float, Array]:
         """Loss and the groups' gradients (groups, stride), to be summed in order; valid until the next call."""
@@ -148,7 +157,7 @@ class Transformer:
         batch, length = x.shape
         # fixed by the batch alone, or the bits would depend on the threads; more groups cost memory and additions
         groups = min(batch, 8 if batch < 64 else 16)
-        slots, lanes = self.slots(length), min(_threads(threads), groups)
+        slots, lanes = self.slots(length), min(_jit.threads_for(threads), groups)
         work = self._workspace(length, lanes, slots, backward=True)
         gradients, losses = work.gradients[:groups], work.losses[:groups]
         _jit.fork(
@@ -210,6 +219,10 @@ class Adam:
 
     def step(self, x: Any, y: Any, *, threads: int | None = None) -> float:
         """Update the model on one batch x, y (B, N); returns the mean squared error before the update."""
+        with self.model._lock:
+            return self._step(x, y, threads)
+
+    def _step(self, x: Any, y: Any, threads: int | None) -> float:
         loss, gradients = self.model._gradients(x, y, threads)
         self.steps += 1
         rate, correction2 = self.lr / (1.0 - self.beta1**self.steps), 1.0 / (1.0 - self.beta2**self.steps)
@@ -217,24 +230,21 @@ class Adam:
         with np.errstate(over="ignore"):  # a rate past float32 diverges, which the loss will tell
             rounded = [self.model.dtype.type(number) for number in numbers]
         _jit.fork(
-            _threads(threads), model.update, self.model._layout.flat, gradients, self._first, self._second,
+            _jit.threads_for(threads), model.update, self.model._layout.flat, gradients, self._first, self._second,
             *rounded,
         )  # fmt: skip
         return loss
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Arguments
+# Arguments and copies
 
 
-def _threads(threads: int | None) -> int:
-    if threads is None:
-        return _jit.default_threads()
-    if isinstance(threads, bool) or not isinstance(threads, int):
-        raise TypeError(f"threads must be an integer, not {threads!r}")
-    if threads < 1:
-        raise ValueError(f"threads must be at least 1, not {threads}")
-    return threads
+def _restored(config: ModelConfig, flat: Array) -> Transformer:
+    """A copy of a model, for `copy` and for worker processes."""
+    model = Transformer(config)
+    model._layout.flat[...] = flat
+    return model
 
 
 def _numbers(name: str, value: Any, dtype: np.dtype[Any]) -> Array:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import fastpe
+from fastpe.kernels import _jit
 
 PACKAGE = Path(fastpe.__file__).parent
 
@@ -63,8 +64,11 @@ def test_the_cache_belongs_to_the_user_alone(package, tmp_path):
     cache = tmp_path / "cache"
     cache.mkdir(mode=0o755)
     run(package, cache)
-    for folder in [cache, *(path for path in cache.iterdir() if path.is_dir())]:
-        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    (folder,) = cache.iterdir()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(cache.stat().st_mode) == 0o755  # the user's own folder stays as it is
+    folder.chmod(0o755)
+    assert "not a folder of this user alone" in run(package, cache)["problem"]
 
 
 def test_a_damaged_cache_is_compiled_anew(package, tmp_path):
@@ -91,6 +95,12 @@ def test_a_cache_that_cannot_be_written_is_done_without(package, tmp_path):
 def test_old_digests_are_pruned(package, tmp_path):
     cache = tmp_path / "cache"
     for number in range(9):
-        (cache / f"old{number}").mkdir(parents=True)
+        old = cache / f"{number:020x}"
+        old.mkdir(parents=True)
+        (old / _jit._MARKER).touch()
+    own = [cache / "thesis", cache / ("f" * 20), cache / ("e" * 20)]  # not made by fastpe
+    for folder in own:
+        folder.mkdir(parents=True, exist_ok=True)
     run(package, cache)
-    assert len(list(cache.iterdir())) == 4
+    assert all(folder.is_dir() for folder in own)
+    assert len([folder for folder in cache.iterdir() if folder not in own]) == 4

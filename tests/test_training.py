@@ -258,6 +258,15 @@ def test_a_finished_run_is_only_read(whole, monkeypatch):
     assert {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir()} == before
 
 
+def test_a_finished_run_gets_its_lost_model_back(tmp_path):
+    path = tmp_path / "run"
+    train(CONFIG, out=path)
+    content = (path / "model.safetensors").read_bytes()
+    (path / "model.safetensors").unlink()
+    train(CONFIG, out=path, resume=True)
+    assert (path / "model.safetensors").read_bytes() == content
+
+
 @pytest.mark.parametrize("damage", ["missing", "cut"])
 def test_a_result_that_was_lost_is_made_again(tmp_path, damage):
     path = tmp_path / "run"

@@ -1,5 +1,9 @@
 """The compiled model against the NumPy reference of the whole step, its symmetries, and its promise of equal bits."""
 
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -233,6 +237,31 @@ def test_a_causal_model_is_blind_to_its_future(encoding):
 
 
 # ----------------------------------------------------------------------------------------------- parameters and errors
+
+
+def test_python_threads_may_share_a_model():
+    model = Transformer(ModelConfig("learned", width=16, hidden=16, train_length=9))
+    batches = [batch_of(model.config, 4, seed=seed) for seed in range(4)]
+    expected = [model.loss_and_grads(x, y)[1]["encoding.learned.table"] for x, y in batches]
+
+    def repeat(number):
+        return [model.loss_and_grads(*batches[number])[1]["encoding.learned.table"] for _ in range(50)]
+
+    with ThreadPoolExecutor(4) as pool:
+        for exact, found in zip(expected, pool.map(repeat, range(4)), strict=True):
+            for gradient in found:
+                np.testing.assert_array_equal(gradient, exact)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copy_of_a_model_is_a_model(duplicate):
+    model = Transformer(ModelConfig("learned", width=16, hidden=16, train_length=9))
+    model.parameters["head.bias"][...] = 3
+    other = duplicate(model)
+    x = np.ones(9)
+    np.testing.assert_array_equal(other(x), model(x))
+    other.parameters["head.bias"][...] += 100
+    assert np.abs(other(x) - model(x)).min() > 99
 
 
 def test_parameters_are_views_by_the_names_that_are_promised():

@@ -24,7 +24,7 @@ leaves [-1, 1] and explodes: P_63(3) = 1.2e47, past float32; a table that is not
 
 **Traps.** gamma = 1 reaches only x = tanh 1 = 0.76 at the training length, not 0.99 (that takes 2.65). `tanh` uses
 only x >= 0, half of the interval on which the polynomials are orthogonal: the columns are far from orthogonal (P_0
-and P_1 correlate by 0.866 on [0, 0.99]). The norm grows with the position, from 1.47 to 8 at C = 64.
+and P_1 correlate by 0.866 on [0, 0.99]). The norm is not constant: from 1.47 to 8 at C = 64.
 
 **Accuracy.** The recurrence is stable for |x| <= 1. What remains is the formula's own conditioning: |P_l'| is up to
 l(l+1)/2, so the last bit of x is worth up to C^2/2 units in the last place.

@@ -252,7 +252,7 @@ class _Pool:
             worker = self._hire()
             worker.send({"warm": list(kinds.values())})
             while (message := self._inbox.get()[1]) is not None:
-                if "warm" in message:
+                if "warm" in message or "failed" in message:  # a run that fails will say so itself
                     return
                 self._take(worker, message)
             self._workers.remove(worker)

@@ -31,6 +31,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 # No fast-math: sums keep the order they are written in, so the same source gives the same bits, and infinities work.
 _OPTIONS = {"nogil": True, "error_model": "numpy"}
 _KEPT_DIGESTS = 4
+_MOST_THREADS = 1024  # tens of thousands end the process without a word
+_MARKER = "fastpe-compiled-code"  # what a folder holds that may be pruned
 
 on_compile: Callable[[str], None] | None = None
 """Called with a short description whenever something is compiled because the cache does not hold it."""
@@ -107,6 +109,19 @@ def _start_threads() -> None:
         del os.environ["OMP_WAIT_POLICY"]
 
 
+def threads_for(threads: int | None) -> int:
+    """A user's number of threads, checked; None stands for `default_threads`."""
+    if threads is None:
+        return default_threads()
+    if isinstance(threads, bool) or not isinstance(threads, int):
+        raise TypeError(f"threads must be an integer, not {threads!r}")
+    if threads < 1:
+        raise ValueError(f"threads must be at least 1, not {threads}")
+    if threads > _MOST_THREADS:
+        raise ValueError(f"threads must be at most {_MOST_THREADS}, not {threads}")
+    return threads
+
+
 def default_threads() -> int:
     """Threads used where the caller names no number: what Numba may use (all cores, or `NUMBA_NUM_THREADS`)."""
     return int(numba.config.NUMBA_NUM_THREADS)
@@ -150,23 +165,22 @@ def cache_root() -> Path:
 
 
 def _private_folder(path: Path) -> None:
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Make a folder that is the user's alone; one that is there and is not is refused, never changed."""
+    path.mkdir(mode=0o700, exist_ok=True)
     if hasattr(os, "geteuid"):
-        status = path.stat()
-        if status.st_uid != os.geteuid():
-            raise PermissionError(f"{path} belongs to another user")
-        if stat.S_IMODE(status.st_mode) & 0o077:
-            path.chmod(0o700)
+        status = path.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
+            raise PermissionError(f"{path} is not a folder of this user alone")
 
 
 def _open_folder() -> Path | None:
     global cache_problem
     folder = cache_root() / source_digest()
     try:
-        _private_folder(folder.parent)
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _private_folder(folder)
         os.utime(folder)
-        (folder / ".writable").touch()
+        (folder / _MARKER).touch()
     except (OSError, RuntimeError) as error:  # RuntimeError: no home folder is known
         cache_problem = str(error)
         return None
@@ -175,9 +189,13 @@ def _open_folder() -> Path | None:
 
 
 def _prune(current: Path) -> None:
-    """Delete all but the most recently used digests; another process may be doing the same."""
+    """Delete all but the most recently used digests, and nothing else; another process may be doing the same."""
     with contextlib.suppress(OSError):
-        others = [path for path in current.parent.iterdir() if path.is_dir() and path != current]
+        others = [
+            path
+            for path in current.parent.iterdir()
+            if path != current and re.fullmatch(r"[0-9a-f]{20}", path.name) and (path / _MARKER).is_file()
+        ]
         others.sort(key=lambda path: path.stat().st_mtime, reverse=True)
         for old in others[_KEPT_DIGESTS - 1 :]:
             shutil.rmtree(old, ignore_errors=True)
