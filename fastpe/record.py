@@ -46,6 +46,10 @@ class RunError(ValueError):
     """A run folder cannot be used as asked; the message says why and what can be done."""
 
 
+class NoRunError(RunError):
+    """The folder holds files, but no run."""
+
+
 def make(config: TrainConfig, options: Mapping[str, Any]) -> dict[str, Any]:
     """A new record; `options` are all of the encoding's, defaults included."""
     return {
@@ -99,7 +103,7 @@ def read_config(folder: str | Path) -> TrainConfig | None:
     except FileNotFoundError:
         # what a start that was killed can leave: nothing, or a file that was being written beside its place
         if [entry.name for entry in folder.iterdir() if not (entry.name.startswith(".") and entry.suffix == ".tmp")]:
-            raise RunError(f"{folder} is not a run folder: it holds files but no {NAME}") from None
+            raise NoRunError(f"{folder} is not a run folder: it holds files but no {NAME}") from None
         return None
     return TrainConfig.from_dict(record["config"])
 

@@ -23,7 +23,7 @@ from fastpe.events import Event, Noted, Started, Stepped
 from fastpe.experiments import results
 from fastpe.files import DamagedFileError
 from fastpe.kernels import _jit
-from fastpe.record import RunError
+from fastpe.record import NoRunError
 from fastpe.training import TrainingDiverged, train
 
 Send = Callable[[dict[str, Any]], None]
@@ -89,9 +89,9 @@ def do_run(path: Path, config: TrainConfig, key: str, send: Send) -> dict[str, A
     notify = _Notify(path, config, send)
     try:
         result = train(config, out=path, resume=True, threads=1, progress=notify).result
-    except (DamagedFileError, RunError) as error:  # this folder is the sweep's own: whatever is wrong with it
+    except (DamagedFileError, NoRunError) as error:
         send({"note": f"{error}; this run starts again"})
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.rmtree(path)
         result = train(config, out=path, resume=True, threads=1, progress=notify).result
     results.seal(path, key)
     return result
