@@ -19,7 +19,7 @@ import numpy as np
 from fastpe import encoding, error_law, kernel_checks, reference
 from fastpe.config import ModelConfig
 from fastpe.error_law import Difference
-from fastpe.kernels import _jit
+from fastpe.kernels.threads import default_threads
 from fastpe.tasks import running_sum
 from fastpe.transformer import Adam, Transformer
 
@@ -262,7 +262,7 @@ def thread_differences(dtype: str) -> Iterator[Difference]:
     """Largest difference between training on one thread and on several, where bits differ; the bound is zero."""
     for config in STEPS.values():
         first = _trained(replace(config, dtype=dtype), 1)
-        for threads in sorted({2, 3, _jit.default_threads()} - {1}):
+        for threads in sorted({2, 3, default_threads()} - {1}):
             other = _trained(replace(config, dtype=dtype), threads)
             largest = float(np.abs(first - other).max())
             same = first.tobytes() == other.tobytes()

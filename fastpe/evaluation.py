@@ -10,7 +10,7 @@ from fastpe import encoding
 from fastpe.config import ModelConfig
 from fastpe.encoding import BeyondTrainingLength
 from fastpe.events import LengthTested, Listener, Noted
-from fastpe.kernels import _jit
+from fastpe.kernels.threads import threads_for
 from fastpe.transformer import Transformer
 
 _CHUNK = 1024  # sequences that go through the model at a time, so that its outputs and errors need bounded memory
@@ -60,7 +60,7 @@ def evaluate(
     ValueError, TypeError
         If an argument is out of range or of the wrong type.
     """
-    _jit.threads_for(threads)
+    threads_for(threads)
     notify: Listener = progress or (lambda event: None)
     results = {}
     for length in lengths:

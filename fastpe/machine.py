@@ -46,13 +46,13 @@ def threads() -> dict[str, Any]:
     """Threads that fastpe uses by default, and Numba's threading layer: None before the first parallel call."""
     import numba
 
-    from fastpe.kernels import _jit
+    from fastpe.kernels.threads import default_threads
 
     try:
         layer = numba.threading_layer()
     except ValueError:  # not chosen yet
         layer = None
-    return {"default": _jit.default_threads(), "layer": layer}
+    return {"default": default_threads(), "layer": layer}
 
 
 def compile_cache() -> dict[str, Any]:

@@ -11,17 +11,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from numba import prange
 
-from fastpe.kernels import _jit, simd
+from fastpe.kernels import simd
 from fastpe.kernels._jit import entry, inner
-from fastpe.kernels.gemm import gemm
-from fastpe.kernels.simd import at, lanes, load, pointer, splat, store, total, zeros
+from fastpe.kernels.gemm import OVERWRITE, gemm
+from fastpe.kernels.simd import at, get, lanes, load, pointer, put, splat, store, total, zeros
+from fastpe.kernels.threads import fork, in_lanes
 
 SIZE = 96
 """Rows and columns of the matrices of `sgemm_peak`: 36 KiB each, so that all three stay in a core's own cache."""
 BYTES = 2**27
 """Size of the arrays of `bandwidth`, several times that of common caches."""
+ONE, NONE = np.int64(1), np.int64(0)
 _BLOCK = np.int64(256)  # elements; lanes of work start at multiples of it
 _BLAS_THREADS = (
     "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"
@@ -56,15 +57,17 @@ def in_turn(candidates: Mapping[str, Callable[[], Any]], rounds: int) -> dict[st
 # Matrix products
 
 
-@entry(label="the measurement of sgemm", parallel=True)
-def _repeat_gemm(a, b, c, times):  # type: ignore[no-untyped-def]
-    n = a.shape[0]
-    for lane in prange(c.shape[0]):
-        target = at(pointer(c), lane * n * n)
-        for _ in range(times):
-            gemm(
-                pointer(a), n, 1, pointer(b), n, target, n, n, n, n, np.int64(0), target, 0, target, 0,
-            )  # fmt: skip
+@inner
+def _repeat(lane, a, b, c, n, times):  # type: ignore[no-untyped-def]
+    target = at(c, lane * n * n)
+    for _ in range(times):
+        gemm(a, n, ONE, b, n, target, n, n, n, n, OVERWRITE, target, NONE, target, NONE)
+
+
+@entry(label="the measurement of sgemm")
+def _repeat_gemm(crew, board, a, b, c, times):  # type: ignore[no-untyped-def]
+    """c[lane] = a b on every lane, so many times."""
+    in_lanes(crew, _repeat, (pointer(a), pointer(b), pointer(c), a.shape[0], times))
 
 
 def sgemm_peak(threads: int = 1) -> float:
@@ -72,7 +75,7 @@ def sgemm_peak(threads: int = 1) -> float:
     a, b = (np.random.default_rng(seed).random((SIZE, SIZE), np.float32) for seed in (0, 1))
     c = simd.aligned_zeros((threads, SIZE, SIZE), np.float32)
     times = 200
-    seconds = in_turn({"": lambda: _jit.fork(threads, _repeat_gemm, a, b, c, times)}, 100)[""]
+    seconds = in_turn({"": lambda: fork(threads, _repeat_gemm, a, b, c, times)}, 100)[""]
     return 2 * SIZE**3 * times * threads / min(seconds) / 1e9
 
 
@@ -116,18 +119,22 @@ def _copy(x, y, start, stop):  # type: ignore[no-untyped-def]
         store(y, j, load(x, j))
 
 
-@entry(label="the measurement of memory", parallel=True)
-def _stream(x, y, sums, reads, writes):  # type: ignore[no-untyped-def]
-    """Read x, write sums[0] to y, or copy x to y; each lane of `sums` its own part."""
-    blocks, count = x.size // _BLOCK, sums.size
-    for lane in prange(count):
-        start, stop = blocks * lane // count * _BLOCK, blocks * (lane + 1) // count * _BLOCK
-        if reads and writes:
-            _copy(pointer(x), pointer(y), start, stop)
-        elif reads:
-            sums[lane] = _read(pointer(x), start, stop)
-        else:
-            _write(pointer(y), sums[lane], start, stop)
+@inner
+def _stream_lane(lane, x, y, sums, blocks, lanes_, reads, writes):  # type: ignore[no-untyped-def]
+    start, stop = blocks * lane // lanes_ * _BLOCK, blocks * (lane + 1) // lanes_ * _BLOCK
+    if reads and writes:
+        _copy(x, y, start, stop)
+    elif reads:
+        put(sums, lane, _read(x, start, stop))
+    else:
+        _write(y, get(sums, lane), start, stop)
+
+
+@entry(label="the measurement of memory")
+def _stream(crew, board, x, y, sums, reads, writes):  # type: ignore[no-untyped-def]
+    """Read x, write sums[0] to y, or copy x to y; each lane its own part, with its own place in `sums`."""
+    blocks = x.size // _BLOCK
+    in_lanes(crew, _stream_lane, (pointer(x), pointer(y), pointer(sums), blocks, sums.size, reads, writes))
 
 
 def bandwidth(threads: int = 1, size: int = BYTES) -> dict[str, float]:
@@ -140,5 +147,5 @@ def bandwidth(threads: int = 1, size: int = BYTES) -> dict[str, float]:
     x[...], y[...] = 1.0, 2.0  # memory is only there once it has been written to
     sums = np.zeros(threads, np.float32)
     ways = {"read": (True, False), "write": (False, True), "copy": (True, True)}
-    calls = {name: lambda way=way: _jit.fork(threads, _stream, x, y, sums, *way) for name, way in ways.items()}
+    calls = {name: lambda way=way: fork(threads, _stream, x, y, sums, *way) for name, way in ways.items()}
     return {name: x.nbytes * sum(ways[name]) / min(seconds) / 1e9 for name, seconds in in_turn(calls, 15).items()}

@@ -20,7 +20,7 @@ from fastpe import encoding
 from fastpe.config import TrainConfig
 from fastpe.evaluation import evaluate
 from fastpe.events import EpochDone, Listener, Noted, Started, Stepped
-from fastpe.kernels import _jit
+from fastpe.kernels.threads import threads_for
 from fastpe.random import Stream
 from fastpe.runs import Progress, Run, check_target
 from fastpe.transformer import Adam, Transformer
@@ -115,7 +115,7 @@ def train(
     >>> sorted(train(config).result["test"]["10"])
     ['mse', 'mse_beyond', 'mse_last', 'nmse', 'sequences']
     """
-    _jit.threads_for(threads)
+    threads_for(threads)
     notify: Listener = progress or (lambda event: None)
     options = encoding.option_values(config.encoding, config.options)
     if out is not None and not callable(out):

@@ -6,13 +6,14 @@ to the scores of every layer.
 
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastpe.config import ModelConfig
 from fastpe.initial import initial_values
-from fastpe.kernels import _jit, model, simd
+from fastpe.kernels import model, simd
+from fastpe.kernels.threads import fork, threads_for
 from fastpe.layout import Parameters, Transposes, Workspace, sum_in_order
 from fastpe.position import Position
 from fastpe.random import Stream
@@ -20,6 +21,19 @@ from fastpe.random import Stream
 Array = np.ndarray[Any, Any]
 
 _KEPT_WORKSPACES = 4  # a user who tries many lengths should not fill the memory
+
+
+class Update(NamedTuple):
+    """What the kernel of a step needs to update the parameters."""
+
+    moments: Array
+    numbers: Array
+    chunks: int
+
+    @classmethod
+    def none(cls, dtype: np.dtype[Any]) -> "Update":
+        """No update."""
+        return cls(np.empty((2, 0), dtype), np.empty(0, dtype), 0)
 
 
 class Transformer:
@@ -111,11 +125,11 @@ class Transformer:
 
     def _outputs(self, rows: Array, threads: int | None) -> Array:
         batch, length = rows.shape
-        slots, lanes = self.slots(length), min(_jit.threads_for(threads), batch)
+        slots, lanes = self.slots(length), min(threads_for(threads), batch)
         work = self._workspace(length, lanes, slots, backward=False)
         y = np.empty_like(rows)
-        _jit.fork(
-            lanes, model.batch_forward, rows, y, self._layout.flat, work.arenas, *work.slot_arrays(slots), work.sizes,
+        fork(
+            lanes, model.forward, rows, y, self._layout.flat, work.arenas, *work.slot_arrays(slots), work.sizes,
             work.offsets, work.arena,
         )  # fmt: skip
         return y
@@ -148,8 +162,11 @@ class Transformer:
             loss, gradients = self._gradients(x, y, threads)
             return loss, self._layout.views_of(sum_in_order(gradients))
 
-    def _gradients(self, x: Any, y: Any, threads: int | None) -> tuple[float, Array]:
-        """Loss and the groups' gradients (groups, stride), to be summed in order; valid until the next call."""
+    def _gradients(self, x: Any, y: Any, threads: int | None, update: Update | None = None) -> tuple[float, Array]:
+        """Loss and the groups' gradients (groups, stride), to be summed in order; valid until the next call.
+
+        Where an update is given, it has been applied with these gradients.
+        """
         x = np.atleast_2d(_numbers("x", x, self.dtype))
         y = np.atleast_2d(_numbers("y", y, self.dtype))
         if x.shape != y.shape:
@@ -157,18 +174,28 @@ class Transformer:
         batch, length = x.shape
         # fixed by the batch alone, or the bits would depend on the threads; more groups cost memory and additions
         groups = min(batch, 8 if batch < 64 else 16)
-        slots, lanes = self.slots(length), min(_jit.threads_for(threads), groups)
+        slots, lanes = self.slots(length), min(threads_for(threads), groups)
         work = self._workspace(length, lanes, slots, backward=True)
         gradients, losses = work.gradients[:groups], work.losses[:groups]
-        _jit.fork(
-            lanes, model.batch_gradients, x, y, self._layout.flat, self._transposes.flat, self._transposes.panels,
-            gradients, losses, work.arenas, *work.slot_arrays(slots), work.sizes, work.offsets,
-            self._transposes.offsets, work.arena,
-        )  # fmt: skip
-        if self._position.initial:  # the slots' gradients become the parameters', in the first group's row
-            target = self._layout.views_of(gradients[0], self._position.initial)
-            self._position.pull(length, self.parameters, work.slot_gradients(slots, groups), target)
-        return float(sum(losses)), gradients
+        panels, nothing = self._transposes.panels, Update.none(self.dtype)
+
+        def run(panels: Array, groups: int, update: Update) -> None:
+            fork(
+                lanes, model.step, x, y, self._layout.flat, self._transposes.flat, panels, gradients, groups, losses,
+                work.arenas, *work.slot_arrays(slots), *update, work.sizes, work.offsets, self._transposes.offsets,
+                work.arena,
+            )  # fmt: skip
+
+        if not self._position.initial:
+            run(panels, groups, update or nothing)
+            return float(losses.sum()), gradients
+        run(panels, groups, nothing)
+        # the slots' gradients become the parameters', in the first group's row
+        target = self._layout.views_of(gradients[0], self._position.initial)
+        self._position.pull(length, self.parameters, work.slot_gradients(slots, groups), target)
+        if update:
+            run(panels[:0], 0, update)
+        return float(losses.sum()), gradients
 
     def _workspace(self, length: int, lanes: int, slots: Mapping[str, Array], *, backward: bool) -> Workspace:
         key = (length, lanes, backward)
@@ -213,9 +240,8 @@ class Adam:
         self.model = model
         self.lr, self.beta1, self.beta2, self.eps = lr, beta1, beta2, eps
         self.steps = 0
-        self._first = simd.aligned_zeros(model._layout.flat.size, model.dtype)
-        self._second = simd.aligned_zeros(model._layout.flat.size, model.dtype)
-        self.first, self.second = model._layout.views_of(self._first), model._layout.views_of(self._second)
+        self._moments = simd.aligned_zeros((2, model._layout.flat.size), model.dtype)
+        self.first, self.second = (model._layout.views_of(moment) for moment in self._moments)
 
     def step(self, x: Any, y: Any, *, threads: int | None = None) -> float:
         """Update the model on one batch x, y (B, N); returns the mean squared error before the update."""
@@ -223,17 +249,16 @@ class Adam:
             return self._step(x, y, threads)
 
     def _step(self, x: Any, y: Any, threads: int | None) -> float:
-        loss, gradients = self.model._gradients(x, y, threads)
+        loss, _ = self.model._gradients(x, y, threads, self._update(self.steps + 1))
         self.steps += 1
-        rate, correction2 = self.lr / (1.0 - self.beta1**self.steps), 1.0 / (1.0 - self.beta2**self.steps)
+        return loss
+
+    def _update(self, t: int) -> Update:
+        rate, correction2 = self.lr / (1.0 - self.beta1**t), 1.0 / (1.0 - self.beta2**t)
         numbers = (rate, self.beta1, self.beta2, 1.0 - self.beta1, 1.0 - self.beta2, correction2, self.eps)
         with np.errstate(over="ignore"):  # a rate past float32 diverges, which the loss will tell
-            rounded = [self.model.dtype.type(number) for number in numbers]
-        _jit.fork(
-            _jit.threads_for(threads), model.update, self.model._layout.flat, gradients, self._first, self._second,
-            *rounded,
-        )  # fmt: skip
-        return loss
+            rounded = np.array(numbers).astype(self.model.dtype)
+        return Update(self._moments, rounded, -(-self._moments.shape[1] // model.CHUNK))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -260,6 +285,6 @@ def _numbers(name: str, value: Any, dtype: np.dtype[Any]) -> Array:
         )
     with np.errstate(over="ignore"):
         array = np.ascontiguousarray(array, dtype=dtype)
-    if not np.isfinite(array).all():
+    if not (np.isfinite(array.min()) and np.isfinite(array.max())):  # no array of booleans: a step allocates nothing
         raise ValueError(f"{name} must be finite, but {np.count_nonzero(~np.isfinite(array))} of its values are not")
     return array

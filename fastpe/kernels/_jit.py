@@ -16,7 +16,6 @@ import re
 import shutil
 import stat
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +30,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 # No fast-math: sums keep the order they are written in, so the same source gives the same bits, and infinities work.
 _OPTIONS = {"nogil": True, "error_model": "numpy"}
 _KEPT_DIGESTS = 4
-_MOST_THREADS = 1024  # tens of thousands end the process without a word
 _MARKER = "fastpe-compiled-code"  # what a folder holds that may be pruned
 
 on_compile: Callable[[str], None] | None = None
@@ -55,7 +53,7 @@ def entry(function: Function | None = None, *, label: str = "", parallel: bool =
     label : str
         What the user is told is being compiled; the function's name by default.
     parallel : bool
-        Whether the function forks (`numba.prange`); call it through `fork`.
+        Whether the function has a `numba.prange` (see `kernels.threads`).
     """
     if function is None:
         return lambda f: entry(f, label=label, parallel=parallel)
@@ -63,78 +61,6 @@ def entry(function: Function | None = None, *, label: str = "", parallel: bool =
     if not numba.config.DISABLE_JIT:
         dispatcher._cache = _open_cache(function, label or function.__name__.strip("_").replace("_", " "))
     return dispatcher
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Forking
-
-
-_fork_lock = threading.Lock()
-_forked_here = False
-_forked_in_parent = False
-
-
-def fork(threads: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a `parallel` entry with at most `threads` threads, one such call at a time.
-
-    Numba's default threading layers abort the process when entered from two threads at once, and kill a child that was
-    forked after their first use. The first case waits here, the second is an error.
-    """
-    global _forked_here
-    if _forked_in_parent:
-        raise RuntimeError(
-            "fastpe's threads do not survive os.fork(): start worker processes with the 'spawn' or 'forkserver' method"
-        )
-    with _fork_lock:
-        if not _forked_here:
-            _start_threads()
-        _forked_here = True
-        numba.set_num_threads(max(1, min(threads, numba.config.NUMBA_NUM_THREADS)))
-        return function(*arguments)
-
-
-def _start_threads() -> None:
-    """Start Numba's threads so that idle ones sleep, unless the user's `OMP_WAIT_POLICY` says otherwise.
-
-    By default OpenMP's spin. Where another process wants a core, that made the median training step 2.3 times as long
-    as on one thread (sleeping: 1.02); undisturbed, sleeping costs 4 %. OpenMP reads the variable once, when loaded:
-    other OpenMP libraries of the process must not see it.
-    """
-    if "OMP_WAIT_POLICY" in os.environ:
-        return
-    os.environ["OMP_WAIT_POLICY"] = "passive"
-    try:
-        numba.set_num_threads(1)
-    finally:
-        del os.environ["OMP_WAIT_POLICY"]
-
-
-def threads_for(threads: int | None) -> int:
-    """A user's number of threads, checked; None stands for `default_threads`."""
-    if threads is None:
-        return default_threads()
-    if isinstance(threads, bool) or not isinstance(threads, int):
-        raise TypeError(f"threads must be an integer, not {threads!r}")
-    if threads < 1:
-        raise ValueError(f"threads must be at least 1, not {threads}")
-    if threads > _MOST_THREADS:
-        raise ValueError(f"threads must be at most {_MOST_THREADS}, not {threads}")
-    return threads
-
-
-def default_threads() -> int:
-    """Threads used where the caller names no number: what Numba may use (all cores, or `NUMBA_NUM_THREADS`)."""
-    return int(numba.config.NUMBA_NUM_THREADS)
-
-
-def _after_fork_in_child() -> None:
-    global _fork_lock, _forked_in_parent
-    _fork_lock = threading.Lock()
-    _forked_in_parent = _forked_here
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -13,13 +13,14 @@ from fastpe.kernels.simd import fma, lanes, load_first, splat, sqrt, store_first
 
 
 @inner
-def adam(p, first, second, gradients, stride, groups, start, stop, rate, beta1, beta2, new1, new2, correction2, eps):
+def adam(p, first, second, gradients, stride, groups, start, stop, numbers):
     """Update the parameters [start, stop); gradient j of group g lies at gradients[g * stride + j].
 
-    new1, new2: 1 - beta1 and 1 - beta2, rounded once (float32(1) - float32(0.999) is off by 5e-5).
+    numbers: an array of rate, beta1, beta2, 1 - beta1, 1 - beta2, correction2 and eps, in p's type; each is rounded
+    once (float32(1) - float32(0.999) is off by 5e-5).
     """
-    keep1, keep2, new1, new2 = splat(beta1), splat(beta2), splat(new1), splat(new2)
-    rates, corrections, epsilons = splat(rate), splat(correction2), splat(eps)
+    rates, keep1, keep2, new1 = splat(numbers[0]), splat(numbers[1]), splat(numbers[2]), splat(numbers[3])
+    new2, corrections, epsilons = splat(numbers[4]), splat(numbers[5]), splat(numbers[6])
     for j in range(start, stop, lanes(p)):
         n = stop - j
         g = load_first(gradients, j, n)

@@ -178,12 +178,11 @@ def mean_squared_error(y: Array, target: Array) -> tuple[float, Array]:
 
 
 @entry
-def _adam(p, first, second, gradients, rate, beta1, beta2, new1, new2, correction2, eps):
+def _adam(p, first, second, gradients, numbers):
     groups, stride = gradients.shape
     adam.adam(
-        pointer(p), pointer(first), pointer(second), pointer(gradients), stride, groups, 0, p.size, rate, beta1, beta2,
-        new1, new2, correction2, eps,
-    )  # fmt: skip
+        pointer(p), pointer(first), pointer(second), pointer(gradients), stride, groups, 0, p.size, numbers
+    )
 
 
 def adam_step(
@@ -192,7 +191,7 @@ def adam_step(
 ) -> None:  # fmt: skip
     """Update p, first and second (n,) in place, from the sum of gradients (groups, n); `step` counts from 1."""
     numbers = (lr / (1 - beta1**step), beta1, beta2, 1 - beta1, 1 - beta2, 1 / (1 - beta2**step), eps)
-    _adam(p, first, second, gradients, *(p.dtype.type(number) for number in numbers))
+    _adam(p, first, second, gradients, np.array(numbers, p.dtype))
 
 
 @entry

@@ -10,13 +10,13 @@ gradients and the input are touched outside it. Per sequence, forward:  2 n (4 c
 backward twice that.
 
 Same bits at any number of threads: a batch is cut into a fixed number of *groups* of sequences, each group sums its
-gradients in order into its own row, and the rows are added in order. Threads ("lanes") only choose who runs which.
+gradients in order into its own row, and the rows are added in order. Threads only choose who runs which
+(`kernels.threads`); a whole training step forks once.
 """
 
 from typing import NamedTuple
 
 import numpy as np
-from numba import prange
 
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.activation import gelu_backward, gelu_forward
@@ -26,8 +26,10 @@ from fastpe.kernels.ends import embed_backward, embed_forward, head_backward, he
 from fastpe.kernels.gemm import FROM, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add_column_sums, gemm, transpose
 from fastpe.kernels.norm import layer_norm_backward, layer_norm_forward
 from fastpe.kernels.simd import at, lanes, pointer, scalar, store_first, zeros
+from fastpe.kernels.threads import claim, finish, in_lanes, wait_for
 
 NORM_EPS = 1e-5
+CHUNK = np.int64(4096)  # parameters that one task of the optimiser updates
 ONE, NONE = np.int64(1), np.int64(0)
 
 
@@ -334,54 +336,79 @@ def _group_gradients(x, target, first, last, w, wt, g, stride, arena, table, bia
     return loss * float(inverse)
 
 
-@entry(label="the training step", parallel=True)
-def batch_gradients(x, target, w, wt, panels, gradients, losses, arenas, table, bias, sizes, o, t, a):
-    """Losses (groups,) and gradients (groups, stride) of a batch x, target (B, n); one arena per lane.
-
-    panels (P, 5): for each panel of a matrix its start in w, rows, columns, where its transpose starts in wt, and the
-    elements from one row of the transpose to the next. They are made anew here: parameters are the user's to change.
-    """
-    for number in prange(panels.shape[0]):
-        start, rows, columns, target_start, target_row = panels[number]
-        transpose(at(pointer(w), start), columns, at(pointer(wt), target_start), target_row, rows, columns)
-    groups, stride = gradients.shape
-    batch, count = x.shape[0], arenas.shape[0]
+@inner
+def _step_lane(lane, board, x, target, w, wt, panels, gradients, groups, losses, arenas, table, bias, moments, rates,
+               chunks, sizes, o, t, a):  # fmt: skip
+    """Tasks of three phases: transpose a panel of a matrix; go through a group of sequences; update some parameters."""
+    transposes, (rows, stride), batch = panels.shape[0], gradients.shape, x.shape[0]
+    before_update = transposes + groups
     inverse = scalar(pointer(w), 1.0 / (batch * sizes.length))
-    for lane in prange(count):
-        for group in range(groups * lane // count, groups * (lane + 1) // count):
+    task = claim(board)
+    while task < before_update + chunks:
+        if task < transposes:
+            _transpose_panel(pointer(w), pointer(wt), panels, task)
+        elif task < before_update:
+            wait_for(board, transposes)
+            group = task - transposes
             losses[group] = _group_gradients(
                 pointer(x), pointer(target), batch * group // groups, batch * (group + 1) // groups, pointer(w),
                 pointer(wt), at(pointer(gradients), group * stride), stride,
                 at(pointer(arenas), lane * arenas.shape[1]),
                 pointer(table), pointer(bias), inverse, sizes, o, t, a,
             )  # fmt: skip
+        else:
+            wait_for(board, before_update)
+            start = (task - before_update) * CHUNK
+            adam(
+                pointer(w), pointer(moments), at(pointer(moments), w.size), pointer(gradients), stride, rows, start,
+                min(start + CHUNK, w.size), rates,
+            )  # fmt: skip
+        finish(board)
+        task = claim(board)
+    wait_for(board, before_update + chunks)  # lanes that leave together need not wake each other up
 
 
-@entry(label="the forward pass", parallel=True)
-def batch_forward(x, y, w, arenas, table, bias, sizes, o, a):
+@inner
+def _transpose_panel(w, wt, panels, number):
+    """panels (P, 5): a panel's start in w, its rows and columns, where its transpose starts in wt, and that one's row.
+
+    The transposes are made anew in every step: parameters are the user's to change.
+    """
+    columns = panels[number, 2]
+    transpose(
+        at(w, panels[number, 0]), columns, at(wt, panels[number, 3]), panels[number, 4], panels[number, 1], columns
+    )
+
+
+@entry(label="the training step")
+def step(crew, board, x, target, w, wt, panels, gradients, groups, losses, arenas, table, bias, moments, rates, chunks,
+         sizes, o, t, a):  # fmt: skip
+    """Losses (G,) and gradients (G, stride) of a batch x, target (B, n) in `groups` groups, then Adam on w (P,).
+
+    One arena per lane. moments (2, P); without an update `chunks` is 0, without gradients `groups` and P are.
+    """
+    in_lanes(
+        crew, _step_lane,
+        (pointer(board), x, target, w, wt, panels, gradients, groups, losses, arenas, table, bias, moments, rates,
+         chunks, sizes, o, t, a),
+    )  # fmt: skip
+
+
+@inner
+def _forward_lane(lane, board, x, y, w, arenas, table, bias, sizes, o, a):
+    """One task is one sequence."""
+    arena = at(pointer(arenas), lane * arenas.shape[1])
+    _clear_transposed(arena, sizes, a)
+    sequence = claim(board)
+    while sequence < x.shape[0]:
+        row = at(pointer(x), sequence * sizes.length)
+        sequence_forward(row, pointer(w), arena, pointer(table), pointer(bias), sizes, o, a)
+        for i in range(sizes.length):
+            y[sequence, i] = arenas[lane, a.output + i]
+        sequence = claim(board)
+
+
+@entry(label="the forward pass")
+def forward(crew, board, x, y, w, arenas, table, bias, sizes, o, a):
     """y (B, n) from x (B, n); one arena per lane."""
-    batch, count = x.shape[0], arenas.shape[0]
-    for lane in prange(count):
-        arena = at(pointer(arenas), lane * arenas.shape[1])
-        _clear_transposed(arena, sizes, a)
-        for sequence in range(batch * lane // count, batch * (lane + 1) // count):
-            sequence_forward(
-                at(pointer(x), sequence * sizes.length), pointer(w), arena, pointer(table), pointer(bias), sizes, o, a
-            )
-            for i in range(sizes.length):
-                y[sequence, i] = arenas[lane, a.output + i]
-
-
-_CHUNK = np.int64(4096)  # elements of the parameters that one turn of the optimiser's loop updates
-
-
-@entry(label="the optimiser", parallel=True)
-def update(w, gradients, first, second, rate, beta1, beta2, new1, new2, correction2, eps):
-    """One step of Adam on all of w (P,), first and second (P,), from gradients (groups, stride >= P)."""
-    groups, stride = gradients.shape
-    for chunk in prange((w.size + _CHUNK - 1) // _CHUNK):
-        start = chunk * _CHUNK
-        adam(
-            pointer(w), pointer(first), pointer(second), pointer(gradients), stride, groups, start,
-            min(start + _CHUNK, w.size), rate, beta1, beta2, new1, new2, correction2, eps,
-        )  # fmt: skip
+    in_lanes(crew, _forward_lane, (pointer(board), x, y, w, arenas, table, bias, sizes, o, a))

@@ -1,0 +1,252 @@
+"""Threads: how a kernel's work is spread over cores, and the only place that forks.
+
+A batch is cut into numbered *tasks*, by its shape alone. Threads, called *lanes*, claim the tasks one after the other
+from a shared counter, so that a core which another process holds up does fewer of them. Which lane runs a task never
+changes a bit of its result. A task of a later phase waits until all tasks of the phases before it are finished:
+
+    @inner
+    def _work(lane, board, x, ...):
+        while True:
+            task = claim(board)
+            if task >= all_tasks: break
+            if task >= first_phase: wait_for(board, first_phase)
+            ...
+            finish(board)
+        wait_for(board, all_tasks)
+
+    @entry
+    def work(crew, board, x, ...):
+        in_lanes(crew, _work, (pointer(board), x, ...))
+
+    fork(threads, work, x, ...)
+
+A lane waits only for tasks that other lanes have claimed and are running, so any number of lanes, one included, gets
+through. Numba's `prange` appears once, in `_all_lanes`: a kernel inside a `prange` of its own is compiled twice over.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import prange, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from fastpe.kernels._jit import entry, inner
+
+_MOST_THREADS = 1024  # tens of thousands end the process without a word
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
+
+
+def threads_for(threads: int | None) -> int:
+    """A user's number of threads, checked; None stands for `default_threads`."""
+    if threads is None:
+        return default_threads()
+    if isinstance(threads, bool) or not isinstance(threads, int):
+        raise TypeError(f"threads must be an integer, not {threads!r}")
+    if threads < 1:
+        raise ValueError(f"threads must be at least 1, not {threads}")
+    if threads > _MOST_THREADS:
+        raise ValueError(f"threads must be at most {_MOST_THREADS}, not {threads}")
+    return threads
+
+
+def default_threads() -> int:
+    """Threads used where the caller names no number: what Numba may use (all cores, or `NUMBA_NUM_THREADS`)."""
+    return int(numba.config.NUMBA_NUM_THREADS)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Forking
+
+
+class Crew(NamedTuple):
+    """Who works: the machine code that runs all lanes, and their number."""
+
+    run: int
+    lanes: int
+
+
+_fork_lock = threading.Lock()
+_forked_here = False
+_forked_in_parent = False
+_board = np.zeros(16, np.int64)
+
+
+def fork(threads: int, function: Callable[..., Any], *arguments: Any) -> None:
+    """Call an entry ``function(crew, board, *arguments)`` with `threads` lanes, one such call at a time.
+
+    Numba's default threading layers abort the process when entered from two threads at once, and kill a child that was
+    forked after their first use. The first case waits here, the second is an error.
+    """
+    global _forked_here
+    if _forked_in_parent:
+        raise RuntimeError(
+            "fastpe's threads do not survive os.fork(): start worker processes with the 'spawn' or 'forkserver' method"
+        )
+    with _fork_lock:
+        if not _forked_here:
+            _start_threads()
+        _forked_here = True
+        numba.set_num_threads(max(1, min(threads, numba.config.NUMBA_NUM_THREADS)))
+        _board[:] = 0
+        function(Crew(_address_of_all_lanes(), threads), _board, *arguments)
+
+
+def _start_threads() -> None:
+    """Start Numba's threads so that idle ones sleep, unless the user's `OMP_WAIT_POLICY` says otherwise.
+
+    By default OpenMP's spin. Where another process wants a core, that made the median training step 2.3 times as long
+    as on one thread. OpenMP reads the variable once, when loaded: other OpenMP libraries of the process must not see it.
+    """
+    if "OMP_WAIT_POLICY" in os.environ:
+        return
+    os.environ["OMP_WAIT_POLICY"] = "passive"
+    try:
+        numba.set_num_threads(1)
+    finally:
+        del os.environ["OMP_WAIT_POLICY"]
+
+
+def _after_fork_in_child() -> None:
+    global _fork_lock, _forked_in_parent
+    _fork_lock = threading.Lock()
+    _forked_in_parent = _forked_here
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+@intrinsic
+def _run_lane(typingctx, thunk, record, lane):
+    """Call the C function at the address `thunk` with an address and a number."""
+
+    def emit(context, b, signature, arguments):
+        function = b.inttoptr(arguments[0], ir.FunctionType(ir.VoidType(), [_I64, _I64]).as_pointer())
+        b.call(function, arguments[1:])
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp), emit
+
+
+@entry(label="the threads", parallel=True)
+def _all_lanes(thunk, record, lanes):
+    for lane in prange(lanes):
+        _run_lane(thunk, record, lane)
+
+
+_ALL_LANES = types.void(types.intp, types.intp, types.intp)
+
+
+def _address_of_all_lanes() -> int:
+    """Where the machine code of `_all_lanes` lies, compiled now if it was not."""
+    compiled = _all_lanes.overloads.get(_ALL_LANES.args)
+    if compiled is None:
+        compiled = _all_lanes.get_compile_result(_ALL_LANES)
+    return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
+
+
+@intrinsic
+def in_lanes(typingctx, crew, function, arguments):
+    """Call the inner function ``function(lane, *arguments)`` once for each lane of the crew, side by side.
+
+    The arguments (a tuple) go through a record on the caller's stack to a small C function, the thunk, whose address
+    `_all_lanes` gets: that one is compiled once, whatever is run.
+    """
+    called = function.get_call_type(typingctx, (types.intp, *arguments.types), {})
+
+    def emit(context, b, signature, values):
+        run, lanes = (b.extract_value(values[0], place) for place in range(2))
+        record = cgutils.alloca_once_value(b, values[2])
+        thunk = _thunk(context, b.module, function, called, values[2].type)
+        kind = context.call_conv.get_function_type(types.void, _ALL_LANES.args)
+        result, error = (cgutils.alloca_once(b, place.pointee) for place in kind.args[:2])  # of Numba's own convention
+        numbers = [b.ptrtoint(thunk, _I64), b.ptrtoint(record, _I64), lanes]
+        b.call(b.inttoptr(run, kind.as_pointer()), [result, error, *numbers])
+        # compiled code calls `function` from the thunk alone: tell Numba that the two belong together
+        context.add_linking_libs([function.dispatcher.get_compile_result(called).library])
+        return context.get_dummy_value()
+
+    return types.void(crew, function, arguments), emit
+
+
+def _thunk(context, module, function, called, record_type):
+    """The C function (record's address, lane) -> nothing that unpacks the record and calls `function`."""
+    compiled = function.dispatcher.get_compile_result(called)
+    name = f"fastpe.lane.{compiled.fndesc.mangled_name}"
+    thunk = ir.Function(module, ir.FunctionType(ir.VoidType(), [_I64, _I64]), name)
+    thunk.linkage = "internal"
+    b = ir.IRBuilder(thunk.append_basic_block())
+    record = b.load(b.inttoptr(thunk.args[0], record_type.as_pointer()))
+    values = [thunk.args[1], *(b.extract_value(record, place) for place in range(len(called.args) - 1))]
+    callee = context.declare_function(module, compiled.fndesc)
+    context.call_conv.call_function(b, callee, called.return_type, called.args, values)
+    b.ret_void()
+    return thunk
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The board: how lanes share out tasks. Two counters, on cache lines of their own: tasks claimed, tasks finished.
+
+_FINISHED = np.int64(8)
+_PATIENCE = 2000  # looks at the board, some microseconds, before a waiting lane offers its core to others
+_YIELD = "SwitchToThread" if os.name == "nt" else "sched_yield"
+
+
+@intrinsic
+def _fetch_add(typingctx, p, offset):
+    """Add one to a counter that lanes share; returns what it was."""
+
+    def emit(context, b, signature, arguments):
+        return b.atomic_rmw("add", b.gep(arguments[0], [arguments[1]]), ir.Constant(_I64, 1), "acq_rel")
+
+    return types.int64(p, types.intp), emit
+
+
+@intrinsic
+def _read_shared(typingctx, p, offset):
+    """A counter that lanes share."""
+
+    def emit(context, b, signature, arguments):
+        return b.load_atomic(b.gep(arguments[0], [arguments[1]]), "acquire", 8)
+
+    return types.int64(p, types.intp), emit
+
+
+@intrinsic
+def _give_way(typingctx):
+    """Let another thread have this core."""
+
+    def emit(context, b, signature, arguments):
+        function = cgutils.get_or_insert_function(b.module, ir.FunctionType(_I32, []), _YIELD)
+        b.call(function, [])
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
+@inner
+def claim(board):
+    """The number of a task that is now the caller's to run; past the last task there is nothing left to do."""
+    return _fetch_add(board, np.int64(0))
+
+
+@inner
+def finish(board):
+    """Tell the other lanes that a claimed task is done, and let them see what it wrote."""
+    _fetch_add(board, _FINISHED)
+
+
+@inner
+def wait_for(board, tasks):
+    """Return when so many tasks are finished, and all that they wrote can be read."""
+    looks = 0
+    while _read_shared(board, _FINISHED) < tasks:
+        looks += 1
+        if looks > _PATIENCE:
+            _give_way()
