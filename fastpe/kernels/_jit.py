@@ -45,6 +45,15 @@ def inner(function: Function) -> Function:
     return compiled
 
 
+def part(function: Function) -> Function:
+    """Like `inner`, for what one or two functions call: written into them before they are compiled.
+
+    Every `inner` function is optimised anew in each of its callers, so that a deep tree of them takes long to compile.
+    """
+    compiled: Function = numba.njit(inline="always", no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)(function)
+    return compiled
+
+
 def entry(function: Function | None = None, *, label: str = "", parallel: bool = False) -> Any:
     """Compile a function that Python calls, keeping its machine code on disk.
 

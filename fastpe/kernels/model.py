@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastpe.kernels._jit import entry, inner
+from fastpe.kernels._jit import entry, inner, part
 from fastpe.kernels.activation import gelu_backward, gelu_forward
 from fastpe.kernels.adam import adam
 from fastpe.kernels.attention import attention_backward, attention_forward
@@ -161,13 +161,13 @@ def arena_layout(sizes: Sizes, p: int, *, backward: bool) -> Arena:
     return Arena(**layer, **whole, **strides, size=cursor)
 
 
-@inner
+@part
 def _linear(x, c, weight, bias, y, n, width, mode):
     """y = f(x weight + bias), n rows of c elements into n rows of `width`."""
     gemm(x, c, ONE, weight, width, y, width, n, width, c, FROM | mode, bias, NONE, y, NONE)
 
 
-@inner
+@part
 def _linear_onto(x, c, weight, bias, z, y, n, width, residual):
     """y = z + x weight + bias, without z where there is no residual connection."""
     if residual:
@@ -176,14 +176,14 @@ def _linear_onto(x, c, weight, bias, z, y, n, width, residual):
         _linear(x, c, weight, bias, y, n, width, OVERWRITE)
 
 
-@inner
+@part
 def _linear_gradients(x, c, dy, width, dweight, dbias, n):
     """dweight += x^T dy, dbias += column sums of dy."""
     gemm(x, ONE, c, dy, width, dweight, width, c, width, n, FROM, dweight, width, dweight, NONE)
     add_column_sums(dy, width, n, width, dbias)
 
 
-@inner
+@part
 def _linear_back(dy, width, transposed, dx, c, n, mode):
     """dx = dy weight^T (+ dx with mode FROM)."""
     gemm(dy, width, ONE, transposed, c, dx, c, n, c, width, mode, dx, c, dx, NONE)
@@ -281,14 +281,14 @@ def _clear(p, n):
         store_first(p, j, zeros(p), n - j)
 
 
-@inner
+@part
 def _clear_transposed(arena, sizes, a):
     """The columns past n of a transposed K or V stay zero from here on: only the others are written."""
     whole = (sizes.length + lanes(arena) - 1) // lanes(arena) * lanes(arena)
     _clear(at(arena, a.transposed), sizes.width // sizes.heads * whole)
 
 
-@inner
+@part
 def sequence_forward(x, w, arena, table, bias, sizes, o, a):
     """All layers and the head on one sequence; the output lies at arena + a.output."""
     n, c = sizes.length, sizes.width
@@ -303,7 +303,7 @@ def sequence_forward(x, w, arena, table, bias, sizes, o, a):
     head_forward(z, at(w, o.head_weight), at(w, o.head_bias), at(arena, a.output), n, c)
 
 
-@inner
+@part
 def sequence_backward(x, w, wt, g, arena, sizes, o, t, a):
     """Adds the gradients of one sequence to g, from the gradient of its output at arena + a.doutput."""
     n, c = sizes.length, sizes.width
@@ -320,7 +320,7 @@ def sequence_backward(x, w, wt, g, arena, sizes, o, t, a):
     embed_backward(dz, x, at(g, o.embed_weight), at(g, o.embed_bias), at(g, o.table), sizes.wants_table, n, c)
 
 
-@inner
+@part
 def _group_gradients(x, target, first, last, w, wt, g, stride, arena, table, bias, inverse, sizes, o, t, a):
     """Loss and gradients (into g, cleared first) of the sequences first .. last - 1."""
     _clear(g, stride)
@@ -368,7 +368,7 @@ def _step_lane(lane, board, x, target, w, wt, panels, gradients, groups, losses,
     wait_for(board, before_update + chunks)  # lanes that leave together need not wake each other up
 
 
-@inner
+@part
 def _transpose_panel(w, wt, panels, number):
     """panels (P, 5): a panel's start in w, its rows and columns, where its transpose starts in wt, and that one's row.
 
