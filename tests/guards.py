@@ -3,6 +3,7 @@
 import numpy as np
 
 from fastpe.error_law import difference
+from fastpe.kernels import simd
 
 _WORDS = 32
 _MARK = -12345.0
@@ -20,6 +21,33 @@ def guarded(shape, dtype, fill=np.nan):
         np.testing.assert_array_equal(whole[_WORDS + size :], _MARK)
 
     return array, check
+
+
+def guarded_allocations(patch):
+    """Make `simd.aligned_zeros` put guard words around all it allocates; returns what asserts that they are untouched.
+
+    patch: pytest's monkeypatch.
+    """
+    strips = []
+
+    def aligned_zeros(shape, dtype):
+        dtype = np.dtype(dtype)
+        size, words = int(np.prod(shape)), 64 // dtype.itemsize
+        whole = _aligned_zeros(size + 4 * words, dtype)
+        whole[...] = _MARK
+        array = whole[2 * words : 2 * words + size]
+        array[...] = 0
+        strips.extend((whole[: 2 * words], whole[2 * words + size :]))
+        return array.reshape(shape)
+
+    def check():
+        assert strips
+        for strip in strips:
+            np.testing.assert_array_equal(strip, _MARK)
+
+    _aligned_zeros = simd.aligned_zeros
+    patch.setattr(simd, "aligned_zeros", aligned_zeros)
+    return check
 
 
 def assert_error_law(result, reference, same_dtype, terms, condition=1.0):

@@ -11,7 +11,7 @@ from scipy import special
 
 from fastpe.error_law import wider
 from fastpe.kernels import arrays, simd
-from fastpe.kernels.gemm import FROM, PLUS, RELU, ROWS, WHERE_POSITIVE
+from fastpe.kernels.gemm import FROM, LOWER_A, LOWER_C, PLUS, RELU, ROWS, UPPER_A, WHERE_POSITIVE
 
 DTYPES = [np.float32, np.float64]
 TILE = 4 * simd.REGISTER_BYTES // 4  # columns of a whole float32 panel
@@ -59,6 +59,22 @@ def test_gemm(dtype, mode, m, n, depth, transposed, seed):
     scale = np.abs(a).astype(float) @ np.abs(b).astype(float) + np.abs(d) + np.abs(e)
     np.testing.assert_array_less(np.abs(c - reference), (depth + 4) * np.finfo(dtype).eps * scale + 1e-300)
     assert same.shape == c.shape
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(n=st.integers(1, 150), width=sizes, seed=st.integers(0, 99))
+@quick
+def test_gemm_leaves_out_what_causal_attention_masks(dtype, n, width, seed):
+    lower = np.tril(normal(seed, n, n, dtype=dtype))
+    b = normal(seed + 1, n, width, dtype=dtype)
+    for mode, a in ((LOWER_A, lower), (UPPER_A, lower.T)):
+        scale = np.abs(a).astype(float) @ np.abs(b).astype(float)
+        error = np.abs(arrays.gemm(a, b, mode) - a.astype(wider(dtype)) @ b)
+        np.testing.assert_array_less(error, (n + 4) * np.finfo(dtype).eps * scale + 1e-300)
+    c, check = guarded((n, n), dtype)
+    arrays._gemm(b, np.ascontiguousarray(b.T), c, LOWER_C, c, c)
+    check()
+    np.testing.assert_allclose(np.tril(c), np.tril(arrays.gemm(b, np.ascontiguousarray(b.T))), rtol=1e-5, atol=1e-5)
 
 
 def test_gemm_repeats_a_single_row_of_d():

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from guards import guarded_allocations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -147,6 +148,35 @@ def test_the_bits_do_not_depend_on_the_number_of_threads(config, sequences):
         losses = [adam.step(x, y, threads=threads) for _ in range(3)]
         results.append((losses, model._layout.flat.tobytes(), model(x, threads=threads).tobytes()))
     assert all(result == results[0] for result in results)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_no_length_writes_outside_the_arrays(monkeypatch, dtype):
+    """Every N from 1 to 300, guard words around everything that a model allocates; heads, widths and norms rotate."""
+    check = guarded_allocations(monkeypatch)
+    for length in range(1, 301):
+        heads = 1 + length % 8
+        config = ModelConfig(
+            ["learned", "alibi", "nope"][length % 3], width=heads * (1 + length % 11), heads=heads, layers=1,
+            hidden=1 + length % 19, causal=bool(length % 2), norm=["none", "layernorm"][length // 2 % 2],
+            activation=["relu", "gelu"][length // 4 % 2], train_length=length, dtype=dtype,
+        )  # fmt: skip
+        model = Transformer(config)
+        x, y = batch_of(config, 2)
+        Adam(model).step(x, y, threads=2)
+        assert np.isfinite(model(x, threads=2)).all()
+    check()
+
+
+@pytest.mark.parametrize("heads", range(1, 13))
+def test_every_number_of_heads_stays_inside_the_arrays(monkeypatch, heads):
+    check = guarded_allocations(monkeypatch)
+    for width in (1, 3, 8, 17):
+        model = Transformer(ModelConfig("alibi", width=heads * width, heads=heads, hidden=5, train_length=20))
+        x, y = batch_of(model.config, 3)
+        Adam(model).step(x, y)
+        assert np.isfinite(model(x)).all()
+    check()
 
 
 @given(

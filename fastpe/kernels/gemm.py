@@ -14,7 +14,13 @@
     RELU            f = max(., 0)
     WHERE_POSITIVE  f = . where e[i * e_row + j] > 0, else 0 (the backward pass of RELU)
 
-2 m n depth FLOP. All operands are expected in cache. Loop order: column panels of B (`PANEL` vectors wide), row
+and which parts of the product may be left out, for causal attention:
+
+    LOWER_A         A[i, k] is zero for k > i: the sums stop there
+    UPPER_A         A[i, k] is zero for k < i: the sums start there
+    LOWER_C         C[i, j] is wanted for j <= i only; other places may be written or not
+
+2 m n depth FLOP, about half of that where a part is left out. All operands are expected in cache. Loop order: column panels of B (`PANEL` vectors wide), row
 blocks, depth. One register tile of rows x panel holds its part of C for the whole depth, so each step of the innermost
 loop loads `PANEL` vectors of B, broadcasts one element of A per row, and does rows x `PANEL` multiply-adds.
 
@@ -32,7 +38,9 @@ from fastpe.kernels import simd
 from fastpe.kernels._jit import inner
 from fastpe.kernels.simd import at, get, lanes, put, transpose_block
 
-OVERWRITE, FROM, PLUS, RELU, WHERE_POSITIVE = (np.int64(flag) for flag in (0, 1, 2, 4, 8))
+OVERWRITE, FROM, PLUS, RELU, WHERE_POSITIVE, LOWER_A, UPPER_A, LOWER_C = (
+    np.int64(flag) for flag in (0, 1, 2, 4, 8, 16, 32, 64)
+)
 
 # The register tile: 32 vector registers with AVX-512 and NEON hold 24 of C, 4 of B and one of A; 16 registers hold 12.
 ROWS = 6
@@ -182,22 +190,25 @@ def _block(a, a_row, a_col, b, b_row, c, c_row, count, depth, mode, d, d_row, e,
 
 
 @inner
-def _column_panel(a, a_row, a_col, b, b_row, c, c_row, m, count, depth, mode, d, d_row, e, e_row, columns):
-    """All rows of `columns` vectors of C, in blocks of ROWS, then of one row less, then single ones."""
-    shorter = (-m) % ROWS
-    if shorter * FEWER_ROWS > m:
+def _column_panel(a, a_row, a_col, b, b_row, c, c_row, top, m, count, depth, mode, d, d_row, e, e_row, columns):
+    """The rows from `top` of `columns` vectors of C, in blocks of ROWS, then of one row less, then single ones."""
+    shorter = (top - m) % ROWS
+    if shorter * FEWER_ROWS > m - top:
         shorter = np.int64(0)
-    i = np.int64(0)
+    i = top
     while i < m:
-        ai, ci, di, ei = at(a, i * a_row), at(c, i * c_row), at(d, i * d_row), at(e, i * e_row)
+        first = i if mode & UPPER_A else np.int64(0)
+        last = min(i + ROWS, depth) if mode & LOWER_A else depth
+        ai, bi, terms = at(a, i * a_row + first * a_col), at(b, first * b_row), last - first
+        ci, di, ei = at(c, i * c_row), at(d, i * d_row), at(e, i * e_row)
         if i + ROWS + shorter * FEWER_ROWS <= m:
-            _block(ai, a_row, a_col, b, b_row, ci, c_row, count, depth, mode, di, d_row, ei, e_row, ROWS, columns)
+            _block(ai, a_row, a_col, bi, b_row, ci, c_row, count, terms, mode, di, d_row, ei, e_row, ROWS, columns)
             i += ROWS
         elif i + FEWER_ROWS <= m:
-            _block(ai, a_row, a_col, b, b_row, ci, c_row, count, depth, mode, di, d_row, ei, e_row, FEWER_ROWS, columns)
+            _block(ai, a_row, a_col, bi, b_row, ci, c_row, count, terms, mode, di, d_row, ei, e_row, FEWER_ROWS, columns)
             i += FEWER_ROWS
         else:
-            _block(ai, a_row, a_col, b, b_row, ci, c_row, count, depth, mode, di, d_row, ei, e_row, ONE_ROW, columns)
+            _block(ai, a_row, a_col, bi, b_row, ci, c_row, count, terms, mode, di, d_row, ei, e_row, ONE_ROW, columns)
             i += ONE_ROW
 
 
@@ -207,12 +218,15 @@ def gemm(a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row, e, e_
     j = np.int64(0)
     while j < n:
         bj, cj, dj, ej, count = at(b, j), at(c, j), at(d, j), at(e, j), n - j
+        top = min(j, m) if mode & LOWER_C else np.int64(0)
         if count >= PANEL * lanes(c):
-            _column_panel(a, a_row, a_col, bj, b_row, cj, c_row, m, count, depth, mode, dj, d_row, ej, e_row, PANEL)
+            _column_panel(
+                a, a_row, a_col, bj, b_row, cj, c_row, top, m, count, depth, mode, dj, d_row, ej, e_row, PANEL
+            )
             j += PANEL * lanes(c)
         else:
             _column_panel(
-                a, a_row, a_col, bj, b_row, cj, c_row, m, count, depth, mode, dj, d_row, ej, e_row, ONE_VECTOR
+                a, a_row, a_col, bj, b_row, cj, c_row, top, m, count, depth, mode, dj, d_row, ej, e_row, ONE_VECTOR
             )
             j += lanes(c)
 
