@@ -25,8 +25,10 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     >>> parameter_shapes(ModelConfig("nope", layers=1))["layers.0.feedforward.in.weight"]
     (64, 128)
     """
-    c, f = config.width, config.hidden
-    shapes: dict[str, tuple[int, ...]] = {"embed.weight": (1, c), "embed.bias": (c,)}
+    c, f, tokens = config.width, config.hidden, config.vocabulary
+    shapes: dict[str, tuple[int, ...]] = (
+        {"embed.weight": (tokens, c)} if tokens else {"embed.weight": (1, c), "embed.bias": (c,)}
+    )
     for layer in range(config.layers):
         prefix = f"layers.{layer}"
         for name in ("query", "key", "value", "out"):
@@ -39,8 +41,8 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
             for number in (1, 2):
                 shapes[f"{prefix}.norm{number}.weight"] = (c,)
                 shapes[f"{prefix}.norm{number}.bias"] = (c,)
-    shapes["head.weight"] = (c, 1)
-    shapes["head.bias"] = (1,)
+    shapes["head.weight"] = (c, tokens or 1)
+    shapes["head.bias"] = (tokens or 1,)
     return shapes
 
 
@@ -60,8 +62,13 @@ class Parameters:
 
     def __init__(self, config: ModelConfig, learned: Mapping[str, Array]) -> None:
         self._cursor = 0
-        c, f = config.width, config.hidden
-        ends = self._take({"embed_weight": c, "embed_bias": c, "head_weight": c, "head_bias": 1})
+        c, f, outputs = config.width, config.hidden, config.vocabulary or 1
+        ends = self._take(
+            {
+                "embed_weight": outputs * c, "embed_bias": 0 if config.vocabulary else c,
+                "head_weight": c * outputs, "head_bias": outputs,
+            }
+        )  # fmt: skip
         first_layer = self._cursor
         norm = c if config.norm == "layernorm" else 0
         starts = self._take(
@@ -124,7 +131,9 @@ class Parameters:
 
 
 class Transposes:
-    """Room for the transposed matrices of all layers, and the panels they are transposed in (see `kernels.model`)."""
+    """Room for the transposed matrices of all layers and of the head, where it has one, and the panels they are
+    transposed in (see `kernels.model`).
+    """
 
     def __init__(self, config: ModelConfig, offsets: model.Offsets) -> None:
         c, f = config.width, config.hidden
@@ -133,16 +142,21 @@ class Transposes:
         for name, (rows, columns) in matrices.items():
             starts[name] = cursor
             cursor += rounded(rows * columns)
-        self.offsets = model.Transposed(layer_stride=cursor, **starts)
-        self.flat = simd.aligned_zeros(config.layers * cursor, config.dtype)
+        head, outputs = config.layers * cursor, config.vocabulary or 0
+        self.offsets = model.Transposed(layer_stride=cursor, **starts, head_weight=head)
+        self.flat = simd.aligned_zeros(head + rounded(c * outputs), config.dtype)
+
+        def of_matrix(source: int, target: int, rows: int, columns: int) -> Iterator[tuple[int, ...]]:
+            for row in range(0, rows, _PANEL_ROWS):
+                yield source + row * columns, min(_PANEL_ROWS, rows - row), columns, target + row, rows
 
         def panels() -> Iterator[tuple[int, ...]]:
             for layer in range(config.layers):
                 for name, (rows, columns) in matrices.items():
                     source = offsets.layers + layer * offsets.layer_stride + getattr(offsets, name)
-                    target = layer * cursor + starts[name]
-                    for row in range(0, rows, _PANEL_ROWS):
-                        yield source + row * columns, min(_PANEL_ROWS, rows - row), columns, target + row, rows
+                    yield from of_matrix(source, layer * cursor + starts[name], rows, columns)
+            if outputs:
+                yield from of_matrix(offsets.head_weight, head, c, outputs)
 
         self.panels = np.array(list(panels()), np.int64)
 
@@ -176,6 +190,7 @@ class Workspace:
             causal=int(config.causal), gelu=int(config.activation == "gelu"), norms=int(config.norm == "layernorm"),
             residual=int(config.residual), has_table=int(has_table), has_bias=int(has_bias),
             wants_table=int(wants and has_table), wants_bias=int(wants and has_bias),
+            vocabulary=config.vocabulary or 0,
         )  # fmt: skip
         arena = model.arena_layout(sizes, simd.whole_vectors(length, config.dtype), backward=backward)
         table = parameters.flat.size

@@ -1,14 +1,17 @@
-"""The two ends of the model: a scalar becomes a row of the residual stream, and a row becomes a scalar.
+"""The two ends of the model: a scalar or a token becomes a row of the residual stream, and a row becomes a scalar.
 
-    embed   z_i = x_i weight + bias + table_i          weight, bias (c,), table (n, c)
-    head    y_i = z_i . weight + bias                  weight (c,), bias a scalar
-    loss    sum_i (y_i - target_i)^2, times `inverse` = 1 / (number of targets in the batch)
+    embed           z_i = x_i weight + bias + table_i        weight, bias (c,), table (n, c)
+    embed tokens    z_i = weight[token_i] + table_i          weight (vocabulary, c)
+    head            y_i = z_i . weight + bias                weight (c,), bias a scalar
 
-z: n rows of c contiguous elements. 2 n c FLOP each, forward; bound by the cache.
+z: n rows of c contiguous elements; tokens are whole numbers, held in the type of z. At most 2 n c FLOP each, forward;
+bound by the cache. From a row to the logits of all tokens is a matrix product (see `model`).
 """
 
+import numpy as np
+
 from fastpe.kernels._jit import inner
-from fastpe.kernels.simd import at, fma, get, lanes, load_first, put, scalar, splat, store_first, total, zeros
+from fastpe.kernels.simd import at, fma, get, lanes, load_first, put, splat, store_first, total, zeros
 
 
 @inner
@@ -39,6 +42,30 @@ def embed_backward(dz, x, dweight, dbias, dtable, wants_table, n, c):
 
 
 @inner
+def embed_tokens_forward(tokens, weight, table, has_table, z, n, c):
+    """z_i = weight[token_i] (+ table_i)."""
+    for i in range(n):
+        source = at(weight, np.int64(get(tokens, i)) * c)
+        for j in range(0, c, lanes(z)):
+            row = load_first(source, j, c - j)
+            if has_table:
+                row = row + load_first(table, i * c + j, c - j)
+            store_first(z, i * c + j, row, c - j)
+
+
+@inner
+def embed_tokens_backward(dz, tokens, dweight, dtable, wants_table, n, c):
+    """Adds each row of dz to its token's, in the order of the positions, and, where wanted, to its position's."""
+    for i in range(n):
+        target = at(dweight, np.int64(get(tokens, i)) * c)
+        for j in range(0, c, lanes(dz)):
+            d = load_first(dz, i * c + j, c - j)
+            store_first(target, j, load_first(target, j, c - j) + d, c - j)
+            if wants_table:
+                store_first(dtable, i * c + j, load_first(dtable, i * c + j, c - j) + d, c - j)
+
+
+@inner
 def head_forward(z, weight, bias, y, n, c):
     """y = z weight + bias."""
     for i in range(n):
@@ -59,14 +86,3 @@ def head_backward(dy, z, weight, dz, dweight, dbias, n, c):
             store_first(dz, i * c + j, d * load_first(weight, j, c - j), c - j)
             store_first(dweight, j, fma(d, load_first(z, i * c + j, c - j), load_first(dweight, j, c - j)), c - j)
     put(dbias, 0, total_bias)
-
-
-@inner
-def squared_error(y, target, dy, n, inverse):
-    """The sum of squared errors (float64, not yet times `inverse`), and dy = 2 (y - target) inverse."""
-    loss = 0.0
-    for i in range(n):
-        error = get(y, i) - get(target, i)
-        loss += float(error) * float(error)
-        put(dy, i, scalar(dy, 2.0) * error * inverse)
-    return loss

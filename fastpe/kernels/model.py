@@ -22,8 +22,16 @@ from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.activation import gelu_backward, gelu_forward
 from fastpe.kernels.adam import adam
 from fastpe.kernels.attention import attention_backward, attention_forward
-from fastpe.kernels.ends import embed_backward, embed_forward, head_backward, head_forward, squared_error
+from fastpe.kernels.ends import (
+    embed_backward,
+    embed_forward,
+    embed_tokens_backward,
+    embed_tokens_forward,
+    head_backward,
+    head_forward,
+)
 from fastpe.kernels.gemm import FROM, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add_column_sums, gemm, transpose
+from fastpe.kernels.loss import cross_entropy, squared_error
 from fastpe.kernels.norm import layer_norm_backward, layer_norm_forward
 from fastpe.kernels.simd import at, lanes, pointer, scalar, store_first, zeros
 
@@ -47,6 +55,7 @@ class Sizes(NamedTuple):
     has_bias: int
     wants_table: int
     wants_bias: int
+    vocabulary: int  # 0: scalars in and out
 
 
 class Offsets(NamedTuple):
@@ -75,13 +84,14 @@ class Offsets(NamedTuple):
 
 
 class Transposed(NamedTuple):
-    """Where a layer's transposed matrices start in the flat array of transposes."""
+    """Where the transposed matrices start in the flat array of transposes; those of layer l, l * `layer_stride` on."""
 
     layer_stride: int
     qkv_weight: int
     out_weight: int
     in_weight: int
     ff_weight: int
+    head_weight: int  # of a model with a vocabulary only
 
 
 class Arena(NamedTuple):
@@ -108,8 +118,7 @@ class Arena(NamedTuple):
     dqkv: int
     dscores: int
     transposed: int
-    output: int
-    doutput: int
+    output: int  # and then, in its place, its gradient
     size: int
 
 
@@ -152,8 +161,7 @@ def arena_layout(sizes: Sizes, p: int, *, backward: bool) -> Arena:
         "dqkv": take(backward * 3 * n * c),
         "dscores": take(backward * n * p),
         "transposed": take(c // sizes.heads * p),
-        "output": take(n),
-        "doutput": take(n),
+        "output": take(n * max(sizes.vocabulary, 1)),
     }
     strides = {"stream_stride": stream_stride, "layer_stride": layer_size if backward else 0}
     return Arena(**layer, **whole, **strides, size=cursor)
@@ -288,9 +296,12 @@ def _clear_transposed(arena, sizes, a):
 
 @inner
 def sequence_forward(x, w, arena, table, bias, sizes, o, a):
-    """All layers and the head on one sequence; the output lies at arena + a.output."""
-    n, c = sizes.length, sizes.width
-    embed_forward(x, at(w, o.embed_weight), at(w, o.embed_bias), table, sizes.has_table, at(arena, a.streams), n, c)
+    """Embedding, all layers and the head on one sequence; the output lies at arena + a.output."""
+    n, c, z = sizes.length, sizes.width, at(arena, a.streams)
+    if sizes.vocabulary:
+        embed_tokens_forward(x, at(w, o.embed_weight), table, sizes.has_table, z, n, c)
+    else:
+        embed_forward(x, at(w, o.embed_weight), at(w, o.embed_bias), table, sizes.has_table, z, n, c)
     for layer in range(sizes.layers):
         z = at(arena, a.streams + layer * a.stream_stride)
         layer_forward(
@@ -298,15 +309,24 @@ def sequence_forward(x, w, arena, table, bias, sizes, o, a):
             at(arena, a.layers + layer * a.layer_stride), at(arena, a.transposed), bias, sizes, o, a,
         )  # fmt: skip
     z = at(arena, a.streams + sizes.layers * a.stream_stride)
-    head_forward(z, at(w, o.head_weight), at(w, o.head_bias), at(arena, a.output), n, c)
+    weight, bias, output = at(w, o.head_weight), at(w, o.head_bias), at(arena, a.output)
+    if sizes.vocabulary:
+        _linear(z, c, weight, bias, output, n, sizes.vocabulary, OVERWRITE)
+    else:
+        head_forward(z, weight, bias, output, n, c)
 
 
 @inner
 def sequence_backward(x, w, wt, g, arena, sizes, o, t, a):
-    """Adds the gradients of one sequence to g, from the gradient of its output at arena + a.doutput."""
+    """Adds the gradients of one sequence to g, from the gradient of its output at arena + a.output."""
     n, c = sizes.length, sizes.width
     dz, top = at(arena, a.dz), at(arena, a.streams + sizes.layers * a.stream_stride)
-    head_backward(at(arena, a.doutput), top, at(w, o.head_weight), dz, at(g, o.head_weight), at(g, o.head_bias), n, c)
+    doutput, dweight, dbias = at(arena, a.output), at(g, o.head_weight), at(g, o.head_bias)
+    if sizes.vocabulary:
+        _linear_gradients(top, c, doutput, sizes.vocabulary, dweight, dbias, n)
+        _linear_back(doutput, sizes.vocabulary, at(wt, t.head_weight), dz, c, n, OVERWRITE)
+    else:
+        head_backward(doutput, top, at(w, o.head_weight), dz, dweight, dbias, n, c)
     for back in range(sizes.layers):
         layer = sizes.layers - 1 - back
         shift = o.layers + layer * o.layer_stride
@@ -315,7 +335,11 @@ def sequence_backward(x, w, wt, g, arena, sizes, o, t, a):
         z = at(arena, a.streams + layer * a.stream_stride)
         _feedforward_backward(dz, wl, wtl, gl, act, arena, sizes, o, t, a)
         _attention_backward(dz, z, wl, wtl, gl, act, arena, at(g, o.bias), sizes, o, t, a)
-    embed_backward(dz, x, at(g, o.embed_weight), at(g, o.embed_bias), at(g, o.table), sizes.wants_table, n, c)
+    dweight, dtable = at(g, o.embed_weight), at(g, o.table)
+    if sizes.vocabulary:
+        embed_tokens_backward(dz, x, dweight, dtable, sizes.wants_table, n, c)
+    else:
+        embed_backward(dz, x, dweight, at(g, o.embed_bias), dtable, sizes.wants_table, n, c)
 
 
 @inner
@@ -325,11 +349,12 @@ def _group_gradients(x, target, first, last, w, wt, g, stride, arena, table, bia
     _clear_transposed(arena, sizes, a)
     loss = 0.0
     for sequence in range(first, last):
-        row = at(x, sequence * sizes.length)
+        row, goal, output = at(x, sequence * sizes.length), at(target, sequence * sizes.length), at(arena, a.output)
         sequence_forward(row, w, arena, table, bias, sizes, o, a)
-        loss += squared_error(
-            at(arena, a.output), at(target, sequence * sizes.length), at(arena, a.doutput), sizes.length, inverse
-        )
+        if sizes.vocabulary:
+            loss += cross_entropy(output, goal, output, sizes.length, sizes.vocabulary, inverse)
+        else:
+            loss += squared_error(output, goal, output, sizes.length, inverse)
         sequence_backward(row, w, wt, g, arena, sizes, o, t, a)
     return loss * float(inverse)
 
@@ -337,6 +362,8 @@ def _group_gradients(x, target, first, last, w, wt, g, stride, arena, table, bia
 @entry(label="the training step", parallel=True)
 def batch_gradients(x, target, w, wt, panels, gradients, losses, arenas, table, bias, sizes, o, t, a):
     """Losses (groups,) and gradients (groups, stride) of a batch x, target (B, n); one arena per lane.
+
+    Tokens come as whole numbers in the type of w: so everything is compiled once for scalars and tokens.
 
     panels (P, 5): for each panel of a matrix its start in w, rows, columns, where its transpose starts in wt, and the
     elements from one row of the transpose to the next. They are made anew here: parameters are the user's to change.
@@ -359,7 +386,7 @@ def batch_gradients(x, target, w, wt, panels, gradients, losses, arenas, table, 
 
 @entry(label="the forward pass", parallel=True)
 def batch_forward(x, y, w, arenas, table, bias, sizes, o, a):
-    """y (B, n) from x (B, n); one arena per lane."""
+    """y (B, n), or (B, n * vocabulary) logits, from x (B, n); one arena per lane."""
     batch, count = x.shape[0], arenas.shape[0]
     for lane in prange(count):
         arena = at(pointer(arenas), lane * arenas.shape[1])
@@ -368,7 +395,7 @@ def batch_forward(x, y, w, arenas, table, bias, sizes, o, a):
             sequence_forward(
                 at(pointer(x), sequence * sizes.length), pointer(w), arena, pointer(table), pointer(bias), sizes, o, a
             )
-            for i in range(sizes.length):
+            for i in range(y.shape[1]):
                 y[sequence, i] = arenas[lane, a.output + i]
 
 
