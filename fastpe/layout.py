@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.config import ModelConfig
-from fastpe.kernels import model, simd
+from fastpe.kernels import model_layout, simd
 
 Array = np.ndarray[Any, Any]
 
@@ -56,7 +56,7 @@ class Parameters:
     flat : array (P,)
     views : dict of str to array
         Views into `flat` by the parameters' names.
-    offsets : kernels.model.Offsets
+    offsets : kernels.model_layout.Offsets
         Where the kernels find them.
     """
 
@@ -82,7 +82,7 @@ class Parameters:
         stride = self._cursor - first_layer
         self._cursor = first_layer + config.layers * stride
         own = self._take({name: value.size for name, value in learned.items()})
-        self.offsets = model.Offsets(**ends, layers=first_layer, layer_stride=stride, **layer, table=0, bias=0)
+        self.offsets = model_layout.Offsets(**ends, layers=first_layer, layer_stride=stride, **layer, table=0, bias=0)
         self.flat = simd.aligned_zeros(self._cursor, config.dtype)
         shapes = {name: value.shape for name, value in learned.items()}
         self._places = {name: (own[name], shape, _row_major(shape)) for name, shape in shapes.items()}
@@ -135,7 +135,7 @@ class Transposes:
     transposed in (see `kernels.model`).
     """
 
-    def __init__(self, config: ModelConfig, offsets: model.Offsets) -> None:
+    def __init__(self, config: ModelConfig, offsets: model_layout.Offsets) -> None:
         c, f = config.width, config.hidden
         matrices = {"qkv_weight": (c, 3 * c), "out_weight": (c, c), "in_weight": (c, f), "ff_weight": (f, c)}
         starts, cursor = {}, 0
@@ -143,7 +143,7 @@ class Transposes:
             starts[name] = cursor
             cursor += rounded(rows * columns)
         head, outputs = config.layers * cursor, config.vocabulary or 0
-        self.offsets = model.Transposed(layer_stride=cursor, **starts, head_weight=head)
+        self.offsets = model_layout.Transposed(layer_stride=cursor, **starts, head_weight=head)
         self.flat = simd.aligned_zeros(head + rounded(c * outputs), config.dtype)
 
         def of_matrix(source: int, target: int, rows: int, columns: int) -> Iterator[tuple[int, ...]]:
@@ -168,9 +168,9 @@ class Workspace:
     The slots' gradients lie behind those of the parameters in every group's row of `gradients`.
     """
 
-    sizes: model.Sizes
-    arena: model.Arena
-    offsets: model.Offsets
+    sizes: model_layout.Sizes
+    arena: model_layout.Arena
+    offsets: model_layout.Offsets
     arenas: Array
     gradients: Array
     losses: Array
@@ -185,14 +185,14 @@ class Workspace:
         backward = groups > 0
         has_table, has_bias = "table" in slots, "bias" in slots
         wants = backward and learns
-        sizes = model.Sizes(
+        sizes = model_layout.Sizes(
             length=length, width=config.width, heads=config.heads, hidden=config.hidden, layers=config.layers,
             causal=int(config.causal), gelu=int(config.activation == "gelu"), norms=int(config.norm == "layernorm"),
             residual=int(config.residual), has_table=int(has_table), has_bias=int(has_bias),
             wants_table=int(wants and has_table), wants_bias=int(wants and has_bias),
             vocabulary=config.vocabulary or 0,
         )  # fmt: skip
-        arena = model.arena_layout(sizes, simd.whole_vectors(length, config.dtype), backward=backward)
+        arena = model_layout.arena_layout(sizes, simd.whole_vectors(length, config.dtype), backward=backward)
         table = parameters.flat.size
         bias = table + rounded(length * config.width) * sizes.wants_table
         stride = bias + rounded(config.heads * (2 * length - 1)) * sizes.wants_bias
