@@ -209,7 +209,9 @@ def adam_step(
 
 @entry
 def _embed(x, weight, bias, table, has_table, z):
-    ends.embed_forward(pointer(x), pointer(weight), pointer(bias), pointer(table), has_table, pointer(z), *z.shape)
+    ends.embed_forward(pointer(x), pointer(weight), pointer(bias), pointer(z), *z.shape)
+    if has_table:
+        ends.add(pointer(z), pointer(table), z.size)
 
 
 def embed_forward(x: Array, weight: Array, bias: Array, table: Array | None = None) -> Array:
@@ -221,7 +223,8 @@ def embed_forward(x: Array, weight: Array, bias: Array, table: Array | None = No
 
 @entry
 def _embed_backward(dz, x, dweight, dbias, dtable):
-    ends.embed_backward(pointer(dz), pointer(x), pointer(dweight), pointer(dbias), pointer(dtable), True, *dz.shape)
+    ends.embed_backward(pointer(dz), pointer(x), pointer(dweight), pointer(dbias), *dz.shape)
+    ends.add(pointer(dtable), pointer(dz), dz.size)
 
 
 def embed_backward(dz: Array, x: Array) -> tuple[Array, Array, Array]:
@@ -233,7 +236,9 @@ def embed_backward(dz: Array, x: Array) -> tuple[Array, Array, Array]:
 
 @entry
 def _embed_tokens(tokens, weight, table, has_table, z):
-    ends.embed_tokens_forward(pointer(tokens), pointer(weight), pointer(table), has_table, pointer(z), *z.shape)
+    ends.embed_tokens_forward(pointer(tokens), pointer(weight), pointer(z), *z.shape)
+    if has_table:
+        ends.add(pointer(z), pointer(table), z.size)
 
 
 def embed_tokens_forward(tokens: Array, weight: Array, table: Array | None = None) -> Array:
@@ -245,7 +250,8 @@ def embed_tokens_forward(tokens: Array, weight: Array, table: Array | None = Non
 
 @entry
 def _embed_tokens_backward(dz, tokens, dweight, dtable):
-    ends.embed_tokens_backward(pointer(dz), pointer(tokens), pointer(dweight), pointer(dtable), True, *dz.shape)
+    ends.embed_tokens_backward(pointer(dz), pointer(tokens), pointer(dweight), *dz.shape)
+    ends.add(pointer(dtable), pointer(dz), dz.size)
 
 
 def embed_tokens_backward(dz: Array, tokens: Array, vocabulary: int) -> tuple[Array, Array]:

@@ -21,6 +21,7 @@ from fastpe.kernels.activation import gelu_backward, gelu_forward
 from fastpe.kernels.adam import adam
 from fastpe.kernels.attention import attention_backward, attention_forward
 from fastpe.kernels.ends import (
+    add,
     embed_backward,
     embed_forward,
     embed_tokens_backward,
@@ -169,9 +170,11 @@ def sequence_forward(x, w, arena, table, bias, sizes, o, a):
     """Embedding, all layers and the head on one sequence; the output lies at arena + a.output."""
     n, c, z = sizes.length, sizes.width, at(arena, a.streams)
     if sizes.vocabulary:
-        embed_tokens_forward(x, at(w, o.embed_weight), table, sizes.has_table, z, n, c)
+        embed_tokens_forward(x, at(w, o.embed_weight), z, n, c)
     else:
-        embed_forward(x, at(w, o.embed_weight), at(w, o.embed_bias), table, sizes.has_table, z, n, c)
+        embed_forward(x, at(w, o.embed_weight), at(w, o.embed_bias), z, n, c)
+    if sizes.has_table:
+        add(z, table, n * c)
     for layer in range(sizes.layers):
         z = at(arena, a.streams + layer * a.stream_stride)
         layer_forward(
@@ -205,11 +208,12 @@ def sequence_backward(x, w, wt, g, arena, sizes, o, t, a):
         z = at(arena, a.streams + layer * a.stream_stride)
         _feedforward_backward(dz, wl, wtl, gl, act, arena, sizes, o, t, a)
         _attention_backward(dz, z, wl, wtl, gl, act, arena, at(g, o.bias), sizes, o, t, a)
-    dweight, dtable = at(g, o.embed_weight), at(g, o.table)
+    if sizes.wants_table:
+        add(at(g, o.table), dz, n * c)
     if sizes.vocabulary:
-        embed_tokens_backward(dz, x, dweight, dtable, sizes.wants_table, n, c)
+        embed_tokens_backward(dz, x, at(g, o.embed_weight), n, c)
     else:
-        embed_backward(dz, x, dweight, at(g, o.embed_bias), dtable, sizes.wants_table, n, c)
+        embed_backward(dz, x, at(g, o.embed_weight), at(g, o.embed_bias), n, c)
 
 
 @inner
