@@ -35,7 +35,7 @@ def torch_step(model: Transformer, x: Array, y: Array, threads: int) -> Callable
     inputs, targets = torch.tensor(x), torch.tensor(y)
 
     def step() -> float:
-        loss = torch.nn.functional.mse_loss(torch_forward(model.config, weights, slots, inputs), targets)
+        loss = torch_loss(model.config, torch_forward(model.config, weights, slots, inputs), targets)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -44,10 +44,19 @@ def torch_step(model: Transformer, x: Array, y: Array, threads: int) -> Callable
     return step
 
 
+def torch_loss(config: ModelConfig, outputs: Any, targets: Any) -> Any:
+    """The model's loss on PyTorch tensors, from the outputs of `torch_forward`."""
+    from torch.nn.functional import cross_entropy, mse_loss
+
+    if config.vocabulary is None:
+        return mse_loss(outputs, targets)
+    return cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+
 def torch_forward(config: ModelConfig, weights: dict[str, Any], slots: dict[str, Any], x: Any) -> Any:
-    """The model's forward pass (B, N) -> (B, N) on PyTorch tensors, from `torch_weights`."""
+    """The model's forward pass (B, N) -> (B, N), or logits (B, N, V), on PyTorch tensors, from `torch_weights`."""
     import torch
-    from torch.nn.functional import gelu, layer_norm, linear, relu
+    from torch.nn.functional import embedding, gelu, layer_norm, linear, relu
 
     n, c, heads = x.shape[1], config.width, config.heads
 
@@ -72,7 +81,8 @@ def torch_forward(config: ModelConfig, weights: dict[str, Any], slots: dict[str,
         mixed = scores.softmax(-1) @ v
         return affine(mixed.transpose(1, 2).flatten(2) if heads > 1 else mixed, f"{name}.out")
 
-    z = affine(x[..., None], "embed")
+    tokens = config.vocabulary is not None
+    z = embedding(x, weights["embed.weight"]) if tokens else affine(x[..., None], "embed")
     if "table" in slots:
         z = z + slots["table"]
     for layer in range(config.layers):
@@ -83,7 +93,7 @@ def torch_forward(config: ModelConfig, weights: dict[str, Any], slots: dict[str,
         hidden = activation(affine(norm(z, f"{prefix}.norm2"), f"{prefix}.feedforward.in"))
         out = affine(hidden, f"{prefix}.feedforward.out")
         z = z + out if config.residual else out
-    return affine(z, "head")[..., 0]
+    return affine(z, "head") if tokens else affine(z, "head")[..., 0]
 
 
 def numpy_tables() -> dict[str, Callable[[int, int], Array]]:

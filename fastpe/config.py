@@ -22,6 +22,7 @@ DTYPES = ("float32", "float64")
 INITS = ("uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_normal")
 TABLE_SCALES = ("defined", "rms", "unit")
 DATA = ("fixed", "fresh")
+MOST_TOKENS = 2**24  # kernels get tokens as float32 or float64: up to here every whole number is one
 TARGET_SCALES = ("one", "train", "root_train", "position", "length")
 
 
@@ -61,7 +62,8 @@ class ModelConfig:
     residual : bool
         Whether attention and feed-forward are added to their input.
     vocabulary : int or None
-        Number of token ids; None for scalar inputs.
+        Number V of tokens, in [2, 2**24]: the model takes tokens 0 .. V - 1 and gives V logits. None: it takes and
+        gives numbers.
     train_length : int
         Length in positions that the encoding is made for.
     dtype : {"float32", "float64"}
@@ -121,7 +123,7 @@ class ModelConfig:
         self._set("activation", _choice("activation", self.activation, ACTIVATIONS))
         self._set("norm", _choice("norm", self.norm, NORMS))
         if self.vocabulary is not None:
-            self._set("vocabulary", _positive("vocabulary", self.vocabulary))
+            self._set("vocabulary", _vocabulary(self.vocabulary))
         # np.float32 has a __name__, np.dtype("float32") prints as its name
         self._set("dtype", _choice("dtype", getattr(self.dtype, "__name__", str(self.dtype)), DTYPES))
         self._set("seed", _seed(self.seed))
@@ -301,6 +303,13 @@ def _positive(name: str, value: Any) -> int:
     number = _integer(name, value)
     if number < 1:
         raise ValueError(f"{name} must be at least 1, not {number}")
+    return number
+
+
+def _vocabulary(value: Any) -> int:
+    number = _integer("vocabulary", value)
+    if not 2 <= number <= MOST_TOKENS:
+        raise ValueError(f"vocabulary must lie in [2, 2**24], not {number}")
     return number
 
 

@@ -20,6 +20,7 @@ from fastpe import encoding, error_law, kernel_checks, reference
 from fastpe.config import ModelConfig
 from fastpe.error_law import Difference
 from fastpe.kernels.threads import default_threads
+from fastpe.random import Stream
 from fastpe.tasks import running_sum
 from fastpe.transformer import Adam, Transformer
 
@@ -34,6 +35,10 @@ STEPS = {
         "alibi", {"learned": True}, heads=4, layers=3, norm="layernorm", activation="gelu", causal=True, train_length=30
     ),
     "learned": ModelConfig("learned", width=30, heads=3, hidden=50, residual=False, train_length=21),
+    "tokens": ModelConfig(
+        "learned", width=40, heads=4, layers=2, norm="layernorm", activation="gelu", causal=True, vocabulary=65,
+        train_length=33,
+    ),
 }  # fmt: skip
 """Models whose whole step is checked: between them every option of the model, the paper's sizes and odd ones."""
 
@@ -215,6 +220,10 @@ def _slope(
 
 
 def _batch(config: ModelConfig, sequences: int) -> tuple[Array, Array]:
+    if config.vocabulary is not None:
+        words = Stream(_SEED, "train").words(2 * sequences * config.train_length) % np.uint64(config.vocabulary)
+        x, y = words.astype(np.int64).reshape(2, sequences, config.train_length)
+        return x, y
     return running_sum.sample(_SEED, "train", sequences, config.train_length, config.dtype)
 
 

@@ -175,6 +175,16 @@ def _mean_squared_error(draw: Draw, m: int, n: int) -> Iterator[Case]:
     yield Case(arrays.mean_squared_error(y, target), formula, (y, target), m * n)
 
 
+def _cross_entropy(draw: Draw, n: int, vocabulary: int) -> Iterator[Case]:
+    logits, tokens = 4 * draw(n, vocabulary), np.arange(n) * 7 % vocabulary
+
+    def formula(logits: Array) -> tuple[Any, Array]:
+        loss, pullback = reference.cross_entropy_vjp(logits, tokens)
+        return loss, pullback(1.0)
+
+    yield Case(arrays.cross_entropy(logits, tokens), formula, (logits,), n * vocabulary)
+
+
 def _adam_step(draw: Draw, m: int, n: int) -> Iterator[Case]:
     p, first, second, gradients = draw(m * n), draw(m * n), np.abs(draw(m * n)), draw(5, m * n)
     ours = p.copy(), first.copy(), second.copy()
@@ -204,6 +214,25 @@ def _embed_backward(draw: Draw, n: int, c: int) -> Iterator[Case]:
     yield Case(arrays.embed_backward(dz, x), lambda dz, x: (x @ dz, dz.sum(axis=0), dz), (dz, x), n)
 
 
+def _embed_tokens_forward(draw: Draw, n: int, c: int) -> Iterator[Case]:
+    tokens, weight, table = np.arange(n) * 7 % c, draw(c, c), draw(n, c)
+    yield Case(
+        arrays.embed_tokens_forward(tokens, weight, table),
+        lambda weight, table: reference.embedding(tokens, weight) + table,
+        (weight, table),
+        2,
+    )
+
+
+def _embed_tokens_backward(draw: Draw, n: int, c: int) -> Iterator[Case]:
+    dz, tokens, vocabulary = draw(n, c), np.arange(n) ** 2 % 11, 12  # some often, some never
+
+    def formula(dz: Array) -> tuple[Array, Array]:
+        return reference.embedding_vjp(tokens, np.zeros((vocabulary, c), dz.dtype))[1](dz), dz
+
+    yield Case(arrays.embed_tokens_backward(dz, tokens, vocabulary), formula, (dz,), n)
+
+
 def _head_forward(draw: Draw, n: int, c: int) -> Iterator[Case]:
     z, weight, bias = draw(n, c), draw(c), draw(1)
     yield Case(arrays.head_forward(z, weight, bias), reference.linear, (z, weight, bias), c)
@@ -231,9 +260,12 @@ KERNELS: dict[str, Callable[[Draw, int, int], Iterator[Case]]] = {
     "gelu_forward": _gelu_forward,
     "gelu_backward": _gelu_backward,
     "mean_squared_error": _mean_squared_error,
+    "cross_entropy": _cross_entropy,
     "adam_step": _adam_step,
     "embed_forward": _embed_forward,
     "embed_backward": _embed_backward,
+    "embed_tokens_forward": _embed_tokens_forward,
+    "embed_tokens_backward": _embed_tokens_backward,
     "head_forward": _head_forward,
     "head_backward": _head_backward,
 }

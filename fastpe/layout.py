@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.config import ModelConfig
-from fastpe.kernels import model, simd
+from fastpe.kernels import model_layout, simd
 
 Array = np.ndarray[Any, Any]
 
@@ -25,8 +25,10 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     >>> parameter_shapes(ModelConfig("nope", layers=1))["layers.0.feedforward.in.weight"]
     (64, 128)
     """
-    c, f = config.width, config.hidden
-    shapes: dict[str, tuple[int, ...]] = {"embed.weight": (1, c), "embed.bias": (c,)}
+    c, f, tokens = config.width, config.hidden, config.vocabulary
+    shapes: dict[str, tuple[int, ...]] = (
+        {"embed.weight": (tokens, c)} if tokens else {"embed.weight": (1, c), "embed.bias": (c,)}
+    )
     for layer in range(config.layers):
         prefix = f"layers.{layer}"
         for name in ("query", "key", "value", "out"):
@@ -39,8 +41,8 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
             for number in (1, 2):
                 shapes[f"{prefix}.norm{number}.weight"] = (c,)
                 shapes[f"{prefix}.norm{number}.bias"] = (c,)
-    shapes["head.weight"] = (c, 1)
-    shapes["head.bias"] = (1,)
+    shapes["head.weight"] = (c, tokens or 1)
+    shapes["head.bias"] = (tokens or 1,)
     return shapes
 
 
@@ -54,20 +56,26 @@ class Parameters:
     flat : array (P,)
     views : dict of str to array
         Views into `flat` by the parameters' names.
-    offsets : kernels.model.Offsets
+    offsets : kernels.model_layout.Offsets
         Where the kernels find them.
     """
 
     def __init__(self, config: ModelConfig, learned: Mapping[str, Array]) -> None:
         self._cursor = 0
-        c, f = config.width, config.hidden
-        ends = self._take({"embed_weight": c, "embed_bias": c, "head_weight": c, "head_bias": 1})
+        c, f, outputs = config.width, config.hidden, config.vocabulary or 1
+        ends = self._take(
+            {
+                "embed_weight": outputs * c, "embed_bias": 0 if config.vocabulary else c,
+                "head_weight": c * outputs, "head_bias": outputs,
+            }
+        )  # fmt: skip
         first_layer = self._cursor
         norm = c if config.norm == "layernorm" else 0
         starts = self._take(
             {
-                "qkv_weight": 3 * c * c, "qkv_bias": 3 * c, "out_weight": c * c, "out_bias": c,
-                "in_weight": c * f, "in_bias": f, "ff_weight": f * c, "ff_bias": c,
+                "qkv_weight": 3 * c * c, "out_weight": c * c, "in_weight": c * f, "ff_weight": f * c,
+                # vectors after matrices: only they are cleared before gradients are added to them
+                "qkv_bias": 3 * c, "out_bias": c, "in_bias": f, "ff_bias": c,
                 "norm1_weight": norm, "norm1_bias": norm, "norm2_weight": norm, "norm2_bias": norm,
             }
         )  # fmt: skip
@@ -75,7 +83,7 @@ class Parameters:
         stride = self._cursor - first_layer
         self._cursor = first_layer + config.layers * stride
         own = self._take({name: value.size for name, value in learned.items()})
-        self.offsets = model.Offsets(**ends, layers=first_layer, layer_stride=stride, **layer, table=0, bias=0)
+        self.offsets = model_layout.Offsets(**ends, layers=first_layer, layer_stride=stride, **layer, table=0, bias=0)
         self.flat = simd.aligned_zeros(self._cursor, config.dtype)
         shapes = {name: value.shape for name, value in learned.items()}
         self._places = {name: (own[name], shape, _row_major(shape)) for name, shape in shapes.items()}
@@ -124,25 +132,32 @@ class Parameters:
 
 
 class Transposes:
-    """Room for the transposed matrices of all layers, and the panels they are transposed in (see `kernels.model`)."""
+    """Room for the transposed matrices of all layers and of the head, where it has one, and the panels they are
+    transposed in (see `kernels.model`).
+    """
 
-    def __init__(self, config: ModelConfig, offsets: model.Offsets) -> None:
+    def __init__(self, config: ModelConfig, offsets: model_layout.Offsets) -> None:
         c, f = config.width, config.hidden
         matrices = {"qkv_weight": (c, 3 * c), "out_weight": (c, c), "in_weight": (c, f), "ff_weight": (f, c)}
         starts, cursor = {}, 0
         for name, (rows, columns) in matrices.items():
             starts[name] = cursor
             cursor += rounded(rows * columns)
-        self.offsets = model.Transposed(layer_stride=cursor, **starts)
-        self.flat = simd.aligned_zeros(config.layers * cursor, config.dtype)
+        head, outputs = config.layers * cursor, config.vocabulary or 0
+        self.offsets = model_layout.Transposed(layer_stride=cursor, **starts, head_weight=head)
+        self.flat = simd.aligned_zeros(head + rounded(c * outputs), config.dtype)
+
+        def of_matrix(source: int, target: int, rows: int, columns: int) -> Iterator[tuple[int, ...]]:
+            for row in range(0, rows, _PANEL_ROWS):
+                yield source + row * columns, min(_PANEL_ROWS, rows - row), columns, target + row, rows
 
         def panels() -> Iterator[tuple[int, ...]]:
             for layer in range(config.layers):
                 for name, (rows, columns) in matrices.items():
                     source = offsets.layers + layer * offsets.layer_stride + getattr(offsets, name)
-                    target = layer * cursor + starts[name]
-                    for row in range(0, rows, _PANEL_ROWS):
-                        yield source + row * columns, min(_PANEL_ROWS, rows - row), columns, target + row, rows
+                    yield from of_matrix(source, layer * cursor + starts[name], rows, columns)
+            if outputs:
+                yield from of_matrix(offsets.head_weight, head, c, outputs)
 
         self.panels = np.array(list(panels()), np.int64)
 
@@ -154,9 +169,9 @@ class Workspace:
     The slots' gradients lie behind those of the parameters in every group's row of `gradients`.
     """
 
-    sizes: model.Sizes
-    arena: model.Arena
-    offsets: model.Offsets
+    sizes: model_layout.Sizes
+    arena: model_layout.Arena
+    offsets: model_layout.Offsets
     arenas: Array
     gradients: Array
     losses: Array
@@ -171,13 +186,14 @@ class Workspace:
         backward = groups > 0
         has_table, has_bias = "table" in slots, "bias" in slots
         wants = backward and learns
-        sizes = model.Sizes(
+        sizes = model_layout.Sizes(
             length=length, width=config.width, heads=config.heads, hidden=config.hidden, layers=config.layers,
             causal=int(config.causal), gelu=int(config.activation == "gelu"), norms=int(config.norm == "layernorm"),
             residual=int(config.residual), has_table=int(has_table), has_bias=int(has_bias),
             wants_table=int(wants and has_table), wants_bias=int(wants and has_bias),
+            vocabulary=config.vocabulary or 0,
         )  # fmt: skip
-        arena = model.arena_layout(sizes, simd.whole_vectors(length, config.dtype), backward=backward)
+        arena = model_layout.arena_layout(sizes, simd.whole_vectors(length, config.dtype), backward=backward)
         table = parameters.flat.size
         bias = table + rounded(length * config.width) * sizes.wants_table
         stride = bias + rounded(config.heads * (2 * length - 1)) * sizes.wants_bias

@@ -20,6 +20,7 @@ from fastpe.random import Stream
 
 Array = np.ndarray[Any, Any]
 
+_GROUPS_BYTES = 2**24  # at most, for the gradients of all groups, unless they are but four
 _KEPT_WORKSPACES = 4  # a user who tries many lengths should not fill the memory
 
 
@@ -37,11 +38,15 @@ class Update(NamedTuple):
 
 
 class Transformer:
-    """A small transformer from scalars to scalars (Li 2025, section 7.1), with any encoding of the slots it takes.
+    """A small transformer (Li 2025, section 7.1) with any encoding of the slots it takes.
+
+    It maps numbers to numbers, or, with a vocabulary of V tokens, tokens to V logits each; the loss is then the cross
+    entropy instead of the mean squared error.
 
     A layer: ``z = z + Attention(z)``, ``z = z + FeedForward(z)``, with layer norms before both where asked for; see
     `ModelConfig` for the choices. Initial weights and biases are uniform in ±1/sqrt(fan in of the matrix) and depend on
-    the seed and on the parameter's name alone, so that models with different encodings start alike.
+    the seed and on the parameter's name alone, so that models with different encodings start alike. The table of tokens
+    starts as N(0, 0.02^2).
 
     Parameters
     ----------
@@ -66,11 +71,12 @@ class Transformer:
     >>> model = Transformer(ModelConfig("alibi", width=16, heads=2, hidden=32, train_length=8))
     >>> model(np.zeros((3, 8))).shape
     (3, 8)
+    >>> language = Transformer(ModelConfig("alibi", width=16, causal=True, vocabulary=65, train_length=8))
+    >>> language([[2, 0, 64]]).shape
+    (1, 3, 65)
     """
 
     def __init__(self, config: ModelConfig) -> None:
-        if config.vocabulary is not None:
-            raise ValueError(f"vocabulary must be None, not {config.vocabulary}: the model's inputs are scalars")
         self.config = config
         self.dtype = np.dtype(config.dtype)
         self._position = Position(config)
@@ -91,8 +97,9 @@ class Transformer:
             elif owner.rpartition(".")[2].startswith("norm"):
                 view[...] = 1.0 if kind == "weight" else 0.0
             else:
-                stream = Stream(self.config.seed, "init", name)
-                view[...] = initial_values(self.config.init, stream, kind, view.shape, fans[owner])
+                looked_up = self.config.vocabulary is not None and owner == "embed"
+                rule, stream = "small_normal" if looked_up else self.config.init, Stream(self.config.seed, "init", name)
+                view[...] = initial_values(rule, stream, kind, view.shape, fans[owner])
 
     def slots(self, length: int) -> dict[str, Array]:
         """The arrays that the encoding fills at this length, in positions; do not write to them."""
@@ -104,30 +111,38 @@ class Transformer:
         Parameters
         ----------
         x : array_like (B, N) or (N,)
-            Scalars, finite.
+            Finite numbers; with a vocabulary of V tokens integers in [0, V).
         threads : int, optional
             Threads at most; all that Numba may use by default. The bits do not depend on it.
 
         Returns
         -------
-        array of x's shape, in the model's dtype
+        array of x's shape, (B, N, V) or (N, V) with a vocabulary (logits), in the model's dtype
 
         Raises
         ------
         TypeError, ValueError
-            If x is no array of finite real numbers of such a shape.
+            If x is no array of such numbers, or tokens, of such a shape.
         fastpe.encoding.BeyondTrainingLength
             If the encoding is undefined at this length.
         """
-        given = _numbers("x", x, self.dtype)
+        given, vocabulary = self._given("x", x), self.config.vocabulary
         with self._lock:
-            return self._outputs(np.atleast_2d(given), threads).reshape(given.shape)
+            outputs = self._outputs(np.atleast_2d(given), threads)
+        return outputs.reshape(given.shape if vocabulary is None else (*given.shape, vocabulary))
+
+    def _given(self, name: str, value: Any) -> Array:
+        """An argument, checked, in the model's dtype."""
+        array = _as_array(value)
+        if self.config.vocabulary is not None:
+            return _tokens(name, array, self.config.vocabulary, self.dtype)
+        return _numbers(name, array, self.dtype)
 
     def _outputs(self, rows: Array, threads: int | None) -> Array:
         batch, length = rows.shape
         slots, lanes = self.slots(length), min(threads_for(threads), batch)
         work = self._workspace(length, lanes, slots, backward=False)
-        y = np.empty_like(rows)
+        y = np.empty((batch, length * (self.config.vocabulary or 1)), self.dtype)
         fork(
             lanes, model.forward, rows, y, self._layout.flat, work.arenas, *work.slot_arrays(slots), work.sizes,
             work.offsets, work.arena,
@@ -138,12 +153,15 @@ class Transformer:
         return _restored, (self.config, self._layout.flat.copy())
 
     def loss_and_grads(self, x: Any, y: Any, *, threads: int | None = None) -> tuple[float, dict[str, Array]]:
-        """Mean squared error over a batch and its gradient by every parameter.
+        """Loss over a batch and its gradient by every parameter.
+
+        The loss is the mean over all positions of the squared error, or, with a vocabulary, of the cross entropy in
+        nats: minus the natural logarithm of the softmax of the logits at the target token.
 
         Parameters
         ----------
         x, y : array_like (B, N) or (N,)
-            Inputs and targets, finite.
+            Inputs and targets: finite numbers; with a vocabulary of V tokens integers in [0, V).
         threads : int, optional
             Threads at most. The bits do not depend on it.
 
@@ -156,7 +174,18 @@ class Transformer:
         Raises
         ------
         TypeError, ValueError
-            If x or y is no array of finite real numbers, or their shapes differ.
+            If x or y is no array of such numbers, or tokens, or their shapes differ.
+
+        Examples
+        --------
+        The loss of a model that knows nothing is log V; the next token is the target, so the first has no prediction:
+
+        >>> model = Transformer(ModelConfig("sinusoidal", width=16, causal=True, vocabulary=65, train_length=8))
+        >>> model.parameters["head.weight"][...] = model.parameters["head.bias"][...] = 0
+        >>> text = np.arange(9) % 65
+        >>> loss, gradients = model.loss_and_grads(text[:-1], text[1:])
+        >>> round(loss, 4), gradients["embed.weight"].shape
+        (4.1744, (65, 16))
         """
         with self._lock:
             loss, gradients = self._gradients(x, y, threads)
@@ -167,13 +196,11 @@ class Transformer:
 
         Where an update is given, it has been applied with these gradients.
         """
-        x = np.atleast_2d(_numbers("x", x, self.dtype))
-        y = np.atleast_2d(_numbers("y", y, self.dtype))
+        x, y = np.atleast_2d(self._given("x", x)), np.atleast_2d(self._given("y", y))
         if x.shape != y.shape:
             raise ValueError(f"y must have the shape of x, {x.shape}, not {y.shape}")
         batch, length = x.shape
-        # fixed by the batch alone, or the bits would depend on the threads; more groups cost memory and additions
-        groups = min(batch, 8 if batch < 64 else 16)
+        groups = self._groups(batch)
         slots, lanes = self.slots(length), min(threads_for(threads), groups)
         work = self._workspace(length, lanes, slots, backward=True)
         gradients, losses = work.gradients[:groups], work.losses[:groups]
@@ -196,6 +223,16 @@ class Transformer:
         if update:
             run(panels[:0], 0, update)
         return float(losses.sum()), gradients
+
+    def _groups(self, batch: int) -> int:
+        """Groups of a batch: fixed by shapes alone, or the bits would depend on the threads.
+
+        More of them serve more threads, but cost additions, and memory: that of common caches is not to be exceeded.
+        """
+        most = 8 if batch < 64 else 16
+        while most > 4 and most * self._layout.flat.nbytes > _GROUPS_BYTES:
+            most //= 2
+        return min(batch, most)
 
     def _workspace(self, length: int, lanes: int, slots: Mapping[str, Array], *, backward: bool) -> Workspace:
         key = (length, lanes, backward)
@@ -244,7 +281,7 @@ class Adam:
         self.first, self.second = (model._layout.views_of(moment) for moment in self._moments)
 
     def step(self, x: Any, y: Any, *, threads: int | None = None) -> float:
-        """Update the model on one batch x, y (B, N); returns the mean squared error before the update."""
+        """Update the model on one batch x, y (B, N); returns the loss before the update."""
         with self.model._lock:
             return self._step(x, y, threads)
 
@@ -272,17 +309,37 @@ def _restored(config: ModelConfig, flat: Array) -> Transformer:
     return model
 
 
-def _numbers(name: str, value: Any, dtype: np.dtype[Any]) -> Array:
-    """`value` as a contiguous array of finite numbers (B, N) or (N,), neither empty."""
+def _as_array(value: Any) -> Array:
+    """`value` as an array."""
     if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
         value = np.from_dlpack(value)
-    array = np.asarray(value)
-    if array.dtype.kind not in "fiu":
-        raise TypeError(f"{name} must hold real numbers, not {array.dtype}")
+    return np.asarray(value)
+
+
+def _check_shape(name: str, array: Array) -> None:
     if array.ndim not in (1, 2) or 0 in array.shape:
         raise ValueError(
             f"{name} must have the shape (sequences, length) or (length,), none of them 0, not {array.shape}"
         )
+
+
+def _tokens(name: str, array: Array, vocabulary: int, dtype: np.dtype[Any]) -> Array:
+    """A contiguous array of tokens (B, N) or (N,), neither empty, as numbers of `dtype`."""
+    _check_shape(name, array)
+    expected = f"{name} must hold tokens, which are integers in [0, {vocabulary})"
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{expected}, not {array.dtype}")
+    if array.min() < 0 or array.max() >= vocabulary:
+        place = tuple(int(i) for i in np.argwhere((array < 0) | (array >= vocabulary))[0])
+        raise ValueError(f"{expected}, but {name}{list(place)} is {array[place]}")
+    return np.ascontiguousarray(array, dtype=dtype)
+
+
+def _numbers(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
+    """A contiguous array of finite numbers (B, N) or (N,), neither empty."""
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"{name} must hold real numbers, not {array.dtype}")
+    _check_shape(name, array)
     with np.errstate(over="ignore"):
         array = np.ascontiguousarray(array, dtype=dtype)
     if not (np.isfinite(array.min()) and np.isfinite(array.max())):  # no array of booleans: a step allocates nothing

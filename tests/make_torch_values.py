@@ -30,6 +30,10 @@ MODELS = {
         "width": 6, "heads": 2, "layers": 1, "hidden": 5, "causal": False, "activation": "gelu", "norm": "layernorm",
         "residual": False, "slots": ["table", "bias"],
     },
+    "tokens": {
+        "width": 8, "heads": 2, "layers": 2, "hidden": 6, "causal": True, "activation": "gelu", "norm": "layernorm",
+        "residual": True, "slots": ["table"], "vocabulary": 7,
+    },
 }  # fmt: skip
 
 
@@ -94,7 +98,8 @@ def everything(rng):
 def model(rng, config):
     """The small model with torch.nn.functional; its matrices are (in, out), so they are transposed here."""
     c, f, h, n, b = config["width"], config["hidden"], config["heads"], 5, 3
-    shapes = {"embed": (1, c), "head": (c, 1)}
+    vocabulary = config.get("vocabulary")
+    shapes = {"embed": (vocabulary or 1, c), "head": (c, vocabulary or 1)}
     for layer in range(config["layers"]):
         shapes |= {f"layers.{layer}.attention.{name}": (c, c) for name in ("query", "key", "value", "out")}
         shapes |= {f"layers.{layer}.feedforward.in": (c, f), f"layers.{layer}.feedforward.out": (f, c)}
@@ -104,9 +109,14 @@ def model(rng, config):
     if config["norm"] == "layernorm":
         for layer in range(config["layers"]):
             sizes |= {f"layers.{layer}.norm{k}.{kind}": (c,) for k in (1, 2) for kind in ("weight", "bias")}
+    if vocabulary:
+        del sizes["embed.bias"]
     slots = {"table": (n, c), "bias": (h, 2 * n - 1)}
     x = leaves(rng, **sizes, **{name: slots[name] for name in config["slots"]})
-    inputs, targets = (torch.from_numpy(rng.standard_normal((b, n))) for _ in range(2))
+    if vocabulary:
+        inputs, targets = (torch.from_numpy(rng.integers(0, vocabulary, (b, n))) for _ in range(2))
+    else:
+        inputs, targets = (torch.from_numpy(rng.standard_normal((b, n))) for _ in range(2))
 
     def linear(name, z):
         return F.linear(z, x[f"{name}.weight"].T, x[f"{name}.bias"])
@@ -122,7 +132,8 @@ def model(rng, config):
         mask = mask + x["bias"][:, offset + n - 1]
     if config["causal"]:
         mask = mask.masked_fill(offset > 0, -torch.inf)
-    z = linear("embed", inputs[..., None]) + x.get("table", 0)
+    z = F.embedding(inputs, x["embed.weight"]) if vocabulary else linear("embed", inputs[..., None])
+    z = z + x.get("table", 0)
     for layer in range(config["layers"]):
         a = norm(f"layers.{layer}.norm1", z)
         heads = [
@@ -136,8 +147,12 @@ def model(rng, config):
         active = F.relu(hidden) if config["activation"] == "relu" else F.gelu(hidden, approximate="none")
         out = linear(f"layers.{layer}.feedforward.out", active)
         z = z + out if config["residual"] else out
-    prediction = linear("head", z)[..., 0]
-    loss = F.mse_loss(prediction, targets)
+    if vocabulary:
+        prediction = linear("head", z)
+        loss = F.cross_entropy(prediction.flatten(0, 1), targets.flatten())
+    else:
+        prediction = linear("head", z)[..., 0]
+        loss = F.mse_loss(prediction, targets)
     loss.backward()
     case = {f"in/{name}": value for name, value in x.items()} | {"in/x": inputs, "in/y": targets}
     case |= {f"grad/{name}": value.grad for name, value in x.items()}

@@ -288,6 +288,61 @@ def test_mean_squared_error(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@given(
+    n=st.integers(1, 20), vocabulary=st.integers(1, 300), scale=st.sampled_from([0.1, 3, 1e3]), seed=st.integers(0, 99)
+)
+@quick
+def test_cross_entropy(dtype, n, vocabulary, scale, seed):
+    logits = normal(seed, n, vocabulary, dtype=dtype, scale=scale)
+    tokens = np.random.default_rng(seed).integers(0, vocabulary, n)
+    tokens[0], tokens[-1] = 0, vocabulary - 1
+    dlogits, check = guarded(logits.shape, dtype)
+    loss = arrays._cross_entropy(logits, tokens.astype(dtype), dlogits, 1 / n) / n
+    check()
+    exact, rows = logits.astype(float), np.arange(n)
+    eps = float(np.finfo(dtype).eps)
+    chosen = special.log_softmax(exact, -1)[rows, tokens]
+    np.testing.assert_allclose(loss, -chosen.mean(), rtol=8 * eps, atol=8 * eps * math.log2(vocabulary + 1))
+    # the rounding of a logit's distance from the largest moves its exponential by that distance times eps
+    expected = special.softmax(exact, -1)
+    expected[rows, tokens] -= 1
+    spread = 8 * math.log2(vocabulary + 1) + np.minimum(np.ptp(exact, -1, keepdims=True), 90)
+    assert (np.abs(dlogits * n - expected) <= spread * eps).all()
+    ours, gradient = arrays.cross_entropy(logits, tokens)
+    assert ours == loss
+    np.testing.assert_array_equal(gradient, dlogits)
+
+
+def test_the_gradient_of_cross_entropy_may_take_the_place_of_the_logits():
+    logits, tokens = normal(0, 5, 37, dtype=np.float32), np.arange(5) * 9
+    loss, expected = arrays.cross_entropy(logits, tokens)
+    assert arrays._cross_entropy(logits, tokens.astype(np.float32), logits, 1 / 5) / 5 == loss
+    np.testing.assert_array_equal(logits, expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(n=st.integers(1, 40), c=sizes, vocabulary=st.integers(1, 30), seed=st.integers(0, 99))
+@quick
+def test_embedding_of_tokens(dtype, n, c, vocabulary, seed):
+    weight, table, dz = (normal(seed + k, m, c, dtype=dtype) for k, m in enumerate((vocabulary, n, n)))
+    tokens = np.random.default_rng(seed).integers(0, vocabulary, n)
+    tokens[0], tokens[-1] = 0, vocabulary - 1
+    z, check_z = guarded((n, c), dtype)
+    arrays._embed_tokens(tokens.astype(dtype), weight, table, True, z)
+    check_z()
+    np.testing.assert_array_equal(z, weight[tokens] + table)
+    np.testing.assert_array_equal(arrays.embed_tokens_forward(tokens, weight), weight[tokens])
+    (dweight, check_weight), (dtable, check_table) = (guarded((m, c), dtype, 0.5) for m in (vocabulary, n))
+    arrays._embed_tokens_backward(dz, tokens.astype(dtype), dweight, dtable)
+    check_weight()
+    check_table()
+    expected = np.full_like(weight, 0.5)
+    np.add.at(expected, tokens, dz)  # in the order of the positions, as the kernel: equal bits
+    np.testing.assert_array_equal(dweight, expected)
+    np.testing.assert_array_equal(dtable, dz + dtype(0.5))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("groups", [1, 5])
 def test_adam(dtype, groups):
     """Ten steps against the algorithm as its paper prints it, in higher precision."""

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from test_tokens import SMALL, tokens_of
 from test_transformer import DEEP, PAPER, assert_same_gradients, batch_of
 
 from fastpe import ModelConfig, Transformer
@@ -9,6 +10,10 @@ from fastpe.transformer import Adam
 
 torch = pytest.importorskip("torch", reason="PyTorch is a peer: pip install 'fastpe[peers]'")
 peers = pytest.importorskip("peers")
+
+
+def drawn(config, sequences):
+    return batch_of(config, sequences) if config.vocabulary is None else tokens_of(config, sequences)
 
 
 def joined(gradients):
@@ -22,29 +27,30 @@ def joined(gradients):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("config", [PAPER, DEEP], ids=["paper", "deep"])
+@pytest.mark.parametrize("config", [PAPER, DEEP, SMALL], ids=["paper", "deep", "tokens"])
 def test_loss_and_gradients_agree_with_autograd(config, dtype):
     config = ModelConfig.from_dict({**config.to_dict(), "dtype": dtype})
     model = Transformer(config)
-    x, y = batch_of(config, 32)
+    x, y = drawn(config, 32)
     loss, gradients = model.loss_and_grads(x, y)
     weights = peers.torch_weights(model)
     slots = {name: torch.tensor(slot) for name, slot in model.slots(x.shape[1]).items()}
-    expected = torch.nn.functional.mse_loss(
-        peers.torch_forward(config, weights, slots, torch.tensor(x)), torch.tensor(y)
-    )
+    outputs = peers.torch_forward(config, weights, slots, torch.tensor(x))
+    np.testing.assert_allclose(model(x), outputs.detach().numpy(), rtol=0, atol=1e-4 if dtype == "float32" else 1e-9)
+    expected = peers.torch_loss(config, outputs, torch.tensor(y))
     expected.backward()
     tolerance = 1e-4 if dtype == "float32" else 1e-9
     assert loss == pytest.approx(expected.item(), rel=tolerance)
     exact = {name: weight.grad.numpy() for name, weight in weights.items()}
     ours = joined(gradients)
-    assert_same_gradients({name: ours[name] for name in exact}, exact, tolerance)
+    assert_same_gradients({name: ours[name] for name in exact}, exact, dtype)
 
 
-def test_ten_steps_of_adam_agree_with_pytorchs():
-    config = ModelConfig("sinusoidal", dtype="float64")
+@pytest.mark.parametrize("vocabulary", [None, 65])
+def test_ten_steps_of_adam_agree_with_pytorchs(vocabulary):
+    config = ModelConfig("sinusoidal", vocabulary=vocabulary, dtype="float64")
     model = Transformer(config)
-    x, y = batch_of(config, 32)
+    x, y = drawn(config, 32)
     step, adam = peers.torch_step(Transformer(config), x, y, 1), Adam(model)
     for _ in range(10):
         assert adam.step(x, y) == pytest.approx(step(), rel=1e-8)

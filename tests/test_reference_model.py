@@ -64,6 +64,28 @@ def test_single_operations_agree_with_scipy():
     np.testing.assert_array_equal(reference.linear(x, np.eye(7)[:, :3], np.ones(3)), x[:, :3] + 1)
 
 
+def test_cross_entropy_agrees_with_scipy_and_its_pullback_is_the_central_differences():
+    rng = np.random.default_rng(1)
+    logits, tokens = 5 * rng.standard_normal((3, 4, 6)), rng.integers(0, 6, (3, 4))
+    loss, pullback = reference.cross_entropy_vjp(logits, tokens)
+    chosen = np.take_along_axis(scipy.special.log_softmax(logits, -1), tokens[..., None], -1)
+    assert loss == reference.cross_entropy(logits, tokens) == pytest.approx(-chosen.mean(), rel=1e-14)
+    numeric = numeric_gradient(lambda: 0.7 * reference.cross_entropy(logits, tokens), logits)
+    np.testing.assert_allclose(pullback(0.7), numeric, rtol=0, atol=2e-9)
+    huge = np.array([[1e300, -1e300, 0.0]])
+    assert float(reference.cross_entropy(huge, np.array([0]))) == 0
+    np.testing.assert_array_equal(reference.cross_entropy_vjp(huge, np.array([2]))[1](1.0), [[1.0, 0.0, -1.0]])
+
+
+def test_embedding_takes_rows_and_its_pullback_adds_them_up():
+    weight, tokens = np.arange(8.0).reshape(4, 2), np.array([[3, 0], [3, 3]])
+    rows, pullback = reference.embedding_vjp(tokens, weight)
+    one_hot = np.eye(4)[tokens]
+    np.testing.assert_array_equal(rows, one_hot @ weight)
+    dy = np.random.default_rng(0).standard_normal(rows.shape)
+    np.testing.assert_allclose(pullback(dy), np.einsum("bnv,bnc->vc", one_hot, dy), rtol=1e-14, atol=1e-16)
+
+
 def test_gelu_keeps_its_precision_far_below_zero():
     x = np.array([-30.0, -8.0, -1e-8, 0.0, 8.0])
     exact = [float(value * mpmath.ncdf(value)) for value in x.tolist()]
@@ -83,13 +105,15 @@ def make_model(seed=0, dtype=np.float64, **settings):
         **{"width": 6, "heads": 2, "layers": 2, "hidden": 5, "causal": False, "activation": "gelu", "norm": "none",
            "residual": True} | settings
     )  # fmt: skip
-    c, f = config.width, config.hidden
-    shapes = {"embed": (1, c), "head": (c, 1)}
+    c, f, outputs = config.width, config.hidden, settings.get("vocabulary", 1)
+    shapes = {"embed": (outputs, c), "head": (c, outputs)}
     for layer in range(config.layers):
         shapes |= {f"layers.{layer}.attention.{name}": (c, c) for name in ("query", "key", "value", "out")}
         shapes |= {f"layers.{layer}.feedforward.in": (c, f), f"layers.{layer}.feedforward.out": (f, c)}
     sizes = {f"{name}.weight": shape for name, shape in shapes.items()}
     sizes |= {f"{name}.bias": shape[1:] for name, shape in shapes.items()}
+    if "vocabulary" in settings:
+        del sizes["embed.bias"]
     if config.norm == "layernorm":
         names = [f"layers.{layer}.norm{k}" for layer in range(config.layers) for k in (1, 2)]
         sizes |= {f"{name}.{kind}": (c,) for name in names for kind in ("weight", "bias")}
@@ -105,15 +129,20 @@ def make_model(seed=0, dtype=np.float64, **settings):
         {"activation": "relu", "heads": 1},
         {"residual": False, "norm": "layernorm", "layers": 1, "heads": 3},
         {"layers": 0},
+        {"vocabulary": 7, "causal": True, "norm": "layernorm"},
+        {"vocabulary": 2, "layers": 1},
     ],
     ids=str,
 )
 def test_gradients_of_the_model_are_the_central_differences(settings):
     config, parameters, rng = make_model(**settings)
     slots = {"table": rng.standard_normal((4, 6)), "bias": rng.standard_normal((config.heads, 7)), "scores": None}
-    x, y = rng.standard_normal((2, 3, 4))
+    tokens = settings.get("vocabulary")
+    x, y = rng.integers(0, tokens, (2, 3, 4)) if tokens else rng.standard_normal((2, 3, 4))
     loss, gradients, slot_gradients = reference.model_loss_and_grads(config, parameters, slots, x, y)
-    np.testing.assert_allclose(loss, np.mean((reference.model_forward(config, parameters, slots, x) - y) ** 2))
+    outputs = reference.model_forward(config, parameters, slots, x)
+    chosen = scipy.special.log_softmax(outputs, -1)[np.arange(3)[:, None], np.arange(4), y] if tokens else None
+    np.testing.assert_allclose(loss, -np.mean(chosen) if tokens else np.mean((outputs - y) ** 2))
     assert set(gradients) == set(parameters)
     assert set(slot_gradients) == ({"table", "bias"} if config.layers else {"table"})
 

@@ -56,7 +56,7 @@ def test_attention_agrees_with_torch(torch_values, name):
         np.testing.assert_allclose(gradients[argument], gradient, rtol=0, atol=1e-12, err_msg=argument)
 
 
-@pytest.mark.parametrize("name", ["paper", "deep", "bare"])
+@pytest.mark.parametrize("name", ["paper", "deep", "bare", "tokens"])
 def test_the_model_agrees_with_torch(torch_values, name):
     case = torch_values[f"model-{name}"]
     config, inputs = SimpleNamespace(**case["settings"]), part(case, "in")

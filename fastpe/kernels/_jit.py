@@ -50,7 +50,9 @@ def part(function: Function) -> Function:
 
     Every `inner` function is optimised anew in each of its callers, so that a deep tree of them takes long to compile.
     """
-    compiled: Function = numba.njit(inline="always", no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)(function)
+    compiled: Function = numba.njit(inline="always", no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)(
+        function
+    )
     return compiled
 
 

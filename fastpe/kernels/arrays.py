@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.kernels import activation, adam, attention, ends, norm, simd
+from fastpe.kernels import activation, adam, attention, ends, loss, norm, simd
 from fastpe.kernels import gemm as products
 from fastpe.kernels._jit import entry
 from fastpe.kernels.simd import lanes, load_first, pointer, scalar, store_first
@@ -167,22 +167,32 @@ def gelu_backward(x: Array, dy: Array) -> Array:
 
 @entry
 def _squared_error(y, target, dy, inverse):
-    return ends.squared_error(pointer(y), pointer(target), pointer(dy), y.size, scalar(pointer(y), inverse))
+    return loss.squared_error(pointer(y), pointer(target), pointer(dy), y.size, scalar(pointer(y), inverse))
 
 
 def mean_squared_error(y: Array, target: Array) -> tuple[float, Array]:
     """Mean of (y - target)^2 over all elements, and its gradient by y."""
     dy = np.full(y.shape, np.nan, y.dtype)
-    loss = _squared_error(y, target, dy, 1.0 / y.size)
-    return loss / y.size, dy
+    return _squared_error(y, target, dy, 1.0 / y.size) / y.size, dy
+
+
+@entry
+def _cross_entropy(logits, tokens, dlogits, inverse):
+    z, dz = pointer(logits), pointer(dlogits)
+    return loss.cross_entropy(z, pointer(tokens), dz, *logits.shape, scalar(z, inverse))
+
+
+def cross_entropy(logits: Array, tokens: Array) -> tuple[float, Array]:
+    """Mean of -log softmax(logits)[token] over the rows of logits (n, V), tokens (n,); and its gradient by logits."""
+    dlogits = np.full(logits.shape, np.nan, logits.dtype)
+    whole = _cross_entropy(logits, tokens.astype(logits.dtype), dlogits, 1.0 / tokens.size)
+    return whole / tokens.size, dlogits
 
 
 @entry
 def _adam(p, first, second, gradients, numbers):
     groups, stride = gradients.shape
-    adam.adam(
-        pointer(p), pointer(first), pointer(second), pointer(gradients), stride, groups, 0, p.size, numbers
-    )
+    adam.adam(pointer(p), pointer(first), pointer(second), pointer(gradients), stride, groups, 0, p.size, numbers)
 
 
 def adam_step(
@@ -196,7 +206,9 @@ def adam_step(
 
 @entry
 def _embed(x, weight, bias, table, has_table, z):
-    ends.embed_forward(pointer(x), pointer(weight), pointer(bias), pointer(table), has_table, pointer(z), *z.shape)
+    ends.embed_forward(pointer(x), pointer(weight), pointer(bias), pointer(z), *z.shape)
+    if has_table:
+        ends.add(pointer(z), pointer(table), z.size)
 
 
 def embed_forward(x: Array, weight: Array, bias: Array, table: Array | None = None) -> Array:
@@ -208,7 +220,8 @@ def embed_forward(x: Array, weight: Array, bias: Array, table: Array | None = No
 
 @entry
 def _embed_backward(dz, x, dweight, dbias, dtable):
-    ends.embed_backward(pointer(dz), pointer(x), pointer(dweight), pointer(dbias), pointer(dtable), True, *dz.shape)
+    ends.embed_backward(pointer(dz), pointer(x), pointer(dweight), pointer(dbias), *dz.shape)
+    ends.add(pointer(dtable), pointer(dz), dz.size)
 
 
 def embed_backward(dz: Array, x: Array) -> tuple[Array, Array, Array]:
@@ -216,6 +229,33 @@ def embed_backward(dz: Array, x: Array) -> tuple[Array, Array, Array]:
     dweight, dbias, dtable = np.zeros(dz.shape[1], x.dtype), np.zeros(dz.shape[1], x.dtype), np.zeros_like(dz)
     _embed_backward(dz, x, dweight, dbias, dtable)
     return dweight, dbias, dtable
+
+
+@entry
+def _embed_tokens(tokens, weight, table, has_table, z):
+    ends.embed_tokens_forward(pointer(tokens), pointer(weight), pointer(z), *z.shape)
+    if has_table:
+        ends.add(pointer(z), pointer(table), z.size)
+
+
+def embed_tokens_forward(tokens: Array, weight: Array, table: Array | None = None) -> Array:
+    """weight[tokens] + table: tokens (n,), weight (V, c), table (n, c)."""
+    z = np.full((tokens.size, weight.shape[1]), np.nan, weight.dtype)
+    _embed_tokens(tokens.astype(weight.dtype), weight, z if table is None else table, table is not None, z)
+    return z
+
+
+@entry
+def _embed_tokens_backward(dz, tokens, dweight, dtable):
+    ends.embed_tokens_backward(pointer(dz), pointer(tokens), pointer(dweight), *dz.shape)
+    ends.add(pointer(dtable), pointer(dz), dz.size)
+
+
+def embed_tokens_backward(dz: Array, tokens: Array, vocabulary: int) -> tuple[Array, Array]:
+    """Gradients of weight and table."""
+    dweight, dtable = np.zeros((vocabulary, dz.shape[1]), dz.dtype), np.zeros_like(dz)
+    _embed_tokens_backward(dz, tokens.astype(dz.dtype), dweight, dtable)
+    return dweight, dtable
 
 
 @entry

@@ -1,41 +1,65 @@
-"""The two ends of the model: a scalar becomes a row of the residual stream, and a row becomes a scalar.
+"""The two ends of the model: a scalar or a token becomes a row of the residual stream, and a row becomes a scalar.
 
-    embed   z_i = x_i weight + bias + table_i          weight, bias (c,), table (n, c)
-    head    y_i = z_i . weight + bias                  weight (c,), bias a scalar
-    loss    sum_i (y_i - target_i)^2, times `inverse` = 1 / (number of targets in the batch)
+    embed           z_i = x_i weight + bias           weight, bias (c,)
+    embed tokens    z_i = weight[token_i]             weight (vocabulary, c)
+    add             z += table                        table (n, c)
+    head            y_i = z_i . weight + bias         weight (c,), bias a scalar
 
-z: n rows of c contiguous elements. 2 n c FLOP each, forward; bound by the cache.
+z: n rows of c contiguous elements; tokens are whole numbers, held in the type of z. At most 2 n c FLOP each, forward;
+bound by the cache. From a row to the logits of all tokens is a matrix product (see `model`).
 """
 
+import numpy as np
+
 from fastpe.kernels._jit import inner
-from fastpe.kernels.simd import at, fma, get, lanes, load_first, put, scalar, splat, store_first, total, zeros
+from fastpe.kernels.simd import at, fma, get, lanes, load_first, put, splat, store_first, total, zeros
 
 
 @inner
-def embed_forward(x, weight, bias, table, has_table, z, n, c):
-    """z = x weight + bias (+ table)."""
+def embed_forward(x, weight, bias, z, n, c):
+    """z = x weight + bias."""
     for i in range(n):
         xi = splat(get(x, i))
         for j in range(0, c, lanes(z)):
             row = fma(xi, load_first(weight, j, c - j), load_first(bias, j, c - j))
-            if has_table:
-                row = row + load_first(table, i * c + j, c - j)
             store_first(z, i * c + j, row, c - j)
 
 
 @inner
-def embed_backward(dz, x, dweight, dbias, dtable, wants_table, n, c):
-    """Adds the gradients of weight, bias and, where wanted, of the table."""
+def embed_backward(dz, x, dweight, dbias, n, c):
+    """Adds the gradients of weight and bias."""
     for j in range(0, c, lanes(dz)):
         sum_weight, sum_bias = load_first(dweight, j, c - j), load_first(dbias, j, c - j)
         for i in range(n):
             d = load_first(dz, i * c + j, c - j)
             sum_bias = sum_bias + d
             sum_weight = fma(splat(get(x, i)), d, sum_weight)
-            if wants_table:
-                store_first(dtable, i * c + j, load_first(dtable, i * c + j, c - j) + d, c - j)
         store_first(dweight, j, sum_weight, c - j)
         store_first(dbias, j, sum_bias, c - j)
+
+
+@inner
+def add(y, x, n):
+    """y += x for n elements."""
+    for j in range(0, n, lanes(y)):
+        store_first(y, j, load_first(y, j, n - j) + load_first(x, j, n - j), n - j)
+
+
+@inner
+def embed_tokens_forward(tokens, weight, z, n, c):
+    """z_i = weight[token_i]."""
+    # zeros plus rows: of loops that copy, LLVM makes four times the code, which everybody's first start would pay for
+    for j in range(0, n * c, lanes(z)):
+        store_first(z, j, zeros(z), n * c - j)
+    for i in range(n):
+        add(at(z, i * c), at(weight, np.int64(get(tokens, i)) * c), c)
+
+
+@inner
+def embed_tokens_backward(dz, tokens, dweight, n, c):
+    """Adds each row of dz to its token's, in the order of the positions."""
+    for i in range(n):
+        add(at(dweight, np.int64(get(tokens, i)) * c), at(dz, i * c), c)
 
 
 @inner
@@ -54,19 +78,11 @@ def head_backward(dy, z, weight, dz, dweight, dbias, n, c):
     total_bias = get(dbias, 0)
     for i in range(n):
         total_bias += get(dy, i)
-        d = splat(get(dy, i))
-        for j in range(0, c, lanes(z)):
-            store_first(dz, i * c + j, d * load_first(weight, j, c - j), c - j)
-            store_first(dweight, j, fma(d, load_first(z, i * c + j, c - j), load_first(dweight, j, c - j)), c - j)
     put(dbias, 0, total_bias)
-
-
-@inner
-def squared_error(y, target, dy, n, inverse):
-    """The sum of squared errors (float64, not yet times `inverse`), and dy = 2 (y - target) inverse."""
-    loss = 0.0
-    for i in range(n):
-        error = get(y, i) - get(target, i)
-        loss += float(error) * float(error)
-        put(dy, i, scalar(dy, 2.0) * error * inverse)
-    return loss
+    for j in range(0, c, lanes(z)):
+        row, sum_weight = load_first(weight, j, c - j), load_first(dweight, j, c - j)
+        for i in range(n):
+            d = splat(get(dy, i))
+            store_first(dz, i * c + j, d * row, c - j)
+            sum_weight = fma(d, load_first(z, i * c + j, c - j), sum_weight)
+        store_first(dweight, j, sum_weight, c - j)

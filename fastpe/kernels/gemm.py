@@ -20,9 +20,10 @@ and which parts of the product may be left out, for causal attention:
     UPPER_A         A[i, k] is zero for k < i: the sums start there
     LOWER_C         C[i, j] is wanted for j <= i only; other places may be written or not
 
-2 m n depth FLOP, about half of that where a part is left out. All operands are expected in cache. Loop order: column panels of B (`PANEL` vectors wide), row
-blocks, depth. One register tile of rows x panel holds its part of C for the whole depth, so each step of the innermost
-loop loads `PANEL` vectors of B, broadcasts one element of A per row, and does rows x `PANEL` multiply-adds.
+2 m n depth FLOP, about half of that where a part is left out. All operands are expected in cache. Loop order: column
+panels of B (`PANEL` vectors wide), row blocks, depth. One register tile of rows x panel holds its part of C for the
+whole depth, so each step of the innermost loop loads `PANEL` vectors of B, broadcasts one element of A per row, and
+does rows x `PANEL` multiply-adds.
 
 Edges. Row blocks of `ROWS` and of `ROWS - 1` together cover every m >= ROWS * (ROWS - 1) exactly; smaller m end in
 single rows. The columns past the last whole panel go one vector at a time, the last one masked: nothing outside the
@@ -205,7 +206,9 @@ def _column_panel(a, a_row, a_col, b, b_row, c, c_row, top, m, count, depth, mod
             _block(ai, a_row, a_col, bi, b_row, ci, c_row, count, terms, mode, di, d_row, ei, e_row, ROWS, columns)
             i += ROWS
         elif i + FEWER_ROWS <= m:
-            _block(ai, a_row, a_col, bi, b_row, ci, c_row, count, terms, mode, di, d_row, ei, e_row, FEWER_ROWS, columns)
+            _block(
+                ai, a_row, a_col, bi, b_row, ci, c_row, count, terms, mode, di, d_row, ei, e_row, FEWER_ROWS, columns
+            )
             i += FEWER_ROWS
         else:
             _block(ai, a_row, a_col, bi, b_row, ci, c_row, count, terms, mode, di, d_row, ei, e_row, ONE_ROW, columns)

@@ -6,15 +6,13 @@ A layer (pre-norm; `u`, `w` are `z`, `y` themselves where there are no norms; "+
     w = norm2(y);  a = w Win + bin;  h = relu(a) or gelu(a);          z' = y + h Wff + bff
 
 One whole sequence goes forward and backward before the next, in a scratch arena of its thread; only parameters,
-gradients and the input are touched outside it. Per sequence, forward:  2 n (4 c^2 + 2 c f) + 4 n^2 c FLOP a layer;
-backward twice that.
+gradients and the input are touched outside it. Per sequence, forward:  2 n (4 c^2 + 2 c f) + 4 n^2 c FLOP a layer,
+and 2 n c V for the logits of V tokens; backward twice that.
 
 Same bits at any number of threads: a batch is cut into a fixed number of *groups* of sequences, each group sums its
 gradients in order into its own row, and the rows are added in order. Threads only choose who runs which
 (`kernels.threads`); a whole training step forks once.
 """
-
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +20,17 @@ from fastpe.kernels._jit import entry, inner, part
 from fastpe.kernels.activation import gelu_backward, gelu_forward
 from fastpe.kernels.adam import adam
 from fastpe.kernels.attention import attention_backward, attention_forward
-from fastpe.kernels.ends import embed_backward, embed_forward, head_backward, head_forward, squared_error
+from fastpe.kernels.ends import (
+    add,
+    embed_backward,
+    embed_forward,
+    embed_tokens_backward,
+    embed_tokens_forward,
+    head_backward,
+    head_forward,
+)
 from fastpe.kernels.gemm import FROM, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add_column_sums, gemm, transpose
+from fastpe.kernels.loss import cross_entropy, squared_error
 from fastpe.kernels.norm import layer_norm_backward, layer_norm_forward
 from fastpe.kernels.simd import at, lanes, pointer, scalar, store_first, zeros
 from fastpe.kernels.threads import claim, finish, in_lanes, wait_for
@@ -31,134 +38,6 @@ from fastpe.kernels.threads import claim, finish, in_lanes, wait_for
 NORM_EPS = 1e-5
 CHUNK = np.int64(4096)  # parameters that one task of the optimiser updates
 ONE, NONE = np.int64(1), np.int64(0)
-
-
-class Sizes(NamedTuple):
-    """What the model is and how long the sequence; flags are 0 or 1."""
-
-    length: int
-    width: int
-    heads: int
-    hidden: int
-    layers: int
-    causal: int
-    gelu: int
-    norms: int
-    residual: int
-    has_table: int
-    has_bias: int
-    wants_table: int
-    wants_bias: int
-
-
-class Offsets(NamedTuple):
-    """Where a tensor starts in the flat array of parameters (and of gradients); layer l adds l * `layer_stride`."""
-
-    embed_weight: int
-    embed_bias: int
-    head_weight: int
-    head_bias: int
-    layers: int
-    layer_stride: int
-    qkv_weight: int
-    qkv_bias: int
-    out_weight: int
-    out_bias: int
-    in_weight: int
-    in_bias: int
-    ff_weight: int
-    ff_bias: int
-    norm1_weight: int
-    norm1_bias: int
-    norm2_weight: int
-    norm2_bias: int
-    table: int  # of the gradients only: the slots' own
-    bias: int
-
-
-class Transposed(NamedTuple):
-    """Where a layer's transposed matrices start in the flat array of transposes."""
-
-    layer_stride: int
-    qkv_weight: int
-    out_weight: int
-    in_weight: int
-    ff_weight: int
-
-
-class Arena(NamedTuple):
-    """Where things lie in a thread's scratch memory. Layer l's activations: `layers` + l * `layer_stride` + ..."""
-
-    streams: int
-    stream_stride: int
-    layers: int
-    layer_stride: int
-    normed1: int
-    stats1: int
-    qkv: int
-    weights: int
-    mixed: int
-    middle: int
-    normed2: int
-    stats2: int
-    before: int
-    hidden: int
-    dz: int
-    dnormed: int
-    dhidden: int
-    dmixed: int
-    dqkv: int
-    dscores: int
-    transposed: int
-    output: int
-    doutput: int
-    size: int
-
-
-def arena_layout(sizes: Sizes, p: int, *, backward: bool) -> Arena:
-    """Offsets into the arena; without a backward pass all layers share one place for their activations.
-
-    p: elements from one row of the attention weights to the next, `length` rounded up to whole vectors.
-    """
-    n, c, f = sizes.length, sizes.width, sizes.hidden
-    norms, gelu = sizes.norms, sizes.gelu
-    cursor = 0
-
-    def take(count: int) -> int:
-        nonlocal cursor
-        start = cursor
-        cursor += -(-count // 16) * 16
-        return start
-
-    layer = {
-        "normed1": take(norms * n * c),
-        "stats1": take(norms * 2 * n),
-        "qkv": take(3 * n * c),
-        "weights": take(sizes.heads * n * p),
-        "mixed": take(n * c),
-        "middle": take(n * c),
-        "normed2": take(norms * n * c),
-        "stats2": take(norms * 2 * n),
-        "before": take(gelu * n * f),
-        "hidden": take(n * f),
-    }
-    layer_size, cursor = cursor, 0
-    stream_stride = -(-n * c // 16) * 16
-    whole = {
-        "streams": take((sizes.layers + 1) * stream_stride),
-        "layers": take(layer_size * (sizes.layers if backward else 1)),
-        "dz": take(backward * n * c),
-        "dnormed": take(backward * norms * n * c),
-        "dhidden": take(backward * n * f),
-        "dmixed": take(backward * n * c),
-        "dqkv": take(backward * 3 * n * c),
-        "dscores": take(backward * n * p),
-        "transposed": take(c // sizes.heads * p),
-        "output": take(n),
-        "doutput": take(n),
-    }
-    strides = {"stream_stride": stream_stride, "layer_stride": layer_size if backward else 0}
-    return Arena(**layer, **whole, **strides, size=cursor)
 
 
 @part
@@ -177,9 +56,9 @@ def _linear_onto(x, c, weight, bias, z, y, n, width, residual):
 
 
 @part
-def _linear_gradients(x, c, dy, width, dweight, dbias, n):
-    """dweight += x^T dy, dbias += column sums of dy."""
-    gemm(x, ONE, c, dy, width, dweight, width, c, width, n, FROM, dweight, width, dweight, NONE)
+def _linear_gradients(x, c, dy, width, dweight, dbias, n, mode):
+    """dweight = x^T dy (added to it with mode FROM), dbias += column sums of dy."""
+    gemm(x, ONE, c, dy, width, dweight, width, c, width, n, mode, dweight, width, dweight, NONE)
     add_column_sums(dy, width, n, width, dbias)
 
 
@@ -222,19 +101,19 @@ def layer_forward(z, out, w, act, scratch, bias, sizes, o, a):
 
 
 @inner
-def _feedforward_backward(dz, w, wt, g, act, arena, sizes, o, t, a):
-    """dz: the gradient of the layer's output on entry, of `middle` on return."""
+def _feedforward_backward(dz, w, wt, g, grow, act, arena, sizes, o, t, a):
+    """dz: the gradient of the layer's output on entry, of `middle` on return. grow: mode of the matrices' gradients."""
     n, c, f = sizes.length, sizes.width, sizes.hidden
     hidden, dhidden = at(act, a.hidden), at(arena, a.dhidden)
     middle, mode = at(act, a.middle), FROM if sizes.residual else OVERWRITE
-    _linear_gradients(hidden, f, dz, c, at(g, o.ff_weight), at(g, o.ff_bias), n)
+    _linear_gradients(hidden, f, dz, c, at(g, o.ff_weight), at(g, o.ff_bias), n, grow)
     if sizes.gelu:
         _linear_back(dz, c, at(wt, t.ff_weight), dhidden, f, n, OVERWRITE)
         gelu_backward(at(act, a.before), dhidden, n * f)
     else:
         gemm(dz, c, ONE, at(wt, t.ff_weight), f, dhidden, f, n, f, c, WHERE_POSITIVE, dz, NONE, hidden, f)
     if sizes.norms:
-        _linear_gradients(at(act, a.normed2), c, dhidden, f, at(g, o.in_weight), at(g, o.in_bias), n)
+        _linear_gradients(at(act, a.normed2), c, dhidden, f, at(g, o.in_weight), at(g, o.in_bias), n, grow)
         dnormed = at(arena, a.dnormed)
         _linear_back(dhidden, f, at(wt, t.in_weight), dnormed, c, n, OVERWRITE)
         layer_norm_backward(
@@ -242,18 +121,18 @@ def _feedforward_backward(dz, w, wt, g, act, arena, sizes, o, t, a):
             n, c, sizes.residual,
         )  # fmt: skip
     else:
-        _linear_gradients(middle, c, dhidden, f, at(g, o.in_weight), at(g, o.in_bias), n)
+        _linear_gradients(middle, c, dhidden, f, at(g, o.in_weight), at(g, o.in_bias), n, grow)
         _linear_back(dhidden, f, at(wt, t.in_weight), dz, c, n, mode)
 
 
 @inner
-def _attention_backward(dz, z, w, wt, g, act, arena, dbias, sizes, o, t, a):
+def _attention_backward(dz, z, w, wt, g, grow, act, arena, dbias, sizes, o, t, a):
     """dz: the gradient of `middle` on entry, of the layer's input z on return."""
     n, c = sizes.length, sizes.width
     head, p_row = c // sizes.heads, (n + lanes(z) - 1) // lanes(z) * lanes(z)
     qkv, mixed, dmixed, dqkv = at(act, a.qkv), at(act, a.mixed), at(arena, a.dmixed), at(arena, a.dqkv)
     scale, mode = scalar(z, 1.0 / np.sqrt(head)), FROM if sizes.residual else OVERWRITE
-    _linear_gradients(mixed, c, dz, c, at(g, o.out_weight), at(g, o.out_bias), n)
+    _linear_gradients(mixed, c, dz, c, at(g, o.out_weight), at(g, o.out_bias), n, grow)
     _linear_back(dz, c, at(wt, t.out_weight), dmixed, c, n, OVERWRITE)
     for h in range(sizes.heads):
         q, dq, weights = at(qkv, h * head), at(dqkv, h * head), at(act, a.weights + h * n * p_row)
@@ -263,7 +142,7 @@ def _attention_backward(dz, z, w, wt, g, act, arena, dbias, sizes, o, t, a):
             sizes.wants_bias, sizes.causal,
         )  # fmt: skip
     if sizes.norms:
-        _linear_gradients(at(act, a.normed1), c, dqkv, 3 * c, at(g, o.qkv_weight), at(g, o.qkv_bias), n)
+        _linear_gradients(at(act, a.normed1), c, dqkv, 3 * c, at(g, o.qkv_weight), at(g, o.qkv_bias), n, grow)
         dnormed = at(arena, a.dnormed)
         _linear_back(dqkv, 3 * c, at(wt, t.qkv_weight), dnormed, c, n, OVERWRITE)
         layer_norm_backward(
@@ -271,7 +150,7 @@ def _attention_backward(dz, z, w, wt, g, act, arena, dbias, sizes, o, t, a):
             n, c, sizes.residual,
         )  # fmt: skip
     else:
-        _linear_gradients(z, c, dqkv, 3 * c, at(g, o.qkv_weight), at(g, o.qkv_bias), n)
+        _linear_gradients(z, c, dqkv, 3 * c, at(g, o.qkv_weight), at(g, o.qkv_bias), n, grow)
         _linear_back(dqkv, 3 * c, at(wt, t.qkv_weight), dz, c, n, mode)
 
 
@@ -279,6 +158,16 @@ def _attention_backward(dz, z, w, wt, g, act, arena, dbias, sizes, o, t, a):
 def _clear(p, n):
     for j in range(0, n, lanes(p)):
         store_first(p, j, zeros(p), n - j)
+
+
+@part
+def _clear_gradients(g, stride, sizes, o):
+    """All but the matrices of the layers, which the first sequence overwrites."""
+    _clear(g, o.layers)
+    for layer in range(sizes.layers):
+        _clear(at(g, o.layers + layer * o.layer_stride + o.qkv_bias), o.layer_stride - o.qkv_bias)
+    rest = o.layers + sizes.layers * o.layer_stride
+    _clear(at(g, rest), stride - rest)
 
 
 @part
@@ -290,9 +179,14 @@ def _clear_transposed(arena, sizes, a):
 
 @part
 def sequence_forward(x, w, arena, table, bias, sizes, o, a):
-    """All layers and the head on one sequence; the output lies at arena + a.output."""
-    n, c = sizes.length, sizes.width
-    embed_forward(x, at(w, o.embed_weight), at(w, o.embed_bias), table, sizes.has_table, at(arena, a.streams), n, c)
+    """Embedding, all layers and the head on one sequence; the output lies at arena + a.output."""
+    n, c, z = sizes.length, sizes.width, at(arena, a.streams)
+    if sizes.vocabulary:
+        embed_tokens_forward(x, at(w, o.embed_weight), z, n, c)
+    else:
+        embed_forward(x, at(w, o.embed_weight), at(w, o.embed_bias), z, n, c)
+    if sizes.has_table:
+        add(z, table, n * c)
     for layer in range(sizes.layers):
         z = at(arena, a.streams + layer * a.stream_stride)
         layer_forward(
@@ -300,39 +194,58 @@ def sequence_forward(x, w, arena, table, bias, sizes, o, a):
             at(arena, a.layers + layer * a.layer_stride), at(arena, a.transposed), bias, sizes, o, a,
         )  # fmt: skip
     z = at(arena, a.streams + sizes.layers * a.stream_stride)
-    head_forward(z, at(w, o.head_weight), at(w, o.head_bias), at(arena, a.output), n, c)
+    weight, bias, output = at(w, o.head_weight), at(w, o.head_bias), at(arena, a.output)
+    if sizes.vocabulary:
+        _linear(z, c, weight, bias, output, n, sizes.vocabulary, OVERWRITE)
+    else:
+        head_forward(z, weight, bias, output, n, c)
 
 
 @part
-def sequence_backward(x, w, wt, g, arena, sizes, o, t, a):
-    """Adds the gradients of one sequence to g, from the gradient of its output at arena + a.doutput."""
+def sequence_backward(x, w, wt, g, grow, arena, sizes, o, t, a):
+    """Adds the gradients of one sequence to g, from the gradient of its output at arena + a.output.
+
+    grow: FROM, or OVERWRITE for a group's first sequence, before which the matrices of the layers hold nothing.
+    """
     n, c = sizes.length, sizes.width
     dz, top = at(arena, a.dz), at(arena, a.streams + sizes.layers * a.stream_stride)
-    head_backward(at(arena, a.doutput), top, at(w, o.head_weight), dz, at(g, o.head_weight), at(g, o.head_bias), n, c)
+    doutput, dweight, dbias = at(arena, a.output), at(g, o.head_weight), at(g, o.head_bias)
+    if sizes.vocabulary:
+        _linear_gradients(top, c, doutput, sizes.vocabulary, dweight, dbias, n, FROM)
+        _linear_back(doutput, sizes.vocabulary, at(wt, t.head_weight), dz, c, n, OVERWRITE)
+    else:
+        head_backward(doutput, top, at(w, o.head_weight), dz, dweight, dbias, n, c)
     for back in range(sizes.layers):
         layer = sizes.layers - 1 - back
         shift = o.layers + layer * o.layer_stride
         wl, gl, wtl = at(w, shift), at(g, shift), at(wt, layer * t.layer_stride)
         act = at(arena, a.layers + layer * a.layer_stride)
         z = at(arena, a.streams + layer * a.stream_stride)
-        _feedforward_backward(dz, wl, wtl, gl, act, arena, sizes, o, t, a)
-        _attention_backward(dz, z, wl, wtl, gl, act, arena, at(g, o.bias), sizes, o, t, a)
-    embed_backward(dz, x, at(g, o.embed_weight), at(g, o.embed_bias), at(g, o.table), sizes.wants_table, n, c)
+        _feedforward_backward(dz, wl, wtl, gl, grow, act, arena, sizes, o, t, a)
+        _attention_backward(dz, z, wl, wtl, gl, grow, act, arena, at(g, o.bias), sizes, o, t, a)
+    if sizes.wants_table:
+        add(at(g, o.table), dz, n * c)
+    if sizes.vocabulary:
+        embed_tokens_backward(dz, x, at(g, o.embed_weight), n, c)
+    else:
+        embed_backward(dz, x, at(g, o.embed_weight), at(g, o.embed_bias), n, c)
 
 
 @part
 def _group_gradients(x, target, first, last, w, wt, g, stride, arena, table, bias, inverse, sizes, o, t, a):
-    """Loss and gradients (into g, cleared first) of the sequences first .. last - 1."""
-    _clear(g, stride)
+    """Loss and gradients (into g) of the sequences first .. last - 1."""
+    _clear_gradients(g, stride, sizes, o)
     _clear_transposed(arena, sizes, a)
     loss = 0.0
     for sequence in range(first, last):
-        row = at(x, sequence * sizes.length)
+        row, goal, output = at(x, sequence * sizes.length), at(target, sequence * sizes.length), at(arena, a.output)
         sequence_forward(row, w, arena, table, bias, sizes, o, a)
-        loss += squared_error(
-            at(arena, a.output), at(target, sequence * sizes.length), at(arena, a.doutput), sizes.length, inverse
-        )
-        sequence_backward(row, w, wt, g, arena, sizes, o, t, a)
+        if sizes.vocabulary:
+            loss += cross_entropy(output, goal, output, sizes.length, sizes.vocabulary, inverse)
+        else:
+            loss += squared_error(output, goal, output, sizes.length, inverse)
+        grow = OVERWRITE if sequence == first else FROM
+        sequence_backward(row, w, wt, g, grow, arena, sizes, o, t, a)
     return loss * float(inverse)
 
 
@@ -385,7 +298,8 @@ def step(crew, board, x, target, w, wt, panels, gradients, groups, losses, arena
          sizes, o, t, a):  # fmt: skip
     """Losses (G,) and gradients (G, stride) of a batch x, target (B, n) in `groups` groups, then Adam on w (P,).
 
-    One arena per lane. moments (2, P); without an update `chunks` is 0, without gradients `groups` and P are.
+    Tokens come as whole numbers in the type of w, so that everything is compiled once for scalars and tokens. One arena
+    per lane. moments (2, P); without an update `chunks` is 0, without gradients there are no groups and no panels.
     """
     in_lanes(
         crew, _step_lane,
@@ -403,12 +317,12 @@ def _forward_lane(lane, board, x, y, w, arenas, table, bias, sizes, o, a):
     while sequence < x.shape[0]:
         row = at(pointer(x), sequence * sizes.length)
         sequence_forward(row, pointer(w), arena, pointer(table), pointer(bias), sizes, o, a)
-        for i in range(sizes.length):
+        for i in range(y.shape[1]):
             y[sequence, i] = arenas[lane, a.output + i]
         sequence = claim(board)
 
 
 @entry(label="the forward pass")
 def forward(crew, board, x, y, w, arenas, table, bias, sizes, o, a):
-    """y (B, n) from x (B, n); one arena per lane."""
+    """y (B, n), or (B, n V) logits, from x (B, n); one arena per lane."""
     in_lanes(crew, _forward_lane, (pointer(board), x, y, w, arenas, table, bias, sizes, o, a))

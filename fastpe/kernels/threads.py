@@ -100,8 +100,8 @@ def fork(threads: int, function: Callable[..., Any], *arguments: Any) -> None:
 def _start_threads() -> None:
     """Start Numba's threads so that idle ones sleep, unless the user's `OMP_WAIT_POLICY` says otherwise.
 
-    By default OpenMP's spin. Where another process wants a core, that made the median training step 2.3 times as long
-    as on one thread. OpenMP reads the variable once, when loaded: other OpenMP libraries of the process must not see it.
+    By default OpenMP's spin. Where another process wanted a core, that made the median training step 2.3 times as long
+    as on one thread. OpenMP reads the variable once, when loaded: other OpenMP libraries here must not see it.
     """
     if "OMP_WAIT_POLICY" in os.environ:
         return

@@ -10,6 +10,10 @@ The whole training step of the model: `model_forward`, `model_loss_and_grads`, `
 from fastpe.reference._attention import attention, attention_vjp
 from fastpe.reference._model import adam_step, model_forward, model_loss_and_grads
 from fastpe.reference._operations import (
+    cross_entropy,
+    cross_entropy_vjp,
+    embedding,
+    embedding_vjp,
     gelu,
     gelu_vjp,
     layer_norm,
@@ -25,7 +29,8 @@ from fastpe.reference._operations import (
 )
 
 __all__ = [  # noqa: RUF022 - in the order of the model
-    "attention", "attention_vjp", "linear", "linear_vjp", "relu", "relu_vjp", "gelu", "gelu_vjp", "layer_norm",
-    "layer_norm_vjp", "softmax", "softmax_vjp", "mean_squared_error", "mean_squared_error_vjp",
+    "attention", "attention_vjp", "embedding", "embedding_vjp", "linear", "linear_vjp", "relu", "relu_vjp", "gelu",
+    "gelu_vjp", "layer_norm", "layer_norm_vjp", "softmax", "softmax_vjp", "mean_squared_error",
+    "mean_squared_error_vjp", "cross_entropy", "cross_entropy_vjp",
     "model_forward", "model_loss_and_grads", "adam_step",
 ]  # fmt: skip

@@ -9,6 +9,8 @@ import numpy as np
 from fastpe.reference._attention import attention_vjp_in
 from fastpe.reference._operations import (
     Array,
+    cross_entropy_vjp,
+    embedding_vjp,
     gelu_vjp,
     layer_norm_vjp,
     linear_vjp,
@@ -25,27 +27,29 @@ NamedPullback = Callable[[Array, Gradients], Array]
 
 
 def model_forward(config: Any, parameters: Arrays, slots: Slots, x: Array) -> Array:
-    """Return the outputs of the small transformer (Li 2025, section 7.1) for a batch of scalar sequences.
+    """Return the outputs of the small transformer (Li 2025, section 7.1) for a batch of sequences.
 
-    ``z = x embed + table``; in each layer ``z = z + Attention(norm1(z))``, ``z = z + FeedForward(norm2(z))``; then the
-    linear head. Everything is computed in the dtype of the parameters.
+    ``z = x embed + table``, or, of tokens, ``z = embed[x] + table``; in each layer ``z = z + Attention(norm1(z))``,
+    ``z = z + FeedForward(norm2(z))``; then the linear head. Everything is computed in the dtype of the parameters.
 
     Parameters
     ----------
     config : object
         With the attributes heads, layers, causal, activation (``"relu"`` or ``"gelu"``), norm (``"none"`` or
-        ``"layernorm"``) and residual, such as a `fastpe.ModelConfig`.
+        ``"layernorm"``) and residual, such as a `fastpe.ModelConfig`; of tokens, with vocabulary, their number V.
     parameters : mapping
         By name; every matrix is (in, out): ``embed.weight`` (1, C), ``embed.bias`` (C,),
         ``layers.{l}.attention.{query,key,value,out}``, ``layers.{l}.feedforward.{in,out}``, ``layers.{l}.norm{1,2}``
-        where there are norms, ``head`` (C, 1), each with ``.weight`` and ``.bias``.
+        where there are norms, ``head`` (C, 1), each with ``.weight`` and ``.bias``. With a vocabulary ``embed.weight``
+        is (V, C), there is no ``embed.bias``, and ``head`` is (C, V).
     slots : mapping
         ``table`` (N, C) or (B, N, C); all others, such as ``bias`` (H, 2N-1), go to the attention of every layer.
     x : (B, N)
+        Numbers, or tokens: integers in [0, V).
 
     Returns
     -------
-    (B, N) array
+    (B, N) array, or logits (B, N, V)
 
     Examples
     --------
@@ -62,13 +66,13 @@ def model_forward(config: Any, parameters: Arrays, slots: Slots, x: Array) -> Ar
 def model_loss_and_grads(
     config: Any, parameters: Arrays, slots: Slots, x: Array, y: Array
 ) -> tuple[Any, Gradients, Gradients]:
-    """Return the mean squared error over batch and positions, and its gradients.
+    """Return the mean over batch and positions of the squared error, or of tokens the cross entropy, and its gradients.
 
     Parameters
     ----------
     config, parameters, slots, x
         As for `model_forward`.
-    y : (B, N), targets
+    y : (B, N), targets, of the kind of x
 
     Returns
     -------
@@ -78,7 +82,10 @@ def model_loss_and_grads(
         Of every slot that is given and has a gradient; a slot that acts in every layer has the sum over layers.
     """
     prediction, pullback = _model_vjp(config, parameters, slots, x)
-    loss, loss_pullback = mean_squared_error_vjp(prediction, np.asarray(y, dtype=prediction.dtype))
+    if _of_tokens(config):
+        loss, loss_pullback = cross_entropy_vjp(prediction, np.asarray(y))
+    else:
+        loss, loss_pullback = mean_squared_error_vjp(prediction, np.asarray(y, dtype=prediction.dtype))
     gradients, slot_gradients = pullback(loss_pullback(1.0))
     return loss, gradients, slot_gradients
 
@@ -88,8 +95,7 @@ def _model_vjp(
 ) -> tuple[Array, Callable[[Array], tuple[Gradients, Gradients]]]:
     given = {name: slot for name, slot in slots.items() if slot is not None}
     table = given.pop("table", None)
-    x = np.asarray(x, dtype=parameters["embed.weight"].dtype)
-    z, embed_pullback = _named(linear_vjp, parameters, "embed", x[..., None])
+    z, embed_pullback = _embed(config, parameters, x)
     if table is not None:
         z = z + np.asarray(table, dtype=z.dtype)
     pullbacks: list[LayerPullback] = []
@@ -98,10 +104,11 @@ def _model_vjp(
             z, pullback = _block(block, config, parameters, f"layers.{layer}.", norm, given, z)
             pullbacks.append(pullback)
     y, head_pullback = _named(linear_vjp, parameters, "head", z)
+    tokens = _of_tokens(config)
 
     def pullback_all(dy: Array) -> tuple[Gradients, Gradients]:
         gradients, slot_gradients = Gradients(), Gradients()
-        dz = head_pullback(dy[..., None], gradients)
+        dz = head_pullback(dy if tokens else dy[..., None], gradients)
         for pullback in reversed(pullbacks):
             dz = pullback(dz, gradients, slot_gradients)
         if table is not None:
@@ -109,7 +116,24 @@ def _model_vjp(
         embed_pullback(dz, gradients)
         return gradients, slot_gradients
 
-    return y[..., 0], pullback_all
+    return y if tokens else y[..., 0], pullback_all
+
+
+def _of_tokens(config: Any) -> bool:
+    return getattr(config, "vocabulary", None) is not None
+
+
+def _embed(config: Any, parameters: Arrays, x: Array) -> tuple[Array, Callable[[Array, Gradients], object]]:
+    """x in the model's width; the pullback files the gradients of the parameters."""
+    weight = parameters["embed.weight"]
+    if not _of_tokens(config):
+        return _named(linear_vjp, parameters, "embed", np.asarray(x, dtype=weight.dtype)[..., None])
+    z, pull = embedding_vjp(np.asarray(x), weight)
+
+    def pullback(dz: Array, gradients: Gradients) -> None:
+        gradients["embed.weight"] = pull(dz)
+
+    return z, pullback
 
 
 def _block(

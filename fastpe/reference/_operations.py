@@ -120,6 +120,48 @@ def softmax_vjp(x: Array) -> tuple[Array, Pullback]:
     return y, lambda dy: y * (dy - np.sum(y * dy, axis=-1, keepdims=True))
 
 
+def embedding(tokens: Array, weight: Array) -> Array:
+    """Return the rows of weight (V, C) that tokens (...), integers in [0, V), name.
+
+    Examples
+    --------
+    >>> embedding(np.array([2, 0]), np.array([[0.0], [1.0], [2.0]])).tolist()
+    [[2.0], [0.0]]
+    """
+    rows: Array = weight[tokens]
+    return rows
+
+
+def embedding_vjp(tokens: Array, weight: Array) -> tuple[Array, Pullback]:
+    """Return `embedding` and its pullback, dy -> dweight."""
+
+    def pullback(dy: Array) -> Array:
+        dweight = np.zeros_like(weight)
+        np.add.at(dweight, tokens, dy)
+        return dweight
+
+    return embedding(tokens, weight), pullback
+
+
+def cross_entropy(logits: Array, tokens: Array) -> Any:
+    """Return the mean of -log softmax(logits)[token], natural logarithm; logits (..., V), tokens (...) in [0, V).
+
+    Examples
+    --------
+    >>> float(cross_entropy(np.array([[0.0, 0.0], [1000.0, 0.0]]), np.array([1, 0])).round(6))
+    0.346574
+    """
+    return cross_entropy_vjp(logits, tokens)[0]
+
+
+def cross_entropy_vjp(logits: Array, tokens: Array) -> tuple[Any, Callable[[float], Array]]:
+    """Return `cross_entropy` and its pullback, dloss -> dlogits."""
+    centred = logits - logits.max(axis=-1, keepdims=True)
+    target = np.arange(logits.shape[-1]) == np.asarray(tokens)[..., None]
+    losses = np.log(np.sum(np.exp(centred), axis=-1)) - centred[target].reshape(target.shape[:-1])
+    return np.mean(losses), lambda dloss: (softmax(logits) - target) * logits.dtype.type(dloss / losses.size)
+
+
 def mean_squared_error(prediction: Array, target: Array) -> Any:
     """Return the mean of (prediction - target)^2 over all elements.
 
