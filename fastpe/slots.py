@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 import operator
 from collections.abc import Callable, Mapping
@@ -36,6 +35,13 @@ class Spec:
     def batch(self) -> tuple[int, ...]:
         """(B,) where every sample has its own positions, else ()."""
         return () if self.positions is None else self.positions.shape[:-1]
+
+    @property
+    def farthest(self) -> float:
+        """The largest position in size."""
+        if self.positions is None:
+            return max(abs(self.start), abs(self.start + (self.length - 1)))
+        return float(abs(self.positions + self.start).max())
 
     def points(self) -> np.ndarray:
         """The positions, offset included: float64 of shape (N,) or (B, N)."""
@@ -148,9 +154,8 @@ def make_spec(
         start=float(start),
         dtype=floating(dtype),
     )
-    farthest = abs(spec.start) if not math.isfinite(spec.start) else float(abs(spec.points()).max())
-    if not farthest <= MAX_POSITION:
-        raise ValueError(f"positions plus start must lie within ±2**27, but one is {farthest:g} in size")
+    if not spec.farthest <= MAX_POSITION:
+        raise ValueError(f"positions plus start must lie within ±2**27, but one is {spec.farthest:g} in size")
     return spec
 
 
