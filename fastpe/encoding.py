@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fastpe import sums
+from fastpe.arguments import arrays, outputs, whole
 from fastpe.option import Option
 from fastpe.registry import (
     BeyondTrainingLength,
@@ -26,7 +27,7 @@ from fastpe.registry import (
     parse,
     parse_option,
 )
-from fastpe.slots import SLOTS, Spec, arrays, check_out, make_spec, whole
+from fastpe.slots import SLOTS, Spec, make_spec
 from fastpe.sums import error_bound, key, remarks
 
 if TYPE_CHECKING:
@@ -115,7 +116,8 @@ def build(
     reference : bool
         Use the NumPy formula; the arrays are then float64.
     out : dict, optional
-        Arrays to fill, one for each slot, of the right shape and dtype; any strides.
+        Arrays to fill, one for each slot, of the right shape and dtype; any strides. Whatever shares its memory will
+        do: the buffer protocol, or ``__dlpack__`` on the CPU.
     **options
         The encoding's own options; in a sum as ``{"wavelet.scale": 2.0}``.
 
@@ -150,21 +152,17 @@ def build(
         dtype=dtype,
     )
     shapes = sums.parameter_shapes(parts, spec)
-    given = _seeded(parts, spec, seed) if params is None else params
     if reference:
         spec = replace(spec, dtype=np.dtype(np.float64))
-    values = arrays("params", given, shapes, spec.dtype)
+    values = arrays("params", _seeded(parts, spec, seed) if params is None else params, shapes, spec.dtype)
     fresh = sums.allocate(parts, spec)
-    if out is not None:
-        check_out(out, fresh)
-        fresh = {slot: out[slot] if out[slot].flags.c_contiguous else fresh[slot] for slot in fresh}
+    given = fresh if out is None else outputs(out, fresh)
+    fresh = {slot: array if array.flags.c_contiguous else fresh[slot] for slot, array in given.items()}
     sums.fill(parts, spec, values, fresh, reference)
-    if out is None:
-        return fresh
     for slot, array in fresh.items():
-        if array is not out[slot]:
-            out[slot][...] = array
-    return out
+        if array is not given[slot]:
+            given[slot][...] = array
+    return fresh if out is None else out
 
 
 def init(

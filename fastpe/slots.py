@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numbers
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from fastpe import arguments
+from fastpe.arguments import floating, whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,32 +103,6 @@ SLOTS: Mapping[str, Slot] = {
 }
 
 
-def whole(name: str, value: Any, minimum: int) -> int:
-    """The value as an int, or an error that names the argument."""
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer, not {value!r}") from None
-    if number < minimum:
-        raise ValueError(f"{name} must be at least {minimum}, not {number}")
-    return number
-
-
-def floating(dtype: Any) -> np.dtype:
-    """The dtype, which must be float32 or float64 in the machine's byte order."""
-    import numpy as np
-
-    try:
-        given = np.dtype(dtype)
-    except TypeError:
-        given = None
-    if given is None or given not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise TypeError(f"dtype must be float32 or float64, not {dtype!r}")
-    return given
-
-
 def make_spec(
     length: int,
     *,
@@ -162,50 +138,10 @@ def make_spec(
 def _positions(positions: Any, length: int) -> np.ndarray:
     import numpy as np
 
-    given = np.asarray(positions)
-    if given.dtype.kind not in "iuf":
-        raise TypeError(f"positions must be integers or real numbers, not {given.dtype}")
+    given = arguments.array("positions", positions)
+    shape = given.shape
     if given.ndim == 3 and given.shape[-1] == 1:
         given = given[..., 0]
     if given.ndim not in (1, 2) or given.shape[-1] != length or given.size == 0:
-        raise ValueError(f"positions must have shape ({length},) or (B, {length}), not {np.shape(positions)}")
-    if not np.isfinite(given).all():
-        raise ValueError("positions must be finite, but hold NaN or infinity")
-    return given.astype(np.float64)
-
-
-def arrays(
-    what: str, given: Any, shapes: Mapping[str, tuple[int, ...]], dtype: Any, some: bool = False
-) -> dict[str, np.ndarray]:
-    """`given` as C-contiguous arrays of these names and shapes; `some` allows names to be absent."""
-    import numpy as np
-
-    if not isinstance(given, Mapping):
-        raise TypeError(f"{what} must be a dict of arrays, not {type(given).__name__}")
-    wrong = sorted(set(given) - set(shapes)) or ([] if some else sorted(set(shapes) - set(given)))
-    if wrong:
-        raise ValueError(f"{what} must have the keys {sorted(shapes)}, not {sorted(given)}: see {wrong[0]!r}")
-    arrays = {}
-    for name, value in given.items():
-        array = np.asarray(value)
-        if array.dtype.kind not in "iuf":
-            raise TypeError(f"{what}[{name!r}] must hold real numbers, not {array.dtype}")
-        if array.shape != shapes[name]:
-            raise ValueError(f"{what}[{name!r}] must have shape {shapes[name]}, not {array.shape}")
-        arrays[name] = np.ascontiguousarray(array, dtype=dtype)
-    return arrays
-
-
-def check_out(out: Any, fresh: Mapping[str, np.ndarray]) -> None:
-    """Raise unless `out` holds writeable arrays like `fresh`."""
-    import numpy as np
-
-    if not isinstance(out, dict) or set(out) != set(fresh):
-        raise ValueError(f"out must be a dict with the keys {sorted(fresh)}, not {sorted(out) if out else out!r}")
-    for slot, array in fresh.items():
-        given = out[slot]
-        if not isinstance(given, np.ndarray) or given.shape != array.shape or given.dtype != array.dtype:
-            got = f"{given.dtype} {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
-            raise ValueError(f"out[{slot!r}] must be an array, {array.dtype} {array.shape}, not {got}")
-        if not given.flags.writeable:
-            raise ValueError(f"out[{slot!r}] must be writeable")
+        raise ValueError(f"positions must have shape ({length},) or (B, {length}), not {shape}")
+    return arguments.finite("positions", given, np.float64)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fastpe import arguments
 from fastpe.config import ModelConfig
 from fastpe.initial import initial_values
 from fastpe.kernels import _jit, model, simd
@@ -249,17 +250,9 @@ def _restored(config: ModelConfig, flat: Array) -> Transformer:
 
 def _numbers(name: str, value: Any, dtype: np.dtype[Any]) -> Array:
     """`value` as a contiguous array of finite numbers (B, N) or (N,), neither empty."""
-    if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
-        value = np.from_dlpack(value)
-    array = np.asarray(value)
-    if array.dtype.kind not in "fiu":
-        raise TypeError(f"{name} must hold real numbers, not {array.dtype}")
+    array = arguments.array(name, value)
     if array.ndim not in (1, 2) or 0 in array.shape:
         raise ValueError(
             f"{name} must have the shape (sequences, length) or (length,), none of them 0, not {array.shape}"
         )
-    with np.errstate(over="ignore"):
-        array = np.ascontiguousarray(array, dtype=dtype)
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} must be finite, but {np.count_nonzero(~np.isfinite(array))} of its values are not")
-    return array
+    return arguments.finite(name, array, dtype)

@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # a module imports from its own row and the rows above it
 LAYERS = (
-    "option slots files error_law random",
+    "arguments files error_law random",
+    "option slots",
     "kernels",
     "registry reference",
     "sums config initial speed",

@@ -255,7 +255,7 @@ def test_listing_imports_neither_numpy_nor_numba() -> None:
         (ValueError, "must lie within", {"positions": [0, 1, 2**27 + 1, 3]}),
         (ValueError, "positions must be finite", {"positions": [0, 1, float("nan"), 3]}),
         (ValueError, r"positions must have shape \(4,\) or \(B, 4\), not \(3,\)", {"positions": [1, 2, 3]}),
-        (TypeError, "positions must be integers or real numbers, not complex128", {"positions": [1j, 0, 0, 0]}),
+        (TypeError, "positions must hold real numbers, not complex128", {"positions": [1j, 0, 0, 0]}),
         (TypeError, "dtype must be float32 or float64, not 'float16'", {"dtype": "float16"}),
         (TypeError, "dtype must be float32 or float64, not '>f4'", {"dtype": ">f4"}),
         (ValueError, r"params must have the keys \[\], not \['a'\]", {"params": {"a": [1.0]}}),
