@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 import operator
+import os
+import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,20 @@ def whole(name: str, value: Any, minimum: int | None = None) -> int:
     if minimum is not None and number < minimum:
         raise ValueError(f"{name} must be at least {minimum}, not {number}")
     return number
+
+
+def room(what: str, size: int) -> None:
+    """Raise if `size` bytes for `what` are more than this machine has, before anybody asks the system for them."""
+    if size > (memory := _memory()):
+        raise ValueError(f"{what} needs {size / 1e9:,.1f} GB, and this machine has {memory / 1e9:,.1f} GB of memory")
+
+
+def _memory() -> int:
+    """Bytes of memory of this machine, or all that can be addressed where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return sys.maxsize
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -115,7 +115,9 @@ def make_spec(
     dtype: Any = "float32",
 ) -> Spec:
     """A validated `Spec`; the arguments are those of `fastpe.build`."""
-    length = whole("length", length, 1)
+    if train_length is not None:
+        train_length = _at_most(whole("train_length", train_length, 1), "train_length")
+    length = _at_most(whole("length", length, 1), "length")
     if isinstance(start, bool) or not isinstance(start, numbers.Real):
         raise TypeError(f"start must be a number, not {start!r}")
     if not isinstance(causal, bool):
@@ -124,7 +126,7 @@ def make_spec(
         length=length,
         dim=whole("dim", dim, 1),
         heads=whole("heads", heads, 1),
-        train_length=length if train_length is None else whole("train_length", train_length, 1),
+        train_length=length if train_length is None else train_length,
         causal=causal,
         positions=None if positions is None else _positions(positions, length),
         start=float(start),
@@ -133,6 +135,12 @@ def make_spec(
     if not spec.farthest <= MAX_POSITION:
         raise ValueError(f"positions plus start must lie within ±2**27, but one is {spec.farthest:g} in size")
     return spec
+
+
+def _at_most(number: int, name: str) -> int:
+    if number > MAX_POSITION:
+        raise ValueError(f"{name} must be at most 2**27, not {number}")
+    return number
 
 
 def _positions(positions: Any, length: int) -> np.ndarray:

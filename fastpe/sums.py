@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fastpe.arguments import room
 from fastpe.registry import BeyondTrainingLength, Part
 from fastpe.slots import SLOTS, Spec
 
@@ -19,7 +20,13 @@ _SPARE_BITS = 32
 
 
 def allocate(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
-    """Uninitialised arrays for every slot that the parts fill together."""
+    """Uninitialised arrays for every slot that the parts fill together.
+
+    Raises
+    ------
+    ValueError
+        If the parts cannot share a slot, or an array has no room in this machine's memory.
+    """
     import numpy as np
 
     out: dict[str, np.ndarray] = {}
@@ -28,8 +35,23 @@ def allocate(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
             raise ValueError(f"slot {slot!r} has different shapes in {_name(parts)!r}: {', '.join(map(str, shapes))}")
         if len(shapes) > 1 and SLOTS[slot].combine == "alone":
             raise ValueError(f"two encodings of {_name(parts)!r} both fill slot {slot!r}, which cannot be shared")
-        out[slot] = np.empty(shapes[0], spec.dtype if SLOTS[slot].dtype == "same" else SLOTS[slot].dtype)
+        dtype = np.dtype(spec.dtype if SLOTS[slot].dtype == "same" else SLOTS[slot].dtype)
+        _check_room(f"slot {slot!r} of {_name(parts)!r}", shapes[0], dtype, spec)
+        out[slot] = np.empty(shapes[0], dtype)
     return out
+
+
+def check_parameters(parts: Sequence[Part], spec: Spec) -> None:
+    """Raise ValueError if a parameter has no room in this machine's memory."""
+    import numpy as np
+
+    for name, shape in parameter_shapes(parts, spec).items():
+        _check_room(f"parameter {name!r} of {_name(parts)!r}", shape, np.dtype(np.float64), spec)  # as it is drawn
+
+
+def _check_room(what: str, shape: tuple[int, ...], dtype: np.dtype, spec: Spec) -> None:
+    sizes = f"length={spec.length}, dim={spec.dim}, heads={spec.heads}, train_length={spec.train_length}"
+    room(f"{what} with {sizes}", math.prod(shape) * dtype.itemsize)
 
 
 def _name(parts: Sequence[Part]) -> str:

@@ -126,3 +126,29 @@ def test_out_may_be_any_memory(make):
 def test_arrays_are_shared_where_they_can_be():
     for make in (np.asarray, Dlpack, Convertible, memoryview):
         assert np.shares_memory(arguments.array("x", make(TABLE)), TABLE)
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        ({"length": 10**12}, "length must be at most 2**27, not 1000000000000"),
+        ({"train_length": 10**12}, "train_length must be at most 2**27, not 1000000000000"),
+        ({"dim": 10**12}, "slot 'table' of 'sinusoidal' with length=4, dim=1000000000000, heads=1, train_length=4 "
+                          "needs 16,000.0 GB, and this machine has "),
+        ({"dim": 10**30}, "slot 'table' of 'sinusoidal' with length=4, dim=1000000000000000000000000000000, heads=1"),
+        ({"dim": 10**12, "name": "legendre", "map": "linear"}, "slot 'table' of 'legendre' with length=4, dim=10000"),
+        ({"heads": 10**12, "name": "alibi"}, "slot 'bias' of 'alibi' with length=4, dim=64, heads=1000000000000"),
+        ({"dim": 10**12, "name": "learned"}, "parameter 'table' of 'learned' with length=4, dim=1000000000000"),
+        ({"name": "alibi", "length": 2**25, "positions": np.zeros(2**25)}, "slot 'scores' of 'alibi' with length=33"),
+    ],
+)  # fmt: skip
+def test_sizes_that_no_machine_has_are_refused_before_memory_is_taken(request_, words):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared below
+        fastpe.build(**{"name": "sinusoidal", "length": 4, **request_})
+    assert str(caught.value).startswith(words)
+
+
+def test_a_model_that_no_machine_can_hold_is_refused():
+    config = fastpe.ModelConfig("nope", width=10**7)
+    with pytest.raises(ValueError, match=r"the model's parameters with width=10000000, .* needs 3,2[0-9,.]+ GB"):
+        fastpe.Transformer(config)
