@@ -62,6 +62,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"known: {', '.join(known)}" if known else "none is known"
 
 
+def instance(name: str, value: Any, kind: type, example: str) -> None:
+    """Raise unless the value is of this class; `example` shows how one is made."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}, as in {example}, not {value!r}")
+
+
 def floating(dtype: Any) -> np.dtype:
     """The dtype, which must be float32 or float64 in the machine's byte order."""
     import numpy as np

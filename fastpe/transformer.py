@@ -43,6 +43,8 @@ class Transformer:
 
     Raises
     ------
+    TypeError
+        If `config` is no `ModelConfig`.
     ValueError
         If the encoding cannot have these sizes, or fills a slot that this model does not take.
 
@@ -56,6 +58,7 @@ class Transformer:
     """
 
     def __init__(self, config: ModelConfig) -> None:
+        arguments.instance("config", config, ModelConfig, "Transformer(ModelConfig('wavelet'))")
         if config.vocabulary is not None:
             raise ValueError(f"vocabulary must be None, not {config.vocabulary}: the model's inputs are scalars")
         self.config = config
@@ -211,6 +214,7 @@ class Adam:
     def __init__(
         self, model: Transformer, lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8
     ) -> None:
+        arguments.instance("model", model, Transformer, "Adam(Transformer(ModelConfig('wavelet')))")
         self.model = model
         self.lr, self.beta1, self.beta2, self.eps = lr, beta1, beta2, eps
         self.steps = 0
