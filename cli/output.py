@@ -28,6 +28,9 @@ class Commands(click.Group):
             return super().main(args, prog_name, standalone_mode=False, **extra)
         try:
             status = super().main(args, prog_name, standalone_mode=False, **extra)
+        except click.exceptions.NoArgsIsHelpError as error:  # a group without a command: its help, as it is laid out
+            error.show()
+            status = USAGE
         except Exception as error:  # whatever happens, a user gets one line
             if os.environ.get("FASTPE_DEBUG"):
                 raise

@@ -131,6 +131,13 @@ def test_every_error_has_a_line_and_a_status(error, status, line):
     assert "\n" not in message
 
 
+def test_a_group_without_a_command_shows_its_help_and_fails():
+    done = fastpe("reproduce")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == fastpe("reproduce", "--help").stdout
+    assert done.stderr.startswith("Usage: fastpe reproduce [OPTIONS] COMMAND [ARGS]...\n\n")
+
+
 # Commands ------------------------------------------------------------------------------------------------------------
 
 

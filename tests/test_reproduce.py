@@ -504,6 +504,12 @@ def test_a_killed_command_leaves_no_worker_and_goes_on(tmp_path):
         (["--vary", "wavelet.levels=2"], "option 'levels'"),
         (["--vary", "batch=many"], "batch must be sequences per update, e.g. 64, 128, 256, 10000, not 'many'"),
         (["--vary", "init=zeros"], "init must be uniform or xavier_uniform"),
+        (["--vary", "wavelet.wavelet=bior2.2"], "vary: wavelet.wavelet=bior2.2: "),
+        (
+            ["--vary", "alibi.slope=1", "--vary", "alibi.alpha0=2"],
+            "vary: alibi.slope=1, alibi.alpha0=2: options 'slope' (1) and 'alpha0' (2) exclude each other",
+        ),
+        (["--vary", "legendre.map=linear,log", "--vary", "legendre.learned=true"], "option 'learned' needs map 'tanh'"),
         (["--vary", "batch"], "must be SETTING=VALUE,VALUE,..., not 'batch'"),
         (["--vary", "batch=32,"], "not 'batch=32,'"),
         (["--vary", "batch=32", "--vary", "batch=64"], "names 'batch' twice"),
@@ -515,6 +521,16 @@ def test_a_user_s_mistake_is_one_line(tmp_path, arguments, words):
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("arguments", "folder"), [([], "table5"), (["--quick"], "table5-quick")])
+def test_a_quick_run_has_a_folder_of_its_own(tmp_path, monkeypatch, arguments, folder):
+    whole = {"schema": 1, "source": "x", "quick": bool(arguments), "seeds": [0, 1, 2]}
+    found = {**whole, "variants": [table5.summary({}, outcomes(PAPER), 3)]}
+    monkeypatch.setattr(table5, "reproduce", lambda *_: found)
+    monkeypatch.chdir(tmp_path)
+    assert call(*arguments, "--no-plot").exit_code == 0
+    assert [entry.name for entry in (tmp_path / "reproduce").iterdir()] == [folder]
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
