@@ -31,6 +31,9 @@ class Commands(click.Group):
         except click.exceptions.NoArgsIsHelpError as error:  # a group without a command: its help, as it is laid out
             error.show()
             status = USAGE
+        except click.Abort:
+            click.echo("fastpe: interrupted", err=True)
+            status = INTERRUPTED
         except Exception as error:  # whatever happens, a user gets one line
             if os.environ.get("FASTPE_DEBUG"):
                 raise
@@ -47,8 +50,6 @@ def explain(error: Exception) -> tuple[str, int]:
             return _line(error.format_message()) + hint, USAGE
         case click.ClickException():
             return _line(error.format_message()), error.exit_code
-        case click.Abort():
-            return "interrupted", INTERRUPTED
         case ValueError():
             return _line(str(error)), USAGE
         case FileNotFoundError() | NotADirectoryError():

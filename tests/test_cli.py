@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 from click.testing import CliRunner
@@ -267,6 +268,49 @@ def test_every_encoding_has_a_page(name):
 
 
 # Real processes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", ["click", "json", "fastpe_cli.main", "fastpe_cli.train", "fastpe.config"])
+def test_ctrl_c_while_the_command_is_being_imported_is_one_line(module):
+    """Ctrl-C comes as the import of a module begins."""
+    code = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {module!r}:\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        f"assert {module!r} not in sys.modules\n"
+        "import runpy\n"
+        "runpy.run_module('fastpe', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "encodings"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "fastpe: interrupted\n")
+
+
+def test_ctrl_c_inside_a_callback_is_not_lost():
+    """The compiler calls back into Python, where an exception goes no further."""
+    code = (
+        "import ctypes, time\n"
+        "import fastpe_cli.main\n"
+        "from fastpe_cli.start import start\n"
+        "@ctypes.CFUNCTYPE(None)\n"
+        "def callback():\n"
+        "    raise KeyboardInterrupt\n"
+        "def main():\n"
+        "    callback()\n"
+        "    while True:\n"
+        "        time.sleep(0.01)\n"
+        "fastpe_cli.main.main = main\n"
+        "start()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "fastpe: interrupted\n")
+
+
+def test_the_installed_command_begins_where_nothing_is_imported():
+    (command,) = metadata.entry_points(group="console_scripts", name="fastpe")
+    assert command.value == "fastpe_cli.start:start"
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")
