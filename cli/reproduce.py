@@ -81,9 +81,9 @@ def table5(
 
 def _take(out: Path) -> Any:
     """Make the folder and hold it."""
-    from fastpe import files, runs
+    from fastpe import files, record
 
-    runs.check_folder(out)
+    record.check_folder(out)
     out.mkdir(parents=True, exist_ok=True)
     lock = files.lock_folder(out)
     if lock is None:

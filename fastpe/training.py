@@ -194,7 +194,7 @@ def _restore(run: Run | None, state: _State) -> dict[str, Any] | None:
     """Bring `state` to the run's checkpoint; returns the result if the run is finished."""
     if run is None:
         return None
-    state.progress = run.restore(state.model, state.adam)
+    state.progress = run.restore_finished(state.model) or run.restore(state.model, state.adam)
     state.history = run.cut_metrics(state.progress.epoch)
     return run.read_result() if state.progress.epoch == run.config.epochs else None
 

@@ -22,7 +22,7 @@ LAYERS = (
     "kernels",
     "registry reference",
     "sums config initial speed",
-    "encoding events record machine",
+    "encoding events record machine result_file",
     "encodings tasks",
     "layout position",
     "transformer",

@@ -291,9 +291,10 @@ def test_ctrl_c_while_the_command_is_being_imported_is_one_line(module):
 def test_ctrl_c_inside_a_callback_is_not_lost():
     """The compiler calls back into Python, where an exception goes no further."""
     code = (
-        "import ctypes, time\n"
+        "import ctypes, signal, time\n"
         "import fastpe_cli.main\n"
         "from fastpe_cli.start import start\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a background job begins with it ignored
         "@ctypes.CFUNCTYPE(None)\n"
         "def callback():\n"
         "    raise KeyboardInterrupt\n"
