@@ -53,7 +53,7 @@ def table5(
     from fastpe.experiments import report
     from fastpe.experiments import table5 as experiment
 
-    from .sweep_progress import SweepReporter
+    from .progress import SweepReporter
 
     if plot and not figure.available():
         raise click.UsageError(figure.MISSING)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastpe.config import ModelConfig, TrainConfig, list_tasks
+from fastpe.config import ModelConfig, TrainConfig
 from fastpe.evaluation import evaluate
 from fastpe.registry import list_encodings
 from fastpe.training import train
@@ -155,10 +155,6 @@ def test_dictionaries_are_checked_strictly():
 def test_importing_settings_imports_no_heavy_package():
     code = "import sys, fastpe.config; fastpe.config.TrainConfig('alibi'); print('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
-
-
-def test_tasks_are_found_by_file_name():
-    assert "running_sum" in list_tasks()
 
 
 @pytest.mark.parametrize(

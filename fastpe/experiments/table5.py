@@ -14,7 +14,8 @@ from typing import Any
 
 import fastpe
 from fastpe import record
-from fastpe.config import DATA, DTYPES, INITS, TABLE_SCALES, TARGET_SCALES, TrainConfig, nearest
+from fastpe.arguments import nearest
+from fastpe.config import DATA, DTYPES, INITS, TABLE_SCALES, TARGET_SCALES, TrainConfig
 from fastpe.experiments import claims, sweep
 from fastpe.experiments.statistics import Estimate, estimate, paired_difference
 from fastpe.kernels import _jit
