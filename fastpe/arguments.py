@@ -124,7 +124,10 @@ def array(name: str, value: Any) -> np.ndarray:
 def _check_device(name: str, value: Any) -> None:
     if not hasattr(value, "__dlpack_device__"):
         return
-    kind, number = value.__dlpack_device__()
+    try:
+        kind, number = value.__dlpack_device__()
+    except (ValueError, TypeError, RuntimeError, BufferError) as error:  # a device that DLPack does not know
+        raise TypeError(f"{name} must lie in the CPU's memory: {error}") from error
     if int(kind) not in _CPU_DEVICES:
         raise TypeError(f"{name} must lie in the CPU's memory, not on device {number} of DLPack's type {int(kind)}")
 

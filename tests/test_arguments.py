@@ -77,6 +77,15 @@ def test_memory_of_another_device_is_refused_by_name(argument):
     assert str(caught.value) == f"{argument} must lie in the CPU's memory, not on device 0 of DLPack's type 2"
 
 
+def test_a_device_that_dlpack_does_not_know_is_refused_by_name():
+    class MetaTensor(CudaTensor):
+        def __dlpack_device__(self):
+            raise ValueError("Unknown device type meta for Dlpack")
+
+    with pytest.raises(TypeError, match="positions must lie in the CPU's memory: Unknown device type meta"):
+        uses(MetaTensor)["positions"]()
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
