@@ -38,7 +38,7 @@ def test_loss_and_gradients_agree_with_autograd(config, dtype):
     assert loss == pytest.approx(expected.item(), rel=tolerance)
     exact = {name: weight.grad.numpy() for name, weight in weights.items()}
     ours = joined(gradients)
-    assert_same_gradients({name: ours[name] for name in exact}, exact, tolerance)
+    assert_same_gradients({name: ours[name] for name in exact}, exact, dtype)
 
 
 def test_ten_steps_of_adam_agree_with_pytorchs():
