@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fastpe.slots import SLOTS, make_spec
+
 from .output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ def encodings(name: str | None, as_json: bool) -> None:
 
 def _print_page(name: str, encoding: "Encoding", text: str) -> None:
     click.echo(f"{name}\n\n{text}\n")
-    click.echo(f"slots: {', '.join(encoding.slots) or 'none'}")
+    for slot in encoding.slots:
+        click.echo(f"slot {slot} {SLOTS[slot].axes}: {SLOTS[slot].acts}")
     click.echo(f"learned: {_learned(encoding)}")
     click.echo(f"past the training length: {encoding.beyond}")
     click.echo(f"source: {encoding.source}")
@@ -52,8 +55,6 @@ def _learned(encoding: "Encoding") -> str:
     """Whether an encoding has parameters by default, only with some option, or never."""
     if encoding.pull is None:
         return "no"
-    from fastpe.slots import make_spec
-
     defaults = {key: option.default for key, option in encoding.options.items()}
     return "yes" if encoding.parameters(make_spec(8), **defaults) else "optional"
 

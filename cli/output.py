@@ -28,6 +28,12 @@ class Commands(click.Group):
             return super().main(args, prog_name, standalone_mode=False, **extra)
         try:
             status = super().main(args, prog_name, standalone_mode=False, **extra)
+        except click.exceptions.NoArgsIsHelpError as error:  # a group without a command: its help, as it is laid out
+            error.show()
+            status = USAGE
+        except click.Abort:
+            click.echo("fastpe: interrupted", err=True)
+            status = INTERRUPTED
         except Exception as error:  # whatever happens, a user gets one line
             if os.environ.get("FASTPE_DEBUG"):
                 raise
@@ -44,8 +50,6 @@ def explain(error: Exception) -> tuple[str, int]:
             return _line(error.format_message()) + hint, USAGE
         case click.ClickException():
             return _line(error.format_message()), error.exit_code
-        case click.Abort():
-            return "interrupted", INTERRUPTED
         case ValueError():
             return _line(str(error)), USAGE
         case FileNotFoundError() | NotADirectoryError():

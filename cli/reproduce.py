@@ -1,12 +1,13 @@
 """``fastpe reproduce``: a table of a paper run again, every run and every seed, and judged."""
 
-import os
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
+
+from fastpe.machine import usable_cores
 
 from .output import INTERRUPTED
 
@@ -20,7 +21,9 @@ def reproduce() -> None:
 @click.option("--seeds", type=click.IntRange(min=1), help="Seeds, from 0.  [default: 5; 3 with --quick]")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes of one thread each.  [default: usable cores]")
 @click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("reproduce/table5"), show_default=True, help="Folder."
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder.  [default: reproduce/table5; reproduce/table5-quick with --quick]",
 )
 @click.option("--quick", is_flag=True, help="A small version, under a minute: shows how it goes, proves nothing.")
 @click.option(
@@ -33,7 +36,7 @@ def reproduce() -> None:
 def table5(
     seeds: int | None,
     workers: int | None,
-    out: Path,
+    out: Path | None,
     quick: bool,
     vary: tuple[str, ...],
     plot: bool | None,
@@ -50,7 +53,7 @@ def table5(
     from fastpe.experiments import report
     from fastpe.experiments import table5 as experiment
 
-    from .sweep_progress import SweepReporter
+    from .progress import SweepReporter
 
     if plot and not figure.available():
         raise click.UsageError(figure.MISSING)
@@ -58,12 +61,13 @@ def table5(
     experiment.variants(requests)  # refuses what is wrong before anything is written
     if seeds is None:
         seeds = experiment.QUICK_SEEDS if quick else 5
+    out = out or Path("reproduce", "table5-quick" if quick else "table5")
     lock = _take(out)
     try:
         with SweepReporter() as reporter:
             if quick:
                 reporter.line(report.LOUD)
-            found = experiment.reproduce(out, seeds, workers or _cores(), quick, requests, reporter)
+            found = experiment.reproduce(out, seeds, workers or usable_cores(), quick, requests, reporter)
     except KeyboardInterrupt:
         click.echo("fastpe: interrupted; the same command goes on from here", err=True)
         sys.exit(INTERRUPTED)
@@ -75,15 +79,11 @@ def table5(
     click.echo(f"\nwritten in {out}: {', '.join(names)}", err=True)
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _take(out: Path) -> Any:
     """Make the folder and hold it."""
-    from fastpe import files, runs
+    from fastpe import files, record
 
-    runs.check_folder(out)
+    record.check_folder(out)
     out.mkdir(parents=True, exist_ok=True)
     lock = files.lock_folder(out)
     if lock is None:

@@ -124,12 +124,12 @@ def _configure(stored: TrainConfig | None, given: dict[str, Any], options: tuple
 
 
 def _train(config: TrainConfig, out: Path | None, resume: bool, threads: int | None) -> "TrainResult":
-    from fastpe import runs, training
+    from fastpe import record, runs, training
 
     from .progress import Reporter
 
     if out is None:
-        runs.check_folder("runs")
+        record.check_folder("runs")
     target = out if out is not None else runs.Run.create_numbered
     with Reporter() as reporter:
         try:

@@ -1,6 +1,6 @@
 """``python -m fastpe`` is the command ``fastpe``."""
 
-from fastpe_cli.main import main
+from fastpe_cli.start import start
 
 if __name__ == "__main__":
-    main()
+    start()

@@ -4,17 +4,16 @@ Importing this module imports neither NumPy nor Numba, so the command line can c
 settings with options of an encoding load that encoding, to check them.
 """
 
-import difflib
 import math
 import numbers
-import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any, Self
 
 from fastpe import registry
+from fastpe.arguments import nearest, whole
 from fastpe.slots import MAX_POSITION, Spec, make_spec
+from fastpe.tasks import list_tasks
 
 ACTIVATIONS = ("relu", "gelu")
 NORMS = ("none", "layernorm")
@@ -24,21 +23,6 @@ TABLE_SCALES = ("defined", "rms", "unit")
 DATA = ("fixed", "fresh")
 MOST_TOKENS = 2**24  # kernels get tokens as float32 or float64: up to here every whole number is one
 TARGET_SCALES = ("one", "train", "root_train", "position", "length")
-
-
-def list_tasks() -> tuple[str, ...]:
-    """The keys of all tasks, sorted, read from the file names alone."""
-    folder = Path(__file__).parent / "tasks"
-    return tuple(sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")))
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A clause for an error message that offers the names closest to `name`, or all of them if none is close."""
-    known = list(known)
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    if close:
-        return f"did you mean {' or '.join(map(repr, close))}?"
-    return f"known: {', '.join(known)}" if known else "none is known"
 
 
 @dataclass(frozen=True)
@@ -115,7 +99,7 @@ class ModelConfig:
         self._set("encoding", "+".join(registry.split(self.encoding)))
         self._set("options", _checked_options(self.encoding, self.options))
         for name in ("width", "heads", "layers", "hidden", "train_length"):
-            self._set(name, _positive(name, getattr(self, name)))
+            self._set(name, whole(name, getattr(self, name), 1))
         if self.width % self.heads:
             raise ValueError(f"width must be divisible by heads, but {self.width} is not divisible by {self.heads}")
         for name in ("causal", "residual"):
@@ -237,7 +221,7 @@ class TrainConfig(ModelConfig):
                 f"task {self.task!r} has numbers as inputs: vocabulary must be None, not {self.vocabulary}"
             )
         for name in ("samples", "epochs", "batch", "test_sequences"):
-            self._set(name, _positive(name, getattr(self, name)))
+            self._set(name, whole(name, getattr(self, name), 1))
         for name in ("lr", "eps"):
             value = _real(name, getattr(self, name))
             if value <= 0:
@@ -285,7 +269,7 @@ def _checked_options(encoding: str, options: object) -> dict[str, Any]:
 def _checked_lengths(lengths: object) -> tuple[int, ...]:
     if isinstance(lengths, str) or not isinstance(lengths, Iterable):
         raise TypeError(f"test_lengths must be a sequence of integers, not {lengths!r}")
-    checked = tuple(_positive("test_lengths", length) for length in lengths)
+    checked = tuple(whole("test_lengths", length, 1) for length in lengths)
     if max(checked, default=0) > MAX_POSITION:
         raise ValueError(f"test_lengths must be at most 2**27, not {max(checked)}")
     if len(set(checked)) < len(checked):
@@ -293,28 +277,15 @@ def _checked_lengths(lengths: object) -> tuple[int, ...]:
     return checked
 
 
-def _integer(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r}")
-    return operator.index(value)
-
-
-def _positive(name: str, value: Any) -> int:
-    number = _integer(name, value)
-    if number < 1:
-        raise ValueError(f"{name} must be at least 1, not {number}")
-    return number
-
-
 def _vocabulary(value: Any) -> int:
-    number = _integer("vocabulary", value)
+    number = whole("vocabulary", value)
     if not 2 <= number <= MOST_TOKENS:
         raise ValueError(f"vocabulary must lie in [2, 2**24], not {number}")
     return number
 
 
 def _seed(value: Any) -> int:
-    number = _integer("seed", value)
+    number = whole("seed", value)
     if not 0 <= number < 2**64:
         raise ValueError(f"seed must lie in [0, 2**64), not {number}")
     return number

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fastpe import sums
+from fastpe.arguments import arrays, outputs, whole
 from fastpe.option import Option
 from fastpe.registry import (
     BeyondTrainingLength,
@@ -26,7 +27,7 @@ from fastpe.registry import (
     parse,
     parse_option,
 )
-from fastpe.slots import SLOTS, Spec, arrays, check_out, make_spec, whole
+from fastpe.slots import SLOTS, Spec, make_spec
 from fastpe.sums import error_bound, key, remarks
 
 if TYPE_CHECKING:
@@ -55,13 +56,20 @@ __all__ = [
 ]
 
 
+def _request(name: str, length: int, keywords: Mapping[str, Any]) -> tuple[tuple[Part, ...], Spec]:
+    """What is asked for, validated: the keywords of `make_spec`, and beside them the options of the encoding."""
+    sizes = {key: value for key, value in keywords.items() if key in (make_spec.__kwdefaults__ or ())}
+    options = {key: value for key, value in keywords.items() if key not in sizes}
+    return parse(name, options), make_spec(length, **sizes)
+
+
 def _seeded(parts: Sequence[Part], spec: Spec, seed: int) -> dict[str, np.ndarray]:
-    shapes = sums.parameter_shapes(parts, spec)
     whole("seed", seed, 0)
-    if not shapes:
+    if not sums.parameter_shapes(parts, spec):
         return {}
     from fastpe.random import Stream
 
+    sums.check_parameters(parts, spec)
     values: dict[str, np.ndarray] = {}
     for part in parts:
         stream = Stream(seed, "init", f"encoding.{part.scheme}")
@@ -115,7 +123,8 @@ def build(
     reference : bool
         Use the NumPy formula; the arrays are then float64.
     out : dict, optional
-        Arrays to fill, one for each slot, of the right shape and dtype; any strides.
+        Arrays to fill, one for each slot, of the right shape and dtype; any strides. Whatever shares its memory will
+        do: the buffer protocol, or ``__dlpack__`` on the CPU.
     **options
         The encoding's own options; in a sum as ``{"wavelet.scale": 2.0}``.
 
@@ -138,33 +147,20 @@ def build(
     """
     import numpy as np
 
-    parts = parse(name, options)
-    spec = make_spec(
-        length,
-        dim=dim,
-        heads=heads,
-        train_length=train_length,
-        causal=causal,
-        positions=positions,
-        start=start,
-        dtype=dtype,
-    )
-    shapes = sums.parameter_shapes(parts, spec)
-    given = _seeded(parts, spec, seed) if params is None else params
+    sizes = {"dim": dim, "heads": heads, "train_length": train_length, "causal": causal, "dtype": dtype}
+    parts, spec = _request(name, length, {**sizes, "positions": positions, "start": start, **options})
+    learned = _seeded(parts, spec, seed) if params is None else params
     if reference:
         spec = replace(spec, dtype=np.dtype(np.float64))
-    values = arrays("params", given, shapes, spec.dtype)
+    values = arrays("params", learned, sums.parameter_shapes(parts, spec), spec.dtype)
     fresh = sums.allocate(parts, spec)
-    if out is not None:
-        check_out(out, fresh)
-        fresh = {slot: out[slot] if out[slot].flags.c_contiguous else fresh[slot] for slot in fresh}
+    given = fresh if out is None else outputs(out, fresh)
+    fresh = {slot: array if array.flags.c_contiguous else fresh[slot] for slot, array in given.items()}
     sums.fill(parts, spec, values, fresh, reference)
-    if out is None:
-        return fresh
     for slot, array in fresh.items():
-        if array is not out[slot]:
-            out[slot][...] = array
-    return out
+        if array is not given[slot]:
+            given[slot][...] = array
+    return fresh if out is None else out
 
 
 def init(
@@ -185,8 +181,8 @@ def init(
     >>> init("learned", dim=4, train_length=3)["table"].shape
     (3, 4)
     """
-    spec = make_spec(train_length, dim=dim, heads=heads, causal=causal, dtype=dtype)
-    return _seeded(parse(name, options), spec, seed)
+    sizes = {"dim": dim, "heads": heads, "train_length": train_length, "causal": causal, "dtype": dtype}
+    return _seeded(*_request(name, train_length, {**sizes, **options}), seed)
 
 
 def pull(
@@ -195,14 +191,7 @@ def pull(
     dslots: Mapping[str, Any],
     *,
     params: Mapping[str, Any],
-    dim: int = 64,
-    heads: int = 1,
-    train_length: int | None = None,
-    causal: bool = False,
-    positions: Any = None,
-    start: float = 0,
-    dtype: Any = "float32",
-    **options: Any,
+    **request: Any,
 ) -> dict[str, np.ndarray]:
     """Turn gradients of the slots into gradients of the parameters: the transpose of `build` at `params`.
 
@@ -213,8 +202,9 @@ def pull(
         must be there; others may be.
     params : dict
         The values that `build` was given.
-
-    The other keywords are those of `build`.
+    **request
+        What `build` was given to describe the slots: dim, heads, train_length, causal, positions, start, dtype, and
+        the encoding's own options.
 
     Returns
     -------
@@ -223,23 +213,13 @@ def pull(
     """
     import numpy as np
 
-    parts = parse(name, options)
-    spec = make_spec(
-        length,
-        dim=dim,
-        heads=heads,
-        train_length=train_length,
-        causal=causal,
-        positions=positions,
-        start=start,
-        dtype=dtype,
-    )
-    for part in parts:
-        part.encoding.check(spec, **part.options)
+    parts, spec = _request(name, length, request)
     shapes = sums.parameter_shapes(parts, spec)
     values = arrays("params", params, shapes, spec.dtype)
     slot_shapes = {slot: each[0] for slot, each in sums.slot_shapes(parts, spec).items()}
     gradients = arrays("dslots", dslots, slot_shapes, spec.dtype, some=True)
+    for part in parts:
+        part.encoding.check(spec, **part.options)
     dparams = {name: np.zeros(shape, spec.dtype) for name, shape in shapes.items()}
     sums.add_gradients(parts, spec, values, gradients, dparams)
     return dparams

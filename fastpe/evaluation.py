@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpe import encoding
+from fastpe import arguments, encoding
 from fastpe.config import ModelConfig
 from fastpe.encoding import BeyondTrainingLength
 from fastpe.events import LengthTested, Listener, Noted
@@ -60,6 +60,7 @@ def evaluate(
     ValueError, TypeError
         If an argument is out of range or of the wrong type.
     """
+    arguments.instance("model", model, Transformer, "evaluate(fastpe.load('runs/wavelet-0'), [50], 1000)")
     threads_for(threads)
     notify: Listener = progress or (lambda event: None)
     results = {}

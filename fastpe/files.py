@@ -40,7 +40,7 @@ def write_file(path: Path, content: bytes) -> None:
     Raises
     ------
     OSError
-        If it cannot be written; then nothing has changed.
+        Naming `path`, if it cannot be written; then nothing has changed.
     """
     beside = path.with_name(f".{path.name}.tmp")
     try:
@@ -49,11 +49,13 @@ def write_file(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
-    except BaseException:
+        sync_folder(path.parent)
+    except BaseException as error:
         with contextlib.suppress(OSError):
             beside.unlink()
+        if isinstance(error, OSError):  # a full disk is told of a write, which knows no name
+            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
         raise
-    sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

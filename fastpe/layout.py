@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fastpe import arguments
 from fastpe.config import ModelConfig
 from fastpe.kernels import model_layout, simd
 
@@ -84,6 +85,8 @@ class Parameters:
         self._cursor = first_layer + config.layers * stride
         own = self._take({name: value.size for name, value in learned.items()})
         self.offsets = model_layout.Offsets(**ends, layers=first_layer, layer_stride=stride, **layer, table=0, bias=0)
+        sizes = f"width={c}, hidden={f}, layers={config.layers}"
+        arguments.room(f"the model's parameters with {sizes}", self._cursor * np.dtype(config.dtype).itemsize)
         self.flat = simd.aligned_zeros(self._cursor, config.dtype)
         shapes = {name: value.shape for name, value in learned.items()}
         self._places = {name: (own[name], shape, _row_major(shape)) for name, shape in shapes.items()}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from fastpe.arguments import whole
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,6 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-def _whole(value: Any) -> int:
-    if isinstance(value, bool):
-        raise TypeError
-    return operator.index(value)
-
-
 def _instance(kind: type) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
         if not isinstance(value, kind):
@@ -93,12 +88,12 @@ def _instance(kind: type) -> Callable[[Any], Any]:
 def _wholes(value: Any) -> tuple[int, ...]:
     if isinstance(value, str):
         raise TypeError
-    return tuple(_whole(item) for item in value)
+    return tuple(whole("item", item) for item in value)
 
 
 _CONVERT: dict[type, Callable[[Any], Any]] = {
     bool: _instance(bool),
-    int: _whole,
+    int: lambda value: whole("value", value),
     float: _number,
     str: _instance(str),
     tuple: _wholes,

@@ -96,9 +96,11 @@ class Position:
         if arrays is not None and not self.initial:
             return arrays
         spec = self._spec(length)
+        first = arrays is None
         if arrays is None:
             arrays = sums.allocate(self._parts, spec)
-        sums.fill(self._parts, spec, self._own(parameters), arrays)
+        # later fills are those of a training, which finds by itself that a parameter has diverged
+        sums.fill(self._parts, spec, self._own(parameters), arrays, finite=first)
         if self._table_factor != 1.0:
             arrays["table"] *= self._table_factor
         self._arrays[length] = arrays

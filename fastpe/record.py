@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import platform
 from collections.abc import Mapping
 from importlib import metadata
@@ -154,6 +155,26 @@ def check_same(folder: Path, stored: TrainConfig, config: TrainConfig) -> None:
     changes = [f"{name} was {before[name]!r}, now {now[name]!r}" for name in before if before[name] != now[name]]
     if changes:
         raise RunError(f"run {folder} cannot be resumed with other settings: {'; '.join(changes)}")
+
+
+def check_folder(folder: str | Path) -> None:
+    """Refuse a folder that could not be written to, or not be made.
+
+    Raises
+    ------
+    RunError
+    """
+    folder = Path(folder).absolute()
+    nearest = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
+    if not nearest.is_dir():
+        raise RunError(f"{folder} cannot be written: {nearest} is not a folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise RunError(f"{folder} cannot be written: no permission for {nearest}")
+
+
+def unwritable(path: Path, error: OSError) -> RunError:
+    """What a system's error in a run folder is to its user."""
+    return RunError(f"run folder {path} cannot be written: {error.strerror or error}")
 
 
 def digest(value: Any) -> str:

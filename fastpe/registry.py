@@ -6,7 +6,6 @@ Importing this module imports neither NumPy nor Numba, so that a command line ca
 from __future__ import annotations
 
 import ast
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -14,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fastpe.arguments import nearest
 from fastpe.option import Option
 from fastpe.slots import Spec
 
@@ -98,16 +98,11 @@ def list_encodings() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")))
 
 
-def _nearest(name: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {', '.join(known) or 'none'}"
-
-
 def _known(scheme: str) -> str:
     if not isinstance(scheme, str):
         raise TypeError(f"encoding must be a name, not {scheme!r}")
     if scheme not in list_encodings():
-        raise ValueError(f"encoding {scheme!r} is unknown; {_nearest(scheme, list_encodings())}")
+        raise ValueError(f"encoding {scheme!r} is unknown; {nearest(scheme, list_encodings())}")
     return scheme
 
 
@@ -142,7 +137,7 @@ def _option(schemes: Sequence[str], key: str) -> tuple[str, str]:
         return scheme, option
     alone = len(schemes) == 1
     keys = [one if alone else f"{each}.{one}" for each in schemes for one in get(each).options]
-    raise ValueError(f"option {key!r} of encoding {'+'.join(schemes)!r} is unknown; {_nearest(key, keys)}")
+    raise ValueError(f"option {key!r} of encoding {'+'.join(schemes)!r} is unknown; {nearest(key, keys)}")
 
 
 def parse(name: str, options: Mapping[str, Any] | None = None) -> tuple[Part, ...]:

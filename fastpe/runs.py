@@ -6,6 +6,7 @@
 ``metrics.jsonl``       one line per epoch
 ``model.safetensors``   the parameters after the last epoch; what `load` reads
 ``result.json``         the training loss and the test metrics
+``seal.json``           the checksum of ``result.json``: there last, when the run is finished
 ======================  ===============================================================================================
 """
 
@@ -20,15 +21,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from fastpe import encoding, files, record
+from fastpe import encoding, files, record, result_file
 from fastpe.config import ModelConfig, TrainConfig
 from fastpe.files import DamagedFileError, TensorFile
 from fastpe.layout import parameter_shapes
-from fastpe.record import RunError, read_config
+from fastpe.record import RunError, check_folder, read_config
 from fastpe.transformer import Adam, Transformer
 
 _CHECKPOINT, _METRICS = "checkpoint.safetensors", "metrics.jsonl"
-_MODEL, _RESULT = "model.safetensors", "result.json"
+_MODEL = "model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Run:
         except FileExistsError as error:
             raise _exists(path) from error
         except OSError as error:
-            raise _unwritable(path, error) from error
+            raise record.unwritable(path, error) from error
         run = cls(path, config)
         try:
             record.write(path, record.make(config, options))
@@ -97,7 +98,7 @@ class Run:
             run.close()
             with contextlib.suppress(OSError):
                 path.rmdir()
-            raise _unwritable(path, error) from error
+            raise record.unwritable(path, error) from error
         return run
 
     @classmethod
@@ -141,7 +142,7 @@ class Run:
         except BaseException as error:
             run.close()
             if isinstance(error, OSError):
-                raise _unwritable(path, error) from error
+                raise record.unwritable(path, error) from error
             raise
         return run
 
@@ -188,7 +189,7 @@ class Run:
         file = TensorFile(path)
         _check_facts(file, self.config)
         groups = _groups(model, adam)
-        _check_shapes(file, {f"{p}{n}": tensor for p, group in groups.items() for n, tensor in group.items()})
+        _compare(file, {f"{p}{n}": (t.shape, t.dtype) for p, group in groups.items() for n, t in group.items()})
         tensors = file.read()
         for prefix, group in groups.items():
             for name, tensor in group.items():
@@ -223,16 +224,36 @@ class Run:
         files.write_tensors(self.path / _MODEL, model.parameters, facts)
 
     def save_result(self, result: dict[str, Any]) -> None:
-        """Write the result, the last file of a run."""
-        files.write_file(self.path / _RESULT, files.dump_json(result))
+        """Write the result and its seal, the last files of a run."""
+        result_file.write(self.path, result)
 
     def read_result(self) -> dict[str, Any] | None:
-        """The result of a finished run, or None (also if the file is damaged: it can be made again)."""
+        """The result of a finished run, or None (also, with a note, if it is damaged: it can be made again)."""
         try:
-            result = files.read_json(self.path / _RESULT)
-        except (FileNotFoundError, DamagedFileError):
+            found = result_file.read(self.path)
+        except DamagedFileError as error:
+            self._note(f"{error}; it is made again")
             return None
-        return result if isinstance(result, dict) and result.get("schema") == record.SCHEMA else None
+        return found[0] if found is not None and found[0].get("schema") == record.SCHEMA else None
+
+    def restore_finished(self, model: Transformer) -> Progress | None:
+        """Bring a model to the end of a finished run whose checkpoint is gone; None, noted, where that cannot be."""
+        if (self.path / _CHECKPOINT).exists():
+            return None
+        result = self.read_result()
+        if result is not None and self.holds_model():
+            for name, tensor in load(self.path).parameters.items():
+                model.parameters[name][...] = tensor
+            self._note(f"{self.path} has no checkpoint, but its result and its model are whole")
+            done = result["train"]
+            return Progress(self.config.epochs, done["steps"], done["loss"], done["seconds"])
+        if any((self.path / name).exists() for name in (_METRICS, _MODEL, result_file.NAME)):
+            self._note(f"{self.path} has no checkpoint to continue from: training starts again from its first epoch")
+        return None
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
 
 
 def load(path: str | Path) -> Transformer:
@@ -290,29 +311,10 @@ def check_target(path: str | Path, config: TrainConfig, resume: bool) -> None:
     check_folder(path.parent)
 
 
-def check_folder(folder: str | Path) -> None:
-    """Refuse a folder that could not be written to, or not be made.
-
-    Raises
-    ------
-    RunError
-    """
-    folder = Path(folder).absolute()
-    nearest = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
-    if not nearest.is_dir():
-        raise RunError(f"{folder} cannot be written: {nearest} is not a folder")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise RunError(f"{folder} cannot be written: no permission for {nearest}")
-
-
 def _exists(path: Path) -> RunError:
     error = RunError(f"run folder {path} exists already: choose another, or resume it")
     error.__cause__ = FileExistsError()
     return error
-
-
-def _unwritable(path: Path, error: OSError) -> RunError:
-    return RunError(f"run folder {path} cannot be written: {error.strerror or error}")
 
 
 def _groups(model: Transformer, adam: Adam) -> dict[str, dict[str, np.ndarray]]:
@@ -336,10 +338,6 @@ def _check_sizes(file: TensorFile, config: ModelConfig) -> None:
             expected[f"encoding.{part.scheme}.{name}"] = shape
     dtype = np.dtype(config.dtype)
     _compare(file, {name: (shape, dtype) for name, shape in expected.items()})
-
-
-def _check_shapes(file: TensorFile, tensors: Mapping[str, np.ndarray]) -> None:
-    _compare(file, {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()})
 
 
 def _compare(file: TensorFile, expected: Mapping[str, tuple[tuple[int, ...], np.dtype]]) -> None:

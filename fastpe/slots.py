@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import numbers
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from fastpe import arguments
+from fastpe.arguments import floating, whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,6 +37,13 @@ class Spec:
     def batch(self) -> tuple[int, ...]:
         """(B,) where every sample has its own positions, else ()."""
         return () if self.positions is None else self.positions.shape[:-1]
+
+    @property
+    def farthest(self) -> float:
+        """The largest position in size."""
+        if self.positions is None:
+            return max(abs(self.start), abs(self.start + (self.length - 1)))
+        return float(abs(self.positions + self.start).max())
 
     def points(self) -> np.ndarray:
         """The positions, offset included: float64 of shape (N,) or (B, N)."""
@@ -95,32 +103,6 @@ SLOTS: Mapping[str, Slot] = {
 }
 
 
-def whole(name: str, value: Any, minimum: int) -> int:
-    """The value as an int, or an error that names the argument."""
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer, not {value!r}") from None
-    if number < minimum:
-        raise ValueError(f"{name} must be at least {minimum}, not {number}")
-    return number
-
-
-def floating(dtype: Any) -> np.dtype:
-    """The dtype, which must be float32 or float64 in the machine's byte order."""
-    import numpy as np
-
-    try:
-        given = np.dtype(dtype)
-    except TypeError:
-        given = None
-    if given is None or given not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise TypeError(f"dtype must be float32 or float64, not {dtype!r}")
-    return given
-
-
 def make_spec(
     length: int,
     *,
@@ -133,7 +115,9 @@ def make_spec(
     dtype: Any = "float32",
 ) -> Spec:
     """A validated `Spec`; the arguments are those of `fastpe.build`."""
-    length = whole("length", length, 1)
+    if train_length is not None:
+        train_length = _at_most(whole("train_length", train_length, 1), "train_length")
+    length = _at_most(whole("length", length, 1), "length")
     if isinstance(start, bool) or not isinstance(start, numbers.Real):
         raise TypeError(f"start must be a number, not {start!r}")
     if not isinstance(causal, bool):
@@ -142,65 +126,30 @@ def make_spec(
         length=length,
         dim=whole("dim", dim, 1),
         heads=whole("heads", heads, 1),
-        train_length=length if train_length is None else whole("train_length", train_length, 1),
+        train_length=length if train_length is None else train_length,
         causal=causal,
         positions=None if positions is None else _positions(positions, length),
         start=float(start),
         dtype=floating(dtype),
     )
-    farthest = abs(spec.start) if not math.isfinite(spec.start) else float(abs(spec.points()).max())
-    if not farthest <= MAX_POSITION:
-        raise ValueError(f"positions plus start must lie within ±2**27, but one is {farthest:g} in size")
+    if not spec.farthest <= MAX_POSITION:
+        raise ValueError(f"positions plus start must lie within ±2**27, but one is {spec.farthest:g} in size")
     return spec
+
+
+def _at_most(number: int, name: str) -> int:
+    if number > MAX_POSITION:
+        raise ValueError(f"{name} must be at most 2**27, not {number}")
+    return number
 
 
 def _positions(positions: Any, length: int) -> np.ndarray:
     import numpy as np
 
-    given = np.asarray(positions)
-    if given.dtype.kind not in "iuf":
-        raise TypeError(f"positions must be integers or real numbers, not {given.dtype}")
+    given = arguments.array("positions", positions)
+    shape = given.shape
     if given.ndim == 3 and given.shape[-1] == 1:
         given = given[..., 0]
     if given.ndim not in (1, 2) or given.shape[-1] != length or given.size == 0:
-        raise ValueError(f"positions must have shape ({length},) or (B, {length}), not {np.shape(positions)}")
-    if not np.isfinite(given).all():
-        raise ValueError("positions must be finite, but hold NaN or infinity")
-    return given.astype(np.float64)
-
-
-def arrays(
-    what: str, given: Any, shapes: Mapping[str, tuple[int, ...]], dtype: Any, some: bool = False
-) -> dict[str, np.ndarray]:
-    """`given` as C-contiguous arrays of these names and shapes; `some` allows names to be absent."""
-    import numpy as np
-
-    if not isinstance(given, Mapping):
-        raise TypeError(f"{what} must be a dict of arrays, not {type(given).__name__}")
-    wrong = sorted(set(given) - set(shapes)) or ([] if some else sorted(set(shapes) - set(given)))
-    if wrong:
-        raise ValueError(f"{what} must have the keys {sorted(shapes)}, not {sorted(given)}: see {wrong[0]!r}")
-    arrays = {}
-    for name, value in given.items():
-        array = np.asarray(value)
-        if array.dtype.kind not in "iuf":
-            raise TypeError(f"{what}[{name!r}] must hold real numbers, not {array.dtype}")
-        if array.shape != shapes[name]:
-            raise ValueError(f"{what}[{name!r}] must have shape {shapes[name]}, not {array.shape}")
-        arrays[name] = np.ascontiguousarray(array, dtype=dtype)
-    return arrays
-
-
-def check_out(out: Any, fresh: Mapping[str, np.ndarray]) -> None:
-    """Raise unless `out` holds writeable arrays like `fresh`."""
-    import numpy as np
-
-    if not isinstance(out, dict) or set(out) != set(fresh):
-        raise ValueError(f"out must be a dict with the keys {sorted(fresh)}, not {sorted(out) if out else out!r}")
-    for slot, array in fresh.items():
-        given = out[slot]
-        if not isinstance(given, np.ndarray) or given.shape != array.shape or given.dtype != array.dtype:
-            got = f"{given.dtype} {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
-            raise ValueError(f"out[{slot!r}] must be an array, {array.dtype} {array.shape}, not {got}")
-        if not given.flags.writeable:
-            raise ValueError(f"out[{slot!r}] must be writeable")
+        raise ValueError(f"positions must have shape ({length},) or (B, {length}), not {shape}")
+    return arguments.finite("positions", given, np.float64)

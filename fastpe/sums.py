@@ -5,18 +5,28 @@ A single encoding is a sum of one. Everything here takes the validated parts tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fastpe.registry import Part
+from fastpe.arguments import room
+from fastpe.registry import BeyondTrainingLength, Part
 from fastpe.slots import SLOTS, Spec
 
 if TYPE_CHECKING:
     import numpy as np
 
+_SPARE_BITS = 32
+
 
 def allocate(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
-    """Uninitialised arrays for every slot that the parts fill together."""
+    """Uninitialised arrays for every slot that the parts fill together.
+
+    Raises
+    ------
+    ValueError
+        If the parts cannot share a slot, or an array has no room in this machine's memory.
+    """
     import numpy as np
 
     out: dict[str, np.ndarray] = {}
@@ -25,8 +35,23 @@ def allocate(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
             raise ValueError(f"slot {slot!r} has different shapes in {_name(parts)!r}: {', '.join(map(str, shapes))}")
         if len(shapes) > 1 and SLOTS[slot].combine == "alone":
             raise ValueError(f"two encodings of {_name(parts)!r} both fill slot {slot!r}, which cannot be shared")
-        out[slot] = np.empty(shapes[0], spec.dtype if SLOTS[slot].dtype == "same" else SLOTS[slot].dtype)
+        dtype = np.dtype(spec.dtype if SLOTS[slot].dtype == "same" else SLOTS[slot].dtype)
+        _check_room(f"slot {slot!r} of {_name(parts)!r}", shapes[0], dtype, spec)
+        out[slot] = np.empty(shapes[0], dtype)
     return out
+
+
+def check_parameters(parts: Sequence[Part], spec: Spec) -> None:
+    """Raise ValueError if a parameter has no room in this machine's memory."""
+    import numpy as np
+
+    for name, shape in parameter_shapes(parts, spec).items():
+        _check_room(f"parameter {name!r} of {_name(parts)!r}", shape, np.dtype(np.float64), spec)  # as it is drawn
+
+
+def _check_room(what: str, shape: tuple[int, ...], dtype: np.dtype, spec: Spec) -> None:
+    sizes = f"length={spec.length}, dim={spec.dim}, heads={spec.heads}, train_length={spec.train_length}"
+    room(f"{what} with {sizes}", math.prod(shape) * dtype.itemsize)
 
 
 def _name(parts: Sequence[Part]) -> str:
@@ -71,14 +96,31 @@ def parameter_shapes(parts: Sequence[Part], spec: Spec) -> dict[str, tuple[int, 
 
 
 def fill(
-    parts: Sequence[Part], spec: Spec, params: Mapping[str, Any], out: dict[str, Any], reference: bool = False
+    parts: Sequence[Part],
+    spec: Spec,
+    params: Mapping[str, Any],
+    out: dict[str, Any],
+    reference: bool = False,
+    finite: bool = True,
 ) -> None:
-    """Fill `out`, C-contiguous arrays as from `allocate`, with what the parts add up to."""
+    """Fill `out`, C-contiguous arrays as from `allocate`, with what the parts add up to.
+
+    Values that leave the dtype are an error, unless `finite` is false.
+    """
+    import numpy as np
+
+    for part in parts:
+        part.encoding.check(spec, **part.options)
+    with np.errstate(over="ignore", invalid="ignore"):  # what leaves the dtype is found below
+        _fill(parts, spec, params, out, reference)
+    if finite and _may_overflow(parts, spec, params, out):
+        _check_finite(parts, spec, out)
+
+
+def _fill(parts: Sequence[Part], spec: Spec, params: Mapping[str, Any], out: dict[str, Any], reference: bool) -> None:
     import numpy as np
 
     filled: set[str] = set()
-    for part in parts:
-        part.encoding.check(spec, **part.options)
     for part in parts:
         mine = {slot: np.empty_like(out[slot]) if slot in filled else out[slot] for slot in shapes_of(part, spec)}
         own = _own(parts, part, params, spec)
@@ -91,6 +133,43 @@ def fill(
             combine = np.multiply if SLOTS[slot].combine == "multiply" else np.add
             combine(out[slot], mine[slot], out=out[slot])
         filled |= set(mine)
+
+
+def _may_overflow(parts: Sequence[Part], spec: Spec, params: Mapping[str, Any], out: Mapping[str, np.ndarray]) -> bool:
+    """Whether some value may leave its dtype: if not, nobody need look at large arrays.
+
+    Values are taken to be at most 2^32 times the product of all numbers that they are made of, each one counted as it
+    is or inverted, whichever is larger. Legendre's linear map grows faster: it refuses by its own `check`.
+    """
+    import numpy as np
+
+    numbers = [float(value) for part in parts for value in part.options.values() if isinstance(value, int | float)]
+    numbers += [spec.farthest, float(spec.train_length)]
+    for value in params.values():
+        numbers += [float(value.max(initial=0.0)), float(value.min(initial=0.0))]
+    if not all(map(math.isfinite, numbers)):
+        return True
+    bits = _SPARE_BITS + sum(abs(math.log2(abs(number))) for number in numbers if number)
+    return any(bits >= np.finfo(array.dtype).maxexp for array in out.values() if array.dtype.kind == "f")
+
+
+def _check_finite(parts: Sequence[Part], spec: Spec, out: Mapping[str, np.ndarray]) -> None:
+    import numpy as np
+
+    for slot, array in out.items():
+        if array.dtype.kind != "f" or (math.isfinite(array.max(initial=0.0)) and math.isfinite(array.min(initial=0.0))):
+            continue
+        given = [
+            f"option {key(parts, part, name)}={value:g}"
+            for part in parts
+            for name, value in part.options.items()
+            if isinstance(value, float) and value != part.encoding.options[name].default
+        ]
+        raise BeyondTrainingLength(
+            f"slot {slot!r} of {_name(parts)!r} is not finite in {array.dtype}, whose largest value is "
+            f"{np.finfo(array.dtype).max:.1e}: see {', '.join(given) or 'its parameters'} at positions up to "
+            f"{spec.farthest:g}"
+        )
 
 
 def add_gradients(

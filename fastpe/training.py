@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpe import encoding
+from fastpe import arguments, encoding
 from fastpe.config import TrainConfig
 from fastpe.evaluation import evaluate
 from fastpe.events import EpochDone, Listener, Noted, Started, Stepped
@@ -100,6 +100,8 @@ def train(
 
     Raises
     ------
+    TypeError
+        If `config` is no `TrainConfig`.
     ValueError
         If a setting does not fit the encoding, or (`RunError`) the run folder cannot be used; nothing is written.
     TrainingDiverged
@@ -115,6 +117,7 @@ def train(
     >>> sorted(train(config).result["test"]["10"])
     ['mse', 'mse_beyond', 'mse_last', 'nmse', 'sequences']
     """
+    arguments.instance("config", config, TrainConfig, "train(TrainConfig('wavelet'))")
     threads_for(threads)
     notify: Listener = progress or (lambda event: None)
     options = encoding.option_values(config.encoding, config.options)
@@ -191,7 +194,7 @@ def _restore(run: Run | None, state: _State) -> dict[str, Any] | None:
     """Bring `state` to the run's checkpoint; returns the result if the run is finished."""
     if run is None:
         return None
-    state.progress = run.restore(state.model, state.adam)
+    state.progress = run.restore_finished(state.model) or run.restore(state.model, state.adam)
     state.history = run.cut_metrics(state.progress.epoch)
     return run.read_result() if state.progress.epoch == run.config.epochs else None
 

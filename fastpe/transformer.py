@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastpe import arguments
 from fastpe.config import ModelConfig
 from fastpe.initial import initial_values
 from fastpe.kernels import model, simd
@@ -61,6 +62,8 @@ class Transformer:
 
     Raises
     ------
+    TypeError
+        If `config` is no `ModelConfig`.
     ValueError
         If the encoding cannot have these sizes, or fills a slot that this model does not take.
 
@@ -77,6 +80,7 @@ class Transformer:
     """
 
     def __init__(self, config: ModelConfig) -> None:
+        arguments.instance("config", config, ModelConfig, "Transformer(ModelConfig('wavelet'))")
         self.config = config
         self.dtype = np.dtype(config.dtype)
         self._position = Position(config)
@@ -133,10 +137,12 @@ class Transformer:
 
     def _given(self, name: str, value: Any) -> Array:
         """An argument, checked, in the model's dtype."""
-        array = _as_array(value)
+        array = arguments.array(name, value)
         if self.config.vocabulary is not None:
-            return _tokens(name, array, self.config.vocabulary, self.dtype)
-        return _numbers(name, array, self.dtype)
+            checked = _tokens(name, array, self.config.vocabulary, self.dtype)
+        else:
+            checked = _numbers(name, array, self.dtype)
+        return checked if checked.flags.writeable else checked.copy()  # read-only is another type, compiled anew
 
     def _outputs(self, rows: Array, threads: int | None) -> Array:
         batch, length = rows.shape
@@ -274,6 +280,7 @@ class Adam:
     def __init__(
         self, model: Transformer, lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8
     ) -> None:
+        arguments.instance("model", model, Transformer, "Adam(Transformer(ModelConfig('wavelet')))")
         self.model = model
         self.lr, self.beta1, self.beta2, self.eps = lr, beta1, beta2, eps
         self.steps = 0
@@ -309,13 +316,6 @@ def _restored(config: ModelConfig, flat: Array) -> Transformer:
     return model
 
 
-def _as_array(value: Any) -> Array:
-    """`value` as an array."""
-    if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
-        value = np.from_dlpack(value)
-    return np.asarray(value)
-
-
 def _check_shape(name: str, array: Array) -> None:
     if array.ndim not in (1, 2) or 0 in array.shape:
         raise ValueError(
@@ -337,11 +337,5 @@ def _tokens(name: str, array: Array, vocabulary: int, dtype: np.dtype[Any]) -> A
 
 def _numbers(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
     """A contiguous array of finite numbers (B, N) or (N,), neither empty."""
-    if array.dtype.kind not in "fiu":
-        raise TypeError(f"{name} must hold real numbers, not {array.dtype}")
     _check_shape(name, array)
-    with np.errstate(over="ignore"):
-        array = np.ascontiguousarray(array, dtype=dtype)
-    if not (np.isfinite(array.min()) and np.isfinite(array.max())):  # no array of booleans: a step allocates nothing
-        raise ValueError(f"{name} must be finite, but {np.count_nonzero(~np.isfinite(array))} of its values are not")
-    return array
+    return arguments.finite(name, array, dtype)

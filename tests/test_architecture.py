@@ -17,12 +17,13 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # a module imports from its own row and the rows above it
 LAYERS = (
-    "option slots files error_law random",
+    "arguments files error_law random",
+    "option slots",
     "kernels",
-    "registry reference",
+    "registry reference tasks",
     "sums config initial speed",
-    "encoding events record machine",
-    "encodings tasks",
+    "encoding events record machine result_file",
+    "encodings",
     "layout position",
     "transformer",
     "runs evaluation kernel_checks",

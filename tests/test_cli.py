@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 from click.testing import CliRunner
@@ -129,6 +130,13 @@ def test_every_error_has_a_line_and_a_status(error, status, line):
     message, found = output.explain(error)
     assert (message.startswith(line), found) == (True, status)
     assert "\n" not in message
+
+
+def test_a_group_without_a_command_shows_its_help_and_fails():
+    done = fastpe("reproduce")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == fastpe("reproduce", "--help").stdout
+    assert done.stderr.startswith("Usage: fastpe reproduce [OPTIONS] COMMAND [ARGS]...\n\n")
 
 
 # Commands ------------------------------------------------------------------------------------------------------------
@@ -255,11 +263,56 @@ def test_encodings_lists_them_all():
 def test_every_encoding_has_a_page(name):
     facts, text = json.loads(fastpe("encodings", name, "--json").stdout), fastpe("encodings", name).stdout
     assert facts["page"] in text
+    assert re.findall(r"^slot (\w+) \(.*\): \w", text, re.M) == facts["slots"]
     for option, entry in facts["options"].items():
         assert re.search(rf"^{option} .*{re.escape(entry['doc'])}$", text, re.M)
 
 
 # Real processes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", ["click", "json", "fastpe_cli.main", "fastpe_cli.train", "fastpe.config"])
+def test_ctrl_c_while_the_command_is_being_imported_is_one_line(module):
+    """Ctrl-C comes as the import of a module begins."""
+    code = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {module!r}:\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        f"assert {module!r} not in sys.modules\n"
+        "import runpy\n"
+        "runpy.run_module('fastpe', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "encodings"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "fastpe: interrupted\n")
+
+
+def test_ctrl_c_inside_a_callback_is_not_lost():
+    """The compiler calls back into Python, where an exception goes no further."""
+    code = (
+        "import ctypes, signal, time\n"
+        "import fastpe_cli.main\n"
+        "from fastpe_cli.start import start\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a background job begins with it ignored
+        "@ctypes.CFUNCTYPE(None)\n"
+        "def callback():\n"
+        "    raise KeyboardInterrupt\n"
+        "def main():\n"
+        "    callback()\n"
+        "    while True:\n"
+        "        time.sleep(0.01)\n"
+        "fastpe_cli.main.main = main\n"
+        "start()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "fastpe: interrupted\n")
+
+
+def test_the_installed_command_begins_where_nothing_is_imported():
+    (command,) = metadata.entry_points(group="console_scripts", name="fastpe")
+    assert command.value == "fastpe_cli.start:start"
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")

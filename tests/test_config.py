@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastpe.config import ModelConfig, TrainConfig, list_tasks
+from fastpe.config import ModelConfig, TrainConfig
+from fastpe.evaluation import evaluate
 from fastpe.registry import list_encodings
+from fastpe.training import train
+from fastpe.transformer import Adam, Transformer
 
 small = st.integers(1, 300)
 configs = st.builds(
@@ -158,5 +161,23 @@ def test_importing_settings_imports_no_heavy_package():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
-def test_tasks_are_found_by_file_name():
-    assert "running_sum" in list_tasks()
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda: Transformer("wavelet"),
+            "config must be a ModelConfig, as in Transformer(ModelConfig('wavelet')), not",
+        ),
+        (lambda: Transformer(None), "config must be a ModelConfig"),
+        (lambda: Transformer(ModelConfig), "config must be a ModelConfig"),
+        (lambda: Adam(ModelConfig("nope")), "model must be a Transformer"),
+        (lambda: train(None), "config must be a TrainConfig, as in train(TrainConfig('wavelet')), not None"),
+        (lambda: train("wavelet"), "config must be a TrainConfig"),
+        (lambda: train(ModelConfig("wavelet")), "config must be a TrainConfig"),
+        (lambda: evaluate("runs/wavelet-0", [50], 10), "model must be a Transformer"),
+    ],
+)
+def test_what_is_no_configuration_or_model_is_named(call, words):
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert str(caught.value).startswith(words)

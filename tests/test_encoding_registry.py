@@ -255,7 +255,7 @@ def test_listing_imports_neither_numpy_nor_numba() -> None:
         (ValueError, "must lie within", {"positions": [0, 1, 2**27 + 1, 3]}),
         (ValueError, "positions must be finite", {"positions": [0, 1, float("nan"), 3]}),
         (ValueError, r"positions must have shape \(4,\) or \(B, 4\), not \(3,\)", {"positions": [1, 2, 3]}),
-        (TypeError, "positions must be integers or real numbers, not complex128", {"positions": [1j, 0, 0, 0]}),
+        (TypeError, "positions must hold real numbers, not complex128", {"positions": [1j, 0, 0, 0]}),
         (TypeError, "dtype must be float32 or float64, not 'float16'", {"dtype": "float16"}),
         (TypeError, "dtype must be float32 or float64, not '>f4'", {"dtype": ">f4"}),
         (ValueError, r"params must have the keys \[\], not \['a'\]", {"params": {"a": [1.0]}}),
@@ -278,6 +278,57 @@ def test_listing_imports_neither_numpy_nor_numba() -> None:
 def test_bad_requests_name_what_is_wrong(error: type, message: str, arguments: dict) -> None:
     with pytest.raises(error, match=message):
         fastpe.build(**{"name": "sinusoidal", "length": 4, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (
+            {"name": "sinusoidal", "scale": 1e300},
+            r"slot 'table' of 'sinusoidal' is not finite in float32.*scale=1e\+300",
+        ),
+        ({"name": "alibi", "slope": 1e38}, r"slot 'bias' of 'alibi' is not finite in float32.*slope=1e\+38 .* to 5"),
+        ({"name": "alibi", "slope": 1e308, "dtype": np.float64}, r"is not finite in float64.*slope=1e\+308"),
+        ({"name": "wavelet", "scale": -1e39}, r"scale=-1e\+39"),
+        ({"name": "legendre", "scale": 1e39}, r"scale=1e\+39"),
+        ({"name": "learned", "scale": 1e45}, r"scale=1e\+45"),
+        ({"name": "learned", "scale": 9.0, "params": {"table": np.full((6, 4), 1e38)}}, "scale=9"),
+        ({"name": "sinusoidal+legendre", "sinusoidal.scale": 3e38, "legendre.scale": 3e38}, r"sinusoidal\.scale=3e"),
+    ],
+)
+def test_values_that_leave_the_dtype_are_refused(request_: dict, words: str) -> None:
+    request_ = {"length": 6, "dim": 4, **request_}
+    with pytest.raises(ValueError, match=words):
+        fastpe.build(**request_)
+    if request_.get("dtype") != np.float64:
+        for reference in (False, True):
+            exact = fastpe.build(**{**request_, "dtype": np.float64}, reference=reference)
+            assert all(np.isfinite(array).all() for array in exact.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_nothing_infinite_is_ever_returned(name: str, data: st.DataObject) -> None:
+    """The rule that says which arrays need no look is one: numbers of any size, and the largest table it lets pass."""
+    request = data.draw(requests(name))
+    power = data.draw(st.sampled_from([10.0**k for k in (-300, -30, 4, 20, 28, 36, 38)]))
+    for key, option in ENCODINGS[name].options.items():
+        if option.kind is float and request[key] is not None and power * request[key] >= option.minimum:
+            request[key] *= power
+    try:
+        built = fastpe.build(name, **request)
+    except ValueError:  # refused
+        return
+    for array in built.values():
+        assert np.isfinite(array).all()
+
+
+def test_a_table_that_cannot_overflow_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sums, "_check_finite", lambda *_: pytest.fail("a second pass was made"))
+    for name in NAMES:
+        for dtype in (np.float32, np.float64):
+            fastpe.build(name, 70, train_length=2**12, start=2**12 - 70, dtype=dtype, positions=np.arange(70)[::-1])
 
 
 def test_pull_refuses_gradients_that_do_not_fit() -> None:

@@ -108,8 +108,9 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch, call):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, call, fail)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as caught:
         files.write_file(path, b"new")
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
     assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == {"x": b"old"}
 
 

@@ -13,7 +13,7 @@ from fastpe.tasks.running_sum import reversal_bound, sample, zero_predictor
 def test_registry():
     assert list_tasks() == ("running_sum",)
     assert load_task("running_sum").sample is sample
-    with pytest.raises(ValueError, match="task 'runing_sum' does not exist; nearest: running_sum"):
+    with pytest.raises(ValueError, match="task 'runing_sum' is unknown; did you mean 'running_sum'"):
         load_task("runing_sum")
 
 
@@ -57,8 +57,8 @@ def test_reference_points(length, zero, bound):
 @pytest.mark.parametrize(
     ("change", "error", "match"),
     [
-        ({"count": 0}, ValueError, "count must be at least 1, got 0"),
-        ({"length": 2.0}, TypeError, r"length must be an integer, got 2\.0"),
+        ({"count": 0}, ValueError, "count must be at least 1, not 0"),
+        ({"length": 2.0}, TypeError, r"length must be an integer, not 2\.0"),
         ({"dtype": np.int64}, TypeError, "dtype must be float32 or float64, got int64"),
         ({"seed": -3}, ValueError, "seed must be at least 0"),
     ],

@@ -69,7 +69,7 @@ def test_training_is_adam_over_the_reshuffled_data(whole):
 def test_a_run_folder_holds_what_train_returns(whole):
     path, result = whole
     assert sorted(entry.name for entry in path.iterdir()) == [
-        "checkpoint.safetensors", "config.json", "metrics.jsonl", "model.safetensors", "result.json",
+        "checkpoint.safetensors", "config.json", "metrics.jsonl", "model.safetensors", "result.json", "seal.json",
     ]  # fmt: skip
     assert json.loads((path / "result.json").read_text()) == result.result
     assert [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()] == result.history
@@ -198,9 +198,12 @@ def test_ctrl_c_at_any_step_leaves_a_run_that_resumes_to_the_same_bits(whole, tm
     assert [line["epoch"] for line in result.history] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("write", range(9))
-def test_a_disk_that_fills_up_leaves_whole_files(whole, tmp_path, monkeypatch, write):
-    """Two files per epoch, then the model and the result; each is synced, and so is its folder."""
+WRITTEN = 3 * ["metrics.jsonl", "checkpoint.safetensors"] + ["model.safetensors", "result.json", "seal.json"]
+
+
+@pytest.mark.parametrize("write", range(10))
+def test_a_disk_that_fills_up_leaves_whole_files_and_is_told_by_name(whole, tmp_path, monkeypatch, write):
+    """Each file is synced, and so is its folder."""
     sync, calls = os.fsync, []
 
     def fill_up(descriptor):
@@ -212,9 +215,10 @@ def test_a_disk_that_fills_up_leaves_whole_files(whole, tmp_path, monkeypatch, w
     path = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fill_up)
-        if write < 8:
-            with pytest.raises(OSError, match="No space left"):
+        if write < len(WRITTEN):
+            with pytest.raises(OSError, match="No space left") as caught:
                 train(CONFIG, out=path)
+            assert caught.value.filename == str(path / WRITTEN[write])
         else:
             train(CONFIG, out=path)
     assert not [entry for entry in path.iterdir() if entry.suffix == ".tmp"]
@@ -267,16 +271,63 @@ def test_a_finished_run_gets_its_lost_model_back(tmp_path):
     assert (path / "model.safetensors").read_bytes() == content
 
 
-@pytest.mark.parametrize("damage", ["missing", "cut"])
+def changed(text, place):
+    return text[:place] + ("1" if text[place] != "1" else "2") + text[place + 1 :]
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "digit", "no seal", "seal", "seal is no seal"])
 def test_a_result_that_was_lost_is_made_again(tmp_path, damage):
-    path = tmp_path / "run"
+    path, said = tmp_path / "run", []
     result = train(CONFIG, out=path).result
-    if damage == "missing":
-        (path / "result.json").unlink()
-    else:
-        (path / "result.json").write_text('{"schema"')
-    assert train(CONFIG, out=path, resume=True).result == result
-    assert json.loads((path / "result.json").read_text()) == result
+    text, seal = (path / "result.json").read_text(), (path / "seal.json").read_text()
+    match damage:
+        case "missing":
+            (path / "result.json").unlink()
+        case "cut":
+            (path / "result.json").write_text(text[:9])
+        case "digit":
+            (path / "result.json").write_text(changed(text, text.index("mse_last") + 12))
+        case "no seal":
+            (path / "seal.json").unlink()
+        case "seal":
+            (path / "seal.json").write_text(changed(seal, len(seal) // 2))
+        case "seal is no seal":
+            (path / "seal.json").write_text("[]")
+    again = train(CONFIG, out=path, resume=True, progress=said.append)
+    assert again.result == result
+    assert ((path / "result.json").read_text(), (path / "seal.json").read_text()) == (text, seal)
+    notes = [event.message for event in said if isinstance(event, Noted)]
+    assert sum("it is made again" in note for note in notes) == (damage != "no seal")
+
+
+def test_a_finished_run_without_its_checkpoint_is_finished(tmp_path, monkeypatch):
+    path, said = tmp_path / "run", []
+    result = train(CONFIG, out=path)
+    (path / "checkpoint.safetensors").unlink()
+    before = {entry.name: entry.read_bytes() for entry in path.iterdir()}
+    monkeypatch.setattr(Adam, "step", lambda *_, **__: pytest.fail("a step was made"))
+    again = train(CONFIG, out=path, resume=True, progress=said.append)
+    assert (again.result, again.history) == (result.result, result.history)
+    for name, tensor in result.model.parameters.items():
+        np.testing.assert_array_equal(again.model.parameters[name], tensor)
+    assert {entry.name: entry.read_bytes() for entry in path.iterdir()} == before
+    assert f"{path} has no checkpoint, but its result and its model are whole" in [
+        event.message for event in said if isinstance(event, Noted)
+    ]
+    assert [event.step for event in said if isinstance(event, Started)] == [CONFIG.steps]
+
+
+@pytest.mark.parametrize("lost", ["model.safetensors", "result.json", "seal.json"])
+def test_a_run_that_lost_its_checkpoint_and_more_starts_again_and_says_so(whole, tmp_path, lost):
+    path, said = tmp_path / "run", []
+    train(CONFIG, out=path)
+    for name in ("checkpoint.safetensors", lost):
+        (path / name).unlink()
+    result = train(CONFIG, out=path, resume=True, progress=said.append)
+    notes = [event.message for event in said if isinstance(event, Noted)]
+    assert f"{path} has no checkpoint to continue from: training starts again from its first epoch" in notes
+    assert same_result(result.result, whole[1].result)
+    assert same_model(path, whole)
 
 
 def test_metrics_are_cut_back_to_the_checkpoint(whole, tmp_path):

@@ -4,17 +4,13 @@ A sealed result is reused only where the configuration, fastpe's sources, the ve
 with. The name of a run folder carries all of them (`identity`), so that two of them never meet in one folder.
 """
 
-import contextlib
-import hashlib
 from pathlib import Path
 from typing import Any
 
-from fastpe import files, record
+from fastpe import record, result_file
 from fastpe.config import TrainConfig
 from fastpe.files import DamagedFileError
 from fastpe.kernels import _jit
-
-RESULT, SEAL = "result.json", "seal.json"
 
 
 def identity(config: TrainConfig) -> str:
@@ -24,36 +20,22 @@ def identity(config: TrainConfig) -> str:
 
 
 def read(folder: Path, key: str) -> dict[str, Any] | None:
-    """The sealed result in a run folder, or None where there is no seal.
+    """The result in a run folder that was sealed under this identity, or None where there is none.
 
     Raises
     ------
     DamagedFileError
-        If the result is not the one that was sealed under this identity.
+        If the result or its seal is not what was written.
     """
-    try:
-        seal = files.read_json(folder / SEAL)
-    except (FileNotFoundError, NotADirectoryError):
+    found = result_file.read(folder)
+    if found is None or not found[1]:  # training seals its result by itself, without an identity
         return None
-    try:
-        content = (folder / RESULT).read_bytes()
-    except FileNotFoundError as error:
-        raise DamagedFileError(f"{folder / RESULT} is missing") from error
-    if seal != {"identity": key, "result": hashlib.sha256(content).hexdigest()}:
-        raise DamagedFileError(f"{folder / RESULT} is damaged: it does not match its seal")
-    result: dict[str, Any] = files.read_json(folder / RESULT)
-    return result
+    content, facts = found
+    if facts != {"identity": key}:
+        raise DamagedFileError(f"{folder / result_file.SEAL} is damaged: it does not seal a result of this run")
+    return content
 
 
 def seal(folder: Path, key: str) -> None:
-    """Declare the result in a run folder to be whole."""
-    content = (folder / RESULT).read_bytes()
-    value = {"identity": key, "result": hashlib.sha256(content).hexdigest()}
-    files.write_file(folder / SEAL, files.dump_json(value))
-
-
-def discard(folder: Path) -> None:
-    """Delete an unsealed or damaged result, so that it is made again from the checkpoint."""
-    for name in (SEAL, RESULT):
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            (folder / name).unlink()
+    """Declare the result in a run folder to be of this identity."""
+    result_file.seal(folder, identity=key)

@@ -14,11 +14,12 @@ from typing import Any
 
 import fastpe
 from fastpe import record
-from fastpe.config import DATA, DTYPES, INITS, TABLE_SCALES, TARGET_SCALES, TrainConfig, nearest
+from fastpe.arguments import nearest
+from fastpe.config import DATA, DTYPES, INITS, TABLE_SCALES, TARGET_SCALES, TrainConfig
 from fastpe.experiments import claims, sweep
 from fastpe.experiments.statistics import Estimate, estimate, paired_difference
 from fastpe.kernels import _jit
-from fastpe.registry import get, option_values, parse_option
+from fastpe.registry import get, option_values, parse, parse_option
 from fastpe.tasks import running_sum
 from fastpe.training import with_paper_options
 
@@ -59,7 +60,7 @@ def variants(requests: Sequence[str]) -> list[Varied]:
     Raises
     ------
     ValueError
-        If a request is malformed, names an unknown setting or repeats one.
+        If a request is malformed, names an unknown setting or repeats one, or an encoding refuses a combination.
 
     Examples
     --------
@@ -78,7 +79,21 @@ def variants(requests: Sequence[str]) -> list[Varied]:
         for value in values:
             _check_setting(name, value)
         choices[name] = values
-    return [dict(zip(choices, chosen, strict=True)) for chosen in itertools.product(*choices.values())]
+    found = [dict(zip(choices, chosen, strict=True)) for chosen in itertools.product(*choices.values())]
+    for varied in found:
+        _check_combination(varied)
+    return found
+
+
+def _check_combination(varied: Varied) -> None:
+    """Let every encoding look at its options together, as it does before it is filled."""
+    for scheme, reading in itertools.product(ENCODINGS, READINGS):
+        config = configuration(scheme, reading, 0, varied)
+        for part in parse(scheme, config.options):
+            try:
+                part.encoding.check(config.spec(config.train_length), **part.options)
+            except ValueError as error:
+                raise ValueError(f"vary: {', '.join(f'{k}={v}' for k, v in varied.items())}: {error}") from error
 
 
 def _check_setting(name: str, value: str) -> None:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fastpe import files
+from fastpe import files, result_file
 from fastpe.config import TrainConfig
 from fastpe.events import Event, Noted, Started, Stepped
 from fastpe.experiments import results
@@ -85,7 +85,7 @@ def warm(configs: list[TrainConfig]) -> None:
 def do_run(path: Path, config: TrainConfig, key: str, send: Send) -> dict[str, Any]:
     """Begin or continue the run in `path`, and seal its result."""
     _wait_for(path)
-    results.discard(path)
+    result_file.discard(path)
     notify = _Notify(path, config, send)
     try:
         result = train(config, out=path, resume=True, threads=1, progress=notify).result

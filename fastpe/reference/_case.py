@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.slots import whole
+from fastpe import arguments
+from fastpe.arguments import whole
 
 Array = np.ndarray[Any, Any]
 
@@ -96,7 +97,7 @@ class Case:
 
     def check_dout(self, dout: Any) -> Array:
         shape = self.q.shape if self.batched else self.q.shape[1:]
-        dout = np.asarray(dout, dtype=self.q.dtype)
+        dout = arguments.array("dout", dout).astype(self.q.dtype)
         if dout.shape != shape:
             raise ValueError(f"dout must have the shape of the output, {shape}, not {dout.shape}")
         return dout.reshape(self.q.shape)
@@ -209,9 +210,7 @@ def check(
 
 def real_array(name: str, value: Any) -> Array:
     """The value as a float32 or float64 array."""
-    if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
-        value = np.from_dlpack(value)
-    array = np.asarray(value)
+    array = arguments.array(name, value)
     if array.dtype not in (np.float32, np.float64):
         raise TypeError(f"{name} must be an array of float32 or float64, not of {array.dtype}")
     return array
@@ -238,7 +237,7 @@ def _slot_array(name: str, value: Any) -> Array:
     if name != "index":
         array = real_array(name, value)
         return array.astype(np.float64) if name in ("angles", "growth") else array
-    array = np.asarray(value)
+    array = arguments.array(name, value)
     if array.dtype.kind not in "iu":
         raise TypeError(f"index must be an array of integers, not of {array.dtype}")
     return array
@@ -323,7 +322,7 @@ def _unpadded(sizes: tuple[int, int, int], batched: bool, lengths: Any) -> Array
 def _unpadded_axis(of: str, lengths: Any, b: int, most: int, batched: bool) -> Array:
     if lengths is None:
         return np.ones((b, most), dtype=bool)
-    array = np.asarray(lengths)
+    array = arguments.array(f"lengths of {of}", lengths)
     if array.dtype.kind not in "iu":
         raise TypeError(f"lengths of {of} must be integers, not {array.dtype}")
     if array.shape != ((b,) if batched else ()):

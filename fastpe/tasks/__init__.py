@@ -4,10 +4,11 @@ A task is a module with ``sample(seed, stream, count, length, dtype, step=0) -> 
 a result must be compared with.
 """
 
-from difflib import get_close_matches
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
+
+from fastpe.arguments import nearest
 
 
 def list_tasks() -> tuple[str, ...]:
@@ -39,8 +40,6 @@ def load_task(name: str) -> ModuleType:
     >>> load_task("running_sum").zero_predictor(50)
     25.5
     """
-    known = list_tasks()
-    if name not in known:
-        near = get_close_matches(str(name), known, n=3, cutoff=0.4) or known
-        raise ValueError(f"task {name!r} does not exist; nearest: {', '.join(near)}")
+    if name not in list_tasks():
+        raise ValueError(f"task {name!r} is unknown; {nearest(str(name), list_tasks())}")
     return import_module(f"{__name__}.{name}")

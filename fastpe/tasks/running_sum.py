@@ -4,11 +4,10 @@ A result must be compared with two reference points: what the zero predictor rea
 can go that cannot tell left from right.
 """
 
-import operator
-
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from fastpe.arguments import whole
 from fastpe.random import Stream
 
 
@@ -41,7 +40,7 @@ def sample(
     >>> bool((y[:, 2] == x[:, 0] + x[:, 1] + x[:, 2]).all())
     True
     """
-    count, length = _positive("count", count), _positive("length", length)
+    count, length = whole("count", count, 1), whole("length", length, 1)
     dtype = np.dtype(dtype)
     if dtype not in (np.float32, np.float64):
         raise TypeError(f"dtype must be float32 or float64, got {dtype}")
@@ -62,11 +61,11 @@ def target_factors(length: int, scale: str = "one", train_length: int = 50) -> N
     [1.0, 0.5]
     """
     if scale == "position":
-        return 1.0 / np.sqrt(np.arange(1.0, _positive("length", length) + 1.0))
+        return 1.0 / np.sqrt(np.arange(1.0, whole("length", length, 1) + 1.0))
     factors = {"one": 1.0, "train": 1.0 / train_length, "root_train": train_length**-0.5, "length": 1.0 / length}
     if scale not in factors:
         raise ValueError(f"target scale must be position, {', '.join(factors)}, not {scale!r}")
-    return np.full(_positive("length", length), factors[scale])
+    return np.full(whole("length", length, 1), factors[scale])
 
 
 def zero_predictor(length: int, factors: NDArray[np.float64] | None = None) -> float:
@@ -80,7 +79,7 @@ def zero_predictor(length: int, factors: NDArray[np.float64] | None = None) -> f
     [25.5, 50.5, 100.5]
     """
     if factors is None:
-        return (_positive("length", length) + 1) / 2
+        return (whole("length", length, 1) + 1) / 2
     return float(np.mean(np.arange(1.0, length + 1.0) * factors**2))
 
 
@@ -98,15 +97,7 @@ def reversal_bound(length: int, factors: NDArray[np.float64] | None = None) -> f
     [12.25, 24.75, 49.75]
     """
     if factors is None:
-        return (_positive("length", length) - 1) / 4
+        return (whole("length", length, 1) - 1) / 4
     places, mirrored = np.arange(1.0, length + 1.0), factors[::-1]
     variances = factors**2 * places + mirrored**2 * places[::-1] - 2.0 * factors * mirrored
     return float(np.mean(variances) / 4.0)
-
-
-def _positive(name: str, value: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if operator.index(value) < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
-    return operator.index(value)

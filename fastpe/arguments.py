@@ -1,0 +1,195 @@
+"""What callers hand in, checked: numbers, names and arrays. Every error names the argument and what was expected.
+
+Importing this module imports neither NumPy nor Numba.
+"""
+
+from __future__ import annotations
+
+import difflib
+import operator
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_CPU_DEVICES = (1, 3, 11, 13)  # of DLPack: plain memory, and what CUDA or ROCm pins or manages for the host
+
+
+def whole(name: str, value: Any, minimum: int | None = None) -> int:
+    """The value as an int.
+
+    >>> whole("heads", 4, 1)
+    4
+    """
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {value!r}") from None
+    if minimum is not None and number < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, not {number}")
+    return number
+
+
+def room(what: str, size: int) -> None:
+    """Raise if `size` bytes for `what` are more than this machine has, before anybody asks the system for them."""
+    if size > (memory := _memory()):
+        raise ValueError(f"{what} needs {size / 1e9:,.1f} GB, and this machine has {memory / 1e9:,.1f} GB of memory")
+
+
+def _memory() -> int:
+    """Bytes of memory of this machine, or all that can be addressed where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return sys.maxsize
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A clause for an error message that offers the names closest to `name`, or all of them if none is close.
+
+    >>> nearest("wavlet", ["alibi", "wavelet"])
+    "did you mean 'wavelet'?"
+    """
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    if close:
+        return f"did you mean {' or '.join(map(repr, close))}?"
+    return f"known: {', '.join(known)}" if known else "none is known"
+
+
+def instance(name: str, value: Any, kind: type, example: str) -> None:
+    """Raise unless the value is of this class; `example` shows how one is made."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}, as in {example}, not {value!r}")
+
+
+def floating(dtype: Any) -> np.dtype:
+    """The dtype, which must be float32 or float64 in the machine's byte order."""
+    import numpy as np
+
+    try:
+        given = np.dtype(dtype)
+    except TypeError:
+        given = None
+    if given is None or given not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise TypeError(f"dtype must be float32 or float64, not {dtype!r}")
+    return given
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Arrays
+
+
+def array(name: str, value: Any) -> np.ndarray:
+    """Real numbers as an array, shared with `value` where that is possible.
+
+    Parameters
+    ----------
+    name : str
+        The argument's, for errors.
+    value : object
+        Anything with ``__array__``, the buffer protocol or ``__dlpack__`` on the CPU, or nested sequences of numbers.
+
+    Raises
+    ------
+    TypeError
+        If it is no such thing, lies on another device, or does not hold real numbers.
+
+    Examples
+    --------
+    >>> array("x", memoryview(b"ab")).tolist()
+    [97, 98]
+    """
+    import numpy as np
+
+    if isinstance(value, np.ndarray):
+        found = value
+    else:
+        _check_device(name, value)
+        only_dlpack = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
+        try:
+            found = np.from_dlpack(value) if only_dlpack else np.asarray(value)
+        except (TypeError, ValueError, RuntimeError, BufferError) as error:
+            raise TypeError(f"{name} must be an array or a sequence of real numbers: {error}") from error
+    if found.dtype.kind not in "iuf":
+        raise TypeError(f"{name} must hold real numbers, not {found.dtype}")
+    return found
+
+
+def _check_device(name: str, value: Any) -> None:
+    if not hasattr(value, "__dlpack_device__"):
+        return
+    try:
+        kind, number = value.__dlpack_device__()
+    except (ValueError, TypeError, RuntimeError, BufferError) as error:  # a device that DLPack does not know
+        raise TypeError(f"{name} must lie in the CPU's memory: {error}") from error
+    if int(kind) not in _CPU_DEVICES:
+        raise TypeError(f"{name} must lie in the CPU's memory, not on device {number} of DLPack's type {int(kind)}")
+
+
+def finite(name: str, value: np.ndarray, dtype: Any) -> np.ndarray:
+    """`value`, C-contiguous in `dtype`, where all of it is finite."""
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        cast = np.ascontiguousarray(value, dtype=dtype)
+    # no array of booleans unless it is needed: a training step allocates nothing
+    if cast.size and not (np.isfinite(cast.min()) and np.isfinite(cast.max())):
+        count = np.count_nonzero(~np.isfinite(cast))
+        raise ValueError(f"{name} must be finite in {cast.dtype}, but {count} of its {cast.size} values are not")
+    return cast
+
+
+def arrays(
+    what: str, given: Any, shapes: Mapping[str, tuple[int, ...]], dtype: Any, some: bool = False
+) -> dict[str, np.ndarray]:
+    """`given` as finite C-contiguous arrays of these names and shapes; `some` allows names to be absent."""
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{what} must be a dict of arrays, not {type(given).__name__}")
+    wrong = sorted(set(given) - set(shapes)) or ([] if some else sorted(set(shapes) - set(given)))
+    if wrong:
+        raise ValueError(f"{what} must have the keys {sorted(shapes)}, not {sorted(given)}: see {wrong[0]!r}")
+    checked = {}
+    for key, value in given.items():
+        name = f"{what}[{key!r}]"
+        found = array(name, value)
+        if found.shape != shapes[key]:
+            raise ValueError(f"{name} must have shape {shapes[key]}, not {found.shape}")
+        checked[key] = finite(name, found, dtype)
+    return checked
+
+
+def outputs(out: Any, fresh: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Writeable arrays that share the memory of those in `out`, which must be like `fresh`."""
+
+    if not isinstance(out, dict) or set(out) != set(fresh):
+        raise ValueError(f"out must be a dict with the keys {sorted(fresh)}, not {sorted(out) if out else out!r}")
+    views = {}
+    for slot, wanted in fresh.items():
+        name = f"out[{slot!r}]"
+        view = _shared(name, out[slot])
+        if view is None or view.shape != wanted.shape or view.dtype != wanted.dtype:
+            got = type(out[slot]).__name__ if view is None else f"{view.dtype} {view.shape}"
+            raise ValueError(f"{name} must be an array, {wanted.dtype} {wanted.shape}, not {got}")
+        if not view.flags.writeable:
+            raise ValueError(f"{name} must be writeable")
+        views[slot] = view
+    return views
+
+
+def _shared(name: str, value: Any) -> np.ndarray | None:
+    """The memory of an object as an array: what ``__array__`` returns may be a copy, so it is not asked."""
+    import numpy as np
+
+    if isinstance(value, np.ndarray):
+        return value
+    _check_device(name, value)
+    try:
+        return np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(memoryview(value))
+    except (TypeError, ValueError, RuntimeError, BufferError):
+        return None

@@ -1,0 +1,163 @@
+"""What callers hand in: arrays of any maker, numbers that are not finite, sizes that no machine has."""
+
+import array
+
+import numpy as np
+import pytest
+
+import fastpe
+from fastpe import arguments
+
+TABLE = np.arange(12, dtype=np.float32).reshape(3, 4)
+SIZES = {"length": 3, "dim": 4, "name": "learned"}
+
+
+class Dlpack:
+    """An array that speaks DLPack only."""
+
+    def __init__(self, values: np.ndarray, device: tuple[int, int] = (1, 0)) -> None:
+        self.values, self.device = values, device
+
+    def __dlpack__(self, **keywords: object) -> object:
+        assert self.device == (1, 0), "another device's memory was asked for"
+        return self.values.__dlpack__(**keywords)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+
+class Convertible:
+    """An array that speaks ``__array__`` only."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        return self.values
+
+
+class CudaTensor(Dlpack, Convertible):
+    """Both, as PyTorch's tensors have them, on a GPU."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        super().__init__(values, (2, 0))
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+
+def uses(make):
+    """Every function with array arguments, given them by `make`."""
+    model = fastpe.Transformer(fastpe.ModelConfig("nope", width=8, hidden=8, train_length=4))
+    learned = {"table": TABLE}
+    return {
+        "positions": lambda: fastpe.build("sinusoidal", 4, positions=make(TABLE[0]))["table"],
+        "params['table']": lambda: fastpe.build(**SIZES, params={"table": make(TABLE)})["table"],
+        "dslots['table']": lambda: fastpe.pull(**SIZES, dslots={"table": make(TABLE)}, params=learned)["table"],
+        "x": lambda: model(make(TABLE)),
+        "y": lambda: np.float64(model.loss_and_grads(TABLE, make(TABLE))[0]),
+        "q": lambda: fastpe.reference.attention(make(TABLE[None]), TABLE[None], TABLE[None]),
+        "bias": lambda: fastpe.reference.attention(TABLE[None], TABLE[None], TABLE[None], bias=make(TABLE[:1, :3])),
+    }
+
+
+@pytest.mark.parametrize("make", [Dlpack, Convertible, memoryview, np.ndarray.tolist])
+@pytest.mark.parametrize("argument", uses(np.asarray))
+def test_every_array_argument_takes_every_kind_of_array(argument, make):
+    if argument in ("q", "bias") and make is np.ndarray.tolist:  # a list is float64, and attention keeps dtypes
+        make = Convertible
+    given = uses(lambda values: make(np.ascontiguousarray(values)))[argument]()
+    np.testing.assert_array_equal(given, uses(np.asarray)[argument]())
+
+
+@pytest.mark.parametrize("argument", uses(np.asarray))
+def test_memory_of_another_device_is_refused_by_name(argument):
+    with pytest.raises(TypeError) as caught:
+        uses(CudaTensor)[argument]()
+    assert str(caught.value) == f"{argument} must lie in the CPU's memory, not on device 0 of DLPack's type 2"
+
+
+def test_a_device_that_dlpack_does_not_know_is_refused_by_name():
+    class MetaTensor(CudaTensor):
+        def __dlpack_device__(self):
+            raise ValueError("Unknown device type meta for Dlpack")
+
+    with pytest.raises(TypeError, match="positions must lie in the CPU's memory: Unknown device type meta"):
+        uses(MetaTensor)["positions"]()
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda _: [[1.0], [1.0, 2.0]], "must be an array or a sequence of real numbers"),
+        (lambda _: object(), "must hold real numbers, not object"),
+        (lambda _: "text", "must hold real numbers, not <U4"),
+        (lambda values: values > 0, "must hold real numbers, not bool"),
+    ],
+)
+@pytest.mark.parametrize("argument", uses(np.asarray))
+def test_what_is_no_array_of_numbers_is_refused_by_name(argument, make, words):
+    with pytest.raises(TypeError) as caught:
+        uses(make)[argument]()
+    assert str(caught.value).startswith(f"{argument} {words}")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e39])
+@pytest.mark.parametrize("argument", ["params['table']", "dslots['table']", "x"])
+def test_numbers_that_are_not_finite_are_refused_by_name(argument, bad):
+    def spoil(values):
+        spoilt = values.astype(np.float64)
+        spoilt[-1, 2] = bad
+        return spoilt
+
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole message is compared below
+        uses(spoil)[argument]()
+    assert str(caught.value) == f"{argument} must be finite in float32, but 1 of its 12 values are not"
+
+
+@pytest.mark.parametrize("make", [Dlpack, memoryview])
+def test_out_may_be_any_memory(make):
+    expected = fastpe.build("sinusoidal", 3, dim=4)["table"]
+    memory = np.full((3, 4), np.nan, np.float32)
+    out = {"table": make(memory)}
+    assert fastpe.build("sinusoidal", 3, dim=4, out=out) is out
+    np.testing.assert_array_equal(memory, expected)
+    with pytest.raises(ValueError, match=r"out\['bias'\] must be an array, float32 \(1, 1\), not float64 \(1,\)"):
+        fastpe.build("alibi", 1, out={"bias": array.array("d", [0.0])})
+    with pytest.raises(ValueError, match=r"out\['table'\] must be writeable"):
+        fastpe.build("sinusoidal", 3, dim=4, out={"table": memoryview(expected).toreadonly()})
+    with pytest.raises(ValueError, match=r"out\['table'\] must be an array, float32 \(3, 4\), not Convertible"):
+        fastpe.build("sinusoidal", 3, dim=4, out={"table": Convertible(memory)})
+    with pytest.raises(TypeError, match=r"out\['table'\] must lie in the CPU's memory"):
+        fastpe.build("sinusoidal", 3, dim=4, out={"table": CudaTensor(memory)})
+
+
+def test_arrays_are_shared_where_they_can_be():
+    for make in (np.asarray, Dlpack, Convertible, memoryview):
+        assert np.shares_memory(arguments.array("x", make(TABLE)), TABLE)
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        ({"length": 10**12}, "length must be at most 2**27, not 1000000000000"),
+        ({"train_length": 10**12}, "train_length must be at most 2**27, not 1000000000000"),
+        ({"dim": 10**12}, "slot 'table' of 'sinusoidal' with length=4, dim=1000000000000, heads=1, train_length=4 "
+                          "needs 16,000.0 GB, and this machine has "),
+        ({"dim": 10**30}, "slot 'table' of 'sinusoidal' with length=4, dim=1000000000000000000000000000000, heads=1"),
+        ({"dim": 10**12, "name": "legendre", "map": "linear"}, "slot 'table' of 'legendre' with length=4, dim=10000"),
+        ({"heads": 10**12, "name": "alibi"}, "slot 'bias' of 'alibi' with length=4, dim=64, heads=1000000000000"),
+        ({"dim": 10**12, "name": "learned"}, "parameter 'table' of 'learned' with length=4, dim=1000000000000"),
+        ({"name": "alibi", "length": 2**25, "positions": np.zeros(2**25)}, "slot 'scores' of 'alibi' with length=33"),
+    ],
+)  # fmt: skip
+def test_sizes_that_no_machine_has_are_refused_before_memory_is_taken(request_, words):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared below
+        fastpe.build(**{"name": "sinusoidal", "length": 4, **request_})
+    assert str(caught.value).startswith(words)
+
+
+def test_a_model_that_no_machine_can_hold_is_refused():
+    config = fastpe.ModelConfig("nope", width=10**7)
+    with pytest.raises(ValueError, match=r"the model's parameters with width=10000000, .* needs 3,2[0-9,.]+ GB"):
+        fastpe.Transformer(config)

@@ -1,0 +1,188 @@
+"""Many runs over worker processes: results that are kept, workers that are killed."""
+
+import errno
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+
+from fastpe.config import TrainConfig
+from fastpe.experiments import results, sweep, worker
+from fastpe.files import DamagedFileError
+from fastpe.training import train
+
+SMALL = TrainConfig("sinusoidal", width=8, hidden=8, train_length=5, samples=64, epochs=3, test_lengths=(5, 10))
+
+
+# Results that are kept -----------------------------------------------------------------------------------------------
+
+
+def do(root, configs, workers=1, events=None):
+    jobs = [sweep.job(root, f"run{k}", config) for k, config in enumerate(configs)]
+    found = sweep.run(jobs, workers, (events if events is not None else []).append)
+    return jobs, [found[one.path.name]["test"] for one in jobs]
+
+
+def notes(events):
+    return " / ".join(event.message for event in events if isinstance(event, sweep.SweepNoted))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Two runs, done by two workers; the compile cache is warm afterwards."""
+    root = tmp_path_factory.mktemp("finished")
+    jobs, found = do(root, [SMALL, replace(SMALL, seed=1)], workers=2)
+    return root, jobs, found
+
+
+def test_workers_get_what_one_process_gets(finished):
+    _, jobs, found = finished
+    assert found == [train(job.config, threads=1).result["test"] for job in jobs]
+
+
+def test_a_result_is_reused_only_for_the_same_run(finished, monkeypatch):
+    root, jobs, found = finished
+
+    def refuse(*_):
+        raise AssertionError("a worker was hired")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "_Worker", refuse)
+        assert do(root, [SMALL, replace(SMALL, seed=1)])[1] == found
+    before = jobs[0].identity
+    assert results.identity(replace(SMALL, batch=31)) != before
+    monkeypatch.setattr(results._jit, "source_digest", lambda: "other sources")
+    assert results.identity(SMALL) != before
+
+
+@pytest.mark.parametrize("damage", ["result", "seal", "missing"])
+def test_a_damaged_result_is_made_again_and_said(tmp_path, finished, damage):
+    root, jobs, found = finished
+    folder = jobs[0].path
+    file = folder / ("seal.json" if damage == "seal" else "result.json")
+    if damage == "missing":
+        file.unlink()
+    else:
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+    with pytest.raises(DamagedFileError):
+        results.read(folder, jobs[0].identity)
+    events = []
+    assert do(root, [SMALL], events=events)[1] == found[:1]
+    assert "it is made again" in notes(events)
+    assert results.read(folder, jobs[0].identity) is not None
+
+
+def test_a_damaged_checkpoint_starts_the_run_again(tmp_path):
+    key = results.identity(SMALL)
+    said = []
+    first = worker.do_run(tmp_path / "run", SMALL, key, said.append)
+    checkpoint = tmp_path / "run" / "checkpoint.safetensors"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-3])
+    assert worker.do_run(tmp_path / "run", SMALL, key, said.append)["test"] == first["test"]
+    assert "starts again" in " ".join(message.get("note", "") for message in said)
+
+
+def test_a_folder_without_a_record_is_made_anew(tmp_path):
+    key, said = results.identity(SMALL), []
+    first = worker.do_run(tmp_path / "run", SMALL, key, said.append)
+    (tmp_path / "run" / "config.json").unlink()
+    assert worker.do_run(tmp_path / "run", SMALL, key, said.append)["test"] == first["test"]
+    notes = " ".join(message.get("note", "") for message in said)
+    assert f"{tmp_path / 'run'} is not a run folder: it holds files but no config.json; this run starts again" in notes
+    assert results.read(tmp_path / "run", key)["test"] == first["test"]
+
+
+# Death ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_run_of_a_killed_worker_goes_on(tmp_path, monkeypatch):
+    long = replace(SMALL, samples=2000, epochs=8)
+    hired, events = [], []
+    make = sweep._Worker
+
+    def hire(inbox):
+        hired.append(make(inbox))
+        return hired[-1]
+
+    def listen(event):
+        events.append(event)
+        if isinstance(event, sweep.RunStepped) and event.step > 100 and len(hired) == 1:
+            hired[0].process.send_signal(signal.SIGKILL)
+
+    monkeypatch.setattr(sweep, "_Worker", hire)
+    job = sweep.job(tmp_path, "run", long)
+    found = sweep.run([job], 1, listen)[job.path.name]
+    assert len(hired) == 2
+    assert "was killed by signal 9; the run goes on from its last checkpoint" in notes(events)
+    assert found["test"] == train(long, threads=1).result["test"]
+    assert all(one.process.poll() is not None for one in hired)
+
+
+def test_a_worker_that_dies_while_it_compiles_is_replaced(tmp_path, monkeypatch):
+    hired, events = [], []
+    make = sweep._Worker
+
+    def hire(inbox):
+        hired.append(make(inbox))
+        if len(hired) == 1:
+            hired[0].process.kill()
+        return hired[-1]
+
+    monkeypatch.setattr(sweep, "_Worker", hire)
+    assert do(tmp_path, [SMALL], events=events)[1] == [train(SMALL, threads=1).result["test"]]
+    assert "the worker that compiles was killed by signal 9; another one takes over" in notes(events)
+
+
+def test_a_worker_that_dies_again_and_again_is_given_up(tmp_path, monkeypatch):
+    def listen(event):
+        if isinstance(event, sweep.RunStepped):
+            for one in list(pool):
+                one.process.kill()
+
+    pool = []
+    make = sweep._Worker
+    monkeypatch.setattr(sweep, "_Worker", lambda inbox: pool.append(make(inbox)) or pool[-1])
+    with pytest.raises(
+        ChildProcessError, match=r"run: its worker was killed by signal 9, 3 times without getting on; .* memory"
+    ):
+        sweep.run([sweep.job(tmp_path, "run", replace(SMALL, samples=100_000))], 1, listen)
+
+
+def test_too_little_memory_in_a_worker_is_one_line(tmp_path):
+    huge = replace(SMALL, test_lengths=(3_000_000,), test_sequences=1)
+    with pytest.raises(MemoryError, match=r"the worker of run0 ran out .*; use fewer workers"):
+        do(tmp_path, [huge])
+
+
+def test_a_full_disk_in_a_worker_is_one_line(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    job = {"config": SMALL.to_dict(), "path": str(tmp_path / "run"), "identity": "x"}
+    said = []
+    monkeypatch.setattr(os, "replace", fail)
+    worker.answer(job, said.append)
+    assert said[-1]["error"] in ("system", "refused")
+    assert "No space left on device" in said[-1]["message"]
+
+
+def test_a_run_that_diverges_does_not_stop_the_others(tmp_path):
+    wild = replace(SMALL, lr=1e30)
+    jobs = [sweep.job(tmp_path, "wild", wild), sweep.job(tmp_path, "tame", SMALL)]
+    found = sweep.run(jobs, 1)
+    assert "became infinite or NaN" in found[jobs[0].path.name]["failed"]
+    assert found[jobs[1].path.name]["test"] == train(SMALL, threads=1).result["test"]
+
+
+def test_a_sweep_outlives_a_warm_up_that_diverges(tmp_path):
+    """The first worker compiles on two sequences, and already their first update leaves float32."""
+    wild, said = replace(SMALL, lr=1e300), []
+    worker.answer({"warm": [wild.to_dict()]}, said.append)
+    assert [list(message) for message in said] == [["failed"]]
+    jobs = [sweep.job(tmp_path, "wild", wild), sweep.job(tmp_path, "tame", SMALL)]
+    found = sweep.run(jobs, 2)
+    assert "became infinite or NaN in epoch 1" in found[jobs[0].path.name]["failed"]
+    assert found[jobs[1].path.name]["test"] == train(SMALL, threads=1).result["test"]
