@@ -1,0 +1,60 @@
+"""How a fill gets its rows into a table: computed in a block that stays in cache, then moved to where they belong.
+
+That keeps the arithmetic free of the table's strides and alignment, and lets whole cache lines go to memory in order. A
+table that is larger than the caches is written past them: no line is read before it is overwritten.
+"""
+
+from fastpe.kernels._jit import inner
+from fastpe.kernels.simd import (
+    at,
+    before_boundary,
+    fence,
+    get,
+    lanes,
+    load,
+    load_first,
+    put,
+    store,
+    store_first,
+    store_past_caches,
+)
+
+LARGE = 2**24
+"""Bytes of a table that is written past the caches."""
+
+
+@inner
+def move_rows(block, rows, dim, table, row_step, step, large):
+    """The first `rows` rows (dim,) of a contiguous block go to `table`, whose neighbours are so many elements apart."""
+    if step == 1 and row_step == dim:
+        move(block, table, rows * dim, large)
+    elif step == 1:
+        for i in range(rows):
+            move(at(block, i * dim), at(table, i * row_step), dim, False)
+    else:
+        for i in range(rows):
+            for c in range(dim):
+                put(table, i * row_step + c * step, get(block, i * dim + c))
+
+
+@inner
+def move(source, target, count, large):
+    """`count` elements; where they are part of something large, past the caches."""
+    start, stop, width = 0, count // lanes(source) * lanes(source), lanes(source)
+    if large:
+        start = min(before_boundary(target), count)
+        store_first(target, 0, load_first(source, 0, start), start)
+        stop = start + (count - start) // width * width
+        for j in range(start, stop, width):
+            store_past_caches(target, j, load(source, j))
+    else:
+        for j in range(0, stop, width):
+            store(target, j, load(source, j))
+    store_first(target, stop, load_first(source, stop, count - stop), count - stop)
+
+
+@inner
+def finish(large):
+    """After the last block."""
+    if large:
+        fence()
