@@ -54,8 +54,24 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.encoding import Encoding, Option, Spec
-from fastpe.encodings._daubechies import MOST_DIGITS, at_fraction, orthogonal_filter, reference_values, refine
-from fastpe.kernels._jit import entry
+from fastpe.encodings._daubechies import MOST_DIGITS, at_fractions, orthogonal_filter, reference_values, refine
+from fastpe.encodings._rows import points_of, row_blocks
+from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.simd import (
+    absolute,
+    at,
+    fma,
+    lanes,
+    load,
+    maximum,
+    minus,
+    pointer,
+    splat,
+    sqrt,
+    store,
+    where_negative,
+)
+from fastpe.kernels.table import LARGE, columns_to_rows, finish, move_rows
 
 _MOST_SCALE = 30
 _MOST_CANDIDATES = 2**22
@@ -197,18 +213,25 @@ def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, A
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any) -> None:
     """Fill `table`."""
-    chosen = columns(spec, **options)
+    chosen, table = columns(spec, **options), out["table"]
     finest = _finest(spec, options["layout"], options["scales"])
     amplitudes = np.sqrt(finest / 2.0 ** np.arange(int(chosen.level.max()) + 1))
-    _fill(
-        spec.points().ravel() * finest,
-        *orthogonal_filter(options["wavelet"]),
-        *chosen,
-        amplitudes,
-        options["normalise"] == "unit",
-        options["scale"],
-        out["table"].reshape(-1, spec.dim),
-    )
+    for rows, first, row_step, step in row_blocks(table):
+        _fill(
+            points_of(spec, rows) * finest,
+            *orthogonal_filter(options["wavelet"]),
+            *chosen,
+            amplitudes,
+            options["normalise"] == "unit",
+            options["scale"],
+            first,
+            row_step,
+            step,
+            table.nbytes >= LARGE,
+        )
+
+
+_TINY, _RAISED = 2.0**-400, 2.0**600  # squares of rows whose largest entry is tiny would underflow
 
 
 @entry(label="wavelet table")
@@ -223,40 +246,79 @@ def _fill(
     amplitudes: np.ndarray,
     unit: bool,
     scale: float,
-    table: np.ndarray,
+    first: np.ndarray,
+    row_step: int,
+    step: int,
+    large: bool,
 ) -> None:
-    levels, count = amplitudes.shape[0], integers.shape[0]
-    digits = np.empty(MOST_DIGITS, np.int64)
-    phi = np.empty((levels, count))
-    psi = np.empty((levels, count))
-    row = np.empty(table.shape[1])
-    for i in range(points.shape[0]):
+    # lanes are positions
+    levels, count, dim, width = amplitudes.shape[0], integers.shape[0], level.shape[0], lanes(pointer(points))
+    digits, mixed = np.zeros((MOST_DIGITS, width)), np.empty((count + 2, width))
+    phi, psi = np.empty((levels, count, width)), np.empty((levels, count, width))
+    wanted = np.zeros(levels, np.bool_)
+    wanted[level[kind == _PSI]] = True
+    group, floors, digit = np.zeros(width), np.zeros(width, np.int64), np.zeros(width)
+    columns = np.zeros((dim + width, width))
+    block = np.empty((width, dim), first.dtype)
+    for i in range(0, points.shape[0], width):
+        rows = min(width, points.shape[0] - i)
+        for lane in range(width):
+            group[lane] = points[i + min(lane, rows - 1)]
+            floors[lane] = int(np.floor(group[lane]))
         # one more binary digit of the whole part leads from each level to the next coarser one
-        at_fraction(points[i], low, high, integers, digits, phi[0], psi[0])
-        floor = int(np.floor(points[i]))
+        at_fractions(group, low, high, integers, digits, phi[0], psi[0], mixed)
         for coarser in range(1, levels):
-            digit = (floor >> (coarser - 1)) & 1
-            refine(low, digit, phi[coarser - 1], phi[coarser])
-            refine(high, digit, phi[coarser - 1], psi[coarser])
+            for lane in range(width):
+                digit[lane] = (floors[lane] >> (coarser - 1)) & 1
+            refine(low, digit, phi[coarser - 1], phi[coarser], mixed)
+            if wanted[coarser]:
+                refine(high, digit, phi[coarser - 1], psi[coarser], mixed)
+        for c in range(dim):
+            values = psi[level[c]] if kind[c] == _PSI else phi[level[c]]
+            _column(values, floors, level[c], shift[c], kind[c] != _ZERO, amplitudes[level[c]], columns[c])
+        _finish_columns(columns, dim, unit, scale)
+        columns_to_rows(pointer(columns), width, pointer(block), width, dim)
+        move_rows(pointer(block), rows, dim, at(pointer(first), i * row_step), row_step, step, large)
+    finish(large)
 
-        peak = 0.0
-        for c in range(row.shape[0]):
-            place = (floor >> level[c]) - shift[c]
-            row[c] = 0.0
-            if 0 <= place < count and kind[c] > 0:
-                value = phi[level[c], place] if kind[c] == 1 else psi[level[c], place]
-                row[c] = amplitudes[level[c]] * value
-                peak = max(peak, abs(row[c]))
 
-        factor = scale
-        if unit and peak > 0.0:  # divided by the peak first, squares cannot underflow
-            total = 0.0
-            for c in range(row.shape[0]):
-                row[c] /= peak
-                total += row[c] * row[c]
-            factor = scale / np.sqrt(total)
-        for c in range(row.shape[0]):
-            table[i, c] = factor * row[c]
+@inner
+def _column(  # type: ignore[no-untyped-def]
+    values, floors, level, shift, used, amplitude, column
+):
+    """One function at a vector of positions: the row of `values` that each position lies in, zero outside of all."""
+    count, width = values.shape[0], floors.shape[0]
+    least, most = floors.min() >> level, floors.max() >> level
+    out = pointer(column)
+    store(out, 0, splat(0.0))
+    if not used or most < shift or least - shift >= count:
+        return
+    if least == most:
+        store(out, 0, splat(amplitude) * load(pointer(values), (least - shift) * width))
+        return
+    for lane in range(width):
+        place = (floors[lane] >> level) - shift
+        if 0 <= place < count:
+            column[lane] = amplitude * values[place, lane]
+
+
+@inner
+def _finish_columns(columns, dim, unit, scale):  # type: ignore[no-untyped-def]
+    """Divide every row, whose entries are one lane of all columns, by its norm where asked to, and multiply by scale."""
+    width = columns.shape[1]
+    factor = splat(scale)
+    raised = splat(1.0)
+    if unit:
+        peak, total = splat(0.0), splat(0.0)
+        for c in range(dim):
+            peak = maximum(absolute(load(pointer(columns), c * width)), peak)
+        raised = where_negative(peak - splat(_TINY), splat(_RAISED), raised)
+        for c in range(dim):
+            value = raised * load(pointer(columns), c * width)
+            total = fma(value, value, total)
+        factor = where_negative(minus(total), factor / sqrt(total), splat(0.0))
+    for c in range(dim):
+        store(pointer(columns), c * width, factor * (raised * load(pointer(columns), c * width)))
 
 
 ENCODING = Encoding(

@@ -564,6 +564,12 @@ class _Part(NamedTuple):
 
 
 @intrinsic
+def minus(typingctx, x):
+    """-x."""
+    return x(x), lambda context, b, signature, a: b.fneg(a[0])
+
+
+@intrinsic
 def minimum(typingctx, x, y):
     """The smaller of each two lanes."""
     return x(x, y), lambda context, b, signature, a: b.select(b.fcmp_ordered("<", *a), *a)

@@ -4,6 +4,8 @@ That keeps the arithmetic free of the table's strides and alignment, and lets wh
 table that is larger than the caches is written past them: no line is read before it is overwritten.
 """
 
+import numpy as np
+
 from fastpe.kernels._jit import inner
 from fastpe.kernels.simd import (
     at,
@@ -13,10 +15,13 @@ from fastpe.kernels.simd import (
     lanes,
     load,
     load_first,
+    pointer,
     put,
     store,
     store_first,
     store_past_caches,
+    store_rounded,
+    transpose_block,
 )
 
 LARGE = 2**24
@@ -51,6 +56,21 @@ def move(source, target, count, large):
         for j in range(0, stop, width):
             store(target, j, load(source, j))
     store_first(target, stop, load_first(source, stop, count - stop), count - stop)
+
+
+@inner
+def columns_to_rows(columns, column_step, block, rows, dim):
+    """block (rows, dim) = the transpose of float64 `columns` (dim, rows), rounded.
+
+    `rows` is a multiple of a vector's lanes, and `columns` has room for that many more columns than dim.
+    """
+    width = lanes(columns)
+    tile = np.empty((width, width))
+    for i in range(0, rows, width):
+        for c in range(0, dim, width):
+            transpose_block(at(columns, c * column_step + i), column_step, pointer(tile), width)
+            for k in range(width):
+                store_rounded(block, (i + k) * dim + c, load(pointer(tile), k * width), dim - c)
 
 
 @inner
