@@ -18,7 +18,7 @@ import numpy as np
 import pywt
 
 from fastpe.kernels._jit import entry, inner
-from fastpe.kernels.simd import fma, lanes, load, minus, pointer, splat, store, where_negative
+from fastpe.kernels.simd import at, fma, get, lanes, load, minus, pointer, splat, store, where_negative
 
 MOST_DIGITS = 128
 """Binary digits that are used of an argument; what follows is below 2**-128."""
@@ -120,67 +120,56 @@ def binary_digits(x: float, digits: np.ndarray, lane: int) -> int:
 
 
 @inner
-def refine(taps: np.ndarray, digit: np.ndarray, values: np.ndarray, out: np.ndarray, mixed: np.ndarray) -> None:
-    """out[a] = sum_b taps[2a - b + digit] values[b]: T_D v, or the same with g.
+def refine(taps, digit, values, out, mixed):  # type: ignore[no-untyped-def]
+    """out[a] = sum_b taps[2a - b + digit] values[b]: T_D v, or the same with g, on pointers.
 
-    About L^2 operations for a vector of arguments. `mixed` (L+1, lanes) is scratch.
+    About L^2 operations for a vector of arguments. `digit` points to one for each lane; `mixed` (L+1, lanes) is scratch.
     """
-    count, width = values.shape[0], digit.shape[0]
-    source, target, chosen = pointer(values), pointer(out), pointer(mixed)
-    chooser = minus(load(pointer(digit), 0))
+    count, width = taps.shape[0] - 1, lanes(digit)
+    chooser = minus(load(digit, 0))
     for i in range(-1, count + 1):  # taps[i + digit], zero beyond both ends
         one = splat(taps[i] if 0 <= i else 0.0)
         other = splat(taps[i + 1] if i < count else 0.0)
-        store(chosen, (i + 1) * width, where_negative(chooser, other, one))
+        store(mixed, (i + 1) * width, where_negative(chooser, other, one))
     for a in range(count):
         total = splat(0.0)
         for b in range(max(0, 2 * a - count), min(count - 1, 2 * a + 1) + 1):
-            total = fma(load(chosen, (2 * a - b + 1) * width), load(source, b * width), total)
-        store(target, a * width, total)
+            total = fma(load(mixed, (2 * a - b + 1) * width), load(values, b * width), total)
+        store(out, a * width, total)
 
 
 @inner
-def at_fractions(
-    x: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-    integers: np.ndarray,
-    digits: np.ndarray,
-    phi: np.ndarray,
-    psi: np.ndarray,
-    mixed: np.ndarray,
-) -> None:
-    """phi[a], psi[a] at (x - floor(x)) + a, a = 0 .. L-2, for a vector of arguments x; `digits` (., lanes) is scratch."""
-    width, count = x.shape[0], integers.shape[0]
-    known = np.zeros(width)
+def at_fractions(x, low, high, integers, digits, phi, psi, mixed):  # type: ignore[no-untyped-def]
+    """phi[a], psi[a] at (x - floor(x)) + a, a = 0 .. L-2, for a vector of arguments.
+
+    x, phi, psi and `mixed`, which is scratch, are pointers; so is `digits` (MOST_DIGITS, lanes), another scratch, but an
+    array.
+    """
+    width, count = lanes(x), integers.shape[0]
+    for a in range(count):
+        store(phi, a * width, splat(integers[a]))
     most = 0
     for lane in range(width):
-        known[lane] = binary_digits(x[lane], digits, lane)
-        for step in range(int(known[lane]), max(1, digits.shape[0])):
-            digits[step, lane] = 0.0
-        most = max(most, int(known[lane]))
-    for a in range(count):
-        store(pointer(phi), a * width, splat(integers[a]))
-    for step in range(most - 1, 0, -1):
-        refine(low, digits[step], phi, psi, mixed)
-        _keep_known(known, step, psi, phi)
+        if get(x, lane) != np.floor(get(x, lane)):
+            most = digits.shape[0]
     if most > 0:
-        spare = np.empty_like(phi)
-        refine(low, digits[0], phi, spare, mixed)
-        refine(high, digits[0], phi, psi, mixed)
-        _keep_known(known, 0, spare, phi)
+        digits[:] = 0.0
+        known = np.zeros(width)
+        for lane in range(width):
+            known[lane] = binary_digits(get(x, lane), digits, lane)
+        most = int(known.max())
+        spare = np.empty((count, width))
+        for step in range(most - 1, -1, -1):
+            if step == 0:
+                refine(high, pointer(digits), phi, psi, mixed)
+            refine(low, at(pointer(digits), step * width), phi, pointer(spare), mixed)
+            beyond = splat(float(step)) - load(pointer(known), 0)  # negative where a lane has this digit
+            for a in range(count):
+                found = load(pointer(spare), a * width)
+                store(phi, a * width, where_negative(beyond, found, load(phi, a * width)))
     else:
-        refine(high, digits[0], phi, psi, mixed)
-
-
-@inner
-def _keep_known(known: np.ndarray, step: int, found: np.ndarray, values: np.ndarray) -> None:
-    """Take over what was found in the lanes that have a binary digit `step`."""
-    width = known.shape[0]
-    beyond = splat(float(step)) - load(pointer(known), 0)
-    for a in range(values.shape[0]):
-        kept = where_negative(beyond, load(pointer(found), a * width), load(pointer(values), a * width))
-        store(pointer(values), a * width, kept)
+        digits[0] = 0.0
+        refine(high, pointer(digits), phi, psi, mixed)
 
 
 @entry(label="wavelet values")
@@ -196,7 +185,9 @@ def _evaluate(
         for lane in range(some.shape[0]):
             if 0.0 <= some[lane] < count:
                 group[lane] = some[lane]
-        at_fractions(group, low, high, integers, digits, phi, psi, mixed)
+        at_fractions(
+            pointer(group), low, high, integers, digits, pointer(phi), pointer(psi), pointer(mixed)
+        )  # fmt: skip
         for lane in range(some.shape[0]):
             out[i + lane] = 0.0
             if 0.0 <= some[lane] < count:

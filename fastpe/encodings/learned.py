@@ -107,23 +107,29 @@ def pull(
     _pull(low, weight, dslots["table"].reshape(-1, spec.dim), scale, dparams["table"])
 
 
+_RUN = 16  # rows of a block
+
+
 @entry(label="learned table")
 def _fill(
     low: np.ndarray, weight: np.ndarray, rows: np.ndarray, scale: float, first: np.ndarray, row_step: int, step: int,
     large: bool,
 ) -> None:  # fmt: skip
     dim, last = rows.shape[1], rows.shape[0] - 1
-    block, factor = np.empty(dim, first.dtype), splat(scale)
-    table, parameters, out = pointer(first), pointer(rows), pointer(block)
-    for i in range(low.shape[0]):
-        one, other = at(parameters, low[i] * dim), at(parameters, min(low[i] + 1, last) * dim)
-        share, rest = splat(weight[i]), splat(1.0 - weight[i])
-        for c in range(0, dim, lanes(factor)):
-            value = load_wide(one, c, dim - c)
-            if weight[i] > 0.0:
-                value = fma(rest, value, share * load_wide(other, c, dim - c))
-            store_rounded(out, c, factor * value, dim - c)
-        move_rows(out, 1, dim, at(table, i * row_step), dim, step, large)
+    block, factor = np.empty((_RUN, dim), first.dtype), splat(scale)
+    table, parameters = pointer(first), pointer(rows)
+    for i in range(0, low.shape[0], _RUN):
+        count = min(_RUN, low.shape[0] - i)
+        for k in range(count):
+            out, weigh = at(pointer(block), k * dim), weight[i + k]
+            one, other = at(parameters, low[i + k] * dim), at(parameters, min(low[i + k] + 1, last) * dim)
+            share, rest = splat(weigh), splat(1.0 - weigh)
+            for c in range(0, dim, lanes(factor)):
+                value = load_wide(one, c, dim - c)
+                if weigh > 0.0:
+                    value = fma(rest, value, share * load_wide(other, c, dim - c))
+                store_rounded(out, c, factor * value, dim - c)
+        move_rows(pointer(block), count, dim, at(table, i * row_step), row_step, step, large)
     finish(large)
 
 

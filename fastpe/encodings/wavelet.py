@@ -61,11 +61,13 @@ from fastpe.kernels.simd import (
     absolute,
     at,
     fma,
+    get,
     lanes,
     load,
     maximum,
     minus,
     pointer,
+    put,
     splat,
     sqrt,
     store,
@@ -254,52 +256,49 @@ def _fill(
     # lanes are positions
     levels, count, dim, width = amplitudes.shape[0], integers.shape[0], level.shape[0], lanes(pointer(points))
     digits, mixed = np.zeros((MOST_DIGITS, width)), np.empty((count + 2, width))
-    phi, psi = np.empty((levels, count, width)), np.empty((levels, count, width))
+    values = np.empty((2, levels, count, width))  # phi, psi
     wanted = np.zeros(levels, np.bool_)
     wanted[level[kind == _PSI]] = True
     group, floors, digit = np.zeros(width), np.zeros(width, np.int64), np.zeros(width)
     columns = np.zeros((dim + width, width))
     block = np.empty((width, dim), first.dtype)
+    one_level = count * width
+    phi, mix = pointer(values), pointer(mixed)
+    psi = at(phi, levels * one_level)
     for i in range(0, points.shape[0], width):
         rows = min(width, points.shape[0] - i)
         for lane in range(width):
             group[lane] = points[i + min(lane, rows - 1)]
             floors[lane] = int(np.floor(group[lane]))
         # one more binary digit of the whole part leads from each level to the next coarser one
-        at_fractions(group, low, high, integers, digits, phi[0], psi[0], mixed)
+        at_fractions(pointer(group), low, high, integers, digits, phi, psi, mix)
         for coarser in range(1, levels):
             for lane in range(width):
                 digit[lane] = (floors[lane] >> (coarser - 1)) & 1
-            refine(low, digit, phi[coarser - 1], phi[coarser], mixed)
+            finer = at(phi, (coarser - 1) * one_level)
+            refine(low, pointer(digit), finer, at(phi, coarser * one_level), mix)
             if wanted[coarser]:
-                refine(high, digit, phi[coarser - 1], psi[coarser], mixed)
+                refine(high, pointer(digit), finer, at(psi, coarser * one_level), mix)
+        least, most = floors[0], floors[0]
+        for lane in range(1, width):
+            least, most = min(least, floors[lane]), max(most, floors[lane])
         for c in range(dim):
-            values = psi[level[c]] if kind[c] == _PSI else phi[level[c]]
-            _column(values, floors, level[c], shift[c], kind[c] != _ZERO, amplitudes[level[c]], columns[c])
+            out, j, k = at(pointer(columns), c * width), level[c], shift[c]
+            store(out, 0, splat(0.0))
+            if kind[c] == _ZERO or most >> j < k or (least >> j) - k >= count:
+                continue
+            source = at(psi if kind[c] == _PSI else phi, j * one_level)
+            if least >> j == most >> j:
+                store(out, 0, splat(amplitudes[j]) * load(source, ((least >> j) - k) * width))
+                continue
+            for lane in range(width):
+                place = (floors[lane] >> j) - k
+                if 0 <= place < count:
+                    put(out, lane, amplitudes[j] * get(source, place * width + lane))
         _finish_columns(columns, dim, unit, scale)
         columns_to_rows(pointer(columns), width, pointer(block), width, dim)
         move_rows(pointer(block), rows, dim, at(pointer(first), i * row_step), row_step, step, large)
     finish(large)
-
-
-@inner
-def _column(  # type: ignore[no-untyped-def]
-    values, floors, level, shift, used, amplitude, column
-):
-    """One function at a vector of positions: the row of `values` that each position lies in, zero outside of all."""
-    count, width = values.shape[0], floors.shape[0]
-    least, most = floors.min() >> level, floors.max() >> level
-    out = pointer(column)
-    store(out, 0, splat(0.0))
-    if not used or most < shift or least - shift >= count:
-        return
-    if least == most:
-        store(out, 0, splat(amplitude) * load(pointer(values), (least - shift) * width))
-        return
-    for lane in range(width):
-        place = (floors[lane] >> level) - shift
-        if 0 <= place < count:
-            column[lane] = amplitude * values[place, lane]
 
 
 @inner
