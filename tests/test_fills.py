@@ -4,6 +4,7 @@ import math
 import tracemalloc
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
 
 import mpmath
 import numpy as np
@@ -93,13 +94,12 @@ def test_legendre_to_degree_512(kind: str) -> None:
             table = fastpe.build("legendre", length, dim=dim, train_length=40, map=kind, dtype=dtype)["table"]
             error = np.abs(table[:, degrees].astype(object) * mpmath.mpf(1) - right).astype(float)
             # the bound of the encoding's page: x to two units, times P', and the recurrence's own rounding
-            bound = (degrees * (degrees + 1.0) + 8 * degrees) * 2.0**-52
-            if dtype == "float32":
-                bound = bound + np.abs(right).astype(float) * 2.0**-24
-            np.testing.assert_array_less(error, bound + 2.0**-60)
+            bound = np.minimum((degrees * (degrees + 1.0) + 8 * degrees) * 2.0**-52, 2e-13)
+            rounding = np.abs(right).astype(float) * 2.0**-24 if dtype == "float32" else 0.0
+            assert (error <= bound + rounding).all()
 
 
-@pytest.mark.parametrize("moments", range(2, 21))
+@pytest.mark.parametrize("moments", [2, 3, 4, 5, 8, 12, 20])
 def test_wavelets_db2_to_db20(moments: int) -> None:
     length, dim, train = 24, 12, 40
     (part,) = encoding.parse("wavelet", {"wavelet": f"db{moments}", "normalise": "none"})
@@ -108,14 +108,14 @@ def test_wavelets_db2_to_db20(moments: int) -> None:
     right = np.zeros((length, dim))
     with mpmath.workdps(60):
         taps = exact_filter(moments)
+        known = cache(lambda fraction: exact_values(taps, fraction))
         for p in range(0, length, 5):
             for c in range(dim):
                 scale = 2 ** int(chosen.level[c])
                 whole, part_of = divmod(p, scale)
                 place = whole - int(chosen.shift[c])
                 if 0 <= place < 2 * moments - 1:
-                    values = exact_values(taps, Fraction(part_of, scale))
-                    right[p, c] = float(values[int(chosen.kind[c]) - 1][place] / mpmath.sqrt(scale))
+                    right[p, c] = float(known(Fraction(part_of, scale))[int(chosen.kind[c]) - 1][place] / mpmath.sqrt(scale))
     for dtype in ("float32", "float64"):
         options = {"wavelet": f"db{moments}", "normalise": "none", "dtype": dtype}
         table = fastpe.build("wavelet", length, dim=dim, train_length=train, **options)["table"]

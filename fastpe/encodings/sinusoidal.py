@@ -50,7 +50,7 @@ from fastpe.kernels.simd import (
     store,
     store_interleaved,
 )
-from fastpe.kernels.table import LARGE, finish, move_rows
+from fastpe.kernels.table import LARGE, finish, move_edges, move_line, move_rows
 from fastpe.kernels.trig import PI, sincos
 
 
@@ -97,16 +97,25 @@ def _fill(
     turns = np.empty((omega.shape[1] // width, _RUN, 2 * width) if rotates else (1, 1, 1))
     if rotates:
         _all_turns(omega, turns)
-    block = np.empty((_RUN, dim), first.dtype)
+    blocks = np.empty((2, _RUN, dim), first.dtype)
+    aside = large and step == 1 and row_step == dim
+    waiting = False  # whether the other block is still to be moved, as the next one is computed
     for i in range(0, rows, _RUN):
         count = min(_RUN, rows - i)
-        if rotates and count == _RUN and _in_steps_of_one(points, i):
-            _rotate(points[i], omega, turns, scale, pointer(block), dim)
+        block, last = pointer(blocks[i // _RUN % 2]), pointer(blocks[(i // _RUN + 1) % 2])
+        run = rotates and count == _RUN and _in_steps_of_one(points, i)
+        if waiting and not run:
+            move_rows(last, _RUN, dim, at(table, (i - _RUN) * row_step), row_step, step, large)
+            waiting = False
+        if run:
+            _rotate(points[i], omega, turns, scale, block, dim, waiting, last, at(table, (i - _RUN) * row_step))
         else:
             for k in range(count):
                 for t in range(0, omega.shape[1], width):
-                    _exact(points[i + k], omega, t, scale, at(pointer(block), k * dim), dim)
-        move_rows(pointer(block), count, dim, at(table, i * row_step), row_step, step, large)
+                    _exact(points[i + k], omega, t, scale, at(block, k * dim), dim)
+        waiting = run and aside and i + _RUN < rows
+        if not waiting:
+            move_rows(block, count, dim, at(table, i * row_step), row_step, step, large)
     finish(large)
 
 
@@ -153,14 +162,21 @@ def _all_turns(omega, turns):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _rotate(position, omega, turns, scale, block, dim):  # type: ignore[no-untyped-def]
-    """A block of rows: for each vector of frequencies the first row, then all others from it."""
-    width = turns.shape[2] // 2
+def _rotate(position, omega, turns, scale, block, dim, moves, last, table):  # type: ignore[no-untyped-def]
+    """A block of rows: for each vector of frequencies the first row, then all others from it.
+
+    Where `moves`, the last block goes to its place in the table meanwhile.
+    """
+    width, line, head, moved = turns.shape[2] // 2, 0, 0, _RUN * dim if moves else 0
+    if moves:
+        head = move_edges(last, table, moved)
     for t in range(0, omega.shape[1], width):
         s, c = _pairs(position, omega, t)
         s, c = splat(scale) * s, splat(scale) * c
         minus_s = splat(0.0) - s
         store_interleaved(block, 2 * t, s, c, dim - 2 * t)
+        move_line(last, table, head, line, moved)
+        line += 1
         turn = pointer(turns[t // width])
         largest = load(turn, 0)
         s_least, c_least = fma(absolute(c), largest, absolute(s)), fma(absolute(s), largest, absolute(c))
@@ -170,6 +186,8 @@ def _rotate(position, omega, turns, scale, block, dim):  # type: ignore[no-untyp
             x, y = fma(c, sine, s * cosine), fma(minus_s, sine, c * cosine)
             s_least, c_least = minimum(absolute(x), s_least), minimum(absolute(y), c_least)
             store_interleaved(block, k * dim + 2 * t, x, y, dim - 2 * t)
+            move_line(last, table, head, line, moved)
+            line += 1
         if any_negative(minimum(s_least - s_enough, c_least - c_enough)):
             for k in range(1, _RUN):
                 _exact(position + k, omega, t, scale, at(block, k * dim), dim)

@@ -6,7 +6,7 @@ table that is larger than the caches is written past them: no line is read befor
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
+from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.simd import (
     at,
     before_boundary,
@@ -56,6 +56,29 @@ def move(source, target, count, large):
         for j in range(0, stop, width):
             store(target, j, load(source, j))
     store_first(target, stop, load_first(source, stop, count - stop), count - stop)
+
+
+# A large block moved in one go keeps the processor waiting for memory. Where the next block takes many steps to compute,
+# a line of the last one can go along with each: `move_edges`, then `move_line` for line = 0, 1, ...
+
+
+@inner
+def move_edges(block, table, count):
+    """The elements of a block that share their line of memory with another block; how many lie before whole lines."""
+    head, width = before_boundary(table), lanes(block)
+    if head > 0:
+        tail = (count - head) // width * width + head
+        store_first(table, 0, load_first(block, 0, head), head)
+        store_first(table, tail, load_first(block, tail, count - tail), count - tail)
+    return head
+
+
+@inlined
+def move_line(block, table, head, line, count):
+    """One whole line of a block of `count` elements, a multiple of a vector's; nothing where it has no such line."""
+    start = head + line * lanes(block)
+    if start + lanes(block) <= count:
+        store_past_caches(table, start, load(block, start))
 
 
 @inner
