@@ -141,11 +141,11 @@ def _daubechies(name: str) -> list[Decimal]:
         equations = []
         for m in range(len(low) // 2):
             moment = [Decimal((-1) ** k * k**m) for k in taps]
-            equations.append([*moment, -sum(a * c for a, c in zip(moment, low, strict=True))])
-            shifted = [(low[k + 2 * m] if k + 2 * m < len(low) else 0) for k in taps]
+            equations.append([*moment, -sum((a * c for a, c in zip(moment, low, strict=True)), Decimal(0))])
+            shifted = [low[k + 2 * m] if k + 2 * m < len(low) else Decimal(0) for k in taps]
             slope = [shifted[k] + (low[k - 2 * m] if k >= 2 * m else 0) for k in taps]
             missing = (2 if m == 0 else 0) - sum(a * c for a, c in zip(shifted, low, strict=True))
-            equations.append([*map(Decimal, slope), Decimal(missing)])
+            equations.append([*slope, Decimal(missing)])
         low = [c + step for c, step in zip(low, _solve(equations), strict=True)]
     return low
 
@@ -233,7 +233,7 @@ def ulps(values: Array, exact_values: list[Decimal]) -> Array:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Errors of one encoding's fill in one dtype: how many are in each column of `EDGES`; the worst, row and channel."""
+    """Errors of one encoding's fill in one dtype: how many are in each column of `EDGES`; the worst, and where."""
 
     name: str
     dtype: str
@@ -305,7 +305,9 @@ def _histogram(name: str, dtype: str, oracle: str, errors: list[Array], places: 
     request, shape = places[worst]
     row, column = np.unravel_index(int(errors[worst].argmax()), (math.prod(shape[:-1]), shape[-1]))
     text = ", ".join(f"{key}={value}" for key, value in request.items() if key not in ("params", "positions"))
-    return Histogram(name, dtype, oracle, tuple(map(int, counts)), float(everything.max()), text, (int(row), int(column)))
+    return Histogram(
+        name, dtype, oracle, tuple(map(int, counts)), float(everything.max()), text, (int(row), int(column))
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -325,7 +327,7 @@ def float32_angles(position: int, dim: int = 64) -> tuple[float, float]:
     omega = np.exp(np.arange(0, dim, 2, dtype=np.float32) * np.float32(-math.log(10000.0) / dim))
     angles = (np.float32(position) * omega).astype(np.float64)
     theirs = np.stack([np.sin(angles), np.cos(angles)], axis=1).ravel()
-    request = {"length": 1, "dim": dim, "start": position}
+    request: Request = {"length": 1, "dim": dim, "start": position}
     right = np.array([float(value) for value in exact("sinusoidal", request) or []])
     ours = encoding.build("sinusoidal", **request)["table"][0]
     return float(np.abs(theirs - right).max()), float(np.abs(ours - right).max())

@@ -160,7 +160,7 @@ def build(
         return out
     check_out(out, sums.outlines(parts, spec))
     # fills count strides in whole elements; only a field of a packed record can have others
-    targets = {slot: array if _in_elements(array) else np.empty(array.shape, array.dtype) for slot, array in out.items()}
+    targets = {slot: array if _in_elements(array) else np.empty_like(array, order="C") for slot, array in out.items()}
     sums.fill(parts, spec, values, targets, reference)
     for slot, array in targets.items():
         if array is not out[slot]:

@@ -115,7 +115,8 @@ def test_wavelets_db2_to_db20(moments: int) -> None:
                 whole, part_of = divmod(p, scale)
                 place = whole - int(chosen.shift[c])
                 if 0 <= place < 2 * moments - 1:
-                    right[p, c] = float(known(Fraction(part_of, scale))[int(chosen.kind[c]) - 1][place] / mpmath.sqrt(scale))
+                    values = known(Fraction(part_of, scale))[int(chosen.kind[c]) - 1]
+                    right[p, c] = float(values[place] / mpmath.sqrt(scale))
     for dtype in ("float32", "float64"):
         options = {"wavelet": f"db{moments}", "normalise": "none", "dtype": dtype}
         table = fastpe.build("wavelet", length, dim=dim, train_length=train, **options)["table"]

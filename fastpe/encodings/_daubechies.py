@@ -94,7 +94,7 @@ def _at_integers(low: np.ndarray) -> np.ndarray:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Compiled: lanes are arguments, each with its own binary digits. An array (L-1, lanes) holds phi or psi at f + a in row a
+# Compiled: lanes are arguments, each with its own binary digits; row a of (L-1, lanes) values is phi or psi at f + a
 
 
 @inner
@@ -123,12 +123,12 @@ def binary_digits(x: float, digits: np.ndarray, lane: int) -> int:
 def refine(taps, digit, values, out, mixed):  # type: ignore[no-untyped-def]
     """out[a] = sum_b taps[2a - b + digit] values[b]: T_D v, or the same with g, on pointers.
 
-    About L^2 operations for a vector of arguments. `digit` points to one for each lane; `mixed` (L+1, lanes) is scratch.
+    About L^2 operations for a vector of arguments. `digit` has one for each lane; `mixed` (L+1, lanes) is scratch.
     """
     count, width = taps.shape[0] - 1, lanes(digit)
     chooser = minus(load(digit, 0))
     for i in range(-1, count + 1):  # taps[i + digit], zero beyond both ends
-        one = splat(taps[i] if 0 <= i else 0.0)
+        one = splat(taps[i] if i >= 0 else 0.0)
         other = splat(taps[i + 1] if i < count else 0.0)
         store(mixed, (i + 1) * width, where_negative(chooser, other, one))
     for a in range(count):
@@ -142,8 +142,7 @@ def refine(taps, digit, values, out, mixed):  # type: ignore[no-untyped-def]
 def at_fractions(x, low, high, integers, digits, phi, psi, mixed):  # type: ignore[no-untyped-def]
     """phi[a], psi[a] at (x - floor(x)) + a, a = 0 .. L-2, for a vector of arguments.
 
-    x, phi, psi and `mixed`, which is scratch, are pointers; so is `digits` (MOST_DIGITS, lanes), another scratch, but an
-    array.
+    x, phi, psi and the scratch `mixed` are pointers; the scratch `digits` (MOST_DIGITS, lanes) is an array.
     """
     width, count = lanes(x), integers.shape[0]
     for a in range(count):

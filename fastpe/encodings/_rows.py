@@ -15,7 +15,7 @@ _BLOCK_ELEMENTS = 2**19
 
 
 class Rows(NamedTuple):
-    """Some rows of a table: which ones of all, the first element as (1,), and the elements from neighbour to neighbour."""
+    """Some rows of a table: which ones, their first element as (1,), and the elements from neighbour to neighbour."""
 
     rows: slice
     first: np.ndarray
@@ -23,13 +23,13 @@ class Rows(NamedTuple):
     step: int
 
 
-def row_blocks(table: np.ndarray, most: int | None = None) -> Iterator[Rows]:
-    """Runs of at most `most` rows of a table (..., C), numbered as if its leading axes were one.
+def row_blocks(table: np.ndarray) -> Iterator[Rows]:
+    """Runs of rows of a table (..., C), numbered as if its leading axes were one.
 
-    By default a run has about half a million elements, so that what a fill computes for each row stays small.
+    A run has about half a million elements, so that what a fill computes for each row stays small.
     """
-    *batch, length, dim = table.shape
-    most = max(1, _BLOCK_ELEMENTS // dim) if most is None else most
+    *batch, _, dim = table.shape
+    most = max(1, _BLOCK_ELEMENTS // dim)
     whole = table.reshape(-1, dim) if table.flags.c_contiguous else None
     blocks = [whole] if whole is not None else [table[index] for index in np.ndindex(*batch)]
     before = 0

@@ -26,8 +26,11 @@ leaves [-1, 1] and explodes: P_63(3) = 1.2e47, past float32; a table that is not
 only x >= 0, half of the interval on which the polynomials are orthogonal: the columns are far from orthogonal (P_0
 and P_1 correlate by 0.866 on [0, 0.99]). The norm is not constant: from 1.47 to 8 at C = 64.
 
-**Accuracy.** The recurrence is stable for |x| <= 1. What remains is the formula's own conditioning: |P_l'| is up to
-l(l+1)/2, so the last bit of x is worth up to C^2/2 units in the last place.
+**Accuracy.** x is computed in float64, to two units in the last place, and |P_l'| is up to l(l+1)/2 in [-1, 1]; the
+recurrence, written as P_{l+1} = x P_l + l/(l+1) (x P_l - P_{l-1}), is stable and adds at most 8l. So an entry is within
+(l(l+1) + 8l) 2^-52 of the exact one, whatever its own size, and in float32 half a unit in the last place on top: next
+to zeros of P_l relative errors are large in float64, and even in float32 an entry below 1e-5 can be off by more than
+a unit. Seen up to degree 512: 2e-14.
 """
 
 import math
@@ -40,6 +43,7 @@ from fastpe.encodings._rows import points_of, row_blocks
 from fastpe.kernels._jit import entry
 from fastpe.kernels.simd import at, fma, lanes, load, minus, pointer, splat, store
 from fastpe.kernels.table import LARGE, columns_to_rows, finish, move_rows
+
 
 def _place(points: np.ndarray, length: int, name: str, gamma: float) -> np.ndarray:
     """x(p) of the map called `name`."""
@@ -135,9 +139,7 @@ def pull(
 
 
 @entry(label="Legendre table")
-def _fill(
-    x: np.ndarray, scale: float, first: np.ndarray, row_step: int, step: int, dim: int, large: bool
-) -> None:
+def _fill(x: np.ndarray, scale: float, first: np.ndarray, row_step: int, step: int, dim: int, large: bool) -> None:
     # Lanes are positions. The recurrence is a chain of dependent operations, so two vectors of positions go side by
     # side; four operations an element. Written in this order it is exact at x = 1.
     table, width, factor = pointer(first), lanes(splat(0.0)), splat(scale)

@@ -592,6 +592,7 @@ def counting(typingctx, start):
     kind = Vector(start)
 
     def emit(context, b, signature, arguments):
-        return b.fadd(broadcast(b, kind, arguments[0]), ir.Constant(llvm_vector(kind), list(map(float, range(kind.lanes)))))
+        steps = ir.Constant(llvm_vector(kind), [float(lane) for lane in range(kind.lanes)])
+        return b.fadd(broadcast(b, kind, arguments[0]), steps)
 
     return kind(start), emit

@@ -58,8 +58,8 @@ def move(source, target, count, large):
     store_first(target, stop, load_first(source, stop, count - stop), count - stop)
 
 
-# A large block moved in one go keeps the processor waiting for memory. Where the next block takes many steps to compute,
-# a line of the last one can go along with each: `move_edges`, then `move_line` for line = 0, 1, ...
+# A large block moved in one go keeps the processor waiting for memory. Where the next block takes many steps to
+# compute, a line of the last one can go along with each: `move_edges`, then `move_line` for line = 0, 1, ...
 
 
 @inner
