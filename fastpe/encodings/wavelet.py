@@ -72,6 +72,7 @@ from fastpe.kernels.simd import (
     splat,
     sqrt,
     store,
+    store_rounded,
     where_negative,
 )
 from fastpe.kernels.table import LARGE, columns_to_rows, finish, move_rows
@@ -261,15 +262,15 @@ def _fill(
     wanted = np.zeros(levels, np.bool_)
     wanted[level[kind == _PSI]] = True
     group, floors, digit = np.zeros(width), np.zeros(width, np.int64), np.zeros(width)
-    columns = np.zeros((dim + width, width))
-    block = np.empty((width, dim), first.dtype)
+    wide = lanes(pointer(first))  # rows of a block
+    columns, rounded = np.empty((dim, width)), np.empty((dim + wide, wide), first.dtype)
+    block, tile = np.empty((wide, dim), first.dtype), np.empty((wide, wide), first.dtype)
     one_level = count * width
     phi, mix = pointer(values), pointer(mixed)
     psi = at(phi, levels * one_level)
     for i in range(0, points.shape[0], width):
-        rows = min(width, points.shape[0] - i)
         for lane in range(width):
-            group[lane] = points[i + min(lane, rows - 1)]
+            group[lane] = points[min(i + lane, points.shape[0] - 1)]
             floors[lane] = int(np.floor(group[lane]))
         # one more binary digit of the whole part leads from each level to the next coarser one
         at_fractions(pointer(group), low, high, integers, digits, phi, psi, mix)
@@ -296,16 +297,19 @@ def _fill(
                 place = (floors[lane] >> j) - k
                 if 0 <= place < count:
                     put(out, lane, amplitudes[j] * get(source, place * width + lane))
-        _finish_columns(columns, dim, unit, scale)
-        columns_to_rows(pointer(columns), width, pointer(block), width, dim)
-        move_rows(pointer(block), rows, dim, at(pointer(first), i * row_step), row_step, step, large)
+        _finish_columns(columns, unit, scale, at(pointer(rounded), i % wide), wide)
+        if (i + width) % wide == 0 or i + width >= points.shape[0]:
+            start = i // wide * wide
+            columns_to_rows(pointer(rounded), pointer(block), wide, dim, pointer(tile))
+            rows = min(wide, points.shape[0] - start)
+            move_rows(pointer(block), rows, dim, at(pointer(first), start * row_step), row_step, step, large)
     finish(large)
 
 
 @inner
-def _finish_columns(columns, dim, unit, scale):  # type: ignore[no-untyped-def]
+def _finish_columns(columns, unit, scale, out, out_step):  # type: ignore[no-untyped-def]
     """Divide every row, which is one lane of all columns, by its norm where asked to, and multiply it by scale."""
-    width = columns.shape[1]
+    dim, width = columns.shape
     factor = splat(scale)
     raised = splat(1.0)
     if unit:
@@ -318,7 +322,8 @@ def _finish_columns(columns, dim, unit, scale):  # type: ignore[no-untyped-def]
             total = fma(value, value, total)
         factor = where_negative(minus(total), factor / sqrt(total), splat(0.0))
     for c in range(dim):
-        store(pointer(columns), c * width, factor * (raised * load(pointer(columns), c * width)))
+        value = factor * (raised * load(pointer(columns), c * width))
+        store_rounded(out, c * out_step, value, width)
 
 
 ENCODING = Encoding(
