@@ -238,6 +238,9 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 _TINY, _RAISED = 2.0**-400, 2.0**600  # squares of rows whose largest entry is tiny would underflow
 
 
+_SLOTS = 8
+
+
 @entry(label="wavelet table")
 def _fill(
     points: np.ndarray,
@@ -258,29 +261,40 @@ def _fill(
     # lanes are positions
     levels, count, dim, width = amplitudes.shape[0], integers.shape[0], level.shape[0], lanes(pointer(points))
     digits, mixed = np.zeros((MOST_DIGITS, width)), np.empty((count + 2, width))
-    values = np.empty((2, levels, count, width))  # phi, psi
+    values = np.empty((_SLOTS, 2, levels, count, width))  # phi, psi
+    held = np.full((_SLOTS, levels, width), -1.0)  # the digits that the values of each level came from
     wanted = np.zeros(levels, np.bool_)
     wanted[level[kind == _PSI]] = True
-    group, floors, digit = np.zeros(width), np.zeros(width, np.int64), np.zeros(width)
+    group, floors = np.zeros(width), np.zeros(width, np.int64)
     wide = lanes(pointer(first))  # rows of a block
     columns, rounded = np.empty((dim, width)), np.empty((dim + wide, wide), first.dtype)
     block, tile = np.empty((wide, dim), first.dtype), np.empty((wide, wide), first.dtype)
-    one_level = count * width
-    phi, mix = pointer(values), pointer(mixed)
-    psi = at(phi, levels * one_level)
+    one_level, mix = count * width, pointer(mixed)
     for i in range(0, points.shape[0], width):
+        whole = True
         for lane in range(width):
             group[lane] = points[min(i + lane, points.shape[0] - 1)]
             floors[lane] = int(np.floor(group[lane]))
+            whole &= group[lane] == floors[lane]
+        # Whole positions that agree in their lowest digits share the values of the finest levels. What a slot holds is
+        # right up to the first level whose digits are others: of rows in order, the first log2(lanes * _SLOTS) levels.
+        slot = (floors[0] // width) % _SLOTS
+        phi, psi, digit = pointer(values[slot]), pointer(values[slot, 1]), held[slot]
+        known = whole and digit[0, 0] == 0.0
+        if not known:
+            at_fractions(pointer(group), low, high, integers, digits, phi, psi, mix)
+            digit[0] = 0.0 if whole else -1.0
         # one more binary digit of the whole part leads from each level to the next coarser one
-        at_fractions(pointer(group), low, high, integers, digits, phi, psi, mix)
         for coarser in range(1, levels):
             for lane in range(width):
-                digit[lane] = (floors[lane] >> (coarser - 1)) & 1
-            finer = at(phi, (coarser - 1) * one_level)
-            refine(low, pointer(digit), finer, at(phi, coarser * one_level), mix)
-            if wanted[coarser]:
-                refine(high, pointer(digit), finer, at(psi, coarser * one_level), mix)
+                bit = (floors[lane] >> (coarser - 1)) & 1
+                known &= digit[coarser, lane] == bit
+                digit[coarser, lane] = bit
+            if not known:
+                finer, chosen = at(phi, (coarser - 1) * one_level), pointer(digit[coarser])
+                refine(low, chosen, finer, at(phi, coarser * one_level), mix)
+                if wanted[coarser]:
+                    refine(high, chosen, finer, at(psi, coarser * one_level), mix)
         least, most = floors[0], floors[0]
         for lane in range(1, width):
             least, most = min(least, floors[lane]), max(most, floors[lane])
