@@ -86,10 +86,10 @@ def columns_to_rows(columns, block, rows, dim, tile):
     width = lanes(columns)
     for i in range(0, rows, width):
         for c in range(0, dim, width):
-            if c + width <= dim:
-                transpose_block(at(columns, c * rows + i), rows, at(block, i * dim + c), dim)
-            else:
-                transpose_block(at(columns, c * rows + i), rows, tile, width)
+            whole = c + width <= dim
+            target, target_row = (at(block, i * dim + c), dim) if whole else (tile, width)
+            transpose_block(at(columns, c * rows + i), rows, target, target_row)  # one call: it is long to compile
+            if not whole:
                 for k in range(width):
                     store_first(block, (i + k) * dim + c, load(tile, k * width), dim - c)
 
