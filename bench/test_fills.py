@@ -4,10 +4,10 @@ Beside the figures stands the machine's own rate of writing to memory (`fastpe.s
 by element and in vector operations (a core does one or two in a cycle; float64 lanes, whatever the table's type):
 
     ALiBi, learned   3 or 4 / lanes: memory
-    sinusoidal       float32 rows one apart: 5 / lanes and two stores: about what memory takes;
-                     otherwise 30 / lanes for one exact reduction and polynomial: arithmetic
-    Legendre         4 / lanes, and 4 / lanes for the transpose: about what memory takes
-    wavelet          per row and level 2 L^2 / lanes (L taps), and 10 / lanes for each column: arithmetic
+    sinusoidal       float32 rows one apart: 9 / lanes (four products, two conversions, the watch for cancellation)
+                     otherwise, and in float64, 30 / lanes for an exact reduction and the polynomials: arithmetic
+    Legendre         4 / lanes, about as much for the transpose, and tanh or log of every position by NumPy
+    wavelet          per row and level 2 L^2 / lanes (L taps), and about 25 / lanes for each column: arithmetic
 """
 
 import numpy as np
