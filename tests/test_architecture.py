@@ -26,7 +26,7 @@ LAYERS = (
     "encodings",
     "layout position",
     "transformer",
-    "runs evaluation kernel_checks",
+    "runs evaluation kernel_checks accuracy",
     "training diagnosis",
     "experiments",
 )
