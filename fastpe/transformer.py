@@ -182,8 +182,7 @@ class Transformer:
         if x.shape != y.shape:
             raise ValueError(f"y must have the shape of x, {x.shape}, not {y.shape}")
         batch, length = x.shape
-        # fixed by the batch alone, or the bits would depend on the threads; more groups cost memory and additions
-        groups = min(batch, 8 if batch < 64 else 16)
+        groups = self._groups(batch)
         slots, lanes = self.slots(length), min(_jit.threads_for(threads), groups)
         work = self._workspace(length, lanes, slots, backward=True)
         gradients, losses = work.gradients[:groups], work.losses[:groups]
@@ -196,6 +195,13 @@ class Transformer:
             target = self._layout.views_of(gradients[0], self._position.initial)
             self._position.pull(length, self.parameters, work.slot_gradients(slots, groups), target)
         return float(sum(losses)), gradients
+
+    def _groups(self, batch: int) -> int:
+        """Groups of sequences, 16 at most, whose gradients are summed apart.
+
+        Fixed by the batch alone, or the bits would depend on the threads; more groups cost memory and additions.
+        """
+        return min(batch, 8 if batch < 64 else 16)
 
     def _workspace(self, length: int, lanes: int, slots: Mapping[str, Array], *, backward: bool) -> Workspace:
         key = (length, lanes, backward)
