@@ -26,8 +26,8 @@ class WorkerDied(ChildProcessError):
 class Effort:
     """How long to measure: so many turns, in each at least so many calls and so many seconds."""
 
-    turns: int = 8
-    seconds: float = 0.12
+    turns: int = 6
+    seconds: float = 0.1
     least: int = 3
 
 

@@ -17,7 +17,7 @@ from fastpe.benchmarks import jobs
 from fastpe.benchmarks.figures import WrongResult
 
 _SETTLE = 0.01  # seconds; the threads of the library that ran before may still be spinning
-_WARM = 2  # calls that do not count
+_WARM = 1  # calls that do not count: caches and threads wake up
 
 
 def main() -> None:
