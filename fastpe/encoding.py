@@ -154,17 +154,22 @@ def build(
     if reference:
         spec = replace(spec, dtype=np.dtype(np.float64))
     values = arrays("params", given, shapes, spec.dtype)
-    fresh = sums.allocate(parts, spec)
-    if out is not None:
-        check_out(out, fresh)
-        fresh = {slot: out[slot] if out[slot].flags.c_contiguous else fresh[slot] for slot in fresh}
-    sums.fill(parts, spec, values, fresh, reference)
     if out is None:
-        return fresh
-    for slot, array in fresh.items():
+        out = sums.allocate(parts, spec)
+        sums.fill(parts, spec, values, out, reference)
+        return out
+    check_out(out, sums.outlines(parts, spec))
+    # fills count strides in whole elements; only a field of a packed record can have others
+    targets = {slot: array if _in_elements(array) else np.empty_like(array, order="C") for slot, array in out.items()}
+    sums.fill(parts, spec, values, targets, reference)
+    for slot, array in targets.items():
         if array is not out[slot]:
             out[slot][...] = array
     return out
+
+
+def _in_elements(array: np.ndarray) -> bool:
+    return array.flags.aligned and not any(stride % array.itemsize for stride in array.strides)
 
 
 def init(

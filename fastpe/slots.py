@@ -148,7 +148,10 @@ def make_spec(
         start=float(start),
         dtype=floating(dtype),
     )
-    farthest = abs(spec.start) if not math.isfinite(spec.start) else float(abs(spec.points()).max())
+    if spec.positions is None or not math.isfinite(spec.start):
+        farthest = max(abs(spec.start), abs(spec.start + length - 1))
+    else:
+        farthest = float(abs(spec.points()).max())
     if not farthest <= MAX_POSITION:
         raise ValueError(f"positions plus start must lie within ±2**27, but one is {farthest:g} in size")
     return spec

@@ -19,13 +19,21 @@ def allocate(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
     """Uninitialised arrays for every slot that the parts fill together."""
     import numpy as np
 
+    return {slot: np.empty(array.shape, array.dtype) for slot, array in outlines(parts, spec).items()}
+
+
+def outlines(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
+    """Arrays of the shapes and dtypes of `allocate`, of one element each."""
+    import numpy as np
+
     out: dict[str, np.ndarray] = {}
     for slot, shapes in slot_shapes(parts, spec).items():
         if len(set(shapes)) > 1:
             raise ValueError(f"slot {slot!r} has different shapes in {_name(parts)!r}: {', '.join(map(str, shapes))}")
         if len(shapes) > 1 and SLOTS[slot].combine == "alone":
             raise ValueError(f"two encodings of {_name(parts)!r} both fill slot {slot!r}, which cannot be shared")
-        out[slot] = np.empty(shapes[0], spec.dtype if SLOTS[slot].dtype == "same" else SLOTS[slot].dtype)
+        dtype = spec.dtype if SLOTS[slot].dtype == "same" else np.dtype(SLOTS[slot].dtype)
+        out[slot] = np.broadcast_to(np.zeros((), dtype), shapes[0])
     return out
 
 
@@ -73,7 +81,7 @@ def parameter_shapes(parts: Sequence[Part], spec: Spec) -> dict[str, tuple[int, 
 def fill(
     parts: Sequence[Part], spec: Spec, params: Mapping[str, Any], out: dict[str, Any], reference: bool = False
 ) -> None:
-    """Fill `out`, C-contiguous arrays as from `allocate`, with what the parts add up to."""
+    """Fill `out`, arrays as from `allocate`, whatever their strides, with what the parts add up to."""
     import numpy as np
 
     filled: set[str] = set()

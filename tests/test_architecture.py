@@ -25,7 +25,7 @@ LAYERS = (
     "encodings tasks",
     "layout position",
     "transformer",
-    "runs evaluation kernel_checks",
+    "runs evaluation kernel_checks accuracy",
     "training diagnosis",
     "experiments benchmarks",
 )
