@@ -28,6 +28,7 @@ BLAS_THREADS = (
     "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"
 )  # fmt: skip
 """What holds BLAS libraries to a number of threads; they read it once, when they are loaded."""
+_BLAS = "from fastpe import speed; print(min(speed.in_turn({'': speed.blas_call()}, 15)['']))"
 _TIMES = 200
 PEAK_FLOP = 2 * SIZE**3 * _TIMES
 """FLOPs of a call of `peak_call`, for each thread."""
@@ -88,8 +89,7 @@ def blas_peak(threads: int = 1) -> float | None:
     It runs in a process of its own, as BLAS libraries read their number of threads but once.
     """
     limits = dict.fromkeys(BLAS_THREADS, str(threads))
-    program = "from fastpe import speed; print(min(speed.in_turn({'': speed.blas_call()}, 15)['']))"
-    command = [sys.executable, "-P", "-c", program]
+    command = [sys.executable, "-P", "-c", _BLAS]
     try:
         done = subprocess.run(command, env={**os.environ, **limits}, capture_output=True, text=True, check=True)
         return 2 * BLAS_ORDER**3 / float(done.stdout) / 1e9

@@ -185,8 +185,8 @@ def test_a_worker_answers_and_times():
         turns.take_turns([pause], turns.Effort(turns=2, seconds=0.0, least=3))
         assert len(pause.seconds) == 6
         assert pause.best >= 0.001
-        with pytest.raises(turns.WorkerDied, match="process of fastpe failed: KeyError: 'pause'"):
-            process.ask({"time": "pause", "seconds": 0, "least": 1})  # forgotten
+        with pytest.raises(turns.WorkerDied, match="process of fastpe failed: KeyError"):
+            process.ask({"time": "unprepared", "seconds": 0, "least": 1})
         arguments = {"library": "fastpe", "model": "paper", "threads": 1, "expected": [1.0]}
         with pytest.raises(WrongResult, match="fastpe, paper: the loss of step 1"):
             turns.prepare([turns.Candidate("step", process, "step", arguments)])
@@ -196,7 +196,7 @@ def test_a_worker_that_dies_gives_one_clear_error():
     with turns.Worker("fastpe", 1) as process:
         process._process.kill()
         with pytest.raises(turns.WorkerDied, match=r"^the worker process of fastpe ended with status -9$"):
-            process.ask({"forget": "nothing"})
+            process.ask({"time": "nothing", "seconds": 0, "least": 1})
 
 
 def test_a_worker_that_cannot_start_tells_its_last_words(monkeypatch):

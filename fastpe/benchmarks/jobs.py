@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-import fastpe
 from fastpe import reference, speed
 from fastpe.benchmarks import models, peers
 from fastpe.benchmarks.figures import WrongResult
@@ -33,7 +32,6 @@ class Job:
 
     call: Callable[[], Any]
     repeats: int = 1
-    note: str = ""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -59,7 +57,11 @@ def expected_losses(case: models.Case, steps: int = STEPS) -> list[float]:
 
 
 def step(library: str, model: str, threads: int, expected: Sequence[float]) -> Job:
-    """The training step of a model in ``models.CASES``: fastpe's, or that of ``eager``, ``compile`` or ``jax``."""
+    """The training step of a model in ``models.CASES``.
+
+    library: ``fastpe``, ``jax``, or of PyTorch ``compile``, ``eager`` (attention in three products), or ``eager, own
+    attention`` (its own function).
+    """
     case = models.CASES[model]
     x, y = models.batch_of(case)
     if library == "fastpe":
@@ -80,16 +82,8 @@ def step(library: str, model: str, threads: int, expected: Sequence[float]) -> J
             raise
         except Exception as error:  # it fails in many ways where compilers or headers are missing
             raise Absent(f"failed: {type(error).__name__}: {str(error).strip().splitlines()[0][:100]}") from None
-    ways = {
-        f"attention {how}": _checked(
-            peers.torch_step(Transformer(case.config), x, y, threads, own=own), f"PyTorch, attention {how}", model,
-            expected,
-        )
-        for how, own in (("in three products", False), ("by its own function", True))
-    }  # fmt: skip
-    taken = speed.in_turn({name: job.call for name, job in ways.items()}, 6)
-    fastest = min(taken, key=lambda name: min(taken[name]))
-    return Job(ways[fastest].call, note=fastest)
+    own = library == "eager, own attention"
+    return _checked(peers.torch_step(Transformer(case.config), x, y, threads, own=own), "PyTorch", model, expected)
 
 
 def _checked(call: Callable[[], float], library: str, model: str, expected: Sequence[float]) -> Job:
@@ -177,8 +171,8 @@ def fill(library: str, encoding: str, length: int, dim: int) -> Job:
 
 
 def pause(seconds: float) -> Job:
-    """Nothing, for so long; it tells how well the machine keeps time, and tests need it."""
-    return Job(lambda: time.sleep(seconds), note=f"fastpe {fastpe.__version__}")
+    """Nothing, for so long: what the clock and the worker add can be seen by it."""
+    return Job(lambda: time.sleep(seconds))
 
 
 JOBS: dict[str, Callable[..., Job]] = {

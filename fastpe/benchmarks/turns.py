@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -58,9 +59,13 @@ class Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
+        self.stop()
         self._process.communicate()
         self._errors.close()
+
+    def stop(self) -> None:
+        """End the process."""
+        self._process.kill()
 
     def send(self, request: Mapping[str, Any]) -> None:
         """Ask without waiting for the answer: `receive` gets it."""
@@ -122,8 +127,6 @@ class Candidate:
     ----------
     absent : str or None
         Why it cannot be, once it was prepared.
-    note : str
-        What its worker says of it.
     seconds : list of float
         All timings.
     """
@@ -133,8 +136,12 @@ class Candidate:
     job: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     absent: str | None = None
-    note: str = ""
     seconds: list[float] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        """What its worker knows it by."""
+        return f"{self.job} {json.dumps(dict(self.arguments))}"
 
     @property
     def best(self) -> float:
@@ -144,26 +151,31 @@ class Candidate:
 
 def prepare(candidates: Iterable[Candidate]) -> None:
     """Build and check every candidate, those of different workers at the same time."""
-    waiting: dict[Worker, list[Candidate]] = {}
+    queues: dict[Worker, list[Candidate]] = {}
     for candidate in candidates:
-        waiting.setdefault(candidate.worker, []).append(candidate)
-    while waiting:
-        for worker, queue in waiting.items():
-            first = queue[0]
-            worker.send({"prepare": first.label, "job": first.job, "arguments": dict(first.arguments)})
-        for worker, queue in list(waiting.items()):
-            answer, first = worker.receive(), queue.pop(0)
-            first.absent, first.note = answer.get("absent"), answer.get("note", "")
-            if not queue:
-                del waiting[worker]
+        queues.setdefault(candidate.worker, []).append(candidate)
+    pool = ThreadPoolExecutor(len(queues))
+    try:
+        for _ in pool.map(_prepare_in_order, queues.values()):
+            pass
+    except BaseException:
+        for worker in queues:  # nobody waits for what is no longer wanted
+            worker.stop()
+        raise
+    finally:
+        pool.shutdown()
+
+
+def _prepare_in_order(candidates: list[Candidate]) -> None:
+    for each in candidates:
+        answer = each.worker.ask({"prepare": each.key, "job": each.job, "arguments": dict(each.arguments)})
+        each.absent = answer.get("absent")
 
 
 def take_turns(candidates: Iterable[Candidate], effort: Effort) -> None:
-    """Time every candidate that is not absent, one after the other in every turn, and let the workers forget them."""
+    """Time every candidate that is not absent, one after the other in every turn."""
     present = [candidate for candidate in candidates if candidate.absent is None]
     for _ in range(effort.turns):
         for each in present:
-            request = {"time": each.label, "seconds": effort.seconds, "least": effort.least}
+            request = {"time": each.key, "seconds": effort.seconds, "least": effort.least}
             each.seconds += each.worker.ask(request)["seconds"]
-    for each in present:
-        each.worker.ask({"forget": each.label})

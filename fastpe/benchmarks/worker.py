@@ -1,8 +1,7 @@
 """The process that one library is measured in: it reads a request a line and writes an answer a line, both JSON.
 
-    {"prepare": key, "job": name, "arguments": {...}}    ->  {"note": text}, {"absent": why} or {"wrong": what}
+    {"prepare": key, "job": name, "arguments": {...}}    ->  {}, {"absent": why} or {"wrong": what}
     {"time": key, "seconds": s, "least": n}              ->  {"seconds": [...]}
-    {"forget": key}                                      ->  {}
 
 `fastpe.benchmarks.turns` is the other end. When standard input ends, so does the process.
 """
@@ -36,12 +35,9 @@ def answer(request: dict[str, Any], ready: dict[str, jobs.Job]) -> dict[str, Any
         match request:
             case {"prepare": key, "job": name, "arguments": arguments}:
                 ready[key] = jobs.JOBS[name](**arguments)
-                return {"note": ready[key].note}
+                return {}
             case {"time": key, "seconds": seconds, "least": least}:
                 return {"seconds": timings(ready[key], seconds, least)}
-            case {"forget": key}:
-                del ready[key]
-                return {}
         return {"failed": f"unknown request {request!r}"}
     except jobs.Absent as why:
         return {"absent": str(why)}
