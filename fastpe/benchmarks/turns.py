@@ -27,8 +27,8 @@ class WorkerDied(ChildProcessError):
 class Effort:
     """How long to measure: so many turns, in each at least so many calls and so many seconds."""
 
-    turns: int = 6
-    seconds: float = 0.1
+    turns: int = 5
+    seconds: float = 0.06
     least: int = 3
 
 
