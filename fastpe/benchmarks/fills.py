@@ -9,7 +9,7 @@ import numpy as np
 import fastpe
 from fastpe import speed
 from fastpe.benchmarks.figures import WrongResult, judged
-from fastpe.benchmarks.numpy_ways import numpy_tables
+from fastpe.benchmarks.numpy_ways import HEADS, numpy_tables
 from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, take_turns
 
 Array = np.ndarray[Any, Any]
@@ -18,9 +18,8 @@ LENGTH, DIM = 2**18, 64
 """Of the tables, 64 MiB each."""
 CHECKED = 1024
 """Rows that are compared with the reference, evenly spaced, the last among them."""
-HEADS = 32
-"""Of a bias, (heads, 2 N - 1): as large as the tables."""
 _TOLERANCE = 1e-5
+_INEXACT = {("numpy", "wavelet"): 2e-2}  # interpolating PyWavelets' samples of a wavelet
 OF_WRITE, TIMES = 0.6, 10.0
 """Goals: share of the measured bandwidth of writing, and how often as long NumPy takes."""
 
@@ -52,7 +51,7 @@ def check_fill(library: str, encoding: str, length: int, dim: int, found: Array)
     Raises
     ------
     WrongResult
-        If an element is off by more than 1e-5, or, beyond 10, by 1e-6 of it.
+        If an element is off by more than 1e-5, or, beyond 10, by 1e-6 of it; NumPy's wavelets are allowed more.
     """
     settings: dict[str, Any] = {"dim": dim, "heads": HEADS, "train_length": length, "reference": True}
     (slot,) = fastpe.encoding.get(encoding).slots[:1]
@@ -66,8 +65,9 @@ def check_fill(library: str, encoding: str, length: int, dim: int, found: Array)
     if found.shape != expected.shape:
         raise WrongResult(f"{library}, {encoding}: the shape is {found.shape}, but should be {expected.shape}")
     error = float(np.max(np.abs(found - expected) / np.maximum(np.abs(expected) / 10, 1.0)))
-    if not error <= _TOLERANCE:
-        raise WrongResult(f"{library}, {encoding}: off by {error:.2g}, bound {_TOLERANCE:.2g}")
+    bound = _INEXACT.get((library, encoding), _TOLERANCE)
+    if not error <= bound:
+        raise WrongResult(f"{library}, {encoding}: off by {error:.2g}, bound {bound:.2g}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
         _pull_pairs(spec.points().reshape(-1, n), dslots["scores"].reshape(-1, spec.heads, n, n), dparams["slope"])
 
 
-_PIECE = 1024  # elements of a row that are computed before they are moved
+_PIECE = 4096  # elements of a row that are computed before they are moved
 
 
 @entry(label="ALiBi bias")

@@ -48,7 +48,7 @@ def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
 
 def check(spec: Spec, *, beyond: str, scale: float) -> None:
     """Positions must be integers >= 0, and inside the table unless `beyond` says what else to do."""
-    points = spec.points()
+    points = spec.points() if spec.positions is not None else np.array([spec.start, farthest_of(spec)])
     if (points != np.floor(points)).any() or points.min() < 0:
         raise ValueError(f"'learned' needs integer positions >= 0, but one is {_offender(points):g}")
     if beyond == "error" and points.max() >= spec.train_length:

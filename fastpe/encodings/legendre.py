@@ -40,8 +40,8 @@ import numpy as np
 
 from fastpe.encoding import BeyondTrainingLength, Encoding, Option, Spec
 from fastpe.encodings._rows import points_of, row_blocks
-from fastpe.kernels._jit import entry
-from fastpe.kernels.simd import at, fma, lanes, load, minus, pointer, splat, store
+from fastpe.kernels._jit import entry, inlined
+from fastpe.kernels.simd import at, fma, lanes, load, minus, pointer, splat, store_rounded
 from fastpe.kernels.table import LARGE, columns_to_rows, finish, move_rows
 
 
@@ -140,30 +140,39 @@ def pull(
 
 @entry(label="Legendre table")
 def _fill(x: np.ndarray, scale: float, first: np.ndarray, row_step: int, step: int, dim: int, large: bool) -> None:
-    # Lanes are positions. The recurrence is a chain of dependent operations, so two vectors of positions go side by
+    # Lanes are positions. The recurrence is a chain of dependent operations, so four vectors of positions go side by
     # side; four operations an element. Written in this order it is exact at x = 1.
     table, width, factor = pointer(first), lanes(splat(0.0)), splat(scale)
-    rows = 2 * width
+    rows, wide = 4 * width, lanes(pointer(first))
     places, follows = np.zeros(rows), np.array([degree / (degree + 1) for degree in range(dim)])
-    columns = np.empty((dim + width, rows))
+    columns, tile = np.empty((dim + wide, rows), first.dtype), np.empty((wide, wide), first.dtype)
     block = np.empty((rows, dim), first.dtype)
     for i in range(0, x.shape[0], rows):
         count = min(rows, x.shape[0] - i)
         places[:count] = x[i : i + count]
-        left, right = load(pointer(places), 0), load(pointer(places), width)
-        left_older, right_older, left_newer, right_newer = splat(0.0), splat(0.0), splat(1.0), splat(1.0)
+        x0, x1 = load(pointer(places), 0), load(pointer(places), width)
+        x2, x3 = load(pointer(places), 2 * width), load(pointer(places), 3 * width)
+        none, one = splat(0.0), splat(1.0)
+        older0, older1, older2, older3, newer0, newer1, newer2, newer3 = none, none, none, none, one, one, one, one
         for degree in range(dim):
-            column = pointer(columns[degree])
-            store(column, 0, factor * left_newer)
-            store(column, width, factor * right_newer)
-            follow = splat(follows[degree])
-            product = left * left_newer
-            left_older, left_newer = left_newer, fma(follow, fma(left, left_newer, minus(left_older)), product)
-            product = right * right_newer
-            right_older, right_newer = right_newer, fma(follow, fma(right, right_newer, minus(right_older)), product)
-        columns_to_rows(pointer(columns), rows, pointer(block), rows, dim)
+            column, follow = pointer(columns[degree]), splat(follows[degree])
+            store_rounded(column, 0, factor * newer0, width)
+            store_rounded(column, width, factor * newer1, width)
+            store_rounded(column, 2 * width, factor * newer2, width)
+            store_rounded(column, 3 * width, factor * newer3, width)
+            older0, newer0 = newer0, _next(x0, newer0, older0, follow)
+            older1, newer1 = newer1, _next(x1, newer1, older1, follow)
+            older2, newer2 = newer2, _next(x2, newer2, older2, follow)
+            older3, newer3 = newer3, _next(x3, newer3, older3, follow)
+        columns_to_rows(pointer(columns), pointer(block), rows, dim, pointer(tile))
         move_rows(pointer(block), count, dim, at(table, i * row_step), row_step, step, large)
     finish(large)
+
+
+@inlined
+def _next(x, newer, older, follow):  # type: ignore[no-untyped-def]
+    """P_{l+1} = x P_l + l/(l+1) (x P_l - P_{l-1})."""
+    return fma(follow, fma(x, newer, minus(older)), x * newer)
 
 
 @entry(label="gradient of Legendre's gamma")

@@ -72,6 +72,7 @@ from fastpe.kernels.simd import (
     splat,
     sqrt,
     store,
+    store_rounded,
     where_negative,
 )
 from fastpe.kernels.table import LARGE, columns_to_rows, finish, move_rows
@@ -237,6 +238,9 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 _TINY, _RAISED = 2.0**-400, 2.0**600  # squares of rows whose largest entry is tiny would underflow
 
 
+_SLOTS = 8
+
+
 @entry(label="wavelet table")
 def _fill(
     points: np.ndarray,
@@ -257,29 +261,40 @@ def _fill(
     # lanes are positions
     levels, count, dim, width = amplitudes.shape[0], integers.shape[0], level.shape[0], lanes(pointer(points))
     digits, mixed = np.zeros((MOST_DIGITS, width)), np.empty((count + 2, width))
-    values = np.empty((2, levels, count, width))  # phi, psi
+    values = np.empty((_SLOTS, 2, levels, count, width))  # phi, psi
+    held = np.full((_SLOTS, levels, width), -1.0)  # the digits that the values of each level came from
     wanted = np.zeros(levels, np.bool_)
     wanted[level[kind == _PSI]] = True
-    group, floors, digit = np.zeros(width), np.zeros(width, np.int64), np.zeros(width)
-    columns = np.zeros((dim + width, width))
-    block = np.empty((width, dim), first.dtype)
-    one_level = count * width
-    phi, mix = pointer(values), pointer(mixed)
-    psi = at(phi, levels * one_level)
+    group, floors = np.zeros(width), np.zeros(width, np.int64)
+    wide = lanes(pointer(first))  # rows of a block
+    columns, rounded = np.empty((dim, width)), np.empty((dim + wide, wide), first.dtype)
+    block, tile = np.empty((wide, dim), first.dtype), np.empty((wide, wide), first.dtype)
+    one_level, mix = count * width, pointer(mixed)
     for i in range(0, points.shape[0], width):
-        rows = min(width, points.shape[0] - i)
+        whole = True
         for lane in range(width):
-            group[lane] = points[i + min(lane, rows - 1)]
+            group[lane] = points[min(i + lane, points.shape[0] - 1)]
             floors[lane] = int(np.floor(group[lane]))
+            whole &= group[lane] == floors[lane]
+        # Whole positions that agree in their lowest digits share the values of the finest levels. What a slot holds is
+        # right up to the first level whose digits are others: of rows in order, the first log2(lanes * _SLOTS) levels.
+        slot = (floors[0] // width) % _SLOTS
+        phi, psi, digit = pointer(values[slot]), pointer(values[slot, 1]), held[slot]
+        known = whole and digit[0, 0] == 0.0
+        if not known:
+            at_fractions(pointer(group), low, high, integers, digits, phi, psi, mix)
+            digit[0] = 0.0 if whole else -1.0
         # one more binary digit of the whole part leads from each level to the next coarser one
-        at_fractions(pointer(group), low, high, integers, digits, phi, psi, mix)
         for coarser in range(1, levels):
             for lane in range(width):
-                digit[lane] = (floors[lane] >> (coarser - 1)) & 1
-            finer = at(phi, (coarser - 1) * one_level)
-            refine(low, pointer(digit), finer, at(phi, coarser * one_level), mix)
-            if wanted[coarser]:
-                refine(high, pointer(digit), finer, at(psi, coarser * one_level), mix)
+                bit = (floors[lane] >> (coarser - 1)) & 1
+                known &= digit[coarser, lane] == bit
+                digit[coarser, lane] = bit
+            if not known:
+                finer, chosen = at(phi, (coarser - 1) * one_level), pointer(digit[coarser])
+                refine(low, chosen, finer, at(phi, coarser * one_level), mix)
+                if wanted[coarser]:
+                    refine(high, chosen, finer, at(psi, coarser * one_level), mix)
         least, most = floors[0], floors[0]
         for lane in range(1, width):
             least, most = min(least, floors[lane]), max(most, floors[lane])
@@ -296,16 +311,19 @@ def _fill(
                 place = (floors[lane] >> j) - k
                 if 0 <= place < count:
                     put(out, lane, amplitudes[j] * get(source, place * width + lane))
-        _finish_columns(columns, dim, unit, scale)
-        columns_to_rows(pointer(columns), width, pointer(block), width, dim)
-        move_rows(pointer(block), rows, dim, at(pointer(first), i * row_step), row_step, step, large)
+        _finish_columns(columns, unit, scale, at(pointer(rounded), i % wide), wide)
+        if (i + width) % wide == 0 or i + width >= points.shape[0]:
+            start = i // wide * wide
+            columns_to_rows(pointer(rounded), pointer(block), wide, dim, pointer(tile))
+            rows = min(wide, points.shape[0] - start)
+            move_rows(pointer(block), rows, dim, at(pointer(first), start * row_step), row_step, step, large)
     finish(large)
 
 
 @inner
-def _finish_columns(columns, dim, unit, scale):  # type: ignore[no-untyped-def]
+def _finish_columns(columns, unit, scale, out, out_step):  # type: ignore[no-untyped-def]
     """Divide every row, which is one lane of all columns, by its norm where asked to, and multiply it by scale."""
-    width = columns.shape[1]
+    dim, width = columns.shape
     factor = splat(scale)
     raised = splat(1.0)
     if unit:
@@ -318,7 +336,8 @@ def _finish_columns(columns, dim, unit, scale):  # type: ignore[no-untyped-def]
             total = fma(value, value, total)
         factor = where_negative(minus(total), factor / sqrt(total), splat(0.0))
     for c in range(dim):
-        store(pointer(columns), c * width, factor * (raised * load(pointer(columns), c * width)))
+        value = factor * (raised * load(pointer(columns), c * width))
+        store_rounded(out, c * out_step, value, width)
 
 
 ENCODING = Encoding(

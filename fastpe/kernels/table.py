@@ -4,8 +4,6 @@ That keeps the arithmetic free of the table's strides and alignment, and lets wh
 table that is larger than the caches is written past them: no line is read before it is overwritten.
 """
 
-import numpy as np
-
 from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.simd import (
     at,
@@ -15,12 +13,10 @@ from fastpe.kernels.simd import (
     lanes,
     load,
     load_first,
-    pointer,
     put,
     store,
     store_first,
     store_past_caches,
-    store_rounded,
     transpose_block,
 )
 
@@ -82,18 +78,20 @@ def move_line(block, table, head, line, count):
 
 
 @inner
-def columns_to_rows(columns, column_step, block, rows, dim):
-    """block (rows, dim) = the transpose of float64 `columns` (dim, rows), rounded.
+def columns_to_rows(columns, block, rows, dim, tile):
+    """block (rows, dim) = the transpose of `columns` (dim, rows).
 
-    `rows` is a multiple of a vector's lanes, and `columns` has room for that many more columns than dim.
+    `rows` is a multiple of a vector's lanes, `columns` has room for that many more than dim, and `tile` for a square.
     """
     width = lanes(columns)
-    tile = np.empty((width, width))
     for i in range(0, rows, width):
         for c in range(0, dim, width):
-            transpose_block(at(columns, c * column_step + i), column_step, pointer(tile), width)
-            for k in range(width):
-                store_rounded(block, (i + k) * dim + c, load(pointer(tile), k * width), dim - c)
+            whole = c + width <= dim
+            target, target_row = (at(block, i * dim + c), dim) if whole else (tile, width)
+            transpose_block(at(columns, c * rows + i), rows, target, target_row)  # one call: it is long to compile
+            if not whole:
+                for k in range(width):
+                    store_first(block, (i + k) * dim + c, load(tile, k * width), dim - c)
 
 
 @inner
