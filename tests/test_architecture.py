@@ -28,7 +28,7 @@ LAYERS = (
     "transformer",
     "runs evaluation kernel_checks accuracy",
     "training diagnosis",
-    "experiments",
+    "experiments benchmarks",
 )
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row.split()}
 
