@@ -127,10 +127,10 @@ def _show_step(table: Mapping[str, Any]) -> None:
             f"{peak['blas_gflops']:.0f} at order 1024 (NumPy's BLAS)"
         )
     for row in rows:
-        if (share := row["fastpe"]["of_peak_unmasked"]) is not None:
+        if (share := row["fastpe"]["of_peak_masked_too"]) is not None:
             click.echo(
                 f"{row['model']}, threads: {row['threads']}: "
-                f"{_percent(share)} of the peak if masked scores do not count"
+                f"{_percent(share)} of the peak if masked scores, which peers compute, count too"
             )
     reasons = {
         (name, row["peers"][name]["absent"]) for row in rows for name in present if "absent" in row["peers"][name]

@@ -98,13 +98,13 @@ def _best(candidates: Iterable[Candidate]) -> dict[str, Any]:
 
 def _row(model: str, threads: int, best: Mapping[str, Any], peak: float) -> dict[str, Any]:
     case = CASES[model]
-    flop, ours = step_flop(case.config, case.batch), best["fastpe"]
-    share, unmasked = flop / ours / peak, step_flop(case.config, case.batch, unmasked=True)
+    flop, ours = step_flop(case.config, case.batch, unmasked=True), best["fastpe"]
+    share, masked_too = flop / ours / peak, step_flop(case.config, case.batch)
     return {
         "model": model, "threads": threads, "batch": case.batch, "length": case.config.train_length, "flop": flop,
         "fastpe": {
             "ms": ours * 1e3, "gflops": flop / ours / 1e9, "of_peak": judged(share, case.of_peak),
-            "of_peak_unmasked": share * unmasked / flop if case.config.causal else None,
+            "of_peak_masked_too": share * masked_too / flop if case.config.causal else None,
         },
         "peers": {name: _beside(best[name], ours, case.goal(name, threads)) for name in PEERS if name in best},
     }  # fmt: skip
