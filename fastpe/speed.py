@@ -16,7 +16,7 @@ from fastpe.kernels import simd
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.gemm import OVERWRITE, gemm
 from fastpe.kernels.simd import at, get, lanes, load, pointer, put, splat, store, total, zeros
-from fastpe.kernels.threads import fork, in_lanes
+from fastpe.kernels.threads import in_lanes, run_lanes
 
 SIZE = 96
 """Rows and columns of the matrices of `sgemm_peak`: 36 KiB each, so that all three stay in a core's own cache."""
@@ -70,7 +70,7 @@ def peak_call(threads: int = 1) -> Callable[[], Any]:
     """What `sgemm_peak` times: `PEAK_FLOP` FLOPs on each of so many threads."""
     a, b = (np.random.default_rng(seed).random((SIZE, SIZE), np.float32) for seed in (0, 1))
     c = simd.aligned_zeros((threads, SIZE, SIZE), np.float32)
-    return lambda: fork(threads, _repeat_gemm, a, b, c, _TIMES)
+    return lambda: run_lanes(threads, _repeat_gemm, a, b, c, _TIMES)
 
 
 def sgemm_peak(threads: int = 1) -> float:
@@ -148,7 +148,7 @@ def write_call() -> Callable[[], Any]:
     """What `bandwidth` times as writing, on one thread: `BYTES` bytes."""
     y = simd.aligned_zeros(BYTES // 4, np.float32)
     y[...] = 1.0
-    return lambda: fork(1, _stream, y, y, np.zeros(1, np.float32), False, True)
+    return lambda: run_lanes(1, _stream, y, y, np.zeros(1, np.float32), False, True)
 
 
 def bandwidth(threads: int = 1, size: int = BYTES) -> dict[str, float]:
@@ -161,5 +161,5 @@ def bandwidth(threads: int = 1, size: int = BYTES) -> dict[str, float]:
     x[...], y[...] = 1.0, 2.0  # memory is only there once it has been written to
     sums = np.zeros(threads, np.float32)
     ways = {"read": (True, False), "write": (False, True), "copy": (True, True)}
-    calls = {name: lambda way=way: fork(threads, _stream, x, y, sums, *way) for name, way in ways.items()}
+    calls = {name: lambda way=way: run_lanes(threads, _stream, x, y, sums, *way) for name, way in ways.items()}
     return {name: x.nbytes * sum(ways[name]) / min(seconds) / 1e9 for name, seconds in in_turn(calls, 15).items()}

@@ -4,7 +4,6 @@ A model knows the *slots* that encodings fill (`fastpe.slots`), never an encodin
 to the scores of every layer.
 """
 
-import threading
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from fastpe import arguments
 from fastpe.config import ModelConfig
 from fastpe.initial import initial_values
 from fastpe.kernels import model, simd
-from fastpe.kernels.threads import fork, threads_for
+from fastpe.kernels.threads import OneAtATime, run_lanes, threads_for
 from fastpe.layout import Parameters, Transposes, Workspace, sum_in_order
 from fastpe.position import Position
 from fastpe.random import Stream
@@ -31,11 +30,12 @@ class Update(NamedTuple):
     moments: Array
     numbers: Array
     chunks: int
+    steps: Array  # (1,), counted up by the kernel: an interrupt cannot come between an update and its count
 
     @classmethod
     def none(cls, dtype: np.dtype[Any]) -> "Update":
         """No update."""
-        return cls(np.empty((2, 0), dtype), np.empty(0, dtype), 0)
+        return cls(np.empty((2, 0), dtype), np.empty(0, dtype), 0, np.empty(0, np.int64))
 
 
 class Transformer:
@@ -87,7 +87,7 @@ class Transformer:
         self._layout = Parameters(config, self._position.initial)
         self._transposes = Transposes(config, self._layout.offsets)
         self._workspaces: dict[tuple[int, int, bool], Workspace] = {}
-        self._lock = threading.RLock()  # slots, scratch memory and gradients are the model's own: one call at a time
+        self._lock = OneAtATime()  # slots, scratch memory and gradients are the model's own: one call at a time
         self.parameters = self._layout.views
         self._initialise()
         self.slots(config.train_length)  # whatever the encoding has against these sizes is said now
@@ -149,7 +149,7 @@ class Transformer:
         slots, lanes = self.slots(length), min(threads_for(threads), batch)
         work = self._workspace(length, lanes, slots, backward=False)
         y = np.empty((batch, length * (self.config.vocabulary or 1)), self.dtype)
-        fork(
+        run_lanes(
             lanes, model.forward, rows, y, self._layout.flat, work.arenas, *work.slot_arrays(slots), work.sizes,
             work.offsets, work.arena,
         )  # fmt: skip
@@ -213,7 +213,7 @@ class Transformer:
         panels, nothing = self._transposes.panels, Update.none(self.dtype)
 
         def run(panels: Array, groups: int, update: Update) -> None:
-            fork(
+            run_lanes(
                 lanes, model.step, x, y, self._layout.flat, self._transposes.flat, panels, gradients, groups, losses,
                 work.arenas, *work.slot_arrays(slots), *update, work.sizes, work.offsets, self._transposes.offsets,
                 work.arena,
@@ -283,9 +283,18 @@ class Adam:
         arguments.instance("model", model, Transformer, "Adam(Transformer(ModelConfig('wavelet')))")
         self.model = model
         self.lr, self.beta1, self.beta2, self.eps = lr, beta1, beta2, eps
-        self.steps = 0
+        self._steps = np.zeros(1, np.int64)
         self._moments = simd.aligned_zeros((2, model._layout.flat.size), model.dtype)
         self.first, self.second = (model._layout.views_of(moment) for moment in self._moments)
+
+    @property
+    def steps(self) -> int:
+        """Updates made so far."""
+        return int(self._steps[0])
+
+    @steps.setter
+    def steps(self, number: int) -> None:
+        self._steps[0] = number
 
     def step(self, x: Any, y: Any, *, threads: int | None = None) -> float:
         """Update the model on one batch x, y (B, N); returns the loss before the update."""
@@ -293,16 +302,14 @@ class Adam:
             return self._step(x, y, threads)
 
     def _step(self, x: Any, y: Any, threads: int | None) -> float:
-        loss, _ = self.model._gradients(x, y, threads, self._update(self.steps + 1))
-        self.steps += 1
-        return loss
+        return self.model._gradients(x, y, threads, self._update(self.steps + 1))[0]
 
     def _update(self, t: int) -> Update:
         rate, correction2 = self.lr / (1.0 - self.beta1**t), 1.0 / (1.0 - self.beta2**t)
         numbers = (rate, self.beta1, self.beta2, 1.0 - self.beta1, 1.0 - self.beta2, correction2, self.eps)
         with np.errstate(over="ignore"):  # a rate past float32 diverges, which the loss will tell
             rounded = np.array(numbers).astype(self.model.dtype)
-        return Update(self._moments, rounded, -(-self._moments.shape[1] // model.CHUNK))
+        return Update(self._moments, rounded, -(-self._moments.shape[1] // model.CHUNK), self._steps)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

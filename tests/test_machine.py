@@ -8,7 +8,7 @@ from fastpe_cli.main import main
 import fastpe
 from fastpe import machine, speed
 from fastpe.kernels import _jit
-from fastpe.kernels.threads import fork
+from fastpe.kernels.threads import run_lanes
 
 
 def test_the_cache_is_measured_and_a_change_of_sources_makes_it_stale(tmp_path, monkeypatch):
@@ -43,16 +43,16 @@ def test_versions_name_what_is_missing(monkeypatch):
 def test_what_is_measured_does_what_it_says(lanes):
     x, y = np.arange(4 * 1024, dtype=np.float32) % 7, np.zeros(4 * 1024, np.float32)
     sums = np.zeros(lanes, np.float32)
-    fork(lanes, speed._stream, x, y, sums, True, False)
+    run_lanes(lanes, speed._stream, x, y, sums, True, False)
     assert sums.sum() == x.sum()
-    fork(lanes, speed._stream, x, y, sums, True, True)
+    run_lanes(lanes, speed._stream, x, y, sums, True, True)
     np.testing.assert_array_equal(y, x)
     sums[...] = 5
-    fork(lanes, speed._stream, x, y, sums, False, True)
+    run_lanes(lanes, speed._stream, x, y, sums, False, True)
     np.testing.assert_array_equal(y, 5)
     a, b = (np.random.default_rng(seed).random((20, 20), np.float32) for seed in (0, 1))
     c = np.zeros((lanes, 20, 20), np.float32)
-    fork(lanes, speed._repeat_gemm, a, b, c, 2)
+    run_lanes(lanes, speed._repeat_gemm, a, b, c, 2)
     np.testing.assert_allclose(c, np.broadcast_to(a @ b, c.shape), rtol=1e-5)
 
 

@@ -1,11 +1,17 @@
 """Lanes claim every task once, phases wait for each other, and any number of lanes gets through."""
 
+import os
+import signal
+import threading
+
+import numba
 import numpy as np
 import pytest
 
+from fastpe import ModelConfig, Transformer
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.simd import pointer
-from fastpe.kernels.threads import claim, default_threads, finish, fork, in_lanes, threads_for, wait_for
+from fastpe.kernels.threads import claim, default_threads, finish, in_lanes, run_lanes, threads_for, wait_for
 
 FIRST, TASKS = 40, 60
 
@@ -34,7 +40,7 @@ def _counted(crew, board, runs, sums, owners):
 def test_every_task_runs_once_and_after_those_it_needs(lanes):
     for _ in range(20):
         runs, sums, owners = np.zeros(FIRST, np.int64), np.zeros(TASKS - FIRST, np.int64), np.full(TASKS, -1)
-        fork(lanes, _counted, runs, sums, owners)
+        run_lanes(lanes, _counted, runs, sums, owners)
         np.testing.assert_array_equal(runs, 1)
         np.testing.assert_array_equal(sums, FIRST)
         assert set(owners) <= set(range(lanes))
@@ -42,6 +48,7 @@ def test_every_task_runs_once_and_after_those_it_needs(lanes):
 
 def test_threads_are_checked():
     assert threads_for(None) == default_threads()
+    assert threads_for(np.int64(2)) == 2
     assert threads_for(3) == 3
     for wrong in (0, -1, 100_000):
         with pytest.raises(ValueError, match="threads must be at"):
@@ -49,3 +56,73 @@ def test_threads_are_checked():
     for wrong in (1.5, True, "2"):
         with pytest.raises(TypeError, match="threads must be an integer"):
             threads_for(wrong)
+
+
+def test_numba_threads_stay_as_the_user_set_them():
+    before = numba.get_num_threads()
+    try:
+        numba.set_num_threads(1)
+        assert default_threads() == 1
+        run_lanes(2, _counted, *(np.zeros(size, np.int64) for size in (FIRST, TASKS - FIRST, TASKS)))
+        assert numba.get_num_threads() == 1
+    finally:
+        numba.set_num_threads(before)
+
+
+def small_model():
+    return Transformer(ModelConfig("nope", width=8, hidden=8, train_length=4)), np.ones((2, 4))
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers that raise signals")
+def test_a_signal_handler_gets_an_error_instead_of_waiting_for_ever():
+    model, x = small_model()
+    model(x)
+    said = []
+
+    def handler(*_):
+        try:
+            model(x)
+        except RuntimeError as error:
+            said.append(str(error))
+
+    old = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    try:
+        for _ in range(100_000):
+            model.loss_and_grads(x, x)
+            if said:
+                break
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    assert said
+    assert "in the midst of another" in said[0]
+    model(x)  # the interrupted one has left
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_child_gets_an_error_though_another_thread_was_in_a_step():
+    model, x = small_model()
+    done = threading.Event()
+
+    def work():
+        while not done.is_set():
+            model.loss_and_grads(x, x)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(5):
+            child = os.fork()
+            if child == 0:
+                try:
+                    model(x)
+                except RuntimeError as error:
+                    os._exit(0 if "os.fork" in str(error) else 1)
+                finally:
+                    os._exit(2)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        done.set()
+        thread.join()

@@ -25,7 +25,7 @@ panels of B (`PANEL` vectors wide), row blocks, depth. One register tile of rows
 whole depth, so each step of the innermost loop loads `PANEL` vectors of B, broadcasts one element of A per row, and
 does rows x `PANEL` multiply-adds.
 
-Edges. Row blocks of `ROWS` and of `ROWS - 1` together cover every m >= ROWS * (ROWS - 1) exactly; smaller m end in
+Edges. Row blocks of `ROWS` and of `ROWS - 1` together cover every m >= (ROWS - 1) (ROWS - 2) exactly; others end in
 single rows. The columns past the last whole panel go one vector at a time, the last one masked: nothing outside the
 matrices is read or written. The sum over k has one order whatever m and n are.
 """

@@ -194,11 +194,11 @@ def sequence_forward(x, w, arena, table, bias, sizes, o, a):
             at(arena, a.layers + layer * a.layer_stride), at(arena, a.transposed), bias, sizes, o, a,
         )  # fmt: skip
     z = at(arena, a.streams + sizes.layers * a.stream_stride)
-    weight, bias, output = at(w, o.head_weight), at(w, o.head_bias), at(arena, a.output)
+    head, head_bias, output = at(w, o.head_weight), at(w, o.head_bias), at(arena, a.output)
     if sizes.vocabulary:
-        _linear(z, c, weight, bias, output, n, sizes.vocabulary, OVERWRITE)
+        _linear(z, c, head, head_bias, output, n, sizes.vocabulary, OVERWRITE)
     else:
-        head_forward(z, weight, bias, output, n, c)
+        head_forward(z, head, head_bias, output, n, c)
 
 
 @part
@@ -209,12 +209,12 @@ def sequence_backward(x, w, wt, g, grow, arena, sizes, o, t, a):
     """
     n, c = sizes.length, sizes.width
     dz, top = at(arena, a.dz), at(arena, a.streams + sizes.layers * a.stream_stride)
-    doutput, dweight, dbias = at(arena, a.output), at(g, o.head_weight), at(g, o.head_bias)
+    doutput, dhead, dhead_bias = at(arena, a.output), at(g, o.head_weight), at(g, o.head_bias)
     if sizes.vocabulary:
-        _linear_gradients(top, c, doutput, sizes.vocabulary, dweight, dbias, n, FROM)
+        _linear_gradients(top, c, doutput, sizes.vocabulary, dhead, dhead_bias, n, FROM)
         _linear_back(doutput, sizes.vocabulary, at(wt, t.head_weight), dz, c, n, OVERWRITE)
     else:
-        head_backward(doutput, top, at(w, o.head_weight), dz, dweight, dbias, n, c)
+        head_backward(doutput, top, at(w, o.head_weight), dz, dhead, dhead_bias, n, c)
     for back in range(sizes.layers):
         layer = sizes.layers - 1 - back
         shift = o.layers + layer * o.layer_stride
@@ -295,17 +295,20 @@ def _transpose_panel(w, wt, panels, number):
 
 @entry(label="the training step")
 def step(crew, board, x, target, w, wt, panels, gradients, groups, losses, arenas, table, bias, moments, rates, chunks,
-         sizes, o, t, a):  # fmt: skip
+         steps, sizes, o, t, a):  # fmt: skip
     """Losses (G,) and gradients (G, stride) of a batch x, target (B, n) in `groups` groups, then Adam on w (P,).
 
     Tokens come as whole numbers in the type of w, so that everything is compiled once for scalars and tokens. One arena
     per lane. moments (2, P); without an update `chunks` is 0, without gradients there are no groups and no panels.
+    steps (1,) counts updates.
     """
     in_lanes(
         crew, _step_lane,
         (pointer(board), x, target, w, wt, panels, gradients, groups, losses, arenas, table, bias, moments, rates,
          chunks, sizes, o, t, a),
     )  # fmt: skip
+    if chunks:
+        steps[0] += 1
 
 
 @inner

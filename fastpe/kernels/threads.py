@@ -1,4 +1,4 @@
-"""Threads: how a kernel's work is spread over cores, and the only place that forks.
+"""Threads: how a kernel's work is spread over cores, and the only place that starts any.
 
 A batch is cut into numbered *tasks*, by its shape alone. Threads, called *lanes*, claim the tasks one after the other
 from a shared counter, so that a core which another process holds up does fewer of them. Which lane runs a task never
@@ -18,7 +18,7 @@ changes a bit of its result. A task of a later phase waits until all tasks of th
     def work(crew, board, x, ...):
         in_lanes(crew, _work, (pointer(board), x, ...))
 
-    fork(threads, work, x, ...)
+    run_lanes(threads, work, x, ...)
 
 A lane waits only for tasks that other lanes have claimed and are running, so any number of lanes, one included, gets
 through. Numba's `prange` appears once, in `_all_lanes`: a kernel inside a `prange` of its own is compiled twice over.
@@ -36,8 +36,11 @@ from llvmlite import ir
 from numba import prange, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.np.ufunc import parallel
 
+from fastpe.arguments import whole
 from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.simd import aligned_zeros
 
 _MOST_THREADS = 1024  # tens of thousands end the process without a word
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
@@ -47,22 +50,21 @@ def threads_for(threads: int | None) -> int:
     """A user's number of threads, checked; None stands for `default_threads`."""
     if threads is None:
         return default_threads()
-    if isinstance(threads, bool) or not isinstance(threads, int):
-        raise TypeError(f"threads must be an integer, not {threads!r}")
-    if threads < 1:
-        raise ValueError(f"threads must be at least 1, not {threads}")
-    if threads > _MOST_THREADS:
-        raise ValueError(f"threads must be at most {_MOST_THREADS}, not {threads}")
-    return threads
+    number = whole("threads", threads, 1)
+    if number > _MOST_THREADS:
+        raise ValueError(f"threads must be at most {_MOST_THREADS}, not {number}")
+    return number
 
 
 def default_threads() -> int:
-    """Threads used where the caller names no number: what Numba may use (all cores, or `NUMBA_NUM_THREADS`)."""
-    return int(numba.config.NUMBA_NUM_THREADS)
+    """Threads used where the caller names no number: `numba.get_num_threads()`; all cores, if nobody changed that."""
+    if _threads_started or getattr(parallel, "_is_initialized", False):
+        return int(numba.get_num_threads())
+    return int(numba.config.NUMBA_NUM_THREADS)  # asking would start the threads
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Forking
+# Running lanes
 
 
 class Crew(NamedTuple):
@@ -72,30 +74,60 @@ class Crew(NamedTuple):
     lanes: int
 
 
-_fork_lock = threading.Lock()
-_forked_here = False
-_forked_in_parent = False
-_board = np.zeros(16, np.int64)
+_threads_started = False
+_started_in_parent = False
 
 
-def fork(threads: int, function: Callable[..., Any], *arguments: Any) -> None:
+class OneAtATime:
+    """A lock for what is used by one thread at a time. Where waiting would be for ever, entering is an error instead.
+
+    A signal handler runs inside a thread that may have entered already. After `os.fork()` the child has neither the
+    other threads of its parent, nor those that may have entered, nor Numba's.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a plain one would have a handler wait for its own thread
+        self._inside = False
+
+    def __enter__(self) -> None:
+        if _started_in_parent:
+            raise RuntimeError(
+                "fastpe's threads do not survive os.fork(): start worker processes with the 'spawn' or 'forkserver' "
+                "method"
+            )
+        self._lock.acquire()
+        if self._inside:
+            self._lock.release()
+            raise RuntimeError("fastpe was called, by a signal handler perhaps, in the midst of another of its calls")
+        self._inside = True
+
+    def __exit__(self, *error: object) -> None:
+        self._inside = False
+        self._lock.release()
+
+
+_lanes_lock = OneAtATime()
+_board = aligned_zeros(24, np.int64)
+
+
+def run_lanes(threads: int, function: Callable[..., Any], *arguments: Any) -> None:
     """Call an entry ``function(crew, board, *arguments)`` with `threads` lanes, one such call at a time.
 
     Numba's default threading layers abort the process when entered from two threads at once, and kill a child that was
-    forked after their first use. The first case waits here, the second is an error.
+    forked after their first use.
     """
-    global _forked_here
-    if _forked_in_parent:
-        raise RuntimeError(
-            "fastpe's threads do not survive os.fork(): start worker processes with the 'spawn' or 'forkserver' method"
-        )
-    with _fork_lock:
-        if not _forked_here:
+    global _threads_started
+    with _lanes_lock:
+        if not _threads_started:
             _start_threads()
-        _forked_here = True
+            _threads_started = True
+        before = numba.get_num_threads()
         numba.set_num_threads(max(1, min(threads, numba.config.NUMBA_NUM_THREADS)))
         _board[:] = 0
-        function(Crew(_address_of_all_lanes(), threads), _board, *arguments)
+        try:
+            function(Crew(_address_of_all_lanes(), threads), _board, *arguments)
+        finally:
+            numba.set_num_threads(before)  # the user's own setting
 
 
 def _start_threads() -> None:
@@ -105,18 +137,18 @@ def _start_threads() -> None:
     as on one thread. OpenMP reads the variable once, when loaded: other OpenMP libraries here must not see it.
     """
     if "OMP_WAIT_POLICY" in os.environ:
+        numba.get_num_threads()
         return
     os.environ["OMP_WAIT_POLICY"] = "passive"
     try:
-        numba.set_num_threads(1)
+        numba.get_num_threads()
     finally:
         del os.environ["OMP_WAIT_POLICY"]
 
 
 def _after_fork_in_child() -> None:
-    global _fork_lock, _forked_in_parent
-    _fork_lock = threading.Lock()
-    _forked_in_parent = _forked_here
+    global _started_in_parent
+    _started_in_parent = _threads_started
 
 
 if hasattr(os, "register_at_fork"):
@@ -191,7 +223,7 @@ def _thunk(context, module, function, called, record_type):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The board: how lanes share out tasks. Two counters, on cache lines of their own: tasks claimed, tasks finished.
+# The board: how lanes share out tasks. Two counters, each alone on its cache line: tasks claimed, tasks finished.
 
 _FINISHED = np.int64(8)
 _PATIENCE = 2000  # looks at the board, some microseconds, before a waiting lane offers its core to others
