@@ -55,11 +55,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.encoding import Encoding, Option, Spec
-from fastpe.encodings._daubechies import MOST_DIGITS, at_fractions, orthogonal_filter, reference_values, refine
+from fastpe.encodings._daubechies import (
+    at_fractions,
+    mixed_taps,
+    orthogonal_filter,
+    reference_values,
+    refine,
+    scratch,
+    shifted_taps,
+)
 from fastpe.encodings._rows import points_of, row_blocks
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.simd import (
     absolute,
+    aligned_zeros,
+    any_negative,
     at,
     fma,
     get,
@@ -74,6 +84,8 @@ from fastpe.kernels.simd import (
     store,
     store_rounded,
     where_negative,
+    whole_vectors,
+    zeros,
 )
 from fastpe.kernels.table import LARGE, columns_to_rows, finish, move_rows
 
@@ -215,129 +227,217 @@ def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, A
     return {"table": options["scale"] * table.reshape((*points.shape, spec.dim))}
 
 
+# A row's nonzero entries are few: of each scale j those shifts k for which p / 2^j - k lies in [0, L-1). Their values
+# depend on the last j binary digits of p alone, so rows in order meet those of the finer scales again and again.
+
+
+class _Sorted(NamedTuple):
+    """The columns by function, level and shift: of each run of one function and level its kind, level, and where it
+    starts and stops, (4, runs); then every column's shift and its place in the table.
+    """
+
+    runs: np.ndarray
+    shift: np.ndarray
+    place: np.ndarray
+
+
+def _by_level(chosen: Columns) -> _Sorted:
+    order = np.lexsort((chosen.shift, chosen.level, chosen.kind))
+    order = order[chosen.kind[order] != _ZERO]
+    kind, level, shift = (each[order] for each in chosen)
+    starts = np.flatnonzero(np.diff(level, prepend=-1) | np.diff(kind, prepend=-1))
+    runs = np.stack([kind[starts], level[starts], starts, np.append(starts[1:], len(order))])
+    return _Sorted(runs, shift, order)
+
+
+def _kept_levels(rows: int, levels: int, count: int) -> int:
+    """How many levels' values are kept: they stay in a core's own cache and are fewer than the rows."""
+    return min(levels, max(1, (min(rows, _KEPT // count)).bit_length()))
+
+
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any) -> None:
     """Fill `table`."""
     chosen, table = columns(spec, **options), out["table"]
-    finest = _finest(spec, options["layout"], options["scales"])
+    finest, filters = _finest(spec, options["layout"], options["scales"]), orthogonal_filter(options["wavelet"])
+    by_level, taps, work = _by_level(chosen), shifted_taps(filters), scratch(filters)
     amplitudes = np.sqrt(finest / 2.0 ** np.arange(int(chosen.level.max()) + 1))
+    width, wide = taps.shape[-1], whole_vectors(1, table.dtype)
+    levels, count, dim = len(amplitudes), len(filters.integers), spec.dim
+    kept = _kept_levels(table.size // dim, levels, count)
+    entries = levels + sum(max(1, 2**level // width) for level in range(kept))
+    values = aligned_zeros((entries, 2, count, width), np.float64)
+    ready = np.zeros(entries, np.bool_)
+    indices = np.zeros(width + levels + by_level.runs.shape[1] + dim, np.int64)
+    found = aligned_zeros((dim + 1, width), np.float64)
+    rounded, block = aligned_zeros((dim + wide, wide), table.dtype), aligned_zeros((wide, dim), table.dtype)
+    tile = aligned_zeros((wide, wide), table.dtype)
+    phase = None
     for rows, first, row_step, step in row_blocks(table):
+        points = points_of(spec, rows) * finest
+        phase = int(np.floor(points[0])) % width if phase is None else phase
         _fill(
-            points_of(spec, rows) * finest,
-            *orthogonal_filter(options["wavelet"]),
-            *chosen,
-            amplitudes,
-            options["normalise"] == "unit",
-            options["scale"],
-            first,
-            row_step,
-            step,
+            points, taps, filters.integers, *by_level, amplitudes, options["normalise"] == "unit", options["scale"],
+            phase, kept, values, ready, indices, work, found, rounded, block, tile, first, row_step, step,
             table.nbytes >= LARGE,
-        )
+        )  # fmt: skip
 
 
-_TINY, _RAISED = 2.0**-400, 2.0**600  # squares of rows whose largest entry is tiny would underflow
-
-
-_SLOTS = 8
+_KEPT = 2**16  # values of phi on each level, at most
+_LOST = 2.0**-600  # a sum of squares below this may have lost some of them
+_TINY, _RAISED = 2.0**-400, 2.0**600  # rows whose largest entry is tiny are raised before they are squared
 
 
 @entry(label="wavelet table")
 def _fill(
     points: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
+    taps: np.ndarray,
     integers: np.ndarray,
-    kind: np.ndarray,
-    level: np.ndarray,
+    runs: np.ndarray,
     shift: np.ndarray,
+    place: np.ndarray,
     amplitudes: np.ndarray,
     unit: bool,
     scale: float,
+    phase: int,
+    kept: int,
+    values: np.ndarray,
+    ready: np.ndarray,
+    indices: np.ndarray,
+    work: np.ndarray,
+    found: np.ndarray,
+    rounded: np.ndarray,
+    block: np.ndarray,
+    tile: np.ndarray,
     first: np.ndarray,
     row_step: int,
     step: int,
     large: bool,
 ) -> None:
-    # lanes are positions
-    levels, count, dim, width = amplitudes.shape[0], integers.shape[0], level.shape[0], lanes(pointer(points))
-    digits, mixed = np.zeros((MOST_DIGITS, width)), np.empty((count + 2, width))
-    values = np.empty((_SLOTS, 2, levels, count, width))  # phi, psi
-    held = np.full((_SLOTS, levels, width), -1.0)  # the digits that the values of each level came from
-    wanted = np.zeros(levels, np.bool_)
-    wanted[level[kind == _PSI]] = True
-    group, floors = np.zeros(width), np.zeros(width, np.int64)
-    wide = lanes(pointer(first))  # rows of a block
-    columns, rounded = np.empty((dim, width)), np.empty((dim + wide, wide), first.dtype)
-    block, tile = np.empty((wide, dim), first.dtype), np.empty((wide, wide), first.dtype)
-    one_level, mix = count * width, pointer(mixed)
-    for i in range(0, points.shape[0], width):
-        whole = True
+    # Lanes are positions. An entry of `values` is phi and psi of one level for one group of positions; the first ones
+    # are those of the current group on each level, the others are kept.
+    levels, count, dim, width = amplitudes.shape[0], integers.shape[0], block.shape[1], lanes(pointer(points))
+    wide, total_rows, entry_size = lanes(pointer(first)), points.shape[0], 2 * count * width
+    floors = pointer(indices)
+    source_of = at(floors, width)
+    cursors = at(source_of, levels)
+    column_of = at(cursors, runs.shape[1])
+    group, columns, busy = at(pointer(found), dim * width), pointer(rounded), 0
+    number_of_runs, shifts, places = runs.shape[1], pointer(shift), pointer(place)
+    kinds = pointer(runs)
+    level_of, starts, stops = at(kinds, number_of_runs), at(kinds, 2 * number_of_runs), at(kinds, 3 * number_of_runs)
+    for i in range(0, total_rows, width):
+        in_order = True
         for lane in range(width):
-            group[lane] = points[min(i + lane, points.shape[0] - 1)]
-            floors[lane] = int(np.floor(group[lane]))
-            whole &= group[lane] == floors[lane]
-        # Whole positions that agree in their lowest digits share the values of the finest levels. What a slot holds is
-        # right up to the first level whose digits are others: of rows in order, the first log2(lanes * _SLOTS) levels.
-        slot = (floors[0] // width) % _SLOTS
-        phi, psi, digit = pointer(values[slot]), pointer(values[slot, 1]), held[slot]
-        known = whole and digit[0, 0] == 0.0
-        if not known:
-            at_fractions(pointer(group), low, high, integers, digits, phi, psi, mix)
-            digit[0] = 0.0 if whole else -1.0
-        # one more binary digit of the whole part leads from each level to the next coarser one
-        for coarser in range(1, levels):
-            for lane in range(width):
-                bit = (floors[lane] >> (coarser - 1)) & 1
-                known &= digit[coarser, lane] == bit
-                digit[coarser, lane] = bit
-            if not known:
-                finer, chosen = at(phi, (coarser - 1) * one_level), pointer(digit[coarser])
-                refine(low, chosen, finer, at(phi, coarser * one_level), mix)
-                if wanted[coarser]:
-                    refine(high, chosen, finer, at(psi, coarser * one_level), mix)
-        least, most = floors[0], floors[0]
+            put(group, lane, points[i + lane] if i + lane < total_rows else get(group, lane - 1) + 1.0)
+            put(floors, lane, math.floor(get(group, lane)))
+            in_order &= get(group, lane) - get(group, 0) == lane
+        in_order &= get(group, 0) == get(floors, 0) and (get(floors, 0) - phase) % width == 0
+        least, most = get(floors, 0), get(floors, 0)
         for lane in range(1, width):
-            least, most = min(least, floors[lane]), max(most, floors[lane])
-        for c in range(dim):
-            out, j, k = at(pointer(columns), c * width), level[c], shift[c]
-            store(out, 0, splat(0.0))
-            if kind[c] == _ZERO or most >> j < k or (least >> j) - k >= count:
-                continue
-            source = at(psi if kind[c] == _PSI else phi, j * one_level)
-            if least >> j == most >> j:
-                store(out, 0, splat(amplitudes[j]) * load(source, ((least >> j) - k) * width))
-                continue
-            for lane in range(width):
-                place = (floors[lane] >> j) - k
-                if 0 <= place < count:
-                    put(out, lane, amplitudes[j] * get(source, place * width + lane))
-        _finish_columns(columns, unit, scale, at(pointer(rounded), i % wide), wide)
-        if (i + width) % wide == 0 or i + width >= points.shape[0]:
-            start = i // wide * wide
-            columns_to_rows(pointer(rounded), pointer(block), wide, dim, pointer(tile))
-            rows = min(wide, points.shape[0] - start)
-            move_rows(pointer(block), rows, dim, at(pointer(first), start * row_step), row_step, step, large)
+            least, most = min(least, get(floors, lane)), max(most, get(floors, lane))
+
+        # the functions that reach these positions, and the coarsest of them
+        needed = 0
+        for run in range(number_of_runs):
+            level, c = get(level_of, run), max(get(starts, run), get(cursors, run))
+            while c > get(starts, run) and get(shifts, c - 1) > (least >> level) - count:
+                c -= 1
+            while c < get(stops, run) and get(shifts, c) <= (least >> level) - count:
+                c += 1
+            put(cursors, run, c)
+            if c < get(stops, run) and get(shifts, c) <= most >> level:
+                needed = max(needed, level + 1)
+
+        # one more binary digit of the whole part leads from each level to the next coarser one
+        before, start = pointer(values), levels
+        for level in range(needed):
+            number = level
+            if level < kept:
+                if in_order:
+                    number = start + (get(floors, 0) & ((1 << level) - 1)) // width
+                start += max(1, (1 << level) // width)
+            out = at(pointer(values), number * entry_size)
+            if number < levels or not ready[number]:
+                if level == 0:
+                    at_fractions(
+                        group, pointer(taps), pointer(integers), count, out, at(out, count * width), pointer(work)
+                    )
+                else:
+                    chosen = at(pointer(taps), ((least >> (level - 1)) & 1) * (taps.size // 2))
+                    if least >> (level - 1) != most >> (level - 1):
+                        digit, mixed = pointer(work), at(pointer(work), width)
+                        for lane in range(width):
+                            put(digit, lane, float((get(floors, lane) >> (level - 1)) & 1))
+                        chosen = mixed_taps(pointer(taps), digit, mixed, count)
+                    refine(chosen, before, out, at(out, count * width), count)
+                ready[number] = True
+            put(source_of, level, number * entry_size)
+            before = out
+
+        used, total = 0, splat(0.0)
+        for run in range(number_of_runs if needed else 0):
+            level, c = get(level_of, run), get(cursors, run)
+            amplitude = splat(amplitudes[level])
+            lowest, highest = least >> level, most >> level
+            source = at(pointer(values), get(source_of, level) + (count * width if get(kinds, run) == _PSI else 0))
+            while c < get(stops, run) and get(shifts, c) <= highest:
+                out = at(pointer(found), used * width)
+                if lowest == highest:
+                    value = amplitude * load(source, (lowest - get(shifts, c)) * width)
+                    store(out, 0, value)
+                else:
+                    store(out, 0, splat(0.0))
+                    for lane in range(width):
+                        row = (get(floors, lane) >> level) - get(shifts, c)
+                        if 0 <= row < count:
+                            put(out, lane, amplitudes[level] * get(source, row * width + lane))
+                    value = load(out, 0)
+                total = fma(value, value, total)
+                put(column_of, used, get(places, c))
+                used += 1
+                c += 1
+
+        if i % wide == 0:
+            busy = 0
+        if used > 0:
+            if busy == 0:
+                for c in range(dim):
+                    store(columns, c * wide, zeros(columns))
+            busy += used
+            _finish_rows(pointer(found), used, total, unit, scale, column_of, at(columns, i % wide), wide)
+        if (i + width) % wide == 0 or i + width >= total_rows:
+            begin = i // wide * wide
+            if busy > 0:
+                columns_to_rows(columns, pointer(block), wide, dim, pointer(tile))
+            else:
+                for c in range(dim):
+                    store(pointer(block), c * wide, zeros(columns))
+            target = at(pointer(first), begin * row_step)
+            move_rows(pointer(block), min(wide, total_rows - begin), dim, target, row_step, step, large)
     finish(large)
 
 
 @inner
-def _finish_columns(columns, unit, scale, out, out_step):  # type: ignore[no-untyped-def]
-    """Divide every row, which is one lane of all columns, by its norm where asked to, and multiply it by scale."""
-    dim, width = columns.shape
-    factor = splat(scale)
-    raised = splat(1.0)
+def _finish_rows(found, used, total, unit, scale, column_of, out, out_step):  # type: ignore[no-untyped-def]
+    """Divide every row, which is one lane of the columns found, by its norm where asked to; multiply it by scale.
+
+    `total` is the sum of the squares.
+    """
+    width = lanes(found)
+    factor, raised = splat(scale), splat(1.0)
     if unit:
-        peak, total = splat(0.0), splat(0.0)
-        for c in range(dim):
-            peak = maximum(absolute(load(pointer(columns), c * width)), peak)
-        raised = where_negative(peak - splat(_TINY), splat(_RAISED), raised)
-        for c in range(dim):
-            value = raised * load(pointer(columns), c * width)
-            total = fma(value, value, total)
+        if any_negative(total - splat(_LOST)):
+            peak = splat(0.0)
+            for n in range(used):
+                peak = maximum(absolute(load(found, n * width)), peak)
+            raised, total = where_negative(peak - splat(_TINY), splat(_RAISED), raised), splat(0.0)
+            for n in range(used):
+                value = raised * load(found, n * width)
+                total = fma(value, value, total)
         factor = where_negative(minus(total), factor / sqrt(total), splat(0.0))
-    for c in range(dim):
-        value = factor * (raised * load(pointer(columns), c * width))
-        store_rounded(out, c * out_step, value, width)
+    for n in range(used):
+        value = factor * (raised * load(found, n * width))
+        store_rounded(out, get(column_of, n) * out_step, value, width)
 
 
 ENCODING = Encoding(
