@@ -38,19 +38,26 @@ from fastpe.encodings._trig import frequencies
 from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.simd import (
     absolute,
+    aligned_zeros,
     any_negative,
     at,
+    before_boundary,
     fma,
+    interleaved,
     lanes,
     load,
     maximum,
     minimum,
     pointer,
+    scalar,
     splat,
     store,
+    store_first,
     store_interleaved,
+    store_past_caches,
+    whole_vectors,
 )
-from fastpe.kernels.table import LARGE, finish, move_edges, move_line, move_rows
+from fastpe.kernels.table import LARGE, finish, move_rows
 from fastpe.kernels.trig import PI, sincos
 
 
@@ -79,8 +86,14 @@ def reference(spec: Spec, params: dict[str, Any], *, base: float, scale: float) 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, base: float, scale: float) -> None:
     """Fill `table`."""
     omega, table = frequencies(base, spec.dim), out["table"]
+    width, wide = whole_vectors(1, np.float64), whole_vectors(1, table.dtype)
+    # a float64 table has no use for turns: what a rotation loses would be seen
+    turns = aligned_zeros((omega.shape[1] // width, _RUN, 2 * width), np.float64) if wide > width else None
+    block, fresh = aligned_zeros((_RUN, spec.dim), table.dtype), True
     for rows, first, row_step, step in row_blocks(table):
-        _fill(points_of(spec, rows), omega, scale, first, row_step, step, spec.dim, table.nbytes >= LARGE)
+        points, large = points_of(spec, rows), table.nbytes >= LARGE
+        _fill(points, omega, turns, fresh, block, scale, first, row_step, step, large)
+        fresh = fresh and len(points) < 2 * _RUN
 
 
 _RUN = 32  # rows of a block
@@ -89,33 +102,29 @@ _CANCELLED = 2.0**-20  # below so much of its terms a rotated value is computed 
 
 @entry(label="sinusoidal table")
 def _fill(
-    points: np.ndarray, omega: np.ndarray, scale: float, first: np.ndarray, row_step: int, step: int, dim: int,
-    large: bool,
+    points: np.ndarray, omega: np.ndarray, turns: np.ndarray | None, fresh: bool, block: np.ndarray, scale: float,
+    first: np.ndarray, row_step: int, step: int, large: bool,
 ) -> None:  # fmt: skip
-    rows, table, width = points.shape[0], pointer(first), lanes(pointer(omega))
-    rotates = lanes(table) > width and rows >= 2 * _RUN
-    turns = np.empty((omega.shape[1] // width, _RUN, 2 * width) if rotates else (1, 1, 1))
-    if rotates:
-        _all_turns(omega, turns)
-    blocks = np.empty((2, _RUN, dim), first.dtype)
-    aside = large and step == 1 and row_step == dim
-    waiting = False  # whether the other block is still to be moved, as the next one is computed
+    rows, dim, table, width = points.shape[0], block.shape[1], pointer(first), lanes(pointer(omega))
+    if turns is not None:  # noqa: SIM102 - alone in its condition: what it guards is then not compiled for float64
+        if fresh and rows >= 2 * _RUN:
+            _all_turns(omega, turns)
+    # where all lines of memory are whole ones, they are written from registers past the caches as they are computed
+    direct = large and step == 1 and row_step == dim and dim % lanes(table) == 0 and before_boundary(table) == 0
     for i in range(0, rows, _RUN):
         count = min(_RUN, rows - i)
-        block, last = pointer(blocks[i // _RUN % 2]), pointer(blocks[(i // _RUN + 1) % 2])
-        run = rotates and count == _RUN and _in_steps_of_one(points, i)
-        if waiting and not run:
-            move_rows(last, _RUN, dim, at(table, (i - _RUN) * row_step), row_step, step, large)
-            waiting = False
-        if run:
-            _rotate(points[i], omega, turns, scale, block, dim, waiting, last, at(table, (i - _RUN) * row_step))
-        else:
-            for k in range(count):
-                for t in range(0, omega.shape[1], width):
-                    _exact(points[i + k], omega, t, scale, at(block, k * dim), dim)
-        waiting = run and aside and i + _RUN < rows
-        if not waiting:
-            move_rows(block, count, dim, at(table, i * row_step), row_step, step, large)
+        target = at(table, i * row_step)
+        out = target if direct else pointer(block)
+        rotated = False
+        if turns is not None:
+            rotated = rows >= 2 * _RUN and count == _RUN and _in_steps_of_one(points, i)
+            if rotated:
+                _rotate(points[i], omega, turns, scale, out, dim, direct)
+        for k in range(0 if rotated else count):
+            for t in range(0, omega.shape[1], width):
+                _exact(points[i + k], omega, t, scale, at(out, k * dim), dim)
+        if not direct:
+            move_rows(out, count, dim, target, row_step, step, large)
     finish(large)
 
 
@@ -162,33 +171,27 @@ def _all_turns(omega, turns):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _rotate(position, omega, turns, scale, block, dim, moves, last, table):  # type: ignore[no-untyped-def]
-    """A block of rows: for each vector of frequencies the first row, then all others from it.
-
-    Where `moves`, the last block goes to its place in the table meanwhile.
-    """
-    width, line, head, moved = turns.shape[2] // 2, 0, 0, _RUN * dim if moves else 0
-    if moves:
-        head = move_edges(last, table, moved)
+def _rotate(position, omega, turns, scale, block, dim, direct):  # type: ignore[no-untyped-def]
+    """A block of rows: for each vector of frequencies the first row, then all others from it."""
+    width = turns.shape[2] // 2
     for t in range(0, omega.shape[1], width):
         s, c = _pairs(position, omega, t)
         s, c = splat(scale) * s, splat(scale) * c
         minus_s = splat(0.0) - s
         store_interleaved(block, 2 * t, s, c, dim - 2 * t)
-        move_line(last, table, head, line, moved)
-        line += 1
         turn = pointer(turns[t // width])
         largest = load(turn, 0)
-        s_least, c_least = fma(absolute(c), largest, absolute(s)), fma(absolute(s), largest, absolute(c))
-        s_enough, c_enough = s_least * splat(_CANCELLED), c_least * splat(_CANCELLED)
+        least = interleaved(block, fma(absolute(c), largest, absolute(s)), fma(absolute(s), largest, absolute(c)))
+        enough = least * splat(scalar(block, _CANCELLED))
         for k in range(1, _RUN):
             cosine, sine = load(turn, 2 * k * width), load(turn, (2 * k + 1) * width)
-            x, y = fma(c, sine, s * cosine), fma(minus_s, sine, c * cosine)
-            s_least, c_least = minimum(absolute(x), s_least), minimum(absolute(y), c_least)
-            store_interleaved(block, k * dim + 2 * t, x, y, dim - 2 * t)
-            move_line(last, table, head, line, moved)
-            line += 1
-        if any_negative(minimum(s_least - s_enough, c_least - c_enough)):
+            row = interleaved(block, fma(c, sine, s * cosine), fma(minus_s, sine, c * cosine))
+            least = minimum(absolute(row), least)
+            if direct:
+                store_past_caches(block, k * dim + 2 * t, row)
+            else:
+                store_first(block, k * dim + 2 * t, row, dim - 2 * t)
+        if any_negative(least - enough):
             for k in range(1, _RUN):
                 _exact(position + k, omega, t, scale, at(block, k * dim), dim)
 
