@@ -211,7 +211,7 @@ def _tangent_series(terms: int) -> tuple[float, ...]:
     """Coefficients of y^3, y^5, ... of tanh, by tanh' = 1 - tanh^2."""
     series = [Fraction(1)]
     for n in range(1, terms + 1):
-        series.append(-sum(series[k] * series[n - 1 - k] for k in range(n)) / (2 * n + 1))
+        series.append(-sum((series[k] * series[n - 1 - k] for k in range(n)), Fraction(0)) / (2 * n + 1))
     return tuple(map(float, series[1:]))
 
 
