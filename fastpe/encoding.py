@@ -154,7 +154,7 @@ def build(
         spec = replace(spec, dtype=np.dtype(np.float64))
     magnitudes: dict[str, float] = {}
     values = arrays(
-        "params", learned, sums.parameter_shapes(parts, spec), spec.dtype, measure=sums.largest, sizes=sizes
+        "params", learned, sums.parameter_shapes(parts, spec), spec.dtype, measure=sums.largest, sizes=magnitudes
     )
     if out is None:
         out = sums.allocate(parts, spec)
