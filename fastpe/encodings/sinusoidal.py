@@ -59,10 +59,9 @@ from fastpe.kernels.simd import (
     store,
     store_first,
     store_interleaved,
-    store_past_caches,
     whole_vectors,
 )
-from fastpe.kernels.table import LARGE, finish, move_rows
+from fastpe.kernels.table import LARGE, finish, move_edges, move_line, move_rows
 from fastpe.kernels.trig import PI, sincos
 
 
@@ -94,10 +93,10 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, base: float
     width, wide = whole_vectors(1, np.float64), whole_vectors(1, table.dtype)
     # a float64 table has no use for turns: what a rotation loses would be seen
     turns = aligned_zeros((omega.shape[1] // width, _RUN, 2 * width), np.float64) if wide > width else None
-    block, fresh = aligned_zeros((_RUN, spec.dim), table.dtype), True
+    blocks, fresh = aligned_zeros((2, _RUN, spec.dim), table.dtype), True
     for rows, first, row_step, step in row_blocks(table):
         points, large = points_of(spec, rows), table.nbytes >= LARGE
-        _fill(points, omega, turns, fresh, block, scale, first, row_step, step, large)
+        _fill(points, omega, turns, fresh, blocks, scale, first, row_step, step, large)
         fresh = fresh and len(points) < 2 * _RUN
 
 
@@ -107,29 +106,35 @@ _CANCELLED = 2.0**-20  # below so much of its terms a rotated value is computed 
 
 @entry(label="sinusoidal table")
 def _fill(
-    points: np.ndarray, omega: np.ndarray, turns: np.ndarray | None, fresh: bool, block: np.ndarray, scale: float,
+    points: np.ndarray, omega: np.ndarray, turns: np.ndarray | None, fresh: bool, blocks: np.ndarray, scale: float,
     first: np.ndarray, row_step: int, step: int, large: bool,
 ) -> None:  # fmt: skip
-    rows, dim, table, width = points.shape[0], block.shape[1], pointer(first), lanes(pointer(omega))
+    rows, dim, table, width = points.shape[0], blocks.shape[2], pointer(first), lanes(pointer(omega))
     if turns is not None:  # noqa: SIM102 - alone in its condition: what it guards is then not compiled for float64
         if fresh and rows >= 2 * _RUN:
             _all_turns(omega, turns)
-    # where all lines of memory are whole ones, they are written from registers past the caches as they are computed
-    direct = large and step == 1 and row_step == dim and dim % lanes(table) == 0 and before_boundary(table) == 0
+    aside = large and step == 1 and row_step == dim
+    # what takes long to compute is written where it belongs, if all lines of memory are whole ones
+    direct = aside and dim % lanes(table) == 0 and before_boundary(table) == 0
+    waiting = False  # whether the other block is still to be moved, as the next one is computed
     for i in range(0, rows, _RUN):
         count = min(_RUN, rows - i)
-        target = at(table, i * row_step)
-        out = target if direct else pointer(block)
-        rotated = False
+        target, before = at(table, i * row_step), at(table, (i - _RUN) * row_step)
+        block, last = pointer(blocks[i // _RUN % 2]), pointer(blocks[(i // _RUN + 1) % 2])
+        run = False
         if turns is not None:
-            rotated = rows >= 2 * _RUN and count == _RUN and _in_steps_of_one(points, i)
-            if rotated:
-                _rotate(points[i], omega, turns, scale, out, dim, direct)
-        for k in range(0 if rotated else count):
+            run = rows >= 2 * _RUN and count == _RUN and _in_steps_of_one(points, i)
+            if waiting and not run:
+                move_rows(last, _RUN, dim, before, row_step, step, large)
+            if run:
+                _rotate(points[i], omega, turns, scale, block, dim, _RUN * dim if waiting else 0, last, before)
+        out = target if direct and not run else block
+        for k in range(0 if run else count):
             for t in range(0, omega.shape[1], width):
                 _exact(points[i + k], omega, t, scale, at(out, k * dim), dim)
-        if not direct:
-            move_rows(out, count, dim, target, row_step, step, large)
+        waiting = run and aside and i + _RUN < rows
+        if not waiting and (run or not direct):
+            move_rows(block, count, dim, target, row_step, step, large)
     finish(large)
 
 
@@ -176,14 +181,21 @@ def _all_turns(omega, turns):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _rotate(position, omega, turns, scale, block, dim, direct):  # type: ignore[no-untyped-def]
-    """A block of rows: for each vector of frequencies the first row, then all others from it."""
-    width = turns.shape[2] // 2
+def _rotate(position, omega, turns, scale, block, dim, moved, last, table):  # type: ignore[no-untyped-def]
+    """A block of rows: for each vector of frequencies the first row, then all others from it.
+
+    The last block, of `moved` elements, goes to its place in the table meanwhile.
+    """
+    width, line, head = turns.shape[2] // 2, 0, 0
+    if moved > 0:
+        head = move_edges(last, table, moved)
     for t in range(0, omega.shape[1], width):
         s, c = _pairs(position, omega, t)
         s, c = splat(scale) * s, splat(scale) * c
         minus_s = splat(0.0) - s
         store_interleaved(block, 2 * t, s, c, dim - 2 * t)
+        move_line(last, table, head, line, moved)
+        line += 1
         turn = pointer(turns[t // width])
         largest = load(turn, 0)
         least = interleaved(block, fma(absolute(c), largest, absolute(s)), fma(absolute(s), largest, absolute(c)))
@@ -192,10 +204,9 @@ def _rotate(position, omega, turns, scale, block, dim, direct):  # type: ignore[
             cosine, sine = load(turn, 2 * k * width), load(turn, (2 * k + 1) * width)
             row = interleaved(block, fma(c, sine, s * cosine), fma(minus_s, sine, c * cosine))
             least = minimum(absolute(row), least)
-            if direct:
-                store_past_caches(block, k * dim + 2 * t, row)
-            else:
-                store_first(block, k * dim + 2 * t, row, dim - 2 * t)
+            store_first(block, k * dim + 2 * t, row, dim - 2 * t)
+            move_line(last, table, head, line, moved)
+            line += 1
         if any_negative(least - enough):
             for k in range(1, _RUN):
                 _exact(position + k, omega, t, scale, at(block, k * dim), dim)
