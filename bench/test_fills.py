@@ -3,11 +3,12 @@
 Beside the figures stands the machine's own rate of writing to memory (`fastpe.speed.bandwidth`). What bounds each fill,
 by element and in vector operations (a core does one or two in a cycle; float64 lanes, whatever the table's type):
 
-    ALiBi, learned   3 or 4 / lanes: memory
-    sinusoidal       float32 rows one apart: 9 / lanes (four products, two conversions, the watch for cancellation)
-                     otherwise, and in float64, 30 / lanes for an exact reduction and the polynomials: arithmetic
-    Legendre         4 / lanes, about as much for the transpose, and tanh or log of every position by NumPy
-    wavelet          per row and level 2 L^2 / lanes (L taps), and about 25 / lanes for each column: arithmetic
+    ALiBi            3 or 4 / lanes: memory
+    learned          a copy, and one reading of the parameters to see that they are finite: memory
+    sinusoidal       float32 rows one apart: 7 / lanes (four products, two conversions, the watch for cancellation)
+                     otherwise, and in float64, 28 / lanes for an exact reduction and the polynomials: arithmetic
+    Legendre         3 / lanes, about as much for the transpose; tanh of every position is a small part
+    wavelet          per row and coarse level 2 L^2 / lanes (L taps), about 10 / lanes for each entry that is not zero
 """
 
 import numpy as np

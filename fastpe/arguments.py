@@ -6,10 +6,11 @@ Importing this module imports neither NumPy nor Numba.
 from __future__ import annotations
 
 import difflib
+import math
 import operator
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -132,23 +133,47 @@ def _check_device(name: str, value: Any) -> None:
         raise TypeError(f"{name} must lie in the CPU's memory, not on device {number} of DLPack's type {int(kind)}")
 
 
+def largest(value: np.ndarray) -> float:
+    """The largest absolute value of an array; NaN or infinity if one is not finite.
+
+    No array of booleans or absolute values is made: a training step allocates nothing.
+    """
+    return max(float(value.max(initial=0.0)), -float(value.min(initial=0.0)))
+
+
 def finite(name: str, value: np.ndarray, dtype: Any) -> np.ndarray:
     """`value`, C-contiguous in `dtype`, where all of it is finite."""
+    return _measured(name, value, dtype, largest)[0]
+
+
+def _measured(
+    name: str, value: np.ndarray, dtype: Any, measure: Callable[[np.ndarray], float]
+) -> tuple[np.ndarray, float]:
     import numpy as np
 
     with np.errstate(over="ignore"):
         cast = np.ascontiguousarray(value, dtype=dtype)
-    # no array of booleans unless it is needed: a training step allocates nothing
-    if cast.size and not (np.isfinite(cast.min()) and np.isfinite(cast.max())):
+    size = measure(cast)
+    if not math.isfinite(size):
         count = np.count_nonzero(~np.isfinite(cast))
         raise ValueError(f"{name} must be finite in {cast.dtype}, but {count} of its {cast.size} values are not")
-    return cast
+    return cast, size
 
 
 def arrays(
-    what: str, given: Any, shapes: Mapping[str, tuple[int, ...]], dtype: Any, some: bool = False
+    what: str,
+    given: Any,
+    shapes: Mapping[str, tuple[int, ...]],
+    dtype: Any,
+    some: bool = False,
+    measure: Callable[[np.ndarray], float] = largest,
+    sizes: dict[str, float] | None = None,
 ) -> dict[str, np.ndarray]:
-    """`given` as finite C-contiguous arrays of these names and shapes; `some` allows names to be absent."""
+    """`given` as finite C-contiguous arrays of these names and shapes; `some` allows names to be absent.
+
+    `sizes` is filled with the largest absolute value of each as `measure` finds it, so that nobody need look at large
+    arrays again.
+    """
     if not isinstance(given, Mapping):
         raise TypeError(f"{what} must be a dict of arrays, not {type(given).__name__}")
     wrong = sorted(set(given) - set(shapes)) or ([] if some else sorted(set(shapes) - set(given)))
@@ -160,7 +185,9 @@ def arrays(
         found = array(name, value)
         if found.shape != shapes[key]:
             raise ValueError(f"{name} must have shape {shapes[key]}, not {found.shape}")
-        checked[key] = finite(name, found, dtype)
+        checked[key], size = _measured(name, found, dtype, measure)
+        if sizes is not None:
+            sizes[key] = size
     return checked
 
 

@@ -152,15 +152,18 @@ def build(
     learned = _seeded(parts, spec, seed) if params is None else params
     if reference:
         spec = replace(spec, dtype=np.dtype(np.float64))
-    values = arrays("params", learned, sums.parameter_shapes(parts, spec), spec.dtype)
+    magnitudes: dict[str, float] = {}
+    values = arrays(
+        "params", learned, sums.parameter_shapes(parts, spec), spec.dtype, measure=sums.largest, sizes=magnitudes
+    )
     if out is None:
         out = sums.allocate(parts, spec)
-        sums.fill(parts, spec, values, out, reference)
+        sums.fill(parts, spec, values, out, reference, sizes=magnitudes.values())
         return out
     given = outputs(out, sums.outlines(parts, spec))
     # fills count strides in whole elements; only a field of a packed record can have others
     targets = {slot: array if _in_elements(array) else np.empty_like(array, order="C") for slot, array in given.items()}
-    sums.fill(parts, spec, values, targets, reference)
+    sums.fill(parts, spec, values, targets, reference, sizes=magnitudes.values())
     for slot, array in targets.items():
         if array is not given[slot]:
             given[slot][...] = array

@@ -6,9 +6,10 @@ A single encoding is a sum of one. Everything here takes the validated parts tha
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fastpe import arguments
 from fastpe.arguments import room
 from fastpe.registry import BeyondTrainingLength, Part
 from fastpe.slots import SLOTS, Spec
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _SPARE_BITS = 32
+_LARGE = 2**18  # elements that are more than a fast cache holds
 
 
 def allocate(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
@@ -109,10 +111,12 @@ def fill(
     out: dict[str, Any],
     reference: bool = False,
     finite: bool = True,
+    sizes: Collection[float] | None = None,
 ) -> None:
     """Fill `out`, arrays as from `allocate`, whatever their strides, with what the parts add up to.
 
-    Values that leave the dtype are an error, unless `finite` is false.
+    Values that leave the dtype are an error, unless `finite` is false. `sizes` are the largest absolute values of the
+    parameters, where the caller knows them.
     """
     import numpy as np
 
@@ -120,7 +124,7 @@ def fill(
         part.encoding.check(spec, **part.options)
     with np.errstate(over="ignore", invalid="ignore"):  # what leaves the dtype is found below
         _fill(parts, spec, params, out, reference)
-    if finite and _may_overflow(parts, spec, params, out):
+    if finite and _may_overflow(parts, spec, map(largest, params.values()) if sizes is None else sizes, out):
         _check_finite(parts, spec, out)
 
 
@@ -142,7 +146,7 @@ def _fill(parts: Sequence[Part], spec: Spec, params: Mapping[str, Any], out: dic
         filled |= set(mine)
 
 
-def _may_overflow(parts: Sequence[Part], spec: Spec, params: Mapping[str, Any], out: Mapping[str, np.ndarray]) -> bool:
+def _may_overflow(parts: Sequence[Part], spec: Spec, sizes: Iterable[float], out: Mapping[str, np.ndarray]) -> bool:
     """Whether some value may leave its dtype: if not, nobody need look at large arrays.
 
     Values are taken to be at most 2^32 times the product of all numbers that they are made of, each one counted as it
@@ -151,13 +155,20 @@ def _may_overflow(parts: Sequence[Part], spec: Spec, params: Mapping[str, Any], 
     import numpy as np
 
     numbers = [float(value) for part in parts for value in part.options.values() if isinstance(value, int | float)]
-    numbers += [spec.farthest, float(spec.train_length)]
-    for value in params.values():
-        numbers += [float(value.max(initial=0.0)), float(value.min(initial=0.0))]
+    numbers += [spec.farthest, float(spec.train_length), *sizes]
     if not all(map(math.isfinite, numbers)):
         return True
     bits = _SPARE_BITS + sum(abs(math.log2(abs(number))) for number in numbers if number)
     return any(bits >= np.finfo(array.dtype).maxexp for array in out.values() if array.dtype.kind == "f")
+
+
+def largest(value: np.ndarray) -> float:
+    """As `arguments.largest`, in one pass where an array is large; below that there is nothing to compile."""
+    if value.size < _LARGE or not value.flags.c_contiguous:
+        return arguments.largest(value)
+    from fastpe.kernels.table import largest_of
+
+    return float(largest_of(value.reshape(-1)))
 
 
 def _check_finite(parts: Sequence[Part], spec: Spec, out: Mapping[str, np.ndarray]) -> None:

@@ -5,6 +5,7 @@ import pytest
 from scipy import ndimage
 
 import fastpe
+from fastpe import sums
 from fastpe.encoding import BeyondTrainingLength, make_spec, parse, remarks
 
 TABLE = np.arange(8.0).reshape(4, 2) ** 2
@@ -60,3 +61,16 @@ def test_rows_that_did_not_occur_get_no_gradient() -> None:
         "learned", 6, {"table": np.ones((6, 2))}, params={"table": TABLE}, dim=2, train_length=4, beyond="clip"
     )["table"]
     np.testing.assert_array_equal(got[:, 0], [1, 1, 1, 3])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_one_bad_value_in_a_large_table_is_found(dtype: str, bad: float) -> None:
+    rows = np.zeros((2**12 + 1, 67), dtype)
+    for place in (0, 5000, rows.size - 1):
+        rows.flat[place] = bad
+        with pytest.raises(ValueError, match=r"params\['table'\] must be finite.* 1 of its"):
+            fastpe.build("learned", len(rows), dim=67, dtype=dtype, params={"table": rows})
+        rows.flat[place] = -3.5
+        assert sums.largest(rows) == 3.5
+        rows.flat[place] = 0.0

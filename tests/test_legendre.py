@@ -87,3 +87,10 @@ def test_gamma_is_learned_with_its_own_map_only() -> None:
     assert fastpe.init("legendre", train_length=50, learned=True, gamma=2.5)["gamma"].tolist() == [2.5]
     with pytest.raises(ValueError, match="option 'learned' needs map 'tanh'"):
         table(5, learned=True, map="log")
+
+
+def test_tanh_near_zero_near_one_and_past_it() -> None:
+    y = np.concatenate([np.linspace(-3, 3, 601), np.linspace(0.29, 0.31, 99), [1e-300, 1e-9, -1e-5, 20.0, 400.0, -1e6]])
+    x = fastpe.build("legendre", len(y), dim=2, train_length=1, positions=y, dtype="float64")["table"][:, 1]
+    np.testing.assert_array_max_ulp(x, np.tanh(y), 4)  # of which one may be NumPy's
+    np.testing.assert_array_equal(x[-3:], [1.0, 1.0, -1.0])

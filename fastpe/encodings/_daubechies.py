@@ -18,7 +18,21 @@ import numpy as np
 import pywt
 
 from fastpe.kernels._jit import entry, inner
-from fastpe.kernels.simd import at, fma, get, lanes, load, minus, pointer, splat, store, where_negative
+from fastpe.kernels.simd import (
+    aligned_zeros,
+    at,
+    fma,
+    get,
+    lanes,
+    load,
+    minus,
+    pointer,
+    put,
+    splat,
+    store,
+    where_negative,
+    whole_vectors,
+)
 
 MOST_DIGITS = 128
 """Binary digits that are used of an argument; what follows is below 2**-128."""
@@ -94,25 +108,42 @@ def _at_integers(low: np.ndarray) -> np.ndarray:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Compiled: lanes are arguments, each with its own binary digits; row a of (L-1, lanes) values is phi or psi at f + a
+# Compiled, on pointers: lanes are arguments, each with its own binary digits; row a of (L-1, lanes) values is phi or
+# psi at f + a
+
+
+def shifted_taps(filters: Filter) -> np.ndarray:
+    """taps[digit, 0 or 1, i + 1] = sqrt2 h or sqrt2 g at i + digit, i = -1 .. L-1, in all lanes; zero past the ends."""
+    padded = np.pad(np.stack([filters.low, filters.high]), ((0, 0), (1, 0)))
+    shifted = np.stack([padded, np.pad(padded[:, 1:], ((0, 0), (0, 1)))])
+    taps = aligned_zeros((*shifted.shape, whole_vectors(1, np.float64)), np.float64)
+    taps[...] = shifted[..., None]
+    return taps
+
+
+def scratch(filters: Filter) -> np.ndarray:
+    """What `at_fractions` and `mixed_taps` need as `work`."""
+    count = len(filters.integers)
+    return aligned_zeros((MOST_DIGITS + 1 + 2 * (count + 2) + 2 * count, whole_vectors(1, np.float64)), np.float64)
 
 
 @inner
-def binary_digits(x: float, digits: np.ndarray, lane: int) -> int:
-    """digits[:, lane] = the binary digits of x - floor(x), first to last; their number; exact for negative x too."""
-    count = 0
+def binary_digits(x, digits, lane):  # type: ignore[no-untyped-def]
+    """The binary digits of x - floor(x) into one lane, first to last; their number; exact for negative x too."""
+    count, width = 0, lanes(digits)
     if x >= 0.0:
-        f = x - np.floor(x)
-        while f > 0.0 and count < digits.shape[0]:
+        f = x - math.floor(x)
+        while f > 0.0 and count < MOST_DIGITS:
             f = f + f
-            digits[count, lane] = 1.0 if f >= 1.0 else 0.0
-            f -= digits[count, lane]
+            digit = 1.0 if f >= 1.0 else 0.0
+            put(digits, count * width + lane, digit)
+            f -= digit
             count += 1
         return count
-    r = x - (np.floor(x) + 1.0)  # the fraction is 1 + r, which would round; r in [-1, 0) does not
-    while r > -1.0 and count < digits.shape[0]:
+    r = x - (math.floor(x) + 1.0)  # the fraction is 1 + r, which would round; r in [-1, 0) does not
+    while r > -1.0 and count < MOST_DIGITS:
         r = r + r
-        digits[count, lane] = 0.0 if r < -1.0 else 1.0
+        put(digits, count * width + lane, 0.0 if r < -1.0 else 1.0)
         if r < -1.0:
             r += 1.0
         count += 1
@@ -120,78 +151,75 @@ def binary_digits(x: float, digits: np.ndarray, lane: int) -> int:
 
 
 @inner
-def refine(taps, digit, values, out, mixed):  # type: ignore[no-untyped-def]
-    """out[a] = sum_b taps[2a - b + digit] values[b]: T_D v, or the same with g, on pointers.
-
-    About L^2 operations for a vector of arguments. `digit` has one for each lane; `mixed` (L+1, lanes) is scratch.
-    """
-    count, width = taps.shape[0] - 1, lanes(digit)
+def mixed_taps(taps, digit, mixed, count):  # type: ignore[no-untyped-def]
+    """Out of `shifted_taps`, both filters moved by a digit of each lane, into the scratch `mixed`."""
+    width, size = lanes(taps), 2 * (count + 2) * lanes(taps)
     chooser = minus(load(digit, 0))
-    for i in range(-1, count + 1):  # taps[i + digit], zero beyond both ends
-        one = splat(taps[i] if i >= 0 else 0.0)
-        other = splat(taps[i + 1] if i < count else 0.0)
-        store(mixed, (i + 1) * width, where_negative(chooser, other, one))
-    for a in range(count):
-        total = splat(0.0)
-        for b in range(max(0, 2 * a - count), min(count - 1, 2 * a + 1) + 1):
-            total = fma(load(mixed, (2 * a - b + 1) * width), load(values, b * width), total)
-        store(out, a * width, total)
+    for i in range(0, size, width):
+        store(mixed, i, where_negative(chooser, load(taps, size + i), load(taps, i)))
+    return mixed
 
 
 @inner
-def at_fractions(x, low, high, integers, digits, phi, psi, mixed):  # type: ignore[no-untyped-def]
-    """phi[a], psi[a] at (x - floor(x)) + a, a = 0 .. L-2, for a vector of arguments.
-
-    x, phi, psi and the scratch `mixed` are pointers; the scratch `digits` (MOST_DIGITS, lanes) is an array.
-    """
-    width, count = lanes(x), integers.shape[0]
+def refine(taps, values, phi, psi, count):  # type: ignore[no-untyped-def]
+    """phi[a] = sum_b taps[2a - b + 1] values[b]: T_D v; psi the same with g. About 2 L^2 operations for a vector."""
+    width = lanes(values)
+    high = at(taps, (count + 2) * width)
     for a in range(count):
-        store(phi, a * width, splat(integers[a]))
-    most = 0
+        smooth, rough = splat(0.0), splat(0.0)
+        for b in range(max(0, 2 * a - count), min(count - 1, 2 * a + 1) + 1):
+            value, tap = load(values, b * width), (2 * a - b + 1) * width
+            smooth, rough = fma(load(taps, tap), value, smooth), fma(load(high, tap), value, rough)
+        store(phi, a * width, smooth)
+        store(psi, a * width, rough)
+
+
+@inner
+def at_fractions(x, taps, integers, count, phi, psi, work):  # type: ignore[no-untyped-def]
+    """phi[a], psi[a] at (x - floor(x)) + a, a = 0 .. L-2, for a vector of arguments."""
+    width, most = lanes(x), 1
+    digits, known, mixed = work, at(work, MOST_DIGITS * width), at(work, (MOST_DIGITS + 1) * width)
+    spare = at(mixed, 2 * (count + 2) * width)
+    for a in range(count):
+        store(phi, a * width, splat(get(integers, a)))
+    store(digits, 0, splat(0.0))
     for lane in range(width):
-        if get(x, lane) != np.floor(get(x, lane)):
-            most = digits.shape[0]
-    if most > 0:
-        digits[:] = 0.0
-        known = np.zeros(width)
-        for lane in range(width):
-            known[lane] = binary_digits(get(x, lane), digits, lane)
-        most = int(known.max())
-        spare = np.empty((count, width))
-        for step in range(most - 1, -1, -1):
-            if step == 0:
-                refine(high, pointer(digits), phi, psi, mixed)
-            refine(low, at(pointer(digits), step * width), phi, pointer(spare), mixed)
-            beyond = splat(float(step)) - load(pointer(known), 0)  # negative where a lane has this digit
-            for a in range(count):
-                found = load(pointer(spare), a * width)
-                store(phi, a * width, where_negative(beyond, found, load(phi, a * width)))
-    else:
-        digits[0] = 0.0
-        refine(high, pointer(digits), phi, psi, mixed)
+        if get(x, lane) != math.floor(get(x, lane)):
+            for step in range(MOST_DIGITS if most == 1 else 0):
+                store(digits, step * width, splat(0.0))
+            most = MOST_DIGITS
+    longest = 1  # at least the digit 0, which gives psi at an integer
+    for lane in range(width):
+        number = binary_digits(get(x, lane), digits, lane)
+        put(known, lane, float(number))
+        longest = max(longest, number)
+    for step in range(longest - 1, -1, -1):
+        chosen = mixed_taps(taps, at(digits, step * width), mixed, count)
+        refine(chosen, phi, spare, psi, count)
+        beyond = splat(float(step)) - load(known, 0)  # negative where a lane has this digit
+        for a in range(count):
+            store(phi, a * width, where_negative(beyond, load(spare, a * width), load(phi, a * width)))
 
 
 @entry(label="wavelet values")
 def _evaluate(
-    x: np.ndarray, low: np.ndarray, high: np.ndarray, integers: np.ndarray, wavelet: bool, out: np.ndarray
-) -> None:
+    x: np.ndarray, taps: np.ndarray, integers: np.ndarray, values: np.ndarray, work: np.ndarray, wavelet: bool,
+    out: np.ndarray,
+) -> None:  # fmt: skip
     count, width = integers.shape[0], lanes(pointer(x))
-    digits, mixed = np.zeros((MOST_DIGITS, width)), np.empty((count + 2, width))
-    phi, psi, group = np.empty((count, width)), np.empty((count, width)), np.zeros(width)
+    phi = pointer(values)  # then psi, then the arguments of the group
+    psi, group = at(phi, count * width), at(phi, 2 * count * width)
     for i in range(0, x.shape[0], width):
-        some = x[i : i + width]
-        group[:] = 0.0
-        for lane in range(some.shape[0]):
-            if 0.0 <= some[lane] < count:
-                group[lane] = some[lane]
-        at_fractions(
-            pointer(group), low, high, integers, digits, pointer(phi), pointer(psi), pointer(mixed)
-        )  # fmt: skip
-        for lane in range(some.shape[0]):
+        number = min(width, x.shape[0] - i)
+        store(group, 0, splat(0.0))
+        for lane in range(number):
+            if 0.0 <= x[i + lane] < count:
+                put(group, lane, x[i + lane])
+        at_fractions(group, pointer(taps), pointer(integers), count, phi, psi, pointer(work))
+        for lane in range(number):
             out[i + lane] = 0.0
-            if 0.0 <= some[lane] < count:
-                place = int(np.floor(some[lane]))
-                out[i + lane] = psi[place, lane] if wavelet else phi[place, lane]
+            if 0.0 <= x[i + lane] < count:
+                out[i + lane] = get(psi if wavelet else phi, math.floor(x[i + lane]) * width + lane)
 
 
 def evaluate(wavelet: str, x: Any, psi: bool = False) -> np.ndarray:
@@ -218,7 +246,11 @@ def evaluate(wavelet: str, x: Any, psi: bool = False) -> np.ndarray:
     if not np.isfinite(points).all():
         raise ValueError("x must be finite, but holds NaN or infinity")
     out = np.empty(points.shape)
-    _evaluate(points.ravel(), *orthogonal_filter(wavelet), bool(psi), out.reshape(-1))
+    filters = orthogonal_filter(wavelet)
+    values = aligned_zeros((2 * len(filters.integers) + 1, whole_vectors(1, np.float64)), np.float64)
+    _evaluate(
+        points.ravel(), shifted_taps(filters), filters.integers, values, scratch(filters), bool(psi), out.reshape(-1)
+    )
     return out
 
 

@@ -72,16 +72,19 @@ def remarks(spec: Spec, *, beyond: str, scale: float) -> tuple[str, ...]:
     return (f"{past} of {points.size} positions lie past the training length {spec.train_length} and {does}",)
 
 
+_NONE = np.zeros(0)
+
+
 def _places(spec: Spec, points: np.ndarray, farthest: float, beyond: str) -> tuple[np.ndarray, np.ndarray]:
     """The row of the table at or before each position, and how far towards the next one it lies, both exact but for the
-    rounding of the quotient.
+    rounding of the quotient; no weights at all where every position has a row of its own.
     """
     last = spec.train_length - 1
     if beyond == "interp" and farthest > last:
         product = points.astype(np.int64) * last
         row = product // int(farthest)
         return row, (product - row * int(farthest)) / farthest
-    return np.minimum(points, last).astype(np.int64), np.zeros(points.size)
+    return np.minimum(points, last).astype(np.int64), _NONE
 
 
 def reference(spec: Spec, params: dict[str, Any], *, beyond: str, scale: float) -> dict[str, Any]:
@@ -124,8 +127,12 @@ def _fill(
     table, parameters = pointer(first), pointer(rows)
     for i in range(0, low.shape[0], _RUN):
         count = min(_RUN, low.shape[0] - i)
-        for k in range(count):
-            out, weigh = at(pointer(block), k * dim), weight[i + k]
+        copied = scale == 1.0 and weight.size == 0
+        for k in range(1, count):
+            copied &= low[i + k] - low[i] == k
+        source = at(parameters, low[i] * dim) if copied else pointer(block)
+        for k in range(0 if copied else count):
+            out, weigh = at(pointer(block), k * dim), weight[i + k] if weight.size else 0.0
             one, other = at(parameters, low[i + k] * dim), at(parameters, min(low[i + k] + 1, last) * dim)
             share, rest = splat(weigh), splat(1.0 - weigh)
             for c in range(0, dim, lanes(factor)):
@@ -133,17 +140,18 @@ def _fill(
                 if weigh > 0.0:
                     value = fma(rest, value, share * load_wide(other, c, dim - c))
                 store_rounded(out, c, factor * value, dim - c)
-        move_rows(pointer(block), count, dim, at(table, i * row_step), row_step, step, large)
+        move_rows(source, count, dim, at(table, i * row_step), row_step, step, large)
     finish(large)
 
 
 @entry(label="gradient of the learned table")
 def _pull(low: np.ndarray, weight: np.ndarray, dtable: np.ndarray, scale: float, drows: np.ndarray) -> None:
     for i in range(low.shape[0]):
+        weigh = weight[i] if weight.size else 0.0
         for c in range(dtable.shape[1]):
-            drows[low[i], c] += scale * (1.0 - weight[i]) * dtable[i, c]
-            if weight[i] > 0.0:
-                drows[low[i] + 1, c] += scale * weight[i] * dtable[i, c]
+            drows[low[i], c] += scale * (1.0 - weigh) * dtable[i, c]
+            if weigh > 0.0:
+                drows[low[i] + 1, c] += scale * weigh * dtable[i, c]
 
 
 ENCODING = Encoding(

@@ -511,15 +511,30 @@ def store_interleaved(typingctx, p, offset, x, y, count):
 
     def emit(context, b, signature, arguments):
         pointer_value, at_offset, *pair, lanes_used = arguments
-        part, both = _Part(p.dtype, x.lanes), _Part(p.dtype, 2 * x.lanes)
-        if p.dtype != x.dtype:
-            pair = [b.fptrunc(wide, llvm_vector(part)) for wide in pair]
-        order = [lane // 2 + lane % 2 * x.lanes for lane in range(both.lanes)]
-        mixed = b.shuffle_vector(*pair, ir.Constant(ir.VectorType(_I32, both.lanes), order))
+        both, mixed = _interleaved(b, p.dtype, x, *pair)
         store_lanes(b, both, pointer_value, at_offset, mixed, lanes_used)
         return context.get_dummy_value()
 
     return types.void(p, types.intp, x, y, types.intp), emit
+
+
+@intrinsic
+def interleaved(typingctx, p, x, y):
+    """x0, y0, x1, y1, ... of two float64 vectors, rounded to the float32 elements of `p`: one vector."""
+    kind = Vector(p.dtype)
+
+    def emit(context, b, signature, arguments):
+        return _interleaved(b, p.dtype, x, arguments[1], arguments[2])[1]
+
+    return kind(p, x, y) if p.dtype == types.float32 else None, emit
+
+
+def _interleaved(b, dtype, kind, x, y):
+    part, both = _Part(dtype, kind.lanes), _Part(dtype, 2 * kind.lanes)
+    if dtype != kind.dtype:
+        x, y = (b.fptrunc(wide, llvm_vector(part)) for wide in (x, y))
+    order = [lane // 2 + lane % 2 * kind.lanes for lane in range(both.lanes)]
+    return both, b.shuffle_vector(x, y, ir.Constant(ir.VectorType(_I32, both.lanes), order))
 
 
 @intrinsic
