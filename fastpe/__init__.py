@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from fastpe import reference as reference
+    from fastpe.attention import attention, attention_vjp
     from fastpe.config import ModelConfig, TrainConfig
     from fastpe.encoding import build, init, list_encodings, pull
     from fastpe.runs import load
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 # public name -> the module that defines it ("" = the name is itself a module)
 _HOME = {
+    "attention": "fastpe.attention",
+    "attention_vjp": "fastpe.attention",
     "build": "fastpe.encoding",
     "init": "fastpe.encoding",
     "list_encodings": "fastpe.encoding",
@@ -39,6 +42,8 @@ __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "build",
     "init",
     "pull",
+    "attention",
+    "attention_vjp",
     "ModelConfig",
     "Transformer",
     "TrainConfig",

@@ -18,10 +18,10 @@ ROOT = Path(__file__).resolve().parent.parent
 # a module imports from its own row and the rows above it
 LAYERS = (
     "arguments files error_law random",
-    "option slots",
+    "option slots attention_arguments",
     "kernels",
     "registry reference tasks",
-    "sums config initial speed",
+    "sums config initial speed attention",
     "encoding events record machine result_file",
     "encodings",
     "layout position",
