@@ -80,6 +80,7 @@ REL_GAIN, REL_KEY, REL_QUERY, REL_VALUE, KEY_BIAS, GAIN, BIAS, VALUES, INDEX, SC
 # columns of the table of slots: whether it is given and its gradient wanted, strides of batch and head, rows
 GIVEN, WANTED, BATCH, HEAD, ROWS = (np.int64(number) for number in range(5))
 CHUNK = np.int64(64)  # offsets for which one largest bias is known
+UNDERFLOW = 1e-30  # more than what squares that underflow may take from a squared norm
 
 
 class Case(NamedTuple):
@@ -340,7 +341,7 @@ def _prepare_keys(k, kr, j0, n, i0, terms, table, case, arena, room):
 
 @inner
 def _norm(x, n):
-    return math.sqrt(np.float64(dot(x, x, n)))
+    return math.sqrt(np.float64(dot(x, x, n)) + UNDERFLOW)
 
 
 @inner

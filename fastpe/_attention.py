@@ -1,7 +1,7 @@
 """Attention with every slot of the score, and its gradients, in O(N) memory: `attention` and `attention_vjp`.
 
-What is compiled is `kernels.tiled_attention`; here arguments become the arrays that it takes, and its gradients those of
-the arguments.
+What is compiled is `kernels.tiled_attention`; here arguments become the arrays that it takes, and its gradients those
+of the arguments.
 """
 
 import math
@@ -14,7 +14,17 @@ from fastpe import attention_arguments
 from fastpe.attention_arguments import Array, Call
 from fastpe.kernels import simd, tiled_attention
 from fastpe.kernels.threads import default_threads, fork
-from fastpe.kernels.tiled_attention import CHUNK, SLOTS, TILE_KEYS, TILE_QUERIES, Case, Gradients, Inputs, Slots
+from fastpe.kernels.tiled_attention import (
+    CHUNK,
+    SLOTS,
+    TILE_KEYS,
+    TILE_QUERIES,
+    UNDERFLOW,
+    Case,
+    Gradients,
+    Inputs,
+    Slots,
+)
 
 
 def attention(
@@ -76,7 +86,7 @@ def attention(
     >>> fastpe.attention(q, k, v, causal=True)[0].tolist()
     [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]
     """
-    call = _checked(q, k, v, causal, window, lengths, return_lse, (), slots)
+    call = checked(q, k, v, causal, window, lengths, return_lse, (), slots)
     return _Pass(call, tolerance).outputs()
 
 
@@ -127,11 +137,11 @@ def attention_vjp(
     >>> sorted(pullback(np.ones_like(out)))
     ['bias', 'k', 'q', 'v']
     """
-    done = _Pass(_checked(q, k, v, causal, window, lengths, return_lse, wrt, slots), tolerance)
+    done = _Pass(checked(q, k, v, causal, window, lengths, return_lse, wrt, slots), tolerance)
     return done.outputs(), done.pullback
 
 
-def _checked(
+def checked(
     q: Any, k: Any, v: Any, causal: bool, window: int | None, lengths: Any, return_lse: bool,
     wrt: tuple[str, ...] | None, slots: Mapping[str, Any],
 ) -> Call:  # fmt: skip
@@ -145,10 +155,13 @@ def _checked(
             raise TypeError(f"{name} must have the dtype of q, {dtype}, not {array.dtype}")
         if name not in ("k", "v", "index") and not (np.isfinite(array.min()) and np.isfinite(array.max())):
             raise ValueError(f"{name} must be finite")
+    if not np.all(np.abs(call.scale) <= np.finfo(dtype).max):
+        raise ValueError(f"scale must be finite in {dtype}, not {call.scale.tolist()}")
     return call
 
 
-def _tolerance(tolerance: float | None, dtype: np.dtype[Any]) -> float:
+def checked_tolerance(tolerance: float | None, dtype: np.dtype[Any]) -> float:
+    """The tolerance as a number; by default a quarter of the precision."""
     if tolerance is None:
         return float(np.finfo(dtype).eps) / 4
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float | np.number):
@@ -164,18 +177,23 @@ class _Pass:
     def __init__(self, call: Call, tolerance: float | None) -> None:
         self.call = call
         self.dtype = call.q.dtype
-        self.tolerance = _tolerance(tolerance, self.dtype)
+        self.tolerance = checked_tolerance(tolerance, self.dtype)
         (b, h, n, d), (hk, m) = call.q.shape, call.k.shape[1:3]
-        self.sizes = b, h, hk, n, m, d
+        turned = "angles" in call.slots
+        # keys that heads turn by angles of their own cannot be shared
+        self.group = h // hk if turned and call.slots["angles"].shape[1] not in (1, hk) else 1
+        self.sizes = b, h, hk * self.group, n, m, d
         self.nothing = np.zeros(1, self.dtype)
-        q, k, v = (_rows(x) for x in (call.q, call.k, call.v))
-        qr, kr = self._rotated(q), self._rotated(k)
+        k, v = (np.repeat(x, self.group, axis=1) if self.group > 1 else x for x in (call.k, call.v))
+        q, k, v = _rows(call.q, turned), _rows(k, turned), _rows(v, False)
+        self.qr, self.kr = (self._turn(x, 1.0) if turned else x for x in (q, k))
+        self.strides = tuple(stride // self.dtype.itemsize for x in (q, k, v) for stride in x.strides[:3])
         self.slots, self.table = self._slots()
-        self.limit = math.log(self.tolerance / m) if self.tolerance else -math.inf
+        self.limit = math.log(self.tolerance) - math.log(m) if self.tolerance else -math.inf
         norms, tops = self._bounds(k)
         lengths = np.stack([call.query_lengths, call.key_lengths], axis=1).astype(np.int64)
         scale = np.ascontiguousarray(np.broadcast_to(call.scale, (h,)), dtype=self.dtype)
-        self.inputs = Inputs(q, qr, k, kr, v, scale, lengths, norms, tops)
+        self.inputs = Inputs(*map(_start, (q, self.qr, k, self.kr, v)), scale, lengths, norms, tops)
         self.out, self.lse = np.empty((b, h, n, d), self.dtype), np.empty((b, h, n), self.dtype)
         self._forward()
 
@@ -188,7 +206,7 @@ class _Pass:
 
     def _slots(self) -> tuple[Slots, Array]:
         """The slots' arrays, and the table of what is given, what is wanted, strides and rows."""
-        b, h, _, n, m, _ = self.sizes
+        n, m = self.sizes[3:5]
         call, table, arrays = self.call, np.zeros((len(SLOTS), 5), np.int64), {}
         for number, name in enumerate(SLOTS):
             array = call.slots.get(name)
@@ -226,7 +244,7 @@ class _Pass:
         b, h, hk, n, m, _ = self.sizes
         if not self._skips():
             return np.zeros((b, hk, 1), self.dtype), np.zeros((1, h, 1), self.dtype)
-        norms = np.sqrt(np.einsum("bhmd,bhmd->bhm", k, k))
+        norms = np.sqrt(np.einsum("bhmd,bhmd->bhm", k, k) + self.dtype.type(UNDERFLOW))
         bias = self.slots.bias.reshape(-1, h, n + m - 1)
         return _block_maxima(norms, int(TILE_KEYS), 0.0), _block_maxima(bias, int(CHUNK), -np.inf)
 
@@ -237,31 +255,19 @@ class _Pass:
         ) and not self.call.rectify
 
     def _case(self, *, backward: bool) -> Case:
-        call, x, (b, h, hk, n, m, d) = self.call, self.inputs, self.sizes
+        call, (b, h, hk, n, m, d) = self.call, self.sizes
         keeps = "scale" in call.shapes or call.rectify or "gain" in call.slots
-
-        def strides(array: Array) -> tuple[int, ...]:
-            return tuple(stride // array.itemsize for stride in array.strides[:3])
-
         return Case(
-            b, h, hk, n, m, d, int(call.causal), call.window or 0, -(-m // int(TILE_KEYS)), int(call.pairs == "half"),
-            int(call.rectify), int(backward and keeps), int(self._skips()), *strides(x.q), *strides(x.k), *strides(x.v),
+            b, h, hk, n, m, d, int(call.causal), min(call.window or 0, n + m), -(-m // int(TILE_KEYS)),
+            int(call.pairs == "half"), int(call.rectify), int(backward and keeps), int(self._skips()), *self.strides,
         )  # fmt: skip
 
-    def _rotated(self, x: Array) -> Array:
-        """x with its pairs of channels turned by their angles, in the strides of a new array like x."""
-        return x if "angles" not in self.call.slots else self._turn(x, 1.0)
-
     def _turn(self, x: Array, sign: float) -> Array:
+        """x with its pairs of channels turned by their angles, in the strides of x, which must be dense."""
         angles = self.call.slots["angles"][:, :, -x.shape[-2] :, :]
         cos, sin = np.cos(angles).astype(x.dtype), (sign * np.sin(angles)).astype(x.dtype)
-        if angles.shape[1] not in (1, x.shape[1]):  # grouped queries: angles per query head turn keys of fewer heads
-            raise ValueError(
-                f"angles must have one head where k has fewer heads than q, not {angles.shape[1]}: keys are shared"
-            )
         first, second = self._channels(angles.shape[-1])
-        turned = np.empty_like(x, order="K") if x.flags.forc else np.array(x)
-        turned[...] = x
+        turned = x.copy(order="K")
         turned[..., first] = x[..., first] * cos - x[..., second] * sin
         turned[..., second] = x[..., first] * sin + x[..., second] * cos
         return turned
@@ -290,7 +296,7 @@ class _Pass:
 
     def pullback(self, dout: Any) -> dict[str, Array]:
         """Gradients of the arguments that are wanted."""
-        call, (b, h, hk, n, m, d) = self.call, self.sizes
+        call, (b, h, _, n, _, _) = self.call, self.sizes
         given = attention_arguments.real_array("dout", dout)
         shape = call.q.shape if call.batched else call.q.shape[1:]
         if given.shape != shape:
@@ -339,7 +345,6 @@ class _Pass:
         """The gradients by argument: turned back, folded, and summed over the axes along which arguments repeat."""
         call, found = self.call, {}
         dq, dk = g.dq, g.dk
-        found["v"] = g.dv
         if "growth" in call.shapes:
             found["growth"] = self._growth_gradient(dq, dk)
         if "angles" in call.slots:
@@ -347,7 +352,8 @@ class _Pass:
                 found["angles"] = self._angles_gradient(dq, dk)
             dq, dk = self._turn(dq, -1.0), self._turn(dk, -1.0)
         found["q"] = dq if g.dq_rest is g.dq else dq + g.dq_rest
-        found["k"] = dk if g.dk_rest is g.dk else dk + g.dk_rest
+        dk = dk if g.dk_rest is g.dk else dk + g.dk_rest
+        found |= {"k": self._ungrouped(dk), "v": self._ungrouped(g.dv)}
         for name in ("rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "values"):
             found[name] = getattr(g, f"d{name}")
         for name in ("gain", "bias"):
@@ -363,14 +369,19 @@ class _Pass:
             done["scale"] = per_head if call.scale.shape else per_head.sum()
         return {name: np.asarray(done[name]) for name in call.shapes}
 
+    def _ungrouped(self, x: Array) -> Array:
+        """The sum over the heads that share a key head."""
+        return x.reshape(x.shape[0], -1, self.group, *x.shape[2:]).sum(axis=2) if self.group > 1 else x
+
     def _angles_gradient(self, dq: Array, dk: Array) -> Array:
         angles = self.call.slots["angles"]
         first, second = self._channels(angles.shape[-1])
 
         def turning(x: Array, dx: Array) -> Array:
-            return dx[..., second] * x[..., first].astype(np.float64) - dx[..., first] * x[..., second].astype(np.float64)
+            x = x.astype(np.float64)
+            return dx[..., second] * x[..., first] - dx[..., first] * x[..., second]
 
-        pairs = ((self.inputs.qr, dq), (self.inputs.kr, dk))
+        pairs = ((self.qr, dq), (self.kr, dk))
         whole = [_summed_to(_padded(turning(x, dx), angles.shape[-2:]), angles.shape) for x, dx in pairs]
         return whole[0] + whole[1]
 
@@ -382,17 +393,23 @@ class _Pass:
             product = dx.astype(np.float64) * x
             return _padded((product[..., first] + product[..., second]).sum(axis=1), growth.shape[-2:])
 
-        return content(self.inputs.qr, dq) - content(self.inputs.kr, dk)
+        return content(self.qr, dq) - content(self.kr, dk)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Arrays
 
 
-def _rows(x: Array) -> Array:
-    """x with contiguous rows in plain strides; x itself where it has them."""
+def _rows(x: Array, dense: bool) -> Array:
+    """x with contiguous rows in plain strides, and where `dense` without gaps; x itself where it has them."""
     plain = x.strides[-1] == x.itemsize and all(s % x.itemsize == 0 for s in x.strides) and x.flags.writeable
-    return x if plain and x.flags.aligned else np.array(x, order="C")
+    fits = plain and x.flags.aligned and not (dense and np.empty_like(x).strides != x.strides)
+    return x if fits else np.array(x, order="C")
+
+
+def _start(x: Array) -> Array:
+    """The first element of x: kernels know the strides, and get one type of array whatever those are."""
+    return np.lib.stride_tricks.as_strided(x, (1,), (x.itemsize,))
 
 
 def _offset_rows(n: int, m: int, count: int) -> Array:
