@@ -12,7 +12,7 @@ import numpy as np
 
 from fastpe import attention_arguments
 from fastpe.attention_arguments import Array, Call
-from fastpe.kernels import simd, tiled_attention
+from fastpe.kernels import rotate, simd, tiled_attention
 from fastpe.kernels.threads import default_threads, fork
 from fastpe.kernels.tiled_attention import CHUNK, SLOTS, TILE_KEYS, TILE_QUERIES, Case, Gradients, Inputs, Slots
 
@@ -169,13 +169,15 @@ class _Pass:
         self.sizes = b, h, hk, n, m, d
         self.nothing = np.zeros(1, self.dtype)
         q, k, v = (_rows(x) for x in (call.q, call.k, call.v))
+        if "angles" in call.slots:  # before and after rotation they have the same strides
+            q, k = np.ascontiguousarray(q), np.ascontiguousarray(k)
         qr, kr = self._rotated(q), self._rotated(k)
         self.slots, self.table = self._slots()
         self.limit = math.log(self.tolerance / m) if self.tolerance else -math.inf
-        norms, tops = self._bounds(k)
+        bounds = self._bounds(q, k)
         lengths = np.stack([call.query_lengths, call.key_lengths], axis=1).astype(np.int64)
         scale = np.ascontiguousarray(np.broadcast_to(call.scale, (h,)), dtype=self.dtype)
-        self.inputs = Inputs(q, qr, k, kr, v, scale, lengths, norms, tops)
+        self.inputs = Inputs(q, qr, k, kr, v, scale, lengths, *bounds)
         self.out, self.lse = np.empty((b, h, n, d), self.dtype), np.empty((b, h, n), self.dtype)
         self._forward()
 
@@ -221,14 +223,16 @@ class _Pass:
         del arrays["growth"]
         return Slots(**arrays, growth_q=growth_q, growth_k=growth_k), table
 
-    def _bounds(self, k: Array) -> tuple[Array, Array]:
-        """The largest norm of every tile of keys, and the largest bias of every CHUNK of offsets."""
+    def _bounds(self, q: Array, k: Array) -> tuple[Array, Array, Array]:
+        """The norms of the queries, the largest of every tile of keys, and the largest bias of every CHUNK of offsets."""
         b, h, hk, n, m, _ = self.sizes
         if not self._skips():
-            return np.zeros((b, hk, 1), self.dtype), np.zeros((1, h, 1), self.dtype)
-        norms = np.sqrt(np.einsum("bhmd,bhmd->bhm", k, k))
+            return self.nothing, np.zeros((b, hk, 1), self.dtype), np.zeros((1, h, 1), self.dtype)
+        q_norms, k_norms = (np.sqrt(np.einsum("bhnd,bhnd->bhn", x, x)) for x in (q, k))
         bias = self.slots.bias.reshape(-1, h, n + m - 1)
-        return _block_maxima(norms, int(TILE_KEYS), 0.0), _block_maxima(bias, int(CHUNK), -np.inf)
+        return (
+            q_norms.reshape(-1), _block_maxima(k_norms, int(TILE_KEYS), 0.0), _block_maxima(bias, int(CHUNK), -np.inf),
+        )  # fmt: skip
 
     def _skips(self) -> bool:
         """Whether tiles may be left out: the score is s q.k + bias."""
@@ -249,22 +253,22 @@ class _Pass:
         )  # fmt: skip
 
     def _rotated(self, x: Array) -> Array:
-        """x with its pairs of channels turned by their angles, in the strides of a new array like x."""
+        """x with its pairs of channels turned by their angles; x itself where there are none."""
         return x if "angles" not in self.call.slots else self._turn(x, 1.0)
 
     def _turn(self, x: Array, sign: float) -> Array:
-        angles = self.call.slots["angles"][:, :, -x.shape[-2] :, :]
+        angles = np.ascontiguousarray(self.call.slots["angles"][:, :, -x.shape[-2] :, :])
         cos, sin = np.cos(angles).astype(x.dtype), (sign * np.sin(angles)).astype(x.dtype)
-        if angles.shape[1] not in (1, x.shape[1]):  # grouped queries: angles per query head turn keys of fewer heads
-            raise ValueError(
-                f"angles must have one head where k has fewer heads than q, not {angles.shape[1]}: keys are shared"
-            )
-        first, second = self._channels(angles.shape[-1])
-        turned = np.empty_like(x, order="K") if x.flags.forc else np.array(x)
-        turned[...] = x
-        turned[..., first] = x[..., first] * cos - x[..., second] * sin
-        turned[..., second] = x[..., first] * sin + x[..., second] * cos
-        return turned
+        (b, h, n, d), (led, per_head, _, pairs), y = x.shape, angles.shape, np.empty(x.shape, x.dtype)
+        if per_head not in (1, h):  # grouped queries: angles of each query head cannot turn keys that several share
+            raise ValueError(f"angles must have one head where k has fewer heads than q, not {per_head}")
+        strides = tuple(stride // x.itemsize for stride in x.strides[:3])
+        own = (per_head * n * pairs if led > 1 else 0, n * pairs if per_head > 1 else 0)
+        fork(
+            min(default_threads(), b * h), rotate.rotate, x, strides, cos, sin, own, y, (b, h, n, d), pairs,
+            self.call.pairs == "half",
+        )  # fmt: skip
+        return y
 
     def _channels(self, pairs: int) -> tuple[slice, slice]:
         if self.call.pairs == "half":
@@ -368,7 +372,9 @@ class _Pass:
         first, second = self._channels(angles.shape[-1])
 
         def turning(x: Array, dx: Array) -> Array:
-            return dx[..., second] * x[..., first].astype(np.float64) - dx[..., first] * x[..., second].astype(np.float64)
+            return dx[..., second] * x[..., first].astype(np.float64) - dx[..., first] * x[..., second].astype(
+                np.float64
+            )
 
         pairs = ((self.inputs.qr, dq), (self.inputs.kr, dk))
         whole = [_summed_to(_padded(turning(x, dx), angles.shape[-2:]), angles.shape) for x, dx in pairs]
