@@ -1,20 +1,32 @@
-"""Settings of all benchmarks: compiled beforehand, garbage collector off, one thread unless a test says otherwise."""
+"""Settings of all benchmarks: compiled beforehand, one thread unless a test says otherwise; figures beside the peak."""
+
+from functools import cache
 
 import pytest
 
+from fastpe import speed
+
 collect_ignore = ["torch_train.py"]  # a program for the extra `peers`
+
+peak = cache(speed.sgemm_peak)
 
 
 @pytest.fixture
 def measure(benchmark):
-    """Call `measure(function, flop=..., bytes=...)`: warmed up, then timed; FLOPs and bytes go into `extra_info`."""
+    """Call `measure(function, flop=..., bytes_moved=..., threads=...)`: warmed up, then timed.
 
-    def run(function, *arguments, flop=0, bytes_moved=0):
+    FLOPs, bytes, their rates, and the share of the machine's own sgemm peak go into `extra_info`.
+    """
+
+    def run(function, *arguments, flop=0, bytes_moved=0, threads=1):
         benchmark.extra_info.update(flop=flop, bytes=bytes_moved)
         result = benchmark.pedantic(function, arguments, rounds=30, iterations=3, warmup_rounds=3)
         if benchmark.stats is not None:  # None with --benchmark-disable
             best = benchmark.stats.stats.min
-            benchmark.extra_info.update(gflops=flop / best / 1e9, gigabytes_per_second=bytes_moved / best / 1e9)
+            gflops = flop / best / 1e9
+            benchmark.extra_info.update(gflops=gflops, gigabytes_per_second=bytes_moved / best / 1e9)
+            if flop:
+                benchmark.extra_info.update(of_peak=gflops / peak(threads))
         return result
 
     return run

@@ -1,13 +1,18 @@
-"""The kernels of the step on its own shapes, one sequence, one thread, beside NumPy (BLAS on its own threads)."""
+"""The kernels of the step on its own shapes, one sequence, one thread, beside NumPy (BLAS on its own threads).
+
+A product is repeated within a call; Python's share of a peer's call is taken off by `fastpe bench gemm` only.
+"""
 
 import numpy as np
 import pytest
 
+from fastpe.benchmarks import jobs
+from fastpe.benchmarks.models import CASES, products
 from fastpe.kernels import arrays
 
-N, C, F = 50, 64, 128
+N, C = 50, 64
 RANDOM = np.random.default_rng(0)
-SHAPES = {"qkv": (N, 3 * C, C), "out": (N, C, C), "in": (N, F, C), "ff": (N, C, F), "dweight": (C, 3 * C, N)}
+PRODUCTS = {f"{model}-{each.name}": each for model in ("paper", "lm") for each in products(CASES[model].config)}
 
 
 def matrix(*shape):
@@ -20,15 +25,16 @@ def numpy_attention(q, k, v):
     return (weights / weights.sum(1, keepdims=True)) @ v
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("library", ["fastpe", "numpy"])
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("library", ["fastpe", "torch", "numpy"])
 @pytest.mark.benchmark(group="gemm")
-def test_gemm(measure, shape, library):
-    m, n, depth = SHAPES[shape]
-    a, b = matrix(m, depth), matrix(depth, n)
-    np.testing.assert_allclose(arrays.gemm(a, b), a @ b, atol=1e-3)
-    call = {"fastpe": lambda: arrays.gemm(a, b), "numpy": lambda: a @ b}[library]
-    measure(call, flop=2 * m * n * depth, bytes_moved=4 * (m * n + m * depth + n * depth))
+def test_gemm(measure, name, library):
+    product = PRODUCTS[name]
+    try:
+        job = jobs.product(library, product)
+    except jobs.Absent as why:
+        pytest.skip(f"{library}: {why}")
+    measure(job.call, flop=product.flop * job.repeats)
 
 
 @pytest.mark.parametrize("library", ["fastpe", "numpy"])

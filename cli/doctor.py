@@ -16,18 +16,25 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--warm", is_flag=True, help="Only compile all that train, evaluate and reproduce need, and keep it.")
+@click.option("--accuracy", is_flag=True, help="Only compare every fill with exact values, in units in the last place.")
 @click.option("--only", multiple=True, metavar="TEXT", help="Only checks with TEXT in their name; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
-def doctor(warm: bool, only: tuple[str, ...], as_json: bool) -> None:
+def doctor(warm: bool, accuracy: bool, only: tuple[str, ...], as_json: bool) -> None:
     """Check fastpe on this machine: every kernel, fill and gradient against its reference.
 
     Reports versions, CPU, compile cache, measured speed and threads, then one line per check with its error and bound.
-    With --only, no speed is measured. The exit status is 1 if a check fails.
+    With --only, no speed is measured. --accuracy prints the errors of every encoding's fill instead. The exit status is
+    1 if a check fails.
     """
     import numba
 
     if numba.config.DISABLE_JIT:
         raise click.ClickException("NUMBA_DISABLE_JIT is set: the kernels exist only compiled")
+    if accuracy:
+        if warm or only:
+            raise click.UsageError("--accuracy stands alone: it takes neither --warm nor --only")
+        _accuracy(as_json)
+        return
     passed = _warm(only, as_json) if warm else _examine(only, as_json)
     if not passed:
         sys.exit(FAILED)
@@ -122,6 +129,45 @@ def _speed(threads: int, tell: Any) -> dict[str, dict[str, Any]]:
         rates = ", ".join(f"{way} {rate:.1f}" for way, rate in memory.items())
         tell("memory", f"{where}: {rates} GB/s ({speed.BYTES // 2**20} MiB arrays)")
     return figures
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Accuracy
+
+
+def _accuracy(as_json: bool) -> None:
+    from fastpe import accuracy, encoding
+
+    from .progress import Reporter
+
+    columns = [*(f"<= {edge:g}" for edge in accuracy.EDGES), f"> {accuracy.EDGES[-1]:g}"]
+    found = []
+    if not as_json:
+        click.echo("errors of fills in units in the last place, from exact values with 60 decimal digits\n")
+        click.echo(f"{'encoding':11} {'dtype':8} {'values':>7} {''.join(f'{name:>9}' for name in columns)}     worst")
+    with Reporter():
+        for name in encoding.list_encodings():
+            for each in accuracy.histograms(name):
+                found.append(each)
+                if not as_json:
+                    shares = "".join(_percent(count, each.values) for count in each.counts)
+                    where = f"row {each.place[0]}, channel {each.place[1]} of {each.request}"
+                    beside = "" if each.oracle == "decimal" else f"; beside {each.oracle}"
+                    line = f"{name:11} {each.dtype:8} {each.values:7} {shares}  {each.worst:8.3g}  {where}{beside}"
+                    click.echo(line)
+    rows = [(position, *accuracy.float32_angles(position)) for position in accuracy.FLOAT32_POSITIONS]
+    if as_json:
+        others = [{"position": p, "float32_angles": theirs, "fastpe": ours} for p, theirs, ours in rows]
+        histograms = [vars(each) | {"values": each.values} for each in found]
+        print_json({"schema": 1, "edges": accuracy.EDGES, "histograms": histograms, "sinusoidal_errors": others})
+        return
+    click.echo("\nlargest error of a float32 sinusoidal row: angles formed in float32, as most libraries do; fastpe")
+    for position, theirs, ours in rows:
+        click.echo(f"at position {position:10,}: {theirs:8.1e}  {ours:8.1e}")
+
+
+def _percent(count: int, total: int) -> str:
+    return f"{count / total:9.2%}" if count else f"{'-':>9}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

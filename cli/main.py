@@ -4,6 +4,7 @@ import click
 
 import fastpe
 
+from .bench import bench
 from .doctor import doctor
 from .encodings import encodings
 from .evaluate import evaluate
@@ -21,5 +22,5 @@ def main(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (train, evaluate, reproduce, encodings, doctor):
+for command in (train, evaluate, reproduce, encodings, doctor, bench):
     main.add_command(command)

@@ -12,7 +12,7 @@ import numpy as np
 
 from fastpe import attention_arguments
 from fastpe.attention_arguments import Array, Call
-from fastpe.kernels import simd, tiled_attention
+from fastpe.kernels import rotate, simd, tiled_attention
 from fastpe.kernels.threads import default_threads, fork
 from fastpe.kernels.tiled_attention import (
     CHUNK,
@@ -185,15 +185,18 @@ class _Pass:
         self.sizes = b, h, hk * self.group, n, m, d
         self.nothing = np.zeros(1, self.dtype)
         k, v = (np.repeat(x, self.group, axis=1) if self.group > 1 else x for x in (call.k, call.v))
-        q, k, v = _rows(call.q, turned), _rows(k, turned), _rows(v, False)
+        q, k, v = (_rows(x) for x in (call.q, k, v))
+        if turned:  # before and after rotation they have the same strides
+            q, k = np.ascontiguousarray(q), np.ascontiguousarray(k)
         self.qr, self.kr = (self._turn(x, 1.0) if turned else x for x in (q, k))
         self.strides = tuple(stride // self.dtype.itemsize for x in (q, k, v) for stride in x.strides[:3])
         self.slots, self.table = self._slots()
         self.limit = math.log(self.tolerance) - math.log(m) if self.tolerance else -math.inf
-        norms, tops = self._bounds(k)
+        bounds = self._bounds(q, k)
         lengths = np.stack([call.query_lengths, call.key_lengths], axis=1).astype(np.int64)
         scale = np.ascontiguousarray(np.broadcast_to(call.scale, (h,)), dtype=self.dtype)
-        self.inputs = Inputs(*map(_start, (q, self.qr, k, self.kr, v)), scale, lengths, norms, tops)
+        starts = [_start(x) for x in (q, self.qr, k, self.kr, v)]
+        self.inputs = Inputs._make((*starts, scale, lengths, *bounds))
         self.out, self.lse = np.empty((b, h, n, d), self.dtype), np.empty((b, h, n), self.dtype)
         self._forward()
 
@@ -239,14 +242,17 @@ class _Pass:
         del arrays["growth"]
         return Slots(**arrays, growth_q=growth_q, growth_k=growth_k), table
 
-    def _bounds(self, k: Array) -> tuple[Array, Array]:
-        """The largest norm of every tile of keys, and the largest bias of every CHUNK of offsets."""
+    def _bounds(self, q: Array, k: Array) -> tuple[Array, Array, Array]:
+        """The norms of queries, the largest of each tile of keys, and the largest bias of each CHUNK of offsets."""
         b, h, hk, n, m, _ = self.sizes
         if not self._skips():
-            return np.zeros((b, hk, 1), self.dtype), np.zeros((1, h, 1), self.dtype)
-        norms = np.sqrt(np.einsum("bhmd,bhmd->bhm", k, k) + self.dtype.type(UNDERFLOW))
+            return self.nothing, np.zeros((b, hk, 1), self.dtype), np.zeros((1, h, 1), self.dtype)
+        squares = (np.einsum("bhnd,bhnd->bhn", x, x) for x in (q, k))
+        q_norms, k_norms = (np.sqrt(square + self.dtype.type(UNDERFLOW)) for square in squares)
         bias = self.slots.bias.reshape(-1, h, n + m - 1)
-        return _block_maxima(norms, int(TILE_KEYS), 0.0), _block_maxima(bias, int(CHUNK), -np.inf)
+        return (
+            q_norms.reshape(-1), _block_maxima(k_norms, int(TILE_KEYS), 0.0), _block_maxima(bias, int(CHUNK), -np.inf),
+        )  # fmt: skip
 
     def _skips(self) -> bool:
         """Whether tiles may be left out: the score is s q.k + bias."""
@@ -263,14 +269,17 @@ class _Pass:
         )  # fmt: skip
 
     def _turn(self, x: Array, sign: float) -> Array:
-        """x with its pairs of channels turned by their angles, in the strides of x, which must be dense."""
-        angles = self.call.slots["angles"][:, :, -x.shape[-2] :, :]
+        """x with its pairs of channels turned by their angles."""
+        angles = np.ascontiguousarray(self.call.slots["angles"][:, :, -x.shape[-2] :, :])
         cos, sin = np.cos(angles).astype(x.dtype), (sign * np.sin(angles)).astype(x.dtype)
-        first, second = self._channels(angles.shape[-1])
-        turned = x.copy(order="K")
-        turned[..., first] = x[..., first] * cos - x[..., second] * sin
-        turned[..., second] = x[..., first] * sin + x[..., second] * cos
-        return turned
+        (b, h, n, d), (led, per_head, _, pairs), y = x.shape, angles.shape, np.empty(x.shape, x.dtype)
+        strides = tuple(stride // x.itemsize for stride in x.strides[:3])
+        own = (per_head * n * pairs if led > 1 else 0, n * pairs if per_head > 1 else 0)
+        fork(
+            min(default_threads(), b * h), rotate.rotate, x, strides, cos, sin, own, y, (b, h, n, d), pairs,
+            self.call.pairs == "half",
+        )  # fmt: skip
+        return y
 
     def _channels(self, pairs: int) -> tuple[slice, slice]:
         if self.call.pairs == "half":
@@ -337,8 +346,8 @@ class _Pass:
         rest = rest or "growth" in self.call.slots
         return Gradients(
             dq, zeros(b, h, n, d) if rest else dq, dk, zeros(b, hk, m, d) if rest else dk, zeros(b, hk, m, d),
-            *(slot(name) for name in ("rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias")),
-            slot("values"), slot("scores"), np.zeros((b, h, case.strips)),
+            **{f"d{name}": slot(name) for name in (*shapes, "gain", "bias", "scores")},
+            dscale=np.zeros((b, h, case.strips)),
         )  # fmt: skip
 
     def _named(self, g: Gradients) -> dict[str, Array]:
@@ -363,7 +372,7 @@ class _Pass:
             found["scores"] = _padded(g.dscores, call.slots["scores"].shape[-2:])
         wanted = {name: found[name] for name in call.shapes if name in found}
         own = {name: call.slots[name].shape for name in wanted if name in call.slots}
-        done = {name: _summed_to(array, own.get(name, array.shape)) for name, array in wanted.items()}
+        done = {name: _summed_to(array, own[name] if name in own else array.shape) for name, array in wanted.items()}
         if "scale" in call.shapes:
             per_head = g.dscale.sum(axis=(0, 2))
             done["scale"] = per_head if call.scale.shape else per_head.sum()
@@ -400,11 +409,10 @@ class _Pass:
 # Arrays
 
 
-def _rows(x: Array, dense: bool) -> Array:
-    """x with contiguous rows in plain strides, and where `dense` without gaps; x itself where it has them."""
+def _rows(x: Array) -> Array:
+    """x with contiguous rows in plain strides; x itself where it has them."""
     plain = x.strides[-1] == x.itemsize and all(s % x.itemsize == 0 for s in x.strides) and x.flags.writeable
-    fits = plain and x.flags.aligned and not (dense and np.empty_like(x).strides != x.strides)
-    return x if fits else np.array(x, order="C")
+    return x if plain and x.flags.aligned else np.array(x, order="C")
 
 
 def _start(x: Array) -> Array:
@@ -421,7 +429,8 @@ def _offset_rows(n: int, m: int, count: int) -> Array:
 def _fold(unfolded: Array, n: int, m: int, count: int) -> Array:
     """The adjoint of reading rows by `_offset_rows`."""
     folded = np.zeros((*unfolded.shape[:-1], count), unfolded.dtype)
-    np.add.at(folded, (..., _offset_rows(n, m, count)), unfolded)
+    rows: Any = (..., _offset_rows(n, m, count))
+    np.add.at(folded, rows, unfolded)
     return folded
 
 

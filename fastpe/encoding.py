@@ -153,14 +153,22 @@ def build(
     if reference:
         spec = replace(spec, dtype=np.dtype(np.float64))
     values = arrays("params", learned, sums.parameter_shapes(parts, spec), spec.dtype)
-    fresh = sums.allocate(parts, spec)
-    given = fresh if out is None else outputs(out, fresh)
-    fresh = {slot: array if array.flags.c_contiguous else fresh[slot] for slot, array in given.items()}
-    sums.fill(parts, spec, values, fresh, reference)
-    for slot, array in fresh.items():
+    if out is None:
+        out = sums.allocate(parts, spec)
+        sums.fill(parts, spec, values, out, reference)
+        return out
+    given = outputs(out, sums.outlines(parts, spec))
+    # fills count strides in whole elements; only a field of a packed record can have others
+    targets = {slot: array if _in_elements(array) else np.empty_like(array, order="C") for slot, array in given.items()}
+    sums.fill(parts, spec, values, targets, reference)
+    for slot, array in targets.items():
         if array is not given[slot]:
             given[slot][...] = array
-    return fresh if out is None else out
+    return out
+
+
+def _in_elements(array: np.ndarray) -> bool:
+    return array.flags.aligned and not any(stride % array.itemsize for stride in array.strides)
 
 
 def init(

@@ -47,7 +47,7 @@ class Encoding:
     ulp : error of a float64 fill in units of `eps * max|slot|`: a number, or a function (spec, **options) that returns
         one or an array that broadcasts against the slot; see `error_bound`
     reference : (spec, params, **options) -> {slot: float64 array}, the printed formula in NumPy
-    fill : (spec, params, out, **options), writes C-contiguous arrays; its loops are compiled
+    fill : (spec, params, out, **options), writes arrays of any strides; its loops are compiled
     pull : (spec, params, dslots, dparams, **options), adds the parameters' gradients into dparams
     init : (spec, rng, **options) -> {parameter: float64 array}, the authors' initial values
     parameters : (spec, **options) -> {parameter: shape}; empty where nothing is learned

@@ -20,24 +20,20 @@ from fastpe.kernels.threads import fork, in_lanes
 
 SIZE = 96
 """Rows and columns of the matrices of `sgemm_peak`: 36 KiB each, so that all three stay in a core's own cache."""
+BLAS_ORDER = 1024
+"""Rows and columns of the matrices of `blas_peak`."""
 BYTES = 2**27
 """Size of the arrays of `bandwidth`, several times that of common caches."""
 ONE, NONE = np.int64(1), np.int64(0)
-_BLOCK = np.int64(256)  # elements; lanes of work start at multiples of it
-_BLAS_THREADS = (
+BLAS_THREADS = (
     "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"
 )  # fmt: skip
-_BLAS = """
-import time
-import numpy as np
-a = np.random.default_rng(0).random((1024, 1024), np.float32)
-best = float("inf")
-for _ in range(15):
-    start = time.perf_counter()
-    a @ a
-    best = min(best, time.perf_counter() - start)
-print(2 * 1024**3 / best / 1e9)
-"""
+"""What holds BLAS libraries to a number of threads; they read it once, when they are loaded."""
+_BLAS = "from fastpe import speed; print(min(speed.in_turn({'': speed.blas_call()}, 15)['']))"
+_TIMES = 200
+PEAK_FLOP = 2 * SIZE**3 * _TIMES
+"""FLOPs of a call of `peak_call`, for each thread."""
+_BLOCK = np.int64(256)  # elements; lanes of work start at multiples of it
 
 
 def in_turn(candidates: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
@@ -70,13 +66,24 @@ def _repeat_gemm(crew, board, a, b, c, times):  # type: ignore[no-untyped-def]
     in_lanes(crew, _repeat, (pointer(a), pointer(b), pointer(c), a.shape[0], times))
 
 
-def sgemm_peak(threads: int = 1) -> float:
-    """GFLOP/s of fastpe's micro-kernel in float32, on matrices in cache, on so many threads."""
+def peak_call(threads: int = 1) -> Callable[[], Any]:
+    """What `sgemm_peak` times: `PEAK_FLOP` FLOPs on each of so many threads."""
     a, b = (np.random.default_rng(seed).random((SIZE, SIZE), np.float32) for seed in (0, 1))
     c = simd.aligned_zeros((threads, SIZE, SIZE), np.float32)
-    times = 200
-    seconds = in_turn({"": lambda: fork(threads, _repeat_gemm, a, b, c, times)}, 100)[""]
-    return 2 * SIZE**3 * times * threads / min(seconds) / 1e9
+    return lambda: fork(threads, _repeat_gemm, a, b, c, _TIMES)
+
+
+def sgemm_peak(threads: int = 1) -> float:
+    """GFLOP/s of fastpe's micro-kernel in float32, on matrices in cache, on so many threads."""
+    seconds = in_turn({"": peak_call(threads)}, 100)[""]
+    return PEAK_FLOP * threads / min(seconds) / 1e9
+
+
+def blas_call() -> Callable[[], Any]:
+    """What `blas_peak` times: NumPy's float32 product of order `BLAS_ORDER`."""
+    a = np.random.default_rng(0).random((BLAS_ORDER, BLAS_ORDER), np.float32)
+    out = np.empty_like(a)
+    return lambda: np.dot(a, a, out=out)
 
 
 def blas_peak(threads: int = 1) -> float | None:
@@ -84,11 +91,11 @@ def blas_peak(threads: int = 1) -> float | None:
 
     It runs in a process of its own, as BLAS libraries read their number of threads but once.
     """
-    limits = dict.fromkeys(_BLAS_THREADS, str(threads))
+    limits = dict.fromkeys(BLAS_THREADS, str(threads))
     command = [sys.executable, "-P", "-c", _BLAS]
     try:
         done = subprocess.run(command, env={**os.environ, **limits}, capture_output=True, text=True, check=True)
-        return float(done.stdout)
+        return 2 * BLAS_ORDER**3 / float(done.stdout) / 1e9
     except (OSError, subprocess.CalledProcessError, ValueError):
         return None
 
@@ -135,6 +142,13 @@ def _stream(crew, board, x, y, sums, reads, writes):  # type: ignore[no-untyped-
     """Read x, write sums[0] to y, or copy x to y; each lane its own part, with its own place in `sums`."""
     blocks = x.size // _BLOCK
     in_lanes(crew, _stream_lane, (pointer(x), pointer(y), pointer(sums), blocks, sums.size, reads, writes))
+
+
+def write_call() -> Callable[[], Any]:
+    """What `bandwidth` times as writing, on one thread: `BYTES` bytes."""
+    y = simd.aligned_zeros(BYTES // 4, np.float32)
+    y[...] = 1.0
+    return lambda: fork(1, _stream, y, y, np.zeros(1, np.float32), False, True)
 
 
 def bandwidth(threads: int = 1, size: int = BYTES) -> dict[str, float]:

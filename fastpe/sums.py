@@ -20,13 +20,20 @@ _SPARE_BITS = 32
 
 
 def allocate(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
-    """Uninitialised arrays for every slot that the parts fill together.
+    """Arrays for every slot that the parts fill together, each from a cache line on.
 
     Raises
     ------
     ValueError
         If the parts cannot share a slot, or an array has no room in this machine's memory.
     """
+    from fastpe.kernels.simd import aligned_zeros
+
+    return {slot: aligned_zeros(array.shape, array.dtype) for slot, array in outlines(parts, spec).items()}
+
+
+def outlines(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
+    """Arrays of the shapes and dtypes of `allocate`, of one element each."""
     import numpy as np
 
     out: dict[str, np.ndarray] = {}
@@ -37,7 +44,7 @@ def allocate(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
             raise ValueError(f"two encodings of {_name(parts)!r} both fill slot {slot!r}, which cannot be shared")
         dtype = np.dtype(spec.dtype if SLOTS[slot].dtype == "same" else SLOTS[slot].dtype)
         _check_room(f"slot {slot!r} of {_name(parts)!r}", shapes[0], dtype, spec)
-        out[slot] = np.empty(shapes[0], dtype)
+        out[slot] = np.broadcast_to(np.zeros((), dtype), shapes[0])
     return out
 
 
@@ -103,7 +110,7 @@ def fill(
     reference: bool = False,
     finite: bool = True,
 ) -> None:
-    """Fill `out`, C-contiguous arrays as from `allocate`, with what the parts add up to.
+    """Fill `out`, arrays as from `allocate`, whatever their strides, with what the parts add up to.
 
     Values that leave the dtype are an error, unless `finite` is false.
     """

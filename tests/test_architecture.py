@@ -27,9 +27,9 @@ LAYERS = (
     "encodings",
     "layout position",
     "transformer",
-    "runs evaluation kernel_checks",
+    "runs evaluation kernel_checks accuracy",
     "training diagnosis",
-    "experiments",
+    "experiments benchmarks",
 )
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row.split()}
 

@@ -326,3 +326,24 @@ def test_warming_without_a_cache_is_an_error(monkeypatch):
     monkeypatch.setattr(_jit, "cache_problem", "the disk is full")
     with pytest.raises(click.ClickException, match="compiled code cannot be kept: the disk is full"):
         CliRunner().invoke(main, ["doctor", "--warm"], standalone_mode=False, catch_exceptions=False)
+
+
+# ----------------------------------------------------------------------------------------------------------- accuracy
+
+
+def test_accuracy_prints_histograms_and_what_float32_angles_cost():
+    done = CliRunner().invoke(main, ["doctor", "--accuracy", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    seen = {(each["name"], each["dtype"]) for each in found["histograms"]}
+    filling = [name for name in fastpe.list_encodings() if get(name).slots]
+    assert seen == {(name, dtype) for name in filling for dtype in ("float32", "float64")}
+    assert all(sum(each["counts"]) == each["values"] > 1000 for each in found["histograms"])
+    assert all(each["worst"] <= 1 for each in found["histograms"] if each["dtype"] == "float32")
+    assert all(each["float32_angles"] > 100 * each["fastpe"] for each in found["sinusoidal_errors"])
+
+
+def test_accuracy_stands_alone():
+    done = CliRunner().invoke(main, ["doctor", "--accuracy", "--warm"])
+    assert done.exit_code == 2
+    assert "--accuracy stands alone" in done.output

@@ -18,6 +18,7 @@ import numpy as np
 import pywt
 
 from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.simd import at, fma, get, lanes, load, minus, pointer, splat, store, where_negative
 
 MOST_DIGITS = 128
 """Binary digits that are used of an argument; what follows is below 2**-128."""
@@ -93,36 +94,25 @@ def _at_integers(low: np.ndarray) -> np.ndarray:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Compiled
+# Compiled: lanes are arguments, each with its own binary digits; row a of (L-1, lanes) values is phi or psi at f + a
 
 
 @inner
-def refine(taps: np.ndarray, digit: int, values: np.ndarray, out: np.ndarray) -> None:
-    """out[a] = sum_b taps[2a - b + digit] values[b]: T_D v, or the same with g."""
-    count = values.shape[0]
-    for a in range(count):
-        total = 0.0
-        for b in range(max(0, 2 * a + digit - count), min(count - 1, 2 * a + digit) + 1):
-            total += taps[2 * a - b + digit] * values[b]
-        out[a] = total
-
-
-@inner
-def binary_digits(x: float, digits: np.ndarray) -> int:
-    """Write the binary digits of x - floor(x), first to last, and return their number; exact for negative x too."""
+def binary_digits(x: float, digits: np.ndarray, lane: int) -> int:
+    """digits[:, lane] = the binary digits of x - floor(x), first to last; their number; exact for negative x too."""
     count = 0
     if x >= 0.0:
         f = x - np.floor(x)
         while f > 0.0 and count < digits.shape[0]:
             f = f + f
-            digits[count] = 1 if f >= 1.0 else 0
-            f -= digits[count]
+            digits[count, lane] = 1.0 if f >= 1.0 else 0.0
+            f -= digits[count, lane]
             count += 1
         return count
     r = x - (np.floor(x) + 1.0)  # the fraction is 1 + r, which would round; r in [-1, 0) does not
     while r > -1.0 and count < digits.shape[0]:
         r = r + r
-        digits[count] = 0 if r < -1.0 else 1
+        digits[count, lane] = 0.0 if r < -1.0 else 1.0
         if r < -1.0:
             r += 1.0
         count += 1
@@ -130,43 +120,78 @@ def binary_digits(x: float, digits: np.ndarray) -> int:
 
 
 @inner
-def at_fraction(
-    x: float,
-    low: np.ndarray,
-    high: np.ndarray,
-    integers: np.ndarray,
-    digits: np.ndarray,
-    phi: np.ndarray,
-    psi: np.ndarray,
-) -> None:
-    """phi[a], psi[a] at (x - floor(x)) + a, a = 0 .. L-2."""
-    count = binary_digits(x, digits)
-    phi[:] = integers
-    for step in range(count - 1, 0, -1):
-        refine(low, digits[step], phi, psi)
-        phi[:] = psi
-    first = digits[0] if count > 0 else 0
-    refine(high, first, phi, psi)
-    if count > 0:
-        spare = np.empty_like(phi)
-        refine(low, first, phi, spare)
-        phi[:] = spare
+def refine(taps, digit, values, out, mixed):  # type: ignore[no-untyped-def]
+    """out[a] = sum_b taps[2a - b + digit] values[b]: T_D v, or the same with g, on pointers.
+
+    About L^2 operations for a vector of arguments. `digit` has one for each lane; `mixed` (L+1, lanes) is scratch.
+    """
+    count, width = taps.shape[0] - 1, lanes(digit)
+    chooser = minus(load(digit, 0))
+    for i in range(-1, count + 1):  # taps[i + digit], zero beyond both ends
+        one = splat(taps[i] if i >= 0 else 0.0)
+        other = splat(taps[i + 1] if i < count else 0.0)
+        store(mixed, (i + 1) * width, where_negative(chooser, other, one))
+    for a in range(count):
+        total = splat(0.0)
+        for b in range(max(0, 2 * a - count), min(count - 1, 2 * a + 1) + 1):
+            total = fma(load(mixed, (2 * a - b + 1) * width), load(values, b * width), total)
+        store(out, a * width, total)
+
+
+@inner
+def at_fractions(x, low, high, integers, digits, phi, psi, mixed):  # type: ignore[no-untyped-def]
+    """phi[a], psi[a] at (x - floor(x)) + a, a = 0 .. L-2, for a vector of arguments.
+
+    x, phi, psi and the scratch `mixed` are pointers; the scratch `digits` (MOST_DIGITS, lanes) is an array.
+    """
+    width, count = lanes(x), integers.shape[0]
+    for a in range(count):
+        store(phi, a * width, splat(integers[a]))
+    most = 0
+    for lane in range(width):
+        if get(x, lane) != np.floor(get(x, lane)):
+            most = digits.shape[0]
+    if most > 0:
+        digits[:] = 0.0
+        known = np.zeros(width)
+        for lane in range(width):
+            known[lane] = binary_digits(get(x, lane), digits, lane)
+        most = int(known.max())
+        spare = np.empty((count, width))
+        for step in range(most - 1, -1, -1):
+            if step == 0:
+                refine(high, pointer(digits), phi, psi, mixed)
+            refine(low, at(pointer(digits), step * width), phi, pointer(spare), mixed)
+            beyond = splat(float(step)) - load(pointer(known), 0)  # negative where a lane has this digit
+            for a in range(count):
+                found = load(pointer(spare), a * width)
+                store(phi, a * width, where_negative(beyond, found, load(phi, a * width)))
+    else:
+        digits[0] = 0.0
+        refine(high, pointer(digits), phi, psi, mixed)
 
 
 @entry(label="wavelet values")
 def _evaluate(
     x: np.ndarray, low: np.ndarray, high: np.ndarray, integers: np.ndarray, wavelet: bool, out: np.ndarray
 ) -> None:
-    count = integers.shape[0]
-    digits = np.empty(MOST_DIGITS, np.int64)
-    phi = np.empty(count)
-    psi = np.empty(count)
-    for i in range(x.shape[0]):
-        out[i] = 0.0
-        if 0.0 <= x[i] < count:
-            at_fraction(x[i], low, high, integers, digits, phi, psi)
-            place = int(np.floor(x[i]))
-            out[i] = psi[place] if wavelet else phi[place]
+    count, width = integers.shape[0], lanes(pointer(x))
+    digits, mixed = np.zeros((MOST_DIGITS, width)), np.empty((count + 2, width))
+    phi, psi, group = np.empty((count, width)), np.empty((count, width)), np.zeros(width)
+    for i in range(0, x.shape[0], width):
+        some = x[i : i + width]
+        group[:] = 0.0
+        for lane in range(some.shape[0]):
+            if 0.0 <= some[lane] < count:
+                group[lane] = some[lane]
+        at_fractions(
+            pointer(group), low, high, integers, digits, pointer(phi), pointer(psi), pointer(mixed)
+        )  # fmt: skip
+        for lane in range(some.shape[0]):
+            out[i + lane] = 0.0
+            if 0.0 <= some[lane] < count:
+                place = int(np.floor(some[lane]))
+                out[i + lane] = psi[place, lane] if wavelet else phi[place, lane]
 
 
 def evaluate(wavelet: str, x: Any, psi: bool = False) -> np.ndarray:

@@ -35,7 +35,10 @@ from typing import Any
 import numpy as np
 
 from fastpe.encoding import Encoding, Option, Spec
+from fastpe.encodings._rows import row_blocks
 from fastpe.kernels._jit import entry
+from fastpe.kernels.simd import absolute, at, counting, lanes, load_first, pointer, splat, store_rounded
+from fastpe.kernels.table import LARGE, finish, move_rows
 
 
 def slopes(heads: int) -> np.ndarray:
@@ -114,12 +117,18 @@ def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, slope: float | None, alpha0: float | None, learned: bool
 ) -> None:
     """Fill `bias`, or `scores` where positions are given."""
-    chosen = params["slope"] if learned else _chosen(spec, slope, alpha0)
+    chosen = params["slope"].astype(np.float64) if learned else _chosen(spec, slope, alpha0)
     if spec.positions is None:
-        _fill_offsets(chosen, out["bias"])
-    else:
-        n = spec.length
-        _fill_pairs(spec.points().reshape(-1, n), chosen, out["scores"].reshape(-1, spec.heads, n, n))
+        bias = out["bias"]
+        for rows, first, row_step, step in row_blocks(bias):
+            _fill_offsets(chosen[rows], first, row_step, step, spec.length, bias.nbytes >= LARGE)
+        return
+    points, scores, n = spec.points().reshape(-1, spec.length), out["scores"], spec.length
+    heads = spec.heads
+    for rows, first, row_step, step in row_blocks(scores):
+        row = np.arange(rows.start, rows.stop)
+        sample, head, query = row // (heads * n), row // n % heads, row % n
+        _fill_pairs(points, sample, query, chosen[head], first, row_step, step, scores.nbytes >= LARGE)
 
 
 def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any) -> None:
@@ -131,24 +140,43 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
         _pull_pairs(spec.points().reshape(-1, n), dslots["scores"].reshape(-1, spec.heads, n, n), dparams["slope"])
 
 
+_PIECE = 4096  # elements of a row that are computed before they are moved
+
+
 @entry(label="ALiBi bias")
-def _fill_offsets(slope: np.ndarray, bias: np.ndarray) -> None:
-    reach = bias.shape[1] // 2
-    for h in range(bias.shape[0]):
-        steep = -float(slope[h])
-        for row in range(bias.shape[1]):
-            bias[h, row] = steep * abs(row - reach)
+def _fill_offsets(slope: np.ndarray, first: np.ndarray, row_step: int, step: int, length: int, large: bool) -> None:
+    table, piece = pointer(first), np.empty(_PIECE, first.dtype)
+    width = lanes(splat(0.0))
+    for h in range(slope.shape[0]):
+        steep = splat(-slope[h])
+        for start in range(0, 2 * length - 1, _PIECE):
+            count = min(_PIECE, 2 * length - 1 - start)
+            offset = counting(float(start - length + 1))
+            for j in range(0, count, width):
+                store_rounded(pointer(piece), j, steep * absolute(offset), count - j)
+                offset = offset + splat(float(width))
+            move_rows(pointer(piece), 1, count, at(table, h * row_step + start * step), count, step, large)
+    finish(large)
 
 
 @entry(label="ALiBi scores")
-def _fill_pairs(points: np.ndarray, slope: np.ndarray, scores: np.ndarray) -> None:
-    samples, heads, n, _ = scores.shape
-    for b in range(samples):
-        for h in range(heads):
-            steep = -float(slope[h])
-            for i in range(n):
-                for j in range(n):
-                    scores[b, h, i, j] = steep * abs(points[b, j] - points[b, i])
+def _fill_pairs(
+    points: np.ndarray, sample: np.ndarray, query: np.ndarray, slope: np.ndarray, first: np.ndarray, row_step: int,
+    step: int, large: bool,
+) -> None:  # fmt: skip
+    table, piece, length = pointer(first), np.empty(_PIECE, first.dtype), points.shape[1]
+    width = lanes(splat(0.0))
+    for row in range(slope.shape[0]):
+        steep, keys = splat(-slope[row]), points[sample[row]]
+        origin = splat(keys[query[row]])
+        for start in range(0, length, _PIECE):
+            count = min(_PIECE, length - start)
+            key = at(pointer(keys), start)
+            for j in range(0, count, width):
+                distance = absolute(load_first(key, j, count - j) - origin)
+                store_rounded(pointer(piece), j, steep * distance, count - j)
+            move_rows(pointer(piece), 1, count, at(table, row * row_step + start * step), count, step, large)
+    finish(large)
 
 
 @entry(label="gradient of ALiBi slopes")

@@ -56,6 +56,14 @@ def part(function: Function) -> Function:
     return compiled
 
 
+def inlined(function: Function) -> Function:
+    """As `inner`, for a part of a loop's body: a call would cost more than the function, and move vectors to memory."""
+    compiled: Function = numba.njit(forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)(
+        function
+    )
+    return compiled
+
+
 def entry(function: Function | None = None, *, label: str = "", parallel: bool = False) -> Any:
     """Compile a function that Python calls, keeping its machine code on disk.
 

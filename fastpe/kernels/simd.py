@@ -14,7 +14,7 @@ Offsets count elements. `load_first` and `store_first` touch only the first `n` 
 
 import math
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 import llvmlite.binding as llvm
 import numba
@@ -28,19 +28,25 @@ from numba.np.arrayobj import make_array
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 
 
-def _register_bytes() -> int:
-    """Bytes of the widest vector register of the CPU that Numba compiles for."""
+def _cpu_features() -> set[str]:
+    """Features of the CPU that Numba compiles for, by LLVM's names."""
     chosen = numba.config.CPU_FEATURES  # set by the user: "+avx2,-avx512f,..."
     if chosen is not None:
-        features = {name[1:] for name in chosen.split(",") if name.startswith("+")}
-    elif numba.config.CPU_NAME == "generic":
-        features = set()
-    else:
-        features = {name for name, present in llvm.get_host_cpu_features().items() if present}
+        return {name[1:] for name in chosen.split(",") if name.startswith("+")}
+    if numba.config.CPU_NAME == "generic":
+        return set()
+    return {name for name, present in llvm.get_host_cpu_features().items() if present}
+
+
+def _register_bytes() -> int:
+    """Bytes of the widest vector register of the CPU that Numba compiles for."""
+    features = _cpu_features()
     return 64 if "avx512f" in features else 32 if "avx2" in features else 16
 
 
 REGISTER_BYTES = _register_bytes()
+FUSED = "fma" in _cpu_features()
+"""Whether `fma` rounds once. Where it may not, the error of a product takes ten operations instead of one."""
 
 
 class Vector(types.Type):
@@ -269,7 +275,7 @@ def put(typingctx, p, offset, value):
 
 @intrinsic
 def lanes(typingctx, p):
-    """Elements per vector, for the element type of the pointer `p`."""
+    """Elements per vector, for the element type of the pointer or vector `p`."""
     count = Vector(p.dtype).lanes
     return types.intp(p), lambda context, b, signature, a: ir.Constant(_I64, count)
 
@@ -476,3 +482,127 @@ def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
     raw = np.zeros(count * dtype.itemsize + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + count * dtype.itemsize].view(dtype).reshape(shape)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Fills compute in float64 vectors, whatever the table's own type: these carry them in and out, and rearrange lanes
+
+
+@intrinsic
+def load_wide(typingctx, p, offset, count):
+    """As many elements as a float64 vector holds, as float64; those from `count` on are zero and not read."""
+    wide = Vector(types.float64)
+
+    def emit(context, b, signature, arguments):
+        part = _Part(p.dtype, wide.lanes)
+        loaded = load_lanes(b, part, *arguments)
+        return loaded if p.dtype == wide.dtype else b.fpext(loaded, llvm_vector(wide))
+
+    return wide(p, types.intp, types.intp), emit
+
+
+@intrinsic
+def store_rounded(typingctx, p, offset, value, count):
+    """Round the first `count` lanes of a float64 vector to the type of the elements of `p`, and store them."""
+
+    def emit(context, b, signature, arguments):
+        pointer_value, at_offset, wide, lanes_used = arguments
+        part = _Part(p.dtype, value.lanes)
+        rounded = wide if p.dtype == value.dtype else b.fptrunc(wide, llvm_vector(part))
+        store_lanes(b, part, pointer_value, at_offset, rounded, lanes_used)
+        return context.get_dummy_value()
+
+    return types.void(p, types.intp, value, types.intp), emit
+
+
+@intrinsic
+def store_interleaved(typingctx, p, offset, x, y, count):
+    """As `store_rounded`, for x0, y0, x1, y1, ...: the first `count` of twice as many elements."""
+
+    def emit(context, b, signature, arguments):
+        pointer_value, at_offset, *pair, lanes_used = arguments
+        part, both = _Part(p.dtype, x.lanes), _Part(p.dtype, 2 * x.lanes)
+        if p.dtype != x.dtype:
+            pair = [b.fptrunc(wide, llvm_vector(part)) for wide in pair]
+        order = [lane // 2 + lane % 2 * x.lanes for lane in range(both.lanes)]
+        mixed = b.shuffle_vector(*pair, ir.Constant(ir.VectorType(_I32, both.lanes), order))
+        store_lanes(b, both, pointer_value, at_offset, mixed, lanes_used)
+        return context.get_dummy_value()
+
+    return types.void(p, types.intp, x, y, types.intp), emit
+
+
+@intrinsic
+def store_past_caches(typingctx, p, offset, value):
+    """Store a whole vector at a multiple of its size, without keeping it in any cache; `fence` when all is done."""
+
+    def emit(context, b, signature, arguments):
+        stored = b.store(arguments[2], _address(b, value, arguments[0], arguments[1]), align=REGISTER_BYTES)
+        stored.set_metadata("nontemporal", b.module.add_metadata([ir.Constant(_I32, 1)]))
+        return context.get_dummy_value()
+
+    return types.void(p, types.intp, value), emit
+
+
+@intrinsic
+def fence(typingctx):
+    """What was stored is there for every thread before what is stored later."""
+
+    def emit(context, b, signature, arguments):
+        b.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
+@intrinsic
+def before_boundary(typingctx, p):
+    """Elements from `p` to the next address that is a multiple of a vector's size."""
+
+    def emit(context, b, signature, arguments):
+        behind = b.and_(b.neg(b.ptrtoint(arguments[0], _I64)), ir.Constant(_I64, REGISTER_BYTES - 1))
+        return b.udiv(behind, ir.Constant(_I64, p.dtype.bitwidth // 8))
+
+    return types.intp(p), emit
+
+
+class _Part(NamedTuple):
+    """Some lanes of a register: what the pieces of LLVM code ask of a `Vector`."""
+
+    dtype: types.Float
+    lanes: int
+
+
+@intrinsic
+def minus(typingctx, x):
+    """-x."""
+    return x(x), lambda context, b, signature, a: b.fneg(a[0])
+
+
+@intrinsic
+def minimum(typingctx, x, y):
+    """The smaller of each two lanes."""
+    return x(x, y), lambda context, b, signature, a: b.select(b.fcmp_ordered("<", *a), *a)
+
+
+@intrinsic
+def any_negative(typingctx, x):
+    """Whether a lane is below zero."""
+
+    def emit(context, b, signature, arguments):
+        below = b.fcmp_ordered("<", arguments[0], constant(x, 0.0))
+        return b.icmp_unsigned("!=", b.bitcast(below, ir.IntType(x.lanes)), ir.Constant(ir.IntType(x.lanes), 0))
+
+    return types.boolean(x), emit
+
+
+@intrinsic
+def counting(typingctx, start):
+    """start, start + 1, start + 2, ..."""
+    kind = Vector(start)
+
+    def emit(context, b, signature, arguments):
+        steps = ir.Constant(llvm_vector(kind), [float(lane) for lane in range(kind.lanes)])
+        return b.fadd(broadcast(b, kind, arguments[0]), steps)
+
+    return kind(start), emit

@@ -27,6 +27,7 @@ through. Numba's `prange` appears once, in `_all_lanes`: a kernel inside a `pran
 import os
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numba
@@ -143,11 +144,10 @@ def _all_lanes(thunk, record, lanes):
 _ALL_LANES = types.void(types.intp, types.intp, types.intp)
 
 
+@cache
 def _address_of_all_lanes() -> int:
-    """Where the machine code of `_all_lanes` lies, compiled now if it was not."""
-    compiled = _all_lanes.overloads.get(_ALL_LANES.args)
-    if compiled is None:
-        compiled = _all_lanes.get_compile_result(_ALL_LANES)
+    """Where the machine code of `_all_lanes` lies, compiled now if it was not; Numba keeps it for good."""
+    compiled = _all_lanes.get_compile_result(_ALL_LANES)
     return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
 
 

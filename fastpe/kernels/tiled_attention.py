@@ -73,7 +73,19 @@ from fastpe.kernels.tile_scores import (
 )
 
 ONE, NONE = np.int64(1), np.int64(0)
-SLOTS = ("rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias", "values", "index", "scores", "growth")
+SLOTS = (
+    "rel_gain",
+    "rel_key",
+    "rel_query",
+    "rel_value",
+    "key_bias",
+    "gain",
+    "bias",
+    "values",
+    "index",
+    "scores",
+    "growth",
+)
 REL_GAIN, REL_KEY, REL_QUERY, REL_VALUE, KEY_BIAS, GAIN, BIAS, VALUES, INDEX, SCORES, GROWTH = (
     np.int64(number) for number in range(len(SLOTS))
 )
@@ -163,7 +175,7 @@ def room_for(case: Case, table: np.ndarray, *, backward: bool) -> Room:
         k_columns=take(d * k), v_columns=take(backward * d * k),
         q_scaled=take(scaled and TILE_QUERIES * d), k_scaled=take(scaled and k * d),
         mixed=take(TILE_QUERIES * d), dq=take(backward and scaled and TILE_QUERIES * d),
-        dk=take(backward * 2 * k * d), dv=take(backward * k * d), dk_scaled=take(backward and scaled and k * d), stats=take(3 * TILE_QUERIES),
+        dk=take(backward * 2 * k * d), dv=take(backward * k * d), dk_scaled=take(backward and scaled and k * d), stats=take(2 * TILE_QUERIES),
         dbias=gradient(BIAS, n + k), dgain=gradient(GAIN, n + k),
         drel_gain=gradient(REL_GAIN, table[REL_GAIN, ROWS] * d), drel_key=gradient(REL_KEY, table[REL_KEY, ROWS] * d),
         drel_query=gradient(REL_QUERY, table[REL_QUERY, ROWS] * d),
@@ -305,7 +317,23 @@ def _make_scores(q, qr, k, tile, terms, table, case, scale, arena, room):
         channel_scores(content, at(arena, room.k_scaled), terms.rel_gain, reach, d, first, cells, m, n)
     else:
         columns = at(arena, room.k_columns)
-        gemm(content, content_row, ONE, columns, TILE_KEYS, cells, TILE_KEYS, m, n, d, OVERWRITE, cells, NONE, cells, NONE)
+        gemm(
+            content,
+            content_row,
+            ONE,
+            columns,
+            TILE_KEYS,
+            cells,
+            TILE_KEYS,
+            m,
+            n,
+            d,
+            OVERWRITE,
+            cells,
+            NONE,
+            cells,
+            NONE,
+        )
     if table[REL_KEY, GIVEN]:
         reach = table[REL_KEY, ROWS] // 2
         relative_scores(q, case.q_row, terms.rel_key, reach, d, first, cells, m, n, band, rows, False)
@@ -337,11 +365,6 @@ def _prepare_keys(k, kr, j0, n, i0, terms, table, case, arena, room):
         origin = at(terms.growth_q, i0 * pairs)
         _grown(kr, case.k_row, at(terms.growth_k, j0 * pairs), origin, pairs, case.half, -1.0, source, n, d)
     transpose(source, row, at(arena, room.k_columns), TILE_KEYS, n, d)
-
-
-@inner
-def _norm(x, n):
-    return math.sqrt(np.float64(dot(x, x, n)) + UNDERFLOW)
 
 
 @inner
@@ -408,13 +431,7 @@ def _clear(x, n):
 
 
 @inner
-def _row_norms(x, x_row, width, norms, n):
-    for i in range(n):
-        put(norms, i, scalar(norms, _norm(at(x, i * x_row), width)))
-
-
-@inner
-def forward_block(q, qr, k, kr, v, out, lse, block, lengths, key_norms, bias_tops, terms, table, case, scale, limit,
+def forward_block(q, qr, k, kr, v, out, lse, block, lengths, norms, key_norms, bias_tops, terms, table, case, scale, limit,
                   arena, room):  # fmt: skip
     """out and lse of one block of queries of one head. lengths: of its queries and keys. limit: log(tolerance / M)."""
     query_length, key_length = lengths
@@ -422,7 +439,7 @@ def forward_block(q, qr, k, kr, v, out, lse, block, lengths, key_norms, bias_top
     rows = min(TILE_QUERIES, case.queries - i0)
     m = max(np.int64(0), min(rows, query_length - i0))
     d, cells, mixed = case.width, at(arena, room.cells), at(arena, room.mixed)
-    tops, sums, norms = at(arena, room.stats), at(arena, room.stats + TILE_QUERIES), at(arena, room.stats + 2 * TILE_QUERIES)
+    tops, sums = at(arena, room.stats), at(arena, room.stats + TILE_QUERIES)
     _clear(mixed, rows * d)
     _clear(sums, rows)
     for i in range(rows):
@@ -430,8 +447,6 @@ def forward_block(q, qr, k, kr, v, out, lse, block, lengths, key_norms, bias_top
     low, high = np.int64(0), np.int64(0)
     if m > 0:
         low, high = _visible(i0, key_length, case)[0], _visible(i0 + m - 1, key_length, case)[1]
-        if case.skip:
-            _row_norms(at(q, i0 * case.q_row), case.q_row, d, norms, m)
     number = (high + TILE_KEYS - 1) // TILE_KEYS
     while number * TILE_KEYS > low and number > 0:
         number -= 1
@@ -439,7 +454,7 @@ def forward_block(q, qr, k, kr, v, out, lse, block, lengths, key_norms, bias_top
         tile = Tile(i0, m, j0, min(TILE_KEYS, high - j0))
         if case.skip:
             slope, top = _bound(tile, key_norms[number], bias_tops, case, scale)
-            if _negligible(norms, tops, m, slope, top, limit):
+            if _negligible(at(norms, i0), tops, m, slope, top, limit):
                 continue
         k_tile = at(k, j0 * case.k_row)
         _prepare_keys(k_tile, at(kr, j0 * case.k_row), j0, tile.n, i0, terms, table, case, arena, room)
@@ -473,6 +488,7 @@ class Inputs(NamedTuple):
     v: np.ndarray
     scale: np.ndarray  # (H,)
     lengths: np.ndarray
+    q_norms: np.ndarray  # (B H N,)
     key_norms: np.ndarray  # (B, Hk, tiles): the largest norm of each tile of keys
     bias_tops: np.ndarray  # (B or 1, H, chunks): the largest bias of CHUNK offsets
 
@@ -497,7 +513,7 @@ def _forward_lane(lane, board, x, out, lse, slots, table, case, limit, arenas, r
             _head(x.q, case.q_batch, case.q_head, b, h), _head(x.qr, case.q_batch, case.q_head, b, h),
             _head(x.k, case.k_batch, case.k_head, b, kh), _head(x.kr, case.k_batch, case.k_head, b, kh),
             _head(x.v, case.v_batch, case.v_head, b, kh), at(pointer(out), rows * case.width), at(pointer(lse), rows),
-            blocks - 1 - task // heads, (x.lengths[b, 0], x.lengths[b, 1]), x.key_norms[b, kh],
+            blocks - 1 - task // heads, (x.lengths[b, 0], x.lengths[b, 1]), at(pointer(x.q_norms), rows), x.key_norms[b, kh],
             x.bias_tops[b % x.bias_tops.shape[0], h], _terms(slots, table, b, h, case), table, case, x.scale[h],
             limit, arena, room,
         )  # fmt: skip
@@ -559,7 +575,12 @@ def _weights_backward(m, n, weights, dweights, deltas, factor, dbias, wants_bias
     """dP to dS = P (dP - delta), times factor; adds dS to dbias, whose cell (0, 0) it is given."""
     width, factors = lanes(weights), splat(factor)
     for i in range(m):
-        row, grad, offsets, delta = at(weights, i * TILE_KEYS), at(dweights, i * TILE_KEYS), at(dbias, -i), splat(get(deltas, i))
+        row, grad, offsets, delta = (
+            at(weights, i * TILE_KEYS),
+            at(dweights, i * TILE_KEYS),
+            at(dbias, -i),
+            splat(get(deltas, i)),
+        )
         for j in range(0, n, width):
             x = load(row, j) * (load(grad, j) - delta)
             if n - j < width:
@@ -576,7 +597,12 @@ def _tile_backward(q, qr, k, kr, v, dout, lse, deltas, tile, key_length, terms, 
     i0, m, j0, n = tile
     d, first = case.width, j0 - (i0 + case.keys - case.queries)
     cells, dcells, raw = at(arena, room.cells), at(arena, room.dcells), at(arena, room.raw)
-    band, rows, dk, dk_rest = at(arena, room.band), at(arena, room.rows), at(arena, room.dk), at(arena, room.dk + d * TILE_KEYS)
+    band, rows, dk, dk_rest = (
+        at(arena, room.band),
+        at(arena, room.rows),
+        at(arena, room.dk),
+        at(arena, room.dk + d * TILE_KEYS),
+    )
     q_tile, qr_tile, do = at(q, i0 * case.q_row), at(qr, i0 * case.q_row), at(dout, i0 * d)
     if table[GROWTH, GIVEN]:
         _prepare_keys(k, kr, j0, n, i0, terms, table, case, arena, room)
@@ -584,7 +610,23 @@ def _tile_backward(q, qr, k, kr, v, dout, lse, deltas, tile, key_length, terms, 
     _remake_weights(
         tile, key_length, case, factor, at(terms.bias, j0 - i0 + case.queries - 1), table[BIAS, GIVEN], lse, cells
     )
-    gemm(do, d, ONE, at(arena, room.v_columns), TILE_KEYS, dcells, TILE_KEYS, m, n, d, OVERWRITE, dcells, NONE, dcells, NONE)
+    gemm(
+        do,
+        d,
+        ONE,
+        at(arena, room.v_columns),
+        TILE_KEYS,
+        dcells,
+        TILE_KEYS,
+        m,
+        n,
+        d,
+        OVERWRITE,
+        dcells,
+        NONE,
+        dcells,
+        NONE,
+    )
     dv = at(arena, room.dv)
     gemm(cells, ONE, TILE_KEYS, do, d, dv, d, n, d, m, FROM, dv, d, dv, NONE)
     if table[REL_VALUE, GIVEN]:
@@ -593,9 +635,7 @@ def _tile_backward(q, qr, k, kr, v, dout, lse, deltas, tile, key_length, terms, 
         if table[REL_VALUE, WANTED]:
             relative_gradient(cells, do, d, at(arena, room.drel_value), reach, d, first, m, n, band, rows, False)
     corner = case.queries - 1 - i0  # where a strip's own sums over offsets hold cell (0, 0)
-    _weights_backward(
-        m, n, cells, dcells, at(deltas, i0), factor, at(arena, room.dbias + corner), table[BIAS, WANTED]
-    )
+    _weights_backward(m, n, cells, dcells, at(deltas, i0), factor, at(arena, room.dbias + corner), table[BIAS, WANTED])
     if table[SCORES, WANTED]:
         copy_cells(dcells, at(dscores, i0 * case.keys + j0), case.keys, m, n)
     if table[VALUES, WANTED]:
@@ -712,7 +752,6 @@ def _strip(b, kh, number, x, dout, lse, deltas, g, slots, table, case, limit, tu
     k = at(_head(x.k, case.k_batch, case.k_head, b, kh), j0 * case.k_row)
     kr = at(_head(x.kr, case.k_batch, case.k_head, b, kh), j0 * case.k_row)
     v = at(_head(x.v, case.v_batch, case.v_head, b, kh), j0 * case.v_row)
-    first_head = b * case.heads + kh * group
     _clear(at(arena, room.dk), 2 * TILE_KEYS * d)
     _clear(at(arena, room.dv), TILE_KEYS * d)
     transpose(v, case.v_row, at(arena, room.v_columns), TILE_KEYS, n, d)
@@ -731,8 +770,7 @@ def _strip(b, kh, number, x, dout, lse, deltas, g, slots, table, case, limit, tu
                 seen = low < j0 + n and high > j0
             tile = Tile(i0, m, j0, n)
             if seen and case.skip:
-                norms = at(arena, room.stats)
-                _row_norms(at(_head(x.q, case.q_batch, case.q_head, b, h), i0 * case.q_row), case.q_row, d, norms, m)
+                norms = at(pointer(x.q_norms), head * case.queries + i0)
                 slope, top = _bound(tile, x.key_norms[b, kh, number], x.bias_tops[b % x.bias_tops.shape[0], h], case,
                                     x.scale[h])  # fmt: skip
                 floors = at(pointer(lse), head * case.queries + i0)

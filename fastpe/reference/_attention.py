@@ -136,8 +136,8 @@ def attention_vjp(
 
 
 def attention_vjp_in(
-    dtype: Any, q: Array, k: Array, v: Array, *, causal: bool = False, window: int | None = None, lengths: Any = None,
-    return_lse: bool = False, **slots: Any,
+    dtype: Any, q: Array, k: Array, v: Array, *, causal: Any = False, window: Any = None, lengths: Any = None,
+    return_lse: Any = False, **slots: Any,
 ) -> tuple[Any, Callable[[Array], dict[str, Array]]]:  # fmt: skip
     """`attention_vjp` computed in another dtype: what NumPy gives in float32, for the error law of the tests."""
     case = check(dtype, q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, slots=slots)

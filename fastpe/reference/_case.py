@@ -11,6 +11,7 @@ from fastpe.attention_arguments import Call
 
 Array = np.ndarray[Any, Any]
 
+
 @dataclass(frozen=True)
 class Case:
     """Arguments in one form: q, k, v (B, H, N or M, D), keys repeated to all heads; slots with a leading B or 1."""

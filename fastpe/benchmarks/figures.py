@@ -1,0 +1,56 @@
+"""A measured figure beside its goal, as plain JSON values, and the best of many timings."""
+
+from collections.abc import Iterable
+from typing import Any
+
+
+class WrongResult(ArithmeticError):
+    """What was to be timed computes something else; the message says which library, what, and by how much."""
+
+
+def judged(value: float, goal: float | None, *, at_most: bool = False) -> dict[str, Any]:
+    """A figure, its goal (None: there is none) and whether it is met.
+
+    Examples
+    --------
+    >>> judged(0.87, 0.85)
+    {'value': 0.87, 'goal': 0.85, 'at_most': False, 'met': True}
+    >>> judged(1.6, 1.5, at_most=True)["met"]
+    False
+    """
+    met = None if goal is None else bool(value <= goal if at_most else value >= goal)
+    return {"value": float(value), "goal": goal, "at_most": at_most, "met": met}
+
+
+def goals_in(value: Any) -> Iterable[bool]:
+    """Whether each goal anywhere in a table is met.
+
+    Examples
+    --------
+    >>> list(goals_in({"rows": [judged(2.0, 1.0), judged(2.0, None)], "scale": judged(0.5, 0.9)}))
+    [True, False]
+    """
+    if isinstance(value, dict):
+        if value.get("met") is not None:
+            yield value["met"]
+        for item in value.values():
+            yield from goals_in(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from goals_in(item)
+
+
+def unjudged(value: Any) -> Any:
+    """A table without its goals: a few calls say nothing about them.
+
+    Examples
+    --------
+    >>> unjudged({"rows": [judged(2.0, 1.0)]})
+    {'rows': [{'value': 2.0, 'goal': None, 'at_most': False, 'met': None}]}
+    """
+    if isinstance(value, list):
+        return [unjudged(item) for item in value]
+    if isinstance(value, dict):
+        judgement = {"goal": None, "met": None} if "met" in value else {}
+        return {name: unjudged(item) for name, item in value.items()} | judgement
+    return value

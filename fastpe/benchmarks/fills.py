@@ -1,0 +1,117 @@
+"""Tables and biases too large for the caches, one thread, beside the memory's own speed and NumPy's usual way."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import fastpe
+from fastpe import speed
+from fastpe.benchmarks.figures import WrongResult, judged
+from fastpe.benchmarks.numpy_ways import HEADS, numpy_tables
+from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, take_turns
+
+Array = np.ndarray[Any, Any]
+
+LENGTH, DIM = 2**18, 64
+"""Of the tables, 64 MiB each."""
+CHECKED = 256
+"""Rows that are compared with the reference, evenly spaced, the last among them."""
+_TOLERANCE = 1e-5
+_INEXACT = {("numpy", "wavelet"): 2e-2}  # interpolating PyWavelets' samples of a wavelet
+OF_WRITE, TIMES = 0.6, 10.0
+"""Goals: share of the measured bandwidth of writing, and how often as long NumPy takes."""
+
+
+def fill_call(library: str, encoding: str, length: int, dim: int) -> tuple[Callable[[], Any], Callable[[], Array]]:
+    """A call that fills, and what gives the result of one."""
+    if library == "numpy":
+        way = numpy_tables()[encoding]
+        return lambda: way(length, dim), lambda: way(length, dim)
+    settings: dict[str, Any] = {"dim": dim, "heads": HEADS}
+    params = fastpe.init(encoding, train_length=length, **settings) or None
+    out = fastpe.build(encoding, length, params=params, **settings)
+    (array,) = out.values()
+
+    def fill() -> None:
+        fastpe.build(encoding, length, params=params, out=out, **settings)
+
+    def result() -> Array:
+        array[...] = np.nan
+        fill()
+        return array
+
+    return fill, result
+
+
+def check_fill(library: str, encoding: str, length: int, dim: int, found: Array) -> None:
+    """Compare rows of a table, or a bias at the distances between them, with the reference; length > `CHECKED`.
+
+    Raises
+    ------
+    WrongResult
+        If an element is off by more than 1e-5, or, beyond 10, by 1e-6 of it; NumPy's wavelets are allowed more.
+    """
+    rows = np.unique(np.linspace(0, length - 1, CHECKED).astype(np.int64))
+    settings: dict[str, Any] = {"dim": dim, "heads": HEADS, "train_length": length}
+    params = fastpe.init(encoding, **settings) or None
+    ((slot, expected),) = fastpe.build(
+        encoding, len(rows), positions=rows, params=params, reference=True, **settings
+    ).items()
+    shape = (length, dim) if slot == "table" else (HEADS, 2 * length - 1)
+    if found.shape != shape:
+        raise WrongResult(f"{library}, {encoding}: the shape is {found.shape}, but should be {shape}")
+    # of positions that are not consecutive, the reference gives a bias by pairs
+    found = found[rows] if slot == "table" else found[:, rows[None, :] - rows[:, None] + length - 1]
+    error = float(np.max(np.abs(found - expected) / np.maximum(np.abs(expected) / 10, 1.0)))
+    bound = _INEXACT.get((library, encoding), _TOLERANCE)
+    if not error <= bound:
+        raise WrongResult(f"{library}, {encoding}: off by {error:.2g}, bound {bound:.2g}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The table
+
+
+def measure(effort: Effort, tell: Tell, length: int = LENGTH, dim: int = DIM) -> dict[str, Any]:
+    """Time every encoding's fill in place, on one thread.
+
+    Returns
+    -------
+    dict
+        ``length``, ``dim``; ``write_gbytes_per_s``, the measured bandwidth of writing; ``rows``, each with
+        ``encoding``, ``bytes``, ``gbytes_per_s``, ``of_write``, judged, and ``times``, how often as long NumPy's usual
+        way takes, judged, or None where there is none.
+    """
+    slower = replace(effort, turns=min(effort.turns, 4), least=min(effort.least, 2))
+    names = [name for name in fastpe.list_encodings() if fastpe.encoding.get(name).slots]
+    found, ways = {}, numpy_tables()
+    with Worker("fastpe", 1) as ours, Worker("numpy", 1) as numpy:
+        for name in names:
+            tell(f"tables: {name}")
+            arguments = {"encoding": name, "length": length, "dim": dim}
+            candidates = [
+                Candidate("fastpe", ours, "fill", {"library": "fastpe", **arguments}),
+                Candidate("write", ours, "write"),
+            ]
+            if name in ways:
+                candidates.append(Candidate("numpy", numpy, "fill", {"library": "numpy", **arguments}))
+            prepare(candidates)
+            take_turns(candidates, slower)
+            found[name] = {each.label: each.best for each in candidates}
+    # the fastest of all turns: what memory can do does not depend on the encoding
+    write = speed.BYTES / min(best["write"] for best in found.values()) / 1e9
+    rows = [_row(name, length, dim, best, write) for name, best in found.items()]
+    return {"length": length, "dim": dim, "heads": HEADS, "write_gbytes_per_s": write, "rows": rows}
+
+
+def _row(encoding: str, length: int, dim: int, best: dict[str, float], write: float) -> dict[str, Any]:
+    of_table = "table" in fastpe.encoding.get(encoding).slots
+    count = 4 * (length * dim if of_table else HEADS * (2 * length - 1))
+    rate = count / best["fastpe"] / 1e9
+    times = judged(best["numpy"] / best["fastpe"], TIMES) if "numpy" in best else None
+    return {
+        "encoding": encoding, "bytes": count, "ms": best["fastpe"] * 1e3, "gbytes_per_s": rate,
+        "of_write": judged(rate / write, OF_WRITE), "times": times,
+    }  # fmt: skip

@@ -1,0 +1,181 @@
+"""What a worker process can be asked to measure. Every job checks its result before anything is timed."""
+
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from fastpe import reference, speed
+from fastpe.benchmarks import models, peers
+from fastpe.benchmarks.figures import WrongResult
+from fastpe.benchmarks.products import check_product, product_call
+from fastpe.transformer import Adam, Transformer
+
+STEPS = 4
+"""Steps that are compared with the reference before a step is timed: the losses after the first tell all gradients."""
+_TOLERANCE = 1e-5  # relative, of a loss in float32 after so many steps; seen: 5e-7
+
+
+class Absent(Exception):
+    """A library that cannot be measured here; the message says why."""
+
+
+@dataclass
+class Job:
+    """A checked call, and how often it does what is timed."""
+
+    call: Callable[[], Any]
+    repeats: int = 1
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The training step
+
+
+def expected_losses(case: models.Case, steps: int = STEPS) -> list[float]:
+    """Losses of the first steps by `fastpe.reference`, in float64 NumPy."""
+    model = Transformer(case.config)
+    x, y = models.batch_of(case)
+    parameters = {name: value.astype(np.float64) for name, value in model.parameters.items()}
+    own = {name: name.rpartition(".")[2] for name in parameters if name.startswith("encoding.")}
+    first, second = ({name: np.zeros_like(value) for name, value in parameters.items()} for _ in range(2))
+    slots = {name: value.astype(np.float64) for name, value in model.slots(x.shape[1]).items()}
+    losses = []
+    for step in range(1, steps + 1):
+        slots |= {slot: parameters[name] for name, slot in own.items()}
+        loss, gradients, of_slots = reference.model_loss_and_grads(case.config, parameters, slots, x, y)
+        gradients |= {name: of_slots[slot] for name, slot in own.items()}
+        reference.adam_step(parameters, gradients, first, second, step, 1e-3)
+        losses.append(float(loss))
+    return losses
+
+
+def step(library: str, model: str, threads: int, expected: Sequence[float]) -> Job:
+    """The training step of a model in ``models.CASES``.
+
+    library: ``fastpe``, ``jax``, or of PyTorch ``compile``, ``eager`` (attention in three products), or ``eager, own
+    attention`` (its own function).
+    """
+    case = models.CASES[model]
+    x, y = models.batch_of(case)
+    if library == "fastpe":
+        adam = Adam(Transformer(case.config))
+        return _checked(lambda: adam.step(x, y, threads=threads), "fastpe", model, expected)
+    _require("jax" if library == "jax" else "torch")
+    if library == "jax":
+        _keep_to(threads)
+        return _checked(peers.jax_step(Transformer(case.config), x, y), "JAX", model, expected)
+    if library == "compile":
+        if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++", "cl"))):
+            raise Absent("needs a C++ compiler")
+        network = Transformer(case.config)
+        try:
+            compiled = peers.torch_step(network, x, y, threads, compiled=True)
+            return _checked(compiled, "torch.compile", model, expected)
+        except WrongResult:
+            raise
+        except Exception as error:  # it fails in many ways where compilers or headers are missing
+            raise Absent(f"failed: {type(error).__name__}: {str(error).strip().splitlines()[0][:100]}") from None
+    own = library == "eager, own attention"
+    return _checked(peers.torch_step(Transformer(case.config), x, y, threads, own=own), "PyTorch", model, expected)
+
+
+def _checked(call: Callable[[], float], library: str, model: str, expected: Sequence[float]) -> Job:
+    """A job of a step whose first losses are the expected ones."""
+    for number, right in enumerate(expected, 1):
+        loss = call()
+        if not math.isclose(loss, right, rel_tol=_TOLERANCE):
+            raise WrongResult(f"{library}, {model}: the loss of step {number} is {loss:.8g}, but should be {right:.8g}")
+    return Job(call)
+
+
+def _require(package: str) -> None:
+    if find_spec(package) is None:
+        raise Absent(peers.INSTALL)
+
+
+def _keep_to(threads: int) -> None:
+    """Let this process run on so many cores, which JAX takes as its number of threads; before it is imported."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    elif threads == 1:
+        os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+
+
+class _GroupPerThread(Transformer):
+    """A model whose gradients are summed in as many groups as there are threads: its bits depend on that number."""
+
+    threads = 1
+
+    def _groups(self, batch: int) -> int:
+        return min(batch, self.threads)
+
+
+def step_by_threads(model: str, threads: int, expected: Sequence[float]) -> Job:
+    """fastpe's step without the promise of the same bits at any number of threads."""
+    case = models.CASES[model]
+    x, y = models.batch_of(case)
+    network = _GroupPerThread(case.config)
+    network.threads = min(threads, 16)
+    adam = Adam(network)
+    return _checked(lambda: adam.step(x, y, threads=threads), "fastpe, groups by threads", model, expected)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The machine
+
+
+def peak(threads: int) -> Job:
+    """fastpe's own sgemm in cache; `speed.PEAK_FLOP` a thread."""
+    return Job(speed.peak_call(threads))
+
+
+def blas() -> Job:
+    """NumPy's sgemm of order `speed.BLAS_ORDER`, on the threads that this process was started with."""
+    return Job(speed.blas_call())
+
+
+def write() -> Job:
+    """Writing to `speed.BYTES` of memory, one thread."""
+    return Job(speed.write_call())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Products and tables
+
+
+def product(library: str, form: Sequence[Any], fused: bool = False) -> Job:
+    """A product of the step, on one thread: by fastpe (`fused`: as the step has it), ``torch`` or ``numpy``."""
+    if library == "torch":
+        _require("torch")
+    wanted = models.Product(*form)
+    call, repeats, result = product_call(library, wanted, fused)
+    call()
+    check_product(library, wanted, fused, result())
+    return Job(call, repeats)
+
+
+def fill(library: str, encoding: str, length: int, dim: int) -> Job:
+    """A table or bias of an encoding, by fastpe in place or in NumPy's usual way."""
+    from fastpe.benchmarks import fills
+
+    call, result = fills.fill_call(library, encoding, length, dim)
+    fills.check_fill(library, encoding, length, dim, result())
+    return Job(call)
+
+
+def pause(seconds: float) -> Job:
+    """Nothing, for so long: what the clock and the worker add can be seen by it."""
+    return Job(lambda: time.sleep(seconds))
+
+
+JOBS: dict[str, Callable[..., Job]] = {
+    "step": step, "step by threads": step_by_threads, "peak": peak, "blas": blas, "write": write, "product": product,
+    "fill": fill, "pause": pause,
+}  # fmt: skip

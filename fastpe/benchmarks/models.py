@@ -1,0 +1,149 @@
+"""The models whose training step is measured, their useful FLOPs, and the matrix products that they are made of."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastpe.config import ModelConfig
+from fastpe.kernels.gemm import FROM, OVERWRITE, PLUS, RELU, WHERE_POSITIVE
+from fastpe.tasks import running_sum
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, the size of its batch, and what is wanted of its step.
+
+    `of_peak` is a share of the machine's own sgemm peak; `times` how often the step of a peer takes as long, on one
+    thread by peer, and on more, for all of them.
+    """
+
+    config: ModelConfig
+    batch: int
+    of_peak: float
+    times: dict[str, float]
+    times_threaded: float
+
+    def goal(self, peer: str, threads: int) -> float:
+        """How many times as long a peer's step should take."""
+        return self.times[peer] if threads == 1 else self.times_threaded
+
+
+_SMALL = (32, 0.85, {"eager": 2.2, "compile": 2.2, "jax": 2.0}, 3.0)
+_LANGUAGE = ModelConfig(
+    "sinusoidal", width=128, layers=4, heads=4, hidden=512, activation="gelu", norm="layernorm", causal=True,
+    vocabulary=256, train_length=128,
+)  # fmt: skip
+
+CASES = {
+    "paper": Case(ModelConfig("wavelet"), *_SMALL),
+    "alibi": Case(ModelConfig("alibi"), *_SMALL),
+    "causal": Case(ModelConfig("alibi", causal=True), *_SMALL),
+    "learned": Case(ModelConfig("learned"), *_SMALL),
+    "lm": Case(_LANGUAGE, 8, 0.75, {"eager": 2.0, "compile": 2.0, "jax": 2.0}, 2.0),
+}
+"""By name: the source paper's model with its table, ALiBi, causal ALiBi and a learned table; a small language model."""
+
+
+def batch_of(case: Case) -> tuple[Array, Array]:
+    """Inputs and targets (B, N): numbers in the model's dtype, or tokens."""
+    config = case.config
+    if config.vocabulary is None:
+        return running_sum.sample(0, "train", case.batch, config.train_length, np.dtype(config.dtype))
+    text = np.random.default_rng(0).integers(0, config.vocabulary, (case.batch, config.train_length + 1))
+    return np.ascontiguousarray(text[:, :-1]), np.ascontiguousarray(text[:, 1:])
+
+
+def step_flop(config: ModelConfig, batch: int, *, unmasked: bool = False) -> int:
+    """Useful FLOPs of one training step: those of its matrix products, forward and backward.
+
+    Parameters
+    ----------
+    config : ModelConfig
+    batch : int
+        Sequences of `train_length`.
+    unmasked : bool
+        Of a causal model, count only the scores that are not masked, N (N + 1) / 2 of N².
+
+    Examples
+    --------
+    >>> step_flop(CASES["paper"].config, 32) / 1e6
+    753.0496
+    """
+    n, c, f = config.train_length, config.width, config.hidden
+    pairs = n * (n + 1) // 2 if unmasked and config.causal else n * n
+    layer = 2 * n * (4 * c * c + 2 * c * f) + 4 * pairs * c
+    # the embedding of a number has no gradient by its input; that of a token is no product
+    embed, head = (0, 6 * n * c * config.vocabulary) if config.vocabulary else (4 * n * c, 6 * n * c)
+    return batch * (3 * config.layers * layer + embed + head)
+
+
+class Product(NamedTuple):
+    """C (m, n) = A (m, depth) B (depth, n): one of the step's, and what the step does in the same pass.
+
+    `fused` is a mode of `fastpe.kernels.gemm`; with PLUS the first addend is a matrix, with FROM alone a row (a bias)
+    unless `onto`, which adds to C. `b_transposed`: B is there as its transpose, and is transposed in every sequence.
+    """
+
+    name: str
+    m: int
+    depth: int
+    n: int
+    a_transposed: bool = False
+    b_transposed: bool = False
+    fused: int = int(OVERWRITE)
+    onto: bool = False
+
+    @property
+    def flop(self) -> int:
+        """2 m n depth."""
+        return 2 * self.m * self.n * self.depth
+
+    @property
+    def label(self) -> str:
+        """What is fused, in words."""
+        return _FUSED[self.fused, self.onto]
+
+
+_BIAS, _BOTH, _RELU = int(FROM), int(FROM | PLUS), int(FROM | RELU)
+_FUSED = {
+    (0, False): "", (_BIAS, False): "bias", (_BIAS, True): "added onto", (_BOTH, False): "residual + bias",
+    (_RELU, False): "bias + relu", (int(WHERE_POSITIVE), False): "relu's mask",
+}  # fmt: skip
+
+
+def products(config: ModelConfig) -> list[Product]:
+    """Every product of a step on one sequence, those of equal shape and form once, under all their names."""
+    n, c, f, head = config.train_length, config.width, config.hidden, config.head_width
+    relu = config.activation == "relu"
+    plain = config.norm == "none"  # then a gradient is added to that of the residual connection at once
+    found = [
+        Product("qkv", n, c, 3 * c, fused=_BIAS),
+        Product("scores", n, head, n, b_transposed=True),
+        Product("weighted sum", n, n, head),
+        Product("out", n, c, c, fused=_BOTH),
+        Product("ff in", n, c, f, fused=_RELU if relu else _BIAS),
+        Product("ff out", n, f, c, fused=_BOTH),
+        Product("d ff out.weight", f, n, c, a_transposed=True, fused=_BIAS, onto=True),
+        Product("d hidden", n, c, f, fused=int(WHERE_POSITIVE) if relu else 0),
+        Product("d ff in.weight", c, n, f, a_transposed=True, fused=_BIAS, onto=True),
+        Product("d ff input", n, f, c, fused=_BIAS if plain else 0, onto=plain),
+        Product("d out.weight", c, n, c, a_transposed=True, fused=_BIAS, onto=True),
+        Product("d mixed", n, c, c),
+        Product("d weights", n, head, n, b_transposed=True),
+        Product("d values, d keys", n, n, head, a_transposed=True),
+        Product("d queries", n, n, head),
+        Product("d qkv.weight", c, n, 3 * c, a_transposed=True, fused=_BIAS, onto=True),
+        Product("d qkv input", n, 3 * c, c, fused=_BIAS if plain else 0, onto=plain),
+    ]
+    if config.vocabulary:
+        v = config.vocabulary
+        found.append(Product("logits", n, c, v, fused=_BIAS))
+        found.append(Product("d head.weight", c, n, v, a_transposed=True, fused=_BIAS, onto=True))
+        found.append(Product("d head input", n, v, c))
+    merged: dict[tuple[Any, ...], list[str]] = {}
+    for product in found:
+        merged.setdefault(product[1:], []).append(product.name)
+    return [Product(", ".join(names), *form) for form, names in merged.items()]

@@ -1,0 +1,57 @@
+"""Tables and biases in NumPy's usual way of writing them: what the fills are measured against."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pywt
+
+from fastpe.encoding import init, make_spec, parse
+from fastpe.encodings.wavelet import columns
+
+Array = np.ndarray[Any, Any]
+
+HEADS = 32
+"""Of a bias, (heads, 2 N - 1): as large as a table of 64 columns."""
+
+
+def numpy_tables() -> dict[str, Callable[[int, int], Array]]:
+    """The one slot of each encoding, float32, in NumPy's usual way of writing it, from length and width."""
+
+    def sinusoidal(length: int, dim: int) -> Array:
+        angles = np.arange(length)[:, None] * 10000.0 ** (-np.arange(0, dim, 2) / dim)
+        table = np.empty((length, dim), np.float32)
+        table[:, 0::2], table[:, 1::2] = np.sin(angles), np.cos(angles)
+        return table
+
+    def legendre(length: int, dim: int) -> Array:
+        return np.polynomial.legendre.legvander(np.tanh(np.arange(length) / length), dim - 1).astype(np.float32)
+
+    def wavelet(length: int, dim: int) -> Array:
+        spec = make_spec(length, dim=dim)
+        (part,) = parse("wavelet")
+        chosen = columns(spec, **part.options)  # which functions: not the arithmetic that is compared
+        phi, psi, grid = pywt.Wavelet("db4").wavefun(level=10)
+        positions, table = np.arange(length), np.empty((length, dim))
+        for c, (kind, level, shift) in enumerate(zip(*chosen, strict=True)):
+            values = (np.zeros_like(grid), phi, psi)[kind]
+            table[:, c] = np.interp(positions / 2.0**level - shift, grid, values, 0.0, 0.0) * 2.0 ** (-level / 2)
+        norm = np.linalg.norm(table, axis=1, keepdims=True)
+        return np.divide(table, norm, where=norm > 0, out=table).astype(np.float32)
+
+    def alibi(length: int, dim: int) -> Array:
+        slopes = 2.0 ** (-8 * np.arange(1, HEADS + 1) / HEADS)
+        return (-slopes[:, None] * np.abs(np.arange(1 - length, length))).astype(np.float32)
+
+    def learned(length: int, dim: int) -> Array:
+        return learned_rows(length, dim)[np.arange(length)]
+
+    return {"sinusoidal": sinusoidal, "legendre": legendre, "wavelet": wavelet, "alibi": alibi, "learned": learned}
+
+
+@lru_cache(maxsize=2)
+def learned_rows(length: int, dim: int) -> Array:
+    """The parameters of a learned table."""
+    rows: Array = init("learned", dim=dim, train_length=length)["table"]
+    return rows

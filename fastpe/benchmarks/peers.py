@@ -1,0 +1,241 @@
+"""The peers: the same computations in PyTorch and JAX in the best form known to us, for timing and for equality.
+
+PyTorch and JAX are optional (`pip install 'fastpe[peers]'`) and imported by the functions that use them.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fastpe.config import ModelConfig
+from fastpe.transformer import Transformer
+
+Array = np.ndarray[Any, Any]
+Step = Callable[[], float]
+
+INSTALL = "not installed: pip install 'fastpe[peers]'"
+
+
+def joined_parameters(model: Transformer) -> dict[str, Array]:
+    """Copies of a model's parameters, query, key and value maps joined into one, as other libraries have them."""
+    parameters = {name: np.array(value) for name, value in model.parameters.items()}
+    for layer in range(model.config.layers):
+        prefix = f"layers.{layer}.attention"
+        for kind in ("weight", "bias"):
+            parts = [parameters.pop(f"{prefix}.{name}.{kind}") for name in ("query", "key", "value")]
+            parameters[f"{prefix}.qkv.{kind}"] = np.concatenate(parts, -1)
+    return parameters
+
+
+def _with_learned(slots: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, Any]:
+    """The slots, those that are parameters themselves (a learned table) replaced by them."""
+    learned = {name.rpartition(".")[2]: value for name, value in weights.items() if name.startswith("encoding.")}
+    return {**slots, **learned}
+
+
+def _score_mask(config: ModelConfig, slots: Mapping[str, Array], length: int) -> Array | None:
+    """What is added to the scores, (H or 1, N, N): the bias by offset, and -inf where they are masked; or None."""
+    offsets = np.arange(length)[None, :] - np.arange(length)[:, None]
+    mask = None
+    if "bias" in slots:
+        mask = slots["bias"][:, offsets + length - 1]
+    if config.causal:
+        hidden = np.where(offsets > 0, -np.inf, 0.0).astype(config.dtype)[None]
+        mask = hidden if mask is None else mask + hidden
+    return mask
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# PyTorch
+
+
+def torch_weights(model: Transformer) -> dict[str, Any]:
+    """Copies of the model's parameters as PyTorch leaves; query, key and value joined, as in its own layers."""
+    import torch
+
+    return {name: torch.tensor(value, requires_grad=True) for name, value in joined_parameters(model).items()}
+
+
+def torch_loss(config: ModelConfig, outputs: Any, targets: Any) -> Any:
+    """The model's loss on PyTorch tensors, from the outputs of `torch_forward`."""
+    from torch.nn.functional import cross_entropy, mse_loss
+
+    if config.vocabulary is None:
+        return mse_loss(outputs, targets)
+    return cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+
+def torch_forward(
+    config: ModelConfig, weights: dict[str, Any], slots: dict[str, Any], x: Any, *, mask: Any = None, own: bool = False
+) -> Any:
+    """The model's forward pass (B, N) -> (B, N), or logits (B, N, V), on PyTorch tensors, from `torch_weights`.
+
+    mask: what is added to the scores, formed from the slots where it is not given; own: whether attention is PyTorch's
+    own function.
+    """
+    import torch
+    from torch.nn.functional import embedding, gelu, layer_norm, linear, relu, scaled_dot_product_attention
+
+    n, c, heads = x.shape[1], config.width, config.heads
+    if mask is None:
+        found = _score_mask(config, {name: slot.numpy() for name, slot in slots.items()}, n)
+        mask = None if found is None else torch.from_numpy(found)
+
+    def affine(u: Any, name: str) -> Any:
+        return linear(u, weights[f"{name}.weight"].T, weights[f"{name}.bias"])
+
+    def norm(u: Any, name: str) -> Any:
+        if config.norm == "none":
+            return u
+        return layer_norm(u, (c,), weights[f"{name}.weight"], weights[f"{name}.bias"])
+
+    def attention(u: Any, name: str) -> Any:
+        q, k, v = affine(u, f"{name}.qkv").chunk(3, -1)
+        if heads > 1 or own:
+            q, k, v = (t.unflatten(-1, (heads, -1)).transpose(1, 2) for t in (q, k, v))
+        if own:
+            causal = config.causal and "bias" not in slots  # it has a path of its own
+            mixed = scaled_dot_product_attention(q, k, v, attn_mask=None if causal else mask, is_causal=causal)
+        else:
+            scores = q @ k.transpose(-1, -2) * (c // heads) ** -0.5
+            mixed = (scores if mask is None else scores + mask).softmax(-1) @ v
+        return affine(mixed.transpose(1, 2).flatten(2) if mixed.ndim == 4 else mixed, f"{name}.out")
+
+    tokens = config.vocabulary is not None
+    z = embedding(x, weights["embed.weight"]) if tokens else affine(x[..., None], "embed")
+    table = _with_learned(slots, weights).get("table")
+    if table is not None:
+        z = z + table
+    for layer in range(config.layers):
+        prefix = f"layers.{layer}"
+        out = attention(norm(z, f"{prefix}.norm1"), f"{prefix}.attention")
+        z = z + out if config.residual else out
+        activation = gelu if config.activation == "gelu" else relu
+        hidden = activation(affine(norm(z, f"{prefix}.norm2"), f"{prefix}.feedforward.in"))
+        out = affine(hidden, f"{prefix}.feedforward.out")
+        z = z + out if config.residual else out
+    return affine(z, "head") if tokens else affine(z, "head")[..., 0]
+
+
+def torch_step(
+    model: Transformer, x: Array, y: Array, threads: int, *, compiled: bool = False, own: bool = False
+) -> Step:
+    """One training step (loss, all gradients, Adam) of a copy of `model` in PyTorch; returns the loss.
+
+    compiled: whether loss and gradients go through `torch.compile`; own: as in `torch_forward`. Adam is PyTorch's
+    fused one, the fastest of its three here.
+    """
+    import torch
+
+    torch.set_num_threads(threads)
+    config, weights = model.config, torch_weights(model)
+    filled = model.slots(x.shape[1])
+    slots = {name: torch.tensor(value) for name, value in filled.items()}
+    found = _score_mask(config, filled, x.shape[1])
+    mask = None if found is None else torch.tensor(found if config.heads > 1 or own else found[0])
+    optimiser = torch.optim.Adam(weights.values(), lr=1e-3, fused=True)
+    inputs, targets = torch.tensor(x), torch.tensor(y)
+
+    def loss_of(weights: dict[str, Any], inputs: Any, targets: Any) -> Any:
+        return torch_loss(config, torch_forward(config, weights, slots, inputs, mask=mask, own=own), targets)
+
+    function: Callable[..., Any] = torch.compile(loss_of) if compiled else loss_of
+
+    def step() -> float:
+        loss = function(weights, inputs, targets)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        return float(loss.item())
+
+    return step
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# JAX
+
+
+def jax_step(model: Transformer, x: Array, y: Array) -> Step:
+    """One training step (loss, all gradients, Adam) of a copy of `model` as one jitted function of JAX.
+
+    Parameters and moments are donated, so that they are updated in place. JAX takes its threads from the cores that the
+    process may run on.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    config = model.config
+    filled = model.slots(x.shape[1])
+    slots = {name: jnp.asarray(value) for name, value in filled.items()}
+    found = _score_mask(config, filled, x.shape[1])
+    mask = None if found is None else jnp.asarray(found if config.heads > 1 else found[0])
+    inputs, targets = jnp.asarray(x), jnp.asarray(y)
+
+    def loss_of(weights: dict[str, Any]) -> Any:
+        outputs = _jax_forward(config, weights, _with_learned(slots, weights), mask, inputs)
+        if config.vocabulary is None:
+            return jnp.mean((outputs - targets) ** 2)
+        chosen = jnp.take_along_axis(jax.nn.log_softmax(outputs), targets[..., None], -1)
+        return -jnp.mean(chosen)
+
+    def update(weights: Any, first: Any, second: Any, count: Any) -> tuple[Any, Any, Any, Any, Any]:
+        loss, gradients = jax.value_and_grad(loss_of)(weights)
+        count = count + 1
+        first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, gradients)
+        second = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, second, gradients)
+        rate, root = 1e-3 / (1 - 0.9**count), jnp.sqrt(1 - 0.999**count)
+        weights = jax.tree.map(lambda w, m, v: w - rate * m / (jnp.sqrt(v) / root + 1e-8), weights, first, second)
+        return weights, first, second, count, loss
+
+    compiled = jax.jit(update, donate_argnums=(0, 1, 2, 3))
+    weights = {name: jnp.asarray(value) for name, value in joined_parameters(model).items()}
+    state = (weights, *(jax.tree.map(jnp.zeros_like, weights) for _ in range(2)), jnp.zeros((), jnp.float32))
+
+    def step() -> float:
+        nonlocal state
+        *new, loss = compiled(*state)
+        state = tuple(new)
+        jax.block_until_ready(state)
+        return float(loss)
+
+    return step
+
+
+def _jax_forward(config: ModelConfig, weights: dict[str, Any], slots: dict[str, Any], mask: Any, x: Any) -> Any:
+    """The model's forward pass on JAX arrays, from `joined_parameters`."""
+    import jax
+
+    heads, (batch, n) = config.heads, x.shape
+
+    def affine(u: Any, name: str) -> Any:
+        return u @ weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+    def norm(u: Any, name: str) -> Any:
+        if config.norm == "none":
+            return u
+        centred = u - u.mean(-1, keepdims=True)
+        scaled = centred * jax.lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+        return scaled * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+    def attention(u: Any, name: str) -> Any:
+        q, k, v = jax.numpy.split(affine(u, f"{name}.qkv"), 3, -1)
+        if heads > 1:
+            q, k, v = (t.reshape(batch, n, heads, -1).swapaxes(1, 2) for t in (q, k, v))
+        scores = q @ k.swapaxes(-1, -2) * config.head_width**-0.5
+        mixed = jax.nn.softmax(scores if mask is None else scores + mask, -1) @ v
+        return affine(mixed.swapaxes(1, 2).reshape(batch, n, -1) if heads > 1 else mixed, f"{name}.out")
+
+    tokens = config.vocabulary is not None
+    z = weights["embed.weight"][x] if tokens else affine(x[..., None], "embed")
+    if "table" in slots:
+        z = z + slots["table"]
+    for layer in range(config.layers):
+        prefix = f"layers.{layer}"
+        out = attention(norm(z, f"{prefix}.norm1"), f"{prefix}.attention")
+        z = z + out if config.residual else out
+        before = affine(norm(z, f"{prefix}.norm2"), f"{prefix}.feedforward.in")
+        hidden = jax.nn.gelu(before, approximate=False) if config.activation == "gelu" else jax.nn.relu(before)
+        out = affine(hidden, f"{prefix}.feedforward.out")
+        z = z + out if config.residual else out
+    return affine(z, "head") if tokens else affine(z, "head")[..., 0]

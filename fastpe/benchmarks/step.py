@@ -1,0 +1,116 @@
+"""The training step (loss, all gradients, Adam) beside PyTorch eager, torch.compile and jax.jit."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from fastpe import speed
+from fastpe.benchmarks import jobs
+from fastpe.benchmarks.figures import judged
+from fastpe.benchmarks.models import CASES, step_flop
+from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, take_turns
+
+_WAYS = {"eager": ("eager", "eager, own attention")}
+"""Forms of a peer of which the faster counts."""
+PEERS = {"eager": "PyTorch eager", "compile": "torch.compile", "jax": "jax.jit"}
+
+
+def measure(
+    effort: Effort,
+    tell: Tell,
+    threads: Sequence[int],
+    models: Sequence[str] = tuple(CASES),
+    peers: Sequence[str] = tuple(PEERS),
+) -> dict[str, Any]:
+    """Time the step of every model on every number of threads, each beside the machine's own peak.
+
+    Parameters
+    ----------
+    effort : Effort
+    tell : callable
+        Called with a line whenever something begins.
+    threads : sequence of int
+    models, peers : sequences of str
+        Keys of `CASES` and `PEERS`.
+
+    Returns
+    -------
+    dict
+        ``rows``: ``model``, ``threads``, ``flop`` (useful ones), ``fastpe`` with ``ms`` and ``of_peak``, judged, and
+        ``peers``, each with ``ms`` and ``times`` (how often as long as fastpe's), judged, or ``absent``, the reason.
+        ``sgemm``: per number of threads the GFLOP/s of fastpe's sgemm in cache and of NumPy's BLAS; the better one is
+        the peak.
+
+    Raises
+    ------
+    WrongResult
+        If a library's losses are not the reference's.
+    WorkerDied
+        If a process ends.
+    """
+    expected = {name: jobs.expected_losses(CASES[name]) for name in models}
+    rows: list[dict[str, Any]] = []
+    peaks = []
+    with ExitStack() as stack:
+        tell("step: building and checking all; torch.compile may need a minute the first time")
+        found: dict[int, dict[str, list[Candidate]]] = {}
+        for count in threads:
+            names = ("fastpe", "numpy", *peers)
+            workers = {name: stack.enter_context(Worker(name, count)) for name in names}
+            found[count] = {model: _candidates(model, count, workers, expected[model]) for model in models}
+        prepare(each for of_count in found.values() for of_model in of_count.values() for each in of_model)
+        for count, of_count in found.items():
+            best = {}
+            for model, candidates in of_count.items():
+                tell(f"step: {model}, threads: {count}")
+                take_turns(candidates, effort)
+                best[model] = _best(candidates)
+            # the fastest of all turns: what the machine can do does not depend on the model
+            own = speed.PEAK_FLOP * count / min(each["peak"] for each in best.values())
+            blas = 2 * speed.BLAS_ORDER**3 / min(each["blas"] for each in best.values())
+            peaks.append({"threads": count, "own_gflops": own / 1e9, "blas_gflops": blas / 1e9})
+            rows += [_row(model, count, best[model], max(own, blas)) for model in models]
+    return {"rows": rows, "sgemm": peaks}
+
+
+def _candidates(model: str, threads: int, workers: Mapping[str, Worker], expected: list[float]) -> list[Candidate]:
+    """All that is timed in turn for a row, each in its library's worker."""
+    found = [
+        Candidate("peak", workers["fastpe"], "peak", {"threads": threads}),
+        Candidate("blas", workers["numpy"], "blas"),
+    ]
+    for name in workers:
+        if name != "numpy":
+            for way in _WAYS.get(name, (name,)):
+                arguments = {"library": way, "model": model, "threads": threads, "expected": expected}
+                found.append(Candidate(name, workers[name], "step", arguments))
+    return found
+
+
+def _best(candidates: Iterable[Candidate]) -> dict[str, Any]:
+    """Seconds by label, of a library's fastest way, or why there are none."""
+    found: dict[str, Any] = {}
+    for each in candidates:
+        absent = each.absent is not None
+        found[each.label] = each.absent if absent else min(each.best, found.get(each.label, each.best))
+    return found
+
+
+def _row(model: str, threads: int, best: Mapping[str, Any], peak: float) -> dict[str, Any]:
+    case = CASES[model]
+    flop, ours = step_flop(case.config, case.batch, unmasked=True), best["fastpe"]
+    share, masked_too = flop / ours / peak, step_flop(case.config, case.batch)
+    return {
+        "model": model, "threads": threads, "batch": case.batch, "length": case.config.train_length, "flop": flop,
+        "fastpe": {
+            "ms": ours * 1e3, "gflops": flop / ours / 1e9, "of_peak": judged(share, case.of_peak),
+            "of_peak_masked_too": share * masked_too / flop if case.config.causal else None,
+        },
+        "peers": {name: _beside(best[name], ours, case.goal(name, threads)) for name in PEERS if name in best},
+    }  # fmt: skip
+
+
+def _beside(peer: float | str, ours: float, goal: float) -> dict[str, Any]:
+    if isinstance(peer, str):
+        return {"absent": peer}
+    return {"ms": peer * 1e3, "times": judged(peer / ours, goal)}

@@ -1,0 +1,181 @@
+"""Taking turns: worker processes, one library each, of which only one runs at a time."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from fastpe.benchmarks.figures import WrongResult
+from fastpe.machine import usable_cores
+from fastpe.speed import BLAS_THREADS
+
+Tell = Callable[[str], None]
+
+_MODULE = "fastpe.benchmarks.worker"
+
+
+class WorkerDied(ChildProcessError):
+    """A worker process has ended, or cannot do what it is asked; the message says which, and its last words."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure: so many turns, in each at least so many calls and so many seconds."""
+
+    turns: int = 5
+    seconds: float = 0.06
+    least: int = 3
+
+
+QUICK = Effort(turns=1, seconds=0.0, least=1)
+
+
+class Worker:
+    """A process for one library on so many threads; a context manager that ends it.
+
+    Parameters
+    ----------
+    library : str
+        Its name in messages; ``"jax"`` is kept to as many cores as threads, having no other way.
+    threads : int
+    """
+
+    def __init__(self, library: str, threads: int) -> None:
+        self.library = library
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", _MODULE],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, encoding="utf-8",
+            env={**os.environ, **_environment(library, threads)},
+            start_new_session=True,  # so that Ctrl-C reaches the parent alone
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self._process.communicate()
+        self._errors.close()
+
+    def stop(self) -> None:
+        """End the process."""
+        self._process.kill()
+
+    def send(self, request: Mapping[str, Any]) -> None:
+        """Ask without waiting for the answer: `receive` gets it."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._died() from None
+
+    def receive(self) -> dict[str, Any]:
+        """The answer to the last request.
+
+        Raises
+        ------
+        WorkerDied
+            If there is none, or the library failed.
+        WrongResult
+            If its result is wrong.
+        """
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise self._died()
+        answer: dict[str, Any] = json.loads(line)
+        if "wrong" in answer:
+            raise WrongResult(answer["wrong"])
+        if "failed" in answer:
+            raise WorkerDied(f"the worker process of {self.library} failed: {answer['failed']}")
+        return answer
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """`send`, then `receive`."""
+        self.send(request)
+        return self.receive()
+
+    def _died(self) -> WorkerDied:
+        status = self._process.wait()
+        self._errors.seek(0)
+        lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
+        words = f", after: {lines[-1].strip()}" if lines else ""
+        return WorkerDied(f"the worker process of {self.library} ended with status {status}{words}")
+
+
+def _environment(library: str, threads: int) -> dict[str, str]:
+    """What holds a library to a number of threads; fastpe itself is told at every call."""
+    if library == "fastpe":
+        return {"NUMBA_NUM_THREADS": str(max(usable_cores(), threads))}
+    limits = {name: str(threads) for name in BLAS_THREADS}
+    # compiled for this machine here, not in a pool of processes that would go on beside the others
+    return {**limits, "TORCHINDUCTOR_COMPILE_THREADS": "1", "JAX_PLATFORMS": "cpu"}
+
+
+@dataclass
+class Candidate:
+    """Something to be timed in a worker.
+
+    Attributes
+    ----------
+    absent : str or None
+        Why it cannot be, once it was prepared.
+    seconds : list of float
+        All timings.
+    """
+
+    label: str
+    worker: Worker
+    job: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    absent: str | None = None
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        """What its worker knows it by."""
+        return f"{self.job} {json.dumps(dict(self.arguments))}"
+
+    @property
+    def best(self) -> float:
+        """Seconds of the fastest call."""
+        return min(self.seconds)
+
+
+def prepare(candidates: Iterable[Candidate]) -> None:
+    """Build and check every candidate, those of different workers at the same time."""
+    queues: dict[Worker, list[Candidate]] = {}
+    for candidate in candidates:
+        queues.setdefault(candidate.worker, []).append(candidate)
+    pool = ThreadPoolExecutor(len(queues))
+    try:
+        for _ in pool.map(_prepare_in_order, queues.values()):
+            pass
+    except BaseException:
+        for worker in queues:  # nobody waits for what is no longer wanted
+            worker.stop()
+        raise
+    finally:
+        pool.shutdown()
+
+
+def _prepare_in_order(candidates: list[Candidate]) -> None:
+    for each in candidates:
+        answer = each.worker.ask({"prepare": each.key, "job": each.job, "arguments": dict(each.arguments)})
+        each.absent = answer.get("absent")
+
+
+def take_turns(candidates: Iterable[Candidate], effort: Effort) -> None:
+    """Time every candidate that is not absent, one after the other in every turn."""
+    present = [candidate for candidate in candidates if candidate.absent is None]
+    for _ in range(effort.turns):
+        for each in present:
+            request = {"time": each.key, "seconds": effort.seconds, "least": effort.least}
+            each.seconds += each.worker.ask(request)["seconds"]

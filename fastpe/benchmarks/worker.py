@@ -1,0 +1,65 @@
+"""The process that one library is measured in: it reads a request a line and writes an answer a line, both JSON.
+
+    {"prepare": key, "job": name, "arguments": {...}}    ->  {}, {"absent": why} or {"wrong": what}
+    {"time": key, "seconds": s, "least": n}              ->  {"seconds": [...]}
+
+`fastpe.benchmarks.turns` is the other end. When standard input ends, so does the process.
+"""
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+from fastpe.benchmarks import jobs
+from fastpe.benchmarks.figures import WrongResult
+
+_SETTLE = 0.01  # seconds; the threads of the library that ran before may still be spinning
+_WARM = 1  # calls that do not count: caches and threads wake up
+
+
+def main() -> None:
+    """Answer until standard input ends."""
+    pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever prints must not disturb the answers
+    ready: dict[str, jobs.Job] = {}
+    for line in sys.stdin:
+        pipe.write(json.dumps(answer(json.loads(line), ready)) + "\n")
+        pipe.flush()
+
+
+def answer(request: dict[str, Any], ready: dict[str, jobs.Job]) -> dict[str, Any]:
+    """Do what is asked; what goes wrong is an answer too."""
+    try:
+        match request:
+            case {"prepare": key, "job": name, "arguments": arguments}:
+                ready[key] = jobs.JOBS[name](**arguments)
+                return {}
+            case {"time": key, "seconds": seconds, "least": least}:
+                return {"seconds": timings(ready[key], seconds, least)}
+        return {"failed": f"unknown request {request!r}"}
+    except jobs.Absent as why:
+        return {"absent": str(why)}
+    except WrongResult as error:
+        return {"wrong": str(error)}
+    except Exception as error:  # the parent must hear of it, whatever it is
+        return {"failed": f"{type(error).__name__}: {error}"}
+
+
+def timings(job: jobs.Job, seconds: float, least: int) -> list[float]:
+    """Seconds of each call, at least so many, for at least so long."""
+    time.sleep(_SETTLE)
+    for _ in range(_WARM):
+        job.call()
+    found: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(found) < least or time.perf_counter() < end:
+        start = time.perf_counter()
+        job.call()
+        found.append((time.perf_counter() - start) / job.repeats)
+    return found
+
+
+if __name__ == "__main__":
+    main()

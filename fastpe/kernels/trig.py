@@ -1,0 +1,108 @@
+"""Sine and cosine of position times frequency, on float64 vectors, without losing the phase at large positions.
+
+At position 2**24 a float64 product of position and frequency is off by 1e-9 radians before its sine is even taken.
+Here the frequency is an unevaluated sum of two float64, the product is formed without error (Dekker 1971, "A
+floating-point technique for extending the available precision", or one fused multiply-add), multiples of pi/2 are taken
+away exactly (Cody and Waite 1980, "Software Manual for the Elementary Functions"), and the sine and cosine of what is
+left are Taylor sums on [-pi/4, pi/4]. About 60 operations for a vector of sines and one of cosines.
+"""
+
+import math
+from decimal import Decimal, localcontext
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from fastpe.kernels._jit import inlined
+from fastpe.kernels.simd import FUSED, fma, llvm_vector, splat
+
+PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803")
+
+
+def _parts_of_half_pi() -> tuple[float, float, float]:
+    """pi/2 as a sum of three: the first of 26 bits, whose products with integers below 2**27 are exact."""
+    with localcontext() as context:
+        context.prec = 80
+        first = int(PI / 2 * 2**25) / 2.0**25
+        second = float(PI / 2 - Decimal(first))
+        return first, second, float(PI / 2 - Decimal(first) - Decimal(second))
+
+
+_HALF_PI_1, _HALF_PI_2, _HALF_PI_3 = _parts_of_half_pi()
+_TWO_OVER_PI = 2.0 / math.pi
+_SPLITTER = 2.0**27 + 1.0
+_ROUNDER = 1.5 * 2.0**52  # adding it rounds to an integer, which is left in the low bits
+_S3, _S5, _S7, _S9, _S11, _S13, _S15, _S17 = ((-1.0) ** (n // 2) / math.factorial(n) for n in range(3, 18, 2))
+_C4, _C6, _C8, _C10, _C12, _C14, _C16, _C18 = ((-1.0) ** (n // 2) / math.factorial(n) for n in range(4, 19, 2))
+
+
+@inlined
+def _product_error(x, y, product):
+    """x * y - product, exactly, where `product` is x * y rounded."""
+    if FUSED:
+        return fma(x, y, splat(0.0) - product)
+    t = splat(_SPLITTER) * x
+    x1 = t - (t - x)
+    x2 = x - x1
+    t = splat(_SPLITTER) * y
+    y1 = t - (t - y)
+    y2 = y - y1
+    return ((x1 * y1 - product) + x1 * y2 + x2 * y1) + x2 * y2
+
+
+@inlined
+def sincos(position, high, low):
+    """Sine and cosine of position * (high + low), for products up to 2**27: about one unit in the last place each."""
+    angle = position * high
+    rest = fma(position, low, _product_error(position, high, angle))
+
+    # minus the nearest multiple of pi/2, its three parts in turn; what rounding loses goes to `rest`
+    shifted = fma(angle, splat(_TWO_OVER_PI), splat(_ROUNDER))
+    turns = shifted - splat(_ROUNDER)
+    first = angle - turns * splat(_HALF_PI_1)
+    second = turns * splat(_HALF_PI_2)
+    r = first - second
+    shadow = r - first
+    rest = rest + ((first - (r - shadow)) - (second + shadow))
+    rest = rest - _product_error(turns, splat(_HALF_PI_2), second)
+    rest = fma(turns, splat(-_HALF_PI_3), rest)
+    x = r + rest
+    tail = rest - (x - r)
+
+    # sin(x + tail) and cos(x + tail), the large terms kept apart from the small
+    z = x * x
+    s = fma(z, splat(_S17), splat(_S15))
+    s = fma(z, s, splat(_S13))
+    s = fma(z, s, splat(_S11))
+    s = fma(z, s, splat(_S9))
+    s = fma(z, s, splat(_S7))
+    s = fma(z, s, splat(_S5))
+    s = fma(z, s, splat(_S3))
+    half = z * splat(0.5)
+    one = splat(1.0) - half
+    sine = x + fma(x * z, s, tail * one)
+    c = fma(z, splat(_C18), splat(_C16))
+    c = fma(z, c, splat(_C14))
+    c = fma(z, c, splat(_C12))
+    c = fma(z, c, splat(_C10))
+    c = fma(z, c, splat(_C8))
+    c = fma(z, c, splat(_C6))
+    c = fma(z, c, splat(_C4))
+    cosine = one + (((splat(1.0) - one) - half) + (z * z * c - x * tail))
+    return _of_quarter(sine, cosine, shifted), _of_quarter(cosine, splat(0.0) - sine, shifted)
+
+
+@intrinsic
+def _of_quarter(typingctx, first, second, turns):
+    """first, second, -first, -second after 0, 1, 2, 3 quarter turns (mod 4), the number in the low bits of `turns`."""
+    integers = ir.VectorType(ir.IntType(64), first.lanes)
+
+    def emit(context, b, signature, arguments):
+        x, y, count = arguments
+        count = b.bitcast(count, integers)
+        chosen = b.select(b.trunc(count, ir.VectorType(ir.IntType(1), first.lanes)), y, x)
+        sign = b.shl(b.lshr(count, ir.Constant(integers, [1] * first.lanes)), ir.Constant(integers, [63] * first.lanes))
+        return b.bitcast(b.xor(b.bitcast(chosen, integers), sign), llvm_vector(first))
+
+    return (first if first.dtype == types.float64 else None)(first, second, turns), emit

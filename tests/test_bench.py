@@ -1,0 +1,312 @@
+"""What `fastpe bench` counts, checks before it times, and prints. No test here looks at a timing."""
+
+import importlib.util
+import json
+import math
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from fastpe_cli.main import main
+
+import fastpe
+from fastpe import reference
+from fastpe.benchmarks import fills, jobs, models, numpy_ways, products, scaling, step, turns, worker
+from fastpe.benchmarks.figures import WrongResult, goals_in, judged
+from fastpe.transformer import Adam, Transformer
+
+TORCH = importlib.util.find_spec("torch") is not None
+PAPER = models.CASES["paper"]
+
+
+def silent(text):
+    pass
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Counting
+
+
+class Counted(np.ndarray):
+    """An array that counts the FLOPs of the matrix products that it takes part in."""
+
+    flop = 0
+
+    def __array_ufunc__(self, ufunc, method, *inputs, out=None, **extra):
+        plain = [each.view(np.ndarray) if isinstance(each, Counted) else each for each in inputs]
+        outs = {} if out is None else {"out": tuple(each.view(np.ndarray) for each in out)}
+        result = getattr(ufunc, method)(*plain, **outs, **extra)
+        if ufunc is np.matmul:
+            Counted.flop += 2 * result.size * plain[0].shape[-1]
+        if out is not None:
+            return out[0]
+        return result.view(Counted) if isinstance(result, np.ndarray) else result
+
+
+def counted_flop(config, batch, monkeypatch):
+    """FLOPs of all products of the reference's step, less the gradient of a number that enters, which nobody needs."""
+    model = Transformer(config)
+    case = models.Case(config, batch, 0.0, {}, 0.0)
+    x, y = models.batch_of(case)
+    parameters = {name: value.astype(np.float64).view(Counted) for name, value in model.parameters.items()}
+    slots = {name: value.astype(np.float64).view(Counted) for name, value in model.slots(x.shape[1]).items()}
+    inputs = x if config.vocabulary else x.astype(np.float64).view(Counted)
+    Counted.flop = 0
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "asarray", np.asanyarray)
+        reference.model_loss_and_grads(config, parameters, slots, inputs, y)
+    return Counted.flop - (0 if config.vocabulary else 2 * x.size * config.width)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"heads": 4, "norm": "layernorm"}, {"encoding": "alibi", "causal": True}, {"vocabulary": 11}]
+)
+def test_the_formula_counts_the_products_of_the_reference(changes, monkeypatch):
+    settings = {"encoding": "sinusoidal", "width": 16, "hidden": 24, "layers": 3, "train_length": 7, **changes}
+    config = fastpe.ModelConfig(**settings)
+    assert models.step_flop(config, 5) == counted_flop(config, 5, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["paper", "lm"])
+def test_the_products_listed_are_all_of_a_step(name):
+    config = models.CASES[name].config
+    n, c = config.train_length, config.width
+    of_layers = 0
+    for product in models.products(config):
+        for part in product.name.split(", "):
+            times = config.heads if part in PER_HEAD else 1
+            of_layers += product.flop * times * (1 if part in ONCE else config.layers)
+    ends = 0 if config.vocabulary else 10 * n * c
+    assert of_layers + ends == models.step_flop(config, 1)
+
+
+PER_HEAD = ("scores", "weighted sum", "d weights", "d values", "d keys", "d queries")
+ONCE = ("logits", "d head.weight", "d head input")
+
+
+def test_the_papers_step_has_753_million():
+    assert models.step_flop(PAPER.config, 32) == 753_049_600
+
+
+def test_masked_scores_can_be_left_out():
+    causal = models.CASES["causal"].config
+    n, c = causal.train_length, causal.width
+    spared = 3 * 4 * c * (n * n - n * (n + 1) // 2) * causal.layers * 32
+    assert models.step_flop(causal, 32, unmasked=True) == models.step_flop(causal, 32) - spared
+    assert models.step_flop(PAPER.config, 32, unmasked=True) == models.step_flop(PAPER.config, 32)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Checked before timed
+
+
+@pytest.mark.parametrize("name", ["paper", "causal", "learned"])
+def test_a_right_step_passes(name):
+    losses = jobs.expected_losses(models.CASES[name])
+    assert len(losses) == jobs.STEPS
+    assert jobs.step("fastpe", name, 2, losses).call() < losses[-1]
+    jobs.step_by_threads(name, 2, losses)
+
+
+def test_a_wrong_step_is_not_timed(monkeypatch):
+    right, losses = Adam.step, jobs.expected_losses(PAPER)
+    monkeypatch.setattr(Adam, "step", lambda self, *rest, **kept: right(self, *rest, **kept) * (1 + 3e-5))
+    with pytest.raises(WrongResult, match=r"fastpe, paper: the loss of step 1 is 2.*should be"):
+        jobs.step("fastpe", "paper", 1, losses)
+
+
+def test_a_step_with_a_wrong_gradient_is_not_timed(monkeypatch):
+    losses, right = jobs.expected_losses(PAPER), Adam._update
+
+    def wrong(self, t):
+        update = right(self, t)
+        update.numbers[0] *= -1  # uphill
+        return update
+
+    monkeypatch.setattr(Adam, "_update", wrong)
+    with pytest.raises(WrongResult, match="the loss of step 2"):
+        jobs.step("fastpe", "paper", 1, losses)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("product", models.products(PAPER.config), ids=lambda product: product.name)
+def test_products_are_right_in_both_forms(product, fused):
+    jobs.product("fastpe", product, fused)
+    jobs.product("numpy", product)
+
+
+def test_a_wrong_product_is_not_timed(monkeypatch):
+    product = models.products(PAPER.config)[0]
+    monkeypatch.setattr(np, "dot", lambda a, b, out: np.matmul(a, b * np.float32(1.001), out=out))
+    with pytest.raises(WrongResult, match=r"numpy, qkv: relative error .* bound"):
+        jobs.product("numpy", product)
+
+
+def test_a_fused_product_without_its_bias_is_not_timed():
+    product = models.products(PAPER.config)[0]
+    call, _, plain = products.product_call("fastpe", product, fused=False)
+    call()
+    products.check_product("fastpe", product, False, plain())
+    with pytest.raises(WrongResult, match="fastpe, qkv"):
+        products.check_product("fastpe", product, True, plain())
+
+
+def test_a_product_of_nans_is_not_timed():
+    product = models.products(PAPER.config)[0]
+    with pytest.raises(WrongResult):
+        products.check_product("fastpe", product, False, np.full((product.m, product.n), np.nan, np.float32))
+
+
+@pytest.mark.parametrize("name", [name for name in fastpe.list_encodings() if fastpe.encoding.get(name).slots])
+def test_fills_are_right_and_a_wrong_one_is_not_timed(name):
+    jobs.fill("fastpe", name, 3000, 32)
+    _, result = fills.fill_call("fastpe", name, 3000, 32)
+    wrong = result()
+    wrong[..., -1, -1] += 0.02
+    with pytest.raises(WrongResult, match=f"fastpe, {name}: off by"):
+        fills.check_fill("fastpe", name, 3000, 32, wrong)
+    with pytest.raises(WrongResult, match="shape"):
+        fills.check_fill("fastpe", name, 3000, 32, wrong[:, :-1])
+
+
+@pytest.mark.parametrize("name", numpy_ways.numpy_tables())
+def test_numpys_ways_are_right(name):
+    jobs.fill("numpy", name, 3000, 32)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Workers
+
+
+def test_a_worker_answers_and_times():
+    with turns.Worker("fastpe", 1) as process:
+        pause = turns.Candidate("pause", process, "pause", {"seconds": 0.001})
+        turns.prepare([pause])
+        turns.take_turns([pause], turns.Effort(turns=2, seconds=0.0, least=3))
+        assert len(pause.seconds) == 6
+        assert pause.best >= 0.001
+        with pytest.raises(turns.WorkerDied, match="process of fastpe failed: KeyError"):
+            process.ask({"time": "unprepared", "seconds": 0, "least": 1})
+        arguments = {"library": "fastpe", "model": "paper", "threads": 1, "expected": [1.0]}
+        with pytest.raises(WrongResult, match="fastpe, paper: the loss of step 1"):
+            turns.prepare([turns.Candidate("step", process, "step", arguments)])
+
+
+def test_a_worker_that_dies_gives_one_clear_error():
+    with turns.Worker("fastpe", 1) as process:
+        process._process.kill()
+        with pytest.raises(turns.WorkerDied, match=r"^the worker process of fastpe ended with status -9$"):
+            process.ask({"time": "nothing", "seconds": 0, "least": 1})
+
+
+def test_a_worker_that_cannot_start_tells_its_last_words(monkeypatch):
+    monkeypatch.setattr(turns, "_MODULE", "fastpe.benchmarks.missing")
+    with (
+        turns.Worker("fastpe", 1) as process,
+        pytest.raises(
+            turns.WorkerDied, match=r"ended with status 1, after: .*No module named fastpe\.benchmarks\.missing"
+        ),
+    ):
+        process.receive()
+
+
+def test_the_command_line_says_it_in_one_line(monkeypatch):
+    monkeypatch.setattr(turns, "_MODULE", "fastpe.benchmarks.missing")
+    done = CliRunner().invoke(main, ["bench", "gemm", "--quick"], standalone_mode=True)
+    assert done.exit_code == 1
+    assert done.stderr.splitlines()[-1].startswith("fastpe: error: the worker process of")
+    assert "Traceback" not in done.stderr
+
+
+def test_an_absent_library_is_an_answer():
+    request = {
+        "prepare": "x",
+        "job": "product",
+        "arguments": {"library": "torch", "form": [*models.Product("", 1, 1, 1)]},
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "find_spec", lambda name: None)
+        assert worker.answer(request, {}) == {"absent": "not installed: pip install 'fastpe[peers]'"}
+
+
+def test_a_compiler_is_an_absence_too(monkeypatch):
+    monkeypatch.setattr(jobs, "find_spec", lambda name: True)
+    monkeypatch.setattr(jobs.shutil, "which", lambda name: None)
+    with pytest.raises(jobs.Absent, match="C\\+\\+ compiler"):
+        jobs.step("compile", "paper", 1, [])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The tables
+
+
+def numbers_in(value):
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [number for item in value for number in numbers_in(item)]
+    return [value] if isinstance(value, int | float) else []
+
+
+def test_every_table_has_finite_figures_and_prints():
+    measured = {
+        "step": step.measure(turns.QUICK, silent, [1, 2], models=("paper", "causal"), peers=("eager", "jax")),
+        "gemm": products.measure(turns.QUICK, silent, models=("paper",)),
+        "tables": fills.measure(turns.QUICK, silent, length=2048, dim=32),
+        "scaling": scaling.measure(turns.QUICK, silent, 2),
+    }
+    for name, table in json.loads(json.dumps(measured, allow_nan=False)).items():
+        figures = numbers_in(table)
+        assert len(figures) > 5, name
+        assert all(math.isfinite(figure) for figure in figures), name
+        assert all(table.get("rows", [True])), name
+    rows = measured["step"]["rows"]
+    assert [(row["model"], row["threads"]) for row in rows] == [
+        ("paper", 1),
+        ("causal", 1),
+        ("paper", 2),
+        ("causal", 2),
+    ]
+    assert [row["fastpe"]["of_peak_masked_too"] is None for row in rows] == [True, False] * 2
+    for row in rows:
+        for peer in row["peers"].values():
+            assert ("times" in peer) is TORCH
+            assert peer.get("absent", "not installed").startswith("not installed: pip") or TORCH
+    assert measured["gemm"]["rows"][0]["gflops"].keys() >= {"fastpe", "fused", "numpy"}
+    assert {row["encoding"] for row in measured["tables"]["rows"]} == {*fastpe.list_encodings()} - {"nope"}
+    assert set(measured["scaling"]["fixed"]) == {"1", "2"}
+
+
+def test_the_command_prints_json_and_judges_no_quick_run():
+    done = CliRunner().invoke(main, ["bench", "tables", "--quick", "--json"])
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["goals"] == {"met": 0, "of": 0}
+    assert set(found) == {"schema", "quick", "machine", "tables", "goals"}
+    assert found["machine"]["cpu"]["usable_cores"] >= 1
+
+
+def test_the_command_prints_tables_with_goals():
+    done = CliRunner().invoke(main, ["bench", "tables", "--quick"])
+    assert done.exit_code == 0, done.stderr
+    assert "sinusoidal" in done.stdout
+    assert "a quick run proves nothing" in done.stdout
+
+
+def test_goals():
+    assert list(goals_in([judged(1.0, 2.0), {"a": judged(1.0, 2.0, at_most=True)}, judged(1.0, None), 3])) == [
+        False,
+        True,
+    ]
+
+
+def test_a_step_with_a_group_per_thread_is_the_same_step():
+    config = fastpe.ModelConfig("sinusoidal", width=16, hidden=16, train_length=9)
+    x, y = models.batch_of(models.Case(config, 12, 0.0, {}, 0.0))
+    own, fixed = jobs._GroupPerThread(config), Transformer(config)
+    own.threads = 2
+    loss, gradients = own.loss_and_grads(x, y, threads=2)
+    expected_loss, expected = fixed.loss_and_grads(x, y, threads=2)
+    assert own._groups(12) == 2
+    np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
+    np.testing.assert_allclose(gradients["head.weight"], expected["head.weight"], rtol=1e-4, atol=1e-5)

@@ -1,0 +1,237 @@
+"""Fills: errors against mpmath wherever rounding is hardest, and in place in arrays of any strides and alignment."""
+
+import math
+import tracemalloc
+from decimal import Decimal
+from fractions import Fraction
+from functools import cache
+
+import mpmath
+import numpy as np
+import pytest
+from test_wavelet import exact_filter, exact_values
+
+import fastpe
+from fastpe import accuracy, encoding
+from fastpe.encodings import wavelet
+from fastpe.kernels.table import LARGE
+
+FAR = 2**24
+
+
+def decimals(values: list) -> list[Decimal]:
+    return [Decimal(mpmath.nstr(value, 45)) for value in values]
+
+
+def sinusoid(positions: np.ndarray, dim: int) -> list[Decimal]:
+    with mpmath.workdps(60):
+        omega = [mpmath.mpf(10000) ** (mpmath.mpf(-2 * t) / dim) for t in range(dim // 2)]
+        angles = [mpmath.mpf(float(p)) * w for p in positions for w in omega]
+        return decimals([f(angle) for angle in angles for f in (mpmath.sin, mpmath.cos)])
+
+
+def hard_starts() -> list[int]:
+    """Starts of runs of 64 positions that pass an integer very near to a zero of the first sine or cosine."""
+    convergents = [355, 103993, 104348, 312689, 1146408, 5419351]  # numerators of pi's continued fraction
+    return [*(n - 20 for n in convergents), -30, -312689 - 7, FAR - 64]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Errors
+
+
+@pytest.mark.parametrize("start", hard_starts())
+def test_sinusoidal_runs(start: int) -> None:
+    right = sinusoid(np.arange(start, start + 64), 8)
+    single = fastpe.build("sinusoidal", 64, dim=8, start=start)["table"]
+    assert accuracy.ulps(single, right).max() <= 0.51
+    double = fastpe.build("sinusoidal", 64, dim=8, start=start, dtype="float64")["table"]
+    assert accuracy.ulps(double, right).max() <= 1.0
+
+
+def test_sinusoidal_positions_in_any_order() -> None:
+    rng = np.random.default_rng(5)
+    zeros = np.arange(1, 30) * 123457 * math.pi / 2  # reals next to zeros
+    positions = np.concatenate([zeros, rng.integers(-FAR, FAR, 40), rng.uniform(-FAR, FAR, 40), [FAR, -FAR, 1e-300]])
+    right = sinusoid(positions, 6)
+    for dtype, most in (("float32", 0.51), ("float64", 1.0)):
+        got = fastpe.build("sinusoidal", len(positions), dim=6, positions=positions, dtype=dtype)["table"]
+        assert accuracy.ulps(got, right).max() <= most
+
+
+def test_real_starts_and_batches_of_windows() -> None:
+    starts = np.array([0.0, 0.1, 5000.3, 2.0**20 + 0.7, -40.5])
+    positions = starts[:, None] + np.arange(80)
+    got = fastpe.build("sinusoidal", 80, dim=4, positions=positions)["table"]
+    assert accuracy.ulps(got, sinusoid(positions.ravel(), 4)).max() <= 0.51
+    for start, rows in zip(starts, got, strict=True):
+        alone = fastpe.build("sinusoidal", 80, dim=4, start=float(start))["table"]
+        np.testing.assert_array_max_ulp(alone, rows, 1)
+
+
+def test_angles_in_float32_are_what_fastpe_avoids() -> None:
+    for position, least in ((32767, 5e-4), (1000000, 2e-2), (FAR - 1, 0.1)):
+        theirs, ours = accuracy.float32_angles(position)
+        assert theirs > least
+        assert ours < 2.0**-24
+
+
+@pytest.mark.parametrize("kind", ["tanh", "clamp", "linear", "log"])
+def test_legendre_to_degree_512(kind: str) -> None:
+    length, dim = 41, 513
+    degrees = np.array([0, 1, 2, 7, 63, 64, 200, 511, 512])
+    with mpmath.workdps(40):
+        right = np.empty((length, len(degrees)), dtype=object)
+        for p in range(length):
+            x = {
+                "tanh": mpmath.tanh(mpmath.mpf(p) / 40),
+                "clamp": 2 * mpmath.mpf(p) / 40 - 1,
+                "linear": 2 * mpmath.mpf(p) / 40 - 1,
+                "log": 2 * mpmath.log(1 + p) / mpmath.log(41) - 1,
+            }[kind]
+            right[p] = [mpmath.legendre(int(degree), x) for degree in degrees]
+        for dtype in ("float32", "float64"):
+            table = fastpe.build("legendre", length, dim=dim, train_length=40, map=kind, dtype=dtype)["table"]
+            error = np.abs(table[:, degrees].astype(object) * mpmath.mpf(1) - right).astype(float)
+            # the bound of the encoding's page: x to two units, times P', and the recurrence's own rounding
+            bound = np.minimum((degrees * (degrees + 1.0) + 8 * degrees) * 2.0**-52, 2e-13)
+            rounding = np.abs(right).astype(float) * 2.0**-24 if dtype == "float32" else 0.0
+            assert (error <= bound + rounding).all()
+
+
+@pytest.mark.parametrize("moments", [2, 3, 4, 5, 8, 12, 20])
+def test_wavelets_db2_to_db20(moments: int) -> None:
+    length, dim, train = 24, 12, 40
+    (part,) = encoding.parse("wavelet", {"wavelet": f"db{moments}", "normalise": "none"})
+    spec = encoding.make_spec(length, dim=dim, train_length=train)
+    chosen = wavelet.columns(spec, **part.options)
+    right = np.zeros((length, dim))
+    with mpmath.workdps(60):
+        taps = exact_filter(moments)
+        known = cache(lambda fraction: exact_values(taps, fraction))
+        for p in range(0, length, 5):
+            for c in range(dim):
+                scale = 2 ** int(chosen.level[c])
+                whole, part_of = divmod(p, scale)
+                place = whole - int(chosen.shift[c])
+                if 0 <= place < 2 * moments - 1:
+                    values = known(Fraction(part_of, scale))[int(chosen.kind[c]) - 1]
+                    right[p, c] = float(values[place] / mpmath.sqrt(scale))
+    for dtype in ("float32", "float64"):
+        options = {"wavelet": f"db{moments}", "normalise": "none", "dtype": dtype}
+        table = fastpe.build("wavelet", length, dim=dim, train_length=train, **options)["table"]
+        bound = 1e-14 + (np.abs(right) * 2.0**-24 if dtype == "float32" else 0)
+        assert (np.abs(table - right)[::5] <= np.broadcast_to(bound, right.shape)[::5]).all()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The oracle of `fastpe doctor --accuracy`, by mpmath
+
+
+def test_exact_sinusoids_and_legendre_polynomials() -> None:
+    positions = np.array([0, 1, -5, 0.3, FAR - 1, -12345678.25])
+    got = accuracy.exact("sinusoidal", {"length": 6, "dim": 6, "positions": positions})
+    assert max(abs(a - b) for a, b in zip(got, sinusoid(positions, 6), strict=True)) < Decimal("1e-40")
+    for kind in ("tanh", "log"):
+        got = accuracy.exact("legendre", {"length": 5, "dim": 9, "train_length": 7, "map": kind, "gamma": 2.0})
+        with mpmath.workdps(60):
+            places = {
+                "tanh": [mpmath.tanh(mpmath.mpf(2 * p) / 7) for p in range(5)],
+                "log": [2 * mpmath.log(1 + p) / mpmath.log(8) - 1 for p in range(5)],
+            }[kind]
+            right = decimals([mpmath.legendre(degree, x) for x in places for degree in range(9)])
+        assert max(abs(a - b) for a, b in zip(got, right, strict=True)) < Decimal("1e-40")
+
+
+def test_exact_wavelets() -> None:
+    with mpmath.workdps(60):
+        for moments in (2, 4, 7):
+            taps = decimals([mpmath.sqrt(2) * h for h in exact_filter(moments)])
+            found = accuracy._daubechies(f"db{moments}")
+            assert max(abs(a - b) for a, b in zip(found, taps, strict=True)) < Decimal("1e-25")
+            # their own identities hold to the last digits
+            assert abs(sum(found) - 2) < Decimal("1e-26")
+
+
+def test_every_fill_in_float32_is_within_one_unit() -> None:
+    for name in fastpe.list_encodings():
+        found = list(accuracy.histograms(name))
+        assert bool(found) == bool(encoding.get(name).slots)
+        for each in found:
+            assert each.values > 1000
+            if each.dtype == "float32":
+                assert each.worst <= 1.0, each
+                assert sum(each.counts[:2]) == each.values
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# In place
+
+
+def options_of(name: str, length: int) -> dict:
+    params = {"params": fastpe.init(name, dim=64, train_length=length)} if name == "learned" else {}
+    return {"dim": 64, "heads": 2, "train_length": length, **params}
+
+
+@pytest.mark.parametrize("name", [name for name in fastpe.list_encodings() if name != "nope"])
+@pytest.mark.parametrize("kind", ["plain", "rows", "columns", "backwards"])
+def test_out_needs_no_temporary_of_its_size(name: str, kind: str) -> None:
+    length = 2**16
+    keywords = options_of(name, length)
+    (shape,) = (array.shape for array in fastpe.build(name, 3, **options_of(name, 3)).values())
+    shape = (2, 2 * length - 1) if name == "alibi" else (length, shape[-1])
+    slot = encoding.get(name).slots[0]
+    rows, columns = shape
+    buffer = {
+        "plain": lambda: np.empty((rows, columns), np.float32),
+        "rows": lambda: np.empty((rows, columns + 3), np.float32)[:, 1:-2],
+        "columns": lambda: np.empty((rows, 2 * columns), np.float32)[:, ::2],
+        "backwards": lambda: np.empty((rows, columns), np.float32)[::-1, ::-1],
+    }[kind]()
+    fastpe.build(name, length, **keywords, out={slot: buffer})
+    tracemalloc.start()
+    try:
+        fastpe.build(name, length, **keywords, out={slot: buffer})
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < max(buffer.size * 4 / 8, 2**17)
+    np.testing.assert_array_equal(buffer, fastpe.build(name, length, **keywords)[slot])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dim", [1, 7, 16, 33])
+@pytest.mark.parametrize("name", ["sinusoidal", "legendre", "wavelet", "learned"])
+def test_no_fill_leaves_its_array(name: str, dim: int, dtype: type) -> None:
+    for length in (1, 31, 64, 67):
+        keywords = {"dim": dim, "train_length": 70, "dtype": dtype}
+        expected = fastpe.build(name, length, **keywords)["table"]
+        for shift in (0, 1, 3):
+            guarded = np.full(length * dim + 40, 7, dtype)
+            out = guarded[20 + shift : 20 + shift + length * dim].reshape(length, dim)
+            fastpe.build(name, length, **keywords, out={"table": out})
+            np.testing.assert_array_equal(out, expected)
+            np.testing.assert_array_equal(guarded[: 20 + shift], 7)
+            np.testing.assert_array_equal(guarded[20 + shift + length * dim :], 7)
+
+
+@pytest.mark.parametrize("shift", [0, 1, 5])
+def test_tables_past_the_caches_hold_the_same_values(shift: int) -> None:
+    dim = 48
+    length = LARGE // (4 * dim) + 100
+    guarded = np.full(length * dim + 64, 7, np.float32)
+    out = guarded[32 + shift : 32 + shift + length * dim].reshape(length, dim)
+    for name in ("sinusoidal", "legendre"):
+        fastpe.build(name, length, dim=dim, out={"table": out})
+        np.testing.assert_array_equal(guarded[: 32 + shift], 7)
+        np.testing.assert_array_equal(guarded[32 + shift + length * dim :], 7)
+        for start in (0, length // 2 // 32 * 32, length - 100):
+            part = fastpe.build(name, 100, dim=dim, start=start, train_length=length)["table"]
+            np.testing.assert_array_max_ulp(out[start : start + 100], part, 1)
+
+
+def test_out_may_be_a_field_of_a_packed_record() -> None:
+    records = np.zeros((5, 8), np.dtype([("flag", "u1"), ("value", "f4")]))
+    fastpe.build("sinusoidal", 5, dim=8, out={"table": records["value"]})
+    np.testing.assert_array_equal(records["value"], fastpe.build("sinusoidal", 5, dim=8)["table"])
+    np.testing.assert_array_equal(records["flag"], 0)
