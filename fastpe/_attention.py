@@ -371,8 +371,8 @@ class _Pass:
         if "scores" in call.shapes:
             found["scores"] = _padded(g.dscores, call.slots["scores"].shape[-2:])
         wanted = {name: found[name] for name in call.shapes if name in found}
-        own = {name: call.slots[name].shape for name in wanted if name in call.slots}
-        done = {name: _summed_to(array, own[name] if name in own else array.shape) for name, array in wanted.items()}
+        own: dict[str, tuple[int, ...]] = {name: call.slots[name].shape for name in wanted if name in call.slots}
+        done = {name: _summed_to(array, own.get(name, tuple(array.shape))) for name, array in wanted.items()}
         if "scale" in call.shapes:
             per_head = g.dscale.sum(axis=(0, 2))
             done["scale"] = per_head if call.scale.shape else per_head.sum()

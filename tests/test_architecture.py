@@ -113,7 +113,8 @@ def test_nothing_unsafe_is_called():
 
 @pytest.mark.parametrize("statement", ["import fastpe; fastpe.list_encodings()", "import fastpe_cli.main"])
 def test_importing_costs_neither_numpy_nor_numba(statement, tmp_path):
-    program = f"{statement}\nimport sys\nprint(sorted({{'numpy', 'numba', 'scipy', 'pywt', 'torch', 'jax'}} & set(sys.modules)))"
+    heavy = {"numpy", "numba", "scipy", "pywt", "torch", "jax"}
+    program = f"{statement}\nimport sys\nprint(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.strip() == "[]"
 
