@@ -194,7 +194,7 @@ class _Pass:
         self.limit = math.log(self.tolerance) - math.log(m) if self.tolerance else -math.inf
         bounds = self._bounds(q, k)
         lengths = np.stack([call.query_lengths, call.key_lengths], axis=1).astype(np.int64)
-        scale = np.ascontiguousarray(np.broadcast_to(call.scale, (h,)), dtype=self.dtype)
+        scale = _own(np.broadcast_to(call.scale, (h,)), self.dtype)
         starts = [_start(x) for x in (q, self.qr, k, self.kr, v)]
         self.inputs = Inputs._make((*starts, scale, lengths, *bounds))
         self.out, self.lse = np.empty((b, h, n, d), self.dtype), np.empty((b, h, n), self.dtype)
@@ -218,13 +218,11 @@ class _Pass:
                 continue
             rows = array.shape[1 if name in ("index", "growth") else 2] if array.ndim > 2 else 0
             if name in ("gain", "bias"):
-                array = np.ascontiguousarray(array[..., _offset_rows(n, m, array.shape[-1])])
+                array = array[..., _offset_rows(n, m, array.shape[-1])]
             elif name in ("index", "scores"):
-                array = np.ascontiguousarray(array[..., -n:, -m:], dtype=np.int32 if name == "index" else None)
+                array = array[..., -n:, -m:]
             elif name == "growth":
                 rows = array.shape[-1]
-            else:
-                array = np.ascontiguousarray(array)
             heads = array.ndim > 3 or name in ("gain", "bias", "values", "key_bias")
             per_head = array[0, 0].size if heads else 0
             table[number] = (
@@ -232,13 +230,13 @@ class _Pass:
                 per_head if heads and array.shape[1] > 1 else 0,
                 array.shape[-1] if name == "values" else rows,
             )  # fmt: skip
-            arrays[name] = array.reshape(-1)
+            arrays[name] = _own(array, np.int32 if name == "index" else array.dtype).reshape(-1)
         growth = call.slots.get("growth")
         if growth is None:
             growth_q = growth_k = np.zeros(1)
         else:
             table[SLOTS.index("growth"), 2] = growth.shape[0] > 1
-            growth_q, growth_k = (np.ascontiguousarray(growth[:, -size:]).reshape(-1) for size in (n, m))
+            growth_q, growth_k = (_own(growth[:, -size:], np.float64).reshape(-1) for size in (n, m))
         del arrays["growth"]
         return Slots(**arrays, growth_q=growth_q, growth_k=growth_k), table
 
@@ -310,15 +308,15 @@ class _Pass:
         shape = call.q.shape if call.batched else call.q.shape[1:]
         if given.shape != shape:
             raise ValueError(f"dout must have the shape of the output, {shape}, not {given.shape}")
-        dout = np.ascontiguousarray(given, dtype=self.dtype).reshape(self.out.shape)
+        dout = _own(given, self.dtype).reshape(self.out.shape)
         case = self._case(backward=True)
         g = self._room_for_gradients(case)
         arenas, room, lanes = self._arenas(case, backward=True)
         blocks = -(-n // int(TILE_QUERIES))
         turns = np.zeros(b * h * (blocks + 1), np.int64)
         fork(
-            lanes, tiled_attention.backward, self.inputs, self.out, dout, self.lse, np.empty((b, h, n), self.dtype), g,
-            self.slots, self.table, case, self.limit, turns, arenas, room,
+            lanes, tiled_attention.backward, self.inputs, self.out, dout, self.lse, np.empty((b, h, n), self.dtype),
+            Gradients._make(_start(x) for x in g), self.slots, self.table, case, self.limit, turns, arenas, room,
         )  # fmt: skip
         return {name: gradient.reshape(call.shapes[name]) for name, gradient in self._named(g).items()}
 
@@ -415,8 +413,13 @@ def _rows(x: Array) -> Array:
     return x if plain and x.flags.aligned else np.array(x, order="C")
 
 
+def _own(x: Array, dtype: Any) -> Array:
+    """x in one piece that may be written to, as kernels are compiled for; x itself where it is so."""
+    return np.require(x, dtype, "CAW")
+
+
 def _start(x: Array) -> Array:
-    """The first element of x: kernels know the strides, and get one type of array whatever those are."""
+    """The first element of x: kernels know where the rest is, and are compiled once for all shapes and strides."""
     return np.lib.stride_tricks.as_strided(x, (1,), (x.itemsize,))
 
 

@@ -71,14 +71,15 @@ def check(
     causal = _boolean("causal", causal)
     _check_together(own, causal)
     shapes = {name: array.shape for name, array in (arrays | as_given).items() if name != "index"}
-    shapes |= {"scale": np.shape(given["scale"])} if "scale" in given else {}
+    scale = _scale(given.get("scale"), sizes)
+    shapes |= {"scale": scale.shape} if "scale" in given else {}
     queries, keys = _lengths(lengths, sizes, batched)
     pairs = given.get("pairs", "interleaved")
     if pairs not in ("interleaved", "half"):
         raise ValueError(f"pairs must be 'interleaved' or 'half', not {pairs!r}")
     four = {name: array if batched else array[None] for name, array in arrays.items()}
     return Call(
-        **four, slots=own, scale=_scale(given.get("scale"), sizes), pairs=pairs,
+        **four, slots=own, scale=scale, pairs=pairs,
         rectify=_boolean("rectify", given.get("rectify", False)), causal=causal,
         window=None if window is None else whole("window", window, 1), query_lengths=queries, key_lengths=keys,
         batched=batched, return_lse=_boolean("return_lse", return_lse), shapes=_wanted(wrt, shapes),
@@ -161,9 +162,7 @@ def _check_together(slots: Mapping[str, Array], causal: bool) -> None:
 
 
 def _scale(scale: Any, sizes: Mapping[str, int]) -> Array:
-    array = np.asarray(1 / math.sqrt(sizes["D"]) if scale is None else scale)
-    if array.dtype.kind not in "fiu":
-        raise TypeError(f"scale must be a number or an array of them, not {scale!r}")
+    array = arguments.array("scale", 1 / math.sqrt(sizes["D"]) if scale is None else scale)
     if array.shape not in ((), (sizes["H"],)):
         raise ValueError(f"scale must be a number or have the shape (H,) = ({sizes['H']},), not {array.shape}")
     return array.astype(np.float64)

@@ -4,7 +4,7 @@ import numpy as np
 from guards import assert_error_law
 
 import fastpe
-from fastpe.error_law import wider
+from fastpe.error_law import difference, wider
 from fastpe.reference._attention import attention_vjp_in
 
 SLOTS = (
@@ -61,9 +61,13 @@ def assert_agrees(arguments, *, condition=1.0, tolerance=None, **options):
     assert_error_law(lse[seen], exact[1][seen], plain[1][seen], terms, condition)
     gradients, exact, plain = pullback(dout), exact_pullback(dout), plain_pullback(dout)
     assert list(gradients) == list(exact)
+    largest = max(abs(gradient).max() for gradient in exact.values())
     for name, gradient in gradients.items():
         assert gradient.shape == np.shape(arguments[name])
         gradient, own = np.asarray(gradient), np.asarray(plain[name], dtype)
         assert gradient.dtype == (np.float64 if name in ("angles", "growth", "scale") else dtype)
-        assert_error_law(gradient.astype(dtype), exact[name], own, terms, 4 * condition)
+        error, bound = difference(gradient.astype(dtype), exact[name], own, terms, 4 * condition)
+        # dP - delta does not cancel to the last bit, as in every attention in tiles: what should be 0 is of others' size
+        bound += 4 * condition * np.finfo(dtype).eps * np.log2(terms) * largest
+        assert error <= bound, f"{name}: error {error:.3g} exceeds {bound:.3g}"
     return out, gradients

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import fastpe
 from fastpe import _attention
+from fastpe.kernels import tiled_attention
 
 EDGES_N, EDGES_M = (1, 2, 31, 95, 96, 97, 193), (1, 2, 45, 127, 128, 129, 257)
 
@@ -305,6 +306,19 @@ def test_memory_grows_with_the_length_alone(rng, names, monkeypatch):
         tracemalloc.stop()
     outputs = out.nbytes + sum(gradient.nbytes for gradient in gradients.values())
     assert peak - outputs < 12 * 2**20
+
+
+def test_kernels_are_compiled_once_for_each_dtype(rng):
+    """Whatever slots, strides and axes there are, read-only or not."""
+    for names in ((), SLOTS, ("bias",), ("scale",)):
+        for dtype in (np.float32, np.float64):
+            arguments = problem(rng, names, n=5, d=4, dtype=dtype)
+            for kind in (np.array, read_only, transposed):
+                given = {name: kind(array) if name in "qkv" else array for name, array in arguments.items()}
+                out, pullback = fastpe.attention_vjp(**given, causal=True)
+                pullback(kind(np.ones_like(out)))
+    for function in (tiled_attention.forward, tiled_attention.backward):
+        assert len(function.signatures) <= 2
 
 
 def test_the_public_name_stays_a_function():

@@ -101,7 +101,7 @@ def test_a_scale_beyond_the_dtype():
         (ValueError, "tolerance must lie in [0, 1), not nan", {"tolerance": float("nan")}),
         (TypeError, "tolerance must be a number, not 'none'", {"tolerance": "none"}),
         (TypeError, "tolerance must be a number, not True", {"tolerance": True}),
-        (TypeError, "scale must be a number or an array of them", {"scale": "big"}),
+        (TypeError, "scale must hold real numbers, not <U3", {"scale": "big"}),
         (ValueError, "lengths of keys must have the shape (B,) = (2,), not 3", {"lengths": 3}),
         (ValueError, "lengths of keys must have the shape (B,)", {"lengths": [1, 2, 3]}),
         (ValueError, "lengths of keys must lie in [0, 7], not [1, 8]", {"lengths": [1, 8]}),
@@ -128,10 +128,10 @@ def test_dout(dout, monkeypatch):
     computed = []
     monkeypatch.setattr(_attention, "fork", lambda *arguments: computed.append(arguments))
     pullback = fastpe.attention_vjp(**PLAIN, causal=True)[1]
-    assert len(computed) == 1
+    before = len(computed)
     with pytest.raises((TypeError, ValueError), match="dout must"):
         pullback(dout)
-    assert len(computed) == 1
+    assert len(computed) == before > 0
 
 
 def test_arrays_of_any_maker(monkeypatch):
