@@ -33,7 +33,7 @@ def refused(kind, words, **arguments):
     ("name", "shape"),
     [
         ("q", (H, D)), ("q", (B, H, 0, D)), ("q", (1, B, H, N, D)),
-        ("k", (H, M, D)), ("k", (B + 1, 2, M, D)), ("k", (B, 2, M, D + 1)), ("k", (B, 2, 0, D)), ("k", (B, 3, M, D)),
+        ("k", (H, M, D)), ("k", (B + 1, 2, M, D)), ("k", (B, 2, M, D + 1)), ("k", (B, 2, 0, D)),
         ("v", (B, 2, M + 1, D)), ("v", (B, 1, M, D)), ("v", (B, 2, M, D - 1)),
         ("rel_gain", (H, 9, D + 1)), ("rel_key", (H, 8, D)), ("rel_query", (2, 9, D)), ("rel_value", (9, D)),
         ("key_bias", (1, D)), ("key_bias", (H, D + 1)), ("gain", (H, 10)), ("gain", (1, 9)), ("bias", (9,)),
@@ -45,6 +45,11 @@ def refused(kind, words, **arguments):
 )  # fmt: skip
 def test_shapes(name, shape):
     refused(ValueError, f"{name} must ", **{name: np.ones(shape)})
+
+
+def test_heads_of_keys_divide_those_of_queries():
+    keys = np.ones((B, 3, M, D))
+    refused(ValueError, "k must have a number of heads that divides q's 4, not 3", k=keys, v=keys)
 
 
 @pytest.mark.parametrize("shape", [(N, M + 1), (M, N), (B + 1, N, M), (H, N, M)])
