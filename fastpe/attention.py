@@ -258,14 +258,14 @@ class _Pass:
 
     def _turn(self, x: Array, sign: float) -> Array:
         angles = np.ascontiguousarray(self.call.slots["angles"][:, :, -x.shape[-2] :, :])
-        cos, sin = np.cos(angles).astype(x.dtype), (sign * np.sin(angles)).astype(x.dtype)
+        turns = np.empty(2 * angles.size, x.dtype)
         (b, h, n, d), (led, per_head, _, pairs), y = x.shape, angles.shape, np.empty(x.shape, x.dtype)
         if per_head not in (1, h):  # grouped queries: angles of each query head cannot turn keys that several share
             raise ValueError(f"angles must have one head where k has fewer heads than q, not {per_head}")
         strides = tuple(stride // x.itemsize for stride in x.strides[:3])
         own = (per_head * n * pairs if led > 1 else 0, n * pairs if per_head > 1 else 0)
         fork(
-            min(default_threads(), b * h), rotate.rotate, x, strides, cos, sin, own, y, (b, h, n, d), pairs,
+            default_threads(), rotate.rotate, x, strides, angles.reshape(-1), sign, own, turns, y, (b, h, n, d), pairs,
             self.call.pairs == "half",
         )  # fmt: skip
         return y
