@@ -1,6 +1,6 @@
 """Attention with every slot of the score, and its gradients, in O(N) memory: `attention` and `attention_vjp`.
 
-What is compiled is `kernels.tiled_attention`; here arguments become the arrays that it takes, and its gradients those of
+What is compiled is `kernels.tiled`; here arguments become the arrays that it takes, and its gradients those of
 the arguments.
 """
 
@@ -12,9 +12,11 @@ import numpy as np
 
 from fastpe import attention_arguments
 from fastpe.attention_arguments import Array, Call
-from fastpe.kernels import rotate, simd, tiled_attention
+from fastpe.kernels import rotate, simd
 from fastpe.kernels.threads import default_threads, fork
-from fastpe.kernels.tiled_attention import CHUNK, SLOTS, TILE_KEYS, TILE_QUERIES, Case, Gradients, Inputs, Slots
+from fastpe.kernels.tiled import backward, forward, layout
+from fastpe.kernels.tiled.cells import TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.tiled.layout import CHUNK, SLOTS, Case, Gradients, Inputs, Slots
 
 
 def attention(
@@ -46,7 +48,7 @@ def attention(
         a length is one integer.
     tolerance : float, optional
         Tiles of keys are left out where all that is left out of a row of the softmax provably sums up to at most this
-        weight. By default a quarter of the dtype's precision; 0 leaves out nothing. See `kernels.tiled_attention`.
+        weight. By default a quarter of the dtype's precision; 0 leaves out nothing. See `kernels.tiled`.
     return_lse : bool
         Whether to return the logarithm of the softmax's denominator as well.
     **slots
@@ -190,8 +192,9 @@ class _Pass:
 
     def _slots(self) -> tuple[Slots, Array]:
         """The slots' arrays, and the table of what is given, what is wanted, strides and rows."""
-        b, h, _, n, m, _ = self.sizes
-        call, table, arrays = self.call, np.zeros((len(SLOTS), 5), np.int64), {}
+        n, m = self.sizes[3:5]
+        call, table = self.call, np.zeros((len(SLOTS), 5), np.int64)
+        arrays: dict[str, Array] = {}
         for number, name in enumerate(SLOTS):
             array = call.slots.get(name)
             if array is None:
@@ -221,10 +224,11 @@ class _Pass:
             table[SLOTS.index("growth"), 2] = growth.shape[0] > 1
             growth_q, growth_k = (np.ascontiguousarray(growth[:, -size:]).reshape(-1) for size in (n, m))
         del arrays["growth"]
-        return Slots(**arrays, growth_q=growth_q, growth_k=growth_k), table
+        indices = arrays.pop("index")
+        return Slots(**arrays, indices=indices, growth_q=growth_q, growth_k=growth_k), table
 
     def _bounds(self, q: Array, k: Array) -> tuple[Array, Array, Array]:
-        """The norms of the queries, the largest of every tile of keys, and the largest bias of every CHUNK of offsets."""
+        """Norms of the queries, the largest of every tile of keys, the largest bias of every CHUNK of offsets."""
         b, h, hk, n, m, _ = self.sizes
         if not self._skips():
             return self.nothing, np.zeros((b, hk, 1), self.dtype), np.zeros((1, h, 1), self.dtype)
@@ -240,7 +244,7 @@ class _Pass:
             self.tolerance > 0 and set(self.call.slots) <= {"bias", "angles"} and "bias" in self.call.slots
         ) and not self.call.rectify
 
-    def _case(self, *, backward: bool) -> Case:
+    def _case(self, *, gradients: bool) -> Case:
         call, x, (b, h, hk, n, m, d) = self.call, self.inputs, self.sizes
         keeps = "scale" in call.shapes or call.rectify or "gain" in call.slots
 
@@ -249,7 +253,8 @@ class _Pass:
 
         return Case(
             b, h, hk, n, m, d, int(call.causal), call.window or 0, -(-m // int(TILE_KEYS)), int(call.pairs == "half"),
-            int(call.rectify), int(backward and keeps), int(self._skips()), *strides(x.q), *strides(x.k), *strides(x.v),
+            int(call.rectify), int(gradients and keeps), int(self._skips()),
+            *strides(x.q), *strides(x.k), *strides(x.v),
         )  # fmt: skip
 
     def _rotated(self, x: Array) -> Array:
@@ -275,38 +280,38 @@ class _Pass:
             return slice(0, pairs), slice(pairs, 2 * pairs)
         return slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)
 
-    def _arenas(self, case: Case, *, backward: bool) -> tuple[Array, Any, int]:
-        room = tiled_attention.room_for(case, self.table, backward=backward)
+    def _arenas(self, case: Case, *, gradients: bool) -> tuple[Array, Any, int]:
+        room = layout.room_for(case, self.table, backward=gradients)
         b, h, hk, n, _, _ = self.sizes
-        tasks = b * hk * case.strips if backward else b * h * -(-n // int(TILE_QUERIES))
+        tasks = b * hk * case.strips if gradients else b * h * -(-n // int(TILE_QUERIES))
         lanes = max(1, min(default_threads(), tasks))
         return simd.aligned_zeros((lanes, room.size + 80), self.dtype), room, lanes
 
     # ---------------------------------------------------------------------------------------------------------- passes
 
     def _forward(self) -> None:
-        case = self._case(backward=False)
-        arenas, room, lanes = self._arenas(case, backward=False)
+        case = self._case(gradients=False)
+        arenas, room, lanes = self._arenas(case, gradients=False)
         fork(
-            lanes, tiled_attention.forward, self.inputs, self.out, self.lse, self.slots, self.table, case, self.limit,
+            lanes, forward.forward, self.inputs, self.out, self.lse, self.slots, self.table, case, self.limit,
             arenas, room,
         )  # fmt: skip
 
     def pullback(self, dout: Any) -> dict[str, Array]:
         """Gradients of the arguments that are wanted."""
-        call, (b, h, hk, n, m, d) = self.call, self.sizes
+        call, (b, h, _, n, _, _) = self.call, self.sizes
         given = attention_arguments.real_array("dout", dout)
         shape = call.q.shape if call.batched else call.q.shape[1:]
         if given.shape != shape:
             raise ValueError(f"dout must have the shape of the output, {shape}, not {given.shape}")
         dout = np.ascontiguousarray(given, dtype=self.dtype).reshape(self.out.shape)
-        case = self._case(backward=True)
+        case = self._case(gradients=True)
         g = self._room_for_gradients(case)
-        arenas, room, lanes = self._arenas(case, backward=True)
+        arenas, room, lanes = self._arenas(case, gradients=True)
         blocks = -(-n // int(TILE_QUERIES))
         turns = np.zeros(b * h * (blocks + 1), np.int64)
         fork(
-            lanes, tiled_attention.backward, self.inputs, self.out, dout, self.lse, np.empty((b, h, n), self.dtype), g,
+            lanes, backward.backward, self.inputs, self.out, dout, self.lse, np.empty((b, h, n), self.dtype), g,
             self.slots, self.table, case, self.limit, turns, arenas, room,
         )  # fmt: skip
         return {name: gradient.reshape(call.shapes[name]) for name, gradient in self._named(g).items()}
@@ -333,10 +338,10 @@ class _Pass:
         dq, dk = zeros(b, h, n, d), zeros(b, hk, m, d)
         rest = "angles" in self.call.slots and bool(set(self.call.slots) & {"rel_key", "rel_query", "key_bias"})
         rest = rest or "growth" in self.call.slots
+        own = {f"d{name}": slot(name) for name in SLOTS if name not in ("index", "growth")}
         return Gradients(
-            dq, zeros(b, h, n, d) if rest else dq, dk, zeros(b, hk, m, d) if rest else dk, zeros(b, hk, m, d),
-            *(slot(name) for name in ("rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias")),
-            slot("values"), slot("scores"), np.zeros((b, h, case.strips)),
+            dq=dq, dq_rest=zeros(b, h, n, d) if rest else dq, dk=dk, dk_rest=zeros(b, hk, m, d) if rest else dk,
+            dv=zeros(b, hk, m, d), dscale=np.zeros((b, h, case.strips)), **own,
         )  # fmt: skip
 
     def _named(self, g: Gradients) -> dict[str, Array]:
@@ -409,8 +414,10 @@ def _offset_rows(n: int, m: int, count: int) -> Array:
 
 def _fold(unfolded: Array, n: int, m: int, count: int) -> Array:
     """The adjoint of reading rows by `_offset_rows`."""
-    folded = np.zeros((*unfolded.shape[:-1], count), unfolded.dtype)
-    np.add.at(folded, (..., _offset_rows(n, m, count)), unfolded)
+    folded, rows = np.zeros((*unfolded.shape[:-1], count), unfolded.dtype), _offset_rows(n, m, count)
+    # equal rows stand side by side
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(rows)) + 1])
+    folded[..., rows[starts]] = np.add.reduceat(unfolded, starts, axis=-1)
     return folded
 
 

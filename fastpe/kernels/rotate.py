@@ -1,8 +1,8 @@
 """Rotation of pairs of channels (Su et al. 2021, RoFormer, eq. 34): (x, y) -> (x cos - y sin, x sin + y cos).
 
-x: rows of `width` elements; its first 2 R channels are R pairs, channels 2c and 2c + 1 or, with `half`, c and c + R; the
-others are copied. Angles: R a row, float64; sine and cosine are taken in float64 and rounded to x's type. 6 FLOP a pair;
-bound by memory.
+x: rows of `width` elements; its first 2 R channels are R pairs, channels 2c and 2c + 1 or, with `half`, c and c + R;
+the others are copied. Angles: R a row, float64; sine and cosine are taken in float64 and rounded to x's type. 6 FLOP
+a pair; bound by memory.
 """
 
 from fastpe.kernels._jit import entry, inner
