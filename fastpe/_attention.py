@@ -1,7 +1,7 @@
 """Attention with every slot of the score, and its gradients, in O(N) memory: `attention` and `attention_vjp`.
 
-What is compiled is `kernels.tiled_attention`; here arguments become the arrays that it takes, and its gradients those
-of the arguments.
+What is compiled is `kernels.tiled`; here arguments become the arrays that it takes, and its gradients those of
+the arguments.
 """
 
 import math
@@ -12,19 +12,13 @@ import numpy as np
 
 from fastpe import attention_arguments
 from fastpe.attention_arguments import Array, Call
-from fastpe.kernels import rotate, simd, tiled_attention
+from fastpe.kernels import rotate, simd
 from fastpe.kernels.threads import default_threads, fork
-from fastpe.kernels.tiled_attention import (
-    CHUNK,
-    SLOTS,
-    TILE_KEYS,
-    TILE_QUERIES,
-    UNDERFLOW,
-    Case,
-    Gradients,
-    Inputs,
-    Slots,
-)
+from fastpe.kernels.tiled import backward, forward, layout
+from fastpe.kernels.tiled.cells import TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.tiled.layout import CHUNK, SLOTS, Case, Gradients, Inputs, Slots
+
+_UNDERFLOW = 1e-30  # more than what squares that underflow may take from a squared norm
 
 
 def attention(
@@ -56,7 +50,7 @@ def attention(
         a length is one integer.
     tolerance : float, optional
         Tiles of keys are left out where all that is left out of a row of the softmax provably sums up to at most this
-        weight. By default a quarter of the dtype's precision; 0 leaves out nothing. See `kernels.tiled_attention`.
+        weight. By default a quarter of the dtype's precision; 0 leaves out nothing. See `kernels.tiled`.
     return_lse : bool
         Whether to return the logarithm of the softmax's denominator as well.
     **slots
@@ -210,7 +204,8 @@ class _Pass:
     def _slots(self) -> tuple[Slots, Array]:
         """The slots' arrays, and the table of what is given, what is wanted, strides and rows."""
         n, m = self.sizes[3:5]
-        call, table, arrays = self.call, np.zeros((len(SLOTS), 5), np.int64), {}
+        call, table = self.call, np.zeros((len(SLOTS), 5), np.int64)
+        arrays: dict[str, Array] = {}
         for number, name in enumerate(SLOTS):
             array = call.slots.get(name)
             if array is None:
@@ -238,15 +233,16 @@ class _Pass:
             table[SLOTS.index("growth"), 2] = growth.shape[0] > 1
             growth_q, growth_k = (_own(growth[:, -size:], np.float64).reshape(-1) for size in (n, m))
         del arrays["growth"]
-        return Slots(**arrays, growth_q=growth_q, growth_k=growth_k), table
+        indices = arrays.pop("index")
+        return Slots(**arrays, indices=indices, growth_q=growth_q, growth_k=growth_k), table
 
     def _bounds(self, q: Array, k: Array) -> tuple[Array, Array, Array]:
-        """The norms of queries, the largest of each tile of keys, and the largest bias of each CHUNK of offsets."""
+        """Norms of the queries, the largest of every tile of keys, the largest bias of every CHUNK of offsets."""
         b, h, hk, n, m, _ = self.sizes
         if not self._skips():
             return self.nothing, np.zeros((b, hk, 1), self.dtype), np.zeros((1, h, 1), self.dtype)
         squares = (np.einsum("bhnd,bhnd->bhn", x, x) for x in (q, k))
-        q_norms, k_norms = (np.sqrt(square + self.dtype.type(UNDERFLOW)) for square in squares)
+        q_norms, k_norms = (np.sqrt(square + self.dtype.type(_UNDERFLOW)) for square in squares)
         bias = self.slots.bias.reshape(-1, h, n + m - 1)
         return (
             q_norms.reshape(-1), _block_maxima(k_norms, int(TILE_KEYS), 0.0), _block_maxima(bias, int(CHUNK), -np.inf),
@@ -258,23 +254,23 @@ class _Pass:
             self.tolerance > 0 and set(self.call.slots) <= {"bias", "angles"} and "bias" in self.call.slots
         ) and not self.call.rectify
 
-    def _case(self, *, backward: bool) -> Case:
+    def _case(self, *, gradients: bool) -> Case:
         call, (b, h, hk, n, m, d) = self.call, self.sizes
         keeps = "scale" in call.shapes or call.rectify or "gain" in call.slots
         return Case(
             b, h, hk, n, m, d, int(call.causal), min(call.window or 0, n + m), -(-m // int(TILE_KEYS)),
-            int(call.pairs == "half"), int(call.rectify), int(backward and keeps), int(self._skips()), *self.strides,
+            int(call.pairs == "half"), int(call.rectify), int(gradients and keeps), int(self._skips()), *self.strides,
         )  # fmt: skip
 
     def _turn(self, x: Array, sign: float) -> Array:
         """x with its pairs of channels turned by their angles."""
-        angles = np.ascontiguousarray(self.call.slots["angles"][:, :, -x.shape[-2] :, :])
-        cos, sin = np.cos(angles).astype(x.dtype), (sign * np.sin(angles)).astype(x.dtype)
+        angles = _own(self.call.slots["angles"][:, :, -x.shape[-2] :, :], np.float64)
+        turns = np.empty(2 * angles.size, x.dtype)
         (b, h, n, d), (led, per_head, _, pairs), y = x.shape, angles.shape, np.empty(x.shape, x.dtype)
         strides = tuple(stride // x.itemsize for stride in x.strides[:3])
         own = (per_head * n * pairs if led > 1 else 0, n * pairs if per_head > 1 else 0)
         fork(
-            min(default_threads(), b * h), rotate.rotate, x, strides, cos, sin, own, y, (b, h, n, d), pairs,
+            default_threads(), rotate.rotate, x, strides, angles.reshape(-1), sign, own, turns, y, (b, h, n, d), pairs,
             self.call.pairs == "half",
         )  # fmt: skip
         return y
@@ -284,20 +280,20 @@ class _Pass:
             return slice(0, pairs), slice(pairs, 2 * pairs)
         return slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)
 
-    def _arenas(self, case: Case, *, backward: bool) -> tuple[Array, Any, int]:
-        room = tiled_attention.room_for(case, self.table, backward=backward)
+    def _arenas(self, case: Case, *, gradients: bool) -> tuple[Array, Any, int]:
+        room = layout.room_for(case, self.table, backward=gradients)
         b, h, hk, n, _, _ = self.sizes
-        tasks = b * hk * case.strips if backward else b * h * -(-n // int(TILE_QUERIES))
+        tasks = b * hk * case.strips if gradients else b * h * -(-n // int(TILE_QUERIES))
         lanes = max(1, min(default_threads(), tasks))
         return simd.aligned_zeros((lanes, room.size + 80), self.dtype), room, lanes
 
     # ---------------------------------------------------------------------------------------------------------- passes
 
     def _forward(self) -> None:
-        case = self._case(backward=False)
-        arenas, room, lanes = self._arenas(case, backward=False)
+        case = self._case(gradients=False)
+        arenas, room, lanes = self._arenas(case, gradients=False)
         fork(
-            lanes, tiled_attention.forward, self.inputs, self.out, self.lse, self.slots, self.table, case, self.limit,
+            lanes, forward.forward, self.inputs, self.out, self.lse, self.slots, self.table, case, self.limit,
             arenas, room,
         )  # fmt: skip
 
@@ -309,13 +305,13 @@ class _Pass:
         if given.shape != shape:
             raise ValueError(f"dout must have the shape of the output, {shape}, not {given.shape}")
         dout = _own(given, self.dtype).reshape(self.out.shape)
-        case = self._case(backward=True)
+        case = self._case(gradients=True)
         g = self._room_for_gradients(case)
-        arenas, room, lanes = self._arenas(case, backward=True)
+        arenas, room, lanes = self._arenas(case, gradients=True)
         blocks = -(-n // int(TILE_QUERIES))
         turns = np.zeros(b * h * (blocks + 1), np.int64)
         fork(
-            lanes, tiled_attention.backward, self.inputs, self.out, dout, self.lse, np.empty((b, h, n), self.dtype),
+            lanes, backward.backward, self.inputs, self.out, dout, self.lse, np.empty((b, h, n), self.dtype),
             Gradients._make(_start(x) for x in g), self.slots, self.table, case, self.limit, turns, arenas, room,
         )  # fmt: skip
         return {name: gradient.reshape(call.shapes[name]) for name, gradient in self._named(g).items()}
@@ -342,10 +338,10 @@ class _Pass:
         dq, dk = zeros(b, h, n, d), zeros(b, hk, m, d)
         rest = "angles" in self.call.slots and bool(set(self.call.slots) & {"rel_key", "rel_query", "key_bias"})
         rest = rest or "growth" in self.call.slots
+        own = {f"d{name}": slot(name) for name in SLOTS if name not in ("index", "growth")}
         return Gradients(
-            dq, zeros(b, h, n, d) if rest else dq, dk, zeros(b, hk, m, d) if rest else dk, zeros(b, hk, m, d),
-            **{f"d{name}": slot(name) for name in (*shapes, "gain", "bias", "scores")},
-            dscale=np.zeros((b, h, case.strips)),
+            dq=dq, dq_rest=zeros(b, h, n, d) if rest else dq, dk=dk, dk_rest=zeros(b, hk, m, d) if rest else dk,
+            dv=zeros(b, hk, m, d), dscale=np.zeros((b, h, case.strips)), **own,
         )  # fmt: skip
 
     def _named(self, g: Gradients) -> dict[str, Array]:
@@ -415,7 +411,7 @@ def _rows(x: Array) -> Array:
 
 def _own(x: Array, dtype: Any) -> Array:
     """x in one piece that may be written to, as kernels are compiled for; x itself where it is so."""
-    return np.require(x, dtype, "CAW")
+    return np.require(x, dtype, ["C", "A", "W"])
 
 
 def _start(x: Array) -> Array:
@@ -431,9 +427,10 @@ def _offset_rows(n: int, m: int, count: int) -> Array:
 
 def _fold(unfolded: Array, n: int, m: int, count: int) -> Array:
     """The adjoint of reading rows by `_offset_rows`."""
-    folded = np.zeros((*unfolded.shape[:-1], count), unfolded.dtype)
-    rows: Any = (..., _offset_rows(n, m, count))
-    np.add.at(folded, rows, unfolded)
+    folded, rows = np.zeros((*unfolded.shape[:-1], count), unfolded.dtype), _offset_rows(n, m, count)
+    # equal rows stand side by side
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(rows)) + 1])
+    folded[..., rows[starts]] = np.add.reduceat(unfolded, starts, axis=-1)
     return folded
 
 

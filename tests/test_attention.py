@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import fastpe
 from fastpe import _attention
-from fastpe.kernels import tiled_attention
+from fastpe.kernels.tiled import backward, forward
 
 EDGES_N, EDGES_M = (1, 2, 31, 95, 96, 97, 193), (1, 2, 45, 127, 128, 129, 257)
 
@@ -317,7 +317,7 @@ def test_kernels_are_compiled_once_for_each_dtype(rng):
                 given = {name: kind(array) if name in "qkv" else array for name, array in arguments.items()}
                 out, pullback = fastpe.attention_vjp(**given, causal=True)
                 pullback(kind(np.ones_like(out)))
-    for function in (tiled_attention.forward, tiled_attention.backward):
+    for function in (forward.forward, backward.backward):
         assert len(function.signatures) <= 2
 
 

@@ -1,24 +1,18 @@
-"""One tile of scores, queries by keys, and what every slot does to it, forward and backward.
+"""What slots do to one tile of scores, forward and backward, but for those of `bands`.
 
     u = scale (content + q . rel_key[o] + k . rel_query[o] + key_bias . k),      o the offset of key and query
     u = max(u, 0) where `rectify`
     S = gain[o] u + bias[o] + values[index] + scores
 
-A tile is m queries by n keys, its rows `TILE_KEYS` elements apart; cell (0, 0) has the offset `first`, cell (i, j) the
-offset first + j - i. Arrays over offsets have the rows -reach .. reach, and offsets beyond them read the last ones.
-
-What multiplies vectors with rows of such an array (rel_key, rel_query, rel_value) works on *bands*: a band is a matrix
-with a row for each query (or key) and m + n - 1 columns, one for each offset that the tile meets, so that all its
-products are matrix products; `_band_onto_cells` and `_cells_into_band` move between bands and tiles. A tile that lies
-wholly beyond the reach meets a single row, and its band is one column.
-
-FLOP a cell: content 2 D, each term with bands 2 D (m + n - 1) / n, or 2 where clipped, the others a few.
+A tile is m queries by n keys, its rows `TILE_KEYS` elements apart; cell (0, 0) has the offset `first`, cell (i, j)
+the offset first + j - i. Arrays of vectors over offsets have the rows -reach .. reach, and offsets beyond them read
+the last ones. Every routine is one pass over the tile, called only where its slot is given; a few FLOP a cell, 2 D
+for `channel_scores`, 8 D for its gradients.
 """
 
 import numpy as np
 
 from fastpe.kernels._jit import inner
-from fastpe.kernels.gemm import FROM, OVERWRITE, gemm
 from fastpe.kernels.simd import (
     at,
     fma,
@@ -27,7 +21,6 @@ from fastpe.kernels.simd import (
     load_first,
     put,
     relu,
-    scalar,
     splat,
     store_first,
     total,
@@ -57,72 +50,19 @@ def add_scaled(y, alpha, x, n):
         store_first(y, j, fma(factor, load_first(x, j, n - j), load_first(y, j, n - j)), n - j)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Bands
-
-
 @inner
-def _clipped_row(first, m, n, reach):
-    """The row of an array over offsets that all cells of the tile read, or -1."""
-    if first - (m - 1) >= reach:
-        return 2 * reach
-    if first + n - 1 <= -reach:
-        return NONE
-    return -ONE
-
-
-@inner
-def _row(offset, reach):
+def row_of(offset, reach):
     return min(max(offset, -reach), reach) + reach
 
 
 @inner
-def _collect_rows(rel, reach, width, first, m, n, rows, transposed):
-    """The rows that the tile meets, from offset first - (m - 1) on: (m + n - 1, width), or that transposed."""
-    for t in range(m + n - 1):
-        source = at(rel, _row(first - (m - 1) + t, reach) * width)
-        if transposed:
-            for d in range(width):
-                put(rows, d * BAND + t, get(source, d))
-        else:
-            for d in range(0, width, lanes(rel)):
-                store_first(rows, t * width + d, load_first(source, d, width - d), width - d)
+def clear(x, n):
+    for j in range(0, n, lanes(x)):
+        store_first(x, j, zeros(x), n - j)
 
 
 @inner
-def _band_onto_cells(band, cells, m, n, by_key):
-    """cells[i, j] += band[i or j, column of j - i]."""
-    for i in range(m):
-        row = at(cells, i * TILE_KEYS)
-        if by_key:
-            for j in range(n):
-                put(row, j, get(row, j) + get(band, j * BAND + j - i + m - 1))
-        else:
-            source = at(band, i * BAND + m - 1 - i)
-            for j in range(0, n, lanes(band)):
-                store_first(row, j, load_first(row, j, n - j) + load_first(source, j, n - j), n - j)
-
-
-@inner
-def _cells_into_band(cells, band, m, n, by_key):
-    """band[i or j, column of j - i] = cells[i, j], the rest zero."""
-    rows = n if by_key else m
-    for r in range(rows):
-        for t in range(0, m + n - 1, lanes(band)):
-            store_first(band, r * BAND + t, zeros(band), m + n - 1 - t)
-    for i in range(m):
-        row = at(cells, i * TILE_KEYS)
-        if by_key:
-            for j in range(n):
-                put(band, j * BAND + j - i + m - 1, get(row, j))
-        else:
-            target = at(band, i * BAND + m - 1 - i)
-            for j in range(0, n, lanes(band)):
-                store_first(target, j, load_first(row, j, n - j), n - j)
-
-
-@inner
-def _cell_sums(cells, sums, m, n, by_key):
+def cell_sums(cells, sums, m, n, by_key):
     """Sums of the rows of the tile, or of its columns."""
     if by_key:
         for j in range(0, n, lanes(sums)):
@@ -138,58 +78,6 @@ def _cell_sums(cells, sums, m, n, by_key):
             put(sums, i, total(row))
 
 
-@inner
-def relative_scores(x, x_row, rel, reach, width, first, cells, m, n, band, rows, by_key):
-    """cells[i, j] += x_i . rel[o], or x_j . rel[o] where `by_key`. band, rows: scratch."""
-    count = n if by_key else m
-    clipped = _clipped_row(first, m, n, reach)
-    if clipped < 0:
-        _collect_rows(rel, reach, width, first, m, n, rows, True)
-        gemm(x, x_row, ONE, rows, BAND, band, BAND, count, m + n - 1, width, OVERWRITE, band, NONE, band, NONE)
-        _band_onto_cells(band, cells, m, n, by_key)
-        return
-    row = at(rel, clipped * width)
-    for r in range(count):
-        put(band, r, dot(at(x, r * x_row), row, width))
-    for i in range(m):
-        for j in range(0, n, lanes(cells)):
-            more = load_first(band, j, n - j) if by_key else splat(get(band, i))
-            store_first(cells, i * TILE_KEYS + j, load_first(cells, i * TILE_KEYS + j, n - j) + more, n - j)
-
-
-@inner
-def relative_mix(cells, rel, reach, width, first, y, y_row, m, n, band, rows, by_key):
-    """y_i += sum_j cells[i, j] rel[o], or y_j += the sum over i where `by_key`. band, rows: scratch."""
-    count = n if by_key else m
-    clipped = _clipped_row(first, m, n, reach)
-    if clipped < 0:
-        _collect_rows(rel, reach, width, first, m, n, rows, False)
-        _cells_into_band(cells, band, m, n, by_key)
-        gemm(band, BAND, ONE, rows, width, y, y_row, count, width, m + n - 1, FROM, y, y_row, y, NONE)
-        return
-    _cell_sums(cells, band, m, n, by_key)
-    for r in range(count):
-        add_scaled(at(y, r * y_row), get(band, r), at(rel, clipped * width), width)
-
-
-@inner
-def relative_gradient(cells, x, x_row, drel, reach, width, first, m, n, band, rows, by_key):
-    """drel[o] += the sum of cells[i, j] x_i, or cells[i, j] x_j where `by_key`. band, rows: scratch."""
-    count = n if by_key else m
-    clipped = _clipped_row(first, m, n, reach)
-    if clipped < 0:
-        _cells_into_band(cells, band, m, n, by_key)
-        gemm(band, ONE, BAND, x, x_row, rows, width, m + n - 1, width, count, OVERWRITE, rows, NONE, rows, NONE)
-        for t in range(m + n - 1):
-            add_scaled(
-                at(drel, _row(first - (m - 1) + t, reach) * width), scalar(rows, 1.0), at(rows, t * width), width
-            )
-        return
-    _cell_sums(cells, band, m, n, by_key)
-    for r in range(count):
-        add_scaled(at(drel, clipped * width), get(band, r), at(x, r * x_row), width)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Content with a factor for every channel and offset (rel_gain): no matrix product
 
@@ -199,7 +87,7 @@ def channel_scores(q, k, gain, reach, width, first, cells, m, n):
     """cells[i, j] = sum_d q_id k_jd gain[o, d]; q and k with rows of `width` elements."""
     for i in range(m):
         for j in range(n):
-            factors, sums = at(gain, _row(first + j - i, reach) * width), zeros(q)
+            factors, sums = at(gain, row_of(first + j - i, reach) * width), zeros(q)
             for d in range(0, width, lanes(q)):
                 product = load_first(q, i * width + d, width - d) * load_first(k, j * width + d, width - d)
                 sums = fma(product, load_first(factors, d, width - d), sums)
@@ -211,7 +99,7 @@ def channel_gradients(cells, q, k, gain, reach, width, first, dq, dk, dgain, wan
     """Adds the gradients of `channel_scores`, cells being that of its result."""
     for i in range(m):
         for j in range(n):
-            c, row = splat(get(cells, i * TILE_KEYS + j)), _row(first + j - i, reach) * width
+            c, row = splat(get(cells, i * TILE_KEYS + j)), row_of(first + j - i, reach) * width
             for d in range(0, width, lanes(q)):
                 left = width - d
                 x, y = load_first(q, i * width + d, left), load_first(k, j * width + d, left)
@@ -240,7 +128,7 @@ def add_key_terms(cells, key_bias, k, k_row, width, m, n, sums):
 @inner
 def key_terms_backward(cells, key_bias, k, k_row, width, dkey_bias, wants_bias, dk, m, n, sums):
     """Adds the gradients of `add_key_terms`; dk has rows of `width` elements."""
-    _cell_sums(cells, sums, m, n, True)
+    cell_sums(cells, sums, m, n, True)
     for j in range(n):
         if wants_bias:
             add_scaled(dkey_bias, get(sums, j), at(k, j * k_row), width)
