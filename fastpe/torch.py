@@ -61,7 +61,8 @@ def attention(
 
     Examples
     --------
-    >>> attention(torch.zeros(1, 2, 4), torch.zeros(1, 2, 4), torch.ones(1, 2, 4)).sum()
+    >>> q = torch.zeros(1, 2, 4)
+    >>> attention(q, q, q + 1).sum()
     tensor(8.)
     """
     given = {"q": q, "k": k, "v": v, **slots}

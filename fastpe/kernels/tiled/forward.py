@@ -95,9 +95,10 @@ def forward_block(q, qr, k, kr, v, out, lse, block, lengths, norms, key_norms, b
     low, high = np.int64(0), np.int64(0)
     if m > 0:
         low, high = visible(i0, key_length, case)[0], visible(i0 + m - 1, key_length, case)[1]
-    number = (high + TILE_KEYS - 1) // TILE_KEYS
-    while number * TILE_KEYS > low and number > 0:
-        number -= 1
+    farthest, after = low // TILE_KEYS, (high + TILE_KEYS - 1) // TILE_KEYS
+    nearest = min(max((i0 + m - 1 + case.keys - case.queries) // TILE_KEYS, farthest), after - 1)
+    for step in range(after - farthest):  # from the queries' own keys down, then those after them upwards
+        number = nearest - step if step <= nearest - farthest else farthest + step
         j0 = number * TILE_KEYS
         tile = Tile(i0, m, j0, min(TILE_KEYS, high - j0))
         if case.skip:
