@@ -42,23 +42,22 @@ def test_gradients_are_those_of_jaxs_checker(names):
     check_grads(jax.jit(function), (given,), order=1, modes=["rev"])
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("causal", [False, True])
-def test_it_is_jaxs_attention(dtype, causal):
-    given = drawn(h=4, hk=2, n=70, m=70, d=16, dtype=dtype)
+def test_it_is_jaxs_attention(causal):
+    """In float32: theirs takes the softmax in float32 always."""
+    given = drawn(h=4, hk=2, n=70, m=70, d=16, dtype=np.float32)
 
     def theirs(q, k, v):
         by_position = (x.swapaxes(1, 2) for x in (q, k, v))
         return jax.nn.dot_product_attention(*by_position, is_causal=causal).swapaxes(1, 2)
 
-    tolerance = 1e-5 if dtype == np.float32 else 1e-12
     found, expected = (
         jax.vjp(function, *given.values()) for function in (lambda *x: attention(*x, causal=causal), theirs)
     )
-    assert found[0].dtype == dtype
-    np.testing.assert_allclose(found[0], expected[0], rtol=0, atol=tolerance)
+    assert found[0].dtype == np.float32
+    np.testing.assert_allclose(found[0], expected[0], rtol=0, atol=1e-5)
     for ours, exact in zip(found[1](given["q"]), expected[1](given["q"]), strict=True):
-        np.testing.assert_allclose(ours, exact, rtol=0, atol=10 * tolerance)
+        np.testing.assert_allclose(ours, exact, rtol=0, atol=1e-4)
 
 
 def test_pairs_of_lengths_and_traced_integers():
@@ -112,14 +111,14 @@ def test_only_what_is_asked_for_is_computed(monkeypatch):
 def test_a_call_too_large_for_the_host_to_wait_in_line():
     """Large operands that are still being computed when the callback asks for them."""
     x = jnp.ones((1, 4, 3000, 16), jnp.float32)
-    loss = jax.jit(
-        jax.value_and_grad(lambda x: attention(jnp.sin(x), x * 2, x @ jnp.ones((16, 16)), causal=True).sum())
-    )
-    value, gradient = loss(x)
+
+    def loss(x):
+        return attention(jnp.sin(x), x * 2, x @ jnp.ones((16, 16), x.dtype), causal=True).sum()
+
+    value, gradient = jax.jit(jax.value_and_grad(loss))(x)
     assert np.isfinite(value)
     assert gradient.shape == x.shape
-    eager = attention(jnp.sin(x), x * 2, x @ jnp.ones((16, 16)), causal=True).sum()
-    np.testing.assert_allclose(value, eager, rtol=1e-5)
+    np.testing.assert_allclose(value, loss(x), rtol=1e-5)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
