@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from fastpe import reference as reference
+    from fastpe._attention import attention, attention_vjp
     from fastpe.config import ModelConfig, TrainConfig
     from fastpe.encoding import build, init, list_encodings, pull
     from fastpe.runs import load
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 # public name -> the module that defines it ("" = the name is itself a module)
 _HOME = {
+    "attention": "fastpe._attention",
+    "attention_vjp": "fastpe._attention",
     "build": "fastpe.encoding",
     "init": "fastpe.encoding",
     "list_encodings": "fastpe.encoding",
@@ -33,12 +36,15 @@ _HOME = {
     "load": "fastpe.runs",
     "reference": "",
 }
+_ADAPTERS = ("jax", "torch")  # modules that need the framework they are named after
 
 __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "list_encodings",
     "build",
     "init",
     "pull",
+    "attention",
+    "attention_vjp",
     "ModelConfig",
     "Transformer",
     "TrainConfig",
@@ -49,6 +55,8 @@ __all__ = [  # noqa: RUF022 - in the order a reader meets them
 
 
 def __getattr__(name: str) -> Any:
+    if name in _ADAPTERS:
+        return import_module(f"fastpe.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'fastpe' has no attribute {name!r}")
     home = _HOME[name]

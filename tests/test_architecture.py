@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import fastpe
 from fastpe.config import ModelConfig
 from fastpe.kernels import gemm, model
 from fastpe.transformer import Transformer
@@ -18,11 +19,11 @@ ROOT = Path(__file__).resolve().parent.parent
 # a module imports from its own row and the rows above it
 LAYERS = (
     "arguments files error_law random",
-    "option slots",
+    "option slots attention_arguments",
     "kernels",
     "registry reference tasks",
-    "sums config initial speed",
-    "encoding events record machine result_file",
+    "sums config initial speed _attention",
+    "encoding events record machine result_file torch jax",
     "encodings",
     "layout position",
     "transformer",
@@ -76,6 +77,21 @@ def test_the_library_knows_no_command_line_and_the_command_line_imports_itself_r
         assert not any(imported.split(".")[0] in ("fastpe_cli", "cli") for imported in imports(path)), name
 
 
+def test_a_public_name_is_no_modules():
+    """Importing a module of the same name would put the module in its place."""
+    functions = {name for name, home in fastpe._HOME.items() if home}
+    assert not functions & {name.split(".")[1] for name in modules("fastpe") if "." in name}
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_an_adapter_without_its_framework_says_what_to_install(framework, tmp_path):
+    program = f"import sys; sys.modules[{framework!r}] = None\nimport fastpe\nfastpe.{framework}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"ImportError: fastpe.{framework} needs " in done.stderr
+    assert "pip install 'fastpe[peers]'" in done.stderr
+
+
 def test_every_package_is_listed():
     listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
     folders = {
@@ -97,7 +113,8 @@ def test_nothing_unsafe_is_called():
 
 @pytest.mark.parametrize("statement", ["import fastpe; fastpe.list_encodings()", "import fastpe_cli.main"])
 def test_importing_costs_neither_numpy_nor_numba(statement, tmp_path):
-    program = f"{statement}\nimport sys\nprint(sorted({{'numpy', 'numba', 'scipy', 'pywt'}} & set(sys.modules)))"
+    heavy = {"numpy", "numba", "scipy", "pywt", "torch", "jax"}
+    program = f"{statement}\nimport sys\nprint(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.strip() == "[]"
 

@@ -297,7 +297,7 @@ def test_inputs_of_any_kind():
         ({"index": np.full((3, 4), 3), "values": np.zeros((4, 3))}, ValueError, r"index must lie in \[0, 3\)"),
         ({"index": np.zeros((3, 4)), "values": np.zeros((4, 3))}, TypeError, "index must be an array of integers"),
         ({"scale": np.ones(3)}, ValueError, r"scale must be a number or have the shape \(H,\)"),
-        ({"scale": "big"}, TypeError, "scale must be a number"),
+        ({"scale": "big"}, TypeError, "scale must hold real numbers"),
         ({"rectify": 1}, TypeError, "rectify must be True or False, not 1"),
         ({"causal": None}, TypeError, "causal must be True or False"),
         ({"pairs": "both"}, ValueError, "pairs must be 'interleaved' or 'half', not 'both'"),

@@ -351,6 +351,16 @@ def keep_first(typingctx, x, count, other):
 
 
 @intrinsic
+def blend(typingctx, x, count, y):
+    """The lanes of `x` below `count`, those of `y` in the rest."""
+
+    def emit(context, b, signature, arguments):
+        return b.select(_lanes_below(b, x, arguments[1]), arguments[0], arguments[2])
+
+    return x(x, types.intp, y), emit
+
+
+@intrinsic
 def fma(typingctx, x, y, z):
     """x * y + z."""
     return x(x, y, z), lambda context, b, signature, a: multiply_add(b, x, *a)

@@ -277,8 +277,20 @@ def finish(board):
 @inner
 def wait_for(board, tasks):
     """Return when so many tasks are finished, and all that they wrote can be read."""
+    wait_turn(board, _FINISHED, tasks)
+
+
+@inner
+def wait_turn(turns, place, turn):
+    """Return when the shared counter at `place` has come to `turn`: what is added up in turns has one order."""
     looks = 0
-    while _read_shared(board, _FINISHED) < tasks:
+    while _read_shared(turns, place) < turn:
         looks += 1
         if looks > _PATIENCE:
             _give_way()
+
+
+@inner
+def end_turn(turns, place):
+    """Let the next one have its turn."""
+    _fetch_add(turns, place)

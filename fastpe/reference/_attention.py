@@ -136,10 +136,12 @@ def attention_vjp(
 
 
 def attention_vjp_in(
-    dtype: Any, q: Array, k: Array, v: Array, *, causal: bool = False, **slots: Any
-) -> tuple[Array, Callable[[Array], dict[str, Array]]]:
+    dtype: Any, q: Array, k: Array, v: Array, *, causal: Any = False, window: Any = None, lengths: Any = None,
+    return_lse: Any = False, **slots: Any,
+) -> tuple[Any, Callable[[Array], dict[str, Array]]]:  # fmt: skip
     """`attention_vjp` computed in another dtype: what NumPy gives in float32, for the error law of the tests."""
-    return _forward_and_pullback(check(dtype, q, k, v, causal=causal, slots=slots))
+    case = check(dtype, q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, slots=slots)
+    return _forward_and_pullback(case)
 
 
 def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Array]]]:

@@ -1,34 +1,15 @@
 """The checked arguments of reference attention (`Case`), how they are indexed, and their gradients (`Gradients`)."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fastpe import arguments
-from fastpe.arguments import whole
+from fastpe import arguments, attention_arguments
+from fastpe.attention_arguments import Call
 
 Array = np.ndarray[Any, Any]
-
-# the axes of every slot that is an array; "H1" is H or 1, "T" an odd 2K+1, "R" at most D/2, "L" is max(N, M)
-_AXES = {
-    "rel_gain": ("H1", "T", "D"),
-    "rel_key": ("H1", "T", "D"),
-    "rel_query": ("H1", "T", "D"),
-    "rel_value": ("H1", "T", "D"),
-    "key_bias": ("H", "D"),
-    "gain": ("H", "T"),
-    "bias": ("H", "T"),
-    "values": ("H", "V"),
-    "index": ("N", "M"),
-    "scores": ("H", "N", "M"),
-    "angles": ("H1", "L", "R"),
-    "growth": ("L", "R"),
-}
-_PRINTED = {"H1": "H or 1", "T": "2K+1", "R": "R/2", "L": "max(N, M)"}
-_PLAIN = ("scale", "rectify", "pairs")
 
 
 @dataclass(frozen=True)
@@ -168,7 +149,7 @@ def _add_up(cells: Array, columns: Array, size: int) -> Array:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Checks
+# From checked arguments
 
 
 def check(
@@ -176,173 +157,40 @@ def check(
     return_lse: bool = False, wrt: tuple[str, ...] | None = None, slots: Mapping[str, Any],
 ) -> Case:  # fmt: skip
     """Check the arguments of attention, before any work, and bring them into one form."""
-    arrays = {name: real_array(name, value) for name, value in (("q", q), ("k", k), ("v", v))}
-    batched = arrays["q"].ndim == 4
-    sizes = _sizes(arrays)
-    b, heads, n, m = (sizes[axis] for axis in "BHNM")
-    given = {name: value for name, value in slots.items() if value is not None}
-    for name in given:
-        if name not in _AXES and name not in _PLAIN:
-            raise TypeError(f"{name} is not a slot of attention; those are {', '.join((*_AXES, *_PLAIN))}")
-    as_given = {name: _slot_array(name, value) for name, value in given.items() if name in _AXES}
-    own = {name: _with_batch(name, array, sizes) for name, array in as_given.items()}
-    _check_together(own, causal)
-    scale = _scale(given.get("scale"), sizes)
-    shapes = {name: array.shape for name, array in (arrays | as_given).items() if name != "index"}
-    shapes |= {"scale": np.shape(given["scale"])} if "scale" in given else {}
-    four = {name: array if batched else array[None] for name, array in arrays.items()}
-    repeats = heads // four["k"].shape[1]
+    call = attention_arguments.check(
+        q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, wrt=wrt, slots=slots
+    )
+    repeats = call.q.shape[1] // call.k.shape[1]
     kept = ("index", "angles", "growth")
     return Case(
-        q=four["q"].astype(dtype),
-        k=np.repeat(four["k"], repeats, axis=1).astype(dtype),
-        v=np.repeat(four["v"], repeats, axis=1).astype(dtype),
-        slots={name: array if name in kept else array.astype(dtype) for name, array in own.items()},
-        scale=scale.astype(dtype),
-        rectify=_boolean("rectify", given.get("rectify", False)),
-        pairs=_pairs(given.get("pairs", "interleaved"), own),
-        visible=_visible((b, n, m), _boolean("causal", causal), window) & _unpadded((b, n, m), batched, lengths),
-        batched=batched,
-        return_lse=_boolean("return_lse", return_lse),
-        shapes=_wanted(wrt, shapes),
+        q=call.q.astype(dtype),
+        k=np.repeat(call.k, repeats, axis=1).astype(dtype),
+        v=np.repeat(call.v, repeats, axis=1).astype(dtype),
+        slots={name: array if name in kept else array.astype(dtype) for name, array in call.slots.items()},
+        scale=call.scale.reshape(1, -1, 1, 1).astype(dtype),
+        rectify=call.rectify,
+        pairs=_pairs(call),
+        visible=_visible(call),
+        batched=call.batched,
+        return_lse=call.return_lse,
+        shapes=call.shapes,
     )
 
 
-def real_array(name: str, value: Any) -> Array:
-    """The value as a float32 or float64 array."""
-    array = arguments.array(name, value)
-    if array.dtype not in (np.float32, np.float64):
-        raise TypeError(f"{name} must be an array of float32 or float64, not of {array.dtype}")
-    return array
-
-
-def _sizes(arrays: Mapping[str, Array]) -> dict[str, int]:
-    q, k, v = (arrays[name] for name in "qkv")
-    if q.ndim not in (3, 4) or 0 in q.shape:
-        raise ValueError(f"q must have the shape (B, H, N, D) or (H, N, D), none of them 0, not {q.shape}")
-    if k.ndim != q.ndim or 0 in k.shape or k.shape[:-3] != q.shape[:-3] or k.shape[-1] != q.shape[-1]:
-        raise ValueError(
-            f"k must have the shape (B, Hk, M, D), none of them 0, B and D as in q {q.shape}, not {k.shape}"
-        )
-    if v.shape != k.shape:
-        raise ValueError(f"v must have the shape of k, {k.shape}, not {v.shape}")
-    heads, n, d = q.shape[-3:]
-    if heads % k.shape[-3]:
-        raise ValueError(f"k must have a number of heads that divides q's {heads}, not {k.shape[-3]}")
-    m = k.shape[-2]
-    return {"B": q.shape[0] if q.ndim == 4 else 1, "H": heads, "N": n, "M": m, "D": d, "L": max(n, m)}
-
-
-def _slot_array(name: str, value: Any) -> Array:
-    if name != "index":
-        array = real_array(name, value)
-        return array.astype(np.float64) if name in ("angles", "growth") else array
-    array = arguments.array(name, value)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"index must be an array of integers, not of {array.dtype}")
-    return array
-
-
-def _with_batch(name: str, array: Array, sizes: Mapping[str, int]) -> Array:
-    """The slot with a leading axis B or 1, its axes checked."""
-    axes = _AXES[name]
-    led = array if array.ndim == len(axes) + 1 else array[None]
-    square = led.shape[-2:] == (sizes["L"],) * 2
-    fits = led.ndim == len(axes) + 1 and led.shape[0] in (1, sizes["B"])
-    fits = fits and all(
-        _fits(axis, size, sizes) or (square and axis in "NM") for axis, size in zip(axes, led.shape[1:], strict=True)
-    )
-    if not fits:
-        printed = ", ".join(_PRINTED.get(axis, axis) for axis in axes)
-        known = ", ".join(f"{axis} = {size}" for axis, size in sizes.items() if axis != "L")
-        raise ValueError(f"{name} must have the shape ({printed}), or that after B, where {known}; not {array.shape}")
-    return led
-
-
-def _fits(axis: str, size: int, sizes: Mapping[str, int]) -> bool:
-    if axis == "H1":
-        return size in (1, sizes["H"])
-    if axis == "T":
-        return size % 2 == 1
-    if axis == "R":
-        return 1 <= size <= sizes["D"] // 2
-    return size >= 1 if axis == "V" else size == sizes[axis]
-
-
-def _check_together(slots: Mapping[str, Array], causal: bool) -> None:
-    if ("index" in slots) != ("values" in slots):
-        raise ValueError("index and values must be given together")
-    if "index" in slots:
-        count, index = slots["values"].shape[-1], slots["index"]
-        if index.min() < 0 or index.max() >= count:
-            raise ValueError(f"index must lie in [0, {count}), but reaches from {index.min()} to {index.max()}")
-    if "growth" in slots and not causal:
-        raise ValueError("growth needs causal=True: it grows without bound for keys after the query")
-    counts = [slots[name].shape[-1] for name in ("angles", "growth") if name in slots]
-    if len(set(counts)) > 1:
-        raise ValueError(f"growth must have as many pairs as angles, {counts[0]}, not {counts[1]}")
-
-
-def _scale(scale: Any, sizes: Mapping[str, int]) -> Array:
-    array = np.asarray(1 / math.sqrt(sizes["D"]) if scale is None else scale)
-    if array.dtype.kind not in "fiu":
-        raise TypeError(f"scale must be a number or an array of them, not {scale!r}")
-    if array.shape not in ((), (sizes["H"],)):
-        raise ValueError(f"scale must be a number or have the shape (H,) = ({sizes['H']},), not {array.shape}")
-    return array.reshape(1, -1, 1, 1)
-
-
-def _pairs(pairs: Any, slots: Mapping[str, Array]) -> tuple[Array, Array]:
-    if pairs not in ("interleaved", "half"):
-        raise ValueError(f"pairs must be 'interleaved' or 'half', not {pairs!r}")
-    count = max((slots[name].shape[-1] for name in ("angles", "growth") if name in slots), default=0)
+def _pairs(call: Call) -> tuple[Array, Array]:
+    count = max((call.slots[name].shape[-1] for name in ("angles", "growth") if name in call.slots), default=0)
     numbers = np.arange(count)
-    return (2 * numbers, 2 * numbers + 1) if pairs == "interleaved" else (numbers, numbers + count)
+    return (2 * numbers, 2 * numbers + 1) if call.pairs == "interleaved" else (numbers, numbers + count)
 
 
-def _visible(sizes: tuple[int, int, int], causal: bool, window: int | None) -> Array:
-    b, n, m = sizes
+def _visible(call: Call) -> Array:
+    """(B, 1, N, M)"""
+    n, m = call.q.shape[-2], call.k.shape[-2]
     offset = np.arange(m) - (np.arange(n)[:, None] + m - n)
-    visible = np.ones((b, 1, n, m), dtype=bool)
-    if causal:
-        visible &= offset <= 0
-    if window is not None:
-        visible &= np.abs(offset) < whole("window", window, 1)
+    visible = (np.arange(n) < call.query_lengths[:, None])[:, None, :, None]
+    visible = visible & (np.arange(m) < call.key_lengths[:, None])[:, None, None, :]
+    if call.causal:
+        visible = visible & (offset <= 0)
+    if call.window is not None:
+        visible = visible & (np.abs(offset) < call.window)
     return visible
-
-
-def _unpadded(sizes: tuple[int, int, int], batched: bool, lengths: Any) -> Array:
-    b, n, m = sizes
-    paired = isinstance(lengths, tuple) and len(lengths) == 2 and np.ndim(lengths[0]) == int(batched)
-    queries, keys = lengths if paired else (None, lengths)
-    known = _unpadded_axis("queries", queries, b, n, batched)[:, None, :, None]
-    return known & _unpadded_axis("keys", keys, b, m, batched)[:, None, None, :]
-
-
-def _unpadded_axis(of: str, lengths: Any, b: int, most: int, batched: bool) -> Array:
-    if lengths is None:
-        return np.ones((b, most), dtype=bool)
-    array = arguments.array(f"lengths of {of}", lengths)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"lengths of {of} must be integers, not {array.dtype}")
-    if array.shape != ((b,) if batched else ()):
-        expected = f"have the shape (B,) = ({b},)" if batched else "be one integer"
-        raise ValueError(f"lengths of {of} must {expected}, not {lengths!r}")
-    if array.min() < 0 or array.max() > most:
-        raise ValueError(f"lengths of {of} must lie in [0, {most}], not {array.tolist()}")
-    return np.arange(most) < np.broadcast_to(array, (b,))[:, None]
-
-
-def _boolean(name: str, value: Any) -> bool:
-    if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be True or False, not {value!r}")
-    return bool(value)
-
-
-def _wanted(wrt: tuple[str, ...] | None, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    if wrt is None:
-        return shapes
-    for name in wrt:
-        if name not in shapes:
-            raise ValueError(f"wrt names {name!r}; what is given and has a gradient: {', '.join(shapes)}")
-    return {name: shapes[name] for name in wrt}

@@ -1,0 +1,124 @@
+"""Terms that multiply vectors with rows of an array over offsets: rel_key, rel_query, rel_value.
+
+A *band* is a matrix with a row for each query (or key) of a tile and m + n - 1 columns, one for each offset that the
+tile meets, so that all products with such an array are matrix products; bands and tiles are copied into each other. A
+tile that lies wholly beyond the reach of the array meets a single row, and its band is one column.
+
+2 D (m + n - 1) / n FLOP a cell, or 2 where clipped.
+"""
+
+import numpy as np
+
+from fastpe.kernels._jit import inner
+from fastpe.kernels.gemm import FROM, OVERWRITE, gemm
+from fastpe.kernels.simd import at, get, lanes, load_first, put, scalar, splat, store_first, zeros
+from fastpe.kernels.tiled.cells import BAND, TILE_KEYS, add_scaled, cell_sums, dot, row_of
+
+ONE, NONE = np.int64(1), np.int64(0)
+
+
+@inner
+def _clipped_row(first, m, n, reach):
+    """The row of an array over offsets that all cells of the tile read, or -1."""
+    if first - (m - 1) >= reach:
+        return 2 * reach
+    if first + n - 1 <= -reach:
+        return NONE
+    return -ONE
+
+
+@inner
+def _collect_rows(rel, reach, width, first, m, n, rows, transposed):
+    """The rows that the tile meets, from offset first - (m - 1) on: (m + n - 1, width), or that transposed."""
+    for t in range(m + n - 1):
+        source = at(rel, row_of(first - (m - 1) + t, reach) * width)
+        if transposed:
+            for d in range(width):
+                put(rows, d * BAND + t, get(source, d))
+        else:
+            for d in range(0, width, lanes(rel)):
+                store_first(rows, t * width + d, load_first(source, d, width - d), width - d)
+
+
+@inner
+def _band_onto_cells(band, cells, m, n, by_key):
+    """cells[i, j] += band[i or j, column of j - i]."""
+    for i in range(m):
+        row = at(cells, i * TILE_KEYS)
+        if by_key:
+            for j in range(n):
+                put(row, j, get(row, j) + get(band, j * BAND + j - i + m - 1))
+        else:
+            source = at(band, i * BAND + m - 1 - i)
+            for j in range(0, n, lanes(band)):
+                store_first(row, j, load_first(row, j, n - j) + load_first(source, j, n - j), n - j)
+
+
+@inner
+def _cells_into_band(cells, band, m, n, by_key):
+    """band[i or j, column of j - i] = cells[i, j], the rest zero."""
+    rows = n if by_key else m
+    for r in range(rows):
+        for t in range(0, m + n - 1, lanes(band)):
+            store_first(band, r * BAND + t, zeros(band), m + n - 1 - t)
+    for i in range(m):
+        row = at(cells, i * TILE_KEYS)
+        if by_key:
+            for j in range(n):
+                put(band, j * BAND + j - i + m - 1, get(row, j))
+        else:
+            target = at(band, i * BAND + m - 1 - i)
+            for j in range(0, n, lanes(band)):
+                store_first(target, j, load_first(row, j, n - j), n - j)
+
+
+@inner
+def relative_scores(x, x_row, rel, reach, width, first, cells, m, n, band, rows, by_key):
+    """cells[i, j] += x_i . rel[o], or x_j . rel[o] where `by_key`. band, rows: scratch."""
+    count = n if by_key else m
+    clipped = _clipped_row(first, m, n, reach)
+    if clipped < 0:
+        _collect_rows(rel, reach, width, first, m, n, rows, True)
+        gemm(x, x_row, ONE, rows, BAND, band, BAND, count, m + n - 1, width, OVERWRITE, band, NONE, band, NONE)
+        _band_onto_cells(band, cells, m, n, by_key)
+        return
+    row = at(rel, clipped * width)
+    for r in range(count):
+        put(band, r, dot(at(x, r * x_row), row, width))
+    for i in range(m):
+        for j in range(0, n, lanes(cells)):
+            more = load_first(band, j, n - j) if by_key else splat(get(band, i))
+            store_first(cells, i * TILE_KEYS + j, load_first(cells, i * TILE_KEYS + j, n - j) + more, n - j)
+
+
+@inner
+def relative_mix(cells, rel, reach, width, first, y, y_row, m, n, band, rows, by_key):
+    """y_i += sum_j cells[i, j] rel[o], or y_j += the sum over i where `by_key`. band, rows: scratch."""
+    count = n if by_key else m
+    clipped = _clipped_row(first, m, n, reach)
+    if clipped < 0:
+        _collect_rows(rel, reach, width, first, m, n, rows, False)
+        _cells_into_band(cells, band, m, n, by_key)
+        gemm(band, BAND, ONE, rows, width, y, y_row, count, width, m + n - 1, FROM, y, y_row, y, NONE)
+        return
+    cell_sums(cells, band, m, n, by_key)
+    for r in range(count):
+        add_scaled(at(y, r * y_row), get(band, r), at(rel, clipped * width), width)
+
+
+@inner
+def relative_gradient(cells, x, x_row, drel, reach, width, first, m, n, band, rows, by_key):
+    """drel[o] += the sum of cells[i, j] x_i, or cells[i, j] x_j where `by_key`. band, rows: scratch."""
+    count = n if by_key else m
+    clipped = _clipped_row(first, m, n, reach)
+    if clipped < 0:
+        _cells_into_band(cells, band, m, n, by_key)
+        gemm(band, ONE, BAND, x, x_row, rows, width, m + n - 1, width, count, OVERWRITE, rows, NONE, rows, NONE)
+        for t in range(m + n - 1):
+            add_scaled(
+                at(drel, row_of(first - (m - 1) + t, reach) * width), scalar(rows, 1.0), at(rows, t * width), width
+            )
+        return
+    cell_sums(cells, band, m, n, by_key)
+    for r in range(count):
+        add_scaled(at(drel, clipped * width), get(band, r), at(x, r * x_row), width)

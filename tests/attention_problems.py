@@ -1,0 +1,73 @@
+"""Arguments of attention drawn at random, and the comparison of its kernels with the reference."""
+
+import numpy as np
+from guards import assert_error_law
+
+import fastpe
+from fastpe.error_law import difference, wider
+from fastpe.reference._attention import attention_vjp_in
+
+SLOTS = (
+    "rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias", "values", "scores", "angles", "growth",
+    "scale",
+)  # fmt: skip
+
+
+def problem(
+    rng, names=(), *, b=2, h=2, hk=None, n=5, m=None, d=8, reach=4, dtype=np.float64, led=False, shared=False, sharp=1.0
+):
+    """Arguments of `fastpe.attention`: q, k, v and the slots named.
+
+    led: slots have a leading axis B. shared: one array for all heads where that may be. sharp: the size of q.
+    """
+    m, hk = m or n, hk or h
+    heads, length, rows = 1 if shared else h, max(n, m), 2 * reach + 1
+    pairs = max(1, d // 2)
+    shapes = {
+        "rel_gain": (heads, rows, d), "rel_key": (heads, rows, d), "rel_query": (heads, rows, d),
+        "rel_value": (heads, rows, d), "key_bias": (h, d), "gain": (h, rows), "bias": (h, rows), "values": (h, 7),
+        "scores": (h, n, m), "angles": (heads, length, pairs), "growth": (length, pairs),
+    }  # fmt: skip
+    sizes = {"q": (b, h, n, d), "k": (b, hk, m, d), "v": (b, hk, m, d)}
+    arguments = {name: rng.standard_normal(shape).astype(dtype) for name, shape in sizes.items()}
+    arguments["q"] *= arguments["q"].dtype.type(sharp)
+    for name in names:
+        if name == "scale":
+            arguments[name] = np.linspace(0.2, 0.5, h)
+            continue
+        array = rng.standard_normal(((b,) if led else ()) + shapes[name])
+        if name in ("gain", "rel_gain"):
+            array = 1 + 0.3 * array
+        if name == "growth":
+            array = -0.02 * np.arange(length)[:, None] * rng.uniform(0.5, 1, (*array.shape[:-2], 1, pairs))
+        arguments[name] = array if name in ("angles", "growth") else array.astype(dtype)
+    if "values" in names:
+        arguments["index"] = rng.integers(0, 7, ((b,) if led else ()) + (n, m))
+    return arguments
+
+
+def assert_agrees(arguments, *, condition=1.0, tolerance=None, **options):
+    """Outputs, logarithms of denominators and all gradients obey the error law; returns outputs and gradients."""
+    dtype, (n, d), m = arguments["q"].dtype, arguments["q"].shape[-2:], arguments["k"].shape[-2]
+    dout = np.random.default_rng(5).standard_normal(arguments["q"].shape).astype(dtype)
+    (out, lse), pullback = fastpe.attention_vjp(**arguments, **options, tolerance=tolerance, return_lse=True)
+    exact, exact_pullback = attention_vjp_in(wider(dtype), **arguments, **options, return_lse=True)
+    plain, plain_pullback = attention_vjp_in(dtype, **arguments, **options, return_lse=True)
+    terms = n + m + d
+    assert_error_law(out, exact[0], plain[0], terms, condition)
+    seen = np.isfinite(exact[1])
+    np.testing.assert_array_equal(lse[~seen], -np.inf)
+    np.testing.assert_array_equal(out[~seen], 0)
+    assert_error_law(lse[seen], exact[1][seen], plain[1][seen], terms, condition)
+    gradients, exact, plain = pullback(dout), exact_pullback(dout), plain_pullback(dout)
+    assert list(gradients) == list(exact)
+    largest = max(abs(gradient).max() for gradient in exact.values())
+    for name, gradient in gradients.items():
+        assert gradient.shape == np.shape(arguments[name])
+        gradient, own = np.asarray(gradient), np.asarray(plain[name], dtype)
+        assert gradient.dtype == (np.float64 if name in ("angles", "growth", "scale") else dtype)
+        error, bound = difference(gradient.astype(dtype), exact[name], own, terms, 4 * condition)
+        # dP - delta does not cancel to the last bit, as in every tiled attention: zeros are as exact as other gradients
+        bound += 4 * condition * np.finfo(dtype).eps * np.log2(terms) * largest
+        assert error <= bound, f"{name}: error {error:.3g} exceeds {bound:.3g}"
+    return out, gradients

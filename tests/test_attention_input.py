@@ -1,0 +1,146 @@
+"""What attention refuses: one error that names the argument, before anything is computed."""
+
+import numpy as np
+import pytest
+from attention_problems import SLOTS, problem
+from test_arguments import CudaTensor, Dlpack
+
+import fastpe
+from fastpe import _attention
+
+B, H, N, M, D = 2, 4, 5, 7, 6
+PLAIN = problem(np.random.default_rng(0), SLOTS, b=B, h=H, hk=2, n=N, m=M, d=D)
+
+
+@pytest.fixture(autouse=True)
+def _no_work(monkeypatch):
+    def fork(*arguments):
+        raise AssertionError("something was computed")
+
+    monkeypatch.setattr(_attention, "fork", fork)
+
+
+def refused(kind, words, **arguments):
+    for call in (fastpe.attention, fastpe.attention_vjp):
+        if "wrt" in arguments and call is fastpe.attention:
+            continue
+        with pytest.raises(kind) as caught:
+            call(**{"causal": True, **PLAIN, **arguments})
+        assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("q", (H, D)), ("q", (B, H, 0, D)), ("q", (1, B, H, N, D)),
+        ("k", (H, M, D)), ("k", (B + 1, 2, M, D)), ("k", (B, 2, M, D + 1)), ("k", (B, 2, 0, D)),
+        ("v", (B, 2, M + 1, D)), ("v", (B, 1, M, D)), ("v", (B, 2, M, D - 1)),
+        ("rel_gain", (H, 9, D + 1)), ("rel_key", (H, 8, D)), ("rel_query", (2, 9, D)), ("rel_value", (9, D)),
+        ("key_bias", (1, D)), ("key_bias", (H, D + 1)), ("gain", (H, 10)), ("gain", (1, 9)), ("bias", (9,)),
+        ("bias", (H + 1, 9)), ("bias", (3, H, 9)), ("bias", (H, 0)), ("values", (1, 7)), ("values", (H, 0)),
+        ("scores", (H, N, M + 1)), ("scores", (H, M, N)), ("scores", (1, N, M)), ("angles", (1, N, 3)),
+        ("angles", (2, M, 3)), ("angles", (1, M, 4)), ("growth", (N, 3)), ("growth", (M, 4)), ("growth", (M, 2)),
+        ("scale", (1,)), ("scale", (H, 1)),
+    ],
+)  # fmt: skip
+def test_shapes(name, shape):
+    refused(ValueError, f"{name} must ", **{name: np.ones(shape)})
+
+
+def test_heads_of_keys_divide_those_of_queries():
+    keys = np.ones((B, 3, M, D))
+    refused(ValueError, "k must have a number of heads that divides q's 4, not 3", k=keys, v=keys)
+
+
+@pytest.mark.parametrize("shape", [(N, M + 1), (M, N), (B + 1, N, M), (H, N, M)])
+def test_the_shape_of_index(shape):
+    refused(ValueError, "index must have the shape (N, M)", index=np.zeros(shape, np.int64))
+
+
+@pytest.mark.parametrize("name", [name for name in PLAIN if name not in ("index", "scale", "angles", "growth")])
+def test_one_dtype(name):
+    words = "k must have the dtype of q, float32, not float64" if name == "q" else "must have the dtype of q, float64"
+    refused(TypeError, words, **{name: PLAIN[name].astype(np.float32)})
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.int64, np.longdouble, np.complex128, bool, object])
+@pytest.mark.parametrize("name", [name for name in PLAIN if name not in ("index", "scale")])
+def test_real_numbers_of_two_dtypes(name, dtype):
+    refused(TypeError, f"{name} must ", **{name: np.ones(PLAIN[name].shape).astype(dtype)})
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", SLOTS)
+def test_slots_are_finite(name, bad):
+    spoilt = PLAIN[name].copy()
+    spoilt[(-1,) * spoilt.ndim] = bad
+    refused(ValueError, f"{name} must be finite", **{name: spoilt})
+
+
+def test_a_scale_beyond_the_dtype():
+    single = {name: PLAIN[name].astype(np.float32) for name in "qkv"}
+    with pytest.raises(ValueError, match="scale must be finite in float32, not 1e\\+39"):
+        fastpe.attention(**single, scale=1e39)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "arguments"),
+    [
+        (TypeError, "slope is not a slot of attention", {"slope": 1.0}),
+        (TypeError, "table is not a slot of attention", {"table": np.zeros((N, D))}),
+        (TypeError, "causal must be True or False, not 1", {"causal": 1}),
+        (TypeError, "rectify must be True or False", {"rectify": np.zeros(3)}),
+        (TypeError, "return_lse must be True or False", {"return_lse": "yes"}),
+        (ValueError, "pairs must be 'interleaved' or 'half', not 'split'", {"pairs": "split"}),
+        (ValueError, "window must be at least 1, not 0", {"window": 0}),
+        (TypeError, "window must be an integer, not 2.5", {"window": 2.5}),
+        (TypeError, "window must be an integer, not True", {"window": True}),
+        (ValueError, "growth needs causal=True", {"causal": False}),
+        (ValueError, "index and values must be given together", {"index": None}),
+        (ValueError, "index and values must be given together", {"values": None}),
+        (TypeError, "index must be an array of integers, not of float64", {"index": np.zeros((N, M))}),
+        (ValueError, "index must lie in [0, 7), but reaches from 0 to 7", {"index": np.eye(N, M, dtype=int) * 7}),
+        (ValueError, "index must lie in [0, 7), but reaches from -1 to 0", {"index": -np.eye(N, M, dtype=int)}),
+        (ValueError, "tolerance must lie in [0, 1), not 1", {"tolerance": 1}),
+        (ValueError, "tolerance must lie in [0, 1), not -0.1", {"tolerance": -0.1}),
+        (ValueError, "tolerance must lie in [0, 1), not nan", {"tolerance": float("nan")}),
+        (TypeError, "tolerance must be a number, not 'none'", {"tolerance": "none"}),
+        (TypeError, "tolerance must be a number, not True", {"tolerance": True}),
+        (TypeError, "scale must hold real numbers, not <U3", {"scale": "big"}),
+        (ValueError, "lengths of keys must have the shape (B,) = (2,), not 3", {"lengths": 3}),
+        (ValueError, "lengths of keys must have the shape (B,)", {"lengths": [1, 2, 3]}),
+        (ValueError, "lengths of keys must lie in [0, 7], not [1, 8]", {"lengths": [1, 8]}),
+        (ValueError, "lengths of queries must lie in [0, 5], not [6, 0]", {"lengths": ([6, 0], [1, 1])}),
+        (ValueError, "lengths of keys must lie in [0, 7], not [-1, 0]", {"lengths": [-1, 0]}),
+        (TypeError, "lengths of keys must be integers, not float64", {"lengths": [1.0, 2.0]}),
+        (ValueError, "wrt names 'index'", {"wrt": ("index",)}),
+        (ValueError, "wrt names 'pairs'", {"wrt": ("pairs",)}),
+        (ValueError, "wrt names 'rel_gain'", {"wrt": ("rel_gain",), "rel_gain": None}),
+        (ValueError, "wrt names 'table'", {"wrt": ("q", "table")}),
+    ],
+)  # fmt: skip
+def test_values(kind, words, arguments):
+    refused(kind, words, **arguments)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_memory_of_another_device(name):
+    refused(TypeError, f"{name} must lie in the CPU's memory", **{name: CudaTensor(PLAIN[name])})
+
+
+@pytest.mark.parametrize("dout", [np.ones((B, H, N, D + 1)), np.ones((H, N, D)), np.ones((B, H, N, D), np.int64)])
+def test_dout(dout, monkeypatch):
+    computed = []
+    monkeypatch.setattr(_attention, "fork", lambda *arguments: computed.append(arguments))
+    pullback = fastpe.attention_vjp(**PLAIN, causal=True)[1]
+    before = len(computed)
+    with pytest.raises((TypeError, ValueError), match="dout must"):
+        pullback(dout)
+    assert len(computed) == before > 0
+
+
+def test_arrays_of_any_maker(monkeypatch):
+    monkeypatch.undo()
+    expected = fastpe.attention(**PLAIN, causal=True)
+    made = {name: Dlpack(array) for name, array in PLAIN.items() if name != "scale"}
+    np.testing.assert_array_equal(fastpe.attention(**made, scale=PLAIN["scale"], causal=True), expected)

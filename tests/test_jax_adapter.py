@@ -1,0 +1,163 @@
+"""`fastpe.jax.attention` beside JAX's own attention and its gradient checker; needs the extra `peers`."""
+
+import doctest
+
+import numpy as np
+import pytest
+from attention_problems import SLOTS, problem
+
+import fastpe
+
+jax = pytest.importorskip("jax", reason="JAX is a peer: pip install 'fastpe[peers]'")
+
+import jax.numpy as jnp  # noqa: E402 - only where JAX is
+from jax.test_util import check_grads  # noqa: E402
+
+from fastpe.jax import attention  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _float64():
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", before)
+
+
+def drawn(names=(), **sizes):
+    arguments = problem(np.random.default_rng(1), names, **{"n": 4, "m": 5, "d": 4, "reach": 2, **sizes})
+    return {name: jnp.asarray(array) for name, array in arguments.items()}
+
+
+@pytest.mark.parametrize("names", [(), *((name,) for name in SLOTS), SLOTS], ids="+".join)
+def test_gradients_are_those_of_jaxs_checker(names):
+    given = drawn(names, h=2, hk=1)
+    index = {name: given.pop(name) for name in ("index",) if name in given}
+    lengths = jnp.array([5, 4])
+
+    def function(given):
+        return attention(**given, **index, causal=True, window=3, lengths=lengths)
+
+    check_grads(function, (given,), order=1, modes=["rev"])
+    check_grads(jax.jit(function), (given,), order=1, modes=["rev"])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_it_is_jaxs_attention(causal):
+    """In float32: theirs takes the softmax in float32 always."""
+    given = drawn(h=4, hk=2, n=70, m=70, d=16, dtype=np.float32)
+
+    def theirs(q, k, v):
+        by_position = (x.swapaxes(1, 2) for x in (q, k, v))
+        return jax.nn.dot_product_attention(*by_position, is_causal=causal).swapaxes(1, 2)
+
+    found, expected = (
+        jax.vjp(function, *given.values()) for function in (lambda *x: attention(*x, causal=causal), theirs)
+    )
+    assert found[0].dtype == np.float32
+    np.testing.assert_allclose(found[0], expected[0], rtol=0, atol=1e-5)
+    for ours, exact in zip(found[1](given["q"]), expected[1](given["q"]), strict=True):
+        np.testing.assert_allclose(ours, exact, rtol=0, atol=1e-4)
+
+
+def test_pairs_of_lengths_and_traced_integers():
+    given = drawn(("values",), n=5)
+    lengths = (np.array([5, 2]), np.array([0, 4]))
+    plain = {name: np.asarray(x) for name, x in given.items()}
+    expected = fastpe.attention(**plain, lengths=lengths)
+    np.testing.assert_array_equal(attention(**given, lengths=lengths), expected)
+    traced = jax.jit(lambda given, lengths: attention(**given, lengths=lengths))
+    np.testing.assert_array_equal(traced(given, tuple(map(jnp.asarray, lengths))), expected)
+    loss = jax.grad(lambda given: attention(**given, lengths=lengths).sum(), allow_int=True)
+    assert loss(given)["index"].dtype == jax.dtypes.float0
+
+
+def test_vmap_is_a_loop():
+    given = drawn(("bias",))
+    queries = jnp.stack([given.pop("q"), jnp.ones((2, 2, 4, 4))])
+
+    def loss(q):
+        return attention(q, **given).sum()
+
+    for mapped, single in ((jax.vmap(loss), loss), (jax.vmap(jax.grad(loss)), jax.grad(loss))):
+        np.testing.assert_array_equal(mapped(queries), jnp.stack([single(q) for q in queries]))
+
+
+def test_arrays_of_numpy_keep_their_precision():
+    """Angles in float64 beside queries in float32, also where JAX has no float64."""
+    jax.config.update("jax_enable_x64", False)
+    plain = problem(np.random.default_rng(2), ("angles", "bias"), n=50, d=8, dtype=np.float32)
+    plain["angles"] *= 1000
+    given = {name: x if name == "angles" else jnp.asarray(x) for name, x in plain.items()}
+    expected, pullback = fastpe.attention_vjp(**plain)
+    np.testing.assert_array_equal(attention(**given), expected)
+    gradient = jax.jit(jax.grad(lambda bias: attention(**{**given, "bias": bias}).sum()))(given["bias"])
+    np.testing.assert_array_equal(gradient, pullback(np.ones_like(expected))["bias"])
+    mixed = {**plain, "bias": plain["bias"].astype(np.float64)}  # to JAX's float32, as all its arrays
+    np.testing.assert_array_equal(attention(**mixed), expected)
+
+
+def test_only_what_is_asked_for_is_computed(monkeypatch):
+    wanted = []
+    vjp = fastpe._attention.attention_vjp
+    monkeypatch.setattr(
+        fastpe._attention, "attention_vjp", lambda *x, wrt, **y: (wanted.append(wrt), vjp(*x, wrt=wrt, **y))[1]
+    )
+    given = drawn(("bias", "scores"))
+    jax.grad(lambda bias: attention(**{**given, "bias": bias}).sum())(given["bias"])
+    assert wanted == [("bias",)]
+
+
+def test_a_call_too_large_for_the_host_to_wait_in_line():
+    """Large operands that are still being computed when the callback asks for them."""
+    x = jnp.ones((1, 4, 3000, 16), jnp.float32)
+
+    def loss(x):
+        return attention(jnp.sin(x), x * 2, x @ jnp.ones((16, 16), x.dtype), causal=True).sum()
+
+    value, gradient = jax.jit(jax.value_and_grad(loss))(x)
+    assert np.isfinite(value)
+    assert gradient.shape == x.shape
+    np.testing.assert_allclose(value, loss(x), rtol=1e-5)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("q", lambda x: x.astype(jnp.bfloat16), "q must hold real numbers, not bfloat16"),
+        ("q", lambda x: x.astype(jnp.float16), "q must be an array of float32 or float64, not of float16"),
+        ("k", lambda x: x.astype(jnp.float32), "k must have the dtype of q, float64, not float32"),
+        ("v", lambda x: x[:, :, 1:], "v must have the shape of k"),
+        ("bias", lambda x: x[:, 1:], "bias must have the shape"),
+    ],
+)
+def test_arrays_that_are_refused(name, change, words, compiled):
+    given = drawn(("bias",))
+    function = jax.jit(lambda given: attention(**given)) if compiled else lambda given: attention(**given)
+    with pytest.raises((TypeError, ValueError)) as caught:
+        function({**given, name: change(given[name])})
+    assert words in str(caught.value)
+
+
+def test_arguments_that_are_refused():
+    given = drawn()
+    for name in ("return_lse", "wrt"):
+        with pytest.raises(TypeError, match=f"{name} is not an argument of fastpe.jax.attention"):
+            attention(**given, **{name: None})
+    with pytest.raises(TypeError, match="slope is not a slot"):
+        attention(**given, slope=1.0)
+    with pytest.raises(ValueError, match=r"tolerance must lie in \[0, 1\), not 2"):
+        attention(**given, tolerance=2)
+    with pytest.raises(TypeError, match="window must be known when the function is traced"):
+        jax.jit(lambda window: attention(**given, window=window))(3)
+    with pytest.raises(ValueError, match="bias must be finite"):
+        attention(**given, bias=jnp.full((2, 3), jnp.nan))
+    with pytest.raises(TypeError, match="forward-mode"):
+        jax.jvp(lambda q: attention(**{**given, "q": q}), (given["q"],), (given["q"],))
+
+
+def test_the_examples_run():
+    failed, attempted = doctest.testmod(fastpe.jax)
+    assert attempted >= 5
+    assert failed == 0

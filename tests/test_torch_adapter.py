@@ -1,0 +1,185 @@
+"""`fastpe.torch.attention` beside PyTorch's own attention and its gradient checker; needs the extra `peers`."""
+
+import doctest
+
+import numpy as np
+import pytest
+from attention_problems import SLOTS, problem
+
+import fastpe
+
+torch = pytest.importorskip("torch", reason="PyTorch is a peer: pip install 'fastpe[peers]'")
+
+from fastpe.torch import attention  # noqa: E402 - only where PyTorch is
+
+
+def tensors(arguments, grad=True):
+    made = {name: torch.tensor(array) for name, array in arguments.items()}
+    return {name: x.requires_grad_(grad and x.is_floating_point()) for name, x in made.items()}
+
+
+def drawn(names=(), grad=True, **sizes):
+    return tensors(problem(np.random.default_rng(1), names, **{"n": 4, "m": 5, "d": 4, "reach": 2, **sizes}), grad)
+
+
+@pytest.mark.parametrize("names", [(), *((name,) for name in SLOTS), SLOTS], ids="+".join)
+def test_gradients_are_those_of_pytorchs_checker(names):
+    given = drawn(names, h=2, hk=1)
+    real = {name: x for name, x in given.items() if x.requires_grad}
+    fixed = {name: x for name, x in given.items() if not x.requires_grad}
+
+    def function(*values):
+        return attention(**dict(zip(real, values, strict=True)), **fixed, causal=True, window=3, lengths=[5, 4])
+
+    assert set(real) >= {"q", "k", "v", *names}
+    assert torch.autograd.gradcheck(function, tuple(real.values()))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("causal", [False, True])
+def test_it_is_pytorchs_attention(dtype, causal):
+    ours, theirs = (drawn(b=2, h=4, hk=2, n=70, m=70, d=16, dtype=dtype) for _ in range(2))
+    out = attention(**ours, causal=causal)
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        *(theirs[name] for name in "qkv"), is_causal=causal, enable_gqa=True
+    )
+    weights = torch.tensor(np.random.default_rng(2).standard_normal(out.shape).astype(dtype))
+    for result in (out, expected):
+        (result * weights).sum().backward()
+    tolerance = 1e-5 if dtype == np.float32 else 1e-12
+    torch.testing.assert_close(out, expected, rtol=0, atol=tolerance)
+    for name in "qkv":
+        torch.testing.assert_close(ours[name].grad, theirs[name].grad, rtol=0, atol=4 * tolerance)
+
+
+def test_a_learned_bias_gets_the_gradient_of_a_dense_mask():
+    ours, theirs = (drawn(("bias",), n=70, m=70, d=16, reach=69) for _ in range(2))
+    attention(**ours).square().sum().backward()
+    offsets = torch.arange(70) - torch.arange(70)[:, None] + 69
+    bias = theirs.pop("bias")
+    dense = torch.nn.functional.scaled_dot_product_attention(*theirs.values(), attn_mask=bias[:, offsets])
+    dense.square().sum().backward()
+    torch.testing.assert_close(ours["bias"].grad, bias.grad, rtol=0, atol=1e-11)
+
+
+def test_memory_is_shared_and_strides_are_read():
+    packed = torch.randn(3, 2, 9, 4, 8, dtype=torch.float64, requires_grad=True)  # (3, B, N, H, D)
+    q, k, v = packed.transpose(2, 3)
+    out = attention(q, k, v)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-13)
+    (found,) = torch.autograd.grad(out.sin().sum(), packed)
+    (wanted,) = torch.autograd.grad(expected.sin().sum(), packed)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+
+
+def test_repeated_keys_and_broadcast_gradients():
+    given = drawn(h=4, hk=1)
+    out = attention(given["q"], given["k"].expand(2, 4, 5, 4), given["v"].expand(2, 4, 5, 4))
+    torch.testing.assert_close(out, attention(**given), rtol=0, atol=1e-14)
+    out.sum().backward()  # dout has strides of zero
+    assert given["k"].grad.shape == given["k"].shape
+
+
+def test_a_graph_may_be_used_twice():
+    given = drawn(("bias",))
+    loss = attention(**given).square().sum()
+    loss.backward(retain_graph=True)
+    once = given["bias"].grad.clone()
+    loss.backward()
+    torch.testing.assert_close(given["bias"].grad, 2 * once)
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        loss.backward()
+
+
+def test_without_gradients():
+    given = drawn(("bias",))
+    with torch.no_grad():
+        out = attention(**given)
+    assert not out.requires_grad
+    assert not attention(**drawn(("bias",), grad=False)).requires_grad
+    torch.testing.assert_close(attention(**given).detach(), out)
+
+
+def test_only_what_is_asked_for_gets_a_gradient():
+    given = drawn(("bias", "rel_key"), grad=False)
+    given["bias"].requires_grad_()
+    attention(**given).sum().backward()
+    assert [name for name, x in given.items() if x.grad is not None] == ["bias"]
+
+
+def test_gradients_keep_the_dtype_of_their_tensor():
+    given = drawn(("angles", "scale"), dtype=np.float32)
+    given = {name: x.detach().float().requires_grad_() for name, x in given.items()}
+    attention(**given).sum().backward()
+    assert {x.grad.dtype for x in given.values()} == {torch.float32}
+
+
+def test_arrays_of_numpy_are_constants():
+    given = drawn(n=6, m=6, dtype=np.float32)
+    bias = fastpe.build("alibi", 6, heads=2)["bias"]
+    torch.testing.assert_close(attention(**given, bias=bias), attention(**given, bias=torch.tensor(bias)))
+
+
+def test_what_is_written_to_before_the_backward_pass_is_noticed():
+    for name in ("q", "bias", "out"):
+        given = drawn(("bias",))
+        moved = {key: x.clone() for key, x in given.items()}
+        moved["out"] = attention(**moved)
+        with torch.no_grad():
+            moved[name].mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            moved["out"].sum().backward()
+
+
+def test_second_derivatives_are_refused():
+    given = drawn()
+    (dq,) = torch.autograd.grad(attention(**given).square().sum(), given["q"], create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        dq.sum().backward()
+
+
+class OnCuda(torch.Tensor):
+    """A tensor that says it lies on a GPU."""
+
+    device = torch.device("cuda", 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x: x.half(), "must be of torch.float32 or torch.float64, not torch.float16"),
+        (lambda x: x.bfloat16(), "must be of torch.float32 or torch.float64, not torch.bfloat16"),
+        (lambda x: x.to("meta"), "must lie in the CPU's memory, not on the device meta"),
+        (lambda x: x.as_subclass(OnCuda), "must lie in the CPU's memory, not on the device cuda:0"),
+        (lambda x: x.to_sparse(), "must be a dense tensor, not one of torch.sparse_coo"),
+        (lambda x: x.float(), "must have the dtype of q, "),
+    ],
+)
+@pytest.mark.parametrize("name", ["q", "v", "bias"])
+def test_tensors_that_are_refused(name, change, words):
+    given = drawn(("bias",), grad=False)
+    given[name] = change(given[name])
+    with pytest.raises(TypeError) as caught:
+        attention(**given)
+    assert words in str(caught.value)
+    assert str(caught.value).startswith("k must" if name == "q" and "dtype of q" in words else f"{name} must")
+
+
+def test_arguments_that_are_refused():
+    given = drawn(grad=False)
+    with pytest.raises(TypeError, match=r"q must be a torch.Tensor, not ndarray"):
+        attention(**{**given, "q": given["q"].numpy()})
+    for name in ("return_lse", "wrt"):
+        with pytest.raises(TypeError, match=f"{name} is not an argument of fastpe.torch.attention"):
+            attention(**given, **{name: None})
+    with pytest.raises(TypeError, match="slope is not a slot"):
+        attention(**given, slope=given["q"])
+    with pytest.raises(ValueError, match="bias must have the shape"):
+        attention(**given, bias=torch.zeros(2, 4, dtype=torch.float64))
+
+
+def test_the_examples_run():
+    failed, attempted = doctest.testmod(fastpe.torch)
+    assert attempted >= 5
+    assert failed == 0
