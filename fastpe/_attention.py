@@ -1,10 +1,8 @@
 """Attention with every slot of the score, and its gradients, in O(N) memory: `attention` and `attention_vjp`.
 
-What is compiled is `kernels.tiled`; here arguments become the arrays that it takes, and its gradients those of
-the arguments.
+Arguments are checked here; `attention_pass` does the work with the kernels of `kernels.tiled`.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,13 +10,7 @@ import numpy as np
 
 from fastpe import attention_arguments
 from fastpe.attention_arguments import Array, Call
-from fastpe.kernels import rotate, simd
-from fastpe.kernels.threads import default_threads, fork
-from fastpe.kernels.tiled import backward, forward, layout
-from fastpe.kernels.tiled.cells import TILE_KEYS, TILE_QUERIES
-from fastpe.kernels.tiled.layout import CHUNK, SLOTS, Case, Gradients, Inputs, Slots
-
-_UNDERFLOW = 1e-30  # more than what squares that underflow may take from a squared norm
+from fastpe.attention_pass import Pass
 
 
 def attention(
@@ -81,7 +73,7 @@ def attention(
     [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]
     """
     call = checked(q, k, v, causal, window, lengths, return_lse, (), slots)
-    return _Pass(call, tolerance).outputs()
+    return Pass(call, checked_tolerance(tolerance, call.q.dtype)).outputs()
 
 
 def attention_vjp(
@@ -131,7 +123,8 @@ def attention_vjp(
     >>> sorted(pullback(np.ones_like(out)))
     ['bias', 'k', 'q', 'v']
     """
-    done = _Pass(checked(q, k, v, causal, window, lengths, return_lse, wrt, slots), tolerance)
+    call = checked(q, k, v, causal, window, lengths, return_lse, wrt, slots)
+    done = Pass(call, checked_tolerance(tolerance, call.q.dtype))
     return done.outputs(), done.pullback
 
 
@@ -163,294 +156,3 @@ def checked_tolerance(tolerance: float | None, dtype: np.dtype[Any]) -> float:
     if not 0 <= tolerance < 1:
         raise ValueError(f"tolerance must lie in [0, 1), not {tolerance}")
     return float(tolerance)
-
-
-class _Pass:
-    """One call: its arrays as the kernels take them, the forward pass, and the backward pass after it."""
-
-    def __init__(self, call: Call, tolerance: float | None) -> None:
-        self.call = call
-        self.dtype = call.q.dtype
-        self.tolerance = checked_tolerance(tolerance, self.dtype)
-        (b, h, n, d), (hk, m) = call.q.shape, call.k.shape[1:3]
-        turned = "angles" in call.slots
-        # keys that heads turn by angles of their own cannot be shared
-        self.group = h // hk if turned and call.slots["angles"].shape[1] not in (1, hk) else 1
-        self.sizes = b, h, hk * self.group, n, m, d
-        self.nothing = np.zeros(1, self.dtype)
-        k, v = (np.repeat(x, self.group, axis=1) if self.group > 1 else x for x in (call.k, call.v))
-        q, k, v = (_rows(x) for x in (call.q, k, v))
-        if turned:  # before and after rotation they have the same strides
-            q, k = np.ascontiguousarray(q), np.ascontiguousarray(k)
-        self.qr, self.kr = (self._turn(x, 1.0) if turned else x for x in (q, k))
-        self.strides = tuple(stride // self.dtype.itemsize for x in (q, k, v) for stride in x.strides[:3])
-        self.slots, self.table = self._slots()
-        self.limit = math.log(self.tolerance) - math.log(m) if self.tolerance else -math.inf
-        bounds = self._bounds(q, k)
-        lengths = np.stack([call.query_lengths, call.key_lengths], axis=1).astype(np.int64)
-        scale = _own(np.broadcast_to(call.scale, (h,)), self.dtype)
-        starts = [_start(x) for x in (q, self.qr, k, self.kr, v)]
-        self.inputs = Inputs._make((*starts, scale, lengths, *bounds))
-        self.out, self.lse = np.empty((b, h, n, d), self.dtype), np.empty((b, h, n), self.dtype)
-        self._forward()
-
-    def outputs(self) -> Any:
-        """What `attention` returns."""
-        out, lse = (self.out, self.lse) if self.call.batched else (self.out[0], self.lse[0])
-        return (out, lse) if self.call.return_lse else out
-
-    # ----------------------------------------------------------------------------------------------- what kernels take
-
-    def _slots(self) -> tuple[Slots, Array]:
-        """The slots' arrays, and the table of what is given, what is wanted, strides and rows."""
-        n, m = self.sizes[3:5]
-        call, table = self.call, np.zeros((len(SLOTS), 5), np.int64)
-        arrays: dict[str, Array] = {}
-        for number, name in enumerate(SLOTS):
-            array = call.slots.get(name)
-            if array is None:
-                arrays[name] = np.zeros(1, np.int32) if name == "index" else self.nothing
-                continue
-            rows = array.shape[1 if name in ("index", "growth") else 2] if array.ndim > 2 else 0
-            if name in ("gain", "bias"):
-                array = array[..., _offset_rows(n, m, array.shape[-1])]
-            elif name in ("index", "scores"):
-                array = array[..., -n:, -m:]
-            elif name == "growth":
-                rows = array.shape[-1]
-            heads = array.ndim > 3 or name in ("gain", "bias", "values", "key_bias")
-            per_head = array[0, 0].size if heads else 0
-            table[number] = (
-                1, name in call.shapes, array[0].size if array.shape[0] > 1 else 0,
-                per_head if heads and array.shape[1] > 1 else 0,
-                array.shape[-1] if name == "values" else rows,
-            )  # fmt: skip
-            arrays[name] = _own(array, np.int32 if name == "index" else array.dtype).reshape(-1)
-        growth = call.slots.get("growth")
-        if growth is None:
-            growth_q = growth_k = np.zeros(1)
-        else:
-            table[SLOTS.index("growth"), 2] = growth.shape[0] > 1
-            growth_q, growth_k = (_own(growth[:, -size:], np.float64).reshape(-1) for size in (n, m))
-        del arrays["growth"]
-        indices = arrays.pop("index")
-        return Slots(**arrays, indices=indices, growth_q=growth_q, growth_k=growth_k), table
-
-    def _bounds(self, q: Array, k: Array) -> tuple[Array, Array, Array]:
-        """Norms of the queries, the largest of every tile of keys, the largest bias of every CHUNK of offsets."""
-        b, h, hk, n, m, _ = self.sizes
-        if not self._skips():
-            return self.nothing, np.zeros((b, hk, 1), self.dtype), np.zeros((1, h, 1), self.dtype)
-        squares = (np.einsum("bhnd,bhnd->bhn", x, x) for x in (q, k))
-        q_norms, k_norms = (np.sqrt(square + self.dtype.type(_UNDERFLOW)) for square in squares)
-        bias = self.slots.bias.reshape(-1, h, n + m - 1)
-        return (
-            q_norms.reshape(-1), _block_maxima(k_norms, int(TILE_KEYS), 0.0), _block_maxima(bias, int(CHUNK), -np.inf),
-        )  # fmt: skip
-
-    def _skips(self) -> bool:
-        """Whether tiles may be left out: the score is s q.k + bias."""
-        return (
-            self.tolerance > 0 and set(self.call.slots) <= {"bias", "angles"} and "bias" in self.call.slots
-        ) and not self.call.rectify
-
-    def _case(self, *, gradients: bool) -> Case:
-        call, (b, h, hk, n, m, d) = self.call, self.sizes
-        keeps = "scale" in call.shapes or call.rectify or "gain" in call.slots
-        return Case(
-            b, h, hk, n, m, d, int(call.causal), min(call.window or 0, n + m), -(-m // int(TILE_KEYS)),
-            int(call.pairs == "half"), int(call.rectify), int(gradients and keeps), int(self._skips()), *self.strides,
-        )  # fmt: skip
-
-    def _turn(self, x: Array, sign: float) -> Array:
-        """x with its pairs of channels turned by their angles."""
-        angles = _own(self.call.slots["angles"][:, :, -x.shape[-2] :, :], np.float64)
-        turns = np.empty(2 * angles.size, x.dtype)
-        (b, h, n, d), (led, per_head, _, pairs), y = x.shape, angles.shape, np.empty(x.shape, x.dtype)
-        strides = tuple(stride // x.itemsize for stride in x.strides[:3])
-        own = (per_head * n * pairs if led > 1 else 0, n * pairs if per_head > 1 else 0)
-        fork(
-            default_threads(), rotate.rotate, x, strides, angles.reshape(-1), sign, own, turns, y, (b, h, n, d), pairs,
-            self.call.pairs == "half",
-        )  # fmt: skip
-        return y
-
-    def _channels(self, pairs: int) -> tuple[slice, slice]:
-        if self.call.pairs == "half":
-            return slice(0, pairs), slice(pairs, 2 * pairs)
-        return slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)
-
-    def _arenas(self, case: Case, *, gradients: bool) -> tuple[Array, Any, int]:
-        room = layout.room_for(case, self.table, backward=gradients)
-        b, h, hk, n, _, _ = self.sizes
-        tasks = b * hk * case.strips if gradients else b * h * -(-n // int(TILE_QUERIES))
-        lanes = max(1, min(default_threads(), tasks))
-        return simd.aligned_zeros((lanes, room.size + 80), self.dtype), room, lanes
-
-    # ---------------------------------------------------------------------------------------------------------- passes
-
-    def _forward(self) -> None:
-        case = self._case(gradients=False)
-        arenas, room, lanes = self._arenas(case, gradients=False)
-        fork(
-            lanes, forward.forward, self.inputs, self.out, self.lse, self.slots, self.table, case, self.limit,
-            arenas, room,
-        )  # fmt: skip
-
-    def pullback(self, dout: Any) -> dict[str, Array]:
-        """Gradients of the arguments that are wanted."""
-        call, (b, h, _, n, _, _) = self.call, self.sizes
-        given = attention_arguments.real_array("dout", dout)
-        shape = call.q.shape if call.batched else call.q.shape[1:]
-        if given.shape != shape:
-            raise ValueError(f"dout must have the shape of the output, {shape}, not {given.shape}")
-        dout = _own(given, self.dtype).reshape(self.out.shape)
-        case = self._case(gradients=True)
-        g = self._room_for_gradients(case)
-        arenas, room, lanes = self._arenas(case, gradients=True)
-        blocks = -(-n // int(TILE_QUERIES))
-        turns = np.zeros(b * h * (blocks + 1), np.int64)
-        fork(
-            lanes, backward.backward, self.inputs, self.out, dout, self.lse, np.empty((b, h, n), self.dtype),
-            Gradients._make(_start(x) for x in g), self.slots, self.table, case, self.limit, turns, arenas, room,
-        )  # fmt: skip
-        return {name: gradient.reshape(call.shapes[name]) for name, gradient in self._named(g).items()}
-
-    def _room_for_gradients(self, case: Case) -> Gradients:
-        b, h, hk, n, m, d = self.sizes
-        shapes = {
-            "rel_gain": (d,), "rel_key": (d,), "rel_query": (d,), "rel_value": (d,), "values": (), "key_bias": (d,),
-        }  # fmt: skip
-
-        def zeros(*shape: int) -> Array:
-            return np.zeros(shape, self.dtype)
-
-        def slot(name: str) -> Array:
-            if name not in self.call.shapes:
-                return self.nothing
-            if name in ("gain", "bias"):
-                return zeros(b, h, n + m - 1)
-            if name == "scores":
-                return zeros(b, h, n, m)
-            rows = () if name == "key_bias" else (int(self.table[SLOTS.index(name), 4]),)
-            return zeros(b, h, *rows, *shapes[name])
-
-        dq, dk = zeros(b, h, n, d), zeros(b, hk, m, d)
-        rest = "angles" in self.call.slots and bool(set(self.call.slots) & {"rel_key", "rel_query", "key_bias"})
-        rest = rest or "growth" in self.call.slots
-        own = {f"d{name}": slot(name) for name in SLOTS if name not in ("index", "growth")}
-        return Gradients(
-            dq=dq, dq_rest=zeros(b, h, n, d) if rest else dq, dk=dk, dk_rest=zeros(b, hk, m, d) if rest else dk,
-            dv=zeros(b, hk, m, d), dscale=np.zeros((b, h, case.strips)), **own,
-        )  # fmt: skip
-
-    def _named(self, g: Gradients) -> dict[str, Array]:
-        """The gradients by argument: turned back, folded, and summed over the axes along which arguments repeat."""
-        call, found = self.call, {}
-        dq, dk = g.dq, g.dk
-        if "growth" in call.shapes:
-            found["growth"] = self._growth_gradient(dq, dk)
-        if "angles" in call.slots:
-            if "angles" in call.shapes:
-                found["angles"] = self._angles_gradient(dq, dk)
-            dq, dk = self._turn(dq, -1.0), self._turn(dk, -1.0)
-        found["q"] = dq if g.dq_rest is g.dq else dq + g.dq_rest
-        dk = dk if g.dk_rest is g.dk else dk + g.dk_rest
-        found |= {"k": self._ungrouped(dk), "v": self._ungrouped(g.dv)}
-        for name in ("rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "values"):
-            found[name] = getattr(g, f"d{name}")
-        for name in ("gain", "bias"):
-            if name in call.shapes:
-                found[name] = _fold(getattr(g, f"d{name}"), *self.sizes[3:5], call.slots[name].shape[-1])
-        if "scores" in call.shapes:
-            found["scores"] = _padded(g.dscores, call.slots["scores"].shape[-2:])
-        wanted = {name: found[name] for name in call.shapes if name in found}
-        own: dict[str, tuple[int, ...]] = {name: call.slots[name].shape for name in wanted if name in call.slots}
-        done = {name: _summed_to(array, own.get(name, tuple(array.shape))) for name, array in wanted.items()}
-        if "scale" in call.shapes:
-            per_head = g.dscale.sum(axis=(0, 2))
-            done["scale"] = per_head if call.scale.shape else per_head.sum()
-        return {name: np.asarray(done[name]) for name in call.shapes}
-
-    def _ungrouped(self, x: Array) -> Array:
-        """The sum over the heads that share a key head."""
-        return x.reshape(x.shape[0], -1, self.group, *x.shape[2:]).sum(axis=2) if self.group > 1 else x
-
-    def _angles_gradient(self, dq: Array, dk: Array) -> Array:
-        angles = self.call.slots["angles"]
-        first, second = self._channels(angles.shape[-1])
-
-        def turning(x: Array, dx: Array) -> Array:
-            x = x.astype(np.float64)
-            return dx[..., second] * x[..., first] - dx[..., first] * x[..., second]
-
-        pairs = ((self.qr, dq), (self.kr, dk))
-        whole = [_summed_to(_padded(turning(x, dx), angles.shape[-2:]), angles.shape) for x, dx in pairs]
-        return whole[0] + whole[1]
-
-    def _growth_gradient(self, dq: Array, dk: Array) -> Array:
-        growth = self.call.slots["growth"]
-        first, second = self._channels(growth.shape[-1])
-
-        def content(x: Array, dx: Array) -> Array:
-            product = dx.astype(np.float64) * x
-            return _padded((product[..., first] + product[..., second]).sum(axis=1), growth.shape[-2:])
-
-        return content(self.qr, dq) - content(self.kr, dk)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Arrays
-
-
-def _rows(x: Array) -> Array:
-    """x with contiguous rows in plain strides; x itself where it has them."""
-    plain = x.strides[-1] == x.itemsize and all(s % x.itemsize == 0 for s in x.strides) and x.flags.writeable
-    return x if plain and x.flags.aligned else np.array(x, order="C")
-
-
-def _own(x: Array, dtype: Any) -> Array:
-    """x in one piece that may be written to, as kernels are compiled for; x itself where it is so."""
-    return np.require(x, dtype, ["C", "A", "W"])
-
-
-def _start(x: Array) -> Array:
-    """The first element of x: kernels know where the rest is, and are compiled once for all shapes and strides."""
-    return np.lib.stride_tricks.as_strided(x, (1,), (x.itemsize,))
-
-
-def _offset_rows(n: int, m: int, count: int) -> Array:
-    """The row that each offset from -(M - 1) to N - 1 reads in an array of `count` rows."""
-    reach = count // 2
-    return np.clip(np.arange(1 - m, n), -reach, reach) + reach
-
-
-def _fold(unfolded: Array, n: int, m: int, count: int) -> Array:
-    """The adjoint of reading rows by `_offset_rows`."""
-    folded, rows = np.zeros((*unfolded.shape[:-1], count), unfolded.dtype), _offset_rows(n, m, count)
-    # equal rows stand side by side
-    starts = np.concatenate([[0], np.flatnonzero(np.diff(rows)) + 1])
-    folded[..., rows[starts]] = np.add.reduceat(unfolded, starts, axis=-1)
-    return folded
-
-
-def _block_maxima(x: Array, size: int, fill: float) -> Array:
-    """The maxima of blocks of `size` entries along the last axis."""
-    padding = -x.shape[-1] % size
-    padded = np.concatenate([x, np.full((*x.shape[:-1], padding), fill, x.dtype)], axis=-1)
-    return np.ascontiguousarray(padded.reshape(*x.shape[:-1], -1, size).max(axis=-1))
-
-
-def _padded(x: Array, sizes: tuple[int, ...]) -> Array:
-    """x as the last rows and columns of an array of zeros."""
-    if x.shape[-2:] == tuple(sizes):
-        return x
-    whole = np.zeros((*x.shape[:-2], *sizes), x.dtype)
-    whole[..., -x.shape[-2] :, -x.shape[-1] :] = x
-    return whole
-
-
-def _summed_to(x: Array, shape: tuple[int, ...]) -> Array:
-    """x summed over the axes that are 1 in `shape`."""
-    repeated = tuple(axis for axis, size in enumerate(shape) if size == 1 and x.shape[axis] != 1)
-    return x.sum(axis=repeated, keepdims=True) if repeated else x

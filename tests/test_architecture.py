@@ -22,7 +22,7 @@ LAYERS = (
     "option slots attention_arguments",
     "kernels",
     "registry reference tasks",
-    "sums config initial speed _attention",
+    "sums config initial speed attention_pass _attention",
     "encoding events record machine result_file torch jax",
     "encodings",
     "layout position",
