@@ -6,6 +6,8 @@ Importing this module imports neither NumPy nor Numba.
 from __future__ import annotations
 
 import difflib
+import math
+import numbers
 import operator
 import os
 import sys
@@ -32,6 +34,39 @@ def whole(name: str, value: Any, minimum: int | None = None) -> int:
         raise TypeError(f"{name} must be an integer, not {value!r}") from None
     if minimum is not None and number < minimum:
         raise ValueError(f"{name} must be at least {minimum}, not {number}")
+    return number
+
+
+def real(name: str, value: Any) -> float:
+    """The value, a finite real number, as a float.
+
+    >>> real("start", 4)
+    4.0
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, not {value!r}")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError(f"{name} must be finite, but it is larger than any float64") from None
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite, not {number}")
+    return number
+
+
+def positive(name: str, value: Any) -> float:
+    """The value, a finite number above 0, as a float."""
+    number = real(name, value)
+    if number <= 0:
+        raise ValueError(f"{name} must be above 0, not {number}")
+    return number
+
+
+def below_one(name: str, value: Any) -> float:
+    """The value, a number in [0, 1), as a float."""
+    number = real(name, value)
+    if not 0 <= number < 1:
+        raise ValueError(f"{name} must lie in [0, 1), not {number}")
     return number
 
 

@@ -258,7 +258,8 @@ class Adam:
     ----------
     model : Transformer
     lr, beta1, beta2, eps : float
-        Learning rate, decay rates of the two moments, and what keeps the quotient finite.
+        Learning rate (above 0), decay rates of the two moments (in [0, 1)), and what keeps the quotient finite (above
+        0).
 
     Attributes
     ----------
@@ -266,6 +267,11 @@ class Adam:
         Updates made so far.
     first, second : dict of str to array
         The moments by parameter name; views, like the model's parameters.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `model` is no `Transformer`, or a number is none or out of range; the message names it.
 
     Examples
     --------
@@ -282,7 +288,8 @@ class Adam:
     ) -> None:
         arguments.instance("model", model, Transformer, "Adam(Transformer(ModelConfig('wavelet')))")
         self.model = model
-        self.lr, self.beta1, self.beta2, self.eps = lr, beta1, beta2, eps
+        self.lr, self.eps = arguments.positive("lr", lr), arguments.positive("eps", eps)
+        self.beta1, self.beta2 = arguments.below_one("beta1", beta1), arguments.below_one("beta2", beta2)
         self.steps = 0
         self._moments = simd.aligned_zeros((2, model._layout.flat.size), model.dtype)
         self.first, self.second = (model._layout.views_of(moment) for moment in self._moments)
@@ -291,6 +298,10 @@ class Adam:
         """Update the model on one batch x, y (B, N); returns the loss before the update."""
         with self.model._lock:
             return self._step(x, y, threads)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        numbers = (self.lr, self.beta1, self.beta2, self.eps)
+        return _restored_adam, (self.model, numbers, self.steps, self._moments.copy())
 
     def _step(self, x: Any, y: Any, threads: int | None) -> float:
         loss, _ = self.model._gradients(x, y, threads, self._update(self.steps + 1))
@@ -314,6 +325,14 @@ def _restored(config: ModelConfig, flat: Array) -> Transformer:
     model = Transformer(config)
     model._layout.flat[...] = flat
     return model
+
+
+def _restored_adam(model: Transformer, numbers: tuple[float, ...], steps: int, moments: Array) -> Adam:
+    """A copy of an Adam: its moments are views again."""
+    adam = Adam(model, *numbers)
+    adam.steps = steps
+    adam._moments[...] = moments
+    return adam
 
 
 def _check_shape(name: str, array: Array) -> None:

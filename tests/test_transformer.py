@@ -294,6 +294,42 @@ def test_a_copy_of_a_model_is_a_model(duplicate):
     assert np.abs(other(x) - model(x)).min() > 99
 
 
+@pytest.mark.parametrize(
+    ("setting", "error", "says"),
+    [
+        ({"lr": "fast"}, TypeError, "lr must be a number, not 'fast'"),
+        ({"lr": True}, TypeError, "lr must be a number, not True"),
+        ({"lr": 0}, ValueError, "lr must be above 0, not 0.0"),
+        ({"lr": float("nan")}, ValueError, "lr must be finite, not nan"),
+        ({"lr": 10**400}, ValueError, "lr must be finite, but it is larger than any float64"),
+        ({"beta1": 1}, ValueError, r"beta1 must lie in \[0, 1\), not 1.0"),
+        ({"beta2": -0.1}, ValueError, r"beta2 must lie in \[0, 1\), not -0.1"),
+        ({"beta2": None}, TypeError, "beta2 must be a number, not None"),
+        ({"eps": 0.0}, ValueError, "eps must be above 0, not 0.0"),
+    ],
+)
+def test_adam_refuses_bad_numbers_by_name(setting, error, says):
+    with pytest.raises(error, match=f"^{says}$"):
+        Adam(Transformer(ModelConfig("nope", width=8, hidden=8, train_length=4)), **setting)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda adam: pickle.loads(pickle.dumps(adam))])
+def test_a_copy_of_adam_goes_on_alike_and_its_moments_are_views(duplicate):
+    adam = Adam(Transformer(ModelConfig("learned", width=16, hidden=16, train_length=9)), lr=0.01, beta1=0.8)
+    x, y = batch_of(adam.model.config, 4)
+    adam.step(x, y)
+    other, together = duplicate((adam, adam.model))
+    assert other.model is together
+    for mine, theirs in ((adam.first, other.first), (adam.second, other.second)):
+        for name, moment in mine.items():
+            np.testing.assert_array_equal(theirs[name], moment)
+            assert np.shares_memory(theirs[name], other._moments)
+            assert not np.shares_memory(theirs[name], moment)
+    assert [adam.step(x, y) for _ in range(3)] == [other.step(x, y) for _ in range(3)]
+    assert (other.steps, other.lr, other.beta1) == (4, 0.01, 0.8)
+    np.testing.assert_array_equal(other.model(x), adam.model(x))
+
+
 def test_parameters_are_views_by_the_names_that_are_promised():
     model = Transformer(ModelConfig("learned", norm="layernorm", layers=1))
     assert {name: view.shape for name, view in model.parameters.items()} == {
