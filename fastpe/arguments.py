@@ -70,10 +70,10 @@ def below_one(name: str, value: Any) -> float:
     return number
 
 
-def room(what: str, size: int) -> None:
+def room(what: str, size: int, verb: str = "needs") -> None:
     """Raise if `size` bytes for `what` are more than this machine has, before anybody asks the system for them."""
     if size > (memory := _memory()):
-        raise ValueError(f"{what} needs {size / 1e9:,.1f} GB, and this machine has {memory / 1e9:,.1f} GB of memory")
+        raise ValueError(f"{what} {verb} {size / 1e9:,.1f} GB, and this machine has {memory / 1e9:,.1f} GB of memory")
 
 
 def _memory() -> int:

@@ -4,6 +4,7 @@ A model knows the *slots* that encodings fill (`fastpe.slots`), never an encodin
 to the scores of every layer.
 """
 
+import math
 import threading
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -148,7 +149,10 @@ class Transformer:
         batch, length = rows.shape
         slots, lanes = self.slots(length), min(threads_for(threads), batch)
         work = self._workspace(length, lanes, slots, backward=False)
-        y = np.empty((batch, length * (self.config.vocabulary or 1)), self.dtype)
+        shape = (batch, length * (self.config.vocabulary or 1))
+        size = math.prod(shape) * self.dtype.itemsize
+        arguments.room(f"outputs of {batch} sequences with length={length}", size, "need")
+        y = np.empty(shape, self.dtype)
         fork(
             lanes, model.forward, rows, y, self._layout.flat, work.arenas, *work.slot_arrays(slots), work.sizes,
             work.offsets, work.arena,

@@ -159,5 +159,22 @@ def test_sizes_that_no_machine_has_are_refused_before_memory_is_taken(request_, 
 
 def test_a_model_that_no_machine_can_hold_is_refused():
     config = fastpe.ModelConfig("nope", width=10**7)
-    with pytest.raises(ValueError, match=r"the model's parameters with width=10000000, .* needs 3,2[0-9,.]+ GB"):
+    with pytest.raises(ValueError, match=r"the model's parameters with width=10000000, .* need 3,2[0-9,.]+ GB"):
         fastpe.Transformer(config)
+
+
+@pytest.mark.parametrize("call", [lambda model, x: model(x), lambda model, x: model.loss_and_grads(x, x)])
+def test_a_length_whose_scores_no_machine_can_hold_is_refused(call):
+    model = fastpe.Transformer(fastpe.ModelConfig("nope", width=8, hidden=8, heads=2, train_length=4))
+    says = r"^a (call|training step) with length=2000000, heads=2, lanes=1 needs [0-9,.]+ GB, and this machine has "
+    with pytest.raises(ValueError, match=says):
+        call(model, np.zeros((1, 2_000_000)))
+
+
+def test_outputs_that_no_machine_can_hold_are_refused(monkeypatch):
+    model = fastpe.Transformer(fastpe.ModelConfig("nope", width=8, hidden=8, train_length=4, vocabulary=3))
+    tokens = np.zeros((1000, 4), int)
+    assert model(tokens[:1]).shape == (1, 4, 3)
+    monkeypatch.setattr(arguments, "_memory", lambda: 40_000)
+    with pytest.raises(ValueError, match=r"^outputs of 1000 sequences with length=4 need 0.0 GB, and this machine has"):
+        model(tokens, threads=1)
