@@ -108,7 +108,7 @@ def floating(dtype: Any) -> np.dtype:
     import numpy as np
 
     try:
-        given = np.dtype(dtype)
+        given = None if dtype is None else np.dtype(dtype)  # NumPy takes None for float64
     except TypeError:
         given = None
     if given is None or given not in (np.dtype(np.float32), np.dtype(np.float64)):
@@ -120,7 +120,7 @@ def floating(dtype: Any) -> np.dtype:
 # Arrays
 
 
-def array(name: str, value: Any) -> np.ndarray:
+def array(name: str, value: Any, holds: str = "real numbers") -> np.ndarray:
     """Real numbers as an array, shared with `value` where that is possible.
 
     Parameters
@@ -129,6 +129,8 @@ def array(name: str, value: Any) -> np.ndarray:
         The argument's, for errors.
     value : object
         Anything with ``__array__``, the buffer protocol or ``__dlpack__`` on the CPU, or nested sequences of numbers.
+    holds : str
+        What is expected of its elements, for errors.
 
     Raises
     ------
@@ -150,9 +152,9 @@ def array(name: str, value: Any) -> np.ndarray:
         try:
             found = np.from_dlpack(value) if only_dlpack else np.asarray(value)
         except (TypeError, ValueError, RuntimeError, BufferError) as error:
-            raise TypeError(f"{name} must be an array or a sequence of real numbers: {error}") from error
+            raise TypeError(f"{name} must be an array or a sequence of {holds}: {error}") from error
     if found.dtype.kind not in "iuf":
-        raise TypeError(f"{name} must hold real numbers, not {found.dtype}")
+        raise TypeError(f"{name} must hold {holds}, not {found.dtype}")
     return found
 
 
@@ -201,9 +203,11 @@ def arrays(
 
 def outputs(out: Any, fresh: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Writeable arrays that share the memory of those in `out`, which must be like `fresh`."""
-
-    if not isinstance(out, dict) or set(out) != set(fresh):
-        raise ValueError(f"out must be a dict with the keys {sorted(fresh)}, not {sorted(out) if out else out!r}")
+    expected = f"out must be a dict with the keys {sorted(fresh)}"
+    if not isinstance(out, dict):
+        raise TypeError(f"{expected}, not {type(out).__name__}")
+    if set(out) != set(fresh):
+        raise ValueError(f"{expected}, not {list(out)}")
     views = {}
     for slot, wanted in fresh.items():
         name = f"out[{slot!r}]"
@@ -213,8 +217,23 @@ def outputs(out: Any, fresh: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
             raise ValueError(f"{name} must be an array, {wanted.dtype} {wanted.shape}, not {got}")
         if not view.flags.writeable:
             raise ValueError(f"{name} must be writeable")
+        if _overlaps_itself(view):
+            raise ValueError(
+                f"{name} must have no two elements in the same memory, but its shape is {view.shape} and its strides "
+                f"are {view.strides} bytes"
+            )
         views[slot] = view
     return views
+
+
+def _overlaps_itself(array: np.ndarray) -> bool:
+    """Whether elements may share memory: along some axis a step is shorter than what the shorter steps reach over."""
+    reach = array.itemsize
+    for stride, count in sorted((abs(stride), count) for stride, count in zip(array.strides, array.shape, strict=True)):
+        if count > 1 and stride < reach:
+            return True
+        reach += (count - 1) * stride
+    return False
 
 
 def _shared(name: str, value: Any) -> np.ndarray | None:

@@ -138,11 +138,10 @@ class Transformer:
 
     def _given(self, name: str, value: Any) -> Array:
         """An argument, checked, in the model's dtype."""
-        array = arguments.array(name, value)
         if self.config.vocabulary is not None:
-            checked = _tokens(name, array, self.config.vocabulary, self.dtype)
+            checked = _tokens(name, value, self.config.vocabulary, self.dtype)
         else:
-            checked = _numbers(name, array, self.dtype)
+            checked = _numbers(name, arguments.array(name, value), self.dtype)
         return checked if checked.flags.writeable else checked.copy()  # read-only is another type, compiled anew
 
     def _outputs(self, rows: Array, threads: int | None) -> Array:
@@ -346,10 +345,11 @@ def _check_shape(name: str, array: Array) -> None:
         )
 
 
-def _tokens(name: str, array: Array, vocabulary: int, dtype: np.dtype[Any]) -> Array:
+def _tokens(name: str, value: Any, vocabulary: int, dtype: np.dtype[Any]) -> Array:
     """A contiguous array of tokens (B, N) or (N,), neither empty, as numbers of `dtype`."""
+    tokens = f"tokens, which are integers in [0, {vocabulary})"
+    array, expected = arguments.array(name, value, tokens), f"{name} must hold {tokens}"
     _check_shape(name, array)
-    expected = f"{name} must hold tokens, which are integers in [0, {vocabulary})"
     if array.dtype.kind not in "iu":
         raise TypeError(f"{expected}, not {array.dtype}")
     if array.min() < 0 or array.max() >= vocabulary:

@@ -178,3 +178,34 @@ def test_outputs_that_no_machine_can_hold_are_refused(monkeypatch):
     monkeypatch.setattr(arguments, "_memory", lambda: 40_000)
     with pytest.raises(ValueError, match=r"^outputs of 1000 sequences with length=4 need 0.0 GB, and this machine has"):
         model(tokens, threads=1)
+
+
+def test_a_start_past_every_float_is_refused_in_a_configuration_too():
+    with pytest.raises(ValueError, match="^start must be finite, but it is larger than any float64$"):
+        fastpe.ModelConfig("nope", start=-(10**400))
+
+
+def test_out_must_be_a_dict():
+    for out, kind in ((np.zeros((4, 64)), "ndarray"), ([], "list"), ("table", "str")):
+        with pytest.raises(TypeError, match=rf"^out must be a dict with the keys \['table'\], not {kind}$"):
+            fastpe.build("sinusoidal", 4, out=out)
+
+
+@pytest.mark.parametrize("strides", [(0, 4), (12, 4), (-12, 4), (4, 4), (16, 0), (16, 2)])
+def test_out_whose_elements_share_memory_is_refused(strides):
+    memory = np.zeros(40, np.float32)[20:]
+    out = np.lib.stride_tricks.as_strided(memory, (3, 4), strides)
+    with pytest.raises(ValueError, match=r"^out\['table'\] must have no two elements in the same memory, but its shape"):
+        fastpe.build("sinusoidal", 3, dim=4, out={"table": out})
+    assert not memory.any()
+
+
+def test_out_may_step_as_it_likes_where_nothing_overlaps():
+    expected = fastpe.build("sinusoidal", 3, dim=4)["table"]
+    whole = np.zeros((4, 5, 6), np.float32)
+    for view in (whole[0, :3, :4], whole[::-1, ::-2, ::-1][1, :, :4], whole[0].T[:3, :4], whole[:3, 2, 1:5]):
+        fastpe.build("sinusoidal", 3, dim=4, out={"table": view})
+        np.testing.assert_array_equal(view, expected)
+    one = np.lib.stride_tricks.as_strided(np.zeros(4, np.float32), (1, 4), (0, 4))  # one row overlaps with none
+    fastpe.build("sinusoidal", 1, dim=4, out={"table": one})
+    np.testing.assert_array_equal(one, expected[:1])
