@@ -14,6 +14,7 @@ import numpy as np
 from fastpe import arguments
 from fastpe.config import ModelConfig
 from fastpe.initial import initial_values
+from fastpe.inputs import Inputs
 from fastpe.kernels import model, simd
 from fastpe.kernels.threads import fork, threads_for
 from fastpe.layout import Parameters, Transposes, Workspace, sum_in_order
@@ -88,7 +89,10 @@ class Transformer:
         self._layout = Parameters(config, self._position.initial)
         self._transposes = Transposes(config, self._layout.offsets)
         self._workspaces: dict[tuple[int, int, bool], Workspace] = {}
-        self._lock = threading.RLock()  # slots, scratch memory and gradients are the model's own: one call at a time
+        self._inputs = Inputs(config.vocabulary, self.dtype)
+        self._lock = (
+            threading.RLock()
+        )  # inputs, slots, scratch memory and gradients: one call at a time
         self.parameters = self._layout.views
         self._initialise()
         self.slots(config.train_length)  # whatever the encoding has against these sizes is said now
@@ -131,18 +135,11 @@ class Transformer:
         fastpe.encoding.BeyondTrainingLength
             If the encoding is undefined at this length.
         """
-        given, vocabulary = self._given("x", x), self.config.vocabulary
+        vocabulary = self.config.vocabulary
         with self._lock:
+            given = self._inputs.checked("x", x)
             outputs = self._outputs(np.atleast_2d(given), threads)
         return outputs.reshape(given.shape if vocabulary is None else (*given.shape, vocabulary))
-
-    def _given(self, name: str, value: Any) -> Array:
-        """An argument, checked, in the model's dtype."""
-        if self.config.vocabulary is not None:
-            checked = _tokens(name, value, self.config.vocabulary, self.dtype)
-        else:
-            checked = _numbers(name, arguments.array(name, value), self.dtype)
-        return checked if checked.flags.writeable else checked.copy()  # read-only is another type, compiled anew
 
     def _outputs(self, rows: Array, threads: int | None) -> Array:
         batch, length = rows.shape
@@ -205,7 +202,7 @@ class Transformer:
 
         Where an update is given, it has been applied with these gradients.
         """
-        x, y = np.atleast_2d(self._given("x", x)), np.atleast_2d(self._given("y", y))
+        x, y = (np.atleast_2d(self._inputs.checked(name, value)) for name, value in (("x", x), ("y", y)))
         if x.shape != y.shape:
             raise ValueError(f"y must have the shape of x, {x.shape}, not {y.shape}")
         batch, length = x.shape
@@ -336,29 +333,3 @@ def _restored_adam(model: Transformer, numbers: tuple[float, ...], steps: int, m
     adam.steps = steps
     adam._moments[...] = moments
     return adam
-
-
-def _check_shape(name: str, array: Array) -> None:
-    if array.ndim not in (1, 2) or 0 in array.shape:
-        raise ValueError(
-            f"{name} must have the shape (sequences, length) or (length,), none of them 0, not {array.shape}"
-        )
-
-
-def _tokens(name: str, value: Any, vocabulary: int, dtype: np.dtype[Any]) -> Array:
-    """A contiguous array of tokens (B, N) or (N,), neither empty, as numbers of `dtype`."""
-    tokens = f"tokens, which are integers in [0, {vocabulary})"
-    array, expected = arguments.array(name, value, tokens), f"{name} must hold {tokens}"
-    _check_shape(name, array)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"{expected}, not {array.dtype}")
-    if array.min() < 0 or array.max() >= vocabulary:
-        place = tuple(int(i) for i in np.argwhere((array < 0) | (array >= vocabulary))[0])
-        raise ValueError(f"{expected}, but {name}{list(place)} is {array[place]}")
-    return np.ascontiguousarray(array, dtype=dtype)
-
-
-def _numbers(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
-    """A contiguous array of finite numbers (B, N) or (N,), neither empty."""
-    _check_shape(name, array)
-    return arguments.finite(name, array, dtype)

@@ -24,7 +24,7 @@ LAYERS = (
     "sums config initial speed",
     "encoding events record machine result_file",
     "encodings",
-    "layout position",
+    "inputs layout position",
     "transformer",
     "runs evaluation kernel_checks accuracy",
     "training diagnosis",

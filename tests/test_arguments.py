@@ -181,7 +181,7 @@ def test_outputs_that_no_machine_can_hold_are_refused(monkeypatch):
 
 
 def test_a_start_past_every_float_is_refused_in_a_configuration_too():
-    with pytest.raises(ValueError, match="^start must be finite, but it is larger than any float64$"):
+    with pytest.raises(ValueError, match=r"^start must be finite, but it is larger than any float64$"):
         fastpe.ModelConfig("nope", start=-(10**400))
 
 
@@ -195,7 +195,9 @@ def test_out_must_be_a_dict():
 def test_out_whose_elements_share_memory_is_refused(strides):
     memory = np.zeros(40, np.float32)[20:]
     out = np.lib.stride_tricks.as_strided(memory, (3, 4), strides)
-    with pytest.raises(ValueError, match=r"^out\['table'\] must have no two elements in the same memory, but its shape"):
+    with pytest.raises(
+        ValueError, match=r"^out\['table'\] must have no two elements in the same memory, but its"
+    ):
         fastpe.build("sinusoidal", 3, dim=4, out={"table": out})
     assert not memory.any()
 
