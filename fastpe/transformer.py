@@ -90,9 +90,7 @@ class Transformer:
         self._transposes = Transposes(config, self._layout.offsets)
         self._workspaces: dict[tuple[int, int, bool], Workspace] = {}
         self._inputs = Inputs(config.vocabulary, self.dtype)
-        self._lock = (
-            threading.RLock()
-        )  # inputs, slots, scratch memory and gradients: one call at a time
+        self._lock = threading.RLock()  # inputs, slots, scratch memory and gradients: one call at a time
         self.parameters = self._layout.views
         self._initialise()
         self.slots(config.train_length)  # whatever the encoding has against these sizes is said now
