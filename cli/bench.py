@@ -8,7 +8,6 @@ import click
 from .output import print_json, print_table, use_threads
 
 _TABLES = ("step", "gemm", "tables", "scaling")
-_PEERS = {"eager": "PyTorch eager", "compile": "torch.compile", "jax": "jax.jit"}
 _BLAS = {"torch": "MKL (PyTorch)", "numpy": "OpenBLAS (NumPy)"}
 
 
@@ -104,9 +103,11 @@ def _times(ratio: float) -> str:
 
 
 def _show_step(table: Mapping[str, Any]) -> None:
+    from fastpe.benchmarks.step import PEERS
+
     click.echo("\nTraining step: loss, all gradients, Adam; float32; milliseconds of the fastest step\n")
     rows, head = table["rows"], ["model", "threads", "fastpe", "of the sgemm peak"]
-    present = [name for name in _PEERS if any(name in row["peers"] for row in rows)]
+    present = [name for name in PEERS if any(name in row["peers"] for row in rows)]
     lines = []
     for row in rows:
         line = [
@@ -119,7 +120,7 @@ def _show_step(table: Mapping[str, Any]) -> None:
             peer = row["peers"][name]
             line.append("-" if "absent" in peer else f"{peer['ms']:.2f} = {_verdict(peer['times'], _times)}")
         lines.append(line)
-    print_table([*head, *(_PEERS[name] for name in present)], lines)
+    print_table([*head, *(PEERS[name] for name in present)], lines)
     click.echo()
     for peak in table["sgemm"]:
         click.echo(
@@ -135,7 +136,7 @@ def _show_step(table: Mapping[str, Any]) -> None:
     reasons = {
         (name, row["peers"][name]["absent"]) for row in rows for name in present if "absent" in row["peers"][name]
     }
-    _show_absent(sorted((_PEERS[name], why) for name, why in reasons))
+    _show_absent(sorted((PEERS[name], why) for name, why in reasons))
 
 
 def _show_absent(reasons: Sequence[tuple[str, str]]) -> None:

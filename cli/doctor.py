@@ -23,8 +23,9 @@ def doctor(warm: bool, accuracy: bool, only: tuple[str, ...], as_json: bool) -> 
     """Check fastpe on this machine: every kernel, fill and gradient against its reference.
 
     Reports versions, CPU, compile cache, measured speed and threads, then one line per check with its error and bound.
-    With --only, no speed is measured. --accuracy prints the errors of every encoding's fill instead. The exit status is
-    1 if a check fails.
+    With --only, no speed is measured. --accuracy prints the errors of every encoding's fill instead; next to zeros of
+    Legendre polynomials and in tiny wavelet entries only the absolute error is bounded, see their pages. The exit
+    status is 1 if a check fails.
     """
     import numba
 
@@ -159,8 +160,17 @@ def _accuracy(as_json: bool) -> None:
     if as_json:
         others = [{"position": p, "float32_angles": theirs, "fastpe": ours} for p, theirs, ours in rows]
         histograms = [vars(each) | {"values": each.values} for each in found]
-        print_json({"schema": 1, "edges": accuracy.EDGES, "histograms": histograms, "sinusoidal_errors": others})
+        print_json(
+            {
+                "schema": 1,
+                "edges": accuracy.EDGES,
+                "limits": accuracy.LIMITS,
+                "histograms": histograms,
+                "sinusoidal_errors": others,
+            }
+        )
         return
+    click.echo(f"\n{accuracy.LIMITS}")
     click.echo("\nlargest error of a float32 sinusoidal row: angles formed in float32, as most libraries do; fastpe")
     for position, theirs, ours in rows:
         click.echo(f"at position {position:10,}: {theirs:8.1e}  {ours:8.1e}")

@@ -3,8 +3,10 @@
 A unit in the last place (ULP) of x is the distance of neighbouring numbers of its dtype in x's binade; the nearest
 number is at most 0.5 away. The exact values are computed here a second time, straight from the printed formulas, with
 Python's `decimal` at 60 digits, which shares no code with the fills; only which function stands in which wavelet column
-is asked of the encoding. What the exact values themselves are off by is below 1e-40, and at 64 degrees below 1e-35.
-An encoding that has no such oracle here is compared with its NumPy reference, in float32 alone.
+is asked of the encoding. Next to a zero of a Legendre polynomial, and in tiny wavelet entries, these units shrink with
+the value, and no bound in them holds: there the pages of these encodings bound the absolute error. What the exact
+values themselves are off by is below 1e-40, and at 64 degrees below 1e-35. An encoding that has no such oracle here is
+compared with its NumPy reference, in float32 alone.
 """
 
 import math
@@ -26,6 +28,10 @@ Request = dict[str, Any]
 
 EDGES = (0.5, 0.51, 1.0, 2.0, 4.0)
 """Upper ends of the histogram's columns; a last column holds what is beyond."""
+LIMITS = (
+    "next to zeros of Legendre polynomials and in tiny wavelet entries, errors in these units are not bounded: "
+    "the absolute bounds of `fastpe encodings legendre` and `fastpe encodings wavelet` hold"
+)
 _DIGITS = 60
 _NOTHING = Decimal("1e-45")  # what is left of a wavelet where it is zero
 _SEED = 20250

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import numbers
 import operator
 import os
 import sys
@@ -36,10 +37,43 @@ def whole(name: str, value: Any, minimum: int | None = None) -> int:
     return number
 
 
-def room(what: str, size: int) -> None:
+def real(name: str, value: Any) -> float:
+    """The value, a finite real number, as a float.
+
+    >>> real("start", 4)
+    4.0
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, not {value!r}")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError(f"{name} must be finite, but it is larger than any float64") from None
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite, not {number}")
+    return number
+
+
+def positive(name: str, value: Any) -> float:
+    """The value, a finite number above 0, as a float."""
+    number = real(name, value)
+    if number <= 0:
+        raise ValueError(f"{name} must be above 0, not {number}")
+    return number
+
+
+def below_one(name: str, value: Any) -> float:
+    """The value, a number in [0, 1), as a float."""
+    number = real(name, value)
+    if not 0 <= number < 1:
+        raise ValueError(f"{name} must lie in [0, 1), not {number}")
+    return number
+
+
+def room(what: str, size: int, verb: str = "needs") -> None:
     """Raise if `size` bytes for `what` are more than this machine has, before anybody asks the system for them."""
     if size > (memory := _memory()):
-        raise ValueError(f"{what} needs {size / 1e9:,.1f} GB, and this machine has {memory / 1e9:,.1f} GB of memory")
+        raise ValueError(f"{what} {verb} {size / 1e9:,.1f} GB, and this machine has {memory / 1e9:,.1f} GB of memory")
 
 
 def _memory() -> int:
@@ -74,7 +108,7 @@ def floating(dtype: Any) -> np.dtype:
     import numpy as np
 
     try:
-        given = np.dtype(dtype)
+        given = None if dtype is None else np.dtype(dtype)  # NumPy takes None for float64
     except TypeError:
         given = None
     if given is None or given not in (np.dtype(np.float32), np.dtype(np.float64)):
@@ -86,7 +120,7 @@ def floating(dtype: Any) -> np.dtype:
 # Arrays
 
 
-def array(name: str, value: Any) -> np.ndarray:
+def array(name: str, value: Any, holds: str = "real numbers") -> np.ndarray:
     """Real numbers as an array, shared with `value` where that is possible.
 
     Parameters
@@ -95,6 +129,8 @@ def array(name: str, value: Any) -> np.ndarray:
         The argument's, for errors.
     value : object
         Anything with ``__array__``, the buffer protocol or ``__dlpack__`` on the CPU, or nested sequences of numbers.
+    holds : str
+        What is expected of its elements, for errors.
 
     Raises
     ------
@@ -116,9 +152,9 @@ def array(name: str, value: Any) -> np.ndarray:
         try:
             found = np.from_dlpack(value) if only_dlpack else np.asarray(value)
         except (TypeError, ValueError, RuntimeError, BufferError) as error:
-            raise TypeError(f"{name} must be an array or a sequence of real numbers: {error}") from error
+            raise TypeError(f"{name} must be an array or a sequence of {holds}: {error}") from error
     if found.dtype.kind not in "iuf":
-        raise TypeError(f"{name} must hold real numbers, not {found.dtype}")
+        raise TypeError(f"{name} must hold {holds}, not {found.dtype}")
     return found
 
 
@@ -193,9 +229,11 @@ def arrays(
 
 def outputs(out: Any, fresh: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Writeable arrays that share the memory of those in `out`, which must be like `fresh`."""
-
-    if not isinstance(out, dict) or set(out) != set(fresh):
-        raise ValueError(f"out must be a dict with the keys {sorted(fresh)}, not {sorted(out) if out else out!r}")
+    expected = f"out must be a dict with the keys {sorted(fresh)}"
+    if not isinstance(out, dict):
+        raise TypeError(f"{expected}, not {type(out).__name__}")
+    if set(out) != set(fresh):
+        raise ValueError(f"{expected}, not {list(out)}")
     views = {}
     for slot, wanted in fresh.items():
         name = f"out[{slot!r}]"
@@ -205,8 +243,23 @@ def outputs(out: Any, fresh: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
             raise ValueError(f"{name} must be an array, {wanted.dtype} {wanted.shape}, not {got}")
         if not view.flags.writeable:
             raise ValueError(f"{name} must be writeable")
+        if _overlaps_itself(view):
+            raise ValueError(
+                f"{name} must have no two elements in the same memory, but its shape is {view.shape} and its strides "
+                f"are {view.strides} bytes"
+            )
         views[slot] = view
     return views
+
+
+def _overlaps_itself(array: np.ndarray) -> bool:
+    """Whether elements may share memory: along some axis a step is shorter than what the shorter steps reach over."""
+    reach = array.itemsize
+    for stride, count in sorted((abs(stride), count) for stride, count in zip(array.strides, array.shape, strict=True)):
+        if count > 1 and stride < reach:
+            return True
+        reach += (count - 1) * stride
+    return False
 
 
 def _shared(name: str, value: Any) -> np.ndarray | None:

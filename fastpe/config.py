@@ -4,14 +4,12 @@ Importing this module imports neither NumPy nor Numba, so the command line can c
 settings with options of an encoding load that encoding, to check them.
 """
 
-import math
-import numbers
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from fastpe import registry
-from fastpe.arguments import nearest, whole
+from fastpe.arguments import below_one, nearest, positive, real, whole
 from fastpe.slots import MAX_POSITION, Spec, make_spec
 from fastpe.tasks import list_tasks
 
@@ -113,7 +111,7 @@ class ModelConfig:
         self._set("seed", _seed(self.seed))
         self._set("init", _choice("init", self.init, INITS))
         self._set("table_scale", _choice("table_scale", self.table_scale, TABLE_SCALES))
-        self._set("start", _real("start", self.start))
+        self._set("start", real("start", self.start))
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -223,15 +221,9 @@ class TrainConfig(ModelConfig):
         for name in ("samples", "epochs", "batch", "test_sequences"):
             self._set(name, whole(name, getattr(self, name), 1))
         for name in ("lr", "eps"):
-            value = _real(name, getattr(self, name))
-            if value <= 0:
-                raise ValueError(f"{name} must be above 0, not {value}")
-            self._set(name, value)
+            self._set(name, positive(name, getattr(self, name)))
         for name in ("beta1", "beta2"):
-            value = _real(name, getattr(self, name))
-            if not 0 <= value < 1:
-                raise ValueError(f"{name} must lie in [0, 1), not {value}")
-            self._set(name, value)
+            self._set(name, below_one(name, getattr(self, name)))
         self._set("test_lengths", _checked_lengths(self.test_lengths))
         self._set("data", _choice("data", self.data, DATA))
         self._set("target_scale", _choice("target_scale", self.target_scale, TARGET_SCALES))
@@ -288,15 +280,6 @@ def _seed(value: Any) -> int:
     number = whole("seed", value)
     if not 0 <= number < 2**64:
         raise ValueError(f"seed must lie in [0, 2**64), not {number}")
-    return number
-
-
-def _real(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number, not {value!r}")
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"{name} must be finite, not {number}")
     return number
 
 

@@ -86,7 +86,7 @@ class Parameters:
         own = self._take({name: value.size for name, value in learned.items()})
         self.offsets = model_layout.Offsets(**ends, layers=first_layer, layer_stride=stride, **layer, table=0, bias=0)
         sizes = f"width={c}, hidden={f}, layers={config.layers}"
-        arguments.room(f"the model's parameters with {sizes}", self._cursor * np.dtype(config.dtype).itemsize)
+        arguments.room(f"the model's parameters with {sizes}", self._cursor * np.dtype(config.dtype).itemsize, "need")
         self.flat = simd.aligned_zeros(self._cursor, config.dtype)
         shapes = {name: value.shape for name, value in learned.items()}
         self._places = {name: (own[name], shape, _row_major(shape)) for name, shape in shapes.items()}
@@ -185,7 +185,13 @@ class Workspace:
         cls, config: ModelConfig, parameters: Parameters, length: int, lanes: int, groups: int,
         slots: Mapping[str, Array], learns: bool,
     ) -> "Workspace":  # fmt: skip
-        """Room for `lanes` threads at this length; for a backward pass too where there are groups."""
+        """Room for `lanes` threads at this length; for a backward pass too where there are groups.
+
+        Raises
+        ------
+        ValueError
+            If this machine has less memory.
+        """
         backward = groups > 0
         has_table, has_bias = "table" in slots, "bias" in slots
         wants = backward and learns
@@ -200,10 +206,13 @@ class Workspace:
         table = parameters.flat.size
         bias = table + rounded(length * config.width) * sizes.wants_table
         stride = bias + rounded(config.heads * (2 * length - 1)) * sizes.wants_bias
+        # arenas a whole number of pages apart share cache sets; a few lines more spread them
+        own = rounded(arena.size) + 5 * ALIGN
+        which = f"a {'training step' if backward else 'call'} with length={length}, heads={config.heads}, lanes={lanes}"
+        arguments.room(which, (lanes * own + groups * stride) * np.dtype(config.dtype).itemsize)
         return cls(
             sizes, arena, parameters.offsets._replace(table=table, bias=bias),
-            # arenas a whole number of pages apart share cache sets; a few lines more spread them
-            simd.aligned_zeros((lanes, rounded(arena.size) + 5 * ALIGN), config.dtype),
+            simd.aligned_zeros((lanes, own), config.dtype),
             simd.aligned_zeros((groups, stride), config.dtype), np.zeros(groups), np.zeros(1, config.dtype),
         )  # fmt: skip
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastpe import arguments
-from fastpe.arguments import floating, whole
+from fastpe.arguments import floating, real, whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -118,8 +117,6 @@ def make_spec(
     if train_length is not None:
         train_length = _at_most(whole("train_length", train_length, 1), "train_length")
     length = _at_most(whole("length", length, 1), "length")
-    if isinstance(start, bool) or not isinstance(start, numbers.Real):
-        raise TypeError(f"start must be a number, not {start!r}")
     if not isinstance(causal, bool):
         raise TypeError(f"causal must be true or false, not {causal!r}")
     spec = Spec(
@@ -129,7 +126,7 @@ def make_spec(
         train_length=length if train_length is None else train_length,
         causal=causal,
         positions=None if positions is None else _positions(positions, length),
-        start=float(start),
+        start=real("start", start),
         dtype=floating(dtype),
     )
     if not spec.farthest <= MAX_POSITION:

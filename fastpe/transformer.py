@@ -4,6 +4,7 @@ A model knows the *slots* that encodings fill (`fastpe.slots`), never an encodin
 to the scores of every layer.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 from fastpe import arguments
 from fastpe.config import ModelConfig
 from fastpe.initial import initial_values
+from fastpe.inputs import Inputs
 from fastpe.kernels import model, simd
 from fastpe.kernels.threads import OneAtATime, run_lanes, threads_for
 from fastpe.layout import Parameters, Transposes, Workspace, sum_in_order
@@ -87,7 +89,8 @@ class Transformer:
         self._layout = Parameters(config, self._position.initial)
         self._transposes = Transposes(config, self._layout.offsets)
         self._workspaces: dict[tuple[int, int, bool], Workspace] = {}
-        self._lock = OneAtATime()  # slots, scratch memory and gradients are the model's own: one call at a time
+        self._inputs = Inputs(config.vocabulary, self.dtype)
+        self._lock = OneAtATime()  # inputs, slots, scratch memory and gradients: one call at a time
         self.parameters = self._layout.views
         self._initialise()
         self.slots(config.train_length)  # whatever the encoding has against these sizes is said now
@@ -130,25 +133,20 @@ class Transformer:
         fastpe.encoding.BeyondTrainingLength
             If the encoding is undefined at this length.
         """
-        given, vocabulary = self._given("x", x), self.config.vocabulary
+        vocabulary = self.config.vocabulary
         with self._lock:
+            given = self._inputs.checked("x", x)
             outputs = self._outputs(np.atleast_2d(given), threads)
         return outputs.reshape(given.shape if vocabulary is None else (*given.shape, vocabulary))
-
-    def _given(self, name: str, value: Any) -> Array:
-        """An argument, checked, in the model's dtype."""
-        array = arguments.array(name, value)
-        if self.config.vocabulary is not None:
-            checked = _tokens(name, array, self.config.vocabulary, self.dtype)
-        else:
-            checked = _numbers(name, array, self.dtype)
-        return checked if checked.flags.writeable else checked.copy()  # read-only is another type, compiled anew
 
     def _outputs(self, rows: Array, threads: int | None) -> Array:
         batch, length = rows.shape
         slots, lanes = self.slots(length), min(threads_for(threads), batch)
         work = self._workspace(length, lanes, slots, backward=False)
-        y = np.empty((batch, length * (self.config.vocabulary or 1)), self.dtype)
+        shape = (batch, length * (self.config.vocabulary or 1))
+        size = math.prod(shape) * self.dtype.itemsize
+        arguments.room(f"outputs of {batch} sequences with length={length}", size, "need")
+        y = np.empty(shape, self.dtype)
         run_lanes(
             lanes, model.forward, rows, y, self._layout.flat, work.arenas, *work.slot_arrays(slots), work.sizes,
             work.offsets, work.arena,
@@ -202,7 +200,7 @@ class Transformer:
 
         Where an update is given, it has been applied with these gradients.
         """
-        x, y = np.atleast_2d(self._given("x", x)), np.atleast_2d(self._given("y", y))
+        x, y = (np.atleast_2d(self._inputs.checked(name, value)) for name, value in (("x", x), ("y", y)))
         if x.shape != y.shape:
             raise ValueError(f"y must have the shape of x, {x.shape}, not {y.shape}")
         batch, length = x.shape
@@ -258,7 +256,8 @@ class Adam:
     ----------
     model : Transformer
     lr, beta1, beta2, eps : float
-        Learning rate, decay rates of the two moments, and what keeps the quotient finite.
+        Learning rate (above 0), decay rates of the two moments (in [0, 1)), and what keeps the quotient finite (above
+        0).
 
     Attributes
     ----------
@@ -266,6 +265,11 @@ class Adam:
         Updates made so far.
     first, second : dict of str to array
         The moments by parameter name; views, like the model's parameters.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `model` is no `Transformer`, or a number is none or out of range; the message names it.
 
     Examples
     --------
@@ -282,7 +286,8 @@ class Adam:
     ) -> None:
         arguments.instance("model", model, Transformer, "Adam(Transformer(ModelConfig('wavelet')))")
         self.model = model
-        self.lr, self.beta1, self.beta2, self.eps = lr, beta1, beta2, eps
+        self.lr, self.eps = arguments.positive("lr", lr), arguments.positive("eps", eps)
+        self.beta1, self.beta2 = arguments.below_one("beta1", beta1), arguments.below_one("beta2", beta2)
         self._steps = np.zeros(1, np.int64)
         self._moments = simd.aligned_zeros((2, model._layout.flat.size), model.dtype)
         self.first, self.second = (model._layout.views_of(moment) for moment in self._moments)
@@ -300,6 +305,10 @@ class Adam:
         """Update the model on one batch x, y (B, N); returns the loss before the update."""
         with self.model._lock:
             return self._step(x, y, threads)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        numbers = (self.lr, self.beta1, self.beta2, self.eps)
+        return _restored_adam, (self.model, numbers, self.steps, self._moments.copy())
 
     def _step(self, x: Any, y: Any, threads: int | None) -> float:
         return self.model._gradients(x, y, threads, self._update(self.steps + 1))[0]
@@ -323,26 +332,9 @@ def _restored(config: ModelConfig, flat: Array) -> Transformer:
     return model
 
 
-def _check_shape(name: str, array: Array) -> None:
-    if array.ndim not in (1, 2) or 0 in array.shape:
-        raise ValueError(
-            f"{name} must have the shape (sequences, length) or (length,), none of them 0, not {array.shape}"
-        )
-
-
-def _tokens(name: str, array: Array, vocabulary: int, dtype: np.dtype[Any]) -> Array:
-    """A contiguous array of tokens (B, N) or (N,), neither empty, as numbers of `dtype`."""
-    _check_shape(name, array)
-    expected = f"{name} must hold tokens, which are integers in [0, {vocabulary})"
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"{expected}, not {array.dtype}")
-    if array.min() < 0 or array.max() >= vocabulary:
-        place = tuple(int(i) for i in np.argwhere((array < 0) | (array >= vocabulary))[0])
-        raise ValueError(f"{expected}, but {name}{list(place)} is {array[place]}")
-    return np.ascontiguousarray(array, dtype=dtype)
-
-
-def _numbers(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
-    """A contiguous array of finite numbers (B, N) or (N,), neither empty."""
-    _check_shape(name, array)
-    return arguments.finite(name, array, dtype)
+def _restored_adam(model: Transformer, numbers: tuple[float, ...], steps: int, moments: Array) -> Adam:
+    """A copy of an Adam: its moments are views again."""
+    adam = Adam(model, *numbers)
+    adam.steps = steps
+    adam._moments[...] = moments
+    return adam

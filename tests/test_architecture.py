@@ -25,7 +25,7 @@ LAYERS = (
     "sums config initial speed attention_pass _attention",
     "encoding events record machine result_file torch jax",
     "encodings",
-    "layout position",
+    "inputs layout position",
     "transformer",
     "runs evaluation kernel_checks accuracy",
     "training diagnosis",

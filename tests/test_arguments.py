@@ -159,5 +159,53 @@ def test_sizes_that_no_machine_has_are_refused_before_memory_is_taken(request_, 
 
 def test_a_model_that_no_machine_can_hold_is_refused():
     config = fastpe.ModelConfig("nope", width=10**7)
-    with pytest.raises(ValueError, match=r"the model's parameters with width=10000000, .* needs 3,2[0-9,.]+ GB"):
+    with pytest.raises(ValueError, match=r"the model's parameters with width=10000000, .* need 3,2[0-9,.]+ GB"):
         fastpe.Transformer(config)
+
+
+@pytest.mark.parametrize("call", [lambda model, x: model(x), lambda model, x: model.loss_and_grads(x, x)])
+def test_a_length_whose_scores_no_machine_can_hold_is_refused(call):
+    model = fastpe.Transformer(fastpe.ModelConfig("nope", width=8, hidden=8, heads=2, train_length=4))
+    says = r"^a (call|training step) with length=2000000, heads=2, lanes=1 needs [0-9,.]+ GB, and this machine has "
+    with pytest.raises(ValueError, match=says):
+        call(model, np.zeros((1, 2_000_000)))
+
+
+def test_outputs_that_no_machine_can_hold_are_refused(monkeypatch):
+    model = fastpe.Transformer(fastpe.ModelConfig("nope", width=8, hidden=8, train_length=4, vocabulary=3))
+    tokens = np.zeros((1000, 4), int)
+    assert model(tokens[:1]).shape == (1, 4, 3)
+    monkeypatch.setattr(arguments, "_memory", lambda: 40_000)
+    with pytest.raises(ValueError, match=r"^outputs of 1000 sequences with length=4 need 0.0 GB, and this machine has"):
+        model(tokens, threads=1)
+
+
+def test_a_start_past_every_float_is_refused_in_a_configuration_too():
+    with pytest.raises(ValueError, match=r"^start must be finite, but it is larger than any float64$"):
+        fastpe.ModelConfig("nope", start=-(10**400))
+
+
+def test_out_must_be_a_dict():
+    for out, kind in ((np.zeros((4, 64)), "ndarray"), ([], "list"), ("table", "str")):
+        with pytest.raises(TypeError, match=rf"^out must be a dict with the keys \['table'\], not {kind}$"):
+            fastpe.build("sinusoidal", 4, out=out)
+
+
+@pytest.mark.parametrize("strides", [(0, 4), (12, 4), (-12, 4), (4, 4), (16, 0), (16, 2)])
+def test_out_whose_elements_share_memory_is_refused(strides):
+    memory = np.zeros(40, np.float32)[20:]
+    out = np.lib.stride_tricks.as_strided(memory, (3, 4), strides)
+    with pytest.raises(ValueError, match=r"^out\['table'\] must have no two elements in the same memory, but its"):
+        fastpe.build("sinusoidal", 3, dim=4, out={"table": out})
+    assert not memory.any()
+
+
+def test_out_may_step_as_it_likes_where_nothing_overlaps():
+    expected = fastpe.build("sinusoidal", 3, dim=4)["table"]
+    whole = np.zeros((4, 5, 6), np.float32)
+    for view in (whole[0, :3, :4], whole[::-1, ::-2, ::-1][1, :, :4], whole[0].T[:3, :4], whole[:3, 2, 1:5]):
+        fastpe.build("sinusoidal", 3, dim=4, out={"table": view})
+        np.testing.assert_array_equal(view, expected)
+    one = np.lib.stride_tricks.as_strided(np.zeros(4, np.float32), (1, 4), (0, 4))  # one row overlaps with none
+    fastpe.build("sinusoidal", 1, dim=4, out={"table": one})
+    np.testing.assert_array_equal(one, expected[:1])

@@ -3,8 +3,8 @@
 import math
 import os
 import shutil
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -67,23 +67,16 @@ def step(library: str, model: str, threads: int, expected: Sequence[float]) -> J
     if library == "fastpe":
         adam = Adam(Transformer(case.config))
         return _checked(lambda: adam.step(x, y, threads=threads), "fastpe", model, expected)
-    _require("jax" if library == "jax" else "torch")
-    if library == "jax":
-        _keep_to(threads)
-        return _checked(peers.jax_step(Transformer(case.config), x, y), "JAX", model, expected)
-    if library == "compile":
-        if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++", "cl"))):
+    network = Transformer(case.config)
+    with _peer("jax" if library == "jax" else "torch"):
+        if library == "jax":
+            _keep_to(threads)
+            return _checked(peers.jax_step(network, x, y), "JAX", model, expected)
+        compiled, own = library == "compile", library == "eager, own attention"
+        if compiled and not any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++", "cl"))):
             raise Absent("needs a C++ compiler")
-        network = Transformer(case.config)
-        try:
-            compiled = peers.torch_step(network, x, y, threads, compiled=True)
-            return _checked(compiled, "torch.compile", model, expected)
-        except WrongResult:
-            raise
-        except Exception as error:  # it fails in many ways where compilers or headers are missing
-            raise Absent(f"failed: {type(error).__name__}: {str(error).strip().splitlines()[0][:100]}") from None
-    own = library == "eager, own attention"
-    return _checked(peers.torch_step(Transformer(case.config), x, y, threads, own=own), "PyTorch", model, expected)
+        call = peers.torch_step(network, x, y, threads, compiled=compiled, own=own)
+        return _checked(call, "torch.compile" if compiled else "PyTorch", model, expected)
 
 
 def _checked(call: Callable[[], float], library: str, model: str, expected: Sequence[float]) -> Job:
@@ -95,9 +88,19 @@ def _checked(call: Callable[[], float], library: str, model: str, expected: Sequ
     return Job(call)
 
 
-def _require(package: str) -> None:
-    if find_spec(package) is None:
-        raise Absent(peers.INSTALL)
+@contextmanager
+def _peer(package: str) -> Iterator[None]:
+    """What a peer is used in: whatever fails there makes it absent, but a wrong result is an error."""
+    try:
+        if find_spec(package) is None:
+            raise Absent(peers.INSTALL)
+        yield
+    except (Absent, WrongResult):
+        raise
+    except Exception as error:  # a peer fails in many ways where libraries, compilers or headers are missing
+        words = str(error).strip()
+        reason = f": {words.splitlines()[0][:100]}" if words else ""
+        raise Absent(f"failed: {type(error).__name__}{reason}") from None
 
 
 def _keep_to(threads: int) -> None:
@@ -152,13 +155,12 @@ def write() -> Job:
 
 def product(library: str, form: Sequence[Any], fused: bool = False) -> Job:
     """A product of the step, on one thread: by fastpe (`fused`: as the step has it), ``torch`` or ``numpy``."""
-    if library == "torch":
-        _require("torch")
     wanted = models.Product(*form)
-    call, repeats, result = product_call(library, wanted, fused)
-    call()
-    check_product(library, wanted, fused, result())
-    return Job(call, repeats)
+    with _peer("torch") if library == "torch" else nullcontext():
+        call, repeats, result = product_call(library, wanted, fused)
+        call()
+        check_product(library, wanted, fused, result())
+        return Job(call, repeats)
 
 
 def fill(library: str, encoding: str, length: int, dim: int) -> Job:
@@ -170,12 +172,7 @@ def fill(library: str, encoding: str, length: int, dim: int) -> Job:
     return Job(call)
 
 
-def pause(seconds: float) -> Job:
-    """Nothing, for so long: what the clock and the worker add can be seen by it."""
-    return Job(lambda: time.sleep(seconds))
-
-
 JOBS: dict[str, Callable[..., Job]] = {
     "step": step, "step by threads": step_by_threads, "peak": peak, "blas": blas, "write": write, "product": product,
-    "fill": fill, "pause": pause,
+    "fill": fill,
 }  # fmt: skip

@@ -115,7 +115,8 @@ def torch_forward(
         hidden = activation(affine(norm(z, f"{prefix}.norm2"), f"{prefix}.feedforward.in"))
         out = affine(hidden, f"{prefix}.feedforward.out")
         z = z + out if config.residual else out
-    return affine(z, "head") if tokens else affine(z, "head")[..., 0]
+    outputs = affine(z, "head")
+    return outputs if tokens else outputs[..., 0]
 
 
 def torch_step(
@@ -238,4 +239,5 @@ def _jax_forward(config: ModelConfig, weights: dict[str, Any], slots: dict[str, 
         hidden = jax.nn.gelu(before, approximate=False) if config.activation == "gelu" else jax.nn.relu(before)
         out = affine(hidden, f"{prefix}.feedforward.out")
         z = z + out if config.residual else out
-    return affine(z, "head") if tokens else affine(z, "head")[..., 0]
+    outputs = affine(z, "head")
+    return outputs if tokens else outputs[..., 0]

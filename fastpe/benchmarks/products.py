@@ -23,7 +23,6 @@ Array = np.ndarray[Any, Any]
 GOAL = 0.9
 """Of the better peer's GFLOP/s."""
 _FLOP_A_CALL = 20e6  # a call repeats a product so often that the clock does not matter
-_PEERS = {"torch": "MKL", "numpy": "OpenBLAS"}
 
 
 @entry(label="the measurement of products")

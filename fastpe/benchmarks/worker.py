@@ -3,7 +3,8 @@
     {"prepare": key, "job": name, "arguments": {...}}    ->  {}, {"absent": why} or {"wrong": what}
     {"time": key, "seconds": s, "least": n}              ->  {"seconds": [...]}
 
-`fastpe.benchmarks.turns` is the other end. When standard input ends, so does the process.
+`fastpe.benchmarks.turns` is the other end. When standard input ends, so does the process: a worker
+whose parent was killed finishes the job that it is at, and then ends.
 """
 
 import json

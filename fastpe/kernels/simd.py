@@ -236,10 +236,6 @@ def exponential(b, kind, x):
 # The operations that kernels call
 
 
-def _is_pointer(kind):
-    return isinstance(kind, types.CPointer) and isinstance(kind.dtype, types.Float)
-
-
 @intrinsic
 def pointer(typingctx, array):
     """Pointer to the first element of an array. The array must outlive it."""

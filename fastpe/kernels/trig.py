@@ -15,7 +15,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from fastpe.kernels._jit import inlined
-from fastpe.kernels.simd import FUSED, fma, llvm_vector, splat
+from fastpe.kernels.simd import FUSED, fma, llvm_vector, minus, splat
 
 PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803")
 
@@ -41,7 +41,7 @@ _C4, _C6, _C8, _C10, _C12, _C14, _C16, _C18 = ((-1.0) ** (n // 2) / math.factori
 def _product_error(x, y, product):
     """x * y - product, exactly, where `product` is x * y rounded."""
     if FUSED:
-        return fma(x, y, splat(0.0) - product)
+        return fma(x, y, minus(product))
     t = splat(_SPLITTER) * x
     x1 = t - (t - x)
     x2 = x - x1
@@ -90,7 +90,7 @@ def sincos(position, high, low):
     c = fma(z, c, splat(_C6))
     c = fma(z, c, splat(_C4))
     cosine = one + (((splat(1.0) - one) - half) + (z * z * c - x * tail))
-    return _of_quarter(sine, cosine, shifted), _of_quarter(cosine, splat(0.0) - sine, shifted)
+    return _of_quarter(sine, cosine, shifted), _of_quarter(cosine, minus(sine), shifted)
 
 
 @intrinsic
