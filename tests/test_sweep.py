@@ -4,6 +4,7 @@ import errno
 import os
 import signal
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -151,10 +152,23 @@ def test_a_worker_that_dies_again_and_again_is_given_up(tmp_path, monkeypatch):
         sweep.run([sweep.job(tmp_path, "run", replace(SMALL, samples=100_000))], 1, listen)
 
 
-def test_too_little_memory_in_a_worker_is_one_line(tmp_path):
+def test_a_length_that_no_machine_has_memory_for_is_one_line(tmp_path):
     huge = replace(SMALL, test_lengths=(3_000_000,), test_sequences=1)
-    with pytest.raises(MemoryError, match=r"the worker of run0 ran out .*; use fewer workers"):
+    with pytest.raises(ValueError, match=r"^run0: a call with length=3000000.* needs .* GB, and this machine has"):
         do(tmp_path, [huge])
+
+
+def test_too_little_memory_in_a_worker_is_one_line(tmp_path, monkeypatch):
+    def fail(*_):
+        raise MemoryError("Unable to allocate 9 GiB")
+
+    job = {"config": SMALL.to_dict(), "path": str(tmp_path / "run"), "identity": "x"}
+    said = []
+    monkeypatch.setattr(os, "replace", fail)
+    worker.answer(job, said.append)
+    mine = SimpleNamespace(job=SimpleNamespace(name="run"))
+    with pytest.raises(MemoryError, match=r"the worker of run ran out \(Unable.*\); use fewer workers"):
+        sweep._Pool._fail(None, mine, said[-1])
 
 
 def test_a_full_disk_in_a_worker_is_one_line(tmp_path, monkeypatch):
