@@ -73,7 +73,8 @@ def train(
     stored = _stored(out) if resume and out is not None else None
     if stored is None:
         if encoding is None:
-            raise click.UsageError(f"--encoding is missing; known: {', '.join(list_encodings())}", context)
+            why = f": run folder {out} does not exist, and a new run needs it" if resume else ""
+            raise click.UsageError(f"--encoding is missing{why}; known: {', '.join(list_encodings())}", context)
         split(encoding)
         if out is not None and not resume and (out.exists() or out.is_symlink()):
             raise click.UsageError(f"run folder {out} exists already: choose another --out, or --resume it", context)

@@ -100,6 +100,7 @@ def test_train_help_names_every_encoding_and_promised_option():
         ("train --encoding nope --seed -1", "seed must lie in [0, 2**64), not -1"),
         ("train --encoding nope --lenght 3", "No such option '--lenght'"),
         ("train --resume", "--resume needs --out"),
+        ("train --resume --out nosuch", "--encoding is missing: run folder nosuch does not exist"),
         ("train --encoding nope --out file/run", "is not a folder"),
         ("train --encoding nope --out .", "run folder . exists already"),
         ("train --encoding nope --out . --resume", "not a run folder"),

@@ -53,6 +53,7 @@ from fastpe.kernels.simd import (
     load,
     maximum,
     minimum,
+    minus,
     pointer,
     scalar,
     splat,
@@ -192,7 +193,7 @@ def _rotate(position, omega, turns, scale, block, dim, moved, last, table):  # t
     for t in range(0, omega.shape[1], width):
         s, c = _pairs(position, omega, t)
         s, c = splat(scale) * s, splat(scale) * c
-        minus_s = splat(0.0) - s
+        minus_s = minus(s)
         store_interleaved(block, 2 * t, s, c, dim - 2 * t)
         move_line(last, table, head, line, moved)
         line += 1

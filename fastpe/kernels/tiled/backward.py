@@ -116,22 +116,9 @@ def _tile_backward(q, qr, k, kr, v, dout, lse, deltas, tile, key_length, terms, 
         tile, key_length, case, factor, at(terms.bias, j0 - i0 + case.queries - 1), table[BIAS, GIVEN], lse, cells
     )
     gemm(
-        do,
-        d,
-        ONE,
-        at(arena, room.v_columns),
-        TILE_KEYS,
-        dcells,
-        TILE_KEYS,
-        m,
-        n,
-        d,
-        OVERWRITE,
-        dcells,
+        do, d, ONE, at(arena, room.v_columns), TILE_KEYS, dcells, TILE_KEYS, m, n, d, OVERWRITE, dcells, NONE, dcells,
         NONE,
-        dcells,
-        NONE,
-    )
+    )  # fmt: skip
     dv = at(arena, room.dv)
     gemm(cells, ONE, TILE_KEYS, do, d, dv, d, n, d, m, FROM, dv, d, dv, NONE)
     if table[REL_VALUE, GIVEN]:
@@ -220,6 +207,14 @@ def _add_rows(target, source, n):
 
 
 @inner
+def _flush_rows(table, slot, gradient, head, own, width):
+    """Add the strip's own sums for a slot with rows of `width` elements, where its gradient is wanted."""
+    if table[slot, WANTED]:
+        size = table[slot, ROWS] * width
+        _add_rows(at(pointer(gradient), head * size), own, size)
+
+
+@inner
 def _flush(g, b, h, j0, n, table, case, arena, room):
     """Add the strip's own sums to the gradients of the head's slots."""
     head = b * case.heads + h
@@ -228,22 +223,13 @@ def _flush(g, b, h, j0, n, table, case, arena, room):
         _add_rows(at(pointer(g.dbias), head * offsets + j0), at(arena, room.dbias), case.queries - 1 + n)
     if table[GAIN, WANTED]:
         _add_rows(at(pointer(g.dgain), head * offsets + j0), at(arena, room.dgain), case.queries - 1 + n)
-    if table[REL_GAIN, WANTED]:
-        size = table[REL_GAIN, ROWS] * d
-        _add_rows(at(pointer(g.drel_gain), head * size), at(arena, room.drel_gain), size)
-    if table[REL_KEY, WANTED]:
-        size = table[REL_KEY, ROWS] * d
-        _add_rows(at(pointer(g.drel_key), head * size), at(arena, room.drel_key), size)
-    if table[REL_QUERY, WANTED]:
-        size = table[REL_QUERY, ROWS] * d
-        _add_rows(at(pointer(g.drel_query), head * size), at(arena, room.drel_query), size)
-    if table[REL_VALUE, WANTED]:
-        size = table[REL_VALUE, ROWS] * d
-        _add_rows(at(pointer(g.drel_value), head * size), at(arena, room.drel_value), size)
+    _flush_rows(table, REL_GAIN, g.drel_gain, head, at(arena, room.drel_gain), d)
+    _flush_rows(table, REL_KEY, g.drel_key, head, at(arena, room.drel_key), d)
+    _flush_rows(table, REL_QUERY, g.drel_query, head, at(arena, room.drel_query), d)
+    _flush_rows(table, REL_VALUE, g.drel_value, head, at(arena, room.drel_value), d)
+    _flush_rows(table, VALUES, g.dvalues, head, at(arena, room.dvalues), ONE)
     if table[KEY_BIAS, WANTED]:
         _add_rows(at(pointer(g.dkey_bias), head * d), at(arena, room.dkey_bias), d)
-    if table[VALUES, WANTED]:
-        _add_rows(at(pointer(g.dvalues), head * table[VALUES, ROWS]), at(arena, room.dvalues), table[VALUES, ROWS])
 
 
 @inner

@@ -171,19 +171,14 @@ def terms_of(slots, table, b, h, case):
     pairs = table[GROWTH, ROWS]
     led = b * table[GROWTH, BATCH]
     return Terms(
-        at(pointer(slots.rel_gain), _place(table, REL_GAIN, b, h)),
-        at(pointer(slots.rel_key), _place(table, REL_KEY, b, h)),
-        at(pointer(slots.rel_query), _place(table, REL_QUERY, b, h)),
-        at(pointer(slots.rel_value), _place(table, REL_VALUE, b, h)),
-        at(pointer(slots.key_bias), _place(table, KEY_BIAS, b, h)),
-        at(pointer(slots.gain), _place(table, GAIN, b, h)),
-        at(pointer(slots.bias), _place(table, BIAS, b, h)),
-        at(pointer(slots.values), _place(table, VALUES, b, h)),
-        at(pointer(slots.indices), _place(table, INDEX, b, h)),
-        at(pointer(slots.scores), _place(table, SCORES, b, h)),
-        at(pointer(slots.growth_q), led * case.queries * pairs),
+        at(pointer(slots.rel_gain), _place(table, REL_GAIN, b, h)), at(pointer(slots.rel_key), _place(table, REL_KEY, b,
+        h)), at(pointer(slots.rel_query), _place(table, REL_QUERY, b, h)), at(pointer(slots.rel_value), _place(table,
+        REL_VALUE, b, h)), at(pointer(slots.key_bias), _place(table, KEY_BIAS, b, h)), at(pointer(slots.gain),
+        _place(table, GAIN, b, h)), at(pointer(slots.bias), _place(table, BIAS, b, h)), at(pointer(slots.values),
+        _place(table, VALUES, b, h)), at(pointer(slots.indices), _place(table, INDEX, b, h)), at(pointer(slots.scores),
+        _place(table, SCORES, b, h)), at(pointer(slots.growth_q), led * case.queries * pairs),
         at(pointer(slots.growth_k), led * case.keys * pairs),
-    )
+    )  # fmt: skip
 
 
 class Tile(NamedTuple):

@@ -105,22 +105,9 @@ def make_scores(q, qr, k, tile, terms, table, case, scale, arena, room):
     else:
         columns = at(arena, room.k_columns)
         gemm(
-            content,
-            content_row,
-            ONE,
-            columns,
-            TILE_KEYS,
-            cells,
-            TILE_KEYS,
-            m,
-            n,
-            d,
-            OVERWRITE,
-            cells,
+            content, content_row, ONE, columns, TILE_KEYS, cells, TILE_KEYS, m, n, d, OVERWRITE, cells, NONE, cells,
             NONE,
-            cells,
-            NONE,
-        )
+        )  # fmt: skip
     if table[REL_KEY, GIVEN]:
         reach = table[REL_KEY, ROWS] // 2
         relative_scores(q, case.q_row, terms.rel_key, reach, d, first, cells, m, n, band, rows, False)
