@@ -25,10 +25,17 @@ def encodings(name: str | None, as_json: bool) -> None:
             print_json([_facts(key, encoding) for key, encoding in found.items()])
         else:
             rows = [
-                (key, ", ".join(encoding.slots) or "-", _learned(encoding), encoding.beyond, encoding.source)
+                (
+                    key,
+                    ", ".join(encoding.slots) or "-",
+                    _learned(encoding),
+                    encoding.direction,
+                    encoding.beyond,
+                    encoding.source,
+                )
                 for key, encoding in found.items()
             ]
-            print_table(("name", "slots", "learned", "beyond training", "source"), rows)
+            print_table(("name", "slots", "learned", "direction", "beyond training", "source"), rows)
     elif as_json:
         print_json({**_facts(name, get(name)), "page": page(name)})
     else:
@@ -40,6 +47,7 @@ def _print_page(name: str, encoding: "Encoding", text: str) -> None:
     for slot in encoding.slots:
         click.echo(f"slot {slot} {SLOTS[slot].axes}: {SLOTS[slot].acts}")
     click.echo(f"learned: {_learned(encoding)}")
+    click.echo(f"tells left from right without a causal mask: {encoding.direction}")
     click.echo(f"past the training length: {encoding.beyond}")
     click.echo(f"source: {encoding.source}")
     if encoding.paper:
@@ -64,6 +72,7 @@ def _facts(name: str, encoding: "Encoding") -> dict[str, Any]:
         "name": name,
         "slots": list(encoding.slots),
         "learned": _learned(encoding),
+        "direction": encoding.direction,
         "beyond": encoding.beyond,
         "source": encoding.source,
         "paper": dict(encoding.paper),

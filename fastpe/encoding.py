@@ -56,11 +56,15 @@ __all__ = [
 ]
 
 
+_SIZES = set(make_spec.__kwdefaults__ or ()) - {"axes"}
+
+
 def _request(name: str, length: int, keywords: Mapping[str, Any]) -> tuple[tuple[Part, ...], Spec]:
     """What is asked for, validated: the keywords of `make_spec`, and beside them the options of the encoding."""
-    sizes = {key: value for key, value in keywords.items() if key in (make_spec.__kwdefaults__ or ())}
+    sizes = {key: value for key, value in keywords.items() if key in _SIZES}
     options = {key: value for key, value in keywords.items() if key not in sizes}
-    return parse(name, options), make_spec(length, **sizes)
+    parts = parse(name, options)
+    return parts, make_spec(length, **sizes, axes=sums.axes(parts, given=sizes.get("positions") is not None))
 
 
 def _seeded(parts: Sequence[Part], spec: Spec, seed: int) -> dict[str, np.ndarray]:
@@ -111,7 +115,8 @@ def build(
         Whether the model that uses it is causal.
     positions : array, optional
         (N,) or (B, N), integers or reals in any order; 0, 1, ..., N-1 where not given. Slots that depend on it get the
-        leading axis B.
+        leading axis B. An encoding of several coordinates takes (N, axes) or (B, N, axes); where not given, it has a
+        default of its own, see its page.
     start : float
         Added to every position.
     dtype : float32 or float64
@@ -131,7 +136,8 @@ def build(
     Returns
     -------
     dict
-        Slot name -> array; shapes are those of `fastpe.encoding.SLOTS`.
+        Slot name -> array; shapes are those of `fastpe.encoding.SLOTS`. "scale", "pairs" and "rectify" are plain
+        values. All of it is what `fastpe.attention` takes, but for what is added at the input.
 
     Raises
     ------
@@ -156,17 +162,21 @@ def build(
     values = arrays(
         "params", learned, sums.parameter_shapes(parts, spec), spec.dtype, measure=sums.largest, sizes=magnitudes
     )
+    plain = sums.plain(parts, spec)
     if out is None:
         out = sums.allocate(parts, spec)
         sums.fill(parts, spec, values, out, reference, sizes=magnitudes.values())
-        return out
-    given = outputs(out, sums.outlines(parts, spec))
+        return out | plain
+    given = outputs(
+        {k: v for k, v in out.items() if k not in plain} if isinstance(out, dict) else out, sums.outlines(parts, spec)
+    )
     # fills count strides in whole elements; only a field of a packed record can have others
     targets = {slot: array if _in_elements(array) else np.empty_like(array, order="C") for slot, array in given.items()}
     sums.fill(parts, spec, values, targets, reference, sizes=magnitudes.values())
     for slot, array in targets.items():
         if array is not given[slot]:
             given[slot][...] = array
+    out.update(plain)
     return out
 
 
@@ -228,7 +238,10 @@ def pull(
     shapes = sums.parameter_shapes(parts, spec)
     values = arrays("params", params, shapes, spec.dtype)
     slot_shapes = {slot: each[0] for slot, each in sums.slot_shapes(parts, spec).items()}
-    gradients = arrays("dslots", dslots, slot_shapes, spec.dtype, some=True)
+    kinds = {slot: np.dtype(np.float64) if SLOTS[slot].dtype == "float64" else spec.dtype for slot in slot_shapes}
+    widest = max(kinds.values(), key=lambda kind: kind.itemsize, default=spec.dtype)
+    given = arrays("dslots", dslots, slot_shapes, widest, some=True)
+    gradients = {slot: array.astype(kinds[slot], copy=False) for slot, array in given.items()}
     for part in parts:
         part.encoding.check(spec, **part.options)
     dparams = {name: np.zeros(shape, spec.dtype) for name, shape in shapes.items()}

@@ -14,7 +14,8 @@ from fastpe.arguments import whole
 class Option:
     """A typed option of an encoding: its default, what it means, and which values it may take.
 
-    `kind` is bool, int, float, str or tuple (a tuple of integers). `optional` also allows None.
+    `kind` is bool, int, float, str or tuple: several numbers, each of the kind `item`. `optional` also allows None.
+    `samples` are values that tests try, for a kind of which not every value will do.
     """
 
     default: Any
@@ -24,6 +25,8 @@ class Option:
     minimum: float = -math.inf
     above: float = -math.inf
     optional: bool = False
+    item: type = int
+    samples: tuple[Any, ...] = ()
 
     def expected(self) -> str:
         """What the option may be, in words."""
@@ -35,7 +38,7 @@ class Option:
                 int: "an integer",
                 float: "a finite number",
                 str: "a name",
-                tuple: "a list of integers",
+                tuple: "a list of integers" if self.item is int else "a list of finite numbers",
             }[self.kind]
         if self.minimum > -math.inf:
             text += f" >= {self.minimum:g}"
@@ -48,7 +51,7 @@ class Option:
         if value is None and self.optional:
             return None
         try:
-            typed = _CONVERT[self.kind](value)
+            typed: Any = _several(value, self.item) if self.kind is tuple else _CONVERT[self.kind](value)
         except (TypeError, ValueError, OverflowError):
             raise TypeError(f"option {key!r} must be {self.expected()}, not {value!r}") from None
         numeric = self.kind in (int, float)
@@ -64,7 +67,8 @@ class Option:
         if self.optional and text.lower() in ("none", "null"):
             return None
         try:
-            value = _PARSE[self.kind](text)
+            items = [item for item in text.split(",") if item.strip()]
+            value = tuple(map(self.item, items)) if self.kind is tuple else _PARSE[self.kind](text)
         except (KeyError, ValueError):
             raise ValueError(f"option {key!r} must be {self.expected()}, not {text!r}") from None
         return self.validate(key, value)
@@ -85,10 +89,17 @@ def _instance(kind: type) -> Callable[[Any], Any]:
     return convert
 
 
-def _wholes(value: Any) -> tuple[int, ...]:
+def _several(value: Any, item: type) -> tuple[Any, ...]:
     if isinstance(value, str):
         raise TypeError
-    return tuple(whole("item", item) for item in value)
+    return tuple(whole("item", each) if item is int else _finite(each) for each in value)
+
+
+def _finite(value: Any) -> float:
+    number = _number(value)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
 
 
 _CONVERT: dict[type, Callable[[Any], Any]] = {
@@ -96,7 +107,6 @@ _CONVERT: dict[type, Callable[[Any], Any]] = {
     int: lambda value: whole("value", value),
     float: _number,
     str: _instance(str),
-    tuple: _wholes,
 }
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _PARSE: dict[type, Callable[[str], Any]] = {
@@ -104,5 +114,4 @@ _PARSE: dict[type, Callable[[str], Any]] = {
     int: int,
     float: float,
     str: str,
-    tuple: lambda text: tuple(int(item) for item in text.split(",") if item.strip()),
 }

@@ -26,6 +26,10 @@ def _nothing(spec: Spec, *rng: Any, **options: Any) -> Any:
     return {}
 
 
+def _one(**options: Any) -> int:
+    return 1
+
+
 def _no_remarks(spec: Spec, **options: Any) -> tuple[str, ...]:
     return ()
 
@@ -43,6 +47,8 @@ class Encoding:
     slots : the slots it may fill
     options : its options; the defaults are its authors'
     beyond : what happens past the training length: "defined", "clipped", "resized" or "undefined"
+    direction : whether a model without a causal mask can tell left from right by it: "yes", "no" (equal for both
+        sides: only with a causal mask), or "causal" (made for causal models alone)
     source : where it was published
     ulp : error of a float64 fill in units of `eps * max|slot|`: a number, or a function (spec, **options) that returns
         one or an array that broadcasts against the slot; see `error_bound`
@@ -52,6 +58,8 @@ class Encoding:
     init : (spec, rng, **options) -> {parameter: float64 array}, the authors' initial values
     parameters : (spec, **options) -> {parameter: shape}; empty where nothing is learned
     shapes : (spec, **options) -> {slot: shape}, where they are not the usual ones or depend on the options
+    plain : (spec, **options) -> {slot: value} of the slots that are no arrays: "scale", "pairs", "rectify"
+    axes : (**options) -> how many coordinates a position has, where they are given
     check : (spec, **options), raises what is wrong with a request before any work
     remarks : (spec, **options) -> sentences a user should read about this request
     per_layer : the parameters that every layer owns a copy of
@@ -61,6 +69,7 @@ class Encoding:
     slots: tuple[str, ...]
     options: Mapping[str, Option]
     beyond: str
+    direction: str
     source: str
     ulp: float | Callable[..., Any]
     reference: Callable[..., dict[str, Any]]
@@ -69,6 +78,8 @@ class Encoding:
     init: Callable[..., dict[str, Any]] = _nothing
     parameters: Callable[..., dict[str, tuple[int, ...]]] = _nothing
     shapes: Callable[..., dict[str, tuple[int, ...]]] | None = None
+    plain: Callable[..., dict[str, Any]] = _nothing
+    axes: Callable[..., int] = _one
     check: Callable[..., None] = _accepts
     remarks: Callable[..., tuple[str, ...]] = _no_remarks
     per_layer: tuple[str, ...] = ()

@@ -20,7 +20,9 @@ MAX_POSITION = 2.0**27
 class Spec:
     """The sizes an encoding is built for: N positions, width C, H heads.
 
-    `positions` is None (0, 1, ..., N-1) or float64 of shape (N,) or (B, N); `start` is added to either.
+    `positions` is None (0, 1, ..., N-1, or the raster of a grid) or float64: of shape (N,) or (B, N), or, for an
+    encoding whose positions have several coordinates (`axes` of them), (N, axes) or (B, N, axes). `start` is added to
+    every one.
     """
 
     length: int
@@ -31,11 +33,25 @@ class Spec:
     positions: np.ndarray | None
     start: float
     dtype: np.dtype
+    axes: int = 1
 
     @property
     def batch(self) -> tuple[int, ...]:
         """(B,) where every sample has its own positions, else ()."""
-        return () if self.positions is None else self.positions.shape[:-1]
+        return () if self.positions is None else self.positions.shape[: -1 if self.axes == 1 else -2]
+
+    @property
+    def head_dim(self) -> int:
+        """D, the width of one head.
+
+        Raises
+        ------
+        ValueError
+            If the heads do not divide the width.
+        """
+        if self.dim % self.heads:
+            raise ValueError(f"dim must be a multiple of heads={self.heads}, not {self.dim}")
+        return self.dim // self.heads
 
     @property
     def farthest(self) -> float:
@@ -45,7 +61,7 @@ class Spec:
         return float(abs(self.positions + self.start).max())
 
     def points(self) -> np.ndarray:
-        """The positions, offset included: float64 of shape (N,) or (B, N)."""
+        """The positions, offset included: float64 of shape (N,) or (B, N), or (..., N, axes) where they are given."""
         import numpy as np
 
         base = np.arange(self.length, dtype=np.float64) if self.positions is None else self.positions
@@ -58,6 +74,10 @@ def _rows(spec: Spec) -> tuple[int, ...]:
 
 def _offsets(spec: Spec) -> tuple[int, ...]:
     return (spec.heads, 2 * spec.length - 1)
+
+
+def _heads(spec: Spec) -> tuple[int, ...]:
+    return (spec.heads, spec.head_dim)
 
 
 def _pairs(spec: Spec) -> tuple[int, ...]:
@@ -89,7 +109,7 @@ SLOTS: Mapping[str, Slot] = {
     "rel_gain": Slot("(H or 1, 2K+1, D)", "multiplies the products of query and key", "multiply"),
     "rel_key": Slot("(H or 1, 2K+1, D)", "score: query times a vector of the offset"),
     "rel_query": Slot("(H or 1, 2K+1, D)", "score: key times a vector of the offset"),
-    "key_bias": Slot("(H, D)", "score: key times a vector"),
+    "key_bias": Slot("(H, D)", "score: key times a vector", shape=_heads),
     "rectify": Slot("bool", "score: negative values become zero", "alone", ""),
     "gain": Slot("(H, 2K+1)", "multiplies the score", "multiply", shape=_offsets),
     "bias": Slot("(H, 2K+1)", "added to the score; the row of offset o = key - query is o + K", shape=_offsets),
@@ -112,8 +132,9 @@ def make_spec(
     positions: Any = None,
     start: float = 0,
     dtype: Any = "float32",
+    axes: int = 1,
 ) -> Spec:
-    """A validated `Spec`; the arguments are those of `fastpe.build`."""
+    """A validated `Spec`; the arguments are those of `fastpe.build`, and how many coordinates a position has."""
     if train_length is not None:
         train_length = _at_most(whole("train_length", train_length, 1), "train_length")
     length = _at_most(whole("length", length, 1), "length")
@@ -125,9 +146,10 @@ def make_spec(
         heads=whole("heads", heads, 1),
         train_length=length if train_length is None else train_length,
         causal=causal,
-        positions=None if positions is None else _positions(positions, length),
+        positions=None if positions is None else _positions(positions, length, axes),
         start=real("start", start),
         dtype=floating(dtype),
+        axes=axes,
     )
     if not spec.farthest <= MAX_POSITION:
         raise ValueError(f"positions plus start must lie within ±2**27, but one is {spec.farthest:g} in size")
@@ -140,11 +162,15 @@ def _at_most(number: int, name: str) -> int:
     return number
 
 
-def _positions(positions: Any, length: int) -> np.ndarray:
+def _positions(positions: Any, length: int, axes: int) -> np.ndarray:
     import numpy as np
 
     given = arguments.array("positions", positions)
     shape = given.shape
+    if axes > 1:
+        if given.ndim not in (2, 3) or shape[-2:] != (length, axes) or given.size == 0:
+            raise ValueError(f"positions must have shape ({length}, {axes}) or (B, {length}, {axes}), not {shape}")
+        return arguments.finite("positions", given, np.float64)
     if given.ndim == 3 and given.shape[-1] == 1:
         given = given[..., 0]
     if given.ndim not in (1, 2) or given.shape[-1] != length or given.size == 0:

@@ -50,6 +50,40 @@ def outlines(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
     return out
 
 
+def plain(parts: Sequence[Part], spec: Spec) -> dict[str, Any]:
+    """The values of the slots that are no arrays.
+
+    Raises
+    ------
+    ValueError
+        If two parts set one to different values.
+    """
+    found: dict[str, Any] = {}
+    for part in parts:
+        for slot, value in part.encoding.plain(spec, **part.options).items():
+            if slot in found and found[slot] != value:
+                raise ValueError(
+                    f"{_name(parts)!r} sets {slot!r} to {found[slot]!r} and to {value!r}: it can be but one"
+                )
+            found[slot] = value
+    return found
+
+
+def axes(parts: Sequence[Part], *, given: bool) -> int:
+    """How many coordinates the parts' positions have.
+
+    Raises
+    ------
+    ValueError
+        If positions are given, and parts take different numbers of coordinates.
+    """
+    counts = {part.scheme: part.encoding.axes(**part.options) for part in parts}
+    if given and len(set(counts.values())) > 1:
+        each = ", ".join(f"{scheme!r} {count}" for scheme, count in counts.items())
+        raise ValueError(f"positions cannot be given: encodings take different numbers of coordinates: {each}")
+    return next(iter(counts.values()))
+
+
 def check_parameters(parts: Sequence[Part], spec: Spec) -> None:
     """Raise ValueError if a parameter has no room in this machine's memory."""
     import numpy as np
@@ -122,6 +156,7 @@ def fill(
 
     for part in parts:
         part.encoding.check(spec, **part.options)
+    plain(parts, spec)
     with np.errstate(over="ignore", invalid="ignore"):  # what leaves the dtype is found below
         _fill(parts, spec, params, out, reference)
     if finite and _may_overflow(parts, spec, map(largest, params.values()) if sizes is None else sizes, out):

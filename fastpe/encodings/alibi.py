@@ -209,6 +209,7 @@ ENCODING = Encoding(
         "learned": Option(False, "whether the slopes are learned", bool),
     },
     beyond="defined",
+    direction="no",
     source="Press, Smith and Lewis 2021, arXiv:2108.12409",
     ulp=lambda spec, **options: 2.0 + 2.0 * spec.heads,  # the authors' slopes are repeated products
     reference=reference,

@@ -161,6 +161,7 @@ ENCODING = Encoding(
         "scale": Option(1.0, "multiplies the table", float),
     },
     beyond="undefined",
+    direction="yes",
     source="Gehring et al. 2017, arXiv:1705.03122, section 3.1",
     # a resampled row's place is known to one rounding, and rows may differ by twice the largest entry
     ulp=lambda spec, beyond, scale: 4.0 + 4.0 * spec.train_length if beyond == "interp" else 1.0,

@@ -268,6 +268,7 @@ ENCODING = Encoding(
         "scale": Option(1.0, "multiplies the table", float),
     },
     beyond="defined",
+    direction="yes",
     source="Li 2025, section 6.2",
     ulp=lambda spec, **options: 4.0 + 2.0 * spec.dim**2,
     reference=reference,

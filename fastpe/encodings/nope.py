@@ -33,6 +33,7 @@ ENCODING = Encoding(
     slots=(),
     options={},
     beyond="defined",
+    direction="no",
     source="Kazemnejad et al. 2023, arXiv:2305.19466",
     ulp=0.0,
     reference=reference,

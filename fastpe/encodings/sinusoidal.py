@@ -220,6 +220,7 @@ ENCODING = Encoding(
         "scale": Option(1.0, "multiplies the table", float),
     },
     beyond="defined",
+    direction="yes",
     source="Vaswani et al. 2017, arXiv:1706.03762, section 3.5",
     ulp=2.0,
     reference=reference,

@@ -258,11 +258,22 @@ _KEPT = 2**16  # values of phi on each level, at most
 ENCODING = Encoding(
     slots=("table",),
     options={
-        "wavelet": Option("db4", "a name of PyWavelets, in its sense: db4 has 8 taps", str),
+        "wavelet": Option(
+            "db4",
+            "a name of PyWavelets, in its sense: db4 has 8 taps",
+            str,
+            samples=("db1", "db2", "db4", "db20", "sym5", "coif2"),
+        ),
         "layout": Option("coarse", "whether larger j is coarser or finer", str, ("coarse", "fine")),
         "functions": Option("psi", "wavelets alone, or scaling functions first", str, ("psi", "phi+psi")),
         "scales": Option(None, "the largest j; none: floor(log2 train_length)", int, minimum=0, optional=True),
-        "shifts": Option(None, "the k of every scale; none: all that meet [0, train_length]", tuple, optional=True),
+        "shifts": Option(
+            None,
+            "the k of every scale; none: all that meet [0, train_length]",
+            tuple,
+            optional=True,
+            samples=((0,), tuple(range(10)), (-3, 2, 70)),
+        ),
         "select": Option("coverage", "which columns come first", str, ("coverage", "even", "listed")),
         "per_scale": Option(10, "shifts of every scale that 'even' takes", int, minimum=1),
         "pad": Option("phi", "what fills up to dim where there are fewer columns", str, ("phi", "zeros")),
@@ -270,6 +281,7 @@ ENCODING = Encoding(
         "scale": Option(1.0, "multiplies the table", float),
     },
     beyond="defined",
+    direction="yes",
     source="Li 2025, section 6.1",
     ulp=128.0,  # up to 128 binary digits, each one product of matrices
     reference=reference,
