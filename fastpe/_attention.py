@@ -1,6 +1,6 @@
 """Attention with every slot of the score, and its gradients, in O(N) memory: `attention` and `attention_vjp`.
 
-Arguments are checked here; `attention_pass` does the work with the kernels of `kernels.tiled`.
+Arguments are checked here; `attention_pass` does the work with the kernels of `kernels.attention`.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ def attention(
         a length is one integer.
     tolerance : float, optional
         Tiles of keys are left out where all that is left out of a row of the softmax provably sums up to at most this
-        weight. By default a quarter of the dtype's precision; 0 leaves out nothing. See `kernels.tiled`.
+        weight. By default a quarter of the dtype's precision; 0 leaves out nothing. See `kernels.attention`.
     return_lse : bool
         Whether to return the logarithm of the softmax's denominator as well.
     **slots

@@ -8,10 +8,11 @@ import numpy as np
 from fastpe import attention_arguments
 from fastpe.attention_arguments import Array, Call
 from fastpe.kernels import rotate, simd
+from fastpe.kernels.attention import backward, forward, layout
+from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.attention.layout import CHUNK, SLOTS, Case, Gradients, Inputs
 from fastpe.kernels.threads import default_threads, run_lanes
-from fastpe.kernels.tiled import backward, forward, layout
-from fastpe.kernels.tiled.cells import TILE_KEYS, TILE_QUERIES
-from fastpe.kernels.tiled.layout import CHUNK, SLOTS, Case, Gradients, Inputs, Slots
+from fastpe.slot_arrays import contiguous, fold, slot_arrays
 
 _UNDERFLOW = 1e-30  # more than what squares that underflow may take from a squared norm
 
@@ -35,13 +36,14 @@ class Pass:
             q, k = np.ascontiguousarray(q), np.ascontiguousarray(k)
         self.qr, self.kr = (self._turn(x, 1.0) if turned else x for x in (q, k))
         self.strides = tuple(stride // self.dtype.itemsize for x in (q, k, v) for stride in x.strides[:3])
-        self.slots, self.table = self._slots()
+        self.strides += (self.strides[2], self.strides[5], d, d)
+        self.bias, self.slots, self.table = slot_arrays(call.slots, call.shapes, n, m, self.dtype, self._keeps_raw())
         self.limit = math.log(self.tolerance) - math.log(m) if self.tolerance else -math.inf
         bounds = self._bounds(q, k)
         lengths = np.stack([call.query_lengths, call.key_lengths], axis=1).astype(np.int64)
-        scale = _own(np.broadcast_to(call.scale, (h,)), self.dtype)
+        scale = contiguous(np.broadcast_to(call.scale, (h,)), self.dtype)
         starts = [_start(x) for x in (q, self.qr, k, self.kr, v)]
-        self.inputs = Inputs._make((*starts, scale, lengths, *bounds))
+        self.inputs = Inputs._make((*starts, scale, lengths, self.bias, *bounds))
         self.out, self.lse = np.empty((b, h, n, d), self.dtype), np.empty((b, h, n), self.dtype)
         self._forward()
 
@@ -52,41 +54,6 @@ class Pass:
 
     # ----------------------------------------------------------------------------------------------- what kernels take
 
-    def _slots(self) -> tuple[Slots, Array]:
-        """The slots' arrays, and the table of what is given, what is wanted, strides and rows."""
-        n, m = self.sizes[3:5]
-        call, table = self.call, np.zeros((len(SLOTS), 5), np.int64)
-        arrays: dict[str, Array] = {}
-        for number, name in enumerate(SLOTS):
-            array = call.slots.get(name)
-            if array is None:
-                arrays[name] = np.zeros(1, np.int32) if name == "index" else self.nothing
-                continue
-            rows = array.shape[1 if name in ("index", "growth") else 2] if array.ndim > 2 else 0
-            if name in ("gain", "bias"):
-                array = array[..., _offset_rows(n, m, array.shape[-1])]
-            elif name in ("index", "scores"):
-                array = array[..., -n:, -m:]
-            elif name == "growth":
-                rows = array.shape[-1]
-            heads = array.ndim > 3 or name in ("gain", "bias", "values", "key_bias")
-            per_head = array[0, 0].size if heads else 0
-            table[number] = (
-                1, name in call.shapes, array[0].size if array.shape[0] > 1 else 0,
-                per_head if heads and array.shape[1] > 1 else 0,
-                array.shape[-1] if name == "values" else rows,
-            )  # fmt: skip
-            arrays[name] = _own(array, np.int32 if name == "index" else array.dtype).reshape(-1)
-        growth = call.slots.get("growth")
-        if growth is None:
-            growth_q = growth_k = np.zeros(1)
-        else:
-            table[SLOTS.index("growth"), 2] = growth.shape[0] > 1
-            growth_q, growth_k = (_own(growth[:, -size:], np.float64).reshape(-1) for size in (n, m))
-        del arrays["growth"]
-        indices = arrays.pop("index")
-        return Slots(**arrays, indices=indices, growth_q=growth_q, growth_k=growth_k), table
-
     def _bounds(self, q: Array, k: Array) -> tuple[Array, Array, Array]:
         """Norms of the queries, the largest of every tile of keys, the largest bias of every CHUNK of offsets."""
         b, h, hk, n, m, _ = self.sizes
@@ -94,7 +61,7 @@ class Pass:
             return self.nothing, np.zeros((b, hk, 1), self.dtype), np.zeros((1, h, 1), self.dtype)
         squares = (np.einsum("bhnd,bhnd->bhn", x, x) for x in (q, k))
         q_norms, k_norms = (np.sqrt(square + self.dtype.type(_UNDERFLOW)) for square in squares)
-        bias = self.slots.bias.reshape(-1, h, n + m - 1)
+        bias = self.bias.reshape(-1, h, n + m - 1)
         return (
             q_norms.reshape(-1), _block_maxima(k_norms, int(TILE_KEYS), 0.0), _block_maxima(bias, int(CHUNK), -np.inf),
         )  # fmt: skip
@@ -107,15 +74,23 @@ class Pass:
 
     def _case(self, *, gradients: bool) -> Case:
         call, (b, h, hk, n, m, d) = self.call, self.sizes
-        keeps = "scale" in call.shapes or call.rectify or "gain" in call.slots
-        return Case(
-            b, h, hk, n, m, d, int(call.causal), min(call.window or 0, n + m), -(-m // int(TILE_KEYS)),
-            int(call.pairs == "half"), int(call.rectify), int(gradients and keeps), int(self._skips()), *self.strides,
-        )  # fmt: skip
+        kept = alone = 0
+        sizes = b, h, hk, n, m, d, int(call.causal), min(call.window or 0, n + m), -(-m // int(TILE_KEYS))
+        flags = int(call.pairs == "half"), int(call.rectify), int(gradients and self._keeps_raw()), int(self._skips())
+        return Case._make((*sizes, *flags, *self.strides, int(self._apart()), kept, alone))
+
+    def _keeps_raw(self) -> bool:
+        """Whether the backward pass needs scores before the scale."""
+        return "scale" in self.call.shapes or self.call.rectify or "gain" in self.call.slots
+
+    def _apart(self) -> bool:
+        """Whether q and k have gradients that are not turned back with those of the content."""
+        slots = set(self.call.slots)
+        return "growth" in slots or ("angles" in slots and bool(slots & {"rel_key", "rel_query", "key_bias"}))
 
     def _turn(self, x: Array, sign: float) -> Array:
         """x with its pairs of channels turned by their angles."""
-        angles = _own(self.call.slots["angles"][:, :, -x.shape[-2] :, :], np.float64)
+        angles = contiguous(self.call.slots["angles"][:, :, -x.shape[-2] :, :], np.float64)
         turns = np.empty(2 * angles.size, x.dtype)
         (b, h, n, d), (led, per_head, _, pairs), y = x.shape, angles.shape, np.empty(x.shape, x.dtype)
         strides = tuple(stride // x.itemsize for stride in x.strides[:3])
@@ -155,7 +130,7 @@ class Pass:
         shape = call.q.shape if call.batched else call.q.shape[1:]
         if given.shape != shape:
             raise ValueError(f"dout must have the shape of the output, {shape}, not {given.shape}")
-        dout = _own(given, self.dtype).reshape(self.out.shape)
+        dout = contiguous(given, self.dtype).reshape(self.out.shape)
         case = self._case(gradients=True)
         g = self._room_for_gradients(case)
         arenas, room, lanes = self._arenas(case, gradients=True)
@@ -176,6 +151,9 @@ class Pass:
         def zeros(*shape: int) -> Array:
             return np.zeros(shape, self.dtype)
 
+        def rows(*shape: int) -> Array:
+            return np.empty(shape, self.dtype)
+
         def slot(name: str) -> Array:
             if name not in self.call.shapes:
                 return self.nothing
@@ -186,13 +164,11 @@ class Pass:
             rows = () if name == "key_bias" else (int(self.table[SLOTS.index(name), 4]),)
             return zeros(b, h, *rows, *shapes[name])
 
-        dq, dk = zeros(b, h, n, d), zeros(b, hk, m, d)
-        rest = "angles" in self.call.slots and bool(set(self.call.slots) & {"rel_key", "rel_query", "key_bias"})
-        rest = rest or "growth" in self.call.slots
+        dq, dk, apart = rows(b, h, n, d), rows(b, hk, m, d), self._apart()
         own = {f"d{name}": slot(name) for name in SLOTS if name not in ("index", "growth")}
         return Gradients(
-            dq=dq, dq_rest=zeros(b, h, n, d) if rest else dq, dk=dk, dk_rest=zeros(b, hk, m, d) if rest else dk,
-            dv=zeros(b, hk, m, d), dscale=np.zeros((b, h, case.strips)), **own,
+            dq=dq, dq_rest=rows(b, h, n, d) if apart else dq, dk=dk, dk_rest=rows(b, hk, m, d) if apart else dk,
+            dv=rows(b, hk, m, d), dscale=np.zeros((b, h, case.strips)), **own,
         )  # fmt: skip
 
     def _named(self, g: Gradients) -> dict[str, Array]:
@@ -212,12 +188,12 @@ class Pass:
             found[name] = getattr(g, f"d{name}")
         for name in ("gain", "bias"):
             if name in call.shapes:
-                found[name] = _fold(getattr(g, f"d{name}"), *self.sizes[3:5], call.slots[name].shape[-1])
+                found[name] = fold(getattr(g, f"d{name}"), *self.sizes[3:5], call.slots[name].shape[-1])
         if "scores" in call.shapes:
             found["scores"] = _padded(g.dscores, call.slots["scores"].shape[-2:])
         wanted = {name: found[name] for name in call.shapes if name in found}
-        own: dict[str, tuple[int, ...]] = {name: call.slots[name].shape for name in wanted if name in call.slots}
-        done = {name: _summed_to(array, own.get(name, tuple(array.shape))) for name, array in wanted.items()}
+        shapes: dict[str, tuple[int, ...]] = {name: call.slots[name].shape for name in wanted if name in call.slots}
+        done = {name: _summed_to(array, shapes.get(name, tuple(array.shape))) for name, array in wanted.items()}
         if "scale" in call.shapes:
             per_head = g.dscale.sum(axis=(0, 2))
             done["scale"] = per_head if call.scale.shape else per_head.sum()
@@ -260,29 +236,9 @@ def _rows(x: Array) -> Array:
     return x if plain and x.flags.aligned else np.array(x, order="C")
 
 
-def _own(x: Array, dtype: Any) -> Array:
-    """x in one piece that may be written to, as kernels are compiled for; x itself where it is so."""
-    return np.require(x, dtype, ["C", "A", "W"])
-
-
 def _start(x: Array) -> Array:
     """The first element of x: kernels know where the rest is, and are compiled once for all shapes and strides."""
     return np.lib.stride_tricks.as_strided(x, (1,), (x.itemsize,))
-
-
-def _offset_rows(n: int, m: int, count: int) -> Array:
-    """The row that each offset from -(M - 1) to N - 1 reads in an array of `count` rows."""
-    reach = count // 2
-    return np.clip(np.arange(1 - m, n), -reach, reach) + reach
-
-
-def _fold(unfolded: Array, n: int, m: int, count: int) -> Array:
-    """The adjoint of reading rows by `_offset_rows`."""
-    folded, rows = np.zeros((*unfolded.shape[:-1], count), unfolded.dtype), _offset_rows(n, m, count)
-    # equal rows stand side by side
-    starts = np.concatenate([[0], np.flatnonzero(np.diff(rows)) + 1])
-    folded[..., rows[starts]] = np.add.reduceat(unfolded, starts, axis=-1)
-    return folded
 
 
 def _block_maxima(x: Array, size: int, fill: float) -> Array:

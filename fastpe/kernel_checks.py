@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe import reference
+from fastpe._attention import attention, attention_vjp
 from fastpe.error_law import Difference, difference, wider
 from fastpe.kernels import arrays
 from fastpe.kernels.gemm import FROM, PLUS, RELU, WHERE_POSITIVE
@@ -102,12 +103,12 @@ def _attention_forward(draw: Draw, n: int, d: int) -> Iterator[Case]:
     q, k, v, bias = draw(n, d), draw(n, d), draw(n, d), draw(2 * n - 1)
     for causal in (False, True):
 
-        def formula(q: Array, k: Array, v: Array, bias: Array, causal: bool = causal) -> tuple[Array, Array]:
-            weights, _ = _attention_weights(q, k, bias, causal)
-            return weights @ v, weights
+        def formula(q: Array, k: Array, v: Array, bias: Array, causal: bool = causal) -> Array:
+            return _attention_weights(q, k, bias, causal)[0] @ v
 
-        yield Case(arrays.attention_forward(q, k, v, bias, causal=causal), formula, (q, k, v, bias), n * d)
-    plain = arrays.attention_forward(q, k, v)[0]
+        ours = attention(q[None], k[None], v[None], bias=bias[None], causal=causal)[0]
+        yield Case(ours, formula, (q, k, v, bias), n * d)
+    plain = attention(q[None], k[None], v[None])[0]
     yield Case(plain, lambda q, k, v: _attention_weights(q, k, 0.0, False)[0] @ v, (q, k, v), n * d)
 
 
@@ -121,7 +122,9 @@ def _attention_backward(draw: Draw, n: int, d: int) -> Iterator[Case]:
             dbias = np.array([np.trace(dscores, offset) for offset in range(1 - n, n)], q.dtype)
             return _scale(q) * dscores @ k, _scale(q) * dscores.T @ q, weights.T @ do, dbias
 
-        ours = arrays.attention_backward(do, q, k, v, bias, causal=causal)
+        _, pull = attention_vjp(q[None], k[None], v[None], bias=bias[None], causal=causal)
+        found = pull(do[None])
+        ours = tuple(found[name][0] for name in ("q", "k", "v", "bias"))
         yield Case(ours, formula, (do, q, k, v, bias), n * d)
 
 

@@ -1,8 +1,7 @@
-"""Where everything of a model lies: parameters in one flat array, their transposes, and the memory of a step."""
+"""Where the parameters of a model lie: in one flat array, and their transposes in another."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -84,7 +83,9 @@ class Parameters:
         stride = self._cursor - first_layer
         self._cursor = first_layer + config.layers * stride
         own = self._take({name: value.size for name, value in learned.items()})
-        self.offsets = model_layout.Offsets(**ends, layers=first_layer, layer_stride=stride, **layer, table=0, bias=0)
+        self.offsets = model_layout.Offsets(
+            **ends, layers=first_layer, layer_stride=stride, **layer, table=0, qk_table=0, taps=0, angles=0
+        )
         sizes = f"width={c}, hidden={f}, layers={config.layers}"
         arguments.room(f"the model's parameters with {sizes}", self._cursor * np.dtype(config.dtype).itemsize, "need")
         self.flat = simd.aligned_zeros(self._cursor, config.dtype)
@@ -165,75 +166,6 @@ class Transposes:
         self.panels = np.array(list(panels()), np.int64)
 
 
-@dataclass(frozen=True)
-class Workspace:
-    """What a call needs beside the parameters, made once per length, number of lanes and direction.
-
-    The slots' gradients lie behind those of the parameters in every group's row of `gradients`.
-    """
-
-    sizes: model_layout.Sizes
-    arena: model_layout.Arena
-    offsets: model_layout.Offsets
-    arenas: Array
-    gradients: Array
-    losses: Array
-    nothing: Array
-
-    @classmethod
-    def make(
-        cls, config: ModelConfig, parameters: Parameters, length: int, lanes: int, groups: int,
-        slots: Mapping[str, Array], learns: bool,
-    ) -> "Workspace":  # fmt: skip
-        """Room for `lanes` threads at this length; for a backward pass too where there are groups.
-
-        Raises
-        ------
-        ValueError
-            If this machine has less memory.
-        """
-        backward = groups > 0
-        has_table, has_bias = "table" in slots, "bias" in slots
-        wants = backward and learns
-        sizes = model_layout.Sizes(
-            length=length, width=config.width, heads=config.heads, hidden=config.hidden, layers=config.layers,
-            causal=int(config.causal), gelu=int(config.activation == "gelu"), norms=int(config.norm == "layernorm"),
-            residual=int(config.residual), has_table=int(has_table), has_bias=int(has_bias),
-            wants_table=int(wants and has_table), wants_bias=int(wants and has_bias),
-            vocabulary=config.vocabulary or 0,
-        )  # fmt: skip
-        arena = model_layout.arena_layout(sizes, simd.whole_vectors(length, config.dtype), backward=backward)
-        table = parameters.flat.size
-        bias = table + rounded(length * config.width) * sizes.wants_table
-        stride = bias + rounded(config.heads * (2 * length - 1)) * sizes.wants_bias
-        # arenas a whole number of pages apart share cache sets; a few lines more spread them
-        own = rounded(arena.size) + 5 * ALIGN
-        which = f"a {'training step' if backward else 'call'} with length={length}, heads={config.heads}, lanes={lanes}"
-        arguments.room(which, (lanes * own + groups * stride) * np.dtype(config.dtype).itemsize)
-        return cls(
-            sizes, arena, parameters.offsets._replace(table=table, bias=bias),
-            simd.aligned_zeros((lanes, own), config.dtype),
-            simd.aligned_zeros((groups, stride), config.dtype), np.zeros(groups), np.zeros(1, config.dtype),
-        )  # fmt: skip
-
-    def slot_arrays(self, slots: Mapping[str, Array]) -> tuple[Array, Array]:
-        """Table and bias as the kernels take them: an array that is not read stands for a slot that is not used."""
-        table = slots.get("table", self.nothing)
-        bias = _unfold(slots["bias"], self.sizes.length) if "bias" in slots else self.nothing
-        return table.ravel(), bias.ravel()
-
-    def slot_gradients(self, slots: Mapping[str, Array], groups: int) -> dict[str, Array]:
-        """The gradients of the slots, the first `groups` groups summed in order."""
-        found = {}
-        if self.sizes.wants_table:
-            summed = sum_in_order(self.gradients[:groups, self.offsets.table :][:, : slots["table"].size])
-            found["table"] = summed.reshape(slots["table"].shape)
-        if self.sizes.wants_bias:
-            size = self.sizes.heads * (2 * self.sizes.length - 1)
-            found["bias"] = _fold(sum_in_order(self.gradients[:groups, self.offsets.bias :][:, :size]), slots["bias"])
-        return found
-
-
 def rounded(count: int) -> int:
     """`count` elements, rounded up to whole cache lines."""
     return -(-count // ALIGN) * ALIGN
@@ -250,22 +182,3 @@ def sum_in_order(groups: Array) -> Array:
     for group in groups[1:]:
         summed += group
     return summed
-
-
-def _unfold(bias: Array, length: int) -> Array:
-    """(H, 2K+1) to (H, 2 length - 1): offset o reads the row clip(o, -K, K) + K."""
-    reach = bias.shape[1] // 2
-    if reach == length - 1:
-        return np.ascontiguousarray(bias)
-    return np.ascontiguousarray(bias[:, np.clip(np.arange(1 - length, length), -reach, reach) + reach])
-
-
-def _fold(dbias: Array, bias: Array) -> Array:
-    """The gradient of `bias` (H, 2K+1) from that of its `_unfold`, given flat."""
-    dbias = dbias.reshape(bias.shape[0], -1)
-    length, reach = dbias.shape[1] // 2 + 1, bias.shape[1] // 2
-    if reach == length - 1:
-        return dbias
-    folded = np.zeros_like(bias)
-    np.add.at(folded.T, np.clip(np.arange(1 - length, length), -reach, reach) + reach, dbias.T)
-    return folded

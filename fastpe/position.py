@@ -11,11 +11,10 @@ import numpy as np
 
 from fastpe import encoding, sums
 from fastpe.config import ModelConfig
+from fastpe.random import Stream
+from fastpe.workspace import LAYERED
 
 Array = np.ndarray[Any, Any]
-
-SLOTS = ("table", "bias")
-"""The slots that the model takes."""
 
 _KEPT_LENGTHS = 8  # a user who tries many lengths should not fill the memory
 
@@ -23,25 +22,38 @@ _KEPT_LENGTHS = 8  # a user who tries many lengths should not fill the memory
 class Position:
     """The encoding that a `ModelConfig` names, made for its sizes.
 
+    Attributes
+    ----------
+    initial : dict of str to array
+        Initial values of the encoding's parameters by name in the model: ``encoding.{scheme}.{parameter}``, or
+        ``layers.{l}.encoding.{scheme}.{parameter}`` where every layer has its own.
+    layered : frozenset of str
+        The slots of which every layer has its own, along their first axis.
+    learned : frozenset of str
+        The slots that depend on parameters.
+
     Raises
     ------
     ValueError
-        If the encoding cannot have these sizes, or fills a slot that the model does not take.
+        If the encoding cannot have these sizes.
     """
 
     def __init__(self, config: ModelConfig) -> None:
         self.config = config
         self._parts = encoding.parse(config.encoding, config.options)
         self._specs: dict[int, encoding.Spec] = {}
-        self._arrays: dict[int, dict[str, Array]] = {}
+        self._arrays: dict[int, dict[str, Any]] = {}
+        spec = self._spec(config.train_length)
+        filled = {part.scheme: set(sums.shapes_of(part, spec)) for part in self._parts}
+        learns = {part.scheme: bool(part.encoding.parameters(spec, **part.options)) for part in self._parts}
+        self._own_layers = {part.scheme: set(part.encoding.per_layer) for part in self._parts if learns[part.scheme]}
+        self.layered = frozenset().union(*(filled[scheme] for scheme, names in self._own_layers.items() if names))
+        self.learned = frozenset().union(*(filled[scheme] for scheme in learns if learns[scheme]))
+        if unfit := self.layered - LAYERED:
+            raise ValueError(f"{config.encoding!r} fills {min(unfit)!r} in every layer, which acts once")
+        if "growth" in self.learned:
+            raise ValueError(f"{config.encoding!r} learns 'growth', of which this model has no gradient")
         self.initial = self._initial_values()
-        """Initial values of the encoding's parameters by name in the model, ``encoding.{scheme}.{parameter}``."""
-        for slot in sums.slot_shapes(self._parts, self._spec(config.train_length)):
-            if slot not in SLOTS:
-                raise ValueError(
-                    f"encoding {config.encoding!r} fills the slot {slot!r}, which the model does not take; "
-                    f"it takes {' and '.join(SLOTS)}"
-                )
         self._table_factor = self._find_table_factor()
 
     def _sizes(self) -> dict[str, Any]:
@@ -58,10 +70,34 @@ class Position:
             self._specs[length] = encoding.make_spec(length, start=self.config.start, **self._sizes())
         return self._specs[length]
 
+    # ------------------------------------------------------------------------------------------------------ parameters
+
     def _initial_values(self) -> dict[str, Array]:
-        c = self.config
-        values = encoding.init(c.encoding, **self._sizes(), seed=c.seed, **c.options)
-        return {self._name(key): value for key, value in values.items()}
+        c, values = self.config, dict[str, Array]()
+        for part in self._parts:
+            own = self._own_layers.get(part.scheme, set())
+            shared = encoding.init(part.scheme, **self._sizes(), seed=c.seed, **part.options)
+            values |= {self._name(part.scheme, name): value for name, value in shared.items() if name not in own}
+            for layer in range(c.layers if own else 0):
+                stream = Stream(c.seed, "init", f"layers.{layer}.encoding.{part.scheme}")
+                drawn = part.encoding.init(self._spec(c.train_length), stream, **part.options)
+                values |= {self._name(part.scheme, name, layer): drawn[name].astype(c.dtype) for name in sorted(own)}
+        return values
+
+    def _name(self, scheme: str, parameter: str, layer: int | None = None) -> str:
+        """A parameter's name in the model."""
+        name = f"encoding.{scheme}.{parameter}"
+        return name if layer is None else f"layers.{layer}.{name}"
+
+    def _own(self, arrays: Mapping[str, Array], layer: int) -> dict[str, Array]:
+        """The encoding's arrays by its own keys, as one layer has them, out of arrays by the model's names."""
+        found, spec = {}, self._spec(self.config.train_length)
+        for part in self._parts:
+            own = self._own_layers.get(part.scheme, set())
+            for name in part.encoding.parameters(spec, **part.options):
+                full = self._name(part.scheme, name, layer if name in own else None)
+                found[sums.key(self._parts, part, name)] = arrays[full]
+        return found
 
     def _find_table_factor(self) -> float:
         """What the table is multiplied by: one constant, so that the encoding keeps its shape."""
@@ -71,20 +107,13 @@ class Position:
         if wanted is None or "table" not in sums.slot_shapes(self._parts, spec):
             return 1.0
         arrays = sums.allocate(self._parts, spec)
-        sums.fill(self._parts, spec, self._own(self.initial), arrays)
+        sums.fill(self._parts, spec, self._own(self.initial, 0), arrays)
         norm = math.sqrt(np.square(arrays["table"], dtype=np.float64).sum() / c.train_length)
         return wanted / norm if norm else 1.0
 
-    def _name(self, key: str) -> str:
-        """A parameter's name in the model, from its key, which starts with its scheme only in a sum."""
-        return f"encoding.{key}" if len(self._parts) > 1 else f"encoding.{self._parts[0].scheme}.{key}"
+    # ----------------------------------------------------------------------------------------------------------- slots
 
-    def _own(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """The encoding's arrays by its own keys, out of arrays by the model's names."""
-        skip = len("encoding.") if len(self._parts) > 1 else len(self._name(""))
-        return {name[skip:]: arrays[name] for name in self.initial}
-
-    def slots(self, length: int, parameters: Mapping[str, Array]) -> dict[str, Array]:
+    def slots(self, length: int, parameters: Mapping[str, Array]) -> dict[str, Any]:
         """The filled slots at this length; the arrays are reused by the next call for it.
 
         Raises
@@ -92,19 +121,28 @@ class Position:
         fastpe.encoding.BeyondTrainingLength
             If the encoding is undefined at this length.
         """
-        arrays = self._arrays.get(length)
-        if arrays is not None and not self.initial:
-            return arrays
+        slots = self._arrays.get(length)
+        if slots is not None and not self.initial:
+            return slots
         spec = self._spec(length)
-        first = arrays is None
-        if arrays is None:
-            arrays = sums.allocate(self._parts, spec)
-        # later fills are those of a training, which finds by itself that a parameter has diverged
-        sums.fill(self._parts, spec, self._own(parameters), arrays, finite=first)
+        first = slots is None
+        if slots is None:
+            slots = self._allocated(spec)
+        plain = sums.plain(self._parts, spec)
+        for layer in range(self.config.layers if self.layered else 1):
+            mine = {slot: x[layer] if slot in self.layered else x for slot, x in slots.items() if slot not in plain}
+            # later fills are those of a training, which finds by itself that a parameter has diverged
+            sums.fill(self._parts, spec, self._own(parameters, layer), mine, finite=first)
         if self._table_factor != 1.0:
-            arrays["table"] *= self._table_factor
-        self._arrays[length] = arrays
-        return arrays
+            slots["table"] *= self._table_factor
+        self._arrays[length] = slots
+        return slots
+
+    def _allocated(self, spec: encoding.Spec) -> dict[str, Any]:
+        arrays: dict[str, Any] = sums.allocate(self._parts, spec)
+        for slot in self.layered:
+            arrays[slot] = np.zeros((self.config.layers, *arrays[slot].shape), arrays[slot].dtype)
+        return arrays | sums.plain(self._parts, spec)
 
     def pull(
         self, length: int, parameters: Mapping[str, Array], dslots: Mapping[str, Array], gradients: Mapping[str, Array]
@@ -112,4 +150,11 @@ class Position:
         """Add the gradients of the encoding's parameters into `gradients`, given those of the slots."""
         if self._table_factor != 1.0:
             dslots = {**dslots, "table": dslots["table"] * np.asarray(self._table_factor, dslots["table"].dtype)}
-        sums.add_gradients(self._parts, self._spec(length), self._own(parameters), dslots, self._own(gradients))
+        spec = self._spec(length)
+        for layer in range(self.config.layers if self.layered else 1):
+            # a slot that all layers share is pulled once
+            mine = {
+                slot: x[layer] if slot in self.layered else x if layer == 0 else np.zeros_like(x)
+                for slot, x in dslots.items()
+            }
+            sums.add_gradients(self._parts, spec, self._own(parameters, layer), mine, self._own(gradients, layer))

@@ -1,7 +1,7 @@
 """The small transformer: its parameters in one flat array, its forward pass, its gradients, and Adam.
 
-A model knows the *slots* that encodings fill (`fastpe.slots`), never an encoding: `table` is added at the input, `bias`
-to the scores of every layer.
+A model knows the *slots* that encodings fill (`fastpe.slots`), never an encoding: some act at the input, the others in
+the attention of every layer.
 """
 
 import math
@@ -16,9 +16,10 @@ from fastpe.initial import initial_values
 from fastpe.inputs import Inputs
 from fastpe.kernels import model, simd
 from fastpe.kernels.threads import OneAtATime, run_lanes, threads_for
-from fastpe.layout import Parameters, Transposes, Workspace, sum_in_order
+from fastpe.layout import Parameters, Transposes, sum_in_order
 from fastpe.position import Position
 from fastpe.random import Stream
+from fastpe.workspace import Workspace
 
 Array = np.ndarray[Any, Any]
 
@@ -41,7 +42,7 @@ class Update(NamedTuple):
 
 
 class Transformer:
-    """A small transformer (Li 2025, section 7.1) with any encoding of the slots it takes.
+    """A small transformer (Li 2025, section 7.1) with any encoding.
 
     It maps numbers to numbers, or, with a vocabulary of V tokens, tokens to V logits each; the loss is then the cross
     entropy instead of the mean squared error.
@@ -67,7 +68,7 @@ class Transformer:
     TypeError
         If `config` is no `ModelConfig`.
     ValueError
-        If the encoding cannot have these sizes, or fills a slot that this model does not take.
+        If the encoding cannot have these sizes.
 
     Examples
     --------
@@ -108,8 +109,11 @@ class Transformer:
                 rule, stream = "small_normal" if looked_up else self.config.init, Stream(self.config.seed, "init", name)
                 view[...] = initial_values(rule, stream, kind, view.shape, fans[owner])
 
-    def slots(self, length: int) -> dict[str, Array]:
-        """The arrays that the encoding fills at this length, in positions; do not write to them."""
+    def slots(self, length: int) -> dict[str, Any]:
+        """What the encoding fills at this length, in positions; do not write to the arrays.
+
+        Slots of which every layer has its own have an axis of layers in front.
+        """
         return self._position.slots(length, self.parameters)
 
     def __call__(self, x: Any, *, threads: int | None = None) -> Array:
@@ -148,7 +152,7 @@ class Transformer:
         arguments.room(f"outputs of {batch} sequences with length={length}", size, "need")
         y = np.empty(shape, self.dtype)
         run_lanes(
-            lanes, model.forward, rows, y, self._layout.flat, work.arenas, *work.slot_arrays(slots), work.sizes,
+            lanes, model.forward, rows, y, self._layout.flat, work.arenas, work.position(slots), work.sizes,
             work.offsets, work.arena,
         )  # fmt: skip
         return y
@@ -208,12 +212,12 @@ class Transformer:
         slots, lanes = self.slots(length), min(threads_for(threads), groups)
         work = self._workspace(length, lanes, slots, backward=True)
         gradients, losses = work.gradients[:groups], work.losses[:groups]
-        panels, nothing = self._transposes.panels, Update.none(self.dtype)
+        panels, nothing, position = self._transposes.panels, Update.none(self.dtype), work.position(slots)
 
         def run(panels: Array, groups: int, update: Update) -> None:
             run_lanes(
                 lanes, model.step, x, y, self._layout.flat, self._transposes.flat, panels, gradients, groups, losses,
-                work.arenas, *work.slot_arrays(slots), *update, work.sizes, work.offsets, self._transposes.offsets,
+                work.arenas, position, *update, work.sizes, work.offsets, self._transposes.offsets,
                 work.arena,
             )  # fmt: skip
 
@@ -238,14 +242,15 @@ class Transformer:
             most //= 2
         return min(batch, most)
 
-    def _workspace(self, length: int, lanes: int, slots: Mapping[str, Array], *, backward: bool) -> Workspace:
+    def _workspace(self, length: int, lanes: int, slots: Mapping[str, Any], *, backward: bool) -> Workspace:
         key = (length, lanes, backward)
         if key not in self._workspaces:
             if len(self._workspaces) >= _KEPT_WORKSPACES:
                 self._workspaces.clear()
             self._workspaces[key] = Workspace.make(
-                self.config, self._layout, length, lanes, 16 if backward else 0, slots, bool(self._position.initial)
-            )
+                self.config, self._layout, length, lanes, 16 if backward else 0, slots, self._position.layered,
+                self._position.learned,
+            )  # fmt: skip
         return self._workspaces[key]
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import fastpe
 from fastpe import attention_pass
-from fastpe.kernels.tiled import backward, forward
+from fastpe.kernels.attention import backward, forward
 
 EDGES_N, EDGES_M = (1, 2, 31, 95, 96, 97, 193), (1, 2, 45, 127, 128, 129, 257)
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastpe
-from fastpe.kernels.tiled.cells import TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
 from fastpe.reference._attention import attention_vjp_in
 
 N = 1100

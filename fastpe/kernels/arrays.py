@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.kernels import activation, adam, attention, ends, loss, norm, simd
+from fastpe.kernels import activation, adam, ends, loss, norm, simd
 from fastpe.kernels import gemm as products
 from fastpe.kernels._jit import entry
 from fastpe.kernels.simd import lanes, load_first, pointer, scalar, store_first
@@ -68,50 +68,6 @@ def exp(x: Array) -> Array:
     y = np.full(x.shape, np.nan, x.dtype)
     _exp(x, y)
     return y
-
-
-@entry
-def _attention(q, k, v, o, p, scratch, scale, bias, has_bias, causal):
-    n, d = q.shape
-    attention.attention_forward(
-        pointer(q), pointer(k), pointer(v), d, pointer(o), d, pointer(p), p.shape[1], pointer(scratch), n, d,
-        scalar(pointer(q), scale), pointer(bias), has_bias, causal,
-    )  # fmt: skip
-
-
-def attention_forward(
-    q: Array, k: Array, v: Array, bias: Array | None = None, *, causal: bool = False
-) -> tuple[Array, Array]:
-    """Output (n, d) and weights (n, n) of one head; q, k, v (n, d), bias (2n - 1,)."""
-    n, d = q.shape
-    p_row = simd.whole_vectors(n, q.dtype)
-    o, p = np.full((n, d), np.nan, q.dtype), np.full((n, p_row), np.nan, q.dtype)
-    scratch = np.zeros((d, p_row), q.dtype)
-    _attention(q, k, v, o, p, scratch, d**-0.5, q.ravel() if bias is None else bias, bias is not None, causal)
-    return o, p[:, :n]
-
-
-@entry
-def _attention_backward(do, q, k, v, p, dq, dk, dv, ds, scratch, scale, dbias, wants_bias, causal):
-    n, d = q.shape
-    attention.attention_backward(
-        pointer(do), d, pointer(q), pointer(k), pointer(v), d, pointer(p), p.shape[1], pointer(dq), pointer(dk),
-        pointer(dv), pointer(ds), pointer(scratch), n, d, scalar(pointer(q), scale), pointer(dbias), wants_bias, causal,
-    )  # fmt: skip
-
-
-def attention_backward(
-    do: Array, q: Array, k: Array, v: Array, bias: Array | None = None, *, causal: bool = False
-) -> tuple[Array, Array, Array, Array]:
-    """Gradients of q, k, v (n, d) and of the bias (2n - 1,; zeros without one), from that of the output."""
-    n, d = q.shape
-    p_row = simd.whole_vectors(n, q.dtype)
-    p = np.zeros((n, p_row), q.dtype)
-    p[:, :n] = attention_forward(q, k, v, bias, causal=causal)[1]
-    dq, dk, dv = (np.full((n, d), np.nan, q.dtype) for _ in range(3))
-    dbias, ds, scratch = np.zeros(2 * n - 1, q.dtype), np.zeros_like(p), np.zeros((d, p_row), q.dtype)
-    _attention_backward(do, q, k, v, p, dq, dk, dv, ds, scratch, d**-0.5, dbias, bias is not None, causal)
-    return dq, dk, dv, dbias
 
 
 @entry

@@ -2,7 +2,7 @@
 
 A layer (pre-norm; `u`, `w` are `z`, `y` themselves where there are no norms; "+ z" only with residual connections):
 
-    u = norm1(z);  q, k, v = u Wqkv + bqkv;  o = attention per head;  y = z + o Wout + bout
+    u = norm1(z);  q, k, v = u Wqkv + bqkv;  o = attention per head;  y = z + o Wout + bout    (see `attend`)
     w = norm2(y);  a = w Win + bin;  h = relu(a) or gelu(a);          z' = y + h Wff + bff
 
 One whole sequence goes forward and backward before the next, in a scratch arena of its thread; only parameters,
@@ -16,10 +16,11 @@ gradients in order into its own row, and the rows are added in order. Threads on
 
 import numpy as np
 
-from fastpe.kernels._jit import entry, inner, part
+from fastpe.kernels._jit import entry, inner, part, stage
 from fastpe.kernels.activation import gelu_backward, gelu_forward
 from fastpe.kernels.adam import adam
-from fastpe.kernels.attention import attention_backward, attention_forward
+from fastpe.kernels.attend import attention_backward, attention_forward, project, project_backward
+from fastpe.kernels.convolution import convolution_backward, convolution_forward
 from fastpe.kernels.ends import (
     add,
     embed_backward,
@@ -68,25 +69,17 @@ def _linear_back(dy, width, transposed, dx, c, n, mode):
     gemm(dy, width, ONE, transposed, c, dx, c, n, c, width, mode, dx, c, dx, NONE)
 
 
-@inner
-def layer_forward(z, out, w, act, scratch, bias, sizes, o, a):
+@stage
+def layer_forward(z, out, layer, w, act, arena, position, sizes, o, a):
     """One layer: z -> out (n, c). w: its parameters; act: its activations, kept for the backward pass."""
     n, c, f = sizes.length, sizes.width, sizes.hidden
-    head, p_row = c // sizes.heads, (n + lanes(z) - 1) // lanes(z) * lanes(z)
-    qkv, mixed, middle, hidden = at(act, a.qkv), at(act, a.mixed), at(act, a.middle), at(act, a.hidden)
-    scale = scalar(z, 1.0 / np.sqrt(head))
+    mixed, middle, hidden = at(act, a.mixed), at(act, a.middle), at(act, a.hidden)
     u = z
     if sizes.norms:
         u = at(act, a.normed1)
         layer_norm_forward(z, at(w, o.norm1_weight), at(w, o.norm1_bias), u, at(act, a.stats1), n, c, NORM_EPS)
-    _linear(u, c, at(w, o.qkv_weight), at(w, o.qkv_bias), qkv, n, 3 * c, OVERWRITE)
-    for h in range(sizes.heads):
-        q, weights = at(qkv, h * head), at(act, a.weights + h * n * p_row)
-        offsets = at(bias, h * (2 * n - 1))
-        attention_forward(
-            q, at(q, c), at(q, 2 * c), 3 * c, at(mixed, h * head), c, weights, p_row, scratch, n, head, scale, offsets,
-            sizes.has_bias, sizes.causal,
-        )  # fmt: skip
+    project(u, at(w, o.qkv_weight), at(w, o.qkv_bias), act, arena, position, sizes, a)
+    attention_forward(layer, act, arena, position, sizes, a)
     _linear_onto(mixed, c, at(w, o.out_weight), at(w, o.out_bias), z, middle, n, c, sizes.residual)
     u = middle
     if sizes.norms:
@@ -100,7 +93,7 @@ def layer_forward(z, out, w, act, scratch, bias, sizes, o, a):
     _linear_onto(hidden, f, at(w, o.ff_weight), at(w, o.ff_bias), middle, out, n, c, sizes.residual)
 
 
-@inner
+@stage
 def _feedforward_backward(dz, w, wt, g, grow, act, arena, sizes, o, t, a):
     """dz: the gradient of the layer's output on entry, of `middle` on return. grow: mode of the matrices' gradients."""
     n, c, f = sizes.length, sizes.width, sizes.hidden
@@ -125,24 +118,24 @@ def _feedforward_backward(dz, w, wt, g, grow, act, arena, sizes, o, t, a):
         _linear_back(dhidden, f, at(wt, t.in_weight), dz, c, n, mode)
 
 
-@inner
-def _attention_backward(dz, z, w, wt, g, grow, act, arena, dbias, sizes, o, t, a):
+@stage
+def _attention_backward(dz, z, layer, w, wt, g, slot_gradients, grow, act, arena, position, sizes, o, t, a):
     """dz: the gradient of `middle` on entry, of the layer's input z on return."""
     n, c = sizes.length, sizes.width
-    head, p_row = c // sizes.heads, (n + lanes(z) - 1) // lanes(z) * lanes(z)
-    qkv, mixed, dmixed, dqkv = at(act, a.qkv), at(act, a.mixed), at(arena, a.dmixed), at(arena, a.dqkv)
-    scale, mode = scalar(z, 1.0 / np.sqrt(head)), FROM if sizes.residual else OVERWRITE
+    mixed, dmixed, dqkv = at(act, a.mixed), at(arena, a.dmixed), at(arena, a.dqkv)
+    mode = FROM if sizes.residual else OVERWRITE
     _linear_gradients(mixed, c, dz, c, at(g, o.out_weight), at(g, o.out_bias), n, grow)
     _linear_back(dz, c, at(wt, t.out_weight), dmixed, c, n, OVERWRITE)
-    for h in range(sizes.heads):
-        q, dq, weights = at(qkv, h * head), at(dqkv, h * head), at(act, a.weights + h * n * p_row)
-        attention_backward(
-            at(dmixed, h * head), c, q, at(q, c), at(q, 2 * c), 3 * c, weights, p_row, dq, at(dq, c), at(dq, 2 * c),
-            at(arena, a.dscores), at(arena, a.transposed), n, head, scale, at(dbias, h * (2 * n - 1)),
-            sizes.wants_bias, sizes.causal,
-        )  # fmt: skip
+    attention_backward(layer, act, arena, slot_gradients, position, sizes, o, a)
+    qkv_weight, qkv_bias = at(g, o.qkv_weight), at(g, o.qkv_bias)
+    u = at(act, a.normed1) if sizes.norms else z
+    if sizes.has_qk_table:
+        project_backward(
+            u, at(wt, t.qkv_weight), qkv_weight, qkv_bias, slot_gradients, grow, arena, position, sizes, o, a
+        )
+    else:
+        _linear_gradients(u, c, dqkv, 3 * c, qkv_weight, qkv_bias, n, grow)
     if sizes.norms:
-        _linear_gradients(at(act, a.normed1), c, dqkv, 3 * c, at(g, o.qkv_weight), at(g, o.qkv_bias), n, grow)
         dnormed = at(arena, a.dnormed)
         _linear_back(dqkv, 3 * c, at(wt, t.qkv_weight), dnormed, c, n, OVERWRITE)
         layer_norm_backward(
@@ -150,7 +143,6 @@ def _attention_backward(dz, z, w, wt, g, grow, act, arena, dbias, sizes, o, t, a
             n, c, sizes.residual,
         )  # fmt: skip
     else:
-        _linear_gradients(z, c, dqkv, 3 * c, at(g, o.qkv_weight), at(g, o.qkv_bias), n, grow)
         _linear_back(dqkv, 3 * c, at(wt, t.qkv_weight), dz, c, n, mode)
 
 
@@ -171,27 +163,23 @@ def _clear_gradients(g, stride, sizes, o):
 
 
 @part
-def _clear_transposed(arena, sizes, a):
-    """The columns past n of a transposed K or V stay zero from here on: only the others are written."""
-    whole = (sizes.length + lanes(arena) - 1) // lanes(arena) * lanes(arena)
-    _clear(at(arena, a.transposed), sizes.width // sizes.heads * whole)
-
-
-@part
-def sequence_forward(x, w, arena, table, bias, sizes, o, a):
+def sequence_forward(x, w, arena, position, sizes, o, a):
     """Embedding, all layers and the head on one sequence; the output lies at arena + a.output."""
     n, c, z = sizes.length, sizes.width, at(arena, a.streams)
+    embedded = at(arena, a.embedded) if sizes.taps else z
     if sizes.vocabulary:
-        embed_tokens_forward(x, at(w, o.embed_weight), z, n, c)
+        embed_tokens_forward(x, at(w, o.embed_weight), embedded, n, c)
     else:
-        embed_forward(x, at(w, o.embed_weight), at(w, o.embed_bias), z, n, c)
+        embed_forward(x, at(w, o.embed_weight), at(w, o.embed_bias), embedded, n, c)
+    if sizes.taps:
+        convolution_forward(embedded, pointer(position.taps), sizes.taps, sizes.causal, z, n, c)
     if sizes.has_table:
-        add(z, table, n * c)
+        add(z, pointer(position.table), n * c)
     for layer in range(sizes.layers):
         z = at(arena, a.streams + layer * a.stream_stride)
         layer_forward(
-            z, at(z, a.stream_stride), at(w, o.layers + layer * o.layer_stride),
-            at(arena, a.layers + layer * a.layer_stride), at(arena, a.transposed), bias, sizes, o, a,
+            z, at(z, a.stream_stride), layer, at(w, o.layers + layer * o.layer_stride),
+            at(arena, a.layers + layer * a.layer_stride), arena, position, sizes, o, a,
         )  # fmt: skip
     z = at(arena, a.streams + sizes.layers * a.stream_stride)
     head, head_bias, output = at(w, o.head_weight), at(w, o.head_bias), at(arena, a.output)
@@ -202,7 +190,7 @@ def sequence_forward(x, w, arena, table, bias, sizes, o, a):
 
 
 @part
-def sequence_backward(x, w, wt, g, grow, arena, sizes, o, t, a):
+def sequence_backward(x, w, wt, g, grow, arena, position, sizes, o, t, a):
     """Adds the gradients of one sequence to g, from the gradient of its output at arena + a.output.
 
     grow: FROM, or OVERWRITE for a group's first sequence, before which the matrices of the layers hold nothing.
@@ -222,9 +210,16 @@ def sequence_backward(x, w, wt, g, grow, arena, sizes, o, t, a):
         act = at(arena, a.layers + layer * a.layer_stride)
         z = at(arena, a.streams + layer * a.stream_stride)
         _feedforward_backward(dz, wl, wtl, gl, grow, act, arena, sizes, o, t, a)
-        _attention_backward(dz, z, wl, wtl, gl, grow, act, arena, at(g, o.bias), sizes, o, t, a)
+        _attention_backward(dz, z, layer, wl, wtl, gl, g, grow, act, arena, position, sizes, o, t, a)
     if sizes.wants_table:
         add(at(g, o.table), dz, n * c)
+    if sizes.taps:
+        whole = at(arena, a.dmixed)
+        convolution_backward(
+            dz, at(arena, a.embedded), pointer(position.taps), sizes.taps, sizes.causal, whole, at(g, o.taps),
+            sizes.wants_taps, n, c,
+        )  # fmt: skip
+        dz = whole
     if sizes.vocabulary:
         embed_tokens_backward(dz, x, at(g, o.embed_weight), n, c)
     else:
@@ -232,25 +227,24 @@ def sequence_backward(x, w, wt, g, grow, arena, sizes, o, t, a):
 
 
 @part
-def _group_gradients(x, target, first, last, w, wt, g, stride, arena, table, bias, inverse, sizes, o, t, a):
+def _group_gradients(x, target, first, last, w, wt, g, stride, arena, position, inverse, sizes, o, t, a):
     """Loss and gradients (into g) of the sequences first .. last - 1."""
     _clear_gradients(g, stride, sizes, o)
-    _clear_transposed(arena, sizes, a)
     loss = 0.0
     for sequence in range(first, last):
         row, goal, output = at(x, sequence * sizes.length), at(target, sequence * sizes.length), at(arena, a.output)
-        sequence_forward(row, w, arena, table, bias, sizes, o, a)
+        sequence_forward(row, w, arena, position, sizes, o, a)
         if sizes.vocabulary:
             loss += cross_entropy(output, goal, output, sizes.length, sizes.vocabulary, inverse)
         else:
             loss += squared_error(output, goal, output, sizes.length, inverse)
         grow = OVERWRITE if sequence == first else FROM
-        sequence_backward(row, w, wt, g, grow, arena, sizes, o, t, a)
+        sequence_backward(row, w, wt, g, grow, arena, position, sizes, o, t, a)
     return loss * float(inverse)
 
 
-@inner
-def _step_lane(lane, board, x, target, w, wt, panels, gradients, groups, losses, arenas, table, bias, moments, rates,
+@stage
+def _step_lane(lane, board, x, target, w, wt, panels, gradients, groups, losses, arenas, position, moments, rates,
                chunks, sizes, o, t, a):  # fmt: skip
     """Tasks of three phases: transpose a panel of a matrix; go through a group of sequences; update some parameters."""
     transposes, (rows, stride), batch = panels.shape[0], gradients.shape, x.shape[0]
@@ -267,7 +261,7 @@ def _step_lane(lane, board, x, target, w, wt, panels, gradients, groups, losses,
                 pointer(x), pointer(target), batch * group // groups, batch * (group + 1) // groups, pointer(w),
                 pointer(wt), at(pointer(gradients), group * stride), stride,
                 at(pointer(arenas), lane * arenas.shape[1]),
-                pointer(table), pointer(bias), inverse, sizes, o, t, a,
+                position, inverse, sizes, o, t, a,
             )  # fmt: skip
         else:
             wait_for(board, before_update)
@@ -294,7 +288,7 @@ def _transpose_panel(w, wt, panels, number):
 
 
 @entry(label="the training step")
-def step(crew, board, x, target, w, wt, panels, gradients, groups, losses, arenas, table, bias, moments, rates, chunks,
+def step(crew, board, x, target, w, wt, panels, gradients, groups, losses, arenas, position, moments, rates, chunks,
          steps, sizes, o, t, a):  # fmt: skip
     """Losses (G,) and gradients (G, stride) of a batch x, target (B, n) in `groups` groups, then Adam on w (P,).
 
@@ -304,28 +298,27 @@ def step(crew, board, x, target, w, wt, panels, gradients, groups, losses, arena
     """
     in_lanes(
         crew, _step_lane,
-        (pointer(board), x, target, w, wt, panels, gradients, groups, losses, arenas, table, bias, moments, rates,
+        (pointer(board), x, target, w, wt, panels, gradients, groups, losses, arenas, position, moments, rates,
          chunks, sizes, o, t, a),
     )  # fmt: skip
     if chunks:
         steps[0] += 1
 
 
-@inner
-def _forward_lane(lane, board, x, y, w, arenas, table, bias, sizes, o, a):
+@stage
+def _forward_lane(lane, board, x, y, w, arenas, position, sizes, o, a):
     """One task is one sequence."""
     arena = at(pointer(arenas), lane * arenas.shape[1])
-    _clear_transposed(arena, sizes, a)
     sequence = claim(board)
     while sequence < x.shape[0]:
         row = at(pointer(x), sequence * sizes.length)
-        sequence_forward(row, pointer(w), arena, pointer(table), pointer(bias), sizes, o, a)
+        sequence_forward(row, pointer(w), arena, position, sizes, o, a)
         for i in range(y.shape[1]):
             y[sequence, i] = arenas[lane, a.output + i]
         sequence = claim(board)
 
 
 @entry(label="the forward pass")
-def forward(crew, board, x, y, w, arenas, table, bias, sizes, o, a):
+def forward(crew, board, x, y, w, arenas, position, sizes, o, a):
     """y (B, n), or (B, n V) logits, from x (B, n); one arena per lane."""
-    in_lanes(crew, _forward_lane, (pointer(board), x, y, w, arenas, table, bias, sizes, o, a))
+    in_lanes(crew, _forward_lane, (pointer(board), x, y, w, arenas, position, sizes, o, a))

@@ -1,6 +1,21 @@
 """Where the kernels of the model find things: sizes, and offsets into flat arrays, in elements."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.attention.layout import (
+    GROWTH,
+    KEY_BIAS,
+    REL_GAIN,
+    REL_KEY,
+    REL_QUERY,
+    Case,
+    Room,
+    Slots,
+    room_for,
+)
 
 
 class Sizes(NamedTuple):
@@ -15,11 +30,18 @@ class Sizes(NamedTuple):
     gelu: int
     norms: int
     residual: int
-    has_table: int
-    has_bias: int
-    wants_table: int
-    wants_bias: int
     vocabulary: int  # 0: scalars in and out
+    has_table: int
+    has_qk_table: int
+    taps: int  # of the convolution at the input; 0: none
+    pairs: int  # of channels that are rotated
+    half: int  # whether a pair is channels c and c + pairs, not 2c and 2c + 1
+    angles_layer: int  # from one layer's angles to the next one's, and from one head's; 0 where they are shared
+    angles_head: int
+    wants_table: int
+    wants_qk_table: int
+    wants_taps: int
+    wants_angles: int
 
 
 class Offsets(NamedTuple):
@@ -46,8 +68,29 @@ class Offsets(NamedTuple):
     norm1_bias: int
     norm2_weight: int
     norm2_bias: int
-    table: int  # of the gradients only: the slots' own
-    bias: int
+    table: int  # of the gradients only: those of slots
+    qk_table: int
+    taps: int
+    angles: int
+
+
+class Position(NamedTuple):
+    """The slots of a model at one length, and what attention needs to find its way in them.
+
+    An array that is not read stands for a slot that is not given. Rows of `numbers` and `places` are attention's slots.
+    """
+
+    table: np.ndarray
+    qk_table: np.ndarray
+    taps: np.ndarray
+    turns: np.ndarray  # cosines of all angles, then sines
+    bias: np.ndarray
+    scale: np.ndarray  # (H,)
+    slots: Slots | None  # None where there are none but those above
+    numbers: np.ndarray  # as `kernels.attention` takes them, layers in place of the batch
+    places: np.ndarray  # in a row of gradients: start, from layer to layer, from head to head
+    case: Case
+    room: Room
 
 
 class Transposed(NamedTuple):
@@ -71,7 +114,9 @@ class Arena(NamedTuple):
     normed1: int
     stats1: int
     qkv: int
+    turned: int
     weights: int
+    lse: int
     mixed: int
     middle: int
     normed2: int
@@ -83,32 +128,54 @@ class Arena(NamedTuple):
     dhidden: int
     dmixed: int
     dqkv: int
-    dscores: int
-    transposed: int
+    dturned: int
+    deltas: int
+    embedded: int
+    shifted: int
+    attention: int
     output: int  # and then, in its place, its gradient
     size: int
 
 
-def arena_layout(sizes: Sizes, p: int, *, backward: bool) -> Arena:
-    """Offsets into the arena; without a backward pass all layers share one place for their activations.
+def attention_case(
+    sizes: Sizes, numbers: np.ndarray, *, rectify: bool, keep_raw: bool, more: bool, backward: bool
+) -> tuple[Case, Room]:
+    """Sizes of the attention of one sequence, and its scratch memory. more: whether there are slots but a bias."""
+    n, c, heads = sizes.length, sizes.width, sizes.heads
+    given = numbers[:, 0]
+    scaled = bool(given[[GROWTH, REL_GAIN]].any())
+    apart = bool(sizes.pairs and given[[REL_KEY, REL_QUERY, KEY_BIAS, GROWTH]].any())
+    one_tile = n <= min(TILE_QUERIES, TILE_KEYS)
+    turned = 2 * c if sizes.pairs else 3 * c
+    case = Case(
+        batch=1, heads=heads, key_heads=heads, queries=n, keys=n, width=c // heads, causal=sizes.causal, window=0,
+        strips=-(-n // int(TILE_KEYS)), half=sizes.half, rectify=int(rectify), keep_raw=int(backward and keep_raw),
+        skip=0, q_batch=0, q_head=0, q_row=3 * c, k_batch=0, k_head=0, k_row=3 * c, v_batch=0, v_head=0, v_row=3 * c,
+        qr_row=turned, kr_row=turned, o_row=c, g_row=3 * c, apart=int(apart),
+        kept=int(backward and one_tile and not (more and (keep_raw or scaled))), alone=1,
+    )  # fmt: skip
+    return case, room_for(case, numbers, backward=backward)
 
-    p: elements from one row of the attention weights to the next, `length` rounded up to whole vectors.
-    """
+
+def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool) -> Arena:
+    """Offsets into the arena; without a backward pass all layers share one place for their activations."""
     n, c, f = sizes.length, sizes.width, sizes.hidden
-    norms, gelu = sizes.norms, sizes.gelu
+    norms, gelu, rotated = sizes.norms, sizes.gelu, sizes.pairs > 0
     cursor = 0
 
-    def take(count: int) -> int:
+    def take(count: Any) -> int:
         nonlocal cursor
         start = cursor
-        cursor += -(-count // 16) * 16
+        cursor += -(-int(count) // 16) * 16
         return start
 
     layer = {
         "normed1": take(norms * n * c),
         "stats1": take(norms * 2 * n),
         "qkv": take(3 * n * c),
-        "weights": take(sizes.heads * n * p),
+        "turned": take(rotated * 2 * n * c),
+        "weights": take(case.kept * sizes.heads * n * TILE_KEYS),
+        "lse": take(sizes.heads * n),
         "mixed": take(n * c),
         "middle": take(n * c),
         "normed2": take(norms * n * c),
@@ -126,8 +193,11 @@ def arena_layout(sizes: Sizes, p: int, *, backward: bool) -> Arena:
         "dhidden": take(backward * n * f),
         "dmixed": take(backward * n * c),
         "dqkv": take(backward * 3 * n * c),
-        "dscores": take(backward * n * p),
-        "transposed": take(c // sizes.heads * p),
+        "dturned": take(backward * rotated * 3 * n * c),
+        "deltas": take(backward * n),
+        "embedded": take((sizes.taps > 0) * n * c),
+        "shifted": take(sizes.has_qk_table * n * c),
+        "attention": take(room.size),
         "output": take(n * max(sizes.vocabulary, 1)),
     }
     strides = {"stream_stride": stream_stride, "layer_stride": layer_size if backward else 0}

@@ -15,7 +15,8 @@ ANGLES_OF_A_TASK = 4096
 
 
 @inner
-def _rotate_row(x, cos, sin, y, width, pairs, half):
+def rotate_row(x, cos, sin, y, width, pairs, half):
+    """y = x rotated."""
     apart, step = (pairs, 1) if half else (1, 2)
     for c in range(pairs):
         a, b = get(x, c * step), get(x, c * step + apart)
@@ -23,6 +24,34 @@ def _rotate_row(x, cos, sin, y, width, pairs, half):
         put(y, c * step + apart, a * get(sin, c) + b * get(cos, c))
     for c in range(2 * pairs, width, lanes(x)):
         store_first(y, c, load_first(x, c, width - c), width - c)
+
+
+@inner
+def turn_back_row(y, cos, sin, x, width, pairs, half, onto):
+    """x = y rotated back, or that added to x where `onto`."""
+    apart, step = (pairs, 1) if half else (1, 2)
+    for c in range(pairs):
+        i, j = c * step, c * step + apart
+        a, b = get(y, i), get(y, j)
+        first, second = a * get(cos, c) + b * get(sin, c), b * get(cos, c) - a * get(sin, c)
+        if onto:
+            first, second = first + get(x, i), second + get(x, j)
+        put(x, i, first)
+        put(x, j, second)
+    for c in range(2 * pairs, width, lanes(x)):
+        more = load_first(y, c, width - c)
+        if onto:
+            more = more + load_first(x, c, width - c)
+        store_first(x, c, more, width - c)
+
+
+@inner
+def add_angle_gradients(y, dy, dangles, pairs, half):
+    """dangles += the gradient of the angles, y being what they made."""
+    apart, step = (pairs, 1) if half else (1, 2)
+    for c in range(pairs):
+        i, j = c * step, c * step + apart
+        put(dangles, c, get(dangles, c) + (get(dy, j) * get(y, i) - get(dy, i) * get(y, j)))
 
 
 @inner
@@ -55,7 +84,7 @@ def _rotate_lane(lane, board, x, strides, angles, sign, angle_strides, turns, y,
             for i in range(piece * ROWS_OF_A_TASK, min((piece + 1) * ROWS_OF_A_TASK, rows)):
                 place = turn + i * pairs
                 target = at(pointer(y), (head * rows + i) * width)
-                _rotate_row(at(source, i * strides[2]), at(cos, place), at(sin, place), target, width, pairs, half)
+                rotate_row(at(source, i * strides[2]), at(cos, place), at(sin, place), target, width, pairs, half)
         finish(board)
         task = claim(board)
 

@@ -1,7 +1,7 @@
 """The whole training step of the small transformer in plain NumPy: forward pass, gradients, Adam."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from fastpe.reference._operations import (
 
 Gradients = dict[str, Array]
 Arrays = Mapping[str, Array]
-Slots = Mapping[str, Array | None]
+Slots = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 # takes the gradient of its value to that of its input, and adds those of parameters and slots to the dicts
 LayerPullback = Callable[[Array, Gradients, Gradients], Array]
 NamedPullback = Callable[[Array, Gradients], Array]
@@ -29,7 +29,8 @@ NamedPullback = Callable[[Array, Gradients], Array]
 def model_forward(config: Any, parameters: Arrays, slots: Slots, x: Array) -> Array:
     """Return the outputs of the small transformer (Li 2025, section 7.1) for a batch of sequences.
 
-    ``z = x embed + table``, or, of tokens, ``z = embed[x] + table``; in each layer ``z = z + Attention(norm1(z))``,
+    ``z = e + taps * e + table`` with ``e = x embed``, or, of tokens, ``e = embed[x]``; in each layer
+    ``z = z + Attention(norm1(z))``,
     ``z = z + FeedForward(norm2(z))``; then the linear head. Everything is computed in the dtype of the parameters.
 
     Parameters
@@ -42,8 +43,11 @@ def model_forward(config: Any, parameters: Arrays, slots: Slots, x: Array) -> Ar
         ``layers.{l}.attention.{query,key,value,out}``, ``layers.{l}.feedforward.{in,out}``, ``layers.{l}.norm{1,2}``
         where there are norms, ``head`` (C, 1), each with ``.weight`` and ``.bias``. With a vocabulary ``embed.weight``
         is (V, C), there is no ``embed.bias``, and ``head`` is (C, V).
-    slots : mapping
-        ``table`` (N, C) or (B, N, C); all others, such as ``bias`` (H, 2N-1), go to the attention of every layer.
+    slots : mapping, or one for every layer
+        ``table`` (N, C) or (B, N, C) is added at the input, ``taps`` (K, C) are those of a depthwise convolution there
+        (zero padding; before a causal model's rows alone), ``qk_table`` (N, C) is added to the input of every layer's
+        query and key maps; all others, such as ``bias`` (H, 2N-1), go to the attention of every layer. Of several
+        mappings the first one's `table` and `taps` count.
     x : (B, N)
         Numbers, or tokens: integers in [0, V).
 
@@ -78,8 +82,9 @@ def model_loss_and_grads(
     -------
     loss : scalar
     gradients : dict of arrays by parameter
-    slot_gradients : dict of arrays by slot
-        Of every slot that is given and has a gradient; a slot that acts in every layer has the sum over layers.
+    slot_gradients : dict of arrays by slot, or one for every layer
+        Of every slot that is given and has a gradient; a slot that acts in every layer has the sum over layers where
+        one mapping serves all.
     """
     prediction, pullback = _model_vjp(config, parameters, slots, x)
     if _of_tokens(config):
@@ -92,31 +97,67 @@ def model_loss_and_grads(
 
 def _model_vjp(
     config: Any, parameters: Arrays, slots: Slots, x: Array
-) -> tuple[Array, Callable[[Array], tuple[Gradients, Gradients]]]:
-    given = {name: slot for name, slot in slots.items() if slot is not None}
-    table = given.pop("table", None)
-    z, embed_pullback = _embed(config, parameters, x)
+) -> tuple[Array, Callable[[Array], tuple[Gradients, Any]]]:
+    shared = isinstance(slots, Mapping)
+    by_layer = [slots] * config.layers if isinstance(slots, Mapping) else list(slots)
+    given = [{name: slot for name, slot in own.items() if slot is not None} for own in by_layer]
+    ends = slots if isinstance(slots, Mapping) else slots[0]
+    table, taps = ends.get("table"), ends.get("taps")
+    given = [{name: slot for name, slot in own.items() if name not in ("table", "taps")} for own in given]
+    embedded, embed_pullback = _embed(config, parameters, x)
+    z = embedded
+    if taps is not None:
+        z = z + _convolved(embedded, np.asarray(taps, z.dtype), config.causal)
     if table is not None:
         z = z + np.asarray(table, dtype=z.dtype)
     pullbacks: list[LayerPullback] = []
     for layer in range(config.layers):
         for block, norm in ((_attention, "norm1"), (_feedforward, "norm2")):
-            z, pullback = _block(block, config, parameters, f"layers.{layer}.", norm, given, z)
+            z, pullback = _block(block, config, parameters, f"layers.{layer}.", norm, given[layer], z)
             pullbacks.append(pullback)
     y, head_pullback = _named(linear_vjp, parameters, "head", z)
     tokens = _of_tokens(config)
 
-    def pullback_all(dy: Array) -> tuple[Gradients, Gradients]:
-        gradients, slot_gradients = Gradients(), Gradients()
+    def pullback_all(dy: Array) -> tuple[Gradients, Any]:
+        gradients, slot_gradients = Gradients(), [Gradients() for _ in range(max(1, config.layers))]
         dz = head_pullback(dy if tokens else dy[..., None], gradients)
-        for pullback in reversed(pullbacks):
-            dz = pullback(dz, gradients, slot_gradients)
+        for number, pullback in reversed(list(enumerate(pullbacks))):
+            dz = pullback(dz, gradients, slot_gradients[0 if shared else number // 2])
         if table is not None:
-            slot_gradients["table"] = dz.sum(axis=0) if table.ndim == 2 else dz
+            slot_gradients[0]["table"] = dz.sum(axis=0) if table.ndim == 2 else dz
+        if taps is not None:
+            more, slot_gradients[0]["taps"] = _convolved_back(dz, embedded, np.asarray(taps, dz.dtype), config.causal)
+            dz = dz + more
         embed_pullback(dz, gradients)
-        return gradients, slot_gradients
+        return gradients, slot_gradients[0] if shared else slot_gradients
 
     return y if tokens else y[..., 0], pullback_all
+
+
+def _shifted(x: Array, ahead: int) -> Array:
+    """Row i is row i + ahead of x (B, N, C), zero where there is none."""
+    shifted, n = np.zeros_like(x), x.shape[1]
+    if abs(ahead) < n:
+        shifted[:, max(0, -ahead) : n - max(0, ahead)] = x[:, max(0, ahead) : n - max(0, -ahead)]
+    return shifted
+
+
+def _aheads(taps: Array, causal: bool) -> range:
+    before = len(taps) - 1 if causal else len(taps) // 2
+    return range(-before, len(taps) - before)
+
+
+def _convolved(x: Array, taps: Array, causal: bool) -> Array:
+    """sum_k taps[k] x[i + k - before], channel by channel."""
+    total: Array = sum(tap * _shifted(x, ahead) for tap, ahead in zip(taps, _aheads(taps, causal), strict=True))
+    return total
+
+
+def _convolved_back(dz: Array, x: Array, taps: Array, causal: bool) -> tuple[Array, Array]:
+    """The gradients of x and of the taps."""
+    aheads = _aheads(taps, causal)
+    dx: Array = sum(tap * _shifted(dz, -ahead) for tap, ahead in zip(taps, aheads, strict=True))
+    return dx, np.stack([(dz * _shifted(x, ahead)).sum(axis=(0, 1)) for ahead in aheads])
 
 
 def _of_tokens(config: Any) -> bool:
@@ -155,7 +196,11 @@ def _block(
 
 def _attention(config: Any, parameters: Arrays, prefix: str, slots: Arrays, x: Array) -> tuple[Array, LayerPullback]:
     prefix += "attention."
-    maps = [_named(linear_vjp, parameters, prefix + name, x) for name in ("query", "key", "value")]
+    slots = dict(slots)
+    shift = slots.pop("qk_table", None)
+    shifted = x if shift is None else x + np.asarray(shift, x.dtype)
+    inputs = {"query": shifted, "key": shifted, "value": x}
+    maps = [_named(linear_vjp, parameters, prefix + name, own) for name, own in inputs.items()]
     heads = [_split(projected, config.heads) for projected, _ in maps]
     mixed, mix_pullback = attention_vjp_in(x.dtype, *heads, causal=config.causal, **slots)
     out, out_pullback = _named(linear_vjp, parameters, prefix + "out", _merge(mixed))
@@ -163,9 +208,12 @@ def _attention(config: Any, parameters: Arrays, prefix: str, slots: Arrays, x: A
     def pullback(dout: Array, gradients: Gradients, slot_gradients: Gradients) -> Array:
         found = mix_pullback(_split(out_pullback(dout, gradients), config.heads))
         dheads = [found.pop(name) for name in "qkv"]
+        dq, dk, dv = (back(_merge(dhead), gradients) for (_, back), dhead in zip(maps, dheads, strict=True))
+        if shift is not None:
+            found["qk_table"] = (dq + dk).sum(axis=0)
         for name, gradient in found.items():
             slot_gradients[name] = slot_gradients.get(name, 0) + gradient
-        dx: Any = sum(back(_merge(dhead), gradients) for (_, back), dhead in zip(maps, dheads, strict=True))
+        dx: Array = dq + dk + dv
         return dx
 
     return out, pullback

@@ -5,15 +5,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.kernels._jit import inner, part
-from fastpe.kernels.simd import (
-    at,
-    pointer,
-)
-from fastpe.kernels.tiled.cells import (
+from fastpe.kernels.attention.cells import (
     BAND,
     TILE_KEYS,
     TILE_QUERIES,
 )
+from fastpe.kernels.simd import at, pointer
 
 ONE, NONE = np.int64(1), np.int64(0)
 SLOTS = (
@@ -62,6 +59,13 @@ class Case(NamedTuple):
     v_batch: int
     v_head: int
     v_row: int
+    qr_row: int  # of queries and keys after rotation
+    kr_row: int
+    o_row: int  # of the output and its gradient
+    g_row: int  # of the gradients of q, k and v
+    apart: int  # whether terms of q and k before rotation have gradients of their own, to be turned back or not
+    kept: int  # whether a head is one tile whose weights the forward pass leaves for the backward pass
+    alone: int  # whether one thread goes through all strips of a head, in their order
 
 
 class Room(NamedTuple):
@@ -77,9 +81,7 @@ class Room(NamedTuple):
     q_scaled: int
     k_scaled: int
     mixed: int
-    dq: int
-    dk: int
-    dv: int
+    dq_scaled: int
     dk_scaled: int
     stats: int
     dbias: int
@@ -109,16 +111,15 @@ def room_for(case: Case, table: np.ndarray, *, backward: bool) -> Room:
     scaled = bool(table[[REL_GAIN, GROWTH], GIVEN].any())
 
     def gradient(slot: np.int64, count: int) -> int:
-        return take(backward and table[slot, WANTED] and count)
+        return take(backward and not case.alone and table[slot, WANTED] and count)
 
     return Room(
-        cells=take(tile), dcells=take(backward * tile), raw=take(backward and case.keep_raw and tile),
+        cells=take(not case.kept and tile), dcells=take(backward * tile), raw=take(backward and case.keep_raw and tile),
         band=take(longer * BAND if relative else longer), rows=take(relative and max(d, 1) * BAND),
         k_columns=take(d * k), v_columns=take(backward * d * k),
-        q_scaled=take(scaled and TILE_QUERIES * d), k_scaled=take(scaled and k * d),
-        mixed=take(TILE_QUERIES * d), dq=take(backward and scaled and TILE_QUERIES * d),
-        dk=take(backward * 2 * k * d), dv=take(backward * k * d),
-        dk_scaled=take(backward and scaled and k * d), stats=take(2 * TILE_QUERIES),
+        q_scaled=take(scaled and TILE_QUERIES * d), k_scaled=take(scaled and k * d), mixed=take(TILE_QUERIES * d),
+        dq_scaled=take(backward and scaled and TILE_QUERIES * d), dk_scaled=take(backward and scaled and k * d),
+        stats=take(2 * TILE_QUERIES),
         dbias=gradient(BIAS, n + k), dgain=gradient(GAIN, n + k),
         drel_gain=gradient(REL_GAIN, table[REL_GAIN, ROWS] * d), drel_key=gradient(REL_KEY, table[REL_KEY, ROWS] * d),
         drel_query=gradient(REL_QUERY, table[REL_QUERY, ROWS] * d),
@@ -128,7 +129,7 @@ def room_for(case: Case, table: np.ndarray, *, backward: bool) -> Room:
 
 
 class Slots(NamedTuple):
-    """The arrays of the score, flat; one that is not given is any array of the right type."""
+    """The arrays of the terms other than `bias`, flat; one that is not given is any array of the right type."""
 
     rel_gain: np.ndarray
     rel_key: np.ndarray
@@ -136,7 +137,6 @@ class Slots(NamedTuple):
     rel_value: np.ndarray
     key_bias: np.ndarray
     gain: np.ndarray  # unfolded: one entry for each of the N + M - 1 offsets
-    bias: np.ndarray
     values: np.ndarray
     indices: np.ndarray  # int32, of the slot `index`
     scores: np.ndarray
@@ -145,7 +145,7 @@ class Slots(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """Pointers to what of the slots belongs to one head."""
+    """Pointers to what of `Slots` belongs to one head."""
 
     rel_gain: int
     rel_key: int
@@ -153,7 +153,6 @@ class Terms(NamedTuple):
     rel_value: int
     key_bias: int
     gain: int
-    bias: int
     values: int
     indices: int
     scores: int
@@ -162,23 +161,77 @@ class Terms(NamedTuple):
 
 
 @inner
-def _place(table, slot, b, h):
+def place(table, slot, b, h):
+    """Where what belongs to a head begins in the array of a slot."""
     return b * table[slot, BATCH] + h * table[slot, HEAD]
 
 
 @inner
 def terms_of(slots, table, b, h, case):
+    """The terms of one head; None of none, so that what they need is not even compiled."""
+    if slots is None:
+        return None
     pairs = table[GROWTH, ROWS]
     led = b * table[GROWTH, BATCH]
     return Terms(
-        at(pointer(slots.rel_gain), _place(table, REL_GAIN, b, h)), at(pointer(slots.rel_key), _place(table, REL_KEY, b,
-        h)), at(pointer(slots.rel_query), _place(table, REL_QUERY, b, h)), at(pointer(slots.rel_value), _place(table,
-        REL_VALUE, b, h)), at(pointer(slots.key_bias), _place(table, KEY_BIAS, b, h)), at(pointer(slots.gain),
-        _place(table, GAIN, b, h)), at(pointer(slots.bias), _place(table, BIAS, b, h)), at(pointer(slots.values),
-        _place(table, VALUES, b, h)), at(pointer(slots.indices), _place(table, INDEX, b, h)), at(pointer(slots.scores),
-        _place(table, SCORES, b, h)), at(pointer(slots.growth_q), led * case.queries * pairs),
+        at(pointer(slots.rel_gain), place(table, REL_GAIN, b, h)),
+        at(pointer(slots.rel_key), place(table, REL_KEY, b, h)),
+        at(pointer(slots.rel_query), place(table, REL_QUERY, b, h)),
+        at(pointer(slots.rel_value), place(table, REL_VALUE, b, h)),
+        at(pointer(slots.key_bias), place(table, KEY_BIAS, b, h)),
+        at(pointer(slots.gain), place(table, GAIN, b, h)),
+        at(pointer(slots.values), place(table, VALUES, b, h)),
+        at(pointer(slots.indices), place(table, INDEX, b, h)),
+        at(pointer(slots.scores), place(table, SCORES, b, h)),
+        at(pointer(slots.growth_q), led * case.queries * pairs),
         at(pointer(slots.growth_k), led * case.keys * pairs),
-    )  # fmt: skip
+    )
+
+
+class Head(NamedTuple):
+    """Pointers to the rows of one head, before and after rotation, and to its bias; its scale."""
+
+    q: int
+    qr: int
+    k: int
+    kr: int
+    v: int
+    bias: int
+    scale: float
+
+
+class Guard(NamedTuple):
+    """What tells whether a tile may be left out: largest norms of tiles of keys, of queries, biases, and the limit."""
+
+    q_norms: int
+    key_norms: np.ndarray
+    bias_tops: np.ndarray
+    limit: float
+
+
+class Sums(NamedTuple):
+    """Pointers to where the gradients of a head's slots are added up; those over offsets at the strip's first key."""
+
+    bias: int
+    gain: int
+    rel_gain: int
+    rel_key: int
+    rel_query: int
+    rel_value: int
+    key_bias: int
+    values: int
+    scores: int  # of the whole head, (N, M)
+    scale: int
+
+
+class Rows(NamedTuple):
+    """Pointers to the gradients of rows: of all queries of a head, of the keys of a strip."""
+
+    dq: int
+    dq_rest: int
+    dk: int
+    dk_rest: int
+    dv: int
 
 
 class Tile(NamedTuple):
@@ -200,6 +253,7 @@ class Inputs(NamedTuple):
     v: np.ndarray
     scale: np.ndarray  # (H,)
     lengths: np.ndarray
+    bias: np.ndarray  # unfolded, flat
     q_norms: np.ndarray  # (B H N,)
     key_norms: np.ndarray  # (B, Hk, tiles): the largest norm of each tile of keys
     bias_tops: np.ndarray  # (B or 1, H, chunks): the largest bias of CHUNK offsets

@@ -10,9 +10,9 @@ tile that lies wholly beyond the reach of the array meets a single row, and its 
 import numpy as np
 
 from fastpe.kernels._jit import inner
+from fastpe.kernels.attention.cells import BAND, TILE_KEYS, add_scaled, cell_sums, dot, row_of
 from fastpe.kernels.gemm import FROM, OVERWRITE, gemm
 from fastpe.kernels.simd import at, get, lanes, load_first, put, scalar, splat, store_first, zeros
-from fastpe.kernels.tiled.cells import BAND, TILE_KEYS, add_scaled, cell_sums, dot, row_of
 
 ONE, NONE = np.int64(1), np.int64(0)
 

@@ -4,17 +4,9 @@ import math
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
-from fastpe.kernels.gemm import OVERWRITE, gemm, transpose
-from fastpe.kernels.simd import (
-    at,
-    blend,
-    get,
-    put,
-    scalar,
-)
-from fastpe.kernels.tiled.bands import relative_scores
-from fastpe.kernels.tiled.cells import (
+from fastpe.kernels._jit import inner, part
+from fastpe.kernels.attention.bands import relative_scores
+from fastpe.kernels.attention.cells import (
     TILE_KEYS,
     add_cells,
     add_key_terms,
@@ -23,7 +15,7 @@ from fastpe.kernels.tiled.cells import (
     copy_cells,
     scale_cells,
 )
-from fastpe.kernels.tiled.layout import (
+from fastpe.kernels.attention.layout import (
     CHUNK,
     GAIN,
     GIVEN,
@@ -38,6 +30,8 @@ from fastpe.kernels.tiled.layout import (
     SCORES,
     VALUES,
 )
+from fastpe.kernels.gemm import LOWER_C, OVERWRITE, PANEL, gemm, transpose
+from fastpe.kernels.simd import at, blend, get, lanes, put, scalar
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What is visible
@@ -84,30 +78,73 @@ def grown(x, x_row, growth, origin, pairs, half, sign, y, n, width):
             put(y, i * width + c, get(x, i * x_row + c) * scalar(y, factor))
 
 
-@inner
-def make_scores(q, qr, k, tile, terms, table, case, scale, arena, room):
-    """The tile's scores without bias and masks, in `cells`; returns what they are still to be multiplied by.
+@part
+def on_diagonal(tile, case):
+    """Whether the tile's first query and key stand at one position, and causal attention leaves half of it out."""
+    return case.causal and not case.keep_raw and tile.i0 + case.keys - case.queries == tile.j0
 
-    q, k: before rotation; qr: rotated. The tile's keys stand transposed in `k_columns`, scaled in `k_scaled`.
+
+@part
+def columns_of(n, cells):
+    """Columns of a product with n of them: a whole panel costs less than most of its vectors alone."""
+    panel = PANEL * lanes(cells)
+    return n if n % panel <= panel // 2 else n + panel - n % panel
+
+
+@part
+def _has_more(table, case):
+    """Whether something is done to the scores after they are scaled."""
+    return case.keep_raw or table[VALUES, GIVEN] or table[SCORES, GIVEN] or case.rectify or table[GAIN, GIVEN]
+
+
+@inner
+def score_factor(x, terms, table, case):
+    """What sums of products are still to be multiplied by when all terms but `bias` have been added."""
+    if terms is not None and _has_more(table, case):
+        return scalar(x.q, 1.0)
+    return x.scale
+
+
+@inner
+def make_content(content, content_row, columns, tile, case, cells):
+    """cells = content . key, of all that may be visible."""
+    mode = LOWER_C if on_diagonal(tile, case) else OVERWRITE
+    gemm(
+        content, content_row, ONE, columns, TILE_KEYS, cells, TILE_KEYS, tile.m,
+        columns_of(tile.n, cells), case.width, mode, cells, NONE, cells, NONE,
+    )  # fmt: skip
+
+
+@inner
+def make_scores(x, terms, tile, table, case, cells, arena, room):
+    """The tile's scores without bias and masks; returns what they are still to be multiplied by.
+
+    The tile's keys stand transposed in `k_columns`, scaled in `k_scaled`.
     """
+    qr = at(x.qr, tile.i0 * case.qr_row)
+    if terms is None:
+        make_content(qr, case.qr_row, at(arena, room.k_columns), tile, case, cells)
+        return x.scale
+    return _make_all_scores(x, terms, tile, table, case, cells, arena, room)
+
+
+@part
+def _make_all_scores(x, terms, tile, table, case, cells, arena, room):
     i0, m, j0, n = tile
     d, first = case.width, j0 - (i0 + case.keys - case.queries)
-    cells, band, rows = at(arena, room.cells), at(arena, room.band), at(arena, room.rows)
-    content, content_row = qr, case.q_row
+    band, rows = at(arena, room.band), at(arena, room.rows)
+    q, k = at(x.q, i0 * case.q_row), at(x.k, j0 * case.k_row)
+    content, content_row = at(x.qr, i0 * case.qr_row), case.qr_row
     if table[GROWTH, GIVEN] or table[REL_GAIN, GIVEN]:
         pairs = table[GROWTH, ROWS]
         content, content_row = at(arena, room.q_scaled), d
         growth = at(terms.growth_q, i0 * pairs)
-        grown(qr, case.q_row, growth, growth, pairs, case.half, 1.0, content, m, d)
+        grown(at(x.qr, i0 * case.qr_row), case.qr_row, growth, growth, pairs, case.half, 1.0, content, m, d)
     if table[REL_GAIN, GIVEN]:
         reach = table[REL_GAIN, ROWS] // 2
         channel_scores(content, at(arena, room.k_scaled), terms.rel_gain, reach, d, first, cells, m, n)
     else:
-        columns = at(arena, room.k_columns)
-        gemm(
-            content, content_row, ONE, columns, TILE_KEYS, cells, TILE_KEYS, m, n, d, OVERWRITE, cells, NONE, cells,
-            NONE,
-        )  # fmt: skip
+        make_content(content, content_row, at(arena, room.k_columns), tile, case, cells)
     if table[REL_KEY, GIVEN]:
         reach = table[REL_KEY, ROWS] // 2
         relative_scores(q, case.q_row, terms.rel_key, reach, d, first, cells, m, n, band, rows, False)
@@ -118,26 +155,29 @@ def make_scores(q, qr, k, tile, terms, table, case, scale, arena, room):
         add_key_terms(cells, terms.key_bias, k, case.k_row, d, m, n, band)
     if case.keep_raw:
         copy_cells(cells, at(arena, room.raw), TILE_KEYS, m, n)
-    if not (case.keep_raw or table[VALUES, GIVEN] or table[SCORES, GIVEN] or case.rectify or table[GAIN, GIVEN]):
-        return scale
+    if not _has_more(table, case):
+        return x.scale
     gain = at(terms.gain, j0 - i0 + case.queries - 1)
-    scale_cells(cells, scale, case.rectify, gain, table[GAIN, GIVEN], m, n)
+    scale_cells(cells, x.scale, case.rectify, gain, table[GAIN, GIVEN], m, n)
     if table[VALUES, GIVEN]:
         add_values(cells, at(terms.indices, i0 * case.keys + j0), case.keys, terms.values, m, n)
     if table[SCORES, GIVEN]:
-        add_cells(cells, at(terms.scores, i0 * case.keys + j0), case.keys, m, n)
+        add_cells(cells, TILE_KEYS, at(terms.scores, i0 * case.keys + j0), case.keys, m, n)
     return scalar(cells, 1.0)
 
 
 @inner
-def prepare_keys(k, kr, j0, n, i0, terms, table, case, arena, room):
+def prepare_keys(x, terms, j0, n, i0, table, case, arena, room):
     """The tile's rotated keys, transposed; with growth they are scaled for the block of queries from i0 on."""
-    d, source, row = case.width, kr, case.k_row
+    d, source, row = case.width, at(x.kr, j0 * case.kr_row), case.kr_row
+    if terms is None:
+        transpose(source, row, at(arena, room.k_columns), TILE_KEYS, n, d)
+        return
     if table[GROWTH, GIVEN] or table[REL_GAIN, GIVEN]:
-        pairs = table[GROWTH, ROWS]
-        source, row = at(arena, room.k_scaled), d
+        pairs, scaled = table[GROWTH, ROWS], at(arena, room.k_scaled)
         origin = at(terms.growth_q, i0 * pairs)
-        grown(kr, case.k_row, at(terms.growth_k, j0 * pairs), origin, pairs, case.half, -1.0, source, n, d)
+        grown(source, row, at(terms.growth_k, j0 * pairs), origin, pairs, case.half, -1.0, scaled, n, d)
+        source, row = scaled, d
     transpose(source, row, at(arena, room.k_columns), TILE_KEYS, n, d)
 
 

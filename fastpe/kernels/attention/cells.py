@@ -126,13 +126,13 @@ def add_key_terms(cells, key_bias, k, k_row, width, m, n, sums):
 
 
 @inner
-def key_terms_backward(cells, key_bias, k, k_row, width, dkey_bias, wants_bias, dk, m, n, sums):
-    """Adds the gradients of `add_key_terms`; dk has rows of `width` elements."""
+def key_terms_backward(cells, key_bias, k, k_row, width, dkey_bias, wants_bias, dk, dk_row, m, n, sums):
+    """Adds the gradients of `add_key_terms`."""
     cell_sums(cells, sums, m, n, True)
     for j in range(n):
         if wants_bias:
             add_scaled(dkey_bias, get(sums, j), at(k, j * k_row), width)
-        add_scaled(at(dk, j * width), get(sums, j), key_bias, width)
+        add_scaled(at(dk, j * dk_row), get(sums, j), key_bias, width)
 
 
 @inner
@@ -195,12 +195,12 @@ def values_backward(cells, index, index_row, dvalues, m, n):
 
 
 @inner
-def add_cells(cells, scores, scores_row, m, n):
-    """cells += scores."""
+def add_cells(x, x_row, y, y_row, m, n):
+    """x += y."""
     for i in range(m):
-        for j in range(0, n, lanes(cells)):
-            x = load_first(cells, i * TILE_KEYS + j, n - j) + load_first(scores, i * scores_row + j, n - j)
-            store_first(cells, i * TILE_KEYS + j, x, n - j)
+        for j in range(0, n, lanes(x)):
+            both = load_first(x, i * x_row + j, n - j) + load_first(y, i * y_row + j, n - j)
+            store_first(x, i * x_row + j, both, n - j)
 
 
 @inner

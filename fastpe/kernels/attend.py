@@ -1,0 +1,196 @@
+"""The attention of one layer of the model on one sequence: projections, rotation, `kernels.attention` head by head.
+
+    q, k = (u + qk_table) Wqk + bqk;   v = u Wv + bv;   q^, k^ = rotated q, k;   o = attention of each head
+
+Where a head is one tile (at most TILE_QUERIES positions), its weights stay in the arena for the backward pass; longer
+sequences make them again. Of a rotated model `turned` holds q^ and k^, 2 c elements a row, as q and k stand in `qkv`.
+"""
+
+import numpy as np
+
+from fastpe.kernels._jit import inner, part
+from fastpe.kernels.attention.backward import prepare_deltas, prepare_strip, strip_backward
+from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.attention.forward import forward_block
+from fastpe.kernels.attention.layout import (
+    BIAS,
+    GAIN,
+    KEY_BIAS,
+    REL_GAIN,
+    REL_KEY,
+    REL_QUERY,
+    REL_VALUE,
+    SCORES,
+    VALUES,
+    Guard,
+    Head,
+    Rows,
+    Sums,
+    place,
+    terms_of,
+)
+from fastpe.kernels.gemm import FROM, add_column_sums, gemm
+from fastpe.kernels.rotate import add_angle_gradients, rotate_row, turn_back_row
+from fastpe.kernels.simd import at, lanes, load_first, pointer, store_first
+
+ONE, NONE = np.int64(1), np.int64(0)
+
+
+@inner
+def _shift(u, table, shifted, n):
+    """shifted = u + table, n elements."""
+    for j in range(0, n, lanes(u)):
+        store_first(shifted, j, load_first(u, j, n - j) + load_first(table, j, n - j), n - j)
+
+
+@part
+def project(u, weight, bias, act, arena, position, sizes, a):
+    """q, k, v of all heads."""
+    n, c, qkv = sizes.length, sizes.width, at(act, a.qkv)
+    if not sizes.has_qk_table:
+        gemm(u, c, ONE, weight, 3 * c, qkv, 3 * c, n, 3 * c, c, FROM, bias, NONE, qkv, NONE)
+        return
+    shifted, v = at(arena, a.shifted), at(qkv, 2 * c)
+    _shift(u, pointer(position.qk_table), shifted, n * c)
+    gemm(shifted, c, ONE, weight, 3 * c, qkv, 3 * c, n, 2 * c, c, FROM, bias, NONE, qkv, NONE)
+    gemm(u, c, ONE, at(weight, 2 * c), 3 * c, v, 3 * c, n, c, c, FROM, at(bias, 2 * c), NONE, v, NONE)
+
+
+@part
+def project_backward(u, transposed, dweight, dbias, slot_gradients, grow, arena, position, sizes, o, a):
+    """Gradients of the projections' parameters and of qk_table, from those of q, k and v."""
+    n, c, dqkv, shifted = sizes.length, sizes.width, at(arena, a.dqkv), at(arena, a.shifted)
+    _shift(u, pointer(position.qk_table), shifted, n * c)
+    gemm(shifted, ONE, c, dqkv, 3 * c, dweight, 3 * c, c, 2 * c, n, grow, dweight, 3 * c, dweight, NONE)
+    dv, dwv = at(dqkv, 2 * c), at(dweight, 2 * c)
+    gemm(u, ONE, c, dv, 3 * c, dwv, 3 * c, c, c, n, grow, dwv, 3 * c, dwv, NONE)
+    add_column_sums(dqkv, 3 * c, n, 3 * c, dbias)
+    if sizes.wants_qk_table:
+        dtable = at(slot_gradients, o.qk_table)
+        gemm(dqkv, 3 * c, ONE, transposed, c, dtable, c, n, c, 2 * c, FROM, dtable, c, dtable, NONE)
+
+
+@part
+def _angles_of(layer, h, sizes):
+    """Where the angles of a head begin."""
+    return layer * sizes.angles_layer + h * sizes.angles_head
+
+
+@inner
+def _rotate(qkv, turned, layer, position, sizes):
+    """The queries and keys of all heads, rotated."""
+    n, c, pairs = sizes.length, sizes.width, sizes.pairs
+    head, cos = c // sizes.heads, pointer(position.turns)
+    sin = at(cos, position.turns.size // 2)
+    for h in range(sizes.heads):
+        first = _angles_of(layer, h, sizes)
+        for i in range(n):
+            where = first + i * pairs
+            for which in range(2):
+                x, y = at(qkv, (3 * i + which) * c + h * head), at(turned, (2 * i + which) * c + h * head)
+                rotate_row(x, at(cos, where), at(sin, where), y, head, pairs, sizes.half)
+
+
+@inner
+def _rotate_backward(turned, dturned, dqkv, layer, slot_gradients, position, sizes, o):
+    """dqkv += dturned, turned back; adds to the gradients of the angles. dturned has rows as dqkv."""
+    n, c, pairs = sizes.length, sizes.width, sizes.pairs
+    head, cos = c // sizes.heads, pointer(position.turns)
+    sin = at(cos, position.turns.size // 2)
+    for h in range(sizes.heads):
+        first = _angles_of(layer, h, sizes)
+        for i in range(n):
+            where = first + i * pairs
+            for which in range(2):
+                dy, dx = at(dturned, (3 * i + which) * c + h * head), at(dqkv, (3 * i + which) * c + h * head)
+                if sizes.wants_angles:
+                    y = at(turned, (2 * i + which) * c + h * head)
+                    add_angle_gradients(y, dy, at(slot_gradients, o.angles + where), pairs, sizes.half)
+                turn_back_row(dy, at(cos, where), at(sin, where), dx, head, pairs, sizes.half, position.case.apart)
+
+
+@inner
+def _head(layer, h, act, position, sizes, a):
+    """What attention takes of one head."""
+    c = sizes.width
+    head = c // sizes.heads
+    q = at(act, a.qkv + h * head)
+    k, v = at(q, c), at(q, 2 * c)
+    qr, kr = q, k
+    if sizes.pairs:
+        qr = at(act, a.turned + h * head)
+        kr = at(qr, c)
+    bias = at(pointer(position.bias), place(position.numbers, BIAS, layer, h))
+    return Head(q, qr, k, kr, v, bias, position.scale[h])
+
+
+@part
+def _no_guard(position):
+    """Nothing is left out: sequences are short."""
+    return Guard(pointer(position.bias), position.bias, position.bias, 0.0)
+
+
+@part
+def _cells_of(h, act, scratch, position, sizes, a):
+    if position.case.kept:
+        return at(act, a.weights + h * sizes.length * TILE_KEYS)
+    return at(scratch, position.room.cells)
+
+
+@part
+def attention_forward(layer, act, arena, position, sizes, a):
+    """`mixed` from `qkv`."""
+    n, c, case, scratch = sizes.length, sizes.width, position.case, at(arena, a.attention)
+    if sizes.pairs:
+        _rotate(at(act, a.qkv), at(act, a.turned), layer, position, sizes)
+    for h in range(sizes.heads):
+        x = _head(layer, h, act, position, sizes, a)
+        terms = terms_of(position.slots, position.numbers, layer, h, case)
+        cells = _cells_of(h, act, scratch, position, sizes, a)
+        for block in range((n + TILE_QUERIES - 1) // TILE_QUERIES):
+            forward_block(
+                x, terms, at(act, a.mixed + h * (c // sizes.heads)), at(act, a.lse + h * n), cells, block, (n, n),
+                _no_guard(position), position.numbers, case, scratch, position.room,
+            )  # fmt: skip
+
+
+@part
+def _sum_of(slot, layer, h, places, gradients):
+    return at(gradients, places[slot, 0] + layer * places[slot, 1] + h * places[slot, 2])
+
+
+@part
+def attention_backward(layer, act, arena, slot_gradients, position, sizes, o, a):
+    """`dqkv` from `dmixed`; adds to the gradients of slots."""
+    n, c, case, scratch = sizes.length, sizes.width, position.case, at(arena, a.attention)
+    head, deltas, dqkv = c // sizes.heads, at(arena, a.deltas), at(arena, a.dqkv)
+    dcontent = at(arena, a.dturned) if sizes.pairs else dqkv
+    places, g = position.places, slot_gradients
+    for h in range(sizes.heads):
+        x = _head(layer, h, act, position, sizes, a)
+        terms = terms_of(position.slots, position.numbers, layer, h, case)
+        cells = _cells_of(h, act, scratch, position, sizes, a)
+        dout, out, lse = at(arena, a.dmixed + h * head), at(act, a.mixed + h * head), at(act, a.lse + h * n)
+        for block in range((n + TILE_QUERIES - 1) // TILE_QUERIES):
+            prepare_deltas(dout, out, deltas, block, case)
+        for strip in range(case.strips):
+            j0 = strip * TILE_KEYS
+            sums = Sums(
+                at(_sum_of(BIAS, layer, h, places, g), j0), at(_sum_of(GAIN, layer, h, places, g), j0),
+                _sum_of(REL_GAIN, layer, h, places, g), _sum_of(REL_KEY, layer, h, places, g),
+                _sum_of(REL_QUERY, layer, h, places, g), _sum_of(REL_VALUE, layer, h, places, g),
+                _sum_of(KEY_BIAS, layer, h, places, g), _sum_of(VALUES, layer, h, places, g),
+                _sum_of(SCORES, layer, h, places, g), at(scratch, position.room.stats),
+            )  # fmt: skip
+            content, rest, v = at(dcontent, h * head), at(dqkv, h * head), at(dqkv, 2 * c + h * head)
+            if not case.apart:
+                rest = content
+            keys = j0 * case.g_row
+            rows = Rows(content, rest, at(content, c + keys), at(rest, c + keys), at(v, keys))
+            prepare_strip(x, terms, strip, rows, position.numbers, case, scratch, position.room)
+            strip_backward(
+                x, terms, dout, lse, deltas, cells, sums, rows, strip, (n, n), _no_guard(position),
+                pointer(places), NONE, position.numbers, case, scratch, position.room,
+            )  # fmt: skip
+    if sizes.pairs:
+        _rotate_backward(at(act, a.turned), dcontent, dqkv, layer, g, position, sizes, o)

@@ -1,0 +1,431 @@
+"""Attention backward: strips of keys, which take turns in adding to what they share."""
+
+import numpy as np
+
+from fastpe.kernels._jit import entry, inner, part, stage
+from fastpe.kernels.attention.bands import relative_gradient, relative_mix, relative_scores
+from fastpe.kernels.attention.cells import (
+    TILE_KEYS,
+    TILE_QUERIES,
+    add_cells,
+    add_scaled,
+    channel_gradients,
+    clear,
+    dot,
+    key_terms_backward,
+    scale_cells,
+    scale_cells_backward,
+    values_backward,
+)
+from fastpe.kernels.attention.layout import (
+    BIAS,
+    GAIN,
+    GIVEN,
+    GROWTH,
+    KEY_BIAS,
+    NONE,
+    ONE,
+    REL_GAIN,
+    REL_KEY,
+    REL_QUERY,
+    REL_VALUE,
+    ROWS,
+    SCORES,
+    VALUES,
+    WANTED,
+    Guard,
+    Head,
+    Rows,
+    Sums,
+    Tile,
+    head_of,
+    place,
+    terms_of,
+)
+from fastpe.kernels.attention.scores import (
+    bound,
+    columns_of,
+    grown,
+    hide,
+    make_scores,
+    negligible,
+    on_diagonal,
+    prepare_keys,
+    score_factor,
+    visible,
+)
+from fastpe.kernels.gemm import FROM, LOWER_A, LOWER_C, OVERWRITE, UPPER_A, gemm, transpose
+from fastpe.kernels.simd import (
+    at,
+    blend,
+    exp,
+    get,
+    lanes,
+    load,
+    load_first,
+    pointer,
+    put,
+    scalar,
+    splat,
+    store,
+    store_first,
+    zeros,
+)
+from fastpe.kernels.threads import claim, end_turn, finish, in_lanes, wait_for, wait_turn
+
+
+@inner
+def _remake_weights(tile, key_length, case, factor, bias, has_bias, lse, cells):
+    """Scores to P = exp(S - lse), hidden keys to 0."""
+    i0, m, j0, n = tile
+    width, lowest, factors = lanes(cells), splat(scalar(cells, -np.inf)), splat(factor)
+    for i in range(m):
+        row, offsets, shift = at(cells, i * TILE_KEYS), at(bias, -i), get(lse, i0 + i)
+        low, high = visible(i0 + i, key_length, case)
+        count = min(max(high - j0, np.int64(0)), n)
+        shifts = splat(shift if shift > -np.inf else scalar(cells, 0.0))
+        for j in range(0, count, width):
+            x = load(row, j) * factors
+            if has_bias:
+                x = x + load_first(offsets, j, count - j)
+            x = hide(x, j, low - j0, count, lowest, width)
+            store(row, j, exp(x - shifts))
+        for j in range((count + width - 1) // width * width, n, width):
+            store(row, j, zeros(cells))
+
+
+@inner
+def _weights_backward(tile, diagonal, weights, dweights, deltas, factor, dbias, wants_bias):
+    """dP to dS = P (dP - delta), times factor; adds dS to dbias, whose cell (0, 0) it is given."""
+    width, factors = lanes(weights), splat(factor)
+    for i in range(tile.m):
+        row, grad, offsets = at(weights, i * TILE_KEYS), at(dweights, i * TILE_KEYS), at(dbias, -i)
+        delta, count = splat(get(deltas, i)), min(tile.n, i + 1) if diagonal else tile.n
+        for j in range(0, count, width):
+            x = load(row, j) * (load(grad, j) - delta)
+            if count - j < width:
+                x = blend(x, count - j, zeros(weights))
+            if wants_bias:
+                store_first(offsets, j, load_first(offsets, j, count - j) + x, count - j)
+            store(grad, j, x * factors)
+        for j in range((count + width - 1) // width * width, tile.n, width):
+            store(grad, j, zeros(weights))
+
+
+@inner
+def _is_alone(terms, case):
+    """Whether a tile makes all there is of its rows' gradients."""
+    return case.kept and terms is None
+
+
+@part
+def _tile_backward(x, terms, dout, lse, deltas, tile, key_length, cells, sums, rows, turns, spot, turn, table, case,
+                   arena, room):  # fmt: skip
+    """All gradients of one tile; dq's are added when it is the strip's turn."""
+    i0, m, j0, n = tile
+    d, dcells, do = case.width, at(arena, room.dcells), at(dout, i0 * case.o_row)
+    diagonal, bias = on_diagonal(tile, case), at(x.bias, j0 - i0 + case.queries - 1)
+    if case.kept:
+        factor = score_factor(x, terms, table, case)
+    else:
+        if terms is not None and table[GROWTH, GIVEN]:
+            prepare_keys(x, terms, j0, n, i0, table, case, arena, room)
+        factor = make_scores(x, terms, tile, table, case, cells, arena, room)
+        _remake_weights(tile, key_length, case, factor, bias, table[BIAS, GIVEN], lse, cells)
+    gemm(
+        do, case.o_row, ONE, at(arena, room.v_columns), TILE_KEYS, dcells, TILE_KEYS, m, columns_of(n, cells), d,
+        LOWER_C if diagonal else OVERWRITE, dcells, NONE, dcells, NONE,
+    )  # fmt: skip
+    start = OVERWRITE if _is_alone(terms, case) else FROM
+    over_queries, over_keys = start | UPPER_A if diagonal else start, start | LOWER_A if diagonal else start
+    gemm(
+        cells, ONE, TILE_KEYS, do, case.o_row, rows.dv, case.g_row, n, d, m, over_queries, rows.dv, case.g_row,
+        rows.dv, NONE,
+    )  # fmt: skip
+    if terms is not None:
+        _values_backward(terms, do, tile, cells, dcells, sums, table, case, arena, room)
+    corner = case.queries - 1 - i0  # where sums over offsets hold cell (0, 0)
+    _weights_backward(tile, diagonal, cells, dcells, at(deltas, i0), factor, at(sums.bias, corner), table[BIAS, WANTED])
+    if terms is not None:
+        _terms_backward(x, terms, tile, dcells, sums, rows, table, case, arena, room)
+    scaled = False
+    if terms is not None:
+        scaled = bool(table[GROWTH, GIVEN] or table[REL_GAIN, GIVEN])
+    dq = at(rows.dq, i0 * case.g_row)
+    if not scaled:
+        qr, kr = at(x.qr, i0 * case.qr_row), at(x.kr, j0 * case.kr_row)
+        gemm(
+            dcells, ONE, TILE_KEYS, qr, case.qr_row, rows.dk, case.g_row, n, d, m, over_queries, rows.dk, case.g_row,
+            rows.dk, NONE,
+        )  # fmt: skip
+        if not case.alone:
+            wait_turn(turns, spot, turn)
+        gemm(dcells, TILE_KEYS, ONE, kr, case.kr_row, dq, case.g_row, m, d, n, over_keys, dq, case.g_row, dq, NONE)
+    if terms is not None:
+        if scaled:
+            _scaled_content_backward(
+                tile, terms, dcells, sums, rows.dk, dq, turns, spot, turn, table, case, arena, room
+            )
+        if table[REL_KEY, GIVEN]:  # still the strip's turn
+            first, reach = j0 - (i0 + case.keys - case.queries), table[REL_KEY, ROWS] // 2
+            relative_mix(
+                dcells, terms.rel_key, reach, d, first, at(rows.dq_rest, i0 * case.g_row), case.g_row, m, n,
+                at(arena, room.band), at(arena, room.rows), False,
+            )  # fmt: skip
+
+
+@part
+def _values_backward(terms, do, tile, cells, dcells, sums, table, case, arena, room):
+    """dcells += dout . rel_value, and the gradient of rel_value."""
+    if table[REL_VALUE, GIVEN]:
+        i0, m, j0, n = tile
+        band, rows, reach = at(arena, room.band), at(arena, room.rows), table[REL_VALUE, ROWS] // 2
+        d, first = case.width, j0 - (i0 + case.keys - case.queries)
+        relative_scores(do, case.o_row, terms.rel_value, reach, d, first, dcells, m, n, band, rows, False)
+        if table[REL_VALUE, WANTED]:
+            relative_gradient(cells, do, case.o_row, sums.rel_value, reach, d, first, m, n, band, rows, False)
+
+
+@part
+def _terms_backward(x, terms, tile, dcells, sums, rows, table, case, arena, room):
+    """Gradients of the terms, but of what rel_key makes of dq; dcells: from that of the scores to that of their sum."""
+    i0, m, j0, n = tile
+    d, first = case.width, j0 - (i0 + case.keys - case.queries)
+    band, offset_rows, k = at(arena, room.band), at(arena, room.rows), at(x.k, j0 * case.k_row)
+    if table[SCORES, WANTED]:
+        add_cells(at(sums.scores, i0 * case.keys + j0), case.keys, dcells, TILE_KEYS, m, n)
+    if table[VALUES, WANTED]:
+        values_backward(dcells, at(terms.indices, i0 * case.keys + j0), case.keys, sums.values, m, n)
+    if case.keep_raw:
+        gain, dgain = at(terms.gain, j0 - i0 + case.queries - 1), at(sums.gain, case.queries - 1 - i0)
+        found = scale_cells_backward(
+            dcells, at(arena, room.raw), x.scale, case.rectify, gain, table[GAIN, GIVEN], dgain, table[GAIN, WANTED],
+            m, n,
+        )  # fmt: skip
+        put(sums.scale, 0, get(sums.scale, 0) + np.float64(found))
+    elif table[VALUES, GIVEN] or table[SCORES, GIVEN]:
+        scale_cells(dcells, x.scale, False, terms.gain, False, m, n)
+    if table[REL_KEY, WANTED]:
+        q, reach = at(x.q, i0 * case.q_row), table[REL_KEY, ROWS] // 2
+        relative_gradient(dcells, q, case.q_row, sums.rel_key, reach, d, first, m, n, band, offset_rows, False)
+    if table[REL_QUERY, GIVEN]:
+        reach = table[REL_QUERY, ROWS] // 2
+        if table[REL_QUERY, WANTED]:
+            relative_gradient(dcells, k, case.k_row, sums.rel_query, reach, d, first, m, n, band, offset_rows, True)
+        relative_mix(dcells, terms.rel_query, reach, d, first, rows.dk_rest, case.g_row, m, n, band, offset_rows, True)
+    if table[KEY_BIAS, GIVEN]:
+        key_terms_backward(
+            dcells, terms.key_bias, k, case.k_row, d, sums.key_bias, table[KEY_BIAS, WANTED], rows.dk_rest,
+            case.g_row, m, n, band,
+        )  # fmt: skip
+
+
+@part
+def _scaled_content_backward(tile, terms, dcells, sums, dk, dq, turns, spot, turn, table, case, arena, room):
+    """Adds to dk, waits for the strip's turn, and adds to dq, where the content has factors (growth, rel_gain)."""
+    i0, m, j0, n = tile
+    d = case.width
+    q_scaled, k_scaled = at(arena, room.q_scaled), at(arena, room.k_scaled)
+    mine, theirs = at(arena, room.dq_scaled), at(arena, room.dk_scaled)
+    clear(mine, m * d)
+    clear(theirs, n * d)
+    if table[REL_GAIN, GIVEN]:
+        reach, first = table[REL_GAIN, ROWS] // 2, j0 - (i0 + case.keys - case.queries)
+        channel_gradients(
+            dcells, q_scaled, k_scaled, terms.rel_gain, reach, d, first, mine, theirs, sums.rel_gain,
+            table[REL_GAIN, WANTED], m, n,
+        )  # fmt: skip
+    else:
+        gemm(dcells, ONE, TILE_KEYS, q_scaled, d, theirs, d, n, d, m, FROM, theirs, d, theirs, NONE)
+        gemm(dcells, TILE_KEYS, ONE, k_scaled, d, mine, d, m, d, n, FROM, mine, d, mine, NONE)
+    pairs = table[GROWTH, ROWS]
+    growth, key_growth = at(terms.growth_q, i0 * pairs), at(terms.growth_k, j0 * pairs)
+    grown(theirs, d, key_growth, growth, pairs, case.half, -1.0, theirs, n, d)
+    grown(mine, d, growth, growth, pairs, case.half, 1.0, mine, m, d)
+    _add_rows(dk, case.g_row, theirs, n, d)
+    if not case.alone:
+        wait_turn(turns, spot, turn)
+    _add_rows(dq, case.g_row, mine, m, d)
+
+
+@part
+def _add_rows(target, target_row, source, n, d):
+    for i in range(n):
+        add_scaled(at(target, i * target_row), scalar(source, 1.0), at(source, i * d), d)
+
+
+@inner
+def _clear_rows(rows, row, n, d):
+    for i in range(n):
+        clear(at(rows, i * row), d)
+
+
+@inner
+def prepare_deltas(dout, out, deltas, block, case):
+    """deltas of one block of queries: dout . out."""
+    for i in range(block * TILE_QUERIES, min((block + 1) * TILE_QUERIES, case.queries)):
+        put(deltas, i, dot(at(dout, i * case.o_row), at(out, i * case.o_row), case.width))
+
+
+@part
+def prepare_strip(x, terms, number, rows, table, case, arena, room):
+    """What all heads that share a strip's keys have in common; its own gradients are cleared."""
+    d, j0 = case.width, number * TILE_KEYS
+    n = min(TILE_KEYS, case.keys - j0)
+    if not _is_alone(terms, case):
+        _clear_rows(rows.dk, case.g_row, n, d)
+        _clear_rows(rows.dv, case.g_row, n, d)
+    if case.apart:
+        _clear_rows(rows.dk_rest, case.g_row, n, d)
+    transpose(at(x.v, j0 * case.v_row), case.v_row, at(arena, room.v_columns), TILE_KEYS, n, d)
+    by_block = False  # with growth, keys are prepared anew for every block of queries
+    if terms is not None:
+        by_block = bool(table[GROWTH, GIVEN])
+    if not (case.kept or by_block):
+        prepare_keys(x, terms, j0, n, NONE, table, case, arena, room)
+
+
+@stage
+def strip_backward(x, terms, dout, lse, deltas, cells, sums, rows, number, lengths, guard, turns, spot, table, case,
+                   arena, room):  # fmt: skip
+    """Gradients of one head from one strip of keys. turns: counters of its blocks of queries, from `spot` on."""
+    query_length, key_length = lengths
+    j0 = number * TILE_KEYS
+    n = min(TILE_KEYS, case.keys - j0)
+    for block in range((case.queries + TILE_QUERIES - 1) // TILE_QUERIES):
+        i0 = block * TILE_QUERIES
+        whole = min(TILE_QUERIES, case.queries - i0)
+        m = max(np.int64(0), min(whole, query_length - i0))
+        seen = False
+        if m > 0:
+            low, high = visible(i0, key_length, case)[0], visible(i0 + m - 1, key_length, case)[1]
+            seen = low < j0 + n and high > j0
+        tile = Tile(i0, m, j0, n)
+        if seen and case.skip:
+            slope, top = bound(tile, guard.key_norms[number], guard.bias_tops, case, x.scale)
+            seen = not negligible(at(guard.q_norms, i0), at(lse, i0), m, slope, top, guard.limit)
+        if number == 0 and not _is_alone(terms, case):  # the first to have its turn
+            _clear_rows(at(rows.dq, i0 * case.g_row), case.g_row, whole, case.width)
+            if case.apart:
+                _clear_rows(at(rows.dq_rest, i0 * case.g_row), case.g_row, whole, case.width)
+        if seen:
+            _tile_backward(
+                x, terms, dout, lse, deltas, tile, key_length, cells, sums, rows, turns, spot + block, number, table,
+                case, arena, room,
+            )  # fmt: skip
+        elif not case.alone:
+            wait_turn(turns, spot + block, number)
+        if not case.alone:
+            end_turn(turns, spot + block)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A whole call: many heads, many lanes
+
+
+@inner
+def _add(target, source, n):
+    add_scaled(target, scalar(source, 1.0), source, n)
+
+
+@inner
+def _flush_slot(table, slot, gradient, head, own, width):
+    """Add the strip's own sums for a slot with rows of `width` elements, where its gradient is wanted."""
+    if table[slot, WANTED]:
+        size = table[slot, ROWS] * width
+        _add(at(pointer(gradient), head * size), own, size)
+
+
+@inner
+def _flush(g, terms, sums, head, j0, n, table, case):
+    """Add the strip's own sums to the gradients of the head's slots."""
+    d, offsets = case.width, case.queries + case.keys - 1
+    if table[BIAS, WANTED]:
+        _add(at(pointer(g.dbias), head * offsets + j0), sums.bias, case.queries - 1 + n)
+    if terms is not None:
+        if table[GAIN, WANTED]:
+            _add(at(pointer(g.dgain), head * offsets + j0), sums.gain, case.queries - 1 + n)
+        _flush_slot(table, REL_GAIN, g.drel_gain, head, sums.rel_gain, d)
+        _flush_slot(table, REL_KEY, g.drel_key, head, sums.rel_key, d)
+        _flush_slot(table, REL_QUERY, g.drel_query, head, sums.rel_query, d)
+        _flush_slot(table, REL_VALUE, g.drel_value, head, sums.rel_value, d)
+        _flush_slot(table, VALUES, g.dvalues, head, sums.values, ONE)
+        if table[KEY_BIAS, WANTED]:
+            _add(at(pointer(g.dkey_bias), head * d), sums.key_bias, d)
+
+
+@stage
+def _strip(b, kh, number, x, dout, lse, deltas, g, slots, table, case, limit, turns, arena, room):
+    """Gradients of one strip of keys and of all that meets it."""
+    group, d = case.heads // case.key_heads, case.width
+    blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
+    j0 = number * TILE_KEYS
+    keys = ((b * case.key_heads + kh) * case.keys + j0) * d
+    for h in range(kh * group, (kh + 1) * group):
+        head = b * case.heads + h
+        queries = head * case.queries
+        terms = terms_of(slots, table, b, h, case)
+        own = Head(
+            head_of(x.q, case.q_batch, case.q_head, b, h), head_of(x.qr, case.q_batch, case.q_head, b, h),
+            head_of(x.k, case.k_batch, case.k_head, b, kh), head_of(x.kr, case.k_batch, case.k_head, b, kh),
+            head_of(x.v, case.v_batch, case.v_head, b, kh), at(pointer(x.bias), place(table, BIAS, b, h)), x.scale[h],
+        )  # fmt: skip
+        rows = Rows(
+            at(pointer(g.dq), queries * d), at(pointer(g.dq_rest), queries * d), at(pointer(g.dk), keys),
+            at(pointer(g.dk_rest), keys), at(pointer(g.dv), keys),
+        )  # fmt: skip
+        if h == kh * group:
+            prepare_strip(own, terms, number, rows, table, case, arena, room)
+        clear(at(arena, room.dbias), room.size - room.dbias)
+        sums = Sums(
+            at(arena, room.dbias), at(arena, room.dgain), at(arena, room.drel_gain), at(arena, room.drel_key),
+            at(arena, room.drel_query), at(arena, room.drel_value), at(arena, room.dkey_bias), at(arena, room.dvalues),
+            at(pointer(g.dscores), queries * case.keys), at(pointer(g.dscale), head * case.strips + number),
+        )  # fmt: skip
+        guard = Guard(
+            at(pointer(x.q_norms), queries), x.key_norms[b, kh], x.bias_tops[b % x.bias_tops.shape[0], h], limit
+        )
+        strip_backward(
+            own, terms, at(pointer(dout), queries * d), at(pointer(lse), queries), at(pointer(deltas), queries),
+            at(arena, room.cells), sums, rows, number, (x.lengths[b, 0], x.lengths[b, 1]), guard, turns, head * blocks,
+            table, case, arena, room,
+        )  # fmt: skip
+        spot = case.batch * case.heads * blocks + head
+        wait_turn(turns, spot, number)
+        _flush(g, terms, sums, head, j0, min(TILE_KEYS, case.keys - j0), table, case)
+        end_turn(turns, spot)
+
+
+@stage
+def _backward_lane(lane, board, x, out, dout, lse, deltas, g, slots, table, case, limit, turns, arenas, room):
+    """Tasks of two phases: the deltas of a block of queries; a strip of keys."""
+    blocks, heads = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES, case.batch * case.heads
+    arena = at(pointer(arenas), lane * arenas.shape[1])
+    prepared = heads * blocks
+    tasks = prepared + case.batch * case.key_heads * case.strips
+    task = claim(board)
+    while task < tasks:
+        if task < prepared:
+            rows = task // blocks * case.queries
+            prepare_deltas(
+                at(pointer(dout), rows * case.width), at(pointer(out), rows * case.width), at(pointer(deltas), rows),
+                task % blocks, case,
+            )  # fmt: skip
+        else:
+            wait_for(board, prepared)
+            strip = task - prepared
+            b, kh = strip // case.strips // case.key_heads, strip // case.strips % case.key_heads
+            _strip(b, kh, strip % case.strips, x, dout, lse, deltas, g, slots, table, case, limit, pointer(turns),
+                   arena, room)  # fmt: skip
+        finish(board)
+        task = claim(board)
+    wait_for(board, tasks)
+
+
+@entry(label="the gradients of attention")
+def backward(crew, board, x, out, dout, lse, deltas, g, slots, table, case, limit, turns, arenas, room):
+    """Fills the gradients of rows in g, and adds to those of slots, which hold zeros."""
+    in_lanes(
+        crew, _backward_lane,
+        (pointer(board), x, out, dout, lse, deltas, g, slots, table, case, limit, turns, arenas, room),
+    )  # fmt: skip

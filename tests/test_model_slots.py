@@ -1,0 +1,168 @@
+"""The model with every slot, beside the reference: a made-up encoding whose parameters are the slots themselves."""
+
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import fastpe
+from fastpe import reference, registry
+from fastpe.encoding import Encoding, Spec
+from fastpe.random import Stream
+
+WIDTH, HEADS, LAYERS, REACH = 12, 2, 2, 4
+SHAPES = {
+    "table": lambda n: (n, WIDTH),
+    "qk_table": lambda n: (n, WIDTH),
+    "taps": lambda n: (4, WIDTH),
+    "angles": lambda n: (HEADS, n, 2),
+    "growth": lambda n: (n, 2),
+    "rel_gain": lambda n: (1, 2 * REACH + 1, WIDTH // HEADS),
+    "rel_key": lambda n: (HEADS, 2 * REACH + 1, WIDTH // HEADS),
+    "rel_query": lambda n: (1, 2 * REACH + 1, WIDTH // HEADS),
+    "rel_value": lambda n: (1, 2 * REACH + 1, WIDTH // HEADS),
+    "key_bias": lambda n: (HEADS, WIDTH // HEADS),
+    "gain": lambda n: (HEADS, 2 * REACH + 1),
+    "bias": lambda n: (HEADS, 2 * n - 1),
+    "values": lambda n: (HEADS, 7),
+    "scores": lambda n: (HEADS, n, n),
+}
+FIXED = ("growth",)  # not learned here
+ONCE = ("table", "qk_table", "taps")
+
+
+def slots_of(rng: np.random.Generator, names: tuple[str, ...], n: int) -> dict[str, np.ndarray]:
+    made = {name: rng.normal(size=SHAPES[name](n)) for name in names}
+    for name in ("growth",):
+        if name in made:
+            made[name] = np.arange(n)[:, None] * np.array([0.01, 0.02])
+    for name in ("gain", "rel_gain"):
+        if name in made:
+            made[name] = 1 + 0.3 * made[name]
+    if "values" in made:
+        made["index"] = rng.integers(0, 7, (n, n)).astype(np.int32)
+    return made
+
+
+@pytest.fixture
+def everything(monkeypatch: pytest.MonkeyPatch):
+    """Register an encoding `everything` that fills these slots with its parameters; returns its initial values."""
+
+    def register(names: tuple[str, ...], n: int, plain: dict, *, per_layer: bool) -> None:
+        def init(spec: Spec, rng: Stream, **options: object) -> dict:
+            seed = int(1e6 * rng.uniform((1,))[0])
+            return {k: v for k, v in slots_of(np.random.default_rng(seed), names, n).items() if k in learned}
+
+        fixed = slots_of(np.random.default_rng(1), names, n)
+
+        def fill(spec: Spec, params: dict, out: dict, **options: object) -> None:
+            for slot, array in out.items():
+                array[...] = params.get(slot, fixed.get(slot))
+
+        def pull(spec: Spec, params: dict, dslots: dict, dparams: dict, **options: object) -> None:
+            for slot in dparams:
+                dparams[slot] += dslots[slot]
+
+        learned = [name for name in names if name not in FIXED]
+        module = ModuleType("fastpe.encodings.everything")
+        module.ENCODING = Encoding(
+            slots=tuple(fixed), options={}, beyond="defined", direction="yes", source="", ulp=1.0, reference=fill,
+            fill=fill, pull=pull, init=init,
+            parameters=lambda spec, **o: {name: SHAPES[name](n) for name in learned},
+            shapes=lambda spec, **o: {name: array.shape for name, array in fixed.items()},
+            plain=lambda spec, **o: plain, per_layer=tuple(learned) if per_layer else (),
+        )  # fmt: skip
+        monkeypatch.setitem(sys.modules, "fastpe.encodings.everything", module)
+        monkeypatch.setattr(registry, "list_encodings", lambda: ("everything",))
+
+    return register
+
+
+def compare(config: fastpe.ModelConfig, n: int, tolerance: float) -> None:
+    rng = np.random.default_rng(7)
+    x, y = rng.normal(size=(3, n)), rng.normal(size=(3, n))
+    model = fastpe.Transformer(config)
+    if config.vocabulary:
+        x, y = (rng.integers(0, config.vocabulary, (3, n)) for _ in range(2))
+    loss, gradients = model.loss_and_grads(x, y)
+    slots, layered = model.slots(n), model._position.layered
+    by_layer = [
+        {
+            slot: value if isinstance(value, str | bool) else np.float64(value[layer] if slot in layered else value)
+            for slot, value in slots.items()
+        }
+        for layer in range(config.layers)
+    ]
+    for own in by_layer:
+        if "index" in own:
+            own["index"] = own["index"].astype(int)
+    parameters = {name: value.astype(np.float64) for name, value in model.parameters.items()}
+    expected_loss, expected, of_slots = reference.model_loss_and_grads(config, parameters, by_layer, x, y)
+    for name in gradients:
+        if name.startswith("encoding."):
+            expected[name] = sum(own[slot] for own in of_slots if (slot := name.split(".")[-1]) in own)
+        elif ".encoding." in name:
+            _, layer, *_, slot = name.split(".")
+            expected[name] = of_slots[int(layer)][slot]
+    assert set(gradients) == set(expected)
+    largest = max(np.abs(value).max() for value in expected.values())
+    np.testing.assert_allclose(loss, expected_loss, rtol=tolerance)
+    for name, exact in expected.items():
+        bound = tolerance * (np.abs(exact).max() + 0.01 * largest)
+        np.testing.assert_array_less(np.abs(gradients[name] - exact), bound, err_msg=name)
+    outputs = reference.model_forward(config, parameters, by_layer, x)
+    np.testing.assert_allclose(model(x), outputs, atol=tolerance * np.abs(outputs).max())
+
+
+def config_of(n: int, **settings: object) -> fastpe.ModelConfig:
+    sizes = {"width": WIDTH, "heads": HEADS, "layers": LAYERS, "hidden": 10, "dtype": "float64"}
+    return fastpe.ModelConfig("everything", train_length=n, **{**sizes, **settings})
+
+
+@pytest.mark.parametrize("per_layer", [False, True])
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_slot_alone(everything, name: str, per_layer: bool) -> None:
+    if per_layer and name in (*ONCE, *FIXED):
+        pytest.skip("acts once, or is not learned here")
+    everything((name,), 9, {}, per_layer=per_layer)
+    compare(config_of(9, causal=name == "growth"), 9, 1e-11)
+
+
+@pytest.mark.parametrize("n", [1, 50, 96, 97, 130])
+@pytest.mark.parametrize("causal", [False, True])
+def test_all_slots_together_at_every_kind_of_length(everything, n: int, causal: bool) -> None:
+    names = tuple(name for name in SHAPES if causal or name != "growth")
+    everything(names, n, {"scale": 0.3, "pairs": "half", "rectify": True}, per_layer=False)
+    compare(config_of(n, causal=causal, norm="layernorm"), n, 1e-9)
+
+
+def test_slots_of_layers_with_plain_values_in_float32(everything) -> None:
+    names = tuple(name for name in SHAPES if name not in (*ONCE, "growth"))
+    everything(names, 20, {"scale": 0.2}, per_layer=True)
+    compare(config_of(20, dtype="float32", causal=True, residual=False), 20, 2e-4)
+
+
+def test_a_model_of_tokens_takes_them_too(everything) -> None:
+    everything(("table", "taps", "qk_table", "angles", "rel_key", "rel_value"), 11, {}, per_layer=False)
+    compare(config_of(11, vocabulary=5, causal=True, activation="gelu"), 11, 1e-11)
+
+
+def test_bits_do_not_depend_on_threads(everything) -> None:
+    names = tuple(name for name in SHAPES if name != "growth")
+    everything(names, 13, {}, per_layer=False)
+    x = np.random.default_rng(0).normal(size=(9, 13))
+    found = [
+        fastpe.Transformer(config_of(13, dtype="float32")).loss_and_grads(x, x, threads=threads)
+        for threads in (1, 2, 3)
+    ]
+    for loss, gradients in found[1:]:
+        assert loss == found[0][0]
+        for name, array in gradients.items():
+            assert array.tobytes() == found[0][1][name].tobytes()
+
+
+def test_what_acts_once_cannot_be_a_layers_own(everything) -> None:
+    everything(("table",), 9, {}, per_layer=True)
+    with pytest.raises(ValueError, match="fills 'table' in every layer, which acts once"):
+        fastpe.Transformer(config_of(9))
