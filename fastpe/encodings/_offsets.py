@@ -1,0 +1,61 @@
+"""Encodings that know the offset j - i alone (key minus query): what their files share.
+
+Row o + K of a slot's 2K+1 rows belongs to offset o; offsets beyond K share the first or the last row.
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from fastpe.encoding import Spec
+from fastpe.encodings._trig import frequencies
+from fastpe.kernels._jit import entry
+from fastpe.kernels.simd import lanes, load, pointer, splat, store
+from fastpe.kernels.trig import sincos
+
+Array = np.ndarray[Any, Any]
+
+STANDARD_DEVIATION = 0.02
+
+
+def check_offsets(name: str, spec: Spec) -> None:
+    """Raise ValueError where positions are given, or where the heads do not divide the width."""
+    if spec.positions is not None:
+        raise ValueError(f"positions cannot be given: {name!r} knows the offsets of consecutive positions alone")
+    _ = spec.head_dim
+
+
+def stream_of(rng: Any, parameter: str) -> Any:
+    """The random numbers of one parameter: no two parameters of an encoding share any."""
+    return replace(rng, step=f"{rng.step}.{parameter}")
+
+
+def per_head(rows: Array, heads: int) -> Array:
+    """(rows, C) as (H, rows, D)."""
+    return rows.reshape(len(rows), heads, -1).transpose(1, 0, 2)
+
+
+def whole_width(rows: Array) -> Array:
+    """(H, rows, D) as (rows, C), float64: the inverse of `per_head`."""
+    return rows.transpose(1, 0, 2).reshape(rows.shape[1], -1).astype(np.float64)
+
+
+@lru_cache(maxsize=8)
+def waves(reach: int, base: float, dim: int, count: int) -> tuple[Array, Array]:
+    """sin and cos of m base^(-2t/dim), each (reach + 1, count) float64: row m, column t. Not to be written to."""
+    omega = frequencies(base, dim)
+    sine, cosine = np.empty((2, reach + 1, omega.shape[1]))
+    _waves(omega, sine, cosine)
+    return np.ascontiguousarray(sine[:, :count]), np.ascontiguousarray(cosine[:, :count])
+
+
+@entry(label="sines and cosines of offsets")
+def _waves(omega: Array, sine: Array, cosine: Array) -> None:
+    high, padded = pointer(omega), omega.shape[1]
+    for m in range(sine.shape[0]):
+        for t in range(0, padded, lanes(high)):
+            s, c = sincos(splat(float(m)), load(high, t), load(high, padded + t))
+            store(pointer(sine), m * padded + t, s)
+            store(pointer(cosine), m * padded + t, c)

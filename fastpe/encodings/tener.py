@@ -1,0 +1,138 @@
+"""TENER: fixed sinusoids of the signed distance inside an unscaled score, and two learned vectors for each head.
+
+    form "paper":  S_ij = q_i . k_j + q_i . R_{i-j} + u . k_j + v . R_{i-j}
+    form "code":   S_ij = (q_i + u) . k_j + (q_i + v) . R_{j-i} + k_j . R_{i-j}
+
+    R_m, D wide:   "paper"  [ sin(m w_0), cos(m w_0), sin(m w_1), ... ],        w_t = 10000^(-2t/D)
+                   "code"   [ sin(m w_0), sin(m w_1), ... | cos(m w_0), ... ],  w_t = 10000^(-t/(D/2 - 1))
+
+Source: Yan et al. 2019, "TENER: Adapting Transformer Encoder for Named Entity Recognition" (arXiv:1911.04474), and the
+released code.
+
+**Slots**: `rel_key` (1, 2N-1, D), in form "code" `rel_query` as well; `key_bias` u; `bias` v . R; and `scale`, which
+is 1: the authors found unscaled scores sharper. **Learns**, in every layer: `u` and `v` (H, D), initially
+N(0, 2/(H + D)).
+
+**Options**
+- `form`: `paper` or `code`. They differ in the sign of the query's distance, in the key's term and in the table. The
+  results were made with the code.
+
+An odd D drops the last cosine in form "paper" and has a last channel of zero in form "code".
+
+**Past the training length**: defined.
+
+**Traps.** Sines are odd and cosines even, so the direction is visible, but differently so in the two forms. The code
+zeroes the table's row of the most negative distance, which it means for padding; here it is as any other. Positions
+cannot be given.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from fastpe.encoding import Encoding, Option, Spec, make_spec
+from fastpe.encodings import sinusoidal
+from fastpe.encodings._offsets import check_offsets, stream_of, waves
+from fastpe.initial import initial_values
+
+Array = np.ndarray[Any, Any]
+
+
+def _relative(form: str) -> tuple[str, ...]:
+    """The slots that R fills."""
+    return ("rel_key",) if form == "paper" else ("rel_key", "rel_query")
+
+
+def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
+    """Two vectors for each head."""
+    return {"u": (spec.heads, spec.head_dim), "v": (spec.heads, spec.head_dim)}
+
+
+def shapes(spec: Spec, *, form: str) -> dict[str, tuple[int, ...]]:
+    """One table for all heads."""
+    rows = 2 * spec.length - 1
+    relative = dict.fromkeys(_relative(form), (1, rows, spec.head_dim))
+    return relative | {"key_bias": (spec.heads, spec.head_dim), "bias": (spec.heads, rows)}
+
+
+def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
+    """Xavier's normal values."""
+    shape = (spec.heads, spec.head_dim)
+    return {name: initial_values("xavier_normal", stream_of(rng, name), "weight", shape, shape) for name in ("u", "v")}
+
+
+def reference(spec: Spec, params: dict[str, Any], *, form: str) -> dict[str, Any]:
+    """Yan et al. 2019, one offset j - i after the other."""
+    width, half = spec.head_dim, spec.head_dim // 2
+    # 1e8^(-2t/(4(half-1))) is the code's frequency
+    base, dim = (10000.0, width) if form == "paper" else (1e8, 4 * max(half - 1, 1))
+    table = sinusoidal.reference(make_spec(spec.length, dim=dim), {}, base=base, scale=1.0)["table"]
+
+    def row(m: int) -> Array:
+        sine, cosine = table[abs(m), 0::2] * np.sign(m), table[abs(m), 1::2]
+        if form == "paper":
+            return np.stack([sine, np.append(cosine, 0.0)[: len(sine)]], axis=1).ravel()[:width]
+        return np.concatenate([sine[:half], cosine[:half], np.zeros(width % 2)])
+
+    offsets = range(1 - spec.length, spec.length)  # j - i
+    met = np.array([row(-o if form == "paper" else o) for o in offsets])
+    slots = {"rel_key": met[None], "key_bias": params["u"], "bias": params["v"] @ met.T}
+    return slots if form == "paper" else slots | {"rel_query": np.array([row(-o) for o in offsets])[None]}
+
+
+@lru_cache(maxsize=8)
+def _rows(length: int, width: int, form: str) -> Array:
+    """R_m for m = 1-N .. N-1. Not to be written to."""
+    half = width // 2
+    rows = np.zeros((2 * length - 1, width))
+    if form == "paper":
+        sine, cosine = waves(length - 1, 10000.0, width, width - half)
+        sines, cosines = slice(0, None, 2), slice(1, None, 2)
+    else:
+        sine, cosine = waves(length - 1, 1e8, 4 * max(half - 1, 1), half)
+        sines, cosines = slice(0, half), slice(half, 2 * half)
+    cosine = cosine[:, :half]
+    rows[length - 1 :, sines], rows[length - 1 :, cosines] = sine, cosine
+    rows[length - 1 :: -1, sines], rows[length - 1 :: -1, cosines] = -sine, cosine
+    return rows
+
+
+def _met(spec: Spec, form: str) -> Array:
+    """What the query meets at j - i = 1-N .. N-1: R_{i-j} of the paper, R_{j-i} of the code."""
+    rows = _rows(spec.length, spec.head_dim, form)
+    return rows[::-1] if form == "paper" else rows
+
+
+def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, form: str) -> None:
+    """Fill the slots."""
+    met = _met(spec, form)
+    for slot, rows in zip(_relative(form), (met, met[::-1]), strict=False):
+        out[slot][0] = rows
+    out["key_bias"][...] = params["u"]
+    out["bias"][...] = np.einsum("hd,rd->hr", params["v"].astype(np.float64), met)
+
+
+def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, form: str) -> None:
+    """du = dkey_bias, dv = sum over offsets of db R."""
+    dparams["u"] += dslots["key_bias"]
+    dparams["v"] += np.einsum("hr,rd->hd", dslots["bias"].astype(np.float64), _met(spec, form))
+
+
+ENCODING = Encoding(
+    slots=("rel_key", "rel_query", "key_bias", "bias", "scale"),
+    options={"form": Option("code", "which of the authors' two forms", str, ("paper", "code"))},
+    beyond="defined",
+    direction="yes",
+    source="Yan et al. 2019, arXiv:1911.04474",
+    ulp=lambda spec, **options: 4.0 + 4.0 * spec.head_dim,  # of a sum of D products that do not cancel
+    reference=reference,
+    fill=fill,
+    pull=pull,
+    init=init,
+    parameters=parameters,
+    shapes=shapes,
+    plain=lambda spec, **options: {"scale": 1.0},
+    check=lambda spec, **options: check_offsets("tener", spec),
+    per_layer=("u", "v"),
+)
