@@ -1,4 +1,4 @@
-"""DeBERTa: content to position and position to content, from one table of clipped or bucketed distances.
+"""DeBERTa: content to position, position to content, from one table of clipped or bucketed distances.
 
     S_ij = ( q_i . k_j + q_i . K[x] + k_j . Q[y] ) / sqrt(D terms),    K = table W_K,  Q = table W_Q
     x = clip(bucket(i - j) + span, 0, 2 span - 1),    y = x (code), or clip(bucket(j - i) + span, 0, 2 span - 1) (paper)

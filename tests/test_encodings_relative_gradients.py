@@ -1,0 +1,54 @@
+"""Gradients of every learned parameter, through attention, against central differences of the reference."""
+
+import numpy as np
+import pytest
+from relative_encodings import NAMES, drawn
+
+import fastpe
+from fastpe import reference
+
+VARIANTS = [
+    *((name, {}) for name in NAMES),
+    ("shaw", {"reach": 2}),
+    ("shaw", {"reach": 3, "use_values": False}),
+    ("li_eq5", {"reach": 2, "scaled": False}),
+    ("transformer_xl", {"clamp_len": 2}),
+    ("tener", {"form": "paper"}),
+    *((f"huang{method}", {"reach": 2, "per_head": True}) for method in (1, 2, 3, 4)),
+    ("deberta", {"reach": 3}),
+    ("deberta", {"reach": 3, "p2c_index": "paper"}),
+    ("deberta", {"reach": 4, "buckets": 4}),
+    ("deberta", {"reach": 3, "c2p": False}),
+    ("deberta", {"reach": 3, "p2c": False}),
+]
+MOVED = 20  # entries of a parameter
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("name", "options"), VARIANTS)
+def test_gradients_through_attention(name: str, options: dict, causal: bool) -> None:
+    n, rng = 5, np.random.default_rng(4)
+    q, k, v, dout = rng.standard_normal((4, 2, n, 2))
+    request = {"dim": 4, "heads": 2, "train_length": n, "causal": causal, **options}
+    params = drawn(name, rng, **request)
+    slots = fastpe.build(name, n, **request, dtype=np.float64, params=params)
+    dslots = fastpe.attention_vjp(q, k, v, causal=causal, **slots)[1](dout)
+    arrays = {slot: dslots[slot] for slot, array in slots.items() if isinstance(array, np.ndarray)}
+    gradients = fastpe.pull(name, n, arrays, **request, dtype=np.float64, params=params)
+
+    def loss(moved: dict) -> float:
+        built = fastpe.build(name, n, **request, dtype=np.float64, params=moved, reference=True)
+        return float((reference.attention(q, k, v, causal=causal, **built) * dout).sum())
+
+    assert set(gradients) == set(params)
+    for key, gradient in gradients.items():
+        # those that matter, and others: of a table's 1024 rows few are used
+        largest = np.argsort(-np.abs(gradient), axis=None, kind="stable")[: MOVED // 2]
+        for flat in {*largest, *rng.integers(gradient.size, size=MOVED // 2)}:
+            ends = []
+            for step in (1e-5, -1e-5):
+                moved = {**params, key: params[key].copy()}
+                moved[key].flat[flat] += step
+                ends.append(loss(moved))
+            expected = (ends[0] - ends[1]) / 2e-5
+            np.testing.assert_allclose(gradient.flat[flat], expected, rtol=1e-7, atol=1e-9, err_msg=f"{key} {flat}")
