@@ -1,4 +1,4 @@
-"""Huang's method 3: a learned factor on every product of a channel of query and key, for every clipped offset.
+"""Huang's method 3: a learned factor on every channel of query times key, for every clipped offset.
 
     S_ij = s sum_c q_ic k_jc w[t, c],    t = clip(j - i, 1-K, K-1) + K-1
 

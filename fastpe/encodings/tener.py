@@ -1,4 +1,4 @@
-"""TENER: fixed sinusoids of the signed distance inside an unscaled score, and two learned vectors for each head.
+"""TENER: fixed sinusoids of the signed distance in an unscaled score, two learned vectors per head.
 
     form "paper":  S_ij = q_i . k_j + q_i . R_{i-j} + u . k_j + v . R_{i-j}
     form "code":   S_ij = (q_i + u) . k_j + (q_i + v) . R_{j-i} + k_j . R_{i-j}

@@ -1,4 +1,4 @@
-"""Transformer-XL: sinusoids of the distance, projected in every layer, met by the query and by two global vectors.
+"""Transformer-XL: projected sinusoids of the distance, met by the query and two global vectors.
 
     S_ij = s [ (q_i + u) . k_j + (q_i + v) . r_{i-j} ],    r_m = R_m W_R,    s = 1/sqrt(D)
     R_m = [ sin(m w_t) | cos(m w_t) ],    w_t = 10000^(-2t/C)
