@@ -6,6 +6,7 @@ from relative_encodings import NAMES, drawn
 
 import fastpe
 from fastpe import reference
+from fastpe.encodings import _offsets
 
 VARIANTS = [
     *((name, {}) for name in NAMES),
@@ -52,3 +53,19 @@ def test_gradients_through_attention(name: str, options: dict, causal: bool) -> 
                 ends.append(loss(moved))
             expected = (ends[0] - ends[1]) / 2e-5
             np.testing.assert_allclose(gradient.flat[flat], expected, rtol=1e-7, atol=1e-9, err_msg=f"{key} {flat}")
+
+
+@pytest.mark.parametrize("name", ["da", "tener", "transformer_xl"])
+def test_nothing_changes_where_distances_are_cut_into_blocks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, request = np.random.default_rng(5), {"dim": 8, "heads": 2, "dtype": np.float64}
+    params = drawn(name, rng, dim=8, heads=2, train_length=20)
+    slots = fastpe.build(name, 20, **request, params=params)
+    dslots = {slot: rng.standard_normal(a.shape) for slot, a in slots.items() if isinstance(a, np.ndarray)}
+    whole = fastpe.pull(name, 20, dslots, **request, params=params)
+    monkeypatch.setattr(_offsets, "_BLOCK_ELEMENTS", 3 * 32)
+    assert len(list(_offsets.blocks(20, 32))) == 7
+    again = fastpe.build(name, 20, **request, params=params)
+    for slot in dslots:
+        np.testing.assert_array_equal(again[slot], slots[slot])
+    for key, gradient in fastpe.pull(name, 20, dslots, **request, params=params).items():
+        np.testing.assert_allclose(gradient, whole[key], rtol=0, atol=1e-13)

@@ -3,8 +3,8 @@
 Row o + K of a slot's 2K+1 rows belongs to offset o; offsets beyond K share the first or the last row.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from fastpe.kernels.trig import sincos
 Array = np.ndarray[Any, Any]
 
 STANDARD_DEVIATION = 0.02
+_BLOCK_ELEMENTS = 2**14
 
 
 def check_offsets(name: str, spec: Spec) -> None:
@@ -42,20 +43,36 @@ def whole_width(rows: Array) -> Array:
     return rows.transpose(1, 0, 2).reshape(rows.shape[1], -1).astype(np.float64)
 
 
-@lru_cache(maxsize=8)
-def waves(reach: int, base: float, dim: int, count: int) -> tuple[Array, Array]:
-    """sin and cos of m base^(-2t/dim), each (reach + 1, count) float64: row m, column t. Not to be written to."""
+def sides(slot: Array) -> tuple[Array, Array]:
+    """Views of (H, 2K+1, ...): the rows of keys at distance 0 .. K behind the query, and of those ahead of it.
+
+    >>> [side.tolist() for side in sides(np.array([[1, 2, 3]]))]
+    [[[2, 1]], [[2, 3]]]
+    """
+    reach = slot.shape[1] // 2
+    return slot[:, reach::-1], slot[:, reach:]
+
+
+def blocks(count: int, width: int) -> Iterator[slice]:
+    """0 .. count - 1 in runs, `width` numbers for each of which stay in cache."""
+    rows = max(1, _BLOCK_ELEMENTS // width)
+    for start in range(0, count, rows):
+        yield slice(start, min(start + rows, count))
+
+
+def waves(distances: slice, base: float, dim: int, count: int) -> tuple[Array, Array]:
+    """sin and cos of m base^(-2t/dim), each (distances, count) float64: row m, column t."""
     omega = frequencies(base, dim)
-    sine, cosine = np.empty((2, reach + 1, omega.shape[1]))
-    _waves(omega, sine, cosine)
+    sine, cosine = np.empty((2, distances.stop - distances.start, omega.shape[1]))
+    _waves(distances.start, omega, sine, cosine)
     return np.ascontiguousarray(sine[:, :count]), np.ascontiguousarray(cosine[:, :count])
 
 
 @entry(label="sines and cosines of offsets")
-def _waves(omega: Array, sine: Array, cosine: Array) -> None:
+def _waves(first: int, omega: Array, sine: Array, cosine: Array) -> None:
     high, padded = pointer(omega), omega.shape[1]
-    for m in range(sine.shape[0]):
+    for row in range(sine.shape[0]):
         for t in range(0, padded, lanes(high)):
-            s, c = sincos(splat(float(m)), load(high, t), load(high, padded + t))
-            store(pointer(sine), m * padded + t, s)
-            store(pointer(cosine), m * padded + t, c)
+            s, c = sincos(splat(float(first + row)), load(high, t), load(high, padded + t))
+            store(pointer(sine), row * padded + t, s)
+            store(pointer(cosine), row * padded + t, c)

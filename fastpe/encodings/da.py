@@ -28,7 +28,7 @@ import numpy as np
 from scipy.special import expit
 
 from fastpe.encoding import BeyondTrainingLength, Encoding, Spec
-from fastpe.encodings._offsets import check_offsets, stream_of
+from fastpe.encodings._offsets import blocks, check_offsets, sides, stream_of
 
 
 def parameters(spec: Spec) -> dict[str, tuple[int, ...]]:
@@ -48,36 +48,39 @@ def reference(spec: Spec, params: dict[str, Any]) -> dict[str, Any]:
     return {"gain": (1.0 + np.exp(v)) / (1.0 + np.exp(v - w * distance))}
 
 
-def _columns(spec: Spec, params: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """v (H, 1), v - w r (H, N), f (H, N) and r (N,), float64."""
-    distance = np.arange(spec.length, dtype=np.float64)
-    w, v = (params[name].astype(np.float64)[:, None] for name in ("w", "v"))
-    shifted = v - w * distance
-    return v, shifted, np.exp(np.logaddexp(0.0, v) - np.logaddexp(0.0, shifted)), distance
+def _factors(distances: slice, w: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """f and v - w r, (H, distances) each, float64; w and v are (H, 1)."""
+    shifted = v - w * np.arange(distances.start, distances.stop, dtype=np.float64)
+    return np.exp(np.logaddexp(0.0, v) - np.logaddexp(0.0, shifted)), shifted
 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any]) -> None:
     """Fill `gain`."""
-    gain = out["gain"]
-    _, _, factor, _ = _columns(spec, params)
-    limit = np.finfo(gain.dtype).max
-    if (factor > limit).any() and np.isfinite(params["v"]).all() and np.isfinite(params["w"]).all():
-        raise BeyondTrainingLength(
-            f"slot 'gain' of 'da' is not finite in {gain.dtype}, whose largest value is {limit:.1e}: see "
-            f"params['v'], whose largest value is {params['v'].max():g}"
-        )
-    gain[:, spec.length - 1 :] = factor
-    gain[:, : spec.length - 1] = factor[:, :0:-1]
+    w, v = (params[name].astype(np.float64)[:, None] for name in ("w", "v"))
+    limit = np.finfo(out["gain"].dtype).max
+    behind, ahead = sides(out["gain"])
+    for r in blocks(spec.length, 16 * spec.heads):
+        factor, _ = _factors(r, w, v)
+        if (factor > limit).any() and np.isfinite([w, v]).all():
+            raise BeyondTrainingLength(
+                f"slot 'gain' of 'da' is not finite in {out['gain'].dtype}, whose largest value is {limit:.1e}: see "
+                f"params['v'], whose largest value is {v.max():g}"
+            )
+        behind[:, r] = ahead[:, r] = factor
 
 
 def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any]) -> None:
     """dw = sum of dgain f r sigma(v - w r), dv = sum of dgain f (sigma(v) - sigma(v - w r))."""
-    v, shifted, factor, distance = _columns(spec, params)
-    dgain, last = dslots["gain"].astype(np.float64), spec.length - 1
-    dgain[:, last + 1 :] += dgain[:, :last][:, ::-1]
-    weighted = dgain[:, last:] * factor
-    dparams["w"] += (weighted * distance * expit(shifted)).sum(axis=1)
-    dparams["v"] += (weighted * (expit(v) - expit(shifted))).sum(axis=1)
+    w, v = (params[name].astype(np.float64)[:, None] for name in ("w", "v"))
+    behind, ahead = sides(dslots["gain"])
+    dw, dv = np.zeros((2, spec.heads))
+    for r in blocks(spec.length, 16 * spec.heads):
+        factor, shifted = _factors(r, w, v)
+        weighted = np.add(behind[:, r], ahead[:, r], dtype=np.float64) * factor  # those of distance 0 do not matter
+        dw += (weighted * np.arange(r.start, r.stop) * expit(shifted)).sum(axis=1)
+        dv += (weighted * (expit(v) - expit(shifted))).sum(axis=1)
+    dparams["w"] += dw
+    dparams["v"] += dv
 
 
 ENCODING = Encoding(

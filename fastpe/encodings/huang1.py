@@ -25,7 +25,7 @@ import numpy as np
 
 from fastpe.encoding import Encoding, Spec
 from fastpe.encodings._huang import OPTIONS, SOURCE, clip_count, summed
-from fastpe.encodings._offsets import check_offsets
+from fastpe.encodings._offsets import check_offsets, sides
 
 
 def parameters(spec: Spec, *, reach: int | None, per_head: bool) -> dict[str, tuple[int, ...]]:
@@ -52,18 +52,15 @@ def reference(spec: Spec, params: dict[str, Any], *, reach: int | None, per_head
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any) -> None:
     """Mirror the weights."""
-    weight, gain = params["weight"], out["gain"]
-    last = weight.shape[1] - 1
-    gain[:, last:] = weight
-    gain[:, :last] = weight[:, :0:-1]
+    for side in sides(out["gain"]):
+        side[...] = params["weight"]
 
 
 def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any) -> None:
     """Both directions add up."""
-    dgain = summed(dslots["gain"], len(params["weight"]))
-    last = dgain.shape[1] // 2
-    dgain[:, last + 1 :] += dgain[:, :last][:, ::-1]
-    dparams["weight"] += dgain[:, last:]
+    behind, ahead = sides(summed(dslots["gain"], len(params["weight"])))
+    dparams["weight"] += behind
+    dparams["weight"][:, 1:] += ahead[:, 1:]
 
 
 ENCODING = Encoding(

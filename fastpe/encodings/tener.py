@@ -26,14 +26,13 @@ zeroes the table's row of the most negative distance, which it means for padding
 cannot be given.
 """
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from fastpe.encoding import Encoding, Option, Spec, make_spec
 from fastpe.encodings import sinusoidal
-from fastpe.encodings._offsets import check_offsets, stream_of, waves
+from fastpe.encodings._offsets import blocks, check_offsets, sides, stream_of, waves
 from fastpe.initial import initial_values
 
 Array = np.ndarray[Any, Any]
@@ -81,42 +80,50 @@ def reference(spec: Spec, params: dict[str, Any], *, form: str) -> dict[str, Any
     return slots if form == "paper" else slots | {"rel_query": np.array([row(-o) for o in offsets])[None]}
 
 
-@lru_cache(maxsize=8)
-def _rows(length: int, width: int, form: str) -> Array:
-    """R_m for m = 1-N .. N-1. Not to be written to."""
-    half = width // 2
-    rows = np.zeros((2 * length - 1, width))
+def _signed(distances: slice, width: int, form: str) -> tuple[Array, Array]:
+    """R_m and R_{-m}."""
+    half, rows = width // 2, np.zeros((distances.stop - distances.start, width))
     if form == "paper":
-        sine, cosine = waves(length - 1, 10000.0, width, width - half)
+        sine, cosine = waves(distances, 10000.0, width, width - half)
         sines, cosines = slice(0, None, 2), slice(1, None, 2)
     else:
-        sine, cosine = waves(length - 1, 1e8, 4 * max(half - 1, 1), half)
+        sine, cosine = waves(distances, 1e8, 4 * max(half - 1, 1), half)
         sines, cosines = slice(0, half), slice(half, 2 * half)
-    cosine = cosine[:, :half]
-    rows[length - 1 :, sines], rows[length - 1 :, cosines] = sine, cosine
-    rows[length - 1 :: -1, sines], rows[length - 1 :: -1, cosines] = -sine, cosine
-    return rows
+    rows[:, sines], rows[:, cosines] = sine, cosine[:, :half]
+    opposite = rows.copy()
+    opposite[:, sines] = -sine
+    return rows, opposite
 
 
-def _met(spec: Spec, form: str) -> Array:
-    """What the query meets at j - i = 1-N .. N-1: R_{i-j} of the paper, R_{j-i} of the code."""
-    rows = _rows(spec.length, spec.head_dim, form)
-    return rows[::-1] if form == "paper" else rows
+def _sided(slot: str, form: str, signed: tuple[Array, Array]) -> tuple[Array, Array]:
+    """What a slot holds for keys behind the query, where i - j = m, and ahead of it: R_{i-j}, or R_{j-i}."""
+    return signed if slot == _relative(form)[-1] else signed[::-1]
 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, form: str) -> None:
     """Fill the slots."""
-    met = _met(spec, form)
-    for slot, rows in zip(_relative(form), (met, met[::-1]), strict=False):
-        out[slot][0] = rows
+    v = params["v"].astype(np.float64)
     out["key_bias"][...] = params["u"]
-    out["bias"][...] = np.einsum("hd,rd->hr", params["v"].astype(np.float64), met)
+    for m in blocks(spec.length, spec.head_dim + spec.heads):
+        signed = _signed(m, spec.head_dim, form)
+        for slot in _relative(form):
+            for side, rows in zip(sides(out[slot]), _sided(slot, form, signed), strict=True):
+                side[:, m] = rows
+        for side, rows in zip(sides(out["bias"]), _sided("rel_key", form, signed), strict=True):
+            side[:, m] = np.einsum("hd,rd->hr", v, rows)
 
 
 def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, form: str) -> None:
     """du = dkey_bias, dv = sum over offsets of db R."""
     dparams["u"] += dslots["key_bias"]
-    dparams["v"] += np.einsum("hr,rd->hd", dslots["bias"].astype(np.float64), _met(spec, form))
+    dv = np.zeros(params["v"].shape)
+    for m in blocks(spec.length, spec.head_dim + spec.heads):
+        behind, ahead = (side[:, m].astype(np.float64) for side in sides(dslots["bias"]))
+        if m.start == 0:
+            ahead[:, 0] = 0.0  # distance 0 is on both sides
+        for dbias, rows in zip((behind, ahead), _sided("rel_key", form, _signed(m, spec.head_dim, form)), strict=True):
+            dv += np.einsum("hr,rd->hd", dbias, rows)
+    dparams["v"] += dv
 
 
 ENCODING = Encoding(

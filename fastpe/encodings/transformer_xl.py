@@ -33,7 +33,16 @@ import numpy as np
 
 from fastpe.encoding import Encoding, Option, Spec, make_spec
 from fastpe.encodings import sinusoidal
-from fastpe.encodings._offsets import STANDARD_DEVIATION, check_offsets, per_head, stream_of, waves, whole_width
+from fastpe.encodings._offsets import (
+    STANDARD_DEVIATION,
+    blocks,
+    check_offsets,
+    per_head,
+    sides,
+    stream_of,
+    waves,
+    whole_width,
+)
 from fastpe.kernels.arrays import gemm
 
 Array = np.ndarray[Any, Any]
@@ -76,45 +85,46 @@ def reference(spec: Spec, params: dict[str, Any], *, clamp_len: int | None) -> d
     return slots
 
 
-def _waves(spec: Spec, reach: int) -> tuple[Array, Array]:
-    """The sines and the cosines in R_m, m = 0 .. K."""
-    sine, cosine = waves(reach, 10000.0, spec.dim, (spec.dim + 1) // 2)
+def _waves(spec: Spec, distances: slice) -> tuple[Array, Array]:
+    """The sines and the cosines in R_m."""
+    sine, cosine = waves(distances, 10000.0, spec.dim, (spec.dim + 1) // 2)
     return sine, np.ascontiguousarray(cosine[:, : spec.dim // 2])
 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, clamp_len: int | None) -> None:
     """Fill the three slots; both signs of a distance come from one projection of its sines and one of its cosines."""
-    reach = _reach(spec, clamp_len)
-    sine, cosine = _waves(spec, reach)
-    weight, v = params["weight"].astype(np.float64), params["v"].astype(np.float64)
-    odd, even = gemm(sine, weight[: sine.shape[1]]), gemm(cosine, weight[sine.shape[1] :])
-    rows = np.empty((2 * reach + 1, spec.dim))
-    rows[reach::-1] = even + odd
-    rows[reach:] = even - odd
-    r = per_head(rows, spec.heads)
-    out["rel_key"][...] = r
+    weight, v = params["weight"].astype(np.float64), params["v"].astype(np.float64) / math.sqrt(spec.head_dim)
     out["key_bias"][...] = params["u"]
-    out["bias"][...] = np.einsum("hrd,hd->hr", r, v) / math.sqrt(spec.head_dim)
+    behind, ahead = zip(sides(out["rel_key"]), sides(out["bias"]), strict=True)
+    for m in blocks(_reach(spec, clamp_len) + 1, spec.dim):
+        sine, cosine = _waves(spec, m)
+        odd, even = gemm(sine, weight[: sine.shape[1]]), gemm(cosine, weight[sine.shape[1] :])
+        for (rel_key, bias), rows in ((behind, even + odd), (ahead, even - odd)):
+            r = per_head(rows, spec.heads)
+            rel_key[:, m] = r
+            bias[:, m] = np.einsum("hrd,hd->hr", r, v)
 
 
 def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, clamp_len: int | None
 ) -> None:
     """dr_m = drel_key + s db_m v, dW_R = sum over m of R_m^T dr_m, dv = s sum over m of db_m r_m, du = dkey_bias."""
-    reach, heads = _reach(spec, clamp_len), spec.heads
-    sine, cosine = _waves(spec, reach)
-    weight, v = params["weight"].astype(np.float64), params["v"].astype(np.float64)
-    dbias = dslots["bias"].astype(np.float64) / math.sqrt(spec.head_dim)
-    dr = whole_width(dslots["rel_key"] + dbias[:, :, None] * v[:, None])
-    drows = np.concatenate([dr, dbias.T], axis=1)
-    ahead, behind = drows[reach::-1], drows[reach:]  # m = 0 .. K, m = 0 .. -K
-    even = ahead + behind
-    even[0] = ahead[0]
-    pairs = ((sine, ahead - behind), (cosine, even))
-    along = np.concatenate([gemm(np.ascontiguousarray(wave.T), folded) for wave, folded in pairs])  # R^T drows
+    weight, v = params["weight"].astype(np.float64), params["v"].astype(np.float64) / math.sqrt(spec.head_dim)
+    along = np.zeros((spec.dim, spec.dim + spec.heads))  # R^T drel_key and R^T dbias
+    behind, ahead = zip(sides(dslots["rel_key"]), sides(dslots["bias"]), strict=True)
+    for m in blocks(_reach(spec, clamp_len) + 1, spec.dim):
+        plus, minus = (np.concatenate([whole_width(k[:, m]), b[:, m].T], axis=1) for k, b in (behind, ahead))
+        if m.start == 0:
+            minus[0] = 0.0  # distance 0 is on both sides
+        sine, cosine = _waves(spec, m)
+        along[: sine.shape[1]] += gemm(np.ascontiguousarray(sine.T), plus - minus)
+        along[sine.shape[1] :] += gemm(np.ascontiguousarray(cosine.T), plus + minus)
+    of_key, of_bias = along[:, : spec.dim], along[:, spec.dim :]
     dparams["u"] += dslots["key_bias"]
-    dparams["v"] += np.einsum("ch,chd->hd", along[:, spec.dim :], weight.reshape(spec.dim, heads, -1))
-    dparams["weight"] += along[:, : spec.dim]
+    dparams["v"] += np.einsum("ch,chd->hd", of_bias, weight.reshape(spec.dim, spec.heads, -1)) / math.sqrt(
+        spec.head_dim
+    )
+    dparams["weight"] += of_key + (of_bias[:, :, None] * v).reshape(spec.dim, spec.dim)
 
 
 ENCODING = Encoding(
