@@ -338,7 +338,7 @@ def test_accuracy_prints_histograms_and_what_float32_angles_cost():
     seen = {(each["name"], each["dtype"]) for each in found["histograms"]}
     filling = [name for name in fastpe.list_encodings() if get(name).slots]
     assert seen == {(name, dtype) for name in filling for dtype in ("float32", "float64")}
-    assert all(sum(each["counts"]) == each["values"] > 1000 for each in found["histograms"])
+    assert all(sum(each["counts"]) == each["values"] > 100 for each in found["histograms"])
     assert all(each["worst"] <= 1 for each in found["histograms"] if each["dtype"] == "float32")
     assert "next to zeros of Legendre polynomials" in found["limits"]
     assert all(each["float32_angles"] > 100 * each["fastpe"] for each in found["sinusoidal_errors"])
