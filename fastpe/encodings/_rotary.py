@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.encoding import Option, Spec
+from fastpe.encodings._grid import chosen_sides, coordinates, raster
 from fastpe.encodings._rows import farthest_of, row_blocks
 from fastpe.kernels._jit import entry, inlined
 from fastpe.kernels.simd import aligned_zeros, at, lanes, load, pointer, splat, store_first, whole_vectors
@@ -23,8 +24,15 @@ from fastpe.kernels.trig import PI, part_of_turn, plus_part, radians_of
 Frequencies = tuple[Decimal, ...]
 Array = np.ndarray[Any, Any]
 
-ROTATED = Option(None, "how many channels of a head are rotated, an even number; none: all", int, minimum=2, optional=True)
-FACTOR = Option(None, "how many times longer than the training length; none: as needed", float, minimum=1, optional=True)
+ROTATED = Option(
+    None, "how many channels of a head are rotated, an even number; none: all", int, minimum=2, optional=True
+)
+FACTOR = Option(
+    None, "how many times longer than the training length; none: as needed", float, minimum=1, optional=True
+)
+
+GRID = Option(None, "rows and columns; none: as close to a square as there is", tuple, optional=True)
+CLASS_TOKEN = Option(False, "whether the first token stands on no cell", bool)
 
 
 def base_option(default: float = 10000.0) -> Option:
@@ -34,7 +42,9 @@ def base_option(default: float = 10000.0) -> Option:
 
 def pairs_option(default: str) -> Option:
     """Which channels are rotated together."""
-    return Option(default, "which channels are a pair: neighbours, or two half a head apart", str, ("interleaved", "half"))
+    return Option(
+        default, "which channels are a pair: neighbours, or two half a head apart", str, ("interleaved", "half")
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -81,6 +91,21 @@ def stretch(spec: Spec, factor: float | None) -> Decimal:
     """s = target length / training length: as given, or as the positions need."""
     with precise():
         return Decimal(reach(spec)) / spec.train_length if factor is None else Decimal(factor)
+
+
+def check_cells(spec: Spec, grid: tuple[int, ...] | None, class_token: bool) -> None:
+    """The tokens, but for a class token, must fill the grid."""
+    if spec.positions is None:
+        if class_token and spec.length < 2:
+            raise ValueError(f"length must be at least 2 with a class token, not {spec.length}")
+        chosen_sides(spec, grid, 2, extra=class_token)
+
+
+def cells(spec: Spec, grid: tuple[int, ...] | None, class_token: bool) -> Array:
+    """Row and column of every token, (..., N, 2); a class token is at (0, 0), where nothing turns."""
+    if spec.positions is not None or not class_token:
+        return coordinates(spec, grid, 2)
+    return np.concatenate([np.zeros((1, 2)), raster(chosen_sides(spec, grid, 2, extra=1)) + spec.start])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -170,6 +195,7 @@ def turns_of(theta: Array) -> Array:
     lost = ((x[0] * y[0] - product) + x[0] * y[1] + x[1] * y[0]) + x[1] * y[1]
     table[:, :, 0, : theta.shape[2]] = product
     table[:, :, 1, : theta.shape[2]] = lost + theta * low
+    table.flags.writeable = False
     return table
 
 
@@ -182,6 +208,7 @@ def _halves(x: Any) -> tuple[Any, Any]:
 
 def fill_angles(points: Array, frequencies: Array, angles: Array) -> None:
     """angles (..., G, N, pairs) = points (..., N, axes) times frequencies (G, axes, 2, .) in turns, summed over axes."""
+    points = np.ascontiguousarray(points)
     for index in np.ndindex(angles.shape[:-2]):
         table, own = angles[index], points[index[:-1]]
         for rows, first, row_step, step in row_blocks(table):

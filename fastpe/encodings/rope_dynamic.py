@@ -1,4 +1,4 @@
-"""Dynamic NTK scaling: RoPE whose base grows with the length of the sequence, from the training length on.
+"""Dynamic NTK scaling: RoPE whose base grows with the length, from the training length on.
 
     n = max(length, L0),   base' = base (f n / L0 - (f - 1))^(R/(R-2)),   theta'_t = base'^(-2t/R)
 
