@@ -148,7 +148,7 @@ def mixed(theta: Frequencies, s: Decimal, shares: tuple[Decimal, ...]) -> Freque
 
 
 def ramp_of_dimensions(base: float, pairs: int, length: int, fast: float, slow: float) -> tuple[Decimal, ...]:
-    """YaRN's shares as its code has them: linear in t between the pairs that turn `fast` and `slow` times in `length`."""
+    """YaRN's shares as in its code: linear in t between the pairs that turn `fast` and `slow` times in `length`."""
     with precise():
         low, high = (
             pairs * (length / (2 * PI * Decimal(turns))).ln() / Decimal(base).ln() for turns in (fast, slow)
@@ -207,7 +207,7 @@ def _halves(x: Any) -> tuple[Any, Any]:
 
 
 def fill_angles(points: Array, frequencies: Array, angles: Array) -> None:
-    """angles (..., G, N, pairs) = points (..., N, axes) times frequencies (G, axes, 2, .) in turns, summed over axes."""
+    """angles (..., G, N, pairs): points (..., N, axes) times frequencies (G, axes, 2, .) in turns, added over axes."""
     points = np.ascontiguousarray(points)
     for index in np.ndindex(angles.shape[:-2]):
         table, own = angles[index], points[index[:-1]]

@@ -9,8 +9,8 @@ Source: Wang et al. 2024, "Qwen2-VL: Enhancing Vision-Language Model's Perceptio
 **Slots**: `angles` (1, N, D/2), `pairs`. **Learns**: nothing.
 
 **Options**
-- `sections`: (n_t, n_h, n_w), with the sum D/2. By default 3/8 of the pairs, rounded down, for height and for width each
-  and the rest for time: (16, 24, 24) for D = 128, as the authors have it.
+- `sections`: (n_t, n_h, n_w), with the sum D/2. By default 3/8 of the pairs, rounded down, for height and for width
+  each, the rest for time: (16, 24, 24) for D = 128, as the authors have it.
 - `grid`: frames, rows and columns, whose product is N; tokens in raster order, columns fastest. By default tokens are
   those of a text: all three coordinates are the index, which is `rope` exactly.
 - `base`: the slowest frequency is about 1/base. `pairs`: as for `rope`; `half` in the code.

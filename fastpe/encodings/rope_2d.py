@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.encoding import Encoding, Option, Spec
+from fastpe.encoding import Encoding, Spec
 from fastpe.encodings._rotary import (
     CLASS_TOKEN,
     GRID,

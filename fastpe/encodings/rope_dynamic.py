@@ -11,8 +11,8 @@ Source: emozilla 2023, "Dynamically Scaled RoPE" (post; released in the code of 
 **Options**
 - `factor`: f, how fast the base grows. By default 1: base' = base (n/L0)^(R/(R-2)), the scaling that n needs. Published
   models have 2 or more.
-- `base`, `pairs`, `rotated`: as for `rope`; all three as in the model that is extended. (The code is for LLaMA's Hugging
-  Face copies: `half`.)
+- `base`, `pairs`, `rotated`: as for `rope`; all three as in the model that is extended. (The code, for
+  LLaMA's Hugging Face copies, has `half`.)
 
 **Past the training length**: defined, and what it is for. Up to the training length it is `rope` itself, so that
 short sequences lose nothing.

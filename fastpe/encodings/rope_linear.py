@@ -1,4 +1,4 @@
-"""Position interpolation: RoPE with every frequency divided by one factor, for more positions than were trained.
+"""Position interpolation: RoPE with every frequency divided by the same factor.
 
     theta'_t = theta_t / s,     s = target length / training length        (`rope`: theta_t = base^(-2t/R))
 

@@ -1,4 +1,4 @@
-"""Llama 3.1's scaling: RoPE whose long waves are stretched, whose short ones stay, and whose middle ones are mixed.
+"""Llama 3.1's scaling: RoPE whose long waves are stretched, and whose short ones stay.
 
     wave_t   = 2 pi / theta_t                                  positions a turn; theta_t = base^(-2t/R)
     theta'_t = theta_t                                         if wave_t < L0 / high

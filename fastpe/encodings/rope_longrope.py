@@ -1,4 +1,4 @@
-"""LongRoPE: RoPE with a searched divisor for every frequency, one list for short and one for long sequences.
+"""LongRoPE: RoPE with a divisor for every frequency, in one list for short and one for long texts.
 
     theta'_t = theta_t / lambda_t                                        (`rope`: theta_t = base^(-2t/R))
     mscale   = sqrt(1 + ln s / ln L0),   scale = mscale^2 / sqrt(D)      s = target length / training length L0
@@ -17,8 +17,8 @@ is extended; published models carry theirs.
 - `factor`: s, fixed; the target length is then s L0. By default the length that the positions need over the training
   length, at least 1.
 - `mscale`: in place of the formula above.
-- `base`, `pairs`, `rotated`: as for `rope`; all three as in the model that is extended. (The code is for Hugging Face
-  models: `half`.)
+- `base`, `pairs`, `rotated`: as for `rope`; all three as in the model that is extended. (The code, for
+  Hugging Face models, has `half`.)
 
 **Past the training length**: defined, and what it is for. The authors fine-tune at two lengths on the way.
 

@@ -1,4 +1,4 @@
-"""NTK-aware scaling: RoPE with a larger base, so that slow pairs are interpolated and fast ones left as they are.
+"""NTK-aware scaling: RoPE with a larger base, which slows down the slow pairs and not the fast.
 
     base' = base s^(R/(R-2)),   theta'_t = base'^(-2t/R),     s = target length / training length
 
@@ -10,14 +10,14 @@ Source: bloc97 2023, "NTK-aware scaled RoPE" (post and code; section 3.1 of Peng
 
 **Options**
 - `factor`: s, fixed. By default the length that the positions need over the training length, at least 1.
-- `base`, `pairs`, `rotated`: as for `rope`; all three as in the model that is extended. (The code is for LLaMA's Hugging
-  Face copies: `half`.)
+- `base`, `pairs`, `rotated`: as for `rope`; all three as in the model that is extended. (The code, for
+  LLaMA's Hugging Face copies, has `half`.)
 
 **Past the training length**: defined, and what it is for; works without fine-tuning up to less than s training lengths,
 as the pairs between the first and the last are interpolated by less than s. So s is chosen larger than needed.
 
-**Traps.** Without a `factor` the angles depend on the length asked for: keys cached at another length do not fit. Of two
-rotated channels there is one pair, the first: nothing changes.
+**Traps.** Without a `factor` the angles depend on the length asked for: keys cached at another length do not fit.
+Where two channels are rotated there is the first pair alone, and nothing changes.
 """
 
 from decimal import Decimal

@@ -21,8 +21,8 @@ query and key in the code; that is mscale^2 on the score, and stands in `scale`.
   than the second are interpolated.
 - `ramp`: `dimensions`, linear in the number t of the pair, as the code; or `turns`, linear in how often it turns, as
   the paper prints it: ramp_t = 1 - clip((L0 theta_t / (2 pi) - beta_slow) / (beta_fast - beta_slow), 0, 1).
-- `base`, `pairs`, `rotated`: as for `rope`; all three as in the model that is extended. (The code is for LLaMA's Hugging
-  Face copies: `half`.)
+- `base`, `pairs`, `rotated`: as for `rope`; all three as in the model that is extended. (The code, for
+  LLaMA's Hugging Face copies, has `half`.)
 
 **Past the training length**: defined, and what it is for. The authors fine-tune shortly at the new length.
 

@@ -108,7 +108,7 @@ def _of_quarter(typingctx, first, second, turns):
     return (first if first.dtype == types.float64 else None)(first, second, turns), emit
 
 
-# An angle itself, for those who store it: counted in turns, not radians, whole turns go away without error, however many
+# An angle itself, for those who store it: counted in turns, not radians, whole turns go away without error
 
 
 _TAU_1 = 2.0 * math.pi
