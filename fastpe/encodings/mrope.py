@@ -29,19 +29,15 @@ from typing import Any
 import numpy as np
 
 from fastpe.encoding import Encoding, Option, Spec
+from fastpe.encodings._angles import Array, exact_angles, fill_angles, precise, turns
 from fastpe.encodings._grid import chosen_sides, coordinates
 from fastpe.encodings._rotary import (
-    Array,
     base_option,
-    exact_angles,
-    fill_angles,
     ladder,
     pairs_option,
     plain_pairs,
-    precise,
     rotated_width,
     shapes,
-    turns,
 )
 
 

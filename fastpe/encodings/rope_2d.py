@@ -26,21 +26,17 @@ from typing import Any
 import numpy as np
 
 from fastpe.encoding import Encoding, Spec
+from fastpe.encodings._angles import Array, exact_angles, fill_angles, precise, turns
 from fastpe.encodings._rotary import (
     CLASS_TOKEN,
     GRID,
-    Array,
     base_option,
     cells,
     check_cells,
-    exact_angles,
-    fill_angles,
     ladder,
     pairs_option,
     plain_pairs,
-    precise,
     shapes,
-    turns,
 )
 
 

@@ -25,17 +25,15 @@ from decimal import Decimal
 from typing import Any
 
 from fastpe.encoding import Encoding, Option, Spec
+from fastpe.encodings._angles import exact_angles, fill_line, precise
 from fastpe.encodings._rotary import (
     ROTATED,
     base_option,
     check,
-    exact_angles,
-    fill_line,
     ladder,
     of_larger_base,
     pairs_option,
     plain_pairs,
-    precise,
     reach,
     rotated_width,
     shapes,

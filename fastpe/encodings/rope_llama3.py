@@ -27,16 +27,14 @@ from decimal import Decimal
 from typing import Any
 
 from fastpe.encoding import Encoding, Option, Spec
+from fastpe.encodings._angles import exact_angles, fill_line, precise
 from fastpe.encodings._rotary import (
     ROTATED,
     base_option,
-    exact_angles,
-    fill_line,
     ladder,
     mixed,
     pairs_option,
     plain_pairs,
-    precise,
     ramp_of_turns,
     rotated_width,
     shapes,

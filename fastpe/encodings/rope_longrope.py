@@ -34,20 +34,16 @@ from typing import Any
 import numpy as np
 
 from fastpe.encoding import Encoding, Option, Spec
+from fastpe.encodings._angles import exact_angles, fill_angles, fill_line, precise, turns
 from fastpe.encodings._rotary import (
     FACTOR,
     ROTATED,
     base_option,
-    exact_angles,
-    fill_angles,
-    fill_line,
     ladder,
     pairs_option,
-    precise,
     rotated_width,
     shapes,
     stretch,
-    turns,
 )
 
 _LEAST = 1e-6

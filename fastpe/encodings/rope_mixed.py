@@ -30,18 +30,16 @@ from typing import Any
 import numpy as np
 
 from fastpe.encoding import Encoding, Spec
+from fastpe.encodings._angles import fill_angles, precise, turns_of
 from fastpe.encodings._rotary import (
     CLASS_TOKEN,
     GRID,
     base_option,
     cells,
     check_cells,
-    fill_angles,
     pairs_option,
     plain_pairs,
-    precise,
     rotated_width,
-    turns_of,
 )
 from fastpe.kernels.trig import PI
 

@@ -24,18 +24,16 @@ from decimal import Decimal
 from typing import Any
 
 from fastpe.encoding import Encoding, Spec
+from fastpe.encodings._angles import exact_angles, fill_line, precise
 from fastpe.encodings._rotary import (
     FACTOR,
     ROTATED,
     base_option,
     check,
-    exact_angles,
-    fill_line,
     ladder,
     of_larger_base,
     pairs_option,
     plain_pairs,
-    precise,
     rotated_width,
     shapes,
     stretch,

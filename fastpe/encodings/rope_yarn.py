@@ -36,15 +36,13 @@ from decimal import Decimal
 from typing import Any
 
 from fastpe.encoding import Encoding, Option, Spec
+from fastpe.encodings._angles import exact_angles, fill_line, precise
 from fastpe.encodings._rotary import (
     FACTOR,
     ROTATED,
-    exact_angles,
-    fill_line,
     ladder,
     mixed,
     pairs_option,
-    precise,
     ramp_of_dimensions,
     ramp_of_turns,
     rotated_width,

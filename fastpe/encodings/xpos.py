@@ -27,15 +27,13 @@ from typing import Any
 import numpy as np
 
 from fastpe.encoding import Encoding, Option, Spec
+from fastpe.encodings._angles import exact_angles, fill_line, precise
 from fastpe.encodings._rotary import (
     ROTATED,
     base_option,
-    exact_angles,
-    fill_line,
     ladder,
     pairs_option,
     plain_pairs,
-    precise,
     rotated_width,
 )
 from fastpe.encodings._rotary import check as check_width

@@ -136,11 +136,27 @@ def plus_part(first, second, part, rest):
 
 @inlined
 def radians_of(first, second):
-    """(first + second) turns as an angle in [-pi, pi], off by little more than half a unit in the last place."""
+    """(first + second) turns as an angle in [-pi, pi], rounded once where `fma` is, twice elsewhere."""
     total = first + second
     second = second - (total - first)
-    first = total - ((total + splat(_ROUNDER)) - splat(_ROUNDER))
-    angle = first * splat(_TAU_1)
-    rest = fma(first, splat(_TAU_2), _product_error(first, splat(_TAU_1), angle))
-    rest = fma(second, splat(_TAU_1), rest)
-    return minimum(maximum(angle + rest, splat(-math.pi)), splat(math.pi))
+    return _radians(total - ((total + splat(_ROUNDER)) - splat(_ROUNDER)), second)
+
+
+@inlined
+def on_grid(first, second):
+    """The same sum of two, its first number a multiple of 2**-52: two such numbers are added without error."""
+    high = ((first + second) + splat(1.5)) - splat(1.5)
+    return high, (first - high) + second
+
+
+@inlined
+def radians_of_sum(first, second, part, rest):
+    """As `radians_of`, of the sum of two sums from `on_grid`."""
+    total, second = first + part, second + rest
+    return _radians(total - (((total + second) + splat(_ROUNDER)) - splat(_ROUNDER)), second)
+
+
+@inlined
+def _radians(first, second):
+    angle = fma(first, splat(_TAU_1), fma(second, splat(_TAU_1), first * splat(_TAU_2)))
+    return minimum(maximum(angle, splat(-math.pi)), splat(math.pi))
