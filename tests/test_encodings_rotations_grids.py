@@ -1,6 +1,7 @@
 """Rotations by several coordinates, and large ones: printed values, mpmath, identities, the learned gradient."""
 
 import math
+import tracemalloc
 
 import mpmath
 import numpy as np
@@ -163,6 +164,21 @@ def test_angles_past_the_caches_hold_the_same_values(pairs: int, shift: int) -> 
     for start in (0, 15, length - 50):
         part = fastpe.build("rope", 50, dim=2 * pairs, start=start)["angles"]
         np.testing.assert_array_max_ulp(out[:, start : start + 50], part, 1)
+
+
+@pytest.mark.parametrize("name", ["rope", "rope_yarn", "xpos"])
+def test_out_needs_no_temporary_of_its_size(name: str) -> None:
+    keywords = {"dim": 64, "causal": True, "train_length": 2**15}
+    slots = fastpe.build(name, 2**16, **keywords)
+    out = {slot: np.empty((*array.shape[:-1], 64))[..., ::-2] for slot, array in slots.items() if np.ndim(array)}
+    tracemalloc.start()
+    try:
+        fastpe.build(name, 2**16, **keywords, out=out)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < out["angles"].nbytes / 8
+    np.testing.assert_array_equal(out["angles"], slots["angles"])
 
 
 @pytest.mark.parametrize(
