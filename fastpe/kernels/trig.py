@@ -15,7 +15,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from fastpe.kernels._jit import inlined
-from fastpe.kernels.simd import FUSED, fma, llvm_vector, minus, splat
+from fastpe.kernels.simd import FUSED, fma, llvm_vector, maximum, minimum, minus, splat
 
 PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803")
 
@@ -106,3 +106,57 @@ def _of_quarter(typingctx, first, second, turns):
         return b.bitcast(b.xor(b.bitcast(chosen, integers), sign), llvm_vector(first))
 
     return (first if first.dtype == types.float64 else None)(first, second, turns), emit
+
+
+# An angle itself, for those who store it: counted in turns, not radians, whole turns go away without error
+
+
+_TAU_1 = 2.0 * math.pi
+_TAU_2 = float(2 * PI - Decimal(_TAU_1))
+
+
+@inlined
+def part_of_turn(position, high, low):
+    """position * (high + low) less whole turns, as a sum of two: the first within ±1/2, the second below its rounding.
+
+    high + low: turns for a step of one position.
+    """
+    product = position * high
+    rest = fma(position, low, _product_error(position, high, product))
+    return product - ((product + splat(_ROUNDER)) - splat(_ROUNDER)), rest
+
+
+@inlined
+def plus_part(first, second, part, rest):
+    """The sum of two such sums, again as a sum of two."""
+    total = first + part
+    shadow = total - first
+    return total, second + rest + ((first - (total - shadow)) + (part - shadow))
+
+
+@inlined
+def radians_of(first, second):
+    """(first + second) turns as an angle in [-pi, pi], rounded once where `fma` is, twice elsewhere."""
+    total = first + second
+    second = second - (total - first)
+    return _radians(total - ((total + splat(_ROUNDER)) - splat(_ROUNDER)), second)
+
+
+@inlined
+def on_grid(first, second):
+    """The same sum of two, its first number a multiple of 2**-52: two such numbers are added without error."""
+    high = ((first + second) + splat(1.5)) - splat(1.5)
+    return high, (first - high) + second
+
+
+@inlined
+def radians_of_sum(first, second, part, rest):
+    """As `radians_of`, of the sum of two sums from `on_grid`."""
+    total, second = first + part, second + rest
+    return _radians(total - (((total + second) + splat(_ROUNDER)) - splat(_ROUNDER)), second)
+
+
+@inlined
+def _radians(first, second):
+    angle = fma(first, splat(_TAU_1), fma(second, splat(_TAU_1), first * splat(_TAU_2)))
+    return minimum(maximum(angle, splat(-math.pi)), splat(math.pi))

@@ -1,0 +1,202 @@
+"""Rotations by several coordinates, and large ones: printed values, mpmath, identities, the learned gradient."""
+
+import math
+import tracemalloc
+
+import mpmath
+import numpy as np
+import pytest
+
+import fastpe
+from fastpe.kernels.simd import FUSED, aligned_zeros
+
+GRIDS = ["rope_2d", "rope_mixed"]
+
+
+def turned(x: np.ndarray, angles: np.ndarray, pairs: str) -> np.ndarray:
+    """x (D,) as complex numbers, times exp(i angle)."""
+    half = len(x) // 2
+    z = x[0::2] + 1j * x[1::2] if pairs == "interleaved" else x[:half] + 1j * x[half:]
+    z = z * np.exp(1j * angles)
+    return np.stack([z.real, z.imag], axis=1 if pairs == "interleaved" else 0).ravel()
+
+
+def test_printed_axial_rotation() -> None:
+    slots = fastpe.build("rope_2d", 1, dim=8, positions=[[1, 3]], dtype=np.float64)  # row 1, column 3
+    np.testing.assert_allclose(slots["angles"][0, 0], [3, 0.3, 1, 0.1], rtol=1e-15)
+    printed = [-1.272232513, -1.838864985, 1.683928641, 4.707906576, -2.34731438, 7.449168759, 6.166361824, 8.658867239]
+    found = turned(np.arange(1.0, 9), slots["angles"][0, 0], slots["pairs"])
+    np.testing.assert_allclose(found, printed, rtol=0, atol=5.1e-10)
+
+
+def test_printed_sections() -> None:
+    keywords = {"dim": 16, "dtype": np.float64}
+    slots = fastpe.build("mrope", 1, positions=[[5, 2, 7]], sections=(2, 3, 3), **keywords)
+    printed = [5 - 2 * math.pi, 1.58113883, 0.2, 0.063245553, 0.02, 0.022135944, 0.007, 0.002213594]
+    np.testing.assert_allclose(slots["angles"][0, 0], printed, rtol=0, atol=5.1e-9)
+    y = turned(np.linspace(1, 2.5, 16), slots["angles"][0, 0], slots["pairs"])
+    np.testing.assert_allclose(
+        y[[0, 2, 5, 15]], [2.009725880, 0.778741232, 1.448724002, 2.503756982], rtol=0, atol=5.1e-10
+    )
+    default = fastpe.build("mrope", 1, positions=[[5, 2, 7]], **keywords)
+    np.testing.assert_array_equal(default["angles"], slots["angles"])
+    wide = fastpe.build("mrope", 1, dim=128, positions=[[1, 0, 0]])["angles"][0, 0]
+    assert np.count_nonzero(wide) == 16
+
+
+def test_tokens_of_a_text_and_of_a_video() -> None:
+    text = fastpe.build("mrope", 30, dim=24, start=4)
+    np.testing.assert_array_equal(text["angles"], fastpe.build("rope", 30, dim=24, start=4)["angles"])
+    video = fastpe.build("mrope", 24, dim=24, grid=(2, 3, 4))["angles"]
+    cells = [[t, y, x] for t in range(2) for y in range(3) for x in range(4)]
+    np.testing.assert_array_equal(video, fastpe.build("mrope", 24, dim=24, positions=cells)["angles"])
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_grids_are_rasters_and_a_class_token_is_not_rotated(name: str) -> None:
+    cells = [[y, x] for y in range(3) for x in range(4)]
+    grid = fastpe.build(name, 12, dim=16, heads=2)["angles"]
+    for keywords in ({"grid": (3, 4)}, {"positions": cells}):
+        again = fastpe.build(name, 12, dim=16, heads=2, **keywords)["angles"]
+        np.testing.assert_array_equal(again, grid)
+    led = fastpe.build(name, 13, dim=16, heads=2, class_token=True)["angles"]
+    np.testing.assert_array_equal(led[:, 1:], grid)
+    np.testing.assert_array_equal(led[:, 0], 0)
+    wide = fastpe.build(name, 12, dim=16, heads=2, grid=(2, 6))["angles"]
+    assert np.abs(wide - grid).max() > 0.1
+
+
+@pytest.mark.parametrize("name", [*GRIDS, "mrope"])
+def test_scores_depend_on_distances_alone(name: str) -> None:
+    rng = np.random.default_rng(5)
+    axes = 3 if name == "mrope" else 2
+    points = rng.integers(-9, 9, (6, axes)) + 0.25
+    q, k, v = rng.normal(size=(3, 1, 2, 6, 12))
+    keywords = {"dim": 24, "heads": 2, "dtype": np.float64}
+    here = fastpe.build(name, 6, positions=points, **keywords)
+    there = fastpe.build(name, 6, positions=points + rng.integers(-5000, 5000, axes), **keywords)
+    out = fastpe.attention(q, k, v, **here)
+    np.testing.assert_allclose(fastpe.attention(q, k, v, **there), out, rtol=0, atol=1e-12)
+    assert np.abs(out - fastpe.attention(q, k, v)).max() > 0.01
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Learned frequencies
+
+
+def test_mixed_holds_axial_as_a_special_case() -> None:
+    theta = 10.0 ** -np.arange(2)
+    params = {"fx": np.array([[*theta, 0, 0]]), "fy": np.array([[0, 0, *theta]])}
+    keywords = {"dim": 8, "dtype": np.float64, "start": -3}
+    found = fastpe.build("rope_mixed", 20, params=params, **keywords)
+    axial = fastpe.build("rope_2d", 20, **keywords)
+    np.testing.assert_allclose(found["angles"], axial["angles"], rtol=0, atol=2e-15)  # 0.1 is not 100^(-1/2)
+
+
+def test_mixed_angles_against_mpmath() -> None:
+    rng = np.random.default_rng(6)
+    limit = 2**24
+    points = [rng.integers(-limit, limit, (8, 2)), rng.uniform(-limit, limit, (8, 2)), [[1, -1], [0, 1]]]
+    keywords = {"positions": np.concatenate(points), "dim": 12, "heads": 2, "dtype": np.float64}
+    params = {name: rng.normal(size=(2, 3)) * 10.0 ** rng.integers(-6, 2, (2, 3)) for name in ("fx", "fy")}
+    params["fy"][0, 0] = params["fx"][0, 0] * (1 + 2e-16)  # what is left after the large terms cancel is right too
+    angles = fastpe.build("rope_mixed", 18, params=params, **keywords)["angles"]
+    with mpmath.workdps(60):
+        for h, n, t in np.ndindex(2, 18, 3):
+            y, x = (mpmath.mpf(float(each)) for each in keywords["positions"][n])
+            exact = mpmath.mpf(float(params["fx"][h, t])) * x + mpmath.mpf(float(params["fy"][h, t])) * y
+            exact -= 2 * mpmath.pi * mpmath.nint(exact / (2 * mpmath.pi))
+            bound = (0.51 if FUSED else 1.01) * np.spacing(abs(float(exact)))
+            assert abs(mpmath.mpf(float(angles[h, n, t])) - exact) <= bound
+
+
+def test_initial_frequencies_are_the_authors() -> None:
+    for dim, heads in ((64, 4), (24, 4)):
+        params = fastpe.init("rope_mixed", dim=dim, heads=heads, train_length=9, dtype=np.float64)
+        fx, fy, pairs, width = params["fx"], params["fy"], dim // heads // 2, dim // heads
+        along = (pairs + 1) // 2
+        sizes = [10.0 ** (-4 * t / width) for t in range(along)]
+        np.testing.assert_allclose(np.hypot(fx, fy), [sizes + sizes[: pairs - along]] * heads, rtol=1e-14)
+        across = (fx + 1j * fy) / sizes[0] / (fx + 1j * fy)[:, :1]  # seen from the first pair's direction
+        np.testing.assert_allclose(np.angle(across[:, :along]), 0, rtol=0, atol=1e-14)
+        np.testing.assert_allclose(np.angle(across[:, along:]), math.pi / 2, rtol=1e-14)
+        assert len(set(fx[:, 0])) == heads
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_the_gradient_through_attention(batch: bool) -> None:
+    rng = np.random.default_rng(7)
+    q, k, v, dout = rng.normal(size=(4, 2, 2, 12, 6))
+    keywords = {"dim": 12, "heads": 2, "dtype": np.float64}
+    keywords |= {"positions": rng.uniform(-3, 3, (2, 12, 2))} if batch else {"grid": (3, 4)}
+    params = fastpe.init("rope_mixed", dim=12, heads=2, train_length=12, dtype=np.float64)
+
+    def loss(params: dict) -> float:
+        slots = fastpe.build("rope_mixed", 12, params=params, reference=True, **keywords)
+        return float((fastpe.reference.attention(q, k, v, causal=True, **slots) * dout).sum())
+
+    slots = fastpe.build("rope_mixed", 12, params=params, **keywords)
+    _, pullback = fastpe.attention_vjp(q, k, v, causal=True, **slots)
+    found = fastpe.pull("rope_mixed", 12, {"angles": pullback(dout)["angles"]}, params=params, **keywords)
+    for name, value in params.items():
+        for place in np.ndindex(value.shape):
+            ends = []
+            for step in (1e-6, -1e-6):
+                moved = {key: each.copy() for key, each in params.items()}
+                moved[name][place] += step
+                ends.append(loss(moved))
+            np.testing.assert_allclose(found[name][place], (ends[0] - ends[1]) / 2e-6, rtol=0, atol=1e-7)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Large arrays and bad requests
+
+
+@pytest.mark.parametrize(("pairs", "shift"), [(32, 0), (32, 1), (33, 0)])
+def test_angles_past_the_caches_hold_the_same_values(pairs: int, shift: int) -> None:
+    length = 2**16 + 77
+    guarded = aligned_zeros(length * pairs + 32, np.float64)
+    guarded += 7
+    out = guarded[16 + shift : 16 + shift + length * pairs].reshape(1, length, pairs)
+    fastpe.build("rope", length, dim=2 * pairs, out={"angles": out})
+    np.testing.assert_array_equal(guarded[: 16 + shift], 7)
+    np.testing.assert_array_equal(guarded[16 + shift + length * pairs :], 7)
+    for start in (0, 15, length - 50):
+        part = fastpe.build("rope", 50, dim=2 * pairs, start=start)["angles"]
+        np.testing.assert_array_max_ulp(out[:, start : start + 50], part, 1)
+
+
+@pytest.mark.parametrize("name", ["rope", "rope_yarn", "xpos"])
+def test_out_needs_no_temporary_of_its_size(name: str) -> None:
+    keywords = {"dim": 64, "causal": True, "train_length": 2**15}
+    slots = fastpe.build(name, 2**16, **keywords)
+    out = {slot: np.empty((*array.shape[:-1], 64))[..., ::-2] for slot, array in slots.items() if np.ndim(array)}
+    tracemalloc.start()
+    try:
+        fastpe.build(name, 2**16, **keywords, out=out)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < out["angles"].nbytes / 8
+    np.testing.assert_array_equal(out["angles"], slots["angles"])
+
+
+@pytest.mark.parametrize(
+    ("name", "keywords", "message"),
+    [
+        ("rope_2d", {"dim": 12, "heads": 2}, "dim / heads must be a multiple of 4, not 12 / 2"),
+        ("rope_2d", {"grid": (2, 3)}, r"option 'grid' must be 2 sides whose product is 4, not \(2, 3\)"),
+        ("rope_2d", {"positions": [0, 1, 2, 3]}, r"positions must have shape \(4, 2\) or \(B, 4, 2\), not \(4,\)"),
+        ("rope_mixed", {"dim": 5}, "dim / heads must be even"),
+        ("mrope", {"dim": 8, "sections": (1, 1, 1)}, r"must be 3 numbers >= 0 with the sum 4, not \(1, 1, 1\)"),
+        ("mrope", {"dim": 8, "grid": (4,)}, "option 'grid' must be 3 sides whose product is 4"),
+    ],
+)  # fmt: skip
+def test_bad_requests_name_what_is_wrong(name: str, keywords: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fastpe.build(name, 4, **keywords)
+
+
+def test_a_class_token_needs_a_cell_beside_it() -> None:
+    with pytest.raises(ValueError, match="length must be at least 2 with a class token, not 1"):
+        fastpe.build("rope_2d", 1, dim=4, class_token=True)
