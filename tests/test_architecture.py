@@ -27,7 +27,7 @@ LAYERS = (
     "encodings",
     "inputs layout position",
     "transformer",
-    "runs evaluation kernel_checks accuracy",
+    "runs evaluation kernel_checks accuracy pictures",
     "training diagnosis",
     "experiments benchmarks",
 )
