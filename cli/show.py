@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fastpe.registry import list_encodings, split
+from fastpe.registry import split
 
 from .output import parse_options
 

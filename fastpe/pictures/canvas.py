@@ -1,4 +1,4 @@
-"""What every figure shares: whether matplotlib is there, its settings, and files of the same bytes for the same data."""
+"""What all figures share: whether matplotlib is there, settings, and files that are the same for the same data."""
 
 import io
 from importlib.util import find_spec

@@ -6,14 +6,19 @@ from typing import Any
 import numpy as np
 
 from fastpe.pictures import canvas
-from fastpe.pictures.look import Look
-from fastpe.pictures.text import heading
+from fastpe.pictures.look import Look, heading
 from fastpe.pictures.views import Axis, Curves, Map, View
 
 _WIDTH = {1: 4.4, 2: 7.2, 3: 7.2}  # inches, by panels in a line: one or both columns of a paper
-_HEIGHT = {1: 2.7, 2: 2.7, 3: 2.2}
+_HEIGHT = {1: 2.7, 2: 2.7, 3: 2.0}
 _HEAD = 0.25  # of what stands above a slot
-_FONTS = {"font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "legend.fontsize": 7, "axes.linewidth": 0.6}
+_FONTS: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7,
+    "axes.linewidth": 0.6,
+}
 _END: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 3}
 
 
@@ -36,7 +41,8 @@ def draw(look: Look, kind: str) -> bytes:
     from matplotlib.figure import Figure
 
     columns = {slot: _columns(len(views)) for slot, views in look.views.items()}
-    heights = [-(-len(views) // columns[slot]) * _HEIGHT[columns[slot]] + _HEAD for slot, views in look.views.items()]
+    above = _HEAD if len(columns) > 1 else 0.0
+    heights = [-(-len(views) // columns[slot]) * _HEIGHT[columns[slot]] + above for slot, views in look.views.items()]
     width = _WIDTH[max(columns.values())]
     title = "\n".join(textwrap.wrap(_title(look), int(width * 15)))
     head = 0.25 + 0.17 * title.count("\n")
@@ -44,9 +50,9 @@ def draw(look: Look, kind: str) -> bytes:
         figure = Figure(figsize=(width, sum(heights) + head), layout="constrained")
         FigureCanvasAgg(figure)
         figure.suptitle(title, fontsize=9)
-        parts = np.atleast_1d(figure.subfigures(len(heights), 1, height_ratios=heights))
+        parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         for part, (slot, views) in zip(parts, look.views.items(), strict=True):
-            if len(look.views) > 1:
+            if above:
                 part.suptitle(heading(slot), fontsize=8.5)
             _slot(part, views, columns[slot])
         return canvas.content(figure, kind)
@@ -103,9 +109,9 @@ def _map(figure: Any, axes: Any, view: Map) -> None:
         axes.axhline(end, **_END, path_effects=seen)
     for axis in (axes.xaxis, axes.yaxis):
         axis.get_major_locator().set_params(integer=True)
-    bar = figure.colorbar(image, ax=axes, pad=0.02)
+    bar = figure.colorbar(image, cax=axes.inset_axes((1.04, 0.0, 0.05, 1.0)))
     bar.outline.set_linewidth(0.6)
-    if view.unit not in view.title:
+    if view.unit not in ("value", view.title.removesuffix("s")):
         bar.set_label(view.unit)
 
 
@@ -114,9 +120,10 @@ def _curves(axes: Any, view: Curves) -> None:
 
     colours = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.88, len(view.lines)))
     few = len(view.x.values) <= 40
-    for (name, line), colour in zip(view.lines.items(), colours, strict=True):
+    widths = np.linspace(1.8, 1.0, len(view.lines)) if len(view.lines) > 1 else [1.2]  # equal lines are all seen
+    for (name, line), colour, width in zip(view.lines.items(), colours, widths, strict=True):
         finite = np.where(np.isfinite(line), line, np.nan)
-        axes.plot(view.x.values, finite, color=colour, linewidth=1.2, marker="o" if few else "", ms=2.5, label=name)
+        axes.plot(view.x.values, finite, color=colour, linewidth=width, marker="o" if few else "", ms=2.5, label=name)
     if view.log:
         axes.set_yscale("log")
     for end in view.x.ends:

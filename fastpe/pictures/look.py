@@ -122,6 +122,13 @@ def look(
     )
 
 
+def heading(slot: str) -> str:
+    """A slot and what it does."""
+    if slot == "index":
+        return "index and values: added to the score"
+    return f"{slot}: {SLOTS[slot].acts.split(';')[0].split(': ')[-1]}"
+
+
 def _is_default(parts: tuple[Part, ...], key: str, value: Any) -> bool:
     scheme, _, option = key.rpartition(".")
     part = next(part for part in parts if part.scheme == scheme or not scheme)
@@ -146,9 +153,11 @@ def _numbers(value: Any) -> Any:
     """Nested lists of numbers, null where one is not finite."""
     if not isinstance(value, np.ndarray | np.generic):
         return value
-    if value.dtype.kind == "f" and not np.isfinite(value).all():
-        return np.where(np.isfinite(value), value.astype(object), None).tolist()
-    return value.tolist()
+    if value.dtype.kind != "f" or np.isfinite(value).all():
+        return value.tolist()
+    items = np.asarray(value, object)
+    items[~np.isfinite(value)] = None
+    return items.tolist()
 
 
 def _view(view: View) -> dict[str, Any]:

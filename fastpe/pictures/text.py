@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from rich.text import Text
 
-from fastpe.pictures.look import Look
+from fastpe.pictures.look import Look, heading
 from fastpe.pictures.views import Array, Axis, Curves, Map, View
-from fastpe.slots import SLOTS
 
 _MOST_LINES = 24  # of a map
 _CHART_LINES = 11
@@ -56,13 +55,6 @@ def render(look: Look, width: int, glyphs: Glyphs) -> list[Text]:
             blocks = [_lines(view, (width - 2 * (len(row) - 1)) // len(row), glyphs) for view in row]
             lines += [Text(), *_beside(blocks, width)]
     return lines
-
-
-def heading(slot: str) -> str:
-    """A slot and what it does."""
-    if slot == "index":
-        return "index and values: added to the score"
-    return f"{slot}: {SLOTS[slot].acts.split(';')[0].removeprefix('score: ')}"
 
 
 def _wrapped(text: str, width: int, style: str = "") -> list[Text]:
@@ -138,11 +130,11 @@ def _means(values: Array, rows: Sequence[Array], columns: Sequence[Array]) -> Ar
 
 def _map(view: Map, width: int, glyphs: Glyphs) -> list[Text]:
     gutter = max(len(_coordinate(value)) for value in view.rows.values[[0, -1]]) + 1
-    room = width - gutter - len(view.columns.ends)
+    room = min(width, 2 * _MOST_LINES + gutter if view.square else width) - gutter - len(view.columns.ends)
     columns = _bins(view.columns, room)
     across = sum(map(len, columns))
     wide = max(1, min(4, room // across))  # characters of a cell
-    most = min(across * wide // 2 if view.square else _MOST_LINES, _MOST_LINES if not view.square else width)
+    most = min(across * wide // 2 if view.square else _MOST_LINES, _MOST_LINES)
     per_line = 2 if glyphs.colour else 1
     rows = _bins(view.rows, max(1, most) * per_line, even=glyphs.colour)
     flat_rows, flat_columns = list(itertools.chain(*rows)), list(itertools.chain(*columns))
@@ -255,19 +247,8 @@ def _chart(view: Curves, width: int, glyphs: Glyphs) -> list[Text]:
     gutter = max(map(len, names)) + 1
     across = min(width - gutter, 120)
     x = view.x.values
-    canvas: list[list[tuple[str, str]]] = [[(" ", "")] * across for _ in range(_CHART_LINES)]
-    for end in view.x.ends:
-        column = round((end - x[0]) / (x[-1] - x[0]) * (across - 1))
-        for row in canvas:
-            row[column] = (glyphs.down, "dim")
-    places = np.linspace(x[0], x[-1], across)
-    for number, line in reversed(list(enumerate(heights))):
-        for column, height in enumerate(np.interp(places, x, line)):
-            if math.isfinite(height):
-                row = round((high - height) / (high - low) * (_CHART_LINES - 1)) if high > low else _CHART_LINES // 2
-                canvas[row][column] = (_MARKS[number], _CURVES[number % len(_CURVES)])
     lines = []
-    for at, row in enumerate(canvas):
+    for at, row in enumerate(_canvas(view, heights, across, (low, high), glyphs)):
         line = Text((names[0] if at == 0 else names[1] if at == _CHART_LINES - 1 else "").rjust(gutter - 1) + " ")
         for mark, style in row:
             line.append(mark, style)
@@ -279,6 +260,29 @@ def _chart(view: Curves, width: int, glyphs: Glyphs) -> list[Text]:
         keys = [f"{_MARKS[k]} {name}" for k, name in enumerate(view.lines)]
         lines += _wrapped("   ".join(keys), width)
     return lines
+
+
+def _canvas(
+    view: Curves, heights: Sequence[Array], across: int, limits: tuple[float, float], glyphs: Glyphs
+) -> list[list[tuple[str, str]]]:
+    """Rows of characters with their styles: rules where training ends, and over them the curves, the first on top."""
+    x, (low, high) = view.x.values, limits
+
+    def row_of(height: float) -> int:
+        return round((high - height) / (high - low) * (_CHART_LINES - 1)) if high > low else _CHART_LINES // 2
+
+    rows = [[(" ", "")] * across for _ in range(_CHART_LINES)]
+    for end in view.x.ends:
+        for row in rows:
+            row[round((end - x[0]) / (x[-1] - x[0]) * (across - 1))] = (glyphs.down, "dim")
+    if view.level is not None and low < (level := float(_scaled(view, np.array(view.level)))) < high:
+        rows[row_of(level)] = [(glyphs.across, "dim")] * across
+    places = np.linspace(x[0], x[-1], across)
+    for number, line in reversed(list(enumerate(heights))):
+        for column, height in enumerate(np.interp(places, x, line)):
+            if math.isfinite(height):
+                rows[row_of(height)][column] = (_MARKS[number], _CURVES[number % len(_CURVES)])
+    return rows
 
 
 def _numbers(view: Curves, width: int) -> list[Text]:
@@ -294,9 +298,7 @@ def _numbers(view: Curves, width: int) -> list[Text]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     while sum(widths) + 2 * (len(widths) - 1) > width and len(widths) > 2:
         widths.pop()
-    return [
-        Text("  ".join(cell.rjust(size) for cell, size in zip(row, widths, strict=False)).rstrip()) for row in rows
-    ]
+    return [Text("  ".join(cell.rjust(size) for cell, size in zip(row, widths, strict=False)).rstrip()) for row in rows]
 
 
 def _number(value: float) -> str:

@@ -103,7 +103,7 @@ def _ends(spec: Spec, beyond: int, signs: Iterable[int]) -> tuple[float, ...]:
 def _offsets(spec: Spec, reach: int) -> Axis:
     """Offsets from -reach to reach, or to 0 where a causal mask leaves no others."""
     values = np.arange(-reach, 1 if spec.causal else reach + 1)
-    return Axis("offset of key from query (positions)", values, _ends(spec, reach + 1, (-1,) if spec.causal else (-1, 1)))
+    return Axis("key - query (positions)", values, _ends(spec, reach + 1, (-1,) if spec.causal else (-1, 1)))
 
 
 def _sample(array: Array, axes: int) -> Array:
@@ -134,8 +134,8 @@ def _table(slot: str, spec: Spec, slots: Slots) -> list[View]:
     cosines[~np.isfinite(cosines)] = np.nan  # of a row of zeros
     return [
         Map(slot, where, Axis("channel", np.arange(table.shape[1])), chosen, "value"),
-        Map("dot product of positions", where, where, products, "dot product"),
-        Map("cosine between positions", where, where, cosines, "cosine"),
+        Map("dot products", where, where, products, "dot product"),
+        Map("cosines", where, where, cosines, "cosine"),
     ]
 
 
@@ -223,18 +223,22 @@ def _vectors(slot: str, spec: Spec, slots: Slots) -> list[View]:
     some = _some(len(x.values))
     shown = Axis(x.label, x.values[some], x.ends)
     gains = slot == "rel_gain"
+    clipped = f" (clipped at {last})" if last < spec.length - 1 else ""
     views: list[View] = [
-        Map(_named(slot, head), shown, channels, vectors[h][some], "factor" if gains else "value")
+        Map(_named(slot, head) + clipped, shown, channels, vectors[h][some], "factor" if gains else "value")
         for head, h in _heads(len(vectors), 2).items()
     ]
     sizes = vectors.mean(axis=2) if gains else np.sqrt(np.square(vectors).sum(axis=2))
     lines = {head or slot: sizes[h] for head, h in _heads(len(vectors), MOST_CURVES).items()}
-    return [*views, Curves("mean factor" if gains else "norm", x, lines, "mean" if gains else "norm")]
+    size = "mean" if gains else "norm"
+    return [*views, Curves(f"{size} of {slot}{clipped}", x, lines, size)]
 
 
 def _key_bias(slot: str, spec: Spec, slots: Slots) -> list[View]:
     values = np.asarray(slots[slot], np.float64)
-    head, channel = (Axis(label, np.arange(n)) for label, n in zip(("head", "channel of the head"), values.shape))
+    head, channel = (
+        Axis(label, np.arange(n)) for label, n in zip(("head", "channel of the head"), values.shape, strict=True)
+    )
     return [Map(slot, head, channel, values, "value")]
 
 
@@ -249,7 +253,9 @@ def _index(slot: str, spec: Spec, slots: Slots) -> list[View]:
 
 
 def _squares(title: str, spec: Spec, scores: Array) -> list[View]:
-    queries, keys = (Axis(label, _some(n), _ends(spec, n, (1,))) for label, n in zip(("query", "key"), scores.shape[1:]))
+    queries, keys = (
+        Axis(label, _some(n), _ends(spec, n, (1,))) for label, n in zip(("query", "key"), scores.shape[1:], strict=True)
+    )
     seen = scores[:, queries.values[:, None], keys.values]
     if spec.causal:
         seen = np.where(keys.values > queries.values[:, None], np.nan, seen)
