@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--dim", type=int, default=64, show_default=True, help="Width of the model.")
 @click.option("--heads", type=int, help="Attention heads.  [default: 8 where heads differ, else 1]")
 @click.option("--train-length", type=int, default=50, show_default=True, help="Length that the encoding is made for.")
-@click.option("--causal", is_flag=True, help="For a causal model: only keys that it sees.")
+@click.option("--causal/--bidirectional", default=None, help="The model's mask.  [default: causal where it has to be]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of initial values, where any are learned.")
 @click.option("--option", "options", multiple=True, metavar="K=V", help="Option of the encoding; may be repeated.")
 @click.option(

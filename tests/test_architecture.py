@@ -23,7 +23,7 @@ LAYERS = (
     "kernels",
     "registry reference tasks",
     "sums config initial speed attention_pass _attention",
-    "encoding events record machine result_file torch jax",
+    "encoding catalogue events record machine result_file torch jax",
     "encodings",
     "inputs layout position",
     "transformer",

@@ -111,7 +111,7 @@ def _map(figure: Any, axes: Any, view: Map) -> None:
         axis.get_major_locator().set_params(integer=True)
     bar = figure.colorbar(image, cax=axes.inset_axes((1.04, 0.0, 0.05, 1.0)))
     bar.outline.set_linewidth(0.6)
-    if view.unit not in ("value", view.title.removesuffix("s")):
+    if view.unit != "value" and view.unit not in view.title:
         bar.set_label(view.unit)
 
 

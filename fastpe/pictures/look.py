@@ -70,7 +70,7 @@ def look(
     dim: int = 64,
     heads: int | None = None,
     train_length: int = 50,
-    causal: bool = False,
+    causal: bool | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Look:
@@ -85,7 +85,9 @@ def look(
         training length.
     heads : int, optional
         Where not given, 8 (or what divides `dim`) if a slot has something for every head, else 1.
-    dim, train_length, causal, seed, **options
+    causal : bool, optional
+        Where not given, whether an encoding of the sum is made for causal models alone.
+    dim, train_length, seed, **options
         As in `fastpe.build`.
 
     Raises
@@ -94,6 +96,8 @@ def look(
         As `fastpe.build` does.
     """
     parts = encoding.parse(name, options)
+    if causal is None:
+        causal = any(part.encoding.direction == "causal" for part in parts)
     sizes: dict[str, Any] = {"dim": dim, "train_length": train_length, "causal": causal, "dtype": "float64"}
     if heads is None:
         usual = {slot for part in parts for slot in sums.shapes_of(part, encoding.make_spec(2, **sizes))}

@@ -48,7 +48,7 @@ def render(look: Look, width: int, glyphs: Glyphs) -> list[Text]:
     for remark in look.remarks:
         lines += _wrapped(remark, width)
     if not look.views:
-        lines += [Text(), Text("nothing to draw: no slot is filled with an array")]
+        lines += [Text(), Text("nothing to draw: no arrays in slots")]
     for slot, views in look.views.items():
         lines += [Text(), *_wrapped(f"{heading(slot)}", width, "bold")]
         for row in _paired(views, width):
@@ -138,7 +138,8 @@ def _map(view: Map, width: int, glyphs: Glyphs) -> list[Text]:
     per_line = 2 if glyphs.colour else 1
     rows = _bins(view.rows, max(1, most) * per_line, even=glyphs.colour)
     flat_rows, flat_columns = list(itertools.chain(*rows)), list(itertools.chain(*columns))
-    cells = _means(view.values, flat_rows, flat_columns)
+    low, high = view.limits()
+    cells = (_means(view.values, flat_rows, flat_columns) - low) / ((high - low) or 1.0)
     breaks = set(np.cumsum([len(group) for group in columns])[:-1].tolist())
     axes = "" if view.rows.label == view.columns.label else f": {view.rows.label} down, {view.columns.label} across"
     lines = [_clipped(view.title + axes, width)]
@@ -161,9 +162,8 @@ def _map(view: Map, width: int, glyphs: Glyphs) -> list[Text]:
     return [*lines, *_legend(view, flat_rows, flat_columns, width, glyphs)]
 
 
-def _cell(line: Text, values: Array, view: Map, wide: int, glyphs: Glyphs) -> None:
-    low, high = view.limits()
-    shares = [(value - low) / (high - low) if high > low else 0.5 for value in values]
+def _cell(line: Text, shares: Array, view: Map, wide: int, glyphs: Glyphs) -> None:
+    """One cell, or the two halves of one, whose values are shares of the way from the least to the largest."""
     if not glyphs.colour:
         ramp = glyphs.signed if view.signed else glyphs.ramp
         line.append((" " if math.isnan(shares[0]) else ramp[min(int(shares[0] * len(ramp)), len(ramp) - 1)]) * wide)

@@ -5,6 +5,7 @@ A slot decides what is shown, never an encoding's name.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class Map:
             low = -high
         return low, high
 
-    @property
+    @cached_property
     def signed(self) -> bool:
         """Whether there are values of both signs."""
         known = self.values[np.isfinite(self.values)]
