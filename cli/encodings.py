@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _HEAD = ("name", "slots", "learned", "direction", "beyond training", "source")
-_SLOTS, _GAP = 1, 2
+_SLOTS, _GAP, _SOURCE = 1, 2, " " * 4
 _WIDEST = 10**4  # characters of a line that nobody sees on a terminal: one encoding, one line
 
 
@@ -44,35 +44,35 @@ def encodings(name: str | None, slots: tuple[str, ...], as_json: bool) -> None:
             every = {key: encoding for members in found.values() for key, encoding in members.items()}
             print_json([_facts(key, every[key]) for key in sorted(every)])
         else:
-            _print_list(found)
+            room = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDEST
+            click.echo("\n".join(listing(found, room)))
     elif as_json:
         print_json({**_facts(name, get(name)), "page": page(name)})
     else:
         _print_page(name, get(name), page(name))
 
 
-def _print_list(found: "Mapping[str, Mapping[str, Encoding]]") -> None:
-    """A line for each encoding under its group; on a terminal too narrow for it, several."""
+def listing(found: "Mapping[str, Mapping[str, Encoding]]", room: int) -> list[str]:
+    """A line for each encoding under its group; where lines have too little room, several."""
     from fastpe import catalogue
 
     rows = {group: [catalogue.facts(*each) for each in members.items()] for group, members in found.items()}
     every = [_HEAD, *(row for own in rows.values() for row in own)]
     widths = [max(map(len, column)) for column in zip(*every, strict=True)]
-    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDEST
     narrow = sum(widths) + _GAP * len(widths) > room
     if narrow:
         others = sum(widths) - widths[_SLOTS] - widths[-1] + _GAP * (len(widths) - 1)
         widths[_SLOTS] = min(widths[_SLOTS], max(room - others, max(map(len, SLOTS)) + 1))
-    click.echo(_aligned(_HEAD[:-1] if narrow else _HEAD, widths))
+    lines = [_aligned(_HEAD[:-1] if narrow else _HEAD, widths)]
     for group, own in rows.items():
-        click.echo(f"\n{group}")
+        lines += ["", group]
         for row in own:
             slots = textwrap.wrap(row[_SLOTS], widths[_SLOTS])
-            click.echo(_aligned([row[0], slots[0], *(row[2:-1] if narrow else row[2:])], widths))
-            for more in slots[1:]:
-                click.echo(_aligned(["", more], widths))
+            lines.append(_aligned([row[0], slots[0], *(row[2:-1] if narrow else row[2:])], widths))
+            lines += [_aligned(["", more], widths) for more in slots[1:]]
             if narrow:
-                click.echo(" " * 2 * _GAP + row[-1])
+                lines += textwrap.wrap(row[-1], room, initial_indent=_SOURCE, subsequent_indent=_SOURCE)
+    return lines
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:

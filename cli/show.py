@@ -1,7 +1,6 @@
 """``fastpe show``: what an encoding looks like, as text, as a figure, or as numbers."""
 
 import json
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from .output import parse_options
 
 if TYPE_CHECKING:
     from fastpe.pictures.look import Look
+    from fastpe.pictures.text import Glyphs
 
 
 @click.command()
@@ -77,15 +77,20 @@ def _print(found: "Look") -> None:
 
     from fastpe.pictures import text
 
-    width = shutil.get_terminal_size().columns
-    terminal, coding = sys.stdout.isatty(), (sys.stdout.encoding or "").lower().replace("-", "")
-    console = Console(width=width, highlight=False, markup=False, emoji=False, no_color="NO_COLOR" in os.environ)
-    glyphs = text.ASCII
-    if terminal and coding.startswith("utf"):
-        coloured = console.color_system is not None and not console.no_color
-        glyphs = text.COLOURS if coloured else text.SHADES
-    for line in text.render(found, max(40, width), glyphs):
+    terminal, width = sys.stdout.isatty(), max(40, shutil.get_terminal_size().columns)
+    console = Console(width=width, highlight=False, markup=False, emoji=False)
+    glyphs = _glyphs(terminal, sys.stdout.encoding, console.color_system is not None and not console.no_color)
+    for line in text.render(found, width, glyphs):
         if terminal:
             console.print(line, soft_wrap=True)
         else:
             click.echo(line.plain)
+
+
+def _glyphs(terminal: bool, coding: str | None, colours: bool) -> "Glyphs":
+    """Characters that get through: plain ASCII in files and pipes, and where the terminal knows no others."""
+    from fastpe.pictures import text
+
+    if not terminal or not (coding or "").lower().startswith("utf"):
+        return text.ASCII
+    return text.COLOURS if colours else text.SHADES
