@@ -229,6 +229,18 @@ def test_a_map_in_text_shows_the_training_length_and_its_values(made_up):
     assert lines[at + 6] == "value 0 .:-=+*#%@ 3"
 
 
+@pytest.mark.parametrize("length", [1, 2])
+def test_few_positions_are_enough(made_up, length):
+    table, angles = np.ones((length, 1)), MADE_UP["angles"][:, :length]
+    made_up({"table": table, "angles": angles, "bias": np.zeros((1, 1)), "rel_key": np.zeros((1, 1, 1))})
+    found = look("nope", length, dim=1, heads=1, train_length=1)
+    for glyphs in (text.ASCII, text.COLOURS):
+        assert any("0" in line.plain for line in text.render(found, 80, glyphs))
+    assert json.dumps(found.as_dict(), allow_nan=False)
+    pytest.importorskip("matplotlib")
+    assert figure.draw(found, "png").startswith(b"\x89PNG")
+
+
 def test_numbers_beside_a_chart(made_up):
     made_up({"bias": -np.abs(np.arange(-11.0, 12))[None]})
     lines = [line.plain.split() for line in text.render(look("nope", 12, train_length=5), 80, text.ASCII)]

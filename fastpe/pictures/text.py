@@ -257,8 +257,8 @@ def _chart(view: Curves, width: int, glyphs: Glyphs) -> list[Text]:
     ends = _coordinate(x[0]), _coordinate(x[-1])
     lines.append(Text(" " * gutter + ends[0] + ends[1].rjust(across - len(ends[0]))))
     if len(view.lines) > 1:
-        keys = [f"{_MARKS[k]} {name}" for k, name in enumerate(view.lines)]
-        lines += _wrapped("   ".join(keys), width)
+        keys = [f"{_MARKS[k]}: {name}" for k, name in enumerate(view.lines)]
+        lines += _wrapped(", ".join(keys), width)
     return lines
 
 
