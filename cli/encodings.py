@@ -1,10 +1,14 @@
 """``fastpe encodings``: what there is, and one page for each."""
 
+import shutil
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fastpe.slots import SLOTS, make_spec
+from fastpe.slots import SLOTS
 
 from .output import print_json, print_table
 
@@ -12,41 +16,77 @@ if TYPE_CHECKING:
     from fastpe.registry import Encoding
 
 
+_HEAD = ("name", "slots", "learned", "direction", "beyond training", "source")
+_SLOTS, _GAP, _SOURCE = 1, 2, " " * 4
+_WIDEST = 10**4  # characters of a line that nobody sees on a terminal: one encoding, one line
+
+
 @click.command()
 @click.argument("name", required=False)
+@click.option(
+    "--slot", "slots", type=click.Choice(list(SLOTS)), multiple=True, metavar="SLOT",
+    help=f"Only those that fill this slot; may be repeated. Slots: {', '.join(SLOTS)}.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
-def encodings(name: str | None, as_json: bool) -> None:
-    """List the position encodings, or show the page of the one called NAME."""
-    from fastpe.registry import get, list_encodings, page
+def encodings(name: str | None, slots: tuple[str, ...], as_json: bool) -> None:
+    """List the position encodings by where they act, or show the page of the one called NAME.
 
+    direction: whether a model without a causal mask can tell left from right by it.
+    """
+    from fastpe import catalogue
+    from fastpe.registry import get, page
+
+    if name is not None and slots:
+        raise click.UsageError("--slot chooses from the list: give it or NAME")
     if name is None:
-        found = {key: get(key) for key in list_encodings()}
+        found = catalogue.grouped(slots)
         if as_json:
-            print_json([_facts(key, encoding) for key, encoding in found.items()])
+            every = {key: encoding for members in found.values() for key, encoding in members.items()}
+            print_json([_facts(key, every[key]) for key in sorted(every)])
         else:
-            rows = [
-                (
-                    key,
-                    ", ".join(encoding.slots) or "-",
-                    _learned(encoding),
-                    encoding.direction,
-                    encoding.beyond,
-                    encoding.source,
-                )
-                for key, encoding in found.items()
-            ]
-            print_table(("name", "slots", "learned", "direction", "beyond training", "source"), rows)
+            room = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDEST
+            click.echo("\n".join(listing(found, room)))
     elif as_json:
         print_json({**_facts(name, get(name)), "page": page(name)})
     else:
         _print_page(name, get(name), page(name))
 
 
+def listing(found: "Mapping[str, Mapping[str, Encoding]]", room: int) -> list[str]:
+    """A line for each encoding under its group; where lines have too little room, several."""
+    from fastpe import catalogue
+
+    rows = {group: [catalogue.facts(*each) for each in members.items()] for group, members in found.items()}
+    every = [_HEAD, *(row for own in rows.values() for row in own)]
+    widths = [max(map(len, column)) for column in zip(*every, strict=True)]
+    narrow = sum(widths) + _GAP * len(widths) > room
+    if narrow:
+        others = sum(widths) - widths[_SLOTS] - widths[-1] + _GAP * (len(widths) - 1)
+        widths[_SLOTS] = min(widths[_SLOTS], max(room - others, max(map(len, SLOTS)) + 1))
+    lines = [_aligned(_HEAD[:-1] if narrow else _HEAD, widths)]
+    for group, own in rows.items():
+        lines += ["", group]
+        for row in own:
+            slots = textwrap.wrap(row[_SLOTS], widths[_SLOTS])
+            lines.append(_aligned([row[0], slots[0], *(row[2:-1] if narrow else row[2:])], widths))
+            lines += [_aligned(["", more], widths) for more in slots[1:]]
+            if narrow:
+                lines += textwrap.wrap(row[-1], room, initial_indent=_SOURCE, subsequent_indent=_SOURCE)
+    return lines
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    gap = " " * _GAP
+    return (gap + gap.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=False))).rstrip()
+
+
 def _print_page(name: str, encoding: "Encoding", text: str) -> None:
+    from fastpe import catalogue
+
     click.echo(f"{name}\n\n{text}\n")
     for slot in encoding.slots:
         click.echo(f"slot {slot} {SLOTS[slot].axes}: {SLOTS[slot].acts}")
-    click.echo(f"learned: {_learned(encoding)}")
+    click.echo(f"learned: {catalogue.learned(encoding)}")
     click.echo(f"tells left from right without a causal mask: {encoding.direction}")
     click.echo(f"past the training length: {encoding.beyond}")
     click.echo(f"source: {encoding.source}")
@@ -59,19 +99,15 @@ def _print_page(name: str, encoding: "Encoding", text: str) -> None:
         print_table(("name", "default", "may be", "meaning"), rows)
 
 
-def _learned(encoding: "Encoding") -> str:
-    """Whether an encoding has parameters by default, only with some option, or never."""
-    if encoding.pull is None:
-        return "no"
-    defaults = {key: option.default for key, option in encoding.options.items()}
-    return "yes" if encoding.parameters(make_spec(8), **defaults) else "optional"
-
-
 def _facts(name: str, encoding: "Encoding") -> dict[str, Any]:
+    from fastpe import catalogue
+
     return {
         "name": name,
+        "summary": catalogue.summary(name),
+        "group": catalogue.group_of(encoding.slots),
         "slots": list(encoding.slots),
-        "learned": _learned(encoding),
+        "learned": catalogue.learned(encoding),
         "direction": encoding.direction,
         "beyond": encoding.beyond,
         "source": encoding.source,

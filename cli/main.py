@@ -10,6 +10,7 @@ from .encodings import encodings
 from .evaluate import evaluate
 from .output import Commands
 from .reproduce import reproduce
+from .show import show
 from .train import train
 
 
@@ -22,5 +23,5 @@ def main(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (train, evaluate, reproduce, encodings, doctor, bench):
+for command in (train, evaluate, reproduce, encodings, show, doctor, bench):
     main.add_command(command)

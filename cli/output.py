@@ -80,6 +80,19 @@ def use_threads(threads: int | None) -> None:
         os.environ["NUMBA_NUM_THREADS"] = str(max(usable_cores(), threads))
 
 
+def parse_options(encoding: str, texts: Sequence[str]) -> dict[str, Any]:
+    """The typed options that `--option NAME=VALUE`, given any number of times, stands for."""
+    from fastpe.registry import parse_option
+
+    options = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise click.UsageError(f"--option must be NAME=VALUE, not {text!r}")
+        options[key.strip()] = parse_option(encoding, key.strip(), value)
+    return options
+
+
 def print_json(value: Any) -> None:
     """Print a value as JSON on standard output."""
     click.echo(json.dumps(value, indent=2, allow_nan=False))

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from fastpe.config import ACTIVATIONS, DTYPES, NORMS, TrainConfig
 from fastpe.registry import list_encodings, split
 
-from .output import INTERRUPTED, print_json, print_tests, use_threads
+from .output import INTERRUPTED, parse_options, print_json, print_tests, use_threads
 
 if TYPE_CHECKING:
     from fastpe.training import TrainResult
@@ -103,16 +103,10 @@ def _stored(out: Path) -> TrainConfig | None:
 
 def _configure(stored: TrainConfig | None, given: dict[str, Any], options: tuple[str, ...]) -> TrainConfig:
     """The configuration: what is given, else what the run had, else the paper's choice and the defaults."""
-    from fastpe.registry import parse_option
     from fastpe.training import with_paper_options
 
     name: str = given["encoding"] if stored is None else given.get("encoding", stored.encoding)
-    changed: dict[str, Any] = {}
-    for text in options:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise click.UsageError(f"--option must be NAME=VALUE, not {text!r}")
-        changed[key.strip()] = parse_option(name, key.strip(), value)
+    changed = parse_options(name, options)
     if stored is not None:
         same = name == stored.encoding
         return replace(stored, **given, options={**(stored.options if same else {}), **changed})

@@ -3,6 +3,7 @@
     python tests/readme.py test      print the test command
     python tests/readme.py check     run every other block of shell commands, in order, stopping at the first failure
     python tests/readme.py table     print the table of encodings, as it should stand in the README
+    python tests/readme.py write     write that table into the README
 
 A block of shell commands follows a line `<!-- commands: NAME -->`; test_readme.py sees to it that none goes without.
 """
@@ -24,19 +25,31 @@ def blocks() -> dict[str, str]:
 
 
 def table() -> str:
-    """The table of encodings, from the registry."""
-    from fastpe.encoding import get, list_encodings, page
+    """The table of encodings, from the registry: one for each group."""
+    from fastpe import catalogue
 
-    rows = ["| key | slot | learned | past the training length | what it is | source |", "|---|---|---|---|---|---|"]
-    for key in list_encodings():
-        encoding = get(key)
-        learned = "yes" if encoding.pull else "no"
-        if encoding.pull and "learned" in encoding.options:
-            learned = "optional"
-        what = " ".join(page(key).strip().split("\n\n")[0].split())
-        slots = ", ".join(f"`{slot}`" for slot in encoding.slots) or "none"
-        rows.append(f"| `{key}` | {slots} | {learned} | {encoding.beyond} | {what} | {encoding.source} |")
-    return "\n".join(rows)
+    blocks = []
+    for group, members in catalogue.grouped().items():
+        rows = [
+            f"**{group}**",
+            "",
+            "| name | acts on | learned | direction | beyond | source |",
+            "|---|---|---|---|---|---|",
+        ]
+        for key, encoding in members.items():
+            slots = ", ".join(f"`{slot}`" for slot in encoding.slots) or "nothing"
+            cells = f"`{key}`", slots, *catalogue.facts(key, encoding)[2:]
+            rows.append(f"| {' | '.join(cells)} |")
+        blocks.append("\n".join(rows))
+    return "\n\n".join(blocks)
+
+
+def write() -> None:
+    """Put the table of encodings where it stands in the README."""
+    text = README.read_text()
+    found = TABLE.search(text)
+    assert found is not None, "the README has lost the marks around its table of encodings"
+    README.write_text(text[: found.start(1)] + table() + text[found.end(1) :])
 
 
 def check() -> None:
@@ -54,5 +67,7 @@ if __name__ == "__main__":
         check()
     elif sys.argv[1:] == ["table"]:
         print(table())
+    elif sys.argv[1:] == ["write"]:
+        write()
     else:
         sys.exit(__doc__)

@@ -10,11 +10,12 @@ from importlib import metadata
 
 import pytest
 from click.testing import CliRunner
-from fastpe_cli import output
+from fastpe_cli import encodings, output
 from fastpe_cli.main import main
 
-from fastpe import runs, training  # numba is imported before any command could choose its threads
+from fastpe import catalogue, runs, training  # numba is imported before any command could choose its threads
 from fastpe.registry import list_encodings
+from fastpe.slots import SLOTS
 from fastpe.transformer import Adam
 
 SIZES = {"width": 8, "hidden": 8, "layers": 1, "length": 6, "samples": 20, "batch": 8, "epochs": 2}
@@ -46,11 +47,11 @@ def refused(status, *arguments):
 # Manners -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["encodings"]])
+@pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["encodings"], ["show"]])
 def test_help_imports_nothing_heavy(command):
     code = (
         "import sys\nfrom fastpe_cli.main import main\nstatus = main(sys.argv[1:], standalone_mode=False)\n"
-        "print([name for name in ('numpy', 'numba', 'scipy', 'pywt', 'rich') if name in sys.modules])"
+        "print([name for name in ('numpy', 'numba', 'scipy', 'pywt', 'rich', 'matplotlib') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code, *command, "--help"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("Usage: ")
@@ -256,8 +257,36 @@ def test_encodings_lists_them_all():
     assert tuple(entry["name"] for entry in found) == list_encodings()
     learned = {entry["name"]: entry["learned"] for entry in found}
     assert (learned["learned"], learned["alibi"], learned["nope"]) == ("yes", "optional", "no")
-    lines = fastpe("encodings").stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["name", *list_encodings()]
+    head, *lines = fastpe("encodings").stdout.splitlines()
+    assert head.split() == ["name", "slots", "learned", "direction", "beyond", "training", "source"]
+    assert sorted(line.split()[0] for line in lines if line.startswith("  ")) == sorted(list_encodings())
+    assert {line for line in lines if line and not line.startswith(" ")} == {entry["group"] for entry in found}
+    assert all(entry["summary"] for entry in found)
+
+
+def test_encodings_can_be_chosen_by_slot():
+    found = json.loads(fastpe("encodings", "--slot", "bias", "--slot", "taps", "--json").stdout)
+    assert "alibi" in [entry["name"] for entry in found]
+    assert all({"bias", "taps"} & set(entry["slots"]) for entry in found)
+    assert "sinusoidal" not in fastpe("encodings", "--slot", "bias").stdout
+    assert "'tabel' is not one of 'table'" in refused(2, "encodings", "--slot", "tabel")
+    assert "give it or NAME" in refused(2, "encodings", "alibi", "--slot", "bias")
+
+
+@pytest.mark.parametrize("room", [80, 100, 10**4])
+def test_a_list_fits_its_terminal(room):
+    found = catalogue.grouped()
+    lines = encodings.listing(found, room)
+    assert max(map(len, lines)) <= room
+    text = " ".join(" ".join(lines).split())
+    for members in found.values():
+        for name, encoding in members.items():
+            assert name in text
+            assert encoding.source in text
+
+
+def test_every_slot_is_in_one_group():
+    assert sorted(slot for own in catalogue.GROUPS.values() for slot in own) == sorted(SLOTS)
 
 
 @pytest.mark.parametrize("name", list_encodings())

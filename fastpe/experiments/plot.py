@@ -1,11 +1,9 @@
 """Error against length, with intervals and the paper's points on it. Needs matplotlib (the extra `plots`)."""
 
-import io
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any
 
-MISSING = "plots need matplotlib: pip install 'fastpe[plots]'"
+from fastpe.pictures.canvas import MISSING, STYLE, available, content
 
 # Okabe and Ito's colours, which people with any colour vision tell apart; shapes for print without colour
 _STYLES = {
@@ -20,11 +18,6 @@ _PAPER: dict[str, Any] = {
     "markersize": 4.5, "markerfacecolor": "white", "linestyle": (0, (2, 2)), "linewidth": 0.8,
 }  # fmt: skip
 _STEP = 1.035  # factor between the places of neighbouring encodings, so that their intervals do not hide each other
-
-
-def available() -> bool:
-    """Whether matplotlib is installed."""
-    return find_spec("matplotlib") is not None
 
 
 def draw(variant: Mapping[str, Any], title: str, formats: tuple[str, ...] = ("png", "pdf")) -> dict[str, bytes]:
@@ -42,8 +35,7 @@ def draw(variant: Mapping[str, Any], title: str, formats: tuple[str, ...] = ("pn
     from matplotlib.figure import Figure
 
     readings = list(dict.fromkeys(row["reading"] for row in variant["rows"]))
-    style: dict[Any, Any] = {"font.size": 9, "pdf.fonttype": 42, "axes.spines.top": False, "axes.spines.right": False}
-    with matplotlib.rc_context(style):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(7.6, 5.2), layout="constrained")
         FigureCanvasAgg(figure)
         limits = _limits(variant)
@@ -63,7 +55,7 @@ def draw(variant: Mapping[str, Any], title: str, formats: tuple[str, ...] = ("pn
         figure.legend(
             [handles[k] for k in order], [labels[k] for k in order], loc="outside lower center", ncols=5, frameon=False
         )
-        return {kind: _file(figure, kind) for kind in formats}
+        return {kind: content(figure, kind) for kind in formats}
 
 
 def _limits(variant: Mapping[str, Any]) -> list[tuple[float, float]]:
@@ -90,13 +82,6 @@ def _break(axes: Any) -> None:
     mark = {"marker": [(-1, -0.6), (1, 0.6)], "markersize": 8, "linestyle": "none", "color": "black", "clip_on": False}
     axes[0].plot([0], [0], transform=axes[0].transAxes, **mark)
     axes[1].plot([0], [1], transform=axes[1].transAxes, **mark)
-
-
-def _file(figure: Any, kind: str) -> bytes:
-    stream = io.BytesIO()
-    metadata = {"CreationDate": None} if kind == "pdf" else {"Software": None}  # the same data, the same bytes
-    figure.savefig(stream, format=kind, dpi=200, metadata=metadata)
-    return stream.getvalue()
 
 
 def _panel(axes: Any, variant: Mapping[str, Any], reading: str) -> None:

@@ -1,0 +1,27 @@
+"""What all figures share: whether matplotlib is there, settings, and files that are the same for the same data."""
+
+import io
+from importlib.util import find_spec
+from typing import Any
+
+MISSING = "plots need matplotlib: pip install 'fastpe[plots]'"
+KINDS = ("png", "svg", "pdf")
+
+_METADATA: dict[str, dict[str, Any]] = {
+    "png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None},
+}  # fmt: skip
+STYLE: dict[Any, Any] = {
+    "font.size": 9, "pdf.fonttype": 42, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "fastpe",
+}  # fmt: skip
+
+
+def available() -> bool:
+    """Whether matplotlib is installed."""
+    return find_spec("matplotlib") is not None
+
+
+def content(figure: Any, kind: str) -> bytes:
+    """The figure as a file of this format."""
+    stream = io.BytesIO()
+    figure.savefig(stream, format=kind, dpi=200, metadata=_METADATA[kind])
+    return stream.getvalue()

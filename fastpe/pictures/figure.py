@@ -1,0 +1,138 @@
+"""A look at an encoding as a figure for a paper. Needs matplotlib (the extra `plots`)."""
+
+import textwrap
+from typing import Any
+
+import numpy as np
+
+from fastpe.pictures import canvas
+from fastpe.pictures.look import Look, heading
+from fastpe.pictures.views import Axis, Curves, Map, View
+
+_WIDTH = {1: 4.4, 2: 7.2, 3: 7.2}  # inches, by panels in a line: one or both columns of a paper
+_HEIGHT = {1: 2.7, 2: 2.7, 3: 2.0}
+_HEAD = 0.25  # of what stands above a slot
+_FONTS: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7,
+    "axes.linewidth": 0.6,
+}
+_END: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 3}
+
+
+def draw(look: Look, kind: str) -> bytes:
+    """The figure of everything there is to see, as the content of a file of this format.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If matplotlib is missing.
+    ValueError
+        If there is nothing to draw.
+    """
+    if not canvas.available():
+        raise ModuleNotFoundError(canvas.MISSING)
+    if not look.views:
+        raise ValueError(f"there is nothing to draw of {look.name!r}: it fills no slot with an array")
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = {slot: _columns(len(views)) for slot, views in look.views.items()}
+    above = _HEAD if len(columns) > 1 else 0.0
+    heights = [-(-len(views) // columns[slot]) * _HEIGHT[columns[slot]] + above for slot, views in look.views.items()]
+    width = _WIDTH[max(columns.values())]
+    title = "\n".join(textwrap.wrap(_title(look), int(width * 15)))
+    head = 0.25 + 0.17 * title.count("\n")
+    with matplotlib.rc_context({**canvas.STYLE, **_FONTS}):
+        figure = Figure(figsize=(width, sum(heights) + head), layout="constrained")
+        FigureCanvasAgg(figure)
+        figure.suptitle(title, fontsize=9)
+        parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+        for part, (slot, views) in zip(parts, look.views.items(), strict=True):
+            if above:
+                part.suptitle(heading(slot), fontsize=8.5)
+            _slot(part, views, columns[slot])
+        return canvas.content(figure, kind)
+
+
+def _title(look: Look) -> str:
+    """The name, the sizes and options, and what the dashed lines are."""
+    ends = any(axis.ends for views in look.views.values() for view in views for axis in view.axes())
+    facts = [fact + " (dashed)" if ends and fact.startswith("training") else fact for fact in look.facts()]
+    return f"{look.name}: {', '.join(facts)}"
+
+
+def _columns(count: int) -> int:
+    """Panels in a line."""
+    return count if count < 4 else 2
+
+
+def _slot(figure: Any, views: list[View], columns: int) -> None:
+    lines = -(-len(views) // columns)
+    panels = figure.subplots(lines, columns, squeeze=False).ravel()
+    squares = any(isinstance(view, Map) and view.square for view in views)
+    for axes, view in zip(panels, views, strict=False):
+        axes.set_title(view.title)
+        if isinstance(view, Map):
+            _map(figure, axes, view)
+            axes.set_box_aspect(1.0 if squares else None)
+        else:
+            _curves(axes, view)
+    for axes in panels[len(views) :]:
+        axes.set_visible(False)
+
+
+def _edges(axis: Axis) -> tuple[float, float]:
+    return float(axis.values[0]) - 0.5, float(axis.values[-1]) + 0.5
+
+
+def _map(figure: Any, axes: Any, view: Map) -> None:
+    low, high = view.limits()
+    left, right = _edges(view.columns)
+    top, bottom = _edges(view.rows)
+    image = axes.imshow(
+        np.ma.masked_invalid(view.values), cmap="RdBu_r" if view.signed else "viridis", vmin=low, vmax=high,
+        extent=(left, right, bottom, top), aspect="auto", interpolation="nearest",
+    )  # fmt: skip
+    axes.spines[["top", "right"]].set_visible(True)
+    axes.set_xlabel(view.columns.label)
+    axes.set_ylabel(view.rows.label)
+    from matplotlib.patheffects import withStroke
+
+    seen = [withStroke(linewidth=2.0, foreground="white", alpha=0.7)]  # on any colour
+    for end in view.columns.ends:
+        axes.axvline(end, **_END, path_effects=seen)
+    for end in view.rows.ends:
+        axes.axhline(end, **_END, path_effects=seen)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.get_major_locator().set_params(integer=True)
+    bar = figure.colorbar(image, cax=axes.inset_axes((1.04, 0.0, 0.05, 1.0)))
+    bar.outline.set_linewidth(0.6)
+    if view.unit != "value" and view.unit not in view.title:
+        bar.set_label(view.unit)
+
+
+def _curves(axes: Any, view: Curves) -> None:
+    import matplotlib
+
+    colours = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.88, len(view.lines)))
+    few = len(view.x.values) <= 40
+    widths = np.linspace(1.8, 1.0, len(view.lines)) if len(view.lines) > 1 else [1.2]  # equal lines are all seen
+    for (name, line), colour, width in zip(view.lines.items(), colours, widths, strict=True):
+        finite = np.where(np.isfinite(line), line, np.nan)
+        axes.plot(view.x.values, finite, color=colour, linewidth=width, marker="o" if few else "", ms=2.5, label=name)
+    if view.log:
+        axes.set_yscale("log")
+    for end in view.x.ends:
+        axes.axvline(end, **_END)
+    if view.level is not None:
+        axes.axhline(view.level, **_END)
+    axes.set_xlabel(view.x.label)
+    axes.set_ylabel(view.unit)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.grid(axis="y", linewidth=0.4, alpha=0.4)
+    if len(view.lines) > 1:
+        axes.legend(frameon=False, handlelength=1.2, labelspacing=0.3, loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -1,0 +1,178 @@
+"""One look at an encoding: it is filled at some length past its training length, and every slot shows what it has."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastpe import encoding, sums
+from fastpe.encoding import BeyondTrainingLength, Part, Spec
+from fastpe.pictures.views import VIEWS, Map, View
+from fastpe.slots import SLOTS
+
+MOST_HEADS = 8
+_OF_HEADS = {slot for slot, facts in SLOTS.items() if facts.axes.startswith("(H,")}
+
+
+@dataclass(frozen=True)
+class Look:
+    """What there is to see of an encoding.
+
+    Attributes
+    ----------
+    name : its name, which may be a sum
+    spec : the sizes it was filled for
+    options : those that are not the defaults
+    slots : what `fastpe.build` returns, in float64
+    views : slot -> maps and curves
+    remarks : sentences a reader should know
+    beyond : what happens past the training length, for every part
+    seed : of the initial values, or None where nothing is learned
+    """
+
+    name: str
+    spec: Spec
+    options: Mapping[str, Any]
+    slots: Mapping[str, Any]
+    views: Mapping[str, list[View]]
+    remarks: tuple[str, ...]
+    beyond: Mapping[str, str]
+    seed: int | None
+
+    def facts(self) -> list[str]:
+        """The sizes, the options and the plain slots, in words."""
+        spec = self.spec
+        heads = f"{spec.heads} heads" if spec.heads > 1 else "1 head"
+        words = [f"length {spec.length}", f"training length {spec.train_length}", f"width {spec.dim}", heads]
+        words += ["causal"] * spec.causal
+        words += [f"{key}={_short(value)}" for key, value in self.options.items()]
+        words += [f"{slot}: {_short(value)}" for slot, value in self.slots.items() if _is_plain(slot, value)]
+        return words + ([] if self.seed is None else [f"initial values of seed {self.seed}"])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as JSON takes it: slots and views with all their numbers, null for what is not finite."""
+        spec = self.spec
+        return {
+            "schema": 1, "encoding": self.name, "options": dict(self.options), "length": spec.length,
+            "train_length": spec.train_length, "dim": spec.dim, "heads": spec.heads, "causal": spec.causal,
+            "seed": self.seed, "beyond": dict(self.beyond), "remarks": list(self.remarks),
+            "slots": {slot: _numbers(value) for slot, value in self.slots.items()},
+            "views": {slot: [_view(view) for view in views] for slot, views in self.views.items()},
+        }  # fmt: skip
+
+
+def look(
+    name: str,
+    length: int | None = None,
+    *,
+    dim: int = 64,
+    heads: int | None = None,
+    train_length: int = 50,
+    causal: bool | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> Look:
+    """Fill an encoding and find what there is to see in its slots.
+
+    Parameters
+    ----------
+    name : str
+        An encoding, or a sum such as "wavelet+alibi".
+    length : int, optional
+        Positions to show; where not given, twice the training length, or, if the encoding is undefined there, the
+        training length.
+    heads : int, optional
+        Where not given, 8 (or what divides `dim`) if a slot has something for every head, else 1.
+    causal : bool, optional
+        Where not given, whether an encoding of the sum is made for causal models alone.
+    dim, train_length, seed, **options
+        As in `fastpe.build`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `fastpe.build` does.
+    """
+    parts = encoding.parse(name, options)
+    if causal is None:
+        causal = any(part.encoding.direction == "causal" for part in parts)
+    sizes: dict[str, Any] = {"dim": dim, "train_length": train_length, "causal": causal, "dtype": "float64"}
+    if heads is None:
+        usual = {slot for part in parts for slot in sums.shapes_of(part, encoding.make_spec(2, **sizes))}
+        heads = math.gcd(MOST_HEADS, dim) if usual & _OF_HEADS else 1
+    sizes["heads"] = heads
+    remarks: tuple[str, ...] = ()
+    try:
+        wanted = 2 * train_length if length is None else length
+        slots = encoding.build(name, wanted, **sizes, seed=seed, **options)
+    except BeyondTrainingLength as error:
+        if length is not None:
+            raise
+        wanted = train_length
+        slots = encoding.build(name, wanted, **sizes, seed=seed, **options)
+        remarks = (f"shown up to the training length: {error}",)
+    spec = encoding.make_spec(wanted, **sizes, axes=sums.axes(parts, given=False))
+    return Look(
+        name=name,
+        spec=spec,
+        options={key: value for key, value in options.items() if not _is_default(parts, key, value)},
+        slots=slots,
+        views={slot: views for slot in SLOTS if slot in slots and (views := VIEWS[slot](slot, spec, slots))},
+        remarks=remarks + sums.remarks(parts, spec),
+        beyond={part.scheme: part.encoding.beyond for part in parts},
+        seed=seed if sums.parameter_shapes(parts, spec) else None,
+    )
+
+
+def heading(slot: str) -> str:
+    """A slot and what it does."""
+    if slot == "index":
+        return "index and values: added to the score"
+    return f"{slot}: {SLOTS[slot].acts.split(';')[0].split(': ')[-1]}"
+
+
+def _is_default(parts: tuple[Part, ...], key: str, value: Any) -> bool:
+    scheme, _, option = key.rpartition(".")
+    part = next(part for part in parts if part.scheme == scheme or not scheme)
+    default = part.encoding.options[option].default
+    return type(value) is type(default) and value == default
+
+
+def _is_plain(slot: str, value: Any) -> bool:
+    return not SLOTS[slot].dtype or not isinstance(value, np.ndarray)
+
+
+def _short(value: Any) -> str:
+    """A value in few characters."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, np.ndarray | tuple | list):
+        return ",".join(_short(each) for each in np.asarray(value).tolist())
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _numbers(value: Any) -> Any:
+    """Nested lists of numbers, null where one is not finite."""
+    if not isinstance(value, np.ndarray | np.generic):
+        return value
+    if value.dtype.kind != "f" or np.isfinite(value).all():
+        return value.tolist()
+    items = np.asarray(value, object)
+    items[~np.isfinite(value)] = None
+    return items.tolist()
+
+
+def _view(view: View) -> dict[str, Any]:
+    if isinstance(view, Map):
+        axes = {"rows": view.rows, "columns": view.columns}
+        content: dict[str, Any] = {"kind": "map", "values": _numbers(view.values)}
+    else:
+        axes = {"x": view.x}
+        content = {"kind": "curves", "lines": {name: _numbers(line) for name, line in view.lines.items()}}
+    told = {
+        key: {"label": axis.label, "values": axis.values.tolist(), "training_ends": list(axis.ends)}
+        for key, axis in axes.items()
+    }
+    return {"title": view.title, "unit": view.unit, **told, **content}

@@ -1,0 +1,305 @@
+"""Maps and curves as lines of text: colours and half blocks, shades, or plain ASCII."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rich.text import Text
+
+from fastpe.pictures.look import Look, heading
+from fastpe.pictures.views import Array, Axis, Curves, Map, View
+
+_MOST_LINES = 24  # of a map
+_CHART_LINES = 11
+_MARKS = "0123456789abcdef"
+_ONE_SIGN = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))  # viridis
+_TWO_SIGNS = ((33, 102, 172), (146, 197, 222), (247, 247, 247), (244, 165, 130), (178, 24, 43))  # ColorBrewer's RdBu
+_CURVES = ("#56B4E9", "#E69F00", "#009E73", "#F0E442", "#CC79A7", "#D55E00", "#0072B2", "#999999")  # Okabe and Ito's
+
+
+@dataclass(frozen=True)
+class Glyphs:
+    """The characters to draw with, and whether there are colours.
+
+    `ramp` goes from the least value to the largest; `signed` too, and in its middle is 0: strokes are below, the rest
+    above it.
+    """
+
+    ramp: str
+    signed: str
+    across: str
+    down: str
+    colour: bool = False
+
+
+ASCII = Glyphs(".:-=+*#%@", "m=- .+#", "-", "|")
+SHADES = Glyphs("·░▒▓█", "≡=- ░▒█", "─", "│")
+COLOURS = Glyphs("", "", "─", "│", colour=True)
+
+
+def render(look: Look, width: int, glyphs: Glyphs) -> list[Text]:
+    """Everything there is to see, at most `width` characters wide."""
+    lines = [Text(look.name, "bold"), *_wrapped(", ".join(look.facts()), width)]
+    for scheme, beyond in look.beyond.items():
+        whose = f"{scheme}: " if len(look.beyond) > 1 else ""
+        lines.append(Text(f"{whose}past the training length: {beyond}"))
+    for remark in look.remarks:
+        lines += _wrapped(remark, width)
+    if not look.views:
+        lines += [Text(), Text("nothing to draw: no arrays in slots")]
+    for slot, views in look.views.items():
+        lines += [Text(), *_wrapped(f"{heading(slot)}", width, "bold")]
+        for row in _paired(views, width):
+            blocks = [_lines(view, (width - 2 * (len(row) - 1)) // len(row), glyphs) for view in row]
+            lines += [Text(), *_beside(blocks, width)]
+    return lines
+
+
+def _wrapped(text: str, width: int, style: str = "") -> list[Text]:
+    lines = [""]
+    for word in text.split():
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return [Text(line, style) for line in lines]
+
+
+def _paired(views: Sequence[View], width: int) -> list[list[View]]:
+    """Views by line: square maps stand side by side where there is room."""
+    rows: list[list[View]] = []
+    for view in views:
+        square = isinstance(view, Map) and view.square
+        last = rows[-1] if rows else []
+        if square and len(last) == 1 and isinstance(last[0], Map) and last[0].square and width >= 72:
+            last.append(view)
+        else:
+            rows.append([view])
+    return rows
+
+
+def _beside(blocks: Sequence[list[Text]], width: int) -> list[Text]:
+    if len(blocks) == 1:
+        return blocks[0]
+    column = width // len(blocks)
+    lines = []
+    for parts in itertools.zip_longest(*blocks, fillvalue=Text()):
+        line = Text()
+        for part in parts:
+            line.pad_right(max(0, -(-len(line) // column) * column - len(line)))
+            line.append_text(part)
+        line.rstrip()
+        lines.append(line)
+    return lines
+
+
+def _lines(view: View, width: int, glyphs: Glyphs) -> list[Text]:
+    return _map(view, width, glyphs) if isinstance(view, Map) else _curves(view, width, glyphs)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Maps
+
+
+def _bins(axis: Axis, most: int, even: bool = False) -> list[list[Array]]:
+    """The axis cut into at most `most` cells of neighbours, in one group before and after each end of training.
+
+    With `even`, a group has an even number of cells, if it has that many coordinates.
+    """
+    places = np.searchsorted(axis.values, axis.ends)
+    groups = [group for group in np.split(np.arange(len(axis.values)), places) if len(group)]
+    found = []
+    for group in groups:
+        count = min(len(group), max(1, most * len(group) // len(axis.values)))
+        count -= even and count > 1 and count % 2
+        found.append(np.array_split(group, count))
+    return found
+
+
+def _means(values: Array, rows: Sequence[Array], columns: Sequence[Array]) -> Array:
+    """The mean of every cell, of the values that there are; NaN where there is none."""
+    known = np.isfinite(values)
+    row, column = [cell[0] for cell in rows], [cell[0] for cell in columns]
+    sums, counts = (
+        np.add.reduceat(np.add.reduceat(each, row, axis=0), column, axis=1)
+        for each in (np.where(known, values, 0.0), known.astype(np.int64))
+    )
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def _map(view: Map, width: int, glyphs: Glyphs) -> list[Text]:
+    gutter = max(len(_coordinate(value)) for value in view.rows.values[[0, -1]]) + 1
+    room = min(width, 2 * _MOST_LINES + gutter if view.square else width) - gutter - len(view.columns.ends)
+    columns = _bins(view.columns, room)
+    across = sum(map(len, columns))
+    wide = max(1, min(4, room // across))  # characters of a cell
+    most = min(across * wide // 2 if view.square else _MOST_LINES, _MOST_LINES)
+    per_line = 2 if glyphs.colour else 1
+    rows = _bins(view.rows, max(1, most) * per_line, even=glyphs.colour)
+    flat_rows, flat_columns = list(itertools.chain(*rows)), list(itertools.chain(*columns))
+    low, high = view.limits()
+    cells = (_means(view.values, flat_rows, flat_columns) - low) / ((high - low) or 1.0)
+    breaks = set(np.cumsum([len(group) for group in columns])[:-1].tolist())
+    axes = "" if view.rows.label == view.columns.label else f": {view.rows.label} down, {view.columns.label} across"
+    lines = [_clipped(view.title + axes, width)]
+    done = 0
+    for number, group in enumerate(rows):
+        if number:
+            lines.append(Text(glyphs.across * (gutter + across * wide + len(breaks))))
+        for at in range(0, len(group), per_line):
+            label = _coordinate(view.rows.values[group[at][0]])
+            shown = at == 0 or (number + 1 == len(rows) and at + per_line >= len(group))
+            line = Text((label if shown else "").rjust(gutter - 1) + " ")
+            pair = cells[done + at : done + min(at + per_line, len(group))]
+            for c in range(across):
+                if c in breaks:
+                    line.append(glyphs.down)
+                _cell(line, pair[:, c], view, wide, glyphs)
+            lines.append(line)
+        done += len(group)
+    lines.append(Text(" " * gutter + _under(view.columns, columns, wide)))
+    return [*lines, *_legend(view, flat_rows, flat_columns, width, glyphs)]
+
+
+def _cell(line: Text, shares: Array, view: Map, wide: int, glyphs: Glyphs) -> None:
+    """One cell, or the two halves of one, whose values are shares of the way from the least to the largest."""
+    if not glyphs.colour:
+        ramp = glyphs.signed if view.signed else glyphs.ramp
+        line.append((" " if math.isnan(shares[0]) else ramp[min(int(shares[0] * len(ramp)), len(ramp) - 1)]) * wide)
+        return
+    colours = [None if math.isnan(share) else _rgb(share, view.signed) for share in shares]
+    above, below = colours[0], colours[1] if len(colours) > 1 else None
+    if above is None:
+        line.append(("▄" if below else " ") * wide, below or "")
+    else:
+        line.append("▀" * wide, f"{above} on {below}" if below else above)
+
+
+def _rgb(share: float, signed: bool) -> str:
+    anchors = np.array(_TWO_SIGNS if signed else _ONE_SIGN)
+    colour = [np.interp(share * (len(anchors) - 1), range(len(anchors)), part) for part in anchors.T]
+    return "#" + "".join(f"{round(part):02x}" for part in colour)
+
+
+def _under(axis: Axis, groups: Sequence[Sequence[Array]], wide: int) -> str:
+    """The first coordinate of every group, and the last one of all."""
+    text, place = "", 0
+    for group in groups:
+        label = _coordinate(axis.values[group[0][0]])
+        if place >= len(text) + bool(text):
+            text = text.ljust(place) + label
+        place += len(group) * wide + 1
+    label = _coordinate(axis.values[-1])
+    end = place - 1 - len(label)
+    return text.ljust(end) + label if end > len(text) else text
+
+
+def _legend(view: Map, rows: Sequence[Array], columns: Sequence[Array], width: int, glyphs: Glyphs) -> list[Text]:
+    low, high = view.limits()
+    text = Text(f"{view.unit} {low:.4g} ")
+    if glyphs.colour:
+        for k in range(24):
+            text.append("█", _rgb(k / 23, view.signed))
+    else:
+        text.append(glyphs.signed if view.signed else glyphs.ramp)
+    text.append(f" {high:.4g}")
+    tall, wide = max(map(len, rows)), max(map(len, columns))
+    lines = [text]
+    if tall > 1 or wide > 1:
+        lines.append(Text(f"cells: means of up to {tall} x {wide}"))
+    return [_clipped(line, width) for line in lines]
+
+
+def _coordinate(value: float) -> str:
+    return f"{value:g}"
+
+
+def _clipped(text: str | Text, width: int) -> Text:
+    line = Text(text) if isinstance(text, str) else text
+    line.truncate(max(1, width))
+    return line
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Curves
+
+
+def _curves(view: Curves, width: int, glyphs: Glyphs) -> list[Text]:
+    title = f"{view.title} ({view.unit})" if view.unit not in view.title else view.title
+    lines = [_clipped(f"{title}, over {view.x.label}", width)]
+    if len(view.x.values) > 1 and any(np.isfinite(_scaled(view, line)).any() for line in view.lines.values()):
+        lines += _chart(view, width, glyphs)
+    return [*lines, *_numbers(view, width)]
+
+
+def _scaled(view: Curves, values: Array) -> Array:
+    """Heights on the chart, NaN where there is none."""
+    values = np.where(np.isfinite(values), values, np.nan)
+    return np.log10(np.where(values > 0, values, np.nan)) if view.log else values
+
+
+def _chart(view: Curves, width: int, glyphs: Glyphs) -> list[Text]:
+    heights = [_scaled(view, line) for line in view.lines.values()]
+    every = np.concatenate([line[np.isfinite(line)] for line in heights])
+    low, high = float(every.min()), float(every.max())
+    names = [_number(10**edge if view.log else edge) for edge in (high, low)]
+    gutter = max(map(len, names)) + 1
+    across = min(width - gutter, 120)
+    x = view.x.values
+    lines = []
+    for at, row in enumerate(_canvas(view, heights, across, (low, high), glyphs)):
+        line = Text((names[0] if at == 0 else names[1] if at == _CHART_LINES - 1 else "").rjust(gutter - 1) + " ")
+        for mark, style in row:
+            line.append(mark, style)
+        line.rstrip()
+        lines.append(line)
+    ends = _coordinate(x[0]), _coordinate(x[-1])
+    lines.append(Text(" " * gutter + ends[0] + ends[1].rjust(across - len(ends[0]))))
+    if len(view.lines) > 1:
+        keys = [f"{_MARKS[k]}: {name}" for k, name in enumerate(view.lines)]
+        lines += _wrapped(", ".join(keys), width)
+    return lines
+
+
+def _canvas(
+    view: Curves, heights: Sequence[Array], across: int, limits: tuple[float, float], glyphs: Glyphs
+) -> list[list[tuple[str, str]]]:
+    """Rows of characters with their styles: rules where training ends, and over them the curves, the first on top."""
+    x, (low, high) = view.x.values, limits
+
+    def row_of(height: float) -> int:
+        return round((high - height) / (high - low) * (_CHART_LINES - 1)) if high > low else _CHART_LINES // 2
+
+    rows = [[(" ", "")] * across for _ in range(_CHART_LINES)]
+    for end in view.x.ends:
+        for row in rows:
+            row[round((end - x[0]) / (x[-1] - x[0]) * (across - 1))] = (glyphs.down, "dim")
+    if view.level is not None and low < (level := float(_scaled(view, np.array(view.level)))) < high:
+        rows[row_of(level)] = [(glyphs.across, "dim")] * across
+    places = np.linspace(x[0], x[-1], across)
+    for number, line in reversed(list(enumerate(heights))):
+        for column, height in enumerate(np.interp(places, x, line)):
+            if math.isfinite(height):
+                rows[row_of(height)][column] = (_MARKS[number], _CURVES[number % len(_CURVES)])
+    return rows
+
+
+def _numbers(view: Curves, width: int) -> list[Text]:
+    """The values at some coordinates: 0, powers of two on both sides of it, and the first and the last."""
+    x = view.x.values
+    powers = 2 ** np.arange(0, max(1, int(np.abs(x).max())).bit_length())
+    wanted = np.unique(np.concatenate([[0, x[0], x[-1]], powers, -powers]))
+    places = np.flatnonzero(np.isin(x, wanted))
+    head = ["", *(name or view.unit for name in view.lines)]
+    rows = [head] + [
+        [_coordinate(x[place]), *(_number(line[place]) for line in view.lines.values())] for place in places
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    while sum(widths) + 2 * (len(widths) - 1) > width and len(widths) > 2:
+        widths.pop()
+    return [Text("  ".join(cell.rjust(size) for cell, size in zip(row, widths, strict=False)).rstrip()) for row in rows]
+
+
+def _number(value: float) -> str:
+    return f"{value + 0.0:.4g}" if math.isfinite(value) else "-"  # + 0.0: -0 is 0

@@ -1,0 +1,293 @@
+"""What there is to see in every slot: maps and curves, as numbers with labels and units. Draws nothing.
+
+A slot decides what is shown, never an encoding's name.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fastpe.slots import Spec
+
+Array = np.ndarray[Any, Any]
+Slots = Mapping[str, Any]
+
+MOST_POSITIONS = 512  # of a map; further ones are left out, evenly
+MOST_CURVES, MOST_MAPS = 8, 4
+_STILL = 1e-13  # radians: float64 differences of angles below this are rounding
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Coordinates with a label; `ends` are where the coordinates that occur in training end."""
+
+    label: str
+    values: Array
+    ends: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Map:
+    """Values (rows, columns) over two axes; NaN where there is none."""
+
+    title: str
+    rows: Axis
+    columns: Axis
+    values: Array
+    unit: str
+
+    def axes(self) -> tuple[Axis, ...]:
+        """Its axes."""
+        return self.rows, self.columns
+
+    @property
+    def square(self) -> bool:
+        """Whether both axes are the same."""
+        return self.rows.label == self.columns.label or {self.rows.label, self.columns.label} == {"query", "key"}
+
+    def limits(self) -> tuple[float, float]:
+        """The smallest and the largest value, symmetric about 0 where there are values of both signs."""
+        known = self.values[np.isfinite(self.values)]
+        low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)
+        if self.signed:
+            high = max(-low, high)
+            low = -high
+        return low, high
+
+    @cached_property
+    def signed(self) -> bool:
+        """Whether there are values of both signs."""
+        known = self.values[np.isfinite(self.values)]
+        return bool((known < 0).any() and (known > 0).any())
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Lines over one axis by their names; `level` is the training length, where the values are lengths."""
+
+    title: str
+    x: Axis
+    lines: Mapping[str, Array]
+    unit: str
+    log: bool = False
+    level: float | None = None
+
+    def axes(self) -> tuple[Axis, ...]:
+        """Its axis."""
+        return (self.x,)
+
+
+View = Map | Curves
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Axes
+
+
+def _some(count: int, most: int = MOST_POSITIONS) -> Array:
+    """Indices below `count`: all of them, or so many at even distances."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
+
+
+def _positions(spec: Spec, label: str = "position") -> Axis:
+    return Axis(label, _some(spec.length), _ends(spec, spec.length, (1,)))
+
+
+def _ends(spec: Spec, beyond: int, signs: Iterable[int]) -> tuple[float, ...]:
+    """Half a step before the training length, where coordinates up to `beyond` - 1 pass it."""
+    return tuple(sign * (spec.train_length - 0.5) for sign in signs) if spec.train_length < beyond else ()
+
+
+def _offsets(spec: Spec, reach: int) -> Axis:
+    """Offsets from -reach to reach, or to 0 where a causal mask leaves no others."""
+    values = np.arange(-reach, 1 if spec.causal else reach + 1)
+    return Axis("key - query (positions)", values, _ends(spec, reach + 1, (-1,) if spec.causal else (-1, 1)))
+
+
+def _sample(array: Array, axes: int) -> Array:
+    """The first sample, where every sample has its own."""
+    return np.asarray(array, np.float64).reshape(-1, *array.shape[-axes:])[0]
+
+
+def _heads(count: int, most: int) -> dict[str, int]:
+    return {f"head {h}": int(h) for h in _some(count, most)} if count > 1 else {"": 0}
+
+
+def _named(title: str, head: str) -> str:
+    return f"{title}, {head}" if head else title
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Slots
+
+
+def _table(slot: str, spec: Spec, slots: Slots) -> list[View]:
+    where = _positions(spec)
+    table = _sample(slots[slot], 2)
+    chosen = table[where.values]
+    products = chosen @ chosen.T
+    sizes = np.sqrt(np.einsum("nc,nc->n", chosen, chosen))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        cosines = np.clip(products / (sizes[:, None] * sizes), -1.0, 1.0)
+    cosines[~np.isfinite(cosines)] = np.nan  # of a row of zeros
+    return [
+        Map(slot, where, Axis("channel", np.arange(table.shape[1])), chosen, "value"),
+        Map("dot products", where, where, products, "dot product"),
+        Map("cosines", where, where, cosines, "cosine"),
+    ]
+
+
+def _taps(slot: str, spec: Spec, slots: Slots) -> list[View]:
+    taps = np.asarray(slots[slot], np.float64)
+    lines = {f"channel {c}": taps[:, c] for c in _some(taps.shape[1], MOST_CURVES)}
+    tap, channel = Axis("tap", np.arange(len(taps))), Axis("channel", np.arange(taps.shape[1]))
+    return [Curves("taps of some channels", tap, lines, "weight"), Map("taps", tap, channel, taps, "weight")]
+
+
+def _angles(slot: str, spec: Spec, slots: Slots) -> list[View]:
+    angles = _sample(slots[slot], 3)
+    where, pairs = _positions(spec), Axis("pair of channels", np.arange(angles.shape[2]))
+    heads = _heads(len(angles), MOST_CURVES)
+    chosen = angles[0][where.values]
+    both = np.concatenate([np.cos(chosen), np.sin(chosen)], axis=1)
+    first = next(iter(heads))
+    views: list[View] = []
+    if spec.length > 1:
+        waves = {head: wavelengths(angles[h]) for head, h in heads.items()}
+        views.append(Curves("wavelength", pairs, waves, "positions", log=True, level=float(spec.train_length)))
+        views.append(_decay(spec, {head: angles[h] for head, h in heads.items()}, slots.get("growth")))
+    views.append(Map(_named("cosine of the angle", first), where, pairs, np.cos(chosen), "cosine"))
+    alike = both @ both.T / max(angles.shape[2], 1)
+    views.append(Map(_named("mean cosine of angle differences", first), where, where, alike, "cosine"))
+    return views
+
+
+def wavelengths(angles: Array) -> Array:
+    """Positions for a full turn of every pair, from angles (N, R/2); infinite where a pair does not turn.
+
+    A pair's turn per position is the median of those steps that turn it: on a grid, most steps leave the other
+    coordinates as they are.
+    """
+    steps = np.abs(np.remainder(np.diff(angles, axis=0) + np.pi, 2 * np.pi) - np.pi)
+    turns = [step[step > _STILL] for step in steps.T]
+    return np.array([2 * np.pi / float(np.median(turn)) if turn.size else np.inf for turn in turns])
+
+
+def _decay(spec: Spec, angles: Mapping[str, Array], growth: Array | None) -> Curves:
+    """The score of a query at a distance from a key at position 0, both of ones, before the scale."""
+    lines = {}
+    for head, each in angles.items():
+        cosines = np.cos(each - each[0])
+        lines[head or "rotation"] = cosines.mean(axis=1)
+        if growth is not None:
+            logarithms = _sample(growth, 2)
+            count = min(cosines.shape[1], logarithms.shape[1])
+            with np.errstate(over="ignore"):
+                grown = cosines[:, :count] * np.exp(logarithms - logarithms[0])[:, :count]
+            lines[_named("with growth", head)] = np.where(np.isfinite(grown), grown, np.nan).mean(axis=1)
+    distance = Axis("distance (positions)", np.arange(spec.length), _ends(spec, spec.length, (1,)))
+    return Curves("decay: mean cosine of angle differences", distance, lines, "mean cosine")
+
+
+def _growth(slot: str, spec: Spec, slots: Slots) -> list[View]:
+    growth = _sample(slots[slot], 2)
+    with np.errstate(over="ignore"):
+        factors = np.exp(growth - growth[0])
+    factors[~np.isfinite(factors)] = np.nan
+    lines = {f"pair {p}": factors[:, p] for p in _some(growth.shape[1], MOST_CURVES)}
+    distance = Axis("distance of key behind query (positions)", np.arange(spec.length), _ends(spec, spec.length, (1,)))
+    where, pairs = _positions(spec), Axis("pair of channels", np.arange(growth.shape[1]))
+    return [
+        Curves("factor on a product of query and key", distance, lines, "factor"),
+        Map("natural logarithm of the factor", where, pairs, growth[where.values], "logarithm"),
+    ]
+
+
+def _over_offsets(slot: str, spec: Spec, slots: Slots) -> list[View]:
+    rows = np.asarray(slots[slot], np.float64)
+    x, last = _offsets(spec, spec.length - 1), rows.shape[1] // 2
+    places = np.clip(x.values, -last, last) + last
+    lines = {head or slot: rows[h, places] for head, h in _heads(len(rows), MOST_CURVES).items()}
+    words = "factor of the score" if slot == "gain" else "added to the score"
+    return [Curves(slot, x, lines, words)]
+
+
+def _vectors(slot: str, spec: Spec, slots: Slots) -> list[View]:
+    vectors = np.asarray(slots[slot], np.float64)
+    last = vectors.shape[1] // 2
+    x = _offsets(spec, last)
+    vectors = vectors[:, x.values + last]
+    channels = Axis("channel of the head", np.arange(vectors.shape[2]))
+    some = _some(len(x.values))
+    shown = Axis(x.label, x.values[some], x.ends)
+    gains = slot == "rel_gain"
+    clipped = f" (clipped at {last})" if last < spec.length - 1 else ""
+    views: list[View] = [
+        Map(_named(slot, head) + clipped, shown, channels, vectors[h][some], "factor" if gains else "value")
+        for head, h in _heads(len(vectors), 2).items()
+    ]
+    sizes = vectors.mean(axis=2) if gains else np.sqrt(np.square(vectors).sum(axis=2))
+    lines = {head or slot: sizes[h] for head, h in _heads(len(vectors), MOST_CURVES).items()}
+    size = "mean" if gains else "norm"
+    return [*views, Curves(f"{size} of {slot}{clipped}", x, lines, size)]
+
+
+def _key_bias(slot: str, spec: Spec, slots: Slots) -> list[View]:
+    values = np.asarray(slots[slot], np.float64)
+    head, channel = (
+        Axis(label, np.arange(n)) for label, n in zip(("head", "channel of the head"), values.shape, strict=True)
+    )
+    return [Map(slot, head, channel, values, "value")]
+
+
+def _scores(slot: str, spec: Spec, slots: Slots) -> list[View]:
+    return _squares(slot, spec, _sample(slots[slot], 3))
+
+
+def _index(slot: str, spec: Spec, slots: Slots) -> list[View]:
+    index, values = slots["index"], np.asarray(slots["values"], np.float64)
+    index = index.reshape(-1, *index.shape[-2:])[0]
+    return _squares("values", spec, values[:, index])
+
+
+def _squares(title: str, spec: Spec, scores: Array) -> list[View]:
+    queries, keys = (
+        Axis(label, _some(n), _ends(spec, n, (1,))) for label, n in zip(("query", "key"), scores.shape[1:], strict=True)
+    )
+    seen = scores[:, queries.values[:, None], keys.values]
+    if spec.causal:
+        seen = np.where(keys.values > queries.values[:, None], np.nan, seen)
+    return [
+        Map(_named(title, head), queries, keys, seen[h], "added to the score")
+        for head, h in _heads(len(scores), MOST_MAPS).items()
+    ]
+
+
+def _nothing(slot: str, spec: Spec, slots: Slots) -> list[View]:
+    return []
+
+
+VIEWS: Mapping[str, Callable[[str, Spec, Slots], list[View]]] = {
+    "table": _table,
+    "qk_table": _table,
+    "taps": _taps,
+    "angles": _angles,
+    "growth": _growth,
+    "rel_gain": _vectors,
+    "rel_key": _vectors,
+    "rel_query": _vectors,
+    "key_bias": _key_bias,
+    "rectify": _nothing,
+    "gain": _over_offsets,
+    "bias": _over_offsets,
+    "index": _index,
+    "values": _nothing,  # shown where index puts them
+    "scores": _scores,
+    "rel_value": _vectors,
+    "scale": _nothing,
+    "pairs": _nothing,
+}
+"""What each slot shows; plain values are facts in words instead."""
