@@ -29,8 +29,9 @@ def check_latitudes(spec: Spec) -> None:
 def coordinates(spec: Spec) -> tuple[Array, Array]:
     """Longitudes in [0, 360) or [-180, 180) and latitudes in [-90, 90], (..., N) each, in degrees.
 
-    Without positions: the spiral sin(latitude) = 2t - 1, longitude = 360 sqrt(N) t - 180 with t = (p + 1/2)/N and N the
-    training length, which goes from pole to pole in sqrt(N) turns; past N it turns back at the pole, and so on.
+    Without positions: the spiral sin(latitude) = 2t - 1, longitude = 180 sqrt(pi N) t - 180 with t = (p + 1/2)/N and N
+    the training length, which goes from pole to pole in sqrt(pi N)/2 turns, about as far apart as points along them.
+    Past N it turns back at the pole, and so on; as the number of turns is irrational, no point comes twice.
     """
     points = spec.points()
     if spec.positions is not None:
@@ -38,7 +39,7 @@ def coordinates(spec: Spec) -> tuple[Array, Array]:
     way = (points + 0.5) / spec.train_length
     there_and_back = np.remainder(way, 2.0)
     height = 2.0 * np.minimum(there_and_back, 2.0 - there_and_back) - 1.0
-    longitude = 360.0 * np.remainder(np.sqrt(spec.train_length) * way, 1.0) - 180.0
+    longitude = 360.0 * np.remainder(np.sqrt(np.pi * spec.train_length) / 2 * way, 1.0) - 180.0
     return longitude, np.degrees(np.arcsin(height))
 
 

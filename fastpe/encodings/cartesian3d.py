@@ -9,8 +9,8 @@ called Cartesian3D by Rußwurm et al. 2024 (arXiv:2310.06743) and in their relea
 mixes its channels.
 
 **Positions** are (longitude, latitude) in degrees, (N, 2) or (B, N, 2), longitudes modulo 360, latitudes within ±90;
-`start` is added to both. Without positions a spiral from the south pole to the north pole is taken, in sqrt(N) turns
-over the training length N, in steps of equal area: sin lat = 2t - 1, lon = 360 sqrt(N) t - 180, t = (p + 1/2)/N.
+`start` is added to both. Without positions a spiral from the south pole to the north pole is taken, in steps of equal
+area: sin lat = 2t - 1, lon = 180 sqrt(pi N) t - 180, with t = (p + 1/2)/N and N the training length.
 
 **Options**
 - `scale`: multiplies the table.

@@ -30,6 +30,7 @@ with gradients.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ def init(spec: Spec, rng: Any, *, gaussians: int) -> dict[str, Any]:
     shapes = parameters(spec, gaussians=gaussians)
     found = {"mul": np.ones(1), "bias": np.zeros(1)}
     for name in set(shapes) - set(found):
-        number = type(rng)(rng.seed, rng.stream, name).uniform(shapes[name])
+        number = replace(rng, step=name).uniform(shapes[name])
         found[name] = 3 * number if name in ("mu", "sigma") else (2 * number - 1) / np.sqrt(gaussians)
     return found
 
