@@ -50,8 +50,9 @@ def reference(spec: Spec, params: dict[str, Any], *, scale: float) -> dict[str, 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, scale: float) -> None:
     """Fill `table`."""
-    cos_lon, sin_lon, cos_lat, sin_lat = _sphere.directions(spec)
-    _columns.fill_columns(out["table"], (cos_lon * cos_lat, sin_lon * cos_lat, sin_lat), scale)
+    for rows, part in _columns.row_views(out["table"]):
+        cos_lon, sin_lon, cos_lat, sin_lat = _sphere.directions(spec, rows)
+        _columns.fill_columns(part, (cos_lon * cos_lat, sin_lon * cos_lat, sin_lat), scale)
 
 
 ENCODING = Encoding(

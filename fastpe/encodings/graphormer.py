@@ -27,11 +27,13 @@ their edges: `positions` are refused, and `start` changes nothing.
 **Past the training length**: clipped at d = 510, as at any length. On the path every longer distance is one whose row
 was never trained, so it adds next to nothing there.
 
-**Traps.** `index` is quadratic in N, whatever the graph. On the path the bias is even in j - i: without a causal mask
+**Traps.** `index` is quadratic in N, whatever the graph, and paths of a given graph, found once and kept, take half of
+that again. On the path the bias is even in j - i: without a causal mask
 left and right are the same. Degrees past 510 share a row, where the released code fails.
 """
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -135,7 +137,7 @@ def fill(
         index[0], index[:, 0], values[:, at_node] = at_node, at_node, params["virtual"][0]
     index, nodes = index[virtual_node:, virtual_node:], _nodes(spec, virtual_node)
     for start in range(0, nodes, _ROWS):
-        path = _path_lengths(nodes, edges, start, min(start + _ROWS, nodes))
+        path = _lengths_from(nodes, edges, start)
         index[start : start + _ROWS] = np.where(path >= spatial_max, masked, path + 1)
     values[:, :TABLE_ROWS] = params["bias"].T
     values[:, masked:count] = NEVER
@@ -171,25 +173,30 @@ def _degree_rows(nodes: int, edges: Edges) -> Array:
     return np.minimum(_graph.degrees(_graph.adjacency(nodes, edges)), FARTHEST) + 1
 
 
-def _path_lengths(nodes: int, edges: Edges, start: int, stop: int) -> Array:
-    """d(u, v) up to `FARTHEST` of the nodes u in [start, stop) and all v, int32."""
+def _lengths_from(nodes: int, edges: Edges, start: int) -> Array:
+    """d(u, v), at most `FARTHEST`, of a run of nodes u from `start` on and all v, int32."""
     if edges is None:
-        path = np.abs(np.arange(start, stop, dtype=np.int32)[:, None] - np.arange(nodes, dtype=np.int32))
-        return np.minimum(path, np.int32(FARTHEST))
-    matrix = _graph.adjacency(nodes, edges)
-    path = np.empty((stop - start, nodes), np.int32)
-    _search(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), start, FARTHEST, path)
+        path = np.abs(np.arange(start, min(start + _ROWS, nodes), dtype=np.int32)[:, None] - np.arange(nodes))
+        return np.minimum(path, FARTHEST)
+    return _lengths(nodes, edges)[start : start + _ROWS].astype(np.int32)
+
+
+@lru_cache(maxsize=2)
+def _lengths(nodes: int, edges: Edges) -> Array:
+    """d(u, v), at most `FARTHEST`, of all nodes, int16."""
+    matrix, path = _graph.adjacency(nodes, edges), np.full((nodes, nodes), FARTHEST, np.int16)
+    _search(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), FARTHEST, path)
+    path.flags.writeable = False
     return path
 
 
 @entry(label="shortest paths")
-def _search(begin: Array, neighbours: Array, start: int, farthest: int, path: Array) -> None:
-    """Breadth first from every node of the rows; nodes + edges operations for each."""
+def _search(begin: Array, neighbours: Array, farthest: int, path: Array) -> None:
+    """Breadth first from every node; nodes + edges operations for each."""
     waiting = np.empty(path.shape[1], np.int64)
     for row in range(path.shape[0]):
-        path[row] = farthest
-        path[row, start + row] = 0
-        waiting[0], head, tail = start + row, 0, 1
+        path[row, row] = 0
+        waiting[0], head, tail = row, 0, 1
         while head < tail:
             node = waiting[head]
             head += 1

@@ -42,13 +42,12 @@ import numpy as np
 from scipy import linalg
 
 from fastpe.encoding import Encoding, Option, Spec
-from fastpe.encodings import _graph
+from fastpe.encodings import _graph, _learned_map
 from fastpe.encodings._graph import Array, Edges
 
 _MOST_NODES = 2048
 _REPEATED = 1e-9
 _SHARE = {"largest": 1 - 2e-9, "first": 0.36}  # of the largest square
-_ROWS = 2**14
 
 
 class Basis(NamedTuple):
@@ -135,10 +134,8 @@ def fill(
     scale: float,
 ) -> None:
     """Fill `table`."""
-    vectors, weight = _basis(spec.length, edges, count, normalisation, sign).vectors, params["weight"]
-    table, weight = out["table"], scale * weight.astype(np.float64)
-    for start in range(0, spec.length, _ROWS):
-        table[start : start + _ROWS] = vectors[start : start + _ROWS] @ weight
+    vectors = _basis(spec.length, edges, count, normalisation, sign).vectors
+    _learned_map.fill(vectors, params["weight"], scale, out["table"])
 
 
 def pull(
@@ -155,7 +152,7 @@ def pull(
 ) -> None:
     """dweight = the eigenvectors, transposed, times dtable."""
     vectors = _basis(spec.length, edges, count, normalisation, sign).vectors
-    dparams["weight"] += scale * (vectors.T @ dslots["table"].astype(np.float64, copy=False))
+    _learned_map.pull(vectors, scale, dslots["table"], dparams["weight"])
 
 
 @lru_cache(maxsize=8)

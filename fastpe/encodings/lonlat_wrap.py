@@ -49,7 +49,8 @@ def reference(spec: Spec, params: dict[str, Any], *, scale: float) -> dict[str, 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, scale: float) -> None:
     """Fill `table`."""
-    _columns.fill_columns(out["table"], _sphere.directions(spec), scale)
+    for rows, part in _columns.row_views(out["table"]):
+        _columns.fill_columns(part, _sphere.directions(spec, rows), scale)
 
 
 ENCODING = Encoding(

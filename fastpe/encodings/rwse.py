@@ -36,12 +36,11 @@ import numpy as np
 from scipy import sparse
 
 from fastpe.encoding import Encoding, Option, Spec
-from fastpe.encodings import _columns, _graph
+from fastpe.encodings import _columns, _graph, _learned_map
 from fastpe.encodings._graph import Array, Edges
 
 _MOST_NODES = 8192
 _AT_ONCE = 256
-_ROWS = 2**14
 
 
 def check(spec: Spec, *, edges: Edges, **options: Any) -> None:
@@ -94,12 +93,11 @@ def fill(
 ) -> None:
     """Fill `table`."""
     table, features = out["table"], _features(spec.length, edges, steps)
-    if not learned:
-        _columns.fill_columns(table, tuple(features.T), scale)
+    if learned:
+        _learned_map.fill(features, params["weight"], scale, table)
         return
-    weight = scale * params["weight"].astype(np.float64)
-    for start in range(0, spec.length, _ROWS):
-        table[start : start + _ROWS] = features[start : start + _ROWS] @ weight
+    for rows, part in _columns.row_views(table):
+        _columns.fill_columns(part, tuple(features[rows].T), scale)
 
 
 def pull(
@@ -115,7 +113,7 @@ def pull(
 ) -> None:
     """dweight = the features, transposed, times dtable."""
     features = _features(spec.length, edges, steps)
-    dparams["weight"] += scale * (features.T @ dslots["table"].astype(np.float64, copy=False))
+    _learned_map.pull(features, scale, dslots["table"], dparams["weight"])
 
 
 @lru_cache(maxsize=8)

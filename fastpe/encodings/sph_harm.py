@@ -101,16 +101,15 @@ def reference(spec: Spec, params: dict[str, Any], *, degrees: int | None, scale:
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, degrees: int | None, scale: float) -> None:
     """Fill `table`."""
     table, count = out["table"], _degrees(spec, degrees)
-    cos_lon, sin_lon, cos_lat, sin_lat = (each.reshape(-1) for each in _sphere.directions(spec))
-    # half a turn more in longitude, a quarter more in latitude
-    places = np.stack([-sin_lat, cos_lat, -cos_lon, -sin_lon])
     at_once, wide = 4 * whole_vectors(1, np.float64), whole_vectors(1, table.dtype)
     columns, tile = aligned_zeros((spec.dim + wide, at_once), table.dtype), aligned_zeros((wide, wide), table.dtype)
     block, work = aligned_zeros((at_once, spec.dim), table.dtype), aligned_zeros((4, count * at_once), np.float64)
     steps = _recurrence(count)
     for rows, first, row_step, step in row_blocks(table):
-        some, large = np.ascontiguousarray(places[:, rows]), table.nbytes >= LARGE
-        _fill(some, steps, scale, first, row_step, step, large, work, columns, block, tile)
+        cos_lon, sin_lon, cos_lat, sin_lat = _sphere.directions(spec, rows)
+        # half a turn more in longitude, a quarter more in latitude
+        places, large = np.stack([-sin_lat, cos_lat, -cos_lon, -sin_lon]), table.nbytes >= LARGE
+        _fill(places, steps, scale, first, row_step, step, large, work, columns, block, tile)
 
 
 def _recurrence(count: int) -> np.ndarray:
