@@ -1,6 +1,6 @@
 """Tables whose first channels are a few features of the position; the other channels are zero."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,26 +8,25 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 
-_ELEMENTS = 2**17
+_ELEMENTS = 2**16
 
 
-def row_views(table: Array) -> Iterator[tuple[slice, Array]]:
-    """Some rows of a table (..., N, C) after the other, numbered as if its leading axes were one, so many as stay in a
-    cache with what is computed for them.
+def fill_columns(table: Array, columns: Callable[[slice], Sequence[Array]], scale: float) -> None:
+    """table (..., N, C) = columns, then zeros; columns past C are left out.
+
+    `columns(rows)` are those of some rows, (n,) each, numbered as if the table's leading axes were one.
     """
     *batch, length, dim = table.shape
-    most = max(1, _ELEMENTS // dim)
+    most = min(length, max(1, _ELEMENTS // dim))
+    block = np.zeros((most, dim), table.dtype)  # stays in cache: one column after the other is no way to write memory
     for sample, index in enumerate(np.ndindex(*batch)):
         for start in range(0, length, most):
             stop = min(start + most, length)
-            yield slice(sample * length + start, sample * length + stop), table[index][start:stop]
-
-
-def fill_columns(table: Array, columns: Sequence[Array], scale: float) -> None:
-    """table (n, C) = the columns, each (n,), then zeros; columns past C are left out."""
-    table[..., len(columns) :] = 0
-    for channel, column in enumerate(columns[: table.shape[-1]]):
-        table[..., channel] = scale * column
+            part = block[: stop - start]
+            found = columns(slice(sample * length + start, sample * length + stop))
+            for channel, column in enumerate(found[:dim]):
+                part[:, channel] = scale * column
+            table[index][start:stop] = part
 
 
 def beside_zeros(features: Array, dim: int, scale: float) -> Array:

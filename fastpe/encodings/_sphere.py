@@ -30,31 +30,30 @@ def check_latitudes(spec: Spec) -> None:
 def coordinates(spec: Spec) -> tuple[Array, Array]:
     """Longitudes in [0, 360) or [-180, 180) and latitudes in [-90, 90], (..., N) each, in degrees."""
     points = spec.points()
-    return _spiral(points, spec.train_length) if spec.positions is None else _given(points)
+    if spec.positions is not None:
+        return np.remainder(points[..., 0], 360.0), points[..., 1]
+    turn, height = _spiral(points, spec.train_length)
+    return 360.0 * turn - 180.0, np.degrees(np.arcsin(height))
 
 
 def directions(spec: Spec, rows: slice) -> tuple[Array, Array, Array, Array]:
     """cos and sin of the longitude, cos and sin of the latitude, of some rows numbered as in `row_blocks`."""
     if spec.positions is None:
-        degrees = _spiral(points_of(spec, rows), spec.train_length)
-    else:
-        degrees = _given(spec.positions.reshape(-1, 2)[rows] + spec.start)
-    longitude, latitude = np.radians(degrees[0]), np.radians(degrees[1])
+        turn, height = _spiral(points_of(spec, rows), spec.train_length)
+        longitude = 2 * np.pi * turn
+        return -np.cos(longitude), -np.sin(longitude), np.sqrt((1 - height) * (1 + height)), height
+    points = spec.positions.reshape(-1, 2)[rows] + spec.start
+    longitude, latitude = np.radians(np.remainder(points[:, 0], 360.0)), np.radians(points[:, 1])
     return np.cos(longitude), np.sin(longitude), np.cos(latitude), np.sin(latitude)
 
 
-def _given(points: Array) -> tuple[Array, Array]:
-    return np.remainder(points[..., 0], 360.0), points[..., 1]
-
-
 def _spiral(points: Array, length: int) -> tuple[Array, Array]:
-    """sin(latitude) = 2t - 1, longitude = 180 sqrt(pi N) t - 180, with t = (p + 1/2)/N and N the training length.
+    """(longitude + 180)/360 and sin(latitude): sqrt(pi N) t/2, modulo 1, and 2t - 1 with t = (p + 1/2)/N.
 
-    From pole to pole in sqrt(pi N)/2 turns, about as far apart as points along them. Past N it turns back at the pole,
-    and so on; as the number of turns is irrational, no point comes twice.
+    From pole to pole in sqrt(pi N)/2 turns, about as far apart as points along them. Past the training length N it
+    turns back at the pole, and so on; as the number of turns is irrational, no point comes twice.
     """
     way = (points + 0.5) / length
-    there_and_back = np.remainder(way, 2.0)
-    height = 2.0 * np.minimum(there_and_back, 2.0 - there_and_back) - 1.0
-    longitude = 360.0 * np.remainder(np.sqrt(np.pi * length) / 2 * way, 1.0) - 180.0
-    return longitude, np.degrees(np.arcsin(height))
+    there_and_back = way - 2.0 * np.floor(way / 2)
+    turn = np.sqrt(np.pi * length) / 2 * way
+    return turn - np.floor(turn), 2.0 * np.minimum(there_and_back, 2.0 - there_and_back) - 1.0

@@ -50,9 +50,12 @@ def reference(spec: Spec, params: dict[str, Any], *, scale: float) -> dict[str, 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, scale: float) -> None:
     """Fill `table`."""
-    for rows, part in _columns.row_views(out["table"]):
+
+    def coordinates(rows: slice) -> tuple[Any, ...]:
         cos_lon, sin_lon, cos_lat, sin_lat = _sphere.directions(spec, rows)
-        _columns.fill_columns(part, (cos_lon * cos_lat, sin_lon * cos_lat, sin_lat), scale)
+        return cos_lon * cos_lat, sin_lon * cos_lat, sin_lat
+
+    _columns.fill_columns(out["table"], coordinates, scale)
 
 
 ENCODING = Encoding(

@@ -49,8 +49,7 @@ def reference(spec: Spec, params: dict[str, Any], *, scale: float) -> dict[str, 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, scale: float) -> None:
     """Fill `table`."""
-    for rows, part in _columns.row_views(out["table"]):
-        _columns.fill_columns(part, _sphere.directions(spec, rows), scale)
+    _columns.fill_columns(out["table"], lambda rows: _sphere.directions(spec, rows), scale)
 
 
 ENCODING = Encoding(

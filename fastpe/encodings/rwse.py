@@ -95,9 +95,8 @@ def fill(
     table, features = out["table"], _features(spec.length, edges, steps)
     if learned:
         _learned_map.fill(features, params["weight"], scale, table)
-        return
-    for rows, part in _columns.row_views(table):
-        _columns.fill_columns(part, tuple(features[rows].T), scale)
+    else:
+        _columns.fill_columns(table, lambda rows: tuple(features[rows].T), scale)
 
 
 def pull(
