@@ -20,8 +20,8 @@ constant row beside it is left out).
 
 Nodes have no positions but their edges: `positions` are refused, and `start` changes nothing.
 
-**What an eigenvector leaves open.** Each connected part is taken by itself, with unit vectors of its own and its
-constant one left out: a graph has the same rows whatever else is in the table, a node without edges has zeros, and a
+**What an eigenvector leaves open.** Each connected part is taken by itself, with unit vectors of its own but for that
+of the eigenvalue 0: a graph has the same rows whatever else is in the table, a node without edges has zeros, and a
 part with fewer than k + 1 nodes has zeros in the last columns. Where an eigenvalue repeats (to 1e-9 of the largest),
 any rotation of its eigenvectors would do. The ones taken depend on the eigenspace and the order of nodes alone: with
 P the projector on it, the first is the column of P at the node with the largest P_vv, the next the same of what is
