@@ -108,7 +108,9 @@ def test_fill_keeps_its_stated_error(name: str, data: st.DataObject) -> None:
             fastpe.build(name, **request)
         return
     expected = fastpe.build(name, **request, reference=True)
-    out = {slot: np.full_like(array, np.nan) for slot, array in sums.allocate((part,), spec).items()}
+    out = sums.allocate((part,), spec)
+    for array in out.values():
+        array.fill(np.nan if array.dtype.kind == "f" else -1)
     got = fastpe.build(name, **request, out=out)
     assert got is out
     assert set(got) == set(expected) <= set(part.encoding.slots)
@@ -191,6 +193,7 @@ def test_pull_is_the_gradient_of_the_reference() -> None:
         slots = fastpe.build(name, **request, params=params, reference=True)
         dslots = {slot: rng.normal(size=array.shape) for slot, array in slots.items() if has_gradient(slot)}
         got = fastpe.pull(name, **request, dslots=dslots, params=params)
+        noise = np.finfo(float).eps * sum(np.abs(slots[slot] * dslots[slot]).sum() for slot in dslots) / 1e-6
         assert set(got) == set(params) != set()
         for key, value in params.items():
             expected = np.zeros_like(value)
@@ -206,7 +209,7 @@ def test_pull_is_the_gradient_of_the_reference() -> None:
                 expected[place] = (ends[0] - ends[1]) / 2e-6
             scale, where = max(1.0, np.abs(expected).max()), tuple(np.array(chosen).T)
             np.testing.assert_allclose(
-                got[key][where], expected[where], atol=2e-8 * scale, err_msg=f"{name} {key} {request}"
+                got[key][where], expected[where], atol=2e-8 * scale + noise, err_msg=f"{name} {key} {request}"
             )
         checked.add(name)
     assert checked == set(LEARNERS)

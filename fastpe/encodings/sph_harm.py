@@ -1,0 +1,200 @@
+"""Real spherical harmonics of a point of the sphere, added to the embeddings.
+
+    PE[l^2 + l + m] = Y_lm(theta, alpha),   l = 0 .. L-1,  m = -l .. l
+    Y_lm = K_l0 P_l0(cos theta)                              m = 0
+           sqrt2 K_lm cos(m alpha) P_lm(cos theta)           m > 0
+           sqrt2 K_l|m| sin(|m| alpha) P_l|m|(cos theta)     m < 0
+    K_lm = sqrt((2l+1)/(4 pi) (l-m)!/(l+m)!)
+
+P_lm are the associated Legendre functions with the sign (-1)^m of Condon and Shortley; alpha = lon + pi, and
+theta = lat + pi/2 is counted from the south pole.
+
+Source: Rußwurm, Klemmer, Rolf, Zbinden and Tuia 2024, "Geographic Location Encoding with Spherical Harmonics and
+Sinusoidal Representation Networks" (arXiv:2310.06743); angles and order as in their released code.
+
+**Slot**: `table` (N, C). **Learns**: nothing.
+
+**Positions** are (longitude, latitude) in degrees, (N, 2) or (B, N, 2), longitudes modulo 360, latitudes within ±90;
+`start` is added to both. Without positions a spiral from the south pole to the north pole is taken, in steps of equal
+area: sin lat = 2t - 1, lon = 180 sqrt(pi N) t - 180, with t = (p + 1/2)/N and N the training length.
+
+**Options**
+- `degrees`: L, 1 to 1024. By default the largest with L^2 <= C. Of more than C harmonics the first C have a channel;
+  channels past L^2 are zero.
+- `scale`: multiplies the table.
+
+**Past the training length**: defined everywhere. The spiral turns back at the pole there; its points within the
+training length do not move.
+
+**Facts.** Over whole degrees the product of two rows depends on the angle between the points alone: sum_m Y_lm(a)
+Y_lm(b) = (2l+1)/(4 pi) P_l(cos angle). So every row has the norm L/sqrt(4 pi), and neither the seam at ±180 degrees
+nor the poles are special. A model that may learn any rotation of a degree's channels knows no north.
+
+**Speed.** Arithmetic is the bound: a recurrence step and two products make two entries, four sines and cosines a row.
+
+**Accuracy.** The functions come normalised out of their recurrence in l, where no factorial is formed (those overflow
+past l = 80): an entry is within (16 + 8L) 2^-52 of the table's largest one.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from fastpe.encoding import Encoding, Option, Spec
+from fastpe.encodings import _columns, _sphere
+from fastpe.encodings._rows import row_blocks
+from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.simd import (
+    aligned_zeros,
+    at,
+    fma,
+    lanes,
+    load,
+    load_first,
+    minus,
+    pointer,
+    splat,
+    store,
+    store_rounded,
+    whole_vectors,
+)
+from fastpe.kernels.table import LARGE, columns_to_rows, finish, move_rows
+
+_MOST = 1024  # the recurrence starts from sin^m, which would underflow where it matters past degree 1900
+
+
+def _degrees(spec: Spec, degrees: int | None) -> int:
+    return min(math.isqrt(spec.dim), _MOST) if degrees is None else degrees
+
+
+def check(spec: Spec, *, degrees: int | None, scale: float) -> None:
+    """Latitudes end at the poles, and so do degrees somewhere."""
+    if degrees is not None and degrees > _MOST:
+        raise ValueError(f"option 'degrees' must be at most {_MOST}, not {degrees}")
+    _sphere.check_latitudes(spec)
+
+
+def remarks(spec: Spec, *, degrees: int | None, scale: float) -> tuple[str, ...]:
+    """Say how many channels are used."""
+    return _columns.remark(_degrees(spec, degrees) ** 2, spec.dim, "harmonics")
+
+
+def reference(spec: Spec, params: dict[str, Any], *, degrees: int | None, scale: float) -> dict[str, Any]:
+    """K_lm P_lm(cos theta) = (-1)^m sqrt((2l+1)/(4 pi) (l-m)! (l+m)! / l!^2) (sin(theta)/2)^m P_(l-m)^(m,m)(cos theta),
+    with Jacobi polynomials (DLMF 18.7.25 and 14.3.21), for one l and m after the other.
+    """
+    lon, lat = np.radians(_sphere.coordinates(spec))
+    theta, alpha = lat + np.pi / 2, lon + np.pi
+    table = np.zeros((*lon.shape, spec.dim))
+    for channel in range(min(spec.dim, _degrees(spec, degrees) ** 2)):
+        degree = math.isqrt(channel)
+        order = channel - degree * degree - degree
+        m = abs(order)
+        ratio = math.comb(2 * degree, degree) / math.comb(2 * degree, degree + m)
+        height = special.eval_jacobi(degree - m, m, m, np.cos(theta)) * (-np.sin(theta) / 2) ** m
+        height *= math.sqrt((2 * degree + 1) / (4 * math.pi) * ratio)
+        turn = math.sqrt(2) * (np.cos(m * alpha) if order > 0 else np.sin(m * alpha)) if order else 1.0
+        table[..., channel] = scale * height * turn
+    return {"table": table}
+
+
+def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, degrees: int | None, scale: float) -> None:
+    """Fill `table`."""
+    table, count = out["table"], _degrees(spec, degrees)
+    at_once, wide = 4 * whole_vectors(1, np.float64), whole_vectors(1, table.dtype)
+    columns, tile = aligned_zeros((spec.dim + wide, at_once), table.dtype), aligned_zeros((wide, wide), table.dtype)
+    block, work = aligned_zeros((at_once, spec.dim), table.dtype), aligned_zeros((4, count * at_once), np.float64)
+    steps = _recurrence(count)
+    for rows, first, row_step, step in row_blocks(table):
+        cos_lon, sin_lon, cos_lat, sin_lat = _sphere.directions(spec, rows)
+        # half a turn more in longitude, a quarter more in latitude
+        places, large = np.stack([-sin_lat, cos_lat, -cos_lon, -sin_lon]), table.nbytes >= LARGE
+        _fill(places, steps, scale, first, row_step, step, large, work, columns, block, tile)
+
+
+def _recurrence(count: int) -> np.ndarray:
+    """a_lm and a_lm b_lm of P_lm = a_lm (x P_(l-1)m - b_lm P_(l-2)m), m < l, every P normalised by its K_lm: (2, L, L).
+
+    On the first one's diagonal: the factor of P_ll = -a_ll sin(theta) P_(l-1)(l-1).
+    """
+    degree, order = np.ogrid[0.0:count, 0.0:count]
+    with np.errstate(divide="ignore", invalid="ignore"):  # above the diagonal, which is cut away
+        a = np.sqrt((4 * degree**2 - 1) / (degree**2 - order**2))
+        b = np.sqrt(((degree - 1) ** 2 - order**2) / (4 * (degree - 1) ** 2 - 1))
+    steps = np.stack([np.tril(a, -1), np.tril(a * b, -2)])
+    later = np.arange(1, count)
+    steps[0, later, later] = np.sqrt((2 * later + 1) / (2 * later))
+    return steps
+
+
+_LOWEST, _ROOT = math.sqrt(1 / (4 * math.pi)), math.sqrt(2)
+
+
+@entry(label="spherical harmonics")
+def _fill(
+    places: np.ndarray, steps: np.ndarray, scale: float, first: np.ndarray, row_step: int, step: int, large: bool,
+    work: np.ndarray, columns: np.ndarray, block: np.ndarray, tile: np.ndarray,
+) -> None:  # fmt: skip
+    # lanes are positions; in a degree all orders are independent of each other
+    width, dim, count = lanes(splat(0.0)), block.shape[1], places.shape[1]
+    rows = 4 * width
+    for i in range(0, count, rows):
+        for k in range(0, rows, width):
+            place, left = at(pointer(places), i + k), count - i - k
+            _harmonics(place, count, left, steps, scale, work, at(pointer(columns), k), rows, dim)
+        columns_to_rows(pointer(columns), pointer(block), rows, dim, pointer(tile))
+        here = at(pointer(first), i * row_step)
+        move_rows(pointer(block), min(rows, count - i), dim, here, row_step, step, large)
+    finish(large)
+
+
+@inner
+def _harmonics(place, stride, left, steps, scale, work, column, rows, dim):  # type: ignore[no-untyped-def]
+    """One vector of positions: channel c goes to column[c * rows]."""
+    width, degrees = lanes(splat(0.0)), steps.shape[1]
+    x, sine = load_first(place, 0, left), load_first(place, stride, left)
+    turn_cos, turn_sin = load_first(place, 2 * stride, left), load_first(place, 3 * stride, left)
+    cosines, sines = pointer(work[0]), pointer(work[1])
+    a, b = splat(scale * _ROOT), splat(0.0)
+    store(cosines, 0, splat(scale))
+    store(sines, 0, b)
+    for m in range(1, degrees):
+        a, b = fma(a, turn_cos, minus(b * turn_sin)), fma(a, turn_sin, b * turn_cos)
+        store(cosines, m * width, a)
+        store(sines, m * width, b)
+    corner = splat(_LOWEST)
+    for degree in range(degrees):
+        older, newer = pointer(work[2 + degree % 2]), pointer(work[2 + (degree + 1) % 2])
+        middle = degree * degree + degree
+        for m in range(degree + 1):
+            if m < degree:
+                up, down = splat(steps[0, degree, m]), splat(steps[1, degree, m])
+                height = fma(up * x, load(newer, m * width), minus(down * load(older, m * width)))
+            else:
+                corner = minus(splat(steps[0, degree, m]) * sine * corner) if degree > 0 else corner
+                height = corner
+            store(older, m * width, height)
+            if middle + m < dim:
+                store_rounded(at(column, (middle + m) * rows), 0, height * load(cosines, m * width), width)
+            if m > 0 and middle - m < dim:
+                store_rounded(at(column, (middle - m) * rows), 0, height * load(sines, m * width), width)
+
+
+ENCODING = Encoding(
+    slots=("table",),
+    options={
+        "degrees": Option(None, "number of degrees; as many as there are channels for", int, minimum=1, optional=True),
+        "scale": Option(1.0, "multiplies the table", float),
+    },
+    beyond="defined",
+    direction="yes",
+    source="Rußwurm et al. 2024, arXiv:2310.06743",
+    ulp=lambda spec, degrees, scale: 16.0 + 8.0 * _degrees(spec, degrees),
+    reference=reference,
+    fill=fill,
+    axes=_sphere.two,
+    check=check,
+    remarks=remarks,
+)
