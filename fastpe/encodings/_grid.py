@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.encoding import Spec
+from fastpe.encoding import BeyondTrainingLength, Spec
 
 Array = np.ndarray[Any, Any]
 
@@ -23,19 +23,31 @@ def sides(count: int, axes: int) -> tuple[int, ...]:
     return (first, *sides(count // first, axes - 1))
 
 
-def chosen_sides(spec: Spec, grid: tuple[int, ...] | None, axes: int, *, extra: int = 0) -> tuple[int, ...]:
-    """The grid of a spec's tokens but for `extra` ones: as given, or of the sides closest to each other.
+def chosen_sides(
+    spec: Spec,
+    grid: tuple[int, ...] | None,
+    axes: int,
+    *,
+    extra: int = 0,
+    length: int | None = None,
+    option: str = "grid",
+) -> tuple[int, ...]:
+    """The grid of all tokens but for `extra` ones: as given, or of the sides closest to each other.
+
+    `length` is the number of tokens, the spec's where it is not given; `option` is what gives the grid.
 
     Raises
     ------
     ValueError
         If the grid has other tokens than there are, or other axes.
     """
-    count = spec.length - extra
+    count = (spec.length if length is None else length) - extra
+    if count < 1:
+        raise ValueError(f"length and train_length must be at least {extra + 1} with a class token")
     if grid is None:
         return sides(count, axes)
     if len(grid) != axes or min(grid) < 1 or math.prod(grid) != count:
-        raise ValueError(f"option 'grid' must be {axes} sides whose product is {count}, not {grid}")
+        raise ValueError(f"option {option!r} must be {axes} sides whose product is {count}, not {grid}")
     return grid
 
 
@@ -48,8 +60,52 @@ def raster(grid: tuple[int, ...]) -> Array:
     return np.ascontiguousarray(np.indices(grid).reshape(len(grid), -1).T, np.float64)
 
 
-def coordinates(spec: Spec, grid: tuple[int, ...] | None, axes: int) -> Array:
-    """The coordinates of every token, (..., N, axes): as given, or those of the raster of its grid; plus `start`."""
+def cells(grid: tuple[int, ...]) -> Array:
+    """The coordinates of every cell in raster order, (axes, cells) int64.
+
+    >>> cells((2, 2)).tolist()
+    [[0, 0, 1, 1], [0, 1, 0, 1]]
+    """
+    return np.indices(grid, np.int64).reshape(len(grid), -1)
+
+
+def coordinates(spec: Spec, grid: tuple[int, ...] | None, axes: int, *, extra: int = 0) -> Array:
+    """The coordinates of every token but for the first `extra`, (..., cells, axes): as given, or those of the raster of
+    its grid; plus `start`.
+    """
     if spec.positions is not None:
-        return spec.points()
-    return raster(chosen_sides(spec, grid, axes)) + spec.start
+        return spec.points()[..., extra:, :]
+    return raster(chosen_sides(spec, grid, axes, extra=extra)) + spec.start
+
+
+def extent(
+    spec: Spec, grid: tuple[int, ...] | None, old: tuple[int, ...], *, extra: int = 0
+) -> tuple[int, ...]:
+    """The grid that the tokens' coordinates are on: their own, or the learned one where positions are given without."""
+    if spec.positions is None:
+        return chosen_sides(spec, grid, len(old), extra=extra)
+    if grid is not None and (len(grid) != len(old) or min(grid) < 1):
+        raise ValueError(f"option 'grid' must be {len(old)} sides of at least 1, not {grid}")
+    return old if grid is None else grid
+
+
+def check_inside(name: str, points: Array, grid: tuple[int, ...]) -> None:
+    """Raise BeyondTrainingLength where coordinates (..., axes) leave a grid."""
+    outside = ((points < 0) | (points > np.array(grid) - 1)).any(axis=-1)
+    if outside.any():
+        place = ", ".join(f"{value:g}" for value in points[outside][0])
+        raise BeyondTrainingLength(f"{name!r} has nothing for position ({place}): its grid is {grid}")
+
+
+def whole_points(name: str, points: Array) -> Array:
+    """The positions, or coordinates, as they are, where a table can have rows for them.
+
+    Raises
+    ------
+    ValueError
+        If one is no integer from 0 on.
+    """
+    wrong = (points != np.floor(points)) | (points < 0)
+    if wrong.any():
+        raise ValueError(f"{name!r} needs integer positions >= 0, but one is {points[wrong][0]:g}")
+    return points

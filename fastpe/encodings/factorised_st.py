@@ -1,0 +1,135 @@
+"""Space and time apart (TimeSformer): a learned vector for each place of a frame, one for each frame.
+
+    PE[t, y, x] = space[y W + x] + time[t]
+
+Source: Bertasius, Wang and Torresani 2021, "Is Space-Time Attention All You Need for Video Understanding?"
+(arXiv:2102.05095) and its released code.
+
+**Slot**: `table` (N, C), tokens in raster order, index (t H + y) W + x. **Learns**: `space` (H W, C), from
+N(0, 0.02^2), and `time` (T, C), from zeros. (The authors truncate the normal at 2, a hundred standard deviations.)
+
+**Options**
+- `grid`: the sides (T, H, W) of the sequence's grid; where not given, the three factors of N that are closest to each
+  other.
+- `train_grid`: the sides of the learned one; where not given, the same of the training length.
+- `class_token`: whether token 0 is a class token, outside the grid: `space` then has one row more, row 0, which is the
+  class token's, without a time.
+- `scale`: multiplies the table.
+
+Positions, where given, are integers (t, y, x) on `grid`, or on the learned grid where there is none; a class token's
+are not looked at.
+
+**Past the training length**: resized by nearest neighbour, as the authors do: on another grid (T', H', W') cell (t, y,
+x) takes those of floor(t T/T'), floor(y H/H') and floor(x W/W'). A coordinate outside the grid is refused.
+
+**Traps.** Height and width share one table: it is not "time + height + width". ViViT's factorised encoder adds the
+time's table only before its second encoder: not this.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.encoding import Encoding, Option, Spec
+from fastpe.encodings._gather import Term, fill_terms, pull_terms
+from fastpe.encodings._grid import check_inside, chosen_sides, coordinates, extent, whole_points
+
+STANDARD_DEVIATION = 0.02
+Grid = tuple[int, ...] | None
+
+
+def _learned_grid(spec: Spec, train_grid: Grid, extra: int) -> tuple[int, ...]:
+    return chosen_sides(spec, train_grid, 3, extra=extra, length=spec.train_length, option="train_grid")
+
+
+def check(spec: Spec, *, grid: Grid, train_grid: Grid, class_token: bool, scale: float) -> None:
+    """Both grids must fit, and coordinates be those of cells."""
+    new = extent(spec, grid, _learned_grid(spec, train_grid, class_token), extra=class_token)
+    if spec.positions is not None or spec.start:
+        points = coordinates(spec, grid, 3, extra=class_token)
+        check_inside("factorised_st", whole_points("factorised_st", points), new)
+
+
+def parameters(spec: Spec, *, train_grid: Grid, class_token: bool, **options: Any) -> dict[str, tuple[int, ...]]:
+    """A table for the places of a frame, one for frames."""
+    frames, height, width = _learned_grid(spec, train_grid, class_token)
+    return {"space": (class_token + height * width, spec.dim), "time": (frames, spec.dim)}
+
+
+def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
+    """The authors': N(0, 0.02^2) for space, zeros for time."""
+    shapes = parameters(spec, **options)
+    return {"space": STANDARD_DEVIATION * rng.normal(shapes["space"]), "time": np.zeros(shapes["time"])}
+
+
+def reference(
+    spec: Spec, params: dict[str, Any], *, grid: Grid, train_grid: Grid, class_token: bool, scale: float
+) -> dict[str, Any]:
+    """space + time, each resized by nearest neighbour, cell by cell."""
+    old = _learned_grid(spec, train_grid, class_token)
+    new = extent(spec, grid, old, extra=class_token)
+    extra, space, time = int(class_token), params["space"], params["time"]
+    image = space[extra:].reshape(old[1], old[2], spec.dim)
+    table = np.empty((*spec.batch, spec.length, spec.dim))
+    table[..., :extra, :] = space[:extra]
+    points = coordinates(spec, grid, 3, extra=extra)
+    for cell in np.ndindex(points.shape[:-1]):
+        t, y, x = (int(c) * side // other for c, side, other in zip(points[cell], old, new, strict=True))
+        table[(*cell[:-1], cell[-1] + extra)] = image[y, x] + time[t]
+    return {"table": scale * table}
+
+
+def _terms(spec: Spec, params: dict[str, Any], grid: Grid, train_grid: Grid, extra: int) -> list[Term]:
+    """Space and time of every token; a class token has no time."""
+    old = _learned_grid(spec, train_grid, extra)
+    new = extent(spec, grid, old, extra=extra)
+    points = coordinates(spec, grid, 3, extra=extra).astype(np.int64)
+    t, y, x = np.moveaxis(points * np.array(old) // np.array(new), -1, 0)
+    before = np.zeros((*t.shape[:-1], extra), np.int64)
+    place = np.concatenate([before, extra + y * old[2] + x], axis=-1).reshape(-1)
+    frame = np.concatenate([before, t], axis=-1)
+    timed = np.broadcast_to(np.arange(spec.length) >= extra, frame.shape).reshape(-1).astype(np.float64)
+    return [
+        Term(params["space"], place),
+        Term(params["time"], frame.reshape(-1), weight=timed if extra else None),
+    ]
+
+
+def fill(
+    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, grid: Grid, train_grid: Grid, class_token: bool,
+    scale: float,
+) -> None:  # fmt: skip
+    """Fill `table`."""
+    fill_terms(out["table"], _terms(spec, params, grid, train_grid, int(class_token)), scale)
+
+
+def pull(
+    spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, grid: Grid,
+    train_grid: Grid, class_token: bool, scale: float,
+) -> None:  # fmt: skip
+    """Add every row's gradient to its place's and its frame's."""
+    gradients = pull_terms(dslots["table"], _terms(spec, params, grid, train_grid, int(class_token)), scale)
+    for name, gradient in zip(("space", "time"), gradients, strict=True):
+        dparams[name] += gradient.astype(spec.dtype)
+
+
+ENCODING = Encoding(
+    slots=("table",),
+    options={
+        "grid": Option(None, "sides of the sequence's grid; the closest factors if none", tuple, optional=True),
+        "train_grid": Option(None, "sides of the learned grid; the closest factors if none", tuple, optional=True),
+        "class_token": Option(False, "whether token 0 is outside the grid", bool),
+        "scale": Option(1.0, "multiplies the table", float),
+    },
+    beyond="resized",
+    direction="yes",
+    source="Bertasius, Wang and Torresani 2021, arXiv:2102.05095",
+    ulp=4.0,
+    reference=reference,
+    fill=fill,
+    pull=pull,
+    init=init,
+    parameters=parameters,
+    check=check,
+    axes=lambda **options: 3,
+)

@@ -1,0 +1,166 @@
+"""A learned vector for every cell of a grid (ViT), resized by interpolation to other grids.
+
+    PE[y W + x] = table[y W + x];   on another grid, H' x W', each channel is resampled:
+    PE'[y, x] = table at (y (H-1)/(H'-1), x (W-1)/(W'-1)), linearly between the four cells around
+
+Source: Dosovitskiy et al. 2020, "An Image is Worth 16x16 Words" (arXiv:2010.11929), sections 3.1 and 3.2; the resizing
+is that of the released code, scipy.ndimage.zoom with order 1, whose corners stay corners.
+
+**Slot**: `table` (N, C). **Learns**: `table` (N_train, C), from N(0, 0.02^2). Nothing in it is two-dimensional before
+it is resized.
+
+**Options**
+- `grid`: the sides (H, W) of the sequence's grid, tokens in raster order; where not given, the two factors of N that
+  are closest to each other.
+- `train_grid`: the sides of the learned grid; where not given, the same of the training length.
+- `class_token`: whether token 0 is a class token, outside the grid, with the table's row 0.
+- `scale`: multiplies the table.
+
+Positions, where given, are pairs (y, x), real numbers on `grid`, or on the learned grid where there is none; a class
+token's are not looked at.
+
+**Past the training length**: resized, as above; `resize` gives the table with which to go on learning on a new grid.
+Nothing is extrapolated: a coordinate outside the grid is refused.
+
+**Accuracy.** On its own grid a copy. Resized, the place between cells is rounded once: an entry is off by at most
+(H + W) 2^-51 of the largest.
+
+**Traps.** Other code bases resize with bicubic or nearest interpolation, or without aligned corners: other values, from
+the same table. Every row moves when the grid changes.
+"""
+
+from typing import Any
+
+import numpy as np
+from scipy import ndimage
+
+from fastpe.encoding import Encoding, Option, Spec, build
+from fastpe.encodings._gather import Term, fill_terms, pull_terms
+from fastpe.encodings._grid import check_inside, chosen_sides, coordinates, extent
+
+STANDARD_DEVIATION = 0.02
+Grid = tuple[int, ...] | None
+
+
+def resize(table: Any, grid: tuple[int, int], new_grid: tuple[int, int], *, class_token: bool = False) -> np.ndarray:
+    """A learned table (cells, C), or (1 + cells, C) with a class token, resampled from one grid to another.
+
+    >>> resize(np.arange(4.0)[:, None], (2, 2), (3, 3)).ravel().tolist()
+    [0.0, 0.5, 1.0, 1.0, 1.5, 2.0, 2.0, 2.5, 3.0]
+    """
+    rows = np.asarray(table)
+    new: np.ndarray = build(
+        "learned_2d", class_token + new_grid[0] * new_grid[1], dim=rows.shape[1], train_length=len(rows),
+        dtype=rows.dtype, params={"table": rows}, grid=new_grid, train_grid=grid, class_token=class_token,
+    )["table"]  # fmt: skip
+    return new
+
+
+def _learned_grid(spec: Spec, train_grid: Grid, extra: int) -> tuple[int, ...]:
+    return chosen_sides(spec, train_grid, 2, extra=extra, length=spec.train_length, option="train_grid")
+
+
+def _places(spec: Spec, grid: Grid, train_grid: Grid, extra: int) -> np.ndarray:
+    """Where every cell lies on the learned grid, (..., cells, 2)."""
+    old = np.array(_learned_grid(spec, train_grid, extra))
+    new = np.array(extent(spec, grid, tuple(old), extra=extra))
+    places = coordinates(spec, grid, 2, extra=extra)
+    return np.where(new == old, places, places * (old - 1) / np.maximum(new - 1, 1))
+
+
+def check(spec: Spec, *, grid: Grid, train_grid: Grid, class_token: bool, scale: float) -> None:
+    """Both grids must fit, and coordinates lie inside."""
+    old = _learned_grid(spec, train_grid, class_token)
+    new = extent(spec, grid, old, extra=class_token)
+    if spec.positions is not None or spec.start:
+        check_inside("learned_2d", coordinates(spec, grid, 2, extra=class_token), new)
+
+
+def parameters(spec: Spec, *, train_grid: Grid, class_token: bool, **options: Any) -> dict[str, tuple[int, ...]]:
+    """One row for every cell, and the class token's."""
+    _learned_grid(spec, train_grid, class_token)
+    return {"table": (spec.train_length, spec.dim)}
+
+
+def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
+    """N(0, 0.02^2)."""
+    return {"table": STANDARD_DEVIATION * rng.normal((spec.train_length, spec.dim))}
+
+
+def reference(
+    spec: Spec, params: dict[str, Any], *, grid: Grid, train_grid: Grid, class_token: bool, scale: float
+) -> dict[str, Any]:
+    """SciPy's spline of order 1 through the learned grid, channel by channel, as the authors' code takes it."""
+    extra, table = int(class_token), params["table"]
+    old = _learned_grid(spec, train_grid, extra)
+    new = extent(spec, grid, old, extra=extra)
+    image = table[extra:].reshape(*old, spec.dim)
+    points = coordinates(spec, grid, 2, extra=extra)
+    # corners stay corners: 0 and H' - 1 lie at 0 and H - 1
+    places = [np.interp(points[..., axis], [0, max(new[axis] - 1, 1)], [0, old[axis] - 1]) for axis in range(2)]
+    channels = [ndimage.map_coordinates(image[..., c], places, order=1, mode="nearest") for c in range(spec.dim)]
+    rows = np.stack(channels, axis=-1)
+    first = np.broadcast_to(table[:extra], (*rows.shape[:-2], extra, spec.dim))
+    return {"table": scale * np.concatenate([first, rows], axis=-2)}
+
+
+def _terms(spec: Spec, table: np.ndarray, grid: Grid, train_grid: Grid, extra: int) -> list[Term]:
+    """The cell of every token, or the four around it."""
+    sides = _learned_grid(spec, train_grid, extra)
+    places = _places(spec, grid, train_grid, extra)
+    low = np.minimum(np.floor(places), np.maximum(np.array(sides) - 2, 0))
+    share = places - low
+    if not (share % 1.0).any():
+        low, share = places, np.zeros_like(places)
+
+    def whole(values: np.ndarray, first: float) -> np.ndarray:
+        """One value for every token: of the cells, after that of the class token."""
+        return np.concatenate([np.full((*values.shape[:-1], extra), first), values], axis=-1).reshape(-1)
+
+    terms = []
+    for down, right in ((0, 0), (0, 1), (1, 0), (1, 1)) if share.any() else ((0, 0),):
+        y, x = (np.minimum(low[..., a] + step, sides[a] - 1) for a, step in enumerate((down, right)))
+        weight = np.abs(1 - down - share[..., 0]) * np.abs(1 - right - share[..., 1])
+        rows = whole((extra + y * sides[1] + x).astype(np.int64), 0)
+        terms.append(Term(table, rows.astype(np.int64), weight=whole(weight, float(down == right == 0))))
+    return terms if share.any() else [terms[0]._replace(weight=None)]
+
+
+def fill(
+    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, grid: Grid, train_grid: Grid, class_token: bool,
+    scale: float,
+) -> None:  # fmt: skip
+    """Fill `table`."""
+    fill_terms(out["table"], _terms(spec, params["table"], grid, train_grid, int(class_token)), scale)
+
+
+def pull(
+    spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, grid: Grid,
+    train_grid: Grid, class_token: bool, scale: float,
+) -> None:  # fmt: skip
+    """Add every row's gradient to the row, or the four rows, of the table that it came from."""
+    terms = _terms(spec, params["table"], grid, train_grid, int(class_token))
+    (gradient,) = pull_terms(dslots["table"], terms, scale)
+    dparams["table"] += gradient.astype(spec.dtype)
+
+
+ENCODING = Encoding(
+    slots=("table",),
+    options={
+        "grid": Option(None, "sides of the sequence's grid; the closest factors if none", tuple, optional=True),
+        "train_grid": Option(None, "sides of the learned grid; the closest factors if none", tuple, optional=True),
+        "class_token": Option(False, "whether token 0 is outside the grid", bool),
+        "scale": Option(1.0, "multiplies the table", float),
+    },
+    beyond="resized",
+    direction="yes",
+    source="Dosovitskiy et al. 2020, arXiv:2010.11929",
+    ulp=lambda spec, **options: 8.0 + 8.0 * spec.train_length,
+    reference=reference,
+    fill=fill,
+    pull=pull,
+    init=init,
+    parameters=parameters,
+    check=check,
+    axes=lambda **options: 2,
+)
