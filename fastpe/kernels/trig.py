@@ -15,7 +15,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from fastpe.kernels._jit import inlined
-from fastpe.kernels.simd import FUSED, fma, llvm_vector, minus, splat
+from fastpe.kernels.simd import FUSED, fma, llvm_vector, maximum, minimum, minus, splat
 
 PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803")
 
@@ -106,3 +106,41 @@ def _of_quarter(typingctx, first, second, turns):
         return b.bitcast(b.xor(b.bitcast(chosen, integers), sign), llvm_vector(first))
 
     return (first if first.dtype == types.float64 else None)(first, second, turns), emit
+
+
+# An angle itself, for those who store it: counted in turns, not radians, whole turns go away without error, however many
+
+
+_TAU_1 = 2.0 * math.pi
+_TAU_2 = float(2 * PI - Decimal(_TAU_1))
+
+
+@inlined
+def part_of_turn(position, high, low):
+    """position * (high + low) less whole turns, as a sum of two: the first within ±1/2, the second below its rounding.
+
+    high + low: turns for a step of one position.
+    """
+    product = position * high
+    rest = fma(position, low, _product_error(position, high, product))
+    return product - ((product + splat(_ROUNDER)) - splat(_ROUNDER)), rest
+
+
+@inlined
+def plus_part(first, second, part, rest):
+    """The sum of two such sums, again as a sum of two."""
+    total = first + part
+    shadow = total - first
+    return total, second + rest + ((first - (total - shadow)) + (part - shadow))
+
+
+@inlined
+def radians_of(first, second):
+    """(first + second) turns as an angle in [-pi, pi], off by little more than half a unit in the last place."""
+    total = first + second
+    second = second - (total - first)
+    first = total - ((total + splat(_ROUNDER)) - splat(_ROUNDER))
+    angle = first * splat(_TAU_1)
+    rest = fma(first, splat(_TAU_2), _product_error(first, splat(_TAU_1), angle))
+    rest = fma(second, splat(_TAU_1), rest)
+    return minimum(maximum(angle + rest, splat(-math.pi)), splat(math.pi))
