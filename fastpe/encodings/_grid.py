@@ -78,15 +78,24 @@ def coordinates(spec: Spec, grid: tuple[int, ...] | None, axes: int, *, extra: i
     return raster(chosen_sides(spec, grid, axes, extra=extra)) + spec.start
 
 
-def extent(
-    spec: Spec, grid: tuple[int, ...] | None, old: tuple[int, ...], *, extra: int = 0
+def learned_grid(
+    spec: Spec, grid: tuple[int, ...] | None, train_grid: tuple[int, ...] | None, axes: int, *, extra: int = 0
 ) -> tuple[int, ...]:
-    """The grid that the tokens' coordinates are on: their own, or the learned one where positions are given without."""
+    """The grid that is learned: as given, or the tokens' where that has as many cells, or of the closest sides."""
+    if train_grid is None and grid is not None and math.prod(grid) == spec.train_length - extra:
+        train_grid = grid
+    return chosen_sides(spec, train_grid, axes, extra=extra, length=spec.train_length, option="train_grid")
+
+
+def extent(spec: Spec, grid: tuple[int, ...] | None, learned: tuple[int, ...], *, extra: int = 0) -> tuple[int, ...]:
+    """The grid that the tokens' coordinates are on: as given, or the learned one where they are given or as many."""
+    if grid is None and (spec.positions is not None or spec.length == spec.train_length):
+        return learned
     if spec.positions is None:
-        return chosen_sides(spec, grid, len(old), extra=extra)
-    if grid is not None and (len(grid) != len(old) or min(grid) < 1):
-        raise ValueError(f"option 'grid' must be {len(old)} sides of at least 1, not {grid}")
-    return old if grid is None else grid
+        return chosen_sides(spec, grid, len(learned), extra=extra)
+    if grid is None or len(grid) != len(learned) or min(grid) < 1:
+        raise ValueError(f"option 'grid' must be {len(learned)} sides of at least 1, not {grid}")
+    return grid
 
 
 def check_inside(name: str, points: Array, grid: tuple[int, ...]) -> None:

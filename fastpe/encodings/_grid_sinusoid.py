@@ -27,7 +27,8 @@ def axes_of(spec: Spec, grid: tuple[int, ...] | None, axes: int, *, extra: int =
         return [Axis(points[..., axis], None) for axis in range(axes)]
     sides = chosen_sides(spec, grid, axes, extra=extra)
     return [
-        Axis(np.arange(side) + spec.start, rows.astype(np.int64)) for side, rows in zip(sides, cells(sides), strict=True)
+        Axis(np.arange(side) + spec.start, rows.astype(np.int64))
+        for side, rows in zip(sides, cells(sides), strict=True)
     ]
 
 
@@ -44,6 +45,8 @@ def fill_axes(table: Array, axes: Sequence[Axis], omega: Array, width: int, *, l
         if rows is not None:
             target = np.empty((values.size, width), table.dtype)
             terms.append(Term(target, rows, number * width))
-        fill_sinusoid(target, np.ascontiguousarray(values, np.float64).reshape(-1).__getitem__, omega, layout=layout, scale=scale)
+        fill_sinusoid(
+            target, np.ascontiguousarray(values, np.float64).reshape(-1).__getitem__, omega, layout=layout, scale=scale
+        )
     if terms:
         fill_terms(table[..., :used], terms)

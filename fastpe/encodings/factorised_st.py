@@ -9,9 +9,10 @@ Source: Bertasius, Wang and Torresani 2021, "Is Space-Time Attention All You Nee
 N(0, 0.02^2), and `time` (T, C), from zeros. (The authors truncate the normal at 2, a hundred standard deviations.)
 
 **Options**
-- `grid`: the sides (T, H, W) of the sequence's grid; where not given, the three factors of N that are closest to each
-  other.
-- `train_grid`: the sides of the learned one; where not given, the same of the training length.
+- `grid`: the sides (T, H, W) of the sequence's grid; where not given, the learned one at the training length, else the
+  three factors of N that are closest to each other.
+- `train_grid`: the sides of the learned one; where not given, `grid` where it has as many cells, else the factors of
+  the training length that are closest to each other.
 - `class_token`: whether token 0 is a class token, outside the grid: `space` then has one row more, row 0, which is the
   class token's, without a time.
 - `scale`: multiplies the table.
@@ -20,7 +21,8 @@ Positions, where given, are integers (t, y, x) on `grid`, or on the learned grid
 are not looked at.
 
 **Past the training length**: resized by nearest neighbour, as the authors do: on another grid (T', H', W') cell (t, y,
-x) takes those of floor(t T/T'), floor(y H/H') and floor(x W/W'). A coordinate outside the grid is refused.
+x) takes those of floor(t T/T'), floor(y H/H') and floor(x W/W'). `resize` gives
+the tables with which to go on learning on a new grid. A coordinate outside the grid is refused.
 
 **Traps.** Height and width share one table: it is not "time + height + width". ViViT's factorised encoder adds the
 time's table only before its second encoder: not this.
@@ -32,27 +34,40 @@ import numpy as np
 
 from fastpe.encoding import Encoding, Option, Spec
 from fastpe.encodings._gather import Term, fill_terms, pull_terms
-from fastpe.encodings._grid import check_inside, chosen_sides, coordinates, extent, whole_points
+from fastpe.encodings._grid import check_inside, coordinates, extent, learned_grid, whole_points
 
 STANDARD_DEVIATION = 0.02
 Grid = tuple[int, ...] | None
 
 
-def _learned_grid(spec: Spec, train_grid: Grid, extra: int) -> tuple[int, ...]:
-    return chosen_sides(spec, train_grid, 3, extra=extra, length=spec.train_length, option="train_grid")
+def resize(
+    params: dict[str, Any], grid: tuple[int, int, int], new_grid: tuple[int, int, int], *, class_token: bool = False
+) -> dict[str, np.ndarray]:
+    """Learned tables resized from one grid to another by nearest neighbour.
+
+    >>> tables = {"space": np.arange(4.0)[:, None], "time": np.array([[0.0], [10.0]])}
+    >>> {name: table.ravel().tolist() for name, table in resize(tables, (2, 2, 2), (3, 2, 1)).items()}
+    {'space': [0.0, 2.0], 'time': [0.0, 0.0, 10.0]}
+    """
+    t, y, x = (np.arange(new) * old // new for old, new in zip(grid, new_grid, strict=True))
+    places = class_token + (y[:, None] * grid[2] + x).ravel()
+    space = np.asarray(params["space"])
+    return {"space": np.concatenate([space[:class_token], space[places]]), "time": np.asarray(params["time"])[t]}
 
 
 def check(spec: Spec, *, grid: Grid, train_grid: Grid, class_token: bool, scale: float) -> None:
     """Both grids must fit, and coordinates be those of cells."""
-    new = extent(spec, grid, _learned_grid(spec, train_grid, class_token), extra=class_token)
+    new = extent(spec, grid, learned_grid(spec, grid, train_grid, 3, extra=class_token), extra=class_token)
     if spec.positions is not None or spec.start:
-        points = coordinates(spec, grid, 3, extra=class_token)
+        points = coordinates(spec, new, 3, extra=class_token)
         check_inside("factorised_st", whole_points("factorised_st", points), new)
 
 
-def parameters(spec: Spec, *, train_grid: Grid, class_token: bool, **options: Any) -> dict[str, tuple[int, ...]]:
+def parameters(
+    spec: Spec, *, grid: Grid, train_grid: Grid, class_token: bool, **options: Any
+) -> dict[str, tuple[int, ...]]:
     """A table for the places of a frame, one for frames."""
-    frames, height, width = _learned_grid(spec, train_grid, class_token)
+    frames, height, width = learned_grid(spec, grid, train_grid, 3, extra=class_token)
     return {"space": (class_token + height * width, spec.dim), "time": (frames, spec.dim)}
 
 
@@ -66,13 +81,13 @@ def reference(
     spec: Spec, params: dict[str, Any], *, grid: Grid, train_grid: Grid, class_token: bool, scale: float
 ) -> dict[str, Any]:
     """space + time, each resized by nearest neighbour, cell by cell."""
-    old = _learned_grid(spec, train_grid, class_token)
+    old = learned_grid(spec, grid, train_grid, 3, extra=class_token)
     new = extent(spec, grid, old, extra=class_token)
     extra, space, time = int(class_token), params["space"], params["time"]
     image = space[extra:].reshape(old[1], old[2], spec.dim)
     table = np.empty((*spec.batch, spec.length, spec.dim))
     table[..., :extra, :] = space[:extra]
-    points = coordinates(spec, grid, 3, extra=extra)
+    points = coordinates(spec, new, 3, extra=extra)
     for cell in np.ndindex(points.shape[:-1]):
         t, y, x = (int(c) * side // other for c, side, other in zip(points[cell], old, new, strict=True))
         table[(*cell[:-1], cell[-1] + extra)] = image[y, x] + time[t]
@@ -81,9 +96,9 @@ def reference(
 
 def _terms(spec: Spec, params: dict[str, Any], grid: Grid, train_grid: Grid, extra: int) -> list[Term]:
     """Space and time of every token; a class token has no time."""
-    old = _learned_grid(spec, train_grid, extra)
+    old = learned_grid(spec, grid, train_grid, 3, extra=extra)
     new = extent(spec, grid, old, extra=extra)
-    points = coordinates(spec, grid, 3, extra=extra).astype(np.int64)
+    points = coordinates(spec, new, 3, extra=extra).astype(np.int64)
     t, y, x = np.moveaxis(points * np.array(old) // np.array(new), -1, 0)
     before = np.zeros((*t.shape[:-1], extra), np.int64)
     place = np.concatenate([before, extra + y * old[2] + x], axis=-1).reshape(-1)

@@ -81,9 +81,7 @@ def parameters(spec: Spec, *, learned: bool, coordinates: int, **options: Any) -
     return {"frequencies": (spec.dim // 2, coordinates)} if learned else {}
 
 
-def init(
-    spec: Spec, rng: Any, *, sigma: float, coordinates: int, learned: bool, **options: Any
-) -> dict[str, Any]:
+def init(spec: Spec, rng: Any, *, sigma: float, coordinates: int, learned: bool, **options: Any) -> dict[str, Any]:
     """N(0, sigma^2)."""
     return {"frequencies": sigma * rng.normal((spec.dim // 2, coordinates))} if learned else {}
 
@@ -131,9 +129,7 @@ def _per_unit(matrix: np.ndarray, sides: tuple[int, ...]) -> np.ndarray:
     return table
 
 
-def _fill_with(
-    spec: Spec, table: np.ndarray, matrix: np.ndarray, coordinates: int, grid: Grid, scale: float
-) -> None:
+def _fill_with(spec: Spec, table: np.ndarray, matrix: np.ndarray, coordinates: int, grid: Grid, scale: float) -> None:
     sides = _sides(spec, coordinates, grid)
     most = np.abs(matrix).max(initial=0.0) * coordinates * (spec.farthest + 1) / min(sides)
     if not most <= _MOST_TURNS:

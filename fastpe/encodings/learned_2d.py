@@ -10,9 +10,10 @@ is that of the released code, scipy.ndimage.zoom with order 1, whose corners sta
 it is resized.
 
 **Options**
-- `grid`: the sides (H, W) of the sequence's grid, tokens in raster order; where not given, the two factors of N that
-  are closest to each other.
-- `train_grid`: the sides of the learned grid; where not given, the same of the training length.
+- `grid`: the sides (H, W) of the sequence's grid, tokens in raster order; where not given, the learned one at the
+  training length, else the two factors of N that are closest to each other.
+- `train_grid`: the sides of the learned grid; where not given, `grid` where it has as many cells, else the factors of
+  the training length that are closest to each other.
 - `class_token`: whether token 0 is a class token, outside the grid, with the table's row 0.
 - `scale`: multiplies the table.
 
@@ -36,7 +37,7 @@ from scipy import ndimage
 
 from fastpe.encoding import Encoding, Option, Spec, build
 from fastpe.encodings._gather import Term, fill_terms, pull_terms
-from fastpe.encodings._grid import check_inside, chosen_sides, coordinates, extent
+from fastpe.encodings._grid import check_inside, coordinates, extent, learned_grid
 
 STANDARD_DEVIATION = 0.02
 Grid = tuple[int, ...] | None
@@ -56,29 +57,23 @@ def resize(table: Any, grid: tuple[int, int], new_grid: tuple[int, int], *, clas
     return new
 
 
-def _learned_grid(spec: Spec, train_grid: Grid, extra: int) -> tuple[int, ...]:
-    return chosen_sides(spec, train_grid, 2, extra=extra, length=spec.train_length, option="train_grid")
-
-
 def _places(spec: Spec, grid: Grid, train_grid: Grid, extra: int) -> np.ndarray:
     """Where every cell lies on the learned grid, (..., cells, 2)."""
-    old = np.array(_learned_grid(spec, train_grid, extra))
-    new = np.array(extent(spec, grid, tuple(old), extra=extra))
-    places = coordinates(spec, grid, 2, extra=extra)
+    learned = learned_grid(spec, grid, train_grid, 2, extra=extra)
+    own = extent(spec, grid, learned, extra=extra)
+    old, new, places = np.array(learned), np.array(own), coordinates(spec, own, 2, extra=extra)
     return np.where(new == old, places, places * (old - 1) / np.maximum(new - 1, 1))
 
 
 def check(spec: Spec, *, grid: Grid, train_grid: Grid, class_token: bool, scale: float) -> None:
     """Both grids must fit, and coordinates lie inside."""
-    old = _learned_grid(spec, train_grid, class_token)
-    new = extent(spec, grid, old, extra=class_token)
+    new = extent(spec, grid, learned_grid(spec, grid, train_grid, 2, extra=class_token), extra=class_token)
     if spec.positions is not None or spec.start:
-        check_inside("learned_2d", coordinates(spec, grid, 2, extra=class_token), new)
+        check_inside("learned_2d", coordinates(spec, new, 2, extra=class_token), new)
 
 
-def parameters(spec: Spec, *, train_grid: Grid, class_token: bool, **options: Any) -> dict[str, tuple[int, ...]]:
+def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
     """One row for every cell, and the class token's."""
-    _learned_grid(spec, train_grid, class_token)
     return {"table": (spec.train_length, spec.dim)}
 
 
@@ -92,10 +87,10 @@ def reference(
 ) -> dict[str, Any]:
     """SciPy's spline of order 1 through the learned grid, channel by channel, as the authors' code takes it."""
     extra, table = int(class_token), params["table"]
-    old = _learned_grid(spec, train_grid, extra)
+    old = learned_grid(spec, grid, train_grid, 2, extra=extra)
     new = extent(spec, grid, old, extra=extra)
     image = table[extra:].reshape(*old, spec.dim)
-    points = coordinates(spec, grid, 2, extra=extra)
+    points = coordinates(spec, new, 2, extra=extra)
     # corners stay corners: 0 and H' - 1 lie at 0 and H - 1
     places = [np.interp(points[..., axis], [0, max(new[axis] - 1, 1)], [0, old[axis] - 1]) for axis in range(2)]
     channels = [ndimage.map_coordinates(image[..., c], places, order=1, mode="nearest") for c in range(spec.dim)]
@@ -106,7 +101,7 @@ def reference(
 
 def _terms(spec: Spec, table: np.ndarray, grid: Grid, train_grid: Grid, extra: int) -> list[Term]:
     """The cell of every token, or the four around it."""
-    sides = _learned_grid(spec, train_grid, extra)
+    sides = learned_grid(spec, grid, train_grid, 2, extra=extra)
     places = _places(spec, grid, train_grid, extra)
     low = np.minimum(np.floor(places), np.maximum(np.array(sides) - 2, 0))
     share = places - low

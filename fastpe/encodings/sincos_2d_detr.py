@@ -70,11 +70,11 @@ def fill(
 ) -> None:  # fmt: skip
     """Fill `qk_table`."""
     half, axes = spec.dim // 2, []
-    for values, rows in axes_of(spec, grid, 2):
-        counts = values + 1.0
+    for axis in axes_of(spec, grid, 2):
+        counts = axis.values + 1.0
         if normalize:
             counts = 2.0 * math.pi * counts / (counts.max(axis=-1, keepdims=True) + _EPSILON)
-        axes.append((counts, rows))
+        axes.append(axis._replace(values=counts))
     fill_axes(out["qk_table"], axes, frequencies(base, half), half, layout="interleaved", scale=scale)
 
 

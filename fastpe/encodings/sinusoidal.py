@@ -55,9 +55,7 @@ def reference(spec: Spec, params: dict[str, Any], *, base: float, layout: str, s
     return {"table": scale * table}
 
 
-def fill(
-    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, base: float, layout: str, scale: float
-) -> None:
+def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, base: float, layout: str, scale: float) -> None:
     """Fill `table`."""
     omega = frequencies(base, spec.dim)
     fill_sinusoid(out["table"], lambda rows: points_of(spec, rows), omega, layout=layout, scale=scale)

@@ -3,8 +3,9 @@
     PE[p] = [ sin(p w_0) ... sin(p w_{h-1}) | cos(p w_0) ... cos(p w_{h-1}) | 0 if C is odd ]
     w_t = base^(-t / max(h - 1, 1)),   h = floor(C / 2)
 
-Source: tensor2tensor (github.com/tensorflow/tensor2tensor), common_attention.py, get_timing_signal_1d; the same table is
-in fairseq, in TENER and in much code that says it follows Vaswani et al. 2017.
+Source: Vaswani et al. 2018, "Tensor2Tensor for Neural Machine Translation" (arXiv:1803.07416), its code,
+common_attention.py, get_timing_signal_1d; the same table is in fairseq, in TENER and in much code that says it follows
+Vaswani et al. 2017.
 
 **Slot**: `table` (N, C), C at least 2. **Learns**: nothing.
 
