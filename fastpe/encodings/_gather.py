@@ -83,13 +83,13 @@ def fill_terms(out: Array, terms: Sequence[Term], scale: float = 1.0) -> None:
 def pull_terms(dout: Array, terms: Sequence[Term], scale: float = 1.0) -> list[Array]:
     """The gradients, float64, of the terms' tables, each once and in the order in which they first occur.
 
-    `dout` is the gradient of what `fill_terms` fills, contiguous.
+    `dout` is the gradient of what `fill_terms` fills.
     """
     plan, everything = _plan(terms), slice(None)
     total = np.zeros(plan.flat.size)
     dim = dout.shape[-1]
     _pull(
-        dout.reshape(-1, dim), plan.start, plan.width, plan.channel, _rows(terms, everything),
+        np.ascontiguousarray(dout).reshape(-1, dim), plan.start, plan.width, plan.channel, _rows(terms, everything),
         _weights(terms, everything), scale, total,
     )  # fmt: skip
     tables = {id(term.table): term.table for term in terms}

@@ -60,15 +60,6 @@ def raster(grid: tuple[int, ...]) -> Array:
     return np.ascontiguousarray(np.indices(grid).reshape(len(grid), -1).T, np.float64)
 
 
-def cells(grid: tuple[int, ...]) -> Array:
-    """The coordinates of every cell in raster order, (axes, cells) int64.
-
-    >>> cells((2, 2)).tolist()
-    [[0, 0, 1, 1], [0, 1, 0, 1]]
-    """
-    return np.indices(grid, np.int64).reshape(len(grid), -1)
-
-
 def coordinates(spec: Spec, grid: tuple[int, ...] | None, axes: int, *, extra: int = 0) -> Array:
     """The coordinates of every token but for the first `extra`, (..., cells, axes): as given, or those of the raster of
     its grid; plus `start`.
@@ -76,6 +67,17 @@ def coordinates(spec: Spec, grid: tuple[int, ...] | None, axes: int, *, extra: i
     if spec.positions is not None:
         return spec.points()[..., extra:, :]
     return raster(chosen_sides(spec, grid, axes, extra=extra)) + spec.start
+
+
+def axis_places(spec: Spec, grid: tuple[int, ...], *, extra: int = 0) -> list[Array]:
+    """The coordinates of every token but for the first `extra`, one array for each axis, which broadcast together.
+
+    Given ones are of shape (..., cells); of a raster, each array runs along its own axis of the grid.
+    """
+    if spec.positions is not None:
+        points = spec.points()[..., extra:, :]
+        return [points[..., axis] for axis in range(len(grid))]
+    return [axis + spec.start for axis in np.ogrid[tuple(slice(side) for side in grid)]]
 
 
 def learned_grid(

@@ -7,7 +7,7 @@ import numpy as np
 
 from fastpe.encoding import Spec
 from fastpe.encodings._gather import Term, fill_terms
-from fastpe.encodings._grid import cells, chosen_sides
+from fastpe.encodings._grid import chosen_sides
 from fastpe.encodings._sinusoid import fill_sinusoid
 
 Array = np.ndarray[Any, Any]
@@ -26,10 +26,8 @@ def axes_of(spec: Spec, grid: tuple[int, ...] | None, axes: int, *, extra: int =
         points = spec.points()[..., extra:, :]
         return [Axis(points[..., axis], None) for axis in range(axes)]
     sides = chosen_sides(spec, grid, axes, extra=extra)
-    return [
-        Axis(np.arange(side) + spec.start, rows.astype(np.int64))
-        for side, rows in zip(sides, cells(sides), strict=True)
-    ]
+    rows = np.indices(sides).reshape(axes, -1)
+    return [Axis(np.arange(side) + spec.start, rows[axis]) for axis, side in enumerate(sides)]
 
 
 def fill_axes(table: Array, axes: Sequence[Axis], omega: Array, width: int, *, layout: str, scale: float) -> None:

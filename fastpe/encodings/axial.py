@@ -106,7 +106,8 @@ def _terms(spec: Spec, params: dict[str, Any], order: str, combine: str) -> list
     left = np.asarray(spec.points().reshape(-1), np.int64)
     rows = {}
     for name in reversed(params) if order == "trax" else params:
-        left, rows[name] = np.divmod(left, len(params[name]))
+        whole = left // len(params[name])  # much faster than divmod
+        rows[name], left = left - whole * len(params[name]), whole
     widths = [table.shape[1] for table in params.values()]
     channels = np.cumsum([0, *widths]) if combine == "concat" else [0] * len(widths)
     return [

@@ -28,13 +28,14 @@ the tables with which to go on learning on a new grid. A coordinate outside the 
 time's table only before its second encoder: not this.
 """
 
+import math
 from typing import Any
 
 import numpy as np
 
 from fastpe.encoding import Encoding, Option, Spec
 from fastpe.encodings._gather import Term, fill_terms, pull_terms
-from fastpe.encodings._grid import check_inside, coordinates, extent, learned_grid, whole_points
+from fastpe.encodings._grid import axis_places, check_inside, coordinates, extent, learned_grid, whole_points
 
 STANDARD_DEVIATION = 0.02
 Grid = tuple[int, ...] | None
@@ -95,19 +96,13 @@ def reference(
 
 
 def _terms(spec: Spec, params: dict[str, Any], grid: Grid, train_grid: Grid, extra: int) -> list[Term]:
-    """Space and time of every token; a class token has no time."""
+    """Space and time of every token but a class token."""
     old = learned_grid(spec, grid, train_grid, 3, extra=extra)
     new = extent(spec, grid, old, extra=extra)
-    points = coordinates(spec, new, 3, extra=extra).astype(np.int64)
-    t, y, x = np.moveaxis(points * np.array(old) // np.array(new), -1, 0)
-    before = np.zeros((*t.shape[:-1], extra), np.int64)
-    place = np.concatenate([before, extra + y * old[2] + x], axis=-1).reshape(-1)
-    frame = np.concatenate([before, t], axis=-1)
-    timed = np.broadcast_to(np.arange(spec.length) >= extra, frame.shape).reshape(-1).astype(np.float64)
-    return [
-        Term(params["space"], place),
-        Term(params["time"], frame.reshape(-1), weight=timed if extra else None),
-    ]
+    places = axis_places(spec, new, extra=extra)
+    t, y, x = (each.astype(np.int64) * side // own for each, side, own in zip(places, old, new, strict=True))
+    place, frame = np.broadcast_arrays(y * old[2] + x, t)
+    return [Term(params["space"][extra:], place.reshape(-1)), Term(params["time"], frame.reshape(-1))]
 
 
 def fill(
@@ -115,7 +110,9 @@ def fill(
     scale: float,
 ) -> None:  # fmt: skip
     """Fill `table`."""
-    fill_terms(out["table"], _terms(spec, params, grid, train_grid, int(class_token)), scale)
+    extra, table = int(class_token), out["table"]
+    table[..., :extra, :] = scale * params["space"][:extra].astype(np.float64)
+    fill_terms(table[..., extra:, :], _terms(spec, params, grid, train_grid, extra), scale)
 
 
 def pull(
@@ -123,9 +120,12 @@ def pull(
     train_grid: Grid, class_token: bool, scale: float,
 ) -> None:  # fmt: skip
     """Add every row's gradient to its place's and its frame's."""
-    gradients = pull_terms(dslots["table"], _terms(spec, params, grid, train_grid, int(class_token)), scale)
-    for name, gradient in zip(("space", "time"), gradients, strict=True):
-        dparams[name] += gradient.astype(spec.dtype)
+    extra, dtable = int(class_token), dslots["table"]
+    space, time = pull_terms(dtable[..., extra:, :], _terms(spec, params, grid, train_grid, extra), scale)
+    dparams["space"][extra:] += space.astype(spec.dtype)
+    dparams["time"] += time.astype(spec.dtype)
+    first = dtable[..., :extra, :].reshape(math.prod(spec.batch), extra, spec.dim)
+    dparams["space"][:extra] += (scale * first.sum(axis=0, dtype=np.float64)).astype(spec.dtype)
 
 
 ENCODING = Encoding(

@@ -32,7 +32,7 @@ hashed, not placed. The paper writes cosines first.
 """
 
 import math
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
@@ -41,6 +41,7 @@ import numpy as np
 from fastpe.encoding import Encoding, Option, Spec
 from fastpe.encodings._grid import chosen_sides, raster
 from fastpe.encodings._rows import points_of, row_blocks
+from fastpe.encodings._sinusoid import fill_sinusoid
 from fastpe.kernels._jit import entry
 from fastpe.kernels.simd import aligned_zeros, at, lanes, load, pointer, splat, store_rounded, whole_vectors
 from fastpe.kernels.table import LARGE, finish, move_rows
@@ -49,6 +50,7 @@ from fastpe.random import Stream
 
 _MOST_TURNS = 2.0**50
 _LARGEST_NORMAL = 8.3  # of `fastpe.random`
+_FARTHEST = 2.0**27  # radians that the kernel of `sinusoidal` takes
 _TURN = float(2 * PI)
 _TURN_REST = float(2 * PI - Decimal(_TURN))
 Grid = tuple[int, ...] | None
@@ -119,6 +121,16 @@ def reference(
     return {"table": scale * table.reshape(*points.shape[:-1], spec.dim)}
 
 
+def _in_radians(turns: np.ndarray) -> np.ndarray:
+    """2 pi times a sum of two float64 (2, .), as such a sum."""
+    with localcontext() as context:
+        context.prec = 50
+        exact = [2 * PI * (Decimal(high) + Decimal(low)) for high, low in turns.T.tolist()]
+        table = aligned_zeros(turns.shape, np.float64)
+        table[:] = [float(each) for each in exact], [float(each - Decimal(float(each))) for each in exact]
+    return table
+
+
 def _per_unit(matrix: np.ndarray, sides: tuple[int, ...]) -> np.ndarray:
     """Turns for one unit of each coordinate, as sums of two float64: (D, 2, C/2 filled up to whole vectors)."""
     table = aligned_zeros((matrix.shape[1], 2, whole_vectors(len(matrix), np.float64)), np.float64)
@@ -134,12 +146,15 @@ def _fill_with(spec: Spec, table: np.ndarray, matrix: np.ndarray, coordinates: i
     most = np.abs(matrix).max(initial=0.0) * coordinates * (spec.farthest + 1) / min(sides)
     if not most <= _MOST_TURNS:
         raise ValueError(f"params['frequencies'] must make at most 2**50 turns, not {most:g}")
-    units, dim = _per_unit(matrix, sides), spec.dim
-    points = None if coordinates == 1 else _points(spec, coordinates, sides).reshape(-1, coordinates)
-    block = aligned_zeros((_RUN, dim), table.dtype)
+    units = _per_unit(matrix, sides)
+    if coordinates == 1 and 2.0 * math.pi * most <= _FARTHEST:
+        omega = _in_radians(units[0])
+        fill_sinusoid(table, lambda rows: points_of(spec, rows), omega, layout="concatenated", scale=scale)
+        return
+    points = _points(spec, coordinates, sides).reshape(-1, coordinates)
+    block = aligned_zeros((_RUN, spec.dim), table.dtype)
     for rows, first, row_step, step in row_blocks(table):
-        places = points_of(spec, rows)[:, None] if points is None else points[rows]
-        _fill(places, units, block, scale, first, row_step, step, table.nbytes >= LARGE)
+        _fill(points[rows], units, block, scale, first, row_step, step, table.nbytes >= LARGE)
 
 
 def fill(

@@ -30,6 +30,7 @@ Nothing is extrapolated: a coordinate outside the grid is refused.
 the same table. Every row moves when the grid changes.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ from scipy import ndimage
 
 from fastpe.encoding import Encoding, Option, Spec, build
 from fastpe.encodings._gather import Term, fill_terms, pull_terms
-from fastpe.encodings._grid import check_inside, coordinates, extent, learned_grid
+from fastpe.encodings._grid import axis_places, check_inside, coordinates, extent, learned_grid
 
 STANDARD_DEVIATION = 0.02
 Grid = tuple[int, ...] | None
@@ -55,14 +56,6 @@ def resize(table: Any, grid: tuple[int, int], new_grid: tuple[int, int], *, clas
         dtype=rows.dtype, params={"table": rows}, grid=new_grid, train_grid=grid, class_token=class_token,
     )["table"]  # fmt: skip
     return new
-
-
-def _places(spec: Spec, grid: Grid, train_grid: Grid, extra: int) -> np.ndarray:
-    """Where every cell lies on the learned grid, (..., cells, 2)."""
-    learned = learned_grid(spec, grid, train_grid, 2, extra=extra)
-    own = extent(spec, grid, learned, extra=extra)
-    old, new, places = np.array(learned), np.array(own), coordinates(spec, own, 2, extra=extra)
-    return np.where(new == old, places, places * (old - 1) / np.maximum(new - 1, 1))
 
 
 def check(spec: Spec, *, grid: Grid, train_grid: Grid, class_token: bool, scale: float) -> None:
@@ -99,26 +92,31 @@ def reference(
     return {"table": scale * np.concatenate([first, rows], axis=-2)}
 
 
+def _between(places: np.ndarray, own: int, learned: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of coordinates along a side `own`, the learned ones at or before them, and the way to the next ones."""
+    if own != learned:
+        places = places * (learned - 1) / max(own - 1, 1)
+    low = np.floor(places)
+    if (low == places).all():
+        return low.astype(np.int64), np.zeros_like(places)
+    low = np.minimum(low, learned - 2)
+    return low.astype(np.int64), places - low
+
+
 def _terms(spec: Spec, table: np.ndarray, grid: Grid, train_grid: Grid, extra: int) -> list[Term]:
-    """The cell of every token, or the four around it."""
-    sides = learned_grid(spec, grid, train_grid, 2, extra=extra)
-    places = _places(spec, grid, train_grid, extra)
-    low = np.minimum(np.floor(places), np.maximum(np.array(sides) - 2, 0))
-    share = places - low
-    if not (share % 1.0).any():
-        low, share = places, np.zeros_like(places)
-
-    def whole(values: np.ndarray, first: float) -> np.ndarray:
-        """One value for every token: of the cells, after that of the class token."""
-        return np.concatenate([np.full((*values.shape[:-1], extra), first), values], axis=-1).reshape(-1)
-
-    terms = []
-    for down, right in ((0, 0), (0, 1), (1, 0), (1, 1)) if share.any() else ((0, 0),):
-        y, x = (np.minimum(low[..., a] + step, sides[a] - 1) for a, step in enumerate((down, right)))
-        weight = np.abs(1 - down - share[..., 0]) * np.abs(1 - right - share[..., 1])
-        rows = whole((extra + y * sides[1] + x).astype(np.int64), 0)
-        terms.append(Term(table, rows.astype(np.int64), weight=whole(weight, float(down == right == 0))))
-    return terms if share.any() else [terms[0]._replace(weight=None)]
+    """For every token but a class token the cell it is on, or the two or four around it."""
+    learned = learned_grid(spec, grid, train_grid, 2, extra=extra)
+    own = extent(spec, grid, learned, extra=extra)
+    (y, down), (x, right) = map(_between, axis_places(spec, own, extra=extra), own, learned)
+    return [
+        Term(
+            table,
+            ((y + i) * learned[1] + (x + j)).reshape(-1),
+            weight=(np.abs(1 - i - down) * np.abs(1 - j - right)).reshape(-1) if down.any() or right.any() else None,
+        )
+        for i in range(1 + down.any())
+        for j in range(1 + right.any())
+    ]
 
 
 def fill(
@@ -126,17 +124,22 @@ def fill(
     scale: float,
 ) -> None:  # fmt: skip
     """Fill `table`."""
-    fill_terms(out["table"], _terms(spec, params["table"], grid, train_grid, int(class_token)), scale)
+    extra, table = int(class_token), params["table"]
+    out["table"][..., :extra, :] = scale * table[:extra].astype(np.float64)
+    fill_terms(out["table"][..., extra:, :], _terms(spec, table[extra:], grid, train_grid, extra), scale)
 
 
 def pull(
     spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, grid: Grid,
     train_grid: Grid, class_token: bool, scale: float,
 ) -> None:  # fmt: skip
-    """Add every row's gradient to the row, or the four rows, of the table that it came from."""
-    terms = _terms(spec, params["table"], grid, train_grid, int(class_token))
-    (gradient,) = pull_terms(dslots["table"], terms, scale)
-    dparams["table"] += gradient.astype(spec.dtype)
+    """Add every row's gradient to the row, or the rows, of the table that it came from."""
+    extra, dtable, dlearned = int(class_token), dslots["table"], dparams["table"]
+    terms = _terms(spec, params["table"][extra:], grid, train_grid, extra)
+    (gradient,) = pull_terms(dtable[..., extra:, :], terms, scale)
+    dlearned[extra:] += gradient.astype(spec.dtype)
+    first = dtable[..., :extra, :].reshape(math.prod(spec.batch), extra, spec.dim)
+    dlearned[:extra] += (scale * first.sum(axis=0, dtype=np.float64)).astype(spec.dtype)
 
 
 ENCODING = Encoding(

@@ -28,7 +28,7 @@ import numpy as np
 
 from fastpe.encoding import Encoding, Option, Spec
 from fastpe.encodings._gather import Term, fill_terms, pull_terms
-from fastpe.encodings._grid import check_inside, coordinates, whole_points
+from fastpe.encodings._grid import axis_places, check_inside, chosen_sides, coordinates, whole_points
 
 
 def check(spec: Spec, *, grid: tuple[int, ...] | None, entries: int, **options: Any) -> None:
@@ -59,8 +59,10 @@ def reference(
 
 
 def _terms(spec: Spec, params: dict[str, Any], grid: tuple[int, ...] | None) -> list[Term]:
-    points = coordinates(spec, grid, 2).astype(np.int64).reshape(-1, 2)
-    return [Term(params["row"], points[:, 0], spec.dim // 2), Term(params["column"], points[:, 1])]
+    sides = (1, 1) if spec.positions is not None else chosen_sides(spec, grid, 2)
+    places = (each.astype(np.int64) for each in axis_places(spec, sides))
+    y, x = (each.reshape(-1) for each in np.broadcast_arrays(*places))
+    return [Term(params["row"], y, spec.dim // 2), Term(params["column"], x)]
 
 
 def fill(
