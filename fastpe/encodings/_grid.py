@@ -1,6 +1,7 @@
 """Grids: tokens in raster order, the last axis fastest (index = y W + x, or (t H + y) W + x)."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -100,12 +101,14 @@ def extent(spec: Spec, grid: tuple[int, ...] | None, learned: tuple[int, ...], *
     return grid
 
 
-def check_inside(name: str, points: Array, grid: tuple[int, ...]) -> None:
-    """Raise BeyondTrainingLength where coordinates (..., axes) leave a grid."""
-    outside = ((points < 0) | (points > np.array(grid) - 1)).any(axis=-1)
-    if outside.any():
-        place = ", ".join(f"{value:g}" for value in points[outside][0])
-        raise BeyondTrainingLength(f"{name!r} has nothing for position ({place}): its grid is {grid}")
+def check_inside(name: str, places: Sequence[Array], grid: tuple[int, ...]) -> None:
+    """Raise BeyondTrainingLength where coordinates, one array for each axis, leave a grid."""
+    for axis, (values, side) in enumerate(zip(places, grid, strict=True)):
+        outside = values[(values < 0) | (values > side - 1)]
+        if outside.size:
+            raise BeyondTrainingLength(
+                f"{name!r} has nothing for coordinate {outside[0]:g} of axis {axis}: its grid is {grid}"
+            )
 
 
 def whole_points(name: str, points: Array) -> Array:

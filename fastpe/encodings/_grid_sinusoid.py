@@ -36,7 +36,6 @@ def fill_axes(table: Array, axes: Sequence[Axis], omega: Array, width: int, *, l
     A raster's blocks are computed once for each side, not for each cell.
     """
     used = width * len(axes)
-    table[..., used:] = 0.0
     terms = []
     for number, (values, rows) in enumerate(axes):
         target = table[..., number * width : (number + 1) * width]
@@ -46,5 +45,9 @@ def fill_axes(table: Array, axes: Sequence[Axis], omega: Array, width: int, *, l
         fill_sinusoid(
             target, np.ascontiguousarray(values, np.float64).reshape(-1).__getitem__, omega, layout=layout, scale=scale
         )
-    if terms:
-        fill_terms(table[..., :used], terms)
+    if not terms:
+        table[..., used:] = 0.0
+        return
+    if left := table.shape[-1] - used:
+        terms.append(Term(np.zeros((1, left), table.dtype), np.zeros_like(terms[0].rows), used))
+    fill_terms(table, terms)

@@ -103,7 +103,7 @@ def reference(
 
 def _terms(spec: Spec, params: dict[str, Any], order: str, combine: str) -> list[Term]:
     """A term for each axis; the fastest axis takes the remainder of what the faster ones have left."""
-    left = np.asarray(spec.points().reshape(-1), np.int64)
+    left = spec.points().reshape(-1).astype(np.int32)
     rows = {}
     for name in reversed(params) if order == "trax" else params:
         whole = left // len(params[name])  # much faster than divmod

@@ -59,9 +59,8 @@ def resize(
 def check(spec: Spec, *, grid: Grid, train_grid: Grid, class_token: bool, scale: float) -> None:
     """Both grids must fit, and coordinates be those of cells."""
     new = extent(spec, grid, learned_grid(spec, grid, train_grid, 3, extra=class_token), extra=class_token)
-    if spec.positions is not None or spec.start:
-        points = coordinates(spec, new, 3, extra=class_token)
-        check_inside("factorised_st", whole_points("factorised_st", points), new)
+    places = axis_places(spec, new, extra=class_token)
+    check_inside("factorised_st", [whole_points("factorised_st", each) for each in places], new)
 
 
 def parameters(

@@ -61,8 +61,7 @@ def resize(table: Any, grid: tuple[int, int], new_grid: tuple[int, int], *, clas
 def check(spec: Spec, *, grid: Grid, train_grid: Grid, class_token: bool, scale: float) -> None:
     """Both grids must fit, and coordinates lie inside."""
     new = extent(spec, grid, learned_grid(spec, grid, train_grid, 2, extra=class_token), extra=class_token)
-    if spec.positions is not None or spec.start:
-        check_inside("learned_2d", coordinates(spec, new, 2, extra=class_token), new)
+    check_inside("learned_2d", axis_places(spec, new, extra=class_token), new)
 
 
 def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:

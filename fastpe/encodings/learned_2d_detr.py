@@ -31,12 +31,17 @@ from fastpe.encodings._gather import Term, fill_terms, pull_terms
 from fastpe.encodings._grid import axis_places, check_inside, chosen_sides, coordinates, whole_points
 
 
+def _places(spec: Spec, grid: tuple[int, ...] | None) -> list[np.ndarray]:
+    """y and x, which broadcast together."""
+    return axis_places(spec, (1, 1) if spec.positions is not None else chosen_sides(spec, grid, 2))
+
+
 def check(spec: Spec, *, grid: tuple[int, ...] | None, entries: int, **options: Any) -> None:
     """C must be even, and rows and columns integers below `entries`."""
     if spec.dim % 2:
         raise ValueError(f"dim must be even for 'learned_2d_detr', half for rows and half for columns, not {spec.dim}")
-    points = whole_points("learned_2d_detr", coordinates(spec, grid, 2))
-    check_inside("learned_2d_detr", points, (entries, entries))
+    places = [whole_points("learned_2d_detr", each) for each in _places(spec, grid)]
+    check_inside("learned_2d_detr", places, (entries, entries))
 
 
 def parameters(spec: Spec, *, entries: int, **options: Any) -> dict[str, tuple[int, ...]]:
@@ -59,9 +64,7 @@ def reference(
 
 
 def _terms(spec: Spec, params: dict[str, Any], grid: tuple[int, ...] | None) -> list[Term]:
-    sides = (1, 1) if spec.positions is not None else chosen_sides(spec, grid, 2)
-    places = (each.astype(np.int64) for each in axis_places(spec, sides))
-    y, x = (each.reshape(-1) for each in np.broadcast_arrays(*places))
+    y, x = (each.astype(np.int64).reshape(-1) for each in np.broadcast_arrays(*_places(spec, grid)))
     return [Term(params["row"], y, spec.dim // 2), Term(params["column"], x)]
 
 
