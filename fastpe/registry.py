@@ -102,8 +102,8 @@ class Part(NamedTuple):
 def list_encodings() -> tuple[str, ...]:
     """The keys of all encodings, sorted.
 
-    >>> list_encodings()[:3]
-    ('alibi', 'learned', 'legendre')
+    >>> {"alibi", "learned", "legendre"} <= set(list_encodings())
+    True
     """
     folder = Path(__file__).parent / "encodings"
     return tuple(sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")))

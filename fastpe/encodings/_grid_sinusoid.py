@@ -26,7 +26,7 @@ def axes_of(spec: Spec, grid: tuple[int, ...] | None, axes: int, *, extra: int =
         points = spec.points()[..., extra:, :]
         return [Axis(points[..., axis], None) for axis in range(axes)]
     sides = chosen_sides(spec, grid, axes, extra=extra)
-    rows = np.indices(sides).reshape(axes, -1)
+    rows = np.indices(sides, np.int32).reshape(axes, -1)
     return [Axis(np.arange(side) + spec.start, rows[axis]) for axis, side in enumerate(sides)]
 
 
