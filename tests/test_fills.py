@@ -169,7 +169,7 @@ def test_every_fill_in_float32_is_within_one_unit() -> None:
 
 
 def options_of(name: str, length: int) -> dict:
-    entries = {"entries": length} if "entries" in encoding.get(name).options else {}
+    entries = {"entries": min(length, 256)} if "entries" in encoding.get(name).options else {}
     keywords = {"dim": 64, "heads": 2, "train_length": length, **entries}
     drawn = fastpe.init(name, **keywords)
     return {**keywords, "params": drawn} if drawn else keywords
