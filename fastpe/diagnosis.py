@@ -188,10 +188,10 @@ _STEP = 2.0**-17  # of central differences, about the cube root of the float64 p
 def pull_differences(name: str, dtype: str) -> Iterator[Difference]:
     """Error of every parameter's gradient: pulled, beside central differences of the reference along each entry."""
     rng = np.random.default_rng(0)
-    for request in requests(name, dtype, length=7, train_length=5, dim=6, heads=2):
+    sizes: Request = {"train_length": 5, "dim": 6, "heads": 2}
+    for request in (*requests(name, dtype, length=7, **sizes), *requests(name, dtype, length=5, **sizes)):
         part, _ = _part(name, request)
-        sizes = {key: request[key] for key in ("train_length", "dim", "heads", "dtype")}
-        params = encoding.init(name, **sizes, **part.options)
+        params = encoding.init(name, **sizes, dtype=dtype, **part.options)
         if not params:
             continue
         params = {key: (value + rng.uniform(0.1, 1, value.shape)).astype(dtype) for key, value in params.items()}
