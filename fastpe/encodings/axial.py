@@ -2,7 +2,7 @@
 
     p = a n_2 + b,   PE[p] = [ axis0[a] | axis1[b] ]        (two axes of n_1 and n_2; any number works)
 
-Source: Kitaev, Kaiser and Levskaya 2020, "Reformer" (arXiv:2001.04451), section 4 of its released code (trax,
+Source: Kitaev, Kaiser and Levskaya 2020, "Reformer" (arXiv:2001.04451), and its released code (trax,
 AxialPositionalEncoding); the order `dufter` is that of Dufter, Schmitt and Schütze 2021, "Position Information in
 Transformers: An Overview" (arXiv:2102.11090).
 
