@@ -142,11 +142,13 @@ def requests(name: str, dtype: str, *, length: int, **sizes: int) -> Iterator[Re
         variants += [{key: value} for value in values if value != option.default]
     order = np.argsort(np.arange(length) * 7 % 11, kind="stable")
     for variant in variants:
-        for positions in (None, order, order / 2.0):
+        (part,) = encoding.parse(name, variant)
+        axes = own.axes(**part.options)
+        given = order if axes == 1 else np.stack([order % (2 + axis) for axis in range(axes)], axis=1)
+        for positions in (None, given, given / 2.0):
             keywords: Request = {"length": length, **sizes, "positions": positions, "dtype": dtype}
-            (part,) = encoding.parse(name, variant)
             try:
-                part.encoding.check(encoding.make_spec(**keywords), **part.options)
+                part.encoding.check(encoding.make_spec(**keywords, axes=axes), **part.options)
             except ValueError:
                 continue
             yield {**keywords, **variant}
@@ -155,7 +157,8 @@ def requests(name: str, dtype: str, *, length: int, **sizes: int) -> Iterator[Re
 def _part(name: str, request: Request) -> tuple[encoding.Part, encoding.Spec]:
     options = {key: value for key, value in request.items() if key in encoding.get(name).options}
     (part,) = encoding.parse(name, options)
-    return part, encoding.make_spec(**{key: value for key, value in request.items() if key not in options})
+    sizes = {key: value for key, value in request.items() if key not in options}
+    return part, encoding.make_spec(**sizes, axes=part.encoding.axes(**part.options))
 
 
 def fill_differences(name: str, dtype: str) -> Iterator[Difference]:
@@ -192,10 +195,10 @@ _ENTRIES = 48  # of a parameter, at most, along which differences are taken
 def pull_differences(name: str, dtype: str) -> Iterator[Difference]:
     """Error of every parameter's gradient: pulled, beside central differences of the reference along its entries."""
     rng = np.random.default_rng(0)
-    for request in requests(name, dtype, length=7, train_length=5, dim=6, heads=2):
+    sizes: Request = {"train_length": 5, "dim": 6, "heads": 2}
+    for request in (*requests(name, dtype, length=7, **sizes), *requests(name, dtype, length=5, **sizes)):
         part, _ = _part(name, request)
-        sizes = {key: request[key] for key in ("train_length", "dim", "heads", "dtype")}
-        params = encoding.init(name, **sizes, **part.options)
+        params = encoding.init(name, **sizes, dtype=dtype, **part.options)
         if not params:
             continue
         params = {key: (value + rng.uniform(0.1, 1, value.shape)).astype(dtype) for key, value in params.items()}

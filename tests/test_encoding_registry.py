@@ -392,7 +392,11 @@ def test_a_table_that_cannot_overflow_is_not_looked_at(monkeypatch: pytest.Monke
     monkeypatch.setattr(sums, "_check_finite", lambda *_: pytest.fail("a second pass was made"))
     for name in NAMES:
         for dtype in (np.float32, np.float64):
-            fastpe.build(name, 72, **{**sizes_of(name), "train_length": 2**12}, start=2**12 - 72, dtype=dtype)
+            request = {**sizes_of(name), "train_length": 2**12, "dtype": dtype}
+            try:
+                fastpe.build(name, 72, **request, start=2**12 - 72)
+            except encoding.BeyondTrainingLength:  # a learned grid ends before
+                fastpe.build(name, 72, **request)
 
 
 def test_pull_refuses_gradients_that_do_not_fit() -> None:

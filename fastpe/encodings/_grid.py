@@ -1,11 +1,12 @@
 """Grids: tokens in raster order, the last axis fastest (index = y W + x, or (t H + y) W + x)."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fastpe.encoding import Spec
+from fastpe.encoding import BeyondTrainingLength, Spec
 
 Array = np.ndarray[Any, Any]
 
@@ -23,19 +24,31 @@ def sides(count: int, axes: int) -> tuple[int, ...]:
     return (first, *sides(count // first, axes - 1))
 
 
-def chosen_sides(spec: Spec, grid: tuple[int, ...] | None, axes: int, *, extra: int = 0) -> tuple[int, ...]:
-    """The grid of a spec's tokens but for `extra` ones: as given, or of the sides closest to each other.
+def chosen_sides(
+    spec: Spec,
+    grid: tuple[int, ...] | None,
+    axes: int,
+    *,
+    extra: int = 0,
+    length: int | None = None,
+    option: str = "grid",
+) -> tuple[int, ...]:
+    """The grid of all tokens but for `extra` ones: as given, or of the sides closest to each other.
+
+    `length` is the number of tokens, the spec's where it is not given; `option` is what gives the grid.
 
     Raises
     ------
     ValueError
         If the grid has other tokens than there are, or other axes.
     """
-    count = spec.length - extra
+    count = (spec.length if length is None else length) - extra
+    if count < 1:
+        raise ValueError(f"length and train_length must be at least {extra + 1} with a class token")
     if grid is None:
         return sides(count, axes)
     if len(grid) != axes or min(grid) < 1 or math.prod(grid) != count:
-        raise ValueError(f"option 'grid' must be {axes} sides whose product is {count}, not {grid}")
+        raise ValueError(f"option {option!r} must be {axes} sides whose product is {count}, not {grid}")
     return grid
 
 
@@ -48,8 +61,65 @@ def raster(grid: tuple[int, ...]) -> Array:
     return np.ascontiguousarray(np.indices(grid).reshape(len(grid), -1).T, np.float64)
 
 
-def coordinates(spec: Spec, grid: tuple[int, ...] | None, axes: int) -> Array:
-    """The coordinates of every token, (..., N, axes): as given, or those of the raster of its grid; plus `start`."""
+def coordinates(spec: Spec, grid: tuple[int, ...] | None, axes: int, *, extra: int = 0) -> Array:
+    """The coordinates of every token but for the first `extra`, (..., cells, axes): as given, or those of the raster of
+    its grid; plus `start`.
+    """
     if spec.positions is not None:
-        return spec.points()
-    return raster(chosen_sides(spec, grid, axes)) + spec.start
+        return spec.points()[..., extra:, :]
+    return raster(chosen_sides(spec, grid, axes, extra=extra)) + spec.start
+
+
+def axis_places(spec: Spec, grid: tuple[int, ...], *, extra: int = 0) -> list[Array]:
+    """The coordinates of every token but for the first `extra`, one array for each axis, which broadcast together.
+
+    Given ones are of shape (..., cells); of a raster, each array runs along its own axis of the grid.
+    """
+    if spec.positions is not None:
+        points = spec.points()[..., extra:, :]
+        return [points[..., axis] for axis in range(len(grid))]
+    return [axis + spec.start for axis in np.ogrid[tuple(slice(side) for side in grid)]]
+
+
+def learned_grid(
+    spec: Spec, grid: tuple[int, ...] | None, train_grid: tuple[int, ...] | None, axes: int, *, extra: int = 0
+) -> tuple[int, ...]:
+    """The grid that is learned: as given, or the tokens' where that has as many cells, or of the closest sides."""
+    if train_grid is None and grid is not None and math.prod(grid) == spec.train_length - extra:
+        train_grid = grid
+    return chosen_sides(spec, train_grid, axes, extra=extra, length=spec.train_length, option="train_grid")
+
+
+def extent(spec: Spec, grid: tuple[int, ...] | None, learned: tuple[int, ...], *, extra: int = 0) -> tuple[int, ...]:
+    """The grid that the tokens' coordinates are on: as given, or the learned one where they are given or as many."""
+    if grid is None and (spec.positions is not None or spec.length == spec.train_length):
+        return learned
+    if spec.positions is None:
+        return chosen_sides(spec, grid, len(learned), extra=extra)
+    if grid is None or len(grid) != len(learned) or min(grid) < 1:
+        raise ValueError(f"option 'grid' must be {len(learned)} sides of at least 1, not {grid}")
+    return grid
+
+
+def check_inside(name: str, places: Sequence[Array], grid: tuple[int, ...]) -> None:
+    """Raise BeyondTrainingLength where coordinates, one array for each axis, leave a grid."""
+    for axis, (values, side) in enumerate(zip(places, grid, strict=True)):
+        outside = values[(values < 0) | (values > side - 1)]
+        if outside.size:
+            raise BeyondTrainingLength(
+                f"{name!r} has nothing for coordinate {outside[0]:g} of axis {axis}: its grid is {grid}"
+            )
+
+
+def whole_points(name: str, points: Array) -> Array:
+    """The positions, or coordinates, as they are, where a table can have rows for them.
+
+    Raises
+    ------
+    ValueError
+        If one is no integer from 0 on.
+    """
+    wrong = (points != np.floor(points)) | (points < 0)
+    if wrong.any():
+        raise ValueError(f"{name!r} needs integer positions >= 0, but one is {points[wrong][0]:g}")
+    return points

@@ -13,7 +13,8 @@ values N(0, 0.02^2) as in BERT and GPT-2.
   p (N_train - 1) / (N - 1), where N is the largest position plus one. Li (2025) names the last two.
 - `scale`: multiplies the table.
 
-**Past the training length**: undefined, unless `beyond` says otherwise. `fastpe train` clips there, and says so.
+**Past the training length**: undefined, unless `beyond` says otherwise; `resize` gives the table with which to go on
+learning at another length. `fastpe train` clips there, and says so.
 
 **Accuracy.** Without `interp` and `scale` a copy. With `interp` both weights are rounded quotients of integers, and the
 two products are added in float64: off by at most 4 * 2^-53 of the larger entry, and in float32 half a unit in the last
@@ -27,7 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.encoding import BeyondTrainingLength, Encoding, Option, Spec
+from fastpe.arguments import whole
+from fastpe.encoding import BeyondTrainingLength, Encoding, Option, Spec, build
 from fastpe.encodings._rows import farthest_of, points_of, row_blocks
 from fastpe.kernels._jit import entry
 from fastpe.kernels.simd import at, fma, lanes, load_wide, pointer, splat, store_rounded
@@ -70,6 +72,21 @@ def remarks(spec: Spec, *, beyond: str, scale: float) -> tuple[str, ...]:
         return ()
     does = "use its last row" if beyond == "clip" else "stretch the table, which is resampled linearly"
     return (f"{past} of {points.size} positions lie past the training length {spec.train_length} and {does}",)
+
+
+def resize(table: Any, length: int) -> np.ndarray:
+    """A learned table (N_train, C) stretched to more rows by linear interpolation; the first and last rows stay.
+
+    >>> resize(np.array([[0.0], [1.0], [4.0]]), 5).ravel().tolist()
+    [0.0, 0.5, 1.0, 2.5, 4.0]
+    """
+    rows = np.asarray(table)
+    whole("length", length, len(rows))
+    new: np.ndarray = build(
+        "learned", length, dim=rows.shape[1], train_length=len(rows), dtype=rows.dtype, params={"table": rows},
+        beyond="interp",
+    )["table"]  # fmt: skip
+    return new
 
 
 _NONE = np.zeros(0)

@@ -33,43 +33,13 @@ to zeros of P_l relative errors are large in float64, and even in float32 an ent
 a unit. Seen up to degree 512: 2e-14.
 """
 
-import math
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from fastpe.encoding import BeyondTrainingLength, Encoding, Option, Spec
-from fastpe.encodings._rows import points_of, row_blocks
-from fastpe.kernels._jit import entry, inlined
-from fastpe.kernels.simd import (
-    absolute,
-    aligned_zeros,
-    at,
-    exp,
-    fma,
-    lanes,
-    load_first,
-    minus,
-    pointer,
-    splat,
-    store_rounded,
-    where_negative,
-    whole_vectors,
-)
-from fastpe.kernels.table import LARGE, columns_to_rows, finish, move_edges, move_line, move_rows
-
-
-def _place(points: np.ndarray, length: int, name: str, gamma: float) -> np.ndarray:
-    """x(p) of the map called `name`."""
-    if name == "tanh":
-        return np.tanh(gamma * points / length)
-    if name == "linear":
-        return 2.0 * points / length - 1.0
-    inside = np.clip(points, 0.0, length)
-    if name == "clamp":
-        return 2.0 * inside / length - 1.0
-    return 2.0 * (np.log1p(inside) / math.log1p(length)) - 1.0
+from fastpe.encodings._polynomials import fill_polynomials, place
+from fastpe.kernels._jit import entry
 
 
 def check(spec: Spec, *, map: str, gamma: float, learned: bool, scale: float) -> None:
@@ -78,7 +48,7 @@ def check(spec: Spec, *, map: str, gamma: float, learned: bool, scale: float) ->
         raise ValueError(f"option 'learned' needs map 'tanh', which has a gamma, not map {map!r}")
     if map != "linear":
         return
-    farthest = float(np.abs(_place(spec.points(), spec.train_length, map, gamma)).max())
+    farthest = float(np.abs(place(spec.points(), spec.train_length, map, gamma)).max())
     before, value = 0.0, 1.0
     for degree in range(spec.dim - 1):
         before, value = value, ((2 * degree + 1) * farthest * value - degree * before) / (degree + 1)
@@ -129,16 +99,8 @@ def fill(
     """Fill `table`."""
     if learned:
         gamma = float(params["gamma"][0])
-    table, dim = out["table"], spec.dim
-    follows = np.arange(dim) / np.arange(1, dim + 1)
-    at_once, wide = 4 * whole_vectors(1, np.float64), whole_vectors(1, table.dtype)
-    columns, tile = aligned_zeros((dim + wide, at_once), table.dtype), aligned_zeros((wide, wide), table.dtype)
-    blocks = aligned_zeros((2, at_once, dim), table.dtype)
-    for rows, first, row_step, step in row_blocks(table):
-        points, bounded = points_of(spec, rows), map == "tanh"
-        x = gamma * points / spec.train_length if bounded else _place(points, spec.train_length, map, gamma)
-        large = table.nbytes >= LARGE
-        _fill(x, bounded, scale, first, row_step, step, large, follows, columns, blocks, tile)
+    follows = np.arange(spec.dim) / np.arange(1, spec.dim + 1)
+    fill_polynomials(spec, out["table"], follows, map=map, gamma=gamma, scale=scale)
 
 
 def pull(
@@ -157,89 +119,6 @@ def pull(
     x = np.tanh(float(params["gamma"][0]) * ratio)
     slope = scale * ratio * (1.0 - x) * (1.0 + x)
     _pull(x, slope, dslots["table"].reshape(-1, spec.dim), dparams["gamma"])
-
-
-@entry(label="Legendre table")
-def _fill(
-    x: np.ndarray, bounded: bool, scale: float, first: np.ndarray, row_step: int, step: int, large: bool,
-    follows: np.ndarray, columns: np.ndarray, blocks: np.ndarray, tile: np.ndarray,
-) -> None:  # fmt: skip
-    # Lanes are positions. The recurrence is a chain of dependent operations, so four vectors of positions go side by
-    # side; three operations an element. Written in this order it is exact at x = 1.
-    table, width, dim = pointer(first), lanes(splat(0.0)), blocks.shape[2]
-    rows, wide = 4 * width, lanes(pointer(first))
-    lines = rows // wide  # of the last block, which go to memory with each degree of this one
-    aside = large and step == 1 and row_step == dim
-    for i in range(0, x.shape[0], rows):
-        count = min(rows, x.shape[0] - i)
-        block, last = pointer(blocks[i // rows % 2]), pointer(blocks[(i // rows + 1) % 2])
-        before = at(table, (i - rows) * row_step)
-        moved = rows * dim if aside and i > 0 else 0
-        head = move_edges(last, before, moved) if moved else 0
-        places = at(pointer(x), i)
-        x0, x1 = load_first(places, 0, count), load_first(places, width, count - width)
-        x2, x3 = load_first(places, 2 * width, count - 2 * width), load_first(places, 3 * width, count - 3 * width)
-        if bounded:
-            x0, x1, x2, x3 = _tanh(x0), _tanh(x1), _tanh(x2), _tanh(x3)
-        none, one = splat(0.0), splat(scale)
-        older0, older1, older2, older3, newer0, newer1, newer2, newer3 = none, none, none, none, one, one, one, one
-        for degree in range(dim):
-            column, follow = at(pointer(columns), degree * rows), splat(follows[degree])
-            store_rounded(column, 0, newer0, width)
-            store_rounded(column, width, newer1, width)
-            store_rounded(column, 2 * width, newer2, width)
-            store_rounded(column, 3 * width, newer3, width)
-            for line in range(degree * lines, (degree + 1) * lines):
-                move_line(last, before, head, line, moved)
-            older0, newer0 = newer0, _next(x0, newer0, older0, follow)
-            older1, newer1 = newer1, _next(x1, newer1, older1, follow)
-            older2, newer2 = newer2, _next(x2, newer2, older2, follow)
-            older3, newer3 = newer3, _next(x3, newer3, older3, follow)
-        columns_to_rows(pointer(columns), block, rows, dim, pointer(tile))
-        if not aside or i + rows >= x.shape[0]:
-            move_rows(block, count, dim, at(table, i * row_step), row_step, step, large)
-    finish(large)
-
-
-@inlined
-def _next(x, newer, older, follow):  # type: ignore[no-untyped-def]
-    """P_{l+1} = x P_l + l/(l+1) (x P_l - P_{l-1})."""
-    return fma(follow, fma(x, newer, minus(older)), x * newer)
-
-
-def _tangent_series(terms: int) -> tuple[float, ...]:
-    """Coefficients of y^3, y^5, ... of tanh, by tanh' = 1 - tanh^2."""
-    series = [Fraction(1)]
-    for n in range(1, terms + 1):
-        series.append(-sum((series[k] * series[n - 1 - k] for k in range(n)), Fraction(0)) / (2 * n + 1))
-    return tuple(map(float, series[1:]))
-
-
-_NEAR = 0.3  # up to here the series, whose terms shrink by (2 y / pi)^2 < 1/27; e^(-2y) would lose digits
-_T3, _T5, _T7, _T9, _T11, _T13, _T15, _T17, _T19, _T21, _T23 = _tangent_series(11)
-
-
-@inlined
-def _tanh(y):  # type: ignore[no-untyped-def]
-    """tanh of a float64 vector, off by at most 2^-52 and three units in the last place."""
-    size = absolute(y)
-    power = exp(splat(-2.0) * size)
-    far = (splat(1.0) - power) / (splat(1.0) + power)
-    # next to 1, where the polynomials are steepest, a small term taken from 1 leaves but one rounding
-    farther = splat(1.0) - (power + power) / (splat(1.0) + power)
-    far = where_negative(power - splat(0.25), farther, far)
-    z = y * y
-    t = fma(z, splat(_T23), splat(_T21))
-    t = fma(z, t, splat(_T19))
-    t = fma(z, t, splat(_T17))
-    t = fma(z, t, splat(_T15))
-    t = fma(z, t, splat(_T13))
-    t = fma(z, t, splat(_T11))
-    t = fma(z, t, splat(_T9))
-    t = fma(z, t, splat(_T7))
-    t = fma(z, t, splat(_T5))
-    t = fma(z, t, splat(_T3))
-    return where_negative(size - splat(_NEAR), fma(y * z, t, y), where_negative(y, minus(far), far))
 
 
 @entry(label="gradient of Legendre's gamma")

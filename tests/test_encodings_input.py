@@ -1,0 +1,272 @@
+"""Encodings added to the input, one coordinate: printed values, SciPy, mpmath, and what each page promises."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import ndimage
+from scipy.special import eval_chebyt
+
+import fastpe
+from fastpe.encoding import BeyondTrainingLength
+from fastpe.encodings.learned import resize
+
+
+def table(name: str, length: int, **keywords: object) -> np.ndarray:
+    return fastpe.build(name, length, **{"dtype": np.float64, **keywords})["table"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# sinusoidal's layouts, and tensor2tensor's table
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dim", [1, 8, 21, 64])
+def test_layouts_are_orders_of_the_same_channels(dim: int, dtype: type) -> None:
+    keywords = {"dim": dim, "start": 77, "dtype": dtype, "scale": 0.5}
+    pairs = table("sinusoidal", 200, **keywords)
+    halves = table("sinusoidal", 200, layout="concatenated", **keywords)
+    np.testing.assert_array_equal(halves, np.concatenate([pairs[:, 0::2], pairs[:, 1::2]], axis=1))
+
+
+def test_sinusoidal_facts() -> None:
+    rows = table("sinusoidal", 2, dim=512)
+    # sin of the slowest frequency, and of the fastest, 10000^(510/512) times that
+    np.testing.assert_allclose(math.asin(rows[1, 0]) / math.asin(rows[1, 510]), 9646.61619911, rtol=1e-12)
+    pairs = table("sinusoidal", 40, dim=8)
+    shift = 7  # a rotation of every pair takes p to p + 7
+    s, c = pairs[shift, 0::2], pairs[shift, 1::2]
+    moved = np.stack([pairs[:, 0::2] * c + pairs[:, 1::2] * s, pairs[:, 1::2] * c - pairs[:, 0::2] * s], axis=-1)
+    np.testing.assert_allclose(moved[:-shift].reshape(-1, 8), pairs[shift:], atol=5e-16)
+
+
+@pytest.mark.parametrize(
+    ("dim", "row"),
+    [
+        (4, [0.8414709848, 9.999999983e-5, 0.5403023059, 0.999999995]),
+        (
+            8,
+            [
+                0.8414709848,
+                0.04639922346,
+                0.002154433023,
+                9.999999983e-5,
+                0.5403023059,
+                0.998922976,
+                0.9999976792,
+                0.999999995,
+            ],
+        ),
+    ],
+)
+def test_printed_rows_of_tensor2tensor(dim: int, row: list[float]) -> None:
+    np.testing.assert_allclose(table("sinusoidal_t2t", 2, dim=dim)[1], row, rtol=0, atol=5.1e-11)
+
+
+@pytest.mark.parametrize("dim", [2, 3, 9, 64])
+def test_tensor2tensor_against_mpmath(dim: int) -> None:
+    positions = np.array([0, 1, 5000, -12.75, 2**24 - 1, 1e-3])
+    rows, half = table("sinusoidal_t2t", 6, dim=dim, positions=positions), dim // 2
+    with mpmath.workdps(50):
+        omega = [mpmath.exp(-t * mpmath.log(10000) / max(half - 1, 1)) for t in range(half)]
+        right = [
+            [f(mpmath.mpf(float(p)) * w) for f in (mpmath.sin, mpmath.cos) for w in omega] + [mpmath.mpf(0)] * (dim % 2)
+            for p in positions
+        ]
+    np.testing.assert_allclose(rows, np.array(right, dtype=np.float64), rtol=0, atol=3e-16)
+    with pytest.raises(ValueError, match="dim must be at least 2 for 'sinusoidal_t2t', not 1"):
+        table("sinusoidal_t2t", 2, dim=1)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Learned
+
+
+def test_a_learned_table_is_stretched() -> None:
+    rows = fastpe.init("learned", dim=3, train_length=8, dtype=np.float64)["table"]
+    longer = resize(rows, 20)
+    expected = np.stack([ndimage.zoom(rows[:, c], 20 / 8, order=1) for c in range(3)], axis=1)
+    np.testing.assert_allclose(longer, expected, atol=1e-16)
+    np.testing.assert_array_equal(resize(rows, 8), rows)
+    with pytest.raises(ValueError, match="length must be at least 8, not 7"):
+        resize(rows, 7)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Axial
+
+
+def test_axial_orders() -> None:
+    slow, fast = np.arange(2.0)[:, None] * [1, 1], 10 + np.arange(3.0)[:, None] * [1, 1]
+    trax = table("axial", 6, dim=4, grid=(2, 3), params={"axis0": slow, "axis1": fast})
+    np.testing.assert_array_equal(trax[4], [1, 1, 11, 11])  # (a, b) = (1, 1)
+    np.testing.assert_array_equal(trax[:, 0], [0, 0, 0, 1, 1, 1])
+    dufter = table("axial", 6, dim=4, grid=(3, 2), order="dufter", params={"axis0": fast, "axis1": slow})
+    np.testing.assert_array_equal(dufter[4], [11, 11, 1, 1])  # (r, s) = (1, 1), the blocks swapped
+    np.testing.assert_array_equal(dufter[:, 0], [10, 11, 12, 10, 11, 12])
+
+
+def test_axial_axes_widths_and_sums() -> None:
+    assert {name: value.shape for name, value in fastpe.init("axial", dim=8, train_length=50).items()} == {
+        "axis0": (5, 4),
+        "axis1": (10, 4),
+    }
+    options = {"grid": (4, 4, 3), "widths": (3, 3, 2)}
+    params = fastpe.init("axial", dim=8, train_length=48, **options, dtype=np.float64)
+    rows = table("axial", 48, dim=8, params=params, **options)
+    a, b, c = np.unravel_index(29, (4, 4, 3))
+    np.testing.assert_array_equal(
+        rows[29], np.concatenate([params[f"axis{k}"][place] for k, place in enumerate((a, b, c))])
+    )
+    assert len(np.unique(rows, axis=0)) == 48  # every position has a vector of its own
+    sums = fastpe.init("axial", dim=8, train_length=6, combine="sum", dtype=np.float64)
+    added = table("axial", 6, dim=8, combine="sum", params=sums)
+    np.testing.assert_array_equal(added[5], sums["axis0"][1] + sums["axis1"][2])
+    large = fastpe.init("axial", dim=256, train_length=2**18, widths=(64, 192))
+    assert sum(value.size for value in large.values()) == 131072
+
+
+def test_axial_starts_from_standard_normal_numbers() -> None:
+    drawn = fastpe.init("axial", dim=64, train_length=10000, dtype=np.float64)
+    both = np.concatenate([drawn["axis0"].ravel(), drawn["axis1"].ravel()])
+    np.testing.assert_allclose([both.mean(), both.std()], [0, 1], atol=5 / math.sqrt(both.size))
+    assert abs(np.corrcoef(drawn["axis0"].ravel(), drawn["axis1"].ravel())[0, 1]) < 0.1
+
+
+def test_axial_gradients_are_sums_over_the_other_axis() -> None:
+    params = fastpe.init("axial", dim=5, train_length=6, widths=(2, 3), dtype=np.float64)
+    dtable = np.arange(30.0).reshape(6, 5)
+    got = fastpe.pull("axial", 6, {"table": dtable}, params=params, dim=5, widths=(2, 3), dtype=np.float64)
+    grid = dtable.reshape(2, 3, 5)
+    np.testing.assert_array_equal(got["axis0"], grid[..., :2].sum(axis=1))
+    np.testing.assert_array_equal(got["axis1"], grid[..., 2:].sum(axis=0))
+
+
+@pytest.mark.parametrize(
+    ("message", "keywords"),
+    [
+        (r"no row for position 6: the product of its sides \(2, 3\) is 6", {"train_length": 6, "length": 7}),
+        (r"option 'widths' must be 2 numbers >= 1 that add up to dim=8, not \(3, 4\)", {"widths": (3, 4)}),
+        ("option 'widths' must be none with combine 'sum'", {"widths": (4, 4), "combine": "sum"}),
+        (r"option 'grid' must be sides of at least 1, not \(0, 4\)", {"grid": (0, 4)}),
+        (r"'axial' needs integer positions >= 0, but one is 0\.5", {"start": 0.5}),
+        ("dim must be at least 2, a channel for each axis, not 1", {"dim": 1}),
+    ],
+)
+def test_axial_refuses(message: str, keywords: dict) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        table("axial", **{"length": 6, "dim": 8, **keywords})
+    assert isinstance(caught.value, BeyondTrainingLength) == ("no row" in message)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Chebyshev
+
+
+def test_chebyshev_printed_values() -> None:
+    row = table("chebyshev", 51, train_length=50)[50]
+    np.testing.assert_allclose(row[1], math.tanh(1), rtol=1e-15)
+    # T_4 = 8x^4 - 8x^2 + 1; encodings.md prints -0.948767172, which mpmath does not confirm
+    printed = [0.160051317, -0.517805861, -0.948767152, -0.927345176, 0.907125253]
+    np.testing.assert_allclose(row[[2, 3, 4, 5, 63]], printed, rtol=0, atol=5.1e-10)
+    with mpmath.workdps(30):
+        assert abs(mpmath.chebyt(4, mpmath.tanh(1)) - row[4]) < 1e-15
+
+
+@pytest.mark.parametrize("kind", ["tanh", "clamp"])
+def test_chebyshev_against_scipy(kind: str) -> None:
+    positions = np.array([-3, 0, 0.25, 20, 50, 50.5, 400])
+    rows = table("chebyshev", 7, map=kind, gamma=2.0, positions=positions, train_length=50, dim=200)
+    place = np.tanh(2 * positions / 50) if kind == "tanh" else 2 * np.clip(positions, 0, 50) / 50 - 1
+    np.testing.assert_allclose(rows, eval_chebyt(np.arange(200), place[:, None]), rtol=0, atol=2e-11)
+    assert np.abs(rows).max() <= 1 + 1e-13
+    np.testing.assert_allclose(rows[-1], 1, rtol=0, atol=1e-8)  # past the training length: all ones
+    with pytest.raises(ValueError, match="option 'learned' needs map 'tanh'"):
+        table("chebyshev", 2, learned=True, map="clamp")
+
+
+def test_chebyshev_of_a_high_degree_against_mpmath() -> None:
+    rows = table("chebyshev", 51, dim=513, map="clamp", train_length=50)
+    with mpmath.workdps(40):
+        for i in (0, 3, 24, 49, 50):
+            x = mpmath.mpf(float(rows[i, 1]))
+            for degree in (2, 255, 511, 512):
+                assert abs(mpmath.cos(degree * mpmath.acos(x)) - rows[i, degree]) < 2e-12
+
+
+def test_chebyshev_columns_are_orthogonal_by_quadrature() -> None:
+    nodes, weights = np.polynomial.chebyshev.chebgauss(64)
+    rows = table("chebyshev", 64, positions=25 * (nodes + 1), map="clamp", train_length=50)
+    gram = rows.T @ (weights[:, None] * rows)
+    np.testing.assert_allclose(gram, np.diag([np.pi, *[np.pi / 2] * 63]), atol=2e-12)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Fourier features
+
+
+def test_fourier_printed_values() -> None:
+    got = table(
+        "fourier", 1, dim=4, coordinates=2, learned=True, positions=[[0.25, 0.1]],
+        params={"frequencies": [[0.5, 1.0], [2.0, -1.0]]},
+    )  # fmt: skip
+    np.testing.assert_allclose(got[0], [0.987688341, 0.587785252, 0.156434465, -0.809016994], rtol=0, atol=5.1e-10)
+
+
+def test_fourier_features_know_differences_alone() -> None:
+    rows = table("fourier", 30, dim=32, sigma=3.0, train_length=20)
+    products = rows @ rows.T
+    np.testing.assert_allclose(products[:-5, :-5], products[5:, 5:], atol=1e-13)
+    np.testing.assert_allclose(np.diag(products), 16, rtol=1e-14)
+
+
+def test_fourier_coordinates() -> None:
+    keywords = {"dim": 16, "coordinates": 2}
+    implied = table("fourier", 12, **keywords)
+    cells = np.indices((3, 4)).reshape(2, -1).T
+    np.testing.assert_array_equal(table("fourier", 12, **keywords, positions=cells, grid=(3, 4)), implied)
+    np.testing.assert_allclose(table("fourier", 12, **keywords, positions=cells / (3, 4)), implied, atol=1e-13)
+    with pytest.raises(ValueError, match="option 'grid' must be none with one coordinate"):
+        table("fourier", 12, grid=(3, 4))
+    with pytest.raises(ValueError, match="dim must be even for 'fourier'"):
+        table("fourier", 12, dim=7)
+
+
+def test_fourier_far_away_against_mpmath() -> None:
+    frequencies = np.array([[31.7], [-0.001], [1e5 / 3]])
+    positions = np.array([2**24 - 1, 12345678.25, -3.0, 2.0**26])
+    got = table(
+        "fourier", 4, dim=6, positions=positions, train_length=7, learned=True, params={"frequencies": frequencies}
+    )
+    with mpmath.workdps(50):
+        angles = [[2 * mpmath.pi * mpmath.mpf(f) * mpmath.mpf(p) / 7 for f in frequencies[:, 0]] for p in positions]
+        right = [[f(a) for f in (mpmath.sin, mpmath.cos) for a in row] for row in angles]
+    np.testing.assert_allclose(got, np.array(right, dtype=np.float64), rtol=0, atol=1e-15)
+    with pytest.raises(ValueError, match=r"params\['frequencies'\] must make at most 2\*\*50 turns"):
+        table("fourier", 4, dim=6, learned=True, params={"frequencies": frequencies * 1e20})
+    with pytest.raises(ValueError, match=r"option 'sigma' \(1e\+20\) makes more than 2\*\*50 turns"):
+        table("fourier", 4, dim=6, sigma=1e20)
+
+
+def test_fourier_frequencies_are_drawn_once_for_all_seeds() -> None:
+    np.testing.assert_array_equal(table("fourier", 5, seed=0), table("fourier", 5, seed=1))
+    assert np.abs(table("fourier", 5, draw=1) - table("fourier", 5)).max() > 0.5
+    assert fastpe.init("fourier", train_length=5) == {}
+    learned = fastpe.init("fourier", dim=2000, train_length=5, learned=True, sigma=3.0, coordinates=2, dtype=np.float64)
+    np.testing.assert_allclose(learned["frequencies"].std(), 3, rtol=0.08)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Convolution
+
+
+def test_taps_are_learned_as_they_are() -> None:
+    taps = fastpe.init("conv", dim=64, train_length=50, kernel=16, dtype=np.float64)["taps"]
+    assert taps.shape == (16, 64)
+    np.testing.assert_allclose(taps.std(), 0.5 / 4, rtol=0.1)
+    slots = fastpe.build("conv", 9, dim=64, kernel=16, params={"taps": taps}, dtype=np.float64)
+    np.testing.assert_array_equal(slots["taps"], taps)
+    got = fastpe.pull("conv", 9, {"taps": 2 * taps}, dim=64, kernel=16, params={"taps": taps}, dtype=np.float64)
+    np.testing.assert_array_equal(got["taps"], 2 * taps)
+    assert fastpe.build("conv", 9, dim=4)["taps"].shape == (128, 4)
