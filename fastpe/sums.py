@@ -237,7 +237,7 @@ def add_gradients(
         own = _own(parts, part, params, spec)
         if not own:
             continue
-        mine = shapes_of(part, spec)
+        mine = [slot for slot in shapes_of(part, spec) if SLOTS[slot].dtype != "int32"]
         if missing := sorted(set(mine) - set(dslots)):
             raise ValueError(f"dslots must hold the gradient of {missing[0]!r}, which {part.scheme!r} fills")
         for slot in mine:
