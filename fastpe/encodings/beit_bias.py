@@ -1,4 +1,4 @@
-"""BEiT's relative position bias: Swin's table for the cells of an image, and three entries for a class token.
+"""BEiT's bias: Swin's table for the cells of an image, and three entries for a class token.
 
     S_ab = s q_a . k_b + table[(y_a - y_b + h - 1) (2w - 1) + x_a - x_b + w - 1]     two cells
                          table[n - 3]  class to cell,   table[n - 2]  cell to class,   table[n - 1]  class to class

@@ -1,4 +1,4 @@
-"""Image RPE (iRPE), bias mode: a learned number for each bucket of two-dimensional offsets, wider ones farther away.
+"""Image RPE, bias mode: a learned number for each bucket of two-dimensional offsets.
 
     g(x) = round(x)                                                                       |x| <= alpha
          = sign(x) int(min(round(alpha + ln(|x|/alpha) / ln(gamma/alpha) (beta - alpha)), beta))    otherwise
@@ -15,7 +15,7 @@ or H; in every layer its own. They start as zeros.
 
 **Options**
 - `method`: `product` (the authors' default), `cross`, `euclidean` or `quant`.
-- `ratio`: alpha; 1.9 gives B = 3, so 49 buckets by `product`.
+- `ratio`: alpha, at most 512; 1.9 gives B = 3, so 49 buckets by `product`.
 - `shared_heads`: one table for all heads (G = 1), the authors' default, or one for each.
 - `class_token`: the first token is a class token, which has no cell; all its pairs share one more bucket.
 - `grid`: rows and columns of the cells, in raster order; the two factors of their number closest to each other where
@@ -42,15 +42,25 @@ from fastpe.encodings._window import GRID, Sides
 
 Array = np.ndarray[Any, Any]
 
+_LARGEST = 512.0
 
-def check(spec: Spec, *, class_token: bool, grid: Sides | None, **options: Any) -> None:
-    """The grid fits the tokens."""
+
+def _line(ratio: float) -> int:
+    """How many buckets a coordinate has."""
+    if ratio > _LARGEST:
+        raise ValueError(f"option 'ratio' must be at most {_LARGEST:g}, not {ratio:g}")
+    return 2 * int(2 * ratio) + 1
+
+
+def check(spec: Spec, *, ratio: float, class_token: bool, grid: Sides | None, **options: Any) -> None:
+    """The grid fits the tokens, and the buckets fit in a table."""
+    _line(ratio)
     _window.grid_of(spec, grid if spec.positions is None else None, class_token)
 
 
 def shapes(spec: Spec, *, method: str, ratio: float, class_token: bool, **options: Any) -> dict[str, tuple[int, ...]]:
     """The index of every pair, and the values it chooses from."""
-    line = 2 * int(2 * ratio) + 1
+    line = _line(ratio)
     buckets = line * line if method in ("product", "cross") else line
     return {
         "index": (*spec.batch, spec.length, spec.length),
@@ -62,7 +72,7 @@ def parameters(
     spec: Spec, *, method: str, ratio: float, shared_heads: bool, class_token: bool, **options: Any
 ) -> dict[str, tuple[int, ...]]:
     """A number for every bucket, for all heads or for each."""
-    groups, line = 1 if shared_heads else spec.heads, 2 * int(2 * ratio) + 1
+    groups, line = 1 if shared_heads else spec.heads, _line(ratio)
     if method == "cross":
         return {"rows": (groups, line + class_token), "columns": (groups, line + class_token)}
     return {"table": (groups, (line * line if method == "product" else line) + class_token)}
@@ -136,7 +146,7 @@ def fill(
     class_token: bool, grid: Sides | None,
 ) -> None:  # fmt: skip
     """Fill `index` and `values`."""
-    index, values, line = out["index"], out["values"], 2 * int(2 * ratio) + 1
+    index, values, line = out["index"], out["values"], _line(ratio)
     if class_token:
         index[...] = values.shape[1] - 1
     inner = index[..., class_token:, class_token:]
@@ -168,7 +178,7 @@ def pull(
     if method != "cross":
         dparams["table"] += dvalues
         return
-    line = 2 * int(2 * ratio) + 1
+    line = _line(ratio)
     pairs = dvalues[:, : line * line].reshape(-1, line, line)
     dparams["rows"][:, :line] += pairs.sum(axis=2)
     dparams["columns"][:, :line] += pairs.sum(axis=1)

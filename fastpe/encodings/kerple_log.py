@@ -1,4 +1,4 @@
-"""KERPLE, logarithmic kernel: a penalty that grows with the logarithm of the distance, with two learned numbers a head.
+"""KERPLE, logarithmic kernel: a penalty of r1 ln(1 + r2 distance), both learned for each head.
 
     S_ij = s q_i . k_j - r1_h ln(1 + r2_h |j - i|)
 

@@ -1,4 +1,4 @@
-"""KERPLE, power kernel: a penalty that grows with a learned power of the distance, with two learned numbers a head.
+"""KERPLE, power kernel: a penalty of a distance^p, both learned for each head.
 
     S_ij = s q_i . k_j - a_h |j - i|^p_h,    0 < p <= 2
 

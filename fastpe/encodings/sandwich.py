@@ -1,4 +1,4 @@
-"""Sandwich: the part of the product of two sinusoidal tables' rows that depends on their distance, as a bias.
+"""Sandwich: the product of two rows of the sinusoidal table, a function of their distance, as a bias.
 
     S_ij = s q_i . k_j + (1 / g_h) sum_{t=0}^{dbar/2 - 1} cos((j - i) 10000^(-2t/dbar))
 

@@ -1,4 +1,4 @@
-"""Swin Transformer's relative position bias: a learned number for every offset of two cells of a window.
+"""Swin Transformer's bias: a learned number for every offset of two cells of a window.
 
     S_ab = s q_a . k_b + table[(y_a - y_b + h - 1) (2w - 1) + x_a - x_b + w - 1],   a window of h rows and w columns
 
