@@ -1,4 +1,4 @@
-"""What KERPLE's two kernels share: learned numbers for each head that are held above 0.01, and biases of the distance."""
+"""What KERPLE's two kernels share: learned numbers of each head, held above 0.01, and biases of the distance."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -16,7 +16,9 @@ from fastpe.encodings._grid import chosen_sides, raster, sides
 Array = np.ndarray[Any, Any]
 Sides = tuple[int, ...]
 
-GRID = Option(None, "rows and columns of the tokens; the factors of their number closest to each other", tuple, optional=True)
+GRID = Option(
+    None, "rows and columns of the tokens; the factors of their number closest to each other", tuple, optional=True
+)
 WINDOW = Option(None, "rows and columns that the table is for; the grid of the training length", tuple, optional=True)
 
 
@@ -78,7 +80,9 @@ def check_inside(name: str, spec: Spec, window: Sides, grid: Sides | None, extra
     if extent[0] > window[0] or extent[1] > window[1]:
         what = f"a grid of {extent[0]} x {extent[1]}" if spec.positions is None else f"positions over {extent} cells"
         way = "; option beyond='resize' resamples it" if spec.positions is None else ""
-        raise BeyondTrainingLength(f"{name!r} has a table for windows of {window[0]} x {window[1]}, not for {what}{way}")
+        raise BeyondTrainingLength(
+            f"{name!r} has a table for windows of {window[0]} x {window[1]}, not for {what}{way}"
+        )
 
 
 def write_index(index: Array, spec: Spec, window: Sides, grid: Sides | None, extra: int = 0) -> None:

@@ -3,11 +3,11 @@
     S_ab = s q_a . k_b + table[(y_a - y_b + h - 1) (2w - 1) + x_a - x_b + w - 1]     two cells
                          table[n - 3]  class to cell,   table[n - 2]  cell to class,   table[n - 1]  class to class
 
-Source: Bao, Dong, Piao and Wei 2021, "BEiT: BERT Pre-Training of Image Transformers" (arXiv:2106.08254); index and initial
-values are those of the released code.
+Source: Bao, Dong, Piao and Wei 2021, "BEiT: BERT Pre-Training of Image Transformers" (arXiv:2106.08254); index and
+initial values are those of the released code.
 
-**Slot**: `index` (N, N) and `values` (H, V). **Learns**: `table` ((2h-1)(2w-1), H), with a class token three rows more; in
-every layer its own, as the authors have it for fine-tuning. It starts as zeros.
+**Slot**: `index` (N, N) and `values` (H, V). **Learns**: `table` ((2h-1)(2w-1), H), with a class token three rows more;
+in every layer its own, as the authors have it for fine-tuning. It starts as zeros.
 
 **Options**
 - `class_token`: the first token is a class token, which has no cell: one token fewer is left for the grid.
@@ -19,11 +19,11 @@ every layer its own, as the authors have it for fine-tuning. It starts as zeros.
 
 Positions, where given, are (N, 2) or (B, N, 2) integers, row and column; that of a class token is not read.
 
-**Past the training length**: undefined, or resized by `beyond`; what counts is the grid, each side by itself. The authors
-resample by splines over unevenly spaced offsets; `resize` is the even cubic convolution of Swin's.
+**Past the training length**: undefined, or resized by `beyond`; what counts is the grid, each side by itself. The
+authors resample by splines over unevenly spaced offsets; `resize` is the even cubic convolution of Swin's.
 
-**Traps.** The entry of two class tokens is the last one: filling the class token's row and column of an index in the wrong
-order leaves another. A table of zeros is no bias at all until it has been trained.
+**Traps.** The entry of two class tokens is the last one: filling the class token's row and column of an index in the
+wrong order leaves another. A table of zeros is no bias at all until it has been trained.
 """
 
 from typing import Any
@@ -43,9 +43,7 @@ def check(spec: Spec, *, class_token: bool, grid: Sides | None, window: Sides | 
     _window.check_inside("beit_bias", spec, own, grid, class_token, beyond == "resize")
 
 
-def _sides(
-    spec: Spec, class_token: bool, grid: Sides | None, window: Sides | None, beyond: str
-) -> tuple[Sides, Sides]:
+def _sides(spec: Spec, class_token: bool, grid: Sides | None, window: Sides | None, beyond: str) -> tuple[Sides, Sides]:
     """The window that is learned, and the one whose offsets the values are for."""
     own = _window.window_of(spec, window, grid, class_token)
     return own, own if beyond == "error" or spec.positions is not None else _window.grid_of(spec, grid, class_token)

@@ -4,7 +4,7 @@
     S_ij = s q_i . k_j + b2_h + sum_k w2_kh max(w1_k t_ij + b1_k, 0)
 
 Source: Li, You, Guruganesh et al. 2023, "Functional Interpolation for Relative Positions Improves Long Context
-Transformers" (arXiv:2310.04418), eqs. (2) to (4); initial values, eps and the absolute values of c x and c max(L, i)
+Transformers" (arXiv:2310.04418), section 3; initial values, eps and the absolute values of c x and c max(L, i)
 are those of a public port, for the authors' code is not.
 
 **Slot**: `scores` (H, N, N), O(N^2) numbers: the divisor depends on the query, so the bias is no function of j - i.
@@ -27,8 +27,8 @@ Keys after the query count as x = 0: a causal model masks them.
 The bias is even in j - i only there where both queries are below L. `start` and given positions move i, and thus the
 divisor. The paper divides by i, some texts by i + 1.
 
-**Accuracy.** t is right to some units in the last place. The network is piecewise linear in t, and is evaluated as such:
-between two kinks all terms are summed once. What that sum cancels is lost, as in any order of summation.
+**Accuracy.** t is right to some units in the last place. The network is piecewise linear in t, and is evaluated as
+such: between two kinks all terms are summed once. What that sum cancels is lost, as in any order of summation.
 """
 
 from collections.abc import Iterator
@@ -72,7 +72,7 @@ def init(spec: Spec, rng: Any, *, hidden: int, initial_c: float, **options: Any)
 def reference(
     spec: Spec, params: dict[str, Any], *, hidden: int, initial_c: float, threshold: float, eps: float, symmetric: bool
 ) -> dict[str, Any]:
-    """Li et al. 2023, eqs. (2) to (4), a hidden unit at a time."""
+    """The formula above, a hidden unit at a time."""
     points, c = spec.points(), params["c"][0]
     back = points[..., :, None] - points[..., None, :]
     x = np.abs(back) if symmetric else np.maximum(back, 0)
@@ -185,7 +185,7 @@ ENCODING = Encoding(
     },
     beyond="defined",
     direction="causal",
-    source="Li et al. 2023, arXiv:2310.04418, eqs. (2) to (4)",
+    source="Li et al. 2023, arXiv:2310.04418",
     ulp=64.0,
     reference=reference,
     fill=fill,

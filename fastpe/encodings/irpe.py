@@ -10,8 +10,8 @@
 Source: Wu et al. 2021, "Rethinking and Improving Relative Position Encoding for Vision Transformer" (arXiv:2107.14222),
 section 3.2 and eq. (18); the order of rounding, clipping and truncation is the released code's.
 
-**Slot**: `index` (N, N) and `values` (H, V). **Learns**: `table` (G, V), or for `cross` `rows` and `columns` (G, 2B+1), G = 1
-or H; in every layer its own. They start as zeros.
+**Slot**: `index` (N, N) and `values` (H, V). **Learns**: `table` (G, V), or for `cross` `rows` and `columns` (G, 2B+1),
+G = 1 or H; in every layer its own. They start as zeros.
 
 **Options**
 - `method`: `product` (the authors' default), `cross`, `euclidean` or `quant`.
@@ -25,10 +25,10 @@ Positions, where given, are (N, 2) or (B, N, 2), row and column, and may be real
 
 **Past the training length**: clipped: offsets beyond gamma share the outermost buckets, so any grid is defined.
 
-**Traps.** beta need not be whole, and what is clipped to it is truncated: with ratio 1.9, g = 0, 1, 2, 2, 3, 3, ... Halves
-are rounded to even. `euclidean` and `quant` never use the buckets below B, and cannot tell left from right. The authors'
-other mode, "contextual", where a bucket's vector meets query, key or value, is not built here. A table of zeros is no
-bias at all until it has been trained.
+**Traps.** beta need not be whole, and what is clipped to it is truncated: with ratio 1.9, g = 0, 1, 2, 2, 3, 3, ...
+Halves are rounded to even. `euclidean` and `quant` never use the buckets below B, and cannot tell left from right. The
+authors' other mode, "contextual", where a bucket's vector meets query, key or value, is not built here. A table of
+zeros is no bias at all until it has been trained.
 """
 
 import math
@@ -189,9 +189,7 @@ def pull(
 ENCODING = Encoding(
     slots=("index", "values"),
     options={
-        "method": Option(
-            "product", "how an offset becomes a bucket", str, ("product", "cross", "euclidean", "quant")
-        ),
+        "method": Option("product", "how an offset becomes a bucket", str, ("product", "cross", "euclidean", "quant")),
         "ratio": Option(1.9, "offsets up to it have buckets of their own", float, above=0.0),
         "shared_heads": Option(True, "whether all heads share a table", bool),
         "class_token": Option(False, "whether the first token is a class token, which has no cell", bool),

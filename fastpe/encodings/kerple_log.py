@@ -14,9 +14,9 @@ layers.
 **Past the training length**: defined. The penalty flattens: twice the distance costs about r1 ln 2 more.
 
 **Traps.** Before every use the authors set an r1 or r2 below 0.01 to 0.01. Here the parameter stays as it is, acts as
-0.01, and its gradient is zero: only the optimiser's momentum can carry it back, where theirs leaves the clamp freely. The bias is added to scores that are
-already divided by sqrt(D), and is even in j - i: a model without a causal mask cannot tell left from right by it. The
-release is for causal models.
+0.01, and its gradient is zero: only the optimiser's momentum can carry it back, where theirs leaves the clamp freely.
+The bias is added to scores that are already divided by sqrt(D), and is even in j - i: a model without a causal mask
+cannot tell left from right by it. The release is for causal models.
 """
 
 from typing import Any

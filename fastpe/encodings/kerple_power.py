@@ -15,10 +15,9 @@ layers.
 
 **Traps.** Before every use the authors set an a below 0.01 to 0.01, and a p outside [0.01, 2] to the nearest end. Here
 the parameter stays as it is, acts as that end, and its gradient is zero: only the optimiser's momentum can carry it
-back, where theirs leaves the clamp freely.
-The bias is added to scores that are already divided by sqrt(D), and is even in j - i: a model without a causal mask
-cannot tell left from right by it. The release, for causal models, can also multiply the scores by exp(-a' r^p'); that is
-not built here.
+back, where theirs leaves the clamp freely. The bias is added to scores that are already divided by sqrt(D), and is even
+in j - i: a model without a causal mask cannot tell left from right by it. The release, for causal models, can also
+multiply the scores by exp(-a' r^p'); that is not built here.
 """
 
 from typing import Any

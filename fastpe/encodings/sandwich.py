@@ -2,10 +2,10 @@
 
     S_ij = s q_i . k_j + (1 / g_h) sum_{t=0}^{dbar/2 - 1} cos((j - i) 10000^(-2t/dbar))
 
-Source: Chi, Fan, Rudnicky and Ramadge 2023, "Dissecting Transformer Length Extrapolation via the Lens of Receptive Field
-Analysis" (arXiv:2212.10356), of which abstract and definitions were read, but no code of its authors: the divisors g_h
-are **unverified**. NVIDIA's NeMo, a port, has the same ones; it starts its sum at t = 1, subtracts dbar/2 (which no
-softmax sees) and takes no cosine.
+Source: Chi, Fan, Rudnicky and Ramadge 2023, "Dissecting Transformer Length Extrapolation via the Lens of Receptive
+Field Analysis" (arXiv:2212.10356), of which abstract and definitions were read, but no code of its authors: the
+divisors g_h are **unverified**. NVIDIA's NeMo, a port, has the same ones; it starts its sum at t = 1, subtracts dbar/2
+(which no softmax sees) and takes no cosine.
 
 **Slot**: `bias` (H, 2N-1); `scores` (H, N, N) where positions are given. **Learns**: nothing.
 
@@ -15,9 +15,9 @@ softmax sees) and takes no cosine.
 
 **Past the training length**: defined; the bias falls like a logarithm of the distance, and wavers from about 10^4 on.
 
-**Traps.** Without a causal mask it cannot tell left from right: it is even in j - i. At distance 0 it is dbar/2 and not 0,
-so beside another bias only its differences count. A sum from t = 1 on is smaller by a cosine of frequency 1, which the
-softmax does see.
+**Traps.** Without a causal mask it cannot tell left from right: it is even in j - i. At distance 0 it is dbar/2 and not
+0, so beside another bias only its differences count. A sum from t = 1 on is smaller by a cosine of frequency 1, which
+the softmax does see.
 
 **Accuracy.** The cosines are those of the sinusoidal table, exact to a unit in the last place at any distance.
 """

@@ -18,11 +18,11 @@ truncation at +-2 leaves of it.
 
 Positions, where given, are (N, 2) or (B, N, 2) integers, row and column; all must fit in a window.
 
-**Past the training length**: undefined, or resized by `beyond`. A longer sequence may fit: what counts is the grid, each
-side by itself.
+**Past the training length**: undefined, or resized by `beyond`. A longer sequence may fit: what counts is the grid,
+each side by itself.
 
-**Traps.** With `resize` every grid other than the window's is resampled, smaller ones too, and the bias of an offset then
-changes with the grid. A sequence is one window here: partition and shift are the model's.
+**Traps.** With `resize` every grid other than the window's is resampled, smaller ones too, and the bias of an offset
+then changes with the grid. A sequence is one window here: partition and shift are the model's.
 """
 
 from typing import Any

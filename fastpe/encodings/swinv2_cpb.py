@@ -6,9 +6,9 @@
 Source: Liu et al. 2022, "Swin Transformer V2: Scaling Up Capacity and Resolution" (arXiv:2111.09883), eqs. (3) and (4);
 the factors 8, log2 8 and 16 and the initial values are those of the released code.
 
-**Slot**: `index` (N, N) and `values` (H, V), computed once for each of the V = (2h-1)(2w-1) offsets of a grid of h by w;
-`scores` (H, N, N) where positions are given. **Learns**: `w1` (2, K), `b1` (K,), `w2` (K, H), in every layer its own;
-the weights start as N(0, 0.02^2), b1 as zeros.
+**Slot**: `index` (N, N) and `values` (H, V), computed once for each of the V = (2h-1)(2w-1) offsets of a grid of h by
+w; `scores` (H, N, N) where positions are given. **Learns**: `w1` (2, K), `b1` (K,), `w2` (K, H), in every layer its
+own; the weights start as N(0, 0.02^2), b1 as zeros.
 
 **Options**
 - `hidden`: K, the width of the network.
@@ -19,10 +19,11 @@ the weights start as N(0, 0.02^2), b1 as zeros.
 
 Positions, where given, are (N, 2) or (B, N, 2), row and column, and may be real.
 
-**Past the training length**: defined, which is its purpose: a grid of twice the window reaches l = 1.36 instead of 1.06.
+**Past the training length**: defined, which is its purpose: a grid of twice the window reaches l = 1.36 instead of
+1.06.
 
-**Traps.** Only the bias is built: the published attention also has a cosine in place of the product q . k, with a learned
-scale a head. 16 sigmoid(0) = 8, so untrained biases are about 8 everywhere, which no softmax sees.
+**Traps.** Only the bias is built: the published attention also has a cosine in place of the product q . k, with a
+learned scale a head. 16 sigmoid(0) = 8, so untrained biases are about 8 everywhere, which no softmax sees.
 """
 
 from collections.abc import Iterator

@@ -11,7 +11,8 @@ Source: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Un
 (arXiv:1910.10683), section 2.1; the buckets are those of the released code.
 
 **Slot**: `bias` (H, 2N-1); `scores` (H, N, N) where positions are given, which must be integers. `scale` is 1: the
-published model does not divide by sqrt(D). **Learns**: `table` (buckets, H), one for all layers; it starts as N(0, 1/C).
+published model does not divide by sqrt(D). **Learns**: `table` (buckets, H), one for all layers; it starts as N(0,
+1/C).
 
 **Options**
 - `buckets`: how many; in a bidirectional model half of them for each side.
@@ -23,9 +24,9 @@ The direction follows `causal`: T5's encoder has the bidirectional buckets, its 
 **Past the training length**: clipped: all distances from `max_distance` on share a bucket; with the defaults even those
 from 113 (causal) or 91 (bidirectional) on.
 
-**Traps.** Of 32 buckets a bidirectional model has 16 for a side, and only 8 of them are exact; one, that of distance 0 to
-the right, is never used and stays as it started. Distances that do not occur in training but lie in a bucket of their
-own get an untrained number: `max_distance` protects only if training reaches the last bucket.
+**Traps.** Of 32 buckets a bidirectional model has 16 for a side, and only 8 of them are exact; one, that of distance 0
+to the right, is never used and stays as it started. Distances that do not occur in training but lie in a bucket of
+their own get an untrained number: `max_distance` protects only if training reaches the last bucket.
 
 **Accuracy.** A copy. The buckets' ends are found in whole numbers: n^m e^k >= e^m M^k for the k-th of m buckets that
 reach from e to M, where a quotient of logarithms may fall on either side.
@@ -98,10 +99,8 @@ def plain(spec: Spec, *, scaled: bool, **options: Any) -> dict[str, Any]:
     return {} if scaled else {"scale": 1.0}
 
 
-def reference(
-    spec: Spec, params: dict[str, Any], *, buckets: int, max_distance: int, scaled: bool
-) -> dict[str, Any]:
-    """The released code's function of the offset; 12 digits of the logarithms' quotient, so that whole ones are whole."""
+def reference(spec: Spec, params: dict[str, Any], *, buckets: int, max_distance: int, scaled: bool) -> dict[str, Any]:
+    """The released code's function of the offset; the logarithms' quotient to 12 digits, so that whole is whole."""
     offset, side = pairwise(spec), buckets if spec.causal else buckets // 2
     n = np.maximum(-offset, 0) if spec.causal else np.abs(offset)
     exact = side // 2
