@@ -31,7 +31,7 @@ def grid_of(spec: Spec, grid: Sides | None, extra: int = 0) -> Sides:
         If there are no other tokens, or the option `grid` does not fit them.
     """
     if spec.length <= extra:
-        raise ValueError(f"length must exceed {extra}, the tokens that have no cell, not {spec.length}")
+        raise ValueError(f"length must exceed {extra:d}, the tokens that have no cell, not {spec.length}")
     return chosen_sides(spec, grid, 2, extra=extra)
 
 
@@ -43,7 +43,7 @@ def window_of(spec: Spec, window: Sides | None, grid: Sides | None, extra: int =
         return window
     count = spec.train_length - extra
     if count < 1:
-        raise ValueError(f"train_length must exceed {extra}, the tokens that have no cell, not {spec.train_length}")
+        raise ValueError(f"train_length must exceed {extra:d}, the tokens that have no cell, not {spec.train_length}")
     return grid if grid is not None and len(grid) == 2 and math.prod(grid) == count else sides(count, 2)
 
 

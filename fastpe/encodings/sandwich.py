@@ -16,8 +16,7 @@ divisors g_h are **unverified**. NVIDIA's NeMo, a port, has the same ones; it st
 **Past the training length**: defined; the bias falls like a logarithm of the distance, and wavers from about 10^4 on.
 
 **Traps.** Without a causal mask it cannot tell left from right: it is even in j - i. At distance 0 it is dbar/2 and not
-0, so beside another bias only its differences count. A sum from t = 1 on is smaller by a cosine of frequency 1, which
-the softmax does see.
+0, so beside another bias only its differences count. A sum over t = 1 .. dbar/2 instead is another bias.
 
 **Accuracy.** The cosines are those of the sinusoidal table, exact to a unit in the last place at any distance.
 """

@@ -92,7 +92,7 @@ def cope_vjp(q: Any, k: Any, v: Any, table: Any, *, scale: float | None = None) 
         whole = np.arange(len(table))
         dat = np.sum(((1 - share) * dlogits)[..., None] * (low[..., None] == whole), axis=-2)
         dat += np.sum((share * dlogits)[..., None] * (high[..., None] == whole), axis=-2)
-        dtable = np.einsum("...np,...nd->pd", dat, q)
+        dtable = dat.reshape(-1, len(table)).T @ q.reshape(-1, q.shape[-1])
         dq, dk = s * dcontent @ k + dat @ table, s * _t(dcontent) @ q
         return {"q": dq, "k": dk, "v": _t(weights) @ dout, "table": dtable}
 
