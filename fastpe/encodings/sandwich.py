@@ -37,7 +37,7 @@ def check(spec: Spec, *, dbar: int, divisors: tuple[float, ...] | None) -> None:
         raise ValueError(f"option 'dbar' must be even, not {dbar}")
     if divisors is not None and (len(divisors) not in (1, spec.heads) or min(divisors, default=0) <= 0):
         raise ValueError(f"option 'divisors' must be one number > 0, or {spec.heads} for the heads, not {divisors}")
-    if not dbar / min(_divisors(spec, divisors)) <= np.finfo(spec.dtype).max:
+    if not dbar <= float(np.finfo(spec.dtype).max) * float(min(_divisors(spec, divisors))):
         raise ValueError(f"option 'divisors' must leave {spec.dtype} finite, not {divisors}")
     if spec.positions is not None and np.ptp(spec.positions, axis=-1).max() > 2**27:
         raise ValueError("positions must be at most 2**27 apart")
