@@ -13,7 +13,8 @@ from fastpe.encoding import Spec
 
 Array = np.ndarray[Any, Any]
 
-_BLOCK = 2**16  # pairs that are computed at once
+_PIECE = 2**11  # offsets that are computed at once, so that what is computed needs little memory beside the slot
+_BLOCK = 2**16  # pairs likewise
 
 
 def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
@@ -24,12 +25,17 @@ def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
 
 
 def blocks(spec: Spec, slots: Mapping[str, Array]) -> Iterator[tuple[Array, Array]]:
-    """Offsets (...,), and the part (H, ...) of the slot, or of its gradient, that belongs to them.
+    """Some offsets (...,), and the part (H, ...) of the slot, or of its gradient, that belongs to them.
 
     `start` is in no offset, so that offsets of integers are exact.
     """
     if spec.positions is None:
-        yield np.arange(1.0 - spec.length, spec.length), slots["bias"]
+        for first in range(1 - spec.length, spec.length, _PIECE):
+            last = min(first + _PIECE, spec.length)
+            yield (
+                np.arange(first, last, dtype=np.float64),
+                slots["bias"][:, first + spec.length - 1 : last + spec.length - 1],
+            )
         return
     rows = max(1, _BLOCK // spec.length)
     for sample in np.ndindex(*spec.batch):
