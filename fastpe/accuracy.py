@@ -280,7 +280,8 @@ def cases(name: str) -> Iterator[Request]:
         yield {"length": 50, "dim": 64, "train_length": 50, "params": params}
         yield {"length": 130, "dim": 64, "train_length": 50, "params": params, "beyond": "interp"}
     else:
-        yield {"length": 50, "dim": 64, "heads": 4, "train_length": 50}
+        causal = encoding.get(name).direction == "causal"
+        yield {"length": 50, "dim": 64, "heads": 4, "train_length": 50, "causal": causal}
 
 
 def histograms(name: str) -> Iterator[Histogram]:

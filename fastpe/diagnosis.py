@@ -136,6 +136,7 @@ def requests(name: str, dtype: str, *, length: int, **sizes: int) -> Iterator[Re
     The options differ from their defaults one at a time; positions are implied, whole and real.
     """
     own = encoding.get(name)
+    sizes = {**sizes, "causal": own.direction == "causal"}
     variants: list[dict[str, Any]] = [{}, dict(own.paper)]
     for key, option in own.options.items():
         values = (False, True) if option.kind is bool else option.choices or ()

@@ -45,8 +45,8 @@ class Position:
         self._arrays: dict[int, dict[str, Any]] = {}
         spec = self._spec(config.train_length)
         filled = {part.scheme: set(sums.shapes_of(part, spec)) for part in self._parts}
-        learns = {part.scheme: bool(part.encoding.parameters(spec, **part.options)) for part in self._parts}
-        self._own_layers = {part.scheme: set(part.encoding.per_layer) for part in self._parts if learns[part.scheme]}
+        learns = {part.scheme: set(part.encoding.parameters(spec, **part.options)) for part in self._parts}
+        self._own_layers = {part.scheme: learns[part.scheme] & set(part.encoding.per_layer) for part in self._parts}
         self.layered = frozenset().union(*(filled[scheme] for scheme, names in self._own_layers.items() if names))
         self.learned = frozenset().union(*(filled[scheme] for scheme in learns if learns[scheme]))
         if unfit := self.layered - LAYERED:

@@ -179,8 +179,8 @@ def parse_option(name: str, key: str, text: str) -> Any:
 def option_values(name: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """All options of a name, defaults included, keyed as `build` takes them: what a run should record.
 
-    >>> option_values("nope+alibi", {"alibi.alpha0": 0.1})
-    {'alibi.slope': None, 'alibi.alpha0': 0.1, 'alibi.learned': False}
+    >>> option_values("nope+learned", {"learned.scale": 2})
+    {'learned.beyond': 'error', 'learned.scale': 2.0}
     """
     parts = parse(name, options)
     return {

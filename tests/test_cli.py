@@ -186,7 +186,9 @@ def test_the_paper_s_options_are_used_said_and_recorded(folder):
     assert "alibi as in Li (2025): alpha0=0.1" in result.stderr
     record = json.loads((folder / "run" / "config.json").read_text())
     assert record["config"]["options"] == {"alpha0": 0.1}
-    assert record["encoding_options"] == {"slope": None, "alpha0": 0.1, "learned": False}
+    assert record["encoding_options"] == {
+        "slope": None, "alpha0": 0.1, "learned": False, "form": "symmetric", "schedule": "constant"
+    }  # fmt: skip
 
 
 def test_an_option_that_rules_out_the_paper_s_wins():

@@ -8,25 +8,37 @@ eq. (9), uses one slope alpha = 0.1 / N_train for its one head.
 
 **Slot**: `bias` (H, 2N-1), row j - i + N - 1. Where positions are given, the distance is no function of j - i any
 more: then `scores` (H, N, N), a value for every pair, is filled instead.
-**Learns**: nothing, or with `learned` the `slope` (H,).
+**Learns**: nothing, or with `learned` the `slope` (H,), and in the form `nonsymmetric` a `slope_future` (H,) for j > i.
 
 **Slopes.** For H a power of two, 2^(-8(h+1)/H), h = 0 .. H-1. For any other H, those of the power of two below it,
 and then every other one of the slopes of twice as many heads, from the first, until there are H.
+
+**Forms.** `symmetric` is the formula above. It is the paper's too: a causal model masks the keys with j > i, so that
+-slope (i - j) is what is left. For models without a mask the first author names two others (issue 5 of the code's
+repository): `one_sided` ("nonsymmetric with mask") shows the past to the first half of the heads and the
+future to the other half, each half with the slopes of H/2 heads; what is hidden gets a slope of 2^30, so every score
+there is 10^9 lower. `nonsymmetric` ("with no mask") learns a slope for each side; there they start at the sigmoid of
+N(-2, 1), here at the list's.
 
 **Options**
 - `slope`: one slope for all heads instead of the list.
 - `alpha0`: one slope alpha0 / N_train for all heads, Li's form. Not together with `slope`.
 - `learned`: the slopes, however chosen, are only initial values.
+- `form`: `symmetric`, `one_sided` or `nonsymmetric`.
+- `schedule`: what the slopes are multiplied by at a length N beyond N_train. `constant`: 1. `linear`: N_train / N, so
+  that the penalties of the training length are stretched over the new one (Al-Khateeb et al. 2023, "Position
+  Interpolation Improves ALiBi Extrapolation", arXiv:2310.13017). `log`: ln(1 + N_train) / ln(1 + N), an own
+  construction in between: Li (2025), section 8, asks for slopes that adapt to the length and names no formula.
 
-**Causal and symmetric.** Both are the formula above: a causal model masks the keys with j > i, so that -slope (i - j)
-of the paper is what is left. The released code adds slope * j instead, which is the same after the softmax of a
-causal row, but wrong in a bidirectional model. The bias is not multiplied by 1/sqrt(D).
+The released code adds slope * j instead, which is the same after the softmax of a causal row, but wrong in a
+bidirectional model. The bias is not multiplied by 1/sqrt(D).
 
-**Past the training length**: defined; the penalty goes on growing.
+**Past the training length**: defined; the penalty goes on growing, more slowly with a `schedule`, which changes it at
+every distance.
 
-**Traps.** Without a causal mask the bias is even in j - i: such a model commutes with reversing its input and cannot
-tell left from right. With one, and without a start token, equal tokens still give equal outputs. Li's slope 0.1/50 =
-0.002 is nearly no bias at all.
+**Traps.** Without a causal mask the symmetric bias is even in j - i: such a model commutes with reversing its input and
+cannot tell left from right. With one, and without a start token, equal tokens still give equal outputs. Li's slope
+0.1/50 = 0.002 is nearly no bias at all. A learned slope may become negative, and then rewards distance.
 """
 
 import math
@@ -35,9 +47,20 @@ from typing import Any
 import numpy as np
 
 from fastpe.encoding import Encoding, Option, Spec
+from fastpe.encodings._biases import as_slots, pairwise, shapes
 from fastpe.encodings._rows import row_blocks
-from fastpe.kernels._jit import entry
-from fastpe.kernels.simd import absolute, at, counting, lanes, load_first, pointer, splat, store_rounded
+from fastpe.kernels._jit import entry, inlined
+from fastpe.kernels.simd import (
+    at,
+    counting,
+    lanes,
+    load_first,
+    minus,
+    pointer,
+    splat,
+    store_rounded,
+    where_negative,
+)
 from fastpe.kernels.table import LARGE, finish, move_rows
 
 
@@ -55,53 +78,68 @@ def slopes(heads: int) -> np.ndarray:
     return full if n == heads else np.concatenate([full[1::2], full[0::2]])[:heads]
 
 
-def _chosen(spec: Spec, slope: float | None, alpha0: float | None) -> np.ndarray:
+_HIDDEN = 2.0**30  # the slope towards keys that a head of the form one_sided must not see
+
+
+def check(spec: Spec, *, slope: float | None, alpha0: float | None, learned: bool, form: str, schedule: str) -> None:
+    """At most one of `slope` and `alpha0`; a form that fits heads, direction and learning."""
+    if slope is not None and alpha0 is not None:
+        raise ValueError(f"options 'slope' ({slope:g}) and 'alpha0' ({alpha0:g}) exclude each other: give one of them")
+    if form == "one_sided" and (spec.causal or spec.heads % 2):
+        raise ValueError(
+            f"form 'one_sided' needs an even number of heads and no causal mask, not heads={spec.heads}, "
+            f"causal={spec.causal}"
+        )
+    if form == "nonsymmetric" and not learned:
+        raise ValueError("form 'nonsymmetric' learns a slope for each side: set option learned=True")
+
+
+def parameters(spec: Spec, *, learned: bool, form: str, **options: Any) -> dict[str, tuple[int, ...]]:
+    """The slopes, where they are learned."""
+    names = ("slope", "slope_future") if form == "nonsymmetric" else ("slope",)
+    return dict.fromkeys(names, (spec.heads,)) if learned else {}
+
+
+def _chosen(spec: Spec, slope: float | None, alpha0: float | None, form: str) -> np.ndarray:
     if slope is not None:
         return np.full(spec.heads, slope)
     if alpha0 is not None:
         return np.full(spec.heads, alpha0 / spec.train_length)
-    return slopes(spec.heads)
+    return np.tile(slopes(spec.heads // 2), 2) if form == "one_sided" else slopes(spec.heads)
 
 
-def check(spec: Spec, *, slope: float | None, alpha0: float | None, learned: bool) -> None:
-    """At most one of `slope` and `alpha0`."""
-    if slope is not None and alpha0 is not None:
-        raise ValueError(f"options 'slope' ({slope:g}) and 'alpha0' ({alpha0:g}) exclude each other: give one of them")
-
-
-def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """A row over offsets, or a square for every sample where positions are given."""
-    if spec.positions is None:
-        return {"bias": (spec.heads, 2 * spec.length - 1)}
-    return {"scores": (*spec.batch, spec.heads, spec.length, spec.length)}
-
-
-def parameters(spec: Spec, *, learned: bool, **options: Any) -> dict[str, tuple[int, ...]]:
-    """The slopes, where they are learned."""
-    return {"slope": (spec.heads,)} if learned else {}
-
-
-def init(spec: Spec, rng: Any, *, slope: float | None, alpha0: float | None, learned: bool) -> dict[str, Any]:
+def init(
+    spec: Spec, rng: Any, *, slope: float | None, alpha0: float | None, form: str, **options: Any
+) -> dict[str, Any]:
     """The chosen slopes."""
-    return {"slope": _chosen(spec, slope, alpha0)} if learned else {}
+    names = parameters(spec, form=form, **options)
+    return dict.fromkeys(names, _chosen(spec, slope, alpha0, form))
 
 
 def reference(
-    spec: Spec, params: dict[str, Any], *, slope: float | None, alpha0: float | None, learned: bool
-) -> dict[str, Any]:
+    spec: Spec, params: dict[str, Any], *, slope: float | None, alpha0: float | None, learned: bool, form: str,
+    schedule: str,
+) -> dict[str, Any]:  # fmt: skip
     """-slope |j - i| (Press et al. 2021, section 3), with the slopes of the authors' recursion."""
+    heads, n, n_train = spec.heads, spec.length, spec.train_length
     if learned:
-        chosen = params["slope"]
+        past, future = params["slope"], params.get("slope_future", params["slope"])
     elif alpha0 is not None:
-        chosen = np.array([alpha0 / spec.train_length] * spec.heads)
+        past = future = np.array([alpha0 / n_train] * heads)
+    elif slope is not None:
+        past = future = np.array([slope] * heads)
     else:
-        chosen = np.array(_authors_slopes(spec.heads) if slope is None else [slope] * spec.heads)
-    points = spec.points()
-    distance = np.abs(points[..., None, :] - points[..., :, None])
-    scores = -chosen[:, None, None] * distance[..., None, :, :]
-    if spec.positions is not None:
-        return {"scores": scores}
-    return {"bias": np.concatenate([scores[:, -1, :-1], scores[:, 0, :]], axis=1)}
+        past = future = np.array(_authors_slopes(heads // 2) * 2 if form == "one_sided" else _authors_slopes(heads))
+    if n > n_train and schedule == "linear":
+        past, future = past * n_train / n, future * n_train / n
+    elif n > n_train and schedule == "log":
+        past, future = (each * math.log(1 + n_train) / math.log(1 + n) for each in (past, future))
+    if form == "one_sided":
+        first = np.arange(heads) < heads // 2
+        past, future = np.where(first, past, 2.0**30), np.where(first, 2.0**30, future)
+    offset = pairwise(spec)[..., None, :, :]
+    left, right = np.maximum(-offset, 0), np.maximum(offset, 0)
+    return as_slots(spec, -past[:, None, None] * left - future[:, None, None] * right)
 
 
 def _authors_slopes(heads: int) -> list[float]:
@@ -113,47 +151,81 @@ def _authors_slopes(heads: int) -> list[float]:
     return _authors_slopes(below) + _authors_slopes(2 * below)[0::2][: heads - below]
 
 
+def _factor(spec: Spec, schedule: str) -> float:
+    """What the schedule multiplies the slopes by."""
+    if schedule == "constant" or spec.length <= spec.train_length:
+        return 1.0
+    if schedule == "linear":
+        return spec.train_length / spec.length
+    return math.log1p(spec.train_length) / math.log1p(spec.length)
+
+
+def _visible(heads: int, form: str) -> np.ndarray:
+    """Whether each head sees the past and the future, (2, H)."""
+    half = np.arange(heads) < heads // 2
+    return np.array([half, ~half]) if form == "one_sided" else np.ones((2, heads), bool)
+
+
 def fill(
-    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, slope: float | None, alpha0: float | None, learned: bool
-) -> None:
+    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, slope: float | None, alpha0: float | None,
+    learned: bool, form: str, schedule: str,
+) -> None:  # fmt: skip
     """Fill `bias`, or `scores` where positions are given."""
-    chosen = params["slope"].astype(np.float64) if learned else _chosen(spec, slope, alpha0)
+    own = params["slope"].astype(np.float64) if learned else _chosen(spec, slope, alpha0, form)
+    sides = np.array([own, params["slope_future"] if form == "nonsymmetric" else own]) * _factor(spec, schedule)
+    sides = np.where(_visible(spec.heads, form), sides, _HIDDEN)
     if spec.positions is None:
         bias = out["bias"]
         for rows, first, row_step, step in row_blocks(bias):
-            _fill_offsets(chosen[rows], first, row_step, step, spec.length, bias.nbytes >= LARGE)
+            _fill_offsets(sides[:, rows].copy(), first, row_step, step, spec.length, bias.nbytes >= LARGE)
         return
-    points, scores, n = spec.points().reshape(-1, spec.length), out["scores"], spec.length
+    points, scores, n = spec.positions.reshape(-1, spec.length), out["scores"], spec.length
     heads = spec.heads
     for rows, first, row_step, step in row_blocks(scores):
         row = np.arange(rows.start, rows.stop)
         sample, head, query = row // (heads * n), row // n % heads, row % n
-        _fill_pairs(points, sample, query, chosen[head], first, row_step, step, scores.nbytes >= LARGE)
+        _fill_pairs(points, sample, query, sides[:, head], first, row_step, step, scores.nbytes >= LARGE)
 
 
-def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any) -> None:
-    """dslope_h = -sum of dbias times distance."""
+def pull(
+    spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, form: str, schedule: str,
+    **options: Any,
+) -> None:  # fmt: skip
+    """dslope_h = -sum of dbias times distance, of each side for itself."""
+    sides = np.zeros((2, spec.heads))
     if spec.positions is None:
-        _pull_offsets(dslots["bias"], dparams["slope"])
+        _pull_offsets(dslots["bias"], sides)
     else:
         n = spec.length
-        _pull_pairs(spec.points().reshape(-1, n), dslots["scores"].reshape(-1, spec.heads, n, n), dparams["slope"])
+        _pull_pairs(spec.positions.reshape(-1, n), dslots["scores"].reshape(-1, spec.heads, n, n), sides)
+    past, future = np.where(_visible(spec.heads, form), sides, 0.0) * _factor(spec, schedule)
+    if form == "nonsymmetric":
+        dparams["slope"] -= past
+        dparams["slope_future"] -= future
+    else:
+        dparams["slope"] -= past + future
 
 
 _PIECE = 4096  # elements of a row that are computed before they are moved
 
 
+@inlined
+def _penalty(offset, past, future):  # type: ignore[no-untyped-def]
+    """-past |offset| before the query, -future |offset| after it."""
+    return where_negative(offset, past, minus(future)) * offset
+
+
 @entry(label="ALiBi bias")
-def _fill_offsets(slope: np.ndarray, first: np.ndarray, row_step: int, step: int, length: int, large: bool) -> None:
+def _fill_offsets(sides: np.ndarray, first: np.ndarray, row_step: int, step: int, length: int, large: bool) -> None:
     table, piece = pointer(first), np.empty(_PIECE, first.dtype)
     width = lanes(splat(0.0))
-    for h in range(slope.shape[0]):
-        steep = splat(-slope[h])
+    for h in range(sides.shape[1]):
+        past, future = splat(sides[0, h]), splat(sides[1, h])
         for start in range(0, 2 * length - 1, _PIECE):
             count = min(_PIECE, 2 * length - 1 - start)
             offset = counting(float(start - length + 1))
             for j in range(0, count, width):
-                store_rounded(pointer(piece), j, steep * absolute(offset), count - j)
+                store_rounded(pointer(piece), j, _penalty(offset, past, future), count - j)
                 offset = offset + splat(float(width))
             move_rows(pointer(piece), 1, count, at(table, h * row_step + start * step), count, step, large)
     finish(large)
@@ -161,44 +233,42 @@ def _fill_offsets(slope: np.ndarray, first: np.ndarray, row_step: int, step: int
 
 @entry(label="ALiBi scores")
 def _fill_pairs(
-    points: np.ndarray, sample: np.ndarray, query: np.ndarray, slope: np.ndarray, first: np.ndarray, row_step: int,
+    points: np.ndarray, sample: np.ndarray, query: np.ndarray, sides: np.ndarray, first: np.ndarray, row_step: int,
     step: int, large: bool,
 ) -> None:  # fmt: skip
     table, piece, length = pointer(first), np.empty(_PIECE, first.dtype), points.shape[1]
     width = lanes(splat(0.0))
-    for row in range(slope.shape[0]):
-        steep, keys = splat(-slope[row]), points[sample[row]]
+    for row in range(sides.shape[1]):
+        past, future, keys = splat(sides[0, row]), splat(sides[1, row]), points[sample[row]]
         origin = splat(keys[query[row]])
         for start in range(0, length, _PIECE):
             count = min(_PIECE, length - start)
             key = at(pointer(keys), start)
             for j in range(0, count, width):
-                distance = absolute(load_first(key, j, count - j) - origin)
-                store_rounded(pointer(piece), j, steep * distance, count - j)
+                offset = load_first(key, j, count - j) - origin
+                store_rounded(pointer(piece), j, _penalty(offset, past, future), count - j)
             move_rows(pointer(piece), 1, count, at(table, row * row_step + start * step), count, step, large)
     finish(large)
 
 
 @entry(label="gradient of ALiBi slopes")
-def _pull_offsets(dbias: np.ndarray, dslope: np.ndarray) -> None:
+def _pull_offsets(dbias: np.ndarray, sides: np.ndarray) -> None:
     reach = dbias.shape[1] // 2
     for h in range(dbias.shape[0]):
-        total = 0.0
-        for row in range(dbias.shape[1]):
-            total += float(dbias[h, row]) * abs(row - reach)
-        dslope[h] -= total
+        for distance in range(1, reach + 1):
+            sides[0, h] += float(dbias[h, reach - distance]) * distance
+            sides[1, h] += float(dbias[h, reach + distance]) * distance
 
 
 @entry(label="gradient of ALiBi slopes")
-def _pull_pairs(points: np.ndarray, dscores: np.ndarray, dslope: np.ndarray) -> None:
+def _pull_pairs(points: np.ndarray, dscores: np.ndarray, sides: np.ndarray) -> None:
     samples, heads, n, _ = dscores.shape
     for h in range(heads):
-        total = 0.0
         for b in range(samples):
             for i in range(n):
                 for j in range(n):
-                    total += float(dscores[b, h, i, j]) * abs(points[b, j] - points[b, i])
-        dslope[h] -= total
+                    offset = points[b, j] - points[b, i]
+                    sides[0 if offset < 0.0 else 1, h] += float(dscores[b, h, i, j]) * abs(offset)
 
 
 ENCODING = Encoding(
@@ -207,6 +277,10 @@ ENCODING = Encoding(
         "slope": Option(None, "one slope for all heads, instead of the list", float, minimum=0.0, optional=True),
         "alpha0": Option(None, "one slope alpha0 / train_length for all heads", float, minimum=0.0, optional=True),
         "learned": Option(False, "whether the slopes are learned", bool),
+        "form": Option("symmetric", "what is on which side", str, ("symmetric", "one_sided", "nonsymmetric")),
+        "schedule": Option(
+            "constant", "how slopes shrink beyond the training length", str, ("constant", "linear", "log")
+        ),
     },
     beyond="defined",
     direction="no",

@@ -1,0 +1,80 @@
+"""KERPLE, power kernel: a penalty of a distance^p, both learned for each head.
+
+    S_ij = s q_i . k_j - a_h |j - i|^p_h,    0 < p <= 2
+
+Source: Chi, Fan, Ramadge and Rudnicky 2022, "KERPLE: Kernelized Relative Positional Embedding for Length Extrapolation"
+(arXiv:2205.09921), section 4; initial values and clamps as in the released code.
+
+**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) where positions are given.
+**Learns**: `a` (H,), uniform in (0, 1) at first, and `p` (H,), uniform in (0, 2); one pair for all
+layers.
+
+**Options**: none.
+
+**Past the training length**: defined; with p = 1 it is ALiBi with learned slopes, with p = 2 a Gaussian window.
+
+**Traps.** Before every use the authors set an a below 0.01 to 0.01, and a p outside [0.01, 2] to the nearest end. Here
+the parameter stays as it is, acts as that end, and its gradient is zero: only the optimiser's momentum can carry it
+back, where theirs leaves the clamp freely. The bias is added to scores that are already divided by sqrt(D), and is even
+in j - i: a model without a causal mask cannot tell left from right by it. The release, for causal models, can also
+multiply the scores by exp(-a' r^p'); that is not built here.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.encoding import Encoding, Spec
+from fastpe.encodings import _kerple
+from fastpe.encodings._biases import as_slots, pairwise, shapes
+
+_MOST = {"p": 2.0}
+
+
+def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
+    """Two numbers a head."""
+    return {"a": (spec.heads,), "p": (spec.heads,)}
+
+
+def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
+    """a uniform in (0, 1), p uniform in (0, 2)."""
+    drawn = rng.uniform((2, spec.heads))
+    return {"a": drawn[0], "p": 2.0 * drawn[1]}
+
+
+def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
+    """-a r^p."""
+    a = np.maximum(params["a"], 0.01)[:, None, None]
+    p = np.minimum(np.maximum(params["p"], 0.01), 2)[:, None, None]
+    return as_slots(spec, -a * np.abs(pairwise(spec))[..., None, :, :] ** p)
+
+
+def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any) -> None:
+    """Fill `bias`, or `scores` where positions are given."""
+    _kerple.fill(spec, _kerple.clamped(params, _MOST), out, lambda r, a, p: -a * r**p)
+
+
+def _derivatives(r: np.ndarray, a: float, p: float) -> tuple[np.ndarray, np.ndarray]:
+    power = r**p
+    return -power, -a * power * np.log(np.where(r > 0.0, r, 1.0))
+
+
+def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any) -> None:
+    """da = -sum of dbias r^p, dp = -sum of dbias a r^p ln r, 0 at r = 0."""
+    _kerple.pull(spec, params, _kerple.clamped(params, _MOST), dslots, dparams, _derivatives)
+
+
+ENCODING = Encoding(
+    slots=("bias", "scores"),
+    options={},
+    beyond="defined",
+    direction="no",
+    source="Chi, Fan, Ramadge and Rudnicky 2022, arXiv:2205.09921",
+    ulp=8.0,
+    reference=reference,
+    fill=fill,
+    pull=pull,
+    init=init,
+    parameters=parameters,
+    shapes=shapes,
+)
