@@ -33,7 +33,7 @@ class Pass:
         q, k, v = (_rows(x) for x in (call.q, k, v))
         if turned:  # before and after rotation they have the same strides
             q, k = np.ascontiguousarray(q), np.ascontiguousarray(k)
-        self.qr, self.kr = (self._turn(x, 1.0) if turned else x for x in (q, k))
+        self.qr, self.kr = (self._turn(x, np.empty(x.shape, x.dtype), 1.0) if turned else x for x in (q, k))
         self.strides = tuple(stride // self.dtype.itemsize for x in (q, k, v) for stride in x.strides[:3])
         self.slots, self.table = self._slots()
         self.limit = math.log(self.tolerance) - math.log(m) if self.tolerance else -math.inf
@@ -113,15 +113,15 @@ class Pass:
             int(call.pairs == "half"), int(call.rectify), int(gradients and keeps), int(self._skips()), *self.strides,
         )  # fmt: skip
 
-    def _turn(self, x: Array, sign: float) -> Array:
-        """x with its pairs of channels turned by their angles."""
+    def _turn(self, x: Array, y: Array, sign: float) -> Array:
+        """y, x with its pairs of channels turned by their angles; y may be x where it is in one piece."""
         angles = _own(self.call.slots["angles"][:, :, -x.shape[-2] :, :], np.float64)
-        turns = np.empty(2 * angles.size, x.dtype)
-        (b, h, n, d), (led, per_head, _, pairs), y = x.shape, angles.shape, np.empty(x.shape, x.dtype)
+        (led, per_head, n, pairs), lanes = angles.shape, default_threads()
         strides = tuple(stride // x.itemsize for stride in x.strides[:3])
         own = (per_head * n * pairs if led > 1 else 0, n * pairs if per_head > 1 else 0)
+        factors = simd.aligned_zeros((lanes, rotate.scratch_size(pairs)), x.dtype)
         run_lanes(
-            default_threads(), rotate.rotate, x, strides, angles.reshape(-1), sign, own, turns, y, (b, h, n, d), pairs,
+            lanes, rotate.rotate, x, strides, angles.reshape(-1), sign, own, factors, y, x.shape, pairs,
             self.call.pairs == "half",
         )  # fmt: skip
         return y
@@ -204,7 +204,7 @@ class Pass:
         if "angles" in call.slots:
             if "angles" in call.shapes:
                 found["angles"] = self._angles_gradient(dq, dk)
-            dq, dk = self._turn(dq, -1.0), self._turn(dk, -1.0)
+            dq, dk = (self._turn(x, x, -1.0) for x in (dq, dk))
         found["q"] = dq if g.dq_rest is g.dq else dq + g.dq_rest
         dk = dk if g.dk_rest is g.dk else dk + g.dk_rest
         found |= {"k": self._ungrouped(dk), "v": self._ungrouped(g.dv)}

@@ -84,7 +84,8 @@ def measure(
         beside, errors = _beside_peers(effort, tell, ours, threads, shorter, peers)
         return {
             "threads": threads, "shorter": shorter, "beside": beside, "errors": errors,
-            "peak": _of_peak(effort, tell, ours, threads, shorter), "terms": _terms(effort, tell, ours, threads, shorter),
+            "peak": _of_peak(effort, tell, ours, threads, shorter),
+            "terms": _terms(effort, tell, ours, threads, shorter),
             "long": {"rows": _long(tell, threads, shorter), "skipping": _skipping(tell, ours, threads, shorter)},
         }  # fmt: skip
 
