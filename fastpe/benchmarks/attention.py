@@ -171,8 +171,9 @@ def _of_peak(effort: Effort, tell: Tell, ours: Worker, threads: int, shorter: in
                 Candidate(part, ours, "attention", _asked("fastpe", problem, part, threads)) for part in OF_PEAK
             ]
             prepare(candidates)
-            take_turns([*limits, *candidates], effort)
+            take_turns([limits[0], *candidates], effort)
             found += [(problem, each.label, each) for each in candidates]
+        take_turns([limits[1]], effort)  # by itself: its threads go on spinning and would take a core from what follows
     own, blas = speed.PEAK_FLOP * threads / limits[0].best, 2 * speed.BLAS_ORDER**3 / limits[1].best
     rows = []
     for problem, part, each in found:
@@ -191,7 +192,7 @@ def _terms(effort: Effort, tell: Tell, ours: Worker, threads: int, shorter: int)
         for term, problem in problems.items() for part in (FORWARD, BOTH)
     }  # fmt: skip
     prepare(found.values())
-    take_turns(found.values(), effort)
+    take_turns(found.values(), replace(effort, turns=2 * effort.turns))  # differences of a few percent count
     rows = []
     for (term, part), each in found.items():
         times = judged(each.best / found["none", part].best, TERMS[term], at_most=True) if term in TERMS else None
