@@ -7,13 +7,13 @@ import click
 
 from .output import print_json, print_table, use_threads
 
-_TABLES = ("step", "gemm", "tables", "scaling")
+_TABLES = ("step", "attention", "gemm", "tables", "scaling")
 _BLAS = {"torch": "MKL (PyTorch)", "numpy": "OpenBLAS (NumPy)"}
 
 
 @click.command()
-@click.argument("tables", nargs=-1, type=click.Choice(_TABLES), metavar="[step|gemm|tables|scaling]...")
-@click.option("--threads", type=click.IntRange(1), help="Most threads of the step; all cores by default.")
+@click.argument("tables", nargs=-1, type=click.Choice(_TABLES), metavar="[step|attention|gemm|tables|scaling]...")
+@click.option("--threads", type=click.IntRange(1), help="Most threads of step and attention; all cores by default.")
 @click.option(
     "--quick", is_flag=True, help="A few calls each, without torch.compile: shows how it goes, proves nothing."
 )
@@ -21,9 +21,10 @@ _BLAS = {"torch": "MKL (PyTorch)", "numpy": "OpenBLAS (NumPy)"}
 def bench(tables: tuple[str, ...], threads: int | None, quick: bool, as_json: bool) -> None:
     """Measure fastpe on this machine, beside PyTorch, JAX and NumPy where they are installed.
 
-    step: the training step; gemm: its matrix products; tables: position tables; scaling: threads, a busy core, and what
-    equal bits cost. All of them by default. Every library runs in a process of its own, is checked before it is timed,
-    and takes turns with the others; figures are of the fastest call. Leave the machine alone meanwhile.
+    step: the training step; attention: with position terms, forward and backward; gemm: the step's matrix products;
+    tables: position tables; scaling: threads, a busy core, and what equal bits cost. All of them by default. Every
+    library runs in a process of its own, is checked before it is timed, and takes turns with the others; figures are of
+    the fastest call. Leave the machine alone meanwhile.
     """
     import numba
 
@@ -51,7 +52,7 @@ def bench(tables: tuple[str, ...], threads: int | None, quick: bool, as_json: bo
 
 
 def _measure(name: str, threads: int, quick: bool) -> dict[str, Any]:
-    from fastpe.benchmarks import fills, products, scaling, step
+    from fastpe.benchmarks import attention, fills, products, scaling, step
     from fastpe.benchmarks.turns import QUICK, Effort
 
     def tell(text: str) -> None:
@@ -62,6 +63,9 @@ def _measure(name: str, threads: int, quick: bool) -> dict[str, Any]:
         case "step":
             peers = tuple(peer for peer in step.PEERS if not (quick and peer == "compile"))
             return step.measure(effort, tell, sorted({1, threads}), peers=peers)
+        case "attention":
+            peers = tuple(peer for peer in attention.PEERS if not (quick and peer == "flex"))
+            return attention.measure(effort, tell, threads, shorter=16 if quick else 1, peers=peers)
         case "gemm":
             return products.measure(effort, tell)
         case "tables":
@@ -100,6 +104,10 @@ def _percent(share: float) -> str:
 
 def _times(ratio: float) -> str:
     return f"{ratio:.2f}x"
+
+
+def _exact_times(ratio: float) -> str:
+    return f"{ratio:.3f}x"
 
 
 def _show_step(table: Mapping[str, Any]) -> None:
@@ -142,6 +150,70 @@ def _show_step(table: Mapping[str, Any]) -> None:
 def _show_absent(reasons: Sequence[tuple[str, str]]) -> None:
     for name, why in reasons:
         click.echo(f"{name}: {why}")
+
+
+def _show_attention(table: Mapping[str, Any]) -> None:
+    from fastpe.benchmarks.attention import PEERS
+
+    click.echo(f"\nAttention: float32, threads: {table['threads']}; milliseconds of the fastest call\n")
+    rows = table["beside"]
+    present = [name for name in PEERS if any(name in row["peers"] for row in rows)]
+
+    def beside(row: Mapping[str, Any], show: Callable[[Mapping[str, Any]], str]) -> list[str]:
+        known = [row["peers"].get(name, {"absent": ""}) for name in present]
+        return ["-" if "absent" in peer else show(peer) for peer in known]
+
+    def faster(peer: Mapping[str, Any]) -> str:
+        return f"{peer['ms']:.2f} = {_verdict(peer['times'], _times)}"
+
+    def closer(peer: Mapping[str, Any]) -> str:
+        return f"{peer['error']:.1e}, ours {_verdict(peer['ratio'], _times)}"
+
+    head = [PEERS[name] for name in present]
+    lines = [[row["case"], f"{row['length']:,}", row["part"], f"{row['ms']:.2f}", *beside(row, faster)] for row in rows]
+    print_table(["", "N", "", "fastpe", *head], lines)
+    reasons = {(PEERS[name], peer["absent"]) for row in rows for name, peer in row["peers"].items() if "absent" in peer}
+    _show_absent(sorted(reasons))
+    click.echo("\nLargest error against float64, relative to the largest entry\n")
+    lines = [[row["case"], row["result"], f"{row['error']:.1e}", *beside(row, closer)] for row in table["errors"]]
+    print_table(["", "", "fastpe", *head], lines)
+    _show_peak_and_terms(table)
+    _show_long(table["long"])
+
+
+def _show_peak_and_terms(table: Mapping[str, Any]) -> None:
+    peak = table["peak"]
+    click.echo(
+        f"\nShare of the sgemm peak on cells that are not masked; {peak['own_gflops']:.0f} GFLOP/s in cache (fastpe), "
+        f"{peak['blas_gflops']:.0f} at order 1024 (NumPy's BLAS)\n"
+    )
+    lines = [
+        [f"{row['length']:,}{', causal' if row['causal'] else ''}", row["part"], f"{row['ms']:.2f}",
+         f"{row['gflops']:.0f}", _verdict(row["of_peak"], _percent)]
+        for row in peak["rows"]
+    ]  # fmt: skip
+    print_table(("N", "", "ms", "GFLOP/s", "of the sgemm peak"), lines)
+    click.echo(f"\nPosition terms: causal, N {table['terms'][0]['length']:,}, nothing skipped\n")
+    lines = [
+        [row["term"], row["part"], f"{row['ms']:.2f}", _verdict(row["times"], _exact_times) if row["times"] else ""]
+        for row in table["terms"]
+    ]
+    print_table(("term", "", "ms", "over none"), lines)
+
+
+def _show_long(table: Mapping[str, Any]) -> None:
+    click.echo("\nLong: causal ALiBi, forward and backward\n")
+    for row in table["rows"]:
+        memory = row["why"] if row["extra_mib"] is None else _verdict(row["extra_mib"], lambda mib: f"{mib:.0f} MiB")
+        click.echo(
+            f"N {row['length']:,}, one head, slope {row['slope']}: {row['seconds']:.2f} s, "
+            f"beyond inputs and outputs {memory}"
+        )
+    skipping = table["skipping"]
+    click.echo(
+        f"N {skipping['length']:,}, eight slopes: {skipping['seconds']:.2f} s, without skipping "
+        f"{skipping['every_seconds']:.2f} s = {_verdict(skipping['times'], _times)}"
+    )
 
 
 def _show_gemm(table: Mapping[str, Any]) -> None:
@@ -191,4 +263,7 @@ def _show_scaling(table: Mapping[str, Any]) -> None:
         click.echo(f"beside a busy process: median {_verdict(table['busy'], _times)} the undisturbed step on 1 thread")
 
 
-_SHOW = {"step": _show_step, "gemm": _show_gemm, "tables": _show_tables, "scaling": _show_scaling}
+_SHOW = {
+    "step": _show_step, "attention": _show_attention, "gemm": _show_gemm, "tables": _show_tables,
+    "scaling": _show_scaling,
+}  # fmt: skip

@@ -34,7 +34,7 @@ class Pass:
         q, k, v = (_rows(x) for x in (call.q, k, v))
         if turned:  # before and after rotation they have the same strides
             q, k = np.ascontiguousarray(q), np.ascontiguousarray(k)
-        self.qr, self.kr = (self._turn(x, 1.0) if turned else x for x in (q, k))
+        self.qr, self.kr = (self._turn(x, np.empty(x.shape, x.dtype), 1.0) if turned else x for x in (q, k))
         self.strides = tuple(stride // self.dtype.itemsize for x in (q, k, v) for stride in x.strides[:3])
         self.strides += (self.strides[2], self.strides[5], d, d)
         self.bias, self.slots, self.table = slot_arrays(call.slots, call.shapes, n, m, self.dtype, self._keeps_raw())
@@ -88,15 +88,15 @@ class Pass:
         slots = set(self.call.slots)
         return "growth" in slots or ("angles" in slots and bool(slots & {"rel_key", "rel_query", "key_bias"}))
 
-    def _turn(self, x: Array, sign: float) -> Array:
-        """x with its pairs of channels turned by their angles."""
+    def _turn(self, x: Array, y: Array, sign: float) -> Array:
+        """y, x with its pairs of channels turned by their angles; y may be x where it is in one piece."""
         angles = contiguous(self.call.slots["angles"][:, :, -x.shape[-2] :, :], np.float64)
-        turns = np.empty(2 * angles.size, x.dtype)
-        (b, h, n, d), (led, per_head, _, pairs), y = x.shape, angles.shape, np.empty(x.shape, x.dtype)
+        (led, per_head, n, pairs), lanes = angles.shape, default_threads()
         strides = tuple(stride // x.itemsize for stride in x.strides[:3])
         own = (per_head * n * pairs if led > 1 else 0, n * pairs if per_head > 1 else 0)
+        factors = simd.aligned_zeros((lanes, rotate.scratch_size(pairs)), x.dtype)
         run_lanes(
-            default_threads(), rotate.rotate, x, strides, angles.reshape(-1), sign, own, turns, y, (b, h, n, d), pairs,
+            lanes, rotate.rotate, x, strides, angles.reshape(-1), sign, own, factors, y, x.shape, pairs,
             self.call.pairs == "half",
         )  # fmt: skip
         return y
@@ -180,7 +180,7 @@ class Pass:
         if "angles" in call.slots:
             if "angles" in call.shapes:
                 found["angles"] = self._angles_gradient(dq, dk)
-            dq, dk = self._turn(dq, -1.0), self._turn(dk, -1.0)
+            dq, dk = (self._turn(x, x, -1.0) for x in (dq, dk))
         found["q"] = dq if g.dq_rest is g.dq else dq + g.dq_rest
         dk = dk if g.dk_rest is g.dk else dk + g.dk_rest
         found |= {"k": self._ungrouped(dk), "v": self._ungrouped(g.dv)}

@@ -97,11 +97,7 @@ class Workspace:
         keeps_raw = any(slot in slots for slot in _KEEPS_RAW)
         n = self.sizes.length
         bias, others, _ = slot_arrays(_scored(slots), (), n, n, dtype, keeps_raw)
-        if "angles" in slots:
-            angles = slots["angles"]
-            turns = np.concatenate([np.cos(angles).ravel(), np.sin(angles).ravel()]).astype(dtype)
-        else:
-            turns = nothing
+        turns = _factors(slots["angles"], self.sizes.half).astype(dtype) if "angles" in slots else nothing
         scale = slots.get("scale", (self.sizes.width // self.sizes.heads) ** -0.5)
         table, qk_table, taps = (slots[slot].ravel() if slot in slots else nothing for slot in _INPUTS)
         return model_layout.Position(
@@ -140,17 +136,24 @@ def _scored(slots: Mapping[str, Any]) -> dict[str, Array]:
 def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: Collection[str]) -> model_layout.Sizes:
     angles = slots.get("angles", np.zeros((1, 1, length, 0)))
     layers, heads, _, pairs = angles.shape
-    per_head = length * pairs
     return model_layout.Sizes(
         length=length, width=config.width, heads=config.heads, hidden=config.hidden, layers=config.layers,
         causal=int(config.causal), gelu=int(config.activation == "gelu"), norms=int(config.norm == "layernorm"),
         residual=int(config.residual), vocabulary=config.vocabulary or 0, has_table=int("table" in slots),
         has_qk_table=int("qk_table" in slots), taps=slots["taps"].shape[0] if "taps" in slots else 0, pairs=pairs,
-        half=int(slots.get("pairs") == "half"), angles_layer=heads * per_head if layers > 1 else 0,
-        angles_head=per_head if heads > 1 else 0, wants_table=int("table" in wanted),
+        half=int(slots.get("pairs") == "half"), angles_layer=heads * length if layers > 1 else 0,
+        angles_head=length if heads > 1 else 0, wants_table=int("table" in wanted),
         wants_qk_table=int("qk_table" in wanted), wants_taps=int("taps" in wanted),
         wants_angles=int("angles" in wanted),
     )  # fmt: skip
+
+
+def _factors(angles: Array, half: int) -> Array:
+    """What `kernels.rotate` turns rows by: cosines and sines; and the sines with other signs, to turn them back."""
+    cos, sin = np.cos(angles), np.sin(angles)
+    if not half:
+        cos, sin = np.repeat(cos, 2, axis=-1), np.stack([-sin, sin], axis=-1)
+    return np.concatenate([cos.ravel(), sin.ravel(), -sin.ravel()])
 
 
 def _gradient_shape(slot: str, shape: tuple[int, ...], length: int) -> tuple[int, ...]:

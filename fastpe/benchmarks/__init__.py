@@ -1,6 +1,6 @@
-"""What `fastpe bench` and bench/ run: the training step, its products and the tables, beside other libraries.
+"""What `fastpe bench` and bench/ run: the training step, attention, products and tables, beside other libraries.
 
-`step.measure`, `products.measure`, `fills.measure` and `scaling.measure` each give one table as plain JSON values.
+`measure` of `step`, `attention`, `products`, `fills` and `scaling` each gives one table as plain JSON values.
 Every library lives in a process of its own (`workers`), which checks its results before anything is timed and then
 takes turns with the others: only one runs at a time, and what slows the machine down slows all of them down. In one
 process the pools of threads of two libraries disturb each other. Every figure is the best of many turns unless it says

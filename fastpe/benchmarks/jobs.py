@@ -3,16 +3,20 @@
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
+import numba
 import numpy as np
 
 from fastpe import reference, speed
-from fastpe.benchmarks import models, peers
+from fastpe.benchmarks import attention_cases, attention_peers, memory, models, peers
+from fastpe.benchmarks.attention_cases import Calls, Exact, Problem
 from fastpe.benchmarks.figures import WrongResult
 from fastpe.benchmarks.products import check_product, product_call
 from fastpe.transformer import Adam, Transformer
@@ -28,10 +32,11 @@ class Absent(Exception):
 
 @dataclass
 class Job:
-    """A checked call, and how often it does what is timed."""
+    """A checked call, how often it does what is timed, and what was found in checking it, as plain JSON values."""
 
     call: Callable[[], Any]
     repeats: int = 1
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -73,8 +78,8 @@ def step(library: str, model: str, threads: int, expected: Sequence[float]) -> J
             _keep_to(threads)
             return _checked(peers.jax_step(network, x, y), "JAX", model, expected)
         compiled, own = library == "compile", library == "eager, own attention"
-        if compiled and not any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++", "cl"))):
-            raise Absent("needs a C++ compiler")
+        if compiled:
+            _need_a_compiler()
         call = peers.torch_step(network, x, y, threads, compiled=compiled, own=own)
         return _checked(call, "torch.compile" if compiled else "PyTorch", model, expected)
 
@@ -101,6 +106,11 @@ def _peer(package: str) -> Iterator[None]:
         words = str(error).strip()
         reason = f": {words.splitlines()[0][:100]}" if words else ""
         raise Absent(f"failed: {type(error).__name__}{reason}") from None
+
+
+def _need_a_compiler() -> None:
+    if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++", "cl"))):
+        raise Absent("needs a C++ compiler")
 
 
 def _keep_to(threads: int) -> None:
@@ -172,7 +182,62 @@ def fill(library: str, encoding: str, length: int, dim: int) -> Job:
     return Job(call)
 
 
+# ---------------------------------------------------------------------------------------------------------------------
+# Attention
+
+
+def attention(library: str, problem: Mapping[str, Any], part: str, threads: int, tolerance: float | None = None) -> Job:
+    """A part of a problem, given as `dataclasses.asdict` has it.
+
+    library: ``fastpe``, or a way of `attention_peers.torch_calls`. Of the job's facts, ``errors`` are relative to the
+    largest entry of each result, ``seconds`` those of the call that was checked.
+    """
+    asked = Problem(**{**problem, "slopes": tuple(problem["slopes"])})
+    with nullcontext() if library == "fastpe" else _peer("torch"):
+        calls, errors, seconds = _checked_calls(library, asked, threads, tolerance)
+        facts = {"errors": errors, "seconds": seconds}
+        return Job(calls.part(part, asked.inputs()[-1]), facts=facts)
+
+
+@lru_cache(maxsize=1)  # its parts follow one another
+def _checked_calls(
+    library: str, problem: Problem, threads: int, tolerance: float | None
+) -> tuple[Calls, dict[str, float], float]:
+    if library == "fastpe":
+        numba.set_num_threads(threads)
+        calls = attention_cases.own_calls(problem, tolerance)
+    else:
+        if library == "flex":
+            _need_a_compiler()
+        calls = attention_peers.torch_calls(problem, threads, library)
+    right = _exact(problem)
+    start = time.perf_counter()
+    out, gradients = (calls.forward(), {}) if calls.both is None else calls.both(right.dout)
+    seconds = time.perf_counter() - start
+    errors = right.errors({"out": out, **gradients})
+    if wrong := attention_cases.too_large(errors, library):
+        raise WrongResult(f"{library}, {problem}: {wrong}")
+    return calls, errors, seconds
+
+
+_exact: Callable[[Problem], Exact] = lru_cache(maxsize=1)(attention_cases.exact)
+
+
+def attention_memory(problem: Mapping[str, Any], threads: int) -> Job:
+    """Forward and backward; of its facts, ``extra_bytes`` are those beyond inputs and outputs, or None and ``why``."""
+    asked = Problem(**{**problem, "slopes": tuple(problem["slopes"])})
+    numba.set_num_threads(threads)
+    short = replace(asked, length=2)
+    attention_cases.own_calls(short).part(attention_cases.BOTH, short.inputs()[-1])()  # compiled now
+    call = attention_cases.own_calls(asked).part(attention_cases.BOTH, asked.inputs()[-1])
+    try:
+        (out, gradients), grown = memory.peak_growth(call)
+    except memory.Unknown as why:
+        return Job(call, facts={"extra_bytes": None, "why": str(why)})
+    return Job(call, facts={"extra_bytes": grown - out.nbytes - sum(each.nbytes for each in gradients.values())})
+
+
 JOBS: dict[str, Callable[..., Job]] = {
     "step": step, "step by threads": step_by_threads, "peak": peak, "blas": blas, "write": write, "product": product,
-    "fill": fill,
+    "fill": fill, "attention": attention, "attention memory": attention_memory,
 }  # fmt: skip

@@ -127,6 +127,8 @@ class Candidate:
     ----------
     absent : str or None
         Why it cannot be, once it was prepared.
+    facts : dict
+        What was found in checking it.
     seconds : list of float
         All timings.
     """
@@ -136,6 +138,7 @@ class Candidate:
     job: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     absent: str | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
 
     @property
@@ -169,7 +172,7 @@ def prepare(candidates: Iterable[Candidate]) -> None:
 def _prepare_in_order(candidates: list[Candidate]) -> None:
     for each in candidates:
         answer = each.worker.ask({"prepare": each.key, "job": each.job, "arguments": dict(each.arguments)})
-        each.absent = answer.get("absent")
+        each.absent, each.facts = answer.get("absent"), answer.get("facts", {})
 
 
 def take_turns(candidates: Iterable[Candidate], effort: Effort) -> None:

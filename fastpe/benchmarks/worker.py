@@ -1,6 +1,6 @@
 """The process that one library is measured in: it reads a request a line and writes an answer a line, both JSON.
 
-    {"prepare": key, "job": name, "arguments": {...}}    ->  {}, {"absent": why} or {"wrong": what}
+    {"prepare": key, "job": name, "arguments": {...}}    ->  {"facts": {...}}, {"absent": why} or {"wrong": what}
     {"time": key, "seconds": s, "least": n}              ->  {"seconds": [...]}
 
 `fastpe.benchmarks.turns` is the other end. When standard input ends, so does the process: a worker
@@ -36,7 +36,7 @@ def answer(request: dict[str, Any], ready: dict[str, jobs.Job]) -> dict[str, Any
         match request:
             case {"prepare": key, "job": name, "arguments": arguments}:
                 ready[key] = jobs.JOBS[name](**arguments)
-                return {}
+                return {"facts": ready[key].facts}
             case {"time": key, "seconds": seconds, "least": least}:
                 return {"seconds": timings(ready[key], seconds, least)}
         return {"failed": f"unknown request {request!r}"}

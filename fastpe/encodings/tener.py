@@ -66,7 +66,9 @@ def reference(spec: Spec, params: dict[str, Any], *, form: str) -> dict[str, Any
     width, half = spec.head_dim, spec.head_dim // 2
     # 1e8^(-2t/(4(half-1))) is the code's frequency
     base, dim = (10000.0, width) if form == "paper" else (1e8, 4 * max(half - 1, 1))
-    table = sinusoidal.reference(make_spec(spec.length, dim=dim), {}, base=base, scale=1.0, layout="interleaved")["table"]
+    table = sinusoidal.reference(make_spec(spec.length, dim=dim), {}, base=base, scale=1.0, layout="interleaved")[
+        "table"
+    ]
 
     def row(m: int) -> Array:
         sine, cosine = table[abs(m), 0::2] * np.sign(m), table[abs(m), 1::2]

@@ -74,7 +74,9 @@ def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
 def reference(spec: Spec, params: dict[str, Any], *, clamp_len: int | None) -> dict[str, Any]:
     """Dai et al. 2019, section 3.3, one offset j - i after the other."""
     reach, heads, width = _reach(spec, clamp_len), spec.heads, spec.head_dim
-    table = sinusoidal.reference(make_spec(reach + 1, dim=spec.dim), {}, base=10000.0, scale=1.0, layout="interleaved")["table"]
+    table = sinusoidal.reference(make_spec(reach + 1, dim=spec.dim), {}, base=10000.0, scale=1.0, layout="interleaved")[
+        "table"
+    ]
     slots = {name: np.empty(shape) for name, shape in shapes(spec, clamp_len=clamp_len).items()}
     slots["key_bias"][...] = params["u"]
     for row, m in enumerate(range(reach, -reach - 1, -1)):  # m = i - j

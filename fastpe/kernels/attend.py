@@ -10,7 +10,7 @@ import numpy as np
 
 from fastpe.kernels._jit import inner, part
 from fastpe.kernels.attention.backward import prepare_deltas, prepare_strip, strip_backward
-from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled
 from fastpe.kernels.attention.forward import forward_block
 from fastpe.kernels.attention.layout import (
     BIAS,
@@ -30,8 +30,8 @@ from fastpe.kernels.attention.layout import (
     terms_of,
 )
 from fastpe.kernels.gemm import FROM, add_column_sums, gemm
-from fastpe.kernels.rotate import add_angle_gradients, rotate_row, turn_back_row
-from fastpe.kernels.simd import at, lanes, load_first, pointer, store_first
+from fastpe.kernels.rotate import add_angle_gradients, factors_of_row, rotate_row
+from fastpe.kernels.simd import at, lanes, load_first, pointer, scalar, store_first
 
 ONE, NONE = np.int64(1), np.int64(0)
 
@@ -70,43 +70,42 @@ def project_backward(u, transposed, dweight, dbias, slot_gradients, grow, arena,
         gemm(dqkv, 3 * c, ONE, transposed, c, dtable, c, n, c, 2 * c, FROM, dtable, c, dtable, NONE)
 
 
-@part
-def _angles_of(layer, h, sizes):
-    """Where the angles of a head begin."""
-    return layer * sizes.angles_layer + h * sizes.angles_head
-
-
 @inner
 def _rotate(qkv, turned, layer, position, sizes):
     """The queries and keys of all heads, rotated."""
     n, c, pairs = sizes.length, sizes.width, sizes.pairs
-    head, cos = c // sizes.heads, pointer(position.turns)
-    sin = at(cos, position.turns.size // 2)
+    head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)
     for h in range(sizes.heads):
-        first = _angles_of(layer, h, sizes)
+        first = layer * sizes.angles_layer + h * sizes.angles_head
         for i in range(n):
-            where = first + i * pairs
+            cos = at(pointer(position.turns), (first + i) * row)
             for which in range(2):
                 x, y = at(qkv, (3 * i + which) * c + h * head), at(turned, (2 * i + which) * c + h * head)
-                rotate_row(x, at(cos, where), at(sin, where), y, head, pairs, sizes.half)
+                rotate_row(x, cos, at(cos, position.turns.size // 3), y, head, pairs, sizes.half)
 
 
 @inner
 def _rotate_backward(turned, dturned, dqkv, layer, slot_gradients, position, sizes, o):
-    """dqkv += dturned, turned back; adds to the gradients of the angles. dturned has rows as dqkv."""
+    """dqkv = dturned turned back, added where it holds something; adds to the gradients of angles.
+
+    dturned has rows as dqkv.
+    """
     n, c, pairs = sizes.length, sizes.width, sizes.pairs
-    head, cos = c // sizes.heads, pointer(position.turns)
-    sin = at(cos, position.turns.size // 2)
+    head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)
     for h in range(sizes.heads):
-        first = _angles_of(layer, h, sizes)
+        first = layer * sizes.angles_layer + h * sizes.angles_head
         for i in range(n):
-            where = first + i * pairs
+            cos = at(pointer(position.turns), (first + i) * row)
             for which in range(2):
-                dy, dx = at(dturned, (3 * i + which) * c + h * head), at(dqkv, (3 * i + which) * c + h * head)
+                place = (3 * i + which) * c + h * head
+                dy, dx = at(dturned, place), at(dqkv, place)
                 if sizes.wants_angles:
                     y = at(turned, (2 * i + which) * c + h * head)
-                    add_angle_gradients(y, dy, at(slot_gradients, o.angles + where), pairs, sizes.half)
-                turn_back_row(dy, at(cos, where), at(sin, where), dx, head, pairs, sizes.half, position.case.apart)
+                    add_angle_gradients(y, dy, at(slot_gradients, o.angles + (first + i) * pairs), pairs, sizes.half)
+                target = dy if position.case.apart else dx
+                rotate_row(dy, cos, at(cos, position.turns.size // 3 * 2), target, head, pairs, sizes.half)
+                if position.case.apart:
+                    add_scaled(dx, scalar(dx, 1.0), dy, head)
 
 
 @inner

@@ -11,6 +11,8 @@
     OVERWRITE       start 0
     FROM            start[i, j] = d[i * d_row + j]; d_row = 0 repeats one row (a bias)
     PLUS            add e[i * e_row + j] as well, likewise
+    ONTO            start 0, and d[i * d_row + j] is added to the finished sum: sums over many tiles, each rounded on
+                    its own, are several times as exact as one long sum
     RELU            f = max(., 0)
     WHERE_POSITIVE  f = . where e[i * e_row + j] > 0, else 0 (the backward pass of RELU)
 
@@ -39,8 +41,8 @@ from fastpe.kernels import simd
 from fastpe.kernels._jit import inner
 from fastpe.kernels.simd import at, get, lanes, put, transpose_block
 
-OVERWRITE, FROM, PLUS, RELU, WHERE_POSITIVE, LOWER_A, UPPER_A, LOWER_C = (
-    np.int64(flag) for flag in (0, 1, 2, 4, 8, 16, 32, 64)
+OVERWRITE, FROM, PLUS, RELU, WHERE_POSITIVE, LOWER_A, UPPER_A, LOWER_C, ONTO = (
+    np.int64(flag) for flag in (0, 1, 2, 4, 8, 16, 32, 64, 128)
 )
 
 # The register tile: 32 vector registers with AVX-512 and NEON hold 24 of C, 4 of B and one of A; 16 registers hold 12.
@@ -183,6 +185,8 @@ def _block(a, a_row, a_col, b, b_row, c, c_row, count, depth, mode, d, d_row, e,
         tile = tile_add(tile, e, e_row, count)
     for k in range(depth):
         tile = tile_multiply_add(tile, at(a, k * a_col), a_row, at(b, k * b_row), count)
+    if mode & ONTO:
+        tile = tile_add(tile, d, d_row, count)
     if mode & RELU:
         tile = tile_relu(tile)
     if mode & WHERE_POSITIVE:

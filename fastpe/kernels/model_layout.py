@@ -36,7 +36,7 @@ class Sizes(NamedTuple):
     taps: int  # of the convolution at the input; 0: none
     pairs: int  # of channels that are rotated
     half: int  # whether a pair is channels c and c + pairs, not 2c and 2c + 1
-    angles_layer: int  # from one layer's angles to the next one's, and from one head's; 0 where they are shared
+    angles_layer: int  # rows from one layer's angles to the next one's, and from one head's; 0 where they are shared
     angles_head: int
     wants_table: int
     wants_qk_table: int
@@ -83,7 +83,7 @@ class Position(NamedTuple):
     table: np.ndarray
     qk_table: np.ndarray
     taps: np.ndarray
-    turns: np.ndarray  # cosines of all angles, then sines
+    turns: np.ndarray  # factors of rotation, as `kernels.rotate` has them: cos, sin, and sin of turning back
     bias: np.ndarray
     scale: np.ndarray  # (H,)
     slots: Slots | None  # None where there are none but those above

@@ -3,51 +3,80 @@
 x: rows of `width` elements; its first 2 R channels are R pairs, channels 2c and 2c + 1 or, with `half`, c and c + R;
 the others are copied. Angles: R a row, float64; sine and cosine are taken in float64 and rounded to x's type. 6 FLOP
 a pair; bound by memory.
+
+One task is a block of rows of a few heads: the sines and cosines are made for it in a cache, once for all heads that
+share their angles. They are kept as factors of whole vectors: without `half` a row is x C + x' S, where x' is x with
+neighbours in each other's place, C = cos, cos, ... and S = -sin, sin, ... of each pair.
 """
 
-from fastpe.kernels._jit import entry, inner
-from fastpe.kernels.simd import at, get, lanes, load_first, pointer, put, splat, store_first, store_rounded
-from fastpe.kernels.threads import claim, finish, in_lanes, wait_for
+from fastpe.kernels._jit import entry, inner, part
+from fastpe.kernels.simd import (
+    at,
+    get,
+    lanes,
+    load_first,
+    minus,
+    pointer,
+    put,
+    splat,
+    store_first,
+    store_interleaved,
+    store_rounded,
+    swapped,
+)
+from fastpe.kernels.threads import claim, in_lanes
 from fastpe.kernels.trig import sincos
 
-ROWS_OF_A_TASK = 256
-ANGLES_OF_A_TASK = 4096
+ROWS_OF_A_TASK = 64
+HEADS_OF_A_TASK = 16
+
+
+@part
+def factors_of_row(pairs, half):
+    """Factors of each kind that a row of `pairs` pairs takes."""
+    return pairs if half else 2 * pairs
+
+
+def scratch_size(pairs: int) -> int:
+    """Elements that a lane needs for the sines and cosines of a task."""
+    return 4 * ROWS_OF_A_TASK * pairs
+
+
+@inner
+def _make_factors(angles, sign, cos, sin, n, half):
+    for j in range(0, n, lanes(angles)):
+        s, c = sincos(load_first(angles, j, n - j), splat(1.0), splat(0.0))
+        s = splat(sign) * s
+        if half:
+            store_rounded(cos, j, c, n - j)
+            store_rounded(sin, j, s, n - j)
+        else:
+            store_interleaved(cos, 2 * j, c, c, 2 * (n - j))
+            store_interleaved(sin, 2 * j, minus(s), s, 2 * (n - j))
 
 
 @inner
 def rotate_row(x, cos, sin, y, width, pairs, half):
-    """y = x rotated."""
-    apart, step = (pairs, 1) if half else (1, 2)
-    for c in range(pairs):
-        a, b = get(x, c * step), get(x, c * step + apart)
-        put(y, c * step, a * get(cos, c) - b * get(sin, c))
-        put(y, c * step + apart, a * get(sin, c) + b * get(cos, c))
+    """y, which may be x, from x by the factors of one row."""
+    if half:
+        for c in range(0, pairs, lanes(x)):
+            left = pairs - c
+            a, b = load_first(x, c, left), load_first(x, c + pairs, left)
+            u, w = load_first(cos, c, left), load_first(sin, c, left)
+            store_first(y, c, a * u - b * w, left)
+            store_first(y, c + pairs, a * w + b * u, left)
+    else:
+        for c in range(0, 2 * pairs, lanes(x)):
+            left = 2 * pairs - c
+            a, u, w = load_first(x, c, left), load_first(cos, c, left), load_first(sin, c, left)
+            store_first(y, c, a * u + swapped(a) * w, left)
     for c in range(2 * pairs, width, lanes(x)):
         store_first(y, c, load_first(x, c, width - c), width - c)
 
 
 @inner
-def turn_back_row(y, cos, sin, x, width, pairs, half, onto):
-    """x = y rotated back, or that added to x where `onto`."""
-    apart, step = (pairs, 1) if half else (1, 2)
-    for c in range(pairs):
-        i, j = c * step, c * step + apart
-        a, b = get(y, i), get(y, j)
-        first, second = a * get(cos, c) + b * get(sin, c), b * get(cos, c) - a * get(sin, c)
-        if onto:
-            first, second = first + get(x, i), second + get(x, j)
-        put(x, i, first)
-        put(x, j, second)
-    for c in range(2 * pairs, width, lanes(x)):
-        more = load_first(y, c, width - c)
-        if onto:
-            more = more + load_first(x, c, width - c)
-        store_first(x, c, more, width - c)
-
-
-@inner
 def add_angle_gradients(y, dy, dangles, pairs, half):
-    """dangles += the gradient of the angles, y being what they made."""
+    """dangles += the gradient of a row's angles, y being what they made."""
     apart, step = (pairs, 1) if half else (1, 2)
     for c in range(pairs):
         i, j = c * step, c * step + apart
@@ -55,48 +84,41 @@ def add_angle_gradients(y, dy, dangles, pairs, half):
 
 
 @inner
-def _turn(angles, sign, cos, sin, n):
-    for j in range(0, n, lanes(angles)):
-        s, c = sincos(load_first(angles, j, n - j), splat(1.0), splat(0.0))
-        store_rounded(sin, j, splat(sign) * s, n - j)
-        store_rounded(cos, j, c, n - j)
-
-
-@inner
-def _rotate_lane(lane, board, x, strides, angles, sign, angle_strides, turns, y, shape, pairs, half):
-    """Tasks of two phases: sines and cosines; rows."""
+def _rotate_lane(lane, board, x, strides, angles, sign, angle_strides, factors, y, shape, pairs, half):
     batch, heads, rows, width = shape
-    first = (angles.size + ANGLES_OF_A_TASK - 1) // ANGLES_OF_A_TASK
     pieces = (rows + ROWS_OF_A_TASK - 1) // ROWS_OF_A_TASK
-    cos, sin = pointer(turns), at(pointer(turns), angles.size)
+    tasks = (batch * heads + HEADS_OF_A_TASK - 1) // HEADS_OF_A_TASK * pieces
+    row = factors_of_row(pairs, half)
+    cos = at(pointer(factors), lane * factors.shape[1])
+    sin = at(cos, ROWS_OF_A_TASK * row)
     task = claim(board)
-    while task < first + batch * heads * pieces:
-        if task < first:
-            start = task * ANGLES_OF_A_TASK
-            count = min(ANGLES_OF_A_TASK, angles.size - start)
-            _turn(at(pointer(angles), start), sign, at(cos, start), at(sin, start), count)
-        else:
-            wait_for(board, first)
-            head, piece = (task - first) // pieces, (task - first) % pieces
+    while task < tasks:
+        first, start = task // pieces * HEADS_OF_A_TASK, task % pieces * ROWS_OF_A_TASK
+        count, known = min(ROWS_OF_A_TASK, rows - start), -1
+        for head in range(first, min(first + HEADS_OF_A_TASK, batch * heads)):
             b, h = head // heads, head % heads
-            source = at(pointer(x), b * strides[0] + h * strides[1])
             turn = b * angle_strides[0] + h * angle_strides[1]
-            for i in range(piece * ROWS_OF_A_TASK, min((piece + 1) * ROWS_OF_A_TASK, rows)):
-                place = turn + i * pairs
-                target = at(pointer(y), (head * rows + i) * width)
-                rotate_row(at(source, i * strides[2]), at(cos, place), at(sin, place), target, width, pairs, half)
-        finish(board)
+            if turn != known:
+                _make_factors(at(pointer(angles), turn + start * pairs), sign, cos, sin, count * pairs, half)
+                known = turn
+            source = at(pointer(x), b * strides[0] + h * strides[1] + start * strides[2])
+            target = at(pointer(y), (head * rows + start) * width)
+            for i in range(count):
+                rotate_row(
+                    at(source, i * strides[2]), at(cos, i * row), at(sin, i * row), at(target, i * width), width, pairs,
+                    half,
+                )  # fmt: skip
         task = claim(board)
 
 
 @entry(label="rotation")
-def rotate(crew, board, x, strides, angles, sign, angle_strides, turns, y, shape, pairs, half):
-    """y (B, H, N, D), contiguous, from x by `angles` times `sign` (1 or -1).
+def rotate(crew, board, x, strides, angles, sign, angle_strides, factors, y, shape, pairs, half):
+    """y (B, H, N, D), contiguous, from x by `angles` times `sign` (1 or -1); it may be x itself.
 
     strides, angle_strides: of batch, head (and row) of x and of batch and head of the angles, in elements, 0 where one
-    serves all. turns: scratch for twice as many elements as there are angles.
+    serves all. factors: scratch of `scratch_size` elements for every lane.
     """
     in_lanes(
         crew, _rotate_lane,
-        (pointer(board), x, strides, angles, sign, angle_strides, turns, y, shape, pairs, half),
+        (pointer(board), x, strides, angles, sign, angle_strides, factors, y, shape, pairs, half),
     )  # fmt: skip

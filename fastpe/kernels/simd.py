@@ -591,6 +591,17 @@ def minus(typingctx, x):
 
 
 @intrinsic
+def swapped(typingctx, x):
+    """x1, x0, x3, x2, ...: neighbours in each other's place."""
+
+    def emit(context, b, signature, arguments):
+        order = ir.Constant(ir.VectorType(_I32, x.lanes), [lane ^ 1 for lane in range(x.lanes)])
+        return b.shuffle_vector(arguments[0], arguments[0], order)
+
+    return x(x), emit
+
+
+@intrinsic
 def minimum(typingctx, x, y):
     """The smaller of each two lanes."""
     return x(x, y), lambda context, b, signature, a: b.select(b.fcmp_ordered("<", *a), *a)

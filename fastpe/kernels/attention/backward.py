@@ -54,7 +54,7 @@ from fastpe.kernels.attention.scores import (
     score_factor,
     visible,
 )
-from fastpe.kernels.gemm import FROM, LOWER_A, LOWER_C, OVERWRITE, UPPER_A, gemm, transpose
+from fastpe.kernels.gemm import LOWER_A, LOWER_C, ONTO, OVERWRITE, UPPER_A, gemm, transpose
 from fastpe.kernels.simd import (
     at,
     blend,
@@ -136,7 +136,7 @@ def _tile_backward(x, terms, dout, lse, deltas, tile, key_length, cells, sums, r
         do, case.o_row, ONE, at(arena, room.v_columns), TILE_KEYS, dcells, TILE_KEYS, m, columns_of(n, cells), d,
         LOWER_C if diagonal else OVERWRITE, dcells, NONE, dcells, NONE,
     )  # fmt: skip
-    start = OVERWRITE if _is_alone(terms, case) else FROM
+    start = OVERWRITE if _is_alone(terms, case) else ONTO
     over_queries, over_keys = start | UPPER_A if diagonal else start, start | LOWER_A if diagonal else start
     gemm(
         cells, ONE, TILE_KEYS, do, case.o_row, rows.dv, case.g_row, n, d, m, over_queries, rows.dv, case.g_row,
@@ -236,8 +236,8 @@ def _scaled_content_backward(tile, terms, dcells, sums, dk, dq, turns, spot, tur
             table[REL_GAIN, WANTED], m, n,
         )  # fmt: skip
     else:
-        gemm(dcells, ONE, TILE_KEYS, q_scaled, d, theirs, d, n, d, m, FROM, theirs, d, theirs, NONE)
-        gemm(dcells, TILE_KEYS, ONE, k_scaled, d, mine, d, m, d, n, FROM, mine, d, mine, NONE)
+        gemm(dcells, ONE, TILE_KEYS, q_scaled, d, theirs, d, n, d, m, ONTO, theirs, d, theirs, NONE)
+        gemm(dcells, TILE_KEYS, ONE, k_scaled, d, mine, d, m, d, n, ONTO, mine, d, mine, NONE)
     pairs = table[GROWTH, ROWS]
     growth, key_growth = at(terms.growth_q, i0 * pairs), at(terms.growth_k, j0 * pairs)
     grown(theirs, d, key_growth, growth, pairs, case.half, -1.0, theirs, n, d)

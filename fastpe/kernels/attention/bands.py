@@ -11,7 +11,7 @@ import numpy as np
 
 from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import BAND, TILE_KEYS, add_scaled, cell_sums, dot, row_of
-from fastpe.kernels.gemm import FROM, OVERWRITE, gemm
+from fastpe.kernels.gemm import ONTO, OVERWRITE, gemm
 from fastpe.kernels.simd import at, get, lanes, load_first, put, scalar, splat, store_first, zeros
 
 ONE, NONE = np.int64(1), np.int64(0)
@@ -99,7 +99,7 @@ def relative_mix(cells, rel, reach, width, first, y, y_row, m, n, band, rows, by
     if clipped < 0:
         _collect_rows(rel, reach, width, first, m, n, rows, False)
         _cells_into_band(cells, band, m, n, by_key)
-        gemm(band, BAND, ONE, rows, width, y, y_row, count, width, m + n - 1, FROM, y, y_row, y, NONE)
+        gemm(band, BAND, ONE, rows, width, y, y_row, count, width, m + n - 1, ONTO, y, y_row, y, NONE)
         return
     cell_sums(cells, band, m, n, by_key)
     for r in range(count):

@@ -30,7 +30,7 @@ from fastpe.kernels.attention.scores import (
     prepare_keys,
     visible,
 )
-from fastpe.kernels.gemm import FROM, LOWER_A, OVERWRITE, gemm
+from fastpe.kernels.gemm import LOWER_A, ONTO, OVERWRITE, gemm
 from fastpe.kernels.simd import (
     at,
     exp,
@@ -101,7 +101,7 @@ def _soften(tile, key_length, case, factor, bias, has_bias, cells, tops, sums, m
 
 @part
 def _mix(x, terms, tile, table, case, cells, start, y, y_row, arena, room):
-    """y = weights v (+ y with start FROM) + rows of rel_value."""
+    """y = weights v (+ y with start ONTO) + rows of rel_value."""
     i0, m, j0, n = tile
     d, mode = case.width, start | LOWER_A if on_diagonal(tile, case) else start
     gemm(cells, TILE_KEYS, ONE, at(x.v, j0 * case.v_row), case.v_row, y, y_row, m, d, n, mode, y, y_row, y, NONE)
@@ -134,7 +134,7 @@ def forward_block(x, terms, out, lse, cells, block, lengths, guard, table, case,
     i0 = block * TILE_QUERIES
     rows = min(TILE_QUERIES, case.queries - i0)
     m = max(np.int64(0), min(rows, query_length - i0))
-    mixed, y, y_row, start = at(arena, room.mixed), at(arena, room.mixed), case.width, FROM
+    mixed, y, y_row, start = at(arena, room.mixed), at(arena, room.mixed), case.width, ONTO
     tops, sums = at(arena, room.stats), at(arena, room.stats + TILE_QUERIES)
     if case.kept:
         y, y_row, start = out, case.o_row, OVERWRITE

@@ -1,0 +1,182 @@
+"""The problems of attention that are measured: inputs, useful FLOPs, exact results, and fastpe's own calls of them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastpe import attention, attention_vjp, reference
+
+Array = np.ndarray[Any, Any]
+
+FORWARD, BACKWARD, BOTH = "forward", "backward", "forward and backward"
+SHAW_REACH = 16
+_LONGEST = 4096
+"""Beyond this length only `_SAMPLES` rows of the output are checked, and what they alone hand back."""
+_SAMPLES = 8
+_CHUNK = 512  # queries whose exact weights are in memory at a time
+_TOLERANCE = {"fastpe": 2e-5, "sdpa": 2e-5, "flex": 2e-5, "flashbias": 1e-3}
+"""Of float32 results against float64, relative to the largest entry; seen: 2e-6 but for FlashBias."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Attention of so many sequences, heads, positions and channels, float32, q k v normal, with one position term.
+
+    `term`: ``none``, ``alibi`` (the standard slopes 2^-1 ... 2^-8, or those named), ``learned`` (a bias whose gradient
+    is wanted), ``toeplitz`` (one whose gradient is wanted too, all tiles computed), ``rope``, ``shaw`` (relative keys)
+    or ``shaw values`` (relative keys and values).
+    """
+
+    length: int
+    causal: bool = True
+    term: str = "none"
+    batch: int = 1
+    heads: int = 8
+    width: int = 64
+    slopes: tuple[float, ...] = ()
+
+    def flop(self, part: str) -> int:
+        """Useful FLOPs: of the products on cells that are not masked, 4 D each forward and 10 D backward."""
+        n = self.length
+        cells = self.batch * self.heads * (n * (n + 1) // 2 if self.causal else n * n)
+        return cells * self.width * {FORWARD: 4, BACKWARD: 10, BOTH: 14}[part]
+
+    def inputs(self) -> tuple[Array, Array, Array, Array]:
+        """q, k, v and the gradient of the output (B, H, N, D)."""
+        rng = np.random.default_rng(0)
+        q, k, v, dout = rng.standard_normal((4, self.batch, self.heads, self.length, self.width), np.float32)
+        return q, k, v, dout
+
+    def slope_per_head(self) -> Array:
+        """ALiBi's slopes (H,), float64."""
+        return np.array(self.slopes or 2.0 ** (-8.0 * np.arange(1, self.heads + 1) / self.heads))
+
+    def slots(self) -> dict[str, Array]:
+        """What `fastpe.attention` is given beside q, k and v."""
+        rng, n, d = np.random.default_rng(1), self.length, self.width
+        offsets = np.arange(1 - n, n)
+        reach = (1, 2 * SHAW_REACH + 1, d)
+        match self.term:
+            case "alibi":
+                return {"bias": (-self.slope_per_head()[:, None] * np.abs(offsets)).astype(np.float32)}
+            case "learned" | "toeplitz":
+                return {"bias": rng.standard_normal((self.heads, 2 * n - 1), np.float32)}
+            case "rope":
+                turns = np.arange(n)[:, None] * 10000.0 ** (-2 * np.arange(d // 2) / d)
+                return {"angles": np.remainder(turns + np.pi, 2 * np.pi)[None] - np.pi}
+            case "shaw":
+                return {"rel_key": 0.1 * rng.standard_normal(reach, np.float32)}
+            case "shaw values":
+                names = ("rel_key", "rel_value")
+                return {name: 0.1 * rng.standard_normal(reach, np.float32) for name in names}
+        return {}
+
+    def wanted(self) -> tuple[str, ...]:
+        """The arguments whose gradients are asked for."""
+        fixed = ("angles", "bias") if self.term == "alibi" else ("angles",)
+        return ("q", "k", "v", *(name for name in self.slots() if name not in fixed))
+
+
+class Calls(NamedTuple):
+    """What a library does with a problem. A gradient is a dict of arrays by the name of the argument.
+
+    `forward()` gives the output, `both(dout)` the output and the gradients; `prepared()` goes forward and gives what
+    goes backward alone. A library that has no backward pass has neither of the last two.
+    """
+
+    forward: Callable[[], Any]
+    both: Callable[[Any], tuple[Any, Mapping[str, Any]]] | None = None
+    prepared: Callable[[], Callable[[Any], Any]] | None = None
+
+    def part(self, part: str, dout: Any) -> Callable[[], Any]:
+        """The call that is timed."""
+        if part == FORWARD or self.both is None or self.prepared is None:
+            return self.forward
+        if part == BOTH:
+            both = self.both
+            return lambda: both(dout)
+        pull = self.prepared()
+        return lambda: pull(dout)
+
+
+def own_calls(problem: Problem, tolerance: float | None = None) -> Calls:
+    """fastpe's own."""
+    q, k, v, _ = problem.inputs()
+    settings: dict[str, Any] = {"causal": problem.causal, "tolerance": tolerance, **problem.slots()}
+    wrt = problem.wanted()
+
+    def both(dout: Array) -> tuple[Array, dict[str, Array]]:
+        out, pullback = attention_vjp(q, k, v, wrt=wrt, **settings)
+        return out, pullback(dout)
+
+    return Calls(lambda: attention(q, k, v, **settings), both, lambda: attention_vjp(q, k, v, wrt=wrt, **settings)[1])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is right
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Output in float64 of some heads and rows, and the gradients that belong to `dout`, zero elsewhere."""
+
+    heads: list[int]
+    rows: list[int]
+    dout: Array
+    results: Mapping[str, Array]
+
+    def errors(self, found: Mapping[str, Any]) -> dict[str, float]:
+        """The largest error of every result found, relative to the largest entry."""
+        errors = {}
+        for name, right in self.results.items():
+            if name in found:
+                array = np.asarray(found[name])
+                if name == "bias":
+                    array = array[self.heads]
+                elif name in ("out", "q", "k", "v"):
+                    array = array[:, self.heads]
+                array = array[:, :, self.rows] if name == "out" else array
+                errors[name] = float(np.abs(array - right).max() / np.abs(right).max())
+        return errors
+
+
+def exact(problem: Problem) -> Exact:
+    """What `fastpe.reference` gives for the first and the last head of a problem, blocks of queries one by one."""
+    heads, n = sorted({0, problem.heads - 1}), problem.length
+    chunks = [(start, min(start + _CHUNK, n)) for start in range(0, n, _CHUNK)]
+    if n > _LONGEST:
+        chunks = [(row, row + 1) for row in np.linspace(0, n - 1, _SAMPLES).astype(int).tolist()]
+    elif not problem.causal and problem.term != "none":
+        chunks = [(0, n)]  # queries of a block with keys on both sides: the reference has no way to say so
+    rows = [row for start, stop in chunks for row in range(start, stop)]
+    q, k, v, dout = problem.inputs()
+    known = np.zeros_like(dout)
+    known[:, np.array(heads)[:, None], rows] = dout[:, np.array(heads)[:, None], rows]
+    slots = {name: array[heads] if name == "bias" else array for name, array in problem.slots().items()}
+    wrt = problem.wanted()
+    q, k, v, dout = (x[:, heads].astype(np.float64) for x in (q, k, v, dout))
+    found = {name: np.zeros(array.shape) for name, array in {"q": q, "k": k, "v": v, **slots}.items() if name in wrt}
+    outs = []
+    for start, stop in chunks:
+        seen = stop if problem.causal else n
+        here: dict[str, Any] = {name: array[:, :seen] if name == "angles" else array for name, array in slots.items()}
+        out, pullback = reference.attention_vjp(
+            q[:, :, start:stop], k[:, :, :seen], v[:, :, :seen], causal=problem.causal, wrt=wrt, **here
+        )
+        outs.append(out)
+        for name, gradient in pullback(dout[:, :, start:stop]).items():
+            span = slice(start, stop) if name == "q" else slice(seen)
+            target = found[name][:, :, span] if name in ("q", "k", "v") else found[name]
+            target += gradient
+    return Exact(heads, rows, known, {"out": np.concatenate(outs, axis=2), **found})
+
+
+def too_large(errors: Mapping[str, float], library: str) -> str | None:
+    """The result that is wrong, and by how much, or None."""
+    bound = _TOLERANCE[library]
+    for name, error in errors.items():
+        if not error <= bound:
+            return f"{name} is off by {error:.2g} of the largest entry, bound {bound:.2g}"
+    return None

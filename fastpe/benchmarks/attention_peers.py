@@ -1,0 +1,111 @@
+"""The peers of attention: PyTorch's in the best form known to us for each position term.
+
+PyTorch is optional (`pip install 'fastpe[peers]'`) and imported by the functions that use it.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fastpe.benchmarks.attention_cases import Calls, Problem
+
+_PADDED = 68
+"""Channels of FlashBias's q, k and v, of which it needs 66: multiples of 4 were fastest, and of those the smallest."""
+
+
+def torch_calls(problem: Problem, threads: int, way: str) -> Calls:
+    """PyTorch's calls.
+
+    way: ``sdpa`` (its own function: with a dense mask made beforehand for ALiBi, gathered from the learned bias
+    otherwise, or without one), ``flashbias`` or ``flex``.
+    """
+    import torch
+
+    torch.set_num_threads(threads)
+    if way == "flex":
+        return _flex(problem)
+    attend, learned = {"sdpa": _own_function, "flashbias": _low_rank}[way](problem)
+    q, k, v = (torch.tensor(x, requires_grad=True) for x in problem.inputs()[:3])
+    leaves = {"q": q, "k": k, "v": v, **learned}
+
+    def forward() -> Any:
+        with torch.no_grad():
+            return attend(q, k, v)
+
+    def gradients(out: Any, dout: Any) -> dict[str, Any]:
+        found = torch.autograd.grad(out, tuple(leaves.values()), torch.from_numpy(dout), retain_graph=True)
+        return dict(zip(leaves, found, strict=True))
+
+    def both(dout: Any) -> tuple[Any, Mapping[str, Any]]:
+        out = attend(q, k, v)
+        return out.detach(), gradients(out, dout)
+
+    def prepared() -> Callable[[Any], Any]:
+        out = attend(q, k, v)
+        return lambda dout: gradients(out, dout)
+
+    return Calls(forward, both, prepared)
+
+
+def _own_function(problem: Problem) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """Attention by `scaled_dot_product_attention`, and the parameters that it uses."""
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention as attend
+
+    if problem.term == "none":
+        return lambda q, k, v: attend(q, k, v, is_causal=problem.causal), {}
+    offsets = np.arange(problem.length)[None, :] - np.arange(problem.length)[:, None]
+    gathered = torch.from_numpy(offsets + problem.length - 1)
+    bias = torch.tensor(problem.slots()["bias"])
+    if problem.term == "alibi":
+        mask = bias[:, gathered]
+        if problem.causal:
+            mask = mask.masked_fill(torch.from_numpy(offsets > 0), -math.inf)
+        mask = mask[None]
+        return lambda q, k, v: attend(q, k, v, attn_mask=mask), {}
+    bias.requires_grad_()
+    return lambda q, k, v: attend(q, k, v, attn_mask=bias[:, gathered][None]), {"bias": bias}
+
+
+def _low_rank(problem: Problem) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """Causal ALiBi as two more channels (Wu et al. 2025, FlashBias, arXiv:2505.12044): slope (j - i) is a product."""
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention as attend
+
+    n, d = problem.length, problem.width
+    places = torch.arange(n, dtype=torch.float32)[:, None]
+    slopes = torch.tensor(problem.slope_per_head() * math.sqrt(d), dtype=torch.float32)[:, None, None]
+    ones, padding = torch.ones(n, 1), torch.zeros(problem.batch, problem.heads, n, _PADDED - d - 2)
+    of_queries = torch.cat([slopes * ones, -slopes * places], -1).expand(problem.batch, -1, -1, -1)
+    of_keys = torch.cat([places, ones], -1).expand(problem.batch, problem.heads, -1, -1)
+    of_queries, of_keys = (torch.cat([x, padding], -1) for x in (of_queries, of_keys))
+    of_values = torch.zeros_like(of_keys)
+
+    def run(q: Any, k: Any, v: Any) -> Any:
+        wider = (torch.cat(pair, -1) for pair in ((q, of_queries), (k, of_keys), (v, of_values)))
+        return attend(*wider, is_causal=True, scale=1 / math.sqrt(d))[..., :d]
+
+    return run, {}
+
+
+def _flex(problem: Problem) -> Calls:
+    """Causal ALiBi by compiled FlexAttention, which has no backward pass on a CPU."""
+    import torch
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    slopes = torch.tensor(problem.slope_per_head(), dtype=torch.float32)
+    q, k, v = (torch.tensor(x) for x in problem.inputs()[:3])
+    n = problem.length
+    blocks = create_block_mask(lambda b, h, i, j: i >= j, None, None, n, n, device="cpu")
+    compiled = torch.compile(flex_attention)
+
+    def with_bias(score: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+        return score + slopes[h] * (j - i)
+
+    def forward() -> Any:
+        with torch.no_grad():
+            return compiled(q, k, v, score_mod=with_bias, block_mask=blocks)
+
+    return Calls(forward)
