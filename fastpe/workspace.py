@@ -102,7 +102,7 @@ class Workspace:
         table, qk_table, taps = (slots[slot].ravel() if slot in slots else nothing for slot in _INPUTS)
         return model_layout.Position(
             table, qk_table, taps, turns, bias,
-            np.full(self.sizes.heads, scale, dtype), others, self.numbers, self.places,
+            np.full(self.sizes.heads, scale, dtype), nothing[None], others, self.numbers, self.places,
             self.case, self.room,
         )  # fmt: skip
 

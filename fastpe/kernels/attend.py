@@ -126,7 +126,7 @@ def _head(layer, h, act, position, sizes, a):
 @part
 def _no_guard(position):
     """Nothing is left out: sequences are short."""
-    return Guard(pointer(position.bias), position.bias, position.bias, 0.0)
+    return Guard(pointer(position.bias), position.no_guard, position.no_guard, 0.0, 0.0)
 
 
 @part

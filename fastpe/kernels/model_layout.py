@@ -86,6 +86,7 @@ class Position(NamedTuple):
     turns: np.ndarray  # factors of rotation, as `kernels.rotate` has them: cos, sin, and sin of turning back
     bias: np.ndarray
     scale: np.ndarray  # (H,)
+    no_guard: np.ndarray  # two-dimensional, not read: short sequences leave no tile out
     slots: Slots | None  # None where there are none but those above
     numbers: np.ndarray  # as `kernels.attention` takes them, layers in place of the batch
     places: np.ndarray  # in a row of gradients: start, from layer to layer, from head to head
