@@ -51,8 +51,6 @@ class Position:
         self.learned = frozenset().union(*(filled[scheme] for scheme in learns if learns[scheme]))
         if unfit := self.layered - LAYERED:
             raise ValueError(f"{config.encoding!r} fills {min(unfit)!r} in every layer, which acts once")
-        if "growth" in self.learned:
-            raise ValueError(f"{config.encoding!r} learns 'growth', of which this model has no gradient")
         self.initial = self._initial_values()
         self._table_factor = self._find_table_factor()
 

@@ -165,7 +165,7 @@ def _places(starts: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]) ->
     places = np.zeros((len(SLOTS), 3), np.int64)
     for number, slot in enumerate(SLOTS):
         if slot in starts:
-            layers, heads, *rest = shapes[slot]
+            layers, heads, *rest = shapes[slot] if slot != "growth" else (shapes[slot][0], 1, *shapes[slot][1:])
             size = int(np.prod(rest))
             places[number] = starts[slot], heads * size if layers > 1 else 0, size if heads > 1 else 0
     return places

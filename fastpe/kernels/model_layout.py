@@ -129,7 +129,7 @@ class Arena(NamedTuple):
     dhidden: int
     dmixed: int
     dqkv: int
-    dturned: int
+    dcontent: int
     deltas: int
     embedded: int
     shifted: int
@@ -145,7 +145,7 @@ def attention_case(
     n, c, heads = sizes.length, sizes.width, sizes.heads
     given = numbers[:, 0]
     scaled = bool(given[[GROWTH, REL_GAIN]].any())
-    apart = bool(sizes.pairs and given[[REL_KEY, REL_QUERY, KEY_BIAS, GROWTH]].any())
+    apart = bool(given[GROWTH] or (sizes.pairs and given[[REL_KEY, REL_QUERY, KEY_BIAS]].any()))
     one_tile = n <= min(TILE_QUERIES, TILE_KEYS)
     turned = 2 * c if sizes.pairs else 3 * c
     case = Case(
@@ -194,7 +194,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool) -> Are
         "dhidden": take(backward * n * f),
         "dmixed": take(backward * n * c),
         "dqkv": take(backward * 3 * n * c),
-        "dturned": take(backward * rotated * 3 * n * c),
+        "dcontent": take(backward * (rotated or case.apart) * 3 * n * c),
         "deltas": take(backward * n),
         "embedded": take((sizes.taps > 0) * n * c),
         "shifted": take(sizes.has_qk_table * n * c),
