@@ -22,7 +22,7 @@ LAYERS = (
     "option slots attention_arguments",
     "kernels",
     "registry reference tasks",
-    "slot_arrays",
+    "slot_arrays sharing",
     "sums config initial speed attention_pass _attention",
     "encoding catalogue events record machine result_file torch jax",
     "encodings",
