@@ -25,7 +25,7 @@ LENGTHS, DIM = (4096, 2**18), 64
 @pytest.mark.benchmark(group="fill")
 def test_fill_fastpe(measure, name, dtype, length):
     call, result = fills.fill_call("fastpe", name, length, DIM, dtype)
-    fills.check_fill("fastpe", name, DIM, result())
+    fills.check_fill("fastpe", name, length, DIM, result())
     measure(call, bytes_moved=result().nbytes)
 
 
@@ -34,5 +34,5 @@ def test_fill_fastpe(measure, name, dtype, length):
 @pytest.mark.benchmark(group="fill")
 def test_fill_numpy(measure, name, length):
     call, result = fills.fill_call("numpy", name, length, DIM)
-    fills.check_fill("numpy", name, DIM, result())
+    fills.check_fill("numpy", name, length, DIM, result())
     measure(call, bytes_moved=result().nbytes)

@@ -69,7 +69,7 @@ def fill_call(
     return fill, result
 
 
-def check_fill(library: str, encoding: str, dim: int, found: Array) -> None:
+def check_fill(library: str, encoding: str, length: int, dim: int, found: Array) -> None:
     """Compare a table or bias of more than `CHECKED` positions with the reference.
 
     Rows at given positions, or a bias at the distances between them. Where they cannot be given as one number each: a
@@ -81,7 +81,6 @@ def check_fill(library: str, encoding: str, dim: int, found: Array) -> None:
         If an element is off by more than 1e-5, or, beyond 10, by 1e-6 of it; NumPy's wavelets are allowed more.
     """
     settings, of_bias = _settings(encoding, dim), "bias" in fastpe.encoding.get(encoding).slots
-    length = found.shape[-1] // 2 + 1 if of_bias else len(found)
     params = fastpe.init(encoding, train_length=length, **settings) or None
     shape = (HEADS, 2 * length - 1) if of_bias else (length, dim)
     if found.shape != shape:

@@ -216,7 +216,7 @@ def fill(library: str, encoding: str, length: int, dim: int) -> Job:
     from fastpe.benchmarks import fills
 
     call, result = fills.fill_call(library, encoding, length, dim)
-    fills.check_fill(library, encoding, dim, result())
+    fills.check_fill(library, encoding, length, dim, result())
     return Job(call)
 
 
