@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import mpmath
 import numpy as np
-from peer_case import DOUBLE, IN_SINGLE, SINGLE, Case, double, phases, power, waves, weights
+from peer_case import DOUBLE, SINGLE, Case, double, exact, phases, power, waves, weights
 
 H, W, C = 3, 4, 12
 N = H * W
@@ -245,7 +245,7 @@ def exactly_continuous(index):
     for place, other, side in ((query // W, key // W, H), (query % W, key % W, W)):
         c = mpmath.mpf(8 * (place - other)) / (side - 1)
         places.append(mpmath.sign(c) * mpmath.log(abs(c) + 1, 2) / 3)
-    w1, b1, w2 = (np.vectorize(lambda x: mpmath.mpf(float(x)))(network(16)[name]) for name in ("w1", "b1", "w2"))
+    w1, b1, w2 = (exact(network(16)[name]) for name in ("w1", "b1", "w2"))
     u = sum(max(places[0] * w1[0, k] + places[1] * w1[1, k] + b1[k], 0) * w2[k, head] for k in range(16))
     return 16 / (1 + mpmath.exp(-u))
 
@@ -340,32 +340,32 @@ CASES = (
         learned_2d((4, 5)), DOUBLE,
     ),
     Case(
-        "learned_2d", "transformers", "transformers.models.vit.modeling_vit", "ViTEmbeddings", vit((3, 3)),
+        "learned_2d", "transformers>=5", "transformers.models.vit.modeling_vit", "ViTEmbeddings", vit((3, 3)),
         learned_2d((3, 3)), DOUBLE, note="same_grid",
     ),
     Case(
-        "learned_2d", "transformers", "transformers.models.vit.modeling_vit", "ViTEmbeddings", vit((4, 5)),
+        "learned_2d", "transformers>=5", "transformers.models.vit.modeling_vit", "ViTEmbeddings", vit((4, 5)),
         learned_2d((4, 5)), 2.0, differs=0.1, exact=between_corners, note="resized",
         why="bicubic, corners not aligned: DINO's choice; ViT's authors resample linearly between aligned corners",
     ),
     Case(
-        "learned_2d_detr", "transformers", "transformers.models.detr.modeling_detr", "DetrLearnedPositionEmbedding",
+        "learned_2d_detr", "transformers>=5", "transformers.models.detr.modeling_detr", "DetrLearnedPositionEmbedding",
         detr_learned, lambda build: build(
             "learned_2d_detr", N, dim=C, grid=(H, W), params={"row": ROWS, "column": COLUMNS})["qk_table"], DOUBLE,
     ),
     *(
         Case(
-            "sincos_2d_detr", "transformers", "transformers.models.detr.modeling_detr", "DetrSinePositionEmbedding",
+            "sincos_2d_detr", "transformers>=5", "transformers.models.detr.modeling_detr", "DetrSinePositionEmbedding",
             detr_sine(normalize), lambda build, normalize=normalize: build(
                 "sincos_2d_detr", N, dim=C, grid=(H, W), normalize=normalize)["qk_table"], DOUBLE,
             note="normalized" if normalize else "counted",
         )
         for normalize in (True, False)
     ),
-    Case("sincos_2d_mae", "transformers", MAE, "get_2d_sincos_pos_embed", mae_authors, mae((4, 4)), DOUBLE,
+    Case("sincos_2d_mae", "transformers<5", MAE, "get_2d_sincos_pos_embed", mae_authors, mae((4, 4)), DOUBLE,
          why="the authors' own code, in transformers before 5", note="authors"),
     Case(
-        "sincos_2d_mae", "transformers", MAE, "build_2d_sinusoidal_position_embedding", mae_rewritten, mae((H, W)),
+        "sincos_2d_mae", "transformers>=5", MAE, "build_2d_sinusoidal_position_embedding", mae_rewritten, mae((H, W)),
         2.0, differs=0.1, exact=column_first, note="rewritten",
         why="transformers 5 puts the row first; the authors' code, and transformers before 5, the column",
     ),
@@ -380,14 +380,14 @@ CASES = (
     ),
     *(
         Case(
-            "factorised_st", "transformers", "transformers.models.timesformer.modeling_timesformer",
+            "factorised_st", "transformers>=5", "transformers.models.timesformer.modeling_timesformer",
             "TimesformerEmbeddings", timesformer(grid), factorised(grid), DOUBLE, note=note,
             why="tokens go by place, then frame: rearranged",
         )
         for grid, note in (((2, 3, 3), "same_grid"), ((3, 4, 5), "resized"))
     ),
     Case(
-        "swin_bias", "transformers", SWIN, "SwinRelativePositionBias", swin,
+        "swin_bias", "transformers>=5", SWIN, "SwinRelativePositionBias", swin,
         lambda build: looked_up(build("swin_bias", N, dim=C, heads=2, grid=(H, W), params={"table": WINDOW})), DOUBLE,
     ),
     Case(
@@ -395,7 +395,7 @@ CASES = (
         lambda build: build("swin_bias", N, dim=C, heads=2, grid=(H, W), params={"table": WINDOW})["index"], 0.0,
     ),
     Case(
-        "beit_bias", "transformers", "transformers.models.beit.modeling_beit", "BeitRelativePositionBias", beit,
+        "beit_bias", "transformers>=5", "transformers.models.beit.modeling_beit", "BeitRelativePositionBias", beit,
         lambda build: looked_up(build(
             "beit_bias", 10, dim=C, heads=2, grid=(3, 3), class_token=True, params={"table": CLASSED})), DOUBLE,
     ),
@@ -405,7 +405,7 @@ CASES = (
             "beit_bias", 10, dim=C, heads=2, grid=(3, 3), class_token=True, params={"table": CLASSED})["index"], 0.0,
     ),
     Case(
-        "swinv2_cpb", "transformers", "transformers.models.swinv2.modeling_swinv2", "Swinv2SelfAttention", swinv2,
+        "swinv2_cpb", "transformers>=5", "transformers.models.swinv2.modeling_swinv2", "Swinv2SelfAttention", swinv2,
         lambda build: weights(*np.zeros((2, 2, N, N)), continuous(build, 512)), 1e-5,
         why="attention of zero queries and keys; logarithms of coordinates in float32",
     ),
@@ -426,7 +426,7 @@ CASES = (
         exact=returns, why="in float32",
     ),
     Case(
-        "graphormer", "transformers", "transformers.models.deprecated.graphormer.modeling_graphormer",
+        "graphormer", "transformers<5", "transformers.models.deprecated.graphormer.modeling_graphormer",
         "GraphormerGraphAttnBias, GraphormerGraphNodeFeature", graphormer, our_graphormer, DOUBLE,
         why="in transformers before 5",
     ),
