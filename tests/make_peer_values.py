@@ -67,10 +67,11 @@ def table(values, versions):
     for case in CASES:
         found = compare(case, values[case.name])
         off = "" if found.own is None else figure(found.own).replace("equal", "0")
-        cells = (f"`{case.scheme}`", versions[case.name], f"`{case.of}`", figure(found.worst), off, case.why)
+        what = f"`{case.of}`" + f", {case.note.replace('_', ' ')}" * bool(case.note)
+        cells = (f"`{case.scheme}`", versions[case.name], what, figure(found.worst), off, case.why)
         lines.append("| " + " | ".join(cells) + " |")
     without = [f"- `{scheme}`: {reason}." for scheme, reason in WITHOUT.items()]
-    return HEAD + "\n".join(lines) + "\n\nEncodings that no package has:\n\n" + "\n".join(without) + "\n"
+    return HEAD + "\n".join(lines) + "\n\nEncodings without a package to compare with:\n\n" + "\n".join(without) + "\n"
 
 
 def main():
@@ -83,7 +84,8 @@ def main():
         if theirs is not None:
             name = Requirement(case.peer).name
             values[case.name], versions[case.name] = theirs, f"{name} {metadata.version(name)}"
-        sys.stdout.write(f"{case.name}: {'stored' if theirs is not None else 'kept' if case.name in values else 'MISSING'}\n")
+        state = "stored" if theirs is not None else "kept" if case.name in values else "MISSING"
+        sys.stdout.write(f"{case.name}: {state}\n")
     np.savez_compressed(PATH, **values, **{VERSIONS: np.array(json.dumps(versions, sort_keys=True))})
     if kept <= set(values):
         TABLE.write_text(table(values, versions))

@@ -7,6 +7,7 @@ from peer_case import DOUBLE, SINGLE, Case, double, exact, power, single, spread
 N, C, H = 9, 24, 2
 D = C // H
 
+
 def x_transformers_alibi():
     from x_transformers.x_transformers import AlibiPositionalBias
 
@@ -91,9 +92,9 @@ def t5_torchtune():
 
 
 def our_t5(causal):
-    return lambda build: build(
-        "t5", LONG, heads=H, dim=C, causal=causal, train_length=LONG, params={"table": BUCKETS}
-    )["bias"]
+    return lambda build: build("t5", LONG, heads=H, dim=C, causal=causal, train_length=LONG, params={"table": BUCKETS})[
+        "bias"
+    ]
 
 
 R1, R2 = 1 + waves(H) / 2, 1 + waves(H, seed=1) / 2
@@ -171,7 +172,10 @@ def exact_rbf(index):
     """Gaussians of the distance, through two layers with the exact GELU."""
     h, i, j = index
     p = {name: exact(value) for name, value in RBF.items()}
-    y = p["mul"][0] * mpmath.norm([a - b for a, b in zip(exact(POINTS[i]), exact(POINTS[j]), strict=True)]) + p["bias"][0]
+    y = (
+        p["mul"][0] * mpmath.norm([a - b for a, b in zip(exact(POINTS[i]), exact(POINTS[j]), strict=True)])
+        + p["bias"][0]
+    )
     wide = [abs(s) + mpmath.mpf("1e-5") for s in p["sigma"]]
     g = [mpmath.npdf(y, m, s) for m, s in zip(p["mu"], wide, strict=True)]
     hidden = np.dot(g, p["hidden_weight"]) + p["hidden_bias"]
@@ -179,14 +183,14 @@ def exact_rbf(index):
     return np.dot(active, p["out_weight"][:, h]) + p["out_bias"][h]
 
 
-ROW = "adds slope * j, a constant in each row apart: taken out"
+ROW = "adds slope * j, a constant in each row apart: taken out; slopes in float32"
 CASES = (
     Case("alibi", "x-transformers", "x_transformers.x_transformers", "AlibiPositionalBias", x_transformers_alibi, alibi,
          SINGLE * N, exact=exact_alibi, why="slopes in float32"),
     Case("alibi", "transformers>=5", "transformers.models.bloom.modeling_bloom", "build_alibi_tensor", bloom,
-         lambda build: np.tril(alibi(build)), SINGLE * N, exact=exact_alibi, note="bloom", why=ROW + "; slopes in float32"),
+         lambda build: np.tril(alibi(build)), SINGLE * N, exact=exact_alibi, note="bloom", why=ROW),
     Case("alibi", "transformers>=5", "transformers.models.mpt.modeling_mpt", "build_mpt_alibi_tensor", mpt,
-         lambda build: np.tril(alibi(build)), SINGLE * N, exact=exact_alibi, note="mpt", why=ROW + "; slopes in float32"),
+         lambda build: np.tril(alibi(build)), SINGLE * N, exact=exact_alibi, note="mpt", why=ROW),
     *(
         Case("t5", peer, module, of, make(causal), our_t5(causal), DOUBLE, note="causal" if causal else "both_sides")
         for peer, module, of, make in (

@@ -5,18 +5,24 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from peer_biases import CASES as BIASES
 from peer_case import Case
+from peer_graphs import CASES as GRAPHS
 from peer_grids import CASES as GRIDS
 from peer_rotations import CASES as ROTATIONS
+from peer_rotations_grids import CASES as GRID_ROTATIONS
 from peer_scores import CASES as SCORES
 from peer_tables import CASES as TABLES
+from peer_windows import CASES as WINDOWS
 
 CASES: tuple[Case, ...] = tuple(
-    sorted(TABLES + GRIDS + ROTATIONS + BIASES + SCORES, key=lambda case: (case.scheme, case.peer, case.note))
+    sorted(
+        TABLES + GRIDS + ROTATIONS + GRID_ROTATIONS + BIASES + WINDOWS + SCORES + GRAPHS,
+        key=lambda case: (case.scheme, case.peer, case.note),
+    )
 )
 
-SCIPY = "no package has it as an encoding; the functions are compared with SciPy's elsewhere"
-NO_CODE = "its authors released no package, and none of PyPI has it"
-NO_PACKAGE = "its authors' code is no package, and no package has it"
+SCIPY = "no package was found that has it as an encoding; the functions are compared with SciPy's elsewhere"
+NO_CODE = "its authors released no package, and none was found on PyPI that has it"
+NO_PACKAGE = "its authors' code is no package, and none was found on PyPI that has it"
 WITHOUT = {
     "cartesian3d": NO_PACKAGE,
     "chebyshev": SCIPY,
@@ -33,7 +39,7 @@ WITHOUT = {
     "nope": "there is nothing to compare",
     "sph_harm": SCIPY,
     "tener": NO_PACKAGE,
-    "wavelet": "no package has it; the functions are compared with PyWavelets' elsewhere",
+    "wavelet": "no package was found that has it; the functions are compared with PyWavelets' elsewhere",
 }
 
 

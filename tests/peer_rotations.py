@@ -1,13 +1,12 @@
 """Peers of the encodings that rotate queries and keys."""
 
-from types import SimpleNamespace
-
 import mpmath
 import numpy as np
 from peer_case import IN_SINGLE, Case, exactly_turned, keras_layers, phases, power, single, turned, waves
 
 D = 32
 PLACES = [0, 1, 2, 17, 300, 4000]
+INSIDE = [0, 1, 2, 17, 300, 2000]
 FAR = [0, 1, 63, 1000, 30000, 100000]
 N = 24
 L0 = 2048
@@ -205,81 +204,9 @@ def xpos_score(index):
     return total
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Grids
-
-
-H, W = 4, 6
-CELLS = [(n // W, n % W) for n in range(N)]
-FX, FY = waves(2, D // 2, seed=2), waves(2, D // 2, seed=3)
-FX, FY = (f.astype(np.float32).astype(np.float64) for f in (FX, FY))
-
-
-def timm_axial():
-    from timm.layers.pos_embed_sincos import apply_rot_embed, build_rotary_pos_embed
-
-    sin, cos = build_rotary_pos_embed([H, W], dim=D, temperature=100.0, in_pixels=False)
-    # row first there: its halves change places
-    sin, cos = (half.roll(D // 2, dims=-1) for half in (sin, cos))
-    return apply_rot_embed(single(ROWS), sin, cos).numpy()
-
-
-def axial_angle(n, t):
-    y, x = CELLS[n]
-    return (x if t < D // 4 else y) * theta(2 * (t % (D // 4)), 100.0)
-
-
-def timm_mixed():
-    from timm.layers.pos_embed_sincos import apply_rot_embed_cat, get_mixed_freqs, get_mixed_grid
-
-    rows, columns = get_mixed_grid([H, W])
-    turns = get_mixed_freqs(single(np.stack([FX, FY])), columns, rows)
-    return apply_rot_embed_cat(single(np.stack([ROWS, MORE])), turns).numpy()
-
-
-def mixed(build):
-    slots = build("rope_mixed", N, dim=2 * D, heads=2, grid=(H, W), params={"fx": FX, "fy": FY})
-    each = zip((ROWS, MORE), slots["angles"], strict=True)
-    return np.stack([turned(x, {"angles": angles[None], "pairs": slots["pairs"]}) for x, angles in each])
-
-
-def exactly_mixed(index):
-    head, *place = index
-
-    def angle(n, t):
-        y, x = CELLS[n]
-        return x * mpmath.mpf(float(FX[head, t])) + y * mpmath.mpf(float(FY[head, t]))
-
-    return exactly_turned((ROWS, MORE)[head], "interleaved", D, angle)(place)
-
-
-POINTS = np.stack([np.arange(N) // 6, np.arange(N) % 6 // 2, np.arange(N) % 2], -1) + [50, 7, 300]
-
-
-def qwen2_vl():
-    import torch
-    from transformers.models.qwen2_vl import modeling_qwen2_vl as peer
-
-    parameters = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 6, 6]}
-    config = SimpleNamespace(
-        max_position_embeddings=512, rope_parameters=parameters, hidden_size=D, num_attention_heads=1
-    )
-    x = single(ROWS)[None, None]
-    cos, sin = peer.Qwen2VLRotaryEmbedding(config)(x, torch.tensor(POINTS.T)[:, None])
-    return peer.apply_rotary_pos_emb(x, x, cos, sin)[0][0, 0].numpy()
-
-
-def mrope(build):
-    return turned(ROWS, build("mrope", N, dim=D, sections=(4, 6, 6), positions=POINTS))
-
-
-def section_angle(n, t):
-    return int(POINTS[n][0 if t < 4 else 1 if t < 10 else 2]) * theta(t)
-
-
 LLAMA = "transformers.models.llama.modeling_llama"
 GPTJ = "transformers.models.gptj.modeling_gptj"
-HALF, TIMM = {"pairs": "half"}, "timm.layers.pos_embed_sincos"
+HALF = {"pairs": "half"}
 SCALED = {"rope_theta": 10000.0, "factor": 4.0}
 MSCALE = "cosine and sine are multiplied by mscale there, the score by its square here; float32"
 
@@ -313,7 +240,8 @@ CASES = (
               llama(PLACES, rope_type="linear", **SCALED), rotate("rope_linear", factor=4, **HALF),
               exact(lambda t: theta(t) / 4)),
     rope_case("rope_linear", "rotary-embedding-torch", "rotary_embedding_torch", "RotaryEmbedding, interpolate_factor",
-              rotary_embedding_torch(500, interpolate_factor=4.0), rotate_rows("rope_linear", start=500, factor=4, pairs="interleaved"),
+              rotary_embedding_torch(500, interpolate_factor=4.0),
+              rotate_rows("rope_linear", start=500, factor=4, pairs="interleaved"),
               exact(lambda t: theta(t) / 4, range(500, 500 + N), "interleaved"), 500 + N),
     rope_case("rope_linear", "x-transformers", "x_transformers.x_transformers",
               "RotaryEmbedding, interpolation_factor", x_transformers(interpolation_factor=4.0),
@@ -322,14 +250,15 @@ CASES = (
               rotary_embedding_torch(theta_rescale_factor=4.0), rotate_rows("rope_ntk", factor=4, pairs="interleaved"),
               exact(ntk, range(N), "interleaved"), N),
     rope_case("rope_ntk", "x-transformers", "x_transformers.x_transformers", "RotaryEmbedding, base_rescale_factor",
-              x_transformers(base_rescale_factor=4.0), rotate("rope_ntk", factor=4, pairs="interleaved"), exact(ntk, pairs="interleaved")),
+              x_transformers(base_rescale_factor=4.0),
+              rotate("rope_ntk", factor=4, pairs="interleaved"), exact(ntk, pairs="interleaved")),
     rope_case("rope_dynamic", "transformers>=5", LLAMA, "LlamaRotaryEmbedding, dynamic",
               llama(PLACES, L0, rope_type="dynamic", rope_theta=10000.0, factor=2.0),
               rotate("rope_dynamic", factor=2, **HALF), exact(rebased(PLACES[-1] + 1)), note="beyond"),
     rope_case("rope_dynamic", "transformers>=5", LLAMA, "LlamaRotaryEmbedding, dynamic",
-              llama(PLACES[:5] + [2000], L0, rope_type="dynamic", rope_theta=10000.0, factor=2.0),
-              rotate("rope_dynamic", PLACES[:5] + [2000], factor=2, **HALF),
-              exact(places=PLACES[:5] + [2000]), note="within"),
+              llama(INSIDE, L0, rope_type="dynamic", rope_theta=10000.0, factor=2.0),
+              rotate("rope_dynamic", INSIDE, factor=2, **HALF),
+              exact(places=INSIDE), note="within"),
     rope_case("rope_yarn", "transformers>=5", LLAMA, "LlamaRotaryEmbedding, yarn",
               llama(PLACES, rope_type="yarn", original_max_position_embeddings=L0, **SCALED),
               rotate("rope_yarn", factor=4, **HALF), exact(yarn, factor=lambda: 1 + mpmath.log(4) / 10), why=MSCALE),
@@ -349,10 +278,4 @@ CASES = (
               xpos_score, 4 * N, why="the authors' package; float32"),
     rope_case("xpos", "rotary-embedding-torch", "rotary_embedding_torch", "RotaryEmbedding, use_xpos",
               xpos_rotary_embedding_torch, xpos, xpos_score, 4 * N),
-    rope_case("rope_2d", "timm", TIMM, "build_rotary_pos_embed", timm_axial, rotate_rows("rope_2d", grid=(H, W)),
-              exactly_turned(ROWS, "interleaved", D, axial_angle), W,
-              why="row first by default: halves exchanged; float32"),
-    rope_case("rope_mixed", "timm", TIMM, "get_mixed_freqs", timm_mixed, mixed, exactly_mixed, 2 * W),
-    rope_case("mrope", "transformers>=5", "transformers.models.qwen2_vl.modeling_qwen2_vl", "Qwen2VLRotaryEmbedding",
-              qwen2_vl, mrope, exactly_turned(ROWS, "half", D, section_angle), 302),
 )  # fmt: skip

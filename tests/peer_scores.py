@@ -120,7 +120,12 @@ def conformer():
     made = peer.Wav2Vec2ConformerSelfAttention(config).double().eval()
     # sines and cosines alternate there
     alternating = np.stack([WR[: C // 2], WR[C // 2 :]], 1).reshape(C, C)
-    for layer, matrix in ((made.linear_q, WQ), (made.linear_k, WK), (made.linear_v, WV), (made.linear_pos, alternating)):
+    for layer, matrix in (
+        (made.linear_q, WQ),
+        (made.linear_k, WK),
+        (made.linear_v, WV),
+        (made.linear_pos, alternating),
+    ):
         linear(layer, matrix)
     made.pos_bias_u.data, made.pos_bias_v.data = double(U), double(GLOBAL)
     sinusoids = peer.Wav2Vec2ConformerRelPositionalEmbedding(config)(single(X)[None]).double()
@@ -209,7 +214,8 @@ CASES = (
          exact=exact_transformer_xl(True), why="in float32", note="causal"),
     Case("transformer_xl", "transformers>=5", "transformers.models.wav2vec2_conformer.modeling_wav2vec2_conformer",
          "Wav2Vec2ConformerSelfAttention", conformer, attend("transformer_xl", params=XL), 1e-6,
-         exact=exact_transformer_xl(False), note="both_sides", why="sines and cosines alternate: rearranged; sinusoids in float32"),
+         exact=exact_transformer_xl(False), note="both_sides",
+         why="sines and cosines alternate: rearranged; sinusoids in float32"),
     Case("shaw", "transformers>=5", "transformers.models.wav2vec2_bert.modeling_wav2vec2_bert",
          "Wav2Vec2BertSelfAttention", wav2vec2_bert,
          attend("shaw", reach=3, use_values=False, params={"key": SHAW}), DOUBLE, why="keys only"),

@@ -200,11 +200,12 @@ CASES = (
     ),
     Case(
         "learned", "x-transformers", "x_transformers.x_transformers", "AbsolutePositionalEmbedding", absolute,
-        table("learned", scale=C**-0.5, params={"table": waves(N, C)}), DOUBLE, why="its factor 1/sqrt(C) is our `scale`",
+        table("learned", scale=C**-0.5, params={"table": waves(N, C)}), DOUBLE,
+        why="its factor 1/sqrt(C) is our `scale`",
     ),
     Case(
-        "axial", "transformers>=5", "transformers.models.reformer.modeling_reformer", "AxialPositionEmbeddings", reformer,
-        table("axial", grid=(4, 6), widths=(5, 7), params={"axis0": AXES[0], "axis1": AXES[1]}), DOUBLE,
+        "axial", "transformers>=5", "transformers.models.reformer.modeling_reformer", "AxialPositionEmbeddings",
+        reformer, table("axial", grid=(4, 6), widths=(5, 7), params={"axis0": AXES[0], "axis1": AXES[1]}), DOUBLE,
     ),
     Case(
         "axial", "axial-positional-embedding", "axial_positional_embedding", "AxialPositionalEmbedding",
