@@ -87,8 +87,12 @@ def _print_page(name: str, encoding: "Encoding", text: str) -> None:
     for slot in encoding.slots:
         click.echo(f"slot {slot} {SLOTS[slot].axes}: {SLOTS[slot].acts}")
     click.echo(f"learned: {catalogue.learned(encoding)}")
-    click.echo(f"tells left from right without a causal mask: {encoding.direction}")
-    click.echo(f"past the training length: {encoding.beyond}")
+    if encoding.direction == "causal":
+        click.echo("made for causal models alone")
+    else:
+        click.echo(f"tells left from right without a causal mask: {encoding.direction}")
+    moved = ", and earlier positions change with the length" if catalogue.moves(encoding) else ""
+    click.echo(f"past the training length: {encoding.beyond}{moved}")
     click.echo(f"source: {encoding.source}")
     if encoding.paper:
         settings = ", ".join(f"{key}={value}" for key, value in encoding.paper.items())
@@ -110,6 +114,7 @@ def _facts(name: str, encoding: "Encoding") -> dict[str, Any]:
         "learned": catalogue.learned(encoding),
         "direction": encoding.direction,
         "beyond": encoding.beyond,
+        "moves": catalogue.moves(encoding),
         "source": encoding.source,
         "paper": dict(encoding.paper),
         "options": {

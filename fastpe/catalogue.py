@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from fastpe.registry import Encoding, get, list_encodings, page
 from fastpe.slots import make_spec
@@ -47,8 +48,20 @@ def learned(encoding: Encoding) -> str:
     """Whether an encoding has parameters by default ("yes"), only with some option ("optional"), or never ("no")."""
     if encoding.pull is None:
         return "no"
-    defaults = {key: option.default for key, option in encoding.options.items()}
-    return "yes" if encoding.parameters(make_spec(8), **defaults) else "optional"
+    return "yes" if encoding.parameters(make_spec(8), **_defaults(encoding)) else "optional"
+
+
+def moves(encoding: Encoding) -> bool:
+    """Whether, by default, a sequence past the training length changes what earlier positions get.
+
+    >>> moves(get("rope_dynamic")), moves(get("rope"))
+    (True, False)
+    """
+    return encoding.moves(**_defaults(encoding))
+
+
+def _defaults(encoding: Encoding) -> dict[str, Any]:
+    return {key: option.default for key, option in encoding.options.items()}
 
 
 def summary(key: str) -> str:

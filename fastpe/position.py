@@ -4,12 +4,13 @@ This is where a model and an encoding meet. The model sees arrays by slot; the e
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from fastpe import arguments, encoding, sums
+from fastpe import arguments, encoding, reference, sums
 from fastpe.config import ModelConfig
 from fastpe.random import Stream
 from fastpe.workspace import LAYERED
@@ -58,8 +59,6 @@ class Position:
         self.learned = frozenset().union(*(filled[scheme] for scheme in learns if learns[scheme]))
         if unfit := self.layered - LAYERED:
             raise ValueError(f"{config.encoding!r} fills {min(unfit)!r} in every layer, which acts once")
-        if "growth" in self.learned:
-            raise ValueError(f"{config.encoding!r} learns 'growth', of which this model has no gradient")
         self.initial = self._initial_values()
         self._table_factor = self._find_table_factor()
 
@@ -143,15 +142,24 @@ class Position:
         first = slots is None
         if slots is None:
             slots = self._allocated(spec)
-        plain = sums.plain(self._parts, spec)
-        for layer in range(self.config.layers if self.layered else 1):
-            mine = {slot: x[layer] if slot in self.layered else x for slot, x in slots.items() if slot not in plain}
-            # later fills are those of a training, which finds by itself that a parameter has diverged
-            sums.fill(self._parts, spec, self._own(parameters, layer), mine, finite=first)
-        if self._table_factor != 1.0:
-            slots["table"] *= self._table_factor
+        # later fills are those of a training, which finds by itself that a parameter has diverged
+        self._fill(spec, parameters, slots, finite=first)
         self._arrays[length], self._filled[length] = slots, spec
         return slots
+
+    def fill(self, length: int, parameters: Mapping[str, Array], slots: dict[str, Any], *, finite: bool = True) -> None:
+        """Fill slots, as from `slots`, anew; values that leave their dtype are an error if `finite`."""
+        self._fill(self._spec(length), parameters, slots, finite=finite)
+
+    def _fill(
+        self, spec: encoding.Spec, parameters: Mapping[str, Array], slots: dict[str, Any], *, finite: bool
+    ) -> None:
+        arrays = {slot: x for slot, x in slots.items() if isinstance(x, np.ndarray)}
+        for layer in range(self.config.layers if self.layered else 1):
+            mine = {slot: x[layer] if slot in self.layered else x for slot, x in arrays.items()}
+            sums.fill(self._parts, spec, self._own(parameters, layer), mine, finite=finite)
+        if self._table_factor != 1.0:
+            slots["table"] *= self._table_factor
 
     def _allocated(self, spec: encoding.Spec) -> dict[str, Any]:
         arrays: dict[str, Any] = sums.allocate(self._parts, spec)
@@ -173,3 +181,44 @@ class Position:
                 for slot, x in dslots.items()
             }
             sums.add_gradients(self._parts, spec, self._own(parameters, layer), mine, self._own(gradients, layer))
+
+    # ------------------------------------------------------------------------------------------------------- reference
+
+    def reference_slots(self, length: int, parameters: Mapping[str, Array]) -> list[dict[str, Any]]:
+        """The slots that every layer gets, by the formulas in NumPy, float64."""
+        spec, layers = replace(self._spec(length), dtype=np.dtype(np.float64)), list[dict[str, Any]]()
+        for layer in range(self.config.layers):
+            if layer and not self.layered:
+                layers.append(layers[0])
+                continue
+            slots: dict[str, Any] = sums.allocate(self._parts, spec)
+            sums.fill(self._parts, spec, self._own(parameters, layer), slots, reference=True)
+            if self._table_factor != 1.0:
+                slots["table"] *= self._table_factor
+            layers.append(slots | sums.plain(self._parts, spec))
+        return layers
+
+    def reference_loss_and_grads(
+        self, parameters: Mapping[str, Array], x: Array, y: Array
+    ) -> tuple[float, dict[str, Array]]:
+        """The model's loss and gradients, the encoding's own among them, by `fastpe.reference`.
+
+        Only what turns gradients of slots into those of the encoding's parameters is compiled. `parameters` are
+        float64, and so is this position's model.
+        """
+        length = x.shape[1]
+        slots = self.reference_slots(length, parameters)
+        loss, gradients, of_layers = reference.model_loss_and_grads(self.config, parameters, slots, x, y)
+        if self.initial:
+            own = {name: np.zeros_like(parameters[name]) for name in self.initial}
+            self.pull(length, parameters, self._joined(of_layers), own)
+            gradients |= own
+        return float(loss), gradients
+
+    def _joined(self, of_layers: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+        """The gradients of the slots that are learned, as `pull` takes them, from those that each layer has."""
+        found = {}
+        for slot in self.learned:
+            if each := [np.asarray(own[slot]) for own in of_layers if slot in own]:
+                found[slot] = np.ascontiguousarray(np.stack(each) if slot in self.layered else sum(each))
+        return found

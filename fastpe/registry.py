@@ -30,6 +30,10 @@ def _one(**options: Any) -> int:
     return 1
 
 
+def _never(**options: Any) -> bool:
+    return False
+
+
 def _no_remarks(spec: Spec, **options: Any) -> tuple[str, ...]:
     return ()
 
@@ -47,6 +51,8 @@ class Encoding:
     slots : the slots it may fill
     options : its options; the defaults are its authors'
     beyond : what happens past the training length: "defined", "clipped", "resized" or "undefined"
+    moves : (**options) -> whether, past the training length, a longer sequence changes what earlier positions get, so
+        that keys cached before do not fit
     direction : whether a model without a causal mask can tell left from right by it: "yes", "no" (equal for both
         sides: only with a causal mask), or "causal" (made for causal models alone)
     source : where it was published
@@ -80,6 +86,7 @@ class Encoding:
     shapes: Callable[..., dict[str, tuple[int, ...]]] | None = None
     plain: Callable[..., dict[str, Any]] = _nothing
     axes: Callable[..., int] = _one
+    moves: Callable[..., bool] = _never
     check: Callable[..., None] = _accepts
     remarks: Callable[..., tuple[str, ...]] = _no_remarks
     per_layer: tuple[str, ...] = ()

@@ -101,13 +101,13 @@ def extent(spec: Spec, grid: tuple[int, ...] | None, learned: tuple[int, ...], *
     return grid
 
 
-def check_inside(name: str, places: Sequence[Array], grid: tuple[int, ...]) -> None:
-    """Raise BeyondTrainingLength where coordinates, one array for each axis, leave a grid."""
+def check_inside(name: str, places: Sequence[Array], grid: tuple[int, ...], helps: str = "") -> None:
+    """Raise BeyondTrainingLength where coordinates, one array for each axis, leave a grid; `helps` says what to do."""
     for axis, (values, side) in enumerate(zip(places, grid, strict=True)):
         outside = values[(values < 0) | (values > side - 1)]
         if outside.size:
             raise BeyondTrainingLength(
-                f"{name!r} has nothing for coordinate {outside[0]:g} of axis {axis}: its grid is {grid}"
+                f"{name!r} has nothing for coordinate {outside[0]:g} of axis {axis}: its grid is {grid}{helps}"
             )
 
 

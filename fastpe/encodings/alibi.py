@@ -283,6 +283,7 @@ ENCODING = Encoding(
         ),
     },
     beyond="defined",
+    moves=lambda *, schedule, **options: schedule != "constant",
     direction="no",
     source="Press, Smith and Lewis 2021, arXiv:2108.12409",
     ulp=lambda spec, **options: 2.0 + 2.0 * spec.heads,  # the authors' slopes are repeated products

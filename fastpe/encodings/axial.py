@@ -18,7 +18,8 @@ Positions are integers from 0 on.
 - `combine`: `concat`, or `sum`: all tables are C wide and added, as third-party code has it.
 - `scale`: multiplies the table.
 
-**Past the training length**: undefined past the product of the sides, which may be larger than the training length.
+**Past the training length**: undefined past the product of the sides, which may be larger than the training length:
+choose `grid` before training.
 
 **Facts.** n_1 d_1 + n_2 d_2 numbers instead of n_1 n_2 C: for sides 512 and 512 and widths 64 and 192, 131,072
 instead of 67,108,864. It encodes absolute positions, though it is said not to: p -> (a, b) is one-to-one.
@@ -69,6 +70,7 @@ def check(
     if farthest >= math.prod(chosen):
         raise BeyondTrainingLength(
             f"'axial' has no row for position {farthest:.0f}: the product of its sides {chosen} is {math.prod(chosen)}"
+            "; option grid makes room for more"
         )
 
 

@@ -124,6 +124,7 @@ ENCODING = Encoding(
         "beyond": Option("error", "what another grid than the window's gets", str, ("error", "resize")),
     },
     beyond="undefined",
+    moves=lambda *, beyond, **options: beyond == "resize",
     direction="yes",
     source="Bao, Dong, Piao and Wei 2021, arXiv:2106.08254, and the released code",
     ulp=8.0,

@@ -136,6 +136,7 @@ ENCODING = Encoding(
         "scale": Option(1.0, "multiplies the table", float),
     },
     beyond="resized",
+    moves=lambda **options: True,
     direction="yes",
     source="Bertasius, Wang and Torresani 2021, arXiv:2102.05095",
     ulp=4.0,

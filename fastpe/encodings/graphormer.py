@@ -25,7 +25,8 @@ Undirected graphs have equal degrees in and out, and both tables are added all t
 their edges: `positions` are refused, and `start` changes nothing.
 
 **Past the training length**: clipped at d = 510, as at any length. On the path every longer distance is one whose row
-was never trained, so it adds next to nothing there.
+was never trained, so it adds next to nothing there. Its last node has one neighbour, and so another row once the path
+goes on.
 
 **Traps.** `index` is quadratic in N, whatever the graph, and paths of a given graph, found once and kept, take half of
 that again. On the path the bias is even in j - i: without a causal mask
@@ -219,6 +220,7 @@ ENCODING = Encoding(
         "virtual_node": Option(False, "whether token 0 stands for the graph", bool),
     },
     beyond="clipped",
+    moves=lambda *, edges, centrality, **options: edges is None and centrality,
     direction="no",
     source="Ying et al. 2021, arXiv:2106.05234, section 3.1",
     ulp=1.0,

@@ -242,6 +242,7 @@ ENCODING = Encoding(
         "scale": Option(1.0, "multiplies the table", float),
     },
     beyond="resized",
+    moves=lambda *, edges, **options: edges is None,
     direction="yes",
     source="Dwivedi and Bresson 2020, arXiv:2012.09699",
     ulp=_error,

@@ -178,6 +178,7 @@ ENCODING = Encoding(
         "scale": Option(1.0, "multiplies the table", float),
     },
     beyond="undefined",
+    moves=lambda *, beyond, **options: beyond == "interp",
     direction="yes",
     source="Gehring et al. 2017, arXiv:1705.03122, section 3.1",
     # a resampled row's place is known to one rounding, and rows may differ by twice the largest entry

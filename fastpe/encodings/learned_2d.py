@@ -150,6 +150,7 @@ ENCODING = Encoding(
         "scale": Option(1.0, "multiplies the table", float),
     },
     beyond="resized",
+    moves=lambda **options: True,
     direction="yes",
     source="Dosovitskiy et al. 2020, arXiv:2010.11929",
     ulp=lambda spec, **options: 8.0 + 8.0 * spec.train_length,

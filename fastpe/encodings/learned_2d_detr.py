@@ -41,7 +41,7 @@ def check(spec: Spec, *, grid: tuple[int, ...] | None, entries: int, **options: 
     if spec.dim % 2:
         raise ValueError(f"dim must be even for 'learned_2d_detr', half for rows and half for columns, not {spec.dim}")
     places = [whole_points("learned_2d_detr", each) for each in _places(spec, grid)]
-    check_inside("learned_2d_detr", places, (entries, entries))
+    check_inside("learned_2d_detr", places, (entries, entries), "; option entries makes room for more")
 
 
 def parameters(spec: Spec, *, entries: int, **options: Any) -> dict[str, tuple[int, ...]]:

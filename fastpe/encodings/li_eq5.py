@@ -6,8 +6,9 @@ Source: Li (2025), "Theoretical Analysis of Positional Encodings in Transformer 
 Shaw's encoding. It is not: the query does not meet the offset's vector, so that one number for every offset is all
 there is, T5's table without buckets and with D parameters for each number.
 
-**Slot**: `bias` (H, 2K+1), equal for all heads, not multiplied by 1/sqrt(D). **Learns**, once for the whole model:
-`vector` (D,) and `table` (2K+1, D). The paper gives no initial values: N(0, 1/D) and N(0, 0.02^2).
+**Slot**: `bias` (H, 2K+1), equal for all heads, not multiplied by 1/sqrt(D); without `scaled` also `scale`, which is 1.
+**Learns**, once for the whole model: `vector` (D,) and `table` (2K+1, D). The paper gives no initial values: N(0, 1/D)
+and N(0, 0.02^2).
 
 **Options**
 - `reach`: the clipping distance K, Shaw's 16.
@@ -68,7 +69,7 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 
 ENCODING = Encoding(
-    slots=("bias",),
+    slots=("bias", "scale"),
     options={
         "reach": Option(16, "clipping distance K", int, minimum=1),
         "scaled": Option(True, "whether the product of query and key is divided by sqrt(D)", bool),

@@ -73,6 +73,7 @@ ENCODING = Encoding(
         "rotated": ROTATED,
     },
     beyond="defined",
+    moves=lambda **options: True,
     direction="yes",
     source="emozilla 2023; code of Peng et al. 2023, arXiv:2309.00071",
     ulp=2.0,

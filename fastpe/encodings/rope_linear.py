@@ -66,6 +66,7 @@ ENCODING = Encoding(
         "rotated": ROTATED,
     },
     beyond="defined",
+    moves=lambda *, factor, **options: factor is None,
     direction="yes",
     source="Chen et al. 2023, arXiv:2306.15595, eq. 4",
     ulp=2.0,

@@ -124,6 +124,7 @@ ENCODING = Encoding(
         "rotated": ROTATED,
     },
     beyond="defined",
+    moves=lambda *, factor, mscale, short, long, **options: factor is None and (mscale is None or short != long),
     direction="yes",
     source="Ding et al. 2024, arXiv:2402.13753, eq. 5",
     ulp=2.0,

@@ -66,6 +66,7 @@ ENCODING = Encoding(
     slots=("angles", "pairs"),
     options={"factor": FACTOR, "base": base_option(), "pairs": pairs_option("half"), "rotated": ROTATED},
     beyond="defined",
+    moves=lambda *, factor, **options: factor is None,
     direction="yes",
     source="bloc97 2023; Peng et al. 2023, arXiv:2309.00071, section 3.1",
     ulp=2.0,

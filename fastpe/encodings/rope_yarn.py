@@ -117,6 +117,7 @@ ENCODING = Encoding(
         "rotated": ROTATED,
     },
     beyond="defined",
+    moves=lambda *, factor, **options: factor is None,
     direction="yes",
     source="Peng et al. 2023, arXiv:2309.00071",
     ulp=2.0,

@@ -163,6 +163,7 @@ ENCODING = Encoding(
         "scale": Option(1.0, "multiplies the table", float),
     },
     beyond="defined",
+    moves=lambda *, edges, **options: edges is None,
     direction="no",
     source="Dwivedi et al. 2022, arXiv:2110.07875",
     ulp=lambda spec, steps, **options: 64.0 * steps,  # the map's sums may cancel

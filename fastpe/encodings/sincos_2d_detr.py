@@ -87,6 +87,7 @@ ENCODING = Encoding(
         "scale": Option(1.0, "multiplies the table", float),
     },
     beyond="defined",
+    moves=lambda *, normalize, **options: normalize,
     direction="yes",
     source="Carion et al. 2020, arXiv:2005.12872",
     ulp=2.0,

@@ -101,6 +101,7 @@ ENCODING = Encoding(
         "beyond": Option("error", "what another grid than the window's gets", str, ("error", "resize")),
     },
     beyond="undefined",
+    moves=lambda *, beyond, **options: beyond == "resize",
     direction="yes",
     source="Liu et al. 2021, arXiv:2103.14030, eq. (4)",
     ulp=8.0,

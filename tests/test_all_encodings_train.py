@@ -1,0 +1,48 @@
+"""Every encoding trains on the running-sum task: the loss falls, and the bits are the seed's."""
+
+import math
+
+import numpy as np
+import pytest
+from encoding_variants import NAMES, is_causal
+
+from fastpe.config import TrainConfig
+from fastpe.events import Stepped
+from fastpe.training import TrainResult, train
+from fastpe.transformer import Transformer
+
+LENGTH, LONG = 20, 50
+
+
+def one_epoch(name: str, threads: int) -> tuple[TrainResult, list[float]]:
+    config = TrainConfig(
+        name, width=24, heads=2, hidden=16, causal=is_causal(name), train_length=LENGTH, samples=256, batch=16,
+        epochs=1, lr=0.01, test_lengths=(LENGTH, LONG), test_sequences=8,
+    )  # fmt: skip
+    told: list[object] = []
+    result = train(config, threads=threads, progress=told.append)
+    return result, [event.loss for event in told if isinstance(event, Stepped)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_short_epoch(name: str) -> None:
+    result, losses = one_epoch(name, threads=1)
+    assert np.mean(losses[-4:]) < 0.8 * np.mean(losses[:4])
+    first = Transformer(result.config.model).parameters
+    for key, array in result.model.parameters.items():
+        assert (array != first[key]).any(), f"{key} has not learned anything"
+    for threads in (1, 2):
+        again, same = one_epoch(name, threads)
+        assert same == losses
+        assert again.result["test"] == result.result["test"]
+        assert set(again.model.parameters) == set(result.model.parameters)
+        for key, array in again.model.parameters.items():
+            assert array.tobytes() == result.model.parameters[key].tobytes(), key
+    assert math.isfinite(result.result["test"][str(LENGTH)]["mse"])
+    metrics = result.result["test"][str(LONG)]
+    if metrics["mse"] is None:
+        assert name in metrics["reason"]
+    else:
+        assert math.isfinite(metrics["mse"])
+        assert math.isfinite(metrics["mse_beyond"])
+        assert "reason" not in metrics
