@@ -8,7 +8,6 @@ import numpy as np
 
 from fastpe import arguments, encoding
 from fastpe.config import ModelConfig
-from fastpe.encoding import BeyondTrainingLength
 from fastpe.events import LengthTested, Listener, Noted
 from fastpe.kernels.threads import threads_for
 from fastpe.transformer import Transformer
@@ -92,6 +91,7 @@ def _metrics(
     beyond = slice(model.config.train_length, None)
     sums = np.zeros(3)
     try:
+        _check(model.config, length)
         size = _CHUNK if model.config.position_range is None else min(_CHUNK, _PER_DRAW)
         for draw, start in enumerate(range(0, sequences, size)):
             chunk = slice(start, start + size)
@@ -99,7 +99,7 @@ def _metrics(
             with np.errstate(over="ignore", invalid="ignore"):
                 np.square(errors, out=errors)
                 sums += errors.sum(), errors[:, -1].sum(), errors[:, beyond].sum()
-    except BeyondTrainingLength as error:
+    except encoding.BeyondTrainingLength as error:
         nothing = dict.fromkeys(("mse", "nmse", "mse_last", "mse_beyond"))
         return {**nothing, "sequences": sequences, "reason": str(error)}
     outside = max(length - model.config.train_length, 0)
@@ -113,6 +113,18 @@ def _metrics(
     finite = {key: float(value) if value is not None and np.isfinite(value) else None for key, value in found.items()}
     reason = {} if np.isfinite(mse) else {"reason": "the outputs are not finite"}
     return {**finite, "sequences": sequences, **reason}
+
+
+def _check(config: ModelConfig, length: int) -> None:
+    """Raise BeyondTrainingLength where the encoding refuses this length, for instance because its grid is of another.
+
+    Whatever does not depend on the length was in order when the model was made.
+    """
+    for part in encoding.parse(config.encoding, config.options):
+        try:
+            part.encoding.check(config.spec(length), **part.options)
+        except ValueError as error:
+            raise encoding.BeyondTrainingLength(str(error)) from error
 
 
 def _remarks(config: ModelConfig, length: int) -> list[str]:

@@ -51,8 +51,8 @@ class Encoding:
     slots : the slots it may fill
     options : its options; the defaults are its authors'
     beyond : what happens past the training length: "defined", "clipped", "resized" or "undefined"
-    moves : (**options) -> whether, past the training length, a longer sequence changes what earlier positions get, so
-        that keys cached before do not fit
+    moves : (**options) -> whether, past the training length, a longer sequence changes what earlier positions get (of a
+        grid, its cells), so that keys cached before do not fit
     direction : whether a model without a causal mask can tell left from right by it: "yes", "no" (equal for both
         sides: only with a causal mask), or "causal" (made for causal models alone)
     source : where it was published

@@ -25,12 +25,12 @@ def variants(name: str) -> list[dict]:
 
 
 def _others(option: Option) -> tuple:
-    """Other values than the default, of those options that change more than a number."""
+    """Other values than the default, of all options but numbers that merely scale something."""
     if option.choices or option.kind is bool:
         return tuple(value for value in option.choices or (True, False) if value != option.default)
     if option.default is None and option.kind in (int, float):
         return (option.kind(max(option.minimum, option.above, 0) + 2),)
-    return option.samples[:1]
+    return (option.default + 1,) if option.kind is int else option.samples[:1]
 
 
 def learning(length: int) -> list[tuple[str, dict]]:

@@ -4,9 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from encoding_variants import NAMES, is_causal
+from encoding_variants import ENCODINGS, NAMES, is_causal
 
-from fastpe.config import TrainConfig
+from fastpe.config import ModelConfig, TrainConfig
+from fastpe.encoding import parse
+from fastpe.evaluation import evaluate
 from fastpe.events import Stepped
 from fastpe.training import TrainResult, train
 from fastpe.transformer import Transformer
@@ -46,3 +48,17 @@ def test_one_short_epoch(name: str) -> None:
         assert math.isfinite(metrics["mse"])
         assert math.isfinite(metrics["mse_beyond"])
         assert "reason" not in metrics
+
+
+GRIDS = {name: own.axes(**parse(name)[0].options) for name, own in ENCODINGS.items() if "grid" in own.options}
+
+
+@pytest.mark.parametrize("name", [name for name, axes in GRIDS.items() if axes > 1])
+def test_a_grid_that_fits_one_length_is_tested_at_that_one(name: str) -> None:
+    """A length that an option rules out is no reason to lose a run at its end."""
+    grid = (1,) * (GRIDS[name] - 2) + (4, 5)
+    model = Transformer(ModelConfig(name, {"grid": grid}, width=24, heads=2, hidden=16, train_length=LENGTH))
+    found = evaluate(model, (LENGTH, LONG), 4)
+    assert math.isfinite(found[str(LENGTH)]["mse"])
+    assert found[str(LONG)]["mse"] is None
+    assert "grid" in found[str(LONG)]["reason"]

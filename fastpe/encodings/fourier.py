@@ -20,7 +20,8 @@ Source: Tancik et al. 2020, "Fourier Features Let Networks Learn High Frequency 
 tokens being in raster order; given positions are divided so only where `grid` is given, else they are v itself. They
 may be real.
 
-**Past the training length**: defined; v goes on past 1, and nothing repeats unless B has a common period.
+**Past the training length**: defined; v goes on past 1, and nothing repeats unless B has a common period. With several
+coordinates v stays in [0, 1): a larger grid moves the cells of a smaller one closer together.
 
 **Accuracy.** B v is reduced by whole turns exactly before its sine is taken, so an entry is off by at most (12 + 4 D)
 2^-52, times `scale`, wherever the position.
@@ -228,6 +229,7 @@ ENCODING = Encoding(
         "scale": Option(1.0, "multiplies the table", float),
     },
     beyond="defined",
+    moves=lambda *, coordinates, **options: coordinates > 1,
     direction="yes",
     source="Tancik et al. 2020, arXiv:2006.10739, section 4",
     ulp=lambda spec, coordinates, **options: 12.0 + 4.0 * coordinates,

@@ -29,8 +29,8 @@ was never trained, so it adds next to nothing there. Its last node has one neigh
 goes on.
 
 **Traps.** `index` is quadratic in N, whatever the graph, and paths of a given graph, found once and kept, take half of
-that again. On the path the bias is even in j - i: without a causal mask
-left and right are the same. Degrees past 510 share a row, where the released code fails.
+that again. On the path the bias is even in j - i: without a causal mask left and right are the same. Degrees past 510
+share a row, where the released code fails.
 """
 
 from dataclasses import replace
