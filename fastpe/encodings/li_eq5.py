@@ -68,7 +68,7 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 
 ENCODING = Encoding(
-    slots=("bias",),
+    slots=("bias", "scale"),
     options={
         "reach": Option(16, "clipping distance K", int, minimum=1),
         "scaled": Option(True, "whether the product of query and key is divided by sqrt(D)", bool),
