@@ -211,7 +211,7 @@ def _worst(error: Array, bound: Array) -> Difference:
 
 
 _STEP = 2.0**-20  # of central differences: Gaussians and the like bend within few of them
-_ENTRIES = 48  # of a parameter, at most, along which differences are taken
+_ENTRIES = 24  # of a parameter, at most, along which differences are taken
 
 
 def pull_differences(name: str, dtype: str) -> Iterator[Difference]:
