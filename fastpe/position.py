@@ -208,6 +208,7 @@ class Position:
         """
         length = x.shape[1]
         slots = self.reference_slots(length, parameters)
+        of_layers: Any  # one for every layer, as the slots are
         loss, gradients, of_layers = reference.model_loss_and_grads(self.config, parameters, slots, x, y)
         if self.initial:
             own = {name: np.zeros_like(parameters[name]) for name in self.initial}
