@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 LENGTH, DIM = 2**18, 64
 """Of the tables, 64 MiB each."""
-CHECKED = 256
+CHECKED = 128
 """Rows that are compared with the reference, evenly spaced, the last among them."""
 _GROWING = ("table", "qk_table", "bias")
 _TOLERANCE = 1e-5
