@@ -5,9 +5,17 @@ by element and in vector operations (a core does one or two in a cycle; float64 
 
     ALiBi            3 or 4 / lanes: memory
     learned          a copy, and one reading of the parameters to see that they are finite: memory
+    axial, grids     a copy from tables that stay in cache, rows of two or three pieces: memory, and the pieces' ends
+    sines of grids   as those of runs, or a copy where an axis repeats: memory and arithmetic
+    Laplacian, random walks   1 / lanes for each feature of a node
     sinusoidal       float32 rows one apart: 7 / lanes (four products, two conversions, the watch for cancellation)
                      otherwise, and in float64, 28 / lanes for an exact reduction and the polynomials: arithmetic
     Legendre         3 / lanes, about as much for the transpose; tanh of every position is a small part
+    Chebyshev        as Legendre
+    sph. harmonics   half in their recurrences, half in sines and cosines of every position by NumPy
+    lon-lat, 3-D     four or three columns beside zeros: sines and cosines of every position by NumPy, most of the time
+    KERPLE, T5       logarithms, powers and look-ups of every offset by NumPy in float64, once for each head
+    Sandwich         64 cosines of every offset, reduced exactly
     wavelet          per row and coarse level 2 L^2 / lanes (L taps), about 10 / lanes for each entry that is not zero
 """
 

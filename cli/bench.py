@@ -71,7 +71,7 @@ def _measure(name: str, threads: int, quick: bool) -> dict[str, Any]:
         case "gemm":
             return products.measure(effort, tell)
         case "tables":
-            return fills.measure(effort, tell, **({"length": 4096} if quick else {}))
+            return fills.measure(effort, tell, **({"length": 1024} if quick else {}))
     return scaling.measure(effort, tell, threads)
 
 

@@ -159,23 +159,23 @@ def test_a_product_of_nans_is_not_timed():
         products.check_product("fastpe", product, False, np.full((product.m, product.n), np.nan, np.float32))
 
 
-@pytest.mark.parametrize("name", fills.names(2500, 32))
+@pytest.mark.parametrize("name", fills.names(1500, 32))
 def test_fills_are_right_and_a_wrong_one_is_not_timed(name):
-    jobs.fill("fastpe", name, 2500, 32)
-    _, result = fills.fill_call("fastpe", name, 2500, 32)
+    jobs.fill("fastpe", name, 1500, 32)
+    _, result = fills.fill_call("fastpe", name, 1500, 32)
     wrong = result()
     wrong[..., -1, -1] += 0.02
     with pytest.raises(WrongResult, match=f"fastpe, {name}: off by"):
-        fills.check_fill("fastpe", name, 2500, 32, wrong)
+        fills.check_fill("fastpe", name, 1500, 32, wrong)
     with pytest.raises(WrongResult, match="shape"):
-        fills.check_fill("fastpe", name, 2500, 32, wrong[:, :-1])
+        fills.check_fill("fastpe", name, 1500, 32, wrong[:, :-1])
 
 
 def test_every_table_that_grows_is_filled():
     tables = {
         name for name in fastpe.list_encodings() if fastpe.encoding.get(name).slots in (("table",), ("qk_table",))
     }
-    assert set(fills.names(2500, 32)) >= tables
+    assert set(fills.names(1500, 32)) >= tables
 
 
 @pytest.mark.parametrize("name", fastpe.list_encodings())
@@ -315,7 +315,7 @@ def test_every_table_has_finite_figures_and_prints():
         "step": step.measure(turns.QUICK, silent, [1, 2], models=("paper", "causal"), peers=("eager", "jax")),
         "encodings": encodings.measure(turns.QUICK, silent, names=("swin_bias", "shaw", "xpos")),
         "gemm": products.measure(turns.QUICK, silent, models=("paper",)),
-        "tables": fills.measure(turns.QUICK, silent, length=2048, dim=32),
+        "tables": fills.measure(turns.QUICK, silent, length=1024, dim=32),
         "scaling": scaling.measure(turns.QUICK, silent, 2),
     }
     for name, table in json.loads(json.dumps(measured, allow_nan=False)).items():
@@ -336,7 +336,7 @@ def test_every_table_has_finite_figures_and_prints():
             assert ("times" in peer) is TORCH
             assert peer.get("absent", "not installed").startswith("not installed: pip") or TORCH
     assert measured["gemm"]["rows"][0]["gflops"].keys() >= {"fastpe", "fused", "numpy"}
-    assert [row["encoding"] for row in measured["tables"]["rows"]] == fills.names(2048, 32)
+    assert [row["encoding"] for row in measured["tables"]["rows"]] == fills.names(1024, 32)
     rows = measured["encodings"]["rows"]
     assert [(row["encoding"], row["slots"], row["times"]["goal"], row["pull_us"] is None) for row in rows] == [
         ("swin_bias", ["index", "values"], 1.25, False),

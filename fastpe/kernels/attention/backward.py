@@ -243,8 +243,9 @@ def _scaled_content_backward(tile, terms, dcells, sums, dk, dq, turns, spot, tur
         gemm(dcells, TILE_KEYS, ONE, k_scaled, d, mine, d, m, d, n, ONTO, mine, d, mine, NONE)
     pairs = table[GROWTH, ROWS]
     growth, key_growth = at(terms.growth_q, i0 * pairs), at(terms.growth_k, j0 * pairs)
-    grown(theirs, d, key_growth, growth, pairs, case.half, -1.0, theirs, n, d)
-    grown(mine, d, growth, growth, pairs, case.half, 1.0, mine, m, d)
+    factors = at(arena, room.factors)
+    grown(theirs, d, key_growth, growth, pairs, case.half, -1.0, factors, theirs, n, d)
+    grown(mine, d, growth, growth, pairs, case.half, 1.0, factors, mine, m, d)
     _add_rows(dk, case.g_row, theirs, n, d)
     if not case.alone:
         wait_turn(turns, spot, turn)

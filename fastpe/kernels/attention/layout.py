@@ -80,6 +80,7 @@ class Room(NamedTuple):
     v_columns: int
     q_scaled: int
     k_scaled: int
+    factors: int
     mixed: int
     dq_scaled: int
     dk_scaled: int
@@ -117,7 +118,8 @@ def room_for(case: Case, table: np.ndarray, *, backward: bool) -> Room:
         cells=take(not case.kept and tile), dcells=take(backward * tile), raw=take(backward and case.keep_raw and tile),
         band=take(longer * BAND if relative else longer), rows=take(relative and max(d, 1) * BAND),
         k_columns=take(d * k), v_columns=take(backward * d * k),
-        q_scaled=take(scaled and TILE_QUERIES * d), k_scaled=take(scaled and k * d), mixed=take(TILE_QUERIES * d),
+        q_scaled=take(scaled and TILE_QUERIES * d), k_scaled=take(scaled and k * d), factors=take(scaled and d),
+        mixed=take(TILE_QUERIES * d),
         dq_scaled=take(backward and scaled and TILE_QUERIES * d), dk_scaled=take(backward and scaled and k * d),
         stats=take(2 * TILE_QUERIES),
         dbias=gradient(BIAS, n + k), dgain=gradient(GAIN, n + k),

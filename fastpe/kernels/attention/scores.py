@@ -1,7 +1,5 @@
 """The scores of a tile put together, what is visible of it, and what bounds it."""
 
-import math
-
 import numpy as np
 
 from fastpe.kernels._jit import inner, part
@@ -31,7 +29,24 @@ from fastpe.kernels.attention.layout import (
     VALUES,
 )
 from fastpe.kernels.gemm import LOWER_C, OVERWRITE, PANEL, gemm, transpose
-from fastpe.kernels.simd import at, blend, get, lanes, largest, load_first, maximum, put, scalar, splat
+from fastpe.kernels.simd import (
+    absolute,
+    at,
+    blend,
+    exp,
+    get,
+    lanes,
+    largest,
+    load_first,
+    maximum,
+    minus,
+    scalar,
+    splat,
+    store_first,
+    store_interleaved,
+    store_rounded,
+    where_negative,
+)
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What is visible
@@ -64,18 +79,33 @@ def hide(x, j, low, high, lowest, width):
 
 
 @inner
-def grown(x, x_row, growth, origin, pairs, half, sign, y, n, width):
+def _growth_factors(growth, origin, pairs, half, sign, factors):
+    """exp(sign (growth - origin)) of one row, for every channel of the pairs."""
+    for c in range(0, pairs, lanes(growth)):
+        left = pairs - c
+        power = splat(sign) * (load_first(growth, c, left) - load_first(origin, c, left))
+        below_one = exp(minus(absolute(power)))
+        factor = where_negative(power, below_one, splat(1.0) / below_one)
+        if half:
+            store_rounded(factors, c, factor, left)
+            store_rounded(factors, pairs + c, factor, left)
+        else:
+            store_interleaved(factors, 2 * c, factor, factor, 2 * left)
+
+
+@inner
+def grown(x, x_row, growth, origin, pairs, half, sign, factors, y, n, width):
     """y = x exp(sign (growth - growth[origin])), channel pair by channel pair; y has rows of `width` elements.
 
-    Only differences are raised to a power: neither power alone need be a finite number.
+    Only differences are raised to a power: neither power alone need be a finite number. y may be x; factors: scratch.
     """
     for i in range(n):
-        for c in range(width):
-            factor = 1.0
-            if c < 2 * pairs:
-                pair = c % pairs if half else c // 2
-                factor = math.exp(sign * (get(growth, i * pairs + pair) - get(origin, pair)))
-            put(y, i * width + c, get(x, i * x_row + c) * scalar(y, factor))
+        _growth_factors(at(growth, i * pairs), origin, pairs, half, sign, factors)
+        for c in range(0, 2 * pairs, lanes(y)):
+            left = 2 * pairs - c
+            store_first(y, i * width + c, load_first(x, i * x_row + c, left) * load_first(factors, c, left), left)
+        for c in range(2 * pairs, width, lanes(y)):
+            store_first(y, i * width + c, load_first(x, i * x_row + c, width - c), width - c)
 
 
 @part
@@ -139,7 +169,19 @@ def _make_all_scores(x, terms, tile, table, case, cells, arena, room):
         pairs = table[GROWTH, ROWS]
         content, content_row = at(arena, room.q_scaled), d
         growth = at(terms.growth_q, i0 * pairs)
-        grown(at(x.qr, i0 * case.qr_row), case.qr_row, growth, growth, pairs, case.half, 1.0, content, m, d)
+        grown(
+            at(x.qr, i0 * case.qr_row),
+            case.qr_row,
+            growth,
+            growth,
+            pairs,
+            case.half,
+            1.0,
+            at(arena, room.factors),
+            content,
+            m,
+            d,
+        )
     if table[REL_GAIN, GIVEN]:
         reach = table[REL_GAIN, ROWS] // 2
         channel_scores(content, at(arena, room.k_scaled), terms.rel_gain, reach, d, first, cells, m, n)
@@ -176,7 +218,19 @@ def prepare_keys(x, terms, j0, n, i0, table, case, arena, room):
     if table[GROWTH, GIVEN] or table[REL_GAIN, GIVEN]:
         pairs, scaled = table[GROWTH, ROWS], at(arena, room.k_scaled)
         origin = at(terms.growth_q, i0 * pairs)
-        grown(source, row, at(terms.growth_k, j0 * pairs), origin, pairs, case.half, -1.0, scaled, n, d)
+        grown(
+            source,
+            row,
+            at(terms.growth_k, j0 * pairs),
+            origin,
+            pairs,
+            case.half,
+            -1.0,
+            at(arena, room.factors),
+            scaled,
+            n,
+            d,
+        )
         source, row = scaled, d
     transpose(source, row, at(arena, room.k_columns), TILE_KEYS, n, d)
 
