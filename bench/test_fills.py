@@ -11,42 +11,28 @@ by element and in vector operations (a core does one or two in a cycle; float64 
     wavelet          per row and coarse level 2 L^2 / lanes (L taps), about 10 / lanes for each entry that is not zero
 """
 
-import numpy as np
 import pytest
-from peers import HEADS, learned_rows, numpy_tables
 
-import fastpe
+from fastpe.benchmarks import fills
+from fastpe.benchmarks.numpy_ways import numpy_tables
 
 LENGTHS, DIM = (4096, 2**18), 64
 
 
-def keywords(name, length):
-    params = {"params": {"table": learned_rows(length, DIM)}} if name == "learned" else {}
-    return {"dim": DIM, "heads": HEADS, **params}
-
-
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", fastpe.list_encodings())
+@pytest.mark.parametrize("name", fills.names(min(LENGTHS), DIM))
 @pytest.mark.benchmark(group="fill")
 def test_fill_fastpe(measure, name, dtype, length):
-    small = {**keywords(name, 100), "dtype": dtype}
-    expected = fastpe.build(name, 100, **small, reference=True)
-    for slot, array in fastpe.build(name, 100, **small).items():
-        np.testing.assert_allclose(array, expected[slot], atol=1e-5)
-    large = {**keywords(name, length), "dtype": dtype}
-    out = fastpe.build(name, length, **large)
-    measure(
-        lambda: fastpe.build(name, length, **large, out=out), bytes_moved=sum(array.nbytes for array in out.values())
-    )
+    call, result = fills.fill_call("fastpe", name, length, DIM, dtype)
+    fills.check_fill("fastpe", name, length, DIM, result())
+    measure(call, bytes_moved=result().nbytes)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("name", numpy_tables())
 @pytest.mark.benchmark(group="fill")
 def test_fill_numpy(measure, name, length):
-    write = numpy_tables()[name]
-    (built,) = fastpe.build(name, 100, **keywords(name, 100)).values()
-    # interpolating PyWavelets' samples of a wavelet is not exact
-    np.testing.assert_allclose(write(100, DIM), built, atol=2e-2 if name == "wavelet" else 1e-5)
-    measure(write, length, DIM, bytes_moved=write(length, DIM).nbytes)
+    call, result = fills.fill_call("numpy", name, length, DIM)
+    fills.check_fill("numpy", name, length, DIM, result())
+    measure(call, bytes_moved=result().nbytes)

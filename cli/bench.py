@@ -7,12 +7,12 @@ import click
 
 from .output import print_json, print_table, use_threads
 
-_TABLES = ("step", "attention", "gemm", "tables", "scaling")
+_TABLES = ("step", "encodings", "attention", "gemm", "tables", "scaling")
 _BLAS = {"torch": "MKL (PyTorch)", "numpy": "OpenBLAS (NumPy)"}
 
 
 @click.command()
-@click.argument("tables", nargs=-1, type=click.Choice(_TABLES), metavar="[step|attention|gemm|tables|scaling]...")
+@click.argument("tables", nargs=-1, type=click.Choice(_TABLES), metavar=f"[{'|'.join(_TABLES)}]...")
 @click.option("--threads", type=click.IntRange(1), help="Most threads of step and attention; all cores by default.")
 @click.option(
     "--quick", is_flag=True, help="A few calls each, without torch.compile: shows how it goes, proves nothing."
@@ -21,10 +21,10 @@ _BLAS = {"torch": "MKL (PyTorch)", "numpy": "OpenBLAS (NumPy)"}
 def bench(tables: tuple[str, ...], threads: int | None, quick: bool, as_json: bool) -> None:
     """Measure fastpe on this machine, beside PyTorch, JAX and NumPy where they are installed.
 
-    step: the training step; attention: with position terms, forward and backward; gemm: the step's matrix products;
-    tables: position tables; scaling: threads, a busy core, and what equal bits cost. All of them by default. Every
-    library runs in a process of its own, is checked before it is timed, and takes turns with the others; figures are of
-    the fastest call. Leave the machine alone meanwhile.
+    step: the training step; encodings: the step with every encoding; attention: with position terms, forward and
+    backward; gemm: the step's matrix products; tables: position tables; scaling: threads, a busy core, and what equal
+    bits cost. All of them by default. Every library runs in a process of its own, is checked before it is timed, and
+    takes turns with the others; figures are of the fastest call. Leave the machine alone meanwhile.
     """
     import numba
 
@@ -52,7 +52,7 @@ def bench(tables: tuple[str, ...], threads: int | None, quick: bool, as_json: bo
 
 
 def _measure(name: str, threads: int, quick: bool) -> dict[str, Any]:
-    from fastpe.benchmarks import attention, fills, products, scaling, step
+    from fastpe.benchmarks import attention, encodings, fills, products, scaling, step
     from fastpe.benchmarks.turns import QUICK, Effort
 
     def tell(text: str) -> None:
@@ -63,6 +63,8 @@ def _measure(name: str, threads: int, quick: bool) -> dict[str, Any]:
         case "step":
             peers = tuple(peer for peer in step.PEERS if not (quick and peer == "compile"))
             return step.measure(effort, tell, sorted({1, threads}), peers=peers)
+        case "encodings":
+            return encodings.measure(effort, tell)
         case "attention":
             peers = tuple(peer for peer in attention.PEERS if not (quick and peer == "flex"))
             return attention.measure(effort, tell, threads, shorter=16 if quick else 1, peers=peers)
@@ -150,6 +152,21 @@ def _show_step(table: Mapping[str, Any]) -> None:
 def _show_absent(reasons: Sequence[tuple[str, str]]) -> None:
     for name, why in reasons:
         click.echo(f"{name}: {why}")
+
+
+def _show_encodings(table: Mapping[str, Any]) -> None:
+    click.echo(
+        "\nEncodings: the step of the paper's model, one thread, the fastest; fill and pull are parts of it where"
+    )
+    click.echo("something is learned, else the slots are filled once\n")
+    lines = [
+        [
+            row["encoding"], ", ".join(row["slots"]), f"{row['ms']:.2f}", _verdict(row["times"], _times),
+            f"{row['fill_us']:.0f}", "-" if row["pull_us"] is None else f"{row['pull_us']:.0f}",
+        ]
+        for row in table["rows"]
+    ]  # fmt: skip
+    print_table(("encoding", "slots", "ms", "over no encoding", "fill, us", "pull, us"), lines)
 
 
 def _show_attention(table: Mapping[str, Any]) -> None:
@@ -264,6 +281,6 @@ def _show_scaling(table: Mapping[str, Any]) -> None:
 
 
 _SHOW = {
-    "step": _show_step, "attention": _show_attention, "gemm": _show_gemm, "tables": _show_tables,
-    "scaling": _show_scaling,
+    "step": _show_step, "encodings": _show_encodings, "attention": _show_attention, "gemm": _show_gemm,
+    "tables": _show_tables, "scaling": _show_scaling,
 }  # fmt: skip

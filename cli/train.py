@@ -35,10 +35,13 @@ def _setting(flag: str, name: str, kind: Any, text: str, **more: Any) -> Callabl
 @_setting("--samples", "samples", int, "Training sequences.")
 @_setting("--length", "train_length", int, "Positions of a training sequence.")
 @_setting("--test-length", "test_lengths", int, "Length to test at; may be repeated.", multiple=True)
+@_setting(
+    "--positions", "positions", str, "'usual', or 'random:L': other positions, drawn from 0 .. L-1, at every step."
+)
 @_setting("--lr", "lr", float, "Adam's learning rate.")
 @click.option("--threads", type=int, help="Threads; the result does not depend on them.  [default: all cores]")
 @_setting("--dtype", "dtype", click.Choice(DTYPES), "Type of all numbers.")
-@click.option("--causal", is_flag=True, help="Attend only to earlier positions and the own one.")
+@click.option("--causal/--bidirectional", default=None, help="The model's mask.  [default: causal where it has to be]")
 @_setting("--layers", "layers", int, "Layers.")
 @_setting("--heads", "heads", int, "Attention heads.")
 @_setting("--width", "width", int, "Width of the model.")
@@ -103,7 +106,7 @@ def _stored(out: Path) -> TrainConfig | None:
 
 def _configure(stored: TrainConfig | None, given: dict[str, Any], options: tuple[str, ...]) -> TrainConfig:
     """The configuration: what is given, else what the run had, else the paper's choice and the defaults."""
-    from fastpe.training import with_paper_options
+    from fastpe.training import causal_where_needed, with_paper_options
 
     name: str = given["encoding"] if stored is None else given.get("encoding", stored.encoding)
     changed = parse_options(name, options)
@@ -111,6 +114,10 @@ def _configure(stored: TrainConfig | None, given: dict[str, Any], options: tuple
         same = name == stored.encoding
         return replace(stored, **given, options={**(stored.options if same else {}), **changed})
     own = TrainConfig(**given, options=changed)
+    if "causal" not in given:
+        own = causal_where_needed(own)
+        if own.causal:
+            click.echo(f"{name} is made for causal models: --causal is taken", err=True)
     config = with_paper_options(own)
     added = [f"{key}={value}" for key, value in config.options.items() if key not in own.options]
     if added:

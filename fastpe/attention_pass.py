@@ -8,7 +8,7 @@ import numpy as np
 from fastpe import attention_arguments
 from fastpe.attention_arguments import Array, Call
 from fastpe.kernels import rotate, simd
-from fastpe.kernels.attention import backward, forward, layout
+from fastpe.kernels.attention import calls, layout
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.layout import CHUNK, SLOTS, Case, Gradients, Inputs
 from fastpe.kernels.threads import default_threads, run_lanes
@@ -38,7 +38,7 @@ class Pass:
         self.strides = tuple(stride // self.dtype.itemsize for x in (q, k, v) for stride in x.strides[:3])
         self.strides += (self.strides[2], self.strides[5], d, d)
         self.bias, self.slots, self.table = slot_arrays(call.slots, call.shapes, n, m, self.dtype, self._keeps_raw())
-        self.limit = math.log(self.tolerance) - math.log(m) if self.tolerance else -math.inf
+        self.limits = self._limits()
         bounds = self._bounds(q, k)
         lengths = np.stack([call.query_lengths, call.key_lengths], axis=1).astype(np.int64)
         scale = contiguous(np.broadcast_to(call.scale, (h,)), self.dtype)
@@ -54,17 +54,23 @@ class Pass:
 
     # ----------------------------------------------------------------------------------------------- what kernels take
 
+    def _limits(self) -> tuple[float, float]:
+        """Logarithms of the weights that may be left out: of all beyond some tile, and of one key of a tile."""
+        if not self.tolerance:
+            return -math.inf, -math.inf
+        sides = 1 if self.call.causal else 2
+        return math.log(self.tolerance / 2 / sides), math.log(self.tolerance / 2 / self.sizes[4])
+
     def _bounds(self, q: Array, k: Array) -> tuple[Array, Array, Array]:
-        """Norms of the queries, the largest of every tile of keys, the largest bias of every CHUNK of offsets."""
+        """Norms of the queries, the largest of keys up to and from each tile on, and sums of biases likewise."""
         b, h, hk, n, m, _ = self.sizes
         if not self._skips():
-            return self.nothing, np.zeros((b, hk, 1), self.dtype), np.zeros((1, h, 1), self.dtype)
+            return self.nothing, np.zeros((b, hk, 2, 1), self.dtype), np.zeros((1, h, 2, 1))
         squares = (np.einsum("bhnd,bhnd->bhn", x, x) for x in (q, k))
         q_norms, k_norms = (np.sqrt(square + self.dtype.type(_UNDERFLOW)) for square in squares)
-        bias = self.bias.reshape(-1, h, n + m - 1)
-        return (
-            q_norms.reshape(-1), _block_maxima(k_norms, int(TILE_KEYS), 0.0), _block_maxima(bias, int(CHUNK), -np.inf),
-        )  # fmt: skip
+        largest = _blocks(k_norms, int(TILE_KEYS), 0.0).max(axis=-1)
+        sums = _log_sums(_blocks(self.bias.reshape(-1, h, n + m - 1).astype(np.float64), int(CHUNK), -np.inf))
+        return q_norms.reshape(-1), _from_both_sides(np.maximum, largest), _from_both_sides(np.logaddexp, sums)
 
     def _skips(self) -> bool:
         """Whether tiles may be left out: the score is s q.k + bias."""
@@ -119,7 +125,7 @@ class Pass:
         case = self._case(gradients=False)
         arenas, room, lanes = self._arenas(case, gradients=False)
         run_lanes(
-            lanes, forward.forward, self.inputs, self.out, self.lse, self.slots, self.table, case, self.limit,
+            lanes, calls.forward, self.inputs, self.out, self.lse, self.slots, self.table, case, self.limits,
             arenas, room,
         )  # fmt: skip
 
@@ -137,8 +143,8 @@ class Pass:
         blocks = -(-n // int(TILE_QUERIES))
         turns = np.zeros(b * h * (blocks + 1), np.int64)
         run_lanes(
-            lanes, backward.backward, self.inputs, self.out, dout, self.lse, np.empty((b, h, n), self.dtype),
-            Gradients._make(_start(x) for x in g), self.slots, self.table, case, self.limit, turns, arenas, room,
+            lanes, calls.backward, self.inputs, self.out, dout, self.lse, np.empty((b, h, n), self.dtype),
+            Gradients._make(_start(x) for x in g), self.slots, self.table, case, self.limits, turns, arenas, room,
         )  # fmt: skip
         return {name: gradient.reshape(call.shapes[name]) for name, gradient in self._named(g).items()}
 
@@ -241,11 +247,24 @@ def _start(x: Array) -> Array:
     return np.lib.stride_tricks.as_strided(x, (1,), (x.itemsize,))
 
 
-def _block_maxima(x: Array, size: int, fill: float) -> Array:
-    """The maxima of blocks of `size` entries along the last axis."""
+def _blocks(x: Array, size: int, fill: float) -> Array:
+    """The last axis in blocks of `size` entries, the last of them filled up."""
     padding = -x.shape[-1] % size
     padded = np.concatenate([x, np.full((*x.shape[:-1], padding), fill, x.dtype)], axis=-1)
-    return np.ascontiguousarray(padded.reshape(*x.shape[:-1], -1, size).max(axis=-1))
+    return padded.reshape(*x.shape[:-1], -1, size)
+
+
+def _log_sums(x: Array) -> Array:
+    """log sum exp along the last axis, rounded up."""
+    top = x.max(axis=-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        return np.log(np.exp(x - np.maximum(top, -1e300)).sum(axis=-1)) + top[..., 0] + 1e-6
+
+
+def _from_both_sides(function: Any, x: Array) -> Array:
+    """What `function` accumulates along the last axis from its beginning, and from its end: (..., 2, size)."""
+    ends = [function.accumulate(x, axis=-1), function.accumulate(x[..., ::-1], axis=-1)[..., ::-1]]
+    return np.ascontiguousarray(np.stack(ends, axis=-2))
 
 
 def _padded(x: Array, sizes: tuple[int, ...]) -> Array:

@@ -20,6 +20,7 @@ INITS = ("uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_n
 TABLE_SCALES = ("defined", "rms", "unit")
 DATA = ("fixed", "fresh")
 MOST_TOKENS = 2**24  # kernels get tokens as float32 or float64: up to here every whole number is one
+_RANDOM = "random:"  # what positions begin with where they are drawn
 TARGET_SCALES = ("one", "train", "root_train", "position", "length")
 
 
@@ -59,6 +60,11 @@ class ModelConfig:
         norms over the training positions sqrt(width / 2), that of the sinusoidal table, or 1.
     start : float
         Position of a sequence's first element, of which the encoding is made.
+    positions : str
+        ``"usual"``: 0, 1, 2, ... Or ``"random:L"``, randomised positions (Ruoss et al. 2023, arXiv:2305.16843): N
+        different ones of 0 .. L - 1, ascending, which all sequences of a call share. Training step t draws its own from
+        the stream ``positions`` of the seed, as a call that only tests does (`Transformer`); the encoding is made for L
+        positions in place of `train_length`. L is at least `train_length`.
 
     Raises
     ------
@@ -92,6 +98,7 @@ class ModelConfig:
     init: str = "uniform"
     table_scale: str = "defined"
     start: float = 0.0
+    positions: str = "usual"
 
     def __post_init__(self) -> None:
         self._set("encoding", "+".join(registry.split(self.encoding)))
@@ -112,6 +119,7 @@ class ModelConfig:
         self._set("init", _choice("init", self.init, INITS))
         self._set("table_scale", _choice("table_scale", self.table_scale, TABLE_SCALES))
         self._set("start", real("start", self.start))
+        self._set("positions", _positions(self.positions, self.train_length))
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -121,14 +129,20 @@ class ModelConfig:
         """Width D of one head."""
         return self.width // self.heads
 
-    def spec(self, length: int) -> Spec:
-        """What the encoding is built for at `length` positions."""
+    @property
+    def position_range(self) -> int | None:
+        """L where positions are drawn from 0 .. L - 1, else None."""
+        return None if self.positions == "usual" else int(self.positions.removeprefix(_RANDOM))
+
+    def spec(self, length: int, positions: Any = None) -> Spec:
+        """What the encoding is built for at `length` positions; where they are drawn, they are to be given."""
         return make_spec(
             length,
             dim=self.width,
             heads=self.heads,
-            train_length=self.train_length,
+            train_length=self.position_range or self.train_length,
             causal=self.causal,
+            positions=positions,
             start=self.start,
             dtype=self.dtype,
         )
@@ -225,6 +239,11 @@ class TrainConfig(ModelConfig):
         for name in ("beta1", "beta2"):
             self._set(name, below_one(name, getattr(self, name)))
         self._set("test_lengths", _checked_lengths(self.test_lengths))
+        if self.position_range is not None and max(self.test_lengths, default=0) > self.position_range:
+            raise ValueError(
+                f"test_lengths must be at most {self.position_range}, from which positions={self.positions!r} draws, "
+                f"not {max(self.test_lengths)}"
+            )
         self._set("data", _choice("data", self.data, DATA))
         self._set("target_scale", _choice("target_scale", self.target_scale, TARGET_SCALES))
 
@@ -267,6 +286,17 @@ def _checked_lengths(lengths: object) -> tuple[int, ...]:
     if len(set(checked)) < len(checked):
         raise ValueError(f"test_lengths must be distinct, not {checked}")
     return checked
+
+
+def _positions(value: Any, train_length: int) -> str:
+    if value == "usual":
+        return "usual"
+    count = value.removeprefix(_RANDOM) if isinstance(value, str) and value.startswith(_RANDOM) else ""
+    if not (count.isascii() and count.isdigit()):
+        raise ValueError(f"positions must be 'usual' or 'random:L' with an integer L, not {value!r}")
+    if not train_length <= int(count) <= MAX_POSITION:
+        raise ValueError(f"positions must draw from train_length={train_length} to 2**27 positions, not {value!r}")
+    return f"{_RANDOM}{int(count)}"
 
 
 def _vocabulary(value: Any) -> int:

@@ -20,6 +20,7 @@ from fastpe import encoding, error_law, kernel_checks, reference
 from fastpe.config import ModelConfig
 from fastpe.error_law import Difference
 from fastpe.kernels.threads import default_threads
+from fastpe.position import Position
 from fastpe.random import Stream
 from fastpe.tasks import running_sum
 from fastpe.transformer import Adam, Transformer
@@ -247,36 +248,17 @@ def step_differences(config: ModelConfig, dtype: str) -> Iterator[Difference]:
     outputs = model(x)
     loss, gradients = model.loss_and_grads(x, y)
     parameters = {name: np.array(value, np.float64) for name, value in model.parameters.items()}
-    slots, pull = _reference_encoding(config, parameters)
-    expected, exact, dslots = reference.model_loss_and_grads(config, parameters, slots, x, y)
-    exact |= pull(dslots)
+    position = Position(replace(config, dtype="float64"))
+    expected, exact = position.reference_loss_and_grads(parameters, x, y)
     if set(exact) != set(gradients):
         raise ValueError(f"the model has the gradients {sorted(gradients)}, the reference {sorted(exact)}")
     tolerance = error_law.step_tolerance(dtype)
+    slots = position.reference_slots(x.shape[1], parameters)
     exact_outputs = reference.model_forward(config, parameters, slots, x)
     size = max(1.0, float(np.abs(exact_outputs).max()))
     yield Difference(float(np.abs(outputs - exact_outputs).max()), tolerance * size)
-    yield Difference(abs(loss - float(expected)), tolerance * float(expected))
+    yield Difference(abs(loss - expected), tolerance * expected)
     yield from error_law.gradient_differences(gradients, exact, dtype).values()
-
-
-def _reference_encoding(
-    config: ModelConfig, parameters: Mapping[str, Array]
-) -> tuple[dict[str, Array], Callable[[Mapping[str, Array]], dict[str, Array]]]:
-    """The encoding's slots in float64, and what turns their gradients into those of its parameters."""
-    prefix = f"encoding.{config.encoding}."
-    params = {name.removeprefix(prefix): value for name, value in parameters.items() if name.startswith(prefix)}
-    keywords: Request = {
-        "dim": config.width, "heads": config.heads, "train_length": config.train_length, "causal": config.causal,
-        "dtype": "float64", "params": params, **config.options,
-    }  # fmt: skip
-    slots = encoding.build(config.encoding, config.train_length, reference=True, **keywords)
-
-    def pull(dslots: Mapping[str, Array]) -> dict[str, Array]:
-        pulled = encoding.pull(config.encoding, config.train_length, dslots, **keywords)
-        return {prefix + name: gradient for name, gradient in pulled.items()}
-
-    return slots, pull
 
 
 def thread_differences(dtype: str) -> Iterator[Difference]:

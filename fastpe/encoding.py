@@ -237,7 +237,7 @@ def pull(
     parts, spec = _request(name, length, request)
     shapes = sums.parameter_shapes(parts, spec)
     values = arrays("params", params, shapes, spec.dtype)
-    slot_shapes = {slot: each[0] for slot, each in sums.slot_shapes(parts, spec).items()}
+    slot_shapes = sums.slot_shapes(parts, spec)
     kinds = {slot: np.dtype(np.float64) if SLOTS[slot].dtype == "float64" else spec.dtype for slot in slot_shapes}
     widest = max(kinds.values(), key=lambda kind: kind.itemsize, default=spec.dtype)
     given = arrays("dslots", dslots, slot_shapes, widest, some=True)

@@ -13,6 +13,7 @@ from fastpe.kernels.threads import threads_for
 from fastpe.transformer import Transformer
 
 _CHUNK = 1024  # sequences that go through the model at a time, so that its outputs and errors need bounded memory
+_PER_DRAW = 32  # sequences that share random positions, as a batch of training does
 
 
 def evaluate(
@@ -27,6 +28,8 @@ def evaluate(
     progress: Listener | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Test a model on new sequences of each length.
+
+    Random positions are random here too: every 32 sequences have a draw of the model's own.
 
     Parameters
     ----------
@@ -89,9 +92,10 @@ def _metrics(
     sums = np.zeros(3)
     try:
         _check(model.config, length)
-        for start in range(0, sequences, _CHUNK):
-            chunk = slice(start, start + _CHUNK)
-            errors = model(x[chunk], threads=threads).astype(np.float64) - y[chunk] * factors
+        size = _CHUNK if model.config.position_range is None else min(_CHUNK, _PER_DRAW)
+        for draw, start in enumerate(range(0, sequences, size)):
+            chunk = slice(start, start + size)
+            errors = model(x[chunk], threads=threads, draw=draw).astype(np.float64) - y[chunk] * factors
             with np.errstate(over="ignore", invalid="ignore"):
                 np.square(errors, out=errors)
                 sums += errors.sum(), errors[:, -1].sum(), errors[:, beyond].sum()

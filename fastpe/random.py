@@ -77,6 +77,22 @@ class Stream:
         """Return standard normal float64 numbers, the normal quantiles of `uniform`."""
         return normal_quantile(self.uniform(shape))
 
+    def choice(self, n: int, k: int) -> NDArray[np.intp]:
+        """Return k different numbers of 0 .. n - 1, k <= n, ascending; every such set is equally likely.
+
+        They are the first k different ones among the whole parts of n times `uniform`.
+
+        >>> Stream(0, "positions").choice(100, 5).tolist()
+        [23, 32, 49, 52, 66]
+        """
+        count = 2 * k
+        while True:
+            drawn = (self.uniform(count) * n).astype(np.intp)
+            values, first = np.unique(drawn, return_index=True)
+            if len(values) >= k:
+                return values[first <= np.sort(first)[k - 1]]
+            count *= 2
+
     def permutation(self, n: int) -> NDArray[np.intp]:
         """Return a random order of 0 .. n - 1: the stable argsort of the first n words."""
         return np.argsort(self.words(n), kind="stable")

@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fastpe import arguments
+from fastpe import arguments, sharing
 from fastpe.arguments import room
 from fastpe.registry import BeyondTrainingLength, Part
 from fastpe.slots import SLOTS, Spec
@@ -39,15 +39,17 @@ def outlines(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
     import numpy as np
 
     out: dict[str, np.ndarray] = {}
-    for slot, shapes in slot_shapes(parts, spec).items():
-        if len(set(shapes)) > 1:
-            raise ValueError(f"slot {slot!r} has different shapes in {_name(parts)!r}: {', '.join(map(str, shapes))}")
-        if len(shapes) > 1 and SLOTS[slot].combine == "alone":
-            raise ValueError(f"two encodings of {_name(parts)!r} both fill slot {slot!r}, which cannot be shared")
-        dtype = np.dtype(spec.dtype if SLOTS[slot].dtype == "same" else SLOTS[slot].dtype)
-        _check_room(f"slot {slot!r} of {_name(parts)!r}", shapes[0], dtype, spec)
-        out[slot] = np.broadcast_to(np.zeros((), dtype), shapes[0])
+    for slot, shape in slot_shapes(parts, spec).items():
+        dtype = _dtype(slot, spec)
+        _check_room(f"slot {slot!r} of {_name(parts)!r}", shape, dtype, spec)
+        out[slot] = np.broadcast_to(np.zeros((), dtype), shape)
     return out
+
+
+def _dtype(slot: str, spec: Spec) -> np.dtype:
+    import numpy as np
+
+    return np.dtype(spec.dtype if SLOTS[slot].dtype == "same" else SLOTS[slot].dtype)
 
 
 def plain(parts: Sequence[Part], spec: Spec) -> dict[str, Any]:
@@ -109,13 +111,27 @@ def shapes_of(part: Part, spec: Spec) -> dict[str, tuple[int, ...]]:
     return {slot: shape(spec) for slot, shape in usual.items() if shape is not None}
 
 
-def slot_shapes(parts: Sequence[Part], spec: Spec) -> dict[str, list[tuple[int, ...]]]:
-    """Every slot's shape, once for each part that fills it."""
+def slot_shapes(parts: Sequence[Part], spec: Spec) -> dict[str, tuple[int, ...]]:
+    """The shape of every slot that the parts fill together.
+
+    Raises
+    ------
+    ValueError
+        If two parts cannot share a slot.
+    """
     shapes: dict[str, list[tuple[int, ...]]] = {}
     for part in parts:
         for slot, shape in shapes_of(part, spec).items():
             shapes.setdefault(slot, []).append(shape)
-    return shapes
+    found = {}
+    for slot, each in shapes.items():
+        if len(each) > 1 and SLOTS[slot].combine == "alone":
+            raise ValueError(f"two encodings of {_name(parts)!r} both fill slot {slot!r}, which cannot be shared")
+        common = sharing.common_shape(slot, each)
+        if common is None:
+            raise ValueError(f"slot {slot!r} has different shapes in {_name(parts)!r}: {', '.join(map(str, each))}")
+        found[slot] = common
+    return found
 
 
 def _own(parts: Sequence[Part], part: Part, params: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
@@ -168,17 +184,29 @@ def _fill(parts: Sequence[Part], spec: Spec, params: Mapping[str, Any], out: dic
 
     filled: set[str] = set()
     for part in parts:
-        mine = {slot: np.empty_like(out[slot]) if slot in filled else out[slot] for slot in shapes_of(part, spec)}
-        own = _own(parts, part, params, spec)
-        if reference:
-            for slot, value in part.encoding.reference(spec, own, **part.options).items():
-                mine[slot][...] = value
-        else:
-            part.encoding.fill(spec, own, mine, **part.options)
-        for slot in filled & set(mine):
-            combine = np.multiply if SLOTS[slot].combine == "multiply" else np.add
-            combine(out[slot], mine[slot], out=out[slot])
+        mine = {
+            slot: np.empty(shape, out[slot].dtype) if slot in filled or shape != out[slot].shape else out[slot]
+            for slot, shape in shapes_of(part, spec).items()
+        }
+        _fill_part(part, spec, _own(parts, part, params, spec), mine, reference)
+        for slot, array in mine.items():
+            if array is out[slot]:
+                continue
+            wide = sharing.widened(slot, array, out[slot].shape)
+            if slot in filled:
+                combine = np.multiply if SLOTS[slot].combine == "multiply" else np.add
+                combine(out[slot], wide, out=out[slot])
+            else:
+                out[slot][...] = wide
         filled |= set(mine)
+
+
+def _fill_part(part: Part, spec: Spec, own: dict[str, Any], out: dict[str, Any], reference: bool) -> None:
+    if not reference:
+        part.encoding.fill(spec, own, out, **part.options)
+        return
+    for slot, value in part.encoding.reference(spec, own, **part.options).items():
+        out[slot][...] = value
 
 
 def _may_overflow(parts: Sequence[Part], spec: Spec, sizes: Iterable[float], out: Mapping[str, np.ndarray]) -> bool:
@@ -237,16 +265,33 @@ def add_gradients(
         own = _own(parts, part, params, spec)
         if not own:
             continue
-        mine = [slot for slot in shapes_of(part, spec) if SLOTS[slot].dtype != "int32"]  # an index has no gradient
-        if missing := sorted(set(mine) - set(dslots)):
-            raise ValueError(f"dslots must hold the gradient of {missing[0]!r}, which {part.scheme!r} fills")
-        for slot in mine:
-            others = [other.scheme for other in parts if other is not part and slot in shapes_of(other, spec)]
-            if others and SLOTS[slot].combine == "multiply":
-                raise ValueError(f"{part.scheme!r} and {others[0]!r} multiply in slot {slot!r}: no gradient is defined")
+        mine = {}
+        for slot, shape in shapes_of(part, spec).items():
+            if SLOTS[slot].dtype == "int32":  # an index has no gradient
+                continue
+            if slot not in dslots:
+                raise ValueError(f"dslots must hold the gradient of {slot!r}, which {part.scheme!r} fills")
+            gradient = _times_others(parts, part, slot, spec, params, dslots[slot])
+            mine[slot] = sharing.narrowed(slot, gradient, shape)
         assert part.encoding.pull is not None  # an encoding with parameters has one
-        target = _own(parts, part, dparams, spec)
-        part.encoding.pull(spec, own, {slot: dslots[slot] for slot in mine}, target, **part.options)
+        part.encoding.pull(spec, own, mine, _own(parts, part, dparams, spec), **part.options)
+
+
+def _times_others(
+    parts: Sequence[Part], part: Part, slot: str, spec: Spec, params: Mapping[str, Any], gradient: np.ndarray
+) -> np.ndarray:
+    """The gradient of one factor, given that of the product; that of a term is the sum's."""
+    import numpy as np
+
+    if SLOTS[slot].combine != "multiply":
+        return gradient
+    for other in parts:
+        shapes = shapes_of(other, spec)
+        if other is not part and slot in shapes:
+            factor = {each: np.empty(shape, _dtype(each, spec)) for each, shape in shapes.items()}
+            _fill_part(other, spec, _own(parts, other, params, spec), factor, reference=False)
+            gradient = gradient * sharing.widened(slot, factor[slot], gradient.shape)
+    return gradient
 
 
 def remarks(parts: Sequence[Part], spec: Spec) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """Training a small transformer on a task, and testing it at other lengths. Prints nothing.
 
 Everything random is a pure function of the seed: the data (stream ``train``), the order of each epoch (``order``), the
-initial weights (``init``) and the test sequences (``test``). So a run that was interrupted continues, from the last
-epoch's checkpoint, to the same bits as one that was not.
+initial weights (``init``), the test sequences (``test``) and, where they are random, the positions of each step
+(``positions``). So a run that was interrupted continues, from the last epoch's checkpoint, to the same bits as one that
+was not.
 """
 
 import math
@@ -164,6 +165,19 @@ def with_paper_options(config: TrainConfig) -> TrainConfig:
     return config
 
 
+def causal_where_needed(config: TrainConfig) -> TrainConfig:
+    """The configuration, made causal if it is not, and an encoding that is made for causal models refuses it so.
+
+    Examples
+    --------
+    >>> causal_where_needed(TrainConfig("xpos")).causal, causal_where_needed(TrainConfig("alibi")).causal
+    (True, False)
+    """
+    parts = encoding.parse(config.encoding, config.options)
+    made_for_it = any(part.encoding.direction == "causal" for part in parts)
+    return replace(config, causal=True) if made_for_it and not _accepted(config) else config
+
+
 def _accepted(config: TrainConfig) -> bool:
     try:
         for part in encoding.parse(config.encoding, config.options):
@@ -175,7 +189,9 @@ def _accepted(config: TrainConfig) -> bool:
 
 def _remarks(config: TrainConfig) -> tuple[str, ...]:
     parts = encoding.parse(config.encoding, config.options)
-    return encoding.remarks(parts, config.spec(config.train_length))
+    most = config.position_range
+    drawn = () if most is None else (f"positions are drawn anew from 0 .. {most - 1} at every step, and in tests too",)
+    return drawn + encoding.remarks(parts, config.spec(config.train_length))
 
 
 def _open_run(

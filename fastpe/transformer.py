@@ -116,7 +116,7 @@ class Transformer:
         """
         return self._position.slots(length, self.parameters)
 
-    def __call__(self, x: Any, *, threads: int | None = None) -> Array:
+    def __call__(self, x: Any, *, threads: int | None = None, draw: int = 0) -> Array:
         """Outputs y of the model.
 
         Parameters
@@ -125,6 +125,8 @@ class Transformer:
             Finite numbers; with a vocabulary of V tokens integers in [0, V).
         threads : int, optional
             Threads at most; all that Numba may use by default. The bits do not depend on it.
+        draw : int
+            Where positions are random: which ones, of those that tests have.
 
         Returns
         -------
@@ -140,12 +142,12 @@ class Transformer:
         vocabulary = self.config.vocabulary
         with self._lock:
             given = self._inputs.checked("x", x)
-            outputs = self._outputs(np.atleast_2d(given), threads)
+            outputs = self._outputs(np.atleast_2d(given), threads, draw)
         return outputs.reshape(given.shape if vocabulary is None else (*given.shape, vocabulary))
 
-    def _outputs(self, rows: Array, threads: int | None) -> Array:
+    def _outputs(self, rows: Array, threads: int | None, draw: int) -> Array:
         batch, length = rows.shape
-        slots, lanes = self.slots(length), min(threads_for(threads), batch)
+        slots, lanes = self._position.slots(length, self.parameters, draw), min(threads_for(threads), batch)
         work = self._workspace(length, lanes, slots, backward=False)
         shape = (batch, length * (self.config.vocabulary or 1))
         size = math.prod(shape) * self.dtype.itemsize
@@ -160,7 +162,9 @@ class Transformer:
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self.config, self._layout.flat.copy())
 
-    def loss_and_grads(self, x: Any, y: Any, *, threads: int | None = None) -> tuple[float, dict[str, Array]]:
+    def loss_and_grads(
+        self, x: Any, y: Any, *, threads: int | None = None, draw: int = 0
+    ) -> tuple[float, dict[str, Array]]:
         """Loss over a batch and its gradient by every parameter.
 
         The loss is the mean over all positions of the squared error, or, with a vocabulary, of the cross entropy in
@@ -172,6 +176,8 @@ class Transformer:
             Inputs and targets: finite numbers; with a vocabulary of V tokens integers in [0, V).
         threads : int, optional
             Threads at most. The bits do not depend on it.
+        draw : int
+            Where positions are random: which training step's, from 0.
 
         Returns
         -------
@@ -196,10 +202,12 @@ class Transformer:
         (4.1744, (65, 16))
         """
         with self._lock:
-            loss, gradients = self._gradients(x, y, threads)
+            loss, gradients = self._gradients(x, y, threads, draw)
             return loss, self._layout.views_of(sum_in_order(gradients))
 
-    def _gradients(self, x: Any, y: Any, threads: int | None, update: Update | None = None) -> tuple[float, Array]:
+    def _gradients(
+        self, x: Any, y: Any, threads: int | None, draw: int, update: Update | None = None
+    ) -> tuple[float, Array]:
         """Loss and the groups' gradients (groups, stride), to be summed in order; valid until the next call.
 
         Where an update is given, it has been applied with these gradients.
@@ -209,7 +217,8 @@ class Transformer:
             raise ValueError(f"y must have the shape of x, {x.shape}, not {y.shape}")
         batch, length = x.shape
         groups = self._groups(batch)
-        slots, lanes = self.slots(length), min(threads_for(threads), groups)
+        slots = self._position.slots(length, self.parameters, draw, training=True)
+        lanes = min(threads_for(threads), groups)
         work = self._workspace(length, lanes, slots, backward=True)
         gradients, losses = work.gradients[:groups], work.losses[:groups]
         panels, nothing, position = self._transposes.panels, Update.none(self.dtype), work.position(slots)
@@ -309,14 +318,11 @@ class Adam:
     def step(self, x: Any, y: Any, *, threads: int | None = None) -> float:
         """Update the model on one batch x, y (B, N); returns the loss before the update."""
         with self.model._lock:
-            return self._step(x, y, threads)
+            return self.model._gradients(x, y, threads, self.steps, self._update(self.steps + 1))[0]
 
     def __reduce__(self) -> tuple[Any, ...]:
         numbers = (self.lr, self.beta1, self.beta2, self.eps)
         return _restored_adam, (self.model, numbers, self.steps, self._moments.copy())
-
-    def _step(self, x: Any, y: Any, threads: int | None) -> float:
-        return self.model._gradients(x, y, threads, self._update(self.steps + 1))[0]
 
     def _update(self, t: int) -> Update:
         rate, correction2 = self.lr / (1.0 - self.beta1**t), 1.0 / (1.0 - self.beta2**t)
@@ -324,10 +330,6 @@ class Adam:
         with np.errstate(over="ignore"):  # a rate past float32 diverges, which the loss will tell
             rounded = np.array(numbers).astype(self.model.dtype)
         return Update(self._moments, rounded, -(-self._moments.shape[1] // model.CHUNK), self._steps)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Arguments and copies
 
 
 def _restored(config: ModelConfig, flat: Array) -> Transformer:

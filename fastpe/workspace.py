@@ -102,7 +102,7 @@ class Workspace:
         table, qk_table, taps = (slots[slot].ravel() if slot in slots else nothing for slot in _INPUTS)
         return model_layout.Position(
             table, qk_table, taps, turns, bias,
-            np.full(self.sizes.heads, scale, dtype), others, self.numbers, self.places,
+            np.full(self.sizes.heads, scale, dtype), nothing[None], others, self.numbers, self.places,
             self.case, self.room,
         )  # fmt: skip
 
@@ -165,7 +165,7 @@ def _places(starts: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]) ->
     places = np.zeros((len(SLOTS), 3), np.int64)
     for number, slot in enumerate(SLOTS):
         if slot in starts:
-            layers, heads, *rest = shapes[slot]
+            layers, heads, *rest = shapes[slot] if slot != "growth" else (shapes[slot][0], 1, *shapes[slot][1:])
             size = int(np.prod(rest))
             places[number] = starts[slot], heads * size if layers > 1 else 0, size if heads > 1 else 0
     return places

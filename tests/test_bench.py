@@ -13,7 +13,7 @@ from fastpe_cli.main import main
 
 import fastpe
 from fastpe import reference
-from fastpe.benchmarks import fills, jobs, models, numpy_ways, products, scaling, step, turns, worker
+from fastpe.benchmarks import encodings, fills, jobs, models, numpy_ways, products, scaling, step, turns, worker
 from fastpe.benchmarks.figures import WrongResult, goals_in, judged
 from fastpe.transformer import Adam, Transformer
 
@@ -159,16 +159,31 @@ def test_a_product_of_nans_is_not_timed():
         products.check_product("fastpe", product, False, np.full((product.m, product.n), np.nan, np.float32))
 
 
-@pytest.mark.parametrize("name", [name for name in fastpe.list_encodings() if fastpe.encoding.get(name).slots])
+@pytest.mark.parametrize("name", fills.names(2500, 32))
 def test_fills_are_right_and_a_wrong_one_is_not_timed(name):
-    jobs.fill("fastpe", name, 3000, 32)
-    _, result = fills.fill_call("fastpe", name, 3000, 32)
+    jobs.fill("fastpe", name, 2500, 32)
+    _, result = fills.fill_call("fastpe", name, 2500, 32)
     wrong = result()
     wrong[..., -1, -1] += 0.02
     with pytest.raises(WrongResult, match=f"fastpe, {name}: off by"):
-        fills.check_fill("fastpe", name, 3000, 32, wrong)
+        fills.check_fill("fastpe", name, 2500, 32, wrong)
     with pytest.raises(WrongResult, match="shape"):
-        fills.check_fill("fastpe", name, 3000, 32, wrong[:, :-1])
+        fills.check_fill("fastpe", name, 2500, 32, wrong[:, :-1])
+
+
+def test_every_table_that_grows_is_filled():
+    tables = {
+        name for name in fastpe.list_encodings() if fastpe.encoding.get(name).slots in (("table",), ("qk_table",))
+    }
+    assert set(fills.names(2500, 32)) >= tables
+
+
+@pytest.mark.parametrize("name", fastpe.list_encodings())
+def test_the_first_losses_of_every_encodings_step_are_right(name):
+    case = jobs.encoding_case(name, fastpe.encoding.get(name).direction == "causal", batch=4)
+    x, y = models.batch_of(case)
+    adam = Adam(Transformer(case.config))
+    jobs._checked(lambda: adam.step(x, y, threads=1), "fastpe", name, jobs.expected_losses(case))
 
 
 @pytest.mark.parametrize("name", numpy_ways.numpy_tables())
@@ -298,6 +313,7 @@ def numbers_in(value):
 def test_every_table_has_finite_figures_and_prints():
     measured = {
         "step": step.measure(turns.QUICK, silent, [1, 2], models=("paper", "causal"), peers=("eager", "jax")),
+        "encodings": encodings.measure(turns.QUICK, silent, names=("swin_bias", "shaw", "xpos")),
         "gemm": products.measure(turns.QUICK, silent, models=("paper",)),
         "tables": fills.measure(turns.QUICK, silent, length=2048, dim=32),
         "scaling": scaling.measure(turns.QUICK, silent, 2),
@@ -320,7 +336,14 @@ def test_every_table_has_finite_figures_and_prints():
             assert ("times" in peer) is TORCH
             assert peer.get("absent", "not installed").startswith("not installed: pip") or TORCH
     assert measured["gemm"]["rows"][0]["gflops"].keys() >= {"fastpe", "fused", "numpy"}
-    assert {row["encoding"] for row in measured["tables"]["rows"]} == {*fastpe.list_encodings()} - {"nope"}
+    assert [row["encoding"] for row in measured["tables"]["rows"]] == fills.names(2048, 32)
+    rows = measured["encodings"]["rows"]
+    assert [(row["encoding"], row["slots"], row["times"]["goal"], row["pull_us"] is None) for row in rows] == [
+        ("swin_bias", ["index", "values"], 1.25, False),
+        ("shaw", ["rel_key", "rel_value"], 2.5, False),
+        ("xpos", ["angles", "growth"], 1.25, True),
+    ]
+    assert [row["causal"] for row in rows] == [False, False, True]
     assert set(measured["scaling"]["fixed"]) == {"1", "2"}
 
 

@@ -295,7 +295,7 @@ def test_every_slot_is_in_one_group():
 def test_every_encoding_has_a_page(name):
     facts, text = json.loads(fastpe("encodings", name, "--json").stdout), fastpe("encodings", name).stdout
     assert facts["page"] in text
-    assert re.findall(r"^slot (\w+) \(.*\): \w", text, re.M) == facts["slots"]
+    assert re.findall(r"^slot (\w+) .*: \w", text, re.M) == facts["slots"]
     for option, entry in facts["options"].items():
         assert re.search(rf"^{option} .*{re.escape(entry['doc'])}$", text, re.M)
 

@@ -60,7 +60,7 @@ def test_defaults_are_the_paper_s_protocol():
         **{"dtype": "float32", "seed": 0, "task": "running_sum", "samples": 10_000, "epochs": 20, "batch": 32},
         **{"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "test_lengths": [50, 100, 200]},
         **{"test_sequences": 1000, "init": "uniform", "table_scale": "defined", "start": 0.0, "data": "fixed"},
-        **{"target_scale": "one"},
+        **{"target_scale": "one", "positions": "usual"},
     }
     assert config.steps == 6260
 

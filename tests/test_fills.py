@@ -13,6 +13,7 @@ from test_wavelet import exact_filter, exact_values
 
 import fastpe
 from fastpe import accuracy, encoding
+from fastpe.benchmarks import fills
 from fastpe.encodings import wavelet
 from fastpe.kernels.table import LARGE
 
@@ -168,42 +169,37 @@ def test_every_fill_in_float32_is_within_one_unit() -> None:
 # In place
 
 
-def options_of(name: str, length: int) -> dict:
-    entries = {"entries": min(length, 256)} if "entries" in encoding.get(name).options else {}
-    keywords = {"dim": 64, "heads": 2, "train_length": length, **entries}
+LONG, SIZES = 2**16, {"dim": 64, "heads": 2}
+
+
+def options_of(name: str) -> dict:
+    entries = {"entries": 256} if "entries" in encoding.get(name).options else {}
+    keywords = {**SIZES, "train_length": LONG, **entries}
     drawn = fastpe.init(name, **keywords)
     return {**keywords, "params": drawn} if drawn else keywords
 
 
-LARGE_SLOTS = {"table", "qk_table", "bias"}  # an encoding's first one, where it grows with the length
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in fastpe.list_encodings() if set(encoding.get(name).slots[:1]) & LARGE_SLOTS]
-)
+@pytest.mark.parametrize("name", fills.names(LONG, SIZES["dim"]))
 @pytest.mark.parametrize("kind", ["plain", "rows", "columns", "backwards"])
 def test_out_needs_no_temporary_of_its_size(name: str, kind: str) -> None:
-    length = 2**16
-    keywords = options_of(name, length)
-    (shape,) = (array.shape for array in fastpe.build(name, 3, **options_of(name, 3)).values())
-    shape = (2, 2 * length - 1) if name == "alibi" else (length, shape[-1])
-    slot = encoding.get(name).slots[0]
-    rows, columns = shape
+    keywords = options_of(name)
+    (slot,) = encoding.get(name).slots[:1]
+    rows, columns = (2, 2 * LONG - 1) if slot == "bias" else (LONG, SIZES["dim"])
     buffer = {
         "plain": lambda: np.empty((rows, columns), np.float32),
         "rows": lambda: np.empty((rows, columns + 3), np.float32)[:, 1:-2],
         "columns": lambda: np.empty((rows, 2 * columns), np.float32)[:, ::2],
         "backwards": lambda: np.empty((rows, columns), np.float32)[::-1, ::-1],
     }[kind]()
-    fastpe.build(name, length, **keywords, out={slot: buffer})
+    fastpe.build(name, LONG, **keywords, out={slot: buffer})
     tracemalloc.start()
     try:
-        fastpe.build(name, length, **keywords, out={slot: buffer})
+        fastpe.build(name, LONG, **keywords, out={slot: buffer})
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert peak < max(buffer.size * 4 / 8, 2**17)
-    np.testing.assert_array_equal(buffer, fastpe.build(name, length, **keywords)[slot])
+    np.testing.assert_array_equal(buffer, fastpe.build(name, LONG, **keywords)[slot])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import fastpe
-from fastpe import speed
+from fastpe import speed, sums
 from fastpe.benchmarks.figures import WrongResult, judged
 from fastpe.benchmarks.numpy_ways import HEADS, numpy_tables
 from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, take_turns
@@ -18,21 +18,45 @@ LENGTH, DIM = 2**18, 64
 """Of the tables, 64 MiB each."""
 CHECKED = 256
 """Rows that are compared with the reference, evenly spaced, the last among them."""
+_GROWING = ("table", "qk_table", "bias")
 _TOLERANCE = 1e-5
 _INEXACT = {("numpy", "wavelet"): 2e-2}  # interpolating PyWavelets' samples of a wavelet
 OF_WRITE, TIMES = 0.6, 10.0
 """Goals: share of the measured bandwidth of writing, and how often as long NumPy takes."""
 
 
-def fill_call(library: str, encoding: str, length: int, dim: int) -> tuple[Callable[[], Any], Callable[[], Array]]:
+def names(length: int, dim: int) -> list[str]:
+    """The encodings that fill nothing but one table or bias that grows with the length, and have one this long."""
+    return [name for name in fastpe.list_encodings() if _slot(name, length, dim) is not None]
+
+
+def _slot(name: str, length: int, dim: int) -> str | None:
+    (part,) = fastpe.encoding.parse(name)
+    spec = fastpe.encoding.make_spec(length, **_settings(name, dim))
+    try:
+        part.encoding.check(spec, **part.options)
+        shapes = sums.shapes_of(part, spec)
+    except ValueError:
+        return None
+    slot = next(iter(shapes), None)
+    return slot if len(shapes) == 1 and slot in _GROWING and max(shapes[slot]) >= length else None
+
+
+def _settings(encoding: str, dim: int) -> dict[str, Any]:
+    return {"dim": dim, "heads": HEADS, "causal": fastpe.encoding.get(encoding).direction == "causal"}
+
+
+def fill_call(
+    library: str, encoding: str, length: int, dim: int, dtype: str = "float32"
+) -> tuple[Callable[[], Any], Callable[[], Array]]:
     """A call that fills, and what gives the result of one."""
     if library == "numpy":
         way = numpy_tables()[encoding]
         return lambda: way(length, dim), lambda: way(length, dim)
-    settings: dict[str, Any] = {"dim": dim, "heads": HEADS}
+    settings = {**_settings(encoding, dim), "dtype": dtype}
     params = fastpe.init(encoding, train_length=length, **settings) or None
     out = fastpe.build(encoding, length, params=params, **settings)
-    (array,) = out.values()
+    (array,) = (value for value in out.values() if isinstance(value, np.ndarray))
 
     def fill() -> None:
         fastpe.build(encoding, length, params=params, out=out, **settings)
@@ -46,24 +70,47 @@ def fill_call(library: str, encoding: str, length: int, dim: int) -> tuple[Calla
 
 
 def check_fill(library: str, encoding: str, length: int, dim: int, found: Array) -> None:
-    """Compare rows of a table, or a bias at the distances between them, with the reference; length > `CHECKED`.
+    """Compare a table or bias of more than `CHECKED` positions with the reference.
+
+    Rows at given positions, or a bias at the distances between them. Where they cannot be given as one number each: a
+    short table with the reference, and the long one with what is filled in another way, into every other column.
 
     Raises
     ------
     WrongResult
         If an element is off by more than 1e-5, or, beyond 10, by 1e-6 of it; NumPy's wavelets are allowed more.
     """
-    rows = np.unique(np.linspace(0, length - 1, CHECKED).astype(np.int64))
-    settings: dict[str, Any] = {"dim": dim, "heads": HEADS, "train_length": length}
-    params = fastpe.init(encoding, **settings) or None
-    ((slot, expected),) = fastpe.build(
-        encoding, len(rows), positions=rows, params=params, reference=True, **settings
-    ).items()
-    shape = (length, dim) if slot == "table" else (HEADS, 2 * length - 1)
+    settings, of_bias = _settings(encoding, dim), "bias" in fastpe.encoding.get(encoding).slots
+    params = fastpe.init(encoding, train_length=length, **settings) or None
+    shape = (HEADS, 2 * length - 1) if of_bias else (length, dim)
     if found.shape != shape:
         raise WrongResult(f"{library}, {encoding}: the shape is {found.shape}, but should be {shape}")
+    rows = np.unique(np.linspace(0, length - 1, CHECKED).astype(np.int64))
+    try:
+        expected = _array(fastpe.build(
+            encoding, len(rows), positions=rows, params=params, reference=True, train_length=length, **settings
+        ))  # fmt: skip
+    except ValueError:  # its positions have several coordinates, or are those of a graph
+        few = CHECKED - 1
+        expected = _array(fastpe.build(encoding, few, reference=True, **settings))
+        _compare(library, encoding, _array(fastpe.build(encoding, few, **settings)), expected)
+        apart = np.empty((length, 2 * dim), found.dtype)[:, ::2]
+        slot = fastpe.encoding.get(encoding).slots[0]
+        fastpe.build(encoding, length, params=params, out={slot: apart}, dtype=found.dtype, **settings)
+        _compare(library, encoding, found, apart)
+        return
     # of positions that are not consecutive, the reference gives a bias by pairs
-    found = found[rows] if slot == "table" else found[:, rows[None, :] - rows[:, None] + length - 1]
+    found = found[:, rows[None, :] - rows[:, None] + length - 1] if of_bias else found[rows]
+    _compare(library, encoding, found, expected)
+
+
+def _array(slots: dict[str, Any]) -> Array:
+    array: Array
+    (array,) = (value for value in slots.values() if isinstance(value, np.ndarray))
+    return array
+
+
+def _compare(library: str, encoding: str, found: Array, expected: Array) -> None:
     error = float(np.max(np.abs(found - expected) / np.maximum(np.abs(expected) / 10, 1.0)))
     bound = _INEXACT.get((library, encoding), _TOLERANCE)
     if not error <= bound:
@@ -75,7 +122,7 @@ def check_fill(library: str, encoding: str, length: int, dim: int, found: Array)
 
 
 def measure(effort: Effort, tell: Tell, length: int = LENGTH, dim: int = DIM) -> dict[str, Any]:
-    """Time every encoding's fill in place, on one thread.
+    """Time in place, on one thread, the fill of every encoding that `names` has.
 
     Returns
     -------
@@ -85,10 +132,9 @@ def measure(effort: Effort, tell: Tell, length: int = LENGTH, dim: int = DIM) ->
         way takes, judged, or None where there is none.
     """
     slower = replace(effort, turns=min(effort.turns, 4), least=min(effort.least, 2))
-    names = [name for name in fastpe.list_encodings() if fastpe.encoding.get(name).slots]
     found, ways = {}, numpy_tables()
     with Worker("fastpe", 1) as ours, Worker("numpy", 1) as numpy:
-        for name in names:
+        for name in names(length, dim):
             tell(f"tables: {name}")
             arguments = {"encoding": name, "length": length, "dim": dim}
             candidates = [
@@ -107,8 +153,7 @@ def measure(effort: Effort, tell: Tell, length: int = LENGTH, dim: int = DIM) ->
 
 
 def _row(encoding: str, length: int, dim: int, best: dict[str, float], write: float) -> dict[str, Any]:
-    of_table = "table" in fastpe.encoding.get(encoding).slots
-    count = 4 * (length * dim if of_table else HEADS * (2 * length - 1))
+    count = 4 * (HEADS * (2 * length - 1) if _slot(encoding, length, dim) == "bias" else length * dim)
     rate = count / best["fastpe"] / 1e9
     times = judged(best["numpy"] / best["fastpe"], TIMES) if "numpy" in best else None
     return {

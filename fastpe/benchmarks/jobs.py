@@ -19,6 +19,8 @@ from fastpe.benchmarks import attention_cases, attention_peers, memory, models, 
 from fastpe.benchmarks.attention_cases import Calls, Exact, Problem
 from fastpe.benchmarks.figures import WrongResult
 from fastpe.benchmarks.products import check_product, product_call
+from fastpe.config import ModelConfig
+from fastpe.position import Position
 from fastpe.transformer import Adam, Transformer
 
 STEPS = 4
@@ -45,19 +47,15 @@ class Job:
 
 def expected_losses(case: models.Case, steps: int = STEPS) -> list[float]:
     """Losses of the first steps by `fastpe.reference`, in float64 NumPy."""
-    model = Transformer(case.config)
     x, y = models.batch_of(case)
-    parameters = {name: value.astype(np.float64) for name, value in model.parameters.items()}
-    own = {name: name.rpartition(".")[2] for name in parameters if name.startswith("encoding.")}
+    parameters = {name: np.array(value, np.float64) for name, value in Transformer(case.config).parameters.items()}
+    position = Position(replace(case.config, dtype="float64"))
     first, second = ({name: np.zeros_like(value) for name, value in parameters.items()} for _ in range(2))
-    slots = {name: value.astype(np.float64) for name, value in model.slots(x.shape[1]).items()}
     losses = []
     for step in range(1, steps + 1):
-        slots |= {slot: parameters[name] for name, slot in own.items()}
-        loss, gradients, of_slots = reference.model_loss_and_grads(case.config, parameters, slots, x, y)
-        gradients |= {name: of_slots[slot] for name, slot in own.items()}
+        loss, gradients = position.reference_loss_and_grads(parameters, x, y)
         reference.adam_step(parameters, gradients, first, second, step, 1e-3)
-        losses.append(float(loss))
+        losses.append(loss)
     return losses
 
 
@@ -138,6 +136,46 @@ def step_by_threads(model: str, threads: int, expected: Sequence[float]) -> Job:
     network.threads = min(threads, 16)
     adam = Adam(network)
     return _checked(lambda: adam.step(x, y, threads=threads), "fastpe, groups by threads", model, expected)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The step with every encoding
+
+
+def encoding_case(encoding: str, causal: bool, batch: int = 32) -> models.Case:
+    """The paper's model with this encoding."""
+    return models.Case(ModelConfig(encoding, causal=causal), batch)
+
+
+def encoding_step(encoding: str, causal: bool) -> Job:
+    """The paper's step with an encoding, on one thread, its first losses checked: the second tells all gradients."""
+    case = encoding_case(encoding, causal)
+    x, y = models.batch_of(case)
+    adam = Adam(Transformer(case.config))
+    job = _checked(lambda: adam.step(x, y, threads=1), "fastpe", encoding, expected_losses(case, steps=2))
+    slots = adam.model.slots(case.config.train_length)
+    return replace(job, facts={"slots": [slot for slot, x in slots.items() if isinstance(x, np.ndarray)]})
+
+
+def encoding_fill(encoding: str, causal: bool) -> Job:
+    """Filling the slots of all layers of that model."""
+    config = encoding_case(encoding, causal).config
+    position, length = Position(config), config.train_length
+    slots = position.slots(length, position.initial)
+    return Job(lambda: position.fill(length, position.initial, slots, finite=False))
+
+
+def encoding_pull(encoding: str, causal: bool) -> Job:
+    """Turning the gradients of that model's slots into those of the encoding's parameters."""
+    config = encoding_case(encoding, causal).config
+    position, length = Position(config), config.train_length
+    if not position.initial:
+        raise Absent("learns nothing")
+    slots, rng = position.slots(length, position.initial), np.random.default_rng(0)
+    floats = [slot for slot in position.learned if isinstance(slots[slot], np.ndarray) and slot != "index"]
+    dslots = {slot: rng.standard_normal(slots[slot].shape).astype(slots[slot].dtype) for slot in sorted(floats)}
+    gradients = {name: np.zeros_like(value) for name, value in position.initial.items()}
+    return Job(lambda: position.pull(length, position.initial, dslots, gradients))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -239,5 +277,6 @@ def attention_memory(problem: Mapping[str, Any], threads: int) -> Job:
 
 JOBS: dict[str, Callable[..., Job]] = {
     "step": step, "step by threads": step_by_threads, "peak": peak, "blas": blas, "write": write, "product": product,
-    "fill": fill, "attention": attention, "attention memory": attention_memory,
+    "fill": fill, "encoding step": encoding_step, "encoding fill": encoding_fill, "encoding pull": encoding_pull,
+    "attention": attention, "attention memory": attention_memory,
 }  # fmt: skip

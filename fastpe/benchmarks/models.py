@@ -1,6 +1,6 @@
 """The models whose training step is measured, their useful FLOPs, and the matrix products that they are made of."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,9 +22,9 @@ class Case:
 
     config: ModelConfig
     batch: int
-    of_peak: float
-    times: dict[str, float]
-    times_threaded: float
+    of_peak: float = 0.0
+    times: dict[str, float] = field(default_factory=dict)
+    times_threaded: float = 0.0
 
     def goal(self, peer: str, threads: int) -> float:
         """How many times as long a peer's step should take."""

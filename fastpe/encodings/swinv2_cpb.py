@@ -34,11 +34,24 @@ import numpy as np
 from fastpe.encoding import Encoding, Option, Spec
 from fastpe.encodings import _window
 from fastpe.encodings._window import GRID, WINDOW, Sides
+from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.simd import (
+    fma,
+    lanes,
+    load_first,
+    minus,
+    pointer,
+    relu,
+    splat,
+    store_first,
+    total,
+    where_negative,
+)
 
 Array = np.ndarray[Any, Any]
 
 STANDARD_DEVIATION = 0.02
-_BLOCK = 2**11  # offsets whose hidden values are held at once
+_BLOCK = 2**11  # offsets that are computed before they are moved
 
 
 def check(spec: Spec, *, hidden: int, grid: Sides | None, window: Sides | None) -> None:
@@ -116,25 +129,18 @@ def _blocks(
                 yield logarithmic(points[query] - points[some], own), part
 
 
-def _hidden(places: Array, w1: Array, b1: Array) -> Array:
-    # einsum, unlike @, adds in the same order whatever the number of threads
-    return np.maximum(np.einsum("ma,ak->mk", places, w1) + b1, 0.0)
-
-
-def _bias(units: Array, w2: Array) -> Array:
-    with np.errstate(over="ignore"):
-        return 16.0 / (1.0 + np.exp(-np.einsum("mk,kh->hm", units, w2)))
-
-
 def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, hidden: int, grid: Sides | None, window: Sides | None
 ) -> None:
     """Fill `index` and `values`, or `scores` where positions are given."""
-    w1, b1, w2 = (params[name].astype(np.float64) for name in ("w1", "b1", "w2"))
+    network = _network(params)
     if spec.positions is None:
         _window.write_index(out["index"], spec, _window.grid_of(spec, grid), grid)
     for places, values in _blocks(spec, out, grid, window):
-        values[...] = _bias(_hidden(places, w1, b1), w2)
+        u = np.empty((spec.heads, len(places)))
+        _forward(places, *network, u)
+        with np.errstate(over="ignore"):
+            values[...] = 16.0 / (1.0 + np.exp(-u))
 
 
 def pull(
@@ -142,18 +148,68 @@ def pull(
     grid: Sides | None, window: Sides | None,
 ) -> None:  # fmt: skip
     """du = dvalues 16 sigmoid' (u), then the network's chain rule."""
-    w1, b1, w2 = (params[name].astype(np.float64) for name in ("w1", "b1", "w2"))
-    dw1, db1, dw2 = np.zeros_like(w1), np.zeros_like(b1), np.zeros_like(w2)
+    network = _network(params)
+    dw1, db1, dw2 = (np.zeros(each.shape) for each in network)
     for places, dvalues in _blocks(spec, dslots, grid, window):
-        units = _hidden(places, w1, b1)
-        bias = _bias(units, w2)
-        du = dvalues * bias * (1.0 - bias / 16.0)
-        dunits = np.where(units > 0.0, np.einsum("hm,kh->mk", du, w2), 0.0)
-        dw2 += np.einsum("mk,hm->kh", units, du)
-        dw1 += np.einsum("ma,mk->ak", places, dunits)
-        db1 += dunits.sum(axis=0)
-    for name, gradient in {"w1": dw1, "b1": db1, "w2": dw2}.items():
+        u = np.empty((spec.heads, len(places)))
+        _forward(places, *network, u)
+        with np.errstate(over="ignore"):
+            bias = 16.0 / (1.0 + np.exp(-u))
+        _backward(places, *network, dvalues * bias * (1.0 - bias / 16.0), dw1, db1, dw2)
+    for name, gradient in {"w1": dw1, "b1": db1, "w2": dw2.T}.items():
         dparams[name] += gradient
+
+
+def _network(params: dict[str, Any]) -> tuple[Array, Array, Array]:
+    """w1 (2, K), b1 (K,) and the transpose of w2, (H, K), float64."""
+    w1, b1, w2 = (np.ascontiguousarray(each, np.float64) for each in (params["w1"], params["b1"], params["w2"].T))
+    return w1, b1, w2
+
+
+@inner
+def _units(places, m, w1, b1, k, hidden):  # type: ignore[no-untyped-def] # a kernel's types are Numba's
+    """The hidden values of offset m from unit k on; before the kink at 0."""
+    y, x = splat(places[m, 0]), splat(places[m, 1])
+    rows, left = pointer(w1), hidden - k
+    return fma(
+        x, load_first(rows, hidden + k, left), fma(y, load_first(rows, k, left), load_first(pointer(b1), k, left))
+    )
+
+
+@entry(label="bias of offsets by a network")
+def _forward(places: Array, w1: Array, b1: Array, w2: Array, u: Array) -> None:
+    heads, hidden = w2.shape
+    for m in range(places.shape[0]):
+        for h in range(heads):
+            found = splat(0.0)
+            for k in range(0, hidden, lanes(found)):
+                units = relu(_units(places, m, w1, b1, k, hidden))
+                found = fma(units, load_first(pointer(w2), h * hidden + k, hidden - k), found)
+            u[h, m] = total(found)
+
+
+@entry(label="gradient of the bias of offsets")
+def _backward(
+    places: Array, w1: Array, b1: Array, w2: Array, du: Array, dw1: Array, db1: Array, dw2: Array
+) -> None:  # fmt: skip
+    heads, hidden = w2.shape
+    none = splat(0.0)
+    for m in range(places.shape[0]):
+        y, x = splat(places[m, 0]), splat(places[m, 1])
+        for k in range(0, hidden, lanes(none)):
+            left = hidden - k
+            before = _units(places, m, w1, b1, k, hidden)
+            units, change = relu(before), none
+            for h in range(heads):
+                of_head, row = splat(du[h, m]), h * hidden + k
+                change = fma(of_head, load_first(pointer(w2), row, left), change)
+                target = pointer(dw2)
+                store_first(target, row, fma(of_head, units, load_first(target, row, left)), left)
+            change = where_negative(minus(before), change, none)
+            for row, factor in ((k, y), (hidden + k, x)):
+                target = pointer(dw1)
+                store_first(target, row, fma(factor, change, load_first(target, row, left)), left)
+            store_first(pointer(db1), k, load_first(pointer(db1), k, left) + change, left)
 
 
 ENCODING = Encoding(

@@ -15,13 +15,16 @@ from fastpe.kernels.attention.forward import forward_block
 from fastpe.kernels.attention.layout import (
     BIAS,
     GAIN,
+    GROWTH,
     KEY_BIAS,
     REL_GAIN,
     REL_KEY,
     REL_QUERY,
     REL_VALUE,
+    ROWS,
     SCORES,
     VALUES,
+    WANTED,
     Guard,
     Head,
     Rows,
@@ -30,7 +33,7 @@ from fastpe.kernels.attention.layout import (
     terms_of,
 )
 from fastpe.kernels.gemm import FROM, add_column_sums, gemm
-from fastpe.kernels.rotate import add_angle_gradients, factors_of_row, rotate_row
+from fastpe.kernels.rotate import add_angle_gradients, add_growth_gradients, factors_of_row, rotate_row
 from fastpe.kernels.simd import at, lanes, load_first, pointer, scalar, store_first
 
 ONE, NONE = np.int64(1), np.int64(0)
@@ -85,26 +88,31 @@ def _rotate(qkv, turned, layer, position, sizes):
 
 
 @inner
-def _rotate_backward(turned, dturned, dqkv, layer, slot_gradients, position, sizes, o):
-    """dqkv = dturned turned back, added where it holds something; adds to the gradients of angles.
+def _content_backward(act, arena, layer, slot_gradients, position, sizes, o, a):
+    """dqkv = the content's gradients turned back, added where it holds others; and those of angles and growth.
 
-    dturned has rows as dqkv.
+    dcontent has rows as dqkv.
     """
-    n, c, pairs = sizes.length, sizes.width, sizes.pairs
+    n, c, case, pairs = sizes.length, sizes.width, position.case, sizes.pairs
     head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)
+    places, growing = position.places, position.numbers[GROWTH, ROWS]
     for h in range(sizes.heads):
         first = layer * sizes.angles_layer + h * sizes.angles_head
         for i in range(n):
-            cos = at(pointer(position.turns), (first + i) * row)
             for which in range(2):
                 place = (3 * i + which) * c + h * head
-                dy, dx = at(dturned, place), at(dqkv, place)
+                dy, dx, y = at(arena, a.dcontent + place), at(arena, a.dqkv + place), at(act, a.qkv + place)
+                if pairs:
+                    y = at(act, a.turned + (2 * i + which) * c + h * head)
+                if position.numbers[GROWTH, WANTED]:
+                    dgrowth = at(slot_gradients, places[GROWTH, 0] + layer * places[GROWTH, 1] + i * growing)
+                    add_growth_gradients(y, dy, dgrowth, growing, sizes.half, scalar(y, 1.0 - 2.0 * which))
                 if sizes.wants_angles:
-                    y = at(turned, (2 * i + which) * c + h * head)
                     add_angle_gradients(y, dy, at(slot_gradients, o.angles + (first + i) * pairs), pairs, sizes.half)
-                target = dy if position.case.apart else dx
-                rotate_row(dy, cos, at(cos, position.turns.size // 3 * 2), target, head, pairs, sizes.half)
-                if position.case.apart:
+                if pairs:
+                    cos, target = at(pointer(position.turns), (first + i) * row), dy if case.apart else dx
+                    rotate_row(dy, cos, at(cos, position.turns.size // 3 * 2), target, head, pairs, sizes.half)
+                if case.apart:
                     add_scaled(dx, scalar(dx, 1.0), dy, head)
 
 
@@ -126,7 +134,7 @@ def _head(layer, h, act, position, sizes, a):
 @part
 def _no_guard(position):
     """Nothing is left out: sequences are short."""
-    return Guard(pointer(position.bias), position.bias, position.bias, 0.0)
+    return Guard(pointer(position.bias), position.no_guard, position.no_guard, 0.0, 0.0)
 
 
 @part
@@ -163,7 +171,7 @@ def attention_backward(layer, act, arena, slot_gradients, position, sizes, o, a)
     """`dqkv` from `dmixed`; adds to the gradients of slots."""
     n, c, case, scratch = sizes.length, sizes.width, position.case, at(arena, a.attention)
     head, deltas, dqkv = c // sizes.heads, at(arena, a.deltas), at(arena, a.dqkv)
-    dcontent = at(arena, a.dturned) if sizes.pairs else dqkv
+    dcontent = at(arena, a.dcontent) if sizes.pairs or case.apart else dqkv
     places, g = position.places, slot_gradients
     for h in range(sizes.heads):
         x = _head(layer, h, act, position, sizes, a)
@@ -191,5 +199,5 @@ def attention_backward(layer, act, arena, slot_gradients, position, sizes, o, a)
                 x, terms, dout, lse, deltas, cells, sums, rows, strip, (n, n), _no_guard(position),
                 pointer(places), NONE, position.numbers, case, scratch, position.room,
             )  # fmt: skip
-    if sizes.pairs:
-        _rotate_backward(at(act, a.turned), dcontent, dqkv, layer, g, position, sizes, o)
+    if sizes.pairs or case.apart:
+        _content_backward(act, arena, layer, g, position, sizes, o, a)

@@ -86,6 +86,7 @@ class Position(NamedTuple):
     turns: np.ndarray  # factors of rotation, as `kernels.rotate` has them: cos, sin, and sin of turning back
     bias: np.ndarray
     scale: np.ndarray  # (H,)
+    no_guard: np.ndarray  # two-dimensional, not read: short sequences leave no tile out
     slots: Slots | None  # None where there are none but those above
     numbers: np.ndarray  # as `kernels.attention` takes them, layers in place of the batch
     places: np.ndarray  # in a row of gradients: start, from layer to layer, from head to head
@@ -128,7 +129,7 @@ class Arena(NamedTuple):
     dhidden: int
     dmixed: int
     dqkv: int
-    dturned: int
+    dcontent: int
     deltas: int
     embedded: int
     shifted: int
@@ -144,7 +145,7 @@ def attention_case(
     n, c, heads = sizes.length, sizes.width, sizes.heads
     given = numbers[:, 0]
     scaled = bool(given[[GROWTH, REL_GAIN]].any())
-    apart = bool(sizes.pairs and given[[REL_KEY, REL_QUERY, KEY_BIAS, GROWTH]].any())
+    apart = bool(given[GROWTH] or (sizes.pairs and given[[REL_KEY, REL_QUERY, KEY_BIAS]].any()))
     one_tile = n <= min(TILE_QUERIES, TILE_KEYS)
     turned = 2 * c if sizes.pairs else 3 * c
     case = Case(
@@ -193,7 +194,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool) -> Are
         "dhidden": take(backward * n * f),
         "dmixed": take(backward * n * c),
         "dqkv": take(backward * 3 * n * c),
-        "dturned": take(backward * rotated * 3 * n * c),
+        "dcontent": take(backward * (rotated or case.apart) * 3 * n * c),
         "deltas": take(backward * n),
         "embedded": take((sizes.taps > 0) * n * c),
         "shifted": take(sizes.has_qk_table * n * c),

@@ -84,6 +84,15 @@ def add_angle_gradients(y, dy, dangles, pairs, half):
 
 
 @inner
+def add_growth_gradients(y, dy, dgrowth, pairs, half, sign):
+    """dgrowth += sign times the gradient of a row's logarithms of growth, y being the row before it grew."""
+    apart, step = (pairs, 1) if half else (1, 2)
+    for c in range(pairs):
+        i, j = c * step, c * step + apart
+        put(dgrowth, c, get(dgrowth, c) + sign * (get(dy, i) * get(y, i) + get(dy, j) * get(y, j)))
+
+
+@inner
 def _rotate_lane(lane, board, x, strides, angles, sign, angle_strides, factors, y, shape, pairs, half):
     batch, heads, rows, width = shape
     pieces = (rows + ROWS_OF_A_TASK - 1) // ROWS_OF_A_TASK

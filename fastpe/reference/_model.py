@@ -69,7 +69,7 @@ def model_forward(config: Any, parameters: Arrays, slots: Slots, x: Array) -> Ar
 
 def model_loss_and_grads(
     config: Any, parameters: Arrays, slots: Slots, x: Array, y: Array
-) -> tuple[Any, Gradients, Gradients]:
+) -> tuple[Any, Gradients, Any]:
     """Return the mean over batch and positions of the squared error, or of tokens the cross entropy, and its gradients.
 
     Parameters

@@ -16,13 +16,21 @@ through the blocks of queries of every head that reads it, makes P again from `l
 10 D FLOP a cell. Several strips add to the same dq and to the same gradients of slots: they take turns, in the order of
 the strips, so that sums have one order at any number of threads.
 
-Skipping. Where the score is s q.k + bias alone, S_ij <= |s| |q_i| max_J |k_j| + max_tile bias =: U_i for all keys j
-of a tile J (Cauchy and Schwarz; rotations keep norms). Forward, a tile is left out when M exp(U_i - m_i) <= tolerance
-for each of its rows: as l_i >= exp(m_i - m_i) = 1 from the row's first visible key on and m_i only grows, all that is
-left out of row i has together at most the weight `tolerance` in the softmax, which changes out_i by at most 2
-tolerance max|v|. Backward, likewise with lse_i, which is at least m_i: what is left out of any row of P sums up to at
-most `tolerance`. The computed norms are rounded up by 1 + 1e-3 for their own rounding.
+Skipping, first rule. Where the score is s q.k + bias alone, S_ij <= |s| |q_i| |k_j| + bias[j - i] (Cauchy and
+Schwarz; rotations keep norms). Let a tile J lie behind the queries' own one, K be the largest |k_j| up to J, o the
+largest offset that a row of the tile meets there, and T(o) = log sum over o' <= o of exp(bias[o']). Then of row i all
+keys up to J have together at most exp(|s| |q_i| K + T(o)); no offset is counted twice. Forward, J and all tiles beyond
+it are left out when |s| |q_i| K + T(o) <= m_i + log(tolerance / 2) for each row i: the sum l_i of exp(S_ij - m_i) is at
+least 1, as m_i is one of these scores, and m_i only grows, so what is left out has at most half the weight `tolerance`.
+Tiles ahead of the queries' own one likewise, with sums over o' >= o; where there may be such (no causal mask), the two
+sides share that half.
+
+Second rule: a tile whose scores are known is left out when each is at most m_i + log(tolerance / 2M): of M keys at
+most, such have together at most the other half. What is left out of a row has then at most the weight `tolerance` in
+the softmax, which changes out_i by at most 2 tolerance max|v|. Backward the same with lse_i, which is at least m_i:
+what is left out of any row of P sums up to at most `tolerance`. The computed norms are rounded up by 1 + 1e-3 and T by
+1e-6 for their own rounding; T is known for every CHUNK of offsets and taken at the chunk's far end.
 
 Files: `layout` sizes and memory; `bands` terms with an array over offsets of vectors; `cells` the other terms; `scores`
-puts them together; `forward` and `backward` are the passes.
+puts them together; `forward` and `backward` go through the tiles of one head, `calls` through heads.
 """

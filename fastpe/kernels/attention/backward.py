@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fastpe.kernels._jit import entry, inner, part, stage
+from fastpe.kernels._jit import inner, part, stage
 from fastpe.kernels.attention.bands import relative_gradient, relative_mix, relative_scores
 from fastpe.kernels.attention.cells import (
     TILE_KEYS,
@@ -33,23 +33,18 @@ from fastpe.kernels.attention.layout import (
     SCORES,
     VALUES,
     WANTED,
-    Guard,
-    Head,
-    Rows,
-    Sums,
     Tile,
-    head_of,
-    place,
-    terms_of,
 )
 from fastpe.kernels.attention.scores import (
     bound,
     columns_of,
+    faint,
     grown,
     hide,
     make_scores,
     negligible,
     on_diagonal,
+    own_tile,
     prepare_keys,
     score_factor,
     visible,
@@ -63,7 +58,6 @@ from fastpe.kernels.simd import (
     lanes,
     load,
     load_first,
-    pointer,
     put,
     scalar,
     splat,
@@ -71,7 +65,7 @@ from fastpe.kernels.simd import (
     store_first,
     zeros,
 )
-from fastpe.kernels.threads import claim, end_turn, finish, in_lanes, wait_for, wait_turn
+from fastpe.kernels.threads import end_turn, wait_turn
 
 
 @inner
@@ -119,19 +113,28 @@ def _is_alone(terms, case):
 
 
 @part
-def _tile_backward(x, terms, dout, lse, deltas, tile, key_length, cells, sums, rows, turns, spot, turn, table, case,
-                   arena, room):  # fmt: skip
+def _tile_weights(x, terms, lse, tile, key_length, cells, guard, slope, table, case, arena, room):
+    """The weights of the tile, in `cells`; what gradients of scores are to be multiplied by; whether weights count."""
+    i0, j0 = tile.i0, tile.j0
+    if case.kept:
+        return score_factor(x, terms, table, case), True
+    bias = at(x.bias, j0 - i0 + case.queries - 1)
+    if terms is not None and table[GROWTH, GIVEN]:
+        prepare_keys(x, terms, j0, tile.n, i0, table, case, arena, room)
+    factor = make_scores(x, terms, tile, table, case, cells, arena, room)
+    if case.skip and faint(cells, factor, bias, table[BIAS, GIVEN], tile, guard, slope, at(lse, i0)):
+        return factor, False
+    _remake_weights(tile, key_length, case, factor, bias, table[BIAS, GIVEN], lse, cells)
+    return factor, True
+
+
+@part
+def _tile_backward(x, terms, dout, deltas, tile, factor, cells, sums, rows, turns, spot, turn, table, case, arena,
+                   room):  # fmt: skip
     """All gradients of one tile; dq's are added when it is the strip's turn."""
     i0, m, j0, n = tile
     d, dcells, do = case.width, at(arena, room.dcells), at(dout, i0 * case.o_row)
-    diagonal, bias = on_diagonal(tile, case), at(x.bias, j0 - i0 + case.queries - 1)
-    if case.kept:
-        factor = score_factor(x, terms, table, case)
-    else:
-        if terms is not None and table[GROWTH, GIVEN]:
-            prepare_keys(x, terms, j0, n, i0, table, case, arena, room)
-        factor = make_scores(x, terms, tile, table, case, cells, arena, room)
-        _remake_weights(tile, key_length, case, factor, bias, table[BIAS, GIVEN], lse, cells)
+    diagonal = on_diagonal(tile, case)
     gemm(
         do, case.o_row, ONE, at(arena, room.v_columns), TILE_KEYS, dcells, TILE_KEYS, m, columns_of(n, cells), d,
         LOWER_C if diagonal else OVERWRITE, dcells, NONE, dcells, NONE,
@@ -300,132 +303,23 @@ def strip_backward(x, terms, dout, lse, deltas, cells, sums, rows, number, lengt
         if m > 0:
             low, high = visible(i0, key_length, case)[0], visible(i0 + m - 1, key_length, case)[1]
             seen = low < j0 + n and high > j0
-        tile = Tile(i0, m, j0, n)
+        tile, slope, factor = Tile(i0, m, j0, n), 0.0, x.scale
         if seen and case.skip:
-            slope, top = bound(tile, guard.key_norms[number], guard.bias_tops, case, x.scale)
-            seen = not negligible(at(guard.q_norms, i0), at(lse, i0), m, slope, top, guard.limit)
+            ahead = np.int64(number > own_tile(i0 + m, case))
+            slope, term = bound(tile, number, ahead, guard, case, x.scale)
+            seen = not negligible(at(guard.q_norms, i0), at(lse, i0), m, slope, term, guard.limit)
         if number == 0 and not _is_alone(terms, case):  # the first to have its turn
             _clear_rows(at(rows.dq, i0 * case.g_row), case.g_row, whole, case.width)
             if case.apart:
                 _clear_rows(at(rows.dq_rest, i0 * case.g_row), case.g_row, whole, case.width)
         if seen:
+            factor, seen = _tile_weights(x, terms, lse, tile, key_length, cells, guard, slope, table, case, arena, room)
+        if seen:
             _tile_backward(
-                x, terms, dout, lse, deltas, tile, key_length, cells, sums, rows, turns, spot + block, number, table,
-                case, arena, room,
+                x, terms, dout, deltas, tile, factor, cells, sums, rows, turns, spot + block, number, table, case,
+                arena, room,
             )  # fmt: skip
         elif not case.alone:
             wait_turn(turns, spot + block, number)
         if not case.alone:
             end_turn(turns, spot + block)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# A whole call: many heads, many lanes
-
-
-@inner
-def _add(target, source, n):
-    add_scaled(target, scalar(source, 1.0), source, n)
-
-
-@inner
-def _flush_slot(table, slot, gradient, head, own, width):
-    """Add the strip's own sums for a slot with rows of `width` elements, where its gradient is wanted."""
-    if table[slot, WANTED]:
-        size = table[slot, ROWS] * width
-        _add(at(pointer(gradient), head * size), own, size)
-
-
-@inner
-def _flush(g, terms, sums, head, j0, n, table, case):
-    """Add the strip's own sums to the gradients of the head's slots."""
-    d, offsets = case.width, case.queries + case.keys - 1
-    if table[BIAS, WANTED]:
-        _add(at(pointer(g.dbias), head * offsets + j0), sums.bias, case.queries - 1 + n)
-    if terms is not None:
-        if table[GAIN, WANTED]:
-            _add(at(pointer(g.dgain), head * offsets + j0), sums.gain, case.queries - 1 + n)
-        _flush_slot(table, REL_GAIN, g.drel_gain, head, sums.rel_gain, d)
-        _flush_slot(table, REL_KEY, g.drel_key, head, sums.rel_key, d)
-        _flush_slot(table, REL_QUERY, g.drel_query, head, sums.rel_query, d)
-        _flush_slot(table, REL_VALUE, g.drel_value, head, sums.rel_value, d)
-        _flush_slot(table, VALUES, g.dvalues, head, sums.values, ONE)
-        if table[KEY_BIAS, WANTED]:
-            _add(at(pointer(g.dkey_bias), head * d), sums.key_bias, d)
-
-
-@stage
-def _strip(b, kh, number, x, dout, lse, deltas, g, slots, table, case, limit, turns, arena, room):
-    """Gradients of one strip of keys and of all that meets it."""
-    group, d = case.heads // case.key_heads, case.width
-    blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
-    j0 = number * TILE_KEYS
-    keys = ((b * case.key_heads + kh) * case.keys + j0) * d
-    for h in range(kh * group, (kh + 1) * group):
-        head = b * case.heads + h
-        queries = head * case.queries
-        terms = terms_of(slots, table, b, h, case)
-        own = Head(
-            head_of(x.q, case.q_batch, case.q_head, b, h), head_of(x.qr, case.q_batch, case.q_head, b, h),
-            head_of(x.k, case.k_batch, case.k_head, b, kh), head_of(x.kr, case.k_batch, case.k_head, b, kh),
-            head_of(x.v, case.v_batch, case.v_head, b, kh), at(pointer(x.bias), place(table, BIAS, b, h)), x.scale[h],
-        )  # fmt: skip
-        rows = Rows(
-            at(pointer(g.dq), queries * d), at(pointer(g.dq_rest), queries * d), at(pointer(g.dk), keys),
-            at(pointer(g.dk_rest), keys), at(pointer(g.dv), keys),
-        )  # fmt: skip
-        if h == kh * group:
-            prepare_strip(own, terms, number, rows, table, case, arena, room)
-        clear(at(arena, room.dbias), room.size - room.dbias)
-        sums = Sums(
-            at(arena, room.dbias), at(arena, room.dgain), at(arena, room.drel_gain), at(arena, room.drel_key),
-            at(arena, room.drel_query), at(arena, room.drel_value), at(arena, room.dkey_bias), at(arena, room.dvalues),
-            at(pointer(g.dscores), queries * case.keys), at(pointer(g.dscale), head * case.strips + number),
-        )  # fmt: skip
-        guard = Guard(
-            at(pointer(x.q_norms), queries), x.key_norms[b, kh], x.bias_tops[b % x.bias_tops.shape[0], h], limit
-        )
-        strip_backward(
-            own, terms, at(pointer(dout), queries * d), at(pointer(lse), queries), at(pointer(deltas), queries),
-            at(arena, room.cells), sums, rows, number, (x.lengths[b, 0], x.lengths[b, 1]), guard, turns, head * blocks,
-            table, case, arena, room,
-        )  # fmt: skip
-        spot = case.batch * case.heads * blocks + head
-        wait_turn(turns, spot, number)
-        _flush(g, terms, sums, head, j0, min(TILE_KEYS, case.keys - j0), table, case)
-        end_turn(turns, spot)
-
-
-@stage
-def _backward_lane(lane, board, x, out, dout, lse, deltas, g, slots, table, case, limit, turns, arenas, room):
-    """Tasks of two phases: the deltas of a block of queries; a strip of keys."""
-    blocks, heads = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES, case.batch * case.heads
-    arena = at(pointer(arenas), lane * arenas.shape[1])
-    prepared = heads * blocks
-    tasks = prepared + case.batch * case.key_heads * case.strips
-    task = claim(board)
-    while task < tasks:
-        if task < prepared:
-            rows = task // blocks * case.queries
-            prepare_deltas(
-                at(pointer(dout), rows * case.width), at(pointer(out), rows * case.width), at(pointer(deltas), rows),
-                task % blocks, case,
-            )  # fmt: skip
-        else:
-            wait_for(board, prepared)
-            strip = task - prepared
-            b, kh = strip // case.strips // case.key_heads, strip // case.strips % case.key_heads
-            _strip(b, kh, strip % case.strips, x, dout, lse, deltas, g, slots, table, case, limit, pointer(turns),
-                   arena, room)  # fmt: skip
-        finish(board)
-        task = claim(board)
-    wait_for(board, tasks)
-
-
-@entry(label="the gradients of attention")
-def backward(crew, board, x, out, dout, lse, deltas, g, slots, table, case, limit, turns, arenas, room):
-    """Fills the gradients of rows in g, and adds to those of slots, which hold zeros."""
-    in_lanes(
-        crew, _backward_lane,
-        (pointer(board), x, out, dout, lse, deltas, g, slots, table, case, limit, turns, arenas, room),
-    )  # fmt: skip

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from fastpe.kernels._jit import entry, inner, part, stage
+from fastpe.kernels._jit import inner, part, stage
 from fastpe.kernels.attention.bands import relative_mix
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, clear
 from fastpe.kernels.attention.layout import (
@@ -14,19 +14,16 @@ from fastpe.kernels.attention.layout import (
     ONE,
     REL_VALUE,
     ROWS,
-    Guard,
-    Head,
     Tile,
-    head_of,
-    place,
-    terms_of,
 )
 from fastpe.kernels.attention.scores import (
     bound,
+    faint,
     hide,
     make_scores,
     negligible,
     on_diagonal,
+    own_tile,
     prepare_keys,
     visible,
 )
@@ -40,7 +37,6 @@ from fastpe.kernels.simd import (
     load,
     load_first,
     maximum,
-    pointer,
     put,
     scalar,
     splat,
@@ -49,7 +45,6 @@ from fastpe.kernels.simd import (
     total,
     zeros,
 )
-from fastpe.kernels.threads import claim, in_lanes
 
 
 @inner
@@ -147,50 +142,26 @@ def forward_block(x, terms, out, lse, cells, block, lengths, guard, table, case,
     if m > 0:
         low, high = visible(i0, key_length, case)[0], visible(i0 + m - 1, key_length, case)[1]
     farthest, after = low // TILE_KEYS, (high + TILE_KEYS - 1) // TILE_KEYS
-    nearest = min(max((i0 + m - 1 + case.keys - case.queries) // TILE_KEYS, farthest), after - 1)
-    for step in range(after - farthest):  # from the queries' own keys down, then those after them upwards
-        number = nearest - step if step <= nearest - farthest else farthest + step
+    nearest = min(max(own_tile(i0 + m, case), farthest), after - 1)
+    behind = nearest - farthest + 1
+    step = np.int64(0)
+    while step < after - farthest:  # from the queries' own keys down, then those after them upwards
+        ahead = np.int64(step >= behind)
+        number = farthest + step if ahead else nearest - step
+        step += 1
         j0 = number * TILE_KEYS
-        tile = Tile(i0, m, j0, min(TILE_KEYS, high - j0))
+        tile, slope = Tile(i0, m, j0, min(TILE_KEYS, high - j0)), 0.0
         if case.skip:
-            slope, top = bound(tile, guard.key_norms[number], guard.bias_tops, case, x.scale)
-            if negligible(at(guard.q_norms, i0), tops, m, slope, top, guard.limit):
+            slope, term = bound(tile, number, ahead, guard, case, x.scale)
+            if negligible(at(guard.q_norms, i0), tops, m, slope, term, guard.limit):
+                step = after - farthest if ahead else max(step, behind)  # nor does what lies beyond count
                 continue
         prepare_keys(x, terms, j0, tile.n, i0, table, case, arena, room)
         factor = make_scores(x, terms, tile, table, case, cells, arena, room)
         bias = at(x.bias, j0 - i0 + case.queries - 1)
+        if case.skip and faint(cells, factor, bias, table[BIAS, GIVEN], tile, guard, slope, tops):
+            continue
         _soften(tile, key_length, case, factor, bias, table[BIAS, GIVEN], cells, tops, sums, mixed)
         _mix(x, terms, tile, table, case, cells, start, y, y_row, arena, room)
     if not case.kept:
         _finish_rows(tops, sums, mixed, i0, rows, case, out, lse)
-
-
-@stage
-def _forward_lane(lane, board, x, out, lse, slots, table, case, limit, arenas, room):
-    """One task is one block of queries of one head, the longest rows first."""
-    blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
-    heads = case.batch * case.heads
-    arena = at(pointer(arenas), lane * arenas.shape[1])
-    task = claim(board)
-    while task < heads * blocks:
-        b, h = task % heads // case.heads, task % heads % case.heads
-        kh = h // (case.heads // case.key_heads)
-        rows = (b * case.heads + h) * case.queries
-        head = Head(
-            head_of(x.q, case.q_batch, case.q_head, b, h), head_of(x.qr, case.q_batch, case.q_head, b, h),
-            head_of(x.k, case.k_batch, case.k_head, b, kh), head_of(x.kr, case.k_batch, case.k_head, b, kh),
-            head_of(x.v, case.v_batch, case.v_head, b, kh), at(pointer(x.bias), place(table, BIAS, b, h)), x.scale[h],
-        )  # fmt: skip
-        guard = Guard(at(pointer(x.q_norms), rows), x.key_norms[b, kh], x.bias_tops[b % x.bias_tops.shape[0], h], limit)
-        forward_block(
-            head, terms_of(slots, table, b, h, case), at(pointer(out), rows * case.o_row), at(pointer(lse), rows),
-            at(arena, room.cells), blocks - 1 - task // heads, (x.lengths[b, 0], x.lengths[b, 1]), guard, table, case,
-            arena, room,
-        )  # fmt: skip
-        task = claim(board)
-
-
-@entry(label="attention")
-def forward(crew, board, x, out, lse, slots, table, case, limit, arenas, room):
-    """out (B, H, N, D) and lse (B, H, N). slots: the terms but `bias`, or None of none."""
-    in_lanes(crew, _forward_lane, (pointer(board), x, out, lse, slots, table, case, limit, arenas, room))

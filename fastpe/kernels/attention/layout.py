@@ -31,7 +31,7 @@ REL_GAIN, REL_KEY, REL_QUERY, REL_VALUE, KEY_BIAS, GAIN, BIAS, VALUES, INDEX, SC
 )
 # columns of the table of slots: whether it is given and its gradient wanted, strides of batch and head, rows
 GIVEN, WANTED, BATCH, HEAD, ROWS = (np.int64(number) for number in range(5))
-CHUNK = np.int64(64)  # offsets for which one largest bias is known
+CHUNK = np.int64(32)  # offsets for which one sum of biases is known
 
 
 class Case(NamedTuple):
@@ -201,12 +201,13 @@ class Head(NamedTuple):
 
 
 class Guard(NamedTuple):
-    """What tells whether a tile may be left out: largest norms of tiles of keys, of queries, biases, and the limit."""
+    """What tells whether a tile may be left out: see `scores.bound` and the head of this package."""
 
     q_norms: int
     key_norms: np.ndarray
-    bias_tops: np.ndarray
-    limit: float
+    bias_tails: np.ndarray
+    limit: float  # log of the weight that tails may have, and single scores of tiles
+    cell_limit: float
 
 
 class Sums(NamedTuple):
@@ -255,8 +256,10 @@ class Inputs(NamedTuple):
     lengths: np.ndarray
     bias: np.ndarray  # unfolded, flat
     q_norms: np.ndarray  # (B H N,)
-    key_norms: np.ndarray  # (B, Hk, tiles): the largest norm of each tile of keys
-    bias_tops: np.ndarray  # (B or 1, H, chunks): the largest bias of CHUNK offsets
+    key_norms: np.ndarray  # (B, Hk, 2, tiles): the largest norm of keys up to each tile, and from it on
+    bias_tails: (
+        np.ndarray
+    )  # (B or 1, H, 2, chunks), float64: log sum exp of biases up to CHUNK offsets, and from them on
 
 
 @part

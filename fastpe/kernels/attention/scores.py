@@ -31,7 +31,7 @@ from fastpe.kernels.attention.layout import (
     VALUES,
 )
 from fastpe.kernels.gemm import LOWER_C, OVERWRITE, PANEL, gemm, transpose
-from fastpe.kernels.simd import at, blend, get, lanes, put, scalar
+from fastpe.kernels.simd import at, blend, get, lanes, largest, load_first, maximum, put, scalar, splat
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What is visible
@@ -182,20 +182,47 @@ def prepare_keys(x, terms, j0, n, i0, table, case, arena, room):
 
 
 @inner
-def bound(tile, key_norm, bias_tops, case, scale):
-    """The factor of |q_i|, and the term, whose sum no score of the tile exceeds."""
-    i0, m, j0, n = tile
-    first = j0 - i0 + case.queries - 1
-    top = -np.inf
-    for chunk in range((first - (m - 1)) // CHUNK, (first + n - 1) // CHUNK + 1):
-        top = max(top, np.float64(bias_tops[chunk]))
-    return abs(np.float64(scale)) * np.float64(key_norm) * 1.001, top
+def bound(tile, number, ahead, guard, case, scale):
+    """The factor of |q_i|, and the term: log of the sum of exp(scores) that the tile and all beyond it cannot exceed.
+
+    ahead: 1 where beyond means larger offsets, as of keys after the query, else 0.
+    """
+    first = tile.j0 - tile.i0 + case.queries - 1
+    offset = first - (tile.m - 1) if ahead else first + tile.n - 1
+    slope = abs(np.float64(scale)) * np.float64(guard.key_norms[ahead, number]) * 1.001
+    return slope, guard.bias_tails[ahead, offset // CHUNK]
 
 
 @inner
-def negligible(norms, floors, m, slope, top, limit):
-    """Whether slope |q_i| + top is below floor_i + limit for every row."""
+def negligible(norms, floors, m, slope, term, limit):
+    """Whether slope |q_i| + term is below floor_i + limit for every row."""
     held = True
     for i in range(m):
-        held &= slope * np.float64(get(norms, i)) + top < np.float64(get(floors, i)) + limit
+        held &= slope * np.float64(get(norms, i)) + term < np.float64(get(floors, i)) + limit
     return held
+
+
+@inner
+def faint(cells, factor, bias, has_bias, tile, guard, slope, floors):
+    """Whether every score of the tile is below its row's floor + `cell_limit`.
+
+    slope |q_i| times 0 is not a number where some score may be none, which the largest would not tell.
+    """
+    width, factors, none = lanes(cells), splat(factor), splat(scalar(cells, -np.inf))
+    for i in range(tile.m):
+        row, offsets, best = at(cells, i * TILE_KEYS), at(bias, -i), none
+        for j in range(0, tile.n, width):
+            x = load_first(row, j, tile.n - j) * factors
+            if has_bias:
+                x = x + load_first(offsets, j, tile.n - j)
+            best = maximum(best, x)
+        row_best = np.float64(largest(best)) + 0.0 * slope * np.float64(get(guard.q_norms, tile.i0 + i))
+        if not row_best < np.float64(get(floors, i)) + guard.cell_limit:
+            return False
+    return True
+
+
+@part
+def own_tile(tile_queries_end, case):
+    """The tile of keys in which a block's last query stands."""
+    return (tile_queries_end - 1 + case.keys - case.queries) // TILE_KEYS

@@ -1,0 +1,78 @@
+"""What every encoding costs: the paper's training step with it, beside the same step without any, and its own part.
+
+The model is that of Li (2025), section 7.1: N 50, width 64, one head, batch 32, on one thread; causal for encodings
+made for causal models alone. Encodings that learn are filled and pulled in every step, all others once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import fastpe
+from fastpe.benchmarks.figures import judged
+from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, take_turns
+
+GOAL, VECTORS_GOAL = 1.25, 2.5
+"""Goals: time over that without an encoding, at most; the second where a slot holds a vector for every offset."""
+
+
+def goal(slots: Sequence[str]) -> float:
+    """What a step with these slots may take, in steps without.
+
+    Examples
+    --------
+    >>> goal(["table"]), goal(["bias", "rel_key"])
+    (1.25, 2.5)
+    """
+    return VECTORS_GOAL if any(slot.startswith("rel_") for slot in slots) else GOAL
+
+
+def measure(effort: Effort, tell: Tell, names: Sequence[str] = ()) -> dict[str, Any]:
+    """Time the step with every encoding, or those named, in turns with the step of `nope`.
+
+    Returns
+    -------
+    dict
+        ``rows``, each with ``encoding``, ``slots``, ``causal``, ``ms`` of the step, ``nope_ms``, ``times`` (over
+        `nope`, judged), ``fill_us``, and ``pull_us``, None where nothing is learned.
+
+    Raises
+    ------
+    WrongResult
+        If losses are not the reference's.
+    WorkerDied
+        If the process ends.
+    """
+    shorter = replace(effort, turns=min(effort.turns, 2), seconds=effort.seconds / 3)
+    rows = []
+    with Worker("fastpe", 1) as ours:
+        nope = {causal: Candidate("nope", ours, "encoding step", _asked("nope", causal)) for causal in (False, True)}
+        tell("encodings: compiling, building and checking")
+        prepare(nope.values())
+        for name in names or [name for name in fastpe.list_encodings() if name != "nope"]:
+            causal = fastpe.encoding.get(name).direction == "causal"
+            tell(f"encodings: {name}")
+            own = {
+                part: Candidate(part, ours, f"encoding {part}", _asked(name, causal))
+                for part in ("step", "fill", "pull")
+            }
+            without = replace(nope[causal], seconds=[])
+            prepare(own.values())
+            take_turns([without, own["step"]], effort)
+            take_turns([own["fill"], own["pull"]], shorter)
+            rows.append(_row(name, causal, own, without))
+    return {"rows": rows}
+
+
+def _asked(encoding: str, causal: bool) -> dict[str, Any]:
+    return {"encoding": encoding, "causal": causal}
+
+
+def _row(name: str, causal: bool, own: dict[str, Candidate], without: Candidate) -> dict[str, Any]:
+    slots = list(own["step"].facts["slots"])
+    return {
+        "encoding": name, "slots": slots, "causal": causal, "ms": own["step"].best * 1e3,
+        "nope_ms": without.best * 1e3, "times": judged(own["step"].best / without.best, goal(slots), at_most=True),
+        "fill_us": own["fill"].best * 1e6,
+        "pull_us": own["pull"].best * 1e6 if own["pull"].absent is None else None,
+    }  # fmt: skip

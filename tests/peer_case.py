@@ -1,0 +1,189 @@
+"""What a comparison with another implementation is made of, and the small helpers that all of them share.
+
+A `Case` says which scheme, which package, and how both sides are brought into one array. The files `peer_*.py` list
+the cases; `test_peer_encodings.py` runs them live, `make_peer_values.py` stores what the peers give, and
+`test_peer_values.py` compares with that where no peer is installed. Nothing here imports a peer before it is asked to.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import mpmath
+import numpy as np
+
+import fastpe
+from fastpe import reference
+
+Array = np.ndarray[Any, Any]
+Build = Callable[..., dict[str, Any]]
+
+DOUBLE = 1e-12
+SINGLE = 5e-7
+IN_SINGLE = "frequencies and angles in float32"
+
+
+def phases(farthest: float) -> float:
+    """What sines of angles up to `farthest` may be off by where frequency, product and sine are rounded to float32."""
+    return (farthest + 4) * 2.0**-23
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison.
+
+    Attributes
+    ----------
+    scheme : key of the encoding
+    peer : the package's name on PyPI
+    module, of : where in it, and what
+    theirs : () -> array; imports the peer
+    ours : (build) -> array of the same shape; `build` is `fastpe.build` of the reference, or of the compiled fill
+    tolerance : how far apart the two may be, by the dtype the peer computes in
+    relative : whether differences are divided by our value
+    differs : what the worst difference is at least, where the peer is known to compute something else
+    exact : (index) -> the right value of that entry, by mpmath or by another hand, where the two are not equal to
+        rounding in float64
+    why : why the two differ, or what had to be rearranged
+    note : tells two cases of one scheme and peer apart
+    """
+
+    scheme: str
+    peer: str
+    module: str
+    of: str
+    theirs: Callable[[], Array]
+    ours: Callable[[Build], Array]
+    tolerance: float
+    relative: bool = False
+    differs: float = 0.0
+    exact: Callable[[tuple[int, ...]], Any] | None = None
+    why: str = ""
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        """Scheme and peer, and what tells this case from others of both."""
+        return "-".join(filter(None, (self.scheme, self.peer, self.note)))
+
+    def difference(self, theirs: Array, ours: Array) -> Array:
+        """How far apart the two are, entry by entry."""
+        assert theirs.shape == ours.shape, f"{self.name}: {theirs.shape} against {ours.shape}"
+        gap = np.abs(np.asarray(theirs, np.float64) - ours)
+        return gap / np.abs(ours) if self.relative else gap
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a comparison found: the worst difference, and how far we are from the exact value there."""
+
+    worst: float
+    own: float | None
+
+
+BUILDS: Mapping[str, Build] = {
+    "reference": partial(fastpe.build, dtype=np.float64, reference=True),
+    "fill": partial(fastpe.build, dtype=np.float64),
+}
+
+
+def compare(case: Case, theirs: Array) -> Found:
+    """Assert that a case holds of what its peer gave, for our formula in NumPy and for the compiled fill."""
+    found = Found(0.0, None)
+    for build in BUILDS.values():
+        ours = case.ours(build)
+        difference = case.difference(theirs, ours)
+        worst = float(difference.max(initial=0.0))
+        assert worst <= case.tolerance, f"{case.name}: {worst:.3g} apart, {case.tolerance:.3g} expected"
+        assert worst >= case.differs, f"{case.name}: {worst:.3g} apart, no longer {case.differs:.3g}"
+        own = None
+        if case.exact is not None:
+            place = tuple(map(int, np.unravel_index(difference.argmax(), difference.shape)))
+            with mpmath.workdps(40):
+                exact = mpmath.mpf(case.exact(place))
+                own = float(abs(exact - mpmath.mpf(float(ours[place]))))
+                size = float(abs(exact))
+            assert own <= 1e-14 * max(1.0, size), f"{case.name}: we are {own:.3g} off at {place}"
+        found = Found(max(worst, found.worst), own)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Arrays that both sides are given, and what both sides do with them
+
+
+def waves(*shape: int, seed: float = 0.0) -> Array:
+    """Numbers between -1 and 1 without a pattern, the same on every machine."""
+    count = np.arange(int(np.prod(shape)), dtype=np.float64)
+    return np.sin(seed + 0.7 * count + 0.013 * count**2).reshape(shape)
+
+
+def turned(x: Array, slots: Mapping[str, Any]) -> Array:
+    """Rows of x, (N, D), rotated by the slots `angles` and `pairs`; channels past the angles pass through."""
+    angles = slots["angles"][0]
+    half = angles.shape[-1]
+    out = x.copy()
+    whole = slots["pairs"] == "half"
+    first = slice(0, half) if whole else slice(0, 2 * half, 2)
+    second = slice(half, 2 * half) if whole else slice(1, 2 * half, 2)
+    out[:, first] = x[:, first] * np.cos(angles) - x[:, second] * np.sin(angles)
+    out[:, second] = x[:, first] * np.sin(angles) + x[:, second] * np.cos(angles)
+    return out
+
+
+def exactly_turned(
+    x: Array, pairs: str, width: int, angle: Callable[[int, int], Any]
+) -> Callable[[tuple[int, ...]], Any]:
+    """The exact entries of `turned`, `angle` (n, t) being the exact angle of pair t in row n."""
+
+    def entry(index: tuple[int, ...]) -> Any:
+        n, channel = index
+        if channel >= width:
+            return x[n, channel]
+        t, second = divmod(channel, 2) if pairs == "interleaved" else (channel % (width // 2), channel // (width // 2))
+        here = (2 * t, 2 * t + 1) if pairs == "interleaved" else (t, t + width // 2)
+        a, b = (mpmath.mpf(float(x[n, c])) for c in here)
+        cos, sin = mpmath.cos(angle(n, t)), mpmath.sin(angle(n, t))
+        return a * sin + b * cos if second else a * cos - b * sin
+
+    return entry
+
+
+def power(base: float, numerator: float, denominator: float) -> Any:
+    """base^(numerator / denominator), exactly."""
+    return mpmath.power(base, mpmath.mpf(numerator) / denominator)
+
+
+def weights(q: Array, k: Array, slots: Mapping[str, Any], *, causal: bool = False) -> Array:
+    """The softmax of the scores, (H, N, M), by the reference: attention over values that are unit vectors."""
+    marks = np.zeros((*q.shape[:-2], k.shape[-2], q.shape[-1]))
+    assert marks.shape[-1] >= marks.shape[-2], "more keys than channels"
+    marks[..., np.arange(marks.shape[-2]), np.arange(marks.shape[-2])] = 1
+    return reference.attention(q, k, marks, causal=causal, **slots)[..., : k.shape[-2]]
+
+
+def spread(bias: Array) -> Array:
+    """A bias over offsets, (H, 2N-1), as a matrix (H, N, N)."""
+    length = (bias.shape[-1] + 1) // 2
+    offsets = np.arange(length) - np.arange(length)[:, None]
+    return bias[:, offsets + length - 1]
+
+
+def heads(x: Array, count: int) -> Array:
+    """(N, C) -> (H, N, D)."""
+    return x.reshape(len(x), count, -1).transpose(1, 0, 2)
+
+
+def double(array: Array) -> Any:
+    """A float64 tensor of PyTorch."""
+    import torch
+
+    return torch.tensor(array, dtype=torch.float64)
+
+
+def single(array: Array) -> Any:
+    """A float32 tensor of PyTorch."""
+    import torch
+
+    return torch.tensor(array, dtype=torch.float32)
