@@ -85,7 +85,8 @@ def _print_page(name: str, encoding: "Encoding", text: str) -> None:
 
     click.echo(f"{name}\n\n{text}\n")
     for slot in encoding.slots:
-        click.echo(f"slot {slot} {SLOTS[slot].axes}: {SLOTS[slot].acts}")
+        values = SLOTS[slot].axes
+        click.echo(f"slot {slot} {values if values.startswith('(') else f'({values})'}: {SLOTS[slot].acts}")
     click.echo(f"learned: {catalogue.learned(encoding)}")
     if encoding.direction == "causal":
         click.echo("made for causal models alone")

@@ -256,8 +256,8 @@ KERNELS: dict[str, Callable[[Draw, int, int], Iterator[Case]]] = {
     "transpose": _transpose,
     "column_sums": _column_sums,
     "exp": _exp,
-    "attention_forward": _attention_forward,
-    "attention_backward": _attention_backward,
+    "attention": _attention_forward,
+    "attention_vjp": _attention_backward,
     "layer_norm_forward": _layer_norm_forward,
     "layer_norm_backward": _layer_norm_backward,
     "gelu_forward": _gelu_forward,
@@ -272,4 +272,4 @@ KERNELS: dict[str, Callable[[Draw, int, int], Iterator[Case]]] = {
     "head_forward": _head_forward,
     "head_backward": _head_backward,
 }
-"""The checks by the name of the function of `fastpe.kernels.arrays` that they call."""
+"""The checks by the name of the function that they call: of `fastpe.kernels.arrays`, or of `fastpe` itself."""

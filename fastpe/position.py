@@ -51,7 +51,7 @@ class Position:
             raise ValueError(
                 f"positions cannot be {config.positions!r}: those of {config.encoding!r} have {axes} coordinates"
             )
-        spec = self._spec(config.train_length, 0)
+        spec = self._spec(config.train_length)
         filled = {part.scheme: set(sums.shapes_of(part, spec)) for part in self._parts}
         learns = {part.scheme: set(part.encoding.parameters(spec, **part.options)) for part in self._parts}
         self._own_layers = {part.scheme: learns[part.scheme] & set(part.encoding.per_layer) for part in self._parts}
@@ -62,11 +62,12 @@ class Position:
         self.initial = self._initial_values()
         self._table_factor = self._find_table_factor()
 
-    def _spec(self, length: int, draw: int | str = "test.0") -> encoding.Spec:
-        """What the encoding is filled for; where positions are drawn, every draw has its own."""
+    def _spec(self, length: int, draw: int | str | None = None) -> encoding.Spec:
+        """What the encoding is filled for; where positions are drawn, every draw has its own. None: the last draw's."""
         most = self.config.position_range
-        if length in self._specs and (most is None or draw == self._draws[length]):
+        if length in self._specs and (most is None or draw in (None, self._draws[length])):
             return self._specs[length]
+        draw = "test.0" if draw is None else draw
         if length not in self._specs and len(self._specs) >= _KEPT_LENGTHS:
             self._specs.clear()
             self._arrays.clear()
@@ -172,7 +173,7 @@ class Position:
         """Add the gradients of the encoding's parameters into `gradients`, given those of the slots last filled."""
         if self._table_factor != 1.0:
             dslots = {**dslots, "table": dslots["table"] * np.asarray(self._table_factor, dslots["table"].dtype)}
-        spec = self._filled[length]
+        spec = self._spec(length)
         for layer in range(self.config.layers if self.layered else 1):
             # a slot that all layers share is pulled once
             mine = {
@@ -207,6 +208,7 @@ class Position:
         """
         length = x.shape[1]
         slots = self.reference_slots(length, parameters)
+        of_layers: Any  # one for every layer, as the slots are
         loss, gradients, of_layers = reference.model_loss_and_grads(self.config, parameters, slots, x, y)
         if self.initial:
             own = {name: np.zeros_like(parameters[name]) for name in self.initial}

@@ -335,7 +335,8 @@ def _check_sizes(file: TensorFile, config: ModelConfig) -> None:
     expected = parameter_shapes(config)
     for part in encoding.parse(config.encoding, config.options):
         for name, shape in part.encoding.parameters(spec, **part.options).items():
-            expected[f"encoding.{part.scheme}.{name}"] = shape
+            owners = [f"layers.{layer}." for layer in range(config.layers)] if name in part.encoding.per_layer else [""]
+            expected |= {f"{owner}encoding.{part.scheme}.{name}": shape for owner in owners}
     dtype = np.dtype(config.dtype)
     _compare(file, {name: (shape, dtype) for name, shape in expected.items()})
 

@@ -1,18 +1,13 @@
-"""Peers of the encodings of images, videos and graphs."""
+"""Peers of the encodings of images and videos that are added to the input."""
 
-from fractions import Fraction
 from types import SimpleNamespace
 
 import mpmath
 import numpy as np
-from peer_case import DOUBLE, IN_SINGLE, SINGLE, Case, double, phases, power, waves, weights
+from peer_case import DOUBLE, Case, double, phases, power, waves
 
 H, W, C = 3, 4, 12
 N = H * W
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Tables
 
 
 TABLE = waves(1 + 9, C)
@@ -171,168 +166,6 @@ def factorised(grid):
     return table
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Biases of windows
-
-
-def looked_up(slots):
-    return slots["values"][:, slots["index"]]
-
-
-WINDOW = waves((2 * H - 1) * (2 * W - 1), 2)
-CLASSED = waves(25 + 3, 2)
-
-
-def swin():
-    from transformers.models.swin.modeling_swin import SwinRelativePositionBias
-
-    made = SwinRelativePositionBias(2, (H, W))
-    made.relative_position_bias_table.data = double(WINDOW)
-    return made()[0].detach().numpy()
-
-
-def timm_index(size, class_token):
-    def index():
-        from timm.layers.pos_embed_rel import gen_relative_position_index
-
-        return gen_relative_position_index(size, class_token=class_token).numpy().astype(np.int32)
-
-    return index
-
-
-def beit():
-    from transformers.models.beit.modeling_beit import BeitRelativePositionBias
-
-    made = BeitRelativePositionBias(SimpleNamespace(image_size=3, patch_size=1, num_attention_heads=2))
-    made.relative_position_bias_table.data = double(CLASSED)
-    return made((3, 3))[0].detach().numpy()
-
-
-def network(hidden):
-    return {"w1": waves(2, hidden), "b1": waves(hidden, seed=1), "w2": waves(hidden, 2, seed=2) / hidden**0.5}
-
-
-def swinv2():
-    import torch
-    from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
-
-    config = SimpleNamespace(qkv_bias=False, attention_probs_dropout_prob=0.0)
-    made = Swinv2SelfAttention(config, 2 * N, 2, (H, W)).double()
-    params, (first, _, last) = network(512), made.continuous_position_bias_mlp
-    first.weight.data, first.bias.data = double(params["w1"].T), double(params["b1"])
-    last.weight.data = double(params["w2"].T)
-    return made(torch.zeros(1, N, 2 * N, dtype=torch.float64), output_attentions=True)[1][0].detach().numpy()
-
-
-def timm_swinv2():
-    from timm.layers.pos_embed_rel import RelPosMlp
-
-    made = RelPosMlp((H, W), num_heads=2, hidden_dim=16, mode="swin").double().eval()
-    params = network(16)
-    made.mlp.fc1.weight.data, made.mlp.fc1.bias.data = double(params["w1"].T), double(params["b1"])
-    made.mlp.fc2.weight.data = double(params["w2"].T)
-    return made.get_bias()[0].detach().numpy()
-
-
-def continuous(build, hidden):
-    return build("swinv2_cpb", N, heads=2, dim=2 * N, grid=(H, W), hidden=hidden, params=network(hidden))
-
-
-def exactly_continuous(index):
-    """16 sigmoid(MLP(sign log2(|8 c / (side - 1)| + 1) / 3)), 40 digits."""
-    head, query, key = index
-    places = []
-    for place, other, side in ((query // W, key // W, H), (query % W, key % W, W)):
-        c = mpmath.mpf(8 * (place - other)) / (side - 1)
-        places.append(mpmath.sign(c) * mpmath.log(abs(c) + 1, 2) / 3)
-    w1, b1, w2 = (np.vectorize(lambda x: mpmath.mpf(float(x)))(network(16)[name]) for name in ("w1", "b1", "w2"))
-    u = sum(max(places[0] * w1[0, k] + places[1] * w1[1, k] + b1[k], 0) * w2[k, head] for k in range(16))
-    return 16 / (1 + mpmath.exp(-u))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Graphs
-
-
-# a ring of five with a chord and a tail: no two eigenvalues are equal
-EDGES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 0, 0, 2, 4, 5)
-NODES, STEPS = 6, 4
-
-
-def both_ways():
-    pairs = np.array(EDGES).reshape(-1, 2)
-    return np.concatenate([pairs, pairs[:, ::-1]]).T
-
-
-def through_geometric(name, **options):
-    import torch
-    import torch_geometric.transforms as transforms
-    from torch_geometric.data import Data
-
-    edges = torch.tensor(both_ways())
-    ones = torch.ones(edges.shape[1], dtype=torch.float64) if name == "AddLaplacianEigenvectorPE" else None
-    graph = Data(edge_index=edges, num_nodes=NODES, edge_weight=ones)
-    return getattr(transforms, name)(attr_name="found", **options)(graph).found.numpy()
-
-
-def returns(index):
-    """The chance to be back after index[1] + 1 steps, in fractions."""
-    node, last = index
-    neighbours = [[int(v) for u, v in both_ways().T if u == here] for here in range(NODES)]
-    there = [Fraction(here == node) for here in range(NODES)]
-    for _ in range(last + 1):
-        shares = [chance / len(around) for chance, around in zip(there, neighbours, strict=True)]
-        there = [sum((shares[u] for u in neighbours[v]), Fraction(0)) for v in range(NODES)]
-    return mpmath.mpf(there[node].numerator) / there[node].denominator
-
-
-def signed(columns):
-    """Eigenvectors with their largest entry positive: their sign is free."""
-    return columns * np.sign(np.take_along_axis(columns, np.abs(columns).argmax(0)[None], 0))
-
-
-BIASES, DEGREES, VIRTUAL = waves(512, 2), waves(2, 512, C, seed=1), waves(1, 2, seed=2)
-
-
-def graphormer():
-    """Bias and degree vectors; the paths between nodes are networkx's."""
-    import networkx
-    import torch
-    from transformers.models.deprecated.graphormer import modeling_graphormer as peer
-
-    config = SimpleNamespace(
-        num_attention_heads=2, multi_hop_max_dist=5, num_edges=1, edge_type="single", num_spatial=512, num_atoms=1,
-        hidden_size=C, pad_token_id=0, num_in_degree=512, num_out_degree=512,
-    )  # fmt: skip
-    paths = dict(networkx.all_pairs_shortest_path_length(networkx.Graph(np.array(EDGES).reshape(-1, 2).tolist())))
-    distance = torch.tensor([[paths[u][v] + 1 for v in range(NODES)] for u in range(NODES)])[None]
-    bias, nodes = peer.GraphormerGraphAttnBias(config), peer.GraphormerGraphNodeFeature(config)
-    bias.spatial_pos_encoder.weight.data = double(BIASES)
-    bias.graph_token_virtual_distance.weight.data = double(VIRTUAL)
-    empty = torch.zeros(1, NODES, 1, dtype=torch.long)
-    free = torch.zeros(1, NODES + 1, NODES + 1, dtype=torch.float64)
-    edges = torch.zeros(1, NODES, NODES, 1, dtype=torch.long)
-    scores = bias.double()(empty, free, distance, None, edges)[0]
-    nodes.atom_encoder.weight.data.zero_()
-    nodes.graph_token.weight.data.zero_()
-    nodes.in_degree_encoder.weight.data, nodes.out_degree_encoder.weight.data = map(double, DEGREES)
-    degree = torch.tensor(np.bincount(both_ways()[0])[None] + 1)
-    table = nodes(empty, degree, degree)[0]
-    return np.concatenate([scores.detach().numpy().ravel(), table.detach().numpy().ravel()])
-
-
-def our_graphormer(build):
-    params = {"bias": BIASES, "zin": DEGREES[0], "zout": DEGREES[1], "virtual": VIRTUAL}
-    sizes = {"dim": C, "heads": 2, "params": params}
-    slots = build("graphormer", NODES + 1, edges=EDGES, virtual_node=True, centrality=True, **sizes)
-    return np.concatenate([looked_up(slots).ravel(), slots["table"].ravel()])
-
-
-def laplacian(build):
-    return build("laplacian", NODES, dim=3, edges=EDGES, count=3, params={"weight": np.eye(3)})["table"]
-
-
-SWIN = "transformers.models.swin.modeling_swin"
 MAE = "transformers.models.vit_mae.modeling_vit_mae"
 CASES = (
     Case(
@@ -340,32 +173,32 @@ CASES = (
         learned_2d((4, 5)), DOUBLE,
     ),
     Case(
-        "learned_2d", "transformers", "transformers.models.vit.modeling_vit", "ViTEmbeddings", vit((3, 3)),
+        "learned_2d", "transformers>=5", "transformers.models.vit.modeling_vit", "ViTEmbeddings", vit((3, 3)),
         learned_2d((3, 3)), DOUBLE, note="same_grid",
     ),
     Case(
-        "learned_2d", "transformers", "transformers.models.vit.modeling_vit", "ViTEmbeddings", vit((4, 5)),
+        "learned_2d", "transformers>=5", "transformers.models.vit.modeling_vit", "ViTEmbeddings", vit((4, 5)),
         learned_2d((4, 5)), 2.0, differs=0.1, exact=between_corners, note="resized",
         why="bicubic, corners not aligned: DINO's choice; ViT's authors resample linearly between aligned corners",
     ),
     Case(
-        "learned_2d_detr", "transformers", "transformers.models.detr.modeling_detr", "DetrLearnedPositionEmbedding",
+        "learned_2d_detr", "transformers>=5", "transformers.models.detr.modeling_detr", "DetrLearnedPositionEmbedding",
         detr_learned, lambda build: build(
             "learned_2d_detr", N, dim=C, grid=(H, W), params={"row": ROWS, "column": COLUMNS})["qk_table"], DOUBLE,
     ),
     *(
         Case(
-            "sincos_2d_detr", "transformers", "transformers.models.detr.modeling_detr", "DetrSinePositionEmbedding",
+            "sincos_2d_detr", "transformers>=5", "transformers.models.detr.modeling_detr", "DetrSinePositionEmbedding",
             detr_sine(normalize), lambda build, normalize=normalize: build(
                 "sincos_2d_detr", N, dim=C, grid=(H, W), normalize=normalize)["qk_table"], DOUBLE,
             note="normalized" if normalize else "counted",
         )
         for normalize in (True, False)
     ),
-    Case("sincos_2d_mae", "transformers", MAE, "get_2d_sincos_pos_embed", mae_authors, mae((4, 4)), DOUBLE,
+    Case("sincos_2d_mae", "transformers<5", MAE, "get_2d_sincos_pos_embed", mae_authors, mae((4, 4)), DOUBLE,
          why="the authors' own code, in transformers before 5", note="authors"),
     Case(
-        "sincos_2d_mae", "transformers", MAE, "build_2d_sinusoidal_position_embedding", mae_rewritten, mae((H, W)),
+        "sincos_2d_mae", "transformers>=5", MAE, "build_2d_sinusoidal_position_embedding", mae_rewritten, mae((H, W)),
         2.0, differs=0.1, exact=column_first, note="rewritten",
         why="transformers 5 puts the row first; the authors' code, and transformers before 5, the column",
     ),
@@ -380,54 +213,10 @@ CASES = (
     ),
     *(
         Case(
-            "factorised_st", "transformers", "transformers.models.timesformer.modeling_timesformer",
+            "factorised_st", "transformers>=5", "transformers.models.timesformer.modeling_timesformer",
             "TimesformerEmbeddings", timesformer(grid), factorised(grid), DOUBLE, note=note,
             why="tokens go by place, then frame: rearranged",
         )
         for grid, note in (((2, 3, 3), "same_grid"), ((3, 4, 5), "resized"))
-    ),
-    Case(
-        "swin_bias", "transformers", SWIN, "SwinRelativePositionBias", swin,
-        lambda build: looked_up(build("swin_bias", N, dim=C, heads=2, grid=(H, W), params={"table": WINDOW})), DOUBLE,
-    ),
-    Case(
-        "swin_bias", "timm", "timm.layers.pos_embed_rel", "gen_relative_position_index", timm_index((H, W), False),
-        lambda build: build("swin_bias", N, dim=C, heads=2, grid=(H, W), params={"table": WINDOW})["index"], 0.0,
-    ),
-    Case(
-        "beit_bias", "transformers", "transformers.models.beit.modeling_beit", "BeitRelativePositionBias", beit,
-        lambda build: looked_up(build(
-            "beit_bias", 10, dim=C, heads=2, grid=(3, 3), class_token=True, params={"table": CLASSED})), DOUBLE,
-    ),
-    Case(
-        "beit_bias", "timm", "timm.layers.pos_embed_rel", "gen_relative_position_index", timm_index((3, 3), True),
-        lambda build: build(
-            "beit_bias", 10, dim=C, heads=2, grid=(3, 3), class_token=True, params={"table": CLASSED})["index"], 0.0,
-    ),
-    Case(
-        "swinv2_cpb", "transformers", "transformers.models.swinv2.modeling_swinv2", "Swinv2SelfAttention", swinv2,
-        lambda build: weights(*np.zeros((2, 2, N, N)), continuous(build, 512)), 1e-5,
-        why="attention of zero queries and keys; logarithms of coordinates in float32",
-    ),
-    Case(
-        "swinv2_cpb", "timm", "timm.layers.pos_embed_rel", "RelPosMlp", timm_swinv2,
-        lambda build: looked_up(continuous(build, 16)), 1e-5, exact=exactly_continuous,
-        why="logarithms of coordinates in float32",
-    ),
-    Case(
-        "laplacian", "torch-geometric", "torch_geometric.transforms", "AddLaplacianEigenvectorPE",
-        lambda: signed(through_geometric("AddLaplacianEigenvectorPE", k=3, is_undirected=True)),
-        lambda build: signed(laplacian(build)), DOUBLE, why="signs are random there: largest entry made positive",
-    ),
-    Case(
-        "rwse", "torch-geometric", "torch_geometric.transforms", "AddRandomWalkPE",
-        lambda: through_geometric("AddRandomWalkPE", walk_length=STEPS),
-        lambda build: build("rwse", NODES, dim=STEPS, edges=EDGES, steps=STEPS, learned=False)["table"], SINGLE,
-        exact=returns, why="in float32",
-    ),
-    Case(
-        "graphormer", "transformers", "transformers.models.deprecated.graphormer.modeling_graphormer",
-        "GraphormerGraphAttnBias, GraphormerGraphNodeFeature", graphormer, our_graphormer, DOUBLE,
-        why="in transformers before 5",
     ),
 )  # fmt: skip

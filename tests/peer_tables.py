@@ -4,17 +4,7 @@ from types import SimpleNamespace
 
 import mpmath
 import numpy as np
-from peer_case import (
-    DOUBLE,
-    IN_SINGLE,
-    SINGLE,
-    Case,
-    double,
-    phases,
-    power,
-    single,
-    waves,
-)
+from peer_case import DOUBLE, IN_SINGLE, ROUNDED, Case, double, keras_layers, phases, power, waves
 
 N, C = 24, 12
 
@@ -66,10 +56,9 @@ def marian():
 
 
 def keras_hub_sine():
-    import keras_hub
     import torch
 
-    made = keras_hub.layers.SinePositionEncoding()(torch.zeros(1, N, C))
+    made = keras_layers().SinePositionEncoding()(torch.zeros(1, N, C))
     return made.detach().numpy()[0]
 
 
@@ -181,8 +170,8 @@ CASES = (
         "an angle is 0.008",
     ),
     Case(
-        "sinusoidal", "transformers", "transformers.models.marian.modeling_marian",
-        "MarianSinusoidalPositionalEmbedding", marian, table("sinusoidal", layout="concatenated"), SINGLE,
+        "sinusoidal", "transformers>=5", "transformers.models.marian.modeling_marian",
+        "MarianSinusoidalPositionalEmbedding", marian, table("sinusoidal", layout="concatenated"), ROUNDED,
         exact=halves(lambda t: power(1e4, t, C // 2), C // 2), why="rounded to float32 at the end",
     ),
     Case(
@@ -190,32 +179,33 @@ CASES = (
         phases(N), exact=sinusoid(), why=IN_SINGLE,
     ),
     Case(
-        "sinusoidal_t2t", "transformers", "transformers.models.m2m_100.modeling_m2m_100",
+        "sinusoidal_t2t", "transformers>=5", "transformers.models.m2m_100.modeling_m2m_100",
         "M2M100SinusoidalPositionalEmbedding", m2m_100(C), table("sinusoidal_t2t"), phases(N), exact=T2T,
         why=IN_SINGLE, note="m2m_100",
     ),
     Case(
-        "sinusoidal_t2t", "transformers", "transformers.models.m2m_100.modeling_m2m_100",
+        "sinusoidal_t2t", "transformers>=5", "transformers.models.m2m_100.modeling_m2m_100",
         "M2M100SinusoidalPositionalEmbedding", m2m_100(C - 1),
         lambda build: build("sinusoidal_t2t", N, dim=C - 1)["table"], phases(N), why=IN_SINGLE, note="odd",
         exact=halves(lambda t: power(1e4, t, C // 2 - 2), C // 2 - 1),
     ),
     Case(
-        "sinusoidal_t2t", "transformers", "transformers.models.whisper.modeling_whisper", "sinusoids", whisper,
+        "sinusoidal_t2t", "transformers>=5", "transformers.models.whisper.modeling_whisper", "sinusoids", whisper,
         table("sinusoidal_t2t"), phases(N), exact=T2T, why=IN_SINGLE, note="whisper",
     ),
     Case(
-        "flat_sincos", "transformers", "transformers.models.videomae.modeling_videomae",
-        "get_sinusoid_encoding_table", videomae, table("flat_sincos"), SINGLE, exact=sinusoid(),
+        "flat_sincos", "transformers>=5", "transformers.models.videomae.modeling_videomae",
+        "get_sinusoid_encoding_table", videomae, table("flat_sincos"), ROUNDED, exact=sinusoid(),
         why="rounded to float32 at the end",
     ),
     Case(
         "learned", "x-transformers", "x_transformers.x_transformers", "AbsolutePositionalEmbedding", absolute,
-        table("learned", scale=C**-0.5, params={"table": waves(N, C)}), DOUBLE, why="its factor 1/sqrt(C) is our `scale`",
+        table("learned", scale=C**-0.5, params={"table": waves(N, C)}), DOUBLE,
+        why="its factor 1/sqrt(C) is our `scale`",
     ),
     Case(
-        "axial", "transformers", "transformers.models.reformer.modeling_reformer", "AxialPositionEmbeddings", reformer,
-        table("axial", grid=(4, 6), widths=(5, 7), params={"axis0": AXES[0], "axis1": AXES[1]}), DOUBLE,
+        "axial", "transformers>=5", "transformers.models.reformer.modeling_reformer", "AxialPositionEmbeddings",
+        reformer, table("axial", grid=(4, 6), widths=(5, 7), params={"axis0": AXES[0], "axis1": AXES[1]}), DOUBLE,
     ),
     Case(
         "axial", "axial-positional-embedding", "axial_positional_embedding", "AxialPositionalEmbedding",
@@ -230,7 +220,7 @@ CASES = (
         ), DOUBLE, why="cosines come first there, as the paper prints it; the authors' code has sines first",
     ),
     Case(
-        "conv", "transformers", "transformers.models.wav2vec2.modeling_wav2vec2", "Wav2Vec2PositionalConvEmbedding",
+        "conv", "transformers>=5", "transformers.models.wav2vec2.modeling_wav2vec2", "Wav2Vec2PositionalConvEmbedding",
         wav2vec2, convolved, DOUBLE, why="as many groups as channels, without weight norm, bias and GELU",
     ),
 )  # fmt: skip

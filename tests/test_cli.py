@@ -68,7 +68,7 @@ def test_train_help_names_every_encoding_and_promised_option():
     text = fastpe("train", "--help").stdout
     promised = (
         "encoding out resume seed epochs batch samples length test-length lr threads dtype causal layers heads width "
-        "hidden activation norm no-residual option json"
+        "hidden activation norm no-residual option json positions bidirectional"
     )
     for word in promised.split():
         assert f"--{word}" in text
@@ -97,6 +97,10 @@ def test_train_help_names_every_encoding_and_promised_option():
         ("train --encoding nope --lr nan", "lr must be finite, not nan"),
         ("train --encoding nope --norm batch", "'batch' is not one of 'none', 'layernorm'"),
         ("train --encoding nope --threads 0", "--threads must be at least 1, not 0"),
+        ("train --encoding nope --positions random", "positions must be 'usual' or 'random:L' with an integer L"),
+        ("train --encoding nope --positions random:150", "test_lengths must be at most 150"),
+        ("train --encoding shaw --positions random:200", "'shaw' knows the offsets of consecutive positions alone"),
+        ("train --encoding wavelet+xpos --bidirectional", "causal must be true for 'xpos', not False"),
         ("train --encoding nope --test-length 0", "test_lengths must be at least 1, not 0"),
         ("train --encoding nope --seed -1", "seed must lie in [0, 2**64), not -1"),
         ("train --encoding nope --lenght 3", "No such option '--lenght'"),
@@ -189,6 +193,35 @@ def test_the_paper_s_options_are_used_said_and_recorded(folder):
     assert record["encoding_options"] == {
         "slope": None, "alpha0": 0.1, "learned": False, "form": "symmetric", "schedule": "constant"
     }  # fmt: skip
+
+
+def test_what_is_made_for_causal_models_is_trained_so_unless_the_mask_is_given():
+    for n, (arguments, causal) in enumerate(
+        {
+            "--encoding fire": True, "--encoding sinusoidal+fire": True, "--encoding fire --causal": True,
+            "--encoding fire --option symmetric=true": False, "--encoding nope": False,
+        }.items()
+    ):  # fmt: skip
+        result = fastpe("train", *arguments.split(), "--out", f"run{n}", *TINY)
+        assert result.exit_code == 0, result.output
+        assert runs.read_config(f"run{n}").causal == causal
+        assert ("made for causal models: --causal is taken" in result.stderr) == (
+            causal and "--causal" not in arguments
+        )
+    assert fastpe("train", "--resume", "--out", "run0").exit_code == 0
+    assert "causal was True, now False" in refused(2, "train", "--resume", "--out", "run0", "--bidirectional")
+
+
+def test_random_positions_are_recorded_and_resumed():
+    arguments = ["--encoding", "learned", "--positions", "random:30", "--out", "run", *TINY]
+    result = fastpe("train", *arguments)
+    assert result.exit_code == 0, result.output
+    assert "positions are drawn anew from 0 .. 29" in result.stderr
+    assert runs.read_config("run").positions == "random:30"
+    assert fastpe("train", "--resume", *arguments).stdout == result.stdout
+    tested = json.loads(fastpe("evaluate", "run", "--json").stdout)["test"]
+    assert tested == json.loads(fastpe("train", "--resume", "--out", "run", "--json").stdout)["test"]
+    assert "test_lengths must be at most 30" in refused(2, "evaluate", "run", "--test-length", 31)
 
 
 def test_an_option_that_rules_out_the_paper_s_wins():

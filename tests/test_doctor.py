@@ -52,7 +52,8 @@ def test_every_kernel_on_arrays_is_checked():
     functions = inspect.getmembers(
         arrays, lambda value: inspect.isfunction(value) and value.__module__ == arrays.__name__
     )
-    assert {name for name, _ in functions if not name.startswith("_")} == set(kernel_checks.KERNELS)
+    names = {name for name, _ in functions if not name.startswith("_")}
+    assert names | {"attention", "attention_vjp"} == set(kernel_checks.KERNELS)
     assert {f"kernel {name}" for name in kernel_checks.KERNELS} <= NAMES
 
 
@@ -61,7 +62,7 @@ def test_a_check_calls_the_kernel_that_it_is_named_after(name, monkeypatch):
     def broken(*arguments, **keywords):
         raise RuntimeError("out of\n order")
 
-    monkeypatch.setattr(arrays, name, broken)
+    monkeypatch.setattr(arrays if hasattr(arrays, name) else kernel_checks, name, broken)
     verdict = judged(f"kernel {name}")[f"kernel {name}"]
     assert not verdict.passed
     assert verdict.note == "RuntimeError: out of order"
@@ -163,11 +164,8 @@ def test_a_wrong_fill_and_a_wrong_pull_fail(field, monkeypatch):
             array[..., -1] *= 1 + 2e-4
 
     monkeypatch.setattr(learned, "ENCODING", replace(learned.ENCODING, **{field: wrong}))
-    verdicts = judged(f"{field} learned") | judged(f"{field} alibi")
-    assert {name: verdict.passed for name, verdict in verdicts.items()} == {
-        f"{field} learned": False,
-        f"{field} alibi": True,
-    }
+    assert not judged(f"{field} learned")[f"{field} learned"].passed
+    assert judged(f"{field} alibi")[f"{field} alibi"].passed
 
 
 def test_an_encoding_that_refuses_everything_is_no_success(monkeypatch):
@@ -294,7 +292,7 @@ def test_an_edited_kernel_is_found_by_a_new_process(tmp_path):
 
 
 def test_warming_says_what_it_compiles_and_does_it_once(tmp_path):
-    command, cache = ("doctor", "--warm", "--only", "fill learned"), {"FASTPE_CACHE_DIR": str(tmp_path)}
+    command, cache = ("doctor", "--warm", "--only", "fill learned float"), {"FASTPE_CACHE_DIR": str(tmp_path)}
     first = fastpe_command(*command, **cache).stdout.splitlines()
     assert first[0].startswith("fill learned ")
     assert first[0].endswith(" s  learned table (float64)")  # of its positions
@@ -337,7 +335,9 @@ def test_accuracy_prints_histograms_and_what_float32_angles_cost():
     found = json.loads(done.stdout)
     seen = {(each["name"], each["dtype"]) for each in found["histograms"]}
     filling = [name for name in fastpe.list_encodings() if get(name).slots]
-    assert seen == {(name, dtype) for name in filling for dtype in ("float32", "float64")}
+    # only what has an oracle in decimals is counted in float64; beside a float64 reference it would count that one's
+    exactly = {("sinusoidal", "float64"), ("legendre", "float64"), ("wavelet", "float64"), ("learned", "float64")}
+    assert seen == {(name, "float32") for name in filling} | exactly | {("alibi", "float64")}
     assert all(sum(each["counts"]) == each["values"] > 100 for each in found["histograms"])
     assert all(each["worst"] <= 1 for each in found["histograms"] if each["dtype"] == "float32")
     assert "next to zeros of Legendre polynomials" in found["limits"]

@@ -1,6 +1,7 @@
 """The random streams: the published generator, exact bits, right distributions."""
 
 import hashlib
+import itertools
 
 import mpmath
 import numpy as np
@@ -48,6 +49,18 @@ def test_philox_known_answers(counter, key, expected):
     """The vectors that the authors publish with Random123."""
     numbers = [[int(word, 16) for word in text.split()] for text in (counter, key, expected)]
     assert philox(numbers[0], numbers[1]) == numbers[2]
+
+
+def test_choices_are_sets_and_equally_likely():
+    assert Stream(0, "positions").choice(100, 5).tolist() == [23, 32, 49, 52, 66]  # these bits are promised
+    np.testing.assert_array_equal(Stream(1, "positions").choice(300, 300), np.arange(300))
+    sets = [tuple(Stream(0, "positions", step).choice(5, 3).tolist()) for step in range(3000)]
+    counts = [sets.count(each) for each in itertools.combinations(range(5), 3)]
+    assert sum(counts) == 3000
+    assert scipy.stats.chisquare(counts).pvalue > 0.01
+    many = Stream(0, "positions", "test.0").choice(2**27, 4000)
+    assert (np.diff(many) > 0).all()
+    assert scipy.stats.kstest(many / 2**27, "uniform").pvalue > 0.01
 
 
 @settings(deadline=None)

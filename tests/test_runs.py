@@ -231,6 +231,17 @@ def test_load_gives_the_model_back(finished):
         np.testing.assert_array_equal(loaded.parameters[name], tensor)
 
 
+def test_parameters_of_every_layer_are_found_again(tmp_path):
+    config = replace(CONFIG, encoding="shaw+alibi", options={"alibi.learned": True}, layers=2)
+    model = Transformer(config.model)
+    with Run.create(tmp_path / "run", config, {}) as run:
+        run.save_model(model)
+    loaded = load(run.path)
+    assert "layers.1.encoding.shaw.key" in loaded.parameters
+    for name, tensor in model.parameters.items():
+        np.testing.assert_array_equal(loaded.parameters[name], tensor)
+
+
 def test_every_flipped_byte_of_the_record_is_found(finished):
     path = finished / "config.json"
     content = path.read_bytes()

@@ -99,8 +99,8 @@ def reference(spec: Spec, params: dict[str, Any], *, gaussians: int) -> dict[str
     y = params["mul"] * distance[..., None] + params["bias"]
     deviation = np.abs(params["sigma"]) + _LEAST
     bells = np.exp(-(((y - params["mu"]) / deviation) ** 2) / 2) / (np.sqrt(2 * np.pi) * deviation)
-    x = bells @ params["hidden_weight"] + params["hidden_bias"]
-    scores = x * special.ndtr(x) @ params["out_weight"] + params["out_bias"]
+    x = np.tensordot(bells, params["hidden_weight"], 1) + params["hidden_bias"]
+    scores = np.tensordot(x * special.ndtr(x), params["out_weight"], 1) + params["out_bias"]
     return {"scores": np.moveaxis(scores, -1, -3)}
 
 

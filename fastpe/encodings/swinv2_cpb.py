@@ -169,11 +169,9 @@ def _network(params: dict[str, Any]) -> tuple[Array, Array, Array]:
 @inner
 def _units(places, m, w1, b1, k, hidden):  # type: ignore[no-untyped-def] # a kernel's types are Numba's
     """The hidden values of offset m from unit k on; before the kink at 0."""
-    y, x = splat(places[m, 0]), splat(places[m, 1])
     rows, left = pointer(w1), hidden - k
-    return fma(
-        x, load_first(rows, hidden + k, left), fma(y, load_first(rows, k, left), load_first(pointer(b1), k, left))
-    )
+    found = fma(splat(places[m, 0]), load_first(rows, k, left), load_first(pointer(b1), k, left))
+    return fma(splat(places[m, 1]), load_first(rows, hidden + k, left), found)
 
 
 @entry(label="bias of offsets by a network")

@@ -22,6 +22,7 @@ which most code has, overflows or vanishes at long lengths.
 """
 
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -77,11 +78,16 @@ def fill(
     """Fill `angles` and `growth`."""
     width = rotated_width(spec, rotated)
     fill_line(spec, ladder(base, width), out["angles"])
+    np.multiply((spec.points() - centre)[..., None], _decays(width, gamma, scale_base), out=out["growth"])
+
+
+@lru_cache(maxsize=64)
+def _decays(width: int, gamma: float, scale_base: float) -> tuple[float, ...]:
+    """ln zeta_t / B."""
     with precise():
         least = Decimal(gamma)
-        decay = [float(((Decimal(2 * t) / width + least) / (1 + least)).ln() / Decimal(scale_base))
-                 for t in range(width // 2)]  # fmt: skip
-    np.multiply((spec.points() - centre)[..., None], decay, out=out["growth"])
+        each = (((Decimal(2 * t) / width + least) / (1 + least)).ln() for t in range(width // 2))
+        return tuple(float(logarithm / Decimal(scale_base)) for logarithm in each)
 
 
 ENCODING = Encoding(

@@ -1,0 +1,53 @@
+"""All comparisons with other packages, and the encodings that none of them has."""
+
+from importlib import metadata
+
+from packaging.requirements import Requirement
+from peer_biases import CASES as BIASES
+from peer_case import Case
+from peer_graphs import CASES as GRAPHS
+from peer_grids import CASES as GRIDS
+from peer_rotations import CASES as ROTATIONS
+from peer_rotations_grids import CASES as GRID_ROTATIONS
+from peer_scores import CASES as SCORES
+from peer_tables import CASES as TABLES
+from peer_windows import CASES as WINDOWS
+
+CASES: tuple[Case, ...] = tuple(
+    sorted(
+        TABLES + GRIDS + ROTATIONS + GRID_ROTATIONS + BIASES + WINDOWS + SCORES + GRAPHS,
+        key=lambda case: (case.scheme, case.peer, case.note),
+    )
+)
+
+SCIPY = "no package was found that has it as an encoding; the functions are compared with SciPy's elsewhere"
+NO_CODE = "its authors released no package, and none was found on PyPI that has it"
+NO_PACKAGE = "its authors' code is no package, and none was found on PyPI that has it"
+WITHOUT = {
+    "cartesian3d": NO_PACKAGE,
+    "chebyshev": SCIPY,
+    "da": NO_CODE,
+    "fire": NO_CODE,
+    "huang1": NO_CODE,
+    "huang2": NO_CODE,
+    "huang3": NO_CODE,
+    "irpe": NO_PACKAGE,
+    "kerple_power": NO_PACKAGE,
+    "legendre": SCIPY,
+    "li_eq5": NO_CODE,
+    "lonlat_wrap": NO_PACKAGE,
+    "nope": "there is nothing to compare",
+    "sph_harm": SCIPY,
+    "tener": NO_PACKAGE,
+    "wavelet": "no package was found that has it; the functions are compared with PyWavelets' elsewhere",
+}
+
+
+def missing(case: Case) -> str:
+    """Why the peer of a case cannot be asked here: it is not installed, or not in that version; else nothing."""
+    requirement = Requirement(case.peer)
+    try:
+        version = metadata.version(requirement.name)
+    except metadata.PackageNotFoundError:
+        return f"{requirement.name} is a peer: pip install 'fastpe[peers]', or itself where it is not in there"
+    return "" if requirement.specifier.contains(version) else f"{case.peer} is needed, not {version}"

@@ -1,0 +1,86 @@
+"""Peers of the rotations on grids."""
+
+from types import SimpleNamespace
+
+import mpmath
+import numpy as np
+from peer_case import exactly_turned, single, turned, waves
+from peer_rotations import MORE, ROWS, D, N, rope_case, rotate_rows, theta
+
+H, W = 4, 6
+CELLS = [(n // W, n % W) for n in range(N)]
+FX, FY = waves(2, D // 2, seed=2), waves(2, D // 2, seed=3)
+FX, FY = (f.astype(np.float32).astype(np.float64) for f in (FX, FY))
+
+
+def timm_axial():
+    from timm.layers.pos_embed_sincos import apply_rot_embed, build_rotary_pos_embed
+
+    sin, cos = build_rotary_pos_embed([H, W], dim=D, temperature=100.0, in_pixels=False)
+    # row first there: its halves change places
+    sin, cos = (half.roll(D // 2, dims=-1) for half in (sin, cos))
+    return apply_rot_embed(single(ROWS), sin, cos).numpy()
+
+
+def axial_angle(n, t):
+    y, x = CELLS[n]
+    return (x if t < D // 4 else y) * theta(2 * (t % (D // 4)), 100.0)
+
+
+def timm_mixed():
+    from timm.layers.pos_embed_sincos import apply_rot_embed_cat, get_mixed_freqs, get_mixed_grid
+
+    rows, columns = get_mixed_grid([H, W])
+    turns = get_mixed_freqs(single(np.stack([FX, FY])), columns, rows)
+    return apply_rot_embed_cat(single(np.stack([ROWS, MORE])), turns).numpy()
+
+
+def mixed(build):
+    slots = build("rope_mixed", N, dim=2 * D, heads=2, grid=(H, W), params={"fx": FX, "fy": FY})
+    each = zip((ROWS, MORE), slots["angles"], strict=True)
+    return np.stack([turned(x, {"angles": angles[None], "pairs": slots["pairs"]}) for x, angles in each])
+
+
+def exactly_mixed(index):
+    head, *place = index
+
+    def angle(n, t):
+        y, x = CELLS[n]
+        return x * mpmath.mpf(float(FX[head, t])) + y * mpmath.mpf(float(FY[head, t]))
+
+    return exactly_turned((ROWS, MORE)[head], "interleaved", D, angle)(place)
+
+
+POINTS = np.stack([50 + np.arange(N) // 6, 7 + np.arange(N) % 6 // 2, 300 + np.arange(N) % 2], -1)
+
+
+def qwen2_vl():
+    import torch
+    from transformers.models.qwen2_vl import modeling_qwen2_vl as peer
+
+    parameters = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 6, 6]}
+    config = SimpleNamespace(
+        max_position_embeddings=512, rope_parameters=parameters, hidden_size=D, num_attention_heads=1
+    )
+    x = single(ROWS)[None, None]
+    cos, sin = peer.Qwen2VLRotaryEmbedding(config)(x, torch.tensor(POINTS.T)[:, None])
+    return peer.apply_rotary_pos_emb(x, x, cos, sin)[0][0, 0].numpy()
+
+
+def mrope(build):
+    return turned(ROWS, build("mrope", N, dim=D, sections=(4, 6, 6), positions=POINTS))
+
+
+def section_angle(n, t):
+    return int(POINTS[n][0 if t < 4 else 1 if t < 10 else 2]) * theta(t)
+
+
+TIMM = "timm.layers.pos_embed_sincos"
+CASES = (
+    rope_case("rope_2d", "timm", TIMM, "build_rotary_pos_embed", timm_axial, rotate_rows("rope_2d", grid=(H, W)),
+              exactly_turned(ROWS, "interleaved", D, axial_angle), W,
+              why="row first by default: halves exchanged; float32"),
+    rope_case("rope_mixed", "timm", TIMM, "get_mixed_freqs", timm_mixed, mixed, exactly_mixed, 2 * W),
+    rope_case("mrope", "transformers>=5", "transformers.models.qwen2_vl.modeling_qwen2_vl", "Qwen2VLRotaryEmbedding",
+              qwen2_vl, mrope, exactly_turned(ROWS, "half", D, section_angle), 302),
+)  # fmt: skip
