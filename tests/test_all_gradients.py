@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from encoding_variants import SIZES, is_causal, label, learning
-from through_attention import assert_same_along
+from through_attention import assert_same_along, away
 
 import fastpe
 from fastpe import reference
@@ -28,9 +28,8 @@ class Whole:
         )  # fmt: skip
         self.model = fastpe.Transformer(self.config)
         self.own = [key for key in self.model.parameters if "encoding." in key]
-        for key in self.own:  # initially much is zero or one
-            array = self.model.parameters[key]
-            array += rng.uniform(0.1, 0.5, array.shape)
+        for key in self.own:
+            self.model.parameters[key][...] = away(self.model.parameters[key], rng)
         self.x, self.y = rng.normal(size=(2, 3, LENGTH))
 
     def of_layer(self, layer: int) -> dict[str, str]:

@@ -17,7 +17,8 @@ def assert_same_gradients(name: str, length: int, *, unseen: tuple[str, ...] = (
 
     `unseen` names parameters that no output depends on, such as a constant added to all scores.
     """
-    params, got, loss = _problem(name, length, {"dim": 8, "heads": 2, **request}, np.random.default_rng(0))
+    rng = np.random.default_rng(0)
+    params, got, loss = _problem(name, length, {"dim": 8, "heads": 2, **request}, rng, _above)
     for key, value in params.items():
         expected = np.zeros(value.shape)
         for place in np.ndindex(value.shape):
@@ -31,7 +32,7 @@ def assert_same_gradients(name: str, length: int, *, unseen: tuple[str, ...] = (
 def assert_same_along(name: str, length: int, directions: int, **request) -> None:
     """As `assert_same_gradients`, along a few random directions of every parameter."""
     rng = np.random.default_rng(0)
-    params, got, loss = _problem(name, length, request, rng)
+    params, got, loss = _problem(name, length, request, rng, away)
     assert max(np.abs(gradient).max() for gradient in got.values()) > 1e-6
     for key, value in params.items():
         for _ in range(directions):
@@ -41,15 +42,31 @@ def assert_same_along(name: str, length: int, directions: int, **request) -> Non
             np.testing.assert_allclose((got[key] * along).sum(), expected, rtol=1e-6, atol=1e-8, err_msg=key)
 
 
+def away(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Values away from initial ones, many of which are zero or one.
+
+    Matrices are moved to both sides: their sums would become so large that differences of the loss were noise.
+    """
+    return value + 0.3 * rng.normal(size=value.shape) if value.ndim > 1 else _above(value, rng)
+
+
+def _above(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return value + rng.uniform(0.1, 0.5, value.shape)
+
+
 def _problem(
-    name: str, length: int, request: dict, rng: np.random.Generator
+    name: str,
+    length: int,
+    request: dict,
+    rng: np.random.Generator,
+    moved: Callable[[np.ndarray, np.random.Generator], np.ndarray],
 ) -> tuple[Arrays, Arrays, Callable[[Arrays], float]]:
     """Parameters, our gradients, and the reference of what they are gradients of."""
     request = {"dtype": np.float64, **request}
     causal = request.get("causal", False)
     heads, width = request["heads"], request["dim"] // request["heads"]
     first = fastpe.init(name, **{"train_length": length, **{k: v for k, v in request.items() if k != "positions"}})
-    params = {key: value + rng.uniform(0.1, 0.5, value.shape) for key, value in first.items()}
+    params = {key: moved(value, rng) for key, value in first.items()}
     q, k, v, weight = rng.normal(size=(4, 1, heads, length, width))
 
     def built(values: Arrays, **how: bool) -> tuple[dict, Arrays]:
