@@ -3,7 +3,13 @@
     python tests/make_peer_values.py
 
 Asks every peer of `peer_cases.py` that is installed, and keeps what is stored of the others: no environment has all of
-them at once (transformers before and from version 5). Then compares all that is stored, and writes the table.
+them at once. Then compares all that is stored, and writes the table.
+
+What is stored was made in three environments, Python 3.11, PyTorch 2.13 for the CPU: one with the extra `peers` and
+keras-hub, torchtune, torchscale, nemo-toolkit 1.23 and unimol-tools; one with transformers 4.57; one with tensor2tensor
+on TensorFlow 2.21. Of torchscale, keras-hub, nemo-toolkit, unimol-tools and tensor2tensor only the modules named in the
+cases are needed, unchanged: they can be installed without their dependencies, and what else their packages import on
+the way (tensorflow_addons, say) may be an empty stand-in.
 """
 
 import importlib
@@ -29,7 +35,8 @@ HEAD = """# Equality with other packages
 
 Made by `tests/make_peer_values.py`. Both sides get the same numbers; ours are the float64 reference and the compiled
 float64 fill, whichever is farther off. "Off" is how far ours is from the exact value (mpmath, 40 digits; or the
-authors' formula in fractions) at the place of the worst difference, where the two are not equal to rounding in float64.
+authors' formula in fractions) at the place of the worst difference, where the two are not equal to rounding in float64;
+where the peer computes something else, at the worst of 17 places.
 
 | encoding | package | what | worst difference | off | why, or what was rearranged |
 |---|---|---|---|---|---|

@@ -151,7 +151,25 @@ def exact_transformer_xl(causal):
     return entry
 
 
-SHAW = waves(7, D, seed=10)
+SHAW, SHAW_VALUES = waves(7, D, seed=10), waves(7, D, seed=14)
+
+
+def tensor2tensor():
+    import tensorflow.compat.v1 as tf
+    from tensor2tensor.layers.common_attention import dot_product_attention_relative
+
+    def given(getter, name, *args, **kwargs):
+        return tf.constant(SHAW if "keys" in name else SHAW_VALUES)
+
+    # queries are scaled before they come there
+    with tf.Graph().as_default(), tf.Session() as session, tf.variable_scope("shaw", custom_getter=given):
+        q, k, v = (tf.constant(x[None]) for x in (Q * D**-0.5, K, V))
+        return session.run(dot_product_attention_relative(q, k, v, None, 3, make_image_summary=False))[0]
+
+
+def shaw(build):
+    slots = build("shaw", N, dim=C, heads=H, reach=3, params={"key": SHAW, "value": SHAW_VALUES})
+    return reference.attention(Q, K, V, **slots)
 
 
 def wav2vec2_bert():
@@ -216,6 +234,8 @@ CASES = (
          "Wav2Vec2ConformerSelfAttention", conformer, attend("transformer_xl", params=XL), 1e-6,
          exact=exact_transformer_xl(False), note="both_sides",
          why="sines and cosines alternate: rearranged; sinusoids in float32"),
+    Case("shaw", "tensor2tensor", "tensor2tensor.layers.common_attention", "dot_product_attention_relative",
+         tensor2tensor, shaw, DOUBLE, why="the authors' package; the output, with vectors for values"),
     Case("shaw", "transformers>=5", "transformers.models.wav2vec2_bert.modeling_wav2vec2_bert",
          "Wav2Vec2BertSelfAttention", wav2vec2_bert,
          attend("shaw", reach=3, use_values=False, params={"key": SHAW}), DOUBLE, why="keys only"),

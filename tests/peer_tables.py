@@ -71,6 +71,12 @@ def m2m_100(width):
     return table
 
 
+def timing_signal():
+    from tensor2tensor.layers.common_attention import get_timing_signal_1d
+
+    return get_timing_signal_1d(N, C)[0].numpy()
+
+
 def whisper():
     from transformers.models.whisper.modeling_whisper import sinusoids
 
@@ -188,6 +194,10 @@ CASES = (
         "M2M100SinusoidalPositionalEmbedding", m2m_100(C - 1),
         lambda build: build("sinusoidal_t2t", N, dim=C - 1)["table"], phases(N), why=IN_SINGLE, note="odd",
         exact=halves(lambda t: power(1e4, t, C // 2 - 2), C // 2 - 1),
+    ),
+    Case(
+        "sinusoidal_t2t", "tensor2tensor", "tensor2tensor.layers.common_attention", "get_timing_signal_1d",
+        timing_signal, table("sinusoidal_t2t"), phases(N), exact=T2T, why="the authors' package; in float32",
     ),
     Case(
         "sinusoidal_t2t", "transformers>=5", "transformers.models.whisper.modeling_whisper", "sinusoids", whisper,
