@@ -153,8 +153,8 @@ def test_a_worker_that_dies_again_and_again_is_given_up(tmp_path, monkeypatch):
 
 
 def test_a_length_that_no_machine_has_memory_for_is_one_line(tmp_path):
-    huge = replace(SMALL, test_lengths=(3_000_000,), test_sequences=1)
-    with pytest.raises(ValueError, match=r"^run0: a call with length=3000000.* needs .* GB, and this machine has"):
+    huge = replace(SMALL, encoding="fire", options={}, causal=True, test_lengths=(3_000_000,), test_sequences=1)
+    with pytest.raises(ValueError, match=r"^run0: slot 'scores' .* length=3000000.* needs .* GB, and this machine has"):
         do(tmp_path, [huge])
 
 
