@@ -15,6 +15,7 @@ from outcomes import PAPER, outcomes
 
 from fastpe import files
 from fastpe.experiments import plot, table5
+from fastpe.pictures import canvas
 
 TINY = {"samples": 32, "epochs": 2, "test_sequences": 8}
 COMMAND = [sys.executable, "-c", "from fastpe_cli.main import main; main()", "reproduce", "table5"]
@@ -167,7 +168,7 @@ def test_a_disk_that_fills_while_the_report_is_written_leaves_whole_files(tiny, 
 
 
 def test_a_plot_that_is_asked_for_needs_matplotlib(tmp_path, monkeypatch):
-    monkeypatch.setattr(plot, "find_spec", lambda name: None)
+    monkeypatch.setattr(canvas, "find_spec", lambda name: None)
     done = call("--plot", "--out", tmp_path / "out")
     assert done.exit_code == 2
     assert "pip install 'fastpe[plots]'" in done.stderr
