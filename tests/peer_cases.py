@@ -28,6 +28,7 @@ WITHOUT = {
     "chebyshev": SCIPY,
     "da": NO_CODE,
     "fire": NO_CODE,
+    "geodesic": "an own construction",
     "huang1": NO_CODE,
     "huang2": NO_CODE,
     "huang3": NO_CODE,

@@ -1,0 +1,45 @@
+"""Great-circle penalties: known distances, and what they are of."""
+
+import mpmath
+import numpy as np
+import pytest
+
+import fastpe
+
+PLACES = np.array([[30.0, 45.0], [-60.0, 10.0], [30.0, -45.0], [210.0, -45.0], [30.0, 45.0]])
+
+
+def test_the_known_angle_and_opposite_points() -> None:
+    angles = -fastpe.build("geodesic", 5, positions=PLACES, slope=1.0, dtype=np.float64)["scores"][0]
+    np.testing.assert_allclose(angles[0, 1], 1.44769786841, rtol=1e-11)
+    np.testing.assert_allclose(angles[0, 1] * 6371.0088, 9223.29586, rtol=1e-8)  # km
+    np.testing.assert_allclose(angles[[0, 0, 0], [2, 3, 4]], [np.pi / 2, np.pi, 0.0], atol=4e-16)
+    np.testing.assert_array_equal(angles, angles.T)
+
+
+@pytest.mark.parametrize("apart", [1e-9, 1e-3, 1.0, 179.999999])
+def test_small_and_large_angles_keep_their_digits(apart: float) -> None:
+    lon, lat = 20.0, 50.0
+    places = [[lon, lat], [lon + apart, lat]]
+    angle = -fastpe.build("geodesic", 2, positions=places, slope=1.0, dtype=np.float64)["scores"][0, 0, 1]
+    with mpmath.workdps(40):
+        half = mpmath.sin(mpmath.radians(mpmath.mpf(places[1][0]) - lon) / 2) * mpmath.cos(mpmath.radians(lat))
+        exact = 2 * mpmath.asin(half)
+        assert abs(angle - exact) < 1e-15 * (1 + exact)
+
+
+def test_slopes_are_those_of_alibi_times_the_scale() -> None:
+    built = fastpe.build("geodesic", 5, heads=8, positions=PLACES, scale=3.0, dtype=np.float64)["scores"]
+    one = fastpe.build("geodesic", 5, positions=PLACES, slope=1.0, dtype=np.float64)["scores"][0]
+    np.testing.assert_allclose(built, 3.0 * 2.0 ** -np.arange(1, 9)[:, None, None] * one, rtol=1e-14)
+
+
+def test_a_rotation_of_the_sphere_about_its_axis_changes_nothing() -> None:
+    turned = PLACES + np.array([77.0, 0.0])
+    both = [fastpe.build("geodesic", 5, positions=x, dtype=np.float64)["scores"] for x in (PLACES, turned)]
+    np.testing.assert_allclose(*both, atol=1e-15)
+
+
+def test_latitudes_past_a_pole_are_refused() -> None:
+    with pytest.raises(ValueError, match="latitudes within ±90"):
+        fastpe.build("geodesic", 1, positions=[[0.0, 91.0]])
