@@ -125,7 +125,9 @@ def attention_vjp(
     """
     call = checked(q, k, v, causal, window, lengths, return_lse, wrt, slots)
     done = Pass(call, checked_tolerance(tolerance, call.q.dtype))
-    return done.outputs(), done.pullback
+    outputs = done.outputs()  # what the pullback reads stays its own: users add to outputs in place
+    kept = tuple(x.copy() for x in outputs) if isinstance(outputs, tuple) else outputs.copy()
+    return kept, done.pullback
 
 
 def checked(

@@ -258,7 +258,7 @@ def _log_sums(x: Array) -> Array:
     """log sum exp along the last axis, rounded up."""
     top = x.max(axis=-1, keepdims=True)
     with np.errstate(divide="ignore"):
-        return np.log(np.exp(x - np.maximum(top, -1e300)).sum(axis=-1)) + top[..., 0] + 1e-6
+        return np.log(np.exp(x - np.where(top == -np.inf, 0.0, top)).sum(axis=-1)) + top[..., 0] + 1e-6
 
 
 def _from_both_sides(function: Any, x: Array) -> Array:

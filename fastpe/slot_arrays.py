@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.layout import SLOTS, Slots
 
 Array = np.ndarray[Any, Any]
@@ -55,12 +56,24 @@ def slot_arrays(
         growth_q = growth_k = np.zeros(1)
     else:
         table[SLOTS.index("growth"), 2] = growth.shape[0] > 1
+        _check_growth(growth, dtype)
         growth_q, growth_k = (contiguous(growth[:, -size:], np.float64).reshape(-1) for size in (n, m))
     del arrays["growth"]
     indices, bias = arrays.pop("index"), arrays.pop("bias")
     if not (keeps_raw or table[:, 0].sum() > table[SLOTS.index("bias"), 0]):
         return bias, None, table
     return bias, Slots(**arrays, indices=indices, growth_q=growth_q, growth_k=growth_k), table
+
+
+def _check_growth(growth: Array, dtype: Any) -> None:
+    """Raise ValueError where the factors of one tile's queries and keys would leave the dtype."""
+    reach = min(int(TILE_QUERIES + TILE_KEYS), growth.shape[1]) - 1
+    change = float(np.abs(growth[:, reach:] - growth[:, : growth.shape[1] - reach]).max(initial=0.0))
+    most = 0.9 * float(np.log(np.finfo(dtype).max))
+    if change > most:
+        raise ValueError(
+            f"growth must change by at most {most:.0f} over {reach} positions in {np.dtype(dtype)}, not by {change:.3g}"
+        )
 
 
 def unfold(array: Array, n: int, m: int) -> Array:

@@ -325,3 +325,38 @@ def test_the_public_name_stays_a_function():
     for module in ("fastpe._attention", "fastpe.kernels.attention", "fastpe.reference"):
         importlib.import_module(module)
     assert callable(fastpe.attention)
+
+
+def test_growth_that_leaves_the_dtype_within_a_tile_is_refused():
+    q = np.ones((1, 97, 16), np.float32)
+    slots = fastpe.build("xpos", 97, dim=16, causal=True, scale_base=1)
+    with pytest.raises(ValueError, match="growth must change by at most 80 over 96 positions in float32, not by 120"):
+        fastpe.attention(q, q, q, causal=True, **slots)
+
+
+def test_what_padding_holds_reaches_no_gradient():
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.normal(size=(1, 1, 300, 16)) for _ in range(3))
+    found = []
+    for padding in (0.0, np.nan):
+        k[:, :, 200:] = v[:, :, 200:] = padding
+        out, pullback = fastpe.attention_vjp(q, k, v, lengths=np.array([200]))
+        found.append((out, *pullback(np.ones_like(out)).values()))
+    for zeros, nans in zip(*found, strict=True):
+        np.testing.assert_array_equal(zeros, nans)
+
+
+def test_outputs_may_be_written_to_before_gradients_are_asked_for():
+    q, k, v = (np.random.default_rng(i).normal(size=(1, 20, 8)) for i in range(3))
+    (out, lse), pullback = fastpe.attention_vjp(q, k, v, return_lse=True)
+    before = pullback(v)
+    out += 1
+    lse[...] = 0
+    for name, gradient in pullback(v).items():
+        np.testing.assert_array_equal(gradient, before[name])
+
+
+def test_a_bias_near_the_lowest_number_is_one_like_others():
+    q, k, v = (np.random.default_rng(i).normal(size=(1, 300, 8)) for i in range(3))
+    low = np.full((1, 599), -1.5e308)
+    np.testing.assert_allclose(fastpe.attention(0 * q, k, v, bias=low), fastpe.attention(0 * q, k, v), atol=1e-12)

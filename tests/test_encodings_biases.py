@@ -331,3 +331,17 @@ def test_gradients_of_cope(positions):
                 ends.append((reference.cope(**moved) * weight).sum())
             expected[place] = (ends[0] - ends[1]) / 2e-6
         np.testing.assert_allclose(got[name], expected, atol=1e-8, err_msg=name)
+
+
+def test_gradients_that_attention_returns_can_be_pulled_as_they_are() -> None:
+    """The one of the scale among them, which T5 sets and does not learn."""
+    sizes = {"dim": 8, "heads": 2, "dtype": np.float64}
+    params, q = fastpe.init("t5", train_length=5, **sizes), np.random.default_rng(0).normal(size=(2, 5, 4))
+    slots = fastpe.build("t5", 5, params=params, **sizes)
+    found = fastpe.attention_vjp(q, q, q, **slots)[1](q)
+    assert "scale" in found
+    given = {slot: found[slot] for slot in slots}
+    pulled = fastpe.pull("t5", 5, given, params=params, **sizes)["table"]
+    np.testing.assert_array_equal(
+        pulled, fastpe.pull("t5", 5, {"bias": found["bias"]}, params=params, **sizes)["table"]
+    )

@@ -270,3 +270,8 @@ def test_taps_are_learned_as_they_are() -> None:
     got = fastpe.pull("conv", 9, {"taps": 2 * taps}, dim=64, kernel=16, params={"taps": taps}, dtype=np.float64)
     np.testing.assert_array_equal(got["taps"], 2 * taps)
     assert fastpe.build("conv", 9, dim=4)["taps"].shape == (128, 4)
+
+
+def test_more_coordinates_than_any_grid_has_are_refused() -> None:
+    with pytest.raises(ValueError, match="option 'coordinates' must be at most 16, not 1000"):
+        fastpe.build("fourier", 20, coordinates=1000)

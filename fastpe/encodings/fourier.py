@@ -50,6 +50,7 @@ from fastpe.kernels.trig import PI, part_of_turn, plus_part, sincos
 from fastpe.random import Stream
 
 _MOST_TURNS = 2.0**50
+_MOST_COORDINATES = 16
 _LARGEST_NORMAL = 8.3  # of `fastpe.random`
 _FARTHEST = 2.0**27  # radians that the kernel of `sinusoidal` takes
 _TURN = float(2 * PI)
@@ -74,6 +75,8 @@ def check(spec: Spec, *, sigma: float, coordinates: int, grid: Grid, **options: 
     """C must be even, and turns be few enough to be told apart."""
     if spec.dim % 2:
         raise ValueError(f"dim must be even for 'fourier', half for sines and half for cosines, not {spec.dim}")
+    if coordinates > _MOST_COORDINATES:
+        raise ValueError(f"option 'coordinates' must be at most {_MOST_COORDINATES}, not {coordinates}")
     least = min(_sides(spec, coordinates, grid))
     if sigma * _LARGEST_NORMAL * coordinates * (spec.farthest + 1) / least > _MOST_TURNS:
         raise ValueError(f"option 'sigma' ({sigma:g}) makes more than 2**50 turns at positions up to {spec.farthest:g}")

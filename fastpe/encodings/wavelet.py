@@ -146,6 +146,8 @@ def check(spec: Spec, **options: Any) -> None:
     """The wavelet must be orthogonal, and the columns to choose from not too many."""
     taps = len(orthogonal_filter(options["wavelet"]).low)
     largest = _largest(spec.train_length, options["scales"])
+    if options["shifts"] == ():
+        raise ValueError("option 'shifts' must be none, for all, or at least one integer, not ()")
     if largest > _MOST_SCALE:
         raise ValueError(f"option 'scales' must be at most {_MOST_SCALE}, not {largest}")
     finest = 2**largest if options["layout"] == "fine" else 1

@@ -300,11 +300,11 @@ def strip_backward(x, terms, dout, lse, deltas, cells, sums, rows, number, lengt
         i0 = block * TILE_QUERIES
         whole = min(TILE_QUERIES, case.queries - i0)
         m = max(np.int64(0), min(whole, query_length - i0))
-        seen = False
+        low, high = np.int64(0), np.int64(0)
         if m > 0:
             low, high = visible(i0, key_length, case)[0], visible(i0 + m - 1, key_length, case)[1]
-            seen = low < j0 + n and high > j0
-        tile, slope, factor = Tile(i0, m, j0, n), 0.0, x.scale
+        seen = low < j0 + n and high > j0
+        tile, slope, factor = Tile(i0, m, j0, min(n, high - j0)), 0.0, x.scale  # nothing of what is padding
         if seen and case.skip:
             ahead = np.int64(number > own_tile(i0 + m, case))
             slope, term = bound(tile, number, ahead, guard, case, x.scale)
