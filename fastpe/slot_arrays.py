@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
+from scipy.ndimage import maximum_filter1d, minimum_filter1d
 
-from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.attention.cells import TILE_QUERIES
 from fastpe.kernels.attention.layout import SLOTS, Slots
 
 Array = np.ndarray[Any, Any]
@@ -66,13 +67,14 @@ def slot_arrays(
 
 
 def _check_growth(growth: Array, dtype: Any) -> None:
-    """Raise ValueError where the factors of one tile's queries and keys would leave the dtype."""
-    reach = min(int(TILE_QUERIES + TILE_KEYS), growth.shape[1]) - 1
-    change = float(np.abs(growth[:, reach:] - growth[:, : growth.shape[1] - reach]).max(initial=0.0))
+    """Raise ValueError where factors would leave the dtype; a block of queries takes them from its first one on."""
+    span = min(int(TILE_QUERIES), growth.shape[1])
+    change = float((maximum_filter1d(growth, span, axis=1) - minimum_filter1d(growth, span, axis=1)).max())
     most = 0.9 * float(np.log(np.finfo(dtype).max))
     if change > most:
         raise ValueError(
-            f"growth must change by at most {most:.0f} over {reach} positions in {np.dtype(dtype)}, not by {change:.3g}"
+            f"growth must change by at most {most:.0f} within {span} positions in {np.dtype(dtype)}, "
+            f"not by {change:.3g}"
         )
 
 

@@ -330,7 +330,7 @@ def test_the_public_name_stays_a_function():
 def test_growth_that_leaves_the_dtype_within_a_tile_is_refused():
     q = np.ones((1, 97, 16), np.float32)
     slots = fastpe.build("xpos", 97, dim=16, causal=True, scale_base=1)
-    with pytest.raises(ValueError, match="growth must change by at most 80 over 96 positions in float32, not by 120"):
+    with pytest.raises(ValueError, match="growth must change by at most 80 within 96 positions in float32, not by 119"):
         fastpe.attention(q, q, q, causal=True, **slots)
 
 
