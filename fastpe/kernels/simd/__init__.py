@@ -17,7 +17,7 @@ Offsets count elements. `load_first` and `store_first` touch only the first `n` 
     code.py        the pieces of LLVM code of which these are made, for kernels that need an instruction of their own
 """
 
-from .arithmetic import (
+from fastpe.kernels.simd.arithmetic import (
     absolute,
     any_negative,
     blend,
@@ -38,7 +38,7 @@ from .arithmetic import (
     where_negative,
     zeros,
 )
-from .memory import (
+from fastpe.kernels.simd.memory import (
     at,
     before_boundary,
     fence,
@@ -57,7 +57,15 @@ from .memory import (
     store_rounded,
     transpose_block,
 )
-from .vector import FUSED, REGISTER_BYTES, Vector, aligned_zeros, llvm_scalar, llvm_vector, whole_vectors
+from fastpe.kernels.simd.vector import (
+    FUSED,
+    REGISTER_BYTES,
+    Vector,
+    aligned_zeros,
+    llvm_scalar,
+    llvm_vector,
+    whole_vectors,
+)
 
 __all__ = [
     "FUSED", "REGISTER_BYTES", "Vector", "absolute", "aligned_zeros", "any_negative", "at", "before_boundary",

@@ -6,7 +6,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, lower_builtin, type_callable
 
-from .code import (
+from fastpe.kernels.simd.code import (
     I32,
     broadcast,
     call_intrinsic,
@@ -20,7 +20,7 @@ from .code import (
     rectified,
     suffix,
 )
-from .vector import Vector, llvm_vector
+from fastpe.kernels.simd.vector import Vector, llvm_vector
 
 
 @intrinsic

@@ -7,7 +7,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from .vector import llvm_vector
+from fastpe.kernels.simd.vector import llvm_vector
 
 I32, I64 = ir.IntType(32), ir.IntType(64)
 

@@ -5,8 +5,19 @@ from numba import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from .code import I32, I64, Part, address_of, interleave, load_lanes, load_vector, store_lanes, store_vector, transpose
-from .vector import REGISTER_BYTES, Vector, llvm_vector
+from fastpe.kernels.simd.code import (
+    I32,
+    I64,
+    Part,
+    address_of,
+    interleave,
+    load_lanes,
+    load_vector,
+    store_lanes,
+    store_vector,
+    transpose,
+)
+from fastpe.kernels.simd.vector import REGISTER_BYTES, Vector, llvm_vector
 
 
 @intrinsic
