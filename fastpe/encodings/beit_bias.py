@@ -3,11 +3,12 @@
     S_ab = s q_a . k_b + table[(y_a - y_b + h - 1) (2w - 1) + x_a - x_b + w - 1]     two cells
                          table[n - 3]  class to cell,   table[n - 2]  cell to class,   table[n - 1]  class to class
 
-Source: Bao, Dong, Piao and Wei 2021, "BEiT: BERT Pre-Training of Image Transformers" (arXiv:2106.08254); index and
-initial values are those of the released code.
+Source: Bao, Dong, Piao and Wei 2021, "BEiT: BERT Pre-Training of Image Transformers" (arXiv:2106.08254), released
+code; index and initial values: microsoft/unilm, beit/modeling_finetune.py, RelativePositionBias.
 
 **Slot**: `index` (N, N) and `values` (H, V). **Learns**: `table` ((2h-1)(2w-1), H), with a class token three rows more;
-in every layer its own, as the authors have it for fine-tuning. It starts as zeros.
+in every layer its own, as the authors have it for fine-tuning (they pre-train with one for all layers). It starts as
+zeros.
 
 **Options**
 - `class_token`: the first token is a class token, which has no cell: one token fewer is left for the grid.
@@ -20,7 +21,8 @@ in every layer its own, as the authors have it for fine-tuning. It starts as zer
 Positions, where given, are (N, 2) or (B, N, 2) integers, row and column; that of a class token is not read.
 
 **Past the training length**: undefined, or resized by `beyond`; what counts is the grid, each side by itself. The
-authors resample by splines over unevenly spaced offsets; `resize` is the even cubic convolution of Swin's.
+authors resample by splines over unevenly spaced offsets (beit/run_class_finetuning.py); `resize` is the even cubic
+convolution of Swin's.
 
 **Traps.** The entry of two class tokens is the last one: filling the class token's row and column of an index in the
 wrong order leaves another. A table of zeros is no bias at all until it has been trained.
@@ -126,7 +128,7 @@ ENCODING = Encoding(
     beyond="undefined",
     moves=lambda *, beyond, **options: beyond == "resize",
     direction="yes",
-    source="Bao, Dong, Piao and Wei 2021, arXiv:2106.08254, and the released code",
+    source="Bao, Dong, Piao and Wei 2021, arXiv:2106.08254, released code",
     ulp=8.0,
     reference=reference,
     fill=fill,

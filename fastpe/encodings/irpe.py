@@ -7,8 +7,9 @@
     product     (g(dy) + B) (2B + 1) + g(dx) + B             cross       rows[g(dy) + B] + columns[g(dx) + B]
     euclidean   g(round(sqrt(dy^2 + dx^2))) + B              quant       g(dy^2 + dx^2) + B
 
-Source: Wu et al. 2021, "Rethinking and Improving Relative Position Encoding for Vision Transformer" (arXiv:2107.14222),
-section 3.2 and eq. (18); the order of rounding, clipping and truncation is the released code's.
+Source: Wu et al. 2021, "Rethinking and Improving Relative Position Encoding for Vision Transformer"
+(arXiv:2107.14222), section 3.2 and eq. (18); the order of rounding, clipping and truncation: microsoft/Cream,
+iRPE/DeiT-with-iRPE/irpe.py, piecewise_index.
 
 **Slot**: `index` (N, N) and `values` (H, V). **Learns**: `table` (G, V), or for `cross` `rows` and `columns` (G, 2B+1),
 G = 1 or H; in every layer its own. They start as zeros.
@@ -197,7 +198,7 @@ ENCODING = Encoding(
     },
     beyond="clipped",
     direction="yes",
-    source="Wu et al. 2021, arXiv:2107.14222, section 3.2",
+    source="Wu et al. 2021, arXiv:2107.14222, section 3.2 and eq. (18)",
     ulp=1.0,
     reference=reference,
     fill=fill,

@@ -2,8 +2,9 @@
 
     S_ij = s q_i . k_j - r1_h ln(1 + r2_h |j - i|)
 
-Source: Chi, Fan, Ramadge and Rudnicky 2022, "KERPLE: Kernelized Relative Positional Embedding for Length Extrapolation"
-(arXiv:2205.09921), section 4; initial values and clamps as in the released code.
+Source: Chi, Fan, Ramadge and Rudnicky 2022, "KERPLE: Kernelized Relative Positional Embedding for Length
+Extrapolation" (arXiv:2205.09921), section 4; initial values and clamps: chijames/KERPLE, megatron/mpu/layers.py,
+ParallelKerpleLog.
 
 **Slot**: `bias` (H, 2N-1); `scores` (H, N, N) where positions are given.
 **Learns**: `r1` (H,), uniform in (0, 2) at first, and `r2` (H,), uniform in (0, 1); one pair for all
@@ -63,7 +64,7 @@ ENCODING = Encoding(
     options={},
     beyond="defined",
     direction="no",
-    source="Chi, Fan, Ramadge and Rudnicky 2022, arXiv:2205.09921",
+    source="Chi, Fan, Ramadge and Rudnicky 2022, arXiv:2205.09921, section 4",
     ulp=8.0,
     reference=reference,
     fill=fill,

@@ -2,8 +2,9 @@
 
     S_ij = s q_i . k_j - a_h |j - i|^p_h,    0 < p <= 2
 
-Source: Chi, Fan, Ramadge and Rudnicky 2022, "KERPLE: Kernelized Relative Positional Embedding for Length Extrapolation"
-(arXiv:2205.09921), section 4; initial values and clamps as in the released code.
+Source: Chi, Fan, Ramadge and Rudnicky 2022, "KERPLE: Kernelized Relative Positional Embedding for Length
+Extrapolation" (arXiv:2205.09921), section 4; initial values and clamps: chijames/KERPLE, megatron/mpu/layers.py,
+ParallelKerplePower.
 
 **Slot**: `bias` (H, 2N-1); `scores` (H, N, N) where positions are given.
 **Learns**: `a` (H,), uniform in (0, 1) at first, and `p` (H,), uniform in (0, 2); one pair for all
@@ -69,7 +70,7 @@ ENCODING = Encoding(
     options={},
     beyond="defined",
     direction="no",
-    source="Chi, Fan, Ramadge and Rudnicky 2022, arXiv:2205.09921",
+    source="Chi, Fan, Ramadge and Rudnicky 2022, arXiv:2205.09921, section 4",
     ulp=8.0,
     reference=reference,
     fill=fill,
