@@ -21,8 +21,8 @@ area: sin lat = 2t - 1, lon = 180 sqrt(pi N) t - 180, with t = (p + 1/2)/N and N
 training length do not move.
 
 **Traps.** A pole is one point but gets a different vector from every longitude; `cartesian3d` and `sph_harm` do not
-have that. The code of Mac Aodha et al. is another map: it doubles the latitude, so that both poles share their last two
-channels, and puts the two sines first. Fewer than four channels keep the first ones.
+have that. The code of Mac Aodha et al. is another map: it doubles the latitude, so that both poles have the same
+cosine and sine of it, and puts the two sines first. Fewer than four channels keep the first ones.
 """
 
 from typing import Any

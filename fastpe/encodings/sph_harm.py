@@ -31,8 +31,9 @@ training length do not move.
 Y_lm(b) = (2l+1)/(4 pi) P_l(cos angle). So every row has the norm L/sqrt(4 pi), and neither the seam at ±180 degrees
 nor the poles are special. A model that may learn any rotation of a degree's channels knows no north.
 
-**Traps.** The authors have two implementations, which differ in signs: this is their closed form. The expanded formulas
-of spherical_harmonics_ylm.py, which they use by default, do without (-1)^m: columns of odd m are the negatives of ours.
+**Traps.** The authors have two implementations, which differ in signs: this is their closed form. The expanded
+formulas of spherical_harmonics_ylm.py, which they use by default, do without (-1)^m: columns of odd m are the
+negatives of ours.
 
 **Speed.** Arithmetic is the bound: a recurrence step and two products make two entries, four sines and cosines a row.
 
