@@ -39,60 +39,79 @@ cache_problem: str | None = None
 """Why nothing is cached on disk in this process, or None when it is."""
 
 
+def _linked_compiler() -> dict[str, Any]:
+    """The options with which Numba keeps a function for its callers: typed and lowered, but no machine code of its own.
+
+    Numba optimises and assembles every function for itself, and optimises it again as a part of each caller. For the
+    functions of a deep tree of kernels the first is for nothing, and takes half of the time.
+    """
+    try:
+        from numba.core.codegen import JITCodeLibrary
+        from numba.core.compiler import CompilerBase, DefaultPassBuilder
+        from numba.core.compiler_machinery import register_pass
+        from numba.core.typed_passes import NativeLowering
+
+        class Linked(JITCodeLibrary):
+            def _optimize_final_module(self) -> None:
+                pass
+
+            def _finalize_final_module(self) -> None:
+                self._finalize_dynamic_globals()
+                self._finalized = True
+
+            def get_pointer_to_function(self, name: str) -> int:
+                self._ensure_finalized()
+                return 0
+
+            @property
+            def codegen(self) -> Any:
+                return _NoEnvironment
+
+        @register_pass(mutates_CFG=True, analysis_only=False)
+        class LinkedLowering(NativeLowering):
+            _name = "lowering for callers alone"
+
+            def run_pass(self, state: Any) -> Any:
+                state.library = Linked(state.targetctx.codegen(), state.func_id.func_qualname)
+                return super().run_pass(state)
+
+        class LinkedCompiler(CompilerBase):
+            def define_pipelines(self) -> Any:
+                passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+                passes.passes = [(LinkedLowering if p is NativeLowering else p, why) for p, why in passes.passes]
+                passes.finalize()
+                return [passes]
+
+        replaced = [name for name in vars(Linked) if not name.startswith("__")]
+        known = all(hasattr(JITCodeLibrary, name) for name in (*replaced, "_finalize_dynamic_globals"))
+    except ImportError:
+        known = False
+    # a Numba that is put together otherwise compiles every function by itself too; nothing else changes
+    return {"pipeline_class": LinkedCompiler} if known else {}
+
+
+class _NoEnvironment:
+    """What only linked code has in place of Python objects that it might refer to: it refers to none."""
+
+    @staticmethod
+    def set_env(name: str, environment: Any) -> None:
+        pass
+
+
+_LINKED = _linked_compiler()
+
+
 def inner(function: Function) -> Function:
     """Compile a function that only compiled code calls; it becomes a part of its callers' machine code."""
-    compiled: Function = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)(function)
-    return compiled
-
-
-def stage(function: Function) -> Function:
-    """As `inner`, for a large function that is called in one place: LLVM optimises it there, and only there.
-
-    Numba optimises every function for itself and again as a part of each caller. For the upper ones of a deep tree the
-    first is for nothing: without it the training step takes a fifth less time to compile, to code that is as fast.
-    """
-    _stages.add(f"{len(function.__name__)}{function.__name__}")
-    return inner(function)
-
-
-_stages: set[str] = set()  # as they stand in mangled names
-
-
-def _leave_stages_to_their_callers() -> None:
-    """Where this version of Numba is put together otherwise, compiling takes longer, and nothing else changes."""
-    try:
-        from numba.core.codegen import CPUCodeLibrary
-
-        optimise = CPUCodeLibrary._optimize_final_module
-    except (ImportError, AttributeError):
-        return
-
-    def optimise_unless_stage(library: Any) -> None:
-        if not ("fastpe" in library.name and any(stage in library.name for stage in _stages)):
-            optimise(library)
-
-    CPUCodeLibrary._optimize_final_module = optimise_unless_stage
-
-
-_leave_stages_to_their_callers()
-
-
-def part(function: Function) -> Function:
-    """Like `inner`, for what one or two functions call: written into them before they are compiled.
-
-    Every `inner` function is optimised anew in each of its callers, so that a deep tree of them takes long to compile.
-    """
-    compiled: Function = numba.njit(inline="always", no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)(
-        function
-    )
+    compiled: Function = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_LINKED, **_OPTIONS)(function)
     return compiled
 
 
 def inlined(function: Function) -> Function:
     """As `inner`, for a part of a loop's body: a call would cost more than the function, and move vectors to memory."""
-    compiled: Function = numba.njit(forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)(
-        function
-    )
+    compiled: Function = numba.njit(
+        forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **_LINKED, **_OPTIONS
+    )(function)  # fmt: skip
     return compiled
 
 

@@ -8,7 +8,7 @@ sequences make them again. Of a rotated model `turned` holds q^ and k^, 2 c elem
 
 import numpy as np
 
-from fastpe.kernels._jit import inner, part
+from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.backward import prepare_deltas, prepare_strip, strip_backward
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled
 from fastpe.kernels.attention.forward import forward_block
@@ -46,7 +46,7 @@ def _shift(u, table, shifted, n):
         store_first(shifted, j, load_first(u, j, n - j) + load_first(table, j, n - j), n - j)
 
 
-@part
+@inner
 def project(u, weight, bias, act, arena, position, sizes, a):
     """q, k, v of all heads."""
     n, c, qkv = sizes.length, sizes.width, at(act, a.qkv)
@@ -59,7 +59,7 @@ def project(u, weight, bias, act, arena, position, sizes, a):
     gemm(u, c, ONE, at(weight, 2 * c), 3 * c, v, 3 * c, n, c, c, FROM, at(bias, 2 * c), NONE, v, NONE)
 
 
-@part
+@inner
 def project_backward(u, transposed, dweight, dbias, slot_gradients, grow, arena, position, sizes, o, a):
     """Gradients of the projections' parameters and of qk_table, from those of q, k and v."""
     n, c, dqkv, shifted = sizes.length, sizes.width, at(arena, a.dqkv), at(arena, a.shifted)
@@ -131,20 +131,20 @@ def _head(layer, h, act, position, sizes, a):
     return Head(q, qr, k, kr, v, bias, position.scale[h])
 
 
-@part
+@inner
 def _no_guard(position):
     """Nothing is left out: sequences are short."""
     return Guard(pointer(position.bias), position.no_guard, position.no_guard, 0.0, 0.0)
 
 
-@part
+@inner
 def _cells_of(h, act, scratch, position, sizes, a):
     if position.case.kept:
         return at(act, a.weights + h * sizes.length * TILE_KEYS)
     return at(scratch, position.room.cells)
 
 
-@part
+@inner
 def attention_forward(layer, act, arena, position, sizes, a):
     """`mixed` from `qkv`."""
     n, c, case, scratch = sizes.length, sizes.width, position.case, at(arena, a.attention)
@@ -161,12 +161,12 @@ def attention_forward(layer, act, arena, position, sizes, a):
             )  # fmt: skip
 
 
-@part
+@inner
 def _sum_of(slot, layer, h, places, gradients):
     return at(gradients, places[slot, 0] + layer * places[slot, 1] + h * places[slot, 2])
 
 
-@part
+@inner
 def attention_backward(layer, act, arena, slot_gradients, position, sizes, o, a):
     """`dqkv` from `dmixed`; adds to the gradients of slots."""
     n, c, case, scratch = sizes.length, sizes.width, position.case, at(arena, a.attention)

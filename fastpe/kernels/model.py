@@ -16,7 +16,7 @@ gradients in order into its own row, and the rows are added in order. Threads on
 
 import numpy as np
 
-from fastpe.kernels._jit import entry, inner, part, stage
+from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.activation import gelu_backward, gelu_forward
 from fastpe.kernels.adam import adam
 from fastpe.kernels.attend import attention_backward, attention_forward, project, project_backward
@@ -41,13 +41,13 @@ CHUNK = np.int64(4096)  # parameters that one task of the optimiser updates
 ONE, NONE = np.int64(1), np.int64(0)
 
 
-@part
+@inner
 def _linear(x, c, weight, bias, y, n, width, mode):
     """y = f(x weight + bias), n rows of c elements into n rows of `width`."""
     gemm(x, c, ONE, weight, width, y, width, n, width, c, FROM | mode, bias, NONE, y, NONE)
 
 
-@part
+@inner
 def _linear_onto(x, c, weight, bias, z, y, n, width, residual):
     """y = z + x weight + bias, without z where there is no residual connection."""
     if residual:
@@ -56,20 +56,20 @@ def _linear_onto(x, c, weight, bias, z, y, n, width, residual):
         _linear(x, c, weight, bias, y, n, width, OVERWRITE)
 
 
-@part
+@inner
 def _linear_gradients(x, c, dy, width, dweight, dbias, n, mode):
     """dweight = x^T dy (added to it with mode FROM), dbias += column sums of dy."""
     gemm(x, ONE, c, dy, width, dweight, width, c, width, n, mode, dweight, width, dweight, NONE)
     add_column_sums(dy, width, n, width, dbias)
 
 
-@part
+@inner
 def _linear_back(dy, width, transposed, dx, c, n, mode):
     """dx = dy weight^T (+ dx with mode FROM)."""
     gemm(dy, width, ONE, transposed, c, dx, c, n, c, width, mode, dx, c, dx, NONE)
 
 
-@stage
+@inner
 def layer_forward(z, out, layer, w, act, arena, position, sizes, o, a):
     """One layer: z -> out (n, c). w: its parameters; act: its activations, kept for the backward pass."""
     n, c, f = sizes.length, sizes.width, sizes.hidden
@@ -93,7 +93,7 @@ def layer_forward(z, out, layer, w, act, arena, position, sizes, o, a):
     _linear_onto(hidden, f, at(w, o.ff_weight), at(w, o.ff_bias), middle, out, n, c, sizes.residual)
 
 
-@stage
+@inner
 def _feedforward_backward(dz, w, wt, g, grow, act, arena, sizes, o, t, a):
     """dz: the gradient of the layer's output on entry, of `middle` on return. grow: mode of the matrices' gradients."""
     n, c, f = sizes.length, sizes.width, sizes.hidden
@@ -118,7 +118,7 @@ def _feedforward_backward(dz, w, wt, g, grow, act, arena, sizes, o, t, a):
         _linear_back(dhidden, f, at(wt, t.in_weight), dz, c, n, mode)
 
 
-@stage
+@inner
 def _attention_backward(dz, z, layer, w, wt, g, slot_gradients, grow, act, arena, position, sizes, o, t, a):
     """dz: the gradient of `middle` on entry, of the layer's input z on return."""
     n, c = sizes.length, sizes.width
@@ -152,7 +152,7 @@ def _clear(p, n):
         store_first(p, j, zeros(p), n - j)
 
 
-@part
+@inner
 def _clear_gradients(g, stride, sizes, o):
     """All but the matrices of the layers, which the first sequence overwrites."""
     _clear(g, o.layers)
@@ -162,7 +162,7 @@ def _clear_gradients(g, stride, sizes, o):
     _clear(at(g, rest), stride - rest)
 
 
-@part
+@inner
 def sequence_forward(x, w, arena, position, sizes, o, a):
     """Embedding, all layers and the head on one sequence; the output lies at arena + a.output."""
     n, c, z = sizes.length, sizes.width, at(arena, a.streams)
@@ -189,7 +189,7 @@ def sequence_forward(x, w, arena, position, sizes, o, a):
         head_forward(z, head, head_bias, output, n, c)
 
 
-@part
+@inner
 def sequence_backward(x, w, wt, g, grow, arena, position, sizes, o, t, a):
     """Adds the gradients of one sequence to g, from the gradient of its output at arena + a.output.
 
@@ -226,7 +226,7 @@ def sequence_backward(x, w, wt, g, grow, arena, position, sizes, o, t, a):
         embed_backward(dz, x, at(g, o.embed_weight), at(g, o.embed_bias), n, c)
 
 
-@part
+@inner
 def _group_gradients(x, target, first, last, w, wt, g, stride, arena, position, inverse, sizes, o, t, a):
     """Loss and gradients (into g) of the sequences first .. last - 1."""
     _clear_gradients(g, stride, sizes, o)
@@ -243,7 +243,7 @@ def _group_gradients(x, target, first, last, w, wt, g, stride, arena, position, 
     return loss * float(inverse)
 
 
-@stage
+@inner
 def _step_lane(lane, board, x, target, w, wt, panels, gradients, groups, losses, arenas, position, moments, rates,
                chunks, sizes, o, t, a):  # fmt: skip
     """Tasks of three phases: transpose a panel of a matrix; go through a group of sequences; update some parameters."""
@@ -275,7 +275,7 @@ def _step_lane(lane, board, x, target, w, wt, panels, gradients, groups, losses,
     wait_for(board, before_update + chunks)  # lanes that leave together need not wake each other up
 
 
-@part
+@inner
 def _transpose_panel(w, wt, panels, number):
     """panels (P, 5): a panel's start in w, its rows and columns, where its transpose starts in wt, and that one's row.
 
@@ -305,7 +305,7 @@ def step(crew, board, x, target, w, wt, panels, gradients, groups, losses, arena
         steps[0] += 1
 
 
-@stage
+@inner
 def _forward_lane(lane, board, x, y, w, arenas, position, sizes, o, a):
     """One task is one sequence."""
     arena = at(pointer(arenas), lane * arenas.shape[1])

@@ -9,7 +9,7 @@ share their angles. They are kept as factors of whole vectors: without `half` a 
 neighbours in each other's place, C = cos, cos, ... and S = -sin, sin, ... of each pair.
 """
 
-from fastpe.kernels._jit import entry, inner, part
+from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.simd import (
     at,
     get,
@@ -31,7 +31,7 @@ ROWS_OF_A_TASK = 64
 HEADS_OF_A_TASK = 16
 
 
-@part
+@inner
 def factors_of_row(pairs, half):
     """Factors of each kind that a row of `pairs` pairs takes."""
     return pairs if half else 2 * pairs

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fastpe.kernels._jit import inner, part, stage
+from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.bands import relative_gradient, relative_mix, relative_scores
 from fastpe.kernels.attention.cells import (
     TILE_KEYS,
@@ -112,7 +112,7 @@ def _is_alone(terms, case):
     return case.kept and terms is None
 
 
-@part
+@inner
 def _tile_weights(x, terms, lse, tile, key_length, cells, guard, slope, table, case, arena, room):
     """The weights of the tile, in `cells`; what gradients of scores are to be multiplied by; whether weights count."""
     i0, j0 = tile.i0, tile.j0
@@ -128,7 +128,7 @@ def _tile_weights(x, terms, lse, tile, key_length, cells, guard, slope, table, c
     return factor, True
 
 
-@part
+@inner
 def _tile_backward(x, terms, dout, deltas, tile, factor, cells, sums, rows, turns, spot, turn, table, case, arena,
                    room):  # fmt: skip
     """All gradients of one tile; dq's are added when it is the strip's turn."""
@@ -177,7 +177,7 @@ def _tile_backward(x, terms, dout, deltas, tile, factor, cells, sums, rows, turn
             )  # fmt: skip
 
 
-@part
+@inner
 def _values_backward(terms, do, tile, cells, dcells, sums, table, case, arena, room):
     """dcells += dout . rel_value, and the gradient of rel_value."""
     if table[REL_VALUE, GIVEN]:
@@ -189,7 +189,7 @@ def _values_backward(terms, do, tile, cells, dcells, sums, table, case, arena, r
             relative_gradient(cells, do, case.o_row, sums.rel_value, reach, d, first, m, n, band, rows, False)
 
 
-@part
+@inner
 def _terms_backward(x, terms, tile, dcells, sums, rows, table, case, arena, room):
     """Gradients of the terms, but of what rel_key makes of dq; dcells: from that of the scores to that of their sum."""
     i0, m, j0, n = tile
@@ -223,7 +223,7 @@ def _terms_backward(x, terms, tile, dcells, sums, rows, table, case, arena, room
         )  # fmt: skip
 
 
-@part
+@inner
 def _scaled_content_backward(tile, terms, dcells, sums, dk, dq, turns, spot, turn, table, case, arena, room):
     """Adds to dk, waits for the strip's turn, and adds to dq, where the content has factors (growth, rel_gain)."""
     i0, m, j0, n = tile
@@ -252,7 +252,7 @@ def _scaled_content_backward(tile, terms, dcells, sums, dk, dq, turns, spot, tur
     _add_rows(dq, case.g_row, mine, m, d)
 
 
-@part
+@inner
 def _add_rows(target, target_row, source, n, d):
     for i in range(n):
         add_scaled(at(target, i * target_row), scalar(source, 1.0), at(source, i * d), d)
@@ -271,7 +271,7 @@ def prepare_deltas(dout, out, deltas, block, case):
         put(deltas, i, dot(at(dout, i * case.o_row), at(out, i * case.o_row), case.width))
 
 
-@part
+@inner
 def prepare_strip(x, terms, number, rows, table, case, arena, room):
     """What all heads that share a strip's keys have in common; its own gradients are cleared."""
     d, j0 = case.width, number * TILE_KEYS
@@ -289,7 +289,7 @@ def prepare_strip(x, terms, number, rows, table, case, arena, room):
         prepare_keys(x, terms, j0, n, NONE, table, case, arena, room)
 
 
-@stage
+@inner
 def strip_backward(x, terms, dout, lse, deltas, cells, sums, rows, number, lengths, guard, turns, spot, table, case,
                    arena, room):  # fmt: skip
     """Gradients of one head from one strip of keys. turns: counters of its blocks of queries, from `spot` on."""

@@ -1,6 +1,6 @@
 """Whole calls of attention: many heads, many lanes."""
 
-from fastpe.kernels._jit import entry, inner, stage
+from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.attention.backward import prepare_deltas, prepare_strip, strip_backward
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled, clear
 from fastpe.kernels.attention.forward import forward_block
@@ -28,7 +28,7 @@ from fastpe.kernels.simd import at, pointer, scalar
 from fastpe.kernels.threads import claim, end_turn, finish, in_lanes, wait_for, wait_turn
 
 
-@stage
+@inner
 def _forward_lane(lane, board, x, out, lse, slots, table, case, limits, arenas, room):
     """One task is one block of queries of one head, the longest rows first."""
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
@@ -92,7 +92,7 @@ def _flush(g, terms, sums, head, j0, n, table, case):
             _add(at(pointer(g.dkey_bias), head * d), sums.key_bias, d)
 
 
-@stage
+@inner
 def _strip(b, kh, number, x, dout, lse, deltas, g, slots, table, case, limits, turns, arena, room):
     """Gradients of one strip of keys and of all that meets it."""
     group, d = case.heads // case.key_heads, case.width
@@ -134,7 +134,7 @@ def _strip(b, kh, number, x, dout, lse, deltas, g, slots, table, case, limits, t
         end_turn(turns, spot)
 
 
-@stage
+@inner
 def _backward_lane(lane, board, x, out, dout, lse, deltas, g, slots, table, case, limits, turns, arenas, room):
     """Tasks of two phases: the deltas of a block of queries; a strip of keys."""
     blocks, heads = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES, case.batch * case.heads

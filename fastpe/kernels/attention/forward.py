@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from fastpe.kernels._jit import inner, part, stage
+from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.bands import relative_mix
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, clear
 from fastpe.kernels.attention.layout import (
@@ -94,7 +94,7 @@ def _soften(tile, key_length, case, factor, bias, has_bias, cells, tops, sums, m
         put(sums, i, get(sums, i) + total(mass))
 
 
-@part
+@inner
 def _mix(x, terms, tile, table, case, cells, start, y, y_row, arena, room):
     """y = weights v (+ y with start ONTO) + rows of rel_value."""
     i0, m, j0, n = tile
@@ -107,7 +107,7 @@ def _mix(x, terms, tile, table, case, cells, start, y, y_row, arena, room):
         )
 
 
-@part
+@inner
 def _finish_rows(tops, sums, mixed, i0, rows, case, out, lse):
     """Divide by the sums."""
     d, width = case.width, lanes(out)
@@ -119,7 +119,7 @@ def _finish_rows(tops, sums, mixed, i0, rows, case, out, lse):
             store_first(out, (i0 + i) * case.o_row + c, load_first(mixed, i * d + c, d - c) * share, d - c)
 
 
-@stage
+@inner
 def forward_block(x, terms, out, lse, cells, block, lengths, guard, table, case, arena, room):
     """out (N, D) and lse of one block of queries of one head. lengths: of its queries and keys.
 

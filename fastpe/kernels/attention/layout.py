@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.kernels._jit import inner, part
+from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import (
     BAND,
     TILE_KEYS,
@@ -267,7 +267,7 @@ class Inputs(NamedTuple):
     )  # (B or 1, H, 2, chunks), float64: log sum exp of biases up to CHUNK offsets, and from them on
 
 
-@part
+@inner
 def head_of(x, case_batch, case_head, b, h):
     return at(pointer(x), b * case_batch + h * case_head)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fastpe.kernels._jit import inner, part
+from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.bands import relative_scores
 from fastpe.kernels.attention.cells import (
     TILE_KEYS,
@@ -110,20 +110,20 @@ def grown(x, x_row, factors, channels, y, n, width):
             store_first(y, i * width + c, load_first(x, i * x_row + c, width - c), width - c)
 
 
-@part
+@inner
 def on_diagonal(tile, case):
     """Whether the tile's first query and key stand at one position, and causal attention leaves half of it out."""
     return case.causal and not case.keep_raw and tile.i0 + case.keys - case.queries == tile.j0
 
 
-@part
+@inner
 def columns_of(n, cells):
     """Columns of a product with n of them: a whole panel costs less than most of its vectors alone."""
     panel = PANEL * lanes(cells)
     return n if n % panel <= panel // 2 else n + panel - n % panel
 
 
-@part
+@inner
 def _has_more(table, case):
     """Whether something is done to the scores after they are scaled."""
     return case.keep_raw or table[VALUES, GIVEN] or table[SCORES, GIVEN] or case.rectify or table[GAIN, GIVEN]
@@ -160,7 +160,7 @@ def make_scores(x, terms, tile, table, case, cells, arena, room):
     return _make_all_scores(x, terms, tile, table, case, cells, arena, room)
 
 
-@part
+@inner
 def _make_all_scores(x, terms, tile, table, case, cells, arena, room):
     i0, m, j0, n = tile
     d, first = case.width, j0 - (i0 + case.keys - case.queries)
@@ -256,7 +256,7 @@ def faint(cells, factor, bias, has_bias, tile, guard, slope, floors):
     return True
 
 
-@part
+@inner
 def own_tile(tile_queries_end, case):
     """The tile of keys in which a block's last query stands."""
     return (tile_queries_end - 1 + case.keys - case.queries) // TILE_KEYS
