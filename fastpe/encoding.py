@@ -78,7 +78,7 @@ def _seeded(parts: Sequence[Part], spec: Spec, seed: int) -> dict[str, np.ndarra
     for part in parts:
         stream = Stream(seed, "init", f"encoding.{part.scheme}")
         for name, value in part.encoding.init(spec, stream, **part.options).items():
-            values[key(parts, part, name)] = value.astype(spec.dtype)
+            values[key(parts, part, name)] = sums.typed(parts, name, value, spec)
     return values
 
 
