@@ -1,4 +1,4 @@
-"""Numbers of every size for every option: a result that agrees with the reference, or an error that names the option."""
+"""Numbers of every size for every option: a result that is the reference's, or an error that names the option."""
 
 import math
 
@@ -12,7 +12,7 @@ from fastpe.encoding import Option
 
 SIZES = {"dim": 24, "heads": 2}
 NUMBERS = (1e300, 1e154, 1e30, 2**62, 2**31, 1e10, 1e-154, 5e-324, 0.0, -0.0, -1e300, math.nan, math.inf, 10**400)
-SIDES = ((), (0,), (4,), (2, 2, 2), (2**62, 1), (2**62, 2**62), (-2, -2), (1,) * 100, (True,), ("a",), 3, "ab")
+SIDES = ((), (0,), (4,), (2, 2, 2), (2**62, 1), (2**62, 2**62), (-2, -2), (1,) * 12, (True,), ("a",), 3, "ab")
 SEVERAL = ((), (1.0,), (1e300,) * 6, (5e-324,) * 6, (-0.0,) * 6, (math.inf,) * 6, (math.nan,), ("a",), 3, "ab")
 
 
@@ -65,7 +65,7 @@ def test_every_option_bears_every_number_or_refuses_it_by_name(name):
 
 def test_large_integers_are_refused_before_memory_is_asked_for():
     for value in (2**27 + 1, 10**400, 10**5000):
-        with pytest.raises(ValueError, match="^option 'kernel' must be at most 2\\*\\*27, not "):
+        with pytest.raises(ValueError, match=r"^option 'kernel' must be at most 2\*\*27, not "):
             fastpe.build("conv", 4, kernel=value)
     with pytest.raises(ValueError, match=r"with length=4, dim=64, .*, option grid=\(134217728, 134217728\) needs"):
         fastpe.build("axial", 4, grid=(2**27, 2**27))
@@ -76,9 +76,9 @@ def test_a_limit_is_said_with_the_others():
     option = Option(2.0, "", float, minimum=1.0, maximum=8.0)
     assert option.expected() == "a finite number >= 1 and <= 8"
     assert option.validate("a", 8) == 8
-    with pytest.raises(ValueError, match="^option 'a' must be a finite number >= 1 and <= 8, not 8.5$"):
+    with pytest.raises(ValueError, match=r"^option 'a' must be a finite number >= 1 and <= 8, not 8\.5$"):
         option.validate("a", 8.5)
-    with pytest.raises(ValueError, match="^option 'mscale' must be a finite number > 0 and <= 1e\\+15 or none, not 1e"):
+    with pytest.raises(ValueError, match=r"^option 'mscale' must be a finite number > 0 and <= 1e\+15 or none, not 1e"):
         fastpe.build("rope_longrope", 4, mscale=1e300)
 
 
