@@ -336,7 +336,7 @@ def test_xpos_is_rope_with_growth_and_does_not_overflow() -> None:
         ("rope_longrope", {"dim": 8, "long": (1.0, 2.0)}, "option 'long' must be 4 numbers >= 1e-06, one a pair, not"),
         ("rope_longrope", {"dim": 4, "short": (0.0, 1.0)}, "option 'short' must be 2 numbers"),
         ("rope_longrope", {"train_length": 1}, "train_length must be at least 2"),
-        ("xpos", {"dim": 8}, "causal must be true for 'xpos', not False"),
+        ("xpos", {"dim": 8}, "'xpos' needs causal=True: a key after its query"),
     ],
 )  # fmt: skip
 def test_bad_requests_name_what_is_wrong(name: str, keywords: dict, message: str) -> None:
