@@ -102,14 +102,7 @@ def _instance(kind: type) -> Callable[[Any], Any]:
 def _several(value: Any, item: type) -> tuple[Any, ...]:
     if isinstance(value, str):
         raise TypeError
-    return tuple(whole("item", each) if item is int else _finite(each) for each in value)
-
-
-def _finite(value: Any) -> float:
-    number = _number(value)
-    if not math.isfinite(number):
-        raise ValueError
-    return number
+    return tuple(whole("item", each) if item is int else _number(each) for each in value)
 
 
 _CONVERT: dict[type, Callable[[Any], Any]] = {

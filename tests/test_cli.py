@@ -108,6 +108,8 @@ def test_train_help_names_every_encoding_and_promised_option():
         ("train --encoding rope --width 9", "error: --width / --heads must be even"),
         ("train --encoding t5 --causal --option buckets=2 --length 0", "error: --length must be at least 1, not 0"),
         ("show t5 --causal --option buckets=1", "--option buckets must be"),
+        ("train --encoding lonlat_wrap --positions random:200", "error: --positions cannot be 'random:200'"),
+        ("show sandwich --option divisors=nan", "error: --option divisors must be a list of finite numbers or none"),
         ("show alibi --train-length 0", "error: --train-length must be at least 1, not 0"),
         ("train --encoding nope --test-length 0", "error: --test-length must be at least 1, not 0"),
         ("train --encoding nope --seed -1", "error: --seed must lie in [0, 2**64), not -1"),

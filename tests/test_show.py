@@ -101,6 +101,14 @@ def test_a_row_of_zeros_has_no_cosine(made_up):
     assert stored[1] == [None, None, None]
 
 
+def test_products_that_leave_float64_are_absent():
+    found = look("sinusoidal", 3, dim=4, scale=1e300)
+    products = next(view for view in found.views["table"] if view.title.startswith("dot"))
+    assert not np.isfinite(np.diag(products.values)).any()
+    stored = [view["values"] for view in found.as_dict()["views"]["table"] if view["title"] == products.title]
+    assert [stored[0][i][i] for i in range(3)] == [None] * 3
+
+
 def test_wavelengths_come_back_from_reduced_angles(made_up):
     wave, *_ = everything(made_up).views["angles"]
     np.testing.assert_allclose(wave.lines[""], 2 * np.pi / TURNS, rtol=1e-12)
