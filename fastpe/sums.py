@@ -86,6 +86,12 @@ def axes(parts: Sequence[Part], *, given: bool) -> int:
     return next(iter(counts.values()))
 
 
+def check(parts: Sequence[Part], spec: Spec) -> None:
+    """Raise what is wrong with a request."""
+    for part in parts:
+        part.encoding.check(spec, **part.options)
+
+
 def check_parameters(parts: Sequence[Part], spec: Spec) -> None:
     """Raise ValueError if a parameter has no room in this machine's memory."""
     import numpy as np
@@ -192,8 +198,7 @@ def fill(
     """
     import numpy as np
 
-    for part in parts:
-        part.encoding.check(spec, **part.options)
+    check(parts, spec)
     plain(parts, spec)
     with np.errstate(over="ignore", invalid="ignore"):  # what leaves the dtype is found below
         _fill(parts, spec, params, out, reference)

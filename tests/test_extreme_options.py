@@ -72,6 +72,12 @@ def test_large_integers_are_refused_before_memory_is_asked_for():
     assert fastpe.build("fourier", 4, draw=2**59)["table"].shape == (4, 64)  # a seed
 
 
+def test_a_wrong_grid_is_refused_before_parameters_are_drawn(monkeypatch):
+    monkeypatch.setattr(encoding, "_seeded", lambda *_: pytest.fail("drawn"))
+    with pytest.raises(ValueError, match="option 'grid' must be 2 sides whose product is 4"):
+        fastpe.build("swin_bias", 4, train_length=2**27, grid=(1, 5))
+
+
 def test_a_limit_is_said_with_the_others():
     option = Option(2.0, "", float, minimum=1.0, maximum=8.0)
     assert option.expected() == "a finite number >= 1 and <= 8"
@@ -84,7 +90,7 @@ def test_a_limit_is_said_with_the_others():
 
 @pytest.mark.parametrize("reference", [False, True])
 def test_what_an_option_leaves_no_room_for_in_float32(reference):
-    for name, options in (("alibi", {"slope": 1e300}), ("fourier", {"sigma": 1e300}), ("chebyshev", {"gamma": 1e300})):
+    for name, options in (("alibi", {"slope": 1e300}), ("geodesic", {"slope": 1e300}), ("chebyshev", {"gamma": 1e300})):
         with pytest.raises(ValueError, match=rf"the initial '\w+' of '{name}' is not finite in float32: see option "):
             fastpe.build(name, 4, learned=True, **options, reference=reference)
         with pytest.raises(ValueError, match="is not finite in float32"):
