@@ -9,13 +9,18 @@ from .output import print_json, print_tests, use_threads
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--test-length", "lengths", type=int, multiple=True, help="Length to test at; may be repeated.")
-@click.option("--sequences", type=int, help="Test sequences at each length.  [default: the run's]")
+@click.option("--test-length", "test_lengths", type=int, multiple=True, help="Length to test at; may be repeated.")
+@click.option("--sequences", "test_sequences", type=int, help="Test sequences at each length.  [default: the run's]")
 @click.option("--seed", type=int, help="Seed of the test sequences.  [default: the run's]")
 @click.option("--threads", type=int, help="Threads; the result does not depend on them.  [default: all cores]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def evaluate(
-    run: Path, lengths: tuple[int, ...], sequences: int | None, seed: int | None, threads: int | None, as_json: bool
+    run: Path,
+    test_lengths: tuple[int, ...],
+    test_sequences: int | None,
+    seed: int | None,
+    threads: int | None,
+    as_json: bool,
 ) -> None:
     """Test the trained model in the folder RUN, by default as its own run did. Nothing is written."""
     use_threads(threads)
@@ -31,8 +36,8 @@ def evaluate(
     assert config is not None  # load has read it
     config = replace(
         config,
-        test_lengths=lengths or config.test_lengths,
-        test_sequences=config.test_sequences if sequences is None else sequences,
+        test_lengths=test_lengths or config.test_lengths,
+        test_sequences=config.test_sequences if test_sequences is None else test_sequences,
         seed=config.seed if seed is None else seed,
     )
     with Reporter() as reporter:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -40,6 +41,42 @@ class Commands(click.Group):
             message, status = explain(error)
             click.echo(f"fastpe: error: {message}", err=True)
         sys.exit(status if isinstance(status, int) else 0)
+
+    def invoke(self, context: click.Context) -> Any:
+        """Run the command; what is wrong with its arguments is said in the command line's words."""
+        try:
+            return super().invoke(context)
+        except ValueError as error:
+            command = self.get_command(context, context.invoked_subcommand or "")
+            error.args = (in_flags(str(error), command),)
+            raise
+
+
+def in_flags(message: str, command: click.Command | None) -> str:
+    """A message of the library in which the arguments of a command have their names on the command line.
+
+    >>> command = click.Command("show", params=[click.Option(["--train-length"]), click.Option(["--causal/--both"])])
+    >>> in_flags("train_length must be at least 1, not 0", command), in_flags("needs causal=True", command)
+    ('--train-length must be at least 1, not 0', 'needs --causal')
+    """
+    options = {} if command is None else {each.name: each for each in command.params if isinstance(each, click.Option)}
+    if "width" in options:  # of a model; encodings call it dim
+        options.setdefault("dim", options["width"])
+
+    def named(word: re.Match[str]) -> str:
+        return options[word[0]].opts[-1] if word[0] in options else word[0]
+
+    def switched(setting: re.Match[str]) -> str:
+        option = options.get(setting[1])
+        if option is None or not option.secondary_opts:
+            return setting[0]
+        return (option.opts if setting[2] == "True" else option.secondary_opts)[-1]
+
+    if subject := re.match(r"\w+( / \w+)*(?= must | cannot )", message):
+        message = re.sub(r"\w+", named, subject[0]) + message[subject.end() :]
+    if "options" in options:
+        message = re.sub(r"(?<![-\w])option (?:'([\w.]+)'|(?=[\w.]+=))", r"--option \1", message)
+    return re.sub(r"\b(\w+)=(True|False)\b", switched, message)
 
 
 def explain(error: Exception) -> tuple[str, int]:

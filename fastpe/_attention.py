@@ -39,7 +39,7 @@ def attention(
         Keys are visible only where |query position - key position| < window.
     lengths : (B,) int, or a tuple of two such, (queries, keys), optional
         Keys and queries from there on are padding: nothing is computed for them, and such queries give zeros. Without B
-        a length is one integer.
+        a length is one integer; of a pair, None stands for no padding.
     tolerance : float, optional
         Tiles of keys are left out where all that is left out of a row of the softmax provably sums up to at most this
         weight. By default a quarter of the dtype's precision; 0 leaves out nothing. See `kernels.attention`.
@@ -59,6 +59,11 @@ def attention(
     ------
     TypeError, ValueError
         If an argument has the wrong type, shape or values; the message names it.
+
+    Notes
+    -----
+    q, k and v are not looked through for NaN and infinities: one in v spreads to every row that sees its key, but for
+    those where the key's tile is left out, so that `tolerance` = 0 can give NaN where the default does not.
 
     References
     ----------
@@ -109,7 +114,7 @@ def attention_vjp(
     Raises
     ------
     TypeError, ValueError
-        As for `attention`; also if `wrt` names what is not given or has no gradient.
+        As for `attention`; also if `wrt` is no tuple of names, or names what is not given or has no gradient.
 
     References
     ----------
@@ -128,6 +133,15 @@ def attention_vjp(
     outputs = done.outputs()  # what the pullback reads stays its own: users add to outputs in place
     kept = tuple(x.copy() for x in outputs) if isinstance(outputs, tuple) else outputs.copy()
     return kept, done.pullback
+
+
+def gradients(
+    out: Array, lse: Array, dout: Any, q: Any, k: Any, v: Any, *, causal: bool, window: int | None, lengths: Any,
+    tolerance: float | None, wrt: tuple[str, ...], **slots: Any,
+) -> dict[str, Array]:  # fmt: skip
+    """What the pullback of `attention_vjp` gives for `dout`, after a forward pass that gave `out` and `lse`."""
+    call = checked(q, k, v, causal, window, lengths, False, wrt, slots)
+    return Pass(call, checked_tolerance(tolerance, call.q.dtype), (out, lse)).pullback(dout)
 
 
 def checked(

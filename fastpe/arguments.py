@@ -12,6 +12,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -95,6 +96,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean {' or '.join(map(repr, close))}?"
     return f"known: {', '.join(known)}" if known else "none is known"
+
+
+def path(name: str, value: Any) -> Path:
+    """The path of a file or folder."""
+    if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
+        raise TypeError(f"{name} must be a path, as a str or pathlib.Path, not {value!r}")
+    return Path(value)
 
 
 def instance(name: str, value: Any, kind: type, example: str) -> None:

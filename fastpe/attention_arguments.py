@@ -1,7 +1,7 @@
 """The arguments of attention, checked before any work; what the compiled kernels and the reference both start from."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,7 @@ _PLAIN = ("scale", "rectify", "pairs")
 class Call:
     """Checked arguments: arrays as they came, but with an axis B or 1 in front where they had none.
 
-    `shapes`: those of the arguments whose gradients are wanted, as they were given.
+    `shapes`: those of the arguments whose gradients are wanted, as they were given; `dtypes`: those of the gradients.
     """
 
     q: Array  # (B, H, N, D)
@@ -52,6 +52,7 @@ class Call:
     batched: bool
     return_lse: bool
     shapes: dict[str, tuple[int, ...]]
+    dtypes: dict[str, np.dtype[Any]]
 
 
 def check(
@@ -67,22 +68,24 @@ def check(
         if name not in _AXES and name not in _PLAIN:
             raise TypeError(f"{name} is not a slot of attention; those are {', '.join((*_AXES, *_PLAIN))}")
     as_given = {name: _slot_array(name, value) for name, value in given.items() if name in _AXES}
-    own = {name: _with_batch(name, array, sizes) for name, array in as_given.items()}
+    own = {name: _with_batch(name, _widened(name, array), sizes) for name, array in as_given.items()}
     causal = _boolean("causal", causal)
     _check_together(own, causal)
-    shapes = {name: array.shape for name, array in (arrays | as_given).items() if name != "index"}
     scale = _scale(given.get("scale"), sizes)
-    shapes |= {"scale": scale.shape} if "scale" in given else {}
+    real = {name: array for name, array in (arrays | as_given).items() if name != "index"}
+    real |= {"scale": scale} if "scale" in given else {}
     queries, keys = _lengths(lengths, sizes, batched)
     pairs = given.get("pairs", "interleaved")
     if pairs not in ("interleaved", "half"):
         raise ValueError(f"pairs must be 'interleaved' or 'half', not {pairs!r}")
     four = {name: array if batched else array[None] for name, array in arrays.items()}
     return Call(
-        **four, slots=own, scale=scale, pairs=pairs,
+        **four, slots=own, scale=scale.astype(np.float64), pairs=pairs,
         rectify=_boolean("rectify", given.get("rectify", False)), causal=causal,
         window=None if window is None else whole("window", window, 1), query_lengths=queries, key_lengths=keys,
-        batched=batched, return_lse=_boolean("return_lse", return_lse), shapes=_wanted(wrt, shapes),
+        batched=batched, return_lse=_boolean("return_lse", return_lse),
+        shapes=_wanted(wrt, {name: array.shape for name, array in real.items()}),
+        dtypes={name: array.dtype if array.dtype.kind == "f" else np.dtype(np.float64) for name, array in real.items()},
     )  # fmt: skip
 
 
@@ -113,12 +116,15 @@ def _sizes(arrays: Mapping[str, Array]) -> dict[str, int]:
 
 def _slot_array(name: str, value: Any) -> Array:
     if name != "index":
-        array = real_array(name, value)
-        return array.astype(np.float64) if name in ("angles", "growth") else array
+        return real_array(name, value)
     array = arguments.array(name, value)
     if array.dtype.kind not in "iu":
         raise TypeError(f"index must be an array of integers, not of {array.dtype}")
     return array
+
+
+def _widened(name: str, array: Array) -> Array:
+    return array.astype(np.float64) if name in ("angles", "growth") else array
 
 
 def _with_batch(name: str, array: Array, sizes: Mapping[str, int]) -> Array:
@@ -165,7 +171,7 @@ def _scale(scale: Any, sizes: Mapping[str, int]) -> Array:
     array = arguments.array("scale", 1 / math.sqrt(sizes["D"]) if scale is None else scale)
     if array.shape not in ((), (sizes["H"],)):
         raise ValueError(f"scale must be a number or have the shape (H,) = ({sizes['H']},), not {array.shape}")
-    return array.astype(np.float64)
+    return array
 
 
 def _boolean(name: str, value: Any) -> bool:
@@ -177,6 +183,8 @@ def _boolean(name: str, value: Any) -> bool:
 def _wanted(wrt: tuple[str, ...] | None, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     if wrt is None:
         return shapes
+    if isinstance(wrt, str) or not isinstance(wrt, Collection) or not all(isinstance(name, str) for name in wrt):
+        raise TypeError(f"wrt must be a tuple of names, as in ('q', 'bias'), not {wrt!r}")
     for name in wrt:
         if name not in shapes:
             raise ValueError(f"wrt names {name!r}; what is given and has a gradient: {', '.join(shapes)}")
@@ -185,10 +193,16 @@ def _wanted(wrt: tuple[str, ...] | None, shapes: dict[str, tuple[int, ...]]) -> 
 
 def _lengths(lengths: Any, sizes: Mapping[str, int], batched: bool) -> tuple[Array, Array]:
     """Numbers of queries and of keys that are no padding, (B,) each."""
-    paired = isinstance(lengths, tuple) and len(lengths) == 2 and np.ndim(lengths[0]) == int(batched)
-    queries, keys = lengths if paired else (None, lengths)
+    queries, keys = lengths if _is_pair(lengths, batched) else (None, lengths)
     b = sizes["B"]
     return _length("queries", queries, b, sizes["N"], batched), _length("keys", keys, b, sizes["M"], batched)
+
+
+def _is_pair(lengths: Any, batched: bool) -> bool:
+    """Whether a tuple of two is one of queries and keys: in a batch two integers are the samples' numbers of keys."""
+    if not isinstance(lengths, tuple) or len(lengths) != 2:
+        return False
+    return not batched or any(each is None or isinstance(each, list | tuple) or np.ndim(each) for each in lengths)
 
 
 def _length(of: str, lengths: Any, b: int, most: int, batched: bool) -> Array:

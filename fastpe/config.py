@@ -278,7 +278,7 @@ def _checked_options(encoding: str, options: object) -> dict[str, Any]:
 
 
 def _checked_lengths(lengths: object) -> tuple[int, ...]:
-    if isinstance(lengths, str) or not isinstance(lengths, Iterable):
+    if isinstance(lengths, str) or not isinstance(lengths, Iterable) or getattr(lengths, "ndim", 1) != 1:
         raise TypeError(f"test_lengths must be a sequence of integers, not {lengths!r}")
     checked = tuple(whole("test_lengths", length, 1) for length in lengths)
     if max(checked, default=0) > MAX_POSITION:

@@ -78,7 +78,7 @@ def _seeded(parts: Sequence[Part], spec: Spec, seed: int) -> dict[str, np.ndarra
     for part in parts:
         stream = Stream(seed, "init", f"encoding.{part.scheme}")
         for name, value in part.encoding.init(spec, stream, **part.options).items():
-            values[key(parts, part, name)] = value.astype(spec.dtype)
+            values[key(parts, part, name)] = sums.typed(parts, name, value, spec)
     return values
 
 
@@ -155,12 +155,15 @@ def build(
 
     sizes = {"dim": dim, "heads": heads, "train_length": train_length, "causal": causal, "dtype": dtype}
     parts, spec = _request(name, length, {**sizes, "positions": positions, "start": start, **options})
-    learned = _seeded(parts, spec, seed) if params is None else params
+    if params is None:
+        if sums.parameter_shapes(parts, spec):  # drawing them may be work
+            sums.check(parts, spec)
+        params = _seeded(parts, spec, seed)
     if reference:
         spec = replace(spec, dtype=np.dtype(np.float64))
     magnitudes: dict[str, float] = {}
     values = arrays(
-        "params", learned, sums.parameter_shapes(parts, spec), spec.dtype, measure=sums.largest, sizes=magnitudes
+        "params", params, sums.parameter_shapes(parts, spec), spec.dtype, measure=sums.largest, sizes=magnitudes
     )
     plain = sums.plain(parts, spec)
     if out is None:
@@ -244,8 +247,7 @@ def pull(
         dslots = {slot: x for slot, x in dslots.items() if slot not in sums.plain(parts, spec)}
     given = arrays("dslots", dslots, slot_shapes, widest, some=True)
     gradients = {slot: array.astype(kinds[slot], copy=False) for slot, array in given.items()}
-    for part in parts:
-        part.encoding.check(spec, **part.options)
+    sums.check(parts, spec)
     dparams = {name: np.zeros(shape, spec.dtype) for name, shape in shapes.items()}
     sums.add_gradients(parts, spec, values, gradients, dparams)
     return dparams

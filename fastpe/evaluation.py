@@ -128,7 +128,11 @@ def _check(config: ModelConfig, length: int) -> None:
 
 
 def _remarks(config: ModelConfig, length: int) -> list[str]:
-    """What the encoding has to say about `length` and not about the training length."""
+    """What the encoding has to say about `length`, unless it refuses it, and not about the training length."""
+    try:
+        _check(config, length)
+    except encoding.BeyondTrainingLength:
+        return []
     parts = encoding.parse(config.encoding, config.options)
     known = encoding.remarks(parts, config.spec(config.train_length))
     return [text for text in encoding.remarks(parts, config.spec(length)) if text not in known]

@@ -56,7 +56,7 @@ def attention(
     Returns
     -------
     out : (B, H, N, D)
-        In q's dtype. The backward pass computes the forward pass again; there is no second derivative.
+        In q's dtype. There is no second derivative.
 
     Raises
     ------
@@ -130,6 +130,7 @@ def _differentiable(constants: Mapping[str, Any]) -> Any:
     """Attention as a function of (floating arrays, arrays of integers), both by name, with its derivative."""
 
     def on_host(function: Any, like: Any, *operands: Any) -> Any:
+        """What the function gives, of the shapes and dtypes of `like`."""
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), like)
         return jax.pure_callback(function, shapes, *operands, vmap_method="sequential")
 
@@ -140,19 +141,23 @@ def _differentiable(constants: Mapping[str, Any]) -> Any:
     def forward(real: Any, whole: Any) -> tuple[Array, Any]:
         wanted = {name: () for name, x in real.items() if x.perturbed}  # a tree without leaves: known when traced
         values, numbers = ({name: x.value for name, x in part.items()} for part in (real, whole))
-        return call(values, numbers), (values, numbers, wanted)
+        q = values["q"]
+        rows = jax.ShapeDtypeStruct(q.shape[:-1], q.dtype)
+        done = on_host(
+            lambda *parts: host.attention(**_joined(*parts, constants), return_lse=True), (q, rows), values, numbers
+        )
+        return done[0], (done, values, numbers, wanted)
 
     def backward(kept: Any, dout: Array) -> tuple[Any, Any]:
-        real, whole, wanted = kept
+        done, real, whole, wanted = kept
 
-        def gradients(dout: Any, *parts: Any) -> dict[str, Any]:
-            _, pullback = host.attention_vjp(**_joined(*parts, constants), wrt=tuple(wanted))
-            found = pullback(np.asarray(dout))
-            return {name: found[name].astype(real[name].dtype, copy=False) for name in wanted}
+        def gradients(dout: Any, done: Any, *parts: Any) -> dict[str, Any]:
+            known = [np.asarray(each) for each in (*done, dout)]
+            return host.gradients(*known, wrt=tuple(wanted), **_joined(*parts, constants))
 
         if isinstance(dout, jax.custom_derivatives.SymbolicZero):
             dout = jax.numpy.zeros(dout.shape, dout.dtype)
-        found = on_host(gradients, {name: real[name] for name in wanted}, dout, real, whole)
+        found = on_host(gradients, {name: real[name] for name in wanted}, dout, done, real, whole)
         return {name: found.get(name) for name in real}, dict.fromkeys(whole)
 
     call.defvjp(forward, backward, symbolic_zeros=True)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from fastpe.arguments import whole
+
+_MOST = 2**27  # for integers that have no limit of their own: as many as a sequence may have positions
 
 
 @dataclass(frozen=True)
@@ -15,7 +18,8 @@ class Option:
     """A typed option of an encoding: its default, what it means, and which values it may take.
 
     `kind` is bool, int, float, str or tuple: several numbers, each of the kind `item`. `optional` also allows None.
-    `samples` are values that tests try, for a kind of which not every value will do.
+    `samples` are values that tests try, for a kind of which not every value will do. Integers without a `maximum` are
+    at most 2^27.
     """
 
     default: Any
@@ -27,6 +31,7 @@ class Option:
     optional: bool = False
     item: type = int
     samples: tuple[Any, ...] = ()
+    maximum: float = math.inf
 
     def expected(self) -> str:
         """What the option may be, in words."""
@@ -40,10 +45,8 @@ class Option:
                 str: "a name",
                 tuple: "a list of integers" if self.item is int else "a list of finite numbers",
             }[self.kind]
-        if self.minimum > -math.inf:
-            text += f" >= {self.minimum:g}"
-        if self.above > -math.inf:
-            text += f" > {self.above:g}"
+        limits = [("<=", self.maximum), (">=", self.minimum), (">", self.above)]
+        text += " and".join(f" {sign} {limit:g}" for sign, limit in reversed(limits) if math.isfinite(limit))
         return text + (" or none" if self.optional else "")
 
     def validate(self, key: str, value: Any) -> Any:
@@ -54,12 +57,15 @@ class Option:
             typed: Any = _several(value, self.item) if self.kind is tuple else _CONVERT[self.kind](value)
         except (TypeError, ValueError, OverflowError):
             raise TypeError(f"option {key!r} must be {self.expected()}, not {value!r}") from None
-        numeric = self.kind in (int, float)
-        if (self.choices and typed not in self.choices) or (
-            numeric and not (math.isfinite(typed) and typed >= self.minimum and typed > self.above)
-        ):
-            raise ValueError(f"option {key!r} must be {self.expected()}, not {value!r}")
+        numbers = typed if self.kind is tuple else (typed,) if self.kind in (int, float) else ()
+        wrong = not all(map(self._within, numbers)) or (self.choices and typed not in self.choices)
+        if wrong or (self.maximum == math.inf and not all(map(_is_moderate, numbers))):
+            expected = self.expected() if wrong else "at most 2**27"
+            raise ValueError(f"option {key!r} must be {expected}, not {reprlib.repr(value)}")
         return typed
+
+    def _within(self, number: float) -> bool:
+        return self.minimum <= number <= self.maximum and self.above < number < math.inf
 
     def parse(self, key: str, text: str) -> Any:
         """The value that a command line's text stands for."""
@@ -72,6 +78,10 @@ class Option:
         except (KeyError, ValueError):
             raise ValueError(f"option {key!r} must be {self.expected()}, not {text!r}") from None
         return self.validate(key, value)
+
+
+def _is_moderate(number: float) -> bool:
+    return isinstance(number, float) or number <= _MOST
 
 
 def _number(value: Any) -> float:
@@ -92,14 +102,7 @@ def _instance(kind: type) -> Callable[[Any], Any]:
 def _several(value: Any, item: type) -> tuple[Any, ...]:
     if isinstance(value, str):
         raise TypeError
-    return tuple(whole("item", each) if item is int else _finite(each) for each in value)
-
-
-def _finite(value: Any) -> float:
-    number = _number(value)
-    if not math.isfinite(number):
-        raise ValueError
-    return number
+    return tuple(whole("item", each) if item is int else _number(each) for each in value)
 
 
 _CONVERT: dict[type, Callable[[Any], Any]] = {

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from fastpe import encoding, files, record, result_file
+from fastpe import arguments, encoding, files, record, result_file
 from fastpe.config import ModelConfig, TrainConfig
 from fastpe.files import DamagedFileError, TensorFile
 from fastpe.layout import parameter_shapes
@@ -275,7 +275,7 @@ def load(path: str | Path) -> Transformer:
     DamagedFileError
         If a file is truncated or any byte of it differs from what was written (a ValueError).
     """
-    path = Path(path)
+    path = arguments.path("path", path)
     config = read_config(path)
     if config is None:
         raise FileNotFoundError(f"{path} holds no run: it has no {record.NAME}")

@@ -41,7 +41,7 @@ def outlines(parts: Sequence[Part], spec: Spec) -> dict[str, np.ndarray]:
     out: dict[str, np.ndarray] = {}
     for slot, shape in slot_shapes(parts, spec).items():
         dtype = _dtype(slot, spec)
-        _check_room(f"slot {slot!r} of {_name(parts)!r}", shape, dtype, spec)
+        _check_room(f"slot {slot!r}", parts, shape, dtype, spec)
         out[slot] = np.broadcast_to(np.zeros((), dtype), shape)
     return out
 
@@ -86,17 +86,45 @@ def axes(parts: Sequence[Part], *, given: bool) -> int:
     return next(iter(counts.values()))
 
 
+def check(parts: Sequence[Part], spec: Spec) -> None:
+    """Raise what is wrong with a request."""
+    for part in parts:
+        part.encoding.check(spec, **part.options)
+
+
 def check_parameters(parts: Sequence[Part], spec: Spec) -> None:
     """Raise ValueError if a parameter has no room in this machine's memory."""
     import numpy as np
 
     for name, shape in parameter_shapes(parts, spec).items():
-        _check_room(f"parameter {name!r} of {_name(parts)!r}", shape, np.dtype(np.float64), spec)  # as it is drawn
+        _check_room(f"parameter {name!r}", parts, shape, np.dtype(np.float64), spec)  # as it is drawn
 
 
-def _check_room(what: str, shape: tuple[int, ...], dtype: np.dtype, spec: Spec) -> None:
-    sizes = f"length={spec.length}, dim={spec.dim}, heads={spec.heads}, train_length={spec.train_length}"
-    room(f"{what} with {sizes}", math.prod(shape) * dtype.itemsize)
+def typed(parts: Sequence[Part], name: str, value: np.ndarray, spec: Spec) -> np.ndarray:
+    """A parameter's initial value in the dtype, which may have no room for it: then a ValueError."""
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        cast = value.astype(spec.dtype)
+    if not math.isfinite(largest(cast)):
+        given = ", ".join(numbers(parts))
+        raise ValueError(f"the initial {name!r} of {_name(parts)!r} is not finite in {spec.dtype}: see {given}")
+    return cast
+
+
+def _check_room(what: str, parts: Sequence[Part], shape: tuple[int, ...], dtype: np.dtype, spec: Spec) -> None:
+    sizes = [f"length={spec.length}", f"dim={spec.dim}", f"heads={spec.heads}", f"train_length={spec.train_length}"]
+    room(f"{what} of {_name(parts)!r} with {', '.join(sizes + numbers(parts))}", math.prod(shape) * dtype.itemsize)
+
+
+def numbers(parts: Sequence[Part]) -> list[str]:
+    """The options that are numbers, and not the defaults, in words."""
+    return [
+        f"option {key(parts, part, name)}={f'{value:g}' if isinstance(value, float) else value}"
+        for part in parts
+        for name, value in part.options.items()
+        if type(value) in (int, float, tuple) and value != part.encoding.options[name].default
+    ]
 
 
 def _name(parts: Sequence[Part]) -> str:
@@ -170,8 +198,7 @@ def fill(
     """
     import numpy as np
 
-    for part in parts:
-        part.encoding.check(spec, **part.options)
+    check(parts, spec)
     plain(parts, spec)
     with np.errstate(over="ignore", invalid="ignore"):  # what leaves the dtype is found below
         _fill(parts, spec, params, out, reference)
@@ -240,15 +267,9 @@ def _check_finite(parts: Sequence[Part], spec: Spec, out: Mapping[str, np.ndarra
     for slot, array in out.items():
         if array.dtype.kind != "f" or (math.isfinite(array.max(initial=0.0)) and math.isfinite(array.min(initial=0.0))):
             continue
-        given = [
-            f"option {key(parts, part, name)}={value:g}"
-            for part in parts
-            for name, value in part.options.items()
-            if isinstance(value, float) and value != part.encoding.options[name].default
-        ]
         raise BeyondTrainingLength(
             f"slot {slot!r} of {_name(parts)!r} is not finite in {array.dtype}, whose largest value is "
-            f"{np.finfo(array.dtype).max:.1e}: see {', '.join(given) or 'its parameters'} at positions up to "
+            f"{np.finfo(array.dtype).max:.1e}: see {', '.join(numbers(parts)) or 'its parameters'} at positions up to "
             f"{spec.farthest:g}"
         )
 

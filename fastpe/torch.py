@@ -111,10 +111,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dout: torch.Tensor) -> tuple[Any, ...]:
-        _, *tensors = ctx.saved_tensors
+        _ = ctx.saved_tensors  # raises where one was written to
         gradients = ctx.pullback(_array(dout))
-        found = (
-            torch.from_numpy(gradients[name]).to(tensor.dtype) if name in gradients else None
-            for name, tensor in zip(ctx.names, tensors, strict=True)
-        )  # fmt: skip
+        found = (torch.from_numpy(gradients[name]) if name in gradients else None for name in ctx.names)
         return None, None, *found

@@ -120,10 +120,12 @@ def train(
     """
     arguments.instance("config", config, TrainConfig, "train(TrainConfig('wavelet'))")
     threads_for(threads)
-    notify: Listener = progress or (lambda event: None)
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress must be a function of one event, not {progress!r}")
+    notify: Listener = (lambda event: None) if progress is None else progress
     options = encoding.option_values(config.encoding, config.options)
     if out is not None and not callable(out):
-        check_target(out, config, resume)
+        check_target(arguments.path("out", out), config, resume)
     model, data = Transformer(config.model), _training_data(config, epoch=0)
     state = _State(model, Adam(model, lr=config.lr, beta1=config.beta1, beta2=config.beta2, eps=config.eps))
     with _open_run(config, out, resume, options) as run:

@@ -115,6 +115,22 @@ def test_numbers_that_are_not_finite_are_refused_by_name(argument, bad):
     assert str(caught.value) == f"{argument} must be finite in float32, but 1 of its 12 values are not"
 
 
+@pytest.mark.parametrize("value", [None, 3, True, b"run", ["run"], object(), np.float32(2)])
+def test_what_is_no_path_is_refused_by_name(value, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = fastpe.TrainConfig("nope", samples=2, epochs=1, train_length=4)
+    with pytest.raises(TypeError) as caught:
+        fastpe.load(value)
+    assert str(caught.value) == f"path must be a path, as a str or pathlib.Path, not {value!r}"
+    if value is not None:  # which is none at all
+        with pytest.raises(TypeError) as caught:
+            fastpe.train(config, out=value)
+        assert str(caught.value) == f"out must be a path, as a str or pathlib.Path, not {value!r}"
+        with pytest.raises(TypeError, match="progress must be a function of one event, not "):
+            fastpe.train(config, out="run", progress=value)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("make", [Dlpack, memoryview])
 def test_out_may_be_any_memory(make):
     expected = fastpe.build("sinusoidal", 3, dim=4)["table"]

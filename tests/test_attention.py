@@ -192,6 +192,26 @@ def test_wrt_chooses(rng):
         np.testing.assert_array_equal(gradient, every[name], err_msg=name)
 
 
+def test_gradients_have_the_dtype_of_what_they_belong_to(rng):
+    q = problem(rng, n=9, d=4, dtype=np.float32)
+    for dtype in (np.float32, np.float64):
+        slots = {"scale": np.full(2, 0.4, dtype), "angles": np.ones((1, 9, 2), dtype), "growth": np.ones((9, 2), dtype)}
+        out, pullback = fastpe.attention_vjp(**q, **slots, causal=True)
+        found = pullback(np.ones_like(out))
+        assert {name: found[name].dtype for name in slots} == dict.fromkeys(slots, dtype)
+    assert fastpe.attention_vjp(**q, scale=1)[1](out)["scale"].dtype == np.float64
+
+
+@pytest.mark.parametrize("attention", [fastpe.attention, fastpe.reference.attention])
+def test_of_a_pair_of_lengths_none_is_no_padding(rng, attention):
+    arguments = problem(rng, b=2, n=9, m=9)
+    for pair, whole in (((None, [4, 2]), ([9, 9], [4, 2])), (([4, 2], None), ([4, 2], [9, 9])), ((None, None), None)):
+        np.testing.assert_array_equal(attention(**arguments, lengths=pair), attention(**arguments, lengths=whole))
+    np.testing.assert_array_equal(attention(**arguments, lengths=(4, 2)), attention(**arguments, lengths=[4, 2]))
+    single = {name: array[0] for name, array in arguments.items()}
+    np.testing.assert_array_equal(attention(**single, lengths=(None, 4)), attention(**single, lengths=(9, 4)))
+
+
 def test_a_scalar_scale_has_a_scalar_gradient(rng):
     arguments = problem(rng, n=9)
     dscale = fastpe.attention_vjp(**arguments, scale=0.3)[1](arguments["q"])["scale"]

@@ -113,7 +113,13 @@ def test_a_scale_beyond_the_dtype():
         (ValueError, "lengths of queries must lie in [0, 5], not [6, 0]", {"lengths": ([6, 0], [1, 1])}),
         (ValueError, "lengths of keys must lie in [0, 7], not [-1, 0]", {"lengths": [-1, 0]}),
         (TypeError, "lengths of keys must be integers, not float64", {"lengths": [1.0, 2.0]}),
+        (ValueError, "lengths of keys must have the shape (B,) = (2,), not 3", {"lengths": (None, 3)}),
+        (ValueError, "lengths of queries must have the shape (B,) = (2,), not 3", {"lengths": (3, None)}),
+        (ValueError, "lengths of queries must have the shape (B,) = (2,)", {"lengths": ([3], [1, 1])}),
+        (TypeError, "lengths of queries must be an array", {"lengths": ([[1], [1, 2]], [1, 1])}),
         (ValueError, "wrt names 'index'", {"wrt": ("index",)}),
+        *((TypeError, f"wrt must be a tuple of names, as in ('q', 'bias'), not {wrt!r}", {"wrt": wrt})
+          for wrt in ("bias", "q", 3, True, ("q", 3), [["q"]], {"q": 1}.items())),
         (ValueError, "wrt names 'pairs'", {"wrt": ("pairs",)}),
         (ValueError, "wrt names 'rel_gain'", {"wrt": ("rel_gain",), "rel_gain": None}),
         (ValueError, "wrt names 'table'", {"wrt": ("q", "table")}),

@@ -230,6 +230,11 @@ def test_what_is_left_out_is_not_read_into_the_result():
     loud = fastpe.attention(**arguments, causal=True, tolerance=1e-6)
     np.testing.assert_array_equal(loud[0, 0, 500:], calm[0, 0, 500:])
     assert abs(fastpe.attention(**arguments, causal=True, tolerance=0)[0, 0, 500]).max() > 1e100
+    arguments["v"][0, 0, :128] = np.nan
+    np.testing.assert_array_equal(
+        fastpe.attention(**arguments, causal=True, tolerance=1e-6)[0, 0, 500:], calm[0, 0, 500:]
+    )
+    assert np.isnan(fastpe.attention(**arguments, causal=True, tolerance=0)).all()
 
 
 @pytest.mark.parametrize("slots", [{"scores": np.zeros((1, N, N))}, {"gain": np.full((1, 3), 50.0)}, {"rectify": True}])

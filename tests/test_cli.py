@@ -85,24 +85,34 @@ def test_train_help_names_every_encoding_and_promised_option():
         ("train --encoding wavelet+alibbi", "'alibbi' is unknown; did you mean 'alibi'?"),
         (
             "train --encoding alibi --option slop=1",
-            "option 'slop' of encoding 'alibi' is unknown; did you mean 'slope'",
+            "--option slop of encoding 'alibi' is unknown; did you mean 'slope'",
         ),
-        ("train --encoding alibi --option slope=steep", "option 'slope' must be a finite number"),
+        ("train --encoding alibi --option slope=steep", "error: --option slope must be a finite number"),
         ("train --encoding alibi --option slope", "--option must be NAME=VALUE, not 'slope'"),
-        ("train --encoding nope --option slope=1", "option 'slope' of encoding 'nope' is unknown"),
-        ("train --encoding nope --epochs 0", "epochs must be at least 1, not 0"),
-        ("train --encoding nope --width -8", "width must be at least 1, not -8"),
+        ("train --encoding nope --option slope=1", "--option slope of encoding 'nope' is unknown"),
+        ("train --encoding nope --epochs 0", "error: --epochs must be at least 1, not 0"),
+        ("train --encoding nope --width -8", "error: --width must be at least 1, not -8"),
         ("train --encoding nope --samples none", "'none' is not a valid integer"),
-        ("train --encoding nope --heads 3", "width must be divisible by heads, but 64 is not divisible by 3"),
-        ("train --encoding nope --lr nan", "lr must be finite, not nan"),
+        ("train --encoding nope --heads 3", "error: --width must be divisible by heads, but 64 is not divisible by 3"),
+        ("train --encoding nope --lr nan", "error: --lr must be finite, not nan"),
         ("train --encoding nope --norm batch", "'batch' is not one of 'none', 'layernorm'"),
         ("train --encoding nope --threads 0", "--threads must be at least 1, not 0"),
-        ("train --encoding nope --positions random", "positions must be 'usual' or 'random:L' with an integer L"),
-        ("train --encoding nope --positions random:150", "test_lengths must be at most 150"),
+        (
+            "train --encoding nope --positions random",
+            "error: --positions must be 'usual' or 'random:L' with an integer L",
+        ),
+        ("train --encoding nope --positions random:150", "error: --test-length must be at most 150"),
         ("train --encoding shaw --positions random:200", "'shaw' knows the offsets of consecutive positions alone"),
-        ("train --encoding wavelet+xpos --bidirectional", "causal must be true for 'xpos', not False"),
-        ("train --encoding nope --test-length 0", "test_lengths must be at least 1, not 0"),
-        ("train --encoding nope --seed -1", "seed must lie in [0, 2**64), not -1"),
+        ("train --encoding wavelet+xpos --bidirectional", "error: 'xpos' needs --causal: a key after"),
+        ("train --encoding fire --bidirectional", "set --causal, or --option symmetric=True"),
+        ("train --encoding rope --width 9", "error: --width / --heads must be even"),
+        ("train --encoding t5 --causal --option buckets=2 --length 0", "error: --length must be at least 1, not 0"),
+        ("show t5 --causal --option buckets=1", "--option buckets must be"),
+        ("train --encoding lonlat_wrap --positions random:200", "error: --positions cannot be 'random:200'"),
+        ("show sandwich --option divisors=nan", "error: --option divisors must be a list of finite numbers or none"),
+        ("show alibi --train-length 0", "error: --train-length must be at least 1, not 0"),
+        ("train --encoding nope --test-length 0", "error: --test-length must be at least 1, not 0"),
+        ("train --encoding nope --seed -1", "error: --seed must lie in [0, 2**64), not -1"),
         ("train --encoding nope --lenght 3", "No such option '--lenght'"),
         ("train --resume", "--resume needs --out"),
         ("train --resume --out nosuch", "--encoding is missing: run folder nosuch does not exist"),
@@ -221,7 +231,7 @@ def test_random_positions_are_recorded_and_resumed():
     assert fastpe("train", "--resume", *arguments).stdout == result.stdout
     tested = json.loads(fastpe("evaluate", "run", "--json").stdout)["test"]
     assert tested == json.loads(fastpe("train", "--resume", "--out", "run", "--json").stdout)["test"]
-    assert "test_lengths must be at most 30" in refused(2, "evaluate", "run", "--test-length", 31)
+    assert "--test-length must be at most 30" in refused(2, "evaluate", "run", "--test-length", 31)
 
 
 def test_an_option_that_rules_out_the_paper_s_wins():
@@ -271,7 +281,7 @@ def test_evaluate_repeats_the_run_s_own_test(folder):
     text = fastpe("evaluate", "run", "--test-length", "7")
     assert text.stdout.splitlines()[1].split()[0] == "7"
     assert "length 7: learned" in text.stderr
-    assert "test_lengths must be at least 1" in refused(2, "evaluate", "run", "--test-length", "0")
+    assert "--test-length must be at least 1" in refused(2, "evaluate", "run", "--test-length", "0")
     content = bytearray((folder / "run" / "model.safetensors").read_bytes())
     content[-1] ^= 1
     (folder / "run" / "model.safetensors").write_bytes(content)

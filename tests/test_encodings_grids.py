@@ -159,8 +159,19 @@ def test_a_learned_grid_takes_coordinates() -> None:
         build("learned_2d", 2, positions=[[0, 0], [0, 4]], **keywords)
     with pytest.raises(ValueError, match=r"option 'train_grid' must be 2 sides whose product is 12, not \(3, 3\)"):
         build("learned_2d", 13, **{**keywords, "train_grid": (3, 3)})
-    with pytest.raises(ValueError, match="must be at least 2 with a class token"):
-        build("learned_2d", 1, class_token=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "grid"),
+    [("learned_2d", (8,)), ("learned_2d", (2, 2, 2)), ("learned_2d", (-2, -4)),
+     ("factorised_st", (8,)), ("factorised_st", (2, 4)), ("factorised_st", (-2, -4, 1))],
+)  # fmt: skip
+def test_of_two_grids_the_wrong_one_is_named(name, grid):
+    """Also where it has as many cells as were learned."""
+    sides = 2 if name == "learned_2d" else 3
+    for length, train_length in ((8, 8), (12, 8), (8, 12)):
+        with pytest.raises(ValueError, match=rf"^option 'grid' must be {sides} sides whose product is {length}, not "):
+            fastpe.build(name, length, train_length=train_length, grid=grid)
 
 
 def gradient_by_differences(name: str, params: dict, dslot: np.ndarray, **request: object) -> dict:

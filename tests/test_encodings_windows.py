@@ -228,7 +228,7 @@ def test_irpe_clips_far_offsets_and_shares_heads_if_told_to():
     np.testing.assert_array_equal(slots["values"], own)
     shared = fastpe.build("irpe", 9, heads=3, params={"table": own[:1]}, dtype=np.float64)
     np.testing.assert_array_equal(shared["values"], own[[0, 0, 0]])
-    with pytest.raises(ValueError, match="'ratio' must be at most 512, not 1000"):
+    with pytest.raises(ValueError, match="'ratio' must be a finite number >= 1e-06 and <= 512, not 1000"):
         fastpe.build("irpe", 4, ratio=1000.0)
 
 

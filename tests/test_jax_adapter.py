@@ -7,6 +7,7 @@ import pytest
 from attention_problems import SLOTS, problem
 
 import fastpe
+from fastpe.attention_pass import Pass
 
 jax = pytest.importorskip("jax", reason="JAX is a peer: pip install 'fastpe[peers]'")
 
@@ -98,14 +99,16 @@ def test_arrays_of_numpy_keep_their_precision():
 
 
 def test_only_what_is_asked_for_is_computed(monkeypatch):
-    wanted = []
-    vjp = fastpe._attention.attention_vjp
+    wanted, passes = [], []
+    gradients, forward = fastpe._attention.gradients, Pass._forward
     monkeypatch.setattr(
-        fastpe._attention, "attention_vjp", lambda *x, wrt, **y: (wanted.append(wrt), vjp(*x, wrt=wrt, **y))[1]
+        fastpe._attention, "gradients", lambda *x, wrt, **y: (wanted.append(wrt), gradients(*x, wrt=wrt, **y))[1]
     )
+    monkeypatch.setattr(Pass, "_forward", lambda self: (passes.append(self.sizes), forward(self))[1])
     given = drawn(("bias", "scores"))
-    jax.grad(lambda bias: attention(**{**given, "bias": bias}).sum())(given["bias"])
+    jax.jit(jax.grad(lambda bias: attention(**{**given, "bias": bias}).sum()))(given["bias"])
     assert wanted == [("bias",)]
+    assert len(passes) == 1  # the backward pass goes on from it
 
 
 def test_a_call_too_large_for_the_host_to_wait_in_line():

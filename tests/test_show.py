@@ -101,6 +101,14 @@ def test_a_row_of_zeros_has_no_cosine(made_up):
     assert stored[1] == [None, None, None]
 
 
+def test_products_that_leave_float64_are_absent():
+    found = look("sinusoidal", 3, dim=4, scale=1e300)
+    products = next(view for view in found.views["table"] if view.title.startswith("dot"))
+    assert not np.isfinite(np.diag(products.values)).any()
+    stored = [view["values"] for view in found.as_dict()["views"]["table"] if view["title"] == products.title]
+    assert [stored[0][i][i] for i in range(3)] == [None] * 3
+
+
 def test_wavelengths_come_back_from_reduced_angles(made_up):
     wave, *_ = everything(made_up).views["angles"]
     np.testing.assert_allclose(wave.lines[""], 2 * np.pi / TURNS, rtol=1e-12)
@@ -310,7 +318,7 @@ def test_a_figure_has_a_panel_for_every_view_and_its_words(made_up, slots):
         (["alibbi"], "'alibbi' is unknown; did you mean 'alibi'?"),
         (["alibi", "--option", "slop=1"], "did you mean 'slope'?"),
         (["alibi", "--option", "slope"], "--option must be NAME=VALUE, not 'slope'"),
-        (["alibi", "--length", "0"], "length must be at least 1, not 0"),
+        (["alibi", "--length", "0"], "error: --length must be at least 1, not 0"),
         (["nope", "--out", "a.png"], "there is nothing to draw of 'nope'"),
         (["learned", "--length", "51"], "'learned' has no row for position 50"),
     ],

@@ -168,6 +168,16 @@ def test_a_clipped_length_says_so(whole):
     assert "learned" in test["9"]["note"]
 
 
+def test_a_length_that_an_option_does_not_fit_has_a_reason():
+    """The graph's edges name nodes that a shorter sequence lacks: no eigenvectors, so nothing to remark on either."""
+    options = {"edges": (0, 1, 1, 2, 2, 3), "count": 2}
+    model = Transformer(replace(CONFIG.model, encoding="laplacian", options=options, train_length=4))
+    found = evaluate(model, (4, 3), 5)
+    assert found["4"]["mse"] > 0
+    assert found["3"]["mse"] is None
+    assert found["3"]["reason"] == "option 'edges' must name nodes from 0 to 2, but one is 2-3"
+
+
 def test_outputs_that_are_not_finite_have_a_reason():
     model = Transformer(CONFIG.model)
     model.parameters["head.bias"][...] = 3e38

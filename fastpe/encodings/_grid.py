@@ -85,7 +85,8 @@ def learned_grid(
     spec: Spec, grid: tuple[int, ...] | None, train_grid: tuple[int, ...] | None, axes: int, *, extra: int = 0
 ) -> tuple[int, ...]:
     """The grid that is learned: as given, or the tokens' where that has as many cells, or of the closest sides."""
-    if train_grid is None and grid is not None and math.prod(grid) == spec.train_length - extra:
+    fits = grid is not None and len(grid) == axes and min(grid) > 0  # if not, `extent` says so
+    if train_grid is None and grid is not None and fits and math.prod(grid) == spec.train_length - extra:
         train_grid = grid
     return chosen_sides(spec, train_grid, axes, extra=extra, length=spec.train_length, option="train_grid")
 

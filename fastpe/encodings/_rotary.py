@@ -19,9 +19,11 @@ from fastpe.kernels.trig import PI
 ROTATED = Option(
     None, "how many channels of a head are rotated, an even number; none: all", int, minimum=2, optional=True
 )
+LARGEST = 1e15  # of options without a limit by nature: the references, as printed, lose the digits of larger ones
 FACTOR = Option(
-    None, "how many times longer than the training length; none: as needed", float, minimum=1, optional=True
-)
+    None, "how many times longer than the training length; none: as needed", float, minimum=1, maximum=LARGEST,
+    optional=True,
+)  # fmt: skip
 
 GRID = Option(None, "rows and columns; none: as close to a square as there is", tuple, optional=True)
 CLASS_TOKEN = Option(False, "whether the first token stands on no cell", bool)

@@ -228,7 +228,7 @@ ENCODING = Encoding(
         "sigma": Option(10.0, "standard deviation of the frequencies", float, above=0.0),
         "coordinates": Option(1, "number of coordinates of a position", int, minimum=1),
         "learned": Option(False, "whether the frequencies are learned", bool),
-        "draw": Option(0, "which random frequencies, where they are not learned", int, minimum=0),
+        "draw": Option(0, "which random frequencies, where they are not learned", int, minimum=0, maximum=1e18),
         "grid": Option(None, "sides of the grid; the closest factors of N if none", tuple, optional=True),
         "scale": Option(1.0, "multiplies the table", float),
     },

@@ -30,6 +30,7 @@ from typing import Any
 from fastpe.encoding import Encoding, Option, Spec
 from fastpe.encodings._angles import exact_angles, fill_line, precise
 from fastpe.encodings._rotary import (
+    LARGEST,
     ROTATED,
     base_option,
     check,
@@ -70,7 +71,7 @@ def fill(
 ENCODING = Encoding(
     slots=("angles", "pairs"),
     options={
-        "factor": Option(1.0, "how fast the base grows with the length", float, minimum=1.0),
+        "factor": Option(1.0, "how fast the base grows with the length", float, minimum=1.0, maximum=LARGEST),
         "base": base_option(),
         "pairs": pairs_option("half"),
         "rotated": ROTATED,

@@ -30,6 +30,7 @@ from typing import Any
 from fastpe.encoding import Encoding, Option, Spec
 from fastpe.encodings._angles import exact_angles, fill_line, precise
 from fastpe.encodings._rotary import (
+    LARGEST,
     ROTATED,
     base_option,
     ladder,
@@ -88,9 +89,13 @@ def fill(
 ENCODING = Encoding(
     slots=("angles", "pairs"),
     options={
-        "factor": Option(8.0, "the stretch of long waves", float, minimum=1.0),
-        "low_freq_factor": Option(1.0, "waves with fewer turns in the training length are stretched", float, above=0.0),
-        "high_freq_factor": Option(4.0, "waves with more turns in the training length stay", float, above=0.0),
+        "factor": Option(8.0, "the stretch of long waves", float, minimum=1.0, maximum=LARGEST),
+        "low_freq_factor": Option(
+            1.0, "waves with fewer turns in the training length are stretched", float, above=0.0, maximum=LARGEST
+        ),
+        "high_freq_factor": Option(
+            4.0, "waves with more turns in the training length stay", float, above=0.0, maximum=LARGEST
+        ),
         "base": base_option(500000.0),
         "pairs": pairs_option("interleaved"),
         "rotated": ROTATED,

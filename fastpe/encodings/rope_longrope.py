@@ -37,6 +37,7 @@ from fastpe.encoding import Encoding, Option, Spec
 from fastpe.encodings._angles import exact_angles, fill_angles, fill_line, precise, turns
 from fastpe.encodings._rotary import (
     FACTOR,
+    LARGEST,
     ROTATED,
     base_option,
     ladder,
@@ -118,7 +119,10 @@ ENCODING = Encoding(
         ),
         "start_tokens": Option(0, "how many first tokens keep the plain frequencies", int, minimum=0),
         "factor": FACTOR,
-        "mscale": Option(None, "temperature of query and key; none: from the factor", float, above=0.0, optional=True),
+        "mscale": Option(
+            None, "temperature of query and key; none: from the factor", float, above=0.0, optional=True,
+            maximum=LARGEST,
+        ),
         "base": base_option(),
         "pairs": pairs_option("half"),
         "rotated": ROTATED,

@@ -40,6 +40,7 @@ from fastpe.encoding import Encoding, Option, Spec
 from fastpe.encodings._angles import exact_angles, fill_line, precise
 from fastpe.encodings._rotary import (
     FACTOR,
+    LARGEST,
     ROTATED,
     ladder,
     mixed,
@@ -110,8 +111,12 @@ ENCODING = Encoding(
     slots=("angles", "pairs", "scale"),
     options={
         "factor": FACTOR,
-        "beta_fast": Option(32.0, "pairs with more turns in the training length stay", float, above=0.0),
-        "beta_slow": Option(1.0, "pairs with fewer turns in the training length are interpolated", float, above=0.0),
+        "beta_fast": Option(
+            32.0, "pairs with more turns in the training length stay", float, above=0.0, maximum=LARGEST
+        ),
+        "beta_slow": Option(
+            1.0, "pairs with fewer turns in the training length are interpolated", float, above=0.0, maximum=LARGEST
+        ),
         "ramp": Option("dimensions", "what the pairs between are linear in", str, ("dimensions", "turns")),
         "base": Option(10000.0, "the slowest frequency is about 1/base", float, above=1.0),
         "pairs": pairs_option("half"),

@@ -86,7 +86,7 @@ def fill(
 ENCODING = Encoding(
     slots=("bias", "scores"),
     options={
-        "dbar": Option(128, "twice the number of frequencies", int, minimum=2),
+        "dbar": Option(128, "twice the number of frequencies", int, minimum=2, maximum=1e6),
         "divisors": Option(
             None, "what each head's bias is divided by; 8(h+1)/H where not given", tuple, optional=True, item=float,
             samples=((0.5,),),

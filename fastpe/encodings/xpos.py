@@ -31,6 +31,7 @@ import numpy as np
 from fastpe.encoding import Encoding, Option, Spec
 from fastpe.encodings._angles import exact_angles, fill_line, precise
 from fastpe.encodings._rotary import (
+    LARGEST,
     ROTATED,
     base_option,
     ladder,
@@ -52,7 +53,7 @@ def check(spec: Spec, **options: Any) -> None:
     """The model must be causal."""
     check_width(spec, **options)
     if not spec.causal:
-        raise ValueError("causal must be true for 'xpos', not False: a key after its query grows without bound")
+        raise ValueError("'xpos' needs causal=True: a key after its query grows without bound")
 
 
 def reference(
@@ -95,7 +96,7 @@ ENCODING = Encoding(
     slots=("angles", "growth", "pairs"),
     options={
         "scale_base": Option(512.0, "positions over which a pair decays by its factor", float, above=0.0),
-        "gamma": Option(0.4, "the strongest decay is gamma / (1 + gamma)", float, above=0.0),
+        "gamma": Option(0.4, "the strongest decay is gamma / (1 + gamma)", float, above=0.0, maximum=LARGEST),
         "centre": Option(0.0, "the position where the factors are 1; cancels", float),
         "base": base_option(),
         "pairs": pairs_option("interleaved"),

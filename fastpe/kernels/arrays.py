@@ -164,7 +164,7 @@ def adam_step(
 def _embed(x, weight, bias, table, has_table, z):
     ends.embed_forward(pointer(x), pointer(weight), pointer(bias), pointer(z), *z.shape)
     if has_table:
-        ends.add(pointer(z), pointer(table), z.size)
+        ends.add(pointer(z), pointer(table), pointer(z), z.size)
 
 
 def embed_forward(x: Array, weight: Array, bias: Array, table: Array | None = None) -> Array:
@@ -177,7 +177,7 @@ def embed_forward(x: Array, weight: Array, bias: Array, table: Array | None = No
 @entry
 def _embed_backward(dz, x, dweight, dbias, dtable):
     ends.embed_backward(pointer(dz), pointer(x), pointer(dweight), pointer(dbias), *dz.shape)
-    ends.add(pointer(dtable), pointer(dz), dz.size)
+    ends.add(pointer(dtable), pointer(dz), pointer(dtable), dz.size)
 
 
 def embed_backward(dz: Array, x: Array) -> tuple[Array, Array, Array]:
@@ -191,7 +191,7 @@ def embed_backward(dz: Array, x: Array) -> tuple[Array, Array, Array]:
 def _embed_tokens(tokens, weight, table, has_table, z):
     ends.embed_tokens_forward(pointer(tokens), pointer(weight), pointer(z), *z.shape)
     if has_table:
-        ends.add(pointer(z), pointer(table), z.size)
+        ends.add(pointer(z), pointer(table), pointer(z), z.size)
 
 
 def embed_tokens_forward(tokens: Array, weight: Array, table: Array | None = None) -> Array:
@@ -204,7 +204,7 @@ def embed_tokens_forward(tokens: Array, weight: Array, table: Array | None = Non
 @entry
 def _embed_tokens_backward(dz, tokens, dweight, dtable):
     ends.embed_tokens_backward(pointer(dz), pointer(tokens), pointer(dweight), *dz.shape)
-    ends.add(pointer(dtable), pointer(dz), dz.size)
+    ends.add(pointer(dtable), pointer(dz), pointer(dtable), dz.size)
 
 
 def embed_tokens_backward(dz: Array, tokens: Array, vocabulary: int) -> tuple[Array, Array]:

@@ -32,18 +32,12 @@ from fastpe.kernels.attention.layout import (
     place,
     terms_of,
 )
+from fastpe.kernels.ends import add
 from fastpe.kernels.gemm import FROM, add_column_sums, gemm
 from fastpe.kernels.rotate import add_angle_gradients, add_growth_gradients, factors_of_row, rotate_row
-from fastpe.kernels.simd import at, lanes, load_first, pointer, scalar, store_first
+from fastpe.kernels.simd import at, pointer, scalar
 
 ONE, NONE = np.int64(1), np.int64(0)
-
-
-@inner
-def _shift(u, table, shifted, n):
-    """shifted = u + table, n elements."""
-    for j in range(0, n, lanes(u)):
-        store_first(shifted, j, load_first(u, j, n - j) + load_first(table, j, n - j), n - j)
 
 
 @inner
@@ -54,7 +48,7 @@ def project(u, weight, bias, act, arena, position, sizes, a):
         gemm(u, c, ONE, weight, 3 * c, qkv, 3 * c, n, 3 * c, c, FROM, bias, NONE, qkv, NONE)
         return
     shifted, v = at(arena, a.shifted), at(qkv, 2 * c)
-    _shift(u, pointer(position.qk_table), shifted, n * c)
+    add(u, pointer(position.qk_table), shifted, n * c)
     gemm(shifted, c, ONE, weight, 3 * c, qkv, 3 * c, n, 2 * c, c, FROM, bias, NONE, qkv, NONE)
     gemm(u, c, ONE, at(weight, 2 * c), 3 * c, v, 3 * c, n, c, c, FROM, at(bias, 2 * c), NONE, v, NONE)
 
@@ -63,7 +57,7 @@ def project(u, weight, bias, act, arena, position, sizes, a):
 def project_backward(u, transposed, dweight, dbias, slot_gradients, grow, arena, position, sizes, o, a):
     """Gradients of the projections' parameters and of qk_table, from those of q, k and v."""
     n, c, dqkv, shifted = sizes.length, sizes.width, at(arena, a.dqkv), at(arena, a.shifted)
-    _shift(u, pointer(position.qk_table), shifted, n * c)
+    add(u, pointer(position.qk_table), shifted, n * c)
     gemm(shifted, ONE, c, dqkv, 3 * c, dweight, 3 * c, c, 2 * c, n, grow, dweight, 3 * c, dweight, NONE)
     dv, dwv = at(dqkv, 2 * c), at(dweight, 2 * c)
     gemm(u, ONE, c, dv, 3 * c, dwv, 3 * c, c, c, n, grow, dwv, 3 * c, dwv, NONE)

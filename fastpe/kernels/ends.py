@@ -2,7 +2,7 @@
 
     embed           z_i = x_i weight + bias           weight, bias (c,)
     embed tokens    z_i = weight[token_i]             weight (vocabulary, c)
-    add             z += table                        table (n, c)
+    add             z + table                         table (n, c)
     head            y_i = z_i . weight + bias         weight (c,), bias a scalar
 
 z: n rows of c contiguous elements; tokens are whole numbers, held in the type of z. At most 2 n c FLOP each, forward;
@@ -39,10 +39,10 @@ def embed_backward(dz, x, dweight, dbias, n, c):
 
 
 @inner
-def add(y, x, n):
-    """y += x for n elements."""
-    for j in range(0, n, lanes(y)):
-        store_first(y, j, load_first(y, j, n - j) + load_first(x, j, n - j), n - j)
+def add(x, y, sums, n):
+    """sums = x + y, n elements; sums may be one of the two."""
+    for j in range(0, n, lanes(x)):
+        store_first(sums, j, load_first(x, j, n - j) + load_first(y, j, n - j), n - j)
 
 
 @inner
@@ -52,14 +52,16 @@ def embed_tokens_forward(tokens, weight, z, n, c):
     for j in range(0, n * c, lanes(z)):
         store_first(z, j, zeros(z), n * c - j)
     for i in range(n):
-        add(at(z, i * c), at(weight, np.int64(get(tokens, i)) * c), c)
+        row = at(z, i * c)
+        add(row, at(weight, np.int64(get(tokens, i)) * c), row, c)
 
 
 @inner
 def embed_tokens_backward(dz, tokens, dweight, n, c):
     """Adds each row of dz to its token's, in the order of the positions."""
     for i in range(n):
-        add(at(dweight, np.int64(get(tokens, i)) * c), at(dz, i * c), c)
+        row = at(dweight, np.int64(get(tokens, i)) * c)
+        add(row, at(dz, i * c), row, c)
 
 
 @inner

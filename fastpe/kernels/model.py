@@ -174,7 +174,7 @@ def sequence_forward(x, w, arena, position, sizes, o, a):
     if sizes.taps:
         convolution_forward(embedded, pointer(position.taps), sizes.taps, sizes.causal, z, n, c)
     if sizes.has_table:
-        add(z, pointer(position.table), n * c)
+        add(z, pointer(position.table), z, n * c)
     for layer in range(sizes.layers):
         z = at(arena, a.streams + layer * a.stream_stride)
         layer_forward(
@@ -212,7 +212,7 @@ def sequence_backward(x, w, wt, g, grow, arena, position, sizes, o, t, a):
         _feedforward_backward(dz, wl, wtl, gl, grow, act, arena, sizes, o, t, a)
         _attention_backward(dz, z, layer, wl, wtl, gl, g, grow, act, arena, position, sizes, o, t, a)
     if sizes.wants_table:
-        add(at(g, o.table), dz, n * c)
+        add(at(g, o.table), dz, at(g, o.table), n * c)
     if sizes.taps:
         whole = at(arena, a.dmixed)
         convolution_backward(

@@ -114,12 +114,14 @@ def look(
         slots = encoding.build(name, wanted, **sizes, seed=seed, **options)
         remarks = (f"shown up to the training length: {error}",)
     spec = encoding.make_spec(wanted, **sizes, axes=sums.axes(parts, given=False))
+    with np.errstate(over="ignore", invalid="ignore"):  # products of large tables, which are shown as absent
+        views = {slot: views for slot in SLOTS if slot in slots and (views := VIEWS[slot](slot, spec, slots))}
     return Look(
         name=name,
         spec=spec,
         options={key: value for key, value in options.items() if not _is_default(parts, key, value)},
         slots=slots,
-        views={slot: views for slot in SLOTS if slot in slots and (views := VIEWS[slot](slot, spec, slots))},
+        views=views,
         remarks=remarks + sums.remarks(parts, spec),
         beyond={part.scheme: part.encoding.beyond for part in parts},
         seed=seed if sums.parameter_shapes(parts, spec) else None,

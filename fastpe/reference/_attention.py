@@ -46,7 +46,7 @@ def attention(
         Keys are visible only where |query position - key position| < window.
     lengths : (B,) int, or a tuple of two such, (queries, keys), optional
         Keys and queries from there on are padding: such keys are hidden, such queries give zeros. Positions stay those
-        of the padded arrays. Without B a length is one integer.
+        of the padded arrays. Without B a length is one integer; of a pair, None stands for no padding.
     tolerance : float, optional
         Ignored: nothing is skipped here.
     return_lse : bool

@@ -1,0 +1,97 @@
+"""Numbers of every size for every option: a result that is the reference's, or an error that names the option."""
+
+import math
+
+import numpy as np
+import pytest
+from encoding_variants import ENCODINGS, NAMES, is_causal
+
+import fastpe
+from fastpe import encoding
+from fastpe.encoding import Option
+
+SIZES = {"dim": 24, "heads": 2}
+NUMBERS = (1e300, 1e154, 1e30, 2**62, 2**31, 1e10, 1e-154, 5e-324, 0.0, -0.0, -1e300, math.nan, math.inf, 10**400)
+SIDES = ((), (0,), (4,), (2, 2, 2), (2**62, 1), (2**62, 2**62), (-2, -2), (1,) * 12, (True,), ("a",), 3, "ab")
+SEVERAL = ((), (1.0,), (1e300,) * 6, (5e-324,) * 6, (-0.0,) * 6, (math.inf,) * 6, (math.nan,), ("a",), 3, "ab")
+
+
+def extremes(option: Option) -> tuple:
+    if option.kind is tuple:
+        return SIDES if option.item is int else SEVERAL
+    return NUMBERS if option.kind in (int, float) else ("", "x", None, 3)
+
+
+def built(name: str, options: dict, **more: object) -> dict | Exception:
+    try:
+        return fastpe.build(name, 4, **SIZES, causal=is_causal(name), **more, **options)
+    except (ValueError, TypeError) as error:
+        return error
+
+
+def differences(name: str, options: dict, dtype: type) -> None:
+    """Assert that fill and reference give the same, or refuse the same."""
+    found, exact = (built(name, options, dtype=dtype, reference=reference) for reference in (False, True))
+    if isinstance(found, Exception):
+        assert any(key in str(found) for key in options), found
+        assert isinstance(exact, Exception) or "not finite in float32" in str(found), found
+        return
+    assert isinstance(exact, dict), exact
+    (part,) = encoding.parse(name, options)
+    spec = encoding.make_spec(4, **SIZES, dtype=dtype, causal=is_causal(name))
+    arrays = {slot: array for slot, array in exact.items() if isinstance(array, np.ndarray)}
+    with np.errstate(under="ignore"):
+        bounds = encoding.error_bound(part, spec, arrays)
+    for slot, value in found.items():
+        if slot not in arrays:
+            assert value == exact[slot]
+            assert isinstance(value, str) or math.isfinite(value)
+            continue
+        assert np.isfinite(value).all()
+        off = np.abs(value - arrays[slot])
+        if slot == "angles":  # half a turn has two signs
+            off = np.minimum(off, np.abs(2 * np.pi - off))
+        assert (off <= bounds[slot] + 1e-300).all(), (slot, off.max())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_option_bears_every_number_or_refuses_it_by_name(name):
+    for key, option in ENCODINGS[name].options.items():
+        for learned in ({}, {"learned": True}) if "learned" in ENCODINGS[name].options else ({},):
+            for value in extremes(option):
+                for dtype in (np.float64, np.float32):
+                    differences(name, {**learned, key: value}, dtype)
+
+
+def test_large_integers_are_refused_before_memory_is_asked_for():
+    for value in (2**27 + 1, 10**400):
+        with pytest.raises(ValueError, match=r"^option 'kernel' must be at most 2\*\*27, not "):
+            fastpe.build("conv", 4, kernel=value)
+    with pytest.raises(ValueError, match=r"with length=4, dim=64, .*, option grid=\(134217728, 134217728\) needs"):
+        fastpe.build("axial", 4, grid=(2**27, 2**27))
+    assert fastpe.build("fourier", 4, draw=2**59)["table"].shape == (4, 64)  # a seed
+
+
+def test_a_wrong_grid_is_refused_before_parameters_are_drawn(monkeypatch):
+    monkeypatch.setattr(encoding, "_seeded", lambda *_: pytest.fail("drawn"))
+    with pytest.raises(ValueError, match="option 'grid' must be 2 sides whose product is 4"):
+        fastpe.build("swin_bias", 4, train_length=2**27, grid=(1, 5))
+
+
+def test_a_limit_is_said_with_the_others():
+    option = Option(2.0, "", float, minimum=1.0, maximum=8.0)
+    assert option.expected() == "a finite number >= 1 and <= 8"
+    assert option.validate("a", 8) == 8
+    with pytest.raises(ValueError, match=r"^option 'a' must be a finite number >= 1 and <= 8, not 8\.5$"):
+        option.validate("a", 8.5)
+    with pytest.raises(ValueError, match=r"^option 'mscale' must be a finite number > 0 and <= 1e\+15 or none, not 1e"):
+        fastpe.build("rope_longrope", 4, mscale=1e300)
+
+
+@pytest.mark.parametrize("reference", [False, True])
+def test_what_an_option_leaves_no_room_for_in_float32(reference):
+    for name, options in (("alibi", {"slope": 1e300}), ("geodesic", {"slope": 1e300}), ("chebyshev", {"gamma": 1e300})):
+        with pytest.raises(ValueError, match=rf"the initial '\w+' of '{name}' is not finite in float32: see option "):
+            fastpe.build(name, 4, learned=True, **options, reference=reference)
+        with pytest.raises(ValueError, match="is not finite in float32"):
+            fastpe.init(name, train_length=4, learned=True, **options)
