@@ -1,0 +1,62 @@
+"""Rows over offsets -K .. K, written and read by distance: two elements for each, one on either side of the middle.
+
+What is computed goes into two short lines that stay in cache, upwards for the keys ahead and downwards for those
+behind, and from there to its places in the row, in whole lines of memory.
+"""
+
+from llvmlite import ir
+from numba.extending import intrinsic
+
+from fastpe.kernels._jit import inlined, inner
+from fastpe.kernels.simd import at, lanes, load_wide, store_rounded
+from fastpe.kernels.table import move_rows
+
+PIECE = 2048
+"""Distances that are computed before they are moved."""
+SLACK = 64
+"""Elements that may be written past a piece, where the next run of distances or nothing follows."""
+
+
+@intrinsic
+def backwards(typingctx, x):
+    """The lanes in the opposite order."""
+
+    def emit(context, b, signature, arguments):
+        order = ir.Constant(ir.VectorType(ir.IntType(32), x.lanes), list(range(x.lanes - 1, -1, -1)))
+        return b.shuffle_vector(arguments[0], arguments[0], order)
+
+    return x(x), emit
+
+
+@inlined
+def store_ahead(line, j, value):  # type: ignore[no-untyped-def] # a kernel's types are Numba's
+    """Values of the distances from j on, counted from the piece's first; a line has PIECE + SLACK elements."""
+    store_rounded(line, j, value, lanes(value))
+
+
+@inlined
+def store_behind(line, j, value):  # type: ignore[no-untyped-def]
+    """As `store_ahead`, for the other side: a line that ends with the piece's first distance."""
+    store_rounded(line, PIECE + SLACK - lanes(value) - j, backwards(value), lanes(value))
+
+
+@inner
+def move_sides(ahead, behind, start, count, row, reach, step, large):  # type: ignore[no-untyped-def]
+    """The first `count` distances of both lines, from `start` on, go to a row over -reach .. reach.
+
+    The middle, distance 0, is the line's behind.
+    """
+    skipped = 1 if start == 0 else 0
+    more = count - skipped
+    move_rows(at(ahead, skipped), 1, more, at(row, (reach + start + skipped) * step), more, step, large)
+    line = at(behind, PIECE + SLACK - count)
+    move_rows(line, 1, count, at(row, (reach + 1 - start - count) * step), count, step, large)
+
+
+@inlined
+def load_sides(ahead, behind, row, reach, distance, width):  # type: ignore[no-untyped-def]
+    """A vector of the elements of a contiguous row from `distance` on, as float64: of the sides asked for, their sum."""
+    if not behind:
+        return load_wide(at(row, reach + distance), 0, width)
+    other = backwards(load_wide(at(row, reach + 1 - distance - width), 0, width))
+    return load_wide(at(row, reach + distance), 0, width) + other if ahead else other
