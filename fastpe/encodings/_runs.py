@@ -9,14 +9,15 @@ terms, whatever the function, and costs nothing more for the other side if that 
 The gradient of anything in these formulas needs the sums of the slot's gradient times u^k over each run alone.
 """
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.kernels._jit import entry, inner
-from fastpe.kernels.sides import PIECE, SLACK, load_sides, move_sides, store_ahead, store_behind
-from fastpe.kernels.simd import at, counting, fma, get, lanes, load, pointer, splat, store, total
+from fastpe.kernels._jit import entry, inlined, inner
+from fastpe.kernels.sides import PIECE, SLACK, load_sides, move_edges_of, move_lines, move_sides, store_ahead, store_behind
+from fastpe.kernels.simd import at, counting, fma, get, lanes, load, load_first, pointer, splat, store, total
 from fastpe.kernels.table import LARGE, finish
 
 Array = np.ndarray[Any, Any]
@@ -68,27 +69,15 @@ def most_terms(runs: Runs) -> int:
 def fill_runs(slot: Array, runs: Runs, level: Array, gain: Array, rate: Array, series: Array) -> None:
     """Fill a slot (H, 2N-1) of any strides and dtype.
 
-    `level` (S, H, R), `gain` (S, H, R), `rate` (H, R), `series` (H, n); S is 1 where both sides are equal, or 2: keys
-    behind the query, distance 0 among them, and keys ahead of it. They are broadcast.
+    `level`, `gain` and `rate` are (S, H, R), `series` is (H, n); any of these may be 1, for all. S is 1 where both
+    sides are equal, or 2: keys behind the query, distance 0 among them, and keys ahead of it.
     """
-    heads, length = slot.shape[0], slot.shape[1] // 2 + 1
-    shape = (max(len(level), len(gain)), heads, len(runs.middle))
-    row_step, step = (stride // slot.itemsize for stride in slot.strides)
-    _fill_runs(
-        *runs, *(np.ascontiguousarray(np.broadcast_to(each, shape)) for each in (level, gain)),
-        np.ascontiguousarray(np.broadcast_to(rate, shape[1:])),
-        np.ascontiguousarray(np.broadcast_to(series, (heads, series.shape[1]))), length, slot[0, :1],
-        row_step, step, slot.nbytes >= LARGE,
-    )  # fmt: skip
+    _fill_runs(*runs, *_contiguous(level, gain, rate, series), *_place(slot))
 
 
-def fill_values(slot: Array, first: int, values: Array, factors: Array) -> None:
-    """Fill both sides, from distance `first` on, with factors (H,) times values (H, n), or (1, n) for all heads."""
-    row_step, step = (stride // slot.itemsize for stride in slot.strides)
-    _fill_values(
-        np.ascontiguousarray(values), factors, first, slot.shape[1] // 2, slot[0, :1], row_step, step,
-        slot.nbytes >= LARGE,
-    )  # fmt: skip
+def fill_values(slot: Array, start: int, values: Array, factors: Array) -> None:
+    """Fill both sides, from distance `start` on, with factors (H,) times values (H, n), or (1, n) for all heads."""
+    _fill_values(*_contiguous(values, factors), start, *_place(slot))
 
 
 def moments(slot: Array, runs: Runs, rate: Array, powers: int, sides: int = 1) -> Array:
@@ -96,51 +85,73 @@ def moments(slot: Array, runs: Runs, rate: Array, powers: int, sides: int = 1) -
 
     One side is the sum of both.
     """
-    shape = (len(slot), len(runs.middle))
-    found = np.zeros((sides, *shape, powers + 1))
-    _moments(
-        *runs, np.ascontiguousarray(np.broadcast_to(rate, shape)), np.ascontiguousarray(slot), found,
-    )  # fmt: skip
+    found = np.zeros((sides, len(slot), len(runs.middle), powers + 1))
+    _moments(*runs, *_contiguous(rate, slot), found)
     return found
+
+
+def _contiguous(*arrays: Array) -> Iterator[Array]:
+    return map(np.ascontiguousarray, arrays)
+
+
+def _place(slot: Array) -> tuple[Any, ...]:
+    """Heads, the largest distance, the first element and the elements between heads and neighbours, and the size."""
+    row_step, step = (stride // slot.itemsize for stride in slot.strides)
+    return len(slot), slot.shape[1] // 2, slot[0, :1], row_step, step, slot.nbytes >= LARGE
+
+
+@inlined
+def _of(array, side, h, run):  # type: ignore[no-untyped-def] # a kernel's types are Numba's
+    """An element; an axis of 1 is the same for all."""
+    return array[min(side, array.shape[0] - 1), min(h, array.shape[1] - 1), min(run, array.shape[2] - 1)]
 
 
 @entry(label="bias by runs of distances")
 def _fill_runs(
-    begin: Array, middle: Array, terms: Array, level: Array, gain: Array, rate: Array, series: Array, length: int,
-    first: Array, row_step: int, step: int, large: bool,
+    begin: Array, middle: Array, terms: Array, level: Array, gain: Array, rate: Array, series: Array, heads: int,
+    reach: int, first: Array, row_step: int, step: int, large: bool,
 ) -> None:  # fmt: skip
-    table, ahead, behind = pointer(first), np.empty(PIECE + SLACK, first.dtype), np.empty(PIECE + SLACK, first.dtype)
-    sides, heads, count_runs = level.shape
+    table, lines = pointer(first), np.empty((2, 2, PIECE + SLACK), first.dtype)
+    sides, runs, length = max(level.shape[0], gain.shape[0]), middle.size, reach + 1
     for h in range(heads):
-        opening = 0  # the run that a piece starts in
+        row, opening, waiting, edges = at(table, h * row_step), 0, False, (0, 0)
         for start in range(0, length, PIECE):
-            count = min(PIECE, length - start)
-            while begin[opening + 1] <= start:
+            count, turn = min(PIECE, length - start), start // PIECE % 2
+            ahead, behind = pointer(lines[turn, 0]), pointer(lines[turn, 1])
+            last = pointer(lines[1 - turn, 0]), pointer(lines[1 - turn, 1]), start - PIECE, row, reach
+            if waiting:
+                edges = move_edges_of(last)
+            while begin[opening + 1] <= start:  # the run that this piece starts in
                 opening += 1
             for side in range(sides):
-                run = opening
-                while run < count_runs and begin[run] < start + count:
-                    j, last = max(begin[run] - start, 0), min(begin[run + 1] - start, count)
-                    _fill_run(
-                        pointer(ahead), pointer(behind), sides == 1 or side == 1, sides == 1 or side == 0, j, last,
-                        start - middle[run], rate[h, run], level[side, h, run], gain[side, h, run],
-                        at(pointer(series), h * series.shape[1]), terms[run],
+                both, run, line = sides == 1, opening, 0
+                while run < runs and begin[run] < start + count:
+                    j, end = max(begin[run] - start, 0), min(begin[run + 1] - start, count)
+                    line = _fill_run(
+                        ahead, behind, both or side == 1, both or side == 0, j, end, start - middle[run],
+                        _of(rate, side, h, run), _of(level, side, h, run), _of(gain, side, h, run),
+                        pointer(series[min(h, series.shape[0] - 1)]), terms[run], last, edges, line if waiting else -1,
                     )  # fmt: skip
                     run += 1
-            move_sides(
-                pointer(ahead), pointer(behind), start, count, at(table, h * row_step), length - 1, step, large
-            )  # fmt: skip
+                if waiting:
+                    for rest in range(line, PIECE // lanes(table)):
+                        move_lines(last, edges, rest, both or side == 1, both or side == 0)
+            waiting = large and step == 1 and start > 0 and count == PIECE and start + PIECE < length
+            if not waiting:
+                move_sides(ahead, behind, start, count, row, reach, step, large)
     finish(large)
 
 
 @inner
-def _fill_run(ahead, behind, to_ahead, to_behind, j, last, offset, rate, level, gain, series, terms):  # type: ignore[no-untyped-def] # a kernel's types are Numba's
-    """Distances j .. last - 1 of a piece, four vectors at a time: each is a chain of dependent operations."""
-    rates, levels, gains, one = splat(rate), splat(level), splat(gain), splat(0.0)
-    width = lanes(one)
+def _fill_run(ahead, behind, to_ahead, to_behind, j, end, offset, rate, level, gain, series, terms, last, edges, line):  # type: ignore[no-untyped-def]
+    """Distances j .. end - 1 of a piece, four vectors at a time: each is a chain of dependent operations.
+
+    With each four go as many lines of the last piece to memory, from `line` on, unless it is negative.
+    """
+    rates, levels, gains, width = splat(rate), splat(level), splat(gain), lanes(splat(0.0))
     more = splat(float(width))
     highest = splat(get(series, terms - 1) if terms > 0 else 0.0)
-    for i in range(j, last, 4 * width):
+    for i in range(j, end, 4 * width):
         t0 = counting(float(i) + offset)
         t1 = t0 + more
         t2 = t1 + more
@@ -151,52 +162,73 @@ def _fill_run(ahead, behind, to_ahead, to_behind, j, last, offset, rate, level, 
             p0, p1, p2, p3 = fma(p0, u0, c), fma(p1, u1, c), fma(p2, u2, c), fma(p3, u3, c)
         v0, v1 = fma(u0, gains * p0, levels), fma(u1, gains * p1, levels)
         v2, v3 = fma(u2, gains * p2, levels), fma(u3, gains * p3, levels)
-        if to_ahead:
-            store_ahead(ahead, i, v0)
-            store_ahead(ahead, i + width, v1)
-            store_ahead(ahead, i + 2 * width, v2)
-            store_ahead(ahead, i + 3 * width, v3)
-        if to_behind:
-            store_behind(behind, i, v0)
-            store_behind(behind, i + width, v1)
-            store_behind(behind, i + 2 * width, v2)
-            store_behind(behind, i + 3 * width, v3)
+        line = _put_four(ahead, behind, to_ahead, to_behind, i, v0, v1, v2, v3, last, edges, line)
+    return line
+
+
+@inlined
+def _put_four(ahead, behind, to_ahead, to_behind, i, v0, v1, v2, v3, last, edges, line):  # type: ignore[no-untyped-def]
+    width = lanes(v0)
+    if line >= 0:
+        for _ in range(4 * width // lanes(ahead)):
+            move_lines(last, edges, line, to_ahead, to_behind)
+            line += 1
+    if to_ahead:
+        store_ahead(ahead, i, v0)
+        store_ahead(ahead, i + width, v1)
+        store_ahead(ahead, i + 2 * width, v2)
+        store_ahead(ahead, i + 3 * width, v3)
+    if to_behind:
+        store_behind(behind, i, v0)
+        store_behind(behind, i + width, v1)
+        store_behind(behind, i + 2 * width, v2)
+        store_behind(behind, i + 3 * width, v3)
+    return line
 
 
 @entry(label="bias by distance")
 def _fill_values(
-    values: Array, factors: Array, start: int, reach: int, first: Array, row_step: int, step: int, large: bool
-) -> None:
-    table, ahead, behind = pointer(first), np.empty(PIECE + SLACK, first.dtype), np.empty(PIECE + SLACK, first.dtype)
-    width = lanes(splat(0.0))
-    for h in range(factors.size):
-        own, factor = pointer(values[h if values.shape[0] > 1 else 0]), splat(factors[h])
-        for i in range(0, values.shape[1], PIECE):
-            count = min(PIECE, values.shape[1] - i)
-            source = at(own, i)
-            for j in range(0, count // width * width, width):
-                value = factor * load(source, j)
-                store_ahead(pointer(ahead), j, value)
-                store_behind(pointer(behind), j, value)
-            for j in range(count // width * width, count):
-                store_ahead(pointer(ahead), j, factor * splat(get(source, j)))
-                store_behind(pointer(behind), j, factor * splat(get(source, j)))
-            move_sides(
-                pointer(ahead), pointer(behind), start + i, count, at(table, h * row_step), reach, step, large
-            )  # fmt: skip
+    values: Array, factors: Array, first_distance: int, heads: int, reach: int, first: Array, row_step: int, step: int,
+    large: bool,
+) -> None:  # fmt: skip
+    table, lines, width = pointer(first), np.empty((2, 2, PIECE + SLACK), first.dtype), lanes(splat(0.0))
+    length = first_distance + values.shape[1]
+    for h in range(heads):
+        row, waiting, edges = at(table, h * row_step), False, (0, 0)
+        own, factor = pointer(values[min(h, values.shape[0] - 1)]), splat(factors[h])
+        for start in range(first_distance, length, PIECE):
+            count, turn = min(PIECE, length - start), (start - first_distance) // PIECE % 2
+            ahead, behind = pointer(lines[turn, 0]), pointer(lines[turn, 1])
+            last, line = (pointer(lines[1 - turn, 0]), pointer(lines[1 - turn, 1]), start - PIECE, row, reach), -1
+            if waiting:
+                edges, line = move_edges_of(last), 0
+            for i in range(0, count, 4 * width):
+                source, left = at(own, start - first_distance + i), count - i
+                v0, v1 = load_first(source, 0, left), load_first(source, width, left - width)
+                v2, v3 = load_first(source, 2 * width, left - 2 * width), load_first(source, 3 * width, left - 3 * width)
+                line = _put_four(
+                    ahead, behind, True, True, i, factor * v0, factor * v1, factor * v2, factor * v3, last, edges, line
+                )
+            if waiting:
+                for rest in range(line, PIECE // lanes(table)):
+                    move_lines(last, edges, rest, True, True)
+            waiting = large and step == 1 and start > 0 and count == PIECE and start + PIECE < length
+            if not waiting:
+                move_sides(ahead, behind, start, count, row, reach, step, large)
     finish(large)
 
 
 @entry(label="sums of a bias over runs of distances")
 def _moments(begin: Array, middle: Array, terms: Array, rate: Array, slot: Array, found: Array) -> None:
-    sides, heads, count, powers = found.shape
+    sides, heads, runs, powers = found.shape
     sums = np.empty((powers, SLACK))
     for h in range(heads):
         for side in range(sides):
-            for run in range(count):
+            for run in range(runs):
                 _moments_of_run(
                     pointer(slot[h]), slot.shape[1] // 2, sides == 1 or side == 1, sides == 1 or side == 0, begin[run],
-                    begin[run + 1], middle[run], rate[h, run], min(terms[run] + 1, powers), sums, found[side, h, run],
+                    begin[run + 1], middle[run], _of(rate, side, h, run), min(terms[run] + 1, powers), sums,
+                    found[side, h, run],
                 )  # fmt: skip
 
 

@@ -59,9 +59,9 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
     if spec.positions is not None:
         _kerple.fill(spec, values, out["scores"], lambda r, r1, r2: -r1 * np.log1p(r2 * r))
         return
-    runs, r1, r2 = geometric(spec.length, out["bias"].dtype), values["r1"][:, None], values["r2"]
+    runs, r1, r2 = geometric(spec.length, out["bias"].dtype), values["r1"][None, :, None], values["r2"]
     level, grown, series = _logarithms(runs, r2)
-    fill_runs(out["bias"], runs, -r1 * level[None], -r1[None], r2[:, None] / grown, series)
+    fill_runs(out["bias"], runs, -r1 * level, -r1, (r2[:, None] / grown)[None], series)
 
 
 def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any) -> None:
@@ -79,7 +79,7 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 def _totals(spec: Spec, dbias: np.ndarray, r1: np.ndarray, r2: np.ndarray) -> np.ndarray:
     runs = geometric(spec.length, dbias.dtype)
     level, grown, series = _logarithms(runs, r2)
-    sums = moments(dbias, runs, r2[:, None] / grown, series.shape[1])[0]
+    sums = moments(dbias, runs, (r2[:, None] / grown)[None], series.shape[1])[0]
     dr1 = np.einsum("hr,hr->h", level, sums[..., 0]) + np.einsum("hrk,k->h", sums[..., 1:], series[0])
     # r / (1 + r2 r) = (m / (1 + r2 m) + u / r2) / (1 + u)
     signs = (-1.0) ** np.arange(sums.shape[2])

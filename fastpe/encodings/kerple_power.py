@@ -51,10 +51,10 @@ def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, A
 
 
 def _powers(runs: Runs, p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """m^p of each run's middle, (H, R), its u for one distance, (R,), and of (1 + u)^p the series, (H, 1 + n)."""
+    """m^p of each run's middle, (H, R), its u for one distance, (1, 1, R), and of (1 + u)^p the series, (H, 1 + n)."""
     k = np.arange(1, most_terms(runs) + 1)
     series = np.cumprod(np.concatenate([np.ones((len(p), 1)), (p[:, None] - k + 1) / k], axis=1), axis=1)
-    return runs.middle ** p[:, None], 1.0 / np.maximum(runs.middle, 1.0), series
+    return runs.middle ** p[:, None], 1.0 / np.maximum(runs.middle, 1.0)[None, None], series
 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any) -> None:

@@ -22,16 +22,16 @@ subtracts dbar/2 (which no softmax sees).
 of dbar/2.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from fastpe.encoding import Encoding, Option, Spec
-from fastpe.encodings._biases import as_slots, blocks, pairwise, shapes
-from fastpe.encodings._trig import frequencies
-from fastpe.kernels._jit import entry
-from fastpe.kernels.simd import at, lanes, load, pointer, splat, total
-from fastpe.kernels.trig import sincos
+from fastpe.encodings._biases import as_slots, pairwise, shapes
+from fastpe.encodings._offsets import blocks, waves
+from fastpe.encodings._runs import fill_values
+from fastpe.kernels.arrays import gemm
 
 
 def check(spec: Spec, *, dbar: int, divisors: tuple[float, ...] | None) -> None:
@@ -60,27 +60,45 @@ def reference(spec: Spec, params: dict[str, Any], *, dbar: int, divisors: tuple[
     return as_slots(spec, np.float64(cosines[..., None, :, :] / g) + np.zeros((spec.heads, 1, 1)))
 
 
-@entry(label="Sandwich bias")
-def _sums(distances: np.ndarray, omega: np.ndarray, count: int, found: np.ndarray) -> None:
-    # lanes are frequencies; those that fill up a vector are 0, and their cosines 1
-    width, high = lanes(pointer(omega)), pointer(omega)
-    for i in range(distances.size):
-        cosines = splat(0.0)
-        for t in range(0, omega.shape[1], width):
-            line = at(high, t)
-            cosines = cosines + sincos(splat(distances[i]), load(line, 0), load(line, omega.shape[1]))[1]
-        found[i] = total(cosines) - (omega.shape[1] - count)
+_ANCHORS = 32  # runs of distances that are computed at once
+
+
+def _waves(points: np.ndarray, dbar: int) -> tuple[np.ndarray, np.ndarray]:
+    return waves(points, 10000.0, dbar, dbar // 2)
+
+
+def _sums(length: int, dbar: int) -> Iterator[tuple[int, np.ndarray]]:
+    """The sums of cosines of distances first, first + 1, ...
+
+    cos((a ± k) w) = cos(a w) cos(k w) ∓ sin(a w) sin(k w): for some a and all k in between, two products of matrices.
+    """
+    half = 1 << max(2, min(8, (length.bit_length() - 1) // 2))
+    sine, cosine = (np.ascontiguousarray(each.T) for each in _waves(np.arange(half + 1.0), dbar))
+    for first in range(0, length, 2 * half * _ANCHORS):
+        count = min(_ANCHORS, -(-(length - first) // (2 * half)))
+        sine_a, cosine_a = _waves(first + half + 2.0 * half * np.arange(count), dbar)
+        even, odd = gemm(cosine_a, cosine), gemm(sine_a, sine)
+        found = np.empty((count, 2 * half))
+        np.add(even[:, half:0:-1], odd[:, half:0:-1], out=found[:, :half])
+        np.subtract(even[:, :half], odd[:, :half], out=found[:, half:])
+        yield first, found.reshape(1, -1)[:, : length - first]
 
 
 def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, dbar: int, divisors: tuple[float, ...] | None
 ) -> None:
     """Fill `bias`, or `scores` where positions are given."""
-    for offsets, bias in blocks(spec, out):
-        cosines = np.empty(offsets.size)
-        _sums(np.abs(offsets).ravel(), frequencies(10000.0, dbar), dbar // 2, cosines)
-        for h, divisor in enumerate(_divisors(spec, divisors)):
-            bias[h] = cosines.reshape(offsets.shape) / divisor
+    factors = 1.0 / _divisors(spec, divisors)
+    if spec.positions is None:
+        for first, sums in _sums(spec.length, dbar):
+            fill_values(out["bias"], first, sums, factors)
+        return
+    for sample in np.ndindex(*spec.batch):
+        sine, cosine = _waves(spec.positions[sample], dbar)
+        for some in blocks(spec.length, spec.length):
+            sums = gemm(cosine[some], np.ascontiguousarray(cosine.T)) + gemm(sine[some], np.ascontiguousarray(sine.T))
+            for h, factor in enumerate(factors):
+                np.multiply(factor, sums, out=out["scores"][(*sample, h, some)], casting="same_kind")
 
 
 ENCODING = Encoding(

@@ -9,7 +9,7 @@ from numba.extending import intrinsic
 
 from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.simd import at, lanes, load_wide, store_rounded
-from fastpe.kernels.table import move_rows
+from fastpe.kernels.table import move_edges, move_line, move_rows
 
 PIECE = 2048
 """Distances that are computed before they are moved."""
@@ -51,6 +51,31 @@ def move_sides(ahead, behind, start, count, row, reach, step, large):  # type: i
     move_rows(at(ahead, skipped), 1, more, at(row, (reach + start + skipped) * step), more, step, large)
     line = at(behind, PIECE + SLACK - count)
     move_rows(line, 1, count, at(row, (reach + 1 - start - count) * step), count, step, large)
+
+
+# A whole piece of a large row need not be moved in one go, while the processor waits for memory: `move_edges_of`, then
+# `move_lines` with line = 0, 1, ..., in between computing the next one.
+
+
+@inner
+def move_edges_of(piece):  # type: ignore[no-untyped-def]
+    """How many elements lie before whole lines of memory, on either side.
+
+    `piece`: its lines, its first distance, which is not 0, and the row, without gaps, and its reach.
+    """
+    ahead, behind, start, row, reach = piece
+    head = move_edges(ahead, at(row, reach + start), PIECE)
+    return head, move_edges(at(behind, SLACK), at(row, reach + 1 - start - PIECE), PIECE)
+
+
+@inlined
+def move_lines(piece, heads, line, of_ahead, of_behind):  # type: ignore[no-untyped-def]
+    """A line of memory on the sides asked for."""
+    ahead, behind, start, row, reach = piece
+    if of_ahead:
+        move_line(ahead, at(row, reach + start), heads[0], line, PIECE)
+    if of_behind:
+        move_line(at(behind, SLACK), at(row, reach + 1 - start - PIECE), heads[1], line, PIECE)
 
 
 @inlined
