@@ -124,13 +124,15 @@ def _fill_runs(
             while begin[opening + 1] <= start:  # the run that this piece starts in
                 opening += 1
             for side in range(sides):
-                both, run, line = sides == 1, opening, 0
+                both, run, line = sides == 1, opening, 0 if waiting else -1
+                if start == 0:
+                    run = _fill_alone(ahead, behind, both or side == 1, both or side == 0, begin, terms, level, side, h)
                 while run < runs and begin[run] < start + count:
                     j, end = max(begin[run] - start, 0), min(begin[run + 1] - start, count)
                     line = _fill_run(
                         ahead, behind, both or side == 1, both or side == 0, j, end, start - middle[run],
                         _of(rate, side, h, run), _of(level, side, h, run), _of(gain, side, h, run),
-                        pointer(series[min(h, series.shape[0] - 1)]), terms[run], last, edges, line if waiting else -1,
+                        pointer(series[min(h, series.shape[0] - 1)]), terms[run], last, edges, line,
                     )  # fmt: skip
                     run += 1
                 if waiting:
@@ -140,6 +142,27 @@ def _fill_runs(
             if not waiting:
                 move_sides(ahead, behind, start, count, row, reach, step, large)
     finish(large)
+
+
+@inner
+def _fill_alone(ahead, behind, to_ahead, to_behind, begin, terms, level, side, h):  # type: ignore[no-untyped-def]
+    """The first distances, where each is a run of its own; how many."""
+    alone, width = 0, lanes(splat(0.0))
+    while alone < terms.size and begin[alone + 1] == alone + 1 and terms[alone] == 0:
+        alone += 1
+    values = pointer(level[min(side, level.shape[0] - 1), min(h, level.shape[1] - 1)])
+    for i in range(0, alone, 4 * width):
+        v0, v1, v2, v3 = _four(values, i, alone - i)
+        _put_four(ahead, behind, to_ahead, to_behind, i, v0, v1, v2, v3, (ahead, behind, 0, ahead, 0), (0, 0), -1)
+    return alone
+
+
+@inlined
+def _four(values, i, left):  # type: ignore[no-untyped-def]
+    """Four vectors from element i on, of which `left` are left."""
+    width = lanes(values)
+    v0, v1 = load_first(values, i, left), load_first(values, i + width, left - width)
+    return v0, v1, load_first(values, i + 2 * width, left - 2 * width), load_first(values, i + 3 * width, left - 3 * width)
 
 
 @inner
@@ -203,9 +226,7 @@ def _fill_values(
             if waiting:
                 edges, line = move_edges_of(last), 0
             for i in range(0, count, 4 * width):
-                source, left = at(own, start - first_distance + i), count - i
-                v0, v1 = load_first(source, 0, left), load_first(source, width, left - width)
-                v2, v3 = load_first(source, 2 * width, left - 2 * width), load_first(source, 3 * width, left - 3 * width)
+                v0, v1, v2, v3 = _four(own, start - first_distance + i, count - i)
                 line = _put_four(
                     ahead, behind, True, True, i, factor * v0, factor * v1, factor * v2, factor * v3, last, edges, line
                 )
@@ -240,17 +261,34 @@ def _moments_of_run(row, reach, ahead, behind, first, last, middle, rate, powers
     if whole > opening:
         for k in range(powers):
             store(lines, k * width, splat(0.0))
-        for r in range(opening, whole, width):
-            u, w = counting(float(r) - middle) * rates, load_sides(ahead, behind, row, reach, r, width)
+        r = opening
+        while r + 4 * width <= whole:
+            u0, w0 = _weights(row, reach, ahead, behind, r, middle, rates)
+            u1, w1 = _weights(row, reach, ahead, behind, r + width, middle, rates)
+            u2, w2 = _weights(row, reach, ahead, behind, r + 2 * width, middle, rates)
+            u3, w3 = _weights(row, reach, ahead, behind, r + 3 * width, middle, rates)
+            for k in range(powers):
+                store(lines, k * width, load(lines, k * width) + ((w0 + w1) + (w2 + w3)))
+                w0, w1, w2, w3 = w0 * u0, w1 * u1, w2 * u2, w3 * u3
+            r += 4 * width
+        while r < whole:
+            u, w = _weights(row, reach, ahead, behind, r, middle, rates)
             for k in range(powers):
                 store(lines, k * width, load(lines, k * width) + w)
                 w = w * u
+            r += width
         for k in range(powers):
             found[k] = total(load(lines, k * width))
     for r in range(first, opening):
         _add(row, reach, False, behind, r, (r - middle) * rate, powers, found)
     for r in range(whole, last):
         _add(row, reach, ahead, behind, r, (r - middle) * rate, powers, found)
+
+
+@inlined
+def _weights(row, reach, ahead, behind, r, middle, rate):  # type: ignore[no-untyped-def]
+    """u and what belongs to it."""
+    return counting(float(r) - middle) * rate, load_sides(ahead, behind, row, reach, r, lanes(rate))
 
 
 @inner

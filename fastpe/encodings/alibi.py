@@ -183,7 +183,7 @@ def fill(
     sides = np.array([own, params["slope_future"] if form == "nonsymmetric" else own]) * _factor(spec, schedule)
     sides = np.where(_visible(spec.heads, form), sides, _HIDDEN)
     if spec.positions is None:
-        even = np.array_equal(*sides)
+        even = (sides[0] == sides[1]).all()
         fill_runs(out["bias"], _all_distances(spec), _NOTHING, -sides[: 1 if even else 2, :, None], _ONE, _ONE[0])
         return
     points, scores, n = spec.positions.reshape(-1, spec.length), out["scores"], spec.length

@@ -88,14 +88,15 @@ def bucket(offsets: np.ndarray, causal: bool, buckets: int, max_distance: int) -
 _NONE = np.zeros((1, 1, 1))
 
 
-def _runs(spec: Spec, buckets: int, max_distance: int) -> tuple[Runs, np.ndarray, np.ndarray]:
-    """Runs of distances that share a bucket, and which one it is behind and ahead of the query; one where all do."""
-    side = buckets if spec.causal else buckets // 2
+@lru_cache(maxsize=16)
+def _runs(length: int, causal: bool, buckets: int, max_distance: int) -> tuple[Runs, np.ndarray, np.ndarray]:
+    """Runs of distances that share a bucket, and which one it is behind and ahead of the query."""
+    side = buckets if causal else buckets // 2
     ends = _ends(side, max_distance)
-    begin = np.concatenate([[0], ends[ends < spec.length], [spec.length]]).astype(np.int64)
+    begin = np.concatenate([[0], ends[ends < length], [length]]).astype(np.int64)
     behind = np.arange(len(begin) - 1)
     runs = Runs(begin, np.zeros(len(behind)), np.zeros(len(behind), np.int64))
-    return runs, behind, np.zeros(1, int) if spec.causal else side + behind
+    return runs, behind, behind * 0 if causal else side + behind
 
 
 def parameters(spec: Spec, *, buckets: int, **options: Any) -> dict[str, tuple[int, ...]]:
@@ -130,9 +131,8 @@ def fill(
     """Fill `bias`, or `scores` where positions are given."""
     table = np.ascontiguousarray(params["table"].T, np.float64)
     if spec.positions is None:
-        runs, behind, ahead = _runs(spec, buckets, max_distance)
-        levels = np.stack(np.broadcast_arrays(table[:, behind], table[:, ahead]))
-        fill_runs(out["bias"], runs, levels, _NONE, _NONE, _NONE[0])
+        runs, behind, ahead = _runs(spec.length, spec.causal, buckets, max_distance)
+        fill_runs(out["bias"], runs, np.stack([table[:, behind], table[:, ahead]]), _NONE, _NONE, _NONE[0])
         return
     for offsets, scores in blocks(spec, out):
         found = bucket(offsets, spec.causal, buckets, max_distance)
@@ -147,9 +147,9 @@ def pull(
     """Add every offset's gradient to its bucket's."""
     total = np.zeros((buckets, spec.heads))
     if spec.positions is None:
-        runs, *sides = _runs(spec, buckets, max_distance)
+        runs, *sides = _runs(spec.length, spec.causal, buckets, max_distance)
         for side, sums in zip(sides, moments(dslots["bias"], runs, _NONE, 0, sides=2)[..., 0], strict=True):
-            total[side] += sums.T if len(side) == len(runs.middle) else sums.sum(axis=1)
+            np.add.at(total, side, sums.T)
     else:
         for offsets, dscores in blocks(spec, dslots):
             found = bucket(offsets, spec.causal, buckets, max_distance).ravel()
