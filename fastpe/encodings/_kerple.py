@@ -29,7 +29,7 @@ def fill(spec: Spec, values: Mapping[str, Array], scores: Array, bias: Callable[
 def totals(
     spec: Spec, values: Mapping[str, Array], dscores: Array, derivatives: Callable[..., Sequence[Array]]
 ) -> Array:
-    """Likewise the sums of the slot's gradient times derivatives(distance, *one head's parameters), one row for each."""
+    """Likewise the sums of the slot's gradient times derivatives(distance, *one head's parameters), a row for each."""
     found = np.zeros((len(values), spec.heads))
     for offsets, dslot in blocks(spec, {"scores": dscores}):
         distance = np.abs(offsets)

@@ -16,7 +16,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.kernels._jit import entry, inlined, inner
-from fastpe.kernels.sides import PIECE, SLACK, load_sides, move_edges_of, move_lines, move_sides, store_ahead, store_behind
+from fastpe.kernels.sides import (
+    PIECE,
+    SLACK,
+    load_sides,
+    move_edges_of,
+    move_lines,
+    move_sides,
+    store_ahead,
+    store_behind,
+)
 from fastpe.kernels.simd import at, counting, fma, get, lanes, load, load_first, pointer, splat, store, total
 from fastpe.kernels.table import LARGE, finish
 
@@ -50,7 +59,7 @@ def geometric(length: int, dtype: np.dtype) -> Runs:
     ends = np.array([*begin, length])
     middle = np.where(ends[:-1] < _ALONE, ends[:-1], (ends[:-1] + ends[1:] - 1) / 2)
     u = np.where(ends[:-1] < _ALONE, 0.0, (ends[1:] - 1 - middle) / np.maximum(middle, 1))
-    left_out = np.finfo(np.float64).eps / 4 if dtype == np.float64 else 2.0**-34
+    left_out = np.finfo(np.float64).eps / 4 if dtype == np.float64 else 2.0**-28
     terms = np.where(u > 0.0, np.ceil(np.log(left_out) / np.log(np.where(u > 0.0, u, 0.5))) - 1, 0)
     return Runs(*_frozen(ends, middle, terms.astype(np.int64)))
 
@@ -72,12 +81,12 @@ def fill_runs(slot: Array, runs: Runs, level: Array, gain: Array, rate: Array, s
     `level`, `gain` and `rate` are (S, H, R), `series` is (H, n); any of these may be 1, for all. S is 1 where both
     sides are equal, or 2: keys behind the query, distance 0 among them, and keys ahead of it.
     """
-    _fill_runs(*runs, *_contiguous(level, gain, rate, series), *_place(slot))
+    _fill_runs(*runs, *_contiguous(level, gain, rate, series), *place(slot))
 
 
 def fill_values(slot: Array, start: int, values: Array, factors: Array) -> None:
     """Fill both sides, from distance `start` on, with factors (H,) times values (H, n), or (1, n) for all heads."""
-    _fill_values(*_contiguous(values, factors), start, *_place(slot))
+    _fill_values(*_contiguous(values, factors), start, *place(slot))
 
 
 def moments(slot: Array, runs: Runs, rate: Array, powers: int, sides: int = 1) -> Array:
@@ -94,7 +103,7 @@ def _contiguous(*arrays: Array) -> Iterator[Array]:
     return map(np.ascontiguousarray, arrays)
 
 
-def _place(slot: Array) -> tuple[Any, ...]:
+def place(slot: Array) -> tuple[Any, ...]:
     """Heads, the largest distance, the first element and the elements between heads and neighbours, and the size."""
     row_step, step = (stride // slot.itemsize for stride in slot.strides)
     return len(slot), slot.shape[1] // 2, slot[0, :1], row_step, step, slot.nbytes >= LARGE
@@ -162,7 +171,8 @@ def _four(values, i, left):  # type: ignore[no-untyped-def]
     """Four vectors from element i on, of which `left` are left."""
     width = lanes(values)
     v0, v1 = load_first(values, i, left), load_first(values, i + width, left - width)
-    return v0, v1, load_first(values, i + 2 * width, left - 2 * width), load_first(values, i + 3 * width, left - 3 * width)
+    i, left = i + 2 * width, left - 2 * width
+    return v0, v1, load_first(values, i, left), load_first(values, i + width, left - width)
 
 
 @inner
@@ -171,9 +181,9 @@ def _fill_run(ahead, behind, to_ahead, to_behind, j, end, offset, rate, level, g
 
     With each four go as many lines of the last piece to memory, from `line` on, unless it is negative.
     """
-    rates, levels, gains, width = splat(rate), splat(level), splat(gain), lanes(splat(0.0))
+    rates, levels, width = splat(rate), splat(level), lanes(splat(0.0))
     more = splat(float(width))
-    highest = splat(get(series, terms - 1) if terms > 0 else 0.0)
+    highest = splat(gain * get(series, terms - 1) if terms > 0 else 0.0)
     for i in range(j, end, 4 * width):
         t0 = counting(float(i) + offset)
         t1 = t0 + more
@@ -181,10 +191,9 @@ def _fill_run(ahead, behind, to_ahead, to_behind, j, end, offset, rate, level, g
         u0, u1, u2, u3 = t0 * rates, t1 * rates, t2 * rates, (t2 + more) * rates
         p0, p1, p2, p3 = highest, highest, highest, highest
         for k in range(terms - 2, -1, -1):
-            c = splat(get(series, k))
+            c = splat(gain * get(series, k))
             p0, p1, p2, p3 = fma(p0, u0, c), fma(p1, u1, c), fma(p2, u2, c), fma(p3, u3, c)
-        v0, v1 = fma(u0, gains * p0, levels), fma(u1, gains * p1, levels)
-        v2, v3 = fma(u2, gains * p2, levels), fma(u3, gains * p3, levels)
+        v0, v1, v2, v3 = fma(u0, p0, levels), fma(u1, p1, levels), fma(u2, p2, levels), fma(u3, p3, levels)
         line = _put_four(ahead, behind, to_ahead, to_behind, i, v0, v1, v2, v3, last, edges, line)
     return line
 
@@ -211,32 +220,39 @@ def _put_four(ahead, behind, to_ahead, to_behind, i, v0, v1, v2, v3, last, edges
 
 @entry(label="bias by distance")
 def _fill_values(
-    values: Array, factors: Array, first_distance: int, heads: int, reach: int, first: Array, row_step: int, step: int,
+    values: Array, factors: Array, start: int, heads: int, reach: int, first: Array, row_step: int, step: int,
     large: bool,
 ) -> None:  # fmt: skip
-    table, lines, width = pointer(first), np.empty((2, 2, PIECE + SLACK), first.dtype), lanes(splat(0.0))
-    length = first_distance + values.shape[1]
+    lines = np.empty((2, 2, PIECE + SLACK), first.dtype)
     for h in range(heads):
-        row, waiting, edges = at(table, h * row_step), False, (0, 0)
-        own, factor = pointer(values[min(h, values.shape[0] - 1)]), splat(factors[h])
-        for start in range(first_distance, length, PIECE):
-            count, turn = min(PIECE, length - start), (start - first_distance) // PIECE % 2
-            ahead, behind = pointer(lines[turn, 0]), pointer(lines[turn, 1])
-            last, line = (pointer(lines[1 - turn, 0]), pointer(lines[1 - turn, 1]), start - PIECE, row, reach), -1
-            if waiting:
-                edges, line = move_edges_of(last), 0
-            for i in range(0, count, 4 * width):
-                v0, v1, v2, v3 = _four(own, start - first_distance + i, count - i)
-                line = _put_four(
-                    ahead, behind, True, True, i, factor * v0, factor * v1, factor * v2, factor * v3, last, edges, line
-                )
-            if waiting:
-                for rest in range(line, PIECE // lanes(table)):
-                    move_lines(last, edges, rest, True, True)
-            waiting = large and step == 1 and start > 0 and count == PIECE and start + PIECE < length
-            if not waiting:
-                move_sides(ahead, behind, start, count, row, reach, step, large)
+        own, row = values[min(h, values.shape[0] - 1)], at(pointer(first), h * row_step)
+        put_values(own, factors[h], start, lines, row, reach, step, large)
     finish(large)
+
+
+@inner
+def put_values(values, factor, first, lines, row, reach, step, large):  # type: ignore[no-untyped-def]
+    """Both sides of one head's row, from distance `first` on: factor times values; `finish` when all is done.
+
+    `lines` (2, 2, PIECE + SLACK) is room for two pieces.
+    """
+    width, waiting, edges, length = lanes(splat(0.0)), False, (0, 0), first + values.size
+    for start in range(first, length, PIECE):
+        count, turn = min(PIECE, length - start), (start - first) // PIECE % 2
+        ahead, behind = pointer(lines[turn, 0]), pointer(lines[turn, 1])
+        last, line = (pointer(lines[1 - turn, 0]), pointer(lines[1 - turn, 1]), start - PIECE, row, reach), -1
+        if waiting:
+            edges, line = move_edges_of(last), 0
+        for i in range(0, count, 4 * width):
+            v0, v1, v2, v3 = _four(pointer(values), start - first + i, count - i)
+            c = splat(factor)
+            line = _put_four(ahead, behind, True, True, i, c * v0, c * v1, c * v2, c * v3, last, edges, line)
+        if waiting:
+            for rest in range(line, PIECE // lanes(row)):
+                move_lines(last, edges, rest, True, True)
+        waiting = large and step == 1 and start > 0 and count == PIECE and start + PIECE < length
+        if not waiting:
+            move_sides(ahead, behind, start, count, row, reach, step, large)
 
 
 @entry(label="sums of a bias over runs of distances")

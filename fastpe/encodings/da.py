@@ -23,7 +23,6 @@ no direction: without a causal mask the model cannot tell left from right. Posit
 """
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -31,10 +30,12 @@ from scipy.special import expit
 
 from fastpe.encoding import BeyondTrainingLength, Encoding, Spec
 from fastpe.encodings._offsets import blocks, check_offsets, sides, stream_of
-from fastpe.encodings._runs import fill_values
-from fastpe.kernels._jit import entry
+from fastpe.encodings._runs import place, put_values
+from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.sides import PIECE, SLACK
 from fastpe.kernels.simd import (
     absolute,
+    at,
     counting,
     exp,
     fma,
@@ -45,6 +46,7 @@ from fastpe.kernels.simd import (
     store_first,
     where_negative,
 )
+from fastpe.kernels.table import finish
 
 
 def parameters(spec: Spec) -> dict[str, tuple[int, ...]]:
@@ -65,57 +67,75 @@ def reference(spec: Spec, params: dict[str, Any]) -> dict[str, Any]:
 
 
 _VANISHED, _SETTLED = 709.0, -42.0  # exponents from which e^-x is 0 here, and up to which 1 + e^x is 1
+_AT_ONCE, _BLOCK = 4 * PIECE, 64
 
 
-@entry(label="DA-Transformer's factors")
-def _factors(start: int, w: np.ndarray, v: np.ndarray, found: np.ndarray) -> None:
-    """f of the distances from `start` on and, where asked for, sigma(v - w r): (1 or 2, H, n).
+@inner
+def _factors_of(w, v, start, factors, sigmas, both):  # type: ignore[no-untyped-def] # a kernel's types are Numba's
+    """f of the distances from `start` on and, where `both`, sigma(v - w r).
 
     For v < 0, f = (1 + e^v) / (1 + e^x), x = v - w r, else (1 + e^-v) / (e^-v + e^x), x = -w r. Where x > 0, both
     sides of the fraction are divided by e^x, so that nothing overflows but f.
     """
-    kinds, heads, count = found.shape
-    width, one = lanes(splat(0.0)), splat(1.0)
-    for h in range(heads):
-        small, shift = math.exp(-abs(v[h])), min(v[h], 0.0)
-        over, plus = 1.0 + small, 1.0 if v[h] < 0.0 else small
-        settled = (math.log(plus) if plus > 0.0 else -np.inf) + _SETTLED
-        factors, sigmas = pointer(found[0, h]), pointer(found[kinds - 1, h])
-        for i in range(0, count, width):
-            first, last = shift - w[h] * (start + i), shift - w[h] * (start + i + width)
-            if kinds == 1 and (min(first, last) > _VANISHED or max(first, last) < settled):
-                store_first(factors, i, splat(0.0 if first > 0.0 else over / plus), count - i)
-                continue
-            x = fma(splat(-w[h]), counting(float(start + i)), splat(shift))
+    width, one, count = lanes(splat(0.0)), splat(1.0), factors.size
+    small, shift = math.exp(-abs(v)), min(v, 0.0)
+    over, plus = 1.0 + small, 1.0 if v < 0.0 else small
+    settled = (math.log(plus) if plus > 0.0 else -np.inf) + _SETTLED
+    for block in range(0, count, _BLOCK):
+        end = min(block + _BLOCK, count)
+        first, last = shift - w * (start + block), shift - w * (start + end)
+        if not both and (min(first, last) > _VANISHED or max(first, last) < settled):
+            constant = splat(0.0 if first > 0.0 else over / plus)
+            for i in range(block, end, width):
+                store_first(pointer(factors), i, constant, count - i)
+            continue
+        for i in range(block, end, width):
+            x = fma(splat(-w), counting(float(start + i)), splat(shift))
             power = exp(minus(absolute(x)))
             upper, lower = where_negative(x, one, power), where_negative(x, power, one)
             share = one / fma(splat(plus), upper, lower)
-            if kinds == 2:
-                store_first(sigmas, i, lower * share, count - i)
-            store_first(factors, i, splat(over) * upper * share, count - i)
+            if both:
+                store_first(pointer(sigmas), i, lower * share, count - i)
+            store_first(pointer(factors), i, splat(over) * upper * share, count - i)
 
 
-def _at(distances: slice, w: np.ndarray, v: np.ndarray, kinds: int) -> np.ndarray:
-    found = np.empty((kinds, len(w), distances.stop - distances.start))
-    _factors(distances.start, w, v, found)
+@entry(label="DA-Transformer's factors")
+def _fill(
+    w: np.ndarray, v: np.ndarray, heads: int, reach: int, first: np.ndarray, row_step: int, step: int, large: bool
+) -> None:
+    lines, factors = np.empty((2, 2, PIECE + SLACK), first.dtype), np.empty(_AT_ONCE)
+    for h in range(heads):
+        row = at(pointer(first), h * row_step)
+        for start in range(0, reach + 1, _AT_ONCE):
+            found = factors[: min(_AT_ONCE, reach + 1 - start)]
+            _factors_of(w[h], v[h], start, found, found, False)
+            put_values(found, 1.0, start, lines, row, reach, step, large)
+    finish(large)
+
+
+@entry(label="DA-Transformer's factors")
+def _factors(w: np.ndarray, v: np.ndarray, start: int, factors: np.ndarray, sigmas: np.ndarray) -> None:
+    for h in range(w.size):
+        _factors_of(w[h], v[h], start, factors[h], sigmas[h], True)
+
+
+def _at(distances: slice, w: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """f and sigma(v - w r), (2, H, distances)."""
+    found = np.empty((2, len(w), distances.stop - distances.start))
+    _factors(w, v, distances.start, *found)
     return found
-
-
-def _pieces(spec: Spec) -> Iterator[slice]:
-    return blocks(spec.length, max(1, spec.heads // 4))
 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any]) -> None:
     """Fill `gain`."""
     w, v = (params[name].astype(np.float64) for name in ("w", "v"))
     limit, last = np.finfo(out["gain"].dtype).max, spec.length - 1
-    if (_at(slice(last, last + 1), w, v, 1) > limit).any() and np.isfinite([w, v]).all():  # f(0) = 1, and f is monotone
+    if (_at(slice(last, last + 1), w, v)[0] > limit).any():  # f(0) = 1, and f is monotone
         raise BeyondTrainingLength(
             f"slot 'gain' of 'da' is not finite in {out['gain'].dtype}, whose largest value is {limit:.1e}: see "
             f"params['v'], whose largest value is {v.max():g}"
         )
-    for r in _pieces(spec):
-        fill_values(out["gain"], r.start, _at(r, w, v, 1)[0], np.ones(spec.heads))
+    _fill(w, v, *place(out["gain"]))
 
 
 def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any]) -> None:
@@ -123,8 +143,8 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
     w, v = (params[name].astype(np.float64) for name in ("w", "v"))
     behind, ahead = sides(dslots["gain"])
     dw, dv = np.zeros((2, spec.heads))
-    for r in _pieces(spec):
-        factor, sigma = _at(r, w, v, 2)
+    for r in blocks(spec.length, max(1, spec.heads // 4)):
+        factor, sigma = _at(r, w, v)
         weighted = np.add(behind[:, r], ahead[:, r], dtype=np.float64) * factor  # those of distance 0 do not matter
         dw += np.einsum("hr,r,hr->h", weighted, np.arange(r.start, r.stop, dtype=np.float64), sigma)
         dv += np.einsum("hr,hr->h", weighted, expit(v)[:, None] - sigma)

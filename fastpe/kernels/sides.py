@@ -29,19 +29,19 @@ def backwards(typingctx, x):
 
 
 @inlined
-def store_ahead(line, j, value):  # type: ignore[no-untyped-def] # a kernel's types are Numba's
+def store_ahead(line, j, value):
     """Values of the distances from j on, counted from the piece's first; a line has PIECE + SLACK elements."""
     store_rounded(line, j, value, lanes(value))
 
 
 @inlined
-def store_behind(line, j, value):  # type: ignore[no-untyped-def]
+def store_behind(line, j, value):
     """As `store_ahead`, for the other side: a line that ends with the piece's first distance."""
     store_rounded(line, PIECE + SLACK - lanes(value) - j, backwards(value), lanes(value))
 
 
 @inner
-def move_sides(ahead, behind, start, count, row, reach, step, large):  # type: ignore[no-untyped-def]
+def move_sides(ahead, behind, start, count, row, reach, step, large):
     """The first `count` distances of both lines, from `start` on, go to a row over -reach .. reach.
 
     The middle, distance 0, is the line's behind.
@@ -58,7 +58,7 @@ def move_sides(ahead, behind, start, count, row, reach, step, large):  # type: i
 
 
 @inner
-def move_edges_of(piece):  # type: ignore[no-untyped-def]
+def move_edges_of(piece):
     """How many elements lie before whole lines of memory, on either side.
 
     `piece`: its lines, its first distance, which is not 0, and the row, without gaps, and its reach.
@@ -69,7 +69,7 @@ def move_edges_of(piece):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def move_lines(piece, heads, line, of_ahead, of_behind):  # type: ignore[no-untyped-def]
+def move_lines(piece, heads, line, of_ahead, of_behind):
     """A line of memory on the sides asked for."""
     ahead, behind, start, row, reach = piece
     if of_ahead:
@@ -79,8 +79,8 @@ def move_lines(piece, heads, line, of_ahead, of_behind):  # type: ignore[no-unty
 
 
 @inlined
-def load_sides(ahead, behind, row, reach, distance, width):  # type: ignore[no-untyped-def]
-    """A vector of the elements of a contiguous row from `distance` on, as float64: of the sides asked for, their sum."""
+def load_sides(ahead, behind, row, reach, distance, width):
+    """A vector of a contiguous row's elements from `distance` on, as float64: of the sides asked for, their sum."""
     if not behind:
         return load_wide(at(row, reach + distance), 0, width)
     other = backwards(load_wide(at(row, reach + 1 - distance - width), 0, width))
