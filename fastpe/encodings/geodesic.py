@@ -52,6 +52,7 @@ from fastpe.kernels.table import LARGE, finish, move_rows
 
 Array = np.ndarray[Any, Any]
 
+
 def _chosen(spec: Spec, slope: float | None, scale: float) -> Array:
     return slopes(spec.heads) * scale if slope is None else np.full(spec.heads, slope)
 
@@ -145,9 +146,7 @@ def _angles(points, i, series, angles):  # type: ignore[no-untyped-def] # a kern
 
 
 @entry(label="scores of angles on a sphere")
-def _fill(
-    points: Array, factors: Array, first: Array, head_step: int, row_step: int, step: int, large: bool
-) -> None:
+def _fill(points: Array, factors: Array, first: Array, head_step: int, row_step: int, step: int, large: bool) -> None:
     n, width = points.shape[1], lanes(splat(0.0))
     angles, line, series = np.empty(n), np.empty(n, first.dtype), np.asarray(_ARC_TANGENT)
     for i in range(n):

@@ -4,28 +4,14 @@ What is computed goes into two short lines that stay in cache, upwards for the k
 behind, and from there to its places in the row, in whole lines of memory.
 """
 
-from llvmlite import ir
-from numba.extending import intrinsic
-
 from fastpe.kernels._jit import inlined, inner
-from fastpe.kernels.simd import at, lanes, load_wide, store_rounded
+from fastpe.kernels.simd import at, backwards, lanes, load_wide, store_rounded
 from fastpe.kernels.table import move_edges, move_line, move_rows
 
 PIECE = 2048
 """Distances that are computed before they are moved."""
 SLACK = 64
 """Elements that may be written past a piece, where the next run of distances or nothing follows."""
-
-
-@intrinsic
-def backwards(typingctx, x):
-    """The lanes in the opposite order."""
-
-    def emit(context, b, signature, arguments):
-        order = ir.Constant(ir.VectorType(ir.IntType(32), x.lanes), list(range(x.lanes - 1, -1, -1)))
-        return b.shuffle_vector(arguments[0], arguments[0], order)
-
-    return x(x), emit
 
 
 @inlined
