@@ -16,8 +16,8 @@ everywhere where w = 0. v says how far the rise or fall goes on before the curve
 
 **Past the training length**: defined; the factor is near its limit there.
 
-**Accuracy.** Written as e^(softplus(v) - softplus(v - w r)), which overflows only where f does. Within 6 + 3 |v| units
-of 2^-52 times the largest factor. A v that takes 1 + e^v out of the dtype is refused.
+**Accuracy.** Both sides of the fraction are divided by its largest power of e, so that nothing overflows but f. Within
+6 + 3 |v| units of 2^-52 times the largest factor. A v that takes a factor out of the dtype is refused.
 
 **Traps.** A negative product becomes a score of 0, not a weight of 0: the softmax still gives it mass. The distance has
 no direction: without a causal mask the model cannot tell left from right. Positions cannot be given.

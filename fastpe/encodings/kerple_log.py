@@ -13,6 +13,9 @@ megatron/mpu/layers.py, ParallelKerpleLog.
 
 **Past the training length**: defined. The penalty flattens: twice the distance costs about r1 ln 2 more.
 
+**Accuracy.** Off by at most 4 units in the last place in float64, 0.52 in float32, at any distance without given
+positions: past 64 a run of distances takes one logarithm, of its middle m, and the series of ln(1 + u), |u| < 1/16.
+
 **Traps.** Before every use the authors set an r1 or r2 below 0.01 to 0.01. Here the parameter stays as it is, acts as
 0.01, and its gradient is zero: only the optimiser's momentum can carry it back, where theirs leaves the clamp freely.
 The bias is added to scores that are already divided by sqrt(D), as in the code (eq. (1) of the paper divides it too),

@@ -13,6 +13,9 @@ megatron/mpu/layers.py, ParallelKerplePower.
 
 **Past the training length**: defined; with p = 1 it is ALiBi with learned slopes, with p = 2 a Gaussian window.
 
+**Accuracy.** Off by at most 4 units in the last place in float64, 0.52 in float32, at any distance without given
+positions: past 64 a run of distances takes one power, of its middle m, and the series of (1 + u)^p, |u| < 1/16.
+
 **Traps.** Before every use the authors set an a below 0.01 to 0.01, and a p outside [0.01, 2] to the nearest end. Here
 the parameter stays as it is, acts as that end, and its gradient is zero: only the optimiser's momentum can carry it
 back, where theirs leaves the clamp freely. The bias is added to scores that are already divided by sqrt(D), as in the

@@ -18,8 +18,8 @@ sum goes over t = 1 .. dbar/2, and it subtracts dbar/2 (which no softmax sees).
 **Traps.** Without a causal mask it cannot tell left from right: it is even in j - i. At distance 0 it is dbar/2 and not
 0, so beside another bias only its differences count. A sum over t = 1 .. dbar/2 instead is another bias.
 
-**Accuracy.** Every cosine is exact to a unit in the last place at any distance, and so is their sum to a few of those
-of dbar/2.
+**Accuracy.** Sines and cosines of some distances, or of whole positions, are exact to a unit in the last place; those
+in between follow from sums of angles. The bias is right to a few units in the last place of dbar/2 at any distance.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,11 @@ from fastpe.encoding import Encoding, Option, Spec
 from fastpe.encodings._biases import as_slots, pairwise, shapes
 from fastpe.encodings._offsets import blocks, waves
 from fastpe.encodings._runs import fill_values
+from fastpe.encodings._trig import frequencies
+from fastpe.kernels._jit import entry
 from fastpe.kernels.arrays import gemm
+from fastpe.kernels.simd import at, lanes, load, pointer, splat, total
+from fastpe.kernels.trig import sincos
 
 
 def check(spec: Spec, *, dbar: int, divisors: tuple[float, ...] | None) -> None:
@@ -70,7 +74,7 @@ def _waves(points: np.ndarray, dbar: int) -> tuple[np.ndarray, np.ndarray]:
 def _sums(length: int, dbar: int) -> Iterator[tuple[int, np.ndarray]]:
     """The sums of cosines of distances first, first + 1, ...
 
-    cos((a ± k) w) = cos(a w) cos(k w) ∓ sin(a w) sin(k w): for some a and all k in between, two products of matrices.
+    cos((a ± k) w) = cos(a w) cos(k w) -+ sin(a w) sin(k w): for some a and all k in between, two products of matrices.
     """
     half = 1 << max(2, min(8, (length.bit_length() - 1) // 2))
     sine, cosine = (np.ascontiguousarray(each.T) for each in _waves(np.arange(half + 1.0), dbar))
@@ -93,12 +97,32 @@ def fill(
         for first, sums in _sums(spec.length, dbar):
             fill_values(out["bias"], first, sums, factors)
         return
+    whole = (spec.positions == np.floor(spec.positions)).all()
     for sample in np.ndindex(*spec.batch):
-        sine, cosine = _waves(spec.positions[sample], dbar)
+        points = spec.positions[sample]
+        sine, cosine = _waves(points if whole else points[:0], dbar)
         for some in blocks(spec.length, spec.length):
-            sums = gemm(cosine[some], np.ascontiguousarray(cosine.T)) + gemm(sine[some], np.ascontiguousarray(sine.T))
+            if whole:
+                sums = gemm(cosine[some], np.ascontiguousarray(cosine.T))
+                sums += gemm(sine[some], np.ascontiguousarray(sine.T))
+            else:
+                sums = np.empty((len(points[some]), spec.length))
+                _sums_of(np.abs(points - points[some, None]), frequencies(10000.0, dbar), dbar // 2, sums)
             for h, factor in enumerate(factors):
                 np.multiply(factor, sums, out=out["scores"][(*sample, h, some)], casting="same_kind")
+
+
+@entry(label="Sandwich bias")
+def _sums_of(distances: np.ndarray, omega: np.ndarray, count: int, found: np.ndarray) -> None:
+    # for distances that are rounded; lanes are frequencies, and those that fill up a vector are 0, their cosines 1
+    width, high = lanes(pointer(omega)), pointer(omega)
+    for i in range(distances.shape[0]):
+        for j in range(distances.shape[1]):
+            cosines = splat(0.0)
+            for t in range(0, omega.shape[1], width):
+                line = at(high, t)
+                cosines = cosines + sincos(splat(distances[i, j]), load(line, 0), load(line, omega.shape[1]))[1]
+            found[i, j] = total(cosines) - (omega.shape[1] - count)
 
 
 ENCODING = Encoding(
