@@ -64,28 +64,33 @@ def reference(spec: Spec, params: dict[str, Any], *, dbar: int, divisors: tuple[
     return as_slots(spec, np.float64(cosines[..., None, :, :] / g) + np.zeros((spec.heads, 1, 1)))
 
 
-_ANCHORS = 32  # runs of distances that are computed at once
-
-
 def _waves(points: np.ndarray, dbar: int) -> tuple[np.ndarray, np.ndarray]:
     return waves(points, 10000.0, dbar, dbar // 2)
 
 
-def _sums(length: int, dbar: int) -> Iterator[tuple[int, np.ndarray]]:
-    """The sums of cosines of distances first, first + 1, ...
-
-    cos((a ± k) w) = cos(a w) cos(k w) -+ sin(a w) sin(k w): for some a and all k in between, two products of matrices.
-    """
-    half = 1 << max(2, min(8, (length.bit_length() - 1) // 2))
+def _sums(length: int, dbar: int, room: int) -> Iterator[tuple[int, np.ndarray]]:
+    """The sums of cosines of distances first, first + 1, ...; the more bytes of room, the longer the steps."""
+    root, most = (length.bit_length() - 1) // 2, room // (32 * dbar)
+    half = 1 << max(2, min(root - 1, 8, max(5, most.bit_length() - 1)))
     sine, cosine = (np.ascontiguousarray(each.T) for each in _waves(np.arange(half + 1.0), dbar))
-    for first in range(0, length, 2 * half * _ANCHORS):
-        count = min(_ANCHORS, -(-(length - first) // (2 * half)))
-        sine_a, cosine_a = _waves(first + half + 2.0 * half * np.arange(count), dbar)
-        even, odd = gemm(cosine_a, cosine), gemm(sine_a, sine)
-        found = np.empty((count, 2 * half))
-        np.add(even[:, half:0:-1], odd[:, half:0:-1], out=found[:, :half])
-        np.subtract(even[:, :half], odd[:, :half], out=found[:, half:])
+    anchors = 16 if half < 64 else 32
+    for first in range(0, length, 2 * half * anchors):
+        count = min(anchors, -(-(length - first) // (2 * half)))
+        found = _around(first + half + 2.0 * half * np.arange(count), sine, cosine, dbar)
         yield first, found.reshape(1, -1)[:, : length - first]
+
+
+def _around(anchors: np.ndarray, sine: np.ndarray, cosine: np.ndarray, dbar: int) -> np.ndarray:
+    """The sums of distances a - half .. a + half - 1, given sines and cosines (dbar/2, half + 1) of 0 .. half.
+
+    cos((a ± k) w) = cos(a w) cos(k w) -+ sin(a w) sin(k w): for all a and k two products of matrices.
+    """
+    sine_a, cosine_a = _waves(anchors, dbar)
+    even, odd, half = gemm(cosine_a, cosine), gemm(sine_a, sine), sine.shape[1] - 1
+    found = np.empty((len(anchors), 2 * half))
+    np.add(even[:, half:0:-1], odd[:, half:0:-1], out=found[:, :half])
+    np.subtract(even[:, :half], odd[:, :half], out=found[:, half:])
+    return found
 
 
 def fill(
@@ -94,7 +99,7 @@ def fill(
     """Fill `bias`, or `scores` where positions are given."""
     factors = 1.0 / _divisors(spec, divisors)
     if spec.positions is None:
-        for first, sums in _sums(spec.length, dbar):
+        for first, sums in _sums(spec.length, dbar, out["bias"].nbytes // 8):
             fill_values(out["bias"], first, sums, factors)
         return
     whole = (spec.positions == np.floor(spec.positions)).all()
