@@ -3,7 +3,10 @@
 Beside the figures stands the machine's own rate of writing to memory (`fastpe.speed.bandwidth`). What bounds each fill,
 by element and in vector operations (a core does one or two in a cycle; float64 lanes, whatever the table's type):
 
-    ALiBi            3 or 4 / lanes: memory
+    ALiBi, T5        3 / lanes for each distance, whose other side, if it is equal, costs only its storing: memory
+    KERPLE           (2 + terms) / lanes likewise; terms of a series, 3 (float32) or 7 (float64) near 2^18: memory
+    Sandwich         64 / lanes for each distance, once for all heads, and 1 / lanes for each of them: memory, and in
+                     float32, or with few heads, arithmetic too
     learned          a copy, and one reading of the parameters to see that they are finite: memory
     axial, grids     a copy from tables that stay in cache, rows of two or three pieces: memory, and the pieces' ends
     sines of grids   as those of runs, or a copy where an axis repeats: memory and arithmetic
@@ -14,8 +17,6 @@ by element and in vector operations (a core does one or two in a cycle; float64 
     Chebyshev        as Legendre
     sph. harmonics   half in their recurrences, half in sines and cosines of every position by NumPy
     lon-lat, 3-D     four or three columns beside zeros: sines and cosines of every position by NumPy, most of the time
-    KERPLE, T5       logarithms, powers and look-ups of every offset by NumPy in float64, once for each head
-    Sandwich         64 cosines of every offset, reduced exactly
     wavelet          per row and coarse level 2 L^2 / lanes (L taps), about 10 / lanes for each entry that is not zero
 """
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe import reference
+from fastpe import encoding, reference
 from fastpe._attention import attention, attention_vjp
 from fastpe.error_law import Difference, difference, wider
 from fastpe.kernels import arrays
@@ -251,6 +251,19 @@ def _head_backward(draw: Draw, n: int, c: int) -> Iterator[Case]:
     )
 
 
+def _build_by_distance(draw: Draw, m: int, n: int) -> Iterator[Case]:
+    length, one, r2 = 50 * m, np.abs(draw(1)) * 0 + 1, np.abs(draw(1)) + 1
+    request: dict[str, Any] = {"params": {"r1": one, "r2": r2}, "dtype": one.dtype}
+    distance = np.abs(np.arange(1 - length, length)).astype(one.dtype)
+    bias = encoding.build("kerple_log", length, **request)["bias"][0]
+    yield Case(bias, lambda r, r2: -np.log1p(r2 * r), (distance, r2), 1)
+    dbias = draw(2 * length - 1)
+    pulled = encoding.pull("kerple_log", length, {"bias": dbias[None]}, **request)["r1"]
+    yield Case(
+        pulled, lambda r, r2, dbias: -(np.log1p(r2 * r) * dbias).sum(keepdims=True), (distance, r2, dbias), 2 * length
+    )
+
+
 KERNELS: dict[str, Callable[[Draw, int, int], Iterator[Case]]] = {
     "gemm": _gemm,
     "transpose": _transpose,
@@ -271,5 +284,8 @@ KERNELS: dict[str, Callable[[Draw, int, int], Iterator[Case]]] = {
     "embed_tokens_backward": _embed_tokens_backward,
     "head_forward": _head_forward,
     "head_backward": _head_backward,
+    "build": _build_by_distance,
 }
-"""The checks by the name of the function that they call: of `fastpe.kernels.arrays`, or of `fastpe` itself."""
+"""The checks by the name of the function that they call: of `fastpe.kernels.arrays`, or of `fastpe` itself.
+
+`build` fills a bias by runs of distances, and pulls its gradient back."""

@@ -47,7 +47,34 @@ def numpy_tables() -> dict[str, Callable[[int, int], Array]]:
     def learned(length: int, dim: int) -> Array:
         return learned_rows(length, dim)[np.arange(length)]
 
-    return {"sinusoidal": sinusoidal, "legendre": legendre, "wavelet": wavelet, "alibi": alibi, "learned": learned}
+    def kerple_log(length: int, dim: int) -> Array:
+        r1, r2 = (np.maximum(each, 0.01)[:, None] for each in _of_heads("kerple_log", length, dim).values())
+        return (-r1 * np.log1p(r2 * np.abs(np.arange(1.0 - length, length)))).astype(np.float32)
+
+    def kerple_power(length: int, dim: int) -> Array:
+        a, p = (np.maximum(each, 0.01)[:, None] for each in _of_heads("kerple_power", length, dim).values())
+        return (-a * np.abs(np.arange(1.0 - length, length)) ** p).astype(np.float32)
+
+    def t5(length: int, dim: int) -> Array:
+        offset = np.arange(1 - length, length)
+        far = np.log(np.maximum(np.abs(offset), 8) / 8) / np.log(128 / 8) * 8
+        found = np.where(np.abs(offset) < 8, np.abs(offset), np.minimum(8 + far.round(12).astype(int), 15))
+        return _of_heads("t5", length, dim)["table"].T[:, found + 16 * (offset > 0)]
+
+    def sandwich(length: int, dim: int) -> Array:
+        angles = np.abs(np.arange(1 - length, length))[:, None] * 10000.0 ** (-np.arange(64) / 64)
+        divisors = 8 * np.arange(1, HEADS + 1) / HEADS
+        return (np.cos(angles).sum(axis=1) / divisors[:, None]).astype(np.float32)
+
+    ways = sinusoidal, legendre, wavelet, alibi, learned, kerple_log, kerple_power, t5, sandwich
+    return {way.__name__: way for way in ways}
+
+
+@lru_cache(maxsize=4)
+def _of_heads(name: str, length: int, dim: int) -> dict[str, Array]:
+    """The parameters of a bias, float64, except a table that is copied."""
+    values = init(name, dim=dim, heads=HEADS, train_length=length)
+    return {key: value if key == "table" else value.astype(np.float64) for key, value in values.items()}
 
 
 @lru_cache(maxsize=2)

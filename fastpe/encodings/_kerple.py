@@ -18,28 +18,28 @@ def clamped(params: Mapping[str, Array], most: Mapping[str, float]) -> dict[str,
     return {name: np.clip(params[name].astype(np.float64), LEAST, most.get(name, np.inf)) for name in params}
 
 
-def fill(spec: Spec, values: Mapping[str, Array], out: Mapping[str, Array], bias: Callable[..., Array]) -> None:
-    """Write bias(distance, *one head's parameters) into the slot of every head."""
-    for offsets, slot in blocks(spec, out):
+def fill(spec: Spec, values: Mapping[str, Array], scores: Array, bias: Callable[..., Array]) -> None:
+    """Where positions are given: write bias(distance, *one head's parameters) into the slot of every head."""
+    for offsets, slot in blocks(spec, {"scores": scores}):
         distance = np.abs(offsets)
         for h, own in enumerate(zip(*values.values(), strict=True)):
             slot[h] = bias(distance, *own)
 
 
-def pull(
-    spec: Spec,
-    params: Mapping[str, Array],
-    values: Mapping[str, Array],
-    dslots: Mapping[str, Array],
-    dparams: Mapping[str, Array],
-    derivatives: Callable[..., Sequence[Array]],
-) -> None:
-    """Add the sums of the slot's gradient times derivatives(distance, *one head's parameters), 0 at a clamp."""
-    totals = np.zeros((len(values), spec.heads))
-    for offsets, dslot in blocks(spec, dslots):
+def totals(
+    spec: Spec, values: Mapping[str, Array], dscores: Array, derivatives: Callable[..., Sequence[Array]]
+) -> Array:
+    """Likewise the sums of the slot's gradient times derivatives(distance, *one head's parameters), a row for each."""
+    found = np.zeros((len(values), spec.heads))
+    for offsets, dslot in blocks(spec, {"scores": dscores}):
         distance = np.abs(offsets)
         for h, own in enumerate(zip(*values.values(), strict=True)):
             for k, slope in enumerate(derivatives(distance, *own)):
-                totals[k, h] += (dslot[h] * slope).sum()
-    for name, total in zip(values, totals, strict=True):
+                found[k, h] += (dslot[h] * slope).sum()
+    return found
+
+
+def add(params: Mapping[str, Array], values: Mapping[str, Array], found: Array, dparams: Mapping[str, Array]) -> None:
+    """Add gradients to those of the parameters, 0 at a clamp."""
+    for name, total in zip(values, found, strict=True):
         dparams[name] += np.where(values[name] == params[name], total, 0.0)

@@ -60,19 +60,21 @@ def blocks(count: int, width: int) -> Iterator[slice]:
         yield slice(start, min(start + rows, count))
 
 
-def waves(distances: slice, base: float, dim: int, count: int) -> tuple[Array, Array]:
+def waves(distances: slice | Array, base: float, dim: int, count: int) -> tuple[Array, Array]:
     """sin and cos of m base^(-2t/dim), each (distances, count) float64: row m, column t."""
     omega = frequencies(base, dim)
-    sine, cosine = np.empty((2, distances.stop - distances.start, omega.shape[1]))
-    _waves(distances.start, omega, sine, cosine)
+    if isinstance(distances, slice):
+        distances = np.arange(distances.start, distances.stop, dtype=np.float64)
+    sine, cosine = np.empty((2, len(distances), omega.shape[1]))
+    _waves(distances, omega, sine, cosine)
     return np.ascontiguousarray(sine[:, :count]), np.ascontiguousarray(cosine[:, :count])
 
 
 @entry(label="sines and cosines of offsets")
-def _waves(first: int, omega: Array, sine: Array, cosine: Array) -> None:
+def _waves(distances: Array, omega: Array, sine: Array, cosine: Array) -> None:
     high, padded = pointer(omega), omega.shape[1]
     for row in range(sine.shape[0]):
         for t in range(0, padded, lanes(high)):
-            s, c = sincos(splat(float(first + row)), load(high, t), load(high, padded + t))
+            s, c = sincos(splat(distances[row]), load(high, t), load(high, padded + t))
             store(pointer(sine), row * padded + t, s)
             store(pointer(cosine), row * padded + t, c)

@@ -50,10 +50,10 @@ import numpy as np
 from fastpe.encoding import Encoding, Option, Spec
 from fastpe.encodings._biases import as_slots, pairwise, shapes
 from fastpe.encodings._rows import row_blocks
+from fastpe.encodings._runs import Runs, fill_runs, moments
 from fastpe.kernels._jit import entry, inlined
 from fastpe.kernels.simd import (
     at,
-    counting,
     lanes,
     load_first,
     minus,
@@ -167,6 +167,14 @@ def _visible(heads: int, form: str) -> np.ndarray:
     return np.array([half, ~half]) if form == "one_sided" else np.ones((2, heads), bool)
 
 
+_ONE, _NOTHING = np.ones((1, 1, 1)), np.zeros((1, 1, 1))
+
+
+def _all_distances(spec: Spec) -> Runs:
+    """One run, on which the penalty is a series of one term."""
+    return Runs(np.array([0, spec.length]), np.zeros(1), np.ones(1, np.int64))
+
+
 def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, slope: float | None, alpha0: float | None,
     learned: bool, form: str, schedule: str,
@@ -176,9 +184,8 @@ def fill(
     sides = np.array([own, params["slope_future"] if form == "nonsymmetric" else own]) * _factor(spec, schedule)
     sides = np.where(_visible(spec.heads, form), sides, _HIDDEN)
     if spec.positions is None:
-        bias = out["bias"]
-        for rows, first, row_step, step in row_blocks(bias):
-            _fill_offsets(sides[:, rows].copy(), first, row_step, step, spec.length, bias.nbytes >= LARGE)
+        even = (sides[0] == sides[1]).all()
+        fill_runs(out["bias"], _all_distances(spec), _NOTHING, -sides[: 1 if even else 2, :, None], _ONE, _ONE[0])
         return
     points, scores, n = spec.positions.reshape(-1, spec.length), out["scores"], spec.length
     heads = spec.heads
@@ -195,7 +202,7 @@ def pull(
     """dslope_h = -sum of dbias times distance, of each side for itself."""
     sides = np.zeros((2, spec.heads))
     if spec.positions is None:
-        _pull_offsets(dslots["bias"], sides)
+        sides = moments(dslots["bias"], _all_distances(spec), _ONE, 1, sides=2)[:, :, 0, 1]
     else:
         n = spec.length
         _pull_pairs(spec.positions.reshape(-1, n), dslots["scores"].reshape(-1, spec.heads, n, n), sides)
@@ -216,22 +223,6 @@ def _penalty(offset, past, future):  # type: ignore[no-untyped-def]
     return where_negative(offset, past, minus(future)) * offset
 
 
-@entry(label="ALiBi bias")
-def _fill_offsets(sides: np.ndarray, first: np.ndarray, row_step: int, step: int, length: int, large: bool) -> None:
-    table, piece = pointer(first), np.empty(_PIECE, first.dtype)
-    width = lanes(splat(0.0))
-    for h in range(sides.shape[1]):
-        past, future = splat(sides[0, h]), splat(sides[1, h])
-        for start in range(0, 2 * length - 1, _PIECE):
-            count = min(_PIECE, 2 * length - 1 - start)
-            offset = counting(float(start - length + 1))
-            for j in range(0, count, width):
-                store_rounded(pointer(piece), j, _penalty(offset, past, future), count - j)
-                offset = offset + splat(float(width))
-            move_rows(pointer(piece), 1, count, at(table, h * row_step + start * step), count, step, large)
-    finish(large)
-
-
 @entry(label="ALiBi scores")
 def _fill_pairs(
     points: np.ndarray, sample: np.ndarray, query: np.ndarray, sides: np.ndarray, first: np.ndarray, row_step: int,
@@ -250,15 +241,6 @@ def _fill_pairs(
                 store_rounded(pointer(piece), j, _penalty(offset, past, future), count - j)
             move_rows(pointer(piece), 1, count, at(table, row * row_step + start * step), count, step, large)
     finish(large)
-
-
-@entry(label="gradient of ALiBi slopes")
-def _pull_offsets(dbias: np.ndarray, sides: np.ndarray) -> None:
-    reach = dbias.shape[1] // 2
-    for h in range(dbias.shape[0]):
-        for distance in range(1, reach + 1):
-            sides[0, h] += float(dbias[h, reach - distance]) * distance
-            sides[1, h] += float(dbias[h, reach + distance]) * distance
 
 
 @entry(label="gradient of ALiBi slopes")

@@ -16,13 +16,14 @@ everywhere where w = 0. v says how far the rise or fall goes on before the curve
 
 **Past the training length**: defined; the factor is near its limit there.
 
-**Accuracy.** Written as e^(softplus(v) - softplus(v - w r)), which overflows only where f does. Within 6 + 3 |v| units
-of 2^-52 times the largest factor. A v that takes 1 + e^v out of the dtype is refused.
+**Accuracy.** Both sides of the fraction are divided by its largest power of e, so that nothing overflows but f. Within
+6 + 3 |v| units of 2^-52 times the largest factor. A v that takes a factor out of the dtype is refused.
 
 **Traps.** A negative product becomes a score of 0, not a weight of 0: the softmax still gives it mass. The distance has
 no direction: without a causal mask the model cannot tell left from right. Positions cannot be given.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,23 @@ from scipy.special import expit
 
 from fastpe.encoding import BeyondTrainingLength, Encoding, Spec
 from fastpe.encodings._offsets import blocks, check_offsets, sides, stream_of
+from fastpe.encodings._runs import place, put_values
+from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.sides import PIECE, SLACK
+from fastpe.kernels.simd import (
+    absolute,
+    at,
+    counting,
+    exp,
+    fma,
+    lanes,
+    minus,
+    pointer,
+    splat,
+    store_first,
+    where_negative,
+)
+from fastpe.kernels.table import finish
 
 
 def parameters(spec: Spec) -> dict[str, tuple[int, ...]]:
@@ -49,37 +67,88 @@ def reference(spec: Spec, params: dict[str, Any]) -> dict[str, Any]:
     return {"gain": (1.0 + np.exp(v)) / (1.0 + np.exp(v - w * distance))}
 
 
-def _factors(distances: slice, w: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """f and v - w r, (H, distances) each, float64; w and v are (H, 1)."""
-    shifted = v - w * np.arange(distances.start, distances.stop, dtype=np.float64)
-    return np.exp(np.logaddexp(0.0, v) - np.logaddexp(0.0, shifted)), shifted
+_VANISHED, _SETTLED = 709.0, -42.0  # exponents from which e^-x is 0 here, and up to which 1 + e^x is 1
+_AT_ONCE, _BLOCK = 4 * PIECE, 64
+
+
+@inner
+def _factors_of(w, v, start, factors, sigmas, both):  # type: ignore[no-untyped-def] # a kernel's types are Numba's
+    """f of the distances from `start` on and, where `both`, sigma(v - w r).
+
+    For v < 0, f = (1 + e^v) / (1 + e^x), x = v - w r, else (1 + e^-v) / (e^-v + e^x), x = -w r. Where x > 0, both
+    sides of the fraction are divided by e^x, so that nothing overflows but f.
+    """
+    width, one, count = lanes(splat(0.0)), splat(1.0), factors.size
+    small, shift = math.exp(-abs(v)), min(v, 0.0)
+    over, plus = 1.0 + small, 1.0 if v < 0.0 else small
+    settled = (math.log(plus) if plus > 0.0 else -np.inf) + _SETTLED
+    for block in range(0, count, _BLOCK):
+        end = min(block + _BLOCK, count)
+        first, last = shift - w * (start + block), shift - w * (start + end)
+        if not both and (min(first, last) > _VANISHED or max(first, last) < settled):
+            constant = splat(0.0 if first > 0.0 else over / plus)
+            for i in range(block, end, width):
+                store_first(pointer(factors), i, constant, count - i)
+            continue
+        for i in range(block, end, width):
+            x = fma(splat(-w), counting(float(start + i)), splat(shift))
+            power = exp(minus(absolute(x)))
+            upper, lower = where_negative(x, one, power), where_negative(x, power, one)
+            share = one / fma(splat(plus), upper, lower)
+            if both:
+                store_first(pointer(sigmas), i, lower * share, count - i)
+            store_first(pointer(factors), i, splat(over) * upper * share, count - i)
+
+
+@entry(label="DA-Transformer's factors")
+def _fill(
+    w: np.ndarray, v: np.ndarray, heads: int, reach: int, first: np.ndarray, row_step: int, step: int, large: bool
+) -> None:
+    lines, factors = np.empty((2, 2, PIECE + SLACK), first.dtype), np.empty(_AT_ONCE)
+    for h in range(heads):
+        row = at(pointer(first), h * row_step)
+        for start in range(0, reach + 1, _AT_ONCE):
+            found = factors[: min(_AT_ONCE, reach + 1 - start)]
+            _factors_of(w[h], v[h], start, found, found, False)
+            put_values(found, 1.0, start, lines, row, reach, step, large)
+    finish(large)
+
+
+@entry(label="DA-Transformer's factors")
+def _factors(w: np.ndarray, v: np.ndarray, start: int, factors: np.ndarray, sigmas: np.ndarray) -> None:
+    for h in range(w.size):
+        _factors_of(w[h], v[h], start, factors[h], sigmas[h], True)
+
+
+def _at(distances: slice, w: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """f and sigma(v - w r), (2, H, distances)."""
+    found = np.empty((2, len(w), distances.stop - distances.start))
+    _factors(w, v, distances.start, *found)
+    return found
 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any]) -> None:
     """Fill `gain`."""
-    w, v = (params[name].astype(np.float64)[:, None] for name in ("w", "v"))
-    limit = np.finfo(out["gain"].dtype).max
-    behind, ahead = sides(out["gain"])
-    for r in blocks(spec.length, 16 * spec.heads):
-        factor, _ = _factors(r, w, v)
-        if (factor > limit).any() and np.isfinite([w, v]).all():
-            raise BeyondTrainingLength(
-                f"slot 'gain' of 'da' is not finite in {out['gain'].dtype}, whose largest value is {limit:.1e}: see "
-                f"params['v'], whose largest value is {v.max():g}"
-            )
-        behind[:, r] = ahead[:, r] = factor
+    w, v = (params[name].astype(np.float64) for name in ("w", "v"))
+    limit, last = np.finfo(out["gain"].dtype).max, spec.length - 1
+    if (_at(slice(last, last + 1), w, v)[0] > limit).any():  # f(0) = 1, and f is monotone
+        raise BeyondTrainingLength(
+            f"slot 'gain' of 'da' is not finite in {out['gain'].dtype}, whose largest value is {limit:.1e}: see "
+            f"params['v'], whose largest value is {v.max():g}"
+        )
+    _fill(w, v, *place(out["gain"]))
 
 
 def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any]) -> None:
     """dw = sum of dgain f r sigma(v - w r), dv = sum of dgain f (sigma(v) - sigma(v - w r))."""
-    w, v = (params[name].astype(np.float64)[:, None] for name in ("w", "v"))
+    w, v = (params[name].astype(np.float64) for name in ("w", "v"))
     behind, ahead = sides(dslots["gain"])
     dw, dv = np.zeros((2, spec.heads))
-    for r in blocks(spec.length, 16 * spec.heads):
-        factor, shifted = _factors(r, w, v)
+    for r in blocks(spec.length, max(1, spec.heads // 4)):
+        factor, sigma = _at(r, w, v)
         weighted = np.add(behind[:, r], ahead[:, r], dtype=np.float64) * factor  # those of distance 0 do not matter
-        dw += (weighted * np.arange(r.start, r.stop) * expit(shifted)).sum(axis=1)
-        dv += (weighted * (expit(v) - expit(shifted))).sum(axis=1)
+        dw += np.einsum("hr,r,hr->h", weighted, np.arange(r.start, r.stop, dtype=np.float64), sigma)
+        dv += np.einsum("hr,hr->h", weighted, expit(v)[:, None] - sigma)
     dparams["w"] += dw
     dparams["v"] += dv
 

@@ -144,7 +144,8 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
         first, last = rows.min(), rows.max()
         starts = np.flatnonzero(np.diff(rows, prepend=-1))  # equal rows are neighbours
         dprojected = np.zeros((last + 1 - first, spec.dim))
-        dprojected[rows[starts] - first] = np.add.reduceat(whole_width(dslots[slot]), starts)
+        given = whole_width(dslots[slot])
+        dprojected[rows[starts] - first] = given if len(starts) == len(rows) else np.add.reduceat(given, starts)
         used = params["table"][first : last + 1].astype(np.float64)
         dparams[projection] += gemm(np.ascontiguousarray(used.T), dprojected)
         dparams["table"][first : last + 1] += gemm(dprojected, np.ascontiguousarray(params[projection].T, np.float64))

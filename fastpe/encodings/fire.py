@@ -37,6 +37,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.encoding import Encoding, Option, Spec
+from fastpe.kernels._jit import entry, inlined, inner
+from fastpe.kernels.simd import (
+    at,
+    fma,
+    lanes,
+    load,
+    load_first,
+    load_wide,
+    pointer,
+    splat,
+    store_first,
+    store_rounded,
+    total,
+)
+from fastpe.kernels.table import LARGE, finish, move_rows
 
 Array = np.ndarray[Any, Any]
 
@@ -106,30 +121,116 @@ def _pieces(w1: Array, b1: Array, w2: Array, b2: Array) -> _Pieces:
 
 
 class _Map(NamedTuple):
-    """Some queries' t, and what it is made of: n / d with n = ln(|c| x + 1), d = ln(|c| m + 1) + eps."""
+    """Some queries' map of the distance x to t = n / d, n = ln(|c| x + 1), d = ln(|c| m + 1) + eps, m = max(L, i).
 
-    x: Array  # (rows, N)
-    m: Array  # (rows, 1)
-    n: Array
-    d: Array
-    t: Array
+    Without given positions n is a function of j - i: all queries share one array, and the row of the first begins at
+    `start`, those of the others before it.
+    """
+
+    n: Array  # (rows, N), or (1, 2N-1)
+    start: int
+    slope: Array  # as n: its derivative with respect to |c|
+    m: Array  # (rows,)
+    d: Array  # (rows,)
 
 
 def _maps(
     spec: Spec, slots: dict[str, Array], c: float, least: float, eps: float, symmetric: bool
 ) -> Iterator[tuple[_Map, Array]]:
     """The map of some queries, and their part (H, rows, N) of the slot or of its gradient."""
-    rows = max(1, _BLOCK // spec.length)
-    every = spec.points()
+    length, rows, every = spec.length, max(1, _BLOCK // spec.length), spec.points()
+
+    def logarithms(back: Array) -> tuple[Array, Array]:
+        x = np.abs(back) if symmetric else np.maximum(back, 0.0)
+        return np.log1p(c * x), x / (c * x + 1.0)
+
+    shared = logarithms(np.arange(length - 1.0, -length, -1.0)[None]) if spec.positions is None else None
     for sample in np.ndindex(*spec.batch):
         points = every[sample]
-        for first in range(0, spec.length, rows):
+        for first in range(0, length, rows):
             some = slice(first, first + rows)
-            back = points[some, None] - points
-            x = np.abs(back) if symmetric else np.maximum(back, 0.0)
-            m = np.maximum(points[some, None], least)
-            n, d = np.log1p(abs(c) * x), np.log1p(abs(c) * m) + eps
-            yield _Map(x, m, n, d, n / d), slots["scores"][(*sample, slice(None), some)]
+            n, slope = shared or logarithms(points[some, None] - points)
+            start, m = 0 if shared is None else length - 1 - first, np.maximum(points[some], least)
+            yield _Map(n, start, slope, m, np.log1p(c * m) + eps), slots["scores"][(*sample, slice(None), some)]
+
+
+def _place(scores: Array) -> tuple[Any, ...]:
+    """The first element of (H, rows, N), and the elements between heads, rows and neighbours."""
+    return scores[0, 0, :1], *(stride // scores.itemsize for stride in scores.strides)
+
+
+@inlined
+def _row(shared, start, keys, i):  # type: ignore[no-untyped-def] # a kernel's types are Numba's
+    """A query's row of n or of its slope."""
+    return at(pointer(shared), start - i if shared.shape[1] > keys else i * keys)
+
+
+@inner
+def _pieces_of_row(n, d, kinks, keys, t, begin, piece):  # type: ignore[no-untyped-def]
+    """t = n / d of one query; where runs of neighbouring keys on one piece begin, on which one; how many there are."""
+    divisor, width = splat(d), lanes(splat(0.0))
+    for j in range(0, keys, width):
+        store_first(pointer(t), j, load_first(n, j, keys - j) / divisor, keys - j)
+    runs, lower, upper = 0, np.inf, -np.inf
+    for j in range(keys):
+        if not lower < t[j] <= upper:
+            found = np.searchsorted(kinks, t[j])
+            lower = kinks[found - 1] if found > 0 else -np.inf
+            upper = kinks[found] if found < kinks.size else np.inf
+            begin[runs], piece[runs] = j, found
+            runs += 1
+    begin[runs] = keys
+    return runs
+
+
+@entry(label="FIRE's scores")
+def _fill(
+    n: Array, start: int, d: Array, kinks: Array, slope: Array, level: Array, keys: int, first: Array, head_step: int,
+    row_step: int, step: int, large: bool,
+) -> None:  # fmt: skip
+    width = lanes(splat(0.0))
+    t, line = np.zeros(keys + width), np.empty(keys + width, first.dtype)  # what a run writes past its end is lost
+    begin, piece = np.empty(keys + 1, np.int64), np.empty(keys + 1, np.int64)
+    for i in range(d.size):
+        runs = _pieces_of_row(_row(n, start, keys, i), d[i], kinks, keys, t, begin, piece)
+        for h in range(slope.shape[1]):
+            for run in range(runs):
+                slopes, levels = splat(slope[piece[run], h]), splat(level[piece[run], h])
+                for j in range(begin[run], begin[run + 1], width):
+                    store_rounded(pointer(line), j, fma(load(pointer(t), j), slopes, levels), width)
+            target = at(pointer(first), h * head_step + i * row_step)
+            move_rows(pointer(line), 1, keys, target, keys, step, large)
+    finish(large)
+
+
+@entry(label="gradient of FIRE's scores")
+def _pull(
+    n: Array, start: int, along: Array, d: Array, kinks: Array, slope: Array, keys: int, sums: Array, moments: Array,
+    dmap: Array, first: Array, head_step: int, row_step: int,
+) -> None:  # fmt: skip
+    """Sums of the gradient and of it times t by piece and head, (P, H); by query those of dt times `along` and t."""
+    width = lanes(splat(0.0))
+    t, dt = np.zeros(keys + width), np.zeros(keys + width)
+    begin, piece = np.empty(keys + 1, np.int64), np.empty(keys + 1, np.int64)
+    for i in range(d.size):
+        runs = _pieces_of_row(_row(n, start, keys, i), d[i], kinks, keys, t, begin, piece)
+        dt[:] = 0.0
+        for h in range(slope.shape[1]):
+            gradient = at(pointer(first), h * head_step + i * row_step)
+            for run in range(runs):
+                slopes, ones, inputs = splat(slope[piece[run], h]), splat(0.0), splat(0.0)
+                for j in range(begin[run], begin[run + 1], width):
+                    left = begin[run + 1] - j
+                    w = load_wide(gradient, j, left)
+                    ones, inputs = ones + w, fma(w, load(pointer(t), j), inputs)
+                    store_first(pointer(dt), j, fma(w, slopes, load(pointer(dt), j)), left)
+                sums[piece[run], h] += total(ones)
+                moments[piece[run], h] += total(inputs)
+        by_c, by_t, derivative = splat(0.0), splat(0.0), _row(along, start, keys, i)
+        for j in range(0, keys, width):
+            w = load_first(pointer(dt), j, keys - j)
+            by_c, by_t = fma(w, load_first(derivative, j, keys - j), by_c), fma(w, load(pointer(t), j), by_t)
+        dmap[0, i], dmap[1, i] = total(by_c), total(by_t)
 
 
 def fill(
@@ -138,11 +239,11 @@ def fill(
 ) -> None:  # fmt: skip
     """Fill `scores`."""
     c, multiplier, *network = (params[name].astype(np.float64) for name in _NAMES)
-    pieces = _pieces(*network)
-    for at, scores in _maps(spec, out, float(c[0]), abs(float(multiplier[0]) * threshold), eps, symmetric):
-        piece = np.searchsorted(pieces.kinks, at.t)
-        for h in range(spec.heads):
-            scores[h] = pieces.slope[piece, h] * at.t + pieces.level[piece, h]
+    pieces, large = _pieces(*network), out["scores"].nbytes >= LARGE
+    for own, scores in _maps(spec, out, abs(float(c[0])), abs(float(multiplier[0]) * threshold), eps, symmetric):
+        _fill(
+            own.n, own.start, own.d, pieces.kinks, pieces.slope, pieces.level, spec.length, *_place(scores), large
+        )  # fmt: skip
 
 
 def pull(
@@ -155,15 +256,16 @@ def pull(
     pieces = _pieces(*network)
     sums, moments = np.zeros_like(pieces.slope), np.zeros_like(pieces.slope)
     dc = dleast = 0.0
-    for at, dscores in _maps(spec, dslots, size, least, eps, symmetric):
-        piece, dt = np.searchsorted(pieces.kinks, at.t), np.zeros_like(at.t)
-        for h, each in enumerate(dscores.astype(np.float64)):
-            sums[:, h] += np.bincount(piece.ravel(), each.ravel(), len(sums))
-            moments[:, h] += np.bincount(piece.ravel(), (each * at.t).ravel(), len(sums))
-            dt += each * pieces.slope[piece, h]
-        inverse = 1.0 / (size * at.m + 1.0)
-        dc += (dt * (at.x / (size * at.x + 1.0) - at.t * at.m * inverse) / at.d).sum()
-        dleast -= (np.where(at.m == least, dt, 0.0) * at.t * size * inverse / at.d).sum()
+    contiguous = {"scores": np.ascontiguousarray(dslots["scores"])}
+    for own, dscores in _maps(spec, contiguous, size, least, eps, symmetric):
+        dmap = np.empty((2, len(own.d)))
+        _pull(
+            own.n, own.start, own.slope, own.d, pieces.kinks, pieces.slope, spec.length, sums, moments, dmap,
+            *_place(dscores)[:3],
+        )  # fmt: skip
+        inverse = 1.0 / (size * own.m + 1.0)
+        dc += ((dmap[0] - dmap[1] * own.m * inverse) / own.d).sum()
+        dleast -= (np.where(own.m == least, dmap[1], 0.0) * size * inverse / own.d).sum()
     dparams["c"] += np.sign(c) * dc
     dparams["multiplier"] += np.sign(multiplier) * threshold * dleast
     w1, b1, w2, _ = network

@@ -21,9 +21,11 @@ training length do not move.
 
 **Traps.** The angle is even: such a model cannot tell east from west, nor any point from its mirror image, without
 another encoding beside it. The arc cosine of a product of unit vectors loses half of the digits of small angles; here
-the angle is 2 atan2(|a - b|, |a + b|), which loses none.
+the angle is 4 arctan(|a - b| / (2 + |a + b|)), which loses none.
 """
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -31,10 +33,24 @@ import numpy as np
 from fastpe.encoding import Encoding, Option, Spec
 from fastpe.encodings import _sphere
 from fastpe.encodings.alibi import slopes
+from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.simd import (
+    at,
+    fma,
+    lanes,
+    load_first,
+    load_wide,
+    pointer,
+    splat,
+    sqrt,
+    store_first,
+    store_rounded,
+    total,
+    where_negative,
+)
+from fastpe.kernels.table import LARGE, finish, move_rows
 
 Array = np.ndarray[Any, Any]
-
-_BLOCK = 2**14  # pairs whose differences are held at a time
 
 
 def _chosen(spec: Spec, slope: float | None, scale: float) -> Array:
@@ -75,35 +91,84 @@ def reference(
     return {"scores": -chosen[:, None, None] * angles[..., None, :, :]}
 
 
-def _angles(spec: Spec) -> Any:
-    """Sample, rows, and their angles with all points of the sample, some rows at a time."""
+def _samples(spec: Spec) -> Iterator[tuple[Any, Array]]:
+    """Every sample and its points, unit vectors (3, N)."""
     n = spec.length
     cos_lon, sin_lon, cos_lat, sin_lat = _sphere.directions(spec, slice(0, None if spec.batch else n))
-    points = np.stack([cos_lon * cos_lat, sin_lon * cos_lat, sin_lat], axis=-1).reshape(*spec.batch, n, 3)
-    step = max(1, _BLOCK // n)
+    points = np.stack([cos_lon * cos_lat, sin_lon * cos_lat, sin_lat]).reshape(3, *spec.batch, n)
     for sample in np.ndindex(*spec.batch):
-        own = points[sample]
-        for first in range(0, n, step):
-            rows = slice(first, first + step)
-            apart, together = own[rows, None] - own, own[rows, None] + own
-            yield sample, rows, 2 * np.arctan2(*(np.sqrt(np.square(x).sum(axis=-1)) for x in (apart, together)))
+        yield sample, np.ascontiguousarray(points[(slice(None), *sample)])
 
 
 def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, slope: float | None, scale: float, learned: bool
 ) -> None:
     """Fill `scores`."""
-    chosen = params["slope"].astype(np.float64) if learned else _chosen(spec, slope, scale)
-    for sample, rows, angles in _angles(spec):
-        for h in range(spec.heads):
-            out["scores"][(*sample, h, rows)] = -chosen[h] * angles
+    scores, chosen = out["scores"], params["slope"].astype(np.float64) if learned else _chosen(spec, slope, scale)
+    for sample, points in _samples(spec):
+        own = scores[sample]
+        steps = (stride // own.itemsize for stride in own.strides)
+        _fill(points, -chosen, own[0, 0, :1], *steps, scores.nbytes >= LARGE)
 
 
 def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any) -> None:
     """dslope_h = -sum of dscores times the angle."""
-    for sample, rows, angles in _angles(spec):
-        dscores = dslots["scores"][(*sample, slice(None), rows)].astype(np.float64)
-        dparams["slope"] -= (dscores * angles).sum(axis=(1, 2)).astype(dparams["slope"].dtype)
+    found = np.zeros(spec.heads)
+    for sample, points in _samples(spec):
+        _pull(points, np.ascontiguousarray(dslots["scores"][sample]), found)
+    dparams["slope"] -= found.astype(dparams["slope"].dtype)
+
+
+_QUARTER = math.tan(math.pi / 8)
+_ARC_TANGENT = np.array([(-1.0) ** k / (2 * k + 1) for k in range(21, 0, -1)])  # of y^43 ... y^3: |y| < 0.415
+
+
+@inner
+def _angles(points, i, series, angles):  # type: ignore[no-untyped-def] # a kernel's types are Numba's
+    """The angles of point i with all points: 4 arctan(|a - b| / (2 + |a + b|)), as the halves are right-angled.
+
+    The arc tangent of x past tan(pi/8) is pi/4 plus that of (x - 1) / (x + 1), so that its series is short.
+    """
+    n, none, two = points.shape[1], splat(0.0), splat(2.0)
+    for j in range(0, n, lanes(none)):
+        apart, together = none, none
+        for axis in range(3):
+            a, b = splat(points[axis, i]), load_first(pointer(points[axis]), j, n - j)
+            apart, together = fma(b - a, b - a, apart), fma(b + a, b + a, together)
+        opposite, adjacent = sqrt(apart), two + sqrt(together)
+        near = opposite - splat(_QUARTER) * adjacent
+        y = where_negative(near, opposite, opposite - adjacent) / where_negative(near, adjacent, opposite + adjacent)
+        z, p = y * y, none
+        for k in range(series.size):
+            p = fma(p, z, splat(series[k]))
+        arc = splat(4.0) * fma(y * z, p, y) + where_negative(near, none, splat(math.pi))
+        store_first(pointer(angles), j, arc, n - j)
+
+
+@entry(label="scores of angles on a sphere")
+def _fill(points: Array, factors: Array, first: Array, head_step: int, row_step: int, step: int, large: bool) -> None:
+    n, width = points.shape[1], lanes(splat(0.0))
+    angles, line, series = np.empty(n), np.empty(n, first.dtype), np.asarray(_ARC_TANGENT)
+    for i in range(n):
+        _angles(points, i, series, angles)
+        for h in range(factors.size):
+            for j in range(0, n, width):
+                store_rounded(pointer(line), j, splat(factors[h]) * load_first(pointer(angles), j, n - j), n - j)
+            move_rows(pointer(line), 1, n, at(pointer(first), h * head_step + i * row_step), n, step, large)
+    finish(large)
+
+
+@entry(label="gradient of scores of angles")
+def _pull(points: Array, dscores: Array, found: Array) -> None:
+    n, width, series = points.shape[1], lanes(splat(0.0)), np.asarray(_ARC_TANGENT)
+    angles = np.empty(n)
+    for i in range(n):
+        _angles(points, i, series, angles)
+        for h in range(found.size):
+            row, sums = pointer(dscores[h, i]), splat(0.0)
+            for j in range(0, n, width):
+                sums = fma(load_wide(row, j, n - j), load_first(pointer(angles), j, n - j), sums)
+            found[h] += total(sums)
 
 
 ENCODING = Encoding(

@@ -138,9 +138,14 @@ def fill(
     if virtual_node:
         index[0], index[:, 0], values[:, at_node] = at_node, at_node, params["virtual"][0]
     index, nodes = index[virtual_node:, virtual_node:], _nodes(spec, virtual_node)
-    for start in range(0, nodes, _ROWS):
-        path = _lengths_from(nodes, edges, start)
-        index[start : start + _ROWS] = np.where(path >= spatial_max, masked, path + 1)
+    entries = np.arange(1, FARTHEST + 2, dtype=np.int32)
+    entries[spatial_max:] = masked
+    if edges is None:  # the row of every node is a part of the same line
+        line = entries[np.minimum(np.abs(np.arange(1 - nodes, nodes)), FARTHEST)]
+        index[...] = np.lib.stride_tricks.sliding_window_view(line, nodes)[::-1]
+    else:
+        for start in range(0, nodes, _ROWS):
+            index[start : start + _ROWS] = entries[_lengths(nodes, edges)[start : start + _ROWS]]
     values[:, :TABLE_ROWS] = params["bias"].T
     values[:, masked:count] = NEVER
     if centrality:
@@ -173,14 +178,6 @@ def pull(
 
 def _degree_rows(nodes: int, edges: Edges) -> Array:
     return np.minimum(_graph.degrees(_graph.adjacency(nodes, edges)), FARTHEST) + 1
-
-
-def _lengths_from(nodes: int, edges: Edges, start: int) -> Array:
-    """d(u, v), at most `FARTHEST`, of a run of nodes u from `start` on and all v, int32."""
-    if edges is None:
-        path = np.abs(np.arange(start, min(start + _ROWS, nodes), dtype=np.int32)[:, None] - np.arange(nodes))
-        return np.minimum(path, FARTHEST)
-    return _lengths(nodes, edges)[start : start + _ROWS].astype(np.int32)
 
 
 @lru_cache(maxsize=2)

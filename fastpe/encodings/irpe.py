@@ -149,9 +149,11 @@ def fill(
         index[...] = values.shape[1] - 1
     inner = index[..., class_token:, class_token:]
     if spec.positions is None:
-        window = _window.grid_of(spec, grid, class_token)
-        _window.write_index(index, spec, window, grid, class_token)
-        inner[...] = _buckets(_window.offsets(window), method, ratio)[inner]
+        rows, columns = _window.grid_of(spec, grid, class_token)
+        buckets = _buckets(_window.offsets((rows, columns)), method, ratio).reshape(2 * rows - 1, 2 * columns - 1)
+        # a query's row: the part of all offsets, from the last to the first, that begins at its own
+        windows = np.lib.stride_tricks.sliding_window_view(buckets[::-1, ::-1].copy(), (rows, columns))
+        inner.reshape(rows, columns, rows, columns)[...] = windows[::-1, ::-1]
     else:
         cells = _window.cells(spec, grid, class_token)
         for sample in np.ndindex(*spec.batch):

@@ -13,6 +13,9 @@ megatron/mpu/layers.py, ParallelKerplePower.
 
 **Past the training length**: defined; with p = 1 it is ALiBi with learned slopes, with p = 2 a Gaussian window.
 
+**Accuracy.** Off by at most 4 units in the last place in float64, 0.52 in float32, at any distance without given
+positions: past 64 a run of distances takes one power, of its middle m, and the series of (1 + u)^p, |u| < 1/16.
+
 **Traps.** Before every use the authors set an a below 0.01 to 0.01, and a p outside [0.01, 2] to the nearest end. Here
 the parameter stays as it is, acts as that end, and its gradient is zero: only the optimiser's momentum can carry it
 back, where theirs leaves the clamp freely. The bias is added to scores that are already divided by sqrt(D), as in the
@@ -27,6 +30,7 @@ import numpy as np
 from fastpe.encoding import Encoding, Spec
 from fastpe.encodings import _kerple
 from fastpe.encodings._biases import as_slots, pairwise, shapes
+from fastpe.encodings._runs import Runs, fill_runs, geometric, moments, most_terms
 
 _MOST = {"p": 2.0}
 
@@ -49,9 +53,23 @@ def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, A
     return as_slots(spec, -a * np.abs(pairwise(spec))[..., None, :, :] ** p)
 
 
+def _powers(runs: Runs, p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """m^p of each run's middle, (H, R), its u for one distance, (1, 1, R), and of (1 + u)^p the series, (H, 1 + n)."""
+    k = np.arange(1, most_terms(runs) + 1)
+    series = np.cumprod(np.concatenate([np.ones((len(p), 1)), (p[:, None] - k + 1) / k], axis=1), axis=1)
+    return runs.middle ** p[:, None], 1.0 / np.maximum(runs.middle, 1.0)[None, None], series
+
+
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any) -> None:
     """Fill `bias`, or `scores` where positions are given."""
-    _kerple.fill(spec, _kerple.clamped(params, _MOST), out, lambda r, a, p: -a * r**p)
+    values = _kerple.clamped(params, _MOST)
+    if spec.positions is not None:
+        _kerple.fill(spec, values, out["scores"], lambda r, a, p: -a * r**p)
+        return
+    runs = geometric(spec.length, out["bias"].dtype)
+    power, rate, series = _powers(runs, values["p"])
+    level = -values["a"][:, None] * power[None]
+    fill_runs(out["bias"], runs, level, level, rate, series[:, 1:])
 
 
 def _derivatives(r: np.ndarray, a: float, p: float) -> tuple[np.ndarray, np.ndarray]:
@@ -61,7 +79,24 @@ def _derivatives(r: np.ndarray, a: float, p: float) -> tuple[np.ndarray, np.ndar
 
 def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any) -> None:
     """da = -sum of dbias r^p, dp = -sum of dbias a r^p ln r, 0 at r = 0."""
-    _kerple.pull(spec, params, _kerple.clamped(params, _MOST), dslots, dparams, _derivatives)
+    values = _kerple.clamped(params, _MOST)
+    if spec.positions is None:
+        found = _totals(spec, dslots["bias"], values["a"], values["p"])
+    else:
+        found = _kerple.totals(spec, values, dslots["scores"], _derivatives)
+    _kerple.add(params, values, found, dparams)
+
+
+def _totals(spec: Spec, dbias: np.ndarray, a: np.ndarray, p: np.ndarray) -> np.ndarray:
+    runs = geometric(spec.length, dbias.dtype)
+    power, rate, series = _powers(runs, p)
+    sums = moments(dbias, runs, rate, series.shape[1] - 1)[0] * power[:, :, None]
+    slopes = np.zeros_like(series)  # d/dp of the series: that of (1 + u)^p ln(1 + u)
+    for k in range(1, series.shape[1]):
+        slopes[:, k] = (slopes[:, k - 1] * (p - k + 1) + series[:, k - 1]) / k
+    along = np.einsum("hrk,hk->hr", sums, series)
+    dp = np.einsum("hr,r->h", along, np.log(np.maximum(runs.middle, 1.0))) + np.einsum("hrk,hk->h", sums, slopes)
+    return -np.array([along.sum(axis=1), a * dp])
 
 
 ENCODING = Encoding(

@@ -18,18 +18,22 @@ sum goes over t = 1 .. dbar/2, and it subtracts dbar/2 (which no softmax sees).
 **Traps.** Without a causal mask it cannot tell left from right: it is even in j - i. At distance 0 it is dbar/2 and not
 0, so beside another bias only its differences count. A sum over t = 1 .. dbar/2 instead is another bias.
 
-**Accuracy.** Every cosine is exact to a unit in the last place at any distance, and so is their sum to a few of those
-of dbar/2.
+**Accuracy.** Sines and cosines of some distances, or of whole positions, are exact to a unit in the last place; those
+in between follow from sums of angles. The bias is right to a few units in the last place of dbar/2 at any distance.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from fastpe.encoding import Encoding, Option, Spec
-from fastpe.encodings._biases import as_slots, blocks, pairwise, shapes
+from fastpe.encodings._biases import as_slots, pairwise, shapes
+from fastpe.encodings._offsets import blocks, waves
+from fastpe.encodings._runs import fill_values
 from fastpe.encodings._trig import frequencies
 from fastpe.kernels._jit import entry
+from fastpe.kernels.arrays import gemm
 from fastpe.kernels.simd import at, lanes, load, pointer, splat, total
 from fastpe.kernels.trig import sincos
 
@@ -60,27 +64,70 @@ def reference(spec: Spec, params: dict[str, Any], *, dbar: int, divisors: tuple[
     return as_slots(spec, np.float64(cosines[..., None, :, :] / g) + np.zeros((spec.heads, 1, 1)))
 
 
-@entry(label="Sandwich bias")
-def _sums(distances: np.ndarray, omega: np.ndarray, count: int, found: np.ndarray) -> None:
-    # lanes are frequencies; those that fill up a vector are 0, and their cosines 1
-    width, high = lanes(pointer(omega)), pointer(omega)
-    for i in range(distances.size):
-        cosines = splat(0.0)
-        for t in range(0, omega.shape[1], width):
-            line = at(high, t)
-            cosines = cosines + sincos(splat(distances[i]), load(line, 0), load(line, omega.shape[1]))[1]
-        found[i] = total(cosines) - (omega.shape[1] - count)
+def _waves(points: np.ndarray, dbar: int) -> tuple[np.ndarray, np.ndarray]:
+    return waves(points, 10000.0, dbar, dbar // 2)
+
+
+def _sums(length: int, dbar: int, room: int) -> Iterator[tuple[int, np.ndarray]]:
+    """The sums of cosines of distances first, first + 1, ...; the more bytes of room, the longer the steps."""
+    root, most = (length.bit_length() - 1) // 2, room // (32 * dbar)
+    half = 1 << max(2, min(root - 1, 8, max(5, most.bit_length() - 1)))
+    sine, cosine = (np.ascontiguousarray(each.T) for each in _waves(np.arange(half + 1.0), dbar))
+    anchors = 16 if half < 64 else 32
+    for first in range(0, length, 2 * half * anchors):
+        count = min(anchors, -(-(length - first) // (2 * half)))
+        found = _around(first + half + 2.0 * half * np.arange(count), sine, cosine, dbar)
+        yield first, found.reshape(1, -1)[:, : length - first]
+
+
+def _around(anchors: np.ndarray, sine: np.ndarray, cosine: np.ndarray, dbar: int) -> np.ndarray:
+    """The sums of distances a - half .. a + half - 1, given sines and cosines (dbar/2, half + 1) of 0 .. half.
+
+    cos((a ± k) w) = cos(a w) cos(k w) -+ sin(a w) sin(k w): for all a and k two products of matrices.
+    """
+    sine_a, cosine_a = _waves(anchors, dbar)
+    even, odd, half = gemm(cosine_a, cosine), gemm(sine_a, sine), sine.shape[1] - 1
+    found = np.empty((len(anchors), 2 * half))
+    np.add(even[:, half:0:-1], odd[:, half:0:-1], out=found[:, :half])
+    np.subtract(even[:, :half], odd[:, :half], out=found[:, half:])
+    return found
 
 
 def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, dbar: int, divisors: tuple[float, ...] | None
 ) -> None:
     """Fill `bias`, or `scores` where positions are given."""
-    for offsets, bias in blocks(spec, out):
-        cosines = np.empty(offsets.size)
-        _sums(np.abs(offsets).ravel(), frequencies(10000.0, dbar), dbar // 2, cosines)
-        for h, divisor in enumerate(_divisors(spec, divisors)):
-            bias[h] = cosines.reshape(offsets.shape) / divisor
+    factors = 1.0 / _divisors(spec, divisors)
+    if spec.positions is None:
+        for first, sums in _sums(spec.length, dbar, out["bias"].nbytes // 8):
+            fill_values(out["bias"], first, sums, factors)
+        return
+    whole = (spec.positions == np.floor(spec.positions)).all()
+    for sample in np.ndindex(*spec.batch):
+        points = spec.positions[sample]
+        sine, cosine = _waves(points if whole else points[:0], dbar)
+        for some in blocks(spec.length, spec.length):
+            if whole:
+                sums = gemm(cosine[some], np.ascontiguousarray(cosine.T))
+                sums += gemm(sine[some], np.ascontiguousarray(sine.T))
+            else:
+                sums = np.empty((len(points[some]), spec.length))
+                _sums_of(np.abs(points - points[some, None]), frequencies(10000.0, dbar), dbar // 2, sums)
+            for h, factor in enumerate(factors):
+                np.multiply(factor, sums, out=out["scores"][(*sample, h, some)], casting="same_kind")
+
+
+@entry(label="Sandwich bias")
+def _sums_of(distances: np.ndarray, omega: np.ndarray, count: int, found: np.ndarray) -> None:
+    # for distances that are rounded; lanes are frequencies, and those that fill up a vector are 0, their cosines 1
+    width, high = lanes(pointer(omega)), pointer(omega)
+    for i in range(distances.shape[0]):
+        for j in range(distances.shape[1]):
+            cosines = splat(0.0)
+            for t in range(0, omega.shape[1], width):
+                line = at(high, t)
+                cosines = cosines + sincos(splat(distances[i, j]), load(line, 0), load(line, omega.shape[1]))[1]
+            found[i, j] = total(cosines) - (omega.shape[1] - count)
 
 
 ENCODING = Encoding(

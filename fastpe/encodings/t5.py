@@ -40,6 +40,7 @@ import numpy as np
 
 from fastpe.encoding import Encoding, Option, Spec
 from fastpe.encodings._biases import as_slots, blocks, check_integers, pairwise, shapes
+from fastpe.encodings._runs import Runs, fill_runs, moments
 
 
 def check(spec: Spec, *, buckets: int, max_distance: int, scaled: bool) -> None:
@@ -85,6 +86,20 @@ def bucket(offsets: np.ndarray, causal: bool, buckets: int, max_distance: int) -
     return np.searchsorted(_ends(side, max_distance), np.abs(offsets), side="right") + side * (offsets > 0)
 
 
+_NONE = np.zeros((1, 1, 1))
+
+
+@lru_cache(maxsize=16)
+def _runs(length: int, causal: bool, buckets: int, max_distance: int) -> tuple[Runs, np.ndarray, np.ndarray]:
+    """Runs of distances that share a bucket, and which one it is behind and ahead of the query."""
+    side = buckets if causal else buckets // 2
+    ends = _ends(side, max_distance)
+    begin = np.concatenate([[0], ends[ends < length], [length]]).astype(np.int64)
+    behind = np.arange(len(begin) - 1)
+    runs = Runs(begin, np.zeros(len(behind)), np.zeros(len(behind), np.int64))
+    return runs, behind, behind * 0 if causal else side + behind
+
+
 def parameters(spec: Spec, *, buckets: int, **options: Any) -> dict[str, tuple[int, ...]]:
     """A number for every bucket and head."""
     return {"table": (buckets, spec.heads)}
@@ -115,10 +130,15 @@ def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, buckets: int, max_distance: int, scaled: bool
 ) -> None:
     """Fill `bias`, or `scores` where positions are given."""
-    for offsets, bias in blocks(spec, out):
+    table = np.ascontiguousarray(params["table"].T, np.float64)
+    if spec.positions is None:
+        runs, behind, ahead = _runs(spec.length, spec.causal, buckets, max_distance)
+        fill_runs(out["bias"], runs, np.stack([table[:, behind], table[:, ahead]]), _NONE, _NONE, _NONE[0])
+        return
+    for offsets, scores in blocks(spec, out):
         found = bucket(offsets, spec.causal, buckets, max_distance)
         for h in range(spec.heads):
-            bias[h] = params["table"][:, h][found]
+            scores[h] = table[h][found]
 
 
 def pull(
@@ -127,10 +147,15 @@ def pull(
 ) -> None:  # fmt: skip
     """Add every offset's gradient to its bucket's."""
     total = np.zeros((buckets, spec.heads))
-    for offsets, dbias in blocks(spec, dslots):
-        found = bucket(offsets, spec.causal, buckets, max_distance).ravel()
-        for h in range(spec.heads):
-            total[:, h] += np.bincount(found, dbias[h].ravel(), buckets)
+    if spec.positions is None:
+        runs, *sides = _runs(spec.length, spec.causal, buckets, max_distance)
+        for side, sums in zip(sides, moments(dslots["bias"], runs, _NONE, 0, sides=2)[..., 0], strict=True):
+            np.add.at(total, side, sums.T)
+    else:
+        for offsets, dscores in blocks(spec, dslots):
+            found = bucket(offsets, spec.causal, buckets, max_distance).ravel()
+            for h in range(spec.heads):
+                total[:, h] += np.bincount(found, dscores[h].ravel(), buckets)
     dparams["table"] += total
 
 

@@ -98,13 +98,13 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, clamp_len: 
     weight, v = params["weight"].astype(np.float64), params["v"].astype(np.float64) / math.sqrt(spec.head_dim)
     out["key_bias"][...] = params["u"]
     behind, ahead = zip(sides(out["rel_key"]), sides(out["bias"]), strict=True)
+    # what v makes of r is a few more columns of the same product
+    weight = np.concatenate([weight, np.einsum("chd,hd->ch", weight.reshape(spec.dim, *v.shape), v)], axis=1)
     for m in blocks(_reach(spec, clamp_len) + 1, spec.dim):
         sine, cosine = _waves(spec, m)
         odd, even = gemm(sine, weight[: sine.shape[1]]), gemm(cosine, weight[sine.shape[1] :])
         for (rel_key, bias), rows in ((behind, even + odd), (ahead, even - odd)):
-            r = per_head(rows, spec.heads)
-            rel_key[:, m] = r
-            bias[:, m] = np.einsum("hrd,hd->hr", r, v)
+            rel_key[:, m], bias[:, m] = per_head(rows[:, : spec.dim], spec.heads), rows[:, spec.dim :].T
 
 
 def pull(

@@ -20,6 +20,7 @@ Offsets count elements. `load_first` and `store_first` touch only the first `n` 
 from fastpe.kernels.simd.arithmetic import (
     absolute,
     any_negative,
+    backwards,
     blend,
     counting,
     exp,
@@ -68,9 +69,10 @@ from fastpe.kernels.simd.vector import (
 )
 
 __all__ = [
-    "FUSED", "REGISTER_BYTES", "Vector", "absolute", "aligned_zeros", "any_negative", "at", "before_boundary",
-    "blend", "counting", "exp", "fence", "fma", "get", "interleaved", "keep_first", "lanes", "largest",
-    "llvm_scalar", "llvm_vector", "load", "load_first", "load_wide", "maximum", "minimum", "minus", "pointer",
-    "put", "relu", "scalar", "splat", "sqrt", "store", "store_first", "store_interleaved", "store_past_caches",
-    "store_rounded", "swapped", "total", "transpose_block", "where_negative", "whole_vectors", "zeros",
+    "FUSED", "REGISTER_BYTES", "Vector", "absolute", "aligned_zeros", "any_negative", "at", "backwards",
+    "before_boundary", "blend", "counting", "exp", "fence", "fma", "get", "interleaved", "keep_first", "lanes",
+    "largest", "llvm_scalar", "llvm_vector", "load", "load_first", "load_wide", "maximum", "minimum", "minus",
+    "pointer", "put", "relu", "scalar", "splat", "sqrt", "store", "store_first", "store_interleaved",
+    "store_past_caches", "store_rounded", "swapped", "total", "transpose_block", "where_negative", "whole_vectors",
+    "zeros",
 ]  # fmt: skip

@@ -163,6 +163,17 @@ def swapped(typingctx, x):
 
 
 @intrinsic
+def backwards(typingctx, x):
+    """The lanes in the opposite order."""
+
+    def emit(context, b, signature, arguments):
+        order = ir.Constant(ir.VectorType(I32, x.lanes), list(range(x.lanes - 1, -1, -1)))
+        return b.shuffle_vector(arguments[0], arguments[0], order)
+
+    return x(x), emit
+
+
+@intrinsic
 def interleaved(typingctx, p, x, y):
     """x0, y0, x1, y1, ... of two float64 vectors, rounded to the float32 elements of `p`: one vector."""
     kind = Vector(p.dtype)
