@@ -52,6 +52,12 @@ def _product_error(x, y, product):
 
 
 @inlined
+def nearest(x):
+    """The nearest whole number, for x up to 2**51 in size."""
+    return (x + splat(_ROUNDER)) - splat(_ROUNDER)
+
+
+@inlined
 def sincos(position, high, low):
     """Sine and cosine of position * (high + low), for products up to 2**27: about one unit in the last place each."""
     angle = position * high
@@ -123,7 +129,7 @@ def part_of_turn(position, high, low):
     """
     product = position * high
     rest = fma(position, low, _product_error(position, high, product))
-    return product - ((product + splat(_ROUNDER)) - splat(_ROUNDER)), rest
+    return product - nearest(product), rest
 
 
 @inlined
@@ -139,7 +145,7 @@ def radians_of(first, second):
     """(first + second) turns as an angle in [-pi, pi], rounded once where `fma` is, twice elsewhere."""
     total = first + second
     second = second - (total - first)
-    return _radians(total - ((total + splat(_ROUNDER)) - splat(_ROUNDER)), second)
+    return _radians(total - nearest(total), second)
 
 
 @inlined
@@ -153,7 +159,7 @@ def on_grid(first, second):
 def radians_of_sum(first, second, part, rest):
     """As `radians_of`, of the sum of two sums from `on_grid`."""
     total, second = first + part, second + rest
-    return _radians(total - (((total + second) + splat(_ROUNDER)) - splat(_ROUNDER)), second)
+    return _radians(total - nearest(total + second), second)
 
 
 @inlined
