@@ -86,7 +86,8 @@ def _of_points(points: Array, start: float, found: Array) -> None:
     high, low = splat(_DEGREE[0]), splat(_DEGREE[1])
     for i in range(0, count, lanes(out)):
         for k in range(some.shape[1]):
-            some[0, k], some[1, k] = points[min(i + k, count - 1)] + start
+            point = min(i + k, count - 1)
+            some[0, k], some[1, k] = points[point, 0] + start, points[point, 1] + start
         sin_lon, cos_lon = sincos(load(pointer(some[0]), 0), high, low)
         sin_lat, cos_lat = sincos(load(pointer(some[1]), 0), high, low)
         _store(out, count, i, cos_lon, sin_lon, cos_lat, sin_lat)
