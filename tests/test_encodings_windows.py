@@ -1,12 +1,18 @@
 """Biases of the offsets of a grid: printed indices, class tokens, resampling, grids other than the trained one."""
 
+import math
+import re
+
 import numpy as np
 import pytest
+from scipy.interpolate import RectBivariateSpline
+from scipy.optimize import brentq
 from scipy.special import expit
 from through_attention import assert_same_gradients
 
 import fastpe
 from fastpe.encoding import BeyondTrainingLength
+from fastpe.encodings import beit_bias, swin_bias
 from fastpe.encodings._window import bicubic, resized
 from fastpe.encodings.irpe import piecewise
 from fastpe.encodings.swinv2_cpb import logarithmic
@@ -107,8 +113,43 @@ def test_beit_has_three_entries_for_its_class_token():
     table = np.arange(12.0)[:, None]
     larger = fastpe.build("beit_bias", 10, train_length=5, class_token=True, beyond="resize", params={"table": table})
     assert pairs(larger)[0, :2, :2].tolist() == [[11, 9], [10, pytest.approx(4)]]
+    longer = beit_bias.resize(table, (2, 2), (3, 3))
+    again = fastpe.build("beit_bias", 10, train_length=10, class_token=True, params={"table": longer})
+    np.testing.assert_allclose(pairs(again), pairs(larger), rtol=1e-6)
     with pytest.raises(ValueError, match="length must exceed 1"):
         fastpe.build("beit_bias", 1, class_token=True)
+
+
+@pytest.mark.parametrize(("window", "grid"), [((3, 3), (5, 6)), ((7, 4), (14, 9)), ((5, 5), (3, 4)), ((3, 3), (40, 4))])
+def test_beit_is_resized_by_a_spline_over_places_that_grow_apart(window, grid):
+    """SciPy's spline of two variables at the authors' places, found here to the last digit instead of to 1e-6."""
+    table = np.random.default_rng(0).standard_normal((math.prod(2 * side - 1 for side in window), 2))
+    places = []
+    for old, new in zip(window, grid, strict=True):
+        gaps = np.arange(old - 1)
+
+        def end(q, gaps=gaps, new=new):
+            return (q**gaps).sum() - (new - 1)
+
+        q = brentq(end, 1.01, 1.5, xtol=1e-13) if end(1.01) < 0 < end(1.5) else 1.01 if end(1.01) >= 0 else 1.5
+        behind = np.cumsum(q**gaps)
+        places.append(np.concatenate([-behind[::-1], [0], behind]))
+    wanted = [np.arange(1.0 - new, new) for new in grid]
+    image = table.reshape(*map(len, places), 2)
+    expected = np.stack([RectBivariateSpline(*places, image[..., h])(*wanted).ravel() for h in range(2)], axis=1)
+    np.testing.assert_allclose(beit_bias.resize(table, window, grid), expected, atol=2e-4)
+    if grid == (5, 6):
+        spec = {"heads": 2, "params": {"table": table}, "window": window, "grid": grid, "dtype": np.float64}
+        built = fastpe.build("beit_bias", 30, beyond="resize", **spec)
+        np.testing.assert_allclose(built["values"].T, expected, atol=2e-4)
+
+
+def test_what_is_resized_is_a_windows_table():
+    for resize, rows in ((swin_bias.resize, "9"), (beit_bias.resize, "9 or 12")):
+        with pytest.raises(ValueError, match=re.escape(f"table must have the shape ({rows}, H), not (8, 2)")):
+            resize(np.zeros((8, 2)), (2, 2), (3, 3))
+        with pytest.raises(ValueError, match=re.escape("new_window must be two sides of at least 1, not (3,)")):
+            resize(np.zeros((9, 2)), (2, 2), (3,))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ Tokens stand in raster order; an offset (dy, dx) in a window of h by w cells has
 """
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -50,6 +51,16 @@ def window_of(spec: Spec, window: Sides | None, grid: Sides | None, extra: int =
 def entries(window: Sides) -> int:
     """How many offsets there are in a window."""
     return (2 * window[0] - 1) * (2 * window[1] - 1)
+
+
+def check_table(table: Array, window: Sides, new_window: Sides, more: tuple[int, ...] = (0,)) -> None:
+    """Raise ValueError where a table is not one of `window`, with as many rows `more`, or a window is none."""
+    for name, sides_given in (("window", window), ("new_window", new_window)):
+        if len(sides_given) != 2 or min(sides_given) < 1:
+            raise ValueError(f"{name} must be two sides of at least 1, not {sides_given}")
+    rows = [entries(window) + each for each in more]
+    if table.ndim != 2 or len(table) not in rows:
+        raise ValueError(f"table must have the shape ({' or '.join(map(str, rows))}, H), not {table.shape}")
 
 
 def cells(spec: Spec, grid: Sides | None, extra: int = 0) -> Array:
@@ -123,20 +134,24 @@ def bicubic(source: int, target: int) -> Array:
     return matrix
 
 
-def resized(table: Array, window: Sides, grid: Sides) -> Array:
-    """A window's table (V, H) resampled for another: float64, or itself where the two are the same."""
+Line = Callable[[int, int], Array]
+"""From the entries of a side and those wanted to the matrix (wanted, entries) that resamples them."""
+
+
+def resized(table: Array, window: Sides, grid: Sides, line: Line = bicubic) -> Array:
+    """A window's table (V, H) resampled for another, side by side: float64, or itself where the two are the same."""
     if window == grid:
         return table
     old, new = ([2 * side - 1 for side in each] for each in (window, grid))
     image = table.astype(np.float64).reshape(*old, -1)
-    image = np.einsum("ay,yxh->axh", bicubic(old[0], new[0]), image)
-    return np.einsum("bx,axh->abh", bicubic(old[1], new[1]), image).reshape(new[0] * new[1], -1)
+    image = np.einsum("ay,yxh->axh", line(old[0], new[0]), image)
+    return np.einsum("bx,axh->abh", line(old[1], new[1]), image).reshape(new[0] * new[1], -1)
 
 
-def resized_gradient(dtable: Array, window: Sides, grid: Sides) -> Array:
+def resized_gradient(dtable: Array, window: Sides, grid: Sides, line: Line = bicubic) -> Array:
     """The transpose of `resized`."""
     if window == grid:
         return dtable
     old, new = ([2 * side - 1 for side in each] for each in (window, grid))
-    image = np.einsum("bx,abh->axh", bicubic(old[1], new[1]), dtable.astype(np.float64).reshape(*new, -1))
-    return np.einsum("ay,axh->yxh", bicubic(old[0], new[0]), image).reshape(old[0] * old[1], -1)
+    image = np.einsum("bx,abh->axh", line(old[1], new[1]), dtable.astype(np.float64).reshape(*new, -1))
+    return np.einsum("ay,axh->yxh", line(old[0], new[0]), image).reshape(old[0] * old[1], -1)

@@ -4,7 +4,7 @@
                          table[n - 3]  class to cell,   table[n - 2]  cell to class,   table[n - 1]  class to class
 
 Source: Bao, Dong, Piao and Wei 2021, "BEiT: BERT Pre-Training of Image Transformers" (arXiv:2106.08254); index and
-initial values are those of the released code.
+initial values are those of the released code (modeling_finetune.py), resizing that of run_class_finetuning.py.
 
 **Slot**: `index` (N, N) and `values` (H, V). **Learns**: `table` ((2h-1)(2w-1), H), with a class token three rows more;
 in every layer its own, as the authors have it for fine-tuning. It starts as zeros.
@@ -15,26 +15,65 @@ in every layer its own, as the authors have it for fine-tuning. It starts as zer
   other where not given.
 - `window`: rows and columns the table is for; the grid of the training length where not given.
 - `beyond`: what another grid gets. `error`: a smaller one uses the middle of the table, a larger one is refused.
-  `resize`: the table is resampled bicubically; the rows of the class token are kept.
+  `resize`: the table is resampled as the authors do, see below; the rows of the class token are kept.
 
 Positions, where given, are (N, 2) or (B, N, 2) integers, row and column; that of a class token is not read.
 
 **Past the training length**: undefined, or resized by `beyond`; what counts is the grid, each side by itself. The
-authors resample by splines over unevenly spaced offsets; `resize` is the even cubic convolution of Swin's.
+learned offsets 1, 2, 3, ... are taken to stand at 1, 1 + q, 1 + q + q^2, ... with the q that puts the last at the end
+of the new grid, and a cubic spline through them is read at whole offsets: near ones keep their values, far ones are
+spread. As in the released code, q is sought by bisection in 1.01 .. 1.5, to 1e-6, and beyond the outermost place its
+value holds: a smaller grid, or one many times larger, does not meet the end. `resize` gives the table with which to go
+on learning.
 
 **Traps.** The entry of two class tokens is the last one: filling the class token's row and column of an index in the
 wrong order leaves another. A table of zeros is no bias at all until it has been trained.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from scipy.interpolate import make_interp_spline
 
 from fastpe.encoding import Encoding, Option, Spec
 from fastpe.encodings import _window
-from fastpe.encodings._window import GRID, WINDOW, Sides
+from fastpe.encodings._window import GRID, WINDOW, Array, Sides
 
 _CLASS_ROWS = 3
+
+
+def resize(table: Any, window: Sides, new_window: Sides) -> Array:
+    """A learned table ((2h-1)(2w-1), H), or with a class token's three rows more, resampled for another window.
+
+    >>> resize(np.arange(25.0)[:, None] ** 2, (3, 3), (2, 2)).round(3).ravel().tolist()
+    [36.0, 49.0, 64.0, 121.0, 144.0, 169.0, 256.0, 289.0, 324.0]
+    """
+    rows = np.asarray(table)
+    _window.check_table(rows, window, new_window, (0, _CLASS_ROWS))
+    cells = _window.entries(window)
+    return np.concatenate([_window.resized(rows[:cells], window, new_window, uneven_spline), rows[cells:]]).astype(
+        rows.dtype
+    )
+
+
+@lru_cache(maxsize=64)
+def uneven_spline(source: int, target: int) -> Array:
+    """The matrix (target, source) that reads a cubic spline through ever wider spaced values at whole offsets.
+
+    >>> (uneven_spline(5, 9) @ [0, 1, 2, 1, 0]).round(3)[3:6].tolist()
+    [1.0, 2.0, 1.0]
+    """
+    left, right, q = 1.01, 1.5, 1.01
+    while right - left > 1e-6:
+        q = (left + right) / 2
+        left, right = (left, q) if (1 - q ** (source // 2)) / (1 - q) > target // 2 else (q, right)
+    behind = np.cumsum(q ** np.arange(source // 2))
+    places = np.concatenate([-behind[::-1], [0.0], behind])
+    wanted = np.clip(np.arange(target) - target // 2, places[0], places[-1])
+    matrix = np.asarray(make_interp_spline(places, np.eye(source), k=min(3, source - 1))(wanted))
+    matrix.flags.writeable = False
+    return matrix
 
 
 def check(spec: Spec, *, class_token: bool, grid: Sides | None, window: Sides | None, beyond: str) -> None:
@@ -78,7 +117,7 @@ def reference(
     own, (h, w) = _sides(spec, class_token, grid, window, beyond)
     y, x = np.moveaxis(_window.cells(spec, grid, class_token), -1, 0)
     n = _window.entries(own)
-    values = np.concatenate([_window.resized(params["table"][:n], own, (h, w)), params["table"][n:]])
+    values = np.concatenate([_window.resized(params["table"][:n], own, (h, w), uneven_spline), params["table"][n:]])
     row = y[..., :, None] - y[..., None, :] + h - 1
     column = x[..., :, None] - x[..., None, :] + w - 1
     index = np.zeros((*spec.batch, spec.length, spec.length))
@@ -100,7 +139,7 @@ def fill(
     _window.write_index(index, spec, used, grid, class_token)
     if class_token:
         index[..., 0, 1:], index[..., 1:, 0], index[..., 0, 0] = after, after + 1, after + 2
-    out["values"][:, :after] = _window.resized(params["table"][:before], own, used).T
+    out["values"][:, :after] = _window.resized(params["table"][:before], own, used, uneven_spline).T
     out["values"][:, after:] = params["table"][before:].T
 
 
@@ -111,7 +150,7 @@ def pull(
     """dtable = the transpose of the resampling, of dvalues; the class token's rows are copies."""
     own, used = _sides(spec, class_token, grid, window, beyond)
     before, after = _window.entries(own), _window.entries(used)
-    dparams["table"][:before] += _window.resized_gradient(dslots["values"][:, :after].T, own, used)
+    dparams["table"][:before] += _window.resized_gradient(dslots["values"][:, :after].T, own, used, uneven_spline)
     dparams["table"][before:] += dslots["values"][:, after:].T
 
 

@@ -19,7 +19,7 @@ truncation at +-2 leaves of it.
 Positions, where given, are (N, 2) or (B, N, 2) integers, row and column; all must fit in a window.
 
 **Past the training length**: undefined, or resized by `beyond`. A longer sequence may fit: what counts is the grid,
-each side by itself.
+each side by itself. `resize` gives the table with which to go on learning.
 
 **Traps.** With `resize` every grid other than the window's is resampled, smaller ones too, and the bias of an offset
 then changes with the grid. A sequence is one window here: partition and shift are the model's.
@@ -31,9 +31,20 @@ import numpy as np
 
 from fastpe.encoding import Encoding, Option, Spec
 from fastpe.encodings import _window
-from fastpe.encodings._window import GRID, WINDOW, Sides
+from fastpe.encodings._window import GRID, WINDOW, Array, Sides
 
 STANDARD_DEVIATION = 0.02
+
+
+def resize(table: Any, window: Sides, new_window: Sides) -> Array:
+    """A learned table ((2h-1)(2w-1), H) resampled for another window.
+
+    >>> resize(np.array([[1.0], [5.0], [3.0]]), (1, 2), (1, 3)).round(3).ravel().tolist()
+    [0.616, 2.696, 5.0, 4.064, 2.808]
+    """
+    rows = np.asarray(table)
+    _window.check_table(rows, window, new_window)
+    return _window.resized(rows, window, new_window).astype(rows.dtype)
 
 
 def check(spec: Spec, *, grid: Sides | None, window: Sides | None, beyond: str) -> None:

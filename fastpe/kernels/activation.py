@@ -12,9 +12,8 @@ import math
 
 from numba.extending import intrinsic
 
-from fastpe.kernels import simd
 from fastpe.kernels._jit import inner
-from fastpe.kernels.simd import absolute, exp, fma, lanes, load_first, scalar, splat, store_first, where_negative
+from fastpe.kernels.simd import absolute, code, exp, fma, lanes, load_first, scalar, splat, store_first, where_negative
 
 _DENSITY = 1.0 / math.sqrt(2.0 * math.pi)
 
@@ -44,13 +43,13 @@ def _tail_ratio(typingctx, t):
 
     def emit(context, b, signature, arguments):
         bits, (t_value,) = t.dtype.bitwidth, arguments
-        centre = simd.constant(t, _CENTRE[bits])
+        centre = code.constant(t, _CENTRE[bits])
         u = b.fdiv(b.fsub(t_value, centre), b.fadd(t_value, centre))
         highest, *others = _COEFFICIENTS[bits]
-        p = simd.constant(t, highest)
+        p = code.constant(t, highest)
         for coefficient in others:
-            p = simd.multiply_add(b, t, p, u, simd.constant(t, coefficient))
-        return b.fdiv(p, simd.multiply_add(b, t, simd.constant(t, 1.25), t_value, simd.constant(t, 1.0)))
+            p = code.multiply_add(b, t, p, u, code.constant(t, coefficient))
+        return b.fdiv(p, code.multiply_add(b, t, code.constant(t, 1.25), t_value, code.constant(t, 1.0)))
 
     return t(t), emit
 

@@ -37,9 +37,20 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, register_model
 
-from fastpe.kernels import simd
 from fastpe.kernels._jit import inner
-from fastpe.kernels.simd import at, get, lanes, put, transpose_block
+from fastpe.kernels.simd import (
+    REGISTER_BYTES,
+    Vector,
+    at,
+    code,
+    get,
+    lanes,
+    llvm_vector,
+    load_first,
+    put,
+    store_first,
+    transpose_block,
+)
 
 OVERWRITE, FROM, PLUS, RELU, WHERE_POSITIVE, LOWER_A, UPPER_A, LOWER_C, ONTO = (
     np.int64(flag) for flag in (0, 1, 2, 4, 8, 16, 32, 64, 128)
@@ -47,7 +58,7 @@ OVERWRITE, FROM, PLUS, RELU, WHERE_POSITIVE, LOWER_A, UPPER_A, LOWER_C, ONTO = (
 
 # The register tile: 32 vector registers with AVX-512 and NEON hold 24 of C, 4 of B and one of A; 16 registers hold 12.
 ROWS = 6
-PANEL = 4 if simd.REGISTER_BYTES == 64 else 2
+PANEL = 4 if REGISTER_BYTES == 64 else 2
 FEWER_ROWS = ROWS - 1  # named: Numba takes a global as a literal, an expression not
 ONE_ROW, ONE_VECTOR = 1, 1
 
@@ -56,14 +67,14 @@ class Tile(types.Type):
     """`rows` x `columns` vectors, held in registers."""
 
     def __init__(self, rows, columns, dtype):
-        self.rows, self.columns, self.vector = rows, columns, simd.Vector(dtype)
+        self.rows, self.columns, self.vector = rows, columns, Vector(dtype)
         super().__init__(name=f"Tile({rows} x {columns} of {self.vector})")
 
 
 @register_model(Tile)
 class _TileModel(models.PrimitiveModel):
     def __init__(self, manager, tile):
-        super().__init__(manager, tile, ir.ArrayType(simd.llvm_vector(tile.vector), tile.rows * tile.columns))
+        super().__init__(manager, tile, ir.ArrayType(llvm_vector(tile.vector), tile.rows * tile.columns))
 
 
 def _index(value):
@@ -76,7 +87,7 @@ def _cells(tile):
 
 
 def _pack(b, tile, vectors):
-    packed = ir.Constant(ir.ArrayType(simd.llvm_vector(tile.vector), len(vectors)), ir.Undefined)
+    packed = ir.Constant(ir.ArrayType(llvm_vector(tile.vector), len(vectors)), ir.Undefined)
     for number, vector in enumerate(vectors):
         packed = b.insert_value(packed, vector, number)
     return packed
@@ -90,8 +101,8 @@ def _load_cell(b, tile, p, p_row, i, j, count):
     """Vector (i, j) of a matrix; a tile one vector wide reads only its first `count` lanes."""
     offset = b.add(b.mul(p_row, _index(i)), _index(j * tile.vector.lanes))
     if tile.columns == 1:
-        return simd.load_lanes(b, tile.vector, p, offset, count)
-    return simd.load_vector(b, tile.vector, p, offset)
+        return code.load_lanes(b, tile.vector, p, offset, count)
+    return code.load_vector(b, tile.vector, p, offset)
 
 
 @intrinsic(prefer_literal=True)
@@ -100,7 +111,7 @@ def tile_zeros(typingctx, p, rows, columns):
     tile = Tile(rows.literal_value, columns.literal_value, p.dtype)
 
     def emit(context, b, signature, arguments):
-        return _pack(b, tile, [simd.constant(tile.vector, 0.0) for _ in _cells(tile)])
+        return _pack(b, tile, [code.constant(tile.vector, 0.0) for _ in _cells(tile)])
 
     return tile(p, rows, columns), emit
 
@@ -125,8 +136,8 @@ def tile_multiply_add(typingctx, tile, a, a_row, b_, count):
         packed, a, a_row, row, count = arguments
         old, vector = _unpack(b, tile, packed), tile.vector
         across = [_load_cell(b, tile, row, _index(0), 0, j, count) for j in range(tile.columns)]
-        down = [simd.broadcast(b, vector, b.load(b.gep(a, [b.mul(a_row, _index(i))]))) for i in range(tile.rows)]
-        return _pack(b, tile, [simd.multiply_add(b, vector, down[i], across[j], old[c]) for c, i, j in _cells(tile)])
+        down = [code.broadcast(b, vector, b.load(b.gep(a, [b.mul(a_row, _index(i))]))) for i in range(tile.rows)]
+        return _pack(b, tile, [code.multiply_add(b, vector, down[i], across[j], old[c]) for c, i, j in _cells(tile)])
 
     return tile(tile, a, types.intp, b_, types.intp), emit
 
@@ -136,7 +147,7 @@ def tile_relu(typingctx, tile):
     """max(tile, 0)."""
 
     def emit(context, b, signature, arguments):
-        return _pack(b, tile, [simd.rectified(b, tile.vector, v) for v in _unpack(b, tile, arguments[0])])
+        return _pack(b, tile, [code.rectified(b, tile.vector, v) for v in _unpack(b, tile, arguments[0])])
 
     return tile(tile), emit
 
@@ -149,7 +160,7 @@ def tile_where_positive(typingctx, tile, e, e_row, count):
         packed, e, e_row, count = arguments
         old = _unpack(b, tile, packed)
         kept = [
-            simd.where_positive(b, tile.vector, old[c], _load_cell(b, tile, e, e_row, i, j, count))
+            code.where_positive(b, tile.vector, old[c], _load_cell(b, tile, e, e_row, i, j, count))
             for c, i, j in _cells(tile)
         ]
         return _pack(b, tile, kept)
@@ -167,9 +178,9 @@ def tile_store(typingctx, tile, c, c_row, count):
             value = b.extract_value(packed, number)
             offset = b.add(b.mul(p_row, _index(i)), _index(j * tile.vector.lanes))
             if tile.columns == 1:
-                simd.store_lanes(b, tile.vector, p, offset, value, count)
+                code.store_lanes(b, tile.vector, p, offset, value, count)
             else:
-                simd.store_vector(b, tile.vector, p, offset, value)
+                code.store_vector(b, tile.vector, p, offset, value)
         return context.get_dummy_value()
 
     return types.void(tile, c, types.intp, types.intp), emit
@@ -255,7 +266,7 @@ def transpose(source, source_row, target, target_row, m, n):
 def add_column_sums(x, x_row, m, n, out):
     """out[j] += sum_i X[i, j]: the gradient of a bias row."""
     for j in range(0, n, lanes(x)):
-        column = simd.load_first(out, j, n - j)
+        column = load_first(out, j, n - j)
         for i in range(m):
-            column = column + simd.load_first(x, i * x_row + j, n - j)
-        simd.store_first(out, j, column, n - j)
+            column = column + load_first(x, i * x_row + j, n - j)
+        store_first(out, j, column, n - j)

@@ -1,0 +1,76 @@
+"""A vector of floats as a Numba type, and its operations.
+
+Numba's own vectoriser picks half-width registers on many CPUs and calls a scalar `exp`; the kernels here say what they
+mean instead. A kernel gets *pointers* to float32 or float64 elements and works on whole vectors:
+
+    for j in range(0, n, lanes(x)):
+        store_first(y, j, load_first(x, j, n - j) * splat(alpha), n - j)
+
+The element type is the pointer's, the width the host's: 64 bytes with AVX-512, 32 with AVX2, 16 elsewhere. One source
+serves all of them. Everything here is inlined into its caller, and nothing checks a bound: the callers own the sizes.
+
+Offsets count elements. `load_first` and `store_first` touch only the first `n` lanes, so a row of any length works.
+
+    vector.py      the type, the width of its registers, memory aligned to them
+    memory.py      between memory and vectors
+    arithmetic.py  what is done with vectors in registers
+    code.py        the pieces of LLVM code of which these are made, for kernels that need an instruction of their own
+"""
+
+from fastpe.kernels.simd.arithmetic import (
+    absolute,
+    any_negative,
+    blend,
+    counting,
+    exp,
+    fma,
+    interleaved,
+    keep_first,
+    largest,
+    maximum,
+    minimum,
+    minus,
+    relu,
+    splat,
+    sqrt,
+    swapped,
+    total,
+    where_negative,
+    zeros,
+)
+from fastpe.kernels.simd.memory import (
+    at,
+    before_boundary,
+    fence,
+    get,
+    lanes,
+    load,
+    load_first,
+    load_wide,
+    pointer,
+    put,
+    scalar,
+    store,
+    store_first,
+    store_interleaved,
+    store_past_caches,
+    store_rounded,
+    transpose_block,
+)
+from fastpe.kernels.simd.vector import (
+    FUSED,
+    REGISTER_BYTES,
+    Vector,
+    aligned_zeros,
+    llvm_scalar,
+    llvm_vector,
+    whole_vectors,
+)
+
+__all__ = [
+    "FUSED", "REGISTER_BYTES", "Vector", "absolute", "aligned_zeros", "any_negative", "at", "before_boundary",
+    "blend", "counting", "exp", "fence", "fma", "get", "interleaved", "keep_first", "lanes", "largest",
+    "llvm_scalar", "llvm_vector", "load", "load_first", "load_wide", "maximum", "minimum", "minus", "pointer",
+    "put", "relu", "scalar", "splat", "sqrt", "store", "store_first", "store_interleaved", "store_past_caches",
+    "store_rounded", "swapped", "total", "transpose_block", "where_negative", "whole_vectors", "zeros",
+]  # fmt: skip

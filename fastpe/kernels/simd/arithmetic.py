@@ -1,0 +1,192 @@
+"""What is done with vectors once they are in registers, lane by lane, and what joins or moves lanes."""
+
+import operator
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, lower_builtin, type_callable
+
+from fastpe.kernels.simd.code import (
+    I32,
+    broadcast,
+    call_intrinsic,
+    constant,
+    exponential,
+    fold,
+    interleave,
+    lanes_below,
+    larger,
+    multiply_add,
+    rectified,
+    suffix,
+)
+from fastpe.kernels.simd.vector import Vector, llvm_vector
+
+
+@intrinsic
+def splat(typingctx, x):
+    """A vector with the scalar `x` in every lane."""
+    kind = Vector(x)
+    return kind(x), lambda context, b, signature, a: broadcast(b, kind, a[0])
+
+
+@intrinsic
+def zeros(typingctx, p):
+    """A vector of zeros, of the element type of the pointer `p`."""
+    kind = Vector(p.dtype)
+    return kind(p), lambda context, b, signature, a: constant(kind, 0.0)
+
+
+@intrinsic
+def counting(typingctx, start):
+    """start, start + 1, start + 2, ..."""
+    kind = Vector(start)
+
+    def emit(context, b, signature, arguments):
+        steps = ir.Constant(llvm_vector(kind), [float(lane) for lane in range(kind.lanes)])
+        return b.fadd(broadcast(b, kind, arguments[0]), steps)
+
+    return kind(start), emit
+
+
+@intrinsic
+def keep_first(typingctx, x, count, other):
+    """The lanes of `x` below `count`, the scalar `other` in the rest."""
+
+    def emit(context, b, signature, arguments):
+        return b.select(lanes_below(b, x, arguments[1]), arguments[0], broadcast(b, x, arguments[2]))
+
+    return x(x, types.intp, x.dtype), emit
+
+
+@intrinsic
+def blend(typingctx, x, count, y):
+    """The lanes of `x` below `count`, those of `y` in the rest."""
+
+    def emit(context, b, signature, arguments):
+        return b.select(lanes_below(b, x, arguments[1]), arguments[0], arguments[2])
+
+    return x(x, types.intp, y), emit
+
+
+@intrinsic
+def fma(typingctx, x, y, z):
+    """x * y + z."""
+    return x(x, y, z), lambda context, b, signature, a: multiply_add(b, x, *a)
+
+
+@intrinsic
+def minus(typingctx, x):
+    """-x."""
+    return x(x), lambda context, b, signature, a: b.fneg(a[0])
+
+
+@intrinsic
+def absolute(typingctx, x):
+    """|x|."""
+    return x(x), lambda context, b, signature, a: call_intrinsic(b, f"llvm.fabs.{suffix(x)}", llvm_vector(x), a)
+
+
+@intrinsic
+def maximum(typingctx, x, y):
+    """The larger of each two lanes."""
+    return x(x, y), lambda context, b, signature, a: larger(b, *a)
+
+
+@intrinsic
+def minimum(typingctx, x, y):
+    """The smaller of each two lanes."""
+    return x(x, y), lambda context, b, signature, a: b.select(b.fcmp_ordered("<", *a), *a)
+
+
+@intrinsic
+def relu(typingctx, x):
+    """max(x, 0), NaN where x is."""
+    return x(x), lambda context, b, signature, a: rectified(b, x, a[0])
+
+
+@intrinsic
+def where_negative(typingctx, x, y, z):
+    """y where x < 0, else z."""
+
+    def emit(context, b, signature, arguments):
+        negative = b.fcmp_ordered("<", arguments[0], constant(x, 0.0))
+        return b.select(negative, arguments[1], arguments[2])
+
+    return x(x, y, z), emit
+
+
+@intrinsic
+def sqrt(typingctx, x):
+    """Square root, correctly rounded."""
+    return x(x), lambda context, b, signature, a: call_intrinsic(b, f"llvm.sqrt.{suffix(x)}", llvm_vector(x), a)
+
+
+@intrinsic
+def exp(typingctx, x):
+    """exp(x) for x <= 0, at most 1 ULP off; exactly 0 where it would be denormal."""
+    return x(x), lambda context, b, signature, a: exponential(b, x, a[0])
+
+
+@intrinsic
+def total(typingctx, x):
+    """The sum of all lanes, in a fixed order."""
+    return x.dtype(x), lambda context, b, signature, a: fold(b, x, a[0], b.fadd)
+
+
+@intrinsic
+def largest(typingctx, x):
+    """The largest of all lanes."""
+    return x.dtype(x), lambda context, b, signature, a: fold(b, x, a[0], lambda u, v: larger(b, u, v))
+
+
+@intrinsic
+def any_negative(typingctx, x):
+    """Whether a lane is below zero."""
+
+    def emit(context, b, signature, arguments):
+        below = b.fcmp_ordered("<", arguments[0], constant(x, 0.0))
+        return b.icmp_unsigned("!=", b.bitcast(below, ir.IntType(x.lanes)), ir.Constant(ir.IntType(x.lanes), 0))
+
+    return types.boolean(x), emit
+
+
+@intrinsic
+def swapped(typingctx, x):
+    """x1, x0, x3, x2, ...: neighbours in each other's place."""
+
+    def emit(context, b, signature, arguments):
+        order = ir.Constant(ir.VectorType(I32, x.lanes), [lane ^ 1 for lane in range(x.lanes)])
+        return b.shuffle_vector(arguments[0], arguments[0], order)
+
+    return x(x), emit
+
+
+@intrinsic
+def interleaved(typingctx, p, x, y):
+    """x0, y0, x1, y1, ... of two float64 vectors, rounded to the float32 elements of `p`: one vector."""
+    kind = Vector(p.dtype)
+
+    def emit(context, b, signature, arguments):
+        return interleave(b, p.dtype, x, arguments[1], arguments[2])[1]
+
+    return kind(p, x, y) if p.dtype == types.float32 else None, emit
+
+
+def _define_operator(symbol, instruction):
+    @type_callable(symbol)
+    def _type(context):
+        return lambda x, y: x if isinstance(x, Vector) and x == y else None
+
+    @lower_builtin(symbol, Vector, Vector)
+    def _lower(context, b, signature, arguments):
+        return getattr(b, instruction)(*arguments)
+
+
+for _symbol, _instruction in (
+    (operator.add, "fadd"),
+    (operator.sub, "fsub"),
+    (operator.mul, "fmul"),
+    (operator.truediv, "fdiv"),
+):
+    _define_operator(_symbol, _instruction)

@@ -1,0 +1,204 @@
+"""Pieces of LLVM code. `kind` is the Numba `Vector`, `b` the IR builder, the other arguments LLVM values."""
+
+import math
+from typing import NamedTuple
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from fastpe.kernels.simd.vector import llvm_vector
+
+I32, I64 = ir.IntType(32), ir.IntType(64)
+
+
+class Part(NamedTuple):
+    """Some lanes of a register: what the pieces of LLVM code ask of a `Vector`."""
+
+    dtype: types.Float
+    lanes: int
+
+
+def suffix(kind):
+    """What LLVM puts behind the names of its functions of such vectors."""
+    return f"v{kind.lanes}f{kind.dtype.bitwidth}"
+
+
+def call_intrinsic(b, name, result, arguments):
+    """Call one of LLVM's own functions; `result` is the type of what it returns."""
+    function = ir.FunctionType(result, [value.type for value in arguments])
+    return b.call(cgutils.get_or_insert_function(b.module, function, name), arguments)
+
+
+def constant(kind, value):
+    """A vector with `value` in every lane."""
+    return ir.Constant(llvm_vector(kind), [float(value)] * kind.lanes)
+
+
+def broadcast(b, kind, scalar):
+    """A vector with the LLVM value `scalar` in every lane."""
+    empty = ir.Constant(llvm_vector(kind), ir.Undefined)
+    one = b.insert_element(empty, scalar, ir.Constant(I32, 0))
+    return b.shuffle_vector(one, empty, ir.Constant(ir.VectorType(I32, kind.lanes), [0] * kind.lanes))
+
+
+def multiply_add(b, kind, x, y, z):
+    """x * y + z, fused where the CPU can (`fmuladd`: plain `fma` becomes a library call where it cannot)."""
+    return call_intrinsic(b, f"llvm.fmuladd.{suffix(kind)}", llvm_vector(kind), [x, y, z])
+
+
+def address_of(b, kind, pointer, offset):
+    """The element `offset` of `pointer`, as the place of a vector."""
+    return b.bitcast(b.gep(pointer, [offset]), llvm_vector(kind).as_pointer())
+
+
+def load_vector(b, kind, pointer, offset):
+    """Unaligned load."""
+    return b.load(address_of(b, kind, pointer, offset), align=kind.dtype.bitwidth // 8)
+
+
+def store_vector(b, kind, pointer, offset, value):
+    """Unaligned store."""
+    b.store(value, address_of(b, kind, pointer, offset), align=kind.dtype.bitwidth // 8)
+
+
+def lanes_below(b, kind, count):
+    """Mask of the lanes whose number is less than the integer `count`."""
+    integers = ir.VectorType(I32, kind.lanes)
+    capped = b.trunc(
+        b.select(b.icmp_signed("<", count, ir.Constant(I64, kind.lanes)), count, ir.Constant(I64, kind.lanes)), I32
+    )
+    empty = ir.Constant(integers, ir.Undefined)
+    counts = b.shuffle_vector(
+        b.insert_element(empty, capped, ir.Constant(I32, 0)), empty, ir.Constant(integers, [0] * kind.lanes)
+    )
+    return b.icmp_signed("<", ir.Constant(integers, list(range(kind.lanes))), counts)
+
+
+def load_lanes(b, kind, pointer, offset, count):
+    """The first `count` lanes; the others are zero and their memory is not touched."""
+    whole = b.icmp_signed(">=", count, ir.Constant(I64, kind.lanes))
+    with b.if_else(whole, likely=True) as (then, otherwise):
+        with then:
+            full = load_vector(b, kind, pointer, offset)
+            full_block = b.block
+        with otherwise:
+            mask = lanes_below(b, kind, count)
+            alignment = ir.Constant(I32, kind.dtype.bitwidth // 8)
+            address = address_of(b, kind, pointer, offset)
+            name = f"llvm.masked.load.{suffix(kind)}.p0"
+            part = call_intrinsic(b, name, llvm_vector(kind), [address, alignment, mask, constant(kind, 0.0)])
+            part_block = b.block
+    result = b.phi(llvm_vector(kind))
+    result.add_incoming(full, full_block)
+    result.add_incoming(part, part_block)
+    return result
+
+
+def store_lanes(b, kind, pointer, offset, value, count):
+    """Store the first `count` lanes; no other memory is touched."""
+    whole = b.icmp_signed(">=", count, ir.Constant(I64, kind.lanes))
+    with b.if_else(whole, likely=True) as (then, otherwise):
+        with then:
+            store_vector(b, kind, pointer, offset, value)
+        with otherwise:
+            mask = lanes_below(b, kind, count)
+            alignment = ir.Constant(I32, kind.dtype.bitwidth // 8)
+            address = address_of(b, kind, pointer, offset)
+            name = f"llvm.masked.store.{suffix(kind)}.p0"
+            call_intrinsic(b, name, ir.VoidType(), [value, address, alignment, mask])
+
+
+def fold(b, kind, vector, combine):
+    """Combine all lanes by a halving tree of fixed shape."""
+    width = kind.lanes
+    while width > 1:
+        width //= 2
+        empty = ir.Constant(vector.type, ir.Undefined)
+        integers = ir.VectorType(I32, width)
+        low = b.shuffle_vector(vector, empty, ir.Constant(integers, list(range(width))))
+        high = b.shuffle_vector(vector, empty, ir.Constant(integers, list(range(width, 2 * width))))
+        vector = combine(low, high)
+    return b.extract_element(vector, ir.Constant(I32, 0))
+
+
+def larger(b, x, y):
+    """max(x, y), y where x is NaN: one instruction on x86."""
+    return b.select(b.fcmp_ordered(">", x, y), x, y)
+
+
+def rectified(b, kind, x):
+    """max(x, 0) that lets NaN through."""
+    return larger(b, constant(kind, 0.0), x)
+
+
+def where_positive(b, kind, x, y):
+    """x where y > 0, else 0."""
+    return b.select(b.fcmp_ordered(">", y, constant(kind, 0.0)), x, constant(kind, 0.0))
+
+
+def interleave(b, dtype, kind, x, y):
+    """x0, y0, x1, y1, ... of two vectors of type `kind`, rounded to `dtype`; also their own type."""
+    part, both = Part(dtype, kind.lanes), Part(dtype, 2 * kind.lanes)
+    if dtype != kind.dtype:
+        x, y = (b.fptrunc(wide, llvm_vector(part)) for wide in (x, y))
+    order = [lane // 2 + lane % 2 * kind.lanes for lane in range(both.lanes)]
+    return both, b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, both.lanes), order))
+
+
+def transpose(b, kind, source, source_row, target, target_row):
+    """log2(lanes) rounds, each swapping the off-diagonal blocks of half the size."""
+    width = kind.lanes
+    integers = ir.VectorType(I32, width)
+    rows = [load_vector(b, kind, source, b.mul(source_row, ir.Constant(I64, i))) for i in range(width)]
+    half = width // 2
+    while half:
+        upper = ir.Constant(integers, [lane if not lane & half else width + lane - half for lane in range(width)])
+        lower = ir.Constant(integers, [lane + half if not lane & half else width + lane for lane in range(width)])
+        for i in range(width):
+            if not i & half:
+                x, y = rows[i], rows[i + half]
+                rows[i] = b.shuffle_vector(x, y, upper)
+                rows[i + half] = b.shuffle_vector(x, y, lower)
+        half //= 2
+    for i in range(width):
+        store_vector(b, kind, target, b.mul(target_row, ir.Constant(I64, i)), rows[i])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# exp: x = n ln 2 + r, |r| <= ln(2)/2; exp(r) = 1 + r + r^2 p(r); the exponent n is added to the bits.
+#
+# float32: p of degree 5 (minimax; Cephes' expf), at most 1 ULP on [-87, 0]. float64: the Taylor series to r^13, whose
+# remainder is below 2^-57. Below `lowest` the result is exactly 0: masked scores must not become denormal numbers.
+
+_LN2_HIGH = {32: 0.693359375, 64: float.fromhex("0x1.62e42fee00000p-1")}
+_LN2_LOW = {32: -2.12194440e-4, 64: float.fromhex("0x1.a39ef35793c76p-33")}
+_EXP_LOWEST = {32: -87.0, 64: -708.0}
+_EXP_COEFFICIENTS = {
+    32: (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1),
+    64: tuple(1.0 / math.factorial(k) for k in range(13, 1, -1)),
+}
+
+
+def exponential(b, kind, x):
+    """exp(x) for x <= 0; exactly 0 below -87 (float32) or -708 (float64); NaN stays NaN."""
+    bits = kind.dtype.bitwidth
+    mantissa = 23 if bits == 32 else 52
+    integers = ir.VectorType(ir.IntType(bits), kind.lanes)
+    # adding 1.5 * 2^mantissa rounds to an integer and leaves that integer in the low bits: no conversion, safe for NaN
+    magic = constant(kind, 1.5 * 2.0**mantissa)
+    shifted = multiply_add(b, kind, x, constant(kind, 1.0 / math.log(2.0)), magic)
+    n = b.fsub(shifted, magic)
+    r = multiply_add(b, kind, n, constant(kind, -_LN2_HIGH[bits]), x)
+    r = multiply_add(b, kind, n, constant(kind, -_LN2_LOW[bits]), r)
+    first, *others = _EXP_COEFFICIENTS[bits]
+    p = constant(kind, first)
+    for coefficient in others:
+        p = multiply_add(b, kind, p, r, constant(kind, coefficient))
+    p = b.fadd(multiply_add(b, kind, p, b.fmul(r, r), r), constant(kind, 1.0))
+    shift = ir.Constant(integers, [mantissa] * kind.lanes)
+    exponent = b.shl(b.bitcast(shifted, integers), shift)
+    scaled = b.bitcast(b.add(b.bitcast(p, integers), exponent), llvm_vector(kind))
+    tiny = b.fcmp_ordered("<", x, constant(kind, _EXP_LOWEST[bits]))
+    unusual = b.fcmp_unordered("uno", x, x)
+    return b.select(unusual, x, b.select(tiny, constant(kind, 0.0), scaled))

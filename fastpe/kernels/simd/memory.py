@@ -1,0 +1,196 @@
+"""Between memory and vectors. Offsets count elements; nothing checks a bound: the callers own the sizes."""
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+from fastpe.kernels.simd.code import (
+    I32,
+    I64,
+    Part,
+    address_of,
+    interleave,
+    load_lanes,
+    load_vector,
+    store_lanes,
+    store_vector,
+    transpose,
+)
+from fastpe.kernels.simd.vector import REGISTER_BYTES, Vector, llvm_vector
+
+
+@intrinsic
+def pointer(typingctx, array):
+    """Pointer to the first element of an array. The array must outlive it."""
+
+    def emit(context, b, signature, arguments):
+        return make_array(signature.args[0])(context, b, arguments[0]).data
+
+    return types.CPointer(array.dtype)(array), emit
+
+
+@intrinsic
+def at(typingctx, p, offset):
+    """The pointer `offset` elements further on."""
+    return p(p, types.intp), lambda context, b, signature, a: b.gep(a[0], [a[1]])
+
+
+@intrinsic
+def get(typingctx, p, offset):
+    """One element."""
+    return p.dtype(p, types.intp), lambda context, b, signature, a: b.load(b.gep(a[0], [a[1]]))
+
+
+@intrinsic
+def put(typingctx, p, offset, value):
+    """Store one element."""
+
+    def emit(context, b, signature, arguments):
+        b.store(arguments[2], b.gep(arguments[0], [arguments[1]]))
+        return context.get_dummy_value()
+
+    return types.void(p, types.intp, p.dtype), emit
+
+
+@intrinsic
+def lanes(typingctx, p):
+    """Elements per vector, for the element type of the pointer or vector `p`."""
+    count = Vector(p.dtype).lanes
+    return types.intp(p), lambda context, b, signature, a: ir.Constant(I64, count)
+
+
+@intrinsic
+def scalar(typingctx, p, value):
+    """The number `value` in the element type of the pointer `p`."""
+
+    def emit(context, b, signature, arguments):
+        return context.cast(b, arguments[1], signature.args[1], p.dtype)
+
+    return p.dtype(p, value), emit
+
+
+@intrinsic
+def load(typingctx, p, offset):
+    """A whole vector."""
+    kind = Vector(p.dtype)
+    return kind(p, types.intp), lambda context, b, signature, a: load_vector(b, kind, a[0], a[1])
+
+
+@intrinsic
+def load_first(typingctx, p, offset, count):
+    """The first `count` lanes (all when `count` >= lanes); the others are zero and not read."""
+    kind = Vector(p.dtype)
+    return kind(p, types.intp, types.intp), lambda context, b, signature, a: load_lanes(b, kind, a[0], a[1], a[2])
+
+
+@intrinsic
+def store(typingctx, p, offset, value):
+    """Store a whole vector."""
+
+    def emit(context, b, signature, arguments):
+        store_vector(b, value, *arguments)
+        return context.get_dummy_value()
+
+    return types.void(p, types.intp, value), emit
+
+
+@intrinsic
+def store_first(typingctx, p, offset, value, count):
+    """Store the first `count` lanes (all when `count` >= lanes)."""
+
+    def emit(context, b, signature, arguments):
+        store_lanes(b, value, *arguments)
+        return context.get_dummy_value()
+
+    return types.void(p, types.intp, value, types.intp), emit
+
+
+@intrinsic
+def transpose_block(typingctx, source, source_row, target, target_row):
+    """target = source^T for one square block of lanes x lanes; rows are `*_row` elements apart."""
+    kind = Vector(source.dtype)
+
+    def emit(context, b, signature, arguments):
+        transpose(b, kind, *arguments)
+        return context.get_dummy_value()
+
+    return types.void(source, types.intp, target, types.intp), emit
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Fills compute in float64 vectors, whatever the table's own type: these carry them in and out
+
+
+@intrinsic
+def load_wide(typingctx, p, offset, count):
+    """As many elements as a float64 vector holds, as float64; those from `count` on are zero and not read."""
+    wide = Vector(types.float64)
+
+    def emit(context, b, signature, arguments):
+        part = Part(p.dtype, wide.lanes)
+        loaded = load_lanes(b, part, *arguments)
+        return loaded if p.dtype == wide.dtype else b.fpext(loaded, llvm_vector(wide))
+
+    return wide(p, types.intp, types.intp), emit
+
+
+@intrinsic
+def store_rounded(typingctx, p, offset, value, count):
+    """Round the first `count` lanes of a float64 vector to the type of the elements of `p`, and store them."""
+
+    def emit(context, b, signature, arguments):
+        pointer_value, at_offset, wide, lanes_used = arguments
+        part = Part(p.dtype, value.lanes)
+        rounded = wide if p.dtype == value.dtype else b.fptrunc(wide, llvm_vector(part))
+        store_lanes(b, part, pointer_value, at_offset, rounded, lanes_used)
+        return context.get_dummy_value()
+
+    return types.void(p, types.intp, value, types.intp), emit
+
+
+@intrinsic
+def store_interleaved(typingctx, p, offset, x, y, count):
+    """As `store_rounded`, for x0, y0, x1, y1, ...: the first `count` of twice as many elements."""
+
+    def emit(context, b, signature, arguments):
+        pointer_value, at_offset, *pair, lanes_used = arguments
+        both, mixed = interleave(b, p.dtype, x, *pair)
+        store_lanes(b, both, pointer_value, at_offset, mixed, lanes_used)
+        return context.get_dummy_value()
+
+    return types.void(p, types.intp, x, y, types.intp), emit
+
+
+@intrinsic
+def store_past_caches(typingctx, p, offset, value):
+    """Store a whole vector at a multiple of its size, without keeping it in any cache; `fence` when all is done."""
+
+    def emit(context, b, signature, arguments):
+        stored = b.store(arguments[2], address_of(b, value, arguments[0], arguments[1]), align=REGISTER_BYTES)
+        stored.set_metadata("nontemporal", b.module.add_metadata([ir.Constant(I32, 1)]))
+        return context.get_dummy_value()
+
+    return types.void(p, types.intp, value), emit
+
+
+@intrinsic
+def fence(typingctx):
+    """What was stored is there for every thread before what is stored later."""
+
+    def emit(context, b, signature, arguments):
+        b.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
+@intrinsic
+def before_boundary(typingctx, p):
+    """Elements from `p` to the next address that is a multiple of a vector's size."""
+
+    def emit(context, b, signature, arguments):
+        behind = b.and_(b.neg(b.ptrtoint(arguments[0], I64)), ir.Constant(I64, REGISTER_BYTES - 1))
+        return b.udiv(behind, ir.Constant(I64, p.dtype.bitwidth // 8))
+
+    return types.intp(p), emit

@@ -1,0 +1,71 @@
+"""What a vector of floats is: the width of the CPU's registers, its Numba type, and memory aligned to it."""
+
+from typing import Any
+
+import llvmlite.binding as llvm
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import models, register_model
+
+
+def _cpu_features() -> set[str]:
+    """Features of the CPU that Numba compiles for, by LLVM's names."""
+    chosen = numba.config.CPU_FEATURES  # set by the user: "+avx2,-avx512f,..."
+    if chosen is not None:
+        return {name[1:] for name in chosen.split(",") if name.startswith("+")}
+    if numba.config.CPU_NAME == "generic":
+        return set()
+    return {name for name, present in llvm.get_host_cpu_features().items() if present}
+
+
+def _register_bytes() -> int:
+    """Bytes of the widest vector register of the CPU that Numba compiles for."""
+    features = _cpu_features()
+    return 64 if "avx512f" in features else 32 if "avx2" in features else 16
+
+
+REGISTER_BYTES = _register_bytes()
+FUSED = "fma" in _cpu_features()
+"""Whether `fma` rounds once. Where it may not, the error of a product takes ten operations instead of one."""
+
+
+class Vector(types.Type):
+    """As many elements of `dtype` as one register holds."""
+
+    def __init__(self, dtype: types.Float) -> None:
+        self.dtype = dtype
+        self.lanes = REGISTER_BYTES * 8 // dtype.bitwidth
+        super().__init__(name=f"Vector({dtype} x {self.lanes})")
+
+
+@register_model(Vector)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, vector: Vector) -> None:
+        super().__init__(manager, vector, llvm_vector(vector))
+
+
+def llvm_scalar(dtype: types.Float) -> Any:
+    """The LLVM type of one element."""
+    return ir.FloatType() if dtype.bitwidth == 32 else ir.DoubleType()
+
+
+def llvm_vector(vector: Vector) -> Any:
+    """The LLVM type of a `Vector`."""
+    return ir.VectorType(llvm_scalar(vector.dtype), vector.lanes)
+
+
+def whole_vectors(count: int, dtype: Any) -> int:
+    """`count` elements of `dtype`, rounded up to whole vectors."""
+    width = REGISTER_BYTES // np.dtype(dtype).itemsize
+    return -(-count // width) * width
+
+
+def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Zeros that start on a 64-byte boundary: vectors that straddle cache lines cost a tenth of the speed."""
+    dtype = np.dtype(dtype)
+    count = int(np.prod(shape))
+    raw = np.zeros(count * dtype.itemsize + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + count * dtype.itemsize].view(dtype).reshape(shape)
