@@ -150,9 +150,9 @@ def _copy(
             column, twins = at(pointer(columns), term * across), at(pointer(columns), twin * across)
             k = 0
             while k < some:
-                a, b = (number + i + k) // across, (number + i + k) % across
+                a, begin = (number + i + k) // across, (number + i + k) % across
                 row, twin_row = rows[term, a], rows[twin, a]
-                for b in range(b, min(b + some - k, across)):
+                for b in range(begin, min(begin + some - k, across)):
                     source = at(one, (row + get(column, b)) * wide)
                     second = at(other, (twin_row + get(twins, b)) * wide)
                     _piece(source, twin > term, second, at(target, k * apart), wide)

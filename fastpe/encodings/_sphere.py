@@ -41,7 +41,7 @@ def coordinates(spec: Spec) -> tuple[Array, Array]:
 
 
 def directions(spec: Spec, rows: slice) -> Array:
-    """cos and sin of the longitude, cos and sin of the latitude, of some rows numbered as in `row_blocks`: (4, rows)."""
+    """cos and sin of the longitude, cos and sin of the latitude, (4, rows), of rows numbered as in `row_blocks`."""
     if spec.positions is None:
         found = np.empty((4, rows.stop - rows.start))
         _of_spiral(rows.start + spec.start, float(spec.train_length), found)

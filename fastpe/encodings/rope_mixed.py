@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.encoding import Encoding, Spec
-from fastpe.encodings._angles import fill_angles, precise, turns_of
+from fastpe.encodings._angles import fill_angles, fill_raster, precise, turns_of
 from fastpe.encodings._rotary import (
     CLASS_TOKEN,
     GRID,
@@ -39,6 +39,7 @@ from fastpe.encodings._rotary import (
     check_cells,
     pairs_option,
     plain_pairs,
+    raster_places,
     rotated_width,
 )
 from fastpe.kernels.trig import PI
@@ -92,7 +93,12 @@ def fill(
 ) -> None:  # fmt: skip
     """Fill `angles`."""
     frequencies = np.stack([params["fy"], params["fx"]], axis=1).astype(np.float64)
-    fill_angles(cells(spec, grid, class_token), turns_of(frequencies), out["angles"])
+    if spec.positions is not None:
+        fill_angles(spec.points(), turns_of(frequencies), out["angles"])
+        return
+    places, extra = raster_places(spec, grid, class_token)
+    out["angles"][:, :extra] = 0.0
+    fill_raster(places, turns_of(frequencies), out["angles"][:, extra:])
 
 
 def pull(

@@ -58,7 +58,7 @@ from fastpe.kernels.simd import (
     store_rounded,
     whole_vectors,
 )
-from fastpe.kernels.table import LARGE, columns_to_rows, finish, move_rows
+from fastpe.kernels.table import LARGE, columns_to_table, finish
 
 _MOST = 1024  # the recurrence starts from sin^m, which would underflow where it matters past degree 1900
 
@@ -112,10 +112,9 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, degrees: in
 
 
 def _recurrence(count: int) -> np.ndarray:
-    """a_lm and a_lm b_lm of P_lm = a_lm (x P_(l-1)m - b_lm P_(l-2)m), m < l, every P normalised by its K_lm: (L, L + 1, 2),
-    by order and degree.
+    """a_lm and a_lm b_lm of P_lm = a_lm (x P_(l-1)m - b_lm P_(l-2)m), m < l, every P normalised by its K_lm.
 
-    At l = m: the factor of P_mm = -a_mm sin(theta) P_(m-1)(m-1).
+    By order and degree, (L, L + 1, 2). At l = m: the factor of P_mm = -a_mm sin(theta) P_(m-1)(m-1).
     """
     order, degree = np.ogrid[0.0:count, 0.0 : count + 1]
     with np.errstate(divide="ignore", invalid="ignore"):  # where l <= m, which is cut away
@@ -142,9 +141,10 @@ def _fill(
         for k in range(0, rows, width):
             place, left = at(pointer(places), i + k), count - i - k
             _harmonics(place, count, left, steps, scale, at(pointer(columns), k), rows, dim)
-        columns_to_rows(pointer(columns), pointer(block), rows, dim, pointer(tile))
-        here = at(pointer(first), i * row_step)
-        move_rows(pointer(block), min(rows, count - i), dim, here, row_step, step, large)
+        columns_to_table(
+            pointer(columns), rows, min(rows, count - i), dim, pointer(block), pointer(tile),
+            at(pointer(first), i * row_step), row_step, step, large,
+        )  # fmt: skip
     finish(large)
 
 
