@@ -15,7 +15,9 @@ import numpy as np
 
 from fastpe.encoding import Spec
 from fastpe.encodings._gather import Term, fill_terms, of_axis
+from fastpe.encodings._grid import along_axes
 from fastpe.encodings._rows import points_of, row_blocks
+from fastpe.encodings._trig import exact_product
 from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.simd import (
     aligned_zeros,
@@ -75,20 +77,11 @@ def turns_of(theta: Array) -> Array:
     """As `turns`, of float64 frequencies (H, axes, pairs): (H, axes, 2, .)."""
     high, low = (turns((Decimal(1),))[0, 0, row, 0] for row in (0, 1))
     table = aligned_zeros((*theta.shape[:2], 2, whole_vectors(theta.shape[2], np.float64)), np.float64)
-    product = theta * high
-    x, y = _halves(theta), _halves(high)
-    lost = ((x[0] * y[0] - product) + x[0] * y[1] + x[1] * y[0]) + x[1] * y[1]
+    product, lost = exact_product(theta, high)
     table[:, :, 0, : theta.shape[2]] = product
     table[:, :, 1, : theta.shape[2]] = lost + theta * low
     table.flags.writeable = False
     return table
-
-
-def _halves(x: Any) -> tuple[Any, Any]:
-    """x as a sum of two numbers of 26 bits (Veltkamp's splitting), whose products are exact."""
-    shifted = 134217729.0 * x
-    large = shifted - (shifted - x)
-    return large, x - large
 
 
 def fill_line(spec: Spec, theta: Frequencies, angles: Array) -> None:
@@ -114,7 +107,7 @@ def fill_sections(
 
     `places` are those of `axis_places`. Of a raster, the angles of each side are computed once.
     """
-    numbers, terms, first = np.ogrid[tuple(slice(place.size) for place in places)], [], 0
+    numbers, terms, first = along_axes([place.size for place in places]), [], 0
     for axis, theta in sections:
         if not theta:
             continue

@@ -76,26 +76,25 @@ class _Plan(NamedTuple):
     across: Array
 
 
-def _plan(terms: Sequence[Term], given: slice = slice(None)) -> _Plan:
-    """`given`: which tokens, where each has rows of its own."""
+def _plan(terms: Sequence[Term]) -> _Plan:
     tables = {id(term.table): term.table for term in terms}
     starts = dict(zip(tables, np.cumsum([0, *(table.size for table in tables.values())]), strict=False))
     pieces = [table.reshape(-1) for table in tables.values()]
     terms = sorted(terms, key=lambda term: term.channel)
-    channel = np.array([term.channel for term in terms])
-    rows = np.stack([term.rows[given] for term in terms]).astype(np.int64, copy=False)
+    channels = [term.channel for term in terms]
+    rows = np.stack([term.rows for term in terms]).astype(np.int64, copy=False)
     weighted = any(term.weight is not None for term in terms)
-    weights = [np.ones(rows.shape[1]) if term.weight is None else term.weight[given] for term in terms]
+    weights = [np.ones(rows.shape[1]) if term.weight is None else term.weight for term in terms]
     return _Plan(
         pieces[0] if len(pieces) == 1 else np.concatenate(pieces),
         np.array([starts[id(term.table)] for term in terms]),
         np.array([term.table.shape[1] for term in terms]),
-        channel,
-        np.append(np.flatnonzero(np.diff(channel, prepend=-1)), len(terms)),
+        np.array(channels),
+        np.array([*map(channels.index, sorted(set(channels))), len(terms)]),
         rows,
         np.stack([term.columns for term in terms]).astype(np.int64, copy=False),
         np.stack(weights if weighted else [np.ones(0)]),
-        np.stack([term.across for term in terms] if weighted else [np.ones(0)]),
+        np.stack([np.broadcast_to(term.across, term.columns.shape) for term in terms] if weighted else [np.ones(0)]),
     )
 
 
@@ -104,9 +103,9 @@ def fill_terms(out: Array, terms: Sequence[Term], scale: float = 1.0, start: int
 
     Terms that share channels must have the same ones, and all channels must be some term's.
     """
-    plan, dim = _plan(terms), out.shape[-1]
+    plan, dim, channels = _plan(terms), out.shape[-1], [term.channel for term in terms]
     as_they_are = scale == 1.0 and not plan.weight.size and plan.flat.dtype == out.dtype
-    if as_they_are and np.diff(plan.group).max() <= 2:  # a sum of two is rounded once in any type
+    if as_they_are and max(map(channels.count, channels)) <= 2:  # a sum of two is rounded once in any type
         places = plan[:7]
         for rows, first, row_step, step in row_blocks(out):
             where = start + rows.start, rows.stop - rows.start

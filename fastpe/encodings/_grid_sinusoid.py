@@ -7,7 +7,7 @@ import numpy as np
 
 from fastpe.encoding import Spec
 from fastpe.encodings._gather import Term, fill_terms, of_axis
-from fastpe.encodings._grid import chosen_sides
+from fastpe.encodings._grid import along_axes, chosen_sides
 from fastpe.encodings._sinusoid import fill_sinusoid
 
 Array = np.ndarray[Any, Any]
@@ -27,7 +27,7 @@ def axes_of(spec: Spec, grid: tuple[int, ...] | None, axes: int, *, extra: int =
         points = spec.points()[..., extra:, :]
         return [Axis(points[..., axis]) for axis in range(axes)]
     sides = chosen_sides(spec, grid, axes, extra=extra)
-    places = np.ogrid[tuple(map(slice, sides))]
+    places = along_axes(sides)
     return [Axis(np.arange(side) + spec.start, *of_axis(axis, places)) for axis, side in enumerate(sides)]
 
 
