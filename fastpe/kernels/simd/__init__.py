@@ -53,6 +53,7 @@ from fastpe.kernels.simd.memory import (
     store,
     store_first,
     store_interleaved,
+    store_interleaved_past_caches,
     store_past_caches,
     store_rounded,
     transpose_block,
@@ -71,6 +72,7 @@ __all__ = [
     "FUSED", "REGISTER_BYTES", "Vector", "absolute", "aligned_zeros", "any_negative", "at", "before_boundary",
     "blend", "counting", "exp", "fence", "fma", "get", "interleaved", "keep_first", "lanes", "largest",
     "llvm_scalar", "llvm_vector", "load", "load_first", "load_wide", "maximum", "minimum", "minus", "pointer",
-    "put", "relu", "scalar", "splat", "sqrt", "store", "store_first", "store_interleaved", "store_past_caches",
-    "store_rounded", "swapped", "total", "transpose_block", "where_negative", "whole_vectors", "zeros",
+    "put", "relu", "scalar", "splat", "sqrt", "store", "store_first", "store_interleaved",
+    "store_interleaved_past_caches", "store_past_caches", "store_rounded", "swapped", "total",
+    "transpose_block", "where_negative", "whole_vectors", "zeros",
 ]  # fmt: skip
