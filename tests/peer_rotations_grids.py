@@ -68,7 +68,7 @@ def qwen2_vl():
 
 
 def mrope(build):
-    return turned(ROWS, build("mrope", N, dim=D, sections=(4, 6, 6), positions=POINTS))
+    return turned(ROWS, build("mrope", N, dim=D, sections=(4, 6, 6), base=10000.0, positions=POINTS))
 
 
 def section_angle(n, t):

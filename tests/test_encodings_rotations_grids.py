@@ -30,7 +30,7 @@ def test_printed_axial_rotation() -> None:
 
 
 def test_printed_sections() -> None:
-    keywords = {"dim": 16, "dtype": np.float64}
+    keywords = {"dim": 16, "base": 10000.0, "dtype": np.float64}
     slots = fastpe.build("mrope", 1, positions=[[5, 2, 7]], sections=(2, 3, 3), **keywords)
     printed = [5 - 2 * math.pi, 1.58113883, 0.2, 0.063245553, 0.02, 0.022135944, 0.007, 0.002213594]
     np.testing.assert_allclose(slots["angles"][0, 0], printed, rtol=0, atol=5.1e-9)
@@ -46,7 +46,8 @@ def test_printed_sections() -> None:
 
 def test_tokens_of_a_text_and_of_a_video() -> None:
     text = fastpe.build("mrope", 30, dim=24, start=4)
-    np.testing.assert_array_equal(text["angles"], fastpe.build("rope", 30, dim=24, start=4)["angles"])
+    plain = fastpe.build("rope", 30, dim=24, start=4, base=1000000.0)  # Qwen2-VL's rope_theta
+    np.testing.assert_array_equal(text["angles"], plain["angles"])
     video = fastpe.build("mrope", 24, dim=24, grid=(2, 3, 4))["angles"]
     cells = [[t, y, x] for t in range(2) for y in range(3) for x in range(4)]
     np.testing.assert_array_equal(video, fastpe.build("mrope", 24, dim=24, positions=cells)["angles"])

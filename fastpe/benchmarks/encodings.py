@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import fastpe
+import fastpe.encoding
 from fastpe.benchmarks.figures import judged
 from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, take_turns
 

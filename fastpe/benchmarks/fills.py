@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-import fastpe
+import fastpe.encoding
 from fastpe import speed, sums
 from fastpe.benchmarks.figures import WrongResult, judged
 from fastpe.benchmarks.numpy_ways import HEADS, numpy_tables

@@ -3,8 +3,9 @@
     S_ij = s q_i . k_j - slope_h |j - i|
 
 Source: Press, Smith and Lewis 2021, "Train Short, Test Long: Attention with Linear Biases Enables Input Length
-Extrapolation" (arXiv:2108.12409), section 3; their list of slopes is in the released code. Li (2025), section 5.3 and
-eq. (9), uses one slope alpha = 0.1 / N_train for its one head.
+Extrapolation" (arXiv:2108.12409), section 3; the list of slopes: ofirpress/attention_with_linear_biases,
+fairseq/models/transformer.py, get_slopes. Li (2025), section 5.3 and eq. (9), uses one slope alpha = 0.1 / N_train for
+its one head.
 
 **Slot**: `bias` (H, 2N-1), row j - i + N - 1. Where positions are given, the distance is no function of j - i any
 more: then `scores` (H, N, N), a value for every pair, is filled instead.
@@ -285,7 +286,7 @@ ENCODING = Encoding(
     beyond="defined",
     moves=lambda *, schedule, **options: schedule != "constant",
     direction="no",
-    source="Press, Smith and Lewis 2021, arXiv:2108.12409",
+    source="Press, Smith and Lewis 2021, arXiv:2108.12409, section 3",
     ulp=lambda spec, **options: 2.0 + 2.0 * spec.heads,  # the authors' slopes are repeated products
     reference=reference,
     fill=fill,

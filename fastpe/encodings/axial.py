@@ -2,9 +2,9 @@
 
     p = a n_2 + b,   PE[p] = [ axis0[a] | axis1[b] ]        (two axes of n_1 and n_2; any number works)
 
-Source: Kitaev, Kaiser and Levskaya 2020, "Reformer" (arXiv:2001.04451), and its released code (trax,
-AxialPositionalEncoding); the order `dufter` is that of Dufter, Schmitt and Schütze 2021, "Position Information in
-Transformers: An Overview" (arXiv:2102.11090).
+Source: Kitaev, Kaiser and Levskaya 2020, "Reformer: The Efficient Transformer" (arXiv:2001.04451), which leaves it to
+its code: google/trax, trax/layers/research/position_encodings.py, AxialPositionalEncoding. The order `dufter` is that
+of Dufter, Schmitt and Schütze 2021, "Position Information in Transformers: An Overview" (arXiv:2102.11090), figure 3.
 
 **Slot**: `table` (N, C). **Learns**: `axis0` (n_1, d_1), `axis1` (n_2, d_2), ...; from N(0, 1), as in trax.
 Positions are integers from 0 on.
@@ -161,7 +161,7 @@ ENCODING = Encoding(
     },
     beyond="undefined",
     direction="yes",
-    source="Kitaev, Kaiser and Levskaya 2020, arXiv:2001.04451",
+    source="Kitaev, Kaiser and Levskaya 2020, arXiv:2001.04451, released code",
     ulp=4.0,
     reference=reference,
     fill=fill,

@@ -3,11 +3,13 @@
     S_ab = s q_a . k_b + table[(y_a - y_b + h - 1) (2w - 1) + x_a - x_b + w - 1]     two cells
                          table[n - 3]  class to cell,   table[n - 2]  cell to class,   table[n - 1]  class to class
 
-Source: Bao, Dong, Piao and Wei 2021, "BEiT: BERT Pre-Training of Image Transformers" (arXiv:2106.08254); index and
-initial values are those of the released code (modeling_finetune.py), resizing that of run_class_finetuning.py.
+Source: Bao, Dong, Piao and Wei 2021, "BEiT: BERT Pre-Training of Image Transformers" (arXiv:2106.08254), released
+code; index and initial values: microsoft/unilm, beit/modeling_finetune.py, RelativePositionBias; resizing:
+beit/run_class_finetuning.py.
 
 **Slot**: `index` (N, N) and `values` (H, V). **Learns**: `table` ((2h-1)(2w-1), H), with a class token three rows more;
-in every layer its own, as the authors have it for fine-tuning. It starts as zeros.
+in every layer its own, as the authors have it for fine-tuning (they pre-train with one for all layers). It starts as
+zeros.
 
 **Options**
 - `class_token`: the first token is a class token, which has no cell: one token fewer is left for the grid.
@@ -165,7 +167,7 @@ ENCODING = Encoding(
     beyond="undefined",
     moves=lambda *, beyond, **options: beyond == "resize",
     direction="yes",
-    source="Bao, Dong, Piao and Wei 2021, arXiv:2106.08254, and the released code",
+    source="Bao, Dong, Piao and Wei 2021, arXiv:2106.08254, released code",
     ulp=8.0,
     reference=reference,
     fill=fill,

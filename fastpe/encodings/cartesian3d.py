@@ -2,8 +2,11 @@
 
     PE = [cos lon cos lat, sin lon cos lat, sin lat, 0, 0, ...]
 
-Source: Tseng, Kerner and Rolnick 2022, "TIML: Task-Informed Meta-Learning for Agriculture" (arXiv:2202.02124);
-called Cartesian3D by Rußwurm et al. 2024 (arXiv:2310.06743) and in their released code.
+Source: Tseng, Kerner and Rolnick 2022, "TIML: Task-Informed Meta-Learning for Agriculture" (arXiv:2202.02124),
+released code: nasaharvest/timl, yield/src/data.py. Called Cartesian3D in Rußwurm, Klemmer, Rolf, Zbinden and Tuia
+2024, "Geographic Location Encoding with Spherical Harmonics and Sinusoidal Representation Networks"
+(arXiv:2310.06743): MarcCoru/locationencoder, locationencoder/pe/cartesian3d.py. Older code has it too, as encode_3D:
+Mac Aodha et al. 2019 (arXiv:1906.05272), macaodha/geo_prior, geo_prior/utils.py, encode_loc_time.
 
 **Slot**: `table` (N, C), of which three channels are not zero. **Learns**: nothing; whatever projects the table next
 mixes its channels.
@@ -64,7 +67,7 @@ ENCODING = Encoding(
     options={"scale": Option(1.0, "multiplies the table", float)},
     beyond="defined",
     direction="yes",
-    source="Tseng, Kerner and Rolnick 2022, arXiv:2202.02124",
+    source="Tseng, Kerner and Rolnick 2022, arXiv:2202.02124, released code",
     ulp=32.0,  # an angle is rounded at up to 2 pi
     reference=reference,
     fill=fill,

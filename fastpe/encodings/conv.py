@@ -3,9 +3,11 @@
     z_i <- z_i + sum_k taps[k] * z_{i + k - P}        zeros outside the sequence; channel by channel
     P = floor(K / 2), or K - 1 in a causal model, which then sees nothing of what follows
 
-Source: after wav2vec 2.0 (Baevski et al. 2020, arXiv:2006.11477, section 2: a convolution in place of position
-embeddings, after Mohamed et al. 2019, arXiv:1904.11660). Theirs mixes channels in 16 groups, normalises the weights
-over the kernel and passes a GELU; this one is depthwise and linear.
+Source: after Baevski et al. 2020, "wav2vec 2.0: A Framework for Self-Supervised Learning of Speech Representations"
+(arXiv:2006.11477), section 2 (a convolution in place of position embeddings, after Mohamed et al. 2019,
+arXiv:1904.11660); initial values: facebookresearch/fairseq, fairseq/models/wav2vec/wav2vec2.py, make_conv_pos. Theirs
+mixes channels in 16 groups, normalises the weights over the kernel and applies a GELU; this one is depthwise and
+linear.
 
 **Slot**: `taps` (K, C). **Learns**: `taps` (K, C), from N(0, 1 / (4K)): the authors draw each of the K C/16 weights
 that make an output from N(0, 4 / (K C)), so that both have outputs of a quarter of their input's variance.
@@ -57,7 +59,7 @@ ENCODING = Encoding(
     options={"kernel": Option(128, "number of taps", int, minimum=1)},
     beyond="defined",
     direction="yes",
-    source="after Baevski et al. 2020, arXiv:2006.11477",
+    source="after Baevski et al. 2020, arXiv:2006.11477, section 2",
     ulp=0.0,
     reference=reference,
     fill=fill,

@@ -2,8 +2,9 @@
 
     S_ij = f(|j - i|) max(q_i . k_j, 0) / sqrt(D),    f(r) = (1 + e^v) / (1 + e^(v - w r))
 
-Source: Wu, Wu and Huang 2021, "DA-Transformer: Distance-aware Transformer" (arXiv:2010.06925). No official code is
-known.
+Source: Wu, Wu and Huang 2021, "DA-Transformer: Distance-aware Transformer" (arXiv:2010.06925); f as restated in
+Dufter, Schmitt and Schütze 2021, "Position Information in Transformers: An Overview" (arXiv:2102.11090), eqs. (16) and
+(17). No official code is known.
 
 **Slots**: `gain` (H, 2N-1), and `rectify`, true. **Learns**, in every layer: `w` and `v` (H,). The authors' initial
 values are not on record; ours are N(0, 0.1^2) and 1.
@@ -88,7 +89,7 @@ ENCODING = Encoding(
     options={},
     beyond="defined",
     direction="no",
-    source="Wu, Wu and Huang 2021, arXiv:2010.06925",
+    source="Wu, Wu and Huang 2021, arXiv:2010.06925; arXiv:2102.11090, eqs. (16) and (17)",
     ulp=9.0,  # while |v| is at most 1, as it is at first; see the page
     reference=reference,
     fill=fill,

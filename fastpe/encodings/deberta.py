@@ -3,8 +3,9 @@
     S_ij = ( q_i . k_j + q_i . K[x] + k_j . Q[y] ) / sqrt(D terms),    K = table W_K,  Q = table W_Q
     x = clip(bucket(i - j) + span, 0, 2 span - 1),    y = x (code), or clip(bucket(j - i) + span, 0, 2 span - 1) (paper)
 
-Source: He et al. 2020, "DeBERTa: Decoding-enhanced BERT with Disentangled Attention" (arXiv:2006.03654), eq. (4), and
-the released code, whose version 2 has the buckets.
+Source: He et al. 2020, "DeBERTa: Decoding-enhanced BERT with Disentangled Attention" (arXiv:2006.03654), section 3.1,
+eqs. (3) and (4); microsoft/DeBERTa, DeBERTa/deberta/disentangled_attention.py, DisentangledSelfAttention, and, for the
+buckets of version 2, da_utils.py, make_log_bucket_position.
 
 **Slots**: `rel_key` and `rel_query` (H, 2M+1, D), M the smaller of `reach` and N-1; and `scale`, 1/sqrt(D terms),
 where terms is 1 and one for each of the two. **Learns**: `table` (2 span, C), once for the whole model, and in every
@@ -16,7 +17,7 @@ layer `key` W_K and `query` W_Q (C, C); all N(0, 0.02^2).
 - `p2c_index`: y of the released `code`, or of the `paper`.
 - `c2p`, `p2c`: whether the first and the second position term are there.
 
-`span` is `buckets`, or `reach` without them. With b buckets, distances up to mid = b/2 are their own bucket, farther
+`span` is `buckets`, or `reach` without them. With b buckets, distances up to mid = b/2 have a bucket each, farther
 ones have sign(m) (mid + ceil( (mid-1) ln(|m|/mid) / ln((reach-1)/mid) )).
 
 **Projections of its own.** The released models may share W_K and W_Q with the maps of the content (`share_att_key`); a
@@ -164,7 +165,7 @@ ENCODING = Encoding(
     },
     beyond="clipped",
     direction="yes",
-    source="He et al. 2020, arXiv:2006.03654",
+    source="He et al. 2020, arXiv:2006.03654, section 3.1, eqs. (3) and (4)",
     ulp=lambda spec, **options: 8.0 + 4.0 * spec.dim,  # of a sum of C products that do not cancel
     reference=reference,
     fill=fill,

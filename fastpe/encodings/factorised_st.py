@@ -3,7 +3,8 @@
     PE[t, y, x] = space[y W + x] + time[t]
 
 Source: Bertasius, Wang and Torresani 2021, "Is Space-Time Attention All You Need for Video Understanding?"
-(arXiv:2102.05095) and its released code.
+(arXiv:2102.05095), section 3, eq. (1), which has one vector for each (p, t); of what two it is made:
+facebookresearch/TimeSformer, timesformer/models/vit.py, VisionTransformer.
 
 **Slot**: `table` (N, C), tokens in raster order, index (t H + y) W + x. **Learns**: `space` (H W, C), from
 N(0, 0.02^2), and `time` (T, C), from zeros. (The authors truncate the normal at 2, a hundred standard deviations.)
@@ -20,9 +21,10 @@ N(0, 0.02^2), and `time` (T, C), from zeros. (The authors truncate the normal at
 Positions, where given, are integers (t, y, x) on `grid`, or on the learned grid where there is none; a class token's
 are not looked at.
 
-**Past the training length**: resized by nearest neighbour, as the authors do: on another grid (T', H', W') cell (t, y,
-x) takes those of floor(t T/T'), floor(y H/H') and floor(x W/W'). `resize` gives
-the tables with which to go on learning on a new grid. A coordinate outside the grid is refused.
+**Past the training length**: resized by nearest neighbour, as the authors' model does: on another grid (T', H', W')
+cell (t, y, x) takes those of floor(t T/T'), floor(y H/H') and floor(x W/W'). (When they load a checkpoint into another
+grid, helpers.py, they go by the number y W + x alone.) `resize` gives the tables with which to go on learning on a new
+grid. A coordinate outside the grid is refused.
 
 **Traps.** Height and width share one table: it is not "time + height + width". ViViT's factorised encoder adds the
 time's table only before its second encoder: not this.
@@ -138,7 +140,7 @@ ENCODING = Encoding(
     beyond="resized",
     moves=lambda **options: True,
     direction="yes",
-    source="Bertasius, Wang and Torresani 2021, arXiv:2102.05095",
+    source="Bertasius, Wang and Torresani 2021, arXiv:2102.05095, section 3, eq. (1), and released code",
     ulp=4.0,
     reference=reference,
     fill=fill,

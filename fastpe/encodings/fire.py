@@ -4,8 +4,8 @@
     S_ij = s q_i . k_j + b2_h + sum_k w2_kh max(w1_k t_ij + b1_k, 0)
 
 Source: Li, You, Guruganesh et al. 2023, "Functional Interpolation for Relative Positions Improves Long Context
-Transformers" (arXiv:2310.04418), section 3; initial values, eps and the absolute values of c x and c max(L, i)
-are those of a public port, for the authors' code is not.
+Transformers" (arXiv:2310.04418), section 3. The authors' code is not public: initial values, eps and the absolute
+values of c x and c max(L, i) are those of a port, mcleish7/arithmetic, cramming/architectures/embeddings.py, FIRE.
 
 **Slot**: `scores` (H, N, N), O(N^2) numbers: the divisor depends on the query, so the bias is no function of j - i.
 **Learns**: `c` (1,), `multiplier` (1,), and the network's `w1` (K,), `b1` (K,), `w2` (K, H), `b2` (H,), shared by all
@@ -185,7 +185,7 @@ ENCODING = Encoding(
     },
     beyond="defined",
     direction="causal",
-    source="Li et al. 2023, arXiv:2310.04418",
+    source="Li et al. 2023, arXiv:2310.04418, section 3",
     ulp=64.0,
     reference=reference,
     fill=fill,

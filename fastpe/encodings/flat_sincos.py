@@ -3,8 +3,9 @@
     PE[t, y, x] = sinusoidal[p],   p = (t H + y) W + x
     sinusoidal[p, 2k] = sin(p / base^(2k/C)),  sinusoidal[p, 2k+1] = cos(p / base^(2k/C))
 
-Source: Tong et al. 2022, "VideoMAE" (arXiv:2203.12602), released code, get_sinusoid_encoding_table. Often called a
-three-dimensional encoding; it is one-dimensional.
+Source: Tong, Song, Wang and Wang 2022, "VideoMAE: Masked Autoencoders are Data-Efficient Learners for Self-Supervised
+Video Pre-Training" (arXiv:2203.12602), released code: MCG-NJU/VideoMAE, modeling_finetune.py,
+get_sinusoid_encoding_table. Often called a three-dimensional encoding; it is one-dimensional.
 
 **Slot**: `table` (N, C). **Learns**: nothing.
 

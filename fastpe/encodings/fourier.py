@@ -3,7 +3,8 @@
     PE[p] = [ sin(2 pi B v) | cos(2 pi B v) ],   B (C/2, D) from N(0, sigma^2),  v in [0, 1)^D
 
 Source: Tancik et al. 2020, "Fourier Features Let Networks Learn High Frequency Functions in Low Dimensional Domains"
-(arXiv:2006.10739), section 4, and its released code, whose order of sines and cosines this is.
+(arXiv:2006.10739), section 6.1, the mapping "Gaussian"; the order of sines and cosines:
+tancik/fourier-feature-networks, Demo.ipynb, input_mapping.
 
 **Slot**: `table` (N, C), C even. **Learns**: nothing, B being drawn once, or with `learned` the matrix `frequencies`
 (C/2, D), which is B.
@@ -241,7 +242,7 @@ ENCODING = Encoding(
     beyond="defined",
     moves=lambda *, coordinates, **options: coordinates > 1,
     direction="yes",
-    source="Tancik et al. 2020, arXiv:2006.10739, section 4",
+    source="Tancik et al. 2020, arXiv:2006.10739, section 6.1",
     ulp=lambda spec, coordinates, **options: 12.0 + 4.0 * coordinates,
     reference=reference,
     fill=fill,

@@ -6,7 +6,8 @@
 d is the number of edges of a shortest path; nodes that none joins have d = 510.
 
 Source: Ying et al. 2021, "Do Transformers Really Perform Bad for Graph Representation?" (arXiv:2106.05234), section
-3.1, and their released code: tables of 512 rows, of which row 0 is for padding and stays zero.
+3.1, eqs. (5) and (6); microsoft/Graphormer, graphormer/modules/graphormer_layers.py, GraphNodeFeature and
+GraphAttnBias: tables of 512 rows, of which row 0 is for padding and stays zero.
 
 **Slots**: `index` (N, N) and `values` (H, V), and `table` (N, C) with `centrality`. **Learns**: `bias` (512, H), `zin`
 and `zout` (512, C), `virtual` (1, H); N(0, 0.02^2) at first. Every layer shares them. The authors' term of edge
@@ -222,7 +223,7 @@ ENCODING = Encoding(
     beyond="clipped",
     moves=lambda *, edges, centrality, **options: edges is None and centrality,
     direction="no",
-    source="Ying et al. 2021, arXiv:2106.05234, section 3.1",
+    source="Ying et al. 2021, arXiv:2106.05234, section 3.1, eqs. (5) and (6)",
     ulp=1.0,
     reference=reference,
     fill=fill,

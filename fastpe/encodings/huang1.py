@@ -11,7 +11,7 @@ changes nothing (ours: the initial values are not on record).
 **Options**
 - `reach`: the clip count K; the training length where none is given.
 - `per_head`: a set of weights for every head. Whether the authors share them is not on record; their released
-  checkpoint, of method 4, does.
+  checkpoint, of method 4, shares them.
 
 **Past the training length**: clipped; distances from K - 1 on share one weight.
 
@@ -68,7 +68,7 @@ ENCODING = Encoding(
     options=OPTIONS,
     beyond="clipped",
     direction="no",
-    source=SOURCE,
+    source=f"{SOURCE}, method 1",
     ulp=1.0,
     reference=reference,
     fill=fill,

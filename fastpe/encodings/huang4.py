@@ -3,7 +3,8 @@
     S_ij = s (q_i . k_j + q_i . w[t] + k_j . w[t]),    t = clip(j - i, 1-K, K-1) + K-1
 
 Source: Huang, Liang, Xu and Xiang 2020, "Improve Transformer Models with Better Relative Position Embeddings"
-(arXiv:2009.13658), method 4; the `relative_key_query` of Hugging Face's BERT.
+(arXiv:2009.13658), method 4; huggingface/transformers, models/bert/modeling_bert.py (version 4), BertSelfAttention
+with `relative_key_query`.
 
 **Slots**: `rel_key` and `rel_query`, both w: (1, 2K-1, D), or (H, 2K-1, D) with `per_head`. **Learns**, in every
 layer: `weight`, of the same shape, initially N(0, 0.02^2).
@@ -54,7 +55,7 @@ ENCODING = Encoding(
     options=OPTIONS,
     beyond="clipped",
     direction="yes",
-    source=SOURCE,
+    source=f"{SOURCE}, method 4",
     ulp=1.0,
     reference=reference,
     fill=fill,

@@ -7,8 +7,9 @@
     product     (g(dy) + B) (2B + 1) + g(dx) + B             cross       rows[g(dy) + B] + columns[g(dx) + B]
     euclidean   g(round(sqrt(dy^2 + dx^2))) + B              quant       g(dy^2 + dx^2) + B
 
-Source: Wu et al. 2021, "Rethinking and Improving Relative Position Encoding for Vision Transformer" (arXiv:2107.14222),
-section 3.2 and eq. (18); the order of rounding, clipping and truncation is the released code's.
+Source: Wu et al. 2021, "Rethinking and Improving Relative Position Encoding for Vision Transformer"
+(arXiv:2107.14222), section 3.2, eqs. (18) to (25); the order of rounding, clipping and truncation: microsoft/Cream,
+iRPE/DeiT-with-iRPE/irpe.py, piecewise_index.
 
 **Slot**: `index` (N, N) and `values` (H, V). **Learns**: `table` (G, V), or for `cross` `rows` and `columns` (G, 2B+1),
 G = 1 or H; in every layer its own. They start as zeros.
@@ -26,9 +27,11 @@ Positions, where given, are (N, 2) or (B, N, 2), row and column, and may be real
 **Past the training length**: clipped: offsets beyond gamma share the outermost buckets, so any grid is defined.
 
 **Traps.** beta need not be whole, and what is clipped to it is truncated: with ratio 1.9, g = 0, 1, 2, 2, 3, 3, ...
-Halves are rounded to even. `euclidean` and `quant` never use the buckets below B, and cannot tell left from right. The
-authors' other mode, "contextual", where a bucket's vector meets query, key or value, is not built here. A table of
-zeros is no bias at all until it has been trained.
+Halves are rounded to even. `quant` is the code's; eq. (21) has, for the squared distance, its rank among those that
+occur. The bias is added to scores that are already divided by sqrt(D), as in the code (eq. (13) divides it too).
+`euclidean` and `quant` never use the buckets below B, and cannot tell left from right. The authors' other mode,
+"contextual", where a bucket's vector meets query, key or value, is not built here. A table of zeros is no bias at all
+until it has been trained.
 """
 
 import math
@@ -197,7 +200,7 @@ ENCODING = Encoding(
     },
     beyond="clipped",
     direction="yes",
-    source="Wu et al. 2021, arXiv:2107.14222, section 3.2",
+    source="Wu et al. 2021, arXiv:2107.14222, section 3.2, eqs. (18) to (25)",
     ulp=1.0,
     reference=reference,
     fill=fill,

@@ -2,12 +2,12 @@
 
     S_ij = s q_i . k_j - a_h |j - i|^p_h,    0 < p <= 2
 
-Source: Chi, Fan, Ramadge and Rudnicky 2022, "KERPLE: Kernelized Relative Positional Embedding for Length Extrapolation"
-(arXiv:2205.09921), section 4; initial values and clamps as in the released code.
+Source: Chi, Fan, Ramadge and Rudnicky 2022, "KERPLE: Kernelized Relative Positional Embedding for Length
+Extrapolation" (arXiv:2205.09921), section 4, eqs. (1) and (4); initial values and clamps: chijames/KERPLE,
+megatron/mpu/layers.py, ParallelKerplePower.
 
 **Slot**: `bias` (H, 2N-1); `scores` (H, N, N) where positions are given.
-**Learns**: `a` (H,), uniform in (0, 1) at first, and `p` (H,), uniform in (0, 2); one pair for all
-layers.
+**Learns**: `a` (H,), uniform in (0, 1) at first, and `p` (H,), uniform in (0, 2); one pair for all layers.
 
 **Options**: none.
 
@@ -15,9 +15,9 @@ layers.
 
 **Traps.** Before every use the authors set an a below 0.01 to 0.01, and a p outside [0.01, 2] to the nearest end. Here
 the parameter stays as it is, acts as that end, and its gradient is zero: only the optimiser's momentum can carry it
-back, where theirs leaves the clamp freely. The bias is added to scores that are already divided by sqrt(D), and is even
-in j - i: a model without a causal mask cannot tell left from right by it. The release, for causal models, can also
-multiply the scores by exp(-a' r^p'); that is not built here.
+back, where theirs leaves the clamp freely. The bias is added to scores that are already divided by sqrt(D), as in the
+code (eq. (1) of the paper divides it too), and is even in j - i: a model without a causal mask cannot tell left from
+right by it. The release, for causal models, can also multiply the scores by exp(-a' r^p'); that is not built here.
 """
 
 from typing import Any
@@ -69,7 +69,7 @@ ENCODING = Encoding(
     options={},
     beyond="defined",
     direction="no",
-    source="Chi, Fan, Ramadge and Rudnicky 2022, arXiv:2205.09921",
+    source="Chi, Fan, Ramadge and Rudnicky 2022, arXiv:2205.09921, section 4, eqs. (1) and (4)",
     ulp=8.0,
     reference=reference,
     fill=fill,

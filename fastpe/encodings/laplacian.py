@@ -3,8 +3,9 @@
     PE = scale [u_1 .. u_k] weight,   L u_t = lambda_t u_t,   0 = lambda_0 < lambda_1 <= lambda_2 <= ...
     L = I - D^(-1/2) A D^(-1/2)   or   D - A,   A the adjacency matrix, D the degrees
 
-Source: Dwivedi and Bresson 2020, "A Generalization of Transformer Networks to Graphs" (arXiv:2012.09699), and their
-released code; they use the normalised form and k from 2 to 10.
+Source: Dwivedi and Bresson 2020, "A Generalization of Transformer Networks to Graphs" (arXiv:2012.09699), section 2.2,
+eq. (1), and, for the learned map, section 2.3, eq. (3); graphdeeplearning/graphtransformer, data/molecules.py,
+laplacian_positional_encoding. They use the normalised form and k from 2 to 10.
 
 **Slot**: `table` (N, C). **Learns**: `weight` (k, C), at first uniform in ±1/sqrt(k) as in the released code (whose
 constant row beside it is left out).
@@ -244,7 +245,7 @@ ENCODING = Encoding(
     beyond="resized",
     moves=lambda *, edges, **options: edges is None,
     direction="yes",
-    source="Dwivedi and Bresson 2020, arXiv:2012.09699",
+    source="Dwivedi and Bresson 2020, arXiv:2012.09699, sections 2.2 and 2.3, eqs. (1) and (3)",
     ulp=_error,
     reference=reference,
     fill=fill,

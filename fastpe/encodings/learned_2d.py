@@ -3,8 +3,9 @@
     PE[y W + x] = table[y W + x];   on another grid, H' x W', each channel is resampled:
     PE'[y, x] = table at (y (H-1)/(H'-1), x (W-1)/(W'-1)), linearly between the four cells around
 
-Source: Dosovitskiy et al. 2020, "An Image is Worth 16x16 Words" (arXiv:2010.11929), sections 3.1 and 3.2; the resizing
-is that of the released code, scipy.ndimage.zoom with order 1, whose corners stay corners.
+Source: Dosovitskiy et al. 2020, "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale"
+(arXiv:2010.11929), sections 3.1 and 3.2; the resizing: google-research/vision_transformer, vit_jax/checkpoint.py,
+interpolate_posembed (scipy.ndimage.zoom with order 1, whose corners stay corners).
 
 **Slot**: `table` (N, C). **Learns**: `table` (N_train, C), from N(0, 0.02^2). Nothing in it is two-dimensional before
 it is resized.
@@ -150,7 +151,7 @@ ENCODING = Encoding(
     beyond="resized",
     moves=lambda **options: True,
     direction="yes",
-    source="Dosovitskiy et al. 2020, arXiv:2010.11929",
+    source="Dosovitskiy et al. 2020, arXiv:2010.11929, sections 3.1 and 3.2",
     ulp=lambda spec, **options: 8.0 + 8.0 * spec.train_length,
     reference=reference,
     fill=fill,

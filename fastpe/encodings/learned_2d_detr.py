@@ -2,8 +2,9 @@
 
     PE[y, x] = [ column[x] | row[y] ]
 
-Source: Carion et al. 2020, "End-to-End Object Detection with Transformers" (arXiv:2005.12872), the released code's
-learned alternative to its sines and cosines (`sincos_2d_detr`).
+Source: Carion et al. 2020, "End-to-End Object Detection with Transformers" (arXiv:2005.12872), section 4.2, the
+learned alternative to the sines and cosines (`sincos_2d_detr`); facebookresearch/detr, models/position_encoding.py,
+PositionEmbeddingLearned.
 
 **Slot**: `qk_table` (N, C), C even: added to queries and keys, not to values. **Learns**: `row` and `column`, (50, C/2)
 each, from the uniform distribution on [0, 1).
@@ -16,8 +17,8 @@ each, from the uniform distribution on [0, 1).
 
 Positions, where given, are pairs (y, x) of integers.
 
-**Past the training length**: undefined past `entries` rows or columns; up to there it does not ask for the training
-length, but rows and columns that did not occur in training have their initial values.
+**Past the training length**: undefined past `entries` rows or columns. Up to there the training length does not
+matter, but rows and columns that did not occur in training have their initial values.
 
 **Traps.** The column comes first: the opposite order of the sines and cosines in the same code.
 """
@@ -95,7 +96,7 @@ ENCODING = Encoding(
     },
     beyond="undefined",
     direction="yes",
-    source="Carion et al. 2020, arXiv:2005.12872",
+    source="Carion et al. 2020, arXiv:2005.12872, section 4.2, and released code",
     ulp=4.0,
     reference=reference,
     fill=fill,

@@ -2,8 +2,10 @@
 
     PE = [cos lon, sin lon, cos lat, sin lat, 0, 0, ...]
 
-Source: Mac Aodha, Cole and Perona 2019, "Presence-Only Geographical Priors for Fine-Grained Image Classification"
-(arXiv:1906.05272), in the form ("wrap") of Rußwurm et al. 2024 (arXiv:2310.06743) and their released code.
+Source: Rußwurm, Klemmer, Rolf, Zbinden and Tuia 2024, "Geographic Location Encoding with Spherical Harmonics and
+Sinusoidal Representation Networks" (arXiv:2310.06743), released code: MarcCoru/locationencoder,
+locationencoder/pe/wrap.py, Wrap; after Mac Aodha, Cole and Perona 2019, "Presence-Only Geographical Priors for
+Fine-Grained Image Classification" (arXiv:1906.05272), macaodha/geo_prior, geo_prior/utils.py, encode_loc_time.
 
 **Slot**: `table` (N, C), of which four channels are not zero. **Learns**: nothing; whatever projects the table next
 mixes its channels.
@@ -19,7 +21,8 @@ area: sin lat = 2t - 1, lon = 180 sqrt(pi N) t - 180, with t = (p + 1/2)/N and N
 training length do not move.
 
 **Traps.** A pole is one point but gets a different vector from every longitude; `cartesian3d` and `sph_harm` do not
-have that. Fewer than four channels keep the first ones.
+have that. The code of Mac Aodha et al. is another map: it doubles the latitude, so that both poles have the same
+cosine and sine of it, and puts the two sines first. Fewer than four channels keep the first ones.
 """
 
 from typing import Any
@@ -57,7 +60,7 @@ ENCODING = Encoding(
     options={"scale": Option(1.0, "multiplies the table", float)},
     beyond="defined",
     direction="yes",
-    source="Mac Aodha, Cole and Perona 2019, arXiv:1906.05272",
+    source="Rußwurm et al. 2024, arXiv:2310.06743, released code, after Mac Aodha et al. 2019, arXiv:1906.05272",
     ulp=16.0,  # an angle is rounded at up to 2 pi
     reference=reference,
     fill=fill,

@@ -4,7 +4,8 @@
     angle of pair t = theta_t times the time of the token for t < n_t, its row for the next n_h, its column for the rest
 
 Source: Wang et al. 2024, "Qwen2-VL: Enhancing Vision-Language Model's Perception of the World at Any Resolution"
-(arXiv:2409.12191), section 2.1, and the released code.
+(arXiv:2409.12191), section 2.1; huggingface/transformers, models/qwen2_vl/modeling_qwen2_vl.py,
+apply_multimodal_rotary_pos_emb, and, for the base, configuration_qwen2_vl.py.
 
 **Slots**: `angles` (1, N, D/2), `pairs`. **Learns**: nothing.
 
@@ -12,12 +13,12 @@ Source: Wang et al. 2024, "Qwen2-VL: Enhancing Vision-Language Model's Perceptio
 - `sections`: (n_t, n_h, n_w), with the sum D/2. By default 3/8 of the pairs, rounded down, for height and for width
   each, the rest for time: (16, 24, 24) for D = 128, as the authors have it.
 - `grid`: frames, rows and columns, whose product is N; tokens in raster order, columns fastest. By default tokens are
-  those of a text: all three coordinates are the index, which is `rope` exactly.
-- `base`: the slowest frequency is about 1/base. `pairs`: as for `rope`; `half` in the code.
+  those of a text: all three coordinates are the index, which is `rope` of the same base exactly.
+- `base`: the slowest frequency is about 1/base; 1000000 in Qwen2-VL. `pairs`: as for `rope`; `half` in the code.
 
 Positions, where given, are (time, row, column), reals.
 
-**Past the training length**: defined, as `rope`.
+**Past the training length**: defined, as for `rope`.
 
 **Traps.** The axes see different bands of frequencies, time the fastest: it is not `rope_2d` with one axis more. Later
 models deal the pairs out to the axes in turn.
@@ -97,12 +98,12 @@ ENCODING = Encoding(
             None, "pairs for time, height and width", tuple, optional=True, samples=((2, 3, 3), (0, 8, 0))
         ),
         "grid": Option(None, "frames, rows and columns; none: a text", tuple, optional=True),
-        "base": base_option(),
+        "base": base_option(1000000.0),
         "pairs": pairs_option("half"),
     },
     beyond="defined",
     direction="yes",
-    source="Wang et al. 2024, arXiv:2409.12191",
+    source="Wang et al. 2024, arXiv:2409.12191, section 2.1",
     ulp=2.0,
     reference=reference,
     fill=fill,

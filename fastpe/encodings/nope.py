@@ -3,8 +3,9 @@
     nothing is added anywhere
 
 Source: Kazemnejad et al. 2023, "The Impact of Positional Encoding on Length Generalization in Transformers"
-(arXiv:2305.19466), the scheme called NoPE. Li (2025) names a 2021 paper of Kazemnejad as its mathematical framework;
-that paper is by other authors.
+(arXiv:2305.19466), section 5, the scheme called NoPE; McGill-NLP/length-generalization,
+src/models/custom_t5_decoder_only.py, position encoding "none". Li (2025) names a 2021 paper of Kazemnejad as its
+mathematical framework; that paper is by other authors.
 
 **Slots**: none. **Options**: none. **Learns**: nothing.
 
@@ -34,7 +35,7 @@ ENCODING = Encoding(
     options={},
     beyond="defined",
     direction="no",
-    source="Kazemnejad et al. 2023, arXiv:2305.19466",
+    source="Kazemnejad et al. 2023, arXiv:2305.19466, section 5",
     ulp=0.0,
     reference=reference,
     fill=fill,

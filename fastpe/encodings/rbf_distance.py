@@ -5,8 +5,8 @@
     MLP(g) = gelu(g hidden_weight + hidden_bias) out_weight + out_bias
 
 Source: Shi et al. 2022, "Benchmarking Graphormer on Large-Scale Molecular Modeling Datasets" (arXiv:2203.04810), the
-3-D bias, with the numbers of the released code (microsoft/Graphormer, graphormer_3d_layer.py), where mul and bias
-belong to a pair of atom types; here all pairs are of one type.
+3-D bias; its numbers: microsoft/Graphormer, graphormer/models/graphormer_3d.py, GaussianLayer, NonLinear and
+Graphormer3D, where mul and bias belong to a pair of atom types (here all pairs are of one type) and pi is 3.14159.
 
 **Slot**: `scores` (H, N, N), quadratic in N. **Learns**: `mu`, `sigma` (K,), uniform in (0, 3) at first; `mul`, `bias`
 (1,), 1 and 0; `hidden_weight` (K, K), `hidden_bias` (K,), `out_weight` (K, H), `out_bias` (H,), uniform in
@@ -271,7 +271,7 @@ ENCODING = Encoding(
     options={"gaussians": Option(128, "number of Gaussians, and width of the hidden layer", int, minimum=1)},
     beyond="defined",
     direction="no",
-    source="Shi et al. 2022, arXiv:2203.04810",
+    source="Shi et al. 2022, arXiv:2203.04810, and released code",
     # at the initial values; a Gaussian much narrower than its point is far multiplies the rounding of that
     ulp=lambda spec, gaussians: 4096.0 + 64.0 * gaussians + 512.0 * spec.farthest / spec.train_length,
     reference=reference,

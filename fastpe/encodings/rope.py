@@ -3,7 +3,8 @@
     theta_t = base^(-2t/R),  t = 0 .. R/2 - 1,         the angle of pair t at position p is p theta_t
     (x, y) -> (x cos a - y sin a,  x sin a + y cos a)
 
-Source: Su et al. 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding" (arXiv:2104.09864), section 3.2.
+Source: Su et al. 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding" (arXiv:2104.09864), section
+3.2.2, eqs. (14) and (15).
 
 **Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing. Applied to query and key of every head and layer, after
 their maps; values stay as they are. A score depends on query, key and j - i alone, and a rotation keeps norms.
@@ -67,7 +68,7 @@ ENCODING = Encoding(
     options={"base": base_option(), "pairs": pairs_option("interleaved"), "rotated": ROTATED},
     beyond="defined",
     direction="yes",
-    source="Su et al. 2021, arXiv:2104.09864",
+    source="Su et al. 2021, arXiv:2104.09864, section 3.2.2, eqs. (14) and (15)",
     ulp=2.0,
     reference=reference,
     fill=fill,

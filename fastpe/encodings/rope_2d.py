@@ -2,7 +2,8 @@
 
     theta_t = base^(-4t/D),  t = 0 .. D/4 - 1,        angles of the cell in column x and row y: [x theta | y theta]
 
-Source: Heo et al. 2024, "Rotary Position Embedding for Vision Transformer" (arXiv:2403.13298), section 3.2 and code.
+Source: Heo, Park, Han and Yun 2024, "Rotary Position Embedding for Vision Transformer" (arXiv:2403.13298), section
+3.2; naver-ai/rope-vit, deit/models_v2_rope.py, compute_axial_cis.
 
 **Slots**: `angles` (1, N, D/2), `pairs`. **Learns**: nothing. A score depends on both distances alone.
 
@@ -17,7 +18,7 @@ Positions, where given, are (row, column) = (y, x), reals; (0, 0) rotates nothin
 **Past the training length**: defined, for any grid; models get worse on grids larger than those of training.
 
 **Traps.** Each half sees one axis: no pair turns with a diagonal, which `rope_mixed` learns. The x block comes first,
-though y comes first in a position.
+as in the code (the paper deals the pairs out to x and y in turn), though y comes first in a position.
 """
 
 from decimal import Decimal
@@ -79,7 +80,7 @@ ENCODING = Encoding(
     },
     beyond="defined",
     direction="yes",
-    source="Heo et al. 2024, arXiv:2403.13298",
+    source="Heo et al. 2024, arXiv:2403.13298, section 3.2",
     ulp=2.0,
     reference=reference,
     fill=fill,

@@ -4,7 +4,10 @@
 
 L0 is the training length, and the length is the largest position plus one.
 
-Source: emozilla 2023, "Dynamically Scaled RoPE" (post; released in the code of Peng et al. 2023, arXiv:2309.00071).
+Source: emozilla 2023, "Dynamically Scaled RoPE further increases performance of long context LLaMA with zero
+fine-tuning" (post); for f = 1, Peng et al. 2023, "YaRN: Efficient Context Window Extension of Large Language Models"
+(arXiv:2309.00071), section 3.3 with eq. (16); for any f, jquesnelle/yarn,
+scaled_rope/LlamaDynamicScaledRotaryEmbedding.py.
 
 **Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing.
 
@@ -75,7 +78,7 @@ ENCODING = Encoding(
     beyond="defined",
     moves=lambda **options: True,
     direction="yes",
-    source="emozilla 2023; code of Peng et al. 2023, arXiv:2309.00071",
+    source="emozilla 2023; Peng et al. 2023, arXiv:2309.00071, section 3.3, and released code",
     ulp=2.0,
     reference=reference,
     fill=fill,

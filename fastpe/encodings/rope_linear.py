@@ -3,7 +3,7 @@
     theta'_t = theta_t / s,     s = target length / training length        (`rope`: theta_t = base^(-2t/R))
 
 Source: Chen et al. 2023, "Extending Context Window of Large Language Models via Positional Interpolation"
-(arXiv:2306.15595), eq. 4.
+(arXiv:2306.15595), section 2.3, eq. (4).
 
 **Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing.
 
@@ -68,7 +68,7 @@ ENCODING = Encoding(
     beyond="defined",
     moves=lambda *, factor, **options: factor is None,
     direction="yes",
-    source="Chen et al. 2023, arXiv:2306.15595, eq. 4",
+    source="Chen et al. 2023, arXiv:2306.15595, section 2.3, eq. (4)",
     ulp=2.0,
     reference=reference,
     fill=fill,

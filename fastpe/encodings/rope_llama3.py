@@ -7,8 +7,9 @@
 
 L0 is the training length: 8192 in Llama 3.1.
 
-Source: the released code of Llama 3.1 (Meta 2024); Grattafiori et al. 2024, "The Llama 3 Herd of Models"
-(arXiv:2407.21783), section 3.4.2.
+Source: the released code of Llama 3.1 (Meta 2024): meta-llama/llama-models, models/llama3/model.py, apply_scaling;
+Grattafiori et al. 2024, "The Llama 3 Herd of Models" (arXiv:2407.21783), section 3.4.2, tells of the training and has
+no formula.
 
 **Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing. YaRN's rule with a ramp in turns and no temperature.
 
@@ -96,7 +97,7 @@ ENCODING = Encoding(
     },
     beyond="defined",
     direction="yes",
-    source="Llama 3.1 code, Meta 2024; arXiv:2407.21783, section 3.4.2",
+    source="Llama 3.1, Meta 2024, released code; arXiv:2407.21783, section 3.4.2",
     ulp=2.0,
     reference=reference,
     fill=fill,

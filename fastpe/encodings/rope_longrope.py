@@ -5,8 +5,8 @@
 
 lambda is the list `long` where the target length is larger than L0, else `short`. The first n0 tokens keep theta_t.
 
-Source: Ding et al. 2024, "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens" (arXiv:2402.13753), eq. 5;
-mscale as in the released code and in the Phi-3 models, which made it known.
+Source: Ding et al. 2024, "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens" (arXiv:2402.13753), section
+3.1, eq. (3); mscale: microsoft/LongRoPE, rope/longrope.py, _calc_mscale_su, and the Phi-3 models, which made it known.
 
 **Slots**: `angles` (1, N, R/2), `pairs`, `scale`. **Learns**: nothing. The lists come from a search with the model that
 is extended; published models carry theirs.
@@ -76,7 +76,7 @@ def reference(
     spec: Spec, params: dict[str, Any], *, short: tuple[float, ...] | None, long: tuple[float, ...] | None,
     start_tokens: int, factor: float | None, mscale: float | None, base: float, rotated: int | None, pairs: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """p theta_t / lambda_t (Ding et al. 2024, eq. 5)."""
+    """p theta_t / lambda_t (Ding et al. 2024, eq. 3)."""
     width, points = rotated_width(spec, rotated), spec.points()
     with precise():
         theta = [1 / Decimal(base) ** (Decimal(2 * t) / width) for t in range(width // 2)]
@@ -126,7 +126,7 @@ ENCODING = Encoding(
     beyond="defined",
     moves=lambda *, factor, mscale, short, long, **options: factor is None and (mscale is None or short != long),
     direction="yes",
-    source="Ding et al. 2024, arXiv:2402.13753, eq. 5",
+    source="Ding et al. 2024, arXiv:2402.13753, section 3.1, eq. (3)",
     ulp=2.0,
     reference=reference,
     fill=fill,

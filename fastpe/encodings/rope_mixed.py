@@ -2,7 +2,8 @@
 
     angle of pair t of head h at the cell in column x and row y:   fx_ht x + fy_ht y
 
-Source: Heo et al. 2024, "Rotary Position Embedding for Vision Transformer" (arXiv:2403.13298), eq. 14 and code.
+Source: Heo, Park, Han and Yun 2024, "Rotary Position Embedding for Vision Transformer" (arXiv:2403.13298), eq. (14);
+naver-ai/rope-vit, deit/models_v2_rope.py, init_random_2d_freqs and compute_mixed_cis.
 
 **Slots**: `angles` (H, N, D/2), `pairs`. **Learns**: `fx`, `fy` (H, D/2), radians a cell, for every layer its own.
 
@@ -122,7 +123,7 @@ ENCODING = Encoding(
     },
     beyond="defined",
     direction="yes",
-    source="Heo et al. 2024, arXiv:2403.13298, eq. 14",
+    source="Heo et al. 2024, arXiv:2403.13298, eq. (14)",
     ulp=2.0,
     reference=reference,
     fill=fill,

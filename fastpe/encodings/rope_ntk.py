@@ -4,7 +4,10 @@
 
 The first frequency stays 1, the last is divided by s exactly.
 
-Source: bloc97 2023, "NTK-aware scaled RoPE" (post and code; section 3.1 of Peng et al. 2023, arXiv:2309.00071).
+Source: bloc97 2023, "NTK-Aware Scaled RoPE allows LLaMA models to have extended (8k+) context size without any
+fine-tuning and minimal perplexity degradation" (post); Peng et al. 2023, "YaRN: Efficient Context Window Extension of
+Large Language Models" (arXiv:2309.00071), section 3.1, eq. (16); jquesnelle/yarn,
+scaled_rope/LlamaNTKScaledRotaryEmbedding.py.
 
 **Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing.
 
@@ -68,7 +71,7 @@ ENCODING = Encoding(
     beyond="defined",
     moves=lambda *, factor, **options: factor is None,
     direction="yes",
-    source="bloc97 2023; Peng et al. 2023, arXiv:2309.00071, section 3.1",
+    source="bloc97 2023; Peng et al. 2023, arXiv:2309.00071, section 3.1, eq. (16)",
     ulp=2.0,
     reference=reference,
     fill=fill,

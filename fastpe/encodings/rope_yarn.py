@@ -9,7 +9,8 @@
 s = target length / training length, L0 = training length.
 
 Source: Peng et al. 2023, "YaRN: Efficient Context Window Extension of Large Language Models" (arXiv:2309.00071),
-sections 3.2 to 3.4, and the released code, which the formulas above are.
+section 3.2, eqs. (17) to (20), and section 3.4, eqs. (21) and (22); the formulas above are those of the code,
+jquesnelle/yarn, scaled_rope/LlamaYaRNScaledRotaryEmbedding.py.
 
 **Slots**: `angles` (1, N, R/2), `pairs`, `scale`. **Learns**: nothing. The temperature multiplies sine and cosine of
 query and key in the code; that is mscale^2 on the score, and stands in `scale`.
@@ -119,7 +120,7 @@ ENCODING = Encoding(
     beyond="defined",
     moves=lambda *, factor, **options: factor is None,
     direction="yes",
-    source="Peng et al. 2023, arXiv:2309.00071",
+    source="Peng et al. 2023, arXiv:2309.00071, sections 3.2 and 3.4, eqs. (17) to (22)",
     ulp=2.0,
     reference=reference,
     fill=fill,

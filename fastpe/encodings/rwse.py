@@ -5,7 +5,8 @@
 A is the adjacency matrix, D the degrees. Without `learned`, PE[v] = scale [f_1(v), .., f_k(v), 0, 0, ...].
 
 Source: Dwivedi, Luu, Laurent, Bengio and Bresson 2022, "Graph Neural Networks with Learnable Structural and Positional
-Representations" (arXiv:2110.07875), the initial positions RWPE.
+Representations" (arXiv:2110.07875), "Definition of initial PE", RWPE, which is of A D^-1: the diagonals are the same;
+vijaydwivedi75/gnn-lspe, data/molecules.py, init_positional_encoding.
 
 **Slot**: `table` (N, C). **Learns**: `weight` (k, C), at first uniform in ±1/sqrt(k).
 
@@ -173,7 +174,7 @@ ENCODING = Encoding(
     beyond="defined",
     moves=lambda *, edges, **options: edges is None,
     direction="no",
-    source="Dwivedi et al. 2022, arXiv:2110.07875",
+    source='Dwivedi et al. 2022, arXiv:2110.07875, "Definition of initial PE"',
     ulp=lambda spec, steps, **options: 64.0 * steps,  # the map's sums may cancel
     reference=reference,
     fill=fill,

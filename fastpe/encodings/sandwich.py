@@ -4,8 +4,8 @@
 
 Source: Chi, Fan, Rudnicky and Ramadge 2023, "Dissecting Transformer Length Extrapolation via the Lens of Receptive
 Field Analysis" (arXiv:2212.10356), of which abstract and definitions were read, but no code of its authors: the
-divisors g_h are **unverified**. NVIDIA's NeMo, a port, has the same ones; its sum goes over t = 1 .. dbar/2, and it
-subtracts dbar/2 (which no softmax sees).
+divisors g_h are **unverified**. A port, NVIDIA/NeMo, sandwich_relative_position_embedding.py, has the same ones; its
+sum goes over t = 1 .. dbar/2, and it subtracts dbar/2 (which no softmax sees).
 
 **Slot**: `bias` (H, 2N-1); `scores` (H, N, N) where positions are given. **Learns**: nothing.
 

@@ -3,7 +3,8 @@
     S_ij = s q_i . (k_j + key[t]),    O_i = sum_j P_ij (v_j + value[t]),    t = clip(j - i, -K, K) + K
 
 Source: Shaw, Uszkoreit and Vaswani 2018, "Self-Attention with Relative Position Representations" (arXiv:1803.02155),
-eqs. (2) to (5).
+sections 3.1 and 3.2, eqs. (3) and (4); initial values: tensorflow/tensor2tensor,
+tensor2tensor/layers/common_attention.py, dot_product_attention_relative.
 
 **Slots**: `rel_key` and `rel_value` (1, 2K+1, D), shared by all heads. **Learns**, in every layer: `key` and `value`
 (2K+1, D); initially uniform in +-sqrt(6 / (2K+1 + D)), the released code's default.
@@ -51,7 +52,7 @@ def init(spec: Spec, rng: Any, *, reach: int, use_values: bool) -> dict[str, Any
 
 
 def reference(spec: Spec, params: dict[str, Any], *, reach: int, use_values: bool) -> dict[str, Any]:
-    """Shaw et al. 2018, eqs. (2) and (4): w_clip(j-i, K), for j - i = -K .. K."""
+    """Shaw et al. 2018, section 3.2: w_clip(j-i, K), for j - i = -K .. K."""
     rows = np.clip(np.arange(-reach, reach + 1), -reach, reach) + reach
     slots = {"rel_key": params["key"][None, rows]}
     return slots | ({"rel_value": params["value"][None, rows]} if use_values else {})
@@ -85,7 +86,7 @@ ENCODING = Encoding(
     },
     beyond="clipped",
     direction="yes",
-    source="Shaw, Uszkoreit and Vaswani 2018, arXiv:1803.02155",
+    source="Shaw, Uszkoreit and Vaswani 2018, arXiv:1803.02155, sections 3.1 and 3.2, eqs. (3) and (4)",
     ulp=1.0,
     reference=reference,
     fill=fill,

@@ -4,8 +4,8 @@
     enc(a)[f] = sin(a / T_f) for even f, cos(a / T_f) for odd f,   T_f = base^(2 floor(f/2) / F)
     v_y = y + 1, v_x = x + 1;   normalised: v_y = 2 pi (y + 1) / (H + 1e-6), v_x = 2 pi (x + 1) / (W + 1e-6)
 
-Source: Carion et al. 2020, "End-to-End Object Detection with Transformers" (arXiv:2005.12872), released code,
-PositionEmbeddingSine.
+Source: Carion et al. 2020, "End-to-End Object Detection with Transformers" (arXiv:2005.12872), appendix A.4, "Spatial
+positional encoding"; facebookresearch/detr, models/position_encoding.py, PositionEmbeddingSine.
 
 **Slot**: `qk_table` (N, C), C even: added to queries and keys of every layer, not to values. **Learns**: nothing.
 
@@ -89,7 +89,7 @@ ENCODING = Encoding(
     beyond="defined",
     moves=lambda *, normalize, **options: normalize,
     direction="yes",
-    source="Carion et al. 2020, arXiv:2005.12872",
+    source="Carion et al. 2020, arXiv:2005.12872, appendix A.4, and released code",
     ulp=2.0,
     reference=reference,
     fill=fill,

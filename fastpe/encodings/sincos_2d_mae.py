@@ -3,8 +3,8 @@
     PE[y, x] = [ sin(x w) | cos(x w) | sin(y w) | cos(y w) ]
     w_t = base^(-t / (C/4)),   t = 0 .. C/4 - 1
 
-Source: He et al. 2021, "Masked Autoencoders Are Scalable Vision Learners" (arXiv:2111.06377), the released code,
-util/pos_embed.py.
+Source: He et al. 2021, "Masked Autoencoders Are Scalable Vision Learners" (arXiv:2111.06377), appendix A.1, which has
+no formula: facebookresearch/mae, util/pos_embed.py, get_2d_sincos_pos_embed.
 
 **Slot**: `table` (N, C), C a multiple of 4. **Learns**: nothing.
 
@@ -77,7 +77,7 @@ ENCODING = Encoding(
     },
     beyond="defined",
     direction="yes",
-    source="He et al. 2021, arXiv:2111.06377, released code",
+    source="He et al. 2021, arXiv:2111.06377, appendix A.1, and released code",
     ulp=2.0,
     reference=reference,
     fill=fill,

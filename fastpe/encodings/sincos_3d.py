@@ -3,11 +3,12 @@
     PE[t, y, x] = [ sin(t w) | cos(t w) | sin(x w) | cos(x w) | sin(y w) | cos(y w) ]
     w_k = base^(-k / (C/6)),   k = 0 .. C/6 - 1
 
-Source: Scenic (Dehghani et al. 2021, arXiv:2110.11403), attention_layers.py, get_fixed_sincos_position_embedding; it is
-the option `sinusoidal_3d` of its ViViT.
+Source: Dehghani, Gritsenko, Arnab, Minderer and Tay 2021, "Scenic: A JAX Library for Computer Vision Research and
+Beyond" (arXiv:2110.11403), its code: google-research/scenic, scenic/model_lib/layers/attention_layers.py,
+get_fixed_sincos_position_embedding; the option `sinusoidal_3d` of its ViViT (scenic/projects/vivit/model.py).
 
 **Slot**: `table` (N, C). **Learns**: nothing. For a width C that is no multiple of 6 the formula is that of the next
-smaller one, and the channels left over are zero.
+smaller one, and the channels left over are zero; Scenic refuses it.
 
 **Options**
 - `grid`: the sides (T, H, W), tokens in raster order, index (t H + y) W + x; where not given, the three factors of N

@@ -3,9 +3,9 @@
     PE[p] = [ sin(p w_0) ... sin(p w_{h-1}) | cos(p w_0) ... cos(p w_{h-1}) | 0 if C is odd ]
     w_t = base^(-t / max(h - 1, 1)),   h = floor(C / 2)
 
-Source: Vaswani et al. 2018, "Tensor2Tensor for Neural Machine Translation" (arXiv:1803.07416), its code,
-common_attention.py, get_timing_signal_1d; the same table is in fairseq, in TENER and in much code that says it follows
-Vaswani et al. 2017.
+Source: Vaswani et al. 2018, "Tensor2Tensor for Neural Machine Translation" (arXiv:1803.07416), its code:
+tensorflow/tensor2tensor, tensor2tensor/layers/common_attention.py, get_timing_signal_1d. The same table is in fairseq,
+in TENER and in much code that says it follows Vaswani et al. 2017.
 
 **Slot**: `table` (N, C), C at least 2. **Learns**: nothing.
 
@@ -15,7 +15,7 @@ Vaswani et al. 2017.
 
 Positions may be real or negative; accuracy and speed are those of `sinusoidal`.
 
-**Past the training length**: defined, as `sinusoidal`.
+**Past the training length**: defined, as for `sinusoidal`.
 
 **Traps.** It differs from the paper's table (`sinusoidal`) twice: in the order of the channels, which a learned map
 can undo, and in every frequency but the first, which nothing can. Some copies count positions from the index of the
@@ -63,7 +63,7 @@ ENCODING = Encoding(
     },
     beyond="defined",
     direction="yes",
-    source="Vaswani et al. 2018, arXiv:1803.07416, tensor2tensor's get_timing_signal_1d",
+    source="Vaswani et al. 2018, arXiv:1803.07416, released code",
     ulp=2.0,
     reference=reference,
     fill=fill,

@@ -10,7 +10,8 @@ P_lm are the associated Legendre functions with the sign (-1)^m of Condon and Sh
 theta = lat + pi/2 is counted from the south pole.
 
 Source: Rußwurm, Klemmer, Rolf, Zbinden and Tuia 2024, "Geographic Location Encoding with Spherical Harmonics and
-Sinusoidal Representation Networks" (arXiv:2310.06743); angles and order as in their released code.
+Sinusoidal Representation Networks" (arXiv:2310.06743); angles, order and signs: MarcCoru/locationencoder,
+locationencoder/pe/spherical_harmonics.py, SphericalHarmonics, with spherical_harmonics_closed_form.py.
 
 **Slot**: `table` (N, C). **Learns**: nothing.
 
@@ -29,6 +30,10 @@ training length do not move.
 **Facts.** Over whole degrees the product of two rows depends on the angle between the points alone: sum_m Y_lm(a)
 Y_lm(b) = (2l+1)/(4 pi) P_l(cos angle). So every row has the norm L/sqrt(4 pi), and neither the seam at ±180 degrees
 nor the poles are special. A model that may learn any rotation of a degree's channels knows no north.
+
+**Traps.** The authors have two implementations, which differ in signs: this is their closed form. The expanded
+formulas of spherical_harmonics_ylm.py, which they use by default, do without (-1)^m: columns of odd m are the
+negatives of ours.
 
 **Speed.** Arithmetic is the bound: a recurrence step and two products make two entries, four sines and cosines a row.
 
@@ -179,7 +184,7 @@ ENCODING = Encoding(
     },
     beyond="defined",
     direction="yes",
-    source="Rußwurm et al. 2024, arXiv:2310.06743",
+    source="Rußwurm et al. 2024, arXiv:2310.06743, and released code",
     ulp=lambda spec, degrees, scale: 16.0 + 8.0 * _degrees(spec, degrees),
     reference=reference,
     fill=fill,

@@ -3,7 +3,8 @@
     S_ab = s q_a . k_b + table[(y_a - y_b + h - 1) (2w - 1) + x_a - x_b + w - 1],   a window of h rows and w columns
 
 Source: Liu et al. 2021, "Swin Transformer: Hierarchical Vision Transformer using Shifted Windows" (arXiv:2103.14030),
-eq. (4); the index, query minus key, is that of the released code.
+section 3.2, eq. (4); the index, query minus key: microsoft/Swin-Transformer, models/swin_transformer.py,
+WindowAttention.
 
 **Slot**: `index` (N, N) and `values` (H, V); heads share the index, so the memory for the biases themselves is O(V).
 **Learns**: `table` ((2h-1)(2w-1), H), in every layer its own; it starts as N(0, 0.02^2), which is what the authors'
@@ -114,7 +115,7 @@ ENCODING = Encoding(
     beyond="undefined",
     moves=lambda *, beyond, **options: beyond == "resize",
     direction="yes",
-    source="Liu et al. 2021, arXiv:2103.14030, eq. (4)",
+    source="Liu et al. 2021, arXiv:2103.14030, section 3.2, eq. (4)",
     ulp=8.0,
     reference=reference,
     fill=fill,

@@ -3,8 +3,9 @@
     l(c) = sign(c) log2(|8 c / (side - 1)| + 1) / log2 8       of each coordinate c of the offset, query minus key
     S_ab = s q_a . k_b + 16 sigmoid(sum_k w2_kh max(w1_yk l(dy) + w1_xk l(dx) + b1_k, 0))
 
-Source: Liu et al. 2022, "Swin Transformer V2: Scaling Up Capacity and Resolution" (arXiv:2111.09883), eqs. (3) and (4);
-the factors 8, log2 8 and 16 and the initial values are those of the released code.
+Source: Liu et al. 2022, "Swin Transformer V2: Scaling Up Capacity and Resolution" (arXiv:2111.09883), section 3.3,
+eqs. (3) and (4); the factors 8, log2 8 and 16 and the initial values: microsoft/Swin-Transformer,
+models/swin_transformer_v2.py, WindowAttention.
 
 **Slot**: `index` (N, N) and `values` (H, V), computed once for each of the V = (2h-1)(2w-1) offsets of a grid of h by
 w; `scores` (H, N, N) where positions are given. **Learns**: `w1` (2, K), `b1` (K,), `w2` (K, H), in every layer its
@@ -23,7 +24,7 @@ Positions, where given, are (N, 2) or (B, N, 2), row and column, and may be real
 1.06.
 
 **Traps.** Only the bias is built: the published attention also has a cosine in place of the product q . k, with a
-learned scale a head. 16 sigmoid(0) = 8, so untrained biases are about 8 everywhere, which no softmax sees.
+learned scale per head. 16 sigmoid(0) = 8, so untrained biases are about 8 everywhere, which no softmax sees.
 """
 
 from collections.abc import Iterator
@@ -219,7 +220,7 @@ ENCODING = Encoding(
     },
     beyond="defined",
     direction="yes",
-    source="Liu et al. 2022, arXiv:2111.09883, eqs. (3) and (4)",
+    source="Liu et al. 2022, arXiv:2111.09883, section 3.3, eqs. (3) and (4)",
     ulp=64.0,
     reference=reference,
     fill=fill,

@@ -8,11 +8,12 @@
            = min(b/2 + floor(ln(n / (b/2)) / ln(max_distance / (b/2)) b/2), b - 1)     otherwise
 
 Source: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer"
-(arXiv:1910.10683), section 2.1; the buckets are those of the released code.
+(arXiv:1910.10683), section 2.1; the buckets: tensorflow/mesh, mesh_tensorflow/transformer/transformer_layers.py,
+_relative_position_bucket.
 
 **Slot**: `bias` (H, 2N-1); `scores` (H, N, N) where positions are given, which must be integers. `scale` is 1: the
 published model does not divide by sqrt(D). **Learns**: `table` (buckets, H), one for all layers; it starts as N(0,
-1/C).
+1/C), as in the Hugging Face copy.
 
 **Options**
 - `buckets`: how many; in a bidirectional model half of them for each side.

@@ -6,8 +6,8 @@
     R_m, D wide:   "paper"  [ sin(m w_0), cos(m w_0), sin(m w_1), ... ],        w_t = 10000^(-2t/D)
                    "code"   [ sin(m w_0), sin(m w_1), ... | cos(m w_0), ... ],  w_t = 10000^(-t/(D/2 - 1))
 
-Source: Yan et al. 2019, "TENER: Adapting Transformer Encoder for Named Entity Recognition" (arXiv:1911.04474), and the
-released code.
+Source: Yan et al. 2019, "TENER: Adapting Transformer Encoder for Named Entity Recognition" (arXiv:1911.04474),
+sections 3.2.1 and 3.2.2; fastnlp/TENER, modules/relative_transformer.py, RelativeMultiHeadAttn.
 
 **Slots**: `rel_key` (1, 2N-1, D), in form "code" `rel_query` as well; `key_bias` u; `bias` v . R; and `scale`, which
 is 1: the authors found unscaled scores sharper. **Learns**, in every layer: `u` and `v` (H, D), initially
@@ -133,7 +133,7 @@ ENCODING = Encoding(
     options={"form": Option("code", "which of the authors' two forms", str, ("paper", "code"))},
     beyond="defined",
     direction="yes",
-    source="Yan et al. 2019, arXiv:1911.04474",
+    source="Yan et al. 2019, arXiv:1911.04474, sections 3.2.1 and 3.2.2",
     ulp=lambda spec, **options: 4.0 + 4.0 * spec.head_dim,  # of a sum of D products that do not cancel
     reference=reference,
     fill=fill,

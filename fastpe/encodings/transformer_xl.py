@@ -4,14 +4,14 @@
     R_m = [ sin(m w_t) | cos(m w_t) ],    w_t = 10000^(-2t/C)
 
 Source: Dai et al. 2019, "Transformer-XL: Attentive Language Models Beyond a Fixed-Length Context" (arXiv:1901.02860),
-section 3.3, and the released code.
+section 3.3; kimiyoung/transformer-xl, pytorch/mem_transformer.py, RelPartialLearnableMultiHeadAttn.
 
 **Slots**: `rel_key` (H, 2K+1, D), row of offset o = j - i: r_{-o} of each head; `key_bias` u; and `bias`, s v . r_{-o}.
 K is N-1, or `clamp_len` where that is less. **Learns**: `u` and `v` (H, D), once for the whole model (untied layers are
 an option of the released code that its settings do not use), and in every layer `weight` W_R (C, C); all N(0, 0.02^2).
 
 **Options**
-- `clamp_len`: distances beyond it count as it, at most. The released code clamps at evaluation only; none by default.
+- `clamp_len`: distances beyond it count as it, at most. The authors clamp at evaluation only; none by default.
 
 **Both directions.** Made for causal models, but the formula is defined for any sign of i - j, and a bidirectional model
 tells left from right by the sines. An odd width C has one cosine less.
@@ -134,7 +134,7 @@ ENCODING = Encoding(
     options={"clamp_len": Option(None, "the largest distance told apart", int, minimum=1, optional=True)},
     beyond="defined",
     direction="yes",
-    source="Dai et al. 2019, arXiv:1901.02860",
+    source="Dai et al. 2019, arXiv:1901.02860, section 3.3",
     ulp=lambda spec, **options: 8.0 + 4.0 * spec.dim,  # of a sum of C products that do not cancel
     reference=reference,
     fill=fill,

@@ -5,7 +5,8 @@
 
 so that pair t of a score contains zeta_t^((i-j)/B): it decays for keys that lie back.
 
-Source: Sun et al. 2022, "A Length-Extrapolatable Transformer" (arXiv:2212.10554), section 3.1 and algorithm 1.
+Source: Sun et al. 2022, "A Length-Extrapolatable Transformer" (arXiv:2212.10554), section 3.2 and algorithm 1;
+microsoft/torchscale, torchscale/component/xpos_relative_position.py, XPOS.
 
 **Slots**: `angles` (1, N, R/2), `growth` (N, R/2) = ((i - ctr)/B) ln zeta_t, `pairs`. **Learns**: nothing.
 
@@ -102,7 +103,7 @@ ENCODING = Encoding(
     },
     beyond="defined",
     direction="causal",
-    source="Sun et al. 2022, arXiv:2212.10554",
+    source="Sun et al. 2022, arXiv:2212.10554, section 3.2 and algorithm 1",
     ulp=4.0,  # of the exponents, which are three roundings in the reference
     reference=reference,
     fill=fill,

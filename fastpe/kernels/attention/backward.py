@@ -230,22 +230,22 @@ def _scaled_content_backward(tile, terms, dcells, sums, dk, dq, turns, spot, tur
     d = case.width
     q_scaled, k_scaled = at(arena, room.q_scaled), at(arena, room.k_scaled)
     mine, theirs = at(arena, room.dq_scaled), at(arena, room.dk_scaled)
-    clear(mine, m * d)
-    clear(theirs, n * d)
     if table[REL_GAIN, GIVEN]:
         reach, first = table[REL_GAIN, ROWS] // 2, j0 - (i0 + case.keys - case.queries)
+        clear(mine, m * d)
+        clear(theirs, n * d)
         channel_gradients(
             dcells, q_scaled, k_scaled, terms.rel_gain, reach, d, first, mine, theirs, sums.rel_gain,
             table[REL_GAIN, WANTED], m, n,
         )  # fmt: skip
     else:
-        gemm(dcells, ONE, TILE_KEYS, q_scaled, d, theirs, d, n, d, m, ONTO, theirs, d, theirs, NONE)
-        gemm(dcells, TILE_KEYS, ONE, k_scaled, d, mine, d, m, d, n, ONTO, mine, d, mine, NONE)
-    pairs = table[GROWTH, ROWS]
-    growth, key_growth = at(terms.growth_q, i0 * pairs), at(terms.growth_k, j0 * pairs)
-    factors = at(arena, room.factors)
-    grown(theirs, d, key_growth, growth, pairs, case.half, -1.0, factors, theirs, n, d)
-    grown(mine, d, growth, growth, pairs, case.half, 1.0, factors, mine, m, d)
+        diagonal = on_diagonal(tile, case)
+        over_queries, over_keys = (UPPER_A, LOWER_A) if diagonal else (OVERWRITE, OVERWRITE)
+        gemm(dcells, ONE, TILE_KEYS, q_scaled, d, theirs, d, n, d, m, over_queries, theirs, d, theirs, NONE)
+        gemm(dcells, TILE_KEYS, ONE, k_scaled, d, mine, d, m, d, n, over_keys, mine, d, mine, NONE)
+    channels = 2 * table[GROWTH, ROWS]
+    grown(theirs, d, at(arena, room.k_factors), channels, theirs, n, d)
+    grown(mine, d, at(arena, room.q_factors), channels, mine, m, d)
     _add_rows(dk, case.g_row, theirs, n, d)
     if not case.alone:
         wait_turn(turns, spot, turn)

@@ -80,7 +80,8 @@ class Room(NamedTuple):
     v_columns: int
     q_scaled: int
     k_scaled: int
-    factors: int
+    q_factors: int
+    k_factors: int
     mixed: int
     dq_scaled: int
     dk_scaled: int
@@ -110,6 +111,7 @@ def room_for(case: Case, table: np.ndarray, *, backward: bool) -> Room:
     longer = max(int(TILE_QUERIES), k)
     relative = bool(table[[REL_KEY, REL_QUERY, REL_VALUE], GIVEN].any())
     scaled = bool(table[[REL_GAIN, GROWTH], GIVEN].any())
+    channels = 2 * int(table[GROWTH, ROWS])
 
     def gradient(slot: np.int64, count: int) -> int:
         return take(backward and not case.alone and table[slot, WANTED] and count)
@@ -118,7 +120,8 @@ def room_for(case: Case, table: np.ndarray, *, backward: bool) -> Room:
         cells=take(not case.kept and tile), dcells=take(backward * tile), raw=take(backward and case.keep_raw and tile),
         band=take(longer * BAND if relative else longer), rows=take(relative and max(d, 1) * BAND),
         k_columns=take(d * k), v_columns=take(backward * d * k),
-        q_scaled=take(scaled and TILE_QUERIES * d), k_scaled=take(scaled and k * d), factors=take(scaled and d),
+        q_scaled=take(scaled and TILE_QUERIES * d), k_scaled=take(scaled and k * d),
+        q_factors=take(TILE_QUERIES * channels), k_factors=take(k * channels),
         mixed=take(TILE_QUERIES * d),
         dq_scaled=take(backward and scaled and TILE_QUERIES * d), dk_scaled=take(backward and scaled and k * d),
         stats=take(2 * TILE_QUERIES),

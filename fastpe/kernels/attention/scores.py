@@ -79,32 +79,34 @@ def hide(x, j, low, high, lowest, width):
 
 
 @inner
-def _growth_factors(growth, origin, pairs, half, sign, factors):
-    """exp(sign (growth - origin)) of one row, for every channel of the pairs."""
-    for c in range(0, pairs, lanes(growth)):
-        left = pairs - c
-        power = splat(sign) * (load_first(growth, c, left) - load_first(origin, c, left))
-        below_one = exp(minus(absolute(power)))
-        factor = where_negative(power, below_one, splat(1.0) / below_one)
-        if half:
-            store_rounded(factors, c, factor, left)
-            store_rounded(factors, pairs + c, factor, left)
-        else:
-            store_interleaved(factors, 2 * c, factor, factor, 2 * left)
+def growth_factors(growth, origin, n, pairs, half, sign, factors):
+    """exp(sign (growth - origin)) of n rows, for every channel of the pairs.
+
+    Only differences are raised to a power: neither power alone need be a finite number.
+    """
+    for i in range(n):
+        row, out = at(growth, i * pairs), at(factors, i * 2 * pairs)
+        for c in range(0, pairs, lanes(growth)):
+            left = pairs - c
+            power = splat(sign) * (load_first(row, c, left) - load_first(origin, c, left))
+            below_one = exp(minus(absolute(power)))
+            factor = where_negative(power, below_one, splat(1.0) / below_one)
+            if half:
+                store_rounded(out, c, factor, left)
+                store_rounded(out, pairs + c, factor, left)
+            else:
+                store_interleaved(out, 2 * c, factor, factor, 2 * left)
 
 
 @inner
-def grown(x, x_row, growth, origin, pairs, half, sign, factors, y, n, width):
-    """y = x exp(sign (growth - growth[origin])), channel pair by channel pair; y has rows of `width` elements.
-
-    Only differences are raised to a power: neither power alone need be a finite number. y may be x; factors: scratch.
-    """
+def grown(x, x_row, factors, channels, y, n, width):
+    """y = x times factors, the channels beyond theirs as they are; y has rows of `width` elements, and may be x."""
     for i in range(n):
-        _growth_factors(at(growth, i * pairs), origin, pairs, half, sign, factors)
-        for c in range(0, 2 * pairs, lanes(y)):
-            left = 2 * pairs - c
-            store_first(y, i * width + c, load_first(x, i * x_row + c, left) * load_first(factors, c, left), left)
-        for c in range(2 * pairs, width, lanes(y)):
+        for c in range(0, channels, lanes(y)):
+            left = channels - c
+            factor = load_first(factors, i * channels + c, left)
+            store_first(y, i * width + c, load_first(x, i * x_row + c, left) * factor, left)
+        for c in range(channels, width, lanes(y)):
             store_first(y, i * width + c, load_first(x, i * x_row + c, width - c), width - c)
 
 
@@ -168,20 +170,9 @@ def _make_all_scores(x, terms, tile, table, case, cells, arena, room):
     if table[GROWTH, GIVEN] or table[REL_GAIN, GIVEN]:
         pairs = table[GROWTH, ROWS]
         content, content_row = at(arena, room.q_scaled), d
-        growth = at(terms.growth_q, i0 * pairs)
-        grown(
-            at(x.qr, i0 * case.qr_row),
-            case.qr_row,
-            growth,
-            growth,
-            pairs,
-            case.half,
-            1.0,
-            at(arena, room.factors),
-            content,
-            m,
-            d,
-        )
+        growth, factors = at(terms.growth_q, i0 * pairs), at(arena, room.q_factors)
+        growth_factors(growth, growth, m, pairs, case.half, 1.0, factors)
+        grown(at(x.qr, i0 * case.qr_row), case.qr_row, factors, 2 * pairs, content, m, d)
     if table[REL_GAIN, GIVEN]:
         reach = table[REL_GAIN, ROWS] // 2
         channel_scores(content, at(arena, room.k_scaled), terms.rel_gain, reach, d, first, cells, m, n)
@@ -217,20 +208,9 @@ def prepare_keys(x, terms, j0, n, i0, table, case, arena, room):
         return
     if table[GROWTH, GIVEN] or table[REL_GAIN, GIVEN]:
         pairs, scaled = table[GROWTH, ROWS], at(arena, room.k_scaled)
-        origin = at(terms.growth_q, i0 * pairs)
-        grown(
-            source,
-            row,
-            at(terms.growth_k, j0 * pairs),
-            origin,
-            pairs,
-            case.half,
-            -1.0,
-            at(arena, room.factors),
-            scaled,
-            n,
-            d,
-        )
+        growth, factors = at(terms.growth_k, j0 * pairs), at(arena, room.k_factors)
+        growth_factors(growth, at(terms.growth_q, i0 * pairs), n, pairs, case.half, -1.0, factors)
+        grown(source, row, factors, 2 * pairs, scaled, n, d)
         source, row = scaled, d
     transpose(source, row, at(arena, room.k_columns), TILE_KEYS, n, d)
 
