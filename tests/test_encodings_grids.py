@@ -11,8 +11,8 @@ import fastpe
 from fastpe.encoding import BeyondTrainingLength, make_spec, parse, remarks
 from fastpe.encodings import factorised_st
 from fastpe.encodings._gather import Term, fill_terms, pull_terms
-from fastpe.kernels.table import LARGE
 from fastpe.encodings.learned_2d import resize
+from fastpe.kernels.table import LARGE
 
 
 def build(name: str, length: int, **keywords: object) -> np.ndarray:

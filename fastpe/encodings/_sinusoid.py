@@ -111,13 +111,13 @@ def _fill(
 ) -> None:  # fmt: skip
     # `is not None` stands alone in each condition: what it guards is not compiled for the other dtype
     rows, dim, table, width = points.shape[0], blocks.shape[2], pointer(first), lanes(pointer(omega))
-    runs = False
+    runs, fine = False, False
     if turns is not None:
         runs = rows >= 2 * _RUN
         if fresh and runs:
             _all_turns(omega, turns)
     if fine_turns is not None:
-        runs = rows >= 2 * _RUN
+        runs, fine = rows >= 2 * _RUN, True
         if fresh and runs:
             _all_fine_turns(omega, fine_turns)
     aside = large and step == 1 and row_step == dim
@@ -135,20 +135,16 @@ def _fill(
         if turns is not None:  # noqa: SIM102
             if run:
                 _rotate(points[i], omega, cosines, turns, scale, block, dim, moved, last, before)
-        by_turns = run
-        if fine_turns is not None:
-            by_turns = False
+        straight = direct and (not run or (fine and dim % (2 * width) == 0))
+        out = target if straight else block
+        if fine_turns is not None:  # noqa: SIM102
             if run:
-                past = direct and dim % (2 * width) == 0
-                _rotate_finely(points[i], omega, cosines, fine_turns, scale, target if past else block, dim, past)
-                if not past:
-                    move_rows(block, count, dim, target, row_step, step, large)
-        out = target if direct and not run else block
+                _rotate_finely(points[i], omega, cosines, fine_turns, scale, out, dim, straight)
         for k in range(0 if run else count):
             for t in range(0, omega.shape[1], width):
                 _exact(points[i + k], omega, t, scale, at(out, k * dim), dim, cosines)
-        waiting = by_turns and aside and i + _RUN < rows
-        if not waiting and (by_turns or not (run or direct)):
+        waiting = run and aside and not fine and i + _RUN < rows
+        if not (waiting or straight):
             move_rows(block, count, dim, target, row_step, step, large)
     finish(large)
 

@@ -114,7 +114,7 @@ def _terms(spec: Spec, params: dict[str, Any], order: str, combine: str) -> list
         rows[fast], columns[fast] = 0 * left, np.arange(side)
     else:
         left, rows[fast] = np.divmod(spec.points().reshape(-1).astype(np.int32), side)
-        columns[fast] = np.zeros(1)
+        columns[fast] = np.zeros(1, np.int64)
     for name in slower:
         left, rows[name] = np.divmod(left, len(params[name]))
         columns[name] = 0 * columns[fast]

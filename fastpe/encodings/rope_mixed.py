@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.encoding import Encoding, Spec
+from fastpe.encodings import _learned_map
 from fastpe.encodings._angles import fill_angles, fill_raster, precise, turns_of
 from fastpe.encodings._rotary import (
     CLASS_TOKEN,
@@ -109,8 +110,12 @@ def pull(
     """dfx_ht = sum of x times dangles over tokens, dfy likewise."""
     points = cells(spec, grid, class_token).reshape(-1, spec.length, 2)
     dangles = dslots["angles"].reshape(-1, spec.heads, *dslots["angles"].shape[-2:])
-    for name, axis in (("fx", 1), ("fy", 0)):
-        dparams[name] += np.einsum("bn,bhnt->ht", points[..., axis], dangles)
+    for own, each in zip(points, dangles, strict=True):
+        for head in range(spec.heads):
+            gradient = np.zeros((2, dangles.shape[-1]))
+            _learned_map.pull(own, 1.0, each[head], gradient)
+            dparams["fy"][head] += gradient[0]
+            dparams["fx"][head] += gradient[1]
 
 
 ENCODING = Encoding(
