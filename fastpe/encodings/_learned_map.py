@@ -1,7 +1,6 @@
 """A few features of every node through a learned map: table = features @ weight.
 
-There is no BLAS in it: with so few features the product is as fast as memory, and the same bits come out with any
-number of threads.
+There is no BLAS in it, so that the same bits come out with any number of threads.
 """
 
 from typing import Any
