@@ -8,15 +8,21 @@ by element and in vector operations (a core does one or two in a cycle; float64 
     Sandwich         64 / lanes for each distance, once for all heads, and 1 / lanes for each of them: memory, and in
                      float32, or with few heads, arithmetic too
     learned          a copy, and one reading of the parameters to see that they are finite: memory
-    axial, grids     a copy from tables that stay in cache, rows of two or three pieces: memory, and the pieces' ends
-    sines of grids   as those of runs, or a copy where an axis repeats: memory and arithmetic
-    Laplacian, random walks   1 / lanes for each feature of a node
+    grids            axial, factorised, learned rows and columns, sines of each side: a copy, or the sum of two, of rows
+                     that stay in cache: memory, and where pieces end within a vector their ends
+    learned_2d       on its own grid a copy that reads as much as it writes; resized 4 / lanes and as many loads
+    Laplacian        1 / lanes for each of 8 features of a node: arithmetic
+    random walks     of a path: a copy of a few rows: memory
     sinusoidal       float32 rows one apart: 7 / lanes (four products, two conversions, the watch for cancellation)
-                     otherwise, and in float64, 28 / lanes for an exact reduction and the polynomials: arithmetic
-    Legendre         3 / lanes, about as much for the transpose; tanh of every position is a small part
-    Chebyshev        as Legendre
-    sph. harmonics   half in their recurrences, half in sines and cosines of every position by NumPy
-    lon-lat, 3-D     four or three columns beside zeros: sines and cosines of every position by NumPy, most of the time
+                     float64 rows one apart: 14 / lanes (sums of two numbers, rotated)
+                     otherwise 28 / lanes for an exact reduction and the polynomials: arithmetic
+    Fourier          one coordinate: as sinusoidal; several: 28 / lanes, and 12 / lanes for each: arithmetic
+    angles           11 / lanes of positions one apart, or of a raster's two axes added; a copy, of a raster's one axis;
+                     otherwise 17 / lanes: arithmetic
+    Legendre         3 / lanes, and as much for rounding and the transpose, which goes straight to memory
+    Chebyshev        1 / lanes, and as Legendre
+    sph. harmonics   3 / lanes, and as Legendre
+    lon-lat, 3-D     two sines and two cosines of a position make a row, most of it zeros: memory
     wavelet          per row and coarse level 2 L^2 / lanes (L taps), about 10 / lanes for each entry that is not zero
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fastpe import arguments
@@ -53,12 +54,12 @@ class Spec:
             raise ValueError(f"dim must be a multiple of heads={self.heads}, not {self.dim}")
         return self.dim // self.heads
 
-    @property
+    @cached_property
     def farthest(self) -> float:
         """The largest position in size."""
         if self.positions is None:
             return max(abs(self.start), abs(self.start + (self.length - 1)))
-        return float(abs(self.positions + self.start).max())
+        return max(abs(float(end) + self.start) for end in (self.positions.min(), self.positions.max()))
 
     def points(self) -> np.ndarray:
         """The positions, offset included: float64 of shape (N,) or (B, N), or (..., N, axes) where they are given."""

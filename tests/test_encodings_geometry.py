@@ -1,5 +1,6 @@
 """Encodings of points of the sphere and of space: printed values, SciPy's functions, and what may not change them."""
 
+import mpmath
 import numpy as np
 import pytest
 from scipy import special, stats
@@ -45,6 +46,17 @@ def scattered(count: int) -> np.ndarray:
 def test_printed_rows(name: str, printed: list[float], reference: bool) -> None:
     row = rows(name, [PLACE], len(printed), reference=reference)[0]
     np.testing.assert_allclose(row, printed, rtol=0, atol=5.1e-10)
+
+
+def test_degrees_to_the_last_place_against_mpmath() -> None:
+    places = [(360 - 1e-9, -90 + 1e-9), (180.1, 89.99), (-30.7, 1e-7), (720.3, -45.0), (1e6 + 0.1, 30.0)]
+    table = rows("lonlat_wrap", places, 4)
+    with mpmath.workdps(50):
+        for row, place in zip(table, places, strict=True):
+            angles = [mpmath.radians(mpmath.mpf(degrees)) for degrees in place]
+            exact = [f(angle) for angle in angles for f in (mpmath.cos, mpmath.sin)]
+            for got, value in zip(row, exact, strict=True):
+                assert abs(mpmath.mpf(got) - value) <= np.spacing(abs(float(value)))
 
 
 def test_printed_products_and_the_great_circle() -> None:

@@ -5,7 +5,7 @@ whole turns away exactly. Angles are float64 in [-pi, pi].
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal, localcontext
 from functools import lru_cache
@@ -14,7 +14,10 @@ from typing import Any
 import numpy as np
 
 from fastpe.encoding import Spec
+from fastpe.encodings._gather import Term, fill_terms, of_axis
+from fastpe.encodings._grid import along_axes
 from fastpe.encodings._rows import points_of, row_blocks
+from fastpe.encodings._trig import exact_product
 from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.simd import (
     aligned_zeros,
@@ -74,20 +77,11 @@ def turns_of(theta: Array) -> Array:
     """As `turns`, of float64 frequencies (H, axes, pairs): (H, axes, 2, .)."""
     high, low = (turns((Decimal(1),))[0, 0, row, 0] for row in (0, 1))
     table = aligned_zeros((*theta.shape[:2], 2, whole_vectors(theta.shape[2], np.float64)), np.float64)
-    product = theta * high
-    x, y = _halves(theta), _halves(high)
-    lost = ((x[0] * y[0] - product) + x[0] * y[1] + x[1] * y[0]) + x[1] * y[1]
+    product, lost = exact_product(theta, high)
     table[:, :, 0, : theta.shape[2]] = product
     table[:, :, 1, : theta.shape[2]] = lost + theta * low
     table.flags.writeable = False
     return table
-
-
-def _halves(x: Any) -> tuple[Any, Any]:
-    """x as a sum of two numbers of 26 bits (Veltkamp's splitting), whose products are exact."""
-    shifted = 134217729.0 * x
-    large = shifted - (shifted - x)
-    return large, x - large
 
 
 def fill_line(spec: Spec, theta: Frequencies, angles: Array) -> None:
@@ -106,8 +100,49 @@ def fill_angles(points: Array, frequencies: Array, angles: Array) -> None:
         _fill_table(own.__getitem__, frequencies[index[-1]], angles[index])
 
 
+def fill_sections(
+    spec: Spec, places: Sequence[Array], sections: Sequence[tuple[int, Frequencies]], angles: Array
+) -> None:
+    """Angles (..., 1, N, pairs) of one block of pairs after the other: the axis it turns with, and its frequencies.
+
+    `places` are those of `axis_places`. Of a raster, the angles of each side are computed once.
+    """
+    numbers, terms, first = along_axes([place.size for place in places]), [], 0
+    for axis, theta in sections:
+        if not theta:
+            continue
+        points, block = places[axis][..., None], angles[..., first : first + len(theta)]
+        if spec.positions is None:
+            points = points.reshape(-1, 1)
+            block = np.empty((1, len(points), len(theta)))
+            rows, columns = of_axis(axis, numbers)
+            terms.append(Term(block[0], rows, first, columns=columns))
+        fill_angles(points.astype(np.float64), turns(theta), block)
+        first += len(theta)
+    if terms:
+        fill_terms(angles, terms)
+
+
+def fill_raster(places: Sequence[Array], frequencies: Array, angles: Array) -> None:
+    """As `fill_angles`, angles (G, N, pairs), of a raster of two axes whose places are those of `axis_places`."""
+    down, across = (place.reshape(-1).astype(np.float64) for place in places)
+    for own, table in zip(frequencies, angles, strict=True):
+        slow, fast = _on_grid(down, own[0]), _on_grid(across, own[1])
+        for rows, first, row_step, step in row_blocks(table):
+            count, large = rows.stop - rows.start, table.nbytes >= LARGE
+            _fill_sums(slow, fast, rows.start, count, table.shape[1], first, row_step, step, large)
+
+
+def _on_grid(points: Array, frequencies: Array) -> Array:
+    """The turns of some positions (n,), frequencies being (2, .): (n, 2, .), two numbers as from `on_grid`."""
+    table = aligned_zeros((len(points), *frequencies.shape), np.float64)
+    _turns(points, np.ascontiguousarray(frequencies), table)
+    return table
+
+
 def _fill_table(points: Callable[[slice], Array], frequencies: Array, table: Array) -> None:
-    steps = aligned_zeros((frequencies.shape[2], _RUN, 2), np.float64)
+    known = len(frequencies) == 1 and len(table) >= 2 * _RUN
+    steps = _on_grid(np.arange(float(_RUN if known else 0)), frequencies[0])
     for rows, first, row_step, step in row_blocks(table):
         large = table.nbytes >= LARGE
         _fill(points(rows), frequencies, steps, table.shape[1], first, row_step, step, large)
@@ -122,16 +157,17 @@ def _fill(
     step: int, large: bool,
 ) -> None:  # fmt: skip
     rows, table, block = points.shape[0], pointer(first), np.empty(_RUN * pairs, np.float64)
-    whole = step == 1 and row_step == pairs and pairs % lanes(table) == 0 and before_boundary(table) == 0
-    direct = whole or (step == 1 and not large)
-    known = points.shape[1] == 1 and rows >= 2 * _RUN
-    if known:
-        _all_steps(frequencies, steps)
+    whole, direct = _straight(table, pairs, row_step, step, large)
     for i in range(0, rows, _RUN):
         count = min(_RUN, rows - i)
         out, apart = (at(table, i * row_step), row_step) if direct else (pointer(block), pairs)
-        if known and count == _RUN and _whole_and_in_steps_of_one(points, i):
-            _run(points[i, 0], frequencies, steps, pairs, out, apart, large and whole)
+        if steps.shape[0] and count == _RUN and _whole_and_in_steps_of_one(points, i):
+            # of whole numbers one apart, the first is computed as any other, and the next ones are so many steps away,
+            # whose turns are known: half of the operations
+            for t in range(0, pairs, lanes(out)):
+                high, low = _turn(points[i], frequencies, t)
+                high, low = on_grid(high, low)
+                _store_sums(high, low, pointer(steps), frequencies.shape[2], t, count, pairs, out, apart, whole)
         else:
             for k in range(count):
                 for t in range(0, pairs, lanes(out)):
@@ -140,6 +176,47 @@ def _fill(
         if not direct:
             move_rows(out, count, pairs, at(table, i * row_step), row_step, step, large)
     finish(large)
+
+
+@entry(label="rotation angles of a raster")
+def _fill_sums(
+    slow: np.ndarray, fast: np.ndarray, number: int, count: int, pairs: int, first: np.ndarray, row_step: int,
+    step: int, large: bool,
+) -> None:  # fmt: skip
+    table, block, across, padded = pointer(first), np.empty(_RUN * pairs, np.float64), fast.shape[0], fast.shape[2]
+    whole, direct = _straight(table, pairs, row_step, step, large)
+    for i in range(0, count, _RUN):
+        some, k = min(_RUN, count - i), 0
+        out, apart = (at(table, i * row_step), row_step) if direct else (pointer(block), pairs)
+        while k < some:
+            a, b = (number + i + k) // across, (number + i + k) % across
+            run, own, others = min(some - k, across - b), pointer(slow[a]), pointer(fast[b])
+            for t in range(0, pairs, lanes(out)):
+                high, low, here = load(own, t), load(own, padded + t), at(out, k * apart)
+                _store_sums(high, low, others, padded, t, run, pairs, here, apart, whole)
+            k += run
+        if not direct:
+            move_rows(out, some, pairs, at(table, i * row_step), row_step, step, large)
+    finish(large)
+
+
+@inlined
+def _straight(table, pairs, row_step, step, large):  # type: ignore[no-untyped-def]
+    """Whether rows are whole lines of memory that go past the caches, and whether no block is needed on the way."""
+    whole = step == 1 and row_step == pairs and pairs % lanes(table) == 0 and before_boundary(table) == 0
+    return whole and large, step == 1 and (whole or not large)
+
+
+@inlined
+def _store_sums(high, low, others, padded, t, count, pairs, out, apart, past_caches):  # type: ignore[no-untyped-def]
+    """The angles of the frequencies from t on in some rows: one's turns, and those of others (count, 2, padded)."""
+    for k in range(count):
+        part, rest = load(others, 2 * k * padded + t), load(others, (2 * k + 1) * padded + t)
+        angles = radians_of_sum(high, low, part, rest)
+        if past_caches:
+            store_past_caches(out, k * apart + t, angles)
+        else:
+            store_first(out, k * apart + t, angles, pairs - t)
 
 
 @inlined
@@ -154,10 +231,6 @@ def _turn(point, frequencies, t):  # type: ignore[no-untyped-def]
     return first, second
 
 
-# Of positions that are whole numbers one apart, the first of a run is computed as any other, and the next ones are so
-# many steps away, whose turns are known: half of the operations.
-
-
 @inner
 def _whole_and_in_steps_of_one(points, i):  # type: ignore[no-untyped-def]
     found = points[i, 0] == np.floor(points[i, 0])
@@ -166,31 +239,12 @@ def _whole_and_in_steps_of_one(points, i):  # type: ignore[no-untyped-def]
     return found
 
 
-@inner
-def _all_steps(frequencies, steps):  # type: ignore[no-untyped-def]
-    """steps[vector, k] = the turns of k steps, on the grid of `on_grid`, and the rest."""
-    width = lanes(pointer(steps))
-    for t in range(0, frequencies.shape[2], width):
-        out, high = at(pointer(steps), 2 * t * _RUN), at(pointer(frequencies), t)
-        for k in range(_RUN):
-            part, rest = part_of_turn(splat(float(k)), load(high, 0), load(high, frequencies.shape[2]))
+@entry(label="turns of some positions")
+def _turns(points: np.ndarray, frequencies: np.ndarray, table: np.ndarray) -> None:
+    high, padded = pointer(frequencies), frequencies.shape[1]
+    for i in range(points.shape[0]):
+        for t in range(0, padded, lanes(high)):
+            part, rest = part_of_turn(splat(points[i]), load(high, t), load(high, padded + t))
             part, rest = on_grid(part, rest)
-            store(out, 2 * k * width, part)
-            store(out, (2 * k + 1) * width, rest)
-
-
-@inner
-def _run(position, frequencies, steps, pairs, out, apart, past_caches):  # type: ignore[no-untyped-def]
-    """The angles of a run of positions from the first one; past the caches, if rows are whole lines of memory."""
-    width = lanes(out)
-    for t in range(0, pairs, width):
-        high, step = at(pointer(frequencies), t), at(pointer(steps), 2 * t * _RUN)
-        first, second = part_of_turn(splat(position), load(high, 0), load(high, frequencies.shape[2]))
-        first, second = on_grid(first, second)
-        for k in range(_RUN):
-            part, rest = load(step, 2 * k * width), load(step, (2 * k + 1) * width)
-            angles = radians_of_sum(first, second, part, rest)
-            if past_caches:
-                store_past_caches(out, k * apart + t, angles)
-            else:
-                store_first(out, k * apart + t, angles, pairs - t)
+            store(pointer(table), 2 * i * padded + t, part)
+            store(pointer(table), (2 * i + 1) * padded + t, rest)

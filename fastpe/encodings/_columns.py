@@ -1,32 +1,39 @@
 """Tables whose first channels are a few features of the position; the other channels are zero."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from fastpe.encodings._rows import row_blocks
+from fastpe.kernels._jit import entry
+from fastpe.kernels.simd import at, pointer
+from fastpe.kernels.table import LARGE, finish, move_rows
+
 Array = np.ndarray[Any, Any]
+_RUN = 16  # rows of a block
 
 
-_ELEMENTS = 2**16
-
-
-def fill_columns(table: Array, columns: Callable[[slice], Sequence[Array]], scale: float) -> None:
+def fill_columns(table: Array, columns: Callable[[slice], Array], scale: float) -> None:
     """table (..., N, C) = columns, then zeros; columns past C are left out.
 
-    `columns(rows)` are those of some rows, (n,) each, numbered as if the table's leading axes were one.
+    `columns(rows)` are those of some rows, (k, n) float64, numbered as in `row_blocks`.
     """
-    *batch, length, dim = table.shape
-    most = min(length, max(1, _ELEMENTS // dim))
-    block = np.zeros((most, dim), table.dtype)  # stays in cache: one column after the other is no way to write memory
-    for sample, index in enumerate(np.ndindex(*batch)):
-        for start in range(0, length, most):
-            stop = min(start + most, length)
-            part = block[: stop - start]
-            found = columns(slice(sample * length + start, sample * length + stop))
-            for channel, column in enumerate(found[:dim]):
-                part[:, channel] = scale * column
-            table[index][start:stop] = part
+    block = np.zeros((_RUN, table.shape[-1]), table.dtype)
+    for rows, first, row_step, step in row_blocks(table):
+        _fill(columns(rows), scale, block, first, row_step, step, table.nbytes >= LARGE)
+
+
+@entry(label="columns beside zeros")
+def _fill(columns: Array, scale: float, block: Array, first: Array, row_step: int, step: int, large: bool) -> None:
+    dim = block.shape[1]
+    for i in range(0, columns.shape[1], _RUN):
+        count = min(_RUN, columns.shape[1] - i)
+        for channel in range(min(columns.shape[0], dim)):
+            for k in range(count):
+                block[k, channel] = scale * columns[channel, i + k]
+        move_rows(pointer(block), count, dim, at(pointer(first), i * row_step), row_step, step, large)
+    finish(large)
 
 
 def beside_zeros(features: Array, dim: int, scale: float) -> Array:

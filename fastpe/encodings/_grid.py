@@ -61,6 +61,15 @@ def raster(grid: tuple[int, ...]) -> Array:
     return np.ascontiguousarray(np.indices(grid).reshape(len(grid), -1).T, np.float64)
 
 
+def along_axes(grid: Sequence[int]) -> list[Array]:
+    """0, 1, ... along each axis of a grid: arrays that broadcast together.
+
+    >>> [axis.shape for axis in along_axes((2, 5))]
+    [(2, 1), (5,)]
+    """
+    return [np.arange(side).reshape(-1, *(1,) * (len(grid) - 1 - axis)) for axis, side in enumerate(grid)]
+
+
 def coordinates(spec: Spec, grid: tuple[int, ...] | None, axes: int, *, extra: int = 0) -> Array:
     """The coordinates of every token but for the first `extra`, (..., cells, axes): as given, or those of the raster of
     its grid; plus `start`.
@@ -78,7 +87,7 @@ def axis_places(spec: Spec, grid: tuple[int, ...], *, extra: int = 0) -> list[Ar
     if spec.positions is not None:
         points = spec.points()[..., extra:, :]
         return [points[..., axis] for axis in range(len(grid))]
-    return [axis + spec.start for axis in np.ogrid[tuple(slice(side) for side in grid)]]
+    return [axis + spec.start for axis in along_axes(grid)]
 
 
 def learned_grid(

@@ -28,7 +28,7 @@ from fastpe.kernels.simd import (
     where_negative,
     whole_vectors,
 )
-from fastpe.kernels.table import LARGE, columns_to_rows, finish, move_edges, move_line, move_rows
+from fastpe.kernels.table import LARGE, columns_to_table, finish
 
 Array = np.ndarray[Any, Any]
 
@@ -50,31 +50,25 @@ def fill_polynomials(spec: Spec, table: Array, follows: Array, *, map: str, gamm
     dim = spec.dim
     at_once, wide = 4 * whole_vectors(1, np.float64), whole_vectors(1, table.dtype)
     columns, tile = aligned_zeros((dim + wide, at_once), table.dtype), aligned_zeros((wide, wide), table.dtype)
-    blocks = aligned_zeros((2, at_once, dim), table.dtype)
+    block = aligned_zeros((at_once, dim), table.dtype)
     for rows, first, row_step, step in row_blocks(table):
         points, bounded = points_of(spec, rows), map == "tanh"
         x = gamma * points / spec.train_length if bounded else place(points, spec.train_length, map, gamma)
         large = table.nbytes >= LARGE
-        _fill(x, bounded, scale, first, row_step, step, large, follows, columns, blocks, tile)
+        _fill(x, bounded, scale, first, row_step, step, large, follows, columns, block, tile)
 
 
 @entry(label="table of polynomials")
 def _fill(
     x: Array, bounded: bool, scale: float, first: Array, row_step: int, step: int, large: bool,
-    follows: Array, columns: Array, blocks: Array, tile: Array,
+    follows: Array, columns: Array, block: Array, tile: Array,
 ) -> None:  # fmt: skip
     # Lanes are positions. The recurrence is a chain of dependent operations, so four vectors of positions go side by
-    # side; three operations an element.
-    table, width, dim = pointer(first), lanes(splat(0.0)), blocks.shape[2]
-    rows, wide = 4 * width, lanes(pointer(first))
-    lines = rows // wide  # of the last block, which go to memory with each degree of this one
-    aside = large and step == 1 and row_step == dim
+    # side.
+    width, dim = lanes(splat(0.0)), block.shape[1]
+    rows = 4 * width
     for i in range(0, x.shape[0], rows):
         count = min(rows, x.shape[0] - i)
-        block, last = pointer(blocks[i // rows % 2]), pointer(blocks[(i // rows + 1) % 2])
-        before = at(table, (i - rows) * row_step)
-        moved = rows * dim if aside and i > 0 else 0
-        head = move_edges(last, before, moved) if moved else 0
         places = at(pointer(x), i)
         x0, x1 = load_first(places, 0, count), load_first(places, width, count - width)
         x2, x3 = load_first(places, 2 * width, count - 2 * width), load_first(places, 3 * width, count - 3 * width)
@@ -83,27 +77,28 @@ def _fill(
         none, one = splat(0.0), splat(scale)
         older0, older1, older2, older3, newer0, newer1, newer2, newer3 = none, none, none, none, one, one, one, one
         for degree in range(dim):
-            column, follow = at(pointer(columns), degree * rows), splat(follows[degree])
+            column, follow = at(pointer(columns), degree * rows), follows[degree]
             store_rounded(column, 0, newer0, width)
             store_rounded(column, width, newer1, width)
             store_rounded(column, 2 * width, newer2, width)
             store_rounded(column, 3 * width, newer3, width)
-            for line in range(degree * lines, (degree + 1) * lines):
-                move_line(last, before, head, line, moved)
             older0, newer0 = newer0, _next(x0, newer0, older0, follow)
             older1, newer1 = newer1, _next(x1, newer1, older1, follow)
             older2, newer2 = newer2, _next(x2, newer2, older2, follow)
             older3, newer3 = newer3, _next(x3, newer3, older3, follow)
-        columns_to_rows(pointer(columns), block, rows, dim, pointer(tile))
-        if not aside or i + rows >= x.shape[0]:
-            move_rows(block, count, dim, at(table, i * row_step), row_step, step, large)
+        columns_to_table(
+            pointer(columns), rows, count, dim, pointer(block), pointer(tile), at(pointer(first), i * row_step),
+            row_step, step, large,
+        )  # fmt: skip
     finish(large)
 
 
 @inlined
 def _next(x, newer, older, follow):  # type: ignore[no-untyped-def]
-    """P_{l+1} = x P_l + f_l (x P_l - P_{l-1})."""
-    return fma(follow, fma(x, newer, minus(older)), x * newer)
+    """P_{l+1} = x P_l + f_l (x P_l - P_{l-1}), at f_l = 1 in one operation."""
+    if follow == 1.0:
+        return fma(x + x, newer, minus(older))
+    return fma(splat(follow), fma(x, newer, minus(older)), x * newer)
 
 
 def _tangent_series(terms: int) -> tuple[float, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from fastpe.encoding import Option, Spec
 from fastpe.encodings._angles import Array, Frequencies, precise
-from fastpe.encodings._grid import chosen_sides, coordinates, raster
+from fastpe.encodings._grid import axis_places, chosen_sides, coordinates, raster
 from fastpe.encodings._rows import farthest_of
 from fastpe.kernels.trig import PI
 
@@ -100,6 +100,13 @@ def cells(spec: Spec, grid: tuple[int, ...] | None, class_token: bool) -> Array:
     if spec.positions is not None or not class_token:
         return coordinates(spec, grid, 2)
     return np.concatenate([np.zeros((1, 2)), raster(chosen_sides(spec, grid, 2, extra=1)) + spec.start])
+
+
+def raster_places(spec: Spec, grid: tuple[int, ...] | None, class_token: bool) -> tuple[list[Array], int]:
+    """As `axis_places`, of all tokens but for so many at (0, 0), none where positions are given."""
+    extra = int(class_token and spec.positions is None)
+    sides = chosen_sides(spec, grid, 2, extra=extra) if spec.positions is None else (1, 1)
+    return axis_places(spec, sides, extra=extra), extra
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ The other half is `fastpe.kernels.trig`, which takes a frequency as an unevaluat
 
 from decimal import Decimal, localcontext
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -27,3 +28,17 @@ def frequencies(base: float, dim: int, count: int | None = None) -> np.ndarray:
             table[:, t] = float(exact), float(exact - Decimal(float(exact)))
     table.flags.writeable = False
     return table
+
+
+def exact_product(x: Any, y: Any) -> tuple[Any, Any]:
+    """x * y as a sum of two float64: rounded, and what rounding lost (Dekker 1971)."""
+    product = x * y
+    (x1, x2), (y1, y2) = _halves(x), _halves(y)
+    return product, ((x1 * y1 - product) + x1 * y2 + x2 * y1) + x2 * y2
+
+
+def _halves(x: Any) -> tuple[Any, Any]:
+    """x as a sum of two numbers of 26 bits (Veltkamp's splitting), whose products are exact."""
+    shifted = 134217729.0 * x
+    large = shifted - (shifted - x)
+    return large, x - large

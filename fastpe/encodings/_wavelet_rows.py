@@ -31,7 +31,7 @@ from fastpe.kernels.simd import (
     where_negative,
     zeros,
 )
-from fastpe.kernels.table import columns_to_rows, finish, move_rows
+from fastpe.kernels.table import columns_to_table, finish, move_rows
 
 ZERO, PHI, PSI = 0, 1, 2
 _LOST = 2.0**-600  # a sum of squares below this may have lost some of them
@@ -94,13 +94,15 @@ def fill_rows(
             _finish_rows(pointer(found), used, total, unit, scale, column_of, at(columns, i % wide), wide)
         if (i + width) % wide == 0 or i + width >= total_rows:
             begin = i // wide * wide
+            rows, target = min(wide, total_rows - begin), at(pointer(first), begin * row_step)
             if busy > 0:
-                columns_to_rows(columns, pointer(block), wide, dim, pointer(tile))
+                columns_to_table(
+                    columns, wide, rows, dim, pointer(block), pointer(tile), target, row_step, step, large
+                )  # fmt: skip
             else:
                 for c in range(dim):
                     store(pointer(block), c * wide, zeros(columns))
-            target = at(pointer(first), begin * row_step)
-            move_rows(pointer(block), min(wide, total_rows - begin), dim, target, row_step, step, large)
+                move_rows(pointer(block), rows, dim, target, row_step, step, large)
     finish(large)
 
 

@@ -36,6 +36,7 @@ import numpy as np
 from fastpe.encoding import BeyondTrainingLength, Encoding, Option, Spec
 from fastpe.encodings._gather import Term, fill_terms, pull_terms
 from fastpe.encodings._grid import sides, whole_points
+from fastpe.encodings._rows import farthest_of
 
 
 def _sides(spec: Spec, grid: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -66,7 +67,8 @@ def check(
     """Positions must be integers from 0 to the product of the sides."""
     chosen = _sides(spec, grid)
     _widths(spec, len(chosen), widths, combine)
-    farthest = whole_points("axial", spec.points()).max()
+    given = spec.positions is not None
+    farthest = whole_points("axial", spec.points() if given else np.array([spec.start, farthest_of(spec)])).max()
     if farthest >= math.prod(chosen):
         raise BeyondTrainingLength(
             f"'axial' has no row for position {farthest:.0f}: the product of its sides {chosen} is {math.prod(chosen)}"
@@ -105,23 +107,34 @@ def reference(
 
 def _terms(spec: Spec, params: dict[str, Any], order: str, combine: str) -> list[Term]:
     """A term for each axis; the fastest axis takes the remainder of what the faster ones have left."""
-    left = spec.points().reshape(-1).astype(np.int32)
-    rows = {}
-    for name in reversed(params) if order == "trax" else params:
-        whole = left // len(params[name])  # much faster than divmod
-        rows[name], left = left - whole * len(params[name]), whole
+    fast, *slower = reversed(params) if order == "trax" else params
+    side, rows, columns = len(params[fast]), {}, {}
+    if spec.positions is None:  # a raster of which the tokens are a part
+        left = np.arange(-(-int(spec.start + spec.length) // side))
+        rows[fast], columns[fast] = 0 * left, np.arange(side)
+    else:
+        left, rows[fast] = np.divmod(spec.points().reshape(-1).astype(np.int32), side)
+        columns[fast] = np.zeros(1, np.int64)
+    for name in slower:
+        left, rows[name] = np.divmod(left, len(params[name]))
+        columns[name] = 0 * columns[fast]
     widths = [table.shape[1] for table in params.values()]
     channels = np.cumsum([0, *widths]) if combine == "concat" else [0] * len(widths)
     return [
-        Term(table, rows[name], int(channel)) for (name, table), channel in zip(params.items(), channels, strict=False)
+        Term(table, rows[name], int(channel), columns=columns[name])
+        for (name, table), channel in zip(params.items(), channels, strict=False)
     ]
+
+
+def _start(spec: Spec) -> int:
+    return int(spec.start) if spec.positions is None else 0
 
 
 def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, order: str, combine: str, scale: float, **options: Any
 ) -> None:
     """Fill `table`."""
-    fill_terms(out["table"], _terms(spec, params, order, combine), scale)
+    fill_terms(out["table"], _terms(spec, params, order, combine), scale, _start(spec))
 
 
 def pull(
@@ -129,7 +142,7 @@ def pull(
     scale: float, **options: Any,
 ) -> None:  # fmt: skip
     """Add every row's gradient to the row of each axis that it came from."""
-    gradients = pull_terms(dslots["table"], _terms(spec, params, order, combine), scale)
+    gradients = pull_terms(dslots["table"], _terms(spec, params, order, combine), scale, _start(spec))
     for name, gradient in zip(params, gradients, strict=True):
         dparams[name] += gradient.astype(dparams[name].dtype)
 

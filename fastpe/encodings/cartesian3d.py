@@ -54,9 +54,10 @@ def reference(spec: Spec, params: dict[str, Any], *, scale: float) -> dict[str, 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, scale: float) -> None:
     """Fill `table`."""
 
-    def coordinates(rows: slice) -> tuple[Any, ...]:
-        cos_lon, sin_lon, cos_lat, sin_lat = _sphere.directions(spec, rows)
-        return cos_lon * cos_lat, sin_lon * cos_lat, sin_lat
+    def coordinates(rows: slice) -> Any:
+        directions = _sphere.directions(spec, rows)
+        directions[:2] *= directions[2]
+        return directions[[0, 1, 3]]
 
     _columns.fill_columns(out["table"], coordinates, scale)
 

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.encoding import Encoding, Option, Spec
-from fastpe.encodings._gather import Term, fill_terms, pull_terms
+from fastpe.encodings._gather import Term, by_cell, fill_terms, of_axis, pull_terms
 from fastpe.encodings._grid import axis_places, check_inside, coordinates, extent, learned_grid, whole_points
 
 STANDARD_DEVIATION = 0.02
@@ -102,8 +102,8 @@ def _terms(spec: Spec, params: dict[str, Any], grid: Grid, train_grid: Grid, ext
     new = extent(spec, grid, old, extra=extra)
     places = axis_places(spec, new, extra=extra)
     t, y, x = (each.astype(np.int64) * side // own for each, side, own in zip(places, old, new, strict=True))
-    place, frame = np.broadcast_arrays(y * old[2] + x, t)
-    return [Term(params["space"][extra:], place.reshape(-1)), Term(params["time"], frame.reshape(-1))]
+    (place, column), (frame, same) = by_cell([0 * t, y * old[2], x]), of_axis(0, [t, y, x])
+    return [Term(params["space"][extra:], place, columns=column), Term(params["time"], frame, columns=same)]
 
 
 def fill(

@@ -34,8 +34,9 @@ hashed, not placed. The paper writes cosines first.
 """
 
 import math
-from decimal import Decimal, localcontext
+from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ from fastpe.encoding import Encoding, Option, Spec
 from fastpe.encodings._grid import chosen_sides, raster
 from fastpe.encodings._rows import points_of, row_blocks
 from fastpe.encodings._sinusoid import fill_sinusoid
+from fastpe.encodings._trig import exact_product
 from fastpe.kernels._jit import entry
 from fastpe.kernels.simd import aligned_zeros, at, lanes, load, pointer, splat, store_rounded, whole_vectors
 from fastpe.kernels.table import LARGE, finish, move_rows
@@ -98,7 +100,14 @@ def _matrix(spec: Spec, params: dict[str, Any], sigma: float, coordinates: int, 
     if "frequencies" in params:
         learned: np.ndarray = np.asarray(params["frequencies"], np.float64)
         return learned
-    return sigma * Stream(draw, "fourier").normal((spec.dim // 2, coordinates))
+    return _drawn(sigma, draw, spec.dim // 2, coordinates)
+
+
+@lru_cache(maxsize=16)
+def _drawn(sigma: float, draw: int, count: int, coordinates: int) -> np.ndarray:
+    matrix = sigma * Stream(draw, "fourier").normal((count, coordinates))
+    matrix.flags.writeable = False
+    return matrix
 
 
 def _points(spec: Spec, coordinates: int, sides: tuple[int, ...]) -> np.ndarray:
@@ -128,21 +137,19 @@ def reference(
 
 def _in_radians(turns: np.ndarray) -> np.ndarray:
     """2 pi times a sum of two float64 (2, .), as such a sum."""
-    with localcontext() as context:
-        context.prec = 50
-        exact = [2 * PI * (Decimal(high) + Decimal(low)) for high, low in turns.T.tolist()]
-        table = aligned_zeros(turns.shape, np.float64)
-        table[:] = [float(each) for each in exact], [float(each - Decimal(float(each))) for each in exact]
+    table = aligned_zeros(turns.shape, np.float64)
+    table[0], lost = exact_product(turns[0], _TURN)
+    table[1] = lost + turns[1] * _TURN + turns[0] * _TURN_REST
     return table
 
 
 def _per_unit(matrix: np.ndarray, sides: tuple[int, ...]) -> np.ndarray:
     """Turns for one unit of each coordinate, as sums of two float64: (D, 2, C/2 filled up to whole vectors)."""
     table = aligned_zeros((matrix.shape[1], 2, whole_vectors(len(matrix), np.float64)), np.float64)
-    for d, side in enumerate(sides):
-        for m, value in enumerate(matrix[:, d].tolist()):
-            exact = Fraction(value) / side
-            table[d, :, m] = float(exact), float(exact - Fraction(float(exact)))
+    for own, column, side in zip(table[..., : len(matrix)], matrix.T, sides, strict=True):
+        own[0] = column / side
+        product, lost = exact_product(own[0], float(side))
+        own[1] = ((column - product) - lost) / side
     return table
 
 

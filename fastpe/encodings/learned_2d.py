@@ -38,7 +38,7 @@ import numpy as np
 from scipy import ndimage
 
 from fastpe.encoding import Encoding, Option, Spec, build
-from fastpe.encodings._gather import Term, fill_terms, pull_terms
+from fastpe.encodings._gather import Term, by_cell, fill_terms, pull_terms
 from fastpe.encodings._grid import axis_places, check_inside, coordinates, extent, learned_grid
 
 STANDARD_DEVIATION = 0.02
@@ -108,15 +108,13 @@ def _terms(spec: Spec, table: np.ndarray, grid: Grid, train_grid: Grid, extra: i
     learned = learned_grid(spec, grid, train_grid, 2, extra=extra)
     own = extent(spec, grid, learned, extra=extra)
     (y, down), (x, right) = map(_between, axis_places(spec, own, extra=extra), own, learned)
-    return [
-        Term(
-            table,
-            ((y + i) * learned[1] + (x + j)).reshape(-1),
-            weight=(np.abs(1 - i - down) * np.abs(1 - j - right)).reshape(-1) if down.any() or right.any() else None,
-        )
-        for i in range(1 + down.any())
-        for j in range(1 + right.any())
-    ]
+    between, terms = down.any() or right.any(), []
+    for i in range(1 + down.any()):
+        for j in range(1 + right.any()):
+            rows, columns = by_cell([(y + i) * learned[1], x + j])
+            weight, across = by_cell([np.abs(1 - i - down), np.abs(1 - j - right)], np.multiply)
+            terms.append(Term(table, rows, 0, weight if between else None, columns, across))
+    return terms
 
 
 def fill(

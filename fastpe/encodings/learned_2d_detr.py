@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.encoding import Encoding, Option, Spec
-from fastpe.encodings._gather import Term, fill_terms, pull_terms
+from fastpe.encodings._gather import Term, fill_terms, of_axis, pull_terms
 from fastpe.encodings._grid import axis_places, check_inside, chosen_sides, coordinates, whole_points
 
 
@@ -65,8 +65,9 @@ def reference(
 
 
 def _terms(spec: Spec, params: dict[str, Any], grid: tuple[int, ...] | None) -> list[Term]:
-    y, x = (each.astype(np.int64).reshape(-1) for each in np.broadcast_arrays(*_places(spec, grid)))
-    return [Term(params["row"], y, spec.dim // 2), Term(params["column"], x)]
+    places = _places(spec, grid)
+    y, x = of_axis(0, places), of_axis(1, places)
+    return [Term(params["row"], y[0], spec.dim // 2, columns=y[1]), Term(params["column"], x[0], columns=x[1])]
 
 
 def fill(

@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 
 from fastpe.encoding import Encoding, Option, Spec
-from fastpe.encodings._angles import Array, exact_angles, fill_angles, precise, turns
-from fastpe.encodings._grid import chosen_sides, coordinates
+from fastpe.encodings._angles import Array, exact_angles, fill_line, fill_sections, precise
+from fastpe.encodings._grid import axis_places, chosen_sides, coordinates
 from fastpe.encodings._rotary import (
     base_option,
     ladder,
@@ -82,12 +82,13 @@ def fill(
     grid: tuple[int, ...] | None, base: float, pairs: str,
 ) -> None:  # fmt: skip
     """Fill `angles`."""
-    theta, points, first = ladder(base, rotated_width(spec, None)), _points(spec, grid), 0
-    for axis, count in enumerate(chosen_sections(spec, sections)):
-        if count:
-            section = slice(first, first + count)
-            fill_angles(points[..., axis : axis + 1], turns(theta[section]), out["angles"][..., section])
-            first += count
+    theta, angles = ladder(base, rotated_width(spec, None)), out["angles"]
+    if spec.positions is None and grid is None:
+        fill_line(spec, theta, angles)
+        return
+    places = axis_places(spec, (1, 1, 1) if spec.positions is not None else chosen_sides(spec, grid, 3))
+    ends = np.cumsum([0, *chosen_sections(spec, sections)])
+    fill_sections(spec, places, [(axis, theta[ends[axis] : ends[axis + 1]]) for axis in range(3)], angles)
 
 
 ENCODING = Encoding(

@@ -34,6 +34,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from scipy import special
 
 from fastpe.encoding import Encoding, Option, Spec
@@ -114,9 +115,9 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, gaussians: 
         return target.T
 
     if spec.positions is None:
-        by_distance = found(_along_the_helix(spec))
-        for rows, apart in _rows_apart(spec.length):
-            scores[:, rows] = by_distance[:, apart]
+        for head, ahead in zip(scores, found(_along_the_helix(spec)), strict=True):
+            both_ways = np.concatenate([ahead[:0:-1], ahead]).astype(head.dtype)
+            head[...] = sliding_window_view(both_ways, spec.length)[::-1]
         return
     for sample, points in _samples(spec):
         for left, right, distance in _pairs(points):
@@ -148,22 +149,15 @@ def _along_the_helix(spec: Spec) -> Array:
     return np.hypot(np.sin(3 * np.pi * t) / 2, 3 * t)
 
 
-def _rows_apart(length: int) -> Iterator[tuple[slice, Array]]:
-    """Some rows i, and |i - j| for every j."""
-    rows = max(1, _PAIRS // length)
-    for start in range(0, length, rows):
-        some = slice(start, min(start + rows, length))
-        yield some, np.abs(np.arange(some.start, some.stop)[:, None] - np.arange(length))
-
-
 def _distance_gradients(spec: Spec, dscores: Array) -> Iterator[tuple[Array, Array]]:
     """Distances (M,), and the sum (H, M) of the gradients of all scores that each one is in."""
     if spec.positions is None:
-        total = np.zeros((spec.heads, spec.length))
-        for rows, apart in _rows_apart(spec.length):
-            for head, each in zip(total, dscores, strict=True):
-                head += np.bincount(apart.ravel(), each[rows].ravel(), spec.length)
-        yield _along_the_helix(spec), total
+        n = spec.length
+        total = np.zeros((spec.heads, 2 * n - 1))  # by j - i
+        for i in range(n):
+            total[:, n - 1 - i : 2 * n - 1 - i] += dscores[:, i]
+        total[:, n:] += total[:, n - 2 :: -1]
+        yield _along_the_helix(spec), np.ascontiguousarray(total[:, n - 1 :])
         return
     for sample, points in _samples(spec):
         own = dscores[sample]

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.encoding import Encoding, Spec
-from fastpe.encodings._angles import Array, exact_angles, fill_angles, precise, turns
+from fastpe.encodings._angles import exact_angles, fill_sections, precise
 from fastpe.encodings._rotary import (
     CLASS_TOKEN,
     GRID,
@@ -37,6 +37,7 @@ from fastpe.encodings._rotary import (
     ladder,
     pairs_option,
     plain_pairs,
+    raster_places,
     shapes,
 )
 
@@ -64,11 +65,9 @@ def fill(
     base: float, pairs: str,
 ) -> None:  # fmt: skip
     """Fill `angles`."""
-    points: Array = cells(spec, grid, class_token)
-    theta, angles = turns(ladder(base, spec.head_dim, 4)), out["angles"]
-    half = spec.head_dim // 4
-    fill_angles(points[..., 1:], theta, angles[..., :half])
-    fill_angles(points[..., :1], theta, angles[..., half:])
+    (places, extra), theta = raster_places(spec, grid, class_token), ladder(base, spec.head_dim, 4)
+    out["angles"][..., :extra, :] = 0.0
+    fill_sections(spec, places, [(1, theta), (0, theta)], out["angles"][..., extra:, :])
 
 
 ENCODING = Encoding(

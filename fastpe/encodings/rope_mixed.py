@@ -31,7 +31,8 @@ from typing import Any
 import numpy as np
 
 from fastpe.encoding import Encoding, Spec
-from fastpe.encodings._angles import fill_angles, precise, turns_of
+from fastpe.encodings import _learned_map
+from fastpe.encodings._angles import fill_angles, fill_raster, precise, turns_of
 from fastpe.encodings._rotary import (
     CLASS_TOKEN,
     GRID,
@@ -40,6 +41,7 @@ from fastpe.encodings._rotary import (
     check_cells,
     pairs_option,
     plain_pairs,
+    raster_places,
     rotated_width,
 )
 from fastpe.kernels.trig import PI
@@ -93,7 +95,12 @@ def fill(
 ) -> None:  # fmt: skip
     """Fill `angles`."""
     frequencies = np.stack([params["fy"], params["fx"]], axis=1).astype(np.float64)
-    fill_angles(cells(spec, grid, class_token), turns_of(frequencies), out["angles"])
+    if spec.positions is not None:
+        fill_angles(spec.points(), turns_of(frequencies), out["angles"])
+        return
+    places, extra = raster_places(spec, grid, class_token)
+    out["angles"][:, :extra] = 0.0
+    fill_raster(places, turns_of(frequencies), out["angles"][:, extra:])
 
 
 def pull(
@@ -103,8 +110,12 @@ def pull(
     """dfx_ht = sum of x times dangles over tokens, dfy likewise."""
     points = cells(spec, grid, class_token).reshape(-1, spec.length, 2)
     dangles = dslots["angles"].reshape(-1, spec.heads, *dslots["angles"].shape[-2:])
-    for name, axis in (("fx", 1), ("fy", 0)):
-        dparams[name] += np.einsum("bn,bhnt->ht", points[..., axis], dangles)
+    for own, each in zip(points, dangles, strict=True):
+        for head in range(spec.heads):
+            gradient = np.zeros((2, dangles.shape[-1]))
+            _learned_map.pull(own, 1.0, each[head], gradient)
+            dparams["fy"][head] += gradient[0]
+            dparams["fx"][head] += gradient[1]
 
 
 ENCODING = Encoding(

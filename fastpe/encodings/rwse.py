@@ -38,6 +38,7 @@ from scipy import sparse
 
 from fastpe.encoding import Encoding, Option, Spec
 from fastpe.encodings import _columns, _graph, _learned_map
+from fastpe.encodings._gather import Term, fill_terms, pull_terms
 from fastpe.encodings._graph import Array, Edges
 
 _MOST_NODES = 8192
@@ -93,11 +94,14 @@ def fill(
     scale: float,
 ) -> None:
     """Fill `table`."""
-    table, features = out["table"], _features(spec.length, edges, steps)
+    table, (features, rows) = out["table"], _features(spec.length, edges, steps)
+    own = table if rows is None else np.empty((len(features), spec.dim), table.dtype)
     if learned:
-        _learned_map.fill(features, params["weight"], scale, table)
+        _learned_map.fill(features, params["weight"], scale, own)
     else:
-        _columns.fill_columns(table, lambda rows: tuple(features[rows].T), scale)
+        _columns.fill_columns(own, lambda rows: np.ascontiguousarray(features[rows].T), scale)
+    if rows is not None:
+        fill_terms(table, [Term(own, rows)])
 
 
 def pull(
@@ -112,29 +116,33 @@ def pull(
     scale: float,
 ) -> None:
     """dweight = the features, transposed, times dtable."""
-    features = _features(spec.length, edges, steps)
-    _learned_map.pull(features, scale, dslots["table"], dparams["weight"])
+    dtable, (features, rows) = dslots["table"], _features(spec.length, edges, steps)
+    if rows is not None:
+        (dtable,) = pull_terms(dtable, [Term(np.empty((len(features), spec.dim)), rows)])
+    _learned_map.pull(features, scale, dtable, dparams["weight"])
 
 
 @lru_cache(maxsize=8)
-def _features(length: int, edges: Edges, steps: int) -> Array:
+def _features(length: int, edges: Edges, steps: int) -> tuple[Array, Array | None]:
+    """Features, and which of them each node has; none where every node has its own."""
+    rows = None
     if edges is None:
-        features = _of_path(length, steps)
+        features, rows = _of_path(length, steps)
     else:
         features = np.zeros((length, steps))
         matrix = _graph.adjacency(length, edges)
         nodes = np.flatnonzero(_graph.degrees(matrix))
         features[nodes] = _of_graph(matrix[nodes][:, nodes], steps)
     features.flags.writeable = False
-    return features
+    return features, rows
 
 
-def _of_path(length: int, steps: int) -> Array:
+def _of_path(length: int, steps: int) -> tuple[Array, Array]:
     """A shorter path has all there is to see: its middle node is one that no end is near to."""
     short = min(length, 2 * steps + 3)
-    some = _of_graph(_graph.adjacency(short, None), steps)
     middle, added = short // 2, length - short
-    return np.concatenate([some[:middle], np.repeat(some[middle : middle + 1], added, axis=0), some[middle:]])
+    rows = np.concatenate([np.arange(middle), np.full(added, middle), np.arange(middle, short)])
+    return _of_graph(_graph.adjacency(short, None), steps), rows
 
 
 def _of_graph(matrix: Any, steps: int) -> Array:

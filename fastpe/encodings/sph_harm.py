@@ -56,16 +56,14 @@ from fastpe.kernels.simd import (
     at,
     fma,
     lanes,
-    load,
     load_first,
     minus,
     pointer,
     splat,
-    store,
     store_rounded,
     whole_vectors,
 )
-from fastpe.kernels.table import LARGE, columns_to_rows, finish, move_rows
+from fastpe.kernels.table import LARGE, columns_to_table, finish
 
 _MOST = 1024  # the recurrence starts from sin^m, which would underflow where it matters past degree 1900
 
@@ -110,27 +108,26 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, degrees: in
     table, count = out["table"], _degrees(spec, degrees)
     at_once, wide = 4 * whole_vectors(1, np.float64), whole_vectors(1, table.dtype)
     columns, tile = aligned_zeros((spec.dim + wide, at_once), table.dtype), aligned_zeros((wide, wide), table.dtype)
-    block, work = aligned_zeros((at_once, spec.dim), table.dtype), aligned_zeros((4, count * at_once), np.float64)
-    steps = _recurrence(count)
+    block, steps = aligned_zeros((at_once, spec.dim), table.dtype), _recurrence(count)
     for rows, first, row_step, step in row_blocks(table):
         cos_lon, sin_lon, cos_lat, sin_lat = _sphere.directions(spec, rows)
         # half a turn more in longitude, a quarter more in latitude
         places, large = np.stack([-sin_lat, cos_lat, -cos_lon, -sin_lon]), table.nbytes >= LARGE
-        _fill(places, steps, scale, first, row_step, step, large, work, columns, block, tile)
+        _fill(places, steps, scale, first, row_step, step, large, columns, block, tile)
 
 
 def _recurrence(count: int) -> np.ndarray:
-    """a_lm and a_lm b_lm of P_lm = a_lm (x P_(l-1)m - b_lm P_(l-2)m), m < l, every P normalised by its K_lm: (2, L, L).
+    """a_lm and a_lm b_lm of P_lm = a_lm (x P_(l-1)m - b_lm P_(l-2)m), m < l, every P normalised by its K_lm.
 
-    On the first one's diagonal: the factor of P_ll = -a_ll sin(theta) P_(l-1)(l-1).
+    By order and degree, (L, L + 1, 2). At l = m: the factor of P_mm = -a_mm sin(theta) P_(m-1)(m-1).
     """
-    degree, order = np.ogrid[0.0:count, 0.0:count]
-    with np.errstate(divide="ignore", invalid="ignore"):  # above the diagonal, which is cut away
+    order, degree = np.ogrid[0.0:count, 0.0 : count + 1]
+    with np.errstate(divide="ignore", invalid="ignore"):  # where l <= m, which is cut away
         a = np.sqrt((4 * degree**2 - 1) / (degree**2 - order**2))
         b = np.sqrt(((degree - 1) ** 2 - order**2) / (4 * (degree - 1) ** 2 - 1))
-    steps = np.stack([np.tril(a, -1), np.tril(a * b, -2)])
+    steps = np.stack([np.triu(a, 1), np.triu(a * b, 2)], axis=-1)
     later = np.arange(1, count)
-    steps[0, later, later] = np.sqrt((2 * later + 1) / (2 * later))
+    steps[later, later, 0] = np.sqrt((2 * later + 1) / (2 * later))
     return steps
 
 
@@ -140,51 +137,43 @@ _LOWEST, _ROOT = math.sqrt(1 / (4 * math.pi)), math.sqrt(2)
 @entry(label="spherical harmonics")
 def _fill(
     places: np.ndarray, steps: np.ndarray, scale: float, first: np.ndarray, row_step: int, step: int, large: bool,
-    work: np.ndarray, columns: np.ndarray, block: np.ndarray, tile: np.ndarray,
+    columns: np.ndarray, block: np.ndarray, tile: np.ndarray,
 ) -> None:  # fmt: skip
-    # lanes are positions; in a degree all orders are independent of each other
+    # lanes are positions; the recurrence of one order waits for itself, and the next order's goes on meanwhile
     width, dim, count = lanes(splat(0.0)), block.shape[1], places.shape[1]
     rows = 4 * width
     for i in range(0, count, rows):
         for k in range(0, rows, width):
             place, left = at(pointer(places), i + k), count - i - k
-            _harmonics(place, count, left, steps, scale, work, at(pointer(columns), k), rows, dim)
-        columns_to_rows(pointer(columns), pointer(block), rows, dim, pointer(tile))
-        here = at(pointer(first), i * row_step)
-        move_rows(pointer(block), min(rows, count - i), dim, here, row_step, step, large)
+            _harmonics(place, count, left, steps, scale, at(pointer(columns), k), rows, dim)
+        columns_to_table(
+            pointer(columns), rows, min(rows, count - i), dim, pointer(block), pointer(tile),
+            at(pointer(first), i * row_step), row_step, step, large,
+        )  # fmt: skip
     finish(large)
 
 
 @inner
-def _harmonics(place, stride, left, steps, scale, work, column, rows, dim):  # type: ignore[no-untyped-def]
+def _harmonics(place, stride, left, steps, scale, column, rows, dim):  # type: ignore[no-untyped-def]
     """One vector of positions: channel c goes to column[c * rows]."""
-    width, degrees = lanes(splat(0.0)), steps.shape[1]
-    x, sine = load_first(place, 0, left), load_first(place, stride, left)
+    width, orders = lanes(splat(0.0)), steps.shape[0]
+    x, up = load_first(place, 0, left), load_first(place, stride, left)
     turn_cos, turn_sin = load_first(place, 2 * stride, left), load_first(place, 3 * stride, left)
-    cosines, sines = pointer(work[0]), pointer(work[1])
-    a, b = splat(scale * _ROOT), splat(0.0)
-    store(cosines, 0, splat(scale))
-    store(sines, 0, b)
-    for m in range(1, degrees):
-        a, b = fma(a, turn_cos, minus(b * turn_sin)), fma(a, turn_sin, b * turn_cos)
-        store(cosines, m * width, a)
-        store(sines, m * width, b)
-    corner = splat(_LOWEST)
-    for degree in range(degrees):
-        older, newer = pointer(work[2 + degree % 2]), pointer(work[2 + (degree + 1) % 2])
-        middle = degree * degree + degree
-        for m in range(degree + 1):
-            if m < degree:
-                up, down = splat(steps[0, degree, m]), splat(steps[1, degree, m])
-                height = fma(up * x, load(newer, m * width), minus(down * load(older, m * width)))
-            else:
-                corner = minus(splat(steps[0, degree, m]) * sine * corner) if degree > 0 else corner
-                height = corner
-            store(older, m * width, height)
+    cosine, sine, corner = splat(scale * _ROOT), splat(0.0), splat(_LOWEST)  # of m alpha, and P_mm
+    for m in range(orders):
+        if m > 0:
+            cosine, sine = fma(cosine, turn_cos, minus(sine * turn_sin)), fma(cosine, turn_sin, sine * turn_cos)
+            corner = minus(splat(steps[m, m, 0]) * up * corner)
+        even = cosine if m > 0 else splat(scale)
+        older, height = splat(0.0), corner
+        for degree in range(m, orders):
+            middle = degree * degree + degree
             if middle + m < dim:
-                store_rounded(at(column, (middle + m) * rows), 0, height * load(cosines, m * width), width)
+                store_rounded(at(column, (middle + m) * rows), 0, height * even, width)
             if m > 0 and middle - m < dim:
-                store_rounded(at(column, (middle - m) * rows), 0, height * load(sines, m * width), width)
+                store_rounded(at(column, (middle - m) * rows), 0, height * sine, width)
+            ahead, back = splat(steps[m, degree + 1, 0]), splat(steps[m, degree + 1, 1])
+            older, height = height, fma(ahead * x, height, minus(back * older))
 
 
 ENCODING = Encoding(

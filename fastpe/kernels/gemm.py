@@ -256,7 +256,8 @@ def transpose(source, source_row, target, target_row, m, n):
     whole_m, whole_n = m - m % width, n - n % width
     for i in range(0, whole_m, width):
         for j in range(0, whole_n, width):
-            transpose_block(at(source, i * source_row + j), source_row, at(target, j * target_row + i), target_row)
+            block, turned = at(source, i * source_row + j), at(target, j * target_row + i)
+            transpose_block(block, source_row, turned, target_row, False)
     for i in range(m):
         for j in range(whole_n if i < whole_m else 0, n):
             put(target, j * target_row + i, get(source, i * source_row + j))

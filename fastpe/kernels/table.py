@@ -87,20 +87,27 @@ def move_line(block, table, head, line, count):
 
 
 @inner
-def columns_to_rows(columns, block, rows, dim, tile):
-    """block (rows, dim) = the transpose of `columns` (dim, rows).
+def columns_to_table(columns, rows, count, dim, block, tile, table, row_step, step, large):
+    """The first `count` rows of the transpose of `columns` (dim, rows) go to `table`, as by `move_rows`.
 
-    `rows` is a multiple of a vector's lanes, `columns` has room for that many more than dim, and `tile` for a square.
+    `rows` is a multiple of a vector's lanes, `columns` has room for that many more than dim, `block` for all rows, and
+    `tile` for a square.
     """
     width = lanes(columns)
+    in_lines = dim % width == 0 and row_step % width == 0 and before_boundary(table) == 0
+    direct = count == rows and step == 1 and (in_lines or not large)
+    out, apart = (table, row_step) if direct else (block, dim)
     for i in range(0, rows, width):
         for c in range(0, dim, width):
             whole = c + width <= dim
-            target, target_row = (at(block, i * dim + c), dim) if whole else (tile, width)
-            transpose_block(at(columns, c * rows + i), rows, target, target_row)  # one call: it is long to compile
+            target, target_row = (at(out, i * apart + c), apart) if whole else (tile, width)
+            # one call: it is long to compile
+            transpose_block(at(columns, c * rows + i), rows, target, target_row, direct and large)
             if not whole:
                 for k in range(width):
-                    store_first(block, (i + k) * dim + c, load(tile, k * width), dim - c)
+                    store_first(out, (i + k) * apart + c, load(tile, k * width), dim - c)
+    if not direct:
+        move_rows(block, count, dim, table, row_step, step, large)
 
 
 @entry(label="the largest of an array")

@@ -7,7 +7,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from fastpe.kernels.simd.vector import llvm_vector
+from fastpe.kernels.simd.vector import REGISTER_BYTES, llvm_vector
 
 I32, I64 = ir.IntType(32), ir.IntType(64)
 
@@ -146,7 +146,13 @@ def interleave(b, dtype, kind, x, y):
     return both, b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, both.lanes), order))
 
 
-def transpose(b, kind, source, source_row, target, target_row):
+def store_vector_past_caches(b, kind, pointer, offset, value):
+    """Store at a multiple of a vector's size, into no cache."""
+    stored = b.store(value, address_of(b, kind, pointer, offset), align=REGISTER_BYTES)
+    stored.set_metadata("nontemporal", b.module.add_metadata([ir.Constant(I32, 1)]))
+
+
+def transpose(b, kind, source, source_row, target, target_row, past_caches):
     """log2(lanes) rounds, each swapping the off-diagonal blocks of half the size."""
     width = kind.lanes
     integers = ir.VectorType(I32, width)
@@ -161,8 +167,11 @@ def transpose(b, kind, source, source_row, target, target_row):
                 rows[i] = b.shuffle_vector(x, y, upper)
                 rows[i + half] = b.shuffle_vector(x, y, lower)
         half //= 2
-    for i in range(width):
-        store_vector(b, kind, target, b.mul(target_row, ir.Constant(I64, i)), rows[i])
+    with b.if_else(past_caches) as branches:
+        for branch, put in zip(branches, (store_vector_past_caches, store_vector), strict=True):
+            with branch:
+                for i in range(width):
+                    put(b, kind, target, b.mul(target_row, ir.Constant(I64, i)), rows[i])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -6,15 +6,14 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from fastpe.kernels.simd.code import (
-    I32,
     I64,
     Part,
-    address_of,
     interleave,
     load_lanes,
     load_vector,
     store_lanes,
     store_vector,
+    store_vector_past_caches,
     transpose,
 )
 from fastpe.kernels.simd.vector import REGISTER_BYTES, Vector, llvm_vector
@@ -107,15 +106,18 @@ def store_first(typingctx, p, offset, value, count):
 
 
 @intrinsic
-def transpose_block(typingctx, source, source_row, target, target_row):
-    """target = source^T for one square block of lanes x lanes; rows are `*_row` elements apart."""
+def transpose_block(typingctx, source, source_row, target, target_row, past_caches):
+    """target = source^T for one square block of lanes x lanes; rows are `*_row` elements apart.
+
+    `past_caches`: stored as by `store_past_caches`.
+    """
     kind = Vector(source.dtype)
 
     def emit(context, b, signature, arguments):
         transpose(b, kind, *arguments)
         return context.get_dummy_value()
 
-    return types.void(source, types.intp, target, types.intp), emit
+    return types.void(source, types.intp, target, types.intp, types.boolean), emit
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -163,12 +165,24 @@ def store_interleaved(typingctx, p, offset, x, y, count):
 
 
 @intrinsic
+def store_interleaved_past_caches(typingctx, p, offset, x, y):
+    """As `store_interleaved` of all of them, and as `store_past_caches`."""
+
+    def emit(context, b, signature, arguments):
+        pointer_value, at_offset, *pair = arguments
+        both, mixed = interleave(b, p.dtype, x, *pair)
+        store_vector_past_caches(b, both, pointer_value, at_offset, mixed)
+        return context.get_dummy_value()
+
+    return types.void(p, types.intp, x, y), emit
+
+
+@intrinsic
 def store_past_caches(typingctx, p, offset, value):
     """Store a whole vector at a multiple of its size, without keeping it in any cache; `fence` when all is done."""
 
     def emit(context, b, signature, arguments):
-        stored = b.store(arguments[2], address_of(b, value, arguments[0], arguments[1]), align=REGISTER_BYTES)
-        stored.set_metadata("nontemporal", b.module.add_metadata([ir.Constant(I32, 1)]))
+        store_vector_past_caches(b, value, *arguments)
         return context.get_dummy_value()
 
     return types.void(p, types.intp, value), emit
