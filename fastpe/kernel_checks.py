@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe import encoding, reference
+from fastpe import reference
 from fastpe._attention import attention, attention_vjp
+from fastpe.encoding import build, pull
 from fastpe.error_law import Difference, difference, wider
 from fastpe.kernels import arrays
 from fastpe.kernels.gemm import FROM, PLUS, RELU, WHERE_POSITIVE
@@ -255,10 +256,10 @@ def _build_by_distance(draw: Draw, m: int, n: int) -> Iterator[Case]:
     length, one, r2 = 50 * m, np.abs(draw(1)) * 0 + 1, np.abs(draw(1)) + 1
     request: dict[str, Any] = {"params": {"r1": one, "r2": r2}, "dtype": one.dtype}
     distance = np.abs(np.arange(1 - length, length)).astype(one.dtype)
-    bias = encoding.build("kerple_log", length, **request)["bias"][0]
+    bias = build("kerple_log", length, **request)["bias"][0]
     yield Case(bias, lambda r, r2: -np.log1p(r2 * r), (distance, r2), 1)
     dbias = draw(2 * length - 1)
-    pulled = encoding.pull("kerple_log", length, {"bias": dbias[None]}, **request)["r1"]
+    pulled = pull("kerple_log", length, {"bias": dbias[None]}, **request)["r1"]
     yield Case(
         pulled, lambda r, r2, dbias: -(np.log1p(r2 * r) * dbias).sum(keepdims=True), (distance, r2, dbias), 2 * length
     )

@@ -53,7 +53,7 @@ def test_every_kernel_on_arrays_is_checked():
         arrays, lambda value: inspect.isfunction(value) and value.__module__ == arrays.__name__
     )
     names = {name for name, _ in functions if not name.startswith("_")}
-    assert names | {"attention", "attention_vjp"} == set(kernel_checks.KERNELS)
+    assert names | {"attention", "attention_vjp", "build"} == set(kernel_checks.KERNELS)
     assert {f"kernel {name}" for name in kernel_checks.KERNELS} <= NAMES
 
 
