@@ -239,13 +239,13 @@ def pull(
 
     parts, spec = _request(name, length, request)
     shapes = sums.parameter_shapes(parts, spec)
-    values = arrays("params", params, shapes, spec.dtype)
+    values = arrays("params", params, shapes, spec.dtype, measure=sums.largest)
     slot_shapes = sums.slot_shapes(parts, spec)
     kinds = {slot: np.dtype(np.float64) if SLOTS[slot].dtype == "float64" else spec.dtype for slot in slot_shapes}
     widest = max(kinds.values(), key=lambda kind: kind.itemsize, default=spec.dtype)
     if isinstance(dslots, Mapping):  # attention also returns the gradient of a scale, which nothing here learns
         dslots = {slot: x for slot, x in dslots.items() if slot not in sums.plain(parts, spec)}
-    given = arrays("dslots", dslots, slot_shapes, widest, some=True)
+    given = arrays("dslots", dslots, slot_shapes, widest, some=True, measure=sums.largest)
     gradients = {slot: array.astype(kinds[slot], copy=False) for slot, array in given.items()}
     sums.check(parts, spec)
     dparams = {name: np.zeros(shape, spec.dtype) for name, shape in shapes.items()}
