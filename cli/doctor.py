@@ -144,7 +144,7 @@ def _accuracy(as_json: bool) -> None:
     columns = [*(f"<= {edge:g}" for edge in accuracy.EDGES), f"> {accuracy.EDGES[-1]:g}"]
     found = []
     if not as_json:
-        click.echo("errors of fills in units in the last place, from exact values with 60 decimal digits\n")
+        click.echo("errors of fills in units in the last place, from exact values (60 digits) unless named\n")
         click.echo(f"{'encoding':11} {'dtype':8} {'values':>7} {''.join(f'{name:>9}' for name in columns)}     worst")
     with Reporter():
         for name in encoding.list_encodings():

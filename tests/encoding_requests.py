@@ -70,7 +70,7 @@ def requests(draw: st.DrawFn, name: str) -> dict:
         positions = np.array(draw(st.lists(number, min_size=count, max_size=count))).reshape(shape)
     return {
         "length": length,
-        "dim": draw(st.sampled_from([1, 2, 5, 16, 24, 48, 70])),
+        "dim": draw(st.sampled_from([1, 2, 3, 4, 5, 16, 24, 48, 70])),
         "heads": draw(st.sampled_from([1, 3, 4])),
         "train_length": draw(st.sampled_from([64, 64, 20, 7, 1])),
         "causal": draw(st.booleans()),

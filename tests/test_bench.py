@@ -5,6 +5,7 @@ import json
 import math
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import fastpe
 from fastpe import reference
 from fastpe.benchmarks import encodings, fills, jobs, models, numpy_ways, products, scaling, step, turns, worker
 from fastpe.benchmarks.figures import WrongResult, goals_in, judged
+from fastpe.encodings import alibi
 from fastpe.transformer import Adam, Transformer
 
 TORCH = importlib.util.find_spec("torch") is not None
@@ -169,6 +171,20 @@ def test_fills_are_right_and_a_wrong_one_is_not_timed(name):
         fills.check_fill("fastpe", name, 1500, 32, wrong)
     with pytest.raises(WrongResult, match="shape"):
         fills.check_fill("fastpe", name, 1500, 32, wrong[:, :-1])
+
+
+def test_a_bias_that_refuses_positions_is_checked_too(monkeypatch):
+    def check(spec, **options):
+        if spec.positions is not None:
+            raise ValueError("positions cannot be given")
+
+    monkeypatch.setattr(alibi, "ENCODING", replace(alibi.ENCODING, check=check))
+    jobs.fill("fastpe", "alibi", 1500, 32)
+    _, result = fills.fill_call("fastpe", "alibi", 1500, 32)
+    wrong = result()
+    wrong[-1, -1] += 0.02
+    with pytest.raises(WrongResult, match="fastpe, alibi: off by"):
+        fills.check_fill("fastpe", "alibi", 1500, 32, wrong)
 
 
 def test_every_table_that_grows_is_filled():

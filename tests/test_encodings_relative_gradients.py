@@ -25,12 +25,12 @@ VARIANTS = [
 MOVED = 20  # entries of a parameter
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("heads", "causal"), [(2, False), (2, True), (4, False)])
 @pytest.mark.parametrize(("name", "options"), VARIANTS)
-def test_gradients_through_attention(name: str, options: dict, causal: bool) -> None:
+def test_gradients_through_attention(name: str, options: dict, heads: int, causal: bool) -> None:
     n, rng = 5, np.random.default_rng(4)
-    q, k, v, dout = rng.standard_normal((4, 2, n, 2))
-    request = {"dim": 4, "heads": 2, "train_length": n, "causal": causal, **options}
+    q, k, v, dout = rng.standard_normal((4, heads, n, 4 // heads))
+    request = {"dim": 4, "heads": heads, "train_length": n, "causal": causal, **options}
     params = drawn(name, rng, **request)
     slots = fastpe.build(name, n, **request, dtype=np.float64, params=params)
     dslots = fastpe.attention_vjp(q, k, v, causal=causal, **slots)[1](dout)

@@ -105,6 +105,17 @@ def test_a_resized_table_is_the_one_of_image_libraries():
     np.testing.assert_array_equal(same["values"].T, table)
 
 
+def test_cells_far_from_the_origin_have_the_entries_of_near_ones():
+    near = np.array([[0, 0], [0, 1], [3, 2]])
+    for name, far in (("swin_bias", 2**27 - 20), ("beit_bias", -(2**24))):
+        request = {"window": (200, 14), "train_length": 3}
+        found = fastpe.build(name, 3, positions=near + far, **request)["index"]
+        np.testing.assert_array_equal(found, fastpe.build(name, 3, positions=near, **request)["index"])
+        np.testing.assert_array_equal(
+            found, fastpe.build(name, 3, positions=near + far, reference=True, **request)["index"]
+        )
+
+
 def test_beit_has_three_entries_for_its_class_token():
     index = fastpe.build("beit_bias", 5, class_token=True)["index"]
     np.testing.assert_array_equal(index[1:, 1:], fastpe.build("swin_bias", 4)["index"])

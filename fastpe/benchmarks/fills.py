@@ -90,12 +90,12 @@ def check_fill(library: str, encoding: str, length: int, dim: int, found: Array)
         expected = _array(fastpe.build(
             encoding, len(rows), positions=rows, params=params, reference=True, train_length=length, **settings
         ))  # fmt: skip
-    except ValueError:  # its positions have several coordinates, or are those of a graph
+    except ValueError:  # its positions have several coordinates, or are those of a graph, or it knows offsets alone
         few = 120  # a grid of 10 by 12
         expected = _array(fastpe.build(encoding, few, reference=True, **settings))
         _compare(library, encoding, _array(fastpe.build(encoding, few, **settings)), expected)
-        apart = np.empty((length, 2 * dim), found.dtype)[:, ::2]
-        slot = fastpe.encoding.get(encoding).slots[0]
+        apart = np.empty((*shape[:-1], 2 * shape[-1]), found.dtype)[:, ::2]
+        slot = "bias" if of_bias else fastpe.encoding.get(encoding).slots[0]
         fastpe.build(encoding, length, params=params, out={slot: apart}, dtype=found.dtype, **settings)
         _compare(library, encoding, found, apart)
         return

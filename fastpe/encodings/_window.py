@@ -99,7 +99,9 @@ def check_inside(name: str, spec: Spec, window: Sides, grid: Sides | None, extra
 def write_index(index: Array, spec: Spec, window: Sides, grid: Sides | None, extra: int = 0) -> None:
     """Write every pair's entry into the cells' part of an index (..., N, N)."""
     width = 2 * window[1] - 1
-    places = (cells(spec, grid, extra) @ np.array([width, 1.0])).astype(np.int32)
+    found = cells(spec, grid, extra)
+    found = found - found.min(axis=-2, keepdims=True)  # far from the origin the entries' numbers leave int32
+    places = (found @ np.array([width, 1.0])).astype(np.int32)
     inner = index[..., extra:, extra:]
     np.subtract(places[..., :, None], places[..., None, :], out=inner)
     inner += np.int32((window[0] - 1) * width + window[1] - 1)

@@ -28,7 +28,7 @@ def _gemm(a, b, c, mode, d, e):
 def gemm(a: Array, b: Array, mode: int = 0, d: Array | None = None, e: Array | None = None) -> Array:
     """f(start + a b): a (m, k) plain or transposed, b (k, n); d, e (m, n) or (1, n); `mode` as in `kernels.gemm`."""
     c = np.full((a.shape[0], b.shape[1]), np.nan, a.dtype)
-    _gemm(a, b, c, np.int64(mode), c if d is None else d, c if e is None else e)
+    _gemm(a, np.ascontiguousarray(b), c, np.int64(mode), c if d is None else d, c if e is None else e)
     return c
 
 
