@@ -14,8 +14,7 @@ by element and in vector operations (a core does one or two in a cycle; float64 
     Laplacian        1 / lanes for each of 8 features of a node: arithmetic
     random walks     of a path: a copy of a few rows: memory
     sinusoidal       float32 rows one apart: 7 / lanes (four products, two conversions, the watch for cancellation)
-                     float64 rows one apart: 14 / lanes (sums of two numbers, rotated)
-                     otherwise 28 / lanes for an exact reduction and the polynomials: arithmetic
+                     otherwise, and in float64, 28 / lanes for an exact reduction and the polynomials: arithmetic
     Fourier          one coordinate: as sinusoidal; several: 28 / lanes, and 12 / lanes for each: arithmetic
     angles           11 / lanes of positions one apart, or of a raster's two axes added; a copy, of a raster's one axis;
                      otherwise 17 / lanes: arithmetic

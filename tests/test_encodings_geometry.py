@@ -220,6 +220,13 @@ def test_without_points_a_helix_is_taken() -> None:
     assert (np.diff(distance) > 0).all()  # no two offsets within the training length are as far
 
 
+@pytest.mark.parametrize("reference", [False, True])
+@pytest.mark.parametrize("positions", [None, POINTS])
+def test_a_start_changes_no_digit(positions: np.ndarray | None, reference: bool) -> None:
+    far = scores(positions, start=2.0**24 + 0.5, reference=reference)
+    np.testing.assert_array_equal(far, scores(positions, reference=reference))
+
+
 def test_initial_values_are_those_of_the_released_code() -> None:
     params = fastpe.init("rbf_distance", heads=8, train_length=4, dtype=np.float64)
     assert params["mul"] == 1

@@ -115,6 +115,17 @@ def test_da_factors_keep_their_error_at_any_size(w: float, v: float) -> None:
         assert max(errors) <= (6 + 3 * abs(v)) * mpmath.mpf(2) ** -52 * max(exact)
 
 
+@pytest.mark.parametrize("v", [-750.0, 700.0, 746.0, 1e4])
+@pytest.mark.parametrize("w", [-400.0, 0.0, 0.5, 20.0])
+def test_the_reference_of_da_overflows_nowhere_that_a_factor_does_not(w: float, v: float) -> None:
+    params = {"w": np.array([w]), "v": np.array([v])}
+    with mpmath.workdps(60):
+        exact = [float((1 + mpmath.exp(v)) / (1 + mpmath.exp(mpmath.mpf(v) - mpmath.mpf(w) * r))) for r in range(5)]
+    for reference in (False, True):
+        gain = fastpe.build("da", 5, dtype=np.float64, params=params, reference=reference)["gain"][0, 4:]
+        np.testing.assert_allclose(gain, exact, rtol=1e-13, atol=1e-300)
+
+
 def test_a_da_factor_that_leaves_the_dtype_is_refused() -> None:
     params = {"w": np.array([1.0, 1.0]), "v": np.array([1.0, 100.0])}
     assert np.isfinite(fastpe.build("da", 200, heads=2, params=params, dtype=np.float64)["gain"]).all()

@@ -70,6 +70,20 @@ def test_real_starts_and_batches_of_windows() -> None:
         np.testing.assert_array_max_ulp(alone, rows, 1)
 
 
+def test_dynamic_scaling_of_real_positions_against_mpmath() -> None:
+    positions, start, width, base, train = np.arange(64) + 1 / 3, -0.3, 32, 2.0, 64
+    request = {"dim": width, "train_length": train, "base": base, "positions": positions, "start": start}
+    got = fastpe.build("rope_dynamic", 64, **request)["angles"][0]
+    with mpmath.workdps(60):
+        places = [mpmath.mpf(float(p)) for p in positions + start]
+        larger = base * ((places[-1] + 1) / train) ** (mpmath.mpf(width) / (width - 2))
+        for row, p in zip(got, places, strict=True):
+            for t, angle in enumerate(row):
+                turned = p * larger ** (-mpmath.mpf(2 * t) / width)
+                right = turned - 2 * mpmath.pi * mpmath.nint(turned / (2 * mpmath.pi))
+                assert abs(mpmath.mpf(float(angle)) - right) <= 1.01 * np.spacing(abs(float(right)))
+
+
 def test_angles_in_float32_are_what_fastpe_avoids() -> None:
     for position, least in ((32767, 5e-4), (1000000, 2e-2), (FAR - 1, 0.1)):
         theirs, ours = accuracy.float32_angles(position)

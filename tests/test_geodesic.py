@@ -43,3 +43,11 @@ def test_a_rotation_of_the_sphere_about_its_axis_changes_nothing() -> None:
 def test_latitudes_past_a_pole_are_refused() -> None:
     with pytest.raises(ValueError, match="latitudes within ±90"):
         fastpe.build("geodesic", 1, positions=[[0.0, 91.0]])
+
+
+@pytest.mark.parametrize("reference", [False, True])
+@pytest.mark.parametrize("turn", [0.0, 360.0, -720.0])
+def test_longitudes_just_west_of_greenwich_keep_their_digits(turn: float, reference: bool) -> None:
+    places = np.array([[turn - 2.0**-20, 0.0], [turn + 2.0**-20, 0.0]])
+    got = fastpe.build("geodesic", 2, positions=places, slope=1.0, dtype=np.float64, reference=reference)["scores"]
+    np.testing.assert_array_max_ulp(-got[0, 0, 1], np.radians(2.0**-19), 16)

@@ -76,15 +76,16 @@ def plain_pairs(spec: Spec, *, pairs: str, **options: Any) -> dict[str, Any]:
     return {"pairs": pairs}
 
 
-def reach(spec: Spec) -> float:
+def reach(spec: Spec) -> Decimal:
     """The length that the positions need: the largest and one, but at least the training length."""
-    return max(farthest_of(spec) + 1.0, float(spec.train_length))
+    with precise():
+        return max(Decimal(farthest_of(spec)) + 1, Decimal(spec.train_length))
 
 
 def stretch(spec: Spec, factor: float | None) -> Decimal:
     """s = target length / training length: as given, or as the positions need."""
     with precise():
-        return Decimal(reach(spec)) / spec.train_length if factor is None else Decimal(factor)
+        return reach(spec) / spec.train_length if factor is None else Decimal(factor)
 
 
 def check_cells(spec: Spec, grid: tuple[int, ...] | None, class_token: bool) -> None:

@@ -32,10 +32,11 @@ def check_latitudes(spec: Spec) -> None:
 
 
 def coordinates(spec: Spec) -> tuple[Array, Array]:
-    """Longitudes in [0, 360) or [-180, 180) and latitudes in [-90, 90], (..., N) each, in degrees."""
+    """Longitudes and latitudes within ±180 and ±90, (..., N) each, in degrees."""
     points = spec.points()
     if spec.positions is not None:
-        return np.remainder(points[..., 0], 360.0), points[..., 1]
+        longitude = points[..., 0]
+        return longitude - 360.0 * np.rint(longitude / 360.0), points[..., 1]  # without rounding
     turn, height = _spiral(points, spec.train_length)
     return 360.0 * turn - 180.0, np.degrees(np.arcsin(height))
 

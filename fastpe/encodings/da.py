@@ -61,10 +61,13 @@ def init(spec: Spec, rng: Any) -> dict[str, Any]:
 
 
 def reference(spec: Spec, params: dict[str, Any]) -> dict[str, Any]:
-    """Wu et al. 2021: f(r; w, v), as printed."""
+    """Wu et al. 2021: f(r; w, v), both sides of the printed fraction divided by e^v where v > 0."""
     distance = np.abs(np.arange(1 - spec.length, spec.length))
     w, v = params["w"][:, None], params["v"][:, None]
-    return {"gain": (1.0 + np.exp(v)) / (1.0 + np.exp(v - w * distance))}
+    over = np.maximum(v, 0.0)
+    one = np.exp(-over)
+    with np.errstate(over="ignore", divide="ignore"):  # a factor of 0, and one that no float holds
+        return {"gain": (one + np.exp(v - over)) / (one + np.exp((v - over) - w * distance))}
 
 
 _VANISHED, _SETTLED = 709.0, -42.0  # exponents from which e^-x is 0 here, and up to which 1 + e^x is 1

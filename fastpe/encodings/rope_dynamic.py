@@ -64,7 +64,7 @@ def fill(
 ) -> None:  # fmt: skip
     """Fill `angles`."""
     with precise():
-        s = 1 + Decimal(factor) * (Decimal(reach(spec)) / spec.train_length - 1)
+        s = 1 + Decimal(factor) * (reach(spec) / spec.train_length - 1)
     fill_line(spec, of_larger_base(ladder(base, rotated_width(spec, rotated)), s), out["angles"])
 
 

@@ -19,8 +19,8 @@ in size a float32 value is the nearest or off by at most 0.51 units in the last 
 
 **Speed.** Arithmetic is the bound. In a float32 table of positions one apart, 13 operations on float64 vectors make one
 vector of entries: four products, two conversions, the interleaving, the watch for cancellation. At one operation a
-cycle on registers of 64 bytes, at 3 GHz, that is 15 GB/s. In float64, where sines and cosines are rotated as sums of
-two numbers, a vector of sines and one of cosines take 27 operations: 14 GB/s; at other positions 55: 7 GB/s.
+cycle on registers of 64 bytes, at 3 GHz, that is 15 GB/s. In float64, where what a rotation loses would be seen, a
+vector of sines and one of cosines take 55 operations: 7 GB/s.
 
 **Past the training length**: defined. No two integers have the same vector, at any length: already the first pair
 differs, as no two integers are a multiple of 2 pi apart. (That the encoding repeats after base^(2t/C) positions, or

@@ -9,7 +9,6 @@ left are Taylor sums on [-pi/4, pi/4]. About 60 operations for a vector of sines
 
 import math
 from decimal import Decimal, localcontext
-from fractions import Fraction
 
 from llvmlite import ir
 from numba import types
@@ -59,8 +58,8 @@ def nearest(x):
 
 
 @inlined
-def _in_a_quarter(position, high, low):
-    """position * (high + low) less the nearest multiple of pi/2, as a sum of two, and that multiple in its low bits."""
+def sincos(position, high, low):
+    """Sine and cosine of position * (high + low), for products up to 2**27: about one unit in the last place each."""
     angle = position * high
     rest = fma(position, low, _product_error(position, high, angle))
 
@@ -75,13 +74,7 @@ def _in_a_quarter(position, high, low):
     rest = rest - _product_error(turns, splat(_HALF_PI_2), second)
     rest = fma(turns, splat(-_HALF_PI_3), rest)
     x = r + rest
-    return x, rest - (x - r), shifted
-
-
-@inlined
-def sincos(position, high, low):
-    """Sine and cosine of position * (high + low), for products up to 2**27: about one unit in the last place each."""
-    x, tail, shifted = _in_a_quarter(position, high, low)
+    tail = rest - (x - r)
 
     # sin(x + tail) and cos(x + tail), the large terms kept apart from the small
     z = x * x
@@ -119,79 +112,6 @@ def _of_quarter(typingctx, first, second, turns):
         return b.bitcast(b.xor(b.bitcast(chosen, integers), sign), llvm_vector(first))
 
     return (first if first.dtype == types.float64 else None)(first, second, turns), emit
-
-
-# Both to more than float64, for those who go on with them: the largest terms of the Taylor sums are sums of two numbers
-
-
-def _coefficient(n: int) -> tuple[float, float]:
-    """The Taylor coefficient of x^n, rounded, and what rounding lost."""
-    exact = Fraction((-1) ** (n // 2), math.factorial(n))
-    return float(exact), float(exact - Fraction(float(exact)))
-
-
-_S3_5_7, _C4_6_8 = ([_coefficient(n) for n in degrees] for degrees in ((3, 5, 7), (4, 6, 8)))
-(_S3H, _S3L), (_S5H, _S5L), (_S7H, _S7L) = _S3_5_7
-(_C4H, _C4L), (_C6H, _C6L), (_C8H, _C8L) = _C4_6_8
-(_S19, _), (_S21, _), (_C20, _), (_C22, _) = map(_coefficient, (19, 21, 20, 22))
-
-
-@inlined
-def times(x, x_low, y, y_low):
-    """The product of two sums of two, again as one."""
-    product = x * y
-    return product, _product_error(x, y, product) + fma(x, y_low, x_low * y)
-
-
-@inlined
-def _plus(x, x_low, y, y_low):
-    """The sum of two sums of two, |x| >= |y|."""
-    total = x + y
-    return total, ((x - total) + y) + (x_low + y_low)
-
-
-@inlined
-def sincos_twice(position, high, low):
-    """As `sincos`, each as a sum of two numbers, off by 2**-74 of their size or little more."""
-    x, tail, shifted = _in_a_quarter(position, high, low)
-    none, one = splat(0.0), splat(1.0)
-    z, z_low = times(x, tail, x, tail)
-
-    s = fma(z, splat(_S21), splat(_S19))
-    s = fma(z, s, splat(_S17))
-    s = fma(z, s, splat(_S15))
-    s = fma(z, s, splat(_S13))
-    s = fma(z, s, splat(_S11))
-    s = fma(z, s, splat(_S9))
-    s, s_low = times(z, z_low, s, none)
-    s, s_low = _plus(splat(_S7H), splat(_S7L), s, s_low)
-    s, s_low = times(z, z_low, s, s_low)
-    s, s_low = _plus(splat(_S5H), splat(_S5L), s, s_low)
-    s, s_low = times(z, z_low, s, s_low)
-    s, s_low = _plus(splat(_S3H), splat(_S3L), s, s_low)
-    s, s_low = times(z, z_low, s, s_low)
-    s, s_low = times(x, tail, s, s_low)
-    s, s_low = _plus(x, tail, s, s_low)
-
-    c = fma(z, splat(_C22), splat(_C20))
-    c = fma(z, c, splat(_C18))
-    c = fma(z, c, splat(_C16))
-    c = fma(z, c, splat(_C14))
-    c = fma(z, c, splat(_C12))
-    c = fma(z, c, splat(_C10))
-    c, c_low = times(z, z_low, c, none)
-    c, c_low = _plus(splat(_C8H), splat(_C8L), c, c_low)
-    c, c_low = times(z, z_low, c, c_low)
-    c, c_low = _plus(splat(_C6H), splat(_C6L), c, c_low)
-    c, c_low = times(z, z_low, c, c_low)
-    c, c_low = _plus(splat(_C4H), splat(_C4L), c, c_low)
-    c, c_low = times(z, z_low, c, c_low)
-    c, c_low = _plus(splat(-0.5), none, c, c_low)
-    c, c_low = times(z, z_low, c, c_low)
-    c, c_low = _plus(one, none, c, c_low)
-
-    sine, cosine = _of_quarter(s, c, shifted), _of_quarter(c, minus(s), shifted)
-    return sine, _of_quarter(s_low, c_low, shifted), cosine, _of_quarter(c_low, minus(s_low), shifted)
 
 
 # An angle itself, for those who store it: counted in turns, not radians, whole turns go away without error

@@ -54,7 +54,6 @@ from fastpe.kernels.simd.memory import (
     store,
     store_first,
     store_interleaved,
-    store_interleaved_past_caches,
     store_past_caches,
     store_rounded,
     transpose_block,
@@ -74,6 +73,6 @@ __all__ = [
     "before_boundary", "blend", "counting", "exp", "fence", "fma", "get", "interleaved", "keep_first", "lanes",
     "largest", "llvm_scalar", "llvm_vector", "load", "load_first", "load_wide", "maximum", "minimum", "minus",
     "pointer", "put", "relu", "scalar", "splat", "sqrt", "store", "store_first", "store_interleaved",
-    "store_interleaved_past_caches", "store_past_caches", "store_rounded", "swapped", "total", "transpose_block",
-    "where_negative", "whole_vectors", "zeros",
+    "store_past_caches", "store_rounded", "swapped", "total", "transpose_block", "where_negative", "whole_vectors",
+    "zeros",
 ]  # fmt: skip

@@ -165,19 +165,6 @@ def store_interleaved(typingctx, p, offset, x, y, count):
 
 
 @intrinsic
-def store_interleaved_past_caches(typingctx, p, offset, x, y):
-    """As `store_interleaved` of all of them, and as `store_past_caches`."""
-
-    def emit(context, b, signature, arguments):
-        pointer_value, at_offset, *pair = arguments
-        both, mixed = interleave(b, p.dtype, x, *pair)
-        store_vector_past_caches(b, both, pointer_value, at_offset, mixed)
-        return context.get_dummy_value()
-
-    return types.void(p, types.intp, x, y), emit
-
-
-@intrinsic
 def store_past_caches(typingctx, p, offset, value):
     """Store a whole vector at a multiple of its size, without keeping it in any cache; `fence` when all is done."""
 
