@@ -9,7 +9,7 @@ import numpy as np
 
 from fastpe import encoding, sums
 from fastpe.encoding import BeyondTrainingLength, Part, Spec
-from fastpe.pictures.views import VIEWS, Map, View
+from fastpe.pictures.views import STEPS, VIEWS, Array, Map, View
 from fastpe.slots import SLOTS
 
 MOST_HEADS = 8
@@ -115,7 +115,8 @@ def look(
         remarks = (f"shown up to the training length: {error}",)
     spec = encoding.make_spec(wanted, **sizes, axes=sums.axes(parts, given=False))
     with np.errstate(over="ignore", invalid="ignore"):  # products of large tables, which are shown as absent
-        views = {slot: views for slot in SLOTS if slot in slots and (views := VIEWS[slot](slot, spec, slots))}
+        seen = {**slots, STEPS: _steps(parts, spec, seed, slots.get("angles"))}
+        views = {slot: views for slot in SLOTS if slot in slots and (views := VIEWS[slot](slot, spec, seen))}
     return Look(
         name=name,
         spec=spec,
@@ -133,6 +134,29 @@ def heading(slot: str) -> str:
     if slot == "index":
         return "index and values: added to the score"
     return f"{slot}: {SLOTS[slot].acts.split(';')[0].split(': ')[-1]}"
+
+
+def _steps(parts: tuple[Part, ...], spec: Spec, seed: int, angles: Array | None) -> Array | None:
+    """What `views.STEPS` says; None where the angles are those of a line."""
+    rotating = [part for part in parts if "angles" in sums.shapes_of(part, spec)]
+    counts = {part.encoding.axes(**part.options) for part in rotating}
+    if angles is None or counts == {1}:
+        return None
+    if len(counts) > 1:
+        return np.empty((0, 1, angles.shape[-1]))
+    name = "+".join(part.scheme for part in rotating)
+    options = {f"{part.scheme}.{key}": value for part in rotating for key, value in part.options.items()}
+    sizes = {each: getattr(spec, each) for each in ("dim", "heads", "train_length", "causal", "dtype")}
+
+    def angles_at(points: Array) -> Array:
+        built = encoding.build(name, len(points), **sizes, positions=points, seed=seed, **options)["angles"]
+        return np.broadcast_to(built, (len(angles), *built.shape[1:]))
+
+    axes = counts.pop()
+    line = angles_at(np.repeat(np.arange(spec.length)[:, None], axes, axis=1))
+    if np.allclose(np.exp(1j * line), np.exp(1j * angles), rtol=0, atol=1e-9):
+        return None
+    return angles_at(np.concatenate([np.zeros((1, axes)), np.eye(axes)]))
 
 
 def _is_default(parts: tuple[Part, ...], key: str, value: Any) -> bool:

@@ -17,6 +17,9 @@ Slots = Mapping[str, Any]
 
 MOST_POSITIONS = 512  # of a map; further ones are left out, evenly
 MOST_CURVES, MOST_MAPS = 8, 4
+STEPS = "steps"
+"""Beside the slots: angles (H or 1, 1 + axes, R/2) at 0 and one step along each axis, where positions have several; no
+heads where parts disagree about the axes."""
 _STILL = 1e-13  # radians: float64 differences of angles below this are rounding
 
 
@@ -156,8 +159,7 @@ def _angles(slot: str, spec: Spec, slots: Slots) -> list[View]:
     first = next(iter(heads))
     views: list[View] = []
     if spec.length > 1:
-        waves = {head: wavelengths(angles[h]) for head, h in heads.items()}
-        views.append(Curves("wavelength", pairs, waves, "positions", log=True, level=float(spec.train_length)))
+        views += _waves(pairs, heads, angles, spec, slots.get(STEPS))
         views.append(_decay(spec, {head: angles[h] for head, h in heads.items()}, slots.get("growth")))
     views.append(Map(_named("cosine of the angle", first), where, pairs, np.cos(chosen), "cosine"))
     alike = both @ both.T / max(angles.shape[2], 1)
@@ -165,15 +167,34 @@ def _angles(slot: str, spec: Spec, slots: Slots) -> list[View]:
     return views
 
 
-def wavelengths(angles: Array) -> Array:
-    """Positions for a full turn of every pair, from angles (N, R/2); infinite where a pair does not turn.
+def _waves(pairs: Axis, heads: Mapping[str, int], angles: Array, spec: Spec, steps: Array | None) -> list[View]:
+    """Wavelengths along the sequence or, where positions have several coordinates, in the direction of each wave."""
+    if steps is None:
+        waves = {head: wavelengths(turns(angles[h])) for head, h in heads.items()}
+        return [Curves("wavelength", pairs, waves, "positions", log=True, level=float(spec.train_length))]
+    if not len(steps):
+        return []
+    along = _reduced(steps[:, 1:] - steps[:, :1])
+    waves = {head: wavelengths(np.sqrt(np.square(along[h]).sum(axis=0))) for head, h in heads.items()}
+    return [Curves("wavelength", pairs, waves, "cells" if steps.shape[1] == 3 else "steps", log=True)]
 
-    A pair's turn per position is the median of those steps that turn it: on a grid, most steps leave the other
-    coordinates as they are.
-    """
-    steps = np.abs(np.remainder(np.diff(angles, axis=0) + np.pi, 2 * np.pi) - np.pi)
-    turns = [step[step > _STILL] for step in steps.T]
-    return np.array([2 * np.pi / float(np.median(turn)) if turn.size else np.inf for turn in turns])
+
+def turns(angles: Array) -> Array:
+    """Radians that every pair turns by in one position, from angles (N, R/2): the median of the steps that turn it."""
+    steps = np.abs(_reduced(np.diff(angles, axis=0)))
+    moved = [step[step > _STILL] for step in steps.T]
+    return np.array([float(np.median(each)) if each.size else 0.0 for each in moved])
+
+
+def wavelengths(turns: Array) -> Array:
+    """Steps for a full turn, from the radians of one step; infinite where a pair does not turn."""
+    moving = turns > _STILL
+    return np.where(moving, 2 * np.pi / np.where(moving, turns, 1.0), np.inf)
+
+
+def _reduced(angles: Array) -> Array:
+    """The same angles from -pi on, below pi."""
+    return np.remainder(angles + np.pi, 2 * np.pi) - np.pi
 
 
 def _decay(spec: Spec, angles: Mapping[str, Array], growth: Array | None) -> Curves:
