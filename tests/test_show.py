@@ -154,7 +154,10 @@ def test_curves_over_offsets_are_clipped_and_causal_ones_end_at_zero(made_up, ca
 def test_scores_of_pairs_come_from_index_and_values_and_a_mask_hides_later_keys(made_up):
     slots = everything(made_up, causal=True).views
     later = np.triu(np.ones((N, N), bool), 1)
-    for h, view in enumerate(slots["index"]):
+    *values, buckets = slots["index"]
+    np.testing.assert_array_equal(buckets.values, np.where(later, np.nan, MADE_UP["index"]))
+    assert (buckets.title, buckets.unit, len(values)) == ("index", "bucket", HEADS)
+    for h, view in enumerate(values):
         expected = [[MADE_UP["values"][h, MADE_UP["index"][i, j]] for j in range(N)] for i in range(N)]
         np.testing.assert_array_equal(view.values, np.where(later, np.nan, expected))
     for h, view in enumerate(slots["scores"]):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.text import Text
 
-from fastpe.pictures.look import Look, heading
+from fastpe.pictures.look import Look, heading, joined
 from fastpe.pictures.views import Array, Axis, Curves, Map, View
 
 _MOST_LINES = 24  # of a map
@@ -41,11 +41,11 @@ COLOURS = Glyphs("", "", "─", "│", colour=True)
 
 def render(look: Look, width: int, glyphs: Glyphs) -> list[Text]:
     """Everything there is to see, at most `width` characters wide."""
-    lines = [Text(look.name, "bold"), *_wrapped(", ".join(look.facts()), width)]
+    lines = [Text(look.name, "bold"), *map(Text, joined("", look.facts(), width))]
     for scheme, beyond in look.beyond.items():
         whose = f"{scheme}: " if len(look.beyond) > 1 else ""
         lines.append(Text(f"{whose}past the training length: {beyond}"))
-    for remark in look.remarks:
+    for remark in (*look.remarks, *look.notes):
         lines += _wrapped(remark, width)
     if not look.views:
         lines += [Text(), Text("nothing to draw: no arrays in slots")]

@@ -4,7 +4,7 @@ A slot decides what is shown, never an encoding's name.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ Slots = Mapping[str, Any]
 
 MOST_POSITIONS = 512  # of a map; further ones are left out, evenly
 MOST_CURVES, MOST_MAPS = 8, 4
+MASKED = 1e6  # so far below others a score is a mask: exp(-MASKED) is 0, whatever query and key are
 STEPS = "steps"
 """Beside the slots: angles (H or 1, 1 + axes, R/2) at 0 and one step along each axis, where positions have several; no
 heads where parts disagree about the axes."""
@@ -34,13 +35,19 @@ class Axis:
 
 @dataclass(frozen=True)
 class Map:
-    """Values (rows, columns) over two axes; NaN where there is none."""
+    """Values (rows, columns) over two axes; NaN where there is none.
+
+    `extent` is the least and the largest value of all maps that share one scale. `masked` says that pairs are left out
+    because they are never attended.
+    """
 
     title: str
     rows: Axis
     columns: Axis
     values: Array
     unit: str
+    extent: tuple[float, float] | None = None
+    masked: bool = False
 
     def axes(self) -> tuple[Axis, ...]:
         """Its axes."""
@@ -52,24 +59,31 @@ class Map:
         return self.rows.label == self.columns.label or {self.rows.label, self.columns.label} == {"query", "key"}
 
     def limits(self) -> tuple[float, float]:
-        """The smallest and the largest value, symmetric about 0 where there are values of both signs."""
-        known = self.values[np.isfinite(self.values)]
-        low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)
-        if self.signed:
-            high = max(-low, high)
-            low = -high
-        return low, high
+        """The ends of the scale: the smallest and the largest value, symmetric about 0 where 0 lies between them."""
+        low, high = self.range
+        return (-max(-low, high), max(-low, high)) if self.signed else (low, high)
 
     @cached_property
+    def range(self) -> tuple[float, float]:
+        """The smallest and the largest value of this map, or of those that it shares a scale with."""
+        if self.extent is not None:
+            return self.extent
+        known = self.values[np.isfinite(self.values)]
+        return (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)
+
+    @property
     def signed(self) -> bool:
         """Whether there are values of both signs."""
-        known = self.values[np.isfinite(self.values)]
-        return bool((known < 0).any() and (known > 0).any())
+        low, high = self.range
+        return low < 0 < high
 
 
 @dataclass(frozen=True)
 class Curves:
-    """Lines over one axis by their names; `level` is the training length, where the values are lengths."""
+    """Lines over one axis by their names; `level` is the training length, where the values are lengths.
+
+    `masked` is as for a `Map`.
+    """
 
     title: str
     x: Axis
@@ -77,6 +91,7 @@ class Curves:
     unit: str
     log: bool = False
     level: float | None = None
+    masked: bool = False
 
     def axes(self) -> tuple[Axis, ...]:
         """Its axis."""
@@ -117,6 +132,17 @@ def _sample(array: Array, axes: int) -> Array:
 
 def _heads(count: int, most: int) -> dict[str, int]:
     return {f"head {h}": int(h) for h in _some(count, most)} if count > 1 else {"": 0}
+
+
+def _comparable(maps: list[Map]) -> list[View]:
+    """The maps, of several heads, on one scale."""
+    lows, highs = zip(*(each.range for each in maps), strict=True)
+    return [replace(each, extent=(min(lows), max(highs))) for each in maps]
+
+
+def _attended(scores: Array, best: Array) -> Array:
+    """What is added to scores, NaN where so far below the best of the query that the exponential is 0."""
+    return np.where(scores < best - MASKED, np.nan, scores)
 
 
 def _named(title: str, head: str) -> str:
@@ -231,9 +257,12 @@ def _over_offsets(slot: str, spec: Spec, slots: Slots) -> list[View]:
     rows = np.asarray(slots[slot], np.float64)
     x, last = _offsets(spec, spec.length - 1), rows.shape[1] // 2
     places = np.clip(x.values, -last, last) + last
-    lines = {head or slot: rows[h, places] for head, h in _heads(len(rows), MOST_CURVES).items()}
-    words = "factor of the score" if slot == "gain" else "added to the score"
-    return [Curves(slot, x, lines, words)]
+    heads = _heads(len(rows), MOST_CURVES)
+    if slot == "gain":
+        return [Curves(slot, x, {head or slot: rows[h, places] for head, h in heads.items()}, "factor of the score")]
+    lines = {head or slot: _attended(rows[h, places], rows[h, last]) for head, h in heads.items()}  # all see offset 0
+    masked = any(np.isnan(line).any() for line in lines.values())
+    return [Curves(slot, x, lines, "added to the score", masked=masked)]
 
 
 def _vectors(slot: str, spec: Spec, slots: Slots) -> list[View]:
@@ -246,14 +275,14 @@ def _vectors(slot: str, spec: Spec, slots: Slots) -> list[View]:
     shown = Axis(x.label, x.values[some], x.ends)
     gains = slot == "rel_gain"
     clipped = f" (clipped at {last})" if last < spec.length - 1 else ""
-    views: list[View] = [
+    maps = [
         Map(_named(slot, head) + clipped, shown, channels, vectors[h][some], "factor" if gains else "value")
         for head, h in _heads(len(vectors), 2).items()
     ]
     sizes = vectors.mean(axis=2) if gains else np.sqrt(np.square(vectors).sum(axis=2))
     lines = {head or slot: sizes[h] for head, h in _heads(len(vectors), MOST_CURVES).items()}
     size = "mean" if gains else "norm"
-    return [*views, Curves(f"{size} of {slot}{clipped}", x, lines, size)]
+    return [*_comparable(maps), Curves(f"{size} of {slot}{clipped}", x, lines, size)]
 
 
 def _key_bias(slot: str, spec: Spec, slots: Slots) -> list[View]:
@@ -271,20 +300,31 @@ def _scores(slot: str, spec: Spec, slots: Slots) -> list[View]:
 def _index(slot: str, spec: Spec, slots: Slots) -> list[View]:
     index, values = slots["index"], np.asarray(slots["values"], np.float64)
     index = index.reshape(-1, *index.shape[-2:])[0]
-    return _squares("values", spec, values[:, index])
+    buckets = Map("index", *_pairs(spec, index), "bucket")
+    return [*_squares("values", spec, values[:, index]), buckets]
+
+
+def _pairs(spec: Spec, values: Array) -> tuple[Axis, Axis, Array]:
+    """The axes of a value (..., N, M) for every pair of query and key, and the values that are shown."""
+    queries, keys = (
+        Axis(label, _some(n), _ends(spec, n, (1,)))
+        for label, n in zip(("query", "key"), values.shape[-2:], strict=True)
+    )
+    seen = np.asarray(values[..., queries.values[:, None], keys.values], np.float64)
+    if spec.causal:
+        seen = np.where(keys.values > queries.values[:, None], np.nan, seen)
+    return queries, keys, seen
 
 
 def _squares(title: str, spec: Spec, scores: Array) -> list[View]:
-    queries, keys = (
-        Axis(label, _some(n), _ends(spec, n, (1,))) for label, n in zip(("query", "key"), scores.shape[1:], strict=True)
-    )
-    seen = scores[:, queries.values[:, None], keys.values]
-    if spec.causal:
-        seen = np.where(keys.values > queries.values[:, None], np.nan, seen)
-    return [
-        Map(_named(title, head), queries, keys, seen[h], "added to the score")
-        for head, h in _heads(len(scores), MOST_MAPS).items()
-    ]
+    queries, keys, seen = _pairs(spec, scores)
+    heads = {"every head": 0} if len(scores) > 1 and (scores == scores[0]).all() else _heads(len(scores), MOST_MAPS)
+    maps = []
+    for head, h in heads.items():
+        attended = _attended(seen[h], np.fmax.reduce(seen[h], axis=1, keepdims=True))
+        masked = bool((np.isnan(attended) & ~np.isnan(seen[h])).any())
+        maps.append(Map(_named(title, head), queries, keys, attended, "added to the score", masked=masked))
+    return _comparable(maps)
 
 
 def _nothing(slot: str, spec: Spec, slots: Slots) -> list[View]:
