@@ -97,7 +97,7 @@ def test_heads_that_are_alike_are_one_map_beside_the_buckets():
 def test_maps_of_heads_share_one_scale():
     maps = look("fire", 12, dim=16, heads=4).views["scores"]
     every = np.concatenate([view.values[np.isfinite(view.values)] for view in maps])
-    assert {view.range for view in maps} == {(every.min(), every.max())}
+    assert {view.span for view in maps} == {(every.min(), every.max())}
     assert len({(view.limits(), view.signed) for view in maps}) == 1
 
 

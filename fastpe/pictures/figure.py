@@ -7,7 +7,7 @@ import numpy as np
 
 from fastpe.pictures import canvas
 from fastpe.pictures.look import Look, heading, joined
-from fastpe.pictures.views import Axis, Curves, Map, View
+from fastpe.pictures.panels import Axis, Curves, Map, View
 
 _WIDTH = {1: 4.4, 2: 7.2, 3: 7.2}  # inches, by panels in a line: one or both columns of a paper
 _HEIGHT = {1: 2.7, 2: 2.7, 3: 2.0}

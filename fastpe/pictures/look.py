@@ -9,7 +9,8 @@ import numpy as np
 
 from fastpe import encoding, sums
 from fastpe.encoding import BeyondTrainingLength, Part, Spec
-from fastpe.pictures.views import MASKED, STEPS, VIEWS, Array, Map, View
+from fastpe.pictures.panels import Array, Map, View
+from fastpe.pictures.views import MASKED, STEPS, VIEWS
 from fastpe.slots import SLOTS
 
 MOST_HEADS = 8

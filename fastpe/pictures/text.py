@@ -9,7 +9,7 @@ import numpy as np
 from rich.text import Text
 
 from fastpe.pictures.look import Look, heading, joined
-from fastpe.pictures.views import Array, Axis, Curves, Map, View
+from fastpe.pictures.panels import Array, Axis, Curves, Map, View
 
 _MOST_LINES = 24  # of a map
 _CHART_LINES = 11
