@@ -53,9 +53,10 @@ def test_pairs_that_are_masked_are_left_out_of_a_map_and_of_its_scale():
         exact = scores["values"][h, scores["index"]]
         np.testing.assert_array_equal(view.values, np.where(far, np.nan, exact))
         assert max(np.abs(view.limits())) < 1
-    assert "never attended are left out" in found.notes[0]
-    assert "never attended are left out" in " ".join(line.plain for line in text.render(found, 80, text.ASCII))
-    assert "never attended are left out" in found.as_dict()["remarks"][-1]
+    np.testing.assert_array_equal(found.views["index"][2].values, np.where(far, np.nan, scores["index"]))
+    assert "left out: pairs never attended" in found.notes[0]
+    assert "left out: pairs never attended" in " ".join(line.plain for line in text.render(found, 80, text.ASCII))
+    assert "left out: pairs never attended" in found.as_dict()["remarks"][-1]
 
 
 def test_offsets_that_are_masked_are_left_out_of_the_curves():

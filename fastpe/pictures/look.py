@@ -175,7 +175,7 @@ def _notes(
     """What is left out, and what is still as it began."""
     notes = []
     if any(view.masked for shown in views.values() for view in shown):
-        notes.append(f"pairs that are never attended are left out: their score is more than {MASKED:.0e} below others'")
+        notes.append(f"left out: pairs never attended (scores {MASKED:,.0f} below others)")
     learners = [part for part in parts if part.encoding.parameters(spec, **part.options)]
     learned = {slot for part in learners for slot in sums.shapes_of(part, spec)} - {"index"}
     equal = [slot for slot in SLOTS if slot in learned & set(slots) and not np.ptp(slots[slot])]

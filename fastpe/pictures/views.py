@@ -216,14 +216,16 @@ def _key_bias(slot: str, spec: Spec, slots: Slots) -> list[View]:
 
 
 def _scores(slot: str, spec: Spec, slots: Slots) -> list[View]:
-    return _squares(slot, spec, _sample(slots[slot], 3))
+    return _comparable(_squares(slot, spec, _sample(slots[slot], 3)))
 
 
 def _index(slot: str, spec: Spec, slots: Slots) -> list[View]:
     index, values = slots["index"], np.asarray(slots["values"], np.float64)
     index = index.reshape(-1, *index.shape[-2:])[0]
-    buckets = Map("index", *_pairs(spec, index), "bucket")
-    return [*_squares("values", spec, values[:, index]), buckets]
+    queries, keys, buckets = _pairs(spec, index)
+    maps = _squares("values", spec, values[:, index])
+    hidden = np.all([np.isnan(each.values) for each in maps], axis=0)
+    return [*_comparable(maps), Map("index", queries, keys, np.where(hidden, np.nan, buckets), "bucket")]
 
 
 def _pairs(spec: Spec, values: Array) -> tuple[Axis, Axis, Array]:
@@ -238,7 +240,7 @@ def _pairs(spec: Spec, values: Array) -> tuple[Axis, Axis, Array]:
     return queries, keys, seen
 
 
-def _squares(title: str, spec: Spec, scores: Array) -> list[View]:
+def _squares(title: str, spec: Spec, scores: Array) -> list[Map]:
     queries, keys, seen = _pairs(spec, scores)
     heads = {"every head": 0} if len(scores) > 1 and (scores == scores[0]).all() else _heads(len(scores), MOST_MAPS)
     maps = []
@@ -246,7 +248,7 @@ def _squares(title: str, spec: Spec, scores: Array) -> list[View]:
         attended = _attended(seen[h], np.fmax.reduce(seen[h], axis=1, keepdims=True))
         masked = bool((np.isnan(attended) & ~np.isnan(seen[h])).any())
         maps.append(Map(_named(title, head), queries, keys, attended, "added to the score", masked=masked))
-    return _comparable(maps)
+    return maps
 
 
 def _nothing(slot: str, spec: Spec, slots: Slots) -> list[View]:
