@@ -128,3 +128,11 @@ def test_a_title_breaks_between_facts_and_evenly():
         "width 64, 2 heads, initial values of seed 0",
     ]
     assert joined("", ["a fact that is long", "one"], 10) == ["a fact", "that is", "long, one"]
+
+
+@pytest.mark.parametrize("glyphs", [text.ASCII, text.SHADES, text.COLOURS])
+def test_no_number_of_a_scale_is_cut_off(glyphs):
+    found = look("graphormer", 20, heads=2, spatial_max=5, centrality=False)  # two maps stand side by side
+    low, high = found.views["index"][0].limits()
+    words = [line.plain.split() for line in text.render(found, 80, glyphs)]
+    assert [line.count(f"{high:.4g}") for line in words if f"{low:.4g}" in line] == [2]
