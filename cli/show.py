@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @click.argument("name")
 @click.option("--length", type=int, help="Positions.  [default: twice the training length, where that is defined]")
 @click.option("--dim", type=int, default=64, show_default=True, help="Width of the model.")
-@click.option("--heads", type=int, help="Attention heads.  [default: 8 where heads differ, else 1]")
+@click.option(
+    "--heads", type=int, help="Attention heads.  [default: 8, 4 or 2, as --dim allows, where heads differ, else 1]"
+)
 @click.option("--train-length", type=int, default=50, show_default=True, help="Length that the encoding is made for.")
 @click.option("--causal/--bidirectional", default=None, help="The model's mask.  [default: causal where it has to be]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of initial values, where any are learned.")

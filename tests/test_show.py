@@ -115,10 +115,10 @@ def test_wavelengths_come_back_from_reduced_angles(made_up):
     assert (wave.log, wave.level) == (True, TRAINED)
 
 
-def test_wavelengths_on_a_grid_and_of_pairs_that_do_not_turn():
-    row, column = np.divmod(np.arange(12.0), 4)
-    found = views.wavelengths(np.stack([0.1 * row, 0.3 * column, 0 * row], axis=1))
-    np.testing.assert_allclose(found, [2 * np.pi / 0.1, 2 * np.pi / 0.3, np.inf], rtol=1e-12)
+def test_pairs_that_do_not_turn_have_no_wavelength():
+    positions = np.arange(12.0)
+    found = views.wavelengths(views.turns(np.stack([0.1 * positions, 0 * positions], axis=1)))
+    np.testing.assert_allclose(found, [2 * np.pi / 0.1, np.inf], rtol=1e-12)
 
 
 def test_decay_is_the_score_of_vectors_of_ones(made_up):
@@ -154,7 +154,10 @@ def test_curves_over_offsets_are_clipped_and_causal_ones_end_at_zero(made_up, ca
 def test_scores_of_pairs_come_from_index_and_values_and_a_mask_hides_later_keys(made_up):
     slots = everything(made_up, causal=True).views
     later = np.triu(np.ones((N, N), bool), 1)
-    for h, view in enumerate(slots["index"]):
+    *values, buckets = slots["index"]
+    np.testing.assert_array_equal(buckets.values, np.where(later, np.nan, MADE_UP["index"]))
+    assert (buckets.title, buckets.unit, len(values)) == ("index", "bucket", HEADS)
+    for h, view in enumerate(values):
         expected = [[MADE_UP["values"][h, MADE_UP["index"][i, j]] for j in range(N)] for i in range(N)]
         np.testing.assert_array_equal(view.values, np.where(later, np.nan, expected))
     for h, view in enumerate(slots["scores"]):

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from fastpe.pictures import canvas
-from fastpe.pictures.look import Look, heading
-from fastpe.pictures.views import Axis, Curves, Map, View
+from fastpe.pictures.look import Look, heading, joined
+from fastpe.pictures.panels import Axis, Curves, Map, View
 
 _WIDTH = {1: 4.4, 2: 7.2, 3: 7.2}  # inches, by panels in a line: one or both columns of a paper
 _HEIGHT = {1: 2.7, 2: 2.7, 3: 2.0}
@@ -19,6 +19,7 @@ _FONTS: dict[Any, Any] = {
     "legend.fontsize": 7,
     "axes.linewidth": 0.6,
 }
+_NONE = "0.85"  # grey: white is 0 where there are values of both signs
 _END: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 3}
 
 
@@ -44,7 +45,9 @@ def draw(look: Look, kind: str) -> bytes:
     above = _HEAD if len(columns) > 1 else 0.0
     heights = [-(-len(views) // columns[slot]) * _HEIGHT[columns[slot]] + above for slot, views in look.views.items()]
     width = _WIDTH[max(columns.values())]
-    title = "\n".join(textwrap.wrap(_title(look), int(width * 15)))
+    characters = int(width * 15)
+    notes = [line for note in look.notes for line in textwrap.wrap(note, characters)]
+    title = "\n".join([*_title(look, characters), *notes])
     head = 0.25 + 0.17 * title.count("\n")
     with matplotlib.rc_context({**canvas.STYLE, **_FONTS}):
         figure = Figure(figsize=(width, sum(heights) + head), layout="constrained")
@@ -58,11 +61,11 @@ def draw(look: Look, kind: str) -> bytes:
         return canvas.content(figure, kind)
 
 
-def _title(look: Look) -> str:
+def _title(look: Look, width: int) -> list[str]:
     """The name, the sizes and options, and what the dashed lines are."""
     ends = any(axis.ends for views in look.views.values() for view in views for axis in view.axes())
     facts = [fact + " (dashed)" if ends and fact.startswith("training") else fact for fact in look.facts()]
-    return f"{look.name}: {', '.join(facts)}"
+    return joined(f"{look.name}: ", facts, width)
 
 
 def _columns(count: int) -> int:
@@ -90,11 +93,14 @@ def _edges(axis: Axis) -> tuple[float, float]:
 
 
 def _map(figure: Any, axes: Any, view: Map) -> None:
+    import matplotlib
+
     low, high = view.limits()
     left, right = _edges(view.columns)
     top, bottom = _edges(view.rows)
+    colours = matplotlib.colormaps["RdBu_r" if view.signed else "viridis"]
     image = axes.imshow(
-        np.ma.masked_invalid(view.values), cmap="RdBu_r" if view.signed else "viridis", vmin=low, vmax=high,
+        np.ma.masked_invalid(view.values), cmap=colours.with_extremes(bad=_NONE), vmin=low, vmax=high,
         extent=(left, right, bottom, top), aspect="auto", interpolation="nearest",
     )  # fmt: skip
     axes.spines[["top", "right"]].set_visible(True)

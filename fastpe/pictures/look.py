@@ -1,7 +1,7 @@
 """One look at an encoding: it is filled at some length past its training length, and every slot shows what it has."""
 
-import math
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +9,13 @@ import numpy as np
 
 from fastpe import encoding, sums
 from fastpe.encoding import BeyondTrainingLength, Part, Spec
-from fastpe.pictures.views import VIEWS, Map, View
+from fastpe.pictures.panels import Array, Map, View
+from fastpe.pictures.views import MASKED, STEPS, VIEWS
 from fastpe.slots import SLOTS
 
 MOST_HEADS = 8
-_OF_HEADS = {slot for slot, facts in SLOTS.items() if facts.axes.startswith("(H,")}
+_GLUE = "\N{NO-BREAK SPACE}"
+_OF_HEADS = {slot for slot, facts in SLOTS.items() if facts.axes.startswith("(H")}
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Look:
     slots : what `fastpe.build` returns, in float64
     views : slot -> maps and curves
     remarks : sentences a reader should know
+    notes : sentences that a picture needs beside it
     beyond : what happens past the training length, for every part
     seed : of the initial values, or None where nothing is learned
     """
@@ -38,6 +41,7 @@ class Look:
     slots: Mapping[str, Any]
     views: Mapping[str, list[View]]
     remarks: tuple[str, ...]
+    notes: tuple[str, ...]
     beyond: Mapping[str, str]
     seed: int | None
 
@@ -57,7 +61,7 @@ class Look:
         return {
             "schema": 1, "encoding": self.name, "options": dict(self.options), "length": spec.length,
             "train_length": spec.train_length, "dim": spec.dim, "heads": spec.heads, "causal": spec.causal,
-            "seed": self.seed, "beyond": dict(self.beyond), "remarks": list(self.remarks),
+            "seed": self.seed, "beyond": dict(self.beyond), "remarks": [*self.remarks, *self.notes],
             "slots": {slot: _numbers(value) for slot, value in self.slots.items()},
             "views": {slot: [_view(view) for view in views] for slot, views in self.views.items()},
         }  # fmt: skip
@@ -84,7 +88,7 @@ def look(
         Positions to show; where not given, twice the training length, or, if the encoding is undefined there, the
         training length.
     heads : int, optional
-        Where not given, 8 (or what divides `dim`) if a slot has something for every head, else 1.
+        Where not given, 8 (or 4 or 2, as `dim` has room for) if a slot has something for every head, else 1.
     causal : bool, optional
         Where not given, whether an encoding of the sum is made for causal models alone.
     dim, train_length, seed, **options
@@ -100,8 +104,7 @@ def look(
         causal = any(part.encoding.direction == "causal" for part in parts)
     sizes: dict[str, Any] = {"dim": dim, "train_length": train_length, "causal": causal, "dtype": "float64"}
     if heads is None:
-        usual = {slot for part in parts for slot in sums.shapes_of(part, encoding.make_spec(2, **sizes))}
-        heads = math.gcd(MOST_HEADS, dim) if usual & _OF_HEADS else 1
+        heads = _usual_heads(parts, sizes)
     sizes["heads"] = heads
     remarks: tuple[str, ...] = ()
     try:
@@ -115,7 +118,8 @@ def look(
         remarks = (f"shown up to the training length: {error}",)
     spec = encoding.make_spec(wanted, **sizes, axes=sums.axes(parts, given=False))
     with np.errstate(over="ignore", invalid="ignore"):  # products of large tables, which are shown as absent
-        views = {slot: views for slot in SLOTS if slot in slots and (views := VIEWS[slot](slot, spec, slots))}
+        seen = {**slots, STEPS: _steps(parts, spec, seed, slots.get("angles"))}
+        views = {slot: views for slot in SLOTS if slot in slots and (views := VIEWS[slot](slot, spec, seen))}
     return Look(
         name=name,
         spec=spec,
@@ -123,9 +127,26 @@ def look(
         slots=slots,
         views=views,
         remarks=remarks + sums.remarks(parts, spec),
+        notes=_notes(parts, spec, slots, views),
         beyond={part.scheme: part.encoding.beyond for part in parts},
         seed=seed if sums.parameter_shapes(parts, spec) else None,
     )
+
+
+def joined(name: str, facts: Sequence[str], width: int) -> list[str]:
+    """The name and the facts, with commas, in as few lines as the width allows and these about equally long.
+
+    A line breaks inside a fact only where that is wider than a line.
+    """
+    glued = [fact if len(fact) + len(name) >= width else fact.replace(" ", _GLUE) for fact in facts]
+    text = name.replace(" ", _GLUE) + ", ".join(glued)
+    lines = textwrap.wrap(text, width, break_on_hyphens=False)
+    while len(lines) > 1 and max(map(len, glued)) < (width := width - 1):
+        narrower = textwrap.wrap(text, width, break_on_hyphens=False)
+        if len(narrower) > len(lines):
+            break
+        lines = narrower
+    return [line.replace(_GLUE, " ") for line in lines]
 
 
 def heading(slot: str) -> str:
@@ -133,6 +154,55 @@ def heading(slot: str) -> str:
     if slot == "index":
         return "index and values: added to the score"
     return f"{slot}: {SLOTS[slot].acts.split(';')[0].split(': ')[-1]}"
+
+
+def _usual_heads(parts: tuple[Part, ...], sizes: Mapping[str, Any]) -> int:
+    """As many heads as the width has room for, where a slot has something for each, else 1."""
+    for heads in (MOST_HEADS, MOST_HEADS // 2, MOST_HEADS // 4):
+        try:
+            spec = encoding.make_spec(2, **sizes, heads=heads)
+            shapes = [(slot, shape) for part in parts for slot, shape in sums.shapes_of(part, spec).items()]
+        except ValueError:  # the heads are too many for the width
+            continue
+        if sizes["dim"] % heads == 0:
+            return heads if any(slot in _OF_HEADS and shape[0] == heads for slot, shape in shapes) else 1
+    return 1
+
+
+def _notes(
+    parts: tuple[Part, ...], spec: Spec, slots: Mapping[str, Any], views: Mapping[str, list[View]]
+) -> tuple[str, ...]:
+    """What is left out, and what is still as it began."""
+    notes = []
+    if any(view.masked for shown in views.values() for view in shown):
+        notes.append(f"left out: pairs never attended (scores {MASKED:,.0f} below others)")
+    learners = [part for part in parts if part.encoding.parameters(spec, **part.options)]
+    learned = {slot for part in learners for slot in sums.shapes_of(part, spec)} - {"index"}
+    equal = [slot for slot in SLOTS if slot in learned & set(slots) and not np.ptp(slots[slot])]
+    return (*notes, *(f"{slot}: all values are equal at first: it has learned nothing yet" for slot in equal))
+
+
+def _steps(parts: tuple[Part, ...], spec: Spec, seed: int, angles: Array | None) -> Array | None:
+    """What `views.STEPS` says; None where the angles are those of a line."""
+    rotating = [part for part in parts if "angles" in sums.shapes_of(part, spec)]
+    counts = {part.encoding.axes(**part.options) for part in rotating}
+    if angles is None or counts == {1}:
+        return None
+    if len(counts) > 1:
+        return np.empty((0, 1, angles.shape[-1]))
+    name = "+".join(part.scheme for part in rotating)
+    options = {f"{part.scheme}.{key}": value for part in rotating for key, value in part.options.items()}
+    sizes = {each: getattr(spec, each) for each in ("dim", "heads", "train_length", "causal", "dtype")}
+
+    def angles_at(points: Array) -> Array:
+        built = encoding.build(name, len(points), **sizes, positions=points, seed=seed, **options)["angles"]
+        return np.broadcast_to(built, (len(angles), *built.shape[1:]))
+
+    axes = counts.pop()
+    line = angles_at(np.repeat(np.arange(spec.length)[:, None], axes, axis=1))
+    if np.allclose(np.exp(1j * line), np.exp(1j * angles), rtol=0, atol=1e-9):
+        return None
+    return angles_at(np.concatenate([np.zeros((1, axes)), np.eye(axes)]))
 
 
 def _is_default(parts: tuple[Part, ...], key: str, value: Any) -> bool:

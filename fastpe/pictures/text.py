@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from rich.text import Text
 
-from fastpe.pictures.look import Look, heading
-from fastpe.pictures.views import Array, Axis, Curves, Map, View
+from fastpe.pictures.look import Look, heading, joined
+from fastpe.pictures.panels import Array, Axis, Curves, Map, View
 
 _MOST_LINES = 24  # of a map
 _CHART_LINES = 11
@@ -41,11 +41,11 @@ COLOURS = Glyphs("", "", "─", "│", colour=True)
 
 def render(look: Look, width: int, glyphs: Glyphs) -> list[Text]:
     """Everything there is to see, at most `width` characters wide."""
-    lines = [Text(look.name, "bold"), *_wrapped(", ".join(look.facts()), width)]
+    lines = [Text(look.name, "bold"), *map(Text, joined("", look.facts(), width))]
     for scheme, beyond in look.beyond.items():
         whose = f"{scheme}: " if len(look.beyond) > 1 else ""
         lines.append(Text(f"{whose}past the training length: {beyond}"))
-    for remark in look.remarks:
+    for remark in (*look.remarks, *look.notes):
         lines += _wrapped(remark, width)
     if not look.views:
         lines += [Text(), Text("nothing to draw: no arrays in slots")]
@@ -142,7 +142,7 @@ def _map(view: Map, width: int, glyphs: Glyphs) -> list[Text]:
     cells = (_means(view.values, flat_rows, flat_columns) - low) / ((high - low) or 1.0)
     breaks = set(np.cumsum([len(group) for group in columns])[:-1].tolist())
     axes = "" if view.rows.label == view.columns.label else f": {view.rows.label} down, {view.columns.label} across"
-    lines = [_clipped(view.title + axes, width)]
+    lines = [_clipped(view.title + axes if len(view.title + axes) <= width else view.title, width)]
     done = 0
     for number, group in enumerate(rows):
         if number:
@@ -197,7 +197,7 @@ def _under(axis: Axis, groups: Sequence[Sequence[Array]], wide: int) -> str:
 
 def _legend(view: Map, rows: Sequence[Array], columns: Sequence[Array], width: int, glyphs: Glyphs) -> list[Text]:
     low, high = view.limits()
-    text = Text(f"{view.unit} {low:.4g} ")
+    text = Text(f"{low:.4g} ")
     if glyphs.colour:
         for k in range(24):
             text.append("█", _rgb(k / 23, view.signed))
@@ -205,7 +205,9 @@ def _legend(view: Map, rows: Sequence[Array], columns: Sequence[Array], width: i
         text.append(glyphs.signed if view.signed else glyphs.ramp)
     text.append(f" {high:.4g}")
     tall, wide = max(map(len, rows)), max(map(len, columns))
-    lines = [text]
+    unit = Text(f"{view.unit} ")
+    fits = len(unit) + len(text) <= width  # a number that is cut off would be another number
+    lines = [unit.append_text(text)] if fits else [unit, text]
     if tall > 1 or wide > 1:
         lines.append(Text(f"cells: means of up to {tall} x {wide}"))
     return [_clipped(line, width) for line in lines]

@@ -4,83 +4,23 @@ A slot decides what is shown, never an encoding's name.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from fastpe.pictures.panels import Array, Axis, Curves, Map, View
 from fastpe.slots import Spec
 
-Array = np.ndarray[Any, Any]
 Slots = Mapping[str, Any]
 
 MOST_POSITIONS = 512  # of a map; further ones are left out, evenly
 MOST_CURVES, MOST_MAPS = 8, 4
+MASKED = 1e6  # so far below others a score is a mask: exp(-MASKED) is 0, whatever query and key are
+STEPS = "steps"
+"""Beside the slots: angles (H or 1, 1 + axes, R/2) at 0 and one step along each axis, where positions have several; no
+heads where parts disagree about the axes."""
 _STILL = 1e-13  # radians: float64 differences of angles below this are rounding
-
-
-@dataclass(frozen=True)
-class Axis:
-    """Coordinates with a label; `ends` are where the coordinates that occur in training end."""
-
-    label: str
-    values: Array
-    ends: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
-class Map:
-    """Values (rows, columns) over two axes; NaN where there is none."""
-
-    title: str
-    rows: Axis
-    columns: Axis
-    values: Array
-    unit: str
-
-    def axes(self) -> tuple[Axis, ...]:
-        """Its axes."""
-        return self.rows, self.columns
-
-    @property
-    def square(self) -> bool:
-        """Whether both axes are the same."""
-        return self.rows.label == self.columns.label or {self.rows.label, self.columns.label} == {"query", "key"}
-
-    def limits(self) -> tuple[float, float]:
-        """The smallest and the largest value, symmetric about 0 where there are values of both signs."""
-        known = self.values[np.isfinite(self.values)]
-        low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)
-        if self.signed:
-            high = max(-low, high)
-            low = -high
-        return low, high
-
-    @cached_property
-    def signed(self) -> bool:
-        """Whether there are values of both signs."""
-        known = self.values[np.isfinite(self.values)]
-        return bool((known < 0).any() and (known > 0).any())
-
-
-@dataclass(frozen=True)
-class Curves:
-    """Lines over one axis by their names; `level` is the training length, where the values are lengths."""
-
-    title: str
-    x: Axis
-    lines: Mapping[str, Array]
-    unit: str
-    log: bool = False
-    level: float | None = None
-
-    def axes(self) -> tuple[Axis, ...]:
-        """Its axis."""
-        return (self.x,)
-
-
-View = Map | Curves
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -114,6 +54,17 @@ def _sample(array: Array, axes: int) -> Array:
 
 def _heads(count: int, most: int) -> dict[str, int]:
     return {f"head {h}": int(h) for h in _some(count, most)} if count > 1 else {"": 0}
+
+
+def _comparable(maps: list[Map]) -> list[View]:
+    """The maps, of several heads, on one scale."""
+    lows, highs = zip(*(each.span for each in maps), strict=True)
+    return [replace(each, extent=(min(lows), max(highs))) for each in maps]
+
+
+def _attended(scores: Array, best: Array) -> Array:
+    """What is added to scores, NaN where so far below the best of the query that the exponential is 0."""
+    return np.where(scores < best - MASKED, np.nan, scores)
 
 
 def _named(title: str, head: str) -> str:
@@ -156,8 +107,7 @@ def _angles(slot: str, spec: Spec, slots: Slots) -> list[View]:
     first = next(iter(heads))
     views: list[View] = []
     if spec.length > 1:
-        waves = {head: wavelengths(angles[h]) for head, h in heads.items()}
-        views.append(Curves("wavelength", pairs, waves, "positions", log=True, level=float(spec.train_length)))
+        views += _waves(pairs, heads, angles, spec, slots.get(STEPS))
         views.append(_decay(spec, {head: angles[h] for head, h in heads.items()}, slots.get("growth")))
     views.append(Map(_named("cosine of the angle", first), where, pairs, np.cos(chosen), "cosine"))
     alike = both @ both.T / max(angles.shape[2], 1)
@@ -165,15 +115,34 @@ def _angles(slot: str, spec: Spec, slots: Slots) -> list[View]:
     return views
 
 
-def wavelengths(angles: Array) -> Array:
-    """Positions for a full turn of every pair, from angles (N, R/2); infinite where a pair does not turn.
+def _waves(pairs: Axis, heads: Mapping[str, int], angles: Array, spec: Spec, steps: Array | None) -> list[View]:
+    """Wavelengths along the sequence or, where positions have several coordinates, in the direction of each wave."""
+    if steps is None:
+        waves = {head: wavelengths(turns(angles[h])) for head, h in heads.items()}
+        return [Curves("wavelength", pairs, waves, "positions", log=True, level=float(spec.train_length))]
+    if not len(steps):
+        return []
+    along = _reduced(steps[:, 1:] - steps[:, :1])
+    waves = {head: wavelengths(np.sqrt(np.square(along[h]).sum(axis=0))) for head, h in heads.items()}
+    return [Curves("wavelength", pairs, waves, "cells" if steps.shape[1] == 3 else "steps", log=True)]
 
-    A pair's turn per position is the median of those steps that turn it: on a grid, most steps leave the other
-    coordinates as they are.
-    """
-    steps = np.abs(np.remainder(np.diff(angles, axis=0) + np.pi, 2 * np.pi) - np.pi)
-    turns = [step[step > _STILL] for step in steps.T]
-    return np.array([2 * np.pi / float(np.median(turn)) if turn.size else np.inf for turn in turns])
+
+def turns(angles: Array) -> Array:
+    """Radians that every pair turns by in one position, from angles (N, R/2): the median of the steps that turn it."""
+    steps = np.abs(_reduced(np.diff(angles, axis=0)))
+    moved = [step[step > _STILL] for step in steps.T]
+    return np.array([float(np.median(each)) if each.size else 0.0 for each in moved])
+
+
+def wavelengths(turns: Array) -> Array:
+    """Steps for a full turn, from the radians of one step; infinite where a pair does not turn."""
+    moving = turns > _STILL
+    return np.where(moving, 2 * np.pi / np.where(moving, turns, 1.0), np.inf)
+
+
+def _reduced(angles: Array) -> Array:
+    """The same angles from -pi on, below pi."""
+    return np.remainder(angles + np.pi, 2 * np.pi) - np.pi
 
 
 def _decay(spec: Spec, angles: Mapping[str, Array], growth: Array | None) -> Curves:
@@ -210,9 +179,12 @@ def _over_offsets(slot: str, spec: Spec, slots: Slots) -> list[View]:
     rows = np.asarray(slots[slot], np.float64)
     x, last = _offsets(spec, spec.length - 1), rows.shape[1] // 2
     places = np.clip(x.values, -last, last) + last
-    lines = {head or slot: rows[h, places] for head, h in _heads(len(rows), MOST_CURVES).items()}
-    words = "factor of the score" if slot == "gain" else "added to the score"
-    return [Curves(slot, x, lines, words)]
+    heads = _heads(len(rows), MOST_CURVES)
+    if slot == "gain":
+        return [Curves(slot, x, {head or slot: rows[h, places] for head, h in heads.items()}, "factor of the score")]
+    lines = {head or slot: _attended(rows[h, places], rows[h, last]) for head, h in heads.items()}  # all see offset 0
+    masked = any(np.isnan(line).any() for line in lines.values())
+    return [Curves(slot, x, lines, "added to the score", masked=masked)]
 
 
 def _vectors(slot: str, spec: Spec, slots: Slots) -> list[View]:
@@ -225,14 +197,14 @@ def _vectors(slot: str, spec: Spec, slots: Slots) -> list[View]:
     shown = Axis(x.label, x.values[some], x.ends)
     gains = slot == "rel_gain"
     clipped = f" (clipped at {last})" if last < spec.length - 1 else ""
-    views: list[View] = [
+    maps = [
         Map(_named(slot, head) + clipped, shown, channels, vectors[h][some], "factor" if gains else "value")
         for head, h in _heads(len(vectors), 2).items()
     ]
     sizes = vectors.mean(axis=2) if gains else np.sqrt(np.square(vectors).sum(axis=2))
     lines = {head or slot: sizes[h] for head, h in _heads(len(vectors), MOST_CURVES).items()}
     size = "mean" if gains else "norm"
-    return [*views, Curves(f"{size} of {slot}{clipped}", x, lines, size)]
+    return [*_comparable(maps), Curves(f"{size} of {slot}{clipped}", x, lines, size)]
 
 
 def _key_bias(slot: str, spec: Spec, slots: Slots) -> list[View]:
@@ -244,26 +216,39 @@ def _key_bias(slot: str, spec: Spec, slots: Slots) -> list[View]:
 
 
 def _scores(slot: str, spec: Spec, slots: Slots) -> list[View]:
-    return _squares(slot, spec, _sample(slots[slot], 3))
+    return _comparable(_squares(slot, spec, _sample(slots[slot], 3)))
 
 
 def _index(slot: str, spec: Spec, slots: Slots) -> list[View]:
     index, values = slots["index"], np.asarray(slots["values"], np.float64)
     index = index.reshape(-1, *index.shape[-2:])[0]
-    return _squares("values", spec, values[:, index])
+    queries, keys, buckets = _pairs(spec, index)
+    maps = _squares("values", spec, values[:, index])
+    hidden = np.all([np.isnan(each.values) for each in maps], axis=0)
+    return [*_comparable(maps), Map("index", queries, keys, np.where(hidden, np.nan, buckets), "bucket")]
 
 
-def _squares(title: str, spec: Spec, scores: Array) -> list[View]:
+def _pairs(spec: Spec, values: Array) -> tuple[Axis, Axis, Array]:
+    """The axes of a value (..., N, M) for every pair of query and key, and the values that are shown."""
     queries, keys = (
-        Axis(label, _some(n), _ends(spec, n, (1,))) for label, n in zip(("query", "key"), scores.shape[1:], strict=True)
+        Axis(label, _some(n), _ends(spec, n, (1,)))
+        for label, n in zip(("query", "key"), values.shape[-2:], strict=True)
     )
-    seen = scores[:, queries.values[:, None], keys.values]
+    seen = np.asarray(values[..., queries.values[:, None], keys.values], np.float64)
     if spec.causal:
         seen = np.where(keys.values > queries.values[:, None], np.nan, seen)
-    return [
-        Map(_named(title, head), queries, keys, seen[h], "added to the score")
-        for head, h in _heads(len(scores), MOST_MAPS).items()
-    ]
+    return queries, keys, seen
+
+
+def _squares(title: str, spec: Spec, scores: Array) -> list[Map]:
+    queries, keys, seen = _pairs(spec, scores)
+    heads = {"every head": 0} if len(scores) > 1 and (scores == scores[0]).all() else _heads(len(scores), MOST_MAPS)
+    maps = []
+    for head, h in heads.items():
+        attended = _attended(seen[h], np.fmax.reduce(seen[h], axis=1, keepdims=True))
+        masked = bool((np.isnan(attended) & ~np.isnan(seen[h])).any())
+        maps.append(Map(_named(title, head), queries, keys, attended, "added to the score", masked=masked))
+    return maps
 
 
 def _nothing(slot: str, spec: Spec, slots: Slots) -> list[View]:

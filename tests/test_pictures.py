@@ -1,0 +1,138 @@
+"""What `fastpe show` makes of grids, of pairs that are masked, of what is not learned yet, and of several heads."""
+
+import numpy as np
+import pytest
+
+import fastpe
+from fastpe.pictures import text
+from fastpe.pictures.look import joined, look
+
+# Wavelengths on a grid -----------------------------------------------------------------------------------------------
+
+
+def test_the_wavelength_of_a_wave_across_a_grid_is_that_of_its_own_direction():
+    sizes = {"dim": 16, "heads": 2, "train_length": 6}
+    wave = look("rope_mixed", 12, **sizes).views["angles"][0]
+    learned = fastpe.init("rope_mixed", **sizes, dtype=np.float64)
+    for h in range(2):
+        expected = 2 * np.pi / np.hypot(learned["fx"][h], learned["fy"][h])
+        np.testing.assert_allclose(wave.lines[f"head {h}"], expected, rtol=1e-12)
+    np.testing.assert_allclose(wave.lines["head 1"], 2 * np.pi * np.tile([1, 10**0.5], 2), rtol=1e-12)  # eq. (14)
+    assert (wave.unit, wave.level) == ("cells", None)
+
+
+def test_each_pair_of_an_axial_rotation_has_the_wavelength_of_its_axis():
+    wave = look("rope_2d", 7, dim=8, class_token=True, grid=(2, 3)).views["angles"][0]
+    np.testing.assert_allclose(wave.lines[""], 2 * np.pi * np.tile([1, 10.0], 2), rtol=1e-12)
+    frames = look("mrope", 12, dim=12, grid=(3, 2, 2)).views["angles"][0]
+    np.testing.assert_allclose(frames.lines[""], 2 * np.pi * 10.0 ** np.arange(6), rtol=1e-8)
+    assert (frames.unit, frames.level) == ("steps", None)
+
+
+def test_a_text_is_a_line_though_its_positions_have_several_coordinates():
+    wave, rope = (look(name, 12, dim=12, base=1e6).views["angles"][0] for name in ("mrope", "rope"))
+    np.testing.assert_array_equal(wave.lines[""], rope.lines[""])
+    assert (wave.unit, wave.level) == ("positions", 50.0)
+
+
+def test_in_a_sum_only_what_rotates_has_wavelengths():
+    wave = look("rope_2d+alibi", 4, dim=8, heads=1).views["angles"][0]
+    np.testing.assert_allclose(wave.lines[""], 2 * np.pi * np.tile([1, 10.0], 2), rtol=1e-12)
+    titles = [view.title for view in look("rope_2d+rope", 4, dim=8, heads=1).views["angles"]]
+    assert not any("wavelength" in title for title in titles)
+
+
+# What is never attended ----------------------------------------------------------------------------------------------
+
+
+def test_pairs_that_are_masked_are_left_out_of_a_map_and_of_its_scale():
+    found = look("graphormer", 20, heads=2, spatial_max=5, centrality=False)
+    scores = fastpe.build("graphormer", 20, heads=2, train_length=50, dtype=np.float64, spatial_max=5, centrality=False)
+    far = np.abs(np.subtract.outer(np.arange(20), np.arange(20))) >= 5  # a path: so many steps from node to node
+    for h, view in enumerate(found.views["index"][:2]):
+        exact = scores["values"][h, scores["index"]]
+        np.testing.assert_array_equal(view.values, np.where(far, np.nan, exact))
+        assert max(np.abs(view.limits())) < 1
+    np.testing.assert_array_equal(found.views["index"][2].values, np.where(far, np.nan, scores["index"]))
+    assert "left out: pairs never attended" in found.notes[0]
+    assert "left out: pairs never attended" in " ".join(line.plain for line in text.render(found, 80, text.ASCII))
+    assert "left out: pairs never attended" in found.as_dict()["remarks"][-1]
+
+
+def test_offsets_that_are_masked_are_left_out_of_the_curves():
+    found = look("alibi", 9, heads=4, form="one_sided")
+    (bias,) = found.views["bias"]
+    for h, slope in enumerate([2.0**-4, 2.0**-8]):  # of the heads that see the past, and of those that see the future
+        seen, hidden = [-slope * distance for distance in range(9)], [np.nan] * 8
+        np.testing.assert_allclose(bias.lines[f"head {h}"], seen[::-1] + hidden)
+        np.testing.assert_allclose(bias.lines[f"head {h + 2}"], hidden + seen)
+    assert found.notes
+
+
+def test_what_all_offsets_share_masks_nothing():
+    found = look("alibi", 9, heads=1, slope=1e5)
+    (bias,) = found.views["bias"]
+    np.testing.assert_allclose(bias.lines["bias"], -1e5 * np.abs(np.arange(-8.0, 9)))
+    assert found.notes == ()
+
+
+# What is not learned yet, and heads ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "slot"), [("irpe", "values"), ("beit_bias", "values"), ("huang1", "gain")])
+def test_equal_values_say_that_nothing_is_learned_yet(name, slot):
+    assert look(name, 12, dim=16).notes == (f"{slot}: all values are equal at first: it has learned nothing yet",)
+
+
+def test_only_what_is_learned_and_equal_says_so():
+    for name in ("learned", "alibi", "nope", "rope_mixed"):
+        assert look(name, 6, dim=16).notes == ()
+
+
+def test_heads_that_are_alike_are_one_map_beside_the_buckets():
+    values, buckets = look("irpe", 12, dim=16, heads=4).views["index"]
+    assert (values.title, buckets.unit) == ("values, every head", "bucket")
+    np.testing.assert_array_equal(buckets.values, fastpe.build("irpe", 12, dim=16, heads=4)["index"])
+
+
+def test_maps_of_heads_share_one_scale():
+    maps = look("fire", 12, dim=16, heads=4).views["scores"]
+    every = np.concatenate([view.values[np.isfinite(view.values)] for view in maps])
+    assert {view.span for view in maps} == {(every.min(), every.max())}
+    assert len({(view.limits(), view.signed) for view in maps}) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "heads"),
+    [
+        ("rope_mixed", {}, 8),  # every head has its own angles,
+        ("deberta", {}, 8),  # or its own vectors,
+        ("shaw", {}, 1),  # or all heads share them
+        ("rope", {}, 1),
+        ("rope_mixed", {"dim": 8}, 4),  # a head of width 1 has no pair to turn
+        ("deberta", {"dim": 3}, 1),
+    ],
+)
+def test_eight_heads_are_shown_where_they_differ(name, sizes, heads):
+    assert look(name, 4, **sizes).spec.heads == heads
+
+
+# Titles --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_title_breaks_between_facts_and_evenly():
+    facts = ["length 20", "training length 50", "width 64", "2 heads", "initial values of seed 0"]
+    assert joined("", facts, 100) == [", ".join(facts)]
+    assert joined("name: ", facts, 60) == [
+        "name: length 20, training length 50,",
+        "width 64, 2 heads, initial values of seed 0",
+    ]
+    assert joined("", ["a fact that is long", "one"], 10) == ["a fact", "that is", "long, one"]
+
+
+@pytest.mark.parametrize("glyphs", [text.ASCII, text.SHADES, text.COLOURS])
+def test_no_number_of_a_scale_is_cut_off(glyphs):
+    found = look("graphormer", 20, heads=2, spatial_max=5, centrality=False)  # two maps stand side by side
+    low, high = found.views["index"][0].limits()
+    words = [line.plain.split() for line in text.render(found, 80, glyphs)]
+    assert [line.count(f"{high:.4g}") for line in words if f"{low:.4g}" in line] == [2]
