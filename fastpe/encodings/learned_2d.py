@@ -42,6 +42,7 @@ from fastpe.encoding import Encoding, Option, Spec, build
 from fastpe.encodings._gather import Term, by_cell, fill_terms, pull_terms
 from fastpe.encodings._grid import axis_places, check_inside, coordinates, extent, learned_grid
 from fastpe.encodings._resize import learned_table, whole_sides
+from fastpe.encodings._rows import row_blocks
 
 STANDARD_DEVIATION = 0.02
 Grid = tuple[int, ...] | None
@@ -137,9 +138,14 @@ def pull(
 ) -> None:  # fmt: skip
     """Add every row's gradient to the row, or the rows, of the table that it came from."""
     extra, dtable, dlearned = int(class_token), dslots["table"], dparams["table"]
-    terms = _terms(spec, params["table"][extra:], grid, train_grid, extra)
-    (gradient,) = pull_terms(dtable[..., extra:, :], terms, scale)
-    dlearned[extra:] += gradient.astype(spec.dtype)
+    learned = learned_grid(spec, grid, train_grid, 2, extra=extra)
+    if spec.positions is None and extent(spec, grid, learned, extra=extra) == learned:
+        for rows, *_ in row_blocks(dlearned[extra:]):  # a row for every token: no sums in float64 of the table's size
+            dlearned[extra:][rows] += scale * dtable[extra:][rows].astype(np.float64)
+    else:
+        terms = _terms(spec, params["table"][extra:], grid, train_grid, extra)
+        (gradient,) = pull_terms(dtable[..., extra:, :], terms, scale)
+        dlearned[extra:] += gradient
     first = dtable[..., :extra, :].reshape(math.prod(spec.batch), extra, spec.dim)
     dlearned[:extra] += (scale * first.sum(axis=0, dtype=np.float64)).astype(spec.dtype)
 
