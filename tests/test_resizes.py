@@ -63,9 +63,11 @@ def test_space_and_time_are_those_of_the_grid():
         resize(params, (2, 3, 4), (3, 5, 5))
     with pytest.raises(ValueError, match=r"^params\['time'\] must have the shape \(3, 2\), not \(3, 1\)"):
         resize({**params, "time": np.ones((3, 1))}, (3, 3, 4), (3, 5, 5))
-    for wrong in ({"space": params["space"]}, {**params, "frame": 1}, params["space"]):
-        with pytest.raises(ValueError, match=r"^params must be a dict with the keys \['space', 'time'\], not "):
+    for wrong in ({"space": params["space"]}, {**params, "frame": 1}):
+        with pytest.raises(ValueError, match=r"^params must have the keys \['space', 'time'\], not \['space'"):
             resize(wrong, (3, 3, 4), (3, 5, 5))
+    with pytest.raises(TypeError, match=r"^params must be a dict of arrays, not ndarray"):
+        resize(params["space"], (3, 3, 4), (3, 5, 5))
 
 
 def test_a_class_token_is_or_is_not_there():

@@ -31,7 +31,6 @@ time's table only before its second encoder: not this.
 """
 
 import math
-import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,8 +57,10 @@ def resize(
     """
     truth("class_token", class_token)
     old, new = whole_sides("grid", grid, 3), whole_sides("new_grid", new_grid, 3)
-    if not isinstance(params, Mapping) or set(params) != {"space", "time"}:
-        raise ValueError(f"params must be a dict with the keys ['space', 'time'], not {reprlib.repr(params)}")
+    if not isinstance(params, Mapping):
+        raise TypeError(f"params must be a dict of arrays, not {type(params).__name__}")
+    if set(params) != {"space", "time"}:
+        raise ValueError(f"params must have the keys ['space', 'time'], not {list(params)}")
     space = learned_table("params['space']", params["space"], (class_token + old[1] * old[2],))
     time = learned_table("params['time']", params["time"], old[:1])
     if space.shape[1] != time.shape[1]:
