@@ -38,6 +38,17 @@ def whole(name: str, value: Any, minimum: int | None = None) -> int:
     return number
 
 
+def truth(name: str, value: Any) -> bool:
+    """The value, which must be True or False.
+
+    >>> truth("causal", True)
+    True
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be true or false, not {value!r}")
+    return value
+
+
 def real(name: str, value: Any) -> float:
     """The value, a finite real number, as a float.
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fastpe import sums
-from fastpe.arguments import arrays, outputs, whole
+from fastpe.arguments import arrays, outputs, truth, whole
 from fastpe.option import Option
 from fastpe.registry import (
     BeyondTrainingLength,
@@ -154,6 +154,7 @@ def build(
     import numpy as np
 
     sizes = {"dim": dim, "heads": heads, "train_length": train_length, "causal": causal, "dtype": dtype}
+    truth("reference", reference)
     parts, spec = _request(name, length, {**sizes, "positions": positions, "start": start, **options})
     if params is None:
         if sums.parameter_shapes(parts, spec):  # drawing them may be work

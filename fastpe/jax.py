@@ -18,7 +18,7 @@ from fastpe import _attention as host
 try:
     import jax
 except ImportError as error:
-    raise ImportError("fastpe.jax needs JAX: pip install 'fastpe[peers]'") from error
+    raise ImportError("fastpe.jax needs JAX: pip install -e '.[peers]' from a clone of fastpe") from error
 
 Array = Any  # what JAX computes with: its arrays, NumPy's, and the tracers that stand for them
 _PLAIN = ("causal", "window", "lengths", "tolerance")

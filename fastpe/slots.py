@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fastpe import arguments
-from fastpe.arguments import floating, real, whole
+from fastpe.arguments import floating, real, truth, whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -139,14 +139,12 @@ def make_spec(
     if train_length is not None:
         train_length = _at_most(whole("train_length", train_length, 1), "train_length")
     length = _at_most(whole("length", length, 1), "length")
-    if not isinstance(causal, bool):
-        raise TypeError(f"causal must be true or false, not {causal!r}")
     spec = Spec(
         length=length,
         dim=whole("dim", dim, 1),
         heads=whole("heads", heads, 1),
         train_length=length if train_length is None else train_length,
-        causal=causal,
+        causal=truth("causal", causal),
         positions=None if positions is None else _positions(positions, length, axes),
         start=real("start", start),
         dtype=floating(dtype),

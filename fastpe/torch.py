@@ -18,7 +18,7 @@ from fastpe._attention import attention_vjp
 try:
     import torch
 except ImportError as error:
-    raise ImportError("fastpe.torch needs PyTorch: pip install 'fastpe[peers]'") from error
+    raise ImportError("fastpe.torch needs PyTorch: pip install -e '.[peers]' from a clone of fastpe") from error
 
 
 def attention(

@@ -50,5 +50,6 @@ def missing(case: Case) -> str:
     try:
         version = metadata.version(requirement.name)
     except metadata.PackageNotFoundError:
-        return f"{requirement.name} is a peer: pip install 'fastpe[peers]', or itself where it is not in there"
+        way = "pip install -e '.[peers]' from a clone of fastpe, or itself where it is not in there"
+        return f"{requirement.name} is a peer: {way}"
     return "" if requirement.specifier.contains(version) else f"{case.peer} is needed, not {version}"

@@ -267,7 +267,9 @@ def test_an_absent_library_is_an_answer():
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jobs, "find_spec", lambda name: None)
-        assert worker.answer(request, {}) == {"absent": "not installed: pip install 'fastpe[peers]'"}
+        assert worker.answer(request, {}) == {
+            "absent": "not installed: pip install -e '.[peers]' from a clone of fastpe"
+        }
 
 
 @pytest.mark.parametrize(

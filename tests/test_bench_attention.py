@@ -113,7 +113,7 @@ def test_a_result_of_nans_is_wrong():
 def test_peers_are_absent_where_pytorch_is(monkeypatch):
     monkeypatch.setattr(jobs, "find_spec", lambda name: None)
     request = {"prepare": "x", "job": "attention", "arguments": asked(Problem(5), "sdpa")}
-    assert worker.answer(request, {}) == {"absent": "not installed: pip install 'fastpe[peers]'"}
+    assert worker.answer(request, {}) == {"absent": "not installed: pip install -e '.[peers]' from a clone of fastpe"}
 
 
 def test_a_compiler_is_an_absence_too(monkeypatch):

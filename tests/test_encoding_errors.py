@@ -27,6 +27,7 @@ from fastpe import encoding, sums
         (ValueError, "heads must be at least 1, not 0", {"heads": 0}),
         (ValueError, "train_length must be at least 1, not 0", {"train_length": 0}),
         (TypeError, "causal must be true or false, not 1", {"causal": 1}),
+        (TypeError, "reference must be true or false, not 'yes'", {"reference": "yes"}),
         (TypeError, "start must be a number, not 'a'", {"start": "a"}),
         (ValueError, "start must be finite, not inf", {"start": float("inf")}),
         (ValueError, "start must be finite, but it is larger than any float64", {"start": 10**400}),

@@ -1,5 +1,7 @@
 """Encodings of the nodes of a graph: printed values, general solvers, and what a graph must not depend on."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy import fft, sparse, special
@@ -288,13 +290,14 @@ def test_gradients_through_attention() -> None:
     ("edges", "message"),
     [
         ((0, 1, 2), "'edges' must be pairs of nodes, one after the other, not 3 integers"),
-        ((0, 1, 1, 5), "'edges' must name nodes from 0 to 4, but one is 1-5"),
-        ((-1, 1), "'edges' must name nodes from 0 to 4, but one is -1-1"),
-        ((0, 1, 3, 3), "'edges' must join different nodes, but one is 3-3"),
+        ((0, 1, 1, 5), "'edges' must name nodes from 0 to 4, but one is (1, 5)"),
+        ((0, 9), "'edges' must name nodes from 0 to 4, but one is (0, 9)"),
+        ((-1, 1), "'edges' must name nodes from 0 to 4, but one is (-1, 1)"),
+        ((0, 1, 3, 3), "'edges' must join different nodes, but one is (3, 3)"),
     ],
 )
 def test_what_is_no_graph_is_refused(name: str, edges: tuple, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         fastpe.build(name, 5, edges=edges)
 
 

@@ -1,6 +1,7 @@
 """Encodings of grids: printed values, SciPy, the shared terms, and what happens on other grids."""
 
 import math
+import tracemalloc
 
 import mpmath
 import numpy as np
@@ -141,6 +142,19 @@ def test_a_learned_grid_is_resized_as_the_authors_do() -> None:
         token = rng.normal(size=(1, 3))
         both = resize(np.concatenate([token, image.reshape(-1, 3)]), old, new, class_token=True)
         np.testing.assert_allclose(both, np.concatenate([token, expected.reshape(-1, 3)]), atol=1e-14)
+
+
+def test_on_its_own_grid_a_learned_table_gets_the_slots_gradient_in_its_own_memory() -> None:
+    table = np.random.default_rng(0).standard_normal((1 + 512 * 512, 16), np.float32)
+    keywords = {"dim": 16, "train_length": len(table), "grid": (512, 512), "class_token": True, "scale": 0.3}
+    tracemalloc.start()
+    try:
+        got = fastpe.pull("learned_2d", len(table), {"table": table}, params={"table": table}, **keywords)["table"]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(got, (0.3 * table.astype(np.float64)).astype(np.float32))
+    assert peak < 2 * table.nbytes  # a sum in float64 alone takes so much
 
 
 def test_a_learned_grid_takes_coordinates() -> None:

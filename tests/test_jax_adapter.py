@@ -9,7 +9,7 @@ from attention_problems import SLOTS, problem
 import fastpe
 from fastpe.attention_pass import Pass
 
-jax = pytest.importorskip("jax", reason="JAX is a peer: pip install 'fastpe[peers]'")
+jax = pytest.importorskip("jax", reason="JAX is a peer: pip install -e '.[peers]' from a clone of fastpe")
 
 import jax.numpy as jnp  # noqa: E402 - only where JAX is
 from jax.test_util import check_grads  # noqa: E402

@@ -8,7 +8,7 @@ from test_transformer import DEEP, PAPER, assert_same_gradients, batch_of
 from fastpe import ModelConfig, Transformer
 from fastpe.transformer import Adam
 
-torch = pytest.importorskip("torch", reason="PyTorch is a peer: pip install 'fastpe[peers]'")
+torch = pytest.importorskip("torch", reason="PyTorch is a peer: pip install -e '.[peers]' from a clone of fastpe")
 peers = pytest.importorskip("peers")
 
 

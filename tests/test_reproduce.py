@@ -171,6 +171,6 @@ def test_a_plot_that_is_asked_for_needs_matplotlib(tmp_path, monkeypatch):
     monkeypatch.setattr(canvas, "find_spec", lambda name: None)
     done = call("--plot", "--out", tmp_path / "out")
     assert done.exit_code == 2
-    assert "pip install 'fastpe[plots]'" in done.stderr
+    assert "pip install -e '.[plots]' from a clone of fastpe" in done.stderr
     with pytest.raises(ModuleNotFoundError, match="need matplotlib"):
         plot.draw({}, "x")

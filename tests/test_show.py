@@ -340,6 +340,6 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(canvas, "available", lambda: False)
     done = run("alibi", "--out", tmp_path / "a.png")
     assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
-    assert "pip install 'fastpe[plots]'" in done.stderr
+    assert "pip install -e '.[plots]' from a clone of fastpe" in done.stderr
     with pytest.raises(ModuleNotFoundError, match="plots"):
         figure.draw(look("alibi", 4), "png")

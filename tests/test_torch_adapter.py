@@ -8,7 +8,7 @@ from attention_problems import SLOTS, problem
 
 import fastpe
 
-torch = pytest.importorskip("torch", reason="PyTorch is a peer: pip install 'fastpe[peers]'")
+torch = pytest.importorskip("torch", reason="PyTorch is a peer: pip install -e '.[peers]' from a clone of fastpe")
 
 from fastpe.torch import attention  # noqa: E402 - only where PyTorch is
 

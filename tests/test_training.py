@@ -175,7 +175,7 @@ def test_a_length_that_an_option_does_not_fit_has_a_reason():
     found = evaluate(model, (4, 3), 5)
     assert found["4"]["mse"] > 0
     assert found["3"]["mse"] is None
-    assert found["3"]["reason"] == "option 'edges' must name nodes from 0 to 2, but one is 2-3"
+    assert found["3"]["reason"] == "option 'edges' must name nodes from 0 to 2, but one is (2, 3)"
 
 
 def test_outputs_that_are_not_finite_have_a_reason():

@@ -1,6 +1,6 @@
 """The peers of attention: PyTorch's in the best form known to us for each position term.
 
-PyTorch is optional (`pip install 'fastpe[peers]'`) and imported by the functions that use it.
+PyTorch is optional (`pip install -e '.[peers]'` from a clone of fastpe), imported by the functions that use it.
 """
 
 import math

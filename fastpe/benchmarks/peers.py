@@ -1,6 +1,6 @@
 """The peers: the same computations in PyTorch and JAX in the best form known to us, for timing and for equality.
 
-PyTorch and JAX are optional (`pip install 'fastpe[peers]'`) and imported by the functions that use them.
+PyTorch and JAX are optional (`pip install -e '.[peers]'` from a clone of fastpe), imported by functions that use them.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from fastpe.transformer import Transformer
 Array = np.ndarray[Any, Any]
 Step = Callable[[], float]
 
-INSTALL = "not installed: pip install 'fastpe[peers]'"
+INSTALL = "not installed: pip install -e '.[peers]' from a clone of fastpe"
 
 
 def joined_parameters(model: Transformer) -> dict[str, Array]:

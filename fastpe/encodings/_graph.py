@@ -46,9 +46,9 @@ def adjacency(nodes: int, edges: Edges) -> Any:
         first, second = np.array(edges, np.int64).reshape(-1, 2).T
         for u, v in zip(first.tolist(), second.tolist(), strict=True):
             if not (0 <= u < nodes and 0 <= v < nodes):
-                raise ValueError(f"option 'edges' must name nodes from 0 to {nodes - 1}, but one is {u}-{v}")
+                raise ValueError(f"option 'edges' must name nodes from 0 to {nodes - 1}, but one is ({u}, {v})")
             if u == v:
-                raise ValueError(f"option 'edges' must join different nodes, but one is {u}-{v}")
+                raise ValueError(f"option 'edges' must join different nodes, but one is ({u}, {v})")
     both = np.concatenate([first, second]), np.concatenate([second, first])
     matrix = sparse.csr_array((np.ones(len(both[0])), both), shape=(nodes, nodes))
     matrix.sum_duplicates()

@@ -13,6 +13,7 @@ import numpy as np
 
 from fastpe.encoding import BeyondTrainingLength, Option, Spec
 from fastpe.encodings._grid import chosen_sides, raster, sides
+from fastpe.encodings._resize import learned_table, whole_sides
 
 Array = np.ndarray[Any, Any]
 Sides = tuple[int, ...]
@@ -53,14 +54,10 @@ def entries(window: Sides) -> int:
     return (2 * window[0] - 1) * (2 * window[1] - 1)
 
 
-def check_table(table: Array, window: Sides, new_window: Sides, more: tuple[int, ...] = (0,)) -> None:
-    """Raise ValueError where a table is not one of `window`, with as many rows `more`, or a window is none."""
-    for name, sides_given in (("window", window), ("new_window", new_window)):
-        if len(sides_given) != 2 or min(sides_given) < 1:
-            raise ValueError(f"{name} must be two sides of at least 1, not {sides_given}")
-    rows = [entries(window) + each for each in more]
-    if table.ndim != 2 or len(table) not in rows:
-        raise ValueError(f"table must have the shape ({' or '.join(map(str, rows))}, H), not {table.shape}")
+def checked(table: Any, window: Any, new_window: Any, more: tuple[int, ...] = (0,)) -> tuple[Array, Sides, Sides]:
+    """What a `resize` is given: the table of `window`, or one with as many rows `more`, and both windows."""
+    old, new = whole_sides("window", window, 2), whole_sides("new_window", new_window, 2)
+    return learned_table("table", table, tuple(entries(old) + each for each in more), "H"), old, new
 
 
 def cells(spec: Spec, grid: Sides | None, extra: int = 0) -> Array:

@@ -51,12 +51,9 @@ def resize(table: Any, window: Sides, new_window: Sides) -> Array:
     >>> resize(np.arange(25.0)[:, None] ** 2, (3, 3), (2, 2)).round(3).ravel().tolist()
     [36.0, 49.0, 64.0, 121.0, 144.0, 169.0, 256.0, 289.0, 324.0]
     """
-    rows = np.asarray(table)
-    _window.check_table(rows, window, new_window, (0, _CLASS_ROWS))
-    cells = _window.entries(window)
-    return np.concatenate([_window.resized(rows[:cells], window, new_window, uneven_spline), rows[cells:]]).astype(
-        rows.dtype
-    )
+    rows, old, new = _window.checked(table, window, new_window, (0, _CLASS_ROWS))
+    cells = _window.entries(old)
+    return np.concatenate([_window.resized(rows[:cells], old, new, uneven_spline), rows[cells:]]).astype(rows.dtype)
 
 
 @lru_cache(maxsize=64)

@@ -31,13 +31,16 @@ time's table only before its second encoder: not this.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from fastpe.arguments import truth
 from fastpe.encoding import Encoding, Option, Spec
 from fastpe.encodings._gather import Term, by_cell, fill_terms, of_axis, pull_terms
 from fastpe.encodings._grid import axis_places, check_inside, coordinates, extent, learned_grid, whole_points
+from fastpe.encodings._resize import learned_table, whole_sides
 
 STANDARD_DEVIATION = 0.02
 Grid = tuple[int, ...] | None
@@ -52,10 +55,19 @@ def resize(
     >>> {name: table.ravel().tolist() for name, table in resize(tables, (2, 2, 2), (3, 2, 1)).items()}
     {'space': [0.0, 2.0], 'time': [0.0, 0.0, 10.0]}
     """
-    t, y, x = (np.arange(new) * old // new for old, new in zip(grid, new_grid, strict=True))
-    places = class_token + (y[:, None] * grid[2] + x).ravel()
-    space = np.asarray(params["space"])
-    return {"space": np.concatenate([space[:class_token], space[places]]), "time": np.asarray(params["time"])[t]}
+    truth("class_token", class_token)
+    old, new = whole_sides("grid", grid, 3), whole_sides("new_grid", new_grid, 3)
+    if not isinstance(params, Mapping):
+        raise TypeError(f"params must be a dict of arrays, not {type(params).__name__}")
+    if set(params) != {"space", "time"}:
+        raise ValueError(f"params must have the keys ['space', 'time'], not {list(params)}")
+    space = learned_table("params['space']", params["space"], (class_token + old[1] * old[2],))
+    time = learned_table("params['time']", params["time"], old[:1])
+    if space.shape[1] != time.shape[1]:
+        raise ValueError(f"params['time'] must have the shape {(old[0], space.shape[1])}, not {time.shape}")
+    t, y, x = (np.arange(wanted) * side // wanted for side, wanted in zip(old, new, strict=True))
+    places = class_token + (y[:, None] * old[2] + x).ravel()
+    return {"space": np.concatenate([space[:class_token], space[places]]), "time": time[t]}
 
 
 def check(spec: Spec, *, grid: Grid, train_grid: Grid, class_token: bool, scale: float) -> None:

@@ -14,7 +14,7 @@ values N(0, 0.02^2) as in BERT and GPT-2.
 - `scale`: multiplies the table.
 
 **Past the training length**: undefined, unless `beyond` says otherwise; `resize` gives the table with which to go on
-learning at another length. `fastpe train` clips there, and says so.
+learning at a longer one. `fastpe train` clips there, and says so.
 
 **Accuracy.** Without `interp` and `scale` a copy. With `interp` both weights are rounded quotients of integers, and the
 two products are added in float64: off by at most 4 * 2^-53 of the larger entry, and in float32 half a unit in the last
@@ -30,6 +30,7 @@ import numpy as np
 
 from fastpe.arguments import whole
 from fastpe.encoding import BeyondTrainingLength, Encoding, Option, Spec, build
+from fastpe.encodings._resize import learned_table
 from fastpe.encodings._rows import farthest_of, points_of, row_blocks
 from fastpe.kernels._jit import entry
 from fastpe.kernels.simd import at, fma, lanes, load_wide, pointer, splat, store_rounded
@@ -80,7 +81,7 @@ def resize(table: Any, length: int) -> np.ndarray:
     >>> resize(np.array([[0.0], [1.0], [4.0]]), 5).ravel().tolist()
     [0.0, 0.5, 1.0, 2.5, 4.0]
     """
-    rows = np.asarray(table)
+    rows = learned_table("table", table)
     whole("length", length, len(rows))
     new: np.ndarray = build(
         "learned", length, dim=rows.shape[1], train_length=len(rows), dtype=rows.dtype, params={"table": rows},

@@ -37,9 +37,12 @@ from typing import Any
 import numpy as np
 from scipy import ndimage
 
+from fastpe.arguments import truth
 from fastpe.encoding import Encoding, Option, Spec, build
 from fastpe.encodings._gather import Term, by_cell, fill_terms, pull_terms
 from fastpe.encodings._grid import axis_places, check_inside, coordinates, extent, learned_grid
+from fastpe.encodings._resize import learned_table, whole_sides
+from fastpe.encodings._rows import row_blocks
 
 STANDARD_DEVIATION = 0.02
 Grid = tuple[int, ...] | None
@@ -51,10 +54,12 @@ def resize(table: Any, grid: tuple[int, int], new_grid: tuple[int, int], *, clas
     >>> resize(np.arange(4.0)[:, None], (2, 2), (3, 3)).ravel().tolist()
     [0.0, 0.5, 1.0, 1.0, 1.5, 2.0, 2.0, 2.5, 3.0]
     """
-    rows = np.asarray(table)
+    truth("class_token", class_token)
+    old, new_sides = whole_sides("grid", grid, 2), whole_sides("new_grid", new_grid, 2)
+    rows = learned_table("table", table, (class_token + math.prod(old),))
     new: np.ndarray = build(
-        "learned_2d", class_token + new_grid[0] * new_grid[1], dim=rows.shape[1], train_length=len(rows),
-        dtype=rows.dtype, params={"table": rows}, grid=new_grid, train_grid=grid, class_token=class_token,
+        "learned_2d", class_token + math.prod(new_sides), dim=rows.shape[1], train_length=len(rows),
+        dtype=rows.dtype, params={"table": rows}, grid=new_sides, train_grid=old, class_token=class_token,
     )["table"]  # fmt: skip
     return new
 
@@ -133,9 +138,14 @@ def pull(
 ) -> None:  # fmt: skip
     """Add every row's gradient to the row, or the rows, of the table that it came from."""
     extra, dtable, dlearned = int(class_token), dslots["table"], dparams["table"]
-    terms = _terms(spec, params["table"][extra:], grid, train_grid, extra)
-    (gradient,) = pull_terms(dtable[..., extra:, :], terms, scale)
-    dlearned[extra:] += gradient.astype(spec.dtype)
+    learned = learned_grid(spec, grid, train_grid, 2, extra=extra)
+    if spec.positions is None and extent(spec, grid, learned, extra=extra) == learned:
+        for rows, *_ in row_blocks(dlearned[extra:]):  # a row for every token: no sums in float64 of the table's size
+            dlearned[extra:][rows] += scale * dtable[extra:][rows].astype(np.float64)
+    else:
+        terms = _terms(spec, params["table"][extra:], grid, train_grid, extra)
+        (gradient,) = pull_terms(dtable[..., extra:, :], terms, scale)
+        dlearned[extra:] += gradient
     first = dtable[..., :extra, :].reshape(math.prod(spec.batch), extra, spec.dim)
     dlearned[:extra] += (scale * first.sum(axis=0, dtype=np.float64)).astype(spec.dtype)
 

@@ -43,9 +43,8 @@ def resize(table: Any, window: Sides, new_window: Sides) -> Array:
     >>> resize(np.array([[1.0], [5.0], [3.0]]), (1, 2), (1, 3)).round(3).ravel().tolist()
     [0.616, 2.696, 5.0, 4.064, 2.808]
     """
-    rows = np.asarray(table)
-    _window.check_table(rows, window, new_window)
-    return _window.resized(rows, window, new_window).astype(rows.dtype)
+    rows, old, new = _window.checked(table, window, new_window)
+    return _window.resized(rows, old, new).astype(rows.dtype)
 
 
 def check(spec: Spec, *, grid: Sides | None, window: Sides | None, beyond: str) -> None:

@@ -4,7 +4,7 @@ import io
 from importlib.util import find_spec
 from typing import Any
 
-MISSING = "plots need matplotlib: pip install 'fastpe[plots]'"
+MISSING = "plots need matplotlib: pip install -e '.[plots]' from a clone of fastpe"
 KINDS = ("png", "svg", "pdf")
 
 _METADATA: dict[str, dict[str, Any]] = {
