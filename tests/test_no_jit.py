@@ -1,6 +1,6 @@
 """References and pulls as plain Python: .ci/run runs this file with NUMBA_DISABLE_JIT=1 too.
 
-Fills are made of vector instructions and exist only compiled.
+Fills, and pulls that are their transposes, are made of vector instructions and exist only compiled.
 """
 
 import os
@@ -33,7 +33,7 @@ def test_a_fill_that_cannot_be_compiled_says_so():
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [("learned", {}), ("alibi", {"learned": True}), ("legendre", {"learned": True})]
+    ("name", "options"), [("learned", {}), ("shaw", {"reach": 2}), ("legendre", {"learned": True})]
 )
 def test_pulls_run(name, options):
     sizes = {"dim": 6, "heads": 2, "train_length": 5, "dtype": np.float64}
