@@ -94,7 +94,7 @@ def _print_page(name: str, encoding: "Encoding", text: str) -> None:
         click.echo(f"tells left from right without a causal mask: {encoding.direction}")
     moved = ", and earlier positions change with the length" if catalogue.moves(encoding) else ""
     if "grid" in encoding.options and not moved:
-        moved = " for every cell of a grid; where `grid` is not given it changes with the length, and cells with it"
+        moved = "; a grid that is not given changes with the length, and every token's cell with it"
     click.echo(f"past the training length: {encoding.beyond}{moved}")
     click.echo(f"source: {encoding.source}")
     if encoding.paper:
