@@ -197,7 +197,7 @@ def fill_differences(name: str, dtype: str) -> Iterator[Difference]:
                 raise ValueError(f"the slots filled are {sorted(filled)}, the reference's {sorted(exact)}")
             arrays = arrays_of(exact)
             bounds = allowed_error.fill_bound(part, spec, arrays)
-            if any(filled[slot] != exact[slot] for slot in set(exact) - set(arrays)):
+            if not all(np.array_equal(filled[slot], exact[slot]) for slot in set(exact) - set(arrays)):
                 raise ValueError(f"the plain values filled are {_plain(filled)}, the reference's {_plain(exact)}")
             for slot, array in arrays.items():
                 found = _worst(slot, filled[slot], array, bounds[slot])

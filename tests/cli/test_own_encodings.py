@@ -1,6 +1,7 @@
 """Encodings of one's own on the command line: every command takes a file, and every mistake costs one line."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -205,7 +206,7 @@ def test_a_broken_package_leaves_the_list_whole(folder, monkeypatch):
 
 def test_the_command_that_goes_on_names_files_but_no_module(folder, monkeypatch):
     key = registry.register(write(folder))
-    monkeypatch.setitem(registry._registered, "offered", registry._registered[key]._replace(way="package.offered"))
+    monkeypatch.setitem(registry._registered, "offered", replace(registry._registered[key], way="package.offered"))
     said = train._resuming(Path("my runs/one"), "mine+alibi")
     assert said == f"fastpe train --resume --out 'my runs/one' --encoding {folder / 'mine.py'}+alibi"
     assert train._resuming(Path("run"), "offered") == "fastpe train --resume --out run"
