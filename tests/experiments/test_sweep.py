@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from own_encodings import write
 
-from fastpe.base.files import DamagedFileError
+from fastpe.base.stored import DamagedFileError
 from fastpe.encodings import registry
 from fastpe.experiments import reuse, sweep, worker
 from fastpe.training.config import TrainConfig
@@ -71,11 +71,11 @@ def test_a_damaged_result_is_made_again_and_said(tmp_path, finished, damage):
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
     with pytest.raises(DamagedFileError):
-        reuse.read(folder, jobs[0].identity)
+        reuse.read(folder, jobs[0].config, jobs[0].identity)
     events = []
     assert do(root, [SMALL], events=events)[1] == found[:1]
     assert "it is made again" in notes(events)
-    assert reuse.read(folder, jobs[0].identity) is not None
+    assert reuse.read(folder, jobs[0].config, jobs[0].identity) is not None
 
 
 def test_a_damaged_checkpoint_starts_the_run_again(tmp_path):

@@ -11,7 +11,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from fastpe.base import files
-from fastpe.base.files import DamagedFileError, TensorFile
+from fastpe.base.files import TensorFile
+from fastpe.base.stored import DamagedFileError
 from fastpe.model.transformer import Transformer
 from fastpe.training import config_file, run_folder
 from fastpe.training.config import TrainConfig
