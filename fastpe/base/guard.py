@@ -19,7 +19,7 @@ _PAUSES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERAT
 class OneAtATime:
     """A lock for what is used by one thread at a time. Where waiting would be for ever, entering is an error instead.
 
-    To be used as ``with guard:`` in a function, not in a generator: those are off the stack in between.
+    To be used as ``with guard:`` in a function that lets exceptions out. Not in a generator: it leaves the stack.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class OneAtATime:
     def __enter__(self) -> None:
         mine = _Hold(get_ident(), sys._getframe(1))
         while (last := self._last()) is not mine:
-            if last.over():
+            if last.over() or last.frame is mine.frame:  # one frame cannot be inside and before it
                 last.next.setdefault(0, mine)  # one step: another thread's may be there by now
             elif last.thread == mine.thread:
                 if self._nested:
@@ -93,8 +93,8 @@ _waiting: dict[int, tuple[_Hold, _Hold]] = {}  # by thread: its own hold to be, 
 
 def _wait(mine: _Hold, other: _Hold) -> None:
     """Return when another thread has perhaps left its hold."""
-    _waiting[mine.thread] = mine, other
     try:
+        _waiting[mine.thread] = mine, other
         if _in_a_circle(mine.thread):
             raise RuntimeError(f"{_MIDST}, and the two would wait for each other")
         if other.left.acquire(timeout=_LOOK):

@@ -13,7 +13,7 @@ import re
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 MOST_BYTES = 2**24
 """Of a JSON file, or a header."""
@@ -35,8 +35,10 @@ class DamagedFileError(ValueError):
 class Unfit(ValueError):
     """A value is not what belongs at its key."""
 
-    def __init__(self, key: str, value: Any, expected: str) -> None:
-        super().__init__(f"{key or 'it'} is {_short.repr(value)}, where {expected} was expected")
+    @classmethod
+    def of(cls, key: str, value: Any, expected: str) -> Self:
+        """Of a value that should have been another."""
+        return cls(f"{key or 'it'} is {_short.repr(value)}, where {expected} was expected")
 
 
 def damaged(path: Path, reason: object) -> DamagedFileError:
@@ -128,7 +130,7 @@ def exactly(expected: Any) -> Form:
 
     def form(key: str, value: Any) -> None:
         if type(value) is not type(expected) or value != expected:
-            raise Unfit(key, value, _short.repr(expected))
+            raise Unfit.of(key, value, _short.repr(expected))
 
     return form
 
@@ -138,7 +140,7 @@ def whole(least: int, most: int) -> Form:
 
     def form(key: str, value: Any) -> None:
         if type(value) is not int or not least <= value <= most:
-            raise Unfit(key, value, f"a whole number from {least} to {most}")
+            raise Unfit.of(key, value, f"a whole number from {least} to {most}")
 
     return form
 
@@ -149,7 +151,7 @@ def number(least: float = -math.inf) -> Form:
     def form(key: str, value: Any) -> None:
         finite = type(value) in (int, float) and math.isfinite(value)
         if not (finite and value >= least):
-            raise Unfit(key, value, "a finite number" + (f" of at least {least:g}" if least > -math.inf else ""))
+            raise Unfit.of(key, value, "a finite number" + (f" of at least {least:g}" if least > -math.inf else ""))
 
     return form
 
@@ -157,7 +159,7 @@ def number(least: float = -math.inf) -> Form:
 def text(key: str, value: Any) -> None:
     """A string."""
     if type(value) is not str:
-        raise Unfit(key, value, "a text")
+        raise Unfit.of(key, value, "a text")
 
 
 def one_of(*words: str) -> Form:
@@ -165,7 +167,7 @@ def one_of(*words: str) -> Form:
 
     def form(key: str, value: Any) -> None:
         if type(value) is not str or value not in words:
-            raise Unfit(key, value, " or ".join(words))
+            raise Unfit.of(key, value, " or ".join(words))
 
     return form
 
@@ -173,7 +175,7 @@ def one_of(*words: str) -> Form:
 def sha256(key: str, value: Any) -> None:
     """A digest, in hexadecimal."""
     if type(value) is not str or not re.fullmatch("[0-9a-f]{64}", value):
-        raise Unfit(key, value, "a SHA-256 of 64 hexadecimal digits")
+        raise Unfit.of(key, value, "a SHA-256 of 64 hexadecimal digits")
 
 
 def maybe(form: Form) -> Form:
@@ -191,7 +193,7 @@ def each(form: Form, least: int = 0, most: int = 2**16) -> Form:
 
     def form_of_all(key: str, value: Any) -> None:
         if type(value) is not list or not least <= len(value) <= most:
-            raise Unfit(key, value, f"a list of {least} to {most} values" if least < most else f"{most} values")
+            raise Unfit.of(key, value, f"a list of {least} to {most} values" if least < most else f"{most} values")
         for place, item in enumerate(value):
             form(f"{key}[{place}]", item)
 
@@ -203,7 +205,7 @@ def by_key(form: Form) -> Form:
 
     def form_of_all(key: str, value: Any) -> None:
         if type(value) is not dict:
-            raise Unfit(key, value, "an object")
+            raise Unfit.of(key, value, "an object")
         for name, item in value.items():
             form(_joined(key, name), item)
 
@@ -216,14 +218,14 @@ def record(forms: Mapping[str, Form], optional: Mapping[str, Form] | None = None
 
     def form(key: str, value: Any) -> None:
         if type(value) is not dict:
-            raise Unfit(key, value, "an object")
+            raise Unfit.of(key, value, "an object")
         for name, item in value.items():
             if name not in known:
-                raise Unfit(_joined(key, name), item, "no such key")
+                raise Unfit.of(_joined(key, name), item, "no such key")
             known[name](_joined(key, name), item)
         for name in forms:
             if name not in value:
-                raise Unfit(key, value, f"an object with the key {name!r}")
+                raise Unfit(f"{_joined(key, name)} is missing")
 
     return form
 

@@ -95,7 +95,7 @@ def test_a_folder_without_a_record_is_made_anew(tmp_path):
     assert worker.do_run(tmp_path / "run", SMALL, key, said.append)["test"] == first["test"]
     notes = " ".join(message.get("note", "") for message in said)
     assert f"{tmp_path / 'run'} is not a run folder: it holds files but no config.json; this run starts again" in notes
-    assert reuse.read(tmp_path / "run", key)["test"] == first["test"]
+    assert reuse.read(tmp_path / "run", SMALL, key)["test"] == first["test"]
 
 
 # Death ---------------------------------------------------------------------------------------------------------------
