@@ -10,7 +10,7 @@ from fastpe.training.config import TrainConfig
 
 NAME = "metrics.jsonl"
 _LONGEST = 512  # bytes of a line; ours have a third of them
-_SPARE = 2**16  # bytes that a file may have beside its lines
+_SPARE = 2**20  # bytes that a file may have beside its lines
 
 
 def write(folder: Path, history: list[dict[str, Any]]) -> None:
