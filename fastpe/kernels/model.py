@@ -33,7 +33,7 @@ from fastpe.kernels.gemm import FROM, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add
 from fastpe.kernels.loss import cross_entropy, squared_error
 from fastpe.kernels.model_attention import attention_backward, attention_forward, project, project_backward
 from fastpe.kernels.norm import layer_norm_backward, layer_norm_forward
-from fastpe.kernels.simd import at, lanes, pointer, scalar, store_first, zeros
+from fastpe.kernels.simd import at, lanes, part, plain, pointer, row, scalar, store_first, zeros
 from fastpe.kernels.threads import claim, finish, in_lanes, wait_for
 
 NORM_EPS = 1e-5
@@ -157,7 +157,8 @@ def _clear_gradients(g, stride, sizes, o):
     """All but the matrices of the layers, which the first sequence overwrites."""
     _clear(g, o.layers)
     for layer in range(sizes.layers):
-        _clear(at(g, o.layers + layer * o.layer_stride + o.qkv_bias), o.layer_stride - o.qkv_bias)
+        vectors = plain(o.qkv_bias)
+        _clear(at(g, o.layers + layer * o.layer_stride + vectors), o.layer_stride - vectors)
     rest = o.layers + sizes.layers * o.layer_stride
     _clear(at(g, rest), stride - rest)
 
@@ -178,7 +179,7 @@ def sequence_forward(x, w, arena, position, sizes, o, a):
     for layer in range(sizes.layers):
         z = at(arena, a.streams + layer * a.stream_stride)
         layer_forward(
-            z, at(z, a.stream_stride), layer, at(w, o.layers + layer * o.layer_stride),
+            part(z, NONE, n * c), part(z, a.stream_stride, n * c), layer, at(w, o.layers + layer * o.layer_stride),
             at(arena, a.layers + layer * a.layer_stride), arena, position, sizes, o, a,
         )  # fmt: skip
     z = at(arena, a.streams + sizes.layers * a.stream_stride)
@@ -232,11 +233,12 @@ def _group_gradients(x, target, first, last, w, wt, g, stride, arena, position, 
     _clear_gradients(g, stride, sizes, o)
     loss = 0.0
     for sequence in range(first, last):
-        row, goal, output = at(x, sequence * sizes.length), at(target, sequence * sizes.length), at(arena, a.output)
-        sequence_forward(row, w, arena, position, sizes, o, a)
+        start, n, output = sequence * sizes.length, sizes.length, at(arena, a.output)
+        own, goal = part(x, start, n), part(target, start, n)
+        sequence_forward(own, w, arena, position, sizes, o, a)
         loss += _loss(output, goal, sizes, inverse)
         grow = OVERWRITE if sequence == first else FROM
-        sequence_backward(row, w, wt, g, grow, arena, position, sizes, o, t, a)
+        sequence_backward(own, w, wt, g, grow, arena, position, sizes, o, t, a)
     return loss * float(inverse)
 
 
@@ -264,9 +266,7 @@ def _step_lane(lane, board, x, target, w, wt, panels, gradients, groups, losses,
             group = task - transposes
             losses[group] = _group_gradients(
                 pointer(x), pointer(target), batch * group // groups, batch * (group + 1) // groups, pointer(w),
-                pointer(wt), at(pointer(gradients), group * stride), stride,
-                at(pointer(arenas), lane * arenas.shape[1]),
-                position, inverse, sizes, o, t, a,
+                pointer(wt), row(gradients, group), stride, row(arenas, lane), position, inverse, sizes, o, t, a,
             )  # fmt: skip
         else:
             wait_for(board, before_update)
@@ -313,13 +313,13 @@ def step(crew, board, x, target, w, wt, panels, gradients, groups, losses, arena
 @inner
 def _forward_lane(lane, board, x, y, w, arenas, position, sizes, o, a):
     """One task is one sequence."""
-    arena = at(pointer(arenas), lane * arenas.shape[1])
+    arena = row(arenas, lane)
     sequence = claim(board)
     while sequence < x.shape[0]:
-        row = at(pointer(x), sequence * sizes.length)
-        sequence_forward(row, pointer(w), arena, position, sizes, o, a)
+        own = part(pointer(x), sequence * sizes.length, sizes.length)
+        sequence_forward(own, pointer(w), arena, position, sizes, o, a)
         for i in range(y.shape[1]):
-            y[sequence, i] = arenas[lane, a.output + i]
+            y[sequence, i] = arenas[lane, plain(a.output) + i]
         sequence = claim(board)
 
 
@@ -332,7 +332,7 @@ def forward(crew, board, x, y, w, arenas, position, sizes, o, a):
 @inner
 def _losses_lane(lane, board, x, target, losses, w, arenas, position, sizes, o, a):
     """One task is one group of sequences, as in a step, so that the sums have the same order."""
-    arena, (batch, length), groups = at(pointer(arenas), lane * arenas.shape[1]), x.shape, losses.size
+    arena, (batch, length), groups = row(arenas, lane), x.shape, losses.size
     inverse = scalar(pointer(w), 1.0 / (batch * length))
     group = claim(board)
     while group < groups:
