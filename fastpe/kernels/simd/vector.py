@@ -67,9 +67,15 @@ def whole_vectors(count: int, dtype: Any) -> int:
 def start_of(x: np.ndarray) -> np.ndarray:
     """The first element of x, as (1,): kernels know where the rest is, are compiled once for all shapes and strides.
 
-    Where bounds are checked it is x itself, which knows its ends.
+    Where bounds are checked it goes on to the last of x, or is x itself where that lies before the first.
     """
-    return x if CHECK_BOUNDS else np.lib.stride_tricks.as_strided(x, (1,), (x.itemsize,))
+    count = 1
+    if CHECK_BOUNDS:
+        steps = [(size - 1) * stride for size, stride in zip(x.shape, x.strides, strict=True)]
+        if min(steps) < 0:
+            return x
+        count += sum(steps) // x.itemsize
+    return np.lib.stride_tricks.as_strided(x, (count,), (x.itemsize,))
 
 
 def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
