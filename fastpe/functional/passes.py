@@ -46,7 +46,7 @@ class Pass:
         bounds = self._bounds(q, k)
         lengths = np.stack([call.query_lengths, call.key_lengths], axis=1).astype(np.int64)
         scale = contiguous(np.broadcast_to(call.scale, (h,)), self.dtype)
-        starts = [_start(x) for x in (q, self.qr, k, self.kr, v)]
+        starts = [simd.start_of(x) for x in (q, self.qr, k, self.kr, v)]
         self.inputs = Inputs._make((*starts, scale, lengths, self.bias, *bounds, slots, self.table, self._limits()))
         self.out, self.lse = np.empty((b, h, n, d), self.dtype), np.empty((b, h, n), self.dtype)
         if known is None:
@@ -140,7 +140,7 @@ class Pass:
         g = self._room_for_gradients(case, dout)
         arenas, room, lanes = self._arenas(case, gradients=True)
         turns = np.zeros(b * h * (-(-n // int(TILE_QUERIES)) + 1), np.int64)
-        starts = Gradients._make(_start(x) for x in g)
+        starts = Gradients._make(simd.start_of(x) for x in g)
         run_lanes(lanes, calls.backward, self.inputs, starts, turns, case, room, arenas)
         return {
             name: gradient.reshape(call.shapes[name]).astype(call.dtypes[name], copy=False)
@@ -240,11 +240,6 @@ def _rows(x: Array) -> Array:
     """x with contiguous rows in plain strides; x itself where it has them."""
     plain = x.strides[-1] == x.itemsize and all(s % x.itemsize == 0 for s in x.strides) and x.flags.writeable
     return x if plain and x.flags.aligned else np.array(x, order="C")
-
-
-def _start(x: Array) -> Array:
-    """The first element of x: kernels know where the rest is, and are compiled once for all shapes and strides."""
-    return np.lib.stride_tricks.as_strided(x, (1,), (x.itemsize,))
 
 
 def _blocks(x: Array, size: int, fill: float) -> Array:

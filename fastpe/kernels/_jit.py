@@ -27,8 +27,19 @@ from numba.core import caching
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+
+def _check_bounds() -> bool:
+    chosen = os.environ.get("FASTPE_CHECK_BOUNDS", "")
+    if chosen not in ("", "0", "1"):
+        raise ValueError(f"FASTPE_CHECK_BOUNDS must be 0 or 1, not {chosen!r}")
+    return chosen == "1"
+
+
+CHECK_BOUNDS = _check_bounds()
+"""Whether kernels check every access to memory (FASTPE_CHECK_BOUNDS=1; see `simd.pointers`)."""
+
 # No fast-math: sums keep the order they are written in, so the same source gives the same bits, and infinities work.
-_OPTIONS = {"nogil": True, "error_model": "numpy"}
+_OPTIONS = {"nogil": True, "error_model": "numpy", **({"boundscheck": True} if CHECK_BOUNDS else {})}
 _KEPT_DIGESTS = 4
 _MARKER = "fastpe-compiled-code"  # what a folder holds that may be pruned
 
@@ -138,11 +149,13 @@ def entry(function: Function | None = None, *, label: str = "", parallel: bool =
 
 
 def source_digest() -> str:
-    """Digest of all of fastpe's sources and of the versions that machine code depends on."""
+    """Digest of all of fastpe's sources, of the versions that machine code depends on, and of whether it is checked."""
     package = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
     for version in (sys.version, numba.__version__, llvmlite.__version__, np.__version__, platform.machine()):
         digest.update(version.encode() + b"\0")
+    if CHECK_BOUNDS:
+        digest.update(b"checked\0")
     for path in sorted(package.rglob("*.py")):
         digest.update(path.relative_to(package).as_posix().encode() + b"\0")
         digest.update(hashlib.sha256(path.read_bytes()).digest())

@@ -51,6 +51,7 @@ from fastpe.kernels.simd import (
     store_first,
     transpose_block,
 )
+from fastpe.kernels.simd.pointers import element
 
 OVERWRITE, FROM, PLUS, RELU, WHERE_POSITIVE, LOWER_A, UPPER_A, LOWER_C, ONTO = (
     np.int64(flag) for flag in (0, 1, 2, 4, 8, 16, 32, 64, 128)
@@ -136,7 +137,7 @@ def tile_multiply_add(typingctx, tile, a, a_row, b_, count):
         packed, a, a_row, row, count = arguments
         old, vector = _unpack(b, tile, packed), tile.vector
         across = [_load_cell(b, tile, row, _index(0), 0, j, count) for j in range(tile.columns)]
-        down = [code.broadcast(b, vector, b.load(b.gep(a, [b.mul(a_row, _index(i))]))) for i in range(tile.rows)]
+        down = [code.broadcast(b, vector, b.load(element(b, a, b.mul(a_row, _index(i))))) for i in range(tile.rows)]
         return _pack(b, tile, [code.multiply_add(b, vector, down[i], across[j], old[c]) for c, i, j in _cells(tile)])
 
     return tile(tile, a, types.intp, b_, types.intp), emit

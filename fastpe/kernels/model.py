@@ -33,7 +33,7 @@ from fastpe.kernels.gemm import FROM, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add
 from fastpe.kernels.loss import cross_entropy, squared_error, step_of
 from fastpe.kernels.model_attention import attention_backward, attention_forward, project, project_backward
 from fastpe.kernels.norm import layer_norm_backward, layer_norm_forward
-from fastpe.kernels.simd import at, lanes, pointer, store_first, zeros
+from fastpe.kernels.simd import at, lanes, part, plain, pointer, row, store_first, zeros
 from fastpe.kernels.threads import claim, finish, in_lanes, wait_for
 
 NORM_EPS = 1e-5
@@ -157,7 +157,8 @@ def _clear_gradients(g, stride, sizes, o):
     """All but the matrices of the layers, which the first sequence overwrites."""
     _clear(g, o.layers)
     for layer in range(sizes.layers):
-        _clear(at(g, o.layers + layer * o.layer_stride + o.qkv_bias), o.layer_stride - o.qkv_bias)
+        vectors = plain(o.qkv_bias)
+        _clear(at(g, o.layers + layer * o.layer_stride + vectors), o.layer_stride - vectors)
     rest = o.layers + sizes.layers * o.layer_stride
     _clear(at(g, rest), stride - rest)
 
@@ -178,7 +179,7 @@ def sequence_forward(x, w, arena, position, sizes, o, a):
     for layer in range(sizes.layers):
         z = at(arena, a.streams + layer * a.stream_stride)
         layer_forward(
-            z, at(z, a.stream_stride), layer, at(w, o.layers + layer * o.layer_stride),
+            part(z, NONE, n * c), part(z, a.stream_stride, n * c), layer, at(w, o.layers + layer * o.layer_stride),
             at(arena, a.layers + layer * a.layer_stride), arena, position, sizes, o, a,
         )  # fmt: skip
     z = at(arena, a.streams + sizes.layers * a.stream_stride)
@@ -232,11 +233,11 @@ def _group_gradients(x, target, shares, step, first, last, w, wt, g, stride, are
     _clear_gradients(g, stride, sizes, o)
     loss = 0.0
     for sequence in range(first, last):
-        row = at(x, sequence * sizes.length)
-        sequence_forward(row, w, arena, position, sizes, o, a)
+        own = part(x, sequence * sizes.length, sizes.length)
+        sequence_forward(own, w, arena, position, sizes, o, a)
         loss += _loss(sequence, target, shares, step, arena, sizes, a)
         grow = OVERWRITE if sequence == first else FROM
-        sequence_backward(row, w, wt, g, grow, arena, position, sizes, o, t, a)
+        sequence_backward(own, w, wt, g, grow, arena, position, sizes, o, t, a)
     return loss
 
 
@@ -244,7 +245,7 @@ def _group_gradients(x, target, shares, step, first, last, w, wt, g, stride, are
 def _loss(sequence, targets, shares, step, arena, sizes, a):
     """What one sequence adds to the loss; the gradient takes the place of the output."""
     output, first = at(arena, a.output), sequence * sizes.length
-    target, share = at(targets, first), at(shares, first * step)
+    target, share = part(targets, first, sizes.length), at(shares, first * step)
     if sizes.vocabulary:
         return cross_entropy(output, target, output, sizes.length, sizes.vocabulary, share, step)
     return squared_error(output, target, output, sizes.length, share, step)
@@ -265,8 +266,8 @@ def _step_lane(lane, board, x, target, shares, w, wt, panels, gradients, groups,
             group = task - transposes
             losses[group] = _group_gradients(
                 pointer(x), pointer(target), pointer(shares), step_of(shares), batch * group // groups,
-                batch * (group + 1) // groups, pointer(w), pointer(wt), at(pointer(gradients), group * stride), stride,
-                at(pointer(arenas), lane * arenas.shape[1]), position, sizes, o, t, a,
+                batch * (group + 1) // groups, pointer(w), pointer(wt), row(gradients, group), stride,
+                row(arenas, lane), position, sizes, o, t, a,
             )  # fmt: skip
         else:
             wait_for(board, before_update)
@@ -314,13 +315,13 @@ def step(crew, board, x, target, shares, w, wt, panels, gradients, groups, losse
 @inner
 def _forward_lane(lane, board, x, y, w, arenas, position, sizes, o, a):
     """One task is one sequence."""
-    arena = at(pointer(arenas), lane * arenas.shape[1])
+    arena = row(arenas, lane)
     sequence = claim(board)
     while sequence < x.shape[0]:
-        row = at(pointer(x), sequence * sizes.length)
-        sequence_forward(row, pointer(w), arena, position, sizes, o, a)
+        own = part(pointer(x), sequence * sizes.length, sizes.length)
+        sequence_forward(own, pointer(w), arena, position, sizes, o, a)
         for i in range(y.shape[1]):
-            y[sequence, i] = arenas[lane, a.output + i]
+            y[sequence, i] = arenas[lane, plain(a.output) + i]
         sequence = claim(board)
 
 
@@ -333,7 +334,7 @@ def forward(crew, board, x, y, w, arenas, position, sizes, o, a):
 @inner
 def _losses_lane(lane, board, x, target, shares, losses, w, arenas, position, sizes, o, a):
     """One task is one group of sequences, as in a step, so that the sums have the same order."""
-    arena, (batch, length), groups = at(pointer(arenas), lane * arenas.shape[1]), x.shape, losses.size
+    arena, (batch, length), groups = row(arenas, lane), x.shape, losses.size
     group = claim(board)
     while group < groups:
         loss = 0.0

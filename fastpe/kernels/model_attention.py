@@ -36,7 +36,7 @@ from fastpe.kernels.attention.room import scratch_of
 from fastpe.kernels.ends import add
 from fastpe.kernels.gemm import FROM, add_column_sums, gemm
 from fastpe.kernels.rotate import add_angle_gradients, add_growth_gradients, factors_of_row, rotate_row
-from fastpe.kernels.simd import at, pointer, scalar
+from fastpe.kernels.simd import at, part, pointer, scalar
 
 ONE, NONE = np.int64(1), np.int64(0)
 
@@ -122,7 +122,7 @@ def _head(layer, h, act, position, sizes, a):
     if sizes.pairs:
         qr = at(act, a.turned + h * head)
         kr = at(qr, c)
-    bias = at(pointer(position.bias), place(position.numbers, BIAS, layer, h))
+    bias = part(pointer(position.bias), place(position.numbers, BIAS, layer, h), 2 * n - 1)
     guard = Guard(q, q, pointer(position.no_guard), 0.0, 0.0)
     return Head(q, qr, k, kr, v, bias, pointer(position.numbers), position.scale[h], n, n, guard)
 
@@ -133,7 +133,8 @@ def _scratch(h, act, arena, position, sizes, a):
     own = at(arena, a.attention)
     cells = at(own, position.room.cells)
     if position.case.kept:
-        cells = at(act, a.weights + h * sizes.length * TILE_KEYS)
+        size = sizes.length * TILE_KEYS
+        cells = part(at(act, a.weights), h * size, size)
     return scratch_of(own, position.room, cells)
 
 
@@ -147,14 +148,14 @@ def attention_forward(layer, act, arena, position, sizes, a):
         head = _head(layer, h, act, position, sizes, a)
         terms = terms_of(position.slots, position.numbers, layer, h, case)
         scratch = _scratch(h, act, arena, position, sizes, a)
-        out, lse = at(act, a.mixed + h * (c // sizes.heads)), at(act, a.lse + h * n)
+        out, lse = at(act, a.mixed + h * (c // sizes.heads)), part(at(act, a.lse), h * n, n)
         for block in range((n + TILE_QUERIES - 1) // TILE_QUERIES):
             forward_block(head, terms, block, out, lse, case, scratch)
 
 
 @inner
 def _sum_of(slot, layer, h, places, gradients):
-    return at(gradients, places[slot, 0] + layer * places[slot, 1] + h * places[slot, 2])
+    return part(gradients, places[slot, 0] + layer * places[slot, 1] + h * places[slot, 2], places[slot, 3])
 
 
 @inner
@@ -167,8 +168,9 @@ def _gradients(layer, h, j0, act, arena, slot_gradients, position, sizes, a):
     if not case.apart:
         rest = content
     return HeadGradients(
-        at(arena, a.dmixed + own), at(act, a.lse + h * n), at(arena, a.deltas), content, rest, at(content, c + keys),
-        at(rest, c + keys), at(arena, a.dqkv + 2 * c + own + keys), at(_sum_of(BIAS, layer, h, places, g), j0),
+        at(arena, a.dmixed + own), part(at(act, a.lse), h * n, n), at(arena, a.deltas), content, rest,
+        at(content, c + keys), at(rest, c + keys), at(arena, a.dqkv + 2 * c + own + keys),
+        at(_sum_of(BIAS, layer, h, places, g), j0),
         at(_sum_of(GAIN, layer, h, places, g), j0), _sum_of(REL_GAIN, layer, h, places, g),
         _sum_of(REL_KEY, layer, h, places, g), _sum_of(REL_QUERY, layer, h, places, g),
         _sum_of(REL_VALUE, layer, h, places, g), _sum_of(KEY_BIAS, layer, h, places, g),

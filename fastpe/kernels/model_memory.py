@@ -16,6 +16,7 @@ from fastpe.kernels.attention.records import (
     Slots,
 )
 from fastpe.kernels.attention.room import Room, room_for
+from fastpe.kernels.simd import region
 
 
 class Sizes(NamedTuple):
@@ -89,7 +90,7 @@ class Position(NamedTuple):
     no_guard: np.ndarray  # float64, not read: short sequences leave no tile out
     slots: Slots | None  # None where there are none but those above
     numbers: np.ndarray  # as `kernels.attention` takes them, layers in place of the batch
-    places: np.ndarray  # in a row of gradients: start, from layer to layer, from head to head
+    places: np.ndarray  # in a row of gradients: start, from layer to layer, from head to head, size of a head's
     case: Case
     room: Room
 
@@ -159,7 +160,7 @@ def attention_case(
 
 
 def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool) -> Arena:
-    """Offsets into the arena; without a backward pass all layers share one place for their activations."""
+    """Offsets into the arena, of regions; without a backward pass all layers share one place for their activations."""
     n, c, f = sizes.length, sizes.width, sizes.hidden
     norms, gelu, rotated = sizes.norms, sizes.gelu, sizes.pairs > 0
     cursor = 0
@@ -168,7 +169,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool) -> Are
         nonlocal cursor
         start = cursor
         cursor += -(-int(count) // 16) * 16
-        return start
+        return region(start, count)
 
     layer = {
         "normed1": take(norms * n * c),

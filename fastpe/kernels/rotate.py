@@ -16,6 +16,7 @@ from fastpe.kernels.simd import (
     lanes,
     load_first,
     minus,
+    part,
     pointer,
     put,
     splat,
@@ -98,8 +99,9 @@ def _rotate_lane(lane, board, x, strides, angles, sign, angle_strides, factors, 
     pieces = (rows + ROWS_OF_A_TASK - 1) // ROWS_OF_A_TASK
     tasks = (batch * heads + HEADS_OF_A_TASK - 1) // HEADS_OF_A_TASK * pieces
     row = factors_of_row(pairs, half)
-    cos = at(pointer(factors), lane * factors.shape[1])
-    sin = at(cos, ROWS_OF_A_TASK * row)
+    size = ROWS_OF_A_TASK * row
+    cos = part(pointer(factors), lane * factors.shape[1], size)
+    sin = part(pointer(factors), lane * factors.shape[1] + size, size)
     task = claim(board)
     while task < tasks:
         first, start = task // pieces * HEADS_OF_A_TASK, task % pieces * ROWS_OF_A_TASK

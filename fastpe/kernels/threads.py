@@ -41,6 +41,7 @@ from fastpe.base.guard import OneAtATime
 from fastpe.base.validation import whole
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.simd import aligned_zeros
+from fastpe.kernels.simd.pointers import check_status, element
 
 _MOST_THREADS = 1024  # tens of thousands end the process without a word
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
@@ -211,7 +212,8 @@ def _thunk(context, module, function, called, record_type):
     record = b.load(b.inttoptr(thunk.args[0], record_type.as_pointer()))
     values = [thunk.args[1], *(b.extract_value(record, place) for place in range(len(called.args) - 1))]
     callee = context.declare_function(module, compiled.fndesc)
-    context.call_conv.call_function(b, callee, called.return_type, called.args, values)
+    status, _ = context.call_conv.call_function(b, callee, called.return_type, called.args, values)
+    check_status(b, status.is_error)
     b.ret_void()
     return thunk
 
@@ -229,7 +231,7 @@ def _fetch_add(typingctx, p, offset):
     """Add one to a counter that lanes share; returns what it was."""
 
     def emit(context, b, signature, arguments):
-        return b.atomic_rmw("add", b.gep(arguments[0], [arguments[1]]), ir.Constant(_I64, 1), "acq_rel")
+        return b.atomic_rmw("add", element(b, *arguments), ir.Constant(_I64, 1), "acq_rel")
 
     return types.int64(p, types.intp), emit
 
@@ -239,7 +241,7 @@ def _read_shared(typingctx, p, offset):
     """A counter that lanes share."""
 
     def emit(context, b, signature, arguments):
-        return b.load_atomic(b.gep(arguments[0], [arguments[1]]), "acquire", 8)
+        return b.load_atomic(element(b, *arguments), "acquire", 8)
 
     return types.int64(p, types.intp), emit
 

@@ -71,15 +71,15 @@ class Parameters:
         )  # fmt: skip
         first_layer = self._cursor
         norm = c if config.norm == "layernorm" else 0
-        starts = self._take(
+        layer = self._take(
             {
                 "qkv_weight": 3 * c * c, "out_weight": c * c, "in_weight": c * f, "ff_weight": f * c,
                 # vectors after matrices: only they are cleared before gradients are added to them
                 "qkv_bias": 3 * c, "out_bias": c, "in_bias": f, "ff_bias": c,
                 "norm1_weight": norm, "norm1_bias": norm, "norm2_weight": norm, "norm2_bias": norm,
-            }
+            },
+            first_layer,
         )  # fmt: skip
-        layer = {name: start - first_layer for name, start in starts.items()}
         stride = self._cursor - first_layer
         self._cursor = first_layer + config.layers * stride
         own = self._take({name: value.size for name, value in learned.items()})
@@ -97,10 +97,10 @@ class Parameters:
         self._places = {name: self._places[name] for name in order}
         self.views = self.views_of(self.flat)
 
-    def _take(self, sizes: Mapping[str, int]) -> dict[str, int]:
+    def _take(self, sizes: Mapping[str, int], base: int = 0) -> dict[str, int]:
         starts = {}
         for name, size in sizes.items():
-            starts[name] = self._cursor
+            starts[name] = simd.region(self._cursor - base, size)
             self._cursor += rounded(size)
         return starts
 
@@ -205,9 +205,10 @@ class Transposes:
         matrices = {"qkv_weight": (c, 3 * c), "out_weight": (c, c), "in_weight": (c, f), "ff_weight": (f, c)}
         starts, cursor = {}, 0
         for name, (rows, columns) in matrices.items():
-            starts[name] = cursor
+            starts[name] = simd.region(cursor, rows * columns)
             cursor += rounded(rows * columns)
-        head, outputs = config.layers * cursor, config.vocabulary or 0
+        outputs = config.vocabulary or 0
+        head = simd.region(config.layers * cursor, c * outputs)
         self.offsets = model_memory.Transposed(layer_stride=cursor, **starts, head_weight=head)
         self.flat = simd.aligned_zeros(head + rounded(c * outputs), config.dtype)
 

@@ -96,7 +96,9 @@ class Scratch:
         own = rounded(arena.size) + 5 * ALIGN
         which = f"a {'training step' if backward else 'call'} with length={length}, heads={config.heads}, lanes={lanes}"
         validation.room(which, (lanes * own + groups * stride) * np.dtype(config.dtype).itemsize)
-        starting = {slot: starts.get(slot, 0) for slot in (*_INPUTS, "angles")}
+        starting = {
+            slot: simd.region(starts.get(slot, 0), np.prod(shapes.get(slot, 0))) for slot in (*_INPUTS, "angles")
+        }
         return cls(
             sizes, arena, parameters.offsets._replace(**starting),
             simd.aligned_zeros((lanes, own), config.dtype), simd.aligned_zeros((groups, stride), config.dtype),
@@ -182,11 +184,11 @@ def _gradient_shape(slot: str, shape: tuple[int, ...], length: int) -> tuple[int
 
 
 def _places(starts: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]) -> Array:
-    """Start, and strides from layer to layer and from head to head, of the gradients of attention's slots."""
-    places = np.zeros((len(SLOTS), 3), np.int64)
+    """Of the gradients of attention's slots: start, strides of layers and of heads, and the size of one head's."""
+    places = np.zeros((len(SLOTS), 4), np.int64)
     for number, slot in enumerate(SLOTS):
         if slot in starts:
             layers, heads, *rest = shapes[slot] if slot != "growth" else (shapes[slot][0], 1, *shapes[slot][1:])
             size = int(np.prod(rest))
-            places[number] = starts[slot], heads * size if layers > 1 else 0, size if heads > 1 else 0
+            places[number] = starts[slot], heads * size if layers > 1 else 0, size if heads > 1 else 0, size
     return places

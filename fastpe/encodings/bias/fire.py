@@ -49,6 +49,7 @@ from fastpe.kernels.simd import (
     load_wide,
     pointer,
     splat,
+    start_of,
     store_first,
     store_rounded,
     total,
@@ -158,7 +159,7 @@ def _maps(
 
 def _place(scores: Array) -> tuple[Any, ...]:
     """The first element of (H, rows, N), and the elements between heads, rows and neighbours."""
-    return scores[0, 0, :1], *(stride // scores.itemsize for stride in scores.strides)
+    return start_of(scores), *(stride // scores.itemsize for stride in scores.strides)
 
 
 @inlined

@@ -45,6 +45,7 @@ from fastpe.kernels.simd import (
     pointer,
     splat,
     sqrt,
+    start_of,
     store_first,
     store_rounded,
     total,
@@ -110,7 +111,7 @@ def fill(
     for sample, points in _samples(spec):
         own = scores[sample]
         steps = (stride // own.itemsize for stride in own.strides)
-        _fill(points, -chosen, own[0, 0, :1], *steps, scores.nbytes >= LARGE)
+        _fill(points, -chosen, start_of(own), *steps, scores.nbytes >= LARGE)
 
 
 def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any) -> None:

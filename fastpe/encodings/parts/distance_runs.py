@@ -26,7 +26,7 @@ from fastpe.kernels.sides import (
     store_ahead,
     store_behind,
 )
-from fastpe.kernels.simd import at, counting, fma, get, lanes, load, load_first, pointer, splat, store, total
+from fastpe.kernels.simd import at, counting, fma, get, lanes, load, load_first, pointer, splat, start_of, store, total
 from fastpe.kernels.table import LARGE, finish
 
 Array = np.ndarray[Any, Any]
@@ -106,7 +106,7 @@ def _contiguous(*arrays: Array) -> Iterator[Array]:
 def place(slot: Array) -> tuple[Any, ...]:
     """Heads, the largest distance, the first element and the elements between heads and neighbours, and the size."""
     row_step, step = (stride // slot.itemsize for stride in slot.strides)
-    return len(slot), slot.shape[1] // 2, slot[0, :1], row_step, step, slot.nbytes >= LARGE
+    return len(slot), slot.shape[1] // 2, start_of(slot), row_step, step, slot.nbytes >= LARGE
 
 
 @inlined

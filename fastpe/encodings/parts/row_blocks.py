@@ -10,12 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from fastpe.encodings.slots import Spec
+from fastpe.kernels.simd import start_of
 
 _BLOCK_ELEMENTS = 2**19
 
 
 class Rows(NamedTuple):
-    """Some rows of a table: which ones, their first element as (1,), and the elements from neighbour to neighbour."""
+    """Some rows of a table: which ones, the first element, and the elements from neighbour to neighbour."""
 
     rows: slice
     first: np.ndarray
@@ -37,7 +38,7 @@ def row_blocks(table: np.ndarray) -> Iterator[Rows]:
         row_step, step = (stride // table.itemsize for stride in block.strides)
         for start in range(0, len(block), most):
             stop = min(start + most, len(block))
-            yield Rows(slice(before + start, before + stop), block[start, :1], row_step, step)
+            yield Rows(slice(before + start, before + stop), start_of(block[start:stop]), row_step, step)
         before += len(block)
 
 

@@ -22,6 +22,7 @@ from fastpe.kernels.simd import (
     load,
     maximum,
     minus,
+    part,
     pointer,
     put,
     splat,
@@ -69,11 +70,10 @@ def fill_rows(
     # are those of the current group on each level, the others are kept.
     levels, count, dim, width = amplitudes.shape[0], integers.shape[0], block.shape[1], lanes(pointer(points))
     wide, total_rows, number_of_runs = lanes(pointer(first)), points.shape[0], runs.shape[1]
-    floors = pointer(indices)
-    source_of = at(floors, width)
-    cursors = at(source_of, levels)
-    column_of = at(cursors, number_of_runs)
-    group, columns, busy = at(pointer(found), dim * width), pointer(rounded), 0
+    floors, source_of = part(pointer(indices), 0, width), part(pointer(indices), width, levels)
+    cursors = part(pointer(indices), width + levels, number_of_runs)
+    column_of = part(pointer(indices), width + levels + number_of_runs, dim)
+    group, columns, busy = part(pointer(found), dim * width, width), pointer(rounded), 0
     for i in range(0, total_rows, width):
         least, most, in_order = _next_positions(points, i, phase, group, floors)
         needed = _levels_in_reach(pointer(runs), number_of_runs, pointer(shift), cursors, least, most, count)

@@ -24,7 +24,7 @@ from fastpe.kernels.attention.records import (
     terms_of,
 )
 from fastpe.kernels.attention.room import scratch_of
-from fastpe.kernels.simd import at, pointer, scalar
+from fastpe.kernels.simd import at, part, plain, pointer, row, scalar
 from fastpe.kernels.threads import claim, end_turn, finish, in_lanes, wait_for, wait_turn
 
 
@@ -34,13 +34,14 @@ def _head(x, b, h, case):
     kh = h // (case.heads // case.key_heads)
     q, k = b * case.q_batch + h * case.q_head, b * case.k_batch + kh * case.k_head
     guard = Guard(
-        at(pointer(x.q_norms), (b * case.heads + h) * case.queries), pointer(x.key_norms[b, kh]),
+        part(pointer(x.q_norms), (b * case.heads + h) * case.queries, case.queries), pointer(x.key_norms[b, kh]),
         pointer(x.bias_tails[b % x.bias_tails.shape[0], h]), x.limits[0], x.limits[1],
     )  # fmt: skip
     return Head(
         at(pointer(x.q), q), at(pointer(x.qr), q), at(pointer(x.k), k), at(pointer(x.kr), k),
-        at(pointer(x.v), b * case.v_batch + kh * case.v_head), at(pointer(x.bias), place(x.table, BIAS, b, h)),
-        pointer(x.table), x.scale[h], x.lengths[b, 0], x.lengths[b, 1], guard,
+        at(pointer(x.v), b * case.v_batch + kh * case.v_head),
+        part(pointer(x.bias), place(x.table, BIAS, b, h), case.queries + case.keys - 1), pointer(x.table),
+        x.scale[h], x.lengths[b, 0], x.lengths[b, 1], guard,
     )  # fmt: skip
 
 
@@ -49,7 +50,7 @@ def _forward_lane(lane, board, x, out, lse, case, room, arenas):
     """One task is one block of queries of one head, the longest rows first."""
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
     heads = case.batch * case.heads
-    arena = at(pointer(arenas), lane * arenas.shape[1])
+    arena = row(arenas, lane)
     scratch = scratch_of(arena, room, at(arena, room.cells))
     task = claim(board)
     while task < heads * blocks:
@@ -57,7 +58,8 @@ def _forward_lane(lane, board, x, out, lse, case, room, arenas):
         rows = (b * case.heads + h) * case.queries
         forward_block(
             _head(x, b, h, case), terms_of(x.slots, x.table, b, h, case), blocks - 1 - task // heads,
-            at(pointer(out), rows * case.o_row), at(pointer(lse), rows), case, scratch,
+            part(pointer(out), rows * case.o_row, case.queries * case.o_row), part(pointer(lse), rows, case.queries),
+            case, scratch,
         )  # fmt: skip
         task = claim(board)
 
@@ -78,7 +80,7 @@ def _flush_slot(table, slot, gradient, head, own, width):
     """Add the strip's own sums for a slot with rows of `width` elements, where its gradient is wanted."""
     if table[slot, WANTED]:
         size = table[slot, ROWS] * width
-        _add(at(pointer(gradient), head * size), own, size)
+        _add(part(pointer(gradient), head * size, size), own, size)
 
 
 @inner
@@ -103,17 +105,18 @@ def _flush(g, terms, own, head, number, table, case):
 @inner
 def _gradients(g, b, h, number, case, arena, room):
     """Where gradients of one head go: sums over offsets, and of other slots, into the lane's own memory first."""
-    d, head = case.width, b * case.heads + h
-    queries = head * case.queries
+    d, n, head, j0 = case.width, case.queries, b * case.heads + h, number * TILE_KEYS
+    first, queries = head * n, head * n * d
     kh = h // (case.heads // case.key_heads)
-    keys = ((b * case.key_heads + kh) * case.keys + number * TILE_KEYS) * d
+    keys, met = ((b * case.key_heads + kh) * case.keys + j0) * d, min(TILE_KEYS, case.keys - j0) * d
     return HeadGradients(
-        at(pointer(g.dout), queries * d), at(pointer(g.lse), queries), at(pointer(g.deltas), queries),
-        at(pointer(g.dq), queries * d), at(pointer(g.dq_rest), queries * d), at(pointer(g.dk), keys),
-        at(pointer(g.dk_rest), keys), at(pointer(g.dv), keys), at(arena, room.dbias), at(arena, room.dgain),
-        at(arena, room.drel_gain), at(arena, room.drel_key), at(arena, room.drel_query), at(arena, room.drel_value),
-        at(arena, room.dkey_bias), at(arena, room.dvalues), at(pointer(g.dscores), queries * case.keys),
-        at(pointer(g.dscale), head * case.strips + number),
+        part(pointer(g.dout), queries, n * d), part(pointer(g.lse), first, n), part(pointer(g.deltas), first, n),
+        part(pointer(g.dq), queries, n * d), part(pointer(g.dq_rest), queries, n * d), part(pointer(g.dk), keys, met),
+        part(pointer(g.dk_rest), keys, met), part(pointer(g.dv), keys, met), at(arena, room.dbias),
+        at(arena, room.dgain), at(arena, room.drel_gain), at(arena, room.drel_key), at(arena, room.drel_query),
+        at(arena, room.drel_value), at(arena, room.dkey_bias), at(arena, room.dvalues),
+        part(pointer(g.dscores), first * case.keys, n * case.keys),
+        part(pointer(g.dscale), head * case.strips + number, ONE),
     )  # fmt: skip
 
 
@@ -129,7 +132,7 @@ def _strip(b, kh, number, x, g, turns, case, room, arena):
         grads = _gradients(g, b, h, number, case, arena, room)
         if h == kh * group:
             prepare_strip(own, terms, grads, number, case, scratch)
-        clear(at(arena, room.dbias), room.size - room.dbias)
+        clear(at(arena, plain(room.dbias)), room.size - plain(room.dbias))
         strip_backward(own, terms, grads, number, Turns(turns, head * blocks, number), case, scratch)
         spot = heads * blocks + head
         wait_turn(turns, spot, number)
@@ -141,7 +144,7 @@ def _strip(b, kh, number, x, g, turns, case, room, arena):
 def _backward_lane(lane, board, x, g, turns, case, room, arenas):
     """Tasks of two phases: the deltas of a block of queries; a strip of keys."""
     blocks, heads = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES, case.batch * case.heads
-    arena = at(pointer(arenas), lane * arenas.shape[1])
+    arena = row(arenas, lane)
     prepared = heads * blocks
     tasks = prepared + case.batch * case.key_heads * case.strips
     task = claim(board)

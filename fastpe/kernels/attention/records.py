@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastpe.kernels._jit import inner
-from fastpe.kernels.simd import at, get, pointer
+from fastpe.kernels.simd import at, get, part, pointer
 
 ONE, NONE = np.int64(1), np.int64(0)
 SLOTS = (
@@ -129,20 +129,20 @@ def terms_of(slots, table, b, h, case):
     """The terms of one head; None of none, so that what they need is not even compiled."""
     if slots is None:
         return None
-    pairs = table[GROWTH, ROWS]
+    pairs, d, cells = table[GROWTH, ROWS], case.width, case.queries * case.keys
     led = b * table[GROWTH, BATCH]
     return Terms(
-        at(pointer(slots.rel_gain), place(table, REL_GAIN, b, h)),
-        at(pointer(slots.rel_key), place(table, REL_KEY, b, h)),
-        at(pointer(slots.rel_query), place(table, REL_QUERY, b, h)),
-        at(pointer(slots.rel_value), place(table, REL_VALUE, b, h)),
-        at(pointer(slots.key_bias), place(table, KEY_BIAS, b, h)),
-        at(pointer(slots.gain), place(table, GAIN, b, h)),
-        at(pointer(slots.values), place(table, VALUES, b, h)),
-        at(pointer(slots.indices), place(table, INDEX, b, h)),
-        at(pointer(slots.scores), place(table, SCORES, b, h)),
-        at(pointer(slots.growth_q), led * case.queries * pairs),
-        at(pointer(slots.growth_k), led * case.keys * pairs),
+        part(pointer(slots.rel_gain), place(table, REL_GAIN, b, h), table[REL_GAIN, ROWS] * d),
+        part(pointer(slots.rel_key), place(table, REL_KEY, b, h), table[REL_KEY, ROWS] * d),
+        part(pointer(slots.rel_query), place(table, REL_QUERY, b, h), table[REL_QUERY, ROWS] * d),
+        part(pointer(slots.rel_value), place(table, REL_VALUE, b, h), table[REL_VALUE, ROWS] * d),
+        part(pointer(slots.key_bias), place(table, KEY_BIAS, b, h), d),
+        part(pointer(slots.gain), place(table, GAIN, b, h), case.queries + case.keys - 1),
+        part(pointer(slots.values), place(table, VALUES, b, h), table[VALUES, ROWS]),
+        part(pointer(slots.indices), place(table, INDEX, b, h), cells),
+        part(pointer(slots.scores), place(table, SCORES, b, h), cells),
+        part(pointer(slots.growth_q), led * case.queries * pairs, case.queries * pairs),
+        part(pointer(slots.growth_k), led * case.keys * pairs, case.keys * pairs),
     )
 
 

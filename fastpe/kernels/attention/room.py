@@ -21,11 +21,11 @@ from fastpe.kernels.attention.records import (
     WANTED,
     Case,
 )
-from fastpe.kernels.simd import at
+from fastpe.kernels.simd import at, region
 
 
 class Room(NamedTuple):
-    """Offsets in elements."""
+    """Offsets in elements, of regions (see `simd.pointers`)."""
 
     cells: int
     dcells: int
@@ -61,7 +61,7 @@ def room_for(case: Case, table: np.ndarray, *, backward: bool) -> Room:
         nonlocal cursor
         start = cursor
         cursor += -(-int(count) // 16) * 16
-        return start
+        return region(start, count)
 
     tile, d, n, k = int(TILE_QUERIES * TILE_KEYS), case.width, case.queries, int(TILE_KEYS)
     longer = max(int(TILE_QUERIES), k)

@@ -8,11 +8,13 @@ mean instead. A kernel gets *pointers* to float32 or float64 elements and works 
 
 The element type is the pointer's, the width the host's: 64 bytes with AVX-512, 32 with AVX2, 16 elsewhere. One source
 serves all of them. Everything here is inlined into its caller, and nothing checks a bound: the callers own the sizes.
+To see that they are right, run with FASTPE_CHECK_BOUNDS=1: a build whose pointers know their ends (`pointers.py`).
 
 Offsets count elements. `load_first` and `store_first` touch only the first `n` lanes, so a row of any length works.
 
     vector.py      the type, the width of its registers, memory aligned to them
     memory.py      between memory and vectors
+    pointers.py    what a pointer is, and the build in which it is checked
     arithmetic.py  what is done with vectors in registers
     code.py        the pieces of LLVM code of which these are made, for kernels that need an instruction of their own
 """
@@ -48,8 +50,11 @@ from fastpe.kernels.simd.memory import (
     load,
     load_first,
     load_wide,
+    part,
+    plain,
     pointer,
     put,
+    row,
     scalar,
     store,
     store_first,
@@ -58,6 +63,7 @@ from fastpe.kernels.simd.memory import (
     store_rounded,
     transpose_block,
 )
+from fastpe.kernels.simd.pointers import region
 from fastpe.kernels.simd.vector import (
     FUSED,
     REGISTER_BYTES,
@@ -65,6 +71,7 @@ from fastpe.kernels.simd.vector import (
     aligned_zeros,
     llvm_scalar,
     llvm_vector,
+    start_of,
     whole_vectors,
 )
 
@@ -72,7 +79,7 @@ __all__ = [
     "FUSED", "REGISTER_BYTES", "Vector", "absolute", "aligned_zeros", "any_negative", "at", "backwards",
     "before_boundary", "blend", "counting", "exp", "fence", "fma", "get", "interleaved", "keep_first", "lanes",
     "largest", "llvm_scalar", "llvm_vector", "load", "load_first", "load_wide", "maximum", "minimum", "minus",
-    "pointer", "put", "relu", "scalar", "splat", "sqrt", "store", "store_first", "store_interleaved",
-    "store_past_caches", "store_rounded", "swapped", "total", "transpose_block", "where_negative", "whole_vectors",
-    "zeros",
+    "part", "plain", "pointer", "put", "region", "relu", "row", "scalar", "splat", "sqrt", "start_of", "store",
+    "store_first", "store_interleaved", "store_past_caches", "store_rounded", "swapped", "total", "transpose_block",
+    "where_negative", "whole_vectors", "zeros",
 ]  # fmt: skip

@@ -7,9 +7,10 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
+from fastpe.kernels.simd.pointers import I64, element
 from fastpe.kernels.simd.vector import REGISTER_BYTES, llvm_vector
 
-I32, I64 = ir.IntType(32), ir.IntType(64)
+I32 = ir.IntType(32)
 
 
 class Part(NamedTuple):
@@ -47,9 +48,10 @@ def multiply_add(b, kind, x, y, z):
     return call_intrinsic(b, f"llvm.fmuladd.{suffix(kind)}", llvm_vector(kind), [x, y, z])
 
 
-def address_of(b, kind, pointer, offset):
-    """The element `offset` of `pointer`, as the place of a vector."""
-    return b.bitcast(b.gep(pointer, [offset]), llvm_vector(kind).as_pointer())
+def address_of(b, kind, pointer, offset, count=None):
+    """The element `offset` of `pointer`, as the place of a vector, of which `count` lanes, or all, are touched."""
+    place = element(b, pointer, offset, kind.lanes if count is None else count)
+    return b.bitcast(place, llvm_vector(kind).as_pointer())
 
 
 def load_vector(b, kind, pointer, offset):
@@ -85,7 +87,7 @@ def load_lanes(b, kind, pointer, offset, count):
         with otherwise:
             mask = lanes_below(b, kind, count)
             alignment = ir.Constant(I32, kind.dtype.bitwidth // 8)
-            address = address_of(b, kind, pointer, offset)
+            address = address_of(b, kind, pointer, offset, count)
             name = f"llvm.masked.load.{suffix(kind)}.p0"
             part = call_intrinsic(b, name, llvm_vector(kind), [address, alignment, mask, constant(kind, 0.0)])
             part_block = b.block
@@ -104,7 +106,7 @@ def store_lanes(b, kind, pointer, offset, value, count):
         with otherwise:
             mask = lanes_below(b, kind, count)
             alignment = ir.Constant(I32, kind.dtype.bitwidth // 8)
-            address = address_of(b, kind, pointer, offset)
+            address = address_of(b, kind, pointer, offset, count)
             name = f"llvm.masked.store.{suffix(kind)}.p0"
             call_intrinsic(b, name, ir.VoidType(), [value, address, alignment, mask])
 

@@ -1,12 +1,13 @@
-"""Between memory and vectors. Offsets count elements; nothing checks a bound: the callers own the sizes."""
+"""Between memory and vectors. Offsets count elements; bounds are checked in the build for it alone (`pointers`)."""
 
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
+from fastpe.kernels._jit import inlined
+from fastpe.kernels.simd import pointers
 from fastpe.kernels.simd.code import (
-    I64,
     Part,
     interleave,
     load_lanes,
@@ -16,6 +17,7 @@ from fastpe.kernels.simd.code import (
     store_vector_past_caches,
     transpose,
 )
+from fastpe.kernels.simd.pointers import I64, REGION, element
 from fastpe.kernels.simd.vector import REGISTER_BYTES, Vector, llvm_vector
 
 
@@ -24,21 +26,44 @@ def pointer(typingctx, array):
     """Pointer to the first element of an array. The array must outlive it."""
 
     def emit(context, b, signature, arguments):
-        return make_array(signature.args[0])(context, b, arguments[0]).data
+        kind = signature.args[0]
+        return pointers.first_element(b, kind, make_array(kind)(context, b, arguments[0]))
 
-    return types.CPointer(array.dtype)(array), emit
+    return pointers.pointer_type(array.dtype)(array), emit
 
 
 @intrinsic
 def at(typingctx, p, offset):
-    """The pointer `offset` elements further on."""
-    return p(p, types.intp), lambda context, b, signature, a: b.gep(a[0], [a[1]])
+    """The pointer `offset` elements further on; with a region's offset it stays within that region."""
+    if offset is REGION:
+        return p(p, REGION), lambda context, b, signature, a: pointers.cut_region(b, *a)
+    return p(p, types.intp), lambda context, b, signature, a: pointers.moved(b, *a)
+
+
+@intrinsic
+def part(typingctx, p, offset, size):
+    """The pointer `offset` elements further on, to `size` elements of which nothing else is to be touched with it."""
+    return p(p, types.intp, types.intp), lambda context, b, signature, a: pointers.cut(b, *a)
+
+
+@inlined
+def row(matrix, i):
+    """Pointer to row i of a contiguous matrix, and to nothing else of it."""
+    return part(pointer(matrix), i * matrix.shape[1], matrix.shape[1])
+
+
+@intrinsic
+def plain(typingctx, offset):
+    """The offset of a region (see `pointers`) as a number: with it a pointer may leave the region."""
+    if offset is REGION:
+        return types.intp(REGION), lambda context, b, signature, a: pointers.place_of(b, a[0])
+    return types.intp(types.intp), lambda context, b, signature, a: a[0]
 
 
 @intrinsic
 def get(typingctx, p, offset):
     """One element."""
-    return p.dtype(p, types.intp), lambda context, b, signature, a: b.load(b.gep(a[0], [a[1]]))
+    return p.dtype(p, types.intp), lambda context, b, signature, a: b.load(element(b, *a))
 
 
 @intrinsic
@@ -46,7 +71,7 @@ def put(typingctx, p, offset, value):
     """Store one element."""
 
     def emit(context, b, signature, arguments):
-        b.store(arguments[2], b.gep(arguments[0], [arguments[1]]))
+        b.store(arguments[2], element(b, *arguments[:2]))
         return context.get_dummy_value()
 
     return types.void(p, types.intp, p.dtype), emit
@@ -191,7 +216,7 @@ def before_boundary(typingctx, p):
     """Elements from `p` to the next address that is a multiple of a vector's size."""
 
     def emit(context, b, signature, arguments):
-        behind = b.and_(b.neg(b.ptrtoint(arguments[0], I64)), ir.Constant(I64, REGISTER_BYTES - 1))
+        behind = b.and_(b.neg(b.ptrtoint(pointers.address(b, arguments[0]), I64)), ir.Constant(I64, REGISTER_BYTES - 1))
         return b.udiv(behind, ir.Constant(I64, p.dtype.bitwidth // 8))
 
     return types.intp(p), emit

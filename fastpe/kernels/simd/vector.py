@@ -9,6 +9,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import models, register_model
 
+from fastpe.kernels._jit import CHECK_BOUNDS
+
 
 def _cpu_features() -> set[str]:
     """Features of the CPU that Numba compiles for, by LLVM's names."""
@@ -60,6 +62,20 @@ def whole_vectors(count: int, dtype: Any) -> int:
     """`count` elements of `dtype`, rounded up to whole vectors."""
     width = REGISTER_BYTES // np.dtype(dtype).itemsize
     return -(-count // width) * width
+
+
+def start_of(x: np.ndarray) -> np.ndarray:
+    """The first element of x, as (1,): kernels know where the rest is, are compiled once for all shapes and strides.
+
+    Where bounds are checked it goes on to the last of x, or is x itself where that lies before the first.
+    """
+    count = 1
+    if CHECK_BOUNDS:
+        steps = [(size - 1) * stride for size, stride in zip(x.shape, x.strides, strict=True)]
+        if min(steps) < 0:
+            return x
+        count += sum(steps) // x.itemsize
+    return np.lib.stride_tricks.as_strided(x, (count,), (x.itemsize,))
 
 
 def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -1,0 +1,257 @@
+"""Pointers: addresses, or, in the build that checks bounds, addresses that know the ends of their memory.
+
+With FASTPE_CHECK_BOUNDS=1 in the environment every pointer carries the first and the last byte that may be touched
+through it: those of the array that it was made of, whatever was added to it since, or of the part of scratch memory
+that it was cut from. Whatever reads or writes memory asks `element` for the place, which is where the check is; a
+violation names the line of the kernel on standard error and ends the process, as a lane can raise nothing. Arrays that
+kernels index themselves are checked by Numba. Without the variable a pointer is a bare address, and none of this is in
+the machine code; either build has a cache of its own (`kernels._jit`). Kernels become about ten times slower:
+
+    FASTPE_CHECK_BOUNDS=1 python -m pytest --capture=sys tests/kernels
+
+(pytest's own capturing keeps the message of a process that ends from being seen.) Where scratch memory is laid out,
+`region` makes of each part's start a number that knows the part's size; `at` cuts the part out:
+
+    region + number     an element of the region
+    number + region     the same region in a record that begins there; so is region + region
+    plain(region)       the number alone: a pointer made with it may leave the region
+"""
+
+import ctypes
+import operator
+import os
+import sys
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.lowering import BaseLower
+from numba.extending import NativeValue, lower_builtin, models, register_model, type_callable, typeof_impl, unbox
+
+from fastpe.kernels._jit import CHECK_BOUNDS
+
+I64 = ir.IntType(64)
+_REPORT = "fastpe_out_of_bounds"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Pointers
+
+
+class CheckedPointer(types.Type):
+    """A pointer to elements of `dtype` that knows the ends of what it may touch."""
+
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = dtype
+        super().__init__(name=f"CheckedPointer({dtype})")
+
+
+@register_model(CheckedPointer)
+class _CheckedPointerModel(models.StructModel):
+    def __init__(self, manager: Any, kind: CheckedPointer) -> None:
+        super().__init__(manager, kind, [("address", types.CPointer(kind.dtype)), *_numbers("low", "high")])
+
+
+def _numbers(*names: str) -> list[tuple[str, Any]]:
+    return [(name, types.intp) for name in names]
+
+
+def pointer_type(dtype: Any) -> Any:
+    """The type of pointers to such elements."""
+    return CheckedPointer(dtype) if CHECK_BOUNDS else types.CPointer(dtype)
+
+
+def first_element(b: Any, kind: Any, array: Any) -> Any:
+    """The pointer to the first element of an array, given as Numba's structure."""
+    if not CHECK_BOUNDS:
+        return array.data
+    start = b.ptrtoint(array.data, I64)
+    low, high = start, b.add(start, array.itemsize)
+    for axis in range(kind.ndim):
+        last = b.sub(b.extract_value(array.shape, axis), ir.Constant(I64, 1))
+        reach = b.mul(last, b.extract_value(array.strides, axis))
+        down = b.icmp_signed("<", reach, ir.Constant(I64, 0))
+        low, high = b.select(down, b.add(low, reach), low), b.select(down, high, b.add(high, reach))
+    empty = b.icmp_signed("==", array.nitems, ir.Constant(I64, 0))
+    return _packed(b, array.data, b.select(empty, start, low), b.select(empty, start, high))
+
+
+def address(b: Any, pointer: Any) -> Any:
+    """Where a pointer points."""
+    return b.extract_value(pointer, 0) if CHECK_BOUNDS else pointer
+
+
+def moved(b: Any, pointer: Any, offset: Any) -> Any:
+    """The pointer `offset` elements further on; the ends stay."""
+    if not CHECK_BOUNDS:
+        return b.gep(pointer, [offset])
+    return b.insert_value(pointer, b.gep(address(b, pointer), [offset]), 0)
+
+
+def cut(b: Any, pointer: Any, offset: Any, size: Any) -> Any:
+    """As `moved`, but only `size` elements from there on may be touched."""
+    if not CHECK_BOUNDS:
+        return b.gep(pointer, [offset])
+    start = b.gep(address(b, pointer), [offset])
+    first, last = b.ptrtoint(start, I64), b.ptrtoint(b.gep(start, [size]), I64)
+    low, high = b.extract_value(pointer, 1), b.extract_value(pointer, 2)
+    low = b.select(b.icmp_unsigned(">", first, low), first, low)
+    high = b.select(b.icmp_unsigned("<", last, high), last, high)
+    return _packed(b, start, low, high)
+
+
+def cut_region(b: Any, pointer: Any, region: Any) -> Any:
+    """The pointer to an element of a region of what `pointer` points to."""
+    start, size, inside = (b.extract_value(region, place) for place in range(3))
+    return moved(b, cut(b, pointer, start, size), inside)
+
+
+def element(b: Any, pointer: Any, offset: Any, count: Any = 1) -> Any:
+    """The address of an element, of which `count` (an integer, or an LLVM value) from there on are read or written."""
+    if not CHECK_BOUNDS:
+        return b.gep(pointer, [offset])
+    base, low, high = (b.extract_value(pointer, place) for place in range(3))
+    count = ir.Constant(I64, count) if isinstance(count, int) else count
+    place = b.gep(base, [offset])
+    first, last = b.ptrtoint(place, I64), b.ptrtoint(b.gep(place, [count]), I64)
+    outside = b.or_(b.icmp_unsigned("<", first, low), b.icmp_unsigned(">", last, high))
+    touched = b.icmp_signed(">", count, ir.Constant(I64, 0))
+    with b.if_then(b.and_(touched, outside), likely=False):
+        size = b.sub(b.ptrtoint(b.gep(place, [ir.Constant(I64, 1)]), I64), first)
+        _report(b, first, last, low, high, size)
+    return place
+
+
+def _packed(b: Any, *parts: Any) -> Any:
+    packed = ir.Constant(ir.LiteralStructType([part.type for part in parts]), ir.Undefined)
+    for number, part in enumerate(parts):
+        packed = b.insert_value(packed, part, number)
+    return packed
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a violation says
+
+
+def check_status(b: Any, failed: Any) -> None:
+    """End the process where a lane's function has failed, as it does where Numba finds an index out of bounds."""
+    if CHECK_BOUNDS:
+        with b.if_then(failed, likely=False):
+            _report(b, *[ir.Constant(I64, 0)] * 5)
+
+
+def _report(b: Any, *numbers: Any) -> None:
+    where = cgutils.global_constant(b, "fastpe.line", cgutils.make_bytearray(_line_of_kernel().encode() + b"\0"))
+    kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), *[I64] * 5])
+    report = cgutils.get_or_insert_function(b.module, kind, _REPORT)
+    b.call(report, [b.bitcast(where, ir.IntType(8).as_pointer()), *numbers])
+    b.unreachable()
+
+
+def _line_of_kernel() -> str:
+    """The line that Numba is lowering, which it tells nobody but its own frames."""
+    frame = sys._getframe()
+    while frame is not None and not isinstance(frame.f_locals.get("self"), BaseLower):
+        frame = frame.f_back  # type: ignore[assignment]
+    if frame is None:
+        return "compiled code"
+    lower = frame.f_locals["self"]
+    return f"{lower.func_ir.func_id.modname}.{lower.func_ir.func_id.func_qualname}, line {lower.loc.line}"
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_char_p, *[ctypes.c_int64] * 5)
+def _out_of_bounds(where: bytes, first: int, last: int, low: int, high: int, size: int) -> None:
+    what = "an index outside an array, in it or in what it calls (NUMBA_FULL_TRACEBACKS=1 says more)"
+    if size:
+        touched = f"element {(first - low) // size}"
+        if last - first > size:
+            touched = f"elements {(first - low) // size} to {(last - low) // size - 1}"
+        what = f"{touched} of memory that has {(high - low) // size}, of {size} bytes each"
+    os.write(2, f"fastpe: out of bounds in {where.decode()}: {what}\n".encode())
+    os.abort()
+
+
+if CHECK_BOUNDS:
+    llvm.add_symbol(_REPORT, ctypes.cast(_out_of_bounds, ctypes.c_void_p).value)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Regions
+
+
+class Region(int):
+    """The start of a part of scratch memory, in elements, that knows the part's size."""
+
+    size: int
+
+
+def region(start: int, size: Any) -> int:
+    """`start` of a part of so many elements; a plain number where nothing is checked."""
+    if not CHECK_BOUNDS:
+        return start
+    made = Region(start)
+    made.size = int(size)
+    return made
+
+
+class RegionType(types.Type):
+    """A `Region` in compiled code, and the element of it that is meant."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Region")
+
+
+REGION = RegionType()
+
+
+@register_model(RegionType)
+class _RegionModel(models.StructModel):
+    def __init__(self, manager: Any, kind: RegionType) -> None:
+        super().__init__(manager, kind, _numbers("start", "size", "element"))
+
+
+@typeof_impl.register(Region)
+def _typeof_region(value: Region, context: Any) -> RegionType:
+    return REGION
+
+
+@unbox(RegionType)
+def _unbox_region(kind: RegionType, value: Any, c: Any) -> NativeValue:
+    size = c.pyapi.object_getattr_string(value, "size")
+    numbers = [c.pyapi.long_as_longlong(number) for number in (value, size)]
+    c.pyapi.decref(size)
+    return NativeValue(_packed(c.builder, *numbers, ir.Constant(I64, 0)))
+
+
+def place_of(b: Any, region: Any) -> Any:
+    """The number that a region stands for."""
+    return b.add(b.extract_value(region, 0), b.extract_value(region, 2))
+
+
+@type_callable(operator.add)
+def _type_sum(context: Any) -> Any:
+    def typed(x: Any, y: Any) -> Any:
+        numbers = all(isinstance(each, RegionType | types.Integer) for each in (x, y))
+        return REGION if numbers and REGION in (x, y) else None
+
+    return typed
+
+
+@lower_builtin(operator.add, RegionType, types.Integer)
+def _element_of_region(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
+    number = context.cast(b, arguments[1], signature.args[1], types.intp)
+    return b.insert_value(arguments[0], b.add(b.extract_value(arguments[0], 2), number), 2)
+
+
+@lower_builtin(operator.add, types.Integer, RegionType)
+def _region_further_on(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
+    number = context.cast(b, arguments[0], signature.args[0], types.intp)
+    return b.insert_value(arguments[1], b.add(b.extract_value(arguments[1], 0), number), 0)
+
+
+@lower_builtin(operator.add, RegionType, RegionType)
+def _region_within(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
+    start = b.add(place_of(b, arguments[0]), b.extract_value(arguments[1], 0))
+    return b.insert_value(arguments[1], start, 0)
