@@ -38,6 +38,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.ufunc import parallel
 
+from fastpe.base import forks
 from fastpe.base.validation import whole
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.simd import aligned_zeros
@@ -75,7 +76,6 @@ class Crew(NamedTuple):
 
 
 _threads_started = False
-_started_in_parent = False
 
 
 class OneAtATime:
@@ -90,10 +90,10 @@ class OneAtATime:
         self._inside = False
 
     def __enter__(self) -> None:
-        if _started_in_parent:
+        if forks.threads_lost:
             raise RuntimeError(
-                "fastpe's threads do not survive os.fork(): start worker processes with the 'spawn' or 'forkserver' "
-                "method"
+                "threads of fastpe, Numba and GNU OpenMP do not survive os.fork(): start worker processes with the "
+                "'spawn' or 'forkserver' method"
             )
         self._lock.acquire()
         if self._inside:
@@ -144,15 +144,6 @@ def _start_threads() -> None:
         numba.get_num_threads()
     finally:
         del os.environ["OMP_WAIT_POLICY"]
-
-
-def _after_fork_in_child() -> None:
-    global _started_in_parent
-    _started_in_parent = _threads_started
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 @intrinsic
