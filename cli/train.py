@@ -161,9 +161,11 @@ def _resuming(run: Path, encoding: str) -> str:
 
 
 def _print_result(result: "TrainResult") -> None:
+    from fastpe.training.progress import per_second
+
     facts = result.result
     done = facts["train"]
     click.echo(f"{facts['encoding']}, seed {facts['seed']}: loss {done['loss']:.6g} after {done['steps']} steps\n")
     print_tests(facts["test"])
-    rate = result.config.samples * result.config.epochs / done["seconds"]
-    click.echo(f"\ntrained in {done['seconds']:.1f} s, {rate:,.0f} sequences/s\nrun folder {result.run}")
+    rate = per_second(result.config.samples * result.config.epochs, done["seconds"])
+    click.echo(f"\ntrained in {done['seconds']:.1f} s, {rate}\nrun folder {result.run}")

@@ -32,6 +32,8 @@ True
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fastpe.base import forks as _forks  # noqa: F401 - it sees forks from now on
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:

@@ -297,7 +297,20 @@ def add_gradients(
     dparams: Mapping[str, np.ndarray],
 ) -> None:
     """Add the parameters' gradients into `dparams`, given those of the slots (C-contiguous, in `spec.dtype`)."""
+    import numpy as np
+
     check_gradients(parts, spec)
+    with np.errstate(over="ignore", invalid="ignore"):  # a model that diverges has gradients that are not finite
+        _add_gradients(parts, spec, params, dslots, dparams)
+
+
+def _add_gradients(
+    parts: Sequence[Part],
+    spec: Spec,
+    params: Mapping[str, Any],
+    dslots: Mapping[str, np.ndarray],
+    dparams: Mapping[str, np.ndarray],
+) -> None:
     for part in parts:
         own = _own(parts, part, params, spec)
         if not own or part.encoding.pull is None:

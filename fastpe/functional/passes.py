@@ -17,10 +17,14 @@ from fastpe.kernels.threads import default_threads, run_lanes
 
 _UNDERFLOW = 1e-30  # more than what squares that underflow may take from a squared norm
 
+# q, k, v and dout may hold NaN and infinities, and what becomes of them stands in the results
+_without_warnings = np.errstate(over="ignore", invalid="ignore", divide="ignore")
+
 
 class Pass:
     """One call: its arrays as the kernels take them, the forward pass, and the backward pass after it."""
 
+    @_without_warnings
     def __init__(self, call: Call, tolerance: float, known: tuple[Array, Array] | None = None) -> None:
         """`known`: out and lse, where the forward pass was done before."""
         self.call = call
@@ -128,6 +132,7 @@ class Pass:
         arenas, room, lanes = self._arenas(case, gradients=False)
         run_lanes(lanes, calls.forward, self.inputs, self.out, self.lse, case, room, arenas)
 
+    @_without_warnings
     def pullback(self, dout: Any) -> dict[str, Array]:
         """Gradients of the arguments that are wanted."""
         call, (b, h, _, n, _, _) = self.call, self.sizes

@@ -37,6 +37,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.ufunc import parallel
 
+from fastpe.base import forks
 from fastpe.base.guard import OneAtATime
 from fastpe.base.validation import whole
 from fastpe.kernels._jit import entry, inner
@@ -77,7 +78,6 @@ class Crew(NamedTuple):
 
 
 _threads_started = False
-_started_in_parent = False
 
 
 _lanes_lock = OneAtATime()
@@ -91,9 +91,10 @@ def run_lanes(threads: int, function: Callable[..., Any], *arguments: Any) -> No
     forked after their first use.
     """
     global _threads_started
-    if _started_in_parent:
+    if forks.threads_lost:
         raise RuntimeError(
-            "fastpe's threads do not survive os.fork(): start worker processes with the 'spawn' or 'forkserver' method"
+            "threads of fastpe, Numba and GNU OpenMP do not survive os.fork(): start worker processes with the 'spawn' or "
+            "'forkserver' method"
         )
     with _lanes_lock:
         if not _threads_started:
@@ -118,15 +119,6 @@ def _start_threads() -> None:
         numba.get_num_threads()
     finally:
         os.unsetenv("OMP_WAIT_POLICY")
-
-
-def _after_fork_in_child() -> None:
-    global _started_in_parent
-    _started_in_parent = _threads_started
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 @intrinsic

@@ -38,7 +38,7 @@ _C4, _C6, _C8, _C10, _C12, _C14, _C16, _C18 = ((-1.0) ** (n // 2) / math.factori
 
 
 @inlined
-def _product_error(x, y, product):
+def product_error(x, y, product):
     """x * y - product, exactly, where `product` is x * y rounded."""
     if FUSED:
         return fma(x, y, minus(product))
@@ -61,7 +61,7 @@ def nearest(x):
 def sincos(position, high, low):
     """Sine and cosine of position * (high + low), for products up to 2**27: about one unit in the last place each."""
     angle = position * high
-    rest = fma(position, low, _product_error(position, high, angle))
+    rest = fma(position, low, product_error(position, high, angle))
 
     # minus the nearest multiple of pi/2, its three parts in turn; what rounding loses goes to `rest`
     shifted = fma(angle, splat(_TWO_OVER_PI), splat(_ROUNDER))
@@ -71,7 +71,7 @@ def sincos(position, high, low):
     r = first - second
     shadow = r - first
     rest = rest + ((first - (r - shadow)) - (second + shadow))
-    rest = rest - _product_error(turns, splat(_HALF_PI_2), second)
+    rest = rest - product_error(turns, splat(_HALF_PI_2), second)
     rest = fma(turns, splat(-_HALF_PI_3), rest)
     x = r + rest
     tail = rest - (x - r)
@@ -128,7 +128,7 @@ def part_of_turn(position, high, low):
     high + low: turns for a step of one position.
     """
     product = position * high
-    rest = fma(position, low, _product_error(position, high, product))
+    rest = fma(position, low, product_error(position, high, product))
     return product - nearest(product), rest
 
 

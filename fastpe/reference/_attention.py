@@ -144,12 +144,18 @@ def attention_vjp_in(
     return _forward_and_pullback(case)
 
 
+# q, k, v and dout may hold NaN and infinities, and what becomes of them stands in the results
+_without_warnings = np.errstate(over="ignore", invalid="ignore", divide="ignore")
+
+
+@_without_warnings
 def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Array]]]:
     inner, inner_pullback = _inner_products(case)
     logits, logits_pullback = _logits(case, inner)
     weights, lse = _masked_softmax(logits, case.visible)
     out, out_pullback = _mix(case, weights)
 
+    @_without_warnings
     def pullback(dout: Any) -> dict[str, Array]:
         gradients = Gradients(case)
         dweights = out_pullback(case.check_dout(dout), gradients)

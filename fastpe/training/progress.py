@@ -97,6 +97,15 @@ class Bar:
             self._progress = None
 
 
+def per_second(sequences: int, seconds: float) -> str:
+    """So many sequences in a second, in words.
+
+    >>> per_second(640, 0.5), per_second(640, 0.0)  # the second clock does not move
+    ('1,280 sequences/s', '- sequences/s')
+    """
+    return f"{sequences / seconds:,.0f} sequences/s" if seconds else "- sequences/s"
+
+
 def can_be_drawn() -> bool:
     """Whether somebody would see a bar: on a terminal, or in a notebook."""
     if sys.stderr is not None and sys.stderr.isatty():
@@ -156,8 +165,7 @@ class TrainingBar(Bar):
         self.open(total, done, f"epoch {epochs + 1}/{self._epochs}")
 
     def _epoch(self, event: EpochDone) -> None:
-        rate = self._samples / event.seconds
-        width = len(str(self._epochs))
-        self._tell(f"epoch {event.epoch:{width}}/{self._epochs}  loss {event.loss:<10.6g}  {rate:,.0f} sequences/s")
+        rate, width = per_second(self._samples, event.seconds), len(str(self._epochs))
+        self._tell(f"epoch {event.epoch:{width}}/{self._epochs}  loss {event.loss:<10.6g}  {rate}")
         if event.epoch == self._epochs:
             self.close()

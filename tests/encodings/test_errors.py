@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from encoding_requests import ENCODINGS, NAMES, requests, sizes_of
+from encoding_requests import ENCODINGS, LEARNERS, LENGTH, NAMES, requests, sizes_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -147,3 +147,23 @@ def test_options_are_read_from_text(key: str, text: str, value: object) -> None:
 def test_bad_text_of_an_option_is_an_error(key: str, text: str) -> None:
     with pytest.raises(ValueError, match=f"option '{key}' must be .* not "):
         registry.parse_option("alibi", key, text)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_gradients_past_the_dtype_are_infinite_without_a_warning(name: str) -> None:
+    """Warnings are errors here: a model that diverges says so by its loss."""
+    request = {**sizes_of(name), "dtype": np.float32}
+    params = fastpe.init(name, **request)
+    slots = fastpe.build(name, LENGTH, params=params, **request)
+    arrays = {slot: array for slot, array in slots.items() if isinstance(array, np.ndarray) and slot != "index"}
+    for size in (np.finfo(np.float32).max, -1e30):
+        dslots = {slot: np.full_like(array, size) for slot, array in arrays.items()}
+        dparams = fastpe.pull(name, LENGTH, dslots, params=params, **request)
+        assert all(array.any() for array in dparams.values())
+
+
+@pytest.mark.parametrize("name", ["huang1", "huang2", "huang3", "huang4", "shaw", "li_eq5", "deberta"])
+def test_a_reach_of_which_no_sequence_has_use_is_refused(name: str) -> None:
+    words = rf"^option 'reach' must be an integer >= 1 and <= 1e\+06( or none)?, not {2**27}$"
+    with pytest.raises(ValueError, match=words):
+        fastpe.build(name, 9, reach=2**27)

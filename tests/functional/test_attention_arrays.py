@@ -54,3 +54,17 @@ def test_without_a_batch_axis(rng):
     np.testing.assert_array_equal(lse, expected[1][0])
     for name, gradient in expected_pullback(dout[None]).items():
         np.testing.assert_array_equal(pullback(dout)[name], gradient[0] if name in "qkv" else gradient)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, np.finfo(np.float32).max])
+@pytest.mark.parametrize("names", [(), ("angles", "rel_key"), ("growth",), ("gain", "bias"), SLOTS], ids=len)
+def test_numbers_that_are_not_finite_go_through_without_a_warning(names, bad):
+    """Warnings are errors here. Each of q, k, v and dout in turn holds one at its third row."""
+    for name in ("q", "k", "v", "dout"):
+        arguments = problem(np.random.default_rng(4), names, n=5, m=70, dtype=np.float32)
+        dout = np.ones(arguments["q"].shape, np.float32)
+        (dout if name == "dout" else arguments[name])[0, 0, 2] = bad
+        for attention_vjp in (fastpe.attention_vjp, fastpe.reference.attention_vjp):
+            out, pullback = attention_vjp(**arguments, causal=True)
+            found = [out, *pullback(dout).values()]
+            assert abs(bad) < np.inf or not all(np.isfinite(array).all() for array in found)

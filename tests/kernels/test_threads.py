@@ -1,7 +1,10 @@
 """Lanes claim every task once, phases wait for each other, and any number of lanes gets through."""
 
+import ctypes.util
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import numba
@@ -126,3 +129,39 @@ def test_a_forked_child_gets_an_error_though_another_thread_was_in_a_step():
     finally:
         done.set()
         thread.join()
+
+
+OTHERS_THREADS = {
+    "Numba's": "import numba; numba.get_num_threads()",
+    "GNU OpenMP's": """
+import ctypes
+work = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: None)
+ctypes.CDLL("libgomp.so.1").GOMP_parallel(work, None, 2, 0)
+""",
+}
+FORKED = """
+import os, signal
+import fastpe
+{threads}
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    from fastpe import ModelConfig, Transformer
+    model = Transformer(ModelConfig("nope", width=8, hidden=8, train_length=4))
+    try:
+        model([[1.0, 2.0, 3.0, 4.0]], threads=2)
+    except RuntimeError as error:
+        os._exit(7 if "GNU OpenMP do not survive os.fork()" in str(error) else 1)
+    os._exit(2)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.parametrize("whose", OTHERS_THREADS)
+def test_a_forked_child_gets_an_error_where_others_had_started_threads(whose):
+    """Before fastpe had done anything: Numba would end such a child, and GNU OpenMP would wait for ever."""
+    if whose == "GNU OpenMP's" and ctypes.util.find_library("gomp") != "libgomp.so.1":
+        pytest.skip("needs GNU OpenMP")
+    script = FORKED.format(threads=OTHERS_THREADS[whose])
+    assert subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=False, timeout=120).returncode == 7

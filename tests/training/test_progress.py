@@ -9,10 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 from fastpe_cli.progress import SweepReporter
+from fastpe_cli.train import train
 
 import fastpe
 from fastpe.experiments.sweep import RunEnded, RunStepped, SweepNoted, SweepStarted
-from fastpe.training import progress
+from fastpe.training import loop, progress
 from fastpe.training.events import EpochDone, Noted, Started, Stepped
 
 CONFIG = fastpe.TrainConfig(encoding="nope", samples=100, epochs=2, batch=50)
@@ -78,6 +79,22 @@ def test_a_training_is_told_in_lines_and_on_a_terminal_with_a_bar(clock, stream)
         assert "loss 0.25  100 sequences/s  left 1 s" in shown
     else:
         assert len(shown.splitlines()) == 3
+
+
+def test_a_clock_that_does_not_move_has_no_pace(clock, stream):
+    with contextlib.redirect_stderr(stream), progress.TrainingBar() as listener:
+        listener(Started(CONFIG, Path("run"), 0))
+        listener(Stepped(1, 1, 0.5, 50))
+        listener(Stepped(1, 2, 0.25, 50))
+        listener(EpochDone(1, 2, 0.375, 0.0))
+    assert "epoch 1/2  loss 0.375       - sequences/s\n" in stream.getvalue().replace("\r", "")
+
+
+def test_training_by_a_clock_that_does_not_move_is_told(folder, capsys, monkeypatch):
+    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: 5.0))
+    train.main(["--encoding", "nope", "--samples", "2", "--epochs", "1", "--length", "4", "--width", "8",
+                "--hidden", "8", "--test-length", "4", "--out", "run"], standalone_mode=False)  # fmt: skip
+    assert "trained in 0.0 s, - sequences/s\n" in capsys.readouterr().out
 
 
 def test_a_run_that_is_finished_has_no_bar(stream):

@@ -83,15 +83,26 @@ def init(spec: Spec, rng: Any, *, slope: float | None, scale: float, learned: bo
 def reference(
     spec: Spec, params: dict[str, Any], *, slope: float | None, scale: float, learned: bool
 ) -> dict[str, Any]:
-    """Vincenty's formula of the angle, as exact for near points as for opposite ones."""
-    lon, lat = np.radians(sphere.coordinates(spec))
-    across = lon[..., None, :] - lon[..., :, None]
-    sin_i, cos_i = (f(lat)[..., :, None] for f in (np.sin, np.cos))
-    sin_j, cos_j = (f(lat)[..., None, :] for f in (np.sin, np.cos))
-    sine = np.hypot(cos_j * np.sin(across), cos_i * sin_j - sin_i * cos_j * np.cos(across))
-    angles = np.arctan2(sine, sin_i * sin_j + cos_i * cos_j * np.cos(across))
+    """The haversine formula, of the angle and of what it lacks to pi: as exact for near points as for opposite ones."""
     chosen = params["slope"] if learned else _chosen(spec, slope, scale)
+    lon, lat = sphere.coordinates(spec)
+    angles = _haversine(*(x[..., :, None] for x in (lon, lat)), *(x[..., None, :] for x in (lon, lat)))
     return {"scores": -chosen[:, None, None] * angles[..., None, :, :]}
+
+
+def _haversine(lon_a: Array, lat_a: Array, lon_b: Array, lat_b: Array) -> Array:
+    """The angles of points given in degrees."""
+    across, apart, together = (np.radians(x) / 2 for x in (lon_b - lon_a, lat_b - lat_a, lat_b + lat_a))
+    flat = np.cos(np.radians(lat_a)) * np.cos(np.radians(lat_b))
+    sine = np.hypot(np.sin(apart), np.sqrt(flat) * np.sin(across))
+    return 2.0 * np.arctan2(sine, np.hypot(np.sin(together), np.sqrt(flat) * np.cos(across)))
+
+
+def _ulp(spec: Spec, **options: Any) -> float:
+    """16 where points are a radian apart: coordinates of unit vectors are rounded near 1, however close the points."""
+    lon, lat = sphere.coordinates(spec)
+    widest = float(_haversine(lon[..., :1], lat[..., :1], lon, lat).max())
+    return 16.0 / min(1.0, widest) if widest else 16.0
 
 
 def _samples(spec: Spec) -> Iterator[tuple[Any, Array]]:
@@ -185,6 +196,6 @@ ENCODING = Encoding(
     beyond="defined",
     direction="no",
     source="own construction, after Press, Smith and Lewis 2021, arXiv:2108.12409",
-    ulp=16.0,
+    ulp=_ulp,
     axes=sphere.two,
 )

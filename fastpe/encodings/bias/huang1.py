@@ -9,7 +9,8 @@ Source: Huang, Liang, Xu and Xiang 2020, "Improve Transformer Models with Better
 changes nothing (ours: the initial values are not on record).
 
 **Options**
-- `reach`: the clip count K; the training length where none is given.
+- `reach`: the clip count K, at most 10^6; the training length where none is given. All 2K-1 weights are kept, however
+  short the sequence is.
 - `per_head`: a set of weights for every head. Whether the authors share them is not on record; their released
   checkpoint, of method 4, shares them.
 

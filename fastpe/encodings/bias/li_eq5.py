@@ -11,7 +11,7 @@ there is, T5's table without buckets and with D parameters for each number.
 and N(0, 0.02^2).
 
 **Options**
-- `reach`: the clipping distance K, Shaw's 16.
+- `reach`: the clipping distance K, Shaw's 16; at most 10^6.
 - `scaled`: whether the product of query and key is divided by sqrt(D), as in the paper's own model. The equation is
   printed without; false takes it at its word.
 
@@ -29,7 +29,7 @@ import numpy as np
 
 from fastpe.encodings.encoding import Encoding
 from fastpe.encodings.option import Option
-from fastpe.encodings.parts.offsets import STANDARD_DEVIATION, check_offsets, stream_of
+from fastpe.encodings.parts.offsets import MOST_REACH, STANDARD_DEVIATION, check_offsets, stream_of
 from fastpe.encodings.slots import Spec
 
 
@@ -74,7 +74,7 @@ ENCODING = Encoding(
     summary="a trained bias for each clipped offset",
     slots=("bias", "scale"),
     options={
-        "reach": Option(16, "clipping distance K", int, minimum=1),
+        "reach": Option(16, "clipping distance K", int, minimum=1, maximum=MOST_REACH),
         "scaled": Option(True, "whether the product of query and key is divided by sqrt(D)", bool),
     },
     beyond="clipped",

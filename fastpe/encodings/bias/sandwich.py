@@ -10,7 +10,8 @@ sum goes over t = 1 .. dbar/2, and it subtracts dbar/2 (which no softmax sees).
 **Slot**: `bias` (H, 2N-1); `scores` (H, N, N) where positions are given. **Learns**: nothing.
 
 **Options**
-- `dbar`: terms of the product, twice as many as there are frequencies; the authors have 128.
+- `dbar`: terms of the product, twice as many as there are frequencies, an even number up to 10^6; the authors have 128.
+  The bias takes N dbar/2 additions, and `scores` at positions that are not whole N^2 dbar/2 cosines.
 - `divisors`: g_h, one for each head or one for all; 8(h+1)/H, h = 0 .. H-1, where not given.
 
 **Past the training length**: defined; the bias falls like a logarithm of the distance, and wavers from about 10^4 on.
@@ -30,7 +31,7 @@ import numpy as np
 from fastpe.encodings.encoding import Encoding, Reported
 from fastpe.encodings.option import Option
 from fastpe.encodings.parts.distance_runs import fill_values
-from fastpe.encodings.parts.frequencies import frequencies
+from fastpe.encodings.parts.frequencies import exact_product, frequencies
 from fastpe.encodings.parts.offset_biases import as_slots, pairwise, shapes
 from fastpe.encodings.parts.offsets import blocks, waves
 from fastpe.encodings.slots import Spec
@@ -59,9 +60,13 @@ def _divisors(spec: Spec, divisors: tuple[float, ...] | None) -> np.ndarray:
 
 
 def reference(spec: Spec, params: dict[str, Any], *, dbar: int, divisors: tuple[float, ...] | None) -> dict[str, Any]:
-    """The printed sum, its angles in extended precision where the platform has it."""
-    omega = np.longdouble(10000) ** (-np.arange(0, dbar, 2, dtype=np.longdouble) / dbar)
-    cosines = sum(np.cos(pairwise(spec) * frequency) for frequency in omega)
+    """The printed sum; a frequency and an angle are sums of two numbers: cos(a + rest) = cos a - rest sin a."""
+    offsets = pairwise(spec)[..., None]
+    cosines = np.zeros(offsets.shape[:-1])
+    for some in blocks(dbar // 2, offsets.size):
+        high, low = frequencies(10000.0, dbar)[:, some]
+        angles, rest = exact_product(offsets, high)
+        cosines += (np.cos(angles) - (rest + offsets * low) * np.sin(angles)).sum(axis=-1)
     g = np.array(divisors if divisors else [8 * (h + 1) / spec.heads for h in range(spec.heads)])[:, None, None]
     return as_slots(spec, np.float64(cosines[..., None, :, :] / g) + np.zeros((spec.heads, 1, 1)))
 

@@ -5,6 +5,8 @@ The other half is `fastpe.kernels.trig`, which takes a frequency as an unevaluat
 
 from decimal import Decimal, localcontext
 from functools import lru_cache
+from itertools import accumulate, repeat
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -23,9 +25,12 @@ def frequencies(base: float, dim: int, count: int | None = None) -> np.ndarray:
     with localcontext() as context:
         context.prec = 50
         context.Emin, context.Emax = -999999, 999999
-        for t in range(count):
-            exact = Decimal(base) ** (Decimal(-2 * t) / Decimal(dim))
-            table[:, t] = float(exact), float(exact - Decimal(float(exact)))
+        ratio = Decimal(base) ** (Decimal(-2) / Decimal(dim))
+        # products, as a power takes a hundred times as long: each loses less than 1 in 10^49
+        exact = list(accumulate(repeat(ratio, count - 1), mul, initial=Decimal(1)))[:count]
+        high = [float(value) for value in exact]
+        table[0, :count] = high
+        table[1, :count] = [float(value - Decimal(first)) for value, first in zip(exact, high, strict=True)]
     table.flags.writeable = False
     return table
 

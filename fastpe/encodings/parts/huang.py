@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 
 from fastpe.encodings.option import Option
+from fastpe.encodings.parts.offsets import MOST_REACH
 from fastpe.encodings.slots import Spec
 
 OPTIONS = {
-    "reach": Option(None, "clip count K, the training length where none is given", int, minimum=1, optional=True),
+    "reach": Option(
+        None, "clip count K, the training length where none is given", int, minimum=1, optional=True, maximum=MOST_REACH
+    ),
     "per_head": Option(False, "whether every head has its own weights", bool),
 }
 SOURCE = "Huang, Liang, Xu and Xiang 2020, arXiv:2009.13658"

@@ -18,6 +18,7 @@ from fastpe.kernels.trig import sincos
 Array = np.ndarray[Any, Any]
 
 STANDARD_DEVIATION = 0.02
+MOST_REACH = 1e6  # of a clipping distance that is asked for: its rows are kept, however short the sequence is
 _BLOCK_ELEMENTS = 2**14
 
 

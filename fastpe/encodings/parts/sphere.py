@@ -1,7 +1,6 @@
 """The sphere: positions are (longitude, latitude) in degrees; without any, the points of a spiral."""
 
-import math
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ import numpy as np
 from fastpe.encodings.slots import Spec
 from fastpe.kernels._jit import entry, inlined
 from fastpe.kernels.simd import absolute, counting, fma, lanes, load, minus, pointer, splat, sqrt, store_first
-from fastpe.kernels.trig import PI, nearest, sincos
+from fastpe.kernels.trig import PI, nearest, product_error, sincos
 
 Array = np.ndarray[Any, Any]
 
@@ -37,15 +36,16 @@ def coordinates(spec: Spec) -> tuple[Array, Array]:
     if spec.positions is not None:
         longitude = points[..., 0]
         return longitude - 360.0 * np.rint(longitude / 360.0), points[..., 1]  # without rounding
-    turn, height = _spiral(points, spec.train_length)
-    return 360.0 * turn - 180.0, np.degrees(np.arcsin(height))
+    return _spiral(points, spec.train_length)
 
 
 def directions(spec: Spec, rows: slice) -> Array:
     """cos and sin of the longitude, cos and sin of the latitude, (4, rows), of rows numbered as in `row_blocks`."""
     if spec.positions is None:
         found = np.empty((4, rows.stop - rows.start))
-        _of_spiral(rows.start + spec.start, float(spec.train_length), found)
+        turns = _turns_per_position(spec.train_length)
+        high = float(turns)
+        _of_spiral(float(rows.start), spec.start, float(spec.train_length), high, float(turns - Decimal(high)), found)
         return found
     points = spec.positions.reshape(-1, 2)[rows]
     found = np.empty((4, len(points)))
@@ -53,31 +53,45 @@ def directions(spec: Spec, rows: slice) -> Array:
     return found
 
 
+def _turns_per_position(length: int) -> Decimal:
+    """sqrt(pi N)/2 turns on N positions, to more digits than float64 has: of 10^4 turns it would lose four."""
+    with localcontext() as context:
+        context.prec = 50
+        return (PI / length).sqrt() / 2
+
+
 def _spiral(points: Array, length: int) -> tuple[Array, Array]:
-    """(longitude + 180)/360 and sin(latitude): sqrt(pi N) t/2, modulo 1, and 2t - 1 with t = (p + 1/2)/N.
+    """Longitude and latitude in degrees: 180 sqrt(pi N) t - 180, and 2t - 1 its sine, with t = (p + 1/2)/N.
 
     From pole to pole in sqrt(pi N)/2 turns, about as far apart as points along them. Past the training length N it
     turns back at the pole, and so on; as the number of turns is irrational, no point comes twice.
     """
-    way = (points + 0.5) / length
-    there_and_back = way - 2.0 * np.floor(way / 2)
-    turn = np.sqrt(np.pi * length) / 2 * way
-    return turn - np.floor(turn), 2.0 * np.minimum(there_and_back, 2.0 - there_and_back) - 1.0
+    places, each = points.ravel() + 0.5, _turns_per_position(length)
+    with localcontext() as context:
+        context.prec = 50
+        turns = np.array([float(each * Decimal(place) % 1) for place in places.tolist()])
+    there = places % (2.0 * length)
+    below = np.minimum(there, 2.0 * length - there)
+    latitude = np.degrees(2.0 * np.arctan2(np.sqrt(below), np.sqrt(length - below))) - 90.0
+    longitude = 360.0 * (turns - np.floor(turns)) - 180.0
+    return longitude.reshape(points.shape), latitude.reshape(points.shape)
 
 
 _TURN, _DEGREE = ((float(unit), float(unit - Decimal(float(unit)))) for unit in (2 * PI, PI / 180))
 
 
 @entry(label="points of a spiral on the sphere")
-def _of_spiral(first: float, length: float, found: Array) -> None:
-    turns, out, count = math.sqrt(math.pi * length) / 2, pointer(found), found.shape[1]
+def _of_spiral(first: float, start: float, length: float, high: float, low: float, found: Array) -> None:
+    # a position makes high + low turns; whole ones and whole ways there and back are taken off without error
+    out, count, twice = pointer(found), found.shape[1], splat(2.0 * length)
     for i in range(0, count, lanes(out)):
-        way = (counting(first + i) + splat(0.5)) / splat(length)
-        # less whole turns, and back from the pole: to the nearest, not the last, and without error
-        turn, there = splat(turns) * way, splat(0.5) * way
-        sine, cosine = sincos(turn - nearest(turn), splat(_TURN[0]), splat(_TURN[1]))
-        height = fma(splat(4.0), absolute(there - nearest(there)), splat(-1.0))
-        flat = sqrt((splat(1.0) - height) * (splat(1.0) + height))
+        place = counting(first + i) + splat(start) + splat(0.5)
+        turns = place * splat(high)
+        rest = fma(place, splat(low), product_error(place, splat(high), turns))
+        sine, cosine = sincos((turns - nearest(turns)) + rest, splat(_TURN[0]), splat(_TURN[1]))
+        below = absolute(place - twice * nearest(place / twice))
+        above = splat(length) - below
+        height, flat = (below - above) / splat(length), splat(2.0) * sqrt(below * above) / splat(length)
         _store(out, count, i, minus(cosine), minus(sine), flat, height)
 
 

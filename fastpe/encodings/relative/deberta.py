@@ -12,7 +12,7 @@ where terms is 1 and one for each of the two. **Learns**: `table` (2 span, C), o
 layer `key` W_K and `query` W_Q (C, C); all N(0, 0.02^2).
 
 **Options**
-- `reach`: the largest distance told apart, "max_relative_positions" in the code.
+- `reach`: the largest distance told apart, at most 10^6, "max_relative_positions" in the code.
 - `buckets`: how many buckets distances fall into, an even number, 256 in version 2; none: every distance is its own.
 - `p2c_index`: y of the released `code`, or of the `paper`.
 - `c2p`, `p2c`: whether the first and the second position term are there.
@@ -38,7 +38,14 @@ import numpy as np
 
 from fastpe.encodings.encoding import Encoding, Reported
 from fastpe.encodings.option import Option
-from fastpe.encodings.parts.offsets import STANDARD_DEVIATION, check_offsets, per_head, stream_of, whole_width
+from fastpe.encodings.parts.offsets import (
+    MOST_REACH,
+    STANDARD_DEVIATION,
+    check_offsets,
+    per_head,
+    stream_of,
+    whole_width,
+)
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.arrays import gemm
 
@@ -161,7 +168,7 @@ ENCODING = Encoding(
     summary="vectors of clipped offsets, met by query and key",
     slots=("rel_key", "rel_query", "scale"),
     options={
-        "reach": Option(512, "the largest distance told apart", int, minimum=1),
+        "reach": Option(512, "the largest distance told apart", int, minimum=1, maximum=MOST_REACH),
         "buckets": Option(None, "how many buckets distances fall into", int, minimum=2, optional=True, samples=(2, 6)),
         "p2c_index": Option("code", "which distance a key meets", str, ("code", "paper")),
         "c2p": Option(True, "whether queries meet positions", bool),

@@ -10,7 +10,8 @@ with `relative_key_query`.
 layer: `weight`, of the same shape, initially N(0, 0.02^2).
 
 **Options**
-- `reach`: the clip count K; the training length where none is given, the maximal position of that code.
+- `reach`: the clip count K, at most 10^6; the training length where none is given, the maximal position of that code.
+  All 2K-1 vectors are kept, however short the sequence is.
 - `per_head`: a set of vectors for every head. The code has one for all.
 
 **Past the training length**: clipped; offsets from K - 1 on share one vector on either side. The code does not clip: it

@@ -10,7 +10,7 @@ tensor2tensor/layers/common_attention.py, dot_product_attention_relative.
 (2K+1, D); initially uniform in +-sqrt(6 / (2K+1 + D)), the released code's default.
 
 **Options**
-- `reach`: the clipping distance K; 16 in the paper, 20 in the released settings.
+- `reach`: the clipping distance K, at most 10^6; 16 in the paper, 20 in the released settings.
 - `use_values`: whether values get vectors too. The paper found that it makes no difference.
 
 **Past the training length**: clipped; all offsets beyond K share one vector on either side, at any length.
@@ -26,7 +26,7 @@ import numpy as np
 
 from fastpe.encodings.encoding import Encoding, Reported
 from fastpe.encodings.option import Option
-from fastpe.encodings.parts.offsets import check_offsets, stream_of
+from fastpe.encodings.parts.offsets import MOST_REACH, check_offsets, stream_of
 from fastpe.encodings.slots import Spec
 
 
@@ -84,7 +84,7 @@ ENCODING = Encoding(
     summary="a trained vector for each clipped offset",
     slots=("rel_key", "rel_value"),
     options={
-        "reach": Option(16, "clipping distance K", int, minimum=1),
+        "reach": Option(16, "clipping distance K", int, minimum=1, maximum=MOST_REACH),
         "use_values": Option(True, "whether values get vectors too", bool),
     },
     beyond="clipped",

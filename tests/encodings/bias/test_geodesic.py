@@ -5,6 +5,9 @@ import numpy as np
 import pytest
 
 import fastpe
+from fastpe.doctor.allowed_error import fill_bound
+from fastpe.encodings import registry
+from fastpe.encodings.slots import make_spec
 
 PLACES = np.array([[30.0, 45.0], [-60.0, 10.0], [30.0, -45.0], [210.0, -45.0], [30.0, 45.0]])
 
@@ -15,6 +18,51 @@ def test_the_known_angle_and_opposite_points() -> None:
     np.testing.assert_allclose(angles[0, 1] * 6371.0088, 9223.29586, rtol=1e-8)  # km
     np.testing.assert_allclose(angles[[0, 0, 0], [2, 3, 4]], [np.pi / 2, np.pi, 0.0], atol=4e-16)
     np.testing.assert_array_equal(angles, angles.T)
+
+
+def on_the_spiral(p: float, length: int) -> list[mpmath.mpf]:
+    """The unit vector of position p."""
+    t = (mpmath.mpf(p) + mpmath.mpf(1) / 2) / length
+    longitude, there = mpmath.pi * mpmath.sqrt(mpmath.pi * length) * t - mpmath.pi, t % 2
+    height = 2 * min(there, 2 - there) - 1
+    flat = mpmath.sqrt(1 - height**2)
+    return [mpmath.cos(longitude) * flat, mpmath.sin(longitude) * flat, height]
+
+
+@pytest.mark.parametrize("reference", [False, True])
+@pytest.mark.parametrize("length", [50, 2**20, 10**8])
+def test_the_spiral_is_exact_at_the_poles_between_them_and_past_the_training_length(
+    length: int, reference: bool
+) -> None:
+    for start in (0, -length // 2, length // 3, length - 3, 13 * length // 10):
+        request = {"train_length": length, "start": start, "dtype": np.float64, "reference": reference}
+        scores = fastpe.build("geodesic", 5, slope=1.0, **request)["scores"][0]
+        table = fastpe.build("cartesian3d", 5, dim=3, **request)["table"]
+        with mpmath.workdps(50):
+            points = [on_the_spiral(start + i, length) for i in range(5)]
+            for i, a in enumerate(points):
+                assert max(abs(float(table[i, c]) - a[c]) for c in range(3)) < 8 * 2**-52
+                for j, b in enumerate(points):
+                    apart, together = (mpmath.norm([x + s * y for x, y in zip(a, b, strict=True)]) for s in (-1, 1))
+                    assert abs(float(scores[i, j]) + 2 * mpmath.atan2(apart, together)) < 8 * 2**-52
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"train_length": 2**20},
+        {"positions": [[7.0, 20.0], [7.001, 20.0], [7.0, 20.0005]]},
+        {"positions": [[7.0, 20.0]] * 3},
+    ],
+)
+def test_near_points_have_a_bound_that_holds(request_: dict) -> None:
+    request_ = {**request_, "dtype": np.float64}
+    (part,) = registry.parse("geodesic", {"slope": 1.0})
+    exact = fastpe.build("geodesic", 3, slope=1.0, reference=True, **request_)
+    bound = fill_bound(part, make_spec(3, axes=2, **request_), exact)["scores"]
+    got = fastpe.build("geodesic", 3, slope=1.0, **request_)["scores"]
+    assert (np.abs(got - exact["scores"]) <= bound).all()
+    assert bound.max() < 1e-14
 
 
 @pytest.mark.parametrize("apart", [1e-9, 1e-3, 1.0, 179.999999])
