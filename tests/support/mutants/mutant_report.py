@@ -1,0 +1,88 @@
+"""The figures of a mutation run, and its survivors, each with what was found when somebody looked at it."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+JUDGED = Path(__file__).with_name("judged.json")
+"""`identity` of a survivor -> "equivalent: why no test can tell" or "open: why it survives"."""
+
+
+def read(results: Path) -> dict[str, dict[str, Any]]:
+    """The last result of each mutant."""
+    lines = map(json.loads, results.read_text().splitlines()) if results.exists() else ()
+    return {f"{line['path']}:{line['at']}": line for line in lines}
+
+
+def identity(line: dict[str, Any]) -> str:
+    return f"{line['path']} {line['function']}: {line['before']} -> {line['after']}"
+
+
+def judged(line: dict[str, Any]) -> str:
+    return json.loads(JUDGED.read_text()).get(identity(line), "") if JUDGED.exists() else ""
+
+
+def is_open(line: dict[str, Any]) -> bool:
+    """Whether a mutant survived, and not because it is none."""
+    return line["end"] == "survived" and not judged(line).startswith("equivalent")
+
+
+def markdown(done: dict[str, dict[str, Any]], seed: int) -> str:
+    lines = sorted(done.values(), key=lambda line: (line["path"], line["line"]))
+    groups = {
+        group: [line for line in lines if line["group"] == group] for group in {line["group"]: 0 for line in lines}
+    }
+    rows = [_row(group, members) for group, members in sorted(groups.items())] + [_row("**all**", lines)]
+    how = Counter(_fall(line["by"]) for line in lines if line["end"] == "killed")
+    equal = [line for line in lines if judged(line).startswith("equivalent")]
+    left = [line for line in lines if is_open(line)]
+    parts = [
+        HEAD.format(seed=seed, count=len(lines)),
+        "\n".join(["| group | mutants | equivalent | killed | survived | killed of those not equivalent |",
+                   "|---|---|---|---|---|---|", *rows]),
+        "Killed by: " + ", ".join(f"{name} {number}" for name, number in how.most_common()) + ".",
+        "## Survivors\n\n" + ("\n".join(map(_item, left)) or "None."),
+        "## Equivalent\n\nNo test can tell these from the original.\n\n" + "\n".join(map(_item, equal)),
+    ]  # fmt: skip
+    return "\n\n".join(parts).rstrip() + "\n"
+
+
+def _row(name: str, lines: list[dict[str, Any]]) -> str:
+    killed = sum(line["end"] == "killed" for line in lines)
+    left = sum(is_open(line) for line in lines)
+    share = f"{100 * killed / (killed + left):.1f} %" if killed + left else "-"
+    return f"| {name} | {len(lines)} | {len(lines) - killed - left} | {killed} | {left} | {share} |"
+
+
+def _fall(by: str) -> str:
+    if by.endswith("(no end)"):
+        return "running into the limit of time"
+    if by.endswith(")") and "(SIG" in by:
+        return "a crash"
+    return "not even importing" if "(exit" in by or "::" not in by else "a failed test"
+
+
+def _item(line: dict[str, Any]) -> str:
+    why = judged(line).partition(": ")[2] or "not looked at yet"
+    place = f"`{line['path']}`, {line['function'] or 'top'}"
+    return f"- {place}: `{_short(line['before'])}` became `{_short(line['after'])}`. {why}"
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 140 else text[:139] + "…"
+
+
+HEAD = """# Mutants
+
+Small mistakes put into the code at random, one at a time, each against the tests that call the function it is in:
+does one of them fail? Seed {seed}, {count} mutants; lines drawn at random within each group, then a kind of mistake.
+A mutant that crashes, hangs or takes all memory counts as killed. How it works: `tests/support/mutants/mutants.py`.
+
+```sh
+export PYTHONPATH=tests/support/mutants
+FASTPE_RECORD=calls.jsonl python -m pytest -p mutant_record      # which tests call what: the suite once, slowly
+python tests/support/mutants/mutants.py --record calls.jsonl --results mutants.jsonl   # hours
+python tests/support/mutants/mutants.py --record calls.jsonl --results mutants.jsonl --report bench/results/mutants.md
+```"""

@@ -1,0 +1,341 @@
+"""Puts small mistakes into fastpe, one at a time, and tells which of them no test notices.
+
+    FASTPE_RECORD=calls.jsonl PYTHONPATH=tests/support/mutants python -m pytest -p mutant_record
+    python tests/support/mutants/mutants.py --record calls.jsonl --results mutants.jsonl --count 330 --seed 13
+
+The first command runs the suite and notes which test calls what; add `--report FILE` to the second for the figures.
+A line of the sources is drawn at random within its group, then a kind of mistake that the line allows, then one of
+these. Its tests are those that call the function, the nearest first, until one fails; a test that crashes, hangs, or
+takes all memory fails too. Results are lines of JSON: run again, it goes on where it was cut off.
+
+Every mutant runs in a fork of this process, which has imported all that fastpe stands on, but nothing of fastpe.
+"""
+
+import argparse
+import ast
+import contextlib
+import gc
+import importlib
+import json
+import os
+import random
+import resource
+import select
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import mutant_import
+import mutant_report
+import mutant_sites
+import pytest
+from mutant_map import ROOT, Record, References, module_of
+
+# Of each hundred mutants so many, from these files. What deletes folders of the user is left alone.
+GROUPS = {
+    "kernels": (31, "kernels/**/*.py"),
+    "encodings": (29, "encodings/**/*.py"),
+    "random": (8, "base/random.py base/initial_values.py"),
+    "files": (10, "base/files.py training/run_folder.py training/*_file.py model/model_file.py"),
+    "training": (8, "training/config.py training/e*.py training/loop.py training/progress.py tasks/*.py"),
+    "model": (6, "model/[!m]*.py"),
+    "attention": (5, "functional/*.py"),
+    "arguments": (3, "base/validation.py"),
+}
+DANGEROUS = {"_prune"}
+FIRST, MOST = (20.0, 60), (90.0, 400)  # seconds and number of the tests tried at first, and at most
+TOO_LONG = 60.0  # seconds of a test that is never tried
+MEMORY = 12 << 30
+REWRITTEN = "ignore::pytest.PytestAssertRewriteWarning"  # of what this process imported
+BROKEN = 99  # the exit code of a child whose pytest raised
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One mistake. `at` is its number in its file: see mutant_sites.py."""
+
+    group: str
+    path: str
+    at: int
+    line: int
+    function: str
+    kind: str
+    before: str
+    after: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.path}:{self.at}"
+
+    @property
+    def module(self) -> str:
+        return module_of(ROOT / self.path)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which mutants
+
+
+def drawn(group: str, count: int, seed: int) -> Iterator[Mutant]:
+    """`count` mutants of a group. A larger count begins with the same ones."""
+    paths = sorted({path for pattern in GROUPS[group][1].split() for path in (ROOT / "fastpe").glob(pattern)})
+    found = {path: mutant_sites.sites(ast.parse(path.read_text())) for path in paths}
+    lines = sorted({(path, site.line) for path, sites in found.items() for site in sites})
+    chance = random.Random(f"{seed} {group}")
+    chance.shuffle(lines)
+    for path, line in lines:
+        if not count:
+            return
+        here = [(n, site) for n, site in enumerate(found[path]) if site.line == line and site.function not in DANGEROUS]
+        if not here:
+            continue
+        kind = chance.choice(sorted({site.kind for _, site in here}))
+        at, site = chance.choice([(n, site) for n, site in here if site.kind == kind])
+        source = path.read_text()
+        tree, _, before, after = mutant_sites.mutate(source, at)
+        if mutant_import.same_code(source, tree):
+            continue
+        count -= 1
+        yield Mutant(group, path.relative_to(ROOT).as_posix(), at, line, site.function, kind, before, after)
+
+
+def population(count: int, seed: int, results: Path) -> list[Mutant]:
+    """The mutants of all groups, in random order: cut off at any time, all groups have had their share."""
+    kept = results.with_suffix(f".{seed}-{count}.drawn")  # drawing takes a minute
+    if kept.exists():
+        return [Mutant(**each) for each in json.loads(kept.read_text())]
+    chosen = [m for group, (share, _) in GROUPS.items() for m in drawn(group, round(count * share / 100), seed)]
+    random.Random(seed).shuffle(chosen)
+    kept.write_text(json.dumps([asdict(mutant) for mutant in chosen]))
+    return chosen
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One mutant, some tests
+
+
+class _Teller:
+    """Tells the parent through a pipe which test starts, and which fails."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+
+    def _tell(self, *words: str) -> None:
+        os.write(self._pipe, ("\t".join(words) + "\n").encode())
+
+    def pytest_runtest_logstart(self, nodeid: str, location: Any) -> None:
+        self._tell("start", nodeid)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            self._tell("failed", report.nodeid)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            self._tell("failed", report.nodeid)
+
+
+def _child(environment: dict[str, str], tests: list[str], pipe: int, log: int) -> int:
+    os.setpgid(0, 0)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for place in (1, 2):
+        os.dup2(log, place)
+    os.environ.update(environment)
+    if "FASTPE_MUTANT" in environment:
+        mutant_import.install()
+    options = ["-x", "-q", "--tb=short", "-pno:cacheprovider", "-pno:benchmark", f"-W{REWRITTEN}"]
+    with tempfile.TemporaryDirectory() as folder:
+        return int(pytest.main([*options, f"--basetemp={folder}/t", *tests], plugins=[_Teller(pipe)]))
+
+
+def run(environment: dict[str, str], tests: list[str], seconds: dict[str, float], log: int) -> str:
+    """How it ended: "passed", the name of the test that failed, or that test with how it fell."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        code = BROKEN
+        try:
+            code = _child(environment, tests, writing, log)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    os.close(writing)
+    slow = 180.0 if environment.get("FASTPE_MUTANT_STALE") else 30.0  # it has to be compiled anew
+    test, failed, rest, hangs = "start", "", b"", False
+    deadline = time.monotonic() + 60
+    while True:
+        ready, _, _ = select.select([reading], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            hangs = True
+            break
+        text = os.read(reading, 65536)
+        if not text:
+            break
+        *lines, rest = (rest + text).split(b"\n")
+        for line in lines:
+            word, name = line.decode().split("\t", 1)
+            failed = failed or (name if word == "failed" else "")
+            test, deadline = name, time.monotonic() + slow + 10 * seconds.get(name, 1.0)
+    os.close(reading)
+    if not hangs:
+        _, status = os.waitpid(child, 0)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # and what it started
+    if hangs:
+        os.waitpid(child, 0)
+        return f"{test} (no end)"
+    if os.WIFSIGNALED(status):
+        return f"{test} ({signal.Signals(os.WTERMSIG(status)).name})"
+    code = os.waitstatus_to_exitcode(status)
+    if code == BROKEN:
+        raise RuntimeError("pytest itself could not run: see its output with --only")
+    return "passed" if code == 0 else failed or f"{test} (exit {code})"
+
+
+class Runner:
+    """Tries mutants against their tests and writes down how they end."""
+
+    def __init__(self, record: Path, results: Path, log: int) -> None:
+        self.record, self.references = Record(record), References()
+        self._results, self._log = results, log
+        self._seconds = self.record.seconds
+        self._sound: set[str] = set()  # tests that pass where there is no mutant
+        self._unsound: set[str] = set()
+
+    def environment(self, mutant: Mutant) -> dict[str, str]:
+        stale = set()
+        if self.references.in_compiled_code(mutant.module, mutant.function):
+            stale = self.references.stale(mutant.module, mutant.function or _defined_at(mutant))
+        path = ROOT / mutant.path
+        return {
+            "FASTPE_MUTANT": f"{mutant.module}:{mutant.at}", "FASTPE_MUTANT_SIZE": str(path.stat().st_size),
+            "FASTPE_MUTANT_STALE": ",".join(sorted(stale)),
+            "PYTHONPATH": str(Path(__file__).parent),
+        }  # fmt: skip
+
+    def tests(self, mutant: Mutant) -> list[str]:
+        function = mutant.function or _defined_at(mutant)
+        chosen = self.record.tests_of(mutant.module, function, self.references)
+        return [test for test in chosen if test not in self._unsound and self._seconds[test] < TOO_LONG]
+
+    def learn(self, test: str) -> None:
+        """Remember that a test found a mutant: it is tried earlier from now on."""
+        self.record.kills[test.split(" (")[0]] += 1
+
+    def judge(self, mutant: Mutant) -> None:
+        start, end, tried = time.monotonic(), "passed", 0
+        environment = self.environment(mutant)
+        for seconds, number in (FIRST, MOST):
+            tests = self._within(self.tests(mutant), seconds, number)[tried:]
+            while tests:
+                end = run(environment, tests, self._seconds, self._log)
+                if end == "passed" or self._is_sound(end.split(" (")[0]):
+                    break
+                tests.remove(end.split(" (")[0])
+            tried += len(tests)
+            if end != "passed" or not tests:
+                break
+        if end != "passed":
+            self.learn(end)
+        line = asdict(mutant) | {
+            "end": "survived" if end == "passed" else "killed", "by": "" if end == "passed" else end, "tests": tried,
+            "anew": environment["FASTPE_MUTANT_STALE"].count(":"), "seconds": round(time.monotonic() - start, 1),
+        }  # fmt: skip
+        with self._results.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        print(f"{line['end']:8} {line['seconds']:6.1f} s  {mutant.key}:{mutant.line}  {mutant.before[:60]!r} -> "
+              f"{mutant.after[:60]!r}  {line['by'][-80:]}", flush=True)  # fmt: skip
+
+    def _within(self, tests: list[str], seconds: float, number: int) -> list[str]:
+        chosen, total = [], 0.0
+        for test in tests[:number]:
+            total += self._seconds[test]
+            if chosen and total > seconds:
+                break
+            chosen.append(test)
+        return chosen
+
+    def _is_sound(self, test: str) -> bool:
+        """Whether a test that fails with a mutant passes without: only then the mutant is the reason."""
+        if test not in self._seconds or test in self._sound:
+            return True
+        passes = run({}, [test], self._seconds, self._log) == "passed"
+        (self._sound if passes else self._unsound).add(test)
+        return passes
+
+
+def _defined_at(mutant: Mutant) -> str:
+    """What a statement at the top of a file defines."""
+    for statement in ast.parse((ROOT / mutant.path).read_text()).body:
+        if statement.lineno <= mutant.line <= (statement.end_lineno or 0):
+            names = [node.id for node in ast.walk(statement) if isinstance(node, ast.Name | ast.Store)
+                     and isinstance(getattr(node, "ctx", None), ast.Store)]  # fmt: skip
+            return names[0] if names else ""
+    return ""
+
+
+def _import_what_fastpe_stands_on() -> None:
+    """Import what fastpe and its tests import from other packages, but for frameworks that few of them need."""
+    names = set()
+    for path in (*ROOT.glob("fastpe/**/*.py"), *ROOT.glob("tests/**/test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    for name in sorted(names):
+        if name.split(".")[0] in ("numpy", "numba", "llvmlite", "scipy", "pywt", "mpmath", "hypothesis", "safetensors"):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+    phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+    hypothesis.settings.register_profile("mutants", derandomize=True, database=None, deadline=None, phases=phases)
+    hypothesis.settings.load_profile("mutants")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--record", type=Path, required=True, help="what mutant_record.py wrote")
+    parser.add_argument("--results", type=Path, required=True, help="lines of JSON, one for each mutant; added to")
+    parser.add_argument("--count", type=int, default=330)
+    parser.add_argument("--seed", type=int, default=13)
+    parser.add_argument("--stop", type=float, default=1e9, help="seconds after which no further mutant is begun")
+    parser.add_argument("--again", action="store_true", help="try the survivors again")
+    parser.add_argument("--only", help="one mutant, PATH:NUMBER, its tests' output shown; nothing is written")
+    parser.add_argument("--report", type=Path, help="write the figures as Markdown; runs nothing")
+    options = parser.parse_args()
+    os.chdir(ROOT)
+    done = mutant_report.read(options.results)
+    if options.report:
+        options.report.write_text(mutant_report.markdown(done, options.seed))
+        return
+    chosen = population(options.count, options.seed, options.results)
+    log = sys.stdout.fileno() if options.only else os.open(os.devnull, os.O_WRONLY)
+    runner = Runner(options.record, Path(os.devnull) if options.only else options.results, log)
+    for line in done.values():
+        if line["by"]:
+            runner.learn(line["by"])
+    if options.only:
+        chosen = [mutant for mutant in chosen if mutant.key == options.only]
+    elif options.again:
+        chosen = [m for m in chosen if m.key in done and mutant_report.is_open(done[m.key])]
+    else:
+        chosen = [mutant for mutant in chosen if mutant.key not in done]
+    _import_what_fastpe_stands_on()
+    gc.freeze()  # children need not go through what all of them share
+    end = time.monotonic() + options.stop
+    for mutant in chosen:
+        if time.monotonic() < end:
+            runner.judge(mutant)
+
+
+if __name__ == "__main__":
+    main()
