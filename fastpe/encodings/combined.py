@@ -301,29 +301,19 @@ def add_gradients(
 
     check_gradients(parts, spec)
     with np.errstate(over="ignore", invalid="ignore"):  # a model that diverges has gradients that are not finite
-        _add_gradients(parts, spec, params, dslots, dparams)
-
-
-def _add_gradients(
-    parts: Sequence[Part],
-    spec: Spec,
-    params: Mapping[str, Any],
-    dslots: Mapping[str, np.ndarray],
-    dparams: Mapping[str, np.ndarray],
-) -> None:
-    for part in parts:
-        own = _own(parts, part, params, spec)
-        if not own or part.encoding.pull is None:
-            continue
-        mine = {}
-        for slot, shape in shapes_of(part, spec).items():
-            if SLOTS[slot].dtype == "int32":  # an index has no gradient
+        for part in parts:
+            own = _own(parts, part, params, spec)
+            if not own or part.encoding.pull is None:
                 continue
-            if slot not in dslots:
-                raise ValueError(f"dslots must hold the gradient of {slot!r}, which {part.scheme!r} fills")
-            gradient = _times_others(parts, part, slot, spec, params, dslots[slot])
-            mine[slot] = combined_slots.narrowed(slot, gradient, shape)
-        part.encoding.pull(spec, own, mine, _own(parts, part, dparams, spec), **part.options)
+            mine = {}
+            for slot, shape in shapes_of(part, spec).items():
+                if SLOTS[slot].dtype == "int32":  # an index has no gradient
+                    continue
+                if slot not in dslots:
+                    raise ValueError(f"dslots must hold the gradient of {slot!r}, which {part.scheme!r} fills")
+                gradient = _times_others(parts, part, slot, spec, params, dslots[slot])
+                mine[slot] = combined_slots.narrowed(slot, gradient, shape)
+            part.encoding.pull(spec, own, mine, _own(parts, part, dparams, spec), **part.options)
 
 
 def check_gradients(parts: Sequence[Part], spec: Spec) -> None:

@@ -318,8 +318,9 @@ def _forward_lane(lane, board, x, y, w, arenas, position, sizes, o, a):
     arena = row(arenas, lane)
     sequence = claim(board)
     while sequence < x.shape[0]:
-        own = part(pointer(x), sequence * sizes.length, sizes.length)
-        sequence_forward(own, pointer(w), arena, position, sizes, o, a)
+        sequence_forward(
+            part(pointer(x), sequence * sizes.length, sizes.length), pointer(w), arena, position, sizes, o, a
+        )
         for i in range(y.shape[1]):
             y[sequence, i] = arenas[lane, plain(a.output) + i]
         sequence = claim(board)

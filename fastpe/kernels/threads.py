@@ -78,8 +78,6 @@ class Crew(NamedTuple):
 
 
 _threads_started = False
-
-
 _lanes_lock = OneAtATime()
 _board = aligned_zeros(24, np.int64)
 
@@ -93,8 +91,8 @@ def run_lanes(threads: int, function: Callable[..., Any], *arguments: Any) -> No
     global _threads_started
     if forks.threads_lost:
         raise RuntimeError(
-            "threads of fastpe, Numba and GNU OpenMP do not survive os.fork(): start worker processes with the 'spawn' or "
-            "'forkserver' method"
+            "threads of fastpe, Numba and GNU OpenMP do not survive os.fork(): start worker processes with the 'spawn' "
+            "or 'forkserver' method"
         )
     with _lanes_lock:
         if not _threads_started:
