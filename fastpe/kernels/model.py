@@ -157,8 +157,8 @@ def _clear_gradients(g, stride, sizes, o):
     """All but the matrices of the layers, which the first sequence overwrites."""
     _clear(g, o.layers)
     for layer in range(sizes.layers):
-        vectors = plain(o.qkv_bias)
-        _clear(at(g, o.layers + layer * o.layer_stride + vectors), o.layer_stride - vectors)
+        vectors = o.layers + layer * o.layer_stride + plain(o.qkv_bias)
+        _clear(at(g, vectors), o.layer_stride - plain(o.qkv_bias))
     rest = o.layers + sizes.layers * o.layer_stride
     _clear(at(g, rest), stride - rest)
 
@@ -298,10 +298,9 @@ def step(crew, board, x, target, shares, w, wt, panels, gradients, groups, losse
          chunks, steps, sizes, o, t, a):  # fmt: skip
     """Losses (G,) and gradients (G, stride) of a batch x, target (B, n) in `groups` groups, then Adam on w (P,).
 
-    shares (B n,), or (1,) where all are the same: what the targets have of the mean, as in `kernels.loss`.
-    Tokens come as whole numbers in the type of w, so that everything is compiled once for scalars and tokens. One arena
-    per lane. moments (2, P); without an update `chunks` is 0, without gradients there are no groups and no panels.
-    steps (1,) counts updates.
+    shares (B n,), or (1,) where all are the same: what the targets have of the mean, as in `kernels.loss`. Tokens are
+    whole numbers in the type of w, so that everything is compiled once for scalars and tokens. One arena per lane.
+    moments (2, P), steps (1,) of updates; without one `chunks` is 0, without gradients there are no groups, no panels.
     """
     in_lanes(
         crew, _step_lane,
@@ -318,9 +317,8 @@ def _forward_lane(lane, board, x, y, w, arenas, position, sizes, o, a):
     arena = row(arenas, lane)
     sequence = claim(board)
     while sequence < x.shape[0]:
-        sequence_forward(
-            part(pointer(x), sequence * sizes.length, sizes.length), pointer(w), arena, position, sizes, o, a
-        )
+        own = part(pointer(x), sequence * sizes.length, sizes.length)
+        sequence_forward(own, pointer(w), arena, position, sizes, o, a)
         for i in range(y.shape[1]):
             y[sequence, i] = arenas[lane, plain(a.output) + i]
         sequence = claim(board)
@@ -335,12 +333,12 @@ def forward(crew, board, x, y, w, arenas, position, sizes, o, a):
 @inner
 def _losses_lane(lane, board, x, target, shares, losses, w, arenas, position, sizes, o, a):
     """One task is one group of sequences, as in a step, so that the sums have the same order."""
-    arena, (batch, length), groups = row(arenas, lane), x.shape, losses.size
-    group = claim(board)
+    arena, batch, groups, group = row(arenas, lane), x.shape[0], losses.size, claim(board)
     while group < groups:
         loss = 0.0
         for sequence in range(batch * group // groups, batch * (group + 1) // groups):
-            sequence_forward(at(pointer(x), sequence * length), pointer(w), arena, position, sizes, o, a)
+            own = part(pointer(x), sequence * sizes.length, sizes.length)
+            sequence_forward(own, pointer(w), arena, position, sizes, o, a)
             loss += _loss(sequence, pointer(target), pointer(shares), step_of(shares), arena, sizes, a)
         losses[group] = loss
         group = claim(board)
