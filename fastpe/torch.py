@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.validation import unmasked
 from fastpe.functional.attention import attention_vjp
 
 try:
     import torch
-    from torch.masked import MaskedTensor
 except ImportError as error:
     raise ImportError("fastpe.torch needs PyTorch: pip install -e '.[torch]' from a clone of fastpe") from error
 
@@ -82,8 +82,7 @@ def attention(
 
 
 def _check(name: str, tensor: torch.Tensor) -> None:
-    if isinstance(tensor, MaskedTensor):
-        raise TypeError(f"{name} must not be a masked tensor: hand in its values, as to_tensor gives them")
+    unmasked(name, tensor, "its values, as to_tensor gives them")
     if tensor.device.type != "cpu":
         raise TypeError(f"{name} must lie in the CPU's memory, not on the device {tensor.device}")
     if tensor.layout != torch.strided:

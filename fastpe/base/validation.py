@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _FLAT = (str, bytes, bytearray, memoryview, range)  # sequences that can hold no array
 _NUMBERS = {int, float, bool}
+_MASKED = (("numpy.ma", "MaskedArray"), ("torch.masked", "MaskedTensor"))
 _CPU_DEVICES = (1, 3, 11, 13)  # of DLPack: plain memory, and what CUDA or ROCm pins or manages for the host
 
 
@@ -162,17 +163,18 @@ def unmasked(name: str, value: Any, instead: str = "its values, as numpy.ma.fill
 
     >>> unmasked("x", [1.0, 2.0])
     """
-    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)  # nobody has one who has not imported it
-    if masked is not None and _holds(value, masked):
+    # nobody has one who has not imported it
+    found = (getattr(sys.modules.get(module), kind, None) for module, kind in _MASKED)
+    if (kinds := tuple(filter(None, found))) and _holds(value, kinds):
         raise TypeError(f"{name} must not be a masked array, nor hold one: hand in {instead}")
 
 
-def _holds(value: Any, kind: type) -> bool:
-    """Whether a value is of this class, or an element of it, at any depth of nested sequences."""
+def _holds(value: Any, kinds: tuple[type, ...]) -> bool:
+    """Whether a value is of these classes, or an element of it, at any depth of nested sequences."""
     left, seen = [value], set()
     while left:
         each = left.pop()
-        if isinstance(each, kind):
+        if isinstance(each, kinds):
             return True
         if isinstance(each, Sequence) and not isinstance(each, _FLAT) and id(each) not in seen:
             seen.add(id(each))  # a list may hold itself
@@ -338,10 +340,6 @@ def _shared(name: str, value: Any) -> np.ndarray | None:
         return np.ndarray.view(value, np.ndarray)
     _check_device(name, value)
     try:
-        if not hasattr(value, "__dlpack__"):
-            return np.asarray(memoryview(value))
-        if hasattr(value, "__array__"):
-            np.asarray(value)  # PyTorch's masked tensors refuse this alone, and through DLPack give memory of nobody
-        return np.from_dlpack(value)
+        return np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(memoryview(value))
     except (TypeError, ValueError, RuntimeError, BufferError):
         return None
