@@ -57,17 +57,18 @@ class CheckedInputs:
         """
         x = np.atleast_2d(self.checked("x", x))
         validation.unmasked("y", y, "its values, and weights, 0 where a target does not count")
-        targets = np.atleast_2d(self._array("y", y))
+        given = self._array("y", y)
+        targets = np.atleast_2d(given)
         if targets.shape != x.shape:
             raise ValueError(f"y must have the shape of x, {x.shape}, not {targets.shape}")
         if weights is None:
             shares = np.full(1, 1 / targets.size, self._dtype)
-            return Batch(x, self._proved("y", targets, self._converted("y", targets)), shares)
+            return Batch(x, self._proved("y", given, self._converted("y", targets)), shares)
         shares = self._shares(weights, x.shape)
         ignored = np.equal(shares, 0, out=self._room("ignored", x.shape, np.dtype(bool)))
         own = self._converted("y", targets, copied=True)
         np.copyto(own, 0, where=ignored)
-        return Batch(x, self._proved("y", targets, own), shares.reshape(-1))
+        return Batch(x, self._proved("y", given, own), shares.reshape(-1))
 
     def _holds(self) -> str:
         return "real numbers" if self._vocabulary is None else f"tokens, which are integers in [0, {self._vocabulary})"
@@ -88,11 +89,12 @@ class CheckedInputs:
         if self._vocabulary is None:
             return validation.finite(name, own, self._dtype)
         if own.min() < 0 or own.max() >= self._vocabulary:
-            place = tuple(int(i) for i in np.argwhere((own < 0) | (own >= self._vocabulary))[0])
+            wrong = np.argwhere((own < 0) | (own >= self._vocabulary))[0]
+            place = tuple(int(i) for i in wrong[-given.ndim :])  # of one sequence `own` is a batch
             hint = "; a target that does not count has weights 0, as in weights=y != -100"
             raise ValueError(
                 f"{name} must hold {self._holds()}, but {name}{list(place)} is {given[place]}"
-                f"{hint if name == 'y' and own[place] < 0 else ''}"
+                f"{hint if name == 'y' and given[place] < 0 else ''}"
             )
         return own
 

@@ -168,10 +168,10 @@ def cross_entropy_vjp(
 ) -> tuple[Any, Callable[[float], Array]]:
     """Return `cross_entropy` and its pullback, dloss -> dlogits."""
     shares = _shares(weights, np.shape(tokens))
-    counts = shares[..., None] > 0
-    logits, tokens = np.where(counts, logits, 0), np.where(shares > 0, tokens, 0)
+    if weights is not None:
+        logits, tokens = np.where(shares[..., None] > 0, logits, 0), np.where(shares > 0, tokens, 0)
     centred = logits - logits.max(axis=-1, keepdims=True)
-    target = np.arange(logits.shape[-1]) == tokens[..., None]
+    target = np.arange(logits.shape[-1]) == np.asarray(tokens)[..., None]
     losses = np.log(np.sum(np.exp(centred), axis=-1)) - centred[target].reshape(target.shape[:-1])
 
     def pullback(dloss: float) -> Array:
@@ -198,7 +198,9 @@ def mean_squared_error_vjp(
 ) -> tuple[Any, Callable[[float], Array]]:
     """Return `mean_squared_error` and its pullback, dloss -> dprediction."""
     shares = _shares(weights, prediction.shape)
-    error = np.where(shares > 0, prediction, 0) - np.where(shares > 0, target, 0)
+    if weights is not None:
+        prediction, target = np.where(shares > 0, prediction, 0), np.where(shares > 0, target, 0)
+    error = prediction - target
 
     def pullback(dloss: float) -> Array:
         return error * (2 * dloss * shares).astype(error.dtype)

@@ -28,7 +28,7 @@ class References:
             self._names[module] = dict(self._named(module, tree))
         for module, tree in self._trees.items():
             for statement in tree.body:
-                for name in _defined(statement):
+                for name in defined(statement):
                     self._note(module, name, statement)
         self.used_in_compiling = self._below(
             {name for name, kind in self.kind.items() if kind in ("entry", "compiled")}
@@ -36,7 +36,7 @@ class References:
 
     def _named(self, module: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
         for statement in tree.body:
-            for name in _defined(statement):
+            for name in defined(statement):
                 yield name, f"{module}:{name}"
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("fastpe"):
@@ -121,7 +121,7 @@ def module_of(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def _defined(statement: ast.stmt) -> list[str]:
+def defined(statement: ast.stmt) -> list[str]:
     if isinstance(statement, ast.FunctionDef | ast.ClassDef):
         return [statement.name]
     if isinstance(statement, ast.Assign | ast.AnnAssign | ast.For | ast.If | ast.With | ast.AugAssign):
@@ -223,8 +223,8 @@ def _distance(test: str, module: str) -> int:
     home = next((home for start, home in HOMES.items() if module.startswith(start)), None)
     if home and path.startswith(home) and not (home.endswith("attention") and "input" in path):
         return 0
-    if words[-1].strip("_") in _words(test) or path == "/".join(words) + ".py":
-        return 0
     if "_adapter" in path:
         return 3
-    return 1 if len(words) > 1 and f"/{words[1]}/" in path else 2
+    if f"/{words[1]}/" not in path:
+        return 2
+    return 0 if words[-1].strip("_") in _words(test) or path == "/".join(words) + ".py" else 1

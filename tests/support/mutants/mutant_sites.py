@@ -84,7 +84,7 @@ class _Walk:
             if node.name not in PROSE:
                 name = f"{function}.{node.name}" if function else node.name
                 for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
-                    yield from self.expression(default, node, function)
+                    yield from self.expression(default, node, name)
                 yield from self.block(node.body, name, doc=True)
             return
         if isinstance(node, ast.ClassDef):

@@ -35,8 +35,10 @@ import hypothesis
 import mutant_import
 import mutant_report
 import mutant_sites
+import numba
+import numpy as np
 import pytest
-from mutant_map import ROOT, Record, References, module_of
+from mutant_map import ROOT, Record, References, defined, module_of
 
 # Of each hundred mutants so many, from these files. What deletes folders of the user is left alone.
 GROUPS = {
@@ -50,8 +52,9 @@ GROUPS = {
     "arguments": (3, "base/validation.py"),
 }
 DANGEROUS = {"_prune"}
-FIRST, MOST = (20.0, 60), (90.0, 400)  # seconds and number of the tests tried at first, and at most
+TRIES = (5.0, 12), (20.0, 60), (90.0, 400)  # at most so many seconds and tests, first in small, then in earnest
 TOO_LONG = 60.0  # seconds of a test that is never tried
+SLOW = 60.0, 240.0  # more than ten times the seconds of a test before it counts as without end: else, compiled anew
 MEMORY = 12 << 30
 REWRITTEN = "ignore::pytest.PytestAssertRewriteWarning"  # of what this process imported
 BROKEN = 99  # the exit code of a child whose pytest raised
@@ -151,6 +154,11 @@ def _child(environment: dict[str, str], tests: list[str], pipe: int, log: int) -
     os.environ.update(environment)
     if "FASTPE_MUTANT" in environment:
         mutant_import.install()
+        try:  # before pytest does: files that it is told to collect it imports in a way of its own
+            importlib.import_module(environment["FASTPE_MUTANT"].split(":")[0])
+        except Exception:
+            os.write(pipe, b"failed\timport\n")
+            return 1
     options = ["-x", "-q", "--tb=short", "-pno:cacheprovider", "-pno:benchmark", f"-W{REWRITTEN}"]
     with tempfile.TemporaryDirectory() as folder:
         return int(pytest.main([*options, f"--basetemp={folder}/t", *tests], plugins=[_Teller(pipe)]))
@@ -169,7 +177,7 @@ def run(environment: dict[str, str], tests: list[str], seconds: dict[str, float]
         finally:
             os._exit(code)
     os.close(writing)
-    slow = 180.0 if environment.get("FASTPE_MUTANT_STALE") else 30.0  # it has to be compiled anew
+    slow = SLOW[bool(environment.get("FASTPE_MUTANT_STALE"))]
     test, failed, rest, hangs = "start", "", b"", False
     deadline = time.monotonic() + 60
     while True:
@@ -208,8 +216,6 @@ class Runner:
         self.record, self.references = Record(record), References()
         self._results, self._log = results, log
         self._seconds = self.record.seconds
-        self._sound: set[str] = set()  # tests that pass where there is no mutant
-        self._unsound: set[str] = set()
 
     def environment(self, mutant: Mutant) -> dict[str, str]:
         stale = set()
@@ -225,7 +231,7 @@ class Runner:
     def tests(self, mutant: Mutant) -> list[str]:
         function = mutant.function or _defined_at(mutant)
         chosen = self.record.tests_of(mutant.module, function, self.references)
-        return [test for test in chosen if test not in self._unsound and self._seconds[test] < TOO_LONG]
+        return [test for test in chosen if self._seconds[test] < TOO_LONG]
 
     def learn(self, test: str) -> None:
         """Remember that a test found a mutant: it is tried earlier from now on."""
@@ -234,13 +240,10 @@ class Runner:
     def judge(self, mutant: Mutant) -> None:
         start, end, tried = time.monotonic(), "passed", 0
         environment = self.environment(mutant)
-        for seconds, number in (FIRST, MOST):
+        compiles = bool(environment["FASTPE_MUTANT_STALE"])  # which costs more than its tests: once, if it can be
+        for seconds, number in TRIES[compiles:]:
             tests = self._within(self.tests(mutant), seconds, number)[tried:]
-            while tests:
-                end = run(environment, tests, self._seconds, self._log)
-                if end == "passed" or self._is_sound(end.split(" (")[0]):
-                    break
-                tests.remove(end.split(" (")[0])
+            end = run(environment, tests, self._seconds, self._log) if tests else end
             tried += len(tests)
             if end != "passed" or not tests:
                 break
@@ -264,22 +267,23 @@ class Runner:
             chosen.append(test)
         return chosen
 
-    def _is_sound(self, test: str) -> bool:
-        """Whether a test that fails with a mutant passes without: only then the mutant is the reason."""
-        if test not in self._seconds or test in self._sound:
-            return True
-        passes = run({}, [test], self._seconds, self._log) == "passed"
-        (self._sound if passes else self._unsound).add(test)
-        return passes
+    def check(self, done: dict[str, dict[str, Any]]) -> None:
+        """Run the tests that found mutants where there is none: what one found that fails here too is forgotten."""
+        found = {line["by"].split(" (")[0] for line in done.values()}
+        tests, failed = sorted(found & self._seconds.keys()), []
+        while (end := run({}, tests, self._seconds, self._log)) != "passed":
+            failed.append(end.split(" (")[0])
+            tests = tests[tests.index(failed[-1]) + 1 :]
+            print("fails without a mutant:", failed[-1], flush=True)
+        kept = [line for line in done.values() if line["by"].split(" (")[0] not in failed]
+        self._results.write_text("".join(json.dumps(line) + "\n" for line in kept))
 
 
 def _defined_at(mutant: Mutant) -> str:
     """What a statement at the top of a file defines."""
     for statement in ast.parse((ROOT / mutant.path).read_text()).body:
         if statement.lineno <= mutant.line <= (statement.end_lineno or 0):
-            names = [node.id for node in ast.walk(statement) if isinstance(node, ast.Name | ast.Store)
-                     and isinstance(getattr(node, "ctx", None), ast.Store)]  # fmt: skip
-            return names[0] if names else ""
+            return next(iter(defined(statement)), "")
     return ""
 
 
@@ -296,6 +300,7 @@ def _import_what_fastpe_stands_on() -> None:
         if name.split(".")[0] in ("numpy", "numba", "llvmlite", "scipy", "pywt", "mpmath", "hypothesis", "safetensors"):
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
+    numba.njit(lambda x: x.sum())(np.ones(3))  # what Numba prepares for its first function, it prepares once
     phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
     hypothesis.settings.register_profile("mutants", derandomize=True, database=None, deadline=None, phases=phases)
     hypothesis.settings.load_profile("mutants")
@@ -307,8 +312,10 @@ def main() -> None:
     parser.add_argument("--results", type=Path, required=True, help="lines of JSON, one for each mutant; added to")
     parser.add_argument("--count", type=int, default=330)
     parser.add_argument("--seed", type=int, default=13)
+    parser.add_argument("--groups", default=" ".join(GROUPS), help="only of these groups")
     parser.add_argument("--stop", type=float, default=1e9, help="seconds after which no further mutant is begun")
     parser.add_argument("--again", action="store_true", help="try the survivors again")
+    parser.add_argument("--check", action="store_true", help="do the tests that found mutants pass without?")
     parser.add_argument("--only", help="one mutant, PATH:NUMBER, its tests' output shown; nothing is written")
     parser.add_argument("--report", type=Path, help="write the figures as Markdown; runs nothing")
     options = parser.parse_args()
@@ -323,6 +330,7 @@ def main() -> None:
     for line in done.values():
         if line["by"]:
             runner.learn(line["by"])
+    chosen = [mutant for mutant in chosen if mutant.group in options.groups.split()]
     if options.only:
         chosen = [mutant for mutant in chosen if mutant.key == options.only]
     elif options.again:
@@ -330,6 +338,9 @@ def main() -> None:
     else:
         chosen = [mutant for mutant in chosen if mutant.key not in done]
     _import_what_fastpe_stands_on()
+    if options.check:
+        runner.check(done)
+        return
     gc.freeze()  # children need not go through what all of them share
     end = time.monotonic() + options.stop
     for mutant in chosen:
