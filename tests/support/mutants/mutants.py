@@ -6,9 +6,8 @@
 The first command runs the suite and notes which test calls what; add `--report FILE` to the second for the figures.
 A line of the sources is drawn at random within its group, then a kind of mistake that the line allows, then one of
 these. Its tests are those that call the function, the nearest first, until one fails; a test that crashes, hangs, or
-takes all memory fails too. Results are lines of JSON: run again, it goes on where it was cut off.
-
-Every mutant runs in a fork of this process, which has imported all that fastpe stands on, but nothing of fastpe.
+takes all memory fails too. Results are lines of JSON: run again, it goes on where it was cut off. Every mutant runs in
+a fork of this process, which has imported all that fastpe stands on, but nothing of fastpe.
 """
 
 import argparse
@@ -55,9 +54,8 @@ DANGEROUS = {"_prune"}
 TRIES = (5.0, 12), (20.0, 60), (90.0, 400)  # at most so many seconds and tests, first in small, then in earnest
 TOO_LONG = 60.0  # seconds of a test that is never tried
 SLOW = 60.0, 240.0  # more than ten times the seconds of a test before it counts as without end: else, compiled anew
-MEMORY = 12 << 30
 REWRITTEN = "ignore::pytest.PytestAssertRewriteWarning"  # of what this process imported
-BROKEN = 99  # the exit code of a child whose pytest raised
+MEMORY, BROKEN = 12 << 30, 99  # bytes; the exit code of a child whose pytest raised
 
 
 @dataclass(frozen=True)
