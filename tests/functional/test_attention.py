@@ -81,6 +81,22 @@ def test_edges_of_tiles(rng, n, m):
         assert_agrees(problem(rng, ("bias", "rel_query"), b=1, n=n, m=m, reach=max(n, m)), causal=causal)
 
 
+@pytest.mark.parametrize("name", ["k", "rel_key", "scale"])
+def test_a_gradient_that_is_wrong_is_seen_however_small(rng, monkeypatch, name):
+    """Queries of 1e-20 make these gradients so small beside those of values."""
+    arguments = problem(rng, ("rel_key", "rel_value", "scale"), n=9, sharp=1e-20)
+    assert_agrees(arguments)
+    right = fastpe.attention_vjp
+
+    def wrong(*given, **options):
+        out, pullback = right(*given, **options)
+        return out, lambda dout: {key: (1 + 1e-12 * (key == name)) * found for key, found in pullback(dout).items()}
+
+    monkeypatch.setattr(fastpe, "attention_vjp", wrong)
+    with pytest.raises(AssertionError, match=f"^{name}: "):
+        assert_agrees(arguments)
+
+
 @pytest.mark.parametrize("size", [30.0, 1000.0])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_large_scores(rng, size, dtype):
@@ -89,6 +105,37 @@ def test_large_scores(rng, size, dtype):
     arguments["bias"] = np.where(rng.random(arguments["bias"].shape) < 0.5, size, -size).astype(dtype)
     arguments["scale"] = size / 10
     assert_agrees(arguments, condition=size, causal=True)
+
+
+def test_the_slope_of_rectify_at_zero_is_zero(rng):
+    arguments = problem(rng, ("bias",), n=9)
+    arguments["q"][:, :, 2:5] = 0
+    assert_agrees(arguments, rectify=True)
+    found = fastpe.attention_vjp(**arguments, rectify=True)[1](arguments["v"])
+    np.testing.assert_array_equal(found["q"][:, :, 2:5], 0)
+
+
+@pytest.mark.parametrize("names", [("bias",), ("angles", "rel_key", "rel_query", "key_bias"), SLOTS])
+def test_nothing_is_read_before_it_is_written(rng, monkeypatch, names):
+    """Fresh memory happens to be zero: here it is not."""
+    arguments = problem(rng, names, h=4, hk=2, n=140, m=150, d=6)
+    options = {"causal": True, "lengths": (np.array([140, 50]), np.array([0, 150]))}
+
+    def results():
+        out, pullback = fastpe.attention_vjp(**arguments, **options)
+        return {"out": out, **pullback(arguments["q"])}
+
+    expected, empty = results(), np.empty
+
+    def dirty(*given, **more):
+        found = empty(*given, **more)
+        if found.dtype.kind == "f":
+            found.fill(np.nan)
+        return found
+
+    monkeypatch.setattr(np, "empty", dirty)
+    for name, found in results().items():
+        np.testing.assert_array_equal(found, expected[name], err_msg=name)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from scipy import special
 
 from fastpe.doctor.allowed_error import wider
 from fastpe.kernels import arrays, simd
-from fastpe.kernels.gemm import FROM, LOWER_A, LOWER_C, PLUS, RELU, ROWS, UPPER_A, WHERE_POSITIVE
+from fastpe.kernels.gemm import FROM, LOWER_A, LOWER_C, ONTO, PLUS, RELU, ROWS, UPPER_A, WHERE_POSITIVE
 
 DTYPES = [np.float32, np.float64]
 TILE = 4 * simd.REGISTER_BYTES // 4  # columns of a whole float32 panel
@@ -80,6 +80,42 @@ def test_gemm_leaves_out_what_causal_attention_masks(dtype, n, width, seed):
 def test_gemm_repeats_a_single_row_of_d():
     a, b, row = normal(0, 7, 5), normal(1, 5, 9), normal(2, 1, 9)
     np.testing.assert_allclose(arrays.gemm(a, b, FROM, row), a @ b + row, rtol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sums_onto_what_is_there(dtype):
+    """To the bit: a product is finished before it goes onto D; sums of columns go on from what they are added to."""
+    a, b, d = normal(0, 13, 40, dtype=dtype), normal(1, 40, 21, dtype=dtype), normal(2, 13, 21, dtype=dtype, scale=1e3)
+    np.testing.assert_array_equal(arrays.gemm(a, b, ONTO, d), arrays.gemm(a, b) + d)
+    out = d[0].copy()
+    arrays._column_sums(d[1:], out)
+    np.testing.assert_array_equal(out, np.add.accumulate(d)[-1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [1, 7, 17, 33])
+def test_no_kernel_writes_past_its_arrays(dtype, n):
+    x, row, z = normal(n, n, dtype=dtype), normal(1, n, dtype=dtype), normal(2, 3, n, dtype=dtype)
+    three, pairs, flat = normal(3, 3, dtype=dtype), normal(4, 3, 2, dtype=dtype), (n,)
+    numbers = np.full(7, 0.5, dtype)
+    for kernel, before, shapes, after in (
+        (arrays._exp, (-abs(x),), [flat], ()),
+        (arrays._layer_norm, (z, row, row), [z.shape, pairs.shape], (1e-5,)),
+        (arrays._layer_norm_backward, (z, z, row, pairs), [z.shape, flat, flat], ()),
+        (arrays._gelu, (x,), [flat], ()),
+        (arrays._gelu_backward, (x,), [flat], ()),
+        (arrays._squared_error, (x, row), [flat], (0.1,)),
+        (arrays._embed, (three, row, row, z, True), [z.shape], ()),
+        (arrays._embed_backward, (z, three), [flat, flat, z.shape], ()),
+        (arrays._head, (z, row, three), [three.shape], ()),
+        (arrays._head_backward, (three, z, row), [z.shape, flat, (1,)], ()),
+        (arrays._adam, (), [flat, flat, flat], (normal(5, 2, n, dtype=dtype), numbers)),
+    ):
+        written, checks = zip(*(guarded(shape, dtype, 0.5) for shape in shapes), strict=True)
+        kernel(*before, *written, *after)
+        assert all(np.isfinite(array).all() for array in written)
+        for check in checks:
+            check()
 
 
 def test_relu_lets_nan_through():

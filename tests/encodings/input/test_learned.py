@@ -70,7 +70,7 @@ def test_rows_that_did_not_occur_get_no_gradient() -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_one_bad_value_in_a_large_table_is_found(dtype: str, bad: float) -> None:
     rows = np.zeros((2**12 + 1, 67), dtype)
-    for place in (0, 5000, rows.size - 1):
+    for place in (0, *range(5000, 5064, 8), rows.size - 1):  # in each of the vectors that are looked at together
         rows.flat[place] = bad
         with pytest.raises(ValueError, match=r"params\['table'\] must be finite.* 1 of its"):
             fastpe.build("learned", len(rows), dim=67, dtype=dtype, params={"table": rows})
