@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 _FLAT = (str, bytes, bytearray, memoryview, range)  # sequences that can hold no array
-_NUMBERS = {int, float, bool}
 _MASKED = (("numpy.ma", "MaskedArray"), ("torch.masked", "MaskedTensor"))
 _CPU_DEVICES = (1, 3, 11, 13)  # of DLPack: plain memory, and what CUDA or ROCm pins or manages for the host
 
@@ -171,15 +170,15 @@ def unmasked(name: str, value: Any, instead: str = "its values, as numpy.ma.fill
 
 def _holds(value: Any, kinds: tuple[type, ...]) -> bool:
     """Whether a value is of these classes, or an element of it, at any depth of nested sequences."""
-    left, seen = [value], set()
+    left, seen = [value], dict[int, Any]()
     while left:
         each = left.pop()
         if isinstance(each, kinds):
             return True
         if isinstance(each, Sequence) and not isinstance(each, _FLAT) and id(each) not in seen:
-            seen.add(id(each))  # a list may hold itself
-            if set(map(type, each)) - _NUMBERS:
-                left.extend(each)
+            seen[id(each)] = each  # a list may hold itself; what is kept here lends its number to nobody else
+            if within := tuple(one for one in set(map(type, each)) if issubclass(one, (*kinds, Sequence))):
+                left.extend(one for one in each if isinstance(one, within))
     return False
 
 
