@@ -34,8 +34,8 @@ def test_a_value_is_one_of_its_position_alone(name: str, dtype: type) -> None:
 
     batch = np.zeros((2, DIM, N + 5), dtype)
     target = batch[..., 2 : N + 2].swapaxes(1, 2)
-    table(name, dtype=dtype, positions=np.stack([points, points]), out={"table": target}, **grid)
-    np.testing.assert_array_equal(target, [alone, alone])
+    table(name, dtype=dtype, positions=np.stack([points, points[::-1]]), out={"table": target}, **grid)
+    np.testing.assert_array_equal(target, [alone, alone[::-1]])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
