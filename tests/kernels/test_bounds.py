@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -161,3 +162,10 @@ def test_a_value_that_is_no_switch_is_refused(monkeypatch):
     monkeypatch.setenv("FASTPE_CHECK_BOUNDS", "yes")
     with pytest.raises(ValueError, match=r"^FASTPE_CHECK_BOUNDS must be 0 or 1, not 'yes'$"):
         _jit._check_bounds()
+
+
+def test_memory_is_reached_through_pointers_alone():
+    """An address that is made elsewhere is not checked."""
+    package = Path(_jit.__file__).parents[1]
+    makers = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if ".gep(" in path.read_text()}
+    assert makers == {"kernels/simd/pointers.py"}
