@@ -57,18 +57,15 @@ class CheckedInputs:
         """
         x = np.atleast_2d(self.checked("x", x))
         validation.unmasked("y", y, "its values, and weights, 0 where a target does not count")
-        given = self._array("y", y)
-        targets = np.atleast_2d(given)
-        if targets.shape != x.shape:
-            raise ValueError(f"y must have the shape of x, {x.shape}, not {targets.shape}")
-        if weights is None:
-            shares = np.full(1, 1 / targets.size, self._dtype)
-            return Batch(x, self._proved("y", given, self._converted("y", targets)), shares)
-        shares = self._shares(weights, x.shape)
-        ignored = np.equal(shares, 0, out=self._room("ignored", x.shape, np.dtype(bool)))
-        own = self._converted("y", targets, copied=True)
-        np.copyto(own, 0, where=ignored)
-        return Batch(x, self._proved("y", given, own), shares.reshape(-1))
+        targets = self._array("y", y)
+        own, shares = self._converted("y", targets, copied=weights is not None), np.full(1, 1 / x.size, self._dtype)
+        if weights is not None:
+            shares = self._shares(weights, targets)
+            np.copyto(own, 0, where=np.equal(shares, 0, out=self._room("ignored", shares.shape, np.dtype(bool))))
+        y = np.atleast_2d(self._proved("y", targets, own))
+        if y.shape != x.shape:
+            raise ValueError(f"y must have the shape of x, {x.shape}, not {y.shape}")
+        return Batch(x, y, shares.reshape(-1))
 
     def _holds(self) -> str:
         return "real numbers" if self._vocabulary is None else f"tokens, which are integers in [0, {self._vocabulary})"
@@ -90,7 +87,7 @@ class CheckedInputs:
             return validation.finite(name, own, self._dtype)
         if own.min() < 0 or own.max() >= self._vocabulary:
             wrong = np.argwhere((own < 0) | (own >= self._vocabulary))[0]
-            place = tuple(int(i) for i in wrong[-given.ndim :])  # of one sequence `own` is a batch
+            place = tuple(int(i) for i in wrong)
             hint = "; a target that does not count has weights 0, as in weights=y != -100"
             raise ValueError(
                 f"{name} must hold {self._holds()}, but {name}{list(place)} is {given[place]}"
@@ -98,12 +95,12 @@ class CheckedInputs:
             )
         return own
 
-    def _shares(self, weights: Any, shape: tuple[int, ...]) -> Array:
-        """Each weight over the sum of all: what its target has of the mean."""
+    def _shares(self, weights: Any, y: Array) -> Array:
+        """Each weight over the sum of all: what its target has of the mean, in y's shape."""
         holds = "finite numbers of at least 0, or booleans"
-        array = np.atleast_2d(validation.array("weights", weights, holds, kinds="biuf"))
-        if array.shape != shape:
-            raise ValueError(f"weights must have the shape of y, {shape}, not {array.shape}")
+        array = validation.array("weights", weights, holds, kinds="biuf")
+        if np.atleast_2d(array).shape != np.atleast_2d(y).shape:
+            raise ValueError(f"weights must have the shape of y, {y.shape}, not {array.shape}")
         with np.errstate(over="ignore", invalid="ignore"):
             total, least = float(array.sum(dtype=np.float64)), array.min()
         if not (math.isfinite(total) and least >= 0):
@@ -113,8 +110,8 @@ class CheckedInputs:
             raise ValueError("weights must have a finite sum, by which they are divided")
         if total == 0:
             raise ValueError("weights must not all be 0: the loss is a mean over the targets that count")
-        shares = self._room("weights", shape, self._dtype)
-        return np.divide(array, total, out=shares, dtype=np.float64, casting="unsafe")
+        shares = self._room("weights", y.shape, self._dtype)
+        return np.divide(array.reshape(y.shape), total, out=shares, dtype=np.float64, casting="unsafe")
 
     def _room(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """The memory kept for that name."""

@@ -176,12 +176,12 @@ def test_one_target_and_one_sequence():
 @pytest.mark.parametrize(
     ("weights", "error", "says"),
     [
-        ([1.0, 2.0], ValueError, r"weights must have the shape of y, \(1, 3\), not \(1, 2\)$"),
-        (1.0, ValueError, r"weights must have the shape of y, \(1, 3\), not \(1, 1\)$"),
-        (np.ones((2, 1, 3)), ValueError, r"weights must have the shape of y, \(1, 3\), not \(2, 1, 3\)$"),
-        ([1, -2, 0], ValueError, r"weights must hold finite numbers of at least 0, or booleans, but .*\[0, 1\] is -2$"),
-        ([1, np.nan, 0], ValueError, r"weights must hold finite numbers .* but weights\[0, 1\] is nan$"),
-        ([np.inf, 1, 0], ValueError, r"weights must hold finite numbers .* but weights\[0, 0\] is inf$"),
+        ([1.0, 2.0], ValueError, r"weights must have the shape of y, \(3,\), not \(2,\)$"),
+        (1.0, ValueError, r"weights must have the shape of y, \(3,\), not \(\)$"),
+        (np.ones((2, 1, 3)), ValueError, r"weights must have the shape of y, \(3,\), not \(2, 1, 3\)$"),
+        ([1, -2, 0], ValueError, r"weights must hold finite numbers of at least 0, or booleans, but .*\[1\] is -2$"),
+        ([1, np.nan, 0], ValueError, r"weights must hold finite numbers .* but weights\[1\] is nan$"),
+        ([np.inf, 1, 0], ValueError, r"weights must hold finite numbers .* but weights\[0\] is inf$"),
         ([1e308, 1e308, 0], ValueError, r"weights must have a finite sum, by which they are divided$"),
         ([0, 0, 0], ValueError, r"weights must not all be 0: the loss is a mean over the targets that count$"),
         ([False] * 3, ValueError, r"weights must not all be 0"),
