@@ -225,6 +225,8 @@ def _distance(test: str, module: str) -> int:
         return 0
     if "_adapter" in path:
         return 3
+    if Path(path).stem == f"test_{words[-1]}":
+        return 0
     if f"/{words[1]}/" not in path:
         return 2
     return 0 if words[-1].strip("_") in _words(test) or path == "/".join(words) + ".py" else 1
