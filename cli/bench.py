@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from .bench_tables import tables_of
-from .output import print_json, use_threads
+from .output import check_place, print_json, use_threads
 from .tables import Table, as_markdown, as_text
 
 _TABLES = ("step", "encodings", "attention", "gemm", "tables", "scaling")
@@ -20,6 +20,8 @@ def _writable(context: click.Context, option: click.Parameter, path: Path | None
         raise click.BadParameter(f"there is no folder {str(path.parent)!r}")
     if path is not None and not os.access(path.parent, os.W_OK):
         raise click.BadParameter(f"nothing can be written in the folder {str(path.parent)!r}")
+    if path is not None:
+        check_place("--markdown", path)
     return path
 
 

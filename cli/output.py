@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -117,6 +118,16 @@ def use_threads(threads: int | None) -> None:
     """Let Numba start as many threads as are asked for; it reads this once, when it is imported."""
     if threads is not None and "numba" not in sys.modules:
         os.environ["NUMBA_NUM_THREADS"] = str(max(usable_cores(), threads))
+
+
+def check_place(what: str, path: Path) -> None:
+    """Refuse, before any work, a folder, a pipe or a device in the place of a file that is to be written."""
+    from fastpe.base import files
+
+    try:
+        files.check_place(path)
+    except OSError as error:
+        raise click.UsageError(f"{what}: {path} cannot be written: {error.strerror}") from error
 
 
 def encoding_name(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:

@@ -9,7 +9,10 @@ import click
 
 from fastpe.doctor.machine import usable_cores
 
-from .output import INTERRUPTED
+from .output import INTERRUPTED, check_place
+
+_TEXTS = ("table5.md", "table5.json", "table5.csv", "table5-differences.csv")
+_PLOTS = ("table5.png", "table5.pdf")
 
 
 @click.group()
@@ -89,6 +92,9 @@ def _take(out: Path) -> Any:
     lock = files.lock_folder(out)
     if lock is None:
         raise click.UsageError(f"another process is working in {out}")
+    for name in (*_TEXTS, *_PLOTS):
+        check_place("--out", out / name)
+    files.remove_leftovers(out)
     return lock
 
 
@@ -98,13 +104,8 @@ def _write(out: Path, found: dict[str, Any], draw: bool) -> list[str]:
     from fastpe.experiments import plot as figure
     from fastpe.experiments import report
 
-    texts = {
-        "table5.md": report.markdown(found),
-        "table5.json": report.as_json(found),
-        "table5.csv": report.rows_csv(found),
-        "table5-differences.csv": report.differences_csv(found),
-    }
-    contents = {name: text.encode() for name, text in texts.items()}
+    texts = report.markdown(found), report.as_json(found), report.rows_csv(found), report.differences_csv(found)
+    contents = {name: text.encode() for name, text in zip(_TEXTS, texts, strict=True)}
     for number, variant in enumerate(found["variants"] if draw else []):
         stem = "table5" if number == 0 else f"table5-{number}"
         title = f"{found['source']}, run again: {report.name_of(variant)}, {len(found['seeds'])} seeds, 95 % intervals"

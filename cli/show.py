@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from fastpe.training.config import TrainConfig
 
-from .output import encoding_name, parse_options
+from .output import check_place, encoding_name, parse_options
 
 if TYPE_CHECKING:
     from fastpe.pictures.look import Look
@@ -115,8 +115,7 @@ def _kind(out: Path) -> str:
         raise click.UsageError(f"--out must end in one of {endings}, not {str(out)!r}")
     if not out.parent.is_dir():
         raise click.UsageError(f"--out: there is no folder {out.parent}")
-    if out.is_dir():
-        raise click.UsageError(f"--out: {out} is a folder")
+    check_place("--out", out)
     if not canvas.available():
         raise click.UsageError(canvas.MISSING)
     return kind

@@ -1,5 +1,6 @@
 """``fastpe train``: train a model, test it, leave a run folder."""
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -85,7 +86,7 @@ def train(
         if encoding is None:
             why = f": run folder {out} does not exist, and a new run needs it" if resume else ""
             raise click.UsageError(f"--encoding is missing{why}; known: {', '.join(list_encodings())}", context)
-        if out is not None and not resume and (out.exists() or out.is_symlink()):
+        if out is not None and not resume and os.path.lexists(out):
             raise click.UsageError(f"run folder {out} exists already: choose another --out, or --resume it", context)
     result = _train(_configure(stored, given, options, paper), out, resume, threads)
     if as_json:
@@ -107,7 +108,7 @@ def _given(context: click.Context) -> dict[str, Any]:
 def _stored(out: Path) -> TrainConfig | None:
     from fastpe.training.config_file import read_config
 
-    return read_config(out) if out.exists() else None
+    return read_config(out) if os.path.lexists(out) else None
 
 
 def _configure(stored: TrainConfig | None, given: dict[str, Any], options: tuple[str, ...], paper: bool) -> TrainConfig:

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and tensors that prove they are the ones that were written.
+"""Files that are there whole or not at all, which no link leads astray; tensors that prove they are those once written.
 
 The tensors are in the safetensors format. Its metadata map has no fixed order, so everything of ours is one key that
 holds a JSON text; with it the same tensors and the same facts always give the same bytes.
@@ -10,12 +10,18 @@ import hashlib
 import json
 import math
 import os
+import re
+import secrets
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from safetensors.numpy import save
+
+from fastpe.base import stored
+from fastpe.base.stored import damaged
 
 try:
     import fcntl
@@ -25,37 +31,113 @@ except ImportError:  # not on Windows
 _KEY = "fastpe"
 _UNSET = "0" * 64
 _LENGTH_BYTES = 8
-_MAX_HEADER = 16 * 2**20
-_MAX_JSON = 2**20
+_MAX_HEADER = stored.MOST_BYTES
 _DTYPES: dict[str, np.dtype] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
-
-
-class DamagedFileError(ValueError):
-    """A file is truncated, was changed after it was written, or is not what its name says."""
+_LARGEST = 2**62
+_OF_TENSOR = stored.record(
+    {
+        "dtype": stored.one_of(*_DTYPES),
+        "shape": stored.each(stored.whole(0, _LARGEST), most=32),
+        "data_offsets": stored.each(stored.whole(0, _LARGEST), least=2, most=2),
+    }
+)
+_OF_METADATA = stored.record({_KEY: stored.text})
+_BESIDE = re.compile(r"\.fastpe-[0-9a-f]{16}\.tmp")  # what is being written, or was when a process was killed
+_NAMES_TRIED = 100
 
 
 def write_file(path: Path, content: bytes) -> None:
     """Put `content` at `path` so that a crash at any moment leaves the old file or the new one, never a part.
 
+    Nothing is ever written through a link: one at `path` is replaced by the file, and what it leads to stays as it is.
+
     Raises
     ------
     OSError
-        Naming `path`, if it cannot be written; then nothing has changed.
+        Naming `path`, if it cannot be written, or is a folder, a pipe or a device; then nothing has changed.
     """
-    beside = path.with_name(f".{path.name}.tmp")
+    check_place(path)
+    beside: Path | None = None
     try:
-        with open(beside, "wb") as file:
+        beside, descriptor = _open_beside(path)
+        with open(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
         sync_folder(path.parent)
     except BaseException as error:
-        with contextlib.suppress(OSError):
-            beside.unlink()
+        if beside is not None:
+            with contextlib.suppress(OSError):
+                beside.unlink()
         if isinstance(error, OSError):  # a full disk is told of a write, which knows no name
             raise OSError(error.errno, error.strerror or str(error), str(path)) from error
         raise
+
+
+def check_place(path: Path) -> None:
+    """Raise OSError if there is something at `path`, or where a link there leads, that is no regular file."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):  # nothing, or a link that leads nowhere; writing finds whatever else it is
+        return
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file", str(path))
+
+
+def _open_beside(path: Path) -> tuple[Path, int]:
+    """A new file in the same folder under a name that nobody can foresee, open for writing: its path, its descriptor.
+
+    It is made, or it is an error: a link, or whatever else has been put there, is neither followed nor touched.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    for _ in range(_NAMES_TRIED):
+        beside = path.with_name(f".fastpe-{secrets.token_hex(8)}.tmp")
+        with contextlib.suppress(FileExistsError):
+            return beside, os.open(beside, flags, 0o666)
+    raise FileExistsError(errno.EEXIST, "no name is free beside it", str(path))
+
+
+def is_leftover(name: str) -> bool:
+    """Whether a file of this name was being written, by this version or one before, when its process was killed."""
+    return _BESIDE.fullmatch(name) is not None or (name.startswith(".") and name.endswith(".tmp"))
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete what killed processes were writing in a folder, which the caller must hold: regular files alone."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if _BESIDE.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a regular file, or a link to one, for reading.
+
+    Raises
+    ------
+    DamagedFileError
+        If it is a folder, a device, or a pipe, which would have its reader wait.
+    OSError
+        If it cannot be opened.
+    """
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        what = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+        raise damaged(path, f"it is {what}, where a file was expected")
+    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))
+
+
+def read_file(path: Path, most: int = stored.MOST_BYTES) -> bytes:
+    """The bytes of a file. Raises DamagedFileError if there are more than `most`; else as `open_file` does."""
+    with open_file(path) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise damaged(path, f"it is larger than {most} bytes")
+    return content
 
 
 def sync_folder(folder: Path) -> None:
@@ -70,16 +152,19 @@ def sync_folder(folder: Path) -> None:
 
 
 class Lock:
-    """A folder held by this process until `close`, or until the process ends."""
+    """A folder held by this process until `close`, or until nobody has this object any more."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
 
     def close(self) -> None:
         """Let others have the folder."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def __del__(self) -> None:  # an interrupt may come before anybody could close it
+        self.close()
 
 
 def lock_folder(folder: Path) -> Lock | None:
@@ -89,14 +174,15 @@ def lock_folder(folder: Path) -> Lock | None:
     """
     if fcntl is None:
         return Lock(None)
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+    lock = Lock(descriptor)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            os.close(descriptor)
+            lock.close()
             return None
-    return Lock(descriptor)
+    return lock
 
 
 def dump_json(value: Any) -> bytes:
@@ -105,23 +191,24 @@ def dump_json(value: Any) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """Read a small JSON file.
+    """The value in a JSON file, of any form: whoever uses it checks that (`stored.checked`).
 
     Raises
     ------
     DamagedFileError
-        If it is larger than any of ours or not JSON.
+        If it is no JSON as `stored.parse` takes it, or no file.
     OSError
         If it cannot be read.
     """
-    with open(path, "rb") as file:
-        content = file.read(_MAX_JSON + 1)
-    if len(content) > _MAX_JSON:
-        raise DamagedFileError(f"{path} is damaged: it is larger than {_MAX_JSON} bytes")
+    return parsed(path, read_file(path))
+
+
+def parsed(path: Path, content: bytes) -> Any:
+    """The value of a JSON text out of a file, which an error names."""
     try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise DamagedFileError(f"{path} is damaged: it is not JSON") from error
+        return stored.parse(content)
+    except ValueError as error:
+        raise damaged(path, error) from None
 
 
 def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
@@ -169,19 +256,16 @@ class TensorFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with open(path, "rb") as file:
+        with open_file(path) as file:
+            size = os.fstat(file.fileno()).st_size
             header = self._read_header(file)
         self._start = _LENGTH_BYTES + len(header)
-        try:
-            self._parse(header)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise self._damaged("its header is not one that fastpe writes") from error
+        self._take(parsed(path, header))
         unsealed = header.replace(self.facts["header_sha256"].encode(), _UNSET.encode(), 1)
         if hashlib.sha256(unsealed).hexdigest() != self.facts["header_sha256"]:
-            raise self._damaged("its header does not match its checksum")
-        size = path.stat().st_size
+            raise damaged(path, "its header does not match its checksum")
         if size != self._start + self._bytes:
-            raise self._damaged(f"it has {size} bytes where its header states {self._start + self._bytes}")
+            raise damaged(path, f"it has {size} bytes where its header states {self._start + self._bytes}")
 
     def read(self) -> dict[str, np.ndarray]:
         """The tensors by name, verified against the digest in the header.
@@ -191,11 +275,11 @@ class TensorFile:
         DamagedFileError
             If any byte differs from what was written.
         """
-        with open(self.path, "rb") as file:
+        with open_file(self.path) as file:
             file.seek(self._start)
             data = file.read(self._bytes)
         if hashlib.sha256(data).hexdigest() != self.facts["sha256"]:
-            raise self._damaged("its tensors do not match their checksum")
+            raise damaged(self.path, "its tensors do not match their checksum")
         tensors = {}
         for name, offset in self._offsets.items():
             count = math.prod(self.shapes[name])
@@ -203,38 +287,36 @@ class TensorFile:
             tensors[name] = flat.reshape(self.shapes[name])
         return tensors
 
-    def _damaged(self, reason: str) -> DamagedFileError:
-        return DamagedFileError(f"{self.path} is damaged: {reason}")
-
     def _read_header(self, file: BinaryIO) -> bytes:
         length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
         if not 2 <= length <= _MAX_HEADER:
-            raise self._damaged(f"it states a header of {length} bytes")
+            raise damaged(self.path, f"it states a header of {length} bytes")
         header = file.read(length)
         if len(header) < length:
-            raise self._damaged("it ends inside its header")
+            raise damaged(self.path, "it ends inside its header")
         return header
 
-    def _parse(self, header: bytes) -> None:
-        entries = json.loads(header)
-        self.facts: dict[str, Any] = json.loads(entries.pop("__metadata__")[_KEY])
-        if not all(_is_digest(self.facts[key]) for key in ("sha256", "header_sha256")):
-            raise ValueError("a digest has the wrong form")
+    def _take(self, entries: Any) -> None:
+        """What the header states, once it is found to have the form that `write_tensors` gives it."""
+        stored.checked(self.path, entries, stored.by_key(stored.anything), "its header")
+        metadata = stored.checked(self.path, entries.pop("__metadata__", None), _OF_METADATA, "__metadata__")
+        self.facts: dict[str, Any] = parsed(self.path, metadata[_KEY].encode(errors="surrogatepass"))
+        self.check_facts(stored.by_key(stored.anything))
+        for key in ("sha256", "header_sha256"):
+            stored.checked(self.path, self.facts.get(key), stored.sha256, key)
+        stored.checked(self.path, entries, stored.by_key(_OF_TENSOR))
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.dtypes: dict[str, np.dtype] = {}
         self._offsets: dict[str, int] = {}
         end = 0
         for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
             shape, dtype = tuple(entry["shape"]), _DTYPES[entry["dtype"]]
-            begin, stop = entry["data_offsets"]
-            if not all(type(size) is int and size >= 0 for size in shape):
-                raise ValueError("a shape has the wrong form")
-            if begin != end or stop - begin != math.prod(shape) * dtype.itemsize:
-                raise ValueError("the tensors do not lie end to end")
-            self.shapes[name], self.dtypes[name], self._offsets[name] = shape, dtype, begin
-            end = stop
+            size = math.prod(shape) * dtype.itemsize
+            stored.checked(self.path, entry["data_offsets"], stored.exactly([end, end + size]), f"{name}.data_offsets")
+            self.shapes[name], self.dtypes[name], self._offsets[name] = shape, dtype, end
+            end += size
         self._bytes = end
 
-
-def _is_digest(value: object) -> bool:
-    return isinstance(value, str) and len(value) == len(_UNSET) and set(value) <= set("0123456789abcdef")
+    def check_facts(self, form: stored.Form) -> None:
+        """Raise DamagedFileError unless the facts, the digests among them, have this form."""
+        stored.checked(self.path, self.facts, form, "")

@@ -9,7 +9,6 @@ import hashlib
 import inspect
 import re
 import sys
-from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from importlib import util
 from importlib.abc import SourceLoader
@@ -118,13 +117,16 @@ def _run(module: ModuleType, path: Path) -> None:
     """Run the file of a module; what it prints is no result of a command."""
     assert module.__spec__ is not None
     assert module.__spec__.loader is not None
+    printed_to = sys.stdout
     try:
-        with redirect_stdout(sys.stderr):
-            module.__spec__.loader.exec_module(module)
+        sys.stdout = sys.stderr  # by hand: an interrupt within contextlib's redirect_stdout would leave it so
+        module.__spec__.loader.exec_module(module)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit too: a file of an encoding ends no program
         raise ValueError(_why(error, path)) from error
+    finally:
+        sys.stdout = printed_to
 
 
 def _key_of(stem: str, name: str) -> str:

@@ -5,19 +5,14 @@ A path or a package that a stored file names is never run: its user names the fi
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from fastpe.base import stored
 from fastpe.encodings import registry
 
 Stated = Mapping[str, Mapping[str, str]]
 
-
-def read(found: Any) -> Stated:
-    """What `registry.own_files` gave, out of a stored file: key -> name and SHA-256. Raises ValueError if it is not."""
-    try:
-        return {key: {"file": str(each["file"]), "sha256": str(each["sha256"])} for key, each in found.items()}
-    except (AttributeError, TypeError, KeyError) as error:
-        raise ValueError("its encodings have the wrong form") from error
+FORM = stored.by_key(stored.record({"file": stored.text, "sha256": stored.sha256}))
+"""Of what `registry.own_files` gives, in a stored file: key -> name and SHA-256."""
 
 
 def check_registered(path: Path, stated: Stated) -> None:

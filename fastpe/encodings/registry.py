@@ -6,19 +6,21 @@ Importing this module imports neither NumPy nor Numba, so that a command line ca
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from threading import RLock
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from fastpe.base import guard
 from fastpe.base.validation import nearest
 from fastpe.encodings.encoding import Encoding, Part, of_module
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+    from types import FrameType
 
     from fastpe.encodings.own import Own, Source
 
@@ -30,8 +32,8 @@ ENTRY_POINTS = "fastpe.encodings"
 """The group of entry points by which packages offer encodings: the name is the key, the value a module."""
 
 _registered: dict[str, Own] = {}
-_lock = RLock()  # held while a file runs: it may register others
-_loading: set[str] = set()
+_lock = guard.OneAtATime(nested=True)  # held while a file runs: it may register others
+_loading: dict[str, FrameType] = {}  # by key, the call that loads it
 
 
 @cache
@@ -130,8 +132,7 @@ def _register(found: Source) -> str:
         return found.key
     if found.key in list_encodings():
         raise ValueError(f"{found.name}: an encoding {found.key!r} {_whose(found.key)}: give the file another name")
-    with _once(found.key, found.file.name):
-        _registered[found.key] = own.load(found)
+    _registered[found.key] = _once(found.key, found.file.name, lambda: own.load(found))
     return found.key
 
 
@@ -141,16 +142,15 @@ def _whose(key: str) -> str:
     return "comes with fastpe" if key in _files() else "is offered by an installed package"
 
 
-@contextmanager
-def _once(key: str, name: str) -> Iterator[None]:
-    """While an encoding is loaded: its own file cannot use it yet."""
-    if key in _loading:
+def _once(key: str, name: str, load: Callable[[], Own]) -> Own:
+    """What `load` returns; its own file cannot use an encoding yet."""
+    if key in _loading and guard.runs(get_ident(), _loading[key]):
         raise ValueError(f"{name}: encoding {key!r} registers or uses itself while its file is loaded")
-    _loading.add(key)
     try:
-        yield
+        _loading[key] = sys._getframe()
+        return load()
     finally:
-        _loading.remove(key)
+        _loading.pop(key, None)
 
 
 def _own(scheme: str) -> Own | None:
@@ -172,8 +172,7 @@ def _of_package(scheme: str, offer: EntryPoint) -> Own:
     try:
         if offer.attr:
             raise ValueError("the entry point must be a module")
-        with _once(scheme, offer.value):
-            return own.load(own.source(offer.load(), key=scheme))
+        return _once(scheme, offer.value, lambda: own.load(own.source(offer.load(), key=scheme)))
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever another package does when it is imported

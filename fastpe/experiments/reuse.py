@@ -8,7 +8,7 @@ of them never meet in one folder.
 from pathlib import Path
 from typing import Any
 
-from fastpe.base.files import DamagedFileError
+from fastpe.base.stored import DamagedFileError
 from fastpe.encodings import registry
 from fastpe.kernels import _jit
 from fastpe.training import config_file, result_file
@@ -22,15 +22,15 @@ def identity(config: TrainConfig) -> str:
     return config_file.digest(material)
 
 
-def read(folder: Path, key: str) -> dict[str, Any] | None:
-    """The result in a run folder that was sealed under this identity, or None where there is none.
+def read(folder: Path, config: TrainConfig, key: str) -> dict[str, Any] | None:
+    """The result in the run folder of a configuration, sealed under this identity, or None where there is none.
 
     Raises
     ------
     DamagedFileError
         If the result or its seal is not what was written.
     """
-    found = result_file.read(folder)
+    found = result_file.read(folder, config)
     if found is None or not found[1]:  # training seals its result by itself, without an identity
         return None
     content, facts = found

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fastpe.base.files import DamagedFileError
+from fastpe.base.stored import DamagedFileError
 from fastpe.encodings import registry
 from fastpe.experiments import reuse
 from fastpe.training.config import TrainConfig
@@ -119,7 +119,7 @@ def _reuse(jobs: Sequence[Job], notify: Listener) -> tuple[Outcomes, list[Job]]:
     left = []
     for one in jobs:
         try:
-            found = reuse.read(one.path, one.identity)
+            found = reuse.read(one.path, one.config, one.identity)
         except DamagedFileError as error:
             notify(SweepNoted(f"{error}: it is made again"))
             found = None

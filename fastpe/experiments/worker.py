@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fastpe.base import files
-from fastpe.base.files import DamagedFileError
+from fastpe.base.stored import DamagedFileError
 from fastpe.encodings import registry
 from fastpe.experiments import reuse
 from fastpe.kernels import _jit

@@ -270,5 +270,7 @@ class _Cache(caching.FunctionCache):
         return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        with contextlib.suppress(OSError):  # a full disk loses the cache, not the run
+        # a full disk loses the cache, not the run; so does an interrupt inside the callback by which LLVM hands over
+        # machine code: Numba has none to save then ("no compiled object yet"), though the function is there and works
+        with contextlib.suppress(OSError, RuntimeError):
             super().save_overload(sig, data)

@@ -25,7 +25,6 @@ through. Numba's `prange` appears once, in `_all_lanes`: a kernel inside a `pran
 """
 
 import os
-import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
@@ -39,6 +38,7 @@ from numba.extending import intrinsic
 from numba.np.ufunc import parallel
 
 from fastpe.base import forks
+from fastpe.base.guard import OneAtATime
 from fastpe.base.validation import whole
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.simd import aligned_zeros
@@ -69,41 +69,14 @@ def default_threads() -> int:
 
 
 class Crew(NamedTuple):
-    """Who works: the machine code that runs all lanes, and their number."""
+    """Who works: the machine code that runs all lanes, their number, and that of Numba's threads."""
 
     run: int
     lanes: int
+    threads: int
 
 
 _threads_started = False
-
-
-class OneAtATime:
-    """A lock for what is used by one thread at a time. Where waiting would be for ever, entering is an error instead.
-
-    A signal handler runs inside a thread that may have entered already. After `os.fork()` the child has neither the
-    other threads of its parent, nor those that may have entered, nor Numba's.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()  # a plain one would have a handler wait for its own thread
-        self._inside = False
-
-    def __enter__(self) -> None:
-        if forks.threads_lost:
-            raise RuntimeError(
-                "threads of fastpe, Numba and GNU OpenMP do not survive os.fork(): start worker processes with the "
-                "'spawn' or 'forkserver' method"
-            )
-        self._lock.acquire()
-        if self._inside:
-            self._lock.release()
-            raise RuntimeError("fastpe was called, by a signal handler perhaps, in the midst of another of its calls")
-        self._inside = True
-
-    def __exit__(self, *error: object) -> None:
-        self._inside = False
-        self._lock.release()
 
 
 _lanes_lock = OneAtATime()
@@ -117,17 +90,18 @@ def run_lanes(threads: int, function: Callable[..., Any], *arguments: Any) -> No
     forked after their first use.
     """
     global _threads_started
+    if forks.threads_lost:
+        raise RuntimeError(
+            "threads of fastpe, Numba and GNU OpenMP do not survive os.fork(): start worker processes with the 'spawn' "
+            "or 'forkserver' method"
+        )
     with _lanes_lock:
         if not _threads_started:
             _start_threads()
             _threads_started = True
-        before = numba.get_num_threads()
-        numba.set_num_threads(max(1, min(threads, numba.config.NUMBA_NUM_THREADS)))
         _board[:] = 0
-        try:
-            function(Crew(_address_of_all_lanes(), threads), _board, *arguments)
-        finally:
-            numba.set_num_threads(before)  # the user's own setting
+        crew = Crew(_address_of_all_lanes(), threads, max(1, min(threads, numba.config.NUMBA_NUM_THREADS)))
+        function(crew, _board, *arguments)
 
 
 def _start_threads() -> None:
@@ -139,11 +113,11 @@ def _start_threads() -> None:
     if "OMP_WAIT_POLICY" in os.environ:
         numba.get_num_threads()
         return
-    os.environ["OMP_WAIT_POLICY"] = "passive"
     try:
+        os.putenv("OMP_WAIT_POLICY", "passive")  # not os.environ, which is Python's: an interrupt may come within
         numba.get_num_threads()
     finally:
-        del os.environ["OMP_WAIT_POLICY"]
+        os.unsetenv("OMP_WAIT_POLICY")
 
 
 @intrinsic
@@ -158,13 +132,34 @@ def _run_lane(typingctx, thunk, record, lane):
     return types.void(types.intp, types.intp, types.intp), emit
 
 
+@intrinsic
+def _exchange_threads(typingctx, threads):
+    """Set the number of Numba's threads; returns what it was.
+
+    In compiled code, so that no interrupt comes before it is set back. Numba's own function compares with a limit that
+    it compiles in, and the cache would bring to another process.
+    """
+
+    def emit(context, b, signature, arguments):
+        # Numba declares it as 64 bits wide, of which C's int sets half
+        ask = cgutils.get_or_insert_function(b.module, ir.FunctionType(_I64, []), "get_num_threads")
+        tell = cgutils.get_or_insert_function(b.module, ir.FunctionType(ir.VoidType(), [_I32]), "set_num_threads")
+        before = b.trunc(b.call(ask, []), _I32)
+        b.call(tell, [b.trunc(arguments[0], _I32)])
+        return b.sext(before, _I64)
+
+    return types.intp(types.intp), emit
+
+
 @entry(label="the threads", parallel=True)
-def _all_lanes(thunk, record, lanes):
+def _all_lanes(thunk, record, lanes, threads):
+    before = _exchange_threads(threads)
     for lane in prange(lanes):
         _run_lane(thunk, record, lane)
+    _exchange_threads(before)
 
 
-_ALL_LANES = types.void(types.intp, types.intp, types.intp)
+_ALL_LANES = types.void(types.intp, types.intp, types.intp, types.intp)
 
 
 @cache
@@ -184,12 +179,12 @@ def in_lanes(typingctx, crew, function, arguments):
     called = function.get_call_type(typingctx, (types.intp, *arguments.types), {})
 
     def emit(context, b, signature, values):
-        run, lanes = (b.extract_value(values[0], place) for place in range(2))
+        run, lanes, threads = (b.extract_value(values[0], place) for place in range(3))
         record = cgutils.alloca_once_value(b, values[2])
         thunk = _thunk(context, b.module, function, called, values[2].type)
         kind = context.call_conv.get_function_type(types.void, _ALL_LANES.args)
         result, error = (cgutils.alloca_once(b, place.pointee) for place in kind.args[:2])  # of Numba's own convention
-        numbers = [b.ptrtoint(thunk, _I64), b.ptrtoint(record, _I64), lanes]
+        numbers = [b.ptrtoint(thunk, _I64), b.ptrtoint(record, _I64), lanes, threads]
         b.call(b.inttoptr(run, kind.as_pointer()), [result, error, *numbers])
         # compiled code calls `function` from the thunk alone: tell Numba that the two belong together
         context.add_linking_libs([function.dispatcher.get_compile_result(called).library])

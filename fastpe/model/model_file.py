@@ -7,20 +7,30 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.base import files
-from fastpe.base.files import DamagedFileError, TensorFile
+from fastpe.base import files, stored
+from fastpe.base.files import TensorFile
+from fastpe.base.stored import DamagedFileError
 from fastpe.encodings import own_files, registry
 from fastpe.model.config import ModelConfig
 from fastpe.model.parameters import parameter_shapes
 from fastpe.model.transformer import Transformer
 
 SCHEMA = 1
+FACTS = stored.record(
+    {
+        "schema": stored.exactly(SCHEMA),
+        "model": stored.by_key(stored.anything),  # `ModelConfig.from_dict` checks them one by one
+        "sha256": stored.sha256,
+        "header_sha256": stored.sha256,
+    },
+    optional={"encodings": own_files.FORM, "config": stored.sha256},
+)
+"""Of the facts in a model's file; ``config`` is the digest of its run's configuration."""
 
 
 def write(path: Path, model: Transformer, **facts: Any) -> None:
     """Write a model's parameters, beside its configuration, its own encodings' digests, and other facts."""
-    if path.is_dir():
-        raise IsADirectoryError(f"path must be that of a file, and {path} is a folder")
+    files.check_place(path)
     own = registry.own_files(model.config.encoding)
     stated = {"schema": SCHEMA, "model": model.config.to_dict(), "encodings": own, **facts}
     files.write_tensors(path, model.parameters, stated)
@@ -39,23 +49,28 @@ def read(path: Path) -> Transformer:
         If it cannot be read.
     """
     file = TensorFile(path)
-    settings = file.facts.get("model")
-    if file.facts.get("schema") != SCHEMA or not isinstance(settings, dict):
+    if "model" not in file.facts:
         raise DamagedFileError(f"{path} holds no model of fastpe: its header has no configuration of one")
-    stated = own_files.read(file.facts.get("encodings", {}))
-    own_files.check_registered(path, stated)
+    file.check_facts(FACTS)
+    encodings = file.facts.get("encodings", {})
+    own_files.check_registered(path, encodings)
     try:
-        config = ModelConfig.from_dict(settings)
+        config = ModelConfig.from_dict(file.facts["model"])
     except (ValueError, TypeError) as error:
         raise DamagedFileError(f"{path} holds no model that this version of fastpe knows: {error}") from error
-    own_files.check_same(path, stated, config.encoding)
+    own_files.check_same(path, encodings, config.encoding)
     return of(file, config)
 
 
 def of(file: TensorFile, config: ModelConfig) -> Transformer:
     """The model of this configuration with the tensors of a file, whose sizes are compared before memory is taken."""
-    _check_sizes(file, config)
-    model = Transformer(config)
+    try:
+        _check_sizes(file, config)
+        model = Transformer(config)
+    except DamagedFileError:
+        raise
+    except (ValueError, TypeError) as error:  # sizes that no model can have, or this machine no room for
+        raise ValueError(f"{file.path}: {error}") from error
     for name, tensor in file.read().items():
         model.parameters[name][...] = tensor
     return model

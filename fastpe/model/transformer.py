@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.base import validation
+from fastpe.base.guard import OneAtATime
 from fastpe.base.initial_values import initial_values
 from fastpe.base.random import Stream
 from fastpe.kernels import model
-from fastpe.kernels.threads import OneAtATime, run_lanes, threads_for
+from fastpe.kernels.threads import run_lanes, threads_for
 from fastpe.model.checked_inputs import CheckedInputs
 from fastpe.model.config import ModelConfig
 from fastpe.model.encoding import ModelEncoding

@@ -12,13 +12,14 @@ from typing import Any
 from llvmlite import binding
 
 import fastpe
-from fastpe.base import files
-from fastpe.base.files import DamagedFileError
+from fastpe.base import files, stored
+from fastpe.base.stored import damaged
 from fastpe.encodings import own_files, registry
+from fastpe.training import forms
 from fastpe.training.config import TrainConfig
+from fastpe.training.forms import SCHEMA
 
 NAME = "config.json"
-SCHEMA = 1
 _PACKAGES = ("numpy", "numba", "llvmlite", "scipy", "PyWavelets")
 _VECTOR_FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512vl", "neon", "sve")
 
@@ -80,11 +81,14 @@ def read(folder: Path) -> dict[str, Any]:
     FileNotFoundError, NotADirectoryError
         If there is no record, or no folder.
     """
-    record = files.read_json(folder / NAME)
-    if not isinstance(record, dict) or record.pop("sha256", None) != digest(record):
-        raise DamagedFileError(f"{folder / NAME} is damaged: it does not match its checksum")
-    if record.get("schema") != SCHEMA:
-        raise RunError(f"{folder} was written by another version of fastpe (schema {record.get('schema')})")
+    path = folder / NAME
+    record: dict[str, Any] = stored.checked(path, files.read_json(path), stored.by_key(stored.anything))
+    if record.pop("sha256", None) != digest(record):
+        raise damaged(path, "it does not match its checksum")
+    schema = stored.checked(path, record.get("schema"), stored.whole(0, 2**31), "schema")
+    if schema != SCHEMA:
+        raise RunError(f"{folder} was written by another version of fastpe (schema {schema})")
+    stored.checked(path, record, forms.CONFIG)
     return record
 
 
@@ -105,17 +109,20 @@ def read_config(folder: str | Path) -> TrainConfig | None:
         record = read(folder)
     except FileNotFoundError:
         # what a start that was killed can leave: nothing, or a file that was being written beside its place
-        if [entry.name for entry in folder.iterdir() if not (entry.name.startswith(".") and entry.suffix == ".tmp")]:
+        if [entry.name for entry in folder.iterdir() if not files.is_leftover(entry.name)]:
             raise NoRunError(f"{folder} is not a run folder: it holds files but no {NAME}") from None
         return None
+    encodings = record.get("encodings", {})
     try:
-        stated = own_files.read(record.get("encodings", {}))
+        own_files.check_registered(folder, encodings)
     except ValueError as error:
-        raise DamagedFileError(f"{folder / NAME} is damaged: {error}") from error
+        raise RunError(str(error)) from error
     try:
-        own_files.check_registered(folder, stated)
         config = TrainConfig.from_dict(record["config"])
-        own_files.check_same(folder, stated, config.encoding)
+    except (ValueError, TypeError) as error:
+        raise RunError(f"{folder / NAME} has no configuration that this version of fastpe knows: {error}") from error
+    try:
+        own_files.check_same(folder, encodings, config.encoding)
     except ValueError as error:
         raise RunError(str(error)) from error
     return config
@@ -167,6 +174,40 @@ def check_same(folder: Path, stored: TrainConfig, config: TrainConfig) -> None:
     changes = [f"{name} was {before[name]!r}, now {now[name]!r}" for name in before if before[name] != now[name]]
     if changes:
         raise RunError(f"run {folder} cannot be resumed with other settings: {'; '.join(changes)}")
+
+
+def check_target(path: str | Path, config: TrainConfig, resume: bool) -> None:
+    """Refuse, before any work, a run folder that could not be made or continued.
+
+    Raises
+    ------
+    RunError, DamagedFileError
+        As `run_folder.Run.create` and `Run.resume` do.
+    """
+    path = Path(path)
+    if resume and is_there(path):
+        stored_config = read_config(path)
+        if stored_config is not None:
+            check_same(path, stored_config, config)
+        check_folder(path)
+        return
+    if os.path.lexists(path):
+        raise exists_already(path)
+    check_folder(path.parent)
+
+
+def exists_already(path: Path) -> RunError:
+    """The error for what is to be made and is there, which it has as its cause."""
+    error = RunError(f"run folder {path} exists already: choose another, or resume it")
+    error.__cause__ = FileExistsError()
+    return error
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is such a folder or file; a link that leads nowhere is an error."""
+    if path.is_symlink() and not path.exists():
+        raise RunError(f"run folder {path} cannot be used: it is a link that leads nowhere")
+    return path.exists()
 
 
 def check_folder(folder: str | Path) -> None:

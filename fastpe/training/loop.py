@@ -24,10 +24,11 @@ from fastpe.model.adam import Adam
 from fastpe.model.transformer import Transformer
 from fastpe.tasks import load_task
 from fastpe.training.config import TrainConfig
+from fastpe.training.config_file import check_target
 from fastpe.training.evaluation import evaluate
 from fastpe.training.events import EpochDone, Listener, Noted, Started, Stepped
 from fastpe.training.progress import TrainingBar, can_be_drawn
-from fastpe.training.run_folder import Progress, Run, check_target
+from fastpe.training.run_folder import Progress, Run
 
 RunMaker = Callable[[TrainConfig, dict[str, Any]], Run]
 
@@ -157,7 +158,9 @@ def _train(
     state = _State(model, Adam(model, lr=config.lr, beta1=config.beta1, beta2=config.beta2, eps=config.eps))
     with _open_run(config, out, resume, options) as run:
         result = _restore(run, state)
-        for note in [*(run.notes if run is not None else ()), *_remarks(config)]:
+        notes = run.notes if run is not None else []
+        told = len(notes)
+        for note in [*notes, *_remarks(config)]:
             notify(Noted(note))
         path = run.path if run is not None else None
         notify(Started(config, path, state.progress.step))
@@ -169,6 +172,8 @@ def _train(
             result = _result(config, state, threads, notify)
             if run is not None:
                 run.save_result(result)
+        for note in notes[told:]:  # what came up meanwhile
+            notify(Noted(note))
     return TrainResult(config, model, state.history, result, path)
 
 

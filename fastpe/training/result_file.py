@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fastpe.base import files
-from fastpe.base.files import DamagedFileError
+from fastpe.base import files, stored
+from fastpe.base.stored import damaged
+from fastpe.training import forms
+from fastpe.training.config import TrainConfig
 
 NAME, SEAL = "result.json", "seal.json"
 
@@ -20,30 +22,30 @@ def write(folder: Path, result: Mapping[str, Any]) -> None:
 
 def seal(folder: Path, **facts: str) -> None:
     """Declare the result in a run folder to be whole, and to be one of these `facts`."""
-    value = {**facts, "result": _digest((folder / NAME).read_bytes())}
+    value = {**facts, "result": _digest(files.read_file(folder / NAME))}
     files.write_file(folder / SEAL, files.dump_json(value))
 
 
-def read(folder: Path) -> tuple[dict[str, Any], dict[str, str]] | None:
-    """The result in a run folder and the facts on its seal, or None where there is no seal.
+def read(folder: Path, config: TrainConfig) -> tuple[dict[str, Any], dict[str, str]] | None:
+    """The result in the run folder of a configuration and the facts on its seal, or None where there is no seal.
 
     Raises
     ------
     DamagedFileError
-        If the result is not the one that was sealed.
+        If the result is not the one that was sealed, or is none of such a run.
     """
+    path = folder / NAME
     try:
-        facts = files.read_json(folder / SEAL)
+        facts: dict[str, str] = stored.checked(folder / SEAL, files.read_json(folder / SEAL), forms.SEAL)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        content = (folder / NAME).read_bytes()
-    except FileNotFoundError as error:
-        raise DamagedFileError(f"{folder / NAME} is missing") from error
-    if not isinstance(facts, dict) or facts.pop("result", None) != _digest(content):
-        raise DamagedFileError(f"{folder / NAME} is damaged: it does not match its seal")
-    result: dict[str, Any] = files.read_json(folder / NAME)
-    return result, facts
+        content = files.read_file(path)
+    except FileNotFoundError:
+        raise damaged(path, "it is missing") from None
+    if facts.pop("result") != _digest(content):
+        raise damaged(path, "it does not match its seal")
+    return stored.checked(path, files.parsed(path, content), forms.result(config)), facts
 
 
 def discard(folder: Path) -> None:

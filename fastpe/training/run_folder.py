@@ -12,7 +12,6 @@
 
 import contextlib
 import itertools
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -22,16 +21,16 @@ from typing import Any, Self
 import numpy as np
 
 from fastpe.base import files, validation
-from fastpe.base.files import DamagedFileError, TensorFile
+from fastpe.base.files import TensorFile
+from fastpe.base.stored import DamagedFileError, damaged
 from fastpe.model import model_file
 from fastpe.model.adam import Adam
 from fastpe.model.transformer import Transformer
-from fastpe.training import config_file, result_file
+from fastpe.training import config_file, forms, metrics_file, result_file
 from fastpe.training.config import TrainConfig
-from fastpe.training.config_file import RunError, check_folder, read_config
+from fastpe.training.config_file import RunError, read_config
 
-_CHECKPOINT, _METRICS = "checkpoint.safetensors", "metrics.jsonl"
-_MODEL = "model.safetensors"
+_CHECKPOINT, _MODEL = "checkpoint.safetensors", "model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -60,10 +59,12 @@ class Run:
     def __init__(self, path: Path, config: TrainConfig) -> None:
         self.path, self.config = path, config
         self.notes: list[str] = []
+        self._record: dict[str, Any] = {}
         lock = files.lock_folder(path)
         if lock is None:
             raise RunError(f"another process is working in {path}")
         self._lock = lock
+        files.remove_leftovers(path)
 
     def __repr__(self) -> str:
         return f"<Run in {self.path}: {self.config.encoding}, task {self.config.task}, seed {self.config.seed}>"
@@ -88,23 +89,30 @@ class Run:
             If the folder exists or cannot be made or written; then nothing is left of it.
         """
         path = Path(path)
-        check_target(path, config, resume=False)
+        config_file.check_target(path, config, resume=False)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.mkdir()
         except FileExistsError as error:
-            raise _exists(path) from error
+            raise config_file.exists_already(path) from error
         except OSError as error:
             raise config_file.unwritable(path, error) from error
         run = cls(path, config)
         try:
-            config_file.write(path, config_file.make(config, options))
-        except OSError as error:
+            run._begin(options)
+        except RunError:
             run.close()
             with contextlib.suppress(OSError):
                 path.rmdir()
-            raise config_file.unwritable(path, error) from error
+            raise
         return run
+
+    def _begin(self, options: Mapping[str, Any]) -> None:
+        self._record = config_file.make(self.config, options)
+        try:
+            config_file.write(self.path, self._record)
+        except OSError as error:
+            raise config_file.unwritable(self.path, error) from error
 
     @classmethod
     def create_numbered(cls, config: TrainConfig, options: Mapping[str, Any], root: str | Path = "runs") -> Self:
@@ -131,7 +139,7 @@ class Run:
             If its record is damaged.
         """
         path = Path(path)
-        if not path.exists():
+        if not config_file.is_there(path):
             run = cls.create(path, config, options)
             run.notes.append(f"{path} does not exist: starting a new run")
             return run
@@ -139,15 +147,14 @@ class Run:
         try:
             stored = read_config(path)
             if stored is None:
-                config_file.write(path, config_file.make(config, options))
+                run._begin(options)
                 run.notes.append(f"{path} holds no run yet: starting a new run")
             else:
                 config_file.check_same(path, stored, config)
+                run._record = config_file.read(path)
                 run._note_environment()
-        except BaseException as error:
+        except BaseException:
             run.close()
-            if isinstance(error, OSError):
-                raise config_file.unwritable(path, error) from error
             raise
         return run
 
@@ -155,21 +162,31 @@ class Run:
         """Say, and record, that an unfinished run continues under other versions or on another CPU."""
         if self.read_result() is not None:
             return
-        stored = config_file.read(self.path)
-        if changes := config_file.note_environment(stored):
-            config_file.write(self.path, stored)
+        if changes := config_file.note_environment(self._record):
+            config_file.write(self.path, self._record)
             self.notes.append(
                 f"{self.path} was begun elsewhere ({changes}): its bits may differ from an uninterrupted run's"
             )
 
+    def _keep_record(self) -> None:
+        """Write the record again if it was deleted or changed meanwhile: nobody could read the folder without it."""
+        try:
+            if config_file.read(self.path) == self._record:
+                return
+        except (OSError, ValueError):
+            pass
+        config_file.write(self.path, self._record)
+        self._note(f"{self.path / config_file.NAME} was lost or changed during the training: it is written again")
+
     def save_checkpoint(self, model: Transformer, adam: Adam, progress: Progress) -> None:
         """Write all that is needed to go on from here."""
+        self._keep_record()
         tensors = {
             f"{prefix}{name}": tensor
             for prefix, group in _groups(model, adam).items()
             for name, tensor in group.items()
         }
-        facts = {"schema": config_file.SCHEMA, "config": config_file.digest(self.config.to_dict()), **asdict(progress)}
+        facts = {"schema": config_file.SCHEMA, "config": _digest(self.config), **asdict(progress)}
         files.write_tensors(self.path / _CHECKPOINT, tensors, facts)
 
     def holds_model(self) -> bool:
@@ -189,15 +206,19 @@ class Run:
             If the checkpoint is not what was written, or is that of another configuration.
         """
         path = self.path / _CHECKPOINT
-        if not path.exists():
+        if not os.path.lexists(path):
             return Progress()
         file = TensorFile(path)
-        _check_facts(file, self.config)
+        _check_owner(file, self.config)
+        file.check_facts(forms.checkpoint(self.config, _digest(self.config)))
         groups = _groups(model, adam)
         model_file.compare(
             file, {f"{p}{n}": (t.shape, t.dtype) for p, group in groups.items() for n, t in group.items()}
         )
         tensors = file.read()
+        for name in model.parameters:  # training writes no others; Adam's may overflow and be harmless
+            if not np.isfinite(tensors[f"model.{name}"]).all():
+                raise damaged(path, f"model.{name} is not finite")
         for prefix, group in groups.items():
             for name, tensor in group.items():
                 tensor[...] = tensors[f"{prefix}{name}"]
@@ -207,44 +228,36 @@ class Run:
 
     def save_metrics(self, history: list[dict[str, Any]]) -> None:
         """Write one line per epoch."""
-        lines = [json.dumps(line, allow_nan=False) + "\n" for line in history]
-        files.write_file(self.path / _METRICS, "".join(lines).encode())
+        metrics_file.write(self.path, history)
 
     def cut_metrics(self, epochs: int) -> list[dict[str, Any]]:
         """Cut the lines back to the first `epochs` epochs and return them; damaged ones are left out, with a note."""
-        path, found = self.path / _METRICS, {}
-        lines = path.read_bytes().splitlines() if path.exists() else []
-        for text in lines:
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                line = json.loads(text)
-                found[line["epoch"]] = line
-        history = [found[epoch] for epoch in range(1, epochs + 1) if epoch in found]
-        if len(history) < epochs:
-            self.notes.append(f"{path} lacks {epochs - len(history)} of {epochs} epochs")
-        if len(lines) > len(history):
-            self.save_metrics(history)
+        history, lacking = metrics_file.cut(self.path, self.config, epochs)
+        if lacking:
+            self.notes.append(f"{self.path / metrics_file.NAME} lacks {lacking} of {epochs} epochs")
         return history
 
     def save_model(self, model: Transformer) -> None:
         """Write the trained parameters."""
-        model_file.write(self.path / _MODEL, model, config=config_file.digest(self.config.to_dict()))
+        model_file.write(self.path / _MODEL, model, config=_digest(self.config))
 
     def save_result(self, result: dict[str, Any]) -> None:
         """Write the result and its seal, the last files of a run."""
+        self._keep_record()
         result_file.write(self.path, result)
 
     def read_result(self) -> dict[str, Any] | None:
         """The result of a finished run, or None (also, with a note, if it is damaged: it can be made again)."""
         try:
-            found = result_file.read(self.path)
+            found = result_file.read(self.path, self.config)
         except DamagedFileError as error:
             self._note(f"{error}; it is made again")
             return None
-        return found[0] if found is not None and found[0].get("schema") == config_file.SCHEMA else None
+        return None if found is None else found[0]
 
     def restore_finished(self, model: Transformer) -> Progress | None:
         """Bring a model to the end of a finished run whose checkpoint is gone; None, noted, where that cannot be."""
-        if (self.path / _CHECKPOINT).exists():
+        if os.path.lexists(self.path / _CHECKPOINT):
             return None
         result = self.read_result()
         if result is not None and self.holds_model():
@@ -253,7 +266,7 @@ class Run:
             self._note(f"{self.path} has no checkpoint, but its result and its model are whole")
             done = result["train"]
             return Progress(self.config.epochs, done["steps"], done["loss"], done["seconds"])
-        if any((self.path / name).exists() for name in (_METRICS, _MODEL, result_file.NAME)):
+        if any((self.path / name).exists() for name in (metrics_file.NAME, _MODEL, result_file.NAME)):
             self._note(f"{self.path} has no checkpoint to continue from: training starts again from its first epoch")
         return None
 
@@ -300,42 +313,19 @@ def load(path: str | Path) -> Transformer:
         file = TensorFile(path / _MODEL)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{path} holds no trained model yet: its training was not finished") from error
-    _check_facts(file, config)
+    _check_owner(file, config)
+    file.check_facts(model_file.FACTS)
     return model_file.of(file, config.model)
-
-
-def check_target(path: str | Path, config: TrainConfig, resume: bool) -> None:
-    """Refuse, before any work, a run folder that could not be made or continued.
-
-    Raises
-    ------
-    RunError, DamagedFileError
-        As `Run.create` and `Run.resume` do.
-    """
-    path = Path(path)
-    if resume and path.exists():
-        stored = read_config(path)
-        if stored is not None:
-            config_file.check_same(path, stored, config)
-        check_folder(path)
-        return
-    if os.path.lexists(path):
-        raise _exists(path)
-    check_folder(path.parent)
-
-
-def _exists(path: Path) -> RunError:
-    error = RunError(f"run folder {path} exists already: choose another, or resume it")
-    error.__cause__ = FileExistsError()
-    return error
 
 
 def _groups(model: Transformer, adam: Adam) -> dict[str, dict[str, np.ndarray]]:
     return {"model.": model.parameters, "adam.first.": adam.first, "adam.second.": adam.second}
 
 
-def _check_facts(file: TensorFile, config: TrainConfig) -> None:
-    if file.facts.get("schema") != config_file.SCHEMA or file.facts.get("config") != config_file.digest(
-        config.to_dict()
-    ):
+def _check_owner(file: TensorFile, config: TrainConfig) -> None:
+    if file.facts.get("schema") != config_file.SCHEMA or file.facts.get("config") != _digest(config):
         raise DamagedFileError(f"{file.path} does not belong to the {config_file.NAME} beside it")
+
+
+def _digest(config: TrainConfig) -> str:
+    return config_file.digest(config.to_dict())

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from own_encodings import write
 
-from fastpe.base.files import DamagedFileError
+from fastpe.base.stored import DamagedFileError
 from fastpe.encodings import registry
 from fastpe.experiments import reuse, sweep, worker
 from fastpe.training.config import TrainConfig
@@ -71,11 +71,11 @@ def test_a_damaged_result_is_made_again_and_said(tmp_path, finished, damage):
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
     with pytest.raises(DamagedFileError):
-        reuse.read(folder, jobs[0].identity)
+        reuse.read(folder, jobs[0].config, jobs[0].identity)
     events = []
     assert do(root, [SMALL], events=events)[1] == found[:1]
     assert "it is made again" in notes(events)
-    assert reuse.read(folder, jobs[0].identity) is not None
+    assert reuse.read(folder, jobs[0].config, jobs[0].identity) is not None
 
 
 def test_a_damaged_checkpoint_starts_the_run_again(tmp_path):
@@ -95,7 +95,7 @@ def test_a_folder_without_a_record_is_made_anew(tmp_path):
     assert worker.do_run(tmp_path / "run", SMALL, key, said.append)["test"] == first["test"]
     notes = " ".join(message.get("note", "") for message in said)
     assert f"{tmp_path / 'run'} is not a run folder: it holds files but no config.json; this run starts again" in notes
-    assert reuse.read(tmp_path / "run", key)["test"] == first["test"]
+    assert reuse.read(tmp_path / "run", SMALL, key)["test"] == first["test"]
 
 
 # Death ---------------------------------------------------------------------------------------------------------------

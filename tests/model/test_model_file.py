@@ -8,7 +8,8 @@ import pytest
 from model_cases import DEEP, PAPER, SMALL, batch_of, tokens_of
 
 import fastpe
-from fastpe.base.files import DamagedFileError, write_tensors
+from fastpe.base.files import write_tensors
+from fastpe.base.stored import DamagedFileError
 from fastpe.encodings import registry
 from fastpe.model import model_file
 

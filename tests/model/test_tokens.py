@@ -12,7 +12,8 @@ from model_cases import SMALL, assert_same_gradients, in_float64, reference_slot
 from scipy import special
 
 from fastpe import ModelConfig, Transformer, reference
-from fastpe.base.files import DamagedFileError, TensorFile, write_tensors
+from fastpe.base.files import TensorFile, write_tensors
+from fastpe.base.stored import DamagedFileError
 from fastpe.doctor.allowed_error import step_tolerance
 from fastpe.model.adam import Adam
 from fastpe.model.model_file import _check_sizes

@@ -1,6 +1,7 @@
 """Interruptions change no bit of a training, and nothing is ever half-written."""
 
 import errno
+import itertools
 import json
 import os
 import subprocess
@@ -76,6 +77,46 @@ def test_divergence_names_the_step_and_keeps_the_checkpoint(whole, tmp_path, mon
     assert TensorFile(path / "checkpoint.safetensors").facts["epoch"] == 1
     train(CONFIG, out=path, resume=True)
     assert same_model(path, whole)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_a_parameter_that_diverges_in_the_last_step_of_an_epoch_is_found(whole, tmp_path, monkeypatch, wrong):
+    """The loss of that step, before its update, is fine: a checkpoint of it would be the end of the run."""
+    path, step = tmp_path / "run", Adam.step
+
+    def diverge(adam, *x, **k):
+        loss = step(adam, *x, **k)
+        if adam.steps == 2 * STEPS:
+            adam.model.parameters["head.weight"][-1] = wrong
+        return loss
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Adam, "step", diverge)
+        with pytest.raises(TrainingDiverged, match="a parameter became infinite or NaN in epoch 2, step 6"):
+            train(CONFIG, out=path)
+    assert TensorFile(path / "checkpoint.safetensors").facts["epoch"] == 1
+    train(CONFIG, out=path, resume=True)
+    assert same_model(path, whole)
+
+
+def test_no_seconds_are_lost_at_a_resume(tmp_path, monkeypatch):
+    """A clock that goes on by a second whenever it is read: an epoch takes one, before and after an interruption."""
+    clock = itertools.count(100)
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: float(next(clock)))
+
+    def interrupt(event):
+        if isinstance(event, EpochDone) and event.epoch == 2:
+            raise KeyboardInterrupt
+
+    path = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train(CONFIG, out=path, progress=interrupt)
+    assert TensorFile(path / "checkpoint.safetensors").facts["seconds"] == 2.0
+    result = train(CONFIG, out=path, resume=True)
+    assert result.result["train"]["seconds"] == 3.0
+    assert [line["seconds"] for line in result.history] == [1.0, 1.0, 1.0]
+    (path / "result.json").unlink()  # and what is made again from the checkpoint has them all
+    assert train(CONFIG, out=path, resume=True).result["train"]["seconds"] == 3.0
 
 
 def test_a_learning_rate_that_is_too_large_diverges(tmp_path):

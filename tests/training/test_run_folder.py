@@ -11,7 +11,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from fastpe.base import files
-from fastpe.base.files import DamagedFileError, TensorFile
+from fastpe.base.files import TensorFile
+from fastpe.base.stored import DamagedFileError
 from fastpe.model.transformer import Transformer
 from fastpe.training import config_file, run_folder
 from fastpe.training.config import TrainConfig
@@ -281,7 +282,7 @@ def test_sizes_are_compared_before_memory_is_taken(finished, monkeypatch, sizes)
     """Both files are consistent in themselves, checksums included, but the sizes are not those of the tensors."""
     wrong = replace(CONFIG, **sizes)
     config_file.write(finished, config_file.make(wrong, {}))
-    facts = {"schema": config_file.SCHEMA, "config": config_file.digest(wrong.to_dict())}
+    facts = {"schema": 1, "config": config_file.digest(wrong.to_dict()), "model": wrong.model.to_dict()}
     files.write_tensors(finished / "model.safetensors", Transformer(CONFIG.model).parameters, facts)
 
     def refuse(config):

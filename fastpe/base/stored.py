@@ -1,0 +1,235 @@
+"""What files hold, checked before it is used: one parser of JSON, with limits, and *forms* that say what belongs where.
+
+A form is a function of a key and its value that raises `Unfit` where the value is not what belongs there; `whole`,
+`number`, `text` and the others make forms, `record` and `by_key` put them together. Forms of files stand beside those
+who write them: of run folders in `fastpe.training.forms`, of a model's file in `fastpe.model.model_file`, of the header
+that both have in `fastpe.base.files`. Whoever reads a file goes through `checked`, whose error names the file, the key,
+the value and what was expected.
+"""
+
+import json
+import math
+import re
+import reprlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+MOST_BYTES = 2**24
+"""Of a JSON file, or a header."""
+
+_MOST_DEPTH = 32
+_MOST_DIGITS = 40  # of a number; Python takes quadratic time for them
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)  # and strings, which may hold some
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = _short.maxlong = 60
+
+Form = Callable[[str, Any], None]
+
+
+class DamagedFileError(ValueError):
+    """A file is truncated, was changed after it was written, or is not what its name says."""
+
+
+class Unfit(ValueError):
+    """A value is not what belongs at its key."""
+
+    @classmethod
+    def of(cls, key: str, value: Any, expected: str) -> Self:
+        """Of a value that should have been another."""
+        return cls(f"{key or 'it'} is {_short.repr(value)}, where {expected} was expected")
+
+
+def damaged(path: Path, reason: object) -> DamagedFileError:
+    """The error that names a file and says what is wrong with it."""
+    return DamagedFileError(f"{path} is damaged: {reason}")
+
+
+def checked(path: Path, value: Any, form: Form, key: str = "") -> Any:
+    """The value, which must have this form, or DamagedFileError names the file."""
+    try:
+        form(key, value)
+    except Unfit as error:
+        raise damaged(path, error) from None
+    return value
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Parsing
+
+
+def parse(content: bytes) -> Any:
+    """The value of a JSON text of bounded size and depth, whose numbers are finite and short, and keys unique.
+
+    Raises
+    ------
+    ValueError
+        Saying what is wrong.
+
+    Examples
+    --------
+    >>> parse(b'{"epoch": 3}')
+    {'epoch': 3}
+    >>> parse(b'{"loss": NaN}')
+    Traceback (most recent call last):
+        ...
+    ValueError: it holds NaN, which is no number of JSON
+    """
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"it is larger than {MOST_BYTES} bytes")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise ValueError("it is not JSON: its bytes are not UTF-8") from None
+    depth = 0
+    for found in _BRACKETS.finditer(text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
+        if depth > _MOST_DEPTH:
+            raise ValueError(f"it is not JSON of ours: it is nested more than {_MOST_DEPTH} deep")
+    hooks: dict[str, Any] = {"parse_int": _integer, "parse_float": _float, "parse_constant": _constant}
+    try:
+        return json.loads(text, object_pairs_hook=_unique, **hooks)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is not JSON: {error.msg} in line {error.lineno}") from None
+
+
+def _integer(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(f"it holds a number of {len(text)} digits")
+    return int(text)
+
+
+def _float(text: str) -> float:
+    if len(text) > _MOST_DIGITS or not math.isfinite(value := float(text)):
+        raise ValueError(f"it holds a number that is no float64: {_short.repr(text)}")
+    return value
+
+
+def _constant(text: str) -> float:
+    raise ValueError(f"it holds {text}, which is no number of JSON")
+
+
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("it has a key twice")
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Forms
+
+
+def anything(key: str, value: Any) -> None:
+    """A value that somebody else checks."""
+
+
+def exactly(expected: Any) -> Form:
+    """This value; True is not 1."""
+
+    def form(key: str, value: Any) -> None:
+        if type(value) is not type(expected) or value != expected:
+            raise Unfit.of(key, value, _short.repr(expected))
+
+    return form
+
+
+def whole(least: int, most: int) -> Form:
+    """A whole number in a range."""
+
+    def form(key: str, value: Any) -> None:
+        if type(value) is not int or not least <= value <= most:
+            raise Unfit.of(key, value, f"a whole number from {least} to {most}")
+
+    return form
+
+
+def number(least: float = -math.inf) -> Form:
+    """A finite number, not below a least one."""
+
+    def form(key: str, value: Any) -> None:
+        finite = type(value) in (int, float) and math.isfinite(value)
+        if not (finite and value >= least):
+            raise Unfit.of(key, value, "a finite number" + (f" of at least {least:g}" if least > -math.inf else ""))
+
+    return form
+
+
+def text(key: str, value: Any) -> None:
+    """A string."""
+    if type(value) is not str:
+        raise Unfit.of(key, value, "a text")
+
+
+def one_of(*words: str) -> Form:
+    """One of a few words."""
+
+    def form(key: str, value: Any) -> None:
+        if type(value) is not str or value not in words:
+            raise Unfit.of(key, value, " or ".join(words))
+
+    return form
+
+
+def sha256(key: str, value: Any) -> None:
+    """A digest, in hexadecimal."""
+    if type(value) is not str or not re.fullmatch("[0-9a-f]{64}", value):
+        raise Unfit.of(key, value, "a SHA-256 of 64 hexadecimal digits")
+
+
+def maybe(form: Form) -> Form:
+    """null, or a value of this form."""
+
+    def either(key: str, value: Any) -> None:
+        if value is not None:
+            form(key, value)
+
+    return either
+
+
+def each(form: Form, least: int = 0, most: int = 2**16) -> Form:
+    """A list of so many values of one form."""
+
+    def form_of_all(key: str, value: Any) -> None:
+        if type(value) is not list or not least <= len(value) <= most:
+            raise Unfit.of(key, value, f"a list of {least} to {most} values" if least < most else f"{most} values")
+        for place, item in enumerate(value):
+            form(f"{key}[{place}]", item)
+
+    return form_of_all
+
+
+def by_key(form: Form) -> Form:
+    """An object whose values are of one form, by keys of any name."""
+
+    def form_of_all(key: str, value: Any) -> None:
+        if type(value) is not dict:
+            raise Unfit.of(key, value, "an object")
+        for name, item in value.items():
+            form(_joined(key, name), item)
+
+    return form_of_all
+
+
+def record(forms: Mapping[str, Form], optional: Mapping[str, Form] | None = None) -> Form:
+    """An object with these keys, perhaps those that are optional, and no others."""
+    known = {**forms, **(optional or {})}
+
+    def form(key: str, value: Any) -> None:
+        if type(value) is not dict:
+            raise Unfit.of(key, value, "an object")
+        for name, item in value.items():
+            if name not in known:
+                raise Unfit.of(_joined(key, name), item, "no such key")
+            known[name](_joined(key, name), item)
+        for name in forms:
+            if name not in value:
+                raise Unfit(f"{_joined(key, name)} is missing")
+
+    return form
+
+
+def _joined(key: str, name: str) -> str:
+    name = name if name.replace("_", "").isalnum() and name.isascii() and len(name) < 60 else _short.repr(name)
+    return f"{key}.{name}" if key else name

@@ -1,0 +1,80 @@
+"""What belongs into each file of a run folder: the forms that all who read one go through.
+
+Those of files that go with a configuration hold them to it: a checkpoint's step is that of its epoch, and a result's
+lengths are those that were to be tested.
+"""
+
+from typing import Any
+
+from fastpe.base.stored import Form, anything, by_key, each, exactly, maybe, number, record, sha256, text, whole
+from fastpe.encodings import own_files
+from fastpe.training.config import TrainConfig
+
+SCHEMA = 1
+
+_CPU = record({"name": text, "machine": text, "system": text, "vectors": each(text)})
+_ENVIRONMENT = {"versions": by_key(text), "cpu": _CPU}
+
+CONFIG = record(
+    {
+        "schema": exactly(SCHEMA),
+        "config": by_key(anything),  # `TrainConfig.from_dict` checks them one by one
+        "encoding_options": by_key(anything),
+        "protocol": by_key(text),
+        **_ENVIRONMENT,
+        "resumed": each(record(_ENVIRONMENT)),
+    },
+    optional={"encodings": own_files.FORM},
+)
+"""Of ``config.json``, without its checksum."""
+
+SEAL = record({"result": sha256}, optional={"identity": sha256})
+"""Of ``seal.json``."""
+
+
+def metrics_line(config: TrainConfig) -> Form:
+    """Of a line of ``metrics.jsonl``."""
+    return _at_an_epoch(config, record(_progress(config)))
+
+
+def checkpoint(config: TrainConfig, digest: str) -> Form:
+    """Of the facts in ``checkpoint.safetensors``; `digest` is that of the configuration."""
+    stated = {"schema": exactly(SCHEMA), "config": exactly(digest), "sha256": sha256, "header_sha256": sha256}
+    return _at_an_epoch(config, record({**stated, **_progress(config)}))
+
+
+def result(config: TrainConfig) -> Form:
+    """Of ``result.json``."""
+    metrics = {name: maybe(number(0.0)) for name in ("mse", "nmse", "mse_last", "mse_beyond")}
+    test = record({**metrics, "sequences": exactly(config.test_sequences)}, optional={"reason": text, "note": text})
+
+    def told_why(key: str, value: Any) -> None:
+        test(key, value)
+        if value["mse"] is None:
+            text(f"{key}.reason", value.get("reason"))
+
+    train = record({"steps": exactly(config.steps), "loss": number(0.0), "seconds": number(0.0)})
+    return record(
+        {
+            "schema": exactly(SCHEMA),
+            "encoding": exactly(config.encoding),
+            "seed": exactly(config.seed),
+            "train": train,
+            "test": record({str(length): told_why for length in config.test_lengths}),
+        }
+    )
+
+
+def _progress(config: TrainConfig) -> dict[str, Form]:
+    steps = whole(1, config.steps)
+    return {"epoch": whole(1, config.epochs), "step": steps, "loss": number(0.0), "seconds": number(0.0)}
+
+
+def _at_an_epoch(config: TrainConfig, form: Form) -> Form:
+    """A form whose step must be the last of its epoch."""
+
+    def consistent(key: str, value: Any) -> None:
+        form(key, value)
+        exactly(value["epoch"] * config.steps_per_epoch)("step", value["step"])
+
+    return consistent

@@ -1,0 +1,45 @@
+"""``metrics.jsonl``: one line for each epoch that a run has made."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fastpe.base import files, stored
+from fastpe.training import forms
+from fastpe.training.config import TrainConfig
+
+NAME = "metrics.jsonl"
+_LONGEST = 512  # bytes of a line; ours have a third of them
+_SPARE = 2**20  # bytes that a file may have beside its lines
+
+
+def write(folder: Path, history: list[dict[str, Any]]) -> None:
+    """Write the lines of all epochs."""
+    lines = [json.dumps(line, allow_nan=False) + "\n" for line in history]
+    files.write_file(folder / NAME, "".join(lines).encode())
+
+
+def cut(folder: Path, config: TrainConfig, epochs: int) -> tuple[list[dict[str, Any]], int]:
+    """Cut the lines back to the first `epochs` epochs; returns them, and how many were missing or damaged.
+
+    Raises
+    ------
+    DamagedFileError
+        If it is no file, or much larger than such a run's.
+    """
+    try:
+        content = files.read_file(folder / NAME, _SPARE + config.epochs * _LONGEST)
+    except FileNotFoundError:
+        content = b""
+    lines, form, found = content.splitlines(), forms.metrics_line(config), {}
+    for text in lines:
+        try:
+            line = stored.parse(text[: _LONGEST + 1])
+            form("", line)
+        except ValueError:
+            continue
+        found[line["epoch"]] = line
+    history = [found[epoch] for epoch in range(1, epochs + 1) if epoch in found]
+    if len(lines) > len(history):
+        write(folder, history)
+    return history, epochs - len(history)

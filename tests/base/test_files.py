@@ -1,0 +1,182 @@
+"""Files are written beside, synced and renamed; links, folders, pipes and devices lead nobody astray."""
+
+import errno
+import os
+import secrets
+import stat
+
+import pytest
+
+from fastpe.base import files
+from fastpe.base.stored import DamagedFileError
+
+needs_links = pytest.mark.skipif(os.name == "nt", reason="links and pipes")
+
+
+@pytest.fixture
+def victim(tmp_path_factory):
+    """A file of the user's that a planted link leads to."""
+    path = tmp_path_factory.mktemp("home") / "thesis.tex"
+    path.write_bytes(b"precious")
+    yield path
+    assert path.read_bytes() == b"precious"
+
+
+def names(folder):
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+@pytest.fixture
+def draws(monkeypatch):
+    """The names of temporary files, foreseen: "0000000000000000" and so on."""
+    drawn = iter(range(1000))
+    monkeypatch.setattr(secrets, "token_hex", lambda size: f"{next(drawn):0{2 * size}x}")
+    return [f".fastpe-{number:016x}.tmp" for number in range(1000)]
+
+
+@needs_links
+@pytest.mark.parametrize("plant", ["link", "dangling", "folder", "pipe", "file"])
+def test_what_was_planted_under_a_temporary_name_is_neither_followed_nor_touched(tmp_path, victim, draws, plant):
+    planted = tmp_path / draws[0]
+    match plant:
+        case "link":
+            planted.symlink_to(victim)
+        case "dangling":
+            planted.symlink_to(victim.with_name("new"))
+        case "folder":
+            planted.mkdir()
+        case "pipe":
+            os.mkfifo(planted)
+        case "file":
+            planted.write_bytes(b"planted")
+    before = planted.lstat()
+    files.write_file(tmp_path / "x", b"new")
+    assert (tmp_path / "x").read_bytes() == b"new"
+    assert planted.lstat() == before
+    assert names(tmp_path) == [draws[0], "x"]
+    assert not victim.with_name("new").exists()
+
+
+def test_where_no_name_is_free_the_file_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(secrets, "token_hex", lambda size: "ab" * size)
+    (tmp_path / ".fastpe-abababababababab.tmp").mkdir()
+    with pytest.raises(FileExistsError, match="no name is free") as caught:
+        files.write_file(tmp_path / "x", b"new")
+    assert caught.value.filename == str(tmp_path / "x")
+
+
+@needs_links
+@pytest.mark.parametrize("kind", ["file", "nothing", "itself"])
+def test_a_link_in_the_place_of_a_file_is_replaced_and_what_it_leads_to_stays(tmp_path, victim, kind):
+    path = tmp_path / "x"
+    path.symlink_to({"file": victim, "nothing": victim.with_name("new"), "itself": path}[kind])
+    files.write_file(path, b"new")
+    assert not path.is_symlink()
+    assert path.read_bytes() == b"new"
+    assert not victim.with_name("new").exists()
+
+
+def occupied(path, kind):
+    match kind:
+        case "folder":
+            path.mkdir()
+        case "link to a folder":
+            path.symlink_to(path.parent)
+        case "pipe":
+            os.mkfifo(path)
+        case "device":
+            path.symlink_to("/dev/null")
+
+
+@needs_links
+@pytest.mark.parametrize("kind", ["folder", "link to a folder", "pipe", "device"])
+def test_what_is_no_file_is_never_replaced(tmp_path, kind):
+    path = tmp_path / "x"
+    occupied(path, kind)
+    before = path.lstat()
+    with pytest.raises(OSError, match=r"it is a (folder|pipe or a device)") as caught:
+        files.write_file(path, b"new")
+    assert caught.value.filename == str(path)
+    assert caught.value.errno == (errno.EISDIR if "folder" in kind else errno.EINVAL)
+    assert path.lstat() == before
+    assert names(tmp_path) == ["x"]
+
+
+@needs_links
+@pytest.mark.parametrize("kind", ["folder", "link to a folder", "pipe", "device"])
+def test_what_is_no_file_is_not_read(tmp_path, kind):
+    """A pipe would have its reader wait for ever."""
+    path = tmp_path / "x"
+    occupied(path, kind)
+    for read in (files.read_file, files.read_json, files.TensorFile):
+        with pytest.raises(
+            DamagedFileError, match=r"x is damaged: it is a (folder|pipe or a device), where a file was"
+        ):
+            read(path)
+
+
+@needs_links
+def test_a_link_is_followed_in_reading_and_a_loop_is_an_error_that_names_it(tmp_path, victim):
+    path = tmp_path / "x"
+    path.symlink_to(victim)
+    assert files.read_file(path) == b"precious"
+    path.unlink()
+    path.symlink_to(path)
+    with pytest.raises(OSError, match="x") as caught:
+        files.read_file(path)
+    assert caught.value.errno == errno.ELOOP
+
+
+def test_no_more_is_read_than_is_allowed(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"12345")
+    assert files.read_file(path, 5) == b"12345"
+    with pytest.raises(DamagedFileError, match="x is damaged: it is larger than 4 bytes"):
+        files.read_file(path, 4)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders cannot be opened")
+def test_the_file_is_synced_before_it_is_renamed_and_the_folder_after(tmp_path, monkeypatch):
+    done, sync, replace = [], os.fsync, os.replace
+
+    def synced(descriptor):
+        status = os.fstat(descriptor)
+        what = "folder" if stat.S_ISDIR(status.st_mode) else "file"
+        done.append((what, status.st_ino, status.st_size if what == "file" else 0))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", lambda *paths: (done.append("renamed"), replace(*paths)))
+    files.write_file(tmp_path / "x", b"content")
+    inode = (tmp_path / "x").stat().st_ino
+    assert done == [("file", inode, 7), "renamed", ("folder", tmp_path.stat().st_ino, 0)]
+
+
+@needs_links
+def test_leftovers_of_killed_processes_are_deleted_and_nothing_else(tmp_path, victim):
+    mark = ".fastpe-0123456789abcdef.tmp"
+    kept = {".model.safetensors.tmp", ".fastpe-0123456789abcdeg.tmp", "x.tmp", mark[:-5] + "e.tmp", mark[:-5] + "d.tmp"}
+    for name in (".model.safetensors.tmp", ".fastpe-0123456789abcdeg.tmp", "x.tmp", mark):
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / (mark[:-5] + "e.tmp")).mkdir()
+    (tmp_path / (mark[:-5] + "d.tmp")).symlink_to(victim)
+    files.remove_leftovers(tmp_path)
+    assert set(names(tmp_path)) == kept
+
+
+def test_files_are_as_private_as_the_user_has_them(tmp_path):
+    old = os.umask(0o027)
+    try:
+        files.write_file(tmp_path / "x", b"")
+    finally:
+        os.umask(old)
+    if os.name != "nt":
+        assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o640
+
+
+def test_a_lock_that_nobody_has_any_more_is_open(tmp_path):
+    """An interrupt may come after a folder was locked and before anybody could unlock it."""
+    lock = files.lock_folder(tmp_path)
+    assert os.name == "nt" or files.lock_folder(tmp_path) is None
+    del lock
+    assert files.lock_folder(tmp_path) is not None

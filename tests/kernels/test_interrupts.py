@@ -1,0 +1,210 @@
+"""Interrupts, whenever they come, leave no trace: the next call gives the bits it would have given, in any thread.
+
+A long run by hand: ``python tests/kernels/test_interrupts.py 100000``.
+"""
+
+import contextlib
+import random
+import signal
+import sys
+import threading
+import time
+
+import numba
+import numpy as np
+import pytest
+from interrupts import Interrupted, interrupted_everywhere
+from numba.core import codegen
+
+import fastpe
+from fastpe.base import guard
+from fastpe.kernels import _jit, threads
+from fastpe.kernels._jit import entry
+from fastpe.model import adam, transformer
+
+SECONDS = 2.5
+
+
+def learner():
+    model = fastpe.Transformer(fastpe.ModelConfig("learned", width=8, hidden=8, train_length=4))
+    return model, fastpe.Adam(model), np.ones((3, 4), np.float32)
+
+
+def calls():
+    """Short calls of each kind, and what they give where nothing interrupts them."""
+    model, optimiser, x = learner()
+    q = np.random.default_rng(0).standard_normal((1, 2, 5, 8)).astype(np.float32)
+
+    def gradients():
+        out, pullback = fastpe.attention_vjp(q, q, q, causal=True, bias=fastpe.build("alibi", 5, heads=2)["bias"])
+        return out, *pullback(out).values()
+
+    def step():
+        optimiser.step(x, x)
+        return model.loss(x, x)
+
+    fixed = fastpe.Transformer(fastpe.ModelConfig("alibi", width=8, hidden=8, train_length=4))
+    same = {
+        "attention": gradients,
+        "build": lambda: fastpe.build("wavelet", 6, dim=8)["table"],
+        "call": lambda: fixed(x),
+        "loss_and_grads": lambda: list(fixed.loss_and_grads(x, x)[1].values()),
+        "threads": lambda: fixed(x, threads=2),
+    }
+    return same, step
+
+
+def bits(values):
+    return [np.asarray(value).tobytes() for value in (values if isinstance(values, list | tuple) else [values])]
+
+
+def in_a_thread(function):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(function()), daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive(), "another thread waits for ever"
+    return found[0]
+
+
+def stressed(most, seconds):
+    """Alarms at drawn moments of short calls, so many or for so long; returns how many there were."""
+    draw, seen, moments = random.Random(20250611), 0, {}
+
+    def alarm(*_):
+        raise Interrupted
+
+    def timed(call):
+        begin = time.perf_counter()
+        found = bits(call())
+        return found, time.perf_counter() - begin
+
+    same, step = calls()
+    expected = {name: timed(call)[0] for name, call in same.items()}
+    moments = {name: max(timed(call)[1], 2e-5) for name, call in same.items()}
+    before, names = numba.get_num_threads(), [*same]
+    old, end = signal.signal(signal.SIGALRM, alarm), time.monotonic() + seconds
+    try:
+        while seen < most and time.monotonic() < end:
+            name = draw.choice(names)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, draw.uniform(1e-6, 1.2 * moments[name]))
+                if draw.random() < 0.2:
+                    step()
+                else:
+                    same[name]()
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except Interrupted:
+                seen += 1
+            assert numba.get_num_threads() == before
+            if draw.random() < 0.05:
+                assert bits(same[name]()) == expected[name], name
+            if draw.random() < 0.005:
+                assert in_a_thread(lambda name=name: bits(same[name]())) == expected[name], name
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    for name, call in same.items():
+        assert bits(call()) == expected[name], name
+        assert in_a_thread(lambda call=call: bits(call())) == expected[name], name
+    assert np.isfinite(step())
+    return seen
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers that raise signals")
+def test_alarms_at_any_moment_leave_no_trace():
+    assert stressed(3000, SECONDS) > 20
+
+
+OURS = {each.__file__ for each in (guard, threads, transformer, adam)}
+
+
+def test_an_interrupt_at_any_step_of_a_call_leaves_no_trace():
+    """Of a training step, whose update is made whole or not at all, and of a call that asks for another number of
+    threads."""
+    model, optimiser, x = learner()
+    expected, before = bits(model(x)), numba.get_num_threads()
+    start = {name: value.copy() for name, value in model.parameters.items()}
+    optimiser.step(x, x)
+    after = {name: value.copy() for name, value in model.parameters.items()}
+
+    def back():
+        for name, value in start.items():
+            model.parameters[name][...] = value
+        for moments in (optimiser.first, optimiser.second):
+            for value in moments.values():
+                value[...] = 0
+        optimiser.steps = 0
+
+    def check():
+        assert numba.get_num_threads() == before
+        wanted = after if optimiser.steps else start
+        assert all(np.array_equal(value, wanted[name]) for name, value in model.parameters.items())
+        back()
+        assert bits(model(x)) == expected
+
+    back()
+    assert interrupted_everywhere(lambda: optimiser.step(x, x, threads=2), OURS, check) > 300
+
+
+def test_machine_code_that_an_interrupt_kept_from_the_cache_is_used_all_the_same(tmp_path, monkeypatch):
+    """LLVM hands it over in a callback; what is raised in there is lost, and so is what was handed over."""
+    monkeypatch.setattr(_jit, "cache_folder", tmp_path)
+
+    @entry
+    def doubled(x):
+        return 2 * x
+
+    def missing(library):
+        raise RuntimeError(f"no compiled object yet for {library}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(codegen.CPUCodeLibrary, "_get_compiled_object", missing)
+        assert doubled(3) == 6
+    assert doubled(4) == 8
+    assert doubled(1.5) == 3.0
+
+
+def test_an_interrupted_compilation_is_made_again():
+    @entry
+    def tripled(x):
+        return 3 * x
+
+    compiler = tripled._compiler
+    compile_once = compiler.compile
+
+    def interrupted(*arguments):
+        compiler.compile = compile_once
+        raise Interrupted
+
+    compiler.compile = interrupted
+    with pytest.raises(Interrupted):
+        tripled(2)
+    assert tripled(2) == 6
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers that raise signals")
+def test_a_handler_that_wants_what_waits_for_its_own_call_gets_an_error():
+    """It stands above a call that has the lanes; the thread that has the model waits for the lanes, and may be told."""
+    model, _, x = learner()
+    inside = threading.Event()
+
+    def work():
+        with contextlib.suppress(RuntimeError), model._lock:
+            inside.set()
+            with threads._lanes_lock:
+                pass
+
+    thread = threading.Thread(target=work)
+    with threads._lanes_lock:
+        thread.start()
+        inside.wait()
+        with pytest.raises(RuntimeError, match="in the midst of another of its calls"):
+            model(x)
+    thread.join(10)
+    assert not thread.is_alive()
+    assert np.isfinite(model(x)).all()
+
+
+if __name__ == "__main__":
+    print(stressed(int(sys.argv[1]), float("inf")), "interrupts")
