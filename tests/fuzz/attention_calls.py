@@ -129,7 +129,8 @@ def _of_a_slot(rng: np.random.Generator, arguments: dict[str, Any]) -> str:
 
 def _shape(rng: Any, arguments: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
     name = _of_a_slot(rng, arguments)
-    return {name: np.concatenate([arguments[name]] * 2, axis=-1 if name in ("gain", "bias") else -2)}, (name, "k", "v")
+    axis = {"q": -1, "gain": -1, "bias": -1, "scores": -3}.get(name, -2)
+    return {name: np.concatenate([arguments[name]] * 2, axis=axis)}, (name, "k", "v")
 
 
 def _dtype(rng: Any, arguments: Any) -> tuple[dict[str, Any], tuple[str, ...]]:

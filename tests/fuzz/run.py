@@ -25,6 +25,8 @@ from typing import IO
 BATCH = 50  # cases that Hypothesis draws at a time: each batch has a seed of its own, so that any can be drawn again
 PATIENCE = 180.0  # seconds that a case may take, what it compiles included
 _MOST_FINDINGS = 20
+_TELL = 60.0  # seconds between lines that say how far the run is
+_SUPPORT = Path(__file__).resolve().parents[1] / "support"
 
 
 def main(arguments: list[str] | None = None, worker: tuple[str, ...] = ()) -> int:
@@ -46,25 +48,26 @@ def main(arguments: list[str] | None = None, worker: tuple[str, ...] = ()) -> in
 
 def _watch(worker: list[str], given: argparse.Namespace, seed: int) -> int:
     """Start workers, each after the case that ended the one before it, until all is done; tell of findings."""
-    began, told, done, findings = time.monotonic(), 0, 0, 0
+    began, told, done, findings = time.monotonic(), 0.0, 0, 0
     last = given.cases if given.case is None else 1
 
     def over() -> bool:
-        return done >= last if last is not None else time.monotonic() - began >= given.seconds
+        enough = done >= last if last is not None else time.monotonic() - began >= given.seconds
+        return enough or findings >= _MOST_FINDINGS
 
-    while not over() and findings < _MOST_FINDINGS:
+    while not over():
         first = [] if given.case is not None else [str(done)]
         for number, text in _cases([*worker, *first], given.patience):
             if text is not None:
                 findings += 1
-                print(
-                    f"case {number}: {text}\n  again: python tests/fuzz/run.py --seed {seed} --case {number}",
-                    flush=True,
-                )
+                again = f"\n  again: python tests/fuzz/run.py --seed {seed} --case {number}" if number >= 0 else ""
+                print(f"case {number}: {text}{again}", flush=True)
+            if number < 0:  # no worker gets that far
+                return 1
             done = 1 if given.case is not None else number + 1
-            if over() or findings >= _MOST_FINDINGS:
+            if over():
                 break
-            if time.monotonic() - began >= told + 60:
+            if time.monotonic() - began >= told + _TELL:
                 told = time.monotonic() - began
                 print(f"{done:,} cases, {findings} findings, {told:,.0f} s", flush=True)
     print(f"{done:,} cases, {findings} findings", flush=True)
@@ -73,7 +76,9 @@ def _watch(worker: list[str], given: argparse.Namespace, seed: int) -> int:
 
 def _cases(command: list[str], patience: float) -> Iterator[tuple[int, str | None]]:
     """Every case of a worker as it ends: its number, and what was found, or None."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    path = os.pathsep.join([str(_SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONFAULTHANDLER": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
     assert process.stdout is not None
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(process.stdout, lines.put), daemon=True).start()
@@ -81,7 +86,7 @@ def _cases(command: list[str], patience: float) -> Iterator[tuple[int, str | Non
     try:
         while True:
             try:
-                line = lines.get(timeout=patience)
+                line = lines.get(timeout=patience if running >= 0 else PATIENCE)
             except queue.Empty:
                 yield running, f"it did not end in {patience:.0f} s"
                 return
@@ -115,5 +120,4 @@ def _cause(status: int) -> str:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("PYTHONFAULTHANDLER", "1")
     sys.exit(main())

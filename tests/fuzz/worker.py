@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
-
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from run import BATCH
@@ -73,6 +71,6 @@ def _say(line: str) -> None:
 if __name__ == "__main__":
     from attention_calls import ATTENTION
     from builds import BUILDS
-    from damage import DAMAGE
+    from damaged_runs import DAMAGE
 
     work({"build": BUILDS, "attention": ATTENTION, "files": DAMAGE})

@@ -87,12 +87,12 @@ def guarded_results(patch, *modules):
         def __getattr__(self, name):
             return getattr(np, name)
 
-        def empty(self, shape, dtype):
+        def empty(self, shape, dtype=float):
             array, check = guarded(shape, dtype, np.nan if np.dtype(dtype).kind == "f" else -1)
             checks.append(check)
             return array
 
-        def zeros(self, shape, dtype):
+        def zeros(self, shape, dtype=float):
             array, check = guarded(shape, dtype, 0)
             checks.append(check)
             return array

@@ -11,5 +11,6 @@ def attempt(call: Callable[[], Any], named: Iterable[str]) -> tuple[Any, Refusal
     try:
         return call(), None
     except (ValueError, TypeError) as error:
-        assert any(name in str(error) for name in named), f"the message names no argument: {error}"
+        if not any(name in str(error) for name in named):
+            raise AssertionError(f"the message names no argument: {error}") from error
         return None, error
