@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fastpe.encodings.catalogue import BEYOND, LEARNED, OUTCOMES
+from fastpe.encodings.catalogue import LEARNED
+from fastpe.encodings.encoding import BEYOND, OUTCOMES
 from fastpe.encodings.slots import SLOTS
 
 from .output import encoding_name, print_json, print_table

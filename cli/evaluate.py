@@ -1,10 +1,15 @@
 """``fastpe evaluate``: test the model of a run again."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from .output import encoding_name, print_json, print_tests, use_threads
+
+if TYPE_CHECKING:
+    from fastpe.model.config import ModelConfig
+    from fastpe.training.config import TrainConfig
 
 
 @click.command()
@@ -34,14 +39,13 @@ def evaluate(
     from dataclasses import replace
 
     from fastpe.training import run_folder
-    from fastpe.training.config import TrainConfig
     from fastpe.training.evaluation import evaluate as test_model
 
     from .progress import Reporter
 
     model = run_folder.load(run)
     stored = run_folder.read_config(run) if run.is_dir() else None
-    config = TrainConfig(**vars(model.config)) if stored is None else stored
+    config = _as_trained(model.config, test_lengths) if stored is None else stored
     if encoding not in (None, config.encoding):
         raise click.UsageError(f"run {run} has the encoding {config.encoding!r}, not {encoding!r}")
     config = replace(
@@ -65,3 +69,12 @@ def evaluate(
         print_json({"schema": 1, "run": str(run), "encoding": config.encoding, "seed": config.seed, "test": test})
     else:
         print_tests(test)
+
+
+def _as_trained(config: "ModelConfig", test_lengths: tuple[int, ...]) -> "TrainConfig":
+    """The settings for a model that no run of ours has trained: the usual lengths, as far as its positions reach."""
+    from fastpe.training.config import TrainConfig
+
+    reach = config.position_range
+    usual = tuple(length for length in TrainConfig.test_lengths if reach is None or length <= reach)
+    return TrainConfig(**vars(config), test_lengths=test_lengths or usual or (config.train_length,))

@@ -1,6 +1,7 @@
 """``fastpe train``: train a model, test it, leave a run folder."""
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -116,8 +117,10 @@ def _configure(stored: TrainConfig | None, given: dict[str, Any], options: tuple
     name: str = given["encoding"] if stored is None else given.get("encoding", stored.encoding)
     changed = parse_options(name, options)
     if stored is not None:
+        if paper:
+            return TrainConfig.paper(**{**vars(stored), **given, "options": changed})
         kept = stored.options if name == stored.encoding else {}
-        return replace(stored, **given, options=(TrainConfig.paper(name, changed).options if paper else kept) | changed)
+        return replace(stored, **given, options=kept | changed)
     preset = TrainConfig.paper if paper else TrainConfig
     config = preset(**given, options=changed)
     if "causal" not in given:
@@ -131,7 +134,6 @@ def _configure(stored: TrainConfig | None, given: dict[str, Any], options: tuple
 
 
 def _train(config: TrainConfig, out: Path | None, resume: bool, threads: int | None) -> "TrainResult":
-    from fastpe.encodings import registry
     from fastpe.training import config_file, loop, run_folder
 
     from .progress import Reporter
@@ -143,12 +145,19 @@ def _train(config: TrainConfig, out: Path | None, resume: bool, threads: int | N
         try:
             return loop.train(config, out=target, resume=resume, threads=threads, progress=reporter)
         except KeyboardInterrupt:
-            where = f"; continue with: fastpe train --resume --out {reporter.run}" if reporter.run else ""
-            files, keys = registry.ways(), registry.split(config.encoding)
-            if where and any(key in files for key in keys):
-                where += f" --encoding {'+'.join(files.get(key, {'way': key})['way'] for key in keys)}"
-            reporter.line(f"fastpe: interrupted{where}")
+            how = f"; continue with: {_resuming(reporter.run, config.encoding)}" if reporter.run else ""
+            reporter.line(f"fastpe: interrupted{how}")
             sys.exit(INTERRUPTED)
+
+
+def _resuming(run: Path, encoding: str) -> str:
+    """The command that goes on with a run, which wants an encoding's own file named again."""
+    from fastpe.encodings import registry
+
+    files = {key: found["way"] for key, found in registry.ways().items() if found["way"].endswith(".py")}
+    keys = registry.split(encoding)
+    named = ["--encoding", "+".join(files.get(key, key) for key in keys)] if set(keys) & set(files) else []
+    return shlex.join(["fastpe", "train", "--resume", "--out", str(run), *named])
 
 
 def _print_result(result: "TrainResult") -> None:

@@ -185,17 +185,17 @@ def encoding_pull(encoding: str, causal: bool) -> Job:
 
 
 def peak(threads: int) -> Job:
-    """fastpe's own sgemm in cache; `speed.PEAK_FLOP` a thread."""
+    """fastpe's own sgemm in cache; `probe.PEAK_FLOP` a thread."""
     return Job(probe.peak_call(threads))
 
 
 def blas() -> Job:
-    """NumPy's sgemm of order `speed.BLAS_ORDER`, on the threads that this process was started with."""
+    """NumPy's sgemm of order `probe.BLAS_ORDER`, on the threads that this process was started with."""
     return Job(probe.blas_call())
 
 
 def write() -> Job:
-    """Writing to `speed.BYTES` of memory, one thread."""
+    """Writing to `probe.BYTES` of memory, one thread."""
     return Job(probe.write_call())
 
 

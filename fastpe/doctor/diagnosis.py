@@ -23,7 +23,7 @@ from fastpe.doctor import allowed_error, kernel_checks
 from fastpe.doctor.allowed_error import Difference
 from fastpe.encodings import build, combined, registry
 from fastpe.encodings.encoding import Part
-from fastpe.encodings.slots import Spec, make_spec
+from fastpe.encodings.slots import SLOTS, Spec, make_spec
 from fastpe.kernels.threads import default_threads
 from fastpe.model.adam import Adam
 from fastpe.model.config import ModelConfig
@@ -195,9 +195,9 @@ def fill_differences(name: str, dtype: str) -> Iterator[Difference]:
             filled = build.build(name, **request)
             if set(filled) != set(exact):
                 raise ValueError(f"the slots filled are {sorted(filled)}, the reference's {sorted(exact)}")
-            arrays = _arrays(exact)
+            arrays = arrays_of(exact)
             bounds = allowed_error.fill_bound(part, spec, arrays)
-            if any(filled[slot] != exact[slot] for slot in set(exact) - set(arrays)):
+            if not all(np.array_equal(filled[slot], exact[slot]) for slot in set(exact) - set(arrays)):
                 raise ValueError(f"the plain values filled are {_plain(filled)}, the reference's {_plain(exact)}")
             for slot, array in arrays.items():
                 found = _worst(slot, filled[slot], array, bounds[slot])
@@ -206,13 +206,13 @@ def fill_differences(name: str, dtype: str) -> Iterator[Difference]:
                 yield Difference(0.0, 0.0)
 
 
-def _arrays(slots: Mapping[str, Any]) -> dict[str, Array]:
-    """The slots that are no plain values."""
-    return {slot: value for slot, value in slots.items() if isinstance(value, np.ndarray)}
+def arrays_of(slots: Mapping[str, Any]) -> dict[str, Array]:
+    """The slots that are filled: what is handed over as it is may be an array too, a `scale` for each head."""
+    return {slot: value for slot, value in slots.items() if SLOTS[slot].dtype}
 
 
 def _plain(slots: Mapping[str, Any]) -> dict[str, Any]:
-    return {slot: value for slot, value in slots.items() if not isinstance(value, np.ndarray)}
+    return {slot: value for slot, value in slots.items() if not SLOTS[slot].dtype}
 
 
 def _worst(name: str, got: Array, exact: Array, bound: Array) -> Difference:
@@ -244,7 +244,7 @@ def pull_differences(name: str, dtype: str) -> Iterator[Difference]:
         if not params:
             continue
         params = {key: (value + rng.uniform(0.1, 1, value.shape)).astype(dtype) for key, value in params.items()}
-        built = _arrays(build.build(name, **request, params=params, reference=True))
+        built = arrays_of(build.build(name, **request, params=params, reference=True))
         slots = {slot: array for slot, array in built.items() if array.dtype.kind == "f"}  # an index has no gradient
         dslots = {slot: np.asarray(rng.standard_normal(array.shape), dtype) for slot, array in slots.items()}
         pulled = build.pull(name, **request, dslots=dslots, params=params)
@@ -295,12 +295,12 @@ def step_differences(config: ModelConfig, dtype: str) -> Iterator[Difference]:
     outputs = model(x)
     loss, gradients = model.loss_and_grads(x, y)
     parameters = {name: np.array(value, np.float64) for name, value in model.parameters.items()}
-    position = ModelEncoding(replace(config, dtype="float64"))
-    expected, exact = position.reference_loss_and_grads(parameters, x, y)
+    encoding = ModelEncoding(replace(config, dtype="float64"))
+    expected, exact = encoding.reference_loss_and_grads(parameters, x, y)
     if set(exact) != set(gradients):
         raise ValueError(f"the model has the gradients {sorted(gradients)}, the reference {sorted(exact)}")
     tolerance = allowed_error.step_tolerance(dtype)
-    slots = position.reference_slots(x.shape[1], parameters)
+    slots = encoding.reference_slots(x.shape[1], parameters)
     exact_outputs = reference.model_forward(config, parameters, slots, x)
     size = max(1.0, float(np.abs(exact_outputs).max()))
     yield Difference(float(np.abs(outputs - exact_outputs).max()), tolerance * size, "the outputs")

@@ -4,7 +4,8 @@ options        defaults are values that they may have, and what is no such value
 parameters     initial values have the stated shapes; the same seed gives the same bits
 fill           within the stated error of the reference, with every option, at whole and real positions
 arrays         every entry written, and nothing beside it, in arrays of any strides; equal calls give equal bits
-pull           the gradients of the reference, added to what is there
+pull           the gradients of the reference
+adding         gradients are added to what is there, and what they come from stays as it is
 beyond         past the training length, what `beyond` and `moves` say
 direction      a model without a mask tells left from right where `direction` says so
 model          outputs, loss and all gradients of a whole model beside `fastpe.reference`
@@ -20,7 +21,7 @@ import numpy as np
 from fastpe.doctor import diagnosis
 from fastpe.doctor.allowed_error import Difference
 from fastpe.doctor.diagnosis import DTYPES, Check, Request
-from fastpe.encodings import build, combined, registry
+from fastpe.encodings import build, combined, encoding, registry
 from fastpe.encodings.encoding import BeyondTrainingLength, Encoding
 from fastpe.encodings.slots import SLOTS, make_spec
 from fastpe.model.config import ModelConfig
@@ -60,8 +61,8 @@ def remarks(key: str) -> list[str]:
     own, page = registry.get(key), registry.page(key)
     found = [f"the page, its docstring, says nothing of {word}" for word in _unsaid(own, page)]
     found += [f"ENCODING gives no {name}" for name in ("summary", "source") if not getattr(own, name)]
-    if len(own.summary) > 52:
-        found.append(f"the summary has {len(own.summary)} characters: a list has room for 52")
+    if len(own.summary) > encoding.SUMMARY:
+        found.append(f"the summary has {len(own.summary)} characters: a list has room for {encoding.SUMMARY}")
     unsaid = {
         "unknown": "ENCODING gives no direction: here,",
         "causal": "direction is 'causal', but other models take it too: here," if own.file else "",
@@ -104,10 +105,6 @@ def _away(key: str, **options: Any) -> dict[str, Array]:
     """Learned values away from the initial ones, many of which are zero or one."""
     rng = np.random.default_rng(5)
     return {name: value + rng.uniform(0.1, 0.5, value.shape) for name, value in _drawn(key, **options).items()}
-
-
-def _only_arrays(slots: Mapping[str, Any]) -> dict[str, Array]:
-    return {slot: value for slot, value in slots.items() if isinstance(value, np.ndarray)}
 
 
 def _same(what: str, got: Array, expected: Array) -> None:
@@ -158,7 +155,7 @@ def parameters(key: str) -> Iterator[Difference]:
     for name, value in one.items():
         _same(f"the initial {name!r} drawn twice with one seed", again[name], value)
         _same(f"the initial {name!r} in float32", narrow[name], value.astype(np.float32))
-    for slot, array in _only_arrays(built).items():
+    for slot, array in diagnosis.arrays_of(built).items():
         _same(f"slot {slot!r} from given initial values", given[slot], array)
     asked = diagnosis.requests(key, "float64", length=LENGTH, **SIZES)
     learned = {name for request in asked for name in combined.parameter_shapes(*diagnosis.validated(key, request))}
@@ -170,7 +167,7 @@ def parameters(key: str) -> Iterator[Difference]:
 def arrays(key: str, dtype: str) -> Iterator[Difference]:
     """Arrays of several strides, not empty before, between words that nobody may touch: equal bits at every call."""
     request = _request(key, dtype, **_learning(key))
-    right = _only_arrays(build.build(key, **request))
+    right = diagnosis.arrays_of(build.build(key, **request))
     for layout in ("as usual", "every second entry", "reversed", "by columns"):
         out, whole = {}, {}
         for slot, array in right.items():
@@ -207,7 +204,7 @@ def adding(key: str, dtype: str) -> Iterator[Difference]:
     part = registry.parse(key, switches)
     spec = make_spec(**_request(key, dtype), axes=combined.axes(part, given=False))
     params = _drawn(key, dtype, **switches)
-    slots = _only_arrays(build.build(key, **_request(key, dtype, **switches)))
+    slots = diagnosis.arrays_of(build.build(key, **_request(key, dtype, **switches)))
     dslots = {
         slot: np.cos(np.arange(array.size, dtype=array.dtype)).reshape(array.shape)
         for slot, array in slots.items()

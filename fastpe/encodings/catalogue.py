@@ -26,9 +26,7 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """Folder of `fastpe/encodings/` -> its title, and the slots that put an encoding there, in the order of acting."""
 
 _FIRST = ("rotation", "relative", "bias")  # of several groups that slots point to
-BEYOND = ("defined", "clipped", "resized", "undefined")
 LEARNED = ("yes", "no", "optional")
-OUTCOMES = ("holds", "partly", "fails", "tuned")
 
 
 @dataclass(frozen=True)

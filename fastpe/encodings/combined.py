@@ -62,10 +62,12 @@ def plain(parts: Sequence[Part], spec: Spec) -> dict[str, Any]:
     ValueError
         If two parts set one to different values.
     """
+    import numpy as np
+
     found: dict[str, Any] = {}
     for part in parts:
         for slot, value in part.encoding.plain(spec, **part.options).items():
-            if slot in found and found[slot] != value:
+            if slot in found and not np.array_equal(found[slot], value):
                 raise ValueError(
                     f"{_name(parts)!r} sets {slot!r} to {found[slot]!r} and to {value!r}: it can be but one"
                 )
@@ -261,7 +263,7 @@ def _may_overflow(parts: Sequence[Part], spec: Spec, sizes: Iterable[float], out
 
 
 def largest(value: np.ndarray) -> float:
-    """As `arguments.largest`, in one pass where an array is large; below that there is nothing to compile."""
+    """As `validation.largest`, in one pass where an array is large; below that there is nothing to compile."""
     if value.size < _LARGE or not value.flags.c_contiguous:
         return validation.largest(value)
     from fastpe.kernels.table import largest_of

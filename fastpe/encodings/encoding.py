@@ -14,6 +14,11 @@ from typing import Any, NamedTuple
 
 from fastpe.encodings.option import Option
 
+BEYOND = ("defined", "clipped", "resized", "undefined")
+DIRECTIONS = ("yes", "no", "causal", "unknown")
+OUTCOMES = ("holds", "partly", "fails", "tuned")
+SUMMARY = 52  # characters that a list has room for
+
 
 class BeyondTrainingLength(ValueError):
     """The encoding is undefined at this length or position; the message says why.

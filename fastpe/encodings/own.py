@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import os
 import re
 import sys
 from dataclasses import dataclass, replace
@@ -66,10 +67,14 @@ def source(value: Any, key: str | None = None) -> Source:
         file = getattr(value, "__file__", None)
         if not file or not file.endswith(".py"):
             raise ValueError(f"module {value.__name__!r} has no source file, whose digest a run would know it by")
+        if not hasattr(value, "ENCODING"):  # before its file is run once more
+            raise ValueError(f"module {value.__name__!r} must define ENCODING, a fastpe.Encoding: there is none")
         key = _key_of(key or value.__name__.rpartition(".")[2], value.__name__)
         return Source(
             file, key, Path(file).absolute(), _read(Path(file), file), value.__name__, value.__package__ or ""
         )
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"module_or_path must be a module or the path of a file that ends in .py, not {value!r}")
     if value == "":
         raise ValueError("module_or_path must be a module or the path of a file that ends in .py, not ''")
     try:

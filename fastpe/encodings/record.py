@@ -15,13 +15,9 @@ from fastpe.encodings.encoding import Encoding, Reported
 from fastpe.encodings.option import Option
 from fastpe.encodings.slots import SLOTS
 
-_FOLLOWS = {
-    "beyond": ("defined", "clipped", "resized", "undefined"),
-    "direction": ("yes", "no", "causal", "unknown"),
-}
-_OUTCOMES = ("holds", "partly", "fails", "tuned")
+_WORDS = {"beyond": encoding.BEYOND, "direction": encoding.DIRECTIONS}
 _KINDS = (bool, int, float, str, tuple)
-_SUMMARY = 100  # characters
+_LONGEST = 100  # characters, of a summary
 ALONE = "'index' chooses from 'values', so that neither acts without the other"
 
 
@@ -44,19 +40,19 @@ def _slots(own: Encoding) -> str:
 
 
 def _words(own: Encoding) -> str:
-    for name, known in _FOLLOWS.items():
+    for name, known in _WORDS.items():
         if getattr(own, name) not in known:
             return f"{name} must be one of {', '.join(known)}, not {getattr(own, name)!r}"
     for name in ("summary", "source"):
         if not isinstance(getattr(own, name), str):
             return f"{name} must be a str, not {getattr(own, name)!r}"
-    if len(own.summary) > _SUMMARY or len(own.summary.splitlines()) > 1:
-        return f"summary must be one line of at most {_SUMMARY} characters, not {own.summary!r}"
+    if len(own.summary) > _LONGEST or len(own.summary.splitlines()) > 1:
+        return f"summary must be one line of at most {_LONGEST} characters, not {own.summary!r}"
     if own.reported is not None:
         if not isinstance(own.reported, Reported) or not all(isinstance(text, str) for text in own.reported):
             return f"reported must be None or a fastpe.Reported of three texts, not {own.reported!r}"
-        if own.reported.outcome not in _OUTCOMES:
-            return f"reported.outcome must be one of {', '.join(_OUTCOMES)}, not {own.reported.outcome!r}"
+        if own.reported.outcome not in encoding.OUTCOMES:
+            return f"reported.outcome must be one of {', '.join(encoding.OUTCOMES)}, not {own.reported.outcome!r}"
     if not callable(own.ulp) and not _positive(own.ulp):
         return f"ulp must be a finite number > 0, or a function (spec, **options) that returns one, not {own.ulp!r}"
     if not isinstance(own.per_layer, tuple) or not all(isinstance(name, str) for name in own.per_layer):

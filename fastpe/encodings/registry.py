@@ -184,6 +184,8 @@ def _known(scheme: str) -> str:
     """The key that a part of a name stands for: itself, or that of the file that it is the path of."""
     if not isinstance(scheme, str):
         raise TypeError(f"encoding must be a name, not {scheme!r}")
+    if "+" in scheme and not Path(scheme).is_file():
+        raise ValueError(f"one encoding is wanted here, not the sum {scheme!r}")
     if scheme.endswith(".py"):
         return register(scheme)
     if Path(scheme).suffix or "/" in scheme:  # no key has either

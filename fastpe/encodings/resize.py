@@ -50,5 +50,5 @@ def resize(name: str, params: Mapping[str, Any], **sizes: Any) -> dict[str, np.n
         inspect.signature(rule).bind(params, **sizes)
     except TypeError as error:
         known = ", ".join(list(inspect.signature(rule).parameters)[1:])
-        raise TypeError(f"resize of {name!r} takes {known}, but it was called with {error}") from None
+        raise TypeError(f"resize of {name!r} takes {known}: {error}") from None
     return rule(params, **sizes)

@@ -28,7 +28,7 @@ _GRACE = 5.0  # seconds that a worker has to end by itself
 
 @dataclass(frozen=True)
 class Job:
-    """One run: its name, its settings, its folder, and what its bits depend on (`results.identity`)."""
+    """One run: its name, its settings, its folder, and what its bits depend on (`reuse.identity`)."""
 
     name: str
     config: TrainConfig

@@ -209,7 +209,7 @@ class ModelEncoding:
         """The model's loss and gradients, the encoding's own among them, by `fastpe.reference`.
 
         Only what turns gradients of slots into those of the encoding's parameters is compiled. `parameters` are
-        float64, and so is this position's model.
+        float64, and so is this encoding's model.
         """
         length = x.shape[1]
         slots = self.reference_slots(length, parameters)

@@ -52,7 +52,7 @@ class Scratch:
         Parameters
         ----------
         slots : dict
-            As `Position.slots` has them.
+            As `ModelEncoding.slots` has them.
         layered : frozenset of str
             Those of which every layer has its own, along their first axis.
         wanted : collection of str

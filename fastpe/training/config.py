@@ -98,6 +98,15 @@ class TrainConfig(ModelConfig):
         encoding, options, **settings
             As for `TrainConfig`.
 
+        Returns
+        -------
+        TrainConfig
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `TrainConfig` does.
+
         Examples
         --------
         >>> TrainConfig.paper("alibi").options
@@ -120,11 +129,12 @@ class TrainConfig(ModelConfig):
         return self._with_preset("tested")
 
     def _with_preset(self, preset: str) -> Self:
-        config, parts = self, registry.parse(self.encoding, self.options)
-        for part in parts:
+        config, causal = self, self.causal_where_needed().causal
+        parts = registry.parse(self.encoding, self.options)
+        for number, part in enumerate(parts):
             for option, value in getattr(part.encoding, preset).items():
                 wider = replace(config, options={combined.key(parts, part, option): value, **config.options})
-                config = wider if wider._accepted() else config
+                config = wider if wider._part_accepted(number, causal) else config
         return config
 
     def causal_where_needed(self) -> Self:
@@ -138,6 +148,15 @@ class TrainConfig(ModelConfig):
         parts = registry.parse(self.encoding, self.options)
         made_for_it = any(part.encoding.direction == "causal" for part in parts)
         return replace(self, causal=True) if made_for_it and not self._accepted() else self
+
+    def _part_accepted(self, number: int, causal: bool) -> bool:
+        """Whether this part of a sum takes its options: what another part refuses says nothing of them."""
+        part, spec = registry.parse(self.encoding, self.options)[number], replace(self, causal=causal).spec
+        try:
+            part.encoding.check(spec(self.train_length), **part.options)
+        except ValueError:
+            return False
+        return True
 
     def _accepted(self) -> bool:
         """Whether the encoding takes these options and sizes."""

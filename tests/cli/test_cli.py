@@ -11,6 +11,8 @@ from fastpe_cli import output
 
 from fastpe.encodings.registry import list_encodings
 from fastpe.model.adam import Adam
+from fastpe.model.config import ModelConfig
+from fastpe.model.transformer import Transformer
 from fastpe.training import loop, run_folder  # numba is imported before any command could choose its threads
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -270,3 +272,19 @@ def test_an_undefined_length_is_null_with_its_reason(folder):
     assert ["9", "-", "-", "-", "-", "1000"] in [line.split() for line in result.stdout.splitlines()]
     assert "length 9: 'learned'" in result.stdout
     assert json.loads((folder / "run" / "result.json").read_text())["test"]["9"]["mse"] is None
+
+
+def test_a_model_of_random_positions_is_tested_as_far_as_they_reach(folder):
+    config = ModelConfig("sinusoidal", width=8, hidden=8, train_length=8, positions="random:60")
+    Transformer(config).save(folder / "model.safetensors")
+    command = ["evaluate", "model.safetensors", "--sequences", "2", "--json"]
+    assert list(json.loads(fastpe(*command).stdout)["test"]) == ["50"]
+    assert list(json.loads(fastpe(*command, "--test-length", "20").stdout)["test"]) == ["20"]
+    assert "must be at most 60" in refused(2, *command[:2], "--test-length", "61")
+
+
+def test_a_run_goes_on_as_the_paper_has_it(folder):
+    sizes = ["--encoding", "xpos+alibi", "--out", "run", "--causal", "--paper", *TINY]
+    assert "alibi.alpha0=0.1" in fastpe("train", *sizes).stderr
+    again = fastpe("train", "--resume", "--paper", "--out", "run")
+    assert again.exit_code == 0, again.output

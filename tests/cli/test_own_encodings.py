@@ -1,9 +1,12 @@
 """Encodings of one's own on the command line: every command takes a file, and every mistake costs one line."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from command_line import TINY, fastpe, refused
+from fastpe_cli import train
 from own_encodings import filled_by, without, write
 
 from fastpe.encodings import registry
@@ -199,3 +202,11 @@ def test_a_broken_package_leaves_the_list_whole(folder, monkeypatch):
     assert "fastpe: encoding 'broken' of pkg-broken (pkg_broken) cannot be used: ModuleNotFoundError" in result.stderr
     assert "alibi" in result.stdout
     assert "broken" not in result.stdout
+
+
+def test_the_command_that_goes_on_names_files_but_no_module(folder, monkeypatch):
+    key = registry.register(write(folder))
+    monkeypatch.setitem(registry._registered, "offered", replace(registry._registered[key], way="package.offered"))
+    said = train._resuming(Path("my runs/one"), "mine+alibi")
+    assert said == f"fastpe train --resume --out 'my runs/one' --encoding {folder / 'mine.py'}+alibi"
+    assert train._resuming(Path("run"), "offered") == "fastpe train --resume --out run"

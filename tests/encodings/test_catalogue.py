@@ -4,6 +4,7 @@ import pytest
 
 import fastpe
 from fastpe.encodings import as_written, catalogue
+from fastpe.encodings.encoding import BEYOND, OUTCOMES
 from fastpe.encodings.registry import get, list_encodings
 from fastpe.encodings.slots import SLOTS
 
@@ -22,8 +23,8 @@ def test_what_a_list_reads_is_what_the_record_says(name):
         assert getattr(listed, field) == getattr(own, field)
     assert listed.learned == catalogue.learned(own)
     assert listed.learned in catalogue.LEARNED
-    assert listed.beyond in catalogue.BEYOND
-    assert listed.outcome in (*catalogue.OUTCOMES, "none")
+    assert listed.beyond in BEYOND
+    assert listed.outcome in (*OUTCOMES, "none")
 
 
 def test_who_suits_a_causal_model_of_a_plain_sequence():

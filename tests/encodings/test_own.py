@@ -10,6 +10,8 @@ import pytest
 from own_encodings import filled_by, without, write
 
 import fastpe
+from fastpe.doctor import encoding_checks
+from fastpe.doctor.diagnosis import judge
 from fastpe.encodings import catalogue, registry
 
 pytestmark = pytest.mark.usefixtures("unregistered")
@@ -172,7 +174,7 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "bytes.py").write_bytes(b"x = '\xff'\n")
     with pytest.raises(ValueError, match=r"bytes\.py.*: this is no Python"):
         fastpe.register(tmp_path / "bytes.py")
-    with pytest.raises(TypeError, match="module_or_path must be a path"):
+    with pytest.raises(TypeError, match="module_or_path must be a module or the path"):
         fastpe.register(3)
 
 
@@ -314,3 +316,27 @@ def test_another_process_registers_what_this_one_has(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"encoding 'mine': .*mine\.py has changed since it was registered"):
         registry.register_ways(ways)
     assert Path(ways["mine"]["way"]) == path
+
+
+SCALED = """import numpy as np
+import fastpe
+
+
+def plain(spec):
+    return {"scale": np.full(spec.heads, 0.5)}
+
+
+def reference(spec, params):
+    return {}
+
+
+ENCODING = fastpe.Encoding(slots=("scale",), summary="a scale for each head")
+"""
+
+
+def test_a_scale_for_each_head_is_handed_over_as_it_is(tmp_path):
+    for name in ("mine.py", "other.py"):
+        key = fastpe.register(write(tmp_path, text=SCALED, name=name))
+    verdicts = [judge(check) for check in encoding_checks.checks(key) if check.name != "model"]
+    assert [verdict.note for verdict in verdicts if not verdict.passed] == []
+    np.testing.assert_array_equal(fastpe.build("mine+other", 4, heads=2)["scale"], [0.5, 0.5])

@@ -252,3 +252,14 @@ def test_another_digest_is_told_with_the_path_of_the_file(tmp_path):
     key = fastpe.register(path := write(tmp_path))
     with pytest.raises(ValueError, match=f"and that of {re.escape(str(path))} is "):
         own_files.check_same(tmp_path / "run", {key: {"file": "mine.py", "sha256": "0" * 64}}, key)
+
+
+def test_a_module_without_an_encoding_is_not_run_again():
+    with pytest.raises(ValueError, match="module 'numpy' must define ENCODING"):
+        fastpe.register(np)
+
+
+def test_a_sum_has_no_page():
+    for ask in (fastpe.page, lambda name: fastpe.resize(name, {}, length=3)):
+        with pytest.raises(ValueError, match=r"one encoding is wanted here, not the sum 'wavelet\+alibi'"):
+            ask("wavelet+alibi")

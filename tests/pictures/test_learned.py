@@ -213,3 +213,12 @@ def test_a_page_is_a_public_name_and_imports_nothing_heavy():
     code = "import sys, fastpe; print(fastpe.page('alibi')); assert not {'numpy', 'numba'} & set(sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "**Past the training length**" in done.stdout
+
+
+def test_what_is_not_there_is_no_bad_encoding(tmp_path):
+    pytest.importorskip("matplotlib")
+    for missing in (tmp_path / "none", f"{tmp_path}/none", f"{tmp_path}/none.safetensors"):
+        with pytest.raises(FileNotFoundError, match="none"):
+            shown.show(missing)
+    with pytest.raises(ValueError, match=r"none\.py cannot be read"):
+        shown.show(f"{tmp_path}/none.py")

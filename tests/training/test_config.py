@@ -185,3 +185,12 @@ def test_what_is_no_configuration_or_model_is_named(call, words):
     with pytest.raises(TypeError) as caught:
         call()
     assert str(caught.value).startswith(words)
+
+
+@pytest.mark.parametrize("encoding", ["xpos+alibi", "alibi+fire", "alibi"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_what_one_part_of_a_sum_refuses_costs_another_no_option_of_the_paper(encoding, causal):
+    key = "alibi.alpha0" if "+" in encoding else "alpha0"
+    assert TrainConfig.paper(encoding, causal=causal).options == {key: 0.1}
+    given = {key.replace("alpha0", "slope"): 0.5}
+    assert TrainConfig.paper(encoding, given, causal=causal).options == given

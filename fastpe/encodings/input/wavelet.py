@@ -6,7 +6,7 @@
 
 Source: Li (2025), "Theoretical Analysis of Positional Encodings in Transformer Models", section 6.1, its own
 proposal; the settings are those of its section 7. phi and psi are Daubechies' scaling function and wavelet (or any
-orthogonal wavelet of PyWavelets), evaluated exactly: see `fastpe.encodings._daubechies`.
+orthogonal wavelet of PyWavelets), evaluated exactly: see `fastpe.encodings.parts.daubechies`.
 
 **Slot**: `table` (N, C). **Learns**: nothing. Positions may be real.
 

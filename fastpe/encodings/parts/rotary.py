@@ -1,7 +1,7 @@
 """Rotations: what their options and sizes are, and their frequencies and rescalings, to more digits than float64 has.
 
 Frequencies are `Decimal`, radians for a step of one position, the fastest first. A rescaling takes a tuple of them and
-gives another. `_angles.py` makes angles of them.
+gives another. `angles.py` makes angles of them.
 """
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal

@@ -79,7 +79,7 @@ def fill_sinusoid(
     """Fill a table (..., width) of any strides and dtype.
 
     `points(rows)` are the positions of some rows, numbered as in `row_blocks`; `omega` is (2, ceil(width / 2)) as from
-    `_trig.frequencies`.
+    `frequencies.frequencies`.
     """
     dim = table.shape[-1]
     cosines = 0 if layout == "interleaved" else (dim + 1) // 2

@@ -1,4 +1,4 @@
-"""The rows of a wavelet table, where lanes are positions: what `fastpe.encodings.wavelet` compiles.
+"""The rows of a wavelet table, where lanes are positions: what `fastpe.encodings.input.wavelet` compiles.
 
 A row's nonzero entries are few: of each scale j those shifts k for which p / 2^j - k lies in [0, L-1). Their values
 depend on the last j binary digits of p alone, so rows in order meet those of the finer scales again and again: up to

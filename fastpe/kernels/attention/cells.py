@@ -11,7 +11,6 @@ from fastpe.kernels.simd import fma, lanes, load_first, put, splat, store_first,
 
 TILE_QUERIES, TILE_KEYS = np.int64(96), np.int64(128)
 BAND = np.int64(256)  # elements from one row of a band to the next: TILE_QUERIES + TILE_KEYS - 1, rounded up
-ONE, NONE = np.int64(1), np.int64(0)
 
 
 @inner
