@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 _REFRESH = 0.2  # seconds
+_drawn: list["Progress"] = []  # bars not yet taken away: an interrupt may come before one is, or while it is
 
 
 class Bar:
@@ -44,6 +45,7 @@ class Bar:
     def open(self, total: int, done: int, before: str) -> None:
         """Begin to count, so many units of which so many are done; `before` stands to the left of the bar."""
         self._total, self._done, self._counted, self._begin = total, done, 0, None
+        _take_away()
         if not can_be_drawn():
             return
         from rich.console import Console
@@ -53,6 +55,7 @@ class Bar:
         first, second = (TextColumn(text, markup=False) for text in texts)
         columns = (first, BarColumn(), second, TimeElapsedColumn())
         self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        _drawn.append(self._progress)
         self._progress.add_task("", total=total, completed=done, before=before, after="", left="?")
         self._progress.start()
 
@@ -93,8 +96,15 @@ class Bar:
     def close(self) -> None:
         """Take the bar away."""
         if self._progress is not None:
-            self._progress.stop()
             self._progress = None
+            _take_away()
+
+
+def _take_away() -> None:
+    """Take all bars away; there is one at a time, and perhaps one that an interrupt has left."""
+    while _drawn:
+        _drawn[-1].stop()
+        _drawn.pop()
 
 
 def per_second(sequences: int, seconds: float) -> str:

@@ -9,12 +9,15 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import synchronize
 
 import numba
 import numpy as np
 import pytest
 from interrupts import Interrupted, interrupted_everywhere
 from numba.core import codegen
+from numba.np.ufunc import parallel
 
 import fastpe
 from fastpe.base import guard
@@ -116,7 +119,8 @@ def test_alarms_at_any_moment_leave_no_trace():
     assert stressed(3000, SECONDS) > 20
 
 
-OURS = {each.__file__ for each in (guard, threads, transformer, adam)}
+LOCKING = {each.__file__ for each in (guard, threads, transformer, adam, parallel, synchronize)}
+"""Where locks are taken, Numba's among them."""
 
 
 def test_an_interrupt_at_any_step_of_a_call_leaves_no_trace():
@@ -142,9 +146,12 @@ def test_an_interrupt_at_any_step_of_a_call_leaves_no_trace():
         assert all(np.array_equal(value, wanted[name]) for name, value in model.parameters.items())
         back()
         assert bits(model(x)) == expected
+        assert pool.submit(lambda: bits(model(x))).result(timeout=30) == expected
 
     back()
-    assert interrupted_everywhere(lambda: optimiser.step(x, x, threads=2), OURS, check) > 300
+    with ThreadPoolExecutor(1) as pool:
+        assert interrupted_everywhere(lambda: optimiser.step(x, x, threads=2), LOCKING, check) > 300
+        assert interrupted_everywhere(lambda: model(x), LOCKING, check) > 100
 
 
 def test_machine_code_that_an_interrupt_kept_from_the_cache_is_used_all_the_same(tmp_path, monkeypatch):
