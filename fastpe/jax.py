@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.validation import unmasked
 from fastpe.functional import attention as host
 
 try:
@@ -84,6 +85,7 @@ def attention(
         if isinstance(given.get(name), jax.core.Tracer):
             raise TypeError(f"{name} must be known when the function is traced, not {given[name]}")
     for name, value in given.items():
+        unmasked(name, value)  # which JAX would take for its values
         if isinstance(value, np.ndarray) and name not in _CONSTANT:
             given[name] = jax.numpy.asarray(value)
     _check(given)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.validation import unmasked
 from fastpe.functional.attention import attention_vjp
 
 try:
@@ -81,6 +82,7 @@ def attention(
 
 
 def _check(name: str, tensor: torch.Tensor) -> None:
+    unmasked(name, tensor, "its values, as to_tensor gives them")
     if tensor.device.type != "cpu":
         raise TypeError(f"{name} must lie in the CPU's memory, not on the device {tensor.device}")
     if tensor.layout != torch.strided:

@@ -15,9 +15,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastpe.base import memory
+
 if TYPE_CHECKING:
     import numpy as np
 
+_FLAT = (str, bytes, bytearray, memoryview, range)  # sequences that can hold no array
+_NUMBERS = {int, float, bool}
+_MASKED = (("numpy.ma", "MaskedArray"), ("torch.masked", "MaskedTensor"))
 _CPU_DEVICES = (1, 3, 11, 13)  # of DLPack: plain memory, and what CUDA or ROCm pins or manages for the host
 
 
@@ -27,6 +32,7 @@ def whole(name: str, value: Any, minimum: int | None = None) -> int:
     >>> whole("heads", 4, 1)
     4
     """
+    unmasked(name, value)
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -44,6 +50,7 @@ def truth(name: str, value: Any) -> bool:
     >>> truth("causal", True)
     True
     """
+    unmasked(name, value)
     of_numpy = str(getattr(value, "dtype", "")) == "bool" and value.shape == ()
     if not isinstance(value, bool) and not of_numpy:
         raise TypeError(f"{name} must be True or False, not {value!r}")
@@ -151,8 +158,35 @@ def floating(dtype: Any) -> np.dtype:
 # Arrays
 
 
-def array(name: str, value: Any, holds: str = "real numbers") -> np.ndarray:
-    """Real numbers as an array, shared with `value` where that is possible.
+def unmasked(name: str, value: Any, instead: str = "its values, as numpy.ma.filled gives them") -> None:
+    """Raise TypeError for a masked array, or a list that holds one: NumPy reads what the mask hides, in silence.
+
+    >>> unmasked("x", [1.0, 2.0])
+    """
+    # nobody has one who has not imported it
+    found = (getattr(sys.modules.get(module), kind, None) for module, kind in _MASKED)
+    if (kinds := tuple(filter(None, found))) and _holds(value, kinds):
+        raise TypeError(f"{name} must not be a masked array, nor hold one: hand in {instead}")
+
+
+def _holds(value: Any, kinds: tuple[type, ...]) -> bool:
+    """Whether a value is of these classes, or an element of it, at any depth of nested sequences."""
+    left, seen = [value], set()
+    while left:
+        each = left.pop()
+        if isinstance(each, kinds):
+            return True
+        if isinstance(each, Sequence) and not isinstance(each, _FLAT) and id(each) not in seen:
+            seen.add(id(each))  # a list may hold itself
+            if set(map(type, each)) - _NUMBERS:
+                left.extend(each)
+    return False
+
+
+def array(name: str, value: Any, holds: str = "real numbers", kinds: str = "iuf") -> np.ndarray:
+    """Real numbers as a plain array, which shares its memory with `value` where that is possible.
+
+    It is always an object of its own: neither methods of a subclass nor a shape that somebody sets anew reach it.
 
     Parameters
     ----------
@@ -162,11 +196,13 @@ def array(name: str, value: Any, holds: str = "real numbers") -> np.ndarray:
         Anything with ``__array__``, the buffer protocol or ``__dlpack__`` on the CPU, or nested sequences of numbers.
     holds : str
         What is expected of its elements, for errors.
+    kinds : str
+        The kinds of NumPy's dtypes that will do.
 
     Raises
     ------
     TypeError
-        If it is no such thing, lies on another device, or does not hold real numbers.
+        If it is no such thing, is masked, lies on another device, or does not hold real numbers.
 
     Examples
     --------
@@ -175,18 +211,21 @@ def array(name: str, value: Any, holds: str = "real numbers") -> np.ndarray:
     """
     import numpy as np
 
+    unmasked(name, value)
     if isinstance(value, np.ndarray):
         found = value
     else:
         _check_device(name, value)
         only_dlpack = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
         try:
-            found = np.from_dlpack(value) if only_dlpack else np.asarray(value)
+            found = np.from_dlpack(value) if only_dlpack else np.asanyarray(value)
         except (TypeError, ValueError, RuntimeError, BufferError) as error:
             raise TypeError(f"{name} must be an array or a sequence of {holds}: {error}") from error
-    if found.dtype.kind not in "iuf":
-        raise TypeError(f"{name} must hold {holds}, not {found.dtype}")
-    return found
+        unmasked(name, found)  # what `__array__` gave
+    plain = np.ndarray.view(found, np.ndarray)
+    if plain.dtype.kind not in kinds:
+        raise TypeError(f"{name} must hold {holds}, not {plain.dtype}")
+    return plain
 
 
 def _check_device(name: str, value: Any) -> None:
@@ -243,6 +282,7 @@ def arrays(
     """
     if not isinstance(given, Mapping):
         raise TypeError(f"{what} must be a dict of arrays, not {type(given).__name__}")
+    given = dict(given)
     wrong = sorted(set(given) - set(shapes)) or ([] if some else sorted(set(shapes) - set(given)))
     if wrong:
         raise ValueError(f"{what} must have the keys {sorted(shapes)}, not {sorted(given)}: see {wrong[0]!r}")
@@ -258,8 +298,12 @@ def arrays(
     return checked
 
 
-def outputs(out: Any, fresh: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Writeable arrays that share the memory of those in `out`, which must be like `fresh`."""
+def outputs(out: Any, fresh: Mapping[str, np.ndarray], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Writeable arrays that share the memory of those in `out`, which must be like `fresh`.
+
+    None may share memory with another one, or with one of the arrays in `inputs`, which are there by the names that
+    errors give them.
+    """
     expected = f"out must be a dict with the keys {sorted(fresh)}"
     if not isinstance(out, dict):
         raise TypeError(f"{expected}, not {type(out).__name__}")
@@ -274,31 +318,26 @@ def outputs(out: Any, fresh: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
             raise ValueError(f"{name} must be an array, {wanted.dtype} {wanted.shape}, not {got}")
         if not view.flags.writeable:
             raise ValueError(f"{name} must be writeable")
-        if _overlaps_itself(view):
+        if memory.overlaps_itself(view):
             raise ValueError(
                 f"{name} must have no two elements in the same memory, but its shape is {view.shape} and its strides "
                 f"are {view.strides} bytes"
             )
         views[slot] = view
+    memory.keep_apart(
+        {f"out[{slot!r}]": view for slot, view in views.items()},
+        {name: array(name, value) for name, value in inputs.items()},
+    )
     return views
 
 
-def _overlaps_itself(array: np.ndarray) -> bool:
-    """Whether elements may share memory: along some axis a step is shorter than what the shorter steps reach over."""
-    reach = array.itemsize
-    for stride, count in sorted((abs(stride), count) for stride, count in zip(array.strides, array.shape, strict=True)):
-        if count > 1 and stride < reach:
-            return True
-        reach += (count - 1) * stride
-    return False
-
-
 def _shared(name: str, value: Any) -> np.ndarray | None:
-    """The memory of an object as an array: what ``__array__`` returns may be a copy, so it is not asked."""
+    """The memory of an object as a plain array; what ``__array__`` returns may be a copy, so it is not taken."""
     import numpy as np
 
+    unmasked(name, value)
     if isinstance(value, np.ndarray):
-        return value
+        return np.ndarray.view(value, np.ndarray)
     _check_device(name, value)
     try:
         return np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(memoryview(value))

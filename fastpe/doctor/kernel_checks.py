@@ -171,22 +171,29 @@ def _gelu_backward(draw: Draw, m: int, n: int) -> Iterator[Case]:
 
 def _mean_squared_error(draw: Draw, m: int, n: int) -> Iterator[Case]:
     y, target = draw(m * n), draw(m * n)
+    for weights in (None, _some_weights(m * n)):
 
-    def formula(y: Array, target: Array) -> tuple[Any, Array]:
-        loss, pullback = reference.mean_squared_error_vjp(y, target)
-        return loss, pullback(1.0)
+        def formula(y: Array, target: Array, weights: Array | None = weights) -> tuple[Any, Array]:
+            loss, pullback = reference.mean_squared_error_vjp(y, target, weights)
+            return loss, pullback(1.0)
 
-    yield Case(arrays.mean_squared_error(y, target), formula, (y, target), m * n)
+        yield Case(arrays.mean_squared_error(y, target, weights), formula, (y, target), m * n)
+
+
+def _some_weights(n: int) -> Array:
+    """Weights of n targets, of which every third does not count."""
+    return np.arange(1.0, n + 1.0) % 3
 
 
 def _cross_entropy(draw: Draw, n: int, vocabulary: int) -> Iterator[Case]:
     logits, tokens = 4 * draw(n, vocabulary), np.arange(n) * 7 % vocabulary
+    for weights in (None, _some_weights(n)):
 
-    def formula(logits: Array) -> tuple[Any, Array]:
-        loss, pullback = reference.cross_entropy_vjp(logits, tokens)
-        return loss, pullback(1.0)
+        def formula(logits: Array, weights: Array | None = weights) -> tuple[Any, Array]:
+            loss, pullback = reference.cross_entropy_vjp(logits, tokens, weights)
+            return loss, pullback(1.0)
 
-    yield Case(arrays.cross_entropy(logits, tokens), formula, (logits,), n * vocabulary)
+        yield Case(arrays.cross_entropy(logits, tokens, weights), formula, (logits,), n * vocabulary)
 
 
 def _adam_step(draw: Draw, m: int, n: int) -> Iterator[Case]:

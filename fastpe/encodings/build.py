@@ -90,7 +90,8 @@ def build(
         Use the NumPy formula; the arrays are then float64.
     out : dict, optional
         Arrays to fill, one for each slot, of the right shape and dtype; any strides. Whatever shares its memory will
-        do: the buffer protocol, or ``__dlpack__`` on the CPU.
+        do: the buffer protocol, or ``__dlpack__`` on the CPU. None may share memory with another one, nor with `params`
+        or `positions`.
     **options
         The encoding's own options; in a sum as ``{"wavelet.scale": 2.0}``.
 
@@ -132,9 +133,12 @@ def build(
         out = combined.allocate(parts, spec)
         combined.fill(parts, spec, values, out, reference, sizes=magnitudes.values())
         return out | plain
+    inputs = {f"params[{name!r}]": value for name, value in params.items()}
+    inputs |= {} if positions is None else {"positions": positions}
     given = outputs(
         {k: v for k, v in out.items() if k not in plain} if isinstance(out, dict) else out,
         combined.outlines(parts, spec),
+        inputs,
     )
     # fills count strides in whole elements; only a field of a packed record can have others
     targets = {slot: array if _in_elements(array) else np.empty_like(array, order="C") for slot, array in given.items()}

@@ -13,6 +13,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastpe.base.validation import unmasked
 from fastpe.encodings.combined import shapes_of
 from fastpe.encodings.encoding import FUNCTIONS, BeyondTrainingLength, Encoding, Part
 from fastpe.encodings.record import ALONE
@@ -233,6 +234,7 @@ class _Border:
         import numpy as np
 
         try:
+            unmasked(name, value)
             array = np.asarray(value)
         except Exception as error:  # ragged, or on another device
             raise self._error(f"{function} gives {name!r} as no array: {_line(error)}") from error

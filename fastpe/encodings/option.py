@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fastpe.base.validation import whole
+from fastpe.base.validation import unmasked, whole
 
 _MOST = 2**27  # for integers that have no limit of their own: as many as a sequence may have positions
 
@@ -73,6 +73,7 @@ class Option:
         """The value as the option's own type, or a ValueError or TypeError that names it."""
         if value is None and self.optional:
             return None
+        unmasked(f"option {key!r}", value)
         try:
             typed: Any = _several(value, self.item) if self.kind is tuple else _CONVERT[self.kind](value)
         except (TypeError, ValueError, OverflowError):

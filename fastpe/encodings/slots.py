@@ -221,7 +221,7 @@ def _at_most(number: int, name: str) -> int:
 def _positions(positions: Any, length: int, axes: int) -> np.ndarray:
     import numpy as np
 
-    given = validation.array("positions", positions)
+    given = validation.array("positions", positions).copy()  # fills index with them: what is checked stays
     shape = given.shape
     if axes > 1:
         if given.ndim not in (2, 3) or shape[-2:] != (length, axes) or given.size == 0:

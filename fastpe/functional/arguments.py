@@ -29,12 +29,14 @@ _AXES = {
 }
 _PRINTED = {"H1": "H or 1", "T": "2K+1", "R": "R/2", "L": "max(N, M)"}
 _PLAIN = ("scale", "rectify", "pairs")
+_MOST_VALUES = 2**31 - 1  # that a kernel's index, int32, can choose from
 
 
 @dataclass(frozen=True)
 class Call:
     """Checked arguments: arrays as they came, but with an axis B or 1 in front where they had none.
 
+    What kernels index with, `index` and the lengths, is a copy; all else may lie in the caller's memory.
     `shapes`: those of the arguments whose gradients are wanted, as they were given; `dtypes`: those of the gradients.
     """
 
@@ -69,6 +71,8 @@ def check(
             raise TypeError(f"{name} is not a slot of attention; those are {', '.join((*_AXES, *_PLAIN))}")
     as_given = {name: _slot_array(name, value) for name, value in given.items() if name in _AXES}
     own = {name: _with_batch(name, _widened(name, array), sizes) for name, array in as_given.items()}
+    if "index" in own:  # a kernel follows it: once it has been checked, nobody else may change it
+        own["index"] = own["index"][..., -sizes["N"] :, -sizes["M"] :].copy()
     causal = truth("causal", causal)
     _check_together(own, causal)
     scale = _scale(given.get("scale"), sizes)
@@ -158,6 +162,8 @@ def _check_together(slots: Mapping[str, Array], causal: bool) -> None:
         raise ValueError("index and values must be given together")
     if "index" in slots:
         count, index = slots["values"].shape[-1], slots["index"]
+        if count > _MOST_VALUES:
+            raise ValueError(f"values must have at most {_MOST_VALUES} entries for index to choose from, not {count}")
         if index.min() < 0 or index.max() >= count:
             raise ValueError(f"index must lie in [0, {count}), but reaches from {index.min()} to {index.max()}")
     if "growth" in slots and not causal:
@@ -196,13 +202,14 @@ def _is_pair(lengths: Any, batched: bool) -> bool:
     """Whether a tuple of two is one of queries and keys: in a batch two integers are the samples' numbers of keys."""
     if not isinstance(lengths, tuple) or len(lengths) != 2:
         return False
-    return not batched or any(each is None or isinstance(each, list | tuple) or np.ndim(each) for each in lengths)
+    plain = (np.asarray(each) if isinstance(each, np.ndarray) else each for each in lengths)
+    return not batched or any(each is None or isinstance(each, list | tuple) or np.ndim(each) for each in plain)
 
 
 def _length(of: str, lengths: Any, b: int, most: int, batched: bool) -> Array:
     if lengths is None:
         return np.full(b, most)
-    array = validation.array(f"lengths of {of}", lengths)
+    array = validation.array(f"lengths of {of}", lengths).copy()  # nobody else may change it once it is checked
     if array.dtype.kind not in "iu":
         raise TypeError(f"lengths of {of} must be integers, not {array.dtype}")
     if array.shape != ((b,) if batched else ()):

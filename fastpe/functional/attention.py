@@ -99,7 +99,8 @@ def attention_vjp(
     Parameters
     ----------
     q, k, v, causal, window, lengths, tolerance, return_lse, **slots
-        As for `attention`. They must not change before `pullback` has been called.
+        As for `attention`. Arrays are read where they lie, again by `pullback`: if they change in between, its
+        gradients are those of no function, but for ``index`` and `lengths`, of which it has copies.
     wrt : tuple of str, optional
         The arguments whose gradients are wanted; by default q, k, v and every slot given that is an array of real
         numbers (so neither ``index`` nor ``rectify`` nor ``pairs``).

@@ -11,7 +11,7 @@ import numpy as np
 from fastpe.kernels import activation, adam, ends, loss, norm, simd
 from fastpe.kernels import gemm as products
 from fastpe.kernels._jit import entry
-from fastpe.kernels.simd import lanes, load_first, pointer, scalar, store_first
+from fastpe.kernels.simd import lanes, load_first, pointer, store_first
 
 Array = np.ndarray[Any, Any]
 
@@ -121,28 +121,34 @@ def gelu_backward(x: Array, dy: Array) -> Array:
     return dx
 
 
+def _shares(weights: Array | None, targets: Array, dtype: Any) -> Array:
+    """What every target has of the mean."""
+    return np.full(1, 1 / targets.size, dtype) if weights is None else (weights / weights.sum()).astype(dtype)
+
+
 @entry
-def _squared_error(y, target, dy, inverse):
-    return loss.squared_error(pointer(y), pointer(target), pointer(dy), y.size, scalar(pointer(y), inverse))
+def _squared_error(y, target, dy, shares):
+    step = loss.step_of(shares)
+    return loss.squared_error(pointer(y), pointer(target), pointer(dy), y.size, pointer(shares), step)
 
 
-def mean_squared_error(y: Array, target: Array) -> tuple[float, Array]:
-    """Mean of (y - target)^2 over all elements, and its gradient by y."""
+def mean_squared_error(y: Array, target: Array, weights: Array | None = None) -> tuple[float, Array]:
+    """Mean of (y - target)^2 over all elements, weighted where there are weights (n,), and its gradient by y."""
     dy = np.full(y.shape, np.nan, y.dtype)
-    return _squared_error(y, target, dy, 1.0 / y.size) / y.size, dy
+    return _squared_error(y, target, dy, _shares(weights, y, y.dtype)), dy
 
 
 @entry
-def _cross_entropy(logits, tokens, dlogits, inverse):
+def _cross_entropy(logits, tokens, dlogits, shares):
     z, dz = pointer(logits), pointer(dlogits)
-    return loss.cross_entropy(z, pointer(tokens), dz, *logits.shape, scalar(z, inverse))
+    return loss.cross_entropy(z, pointer(tokens), dz, *logits.shape, pointer(shares), loss.step_of(shares))
 
 
-def cross_entropy(logits: Array, tokens: Array) -> tuple[float, Array]:
-    """Mean of -log softmax(logits)[token] over the rows of logits (n, V), tokens (n,); and its gradient by logits."""
+def cross_entropy(logits: Array, tokens: Array, weights: Array | None = None) -> tuple[float, Array]:
+    """Mean of -log softmax(logits)[token] over rows of logits (n, V), tokens, weights (n,); its gradient by logits."""
     dlogits = np.full(logits.shape, np.nan, logits.dtype)
-    whole = _cross_entropy(logits, tokens.astype(logits.dtype), dlogits, 1.0 / tokens.size)
-    return whole / tokens.size, dlogits
+    shares = _shares(weights, tokens, logits.dtype)
+    return _cross_entropy(logits, tokens.astype(logits.dtype), dlogits, shares), dlogits
 
 
 @entry

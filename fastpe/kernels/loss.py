@@ -1,11 +1,13 @@
 """The losses of one sequence and their gradients by the model's outputs, which they may take the place of.
 
-    squared error   sum_i (y_i - target_i)^2                      dy_i = 2 (y_i - target_i) inverse
-    cross entropy   sum_i log(sum_v exp z_iv) - z_i[token_i]      dz_iv = (softmax(z_i)_v - [v = token_i]) inverse
+    squared error   sum_i share_i (y_i - target_i)^2                    dy_i = 2 (y_i - target_i) share_i
+    cross entropy   sum_i share_i (log sum_v exp z_iv - z_i[token_i])   dz_iv = (softmax(z_i)_v - [v = token_i]) share_i
 
-`inverse`: 1 / (number of targets in the batch), by which the sums (float64) are not yet multiplied.
+share_i: what target i has of the batch's mean, its weight divided by the sum of all weights; it lies at shares[i step],
+and step is 0 where all have the same. Where it is 0 the target does not count: nobody looks at it or at the output.
 y: n elements. z: n rows of `vocabulary` contiguous elements; tokens are whole numbers in [0, vocabulary), held in the
-type of z. Cross entropy passes over a row three times, in cache, with about 20 FLOP an element, most of them for exp.
+type of z. Sums are float64. Cross entropy passes over a row three times, in cache, with about 20 FLOP an element, most
+of them for exp.
 """
 
 import math
@@ -32,23 +34,35 @@ from fastpe.kernels.simd import (
 
 
 @inner
-def squared_error(y, target, dy, n, inverse):
-    """The sum of squared errors, and dy."""
+def step_of(shares):
+    """From one target's share to the next one's, in an array of one for all or one for each."""
+    return np.int64(shares.size > 1)
+
+
+@inner
+def squared_error(y, target, dy, n, shares, step):
+    """The weighted sum of squared errors, and dy."""
     loss = 0.0
     for i in range(n):
-        error = get(y, i) - get(target, i)
-        loss += float(error) * float(error)
-        put(dy, i, scalar(dy, 2.0) * error * inverse)
+        share, error = get(shares, i * step), scalar(y, 0.0)
+        if share > 0:
+            error = get(y, i) - get(target, i)
+        loss += float(share) * (float(error) * float(error))
+        put(dy, i, scalar(dy, 2.0) * error * share)
     return loss
 
 
 @inner
-def cross_entropy(z, tokens, dz, n, vocabulary, inverse):
-    """The sum of -log softmax(z_i)[token_i], natural logarithm, and dz."""
+def cross_entropy(z, tokens, dz, n, vocabulary, shares, step):
+    """The weighted sum of -log softmax(z_i)[token_i], natural logarithm, and dz."""
     width, lowest = lanes(z), scalar(z, -np.inf)
     loss = 0.0
     for i in range(n):
-        row, grad = at(z, i * vocabulary), at(dz, i * vocabulary)
+        row, grad, share = at(z, i * vocabulary), at(dz, i * vocabulary), get(shares, i * step)
+        if share <= 0:
+            for j in range(0, vocabulary, width):
+                store_first(grad, j, zeros(z), vocabulary - j)
+            continue
         token = np.int64(get(tokens, i))
         top = splat(lowest)
         for j in range(0, vocabulary, width):
@@ -61,9 +75,9 @@ def cross_entropy(z, tokens, dz, n, vocabulary, inverse):
             store_first(grad, j, x, vocabulary - j)
             mass = mass + x
         whole = total(mass)
-        loss += math.log(np.float64(whole)) + below
-        share = splat(inverse / whole)
+        loss += np.float64(share) * (math.log(np.float64(whole)) + below)
+        scaled = splat(share / whole)
         for j in range(0, vocabulary, width):
-            store_first(grad, j, load_first(grad, j, vocabulary - j) * share, vocabulary - j)
-        put(grad, token, get(grad, token) - inverse)
+            store_first(grad, j, load_first(grad, j, vocabulary - j) * scaled, vocabulary - j)
+        put(grad, token, get(grad, token) - share)
     return loss

@@ -30,10 +30,10 @@ from fastpe.kernels.ends import (
     head_forward,
 )
 from fastpe.kernels.gemm import FROM, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add_column_sums, gemm, transpose
-from fastpe.kernels.loss import cross_entropy, squared_error
+from fastpe.kernels.loss import cross_entropy, squared_error, step_of
 from fastpe.kernels.model_attention import attention_backward, attention_forward, project, project_backward
 from fastpe.kernels.norm import layer_norm_backward, layer_norm_forward
-from fastpe.kernels.simd import at, lanes, pointer, scalar, store_first, zeros
+from fastpe.kernels.simd import at, lanes, pointer, store_first, zeros
 from fastpe.kernels.threads import claim, finish, in_lanes, wait_for
 
 NORM_EPS = 1e-5
@@ -227,34 +227,35 @@ def sequence_backward(x, w, wt, g, grow, arena, position, sizes, o, t, a):
 
 
 @inner
-def _group_gradients(x, target, first, last, w, wt, g, stride, arena, position, inverse, sizes, o, t, a):
+def _group_gradients(x, target, shares, step, first, last, w, wt, g, stride, arena, position, sizes, o, t, a):
     """Loss and gradients (into g) of the sequences first .. last - 1."""
     _clear_gradients(g, stride, sizes, o)
     loss = 0.0
     for sequence in range(first, last):
-        row, goal, output = at(x, sequence * sizes.length), at(target, sequence * sizes.length), at(arena, a.output)
+        row = at(x, sequence * sizes.length)
         sequence_forward(row, w, arena, position, sizes, o, a)
-        loss += _loss(output, goal, sizes, inverse)
+        loss += _loss(sequence, target, shares, step, arena, sizes, a)
         grow = OVERWRITE if sequence == first else FROM
         sequence_backward(row, w, wt, g, grow, arena, position, sizes, o, t, a)
-    return loss * float(inverse)
+    return loss
 
 
 @inner
-def _loss(output, target, sizes, inverse):
-    """The loss of one sequence, whose gradient takes the place of the output."""
+def _loss(sequence, targets, shares, step, arena, sizes, a):
+    """What one sequence adds to the loss; the gradient takes the place of the output."""
+    output, first = at(arena, a.output), sequence * sizes.length
+    target, share = at(targets, first), at(shares, first * step)
     if sizes.vocabulary:
-        return cross_entropy(output, target, output, sizes.length, sizes.vocabulary, inverse)
-    return squared_error(output, target, output, sizes.length, inverse)
+        return cross_entropy(output, target, output, sizes.length, sizes.vocabulary, share, step)
+    return squared_error(output, target, output, sizes.length, share, step)
 
 
 @inner
-def _step_lane(lane, board, x, target, w, wt, panels, gradients, groups, losses, arenas, position, moments, rates,
-               chunks, sizes, o, t, a):  # fmt: skip
+def _step_lane(lane, board, x, target, shares, w, wt, panels, gradients, groups, losses, arenas, position, moments,
+               rates, chunks, sizes, o, t, a):  # fmt: skip
     """Tasks of three phases: transpose a panel of a matrix; go through a group of sequences; update some parameters."""
     transposes, (rows, stride), batch = panels.shape[0], gradients.shape, x.shape[0]
     before_update = transposes + groups
-    inverse = scalar(pointer(w), 1.0 / (batch * sizes.length))
     task = claim(board)
     while task < before_update + chunks:
         if task < transposes:
@@ -263,10 +264,9 @@ def _step_lane(lane, board, x, target, w, wt, panels, gradients, groups, losses,
             wait_for(board, transposes)
             group = task - transposes
             losses[group] = _group_gradients(
-                pointer(x), pointer(target), batch * group // groups, batch * (group + 1) // groups, pointer(w),
-                pointer(wt), at(pointer(gradients), group * stride), stride,
-                at(pointer(arenas), lane * arenas.shape[1]),
-                position, inverse, sizes, o, t, a,
+                pointer(x), pointer(target), pointer(shares), step_of(shares), batch * group // groups,
+                batch * (group + 1) // groups, pointer(w), pointer(wt), at(pointer(gradients), group * stride), stride,
+                at(pointer(arenas), lane * arenas.shape[1]), position, sizes, o, t, a,
             )  # fmt: skip
         else:
             wait_for(board, before_update)
@@ -293,18 +293,19 @@ def _transpose_panel(w, wt, panels, number):
 
 
 @entry(label="the training step")
-def step(crew, board, x, target, w, wt, panels, gradients, groups, losses, arenas, position, moments, rates, chunks,
-         steps, sizes, o, t, a):  # fmt: skip
+def step(crew, board, x, target, shares, w, wt, panels, gradients, groups, losses, arenas, position, moments, rates,
+         chunks, steps, sizes, o, t, a):  # fmt: skip
     """Losses (G,) and gradients (G, stride) of a batch x, target (B, n) in `groups` groups, then Adam on w (P,).
 
+    shares (B n,), or (1,) where all are the same: what the targets have of the mean, as in `kernels.loss`.
     Tokens come as whole numbers in the type of w, so that everything is compiled once for scalars and tokens. One arena
     per lane. moments (2, P); without an update `chunks` is 0, without gradients there are no groups and no panels.
     steps (1,) counts updates.
     """
     in_lanes(
         crew, _step_lane,
-        (pointer(board), x, target, w, wt, panels, gradients, groups, losses, arenas, position, moments, rates,
-         chunks, sizes, o, t, a),
+        (pointer(board), x, target, shares, w, wt, panels, gradients, groups, losses, arenas, position, moments,
+         rates, chunks, sizes, o, t, a),
     )  # fmt: skip
     if chunks:
         steps[0] += 1
@@ -330,21 +331,20 @@ def forward(crew, board, x, y, w, arenas, position, sizes, o, a):
 
 
 @inner
-def _losses_lane(lane, board, x, target, losses, w, arenas, position, sizes, o, a):
+def _losses_lane(lane, board, x, target, shares, losses, w, arenas, position, sizes, o, a):
     """One task is one group of sequences, as in a step, so that the sums have the same order."""
     arena, (batch, length), groups = at(pointer(arenas), lane * arenas.shape[1]), x.shape, losses.size
-    inverse = scalar(pointer(w), 1.0 / (batch * length))
     group = claim(board)
     while group < groups:
         loss = 0.0
         for sequence in range(batch * group // groups, batch * (group + 1) // groups):
             sequence_forward(at(pointer(x), sequence * length), pointer(w), arena, position, sizes, o, a)
-            loss += _loss(at(arena, a.output), at(pointer(target), sequence * length), sizes, inverse)
-        losses[group] = loss * float(inverse)
+            loss += _loss(sequence, pointer(target), pointer(shares), step_of(shares), arena, sizes, a)
+        losses[group] = loss
         group = claim(board)
 
 
 @entry(label="the loss")
-def losses(crew, board, x, target, losses, w, arenas, position, sizes, o, a):
+def losses(crew, board, x, target, shares, losses, w, arenas, position, sizes, o, a):
     """losses (G,), those of the groups of a batch x, target (B, n), which add up to the mean; one arena per lane."""
-    in_lanes(crew, _losses_lane, (pointer(board), x, target, losses, w, arenas, position, sizes, o, a))
+    in_lanes(crew, _losses_lane, (pointer(board), x, target, shares, losses, w, arenas, position, sizes, o, a))

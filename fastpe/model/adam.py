@@ -6,7 +6,9 @@ import numpy as np
 
 from fastpe.base import validation
 from fastpe.kernels import model, simd
-from fastpe.model.transformer import Transformer, Update
+from fastpe.model.parameters import Views
+from fastpe.model.scratch import Update
+from fastpe.model.transformer import Transformer
 
 Array = np.ndarray[Any, Any]
 
@@ -26,7 +28,7 @@ class Adam:
     steps : int
         Updates made so far.
     first, second : dict of str to array
-        The moments by parameter name; views, like the model's parameters.
+        The moments by parameter name; views, like the model's parameters, and assigned to as they are.
 
     Raises
     ------
@@ -47,12 +49,30 @@ class Adam:
         self, model: Transformer, lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8
     ) -> None:
         validation.instance("model", model, Transformer, "Adam(Transformer(ModelConfig('wavelet')))")
-        self.model = model
+        self._model = model
         self.lr, self.eps = validation.positive("lr", lr), validation.positive("eps", eps)
         self.beta1, self.beta2 = validation.below_one("beta1", beta1), validation.below_one("beta2", beta2)
         self._steps = np.zeros(1, np.int64)
         self._moments = simd.aligned_zeros((2, model._layout.flat.size), model.dtype)
-        self.first, self.second = (model._layout.views_of(moment) for moment in self._moments)
+        self._first, self._second = (
+            Views(f"{name} moments", model._layout.views_of(moment))
+            for name, moment in zip(("first", "second"), self._moments, strict=True)
+        )
+
+    @property
+    def model(self) -> Transformer:
+        """The model whose parameters are updated."""
+        return self._model
+
+    @property
+    def first(self) -> dict[str, Array]:
+        """The first moments by parameter name."""
+        return self._first
+
+    @property
+    def second(self) -> dict[str, Array]:
+        """The second moments by parameter name."""
+        return self._second
 
     @property
     def steps(self) -> int:
@@ -61,12 +81,15 @@ class Adam:
 
     @steps.setter
     def steps(self, number: int) -> None:
-        self._steps[0] = number
+        self._steps[0] = validation.whole("steps", number, 0)
 
-    def step(self, x: Any, y: Any, *, threads: int | None = None) -> float:
-        """Update the model on one batch x, y (B, N); returns the loss before the update."""
+    def step(self, x: Any, y: Any, *, weights: Any = None, threads: int | None = None) -> float:
+        """Update the model on one batch x, y, weights (B, N), as `Transformer.loss_and_grads` takes them.
+
+        Returns the loss before the update.
+        """
         with self.model._lock:
-            return self.model._gradients(x, y, threads, self.steps, self._update(self.steps + 1))[0]
+            return self.model._gradients(x, y, weights, threads, self.steps, self._update(self.steps + 1))[0]
 
     def __reduce__(self) -> tuple[Any, ...]:
         numbers = (self.lr, self.beta1, self.beta2, self.eps)

@@ -204,7 +204,7 @@ class ModelEncoding:
         return layers
 
     def reference_loss_and_grads(
-        self, parameters: Mapping[str, Array], x: Array, y: Array
+        self, parameters: Mapping[str, Array], x: Array, y: Array, weights: Array | None = None
     ) -> tuple[float, dict[str, Array]]:
         """The model's loss and gradients, the encoding's own among them, by `fastpe.reference`.
 
@@ -214,7 +214,7 @@ class ModelEncoding:
         length = x.shape[1]
         slots = self.reference_slots(length, parameters)
         of_layers: Any  # one for every layer, as the slots are
-        loss, gradients, of_layers = reference.model_loss_and_grads(self.config, parameters, slots, x, y)
+        loss, gradients, of_layers = reference.model_loss_and_grads(self.config, parameters, slots, x, y, weights)
         if self.initial:
             own = {name: np.zeros_like(parameters[name]) for name in self.initial}
             self.pull(length, parameters, self._joined(of_layers), own)

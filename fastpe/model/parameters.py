@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class Parameters:
     ----------
     flat : array (P,)
     views : dict of str to array
-        Views into `flat` by the parameters' names.
+        Views into `flat` by the parameters' names; they stay in here, because kernels trust their shapes.
     offsets : kernels.model_memory.Offsets
         Where the kernels find them.
     """
@@ -133,6 +133,66 @@ class Parameters:
             start, shape, strides = self._places[name]
             views[name] = np.ndarray(shape, flat.dtype, flat, start * size, tuple(size * stride for stride in strides))
         return views
+
+
+class Views(dict[str, Array]):
+    """Arrays by name, each a view of memory that somebody else owns: what is assigned is checked, and copied there.
+
+    Parameters
+    ----------
+    what : str
+        What they are, for errors.
+    views : dict of str to array
+        The owner's own views. Those in here are other objects: if their shape is set, the owner's stays.
+
+    Examples
+    --------
+    >>> memory = np.zeros(3)
+    >>> views = Views("parameters", {"bias": memory[:2]})
+    >>> views["bias"] = [1, 2]
+    >>> views["bias"] += 1
+    >>> memory.tolist()
+    [2.0, 3.0, 0.0]
+    """
+
+    def __init__(self, what: str, views: Mapping[str, Array]) -> None:
+        super().__init__({name: view.view() for name, view in views.items()})
+        self._what, self._targets = what, dict(views)
+
+    def update(self, *mapping: Any, **named: Any) -> None:
+        """Copy values into the arrays of these names, all of them or, where one is not right, none."""
+        given = dict(*mapping, **named)
+        for name in given:
+            if name not in self._targets:
+                raise ValueError(f"{self._what} has no {name!r}: {validation.nearest(str(name), self._targets)}")
+        shapes = {name: target.shape for name, target in self._targets.items()}
+        (dtype,) = {target.dtype for target in self._targets.values()}
+        values = validation.arrays(self._what, given, shapes, dtype, some=True)
+        if len(values) > 1:  # one may be a view of what another goes to
+            values = {name: value.copy() for name, value in values.items()}
+        for name, value in values.items():
+            self._targets[name][...] = value
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.update({name: value})
+
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override,misc] # dict's takes pairs as well, and so does this
+        self.update(other)
+        return self
+
+    def setdefault(self, name: str, default: Any = None) -> Array:
+        """The array of that name, which is there, or an error."""
+        if name not in self:
+            self.update({name: default})
+        return self[name]
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise TypeError(f"{self._what} cannot lose an array: write into them, or assign others of their shapes")
+
+    __delitem__ = pop = popitem = clear = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)  # a copy has nobody whose memory it views
 
 
 class Transposes:

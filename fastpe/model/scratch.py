@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,20 @@ LAYERED = frozenset(SLOTS) | {"angles"}
 """Slots that act in every layer, and of which every layer may have its own."""
 
 _INPUTS = ("table", "qk_table", "taps")
+
+
+class Update(NamedTuple):
+    """What the kernel of a step needs to update the parameters, as `fastpe.model.adam` makes it."""
+
+    moments: Array
+    numbers: Array
+    chunks: int
+    steps: Array  # (1,), counted up by the kernel: an interrupt cannot come between an update and its count
+
+    @classmethod
+    def none(cls, dtype: np.dtype[Any]) -> "Update":
+        """No update."""
+        return cls(np.empty((2, 0), dtype), np.empty(0, dtype), 0, np.empty(0, np.int64))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ input, the others in the attention of every layer.
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,27 +19,13 @@ from fastpe.kernels.threads import run_lanes, threads_for
 from fastpe.model.checked_inputs import CheckedInputs
 from fastpe.model.config import ModelConfig
 from fastpe.model.encoding import ModelEncoding
-from fastpe.model.parameters import Parameters, Transposes, sum_in_order
-from fastpe.model.scratch import Scratch
+from fastpe.model.parameters import Parameters, Transposes, Views, sum_in_order
+from fastpe.model.scratch import Scratch, Update
 
 Array = np.ndarray[Any, Any]
 
 _GROUPS_BYTES = 2**24  # at most, for the gradients of all groups, unless they are but four
 _MOST_KEPT = 4  # a user who tries many lengths should not fill the memory
-
-
-class Update(NamedTuple):
-    """What the kernel of a step needs to update the parameters, as `fastpe.model.adam` makes it."""
-
-    moments: Array
-    numbers: Array
-    chunks: int
-    steps: Array  # (1,), counted up by the kernel: an interrupt cannot come between an update and its count
-
-    @classmethod
-    def none(cls, dtype: np.dtype[Any]) -> "Update":
-        """No update."""
-        return cls(np.empty((2, 0), dtype), np.empty(0, dtype), 0, np.empty(0, np.int64))
 
 
 class Transformer:
@@ -61,9 +47,11 @@ class Transformer:
     Attributes
     ----------
     config : ModelConfig
+    dtype : dtype
     parameters : dict of str to array
-        Views into one flat array: writing into them changes the model. Every matrix is (in, out), ``y = x @ weight +
-        bias``; a ``torch.nn.Linear`` keeps (out, in) and takes ``torch.from_numpy(weight.T)``.
+        Views into one flat array: writing into them changes the model, and so does assigning arrays of their shapes,
+        which are copied; any other name or shape is an error. Every matrix is (in, out), ``y = x @ weight + bias``; a
+        ``torch.nn.Linear`` keeps (out, in) and takes ``torch.from_numpy(weight.T)``.
 
     Raises
     ------
@@ -86,21 +74,27 @@ class Transformer:
 
     def __init__(self, config: ModelConfig) -> None:
         validation.instance("config", config, ModelConfig, "Transformer(ModelConfig('wavelet'))")
-        self.config = config
-        self.dtype = np.dtype(config.dtype)
+        self._config, self._dtype = config, np.dtype(config.dtype)
         self._encoding = ModelEncoding(config)
         self._layout = Parameters(config, self._encoding.initial)
         self._transposes = Transposes(config, self._layout.offsets)
         self._kept: dict[tuple[int, int, bool], Scratch] = {}
         self._inputs = CheckedInputs(config.vocabulary, self.dtype)
         self._lock = OneAtATime()  # inputs, slots, scratch memory and gradients: one call at a time
-        self.parameters = self._layout.views
+        self._parameters = Views("parameters", self._layout.views)
         self._initialise()
-        self.slots(config.train_length)  # whatever the encoding has against these sizes is said now
+        # whatever the encoding has against these sizes is said now
+        self._encoding.slots(config.train_length, self._layout.views)
+
+    # memory is laid out by these: they stay
+    config = property(lambda self: self._config)
+    dtype = property(lambda self: self._dtype)
+    parameters = property(lambda self: self._parameters)
 
     def _initialise(self) -> None:
-        fans = {name.rpartition(".")[0]: view.shape for name, view in self.parameters.items() if view.ndim == 2}
-        for name, view in self.parameters.items():
+        views = self._layout.views
+        fans = {name.rpartition(".")[0]: view.shape for name, view in views.items() if view.ndim == 2}
+        for name, view in views.items():
             owner, _, kind = name.rpartition(".")
             if name in self._encoding.initial:
                 view[...] = self._encoding.initial[name]
@@ -112,11 +106,13 @@ class Transformer:
                 view[...] = initial_values(rule, stream, kind, view.shape, fans[owner])
 
     def slots(self, length: int) -> dict[str, Any]:
-        """What the encoding fills at this length, in positions; do not write to the arrays.
+        """What the encoding fills at this length, in positions, as copies.
 
         Slots of which every layer has its own have an axis of layers in front.
         """
-        return self._encoding.slots(length, self.parameters)
+        with self._lock:
+            found = self._encoding.slots(length, self._layout.views)
+            return {slot: x.copy() if isinstance(x, np.ndarray) else x for slot, x in found.items()}
 
     def __call__(self, x: Any, *, threads: int | None = None, draw: int = 0) -> Array:
         """Outputs y of the model.
@@ -149,7 +145,7 @@ class Transformer:
 
     def _outputs(self, rows: Array, threads: int | None, draw: int) -> Array:
         batch, length = rows.shape
-        slots, lanes = self._encoding.slots(length, self.parameters, draw), min(threads_for(threads), batch)
+        slots, lanes = self._encoding.slots(length, self._layout.views, draw), min(threads_for(threads), batch)
         work = self._scratch(length, lanes, slots, backward=False)
         shape = (batch, length * (self.config.vocabulary or 1))
         size = math.prod(shape) * self.dtype.itemsize
@@ -202,12 +198,12 @@ class Transformer:
 
         model_file.write(validation.path("path", path), self)
 
-    def loss(self, x: Any, y: Any, *, threads: int | None = None, draw: int = 0) -> float:
+    def loss(self, x: Any, y: Any, *, weights: Any = None, threads: int | None = None, draw: int = 0) -> float:
         """The loss over a batch, without gradients: that of `loss_and_grads` up to rounding.
 
         Parameters
         ----------
-        x, y, threads
+        x, y, weights, threads
             As for `loss_and_grads`.
         draw : int
             Where positions are random: which ones, of those that tests have, as for a call of the model.
@@ -215,7 +211,7 @@ class Transformer:
         Returns
         -------
         float
-            The mean over all positions of the squared error, or, with a vocabulary, of the cross entropy in nats.
+            That of `loss_and_grads`.
 
         Examples
         --------
@@ -225,29 +221,33 @@ class Transformer:
         True
         """
         with self._lock:
-            x, y = self._pair(x, y)
+            x, y, shares = self._inputs.batch(x, y, weights)
             batch, length = x.shape
-            slots, groups = self._encoding.slots(length, self.parameters, draw), self._groups(batch)
+            slots, groups = self._encoding.slots(length, self._layout.views, draw), self._groups(batch)
             lanes = min(threads_for(threads), groups)
             work, losses = self._scratch(length, lanes, slots, backward=False), np.zeros(groups)
             run_lanes(
-                lanes, model.losses, x, y, losses, self._layout.flat, work.arenas, work.position(slots), work.sizes,
-                work.offsets, work.arena,
+                lanes, model.losses, x, y, shares, losses, self._layout.flat, work.arenas, work.position(slots),
+                work.sizes, work.offsets, work.arena,
             )  # fmt: skip
             return float(losses.sum())
 
     def loss_and_grads(
-        self, x: Any, y: Any, *, threads: int | None = None, draw: int = 0
+        self, x: Any, y: Any, *, weights: Any = None, threads: int | None = None, draw: int = 0
     ) -> tuple[float, dict[str, Array]]:
         """Loss over a batch and its gradient by every parameter.
 
-        The loss is the mean over all positions of the squared error, or, with a vocabulary, of the cross entropy in
-        nats: minus the natural logarithm of the softmax of the logits at the target token.
+        The loss is the mean over all targets of the squared error, or, with a vocabulary, of the cross entropy in nats:
+        minus the natural logarithm of the softmax of the logits at the target token. With weights it is the weighted
+        mean, divided by the sum of the weights.
 
         Parameters
         ----------
         x, y : array_like (B, N) or (N,)
             Inputs and targets: finite numbers; with a vocabulary of V tokens integers in [0, V).
+        weights : array_like of y's shape, optional
+            What every target counts: finite numbers of at least 0, not all 0, or booleans. Where one is 0 the target
+            does not count and may be anything, such as -100 or NaN; x must be as ever.
         threads : int, optional
             Threads at most. The bits do not depend on it.
         draw : int
@@ -262,7 +262,7 @@ class Transformer:
         Raises
         ------
         TypeError, ValueError
-            If x or y is no array of such numbers, or tokens, or their shapes differ.
+            If x, y or weights is no array of such numbers, or tokens, or their shapes differ.
 
         Examples
         --------
@@ -274,22 +274,28 @@ class Transformer:
         >>> loss, gradients = model.loss_and_grads(text[:-1], text[1:])
         >>> round(loss, 4), gradients["embed.weight"].shape
         (4.1744, (65, 16))
+
+        Targets that do not count:
+
+        >>> y = np.where(text[1:] < 4, text[1:], -100)
+        >>> round(model.loss(text[:-1], y, weights=y != -100), 4)
+        4.1744
         """
         with self._lock:
-            loss, gradients = self._gradients(x, y, threads, draw)
+            loss, gradients = self._gradients(x, y, weights, threads, draw)
             return loss, self._layout.views_of(sum_in_order(gradients))
 
     def _gradients(
-        self, x: Any, y: Any, threads: int | None, draw: int, update: Update | None = None
+        self, x: Any, y: Any, weights: Any, threads: int | None, draw: int, update: Update | None = None
     ) -> tuple[float, Array]:
         """Loss and the groups' gradients (groups, stride), to be summed in order; valid until the next call.
 
         Where an update is given, it has been applied with these gradients.
         """
-        x, y = self._pair(x, y)
+        x, y, shares = self._inputs.batch(x, y, weights)
         batch, length = x.shape
         groups = self._groups(batch)
-        slots = self._encoding.slots(length, self.parameters, draw, training=True)
+        slots = self._encoding.slots(length, self._layout.views, draw, training=True)
         lanes = min(threads_for(threads), groups)
         work = self._scratch(length, lanes, slots, backward=True)
         gradients, losses = work.gradients[:groups], work.losses[:groups]
@@ -297,9 +303,8 @@ class Transformer:
 
         def run(panels: Array, groups: int, update: Update) -> None:
             run_lanes(
-                lanes, model.step, x, y, self._layout.flat, self._transposes.flat, panels, gradients, groups, losses,
-                work.arenas, position, *update, work.sizes, work.offsets, self._transposes.offsets,
-                work.arena,
+                lanes, model.step, x, y, shares, self._layout.flat, self._transposes.flat, panels, gradients, groups,
+                losses, work.arenas, position, *update, work.sizes, work.offsets, self._transposes.offsets, work.arena,
             )  # fmt: skip
 
         if not self._encoding.initial:
@@ -308,17 +313,10 @@ class Transformer:
         run(panels, groups, nothing)
         # the slots' gradients become the parameters', in the first group's row
         target = self._layout.views_of(gradients[0], self._encoding.initial)
-        self._encoding.pull(length, self.parameters, work.slot_gradients(slots, groups), target)
+        self._encoding.pull(length, self._layout.views, work.slot_gradients(slots, groups), target)
         if update:
             run(panels[:0], 0, update)
         return float(losses.sum()), gradients
-
-    def _pair(self, x: Any, y: Any) -> tuple[Array, Array]:
-        """Inputs and targets (B, N) as kernels take them."""
-        x, y = (np.atleast_2d(self._inputs.checked(name, value)) for name, value in (("x", x), ("y", y)))
-        if x.shape != y.shape:
-            raise ValueError(f"y must have the shape of x, {x.shape}, not {y.shape}")
-        return x, y
 
     def _groups(self, batch: int) -> int:
         """Groups of a batch: fixed by shapes alone, or the bits would depend on the threads.

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base import validation
+
 Array = np.ndarray[Any, Any]
 Pullback = Callable[[Array], dict[str, Array]]
 
@@ -67,7 +69,8 @@ def cope_vjp(q: Any, k: Any, v: Any, table: Any, *, scale: float | None = None) 
     >>> sorted(pullback(np.ones_like(out)))
     ['k', 'q', 'table', 'v']
     """
-    q, k, v, table = (np.asarray(array, np.float64) for array in (q, k, v, table))
+    given = {"q": q, "k": k, "v": v, "table": table}
+    q, k, v, table = (validation.array(name, value).astype(np.float64) for name, value in given.items())
     _check(q, k, v, table)
     s = q.shape[-1] ** -0.5 if scale is None else float(scale)
     visible = np.tri(q.shape[-2], dtype=bool)

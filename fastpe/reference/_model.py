@@ -68,7 +68,7 @@ def model_forward(config: Any, parameters: Arrays, slots: Slots, x: Array) -> Ar
 
 
 def model_loss_and_grads(
-    config: Any, parameters: Arrays, slots: Slots, x: Array, y: Array
+    config: Any, parameters: Arrays, slots: Slots, x: Array, y: Array, weights: Array | None = None
 ) -> tuple[Any, Gradients, Any]:
     """Return the mean over batch and positions of the squared error, or of tokens the cross entropy, and its gradients.
 
@@ -77,6 +77,8 @@ def model_loss_and_grads(
     config, parameters, slots, x
         As for `model_forward`.
     y : (B, N), targets, of the kind of x
+    weights : (B, N), optional
+        Of a weighted mean; where one is 0, the target does not count and may be anything.
 
     Returns
     -------
@@ -88,9 +90,9 @@ def model_loss_and_grads(
     """
     prediction, pullback = _model_vjp(config, parameters, slots, x)
     if _of_tokens(config):
-        loss, loss_pullback = cross_entropy_vjp(prediction, np.asarray(y))
+        loss, loss_pullback = cross_entropy_vjp(prediction, np.asarray(y), weights)
     else:
-        loss, loss_pullback = mean_squared_error_vjp(prediction, np.asarray(y, dtype=prediction.dtype))
+        loss, loss_pullback = mean_squared_error_vjp(prediction, np.asarray(y, dtype=prediction.dtype), weights)
     gradients, slot_gradients = pullback(loss_pullback(1.0))
     return loss, gradients, slot_gradients
 

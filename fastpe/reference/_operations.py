@@ -143,37 +143,64 @@ def embedding_vjp(tokens: Array, weight: Array) -> tuple[Array, Pullback]:
     return embedding(tokens, weight), pullback
 
 
-def cross_entropy(logits: Array, tokens: Array) -> Any:
+def _shares(weights: Array | None, shape: tuple[int, ...]) -> Array:
+    """Return what each target has of a mean: its weight over the sum of weights, or the same for all."""
+    weights = np.ones(shape) if weights is None else np.asarray(weights, np.float64)
+    shares: Array = weights / weights.sum()
+    return shares
+
+
+def cross_entropy(logits: Array, tokens: Array, weights: Array | None = None) -> Any:
     """Return the mean of -log softmax(logits)[token], natural logarithm; logits (..., V), tokens (...) in [0, V).
+
+    weights (...): those of a weighted mean; where one is 0, nobody looks at the token, nor at its logits.
 
     Examples
     --------
     >>> float(cross_entropy(np.array([[0.0, 0.0], [1000.0, 0.0]]), np.array([1, 0])).round(6))
     0.346574
     """
-    return cross_entropy_vjp(logits, tokens)[0]
+    return cross_entropy_vjp(logits, tokens, weights)[0]
 
 
-def cross_entropy_vjp(logits: Array, tokens: Array) -> tuple[Any, Callable[[float], Array]]:
+def cross_entropy_vjp(
+    logits: Array, tokens: Array, weights: Array | None = None
+) -> tuple[Any, Callable[[float], Array]]:
     """Return `cross_entropy` and its pullback, dloss -> dlogits."""
+    shares = _shares(weights, np.shape(tokens))
+    counts = shares[..., None] > 0
+    logits, tokens = np.where(counts, logits, 0), np.where(shares > 0, tokens, 0)
     centred = logits - logits.max(axis=-1, keepdims=True)
-    target = np.arange(logits.shape[-1]) == np.asarray(tokens)[..., None]
+    target = np.arange(logits.shape[-1]) == tokens[..., None]
     losses = np.log(np.sum(np.exp(centred), axis=-1)) - centred[target].reshape(target.shape[:-1])
-    return np.mean(losses), lambda dloss: (softmax(logits) - target) * logits.dtype.type(dloss / losses.size)
+
+    def pullback(dloss: float) -> Array:
+        return (softmax(logits) - target) * (dloss * shares[..., None]).astype(logits.dtype)
+
+    return np.sum(shares * losses).astype(logits.dtype), pullback
 
 
-def mean_squared_error(prediction: Array, target: Array) -> Any:
-    """Return the mean of (prediction - target)^2 over all elements.
+def mean_squared_error(prediction: Array, target: Array, weights: Array | None = None) -> Any:
+    """Return the mean of (prediction - target)^2 over all elements, weighted where there are weights.
+
+    Where a weight is 0, nobody looks at the prediction, nor at the target.
 
     Examples
     --------
     >>> float(mean_squared_error(np.array([1.0, 2.0]), np.array([1.0, 4.0])))
     2.0
     """
-    return np.mean((prediction - target) ** 2)
+    return mean_squared_error_vjp(prediction, target, weights)[0]
 
 
-def mean_squared_error_vjp(prediction: Array, target: Array) -> tuple[Any, Callable[[float], Array]]:
+def mean_squared_error_vjp(
+    prediction: Array, target: Array, weights: Array | None = None
+) -> tuple[Any, Callable[[float], Array]]:
     """Return `mean_squared_error` and its pullback, dloss -> dprediction."""
-    error = prediction - target
-    return np.mean(error**2), lambda dloss: error * (2 * dloss / error.size)
+    shares = _shares(weights, prediction.shape)
+    error = np.where(shares > 0, prediction, 0) - np.where(shares > 0, target, 0)
+
+    def pullback(dloss: float) -> Array:
+        return error * (2 * dloss * shares).astype(error.dtype)
+
+    return np.sum(shares * error**2).astype(error.dtype), pullback

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
-from fastpe.base.validation import below_one, choice, nearest, positive, whole
+from fastpe.base.validation import below_one, choice, nearest, positive, unmasked, whole
 from fastpe.encodings import combined, registry
 from fastpe.encodings.slots import MAX_POSITION
 from fastpe.model.config import ModelConfig
@@ -184,6 +184,7 @@ class TrainConfig(ModelConfig):
 
 def checked_lengths(name: str, lengths: object) -> tuple[int, ...]:
     """Distinct lengths of sequences, or an error that names the argument."""
+    unmasked(name, lengths)
     if isinstance(lengths, str) or not isinstance(lengths, Iterable) or getattr(lengths, "ndim", 1) != 1:
         raise TypeError(f"{name} must be a sequence of integers, not {lengths!r}")
     checked = tuple(whole(name, length, 1) for length in lengths)

@@ -1,5 +1,6 @@
 """Testing a model at lengths it was trained at and lengths it was not. Prints nothing."""
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,7 +12,7 @@ from fastpe.encodings.encoding import BeyondTrainingLength
 from fastpe.kernels.threads import threads_for
 from fastpe.model.config import ModelConfig
 from fastpe.model.transformer import Transformer
-from fastpe.tasks import load_task
+from fastpe.tasks import draw, load_task
 from fastpe.training.config import TARGET_SCALES, checked_lengths
 from fastpe.training.events import LengthTested, Listener, Noted
 
@@ -55,10 +56,10 @@ def evaluate(
     Returns
     -------
     dict
-        By length (a string): ``mse`` over all positions; ``nmse``, that divided by the error of always answering zero;
-        ``mse_last`` at the last position; ``mse_beyond`` over the positions from the training length on, or None;
-        ``sequences``. Where the encoding is undefined, or a number is not finite, it is None and ``reason`` says why;
-        ``note`` is what the encoding remarks on this length, if it does.
+        By length (a string): ``mse`` over all targets, as the task weighs them; ``nmse``, that divided by the error of
+        always answering zero; ``mse_last`` at the last position; ``mse_beyond`` over the positions from the training
+        length on, or None; ``sequences``. Where the encoding is undefined, or a number is not finite, it is None and
+        ``reason`` says why; ``note`` is what the encoding remarks on this length, if it does.
 
     Raises
     ------
@@ -104,32 +105,29 @@ def _metrics(
     threads: int | None,
 ) -> dict[str, Any]:
     task = load_task(task_name)
-    x, y = task.sample(seed, "test", sequences, length, np.dtype(model.config.dtype), step=length)
+    x, y, weights = draw(task, seed, "test", sequences, length, np.dtype(model.config.dtype), step=length)
+    weights = np.broadcast_to(1.0 if weights is None else weights, y.shape)
     factors = task.target_factors(length, target_scale, model.config.train_length)
     beyond = slice(model.config.train_length, None)
     sums = np.zeros(3)
+    counts = [weights.sum(), weights[:, -1].sum(), weights[:, beyond].sum()]
     try:
         _check(model.config, length)
         size = _CHUNK if model.config.position_range is None else min(_CHUNK, _PER_DRAW)
-        for draw, start in enumerate(range(0, sequences, size)):
+        for number, start in enumerate(range(0, sequences, size)):
             chunk = slice(start, start + size)
-            errors = model(x[chunk], threads=threads, draw=draw).astype(np.float64) - y[chunk] * factors
+            errors = model(x[chunk], threads=threads, draw=number).astype(np.float64) - y[chunk] * factors
             with np.errstate(over="ignore", invalid="ignore"):
-                np.square(errors, out=errors)
+                errors = np.where(weights[chunk] > 0, np.square(errors) * weights[chunk], 0)
                 sums += errors.sum(), errors[:, -1].sum(), errors[:, beyond].sum()
     except BeyondTrainingLength as error:
         nothing = dict.fromkeys(("mse", "nmse", "mse_last", "mse_beyond"))
         return {**nothing, "sequences": sequences, "reason": str(error)}
-    outside = max(length - model.config.train_length, 0)
-    mse = sums[0] / (sequences * length)
-    found = {
-        "mse": mse,
-        "nmse": mse / task.zero_predictor(length, factors),
-        "mse_last": sums[1] / sequences,
-        "mse_beyond": sums[2] / (sequences * outside) if outside else None,
-    }
-    finite = {key: float(value) if value is not None and np.isfinite(value) else None for key, value in found.items()}
-    reason = {} if np.isfinite(mse) else {"reason": "the outputs are not finite"}
+    mse, last, after = (total / count if count else math.nan for total, count in zip(sums, counts, strict=True))
+    found = {"mse": mse, "nmse": mse / task.zero_predictor(length, factors), "mse_last": last, "mse_beyond": after}
+    finite = {key: float(value) if math.isfinite(value) else None for key, value in found.items()}
+    why = "the outputs are not finite" if counts[0] else "no target counts"
+    reason = {} if math.isfinite(mse) else {"reason": why}
     return {**finite, "sequences": sequences, **reason}
 
 

@@ -22,7 +22,7 @@ from fastpe.encodings import combined, registry
 from fastpe.kernels.threads import threads_for
 from fastpe.model.adam import Adam
 from fastpe.model.transformer import Transformer
-from fastpe.tasks import load_task
+from fastpe.tasks import Sequences, draw, load_task
 from fastpe.training.config import TrainConfig
 from fastpe.training.config_file import check_target
 from fastpe.training.evaluation import evaluate
@@ -207,20 +207,19 @@ def _restore(run: Run | None, state: _State) -> dict[str, Any] | None:
 
 def _run_epochs(
     config: TrainConfig,
-    data: tuple[np.ndarray, np.ndarray],
+    data: Sequences,
     state: _State,
     run: Run | None,
     threads: int | None,
     notify: Listener,
 ) -> None:
-    x, y = data
     # a step of a throwaway model, so that what must be compiled is not counted as training
-    Adam(Transformer(config.model)).step(x[: config.batch], y[: config.batch], threads=threads)
+    _step(Adam(Transformer(config.model)), data, slice(config.batch), threads)
     for epoch in range(state.progress.epoch + 1, config.epochs + 1):
         begin = time.perf_counter()
         if config.data == "fresh":
-            x, y = _training_data(config, epoch)
-        loss = _run_epoch(config, state.adam, x, y, epoch, threads, notify)
+            data = _training_data(config, epoch)
+        loss = _run_epoch(config, state.adam, data, epoch, threads, notify)
         seconds = time.perf_counter() - begin
         state.progress = Progress(epoch, state.adam.steps, loss, state.progress.seconds + seconds)
         state.history.append({"epoch": epoch, "step": state.adam.steps, "loss": loss, "seconds": seconds})
@@ -231,30 +230,38 @@ def _run_epochs(
         notify(EpochDone(epoch, state.adam.steps, loss, seconds))
 
 
-def _training_data(config: TrainConfig, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+def _training_data(config: TrainConfig, epoch: int) -> Sequences:
     """Inputs and scaled targets; epoch 0 stands for the set that all epochs share."""
     task = load_task(config.task)
-    x, y = task.sample(config.seed, "train", config.samples, config.train_length, np.dtype(config.dtype), step=epoch)
+    sizes = config.samples, config.train_length, np.dtype(config.dtype)
+    data = draw(task, config.seed, "train", *sizes, step=epoch)
     factors = task.target_factors(config.train_length, config.target_scale, config.train_length)
-    return x, (y * factors).astype(config.dtype)
+    return data._replace(y=(data.y * factors).astype(config.dtype))
+
+
+def _step(adam: Adam, data: Sequences, chosen: Any, threads: int | None) -> tuple[float, float]:
+    """The loss of a step on some of the sequences, and what they count in a mean of losses."""
+    weights = None if data.weights is None else data.weights[chosen]
+    loss = adam.step(data.x[chosen], data.y[chosen], weights=weights, threads=threads)
+    return loss, len(data.x[chosen]) if weights is None else float(weights.sum(dtype=np.float64))
 
 
 def _run_epoch(
-    config: TrainConfig, adam: Adam, x: np.ndarray, y: np.ndarray, epoch: int, threads: int | None, notify: Listener
+    config: TrainConfig, adam: Adam, data: Sequences, epoch: int, threads: int | None, notify: Listener
 ) -> float:
-    """One pass over the data in the epoch's own order; returns the mean loss of its sequences."""
+    """One pass over the data in the epoch's own order; returns the mean loss of its targets."""
     order = Stream(config.seed, "order", epoch).permutation(config.samples)
-    total = 0.0
+    total = counted = 0.0
     for start in range(0, config.samples, config.batch):
         chosen = order[start : start + config.batch]
-        loss = adam.step(x[chosen], y[chosen], threads=threads)
+        loss, count = _step(adam, data, chosen, threads)
         if not math.isfinite(loss):
             raise TrainingDiverged("the loss", epoch, adam.steps)
-        total += loss * len(chosen)
+        total, counted = total + loss * count, counted + count
         notify(Stepped(epoch, adam.steps, loss, len(chosen)))
     if not all(np.isfinite(tensor).all() for tensor in adam.model.parameters.values()):
         raise TrainingDiverged("a parameter", epoch, adam.steps)
-    return total / config.samples
+    return total / counted
 
 
 def _result(config: TrainConfig, state: _State, threads: int | None, notify: Listener) -> dict[str, Any]:

@@ -145,6 +145,14 @@ def test_arrays_that_are_refused(name, change, words, compiled):
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["q", "v", "bias", "index", "lengths"])
+def test_masked_arrays_are_refused_by_name(name):
+    given = drawn(("bias", "values")) | {"lengths": np.array([5, 4])}
+    for hidden in (np.ma.array(given[name]), [np.ma.array(row) for row in np.atleast_2d(given[name])]):
+        with pytest.raises(TypeError, match=rf"^{name}.* must not be a masked array"):
+            attention(**{**given, name: hidden})
+
+
 def test_arguments_that_are_refused():
     given = drawn()
     for name in ("return_lse", "wrt"):

@@ -166,6 +166,18 @@ def test_tensors_that_are_refused(name, change, words):
     assert str(caught.value).startswith("k must" if name == "q" and "dtype of q" in words else f"{name} must")
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors:UserWarning")
+def test_masked_tensors_and_arrays_are_refused_by_name():
+    given = drawn(("bias",), grad=False) | {"lengths": torch.tensor([5, 4])}
+    hidden = {name: torch.masked.masked_tensor(x, torch.zeros_like(x, dtype=torch.bool)) for name, x in given.items()}
+    wrong = [*hidden.items(), ("bias", np.ma.array(given["bias"].numpy())), ("lengths", np.ma.array([5, 4]))]
+    for name, x in [*wrong, ("lengths", (None, hidden["lengths"]))]:
+        with pytest.raises(TypeError, match=rf"^{name}.* must not be a masked array, nor hold one: hand in its values"):
+            attention(**{**given, name: x})
+    with pytest.raises(TypeError, match=r"^out\['table'\] must not be a masked array"):
+        fastpe.build("sinusoidal", 5, dim=4, out={"table": hidden["q"][0]})
+
+
 def test_arguments_that_are_refused():
     given = drawn(grad=False)
     with pytest.raises(TypeError, match=r"q must be a torch.Tensor, not ndarray"):

@@ -217,7 +217,7 @@ def test_cross_entropy(dtype, n, vocabulary, scale, seed):
     tokens = np.random.default_rng(seed).integers(0, vocabulary, n)
     tokens[0], tokens[-1] = 0, vocabulary - 1
     dlogits, check = guarded(logits.shape, dtype)
-    loss = arrays._cross_entropy(logits, tokens.astype(dtype), dlogits, 1 / n) / n
+    loss = arrays._cross_entropy(logits, tokens.astype(dtype), dlogits, np.full(1, 1 / n, dtype))
     check()
     exact, rows = logits.astype(float), np.arange(n)
     eps = float(np.finfo(dtype).eps)
@@ -236,7 +236,7 @@ def test_cross_entropy(dtype, n, vocabulary, scale, seed):
 def test_the_gradient_of_cross_entropy_may_take_the_place_of_the_logits():
     logits, tokens = normal(0, 5, 37, dtype=np.float32), np.arange(5) * 9
     loss, expected = arrays.cross_entropy(logits, tokens)
-    assert arrays._cross_entropy(logits, tokens.astype(np.float32), logits, 1 / 5) / 5 == loss
+    assert arrays._cross_entropy(logits, tokens.astype(np.float32), logits, np.full(1, 1 / 5, np.float32)) == loss
     np.testing.assert_array_equal(logits, expected)
 
 

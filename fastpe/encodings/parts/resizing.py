@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.base.validation import array, finite, whole
+from fastpe.base.validation import array, finite, unmasked, whole
 
 Array = np.ndarray[Any, Any]
 
@@ -30,6 +30,7 @@ def whole_sides(name: str, value: Any, count: int) -> tuple[int, ...]:
     >>> whole_sides("grid", np.array([2, 3]), 2)
     (2, 3)
     """
+    unmasked(name, value)
     expected = f"{name} must be {count} whole numbers of at least 1, not {value!r}"
     try:
         sides = tuple(whole(name, side) for side in value)

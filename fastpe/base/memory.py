@@ -1,0 +1,60 @@
+"""Which arrays lie in the same memory: exactly, where NumPy's own quick look at their ends would refuse too much."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import combinations, product
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_MOST_WORK = 100_000  # of NumPy's search, some milliseconds; arrays made by slicing need a few steps
+
+
+def shared(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two arrays have a byte in common; True as well where nobody can tell in a moment.
+
+    Views of one array that interleave have none, which their ends do not show:
+
+    >>> import numpy as np
+    >>> whole = np.zeros((3, 4))
+    >>> shared(whole[:, ::2], whole[:, 1::2]), shared(whole[:, ::2], whole[:, :1])
+    (False, True)
+    """
+    import numpy as np
+
+    try:
+        return bool(np.shares_memory(one, other, max_work=_MOST_WORK))  # type: ignore[arg-type] # NumPy takes any number of steps
+    except np.exceptions.TooHardError:  # strides that no slicing makes
+        return True
+
+
+def overlaps_itself(array: np.ndarray) -> bool:
+    """Whether two elements of an array share memory.
+
+    Elements apart by some steps along an axis have addresses apart by so many strides, wherever they lie. So an array
+    overlaps itself where along some axis the first entry overlaps the others.
+    """
+    if _nested(array):
+        return False
+    cuts = [(slice(None),) * axis for axis in range(array.ndim)]
+    return any(shared(array[(*cut, slice(0, 1))], array[(*cut, slice(1, None))]) for cut in cuts)
+
+
+def _nested(array: np.ndarray) -> bool:
+    """Whether every step is longer than all that the shorter steps reach over, which settles it without a search."""
+    reach = array.itemsize
+    for stride, count in sorted((abs(stride), count) for stride, count in zip(array.strides, array.shape, strict=True)):
+        if count > 1 and stride < reach:
+            return False
+        reach += (count - 1) * stride
+    return True
+
+
+def keep_apart(outputs: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> None:
+    """Raise ValueError where an output shares memory with another one, or with an input; both by their names."""
+    pairs = [*combinations(outputs.items(), 2), *product(outputs.items(), inputs.items())]
+    for (name, array), (other, theirs) in pairs:
+        if shared(array, theirs):
+            raise ValueError(f"{name} must lie in memory of its own, but shares some with {other}")
