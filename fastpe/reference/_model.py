@@ -134,7 +134,7 @@ def _model_vjp(
     def pullback_all(dy: Array, of_terms: bool = False) -> tuple[Gradients, Any]:
         gradients, slot_gradients = Gradients(), [Gradients() for _ in range(max(1, config.layers))]
 
-        def back(pullback: Callable[..., Array], dz: Array, *places: Gradients) -> Array:
+        def back(pullback: Callable[..., Any], dz: Array, *places: Gradients) -> Any:
             if of_terms:  # sizes are filed, and only sums go on: sizes of sizes would grow with every layer
                 pullback(dz.view(Sizes), gradients, *places)
                 return pullback(dz, Gradients(), *(Gradients() for _ in places))
