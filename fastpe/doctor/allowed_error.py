@@ -3,7 +3,8 @@
     max|kernel - ref| <= 2 max|numpy - ref| + 8 condition eps log2(terms) max|ref|
 
 `ref` is computed in higher precision, `numpy` is the same formula in the kernel's own dtype, and `terms` counts those
-of the longest sum. Fills have their own rule, which each encoding states (`fill_bound`).
+of the longest sum. Gradients of many arguments differ in size: each is measured by its own terms (`sum_bound`,
+`gradient_differences`). Fills have their own rule, which each encoding states (`fill_bound`).
 """
 
 import math
@@ -78,19 +79,47 @@ def difference(result: Any, reference: Any, same_dtype: Any, terms: int, conditi
     return Difference(float(np.abs(result - reference).max(initial=0.0)), bound)
 
 
-def gradient_differences(
-    gradients: Mapping[str, Array], reference: Mapping[str, Array], dtype: Any
-) -> dict[str, Difference]:
-    """The error of each gradient of a whole model, and its bound: tol (max|ref| + 0.01 G).
+def sum_bound(sizes: Array, dtype: Any, terms: int, condition: float = 1.0) -> Array:
+    """The largest error of every entry of a gradient, by the sum of the sizes of its own terms.
 
-    G is the largest entry of all gradients: some are exactly zero in theory, and what rounding leaves of them is
-    measured against the others. tol is 1e-4 in float32 and 1e-9 in float64.
+        |kernel - ref| <= 8 condition eps log2(terms) (s + eps max s),   s = sum |term|
+
+    Entries that are small because large terms cancel may be off by what those round to, small ones of small terms may
+    not; what is left out and what underflows is small beside the largest.
+
+    Parameters
+    ----------
+    sizes : array
+        The reference's gradient, pulled back from `fastpe.reference` `Sizes`.
+    dtype : float32 or float64
+        The kernel's.
+    terms, condition
+        As for `difference`.
+
+    Examples
+    --------
+    >>> (sum_bound(np.array([1.0, 1000.0]), "float32", terms=16) * 2**23).round(3).tolist()
+    [32.004, 32000.004]
+    """
+    eps = float(np.finfo(dtype).eps)
+    bound: Array = 8 * condition * eps * max(1.0, math.log2(max(terms, 2))) * (sizes + eps * np.max(sizes, initial=0.0))
+    return bound
+
+
+def gradient_differences(
+    gradients: Mapping[str, Array], reference: Mapping[str, Array], sizes: Mapping[str, Array], dtype: Any
+) -> dict[str, Difference]:
+    """The error of each gradient of a whole model, and its bound: tol (max|ref| + 0.001 max sum|terms|).
+
+    `sizes` are the sums of the sizes of its own terms, as from `ModelEncoding.reference_gradient_sizes`: some gradients
+    are exactly zero in theory, and what rounding leaves of their terms is measured by these, never by another gradient.
+    tol is 1e-4 in float32 and 1e-9 in float64.
     """
     tolerance = step_tolerance(dtype)
-    largest = max(float(np.abs(value).max()) for value in reference.values())
     return {
         name: Difference(
-            float(np.abs(gradients[name] - value).max()), tolerance * (float(np.abs(value).max()) + 0.01 * largest)
+            float(np.abs(gradients[name] - value).max()),
+            tolerance * (float(np.abs(value).max()) + 0.001 * float(np.max(sizes[name]))),
         )
         for name, value in reference.items()
     }

@@ -297,6 +297,7 @@ def step_differences(config: ModelConfig, dtype: str) -> Iterator[Difference]:
     parameters = {name: np.array(value, np.float64) for name, value in model.parameters.items()}
     encoding = ModelEncoding(replace(config, dtype="float64"))
     expected, exact = encoding.reference_loss_and_grads(parameters, x, y)
+    sizes = encoding.reference_gradient_sizes(parameters, x, y)
     if set(exact) != set(gradients):
         raise ValueError(f"the model has the gradients {sorted(gradients)}, the reference {sorted(exact)}")
     tolerance = allowed_error.step_tolerance(dtype)
@@ -305,7 +306,7 @@ def step_differences(config: ModelConfig, dtype: str) -> Iterator[Difference]:
     size = max(1.0, float(np.abs(exact_outputs).max()))
     yield Difference(float(np.abs(outputs - exact_outputs).max()), tolerance * size, "the outputs")
     yield Difference(abs(loss - expected), tolerance * expected, "the loss")
-    for name, difference in allowed_error.gradient_differences(gradients, exact, dtype).items():
+    for name, difference in allowed_error.gradient_differences(gradients, exact, sizes, dtype).items():
         yield difference._replace(where=f"the gradient of {name}")
 
 

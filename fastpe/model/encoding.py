@@ -18,10 +18,12 @@ from fastpe.encodings.encoding import BeyondTrainingLength
 from fastpe.encodings.slots import Spec
 from fastpe.model.config import ModelConfig
 from fastpe.model.scratch import LAYERED
+from fastpe.reference._model import gradient_sizes
 
 Array = np.ndarray[Any, Any]
 
 _KEPT_LENGTHS = 8  # a user who tries many lengths should not fill the memory
+_DRAWS = 4  # of signs: one could leave next to nothing by chance
 
 
 class ModelEncoding:
@@ -220,6 +222,23 @@ class ModelEncoding:
             self.pull(length, parameters, self._joined(of_layers), own)
             gradients |= own
         return float(loss), gradients
+
+    def reference_gradient_sizes(self, parameters: Mapping[str, Array], x: Array, y: Array) -> dict[str, Array]:
+        """Of every entry of these gradients the sum of the sizes of its terms, by which its error is measured.
+
+        Those of the encoding's own parameters go through `pull` with random signs, as errors of its slots would.
+        """
+        length = x.shape[1]
+        found, of_layers = gradient_sizes(self.config, parameters, self.reference_slots(length, parameters), x, y)
+        terms = self._joined(of_layers)
+        for draw in range(_DRAWS if self.initial else 0):
+            own = {name: np.zeros_like(parameters[name]) for name in self.initial}
+            signs = {
+                slot: np.sign(Stream(draw, "signs", slot).uniform(array.shape) - 0.5) for slot, array in terms.items()
+            }
+            self.pull(length, parameters, {slot: signs[slot] * np.abs(array) for slot, array in terms.items()}, own)
+            found |= {name: np.maximum(np.abs(array), found.get(name, 0.0)) for name, array in own.items()}
+        return {name: np.abs(np.asarray(array)) for name, array in found.items()}
 
     def _joined(self, of_layers: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
         """The gradients of the slots that are learned, as `pull` takes them, from those that each layer has."""

@@ -212,7 +212,7 @@ def _content(case: Case) -> tuple[Array, Callable[[Array, Gradients], None]]:
         if plain:
             dq, dk = dinner @ k, _t(dinner) @ q
         else:
-            dq, dk = np.empty_like(q), np.empty_like(k)
+            dq, dk = (np.empty_like(dinner, shape=x.shape) for x in (q, k))
         for d in channels:
             gain, growth = case.channel_gain(d), case.channel_growth(d)
             factored = dinner * gain * growth

@@ -9,6 +9,7 @@ import numpy as np
 from fastpe.base import validation
 from fastpe.functional import arguments
 from fastpe.functional.arguments import Call
+from fastpe.reference._sizes import Sizes
 
 Array = np.ndarray[Any, Any]
 
@@ -79,7 +80,7 @@ class Case:
 
     def check_dout(self, dout: Any) -> Array:
         shape = self.q.shape if self.batched else self.q.shape[1:]
-        dout = validation.array("dout", dout).astype(self.q.dtype)
+        dout = (dout if isinstance(dout, Sizes) else validation.array("dout", dout)).astype(self.q.dtype)
         if dout.shape != shape:
             raise ValueError(f"dout must have the shape of the output, {shape}, not {dout.shape}")
         return dout.reshape(self.q.shape)
@@ -143,7 +144,7 @@ class Gradients:
 def _add_up(cells: Array, columns: Array, size: int) -> Array:
     """(B, H, N, M) -> (B, H, N, size): the sum of the cells of a row that name the same column."""
     b, h, n, _ = cells.shape
-    sums = np.zeros((b, h, n, size), cells.dtype)
+    sums = np.zeros_like(cells, shape=(b, h, n, size))
     where = np.ogrid[:b, :h, :n, :1][:3]
     np.add.at(sums, (*where, columns), cells)
     return sums

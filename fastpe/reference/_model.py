@@ -17,6 +17,7 @@ from fastpe.reference._operations import (
     mean_squared_error_vjp,
     relu_vjp,
 )
+from fastpe.reference._sizes import Sizes
 
 Gradients = dict[str, Array]
 Arrays = Mapping[str, Array]
@@ -97,9 +98,21 @@ def model_loss_and_grads(
     return loss, gradients, slot_gradients
 
 
+def gradient_sizes(config: Any, parameters: Arrays, slots: Slots, x: Array, y: Array) -> tuple[Gradients, Any]:
+    """Of every entry of the gradients of `model_loss_and_grads` the sum of the sizes of its terms.
+
+    The terms are those of all sums within its own block, from the gradient of the block's output on: an attention, a
+    feed-forward network, or what is before or after all layers. What is exactly zero in theory, such as the gradient of
+    a key map's bias, has terms that are not.
+    """
+    prediction, pullback = _model_vjp(config, parameters, slots, x)
+    loss_vjp = cross_entropy_vjp if _of_tokens(config) else mean_squared_error_vjp
+    return pullback(loss_vjp(prediction, np.asarray(y))[1](1.0), of_terms=True)
+
+
 def _model_vjp(
     config: Any, parameters: Arrays, slots: Slots, x: Array
-) -> tuple[Array, Callable[[Array], tuple[Gradients, Any]]]:
+) -> tuple[Array, Callable[..., tuple[Gradients, Any]]]:
     shared = isinstance(slots, Mapping)
     by_layer = [slots] * config.layers if isinstance(slots, Mapping) else list(slots)
     given = [{name: slot for name, slot in own.items() if slot is not None} for own in by_layer]
@@ -120,17 +133,26 @@ def _model_vjp(
     y, head_pullback = _named(linear_vjp, parameters, "head", z)
     tokens = _of_tokens(config)
 
-    def pullback_all(dy: Array) -> tuple[Gradients, Any]:
+    def pullback_all(dy: Array, of_terms: bool = False) -> tuple[Gradients, Any]:
         gradients, slot_gradients = Gradients(), [Gradients() for _ in range(max(1, config.layers))]
-        dz = head_pullback(dy if tokens else dy[..., None], gradients)
+
+        def back(pullback: Callable[..., Any], dz: Array, *places: Gradients) -> Any:
+            if of_terms:  # sizes are filed, and only sums go on: sizes of sizes would grow with every layer
+                pullback(dz.view(Sizes), gradients, *places)
+                return pullback(dz, Gradients(), *(Gradients() for _ in places))
+            return pullback(dz, gradients, *places)
+
+        dz = back(head_pullback, dy if tokens else dy[..., None])
         for number, pullback in reversed(list(enumerate(pullbacks))):
-            dz = pullback(dz, gradients, slot_gradients[0 if shared else number // 2])
+            dz = back(pullback, dz, slot_gradients[0 if shared else number // 2])
+        terms = dz.view(Sizes) if of_terms else dz
         if table is not None:
-            slot_gradients[0]["table"] = dz.sum(axis=0) if table.ndim == 2 else dz
+            slot_gradients[0]["table"] = terms.sum(axis=0) if table.ndim == 2 else terms
         if taps is not None:
-            more, slot_gradients[0]["taps"] = _convolved_back(dz, embedded, np.asarray(taps, dz.dtype), config.causal)
-            dz = dz + more
-        embed_pullback(dz, gradients)
+            own = np.asarray(taps, dz.dtype)
+            slot_gradients[0]["taps"] = _convolved_back(terms, embedded, own, config.causal)[1]
+            dz = dz + _convolved_back(dz, embedded, own, config.causal)[0]
+        back(embed_pullback, dz)
         return gradients, slot_gradients[0] if shared else slot_gradients
 
     return y if tokens else y[..., 0], pullback_all

@@ -208,7 +208,9 @@ def test_the_error_law_as_a_sum_by_hand():
     assert found[:2] == (1.0, 0.5 + 2.0**-16)
     assert not found.allowed
     assert found.share == pytest.approx(2, rel=1e-4)
-    gradients = allowed_error.gradient_differences({"a": np.ones(2)}, {"a": np.array([1.0, -3.0])}, "float32")
-    assert gradients["a"][:2] == (4.0, pytest.approx(1e-4 * 3.03))
+    ours, exact = {"a": np.ones(2), "b": 1e9}, {"a": np.array([1.0, -3.0]), "b": 1e9}
+    gradients = allowed_error.gradient_differences(ours, exact, {"a": np.array([2.0, 5.0]), "b": 1e9}, "float32")
+    assert gradients["a"][:2] == (4.0, pytest.approx(1e-4 * 3.005))  # whatever the size of b
+    assert gradients["b"].allowed
     assert Difference(0, 0).allowed
     assert not any(Difference(*pair).allowed for pair in ((np.nan, 1), (1, np.nan), (np.inf, np.inf)))

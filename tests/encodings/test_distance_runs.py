@@ -6,7 +6,7 @@ import pytest
 
 import fastpe
 from fastpe.encodings.bias.t5 import bucket
-from fastpe.encodings.parts.distance_runs import Runs, fill_runs
+from fastpe.encodings.parts.distance_runs import Runs, fill_runs, geometric, most_terms
 
 LENGTH = 2**20 + 5  # two heads of float32 are more than what is written past the caches
 FAR = np.unique(np.concatenate([np.arange(70), np.geomspace(70, LENGTH - 1, 300).astype(int)]))
@@ -64,6 +64,25 @@ def test_every_distance_may_be_a_run_of_its_own():
     slot, none = np.empty((3, 9999)), np.zeros((1, 1, 1))
     fill_runs(slot, runs, levels, none, none, none[0])
     np.testing.assert_array_equal(slot, np.concatenate([levels[0, :, ::-1], levels[1, :, 1:]], axis=1))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_series_go_on_until_nothing_that_counts_is_left_out(dtype):
+    """1 + 2 (u + u^2 + ...), the largest coefficients that runs are made for: one term less would be seen."""
+    length = 2**18
+    runs, eps = geometric(length, np.dtype(dtype)), np.finfo(dtype).eps
+    assert runs.begin[64] == 64
+    slot, one = np.empty((1, 2 * length - 1), dtype), np.ones((1, 1, 1))
+    rate = 1 / np.maximum(runs.middle, 1)[None, None]
+    fill_runs(slot, runs, one, one, rate, np.full((1, most_terms(runs)), 2.0))
+    u = np.repeat(rate[0, 0], np.diff(runs.begin)) * (np.arange(length) - np.repeat(runs.middle, np.diff(runs.begin)))
+    assert 0.058 < abs(u).max() < 1 / 16
+    u = u.astype(np.longdouble)
+    left_out = 2 * (2.0**-54 if dtype == np.float64 else 2.0**-28) / (1 - abs(u))
+    error = abs(slot[0, length - 1 :] - (1 + 2 * u / (1 - u)))
+    # the last rounding, those of u and of the sum, and what is left out
+    np.testing.assert_array_less(error, eps / 2 + 2.0**-52 / 4 + left_out)
+    np.testing.assert_array_equal(slot, slot[:, ::-1])
 
 
 @pytest.mark.parametrize("causal", [False, True])

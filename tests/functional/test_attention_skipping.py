@@ -12,6 +12,7 @@ import pytest
 from guards import assert_error_law
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from skipping import N, alibi, left_out, tiles_met, trained
 
 import fastpe
 from fastpe.functional.arguments import _AXES, _PLAIN
@@ -20,19 +21,7 @@ from fastpe.kernels.attention.records import Options
 from fastpe.kernels.attention.score import bounded, keeps_raw, terms_given
 from fastpe.reference._attention import attention_vjp_in
 
-N = 1100
 BLOCKS, TILES = -(-N // int(TILE_QUERIES)), -(-N // int(TILE_KEYS))
-
-
-def alibi(slopes, n=N):
-    return -np.asarray(slopes)[:, None] * np.abs(np.arange(1 - n, n))
-
-
-def trained(rng, heads=1, n=N, d=16, norm=2.0):
-    """q, k, v with rows of one norm, as layer norms leave them."""
-    q, k, v = (rng.standard_normal((1, heads, n, d)) for _ in range(3))
-    return {"q": q * norm / np.linalg.norm(q, axis=-1, keepdims=True),
-            "k": k * norm / np.linalg.norm(k, axis=-1, keepdims=True), "v": v}  # fmt: skip
 
 
 def exact_weights(q, k, bias, causal=False, **_):
@@ -44,27 +33,6 @@ def exact_weights(q, k, bias, causal=False, **_):
         scores = np.where(offsets > 0, -np.inf, scores)
     powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return powers / powers.sum(axis=-1, keepdims=True)
-
-
-def left_out(arguments, tolerance, **options):
-    """The weight left out of each row."""
-    every = fastpe.attention(**arguments, tolerance=0, return_lse=True, **options)[1]
-    some = fastpe.attention(**arguments, tolerance=tolerance, return_lse=True, **options)[1]
-    return -np.expm1(some - every)
-
-
-def tiles_met(arguments, tolerance, **options):
-    """[block, tile]: whether the tile had a part in the block's outputs; whether in its gradients."""
-    marks = np.zeros((1, 1, N, 16))
-    marks[..., np.arange(N), np.arange(N) // int(TILE_KEYS)] = 1
-    out, pullback = fastpe.attention_vjp(**{**arguments, "v": marks}, tolerance=tolerance, **options)
-    dout = np.zeros_like(marks)
-    dout[..., np.arange(N), np.arange(N) // int(TILE_QUERIES)] = 1
-    dv = pullback(dout)["v"]
-    starts = np.arange(0, N, int(TILE_QUERIES)), np.arange(0, N, int(TILE_KEYS))
-    forward = np.maximum.reduceat(out[0, 0], starts[0], axis=0)[:, :TILES] > 0
-    backward = np.maximum.reduceat(dv[0, 0], starts[1], axis=0)[:, :BLOCKS].T > 0
-    return forward, backward
 
 
 def heaviest(weights):

@@ -233,6 +233,21 @@ def test_cross_entropy(dtype, n, vocabulary, scale, seed):
     np.testing.assert_array_equal(gradient, dlogits)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shift", [-1e4, -130.0, 900.0])
+@pytest.mark.parametrize("vocabulary", [3, 37])
+def test_cross_entropy_of_logits_that_all_lie_far_on_one_side(dtype, shift, vocabulary):
+    """The largest is subtracted, whatever it is: what fills up the last vector is no logit."""
+    logits = normal(0, 6, vocabulary, dtype=dtype) + dtype(shift)
+    tokens, exact = np.arange(6) % vocabulary, logits.astype(float)
+    loss, gradient = arrays.cross_entropy(logits, tokens)
+    bound = 8 * np.finfo(dtype).eps * math.log2(vocabulary + 1)
+    chosen = special.log_softmax(exact, -1)[np.arange(6), tokens]
+    np.testing.assert_allclose(loss, -chosen.mean(), rtol=0, atol=bound * 4)
+    expected = (special.softmax(exact, -1) - np.eye(vocabulary)[tokens]) / 6
+    np.testing.assert_allclose(gradient, expected, rtol=0, atol=bound)
+
+
 def test_the_gradient_of_cross_entropy_may_take_the_place_of_the_logits():
     logits, tokens = normal(0, 5, 37, dtype=np.float32), np.arange(5) * 9
     loss, expected = arrays.cross_entropy(logits, tokens)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from model_cases import DEEP, PAPER, SMALL, assert_same_gradients, batch_of, tokens_of
+from model_cases import DEEP, PAPER, SMALL, assert_same_gradients, batch_of, gradient_sizes, tokens_of
 
 from fastpe import ModelConfig, Transformer
 from fastpe.model.adam import Adam
@@ -42,7 +42,8 @@ def test_loss_and_gradients_agree_with_autograd(config, dtype):
     assert loss == pytest.approx(expected.item(), rel=tolerance)
     exact = {name: weight.grad.numpy() for name, weight in weights.items()}
     ours = joined(gradients)
-    assert_same_gradients({name: ours[name] for name in exact}, exact, dtype)
+    sizes = joined(gradient_sizes(model, x, y))
+    assert_same_gradients({name: ours[name] for name in exact}, exact, sizes, dtype)
 
 
 @pytest.mark.parametrize("vocabulary", [None, 65])

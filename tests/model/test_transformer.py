@@ -8,7 +8,7 @@ import pytest
 from guards import guarded_allocations
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_cases import DEEP, PAPER, assert_same_gradients, batch_of, in_float64, reference_slots
+from model_cases import DEEP, PAPER, assert_same_gradients, batch_of, gradient_sizes, in_float64, reference_slots
 
 from fastpe import ModelConfig, Transformer, reference
 from fastpe.doctor.allowed_error import step_tolerance
@@ -51,7 +51,7 @@ def test_outputs_loss_and_gradients_agree_with_the_reference(dtype, config, sequ
     assert loss == pytest.approx(expected, rel=tolerance)
     # a kink of ReLU may lie within rounding of an input: GELU has none, and float64 does not meet one
     if dtype == "float64" or config.activation == "gelu":
-        assert_same_gradients(gradients, expected_gradients, dtype)
+        assert_same_gradients(gradients, expected_gradients, gradient_sizes(model, x, y), dtype)
 
 
 @pytest.mark.parametrize("config", [PAPER, DEEP], ids=["paper", "deep"])
@@ -65,7 +65,7 @@ def test_gradients_of_the_two_named_models(config, dtype):
     expected, exact, _ = reference.model_loss_and_grads(config, in_float64(model), slots, x.astype(float), y)
     tolerance = step_tolerance(dtype)
     assert loss == pytest.approx(expected, rel=tolerance)
-    assert_same_gradients(gradients, exact, dtype)
+    assert_same_gradients(gradients, exact, gradient_sizes(model, x, y), dtype)
 
 
 @pytest.mark.parametrize("encoding", ["learned", "alibi", "legendre", "learned+alibi"])

@@ -157,7 +157,7 @@ def _fill_runs(
 def _fill_alone(ahead, behind, to_ahead, to_behind, begin, terms, level, side, h):  # type: ignore[no-untyped-def]
     """The first distances, where each is a run of its own; how many."""
     alone, width = 0, lanes(splat(0.0))
-    while alone < min(terms.size, PIECE) and begin[alone + 1] == alone + 1 and terms[alone] == 0:
+    while alone < min(terms.size, level.shape[2], PIECE) and begin[alone + 1] == alone + 1 and terms[alone] == 0:
         alone += 1
     values = pointer(level[min(side, level.shape[0] - 1), min(h, level.shape[1] - 1)])
     for i in range(0, alone, 4 * width):

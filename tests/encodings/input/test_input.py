@@ -126,6 +126,25 @@ def test_axial_axes_widths_and_sums() -> None:
     assert sum(value.size for value in large.values()) == 131072
 
 
+@pytest.mark.parametrize("order", ["trax", "dufter"])
+@pytest.mark.parametrize("positions", [None, [46, 3, 3, 0, 83]])
+def test_axial_sums_have_a_part_of_every_axis(order: str, positions: list | None) -> None:
+    """Axis k counts in its own decimal place: a part left out, or taken twice, is seen in the digit."""
+    grid, length = (3, 7, 4), 84 if positions is None else 5
+    params = {f"axis{k}": 100.0**k * np.arange(1.0, side + 1)[:, None] for k, side in enumerate(grid)}
+    request = {"dim": 1, "grid": grid, "combine": "sum", "order": order, "params": params, "train_length": 84}
+    places = np.array(
+        np.unravel_index(np.arange(84) if positions is None else positions, grid, order="C" if order == "trax" else "F")
+    )
+    for scale in (1.0, 2.0):
+        got = table("axial", length, positions=positions, scale=scale, **request)
+        np.testing.assert_array_equal(got[:, 0], scale * (100.0 ** np.arange(3) @ (places + 1)))
+    dtable = np.arange(1.0, length + 1)[:, None]
+    pulled = fastpe.pull("axial", length, {"table": dtable}, positions=positions, dtype=np.float64, **request)
+    for k, side in enumerate(grid):
+        np.testing.assert_array_equal(pulled[f"axis{k}"][:, 0], np.bincount(places[k], dtable[:, 0], side))
+
+
 def test_axial_starts_from_standard_normal_numbers() -> None:
     drawn = fastpe.init("axial", dim=64, train_length=10000, dtype=np.float64)
     both = np.concatenate([drawn["axis0"].ravel(), drawn["axis1"].ravel()])

@@ -154,6 +154,30 @@ def test_even_selection() -> None:
     assert chosen(50, 64, select="even", per_scale=1, pad="zeros").shift[:6].tolist() == [-3, -2, 0, 3, 9, 22]
 
 
+def test_even_selection_in_full() -> None:
+    """db2 at training length 9: shifts -2 .. floor(9 / 2^j); four of a level, coarsest first, rounded half up."""
+    got = chosen(9, 20, select="even", per_scale=4, wavelet="db2", pad="zeros")
+    expected = [(3, -2), (3, -1), (3, 0), (3, 1), (2, -2), (2, -1), (2, 1), (2, 2), (1, -2), (1, 0), (1, 2), (1, 4)]
+    expected += [(0, -2), (0, 2), (0, 5), (0, 9)]
+    assert list(zip(got.level[:16].tolist(), got.shift[:16].tolist(), strict=True)) == expected
+    assert got.kind.tolist() == [2] * 16 + [0] * 4
+    fine = chosen(2, 9, select="even", per_scale=3, wavelet="db2", layout="fine", functions="phi+psi")
+    expected = [(1, -2), (1, 0), (1, 2), (1, -2), (1, 0), (1, 2), (0, -2), (0, 1), (0, 4)]
+    assert list(zip(fine.level.tolist(), fine.shift.tolist(), strict=True)) == expected
+    assert fine.kind.tolist() == [1] * 3 + [2] * 6
+
+
+@pytest.mark.parametrize("away", [0.5, 0.25, 2.0**-20, -3.75])
+def test_rows_one_apart_need_not_be_whole_numbers(away: float) -> None:
+    """Values are kept for whole numbers; in the same table stand rows between them."""
+    positions = np.concatenate([np.arange(40), np.arange(40) + away, np.arange(40)])
+    got = table(120, 40, wavelet="db3", normalise="none", positions=positions)
+    np.testing.assert_array_equal(got[80:], got[:40])
+    expected = fastpe.build("wavelet", 40, train_length=40, wavelet="db3", normalise="none",
+                            positions=positions[40:80], reference=True)["table"]  # fmt: skip
+    np.testing.assert_allclose(got[40:80], expected, rtol=0, atol=1e-14)
+
+
 def test_fewer_functions_than_columns() -> None:
     got = chosen(8, 64)
     assert [(got.kind == kind).sum() for kind in (2, 1, 0)] == [43, 8, 13]
