@@ -198,8 +198,8 @@ def make_spec(
     length = _at_most(whole("length", length, 1), "length")
     spec = Spec(
         length=length,
-        dim=whole("dim", dim, 1),
-        heads=whole("heads", heads, 1),
+        dim=_at_most(whole("dim", dim, 1), "dim", 40),
+        heads=_at_most(whole("heads", heads, 1), "heads", 40),
         train_length=length if train_length is None else train_length,
         causal=truth("causal", causal),
         positions=None if positions is None else _positions(positions, length, axes),
@@ -212,9 +212,9 @@ def make_spec(
     return spec
 
 
-def _at_most(number: int, name: str) -> int:
-    if number > MAX_POSITION:
-        raise ValueError(f"{name} must be at most 2**27, not {number}")
+def _at_most(number: int, name: str, power: int = 27) -> int:
+    if number > 2**power:
+        raise ValueError(f"{name} must be at most 2**{power}, not {number}")
     return number
 
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from encoding_variants import ENCODINGS, NAMES, is_causal
+from extreme_values import extremes
 
 import fastpe
 from fastpe.doctor.allowed_error import fill_bound
@@ -13,15 +14,6 @@ from fastpe.encodings.option import Option
 from fastpe.encodings.slots import make_spec
 
 SIZES = {"dim": 24, "heads": 2}
-NUMBERS = (1e300, 1e154, 1e30, 2**62, 2**31, 1e10, 1e-154, 5e-324, 0.0, -0.0, -1e300, math.nan, math.inf, 10**400)
-SIDES = ((), (0,), (4,), (2, 2, 2), (2**62, 1), (2**62, 2**62), (-2, -2), (1,) * 12, (True,), ("a",), 3, "ab")
-SEVERAL = ((), (1.0,), (1e300,) * 6, (5e-324,) * 6, (-0.0,) * 6, (math.inf,) * 6, (math.nan,), ("a",), 3, "ab")
-
-
-def extremes(option: Option) -> tuple:
-    if option.kind is tuple:
-        return SIDES if option.item is int else SEVERAL
-    return NUMBERS if option.kind in (int, float) else ("", "x", None, 3)
 
 
 def built(name: str, options: dict, **more: object) -> dict | Exception:

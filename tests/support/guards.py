@@ -9,24 +9,50 @@ _WORDS = 32
 _MARK = -12345.0
 
 
-def guarded(shape, dtype, fill=np.nan):
+def guarded(shape, dtype, fill=np.nan, mark=_MARK):
     """An array between two strips of guard words, and a function that asserts that the strips are untouched."""
     size = int(np.prod(shape))
-    whole = np.full(size + 2 * _WORDS, _MARK, dtype)
+    whole = np.full(size + 2 * _WORDS, mark, dtype)
     array = whole[_WORDS : _WORDS + size].reshape(shape)
     array[...] = fill
 
     def check():
-        np.testing.assert_array_equal(whole[:_WORDS], _MARK)
-        np.testing.assert_array_equal(whole[_WORDS + size :], _MARK)
+        np.testing.assert_array_equal(whole[:_WORDS], mark)
+        np.testing.assert_array_equal(whole[_WORDS + size :], mark)
 
     return array, check
 
 
-def guarded_allocations(patch):
+LAYOUTS = ("plain", "unaligned", "stepped", "reversed")
+
+
+def fenced(shape, dtype, layout):
+    """As `guarded`, but laid out in one of several ways: nothing before, after or between its entries may change."""
+    count, size = int(np.prod(shape)), np.dtype(dtype).itemsize
+    if layout in ("plain", "unaligned"):
+        whole = np.full((count + 2 * _WORDS) * size + 1, 0x55, np.uint8)
+        first = _WORDS * size + (layout == "unaligned")
+        array = whole[first : first + count * size].view(dtype).reshape(shape)
+    else:
+        whole = np.full([2 * length + 4 for length in shape], _MARK, dtype)
+        ends = (2, None, 2) if layout == "stepped" else (-2, None, -1)
+        array = whole[(slice(*ends),) * len(shape)][tuple(map(slice, shape))]
+    array[...] = fill = np.nan if array.dtype.kind == "f" else -1
+    before = whole.copy()
+
+    def check():
+        kept = array.copy()
+        array[...] = fill
+        np.testing.assert_array_equal(whole, before)
+        array[...] = kept
+
+    return array, check
+
+
+def guarded_allocations(patch, some=True):
     """Make `simd.aligned_zeros` put guard words around all it allocates; returns what asserts that they are untouched.
 
-    patch: pytest's monkeypatch.
+    patch: pytest's monkeypatch. some: whether there must be some.
     """
     strips = []
 
@@ -41,12 +67,43 @@ def guarded_allocations(patch):
         return array.reshape(shape)
 
     def check():
-        assert strips
+        assert strips or not some
         for strip in strips:
             np.testing.assert_array_equal(strip, _MARK)
 
     _aligned_zeros = simd.aligned_zeros
     patch.setattr(simd, "aligned_zeros", aligned_zeros)
+    return check
+
+
+def guarded_results(patch, *modules):
+    """Make `np.empty` and `np.zeros` of these modules put guard words around what they give; returns as above.
+
+    What `np.empty` gives is not empty but holds NaN: nobody may read it before it is written.
+    """
+    checks = []
+
+    class Guarding:
+        def __getattr__(self, name):
+            return getattr(np, name)
+
+        def empty(self, shape, dtype=float):
+            array, check = guarded(shape, dtype, np.nan if np.dtype(dtype).kind == "f" else -1)
+            checks.append(check)
+            return array
+
+        def zeros(self, shape, dtype=float):
+            array, check = guarded(shape, dtype, 0)
+            checks.append(check)
+            return array
+
+    for module in modules:
+        patch.setattr(module, "np", Guarding())
+
+    def check():
+        for each in checks:
+            each()
+
     return check
 
 
