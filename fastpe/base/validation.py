@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _FLAT = (str, bytes, bytearray, memoryview, range)  # sequences that can hold no array
+_SINGLE = {int, float, bool, str, type(None)}
 _MASKED = (("numpy.ma", "MaskedArray"), ("torch.masked", "MaskedTensor"))
 _CPU_DEVICES = (1, 3, 11, 13)  # of DLPack: plain memory, and what CUDA or ROCm pins or manages for the host
 
@@ -162,6 +163,8 @@ def unmasked(name: str, value: Any, instead: str = "its values, as numpy.ma.fill
 
     >>> unmasked("x", [1.0, 2.0])
     """
+    if type(value) in _SINGLE:
+        return
     # nobody has one who has not imported it
     found = (getattr(sys.modules.get(module), kind, None) for module, kind in _MASKED)
     if (kinds := tuple(filter(None, found))) and _holds(value, kinds):
@@ -210,7 +213,8 @@ def array(name: str, value: Any, holds: str = "real numbers", kinds: str = "iuf"
     """
     import numpy as np
 
-    unmasked(name, value)
+    if type(value) is not np.ndarray:
+        unmasked(name, value)
     if isinstance(value, np.ndarray):
         found = value
     else:

@@ -184,13 +184,15 @@ def _known(scheme: str) -> str:
     """The key that a part of a name stands for: itself, or that of the file that it is the path of."""
     if not isinstance(scheme, str):
         raise TypeError(f"encoding must be a name, not {scheme!r}")
+    if scheme in _files() or scheme in _registered:
+        return scheme
     if "+" in scheme and not Path(scheme).is_file():
         raise ValueError(f"one encoding is wanted here, not the sum {scheme!r}")
     if scheme.endswith(".py"):
         return register(scheme)
     if Path(scheme).suffix or "/" in scheme:  # no key has either
         raise ValueError(f"{scheme}: the file of an encoding must end in .py")
-    if scheme not in _files() and scheme not in _registered and scheme not in _offered():
+    if scheme not in _offered():
         raise ValueError(f"encoding {scheme!r} is unknown; {nearest(scheme, list_encodings())}")
     return scheme
 

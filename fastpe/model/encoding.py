@@ -223,13 +223,16 @@ class ModelEncoding:
             gradients |= own
         return float(loss), gradients
 
-    def reference_gradient_sizes(self, parameters: Mapping[str, Array], x: Array, y: Array) -> dict[str, Array]:
+    def reference_gradient_sizes(
+        self, parameters: Mapping[str, Array], x: Array, y: Array, weights: Array | None = None
+    ) -> dict[str, Array]:
         """Of every entry of these gradients the sum of the sizes of its terms, by which its error is measured.
 
         Those of the encoding's own parameters go through `pull` with random signs, as errors of its slots would.
         """
         length = x.shape[1]
-        found, of_layers = gradient_sizes(self.config, parameters, self.reference_slots(length, parameters), x, y)
+        slots = self.reference_slots(length, parameters)
+        found, of_layers = gradient_sizes(self.config, parameters, slots, x, y, weights)
         terms = self._joined(of_layers)
         for draw in range(_DRAWS if self.initial else 0):
             own = {name: np.zeros_like(parameters[name]) for name in self.initial}

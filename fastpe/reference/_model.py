@@ -90,15 +90,14 @@ def model_loss_and_grads(
         one mapping serves all.
     """
     prediction, pullback = _model_vjp(config, parameters, slots, x)
-    if _of_tokens(config):
-        loss, loss_pullback = cross_entropy_vjp(prediction, np.asarray(y), weights)
-    else:
-        loss, loss_pullback = mean_squared_error_vjp(prediction, np.asarray(y, dtype=prediction.dtype), weights)
+    loss, loss_pullback = _loss_vjp(config, prediction, y, weights)
     gradients, slot_gradients = pullback(loss_pullback(1.0))
     return loss, gradients, slot_gradients
 
 
-def gradient_sizes(config: Any, parameters: Arrays, slots: Slots, x: Array, y: Array) -> tuple[Gradients, Any]:
+def gradient_sizes(
+    config: Any, parameters: Arrays, slots: Slots, x: Array, y: Array, weights: Array | None = None
+) -> tuple[Gradients, Any]:
     """Of every entry of the gradients of `model_loss_and_grads` the sum of the sizes of its terms.
 
     The terms are those of all sums within its own block, from the gradient of the block's output on: an attention, a
@@ -106,8 +105,13 @@ def gradient_sizes(config: Any, parameters: Arrays, slots: Slots, x: Array, y: A
     a key map's bias, has terms that are not.
     """
     prediction, pullback = _model_vjp(config, parameters, slots, x)
-    loss_vjp = cross_entropy_vjp if _of_tokens(config) else mean_squared_error_vjp
-    return pullback(loss_vjp(prediction, np.asarray(y))[1](1.0), of_terms=True)
+    return pullback(_loss_vjp(config, prediction, y, weights)[1](1.0), of_terms=True)
+
+
+def _loss_vjp(config: Any, prediction: Array, y: Array, weights: Array | None) -> tuple[Any, Callable[[float], Array]]:
+    if _of_tokens(config):
+        return cross_entropy_vjp(prediction, np.asarray(y), weights)
+    return mean_squared_error_vjp(prediction, np.asarray(y, dtype=prediction.dtype), weights)
 
 
 def _model_vjp(

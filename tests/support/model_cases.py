@@ -34,10 +34,10 @@ def in_float64(model):
     return {name: np.array(value, np.float64) for name, value in model.parameters.items()}
 
 
-def gradient_sizes(model, x, y):
+def gradient_sizes(model, x, y, weights=None):
     """Sums of the sizes of the terms of all gradients, by the reference."""
     encoding = ModelEncoding(replace(model.config, dtype="float64"))
-    return encoding.reference_gradient_sizes(in_float64(model), x, y)
+    return encoding.reference_gradient_sizes(in_float64(model), x, y, weights)
 
 
 def assert_same_gradients(ours, exact, sizes, dtype):
