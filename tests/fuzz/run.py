@@ -81,7 +81,8 @@ def _cases(command: list[str], patience: float) -> Iterator[tuple[int, str | Non
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
     assert process.stdout is not None
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(process.stdout, lines.put), daemon=True).start()
+    reader = threading.Thread(target=_read, args=(process.stdout, lines.put), daemon=True)
+    reader.start()
     running, said = -1, []
     try:
         while True:
@@ -107,6 +108,8 @@ def _cases(command: list[str], patience: float) -> Iterator[tuple[int, str | Non
     finally:
         process.kill()
         process.wait()
+        reader.join()
+        process.stdout.close()
 
 
 def _read(stream: IO[str], put: Callable[[str], None]) -> None:

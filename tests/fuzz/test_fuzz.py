@@ -98,6 +98,7 @@ def test_builds_that_are_wrong_are_found(monkeypatch):
     assert found(builds.judge, BUILD) is None
 
     def put_in(mistake):
+        mistake.__module__ = alibi.__name__  # only what an encoding's module defines is its own
         monkeypatch.setattr(alibi, "fill", mistake)
 
     put_in(lambda spec, params, out, **options: (fill(spec, params, out, **options), out["bias"].__imul__(1 + 1e-12)))

@@ -5,7 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from model_cases import (
-    PAPER, SMALL, assert_same_gradients, batch_of, gradient_sizes, in_float64, reference_slots, tokens_of,
+    PAPER,
+    SMALL,
+    assert_same_gradients,
+    batch_of,
+    gradient_sizes,
+    in_float64,
+    reference_slots,
+    tokens_of,
 )  # fmt: skip
 
 from fastpe import ModelConfig, Transformer, reference

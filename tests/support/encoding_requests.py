@@ -90,4 +90,4 @@ def spec_of(request: dict, name: str) -> Spec:
 
 
 def parts_of(request: dict, name: str) -> tuple[Part, ...]:
-    return registry.parse(name, {key: request[key] for key in ENCODINGS[name].options})
+    return registry.parse(name, {key: request[key] for key in ENCODINGS[name].options if key in request})
