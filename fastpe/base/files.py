@@ -102,7 +102,7 @@ def _open_beside(path: Path) -> tuple[Path, int]:
 
 def is_leftover(name: str) -> bool:
     """Whether a file of this name was being written, by this version or one before, when its process was killed."""
-    return _BESIDE.fullmatch(name) is not None or (name.startswith(".") and name.endswith(".tmp"))
+    return name.startswith(".") and name.endswith(".tmp")
 
 
 def remove_leftovers(folder: Path) -> None:

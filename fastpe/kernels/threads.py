@@ -60,9 +60,10 @@ def threads_for(threads: int | None) -> int:
 
 def default_threads() -> int:
     """Threads used where the caller names no number: `numba.get_num_threads()`; all cores, if nobody changed that."""
-    if _threads_started or getattr(parallel, "_is_initialized", False):
-        return int(numba.get_num_threads())
-    return int(numba.config.NUMBA_NUM_THREADS)  # asking would start the threads
+    if not (_threads_started or getattr(parallel, "_is_initialized", False)):
+        return int(numba.config.NUMBA_NUM_THREADS)  # asking would start the threads
+    # Numba's own function takes a lock first, in Python, where an interrupt may leave it taken
+    return int(getattr(parallel, "_get_num_threads", numba.get_num_threads)())
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -109,6 +110,7 @@ def _start_threads() -> None:
     By default OpenMP's spin. Where another process wanted a core, that made the median training step 2.3 times as long
     as on one thread. OpenMP reads the variable once, when loaded: other OpenMP libraries here must not see it.
     """
+    parallel._backend_init_process_lock = None  # an interrupt of an earlier start may have left it taken; made anew
     if "OMP_WAIT_POLICY" in os.environ:
         numba.get_num_threads()
         return

@@ -18,7 +18,6 @@ from fastpe.encodings.encoding import BeyondTrainingLength
 from fastpe.encodings.slots import Spec
 from fastpe.model.config import ModelConfig
 from fastpe.model.scratch import LAYERED
-from fastpe.reference._model import gradient_sizes
 
 Array = np.ndarray[Any, Any]
 
@@ -232,7 +231,7 @@ class ModelEncoding:
         """
         length = x.shape[1]
         slots = self.reference_slots(length, parameters)
-        found, of_layers = gradient_sizes(self.config, parameters, slots, x, y, weights)
+        found, of_layers = reference.model_gradient_sizes(self.config, parameters, slots, x, y, weights)
         terms = self._joined(of_layers)
         for draw in range(_DRAWS if self.initial else 0):
             own = {name: np.zeros_like(parameters[name]) for name in self.initial}

@@ -6,12 +6,13 @@ and `attention_vjp`, which work in float64.
 
 `cope` is attention whose positions depend on the content, which no slot can hold: it is here only.
 
-The whole training step of the model: `model_forward`, `model_loss_and_grads`, `adam_step`.
+The whole training step of the model: `model_forward`, `model_loss_and_grads`, `adam_step`; `model_gradient_sizes` is
+what the rounding errors of its gradients are measured by.
 """
 
 from fastpe.reference._attention import attention, attention_vjp
 from fastpe.reference._cope import cope, cope_vjp
-from fastpe.reference._model import adam_step, model_forward, model_loss_and_grads
+from fastpe.reference._model import adam_step, model_forward, model_gradient_sizes, model_loss_and_grads
 from fastpe.reference._operations import (
     cross_entropy,
     cross_entropy_vjp,
@@ -36,5 +37,5 @@ __all__ = [  # noqa: RUF022 - in the order of the model
     "embedding", "embedding_vjp", "linear", "linear_vjp", "relu", "relu_vjp", "gelu", "gelu_vjp",
     "layer_norm", "layer_norm_vjp", "softmax", "softmax_vjp", "mean_squared_error", "mean_squared_error_vjp",
     "cross_entropy", "cross_entropy_vjp",
-    "model_forward", "model_loss_and_grads", "adam_step",
+    "model_forward", "model_loss_and_grads", "model_gradient_sizes", "adam_step",
 ]  # fmt: skip

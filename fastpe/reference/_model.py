@@ -95,7 +95,7 @@ def model_loss_and_grads(
     return loss, gradients, slot_gradients
 
 
-def gradient_sizes(
+def model_gradient_sizes(
     config: Any, parameters: Arrays, slots: Slots, x: Array, y: Array, weights: Array | None = None
 ) -> tuple[Gradients, Any]:
     """Of every entry of the gradients of `model_loss_and_grads` the sum of the sizes of its terms.

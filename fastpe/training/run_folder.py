@@ -110,6 +110,8 @@ class Run:
     def _begin(self, options: Mapping[str, Any]) -> None:
         self._record = config_file.make(self.config, options)
         try:
+            with contextlib.suppress(PermissionError):  # who may make a folder in another may not be allowed to read it
+                files.sync_folder(self.path.parent)
             config_file.write(self.path, self._record)
         except OSError as error:
             raise config_file.unwritable(self.path, error) from error
@@ -171,7 +173,7 @@ class Run:
     def _keep_record(self) -> None:
         """Write the record again if it was deleted or changed meanwhile: nobody could read the folder without it."""
         try:
-            if config_file.read(self.path) == self._record:
+            if config_file.digest(config_file.read(self.path)) == config_file.digest(self._record):
                 return
         except (OSError, ValueError):
             pass

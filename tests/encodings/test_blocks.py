@@ -24,7 +24,7 @@ LENGTH = 10
 
 def asked(name):
     """Sizes alone, without positions and with them; or with what the encoding is tested with."""
-    sizes = {"dim": 12, "heads": 2, "train_length": LENGTH}
+    sizes = {"dim": 24, "heads": 2, "train_length": LENGTH}
     requests = list(diagnosis.requests(name, "float64", length=LENGTH, small=True, **sizes))
     options = registry.get(name).options
     plain = [request for request in requests if not set(request) & set(options)]

@@ -13,7 +13,7 @@ from fastpe.base.random import Stream
 from fastpe.encodings import registry
 from fastpe.encodings.encoding import Encoding
 from fastpe.encodings.slots import Spec
-from fastpe.reference._model import gradient_sizes
+from fastpe.reference import model_gradient_sizes
 
 WIDTH, HEADS, LAYERS, REACH = 12, 2, 2, 4
 SHAPES = {
@@ -114,7 +114,7 @@ def compare(config: fastpe.ModelConfig, n: int, tolerance: float) -> None:
     parameters = {name: value.astype(np.float64) for name, value in model.parameters.items()}
     expected_loss, *exact = reference.model_loss_and_grads(config, parameters, by_layer, x, y)
     expected, sizes = (
-        with_slots(gradients, *found) for found in (exact, gradient_sizes(config, parameters, by_layer, x, y))
+        with_slots(gradients, *found) for found in (exact, model_gradient_sizes(config, parameters, by_layer, x, y))
     )
     assert set(gradients) == set(expected)
     np.testing.assert_allclose(loss, expected_loss, rtol=tolerance)

@@ -9,7 +9,7 @@ import scipy.special
 import scipy.stats
 
 from fastpe import reference
-from fastpe.reference._model import gradient_sizes
+from fastpe.reference import model_gradient_sizes
 
 
 def numeric_gradient(function, x, h=1e-5):
@@ -176,7 +176,7 @@ def test_the_step_stays_in_the_parameters_dtype():
     assert {gradient.dtype for gradient in (gradients | slot_gradients).values()} == {np.dtype(np.float32)}
     double = {name: value.astype(np.float64) for name, value in parameters.items()}
     expected = reference.model_loss_and_grads(config, double, slots, x, y)
-    sizes = gradient_sizes(config, double, slots, x, y)
+    sizes = model_gradient_sizes(config, double, slots, x, y)
     for got, exact, own in zip((gradients, slot_gradients), expected[1:], sizes, strict=True):
         for name in exact:
             np.testing.assert_allclose(got[name], exact[name], rtol=0, atol=1e-5 * np.max(own[name]), err_msg=name)

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fastpe.reference import adam_step, attention_vjp, model_forward, model_loss_and_grads
-from fastpe.reference._model import gradient_sizes
+from fastpe.reference import adam_step, attention_vjp, model_forward, model_gradient_sizes, model_loss_and_grads
 
 DATA = Path(__file__).parent.parent / "data"
 
@@ -67,7 +66,7 @@ def test_the_model_agrees_with_torch(torch_values, name):
     assert set(gradients) == set(inputs)
     assert set(slot_gradients) == set(slots)
     expected = part(case, "grad")
-    sizes, slot_sizes = gradient_sizes(config, inputs, slots, x, y)
+    sizes, slot_sizes = model_gradient_sizes(config, inputs, slots, x, y)
     for parameter, gradient in expected.items():
         # the gradient of a key map's bias is zero in theory: its rounding is measured by its terms
         tolerance = 1e-9 * np.abs(gradient).max() + 1e-13 * np.max((sizes | slot_sizes)[parameter])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from attention_problems import SLOTS, problem
 
+from fastpe.reference import model_gradient_sizes, model_loss_and_grads
 from fastpe.reference._attention import attention_vjp_in
-from fastpe.reference._model import gradient_sizes, model_loss_and_grads
 from fastpe.reference._sizes import Sizes
 
 
@@ -65,7 +65,7 @@ def test_of_a_gradient_that_is_zero_in_theory_the_terms_are_not():
     slots = {"table": rng.standard_normal((4, c)), "bias": rng.standard_normal((2, 7)), "taps": np.ones((2, c))}
     x, y = rng.standard_normal((2, 3, 4))
     _, gradients, of_slots = model_loss_and_grads(config, parameters, slots, x, y)
-    sizes, slot_sizes = gradient_sizes(config, parameters, slots, x, y)
+    sizes, slot_sizes = model_gradient_sizes(config, parameters, slots, x, y)
     assert set(sizes) == set(gradients)
     assert set(slot_sizes) == set(of_slots) == set(slots)
     for name, array in (gradients | of_slots).items():

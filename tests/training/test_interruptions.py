@@ -46,7 +46,7 @@ def test_a_disk_that_fills_up_leaves_whole_files_and_is_told_by_name(whole, tmp_
 
     def fill_up(descriptor):
         calls.append(descriptor)
-        if len(calls) >= 3 + 2 * write:  # the record is 1 and 2
+        if len(calls) >= 4 + 2 * write:  # the run folder is 1, its record 2 and 3
             raise OSError(errno.ENOSPC, "No space left on device")
         sync(descriptor)
 
