@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _FLAT = (str, bytes, bytearray, memoryview, range)  # sequences that can hold no array
+_FLOATS = {"float32", "f4", "f", "single", "float64", "f8", "d", "double", "float"}
 _SINGLE = {int, float, bool, str, type(None)}
 _MASKED = (("numpy.ma", "MaskedArray"), ("torch.masked", "MaskedTensor"))
 _CPU_DEVICES = (1, 3, 11, 13)  # of DLPack: plain memory, and what CUDA or ROCm pins or manages for the host
@@ -146,7 +147,9 @@ def floating(dtype: Any) -> np.dtype:
     import numpy as np
 
     try:
-        given = None if dtype is None else np.dtype(dtype)  # NumPy takes None for float64
+        # NumPy takes None for float64, and warns of some names of types that are refused here anyway
+        unknown = dtype is None or (isinstance(dtype, str) and dtype.lstrip("<>=|") not in _FLOATS)
+        given = None if unknown else np.dtype(dtype)
     except TypeError:
         given = None
     if given is None or given not in (np.dtype(np.float32), np.dtype(np.float64)):

@@ -39,6 +39,7 @@ from fastpe.encodings.encoding import BeyondTrainingLength
         (ValueError, r"positions must have shape \(4,\) or \(B, 4\), not \(3,\)", {"positions": [1, 2, 3]}),
         (TypeError, "positions must hold real numbers, not complex128", {"positions": [1j, 0, 0, 0]}),
         (TypeError, "dtype must be float32 or float64, not 'float16'", {"dtype": "float16"}),
+        (TypeError, "dtype must be float32 or float64, not 'a'", {"dtype": "a"}),  # of which NumPy warns
         (TypeError, "dtype must be float32 or float64, not '>f4'", {"dtype": ">f4"}),
         (ValueError, r"params must have the keys \[\], not \['a'\]", {"params": {"a": [1.0]}}),
         (ValueError, r"must have the keys \['table'\]", {"name": "learned", "params": {}}),

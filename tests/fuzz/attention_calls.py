@@ -164,7 +164,7 @@ MISTAKES = {
     "axes": lambda rng, arguments: ({(name := _of_a_slot(rng, arguments)): arguments[name][None, None]}, (name, "k")),
     "text": lambda rng, arguments: ({(name := _of_a_slot(rng, arguments)): "abc"}, (name,)),
     "scale": _one_of("scale", np.ones(17), "a", np.inf, [[1.0]], 1j),
-    "lengths": _one_of("lengths", -1, 10**6, 1.5, "a", [1, 2, 3, 4, 5], (1, 2, 3), np.array([2**62]), (None, -1)),
+    "lengths": _one_of("lengths", -1, 10**6, 1.5, "a", [1, 2, 3, 4, 5], (1, 2, 3, 4), np.array([2**62]), (None, -1)),
     "window": _one_of("window", 0, -1, 1.5, "a", True),
     "tolerance": _one_of("tolerance", 1, -1e-9, np.nan, "a", True, [0.1]),
     "wrt": _one_of("wrt", "q", ("nope",), 3, ("q", 3), {"index": 1}),

@@ -46,7 +46,8 @@ def judge(case: dict[str, Any]) -> None:
     name, request = case["name"], case["request"]
     if _too_large(name, request):
         return
-    named = {key.rpartition(".")[2] for key in request} | _SEVERAL
+    options = {key for part in name.split("+") for key in ENCODINGS[part].options}
+    named = {key.rpartition(".")[2] for key in request} | options | _SEVERAL | {name}
     got, error = attempt(lambda: fastpe.build(name, **request), named)
     exact, other = attempt(lambda: fastpe.build(name, **request, reference=True), named)
     if error is not None:
