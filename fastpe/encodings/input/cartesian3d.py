@@ -46,11 +46,11 @@ def remarks(spec: Spec, *, scale: float) -> tuple[str, ...]:
 
 
 def reference(spec: Spec, params: dict[str, Any], *, scale: float) -> dict[str, Any]:
-    """Products of cosines and sines as sums of two: 2 cos a cos b = cos(a + b) + cos(a - b), and so on."""
+    """By the distance to the nearer pole: next to it x and y are small, and may be all that fits into the table."""
     lon, lat = np.radians(sphere.coordinates(spec))
-    x = (np.cos(lon + lat) + np.cos(lon - lat)) / 2
-    y = (np.sin(lon + lat) + np.sin(lon - lat)) / 2
-    return {"table": feature_columns.beside_zeros(np.stack([x, y, np.sin(lat)], axis=-1), spec.dim, scale)}
+    radius = np.sin(np.radians(sphere.from_pole(spec)))
+    point = np.stack([radius * np.cos(lon), radius * np.sin(lon), np.sin(lat)], axis=-1)
+    return {"table": feature_columns.beside_zeros(point, spec.dim, scale)}
 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, scale: float) -> None:

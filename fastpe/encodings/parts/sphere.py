@@ -39,6 +39,14 @@ def coordinates(spec: Spec) -> tuple[Array, Array]:
     return _spiral(points, spec.train_length)
 
 
+def from_pole(spec: Spec) -> Array:
+    """Degrees to the nearer pole, (..., N): where latitudes near ±90 have lost what their cosines consist of."""
+    if spec.positions is not None:
+        return 90.0 - np.abs(spec.points()[..., 1])
+    below, above = _from_poles(spec.points() + 0.5, spec.train_length)
+    return np.degrees(2.0 * np.arctan2(np.sqrt(np.minimum(below, above)), np.sqrt(np.maximum(below, above))))
+
+
 def directions(spec: Spec, rows: slice) -> Array:
     """cos and sin of the longitude, cos and sin of the latitude, (4, rows), of rows numbered as in `row_blocks`."""
     if spec.positions is None:
@@ -70,11 +78,17 @@ def _spiral(points: Array, length: int) -> tuple[Array, Array]:
     with localcontext() as context:
         context.prec = 50
         turns = np.array([float(each * Decimal(place) % 1) for place in places.tolist()])
-    there = places % (2.0 * length)
-    below = np.minimum(there, 2.0 * length - there)
-    latitude = np.degrees(2.0 * np.arctan2(np.sqrt(below), np.sqrt(length - below))) - 90.0
+    below, above = _from_poles(places, length)
+    latitude = np.degrees(2.0 * np.arctan2(np.sqrt(below), np.sqrt(above))) - 90.0
     longitude = 360.0 * (turns - np.floor(turns)) - 180.0
     return longitude.reshape(points.shape), latitude.reshape(points.shape)
+
+
+def _from_poles(places: Array, length: int) -> tuple[Array, Array]:
+    """N t and N (1 - t), how far a place of the spiral is from either end."""
+    there = places % (2.0 * length)
+    below = np.minimum(there, 2.0 * length - there)
+    return below, length - below
 
 
 _TURN, _DEGREE = ((float(unit), float(unit - Decimal(float(unit)))) for unit in (2 * PI, PI / 180))

@@ -123,6 +123,22 @@ def test_the_seam_and_the_poles(name: str) -> None:
         np.testing.assert_allclose(poles[1:], poles[[0, 0]], rtol=0, atol=1e-15)
 
 
+@pytest.mark.parametrize("reference", [False, True])
+def test_next_to_a_pole_nothing_is_lost(reference: bool) -> None:
+    """x and y are small there, and may be all that fits: a latitude near 90 has few digits of its cosine left."""
+    n = 2**20
+    got = fastpe.build("cartesian3d", 4, dim=2, train_length=n, dtype=np.float64, reference=reference)["table"]
+    north = [[20.0, 90 - 2.0**-20], [-50.0, 90 - 3 * 2.0**-30]]
+    given = fastpe.build("cartesian3d", 2, dim=2, positions=north, dtype=np.float64, reference=reference)["table"]
+    with mpmath.workdps(40):
+        t = [(mpmath.mpf(p) + 0.5) / n for p in range(4)]
+        spiral = [(2 * mpmath.sqrt(at * (1 - at)), mpmath.pi * (mpmath.sqrt(mpmath.pi * n) * at - 1)) for at in t]
+        there = [(mpmath.cos(mpmath.radians(lat)), mpmath.radians(lon)) for lon, lat in north]
+        for found, points in ((got, spiral), (given, there)):
+            exact = [[float(radius * mpmath.cos(lon)), float(radius * mpmath.sin(lon))] for radius, lon in points]
+            np.testing.assert_allclose(found, exact, rtol=0, atol=1e-15 * np.abs(exact).max())
+
+
 @pytest.mark.parametrize("name", SPHERE)
 def test_without_positions_a_spiral_is_taken(name: str) -> None:
     t = (np.arange(50) + 0.5) / 50
