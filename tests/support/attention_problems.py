@@ -50,7 +50,7 @@ def problem(
 def assert_within(bound, result, exact, name):
     """Every entry is within its own bound."""
     error = np.abs(np.asarray(result) - exact)
-    worst = np.max(error / np.maximum(bound, np.finfo(float).tiny))
+    worst = np.max(error / np.maximum(bound, np.finfo(float).tiny), initial=0.0)
     assert worst <= 1, f"{name}: an error of {error.max():.3g}, {worst:.3g} times the entry's bound"
 
 
@@ -66,7 +66,8 @@ def assert_agrees(arguments, *, condition=1.0, tolerance=None, **options):
     seen = np.isfinite(exact[1])
     np.testing.assert_array_equal(lse[~seen], -np.inf)
     np.testing.assert_array_equal(out[~seen], 0)
-    assert_error_law(lse[seen], exact[1][seen], plain[1][seen], terms, condition)
+    # the sum of a peak and of a logarithm of at least 0, which may cancel: measured by no less than 1
+    assert_within(sum_bound(1 + abs(exact[1][seen]), dtype, terms, condition), lse[seen], exact[1][seen], "lse")
     gradients, exact = pullback(dout), exact_pullback(dout)
     assert list(gradients) == list(exact)
     sizes = exact_pullback(dout.astype(wider(dtype)).view(Sizes))
