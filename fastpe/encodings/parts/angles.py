@@ -190,7 +190,8 @@ def _fill_sums(
         out, apart = (at(table, i * row_step), row_step) if direct else (pointer(block), pairs)
         while k < some:
             a, b = (number + i + k) // across, (number + i + k) % across
-            run, own, others = min(some - k, across - b), pointer(slow[a]), pointer(fast[b])
+            run, own = min(some - k, across - b), pointer(slow[a])
+            others = at(pointer(fast), 2 * b * padded)
             for t in range(0, pairs, lanes(out)):
                 high, low, here = load(own, t), load(own, padded + t), at(out, k * apart)
                 _store_sums(high, low, others, padded, t, run, pairs, here, apart, whole)
