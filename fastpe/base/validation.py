@@ -166,11 +166,9 @@ def unmasked(name: str, value: Any, instead: str = "its values, as numpy.ma.fill
 
     >>> unmasked("x", [1.0, 2.0])
     """
-    if type(value) in _SINGLE:
-        return
     # nobody has one who has not imported it
     found = (getattr(sys.modules.get(module), kind, None) for module, kind in _MASKED)
-    if (kinds := tuple(filter(None, found))) and _holds(value, kinds):
+    if type(value) not in _SINGLE and (kinds := tuple(filter(None, found))) and _holds(value, kinds):
         raise TypeError(f"{name} must not be a masked array, nor hold one: hand in {instead}")
 
 

@@ -24,6 +24,9 @@ import llvmlite
 import numba
 import numpy as np
 from numba.core import caching
+from numba.core.compiler_lock import global_compiler_lock
+
+from fastpe.base.shielded import shielded
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -141,6 +144,8 @@ def entry(function: Function | None = None, *, label: str = "", parallel: bool =
     dispatcher = numba.njit(parallel=parallel, no_cfunc_wrapper=True, **_OPTIONS)(function)
     if not numba.config.DISABLE_JIT:
         dispatcher._cache = _open_cache(function, label or function.__name__.strip("_").replace("_", " "))
+        # Numba's own tables, such as those of what it knows how to compile, do not survive an exception within
+        dispatcher._compile_for_args = shielded(dispatcher._compile_for_args, global_compiler_lock.is_locked)
     return dispatcher
 
 

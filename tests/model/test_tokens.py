@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from model_cases import SMALL, assert_same_gradients, gradient_sizes, in_float64, reference_slots, tokens_of
+from model_cases import (
+    SMALL,
+    assert_same_gradients,
+    gradient_sizes,
+    in_float64,
+    plain_gradients,
+    reference_slots,
+    tokens_of,
+)
 from scipy import special
 
 from fastpe import ModelConfig, Transformer, reference
@@ -33,7 +41,8 @@ def assert_agrees_with_the_reference(config, sequences):
     loss, gradients = model.loss_and_grads(x, y)
     expected, expected_gradients, _ = reference.model_loss_and_grads(config, parameters, slots, x, y)
     assert loss == pytest.approx(expected, rel=tolerance)
-    assert_same_gradients(gradients, expected_gradients, gradient_sizes(model, x, y), config.dtype)
+    sizes, plain = gradient_sizes(model, x, y), plain_gradients(model, slots, x, y)
+    assert_same_gradients(gradients, expected_gradients, sizes, config.dtype, plain)
 
 
 configs = st.builds(

@@ -8,7 +8,16 @@ import pytest
 from guards import guarded_allocations
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_cases import DEEP, PAPER, assert_same_gradients, batch_of, gradient_sizes, in_float64, reference_slots
+from model_cases import (
+    DEEP,
+    PAPER,
+    assert_same_gradients,
+    batch_of,
+    gradient_sizes,
+    in_float64,
+    plain_gradients,
+    reference_slots,
+)
 
 from fastpe import ModelConfig, Transformer, reference
 from fastpe.doctor.allowed_error import step_tolerance
@@ -51,7 +60,8 @@ def test_outputs_loss_and_gradients_agree_with_the_reference(dtype, config, sequ
     assert loss == pytest.approx(expected, rel=tolerance)
     # a kink of ReLU may lie within rounding of an input: GELU has none, and float64 does not meet one
     if dtype == "float64" or config.activation == "gelu":
-        assert_same_gradients(gradients, expected_gradients, gradient_sizes(model, x, y), dtype)
+        sizes, plain = gradient_sizes(model, x, y), plain_gradients(model, slots, x, y)
+        assert_same_gradients(gradients, expected_gradients, sizes, dtype, plain)
 
 
 @pytest.mark.parametrize("config", [PAPER, DEEP], ids=["paper", "deep"])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 import fastpe
-from fastpe import ModelConfig
+from fastpe import ModelConfig, reference
 from fastpe.doctor.allowed_error import gradient_differences
 from fastpe.model.encoding import ModelEncoding
 
@@ -40,10 +40,18 @@ def gradient_sizes(model, x, y, weights=None):
     return encoding.reference_gradient_sizes(in_float64(model), x, y, weights)
 
 
-def assert_same_gradients(ours, exact, sizes, dtype):
+def assert_same_gradients(ours, exact, sizes, dtype, plain=None):
+    """plain: the reference's in that dtype, where gradients may all but cancel on their way to other blocks."""
     assert set(ours) == set(exact)
     for name, found in gradient_differences(ours, exact, sizes, dtype).items():
-        assert found.allowed, f"{name}: error {found.error:.3g} exceeds {found.bound:.3g}"
+        bound = found.bound + (0 if plain is None else 2 * np.abs(plain[name] - exact[name]).max())
+        assert found.error <= bound, f"{name}: error {found.error:.3g} exceeds {bound:.3g}"
+
+
+def plain_gradients(model, slots, x, y):
+    """The reference's gradients, computed in the model's dtype."""
+    slots = {slot: np.asarray(x, model.dtype) if np.asarray(x).dtype.kind == "f" else x for slot, x in slots.items()}
+    return reference.model_loss_and_grads(model.config, model.parameters, slots, x, y)[1]
 
 
 def tokens_of(config, sequences=4, seed=0):

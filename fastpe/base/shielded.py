@@ -1,0 +1,52 @@
+"""Calls that no signal's handler interrupts: what they leave half changed would stay so."""
+
+import _thread
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+
+def shielded(function: Callable[..., Any], inside: Callable[[], bool] = lambda: False) -> Callable[..., Any]:
+    """The function, run in a thread of its own where the main thread calls it.
+
+    Python runs handlers in the main thread alone. What one raises, Ctrl-C for instance, ends the wait for the call, and
+    the call goes on to its end; a process that ends meanwhile waits for it.
+
+    Parameters
+    ----------
+    function : callable
+        Its errors are raised where it was called.
+    inside : callable
+        Whether the call comes from within another one, and holds what another thread would wait for: then it is run
+        where it is.
+
+    Examples
+    --------
+    >>> shielded(divmod)(7, 3)
+    (2, 1)
+    """
+
+    @wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread() or inside():
+            return function(*arguments, **named)
+        results, errors, ended = list[Any](), list[BaseException](), _thread.allocate_lock()
+
+        def run() -> None:
+            try:
+                results.append(function(*arguments, **named))
+            except BaseException as error:
+                errors.append(error)
+            finally:
+                ended.release()
+
+        ended.acquire()
+        # by a thread that nothing interrupts either: what starts one in Python does not survive an exception
+        _thread.start_new_thread(lambda: threading.Thread(target=run, name=f"fastpe: {function.__name__}").start(), ())
+        ended.acquire()
+        if errors:
+            raise errors.pop()
+        return results.pop()
+
+    return call

@@ -1,0 +1,45 @@
+"""Calls that no interrupt reaches."""
+
+import signal
+import threading
+import time
+
+import pytest
+from interrupts import Interrupted
+
+from fastpe.base.shielded import shielded
+
+
+def test_results_errors_and_where_it_runs():
+    where = shielded(threading.get_ident)
+    assert where() != threading.get_ident()
+    assert shielded(threading.get_ident, lambda: True)() == threading.get_ident()
+    found = []
+    thread = threading.Thread(target=lambda: found.extend((where(), threading.get_ident())))
+    thread.start()
+    thread.join()
+    assert found[0] == found[1]
+    with pytest.raises(ZeroDivisionError):
+        shielded(divmod)(1, 0)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers that raise signals")
+def test_an_interrupt_ends_the_wait_and_not_the_call():
+    def interrupt(*_):
+        raise Interrupted
+
+    done, old = threading.Event(), signal.signal(signal.SIGALRM, interrupt)
+
+    def work():
+        time.sleep(0.2)
+        done.set()
+
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(Interrupted):
+            shielded(work)()
+        assert not done.is_set()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    assert done.wait(10)
