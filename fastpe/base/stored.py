@@ -20,6 +20,7 @@ MOST_BYTES = 2**24
 
 _MOST_DEPTH = 32
 _MOST_DIGITS = 40  # of a number; Python takes quadratic time for them
+_ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)  # and strings, which may hold some
 
 _short = reprlib.Repr()
@@ -89,9 +90,14 @@ def parse(content: bytes) -> Any:
             raise ValueError(f"it is not JSON of ours: it is nested more than {_MOST_DEPTH} deep")
     hooks: dict[str, Any] = {"parse_int": _integer, "parse_float": _float, "parse_constant": _constant}
     try:
-        return json.loads(text, object_pairs_hook=_unique, **hooks)
+        value = json.loads(text, object_pairs_hook=_unique, **hooks)
+        if _ESCAPED_HALF.search(text):  # of a pair, perhaps; alone it can be read, and never written again
+            json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise ValueError(f"it is not JSON: {error.msg} in line {error.lineno}") from None
+    except UnicodeEncodeError:
+        raise ValueError("it holds half of a surrogate pair, which is no character") from None
+    return value
 
 
 def _integer(text: str) -> int:

@@ -18,6 +18,8 @@ from fastpe.base.stored import DamagedFileError, checked, parse
         (b"0." + b"1" * 4000, "it holds a number that is no float64"),
         (b"1e999", "it holds a number that is no float64: '1e999'"),
         (b"NaN", "it holds NaN, which is no number of JSON"),
+        (rb'{"a": "x\ud800"}', "it holds half of a surrogate pair, which is no character"),
+        (rb'{"\uDfff": 1}', "it holds half of a surrogate pair, which is no character"),
         (b"[-Infinity]", "it holds -Infinity"),
         (b'{"epoch": 1, "epoch": 2}', "it has a key twice"),
         (b'{"epoch": 1', "it is not JSON: Expecting ',' delimiter in line 1"),
@@ -44,6 +46,7 @@ def test_what_is_within_the_limits_is_read():
     }  # fmt: skip
     assert parse(b'"' + b"[" * 1000 + b'"') == "[" * 1000
     assert parse(b"1" * 40) == int("1" * 40)
+    assert parse(rb'["\ud83d\ude00", "\\ud800"]') == ["\U0001f600", "\\ud800"]
 
 
 WHOLE, LOSS = stored.whole(1, 20), stored.number(0.0)
