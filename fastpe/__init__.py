@@ -29,10 +29,10 @@ Importing fastpe imports neither NumPy nor Numba: every name is loaded when it i
 True
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fastpe.base import forks as _forks  # noqa: F401 - it sees forks from now on
+from fastpe.base.shielded import load as _load
 
 __version__ = "0.1.0"
 
@@ -94,11 +94,11 @@ __all__ = [  # noqa: RUF022 - in the order a reader meets them
 
 def __getattr__(name: str) -> Any:
     if name in _ADAPTERS:
-        return import_module(f"fastpe.{name}")
+        return _load(f"fastpe.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'fastpe' has no attribute {name!r}")
     home = _HOME[name]
-    value = getattr(import_module(home), name) if home else import_module(f"fastpe.{name}")
+    value = getattr(_load(home), name) if home else _load(f"fastpe.{name}")
     globals()[name] = value
     return value
 

@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import stat
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -57,17 +58,19 @@ def write_file(path: Path, content: bytes) -> None:
         Naming `path`, if it cannot be written, or is a folder, a pipe or a device; then nothing has changed.
     """
     check_place(path)
-    beside: Path | None = None
+    beside = _free_name(path)
+    made = False
     try:
-        beside, descriptor = _open_beside(path)
-        with open(descriptor, "wb") as file:
+        with open(beside, "xb", opener=_exclusively) as file:
+            made = True
+            _keep_mode(path, file)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
         sync_folder(path.parent)
     except BaseException as error:
-        if beside is not None:
+        if made or not isinstance(error, OSError):  # an interrupt may come when it is made and nothing knows of it
             with contextlib.suppress(OSError):
                 beside.unlink()
         if isinstance(error, OSError):  # a full disk is told of a write, which knows no name
@@ -87,17 +90,25 @@ def check_place(path: Path) -> None:
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file", str(path))
 
 
-def _open_beside(path: Path) -> tuple[Path, int]:
-    """A new file in the same folder under a name that nobody can foresee, open for writing: its path, its descriptor.
-
-    It is made, or it is an error: a link, or whatever else has been put there, is neither followed nor touched.
-    """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+def _free_name(path: Path) -> Path:
+    """A name in the same folder that nobody can foresee."""
     for _ in range(_NAMES_TRIED):
         beside = path.with_name(f".fastpe-{secrets.token_hex(8)}.tmp")
-        with contextlib.suppress(FileExistsError):
-            return beside, os.open(beside, flags, 0o666)
+        if not os.path.lexists(beside):
+            return beside
     raise FileExistsError(errno.EEXIST, "no name is free beside it", str(path))
+
+
+def _exclusively(name: str, flags: int) -> int:
+    """A file that is made, or it is an error: a link, or whatever else is there, is neither followed nor touched."""
+    return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
+def _keep_mode(path: Path, file: BinaryIO) -> None:
+    """Who may read and write the file that is to be replaced."""
+    with contextlib.suppress(OSError, AttributeError):  # nothing is there, or the system has no such modes
+        if stat.S_ISREG(mode := path.lstat().st_mode):
+            os.fchmod(file.fileno(), stat.S_IMODE(mode) & 0o777)
 
 
 def is_leftover(name: str) -> bool:
@@ -134,10 +145,9 @@ def open_file(path: Path) -> BinaryIO:
 def read_file(path: Path, most: int = stored.MOST_BYTES) -> bytes:
     """The bytes of a file. Raises DamagedFileError if there are more than `most`; else as `open_file` does."""
     with open_file(path) as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise damaged(path, f"it is larger than {most} bytes")
-    return content
+        if os.fstat(file.fileno()).st_size > most:  # which a file may be allowed to be: memory for `most` is not taken
+            raise damaged(path, f"it is larger than {most} bytes")
+        return file.read()[:most]
 
 
 def sync_folder(folder: Path) -> None:
@@ -256,9 +266,11 @@ class TensorFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with open_file(path) as file:
-            size = os.fstat(file.fileno()).st_size
-            header = self._read_header(file)
+        # open as long as this object lives: what replaces the file meanwhile is another one
+        self._file = open_file(path)
+        weakref.finalize(self, self._file.close)
+        size = os.fstat(self._file.fileno()).st_size
+        header = self._read_header(self._file)
         self._start = _LENGTH_BYTES + len(header)
         self._take(parsed(path, header))
         unsealed = header.replace(self.facts["header_sha256"].encode(), _UNSET.encode(), 1)
@@ -275,9 +287,8 @@ class TensorFile:
         DamagedFileError
             If any byte differs from what was written.
         """
-        with open_file(self.path) as file:
-            file.seek(self._start)
-            data = file.read(self._bytes)
+        self._file.seek(self._start)
+        data = self._file.read(self._bytes)
         if hashlib.sha256(data).hexdigest() != self.facts["sha256"]:
             raise damaged(self.path, "its tensors do not match their checksum")
         tensors = {}

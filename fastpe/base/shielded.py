@@ -1,10 +1,28 @@
 """Calls that no signal's handler interrupts: what they leave half changed would stay so."""
 
 import _thread
+import sys
 import threading
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from importlib import import_module
+from types import ModuleType
+from typing import Any, cast
+
+
+def load(module: str) -> ModuleType:
+    """A module, imported where no interrupt leaves it, or what it imports, half made.
+
+    Where this thread is importing another module of fastpe, which a second thread would wait for, it is imported here.
+    """
+    return cast(ModuleType, shielded(import_module, _is_importing)(module)) if module not in sys.modules else (
+        import_module(module)
+    )
+
+
+def _is_importing() -> bool:
+    made = [each for name, each in [*sys.modules.items()] if name.partition(".")[0] == "fastpe"]
+    return any(getattr(getattr(each, "__spec__", None), "_initializing", False) for each in made)
 
 
 def shielded(function: Callable[..., Any], inside: Callable[[], bool] = lambda: False) -> Callable[..., Any]:

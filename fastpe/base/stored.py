@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-MOST_BYTES = 2**24
+MOST_BYTES = 2**22
 """Of a JSON file, or a header."""
 
-_MOST_DEPTH = 32
+_MOST_DEPTH, _LONGEST_REASON = 32, 400
 _MOST_DIGITS = 40  # of a number; Python takes quadratic time for them
 _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)  # and strings, which may hold some
+_BRACKETS = re.compile(r'"(?>[^"\\]+|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)  # and strings, which may hold some
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = _short.maxlong = 60
@@ -43,8 +43,15 @@ class Unfit(ValueError):
 
 
 def damaged(path: Path, reason: object) -> DamagedFileError:
-    """The error that names a file and says what is wrong with it."""
-    return DamagedFileError(f"{path} is damaged: {reason}")
+    """The error that names a file and says what is wrong with it.
+
+    What stands in the file may stand in the reason: it is cut, and what would steer a terminal is spelled out.
+
+    >>> str(damaged(Path("x"), "no \x1b[2J"))
+    'x is damaged: no \\x1b[2J'
+    """
+    said = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(reason)[:_LONGEST_REASON])
+    return DamagedFileError(f"{path} is damaged: {said}{'...' if len(str(reason)) > _LONGEST_REASON else ''}")
 
 
 def checked(path: Path, value: Any, form: Form, key: str = "") -> Any:
@@ -163,8 +170,8 @@ def number(least: float = -math.inf) -> Form:
 
 
 def text(key: str, value: Any) -> None:
-    """A string."""
-    if type(value) is not str:
+    """A string that has no control characters, which would steer a terminal."""
+    if type(value) is not str or not value.isprintable():
         raise Unfit.of(key, value, "a text")
 
 

@@ -64,7 +64,7 @@ def choice(name: str, value: Any, choices: Sequence[str]) -> str:
     >>> choice("norm", "none", ("none", "layernorm"))
     'none'
     """
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be {' or '.join(choices)}, not {value!r}")
     return str(value)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from fastpe.base import guard
+from fastpe.base import guard, shielded
 from fastpe.base.validation import nearest
 from fastpe.encodings.encoding import Encoding, Part, of_module
 
@@ -208,7 +208,7 @@ def get(scheme: str) -> Encoding:
     own = _own(scheme := _known(scheme))
     if own is not None:
         return own.encoding
-    return of_module(import_module(f"fastpe.encodings.{_files()[scheme].parent.name}.{scheme}"))
+    return of_module(shielded.load(f"fastpe.encodings.{_files()[scheme].parent.name}.{scheme}"))
 
 
 def page(scheme: str) -> str:

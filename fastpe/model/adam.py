@@ -1,5 +1,6 @@
 """Adam, whose kernel runs in the same call as the step's gradients."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,27 @@ from fastpe.model.scratch import Update
 from fastpe.model.transformer import Transformer
 
 Array = np.ndarray[Any, Any]
+
+_MOST_STEPS = 2**53  # which float64 tells from the next
+
+
+class _Number:
+    """A number of an optimiser, checked whenever it is set."""
+
+    def __init__(self, check: Callable[[str, Any], float]) -> None:
+        self._check = check
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, optimiser: Any, owner: type | None = None) -> float:
+        if optimiser is None:  # of the class
+            raise AttributeError(self._name)
+        number: float = optimiser.__dict__[self._name]
+        return number
+
+    def __set__(self, optimiser: Any, value: Any) -> None:
+        optimiser.__dict__[self._name] = self._check(self._name, value)
 
 
 class Adam:
@@ -45,13 +67,15 @@ class Adam:
     True
     """
 
+    lr, eps = _Number(validation.positive), _Number(validation.positive)
+    beta1, beta2 = _Number(validation.below_one), _Number(validation.below_one)
+
     def __init__(
         self, model: Transformer, lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8
     ) -> None:
         validation.instance("model", model, Transformer, "Adam(Transformer(ModelConfig('wavelet')))")
         self._model = model
-        self.lr, self.eps = validation.positive("lr", lr), validation.positive("eps", eps)
-        self.beta1, self.beta2 = validation.below_one("beta1", beta1), validation.below_one("beta2", beta2)
+        self.lr, self.eps, self.beta1, self.beta2 = lr, eps, beta1, beta2  # type: ignore[assignment] # see _Number
         self._steps = np.zeros(1, np.int64)
         self._moments = simd.aligned_zeros((2, model._layout.flat.size), model.dtype)
         self._first, self._second = (
@@ -81,7 +105,9 @@ class Adam:
 
     @steps.setter
     def steps(self, number: int) -> None:
-        self._steps[0] = validation.whole("steps", number, 0)
+        if validation.whole("steps", number, 0) > _MOST_STEPS:
+            raise ValueError(f"steps must be at most 2**53, not {number}")
+        self._steps[0] = number
 
     def step(self, x: Any, y: Any, *, weights: Any = None, threads: int | None = None) -> float:
         """Update the model on one batch x, y, weights (B, N), as `Transformer.loss_and_grads` takes them.
@@ -91,9 +117,27 @@ class Adam:
         with self.model._lock:
             return self.model._gradients(x, y, weights, threads, self.steps, self._update(self.steps + 1))[0]
 
+    def copies(self) -> tuple[int, dict[str, Array]]:
+        """The number of updates, and copies of the parameters and of both moments after just as many.
+
+        Examples
+        --------
+        >>> from fastpe import ModelConfig
+        >>> adam = Adam(Transformer(ModelConfig("nope", width=8, hidden=8, train_length=4)))
+        >>> steps, arrays = adam.copies()
+        >>> steps, [name for name in arrays if "head.bias" in name]
+        (0, ['model.head.bias', 'adam.first.head.bias', 'adam.second.head.bias'])
+        """
+        layout = self._model._layout
+        with self._model._lock:
+            steps, flats = self.steps, (layout.flat.copy(), *self._moments.copy())
+        views = zip(("model", "adam.first", "adam.second"), map(layout.views_of, flats), strict=True)
+        return steps, {f"{group}.{name}": array for group, own in views for name, array in own.items()}
+
     def __reduce__(self) -> tuple[Any, ...]:
-        numbers = (self.lr, self.beta1, self.beta2, self.eps)
-        return _restored_adam, (self.model, numbers, self.steps, self._moments.copy())
+        with self._model._lock:  # the model is copied by itself, and before it: of one thread's, both are of one step
+            numbers = (self.lr, self.beta1, self.beta2, self.eps)
+            return _restored_adam, (self.model, numbers, self.steps, self._moments.copy())
 
     def _update(self, t: int) -> Update:
         rate, correction2 = self.lr / (1.0 - self.beta1**t), 1.0 / (1.0 - self.beta2**t)

@@ -6,7 +6,7 @@ settings with options of an encoding load that encoding, to check them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from fastpe.base.validation import choice, nearest, real, truth, whole
 from fastpe.encodings import registry
@@ -19,6 +19,22 @@ INITS = ("uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_n
 TABLE_SCALES = ("defined", "rms", "unit")
 MOST_TOKENS = 2**24  # kernels get tokens as float32 or float64: up to here every whole number is one
 _RANDOM = "random:"  # what positions begin with where they are drawn
+
+
+class Options(dict[str, Any]):
+    """Options of an encoding that nobody changes any more: models, runs and files are told from each other by them.
+
+    >>> Options(slope=0.5)["slope"]
+    0.5
+    """
+
+    def _refuse(self, *_: Any, **named: Any) -> NoReturn:
+        raise TypeError("options of a configuration stay as they are: make another with dataclasses.replace")
+
+    __setitem__ = __delitem__ = __ior__ = update = pop = popitem = clear = setdefault = _refuse  # type: ignore[assignment] # a dict's return
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Options, (dict(self),)
 
 
 @dataclass(frozen=True)
@@ -99,7 +115,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         self._set("encoding", "+".join(registry.split(self.encoding)))
-        self._set("options", _checked_options(self.encoding, self.options))
+        self._set("options", Options(_checked_options(self.encoding, self.options)))
         for name in ("width", "heads", "layers", "hidden", "train_length"):
             self._set(name, whole(name, getattr(self, name), 1))
         if self.width % self.heads:

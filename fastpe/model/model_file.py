@@ -9,7 +9,7 @@ import numpy as np
 
 from fastpe.base import files, stored
 from fastpe.base.files import TensorFile
-from fastpe.base.stored import DamagedFileError
+from fastpe.base.stored import DamagedFileError, damaged
 from fastpe.encodings import own_files, registry
 from fastpe.model.config import ModelConfig
 from fastpe.model.parameters import parameter_shapes
@@ -33,7 +33,7 @@ def write(path: Path, model: Transformer, **facts: Any) -> None:
     files.check_place(path)
     own = registry.own_files(model.config.encoding)
     stated = {"schema": SCHEMA, "model": model.config.to_dict(), "encodings": own, **facts}
-    files.write_tensors(path, model.parameters, stated)
+    files.write_tensors(path, model.copies(), stated)
 
 
 def read(path: Path) -> Transformer:
@@ -50,14 +50,14 @@ def read(path: Path) -> Transformer:
     """
     file = TensorFile(path)
     if "model" not in file.facts:
-        raise DamagedFileError(f"{path} holds no model of fastpe: its header has no configuration of one")
+        raise damaged(path, "it holds no model of fastpe: its header has no configuration of one")
     file.check_facts(FACTS)
     encodings = file.facts.get("encodings", {})
     own_files.check_registered(path, encodings)
     try:
         config = ModelConfig.from_dict(file.facts["model"])
     except (ValueError, TypeError) as error:
-        raise DamagedFileError(f"{path} holds no model that this version of fastpe knows: {error}") from error
+        raise damaged(path, f"it holds no model that this version of fastpe knows: {error}") from error
     own_files.check_same(path, encodings, config.encoding)
     return of(file, config)
 
@@ -78,7 +78,7 @@ def of(file: TensorFile, config: ModelConfig) -> Transformer:
 
 def _check_sizes(file: TensorFile, config: ModelConfig) -> None:
     if config.layers > len(file.shapes):
-        raise DamagedFileError(f"{file.path} does not fit its configuration: it has no {config.layers} layers")
+        raise damaged(file.path, f"it does not fit its configuration: it has no {config.layers} layers")
     # made for one position and then stretched, because making it looks at every position
     spec = replace(config.spec(1), length=config.train_length)
     expected = parameter_shapes(config)
@@ -95,4 +95,4 @@ def compare(file: TensorFile, expected: Mapping[str, tuple[tuple[int, ...], np.d
     found = {name: (file.shapes[name], file.dtypes[name]) for name in file.shapes}
     if found != expected:
         wrong = sorted(name for name in expected.keys() | found if expected.get(name) != found.get(name))
-        raise DamagedFileError(f"{file.path} does not fit its configuration: {', '.join(wrong[:3])}")
+        raise damaged(file.path, f"it does not fit its configuration: {', '.join(wrong[:3])}")

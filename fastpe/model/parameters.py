@@ -7,6 +7,8 @@ from typing import Any, NoReturn, Self
 import numpy as np
 
 from fastpe.base import validation
+from fastpe.base.initial_values import initial_values
+from fastpe.base.random import Stream
 from fastpe.kernels import model_memory, simd
 from fastpe.model.config import ModelConfig
 
@@ -133,6 +135,21 @@ class Parameters:
             start, shape, strides = self._places[name]
             views[name] = np.ndarray(shape, flat.dtype, flat, start * size, tuple(size * stride for stride in strides))
         return views
+
+
+def initialise(config: ModelConfig, views: Mapping[str, Array], learned: Mapping[str, Array]) -> None:
+    """Fill a model's parameters with their initial values; `learned` are those of its encoding."""
+    fans = {name.rpartition(".")[0]: view.shape for name, view in views.items() if view.ndim == 2}
+    for name, view in views.items():
+        owner, _, kind = name.rpartition(".")
+        if name in learned:
+            view[...] = learned[name]
+        elif owner.rpartition(".")[2].startswith("norm"):
+            view[...] = 1.0 if kind == "weight" else 0.0
+        else:
+            looked_up = config.vocabulary is not None and owner == "embed"
+            rule, stream = "small_normal" if looked_up else config.init, Stream(config.seed, "init", name)
+            view[...] = initial_values(rule, stream, kind, view.shape, fans[owner])
 
 
 class Views(dict[str, Array]):

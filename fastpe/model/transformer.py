@@ -12,14 +12,12 @@ import numpy as np
 
 from fastpe.base import validation
 from fastpe.base.guard import OneAtATime
-from fastpe.base.initial_values import initial_values
-from fastpe.base.random import Stream
 from fastpe.kernels import model
 from fastpe.kernels.threads import run_lanes, threads_for
 from fastpe.model.checked_inputs import CheckedInputs
 from fastpe.model.config import ModelConfig
 from fastpe.model.encoding import ModelEncoding
-from fastpe.model.parameters import Parameters, Transposes, Views, sum_in_order
+from fastpe.model.parameters import Parameters, Transposes, Views, initialise, sum_in_order
 from fastpe.model.scratch import Scratch, Update
 
 Array = np.ndarray[Any, Any]
@@ -82,28 +80,14 @@ class Transformer:
         self._inputs = CheckedInputs(config.vocabulary, self.dtype)
         self._lock = OneAtATime()  # inputs, slots, scratch memory and gradients: one call at a time
         self._parameters = Views("parameters", self._layout.views)
-        self._initialise()
+        initialise(config, self._layout.views, self._encoding.initial)
         # whatever the encoding has against these sizes is said now
         self._encoding.slots(config.train_length, self._layout.views)
 
     # memory is laid out by these: they stay
     config = property(lambda self: self._config)
     dtype = property(lambda self: self._dtype)
-    parameters = property(lambda self: self._parameters)
-
-    def _initialise(self) -> None:
-        views = self._layout.views
-        fans = {name.rpartition(".")[0]: view.shape for name, view in views.items() if view.ndim == 2}
-        for name, view in views.items():
-            owner, _, kind = name.rpartition(".")
-            if name in self._encoding.initial:
-                view[...] = self._encoding.initial[name]
-            elif owner.rpartition(".")[2].startswith("norm"):
-                view[...] = 1.0 if kind == "weight" else 0.0
-            else:
-                looked_up = self.config.vocabulary is not None and owner == "embed"
-                rule, stream = "small_normal" if looked_up else self.config.init, Stream(self.config.seed, "init", name)
-                view[...] = initial_values(rule, stream, kind, view.shape, fans[owner])
+    parameters = property(lambda self: self._parameters, lambda self, values: self._parameters.update(values))
 
     def slots(self, length: int) -> dict[str, Any]:
         """What the encoding fills at this length, in positions, as copies.
@@ -170,7 +154,20 @@ class Transformer:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self.config, self._layout.flat.copy())
+        with self._lock:
+            return _restored, (self.config, self._layout.flat.copy())
+
+    def copies(self) -> dict[str, Array]:
+        """Copies of all parameters as they are at one moment: another thread may be training the model.
+
+        Examples
+        --------
+        >>> model = Transformer(ModelConfig("nope", width=8, hidden=8, train_length=4))
+        >>> model.copies()["head.weight"] is model.parameters["head.weight"]
+        False
+        """
+        with self._lock:
+            return self._layout.views_of(self._layout.flat.copy())
 
     def save(self, path: Any) -> None:
         """Write the parameters as a safetensors file, the configuration in its header; `fastpe.load` reads it.

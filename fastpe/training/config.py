@@ -10,6 +10,7 @@ from fastpe.encodings.slots import MAX_POSITION
 from fastpe.model.config import ModelConfig
 from fastpe.tasks import list_tasks
 
+_MOST = 2**40  # of sequences, epochs and what else is counted: far more than a life has time for
 DATA = ("fixed", "fresh")
 TARGET_SCALES = ("one", "train", "root_train", "position", "length")
 
@@ -72,7 +73,7 @@ class TrainConfig(ModelConfig):
                 f"task {self.task!r} has numbers as inputs: vocabulary must be None, not {self.vocabulary}"
             )
         for name in ("samples", "epochs", "batch", "test_sequences"):
-            self._set(name, whole(name, getattr(self, name), 1))
+            self._set(name, _count(name, getattr(self, name)))
         for name in ("lr", "eps"):
             self._set(name, positive(name, getattr(self, name)))
         for name in ("beta1", "beta2"):
@@ -180,6 +181,13 @@ class TrainConfig(ModelConfig):
     def steps(self) -> int:
         """Updates in the whole run."""
         return self.epochs * self.steps_per_epoch
+
+
+def _count(name: str, value: Any) -> int:
+    number = whole(name, value, 1)
+    if number > _MOST:
+        raise ValueError(f"{name} must be at most 2**40, not {number}")
+    return number
 
 
 def checked_lengths(name: str, lengths: object) -> tuple[int, ...]:

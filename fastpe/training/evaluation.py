@@ -17,6 +17,7 @@ from fastpe.training.config import TARGET_SCALES, checked_lengths
 from fastpe.training.events import LengthTested, Listener, Noted
 
 _CHUNK = 1024  # sequences that go through the model at a time, so that its outputs and errors need bounded memory
+_BYTES_DRAWN = 48  # for each number of a test set, while it is drawn
 _PER_DRAW = 32  # sequences that share random positions, as a batch of training does
 
 
@@ -84,6 +85,7 @@ def evaluate(
         raise TypeError(f"progress must be a function of one event, not {progress!r}")
     threads_for(threads)
     notify: Listener = progress or (lambda event: None)
+    check_room(lengths, sequences)
     results = {}
     for length in lengths:
         metrics = _metrics(model, length, sequences, seed, task, target_scale, threads)
@@ -93,6 +95,12 @@ def evaluate(
         results[str(length)] = metrics
         notify(LengthTested(length, metrics))
     return results
+
+
+def check_room(lengths: Iterable[int], sequences: int) -> None:
+    """Raise ValueError where the test sequences of a length need more memory than this machine has."""
+    for length in lengths:
+        validation.room(f"{sequences} test sequences of length {length}", sequences * length * _BYTES_DRAWN, "need")
 
 
 def _metrics(

@@ -25,7 +25,7 @@ from fastpe.model.transformer import Transformer
 from fastpe.tasks import Sequences, draw, load_task
 from fastpe.training.config import TrainConfig
 from fastpe.training.config_file import check_target
-from fastpe.training.evaluation import evaluate
+from fastpe.training.evaluation import check_room, evaluate
 from fastpe.training.events import EpochDone, Listener, Noted, Started, Stepped
 from fastpe.training.progress import TrainingBar, can_be_drawn
 from fastpe.training.run_folder import Progress, Run
@@ -152,6 +152,7 @@ def _train(
 ) -> TrainResult:
     config = config.tested()
     options = registry.option_values(config.encoding, config.options)
+    check_room(config.test_lengths, config.test_sequences)
     if out is not None and not callable(out):
         check_target(validation.path("out", out), config, resume)
     model, data = Transformer(config.model), _training_data(config, epoch=0)
@@ -226,7 +227,7 @@ def _run_epochs(
         if run is not None:
             # the checkpoint last: metrics ahead of it are cut back, a checkpoint ahead of its metrics would lose some
             run.save_metrics(state.history)
-            run.save_checkpoint(state.model, state.adam, state.progress)
+            run.save_checkpoint(state.adam, state.progress)
         notify(EpochDone(epoch, state.adam.steps, loss, seconds))
 
 

@@ -180,14 +180,10 @@ class Run:
         config_file.write(self.path, self._record)
         self._note(f"{self.path / config_file.NAME} was lost or changed during the training: it is written again")
 
-    def save_checkpoint(self, model: Transformer, adam: Adam, progress: Progress) -> None:
+    def save_checkpoint(self, adam: Adam, progress: Progress) -> None:
         """Write all that is needed to go on from here."""
         self._keep_record()
-        tensors = {
-            f"{prefix}{name}": tensor
-            for prefix, group in _groups(model, adam).items()
-            for name, tensor in group.items()
-        }
+        _, tensors = adam.copies()
         facts = {"schema": config_file.SCHEMA, "config": _digest(self.config), **asdict(progress)}
         files.write_tensors(self.path / _CHECKPOINT, tensors, facts)
 

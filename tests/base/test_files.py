@@ -6,6 +6,7 @@ import secrets
 import stat
 
 import pytest
+from interrupts import interrupted_everywhere
 
 from fastpe.base import files
 from fastpe.base.stored import DamagedFileError
@@ -125,6 +126,33 @@ def test_a_link_is_followed_in_reading_and_a_loop_is_an_error_that_names_it(tmp_
     with pytest.raises(OSError, match="x") as caught:
         files.read_file(path)
     assert caught.value.errno == errno.ELOOP
+
+
+def test_an_interrupt_at_any_step_leaves_the_old_file_or_the_new_one_and_nothing_else(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"old")
+
+    def check():
+        assert names(tmp_path) == ["x"]
+        assert path.read_bytes() in (b"old", b"new")
+
+    assert interrupted_everywhere(lambda: files.write_file(path, b"new"), {files.__file__}, check) > 50
+
+
+@pytest.mark.skipif(os.name == "nt", reason="has no such modes")
+def test_who_may_read_a_file_stays_as_it_was(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"old")
+    for mode in (0o600, 0o644, 0o660):
+        path.chmod(mode)
+        files.write_file(path, b"new")
+        assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"new", mode)
+
+
+def test_no_memory_is_taken_for_all_that_a_file_may_have(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"12345")
+    assert files.read_file(path, 2**62) == b"12345"
 
 
 def test_no_more_is_read_than_is_allowed(tmp_path):

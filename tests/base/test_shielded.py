@@ -1,6 +1,8 @@
 """Calls that no interrupt reaches."""
 
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -21,6 +23,36 @@ def test_results_errors_and_where_it_runs():
     assert found[0] == found[1]
     with pytest.raises(ZeroDivisionError):
         shielded(divmod)(1, 0)
+
+
+FIRST_CALL = """
+import signal, sys
+import fastpe
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, interrupt)
+signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1]))
+try:
+    fastpe.Transformer(fastpe.ModelConfig("rope", width=8, hidden=8, train_length=4))
+except KeyboardInterrupt:
+    print("interrupted")
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(fastpe.Transformer(fastpe.ModelConfig("rope", width=8, hidden=8, train_length=4)).config.width)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers that raise signals")
+def test_an_interrupt_while_modules_are_imported_leaves_none_half_made():
+    """Those of NumPy and Numba among them, of which Python would keep what there is."""
+    said = []
+    for delay in (0.01, 0.05, 0.1, 0.2, 0.4):
+        command = [sys.executable, "-c", FIRST_CALL, str(delay)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.stdout.endswith("8\n"), done.stderr
+        said.append(done.stdout)
+    assert any("interrupted" in each for each in said)
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers that raise signals")

@@ -49,6 +49,26 @@ def test_what_is_within_the_limits_is_read():
     assert parse(rb'["\ud83d\ude00", "\\ud800"]') == ["\U0001f600", "\\ud800"]
 
 
+def test_long_texts_take_no_more_memory_than_they_have():
+    import tracemalloc
+
+    for text in (b'"' + b"a" * 2**21 + b'"', b'"' + rb"\\" * 2**20 + b'"'):
+        tracemalloc.start()
+        parse(text)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 8 * len(text)
+
+
+def test_what_an_error_says_of_a_file_is_short_and_steers_no_terminal(tmp_path):
+    said = str(stored.damaged(tmp_path, "\x1b[2J\n" + "x" * 10**6))
+    assert said.isprintable()
+    assert r"\x1b[2J\n" in said
+    assert len(said) < len(str(tmp_path)) + 600
+    with pytest.raises(stored.Unfit, match=r"note is 'a\\x1b', where a text was expected"):
+        stored.text("note", "a\x1b")
+
+
 WHOLE, LOSS = stored.whole(1, 20), stored.number(0.0)
 FORM = stored.record({"epoch": WHOLE, "loss": stored.maybe(LOSS)}, optional={"note": stored.text})
 

@@ -1,6 +1,8 @@
 """A model's settings: each is checked by itself, kept as a plain value, and found again in JSON."""
 
+import copy
 import json
+import pickle
 import re
 from dataclasses import fields, replace
 
@@ -97,6 +99,23 @@ def test_what_is_built_is_what_was_asked_for():
         5, 12, 3, 7, True, 3.0, np.dtype("float64"),
     )  # fmt: skip
     assert replace(config, positions="random:90").spec(5, [1, 2, 3, 4, 6]).train_length == 90
+
+
+def test_options_of_a_configuration_stay_as_they_are():
+    config = replace(GOOD)
+    changes = (
+        lambda options: options.update(alpha0=1), lambda options: options.pop("alibi.alpha0"),
+        lambda options: options.__setitem__("alibi.alpha0", 1), lambda options: options.clear(),
+        lambda options: options.__delitem__("alibi.alpha0"), lambda options: options.setdefault("a", 1),
+        lambda options: options.__ior__({"a": 1}), lambda options: options.popitem(),
+    )  # fmt: skip
+    for change in changes:
+        with pytest.raises(TypeError, match="options of a configuration stay as they are"):
+            change(config.options)
+    for copied in (copy.deepcopy(config), pickle.loads(pickle.dumps(config)), replace(config)):
+        assert copied == config == GOOD
+        with pytest.raises(TypeError, match="options of a configuration stay as they are"):
+            copied.options["alibi.alpha0"] = 1
 
 
 def test_json_and_back():

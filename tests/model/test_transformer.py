@@ -264,8 +264,14 @@ def test_a_copy_of_a_model_is_a_model(duplicate):
     ],
 )
 def test_adam_refuses_bad_numbers_by_name(setting, error, says):
+    model = Transformer(ModelConfig("nope", width=8, hidden=8, train_length=4))
     with pytest.raises(error, match=f"^{says}$"):
-        Adam(Transformer(ModelConfig("nope", width=8, hidden=8, train_length=4)), **setting)
+        Adam(model, **setting)
+    adam, ((name, value),) = Adam(model), setting.items()
+    before = getattr(adam, name)
+    with pytest.raises(error, match=f"^{says}$"):
+        setattr(adam, name, value)
+    assert getattr(adam, name) == before
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda adam: pickle.loads(pickle.dumps(adam))])

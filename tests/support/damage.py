@@ -24,7 +24,7 @@ def finished(path, epochs=CONFIG.epochs):
     history = [{"epoch": n, "step": n, "loss": 0.5, "seconds": 0.25} for n in range(1, epochs + 1)]
     with Run.create(path, CONFIG, {"beyond": "clip"}) as run:
         run.save_metrics(history)
-        run.save_checkpoint(model, Adam(model), Progress(epochs, epochs, 0.5, 0.25 * epochs))
+        run.save_checkpoint(Adam(model), Progress(epochs, epochs, 0.5, 0.25 * epochs))
         if epochs == CONFIG.epochs:
             run.save_model(model)
             metrics = {"mse": 1.5, "nmse": 0.5, "mse_last": 2.0, "mse_beyond": None, "sequences": 5}

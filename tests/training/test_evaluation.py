@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from small_run import CONFIG
 
+import fastpe
 from fastpe.model.transformer import Transformer
 from fastpe.tasks.running_sum import sample
 from fastpe.training import evaluation
@@ -94,3 +95,14 @@ def test_outputs_that_are_not_finite_have_a_reason():
     assert found["mse"] is None
     assert found["reason"] == "the outputs are not finite"
     json.dumps(found, allow_nan=False)
+
+
+def test_sequences_that_no_machine_has_room_for_are_refused_before_any_is_drawn(tmp_path):
+    model = fastpe.Transformer(fastpe.ModelConfig("nope", width=8, hidden=8, train_length=4))
+    says = r"1000000 test sequences of length 1000000 need 48,000\.0 GB, and this machine has"
+    with pytest.raises(ValueError, match=says):
+        fastpe.evaluate(model, [4, 10**6], 10**6)
+    config = fastpe.TrainConfig("nope", test_lengths=(10**6,), test_sequences=10**6)
+    with pytest.raises(ValueError, match=says):
+        fastpe.train(config, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
