@@ -225,13 +225,15 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], facts: Mapping[
     """Write float32 or float64 arrays, and `facts` (JSON values), as a safetensors file with its own digests.
 
     `facts` gains ``"sha256"``, of the tensor bytes, and ``"header_sha256"``, of the header while that digest is still
-    64 zeros.
+    64 zeros. Raises ValueError, before a file is touched, where these are more tensors than can be read again.
     """
     arrays = {name: np.ascontiguousarray(tensor, tensor.dtype.newbyteorder("<")) for name, tensor in tensors.items()}
     # the library chooses the order of the tensors: a first pass tells their bytes, a second one states the digest
     _, data = _split(save(arrays, {_KEY: ""}))
     stated = {**facts, "sha256": hashlib.sha256(data).hexdigest(), "header_sha256": _UNSET}
     header, data = _split(save(arrays, {_KEY: json.dumps(stated, sort_keys=True)}))
+    if len(header) > _MAX_HEADER:
+        raise ValueError(f"{len(arrays)} tensors have a header of {len(header)} bytes: at most {_MAX_HEADER} are read")
     sealed = header.replace(_UNSET.encode(), hashlib.sha256(header).hexdigest().encode(), 1)
     write_file(path, len(header).to_bytes(_LENGTH_BYTES, "little") + sealed + data)
 

@@ -10,9 +10,11 @@ and no thread can come between; the last of them has the guard.
 import inspect
 import sys
 from threading import Lock, get_ident
+from time import monotonic, sleep
 from types import FrameType
 
 _LOOK = 0.02  # seconds between looks at whether a hold that is waited for is over
+_BLINK = 5e-5  # seconds between looks at whether another thread has taken its turn
 _PAUSES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -36,6 +38,7 @@ class OneAtATime:
         mine = _Hold(get_ident(), sys._getframe(1))
         while (last := self._last()) is not mine:
             if last.over() or last.frame is mine.frame:  # one frame cannot be inside and before it
+                _give_way(mine, last)
                 last.next.setdefault(0, mine)  # one step: another thread's may be there by now
             elif last.thread == mine.thread:
                 if self._nested:
@@ -64,13 +67,14 @@ _MIDST = "fastpe was called, by a signal handler perhaps, in the midst of anothe
 class _Hold:
     """A thread's hold on a guard, from within a frame."""
 
-    __slots__ = ("frame", "left", "next", "thread")
+    __slots__ = ("frame", "left", "next", "thread", "waiting")
 
     def __init__(self, thread: int, frame: FrameType | None) -> None:
         self.thread, self.frame = thread, frame
         self.next: dict[int, _Hold] = {}
         self.left = Lock()  # wakes those who wait; that nobody releases it costs them a look
         self.left.acquire()
+        self.waiting = 0  # a thread that waits for the end of this one
 
     def over(self) -> bool:
         frame = self.frame
@@ -97,10 +101,19 @@ def _wait(mine: _Hold, other: _Hold) -> None:
         _waiting[mine.thread] = mine, other
         if _in_a_circle(mine.thread):
             raise RuntimeError(f"{_MIDST}, and the two would wait for each other")
+        other.waiting = mine.thread
         if other.left.acquire(timeout=_LOOK):
             other.left.release()  # for the next who waits
     finally:
         _waiting.pop(mine.thread, None)
+
+
+def _give_way(mine: _Hold, last: _Hold) -> None:
+    """Let a thread that waits have its turn first: one that calls without a pause would be back before it is awake."""
+    if last.waiting not in (0, mine.thread):
+        end = monotonic() + _LOOK  # it may wait no more
+        while not last.next and monotonic() < end:
+            sleep(_BLINK)
 
 
 def _in_a_circle(thread: int) -> bool:

@@ -15,9 +15,9 @@ def load(module: str) -> ModuleType:
 
     Where this thread is importing another module of fastpe, which a second thread would wait for, it is imported here.
     """
-    return cast(ModuleType, shielded(import_module, _is_importing)(module)) if module not in sys.modules else (
-        import_module(module)
-    )
+    if module in sys.modules:
+        return import_module(module)
+    return cast(ModuleType, shielded(import_module, _is_importing)(module))
 
 
 def _is_importing() -> bool:

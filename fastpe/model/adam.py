@@ -75,7 +75,7 @@ class Adam:
     ) -> None:
         validation.instance("model", model, Transformer, "Adam(Transformer(ModelConfig('wavelet')))")
         self._model = model
-        self.lr, self.eps, self.beta1, self.beta2 = lr, eps, beta1, beta2  # type: ignore[assignment] # see _Number
+        self.lr, self.eps, self.beta1, self.beta2 = lr, eps, beta1, beta2
         self._steps = np.zeros(1, np.int64)
         self._moments = simd.aligned_zeros((2, model._layout.flat.size), model.dtype)
         self._first, self._second = (

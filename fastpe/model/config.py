@@ -31,7 +31,7 @@ class Options(dict[str, Any]):
     def _refuse(self, *_: Any, **named: Any) -> NoReturn:
         raise TypeError("options of a configuration stay as they are: make another with dataclasses.replace")
 
-    __setitem__ = __delitem__ = __ior__ = update = pop = popitem = clear = setdefault = _refuse  # type: ignore[assignment] # a dict's return
+    __setitem__ = __delitem__ = __ior__ = update = pop = popitem = clear = setdefault = _refuse
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Options, (dict(self),)

@@ -10,7 +10,7 @@ from fastpe.encodings.slots import MAX_POSITION
 from fastpe.model.config import ModelConfig
 from fastpe.tasks import list_tasks
 
-_MOST = 2**40  # of sequences, epochs and what else is counted: far more than a life has time for
+_MOST = 2**40  # of sequences or epochs: more is a slip
 DATA = ("fixed", "fresh")
 TARGET_SCALES = ("one", "train", "root_train", "position", "length")
 

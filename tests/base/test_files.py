@@ -5,6 +5,7 @@ import os
 import secrets
 import stat
 
+import numpy as np
 import pytest
 from interrupts import interrupted_everywhere
 
@@ -128,6 +129,8 @@ def test_a_link_is_followed_in_reading_and_a_loop_is_an_error_that_names_it(tmp_
     assert caught.value.errno == errno.ELOOP
 
 
+# between open() and `with` nothing but the end of the object closes a file, and Python says so
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_at_any_step_leaves_the_old_file_or_the_new_one_and_nothing_else(tmp_path):
     path = tmp_path / "x"
     path.write_bytes(b"old")
@@ -153,6 +156,13 @@ def test_no_memory_is_taken_for_all_that_a_file_may_have(tmp_path):
     path = tmp_path / "x"
     path.write_bytes(b"12345")
     assert files.read_file(path, 2**62) == b"12345"
+
+
+def test_more_tensors_than_can_be_read_are_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_MAX_HEADER", 1000)
+    with pytest.raises(ValueError, match=r"40 tensors have a header of \d+ bytes: at most 1000 are read"):
+        files.write_tensors(tmp_path / "x", {str(k): np.zeros(1) for k in range(40)}, {})
+    assert names(tmp_path) == []
 
 
 def test_no_more_is_read_than_is_allowed(tmp_path):

@@ -26,7 +26,7 @@ from fastpe.base.stored import DamagedFileError, checked, parse
         (b"", "it is not JSON"),
         ('"é"'.encode("latin-1"), "its bytes are not UTF-8"),
         ("[1]".encode("utf-16"), "its bytes are not UTF-8"),
-        (b" " * (stored.MOST_BYTES + 1), "it is larger than 16777216 bytes"),
+        (b" " * (stored.MOST_BYTES + 1), "it is larger than 4194304 bytes"),
     ],
 )  # fmt: skip
 def test_what_is_no_json_of_ours_is_refused_before_it_can_do_harm(content, message):

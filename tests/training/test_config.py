@@ -100,7 +100,7 @@ def test_sizes_are_positive_integers(name, value, error):
         ({"test_lengths": (50, 0)}, ValueError, "test_lengths must be at least 1, not 0"),
         ({"test_lengths": (50, 50)}, ValueError, "distinct"),
         ({"test_sequences": 0}, ValueError, "test_sequences"),
-        ({"epochs": 10**21}, ValueError, f"epochs must be at most 2**40, not {10**21}"),
+        ({"epochs": 10**21}, ValueError, f"epochs must be at most 2\\*\\*40, not {10**21}"),
         ({"task": "runing_sum"}, ValueError, "did you mean 'running_sum'"),
         ({"vocabulary": 10}, ValueError, "'running_sum' has numbers as inputs: vocabulary must be None, not 10"),
         ({"vocabulary": 1}, ValueError, r"vocabulary must lie in \[2, 2\*\*24\], not 1"),
