@@ -57,8 +57,10 @@ def pytest_load_initial_conftests():
 
 
 def _write(test, seconds, calls):
-    with open(os.environ["FASTPE_RECORD"], "a") as file:
-        file.write(json.dumps({"test": test, "seconds": seconds, "calls": calls}) + "\n")
+    line = json.dumps({"test": test, "seconds": seconds, "calls": calls}) + "\n"
+    file = os.open(os.environ["FASTPE_RECORD"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    os.write(file, line.encode())  # at once: other processes write lines too
+    os.close(file)
 
 
 def pytest_collection_finish(session):
