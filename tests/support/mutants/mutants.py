@@ -1,7 +1,7 @@
 """Puts small mistakes into fastpe, one at a time, and tells which of them no test notices.
 
     FASTPE_RECORD=calls.jsonl PYTHONPATH=tests/support/mutants python -m pytest -p mutant_record
-    python tests/support/mutants/mutants.py --record calls.jsonl --results mutants.jsonl --count 330 --seed 13
+    python tests/support/mutants/mutants.py --record calls.jsonl --results mutants.jsonl --count 300 --seed 13
 
 The first command runs the suite and notes which test calls what; add `--report FILE` to the second for the figures.
 A line of the sources is drawn at random within its group, then a kind of mistake that the line allows, then one of
@@ -234,7 +234,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", type=Path, required=True, help="what mutant_record.py wrote")
     parser.add_argument("--results", type=Path, required=True, help="lines of JSON, one for each mutant; added to")
-    parser.add_argument("--count", type=int, default=330)
+    parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=13)
     parser.add_argument("--groups", default=" ".join(GROUPS), help="only of these groups")
     parser.add_argument("--stop", type=float, default=1e9, help="seconds after which no further mutant is begun")
