@@ -39,7 +39,7 @@ from mutant_map import ROOT, Record, References, defined
 
 TRIES = (5.0, 15), (20.0, 80), (120.0, 400)  # at most so many seconds and tests, first in small, then in earnest
 TOO_LONG = 60.0  # seconds of a test that is never tried
-SLOW = 60.0, 240.0  # more than ten times the seconds of a test before it counts as without end: else, compiled anew
+SLOW = 40.0, 110.0  # more than ten times the seconds of a test before it counts as without end: else, compiled anew
 REWRITTEN = "ignore::pytest.PytestAssertRewriteWarning"  # of what this process imported
 MEMORY, BROKEN = 12 << 30, 99  # bytes; the exit code of a child whose pytest raised
 
