@@ -43,6 +43,7 @@ from fastpe.encodings.encoding import BeyondTrainingLength
         (TypeError, "dtype must be float32 or float64, not '>f4'", {"dtype": ">f4"}),
         (ValueError, r"params must have the keys \[\], not \['a'\]", {"params": {"a": [1.0]}}),
         (ValueError, r"must have the keys \['table'\]", {"name": "learned", "params": {}}),
+        (TypeError, r"^params must be a dict of arrays, not list$", {"name": "learned", "params": [("table", [1.0])]}),
         (
             ValueError,
             r"params\['table'\] must have shape \(4, 64\), not \(3, 64\)",
