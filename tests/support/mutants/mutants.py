@@ -237,6 +237,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=13)
     parser.add_argument("--groups", default=" ".join(GROUPS), help="only of these groups")
+    parser.add_argument("--part", default="1/1", help="only this of so many parts, as 2/3: for several processes")
     parser.add_argument("--stop", type=float, default=1e9, help="seconds after which no further mutant is begun")
     parser.add_argument("--again", action="store_true", help="try the survivors again")
     parser.add_argument("--check", action="store_true", help="do the tests that found mutants pass without?")
@@ -261,6 +262,8 @@ def main() -> None:
         chosen = [m for m in chosen if m.key in done and mutant_report.is_open(done[m.key])]
     else:
         chosen = [mutant for mutant in chosen if mutant.key not in done]
+    part, parts = map(int, options.part.split("/"))
+    chosen = chosen[part - 1 :: parts]
     _import_what_fastpe_stands_on()
     if options.check:
         runner.check(done)
