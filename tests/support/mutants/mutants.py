@@ -38,6 +38,9 @@ from mutant_draw import GROUPS, Mutant, population
 from mutant_map import ROOT, Record, References, defined
 
 TRIES = (5.0, 15), (20.0, 80), (120.0, 400)  # at most so many seconds and tests, first in small, then in earnest
+TRIES_COMPILED = (20.0, 80), (60.0, 200)  # of what must be compiled anew, which takes longer than its tests
+PROCESSES = "/test_interruptions.py", "/test_cli_processes.py", "/experiments/", "/fuzz/", "/test_reproduce"
+"""Tests that start processes, each of which would compile anew: other tests see the same functions."""
 TOO_LONG = 60.0  # seconds of a test that is never tried
 SLOW = 40.0, 110.0  # more than ten times the seconds of a test before it counts as without end: else, compiled anew
 REWRITTEN = "ignore::pytest.PytestAssertRewriteWarning"  # of what this process imported
@@ -164,9 +167,12 @@ class Runner:
     def judge(self, mutant: Mutant) -> None:
         start, end, tried = time.monotonic(), "passed", 0
         environment = self.environment(mutant)
-        compiles = bool(environment["FASTPE_MUTANT_STALE"])  # which costs more than its tests: once, if it can be
-        for seconds, number in TRIES[compiles:]:
-            tests = self._within(self.tests(mutant), seconds, number)[tried:]
+        compiles = bool(environment["FASTPE_MUTANT_STALE"])
+        known = self.tests(mutant)
+        if compiles:
+            known = [test for test in known if not any(part in test for part in PROCESSES)]
+        for seconds, number in TRIES_COMPILED if compiles else TRIES:
+            tests = self._within(known, seconds, number)[tried:]
             end = run(environment, tests, self._seconds, self._log) if tests else end
             tried += len(tests)
             if end != "passed" or not tests:
