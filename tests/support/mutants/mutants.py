@@ -39,8 +39,8 @@ from mutant_map import ROOT, Record, References, defined
 
 TRIES = (5.0, 15), (20.0, 80), (120.0, 400)  # at most so many seconds and tests, first in small, then in earnest
 TRIES_COMPILED = (20.0, 80), (60.0, 200)  # of what must be compiled anew, which takes longer than its tests
-PROCESSES = "/test_interruptions.py", "/test_cli_processes.py", "/experiments/", "/fuzz/", "/test_reproduce"
-"""Tests that start processes, each of which would compile anew: other tests see the same functions."""
+PROCESSES = "/test_interruptions.py", "/test_cli_processes.py", "/experiments/", "/fuzz/", "/test_interrupts.py"
+"""Tests that start processes, each of which would compile anew, or repeat a call for long: others see the same code."""
 TOO_LONG = 60.0  # seconds of a test that is never tried
 SLOW = 40.0, 110.0  # more than ten times the seconds of a test before it counts as without end: else, compiled anew
 REWRITTEN = "ignore::pytest.PytestAssertRewriteWarning"  # of what this process imported
