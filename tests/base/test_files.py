@@ -218,3 +218,10 @@ def test_a_lock_that_nobody_has_any_more_is_open(tmp_path):
     assert os.name == "nt" or files.lock_folder(tmp_path) is None
     del lock
     assert files.lock_folder(tmp_path) is not None
+
+
+@pytest.mark.skipif(os.name == "nt", reason="has no such locks")
+def test_what_is_no_folder_is_not_locked(tmp_path):
+    (tmp_path / "x").write_bytes(b"")
+    with pytest.raises(NotADirectoryError):
+        files.lock_folder(tmp_path / "x")
