@@ -11,6 +11,7 @@ from fastpe.model.config import ModelConfig
 from fastpe.tasks import list_tasks
 
 _MOST = 2**40  # of sequences or epochs: more is a slip
+_MOST_LENGTHS = 1000  # in a result
 DATA = ("fixed", "fresh")
 TARGET_SCALES = ("one", "train", "root_train", "position", "length")
 
@@ -75,7 +76,7 @@ class TrainConfig(ModelConfig):
         for name in ("samples", "epochs", "batch", "test_sequences"):
             self._set(name, _count(name, getattr(self, name)))
         for name in ("lr", "eps"):
-            self._set(name, positive(name, getattr(self, name)))
+            self._set(name, positive(name, getattr(self, name), self.dtype))
         for name in ("beta1", "beta2"):
             self._set(name, below_one(name, getattr(self, name)))
         self._set("test_lengths", checked_lengths("test_lengths", self.test_lengths))
@@ -198,6 +199,8 @@ def checked_lengths(name: str, lengths: object) -> tuple[int, ...]:
     checked = tuple(whole(name, length, 1) for length in lengths)
     if max(checked, default=0) > MAX_POSITION:
         raise ValueError(f"{name} must be at most 2**27, not {max(checked)}")
+    if len(checked) > _MOST_LENGTHS:
+        raise ValueError(f"{name} must be at most {_MOST_LENGTHS}, not {len(checked)} of them")
     if len(set(checked)) < len(checked):
         raise ValueError(f"{name} must be distinct, not {checked}")
     return checked

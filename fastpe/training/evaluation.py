@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base import validation
+from fastpe.base.stored import printable
 from fastpe.encodings import combined, registry
 from fastpe.encodings.encoding import BeyondTrainingLength
 from fastpe.kernels.threads import threads_for
@@ -17,7 +18,7 @@ from fastpe.training.config import TARGET_SCALES, checked_lengths
 from fastpe.training.events import LengthTested, Listener, Noted
 
 _CHUNK = 1024  # sequences that go through the model at a time, so that its outputs and errors need bounded memory
-_BYTES_DRAWN = 48  # for each number of a test set, while it is drawn
+BYTES_DRAWN = 48  # for each number of a set of sequences, while it is drawn
 _PER_DRAW = 32  # sequences that share random positions, as a batch of training does
 
 
@@ -90,7 +91,7 @@ def evaluate(
     for length in lengths:
         metrics = _metrics(model, length, sequences, seed, task, target_scale, threads)
         if remarks := _remarks(model.config, length):
-            metrics["note"] = " ".join(remarks)
+            metrics["note"] = printable(" ".join(remarks))
             notify(Noted(f"length {length}: {metrics['note']}"))
         results[str(length)] = metrics
         notify(LengthTested(length, metrics))
@@ -100,7 +101,7 @@ def evaluate(
 def check_room(lengths: Iterable[int], sequences: int) -> None:
     """Raise ValueError where the test sequences of a length need more memory than this machine has."""
     for length in lengths:
-        validation.room(f"{sequences} test sequences of length {length}", sequences * length * _BYTES_DRAWN, "need")
+        validation.room(f"{sequences} test sequences of length {length}", sequences * length * BYTES_DRAWN, "need")
 
 
 def _metrics(
@@ -130,7 +131,7 @@ def _metrics(
                 sums += errors.sum(), errors[:, -1].sum(), errors[:, beyond].sum()
     except BeyondTrainingLength as error:
         nothing = dict.fromkeys(("mse", "nmse", "mse_last", "mse_beyond"))
-        return {**nothing, "sequences": sequences, "reason": str(error)}
+        return {**nothing, "sequences": sequences, "reason": printable(str(error))}
     mse, last, after = (total / count if count else math.nan for total, count in zip(sums, counts, strict=True))
     found = {"mse": mse, "nmse": mse / task.zero_predictor(length, factors), "mse_last": last, "mse_beyond": after}
     finite = {key: float(value) if math.isfinite(value) else None for key, value in found.items()}

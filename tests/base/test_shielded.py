@@ -79,7 +79,7 @@ def test_an_interrupt_ends_the_wait_and_not_the_call():
     assert done.wait(10)
 
 
-@pytest.mark.parametrize(("importing", "here"), [("", False), ("fastpe.half", True), ("others.half", False)])
+@pytest.mark.parametrize(("importing", "here"), [("", False), ("fastpe.half", True), ("others.half", True)])
 def test_a_module_is_imported_here_where_a_second_thread_would_wait_for_this_one(
     importing, here, tmp_path, monkeypatch
 ):
@@ -96,3 +96,14 @@ def test_a_module_is_imported_here_where_a_second_thread_would_wait_for_this_one
         assert load(name) is sys.modules[name]
     finally:
         sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("refused", ["_thread.start_new_thread", "threading.Thread.start"])
+def test_where_no_thread_can_be_started_it_is_run_here(monkeypatch, refused):
+    def refuse(*_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(refused, refuse)
+    assert shielded(threading.get_ident)() == threading.get_ident()
+    with pytest.raises(ZeroDivisionError):
+        shielded(divmod)(1, 0)

@@ -239,9 +239,7 @@ def test_no_fill_leaves_its_array(name: str, dim: int, dtype: type) -> None:
 def test_tables_past_the_caches_hold_the_same_values(shift: int) -> None:
     dim = 48
     length = LARGE // (4 * dim) + 100
-    guarded = aligned_zeros(
-        length * dim + 64, np.float32
-    )  # by 0 it begins a line of memory, by 15 one before it
+    guarded = aligned_zeros(length * dim + 64, np.float32)  # by 0 it begins a line of memory, by 15 one before it
     guarded[...] = 7
     out = guarded[32 + shift : 32 + shift + length * dim].reshape(length, dim)
     for name in ("sinusoidal", "legendre"):
