@@ -164,17 +164,20 @@ def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Ar
         dweights = out_pullback(case.check_dout(dout), gradients)
         dlogits = weights * (dweights - np.sum(weights * dweights, axis=-1, keepdims=True))
         inner_pullback(logits_pullback(dlogits, gradients), gradients)
+        found = gradients.finish()
         if isinstance(dout, Sizes):
-            add_sizes_of_factors(np.asarray(dout), gradients)
-        return gradients.finish()
+            found = {name: found[name] + size for name, size in sizes_of_factors(np.asarray(dout)).items()}
+        return found
 
-    def add_sizes_of_factors(dout: Array, gradients: Gradients) -> None:
+    def sizes_of_factors(dout: Array) -> dict[str, Array]:
         """What scores' gradients are multiplied by is computed too: a turned query, or a score, may be next to nothing
         because large terms cancel, and wrong by what those round to."""
         dweights = out_pullback(dout, Gradients(case))
         dlogits = weights * (dweights - np.sum(weights * dweights, axis=-1, keepdims=True))
         inner_sizes, pull = _inner_products(replace(case, q=case.q.view(Sizes), k=case.k.view(Sizes)))
-        pull(_logits(case, inner_sizes, cut)[1](dlogits.view(Sizes), gradients), gradients)
+        gradients = Gradients(case)
+        pull(_logits(case, inner_sizes, cut)[1](np.abs(dlogits).view(Sizes), gradients), gradients)
+        return gradients.finish()
 
     out, lse = (out, lse) if case.batched else (out[0], lse[0])
     return ((out, lse) if case.return_lse else out), pullback
