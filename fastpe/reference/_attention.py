@@ -166,7 +166,7 @@ def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Ar
         inner_pullback(logits_pullback(dlogits, gradients), gradients)
         found = gradients.finish()
         if isinstance(dout, Sizes):
-            found = {name: found[name] + size for name, size in sizes_of_factors(np.asarray(dout)).items()}
+            found = {name: np.maximum(found[name], size) for name, size in sizes_of_factors(np.asarray(dout)).items()}
         return found
 
     def sizes_of_factors(dout: Array) -> dict[str, Array]:
