@@ -154,7 +154,7 @@ def _resuming(run: Path, encoding: str) -> str:
     """The command that goes on with a run, which wants an encoding's own file named again."""
     from fastpe.encodings import registry
 
-    files = {key: found["way"] for key, found in registry.ways().items() if found["way"].endswith(".py")}
+    files = {key: found["way"] for key, found in registry.ENCODINGS.ways().items() if found["way"].endswith(".py")}
     keys = registry.split(encoding)
     named = ["--encoding", "+".join(files.get(key, key) for key in keys)] if set(keys) & set(files) else []
     return shlex.join(["fastpe", "train", "--resume", "--out", str(run), *named])

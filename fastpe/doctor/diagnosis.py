@@ -109,7 +109,7 @@ def _runs() -> dict[str, Callable[[str], Iterable[Difference]]]:
     """All checks by name, each to be called with a dtype."""
     names = registry.list_encodings()
     # what a package offers and cannot be loaded has a fill, whose check says why
-    learners = [name for name, own in registry.load_all()[0].items() if own.pull is not None]
+    learners = [name for name, own in registry.ENCODINGS.load_all()[0].items() if own.pull is not None]
     return {
         **{f"kernel {name}": partial(kernel_checks.differences, name) for name in kernel_checks.KERNELS},
         **{f"fill {name}": partial(fill_differences, name) for name in names},

@@ -12,7 +12,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from fastpe.encodings.option import Option
+from fastpe.base.option import Option
 
 BEYOND = ("defined", "clipped", "resized", "undefined")
 DIRECTIONS = ("yes", "no", "causal", "unknown")

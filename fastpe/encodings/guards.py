@@ -6,13 +6,13 @@ Only what costs next to nothing is looked at here; `fastpe check` looks at every
 from __future__ import annotations
 
 import math
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastpe.base.own import line_in
 from fastpe.base.validation import unmasked
 from fastpe.encodings.combined import shapes_of
 from fastpe.encodings.encoding import FUNCTIONS, BeyondTrainingLength, Encoding, Part
@@ -37,12 +37,6 @@ def guarded(own: Encoding, path: Path) -> Encoding:
     names = told.keys() & {"reference", "fill", "pull", "init", "parameters", "axes", "moves", "resize", "ulp"}
     held: dict[str, Any] = {name: getattr(border, name) for name in names}
     return replace(safe, **held, shapes=border.shapes, plain=border.plain, check=border.check, remarks=border.remarks)
-
-
-def line_in(error: BaseException, path: Path) -> int | None:
-    """The line of a file at which an error came up, or at which the file called what raised it."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    return lines[-1] if lines else None
 
 
 def _told(function: Callable[..., Any], path: Path, deliberate: bool) -> Callable[..., Any]:

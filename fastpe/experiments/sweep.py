@@ -160,7 +160,7 @@ class _Worker:
     def send(self, message: Mapping[str, Any]) -> None:
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):  # that it has died is told by the end of its messages
-            self.process.stdin.write(json.dumps({**message, "encodings": registry.ways()}) + "\n")
+            self.process.stdin.write(json.dumps({**message, "encodings": registry.ENCODINGS.ways()}) + "\n")
             self.process.stdin.flush()
 
     def start(self, job: Job, attempt: int = 1, reached: int = 0) -> None:

@@ -58,7 +58,7 @@ def main() -> None:
 def answer(job: dict[str, Any], send: Send) -> None:
     """Do one job and send its outcome: ``result``, ``failed`` (of that run alone) or ``error`` (of the machine)."""
     try:
-        registry.register_ways(job["encodings"])
+        registry.ENCODINGS.register_ways(job["encodings"])
         if "warm" in job:
             warm([TrainConfig.from_dict(settings) for settings in job["warm"]])
             send({"warm": True})

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.base import files, stored
+from fastpe.base import files, own_files, stored
 from fastpe.base.files import TensorFile
 from fastpe.base.stored import DamagedFileError, damaged
-from fastpe.encodings import own_files, registry
+from fastpe.encodings import registry
+from fastpe.encodings.registry import ENCODINGS, HOW
 from fastpe.model.config import ModelConfig
 from fastpe.model.parameters import parameter_shapes
 from fastpe.model.transformer import Transformer
@@ -53,12 +54,12 @@ def read(path: Path) -> Transformer:
         raise damaged(path, "it holds no model of fastpe: its header has no configuration of one")
     file.check_facts(FACTS)
     encodings = file.facts.get("encodings", {})
-    own_files.check_registered(path, encodings)
+    own_files.check_registered(path, encodings, ENCODINGS, HOW)
     try:
         config = ModelConfig.from_dict(file.facts["model"])
     except (ValueError, TypeError) as error:
         raise damaged(path, f"it holds no model that this version of fastpe knows: {error}") from error
-    own_files.check_same(path, encodings, config.encoding)
+    own_files.check_same(path, encodings, ENCODINGS, registry.split(config.encoding))
     return of(file, config)
 
 

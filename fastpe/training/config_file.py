@@ -12,9 +12,10 @@ from typing import Any
 from llvmlite import binding
 
 import fastpe
-from fastpe.base import files, stored
+from fastpe.base import files, own_files, stored
 from fastpe.base.stored import damaged
-from fastpe.encodings import own_files, registry
+from fastpe.encodings import registry
+from fastpe.encodings.registry import ENCODINGS, HOW
 from fastpe.training import forms
 from fastpe.training.config import TrainConfig
 from fastpe.training.forms import SCHEMA
@@ -114,7 +115,7 @@ def read_config(folder: str | Path) -> TrainConfig | None:
         return None
     encodings = record.get("encodings", {})
     try:
-        own_files.check_registered(folder, encodings)
+        own_files.check_registered(folder, encodings, ENCODINGS, HOW)
     except ValueError as error:
         raise RunError(str(error)) from error
     try:
@@ -122,7 +123,7 @@ def read_config(folder: str | Path) -> TrainConfig | None:
     except (ValueError, TypeError) as error:
         raise RunError(f"{folder / NAME} has no configuration that this version of fastpe knows: {error}") from error
     try:
-        own_files.check_same(folder, encodings, config.encoding)
+        own_files.check_same(folder, encodings, ENCODINGS, registry.split(config.encoding))
     except ValueError as error:
         raise RunError(str(error)) from error
     return config

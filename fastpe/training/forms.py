@@ -6,8 +6,8 @@ lengths are those that were to be tested.
 
 from typing import Any
 
+from fastpe.base import own_files
 from fastpe.base.stored import Form, anything, by_key, each, exactly, maybe, number, record, sha256, text, whole
-from fastpe.encodings import own_files
 from fastpe.training.config import TrainConfig
 
 SCHEMA = 1

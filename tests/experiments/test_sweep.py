@@ -213,6 +213,6 @@ def test_workers_find_an_encoding_of_ones_own(tmp_path, monkeypatch):
     (done,), (found,) = do(tmp_path / "sweep", [config])
     assert found == train(config, threads=1).result["test"]
     write(tmp_path, ("0.5", "0.25"))
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry.ENCODINGS, "_registered", {})
     registry.register(tmp_path / "mine.py")
     assert reuse.identity(config) != done.identity
