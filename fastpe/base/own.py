@@ -12,7 +12,8 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from functools import wraps
 from importlib import util
 from importlib.abc import SourceLoader
 from pathlib import Path
@@ -149,6 +150,35 @@ def declared(kind: Kind[Any], module: ModuleType, path: Path, of: type) -> Any:
         found = "there is none" if own is None else f"not {type(own).__name__}"
         raise ValueError(f"{path.name} must define {kind.attribute}, a {kind.record}: {found}")
     return own
+
+
+def of_module(module: ModuleType, attribute: str, functions: tuple[str, ...]) -> Any:
+    """A module's record, completed by the functions that the module defines; what the record itself gives stays."""
+    record = getattr(module, attribute)
+    unsaid = {each.name for each in fields(record) if getattr(record, each.name) is each.default}
+    found: dict[str, Any] = {name: vars(module).get(name) for name in functions if name in unsaid}
+    own = {name: each for name, each in found.items() if getattr(each, "__module__", None) == module.__name__}
+    return replace(record, **own)
+
+
+def told(
+    function: Callable[..., Any], path: Path, passed_on: type[BaseException] | tuple[type[BaseException], ...] = ()
+) -> Callable[..., Any]:
+    """The function, whose errors say where in the file they came up, but for those that are `passed_on`."""
+    as_they_are = (MemoryError, KeyboardInterrupt, *(passed_on if isinstance(passed_on, tuple) else (passed_on,)))
+
+    @wraps(function)  # its signature is looked at
+    def call(*arguments: Any, **options: Any) -> Any:
+        try:
+            return function(*arguments, **options)
+        except as_they_are:
+            raise
+        except BaseException as error:  # SystemExit too: a file of one's own ends no program
+            line = line_in(error, path)
+            where = path.name if line is None else f"{path.name}, line {line}"  # None: its signature is another one
+            raise ValueError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+
+    return call
 
 
 def line_in(error: BaseException, path: Path) -> int | None:
