@@ -43,7 +43,7 @@ class Unfit(ValueError):
 
 
 def damaged(path: Path, reason: object) -> DamagedFileError:
-    """The error that names a file and says what is wrong with it.
+    r"""The error that names a file and says what is wrong with it.
 
     What stands in the file may stand in the reason: it is cut, and what would steer a terminal is spelled out.
 

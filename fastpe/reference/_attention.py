@@ -13,11 +13,13 @@ to the gradients of the arrays that the stage read, and returns the gradient of 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fastpe.reference._case import Array, Case, Gradients, check
+from fastpe.reference._sizes import Sizes
 
 
 def attention(
@@ -160,9 +162,12 @@ def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Ar
         gradients = Gradients(case)
         dweights = out_pullback(case.check_dout(dout), gradients)
         dlogits = weights * (dweights - np.sum(weights * dweights, axis=-1, keepdims=True))
-        inner_pullback(logits_pullback(dlogits, gradients), gradients)
+        pull = _inner_products(sized)[1] if isinstance(dout, Sizes) else inner_pullback
+        pull(logits_pullback(dlogits, gradients), gradients)
         return gradients.finish()
 
+    # rotations add and subtract: a turned query may be next to nothing, and wrong by as much as before
+    sized = replace(case, q=case.q.view(Sizes), k=case.k.view(Sizes))
     out, lse = (out, lse) if case.batched else (out[0], lse[0])
     return ((out, lse) if case.return_lse else out), pullback
 

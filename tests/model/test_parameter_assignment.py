@@ -108,7 +108,16 @@ def test_copies_are_plain_dicts_of_their_own(model):
     assert not (model.parameters[TABLE] == 7).any()
 
 
-@pytest.mark.parametrize("name", ["config", "dtype", "parameters"])
+def test_all_parameters_are_assigned_as_each_of_them_is(model, other):
+    with pytest.raises(ValueError, match=r"^parameters\['embed.weight'\] must have shape \(1, 8\), not \(1, 64\)$"):
+        model.parameters = Transformer(ModelConfig("nope", width=64)).parameters
+    views = dict(model.parameters)
+    model.parameters = other.parameters
+    assert all(model.parameters[name] is view for name, view in views.items())
+    assert all((view == other.parameters[name]).all() for name, view in views.items())
+
+
+@pytest.mark.parametrize("name", ["config", "dtype"])
 def test_what_memory_is_laid_out_by_stays(model, name):
     with pytest.raises(AttributeError):
         setattr(model, name, getattr(Transformer(ModelConfig("nope", width=64)), name))
