@@ -137,6 +137,13 @@ def encoding_name(context: click.Context, parameter: click.Parameter, name: str 
     return None if name is None else "+".join(split(name))
 
 
+def task_name(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
+    """The key of a task: what ends in .py is a file of the user's own, and registered."""
+    from fastpe.tasks.registry import TASKS
+
+    return None if name is None else TASKS.known(name)
+
+
 def parse_options(encoding: str, texts: Sequence[str]) -> dict[str, Any]:
     """The typed options that `--option NAME=VALUE`, given any number of times, stands for."""
     from fastpe.encodings.registry import parse_option

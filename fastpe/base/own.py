@@ -162,16 +162,15 @@ def of_module(module: ModuleType, attribute: str, functions: tuple[str, ...]) ->
 
 
 def told(
-    function: Callable[..., Any], path: Path, passed_on: type[BaseException] | tuple[type[BaseException], ...] = ()
+    function: Callable[..., Any], path: Path, passed_on: type[BaseException] = KeyboardInterrupt
 ) -> Callable[..., Any]:
-    """The function, whose errors say where in the file they came up, but for those that are `passed_on`."""
-    as_they_are = (MemoryError, KeyboardInterrupt, *(passed_on if isinstance(passed_on, tuple) else (passed_on,)))
+    """The function, whose errors say where in the file they came up, but for one kind that is passed on."""
 
     @wraps(function)  # its signature is looked at
     def call(*arguments: Any, **options: Any) -> Any:
         try:
             return function(*arguments, **options)
-        except as_they_are:
+        except (MemoryError, KeyboardInterrupt, passed_on):
             raise
         except BaseException as error:  # SystemExit too: a file of one's own ends no program
             line = line_in(error, path)

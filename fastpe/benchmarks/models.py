@@ -5,9 +5,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastpe.base.random import Stream
 from fastpe.kernels.gemm import FROM, OVERWRITE, PLUS, RELU, WHERE_POSITIVE
 from fastpe.model.config import ModelConfig
-from fastpe.tasks import running_sum
+from fastpe.tasks import frame
+from fastpe.tasks.registry import choose
 
 Array = np.ndarray[Any, Any]
 
@@ -51,7 +53,8 @@ def batch_of(case: Case) -> tuple[Array, Array]:
     """Inputs and targets (B, N): numbers in the model's dtype, or tokens."""
     config = case.config
     if config.vocabulary is None:
-        return running_sum.sample(0, "train", case.batch, config.train_length, np.dtype(config.dtype))
+        x, y, _ = frame.draw(choose("running_sum"), Stream(0, "train"), case.batch, config.train_length, config.dtype)
+        return x.astype(config.dtype), y.astype(config.dtype)
     text = np.random.default_rng(0).integers(0, config.vocabulary, (case.batch, config.train_length + 1))
     return np.ascontiguousarray(text[:, :-1]), np.ascontiguousarray(text[:, 1:])
 

@@ -29,7 +29,8 @@ from fastpe.model.adam import Adam
 from fastpe.model.config import ModelConfig
 from fastpe.model.encoding import ModelEncoding
 from fastpe.model.transformer import Transformer
-from fastpe.tasks import running_sum
+from fastpe.tasks import frame
+from fastpe.tasks.registry import choose
 
 Array = np.ndarray[Any, Any]
 Request = dict[str, Any]
@@ -284,7 +285,8 @@ def _batch(config: ModelConfig, sequences: int) -> tuple[Array, Array]:
         words = Stream(_SEED, "train").words(2 * sequences * config.train_length) % np.uint64(config.vocabulary)
         x, y = words.astype(np.int64).reshape(2, sequences, config.train_length)
         return x, y
-    return running_sum.sample(_SEED, "train", sequences, config.train_length, config.dtype)
+    x, y, _ = frame.draw(choose("running_sum"), Stream(_SEED, "train"), sequences, config.train_length, config.dtype)
+    return x.astype(config.dtype), y.astype(config.dtype)
 
 
 def step_differences(config: ModelConfig, dtype: str) -> Iterator[Difference]:

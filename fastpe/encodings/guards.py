@@ -31,7 +31,8 @@ def guarded(own: Encoding, path: Path) -> Encoding:
     functions = {name: each for name, each in given.items() if callable(each) and each is not getattr(Encoding, name)}
     # a `check` may refuse in its own words
     passed_on = {name: ValueError if name == "check" else BeyondTrainingLength for name in functions}
-    safe = replace(own, **{name: told(each, path, passed_on[name]) for name, each in functions.items()})
+    careful: dict[str, Any] = {name: told(each, path, passed_on[name]) for name, each in functions.items()}
+    safe = replace(own, **careful)
     border = _Border(safe, path.name)
     names = functions.keys() & {"reference", "fill", "pull", "init", "parameters", "axes", "moves", "resize", "ulp"}
     held: dict[str, Any] = {name: getattr(border, name) for name in names}

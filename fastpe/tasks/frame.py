@@ -30,6 +30,14 @@ NONE = -1
 """In answers: no token, a label that does not count."""
 
 
+class Drawn(NamedTuple):
+    """Inputs (count, length), answers (count, any), and what each answer counts; None where all count alike."""
+
+    inputs: Array
+    answers: Array
+    weights: Array | None = None
+
+
 class Sequences(NamedTuple):
     """A batch.
 
@@ -38,7 +46,7 @@ class Sequences(NamedTuple):
     x, y : (count, positions)
         Inputs and targets, padded at the end: tokens int64, numbers float64.
     weights : (count, positions) float64 or None
-        What each target counts, 0 or 1; None where all count.
+        What each target counts, 0 being nothing; None where all count alike.
     lengths : (count,) int64 or None
         Positions of each sequence; None where none is padded.
     """
@@ -66,7 +74,7 @@ def positions(chosen: Chosen, length: int, causal: bool) -> int:
     return length + (1 if chosen.task.kind == "labels" else 3 - causal + chosen.answer_length(length))
 
 
-def draw(chosen: Chosen, stream: Stream, count: int, length: int, dtype: DTypeLike = np.float64) -> tuple[Array, Array]:
+def draw(chosen: Chosen, stream: Stream, count: int, length: int, dtype: DTypeLike = np.float64) -> Drawn:
     """Inputs of one length and their answers, as the task draws them, checked.
 
     Parameters
@@ -79,8 +87,7 @@ def draw(chosen: Chosen, stream: Stream, count: int, length: int, dtype: DTypeLi
 
     Returns
     -------
-    inputs : (count, length)
-    answers : (count, any)
+    Drawn
 
     Raises
     ------
@@ -90,7 +97,7 @@ def draw(chosen: Chosen, stream: Stream, count: int, length: int, dtype: DTypeLi
     Examples
     --------
     >>> from fastpe.tasks.registry import choose
-    >>> draw(choose("reverse"), Stream(0, "test"), 1, 5)
+    >>> draw(choose("reverse"), Stream(0, "test"), 1, 5)[:2]
     (array([[0, 1, 1, 1, 1]]), array([[1, 1, 1, 1, 0]]))
     """
     count, length = whole("count", count, 1), whole("length", length, 1)
@@ -99,9 +106,12 @@ def draw(chosen: Chosen, stream: Stream, count: int, length: int, dtype: DTypeLi
         which = f"every {step} from {least}" if step > 1 else f"{least}"
         raise ValueError(f"task {chosen.name!r} needs an input length of {which} to {most}, not {length}")
     drawn = chosen.task.sample(Draws(stream, dtype), length, count, **chosen.options)
-    if not isinstance(drawn, tuple) or len(drawn) != 2:
-        raise ValueError(f"{_whose(chosen)}: sample must return (inputs, answers), not {type(drawn).__name__}")
-    inputs, answers = (_checked(chosen, name, each) for name, each in zip(("inputs", "answers"), drawn, strict=True))
+    most = 2 if chosen.task.kind == "answer" else 3
+    if not isinstance(drawn, tuple) or not 2 <= len(drawn) <= most:
+        found = f"{len(drawn)} things" if isinstance(drawn, tuple) else type(drawn).__name__
+        more = ", or (inputs, answers, weights)" if most > 2 else ""
+        raise ValueError(f"{_whose(chosen)}: sample must return (inputs, answers){more}, not {found}")
+    inputs, answers = _checked(chosen, "inputs", drawn[0]), _checked(chosen, "answers", drawn[1])
     if inputs.shape != (count, length):
         raise ValueError(f"{_whose(chosen)}: inputs must have the shape {(count, length)}, not {inputs.shape}")
     widest = chosen.answer_length(length) if chosen.task.kind == "answer" else length
@@ -110,7 +120,7 @@ def draw(chosen: Chosen, stream: Stream, count: int, length: int, dtype: DTypeLi
         wanted = f"({count}, 1 .. {widest})" if chosen.task.kind == "answer" else f"{inputs.shape}"
         raise ValueError(f"{_whose(chosen)}: answers must have the shape {wanted}, not {answers.shape}")
     _check_tokens(chosen, inputs, answers)
-    return inputs, answers
+    return Drawn(inputs, answers, _weights(chosen, drawn[2], answers.shape) if len(drawn) > 2 else None)
 
 
 def sequences(
@@ -148,11 +158,11 @@ def sequences(
     wanted = np.asarray(lengths)
     values = np.unique(wanted)
     if len(values) == 1:
-        return _framed(chosen, *draw(chosen, stream, len(wanted), int(values[0]), dtype), causal)
+        return _framed(chosen, draw(chosen, stream, len(wanted), int(values[0]), dtype), causal)
     parts = []
     for length in values.tolist():
         own = Stream(stream.seed, f"{stream.stream}@{length}", stream.step)
-        parts.append(_framed(chosen, *draw(chosen, own, int((wanted == length).sum()), length, dtype), causal))
+        parts.append(_framed(chosen, draw(chosen, own, int((wanted == length).sum()), length, dtype), causal))
     width = max(part.x.shape[1] for part in parts)
     x, y = (np.zeros((len(wanted), width), part.dtype) for part in parts[0][:2])
     weights, ends = np.zeros(x.shape), np.zeros(len(wanted), np.int64)
@@ -164,16 +174,20 @@ def sequences(
     return Sequences(x, y, weights, ends)
 
 
-def _framed(chosen: Chosen, inputs: Array, answers: Array, causal: bool) -> Sequences:
+def _framed(chosen: Chosen, drawn: Drawn, causal: bool) -> Sequences:
+    inputs, answers, weights = drawn
     kind = chosen.task.kind
     if kind == "numbers":
-        return Sequences(inputs, answers)
+        return Sequences(inputs, answers, weights)
     begin, separator, end, blank = range(chosen.symbols, chosen.symbols + len(FRAME))
     count, length = inputs.shape
     if kind == "labels":
         x = np.concatenate([np.full((count, 1), begin), inputs], axis=1)
         y = np.concatenate([np.full((count, 1), NONE), answers], axis=1)
-        return Sequences(x, np.maximum(y, 0), (y != NONE).astype(np.float64))
+        counts = (y != NONE).astype(np.float64)
+        if weights is not None:
+            counts[:, 1:] *= weights
+        return Sequences(x, np.maximum(y, 0), counts)
     sizes = (answers != NONE).sum(axis=1)
     most = answers.shape[1]
     x = np.zeros((count, length + 2 + most), np.int64)
@@ -205,6 +219,16 @@ def _checked(chosen: Chosen, name: str, value: Any) -> Array:
     if array.dtype.kind not in "iub":
         raise ValueError(f"{_whose(chosen)}: {name} must be integers, not {array.dtype}")
     return array.astype(np.int64)
+
+
+def _weights(chosen: Chosen, value: Any, shape: tuple[int, ...]) -> Array:
+    unmasked(f"weights of {_whose(chosen)}", value)
+    weights = np.asarray(value)
+    if weights.dtype.kind not in "biuf" or weights.shape != shape:
+        raise ValueError(f"{_whose(chosen)}: weights must be {shape} numbers, not {weights.shape} of {weights.dtype}")
+    if not (np.isfinite(weights).all() and weights.min() >= 0):
+        raise ValueError(f"{_whose(chosen)}: weights must be finite, and at least 0")
+    return weights.astype(np.float64)
 
 
 def _check_tokens(chosen: Chosen, inputs: Array, answers: Array) -> None:

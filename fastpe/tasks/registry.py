@@ -27,7 +27,7 @@ def _completed(module: ModuleType, path: Path) -> Task:
     if wrong := _fault(found):
         raise ValueError(f"{path.name}: {wrong}")
     functions = {name: getattr(found, name) for name in FUNCTIONS}
-    given = {name: own.told(each, path) for name, each in functions.items() if callable(each)}
+    given: dict[str, Any] = {name: own.told(each, path) for name, each in functions.items() if callable(each)}
     return replace(found, **given, file=path.name)
 
 

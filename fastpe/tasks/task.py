@@ -76,7 +76,8 @@ class Task:
         (draws, length, count, **options) -> (inputs, answers). `draws` (`fastpe.base.draws.Draws`) is all that is
         random. inputs (count, length); answers of the same shape, or (count, any) where they follow the input. Tokens
         are integers, and -1 in answers is none: a label that does not count, or what lies past the end of a shorter
-        answer. Numbers are float64.
+        answer. Numbers are float64. Where labels or numbers do not count alike, a third array says what each counts,
+        0 being nothing.
     lengths : Lengths or callable
         The lengths that an input may have, or a function (**options) that returns them.
     answer_length : callable

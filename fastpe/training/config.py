@@ -1,18 +1,19 @@
 """The settings of a run: a model's and how it is trained and tested; a frozen dataclass, checked when it is made."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
-from fastpe.base.validation import below_one, choice, nearest, positive, unmasked, whole
+from fastpe.base.validation import below_one, choice, positive, unmasked, whole
 from fastpe.encodings import combined, registry
 from fastpe.encodings.slots import MAX_POSITION
-from fastpe.model.config import ModelConfig
-from fastpe.tasks import list_tasks
+from fastpe.model.config import ModelConfig, Options
+from fastpe.tasks.registry import choose
+from fastpe.tasks.targets import SCALES
+from fastpe.tasks.task import Chosen
 
 _MOST = 2**40  # of sequences or epochs: more is a slip
 DATA = ("fixed", "fresh")
-TARGET_SCALES = ("one", "train", "root_train", "position", "length")
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,10 @@ class TrainConfig(ModelConfig):
     Parameters
     ----------
     task : str
-        Key of the task; ``"running_sum"`` is regression on the partial sums of a random sequence.
+        Key of the task (`fastpe.tasks.list_tasks`); ``"running_sum"`` is regression on the partial sums of a random
+        sequence.
+    task_options : dict
+        The task's options; those that are not named have their defaults.
     samples : int
         Number of training sequences, each of `train_length` positions.
     epochs : int
@@ -40,7 +44,7 @@ class TrainConfig(ModelConfig):
     data : {"fixed", "fresh"}
         One training set for all epochs, or a new one in each.
     target_scale : {"one", "train", "root_train", "position", "length"}
-        What the targets are multiplied by, see `fastpe.tasks.running_sum.target_factors`; errors are in that unit.
+        What the targets are multiplied by, see `fastpe.tasks.targets.factors`; errors are in that unit.
 
     All other parameters are those of `ModelConfig`.
 
@@ -52,6 +56,7 @@ class TrainConfig(ModelConfig):
     """
 
     task: str = "running_sum"
+    task_options: Mapping[str, Any] = field(default_factory=dict)
     samples: int = 10_000
     epochs: int = 20
     batch: int = 32
@@ -66,8 +71,11 @@ class TrainConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.task not in list_tasks():
-            raise ValueError(f"task {self.task!r} is unknown; {nearest(str(self.task), list_tasks())}")
+        chosen = choose(self.task, self.task_options)
+        self._set("task", chosen.name)
+        self._set("task_options", Options({name: chosen.options[name] for name in self.task_options}))
+        if chosen.task.kind != "numbers":
+            raise ValueError(f"task {self.task!r} is one of tokens: it cannot be trained yet")
         if self.vocabulary is not None:
             raise ValueError(
                 f"task {self.task!r} has numbers as inputs: vocabulary must be None, not {self.vocabulary}"
@@ -85,7 +93,7 @@ class TrainConfig(ModelConfig):
                 f"not {max(self.test_lengths)}"
             )
         self._set("data", choice("data", self.data, DATA))
-        self._set("target_scale", choice("target_scale", self.target_scale, TARGET_SCALES))
+        self._set("target_scale", choice("target_scale", self.target_scale, SCALES))
 
     @classmethod
     def paper(cls, encoding: str, options: Mapping[str, Any] | None = None, **settings: Any) -> Self:
@@ -166,6 +174,11 @@ class TrainConfig(ModelConfig):
         except ValueError:
             return False
         return True
+
+    @property
+    def chosen(self) -> Chosen:
+        """The task with all its options."""
+        return choose(self.task, self.task_options)
 
     @property
     def model(self) -> ModelConfig:

@@ -1,19 +1,22 @@
 """Testing a model at lengths it was trained at and lengths it was not. Prints nothing."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from fastpe.base import validation
+from fastpe.base.random import Stream
 from fastpe.encodings import combined, registry
 from fastpe.encodings.encoding import BeyondTrainingLength
 from fastpe.kernels.threads import threads_for
 from fastpe.model.config import ModelConfig
 from fastpe.model.transformer import Transformer
-from fastpe.tasks import draw, load_task
-from fastpe.training.config import TARGET_SCALES, checked_lengths
+from fastpe.tasks import frame, targets
+from fastpe.tasks.registry import choose
+from fastpe.tasks.task import Chosen
+from fastpe.training.config import checked_lengths
 from fastpe.training.events import LengthTested, Listener, Noted
 
 _CHUNK = 1024  # sequences that go through the model at a time, so that its outputs and errors need bounded memory
@@ -28,6 +31,7 @@ def evaluate(
     *,
     seed: int = 0,
     task: str = "running_sum",
+    task_options: Mapping[str, Any] | None = None,
     target_scale: str = "one",
     threads: int | None = None,
     progress: Listener | None = None,
@@ -47,6 +51,8 @@ def evaluate(
         Seed of the test sequences.
     task : str
         Key of the task.
+    task_options : dict, optional
+        Its options.
     target_scale : str
         What the model was trained to multiply its targets by, as in `TrainConfig`; errors are in that unit.
     threads : int, optional
@@ -78,8 +84,8 @@ def evaluate(
     validation.instance("model", model, Transformer, "evaluate(fastpe.load('runs/wavelet-0'), [50], 1000)")
     if model.config.vocabulary is not None:
         raise ValueError(f"model must take numbers, as task {task!r} has them, not {model.config.vocabulary} tokens")
-    load_task(task)
-    validation.choice("target_scale", target_scale, TARGET_SCALES)
+    chosen = choose(task, task_options)
+    validation.choice("target_scale", target_scale, targets.SCALES)
     lengths, sequences = checked_lengths("lengths", lengths), validation.whole("sequences", sequences, 1)
     if progress is not None and not callable(progress):
         raise TypeError(f"progress must be a function of one event, not {progress!r}")
@@ -88,7 +94,7 @@ def evaluate(
     check_room(lengths, sequences)
     results = {}
     for length in lengths:
-        metrics = _metrics(model, length, sequences, seed, task, target_scale, threads)
+        metrics = _metrics(model, length, sequences, seed, chosen, target_scale, threads)
         if remarks := _remarks(model.config, length):
             metrics["note"] = " ".join(remarks)
             notify(Noted(f"length {length}: {metrics['note']}"))
@@ -108,14 +114,15 @@ def _metrics(
     length: int,
     sequences: int,
     seed: int,
-    task_name: str,
+    chosen: Chosen,
     target_scale: str,
     threads: int | None,
 ) -> dict[str, Any]:
-    task = load_task(task_name)
-    x, y, weights = draw(task, seed, "test", sequences, length, np.dtype(model.config.dtype), step=length)
+    dtype = np.dtype(model.config.dtype)
+    x, y, weights = frame.draw(chosen, Stream(seed, "test", length), sequences, length, dtype)
+    x, y = x.astype(dtype), y.astype(dtype)
     weights = np.broadcast_to(1.0 if weights is None else weights, y.shape)
-    factors = task.target_factors(length, target_scale, model.config.train_length)
+    factors = targets.factors(length, target_scale, model.config.train_length)
     beyond = slice(model.config.train_length, None)
     sums = np.zeros(3)
     counts = [weights.sum(), weights[:, -1].sum(), weights[:, beyond].sum()]
@@ -132,7 +139,12 @@ def _metrics(
         nothing = dict.fromkeys(("mse", "nmse", "mse_last", "mse_beyond"))
         return {**nothing, "sequences": sequences, "reason": str(error)}
     mse, last, after = (total / count if count else math.nan for total, count in zip(sums, counts, strict=True))
-    found = {"mse": mse, "nmse": mse / task.zero_predictor(length, factors), "mse_last": last, "mse_beyond": after}
+    found = {
+        "mse": mse,
+        "nmse": mse / targets.zero_error(chosen, length, factors),
+        "mse_last": last,
+        "mse_beyond": after,
+    }
     finite = {key: float(value) if math.isfinite(value) else None for key, value in found.items()}
     why = "the outputs are not finite" if counts[0] else "no target counts"
     reason = {} if math.isfinite(mse) else {"reason": why}

@@ -22,7 +22,8 @@ from fastpe.encodings import combined, registry
 from fastpe.kernels.threads import threads_for
 from fastpe.model.adam import Adam
 from fastpe.model.transformer import Transformer
-from fastpe.tasks import Sequences, draw, load_task
+from fastpe.tasks import targets
+from fastpe.tasks.frame import Sequences, sequences
 from fastpe.training.config import TrainConfig
 from fastpe.training.config_file import check_target
 from fastpe.training.evaluation import check_room, evaluate
@@ -233,11 +234,10 @@ def _run_epochs(
 
 def _training_data(config: TrainConfig, epoch: int) -> Sequences:
     """Inputs and scaled targets; epoch 0 stands for the set that all epochs share."""
-    task = load_task(config.task)
-    sizes = config.samples, config.train_length, np.dtype(config.dtype)
-    data = draw(task, config.seed, "train", *sizes, step=epoch)
-    factors = task.target_factors(config.train_length, config.target_scale, config.train_length)
-    return data._replace(y=(data.y * factors).astype(config.dtype))
+    lengths, stream = [config.train_length] * config.samples, Stream(config.seed, "train", epoch)
+    data = sequences(config.chosen, stream, lengths, config.causal, config.dtype)
+    factors = targets.factors(config.train_length, config.target_scale, config.train_length)
+    return data._replace(x=data.x.astype(config.dtype), y=(data.y.astype(config.dtype) * factors).astype(config.dtype))
 
 
 def _step(adam: Adam, data: Sequences, chosen: Any, threads: int | None) -> tuple[float, float]:
@@ -272,6 +272,7 @@ def _result(config: TrainConfig, state: _State, threads: int | None, notify: Lis
         config.test_sequences,
         seed=config.seed,
         task=config.task,
+        task_options=config.task_options,
         target_scale=config.target_scale,
         threads=threads,
         progress=notify,

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from running_sums import sample
 from small_run import CONFIG
 
 import fastpe
 from fastpe.model.transformer import Transformer
-from fastpe.tasks.running_sum import sample
 from fastpe.training import evaluation
 from fastpe.training.evaluation import evaluate
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from running_sums import sample
 
 import fastpe
 from fastpe.base.random import Stream
@@ -11,7 +12,6 @@ from fastpe.encodings.encoding import BeyondTrainingLength
 from fastpe.model.adam import Adam
 from fastpe.model.config import ModelConfig
 from fastpe.model.transformer import Transformer
-from fastpe.tasks.running_sum import sample
 from fastpe.training.config import TrainConfig
 from fastpe.training.evaluation import evaluate
 from fastpe.training.events import Noted, Stepped

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from running_sums import sample
 from small_run import CONFIG, STEPS, same_model, same_result
 
 from fastpe.base.files import TensorFile
 from fastpe.base.random import Stream
 from fastpe.model.adam import Adam
 from fastpe.model.transformer import Transformer
-from fastpe.tasks.running_sum import sample
 from fastpe.training.events import EpochDone, LengthTested, Noted, Started, Stepped
 from fastpe.training.loop import train
 from fastpe.training.run_folder import load
