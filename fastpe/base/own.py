@@ -5,6 +5,7 @@ A file is run only because its user named it. What is written in a run folder or
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import inspect
 import os
@@ -178,6 +179,17 @@ def told(
             raise ValueError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
 
     return call
+
+
+def defines(path: Path, attribute: str) -> bool:
+    """Whether a file of Python gives this name a value at its top; nothing is run. False where it cannot be read."""
+    try:
+        statements = ast.parse(path.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return False
+    targets = [target for each in statements if isinstance(each, ast.Assign) for target in each.targets]
+    targets += [each.target for each in statements if isinstance(each, ast.AnnAssign)]
+    return any(isinstance(target, ast.Name) and target.id == attribute for target in targets)
 
 
 def line_in(error: BaseException, path: Path) -> int | None:

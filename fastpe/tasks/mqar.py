@@ -66,7 +66,7 @@ TASK = Task(
     summary="recall of the values of several keys",
     options={
         "pairs": Option(4, "of a key and a value", int, minimum=1, maximum=2**16),
-        "vocabulary": Option(8192, "tokens in all", int, minimum=4, maximum=2**20),
+        "vocabulary": Option(8192, "tokens in all", int, minimum=4, maximum=2**20, samples=(19, 64)),
         "power": Option(0.01, "of the law of the gaps: 1 is uniform", float, above=0.0, maximum=1.0),
     },
     source="Arora et al. 2023, Zoology: measuring and improving recall in efficient language models",

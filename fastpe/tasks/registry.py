@@ -176,4 +176,6 @@ def choose(name: str, options: Mapping[str, Any] | None = None) -> Chosen:
             known = f"; {nearest(str(option), found.options)}" if found.options else ": it has none"
             raise ValueError(f"option {option!r} of task {key!r} is unknown{known}")
     given = {option: found.options[option].validate(option, value) for option, value in (options or {}).items()}
-    return Chosen(key, found, {option: each.default for option, each in found.options.items()} | given)
+    chosen = Chosen(key, found, {option: each.default for option, each in found.options.items()} | given)
+    _ = chosen.symbols, chosen.lengths  # which may refuse options that do not go together
+    return chosen

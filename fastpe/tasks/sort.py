@@ -45,6 +45,6 @@ TASK = Task(
     kind="answer",
     summary="the input in ascending order",
     symbols=lambda symbols: symbols,
-    options={"symbols": Option(150, "how many there are to choose from", int, minimum=1, maximum=2**20)},
+    options={"symbols": Option(150, "how many there are to choose from", int, minimum=2, maximum=2**20)},
     source="Huang et al. 2024, A formal framework for understanding length generalization in transformers",
 )

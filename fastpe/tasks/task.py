@@ -12,6 +12,7 @@ from fastpe.base import own
 from fastpe.base.option import Option
 
 KINDS = ("answer", "labels", "numbers")
+SUMMARY = 52  # characters that a list has room for
 _WORDS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
