@@ -1,24 +1,19 @@
-"""The small transformer on one sequence, forward and backward, and the loops over a batch that fork.
+"""The small transformer on one sequence, forward and backward.
 
 A layer (pre-norm; `u`, `w` are `z`, `y` themselves where there are no norms; "+ z" only with residual connections):
 
     u = norm1(z);  q, k, v = u Wqkv + bqkv;  o = attention per head;  y = z + o Wout + bout    (see `model_attention`)
     w = norm2(y);  a = w Win + bin;  h = relu(a) or gelu(a);          z' = y + h Wff + bff
 
-One whole sequence goes forward and backward before the next, in a scratch arena of its thread; only parameters,
-gradients and the input are touched outside it. Per sequence, forward:  2 n (4 c^2 + 2 c f) + 4 n^2 c FLOP a layer,
-and 2 n c V for the logits of V tokens; backward twice that.
-
-Same bits at any number of threads: a batch is cut into a fixed number of *groups* of sequences, each group sums its
-gradients in order into its own row, and the rows are added in order. Threads only choose who runs which
-(`kernels.threads`); a whole training step forks once.
+One whole sequence goes forward and backward before the next (`model_batch`), in a scratch arena of its thread; only
+parameters, gradients and the input are touched outside it. Per sequence, forward:  2 n (4 c^2 + 2 c f) + 4 n^2 c FLOP a
+layer, and 2 n c V for the logits of V tokens, where targets count; backward twice that.
 """
 
 import numpy as np
 
-from fastpe.kernels._jit import entry, inner
+from fastpe.kernels._jit import inner
 from fastpe.kernels.activation import gelu_backward, gelu_forward
-from fastpe.kernels.adam import adam
 from fastpe.kernels.convolution import convolution_backward, convolution_forward
 from fastpe.kernels.ends import (
     add,
@@ -29,15 +24,14 @@ from fastpe.kernels.ends import (
     head_backward,
     head_forward,
 )
-from fastpe.kernels.gemm import FROM, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add_column_sums, gemm, transpose
-from fastpe.kernels.loss import cross_entropy, squared_error, step_of
+from fastpe.kernels.gemm import FROM, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add_column_sums, gemm
+from fastpe.kernels.loss import counted, cross_entropy, pick_rows, spread_rows, squared_error
 from fastpe.kernels.model_attention import attention_backward, attention_forward, project, project_backward
+from fastpe.kernels.model_memory import Sizes
 from fastpe.kernels.norm import layer_norm_backward, layer_norm_forward
-from fastpe.kernels.simd import at, lanes, part, plain, pointer, row, store_first, zeros
-from fastpe.kernels.threads import claim, finish, in_lanes, wait_for
+from fastpe.kernels.simd import at, part, pointer
 
 NORM_EPS = 1e-5
-CHUNK = np.int64(4096)  # parameters that one task of the optimiser updates
 ONE, NONE = np.int64(1), np.int64(0)
 
 
@@ -147,25 +141,18 @@ def _attention_backward(dz, z, layer, w, wt, g, slot_gradients, grow, act, arena
 
 
 @inner
-def _clear(p, n):
-    for j in range(0, n, lanes(p)):
-        store_first(p, j, zeros(p), n - j)
+def of_length(s, n):
+    """Sizes of a sequence."""
+    return Sizes(
+        n, s.width, s.heads, s.hidden, s.layers, s.causal, s.gelu, s.norms, s.residual, s.vocabulary, s.has_table,
+        s.has_qk_table, s.taps, s.pairs, s.half, s.angles_layer, s.angles_head, s.wants_table, s.wants_qk_table,
+        s.wants_taps, s.wants_angles,
+    )  # fmt: skip
 
 
 @inner
-def _clear_gradients(g, stride, sizes, o):
-    """All but the matrices of the layers, which the first sequence overwrites."""
-    _clear(g, o.layers)
-    for layer in range(sizes.layers):
-        vectors = o.layers + layer * o.layer_stride + plain(o.qkv_bias)
-        _clear(at(g, vectors), o.layer_stride - plain(o.qkv_bias))
-    rest = o.layers + sizes.layers * o.layer_stride
-    _clear(at(g, rest), stride - rest)
-
-
-@inner
-def sequence_forward(x, w, arena, position, sizes, o, a):
-    """Embedding, all layers and the head on one sequence; the output lies at arena + a.output."""
+def stream_forward(x, w, arena, position, sizes, o, a):
+    """Embedding and all layers on one sequence."""
     n, c, z = sizes.length, sizes.width, at(arena, a.streams)
     embedded = at(arena, a.embedded) if sizes.taps else z
     if sizes.vocabulary:
@@ -182,28 +169,44 @@ def sequence_forward(x, w, arena, position, sizes, o, a):
             part(z, NONE, n * c), part(z, a.stream_stride, n * c), layer, at(w, o.layers + layer * o.layer_stride),
             at(arena, a.layers + layer * a.layer_stride), arena, position, sizes, o, a,
         )  # fmt: skip
-    z = at(arena, a.streams + sizes.layers * a.stream_stride)
-    head, head_bias, output = at(w, o.head_weight), at(w, o.head_bias), at(arena, a.output)
-    if sizes.vocabulary:
-        _linear(z, c, head, head_bias, output, n, sizes.vocabulary, OVERWRITE)
-    else:
-        head_forward(z, head, head_bias, output, n, c)
 
 
 @inner
-def sequence_backward(x, w, wt, g, grow, arena, position, sizes, o, t, a):
+def head_of_rows(rows, n, w, arena, sizes, o, a):
+    """The head on n rows; the output lies at arena + a.output."""
+    head, head_bias, output = at(w, o.head_weight), at(w, o.head_bias), at(arena, a.output)
+    if sizes.vocabulary:
+        _linear(rows, sizes.width, head, head_bias, output, n, sizes.vocabulary, OVERWRITE)
+    else:
+        head_forward(rows, head, head_bias, output, n, sizes.width)
+
+
+@inner
+def _head_backward(w, wt, g, shares, step, count, arena, sizes, o, t, a):
+    """dz, the gradient of the stream, from that of the output; `count` targets count."""
+    n, c = sizes.length, sizes.width
+    dz, rows = at(arena, a.dz), at(arena, a.streams + sizes.layers * a.stream_stride)
+    doutput, dhead, dhead_bias = at(arena, a.output), at(g, o.head_weight), at(g, o.head_bias)
+    if not sizes.vocabulary:
+        head_backward(doutput, rows, at(w, o.head_weight), dz, dhead, dhead_bias, n, c)
+        return
+    drows = dz
+    if count < n:
+        rows, drows = at(arena, a.picked), at(arena, a.dpicked)
+    _linear_gradients(rows, c, doutput, sizes.vocabulary, dhead, dhead_bias, count, FROM)
+    _linear_back(doutput, sizes.vocabulary, at(wt, t.head_weight), drows, c, count, OVERWRITE)
+    if count < n:
+        spread_rows(drows, shares, step, dz, n, c)
+
+
+@inner
+def sequence_backward(x, w, wt, g, grow, shares, step, count, arena, position, sizes, o, t, a):
     """Adds the gradients of one sequence to g, from the gradient of its output at arena + a.output.
 
     grow: FROM, or OVERWRITE for a group's first sequence, before which the matrices of the layers hold nothing.
     """
-    n, c = sizes.length, sizes.width
-    dz, top = at(arena, a.dz), at(arena, a.streams + sizes.layers * a.stream_stride)
-    doutput, dhead, dhead_bias = at(arena, a.output), at(g, o.head_weight), at(g, o.head_bias)
-    if sizes.vocabulary:
-        _linear_gradients(top, c, doutput, sizes.vocabulary, dhead, dhead_bias, n, FROM)
-        _linear_back(doutput, sizes.vocabulary, at(wt, t.head_weight), dz, c, n, OVERWRITE)
-    else:
-        head_backward(doutput, top, at(w, o.head_weight), dz, dhead, dhead_bias, n, c)
+    n, c, dz = sizes.length, sizes.width, at(arena, a.dz)
+    _head_backward(w, wt, g, shares, step, count, arena, sizes, o, t, a)
     for back in range(sizes.layers):
         layer = sizes.layers - 1 - back
         shift = o.layers + layer * o.layer_stride
@@ -228,123 +231,20 @@ def sequence_backward(x, w, wt, g, grow, arena, position, sizes, o, t, a):
 
 
 @inner
-def _group_gradients(x, target, shares, step, first, last, w, wt, g, stride, arena, position, sizes, o, t, a):
-    """Loss and gradients (into g) of the sequences first .. last - 1."""
-    _clear_gradients(g, stride, sizes, o)
-    loss = 0.0
-    for sequence in range(first, last):
-        own = part(x, sequence * sizes.length, sizes.length)
-        sequence_forward(own, w, arena, position, sizes, o, a)
-        loss += _loss(sequence, target, shares, step, arena, sizes, a)
-        grow = OVERWRITE if sequence == first else FROM
-        sequence_backward(own, w, wt, g, grow, arena, position, sizes, o, t, a)
-    return loss
+def sequence_loss(target, shares, step, w, arena, sizes, o, a):
+    """What one sequence adds to the loss, and how many of its targets count, where that matters.
 
-
-@inner
-def _loss(sequence, targets, shares, step, arena, sizes, a):
-    """What one sequence adds to the loss; the gradient takes the place of the output."""
-    output, first = at(arena, a.output), sequence * sizes.length
-    target, share = part(targets, first, sizes.length), at(shares, first * step)
-    if sizes.vocabulary:
-        return cross_entropy(output, target, output, sizes.length, sizes.vocabulary, share, step)
-    return squared_error(output, target, output, sizes.length, share, step)
-
-
-@inner
-def _step_lane(lane, board, x, target, shares, w, wt, panels, gradients, groups, losses, arenas, position, moments,
-               rates, chunks, sizes, o, t, a):  # fmt: skip
-    """Tasks of three phases: transpose a panel of a matrix; go through a group of sequences; update some parameters."""
-    transposes, (rows, stride), batch = panels.shape[0], gradients.shape, x.shape[0]
-    before_update = transposes + groups
-    task = claim(board)
-    while task < before_update + chunks:
-        if task < transposes:
-            _transpose_panel(pointer(w), pointer(wt), panels, task)
-        elif task < before_update:
-            wait_for(board, transposes)
-            group = task - transposes
-            losses[group] = _group_gradients(
-                pointer(x), pointer(target), pointer(shares), step_of(shares), batch * group // groups,
-                batch * (group + 1) // groups, pointer(w), pointer(wt), row(gradients, group), stride,
-                row(arenas, lane), position, sizes, o, t, a,
-            )  # fmt: skip
-        else:
-            wait_for(board, before_update)
-            start = (task - before_update) * CHUNK
-            adam(
-                pointer(w), pointer(moments), at(pointer(moments), w.size), pointer(gradients), stride, rows, start,
-                min(start + CHUNK, w.size), rates,
-            )  # fmt: skip
-        finish(board)
-        task = claim(board)
-    wait_for(board, before_update + chunks)  # lanes that leave together need not wake each other up
-
-
-@inner
-def _transpose_panel(w, wt, panels, number):
-    """panels (P, 5): a panel's start in w, its rows and columns, where its transpose starts in wt, and that one's row.
-
-    The transposes are made anew in every step: parameters are the user's to change.
+    The gradient takes the place of the output. Of tokens the head is applied to rows whose targets count.
     """
-    columns = panels[number, 2]
-    transpose(
-        at(w, panels[number, 0]), columns, at(wt, panels[number, 3]), panels[number, 4], panels[number, 1], columns
-    )
-
-
-@entry(label="the training step")
-def step(crew, board, x, target, shares, w, wt, panels, gradients, groups, losses, arenas, position, moments, rates,
-         chunks, steps, sizes, o, t, a):  # fmt: skip
-    """Losses (G,) and gradients (G, stride) of a batch x, target (B, n) in `groups` groups, then Adam on w (P,).
-
-    shares (B n,), or (1,) where all are the same: what the targets have of the mean, as in `kernels.loss`. Tokens are
-    whole numbers in the type of w, so that everything is compiled once for scalars and tokens. One arena per lane.
-    moments (2, P), steps (1,) of updates; without one `chunks` is 0, without gradients there are no groups, no panels.
-    """
-    in_lanes(
-        crew, _step_lane,
-        (pointer(board), x, target, shares, w, wt, panels, gradients, groups, losses, arenas, position, moments,
-         rates, chunks, sizes, o, t, a),
-    )  # fmt: skip
-    if chunks:
-        steps[0] += 1
-
-
-@inner
-def _forward_lane(lane, board, x, y, w, arenas, position, sizes, o, a):
-    """One task is one sequence."""
-    arena = row(arenas, lane)
-    sequence = claim(board)
-    while sequence < x.shape[0]:
-        own = part(pointer(x), sequence * sizes.length, sizes.length)
-        sequence_forward(own, pointer(w), arena, position, sizes, o, a)
-        for i in range(y.shape[1]):
-            y[sequence, i] = arenas[lane, plain(a.output) + i]
-        sequence = claim(board)
-
-
-@entry(label="the forward pass")
-def forward(crew, board, x, y, w, arenas, position, sizes, o, a):
-    """y (B, n), or (B, n V) logits, from x (B, n); one arena per lane."""
-    in_lanes(crew, _forward_lane, (pointer(board), x, y, w, arenas, position, sizes, o, a))
-
-
-@inner
-def _losses_lane(lane, board, x, target, shares, losses, w, arenas, position, sizes, o, a):
-    """One task is one group of sequences, as in a step, so that the sums have the same order."""
-    arena, batch, groups, group = row(arenas, lane), x.shape[0], losses.size, claim(board)
-    while group < groups:
-        loss = 0.0
-        for sequence in range(batch * group // groups, batch * (group + 1) // groups):
-            own = part(pointer(x), sequence * sizes.length, sizes.length)
-            sequence_forward(own, pointer(w), arena, position, sizes, o, a)
-            loss += _loss(sequence, pointer(target), pointer(shares), step_of(shares), arena, sizes, a)
-        losses[group] = loss
-        group = claim(board)
-
-
-@entry(label="the loss")
-def losses(crew, board, x, target, shares, losses, w, arenas, position, sizes, o, a):
-    """losses (G,), those of the groups of a batch x, target (B, n), which add up to the mean; one arena per lane."""
-    in_lanes(crew, _losses_lane, (pointer(board), x, target, shares, losses, w, arenas, position, sizes, o, a))
+    n, c, output = sizes.length, sizes.width, at(arena, a.output)
+    rows = at(arena, a.streams + sizes.layers * a.stream_stride)
+    if not sizes.vocabulary:
+        head_of_rows(rows, n, w, arena, sizes, o, a)
+        return squared_error(output, target, output, n, shares, step), n
+    count = counted(shares, step, n)
+    if count < n:
+        picked, tokens, own = at(arena, a.picked), at(arena, a.tokens), at(arena, a.shares)
+        pick_rows(rows, target, shares, step, picked, tokens, own, n, c)
+        rows, target, shares = picked, tokens, own
+    head_of_rows(rows, count, w, arena, sizes, o, a)
+    return cross_entropy(output, target, output, count, sizes.vocabulary, shares, step), count

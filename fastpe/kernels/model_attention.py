@@ -122,7 +122,8 @@ def _head(layer, h, act, position, sizes, a):
     if sizes.pairs:
         qr = at(act, a.turned + h * head)
         kr = at(qr, c)
-    bias = part(pointer(position.bias), place(position.numbers, BIAS, layer, h), 2 * n - 1)
+    offsets = position.case.queries + position.case.keys - 1  # those of the longest sequence
+    bias = part(pointer(position.bias), place(position.numbers, BIAS, layer, h), offsets)
     guard = Guard(q, q, pointer(position.no_guard), 0.0, 0.0)
     return Head(q, qr, k, kr, v, bias, pointer(position.numbers), position.scale[h], n, n, guard)
 
@@ -133,7 +134,7 @@ def _scratch(h, act, arena, position, sizes, a):
     own = at(arena, a.attention)
     cells = at(own, position.room.cells)
     if position.case.kept:
-        size = sizes.length * TILE_KEYS
+        size = position.case.queries * TILE_KEYS
         cells = part(at(act, a.weights), h * size, size)
     return scratch_of(own, position.room, cells)
 
@@ -148,7 +149,7 @@ def attention_forward(layer, act, arena, position, sizes, a):
         head = _head(layer, h, act, position, sizes, a)
         terms = terms_of(position.slots, position.numbers, layer, h, case)
         scratch = _scratch(h, act, arena, position, sizes, a)
-        out, lse = at(act, a.mixed + h * (c // sizes.heads)), part(at(act, a.lse), h * n, n)
+        out, lse = at(act, a.mixed + h * (c // sizes.heads)), part(at(act, a.lse), h * case.queries, case.queries)
         for block in range((n + TILE_QUERIES - 1) // TILE_QUERIES):
             forward_block(head, terms, block, out, lse, case, scratch)
 
@@ -161,14 +162,15 @@ def _sum_of(slot, layer, h, places, gradients):
 @inner
 def _gradients(layer, h, j0, act, arena, slot_gradients, position, sizes, a):
     """Where gradients of one head go; those of the scale, which has none, where nobody reads them."""
-    n, c, case, places, g = sizes.length, sizes.width, position.case, position.places, slot_gradients
+    c, case, places, g = sizes.width, position.case, position.places, slot_gradients
     own, keys = h * (c // sizes.heads), j0 * case.g_row
     rest = at(arena, a.dqkv + own)
     content = at(arena, a.dcontent + own) if sizes.pairs or case.apart else rest
     if not case.apart:
         rest = content
+    lse = part(at(act, a.lse), h * case.queries, case.queries)
     return HeadGradients(
-        at(arena, a.dmixed + own), part(at(act, a.lse), h * n, n), at(arena, a.deltas), content, rest,
+        at(arena, a.dmixed + own), lse, at(arena, a.deltas), content, rest,
         at(content, c + keys), at(rest, c + keys), at(arena, a.dqkv + 2 * c + own + keys),
         at(_sum_of(BIAS, layer, h, places, g), j0),
         at(_sum_of(GAIN, layer, h, places, g), j0), _sum_of(REL_GAIN, layer, h, places, g),
@@ -187,7 +189,7 @@ def attention_backward(layer, act, arena, slot_gradients, position, sizes, o, a)
         head = _head(layer, h, act, position, sizes, a)
         terms = terms_of(position.slots, position.numbers, layer, h, case)
         scratch, out = _scratch(h, act, arena, position, sizes, a), at(act, a.mixed + h * (sizes.width // sizes.heads))
-        for strip in range(case.strips):
+        for strip in range((n + TILE_KEYS - 1) // TILE_KEYS):
             grads = _gradients(layer, h, strip * TILE_KEYS, act, arena, slot_gradients, position, sizes, a)
             if strip == 0:
                 for block in range((n + TILE_QUERIES - 1) // TILE_QUERIES):

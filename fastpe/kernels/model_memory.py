@@ -20,9 +20,9 @@ from fastpe.kernels.simd import region
 
 
 class Sizes(NamedTuple):
-    """What the model is and how long the sequence; flags are 0 or 1."""
+    """What the model is and how long a sequence; flags are 0 or 1."""
 
-    length: int
+    length: int  # of the longest sequence that there is room for; where one is at hand, its own
     width: int
     heads: int
     hidden: int
@@ -136,6 +136,10 @@ class Arena(NamedTuple):
     shifted: int
     attention: int
     output: int  # and then, in its place, its gradient
+    picked: int  # of a model with a vocabulary: rows of the stream whose targets count, their gradients,
+    dpicked: int
+    tokens: int  # and their targets and shares
+    shares: int
     size: int
 
 
@@ -162,7 +166,7 @@ def attention_case(
 def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool) -> Arena:
     """Offsets into the arena, of regions; without a backward pass all layers share one place for their activations."""
     n, c, f = sizes.length, sizes.width, sizes.hidden
-    norms, gelu, rotated = sizes.norms, sizes.gelu, sizes.pairs > 0
+    norms, gelu, rotated, tokens = sizes.norms, sizes.gelu, sizes.pairs > 0, sizes.vocabulary > 0
     cursor = 0
 
     def take(count: Any) -> int:
@@ -201,6 +205,10 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool) -> Are
         "shifted": take(sizes.has_qk_table * n * c),
         "attention": take(room.size),
         "output": take(n * max(sizes.vocabulary, 1)),
+        "picked": take(tokens * n * c),
+        "dpicked": take(backward * tokens * n * c),
+        "tokens": take(tokens * n),
+        "shares": take(tokens * n),
     }
     strides = {"stream_stride": stream_stride, "layer_stride": layer_size if backward else 0}
     return Arena(**layer, **whole, **strides, size=cursor)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base import validation
-from fastpe.kernels import model, simd
+from fastpe.kernels import model_batch, simd
 from fastpe.model.parameters import Views
 from fastpe.model.scratch import Update
 from fastpe.model.transformer import Transformer
@@ -109,13 +109,13 @@ class Adam:
             raise ValueError(f"steps must be at most 2**53, not {number}")
         self._steps[0] = number
 
-    def step(self, x: Any, y: Any, *, weights: Any = None, threads: int | None = None) -> float:
-        """Update the model on one batch x, y, weights (B, N), as `Transformer.loss_and_grads` takes them.
+    def step(self, x: Any, y: Any, *, weights: Any = None, lengths: Any = None, threads: int | None = None) -> float:
+        """Update the model on one batch x, y, weights (B, N), lengths (B,), as `Transformer.loss_and_grads` takes them.
 
         Returns the loss before the update.
         """
         with self.model._lock:
-            return self.model._gradients(x, y, weights, threads, self.steps, self._update(self.steps + 1))[0]
+            return self.model._gradients(x, y, weights, lengths, threads, self.steps, self._update(self.steps + 1))[0]
 
     def copies(self) -> tuple[int, dict[str, Array]]:
         """The number of updates, and copies of the parameters and of both moments after just as many.
@@ -144,7 +144,7 @@ class Adam:
         numbers = (rate, self.beta1, self.beta2, 1.0 - self.beta1, 1.0 - self.beta2, correction2, self.eps)
         with np.errstate(over="ignore"):  # a rate past float32 diverges, which the loss will tell
             rounded = np.array(numbers).astype(self.model.dtype)
-        return Update(self._moments, rounded, -(-self._moments.shape[1] // model.CHUNK), self._steps)
+        return Update(self._moments, rounded, -(-self._moments.shape[1] // model_batch.CHUNK), self._steps)
 
 
 def _restored_adam(model: Transformer, numbers: tuple[float, ...], steps: int, moments: Array) -> Adam:

@@ -12,7 +12,7 @@ import numpy as np
 
 from fastpe.base import validation
 from fastpe.base.guard import OneAtATime
-from fastpe.kernels import model
+from fastpe.kernels import model_batch
 from fastpe.kernels.threads import run_lanes, threads_for
 from fastpe.model.checked_inputs import CheckedInputs
 from fastpe.model.config import ModelConfig
@@ -98,13 +98,16 @@ class Transformer:
             found = self._encoding.slots(length, self._layout.views)
             return {slot: x.copy() if isinstance(x, np.ndarray) else x for slot, x in found.items()}
 
-    def __call__(self, x: Any, *, threads: int | None = None, draw: int = 0) -> Array:
+    def __call__(self, x: Any, *, lengths: Any = None, threads: int | None = None, draw: int = 0) -> Array:
         """Outputs y of the model.
 
         Parameters
         ----------
         x : array_like (B, N) or (N,)
             Finite numbers; with a vocabulary of V tokens integers in [0, V).
+        lengths : array_like (B,) of int, optional
+            Lengths of the sequences, at most N. Past the end of one nothing is read, and outputs are 0; the encoding is
+            that of N positions.
         threads : int, optional
             Threads at most; all that Numba may use by default. The bits do not depend on it.
         draw : int
@@ -123,11 +126,11 @@ class Transformer:
         """
         vocabulary = self.config.vocabulary
         with self._lock:
-            given = self._inputs.checked("x", x)
-            outputs = self._outputs(np.atleast_2d(given), threads, draw)
+            given, checked = self._inputs.inputs(x, lengths)
+            outputs = self._outputs(np.atleast_2d(given), checked, threads, draw)
         return outputs.reshape(given.shape if vocabulary is None else (*given.shape, vocabulary))
 
-    def _outputs(self, rows: Array, threads: int | None, draw: int) -> Array:
+    def _outputs(self, rows: Array, lengths: Array, threads: int | None, draw: int) -> Array:
         batch, length = rows.shape
         slots, lanes = self._encoding.slots(length, self._layout.views, draw), min(threads_for(threads), batch)
         work = self._scratch(length, lanes, slots, backward=False)
@@ -136,8 +139,8 @@ class Transformer:
         validation.room(f"outputs of {batch} sequences with length={length}", size, "need")
         y = np.empty(shape, self.dtype)
         run_lanes(
-            lanes, model.forward, rows, y, self._layout.flat, work.arenas, work.position(slots), work.sizes,
-            work.offsets, work.arena,
+            lanes, model_batch.forward, rows, lengths, y, self._layout.flat, work.arenas, work.position(slots),
+            work.sizes, work.offsets, work.arena,
         )  # fmt: skip
         return y
 
@@ -195,12 +198,14 @@ class Transformer:
 
         model_file.write(validation.path("path", path), self)
 
-    def loss(self, x: Any, y: Any, *, weights: Any = None, threads: int | None = None, draw: int = 0) -> float:
+    def loss(
+        self, x: Any, y: Any, *, weights: Any = None, lengths: Any = None, threads: int | None = None, draw: int = 0
+    ) -> float:
         """The loss over a batch, without gradients: that of `loss_and_grads` up to rounding.
 
         Parameters
         ----------
-        x, y, weights, threads
+        x, y, weights, lengths, threads
             As for `loss_and_grads`.
         draw : int
             Where positions are random: which ones, of those that tests have, as for a call of the model.
@@ -218,19 +223,19 @@ class Transformer:
         True
         """
         with self._lock:
-            x, y, shares = self._inputs.batch(x, y, weights)
+            x, y, shares, lengths = self._inputs.batch(x, y, weights, lengths)
             batch, length = x.shape
             slots, groups = self._encoding.slots(length, self._layout.views, draw), self._groups(batch)
             lanes = min(threads_for(threads), groups)
             work, losses = self._scratch(length, lanes, slots, backward=False), np.zeros(groups)
             run_lanes(
-                lanes, model.losses, x, y, shares, losses, self._layout.flat, work.arenas, work.position(slots),
-                work.sizes, work.offsets, work.arena,
+                lanes, model_batch.losses, x, y, shares, lengths, losses, self._layout.flat, work.arenas,
+                work.position(slots), work.sizes, work.offsets, work.arena,
             )  # fmt: skip
             return float(losses.sum())
 
     def loss_and_grads(
-        self, x: Any, y: Any, *, weights: Any = None, threads: int | None = None, draw: int = 0
+        self, x: Any, y: Any, *, weights: Any = None, lengths: Any = None, threads: int | None = None, draw: int = 0
     ) -> tuple[float, dict[str, Array]]:
         """Loss over a batch and its gradient by every parameter.
 
@@ -245,6 +250,9 @@ class Transformer:
         weights : array_like of y's shape, optional
             What every target counts: finite numbers of at least 0, not all 0, or booleans. Where one is 0 the target
             does not count and may be anything, such as -100 or NaN; x must be as ever.
+        lengths : array_like (B,) of int, optional
+            Lengths of the sequences, at most N. What lies past the end of one is not read and costs nothing; the
+            encoding is that of N positions.
         threads : int, optional
             Threads at most. The bits do not depend on it.
         draw : int
@@ -279,17 +287,17 @@ class Transformer:
         4.1744
         """
         with self._lock:
-            loss, gradients = self._gradients(x, y, weights, threads, draw)
+            loss, gradients = self._gradients(x, y, weights, lengths, threads, draw)
             return loss, self._layout.views_of(sum_in_order(gradients))
 
     def _gradients(
-        self, x: Any, y: Any, weights: Any, threads: int | None, draw: int, update: Update | None = None
+        self, x: Any, y: Any, weights: Any, lengths: Any, threads: int | None, draw: int, update: Update | None = None
     ) -> tuple[float, Array]:
         """Loss and the groups' gradients (groups, stride), to be summed in order; valid until the next call.
 
         Where an update is given, it has been applied with these gradients.
         """
-        x, y, shares = self._inputs.batch(x, y, weights)
+        x, y, shares, lengths = self._inputs.batch(x, y, weights, lengths)
         batch, length = x.shape
         groups = self._groups(batch)
         slots = self._encoding.slots(length, self._layout.views, draw, training=True)
@@ -300,8 +308,9 @@ class Transformer:
 
         def run(panels: Array, groups: int, update: Update) -> None:
             run_lanes(
-                lanes, model.step, x, y, shares, self._layout.flat, self._transposes.flat, panels, gradients, groups,
-                losses, work.arenas, position, *update, work.sizes, work.offsets, self._transposes.offsets, work.arena,
+                lanes, model_batch.step, x, y, shares, lengths, self._layout.flat, self._transposes.flat, panels,
+                gradients, groups, losses, work.arenas, position, *update, work.sizes, work.offsets,
+                self._transposes.offsets, work.arena,
             )  # fmt: skip
 
         if not self._encoding.initial:
