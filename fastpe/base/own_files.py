@@ -16,6 +16,12 @@ FORM = stored.by_key(stored.record({"file": stored.text, "sha256": stored.sha256
 """Of what `Registry.own_files` gives, in a stored file: key -> name and SHA-256."""
 
 
+def refuse_path(what: str, name: Any) -> None:
+    """Raise ValueError if a name out of a file is the path of a file: what others wrote must never be run."""
+    if isinstance(name, str) and any(part.strip().endswith(".py") for part in name.split("+")):
+        raise ValueError(f"the {what} of a stored configuration must be a key, not the path of a file: {name!r}")
+
+
 def check_registered(path: Path, stated: Stated, registry: Registry[Any], how: str) -> None:
     """Refuse what is stored with an encoding or a task of one's own that is not known here.
 

@@ -154,12 +154,6 @@ def split(name: str) -> tuple[str, ...]:
     return schemes
 
 
-def refuse_paths(name: Any) -> None:
-    """Raise ValueError if a name out of a file is the path of a file: what others wrote must never be run."""
-    if isinstance(name, str) and any(part.strip().endswith(".py") for part in name.split("+")):
-        raise ValueError(f"the encoding of a stored configuration must be a key, not the path of a file: {name!r}")
-
-
 def own_files(name: str) -> dict[str, dict[str, str]]:
     """Of the parts of a name that did not come with fastpe: key -> name and SHA-256 of the file."""
     return ENCODINGS.own_files(split(name))

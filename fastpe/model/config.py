@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn, Self
 
+from fastpe.base import own_files
 from fastpe.base.validation import choice, nearest, real, truth, whole
 from fastpe.encodings import registry
 from fastpe.encodings.slots import MAX_POSITION, Spec, make_spec
@@ -187,8 +188,13 @@ class ModelConfig:
                 raise ValueError(f"setting {name!r} is unknown; {nearest(str(name), known)}")
         if missing := [name for name in known if name not in settings]:
             raise ValueError(f"a configuration lacks {', '.join(missing)}")
-        registry.refuse_paths(settings["encoding"])
+        cls._refuse_paths(settings)
         return cls(**settings)
+
+    @classmethod
+    def _refuse_paths(cls, settings: Mapping[str, Any]) -> None:
+        """Raise ValueError where a stored name is the path of a file: what others wrote must never be run."""
+        own_files.refuse_path("encoding", settings["encoding"])
 
 
 def _checked_options(encoding: str, options: object) -> dict[str, Any]:

@@ -74,6 +74,18 @@ def positions(chosen: Chosen, length: int, causal: bool) -> int:
     return length + (1 if chosen.task.kind == "labels" else 3 - causal + chosen.answer_length(length))
 
 
+def check_length(chosen: Chosen, length: int) -> None:
+    """Raise ValueError if the task cannot have inputs of this length.
+
+    >>> from fastpe.tasks.registry import choose
+    >>> check_length(choose("missing_duplicate"), 4)
+    """
+    least, step, most = chosen.lengths
+    if not least <= length <= most or (length - least) % step:
+        which = f"every {step} from {least}" if step > 1 else f"{least}"
+        raise ValueError(f"task {chosen.name!r} needs an input length of {which} to {most}, not {length}")
+
+
 def draw(chosen: Chosen, stream: Stream, count: int, length: int, dtype: DTypeLike = np.float64) -> Drawn:
     """Inputs of one length and their answers, as the task draws them, checked.
 
@@ -101,10 +113,7 @@ def draw(chosen: Chosen, stream: Stream, count: int, length: int, dtype: DTypeLi
     (array([[0, 1, 1, 1, 1]]), array([[1, 1, 1, 1, 0]]))
     """
     count, length = whole("count", count, 1), whole("length", length, 1)
-    least, step, most = chosen.lengths
-    if not least <= length <= most or (length - least) % step:
-        which = f"every {step} from {least}" if step > 1 else f"{least}"
-        raise ValueError(f"task {chosen.name!r} needs an input length of {which} to {most}, not {length}")
+    check_length(chosen, length)
     drawn = chosen.task.sample(Draws(stream, dtype), length, count, **chosen.options)
     most = 2 if chosen.task.kind == "answer" else 3
     if not isinstance(drawn, tuple) or not 2 <= len(drawn) <= most:
@@ -124,8 +133,9 @@ def draw(chosen: Chosen, stream: Stream, count: int, length: int, dtype: DTypeLi
 
 
 def sequences(
-    chosen: Chosen, stream: Stream, lengths: Sequence[int] | Array, causal: bool, dtype: DTypeLike = np.float64
-) -> Sequences:
+    chosen: Chosen, stream: Stream, lengths: Sequence[int] | Array, causal: bool, dtype: DTypeLike = np.float64,
+    width: int | None = None,
+) -> Sequences:  # fmt: skip
     """Sequences of a task whose inputs have these lengths, in their frame.
 
     Those of one length have a stream of their own, unless there is no other length: a longer list of several lengths
@@ -140,6 +150,8 @@ def sequences(
         Whether the model is causal.
     dtype : float32 or float64
         As for `draw`.
+    width : int, optional
+        Positions of the batch. By default those of its longest sequence.
 
     Returns
     -------
@@ -158,12 +170,14 @@ def sequences(
     wanted = np.asarray(lengths)
     values = np.unique(wanted)
     if len(values) == 1:
-        return _framed(chosen, draw(chosen, stream, len(wanted), int(values[0]), dtype), causal)
+        alone = _framed(chosen, draw(chosen, stream, len(wanted), int(values[0]), dtype), causal)
+        if width is None or alone.x.shape[1] == width:
+            return alone
     parts = []
     for length in values.tolist():
-        own = Stream(stream.seed, f"{stream.stream}@{length}", stream.step)
+        own = Stream(stream.seed, f"{stream.stream}@{length}", stream.step) if len(values) > 1 else stream
         parts.append(_framed(chosen, draw(chosen, own, int((wanted == length).sum()), length, dtype), causal))
-    width = max(part.x.shape[1] for part in parts)
+    width = width or max(part.x.shape[1] for part in parts)
     x, y = (np.zeros((len(wanted), width), part.dtype) for part in parts[0][:2])
     weights, ends = np.zeros(x.shape), np.zeros(len(wanted), np.int64)
     for length, part in zip(values, parts, strict=True):

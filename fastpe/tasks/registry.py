@@ -171,11 +171,26 @@ def choose(name: str, options: Mapping[str, Any] | None = None) -> Chosen:
     """
     key = TASKS.known(name)
     found = TASKS.get(key)
-    for option in options or {}:
-        if option not in found.options:
-            known = f"; {nearest(str(option), found.options)}" if found.options else ": it has none"
-            raise ValueError(f"option {option!r} of task {key!r} is unknown{known}")
-    given = {option: found.options[option].validate(option, value) for option, value in (options or {}).items()}
+    if options is not None and not isinstance(options, Mapping):
+        raise TypeError(f"options of a task must be a mapping of names to values, not {options!r}")
+    given = {each: _option(key, each).validate(each, value) for each, value in (options or {}).items()}
     chosen = Chosen(key, found, {option: each.default for option, each in found.options.items()} | given)
     _ = chosen.symbols, chosen.lengths  # which may refuse options that do not go together
     return chosen
+
+
+def parse_option(name: str, option: str, text: str) -> Any:
+    """The typed value of an option that a command line gives as text.
+
+    >>> parse_option("reverse", "symbols", "3")
+    3
+    """
+    return _option(name, option).parse(option, text)
+
+
+def _option(name: str, option: str) -> Option:
+    known = TASKS.get(name).options
+    if option not in known:
+        others = f"; {nearest(str(option), known)}" if known else ": it has none"
+        raise ValueError(f"option {option!r} of task {name!r} is unknown{others}")
+    return known[option]

@@ -1,19 +1,24 @@
 """The settings of a run: a model's and how it is trained and tested; a frozen dataclass, checked when it is made."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
+from fastpe.base import own_files
 from fastpe.base.validation import below_one, choice, positive, unmasked, whole
 from fastpe.encodings import combined, registry
 from fastpe.encodings.slots import MAX_POSITION
 from fastpe.model.config import ModelConfig, Options
+from fastpe.tasks import frame
 from fastpe.tasks.registry import choose
 from fastpe.tasks.targets import SCALES
 from fastpe.tasks.task import Chosen
 
 _MOST = 2**40  # of sequences or epochs: more is a slip
 DATA = ("fixed", "fresh")
+LENGTHS = ("fixed", "uniform")
+USUAL_LENGTHS = (50, 100, 200)  # that numbers are tested at
 
 
 @dataclass(frozen=True)
@@ -37,22 +42,31 @@ class TrainConfig(ModelConfig):
         Sequences per update; the last batch of an epoch may be smaller.
     lr, beta1, beta2, eps : float
         Adam's learning rate, decay rates of the two moments, and the constant in its denominator.
-    test_lengths : tuple of int
-        Lengths, in positions, that the trained model is tested at.
+    test_lengths : tuple of int or str, optional
+        Lengths that the trained model is tested at: 100, or for tokens also "51-100", uniform lengths from 51 to 100.
+        By default 50, 100, 200 for numbers, and for tokens as many lengths as in training, once, twice and three times:
+        "1-50", "51-100", "101-150".
     test_sequences : int
-        Number of test sequences at each length.
-    data : {"fixed", "fresh"}
-        One training set for all epochs, or a new one in each.
+        Number of test sequences at each of them.
+    data : {"fixed", "fresh"}, optional
+        One training set for all epochs, or a new one in each. By default fixed for numbers, fresh for tokens.
+    lengths : {"fixed", "uniform"}, optional
+        Lengths of the inputs of training sequences: all `train_length`, or uniform from 1 (from what the task can have)
+        to it. By default fixed for numbers, uniform for tokens.
     target_scale : {"one", "train", "root_train", "position", "length"}
         What the targets are multiplied by, see `fastpe.tasks.targets.factors`; errors are in that unit.
 
-    All other parameters are those of `ModelConfig`.
+    All other parameters are those of `ModelConfig`, but for two: `train_length` is the length of a task's longest
+    training input, from which the model's positions follow, and `vocabulary`, which follows from the task, is None.
 
     Examples
     --------
     >>> config = TrainConfig(encoding="sinusoidal", samples=100, batch=32, epochs=3)
     >>> config.steps_per_epoch, config.steps
     (4, 12)
+    >>> config = TrainConfig("rope", task="reverse", causal=True)
+    >>> config.test_lengths, config.model.train_length, config.model.vocabulary
+    (('1-50', '51-100', '101-150'), 102, 6)
     """
 
     task: str = "running_sum"
@@ -64,9 +78,10 @@ class TrainConfig(ModelConfig):
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
-    test_lengths: tuple[int, ...] = (50, 100, 200)
+    test_lengths: tuple[int | str, ...] = None  # type: ignore[assignment] # by the task, see __post_init__
     test_sequences: int = 1000
-    data: str = "fixed"
+    data: str = None  # type: ignore[assignment]
+    lengths: str = None  # type: ignore[assignment]
     target_scale: str = "one"
 
     def __post_init__(self) -> None:
@@ -74,26 +89,42 @@ class TrainConfig(ModelConfig):
         chosen = choose(self.task, self.task_options)
         self._set("task", chosen.name)
         self._set("task_options", Options({name: chosen.options[name] for name in self.task_options}))
-        if chosen.task.kind != "numbers":
-            raise ValueError(f"task {self.task!r} is one of tokens: it cannot be trained yet")
         if self.vocabulary is not None:
-            raise ValueError(
-                f"task {self.task!r} has numbers as inputs: vocabulary must be None, not {self.vocabulary}"
-            )
+            raise ValueError(f"vocabulary must be None: that of task {self.task!r} is taken, not {self.vocabulary}")
+        if chosen.task.causal and not self.causal:
+            raise ValueError(f"task {self.task!r} is made for causal models: it needs causal=True")
         for name in ("samples", "epochs", "batch", "test_sequences"):
             self._set(name, _count(name, getattr(self, name)))
         for name in ("lr", "eps"):
             self._set(name, positive(name, getattr(self, name)))
         for name in ("beta1", "beta2"):
             self._set(name, below_one(name, getattr(self, name)))
-        self._set("test_lengths", checked_lengths("test_lengths", self.test_lengths))
-        if self.position_range is not None and max(self.test_lengths, default=0) > self.position_range:
-            raise ValueError(
-                f"test_lengths must be at most {self.position_range}, from which positions={self.positions!r} draws, "
-                f"not {max(self.test_lengths)}"
-            )
-        self._set("data", choice("data", self.data, DATA))
+        numbers = chosen.task.kind == "numbers"
+        self._set("data", choice("data", self.data or ("fixed" if numbers else "fresh"), DATA))
+        self._set("lengths", choice("lengths", self.lengths or ("fixed" if numbers else "uniform"), LENGTHS))
         self._set("target_scale", choice("target_scale", self.target_scale, SCALES))
+        if not numbers and self.target_scale != "one":
+            raise ValueError(f"target_scale is of numbers: task {self.task!r} has none, not {self.target_scale!r}")
+        if numbers and self.lengths != "fixed":
+            raise ValueError(f"lengths must be 'fixed' for task {self.task!r}, which has numbers")
+        self._check_train_length(chosen)
+        usual = USUAL_LENGTHS if numbers else bins(self.train_length)
+        given = usual if self.test_lengths is None else self.test_lengths
+        self._set("test_lengths", checked_lengths("test_lengths", given, chosen))
+        longest = max((positions_of(chosen, length, self.causal) for length in self.test_lengths), default=0)
+        if self.position_range is not None and longest > self.position_range:
+            raise ValueError(
+                f"test_lengths must need at most {self.position_range} positions, from which "
+                f"positions={self.positions!r} draws, not {longest}"
+            )
+        _ = self.model  # the sizes that follow from the task
+
+    def _check_train_length(self, chosen: Chosen) -> None:
+        if self.lengths == "fixed":
+            frame.check_length(chosen, self.train_length)
+        elif not len(chosen.lengths.within(1, self.train_length)):
+            least = chosen.lengths.least
+            raise ValueError(f"train_length must be at least {least} for task {self.task!r}, not {self.train_length}")
 
     @classmethod
     def paper(cls, encoding: str, options: Mapping[str, Any] | None = None, **settings: Any) -> Self:
@@ -125,6 +156,11 @@ class TrainConfig(ModelConfig):
         """
         return cls(encoding, dict(options or {}), **settings)._with_preset("paper")
 
+    @classmethod
+    def _refuse_paths(cls, settings: Mapping[str, Any]) -> None:
+        super()._refuse_paths(settings)
+        own_files.refuse_path("task", settings["task"])
+
     def tested(self) -> Self:
         """These settings, with what tests beyond the training length need where no option says otherwise.
 
@@ -155,14 +191,14 @@ class TrainConfig(ModelConfig):
         (True, False)
         """
         parts = registry.parse(self.encoding, self.options)
-        made_for_it = any(part.encoding.direction == "causal" for part in parts)
+        made_for_it = self.chosen.task.causal or any(part.encoding.direction == "causal" for part in parts)
         return replace(self, causal=True) if made_for_it and not self._accepted() else self
 
     def _part_accepted(self, number: int, causal: bool) -> bool:
         """Whether this part of a sum takes its options: what another part refuses says nothing of them."""
-        part, spec = registry.parse(self.encoding, self.options)[number], replace(self, causal=causal).spec
+        part, model = registry.parse(self.encoding, self.options)[number], replace(self.model, causal=causal)
         try:
-            part.encoding.check(spec(self.train_length), **part.options)
+            part.encoding.check(model.spec(model.train_length), **part.options)
         except ValueError:
             return False
         return True
@@ -170,7 +206,7 @@ class TrainConfig(ModelConfig):
     def _accepted(self) -> bool:
         """Whether the encoding takes these options and sizes."""
         try:
-            combined.check(registry.parse(self.encoding, self.options), self.spec(self.train_length))
+            combined.check(registry.parse(self.encoding, self.options), self.model.spec(self.model.train_length))
         except ValueError:
             return False
         return True
@@ -182,8 +218,11 @@ class TrainConfig(ModelConfig):
 
     @property
     def model(self) -> ModelConfig:
-        """The part that determines the model."""
-        return ModelConfig(**{f.name: getattr(self, f.name) for f in fields(ModelConfig)})
+        """The part that determines the model, with the positions and the vocabulary that the task needs."""
+        own = {f.name: getattr(self, f.name) for f in fields(ModelConfig)}
+        chosen = self.chosen
+        own["train_length"] = frame.positions(chosen, self.train_length, self.causal)
+        return ModelConfig(**{**own, "vocabulary": frame.vocabulary(chosen)})
 
     @property
     def steps_per_epoch(self) -> int:
@@ -203,14 +242,61 @@ def _count(name: str, value: Any) -> int:
     return number
 
 
-def checked_lengths(name: str, lengths: object) -> tuple[int, ...]:
-    """Distinct lengths of sequences, or an error that names the argument."""
+def bins(length: int) -> tuple[str, ...]:
+    """Lengths once, twice and three times as long as in training.
+
+    >>> bins(50)
+    ('1-50', '51-100', '101-150')
+    """
+    return tuple(f"{k * length + 1}-{(k + 1) * length}" for k in range(3))
+
+
+def ends(length: int | str) -> tuple[int, int]:
+    """The first and the last of some test lengths.
+
+    >>> ends("51-100"), ends(7)
+    ((51, 100), (7, 7))
+    """
+    if isinstance(length, int):
+        return length, length
+    first, last = length.split("-")
+    return int(first), int(last)
+
+
+def positions_of(chosen: Chosen, length: int | str, causal: bool) -> int:
+    """Positions of the longest sequence of some test lengths."""
+    return frame.positions(chosen, int(chosen.lengths.within(*ends(length))[-1]), causal)
+
+
+def checked_lengths(name: str, lengths: object, chosen: Chosen) -> tuple[int | str, ...]:
+    """Distinct test lengths that the task can have, or an error that names the argument."""
     unmasked(name, lengths)
     if isinstance(lengths, str) or not isinstance(lengths, Iterable) or getattr(lengths, "ndim", 1) != 1:
         raise TypeError(f"{name} must be a sequence of integers, not {lengths!r}")
-    checked = tuple(whole(name, length, 1) for length in lengths)
-    if max(checked, default=0) > MAX_POSITION:
-        raise ValueError(f"{name} must be at most 2**27, not {max(checked)}")
+    numbers = chosen.task.kind == "numbers"
+    checked = tuple(_length(name, length, numbers) for length in lengths)
+    for length in checked:
+        first, last = ends(length)
+        if last > MAX_POSITION:
+            raise ValueError(f"{name} must be at most 2**27, not {length}")
+        if first == last:
+            frame.check_length(chosen, first)
+        elif not len(chosen.lengths.within(first, last)):
+            raise ValueError(f"{name} must be lengths that task {chosen.name!r} can have, and none of {length} is one")
     if len(set(checked)) < len(checked):
         raise ValueError(f"{name} must be distinct, not {checked}")
     return checked
+
+
+_BIN = re.compile(r"([1-9][0-9]{0,9})-([1-9][0-9]{0,9})")
+
+
+def _length(name: str, length: object, numbers: bool) -> int | str:
+    if isinstance(length, str) and not numbers:
+        if length.isascii() and length.isdigit():
+            return whole(name, int(length[:10]), 1)
+        found = _BIN.fullmatch(length)
+        if found is None or int(found[1]) > int(found[2]):
+            raise ValueError(f"{name} must be integers, or ranges of them such as '51-100', not {length!r}")
+        return length
+    return whole(name, length, 1)

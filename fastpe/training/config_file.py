@@ -16,6 +16,8 @@ from fastpe.base import files, own_files, stored
 from fastpe.base.stored import damaged
 from fastpe.encodings import registry
 from fastpe.encodings.registry import ENCODINGS, HOW
+from fastpe.tasks.registry import HOW as HOW_A_TASK
+from fastpe.tasks.registry import TASKS
 from fastpe.training import forms
 from fastpe.training.config import TrainConfig
 from fastpe.training.forms import SCHEMA
@@ -61,6 +63,7 @@ def make(config: TrainConfig, options: Mapping[str, Any]) -> dict[str, Any]:
         "config": config.to_dict(),
         "encoding_options": dict(options),
         "encodings": registry.own_files(config.encoding),
+        "tasks": TASKS.own_files([config.task]),
         "protocol": dict(PROTOCOL),
         **environment(),
         "resumed": [],
@@ -113,9 +116,10 @@ def read_config(folder: str | Path) -> TrainConfig | None:
         if [entry.name for entry in folder.iterdir() if not files.is_leftover(entry.name)]:
             raise NoRunError(f"{folder} is not a run folder: it holds files but no {NAME}") from None
         return None
-    encodings = record.get("encodings", {})
+    encodings, tasks = record.get("encodings", {}), record.get("tasks", {})
     try:
         own_files.check_registered(folder, encodings, ENCODINGS, HOW)
+        own_files.check_registered(folder, tasks, TASKS, HOW_A_TASK)
     except ValueError as error:
         raise RunError(str(error)) from error
     try:
@@ -124,6 +128,7 @@ def read_config(folder: str | Path) -> TrainConfig | None:
         raise RunError(f"{folder / NAME} has no configuration that this version of fastpe knows: {error}") from error
     try:
         own_files.check_same(folder, encodings, ENCODINGS, registry.split(config.encoding))
+        own_files.check_same(folder, tasks, TASKS, [config.task])
     except ValueError as error:
         raise RunError(str(error)) from error
     return config

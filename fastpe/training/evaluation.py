@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base import validation
+from fastpe.base.draws import Draws
 from fastpe.base.random import Stream
 from fastpe.encodings import combined, registry
 from fastpe.encodings.encoding import BeyondTrainingLength
@@ -16,17 +17,18 @@ from fastpe.model.transformer import Transformer
 from fastpe.tasks import frame, targets
 from fastpe.tasks.registry import choose
 from fastpe.tasks.task import Chosen
-from fastpe.training.config import checked_lengths
+from fastpe.training.config import checked_lengths, ends, positions_of
 from fastpe.training.events import LengthTested, Listener, Noted
 
 _CHUNK = 1024  # sequences that go through the model at a time, so that its outputs and errors need bounded memory
 _BYTES_DRAWN = 48  # for each number of a test set, while it is drawn
+_LOGITS = 2**24  # of tokens, likewise
 _PER_DRAW = 32  # sequences that share random positions, as a batch of training does
 
 
 def evaluate(
     model: Transformer,
-    lengths: Iterable[int],
+    lengths: Iterable[int | str],
     sequences: int,
     *,
     seed: int = 0,
@@ -43,12 +45,12 @@ def evaluate(
     Parameters
     ----------
     model : Transformer
-    lengths : iterable of int
-        Lengths in positions.
+    lengths : iterable of int or str
+        Lengths of inputs; of tokens also ranges, "51-100", from which they are uniform.
     sequences : int
-        Number of sequences at each length.
+        Number of sequences at each of them.
     seed : int
-        Seed of the test sequences.
+        Seed of the test sequences of numbers; those of tokens are the same for all.
     task : str
         Key of the task.
     task_options : dict, optional
@@ -63,10 +65,15 @@ def evaluate(
     Returns
     -------
     dict
-        By length (a string): ``mse`` over all targets, as the task weighs them; ``nmse``, that divided by the error of
-        always answering zero; ``mse_last`` at the last position; ``mse_beyond`` over the positions from the training
-        length on, or None; ``sequences``. Where the encoding is undefined, or a number is not finite, it is None and
-        ``reason`` says why; ``note`` is what the encoding remarks on this length, if it does.
+        By length (a string); each with ``sequences``. Where the encoding is undefined, or a number is not finite, it is
+        None and ``reason`` says why; ``note`` is what the encoding remarks on this length, if it does.
+
+        Of tokens: ``exact``, the share of sequences of which everything that is asked is right, the end of an answer
+        included; ``token``, the share of right tokens, ends aside; ``loss``, the mean cross entropy in nats.
+
+        Of numbers: ``mse`` over all targets, as the task weighs them; ``nmse``, that divided by the error of always
+        answering zero; ``mse_last`` at the last position; ``mse_beyond`` over the positions from the training length
+        on, or None.
 
     Raises
     ------
@@ -82,20 +89,21 @@ def evaluate(
     (None, True)
     """
     validation.instance("model", model, Transformer, "evaluate(fastpe.load('runs/wavelet-0'), [50], 1000)")
-    if model.config.vocabulary is not None:
-        raise ValueError(f"model must take numbers, as task {task!r} has them, not {model.config.vocabulary} tokens")
     chosen = choose(task, task_options)
+    if (wanted := frame.vocabulary(chosen)) != model.config.vocabulary:
+        needs, has = (_kind(each) for each in (wanted, model.config.vocabulary))
+        raise ValueError(f"model must take {needs}, as task {task!r} has them, not {has}")
     validation.choice("target_scale", target_scale, targets.SCALES)
-    lengths, sequences = checked_lengths("lengths", lengths), validation.whole("sequences", sequences, 1)
+    lengths, sequences = checked_lengths("lengths", lengths, chosen), validation.whole("sequences", sequences, 1)
     if progress is not None and not callable(progress):
         raise TypeError(f"progress must be a function of one event, not {progress!r}")
     threads_for(threads)
     notify: Listener = progress or (lambda event: None)
-    check_room(lengths, sequences)
+    check_room(lengths, sequences, chosen)
     results = {}
     for length in lengths:
         metrics = _metrics(model, length, sequences, seed, chosen, target_scale, threads)
-        if remarks := _remarks(model.config, length):
+        if remarks := _remarks(model.config, positions_of(chosen, length, model.config.causal)):
             metrics["note"] = " ".join(remarks)
             notify(Noted(f"length {length}: {metrics['note']}"))
         results[str(length)] = metrics
@@ -103,20 +111,71 @@ def evaluate(
     return results
 
 
-def check_room(lengths: Iterable[int], sequences: int) -> None:
+def check_room(lengths: Iterable[int | str], sequences: int, chosen: Chosen) -> None:
     """Raise ValueError where the test sequences of a length need more memory than this machine has."""
     for length in lengths:
-        validation.room(f"{sequences} test sequences of length {length}", sequences * length * _BYTES_DRAWN, "need")
+        size = sequences * positions_of(chosen, length, causal=False) * _BYTES_DRAWN
+        validation.room(f"{sequences} test sequences of length {length}", size, "need")
+
+
+def _kind(vocabulary: int | None) -> str:
+    return "numbers" if vocabulary is None else f"{vocabulary} tokens"
 
 
 def _metrics(
-    model: Transformer,
-    length: int,
-    sequences: int,
-    seed: int,
-    chosen: Chosen,
-    target_scale: str,
+    model: Transformer, length: int | str, sequences: int, seed: int, chosen: Chosen, target_scale: str,
     threads: int | None,
+) -> dict[str, Any]:  # fmt: skip
+    if chosen.task.kind != "numbers":
+        return _of_tokens(model, length, sequences, chosen, threads)
+    assert isinstance(length, int)
+    return _of_numbers(model, length, sequences, seed, chosen, target_scale, threads)
+
+
+def _of_tokens(
+    model: Transformer, length: int | str, sequences: int, chosen: Chosen, threads: int | None
+) -> dict[str, Any]:
+    """Whole answers and tokens that are right, on the same sequences for every model and seed."""
+    within, name = chosen.lengths.within(*ends(length)), str(length)
+    drawn = within[Draws(Stream(0, "test lengths", name)).integers(len(within), (sequences,))]
+    width = positions_of(chosen, length, model.config.causal)
+    data = frame.sequences(chosen, Stream(0, "test", name), drawn, model.config.causal, model.config.dtype, width)
+    assert data.weights is not None
+    end = chosen.symbols + frame.FRAME.index("end")
+    size = max(1, _LOGITS // (width * (chosen.symbols + len(frame.FRAME))))
+    size = size if model.config.position_range is None else min(size, _PER_DRAW)
+    exact, right, tokens, loss = 0, 0, 0, 0.0
+    try:
+        _check(model.config, width)
+        for number, start in enumerate(range(0, sequences, size)):
+            some = slice(start, start + size)
+            y, weights = data.y[some], data.weights[some]
+            lengths = None if data.lengths is None else data.lengths[some]
+            logits = model(data.x[some], lengths=lengths, threads=threads, draw=number)
+            counts = weights > 0
+            agrees = logits.argmax(axis=-1) == y
+            exact += int((agrees | ~counts).all(axis=1).sum())
+            asked = counts & (y != end)
+            right, tokens = right + int((agrees & asked).sum()), tokens + int(asked.sum())
+            loss += float(np.sum(_surprise(logits[counts], y[counts]) * weights[counts]))
+    except BeyondTrainingLength as error:
+        return {**dict.fromkeys(("exact", "token", "loss")), "sequences": sequences, "reason": str(error)}
+    mean = loss / float(data.weights.sum())
+    finite = {} if math.isfinite(mean) else {"reason": "the outputs are not finite"}
+    found = {"exact": exact / sequences, "token": right / tokens, "loss": mean if math.isfinite(mean) else None}
+    return {**found, "sequences": sequences, **finite}
+
+
+def _surprise(logits: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    """Minus the logarithm of the softmax at each row's token."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        shifted = logits.astype(np.float64)
+        shifted -= shifted.max(axis=-1, keepdims=True)
+        return np.log(np.exp(shifted).sum(axis=-1)) - np.take_along_axis(shifted, tokens[:, None], axis=-1)[:, 0]
+
+
+def _of_numbers(
+    model: Transformer, length: int, sequences: int, seed: int, chosen: Chosen, target_scale: str, threads: int | None
 ) -> dict[str, Any]:
     dtype = np.dtype(model.config.dtype)
     x, y, weights = frame.draw(chosen, Stream(seed, "test", length), sequences, length, dtype)

@@ -39,9 +39,9 @@ class EpochDone:
 
 @dataclass(frozen=True)
 class LengthTested:
-    """The model was tested at `length`."""
+    """The model was tested at `length`, or at lengths such as "51-100"."""
 
-    length: int
+    length: int | str
     metrics: dict[str, Any]
 
 

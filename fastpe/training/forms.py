@@ -10,7 +10,10 @@ from fastpe.base import own_files
 from fastpe.base.stored import Form, anything, by_key, each, exactly, maybe, number, record, sha256, text, whole
 from fastpe.training.config import TrainConfig
 
-SCHEMA = 1
+SCHEMA = 2
+
+METRICS = ("exact", "token", "loss"), ("mse", "nmse", "mse_last", "mse_beyond")
+"""Of a test of tokens, and of numbers."""
 
 _CPU = record({"name": text, "machine": text, "system": text, "vectors": each(text)})
 _ENVIRONMENT = {"versions": by_key(text), "cpu": _CPU}
@@ -24,7 +27,7 @@ CONFIG = record(
         **_ENVIRONMENT,
         "resumed": each(record(_ENVIRONMENT)),
     },
-    optional={"encodings": own_files.FORM},
+    optional={"encodings": own_files.FORM, "tasks": own_files.FORM},
 )
 """Of ``config.json``, without its checksum."""
 
@@ -45,18 +48,20 @@ def checkpoint(config: TrainConfig, digest: str) -> Form:
 
 def result(config: TrainConfig) -> Form:
     """Of ``result.json``."""
-    metrics = {name: maybe(number(0.0)) for name in ("mse", "nmse", "mse_last", "mse_beyond")}
+    names = METRICS[config.chosen.task.kind == "numbers"]
+    metrics = {name: maybe(number(0.0)) for name in names}
     test = record({**metrics, "sequences": exactly(config.test_sequences)}, optional={"reason": text, "note": text})
 
     def told_why(key: str, value: Any) -> None:
         test(key, value)
-        if value["mse"] is None:
+        if value[names[0]] is None:
             text(f"{key}.reason", value.get("reason"))
 
     train = record({"steps": exactly(config.steps), "loss": number(0.0), "seconds": number(0.0)})
     return record(
         {
             "schema": exactly(SCHEMA),
+            "task": exactly(config.task),
             "encoding": exactly(config.encoding),
             "seed": exactly(config.seed),
             "train": train,

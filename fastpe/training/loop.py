@@ -17,17 +17,17 @@ from typing import Any
 import numpy as np
 
 from fastpe.base import validation
-from fastpe.base.random import Stream
 from fastpe.encodings import combined, registry
 from fastpe.kernels.threads import threads_for
 from fastpe.model.adam import Adam
 from fastpe.model.transformer import Transformer
-from fastpe.tasks import targets
-from fastpe.tasks.frame import Sequences, sequences
+from fastpe.tasks.frame import Sequences
 from fastpe.training.config import TrainConfig
 from fastpe.training.config_file import check_target
+from fastpe.training.data import TrainingData, counts
 from fastpe.training.evaluation import check_room, evaluate
 from fastpe.training.events import EpochDone, Listener, Noted, Started, Stepped
+from fastpe.training.forms import SCHEMA
 from fastpe.training.progress import TrainingBar, can_be_drawn
 from fastpe.training.run_folder import Progress, Run
 
@@ -55,7 +55,7 @@ class TrainResult:
     history : list of dict
         One entry per epoch: ``epoch``, ``step``, ``loss``, ``seconds``.
     result : dict
-        The content of ``result.json``: ``schema``, ``encoding``, ``seed``, ``train``, ``test``.
+        The content of ``result.json``: ``schema``, ``task``, ``encoding``, ``seed``, ``train``, ``test``.
     run : pathlib.Path or None
         The run folder, if there is one.
     """
@@ -68,12 +68,14 @@ class TrainResult:
 
     def __repr__(self) -> str:
         done = self.result["train"]
-        errors = [f"{length}: {_figure(test['mse'])}" for length, test in self.result["test"].items()]
+        numbers = self.config.chosen.task.kind == "numbers"
+        key, what = ("mse", "mean squared error") if numbers else ("exact", "exact answers")
+        errors = [f"{length}: {_figure(test[key])}" for length, test in self.result["test"].items()]
         where = f" run folder {self.run}" if self.run is not None else " no run folder"
         return (
             f"<TrainResult: {self.config.encoding}, task {self.config.task}, seed {self.config.seed}\n"
             f" {done['steps']:,} steps in {done['seconds']:.1f} s, loss {_figure(done['loss'])}\n"
-            f" mean squared error at length {', '.join(errors) or '-'}\n{where}>"
+            f" {what} at length {', '.join(errors) or '-'}\n{where}>"
         )
 
 
@@ -153,10 +155,10 @@ def _train(
 ) -> TrainResult:
     config = config.tested()
     options = registry.option_values(config.encoding, config.options)
-    check_room(config.test_lengths, config.test_sequences)
+    check_room(config.test_lengths, config.test_sequences, config.chosen)
     if out is not None and not callable(out):
         check_target(validation.path("out", out), config, resume)
-    model, data = Transformer(config.model), _training_data(config, epoch=0)
+    model, data = Transformer(config.model), TrainingData(config)
     state = _State(model, Adam(model, lr=config.lr, beta1=config.beta1, beta2=config.beta2, eps=config.eps))
     with _open_run(config, out, resume, options) as run:
         result = _restore(run, state)
@@ -183,7 +185,7 @@ def _remarks(config: TrainConfig) -> tuple[str, ...]:
     parts = registry.parse(config.encoding, config.options)
     most = config.position_range
     drawn = () if most is None else (f"positions are drawn anew from 0 .. {most - 1} at every step, and in tests too",)
-    return drawn + combined.remarks(parts, config.spec(config.train_length))
+    return drawn + combined.remarks(parts, config.model.spec(config.model.train_length))
 
 
 def _open_run(
@@ -209,18 +211,16 @@ def _restore(run: Run | None, state: _State) -> dict[str, Any] | None:
 
 def _run_epochs(
     config: TrainConfig,
-    data: Sequences,
+    data: TrainingData,
     state: _State,
     run: Run | None,
     threads: int | None,
     notify: Listener,
 ) -> None:
     # a step of a throwaway model, so that what must be compiled is not counted as training
-    _step(Adam(Transformer(config.model)), data, slice(config.batch), threads)
+    _step(Adam(Transformer(config.model)), data.one(), threads)
     for epoch in range(state.progress.epoch + 1, config.epochs + 1):
         begin = time.perf_counter()
-        if config.data == "fresh":
-            data = _training_data(config, epoch)
         loss = _run_epoch(config, state.adam, data, epoch, threads, notify)
         seconds = time.perf_counter() - begin
         state.progress = Progress(epoch, state.adam.steps, loss, state.progress.seconds + seconds)
@@ -232,34 +232,22 @@ def _run_epochs(
         notify(EpochDone(epoch, state.adam.steps, loss, seconds))
 
 
-def _training_data(config: TrainConfig, epoch: int) -> Sequences:
-    """Inputs and scaled targets; epoch 0 stands for the set that all epochs share."""
-    lengths, stream = [config.train_length] * config.samples, Stream(config.seed, "train", epoch)
-    data = sequences(config.chosen, stream, lengths, config.causal, config.dtype)
-    factors = targets.factors(config.train_length, config.target_scale, config.train_length)
-    return data._replace(x=data.x.astype(config.dtype), y=(data.y.astype(config.dtype) * factors).astype(config.dtype))
-
-
-def _step(adam: Adam, data: Sequences, chosen: Any, threads: int | None) -> tuple[float, float]:
-    """The loss of a step on some of the sequences, and what they count in a mean of losses."""
-    weights = None if data.weights is None else data.weights[chosen]
-    loss = adam.step(data.x[chosen], data.y[chosen], weights=weights, threads=threads)
-    return loss, len(data.x[chosen]) if weights is None else float(weights.sum(dtype=np.float64))
+def _step(adam: Adam, batch: Sequences, threads: int | None) -> float:
+    x, y, weights, lengths = batch
+    return adam.step(x, y, weights=weights, lengths=lengths, threads=threads)
 
 
 def _run_epoch(
-    config: TrainConfig, adam: Adam, data: Sequences, epoch: int, threads: int | None, notify: Listener
+    config: TrainConfig, adam: Adam, data: TrainingData, epoch: int, threads: int | None, notify: Listener
 ) -> float:
-    """One pass over the data in the epoch's own order; returns the mean loss of its targets."""
-    order = Stream(config.seed, "order", epoch).permutation(config.samples)
+    """One pass over the data; returns the mean loss of its targets."""
     total = counted = 0.0
-    for start in range(0, config.samples, config.batch):
-        chosen = order[start : start + config.batch]
-        loss, count = _step(adam, data, chosen, threads)
+    for batch in data.batches(epoch):
+        loss, count = _step(adam, batch, threads), counts(batch)
         if not math.isfinite(loss):
             raise TrainingDiverged("the loss", epoch, adam.steps)
         total, counted = total + loss * count, counted + count
-        notify(Stepped(epoch, adam.steps, loss, len(chosen)))
+        notify(Stepped(epoch, adam.steps, loss, len(batch.x)))
     if not all(np.isfinite(tensor).all() for tensor in adam.model.parameters.values()):
         raise TrainingDiverged("a parameter", epoch, adam.steps)
     return total / counted
@@ -279,7 +267,8 @@ def _result(config: TrainConfig, state: _State, threads: int | None, notify: Lis
     )
     done = state.progress
     return {
-        "schema": 1,
+        "schema": SCHEMA,
+        "task": config.task,
         "encoding": config.encoding,
         "seed": config.seed,
         "train": {"steps": done.step, "loss": done.loss, "seconds": done.seconds},
