@@ -209,6 +209,6 @@ def test_the_command_that_goes_on_names_files_but_no_module(folder, monkeypatch)
     monkeypatch.setitem(
         registry.ENCODINGS._registered, "offered", replace(registry.ENCODINGS._registered[key], way="package.offered")
     )
-    said = train._resuming(Path("my runs/one"), "mine+alibi")
+    said = train._resuming(Path("my runs/one"), "mine+alibi", "running_sum")
     assert said == f"fastpe train --resume --out 'my runs/one' --encoding {folder / 'mine.py'}+alibi"
-    assert train._resuming(Path("run"), "offered") == "fastpe train --resume --out run"
+    assert train._resuming(Path("run"), "offered", "running_sum") == "fastpe train --resume --out run"

@@ -188,7 +188,8 @@ def test_metrics_that_are_far_too_large_are_refused(finished):
         read_all(finished)
 
 
-RESULT = {"schema": 1, "encoding": "learned", "seed": 0, "train": {"steps": 3, "loss": 0.5, "seconds": 0.75}}
+TRAIN = {"steps": 3, "loss": 0.5, "seconds": 0.75}
+RESULT = {"schema": 2, "task": "running_sum", "encoding": "learned", "seed": 0, "train": TRAIN}
 TEST = {"mse": 1.5, "nmse": 0.5, "mse_last": 2.0, "mse_beyond": None, "sequences": 5}
 
 
