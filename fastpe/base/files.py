@@ -14,7 +14,7 @@ import re
 import secrets
 import stat
 import weakref
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,9 +32,9 @@ except ImportError:  # not on Windows
 _KEY = "fastpe"
 _UNSET = "0" * 64
 _LENGTH_BYTES = 8
-_MAX_HEADER = stored.MOST_BYTES
+_MAX_HEADER, _OF_ENTRY = stored.MOST_BYTES, 120  # bytes that a tensor takes there, its name aside
 _DTYPES: dict[str, np.dtype] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
-_LARGEST = 2**62
+_LARGEST, _PIECE = 2**62, 2**20
 _OF_TENSOR = stored.record(
     {
         "dtype": stored.one_of(*_DTYPES),
@@ -59,21 +59,22 @@ def write_file(path: Path, content: bytes) -> None:
     """
     check_place(path)
     beside = _free_name(path)
-    made = False
     try:
-        with open(beside, "xb", opener=_exclusively) as file:
-            made = True
+        # made, or an error: a link, or whatever else has come to be there, is neither followed nor touched
+        with open(beside, "xb") as file:
             _keep_mode(path, file)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
-        sync_folder(path.parent)
+        with contextlib.suppress(PermissionError):  # who may write into a folder may not be allowed to read it
+            sync_folder(path.parent)
     except BaseException as error:
-        if made or not isinstance(error, OSError):  # an interrupt may come when it is made and nothing knows of it
+        if not isinstance(error, FileExistsError):  # else it is another's
             with contextlib.suppress(OSError):
                 beside.unlink()
-        if isinstance(error, OSError):  # a full disk is told of a write, which knows no name
+        # a full disk is told of a write, which knows no name; what a signal's handler raises has no number
+        if isinstance(error, OSError) and error.errno is not None:
             raise OSError(error.errno, error.strerror or str(error), str(path)) from error
         raise
 
@@ -99,15 +100,10 @@ def _free_name(path: Path) -> Path:
     raise FileExistsError(errno.EEXIST, "no name is free beside it", str(path))
 
 
-def _exclusively(name: str, flags: int) -> int:
-    """A file that is made, or it is an error: a link, or whatever else is there, is neither followed nor touched."""
-    return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
-
-
 def _keep_mode(path: Path, file: BinaryIO) -> None:
     """Who may read and write the file that is to be replaced."""
-    with contextlib.suppress(OSError, AttributeError):  # nothing is there, or the system has no such modes
-        if stat.S_ISREG(mode := path.lstat().st_mode):
+    with contextlib.suppress(FileNotFoundError, PermissionError):
+        if stat.S_ISREG(mode := path.lstat().st_mode) and hasattr(os, "fchmod"):
             os.fchmod(file.fileno(), stat.S_IMODE(mode) & 0o777)
 
 
@@ -139,15 +135,18 @@ def open_file(path: Path) -> BinaryIO:
     if not stat.S_ISREG(mode):
         what = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
         raise damaged(path, f"it is {what}, where a file was expected")
-    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))
+    return open(path, "rb")
 
 
 def read_file(path: Path, most: int = stored.MOST_BYTES) -> bytes:
     """The bytes of a file. Raises DamagedFileError if there are more than `most`; else as `open_file` does."""
     with open_file(path) as file:
-        if os.fstat(file.fileno()).st_size > most:  # which a file may be allowed to be: memory for `most` is not taken
-            raise damaged(path, f"it is larger than {most} bytes")
-        return file.read()[:most]
+        content = bytearray()
+        while piece := file.read(_PIECE):  # no memory is taken for all that there may be
+            content += piece
+            if len(content) > most:
+                raise damaged(path, f"it is larger than {most} bytes")
+        return bytes(content)
 
 
 def sync_folder(folder: Path) -> None:
@@ -238,6 +237,13 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], facts: Mapping[
     write_file(path, len(header).to_bytes(_LENGTH_BYTES, "little") + sealed + data)
 
 
+def check_header(names: Collection[str], each: int) -> None:
+    """Raise ValueError where tensors of these names, each so often, have a header longer than any that is read."""
+    size = each * sum(len(name) + _OF_ENTRY for name in names)
+    if size > _MAX_HEADER:
+        raise ValueError(f"{each * len(names)} tensors cannot be stored: a header of {size} bytes is none that is read")
+
+
 def _split(content: bytes) -> tuple[bytes, bytes]:
     end = _LENGTH_BYTES + int.from_bytes(content[:_LENGTH_BYTES], "little")
     return content[_LENGTH_BYTES:end], content[end:]
@@ -271,7 +277,14 @@ class TensorFile:
         # open as long as this object lives: what replaces the file meanwhile is another one
         self._file = open_file(path)
         weakref.finalize(self, self._file.close)
-        size = os.fstat(self._file.fileno()).st_size
+        try:
+            self._open()
+        except BaseException:
+            self._file.close()  # the error may be kept for long, and this object with it
+            raise
+
+    def _open(self) -> None:
+        path, size = self.path, os.fstat(self._file.fileno()).st_size
         header = self._read_header(self._file)
         self._start = _LENGTH_BYTES + len(header)
         self._take(parsed(path, header))
@@ -292,6 +305,7 @@ class TensorFile:
         self._file.seek(self._start)
         data = self._file.read(self._bytes)
         if hashlib.sha256(data).hexdigest() != self.facts["sha256"]:
+            self._file.close()
             raise damaged(self.path, "its tensors do not match their checksum")
         tensors = {}
         for name, offset in self._offsets.items():

@@ -13,7 +13,7 @@ from typing import Any, cast
 def load(module: str) -> ModuleType:
     """A module, imported where no interrupt leaves it, or what it imports, half made.
 
-    Where this thread is importing another module of fastpe, which a second thread would wait for, it is imported here.
+    Where this thread may be importing another module, which a second thread would wait for, it is imported here.
     """
     if module in sys.modules:
         return import_module(module)
@@ -21,15 +21,15 @@ def load(module: str) -> ModuleType:
 
 
 def _is_importing() -> bool:
-    made = [each for name, each in [*sys.modules.items()] if name.partition(".")[0] == "fastpe"]
-    return any(getattr(getattr(each, "__spec__", None), "_initializing", False) for each in made)
+    return any(getattr(getattr(each, "__spec__", None), "_initializing", False) for each in [*sys.modules.values()])
 
 
 def shielded(function: Callable[..., Any], inside: Callable[[], bool] = lambda: False) -> Callable[..., Any]:
     """The function, run in a thread of its own where the main thread calls it.
 
     Python runs handlers in the main thread alone. What one raises, Ctrl-C for instance, ends the wait for the call, and
-    the call goes on to its end; a process that ends meanwhile waits for it.
+    the call goes on to its end; a process that ends meanwhile waits for it. Where no thread can be started, there being
+    too many, or the process about to end, it is run where it is.
 
     Parameters
     ----------
@@ -59,10 +59,23 @@ def shielded(function: Callable[..., Any], inside: Callable[[], bool] = lambda: 
             finally:
                 ended.release()
 
+        def start() -> None:
+            try:
+                threading.Thread(target=run, name=f"fastpe: {function.__name__}").start()
+            except BaseException:
+                refused.append(True)
+                ended.release()
+
+        refused = list[bool]()
         ended.acquire()
-        # by a thread that nothing interrupts either: what starts one in Python does not survive an exception
-        _thread.start_new_thread(lambda: threading.Thread(target=run, name=f"fastpe: {function.__name__}").start(), ())
+        try:
+            # by a thread that nothing interrupts either: what starts one in Python does not survive an exception
+            _thread.start_new_thread(start, ())
+        except RuntimeError:
+            return function(*arguments, **named)
         ended.acquire()
+        if refused:
+            return function(*arguments, **named)
         if errors:
             raise errors.pop()
         return results.pop()

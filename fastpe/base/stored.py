@@ -11,6 +11,7 @@ import json
 import math
 import re
 import reprlib
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +21,7 @@ MOST_BYTES = 2**22
 
 _MOST_DEPTH, _LONGEST_REASON = 32, 400
 _MOST_DIGITS = 40  # of a number; Python takes quadratic time for them
+_STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control characters and what else is no character of a line, of Unicode
 _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 _BRACKETS = re.compile(r'"(?>[^"\\]+|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)  # and strings, which may hold some
 
@@ -50,8 +52,21 @@ def damaged(path: Path, reason: object) -> DamagedFileError:
     >>> str(damaged(Path("x"), "no \x1b[2J"))
     'x is damaged: no \\x1b[2J'
     """
-    said = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(reason)[:_LONGEST_REASON])
+    said = printable(str(reason)[:_LONGEST_REASON])
     return DamagedFileError(f"{path} is damaged: {said}{'...' if len(str(reason)) > _LONGEST_REASON else ''}")
+
+
+def printable(said: str) -> str:
+    r"""The text with what would steer a terminal spelled out, and in one line: what may be stored, and shown.
+
+    >>> printable("no \x1b[2J\nat all")
+    'no \\x1b[2J at all'
+    """
+    return "".join(_spelled(c) for c in " ".join(said.splitlines()))
+
+
+def _spelled(c: str) -> str:
+    return c.encode("unicode_escape").decode() if unicodedata.category(c) in _STEERING else c
 
 
 def checked(path: Path, value: Any, form: Form, key: str = "") -> Any:
@@ -170,8 +185,8 @@ def number(least: float = -math.inf) -> Form:
 
 
 def text(key: str, value: Any) -> None:
-    """A string that has no control characters, which would steer a terminal."""
-    if type(value) is not str or not value.isprintable():
+    """A string that is `printable`."""
+    if type(value) is not str or value != printable(value):
         raise Unfit.of(key, value, "a text")
 
 

@@ -86,11 +86,11 @@ def real(name: str, value: Any) -> float:
     return number
 
 
-def positive(name: str, value: Any) -> float:
-    """The value, a finite number above 0, as a float."""
+def positive(name: str, value: Any, dtype: Any = "float64") -> float:
+    """The value, a finite number above 0, in a dtype too, as a float."""
     number = real(name, value)
-    if number <= 0:
-        raise ValueError(f"{name} must be above 0, not {number}")
+    if number <= 0 or (str(dtype) == "float32" and number <= 2.0**-150):
+        raise ValueError(f"{name} must be above 0{'' if number <= 0 else ' in float32'}, not {number}")
     return number
 
 

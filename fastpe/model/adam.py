@@ -19,7 +19,7 @@ _MOST_STEPS = 2**53  # which float64 tells from the next
 class _Number:
     """A number of an optimiser, checked whenever it is set."""
 
-    def __init__(self, check: Callable[[str, Any], float]) -> None:
+    def __init__(self, check: Callable[[str, Any, Any], float]) -> None:
         self._check = check
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -32,7 +32,7 @@ class _Number:
         return number
 
     def __set__(self, optimiser: Any, value: Any) -> None:
-        optimiser.__dict__[self._name] = self._check(self._name, value)
+        optimiser.__dict__[self._name] = self._check(self._name, value, optimiser.model.dtype)
 
 
 class Adam:
@@ -68,7 +68,8 @@ class Adam:
     """
 
     lr, eps = _Number(validation.positive), _Number(validation.positive)
-    beta1, beta2 = _Number(validation.below_one), _Number(validation.below_one)
+    beta1 = _Number(lambda name, value, dtype: validation.below_one(name, value))
+    beta2 = _Number(lambda name, value, dtype: validation.below_one(name, value))
 
     def __init__(
         self, model: Transformer, lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8
@@ -135,9 +136,10 @@ class Adam:
         return steps, {f"{group}.{name}": array for group, own in views for name, array in own.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        with self._model._lock:  # the model is copied by itself, and before it: of one thread's, both are of one step
-            numbers = (self.lr, self.beta1, self.beta2, self.eps)
-            return _restored_adam, (self.model, numbers, self.steps, self._moments.copy())
+        numbers = (self.lr, self.beta1, self.beta2, self.eps)
+        with self._model._lock:  # the model is copied by itself, and perhaps of another step: its parameters go along
+            flat = self._model._layout.flat.copy()
+            return _restored_adam, (self.model, numbers, self.steps, self._moments.copy(), flat)
 
     def _update(self, t: int) -> Update:
         rate, correction2 = self.lr / (1.0 - self.beta1**t), 1.0 / (1.0 - self.beta2**t)
@@ -147,9 +149,9 @@ class Adam:
         return Update(self._moments, rounded, -(-self._moments.shape[1] // model_batch.CHUNK), self._steps)
 
 
-def _restored_adam(model: Transformer, numbers: tuple[float, ...], steps: int, moments: Array) -> Adam:
-    """A copy of an Adam: its moments are views again."""
+def _restored_adam(model: Transformer, numbers: tuple[float, ...], steps: int, moments: Array, flat: Array) -> Adam:
+    """A copy of an Adam: its moments are views again, and its model is of the same step."""
     adam = Adam(model, *numbers)
-    adam.steps = steps
-    adam._moments[...] = moments
+    adam._steps[0] = steps
+    adam._moments[...], model._layout.flat[...] = moments, flat
     return adam

@@ -190,6 +190,14 @@ class Views(dict[str, Array]):
         for name, value in values.items():
             self._targets[name][...] = value
 
+    def assign(self, values: Mapping[str, Any]) -> None:
+        """Copy values into all of the arrays."""
+        if not isinstance(values, Mapping):
+            raise TypeError(f"{self._what} must be a dict of arrays, not {type(values).__name__}")
+        if missing := self._targets.keys() - values.keys():
+            raise ValueError(f"{self._what} must be given all, or each by its name: {min(missing)!r} is missing")
+        self.update(values)
+
     def __setitem__(self, name: str, value: Any) -> None:
         self.update({name: value})
 

@@ -87,7 +87,11 @@ class Transformer:
     # memory is laid out by these: they stay
     config = property(lambda self: self._config)
     dtype = property(lambda self: self._dtype)
-    parameters = property(lambda self: self._parameters, lambda self, values: self._parameters.update(values))
+    parameters = property(lambda self: self._parameters, lambda self, values: self._assign(values))
+
+    def _assign(self, values: Mapping[str, Any]) -> None:
+        with self._lock:
+            self._parameters.assign(values)
 
     def slots(self, length: int) -> dict[str, Any]:
         """What the encoding fills at this length, in positions, as copies.

@@ -16,6 +16,7 @@ from fastpe.tasks.targets import SCALES
 from fastpe.tasks.task import Chosen
 
 _MOST = 2**40  # of sequences or epochs: more is a slip
+_MOST_LENGTHS = 1000  # in a result
 DATA = ("fixed", "fresh")
 LENGTHS = ("fixed", "uniform")
 USUAL_LENGTHS = (50, 100, 200)  # that numbers are tested at
@@ -96,7 +97,7 @@ class TrainConfig(ModelConfig):
         for name in ("samples", "epochs", "batch", "test_sequences"):
             self._set(name, _count(name, getattr(self, name)))
         for name in ("lr", "eps"):
-            self._set(name, positive(name, getattr(self, name)))
+            self._set(name, positive(name, getattr(self, name), self.dtype))
         for name in ("beta1", "beta2"):
             self._set(name, below_one(name, getattr(self, name)))
         numbers = chosen.task.kind == "numbers"
@@ -283,6 +284,8 @@ def checked_lengths(name: str, lengths: object, chosen: Chosen) -> tuple[int | s
             frame.check_length(chosen, first)
         elif not len(chosen.lengths.within(first, last)):
             raise ValueError(f"{name} must be lengths that task {chosen.name!r} can have, and none of {length} is one")
+    if len(checked) > _MOST_LENGTHS:
+        raise ValueError(f"{name} must be at most {_MOST_LENGTHS}, not {len(checked)} of them")
     if len(set(checked)) < len(checked):
         raise ValueError(f"{name} must be distinct, not {checked}")
     return checked

@@ -10,9 +10,20 @@ from fastpe.base.random import Stream
 from fastpe.tasks import targets
 from fastpe.tasks.frame import Sequences, sequences
 from fastpe.training.config import TrainConfig
+from fastpe.training.evaluation import BYTES_DRAWN
 
 _BLOCK = 64  # batches of fresh tokens that are drawn at a time: a task draws sequences of one length together
-_BYTES = 64  # for each position of a sequence, while it is drawn
+
+
+def check_training_room(config: TrainConfig) -> None:
+    """Raise ValueError where the sequences of a training need more memory than this machine has."""
+    count = config.batch * _BLOCK if _in_blocks(config) else config.samples
+    what = f"{count} training sequences of length {config.train_length}"
+    validation.room(what, count * config.model.train_length * BYTES_DRAWN, "need")
+
+
+def _in_blocks(config: TrainConfig) -> bool:
+    return config.data == "fresh" and config.chosen.task.kind != "numbers"
 
 
 class TrainingData:
@@ -21,19 +32,10 @@ class TrainingData:
     Parameters
     ----------
     config : TrainConfig
-
-    Raises
-    ------
-    ValueError
-        If one set for all epochs needs more memory than this machine has.
     """
 
     def __init__(self, config: TrainConfig) -> None:
-        self._config = config
-        self._in_blocks = config.data == "fresh" and config.chosen.task.kind != "numbers"
-        count = config.batch * _BLOCK if self._in_blocks else config.samples
-        width = config.model.train_length
-        validation.room(f"{count} training sequences of {width} positions", count * width * _BYTES, "need")
+        self._config, self._in_blocks = config, _in_blocks(config)
         self._whole = None if self._in_blocks else self._drawn(0, config.samples)
 
     def batches(self, epoch: int) -> Iterator[Sequences]:

@@ -9,6 +9,7 @@ import numpy as np
 from fastpe.base import validation
 from fastpe.base.draws import Draws
 from fastpe.base.random import Stream
+from fastpe.base.stored import printable
 from fastpe.encodings import combined, registry
 from fastpe.encodings.encoding import BeyondTrainingLength
 from fastpe.kernels.threads import threads_for
@@ -21,7 +22,7 @@ from fastpe.training.config import checked_lengths, ends, positions_of
 from fastpe.training.events import LengthTested, Listener, Noted
 
 _CHUNK = 1024  # sequences that go through the model at a time, so that its outputs and errors need bounded memory
-_BYTES_DRAWN = 48  # for each number of a test set, while it is drawn
+BYTES_DRAWN = 48  # for each number of a set of sequences, while it is drawn
 _LOGITS = 2**24  # of tokens, likewise
 _PER_DRAW = 32  # sequences that share random positions, as a batch of training does
 
@@ -104,7 +105,7 @@ def evaluate(
     for length in lengths:
         metrics = _metrics(model, length, sequences, seed, chosen, target_scale, threads)
         if remarks := _remarks(model.config, positions_of(chosen, length, model.config.causal)):
-            metrics["note"] = " ".join(remarks)
+            metrics["note"] = printable(" ".join(remarks))
             notify(Noted(f"length {length}: {metrics['note']}"))
         results[str(length)] = metrics
         notify(LengthTested(length, metrics))
@@ -114,7 +115,7 @@ def evaluate(
 def check_room(lengths: Iterable[int | str], sequences: int, chosen: Chosen) -> None:
     """Raise ValueError where the test sequences of a length need more memory than this machine has."""
     for length in lengths:
-        size = sequences * positions_of(chosen, length, causal=False) * _BYTES_DRAWN
+        size = sequences * positions_of(chosen, length, causal=False) * BYTES_DRAWN
         validation.room(f"{sequences} test sequences of length {length}", size, "need")
 
 
@@ -159,7 +160,7 @@ def _of_tokens(
             right, tokens = right + int((agrees & asked).sum()), tokens + int(asked.sum())
             loss += float(np.sum(_surprise(logits[counts], y[counts]) * weights[counts]))
     except BeyondTrainingLength as error:
-        return {**dict.fromkeys(("exact", "token", "loss")), "sequences": sequences, "reason": str(error)}
+        return {**dict.fromkeys(("exact", "token", "loss")), "sequences": sequences, "reason": printable(str(error))}
     mean = loss / float(data.weights.sum())
     finite = {} if math.isfinite(mean) else {"reason": "the outputs are not finite"}
     found = {"exact": exact / sequences, "token": right / tokens, "loss": mean if math.isfinite(mean) else None}
@@ -196,7 +197,7 @@ def _of_numbers(
                 sums += errors.sum(), errors[:, -1].sum(), errors[:, beyond].sum()
     except BeyondTrainingLength as error:
         nothing = dict.fromkeys(("mse", "nmse", "mse_last", "mse_beyond"))
-        return {**nothing, "sequences": sequences, "reason": str(error)}
+        return {**nothing, "sequences": sequences, "reason": printable(str(error))}
     mse, last, after = (total / count if count else math.nan for total, count in zip(sums, counts, strict=True))
     found = {
         "mse": mse,

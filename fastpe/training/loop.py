@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.base import validation
+from fastpe.base import files, validation
 from fastpe.encodings import combined, registry
 from fastpe.kernels.threads import threads_for
 from fastpe.model.adam import Adam
@@ -24,7 +24,7 @@ from fastpe.model.transformer import Transformer
 from fastpe.tasks.frame import Sequences
 from fastpe.training.config import TrainConfig
 from fastpe.training.config_file import check_target
-from fastpe.training.data import TrainingData, counts
+from fastpe.training.data import TrainingData, check_training_room, counts
 from fastpe.training.evaluation import check_room, evaluate
 from fastpe.training.events import EpochDone, Listener, Noted, Started, Stepped
 from fastpe.training.forms import SCHEMA
@@ -155,13 +155,18 @@ def _train(
 ) -> TrainResult:
     config = config.tested()
     options = registry.option_values(config.encoding, config.options)
-    check_room(config.test_lengths, config.test_sequences, config.chosen)
+    if not resume:  # of a run that is finished nothing is drawn
+        _check_room(config)
     if out is not None and not callable(out):
         check_target(validation.path("out", out), config, resume)
-    model, data = Transformer(config.model), TrainingData(config)
+    model = Transformer(config.model)
+    if out is not None:
+        files.check_header(model.parameters, each=3)  # a checkpoint: parameters and two moments
     state = _State(model, Adam(model, lr=config.lr, beta1=config.beta1, beta2=config.beta2, eps=config.eps))
     with _open_run(config, out, resume, options) as run:
         result = _restore(run, state)
+        if resume and result is None:
+            _check_room(config)
         notes = run.notes if run is not None else []
         told = len(notes)
         for note in [*notes, *_remarks(config)]:
@@ -169,7 +174,7 @@ def _train(
         path = run.path if run is not None else None
         notify(Started(config, path, state.progress.step))
         if state.progress.epoch < config.epochs:
-            _run_epochs(config, data, state, run, threads, notify)
+            _run_epochs(config, TrainingData(config), state, run, threads, notify)
         if run is not None and (result is None or not run.holds_model()):
             run.save_model(model)
         if result is None:
@@ -179,6 +184,11 @@ def _train(
         for note in notes[told:]:  # what came up meanwhile
             notify(Noted(note))
     return TrainResult(config, model, state.history, result, path)
+
+
+def _check_room(config: TrainConfig) -> None:
+    check_training_room(config)
+    check_room(config.test_lengths, config.test_sequences, config.chosen)
 
 
 def _remarks(config: TrainConfig) -> tuple[str, ...]:

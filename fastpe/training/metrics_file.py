@@ -10,6 +10,7 @@ from fastpe.training.config import TrainConfig
 
 NAME = "metrics.jsonl"
 _LONGEST = 512  # bytes of a line; ours have a third of them
+_MOST = 2**30  # bytes of a file: of two million epochs
 _SPARE = 2**20  # bytes that a file may have beside its lines
 
 
@@ -28,7 +29,7 @@ def cut(folder: Path, config: TrainConfig, epochs: int) -> tuple[list[dict[str, 
         If it is no file, or much larger than such a run's.
     """
     try:
-        content = files.read_file(folder / NAME, _SPARE + config.epochs * _LONGEST)
+        content = files.read_file(folder / NAME, min(_SPARE + config.epochs * _LONGEST, _MOST))
     except FileNotFoundError:
         content = b""
     lines, form, found = content.splitlines(), forms.metrics_line(config), {}

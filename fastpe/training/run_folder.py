@@ -114,6 +114,8 @@ class Run:
                 files.sync_folder(self.path.parent)
             config_file.write(self.path, self._record)
         except OSError as error:
+            if error.errno is None:  # a signal's handler raised it
+                raise
             raise config_file.unwritable(self.path, error) from error
 
     @classmethod

@@ -4,6 +4,7 @@ import errno
 import os
 import secrets
 import stat
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -218,3 +219,58 @@ def test_a_lock_that_nobody_has_any_more_is_open(tmp_path):
     assert os.name == "nt" or files.lock_folder(tmp_path) is None
     del lock
     assert files.lock_folder(tmp_path) is not None
+
+
+@pytest.mark.skipif(os.name == "nt", reason="has no such locks")
+def test_what_is_no_folder_is_not_locked(tmp_path):
+    (tmp_path / "x").write_bytes(b"")
+    with pytest.raises(NotADirectoryError):
+        files.lock_folder(tmp_path / "x")
+
+
+class Late(TimeoutError):
+    """What a signal's handler raises, which is an OSError without a number."""
+
+
+@pytest.mark.parametrize("where", ["os.fsync", "os.replace", "pathlib.Path.lstat"])
+def test_what_a_handler_raises_passes_as_it_is(tmp_path, monkeypatch, where):
+    def late(*_):
+        raise Late("time is up")
+
+    path = tmp_path / "x"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(where, late)
+    with pytest.raises(Late, match=r"^time is up$"):
+        files.write_file(path, b"new")
+    monkeypatch.undo()
+    assert (names(tmp_path), path.read_bytes()) == (["x"], b"old")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # as above
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="has no list of open files")
+def test_interrupts_and_damaged_files_leave_no_file_open(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"0" * 100)
+    before, kept = len(os.listdir("/proc/self/fd")), []
+    interrupted_everywhere(lambda: files.read_file(path), {files.__file__}, lambda: None)
+    for _ in range(20):
+        with pytest.raises(DamagedFileError) as caught:
+            files.TensorFile(path)
+        kept.append(caught)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/kallsyms"), reason="has no file of unknown size")
+def test_a_file_that_does_not_know_its_size_is_not_cut():
+    with pytest.raises(DamagedFileError, match="it is larger than 100 bytes"):
+        files.read_file(Path("/proc/kallsyms"), 100)
+
+
+@pytest.mark.skipif(os.name == "nt" or not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may list anything")
+def test_a_folder_that_may_be_written_but_not_listed_is_written(tmp_path):
+    tmp_path.chmod(0o333)
+    try:
+        files.write_file(tmp_path / "x", b"new")
+        assert (tmp_path / "x").read_bytes() == b"new"
+    finally:
+        tmp_path.chmod(0o700)

@@ -5,11 +5,13 @@ import subprocess
 import sys
 import threading
 import time
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 import pytest
 from interrupts import Interrupted
 
-from fastpe.base.shielded import shielded
+from fastpe.base.shielded import load, shielded
 
 
 def test_results_errors_and_where_it_runs():
@@ -75,3 +77,33 @@ def test_an_interrupt_ends_the_wait_and_not_the_call():
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, old)
     assert done.wait(10)
+
+
+@pytest.mark.parametrize(("importing", "here"), [("", False), ("fastpe.half", True), ("others.half", True)])
+def test_a_module_is_imported_here_where_a_second_thread_would_wait_for_this_one(
+    importing, here, tmp_path, monkeypatch
+):
+    name = f"probe_{importing.replace('.', '_')}_"
+    (tmp_path / f"{name}.py").write_text("import threading\nTHREAD = threading.get_ident()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    if importing:
+        half = ModuleType(importing)
+        half.__spec__ = ModuleSpec(importing, None)
+        half.__spec__._initializing = True
+        monkeypatch.setitem(sys.modules, importing, half)
+    try:
+        assert (threading.get_ident() == load(name).THREAD) == here
+        assert load(name) is sys.modules[name]
+    finally:
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("refused", ["_thread.start_new_thread", "threading.Thread.start"])
+def test_where_no_thread_can_be_started_it_is_run_here(monkeypatch, refused):
+    def refuse(*_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(refused, refuse)
+    assert shielded(threading.get_ident)() == threading.get_ident()
+    with pytest.raises(ZeroDivisionError):
+        shielded(divmod)(1, 0)

@@ -63,7 +63,7 @@ def test_long_texts_take_no_more_memory_than_they_have():
 def test_what_an_error_says_of_a_file_is_short_and_steers_no_terminal(tmp_path):
     said = str(stored.damaged(tmp_path, "\x1b[2J\n" + "x" * 10**6))
     assert said.isprintable()
-    assert r"\x1b[2J\n" in said
+    assert r"\x1b[2J xxx" in said
     assert len(said) < len(str(tmp_path)) + 600
     with pytest.raises(stored.Unfit, match=r"note is 'a\\x1b', where a text was expected"):
         stored.text("note", "a\x1b")
@@ -110,3 +110,18 @@ def test_what_belongs_is_returned():
         (stored.sha256, "0123456789abcdef" * 4), (stored.each(WHOLE), []), (stored.number(), -1e300),
     ):  # fmt: skip
         assert checked(Path("x"), value, form) is value
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("a\u00a0b \u3000 \u00e9", "a\u00a0b \u3000 \u00e9"), ("two\nlines", "two lines"), ("\x1b[2J", r"\x1b[2J"),
+        ("\u202etxt", r"\u202etxt"), ("a\u2028b", "a b"), ("\x9b1m", r"\x9b1m"),
+    ],
+)  # fmt: skip
+def test_what_would_steer_a_terminal_is_spelled_out(given, shown):
+    assert stored.printable(given) == shown
+    stored.text("key", shown)
+    if given != shown:
+        with pytest.raises(stored.Unfit):
+            stored.text("key", given)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import fastpe
 from fastpe.encodings import combined, registry
 from fastpe.encodings.encoding import BeyondTrainingLength
+from fastpe.encodings.slots import make_spec
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,7 @@ from fastpe.encodings.encoding import BeyondTrainingLength
         (TypeError, "dtype must be float32 or float64, not '>f4'", {"dtype": ">f4"}),
         (ValueError, r"params must have the keys \[\], not \['a'\]", {"params": {"a": [1.0]}}),
         (ValueError, r"must have the keys \['table'\]", {"name": "learned", "params": {}}),
+        (TypeError, r"^params must be a dict of arrays, not list$", {"name": "learned", "params": [("table", [1.0])]}),
         (
             ValueError,
             r"params\['table'\] must have shape \(4, 64\), not \(3, 64\)",
@@ -168,3 +170,12 @@ def test_a_reach_of_which_no_sequence_has_use_is_refused(name: str) -> None:
     words = rf"^option 'reach' must be an integer >= 1 and <= 1e\+06( or none)?, not {2**27}$"
     with pytest.raises(ValueError, match=words):
         fastpe.build(name, 9, reach=2**27)
+
+
+@pytest.mark.parametrize(("name", "power"), [("length", 27), ("train_length", 27), ("dim", 40), ("heads", 40)])
+def test_sizes_have_limits(name: str, power: int) -> None:
+    sizes = {"length": 3, "train_length": 3, "dim": 4, "heads": 1, "causal": False, "positions": None, "start": 0}
+    spec = make_spec(**{**sizes, name: 2**power}, dtype=np.float32, axes=1)
+    assert getattr(spec, name) == 2**power
+    with pytest.raises(ValueError, match=rf"^{name} must be at most 2\*\*{power}, not {2**power + 1}$"):
+        make_spec(**{**sizes, name: 2**power + 1}, dtype=np.float32, axes=1)

@@ -69,6 +69,7 @@ OPTION = 'fastpe.Option(0.5, "of the distance", float, above=0.0, maximum=4.0)'
         (("ulp=4.0", "reported=('holds', '', '')"), "reported must be None or a fastpe.Reported of three texts"),
         (("ulp=4.0", "reported=fastpe.Reported('well', '', '')"), "reported.outcome must be one of holds, partly"),
         (("ulp=4.0", "per_layer='slope'"), "per_layer must be a tuple of names, as in .*, not 'slope'"),
+        (("ulp=4.0", "paper=3"), "paper must be a dict of options to values, not 3"),
         (("ulp=4.0", "paper={'powr': 1.0}"), "paper names 'powr', which is none of the options; did you mean 'power'"),
         (("ulp=4.0", "tested={'power': 9.0}"), "tested: option 'power' must be a finite number > 0 and <= 4, not 9"),
         (("\n\nENCODING", "\n\naxes = 2\nENCODING"), "axes must be a function, not 2"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fastpe
-from fastpe.encodings import combined, registry
+from fastpe.encodings import combined, combined_slots, registry
 from fastpe.encodings.encoding import Encoding, Part
 from fastpe.encodings.slots import make_spec
 
@@ -35,6 +35,22 @@ def test_tables_add_and_gradients_reach_every_part() -> None:
     np.testing.assert_array_equal(pulled["learned.table"], dtable)
     alone = fastpe.pull("legendre", 5, {"table": dtable}, params={"gamma": [1.0]}, learned=True, **keywords)
     np.testing.assert_array_equal(pulled["legendre.gamma"], alone["gamma"])
+
+
+@pytest.mark.parametrize(
+    ("slot", "shape", "wide"),
+    [
+        ("bias", (1, 3), (2, 7)), ("bias", (2, 7), (3, 2, 7)), ("rel_key", (1, 5, 4), (2, 3, 9, 4)),
+        ("gain", (2, 1), (2, 5)), ("values", (1, 4), (5, 2, 4)), ("rel_gain", (3, 5, 4), (3, 5, 4)),
+    ],
+)  # fmt: skip
+def test_a_gradient_is_narrowed_by_the_adjoint_of_widening(slot, shape, wide) -> None:
+    rng = np.random.default_rng(3)
+    array, gradient = rng.standard_normal(shape), rng.standard_normal(wide)
+    narrow = combined_slots.narrowed(slot, gradient, shape)
+    assert narrow.shape == shape
+    product = np.sum(combined_slots.widened(slot, array, wide) * gradient)
+    np.testing.assert_allclose(np.sum(array * narrow), product, rtol=1e-12)
 
 
 def _made_up(slot: str, value: float, shape: tuple[int, ...]) -> Encoding:

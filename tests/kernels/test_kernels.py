@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 from fastpe.doctor.allowed_error import wider
-from fastpe.kernels import arrays, simd
+from fastpe.kernels import arrays, simd, table
 from fastpe.kernels.gemm import FROM, LOWER_A, LOWER_C, ONTO, PLUS, RELU, ROWS, UPPER_A, WHERE_POSITIVE
 
 DTYPES = [np.float32, np.float64]
@@ -330,3 +330,19 @@ def test_adam(dtype, groups):
         exact[0] = exact[0] - lr * m / (np.sqrt(v) + eps)
     for ours, reference in zip((p, first, second), exact, strict=True):
         np.testing.assert_allclose(ours, reference, rtol=50 * np.finfo(dtype).eps, atol=50 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [1, 7, 16, 63, 64, 65, 127, 129, 1000])
+def test_the_largest_is_found_anywhere_and_nowhere_else(dtype, size):
+    """Beside the array lie larger numbers."""
+    around = np.full(3 * size + 256, 9.0, dtype)
+    values = around[size : 2 * size]
+    values[...] = np.random.default_rng(size).uniform(-1, 1, size)
+    for place in {0, size // 2, size - 1}:
+        for value in (-3.0, 4.0):
+            values[place] = value
+            assert table.largest_of(values) == abs(value)
+        values[place] = np.nan
+        assert np.isnan(table.largest_of(values))
+        values[place] = 0.5

@@ -1,5 +1,6 @@
 """What is written or copied while another thread trains the model is that of one moment."""
 
+import copy
 import pickle
 import threading
 from contextlib import contextmanager
@@ -95,3 +96,32 @@ def test_the_owners_views_are_written_whatever_was_done_to_the_users(tmp_path):
     model.parameters["head.weight"].shape = (1, 32)
     model.save(tmp_path / "m")
     np.testing.assert_array_equal(fastpe.load(tmp_path / "m")(x), expected)
+
+
+def test_a_copy_of_an_optimiser_is_of_one_step_with_its_model():
+    adam = fastpe.Adam(fastpe.Transformer(CONFIG))
+    with training(adam):
+        taken = [copy.deepcopy(adam) for _ in range(5)]
+        taken += [pickle.loads(pickle.dumps((adam.model, adam)))[1] for _ in range(5)]
+    for each in taken:
+        moments_of_one_step(each.model, each.steps, each.first, each.second)
+
+
+def test_parameters_that_are_assigned_and_copied_at_once_are_not_mixed():
+    model, over = fastpe.Transformer(CONFIG), threading.Event()
+    values = [{name: np.full(x.shape, k) for name, x in model.parameters.items()} for k in (1.0, 2.0)]
+
+    def assign():
+        while not over.is_set():
+            for each in values:
+                model.parameters = each
+
+    model.parameters = values[0]
+    thread = threading.Thread(target=assign)
+    thread.start()
+    try:
+        for _ in range(200):
+            assert len({x for array in model.copies().values() for x in np.unique(array)}) == 1
+    finally:
+        over.set()
+        thread.join()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fastpe
-from fastpe import ModelConfig, Transformer
+from fastpe import ModelConfig, TrainConfig, Transformer
 from fastpe.model.adam import Adam
 
 CONFIG = ModelConfig("learned", width=8, hidden=8, train_length=6)
@@ -110,7 +110,13 @@ def test_copies_are_plain_dicts_of_their_own(model):
 
 def test_all_parameters_are_assigned_as_each_of_them_is(model, other):
     with pytest.raises(ValueError, match=r"^parameters\['embed.weight'\] must have shape \(1, 8\), not \(1, 64\)$"):
-        model.parameters = Transformer(ModelConfig("nope", width=64)).parameters
+        model.parameters = Transformer(ModelConfig("learned", width=64, hidden=8, train_length=6)).parameters
+    for wrong, error, words in (
+        ({}, ValueError, "parameters must be given all, or each by its name: 'embed.bias' is missing"),
+        ([("a", 1)], TypeError, "parameters must be a dict of arrays, not list"),
+    ):
+        with pytest.raises(error, match=f"^{words}"):
+            model.parameters = wrong
     views = dict(model.parameters)
     model.parameters = other.parameters
     assert all(model.parameters[name] is view for name, view in views.items())
@@ -154,3 +160,20 @@ def test_a_saved_model_holds_what_was_assigned(model, tmp_path):
     model.parameters["head.bias"] = [4.5]
     model.save(tmp_path / "model.safetensors")
     assert fastpe.load(tmp_path / "model.safetensors").parameters["head.bias"].tolist() == [4.5]
+
+
+def test_numbers_of_an_optimiser_count_in_its_models_type(model):
+    for name in ("lr", "eps"):
+        with pytest.raises(ValueError, match=f"^{name} must be above 0 in float32, not 1e-46$"):
+            Adam(model, **{name: 1e-46})
+        with pytest.raises(ValueError, match=f"^{name} must be above 0 in float32, not 1e-46$"):
+            TrainConfig("nope", **{name: 1e-46})
+        TrainConfig("nope", **{name: 1e-46}, dtype="float64")
+        Adam(model, **{name: 2e-45})
+
+
+def test_an_optimiser_of_many_steps_can_be_copied(model):
+    adam = Adam(model)
+    adam.steps = 2**53
+    adam.step(np.ones((2, 6)), np.ones((2, 6)))
+    assert copy.deepcopy(adam).steps == 2**53 + 1

@@ -157,7 +157,7 @@ def test_a_task_that_fails_on_one_step_is_named_and_nothing_is_lost(tmp_path, mo
 
     config = replace(CONFIG, samples=20, epochs=10)
     monkeypatch.setattr("fastpe.tasks.registry.TASKS.get", lambda name: replace(task, sample=sample))
-    with pytest.raises(ValueError, match="task 'reverse': inputs must be tokens of 0 .. 2, not 3"):
+    with pytest.raises(ValueError, match=r"task 'reverse': inputs must be tokens of 0 \.\. 2, not 3"):
         train(config, out=tmp_path / "run", progress=False)
     monkeypatch.undo()
     assert len(train(config, out=tmp_path / "run", resume=True, progress=False).history) == 10

@@ -1,5 +1,6 @@
 """Encodings added to the input, one coordinate: printed values, SciPy, mpmath, and what each page promises."""
 
+import contextlib
 import math
 
 import mpmath
@@ -265,6 +266,13 @@ def test_fourier_far_away_against_mpmath() -> None:
         table("fourier", 4, dim=6, learned=True, params={"frequencies": frequencies * 1e20})
     with pytest.raises(ValueError, match=r"option 'sigma' \(1e\+20\) makes more than 2\*\*50 turns"):
         table("fourier", 4, dim=6, sigma=1e20)
+    for change, refused in ((1 - 1e-12, False), (1 + 1e-12, True)):  # at length 4 a frequency of 1 makes a turn a place
+        for settings in (
+            {"learned": True, "params": {"frequencies": np.full((3, 1), change * 2.0**50)}},
+            {"sigma": change * 2.0**50 / 8.3},
+        ):
+            with pytest.raises(ValueError, match="2\\*\\*50 turns") if refused else contextlib.nullcontext():
+                table("fourier", 4, dim=6, **settings)
 
 
 def test_fourier_frequencies_are_drawn_once_for_all_seeds() -> None:

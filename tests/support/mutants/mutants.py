@@ -38,8 +38,11 @@ from mutant_draw import GROUPS, Mutant, population
 from mutant_map import ROOT, Record, References, defined
 
 TRIES = (5.0, 15), (20.0, 80), (120.0, 400)  # at most so many seconds and tests, first in small, then in earnest
+TRIES_COMPILED = (20.0, 80), (60.0, 200)  # of what must be compiled anew, which takes longer than its tests
+PROCESSES = "/test_interruptions.py", "/test_cli_processes.py", "/experiments/", "/fuzz/", "/test_interrupts.py"
+"""Tests that start processes, each of which would compile anew, or repeat a call for long: others see the same code."""
 TOO_LONG = 60.0  # seconds of a test that is never tried
-SLOW = 60.0, 240.0  # more than ten times the seconds of a test before it counts as without end: else, compiled anew
+SLOW = 40.0, 110.0  # more than ten times the seconds of a test before it counts as without end: else, compiled anew
 REWRITTEN = "ignore::pytest.PytestAssertRewriteWarning"  # of what this process imported
 MEMORY, BROKEN = 12 << 30, 99  # bytes; the exit code of a child whose pytest raised
 
@@ -164,9 +167,12 @@ class Runner:
     def judge(self, mutant: Mutant) -> None:
         start, end, tried = time.monotonic(), "passed", 0
         environment = self.environment(mutant)
-        compiles = bool(environment["FASTPE_MUTANT_STALE"])  # which costs more than its tests: once, if it can be
-        for seconds, number in TRIES[compiles:]:
-            tests = self._within(self.tests(mutant), seconds, number)[tried:]
+        compiles = bool(environment["FASTPE_MUTANT_STALE"])
+        known = self.tests(mutant)
+        if compiles:
+            known = [test for test in known if not any(part in test for part in PROCESSES)]
+        for seconds, number in TRIES_COMPILED if compiles else TRIES:
+            tests = self._within(known, seconds, number)[tried:]
             end = run(environment, tests, self._seconds, self._log) if tests else end
             tried += len(tests)
             if end != "passed" or not tests:
@@ -237,6 +243,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=13)
     parser.add_argument("--groups", default=" ".join(GROUPS), help="only of these groups")
+    parser.add_argument("--part", default="1/1", help="only this of so many parts, as 2/3: for several processes")
     parser.add_argument("--stop", type=float, default=1e9, help="seconds after which no further mutant is begun")
     parser.add_argument("--again", action="store_true", help="try the survivors again")
     parser.add_argument("--check", action="store_true", help="do the tests that found mutants pass without?")
@@ -261,6 +268,8 @@ def main() -> None:
         chosen = [m for m in chosen if m.key in done and mutant_report.is_open(done[m.key])]
     else:
         chosen = [mutant for mutant in chosen if mutant.key not in done]
+    part, parts = map(int, options.part.split("/"))
+    chosen = chosen[part - 1 :: parts]
     _import_what_fastpe_stands_on()
     if options.check:
         runner.check(done)
