@@ -13,7 +13,14 @@ from fastpe.model.transformer import Transformer
 
 Array = np.ndarray[Any, Any]
 
+GROUPS = ("model", "adam.first", "adam.second")
+"""What the names of a training's arrays begin with: its parameters, and their two moments."""
+
 _MOST_STEPS = 2**53  # which float64 tells from the next
+
+
+def _share(name: str, value: Any, dtype: Any) -> float:
+    return validation.below_one(name, value)
 
 
 class _Number:
@@ -68,8 +75,7 @@ class Adam:
     """
 
     lr, eps = _Number(validation.positive), _Number(validation.positive)
-    beta1 = _Number(lambda name, value, dtype: validation.below_one(name, value))
-    beta2 = _Number(lambda name, value, dtype: validation.below_one(name, value))
+    beta1, beta2 = _Number(_share), _Number(_share)
 
     def __init__(
         self, model: Transformer, lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8
@@ -132,8 +138,8 @@ class Adam:
         layout = self._model._layout
         with self._model._lock:
             steps, flats = self.steps, (layout.flat.copy(), *self._moments.copy())
-        views = zip(("model", "adam.first", "adam.second"), map(layout.views_of, flats), strict=True)
-        return steps, {f"{group}.{name}": array for group, own in views for name, array in own.items()}
+        groups = zip(GROUPS, map(layout.views_of, flats), strict=True)
+        return steps, {f"{group}.{name}": array for group, own in groups for name, array in own.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
         numbers = (self.lr, self.beta1, self.beta2, self.eps)

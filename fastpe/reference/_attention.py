@@ -153,7 +153,8 @@ _without_warnings = np.errstate(over="ignore", invalid="ignore", divide="ignore"
 @_without_warnings
 def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Array]]]:
     inner, inner_pullback = _inner_products(case)
-    logits, logits_pullback = _logits(case, inner)
+    cut = case.rectify & (case.scale * inner <= 0)
+    logits, logits_pullback = _logits(case, inner, cut)
     weights, lse = _masked_softmax(logits, case.visible)
     out, out_pullback = _mix(case, weights)
 
@@ -162,12 +163,22 @@ def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Ar
         gradients = Gradients(case)
         dweights = out_pullback(case.check_dout(dout), gradients)
         dlogits = weights * (dweights - np.sum(weights * dweights, axis=-1, keepdims=True))
-        pull = _inner_products(sized)[1] if isinstance(dout, Sizes) else inner_pullback
-        pull(logits_pullback(dlogits, gradients), gradients)
+        inner_pullback(logits_pullback(dlogits, gradients), gradients)
+        found = gradients.finish()
+        if isinstance(dout, Sizes):
+            found = {name: np.maximum(found[name], size) for name, size in sizes_of_factors(np.asarray(dout)).items()}
+        return found
+
+    def sizes_of_factors(dout: Array) -> dict[str, Array]:
+        """What scores' gradients are multiplied by is computed too: a turned query, or a score, may be next to nothing
+        because large terms cancel, and wrong by what those round to."""
+        dweights = out_pullback(dout, Gradients(case))
+        dlogits = weights * (dweights - np.sum(weights * dweights, axis=-1, keepdims=True))
+        inner_sizes, pull = _inner_products(replace(case, q=case.q.view(Sizes), k=case.k.view(Sizes)))
+        gradients = Gradients(case)
+        pull(_logits(case, inner_sizes, cut)[1](np.abs(dlogits).view(Sizes), gradients), gradients)
         return gradients.finish()
 
-    # rotations add and subtract: a turned query may be next to nothing, and wrong by as much as before
-    sized = replace(case, q=case.q.view(Sizes), k=case.k.view(Sizes))
     out, lse = (out, lse) if case.batched else (out[0], lse[0])
     return ((out, lse) if case.return_lse else out), pullback
 
@@ -254,10 +265,10 @@ def _rotate(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], 
     return turned, pullback
 
 
-def _logits(case: Case, inner: Array) -> tuple[Array, Callable[[Array, Gradients], Array]]:
+def _logits(case: Case, inner: Array, cut: Array) -> tuple[Array, Callable[[Array, Gradients], Array]]:
+    """The score of every cell; `cut` are those that become 0, before anything is added to them."""
     slots, scale = case.slots, case.scale
-    scaled = scale * inner
-    u = np.maximum(scaled, 0) if case.rectify else scaled
+    u = np.where(cut, 0, scale * inner)
     logits = u
     if "gain" in slots:
         logits = case.gather(slots["gain"][:, :, None, :], "gain") * logits
@@ -279,8 +290,7 @@ def _logits(case: Case, inner: Array) -> tuple[Array, Callable[[Array, Gradients
         if "gain" in slots:
             gradients.add("gain", case.scatter(dlogits * u, "gain").sum(axis=-2))
             du = dlogits * case.gather(slots["gain"][:, :, None, :], "gain")
-        if case.rectify:
-            du = np.where(scaled > 0, du, 0)
+        du = np.where(cut, 0, du)
         gradients.add("scale", du * inner)
         return scale * du
 

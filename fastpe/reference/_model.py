@@ -102,7 +102,8 @@ def model_gradient_sizes(
 
     The terms are those of all sums within its own block, from the gradient of the block's output on: an attention, a
     feed-forward network, or what is before or after all layers. What is exactly zero in theory, such as the gradient of
-    a key map's bias, has terms that are not.
+    a key map's bias, has terms that are not. A factor of attention's that is a sum itself, a score or a rotated query,
+    counts by the sizes of its own terms where these give the larger sum.
     """
     prediction, pullback = _model_vjp(config, parameters, slots, x)
     return pullback(_loss_vjp(config, prediction, y, weights)[1](1.0), of_terms=True)

@@ -24,7 +24,7 @@ from fastpe.base import files, validation
 from fastpe.base.files import TensorFile
 from fastpe.base.stored import DamagedFileError, damaged
 from fastpe.model import model_file
-from fastpe.model.adam import Adam
+from fastpe.model.adam import GROUPS, Adam
 from fastpe.model.transformer import Transformer
 from fastpe.training import config_file, forms, metrics_file, result_file
 from fastpe.training.config import TrainConfig
@@ -319,7 +319,8 @@ def load(path: str | Path) -> Transformer:
 
 
 def _groups(model: Transformer, adam: Adam) -> dict[str, dict[str, np.ndarray]]:
-    return {"model.": model.parameters, "adam.first.": adam.first, "adam.second.": adam.second}
+    own = model.parameters, adam.first, adam.second
+    return {f"{group}.": arrays for group, arrays in zip(GROUPS, own, strict=True)}
 
 
 def _check_owner(file: TensorFile, config: TrainConfig) -> None:
