@@ -59,30 +59,6 @@ def batch_of(case: Case) -> tuple[Array, Array]:
     return np.ascontiguousarray(text[:, :-1]), np.ascontiguousarray(text[:, 1:])
 
 
-def step_flop(config: ModelConfig, batch: int, *, unmasked: bool = False) -> int:
-    """Useful FLOPs of one training step: those of its matrix products, forward and backward.
-
-    Parameters
-    ----------
-    config : ModelConfig
-    batch : int
-        Sequences of `train_length`.
-    unmasked : bool
-        Of a causal model, count only the scores that are not masked, N (N + 1) / 2 of N².
-
-    Examples
-    --------
-    >>> step_flop(CASES["paper"].config, 32) / 1e6
-    753.0496
-    """
-    n, c, f = config.train_length, config.width, config.hidden
-    pairs = n * (n + 1) // 2 if unmasked and config.causal else n * n
-    layer = 2 * n * (4 * c * c + 2 * c * f) + 4 * pairs * c
-    # the embedding of a number has no gradient by its input; that of a token is no product
-    embed, head = (0, 6 * n * c * config.vocabulary) if config.vocabulary else (4 * n * c, 6 * n * c)
-    return batch * (3 * config.layers * layer + embed + head)
-
-
 class Product(NamedTuple):
     """C (m, n) = A (m, depth) B (depth, n): one of the step's, and what the step does in the same pass.
 

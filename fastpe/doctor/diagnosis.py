@@ -96,7 +96,7 @@ def checks(only: Sequence[str] = ()) -> tuple[Check, ...]:
 
     Examples
     --------
-    >>> [check.name for check in checks(["gelu"])][::2]
+    >>> [check.name for check in checks(["gelu_f", "gelu_b"])][::2]
     ['kernel gelu_forward', 'kernel gelu_backward']
     """
     everything = [Check(name, dtype, partial(run, dtype)) for name, run in _runs().items() for dtype in DTYPES]

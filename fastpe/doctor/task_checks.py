@@ -19,7 +19,7 @@ from fastpe.base.random import Stream
 from fastpe.doctor.allowed_error import Difference
 from fastpe.doctor.diagnosis import Check
 from fastpe.doctor.encoding_checks import CheckFailed, option_differences
-from fastpe.tasks import frame
+from fastpe.tasks import frame, sizes
 from fastpe.tasks.registry import TASKS, choose
 from fastpe.tasks.task import SUMMARY, Chosen
 
@@ -135,7 +135,7 @@ def framed(key: str) -> Iterator[Difference]:
     lengths = np.array(_lengths(chosen))
     for causal in {True, chosen.task.causal}:
         found = frame.sequences(chosen, Stream(0, "check"), lengths, causal)
-        most = frame.positions(chosen, int(lengths.max()), causal)
+        most = sizes.positions(chosen, int(lengths.max()), causal)
         if found.x.shape[1] > most:
             raise CheckFailed(f"sequences have {found.x.shape[1]} positions, and answer_length promises {most}")
         yield _OK

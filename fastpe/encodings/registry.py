@@ -5,6 +5,7 @@ Importing this module imports neither NumPy nor Numba, so that a command line ca
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +29,8 @@ def _completed(module: ModuleType, path: Path) -> Encoding:
 ENCODINGS: Registry[Encoding] = Registry(
     Kind("encoding", "ENCODING", "fastpe.Encoding", _completed), "fastpe.encodings", FOLDERS, (), of_module
 )
+_MOST_LAYERS = 10_000  # of a pattern
+
 HOW = "by --encoding on the command line or fastpe.register in Python"
 """The way to name the file of an encoding of one's own."""
 
@@ -141,6 +144,10 @@ def split(name: str) -> tuple[str, ...]:
     """
     if not isinstance(name, str):
         raise TypeError(f"encoding must be a name, not {name!r}")
+    if _is_pattern(name):
+        raise ValueError(
+            f"encoding {name!r} says what each layer of a model has: one encoding, or a sum, is wanted here"
+        )
     parts = [part.strip() for part in name.split("+")]
     folder = name.rpartition("/")[0]
     cut = any("/" in part and not part.endswith(".py") for part in parts) or ("+" in folder and Path(name).is_file())
@@ -154,9 +161,54 @@ def split(name: str) -> tuple[str, ...]:
     return schemes
 
 
+def _is_pattern(name: str) -> bool:
+    return ("," in name or "*" in name) and not Path(name).is_file()
+
+
+def layers(name: str) -> tuple[tuple[str, ...], ...]:
+    """The keys that each layer of a model adds up, from the first on, and then again from the first.
+
+    A name is a pattern over layers, such as "rope*3,nope", or the same sum in every layer.
+
+    >>> layers("rope*2,alibi+nope"), layers("wavelet")
+    ((('rope',), ('rope',), ('alibi', 'nope')), (('wavelet',),))
+    """
+    if not (isinstance(name, str) and _is_pattern(name)):
+        return (split(name),)
+    found: list[tuple[str, ...]] = []
+    for item in name.split(","):
+        own, times, count = item.strip().partition("*")
+        if times and not (count.isascii() and count.isdigit() and 0 < int(count[:6]) <= _MOST_LAYERS):
+            raise ValueError(f"encoding {name!r} must have a number of layers from 1 to {_MOST_LAYERS} behind each '*'")
+        found += [split(own)] * int(count or 1)
+    if len(found) > _MOST_LAYERS:
+        raise ValueError(f"encoding {name!r} must have at most {_MOST_LAYERS} layers, not {len(found)}")
+    return tuple(found)
+
+
+def canonical(name: str, names: Mapping[str, str] | None = None) -> str:
+    """The name of the same sum, or pattern over layers, as short as can be, with keys in place of paths.
+
+    names: of keys, what to write in their place.
+
+    >>> canonical("rope, rope,nope"), canonical("rope*3", {"rope": "./mine.py"})
+    ('rope*2,nope', './mine.py')
+    """
+    of_layers = [tuple((names or {}).get(key, key) for key in own) for own in layers(name)]
+    if len(set(of_layers)) == 1:
+        return "+".join(of_layers[0])
+    runs = [("+".join(own), len(list(each))) for own, each in itertools.groupby(of_layers)]
+    return ",".join(own if count == 1 else f"{own}*{count}" for own, count in runs)
+
+
+def all_keys(name: str) -> tuple[str, ...]:
+    """The keys of all layers, each once."""
+    return tuple(dict.fromkeys(key for own in layers(name) for key in own))
+
+
 def own_files(name: str) -> dict[str, dict[str, str]]:
     """Of the parts of a name that did not come with fastpe: key -> name and SHA-256 of the file."""
-    return ENCODINGS.own_files(split(name))
+    return ENCODINGS.own_files(all_keys(name))
 
 
 def _option(schemes: Sequence[str], key: str) -> tuple[str, str]:
@@ -177,7 +229,25 @@ def parse(name: str, options: Mapping[str, Any] | None = None) -> tuple[Part, ..
     >>> parse("alibi", {"alpha0": 0.1})[0].options["learned"]
     False
     """
-    schemes = split(name)
+    return _parsed(split(name), options)
+
+
+def parse_all(name: str, options: Mapping[str, Any] | None = None) -> tuple[Part, ...]:
+    """As `parse`, of a name that may be a pattern over layers: the parts of all of them, each once.
+
+    >>> [part.scheme for part in parse_all("rope*2,alibi+rope", {"rope.base": 100})]
+    ['rope', 'alibi']
+    """
+    return _parsed(all_keys(name), options)
+
+
+def parse_layers(name: str, options: Mapping[str, Any] | None = None) -> tuple[tuple[Part, ...], ...]:
+    """The parts that each layer of a model adds up, as `layers` has their keys."""
+    parts = {part.scheme: part for part in parse_all(name, options)}
+    return tuple(tuple(parts[key] for key in own) for own in layers(name))
+
+
+def _parsed(schemes: Sequence[str], options: Mapping[str, Any] | None) -> tuple[Part, ...]:
     parts = tuple(Part(s, get(s), {k: o.default for k, o in get(s).options.items()}) for s in schemes)
     for key, value in (options or {}).items():
         scheme, option = _option(schemes, key)
@@ -192,7 +262,7 @@ def parse_option(name: str, key: str, text: str) -> Any:
     >>> parse_option("wavelet+alibi", "wavelet.scale", "2")
     2.0
     """
-    scheme, option = _option(split(name), key)
+    scheme, option = _option(all_keys(name), key)
     return get(scheme).options[option].parse(key, text)
 
 
@@ -202,7 +272,7 @@ def option_values(name: str, options: Mapping[str, Any] | None = None) -> dict[s
     >>> option_values("nope+learned", {"learned.scale": 2})
     {'learned.beyond': 'error', 'learned.scale': 2.0}
     """
-    parts = parse(name, options)
+    parts = parse_all(name, options)
     return {
         key if len(parts) == 1 else f"{part.scheme}.{key}": list(value) if isinstance(value, tuple) else value
         for part in parts

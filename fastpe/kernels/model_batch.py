@@ -11,14 +11,19 @@ are those of the longest that there is room for.
 import numpy as np
 
 from fastpe.kernels._jit import entry, inner
-from fastpe.kernels.adam import adam
+from fastpe.kernels.adam import adam, add_up, clipped_share
 from fastpe.kernels.gemm import FROM, OVERWRITE, transpose
 from fastpe.kernels.loss import step_of
-from fastpe.kernels.model import head_of_rows, of_length, sequence_backward, sequence_loss, stream_forward
+from fastpe.kernels.model import (
+    head_of_rows,
+    of_sequence,
+    rows_of_stream,
+    sequence_backward,
+    sequence_loss,
+    stream_forward,
+)
 from fastpe.kernels.simd import at, lanes, part, plain, pointer, row, store_first, zeros
 from fastpe.kernels.threads import claim, finish, in_lanes, wait_for
-
-CHUNK = np.int64(4096)  # parameters that one task of the optimiser updates
 
 
 @inner
@@ -39,49 +44,59 @@ def _clear_gradients(g, stride, sizes, o):
 
 
 @inner
-def _group_gradients(x, target, shares, step, lengths, first, last, w, wt, g, stride, arena, position, sizes, o, t, a):
+def _group_gradients(x, target, shares, step, lengths, shifts, first, last, w, wt, g, stride, arena, position,
+                     dropout, sizes, o, t, a):  # fmt: skip
     """Loss and gradients (into g) of the sequences first .. last - 1."""
     _clear_gradients(g, stride, sizes, o)
-    loss = 0.0
+    loss, head = 0.0, at(wt, t.head_weight) if sizes.tied else at(w, o.head_weight)
     for sequence in range(first, last):
-        begin, n = sequence * sizes.length, lengths[min(sequence, lengths.size - 1)]
-        own, x_own, shares_own = of_length(sizes, n), part(x, begin, n), at(shares, begin * step)
-        stream_forward(x_own, w, arena, position, own, o, a)
-        found, count = sequence_loss(part(target, begin, n), shares_own, step, w, arena, own, o, a)
+        begin, own = sequence * sizes.length, of_sequence(sizes, sequence, lengths, shifts)
+        n, x_own, shares_own = own.length, part(x, begin, own.length), at(shares, begin * step)
+        stream_forward(x_own, w, arena, position, dropout, own, o, a)
+        found, count = sequence_loss(part(target, begin, n), shares_own, step, head, w, arena, own, o, a)
         loss += found
         grow = OVERWRITE if sequence == first else FROM
-        sequence_backward(x_own, w, wt, g, grow, shares_own, step, count, arena, position, own, o, t, a)
+        sequence_backward(x_own, head, w, wt, g, grow, shares_own, step, count, arena, position, dropout, own, o, t, a)
     return loss
 
 
 @inner
-def _step_lane(lane, board, x, target, shares, lengths, w, wt, panels, gradients, groups, losses, arenas, position,
-               moments, rates, chunks, sizes, o, t, a):  # fmt: skip
-    """Tasks of three phases: transpose a panel of a matrix; go through a group of sequences; update some parameters."""
+def _step_lane(lane, board, x, target, shares, lengths, shifts, w, wt, panels, gradients, groups, losses, arenas,
+               position, dropout, moments, numbers, ranges, squares, sizes, o, t, a):  # fmt: skip
+    """Tasks of four phases: transpose a panel of a matrix; go through a group of sequences; add up some gradients,
+    where they are clipped; update some parameters."""
     transposes, (rows, stride), batch = panels.shape[0], gradients.shape, x.shape[0]
-    before_update = transposes + groups
+    before_sums = transposes + groups
+    before_update = before_sums + squares.size
+    everything, share = before_update + ranges.shape[0], -1.0
     task = claim(board)
-    while task < before_update + chunks:
+    while task < everything:
         if task < transposes:
             _transpose_panel(pointer(w), pointer(wt), panels, task)
-        elif task < before_update:
+        elif task < before_sums:
             wait_for(board, transposes)
             group = task - transposes
             losses[group] = _group_gradients(
-                pointer(x), pointer(target), pointer(shares), step_of(shares), lengths, batch * group // groups,
+                pointer(x), pointer(target), pointer(shares), step_of(shares), lengths, shifts, batch * group // groups,
                 batch * (group + 1) // groups, pointer(w), pointer(wt), row(gradients, group), stride,
-                row(arenas, lane), position, sizes, o, t, a,
+                row(arenas, lane), position, dropout, sizes, o, t, a,
             )  # fmt: skip
+        elif task < before_update:
+            wait_for(board, before_sums)
+            number = task - before_sums
+            squares[number] = add_up(pointer(gradients), stride, rows, ranges[number, 0], ranges[number, 1])
         else:
             wait_for(board, before_update)
-            start = (task - before_update) * CHUNK
+            if share < 0.0:  # a lane's first
+                share = clipped_share(squares, numbers)
+            number, summed = task - before_update, np.int64(1) if squares.size else rows
             adam(
-                pointer(w), pointer(moments), at(pointer(moments), w.size), pointer(gradients), stride, rows, start,
-                min(start + CHUNK, w.size), rates,
+                pointer(w), pointer(moments), at(pointer(moments), w.size), pointer(gradients), stride, summed,
+                ranges[number, 0], ranges[number, 1], numbers, ranges[number, 2], share,
             )  # fmt: skip
         finish(board)
         task = claim(board)
-    wait_for(board, before_update + chunks)  # lanes that leave together need not wake each other up
+    wait_for(board, everything)  # lanes that leave together need not wake each other up
 
 
 @inner
@@ -97,34 +112,36 @@ def _transpose_panel(w, wt, panels, number):
 
 
 @entry(label="the training step")
-def step(crew, board, x, target, shares, lengths, w, wt, panels, gradients, groups, losses, arenas, position, moments,
-         rates, chunks, steps, sizes, o, t, a):  # fmt: skip
-    """Losses (G,) and gradients (G, stride) of a batch x, target (B, n) in `groups` groups, then Adam on w (P,).
+def step(crew, board, x, target, shares, lengths, shifts, w, wt, panels, gradients, groups, losses, arenas, position,
+         dropout, moments, numbers, ranges, squares, steps, sizes, o, t, a):  # fmt: skip
+    """Losses (G,) and gradients (G, stride) of a batch x, target (B, n) in `groups` groups, then AdamW on w (P,).
 
-    shares (B n,), or (1,) where all are the same: what the targets have of the mean, as in `kernels.loss`. lengths
-    (B,), or (1,) where all are the same. Tokens are whole numbers in the type of w, so that everything is compiled once
-    for scalars and tokens. One arena per lane.
-    moments (2, P), steps (1,) of updates; without one `chunks` is 0, without gradients there are no groups, no panels.
+    shares (B n,), or (1,) where all are the same: what the targets have of the mean, as in `kernels.loss`. lengths and
+    shifts (the rows of the table where sequences begin) (B,), or (1,) where all are the same. Tokens are whole numbers
+    in the type of w, so that everything is compiled once for scalars and tokens. One arena per lane.
+    dropout: as `kernels.dropout` has it, or None. moments (2, P), steps (1,) of updates, ranges (R, 3): starts, stops,
+    and whether those parameters decay; squares (R,), or (0,) where nothing is clipped. Without an update there are no
+    ranges, without gradients no groups and no panels.
     """
     in_lanes(
         crew, _step_lane,
-        (pointer(board), x, target, shares, lengths, w, wt, panels, gradients, groups, losses, arenas, position,
-         moments, rates, chunks, sizes, o, t, a),
+        (pointer(board), x, target, shares, lengths, shifts, w, wt, panels, gradients, groups, losses, arenas, position,
+         dropout, moments, numbers, ranges, squares, sizes, o, t, a),
     )  # fmt: skip
-    if chunks:
+    if ranges.shape[0]:
         steps[0] += 1
 
 
 @inner
-def _forward_lane(lane, board, x, lengths, y, w, arenas, position, sizes, o, a):
+def _forward_lane(lane, board, x, lengths, shifts, y, head, w, arenas, position, sizes, o, a):
     """One task is one sequence."""
     arena = row(arenas, lane)
     sequence = claim(board)
     while sequence < x.shape[0]:
-        n = lengths[min(sequence, lengths.size - 1)]
-        own, rows = of_length(sizes, n), at(arena, a.streams + sizes.layers * a.stream_stride)
-        stream_forward(part(pointer(x), sequence * sizes.length, n), pointer(w), arena, position, own, o, a)
-        head_of_rows(rows, n, pointer(w), arena, own, o, a)
+        own = of_sequence(sizes, sequence, lengths, shifts)
+        n = own.length
+        stream_forward(part(pointer(x), sequence * sizes.length, n), pointer(w), arena, position, None, own, o, a)
+        head_of_rows(rows_of_stream(arena, own, a), n, pointer(head), pointer(w), arena, own, o, a)
         end = n * max(sizes.vocabulary, 1)
         for i in range(end):
             y[sequence, i] = arenas[lane, plain(a.output) + i]
@@ -134,28 +151,33 @@ def _forward_lane(lane, board, x, lengths, y, w, arenas, position, sizes, o, a):
 
 
 @entry(label="the forward pass")
-def forward(crew, board, x, lengths, y, w, arenas, position, sizes, o, a):
-    """y (B, n), or (B, n V) logits, from x (B, n), 0 past the lengths; one arena per lane."""
-    in_lanes(crew, _forward_lane, (pointer(board), x, lengths, y, w, arenas, position, sizes, o, a))
+def forward(crew, board, x, lengths, shifts, y, head, w, arenas, position, sizes, o, a):
+    """y (B, n), or (B, n V) logits, from x (B, n), 0 past the lengths; one arena per lane. head (C V,)."""
+    in_lanes(crew, _forward_lane, (pointer(board), x, lengths, shifts, y, head, w, arenas, position, sizes, o, a))
 
 
 @inner
-def _losses_lane(lane, board, x, target, shares, lengths, losses, w, arenas, position, sizes, o, a):
+def _losses_lane(lane, board, x, target, shares, lengths, shifts, losses, head, w, arenas, position, sizes, o, a):
     """One task is one group of sequences, as in a step, so that the sums have the same order."""
     arena, batch, groups, group = row(arenas, lane), x.shape[0], losses.size, claim(board)
     step = step_of(shares)
     while group < groups:
         loss = 0.0
         for sequence in range(batch * group // groups, batch * (group + 1) // groups):
-            begin, n = sequence * sizes.length, lengths[min(sequence, lengths.size - 1)]
-            own, target_own = of_length(sizes, n), part(pointer(target), begin, n)
-            stream_forward(part(pointer(x), begin, n), pointer(w), arena, position, own, o, a)
-            loss += sequence_loss(target_own, at(pointer(shares), begin * step), step, pointer(w), arena, own, o, a)[0]
+            begin, own = sequence * sizes.length, of_sequence(sizes, sequence, lengths, shifts)
+            n, target_own = own.length, part(pointer(target), begin, own.length)
+            stream_forward(part(pointer(x), begin, n), pointer(w), arena, position, None, own, o, a)
+            loss += sequence_loss(
+                target_own, at(pointer(shares), begin * step), step, pointer(head), pointer(w), arena, own, o, a
+            )[0]
         losses[group] = loss
         group = claim(board)
 
 
 @entry(label="the loss")
-def losses(crew, board, x, target, shares, lengths, losses, w, arenas, position, sizes, o, a):
+def losses(crew, board, x, target, shares, lengths, shifts, losses, head, w, arenas, position, sizes, o, a):
     """losses (G,), those of the groups of a batch x, target (B, n), which add up to the mean; one arena per lane."""
-    in_lanes(crew, _losses_lane, (pointer(board), x, target, shares, lengths, losses, w, arenas, position, sizes, o, a))
+    in_lanes(
+        crew, _losses_lane,
+        (pointer(board), x, target, shares, lengths, shifts, losses, head, w, arenas, position, sizes, o, a),
+    )  # fmt: skip
