@@ -19,12 +19,10 @@ from numpy.typing import DTypeLike
 from fastpe.base.draws import Draws
 from fastpe.base.random import Stream
 from fastpe.base.validation import unmasked, whole
+from fastpe.tasks.sizes import FRAME, check_length
 from fastpe.tasks.task import Chosen
 
 Array = np.ndarray[Any, Any]
-
-FRAME = ("begin", "separator", "end", "blank")
-"""The tokens after a task's own symbols, in this order."""
 
 NONE = -1
 """In answers: no token, a label that does not count."""
@@ -57,35 +55,6 @@ class Sequences(NamedTuple):
     lengths: Array | None = None
 
 
-def vocabulary(chosen: Chosen) -> int | None:
-    """How many tokens a model of this task knows; None where its inputs are numbers."""
-    return None if chosen.task.kind == "numbers" else chosen.symbols + len(FRAME)
-
-
-def positions(chosen: Chosen, length: int, causal: bool) -> int:
-    """Positions of the longest sequence of an input of this length.
-
-    >>> from fastpe.tasks.registry import choose
-    >>> positions(choose("reverse"), 50, causal=True), positions(choose("running_sum"), 50, causal=True)
-    (102, 50)
-    """
-    if chosen.task.kind == "numbers":
-        return length
-    return length + (1 if chosen.task.kind == "labels" else 3 - causal + chosen.answer_length(length))
-
-
-def check_length(chosen: Chosen, length: int) -> None:
-    """Raise ValueError if the task cannot have inputs of this length.
-
-    >>> from fastpe.tasks.registry import choose
-    >>> check_length(choose("missing_duplicate"), 4)
-    """
-    least, step, most = chosen.lengths
-    if not least <= length <= most or (length - least) % step:
-        which = f"every {step} from {least}" if step > 1 else f"{least}"
-        raise ValueError(f"task {chosen.name!r} needs an input length of {which} to {most}, not {length}")
-
-
 def draw(chosen: Chosen, stream: Stream, count: int, length: int, dtype: DTypeLike = np.float64) -> Drawn:
     """Inputs of one length and their answers, as the task draws them, checked.
 
@@ -110,7 +79,7 @@ def draw(chosen: Chosen, stream: Stream, count: int, length: int, dtype: DTypeLi
     --------
     >>> from fastpe.tasks.registry import choose
     >>> draw(choose("reverse"), Stream(0, "test"), 1, 5)[:2]
-    (array([[0, 1, 1, 1, 1]]), array([[1, 1, 1, 1, 0]]))
+    (array([[1, 1, 0, 1, 0]]), array([[0, 1, 0, 1, 1]]))
     """
     count, length = whole("count", count, 1), whole("length", length, 1)
     check_length(chosen, length)
@@ -162,8 +131,8 @@ def sequences(
     >>> from fastpe.tasks.registry import choose
     >>> found = sequences(choose("reverse"), Stream(0, "test"), [2, 3], causal=True)
     >>> found.x
-    array([[2, 1, 0, 3, 0, 1, 0, 0],
-           [2, 1, 0, 0, 3, 0, 0, 1]])
+    array([[2, 0, 1, 3, 1, 0, 0, 0],
+           [2, 1, 1, 0, 3, 0, 1, 1]])
     >>> found.weights.sum(axis=1), found.lengths
     (array([3., 4.]), array([6, 8]))
     """

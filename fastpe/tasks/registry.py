@@ -33,7 +33,7 @@ def _completed(module: ModuleType, path: Path) -> Task:
 
 TASKS: Registry[Task] = Registry(
     Kind("task", "TASK", "fastpe.tasks.Task", _completed),
-    "fastpe.tasks", ("",), ("task", "registry", "frame", "targets", "template"), task.of_module,
+    "fastpe.tasks", ("",), ("task", "registry", "frame", "sizes", "targets", "template"), task.of_module,
 )  # fmt: skip
 HOW = "by --task on the command line or fastpe.tasks.register in Python"
 """The way to name the file of a task of one's own."""

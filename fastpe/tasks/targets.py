@@ -1,13 +1,16 @@
 """Answers that are numbers: what they are multiplied by, and what it costs to know nothing of them."""
 
-from typing import Any
+from __future__ import annotations
 
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from fastpe.base.validation import whole
 from fastpe.tasks.task import Chosen
 
-Array = np.ndarray[Any, Any]
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
 
 SCALES = ("one", "train", "root_train", "position", "length")
 
@@ -23,6 +26,8 @@ def factors(length: int, scale: str = "one", train_length: int = 50) -> Array:
     >>> factors(4, "position").tolist()[::3]
     [1.0, 0.5]
     """
+    import numpy as np
+
     if scale == "position":
         return 1.0 / np.sqrt(np.arange(1.0, whole("length", length, 1) + 1.0))
     known = {"one": 1.0, "train": 1.0 / train_length, "root_train": train_length**-0.5, "length": 1.0 / length}
@@ -48,6 +53,8 @@ def zero_error(chosen: Chosen, length: int, multiplied: Array | None = None) -> 
     >>> [zero_error(choose("running_sum"), length) for length in (50, 100, 200)]
     [25.5, 50.5, 100.5]
     """
+    import numpy as np
+
     assert chosen.task.squares is not None
     squares = np.asarray(chosen.task.squares(whole("length", length, 1), **chosen.options))
     return float(np.mean(squares if multiplied is None else squares * multiplied**2))

@@ -1,24 +1,24 @@
 """The settings of a run: a model's and how it is trained and tested; a frozen dataclass, checked when it is made."""
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 from fastpe.base import own_files
-from fastpe.base.validation import below_one, choice, positive, unmasked, whole
+from fastpe.base.validation import at_least_zero, choice, positive, truth, whole
 from fastpe.encodings import combined, registry
-from fastpe.encodings.slots import MAX_POSITION
 from fastpe.model.config import ModelConfig, Options
-from fastpe.tasks import frame
+from fastpe.tasks import sizes
 from fastpe.tasks.registry import choose
 from fastpe.tasks.targets import SCALES
 from fastpe.tasks.task import Chosen
+from fastpe.training.lengths import bins, checked_lengths, positions_of
 
 _MOST = 2**40  # of sequences or epochs: more is a slip
-_MOST_LENGTHS = 1000  # in a result
 DATA = ("fixed", "fresh")
 LENGTHS = ("fixed", "uniform")
+DECAYS = ("constant", "linear", "cosine")
+KEEPS = ("last", "best")
 USUAL_LENGTHS = (50, 100, 200)  # that numbers are tested at
 
 
@@ -43,6 +43,24 @@ class TrainConfig(ModelConfig):
         Sequences per update; the last batch of an epoch may be smaller.
     lr, beta1, beta2, eps : float
         Adam's learning rate, decay rates of the two moments, and the constant in its denominator.
+    weight_decay : float
+        That of AdamW, of matrices and tables alone, see `Adam`.
+    clip : float, optional
+        Largest norm of all gradients together, see `Adam`. By default there is none.
+    warmup : int
+        Updates over which the learning rate rises, see `fastpe.training.schedule.rate`.
+    decay : {"constant", "linear", "cosine"}
+        How it goes on after them: it stays, or falls to `min_lr`.
+    min_lr : float
+        Where it falls to, at most `lr`.
+    validation : int
+        Sequences on which the model is validated after every epoch; 0: none.
+    patience : int
+        Epochs in a row without a lower loss in validation, after which training ends; 0: it goes on.
+    stop_solved : bool
+        Whether training ends once every answer in validation is right.
+    keep : {"last", "best"}
+        Which epoch's model is saved and tested: the last, or the one whose loss in validation is the least.
     test_lengths : tuple of int or str, optional
         Lengths that the trained model is tested at: 100, or for tokens also "51-100", uniform lengths from 51 to 100.
         By default 50, 100, 200 for numbers, and for tokens as many lengths as in training, once, twice and three times:
@@ -79,6 +97,15 @@ class TrainConfig(ModelConfig):
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
+    weight_decay: float = 0.0
+    clip: float | None = None
+    warmup: int = 0
+    decay: str = "constant"
+    min_lr: float = 0.0
+    validation: int = 0
+    patience: int = 0
+    stop_solved: bool = False
+    keep: str = "last"
     test_lengths: tuple[int | str, ...] = None  # type: ignore[assignment] # by the task, see __post_init__
     test_sequences: int = 1000
     data: str = None  # type: ignore[assignment]
@@ -99,8 +126,10 @@ class TrainConfig(ModelConfig):
         for name in ("lr", "eps"):
             self._set(name, positive(name, getattr(self, name), self.dtype))
         for name in ("beta1", "beta2"):
-            self._set(name, below_one(name, getattr(self, name)))
+            self._set(name, at_least_zero(name, getattr(self, name), 1.0))
         numbers = chosen.task.kind == "numbers"
+        self._check_schedule()
+        self._check_validation(numbers)
         self._set("data", choice("data", self.data or ("fixed" if numbers else "fresh"), DATA))
         self._set("lengths", choice("lengths", self.lengths or ("fixed" if numbers else "uniform"), LENGTHS))
         self._set("target_scale", choice("target_scale", self.target_scale, SCALES))
@@ -115,14 +144,44 @@ class TrainConfig(ModelConfig):
         longest = max((positions_of(chosen, length, self.causal) for length in self.test_lengths), default=0)
         if self.position_range is not None and longest > self.position_range:
             raise ValueError(
-                f"test_lengths must need at most {self.position_range} positions, from which "
+                f"test_lengths must have at most {self.position_range} positions, from which "
                 f"positions={self.positions!r} draws, not {longest}"
             )
         _ = self.model  # the sizes that follow from the task
 
+    def _check_tied(self) -> None:
+        """Whether there are tokens is known once the task is: the model says it."""
+
+    def _check_schedule(self) -> None:
+        for name in ("weight_decay", "min_lr"):
+            self._set(name, at_least_zero(name, getattr(self, name)))
+        if self.clip is not None:
+            self._set("clip", positive("clip", self.clip, self.dtype))
+        self._set("decay", choice("decay", self.decay, DECAYS))
+        self._set("warmup", whole("warmup", self.warmup, 0))
+        if self.warmup > self.steps:
+            raise ValueError(f"warmup must be at most the number of updates, {self.steps}, not {self.warmup}")
+        if self.min_lr > self.lr:
+            raise ValueError(f"min_lr must be at most lr={self.lr}, not {self.min_lr}")
+        if self.min_lr and self.decay == "constant":
+            raise ValueError("min_lr needs a decay to it: choose decay 'linear' or 'cosine', not 'constant'")
+
+    def _check_validation(self, numbers: bool) -> None:
+        for name in ("validation", "patience"):
+            if getattr(self, name) != 0 or isinstance(getattr(self, name), bool):
+                self._set(name, _count(name, getattr(self, name)))
+        self._set("stop_solved", truth("stop_solved", self.stop_solved))
+        self._set("keep", choice("keep", self.keep, KEEPS))
+        needing = {"patience": self.patience, "stop_solved": self.stop_solved, "keep 'best'": self.keep == "best"}
+        for name, asked in needing.items():
+            if asked and not self.validation:
+                raise ValueError(f"{name} needs validation: a number of sequences, not 0")
+        if numbers and self.stop_solved:
+            raise ValueError(f"stop_solved is of answers that are right or wrong: task {self.task!r} has numbers")
+
     def _check_train_length(self, chosen: Chosen) -> None:
         if self.lengths == "fixed":
-            frame.check_length(chosen, self.train_length)
+            sizes.check_length(chosen, self.train_length, "train_length")
         elif not len(chosen.lengths.within(1, self.train_length)):
             least = chosen.lengths.least
             raise ValueError(f"train_length must be at least {least} for task {self.task!r}, not {self.train_length}")
@@ -176,7 +235,7 @@ class TrainConfig(ModelConfig):
 
     def _with_preset(self, preset: str) -> Self:
         config, causal = self, self.causal_where_needed().causal
-        parts = registry.parse(self.encoding, self.options)
+        parts = registry.parse_all(self.encoding, self.options)
         for number, part in enumerate(parts):
             for option, value in getattr(part.encoding, preset).items():
                 wider = replace(config, options={combined.key(parts, part, option): value, **config.options})
@@ -191,13 +250,13 @@ class TrainConfig(ModelConfig):
         >>> TrainConfig("xpos").causal_where_needed().causal, TrainConfig("alibi").causal_where_needed().causal
         (True, False)
         """
-        parts = registry.parse(self.encoding, self.options)
+        parts = registry.parse_all(self.encoding, self.options)
         made_for_it = self.chosen.task.causal or any(part.encoding.direction == "causal" for part in parts)
         return replace(self, causal=True) if made_for_it and not self._accepted() else self
 
     def _part_accepted(self, number: int, causal: bool) -> bool:
         """Whether this part of a sum takes its options: what another part refuses says nothing of them."""
-        part, model = registry.parse(self.encoding, self.options)[number], replace(self.model, causal=causal)
+        part, model = registry.parse_all(self.encoding, self.options)[number], replace(self.model, causal=causal)
         try:
             part.encoding.check(model.spec(model.train_length), **part.options)
         except ValueError:
@@ -207,7 +266,7 @@ class TrainConfig(ModelConfig):
     def _accepted(self) -> bool:
         """Whether the encoding takes these options and sizes."""
         try:
-            combined.check(registry.parse(self.encoding, self.options), self.model.spec(self.model.train_length))
+            combined.check(registry.parse_all(self.encoding, self.options), self.model.spec(self.model.train_length))
         except ValueError:
             return False
         return True
@@ -222,8 +281,8 @@ class TrainConfig(ModelConfig):
         """The part that determines the model, with the positions and the vocabulary that the task needs."""
         own = {f.name: getattr(self, f.name) for f in fields(ModelConfig)}
         chosen = self.chosen
-        own["train_length"] = frame.positions(chosen, self.train_length, self.causal)
-        return ModelConfig(**{**own, "vocabulary": frame.vocabulary(chosen)})
+        own["train_length"] = sizes.positions(chosen, self.train_length, self.causal)
+        return ModelConfig(**{**own, "vocabulary": sizes.vocabulary(chosen)})
 
     @property
     def steps_per_epoch(self) -> int:
@@ -241,65 +300,3 @@ def _count(name: str, value: Any) -> int:
     if number > _MOST:
         raise ValueError(f"{name} must be at most 2**40, not {number}")
     return number
-
-
-def bins(length: int) -> tuple[str, ...]:
-    """Lengths once, twice and three times as long as in training.
-
-    >>> bins(50)
-    ('1-50', '51-100', '101-150')
-    """
-    return tuple(f"{k * length + 1}-{(k + 1) * length}" for k in range(3))
-
-
-def ends(length: int | str) -> tuple[int, int]:
-    """The first and the last of some test lengths.
-
-    >>> ends("51-100"), ends(7)
-    ((51, 100), (7, 7))
-    """
-    if isinstance(length, int):
-        return length, length
-    first, last = length.split("-")
-    return int(first), int(last)
-
-
-def positions_of(chosen: Chosen, length: int | str, causal: bool) -> int:
-    """Positions of the longest sequence of some test lengths."""
-    return frame.positions(chosen, int(chosen.lengths.within(*ends(length))[-1]), causal)
-
-
-def checked_lengths(name: str, lengths: object, chosen: Chosen) -> tuple[int | str, ...]:
-    """Distinct test lengths that the task can have, or an error that names the argument."""
-    unmasked(name, lengths)
-    if isinstance(lengths, str) or not isinstance(lengths, Iterable) or getattr(lengths, "ndim", 1) != 1:
-        raise TypeError(f"{name} must be a sequence of integers, not {lengths!r}")
-    numbers = chosen.task.kind == "numbers"
-    checked = tuple(_length(name, length, numbers) for length in lengths)
-    for length in checked:
-        first, last = ends(length)
-        if last > MAX_POSITION:
-            raise ValueError(f"{name} must be at most 2**27, not {length}")
-        if first == last:
-            frame.check_length(chosen, first)
-        elif not len(chosen.lengths.within(first, last)):
-            raise ValueError(f"{name} must be lengths that task {chosen.name!r} can have, and none of {length} is one")
-    if len(checked) > _MOST_LENGTHS:
-        raise ValueError(f"{name} must be at most {_MOST_LENGTHS}, not {len(checked)} of them")
-    if len(set(checked)) < len(checked):
-        raise ValueError(f"{name} must be distinct, not {checked}")
-    return checked
-
-
-_BIN = re.compile(r"([1-9][0-9]{0,9})-([1-9][0-9]{0,9})")
-
-
-def _length(name: str, length: object, numbers: bool) -> int | str:
-    if isinstance(length, str) and not numbers:
-        if length.isascii() and length.isdigit():
-            return whole(name, int(length[:10]), 1)
-        found = _BIN.fullmatch(length)
-        if found is None or int(found[1]) > int(found[2]):
-            raise ValueError(f"{name} must be integers, or ranges of them such as '51-100', not {length!r}")
-        return length
-    return whole(name, length, 1)

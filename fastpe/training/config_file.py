@@ -33,9 +33,7 @@ PROTOCOL: Mapping[str, str] = {
     "output head": "linear with bias from width to the output",
     "output map of attention": "yes",
     "logit scale": "1/sqrt(width of one head), unless the encoding states its own",
-    "biases": "yes",
-    "dropout": "none",
-    "adam": "bias-corrected, constant learning rate, no decay, no clipping",
+    "adam": "bias-corrected; decay, where there is one, of arrays of two axes or more, apart from the gradients",
     "loss": "mean squared error over all positions",
     "test metrics": "mean over all positions, the last position, the positions from train_length on",
     "position encoding injection": "tables once at the input; terms of the score and of the values in every layer",
@@ -43,7 +41,6 @@ PROTOCOL: Mapping[str, str] = {
     "symmetric or causal form of a bias": "follows the mask",
     "length constants of the encoding at test": "those of train_length",
     "zero rows under unit normalisation": "stay zero",
-    "stopping": "last epoch",
 }
 """What is fixed in every run where the source paper is silent; written into each run's record."""
 
@@ -125,9 +122,10 @@ def read_config(folder: str | Path) -> TrainConfig | None:
     try:
         config = TrainConfig.from_dict(record["config"])
     except (ValueError, TypeError) as error:
-        raise RunError(f"{folder / NAME} has no configuration that this version of fastpe knows: {error}") from error
+        said = stored.cut(str(error))
+        raise RunError(f"{folder / NAME} has no configuration that this version of fastpe knows: {said}") from error
     try:
-        own_files.check_same(folder, encodings, ENCODINGS, registry.split(config.encoding))
+        own_files.check_same(folder, encodings, ENCODINGS, registry.all_keys(config.encoding))
         own_files.check_same(folder, tasks, TASKS, [config.task])
     except ValueError as error:
         raise RunError(str(error)) from error

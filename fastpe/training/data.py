@@ -53,6 +53,11 @@ class TrainingData:
         order = Stream(config.seed, "order", epoch).permutation(config.samples)
         yield from (_some(self._whole, order[i : i + config.batch]) for i in range(0, config.samples, config.batch))
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of the sequences that are kept, in bytes."""
+        return 0 if self._whole is None else sum(array.nbytes for array in self._whole if array is not None)
+
     def one(self) -> Sequences:
         """A batch to compile for."""
         if self._whole is None:

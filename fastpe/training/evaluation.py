@@ -15,11 +15,11 @@ from fastpe.encodings.encoding import BeyondTrainingLength
 from fastpe.kernels.threads import threads_for
 from fastpe.model.config import ModelConfig
 from fastpe.model.transformer import Transformer
-from fastpe.tasks import frame, targets
+from fastpe.tasks import frame, sizes, targets
 from fastpe.tasks.registry import choose
 from fastpe.tasks.task import Chosen
-from fastpe.training.config import checked_lengths, ends, positions_of
 from fastpe.training.events import LengthTested, Listener, Noted
+from fastpe.training.lengths import checked_lengths, ends, positions_of
 
 _CHUNK = 1024  # sequences that go through the model at a time, so that its outputs and errors need bounded memory
 BYTES_DRAWN = 48  # for each number of a set of sequences, while it is drawn
@@ -91,7 +91,7 @@ def evaluate(
     """
     validation.instance("model", model, Transformer, "evaluate(fastpe.load('runs/wavelet-0'), [50], 1000)")
     chosen = choose(task, task_options)
-    if (wanted := frame.vocabulary(chosen)) != model.config.vocabulary:
+    if (wanted := sizes.vocabulary(chosen)) != model.config.vocabulary:
         needs, has = (_kind(each) for each in (wanted, model.config.vocabulary))
         raise ValueError(f"model must take {needs}, as task {task!r} has them, not {has}")
     validation.choice("target_scale", target_scale, targets.SCALES)
@@ -141,26 +141,32 @@ def _of_tokens(
     drawn = within[Draws(Stream(0, "test lengths", name)).integers(len(within), (sequences,))]
     width = positions_of(chosen, length, model.config.causal)
     data = frame.sequences(chosen, Stream(0, "test", name), drawn, model.config.causal, model.config.dtype, width)
-    assert data.weights is not None
-    end = chosen.symbols + frame.FRAME.index("end")
-    size = max(1, _LOGITS // (width * (chosen.symbols + len(frame.FRAME))))
-    size = size if model.config.position_range is None else min(size, _PER_DRAW)
-    exact, right, tokens, loss = 0, 0, 0, 0.0
     try:
         _check(model.config, width)
-        for number, start in enumerate(range(0, sequences, size)):
-            some = slice(start, start + size)
-            y, weights = data.y[some], data.weights[some]
-            lengths = None if data.lengths is None else data.lengths[some]
-            logits = model(data.x[some], lengths=lengths, threads=threads, draw=number)
-            counts = weights > 0
-            agrees = logits.argmax(axis=-1) == y
-            exact += int((agrees | ~counts).all(axis=1).sum())
-            asked = counts & (y != end)
-            right, tokens = right + int((agrees & asked).sum()), tokens + int(asked.sum())
-            loss += float(np.sum(_surprise(logits[counts], y[counts]) * weights[counts]))
+        return token_metrics(model, data, chosen, threads)
     except BeyondTrainingLength as error:
         return {**dict.fromkeys(("exact", "token", "loss")), "sequences": sequences, "reason": printable(str(error))}
+
+
+def token_metrics(model: Transformer, data: frame.Sequences, chosen: Chosen, threads: int | None) -> dict[str, Any]:
+    """What `evaluate` says of tokens, of these sequences."""
+    assert data.weights is not None
+    sequences, width = data.x.shape
+    end = chosen.symbols + sizes.FRAME.index("end")
+    size = max(1, _LOGITS // (width * (chosen.symbols + len(sizes.FRAME))))
+    size = size if model.config.position_range is None else min(size, _PER_DRAW)
+    exact, right, tokens, loss = 0, 0, 0, 0.0
+    for number, start in enumerate(range(0, sequences, size)):
+        some = slice(start, start + size)
+        y, weights = data.y[some], data.weights[some]
+        lengths = None if data.lengths is None else data.lengths[some]
+        logits = model(data.x[some], lengths=lengths, threads=threads, draw=number)
+        counts = weights > 0
+        agrees = logits.argmax(axis=-1) == y
+        exact += int((agrees | ~counts).all(axis=1).sum())
+        asked = counts & (y != end)
+        right, tokens = right + int((agrees & asked).sum()), tokens + int(asked.sum())
+        loss += float(np.sum(_surprise(logits[counts], y[counts]) * weights[counts]))
     mean = loss / float(data.weights.sum())
     finite = {} if math.isfinite(mean) else {"reason": "the outputs are not finite"}
     found = {"exact": exact / sequences, "token": right / tokens, "loss": mean if math.isfinite(mean) else None}
@@ -216,7 +222,7 @@ def _check(config: ModelConfig, length: int) -> None:
 
     Whatever does not depend on the length was in order when the model was made.
     """
-    for part in registry.parse(config.encoding, config.options):
+    for part in registry.parse_all(config.encoding, config.options):
         try:
             part.encoding.check(config.spec(length), **part.options)
         except ValueError as error:
@@ -229,6 +235,6 @@ def _remarks(config: ModelConfig, length: int) -> list[str]:
         _check(config, length)
     except BeyondTrainingLength:
         return []
-    parts = registry.parse(config.encoding, config.options)
+    parts = registry.parse_all(config.encoding, config.options)
     known = combined.remarks(parts, config.spec(config.train_length))
     return [text for text in combined.remarks(parts, config.spec(length)) if text not in known]

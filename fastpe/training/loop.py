@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,10 @@ from fastpe.training.evaluation import check_room, evaluate
 from fastpe.training.events import EpochDone, Listener, Noted, Started, Stepped
 from fastpe.training.forms import SCHEMA
 from fastpe.training.progress import TrainingBar, can_be_drawn
-from fastpe.training.run_folder import Progress, Run
+from fastpe.training.run_folder import Run
+from fastpe.training.schedule import rate
+from fastpe.training.stopping import RISING, Progress, reason_to_end
+from fastpe.training.validation import Validation
 
 RunMaker = Callable[[TrainConfig, dict[str, Any]], Run]
 
@@ -89,6 +92,8 @@ class _State:
     adam: Adam
     progress: Progress = field(default_factory=Progress)
     history: list[dict[str, Any]] = field(default_factory=list)
+    best: dict[str, np.ndarray] = field(default_factory=dict)  # parameters after the best epoch
+    ended: str | None = None
 
 
 def train(
@@ -161,8 +166,9 @@ def _train(
         check_target(validation.path("out", out), config, resume)
     model = Transformer(config.model)
     if out is not None:
-        files.check_header(model.parameters, each=3)  # a checkpoint: parameters and two moments
-    state = _State(model, Adam(model, lr=config.lr, beta1=config.beta1, beta2=config.beta2, eps=config.eps))
+        each = 4 if config.validation else 3  # a checkpoint: parameters, two moments, the best epoch's parameters
+        files.check_header(model.parameters, each=each)
+    state = _State(model, optimiser(config, model))
     with _open_run(config, out, resume, options) as run:
         result = _restore(run, state)
         if resume and result is None:
@@ -172,9 +178,11 @@ def _train(
         for note in [*notes, *_remarks(config)]:
             notify(Noted(note))
         path = run.path if run is not None else None
-        notify(Started(config, path, state.progress.step))
-        if state.progress.epoch < config.epochs:
+        notify(Started(config, path, state.progress.step, finished=state.ended is not None))
+        if state.ended is None:
             _run_epochs(config, TrainingData(config), state, run, threads, notify)
+        if config.keep == "best" and state.best:
+            model.parameters = state.best
         if run is not None and (result is None or not run.holds_model()):
             run.save_model(model)
         if result is None:
@@ -192,7 +200,7 @@ def _check_room(config: TrainConfig) -> None:
 
 
 def _remarks(config: TrainConfig) -> tuple[str, ...]:
-    parts = registry.parse(config.encoding, config.options)
+    parts = registry.parse_all(config.encoding, config.options)
     most = config.position_range
     drawn = () if most is None else (f"positions are drawn anew from 0 .. {most - 1} at every step, and in tests too",)
     return drawn + combined.remarks(parts, config.model.spec(config.model.train_length))
@@ -214,9 +222,20 @@ def _restore(run: Run | None, state: _State) -> dict[str, Any] | None:
     """Bring `state` to the run's checkpoint; returns the result if the run is finished."""
     if run is None:
         return None
-    state.progress = run.restore_finished(state.model) or run.restore(state.model, state.adam)
+    finished = run.restore_finished(state.model)
+    state.progress = finished or run.restore(state.model, state.adam, state.best)
     state.history = run.cut_metrics(state.progress.epoch)
-    return run.read_result() if state.progress.epoch == run.config.epochs else None
+    ended = reason_to_end(run.config, state.progress)
+    result = run.read_result() if finished or ended else None
+    state.ended = result["train"].get("ended", "epochs") if finished and result else ended
+    return result
+
+
+def optimiser(config: TrainConfig, model: Transformer) -> Adam:
+    """The optimiser of a training, at the start."""
+    clip = math.inf if config.clip is None else config.clip
+    moments = {"beta1": config.beta1, "beta2": config.beta2, "eps": config.eps}
+    return Adam(model, lr=config.lr, **moments, weight_decay=config.weight_decay, clip=clip)
 
 
 def _run_epochs(
@@ -228,21 +247,42 @@ def _run_epochs(
     notify: Listener,
 ) -> None:
     # a step of a throwaway model, so that what must be compiled is not counted as training
-    _step(Adam(Transformer(config.model)), data.one(), threads)
-    for epoch in range(state.progress.epoch + 1, config.epochs + 1):
-        begin = time.perf_counter()
+    step(optimiser(config, Transformer(config.model)), data.one(), threads)
+    validation = Validation(config) if config.validation else None
+    while state.ended is None:
+        epoch, begin = state.progress.epoch + 1, time.perf_counter()
         loss = _run_epoch(config, state.adam, data, epoch, threads, notify)
         seconds = time.perf_counter() - begin
-        state.progress = Progress(epoch, state.adam.steps, loss, state.progress.seconds + seconds)
-        state.history.append({"epoch": epoch, "step": state.adam.steps, "loss": loss, "seconds": seconds})
+        before, steps = state.progress, state.adam.steps
+        state.progress = replace(before, epoch=epoch, step=steps, loss=loss, seconds=before.seconds + seconds)
+        state.history.append({"epoch": epoch, "step": steps, "loss": loss, "seconds": seconds})
+        if validation is not None:
+            _validate(validation, state, threads, notify)
         if run is not None:
             # the checkpoint last: metrics ahead of it are cut back, a checkpoint ahead of its metrics would lose some
             run.save_metrics(state.history)
-            run.save_checkpoint(state.adam, state.progress)
-        notify(EpochDone(epoch, state.adam.steps, loss, seconds))
+            run.save_checkpoint(state.adam, state.progress, state.best)
+        notify(EpochDone(epoch, steps, loss, seconds, state.history[-1].get("validation")))
+        state.ended = reason_to_end(config, state.progress)
+    if state.ended != "epochs":
+        why = "every answer is right" if state.ended == "solved" else "the loss no longer falls"
+        notify(Noted(f"training ended after epoch {state.progress.epoch} of {config.epochs}: in validation {why}"))
 
 
-def _step(adam: Adam, batch: Sequences, threads: int | None) -> float:
+def _validate(validation: Validation, state: _State, threads: int | None, notify: Listener) -> None:
+    found = validation.metrics(state.model, threads)
+    state.history[-1]["validation"] = found
+    state.progress = state.progress.validated(found["loss"], found.get("exact"))
+    epoch, best = state.progress.epoch, state.progress.best_epoch
+    if best == epoch:
+        state.best = state.model.copies()
+    elif best and epoch - best == RISING:
+        least = f"{state.progress.best_loss:.4g} after epoch {best}"
+        notify(Noted(f"the loss in validation has not fallen for {RISING} epochs: it was least, {least}"))
+
+
+def step(adam: Adam, batch: Sequences, threads: int | None) -> float:
+    """Update a model on one batch; returns its loss."""
     x, y, weights, lengths = batch
     return adam.step(x, y, weights=weights, lengths=lengths, threads=threads)
 
@@ -253,7 +293,8 @@ def _run_epoch(
     """One pass over the data; returns the mean loss of its targets."""
     total = counted = 0.0
     for batch in data.batches(epoch):
-        loss, count = _step(adam, batch, threads), counts(batch)
+        adam.lr = rate(config, adam.steps)
+        loss, count = step(adam, batch, threads), counts(batch)
         if not math.isfinite(loss):
             raise TrainingDiverged("the loss", epoch, adam.steps)
         total, counted = total + loss * count, counted + count
@@ -276,11 +317,12 @@ def _result(config: TrainConfig, state: _State, threads: int | None, notify: Lis
         progress=notify,
     )
     done = state.progress
+    best = {"best_epoch": done.best_epoch, "ended": state.ended} if config.validation else {}
     return {
         "schema": SCHEMA,
         "task": config.task,
         "encoding": config.encoding,
         "seed": config.seed,
-        "train": {"steps": done.step, "loss": done.loss, "seconds": done.seconds},
+        "train": {"steps": done.step, "loss": done.loss, "seconds": done.seconds, **best},
         "test": test,
     }

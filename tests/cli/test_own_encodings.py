@@ -65,7 +65,7 @@ def test_what_a_page_leaves_out_is_remarked(folder):
 def test_check_is_of_one_encoding(folder):
     assert "FILE or KEY is missing" in refused(2, "check")
     assert "one encoding is checked at a time" in refused(2, "check", "alibi+rope")
-    assert "--template stands alone" in refused(2, "check", "--template", "alibi")
+    assert "'alibi' is not one of" in refused(2, "check", "--template", "alibi")
     assert "encoding 'alibbi' is unknown; did you mean 'alibi'" in refused(2, "check", "alibbi")
 
 

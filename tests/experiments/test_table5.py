@@ -15,7 +15,7 @@ from fastpe.experiments import claims, plot, report, statistics, table5
 from fastpe.model.encoding import ModelEncoding
 from fastpe.model.transformer import Transformer
 from fastpe.tasks.frame import sequences
-from fastpe.training import loop
+from fastpe.training import data
 from fastpe.training.config import TrainConfig
 from fastpe.training.loop import train
 
@@ -84,8 +84,8 @@ def test_fresh_data_differ_from_epoch_to_epoch(monkeypatch):
         seen.append(stream.step)
         return sequences(chosen, stream, *rest)
 
-    monkeypatch.setattr(loop, "sequences", record)
-    losses = {data: [line["loss"] for line in train(replace(SMALL, data=data)).history] for data in ("fixed", "fresh")}
+    monkeypatch.setattr(data, "sequences", record)
+    losses = {way: [line["loss"] for line in train(replace(SMALL, data=way)).history] for way in ("fixed", "fresh")}
     assert seen == [0, 0, 1, 2, 3]
     assert all(a != b for a, b in zip(losses["fixed"], losses["fresh"], strict=True))
 

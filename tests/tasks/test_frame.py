@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from fastpe.base.random import Stream
-from fastpe.tasks import frame, list_tasks
-from fastpe.tasks.frame import draw, positions, sequences, vocabulary
+from fastpe.tasks import list_tasks, sizes
+from fastpe.tasks.frame import draw, sequences
 from fastpe.tasks.registry import choose
+from fastpe.tasks.sizes import positions, vocabulary
 from fastpe.tasks.task import Lengths
 
 STREAM = Stream(7, "train", 2)
@@ -17,7 +18,7 @@ TOKENS = [name for name in list_tasks() if choose(name).task.kind != "numbers"]
 
 def parts(chosen, row):
     """The input, the answer as it stands there, and the words of the frame, of one sequence of tokens."""
-    words = {chosen.symbols + place: word for place, word in enumerate(frame.FRAME)}
+    words = {chosen.symbols + place: word for place, word in enumerate(sizes.FRAME)}
     return [words.get(token, token) for token in row]
 
 
@@ -95,14 +96,14 @@ def test_sequences_of_a_batch_are_those_that_stand_alone(name, causal):
 @pytest.mark.parametrize(
     ("name", "length", "message"),
     [
-        ("unique_copy", 151, "task 'unique_copy' needs an input length of 1 to 150, not 151"),
+        ("unique_copy", 151, "length must be 1 to 150, as task 'unique_copy' has it, not 151"),
         (
             "missing_duplicate",
             7,
-            "task 'missing_duplicate' needs an input length of every 2 from 2 to 134217728, not 7",
+            "length must be every 2 from 2 to 134217728, as task 'missing_duplicate' has it, not 7",
         ),
-        ("mqar", 14, "task 'mqar' needs an input length of every 2 from 16 to 134217728, not 14"),
-        ("addition", 2, "task 'addition' needs an input length of 3 to"),
+        ("mqar", 14, "length must be every 2 from 16 to 134217728, as task 'mqar' has it, not 14"),
+        ("addition", 2, "length must be 3 to"),
         ("reverse", 0, "length must be at least 1, not 0"),
     ],
 )

@@ -33,7 +33,7 @@ def test_metrics_are_plain_means(whole, monkeypatch, chunk):
 @pytest.mark.parametrize(
     ("argument", "wrong", "says"),
     [
-        ("task", "../x", "task '../x' is unknown"),
+        ("task", "../x", "../x: the file of a task must end in .py"),
         ("lengths", 4, "lengths must be a sequence of integers, not 4"),
         ("lengths", [2**27 + 1], r"lengths must be at most 2\*\*27"),
         ("lengths", [3, 3], "lengths must be distinct"),

@@ -7,9 +7,9 @@ import pytest
 from running_sums import sample
 
 from fastpe import TrainConfig, train
+from fastpe.base.random import Stream
 from fastpe.tasks import running_sum
 from fastpe.tasks.registry import TASKS
-from fastpe.training import loop
 
 CONFIG = TrainConfig(
     "alibi", width=8, hidden=8, train_length=6, samples=10, batch=4, epochs=2, test_lengths=(4, 8), test_sequences=5,
@@ -42,7 +42,7 @@ def test_a_training_learns_from_what_counts_and_its_loss_is_the_mean_of_that(tas
     losses = []
     result = train(CONFIG, progress=lambda event: losses.append(event))
     steps = [event for event in losses if type(event).__name__ == "Stepped" and event.epoch == 2]
-    order = loop.Stream(CONFIG.seed, "order", 2).permutation(CONFIG.samples) + 1
+    order = Stream(CONFIG.seed, "order", 2).permutation(CONFIG.samples) + 1
     counts = [order[start : start + CONFIG.batch].sum() for start in range(0, CONFIG.samples, CONFIG.batch)]
     assert len(steps) == len(counts) == 3
     expected = np.average([event.loss for event in steps], weights=counts)

@@ -11,8 +11,8 @@ from fastpe import TrainConfig, Transformer, evaluate, load, train
 from fastpe.base.random import Stream
 from fastpe.tasks import frame
 from fastpe.tasks.registry import choose
-from fastpe.training.config import bins
 from fastpe.training.data import TrainingData
+from fastpe.training.lengths import bins
 
 CONFIG = TrainConfig(
     "rope", task="reverse", task_options={"symbols": 3}, causal=True, width=16, hidden=16, train_length=5, samples=50,

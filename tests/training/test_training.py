@@ -49,12 +49,12 @@ def test_a_run_folder_holds_what_train_returns(whole):
 
 def test_the_result_has_the_promised_form(whole):
     result = whole[1].result
-    assert list(result) == ["schema", "encoding", "seed", "train", "test"]
+    assert list(result) == ["schema", "task", "encoding", "seed", "train", "test"]
     assert list(result["train"]) == ["steps", "loss", "seconds"]
     assert list(result["test"]) == ["6", "9"]
     assert list(result["test"]["6"]) == ["mse", "nmse", "mse_last", "mse_beyond", "sequences"]
     assert result["test"]["6"]["mse_beyond"] is None
-    assert (result["schema"], result["encoding"], result["seed"], result["train"]["steps"]) == (1, "learned", 0, 9)
+    assert (result["schema"], result["encoding"], result["seed"], result["train"]["steps"]) == (2, "learned", 0, 9)
 
 
 def test_without_a_folder_nothing_is_written(whole, tmp_path, monkeypatch):
