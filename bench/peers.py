@@ -1,9 +1,9 @@
 """The peers of `fastpe bench`, by the names that tests and benchmarks here use."""
 
 from fastpe.benchmarks.numpy_ways import HEADS, learned_rows, numpy_tables
-from fastpe.benchmarks.peers import joined_parameters, torch_forward, torch_loss, torch_step, torch_weights
+from fastpe.benchmarks.peers import NOT_COUNTED, joined_parameters, torch_forward, torch_loss, torch_step, torch_weights
 
 __all__ = [
-    "HEADS", "joined_parameters", "learned_rows", "numpy_tables", "torch_forward", "torch_loss", "torch_step",
-    "torch_weights",
+    "HEADS", "NOT_COUNTED", "joined_parameters", "learned_rows", "numpy_tables", "torch_forward", "torch_loss",
+    "torch_step", "torch_weights",
 ]  # fmt: skip

@@ -7,7 +7,8 @@ which gives every library a process of its own.
 import pytest
 
 from fastpe.benchmarks import jobs
-from fastpe.benchmarks.models import CASES, step_flop
+from fastpe.benchmarks.models import CASES
+from fastpe.model.cost import step_flop
 
 
 @pytest.mark.parametrize(("library", "threads"), [("fastpe", 1), ("fastpe", 2), ("eager", 1)])

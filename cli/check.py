@@ -1,61 +1,83 @@
-"""``fastpe check``: everything that can be tested of one encoding, of the user's own or fastpe's."""
+"""``fastpe check``: everything that can be tested of one encoding or task, of the user's own or fastpe's."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from .output import FAILED, encoding_name, print_json
+from .output import FAILED, print_json
 
 if TYPE_CHECKING:
     from fastpe.doctor.diagnosis import Verdict
 
 
 @click.command()
-@click.argument("name", required=False, metavar="FILE|KEY", callback=encoding_name)
-@click.option("--template", is_flag=True, help="Print a file to start from, which passes.")
+@click.argument("name", required=False, metavar="FILE|KEY")
+@click.option(
+    "--template", type=click.Choice(("encoding", "task")), is_flag=False, flag_value="encoding",
+    help="Print a file to start from, which passes: of an encoding, or of a task.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
-def check(name: str | None, template: bool, as_json: bool) -> None:
-    """Check an encoding: a file of your own, ./mine.py, or one that is known by its KEY.
+def check(name: str | None, template: str | None, as_json: bool) -> None:
+    """Check an encoding or a task: a file of your own, ./mine.py, or one that is known by its KEY.
 
-    One line for each check: its options and initial values; its fill, within the stated error of its formula and in
-    arrays of any layout; its gradients, beside differences of the formula; past the training length; left from right;
-    a whole model. What is left unsaid is remarked. The exit status is 1 if a check fails.
+    One line for each check. Of an encoding: its options and initial values; its fill, within the stated error of its
+    formula and in arrays of any layout; its gradients, beside differences of the formula; past the training length;
+    left from right; a whole model. Of a task: its options; what it draws, and from what; tokens, lengths and answers;
+    the chance level. What is left unsaid is remarked. The exit status is 1 if a check fails.
     """
-    if template:
+    if template is not None:
         if name is not None:
             raise click.UsageError("--template stands alone: it takes no FILE or KEY")
-        from fastpe.encodings.own import template as text
-
-        click.echo(text(), nl=False)
+        click.echo(_template(template), nl=False)
         return
     if name is None:
         raise click.UsageError("FILE or KEY is missing: fastpe check ./mine.py, or fastpe check alibi")
-    if "+" in name:
-        raise click.UsageError(f"one encoding is checked at a time, not the sum {name!r}")
-    from fastpe.doctor import diagnosis, encoding_checks
+    word, key = _known(name)
+    if "+" in key:
+        raise click.UsageError(f"one encoding is checked at a time, not the sum {key!r}")
+    from fastpe.doctor import diagnosis, encoding_checks, task_checks
 
     from .progress import Reporter
 
-    verdicts = []
+    verdicts, its = [], encoding_checks if word == "encoding" else task_checks
     with Reporter():
-        for each in encoding_checks.checks(name):
+        for each in its.checks(key):
             verdicts.append(diagnosis.judge(each))
             if not as_json:
                 click.echo(_line(verdicts[-1]))
-        remarks = encoding_checks.remarks(name)
+        remarks = its.remarks(key)
     passed = all(verdict.passed for verdict in verdicts)
     if as_json:
         checks = [vars(verdict) for verdict in verdicts]
-        print_json({"schema": 1, "encoding": name, "passed": passed, "checks": checks, "remarks": remarks})
+        print_json({"schema": 1, word: key, "passed": passed, "checks": checks, "remarks": remarks})
     else:
         for remark in remarks:
             click.echo(f"remark: {remark}")
         failed = sum(not verdict.passed for verdict in verdicts)
         what = f"{failed} of {len(verdicts)} checks failed" if failed else f"all {len(verdicts)} checks passed"
-        click.echo(f"\n{name}: {what}")
+        click.echo(f"\n{key}: {what}")
     if not passed:
         sys.exit(FAILED)
+
+
+def _template(word: str) -> str:
+    from fastpe import encodings, tasks
+
+    return Path({"encoding": encodings, "task": tasks}[word].__path__[0], "template.py").read_text("utf-8")
+
+
+def _known(name: str) -> tuple[str, str]:
+    """Whether it is an encoding or a task, and its key; a file of the user's own is registered."""
+    from fastpe.base.own import defines
+    from fastpe.encodings import registry
+    from fastpe.tasks.registry import TASKS
+
+    is_task = defines(Path(name), "TASK") if name.endswith(".py") else name in TASKS.names()
+    if is_task and name not in registry.list_encodings():
+        return "task", TASKS.known(name)
+    return "encoding", "+".join(registry.split(name))
 
 
 def _line(verdict: "Verdict") -> str:

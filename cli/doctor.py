@@ -146,7 +146,7 @@ def _accuracy(as_json: bool) -> None:
         click.echo("errors of fills in units in the last place, from exact values (60 digits) unless named\n")
         click.echo(f"{'encoding':11} {'dtype':8} {'values':>7} {''.join(f'{name:>9}' for name in columns)}     worst")
     with Reporter():
-        for name in registry.load_all()[0]:
+        for name in registry.ENCODINGS.load_all()[0]:
             for each in accuracy.histograms(name):
                 found.append(each)
                 if not as_json:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .output import encoding_name, print_json, print_tests, use_threads
+from .output import encoding_name, parse_lengths, print_json, print_tests, task_name, use_threads
 
 if TYPE_CHECKING:
     from fastpe.model.config import ModelConfig
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 @click.option(
     "--encoding", callback=encoding_name, help="Its encoding, where that is a file: ./mine.py, as in training."
 )
-@click.option("--test-length", "test_lengths", type=int, multiple=True, help="Length to test at; may be repeated.")
+@click.option("--task", callback=task_name, help="Its task, where that is a file: ./mine.py, as in training.")
+@click.option(
+    "--test-length", "test_lengths", multiple=True, metavar="N|A-B", help="Length to test at; may be repeated."
+)
 @click.option("--sequences", "test_sequences", type=int, help="Test sequences at each length.  [default: the run's]")
 @click.option("--seed", type=int, help="Seed of the test sequences.  [default: the run's]")
 @click.option("--threads", type=int, help="Threads; the result does not depend on them.  [default: all cores]")
@@ -25,7 +28,8 @@ if TYPE_CHECKING:
 def evaluate(
     run: Path,
     encoding: str | None,
-    test_lengths: tuple[int, ...],
+    task: str | None,
+    test_lengths: tuple[str, ...],
     test_sequences: int | None,
     seed: int | None,
     threads: int | None,
@@ -45,12 +49,15 @@ def evaluate(
 
     model = run_folder.load(run)
     stored = run_folder.read_config(run) if run.is_dir() else None
-    config = _as_trained(model.config, test_lengths) if stored is None else stored
+    wanted = parse_lengths(test_lengths)
+    config = _as_trained(model.config, wanted) if stored is None else stored
+    if task not in (None, config.task):
+        raise click.UsageError(f"run {run} has the task {config.task!r}, not {task!r}")
     if encoding not in (None, config.encoding):
         raise click.UsageError(f"run {run} has the encoding {config.encoding!r}, not {encoding!r}")
     config = replace(
         config,
-        test_lengths=test_lengths or config.test_lengths,
+        test_lengths=wanted or config.test_lengths,
         test_sequences=config.test_sequences if test_sequences is None else test_sequences,
         seed=config.seed if seed is None else seed,
     )
@@ -61,20 +68,24 @@ def evaluate(
             config.test_sequences,
             seed=config.seed,
             task=config.task,
+            task_options=config.task_options,
             target_scale=config.target_scale,
             threads=threads,
             progress=reporter,
         )
     if as_json:
-        print_json({"schema": 1, "run": str(run), "encoding": config.encoding, "seed": config.seed, "test": test})
+        facts = {"schema": 2, "run": str(run), "task": config.task, "encoding": config.encoding, "seed": config.seed}
+        print_json({**facts, "test": test})
     else:
         print_tests(test)
 
 
-def _as_trained(config: "ModelConfig", test_lengths: tuple[int, ...]) -> "TrainConfig":
+def _as_trained(config: "ModelConfig", test_lengths: "tuple[int | str, ...]") -> "TrainConfig":
     """The settings for a model that no run of ours has trained: the usual lengths, as far as its positions reach."""
-    from fastpe.training.config import TrainConfig
+    from fastpe.training.config import USUAL_LENGTHS, TrainConfig
 
+    if config.vocabulary is not None:
+        raise click.UsageError("a file of a model of tokens does not say which task it is for: name its run folder")
     reach = config.position_range
-    usual = tuple(length for length in TrainConfig.test_lengths if reach is None or length <= reach)
+    usual = tuple(length for length in USUAL_LENGTHS if reach is None or length <= reach)
     return TrainConfig(**vars(config), test_lengths=test_lengths or usual or (config.train_length,))

@@ -12,6 +12,7 @@ from .evaluate import evaluate
 from .output import Commands
 from .reproduce import reproduce
 from .show import show
+from .tasks import tasks
 from .train import train
 
 
@@ -24,5 +25,5 @@ def main(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (train, evaluate, reproduce, encodings, check, show, doctor, bench):
+for command in (train, evaluate, reproduce, encodings, tasks, check, show, doctor, bench):
     main.add_command(command)

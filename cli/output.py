@@ -4,7 +4,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -137,17 +137,33 @@ def encoding_name(context: click.Context, parameter: click.Parameter, name: str 
     return None if name is None else "+".join(split(name))
 
 
+def task_name(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
+    """The key of a task: what ends in .py is a file of the user's own, and registered."""
+    from fastpe.tasks.registry import TASKS
+
+    return None if name is None else TASKS.known(name)
+
+
 def parse_options(encoding: str, texts: Sequence[str]) -> dict[str, Any]:
     """The typed options that `--option NAME=VALUE`, given any number of times, stands for."""
     from fastpe.encodings.registry import parse_option
 
-    options = {}
+    return {key: parse_option(encoding, key, value) for key, value in _pairs("--option", texts)}
+
+
+def parse_task_options(task: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Those that `--task-option NAME=VALUE` stands for."""
+    from fastpe.tasks.registry import parse_option
+
+    return {key: parse_option(task, key, value) for key, value in _pairs("--task-option", texts)}
+
+
+def _pairs(flag: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals:
-            raise click.UsageError(f"--option must be NAME=VALUE, not {text!r}")
-        options[key.strip()] = parse_option(encoding, key.strip(), value)
-    return options
+            raise click.UsageError(f"{flag} must be NAME=VALUE, not {text!r}")
+        yield key.strip(), value
 
 
 def print_json(value: Any) -> None:
@@ -161,14 +177,24 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], right: bool 
         click.echo(line)
 
 
+def parse_lengths(texts: Sequence[str]) -> tuple[int | str, ...]:
+    """Lengths that a command line gives: integers, and what is none as it is.
+
+    >>> parse_lengths(["50", "51-100"])
+    (50, '51-100')
+    """
+    return tuple(int(text) if text.isascii() and text.isdigit() and len(text) < 12 else text for text in texts)
+
+
 def print_tests(test: Mapping[str, Mapping[str, Any]]) -> None:
     """Print the metrics at each length, and why some are missing."""
-    keys = ("mse", "nmse", "mse_last", "mse_beyond")
+    numbers = any("mse" in metrics for metrics in test.values())
+    keys = ("mse", "nmse", "mse_last", "mse_beyond") if numbers else ("exact", "token", "loss")
     rows = [
         [length, *("-" if metrics[key] is None else f"{metrics[key]:.6g}" for key in keys), str(metrics["sequences"])]
         for length, metrics in test.items()
     ]
-    print_table(("length", "mse", "nmse", "last", "beyond", "sequences"), rows, right=True)
+    print_table(("length", *(key.removeprefix("mse_") for key in keys), "sequences"), rows, right=True)
     for length, metrics in test.items():
         if "reason" in metrics:
             click.echo(f"length {length}: {metrics['reason']}")

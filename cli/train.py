@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,22 @@ import click
 from click.core import ParameterSource
 
 from fastpe.encodings.registry import built_in, list_encodings
-from fastpe.model.config import ACTIVATIONS, DTYPES, NORMS
-from fastpe.training.config import TrainConfig
+from fastpe.model.config import ACTIVATIONS, DTYPES, INITS, NORMS
+from fastpe.tasks.registry import load_task
+from fastpe.training.config import DATA, DECAYS, KEEPS, LENGTHS, TrainConfig
+from fastpe.training.presets import PRESETS, preset
 
-from .output import INTERRUPTED, encoding_name, parse_options, print_json, print_tests, use_threads
+from .output import (
+    INTERRUPTED,
+    encoding_name,
+    parse_lengths,
+    parse_options,
+    parse_task_options,
+    print_json,
+    print_tests,
+    task_name,
+    use_threads,
+)
 
 if TYPE_CHECKING:
     from fastpe.training.loop import TrainResult
@@ -33,19 +45,47 @@ def _setting(flag: str, name: str, kind: Any, text: str, **more: Any) -> Callabl
     help="Position encoding (`fastpe encodings` lists them), a sum such as wavelet+alibi, or your own file, ./mine.py.",
 )  # fmt: skip
 @click.option("--option", "options", multiple=True, metavar="K=V", help="Option of the encoding; may be repeated.")
+@_setting(
+    "--task", "task", str, "What to learn (`fastpe tasks` lists it), or your own file, ./mine.py.", callback=task_name
+)
+@click.option(
+    "--task-option", "task_options", multiple=True, metavar="K=V", help="Option of the task; may be repeated."
+)
 @click.option("--paper", is_flag=True, help="The encoding's options as in Li (2025); of alibi, one slope 0.1/length.")
+@click.option(
+    "--preset", "protocol", type=click.Choice(sorted(PRESETS)), help="The settings of a protocol, which are printed."
+)
+@click.option("--dry-run", is_flag=True, help="Only say what it would take: parameters, memory, FLOPs, time.")
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [default: runs/<encoding>-<n>]")
 @click.option("--resume", is_flag=True, help="Continue the run in --out, with its settings.")
 @_setting("--seed", "seed", int, "Seed of weights, data and order.")
 @_setting("--epochs", "epochs", int, "Passes over the training sequences.")
 @_setting("--batch", "batch", int, "Sequences per update.")
 @_setting("--samples", "samples", int, "Training sequences.")
-@_setting("--length", "train_length", int, "Positions of a training sequence.")
-@_setting("--test-length", "test_lengths", int, "Length to test at; may be repeated.", multiple=True)
+@_setting("--data", "data", click.Choice(DATA), "One training set, or a new one in every epoch.")
+@_setting("--length", "train_length", int, "Length of the longest training input.")
+@_setting("--lengths", "lengths", click.Choice(LENGTHS), "Lengths of training inputs: all --length, or 1 to --length.")
 @_setting(
-    "--positions", "positions", str, "'usual', or 'random:L': other positions, drawn from 0 .. L-1, at every step."
-)
+    "--test-length", "test_lengths", str, "Length to test at, or lengths: 51-100; may be repeated.", multiple=True,
+    metavar="N|A-B",
+)  # fmt: skip
+@_setting("--test-sequences", "test_sequences", int, "Sequences to test with at each of them.")
+@_setting(
+    "--positions", "positions", str,
+    "'usual'; 'random:L': other positions, drawn from 0 .. L-1, at every step; 'offset:L': a table of L rows, in which "
+    "training sequences begin anywhere.",
+)  # fmt: skip
 @_setting("--lr", "lr", float, "Adam's learning rate.")
+@_setting("--warmup", "warmup", int, "Updates over which it rises.")
+@_setting("--decay", "decay", click.Choice(DECAYS), "How it goes on: falls to --min-lr, or stays.")
+@_setting("--min-lr", "min_lr", float, "Where it falls to.")
+@_setting("--weight-decay", "weight_decay", float, "AdamW's, of matrices and tables.")
+@_setting("--clip", "clip", float, "Largest norm of all gradients together.")
+@_setting("--dropout", "dropout", float, "Probability of dropping an activation in training.")
+@_setting("--validation", "validation", int, "Sequences to validate with after every epoch.")
+@_setting("--patience", "patience", int, "Epochs without a lower loss there, after which training ends.")
+@click.option("--stop-solved", is_flag=True, help="End once every answer there is right.")
+@_setting("--keep", "keep", click.Choice(KEEPS), "Which epoch's model is kept, by the loss there.")
 @click.option("--threads", type=int, help="Threads; the result does not depend on them.  [default: all cores]")
 @_setting("--dtype", "dtype", click.Choice(DTYPES), "Type of all numbers.")
 @click.option("--causal/--bidirectional", default=None, help="The model's mask.  [default: causal where it has to be]")
@@ -55,6 +95,11 @@ def _setting(flag: str, name: str, kind: Any, text: str, **more: Any) -> Callabl
 @_setting("--hidden", "hidden", int, "Width inside the feed-forward map.")
 @_setting("--activation", "activation", click.Choice(ACTIVATIONS), "Activation of the feed-forward map.")
 @_setting("--norm", "norm", click.Choice(NORMS), "Normalisation before attention and feed-forward.")
+@click.option("--final-norm", is_flag=True, help="Another one before the head.")
+@click.option("--no-bias", "bias", is_flag=True, flag_value=False, default=True, help="No biases.")
+@click.option("--tied", is_flag=True, help="The head is the transposed table of tokens.")
+@_setting("--init", "init", click.Choice(INITS), "Initial weights.")
+@click.option("--init-by-depth", is_flag=True, help="Those that add to the stream over sqrt(2 layers).")
 @click.option(
     "--no-residual", "residual", is_flag=True, flag_value=False, default=True, help="No residual connections."
 )
@@ -69,9 +114,12 @@ def train(
     threads: int | None,
     paper: bool,
     as_json: bool,
+    task_options: tuple[str, ...],
+    protocol: str | None,
+    dry_run: bool,
     **_settings: Any,
 ) -> None:
-    """Train a small transformer on running sums and test it at several lengths.
+    """Train a small transformer on a task and test it at several lengths.
 
     With nothing but --encoding this is the protocol of Li (2025), section 7, with the encoding as its own authors have
     it; --paper takes the encoding's options from Li (2025) too.
@@ -81,6 +129,10 @@ def train(
         raise click.UsageError("--resume needs --out, the run folder to continue", context)
     if threads is not None and threads < 1:
         raise click.UsageError(f"--threads must be at least 1, not {threads}", context)
+    if protocol is not None and (paper or resume):
+        raise click.UsageError(f"--preset is for a new run, and not with {'--paper' if paper else '--resume'}", context)
+    if dry_run and (resume or out is not None):
+        raise click.UsageError(f"--dry-run makes no run folder: leave out {'--resume' if resume else '--out'}", context)
     use_threads(threads)
     stored = _stored(out) if resume and out is not None else None
     if stored is None:
@@ -89,7 +141,11 @@ def train(
             raise click.UsageError(f"--encoding is missing{why}; known: {', '.join(list_encodings())}", context)
         if out is not None and not resume and os.path.lexists(out):
             raise click.UsageError(f"run folder {out} exists already: choose another --out, or --resume it", context)
-    result = _train(_configure(stored, given, options, paper), out, resume, threads)
+    config = _configure(stored, given, options, paper, protocol, task_options)
+    if dry_run:
+        _print_estimate(config, threads, as_json)
+        return
+    result = _train(config, out, resume, threads)
     if as_json:
         print_json({**result.result, "run": str(result.run)})
     else:
@@ -98,7 +154,7 @@ def train(
 
 def _given(context: click.Context) -> dict[str, Any]:
     """The settings that the command line names, by their name in `TrainConfig`."""
-    names = {field.name for field in fields(TrainConfig)} - {"options"}
+    names = {field.name for field in fields(TrainConfig)} - {"options", "task_options"}
     return {
         name: value
         for name, value in context.params.items()
@@ -112,17 +168,35 @@ def _stored(out: Path) -> TrainConfig | None:
     return read_config(out) if os.path.lexists(out) else None
 
 
-def _configure(stored: TrainConfig | None, given: dict[str, Any], options: tuple[str, ...], paper: bool) -> TrainConfig:
+def _configure(
+    stored: TrainConfig | None, given: dict[str, Any], options: tuple[str, ...], paper: bool, protocol: str | None,
+    task_options: tuple[str, ...],
+) -> TrainConfig:  # fmt: skip
     """The configuration: what is given, else what the run had, else the paper's choice if wanted and the defaults."""
     name: str = given["encoding"] if stored is None else given.get("encoding", stored.encoding)
     changed = parse_options(name, options)
+    if "test_lengths" in given:
+        given["test_lengths"] = parse_lengths(given["test_lengths"])
+    task = given.get("task", TrainConfig.task if stored is None else stored.task)
+    of_task = parse_task_options(task, task_options)
+    kept_of_task = {} if stored is None or task != stored.task else stored.task_options
+    given["task_options"] = {**kept_of_task, **of_task}
     if stored is not None:
         if paper:
             return TrainConfig.paper(**{**vars(stored), **given, "options": changed})
         kept = stored.options if name == stored.encoding else {}
         return replace(stored, **given, options=kept | changed)
-    preset = TrainConfig.paper if paper else TrainConfig
-    config = preset(**given, options=changed)
+    if protocol is not None:
+        own = {key: value for key, value in given.items() if key not in ("task", "encoding")}
+        config = preset(protocol, name, changed, task=task, **own)
+        told = ", ".join(f"{key}={value}" for key, value in config.to_dict().items())
+        click.echo(f"preset {protocol} ({PRESETS[protocol].source}): {told}", err=True)
+        return config
+    if "causal" not in given and load_task(task).kind != "numbers":
+        given["causal"] = True
+        click.echo(f"task {task}: --causal is taken, as language models have it", err=True)
+    make = TrainConfig.paper if paper else TrainConfig
+    config = make(**given, options=changed)
     if "causal" not in given:
         config = config.causal_where_needed()
         if config.causal:
@@ -145,18 +219,23 @@ def _train(config: TrainConfig, out: Path | None, resume: bool, threads: int | N
         try:
             return loop.train(config, out=target, resume=resume, threads=threads, progress=reporter)
         except KeyboardInterrupt:
-            how = f"; continue with: {_resuming(reporter.run, config.encoding)}" if reporter.run else ""
+            how = f"; continue with: {_resuming(reporter.run, config.encoding, config.task)}" if reporter.run else ""
             reporter.line(f"fastpe: interrupted{how}")
             sys.exit(INTERRUPTED)
 
 
-def _resuming(run: Path, encoding: str) -> str:
+def _resuming(run: Path, encoding: str, task: str) -> str:
     """The command that goes on with a run, which wants an encoding's own file named again."""
     from fastpe.encodings import registry
+    from fastpe.tasks.registry import TASKS
 
-    files = {key: found["way"] for key, found in registry.ways().items() if found["way"].endswith(".py")}
-    keys = registry.split(encoding)
-    named = ["--encoding", "+".join(files.get(key, key) for key in keys)] if set(keys) & set(files) else []
+    files, tasks = (
+        {key: found["way"] for key, found in each.ways().items() if found["way"].endswith(".py")}
+        for each in (registry.ENCODINGS, TASKS)
+    )
+    own = set(registry.all_keys(encoding)) & set(files)
+    named = ["--encoding", registry.canonical(encoding, files)] if own else []
+    named += ["--task", tasks[task]] if task in tasks else []
     return shlex.join(["fastpe", "train", "--resume", "--out", str(run), *named])
 
 
@@ -169,3 +248,21 @@ def _print_result(result: "TrainResult") -> None:
     print_tests(facts["test"])
     rate = per_second(result.config.samples * result.config.epochs, done["seconds"])
     click.echo(f"\ntrained in {done['seconds']:.1f} s, {rate}\nrun folder {result.run}")
+
+
+def _print_estimate(config: TrainConfig, threads: int | None, as_json: bool) -> None:
+    from fastpe.training.estimate import estimate
+
+    from .progress import Reporter
+
+    with Reporter():
+        found = estimate(config, threads=threads)
+    if as_json:
+        print_json(asdict(found))
+        return
+    pace = found.flop * found.updates / found.seconds / 1e9 if found.seconds else 0.0
+    minutes = f"{found.seconds / 60:,.0f} min" if found.seconds > 100 else f"{found.seconds:,.1f} s"
+    click.echo(f"parameters  {found.parameters:,}")
+    click.echo(f"memory      {found.memory / 1e6:,.1f} MB")
+    click.echo(f"updates     {found.updates:,} of {config.batch} sequences, {found.flop / 1e6:,.1f} MFLOP each")
+    click.echo(f"time        {minutes} at {pace:,.1f} GFLOP/s, as {found.timed} updates took just now; tests apart")

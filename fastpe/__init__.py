@@ -39,9 +39,9 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from fastpe import reference as reference
     from fastpe import tasks as tasks
+    from fastpe.base.option import Option
     from fastpe.encodings.build import build, init, pull
     from fastpe.encodings.encoding import BeyondTrainingLength, Encoding, Reported
-    from fastpe.encodings.option import Option
     from fastpe.encodings.registry import list_encodings, page, register
     from fastpe.encodings.resize import resize
     from fastpe.encodings.slots import Spec
@@ -68,7 +68,7 @@ _HOME = {
     "pull": "fastpe.encodings.build",
     "register": "fastpe.encodings.registry",
     "Encoding": "fastpe.encodings.encoding",
-    "Option": "fastpe.encodings.option",
+    "Option": "fastpe.base.option",
     "Spec": "fastpe.encodings.slots",
     "Reported": "fastpe.encodings.encoding",
     "BeyondTrainingLength": "fastpe.encodings.encoding",

@@ -17,7 +17,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def unregistered(monkeypatch):
     """No encoding of one's own is known, and none stays known."""
-    monkeypatch.setattr(registry, "_registered", {})
-    registry._offered.cache_clear()
+    monkeypatch.setattr(registry.ENCODINGS, "_registered", {})
+    vars(registry.ENCODINGS).pop("_offered", None)
     yield
-    registry._offered.cache_clear()
+    vars(registry.ENCODINGS).pop("_offered", None)

@@ -69,6 +69,15 @@ def _spelled(c: str) -> str:
     return c.encode("unicode_escape").decode() if unicodedata.category(c) in _STEERING else c
 
 
+def cut(said: str, most: int = 500) -> str:
+    """What is said of a file, which may hold names of any length, not longer than a reader can bear.
+
+    >>> cut("no such name: aaaaaaaa", 16)
+    'no such name: aa ...'
+    """
+    return said if len(said) <= most else f"{said[:most]} ..."
+
+
 def checked(path: Path, value: Any, form: Form, key: str = "") -> Any:
     """The value, which must have this form, or DamagedFileError names the file."""
     try:
@@ -188,6 +197,12 @@ def text(key: str, value: Any) -> None:
     """A string that is `printable`."""
     if type(value) is not str or value != printable(value):
         raise Unfit.of(key, value, "a text")
+
+
+def truth(key: str, value: Any) -> None:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise Unfit.of(key, value, "true or false")
 
 
 def one_of(*words: str) -> Form:

@@ -94,11 +94,11 @@ def positive(name: str, value: Any, dtype: Any = "float64") -> float:
     return number
 
 
-def below_one(name: str, value: Any) -> float:
-    """The value, a number in [0, 1), as a float."""
-    number = real(name, value)
-    if not 0 <= number < 1:
-        raise ValueError(f"{name} must lie in [0, 1), not {number}")
+def at_least_zero(name: str, value: Any, below: float = math.inf) -> float:
+    """The value, a finite number of at least 0, and below a limit, as a float."""
+    if not 0 <= (number := real(name, value)) < below:
+        limit = f"lie in [0, {below:g})" if below < math.inf else "be at least 0"
+        raise ValueError(f"{name} must {limit}, not {number}")
     return number
 
 

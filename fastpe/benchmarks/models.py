@@ -5,9 +5,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastpe.base.random import Stream
 from fastpe.kernels.gemm import FROM, OVERWRITE, PLUS, RELU, WHERE_POSITIVE
 from fastpe.model.config import ModelConfig
-from fastpe.tasks import running_sum
+from fastpe.tasks import frame
+from fastpe.tasks.registry import choose
 
 Array = np.ndarray[Any, Any]
 
@@ -51,33 +53,10 @@ def batch_of(case: Case) -> tuple[Array, Array]:
     """Inputs and targets (B, N): numbers in the model's dtype, or tokens."""
     config = case.config
     if config.vocabulary is None:
-        return running_sum.sample(0, "train", case.batch, config.train_length, np.dtype(config.dtype))
+        x, y, _ = frame.draw(choose("running_sum"), Stream(0, "train"), case.batch, config.train_length, config.dtype)
+        return x.astype(config.dtype), y.astype(config.dtype)
     text = np.random.default_rng(0).integers(0, config.vocabulary, (case.batch, config.train_length + 1))
     return np.ascontiguousarray(text[:, :-1]), np.ascontiguousarray(text[:, 1:])
-
-
-def step_flop(config: ModelConfig, batch: int, *, unmasked: bool = False) -> int:
-    """Useful FLOPs of one training step: those of its matrix products, forward and backward.
-
-    Parameters
-    ----------
-    config : ModelConfig
-    batch : int
-        Sequences of `train_length`.
-    unmasked : bool
-        Of a causal model, count only the scores that are not masked, N (N + 1) / 2 of N².
-
-    Examples
-    --------
-    >>> step_flop(CASES["paper"].config, 32) / 1e6
-    753.0496
-    """
-    n, c, f = config.train_length, config.width, config.hidden
-    pairs = n * (n + 1) // 2 if unmasked and config.causal else n * n
-    layer = 2 * n * (4 * c * c + 2 * c * f) + 4 * pairs * c
-    # the embedding of a number has no gradient by its input; that of a token is no product
-    embed, head = (0, 6 * n * c * config.vocabulary) if config.vocabulary else (4 * n * c, 6 * n * c)
-    return batch * (3 * config.layers * layer + embed + head)
 
 
 class Product(NamedTuple):

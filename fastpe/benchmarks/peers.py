@@ -14,6 +14,7 @@ from fastpe.model.transformer import Transformer
 Array = np.ndarray[Any, Any]
 Step = Callable[[], float]
 
+NOT_COUNTED = -100  # a target, in PyTorch
 INSTALL = "not installed: pip install -e '.[peers]' from a clone of fastpe"
 
 
@@ -22,7 +23,7 @@ def joined_parameters(model: Transformer) -> dict[str, Array]:
     parameters = {name: np.array(value) for name, value in model.parameters.items()}
     for layer in range(model.config.layers):
         prefix = f"layers.{layer}.attention"
-        for kind in ("weight", "bias"):
+        for kind in ("weight", "bias") if model.config.bias else ("weight",):
             parts = [parameters.pop(f"{prefix}.{name}.{kind}") for name in ("query", "key", "value")]
             parameters[f"{prefix}.qkv.{kind}"] = np.concatenate(parts, -1)
     return parameters
@@ -58,64 +59,81 @@ def torch_weights(model: Transformer) -> dict[str, Any]:
 
 
 def torch_loss(config: ModelConfig, outputs: Any, targets: Any) -> Any:
-    """The model's loss on PyTorch tensors, from the outputs of `torch_forward`."""
+    """The model's loss on PyTorch tensors, from the outputs of `torch_forward`; tokens below 0 do not count."""
     from torch.nn.functional import cross_entropy, mse_loss
 
     if config.vocabulary is None:
         return mse_loss(outputs, targets)
-    return cross_entropy(outputs.flatten(0, 1), targets.flatten())
+    return cross_entropy(outputs.flatten(0, 1), targets.flatten(), ignore_index=NOT_COUNTED)
 
 
+# Long: the peer's whole forward pass, written out once as PyTorch has it.
 def torch_forward(
-    config: ModelConfig, weights: dict[str, Any], slots: dict[str, Any], x: Any, *, mask: Any = None, own: bool = False
-) -> Any:
+    config: ModelConfig, weights: dict[str, Any], slots: dict[str, Any], x: Any, *, mask: Any = None, own: bool = False,
+    factors: Mapping[str, Any] | None = None,
+) -> Any:  # fmt: skip
     """The model's forward pass (B, N) -> (B, N), or logits (B, N, V), on PyTorch tensors, from `torch_weights`.
 
     mask: what is added to the scores, formed from the slots where it is not given; own: whether attention is PyTorch's
-    own function.
+    own function. factors: what activations are multiplied by, as `Transformer.dropout_factors` has it.
     """
     import torch
-    from torch.nn.functional import embedding, gelu, layer_norm, linear, relu, scaled_dot_product_attention
+    from torch.nn import functional as f
 
-    n, c, heads = x.shape[1], config.width, config.heads
+    n, c, heads, dropped = x.shape[1], config.width, config.heads, factors or {}
     if mask is None:
         found = _score_mask(config, {name: slot.numpy() for name, slot in slots.items()}, n)
         mask = None if found is None else torch.from_numpy(found)
 
     def affine(u: Any, name: str) -> Any:
-        return linear(u, weights[f"{name}.weight"].T, weights[f"{name}.bias"])
+        return f.linear(u, weights[f"{name}.weight"].T, weights.get(f"{name}.bias"))
 
     def norm(u: Any, name: str) -> Any:
         if config.norm == "none":
             return u
-        return layer_norm(u, (c,), weights[f"{name}.weight"], weights[f"{name}.bias"])
+        if config.norm == "rmsnorm":
+            return f.rms_norm(u, (c,), weights[f"{name}.weight"], 1e-5)
+        return f.layer_norm(u, (c,), weights[f"{name}.weight"], weights.get(f"{name}.bias"))
+
+    def kept(u: Any, name: str) -> Any:
+        return u * dropped[name] if name in dropped else u
 
     def attention(u: Any, name: str) -> Any:
         q, k, v = affine(u, f"{name}.qkv").chunk(3, -1)
-        if heads > 1 or own:
+        factor = dropped.get(f"{name}.weights")
+        if heads > 1 or own or factor is not None:
             q, k, v = (t.unflatten(-1, (heads, -1)).transpose(1, 2) for t in (q, k, v))
         if own:
             causal = config.causal and "bias" not in slots  # it has a path of its own
-            mixed = scaled_dot_product_attention(q, k, v, attn_mask=None if causal else mask, is_causal=causal)
+            mixed = f.scaled_dot_product_attention(q, k, v, attn_mask=None if causal else mask, is_causal=causal)
         else:
             scores = q @ k.transpose(-1, -2) * (c // heads) ** -0.5
-            mixed = (scores if mask is None else scores + mask).softmax(-1) @ v
+            shares = (scores if mask is None else scores + mask).softmax(-1)
+            mixed = (shares if factor is None else shares * factor) @ v
         return affine(mixed.transpose(1, 2).flatten(2) if mixed.ndim == 4 else mixed, f"{name}.out")
 
+    def feedforward(u: Any, name: str) -> Any:
+        before = affine(u, f"{name}.in")
+        if config.activation == "swiglu":
+            return affine(f.silu(affine(u, f"{name}.gate")) * before, f"{name}.out")
+        approximate = "tanh" if config.activation == "gelu_tanh" else "none"
+        active = f.relu(before) if config.activation == "relu" else f.gelu(before, approximate=approximate)
+        return affine(active, f"{name}.out")
+
     tokens = config.vocabulary is not None
-    z = embedding(x, weights["embed.weight"]) if tokens else affine(x[..., None], "embed")
+    z = f.embedding(x, weights["embed.weight"]) if tokens else affine(x[..., None], "embed")
     table = _with_learned(slots, weights).get("table")
     if table is not None:
         z = z + table
+    z = kept(z, "embed")
     for layer in range(config.layers):
-        prefix = f"layers.{layer}"
-        out = attention(norm(z, f"{prefix}.norm1"), f"{prefix}.attention")
-        z = z + out if config.residual else out
-        activation = gelu if config.activation == "gelu" else relu
-        hidden = activation(affine(norm(z, f"{prefix}.norm2"), f"{prefix}.feedforward.in"))
-        out = affine(hidden, f"{prefix}.feedforward.out")
-        z = z + out if config.residual else out
-    outputs = affine(z, "head")
+        for block, number, name in ((attention, 1, "attention"), (feedforward, 2, "feedforward")):
+            prefix = f"layers.{layer}"
+            out = kept(block(norm(z, f"{prefix}.norm{number}"), f"{prefix}.{name}"), f"{prefix}.{name}")
+            z = z + out if config.residual else out
+    if config.final_norm:
+        z = norm(z, "final_norm")
+    outputs = f.linear(z, weights["embed.weight"]) if config.tied else affine(z, "head")
     return outputs if tokens else outputs[..., 0]
 
 

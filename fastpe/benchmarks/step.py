@@ -7,9 +7,10 @@ from typing import Any
 from fastpe.benchmarks import jobs
 from fastpe.benchmarks.disturbance import between_turns, on_more_threads
 from fastpe.benchmarks.figures import judged
-from fastpe.benchmarks.models import CASES, step_flop
+from fastpe.benchmarks.models import CASES
 from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, take_turns
 from fastpe.doctor import probe
+from fastpe.model.cost import step_flop
 
 _WAYS = {"eager": ("eager", "eager, own attention")}
 """Forms of a peer of which the faster counts."""

@@ -29,7 +29,8 @@ from fastpe.model.adam import Adam
 from fastpe.model.config import ModelConfig
 from fastpe.model.encoding import ModelEncoding
 from fastpe.model.transformer import Transformer
-from fastpe.tasks import running_sum
+from fastpe.tasks import frame
+from fastpe.tasks.registry import choose
 
 Array = np.ndarray[Any, Any]
 Request = dict[str, Any]
@@ -95,7 +96,7 @@ def checks(only: Sequence[str] = ()) -> tuple[Check, ...]:
 
     Examples
     --------
-    >>> [check.name for check in checks(["gelu"])][::2]
+    >>> [check.name for check in checks(["gelu_f", "gelu_b"])][::2]
     ['kernel gelu_forward', 'kernel gelu_backward']
     """
     everything = [Check(name, dtype, partial(run, dtype)) for name, run in _runs().items() for dtype in DTYPES]
@@ -109,7 +110,7 @@ def _runs() -> dict[str, Callable[[str], Iterable[Difference]]]:
     """All checks by name, each to be called with a dtype."""
     names = registry.list_encodings()
     # what a package offers and cannot be loaded has a fill, whose check says why
-    learners = [name for name, own in registry.load_all()[0].items() if own.pull is not None]
+    learners = [name for name, own in registry.ENCODINGS.load_all()[0].items() if own.pull is not None]
     return {
         **{f"kernel {name}": partial(kernel_checks.differences, name) for name in kernel_checks.KERNELS},
         **{f"fill {name}": partial(fill_differences, name) for name in names},
@@ -284,7 +285,8 @@ def _batch(config: ModelConfig, sequences: int) -> tuple[Array, Array]:
         words = Stream(_SEED, "train").words(2 * sequences * config.train_length) % np.uint64(config.vocabulary)
         x, y = words.astype(np.int64).reshape(2, sequences, config.train_length)
         return x, y
-    return running_sum.sample(_SEED, "train", sequences, config.train_length, config.dtype)
+    x, y, _ = frame.draw(choose("running_sum"), Stream(_SEED, "train"), sequences, config.train_length, config.dtype)
+    return x.astype(config.dtype), y.astype(config.dtype)
 
 
 def step_differences(config: ModelConfig, dtype: str) -> Iterator[Difference]:

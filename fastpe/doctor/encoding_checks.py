@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.doctor import diagnosis
 from fastpe.doctor.allowed_error import Difference
 from fastpe.doctor.diagnosis import DTYPES, Check, Request
@@ -126,7 +127,12 @@ def _same(what: str, got: Array, expected: Array) -> None:
 
 def options(key: str) -> Iterator[Difference]:
     """Defaults, what a command line makes of them, and what no option may be."""
-    for name, option in registry.get(key).options.items():
+    yield from option_differences(registry.get(key).options)
+
+
+def option_differences(known: Mapping[str, Option]) -> Iterator[Difference]:
+    """Likewise, of the options of anything."""
+    for name, option in known.items():
         default = option.default
         if not option.doc:
             raise CheckFailed(f"option {name!r} does not say what it means")

@@ -15,6 +15,7 @@ from fastpe.doctor.allowed_error import Difference, difference, wider
 from fastpe.encodings.build import build, pull
 from fastpe.functional.attention import attention, attention_vjp
 from fastpe.kernels import arrays
+from fastpe.kernels.dropout import Dropout
 from fastpe.kernels.gemm import FROM, PLUS, RELU, WHERE_POSITIVE
 
 Array = np.ndarray[Any, Any]
@@ -160,13 +161,51 @@ def _gelu_forward(draw: Draw, m: int, n: int) -> Iterator[Case]:
 
 
 def _gelu_backward(draw: Draw, m: int, n: int) -> Iterator[Case]:
+    ours = arrays.gelu_backward(x := 3 * draw(m, n), dy := draw(m, n))
+    yield Case(ours, lambda x, dy: reference.gelu_vjp(_at_most_double(x))[1](_at_most_double(dy)), (x, dy), 1)
+
+
+def _rms_norm_forward(draw: Draw, m: int, n: int) -> Iterator[Case]:
+    x, weight = draw(m, n) + draw(1), draw(n)
+
+    def formula(x: Array, weight: Array) -> tuple[Array, Array]:
+        stats = np.stack([np.zeros(m), 1 / np.sqrt(np.mean(x * x, axis=1) + 1e-5)], axis=1)
+        return reference.rms_norm(x, weight), stats
+
+    yield Case(arrays.rms_norm_forward(x, weight), formula, (x, weight), n)
+
+
+def _rms_norm_backward(draw: Draw, m: int, n: int) -> Iterator[Case]:
+    dy, x, weight = draw(m, n), draw(m, n) + draw(1), draw(n)
+    ours = arrays.rms_norm_backward(dy, x, weight, arrays.rms_norm_forward(x, weight)[1])
+    yield Case(ours, lambda dy, x, weight: reference.rms_norm_vjp(x, weight)[1](dy), (dy, x, weight), max(m, n))
+
+
+def _gelu_tanh_forward(draw: Draw, m: int, n: int) -> Iterator[Case]:
+    x = 3 * draw(m, n)
+    yield Case(arrays.gelu_tanh_forward(x), reference.gelu_tanh, (x,), 1)
+
+
+def _gelu_tanh_backward(draw: Draw, m: int, n: int) -> Iterator[Case]:
     x, dy = 3 * draw(m, n), draw(m, n)
-    yield Case(
-        arrays.gelu_backward(x, dy),
-        lambda x, dy: reference.gelu_vjp(_at_most_double(x))[1](_at_most_double(dy)),
-        (x, dy),
-        1,
-    )
+    yield Case(arrays.gelu_tanh_backward(x, dy), lambda x, dy: reference.gelu_tanh_vjp(x)[1](dy), (x, dy), 1)
+
+
+def _swiglu_forward(draw: Draw, m: int, n: int) -> Iterator[Case]:
+    both = 3 * draw(m, 2 * n)
+    yield Case(arrays.swiglu_forward(both), lambda both: reference.swiglu(both[:, :n], both[:, n:]), (both,), 1)
+
+
+def _swiglu_backward(draw: Draw, m: int, n: int) -> Iterator[Case]:
+    both, dy = 3 * draw(m, 2 * n), draw(m, n)
+    ours = arrays.swiglu_backward(both, dy)
+    yield Case(ours, lambda x, dy: np.hstack(reference.swiglu_vjp(x[:, :n], x[:, n:])[1](dy)), (both, dy), 1)
+
+
+def _drop(draw: Draw, m: int, n: int) -> Iterator[Case]:
+    x, dropped = draw(m, n), Dropout(5, 6, 7, 8, 2**30, 4 / 3, 1)
+    factors = reference.dropout_factors((m, n), 0.25, key=(5, 6), counter=(9, 7, 8))
+    yield Case(arrays.drop(x, dropped, 9), lambda x: x * factors.astype(x.dtype), (x,), 1)
 
 
 def _mean_squared_error(draw: Draw, m: int, n: int) -> Iterator[Case]:
@@ -198,15 +237,20 @@ def _cross_entropy(draw: Draw, n: int, vocabulary: int) -> Iterator[Case]:
 
 def _adam_step(draw: Draw, m: int, n: int) -> Iterator[Case]:
     p, first, second, gradients = draw(m * n), draw(m * n), np.abs(draw(m * n)), draw(5, m * n)
-    ours = p.copy(), first.copy(), second.copy()
-    arrays.adam_step(*ours, gradients, step=3, lr=0.1)
+    choices: tuple[dict[str, Any], ...] = ({}, {"weight_decay": 0.5, "clip": 1.0})
+    for settings in choices:
+        ours = p.copy(), first.copy(), second.copy()
+        arrays.adam_step(*ours, gradients, step=3, lr=0.1, **settings)
 
-    def formula(p: Array, first: Array, second: Array, gradients: Array) -> tuple[Array, ...]:
-        state = tuple({"p": array.copy()} for array in (p, first, second))
-        reference.adam_step(state[0], {"p": gradients.sum(axis=0)}, state[1], state[2], step=3, lr=0.1)
-        return tuple(each["p"] for each in state)
+        def formula(
+            p: Array, first: Array, second: Array, gradients: Array, settings: dict[str, Any] = settings
+        ) -> tuple[Array, ...]:
+            state = tuple({"p": array[None].copy()} for array in (p, first, second))
+            summed = {"p": gradients.sum(axis=0)[None]}
+            reference.adam_step(state[0], summed, state[1], state[2], step=3, lr=0.1, **settings)
+            return tuple(each["p"][0] for each in state)
 
-    yield Case(ours, formula, (p, first, second, gradients), len(gradients))
+        yield Case(ours, formula, (p, first, second, gradients), len(gradients))
 
 
 def _embed_forward(draw: Draw, n: int, c: int) -> Iterator[Case]:
@@ -281,8 +325,15 @@ KERNELS: dict[str, Callable[[Draw, int, int], Iterator[Case]]] = {
     "attention_vjp": _attention_backward,
     "layer_norm_forward": _layer_norm_forward,
     "layer_norm_backward": _layer_norm_backward,
+    "rms_norm_forward": _rms_norm_forward,
+    "rms_norm_backward": _rms_norm_backward,
     "gelu_forward": _gelu_forward,
     "gelu_backward": _gelu_backward,
+    "gelu_tanh_forward": _gelu_tanh_forward,
+    "gelu_tanh_backward": _gelu_tanh_backward,
+    "swiglu_forward": _swiglu_forward,
+    "swiglu_backward": _swiglu_backward,
+    "drop": _drop,
     "mean_squared_error": _mean_squared_error,
     "cross_entropy": _cross_entropy,
     "adam_step": _adam_step,

@@ -7,12 +7,13 @@ of a transformer (`fastpe.encodings.slots.SLOTS`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from fastpe.encodings.option import Option
+from fastpe.base import own
+from fastpe.base.option import Option
 
 BEYOND = ("defined", "clipped", "resized", "undefined")
 DIRECTIONS = ("yes", "no", "causal", "unknown")
@@ -164,11 +165,8 @@ FUNCTIONS = (
 @cache
 def of_module(module: ModuleType) -> Encoding:
     """A module's `ENCODING`, completed by the functions that the module defines; what `ENCODING` itself gives stays."""
-    encoding: Encoding = module.ENCODING
-    unsaid = {each.name for each in fields(Encoding) if getattr(encoding, each.name) is each.default}
-    found: dict[str, Any] = {name: vars(module).get(name) for name in FUNCTIONS if name in unsaid}
-    own = {name: each for name, each in found.items() if getattr(each, "__module__", None) == module.__name__}
-    return replace(encoding, **own)
+    encoding: Encoding = own.of_module(module, "ENCODING", FUNCTIONS)
+    return encoding
 
 
 class Part(NamedTuple):

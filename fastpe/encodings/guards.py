@@ -6,13 +6,12 @@ Only what costs next to nothing is looked at here; `fastpe check` looks at every
 from __future__ import annotations
 
 import math
-import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastpe.base.own import told
 from fastpe.base.validation import unmasked
 from fastpe.encodings.combined import shapes_of
 from fastpe.encodings.encoding import FUNCTIONS, BeyondTrainingLength, Encoding, Part
@@ -28,40 +27,16 @@ _LOOKED_UP = {"index", "values"}
 
 def guarded(own: Encoding, path: Path) -> Encoding:
     """The encoding with functions that keep its word, or name its file, the line and what is wrong."""
-    functions = {name: getattr(own, name) for name in FUNCTIONS if getattr(own, name) is not getattr(Encoding, name)}
-    told: dict[str, Any] = {name: _told(each, path, deliberate=name == "check") for name, each in functions.items()}
-    if callable(own.ulp):
-        told["ulp"] = _told(own.ulp, path, deliberate=False)
-    safe = replace(own, **told)
+    given = {name: getattr(own, name) for name in (*FUNCTIONS, "ulp")}
+    functions = {name: each for name, each in given.items() if callable(each) and each is not getattr(Encoding, name)}
+    # a `check` may refuse in its own words
+    passed_on = {name: ValueError if name == "check" else BeyondTrainingLength for name in functions}
+    careful: dict[str, Any] = {name: told(each, path, passed_on[name]) for name, each in functions.items()}
+    safe = replace(own, **careful)
     border = _Border(safe, path.name)
-    names = told.keys() & {"reference", "fill", "pull", "init", "parameters", "axes", "moves", "resize", "ulp"}
+    names = functions.keys() & {"reference", "fill", "pull", "init", "parameters", "axes", "moves", "resize", "ulp"}
     held: dict[str, Any] = {name: getattr(border, name) for name in names}
     return replace(safe, **held, shapes=border.shapes, plain=border.plain, check=border.check, remarks=border.remarks)
-
-
-def line_in(error: BaseException, path: Path) -> int | None:
-    """The line of a file at which an error came up, or at which the file called what raised it."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    return lines[-1] if lines else None
-
-
-def _told(function: Callable[..., Any], path: Path, deliberate: bool) -> Callable[..., Any]:
-    """The function, whose errors say where in the file they came up; a `check` may refuse in its own words."""
-
-    @wraps(function)  # `resize` looks at its signature
-    def call(*arguments: Any, **options: Any) -> Any:
-        try:
-            return function(*arguments, **options)
-        except (BeyondTrainingLength, MemoryError, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # SystemExit too: a file of an encoding ends no program
-            if deliberate and isinstance(error, ValueError):
-                raise
-            line = line_in(error, path)
-            where = path.name if line is None else f"{path.name}, line {line}"  # None: its signature is another one
-            raise ValueError(f"{where}: {type(error).__name__}: {_line(error)}") from error
-
-    return call
 
 
 class _Border:

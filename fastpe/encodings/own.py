@@ -1,89 +1,15 @@
-"""Encodings of one's own: a file or a module becomes an encoding, or one clear error says where it does not.
-
-A file is run only because its user named it. What is written in a run folder or in any other file names keys alone.
-"""
+"""Encodings of one's own: what `fastpe.base.own` has run becomes an encoding that is held to its word."""
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import os
-import re
-import sys
-from dataclasses import dataclass, replace
-from importlib import util
-from importlib.abc import SourceLoader
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
 
-from fastpe.base.validation import path as checked_path
+from fastpe.base.own import declared
 from fastpe.encodings import encoding, guards, record
 from fastpe.encodings.encoding import Encoding
-
-_KEY = re.compile(r"[a-z][a-z0-9_]*")
-
-
-class Source(NamedTuple):
-    """A file or a module that a user named `name`, before anything of it is run.
-
-    `way` is what another process registers it by: the path of the file, or the name of the module. `package` is that of
-    the module.
-    """
-
-    name: str
-    key: str
-    file: Path
-    content: bytes
-    way: str
-    package: str = ""
-
-    @property
-    def sha256(self) -> str:
-        """Digest of the file."""
-        return hashlib.sha256(self.content).hexdigest()
-
-
-@dataclass(frozen=True)
-class Own:
-    """An encoding that is not fastpe's: its file, that file's SHA-256, its page, and how others register it."""
-
-    file: Path
-    sha256: str
-    page: str
-    way: str
-    encoding: Encoding
-
-
-def source(value: Any, key: str | None = None) -> Source:
-    """The source that a user names by a module or the path of a file; `key` is another one than its own name.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If it is no module and no file that ends in .py, cannot be read, or has a name that is no key.
-    """
-    if isinstance(value, ModuleType):
-        file = getattr(value, "__file__", None)
-        if not file or not file.endswith(".py"):
-            raise ValueError(f"module {value.__name__!r} has no source file, whose digest a run would know it by")
-        if not hasattr(value, "ENCODING"):  # before its file is run once more
-            raise ValueError(f"module {value.__name__!r} must define ENCODING, a fastpe.Encoding: there is none")
-        key = _key_of(key or value.__name__.rpartition(".")[2], value.__name__)
-        return Source(
-            file, key, Path(file).absolute(), _read(Path(file), file), value.__name__, value.__package__ or ""
-        )
-    if not isinstance(value, str | os.PathLike):
-        raise TypeError(f"module_or_path must be a module or the path of a file that ends in .py, not {value!r}")
-    if value == "":
-        raise ValueError("module_or_path must be a module or the path of a file that ends in .py, not ''")
-    try:
-        path = checked_path("module_or_path", value).expanduser().absolute()
-    except RuntimeError as error:  # of a user who has none
-        raise ValueError(f"{value} cannot be read: {error}") from error
-    if path.suffix != ".py":
-        raise ValueError(f"{value}: the file of an encoding must end in .py")
-    return Source(str(value), _key_of(path.stem, str(value)), path, _read(path, str(value)), str(path))
+from fastpe.encodings.registry import ENCODINGS
 
 
 def template() -> str:
@@ -91,93 +17,7 @@ def template() -> str:
     return Path(__file__).with_name("template.py").read_text(encoding="utf-8")
 
 
-def load(found: Source) -> Own:
-    """The encoding that a source defines: its bytes are run, under a name of fastpe's own.
-
-    Those of a module too: its file may have changed since it was imported, and what runs is what the digest is of.
-
-    Raises
-    ------
-    ValueError
-        Naming the file, and the line where there is one.
-    """
-    name = f"fastpe_own_{found.key}"
-    if found.package:  # where its relative imports start from
-        name = f"{found.package}.{name}"
-    spec = util.spec_from_loader(name, _Loader(found), origin=str(found.file))
-    assert spec is not None
-    spec.has_location = True
-    module = util.module_from_spec(spec)
-    sys.modules[name] = module  # as an import does: dataclasses look their module up
-    try:
-        _run(module, found.file)
-        own = _completed(module, found.file)
-    except BaseException:
-        sys.modules.pop(name, None)
-        raise
-    return Own(found.file, found.sha256, inspect.cleandoc(module.__doc__ or ""), found.way, own)
-
-
-def _run(module: ModuleType, path: Path) -> None:
-    """Run the file of a module; what it prints is no result of a command."""
-    assert module.__spec__ is not None
-    assert module.__spec__.loader is not None
-    printed_to = sys.stdout
-    try:
-        sys.stdout = sys.stderr  # by hand: an interrupt within contextlib's redirect_stdout would leave it so
-        module.__spec__.loader.exec_module(module)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # SystemExit too: a file of an encoding ends no program
-        raise ValueError(_why(error, path)) from error
-    finally:
-        sys.stdout = printed_to
-
-
-def _key_of(stem: str, name: str) -> str:
-    if not _KEY.fullmatch(stem):
-        raise ValueError(
-            f"{name}: an encoding's key is the name of its file, in lower-case letters, digits and underscores from a "
-            f"letter on, not {stem!r}"
-        )
-    return stem
-
-
-def _read(path: Path, name: str) -> bytes:
-    try:
-        if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would wait for a writer
-            raise ValueError(f"{name} is no regular file")
-        return path.read_bytes()
-    except OSError as error:
-        raise ValueError(f"{name} cannot be read: {error.strerror}") from error
-
-
-class _Loader(SourceLoader):
-    """Runs the very bytes whose digest was taken, and leaves no compiled file beside them."""
-
-    def __init__(self, found: Source) -> None:
-        self._found = found
-
-    def get_filename(self, fullname: str) -> str:
-        """Where the source lies."""
-        return str(self._found.file)
-
-    def get_data(self, path: Any) -> bytes:
-        """The source."""
-        return self._found.content
-
-
-def _why(error: BaseException, path: Path) -> str:
-    """The file, the line and the words of what went wrong when it was run."""
-    if isinstance(error, SyntaxError) and error.filename == str(path):
-        return f"{path.name}, line {error.lineno}: this is no Python: {error.msg}"
-    line = guards.line_in(error, path)
-    if line is None:  # it was not run: bytes that are no text, or a NUL
-        return f"{path.name}: this is no Python: {error}"
-    return f"{path.name}, line {line}: {type(error).__name__}: {error}"
-
-
-def _completed(module: ModuleType, path: Path) -> Encoding:
+def completed(module: ModuleType, path: Path) -> Encoding:
     """A module's encoding with its functions, checked, and held to its word wherever it is used.
 
     Raises
@@ -185,11 +25,8 @@ def _completed(module: ModuleType, path: Path) -> Encoding:
     ValueError
         Naming the file and what it lacks.
     """
-    declared, file = vars(module).get("ENCODING"), path.name
-    if not isinstance(declared, Encoding):
-        found = "there is none" if declared is None else f"not {type(declared).__name__}"
-        raise ValueError(f"{file} must define ENCODING, a fastpe.Encoding: {found}")
+    declared(ENCODINGS.kind, module, path, Encoding)
     own = encoding.of_module(module)
     if fault := record.fault(own, module):
-        raise ValueError(f"{file}: {fault}")
-    return guards.guarded(replace(own, file=file), path)
+        raise ValueError(f"{path.name}: {fault}")
+    return guards.guarded(replace(own, file=path.name), path)

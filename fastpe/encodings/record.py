@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+from fastpe.base.option import Option
 from fastpe.base.validation import nearest
 from fastpe.encodings import encoding
 from fastpe.encodings.encoding import Encoding, Reported
-from fastpe.encodings.option import Option
 from fastpe.encodings.slots import SLOTS
 
 _WORDS = {"beyond": encoding.BEYOND, "direction": encoding.DIRECTIONS}

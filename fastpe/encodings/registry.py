@@ -1,59 +1,43 @@
-"""How encodings and their options are found by name.
+"""How encodings and their options are found by name: as `fastpe.base.registry` finds all things, and in sums.
 
 Importing this module imports neither NumPy nor Numba, so that a command line can list encodings in no time.
 """
 
 from __future__ import annotations
 
-import ast
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from importlib import import_module
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
-from fastpe.base import guard, shielded
+from fastpe.base.own import Kind
+from fastpe.base.registry import Registry
 from fastpe.base.validation import nearest
 from fastpe.encodings.encoding import Encoding, Part, of_module
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-    from types import FrameType
-
-    from fastpe.encodings.own import Own, Source
 
 FOLDERS = ("input", "rotation", "relative", "bias")
 """Of `fastpe/encodings/`, in the order in which encodings act: one file there is one encoding."""
 
 
-ENTRY_POINTS = "fastpe.encodings"
-"""The group of entry points by which packages offer encodings: the name is the key, the value a module."""
+def _completed(module: ModuleType, path: Path) -> Encoding:
+    from fastpe.encodings import own  # only where there is a file of one's own
 
-_registered: dict[str, Own] = {}
-_lock = guard.OneAtATime(nested=True)  # held while a file runs: it may register others
-_loading: dict[str, FrameType] = {}  # by key, the call that loads it
+    return own.completed(module, path)
 
 
-@cache
-def _files() -> dict[str, Path]:
-    """Key -> the file that defines the encoding, of those that come with fastpe."""
-    files = [path for folder in FOLDERS for path in (Path(__file__).parent / folder).glob("*.py")]
-    return {path.stem: path for path in sorted(files, key=lambda path: path.stem) if path.stem != "__init__"}
+ENCODINGS: Registry[Encoding] = Registry(
+    Kind("encoding", "ENCODING", "fastpe.Encoding", _completed), "fastpe.encodings", FOLDERS, (), of_module
+)
+_MOST_LAYERS = 10_000  # of a pattern
 
-
-@cache
-def _offered() -> dict[str, EntryPoint]:
-    """Key -> what installed packages offer; nothing is imported."""
-    from importlib.metadata import entry_points  # takes longer to import than all of this
-
-    return {each.name: each for each in entry_points(group=ENTRY_POINTS) if each.name not in _files()}
+HOW = "by --encoding on the command line or fastpe.register in Python"
+"""The way to name the file of an encoding of one's own."""
 
 
 def built_in() -> tuple[str, ...]:
     """The keys of the encodings that come with fastpe, sorted."""
-    return tuple(_files())
+    return tuple(ENCODINGS.files)
 
 
 def list_encodings() -> tuple[str, ...]:
@@ -62,7 +46,7 @@ def list_encodings() -> tuple[str, ...]:
     >>> {"alibi", "learned", "legendre"} <= set(list_encodings())
     True
     """
-    return tuple(sorted({*_files(), *_offered(), *_registered}))
+    return ENCODINGS.names()
 
 
 def register(module_or_path: Any) -> str:
@@ -107,108 +91,24 @@ def register(module_or_path: Any) -> str:
     >>> build(key, 3, dtype="float64")["bias"].round(3).tolist()
     [[-1.414, -1.0, -0.0, -1.0, -1.414]]
     """
-    from fastpe.encodings import own
-
-    if isinstance(module_or_path, str) and module_or_path in list_encodings():
-        raise ValueError(
-            f"encoding {module_or_path!r} {_whose(module_or_path)}: register takes a module, or the path of a file "
-            "that ends in .py"
-        )
-    found = own.source(module_or_path)
-    with _lock:
-        return _register(found)
-
-
-def _register(found: Source) -> str:
-    from fastpe.encodings import own
-
-    if found.key in _registered:
-        known = _registered[found.key]
-        if known.sha256 != found.sha256:
-            raise ValueError(
-                f"{found.name}: encoding {found.key!r} was registered from {known.file} before, with another "
-                "content: a key keeps its meaning as long as a process lives"
-            )
-        return found.key
-    if found.key in list_encodings():
-        raise ValueError(f"{found.name}: an encoding {found.key!r} {_whose(found.key)}: give the file another name")
-    _registered[found.key] = _once(found.key, found.file.name, lambda: own.load(found))
-    return found.key
-
-
-def _whose(key: str) -> str:
-    if key in _registered:
-        return "is registered"
-    return "comes with fastpe" if key in _files() else "is offered by an installed package"
-
-
-def _once(key: str, name: str, load: Callable[[], Own]) -> Own:
-    """What `load` returns; its own file cannot use an encoding yet."""
-    if key in _loading and guard.runs(get_ident(), _loading[key]):
-        raise ValueError(f"{name}: encoding {key!r} registers or uses itself while its file is loaded")
-    try:
-        _loading[key] = sys._getframe()
-        return load()
-    finally:
-        _loading.pop(key, None)
-
-
-def _own(scheme: str) -> Own | None:
-    """An encoding that did not come with fastpe, loaded; None of one that did."""
-    if scheme in _files():
-        return None
-    if scheme not in _registered:
-        with _lock:
-            if scheme not in _registered:
-                _registered[scheme] = _of_package(scheme, _offered()[scheme])
-    return _registered[scheme]
-
-
-def _of_package(scheme: str, offer: EntryPoint) -> Own:
-    """The encoding that an installed package offers."""
-    from fastpe.encodings import own
-
-    package = offer.dist.name if offer.dist is not None else "a package"
-    try:
-        if offer.attr:
-            raise ValueError("the entry point must be a module")
-        return _once(scheme, offer.value, lambda: own.load(own.source(offer.load(), key=scheme)))
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # whatever another package does when it is imported
-        why = f"{type(error).__name__}: {error}"
-        raise ValueError(f"encoding {scheme!r} of {package} ({offer.value}) cannot be used: {why}") from error
+    return ENCODINGS.register(module_or_path)
 
 
 def _known(scheme: str) -> str:
     """The key that a part of a name stands for: itself, or that of the file that it is the path of."""
-    if not isinstance(scheme, str):
-        raise TypeError(f"encoding must be a name, not {scheme!r}")
-    if scheme in _files() or scheme in _registered:
-        return scheme
-    if "+" in scheme and not Path(scheme).is_file():
+    if isinstance(scheme, str) and "+" in scheme and not Path(scheme).is_file():
         raise ValueError(f"one encoding is wanted here, not the sum {scheme!r}")
-    if scheme.endswith(".py"):
-        return register(scheme)
-    if Path(scheme).suffix or "/" in scheme:  # no key has either
-        raise ValueError(f"{scheme}: the file of an encoding must end in .py")
-    if scheme not in _offered():
-        raise ValueError(f"encoding {scheme!r} is unknown; {nearest(scheme, list_encodings())}")
-    return scheme
+    return ENCODINGS.known(scheme)
 
 
 def file_of(scheme: str) -> Path:
     """The file that defines the encoding of this key. Raises ValueError, with the nearest names, where none does."""
-    own = _own(scheme := _known(scheme))
-    return _files()[scheme] if own is None else own.file
+    return ENCODINGS.file_of(_known(scheme))
 
 
 def get(scheme: str) -> Encoding:
     """The encoding of this key. Raises ValueError as `file_of` does."""
-    own = _own(scheme := _known(scheme))
-    if own is not None:
-        return own.encoding
-    return of_module(shielded.load(f"fastpe.encodings.{_files()[scheme].parent.name}.{scheme}"))
+    return ENCODINGS.get(_known(scheme))
 
 
 def page(scheme: str) -> str:
@@ -234,19 +134,7 @@ def page(scheme: str) -> str:
     >>> print(page("rope").splitlines()[0])
     RoPE: query and key are rotated, pair of channels by pair, by angles in proportion to the position.
     """
-    own = _own(scheme := _known(scheme))
-    return own.page if own is not None else ast.get_docstring(ast.parse(_files()[scheme].read_text("utf-8"))) or ""
-
-
-def load_all() -> tuple[dict[str, Encoding], dict[str, str]]:
-    """Every encoding by its key, and of those that installed packages offer but cannot be loaded, why."""
-    found, broken = {}, {}
-    for key in list_encodings():
-        try:
-            found[key] = get(key)
-        except ValueError as error:
-            broken[key] = str(error)
-    return found, broken
+    return ENCODINGS.page(_known(scheme))
 
 
 def split(name: str) -> tuple[str, ...]:
@@ -256,6 +144,10 @@ def split(name: str) -> tuple[str, ...]:
     """
     if not isinstance(name, str):
         raise TypeError(f"encoding must be a name, not {name!r}")
+    if _is_pattern(name):
+        raise ValueError(
+            f"encoding {name!r} says what each layer of a model has: one encoding, or a sum, is wanted here"
+        )
     parts = [part.strip() for part in name.split("+")]
     folder = name.rpartition("/")[0]
     cut = any("/" in part and not part.endswith(".py") for part in parts) or ("+" in folder and Path(name).is_file())
@@ -269,34 +161,54 @@ def split(name: str) -> tuple[str, ...]:
     return schemes
 
 
-def refuse_paths(name: Any) -> None:
-    """Raise ValueError if a name out of a file is the path of a file: what others wrote must never be run."""
-    if isinstance(name, str) and any(part.strip().endswith(".py") for part in name.split("+")):
-        raise ValueError(f"the encoding of a stored configuration must be a key, not the path of a file: {name!r}")
+def _is_pattern(name: str) -> bool:
+    return ("," in name or "*" in name) and not Path(name).is_file()
+
+
+def layers(name: str) -> tuple[tuple[str, ...], ...]:
+    """The keys that each layer of a model adds up, from the first on, and then again from the first.
+
+    A name is a pattern over layers, such as "rope*3,nope", or the same sum in every layer.
+
+    >>> layers("rope*2,alibi+nope"), layers("wavelet")
+    ((('rope',), ('rope',), ('alibi', 'nope')), (('wavelet',),))
+    """
+    if not (isinstance(name, str) and _is_pattern(name)):
+        return (split(name),)
+    found: list[tuple[str, ...]] = []
+    for item in name.split(","):
+        own, times, count = item.strip().partition("*")
+        if times and not (count.isascii() and count.isdigit() and 0 < int(count[:6]) <= _MOST_LAYERS):
+            raise ValueError(f"encoding {name!r} must have a number of layers from 1 to {_MOST_LAYERS} behind each '*'")
+        found += [split(own)] * int(count or 1)
+    if len(found) > _MOST_LAYERS:
+        raise ValueError(f"encoding {name!r} must have at most {_MOST_LAYERS} layers, not {len(found)}")
+    return tuple(found)
+
+
+def canonical(name: str, names: Mapping[str, str] | None = None) -> str:
+    """The name of the same sum, or pattern over layers, as short as can be, with keys in place of paths.
+
+    names: of keys, what to write in their place.
+
+    >>> canonical("rope, rope,nope"), canonical("rope*3", {"rope": "./mine.py"})
+    ('rope*2,nope', './mine.py')
+    """
+    of_layers = [tuple((names or {}).get(key, key) for key in own) for own in layers(name)]
+    if len(set(of_layers)) == 1:
+        return "+".join(of_layers[0])
+    runs = [("+".join(own), len(list(each))) for own, each in itertools.groupby(of_layers)]
+    return ",".join(own if count == 1 else f"{own}*{count}" for own, count in runs)
+
+
+def all_keys(name: str) -> tuple[str, ...]:
+    """The keys of all layers, each once."""
+    return tuple(dict.fromkeys(key for own in layers(name) for key in own))
 
 
 def own_files(name: str) -> dict[str, dict[str, str]]:
     """Of the parts of a name that did not come with fastpe: key -> name and SHA-256 of the file."""
-    loaded = {scheme: _own(scheme) for scheme in split(name)}
-    return {key: {"file": own.file.name, "sha256": own.sha256} for key, own in loaded.items() if own is not None}
-
-
-def ways() -> dict[str, dict[str, str]]:
-    """What `register_ways` takes in another process: key -> how it is registered there, and its digest."""
-    return {key: {"way": own.way, "sha256": own.sha256} for key, own in _registered.items()}
-
-
-def register_ways(found: Mapping[str, Mapping[str, str]]) -> None:
-    """Register what another process of the same user has; raises ValueError where a file has changed meanwhile."""
-    for key, each in found.items():
-        if key in _offered() or key in _registered:
-            own = _own(key)
-        else:
-            way = each["way"]
-            register(way if way.endswith(".py") else import_module(way))
-            own = _own(key)
-        if own is None or own.sha256 != each["sha256"]:
-            raise ValueError(f"encoding {key!r}: {each['way']} has changed since it was registered")
+    return ENCODINGS.own_files(all_keys(name))
 
 
 def _option(schemes: Sequence[str], key: str) -> tuple[str, str]:
@@ -317,7 +229,25 @@ def parse(name: str, options: Mapping[str, Any] | None = None) -> tuple[Part, ..
     >>> parse("alibi", {"alpha0": 0.1})[0].options["learned"]
     False
     """
-    schemes = split(name)
+    return _parsed(split(name), options)
+
+
+def parse_all(name: str, options: Mapping[str, Any] | None = None) -> tuple[Part, ...]:
+    """As `parse`, of a name that may be a pattern over layers: the parts of all of them, each once.
+
+    >>> [part.scheme for part in parse_all("rope*2,alibi+rope", {"rope.base": 100})]
+    ['rope', 'alibi']
+    """
+    return _parsed(all_keys(name), options)
+
+
+def parse_layers(name: str, options: Mapping[str, Any] | None = None) -> tuple[tuple[Part, ...], ...]:
+    """The parts that each layer of a model adds up, as `layers` has their keys."""
+    parts = {part.scheme: part for part in parse_all(name, options)}
+    return tuple(tuple(parts[key] for key in own) for own in layers(name))
+
+
+def _parsed(schemes: Sequence[str], options: Mapping[str, Any] | None) -> tuple[Part, ...]:
     parts = tuple(Part(s, get(s), {k: o.default for k, o in get(s).options.items()}) for s in schemes)
     for key, value in (options or {}).items():
         scheme, option = _option(schemes, key)
@@ -332,7 +262,7 @@ def parse_option(name: str, key: str, text: str) -> Any:
     >>> parse_option("wavelet+alibi", "wavelet.scale", "2")
     2.0
     """
-    scheme, option = _option(split(name), key)
+    scheme, option = _option(all_keys(name), key)
     return get(scheme).options[option].parse(key, text)
 
 
@@ -342,7 +272,7 @@ def option_values(name: str, options: Mapping[str, Any] | None = None) -> dict[s
     >>> option_values("nope+learned", {"learned.scale": 2})
     {'learned.beyond': 'error', 'learned.scale': 2.0}
     """
-    parts = parse(name, options)
+    parts = parse_all(name, options)
     return {
         key if len(parts) == 1 else f"{part.scheme}.{key}": list(value) if isinstance(value, tuple) else value
         for part in parts

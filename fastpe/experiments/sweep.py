@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from fastpe.base.stored import DamagedFileError
 from fastpe.encodings import registry
 from fastpe.experiments import reuse
+from fastpe.tasks.registry import TASKS
 from fastpe.training.config import TrainConfig
 
 _ATTEMPTS = 3
@@ -160,7 +161,8 @@ class _Worker:
     def send(self, message: Mapping[str, Any]) -> None:
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):  # that it has died is told by the end of its messages
-            self.process.stdin.write(json.dumps({**message, "encodings": registry.ways()}) + "\n")
+            own = {"encodings": registry.ENCODINGS.ways(), "tasks": TASKS.ways()}
+            self.process.stdin.write(json.dumps({**message, **own}) + "\n")
             self.process.stdin.flush()
 
     def start(self, job: Job, attempt: int = 1, reached: int = 0) -> None:

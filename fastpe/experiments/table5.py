@@ -20,9 +20,10 @@ from fastpe.experiments import claims, sweep
 from fastpe.experiments.statistics import Estimate, estimate, paired_difference
 from fastpe.kernels import _jit
 from fastpe.model.config import DTYPES, INITS, TABLE_SCALES
-from fastpe.tasks import running_sum
+from fastpe.tasks import targets
+from fastpe.tasks.registry import choose
 from fastpe.training import config_file
-from fastpe.training.config import DATA, TARGET_SCALES, TrainConfig
+from fastpe.training.config import DATA, TrainConfig
 
 SOURCE = "Li (2025), Table 5"
 AUTHORS = "alibi-authors"
@@ -38,7 +39,7 @@ VARIABLE: Mapping[str, str] = {
     "residual": "yes or no",
     "init": " or ".join(INITS),
     "data": " or ".join(DATA),
-    "target_scale": " or ".join(TARGET_SCALES),
+    "target_scale": " or ".join(targets.SCALES),
     "table_scale": " or ".join(TABLE_SCALES),
     "start": "position of the first element, 0 or 1 (`learned`, whose rows have no base, stays at 0)",
     "dtype": " or ".join(DTYPES),
@@ -294,11 +295,13 @@ def _difference(first: Sequence[float | None], second: Sequence[float | None]) -
 
 def reference_points(length: int, config: TrainConfig) -> dict[str, float]:
     """What an error at this length must be compared with, in the unit of the targets."""
-    factors = running_sum.target_factors(length, config.target_scale, config.train_length)
+    factors = targets.factors(length, config.target_scale, config.train_length)
+    chosen = choose(config.task)
+    assert chosen.task.reversal_bound is not None
     return {
         "length": length,
-        "zero_predictor": running_sum.zero_predictor(length, factors),
-        "reversal_bound": running_sum.reversal_bound(length, factors),
+        "zero_predictor": targets.zero_error(chosen, length, factors),
+        "reversal_bound": chosen.task.reversal_bound(length, factors),
     }
 
 

@@ -22,6 +22,7 @@ from fastpe.base.stored import DamagedFileError
 from fastpe.encodings import registry
 from fastpe.experiments import reuse
 from fastpe.kernels import _jit
+from fastpe.tasks.registry import TASKS
 from fastpe.training import result_file
 from fastpe.training.config import TrainConfig
 from fastpe.training.config_file import NoRunError
@@ -58,7 +59,8 @@ def main() -> None:
 def answer(job: dict[str, Any], send: Send) -> None:
     """Do one job and send its outcome: ``result``, ``failed`` (of that run alone) or ``error`` (of the machine)."""
     try:
-        registry.register_ways(job["encodings"])
+        registry.ENCODINGS.register_ways(job["encodings"])
+        TASKS.register_ways(job["tasks"])
         if "warm" in job:
             warm([TrainConfig.from_dict(settings) for settings in job["warm"]])
             send({"warm": True})

@@ -89,11 +89,11 @@ class Pass:
 
     def _case(self, *, gradients: bool) -> Case:
         call, (b, h, hk, n, m, d) = self.call, self.sizes
-        kept = alone = 0
+        kept = alone = dropped = 0
         sizes = b, h, hk, n, m, d, int(call.causal), min(call.window or 0, n + m), -(-m // int(TILE_KEYS))
         half, keep_raw = int(call.pairs == "half"), int(gradients and self.keeps_raw)
         flags = half, self.options, keep_raw, int(self._skips())
-        return Case._make((*sizes, *flags, *self.strides, int(self._apart()), kept, alone))
+        return Case._make((*sizes, *flags, *self.strides, int(self._apart()), kept, alone, dropped))
 
     def _apart(self) -> bool:
         """Whether q and k have gradients that are not turned back with those of the content."""

@@ -1,7 +1,14 @@
-"""GELU, the exact one (Hendrycks and Gimpel 2016): x Phi(x), Phi the normal distribution function.
+"""The activations of the feed-forward map, all of which are x times a smooth step:
+
+    gelu        x Phi(x), Phi the normal distribution function: the exact form (Hendrycks and Gimpel 2016)
+    gelu_tanh   x (1 + tanh(u)) / 2, u = sqrt(2 / pi) (x + 0.044715 x^3): their approximation, GPT-2's "gelu_new"
+    swiglu      x / (1 + exp(-x)) times y, x and y two maps of the same input (Shazeer 2020)
 
 ReLU needs no kernel of its own: it is a flag of the matrix product that feeds it (`gemm.RELU`), and so is its backward
 pass (`gemm.WHERE_POSITIVE`).
+
+With s(t) = 1 / (1 + exp(-t)), (1 + tanh(u)) / 2 = s(2u): both others need one exponential an element, of -|t| so that
+nothing overflows, and about 30 FLOP.
 
 Phi(-t) for t >= 0 is exp(-t^2/2) r(t), so that the far tail keeps its relative precision, and Phi(t) = 1 - Phi(-t). The
 ratio r, half a scaled erfc, has no simple form: (1 + 1.25 t) r(t) is smooth in u = (t - K)/(t + K), which maps [0, inf)
@@ -10,12 +17,29 @@ to [-1, 1), and there a polynomial. About 30 (float32) or 60 (float64) FLOP an e
 
 import math
 
+import numpy as np
 from numba.extending import intrinsic
 
-from fastpe.kernels._jit import inner
-from fastpe.kernels.simd import absolute, code, exp, fma, lanes, load_first, scalar, splat, store_first, where_negative
+from fastpe.kernels._jit import inlined, inner
+from fastpe.kernels.simd import (
+    absolute,
+    at,
+    code,
+    exp,
+    fma,
+    lanes,
+    load_first,
+    minus,
+    scalar,
+    splat,
+    store_first,
+    where_negative,
+)
+
+RELU, GELU, GELU_TANH, SWIGLU = (np.int64(number) for number in range(4))
 
 _DENSITY = 1.0 / math.sqrt(2.0 * math.pi)
+_TANH_SLOPE, _TANH_CUBE = 2.0 * math.sqrt(2.0 / math.pi), 0.044715  # 2u = slope (x + cube x^3)
 
 # Interpolation at the Chebyshev nodes, in 40 digits with mpmath: K, then the coefficients from the highest power of u.
 # Largest relative error of r: 5e-8 and 2e-16.
@@ -76,3 +100,86 @@ def gelu_backward(x, dy, n):
         tail = bell * _tail_ratio(t)
         slope = fma(v * density, bell, where_negative(v, tail, one - tail))
         store_first(dy, j, load_first(dy, j, n - j) * slope, n - j)
+
+
+@inlined
+def _step(t, one):
+    """s(t), and its slope s(t) (1 - s(t))."""
+    small = exp(minus(absolute(t)))
+    share = one / (one + small)
+    return where_negative(t, small * share, share), small * share * share
+
+
+@inlined
+def _twice_u(v, slope, cube):
+    return slope * fma(cube * v * v, v, v)
+
+
+@inner
+def gelu_tanh_forward(x, y, n):
+    """y = x s(2u) for n elements."""
+    one, slope, cube = splat(scalar(x, 1.0)), splat(scalar(x, _TANH_SLOPE)), splat(scalar(x, _TANH_CUBE))
+    for j in range(0, n, lanes(x)):
+        v = load_first(x, j, n - j)
+        share, _ = _step(_twice_u(v, slope, cube), one)
+        store_first(y, j, v * share, n - j)
+
+
+@inner
+def gelu_tanh_backward(x, dy, n):
+    """dy <- dy (s + x s' (2u)') for n elements, where t = 2u."""
+    one, slope, cube = splat(scalar(x, 1.0)), splat(scalar(x, _TANH_SLOPE)), splat(scalar(x, _TANH_CUBE))
+    three = splat(scalar(x, 3.0))
+    for j in range(0, n, lanes(x)):
+        v = load_first(x, j, n - j)
+        share, rise = _step(_twice_u(v, slope, cube), one)
+        along = slope * fma(three * cube * v, v, one)
+        store_first(dy, j, load_first(dy, j, n - j) * fma(v * rise, along, share), n - j)
+
+
+@inner
+def swiglu_forward(both, y, rows, n):
+    """y = x s(x) y' from rows of x and y', n elements each, side by side."""
+    one = splat(scalar(both, 1.0))
+    for i in range(rows):
+        gate, linear, out = at(both, 2 * i * n), at(both, (2 * i + 1) * n), at(y, i * n)
+        for j in range(0, n, lanes(both)):
+            v = load_first(gate, j, n - j)
+            share, _ = _step(v, one)
+            store_first(out, j, v * share * load_first(linear, j, n - j), n - j)
+
+
+@inner
+def swiglu_backward(both, grads, rows, n):
+    """The gradients of x and y' side by side; in y' place lies the one of the result on entry."""
+    one = splat(scalar(both, 1.0))
+    for i in range(rows):
+        gate, linear = at(both, 2 * i * n), at(both, (2 * i + 1) * n)
+        dgate, dlinear = at(grads, 2 * i * n), at(grads, (2 * i + 1) * n)
+        for j in range(0, n, lanes(both)):
+            v, d = load_first(gate, j, n - j), load_first(dlinear, j, n - j)
+            share, rise = _step(v, one)
+            store_first(dgate, j, d * load_first(linear, j, n - j) * fma(v, rise, share), n - j)
+            store_first(dlinear, j, d * v * share, n - j)
+
+
+@inner
+def activate(before, y, rows, n, which):
+    """y: rows of n elements. before: what was mapped; twice as wide for SWIGLU."""
+    if which == GELU:
+        gelu_forward(before, y, rows * n)
+    elif which == GELU_TANH:
+        gelu_tanh_forward(before, y, rows * n)
+    else:
+        swiglu_forward(before, y, rows, n)
+
+
+@inner
+def activate_backward(before, dy, rows, n, which):
+    """dy: from the gradient of `activate`'s y (in the second half of every row, for SWIGLU) to that of `before`."""
+    if which == GELU:
+        gelu_backward(before, dy, rows * n)
+    elif which == GELU_TANH:
+        gelu_tanh_backward(before, dy, rows * n)
+    else:
+        swiglu_backward(before, dy, rows, n)

@@ -1,34 +1,69 @@
-"""Adam (Kingma and Ba 2015, algorithm 1, bias-corrected), on a flat range of parameters.
+"""AdamW on a flat range of parameters: Adam (Kingma and Ba 2015, algorithm 1, bias-corrected) with decay of its own
+(Loshchilov and Hutter 2019, algorithm 2), and clipping by the norm of all gradients (Pascanu et al. 2013).
 
-    g = the sum of the groups' gradients, in their order
+    g = share times the sum of the groups' gradients, in their order
     first <- beta1 first + (1 - beta1) g,      second <- beta2 second + (1 - beta2) g^2
-    p <- p - rate first / (sqrt(second correction2) + eps)
-    with rate = lr / (1 - beta1^t) and correction2 = 1 / (1 - beta2^t)
+    p <- keep p - rate first / (sqrt(second correction2) + eps)
+    with rate = lr / (1 - beta1^t), correction2 = 1 / (1 - beta2^t), keep = 1 - lr decay where parameters decay, else 1
 
-Reads groups + 3 elements and writes 3 per parameter: bound by the cache, not by arithmetic.
+and share = min(1, limit / (norm + 1e-6)), as in PyTorch. Reads groups + 3 elements and writes 3 per parameter: bound by
+the cache, not by arithmetic; clipped, 3 more, as the norm of all must be known before the first is used.
 """
 
+import math
+
+import numpy as np
+
 from fastpe.kernels._jit import inner
-from fastpe.kernels.simd import fma, lanes, load_first, splat, sqrt, store_first
+from fastpe.kernels.simd import fma, lanes, load_first, scalar, splat, sqrt, store_first, total, zeros
+
+KEEP, LIMIT = 7, 8  # places in `numbers`
 
 
 @inner
-def adam(p, first, second, gradients, stride, groups, start, stop, numbers):
+def adam(p, first, second, gradients, stride, groups, start, stop, numbers, decays, share):
     """Update the parameters [start, stop); gradient j of group g lies at gradients[g * stride + j].
 
-    numbers: an array of rate, beta1, beta2, 1 - beta1, 1 - beta2, correction2 and eps, in p's type; each is rounded
-    once (float32(1) - float32(0.999) is off by 5e-5).
+    numbers: an array of rate, beta1, beta2, 1 - beta1, 1 - beta2, correction2, eps, keep and limit, in p's type; each
+    is rounded once (float32(1) - float32(0.999) is off by 5e-5). decays: whether these parameters do.
     """
     rates, keep1, keep2, new1 = splat(numbers[0]), splat(numbers[1]), splat(numbers[2]), splat(numbers[3])
     new2, corrections, epsilons = splat(numbers[4]), splat(numbers[5]), splat(numbers[6])
+    keeps, shares = splat(numbers[KEEP] if decays else scalar(p, 1.0)), splat(scalar(p, share))
     for j in range(start, stop, lanes(p)):
         n = stop - j
         g = load_first(gradients, j, n)
         for group in range(1, groups):
             g = g + load_first(gradients, group * stride + j, n)
+        g = g * shares
         m = fma(keep1, load_first(first, j, n), new1 * g)
         v = fma(keep2, load_first(second, j, n), new2 * (g * g))
         store_first(first, j, m, n)
         store_first(second, j, v, n)
         step = rates * m / (sqrt(v * corrections) + epsilons)
-        store_first(p, j, load_first(p, j, n) - step, n)
+        store_first(p, j, load_first(p, j, n) * keeps - step, n)
+
+
+@inner
+def add_up(gradients, stride, groups, start, stop):
+    """The groups' gradients [start, stop), summed in the first one's place; returns the sum of their squares."""
+    squares = zeros(gradients)
+    for j in range(start, stop, lanes(gradients)):
+        n = stop - j
+        g = load_first(gradients, j, n)
+        for group in range(1, groups):
+            g = g + load_first(gradients, group * stride + j, n)
+        store_first(gradients, j, g, n)
+        squares = fma(g, g, squares)
+    return np.float64(total(squares))
+
+
+@inner
+def clipped_share(squares, numbers):
+    """What gradients are multiplied by, given the sums of their squares, range by range; 1 where there are none."""
+    if squares.size == 0:
+        return 1.0
+    whole = 0.0
+    for square in squares:
+        whole += square
+    return min(1.0, np.float64(numbers[LIMIT]) / (math.sqrt(whole) + 1e-6))

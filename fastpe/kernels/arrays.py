@@ -4,11 +4,12 @@ Each function allocates its outputs, calls one kernel on one sequence, and retur
 Arrays are C-contiguous, float32 or float64, all of one dtype. The forking loops over a batch are in `model`.
 """
 
+import math
 from typing import Any
 
 import numpy as np
 
-from fastpe.kernels import activation, adam, ends, loss, norm, simd
+from fastpe.kernels import activation, adam, dropout, ends, loss, norm, simd
 from fastpe.kernels import gemm as products
 from fastpe.kernels._jit import entry
 from fastpe.kernels.simd import lanes, load_first, pointer, store_first
@@ -71,54 +72,112 @@ def exp(x: Array) -> Array:
 
 
 @entry
-def _layer_norm(x, weight, bias, y, stats, eps):
-    norm.layer_norm_forward(pointer(x), pointer(weight), pointer(bias), pointer(y), pointer(stats), *x.shape, eps)
+def _norm(x, weight, bias, y, stats, eps, centred, biased):
+    norm.norm_forward(
+        pointer(x), pointer(weight), pointer(bias), pointer(y), pointer(stats), x.shape[0], x.shape[1], eps, centred,
+        biased,
+    )  # fmt: skip
 
 
 @entry
-def _layer_norm_backward(dy, x, weight, stats, dx, dweight, dbias):
-    norm.layer_norm_backward(
+def _norm_backward(dy, x, weight, stats, dx, dweight, dbias, centred, biased):
+    norm.norm_backward(
         pointer(dy), pointer(x), pointer(weight), pointer(stats), pointer(dx), pointer(dweight), pointer(dbias),
-        x.shape[0], x.shape[1], False,
+        x.shape[0], x.shape[1], False, centred, biased,
     )  # fmt: skip
 
 
 def layer_norm_forward(x: Array, weight: Array, bias: Array, eps: float = 1e-5) -> tuple[Array, Array]:
     """Normalised rows of x (m, n), and (mean, rstd) of each (m, 2)."""
     y, stats = np.full(x.shape, np.nan, x.dtype), np.full((x.shape[0], 2), np.nan, x.dtype)
-    _layer_norm(x, weight, bias, y, stats, eps)
+    _norm(x, weight, bias, y, stats, eps, True, True)
     return y, stats
 
 
 def layer_norm_backward(dy: Array, x: Array, weight: Array, stats: Array) -> tuple[Array, Array, Array]:
     """Gradients of x, weight and bias."""
     dx, dweight, dbias = np.full(x.shape, np.nan, x.dtype), np.zeros_like(weight), np.zeros_like(weight)
-    _layer_norm_backward(dy, x, weight, stats, dx, dweight, dbias)
+    _norm_backward(dy, x, weight, stats, dx, dweight, dbias, True, True)
     return dx, dweight, dbias
 
 
-@entry
-def _gelu(x, y):
-    activation.gelu_forward(pointer(x), pointer(y), x.size)
+def rms_norm_forward(x: Array, weight: Array, eps: float = 1e-5) -> tuple[Array, Array]:
+    """Rows of x (m, n) over their root mean square, and (0, rstd) of each (m, 2)."""
+    y, stats = np.full(x.shape, np.nan, x.dtype), np.full((x.shape[0], 2), np.nan, x.dtype)
+    _norm(x, weight, weight[:0], y, stats, eps, False, False)
+    return y, stats
+
+
+def rms_norm_backward(dy: Array, x: Array, weight: Array, stats: Array) -> tuple[Array, Array]:
+    """Gradients of x, in the place of dy, and of weight."""
+    dx, dweight = dy.copy(), np.zeros_like(weight)
+    _norm_backward(dx, x, weight, stats, dx, dweight, dweight[:0], False, False)
+    return dx, dweight
 
 
 @entry
-def _gelu_backward(x, dy):
-    activation.gelu_backward(pointer(x), pointer(dy), x.size)
+def _activate(before, y, which):
+    activation.activate(pointer(before), pointer(y), y.shape[0], y.shape[1], which)
+
+
+@entry
+def _activate_backward(before, dy, n, which):
+    activation.activate_backward(pointer(before), pointer(dy), before.shape[0], n, which)
+
+
+def _activated(before: Array, n: int, which: Any) -> Array:
+    y = np.full((before.shape[0], n), np.nan, before.dtype)
+    _activate(before, y, which)
+    return y
+
+
+def _activated_backward(before: Array, dy: Array, which: Any) -> Array:
+    dx, n = np.full(before.shape, np.nan, before.dtype), dy.shape[1]
+    dx[:, before.shape[1] - n :] = dy
+    _activate_backward(before, dx, n, which)
+    return dx
 
 
 def gelu_forward(x: Array) -> Array:
     """x Phi(x)."""
-    y = np.full(x.shape, np.nan, x.dtype)
-    _gelu(x, y)
-    return y
+    return _activated(x.reshape(1, -1), x.size, activation.GELU).reshape(x.shape)
 
 
 def gelu_backward(x: Array, dy: Array) -> Array:
     """The gradient of x from that of `gelu_forward`."""
-    dx = dy.copy()
-    _gelu_backward(x, dx)
-    return dx
+    return _activated_backward(x.reshape(1, -1), dy.reshape(1, -1), activation.GELU).reshape(x.shape)
+
+
+def gelu_tanh_forward(x: Array) -> Array:
+    """x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2."""
+    return _activated(x.reshape(1, -1), x.size, activation.GELU_TANH).reshape(x.shape)
+
+
+def gelu_tanh_backward(x: Array, dy: Array) -> Array:
+    """The gradient of x from that of `gelu_tanh_forward`."""
+    return _activated_backward(x.reshape(1, -1), dy.reshape(1, -1), activation.GELU_TANH).reshape(x.shape)
+
+
+def swiglu_forward(both: Array) -> Array:
+    """x y / (1 + exp(-x)) (m, n), of x and y side by side (m, 2 n)."""
+    return _activated(both, both.shape[1] // 2, activation.SWIGLU)
+
+
+def swiglu_backward(both: Array, dy: Array) -> Array:
+    """The gradients of x and y side by side from that of `swiglu_forward`."""
+    return _activated_backward(both, dy, activation.SWIGLU)
+
+
+@entry
+def _drop(x, dropped, place):
+    dropout.drop_rows(dropped, pointer(x), x.shape[0], x.shape[1], place)
+
+
+def drop(x: Array, dropped: "dropout.Dropout", place: int) -> Array:
+    """x (m, n) after dropout at a place."""
+    y = x.copy()
+    _drop(y, dropped, place)
+    return y
 
 
 def _shares(weights: Array | None, targets: Array, dtype: Any) -> Array:
@@ -152,23 +211,33 @@ def cross_entropy(logits: Array, tokens: Array, weights: Array | None = None) ->
 
 
 @entry
-def _adam(p, first, second, gradients, numbers):
+def _adam(p, first, second, gradients, numbers, decays, clips):
     groups, stride = gradients.shape
-    adam.adam(pointer(p), pointer(first), pointer(second), pointer(gradients), stride, groups, 0, p.size, numbers)
+    squares = np.zeros(1 if clips else 0)
+    if clips:
+        squares[0] = adam.add_up(pointer(gradients), stride, groups, 0, p.size)
+        groups = 1
+    share = adam.clipped_share(squares, numbers)
+    adam.adam(
+        pointer(p), pointer(first), pointer(second), pointer(gradients), stride, groups, 0, p.size, numbers, decays,
+        share,
+    )  # fmt: skip
 
 
 def adam_step(
     p: Array, first: Array, second: Array, gradients: Array, step: int, lr: float = 1e-3, beta1: float = 0.9,
-    beta2: float = 0.999, eps: float = 1e-8,
+    beta2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0.0, clip: float = math.inf,
 ) -> None:  # fmt: skip
     """Update p, first and second (n,) in place, from the sum of gradients (groups, n); `step` counts from 1."""
-    numbers = (lr / (1 - beta1**step), beta1, beta2, 1 - beta1, 1 - beta2, 1 / (1 - beta2**step), eps)
-    _adam(p, first, second, gradients, np.array(numbers, p.dtype))
+    rate, correction2 = lr / (1 - beta1**step), 1 / (1 - beta2**step)
+    numbers = (rate, beta1, beta2, 1 - beta1, 1 - beta2, correction2, eps, 1 - lr * weight_decay, clip)
+    given = np.array(numbers, p.dtype)
+    _adam(p, first, second, gradients.copy(), given, int(weight_decay > 0), math.isfinite(clip))
 
 
 @entry
 def _embed(x, weight, bias, table, has_table, z):
-    ends.embed_forward(pointer(x), pointer(weight), pointer(bias), pointer(z), *z.shape)
+    ends.embed_forward(pointer(x), pointer(weight), pointer(bias), pointer(z), z.shape[0], z.shape[1], True)
     if has_table:
         ends.add(pointer(z), pointer(table), pointer(z), z.size)
 
@@ -182,7 +251,7 @@ def embed_forward(x: Array, weight: Array, bias: Array, table: Array | None = No
 
 @entry
 def _embed_backward(dz, x, dweight, dbias, dtable):
-    ends.embed_backward(pointer(dz), pointer(x), pointer(dweight), pointer(dbias), *dz.shape)
+    ends.embed_backward(pointer(dz), pointer(x), pointer(dweight), pointer(dbias), dz.shape[0], dz.shape[1], True)
     ends.add(pointer(dtable), pointer(dz), pointer(dtable), dz.size)
 
 
@@ -222,7 +291,7 @@ def embed_tokens_backward(dz: Array, tokens: Array, vocabulary: int) -> tuple[Ar
 
 @entry
 def _head(z, weight, bias, y):
-    ends.head_forward(pointer(z), pointer(weight), pointer(bias), pointer(y), *z.shape)
+    ends.head_forward(pointer(z), pointer(weight), pointer(bias), pointer(y), z.shape[0], z.shape[1], True)
 
 
 def head_forward(z: Array, weight: Array, bias: Array) -> Array:
@@ -235,7 +304,15 @@ def head_forward(z: Array, weight: Array, bias: Array) -> Array:
 @entry
 def _head_backward(dy, z, weight, dz, dweight, dbias):
     ends.head_backward(
-        pointer(dy), pointer(z), pointer(weight), pointer(dz), pointer(dweight), pointer(dbias), *z.shape
+        pointer(dy),
+        pointer(z),
+        pointer(weight),
+        pointer(dz),
+        pointer(dweight),
+        pointer(dbias),
+        z.shape[0],
+        z.shape[1],
+        True,
     )
 
 

@@ -40,6 +40,42 @@ def step_of(shares):
 
 
 @inner
+def counted(shares, step, n):
+    """How many targets count."""
+    count = n
+    if step:
+        count = np.int64(0)
+        for i in range(n):
+            count += np.int64(get(shares, i) > 0)
+    return count
+
+
+@inner
+def pick_rows(x, tokens, shares, step, picked, picked_tokens, picked_shares, n, c):
+    """The rows of x, n of c elements, whose targets count, one after the other; with them tokens and shares."""
+    count = np.int64(0)
+    for i in range(n):
+        if get(shares, i * step) > 0:
+            for j in range(0, c, lanes(x)):
+                store_first(picked, count * c + j, load_first(x, i * c + j, c - j), c - j)
+            put(picked_tokens, count, get(tokens, i))
+            put(picked_shares, count, get(shares, i * step))
+            count += 1
+
+
+@inner
+def spread_rows(picked, shares, step, x, n, c):
+    """The rows of `picked` back in their places in x; 0 where targets do not count."""
+    count = np.int64(0)
+    for i in range(n):
+        counts = get(shares, i * step) > 0
+        for j in range(0, c, lanes(x)):
+            value = load_first(picked, count * c + j, c - j) if counts else zeros(x)
+            store_first(x, i * c + j, value, c - j)
+        count += np.int64(counts)
+
+
+@inner
 def squared_error(y, target, dy, n, shares, step):
     """The weighted sum of squared errors, and dy."""
     loss = 0.0

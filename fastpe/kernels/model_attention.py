@@ -33,8 +33,9 @@ from fastpe.kernels.attention.records import (
     terms_of,
 )
 from fastpe.kernels.attention.room import scratch_of
+from fastpe.kernels.dropout import place_in
 from fastpe.kernels.ends import add
-from fastpe.kernels.gemm import FROM, add_column_sums, gemm
+from fastpe.kernels.gemm import FROM, OVERWRITE, add_column_sums, gemm
 from fastpe.kernels.rotate import add_angle_gradients, add_growth_gradients, factors_of_row, rotate_row
 from fastpe.kernels.simd import at, part, pointer, scalar
 
@@ -44,14 +45,14 @@ ONE, NONE = np.int64(1), np.int64(0)
 @inner
 def project(u, weight, bias, act, arena, position, sizes, a):
     """q, k, v of all heads."""
-    n, c, qkv = sizes.length, sizes.width, at(act, a.qkv)
+    n, c, qkv, start = sizes.length, sizes.width, at(act, a.qkv), FROM if sizes.biased else OVERWRITE
     if not sizes.has_qk_table:
-        gemm(u, c, ONE, weight, 3 * c, qkv, 3 * c, n, 3 * c, c, FROM, bias, NONE, qkv, NONE)
+        gemm(u, c, ONE, weight, 3 * c, qkv, 3 * c, n, 3 * c, c, start, bias, NONE, qkv, NONE)
         return
     shifted, v = at(arena, a.shifted), at(qkv, 2 * c)
     add(u, pointer(position.qk_table), shifted, n * c)
-    gemm(shifted, c, ONE, weight, 3 * c, qkv, 3 * c, n, 2 * c, c, FROM, bias, NONE, qkv, NONE)
-    gemm(u, c, ONE, at(weight, 2 * c), 3 * c, v, 3 * c, n, c, c, FROM, at(bias, 2 * c), NONE, v, NONE)
+    gemm(shifted, c, ONE, weight, 3 * c, qkv, 3 * c, n, 2 * c, c, start, bias, NONE, qkv, NONE)
+    gemm(u, c, ONE, at(weight, 2 * c), 3 * c, v, 3 * c, n, c, c, start, at(bias, 2 * c), NONE, v, NONE)
 
 
 @inner
@@ -62,7 +63,8 @@ def project_backward(u, transposed, dweight, dbias, slot_gradients, grow, arena,
     gemm(shifted, ONE, c, dqkv, 3 * c, dweight, 3 * c, c, 2 * c, n, grow, dweight, 3 * c, dweight, NONE)
     dv, dwv = at(dqkv, 2 * c), at(dweight, 2 * c)
     gemm(u, ONE, c, dv, 3 * c, dwv, 3 * c, c, c, n, grow, dwv, 3 * c, dwv, NONE)
-    add_column_sums(dqkv, 3 * c, n, 3 * c, dbias)
+    if sizes.biased:
+        add_column_sums(dqkv, 3 * c, n, 3 * c, dbias)
     if sizes.wants_qk_table:
         dtable = at(slot_gradients, o.qk_table)
         gemm(dqkv, 3 * c, ONE, transposed, c, dtable, c, n, c, 2 * c, FROM, dtable, c, dtable, NONE)
@@ -112,7 +114,7 @@ def _content_backward(act, arena, layer, slot_gradients, position, sizes, o, a):
 
 
 @inner
-def _head(layer, h, act, position, sizes, a):
+def _head(layer, h, act, position, dropout, place_of_first, sizes, a):
     """What attention reads of one head. Nothing is left out: sequences are short, and what guards them is not read."""
     n, c = sizes.length, sizes.width
     head = c // sizes.heads
@@ -122,9 +124,13 @@ def _head(layer, h, act, position, sizes, a):
     if sizes.pairs:
         qr = at(act, a.turned + h * head)
         kr = at(qr, c)
-    bias = part(pointer(position.bias), place(position.numbers, BIAS, layer, h), 2 * n - 1)
+    offsets = position.case.queries + position.case.keys - 1  # those of the longest sequence
+    bias = part(pointer(position.bias), place(position.numbers, BIAS, layer, h), offsets)
     guard = Guard(q, q, pointer(position.no_guard), 0.0, 0.0)
-    return Head(q, qr, k, kr, v, bias, pointer(position.numbers), position.scale[h], n, n, guard)
+    own = place_in(dropout, sizes.sequence, place_of_first + h)
+    return Head(
+        q, qr, k, kr, v, bias, pointer(position.numbers), position.scale[layer, h], n, n, guard, dropout, own
+    )  # fmt: skip
 
 
 @inner
@@ -133,22 +139,22 @@ def _scratch(h, act, arena, position, sizes, a):
     own = at(arena, a.attention)
     cells = at(own, position.room.cells)
     if position.case.kept:
-        size = sizes.length * TILE_KEYS
+        size = position.case.queries * TILE_KEYS
         cells = part(at(act, a.weights), h * size, size)
     return scratch_of(own, position.room, cells)
 
 
 @inner
-def attention_forward(layer, act, arena, position, sizes, a):
-    """`mixed` from `qkv`."""
+def attention_forward(layer, act, arena, position, dropout, place_of_first, sizes, a):
+    """`mixed` from `qkv`. place_of_first: where the weights of the first head are dropped out."""
     n, c, case = sizes.length, sizes.width, position.case
     if sizes.pairs:
         _rotate(at(act, a.qkv), at(act, a.turned), layer, position, sizes)
     for h in range(sizes.heads):
-        head = _head(layer, h, act, position, sizes, a)
+        head = _head(layer, h, act, position, dropout, place_of_first, sizes, a)
         terms = terms_of(position.slots, position.numbers, layer, h, case)
         scratch = _scratch(h, act, arena, position, sizes, a)
-        out, lse = at(act, a.mixed + h * (c // sizes.heads)), part(at(act, a.lse), h * n, n)
+        out, lse = at(act, a.mixed + h * (c // sizes.heads)), part(at(act, a.lse), h * case.queries, case.queries)
         for block in range((n + TILE_QUERIES - 1) // TILE_QUERIES):
             forward_block(head, terms, block, out, lse, case, scratch)
 
@@ -161,14 +167,15 @@ def _sum_of(slot, layer, h, places, gradients):
 @inner
 def _gradients(layer, h, j0, act, arena, slot_gradients, position, sizes, a):
     """Where gradients of one head go; those of the scale, which has none, where nobody reads them."""
-    n, c, case, places, g = sizes.length, sizes.width, position.case, position.places, slot_gradients
+    c, case, places, g = sizes.width, position.case, position.places, slot_gradients
     own, keys = h * (c // sizes.heads), j0 * case.g_row
     rest = at(arena, a.dqkv + own)
     content = at(arena, a.dcontent + own) if sizes.pairs or case.apart else rest
     if not case.apart:
         rest = content
+    lse = part(at(act, a.lse), h * case.queries, case.queries)
     return HeadGradients(
-        at(arena, a.dmixed + own), part(at(act, a.lse), h * n, n), at(arena, a.deltas), content, rest,
+        at(arena, a.dmixed + own), lse, at(arena, a.deltas), content, rest,
         at(content, c + keys), at(rest, c + keys), at(arena, a.dqkv + 2 * c + own + keys),
         at(_sum_of(BIAS, layer, h, places, g), j0),
         at(_sum_of(GAIN, layer, h, places, g), j0), _sum_of(REL_GAIN, layer, h, places, g),
@@ -180,14 +187,14 @@ def _gradients(layer, h, j0, act, arena, slot_gradients, position, sizes, a):
 
 
 @inner
-def attention_backward(layer, act, arena, slot_gradients, position, sizes, o, a):
+def attention_backward(layer, act, arena, slot_gradients, position, dropout, place_of_first, sizes, o, a):
     """`dqkv` from `dmixed`; adds to the gradients of slots."""
     n, case = sizes.length, position.case
     for h in range(sizes.heads):
-        head = _head(layer, h, act, position, sizes, a)
+        head = _head(layer, h, act, position, dropout, place_of_first, sizes, a)
         terms = terms_of(position.slots, position.numbers, layer, h, case)
         scratch, out = _scratch(h, act, arena, position, sizes, a), at(act, a.mixed + h * (sizes.width // sizes.heads))
-        for strip in range(case.strips):
+        for strip in range((n + TILE_KEYS - 1) // TILE_KEYS):
             grads = _gradients(layer, h, strip * TILE_KEYS, act, arena, slot_gradients, position, sizes, a)
             if strip == 0:
                 for block in range((n + TILE_QUERIES - 1) // TILE_QUERIES):

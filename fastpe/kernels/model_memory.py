@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastpe.kernels.activation import RELU
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.records import (
     GROWTH,
@@ -20,18 +21,26 @@ from fastpe.kernels.simd import region
 
 
 class Sizes(NamedTuple):
-    """What the model is and how long the sequence; flags are 0 or 1."""
+    """What the model is and how long a sequence; flags are 0 or 1."""
 
-    length: int
+    length: int  # of the longest sequence that there is room for; where one is at hand, its own
+    sequence: int  # its number in the batch
+    shift: int  # the row of the table at its first position
     width: int
     heads: int
     hidden: int
+    inner: int  # columns of the map into the feed-forward network: hidden, or twice that
     layers: int
     causal: int
-    gelu: int
+    activation: int  # as `kernels.activation` numbers them
     norms: int
+    centred: int  # whether norms subtract the mean
+    norm_biased: int
+    final_norm: int
+    biased: int  # whether maps have biases
     residual: int
     vocabulary: int  # 0: scalars in and out
+    tied: int  # whether the head is the transposed table of tokens
     has_table: int
     has_qk_table: int
     taps: int  # of the convolution at the input; 0: none
@@ -48,13 +57,15 @@ class Sizes(NamedTuple):
 class Offsets(NamedTuple):
     """Where a tensor starts in the flat array of parameters (and of gradients); layer l adds l * `layer_stride`.
 
-    In a layer the four matrices come first, then the vectors.
+    In a layer the four matrices come first, then the vectors; what a model does not have has no room, and is not read.
     """
 
     embed_weight: int
     embed_bias: int
     head_weight: int
     head_bias: int
+    final_norm_weight: int
+    final_norm_bias: int
     layers: int
     layer_stride: int
     qkv_weight: int
@@ -86,7 +97,7 @@ class Position(NamedTuple):
     taps: np.ndarray
     turns: np.ndarray  # factors of rotation, as `kernels.rotate` has them: cos, sin, and sin of turning back
     bias: np.ndarray
-    scale: np.ndarray  # (H,)
+    scale: np.ndarray  # (layers, H)
     no_guard: np.ndarray  # float64, not read: short sequences leave no tile out
     slots: Slots | None  # None where there are none but those above
     numbers: np.ndarray  # as `kernels.attention` takes them, layers in place of the batch
@@ -128,19 +139,26 @@ class Arena(NamedTuple):
     dz: int
     dnormed: int
     dhidden: int
+    dbranch: int  # of what is dropped out
     dmixed: int
     dqkv: int
     dcontent: int
     deltas: int
     embedded: int
     shifted: int
+    final: int
+    final_stats: int
     attention: int
     output: int  # and then, in its place, its gradient
+    picked: int  # of a model with a vocabulary: rows of the stream whose targets count, their gradients,
+    dpicked: int
+    tokens: int  # and their targets and shares
+    shares: int
     size: int
 
 
 def attention_case(
-    sizes: Sizes, numbers: np.ndarray, options: Options, *, keep_raw: bool, more: bool, backward: bool
+    sizes: Sizes, numbers: np.ndarray, options: Options, *, keep_raw: bool, more: bool, backward: bool, dropped: bool
 ) -> tuple[Case, Room]:
     """Sizes of the attention of one sequence, and its scratch memory. more: whether there are slots but a bias."""
     n, c, heads = sizes.length, sizes.width, sizes.heads
@@ -154,7 +172,8 @@ def attention_case(
         strips=-(-n // int(TILE_KEYS)), half=sizes.half, options=options, keep_raw=int(backward and keep_raw),
         skip=0, q_batch=0, q_head=0, q_row=3 * c, k_batch=0, k_head=0, k_row=3 * c, v_batch=0, v_head=0, v_row=3 * c,
         qr_row=turned, kr_row=turned, o_row=c, g_row=3 * c, apart=int(apart),
-        kept=int(backward and one_tile and not (more and (keep_raw or scaled))), alone=1,
+        kept=int(backward and one_tile and not dropped and not (more and (keep_raw or scaled))), alone=1,
+        dropped=int(dropped),
     )  # fmt: skip
     return case, room_for(case, numbers, backward=backward)
 
@@ -162,7 +181,7 @@ def attention_case(
 def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool) -> Arena:
     """Offsets into the arena, of regions; without a backward pass all layers share one place for their activations."""
     n, c, f = sizes.length, sizes.width, sizes.hidden
-    norms, gelu, rotated = sizes.norms, sizes.gelu, sizes.pairs > 0
+    norms, rotated, tokens = sizes.norms, sizes.pairs > 0, sizes.vocabulary > 0
     cursor = 0
 
     def take(count: Any) -> int:
@@ -182,7 +201,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool) -> Are
         "middle": take(n * c),
         "normed2": take(norms * n * c),
         "stats2": take(norms * 2 * n),
-        "before": take(gelu * n * f),
+        "before": take((sizes.activation != RELU) * n * sizes.inner),
         "hidden": take(n * f),
     }
     layer_size, cursor = cursor, 0
@@ -192,15 +211,22 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool) -> Are
         "layers": take(layer_size * (sizes.layers if backward else 1)),
         "dz": take(backward * n * c),
         "dnormed": take(backward * norms * n * c),
-        "dhidden": take(backward * n * f),
+        "dhidden": take(backward * n * sizes.inner),
+        "dbranch": take(backward * case.dropped * n * c),
         "dmixed": take(backward * n * c),
         "dqkv": take(backward * 3 * n * c),
         "dcontent": take(backward * (rotated or case.apart) * 3 * n * c),
         "deltas": take(backward * n),
         "embedded": take((sizes.taps > 0) * n * c),
         "shifted": take(sizes.has_qk_table * n * c),
+        "final": take(sizes.final_norm * n * c),
+        "final_stats": take(sizes.final_norm * 2 * n),
         "attention": take(room.size),
         "output": take(n * max(sizes.vocabulary, 1)),
+        "picked": take(tokens * n * c),
+        "dpicked": take(backward * tokens * n * c),
+        "tokens": take(tokens * n),
+        "shares": take(tokens * n),
     }
     strides = {"stream_stride": stream_stride, "layer_stride": layer_size if backward else 0}
     return Arena(**layer, **whole, **strides, size=cursor)

@@ -1,6 +1,9 @@
-"""Layer normalisation (Ba, Kiros, Hinton 2016) of the rows of a matrix.
+"""Normalisation of the rows of a matrix.
 
-    y = weight (x - mean) rstd + bias,      mean and 1 / rstd^2 = var + eps over the row, var with divisor n
+    layernorm (Ba, Kiros, Hinton 2016)   y = weight (x - mean) rstd + bias,   1 / rstd^2 = mean((x - mean)^2) + eps
+    rmsnorm (Zhang, Sennrich 2019)       y = weight x rstd,                   1 / rstd^2 = mean(x^2) + eps
+
+over each row. The second is the first with 0 in place of the mean (not `centred`) and without bias (not `biased`).
 
 x, y: m rows of n contiguous elements. `stats`: m pairs (mean, rstd), kept for the backward pass.
 """
@@ -25,15 +28,17 @@ from fastpe.kernels.simd import (
 
 
 @inner
-def layer_norm_forward(x, weight, bias, y, stats, m, n, eps):
+def norm_forward(x, weight, bias, y, stats, m, n, eps, centred, biased):
     """Normalise m rows of n elements. Two passes: the variance is a mean of squares about the mean."""
     width, zero = lanes(x), scalar(x, 0.0)
     for i in range(m):
         row, out = at(x, i * n), at(y, i * n)
-        sums = zeros(x)
-        for j in range(0, n, width):
-            sums = sums + load_first(row, j, n - j)
-        mean = total(sums) / scalar(x, n)
+        mean = zero
+        if centred:
+            sums = zeros(x)
+            for j in range(0, n, width):
+                sums = sums + load_first(row, j, n - j)
+            mean = total(sums) / scalar(x, n)
         squares = zeros(x)
         for j in range(0, n, width):
             off = keep_first(load_first(row, j, n - j) - splat(mean), n - j, zero)
@@ -43,14 +48,16 @@ def layer_norm_forward(x, weight, bias, y, stats, m, n, eps):
         put(stats, 2 * i + 1, rstd)
         for j in range(0, n, width):
             scaled = (load_first(row, j, n - j) - splat(mean)) * splat(rstd)
-            store_first(out, j, fma(scaled, load_first(weight, j, n - j), load_first(bias, j, n - j)), n - j)
+            shift = load_first(bias, j, n - j) if biased else zeros(x)
+            store_first(out, j, fma(scaled, load_first(weight, j, n - j), shift), n - j)
 
 
 @inner
-def layer_norm_backward(dy, x, weight, stats, dx, dweight, dbias, m, n, residual):
-    """Gradients of `layer_norm_forward`; dweight, dbias are added to, dx is where `residual`, else overwritten.
+def norm_backward(dy, x, weight, stats, dx, dweight, dbias, m, n, residual, centred, biased):
+    """Gradients of `norm_forward`; dweight, dbias are added to, dx (which may be dy) is where `residual`, else
+    overwritten.
 
-    With h = (x - mean) rstd and g = weight dy:  dx = rstd (g - mean(g) - h mean(g h)).
+    With h = (x - mean) rstd and g = weight dy:  dx = rstd (g - mean(g) - h mean(g h)), without mean(g) if not centred.
     """
     width, zero = lanes(x), scalar(x, 0.0)
     for i in range(m):
@@ -64,8 +71,9 @@ def layer_norm_backward(dy, x, weight, stats, dx, dweight, dbias, m, n, residual
             sum_g = sum_g + g
             sum_gh = fma(g, h, sum_gh)
             store_first(dweight, j, fma(d, h, load_first(dweight, j, n - j)), n - j)
-            store_first(dbias, j, load_first(dbias, j, n - j) + d, n - j)
-        mean_g = splat(total(sum_g) / scalar(x, n))
+            if biased:
+                store_first(dbias, j, load_first(dbias, j, n - j) + d, n - j)
+        mean_g = splat(total(sum_g) / scalar(x, n) if centred else zero)
         mean_gh = splat(total(sum_gh) / scalar(x, n))
         for j in range(0, n, width):
             h = (load_first(row, j, n - j) - mean) * rstd

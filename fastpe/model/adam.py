@@ -1,13 +1,14 @@
-"""Adam, whose kernel runs in the same call as the step's gradients."""
+"""Adam and AdamW, whose kernels run in the same call as the step's gradients."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fastpe.base import validation
-from fastpe.kernels import model, simd
-from fastpe.model.parameters import Views
+from fastpe.kernels import simd
+from fastpe.model.parameters import ALIGN, Parameters, Views
 from fastpe.model.scratch import Update
 from fastpe.model.transformer import Transformer
 
@@ -17,10 +18,19 @@ GROUPS = ("model", "adam.first", "adam.second")
 """What the names of a training's arrays begin with: its parameters, and their two moments."""
 
 _MOST_STEPS = 2**53  # which float64 tells from the next
+_RANGE = 4096  # parameters at most that one task updates
 
 
 def _share(name: str, value: Any, dtype: Any) -> float:
-    return validation.below_one(name, value)
+    return validation.at_least_zero(name, value, 1.0)
+
+
+def _at_least_zero(name: str, value: Any, dtype: Any) -> float:
+    return validation.at_least_zero(name, value)
+
+
+def _limit(name: str, value: Any, dtype: Any) -> float:
+    return math.inf if value == math.inf else validation.positive(name, value, dtype)
 
 
 class _Number:
@@ -43,14 +53,22 @@ class _Number:
 
 
 class Adam:
-    """Adam (Kingma and Ba 2015), bias-corrected, at a constant rate, on all parameters of a model.
+    """Adam (Kingma and Ba 2015), bias-corrected, on all parameters of a model; with a decay of weights, AdamW.
+
+    All of its numbers may be set between steps: a schedule sets `lr`.
 
     Parameters
     ----------
     model : Transformer
     lr, beta1, beta2, eps : float
-        Learning rate (above 0), decay rates of the two moments (in [0, 1)), and what keeps the quotient finite (above
-        0).
+        Learning rate (above 0), decay rates of the two moments (in [0, 1)), and what keeps the quotient finite
+        (above 0).
+    weight_decay : float
+        Before its update a parameter of two axes or more (a matrix or a table, neither bias nor norm) is multiplied by
+        1 - lr weight_decay, apart from the gradients (Loshchilov and Hutter 2019, arXiv:1711.05101). At least 0.
+    clip : float
+        Largest norm of all gradients together: where it is larger they are multiplied by clip / (norm + 1e-6) first
+        (Pascanu et al. 2013). Above 0; infinite by default, which does nothing.
 
     Attributes
     ----------
@@ -76,13 +94,17 @@ class Adam:
 
     lr, eps = _Number(validation.positive), _Number(validation.positive)
     beta1, beta2 = _Number(_share), _Number(_share)
+    weight_decay, clip = _Number(_at_least_zero), _Number(_limit)
 
     def __init__(
-        self, model: Transformer, lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8
-    ) -> None:
+        self, model: Transformer, lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8,
+        *, weight_decay: float = 0.0, clip: float = math.inf,
+    ) -> None:  # fmt: skip
         validation.instance("model", model, Transformer, "Adam(Transformer(ModelConfig('wavelet')))")
         self._model = model
         self.lr, self.eps, self.beta1, self.beta2 = lr, eps, beta1, beta2
+        self.weight_decay, self.clip = weight_decay, clip
+        self._ranges = _ranges(model._layout)
         self._steps = np.zeros(1, np.int64)
         self._moments = simd.aligned_zeros((2, model._layout.flat.size), model.dtype)
         self._first, self._second = (
@@ -116,13 +138,13 @@ class Adam:
             raise ValueError(f"steps must be at most 2**53, not {number}")
         self._steps[0] = number
 
-    def step(self, x: Any, y: Any, *, weights: Any = None, threads: int | None = None) -> float:
-        """Update the model on one batch x, y, weights (B, N), as `Transformer.loss_and_grads` takes them.
+    def step(self, x: Any, y: Any, *, weights: Any = None, lengths: Any = None, threads: int | None = None) -> float:
+        """Update the model on one batch x, y, weights (B, N), lengths (B,), as `Transformer.loss_and_grads` takes them.
 
         Returns the loss before the update.
         """
         with self.model._lock:
-            return self.model._gradients(x, y, weights, threads, self.steps, self._update(self.steps + 1))[0]
+            return self.model._gradients(x, y, weights, lengths, threads, self.steps, self._update(self.steps + 1))[0]
 
     def copies(self) -> tuple[int, dict[str, Array]]:
         """The number of updates, and copies of the parameters and of both moments after just as many.
@@ -142,22 +164,47 @@ class Adam:
         return steps, {f"{group}.{name}": array for group, own in groups for name, array in own.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        numbers = (self.lr, self.beta1, self.beta2, self.eps)
+        numbers = (self.lr, self.beta1, self.beta2, self.eps, self.weight_decay, self.clip)
         with self._model._lock:  # the model is copied by itself, and perhaps of another step: its parameters go along
             flat = self._model._layout.flat.copy()
             return _restored_adam, (self.model, numbers, self.steps, self._moments.copy(), flat)
 
     def _update(self, t: int) -> Update:
         rate, correction2 = self.lr / (1.0 - self.beta1**t), 1.0 / (1.0 - self.beta2**t)
-        numbers = (rate, self.beta1, self.beta2, 1.0 - self.beta1, 1.0 - self.beta2, correction2, self.eps)
+        keep = 1.0 - self.lr * self.weight_decay
+        moments = (self.beta1, self.beta2, 1.0 - self.beta1, 1.0 - self.beta2, correction2, self.eps)
         with np.errstate(over="ignore"):  # a rate past float32 diverges, which the loss will tell
-            rounded = np.array(numbers).astype(self.model.dtype)
-        return Update(self._moments, rounded, -(-self._moments.shape[1] // model.CHUNK), self._steps)
+            rounded = np.array((rate, *moments, keep, self.clip)).astype(self.model.dtype)
+        ranges = self._ranges[self.weight_decay > 0]
+        squares = np.zeros(len(ranges) if math.isfinite(self.clip) else 0)
+        return Update(self._moments, rounded, ranges, squares, self._steps)
+
+
+def _ranges(layout: Parameters) -> tuple[Array, Array]:
+    """What each task of an update takes, as the kernel has it: where nothing decays, and where matrices do."""
+    size = layout.flat.size
+    decays = np.zeros(size, bool)
+    for view in layout.views_of(decays).values():
+        view[...] = view.ndim > 1
+    lines = np.repeat(decays.reshape(-1, ALIGN).any(axis=1), ALIGN)  # tensors begin on lines of their own
+    return _cut(np.zeros(size, bool)), _cut(lines)
+
+
+def _cut(decays: Array) -> Array:
+    """Ranges of equal flags, none too long for one task."""
+    ends = [*(np.flatnonzero(np.diff(decays)) + 1).tolist(), decays.size]
+    found, start = [], 0
+    for end in ends:
+        for begin in range(start, end, _RANGE):
+            found.append((begin, min(begin + _RANGE, end), int(decays[start])))
+        start = end
+    return np.array(found, np.int64)
 
 
 def _restored_adam(model: Transformer, numbers: tuple[float, ...], steps: int, moments: Array, flat: Array) -> Adam:
     """A copy of an Adam: its moments are views again, and its model is of the same step."""
-    adam = Adam(model, *numbers)
+    *own, weight_decay, clip = numbers
+    adam = Adam(model, *own, weight_decay=weight_decay, clip=clip)
     adam._steps[0] = steps
     adam._moments[...], model._layout.flat[...] = moments, flat
     return adam

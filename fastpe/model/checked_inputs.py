@@ -11,11 +11,15 @@ Array = np.ndarray[Any, Any]
 
 
 class Batch(NamedTuple):
-    """Inputs and targets (B, N), and what the targets have of the loss, which is a mean: (B N,), or (1,) for all."""
+    """Inputs and targets (B, N); what the targets have of the loss, which is a mean: (B N,), or (1,) for all.
+
+    lengths (B,), or (1,) for all: what lies past the end of a sequence is 0, and has no share.
+    """
 
     x: Array
     y: Array
     shares: Array
+    lengths: Array
 
 
 class CheckedInputs:
@@ -36,36 +40,56 @@ class CheckedInputs:
         self._vocabulary, self._dtype = vocabulary, dtype
         self._kept: dict[str, Array] = {}
 
-    def checked(self, name: str, value: Any) -> Array:
-        """An argument (B, N) or (N,) in the model's dtype, valid until the next of that name; not to be written to.
+    def inputs(self, x: Any, lengths: Any = None) -> tuple[Array, Array]:
+        """x (B, N) or (N,) in the model's dtype, 0 past the lengths, and these; valid until the next call.
 
         Raises
         ------
         TypeError, ValueError
-            If it does not hold finite numbers, or tokens, or has another shape.
+            If x does not hold finite numbers, or tokens, or has another shape, or lengths are no lengths of its rows.
         """
-        array = self._array(name, value)
-        return self._proved(name, array, self._converted(name, array))
+        array = self._array("x", x)
+        if lengths is None:
+            return self._proved("x", array, self._converted("x", array)), np.full(1, array.shape[-1])
+        checked, own = self._lengths(lengths, array), self._converted("x", array, copied=True)
+        np.atleast_2d(own)[~self._within(checked, array)] = 0
+        return self._proved("x", array, own), checked
 
-    def batch(self, x: Any, y: Any, weights: Any = None) -> Batch:
+    def batch(self, x: Any, y: Any, weights: Any = None, lengths: Any = None) -> Batch:
         """Inputs, targets and their shares, valid until the next call; none is to be written to.
 
         Raises
         ------
         TypeError, ValueError
-            As `checked` does, or if shapes differ, or weights are no finite numbers of at least 0, or all are 0.
+            As `inputs` does, or if shapes differ, or weights are no finite numbers of at least 0, or all are 0.
         """
-        x = np.atleast_2d(self.checked("x", x))
+        x, checked = self.inputs(x, lengths)
+        x = np.atleast_2d(x)
         validation.unmasked("y", y, "its values, and weights, 0 where a target does not count")
         targets = self._array("y", y)
-        own, shares = self._converted("y", targets, copied=weights is not None), np.full(1, 1 / x.size, self._dtype)
-        if weights is not None:
-            shares = self._shares(weights, targets)
+        if np.atleast_2d(targets).shape != x.shape:
+            raise ValueError(f"y must have the shape of x, {x.shape}, not {np.atleast_2d(targets).shape}")
+        ragged = None if lengths is None else self._within(checked, x)
+        some = weights is not None or ragged is not None
+        own, shares = self._converted("y", targets, copied=some), np.full(1, 1 / x.size, self._dtype)
+        if some:
+            shares = self._shares(weights, targets, ragged)
             np.copyto(own, 0, where=np.equal(shares, 0, out=self._room("ignored", shares.shape, np.dtype(bool))))
-        y = np.atleast_2d(self._proved("y", targets, own))
-        if y.shape != x.shape:
-            raise ValueError(f"y must have the shape of x, {x.shape}, not {y.shape}")
-        return Batch(x, y, shares.reshape(-1))
+        return Batch(x, np.atleast_2d(self._proved("y", targets, own)), shares.reshape(-1), checked)
+
+    def _lengths(self, lengths: Any, x: Array) -> Array:
+        rows, most = np.atleast_2d(x).shape
+        array = validation.array("lengths", lengths, "integers", kinds="iu")
+        if array.shape != (rows,):
+            raise ValueError(f"lengths must have the shape ({rows},), one for each sequence, not {array.shape}")
+        if array.min() < 1 or array.max() > most:
+            raise ValueError(f"lengths must lie in [1, {most}], not {array[(array < 1) | (array > most)][0]}")
+        return array.astype(np.int64)
+
+    def _within(self, lengths: Array, x: Array) -> Array:
+        """Which places belong to their sequences, (B, N) bool."""
+        shape = np.atleast_2d(x).shape
+        return np.less(np.arange(shape[1]), lengths[:, None], out=self._room("within", shape, np.dtype(bool)))
 
     def _holds(self) -> str:
         return "real numbers" if self._vocabulary is None else f"tokens, which are integers in [0, {self._vocabulary})"
@@ -95,12 +119,15 @@ class CheckedInputs:
             )
         return own
 
-    def _shares(self, weights: Any, y: Array) -> Array:
-        """Each weight over the sum of all: what its target has of the mean, in y's shape."""
+    def _shares(self, weights: Any, y: Array, within: Array | None) -> Array:
+        """Each weight over the sum of all: what its target has of the mean, in y's shape; past the ends none."""
         holds = "finite numbers of at least 0, or booleans"
-        array = validation.array("weights", weights, holds, kinds="biuf")
+        given = within if weights is None else weights
+        array = validation.array("weights", given, holds, kinds="biuf")
         if np.atleast_2d(array).shape != np.atleast_2d(y).shape:
             raise ValueError(f"weights must have the shape of y, {y.shape}, not {array.shape}")
+        if weights is not None and within is not None:
+            array = np.where(within.reshape(array.shape), array, 0)
         with np.errstate(over="ignore", invalid="ignore"):
             total, least = float(array.sum(dtype=np.float64)), array.min()
         if not (math.isfinite(total) and least >= 0):

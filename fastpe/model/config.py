@@ -8,17 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn, Self
 
-from fastpe.base.validation import choice, nearest, real, truth, whole
+from fastpe.base import own_files
+from fastpe.base.validation import at_least_zero, choice, nearest, real, truth, whole
 from fastpe.encodings import registry
 from fastpe.encodings.slots import MAX_POSITION, Spec, make_spec
 
-ACTIVATIONS = ("relu", "gelu")
-NORMS = ("none", "layernorm")
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "swiglu")  # in the order of `kernels.activation`
+NORMS = ("none", "layernorm", "rmsnorm")
 DTYPES = ("float32", "float64")
 INITS = ("uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_normal")
 TABLE_SCALES = ("defined", "rms", "unit")
 MOST_TOKENS = 2**24  # kernels get tokens as float32 or float64: up to here every whole number is one
-_RANDOM = "random:"  # what positions begin with where they are drawn
+_RANDOM, _OFFSET = "random:", "offset:"  # what positions begin with where they are drawn
 
 
 class Options(dict[str, Any]):
@@ -44,17 +45,31 @@ class ModelConfig:
     Parameters
     ----------
     encoding : str
-        Key of a position encoding, or a sum of keys such as ``"wavelet+alibi"``.
+        Key of a position encoding, a sum of keys such as ``"wavelet+alibi"``, or a pattern over layers such as
+        ``"rope*3,nope"``: rope in the first three, none in the fourth, and so again. Encodings of a pattern act in
+        attention; those that act at the input must be in all layers.
     options : dict
-        The encoding's options by name; in a sum, by ``"encoding.option"``.
+        The encoding's options by name; in a sum or pattern, by ``"encoding.option"``.
     width, heads, layers, hidden : int
         Model width C, attention heads H (a divisor of C), layers, and width inside the feed-forward map.
     causal : bool
         Whether a position may attend only to itself and to earlier ones.
-    activation : {"relu", "gelu"}
-        Activation inside the feed-forward map.
-    norm : {"none", "layernorm"}
-        Normalisation before attention and feed-forward.
+    activation : {"relu", "gelu", "gelu_tanh", "swiglu"}
+        Activation inside the feed-forward map. `gelu` is the exact form, `gelu_tanh` GPT-2's approximation of it. Of
+        `swiglu` (Shazeer 2020, arXiv:2002.05202) the hidden row is ``silu(z gate) * (z in)``, with a third matrix.
+    norm : {"none", "layernorm", "rmsnorm"}
+        Normalisation before attention and feed-forward (Zhang and Sennrich 2019, arXiv:1910.07467, for the last). The
+        constant under the root is 1e-5.
+    final_norm : bool
+        Whether there is another one before the head.
+    bias : bool
+        Whether maps and layer norms have biases.
+    tied : bool
+        Whether the head is the transposed table of tokens, and nothing else; of a model with a vocabulary alone.
+    dropout : float
+        Probability, in [0, 1), with which `Adam.step` and `Transformer.loss_and_grads` drop an element of the input
+        with its table, of what attention and feed-forward add to the stream, and of attention's weights. Which ones
+        follows from the seed and the step.
     residual : bool
         Whether attention and feed-forward are added to their input.
     vocabulary : int or None
@@ -68,6 +83,8 @@ class ModelConfig:
         Seed of all random streams, in [0, 2**64).
     init : {"uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_normal"}
         Rule of the initial weights, see `fastpe.base.initial_values`.
+    init_by_depth : bool
+        Whether those of the maps whose outputs are added to the stream are then divided by sqrt(2 layers), as in GPT-2.
     table_scale : {"defined", "rms", "unit"}
         Size of a table: as its encoding defines it, or times the constant that makes the root mean square of its rows'
         norms over the training positions sqrt(width / 2), that of the sinusoidal table, or 1.
@@ -77,7 +94,9 @@ class ModelConfig:
         ``"usual"``: 0, 1, 2, ... Or ``"random:L"``, randomised positions (Ruoss et al. 2023, arXiv:2305.16843): N
         different ones of 0 .. L - 1, ascending, which all sequences of a call share. Training step t draws its own from
         the stream ``positions`` of the seed, as a call that only tests does (`Transformer`); the encoding is made for L
-        positions in place of `train_length`. L is at least `train_length`.
+        positions in place of `train_length`. Or ``"offset:L"``: a table of L rows; in a training step every sequence of
+        n elements has n consecutive ones, from a row on that is drawn from 0 .. L - n (stream ``offsets``), in a test
+        the first n. For encodings that fill no other slot than ``table``. L is at least `train_length`.
 
     Raises
     ------
@@ -103,29 +122,41 @@ class ModelConfig:
     causal: bool = False
     activation: str = "relu"
     norm: str = "none"
+    final_norm: bool = False
+    bias: bool = True
+    tied: bool = False
+    dropout: float = 0.0
     residual: bool = True
     vocabulary: int | None = None
     train_length: int = 50
     dtype: str = "float32"
     seed: int = 0
     init: str = "uniform"
+    init_by_depth: bool = False
     table_scale: str = "defined"
     start: float = 0.0
     positions: str = "usual"
 
     def __post_init__(self) -> None:
-        self._set("encoding", "+".join(registry.split(self.encoding)))
+        self._set("encoding", registry.canonical(self.encoding))
         self._set("options", Options(_checked_options(self.encoding, self.options)))
         for name in ("width", "heads", "layers", "hidden", "train_length"):
             self._set(name, whole(name, getattr(self, name), 1))
+        if len(registry.layers(self.encoding)) > self.layers:
+            count = len(registry.layers(self.encoding))
+            raise ValueError(f"layers must be at least {count} for encoding {self.encoding!r}, not {self.layers}")
         if self.width % self.heads:
             raise ValueError(f"width must be divisible by heads, but {self.width} is not divisible by {self.heads}")
-        for name in ("causal", "residual"):
+        for name in ("causal", "residual", "final_norm", "bias", "tied", "init_by_depth"):
             self._set(name, truth(name, getattr(self, name)))
         self._set("activation", choice("activation", self.activation, ACTIVATIONS))
         self._set("norm", choice("norm", self.norm, NORMS))
+        if self.final_norm and self.norm == "none":
+            raise ValueError("final_norm needs a norm: choose norm 'layernorm' or 'rmsnorm', not 'none'")
+        self._set("dropout", at_least_zero("dropout", self.dropout, 1.0))
         if self.vocabulary is not None:
             self._set("vocabulary", _vocabulary(self.vocabulary))
+        self._check_tied()
         # np.float32 has a __name__, np.dtype("float32") prints as its name
         self._set("dtype", choice("dtype", getattr(self.dtype, "__name__", str(self.dtype)), DTYPES))
         self._set("seed", _seed(self.seed))
@@ -133,6 +164,10 @@ class ModelConfig:
         self._set("table_scale", choice("table_scale", self.table_scale, TABLE_SCALES))
         self._set("start", real("start", self.start))
         self._set("positions", _positions(self.positions, self.train_length))
+
+    def _check_tied(self) -> None:
+        if self.tied and self.vocabulary is None:
+            raise ValueError("tied needs a vocabulary: a model of numbers has no table of tokens")
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -144,8 +179,13 @@ class ModelConfig:
 
     @property
     def position_range(self) -> int | None:
-        """L where positions are drawn from 0 .. L - 1, else None."""
-        return None if self.positions == "usual" else int(self.positions.removeprefix(_RANDOM))
+        """L where positions are drawn from 0 .. L - 1, or begin anywhere there, else None."""
+        return None if self.positions == "usual" else int(self.positions.partition(":")[2])
+
+    @property
+    def shifted(self) -> bool:
+        """Whether sequences begin anywhere in a table."""
+        return self.positions.startswith(_OFFSET)
 
     def spec(self, length: int, positions: Any = None) -> Spec:
         """What the encoding is built for at `length` positions; where they are drawn, they are to be given."""
@@ -187,8 +227,13 @@ class ModelConfig:
                 raise ValueError(f"setting {name!r} is unknown; {nearest(str(name), known)}")
         if missing := [name for name in known if name not in settings]:
             raise ValueError(f"a configuration lacks {', '.join(missing)}")
-        registry.refuse_paths(settings["encoding"])
+        cls._refuse_paths(settings)
         return cls(**settings)
+
+    @classmethod
+    def _refuse_paths(cls, settings: Mapping[str, Any]) -> None:
+        """Raise ValueError where a stored name is the path of a file: what others wrote must never be run."""
+        own_files.refuse_path("encoding", settings["encoding"])
 
 
 def _checked_options(encoding: str, options: object) -> dict[str, Any]:
@@ -200,7 +245,7 @@ def _checked_options(encoding: str, options: object) -> dict[str, Any]:
     for name in options:
         if not isinstance(name, str):
             raise TypeError(f"the name of an option must be a string, not {name!r}")
-    parts = registry.parse(encoding, options)
+    parts = registry.parse_all(encoding, options)
     typed = {f"{part.scheme}.{key}": value for part in parts for key, value in part.options.items()}
     return {name: typed[name if "." in name else f"{encoding}.{name}"] for name in options}
 
@@ -208,12 +253,14 @@ def _checked_options(encoding: str, options: object) -> dict[str, Any]:
 def _positions(value: Any, train_length: int) -> str:
     if value == "usual":
         return "usual"
-    count = value.removeprefix(_RANDOM) if isinstance(value, str) and value.startswith(_RANDOM) else ""
+    way, count = "", ""
+    if isinstance(value, str) and value.startswith((_RANDOM, _OFFSET)):
+        way, _, count = value.partition(":")
     if not (count.isascii() and count.isdigit() and len(count) < 12):
-        raise ValueError(f"positions must be 'usual' or 'random:L' with an integer L, not {value!r}")
+        raise ValueError(f"positions must be 'usual', 'random:L' or 'offset:L', not {value!r}")
     if not train_length <= int(count) <= MAX_POSITION:
         raise ValueError(f"positions must draw from train_length={train_length} to 2**27 positions, not {value!r}")
-    return f"{_RANDOM}{int(count)}"
+    return f"{way}:{int(count)}"
 
 
 def _vocabulary(value: Any) -> int:

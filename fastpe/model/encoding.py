@@ -4,7 +4,7 @@ This is where a model and an encoding meet. The model sees arrays by slot; the e
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +12,11 @@ import numpy as np
 
 from fastpe import reference
 from fastpe.base import validation
+from fastpe.base.draws import Draws
 from fastpe.base.random import Stream
 from fastpe.encodings import build, combined, registry
-from fastpe.encodings.encoding import BeyondTrainingLength
-from fastpe.encodings.slots import Spec
+from fastpe.encodings.encoding import BeyondTrainingLength, Part
+from fastpe.encodings.slots import SLOTS, Spec
 from fastpe.model.config import ModelConfig
 from fastpe.model.scratch import LAYERED
 
@@ -48,7 +49,10 @@ class ModelEncoding:
 
     def __init__(self, config: ModelConfig) -> None:
         self.config = config
-        self._parts = registry.parse(config.encoding, config.options)
+        self._parts = registry.parse_all(config.encoding, config.options)
+        pattern = registry.parse_layers(config.encoding, config.options)
+        self._of_layers = [pattern[layer % len(pattern)] for layer in range(config.layers)]
+        self._patterned = len(pattern) > 1
         self._made_for = config.spec(config.position_range or config.train_length)
         self._specs: dict[int, Spec] = {}
         self._draws: dict[int, int | str] = {}
@@ -59,30 +63,60 @@ class ModelEncoding:
                 f"positions cannot be {config.positions!r}: those of {config.encoding!r} have {axes} coordinates"
             )
         spec = self._spec(config.train_length)
+        if config.shifted and (others := set(combined.slot_shapes(self._parts, spec)) - {"table"}):
+            fills = f"{config.encoding!r} fills {min(others)!r}, not a table alone"
+            raise ValueError(f"positions cannot be {config.positions!r}: {fills}")
         combined.check_gradients(self._parts, spec)
         filled = {part.scheme: set(combined.shapes_of(part, spec)) for part in self._parts}
         learns = {part.scheme: set(part.encoding.parameters(spec, **part.options)) for part in self._parts}
         self._own_layers = {part.scheme: learns[part.scheme] & set(part.encoding.per_layer) for part in self._parts}
         self.layered = frozenset().union(*(filled[scheme] for scheme, names in self._own_layers.items() if names))
+        if self._patterned:
+            self._check_pattern(spec, filled)
+            self.layered = frozenset().union(*filled.values()) & LAYERED
         self.learned = frozenset().union(*(filled[scheme] for scheme in learns if learns[scheme]))
         if unfit := self.layered - LAYERED:
             raise ValueError(f"{config.encoding!r} fills {min(unfit)!r} in every layer, which acts once")
         self.initial = self._initial_values()
         self.table_factor = self._find_table_factor()
 
+    def _check_pattern(self, spec: Spec, filled: Mapping[str, set[str]]) -> None:
+        """Raise ValueError where encodings cannot be in some layers only, or side by side in one model."""
+        name = self.config.encoding
+        for part in self._parts:
+            once = {slot for slot in filled[part.scheme] if slot not in LAYERED}
+            if once and not all(_has(own, part) for own in self._different()):
+                fills = f"{part.scheme!r} fills {min(once)!r}, which acts at the input"
+                raise ValueError(f"{fills}: it must be in all layers of {name!r}")
+        shapes: dict[str, tuple[int, ...]] = {}
+        for own in self._different():
+            for slot, shape in combined.slot_shapes(own, spec).items():
+                if shapes.setdefault(slot, shape) != shape:
+                    raise ValueError(
+                        f"slot {slot!r} has different shapes in layers of {name!r}: {shapes[slot]}, {shape}"
+                    )
+        plain = [combined.plain(own, spec) for own in self._different()]
+        for key in {key for own in plain for key in own} - {"scale"}:
+            values = [own[key] for own in plain if key in own]
+            if values.count(values[0]) < len(values) or (key == "rectify" and len(values) < len(plain)):
+                raise ValueError(f"{key!r} must be the same in all layers of {name!r}")
+
     def _spec(self, length: int, draw: int | str | None = None) -> Spec:
         """What the encoding is filled for; where positions are drawn, every draw has its own. None: the last draw's."""
         most = self.config.position_range
+        if most is not None and length > most:
+            raise BeyondTrainingLength(
+                f"length {length} needs more positions than the {most} that positions={self.config.positions!r} has"
+            )
+        if self.config.shifted:
+            assert most is not None
+            return self._specs.setdefault(most, self.config.spec(most))
         if length in self._specs and (most is None or draw in (None, self._draws[length])):
             return self._specs[length]
         draw = "test.0" if draw is None else draw
         if length not in self._specs and len(self._specs) >= _KEPT_LENGTHS:
             self._specs.clear()
             self._arrays.clear()
-        if most is not None and length > most:
-            raise BeyondTrainingLength(
-                f"length {length} needs more positions than the {most} that positions={self.config.positions!r} has"
-            )
         positions = None if most is None else Stream(self.config.seed, "positions", draw).choice(most, length)
         self._specs[length], self._draws[length] = self.config.spec(length, positions), draw
         return self._specs[length]
@@ -96,7 +130,7 @@ class ModelEncoding:
             own = self._own_layers.get(part.scheme, set())
             shared = build.init(part.scheme, **sizes, seed=c.seed, **part.options)
             values |= {self._name(part.scheme, name): value for name, value in shared.items() if name not in own}
-            for layer in range(c.layers if own else 0):
+            for layer in [number for number, parts in enumerate(self._of_layers) if own and _has(parts, part)]:
                 stream = Stream(c.seed, "init", f"layers.{layer}.encoding.{part.scheme}")
                 drawn = part.encoding.init(spec, stream, **part.options)
                 values |= {self._name(part.scheme, name, layer): drawn[name].astype(c.dtype) for name in sorted(own)}
@@ -109,22 +143,23 @@ class ModelEncoding:
 
     def _own(self, arrays: Mapping[str, Array], layer: int) -> dict[str, Array]:
         """The encoding's arrays by its own keys, as one layer has them, out of arrays by the model's names."""
-        found, spec = {}, self._made_for
-        for part in self._parts:
+        found, spec, parts = {}, self._made_for, self._of_layers[layer]
+        for part in parts:
             own = self._own_layers.get(part.scheme, set())
             for name in part.encoding.parameters(spec, **part.options):
                 full = self._name(part.scheme, name, layer if name in own else None)
-                found[combined.key(self._parts, part, name)] = arrays[full]
+                found[combined.key(parts, part, name)] = arrays[full]
         return found
 
     def _find_table_factor(self) -> float:
         """What the table is multiplied by: one constant, so that the encoding keeps its shape."""
         c, spec = self.config, self._made_for
         wanted = {"defined": None, "rms": math.sqrt(c.width / 2), "unit": 1.0}[c.table_scale]
-        if wanted is None or "table" not in combined.slot_shapes(self._parts, spec):
+        parts = self._of_layers[0]
+        if wanted is None or "table" not in combined.slot_shapes(parts, spec):
             return 1.0
-        arrays = combined.allocate(self._parts, spec)
-        combined.fill(self._parts, spec, self._own(self.initial, 0), arrays)
+        arrays = combined.allocate(parts, spec)
+        combined.fill(parts, spec, self._own(self.initial, 0), arrays)
         norm = math.sqrt(np.square(arrays["table"], dtype=np.float64).sum() / spec.length)
         return wanted / norm if norm else 1.0
 
@@ -144,6 +179,7 @@ class ModelEncoding:
         """
         draw = validation.whole("draw", draw, 0)
         spec = self._spec(length, draw if training else f"test.{draw}")
+        length = spec.length  # of all rows, where sequences begin anywhere
         slots = self._arrays.get(length)
         if slots is not None and not self.initial and spec is self._filled[length]:
             return slots
@@ -161,17 +197,38 @@ class ModelEncoding:
 
     def _fill(self, spec: Spec, parameters: Mapping[str, Array], slots: dict[str, Any], *, finite: bool) -> None:
         arrays = {slot: x for slot, x in slots.items() if isinstance(x, np.ndarray)}
-        for layer in range(self.config.layers if self.layered else 1):
-            mine = {slot: x[layer] if slot in self.layered else x for slot, x in arrays.items()}
-            combined.fill(self._parts, spec, self._own(parameters, layer), mine, finite=finite)
+        for layer, parts in enumerate(self._of_layers[: None if self.layered else 1]):
+            mine = {slot: x[layer] if slot in self.layered else x for slot, x in self._filled_by(parts, spec, arrays)}
+            combined.fill(parts, spec, self._own(parameters, layer), mine, finite=finite)
         if self.table_factor != 1.0:
             slots["table"] *= self.table_factor
 
+    def _different(self) -> Collection[tuple[Part, ...]]:
+        """What layers have, each sum once."""
+        return {tuple(part.scheme for part in own): own for own in self._of_layers}.values()
+
+    def _filled_by(self, parts: Sequence[Part], spec: Spec, arrays: Mapping[str, Array]) -> list[tuple[str, Array]]:
+        """The slots that some parts fill: of a pattern, those of one layer."""
+        own = combined.slot_shapes(parts, spec) if self._patterned else arrays
+        return [(slot, array) for slot, array in arrays.items() if slot in own]
+
     def _allocated(self, spec: Spec) -> dict[str, Any]:
-        arrays: dict[str, Any] = combined.allocate(self._parts, spec)
+        """Arrays for all slots; those of layers that do not have one change nothing."""
+        arrays: dict[str, Any] = {}
+        for parts in self._different():
+            arrays |= combined.allocate(parts, spec)
         for slot in self.layered:
-            arrays[slot] = np.zeros((self.config.layers, *arrays[slot].shape), arrays[slot].dtype)
-        return arrays | combined.plain(self._parts, spec)
+            neutral = 1.0 if SLOTS[slot].combine == "multiply" else 0.0
+            arrays[slot] = np.full((self.config.layers, *arrays[slot].shape), neutral, arrays[slot].dtype)
+        return arrays | self._plain(spec)
+
+    def _plain(self, spec: Spec) -> dict[str, Any]:
+        found = {slot: value for own in self._different() for slot, value in combined.plain(own, spec).items()}
+        if self._patterned and "scale" in found:
+            of_layers, usual = [combined.plain(own, spec) for own in self._of_layers], self.config.head_width**-0.5
+            rows = [np.broadcast_to(own.get("scale", usual), self.config.heads) for own in of_layers]
+            found["scale"] = np.array(rows)
+        return found
 
     def pull(
         self, length: int, parameters: Mapping[str, Array], dslots: Mapping[str, Array], gradients: Mapping[str, Array]
@@ -180,28 +237,39 @@ class ModelEncoding:
         if self.table_factor != 1.0:
             dslots = {**dslots, "table": dslots["table"] * np.asarray(self.table_factor, dslots["table"].dtype)}
         spec = self._spec(length)
-        for layer in range(self.config.layers if self.layered else 1):
+        for layer, parts in enumerate(self._of_layers[: None if self.layered else 1]):
             # a slot that all layers share is pulled once
             mine = {
                 slot: x[layer] if slot in self.layered else x if layer == 0 else np.zeros_like(x)
-                for slot, x in dslots.items()
+                for slot, x in self._filled_by(parts, spec, dslots)
             }
-            combined.add_gradients(self._parts, spec, self._own(parameters, layer), mine, self._own(gradients, layer))
+            combined.add_gradients(parts, spec, self._own(parameters, layer), mine, self._own(gradients, layer))
+
+    def shifts(self, lengths: Array, batch: int, step: int) -> Array:
+        """The row of the table where each sequence of a training step begins, (B,), or (1,) where that is the first.
+
+        lengths: of the sequences, or one for all.
+        """
+        most = self.config.position_range
+        if not self.config.shifted or most is None:
+            return np.zeros(1, np.int64)
+        spare = most - np.broadcast_to(lengths, batch) + 1
+        return Draws(Stream(self.config.seed, "offsets", step)).integers(spare, (batch,))
 
     # ------------------------------------------------------------------------------------------------------- reference
 
     def reference_slots(self, length: int, parameters: Mapping[str, Array]) -> list[dict[str, Any]]:
         """The slots that every layer gets, by the formulas in NumPy, float64."""
         spec, layers = replace(self._spec(length), dtype=np.dtype(np.float64)), list[dict[str, Any]]()
-        for layer in range(self.config.layers):
+        for layer, parts in enumerate(self._of_layers):
             if layer and not self.layered:
                 layers.append(layers[0])
                 continue
-            slots: dict[str, Any] = combined.allocate(self._parts, spec)
-            combined.fill(self._parts, spec, self._own(parameters, layer), slots, reference=True)
+            slots: dict[str, Any] = combined.allocate(parts, spec)
+            combined.fill(parts, spec, self._own(parameters, layer), slots, reference=True)
             if self.table_factor != 1.0:
                 slots["table"] *= self.table_factor
-            layers.append(slots | combined.plain(self._parts, spec))
+            layers.append(slots | combined.plain(parts, spec))
         return layers
 
     def reference_loss_and_grads(
@@ -246,6 +314,14 @@ class ModelEncoding:
         """The gradients of the slots that are learned, as `pull` takes them, from those that each layer has."""
         found = {}
         for slot in self.learned:
-            if each := [np.asarray(own[slot]) for own in of_layers if slot in own]:
+            each = [np.asarray(own[slot]) for own in of_layers if slot in own]
+            if each and slot in self.layered:
+                nothing = np.zeros_like(each[0])
+                each = [np.asarray(own.get(slot, nothing)) for own in of_layers]
+            if each:
                 found[slot] = np.ascontiguousarray(np.stack(each) if slot in self.layered else sum(each))
         return found
+
+
+def _has(parts: Sequence[Part], part: Part) -> bool:
+    return any(own.scheme == part.scheme for own in parts)

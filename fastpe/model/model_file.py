@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.base import files, stored
+from fastpe.base import files, own_files, stored
 from fastpe.base.files import TensorFile
 from fastpe.base.stored import DamagedFileError, damaged
-from fastpe.encodings import own_files, registry
+from fastpe.encodings import registry
+from fastpe.encodings.registry import ENCODINGS, HOW
 from fastpe.model.config import ModelConfig
 from fastpe.model.parameters import parameter_shapes
 from fastpe.model.transformer import Transformer
 
-SCHEMA = 1
+SCHEMA = 2
 FACTS = stored.record(
     {
         "schema": stored.exactly(SCHEMA),
@@ -53,12 +54,12 @@ def read(path: Path) -> Transformer:
         raise damaged(path, "it holds no model of fastpe: its header has no configuration of one")
     file.check_facts(FACTS)
     encodings = file.facts.get("encodings", {})
-    own_files.check_registered(path, encodings)
+    own_files.check_registered(path, encodings, ENCODINGS, HOW)
     try:
         config = ModelConfig.from_dict(file.facts["model"])
     except (ValueError, TypeError) as error:
         raise damaged(path, f"it holds no model that this version of fastpe knows: {error}") from error
-    own_files.check_same(path, encodings, config.encoding)
+    own_files.check_same(path, encodings, ENCODINGS, registry.all_keys(config.encoding))
     return of(file, config)
 
 
@@ -82,7 +83,7 @@ def _check_sizes(file: TensorFile, config: ModelConfig) -> None:
     # made for one position and then stretched, because making it looks at every position
     spec = replace(config.spec(1), length=config.train_length)
     expected = parameter_shapes(config)
-    for part in registry.parse(config.encoding, config.options):
+    for part in registry.parse_all(config.encoding, config.options):
         for name, shape in part.encoding.parameters(spec, **part.options).items():
             owners = [f"layers.{layer}." for layer in range(config.layers)] if name in part.encoding.per_layer else [""]
             expected |= {f"{owner}encoding.{part.scheme}.{name}": shape for owner in owners}

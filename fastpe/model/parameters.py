@@ -16,6 +16,8 @@ Array = np.ndarray[Any, Any]
 
 ALIGN = 16  # elements: every tensor starts on a cache line, in float32 as in float64
 _PANEL_ROWS = 16  # rows of a matrix that one turn of the transposing loop takes
+_PROJECTED = ("query", "key", "value")  # side by side in one matrix, as are
+_WIDENED = ("in", "gate")  # the two maps of a gated activation, the gate first
 
 
 def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -28,30 +30,44 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     (64, 128)
     """
     c, f, tokens = config.width, config.hidden, config.vocabulary
-    shapes: dict[str, tuple[int, ...]] = (
-        {"embed.weight": (tokens, c)} if tokens else {"embed.weight": (1, c), "embed.bias": (c,)}
-    )
+    shapes: dict[str, tuple[int, ...]] = {}
+
+    def map_of(name: str, rows: int, columns: int) -> None:
+        shapes[f"{name}.weight"] = (rows, columns)
+        if config.bias:
+            shapes[f"{name}.bias"] = (columns,)
+
+    def norm_of(name: str) -> None:
+        shapes[f"{name}.weight"] = (c,)
+        if config.norm == "layernorm" and config.bias:
+            shapes[f"{name}.bias"] = (c,)
+
+    if tokens:
+        shapes["embed.weight"] = (tokens, c)
+    else:
+        map_of("embed", 1, c)
     for layer in range(config.layers):
         prefix = f"layers.{layer}"
-        for name in ("query", "key", "value", "out"):
-            shapes[f"{prefix}.attention.{name}.weight"] = (c, c)
-            shapes[f"{prefix}.attention.{name}.bias"] = (c,)
-        for name, (rows, columns) in {"in": (c, f), "out": (f, c)}.items():
-            shapes[f"{prefix}.feedforward.{name}.weight"] = (rows, columns)
-            shapes[f"{prefix}.feedforward.{name}.bias"] = (columns,)
-        if config.norm == "layernorm":
-            for number in (1, 2):
-                shapes[f"{prefix}.norm{number}.weight"] = (c,)
-                shapes[f"{prefix}.norm{number}.bias"] = (c,)
-    shapes["head.weight"] = (c, tokens or 1)
-    shapes["head.bias"] = (tokens or 1,)
+        for name in (*_PROJECTED, "out"):
+            map_of(f"{prefix}.attention.{name}", c, c)
+        for name in _WIDENED[: 1 + (config.activation == "swiglu")][::-1]:
+            map_of(f"{prefix}.feedforward.{name}", c, f)
+        map_of(f"{prefix}.feedforward.out", f, c)
+        if config.norm != "none":
+            norm_of(f"{prefix}.norm1")
+            norm_of(f"{prefix}.norm2")
+    if config.final_norm:
+        norm_of("final_norm")
+    if not config.tied:
+        map_of("head", c, tokens or 1)
     return shapes
 
 
 class Parameters:
     """All parameters of a model in one flat array.
 
-    The query, key and value maps of a layer are one matrix (C, 3 C), so that one product serves them.
+    The query, key and value maps of a layer are one matrix (C, 3 C), so that one product serves them; so are the two
+    maps of a gated activation.
 
     Attributes
     ----------
@@ -64,21 +80,23 @@ class Parameters:
 
     def __init__(self, config: ModelConfig, learned: Mapping[str, Array]) -> None:
         self._cursor = 0
-        c, f, outputs = config.width, config.hidden, config.vocabulary or 1
+        c, f, outputs, wide = config.width, config.hidden, config.vocabulary or 1, inner_width(config)
+        norm, bias = c * (config.norm != "none"), int(config.bias)
+        norm_bias, final = norm * bias * (config.norm == "layernorm"), int(config.final_norm)
         ends = self._take(
             {
-                "embed_weight": outputs * c, "embed_bias": 0 if config.vocabulary else c,
-                "head_weight": c * outputs, "head_bias": outputs,
+                "embed_weight": outputs * c, "embed_bias": 0 if config.vocabulary else c * bias,
+                "head_weight": 0 if config.tied else c * outputs, "head_bias": 0 if config.tied else outputs * bias,
+                "final_norm_weight": final * norm, "final_norm_bias": final * norm_bias,
             }
         )  # fmt: skip
         first_layer = self._cursor
-        norm = c if config.norm == "layernorm" else 0
         layer = self._take(
             {
-                "qkv_weight": 3 * c * c, "out_weight": c * c, "in_weight": c * f, "ff_weight": f * c,
+                "qkv_weight": 3 * c * c, "out_weight": c * c, "in_weight": c * wide, "ff_weight": f * c,
                 # vectors after matrices: only they are cleared before gradients are added to them
-                "qkv_bias": 3 * c, "out_bias": c, "in_bias": f, "ff_bias": c,
-                "norm1_weight": norm, "norm1_bias": norm, "norm2_weight": norm, "norm2_bias": norm,
+                "qkv_bias": 3 * c * bias, "out_bias": c * bias, "in_bias": wide * bias, "ff_bias": c * bias,
+                "norm1_weight": norm, "norm1_bias": norm_bias, "norm2_weight": norm, "norm2_bias": norm_bias,
             },
             first_layer,
         )  # fmt: skip
@@ -94,7 +112,7 @@ class Parameters:
         shapes = {name: value.shape for name, value in learned.items()}
         self._places = {name: (own[name], shape, _row_major(shape)) for name, shape in shapes.items()}
         for name, shape in parameter_shapes(config).items():
-            self._places[name] = self._place(name, shape, c)
+            self._places[name] = self._place(name, shape, config)
         order = [*parameter_shapes(config), *learned]
         self._places = {name: self._places[name] for name in order}
         self.views = self.views_of(self.flat)
@@ -106,18 +124,23 @@ class Parameters:
             self._cursor += rounded(size)
         return starts
 
-    def _place(self, name: str, shape: tuple[int, ...], c: int) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    def _place(
+        self, name: str, shape: tuple[int, ...], config: ModelConfig
+    ) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
         """Start, shape and strides (in elements) of a parameter."""
         match name.split("."):
             case ["layers", layer, "attention", "query" | "key" | "value" as which, kind]:
-                shift = ("query", "key", "value").index(which) * c
-                strides = (3 * c, 1) if kind == "weight" else (1,)
+                shift = _PROJECTED.index(which) * config.width
+                strides = (3 * config.width, 1) if kind == "weight" else (1,)
                 return self._in_layer(layer, f"qkv_{kind}") + shift, shape, strides
+            case ["layers", layer, "feedforward", "in" | "gate" as which, kind]:
+                wide = inner_width(config)
+                shift = wide - config.hidden if which == "in" else 0
+                return self._in_layer(layer, f"in_{kind}") + shift, shape, (wide, 1) if kind == "weight" else (1,)
             case ["layers", layer, "attention", "out", kind]:
                 return self._in_layer(layer, f"out_{kind}"), shape, _row_major(shape)
-            case ["layers", layer, "feedforward", which, kind]:
-                owner = {"in": "in", "out": "ff"}[which]
-                return self._in_layer(layer, f"{owner}_{kind}"), shape, _row_major(shape)
+            case ["layers", layer, "feedforward", "out", kind]:
+                return self._in_layer(layer, f"ff_{kind}"), shape, _row_major(shape)
             case ["layers", layer, norm, kind]:
                 return self._in_layer(layer, f"{norm}_{kind}"), shape, _row_major(shape)
             case [end, kind]:
@@ -144,12 +167,15 @@ def initialise(config: ModelConfig, views: Mapping[str, Array], learned: Mapping
         owner, _, kind = name.rpartition(".")
         if name in learned:
             view[...] = learned[name]
-        elif owner.rpartition(".")[2].startswith("norm"):
+        elif "norm" in owner:
             view[...] = 1.0 if kind == "weight" else 0.0
         else:
             looked_up = config.vocabulary is not None and owner == "embed"
             rule, stream = "small_normal" if looked_up else config.init, Stream(config.seed, "init", name)
-            view[...] = initial_values(rule, stream, kind, view.shape, fans[owner])
+            values = initial_values(rule, stream, kind, view.shape, fans[owner])
+            if config.init_by_depth and owner.startswith("layers.") and owner.endswith(".out") and kind == "weight":
+                values = values / math.sqrt(2 * config.layers)
+            view[...] = values
 
 
 class Views(dict[str, Array]):
@@ -221,13 +247,13 @@ class Views(dict[str, Array]):
 
 
 class Transposes:
-    """Room for the transposed matrices of all layers and of the head, where it has one, and the panels they are
-    transposed in (see `kernels.model`).
+    """Room for the transposed matrices of all layers and of the head (or, tied, of the table of tokens), and the panels
+    they are transposed in (see `kernels.model`).
     """
 
     def __init__(self, config: ModelConfig, offsets: model_memory.Offsets) -> None:
-        c, f = config.width, config.hidden
-        matrices = {"qkv_weight": (c, 3 * c), "out_weight": (c, c), "in_weight": (c, f), "ff_weight": (f, c)}
+        c, f, wide = config.width, config.hidden, inner_width(config)
+        matrices = {"qkv_weight": (c, 3 * c), "out_weight": (c, c), "in_weight": (c, wide), "ff_weight": (f, c)}
         starts, cursor = {}, 0
         for name, (rows, columns) in matrices.items():
             starts[name] = simd.region(cursor, rows * columns)
@@ -246,10 +272,17 @@ class Transposes:
                 for name, (rows, columns) in matrices.items():
                     source = offsets.layers + layer * offsets.layer_stride + getattr(offsets, name)
                     yield from of_matrix(source, layer * cursor + starts[name], rows, columns)
-            if outputs:
+            if outputs and config.tied:
+                yield from of_matrix(offsets.embed_weight, head, outputs, c)
+            elif outputs:
                 yield from of_matrix(offsets.head_weight, head, c, outputs)
 
         self.panels = np.array(list(panels()), np.int64)
+
+
+def inner_width(config: ModelConfig) -> int:
+    """Columns of the map into the feed-forward network: those of two maps, where one gates the other."""
+    return config.hidden * (1 + (config.activation == "swiglu"))
 
 
 def rounded(count: int) -> int:

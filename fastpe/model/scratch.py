@@ -11,8 +11,8 @@ from fastpe.functional.slot_arrays import fold, slot_arrays
 from fastpe.kernels import model_memory, simd
 from fastpe.kernels.attention.records import SLOTS, Options
 from fastpe.kernels.attention.score import keeps_raw, terms_given
-from fastpe.model.config import ModelConfig
-from fastpe.model.parameters import ALIGN, Parameters, rounded, sum_in_order
+from fastpe.model.config import ACTIVATIONS, ModelConfig
+from fastpe.model.parameters import ALIGN, Parameters, inner_width, rounded, sum_in_order
 
 Array = np.ndarray[Any, Any]
 
@@ -27,13 +27,15 @@ class Update(NamedTuple):
 
     moments: Array
     numbers: Array
-    chunks: int
+    ranges: Array  # (R, 3): what each task updates
+    squares: Array  # (R,), or (0,) where gradients are not clipped
     steps: Array  # (1,), counted up by the kernel: an interrupt cannot come between an update and its count
 
     @classmethod
     def none(cls, dtype: np.dtype[Any]) -> "Update":
         """No update."""
-        return cls(np.empty((2, 0), dtype), np.empty(0, dtype), 0, np.empty(0, np.int64))
+        nothing = np.empty(0, dtype)
+        return cls(np.empty((2, 0), dtype), nothing, np.empty((0, 3), np.int64), np.empty(0), np.empty(0, np.int64))
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,9 @@ class Scratch:
         keep_raw, options = _keeps_raw(slots), _options(slots)
         _, others, numbers = slot_arrays(_scored(slots), wanted, length, length, config.dtype, keep_raw)
         case, room = model_memory.attention_case(
-            sizes, numbers, options, keep_raw=keep_raw, more=others is not None, backward=backward
-        )
+            sizes, numbers, options, keep_raw=keep_raw, more=others is not None, backward=backward,
+            dropped=backward and config.dropout > 0,
+        )  # fmt: skip
         arena = model_memory.arena_layout(sizes, case, room, backward=backward)
         shapes = {slot: _gradient_shape(slot, slots[slot].shape, length) for slot in wanted}
         starts, stride = {}, parameters.flat.size
@@ -112,12 +115,12 @@ class Scratch:
         n = self.sizes.length
         bias, others, _ = slot_arrays(_scored(slots), (), n, n, dtype, _keeps_raw(slots))
         turns = _factors(slots["angles"], self.sizes.half).astype(dtype) if "angles" in slots else nothing
-        scale = slots.get("scale", (self.sizes.width // self.sizes.heads) ** -0.5)
+        scale = np.asarray(slots.get("scale", (self.sizes.width // self.sizes.heads) ** -0.5), dtype)
         table, qk_table, taps = (slots[slot].ravel() if slot in slots else nothing for slot in _INPUTS)
         return model_memory.Position(
             table, qk_table, taps, turns, bias,
-            np.full(self.sizes.heads, scale, dtype), np.zeros(1), others, self.numbers, self.places,
-            self.case, self.room,
+            np.ascontiguousarray(np.broadcast_to(scale, (self.sizes.layers, self.sizes.heads))), np.zeros(1), others,
+            self.numbers, self.places, self.case, self.room,
         )  # fmt: skip
 
     def slot_gradients(self, slots: Mapping[str, Any], groups: int) -> dict[str, Array]:
@@ -160,9 +163,12 @@ def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: C
     angles = slots.get("angles", np.zeros((1, 1, length, 0)))
     layers, heads, _, pairs = angles.shape
     return model_memory.Sizes(
-        length=length, width=config.width, heads=config.heads, hidden=config.hidden, layers=config.layers,
-        causal=int(config.causal), gelu=int(config.activation == "gelu"), norms=int(config.norm == "layernorm"),
-        residual=int(config.residual), vocabulary=config.vocabulary or 0, has_table=int("table" in slots),
+        length=length, sequence=0, shift=0, width=config.width, heads=config.heads, hidden=config.hidden,
+        inner=inner_width(config), layers=config.layers, causal=int(config.causal),
+        activation=ACTIVATIONS.index(config.activation), norms=int(config.norm != "none"),
+        centred=int(config.norm == "layernorm"), norm_biased=int(config.norm == "layernorm" and config.bias),
+        final_norm=int(config.final_norm), biased=int(config.bias), residual=int(config.residual),
+        vocabulary=config.vocabulary or 0, tied=int(config.tied), has_table=int("table" in slots),
         has_qk_table=int("qk_table" in slots), taps=slots["taps"].shape[0] if "taps" in slots else 0, pairs=pairs,
         half=int(slots.get("pairs") == "half"), angles_layer=heads * length if layers > 1 else 0,
         angles_head=length if heads > 1 else 0, wants_table=int("table" in wanted),

@@ -4,29 +4,21 @@ A model knows the *slots* that encodings fill (`fastpe.encodings.slots`), never 
 input, the others in the attention of every layer.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from fastpe.base import validation
-from fastpe.base.guard import OneAtATime
-from fastpe.kernels import model
-from fastpe.kernels.threads import run_lanes, threads_for
-from fastpe.model.checked_inputs import CheckedInputs
+from fastpe.model import dropout
 from fastpe.model.config import ModelConfig
-from fastpe.model.encoding import ModelEncoding
-from fastpe.model.parameters import Parameters, Transposes, Views, initialise, sum_in_order
-from fastpe.model.scratch import Scratch, Update
+from fastpe.model.parameters import Views, initialise, sum_in_order
+from fastpe.model.passes import Passes
 
 Array = np.ndarray[Any, Any]
 
-_GROUPS_BYTES = 2**24  # at most, for the gradients of all groups, unless they are but four
-_MOST_KEPT = 4  # a user who tries many lengths should not fill the memory
 
-
-class Transformer:
+class Transformer(Passes):
     """A small transformer (Li 2025, section 7.1) with any encoding.
 
     It maps numbers to numbers, or, with a vocabulary of V tokens, tokens to V logits each; the loss is then the cross
@@ -72,21 +64,12 @@ class Transformer:
 
     def __init__(self, config: ModelConfig) -> None:
         validation.instance("config", config, ModelConfig, "Transformer(ModelConfig('wavelet'))")
-        self._config, self._dtype = config, np.dtype(config.dtype)
-        self._encoding = ModelEncoding(config)
-        self._layout = Parameters(config, self._encoding.initial)
-        self._transposes = Transposes(config, self._layout.offsets)
-        self._kept: dict[tuple[int, int, bool], Scratch] = {}
-        self._inputs = CheckedInputs(config.vocabulary, self.dtype)
-        self._lock = OneAtATime()  # inputs, slots, scratch memory and gradients: one call at a time
+        super().__init__(config)
         self._parameters = Views("parameters", self._layout.views)
         initialise(config, self._layout.views, self._encoding.initial)
         # whatever the encoding has against these sizes is said now
         self._encoding.slots(config.train_length, self._layout.views)
 
-    # memory is laid out by these: they stay
-    config = property(lambda self: self._config)
-    dtype = property(lambda self: self._dtype)
     parameters = property(lambda self: self._parameters, lambda self, values: self._assign(values))
 
     def _assign(self, values: Mapping[str, Any]) -> None:
@@ -102,13 +85,16 @@ class Transformer:
             found = self._encoding.slots(length, self._layout.views)
             return {slot: x.copy() if isinstance(x, np.ndarray) else x for slot, x in found.items()}
 
-    def __call__(self, x: Any, *, threads: int | None = None, draw: int = 0) -> Array:
+    def __call__(self, x: Any, *, lengths: Any = None, threads: int | None = None, draw: int = 0) -> Array:
         """Outputs y of the model.
 
         Parameters
         ----------
         x : array_like (B, N) or (N,)
             Finite numbers; with a vocabulary of V tokens integers in [0, V).
+        lengths : array_like (B,) of int, optional
+            Lengths of the sequences, at most N. Past the end of one nothing is read, and outputs are 0; the encoding is
+            that of N positions.
         threads : int, optional
             Threads at most; all that Numba may use by default. The bits do not depend on it.
         draw : int
@@ -127,23 +113,9 @@ class Transformer:
         """
         vocabulary = self.config.vocabulary
         with self._lock:
-            given = self._inputs.checked("x", x)
-            outputs = self._outputs(np.atleast_2d(given), threads, draw)
+            given, checked = self._inputs.inputs(x, lengths)
+            outputs = self._outputs(np.atleast_2d(given), checked, threads, draw)
         return outputs.reshape(given.shape if vocabulary is None else (*given.shape, vocabulary))
-
-    def _outputs(self, rows: Array, threads: int | None, draw: int) -> Array:
-        batch, length = rows.shape
-        slots, lanes = self._encoding.slots(length, self._layout.views, draw), min(threads_for(threads), batch)
-        work = self._scratch(length, lanes, slots, backward=False)
-        shape = (batch, length * (self.config.vocabulary or 1))
-        size = math.prod(shape) * self.dtype.itemsize
-        validation.room(f"outputs of {batch} sequences with length={length}", size, "need")
-        y = np.empty(shape, self.dtype)
-        run_lanes(
-            lanes, model.forward, rows, y, self._layout.flat, work.arenas, work.position(slots), work.sizes,
-            work.offsets, work.arena,
-        )  # fmt: skip
-        return y
 
     def __repr__(self) -> str:
         config, count = self.config, sum(parameter.size for parameter in self.parameters.values())
@@ -173,6 +145,34 @@ class Transformer:
         with self._lock:
             return self._layout.views_of(self._layout.flat.copy())
 
+    def dropout_factors(self, batch: int, length: int, draw: int = 0) -> dict[str, Array]:
+        """What `loss_and_grads` multiplies activations by: 0, or 1 / (1 - dropout).
+
+        Parameters
+        ----------
+        batch, length : int
+            Sequences B of N positions.
+        draw : int
+            Which training step's, from 0.
+
+        Returns
+        -------
+        dict of str to float64 array
+            ``embed`` (B, N, C); of every layer ``layers.{l}.attention`` and ``layers.{l}.feedforward`` (B, N, C), of
+            what is added to the stream, and ``layers.{l}.attention.weights`` (B, H, N, N).
+
+        Examples
+        --------
+        >>> model = Transformer(ModelConfig("nope", width=8, hidden=8, layers=1, train_length=4, dropout=0.5))
+        >>> factors = model.dropout_factors(2, 4)
+        >>> sorted(factors)
+        ['embed', 'layers.0.attention', 'layers.0.attention.weights', 'layers.0.feedforward']
+        >>> np.unique(factors["embed"]).tolist()
+        [0.0, 2.0]
+        """
+        batch, length = validation.whole("batch", batch, 1), validation.whole("length", length, 1)
+        return dropout.factors(self.config, batch, length, draw)
+
     def save(self, path: Any) -> None:
         """Write the parameters as a safetensors file, the configuration in its header; `fastpe.load` reads it.
 
@@ -199,12 +199,14 @@ class Transformer:
 
         model_file.write(validation.path("path", path), self)
 
-    def loss(self, x: Any, y: Any, *, weights: Any = None, threads: int | None = None, draw: int = 0) -> float:
-        """The loss over a batch, without gradients: that of `loss_and_grads` up to rounding.
+    def loss(
+        self, x: Any, y: Any, *, weights: Any = None, lengths: Any = None, threads: int | None = None, draw: int = 0
+    ) -> float:
+        """The loss over a batch, without gradients: that of `loss_and_grads` up to rounding. Nothing is dropped out.
 
         Parameters
         ----------
-        x, y, weights, threads
+        x, y, weights, lengths, threads
             As for `loss_and_grads`.
         draw : int
             Where positions are random: which ones, of those that tests have, as for a call of the model.
@@ -222,19 +224,10 @@ class Transformer:
         True
         """
         with self._lock:
-            x, y, shares = self._inputs.batch(x, y, weights)
-            batch, length = x.shape
-            slots, groups = self._encoding.slots(length, self._layout.views, draw), self._groups(batch)
-            lanes = min(threads_for(threads), groups)
-            work, losses = self._scratch(length, lanes, slots, backward=False), np.zeros(groups)
-            run_lanes(
-                lanes, model.losses, x, y, shares, losses, self._layout.flat, work.arenas, work.position(slots),
-                work.sizes, work.offsets, work.arena,
-            )  # fmt: skip
-            return float(losses.sum())
+            return self._loss(x, y, weights, lengths, threads, draw)
 
     def loss_and_grads(
-        self, x: Any, y: Any, *, weights: Any = None, threads: int | None = None, draw: int = 0
+        self, x: Any, y: Any, *, weights: Any = None, lengths: Any = None, threads: int | None = None, draw: int = 0
     ) -> tuple[float, dict[str, Array]]:
         """Loss over a batch and its gradient by every parameter.
 
@@ -249,10 +242,13 @@ class Transformer:
         weights : array_like of y's shape, optional
             What every target counts: finite numbers of at least 0, not all 0, or booleans. Where one is 0 the target
             does not count and may be anything, such as -100 or NaN; x must be as ever.
+        lengths : array_like (B,) of int, optional
+            Lengths of the sequences, at most N. What lies past the end of one is not read and costs nothing; the
+            encoding is that of N positions.
         threads : int, optional
             Threads at most. The bits do not depend on it.
         draw : int
-            Where positions are random: which training step's, from 0.
+            Which training step's random positions, and which elements of `dropout_factors`, from 0.
 
         Returns
         -------
@@ -283,62 +279,8 @@ class Transformer:
         4.1744
         """
         with self._lock:
-            loss, gradients = self._gradients(x, y, weights, threads, draw)
+            loss, gradients = self._gradients(x, y, weights, lengths, threads, draw)
             return loss, self._layout.views_of(sum_in_order(gradients))
-
-    def _gradients(
-        self, x: Any, y: Any, weights: Any, threads: int | None, draw: int, update: Update | None = None
-    ) -> tuple[float, Array]:
-        """Loss and the groups' gradients (groups, stride), to be summed in order; valid until the next call.
-
-        Where an update is given, it has been applied with these gradients.
-        """
-        x, y, shares = self._inputs.batch(x, y, weights)
-        batch, length = x.shape
-        groups = self._groups(batch)
-        slots = self._encoding.slots(length, self._layout.views, draw, training=True)
-        lanes = min(threads_for(threads), groups)
-        work = self._scratch(length, lanes, slots, backward=True)
-        gradients, losses = work.gradients[:groups], work.losses[:groups]
-        panels, nothing, position = self._transposes.panels, Update.none(self.dtype), work.position(slots)
-
-        def run(panels: Array, groups: int, update: Update) -> None:
-            run_lanes(
-                lanes, model.step, x, y, shares, self._layout.flat, self._transposes.flat, panels, gradients, groups,
-                losses, work.arenas, position, *update, work.sizes, work.offsets, self._transposes.offsets, work.arena,
-            )  # fmt: skip
-
-        if not self._encoding.initial:
-            run(panels, groups, update or nothing)
-            return float(losses.sum()), gradients
-        run(panels, groups, nothing)
-        # the slots' gradients become the parameters', in the first group's row
-        target = self._layout.views_of(gradients[0], self._encoding.initial)
-        self._encoding.pull(length, self._layout.views, work.slot_gradients(slots, groups), target)
-        if update:
-            run(panels[:0], 0, update)
-        return float(losses.sum()), gradients
-
-    def _groups(self, batch: int) -> int:
-        """Groups of a batch: fixed by shapes alone, or the bits would depend on the threads.
-
-        More of them serve more threads, but cost additions, and memory: that of common caches is not to be exceeded.
-        """
-        most = 8 if batch < 64 else 16
-        while most > 4 and most * self._layout.flat.nbytes > _GROUPS_BYTES:
-            most //= 2
-        return min(batch, most)
-
-    def _scratch(self, length: int, lanes: int, slots: Mapping[str, Any], *, backward: bool) -> Scratch:
-        key = (length, lanes, backward)
-        if key not in self._kept:
-            if len(self._kept) >= _MOST_KEPT:
-                self._kept.clear()
-            self._kept[key] = Scratch.make(
-                self.config, self._layout, length, lanes, 16 if backward else 0, slots, self._encoding.layered,
-                self._encoding.learned,
-            )  # fmt: skip
-        return self._kept[key]
 
 
 def _restored(config: ModelConfig, flat: Array) -> Transformer:

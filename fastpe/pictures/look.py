@@ -166,7 +166,8 @@ def look_at(model: Transformer, length: int | None = None, *, layer: int = 0, wh
     layer = whole("layer", layer, 0)
     if layer >= config.layers:
         raise ValueError(f"layer must be below {config.layers}, the number of layers, not {layer}")
-    parts = registry.parse(config.encoding, config.options)
+    every_layer = registry.parse_layers(config.encoding, config.options)
+    parts = every_layer[layer % len(every_layer)]
     params = dict[str, Array]()
     for part in parts:
         for prefix in (f"encoding.{part.scheme}.", f"layers.{layer}.encoding.{part.scheme}."):

@@ -10,15 +10,19 @@ The whole training step of the model: `model_forward`, `model_loss_and_grads`, `
 what the rounding errors of its gradients are measured by.
 """
 
+from fastpe.reference._adam import adam_step
 from fastpe.reference._attention import attention, attention_vjp
 from fastpe.reference._cope import cope, cope_vjp
-from fastpe.reference._model import adam_step, model_forward, model_gradient_sizes, model_loss_and_grads
+from fastpe.reference._dropout import dropout_factors, philox4x32
+from fastpe.reference._model import model_forward, model_gradient_sizes, model_loss_and_grads
 from fastpe.reference._operations import (
     cross_entropy,
     cross_entropy_vjp,
     embedding,
     embedding_vjp,
     gelu,
+    gelu_tanh,
+    gelu_tanh_vjp,
     gelu_vjp,
     layer_norm,
     layer_norm_vjp,
@@ -28,14 +32,19 @@ from fastpe.reference._operations import (
     mean_squared_error_vjp,
     relu,
     relu_vjp,
+    rms_norm,
+    rms_norm_vjp,
     softmax,
     softmax_vjp,
+    swiglu,
+    swiglu_vjp,
 )
 
 __all__ = [  # noqa: RUF022 - in the order of the model
     "attention", "attention_vjp", "cope", "cope_vjp",
     "embedding", "embedding_vjp", "linear", "linear_vjp", "relu", "relu_vjp", "gelu", "gelu_vjp",
-    "layer_norm", "layer_norm_vjp", "softmax", "softmax_vjp", "mean_squared_error", "mean_squared_error_vjp",
+    "gelu_tanh", "gelu_tanh_vjp", "swiglu", "swiglu_vjp", "layer_norm", "layer_norm_vjp", "rms_norm", "rms_norm_vjp",
+    "softmax", "softmax_vjp", "mean_squared_error", "mean_squared_error_vjp",
     "cross_entropy", "cross_entropy_vjp",
-    "model_forward", "model_loss_and_grads", "model_gradient_sizes", "adam_step",
+    "philox4x32", "dropout_factors", "model_forward", "model_loss_and_grads", "model_gradient_sizes", "adam_step",
 ]  # fmt: skip

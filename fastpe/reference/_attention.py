@@ -139,11 +139,14 @@ def attention_vjp(
 
 def attention_vjp_in(
     dtype: Any, q: Array, k: Array, v: Array, *, causal: Any = False, window: Any = None, lengths: Any = None,
-    return_lse: Any = False, **slots: Any,
+    return_lse: Any = False, factors: Array | None = None, **slots: Any,
 ) -> tuple[Any, Callable[[Array], dict[str, Array]]]:  # fmt: skip
-    """`attention_vjp` computed in another dtype: what NumPy gives in float32, for the error law of the tests."""
+    """`attention_vjp` computed in another dtype: what NumPy gives in float32, for the error law of the tests.
+
+    factors (B, H, N, M): what weights are multiplied by before values are mixed with them, as dropout does.
+    """
     case = check(dtype, q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, slots=slots)
-    return _forward_and_pullback(case)
+    return _forward_and_pullback(case, None if factors is None else np.asarray(factors, dtype))
 
 
 # q, k, v and dout may hold NaN and infinities, and what becomes of them stands in the results
@@ -151,12 +154,16 @@ _without_warnings = np.errstate(over="ignore", invalid="ignore", divide="ignore"
 
 
 @_without_warnings
-def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Array]]]:
+def _forward_and_pullback(case: Case, factors: Array | None = None) -> tuple[Any, Callable[[Any], dict[str, Array]]]:
     inner, inner_pullback = _inner_products(case)
     cut = case.rectify & (case.scale * inner <= 0)
     logits, logits_pullback = _logits(case, inner, cut)
     weights, lse = _masked_softmax(logits, case.visible)
-    out, out_pullback = _mix(case, weights)
+    out, mix_pullback = _mix(case, weights if factors is None else factors * weights)
+
+    def out_pullback(dout: Array, gradients: Gradients) -> Array:
+        dmixed = mix_pullback(dout, gradients)
+        return dmixed if factors is None else factors * dmixed
 
     @_without_warnings
     def pullback(dout: Any) -> dict[str, Array]:

@@ -1,6 +1,5 @@
-"""The whole training step of the small transformer in plain NumPy: forward pass, gradients, Adam."""
+"""The small transformer in plain NumPy: its forward pass, its loss and all gradients."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,11 +10,14 @@ from fastpe.reference._operations import (
     Array,
     cross_entropy_vjp,
     embedding_vjp,
+    gelu_tanh_vjp,
     gelu_vjp,
     layer_norm_vjp,
     linear_vjp,
     mean_squared_error_vjp,
     relu_vjp,
+    rms_norm_vjp,
+    swiglu_vjp,
 )
 from fastpe.reference._sizes import Sizes
 
@@ -37,13 +39,15 @@ def model_forward(config: Any, parameters: Arrays, slots: Slots, x: Array) -> Ar
     Parameters
     ----------
     config : object
-        With the attributes heads, layers, causal, activation (``"relu"`` or ``"gelu"``), norm (``"none"`` or
-        ``"layernorm"``) and residual, such as a `fastpe.ModelConfig`; of tokens, with vocabulary, their number V.
+        With the attributes heads, layers, causal, activation (``"relu"``, ``"gelu"``, ``"gelu_tanh"``, ``"swiglu"``),
+        norm (``"none"``, ``"layernorm"``, ``"rmsnorm"``) and residual, such as a `fastpe.ModelConfig`; of tokens, with
+        vocabulary, their number V. final_norm and tied are taken to be false where there are none.
     parameters : mapping
         By name; every matrix is (in, out): ``embed.weight`` (1, C), ``embed.bias`` (C,),
         ``layers.{l}.attention.{query,key,value,out}``, ``layers.{l}.feedforward.{in,out}``, ``layers.{l}.norm{1,2}``
-        where there are norms, ``head`` (C, 1), each with ``.weight`` and ``.bias``. With a vocabulary ``embed.weight``
-        is (V, C), there is no ``embed.bias``, and ``head`` is (C, V).
+        where there are norms, ``final_norm``, ``head`` (C, 1), each with ``.weight`` and ``.bias``, or without biases;
+        of ``"swiglu"`` also ``feedforward.gate``. With a vocabulary ``embed.weight`` is (V, C), there is no
+        ``embed.bias``, and ``head`` is (C, V), or, tied, is not there.
     slots : mapping, or one for every layer
         ``table`` (N, C) or (B, N, C) is added at the input, ``taps`` (K, C) are those of a depthwise convolution there
         (zero padding; before a causal model's rows alone), ``qk_table`` (N, C) is added to the input of every layer's
@@ -69,8 +73,9 @@ def model_forward(config: Any, parameters: Arrays, slots: Slots, x: Array) -> Ar
 
 
 def model_loss_and_grads(
-    config: Any, parameters: Arrays, slots: Slots, x: Array, y: Array, weights: Array | None = None
-) -> tuple[Any, Gradients, Any]:
+    config: Any, parameters: Arrays, slots: Slots, x: Array, y: Array, weights: Array | None = None,
+    factors: Arrays | None = None,
+) -> tuple[Any, Gradients, Any]:  # fmt: skip
     """Return the mean over batch and positions of the squared error, or of tokens the cross entropy, and its gradients.
 
     Parameters
@@ -80,6 +85,8 @@ def model_loss_and_grads(
     y : (B, N), targets, of the kind of x
     weights : (B, N), optional
         Of a weighted mean; where one is 0, the target does not count and may be anything.
+    factors : mapping, optional
+        What activations are multiplied by: dropout, as `Transformer.dropout_factors` has it.
 
     Returns
     -------
@@ -89,15 +96,16 @@ def model_loss_and_grads(
         Of every slot that is given and has a gradient; a slot that acts in every layer has the sum over layers where
         one mapping serves all.
     """
-    prediction, pullback = _model_vjp(config, parameters, slots, x)
+    prediction, pullback = _model_vjp(config, parameters, slots, x, factors)
     loss, loss_pullback = _loss_vjp(config, prediction, y, weights)
     gradients, slot_gradients = pullback(loss_pullback(1.0))
     return loss, gradients, slot_gradients
 
 
 def model_gradient_sizes(
-    config: Any, parameters: Arrays, slots: Slots, x: Array, y: Array, weights: Array | None = None
-) -> tuple[Gradients, Any]:
+    config: Any, parameters: Arrays, slots: Slots, x: Array, y: Array, weights: Array | None = None,
+    factors: Arrays | None = None,
+) -> tuple[Gradients, Any]:  # fmt: skip
     """Of every entry of the gradients of `model_loss_and_grads` the sum of the sizes of its terms.
 
     The terms are those of all sums within its own block, from the gradient of the block's output on: an attention, a
@@ -105,7 +113,7 @@ def model_gradient_sizes(
     a key map's bias, has terms that are not. A factor of attention's that is a sum itself, a score or a rotated query,
     counts by the sizes of its own terms where these give the larger sum.
     """
-    prediction, pullback = _model_vjp(config, parameters, slots, x)
+    prediction, pullback = _model_vjp(config, parameters, slots, x, factors)
     return pullback(_loss_vjp(config, prediction, y, weights)[1](1.0), of_terms=True)
 
 
@@ -116,7 +124,7 @@ def _loss_vjp(config: Any, prediction: Array, y: Array, weights: Array | None) -
 
 
 def _model_vjp(
-    config: Any, parameters: Arrays, slots: Slots, x: Array
+    config: Any, parameters: Arrays, slots: Slots, x: Array, factors: Arrays | None = None
 ) -> tuple[Array, Callable[..., tuple[Gradients, Any]]]:
     shared = isinstance(slots, Mapping)
     by_layer = [slots] * config.layers if isinstance(slots, Mapping) else list(slots)
@@ -130,12 +138,21 @@ def _model_vjp(
         z = z + _convolved(embedded, np.asarray(taps, z.dtype), config.causal)
     if table is not None:
         z = z + np.asarray(table, dtype=z.dtype)
+    own_factors = {name: np.asarray(array, z.dtype) for name, array in (factors or {}).items()}
+    z = z * own_factors.get("embed", 1)
     pullbacks: list[LayerPullback] = []
     for layer in range(config.layers):
-        for block, norm in ((_attention, "norm1"), (_feedforward, "norm2")):
-            z, pullback = _block(block, config, parameters, f"layers.{layer}.", norm, given[layer], z)
+        for block, name, norm in ((_attention, "attention", "norm1"), (_feedforward, "feedforward", "norm2")):
+            prefix, dropped = f"layers.{layer}.", {}
+            for suffix in ("", ".weights"):
+                if f"{prefix}{name}{suffix}" in own_factors:
+                    dropped[suffix] = own_factors[f"{prefix}{name}{suffix}"]
+            z, pullback = _block(block, config, parameters, prefix, norm, given[layer], dropped, z)
             pullbacks.append(pullback)
-    y, head_pullback = _named(linear_vjp, parameters, "head", z)
+    final_pullback = None
+    if getattr(config, "final_norm", False):
+        z, final_pullback = _norm(config, parameters, "final_norm", z)
+    y, head_pullback = _head(config, parameters, z)
     tokens = _of_tokens(config)
 
     def pullback_all(dy: Array, of_terms: bool = False) -> tuple[Gradients, Any]:
@@ -148,8 +165,11 @@ def _model_vjp(
             return pullback(dz, gradients, *places)
 
         dz = back(head_pullback, dy if tokens else dy[..., None])
+        if final_pullback is not None:
+            dz = back(final_pullback, dz)
         for number, pullback in reversed(list(enumerate(pullbacks))):
             dz = back(pullback, dz, slot_gradients[0 if shared else number // 2])
+        dz = dz * own_factors.get("embed", 1)
         terms = dz.view(Sizes) if of_terms else dz
         if table is not None:
             slot_gradients[0]["table"] = terms.sum(axis=0) if table.ndim == 2 else terms
@@ -201,29 +221,50 @@ def _embed(config: Any, parameters: Arrays, x: Array) -> tuple[Array, Callable[[
     z, pull = embedding_vjp(np.asarray(x), weight)
 
     def pullback(dz: Array, gradients: Gradients) -> None:
-        gradients["embed.weight"] = pull(dz)
+        gradients["embed.weight"] = gradients.get("embed.weight", 0) + pull(dz)
 
     return z, pullback
 
 
+def _head(config: Any, parameters: Arrays, z: Array) -> tuple[Array, NamedPullback]:
+    if not getattr(config, "tied", False):
+        return _named(linear_vjp, parameters, "head", z)
+    y, pull = linear_vjp(z, parameters["embed.weight"].T)
+
+    def pullback(dy: Array, gradients: Gradients) -> Array:
+        dz, dweight, _ = pull(dy)
+        gradients["embed.weight"] = dweight.T
+        return dz
+
+    return y, pullback
+
+
+def _norm(config: Any, parameters: Arrays, name: str, z: Array) -> tuple[Array, NamedPullback]:
+    vjp: Callable[..., Any] = layer_norm_vjp if config.norm == "layernorm" else rms_norm_vjp
+    return _named(vjp, parameters, name, z)
+
+
 def _block(
     block: Callable[..., tuple[Array, LayerPullback]], config: Any, parameters: Arrays,
-    prefix: str, norm: str, slots: Arrays, z: Array,
+    prefix: str, norm: str, slots: Arrays, factors: Arrays, z: Array,
 ) -> tuple[Array, LayerPullback]:  # fmt: skip
-    """z + block(norm(z)), or without the norm or the residual connection."""
-    has_norm = config.norm == "layernorm"
-    normed, norm_pullback = _named(layer_norm_vjp, parameters, prefix + norm, z) if has_norm else (z, None)
-    out, block_pullback = block(config, parameters, prefix, slots, normed)
+    """z + block(norm(z)) times its factors, or without the norm or the residual connection."""
+    normed, norm_pullback = (z, None) if config.norm == "none" else _norm(config, parameters, prefix + norm, z)
+    out, block_pullback = block(config, parameters, prefix, slots, factors.get(".weights"), normed)
+    factor = factors.get("", 1)
+    out = out * factor
 
     def pullback(dz: Array, gradients: Gradients, slot_gradients: Gradients) -> Array:
-        dnormed = block_pullback(dz, gradients, slot_gradients)
+        dnormed = block_pullback(dz * factor, gradients, slot_gradients)
         dinput = norm_pullback(dnormed, gradients) if norm_pullback else dnormed
         return dz + dinput if config.residual else dinput
 
     return z + out if config.residual else out, pullback
 
 
-def _attention(config: Any, parameters: Arrays, prefix: str, slots: Arrays, x: Array) -> tuple[Array, LayerPullback]:
+def _attention(
+    config: Any, parameters: Arrays, prefix: str, slots: Arrays, factors: Array | None, x: Array
+) -> tuple[Array, LayerPullback]:
     prefix += "attention."
     slots = dict(slots)
     shift = slots.pop("qk_table", None)
@@ -231,7 +272,7 @@ def _attention(config: Any, parameters: Arrays, prefix: str, slots: Arrays, x: A
     inputs = {"query": shifted, "key": shifted, "value": x}
     maps = [_named(linear_vjp, parameters, prefix + name, own) for name, own in inputs.items()]
     heads = [_split(projected, config.heads) for projected, _ in maps]
-    mixed, mix_pullback = attention_vjp_in(x.dtype, *heads, causal=config.causal, **slots)
+    mixed, mix_pullback = attention_vjp_in(x.dtype, *heads, causal=config.causal, factors=factors, **slots)
     out, out_pullback = _named(linear_vjp, parameters, prefix + "out", _merge(mixed))
 
     def pullback(dout: Array, gradients: Gradients, slot_gradients: Gradients) -> Array:
@@ -248,25 +289,38 @@ def _attention(config: Any, parameters: Arrays, prefix: str, slots: Arrays, x: A
     return out, pullback
 
 
-def _feedforward(config: Any, parameters: Arrays, prefix: str, slots: Arrays, x: Array) -> tuple[Array, LayerPullback]:
-    activation_vjp = {"relu": relu_vjp, "gelu": gelu_vjp}[config.activation]
-    hidden, in_pullback = _named(linear_vjp, parameters, prefix + "feedforward.in", x)
-    active, activation_pullback = activation_vjp(hidden)
-    out, out_pullback = _named(linear_vjp, parameters, prefix + "feedforward.out", active)
+def _feedforward(
+    config: Any, parameters: Arrays, prefix: str, slots: Arrays, factors: None, x: Array
+) -> tuple[Array, LayerPullback]:
+    prefix += "feedforward."
+    hidden, in_pullback = _named(linear_vjp, parameters, prefix + "in", x)
+    if config.activation == "swiglu":
+        gate, gate_pullback = _named(linear_vjp, parameters, prefix + "gate", x)
+        active, swiglu_pullback = swiglu_vjp(gate, hidden)
+    else:
+        activation_vjp = {"relu": relu_vjp, "gelu": gelu_vjp, "gelu_tanh": gelu_tanh_vjp}[config.activation]
+        active, activation_pullback = activation_vjp(hidden)
+    out, out_pullback = _named(linear_vjp, parameters, prefix + "out", active)
 
     def pullback(dout: Array, gradients: Gradients, slot_gradients: Gradients) -> Array:
-        return in_pullback(activation_pullback(out_pullback(dout, gradients)), gradients)
+        dactive = out_pullback(dout, gradients)
+        if config.activation != "swiglu":
+            return in_pullback(activation_pullback(dactive), gradients)
+        dgate, dhidden = swiglu_pullback(dactive)
+        return in_pullback(dhidden, gradients) + gate_pullback(dgate, gradients)
 
     return out, pullback
 
 
 def _named(vjp: Callable[..., Any], parameters: Arrays, name: str, x: Array) -> tuple[Array, NamedPullback]:
-    """The value of an operation of ``name.weight`` and ``name.bias``; the pullback files their gradients."""
-    y, pull = vjp(x, parameters[f"{name}.weight"], parameters[f"{name}.bias"])
+    """The value of an operation of ``name.weight`` and, if given, ``name.bias``; the pullback files their gradients."""
+    own = [key for key in (f"{name}.weight", f"{name}.bias") if key in parameters]
+    y, pull = vjp(x, *(parameters[key] for key in own))
 
     def pullback(dy: Array, gradients: Gradients) -> Array:
         dx: Array
-        dx, gradients[f"{name}.weight"], gradients[f"{name}.bias"] = pull(dy)
+        dx, *found = pull(dy)
+        gradients.update(zip(own, found, strict=False))  # a bias that is not there has a gradient as well
         return dx
 
     return y, pullback
@@ -280,37 +334,3 @@ def _split(x: Array, heads: int) -> Array:
 def _merge(x: Array) -> Array:
     """(B, H, N, D) -> (B, N, C)."""
     return x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], -1)
-
-
-def adam_step(
-    parameters: Arrays, gradients: Arrays, first: Arrays, second: Arrays, step: int, lr: float,
-    beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8,
-) -> None:  # fmt: skip
-    """Update parameters and moments in place (Kingma and Ba 2015, algorithm 1, bias-corrected; eps as in PyTorch).
-
-    Parameters
-    ----------
-    parameters, gradients, first, second : mapping of str to array
-        Parameters without a gradient are left alone.
-    step : int
-        Number of this update, from 1.
-    lr, beta1, beta2, eps : float
-
-    Examples
-    --------
-    >>> parameters = {"w": np.array([1.0])}
-    >>> first, second = {"w": np.zeros(1)}, {"w": np.zeros(1)}
-    >>> adam_step(parameters, {"w": np.array([3.0])}, first, second, step=1, lr=0.1)
-    >>> parameters["w"].round(6).tolist()
-    [0.9]
-    """
-    if step < 1:
-        raise ValueError(f"step must be at least 1, not {step}")
-    for name, gradient in gradients.items():
-        m, v = first[name], second[name]
-        m *= beta1
-        m += (1 - beta1) * gradient
-        v *= beta2
-        v += (1 - beta2) * gradient**2
-        denominator = np.sqrt(v) / math.sqrt(1 - beta2**step) + eps
-        parameters[name][...] -= (lr / (1 - beta1**step)) * m / denominator

@@ -5,24 +5,27 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.special import erfc
+from scipy.special import erfc, expit
 
 Array = np.ndarray[Any, Any]
 Pullback = Callable[[Array], Array]
 
 
-def linear(x: Array, weight: Array, bias: Array) -> Array:
-    """Return x @ weight + bias for x (..., in), weight (in, out), bias (out,).
+def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
+    """Return x @ weight + bias for x (..., in), weight (in, out), bias (out,) if there is one.
 
     Examples
     --------
     >>> linear(np.array([[1.0, 2.0]]), np.eye(2), np.array([0.0, 1.0])).tolist()
     [[1.0, 3.0]]
     """
-    return x @ weight + bias
+    product: Array = x @ weight
+    return product if bias is None else product + bias
 
 
-def linear_vjp(x: Array, weight: Array, bias: Array) -> tuple[Array, Callable[[Array], tuple[Array, Array, Array]]]:
+def linear_vjp(
+    x: Array, weight: Array, bias: Array | None = None
+) -> tuple[Array, Callable[[Array], tuple[Array, Array, Array]]]:
     """Return `linear` and its pullback, dy -> (dx, dweight, dbias)."""
 
     def pullback(dy: Array) -> tuple[Array, Array, Array]:
@@ -70,21 +73,68 @@ def _normal_cdf(x: Array) -> Array:
     return cdf
 
 
-def layer_norm(x: Array, weight: Array, bias: Array, eps: float = 1e-5) -> Array:
+def gelu_tanh(x: Array) -> Array:
+    """Return x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, which is close to `gelu` (Hendrycks and Gimpel 2016).
+
+    Examples
+    --------
+    >>> gelu_tanh(np.array([-1.0, 0.0, 1.0])).round(6).tolist()
+    [-0.158808, 0.0, 0.841192]
+    """
+    y: Array = x * _logistic(_twice_inner(x))
+    return y
+
+
+def gelu_tanh_vjp(x: Array) -> tuple[Array, Pullback]:
+    """Return `gelu_tanh` and its pullback, dy -> dx."""
+    share, other = _logistic(_twice_inner(x)), _logistic(-_twice_inner(x))
+    slope = share + x * share * other * 2 * math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x * x)
+    return gelu_tanh(x), lambda dy: dy * slope
+
+
+def _twice_inner(x: Array) -> Array:
+    """2u, where (1 + tanh(u)) / 2 is the logistic function of 2u."""
+    return 2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+
+
+def _logistic(x: Array) -> Array:
+    share: Array = expit(x)
+    return share
+
+
+def swiglu(x: Array, y: Array) -> Array:
+    """Return x y / (1 + exp(-x)): y, gated by the sigmoid linear unit of x (Shazeer 2020).
+
+    Examples
+    --------
+    >>> swiglu(np.array([0.0, 1.0]), np.array([3.0, 2.0])).round(6).tolist()
+    [0.0, 1.462117]
+    """
+    return x * _logistic(x) * y
+
+
+def swiglu_vjp(x: Array, y: Array) -> tuple[Array, Callable[[Array], tuple[Array, Array]]]:
+    """Return `swiglu` and its pullback, d -> (dx, dy)."""
+    share = _logistic(x)
+    slope = share + x * share * _logistic(-x)
+    return swiglu(x, y), lambda d: (d * y * slope, d * x * share)
+
+
+def layer_norm(x: Array, weight: Array, bias: Array | None = None, eps: float = 1e-5) -> Array:
     """Return weight (x - mean) / sqrt(var + eps) + bias, moments over the last axis (Ba, Kiros, Hinton 2016, eq. 4).
+
+    Without a bias nothing is added.
 
     Examples
     --------
     >>> layer_norm(np.array([1.0, 3.0]), np.ones(2), np.zeros(2), eps=0.0).tolist()
     [-1.0, 1.0]
     """
-    centred = x - x.mean(axis=-1, keepdims=True)
-    deviation = np.sqrt(np.mean(centred * centred, axis=-1, keepdims=True) + eps)
-    return weight * (centred / deviation) + bias
+    return layer_norm_vjp(x, weight, bias, eps)[0]
 
 
 def layer_norm_vjp(
-    x: Array, weight: Array, bias: Array, eps: float = 1e-5
+    x: Array, weight: Array, bias: Array | None = None, eps: float = 1e-5
 ) -> tuple[Array, Callable[[Array], tuple[Array, Array, Array]]]:
     """Return `layer_norm` and its pullback, dy -> (dx, dweight, dbias)."""
     centred = x - x.mean(axis=-1, keepdims=True)
@@ -98,7 +148,32 @@ def layer_norm_vjp(
         rows = tuple(range(x.ndim - 1))
         return dx, np.sum(dy * normal, axis=rows), np.sum(dy, axis=rows)
 
-    return weight * normal + bias, pullback
+    scaled = weight * normal
+    return scaled if bias is None else scaled + bias, pullback
+
+
+def rms_norm(x: Array, weight: Array, eps: float = 1e-5) -> Array:
+    """Return weight x / sqrt(mean(x^2) + eps), the mean over the last axis (Zhang and Sennrich 2019, eq. 4).
+
+    Examples
+    --------
+    >>> rms_norm(np.array([3.0, 3.0]), np.array([1.0, 2.0]), eps=0.0).tolist()
+    [1.0, 2.0]
+    """
+    return rms_norm_vjp(x, weight, eps)[0]
+
+
+def rms_norm_vjp(x: Array, weight: Array, eps: float = 1e-5) -> tuple[Array, Callable[[Array], tuple[Array, Array]]]:
+    """Return `rms_norm` and its pullback, dy -> (dx, dweight)."""
+    size = np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps)
+    normal = x / size
+
+    def pullback(dy: Array) -> tuple[Array, Array]:
+        dnormal = dy * weight
+        dx = (dnormal - normal * np.mean(dnormal * normal, axis=-1, keepdims=True)) / size
+        return dx, np.sum(dy * normal, axis=tuple(range(x.ndim - 1)))
+
+    return weight * normal, pullback
 
 
 def softmax(x: Array) -> Array:

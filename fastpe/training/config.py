@@ -1,19 +1,25 @@
 """The settings of a run: a model's and how it is trained and tested; a frozen dataclass, checked when it is made."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
-from fastpe.base.validation import below_one, choice, nearest, positive, unmasked, whole
+from fastpe.base import own_files
+from fastpe.base.validation import at_least_zero, choice, positive, truth, whole
 from fastpe.encodings import combined, registry
-from fastpe.encodings.slots import MAX_POSITION
-from fastpe.model.config import ModelConfig
-from fastpe.tasks import list_tasks
+from fastpe.model.config import ModelConfig, Options
+from fastpe.tasks import sizes
+from fastpe.tasks.registry import choose
+from fastpe.tasks.targets import SCALES
+from fastpe.tasks.task import Chosen
+from fastpe.training.lengths import bins, checked_lengths, positions_of
 
 _MOST = 2**40  # of sequences or epochs: more is a slip
-_MOST_LENGTHS = 1000  # in a result
 DATA = ("fixed", "fresh")
-TARGET_SCALES = ("one", "train", "root_train", "position", "length")
+LENGTHS = ("fixed", "uniform")
+DECAYS = ("constant", "linear", "cosine")
+KEEPS = ("last", "best")
+USUAL_LENGTHS = (50, 100, 200)  # that numbers are tested at
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,10 @@ class TrainConfig(ModelConfig):
     Parameters
     ----------
     task : str
-        Key of the task; ``"running_sum"`` is regression on the partial sums of a random sequence.
+        Key of the task (`fastpe.tasks.list_tasks`); ``"running_sum"`` is regression on the partial sums of a random
+        sequence.
+    task_options : dict
+        The task's options; those that are not named have their defaults.
     samples : int
         Number of training sequences, each of `train_length` positions.
     epochs : int
@@ -34,25 +43,53 @@ class TrainConfig(ModelConfig):
         Sequences per update; the last batch of an epoch may be smaller.
     lr, beta1, beta2, eps : float
         Adam's learning rate, decay rates of the two moments, and the constant in its denominator.
-    test_lengths : tuple of int
-        Lengths, in positions, that the trained model is tested at.
+    weight_decay : float
+        That of AdamW, of matrices and tables alone, see `Adam`.
+    clip : float, optional
+        Largest norm of all gradients together, see `Adam`. By default there is none.
+    warmup : int
+        Updates over which the learning rate rises, see `fastpe.training.schedule.rate`.
+    decay : {"constant", "linear", "cosine"}
+        How it goes on after them: it stays, or falls to `min_lr`.
+    min_lr : float
+        Where it falls to, at most `lr`.
+    validation : int
+        Sequences on which the model is validated after every epoch; 0: none.
+    patience : int
+        Epochs in a row without a lower loss in validation, after which training ends; 0: it goes on.
+    stop_solved : bool
+        Whether training ends once every answer in validation is right.
+    keep : {"last", "best"}
+        Which epoch's model is saved and tested: the last, or the one whose loss in validation is the least.
+    test_lengths : tuple of int or str, optional
+        Lengths that the trained model is tested at: 100, or for tokens also "51-100", uniform lengths from 51 to 100.
+        By default 50, 100, 200 for numbers, and for tokens as many lengths as in training, once, twice and three times:
+        "1-50", "51-100", "101-150".
     test_sequences : int
-        Number of test sequences at each length.
-    data : {"fixed", "fresh"}
-        One training set for all epochs, or a new one in each.
+        Number of test sequences at each of them.
+    data : {"fixed", "fresh"}, optional
+        One training set for all epochs, or a new one in each. By default fixed for numbers, fresh for tokens.
+    lengths : {"fixed", "uniform"}, optional
+        Lengths of the inputs of training sequences: all `train_length`, or uniform from 1 (from what the task can have)
+        to it. By default fixed for numbers, uniform for tokens.
     target_scale : {"one", "train", "root_train", "position", "length"}
-        What the targets are multiplied by, see `fastpe.tasks.running_sum.target_factors`; errors are in that unit.
+        What the targets are multiplied by, see `fastpe.tasks.targets.factors`; errors are in that unit.
 
-    All other parameters are those of `ModelConfig`.
+    All other parameters are those of `ModelConfig`, but for two: `train_length` is the length of a task's longest
+    training input, from which the model's positions follow, and `vocabulary`, which follows from the task, is None.
 
     Examples
     --------
     >>> config = TrainConfig(encoding="sinusoidal", samples=100, batch=32, epochs=3)
     >>> config.steps_per_epoch, config.steps
     (4, 12)
+    >>> config = TrainConfig("rope", task="reverse", causal=True)
+    >>> config.test_lengths, config.model.train_length, config.model.vocabulary
+    (('1-50', '51-100', '101-150'), 102, 6)
     """
 
     task: str = "running_sum"
+    task_options: Mapping[str, Any] = field(default_factory=dict)
     samples: int = 10_000
     epochs: int = 20
     batch: int = 32
@@ -60,33 +97,94 @@ class TrainConfig(ModelConfig):
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
-    test_lengths: tuple[int, ...] = (50, 100, 200)
+    weight_decay: float = 0.0
+    clip: float | None = None
+    warmup: int = 0
+    decay: str = "constant"
+    min_lr: float = 0.0
+    validation: int = 0
+    patience: int = 0
+    stop_solved: bool = False
+    keep: str = "last"
+    test_lengths: tuple[int | str, ...] = None  # type: ignore[assignment] # by the task, see __post_init__
     test_sequences: int = 1000
-    data: str = "fixed"
+    data: str = None  # type: ignore[assignment]
+    lengths: str = None  # type: ignore[assignment]
     target_scale: str = "one"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.task not in list_tasks():
-            raise ValueError(f"task {self.task!r} is unknown; {nearest(str(self.task), list_tasks())}")
+        chosen = choose(self.task, self.task_options)
+        self._set("task", chosen.name)
+        self._set("task_options", Options({name: chosen.options[name] for name in self.task_options}))
         if self.vocabulary is not None:
-            raise ValueError(
-                f"task {self.task!r} has numbers as inputs: vocabulary must be None, not {self.vocabulary}"
-            )
+            raise ValueError(f"vocabulary must be None: that of task {self.task!r} is taken, not {self.vocabulary}")
+        if chosen.task.causal and not self.causal:
+            raise ValueError(f"task {self.task!r} is made for causal models: it needs causal=True")
         for name in ("samples", "epochs", "batch", "test_sequences"):
             self._set(name, _count(name, getattr(self, name)))
         for name in ("lr", "eps"):
             self._set(name, positive(name, getattr(self, name), self.dtype))
         for name in ("beta1", "beta2"):
-            self._set(name, below_one(name, getattr(self, name)))
-        self._set("test_lengths", checked_lengths("test_lengths", self.test_lengths))
-        if self.position_range is not None and max(self.test_lengths, default=0) > self.position_range:
+            self._set(name, at_least_zero(name, getattr(self, name), 1.0))
+        numbers = chosen.task.kind == "numbers"
+        self._check_schedule()
+        self._check_validation(numbers)
+        self._set("data", choice("data", self.data or ("fixed" if numbers else "fresh"), DATA))
+        self._set("lengths", choice("lengths", self.lengths or ("fixed" if numbers else "uniform"), LENGTHS))
+        self._set("target_scale", choice("target_scale", self.target_scale, SCALES))
+        if not numbers and self.target_scale != "one":
+            raise ValueError(f"target_scale is of numbers: task {self.task!r} has none, not {self.target_scale!r}")
+        if numbers and self.lengths != "fixed":
+            raise ValueError(f"lengths must be 'fixed' for task {self.task!r}, which has numbers")
+        self._check_train_length(chosen)
+        usual = USUAL_LENGTHS if numbers else bins(self.train_length)
+        given = usual if self.test_lengths is None else self.test_lengths
+        self._set("test_lengths", checked_lengths("test_lengths", given, chosen))
+        longest = max((positions_of(chosen, length, self.causal) for length in self.test_lengths), default=0)
+        if self.position_range is not None and longest > self.position_range:
             raise ValueError(
-                f"test_lengths must be at most {self.position_range}, from which positions={self.positions!r} draws, "
-                f"not {max(self.test_lengths)}"
+                f"test_lengths must have at most {self.position_range} positions, from which "
+                f"positions={self.positions!r} draws, not {longest}"
             )
-        self._set("data", choice("data", self.data, DATA))
-        self._set("target_scale", choice("target_scale", self.target_scale, TARGET_SCALES))
+        _ = self.model  # the sizes that follow from the task
+
+    def _check_tied(self) -> None:
+        """Whether there are tokens is known once the task is: the model says it."""
+
+    def _check_schedule(self) -> None:
+        for name in ("weight_decay", "min_lr"):
+            self._set(name, at_least_zero(name, getattr(self, name)))
+        if self.clip is not None:
+            self._set("clip", positive("clip", self.clip, self.dtype))
+        self._set("decay", choice("decay", self.decay, DECAYS))
+        self._set("warmup", whole("warmup", self.warmup, 0))
+        if self.warmup > self.steps:
+            raise ValueError(f"warmup must be at most the number of updates, {self.steps}, not {self.warmup}")
+        if self.min_lr > self.lr:
+            raise ValueError(f"min_lr must be at most lr={self.lr}, not {self.min_lr}")
+        if self.min_lr and self.decay == "constant":
+            raise ValueError("min_lr needs a decay to it: choose decay 'linear' or 'cosine', not 'constant'")
+
+    def _check_validation(self, numbers: bool) -> None:
+        for name in ("validation", "patience"):
+            if getattr(self, name) != 0 or isinstance(getattr(self, name), bool):
+                self._set(name, _count(name, getattr(self, name)))
+        self._set("stop_solved", truth("stop_solved", self.stop_solved))
+        self._set("keep", choice("keep", self.keep, KEEPS))
+        needing = {"patience": self.patience, "stop_solved": self.stop_solved, "keep 'best'": self.keep == "best"}
+        for name, asked in needing.items():
+            if asked and not self.validation:
+                raise ValueError(f"{name} needs validation: a number of sequences, not 0")
+        if numbers and self.stop_solved:
+            raise ValueError(f"stop_solved is of answers that are right or wrong: task {self.task!r} has numbers")
+
+    def _check_train_length(self, chosen: Chosen) -> None:
+        if self.lengths == "fixed":
+            sizes.check_length(chosen, self.train_length, "train_length")
+        elif not len(chosen.lengths.within(1, self.train_length)):
+            least = chosen.lengths.least
+            raise ValueError(f"train_length must be at least {least} for task {self.task!r}, not {self.train_length}")
 
     @classmethod
     def paper(cls, encoding: str, options: Mapping[str, Any] | None = None, **settings: Any) -> Self:
@@ -118,6 +216,11 @@ class TrainConfig(ModelConfig):
         """
         return cls(encoding, dict(options or {}), **settings)._with_preset("paper")
 
+    @classmethod
+    def _refuse_paths(cls, settings: Mapping[str, Any]) -> None:
+        super()._refuse_paths(settings)
+        own_files.refuse_path("task", settings["task"])
+
     def tested(self) -> Self:
         """These settings, with what tests beyond the training length need where no option says otherwise.
 
@@ -132,7 +235,7 @@ class TrainConfig(ModelConfig):
 
     def _with_preset(self, preset: str) -> Self:
         config, causal = self, self.causal_where_needed().causal
-        parts = registry.parse(self.encoding, self.options)
+        parts = registry.parse_all(self.encoding, self.options)
         for number, part in enumerate(parts):
             for option, value in getattr(part.encoding, preset).items():
                 wider = replace(config, options={combined.key(parts, part, option): value, **config.options})
@@ -147,15 +250,15 @@ class TrainConfig(ModelConfig):
         >>> TrainConfig("xpos").causal_where_needed().causal, TrainConfig("alibi").causal_where_needed().causal
         (True, False)
         """
-        parts = registry.parse(self.encoding, self.options)
-        made_for_it = any(part.encoding.direction == "causal" for part in parts)
+        parts = registry.parse_all(self.encoding, self.options)
+        made_for_it = self.chosen.task.causal or any(part.encoding.direction == "causal" for part in parts)
         return replace(self, causal=True) if made_for_it and not self._accepted() else self
 
     def _part_accepted(self, number: int, causal: bool) -> bool:
         """Whether this part of a sum takes its options: what another part refuses says nothing of them."""
-        part, spec = registry.parse(self.encoding, self.options)[number], replace(self, causal=causal).spec
+        part, model = registry.parse_all(self.encoding, self.options)[number], replace(self.model, causal=causal)
         try:
-            part.encoding.check(spec(self.train_length), **part.options)
+            part.encoding.check(model.spec(model.train_length), **part.options)
         except ValueError:
             return False
         return True
@@ -163,15 +266,23 @@ class TrainConfig(ModelConfig):
     def _accepted(self) -> bool:
         """Whether the encoding takes these options and sizes."""
         try:
-            combined.check(registry.parse(self.encoding, self.options), self.spec(self.train_length))
+            combined.check(registry.parse_all(self.encoding, self.options), self.model.spec(self.model.train_length))
         except ValueError:
             return False
         return True
 
     @property
+    def chosen(self) -> Chosen:
+        """The task with all its options."""
+        return choose(self.task, self.task_options)
+
+    @property
     def model(self) -> ModelConfig:
-        """The part that determines the model."""
-        return ModelConfig(**{f.name: getattr(self, f.name) for f in fields(ModelConfig)})
+        """The part that determines the model, with the positions and the vocabulary that the task needs."""
+        own = {f.name: getattr(self, f.name) for f in fields(ModelConfig)}
+        chosen = self.chosen
+        own["train_length"] = sizes.positions(chosen, self.train_length, self.causal)
+        return ModelConfig(**{**own, "vocabulary": sizes.vocabulary(chosen)})
 
     @property
     def steps_per_epoch(self) -> int:
@@ -189,18 +300,3 @@ def _count(name: str, value: Any) -> int:
     if number > _MOST:
         raise ValueError(f"{name} must be at most 2**40, not {number}")
     return number
-
-
-def checked_lengths(name: str, lengths: object) -> tuple[int, ...]:
-    """Distinct lengths of sequences, or an error that names the argument."""
-    unmasked(name, lengths)
-    if isinstance(lengths, str) or not isinstance(lengths, Iterable) or getattr(lengths, "ndim", 1) != 1:
-        raise TypeError(f"{name} must be a sequence of integers, not {lengths!r}")
-    checked = tuple(whole(name, length, 1) for length in lengths)
-    if max(checked, default=0) > MAX_POSITION:
-        raise ValueError(f"{name} must be at most 2**27, not {max(checked)}")
-    if len(checked) > _MOST_LENGTHS:
-        raise ValueError(f"{name} must be at most {_MOST_LENGTHS}, not {len(checked)} of them")
-    if len(set(checked)) < len(checked):
-        raise ValueError(f"{name} must be distinct, not {checked}")
-    return checked

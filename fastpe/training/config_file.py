@@ -12,9 +12,12 @@ from typing import Any
 from llvmlite import binding
 
 import fastpe
-from fastpe.base import files, stored
+from fastpe.base import files, own_files, stored
 from fastpe.base.stored import damaged
-from fastpe.encodings import own_files, registry
+from fastpe.encodings import registry
+from fastpe.encodings.registry import ENCODINGS, HOW
+from fastpe.tasks.registry import HOW as HOW_A_TASK
+from fastpe.tasks.registry import TASKS
 from fastpe.training import forms
 from fastpe.training.config import TrainConfig
 from fastpe.training.forms import SCHEMA
@@ -30,9 +33,7 @@ PROTOCOL: Mapping[str, str] = {
     "output head": "linear with bias from width to the output",
     "output map of attention": "yes",
     "logit scale": "1/sqrt(width of one head), unless the encoding states its own",
-    "biases": "yes",
-    "dropout": "none",
-    "adam": "bias-corrected, constant learning rate, no decay, no clipping",
+    "adam": "bias-corrected; decay, where there is one, of arrays of two axes or more, apart from the gradients",
     "loss": "mean squared error over all positions",
     "test metrics": "mean over all positions, the last position, the positions from train_length on",
     "position encoding injection": "tables once at the input; terms of the score and of the values in every layer",
@@ -40,7 +41,6 @@ PROTOCOL: Mapping[str, str] = {
     "symmetric or causal form of a bias": "follows the mask",
     "length constants of the encoding at test": "those of train_length",
     "zero rows under unit normalisation": "stay zero",
-    "stopping": "last epoch",
 }
 """What is fixed in every run where the source paper is silent; written into each run's record."""
 
@@ -60,6 +60,7 @@ def make(config: TrainConfig, options: Mapping[str, Any]) -> dict[str, Any]:
         "config": config.to_dict(),
         "encoding_options": dict(options),
         "encodings": registry.own_files(config.encoding),
+        "tasks": TASKS.own_files([config.task]),
         "protocol": dict(PROTOCOL),
         **environment(),
         "resumed": [],
@@ -112,17 +113,20 @@ def read_config(folder: str | Path) -> TrainConfig | None:
         if [entry.name for entry in folder.iterdir() if not files.is_leftover(entry.name)]:
             raise NoRunError(f"{folder} is not a run folder: it holds files but no {NAME}") from None
         return None
-    encodings = record.get("encodings", {})
+    encodings, tasks = record.get("encodings", {}), record.get("tasks", {})
     try:
-        own_files.check_registered(folder, encodings)
+        own_files.check_registered(folder, encodings, ENCODINGS, HOW)
+        own_files.check_registered(folder, tasks, TASKS, HOW_A_TASK)
     except ValueError as error:
         raise RunError(str(error)) from error
     try:
         config = TrainConfig.from_dict(record["config"])
     except (ValueError, TypeError) as error:
-        raise RunError(f"{folder / NAME} has no configuration that this version of fastpe knows: {error}") from error
+        said = stored.cut(str(error))
+        raise RunError(f"{folder / NAME} has no configuration that this version of fastpe knows: {said}") from error
     try:
-        own_files.check_same(folder, encodings, config.encoding)
+        own_files.check_same(folder, encodings, ENCODINGS, registry.all_keys(config.encoding))
+        own_files.check_same(folder, tasks, TASKS, [config.task])
     except ValueError as error:
         raise RunError(str(error)) from error
     return config

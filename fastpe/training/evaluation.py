@@ -1,34 +1,40 @@
 """Testing a model at lengths it was trained at and lengths it was not. Prints nothing."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from fastpe.base import validation
+from fastpe.base.draws import Draws
+from fastpe.base.random import Stream
 from fastpe.base.stored import printable
 from fastpe.encodings import combined, registry
 from fastpe.encodings.encoding import BeyondTrainingLength
 from fastpe.kernels.threads import threads_for
 from fastpe.model.config import ModelConfig
 from fastpe.model.transformer import Transformer
-from fastpe.tasks import draw, load_task
-from fastpe.training.config import TARGET_SCALES, checked_lengths
+from fastpe.tasks import frame, sizes, targets
+from fastpe.tasks.registry import choose
+from fastpe.tasks.task import Chosen
 from fastpe.training.events import LengthTested, Listener, Noted
+from fastpe.training.lengths import checked_lengths, ends, positions_of
 
 _CHUNK = 1024  # sequences that go through the model at a time, so that its outputs and errors need bounded memory
 BYTES_DRAWN = 48  # for each number of a set of sequences, while it is drawn
+_LOGITS = 2**24  # of tokens, likewise
 _PER_DRAW = 32  # sequences that share random positions, as a batch of training does
 
 
 def evaluate(
     model: Transformer,
-    lengths: Iterable[int],
+    lengths: Iterable[int | str],
     sequences: int,
     *,
     seed: int = 0,
     task: str = "running_sum",
+    task_options: Mapping[str, Any] | None = None,
     target_scale: str = "one",
     threads: int | None = None,
     progress: Listener | None = None,
@@ -40,14 +46,16 @@ def evaluate(
     Parameters
     ----------
     model : Transformer
-    lengths : iterable of int
-        Lengths in positions.
+    lengths : iterable of int or str
+        Lengths of inputs; of tokens also ranges, "51-100", from which they are uniform.
     sequences : int
-        Number of sequences at each length.
+        Number of sequences at each of them.
     seed : int
-        Seed of the test sequences.
+        Seed of the test sequences of numbers; those of tokens are the same for all.
     task : str
         Key of the task.
+    task_options : dict, optional
+        Its options.
     target_scale : str
         What the model was trained to multiply its targets by, as in `TrainConfig`; errors are in that unit.
     threads : int, optional
@@ -58,10 +66,15 @@ def evaluate(
     Returns
     -------
     dict
-        By length (a string): ``mse`` over all targets, as the task weighs them; ``nmse``, that divided by the error of
-        always answering zero; ``mse_last`` at the last position; ``mse_beyond`` over the positions from the training
-        length on, or None; ``sequences``. Where the encoding is undefined, or a number is not finite, it is None and
-        ``reason`` says why; ``note`` is what the encoding remarks on this length, if it does.
+        By length (a string); each with ``sequences``. Where the encoding is undefined, or a number is not finite, it is
+        None and ``reason`` says why; ``note`` is what the encoding remarks on this length, if it does.
+
+        Of tokens: ``exact``, the share of sequences of which everything that is asked is right, the end of an answer
+        included; ``token``, the share of right tokens, ends aside; ``loss``, the mean cross entropy in nats.
+
+        Of numbers: ``mse`` over all targets, as the task weighs them; ``nmse``, that divided by the error of always
+        answering zero; ``mse_last`` at the last position; ``mse_beyond`` over the positions from the training length
+        on, or None.
 
     Raises
     ------
@@ -77,20 +90,21 @@ def evaluate(
     (None, True)
     """
     validation.instance("model", model, Transformer, "evaluate(fastpe.load('runs/wavelet-0'), [50], 1000)")
-    if model.config.vocabulary is not None:
-        raise ValueError(f"model must take numbers, as task {task!r} has them, not {model.config.vocabulary} tokens")
-    load_task(task)
-    validation.choice("target_scale", target_scale, TARGET_SCALES)
-    lengths, sequences = checked_lengths("lengths", lengths), validation.whole("sequences", sequences, 1)
+    chosen = choose(task, task_options)
+    if (wanted := sizes.vocabulary(chosen)) != model.config.vocabulary:
+        needs, has = (_kind(each) for each in (wanted, model.config.vocabulary))
+        raise ValueError(f"model must take {needs}, as task {task!r} has them, not {has}")
+    validation.choice("target_scale", target_scale, targets.SCALES)
+    lengths, sequences = checked_lengths("lengths", lengths, chosen), validation.whole("sequences", sequences, 1)
     if progress is not None and not callable(progress):
         raise TypeError(f"progress must be a function of one event, not {progress!r}")
     threads_for(threads)
     notify: Listener = progress or (lambda event: None)
-    check_room(lengths, sequences)
+    check_room(lengths, sequences, chosen)
     results = {}
     for length in lengths:
-        metrics = _metrics(model, length, sequences, seed, task, target_scale, threads)
-        if remarks := _remarks(model.config, length):
+        metrics = _metrics(model, length, sequences, seed, chosen, target_scale, threads)
+        if remarks := _remarks(model.config, positions_of(chosen, length, model.config.causal)):
             metrics["note"] = printable(" ".join(remarks))
             notify(Noted(f"length {length}: {metrics['note']}"))
         results[str(length)] = metrics
@@ -98,25 +112,83 @@ def evaluate(
     return results
 
 
-def check_room(lengths: Iterable[int], sequences: int) -> None:
+def check_room(lengths: Iterable[int | str], sequences: int, chosen: Chosen) -> None:
     """Raise ValueError where the test sequences of a length need more memory than this machine has."""
     for length in lengths:
-        validation.room(f"{sequences} test sequences of length {length}", sequences * length * BYTES_DRAWN, "need")
+        size = sequences * positions_of(chosen, length, causal=False) * BYTES_DRAWN
+        validation.room(f"{sequences} test sequences of length {length}", size, "need")
+
+
+def _kind(vocabulary: int | None) -> str:
+    return "numbers" if vocabulary is None else f"{vocabulary} tokens"
 
 
 def _metrics(
-    model: Transformer,
-    length: int,
-    sequences: int,
-    seed: int,
-    task_name: str,
-    target_scale: str,
+    model: Transformer, length: int | str, sequences: int, seed: int, chosen: Chosen, target_scale: str,
     threads: int | None,
+) -> dict[str, Any]:  # fmt: skip
+    if chosen.task.kind != "numbers":
+        return _of_tokens(model, length, sequences, chosen, threads)
+    assert isinstance(length, int)
+    return _of_numbers(model, length, sequences, seed, chosen, target_scale, threads)
+
+
+def _of_tokens(
+    model: Transformer, length: int | str, sequences: int, chosen: Chosen, threads: int | None
 ) -> dict[str, Any]:
-    task = load_task(task_name)
-    x, y, weights = draw(task, seed, "test", sequences, length, np.dtype(model.config.dtype), step=length)
+    """Whole answers and tokens that are right, on the same sequences for every model and seed."""
+    within, name = chosen.lengths.within(*ends(length)), str(length)
+    drawn = within[Draws(Stream(0, "test lengths", name)).integers(len(within), (sequences,))]
+    width = positions_of(chosen, length, model.config.causal)
+    data = frame.sequences(chosen, Stream(0, "test", name), drawn, model.config.causal, model.config.dtype, width)
+    try:
+        _check(model.config, width)
+        return token_metrics(model, data, chosen, threads)
+    except BeyondTrainingLength as error:
+        return {**dict.fromkeys(("exact", "token", "loss")), "sequences": sequences, "reason": printable(str(error))}
+
+
+def token_metrics(model: Transformer, data: frame.Sequences, chosen: Chosen, threads: int | None) -> dict[str, Any]:
+    """What `evaluate` says of tokens, of these sequences."""
+    assert data.weights is not None
+    sequences, width = data.x.shape
+    end = chosen.symbols + sizes.FRAME.index("end")
+    size = max(1, _LOGITS // (width * (chosen.symbols + len(sizes.FRAME))))
+    size = size if model.config.position_range is None else min(size, _PER_DRAW)
+    exact, right, tokens, loss = 0, 0, 0, 0.0
+    for number, start in enumerate(range(0, sequences, size)):
+        some = slice(start, start + size)
+        y, weights = data.y[some], data.weights[some]
+        lengths = None if data.lengths is None else data.lengths[some]
+        logits = model(data.x[some], lengths=lengths, threads=threads, draw=number)
+        counts = weights > 0
+        agrees = logits.argmax(axis=-1) == y
+        exact += int((agrees | ~counts).all(axis=1).sum())
+        asked = counts & (y != end)
+        right, tokens = right + int((agrees & asked).sum()), tokens + int(asked.sum())
+        loss += float(np.sum(_surprise(logits[counts], y[counts]) * weights[counts]))
+    mean = loss / float(data.weights.sum())
+    finite = {} if math.isfinite(mean) else {"reason": "the outputs are not finite"}
+    found = {"exact": exact / sequences, "token": right / tokens, "loss": mean if math.isfinite(mean) else None}
+    return {**found, "sequences": sequences, **finite}
+
+
+def _surprise(logits: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    """Minus the logarithm of the softmax at each row's token."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        shifted = logits.astype(np.float64)
+        shifted -= shifted.max(axis=-1, keepdims=True)
+        return np.log(np.exp(shifted).sum(axis=-1)) - np.take_along_axis(shifted, tokens[:, None], axis=-1)[:, 0]
+
+
+def _of_numbers(
+    model: Transformer, length: int, sequences: int, seed: int, chosen: Chosen, target_scale: str, threads: int | None
+) -> dict[str, Any]:
+    dtype = np.dtype(model.config.dtype)
+    x, y, weights = frame.draw(chosen, Stream(seed, "test", length), sequences, length, dtype)
+    x, y = x.astype(dtype), y.astype(dtype)
     weights = np.broadcast_to(1.0 if weights is None else weights, y.shape)
-    factors = task.target_factors(length, target_scale, model.config.train_length)
+    factors = targets.factors(length, target_scale, model.config.train_length)
     beyond = slice(model.config.train_length, None)
     sums = np.zeros(3)
     counts = [weights.sum(), weights[:, -1].sum(), weights[:, beyond].sum()]
@@ -133,7 +205,12 @@ def _metrics(
         nothing = dict.fromkeys(("mse", "nmse", "mse_last", "mse_beyond"))
         return {**nothing, "sequences": sequences, "reason": printable(str(error))}
     mse, last, after = (total / count if count else math.nan for total, count in zip(sums, counts, strict=True))
-    found = {"mse": mse, "nmse": mse / task.zero_predictor(length, factors), "mse_last": last, "mse_beyond": after}
+    found = {
+        "mse": mse,
+        "nmse": mse / targets.zero_error(chosen, length, factors),
+        "mse_last": last,
+        "mse_beyond": after,
+    }
     finite = {key: float(value) if math.isfinite(value) else None for key, value in found.items()}
     why = "the outputs are not finite" if counts[0] else "no target counts"
     reason = {} if math.isfinite(mse) else {"reason": why}
@@ -145,7 +222,7 @@ def _check(config: ModelConfig, length: int) -> None:
 
     Whatever does not depend on the length was in order when the model was made.
     """
-    for part in registry.parse(config.encoding, config.options):
+    for part in registry.parse_all(config.encoding, config.options):
         try:
             part.encoding.check(config.spec(length), **part.options)
         except ValueError as error:
@@ -158,6 +235,6 @@ def _remarks(config: ModelConfig, length: int) -> list[str]:
         _check(config, length)
     except BeyondTrainingLength:
         return []
-    parts = registry.parse(config.encoding, config.options)
+    parts = registry.parse_all(config.encoding, config.options)
     known = combined.remarks(parts, config.spec(config.train_length))
     return [text for text in combined.remarks(parts, config.spec(length)) if text not in known]

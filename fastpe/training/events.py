@@ -10,11 +10,15 @@ from fastpe.training.config import TrainConfig
 
 @dataclass(frozen=True)
 class Started:
-    """Training is about to begin; `step` updates of `config.steps` were done before. `run` is the folder, if any."""
+    """Training is about to begin; `step` updates of `config.steps` were done before. `run` is the folder, if any.
+
+    finished: whether there is nothing left to train.
+    """
 
     config: TrainConfig
     run: Path | None
     step: int
+    finished: bool = False
 
 
 @dataclass(frozen=True)
@@ -29,19 +33,23 @@ class Stepped:
 
 @dataclass(frozen=True)
 class EpochDone:
-    """An epoch ended (and was saved); `loss` is the mean over its sequences, `seconds` its duration."""
+    """An epoch ended (and was saved); `loss` is the mean over its sequences, `seconds` its duration.
+
+    validation: the loss, and of tokens the share of exact answers, on the sequences to validate on, if there are any.
+    """
 
     epoch: int
     step: int
     loss: float
     seconds: float
+    validation: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class LengthTested:
-    """The model was tested at `length`."""
+    """The model was tested at `length`, or at lengths such as "51-100"."""
 
-    length: int
+    length: int | str
     metrics: dict[str, Any]
 
 

@@ -6,11 +6,31 @@ lengths are those that were to be tested.
 
 from typing import Any
 
-from fastpe.base.stored import Form, anything, by_key, each, exactly, maybe, number, record, sha256, text, whole
-from fastpe.encodings import own_files
+from fastpe.base import own_files
+from fastpe.base.stored import (
+    Form,
+    anything,
+    by_key,
+    each,
+    exactly,
+    maybe,
+    number,
+    one_of,
+    record,
+    sha256,
+    text,
+    truth,
+    whole,
+)
 from fastpe.training.config import TrainConfig
 
-SCHEMA = 1
+SCHEMA = 2
+
+METRICS = ("exact", "token", "loss"), ("mse", "nmse", "mse_last", "mse_beyond")
+"""Of a test of tokens, and of numbers."""
+
+ENDS = ("epochs", "solved", "validation")
+"""Why a training ended, see `stopping.reason_to_end`."""
 
 _CPU = record({"name": text, "machine": text, "system": text, "vectors": each(text)})
 _ENVIRONMENT = {"versions": by_key(text), "cpu": _CPU}
@@ -24,7 +44,7 @@ CONFIG = record(
         **_ENVIRONMENT,
         "resumed": each(record(_ENVIRONMENT)),
     },
-    optional={"encodings": own_files.FORM},
+    optional={"encodings": own_files.FORM, "tasks": own_files.FORM},
 )
 """Of ``config.json``, without its checksum."""
 
@@ -34,35 +54,66 @@ SEAL = record({"result": sha256}, optional={"identity": sha256})
 
 def metrics_line(config: TrainConfig) -> Form:
     """Of a line of ``metrics.jsonl``."""
-    return _at_an_epoch(config, record(_progress(config)))
+    share = {} if config.chosen.task.kind == "numbers" else {"exact": number(0.0)}
+    validation = {"validation": record({"loss": maybe(number(0.0)), **share})} if config.validation else {}
+    return _at_an_epoch(config, record({**_progress(config), **validation}))
 
 
 def checkpoint(config: TrainConfig, digest: str) -> Form:
     """Of the facts in ``checkpoint.safetensors``; `digest` is that of the configuration."""
     stated = {"schema": exactly(SCHEMA), "config": exactly(digest), "sha256": sha256, "header_sha256": sha256}
-    return _at_an_epoch(config, record({**stated, **_progress(config)}))
+    best = {"best_epoch": whole(0, config.epochs), "best_loss": maybe(number(0.0)), "solved": truth}
+    whole_file = _at_an_epoch(config, record({**stated, **_progress(config), **best}))
+
+    def consistent(key: str, value: Any) -> None:
+        whole_file(key, value)
+        whole(0, value["epoch"] if config.validation else 0)("best_epoch", value["best_epoch"])
+
+    return consistent
 
 
 def result(config: TrainConfig) -> Form:
     """Of ``result.json``."""
-    metrics = {name: maybe(number(0.0)) for name in ("mse", "nmse", "mse_last", "mse_beyond")}
+    names = METRICS[config.chosen.task.kind == "numbers"]
+    metrics = {name: maybe(number(0.0)) for name in names}
     test = record({**metrics, "sequences": exactly(config.test_sequences)}, optional={"reason": text, "note": text})
 
     def told_why(key: str, value: Any) -> None:
         test(key, value)
-        if value["mse"] is None:
+        if value[names[0]] is None:
             text(f"{key}.reason", value.get("reason"))
 
-    train = record({"steps": exactly(config.steps), "loss": number(0.0), "seconds": number(0.0)})
+    train = _ended(config)
     return record(
         {
             "schema": exactly(SCHEMA),
+            "task": exactly(config.task),
             "encoding": exactly(config.encoding),
             "seed": exactly(config.seed),
             "train": train,
             "test": record({str(length): told_why for length in config.test_lengths}),
         }
     )
+
+
+def _ended(config: TrainConfig) -> Form:
+    """Of what a result says of its training."""
+    best = {"best_epoch": whole(0, config.epochs), "ended": one_of(*ENDS)} if config.validation else {}
+    steps = whole(1, config.steps)
+    form = record({"steps": steps, "loss": number(0.0), "seconds": number(0.0), **best})
+
+    def consistent(key: str, value: Any) -> None:
+        form(key, value)
+        possible = {"epochs"} if value["steps"] == config.steps else set()
+        possible |= {"solved"} if config.stop_solved else set()
+        possible |= {"validation"} if config.patience else set()
+        if not possible:
+            exactly(config.steps)(f"{key}.steps", value["steps"])
+        if config.validation:
+            one_of(*sorted(possible))(f"{key}.ended", value["ended"])
+        exactly(0)(f"{key}.steps mod {config.steps_per_epoch}", value["steps"] % config.steps_per_epoch)
+
+    return consistent
 
 
 def _progress(config: TrainConfig) -> dict[str, Form]:

@@ -10,25 +10,29 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fastpe.base import files, validation
-from fastpe.base.random import Stream
 from fastpe.encodings import combined, registry
 from fastpe.kernels.threads import threads_for
 from fastpe.model.adam import Adam
 from fastpe.model.transformer import Transformer
-from fastpe.tasks import Sequences, draw, load_task
+from fastpe.tasks.frame import Sequences
 from fastpe.training.config import TrainConfig
 from fastpe.training.config_file import check_target
-from fastpe.training.evaluation import BYTES_DRAWN, check_room, evaluate
+from fastpe.training.data import TrainingData, check_training_room, counts
+from fastpe.training.evaluation import check_room, evaluate
 from fastpe.training.events import EpochDone, Listener, Noted, Started, Stepped
+from fastpe.training.forms import SCHEMA
 from fastpe.training.progress import TrainingBar, can_be_drawn
-from fastpe.training.run_folder import Progress, Run
+from fastpe.training.run_folder import Run
+from fastpe.training.schedule import rate
+from fastpe.training.stopping import RISING, Progress, reason_to_end
+from fastpe.training.validation import Validation
 
 RunMaker = Callable[[TrainConfig, dict[str, Any]], Run]
 
@@ -54,7 +58,7 @@ class TrainResult:
     history : list of dict
         One entry per epoch: ``epoch``, ``step``, ``loss``, ``seconds``.
     result : dict
-        The content of ``result.json``: ``schema``, ``encoding``, ``seed``, ``train``, ``test``.
+        The content of ``result.json``: ``schema``, ``task``, ``encoding``, ``seed``, ``train``, ``test``.
     run : pathlib.Path or None
         The run folder, if there is one.
     """
@@ -67,12 +71,14 @@ class TrainResult:
 
     def __repr__(self) -> str:
         done = self.result["train"]
-        errors = [f"{length}: {_figure(test['mse'])}" for length, test in self.result["test"].items()]
+        numbers = self.config.chosen.task.kind == "numbers"
+        key, what = ("mse", "mean squared error") if numbers else ("exact", "exact answers")
+        errors = [f"{length}: {_figure(test[key])}" for length, test in self.result["test"].items()]
         where = f" run folder {self.run}" if self.run is not None else " no run folder"
         return (
             f"<TrainResult: {self.config.encoding}, task {self.config.task}, seed {self.config.seed}\n"
             f" {done['steps']:,} steps in {done['seconds']:.1f} s, loss {_figure(done['loss'])}\n"
-            f" mean squared error at length {', '.join(errors) or '-'}\n{where}>"
+            f" {what} at length {', '.join(errors) or '-'}\n{where}>"
         )
 
 
@@ -86,6 +92,8 @@ class _State:
     adam: Adam
     progress: Progress = field(default_factory=Progress)
     history: list[dict[str, Any]] = field(default_factory=list)
+    best: dict[str, np.ndarray] = field(default_factory=dict)  # parameters after the best epoch
+    ended: str | None = None
 
 
 def train(
@@ -158,8 +166,9 @@ def _train(
         check_target(validation.path("out", out), config, resume)
     model = Transformer(config.model)
     if out is not None:
-        files.check_header(model.parameters, each=3)  # a checkpoint: parameters and two moments
-    state = _State(model, Adam(model, lr=config.lr, beta1=config.beta1, beta2=config.beta2, eps=config.eps))
+        each = 4 if config.validation else 3  # a checkpoint: parameters, two moments, the best epoch's parameters
+        files.check_header(model.parameters, each=each)
+    state = _State(model, optimiser(config, model))
     with _open_run(config, out, resume, options) as run:
         result = _restore(run, state)
         if resume and result is None:
@@ -169,9 +178,11 @@ def _train(
         for note in [*notes, *_remarks(config)]:
             notify(Noted(note))
         path = run.path if run is not None else None
-        notify(Started(config, path, state.progress.step))
-        if state.progress.epoch < config.epochs:
-            _run_epochs(config, _training_data(config, epoch=0), state, run, threads, notify)
+        notify(Started(config, path, state.progress.step, finished=state.ended is not None))
+        if state.ended is None:
+            _run_epochs(config, TrainingData(config), state, run, threads, notify)
+        if config.keep == "best" and state.best:
+            model.parameters = state.best
         if run is not None and (result is None or not run.holds_model()):
             run.save_model(model)
         if result is None:
@@ -184,16 +195,15 @@ def _train(
 
 
 def _check_room(config: TrainConfig) -> None:
-    what = f"{config.samples} training sequences of length {config.train_length}"
-    validation.room(what, config.samples * config.train_length * BYTES_DRAWN, "need")
-    check_room(config.test_lengths, config.test_sequences)
+    check_training_room(config)
+    check_room(config.test_lengths, config.test_sequences, config.chosen)
 
 
 def _remarks(config: TrainConfig) -> tuple[str, ...]:
-    parts = registry.parse(config.encoding, config.options)
+    parts = registry.parse_all(config.encoding, config.options)
     most = config.position_range
     drawn = () if most is None else (f"positions are drawn anew from 0 .. {most - 1} at every step, and in tests too",)
-    return drawn + combined.remarks(parts, config.spec(config.train_length))
+    return drawn + combined.remarks(parts, config.model.spec(config.model.train_length))
 
 
 def _open_run(
@@ -212,65 +222,83 @@ def _restore(run: Run | None, state: _State) -> dict[str, Any] | None:
     """Bring `state` to the run's checkpoint; returns the result if the run is finished."""
     if run is None:
         return None
-    state.progress = run.restore_finished(state.model) or run.restore(state.model, state.adam)
+    finished = run.restore_finished(state.model)
+    state.progress = finished or run.restore(state.model, state.adam, state.best)
     state.history = run.cut_metrics(state.progress.epoch)
-    return run.read_result() if state.progress.epoch == run.config.epochs else None
+    ended = reason_to_end(run.config, state.progress)
+    result = run.read_result() if finished or ended else None
+    state.ended = result["train"].get("ended", "epochs") if finished and result else ended
+    return result
+
+
+def optimiser(config: TrainConfig, model: Transformer) -> Adam:
+    """The optimiser of a training, at the start."""
+    clip = math.inf if config.clip is None else config.clip
+    moments = {"beta1": config.beta1, "beta2": config.beta2, "eps": config.eps}
+    return Adam(model, lr=config.lr, **moments, weight_decay=config.weight_decay, clip=clip)
 
 
 def _run_epochs(
     config: TrainConfig,
-    data: Sequences,
+    data: TrainingData,
     state: _State,
     run: Run | None,
     threads: int | None,
     notify: Listener,
 ) -> None:
     # a step of a throwaway model, so that what must be compiled is not counted as training
-    _step(Adam(Transformer(config.model)), data, slice(config.batch), threads)
-    for epoch in range(state.progress.epoch + 1, config.epochs + 1):
-        begin = time.perf_counter()
-        if config.data == "fresh":
-            data = _training_data(config, epoch)
+    step(optimiser(config, Transformer(config.model)), data.one(), threads)
+    validation = Validation(config) if config.validation else None
+    while state.ended is None:
+        epoch, begin = state.progress.epoch + 1, time.perf_counter()
         loss = _run_epoch(config, state.adam, data, epoch, threads, notify)
         seconds = time.perf_counter() - begin
-        state.progress = Progress(epoch, state.adam.steps, loss, state.progress.seconds + seconds)
-        state.history.append({"epoch": epoch, "step": state.adam.steps, "loss": loss, "seconds": seconds})
+        before, steps = state.progress, state.adam.steps
+        state.progress = replace(before, epoch=epoch, step=steps, loss=loss, seconds=before.seconds + seconds)
+        state.history.append({"epoch": epoch, "step": steps, "loss": loss, "seconds": seconds})
+        if validation is not None:
+            _validate(validation, state, threads, notify)
         if run is not None:
             # the checkpoint last: metrics ahead of it are cut back, a checkpoint ahead of its metrics would lose some
             run.save_metrics(state.history)
-            run.save_checkpoint(state.adam, state.progress)
-        notify(EpochDone(epoch, state.adam.steps, loss, seconds))
+            run.save_checkpoint(state.adam, state.progress, state.best)
+        notify(EpochDone(epoch, steps, loss, seconds, state.history[-1].get("validation")))
+        state.ended = reason_to_end(config, state.progress)
+    if state.ended != "epochs":
+        why = "every answer is right" if state.ended == "solved" else "the loss no longer falls"
+        notify(Noted(f"training ended after epoch {state.progress.epoch} of {config.epochs}: in validation {why}"))
 
 
-def _training_data(config: TrainConfig, epoch: int) -> Sequences:
-    """Inputs and scaled targets; epoch 0 stands for the set that all epochs share."""
-    task = load_task(config.task)
-    sizes = config.samples, config.train_length, np.dtype(config.dtype)
-    data = draw(task, config.seed, "train", *sizes, step=epoch)
-    factors = task.target_factors(config.train_length, config.target_scale, config.train_length)
-    return data._replace(y=(data.y * factors).astype(config.dtype))
+def _validate(validation: Validation, state: _State, threads: int | None, notify: Listener) -> None:
+    found = validation.metrics(state.model, threads)
+    state.history[-1]["validation"] = found
+    state.progress = state.progress.validated(found["loss"], found.get("exact"))
+    epoch, best = state.progress.epoch, state.progress.best_epoch
+    if best == epoch:
+        state.best = state.model.copies()
+    elif best and epoch - best == RISING:
+        least = f"{state.progress.best_loss:.4g} after epoch {best}"
+        notify(Noted(f"the loss in validation has not fallen for {RISING} epochs: it was least, {least}"))
 
 
-def _step(adam: Adam, data: Sequences, chosen: Any, threads: int | None) -> tuple[float, float]:
-    """The loss of a step on some of the sequences, and what they count in a mean of losses."""
-    weights = None if data.weights is None else data.weights[chosen]
-    loss = adam.step(data.x[chosen], data.y[chosen], weights=weights, threads=threads)
-    return loss, len(data.x[chosen]) if weights is None else float(weights.sum(dtype=np.float64))
+def step(adam: Adam, batch: Sequences, threads: int | None) -> float:
+    """Update a model on one batch; returns its loss."""
+    x, y, weights, lengths = batch
+    return adam.step(x, y, weights=weights, lengths=lengths, threads=threads)
 
 
 def _run_epoch(
-    config: TrainConfig, adam: Adam, data: Sequences, epoch: int, threads: int | None, notify: Listener
+    config: TrainConfig, adam: Adam, data: TrainingData, epoch: int, threads: int | None, notify: Listener
 ) -> float:
-    """One pass over the data in the epoch's own order; returns the mean loss of its targets."""
-    order = Stream(config.seed, "order", epoch).permutation(config.samples)
+    """One pass over the data; returns the mean loss of its targets."""
     total = counted = 0.0
-    for start in range(0, config.samples, config.batch):
-        chosen = order[start : start + config.batch]
-        loss, count = _step(adam, data, chosen, threads)
+    for batch in data.batches(epoch):
+        adam.lr = rate(config, adam.steps)
+        loss, count = step(adam, batch, threads), counts(batch)
         if not math.isfinite(loss):
             raise TrainingDiverged("the loss", epoch, adam.steps)
         total, counted = total + loss * count, counted + count
-        notify(Stepped(epoch, adam.steps, loss, len(chosen)))
+        notify(Stepped(epoch, adam.steps, loss, len(batch.x)))
     if not all(np.isfinite(tensor).all() for tensor in adam.model.parameters.values()):
         raise TrainingDiverged("a parameter", epoch, adam.steps)
     return total / counted
@@ -283,15 +311,18 @@ def _result(config: TrainConfig, state: _State, threads: int | None, notify: Lis
         config.test_sequences,
         seed=config.seed,
         task=config.task,
+        task_options=config.task_options,
         target_scale=config.target_scale,
         threads=threads,
         progress=notify,
     )
     done = state.progress
+    best = {"best_epoch": done.best_epoch, "ended": state.ended} if config.validation else {}
     return {
-        "schema": 1,
+        "schema": SCHEMA,
+        "task": config.task,
         "encoding": config.encoding,
         "seed": config.seed,
-        "train": {"steps": done.step, "loss": done.loss, "seconds": done.seconds},
+        "train": {"steps": done.step, "loss": done.loss, "seconds": done.seconds, **best},
         "test": test,
     }

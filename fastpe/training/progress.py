@@ -154,7 +154,7 @@ class TrainingBar(Bar):
     def _start(self, event: Started) -> None:
         config, self.run = event.config, event.run
         self._samples, self._epochs = config.samples, config.epochs
-        if event.step == config.steps:
+        if event.finished:
             self._tell(f"{event.run} is finished: nothing to train")
             return
         epochs = event.step // config.steps_per_epoch
@@ -166,6 +166,9 @@ class TrainingBar(Bar):
 
     def _epoch(self, event: EpochDone) -> None:
         rate, width = per_second(self._samples, event.seconds), len(str(self._epochs))
-        self._tell(f"epoch {event.epoch:{width}}/{self._epochs}  loss {event.loss:<10.6g}  {rate}")
+        validated = (event.validation or {}).items()
+        found = [f"validation {key} {value:.6g}" for key, value in validated if value is not None]
+        told = "  ".join([f"loss {event.loss:<10.6g}", *found, rate])
+        self._tell(f"epoch {event.epoch:{width}}/{self._epochs}  {told}")
         if event.epoch == self._epochs:
             self.close()

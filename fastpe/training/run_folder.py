@@ -2,9 +2,10 @@
 
 ======================  ===============================================================================================
 ``config.json``         all settings, what the protocol fixes beside them, versions and CPU; carries its own checksum
-``checkpoint.safetensors``  the single truth for resuming: parameters, Adam's moments, epoch and step
+``checkpoint.safetensors``  the single truth for resuming: parameters, Adam's moments, epoch and step, and, with
+                        validation, the parameters after the best epoch
 ``metrics.jsonl``       one line per epoch
-``model.safetensors``   the parameters after the last epoch; what `load` reads
+``model.safetensors``   the parameters after the last epoch, or the best one; what `load` reads
 ``result.json``         the training loss and the test metrics
 ``seal.json``           the checksum of ``result.json``: there last, when the run is finished
 ======================  ===============================================================================================
@@ -14,7 +15,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,18 +30,10 @@ from fastpe.model.transformer import Transformer
 from fastpe.training import config_file, forms, metrics_file, result_file
 from fastpe.training.config import TrainConfig
 from fastpe.training.config_file import RunError, read_config
+from fastpe.training.stopping import Progress
 
+_BEST = "best."  # what the names of the best epoch's parameters begin with
 _CHECKPOINT, _MODEL = "checkpoint.safetensors", "model.safetensors"
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a training has come: epochs done, updates done, the last epoch's mean loss, seconds spent."""
-
-    epoch: int = 0
-    step: int = 0
-    loss: float | None = None
-    seconds: float = 0.0
 
 
 class Run:
@@ -182,10 +175,11 @@ class Run:
         config_file.write(self.path, self._record)
         self._note(f"{self.path / config_file.NAME} was lost or changed during the training: it is written again")
 
-    def save_checkpoint(self, adam: Adam, progress: Progress) -> None:
-        """Write all that is needed to go on from here."""
+    def save_checkpoint(self, adam: Adam, progress: Progress, best: Mapping[str, np.ndarray] | None = None) -> None:
+        """Write all that is needed to go on from here; `best` are the best epoch's parameters, where there is one."""
         self._keep_record()
         _, tensors = adam.copies()
+        tensors |= {f"{_BEST}{name}": array for name, array in (best or {}).items()}
         facts = {"schema": config_file.SCHEMA, "config": _digest(self.config), **asdict(progress)}
         files.write_tensors(self.path / _CHECKPOINT, tensors, facts)
 
@@ -197,8 +191,10 @@ class Run:
             return False
         return True
 
-    def restore(self, model: Transformer, adam: Adam) -> Progress:
+    def restore(self, model: Transformer, adam: Adam, best: dict[str, np.ndarray] | None = None) -> Progress:
         """Bring a model and its optimiser to the last checkpoint; at the start of a run there is none to bring them to.
+
+        `best` gets the best epoch's parameters, where there is one.
 
         Raises
         ------
@@ -212,13 +208,18 @@ class Run:
         _check_owner(file, self.config)
         file.check_facts(forms.checkpoint(self.config, _digest(self.config)))
         groups = _groups(model, adam)
+        if file.facts["best_epoch"]:
+            own = {name: np.empty_like(array) for name, array in model.parameters.items()}
+            groups[_BEST] = own if best is None else best
+            groups[_BEST].update(own)
         model_file.compare(
             file, {f"{p}{n}": (t.shape, t.dtype) for p, group in groups.items() for n, t in group.items()}
         )
         tensors = file.read()
-        for name in model.parameters:  # training writes no others; Adam's may overflow and be harmless
-            if not np.isfinite(tensors[f"model.{name}"]).all():
-                raise damaged(path, f"model.{name} is not finite")
+        for prefix in ("model.", _BEST):  # training writes no others; Adam's may overflow and be harmless
+            for name in groups.get(prefix, ()):
+                if not np.isfinite(tensors[f"{prefix}{name}"]).all():
+                    raise damaged(path, f"{prefix}{name} is not finite")
         for prefix, group in groups.items():
             for name, tensor in group.items():
                 tensor[...] = tensors[f"{prefix}{name}"]
@@ -265,7 +266,8 @@ class Run:
                 model.parameters[name][...] = tensor
             self._note(f"{self.path} has no checkpoint, but its result and its model are whole")
             done = result["train"]
-            return Progress(self.config.epochs, done["steps"], done["loss"], done["seconds"])
+            epochs = done["steps"] // self.config.steps_per_epoch
+            return Progress(epochs, done["steps"], done["loss"], done["seconds"])
         if any((self.path / name).exists() for name in (metrics_file.NAME, _MODEL, result_file.NAME)):
             self._note(f"{self.path} has no checkpoint to continue from: training starts again from its first epoch")
         return None

@@ -14,6 +14,7 @@ from fastpe_cli.tables import as_markdown, as_text
 from fastpe.benchmarks import disturbance, figures, models, step, turns
 from fastpe.benchmarks.figures import judged
 from fastpe.doctor import probe
+from fastpe.model.cost import step_flop
 
 MET, MISSED, NONE = judged(2.0, 1.0), judged(2.0, 1.0, at_most=True), judged(2.0, None)
 PEAK = {"threads": 1, "own_gflops": 100.0, "blas_gflops": 90.0}
@@ -154,7 +155,7 @@ def test_the_step_looks_for_both_signs(slower, spread, signs, monkeypatch):
         for each in candidates:
             threads = each.arguments.get("threads", 1)
             if each.label == "fastpe":
-                flop = models.step_flop(models.CASES["paper"].config, 32, unmasked=True)
+                flop = step_flop(models.CASES["paper"].config, 32, unmasked=True)
                 each.turns = [flop / (0.8 * peak * threads) * (slower if threads > 1 else 1.0)] * 5
             else:
                 one = probe.PEAK_FLOP / peak if each.label == "peak" else 10.0

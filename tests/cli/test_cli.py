@@ -73,9 +73,9 @@ def test_train_help_names_every_encoding_and_promised_option():
         ("train --encoding nope --threads 0", "--threads must be at least 1, not 0"),
         (
             "train --encoding nope --positions random",
-            "error: --positions must be 'usual' or 'random:L' with an integer L",
+            "error: --positions must be 'usual', 'random:L' or 'offset:L'",
         ),
-        ("train --encoding nope --positions random:150", "error: --test-length must be at most 150"),
+        ("train --encoding nope --positions random:150", "error: --test-length must have at most 150"),
         ("train --encoding shaw --positions random:200", "'shaw' knows the offsets of consecutive positions alone"),
         ("train --encoding wavelet+xpos --bidirectional", "error: 'xpos' needs --causal: a key after"),
         ("train --encoding fire --bidirectional", "set --causal, or --option symmetric=True"),
@@ -208,7 +208,7 @@ def test_random_positions_are_recorded_and_resumed():
     assert fastpe("train", "--resume", *arguments).stdout == result.stdout
     tested = json.loads(fastpe("evaluate", "run", "--json").stdout)["test"]
     assert tested == json.loads(fastpe("train", "--resume", "--out", "run", "--json").stdout)["test"]
-    assert "--test-length must be at most 30" in refused(2, "evaluate", "run", "--test-length", 31)
+    assert "--test-length must have at most 30" in refused(2, "evaluate", "run", "--test-length", 31)
 
 
 def test_an_option_that_rules_out_the_paper_s_wins():
@@ -280,7 +280,7 @@ def test_a_model_of_random_positions_is_tested_as_far_as_they_reach(folder):
     command = ["evaluate", "model.safetensors", "--sequences", "2", "--json"]
     assert list(json.loads(fastpe(*command).stdout)["test"]) == ["50"]
     assert list(json.loads(fastpe(*command, "--test-length", "20").stdout)["test"]) == ["20"]
-    assert "must be at most 60" in refused(2, *command[:2], "--test-length", "61")
+    assert "must have at most 60" in refused(2, *command[:2], "--test-length", "61")
 
 
 def test_a_run_goes_on_as_the_paper_has_it(folder):

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("folder", "unregistered")
 
 def in_a_new_process(monkeypatch):
     """Nothing is registered any more."""
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry.ENCODINGS, "_registered", {})
 
 
 # fastpe check --------------------------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ def test_what_a_page_leaves_out_is_remarked(folder):
 def test_check_is_of_one_encoding(folder):
     assert "FILE or KEY is missing" in refused(2, "check")
     assert "one encoding is checked at a time" in refused(2, "check", "alibi+rope")
-    assert "--template stands alone" in refused(2, "check", "--template", "alibi")
+    assert "'alibi' is not one of" in refused(2, "check", "--template", "alibi")
     assert "encoding 'alibbi' is unknown; did you mean 'alibi'" in refused(2, "check", "alibbi")
 
 
@@ -76,7 +76,7 @@ def test_a_run_knows_its_file(folder, monkeypatch):
     write(folder)
     assert fastpe("train", "--encoding", "./mine.py+alibi", "--out", "run", *TINY).exit_code == 0
     record = json.loads((folder / "run" / "config.json").read_text())
-    assert record["encodings"] == {"mine": {"file": "mine.py", "sha256": registry.ways()["mine"]["sha256"]}}
+    assert record["encodings"] == {"mine": {"file": "mine.py", "sha256": registry.ENCODINGS.ways()["mine"]["sha256"]}}
     assert record["config"]["encoding"] == "mine+alibi"
     assert fastpe("evaluate", "run", "--encoding", "./mine.py+alibi").exit_code == 0
     assert "has the encoding 'mine+alibi', not 'mine'" in refused(2, "evaluate", "run", "--encoding", "mine.py")
@@ -196,7 +196,7 @@ def test_a_broken_package_leaves_the_list_whole(folder, monkeypatch):
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: pkg-broken\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[fastpe.encodings]\nbroken = pkg_broken\n")
     monkeypatch.syspath_prepend(folder)
-    registry._offered.cache_clear()
+    vars(registry.ENCODINGS).pop("_offered", None)
     result = fastpe("encodings")
     assert result.exit_code == 0
     assert "fastpe: encoding 'broken' of pkg-broken (pkg_broken) cannot be used: ModuleNotFoundError" in result.stderr
@@ -206,7 +206,9 @@ def test_a_broken_package_leaves_the_list_whole(folder, monkeypatch):
 
 def test_the_command_that_goes_on_names_files_but_no_module(folder, monkeypatch):
     key = registry.register(write(folder))
-    monkeypatch.setitem(registry._registered, "offered", replace(registry._registered[key], way="package.offered"))
-    said = train._resuming(Path("my runs/one"), "mine+alibi")
+    monkeypatch.setitem(
+        registry.ENCODINGS._registered, "offered", replace(registry.ENCODINGS._registered[key], way="package.offered")
+    )
+    said = train._resuming(Path("my runs/one"), "mine+alibi", "running_sum")
     assert said == f"fastpe train --resume --out 'my runs/one' --encoding {folder / 'mine.py'}+alibi"
-    assert train._resuming(Path("run"), "offered") == "fastpe train --resume --out run"
+    assert train._resuming(Path("run"), "offered", "running_sum") == "fastpe train --resume --out run"

@@ -38,7 +38,7 @@ def altered(monkeypatch):
         def of_module(each):
             return replace(encoding.of_module(each), **(functions if each is module else {}))
 
-        monkeypatch.setattr(registry, "of_module", of_module)
+        monkeypatch.setattr(registry.ENCODINGS, "_of_module", of_module)
 
     return alter
 

@@ -8,9 +8,9 @@ from encoding_variants import ENCODINGS, NAMES, is_causal
 from extreme_values import extremes
 
 import fastpe
+from fastpe.base.option import Option
 from fastpe.doctor.allowed_error import fill_bound
 from fastpe.encodings import build, registry
-from fastpe.encodings.option import Option
 from fastpe.encodings.slots import make_spec
 
 SIZES = {"dim": 24, "heads": 2}

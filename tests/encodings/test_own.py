@@ -58,7 +58,7 @@ def test_a_module_is_registered_by_its_name(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     module = __import__("of_a_module")
     assert fastpe.register(module) == "of_a_module"
-    assert registry.ways()["of_a_module"]["way"] == "of_a_module"
+    assert registry.ENCODINGS.ways()["of_a_module"]["way"] == "of_a_module"
     monkeypatch.delitem(sys.modules, "of_a_module")
     with pytest.raises(ValueError, match="module 'nowhere' has no source file"):
         fastpe.register(ModuleType("nowhere"))
@@ -137,12 +137,12 @@ HEAD = "import fastpe\n"
 )
 def test_a_file_that_is_no_encoding(tmp_path, text, message):
     path = write(tmp_path, text=text)
-    sys.modules.pop("fastpe_own_mine", None)  # another test's
+    sys.modules.pop("fastpe_own_encoding_mine", None)  # another test's
     with pytest.raises(ValueError, match=r"^mine\.py" + message if message[0] in " ,:" else message) as caught:
         fastpe.register(path)
     assert "mine.py" in str(caught.value)
-    assert registry._registered == {}
-    assert "fastpe_own_mine" not in sys.modules
+    assert registry.ENCODINGS._registered == {}
+    assert "fastpe_own_encoding_mine" not in sys.modules
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def package(tmp_path, monkeypatch):
         about.mkdir()
         (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: pkg-{name}\nVersion: 1.0\n")
         (about / "entry_points.txt").write_text(f"[fastpe.encodings]\n{name} = {value or f'pkg_{name}'}\n")
-        registry._offered.cache_clear()
+        vars(registry.ENCODINGS).pop("_offered", None)
 
     monkeypatch.syspath_prepend(tmp_path)
     yield install
@@ -277,7 +277,7 @@ def test_a_broken_package_costs_a_line_where_it_is_used(package):
     package("alibi", "raise RuntimeError('shadowed')")
     assert {"broken", "attribute"} <= set(fastpe.list_encodings())
     assert "broken" not in {each.key for each in catalogue.entries()[0]}
-    assert registry.load_all()[1].keys() == catalogue.entries()[1].keys() == {"broken", "attribute"}
+    assert registry.ENCODINGS.load_all()[1].keys() == catalogue.entries()[1].keys() == {"broken", "attribute"}
     with pytest.raises(ValueError, match=r"encoding 'broken' of pkg-broken \(pkg_broken\) cannot be used: .*no luck"):
         fastpe.build("broken", 3)
     with pytest.raises(ValueError, match="the entry point must be a module"):
@@ -306,15 +306,15 @@ def test_known_keys_cost_no_look_at_packages():
 def test_another_process_registers_what_this_one_has(tmp_path, monkeypatch):
     path = write(tmp_path)
     fastpe.register(path)
-    ways = registry.ways()
-    registry.register_ways(ways)
-    monkeypatch.setattr(registry, "_registered", {})
-    registry.register_ways(ways)
-    assert registry.ways() == ways
-    monkeypatch.setattr(registry, "_registered", {})
+    ways = registry.ENCODINGS.ways()
+    registry.ENCODINGS.register_ways(ways)
+    monkeypatch.setattr(registry.ENCODINGS, "_registered", {})
+    registry.ENCODINGS.register_ways(ways)
+    assert registry.ENCODINGS.ways() == ways
+    monkeypatch.setattr(registry.ENCODINGS, "_registered", {})
     path.write_text(path.read_text() + "\n# changed\n")
     with pytest.raises(ValueError, match=r"encoding 'mine': .*mine\.py has changed since it was registered"):
-        registry.register_ways(ways)
+        registry.ENCODINGS.register_ways(ways)
     assert Path(ways["mine"]["way"]) == path
 
 

@@ -11,9 +11,10 @@ import pytest
 from own_encodings import LOOKED_UP, write
 
 import fastpe
+from fastpe.base import own_files
 from fastpe.doctor import encoding_checks
 from fastpe.doctor.diagnosis import judge
-from fastpe.encodings import own_files, registry
+from fastpe.encodings import registry
 
 pytestmark = pytest.mark.usefixtures("unregistered")
 SIZES = {"dim": 8, "heads": 2}
@@ -252,7 +253,9 @@ def test_made_for_causal_models_and_taken_by_others(tmp_path):
 def test_another_digest_is_told_with_the_path_of_the_file(tmp_path):
     key = fastpe.register(path := write(tmp_path))
     with pytest.raises(ValueError, match=f"and that of {re.escape(str(path))} is "):
-        own_files.check_same(tmp_path / "run", {key: {"file": "mine.py", "sha256": "0" * 64}}, key)
+        own_files.check_same(
+            tmp_path / "run", {key: {"file": "mine.py", "sha256": "0" * 64}}, registry.ENCODINGS, [key]
+        )
 
 
 def test_a_module_without_an_encoding_is_not_run_again():

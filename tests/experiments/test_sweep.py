@@ -164,7 +164,7 @@ def test_too_little_memory_in_a_worker_is_one_line(tmp_path, monkeypatch):
     def fail(*_):
         raise MemoryError("Unable to allocate 9 GiB")
 
-    job = {"config": SMALL.to_dict(), "path": str(tmp_path / "run"), "identity": "x", "encodings": {}}
+    job = {"config": SMALL.to_dict(), "path": str(tmp_path / "run"), "identity": "x", "encodings": {}, "tasks": {}}
     said = []
     monkeypatch.setattr(os, "replace", fail)
     worker.answer(job, said.append)
@@ -177,7 +177,7 @@ def test_a_full_disk_in_a_worker_is_one_line(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    job = {"config": SMALL.to_dict(), "path": str(tmp_path / "run"), "identity": "x", "encodings": {}}
+    job = {"config": SMALL.to_dict(), "path": str(tmp_path / "run"), "identity": "x", "encodings": {}, "tasks": {}}
     said = []
     monkeypatch.setattr(os, "replace", fail)
     worker.answer(job, said.append)
@@ -196,7 +196,7 @@ def test_a_run_that_diverges_does_not_stop_the_others(tmp_path):
 def test_a_sweep_outlives_a_warm_up_that_diverges(tmp_path):
     """The first worker compiles on two sequences, and already their first update leaves float32."""
     wild, said = replace(SMALL, lr=1e300), []
-    worker.answer({"warm": [wild.to_dict()], "encodings": {}}, said.append)
+    worker.answer({"warm": [wild.to_dict()], "encodings": {}, "tasks": {}}, said.append)
     assert [list(message) for message in said] == [["failed"]]
     jobs = [sweep.job(tmp_path, "wild", wild), sweep.job(tmp_path, "tame", SMALL)]
     found = sweep.run(jobs, 2)
@@ -213,6 +213,6 @@ def test_workers_find_an_encoding_of_ones_own(tmp_path, monkeypatch):
     (done,), (found,) = do(tmp_path / "sweep", [config])
     assert found == train(config, threads=1).result["test"]
     write(tmp_path, ("0.5", "0.25"))
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry.ENCODINGS, "_registered", {})
     registry.register(tmp_path / "mine.py")
     assert reuse.identity(config) != done.identity

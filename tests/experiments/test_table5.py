@@ -8,12 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from outcomes import PAPER, outcomes
+from running_sums import sample
 from scipy import stats
 
 from fastpe.experiments import claims, plot, report, statistics, table5
 from fastpe.model.encoding import ModelEncoding
 from fastpe.model.transformer import Transformer
-from fastpe.tasks import running_sum
+from fastpe.tasks.frame import sequences
+from fastpe.training import data
 from fastpe.training.config import TrainConfig
 from fastpe.training.loop import train
 
@@ -59,29 +61,17 @@ def test_statistics_say_what_is_wrong(call, words):
 # Settings ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scale", ["one", "train", "root_train", "position", "length"])
-def test_reference_points_are_those_of_a_simulation(scale):
-    """The zero predictor, and the best answer that does not tell a sequence from its reverse."""
-    length = 12
-    factors = running_sum.target_factors(length, scale, 5)
-    x, y = running_sum.sample(3, "test", 20_000, length, np.float64)
-    forward, backward = y * factors, (np.cumsum(x[:, ::-1], axis=1) * factors)[:, ::-1]
-    np.testing.assert_allclose(np.mean(forward**2), running_sum.zero_predictor(length, factors), rtol=0.03)
-    best = (forward + backward) / 2
-    np.testing.assert_allclose(np.mean((forward - best) ** 2), running_sum.reversal_bound(length, factors), rtol=0.03)
-
-
-def test_plain_targets_have_the_plain_reference_points():
-    factors = running_sum.target_factors(50)
-    assert running_sum.zero_predictor(50, factors) == running_sum.zero_predictor(50) == 25.5
-    assert running_sum.reversal_bound(50, factors) == running_sum.reversal_bound(50) == 12.25
+def test_reference_points_are_in_the_unit_of_the_targets():
+    points = table5.reference_points(50, replace(SMALL, target_scale="length"))
+    assert points["zero_predictor"] == pytest.approx(25.5 / 50**2, rel=1e-12)
+    assert points["reversal_bound"] == pytest.approx(12.25 / 50**2, rel=1e-12)
 
 
 def test_scaled_targets_are_learned_and_tested_in_their_own_unit():
     plain = train(replace(SMALL, epochs=1, samples=8, lr=1e-12)).result["test"]["10"]
     scaled = train(replace(SMALL, epochs=1, samples=8, lr=1e-12, target_scale="train")).result["test"]["10"]
     model = Transformer(SMALL.model)
-    x, y = running_sum.sample(0, "test", SMALL.test_sequences, 10, np.float32, step=10)
+    x, y = sample(0, "test", SMALL.test_sequences, 10, np.float32, step=10)
     np.testing.assert_allclose(plain["mse"], np.mean((model(x) - y) ** 2), rtol=1e-5)
     np.testing.assert_allclose(scaled["mse"], np.mean((model(x) - y / 5) ** 2), rtol=1e-5)
     np.testing.assert_allclose(scaled["nmse"], scaled["mse"] / (5.5 / 25), rtol=1e-12)
@@ -89,15 +79,13 @@ def test_scaled_targets_are_learned_and_tested_in_their_own_unit():
 
 def test_fresh_data_differ_from_epoch_to_epoch(monkeypatch):
     seen = []
-    sample = running_sum.sample
 
-    def record(seed, stream, *rest, **more):
-        if stream == "train":
-            seen.append(more["step"])
-        return sample(seed, stream, *rest, **more)
+    def record(chosen, stream, *rest):
+        seen.append(stream.step)
+        return sequences(chosen, stream, *rest)
 
-    monkeypatch.setattr(running_sum, "sample", record)
-    losses = {data: [line["loss"] for line in train(replace(SMALL, data=data)).history] for data in ("fixed", "fresh")}
+    monkeypatch.setattr(data, "sequences", record)
+    losses = {way: [line["loss"] for line in train(replace(SMALL, data=way)).history] for way in ("fixed", "fresh")}
     assert seen == [0, 0, 1, 2, 3]
     assert all(a != b for a, b in zip(losses["fixed"], losses["fresh"], strict=True))
 
@@ -137,7 +125,7 @@ def test_a_rescaled_table_that_learns_gets_the_gradient_of_what_it_is():
     name = "encoding.learned.table"
     factor = np.float32(2.0) / np.sqrt(np.sum(plain.parameters[name].astype(float) ** 2) / 4)
     plain.parameters[name][...] = factor * scaled.parameters[name]
-    x, y = running_sum.sample(0, "train", 3, 4)
+    x, y = sample(0, "train", 3, 4)
     loss, gradients = plain.loss_and_grads(x, y)
     np.testing.assert_allclose(scaled.loss_and_grads(x, y)[0], loss, rtol=1e-5)
     expected = factor * gradients[name]

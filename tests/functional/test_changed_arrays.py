@@ -94,11 +94,11 @@ def test_positions_are_copied_before_they_are_checked():
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_tokens_and_weights_are_copied_before_they_are_checked(dtype):
     tokens, weights = np.zeros((2, 3), int), np.ones((2, 3), dtype)
-    x, y, shares = CheckedInputs(5, np.dtype(dtype)).batch(tokens, tokens, weights)
+    x, y, shares, _ = CheckedInputs(5, np.dtype(dtype)).batch(tokens, tokens, weights)
     for ours in (x, y, shares):
         assert not any(np.shares_memory(ours, given) for given in (tokens, weights))
     numbers = np.ones((2, 3), dtype)
-    x, y, shares = CheckedInputs(None, np.dtype(dtype)).batch(numbers, numbers, weights)
+    x, y, shares, _ = CheckedInputs(None, np.dtype(dtype)).batch(numbers, numbers, weights)
     assert np.shares_memory(x, numbers)  # read where they lie: nothing is looked up with them
     assert not np.shares_memory(y, numbers)  # zeros go where nothing counts
     assert not np.shares_memory(shares, weights)

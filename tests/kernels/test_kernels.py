@@ -11,6 +11,7 @@ from scipy import special
 
 from fastpe.doctor.allowed_error import wider
 from fastpe.kernels import arrays, simd, table
+from fastpe.kernels.dropout import Dropout
 from fastpe.kernels.gemm import FROM, LOWER_A, LOWER_C, ONTO, PLUS, RELU, ROWS, UPPER_A, WHERE_POSITIVE
 
 DTYPES = [np.float32, np.float64]
@@ -97,19 +98,20 @@ def test_sums_onto_what_is_there(dtype):
 def test_no_kernel_writes_past_its_arrays(dtype, n):
     x, row, z = normal(n, n, dtype=dtype), normal(1, n, dtype=dtype), normal(2, 3, n, dtype=dtype)
     three, pairs, flat = normal(3, 3, dtype=dtype), normal(4, 3, 2, dtype=dtype), (n,)
-    numbers = np.full(7, 0.5, dtype)
+    numbers, both = np.full(9, 0.5, dtype), normal(6, 3, 2 * n, dtype=dtype)
     for kernel, before, shapes, after in (
         (arrays._exp, (-abs(x),), [flat], ()),
-        (arrays._layer_norm, (z, row, row), [z.shape, pairs.shape], (1e-5,)),
-        (arrays._layer_norm_backward, (z, z, row, pairs), [z.shape, flat, flat], ()),
-        (arrays._gelu, (x,), [flat], ()),
-        (arrays._gelu_backward, (x,), [flat], ()),
+        (arrays._norm, (z, row, row), [z.shape, pairs.shape], (1e-5, True, True)),
+        (arrays._norm_backward, (z, z, row, pairs), [z.shape, flat, flat], (True, True)),
+        *((arrays._activate, (y,), [z.shape], (which,)) for y, which in ((z, 1), (z, 2), (both, 3))),
+        *((arrays._activate_backward, (y,), [y.shape], (n, which)) for y, which in ((z, 1), (z, 2), (both, 3))),
+        (arrays._drop, (), [z.shape], (Dropout(1, 2, 3, 4, 2**31, 2.0, 1), 5)),
         (arrays._squared_error, (x, row), [flat], (numbers[:1],)),
         (arrays._embed, (three, row, row, z, True), [z.shape], ()),
         (arrays._embed_backward, (z, three), [flat, flat, z.shape], ()),
         (arrays._head, (z, row, three), [three.shape], ()),
         (arrays._head_backward, (three, z, row), [z.shape, flat, (1,)], ()),
-        (arrays._adam, (), [flat, flat, flat], (normal(5, 2, n, dtype=dtype), numbers)),
+        (arrays._adam, (), [flat, flat, flat], (normal(5, 2, n, dtype=dtype), numbers, 1, True)),
     ):
         written, checks = zip(*(guarded(shape, dtype, 0.5) for shape in shapes), strict=True)
         kernel(*before, *written, *after)

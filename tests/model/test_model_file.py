@@ -116,12 +116,12 @@ def test_weights_are_what_a_linear_layer_of_pytorch_has_transposed():
 
 
 def test_a_model_of_ones_own_encoding_needs_the_same_file_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry.ENCODINGS, "_registered", {})
     key = fastpe.register(own_encodings.write(tmp_path))
     model = fastpe.Transformer(fastpe.ModelConfig(key, width=8, hidden=8, train_length=4))
     model.save(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(fastpe.load(tmp_path / "model.safetensors")([1, 2]), model([1, 2]))
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry.ENCODINGS, "_registered", {})
     with pytest.raises(ValueError, match=r"has an encoding 'mine' that is not fastpe's, from a file called 'mine\.py'"):
         fastpe.load(tmp_path / "model.safetensors")
     fastpe.register(own_encodings.write(tmp_path, ("0.5", "0.6")))

@@ -16,6 +16,7 @@ from fastpe.encodings.slots import Spec
 from fastpe.reference import model_gradient_sizes
 
 WIDTH, HEADS, LAYERS, REACH = 12, 2, 2, 4
+HOME = Path(fastpe.__file__).parent / "encodings"
 SHAPES = {
     "table": lambda n: (n, WIDTH),
     "qk_table": lambda n: (n, WIDTH),
@@ -76,7 +77,7 @@ def everything(monkeypatch: pytest.MonkeyPatch):
             plain=lambda spec, **o: plain, per_layer=tuple(learned) if per_layer else (),
         )  # fmt: skip
         monkeypatch.setitem(sys.modules, "fastpe.encodings.bias.everything", module)
-        monkeypatch.setattr(registry, "_files", lambda: {"everything": Path("bias", "everything.py")})
+        monkeypatch.setattr(registry.ENCODINGS, "files", {"everything": HOME / "bias" / "everything.py"})
 
     return register
 

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 import fastpe
+from fastpe.base.option import Option
 from fastpe.encodings import registry
 from fastpe.encodings.encoding import Part
-from fastpe.encodings.option import Option
 from fastpe.encodings.slots import Spec, make_spec
 
 NAMES = registry.built_in()

@@ -1,7 +1,7 @@
 """Every encoding with its options changed one at a time, and the same sizes for all of them."""
 
+from fastpe.base.option import Option
 from fastpe.encodings import combined, registry
-from fastpe.encodings.option import Option
 from fastpe.encodings.slots import make_spec
 
 NAMES = registry.built_in()

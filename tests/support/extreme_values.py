@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from fastpe.encodings.option import Option
+from fastpe.base.option import Option
 
 NUMBERS = (1e300, 1e154, 1e30, 2**62, 2**31, 1e10, 1e-154, 5e-324, 0.0, -0.0, -1e300, math.nan, math.inf, 10**400)
 SIDES = ((), (0,), (4,), (2, 2, 2), (2**62, 1), (2**62, 2**62), (-2, -2), (1,) * 12, (True,), ("a",), 3, "ab")

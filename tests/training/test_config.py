@@ -62,7 +62,10 @@ def test_defaults_are_the_paper_s_protocol():
         **{"dtype": "float32", "seed": 0, "task": "running_sum", "samples": 10_000, "epochs": 20, "batch": 32},
         **{"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "test_lengths": [50, 100, 200]},
         **{"test_sequences": 1000, "init": "uniform", "table_scale": "defined", "start": 0.0, "data": "fixed"},
-        **{"target_scale": "one", "positions": "usual"},
+        **{"target_scale": "one", "positions": "usual", "task_options": {}, "lengths": "fixed"},
+        **{"final_norm": False, "bias": True, "tied": False, "dropout": 0.0, "init_by_depth": False},
+        **{"weight_decay": 0.0, "clip": None, "warmup": 0, "decay": "constant", "min_lr": 0.0},
+        **{"validation": 0, "patience": 0, "stop_solved": False, "keep": "last"},
     }
     assert config.steps == 6260
 
@@ -83,7 +86,7 @@ def test_sizes_are_positive_integers(name, value, error):
         ({"heads": 3}, ValueError, "64 is not divisible by 3"),
         ({"causal": 1}, TypeError, "causal must be True or False, not 1"),
         ({"residual": "no"}, TypeError, "residual"),
-        ({"activation": "tanh"}, ValueError, "activation must be relu or gelu, not 'tanh'"),
+        ({"activation": "tanh"}, ValueError, "activation must be relu or gelu or gelu_tanh or swiglu, not 'tanh'"),
         ({"norm": None}, ValueError, "norm must be none or layernorm"),
         ({"dtype": "float16"}, ValueError, "dtype must be float32 or float64, not 'float16'"),
         ({"seed": -1}, ValueError, r"seed must lie in \[0, 2\*\*64\), not -1"),
@@ -102,7 +105,34 @@ def test_sizes_are_positive_integers(name, value, error):
         ({"test_sequences": 0}, ValueError, "test_sequences"),
         ({"epochs": 10**21}, ValueError, f"epochs must be at most 2\\*\\*40, not {10**21}"),
         ({"task": "runing_sum"}, ValueError, "did you mean 'running_sum'"),
-        ({"vocabulary": 10}, ValueError, "'running_sum' has numbers as inputs: vocabulary must be None, not 10"),
+        ({"vocabulary": 10}, ValueError, "vocabulary must be None: that of task 'running_sum' is taken, not 10"),
+        ({"task": "mine.py"}, ValueError, "mine.py cannot be read: No such file"),
+        ({"task": 3}, TypeError, "task must be a name, not 3"),
+        ({"task": "sort", "task_options": {"symbol": 3}}, ValueError, "'symbol' of task 'sort' is unknown; did you"),
+        (
+            {"task": "sort", "task_options": 3},
+            TypeError,
+            "options of a task must be a mapping of names to values, not 3",
+        ),
+        ({"task": "flip_flop"}, ValueError, "task 'flip_flop' is made for causal models: it needs causal=True"),
+        ({"task": "mqar", "train_length": 14}, ValueError, "train_length must be at least 16 for task 'mqar', not 14"),
+        ({"task": "sort", "target_scale": "train"}, ValueError, "target_scale is of numbers: task 'sort' has none"),
+        ({"lengths": "uniform"}, ValueError, "lengths must be 'fixed' for task 'running_sum', which has numbers"),
+        ({"lengths": "long"}, ValueError, "lengths must be fixed or uniform, not 'long'"),
+        ({"test_lengths": ("51-100",)}, TypeError, "test_lengths must be an integer, not '51-100'"),
+        ({"task": "sort", "test_lengths": ("51-40",)}, ValueError, "or ranges of them such as '51-100', not '51-40'"),
+        ({"task": "sort", "test_lengths": ("-40",)}, ValueError, "or ranges of them such as '51-100', not '-40'"),
+        (
+            {"task": "sort", "test_lengths": ("151-160",)},
+            ValueError,
+            "task 'sort' can have, and none of 151-160 is one",
+        ),
+        (
+            {"task": "sort", "test_lengths": (151,)},
+            ValueError,
+            "must be 1 to 150, as task 'sort' has it, not 151",
+        ),
+        ({"task": "mqar", "test_lengths": ("17-17",)}, ValueError, "every 2 from 16 to"),
         ({"vocabulary": 1}, ValueError, r"vocabulary must lie in \[2, 2\*\*24\], not 1"),
         ({"vocabulary": 2**24 + 1}, ValueError, r"vocabulary must lie in \[2, 2\*\*24\], not 16777217"),
         ({"vocabulary": 65.0}, TypeError, "vocabulary must be an integer, not 65.0"),
@@ -161,9 +191,12 @@ def test_dictionaries_are_checked_strictly():
 
 def test_importing_settings_imports_no_heavy_package():
     code = (
-        "import sys, fastpe.training.config; fastpe.training.config.TrainConfig('alibi'); print('numpy' in sys.modules)"
+        "import sys, fastpe.training.config; print('numpy' in sys.modules)\n"
+        "fastpe.training.config.TrainConfig('alibi'); print('numba' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n" * 2
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from running_sums import sample
 from small_run import CONFIG
 
 import fastpe
 from fastpe.model.transformer import Transformer
-from fastpe.tasks.running_sum import sample
 from fastpe.training import evaluation
 from fastpe.training.evaluation import evaluate
 
@@ -33,7 +33,7 @@ def test_metrics_are_plain_means(whole, monkeypatch, chunk):
 @pytest.mark.parametrize(
     ("argument", "wrong", "says"),
     [
-        ("task", "../x", "task '../x' is unknown"),
+        ("task", "../x", "../x: the file of a task must end in .py"),
         ("lengths", 4, "lengths must be a sequence of integers, not 4"),
         ("lengths", [2**27 + 1], r"lengths must be at most 2\*\*27"),
         ("lengths", [3, 3], "lengths must be distinct"),

@@ -99,7 +99,7 @@ def test_training_by_a_clock_that_does_not_move_is_told(folder, capsys, monkeypa
 
 def test_a_run_that_is_finished_has_no_bar(stream):
     with contextlib.redirect_stderr(stream), progress.TrainingBar() as listener:
-        listener(Started(CONFIG, Path("run"), CONFIG.steps))
+        listener(Started(CONFIG, Path("run"), CONFIG.steps, finished=True))
     assert stream.getvalue() == "run is finished: nothing to train\n"
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from running_sums import sample
 
 import fastpe
 from fastpe.base.random import Stream
@@ -11,7 +12,6 @@ from fastpe.encodings.encoding import BeyondTrainingLength
 from fastpe.model.adam import Adam
 from fastpe.model.config import ModelConfig
 from fastpe.model.transformer import Transformer
-from fastpe.tasks.running_sum import sample
 from fastpe.training.config import TrainConfig
 from fastpe.training.evaluation import evaluate
 from fastpe.training.events import Noted, Stepped
@@ -122,14 +122,14 @@ def test_tests_draw_for_every_32_sequences() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"positions": "random"}, "positions must be 'usual' or 'random:L' with an integer L, not 'random'"),
+        ({"positions": "random"}, "positions must be 'usual', 'random:L' or 'offset:L', not 'random'"),
         ({"positions": "random:-5"}, "not 'random:-5'"),
         ({"positions": 7}, "not 7"),
         ({"positions": "random:49"}, "from train_length=50 to 2.*27 positions, not 'random:49'"),
         ({"positions": f"random:{2**27 + 1}"}, "to 2.*27 positions"),
         (
             {"positions": "random:150"},
-            "test_lengths must be at most 150, from which positions='random:150' draws, not 200",
+            "test_lengths must have at most 150 positions, from which positions='random:150' draws, not 200",
         ),
     ],
 )

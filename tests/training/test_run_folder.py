@@ -282,7 +282,7 @@ def test_sizes_are_compared_before_memory_is_taken(finished, monkeypatch, sizes)
     """Both files are consistent in themselves, checksums included, but the sizes are not those of the tensors."""
     wrong = replace(CONFIG, **sizes)
     config_file.write(finished, config_file.make(wrong, {}))
-    facts = {"schema": 1, "config": config_file.digest(wrong.to_dict()), "model": wrong.model.to_dict()}
+    facts = {"schema": 2, "config": config_file.digest(wrong.to_dict()), "model": wrong.model.to_dict()}
     files.write_tensors(finished / "model.safetensors", Transformer(CONFIG.model).parameters, facts)
 
     def refuse(config):

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from running_sums import sample
 from small_run import CONFIG, STEPS, same_model, same_result
 
 from fastpe.base.files import TensorFile
 from fastpe.base.random import Stream
 from fastpe.model.adam import Adam
 from fastpe.model.transformer import Transformer
-from fastpe.tasks.running_sum import sample
 from fastpe.training.events import EpochDone, LengthTested, Noted, Started, Stepped
 from fastpe.training.loop import train
 from fastpe.training.run_folder import load
@@ -49,12 +49,12 @@ def test_a_run_folder_holds_what_train_returns(whole):
 
 def test_the_result_has_the_promised_form(whole):
     result = whole[1].result
-    assert list(result) == ["schema", "encoding", "seed", "train", "test"]
+    assert list(result) == ["schema", "task", "encoding", "seed", "train", "test"]
     assert list(result["train"]) == ["steps", "loss", "seconds"]
     assert list(result["test"]) == ["6", "9"]
     assert list(result["test"]["6"]) == ["mse", "nmse", "mse_last", "mse_beyond", "sequences"]
     assert result["test"]["6"]["mse_beyond"] is None
-    assert (result["schema"], result["encoding"], result["seed"], result["train"]["steps"]) == (1, "learned", 0, 9)
+    assert (result["schema"], result["encoding"], result["seed"], result["train"]["steps"]) == (2, "learned", 0, 9)
 
 
 def test_without_a_folder_nothing_is_written(whole, tmp_path, monkeypatch):

@@ -36,8 +36,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding, Reported
-from fastpe.encodings.option import Option
 from fastpe.encodings.slots import Spec
 from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.simd import (

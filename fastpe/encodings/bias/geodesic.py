@@ -30,9 +30,9 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.bias.alibi import slopes
 from fastpe.encodings.encoding import Encoding
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts import sphere
 from fastpe.encodings.slots import Spec
 from fastpe.kernels._jit import entry, inner

@@ -40,8 +40,8 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts import graphs
 from fastpe.encodings.parts.graphs import Array, Edges
 from fastpe.encodings.slots import Spec

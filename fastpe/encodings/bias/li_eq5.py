@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts.offsets import MOST_REACH, STANDARD_DEVIATION, check_offsets, stream_of
 from fastpe.encodings.slots import Spec
 

@@ -37,8 +37,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy import special
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding
-from fastpe.encodings.option import Option
 from fastpe.encodings.slots import Spec
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.activation import gelu_backward, gelu_forward

@@ -28,8 +28,8 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding, Reported
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts.distance_runs import fill_values
 from fastpe.encodings.parts.frequencies import exact_product, frequencies
 from fastpe.encodings.parts.offset_biases import as_slots, pairwise, shapes

@@ -30,8 +30,8 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding, Reported
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts import offset_tables
 from fastpe.encodings.parts.offset_tables import GRID, WINDOW, Array, Sides
 from fastpe.encodings.slots import Spec

@@ -32,8 +32,8 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding, Reported
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts import offset_tables
 from fastpe.encodings.parts.offset_tables import GRID, WINDOW, Sides
 from fastpe.encodings.slots import Spec

@@ -38,8 +38,8 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding, Reported
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts.distance_runs import Runs, fill_runs, moments
 from fastpe.encodings.parts.offset_biases import as_slots, blocks, check_integers, pairwise, shapes
 from fastpe.encodings.slots import Spec

@@ -33,8 +33,8 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import BeyondTrainingLength, Encoding
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts.gather import Term, fill_terms, pull_terms
 from fastpe.encodings.parts.grids import sides, whole_points
 from fastpe.encodings.parts.row_blocks import farthest_of

@@ -26,8 +26,8 @@ wrong, for this reason.
 
 from typing import Any
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding
-from fastpe.encodings.option import Option
 from fastpe.encodings.slots import Spec
 
 

@@ -35,9 +35,9 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.base.validation import truth
 from fastpe.encodings.encoding import Encoding
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts.gather import Term, by_cell, fill_terms, of_axis, pull_terms
 from fastpe.encodings.parts.grids import axis_places, check_inside, coordinates, extent, learned_grid, whole_points
 from fastpe.encodings.parts.resizing import checked_names, learned_table, whole_sides

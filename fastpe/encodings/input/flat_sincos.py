@@ -28,8 +28,8 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts.frequencies import frequencies
 from fastpe.encodings.parts.grids import chosen_sides
 from fastpe.encodings.parts.row_blocks import points_of

@@ -41,9 +41,9 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.base.random import Stream
 from fastpe.encodings.encoding import Encoding
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts.frequencies import exact_product
 from fastpe.encodings.parts.grids import chosen_sides, raster
 from fastpe.encodings.parts.row_blocks import points_of, row_blocks

@@ -42,8 +42,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import linalg
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts import graphs, learned_map
 from fastpe.encodings.parts.graphs import Array, Edges
 from fastpe.encodings.slots import Spec

@@ -28,10 +28,10 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.base.validation import whole
 from fastpe.encodings.build import build
 from fastpe.encodings.encoding import BeyondTrainingLength, Encoding, Reported
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts.resizing import only_table
 from fastpe.encodings.parts.row_blocks import farthest_of, points_of, row_blocks
 from fastpe.encodings.slots import Spec

@@ -37,10 +37,10 @@ from typing import Any
 import numpy as np
 from scipy import ndimage
 
+from fastpe.base.option import Option
 from fastpe.base.validation import truth
 from fastpe.encodings.build import build
 from fastpe.encodings.encoding import Encoding, Reported
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts.gather import Term, by_cell, fill_terms, pull_terms
 from fastpe.encodings.parts.grids import axis_places, check_inside, coordinates, extent, learned_grid
 from fastpe.encodings.parts.resizing import only_table, whole_sides

@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts.gather import Term, fill_terms, of_axis, pull_terms
 from fastpe.encodings.parts.grids import axis_places, check_inside, chosen_sides, coordinates, whole_points
 from fastpe.encodings.slots import Spec

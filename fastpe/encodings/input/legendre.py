@@ -37,8 +37,8 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import BeyondTrainingLength, Encoding, Reported
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts.polynomials import fill_polynomials, place
 from fastpe.encodings.slots import Spec
 from fastpe.kernels._jit import entry

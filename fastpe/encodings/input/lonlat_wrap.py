@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts import feature_columns, sphere
 from fastpe.encodings.slots import Spec
 

@@ -36,8 +36,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts import feature_columns, graphs, learned_map
 from fastpe.encodings.parts.gather import Term, fill_terms, pull_terms
 from fastpe.encodings.parts.graphs import Array, Edges

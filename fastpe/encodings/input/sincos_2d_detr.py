@@ -33,8 +33,8 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts.frequencies import frequencies
 from fastpe.encodings.parts.grid_sinusoid import axes_of, fill_axes
 from fastpe.encodings.parts.grids import coordinates

@@ -38,8 +38,8 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding, Reported
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts.frequencies import frequencies
 from fastpe.encodings.parts.row_blocks import points_of
 from fastpe.encodings.parts.sinusoid import LAYOUTS, exact, fill_sinusoid, geometric

@@ -47,8 +47,8 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts import feature_columns, sphere
 from fastpe.encodings.parts.row_blocks import row_blocks
 from fastpe.encodings.slots import Spec

@@ -59,8 +59,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding, Reported
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts.daubechies import orthogonal_filter, reference_values, scratch, shifted_taps
 from fastpe.encodings.parts.row_blocks import points_of, row_blocks
 from fastpe.encodings.parts.wavelet_rows import PHI, PSI, ZERO, fill_rows

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from fastpe.encodings.option import Option
+from fastpe.base.option import Option
 from fastpe.encodings.slots import Spec
 
 Array = np.ndarray[Any, Any]

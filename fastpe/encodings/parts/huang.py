@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.encodings.option import Option
+from fastpe.base.option import Option
 from fastpe.encodings.parts.offsets import MOST_REACH
 from fastpe.encodings.slots import Spec
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import BeyondTrainingLength
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts.grids import chosen_sides, raster, sides
 from fastpe.encodings.parts.resizing import only_table, whole_sides
 from fastpe.encodings.slots import Spec

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.encodings.option import Option
+from fastpe.base.option import Option
 from fastpe.encodings.parts.angles import Array, Frequencies, precise
 from fastpe.encodings.parts.grids import axis_places, chosen_sides, coordinates, raster
 from fastpe.encodings.parts.row_blocks import farthest_of

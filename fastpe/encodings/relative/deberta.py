@@ -36,8 +36,8 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding, Reported
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts.offsets import (
     MOST_REACH,
     STANDARD_DEVIATION,

@@ -33,9 +33,9 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.initial_values import initial_values
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding
 from fastpe.encodings.input import sinusoidal
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts.offsets import blocks, check_offsets, sides, stream_of, waves
 from fastpe.encodings.slots import Spec, make_spec
 

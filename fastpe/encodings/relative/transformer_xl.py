@@ -31,9 +31,9 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding, Reported
 from fastpe.encodings.input import sinusoidal
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts.offsets import (
     STANDARD_DEVIATION,
     blocks,

@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding, Reported
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts.angles import Array, exact_angles, fill_line, fill_sections, precise
 from fastpe.encodings.parts.grids import axis_places, chosen_sides, coordinates
 from fastpe.encodings.parts.rotary import base_option, ladder, pairs_option, plain_pairs, rotated_width, shapes

@@ -27,8 +27,8 @@ samples of a batch share n.
 from decimal import Decimal
 from typing import Any
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding, Reported
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts.angles import exact_angles, fill_line, precise
 from fastpe.encodings.parts.rotary import (
     LARGEST,

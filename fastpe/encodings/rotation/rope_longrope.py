@@ -40,8 +40,8 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding, Reported
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts.angles import exact_angles, fill_angles, fill_line, precise, turns
 from fastpe.encodings.parts.rotary import (
     FACTOR,

@@ -36,8 +36,8 @@ import math
 from decimal import Decimal
 from typing import Any
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding, Reported
-from fastpe.encodings.option import Option
 from fastpe.encodings.parts.angles import exact_angles, fill_line, precise
 from fastpe.encodings.parts.rotary import (
     FACTOR,

@@ -11,6 +11,7 @@ from fastpe.kernels.attention.bands import (
     relative_scores,
 )
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled, clear, dot
+from fastpe.kernels.attention.dropped import drop_cells, mixed_weights
 from fastpe.kernels.attention.masks import hide, on_diagonal, own_tile, visible, visible_of_block
 from fastpe.kernels.attention.products import columns_of, grown, has_factors, prepare_keys, products_backward
 from fastpe.kernels.attention.records import (
@@ -104,20 +105,22 @@ def _tile_weights(head, terms, grads, tile, slope, case, scratch):
 def _tile_backward(head, terms, grads, tile, factor, turns, case, scratch):
     """All gradients of one tile; dq's are added when it is the strip's turn."""
     i0, m, j0, n = tile
-    d, cells, dcells, do = case.width, scratch.cells, scratch.dcells, at(grads.dout, i0 * case.o_row)
+    d, dcells, do = case.width, scratch.dcells, at(grads.dout, i0 * case.o_row)
+    mixed = mixed_weights(head.dropout, head.place, tile, case, scratch)
     diagonal = on_diagonal(tile, case)
     gemm(
-        do, case.o_row, ONE, scratch.v_columns, TILE_KEYS, dcells, TILE_KEYS, m, columns_of(n, cells), d,
+        do, case.o_row, ONE, scratch.v_columns, TILE_KEYS, dcells, TILE_KEYS, m, columns_of(n, dcells), d,
         LOWER_C if diagonal else OVERWRITE, dcells, NONE, dcells, NONE,
     )  # fmt: skip
     start = OVERWRITE if _is_whole(terms, case) else ONTO
     over_queries, over_keys = start | UPPER_A if diagonal else start, start | LOWER_A if diagonal else start
     gemm(
-        cells, ONE, TILE_KEYS, do, case.o_row, grads.dv, case.g_row, n, d, m, over_queries, grads.dv, case.g_row,
+        mixed, ONE, TILE_KEYS, do, case.o_row, grads.dv, case.g_row, n, d, m, over_queries, grads.dv, case.g_row,
         grads.dv, NONE,
     )  # fmt: skip
     if terms is not None:
-        _mix_backward(head, terms, grads, tile, case, scratch)
+        _mix_backward(head, terms, mixed, grads, tile, case, scratch)
+    drop_cells(head.dropout, head.place, dcells, tile, case)
     _weights_backward(head, grads, tile, factor, case, scratch)
     scaled = False
     if terms is not None:
@@ -142,14 +145,14 @@ def _tile_backward(head, terms, grads, tile, factor, turns, case, scratch):
 
 
 @inner
-def _mix_backward(head, terms, grads, tile, case, scratch):
-    """dcells += dout . rel_value, and the gradient of rel_value."""
+def _mix_backward(head, terms, mixed, grads, tile, case, scratch):
+    """dcells += dout . rel_value, and the gradient of rel_value; mixed: the weights that it was mixed with."""
     if given(head.table, REL_VALUE):
         offsets = offsets_of(terms.rel_value, REL_VALUE, head, tile, case, scratch)
         do = at(grads.dout, tile.i0 * case.o_row)
         relative_scores(do, case.o_row, offsets, scratch.dcells, False)
         if wanted(head.table, REL_VALUE):
-            relative_gradient(scratch.cells, do, case.o_row, grads.drel_value, offsets, False)
+            relative_gradient(mixed, do, case.o_row, grads.drel_value, offsets, False)
 
 
 @inner

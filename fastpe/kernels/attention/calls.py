@@ -8,6 +8,7 @@ from fastpe.kernels.attention.records import (
     BIAS,
     GAIN,
     KEY_BIAS,
+    NONE,
     ONE,
     REL_GAIN,
     REL_KEY,
@@ -41,7 +42,7 @@ def _head(x, b, h, case):
         at(pointer(x.q), q), at(pointer(x.qr), q), at(pointer(x.k), k), at(pointer(x.kr), k),
         at(pointer(x.v), b * case.v_batch + kh * case.v_head),
         part(pointer(x.bias), place(x.table, BIAS, b, h), case.queries + case.keys - 1), pointer(x.table),
-        x.scale[h], x.lengths[b, 0], x.lengths[b, 1], guard,
+        x.scale[h], x.lengths[b, 0], x.lengths[b, 1], guard, None, NONE,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.bands import offsets_of, relative_mix
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, clear
+from fastpe.kernels.attention.dropped import drop_cells
 from fastpe.kernels.attention.masks import hide, on_diagonal, own_tile, visible, visible_of_block
 from fastpe.kernels.attention.products import prepare_keys
 from fastpe.kernels.attention.records import BIAS, NONE, ONE, REL_VALUE, Tile, at_offset, given
@@ -137,6 +138,7 @@ def forward_block(head, terms, block, out, lse, case, scratch):
         if case.skip and faint(head, tile, factor, slope, tops, case, scratch):
             continue
         _soften(head, tile, factor, tops, sums, case, scratch)
+        drop_cells(head.dropout, head.place, scratch.cells, tile, case)
         _mix(head, terms, tile, start, y, y_row, case, scratch)
     if not case.kept:
         _finish_rows(tops, sums, i0, rows, out, lse, case, scratch)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastpe.kernels._jit import inner
+from fastpe.kernels.dropout import Dropout
 from fastpe.kernels.simd import at, get, part, pointer
 
 ONE, NONE = np.int64(1), np.int64(0)
@@ -53,6 +54,7 @@ class Case(NamedTuple):
     kept: a head is one tile, whose weights the forward pass leaves for the backward pass, instead of lse; not with
     keep_raw, growth and rel_gain, whose gradients take what is made on the way to the scores.
     alone: one thread goes through all strips of a head, in their order; nobody waits for a turn.
+    dropped: weights are dropped out (of the model's steps alone); those of a tile are then made again, not kept.
     """
 
     batch: int
@@ -84,6 +86,7 @@ class Case(NamedTuple):
     apart: int
     kept: int
     alone: int
+    dropped: int
 
 
 class Slots(NamedTuple):
@@ -188,6 +191,8 @@ class Head(NamedTuple):
     query_length: int  # those from there on are padding
     key_length: int
     guard: Guard
+    dropout: Dropout | None
+    place: int  # the number of its weights where they are dropped out
 
 
 class HeadGradients(NamedTuple):

@@ -30,6 +30,7 @@ class Room(NamedTuple):
     cells: int
     dcells: int
     raw: int
+    dropped: int
     band: int
     rows: int
     k_columns: int
@@ -74,6 +75,7 @@ def room_for(case: Case, table: np.ndarray, *, backward: bool) -> Room:
 
     return Room(
         cells=take(not case.kept and tile), dcells=take(backward * tile), raw=take(backward and case.keep_raw and tile),
+        dropped=take(backward and case.dropped and tile),
         band=take(longer * BAND if relative else longer), rows=take(relative and max(d, 1) * BAND),
         k_columns=take(d * k), v_columns=take(backward * d * k),
         q_scaled=take(scaled and TILE_QUERIES * d), k_scaled=take(scaled and k * d),
@@ -95,6 +97,7 @@ class Scratch(NamedTuple):
     cells: int  # the scores of a tile, then its weights
     dcells: int
     raw: int
+    dropped: int  # the weights of a tile, backward, less those that were dropped out
     band: int
     rows: int
     k_columns: int
@@ -113,7 +116,8 @@ class Scratch(NamedTuple):
 def scratch_of(arena, room, cells):
     """A lane's scratch memory; cells, where they lie elsewhere, are not those of the room."""
     return Scratch(
-        cells, at(arena, room.dcells), at(arena, room.raw), at(arena, room.band), at(arena, room.rows),
+        cells, at(arena, room.dcells), at(arena, room.raw), at(arena, room.dropped), at(arena, room.band),
+        at(arena, room.rows),
         at(arena, room.k_columns), at(arena, room.v_columns), at(arena, room.q_scaled), at(arena, room.k_scaled),
         at(arena, room.q_factors), at(arena, room.k_factors), at(arena, room.mixed), at(arena, room.dq_scaled),
         at(arena, room.dk_scaled), at(arena, room.stats),

@@ -34,6 +34,19 @@ MODELS = {
         "width": 8, "heads": 2, "layers": 2, "hidden": 6, "causal": True, "activation": "gelu", "norm": "layernorm",
         "residual": True, "slots": ["table"], "vocabulary": 7,
     },
+    "today": {
+        "width": 8, "heads": 2, "layers": 2, "hidden": 6, "causal": True, "activation": "swiglu", "norm": "rmsnorm",
+        "final_norm": True, "bias": False, "tied": True, "residual": True, "slots": ["bias"], "vocabulary": 7,
+        "dropout": 0.25,
+    },
+    "gpt": {
+        "width": 6, "heads": 3, "layers": 2, "hidden": 9, "causal": True, "activation": "gelu_tanh",
+        "norm": "layernorm", "final_norm": True, "tied": True, "residual": True, "slots": ["table"], "vocabulary": 5,
+    },
+    "unbiased": {
+        "width": 6, "heads": 1, "layers": 1, "hidden": 7, "causal": False, "activation": "swiglu", "norm": "layernorm",
+        "final_norm": True, "bias": False, "residual": True, "slots": ["table"],
+    },
 }  # fmt: skip
 
 
@@ -104,13 +117,20 @@ def model(rng, config):
     for layer in range(config["layers"]):
         shapes |= {f"layers.{layer}.attention.{name}": (c, c) for name in ("query", "key", "value", "out")}
         shapes |= {f"layers.{layer}.feedforward.in": (c, f), f"layers.{layer}.feedforward.out": (f, c)}
+    if config["activation"] == "swiglu":
+        shapes |= {f"layers.{layer}.feedforward.gate": (c, f) for layer in range(config["layers"])}
+    if config.get("tied"):
+        del shapes["head"]
+    biased = config.get("bias", True)
     sizes = {}
     for name, shape in shapes.items():
-        sizes |= {f"{name}.weight": shape, f"{name}.bias": shape[1:]}
-    if config["norm"] == "layernorm":
-        for layer in range(config["layers"]):
-            sizes |= {f"layers.{layer}.norm{k}.{kind}": (c,) for k in (1, 2) for kind in ("weight", "bias")}
-    if vocabulary:
+        sizes |= {f"{name}.weight": shape, **({f"{name}.bias": shape[1:]} if biased else {})}
+    norms = [f"layers.{layer}.norm{k}" for layer in range(config["layers"]) for k in (1, 2)]
+    norms += ["final_norm"] if config.get("final_norm") else []
+    for name in norms if config["norm"] != "none" else ():
+        kinds = ("weight", "bias") if biased and config["norm"] == "layernorm" else ("weight",)
+        sizes |= {f"{name}.{kind}": (c,) for kind in kinds}
+    if vocabulary and biased:
         del sizes["embed.bias"]
     slots = {"table": (n, c), "bias": (h, 2 * n - 1)}
     x = leaves(rng, **sizes, **{name: slots[name] for name in config["slots"]})
@@ -120,12 +140,32 @@ def model(rng, config):
         inputs, targets = (torch.from_numpy(rng.standard_normal((b, n))) for _ in range(2))
 
     def linear(name, z):
-        return F.linear(z, x[f"{name}.weight"].T, x[f"{name}.bias"])
+        return F.linear(z, x[f"{name}.weight"].T, x.get(f"{name}.bias"))
 
     def norm(name, z):
         if config["norm"] == "none":
             return z
-        return F.layer_norm(z, (c,), x[f"{name}.weight"], x[f"{name}.bias"], eps=1e-5)
+        if config["norm"] == "rmsnorm":
+            return F.rms_norm(z, (c,), x[f"{name}.weight"], eps=1e-5)
+        return F.layer_norm(z, (c,), x[f"{name}.weight"], x.get(f"{name}.bias"), eps=1e-5)
+
+    factors = {}
+
+    def dropped(name, y):
+        """y with elements dropped, which ones being written down."""
+        if not config.get("dropout"):
+            return y
+        kept = torch.from_numpy(rng.random(y.shape) >= config["dropout"]) / (1 - config["dropout"])
+        factors[name] = kept.to(y.dtype)
+        return y * factors[name]
+
+    def active(name, u):
+        hidden = linear(f"{name}.in", u)
+        if config["activation"] == "swiglu":
+            return F.silu(linear(f"{name}.gate", u)) * hidden
+        if config["activation"] == "relu":
+            return F.relu(hidden)
+        return F.gelu(hidden, approximate="tanh" if config["activation"] == "gelu_tanh" else "none")
 
     offset = torch.arange(n) - torch.arange(n)[:, None]
     mask = torch.zeros(h, n, n, dtype=torch.float64)
@@ -134,22 +174,29 @@ def model(rng, config):
     if config["causal"]:
         mask = mask.masked_fill(offset > 0, -torch.inf)
     z = F.embedding(inputs, x["embed.weight"]) if vocabulary else linear("embed", inputs[..., None])
-    z = z + x.get("table", 0)
+    z = dropped("embed", z + x.get("table", 0))
     for layer in range(config["layers"]):
         a = norm(f"layers.{layer}.norm1", z)
         heads = [
             linear(f"layers.{layer}.attention.{name}", a).unflatten(-1, (h, c // h)).transpose(1, 2)
             for name in ("query", "key", "value")
         ]
-        mixed = F.scaled_dot_product_attention(*heads, attn_mask=mask).transpose(1, 2).flatten(2)
-        out = linear(f"layers.{layer}.attention.out", mixed)
+        if config.get("dropout"):
+            q, k, v = heads
+            weights = torch.softmax(q @ k.transpose(-1, -2) * (c // h) ** -0.5 + mask, -1)
+            mixed = dropped(f"layers.{layer}.attention.weights", weights) @ v
+        else:
+            mixed = F.scaled_dot_product_attention(*heads, attn_mask=mask)
+        out = linear(f"layers.{layer}.attention.out", mixed.transpose(1, 2).flatten(2))
+        out = dropped(f"layers.{layer}.attention", out)
         z = z + out if config["residual"] else out
-        hidden = linear(f"layers.{layer}.feedforward.in", norm(f"layers.{layer}.norm2", z))
-        active = F.relu(hidden) if config["activation"] == "relu" else F.gelu(hidden, approximate="none")
-        out = linear(f"layers.{layer}.feedforward.out", active)
+        hidden = active(f"layers.{layer}.feedforward", norm(f"layers.{layer}.norm2", z))
+        out = dropped(f"layers.{layer}.feedforward", linear(f"layers.{layer}.feedforward.out", hidden))
         z = z + out if config["residual"] else out
+    if config.get("final_norm"):
+        z = norm("final_norm", z)
     if vocabulary:
-        prediction = linear("head", z)
+        prediction = F.linear(z, x["embed.weight"]) if config.get("tied") else linear("head", z)
         loss = F.cross_entropy(prediction.flatten(0, 1), targets.flatten())
     else:
         prediction = linear("head", z)[..., 0]
@@ -157,6 +204,7 @@ def model(rng, config):
     loss.backward()
     case = {f"in/{name}": value for name, value in x.items()} | {"in/x": inputs, "in/y": targets}
     case |= {f"grad/{name}": value.grad for name, value in x.items()}
+    case |= {f"factor/{name}": value for name, value in factors.items()}
     return case | {"out/prediction": prediction, "out/loss": loss, "settings": config}
 
 
@@ -175,6 +223,27 @@ def adam(rng):
     return case | {"in/gradients": gradients, "out/trajectory": torch.stack(trajectory), "settings": settings}
 
 
+def adamw(rng):
+    """Four updates of PyTorch's AdamW of a matrix that decays and a vector that does not, clipped by their norm."""
+    parameters = [torch.nn.Parameter(torch.from_numpy(rng.standard_normal(shape))) for shape in ((2, 3), (4,))]
+    case = {f"in/{name}": value.detach().clone() for name, value in zip(("matrix", "vector"), parameters, strict=True)}
+    groups = [{"params": parameters[:1], "weight_decay": 0.4}, {"params": parameters[1:], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=0.03, betas=(0.8, 0.95), eps=1e-3)
+    gradients = [torch.from_numpy(rng.standard_normal((4, *p.shape)) * 0.6) for p in parameters]
+    trajectories = [[], []]
+    for step in range(4):
+        for parameter, own in zip(parameters, gradients, strict=True):
+            parameter.grad = own[step].clone()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.2)
+        optimizer.step()
+        for found, parameter in zip(trajectories, parameters, strict=True):
+            found.append(parameter.detach().clone())
+    for name, own, found in zip(("matrix", "vector"), gradients, trajectories, strict=True):
+        case |= {f"gradients/{name}": own, f"out/{name}": torch.stack(found)}
+    settings = {"lr": 0.03, "beta1": 0.8, "beta2": 0.95, "eps": 1e-3, "weight_decay": 0.4, "clip": 1.2}
+    return case | {"settings": settings}
+
+
 def leaves(rng, **shapes):
     return {name: torch.from_numpy(rng.standard_normal(shape) / 2).requires_grad_() for name, shape in shapes.items()}
 
@@ -191,6 +260,7 @@ def values(seed):
     rng = np.random.default_rng(seed)
     cases = {"sdpa": sdpa(rng), "rotary": rotary(rng), "everything": everything(rng), "adam": adam(rng)}
     cases |= {f"model-{name}": model(rng, config) for name, config in MODELS.items()}
+    cases["adamw"] = adamw(rng)
     flat = {}
     for case, entries in cases.items():
         for key, value in entries.items():

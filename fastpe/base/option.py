@@ -66,7 +66,7 @@ class Option:
                 tuple: "a list of integers" if self.item is int else "a list of finite numbers",
             }[self.kind]
         limits = [("<=", self.maximum), (">=", self.minimum), (">", self.above)]
-        text += " and".join(f" {sign} {limit:g}" for sign, limit in reversed(limits) if math.isfinite(limit))
+        text += " and".join(f" {sign} {_short(limit)}" for sign, limit in reversed(limits) if math.isfinite(limit))
         return text + (" or none" if self.optional else "")
 
     def validate(self, key: str, value: Any) -> Any:
@@ -99,6 +99,16 @@ class Option:
         except (KeyError, ValueError):
             raise ValueError(f"option {key!r} must be {self.expected()}, not {text!r}") from None
         return self.validate(key, value)
+
+
+def _short(limit: float) -> str:
+    """A limit as its author would write it.
+
+    >>> _short(2**20), _short(0.5), _short(10**5)
+    ('2**20', '0.5', '100000')
+    """
+    power = int(limit).bit_length() - 1
+    return f"2**{power}" if limit == 2**power and power > 12 else f"{limit:g}"
 
 
 def _is_moderate(number: float) -> bool:

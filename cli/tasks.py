@@ -1,0 +1,102 @@
+"""``fastpe tasks``: what there is to train on, and one page for each."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .output import print_json, print_table, task_name
+
+if TYPE_CHECKING:
+    from fastpe.tasks.task import Task
+
+_KINDS = {
+    "answer": "tokens, and an answer after them",
+    "labels": "tokens, and a label beside each or some",
+    "numbers": "numbers, and one beside each",
+}
+_SHOWN = 3  # sequences on a page
+
+
+@click.command()
+@click.argument("name", required=False, callback=task_name)
+@click.option("--kind", type=click.Choice(tuple(_KINDS)), help="Those of this kind.")
+@click.option("--length", type=click.IntRange(1), help="Of the inputs that a page shows.  [default: 8, or more]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+def tasks(name: str | None, kind: str | None, length: int | None, as_json: bool) -> None:
+    """List the tasks, or show the page of the one called NAME, or of a file: ./mine.py, with some of its sequences."""
+    from fastpe.tasks.registry import TASKS
+
+    if name is not None:
+        if kind is not None:
+            raise click.UsageError("--kind chooses from the list: give it or NAME")
+        found = TASKS.get(name)
+        if as_json:
+            print_json({**_facts(name, found), "page": TASKS.page(name)})
+        else:
+            _print_page(name, found, length)
+        return
+    if length is not None:
+        raise click.UsageError("--length is of the sequences on a page: NAME is missing")
+    every, problems = TASKS.load_all()
+    for problem in problems.values():
+        click.echo(f"fastpe: {problem}", err=True)
+    chosen = {key: each for key, each in every.items() if kind in (None, each.kind)}
+    if as_json:
+        print_json([_facts(key, each) for key, each in chosen.items()])
+        return
+    for each, meaning in _KINDS.items():
+        rows = [(key, task.summary) for key, task in chosen.items() if task.kind == each]
+        if rows:
+            click.echo(f"{each}: {meaning}")
+            width = max(map(len, every))
+            click.echo("\n".join(f"  {key:{width}}  {summary}" for key, summary in rows) + "\n")
+    click.echo("`fastpe tasks NAME` prints its page and some sequences; `fastpe train --task NAME` trains on it.")
+
+
+def _print_page(name: str, task: "Task", length: int | None) -> None:
+    from fastpe.base.random import Stream
+    from fastpe.tasks import frame
+    from fastpe.tasks.registry import TASKS, choose
+
+    chosen = choose(name)
+    click.echo(f"{name}\n\n{TASKS.page(name)}\n")
+    click.echo(f"kind {task.kind}: {_KINDS[task.kind]}")
+    least, step, most = chosen.lengths
+    click.echo(f"input lengths: {least} to {most:,}" + (f" in steps of {step}" if step > 1 else ""))
+    if task.causal:
+        click.echo("made for causal models alone")
+    shown = length if length is not None else int(chosen.lengths.within(8, most)[0])
+    if task.chance is not None:
+        token, exact = task.chance(shown, **chosen.options)
+        whole = "" if exact is None else f", of whole answers {exact:.3g}"
+        click.echo(f"chance at length {shown}: of tokens {token:.3g}{whole}")
+    if task.options:
+        click.echo("\noptions (--task-option NAME=VALUE):")
+        rows = [(key, str(option.default), option.expected(), option.doc) for key, option in task.options.items()]
+        print_table(("name", "default", "may be", "meaning"), rows)
+    drawn = frame.draw(chosen, Stream(0, "page"), _SHOWN, shown)
+    click.echo("\nsequences: input -> answer")
+    for x, y in zip(drawn.inputs.tolist(), drawn.answers.tolist(), strict=True):
+        click.echo(f"  {_written(chosen.word, task.kind, x)} -> {_written(chosen.word, task.kind, y)}")
+
+
+def _written(word: Any, kind: str, values: list[Any]) -> str:
+    if kind == "numbers":
+        return " ".join(f"{value:.2f}" for value in values)
+    while kind == "answer" and values and values[-1] < 0:
+        values = values[:-1]
+    return " ".join("." if value < 0 else word(value) for value in values)
+
+
+def _facts(name: str, task: "Task") -> dict[str, Any]:
+    return {
+        "name": name,
+        "summary": task.summary,
+        "kind": task.kind,
+        "causal": task.causal,
+        "source": task.source,
+        "options": {
+            key: {"default": option.default, "expected": option.expected(), "doc": option.doc}
+            for key, option in task.options.items()
+        },
+    }

@@ -1,0 +1,129 @@
+"""Arrays of random numbers for tasks: one after the other from a stream, each from a part of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from fastpe.base.random import Shape, Stream
+
+Array = np.ndarray[Any, Any]
+
+_ROUNDS = 1000
+
+
+class Draws:
+    """What a task draws from: every call gives new numbers, and the same ones to whoever calls in the same order.
+
+    Each call has a part of the stream to itself, so that what comes later does not depend on how many numbers came
+    before: where the first axis counts sequences, the first ten of twenty are those of a draw of ten.
+
+    Parameters
+    ----------
+    stream : Stream
+    dtype : float32 or float64
+        What normal numbers are rounded to, so that what is computed of them is what a model can compute that reads them
+        in this type. They are float64 all the same.
+
+    Examples
+    --------
+    >>> draws = Draws(Stream(0, "train"))
+    >>> draws.integers(10, (2, 4)).tolist(), draws.integers(10, (2, 4)).tolist()
+    ([[2, 8, 4, 3], [1, 0, 9, 1]], [[4, 2, 5, 7], [1, 1, 6, 2]])
+    """
+
+    def __init__(self, stream: Stream, dtype: DTypeLike = np.float64) -> None:
+        self._stream, self._dtype = stream, np.dtype(dtype)
+        self._calls = 0
+
+    def _next(self) -> Stream:
+        """The stream of the next call: the first has the stream itself."""
+        number, self._calls = self._calls, self._calls + 1
+        if not number:
+            return self._stream
+        return Stream(self._stream.seed, f"{self._stream.stream}#{number}", self._stream.step)
+
+    def normal(self, shape: Shape) -> Array:
+        """Standard normal numbers, rounded to the dtype."""
+        return self._next().normal(shape).astype(self._dtype).astype(np.float64)
+
+    def uniform(self, shape: Shape) -> Array:
+        """Numbers uniform in (0, 1), float64."""
+        return self._next().uniform(shape)
+
+    def integers(self, n: int | Array, shape: Shape) -> Array:
+        """Numbers of 0 .. n - 1, int64; n may be an array that broadcasts against the shape."""
+        return (self.uniform(shape) * n).astype(np.int64)
+
+    def orders(self, count: int, n: int) -> Array:
+        """Random orders of 0 .. n - 1, (count, n)."""
+        return np.argsort(self.uniform((count, n)), axis=1, kind="stable")
+
+    def subsets(self, n: int, k: int, count: int, weights: Array | None = None) -> Array:
+        """k different numbers of 0 .. n - 1, k <= n, in random order, (count, k).
+
+        With `weights` (n,) one is drawn after the other, in proportion to the weights of those that are left.
+
+        >>> Draws(Stream(0, "test")).subsets(100, 3, count=2).tolist()
+        [[32, 89, 11], [76, 98, 56]]
+        """
+        if weights is None and n <= 8 * k:
+            return self.orders(count, n)[:, :k]
+        level = None if weights is None else np.cumsum(weights) / np.sum(weights)
+        tried = 4 * k + 16
+
+        def candidates(draws: Draws) -> Array:
+            if level is None:
+                return draws.integers(n, (count, tried))
+            return np.minimum(np.searchsorted(level, draws.uniform((count, tried)), side="right"), n - 1)
+
+        drawn = self.until(candidates, lambda rows: _first(rows).sum(axis=1) >= k)
+        first = _first(drawn)
+        return drawn[first & (np.cumsum(first, axis=1) <= k)].reshape(count, k)
+
+    def until(self, make: Callable[[Draws], Array], accepted: Callable[[Array], Array]) -> Array:
+        """Rows that are accepted: those that are not are drawn anew, by themselves.
+
+        Parameters
+        ----------
+        make : callable
+            draws -> (count, ...)
+        accepted : callable
+            (count, ...) -> (count,) bool
+
+        Examples
+        --------
+        >>> draws = Draws(Stream(0, "train"))
+        >>> rows = draws.until(lambda draws: draws.integers(2, (5, 3)), lambda rows: rows.any(axis=1))
+        >>> rows.any(axis=1).tolist()
+        [True, True, True, True, True]
+        """
+        number, self._calls = self._calls, self._calls + 1
+        rows, missing = None, np.ones(0, bool)
+        for turn in range(_ROUNDS):
+            name = f"{self._stream.stream}#{number}.{turn}"
+            fresh = make(Draws(Stream(self._stream.seed, name, self._stream.step), self._dtype))
+            good = np.asarray(accepted(fresh))
+            if rows is None:
+                rows, missing = fresh, ~good
+            else:
+                better = missing & good
+                rows[better] = fresh[better]
+                missing &= ~good
+            if not missing.any():
+                return rows
+        raise ValueError(f"{_ROUNDS} draws gave no sequence that is accepted")
+
+
+def _first(rows: Array) -> Array:
+    """Whether an entry is the first of its value in its row."""
+    order = np.argsort(rows, axis=1, kind="stable")
+    ordered = np.take_along_axis(rows, order, axis=1)
+    new = np.ones(rows.shape, bool)
+    new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    found = np.empty_like(new)
+    np.put_along_axis(found, order, new, axis=1)
+    return found

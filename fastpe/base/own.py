@@ -1,0 +1,257 @@
+"""Files of one's own: a file or a module becomes an encoding or a task, or one clear error says where it does not.
+
+A file is run only because its user named it. What is written in a run folder or in any other file names keys alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import wraps
+from importlib import util
+from importlib.abc import SourceLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from fastpe.base.validation import path as checked_path
+
+Record = TypeVar("Record")
+_KEY = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Kind(Generic[Record]):
+    """What files of one's own define: encodings, or tasks.
+
+    Parameters
+    ----------
+    word : str
+        "encoding" or "task", in messages.
+    attribute : str
+        The name under which a file defines its record.
+    record : str
+        The record's class, as a user writes it.
+    completed : callable
+        (module, path) -> the record with the module's functions, checked; it raises ValueError that names the file.
+    """
+
+    word: str
+    attribute: str
+    record: str
+    completed: Callable[[ModuleType, Path], Record]
+
+    @property
+    def one(self) -> str:
+        """The word with its article."""
+        return f"{'an' if self.word[0] in 'aeiou' else 'a'} {self.word}"
+
+
+class Source(NamedTuple):
+    """A file or a module that a user named `name`, before anything of it is run.
+
+    `way` is what another process registers it by: the path of the file, or the name of the module. `package` is that of
+    the module.
+    """
+
+    name: str
+    key: str
+    file: Path
+    content: bytes
+    way: str
+    package: str = ""
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the file."""
+        return hashlib.sha256(self.content).hexdigest()
+
+
+@dataclass(frozen=True)
+class Own(Generic[Record]):
+    """What is not fastpe's: its file, that file's SHA-256, its page, how others register it, and its record."""
+
+    file: Path
+    sha256: str
+    page: str
+    way: str
+    record: Record
+
+
+def source(kind: Kind[Any], value: Any, key: str | None = None) -> Source:
+    """The source that a user names by a module or the path of a file; `key` is another one than its own name.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is no module and no file that ends in .py, cannot be read, or has a name that is no key.
+    """
+    if isinstance(value, ModuleType):
+        file = getattr(value, "__file__", None)
+        if not file or not file.endswith(".py"):
+            raise ValueError(f"module {value.__name__!r} has no source file, whose digest a run would know it by")
+        if not hasattr(value, kind.attribute):  # before its file is run once more
+            wanted = f"{kind.attribute}, a {kind.record}"
+            raise ValueError(f"module {value.__name__!r} must define {wanted}: there is none")
+        key = _key_of(kind, key or value.__name__.rpartition(".")[2], value.__name__)
+        return Source(
+            file, key, Path(file).absolute(), _read(Path(file), file), value.__name__, value.__package__ or ""
+        )
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"module_or_path must be a module or the path of a file that ends in .py, not {value!r}")
+    if value == "":
+        raise ValueError("module_or_path must be a module or the path of a file that ends in .py, not ''")
+    try:
+        path = checked_path("module_or_path", value).expanduser().absolute()
+    except RuntimeError as error:  # of a user who has none
+        raise ValueError(f"{value} cannot be read: {error}") from error
+    if path.suffix != ".py":
+        raise ValueError(f"{value}: the file of {kind.one} must end in .py")
+    return Source(str(value), _key_of(kind, path.stem, str(value)), path, _read(path, str(value)), str(path))
+
+
+def load(kind: Kind[Record], found: Source) -> Own[Record]:
+    """What a source defines: its bytes are run, under a name of fastpe's own.
+
+    Those of a module too: its file may have changed since it was imported, and what runs is what the digest is of.
+
+    Raises
+    ------
+    ValueError
+        Naming the file, and the line where there is one.
+    """
+    name = f"fastpe_own_{kind.word}_{found.key}"
+    if found.package:  # where its relative imports start from
+        name = f"{found.package}.{name}"
+    spec = util.spec_from_loader(name, _Loader(found), origin=str(found.file))
+    assert spec is not None
+    spec.has_location = True
+    module = util.module_from_spec(spec)
+    sys.modules[name] = module  # as an import does: dataclasses look their module up
+    try:
+        _run(module, found.file)
+        record = kind.completed(module, found.file)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return Own(found.file, found.sha256, inspect.cleandoc(module.__doc__ or ""), found.way, record)
+
+
+def declared(kind: Kind[Any], module: ModuleType, path: Path, of: type) -> Any:
+    """The record that a module defines, not yet completed. Raises ValueError where there is none, or another thing."""
+    own = vars(module).get(kind.attribute)
+    if not isinstance(own, of):
+        found = "there is none" if own is None else f"not {type(own).__name__}"
+        raise ValueError(f"{path.name} must define {kind.attribute}, a {kind.record}: {found}")
+    return own
+
+
+def of_module(module: ModuleType, attribute: str, functions: tuple[str, ...]) -> Any:
+    """A module's record, completed by the functions that the module defines; what the record itself gives stays."""
+    record = getattr(module, attribute)
+    unsaid = {each.name for each in fields(record) if getattr(record, each.name) is each.default}
+    found: dict[str, Any] = {name: vars(module).get(name) for name in functions if name in unsaid}
+    own = {name: each for name, each in found.items() if getattr(each, "__module__", None) == module.__name__}
+    return replace(record, **own)
+
+
+def told(
+    function: Callable[..., Any], path: Path, passed_on: type[BaseException] = KeyboardInterrupt
+) -> Callable[..., Any]:
+    """The function, whose errors say where in the file they came up, but for one kind that is passed on."""
+
+    @wraps(function)  # its signature is looked at
+    def call(*arguments: Any, **options: Any) -> Any:
+        try:
+            return function(*arguments, **options)
+        except (MemoryError, KeyboardInterrupt, passed_on):
+            raise
+        except BaseException as error:  # SystemExit too: a file of one's own ends no program
+            line = line_in(error, path)
+            where = path.name if line is None else f"{path.name}, line {line}"  # None: its signature is another one
+            raise ValueError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+
+    return call
+
+
+def defines(path: Path, attribute: str) -> bool:
+    """Whether a file of Python gives this name a value at its top; nothing is run. False where it cannot be read."""
+    try:
+        statements = ast.parse(path.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return False
+    targets = [target for each in statements if isinstance(each, ast.Assign) for target in each.targets]
+    targets += [each.target for each in statements if isinstance(each, ast.AnnAssign)]
+    return any(isinstance(target, ast.Name) and target.id == attribute for target in targets)
+
+
+def line_in(error: BaseException, path: Path) -> int | None:
+    """The line of a file at which an error came up, or at which the file called what raised it."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return lines[-1] if lines else None
+
+
+def _run(module: ModuleType, path: Path) -> None:
+    """Run the file of a module; what it prints is no result of a command."""
+    assert module.__spec__ is not None
+    assert module.__spec__.loader is not None
+    printed_to = sys.stdout
+    try:
+        sys.stdout = sys.stderr  # by hand: an interrupt within contextlib's redirect_stdout would leave it so
+        module.__spec__.loader.exec_module(module)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit too: a file of one's own ends no program
+        raise ValueError(_why(error, path)) from error
+    finally:
+        sys.stdout = printed_to
+
+
+def _key_of(kind: Kind[Any], stem: str, name: str) -> str:
+    if not _KEY.fullmatch(stem):
+        raise ValueError(
+            f"{name}: {kind.one}'s key is the name of its file, in lower-case letters, digits and underscores from a "
+            f"letter on, not {stem!r}"
+        )
+    return stem
+
+
+def _read(path: Path, name: str) -> bytes:
+    try:
+        if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would wait for a writer
+            raise ValueError(f"{name} is no regular file")
+        return path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{name} cannot be read: {error.strerror}") from error
+
+
+class _Loader(SourceLoader):
+    """Runs the very bytes whose digest was taken, and leaves no compiled file beside them."""
+
+    def __init__(self, found: Source) -> None:
+        self._found = found
+
+    def get_filename(self, fullname: str) -> str:
+        """Where the source lies."""
+        return str(self._found.file)
+
+    def get_data(self, path: Any) -> bytes:
+        """The source."""
+        return self._found.content
+
+
+def _why(error: BaseException, path: Path) -> str:
+    """The file, the line and the words of what went wrong when it was run."""
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        return f"{path.name}, line {error.lineno}: this is no Python: {error.msg}"
+    line = line_in(error, path)
+    if line is None:  # it was not run: bytes that are no text, or a NUL
+        return f"{path.name}: this is no Python: {error}"
+    return f"{path.name}, line {line}: {type(error).__name__}: {error}"

@@ -1,0 +1,202 @@
+"""What is found by name: what comes with fastpe, what installed packages offer, and files of one's own.
+
+Importing this module imports neither NumPy nor Numba, so that a command line can list names in no time.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from threading import get_ident
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Generic
+
+from fastpe.base import guard, own, shielded
+from fastpe.base.own import Kind, Own, Record, Source
+from fastpe.base.validation import nearest
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+    from types import FrameType
+
+_lock = guard.OneAtATime(nested=True)  # held while a file runs: it may register others
+
+
+class Registry(Generic[Record]):
+    """All encodings, or all tasks, by their keys.
+
+    Parameters
+    ----------
+    kind : Kind
+        What a file defines.
+    package, folders : str, tuple of str
+        A package of fastpe and those folders of it in which one file is one record; "" is the package's own folder.
+    beside : tuple of str
+        Files there that are none.
+    of_module : callable
+        A module's record, with the module's functions.
+    """
+
+    def __init__(
+        self, kind: Kind[Record], package: str, folders: tuple[str, ...], beside: tuple[str, ...],
+        of_module: Callable[[ModuleType], Record],
+    ) -> None:  # fmt: skip
+        self.kind, self.group = kind, package  # packages offer theirs under the name of fastpe's own package
+        self._package, self._folders, self._beside, self._of_module = package, folders, beside, of_module
+        self._registered: dict[str, Own[Record]] = {}
+        self._loading: dict[str, FrameType] = {}  # by key, the call that loads it
+
+    @cached_property
+    def files(self) -> dict[str, Path]:
+        """Key -> the file that defines it, of what comes with fastpe."""
+        home = Path(__file__).parent.parent.joinpath(*self._package.split(".")[1:])
+        files = [path for folder in self._folders for path in (home / folder).glob("*.py")]
+        kept = [path for path in files if path.stem not in ("__init__", *self._beside)]
+        return {path.stem: path for path in sorted(kept, key=lambda path: path.stem)}
+
+    @cached_property
+    def _offered(self) -> dict[str, EntryPoint]:
+        """Key -> what installed packages offer; nothing is imported."""
+        from importlib.metadata import entry_points  # takes longer to import than all of this
+
+        return {each.name: each for each in entry_points(group=self.group) if each.name not in self.files}
+
+    def names(self) -> tuple[str, ...]:
+        """All keys, sorted: fastpe's, those of installed packages, and those registered."""
+        return tuple(sorted({*self.files, *self._offered, *self._registered}))
+
+    def register(self, module_or_path: Any) -> str:
+        """Make a file of one's own known, as if it came with fastpe; returns its key."""
+        if isinstance(module_or_path, str) and module_or_path in self.names():
+            raise ValueError(
+                f"{self.kind.word} {module_or_path!r} {self._whose(module_or_path)}: register takes a module, or the "
+                "path of a file that ends in .py"
+            )
+        found = own.source(self.kind, module_or_path)
+        with _lock:
+            return self._register(found)
+
+    def _register(self, found: Source) -> str:
+        if found.key in self._registered:
+            known = self._registered[found.key]
+            if known.sha256 != found.sha256:
+                raise ValueError(
+                    f"{found.name}: {self.kind.word} {found.key!r} was registered from {known.file} before, with "
+                    "another content: a key keeps its meaning as long as a process lives"
+                )
+            return found.key
+        if found.key in self.names():
+            raise ValueError(
+                f"{found.name}: {self.kind.one} {found.key!r} {self._whose(found.key)}: give the file another name"
+            )
+        self._registered[found.key] = self._once(found.key, found.file.name, lambda: own.load(self.kind, found))
+        return found.key
+
+    def _whose(self, key: str) -> str:
+        if key in self._registered:
+            return "is registered"
+        return "comes with fastpe" if key in self.files else "is offered by an installed package"
+
+    def _once(self, key: str, name: str, load: Callable[[], Own[Record]]) -> Own[Record]:
+        """What `load` returns; its own file cannot use what it defines yet."""
+        if key in self._loading and guard.runs(get_ident(), self._loading[key]):
+            raise ValueError(f"{name}: {self.kind.word} {key!r} registers or uses itself while its file is loaded")
+        try:
+            self._loading[key] = sys._getframe()
+            return load()
+        finally:
+            self._loading.pop(key, None)
+
+    def own(self, key: str) -> Own[Record] | None:
+        """What did not come with fastpe, loaded; None of what did."""
+        if key in self.files:
+            return None
+        if key not in self._registered:
+            with _lock:
+                if key not in self._registered:
+                    self._registered[key] = self._of_package(key, self._offered[key])
+        return self._registered[key]
+
+    def _of_package(self, key: str, offer: EntryPoint) -> Own[Record]:
+        package = offer.dist.name if offer.dist is not None else "a package"
+        try:
+            if offer.attr:
+                raise ValueError("the entry point must be a module")
+            return self._once(
+                key, offer.value, lambda: own.load(self.kind, own.source(self.kind, offer.load(), key=key))
+            )
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whatever another package does when it is imported
+            why = f"{type(error).__name__}: {error}"
+            raise ValueError(f"{self.kind.word} {key!r} of {package} ({offer.value}) cannot be used: {why}") from error
+
+    def known(self, name: str) -> str:
+        """The key that a name stands for: itself, or that of the file that it is the path of.
+
+        Raises ValueError, with the nearest names, where there is none.
+        """
+        if not isinstance(name, str):
+            raise TypeError(f"{self.kind.word} must be a name, not {name!r}")
+        if name in self.files or name in self._registered:
+            return name
+        if name.endswith(".py"):
+            return self.register(name)
+        if Path(name).suffix or "/" in name:  # no key has either
+            raise ValueError(f"{name}: the file of {self.kind.one} must end in .py")
+        if name not in self._offered:
+            raise ValueError(f"{self.kind.word} {name!r} is unknown; {nearest(name, self.names())}")
+        return name
+
+    def file_of(self, name: str) -> Path:
+        """The file that defines it. Raises as `known` does."""
+        found = self.own(key := self.known(name))
+        return self.files[key] if found is None else found.file
+
+    def get(self, name: str) -> Record:
+        """The record. Raises as `known` does."""
+        found = self.own(key := self.known(name))
+        if found is not None:
+            return found.record
+        folder = self.files[key].parent.relative_to(Path(__file__).parent.parent)
+        return self._of_module(shielded.load(".".join(("fastpe", *folder.parts, key))))
+
+    def page(self, name: str) -> str:
+        """The docstring of the file; of what comes with fastpe, nothing is imported. Raises as `known` does."""
+        found = self.own(key := self.known(name))
+        return (
+            found.page if found is not None else ast.get_docstring(ast.parse(self.files[key].read_text("utf-8"))) or ""
+        )
+
+    def load_all(self) -> tuple[dict[str, Record], dict[str, str]]:
+        """Every record by its key, and of those that installed packages offer but cannot be loaded, why."""
+        found, broken = {}, {}
+        for key in self.names():
+            try:
+                found[key] = self.get(key)
+            except ValueError as error:
+                broken[key] = str(error)
+        return found, broken
+
+    def own_files(self, keys: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Of those that did not come with fastpe: key -> name and SHA-256 of the file."""
+        loaded = {key: self.own(key) for key in keys}
+        return {key: {"file": found.file.name, "sha256": found.sha256} for key, found in loaded.items() if found}
+
+    def ways(self) -> dict[str, dict[str, str]]:
+        """What `register_ways` takes in another process: key -> how it is registered there, and its digest."""
+        return {key: {"way": found.way, "sha256": found.sha256} for key, found in self._registered.items()}
+
+    def register_ways(self, found: Mapping[str, Mapping[str, str]]) -> None:
+        """Register what another process of the same user has; raises ValueError where a file has changed meanwhile."""
+        for key, each in found.items():
+            if key not in self._offered and key not in self._registered:
+                way = each["way"]
+                self.register(way if way.endswith(".py") else import_module(way))
+            known = self.own(key)
+            if known is None or known.sha256 != each["sha256"]:
+                raise ValueError(f"{self.kind.word} {key!r}: {each['way']} has changed since it was registered")

@@ -1,0 +1,196 @@
+"""Everything that can be tested of one task: what `fastpe check` runs on a user's own, and the tests on ours.
+
+options     defaults are values that they may have, and what is no such value is refused
+draws       the same stream gives the same sequences, another one others; the first of many are those of a few
+sequences   at every length that it may have, and with every option: shapes, tokens in range, something that counts
+frame       sequences of several lengths in one batch are those that stand alone, for causal models and others
+answers     the same input has the same answer
+chance      what the best answer reaches that does not look at the input, or the mean squares of numbers
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.random import Stream
+from fastpe.doctor.allowed_error import Difference
+from fastpe.doctor.diagnosis import Check
+from fastpe.doctor.encoding_checks import CheckFailed, option_differences
+from fastpe.tasks import frame, sizes
+from fastpe.tasks.registry import TASKS, choose
+from fastpe.tasks.task import SUMMARY, Chosen
+
+Array = np.ndarray[Any, Any]
+
+_LONGEST = 60  # of the inputs that are looked at, where a task has such
+_OK = Difference(0.0, 0.0)
+
+
+def checks(key: str) -> tuple[Check, ...]:
+    """The checks of one task, in the order above."""
+    runs = {"options": options, "draws": draws, "sequences": sequences, "frame": framed, "answers": answers}
+    own = TASKS.get(key)
+    if own.chance is not None or own.kind == "numbers":
+        runs["chance"] = chance
+    return tuple(Check(name, "", partial(run, key)) for name, run in runs.items())
+
+
+def remarks(key: str) -> list[str]:
+    """What a task leaves unsaid."""
+    own, page = TASKS.get(key), TASKS.page(key)
+    wanted = {"Source:": "its source"} | {f"`{option}`": f"option {option!r}" for option in own.options}
+    unsaid = [meaning for word, meaning in wanted.items() if word not in page] if page else ["anything: there is none"]
+    found = [f"the page, its docstring, says nothing of {meaning}" for meaning in unsaid]
+    found += [f"TASK gives no {name}" for name in ("summary", "source") if not getattr(own, name)]
+    if len(own.summary) > SUMMARY:
+        found.append(f"the summary has {len(own.summary)} characters: a list has room for {SUMMARY}")
+    if own.chance is None and own.kind != "numbers":
+        found.append("chance(length, **options) is not defined: what a result is to be compared with is not known")
+    return found
+
+
+def variants(key: str) -> list[Chosen]:
+    """A task with its defaults, and with every option changed, one at a time."""
+    found = [choose(key)]
+    for name, option in TASKS.get(key).options.items():
+        values: tuple[Any, ...] = option.samples or option.choices
+        if not values and option.kind is bool:
+            values = (not option.default,)
+        if not values and option.kind is int:
+            near = option.default + 1 if option.default < option.maximum else option.default - 1
+            values = (near, option.minimum) if np.isfinite(option.minimum) else (near,)
+        others = [int(value) if option.kind is int else value for value in values]
+        found += [choose(key, {name: value}) for value in others if value != option.default]
+    return found
+
+
+def _lengths(chosen: Chosen) -> list[int]:
+    """The shortest lengths, and some longer ones."""
+    within = chosen.lengths.within(1, max(_LONGEST, 2 * chosen.lengths.least)).tolist()
+    if not within:
+        raise CheckFailed(f"lengths {chosen.lengths} hold no length at all")
+    return sorted({*within[:4], within[len(within) // 2], within[-1]})
+
+
+def _middle(chosen: Chosen) -> int:
+    return _lengths(chosen)[-2:][0]
+
+
+def _first(drawn: frame.Drawn, count: int) -> frame.Drawn:
+    """The first of the sequences, their answers as wide as the longest of them."""
+    answers = drawn.answers[:count]
+    width = int((answers != frame.NONE).any(axis=0).nonzero()[0][-1]) + 1
+    weights = None if drawn.weights is None else drawn.weights[:count, :width]
+    return frame.Drawn(drawn.inputs[:count], answers[:, :width], weights)
+
+
+def _equal(what: str, first: frame.Drawn, second: frame.Drawn) -> None:
+    for name, a, b in zip(first._fields, first, second, strict=True):
+        if not np.array_equal(np.asarray(a), np.asarray(b)):
+            raise CheckFailed(f"{what}: their {name} differ")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The checks
+
+
+def options(key: str) -> Iterator[Difference]:
+    """Defaults, what a command line makes of them, and what no option may be."""
+    yield from option_differences(TASKS.get(key).options)
+    yield _OK
+
+
+def draws(key: str) -> Iterator[Difference]:
+    """What is drawn is a function of the stream, and a draw of ten begins one of twenty."""
+    for chosen in variants(key):
+        length, stream = _middle(chosen), Stream(3, "check", 1)
+        found = frame.draw(chosen, stream, 20, length)
+        _equal(f"{_named(chosen)}, drawn twice from the same stream", found, frame.draw(chosen, stream, 20, length))
+        few = frame.draw(chosen, stream, 10, length)
+        _equal(f"{_named(chosen)}, ten sequences and the first ten of twenty", _first(found, 10), _first(few, 10))
+        streams = Stream(4, "check", 1), Stream(3, "check", 2)
+        others = [frame.draw(chosen, other, 20, length).inputs for other in streams]
+        if any(np.array_equal(found.inputs, other) for other in others):
+            raise CheckFailed(f"{_named(chosen)}: another seed or step gives the same inputs: draw from `draws` alone")
+        yield _OK
+
+
+def sequences(key: str) -> Iterator[Difference]:
+    """Everything that `fastpe.tasks.frame.draw` looks at, at many lengths."""
+    for chosen in variants(key):
+        for length in _lengths(chosen):
+            frame.draw(chosen, Stream(0, "check", length), 50, length)
+            yield _OK
+
+
+def framed(key: str) -> Iterator[Difference]:
+    """A batch of several lengths holds what each length has alone."""
+    chosen = choose(key)
+    if chosen.task.kind == "numbers":
+        yield _OK
+        return
+    lengths = np.array(_lengths(chosen))
+    for causal in {True, chosen.task.causal}:
+        found = frame.sequences(chosen, Stream(0, "check"), lengths, causal)
+        most = sizes.positions(chosen, int(lengths.max()), causal)
+        if found.x.shape[1] > most:
+            raise CheckFailed(f"sequences have {found.x.shape[1]} positions, and answer_length promises {most}")
+        yield _OK
+
+
+def answers(key: str) -> Iterator[Difference]:
+    """An input that is drawn twice has one answer."""
+    for chosen in variants(key):
+        seen: dict[bytes, bytes] = {}
+        length = _lengths(chosen)[0]
+        drawn = frame.draw(chosen, Stream(0, "check", "answers"), 500, length)
+        for x, y in zip(drawn.inputs, drawn.answers, strict=True):
+            if seen.setdefault(x.tobytes(), y.tobytes()) != y.tobytes():
+                raise CheckFailed(f"{_named(chosen)}: the input {x.tolist()} has two answers, one of them {y.tolist()}")
+        yield _OK
+
+
+def chance(key: str) -> Iterator[Difference]:
+    """Stated chance beside the answer that is best at each place of many; stated mean squares beside those of many."""
+    for chosen in variants(key):
+        for length in _lengths(chosen)[::2]:
+            drawn = frame.draw(chosen, Stream(0, "check", "chance"), _COUNT, length)
+            if chosen.task.kind == "numbers":
+                yield from _square_differences(chosen, drawn.answers, length)
+            else:
+                yield from _chance_differences(chosen, drawn.answers, length)
+
+
+_COUNT = 4000
+
+
+def _square_differences(chosen: Chosen, found: Array, length: int) -> Iterator[Difference]:
+    assert chosen.task.squares is not None
+    stated = np.asarray(chosen.task.squares(length, **chosen.options), np.float64)
+    if stated.shape != (length,):
+        raise CheckFailed(f"squares(length={length}) has the shape {stated.shape}, not {(length,)}")
+    squares = found**2
+    errors, bounds = np.abs(squares.mean(axis=0) - stated), 6 * squares.std(axis=0) / _COUNT**0.5 + 1e-9
+    worst = int(np.argmax(errors / bounds))
+    yield Difference(float(errors[worst]), float(bounds[worst]))
+
+
+def _chance_differences(chosen: Chosen, found: Array, length: int) -> Iterator[Difference]:
+    assert chosen.task.chance is not None
+    stated = chosen.task.chance(length, **chosen.options)
+    counts = found != frame.NONE
+    likeliest = sum(np.bincount(column[column >= 0]).max() for column in found.T if (column >= 0).any())
+    # the likeliest of many symbols is likelier among those that were drawn than it is
+    by_luck = 4 * (min(chosen.symbols, _COUNT) / counts.sum()) ** 0.5 + 0.01
+    yield Difference(max(0.0, stated.token - likeliest / counts.sum()), by_luck)
+    if stated.exact is not None:
+        most = Counter(row.tobytes() for row in found).most_common(1)[0][1] / _COUNT
+        yield Difference(abs(most - stated.exact), 4 * (stated.exact / _COUNT) ** 0.5 + 0.01)
+
+
+def _named(chosen: Chosen) -> str:
+    changed = {name: value for name, value in chosen.options.items() if value != chosen.task.options[name].default}
+    return ", ".join(f"{name}={value!r}" for name, value in changed.items()) or "with its defaults"

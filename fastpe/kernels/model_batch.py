@@ -1,0 +1,183 @@
+"""The model on a batch: the loops that fork, over sequences, and over parameters for their update.
+
+Same bits at any number of threads: a batch is cut into a fixed number of *groups* of sequences, each group sums its
+gradients in order into its own row, and the rows are added in order. Threads only choose who runs which
+(`kernels.threads`); a whole training step forks once.
+
+Sequences of a batch may differ in length: of what lies past the end of one nothing is read or computed, and the slots
+are those of the longest that there is room for.
+"""
+
+import numpy as np
+
+from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.adam import adam, add_up, clipped_share
+from fastpe.kernels.gemm import FROM, OVERWRITE, transpose
+from fastpe.kernels.loss import step_of
+from fastpe.kernels.model import (
+    head_of_rows,
+    of_sequence,
+    rows_of_stream,
+    sequence_backward,
+    sequence_loss,
+    stream_forward,
+)
+from fastpe.kernels.simd import at, lanes, part, plain, pointer, row, store_first, zeros
+from fastpe.kernels.threads import claim, finish, in_lanes, wait_for
+
+
+@inner
+def _clear(p, n):
+    for j in range(0, n, lanes(p)):
+        store_first(p, j, zeros(p), n - j)
+
+
+@inner
+def _clear_gradients(g, stride, sizes, o):
+    """All but the matrices of the layers, which the first sequence overwrites."""
+    _clear(g, o.layers)
+    for layer in range(sizes.layers):
+        vectors = o.layers + layer * o.layer_stride + plain(o.qkv_bias)
+        _clear(at(g, vectors), o.layer_stride - plain(o.qkv_bias))
+    rest = o.layers + sizes.layers * o.layer_stride
+    _clear(at(g, rest), stride - rest)
+
+
+@inner
+def _group_gradients(x, target, shares, step, lengths, shifts, first, last, w, wt, g, stride, arena, position,
+                     dropout, sizes, o, t, a):  # fmt: skip
+    """Loss and gradients (into g) of the sequences first .. last - 1."""
+    _clear_gradients(g, stride, sizes, o)
+    loss, head = 0.0, at(wt, t.head_weight) if sizes.tied else at(w, o.head_weight)
+    for sequence in range(first, last):
+        begin, own = sequence * sizes.length, of_sequence(sizes, sequence, lengths, shifts)
+        n, x_own, shares_own = own.length, part(x, begin, own.length), at(shares, begin * step)
+        stream_forward(x_own, w, arena, position, dropout, own, o, a)
+        found, count = sequence_loss(part(target, begin, n), shares_own, step, head, w, arena, own, o, a)
+        loss += found
+        grow = OVERWRITE if sequence == first else FROM
+        sequence_backward(x_own, head, w, wt, g, grow, shares_own, step, count, arena, position, dropout, own, o, t, a)
+    return loss
+
+
+@inner
+def _step_lane(lane, board, x, target, shares, lengths, shifts, w, wt, panels, gradients, groups, losses, arenas,
+               position, dropout, moments, numbers, ranges, squares, sizes, o, t, a):  # fmt: skip
+    """Tasks of four phases: transpose a panel of a matrix; go through a group of sequences; add up some gradients,
+    where they are clipped; update some parameters."""
+    transposes, (rows, stride), batch = panels.shape[0], gradients.shape, x.shape[0]
+    before_sums = transposes + groups
+    before_update = before_sums + squares.size
+    everything, share = before_update + ranges.shape[0], -1.0
+    task = claim(board)
+    while task < everything:
+        if task < transposes:
+            _transpose_panel(pointer(w), pointer(wt), panels, task)
+        elif task < before_sums:
+            wait_for(board, transposes)
+            group = task - transposes
+            losses[group] = _group_gradients(
+                pointer(x), pointer(target), pointer(shares), step_of(shares), lengths, shifts, batch * group // groups,
+                batch * (group + 1) // groups, pointer(w), pointer(wt), row(gradients, group), stride,
+                row(arenas, lane), position, dropout, sizes, o, t, a,
+            )  # fmt: skip
+        elif task < before_update:
+            wait_for(board, before_sums)
+            number = task - before_sums
+            squares[number] = add_up(pointer(gradients), stride, rows, ranges[number, 0], ranges[number, 1])
+        else:
+            wait_for(board, before_update)
+            if share < 0.0:  # a lane's first
+                share = clipped_share(squares, numbers)
+            number, summed = task - before_update, np.int64(1) if squares.size else rows
+            adam(
+                pointer(w), pointer(moments), at(pointer(moments), w.size), pointer(gradients), stride, summed,
+                ranges[number, 0], ranges[number, 1], numbers, ranges[number, 2], share,
+            )  # fmt: skip
+        finish(board)
+        task = claim(board)
+    wait_for(board, everything)  # lanes that leave together need not wake each other up
+
+
+@inner
+def _transpose_panel(w, wt, panels, number):
+    """panels (P, 5): a panel's start in w, its rows and columns, where its transpose starts in wt, and that one's row.
+
+    The transposes are made anew in every step: parameters are the user's to change.
+    """
+    columns = panels[number, 2]
+    transpose(
+        at(w, panels[number, 0]), columns, at(wt, panels[number, 3]), panels[number, 4], panels[number, 1], columns
+    )
+
+
+@entry(label="the training step")
+def step(crew, board, x, target, shares, lengths, shifts, w, wt, panels, gradients, groups, losses, arenas, position,
+         dropout, moments, numbers, ranges, squares, steps, sizes, o, t, a):  # fmt: skip
+    """Losses (G,) and gradients (G, stride) of a batch x, target (B, n) in `groups` groups, then AdamW on w (P,).
+
+    shares (B n,), or (1,) where all are the same: what the targets have of the mean, as in `kernels.loss`. lengths and
+    shifts (the rows of the table where sequences begin) (B,), or (1,) where all are the same. Tokens are whole numbers
+    in the type of w, so that everything is compiled once for scalars and tokens. One arena per lane.
+    dropout: as `kernels.dropout` has it, or None. moments (2, P), steps (1,) of updates, ranges (R, 3): starts, stops,
+    and whether those parameters decay; squares (R,), or (0,) where nothing is clipped. Without an update there are no
+    ranges, without gradients no groups and no panels.
+    """
+    in_lanes(
+        crew, _step_lane,
+        (pointer(board), x, target, shares, lengths, shifts, w, wt, panels, gradients, groups, losses, arenas, position,
+         dropout, moments, numbers, ranges, squares, sizes, o, t, a),
+    )  # fmt: skip
+    if ranges.shape[0]:
+        steps[0] += 1
+
+
+@inner
+def _forward_lane(lane, board, x, lengths, shifts, y, head, w, arenas, position, sizes, o, a):
+    """One task is one sequence."""
+    arena = row(arenas, lane)
+    sequence = claim(board)
+    while sequence < x.shape[0]:
+        own = of_sequence(sizes, sequence, lengths, shifts)
+        n = own.length
+        stream_forward(part(pointer(x), sequence * sizes.length, n), pointer(w), arena, position, None, own, o, a)
+        head_of_rows(rows_of_stream(arena, own, a), n, pointer(head), pointer(w), arena, own, o, a)
+        end = n * max(sizes.vocabulary, 1)
+        for i in range(end):
+            y[sequence, i] = arenas[lane, plain(a.output) + i]
+        for i in range(end, y.shape[1]):
+            y[sequence, i] = 0.0
+        sequence = claim(board)
+
+
+@entry(label="the forward pass")
+def forward(crew, board, x, lengths, shifts, y, head, w, arenas, position, sizes, o, a):
+    """y (B, n), or (B, n V) logits, from x (B, n), 0 past the lengths; one arena per lane. head (C V,)."""
+    in_lanes(crew, _forward_lane, (pointer(board), x, lengths, shifts, y, head, w, arenas, position, sizes, o, a))
+
+
+@inner
+def _losses_lane(lane, board, x, target, shares, lengths, shifts, losses, head, w, arenas, position, sizes, o, a):
+    """One task is one group of sequences, as in a step, so that the sums have the same order."""
+    arena, batch, groups, group = row(arenas, lane), x.shape[0], losses.size, claim(board)
+    step = step_of(shares)
+    while group < groups:
+        loss = 0.0
+        for sequence in range(batch * group // groups, batch * (group + 1) // groups):
+            begin, own = sequence * sizes.length, of_sequence(sizes, sequence, lengths, shifts)
+            n, target_own = own.length, part(pointer(target), begin, own.length)
+            stream_forward(part(pointer(x), begin, n), pointer(w), arena, position, None, own, o, a)
+            loss += sequence_loss(
+                target_own, at(pointer(shares), begin * step), step, pointer(head), pointer(w), arena, own, o, a
+            )[0]
+        losses[group] = loss
+        group = claim(board)
+
+
+@entry(label="the loss")
+def losses(crew, board, x, target, shares, lengths, shifts, losses, head, w, arenas, position, sizes, o, a):
+    """losses (G,), those of the groups of a batch x, target (B, n), which add up to the mean; one arena per lane."""
+    in_lanes(
+        crew, _losses_lane,
+        (pointer(board), x, target, shares, lengths, shifts, losses, head, w, arenas, position, sizes, o, a),
+    )  # fmt: skip

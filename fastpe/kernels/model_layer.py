@@ -1,0 +1,178 @@
+"""A layer of the small transformer on one sequence, forward and backward.
+
+    u = norm1(z);  q, k, v = u Wqkv + bqkv;  o = attention per head;  y = z + drop(o Wout + bout)   (`model_attention`)
+    w = norm2(y);  a = w Win + bin;          h = f(a);                z' = y + drop(h Wff + bff)
+
+`u`, `w` are `z`, `y` themselves where there are no norms; "z +" and "y +" only with residual connections; biases where
+the model has them; f an activation (`activation`), for SWIGLU of two maps side by side in Win. drop: `dropout`; where
+the model has none, its `dropout` is None and nothing of it is compiled.
+"""
+
+import numpy as np
+
+from fastpe.kernels._jit import inner
+from fastpe.kernels.activation import RELU as ACTIVATION_RELU
+from fastpe.kernels.activation import activate, activate_backward
+from fastpe.kernels.dropout import drop_rows, place_in
+from fastpe.kernels.ends import add
+from fastpe.kernels.gemm import FROM, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add_column_sums, gemm
+from fastpe.kernels.model_attention import attention_backward, attention_forward, project, project_backward
+from fastpe.kernels.norm import norm_backward, norm_forward
+from fastpe.kernels.simd import at, lanes, load_first, store_first
+
+NORM_EPS = 1e-5
+ONE, NONE = np.int64(1), np.int64(0)
+
+
+@inner
+def linear(x, c, weight, bias, y, n, width, mode, biased):
+    """y = f(x weight + bias), n rows of c elements into n rows of `width`; without bias unless biased."""
+    start = FROM if biased else OVERWRITE
+    gemm(x, c, ONE, weight, width, y, width, n, width, c, start | mode, bias, NONE, y, NONE)
+
+
+@inner
+def _linear_onto(x, c, weight, bias, z, y, n, width, dropout, place, sizes):
+    """y = z + drop(x weight + bias), without z where there is no residual connection."""
+    if dropout is None and sizes.residual:
+        if sizes.biased:
+            gemm(x, c, ONE, weight, width, y, width, n, width, c, FROM | PLUS, z, width, bias, NONE)
+        else:
+            gemm(x, c, ONE, weight, width, y, width, n, width, c, FROM, z, width, y, NONE)
+        return
+    linear(x, c, weight, bias, y, n, width, OVERWRITE, sizes.biased)
+    drop_rows(dropout, y, n, width, place_in(dropout, sizes.sequence, place))
+    if sizes.residual:
+        add(y, z, y, n * width)
+
+
+@inner
+def linear_gradients(x, c, dy, width, dweight, dbias, n, mode, biased):
+    """dweight = x^T dy (added to it with mode FROM), dbias += column sums of dy."""
+    gemm(x, ONE, c, dy, width, dweight, width, c, width, n, mode, dweight, width, dweight, NONE)
+    if biased:
+        add_column_sums(dy, width, n, width, dbias)
+
+
+@inner
+def linear_back(dy, width, transposed, dx, c, n, mode):
+    """dx = dy weight^T (+ dx with mode FROM)."""
+    gemm(dy, width, ONE, transposed, c, dx, c, n, c, width, mode, dx, c, dx, NONE)
+
+
+@inner
+def normalise(x, weight, bias, y, stats, n, sizes):
+    """y = the norm of n rows of x."""
+    norm_forward(x, weight, bias, y, stats, n, sizes.width, NORM_EPS, sizes.centred, sizes.norm_biased)
+
+
+@inner
+def normalise_backward(dy, x, weight, stats, dx, dweight, dbias, n, residual, sizes):
+    """Gradients of `normalise`; dx is added to where `residual`."""
+    norm_backward(
+        dy, x, weight, stats, dx, dweight, dbias, n, sizes.width, residual, sizes.centred, sizes.norm_biased
+    )  # fmt: skip
+
+
+@inner
+def _place(layer, which, sizes):
+    """The number of one of a layer's places of dropout: see `dropout.places_of`."""
+    return 1 + layer * (2 + sizes.heads) + which
+
+
+@inner
+def layer_forward(z, out, layer, w, act, arena, position, dropout, sizes, o, a):
+    """One layer: z -> out (n, c). w: its parameters; act: its activations, kept for the backward pass."""
+    n, c, f = sizes.length, sizes.width, sizes.hidden
+    mixed, middle, hidden = at(act, a.mixed), at(act, a.middle), at(act, a.hidden)
+    u = z
+    if sizes.norms:
+        u = at(act, a.normed1)
+        normalise(z, at(w, o.norm1_weight), at(w, o.norm1_bias), u, at(act, a.stats1), n, sizes)
+    project(u, at(w, o.qkv_weight), at(w, o.qkv_bias), act, arena, position, sizes, a)
+    attention_forward(layer, act, arena, position, dropout, _place(layer, 2, sizes), sizes, a)
+    _linear_onto(
+        mixed, c, at(w, o.out_weight), at(w, o.out_bias), z, middle, n, c, dropout, _place(layer, 0, sizes), sizes
+    )  # fmt: skip
+    u = middle
+    if sizes.norms:
+        u = at(act, a.normed2)
+        normalise(middle, at(w, o.norm2_weight), at(w, o.norm2_bias), u, at(act, a.stats2), n, sizes)
+    if sizes.activation == ACTIVATION_RELU:
+        linear(u, c, at(w, o.in_weight), at(w, o.in_bias), hidden, n, f, RELU, sizes.biased)
+    else:
+        before = at(act, a.before)
+        linear(u, c, at(w, o.in_weight), at(w, o.in_bias), before, n, sizes.inner, OVERWRITE, sizes.biased)
+        activate(before, hidden, n, f, sizes.activation)
+    _linear_onto(
+        hidden, f, at(w, o.ff_weight), at(w, o.ff_bias), middle, out, n, c, dropout, _place(layer, 1, sizes), sizes
+    )  # fmt: skip
+
+
+@inner
+def _dropped(dropout, dz, target, n, c, place, sizes):
+    """The gradient of what was dropped out, in `target`, from dz, that of what became of it; dz itself without dropout.
+
+    dz stays: the residual connection has it too.
+    """
+    if dropout is None:
+        return dz
+    for j in range(0, n * c, lanes(dz)):
+        store_first(target, j, load_first(dz, j, n * c - j), n * c - j)
+    drop_rows(dropout, target, n, c, place_in(dropout, sizes.sequence, place))
+    return target
+
+
+@inner
+def feedforward_backward(dz, layer, w, wt, g, grow, act, arena, dropout, sizes, o, t, a):
+    """dz: the gradient of the layer's output on entry, of `middle` on return. grow: mode of the matrices' gradients."""
+    n, c, f, wide = sizes.length, sizes.width, sizes.hidden, sizes.inner
+    hidden, dhidden, middle = at(act, a.hidden), at(arena, a.dhidden), at(act, a.middle)
+    dout = _dropped(dropout, dz, at(arena, a.dbranch), n, c, _place(layer, 1, sizes), sizes)
+    linear_gradients(hidden, f, dout, c, at(g, o.ff_weight), at(g, o.ff_bias), n, grow, sizes.biased)
+    dactive = at(dhidden, wide - f)
+    mode = WHERE_POSITIVE if sizes.activation == ACTIVATION_RELU else OVERWRITE
+    gemm(dout, c, ONE, at(wt, t.ff_weight), f, dactive, wide, n, f, c, mode, dout, NONE, hidden, f)
+    if sizes.activation != ACTIVATION_RELU:
+        activate_backward(at(act, a.before), dhidden, n, f, sizes.activation)
+    u = at(act, a.normed2) if sizes.norms else middle
+    linear_gradients(u, c, dhidden, wide, at(g, o.in_weight), at(g, o.in_bias), n, grow, sizes.biased)
+    if sizes.norms:
+        dnormed = at(arena, a.dnormed)
+        linear_back(dhidden, wide, at(wt, t.in_weight), dnormed, c, n, OVERWRITE)
+        normalise_backward(
+            dnormed, middle, at(w, o.norm2_weight), at(act, a.stats2), dz, at(g, o.norm2_weight), at(g, o.norm2_bias),
+            n, sizes.residual, sizes,
+        )  # fmt: skip
+    else:
+        linear_back(dhidden, wide, at(wt, t.in_weight), dz, c, n, FROM if sizes.residual else OVERWRITE)
+
+
+@inner
+def attention_layer_backward(
+    dz, z, layer, w, wt, g, slot_gradients, grow, act, arena, position, dropout, sizes, o, t, a
+):  # fmt: skip
+    """dz: the gradient of `middle` on entry, of the layer's input z on return."""
+    n, c = sizes.length, sizes.width
+    mixed, dmixed, dqkv = at(act, a.mixed), at(arena, a.dmixed), at(arena, a.dqkv)
+    dout = _dropped(dropout, dz, at(arena, a.dbranch), n, c, _place(layer, 0, sizes), sizes)
+    linear_gradients(mixed, c, dout, c, at(g, o.out_weight), at(g, o.out_bias), n, grow, sizes.biased)
+    linear_back(dout, c, at(wt, t.out_weight), dmixed, c, n, OVERWRITE)
+    attention_backward(layer, act, arena, slot_gradients, position, dropout, _place(layer, 2, sizes), sizes, o, a)
+    qkv_weight, qkv_bias = at(g, o.qkv_weight), at(g, o.qkv_bias)
+    u = at(act, a.normed1) if sizes.norms else z
+    if sizes.has_qk_table:
+        project_backward(
+            u, at(wt, t.qkv_weight), qkv_weight, qkv_bias, slot_gradients, grow, arena, position, sizes, o, a
+        )
+    else:
+        linear_gradients(u, c, dqkv, 3 * c, qkv_weight, qkv_bias, n, grow, sizes.biased)
+    if sizes.norms:
+        dnormed = at(arena, a.dnormed)
+        linear_back(dqkv, 3 * c, at(wt, t.qkv_weight), dnormed, c, n, OVERWRITE)
+        normalise_backward(
+            dnormed, z, at(w, o.norm1_weight), at(act, a.stats1), dz, at(g, o.norm1_weight), at(g, o.norm1_bias),
+            n, sizes.residual, sizes,
+        )  # fmt: skip
+    else:
+        linear_back(dqkv, 3 * c, at(wt, t.qkv_weight), dz, c, n, FROM if sizes.residual else OVERWRITE)

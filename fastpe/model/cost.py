@@ -1,0 +1,40 @@
+"""What a training step costs: the useful FLOPs of its matrix products, forward and backward."""
+
+from fastpe.model.config import ModelConfig
+
+
+def step_flop(config: ModelConfig, batch: int, *, unmasked: bool = False) -> int:
+    """Useful FLOPs of one training step.
+
+    Parameters
+    ----------
+    config : ModelConfig
+    batch : int
+        Sequences of `train_length`.
+    unmasked : bool
+        Of a causal model, count only the scores that are not masked, N (N + 1) / 2 of N².
+
+    Examples
+    --------
+    >>> step_flop(ModelConfig("wavelet"), 32) / 1e6
+    753.0496
+    """
+    return batch * sequence_flop(config, config.train_length, unmasked=unmasked)
+
+
+def sequence_flop(config: ModelConfig, n: int, targets: int | None = None, *, unmasked: bool = False) -> int:
+    """Useful FLOPs of one sequence of n positions in a step; of tokens, `targets` count, or all.
+
+    Examples
+    --------
+    >>> sequence_flop(ModelConfig("nope", vocabulary=8192, train_length=64), 64, targets=4) / 1e6
+    44.040192
+    """
+    c, f = config.width, config.hidden
+    pairs = n * (n + 1) // 2 if unmasked and config.causal else n * n
+    maps = 3 if config.activation == "swiglu" else 2
+    layer = 2 * n * (4 * c * c + maps * c * f) + 4 * pairs * c
+    if not config.vocabulary:  # the embedding of a number has no gradient by its input
+        return 3 * config.layers * layer + 4 * n * c + 6 * n * c
+    rows = n if targets is None else targets
+    return 3 * config.layers * layer + 6 * rows * c * config.vocabulary  # the embedding of a token is no product

@@ -1,0 +1,136 @@
+"""A model's memory, and its passes: calls of the kernels on checked inputs, one at a time."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fastpe.base import validation
+from fastpe.base.guard import OneAtATime
+from fastpe.kernels import model_batch
+from fastpe.kernels.threads import run_lanes, threads_for
+from fastpe.model import dropout
+from fastpe.model.checked_inputs import CheckedInputs
+from fastpe.model.config import ModelConfig
+from fastpe.model.encoding import ModelEncoding
+from fastpe.model.parameters import Parameters, Transposes
+from fastpe.model.scratch import Scratch, Update
+
+Array = np.ndarray[Any, Any]
+
+_GROUPS_BYTES = 2**24  # at most, for the gradients of all groups, unless they are but four
+_FROM_FIRST = np.zeros(1, np.int64)  # row of a table
+_MOST_KEPT = 4  # a user who tries many lengths should not fill the memory
+
+
+class Passes:
+    """What `Transformer` stands on. Its passes are called with the lock held."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self._config, self._dtype = config, np.dtype(config.dtype)
+        self._encoding = ModelEncoding(config)
+        self._layout = Parameters(config, self._encoding.initial)
+        self._transposes = Transposes(config, self._layout.offsets)
+        self._kept: dict[tuple[int, int, bool], Scratch] = {}
+        self._inputs = CheckedInputs(config.vocabulary, self.dtype)
+        self._lock = OneAtATime()  # inputs, slots, scratch memory and gradients: one call at a time
+
+    # memory is laid out by these: they stay
+    config = property(lambda self: self._config)
+    dtype = property(lambda self: self._dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it holds, in bytes: parameters, their transposes, and what its calls work in."""
+        with self._lock:
+            kept = (array for work in self._kept.values() for array in (work.arenas, work.gradients))
+            return sum(array.nbytes for array in (self._layout.flat, self._transposes.flat, *kept))
+
+    def _outputs(self, rows: Array, lengths: Array, threads: int | None, draw: int) -> Array:
+        batch, length = rows.shape
+        slots, lanes = self._encoding.slots(length, self._layout.views, draw), min(threads_for(threads), batch)
+        work = self._scratch(length, lanes, slots, backward=False)
+        shape = (batch, length * (self.config.vocabulary or 1))
+        size = math.prod(shape) * self.dtype.itemsize
+        validation.room(f"outputs of {batch} sequences with length={length}", size, "need")
+        y = np.empty(shape, self.dtype)
+        run_lanes(
+            lanes, model_batch.forward, rows, lengths, _FROM_FIRST, y, self._head(), self._layout.flat, work.arenas,
+            work.position(slots), work.sizes, work.offsets, work.arena,
+        )  # fmt: skip
+        return y
+
+    def _loss(self, x: Any, y: Any, weights: Any, lengths: Any, threads: int | None, draw: int) -> float:
+        x, y, shares, lengths = self._inputs.batch(x, y, weights, lengths)
+        batch, length = x.shape
+        slots, groups = self._encoding.slots(length, self._layout.views, draw), self._groups(batch)
+        lanes = min(threads_for(threads), groups)
+        work, losses = self._scratch(length, lanes, slots, backward=False), np.zeros(groups)
+        run_lanes(
+            lanes, model_batch.losses, x, y, shares, lengths, _FROM_FIRST, losses, self._head(), self._layout.flat,
+            work.arenas, work.position(slots), work.sizes, work.offsets, work.arena,
+        )  # fmt: skip
+        return float(losses.sum())
+
+    def _head(self) -> Array:
+        """The head's matrix, row by row."""
+        views = self._layout.views
+        return (views["embed.weight"].T if self.config.tied else views["head.weight"]).ravel()
+
+    def _gradients(
+        self, x: Any, y: Any, weights: Any, lengths: Any, threads: int | None, draw: int, update: Update | None = None
+    ) -> tuple[float, Array]:
+        """Loss and the groups' gradients (groups, stride), to be summed in order; valid until the next call.
+
+        Where an update is given, it has been applied with these gradients.
+        """
+        x, y, shares, lengths = self._inputs.batch(x, y, weights, lengths)
+        batch, length = x.shape
+        groups = self._groups(batch)
+        slots = self._encoding.slots(length, self._layout.views, draw, training=True)
+        lanes = min(threads_for(threads), groups)
+        work = self._scratch(length, lanes, slots, backward=True)
+        gradients, losses = work.gradients[:groups], work.losses[:groups]
+        panels, nothing, position = self._transposes.panels, Update.none(self.dtype), work.position(slots)
+        dropped = dropout.of_step(self.config, draw)
+        shifts = self._encoding.shifts(lengths, batch, draw)
+
+        def run(panels: Array, groups: int, update: Update) -> None:
+            run_lanes(
+                lanes, model_batch.step, x, y, shares, lengths, shifts, self._layout.flat, self._transposes.flat,
+                panels, gradients, groups, losses, work.arenas, position, dropped, *update, work.sizes, work.offsets,
+                self._transposes.offsets, work.arena,
+            )  # fmt: skip
+
+        if not self._encoding.initial:
+            run(panels, groups, update or nothing)
+            return float(losses.sum()), gradients
+        run(panels, groups, nothing)
+        # the slots' gradients become the parameters', in the first group's row
+        target = self._layout.views_of(gradients[0], self._encoding.initial)
+        self._encoding.pull(length, self._layout.views, work.slot_gradients(slots, groups), target)
+        if update:
+            run(panels[:0], 0, update)
+        return float(losses.sum()), gradients
+
+    def _groups(self, batch: int) -> int:
+        """Groups of a batch: fixed by shapes alone, or the bits would depend on the threads.
+
+        More of them serve more threads, but cost additions, and memory: that of common caches is not to be exceeded.
+        """
+        most = 8 if batch < 64 else 16
+        while most > 4 and most * self._layout.flat.nbytes > _GROUPS_BYTES:
+            most //= 2
+        return min(batch, most)
+
+    def _scratch(self, length: int, lanes: int, slots: Mapping[str, Any], *, backward: bool) -> Scratch:
+        key = (length, lanes, backward)
+        if key not in self._kept:
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            self._kept[key] = Scratch.make(
+                self.config, self._layout, length, lanes, 16 if backward else 0, slots, self._encoding.layered,
+                self._encoding.learned,
+            )  # fmt: skip
+        return self._kept[key]

@@ -1,0 +1,101 @@
+"""The sum of two numbers, digit by digit.
+
+**Sequence**: begin, a, +, b, separator (which is the sign "="), a + b, end. The length counts the digits of a and b and
+the "+"; how many digits a has is uniform, and so are digits, but that no number of several digits begins with 0.
+**Metric**: share of answers that are right from first to last, end included; share of right tokens.
+**Chance**: measured, on sums drawn for it.
+**Without positions**: a model without a mask and without a position signal cannot tell which digits stand under each
+other.
+
+**Options**
+- `digits`: "ordinary", the most significant first, or "reversed", the least significant first, so that a carry is known
+  when it is wanted.
+- `base`: of the numbers.
+
+Source: Huang et al. 2024, "A formal framework for understanding length generalization in transformers" (binary,
+ordinary; its length counts the "=" too); reversed as in Zhou et al. 2024, "Transformers can achieve length
+generalization but not robustly".
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.draws import Draws
+from fastpe.base.option import Option
+from fastpe.tasks.task import Lengths, Task
+
+Array = np.ndarray[Any, Any]
+
+_NONE = -1
+
+
+def sample(draws: Draws, length: int, count: int, *, digits: str, base: int) -> tuple[Array, Array]:
+    first = 1 + draws.integers(length - 2, (count, 1))
+    second = length - 1 - first
+    a, b = (_number(draws, sizes, length - 2, base) for sizes in (first, second))
+    total = _sum(a, b, base)
+    inputs, answers = np.full((count, length), base), np.full((count, length - 1), _NONE)
+    _write(inputs, 0, a, first, digits)
+    _write(inputs, first + 1, b, second, digits)
+    _write(answers, 0, total, _sizes(total), digits)
+    return inputs, answers
+
+
+def _number(draws: Draws, sizes: Array, width: int, base: int) -> Array:
+    """Numbers of so many digits, the least significant first, zeros after the last, (count, width)."""
+    found, leading = draws.integers(base, (len(sizes), width)), 1 + draws.integers(base - 1, sizes.shape)
+    places = np.arange(width)
+    found = np.where((places == sizes - 1) & (sizes > 1), leading, found)
+    return np.where(places < sizes, found, 0)
+
+
+def _sum(a: Array, b: Array, base: int) -> Array:
+    count, width = a.shape
+    total, carry = np.zeros((count, width + 1), np.int64), np.zeros(count, np.int64)
+    for place in range(width):
+        here = a[:, place] + b[:, place] + carry
+        total[:, place], carry = here % base, here // base
+    total[:, width] = carry
+    return total
+
+
+def _sizes(numbers: Array) -> Array:
+    """How many digits there are up to the last that is not 0, at least one, (count, 1)."""
+    used = np.where(numbers > 0, np.arange(1, numbers.shape[1] + 1), 1)
+    return used.max(axis=1, keepdims=True)
+
+
+def _write(out: Array, start: Array | int, numbers: Array, sizes: Array, digits: str) -> None:
+    rows, places = np.nonzero(np.arange(numbers.shape[1]) < sizes)
+    order = places if digits == "reversed" else sizes[rows, 0] - 1 - places
+    out[rows, np.broadcast_to(start, sizes.shape)[rows, 0] + order] = numbers[rows, places]
+
+
+def symbols(*, digits: str, base: int) -> int:
+    return base + 1
+
+
+def word(symbol: int, *, digits: str, base: int) -> str:
+    return "+" if symbol == base else "0123456789"[symbol]
+
+
+def answer_length(length: int, *, digits: str, base: int) -> int:
+    return length - 1
+
+
+TASK = Task(
+    kind="answer",
+    summary="the sum of two numbers, digit by digit",
+    lengths=Lengths(least=3),
+    options={
+        "digits": Option(
+            "ordinary",
+            "whether the most significant digit comes first, or last",
+            str,
+            choices=("ordinary", "reversed"),
+        ),
+        "base": Option(2, "of the numbers", int, minimum=2, maximum=10),
+    },
+    source="Huang et al. 2024, A formal framework for understanding length generalization in transformers",
+)

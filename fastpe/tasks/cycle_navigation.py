@@ -1,0 +1,45 @@
+"""Where a walk on a circle of five places ends that begins at 0.
+
+**Sequence**: begin, moves, separator, place, end. A move is 0 (back), 1 (stay) or 2 (on), independent and uniform.
+**Metric**: share of exact answers, end included.
+**Chance**: the likeliest place: 1/3 at length 1, soon 1/5.
+**Without positions**: counts of moves are enough, but they are wanted modulo five, as in `parity`.
+
+Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there the answer is read at an empty token).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.draws import Draws
+from fastpe.tasks.task import Chance, Task
+
+Array = np.ndarray[Any, Any]
+
+_PLACES = 5
+
+
+def sample(draws: Draws, length: int, count: int) -> tuple[Array, Array]:
+    moves = draws.integers(3, (count, length))
+    return moves, (moves - 1).sum(axis=1, keepdims=True) % _PLACES
+
+
+def answer_length(length: int) -> int:
+    return 1
+
+
+def chance(length: int) -> Chance:
+    # each move turns a wave of frequency k into (1 + 2 cos(2 pi k / 5)) / 3 of it
+    angles = 2 * np.pi * np.arange(_PLACES) / _PLACES
+    waves = ((1 + 2 * np.cos(angles)) / 3) ** length
+    likeliest = float(max(np.mean(waves * np.cos(place * angles)) for place in range(_PLACES)))
+    return Chance(likeliest, likeliest)
+
+
+TASK = Task(
+    kind="answer",
+    summary="where a walk on a circle of five places ends",
+    symbols=_PLACES,
+    source="Deletang et al. 2022, Neural networks and the Chomsky hierarchy",
+)

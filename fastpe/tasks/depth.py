@@ -1,0 +1,49 @@
+"""Whether this is the last of k alternating blocks: the language L_k, which takes a depth of k - 2.
+
+**Sequence**: begin, and k blocks of equal symbols, 0 .. 0 1 .. 1 0 .. 0 ...; every way to cut the length into k is
+equally likely. The label beside a symbol is 1 in the k-th block, else 0.
+**Metric**: share of sequences whose labels are all right; share of right labels.
+**Chance**: (k - 1) / k for a label.
+**Without positions**: a causal model of depth d solves it up to k = d + 2, and not at k = d + 3.
+
+**Options**
+- `blocks`: k.
+
+Source: Yang et al. 2025, "Knee-deep in C-RASP: a transformer depth hierarchy" (trained at lengths 201 to 250, tested to
+400).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.draws import Draws
+from fastpe.base.option import Option
+from fastpe.tasks.task import Chance, Lengths, Task
+
+Array = np.ndarray[Any, Any]
+
+
+def sample(draws: Draws, length: int, count: int, *, blocks: int) -> tuple[Array, Array]:
+    begins = np.zeros((count, length), np.int64)
+    np.put_along_axis(begins, 1 + draws.subsets(length - 1, blocks - 1, count), 1, axis=1)
+    number = np.cumsum(begins, axis=1)
+    return number % 2, (number == blocks - 1).astype(np.int64)
+
+
+def lengths(*, blocks: int) -> Lengths:
+    return Lengths(least=blocks)
+
+
+def chance(length: int, *, blocks: int) -> Chance:
+    # a block is length / blocks long in the mean, and the last is one symbol more often than any other number
+    return Chance(1 - 1 / blocks, (blocks - 1) / (length - 1))
+
+
+TASK = Task(
+    kind="labels",
+    summary="whether this is the last of k alternating blocks",
+    symbols=2,
+    options={"blocks": Option(3, "k", int, minimum=2, maximum=1024)},
+    source="Yang et al. 2025, Knee-deep in C-RASP: a transformer depth hierarchy",
+)

@@ -1,0 +1,40 @@
+"""Whether neighbours differ an odd number of times: 1, or even: 0. The same as: does the last bit differ from the
+first?
+
+**Sequence**: begin, bits, separator, bit, end. They are independent and uniform.
+**Metric**: share of exact answers, end included.
+**Chance**: 1/2 from length 2 on; 1 at length 1.
+**Without positions**: a model without a mask and without a position signal cannot; one that finds the two ends can.
+
+Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there the answer is read at an empty token).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.draws import Draws
+from fastpe.tasks.task import Chance, Task
+
+Array = np.ndarray[Any, Any]
+
+
+def sample(draws: Draws, length: int, count: int) -> tuple[Array, Array]:
+    bits = draws.integers(2, (count, length))
+    return bits, (bits[:, :1] != bits[:, -1:]).astype(np.int64)
+
+
+def answer_length(length: int) -> int:
+    return 1
+
+
+def chance(length: int) -> Chance:
+    return Chance(0.5, 0.5) if length > 1 else Chance(1.0, 1.0)
+
+
+TASK = Task(
+    kind="answer",
+    summary="whether the last bit differs from the first",
+    symbols=2,
+    source="Deletang et al. 2022, Neural networks and the Chomsky hierarchy",
+)

@@ -1,0 +1,41 @@
+"""Whether a place lies within the first quarter: x_i independent N(0, 1), y_i = 1 where i - 1 < N / 4, else 0.
+
+What is asked depends on the position alone, and on the length: "a purely relative encoding may struggle".
+
+**Kind**: numbers, one answer beside each.
+**Metric**: mean squared error, and that divided by the error of always answering 0.
+**Controls**: with a share q of places in the quarter, no model whose position signal knows offsets alone gets below q
+(1 - q) on a constant input without a mask; none that cannot tell a sequence from its reverse gets below q / 2. A causal
+one can count, but not see the end: the length is not known to it at all.
+
+Source: Li 2025, section 3.4.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.draws import Draws
+from fastpe.tasks.task import Task
+
+Array = np.ndarray[Any, Any]
+
+
+def sample(draws: Draws, length: int, count: int) -> tuple[Array, Array]:
+    return draws.normal((count, length)), np.tile(squares(length), (count, 1))
+
+
+def squares(length: int) -> Array:
+    return (4 * np.arange(length) < length).astype(np.float64)
+
+
+def reversal_bound(length: int, factors: Array) -> float:
+    wanted = factors * squares(length)
+    return float(np.mean((wanted - wanted[::-1]) ** 2) / 4.0)
+
+
+def permutation_bound(length: int, factors: Array) -> float:
+    return float(np.var(factors * squares(length)))
+
+
+TASK = Task(kind="numbers", summary="1 within the first quarter, else 0", source="Li 2025, section 3.4")

@@ -1,0 +1,63 @@
+"""The bit that was written last.
+
+**Sequence**: begin, and pairs of an instruction and a bit: w(rite), i(gnore) or r(ead). The first instruction is w, the
+last r; the others are i with the chance `ignore`, and w or r with half of the rest. After w and i the bit is random,
+after r it is the one written last: that is the label beside r, and there are no others.
+**Metric**: share of sequences whose labels are all right; share of right labels.
+**Chance**: 1/2 for a label.
+**Made for causal models**: the bit after r gives the label away.
+**Without positions**: a causal model can do it; recency is what it must learn.
+
+**Options**
+- `ignore`: 0.8 to train with; 0.98 (sparse) and 0.1 (dense) to test with.
+
+Source: Liu et al. 2023, "Exposing attention glitches with flip-flop language modeling" (there 512 tokens).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.draws import Draws
+from fastpe.base.option import Option
+from fastpe.tasks.task import Chance, Lengths, Task
+
+Array = np.ndarray[Any, Any]
+
+_NONE = -1
+_WORDS = "01wri"
+_WRITE, _READ, _IGNORE = (_WORDS.index(letter) for letter in "wri")
+
+
+def sample(draws: Draws, length: int, count: int, *, ignore: float) -> tuple[Array, Array]:
+    pairs = length // 2
+    level = draws.uniform((count, pairs))
+    instructions = np.where(level < ignore, _IGNORE, np.where(level < (1 + ignore) / 2, _WRITE, _READ))
+    instructions[:, 0], instructions[:, -1] = _WRITE, _READ
+    bits = draws.integers(2, (count, pairs))
+    written = np.maximum.accumulate(np.where(instructions == _WRITE, np.arange(pairs), 0), axis=1)
+    reads = instructions == _READ
+    bits = np.where(reads, np.take_along_axis(bits, written, axis=1), bits)
+    inputs, answers = np.empty((count, length), np.int64), np.full((count, length), _NONE)
+    inputs[:, ::2], inputs[:, 1::2] = instructions, bits
+    answers[:, ::2] = np.where(reads, bits, _NONE)
+    return inputs, answers
+
+
+def word(symbol: int, *, ignore: float) -> str:
+    return _WORDS[symbol]
+
+
+def chance(length: int, *, ignore: float) -> Chance:
+    return Chance(0.5, None)
+
+
+TASK = Task(
+    kind="labels",
+    summary="the bit that was written last",
+    symbols=len(_WORDS),
+    causal=True,
+    lengths=Lengths(least=4, step=2),
+    options={"ignore": Option(0.8, "the chance of an instruction to ignore", float, minimum=0.0, maximum=1.0)},
+    source="Liu et al. 2023, Exposing attention glitches with flip-flop language modeling",
+)

@@ -1,0 +1,229 @@
+"""From what a task draws to what a model reads: tokens in their frame, targets, and which of them count.
+
+    answer, causal          begin i1 .. in separator a1 .. am         target at the separator a1, at a1 a2, at am end
+    answer, bidirectional   begin i1 .. in separator blank .. blank   targets at the blanks: a1 .. am, end
+    labels                  begin i1 .. in                            beside i its label
+    numbers                 i1 .. in                                  beside i its answer
+
+Sequences of a batch differ in length; what lies past the end of one is padding, of which nothing is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from fastpe.base.draws import Draws
+from fastpe.base.random import Stream
+from fastpe.base.validation import unmasked, whole
+from fastpe.tasks.sizes import FRAME, check_length
+from fastpe.tasks.task import Chosen
+
+Array = np.ndarray[Any, Any]
+
+NONE = -1
+"""In answers: no token, a label that does not count."""
+
+
+class Drawn(NamedTuple):
+    """Inputs (count, length), answers (count, any), and what each answer counts; None where all count alike."""
+
+    inputs: Array
+    answers: Array
+    weights: Array | None = None
+
+
+class Sequences(NamedTuple):
+    """A batch.
+
+    Parameters
+    ----------
+    x, y : (count, positions)
+        Inputs and targets, padded at the end: tokens int64, numbers float64.
+    weights : (count, positions) float64 or None
+        What each target counts, 0 being nothing; None where all count alike.
+    lengths : (count,) int64 or None
+        Positions of each sequence; None where none is padded.
+    """
+
+    x: Array
+    y: Array
+    weights: Array | None = None
+    lengths: Array | None = None
+
+
+def draw(chosen: Chosen, stream: Stream, count: int, length: int, dtype: DTypeLike = np.float64) -> Drawn:
+    """Inputs of one length and their answers, as the task draws them, checked.
+
+    Parameters
+    ----------
+    chosen : Chosen
+    stream : Stream
+    count, length : int
+    dtype : float32 or float64
+        What the model reads numbers in, and what those drawn are rounded to.
+
+    Returns
+    -------
+    Drawn
+
+    Raises
+    ------
+    ValueError
+        If the task cannot have this length, or draws what is no sequence of it; the message says what.
+
+    Examples
+    --------
+    >>> from fastpe.tasks.registry import choose
+    >>> draw(choose("reverse"), Stream(0, "test"), 1, 5)[:2]
+    (array([[1, 1, 0, 1, 0]]), array([[0, 1, 0, 1, 1]]))
+    """
+    count, length = whole("count", count, 1), whole("length", length, 1)
+    check_length(chosen, length)
+    drawn = chosen.task.sample(Draws(stream, dtype), length, count, **chosen.options)
+    most = 2 if chosen.task.kind == "answer" else 3
+    if not isinstance(drawn, tuple) or not 2 <= len(drawn) <= most:
+        found = f"{len(drawn)} things" if isinstance(drawn, tuple) else type(drawn).__name__
+        more = ", or (inputs, answers, weights)" if most > 2 else ""
+        raise ValueError(f"{_whose(chosen)}: sample must return (inputs, answers){more}, not {found}")
+    inputs, answers = _checked(chosen, "inputs", drawn[0]), _checked(chosen, "answers", drawn[1])
+    if inputs.shape != (count, length):
+        raise ValueError(f"{_whose(chosen)}: inputs must have the shape {(count, length)}, not {inputs.shape}")
+    widest = chosen.answer_length(length) if chosen.task.kind == "answer" else length
+    right = answers.ndim == 2 and len(answers) == count and 1 <= answers.shape[1] <= widest
+    if not right or (chosen.task.kind != "answer" and answers.shape != inputs.shape):
+        wanted = f"({count}, 1 .. {widest})" if chosen.task.kind == "answer" else f"{inputs.shape}"
+        raise ValueError(f"{_whose(chosen)}: answers must have the shape {wanted}, not {answers.shape}")
+    _check_tokens(chosen, inputs, answers)
+    return Drawn(inputs, answers, _weights(chosen, drawn[2], answers.shape) if len(drawn) > 2 else None)
+
+
+def sequences(
+    chosen: Chosen, stream: Stream, lengths: Sequence[int] | Array, causal: bool, dtype: DTypeLike = np.float64,
+    width: int | None = None,
+) -> Sequences:  # fmt: skip
+    """Sequences of a task whose inputs have these lengths, in their frame.
+
+    Those of one length have a stream of their own, unless there is no other length: a longer list of several lengths
+    begins with the same sequences.
+
+    Parameters
+    ----------
+    chosen : Chosen
+    stream : Stream
+    lengths : (count,) integers
+    causal : bool
+        Whether the model is causal.
+    dtype : float32 or float64
+        As for `draw`.
+    width : int, optional
+        Positions of the batch. By default those of its longest sequence.
+
+    Returns
+    -------
+    Sequences
+
+    Examples
+    --------
+    >>> from fastpe.tasks.registry import choose
+    >>> found = sequences(choose("reverse"), Stream(0, "test"), [2, 3], causal=True)
+    >>> found.x
+    array([[2, 0, 1, 3, 1, 0, 0, 0],
+           [2, 1, 1, 0, 3, 0, 1, 1]])
+    >>> found.weights.sum(axis=1), found.lengths
+    (array([3., 4.]), array([6, 8]))
+    """
+    wanted = np.asarray(lengths)
+    values = np.unique(wanted)
+    if len(values) == 1:
+        alone = _framed(chosen, draw(chosen, stream, len(wanted), int(values[0]), dtype), causal)
+        if width is None or alone.x.shape[1] == width:
+            return alone
+    parts = []
+    for length in values.tolist():
+        own = Stream(stream.seed, f"{stream.stream}@{length}", stream.step) if len(values) > 1 else stream
+        parts.append(_framed(chosen, draw(chosen, own, int((wanted == length).sum()), length, dtype), causal))
+    width = width or max(part.x.shape[1] for part in parts)
+    x, y = (np.zeros((len(wanted), width), part.dtype) for part in parts[0][:2])
+    weights, ends = np.zeros(x.shape), np.zeros(len(wanted), np.int64)
+    for length, part in zip(values, parts, strict=True):
+        rows, own_width = np.flatnonzero(wanted == length), part.x.shape[1]
+        x[rows, :own_width], y[rows, :own_width] = part.x, part.y
+        weights[rows, :own_width] = 1.0 if part.weights is None else part.weights
+        ends[rows] = own_width if part.lengths is None else part.lengths
+    return Sequences(x, y, weights, ends)
+
+
+def _framed(chosen: Chosen, drawn: Drawn, causal: bool) -> Sequences:
+    inputs, answers, weights = drawn
+    kind = chosen.task.kind
+    if kind == "numbers":
+        return Sequences(inputs, answers, weights)
+    begin, separator, end, blank = range(chosen.symbols, chosen.symbols + len(FRAME))
+    count, length = inputs.shape
+    if kind == "labels":
+        x = np.concatenate([np.full((count, 1), begin), inputs], axis=1)
+        y = np.concatenate([np.full((count, 1), NONE), answers], axis=1)
+        counts = (y != NONE).astype(np.float64)
+        if weights is not None:
+            counts[:, 1:] *= weights
+        return Sequences(x, np.maximum(y, 0), counts)
+    sizes = (answers != NONE).sum(axis=1)
+    most = answers.shape[1]
+    x = np.zeros((count, length + 2 + most), np.int64)
+    x[:, 0], x[:, 1 : length + 1], x[:, length + 1] = begin, inputs, separator
+    targets = np.concatenate([answers, np.full((count, 1), NONE)], axis=1)
+    targets[np.arange(count), sizes] = end
+    x[:, length + 2 :] = np.maximum(answers, 0) if causal else blank
+    y = np.full((count, length + 2 + most), NONE)
+    y[:, length + 1 :] = targets
+    if not causal:  # one blank for each token of the answer, and for its end, at its own place
+        x = np.concatenate([x, np.full((count, 1), blank)], axis=1)
+        y = np.concatenate([np.full((count, 1), NONE), y], axis=1)
+        return Sequences(x, np.maximum(y, 0), (y != NONE).astype(np.float64))
+    ragged = (sizes < most).any()
+    return Sequences(x, np.maximum(y, 0), (y != NONE).astype(np.float64), length + 2 + sizes if ragged else None)
+
+
+def _whose(chosen: Chosen) -> str:
+    return chosen.task.file or f"task {chosen.name!r}"
+
+
+def _checked(chosen: Chosen, name: str, value: Any) -> Array:
+    unmasked(f"{name} of {_whose(chosen)}", value)
+    array = np.asarray(value)
+    if chosen.task.kind == "numbers":
+        if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+            raise ValueError(f"{_whose(chosen)}: {name} must be finite numbers")
+        return array.astype(np.float64)
+    if array.dtype.kind not in "iub":
+        raise ValueError(f"{_whose(chosen)}: {name} must be integers, not {array.dtype}")
+    return array.astype(np.int64)
+
+
+def _weights(chosen: Chosen, value: Any, shape: tuple[int, ...]) -> Array:
+    unmasked(f"weights of {_whose(chosen)}", value)
+    weights = np.asarray(value)
+    if weights.dtype.kind not in "biuf" or weights.shape != shape:
+        raise ValueError(f"{_whose(chosen)}: weights must be {shape} numbers, not {weights.shape} of {weights.dtype}")
+    if not (np.isfinite(weights).all() and weights.min() >= 0):
+        raise ValueError(f"{_whose(chosen)}: weights must be finite, and at least 0")
+    return weights.astype(np.float64)
+
+
+def _check_tokens(chosen: Chosen, inputs: Array, answers: Array) -> None:
+    if chosen.task.kind == "numbers":
+        return
+    least = {"inputs": 0, "answers": NONE}
+    for name, array in (("inputs", inputs), ("answers", answers)):
+        if array.min() < least[name] or array.max() >= chosen.symbols:
+            wrong = array[(array < least[name]) | (array >= chosen.symbols)][0]
+            raise ValueError(f"{_whose(chosen)}: {name} must be tokens of 0 .. {chosen.symbols - 1}, not {wrong}")
+    counts = answers != NONE
+    if chosen.task.kind == "answer" and not (counts[:, 0].all() and (counts[:, :-1] >= counts[:, 1:]).all()):
+        raise ValueError(f"{_whose(chosen)}: an answer must begin with a token, and -1 only follow its last")
+    if not counts.any(axis=1).all():
+        raise ValueError(f"{_whose(chosen)}: of every sequence a label must count, and one has none")

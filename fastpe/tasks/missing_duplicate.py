@@ -1,0 +1,48 @@
+"""The bit that is missing from a word that is there twice.
+
+**Sequence**: begin, w w with one bit of the two replaced by 2, separator, that bit, end. Bits are independent and
+uniform, and so is the place; lengths are even.
+**Metric**: share of exact answers, end included.
+**Chance**: 1/2.
+**Without positions**: a model without a mask and without a position signal cannot: the answer stands half a length
+away.
+
+Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there odd lengths are padded, and the answer
+is read at an empty token).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.draws import Draws
+from fastpe.tasks.task import Chance, Lengths, Task
+
+Array = np.ndarray[Any, Any]
+
+_MISSING = 2
+
+
+def sample(draws: Draws, length: int, count: int) -> tuple[Array, Array]:
+    inputs = np.tile(draws.integers(2, (count, length // 2)), 2)
+    place = draws.integers(length, (count, 1))
+    answers = np.take_along_axis(inputs, place, axis=1)
+    np.put_along_axis(inputs, place, _MISSING, axis=1)
+    return inputs, answers
+
+
+def answer_length(length: int) -> int:
+    return 1
+
+
+def chance(length: int) -> Chance:
+    return Chance(0.5, 0.5)
+
+
+TASK = Task(
+    kind="answer",
+    summary="the bit missing from a word that is there twice",
+    symbols=3,
+    lengths=Lengths(least=2, step=2),
+    source="Deletang et al. 2022, Neural networks and the Chomsky hierarchy",
+)

@@ -1,0 +1,58 @@
+"""The value of an expression of digits with +, - and *, modulo five.
+
+**Sequence**: begin, digit, sign, digit, ..., digit, separator, digit, end. Digits 0 .. 4 and signs are independent and
+uniform; products come before sums; lengths are odd.
+**Metric**: share of exact answers, end included.
+**Chance**: measured, on expressions drawn for it: near 1/5.
+**Without positions**: a model without a mask and without a position signal cannot tell which digits a sign stands
+between.
+
+Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there an even length is cut by one, and the
+answer is read at an empty token).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.draws import Draws
+from fastpe.tasks.task import Lengths, Task
+
+Array = np.ndarray[Any, Any]
+
+_MODULUS = 5
+_WORDS = "01234+-*"
+_PLUS, _MINUS, _TIMES = (_WORDS.index(sign) for sign in "+-*")
+
+
+def sample(draws: Draws, length: int, count: int) -> tuple[Array, Array]:
+    inputs = np.empty((count, length), np.int64)
+    inputs[:, ::2] = draws.integers(_MODULUS, (count, length // 2 + 1))
+    inputs[:, 1::2] = _PLUS + draws.integers(3, (count, length // 2))
+    return inputs, _values(inputs)[:, None]
+
+
+def _values(expressions: Array) -> Array:
+    total, term = np.zeros(len(expressions), np.int64), expressions[:, 0]
+    for sign, digit in zip(expressions[:, 1::2].T, expressions[:, 2::2].T, strict=True):
+        product = sign == _TIMES
+        total = np.where(product, total, total + term)
+        term = np.where(product, term * digit, np.where(sign == _MINUS, -digit, digit)) % _MODULUS
+    return (total + term) % _MODULUS
+
+
+def word(symbol: int) -> str:
+    return _WORDS[symbol]
+
+
+def answer_length(length: int) -> int:
+    return 1
+
+
+TASK = Task(
+    kind="answer",
+    summary="an expression of +, - and *, modulo five",
+    symbols=len(_WORDS),
+    lengths=Lengths(least=1, step=2),
+    source="Deletang et al. 2022, Neural networks and the Chomsky hierarchy",
+)

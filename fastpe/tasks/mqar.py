@@ -1,0 +1,73 @@
+"""Associative recall of several pairs: what value came with this key?
+
+**Sequence**: begin, key value key value ..., then each key once more, at even places, and 0 elsewhere. A label, the
+key's value, stands beside a key that comes again, and nowhere else. Keys are 1 .. V/2 - 1, values V/2 .. V - 1, none
+twice. Gaps between the pairs and the questions are drawn without replacement, gap g (from 1) with a chance in
+proportion to g^(power - 1): short ones are frequent.
+**Metric**: share of sequences whose labels are all right; share of right labels.
+**Chance**: 2/V for a label.
+**Without positions**: a model without a mask and without a position signal cannot tell which value a key stands before.
+One layer of attention that looks one place back, and a second that looks for equal keys, solve it; one layer cannot.
+
+**Options**
+- `pairs`: of a key and a value.
+- `vocabulary`: V, tokens in all.
+- `power`: of the law of the gaps.
+
+Source: Arora et al. 2023, "Zoology: measuring and improving recall in efficient language models" (its lengths and
+pairs: 64 and 4, 128 and 8, 256 and 16, 512 and 64).
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.draws import Draws
+from fastpe.base.option import Option
+from fastpe.tasks.task import Chance, Lengths, Task
+
+Array = np.ndarray[Any, Any]
+
+_NONE = -1
+
+
+def sample(draws: Draws, length: int, count: int, *, pairs: int, vocabulary: int, power: float) -> tuple[Array, Array]:
+    half = vocabulary // 2
+    keys = 1 + draws.subsets(half - 1, pairs, count)
+    values = half + draws.subsets(vocabulary - half, pairs, count)
+    room = length // 2 - pairs
+    gaps = draws.subsets(room, pairs, count, weights=np.arange(1.0, room + 1.0) ** (power - 1.0))
+    inputs, answers = np.zeros((count, length), np.int64), np.full((count, length), _NONE)
+    inputs[:, : 2 * pairs : 2], inputs[:, 1 : 2 * pairs : 2] = keys, values
+    places = 2 * (pairs + gaps)
+    np.put_along_axis(inputs, places, keys, axis=1)
+    np.put_along_axis(answers, places, values, axis=1)
+    return inputs, answers
+
+
+def symbols(*, pairs: int, vocabulary: int, power: float) -> int:
+    if vocabulary < 2 * pairs + 2:
+        raise ValueError(f"option 'vocabulary' must be at least 2 * pairs + 2, {2 * pairs + 2}, not {vocabulary}")
+    return vocabulary
+
+
+def lengths(*, pairs: int, vocabulary: int, power: float) -> Lengths:
+    return Lengths(least=4 * pairs, step=2)
+
+
+def chance(length: int, *, pairs: int, vocabulary: int, power: float) -> Chance:
+    values = vocabulary - vocabulary // 2
+    return Chance(1 / values, 1 / math.perm(values, pairs))
+
+
+TASK = Task(
+    kind="labels",
+    summary="recall of the values of several keys",
+    options={
+        "pairs": Option(4, "of a key and a value", int, minimum=1, maximum=2**16),
+        "vocabulary": Option(8192, "tokens in all", int, minimum=4, maximum=2**20, samples=(19, 64)),
+        "power": Option(0.01, "of the law of the gaps: 1 is uniform", float, above=0.0, maximum=1.0),
+    },
+    source="Arora et al. 2023, Zoology: measuring and improving recall in efficient language models",
+)

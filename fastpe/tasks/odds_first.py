@@ -1,0 +1,36 @@
+"""The symbols at the places 2, 4, 6, ..., and after them those at 1, 3, 5, ....
+
+**Sequence**: begin, bits, separator, the same bits in that order, end. They are independent and uniform.
+**Metric**: share of answers that are right from first to last, end included; share of right tokens.
+**Chance**: 1/2 for a token, 2^-N for all.
+**Without positions**: a model without a mask and without a position signal cannot.
+
+Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy", whose places count from 0 (there the answer
+is read at empty tokens).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.draws import Draws
+from fastpe.tasks.task import Chance, Task
+
+Array = np.ndarray[Any, Any]
+
+
+def sample(draws: Draws, length: int, count: int) -> tuple[Array, Array]:
+    bits = draws.integers(2, (count, length))
+    return bits, np.concatenate([bits[:, 1::2], bits[:, ::2]], axis=1)
+
+
+def chance(length: int) -> Chance:
+    return Chance(0.5, 2.0**-length)
+
+
+TASK = Task(
+    kind="answer",
+    summary="every second symbol, and then the others",
+    symbols=2,
+    source="Deletang et al. 2022, Neural networks and the Chomsky hierarchy",
+)

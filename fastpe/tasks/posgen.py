@@ -1,0 +1,71 @@
+"""The next token of a sequence whose rule names tokens by their position.
+
+**Sequence**: begin, and tokens modulo m. The first `near` + `far` are random; each later one is the sum, modulo m, of
+the `near` tokens before it and of `far` others. The label beside a token is the next one, from where a rule gives it.
+**Metric**: share of sequences whose labels are all right; share of right labels.
+**Chance**: 1/m for a label.
+**Made for causal models**: the next token is the label.
+
+**Options**
+- `rule`: which the others are. "recursive": those before the near ones; "cot": the first of the sequence, as of a
+  question that all steps refer to; "semi_recursive": from a place that moves on by one at every second step.
+- `near`, `far`: how many.
+- `modulus`: m.
+
+Source: Wang et al. 2024, "Resonance RoPE: improving context length generalization of large language models" (PosGen;
+trained at 64 tokens, tested at 256). There the first tokens are ascending, and tests begin with sequences of the
+training set.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.draws import Draws
+from fastpe.base.option import Option
+from fastpe.tasks.task import Chance, Lengths, Task
+
+Array = np.ndarray[Any, Any]
+
+_NONE = -1
+
+
+def sample(
+    draws: Draws, length: int, count: int, *, rule: str, near: int, far: int, modulus: int
+) -> tuple[Array, Array]:
+    given = near + far
+    tokens = np.empty((count, length + 1), np.int64)
+    tokens[:, :given] = draws.integers(modulus, (count, given))
+    for place in range(given, length + 1):
+        start = {"recursive": place - given, "cot": 0, "semi_recursive": (place - given) // 2}[rule]
+        terms = tokens[:, start : start + far].sum(axis=1) + tokens[:, place - near : place].sum(axis=1)
+        tokens[:, place] = terms % modulus
+    answers = tokens[:, 1:].copy()
+    answers[:, : given - 1] = _NONE
+    return tokens[:, :-1], answers
+
+
+def symbols(*, rule: str, near: int, far: int, modulus: int) -> int:
+    return modulus
+
+
+def lengths(*, rule: str, near: int, far: int, modulus: int) -> Lengths:
+    return Lengths(least=near + far)
+
+
+def chance(length: int, *, rule: str, near: int, far: int, modulus: int) -> Chance:
+    return Chance(1 / modulus, None)
+
+
+TASK = Task(
+    kind="labels",
+    summary="sums of tokens near and far, named by position",
+    causal=True,
+    options={
+        "rule": Option("recursive", "which the far tokens are", str, choices=("recursive", "cot", "semi_recursive")),
+        "near": Option(3, "how many tokens just before", int, minimum=1, maximum=1024),
+        "far": Option(1, "how many others", int, minimum=1, maximum=1024),
+        "modulus": Option(17, "of the sums", int, minimum=2, maximum=2**16),
+    },
+    source="Wang et al. 2024, Resonance RoPE: improving context length generalization of large language models",
+)

@@ -1,0 +1,40 @@
+"""The input from its end to its beginning.
+
+**Sequence**: begin, symbols, separator, the same symbols backwards, end. They are independent and uniform.
+**Metric**: share of answers that are right from first to last, end included; share of right tokens.
+**Chance**: 1/S for a token of S symbols, S^-N for all.
+**Without positions**: a model without a mask and without a position signal cannot.
+
+**Options**
+- `symbols`: how many there are.
+
+Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there the answer is read at empty tokens).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.draws import Draws
+from fastpe.base.option import Option
+from fastpe.tasks.task import Chance, Task
+
+Array = np.ndarray[Any, Any]
+
+
+def sample(draws: Draws, length: int, count: int, *, symbols: int) -> tuple[Array, Array]:
+    inputs = draws.integers(symbols, (count, length))
+    return inputs, inputs[:, ::-1]
+
+
+def chance(length: int, *, symbols: int) -> Chance:
+    return Chance(1 / symbols, symbols**-length)
+
+
+TASK = Task(
+    kind="answer",
+    summary="the input from end to beginning",
+    symbols=lambda symbols: symbols,
+    options={"symbols": Option(2, "how many there are", int, minimum=2, maximum=2**20)},
+    source="Deletang et al. 2022, Neural networks and the Chomsky hierarchy",
+)

@@ -1,0 +1,44 @@
+"""The number before: x_i independent N(0, 1), y_1 = 0 and y_i = x_{i-1}.
+
+The simplest task of a relative position: attend one place to the left.
+
+**Kind**: numbers, one answer beside each.
+**Metric**: mean squared error, and that divided by the error of always answering 0.
+**Controls**: no model that cannot tell a sequence from its reverse gets below (N - 1) / (2 N), and none that knows no
+order at all below ((N - 1) / N)^2.
+
+Source: an own construction; the bounds follow as those of the running sum do.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.draws import Draws
+from fastpe.tasks.task import Task
+
+Array = np.ndarray[Any, Any]
+
+
+def sample(draws: Draws, length: int, count: int) -> tuple[Array, Array]:
+    x = draws.normal((count, length))
+    return x, np.concatenate([np.zeros((count, 1)), x[:, :-1]], axis=1)
+
+
+def squares(length: int) -> Array:
+    return (np.arange(length) > 0).astype(np.float64)
+
+
+def reversal_bound(length: int, factors: Array) -> float:
+    # the answer at i must serve the neighbour on its left and, mirrored, the one on its right: two independent numbers
+    variances = factors**2 * squares(length)
+    return float(np.mean(variances + variances[::-1]) / 4.0)
+
+
+def permutation_bound(length: int, factors: Array) -> float:
+    # each of the others is the wanted one with the same chance, and its best weight is the mean of the factors over N
+    wanted = factors * squares(length)
+    return float(np.mean(wanted**2) - wanted.sum() ** 2 / (length**2 * max(length - 1, 1)))
+
+
+TASK = Task(kind="numbers", summary="the number before each one", source="an own construction")

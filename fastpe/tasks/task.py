@@ -1,0 +1,170 @@
+"""What one file of a task defines: `Task`, the record of it, which its module completes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from fastpe.base import own
+from fastpe.base.option import Option
+
+KINDS = ("answer", "labels", "numbers")
+SUMMARY = 52  # characters that a list has room for
+_WORDS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+class Lengths(NamedTuple):
+    """The lengths that an input may have: every `step`-th from `least` to `most`.
+
+    >>> Lengths(least=1, step=2).within(2, 7).tolist()
+    [3, 5, 7]
+    """
+
+    least: int = 1
+    step: int = 1
+    most: int = 2**27
+
+    def within(self, first: int, last: int) -> Any:
+        """Those from first to last, as an array."""
+        import numpy as np
+
+        steps = -(-max(first - self.least, 0) // self.step)
+        return np.arange(self.least + steps * self.step, min(last, self.most) + 1, self.step)
+
+
+class Chance(NamedTuple):
+    """What the best answer reaches that does not look at the input, only at its length.
+
+    Parameters
+    ----------
+    token : float
+        Share of the tokens of the answer that are right.
+    exact : float, optional
+        Share of the answers that are right from their first token to their last; None where nobody has worked it out.
+    """
+
+    token: float
+    exact: float | None
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task, as its own file defines it.
+
+    The file's docstring is its page. The functions below are those that the file defines under these names: they need
+    not be given here.
+
+    Parameters
+    ----------
+    kind : {"answer", "labels", "numbers"}
+        "answer": tokens, and an answer after them (begin, input, separator, answer, end). "labels": tokens, and a label
+        beside each of them (begin, input), or beside some. "numbers": real numbers, and one beside each.
+    summary : str
+        What it is, for a list: at most 52 characters, no full stop.
+    symbols : int or callable
+        How many symbols inputs and answers are made of, 0 .. symbols - 1: a number, or a function (**options) that
+        returns one. 0 for numbers.
+    options : dict of str to Option
+        Its options.
+    causal : bool
+        Whether it is made for causal models alone, because a later token gives an earlier label away.
+    source : str
+        Where it was defined.
+    sample : callable
+        (draws, length, count, **options) -> (inputs, answers). `draws` (`fastpe.base.draws.Draws`) is all that is
+        random. inputs (count, length); answers of the same shape, or (count, any) where they follow the input. Tokens
+        are integers, and -1 in answers is none: a label that does not count, or what lies past the end of a shorter
+        answer. Numbers are float64. Where labels or numbers do not count alike, a third array says what each counts,
+        0 being nothing.
+    lengths : Lengths or callable
+        The lengths that an input may have, or a function (**options) that returns them.
+    answer_length : callable
+        (length, **options) -> tokens of the longest answer, for "answer". By default that of the input.
+    word : callable
+        (symbol, **options) -> how a symbol is printed. By default a digit or letter, or its number.
+    chance : callable, optional
+        (length, **options) -> Chance.
+    squares : callable, optional
+        (length, **options) -> mean squares of the answers (length,), for "numbers".
+    reversal_bound, permutation_bound : callable, optional
+        (length, factors, **options) -> the least mean squared error, of answers multiplied by factors (length,), of a
+        model that cannot tell a sequence from its reverse, or from any other order of it; for "numbers".
+    file : str
+        Of a task of one's own, the name of the file that defines it: `fastpe.tasks.register` sets it.
+
+    Examples
+    --------
+    >>> Task(kind="answer", summary="the input again", symbols=2).causal
+    False
+    """
+
+    kind: str
+    summary: str = ""
+    symbols: int | Callable[..., int] = 0
+    options: Mapping[str, Option] = field(default_factory=dict)
+    causal: bool = False
+    source: str = ""
+    sample: Callable[..., tuple[Any, Any]] = None  # type: ignore[assignment] # the module's, see `of_module`
+    lengths: Lengths | Callable[..., Lengths] = Lengths()  # noqa: RUF009 - it cannot be changed
+    answer_length: Callable[..., int] = lambda length, **options: length
+    word: Callable[..., str] | None = None
+    chance: Callable[..., Chance] | None = None
+    squares: Callable[..., Any] | None = None
+    reversal_bound: Callable[..., float] | None = None
+    permutation_bound: Callable[..., float] | None = None
+    file: str = ""
+
+
+FUNCTIONS = (
+    "sample", "symbols", "lengths", "answer_length", "word", "chance", "squares", "reversal_bound", "permutation_bound",
+)  # fmt: skip
+"""The fields of `Task` for which a module's functions of the same names are taken."""
+
+
+@cache
+def of_module(module: ModuleType) -> Task:
+    """A module's `TASK`, completed by the functions that the module defines; what `TASK` itself gives stays."""
+    task: Task = own.of_module(module, "TASK", FUNCTIONS)
+    return task
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A task with all its options.
+
+    Parameters
+    ----------
+    name : str
+    task : Task
+    options : dict
+        Every option by its name, validated.
+    """
+
+    name: str
+    task: Task
+    options: Mapping[str, Any]
+
+    @property
+    def symbols(self) -> int:
+        """How many symbols inputs and answers are made of."""
+        found = self.task.symbols
+        return found(**self.options) if callable(found) else found
+
+    @property
+    def lengths(self) -> Lengths:
+        """The lengths that an input may have."""
+        found = self.task.lengths
+        return found(**self.options) if callable(found) else found
+
+    def answer_length(self, length: int) -> int:
+        """Tokens of the longest answer to an input of this length."""
+        return self.task.answer_length(length, **self.options)
+
+    def word(self, symbol: int) -> str:
+        """How a symbol is printed."""
+        if self.task.word is not None:
+            return self.task.word(symbol, **self.options)
+        return _WORDS[symbol] if self.symbols <= len(_WORDS) else str(symbol)

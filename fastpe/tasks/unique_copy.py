@@ -1,0 +1,46 @@
+"""The input again, of symbols that are all different.
+
+**Sequence**: begin, symbols, separator, the same symbols, end. They are drawn without replacement.
+**Metric**: share of answers that are right from first to last, end included; share of right tokens.
+**Chance**: 1/S for a token of S symbols, (S - N)! / S! for all.
+**Without positions**: a causal model solves it in two layers, the second of which looks for what followed the last
+symbol; a model without a mask and without a position signal cannot, as it cannot tell the blanks from each other.
+
+**Options**
+- `symbols`: how many there are to choose from; an input is no longer than that.
+
+Source: Huang et al. 2024, "A formal framework for understanding length generalization in transformers".
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.draws import Draws
+from fastpe.base.option import Option
+from fastpe.tasks.task import Chance, Lengths, Task
+
+Array = np.ndarray[Any, Any]
+
+
+def sample(draws: Draws, length: int, count: int, *, symbols: int) -> tuple[Array, Array]:
+    inputs = draws.subsets(symbols, length, count)
+    return inputs, inputs
+
+
+def lengths(*, symbols: int) -> Lengths:
+    return Lengths(most=symbols)
+
+
+def chance(length: int, *, symbols: int) -> Chance:
+    return Chance(1 / symbols, 1 / math.perm(symbols, length))
+
+
+TASK = Task(
+    kind="answer",
+    summary="the input again, no symbol of it twice",
+    symbols=lambda symbols: symbols,
+    options={"symbols": Option(150, "how many there are to choose from", int, minimum=2, maximum=2**20)},
+    source="Huang et al. 2024, A formal framework for understanding length generalization in transformers",
+)

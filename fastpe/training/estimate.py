@@ -1,0 +1,102 @@
+"""What a training would take on this machine: a few of its steps are made, and nothing is kept."""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastpe.model.cost import sequence_flop
+from fastpe.model.transformer import Transformer
+from fastpe.tasks.frame import Sequences
+from fastpe.training.config import TrainConfig
+from fastpe.training.data import TrainingData, check_training_room
+from fastpe.training.loop import optimiser, step
+
+_SECONDS = 1.0  # of steps that are timed
+_LEAST = 3
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a training takes.
+
+    Attributes
+    ----------
+    parameters : int
+    memory : int
+        Bytes of parameters, gradients, moments, scratch memory and training sequences.
+    flop : float
+        Useful FLOPs of an update.
+    updates : int
+        At most: a training may end early.
+    seconds : float
+        Of all of them, at the pace of those that were timed; without validation and tests.
+    timed : int
+        How many those were.
+    """
+
+    parameters: int
+    memory: int
+    flop: float
+    updates: int
+    seconds: float
+    timed: int
+
+
+def estimate(config: TrainConfig, *, threads: int | None = None) -> Estimate:
+    """Make a few steps of a training, after one that compiles what must be, and say what the whole would take.
+
+    Parameters
+    ----------
+    config : TrainConfig
+    threads : int, optional
+        Threads to use.
+
+    Returns
+    -------
+    Estimate
+
+    Raises
+    ------
+    ValueError
+        As `fastpe.train` does before it begins.
+
+    Examples
+    --------
+    >>> config = TrainConfig("nope", width=8, hidden=8, train_length=5, samples=64, epochs=2)
+    >>> found = estimate(config)
+    >>> found.parameters, found.updates, found.seconds > 0
+    (889, 4, True)
+    """
+    config = config.tested()
+    check_training_room(config)
+    model = Transformer(config.model)
+    adam, data = optimiser(config, model), TrainingData(config)
+    batches = data.batches(1)
+    step(adam, data.one(), threads)
+    flop, sizes, seconds, timed = 0, 0, 0.0, 0
+    for batch in batches:
+        begin = time.perf_counter()
+        step(adam, batch, threads)
+        seconds += time.perf_counter() - begin
+        timed, flop = timed + 1, flop + _flop(config, batch)
+        sizes = max(sizes, sum(array.nbytes for array in batch if array is not None))
+        if seconds > _SECONDS and timed >= _LEAST:
+            break
+    moments = sum(array.nbytes for group in (adam.first, adam.second) for array in group.values())
+    return Estimate(
+        parameters=sum(array.size for array in model.parameters.values()),
+        memory=model.nbytes + moments + data.nbytes + sizes,
+        flop=flop / timed,
+        updates=config.steps,
+        seconds=seconds / timed * config.steps,
+        timed=timed,
+    )
+
+
+def _flop(config: TrainConfig, batch: Sequences) -> int:
+    count, width = batch.x.shape
+    lengths = np.full(count, width) if batch.lengths is None else batch.lengths
+    targets = lengths if batch.weights is None else (batch.weights > 0).sum(axis=1)
+    each = zip(lengths.tolist(), targets.tolist(), strict=True)
+    return sum(sequence_flop(config.model, n, counts) for n, counts in each)

@@ -1,0 +1,73 @@
+"""The lengths that a trained model is tested at: single ones, and ranges of them."""
+
+import re
+from collections.abc import Iterable
+
+from fastpe.base.validation import unmasked, whole
+from fastpe.encodings.slots import MAX_POSITION
+from fastpe.tasks import sizes
+from fastpe.tasks.task import Chosen
+
+_MOST_LENGTHS = 1000  # in a result
+
+
+def bins(length: int) -> tuple[str, ...]:
+    """Lengths once, twice and three times as long as in training.
+
+    >>> bins(50)
+    ('1-50', '51-100', '101-150')
+    """
+    return tuple(f"{k * length + 1}-{(k + 1) * length}" for k in range(3))
+
+
+def ends(length: int | str) -> tuple[int, int]:
+    """The first and the last of some test lengths.
+
+    >>> ends("51-100"), ends(7)
+    ((51, 100), (7, 7))
+    """
+    if isinstance(length, int):
+        return length, length
+    first, last = length.split("-")
+    return int(first), int(last)
+
+
+def positions_of(chosen: Chosen, length: int | str, causal: bool) -> int:
+    """Positions of the longest sequence of some test lengths."""
+    return sizes.positions(chosen, int(chosen.lengths.within(*ends(length))[-1]), causal)
+
+
+def checked_lengths(name: str, lengths: object, chosen: Chosen) -> tuple[int | str, ...]:
+    """Distinct test lengths that the task can have, or an error that names the argument."""
+    unmasked(name, lengths)
+    if isinstance(lengths, str) or not isinstance(lengths, Iterable) or getattr(lengths, "ndim", 1) != 1:
+        raise TypeError(f"{name} must be a sequence of integers, not {lengths!r}")
+    numbers = chosen.task.kind == "numbers"
+    checked = tuple(_length(name, length, numbers) for length in lengths)
+    for length in checked:
+        first, last = ends(length)
+        if last > MAX_POSITION:
+            raise ValueError(f"{name} must be at most 2**27, not {length}")
+        if first == last:
+            sizes.check_length(chosen, first, name)
+        elif not len(chosen.lengths.within(first, last)):
+            raise ValueError(f"{name} must be lengths that task {chosen.name!r} can have, and none of {length} is one")
+    if len(checked) > _MOST_LENGTHS:
+        raise ValueError(f"{name} must be at most {_MOST_LENGTHS}, not {len(checked)} of them")
+    if len(set(checked)) < len(checked):
+        raise ValueError(f"{name} must be distinct, not {checked}")
+    return checked
+
+
+_BIN = re.compile(r"([1-9][0-9]{0,9})-([1-9][0-9]{0,9})")
+
+
+def _length(name: str, length: object, numbers: bool) -> int | str:
+    if isinstance(length, str) and not numbers:
+        if length.isascii() and length.isdigit():
+            return whole(name, int(length[:10]), 1)
+        found = _BIN.fullmatch(length)
+        if found is None or int(found[1]) > int(found[2]):
+            raise ValueError(f"{name} must be integers, or ranges of them such as '51-100', not {length!r}")
+        return length
+    return whole(name, length, 1)

@@ -1,0 +1,83 @@
+"""Encodings that not all layers share: patterns such as "rope*3,nope"."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fastpe
+from fastpe import ModelConfig, Transformer
+from fastpe.model.encoding import ModelEncoding
+
+BASE = ModelConfig("nope", width=24, heads=3, layers=4, hidden=20, causal=True, train_length=20, dtype="float64")
+PATTERNS = [
+    "rope*3,nope", "alibi,nope", "rope,rope,alibi,t5", "t5*2,nope", "shaw,nope", "rope,xpos", "tener,nope",
+    "sinusoidal+rope,sinusoidal", "learned+alibi,learned", "fire,rope+alibi,kerple_log", "rbf_distance,nope",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_loss_and_gradients_are_the_references(pattern):
+    options = {"shaw.reach": 3} if "shaw" in pattern else {}
+    config = replace(BASE, encoding=pattern, options=options)
+    model, rng = Transformer(config), np.random.default_rng(1)
+    x, y = rng.normal(size=(2, 4, 20))
+    for name, parameter in model.parameters.items():
+        if "encoding" in name:
+            parameter += rng.normal(0, 0.1, parameter.shape)
+    exact, gradients = ModelEncoding(config).reference_loss_and_grads(model.parameters, x, y)
+    loss, ours = model.loss_and_grads(x, y)
+    assert loss == pytest.approx(exact, rel=1e-12)
+    assert ours.keys() == gradients.keys()
+    for name, gradient in gradients.items():
+        scale = np.abs(gradient).max() + 1e-4
+        np.testing.assert_allclose(ours[name], gradient, rtol=0, atol=1e-11 * scale, err_msg=name)
+
+
+def test_each_layer_has_its_own_and_the_pattern_begins_again():
+    model = Transformer(replace(BASE, encoding="alibi,nope", layers=5))
+    bias = model.slots(20)["bias"]
+    alone = fastpe.build("alibi", 20, heads=3, causal=True, dtype="float64", train_length=20)["bias"]
+    for layer, own in enumerate(bias):
+        np.testing.assert_array_equal(own, alone if layer % 2 == 0 else 0 * alone)
+
+
+def test_parameters_are_of_the_layers_that_use_them():
+    names = Transformer(replace(BASE, encoding="shaw,nope", options={"shaw.reach": 3})).parameters
+    assert {name.split(".")[1] for name in names if "encoding" in name} == {"0", "2"}
+
+
+def test_a_name_is_as_short_as_can_be():
+    names = {"rope, rope,nope": "rope*2,nope", "rope*3": "rope", "alibi+rope,rope+alibi": "alibi+rope,rope+alibi"}
+    for given, kept in names.items():
+        assert replace(BASE, encoding=given).encoding == kept
+    config = replace(BASE, encoding="rope*3,nope", options={"rope.base": 100})
+    assert ModelConfig.from_dict(config.to_dict()) == config
+
+
+def test_a_model_of_one_encoding_in_every_layer_is_that_of_the_encoding():
+    x = np.random.default_rng(0).normal(size=(3, 20))
+    one, other = (Transformer(replace(BASE, encoding=name)) for name in ("rope", "rope*4"))
+    np.testing.assert_array_equal(one(x), other(x))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "says"),
+    [
+        ("rope*0,nope", r"encoding 'rope\*0,nope' must have a number of layers"),
+        ("rope*,nope", r"encoding 'rope\*,nope' must have a number of layers"),
+        ("rope*100000", r"encoding 'rope\*100000' must have a number of layers"),
+        ("sinusoidal,rope", "'sinusoidal' fills 'table', which acts at the input: it must be in all layers"),
+        ("nope*5,rope", r"layers must be at least 6 for encoding 'nope\*5,rope', not 4"),
+        ("da,nope", "'rectify' must be the same in all layers"),
+        ("rope,ropee", "encoding 'ropee' is unknown"),
+    ],
+)
+def test_patterns_that_cannot_be_are_named(pattern, says):
+    with pytest.raises(ValueError, match=f"^{says}"):
+        Transformer(replace(BASE, encoding=pattern))
+
+
+def test_a_pattern_is_of_a_model_alone():
+    with pytest.raises(ValueError, match=r"^encoding 'rope,nope' says what each layer of a model has"):
+        fastpe.build("rope,nope", 5)

@@ -1,0 +1,173 @@
+"""Tasks of one's own: files, modules, packages; what is no task; in another process; checked as ours are."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fastpe.base.random import Stream
+from fastpe.doctor import diagnosis, task_checks
+from fastpe.tasks import Task, frame, list_tasks, load_task, page, register
+from fastpe.tasks import template as template_module
+from fastpe.tasks.registry import TASKS, choose
+
+TEMPLATE = Path(template_module.__file__).read_text()
+
+
+@pytest.fixture(autouse=True)
+def unregistered(monkeypatch):
+    monkeypatch.setattr(TASKS, "_registered", {})
+    vars(TASKS).pop("_offered", None)
+    yield
+    vars(TASKS).pop("_offered", None)
+
+
+def write(folder, *changes, name="mine.py"):
+    text = TEMPLATE
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new)
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_a_file_is_a_task_like_any_other(tmp_path):
+    key = register(write(tmp_path))
+    assert key == "mine"
+    assert "mine" in list_tasks()
+    assert isinstance(load_task("mine"), Task)
+    assert load_task("mine").file == "mine.py"
+    assert page("mine").startswith("Every symbol twice")
+    inputs, answers, _ = frame.draw(choose("mine"), Stream(0, "test"), 3, 5)
+    np.testing.assert_array_equal(answers, np.repeat(inputs, 2, axis=1))
+    assert register(tmp_path / "mine.py") == "mine"  # the same content
+    assert choose(str(tmp_path / "mine.py"), {"symbols": 9}).symbols == 9
+
+
+def test_a_module_and_an_installed_package(tmp_path, monkeypatch):
+    write(tmp_path, name="of_a_module.py")
+    write(tmp_path, name="pkg_offered.py")
+    about = tmp_path / "pkg_offered-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: pkg-offered\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[fastpe.tasks]\noffered = pkg_offered\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import of_a_module
+
+    try:
+        assert register(of_a_module) == "of_a_module"
+        assert TASKS.ways()["of_a_module"]["way"] == "of_a_module"
+        assert {"offered", "of_a_module", "sort"} <= set(list_tasks())
+        assert load_task("offered").summary == "every symbol twice"
+    finally:
+        for name in ("of_a_module", "pkg_offered"):
+            sys.modules.pop(name, None)
+
+
+def test_another_process_finds_it(tmp_path):
+    path = write(tmp_path)
+    register(path)
+    ways = TASKS.ways()
+    code = (
+        f"from fastpe.tasks.registry import TASKS, choose; TASKS.register_ways({ways!r}); print(choose('mine').symbols)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "4\n"
+    path.write_text(path.read_text() + "\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ValueError: task 'mine'" in done.stderr
+    assert "has changed since it was registered" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("TASK = ", "OTHER = "), "must define TASK, a fastpe.tasks.Task: there is none"),
+        (("TASK = Task(", "TASK = dict("), "must define TASK, a fastpe.tasks.Task: not dict"),
+        (('kind="answer"', 'kind="answers"'), "kind must be one of answer, labels, numbers, not 'answers'"),
+        (("def sample", "def simple"), r"what is drawn is missing: define sample\(draws, length, count"),
+        (("symbols=lambda symbols: symbols", "symbols=0"), "symbols must be at least 1 for tokens, not 0"),
+        (("symbols=lambda symbols: symbols", "symbols=2.5"), "symbols must be a function, not 2.5"),
+        (('summary="every', "summary=3 or \"every"), "summary must be a str, not 3"),
+        (('{"symbols": fastpe.Option', '{"length": fastpe.Option'), "options: 'length' is no name that an option"),
+        (("fastpe.Option(4,", "fastpe.Option(1,"), "the default of option 'symbols' must be an integer >= 2"),
+        (("def sample(", "raise OSError(3)\n\n\ndef sample("), "line 18: OSError: 3"),
+        (("import numpy", "import numbpy"), "line 12: ModuleNotFoundError: No module named 'numbpy'"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_task(tmp_path, change, message):
+    with pytest.raises(ValueError, match=rf"^mine\.py,? ?:?{message}|^mine\.py: {message}"):
+        register(write(tmp_path, change))
+    assert "mine" not in list_tasks()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            ("np.repeat(inputs, 2, axis=1)", "np.repeat(inputs, 3, axis=1)"),
+            r"mine.py: answers must have the shape \(2, 1",
+        ),
+        (("np.repeat(inputs, 2, axis=1)", "inputs + symbols"), r"mine.py: answers must be tokens of 0 .. 3, not"),
+        (("np.repeat(inputs, 2, axis=1)", "inputs / 0"), r"mine\.py: answers must be integers, not float64"),
+        (("np.repeat(inputs, 2, axis=1)", "inputs[5]"), r"^mine\.py, line 20: IndexError: index 5 is out of bounds"),
+        (("return inputs, np", "raise SystemExit(1)\n    return inputs, np"), r"^mine\.py, line 20: SystemExit: 1"),
+    ],
+)
+def test_what_goes_wrong_when_it_draws_names_the_file(tmp_path, change, message):
+    register(write(tmp_path, change))
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match=message):
+        frame.draw(choose("mine"), Stream(0, "test"), 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("sortt", {}, "task 'sortt' is unknown; did you mean 'sort'"),
+        ("sort", {"symbol": 3}, "option 'symbol' of task 'sort' is unknown; did you mean 'symbols'"),
+        ("parity", {"x": 3}, "option 'x' of task 'parity' is unknown: it has none"),
+        ("sort", {"symbols": 1}, "option 'symbols' must be an integer >= 2 and <= 2[*][*]20, not 1"),
+        ("mqar", {"pairs": 50, "vocabulary": 99}, "option 'vocabulary' must be at least 2 . pairs . 2, 102, not 99"),
+        ("x/y.txt", {}, "x/y.txt: the file of a task must end in .py"),
+    ],
+)
+def test_a_request_that_names_no_task_or_option(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        choose(name, options)
+
+
+@pytest.mark.parametrize("name", sorted(TASKS.files))
+def test_it_passes_what_a_user_checks_an_own_task_by(name):
+    for check in task_checks.checks(name):
+        verdict = diagnosis.judge(check)
+        assert verdict.passed, f"{verdict.name}: {verdict.note} {verdict.error} {verdict.bound}"
+    left = [text for text in task_checks.remarks(name) if "chance" not in text]
+    assert not left
+
+
+def test_the_template_passes_and_says_everything(tmp_path):
+    register(write(tmp_path))
+    assert all(diagnosis.judge(check).passed for check in task_checks.checks("mine"))
+    assert task_checks.remarks("mine") == []
+
+
+@pytest.mark.parametrize(
+    ("change", "check"),
+    [
+        (("draws.integers(symbols, (count, length))", "np.random.randint(0, symbols, (count, length))"), "draws"),
+        (("draws.integers(symbols, (count, length))", "draws.integers(symbols, (length, count)).T"), "draws"),
+        (("draws.integers(symbols, (count, length))", "np.ones((count, length), int)"), "draws"),
+        (("    return inputs, np.", "    assert length < 60\n    return inputs, np."), "sequences"),
+        (("np.repeat(inputs, 2, axis=1)", "draws.integers(symbols, inputs.shape)"), "answers"),
+        (("Chance(1 / symbols,", "Chance(2 / symbols,"), "chance"),
+        (("symbols**-length", "symbols ** (1 - length)"), "chance"),
+        (("int, minimum=2", "int, minimum=0"), "sequences"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_task_fails_its_check(tmp_path, change, check):
+    register(write(tmp_path, change))
+    failed = {each.name for each in task_checks.checks("mine") if not diagnosis.judge(each).passed}
+    assert check in failed
