@@ -48,22 +48,22 @@ def test_a_file_is_a_task_like_any_other(tmp_path):
 
 
 def test_a_module_and_an_installed_package(tmp_path, monkeypatch):
-    write(tmp_path, name="of_a_module.py")
+    write(tmp_path, name="task_of_a_module.py")
     write(tmp_path, name="pkg_offered.py")
     about = tmp_path / "pkg_offered-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: pkg-offered\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[fastpe.tasks]\noffered = pkg_offered\n")
     monkeypatch.syspath_prepend(tmp_path)
-    import of_a_module
+    import task_of_a_module
 
     try:
-        assert register(of_a_module) == "of_a_module"
-        assert TASKS.ways()["of_a_module"]["way"] == "of_a_module"
-        assert {"offered", "of_a_module", "sort"} <= set(list_tasks())
+        assert register(task_of_a_module) == "task_of_a_module"
+        assert TASKS.ways()["task_of_a_module"]["way"] == "task_of_a_module"
+        assert {"offered", "task_of_a_module", "sort"} <= set(list_tasks())
         assert load_task("offered").summary == "every symbol twice"
     finally:
-        for name in ("of_a_module", "pkg_offered"):
+        for name in ("task_of_a_module", "pkg_offered"):
             sys.modules.pop(name, None)
 
 
