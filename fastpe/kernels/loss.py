@@ -52,7 +52,7 @@ def counted(shares, step, n):
 
 @inner
 def pick_rows(x, tokens, shares, step, picked, picked_tokens, picked_shares, n, c):
-    """The rows of x, n of c elements, whose targets count, one after the other; with them tokens and shares."""
+    """The rows of x, n of c elements, whose targets count, one after the other, with tokens and shares; how many."""
     count = np.int64(0)
     for i in range(n):
         if get(shares, i * step) > 0:
@@ -61,11 +61,12 @@ def pick_rows(x, tokens, shares, step, picked, picked_tokens, picked_shares, n, 
             put(picked_tokens, count, get(tokens, i))
             put(picked_shares, count, get(shares, i * step))
             count += 1
+    return count
 
 
 @inner
 def spread_rows(picked, shares, step, x, n, c):
-    """The rows of `picked` back in their places in x; 0 where targets do not count."""
+    """The rows of `picked` back in their places in x, 0 where targets do not count; how many did."""
     count = np.int64(0)
     for i in range(n):
         counts = get(shares, i * step) > 0
@@ -73,6 +74,7 @@ def spread_rows(picked, shares, step, x, n, c):
             value = load_first(picked, count * c + j, c - j) if counts else zeros(x)
             store_first(x, i * c + j, value, c - j)
         count += np.int64(counts)
+    return count
 
 
 @inner

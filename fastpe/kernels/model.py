@@ -1,8 +1,10 @@
-"""The small transformer on one sequence, forward and backward: its two ends, and the layers (`model_layer`) between.
+"""The small transformer on a pack of sequences (`pack`), forward and backward: its two ends, and the layers
+(`model_layer`) between.
 
-One whole sequence goes forward and backward before the next (`model_batch`), in a scratch arena of its thread; only
-parameters, gradients and the input are touched outside it. Per sequence, forward:  2 n (4 c^2 + 2 c f) + 4 n^2 c FLOP a
-layer (3 c f with SWIGLU), and 2 n c V for the logits of V tokens, where targets count; backward twice that.
+One whole pack goes forward and backward before the next (`model_batch`), in a scratch arena of its thread; only
+parameters, gradients and the input are touched outside it. Per sequence of n,
+forward:  2 n (4 c^2 + 2 c f) + 4 n^2 c FLOP a layer (3 c f with SWIGLU), and 2 n c V for the logits of V tokens, where
+targets count; backward twice that.
 
 `head` is the matrix that takes rows of the stream to logits: a parameter, or, of a model with tied embeddings, the
 transposed table of tokens.
@@ -12,7 +14,6 @@ import numpy as np
 
 from fastpe.kernels._jit import inner
 from fastpe.kernels.convolution import convolution_backward, convolution_forward
-from fastpe.kernels.dropout import drop_rows, place_in
 from fastpe.kernels.ends import (
     add,
     embed_backward,
@@ -34,49 +35,74 @@ from fastpe.kernels.model_layer import (
     normalise,
     normalise_backward,
 )
-from fastpe.kernels.model_memory import Sizes
+from fastpe.kernels.pack import drop_pack, rows_of
 from fastpe.kernels.simd import at, part, pointer
 
 ONE, NONE = np.int64(1), np.int64(0)
 
 
 @inner
-def of_sequence(s, number, lengths, shifts):
-    """Sizes of a sequence of the batch: its number, its length, and where in the table it begins."""
-    return Sizes(
-        lengths[min(number, lengths.size - 1)], number, shifts[min(number, shifts.size - 1)], s.width, s.heads,
-        s.hidden, s.inner, s.layers, s.causal, s.activation, s.norms, s.centred, s.norm_biased, s.final_norm, s.biased,
-        s.residual, s.vocabulary, s.tied, s.has_table, s.has_qk_table, s.taps, s.pairs, s.half, s.angles_layer,
-        s.angles_head, s.wants_table, s.wants_qk_table, s.wants_taps, s.wants_angles,
-    )  # fmt: skip
-
-
-@inner
-def stream_forward(x, w, arena, position, dropout, sizes, o, a):
-    """Embedding and all layers on one sequence."""
-    n, c, z = sizes.length, sizes.width, at(arena, a.streams)
-    embedded = at(arena, a.embedded) if sizes.taps else z
-    if sizes.vocabulary:
-        embed_tokens_forward(x, at(w, o.embed_weight), embedded, n, c)
-    else:
-        embed_forward(x, at(w, o.embed_weight), at(w, o.embed_bias), embedded, n, c, sizes.biased)
-    if sizes.taps:
-        convolution_forward(embedded, pointer(position.taps), sizes.taps, sizes.causal, z, n, c)
-    if sizes.has_table:
-        add(z, at(pointer(position.table), sizes.shift * c), z, n * c)
-    drop_rows(dropout, z, n, c, place_in(dropout, sizes.sequence, NONE))
+def stream_forward(x, w, arena, position, dropout, pack, sizes, o, a):
+    """Embedding and all layers on a pack; x: the batch."""
+    c, z = sizes.width, at(arena, a.streams)
+    _input_forward(x, w, arena, position, pack, sizes, o, a)
+    drop_pack(dropout, z, c, NONE, pack)
     for layer in range(sizes.layers):
         z = at(arena, a.streams + layer * a.stream_stride)
         layer_forward(
-            part(z, NONE, n * c), part(z, a.stream_stride, n * c), layer, at(w, o.layers + layer * o.layer_stride),
-            at(arena, a.layers + layer * a.layer_stride), arena, position, dropout, sizes, o, a,
+            part(z, NONE, pack.rows * c), part(z, a.stream_stride, pack.rows * c), layer,
+            at(w, o.layers + layer * o.layer_stride), at(arena, a.layers + layer * a.layer_stride), arena, position,
+            dropout, pack, sizes, o, a,
         )  # fmt: skip
     if sizes.final_norm:
         last = at(arena, a.streams + sizes.layers * a.stream_stride)
         normalise(
             last, at(w, o.final_norm_weight), at(w, o.final_norm_bias), at(arena, a.final), at(arena, a.final_stats),
-            n, sizes,
+            pack.rows, sizes,
         )  # fmt: skip
+
+
+@inner
+def _input_forward(x, w, arena, position, pack, sizes, o, a):
+    """The first rows of the stream: embedding, convolution, table."""
+    c, weight, start = sizes.width, at(w, o.embed_weight), NONE
+    for sequence in range(pack.first, pack.last):
+        own = rows_of(pack, sequence, start)
+        n, z, x_own = own.count, at(arena, a.streams + start * c), part(x, sequence * sizes.length, own.count)
+        embedded = at(arena, a.embedded + start * c) if sizes.taps else z
+        if sizes.vocabulary:
+            embed_tokens_forward(x_own, weight, embedded, n, c)
+        else:
+            embed_forward(x_own, weight, at(w, o.embed_bias), embedded, n, c, sizes.biased)
+        if sizes.taps:
+            convolution_forward(embedded, pointer(position.taps), sizes.taps, sizes.causal, z, n, c)
+        if sizes.has_table:
+            add(z, at(pointer(position.table), own.shift * c), z, n * c)
+        start += n
+
+
+@inner
+def _input_backward(dz, x, arena, position, g, pack, sizes, o, a):
+    """Gradients of table, convolution and embedding from dz."""
+    c, dweight, start = sizes.width, at(g, o.embed_weight), NONE
+    for sequence in range(pack.first, pack.last):
+        own = rows_of(pack, sequence, start)
+        n, d, x_own = own.count, at(dz, start * c), part(x, sequence * sizes.length, own.count)
+        if sizes.wants_table:
+            dtable = at(at(g, o.table), own.shift * c)
+            add(dtable, d, dtable, n * c)
+        if sizes.taps:
+            whole = at(arena, a.dmixed)
+            convolution_backward(
+                d, at(arena, a.embedded + start * c), pointer(position.taps), sizes.taps, sizes.causal, whole,
+                at(g, o.taps), sizes.wants_taps, n, c,
+            )  # fmt: skip
+            d = whole
+        if sizes.vocabulary:
+            embed_tokens_backward(d, x_own, dweight, n, c)
+        else:
+            embed_backward(d, x_own, dweight, at(g, o.embed_bias), n, c, sizes.biased)
+        start += n
 
 
 @inner
@@ -99,20 +125,46 @@ def head_of_rows(rows, n, head, w, arena, sizes, o, a):
 
 
 @inner
-def _head_backward(head, w, wt, g, shares, step, count, arena, sizes, o, t, a):
+def _gathered(count, pack):
+    """Whether the rows whose targets count, `count` of them, are gathered: they stand with their targets as they are
+    only where all of one sequence count."""
+    return count < pack.rows or pack.last - pack.first > 1
+
+
+@inner
+def _gather(target, shares, step, arena, pack, sizes, a):
+    """The rows whose targets count, with targets and shares."""
+    c, found, start = sizes.width, NONE, NONE
+    rows, picked, tokens, kept = rows_of_stream(arena, sizes, a), at(arena, a.picked), at(arena, a.tokens), a.shares
+    for sequence in range(pack.first, pack.last):
+        own, first = rows_of(pack, sequence, start), sequence * sizes.length
+        found += pick_rows(
+            at(rows, start * c), part(target, first, own.count), at(shares, first * step), step,
+            at(picked, found * c), at(tokens, found), at(arena, kept + found), own.count, c,
+        )  # fmt: skip
+        start += own.count
+
+
+@inner
+def _scatter(drows, shares, step, dz, pack, sizes):
+    """The gradients of gathered rows in their places, 0 in all others."""
+    c, found, start = sizes.width, NONE, NONE
+    for sequence in range(pack.first, pack.last):
+        own, first = rows_of(pack, sequence, start), sequence * sizes.length
+        found += spread_rows(at(drows, found * c), at(shares, first * step), step, at(dz, start * c), own.count, c)
+        start += own.count
+
+
+@inner
+def _head_backward(head, w, wt, g, shares, step, count, arena, pack, sizes, o, t, a):
     """dz, the gradient of the stream, from that of the output; `count` targets count."""
-    n, c, tokens = sizes.length, sizes.width, sizes.vocabulary
-    dz, rows, doutput, dhead_bias = (
-        at(arena, a.dz),
-        rows_of_stream(arena, sizes, a),
-        at(arena, a.output),
-        at(g, o.head_bias),
-    )
+    c, tokens, dz, rows = sizes.width, sizes.vocabulary, at(arena, a.dz), rows_of_stream(arena, sizes, a)
+    doutput, dhead_bias = at(arena, a.output), at(g, o.head_bias)
     if not tokens:
-        head_backward(doutput, rows, head, dz, at(g, o.head_weight), dhead_bias, n, c, sizes.biased)
+        head_backward(doutput, rows, head, dz, at(g, o.head_weight), dhead_bias, pack.rows, c, sizes.biased)
         return
     drows = dz
-    if count < n:
+    if _gathered(count, pack):
         rows, drows = at(arena, a.picked), at(arena, a.dpicked)
     if sizes.tied:
         dtable = at(g, o.embed_weight)
@@ -121,23 +173,23 @@ def _head_backward(head, w, wt, g, shares, step, count, arena, sizes, o, t, a):
     else:
         linear_gradients(rows, c, doutput, tokens, at(g, o.head_weight), dhead_bias, count, FROM, sizes.biased)
         linear_back(doutput, tokens, at(wt, t.head_weight), drows, c, count, OVERWRITE)
-    if count < n:
-        spread_rows(drows, shares, step, dz, n, c)
+    if _gathered(count, pack):
+        _scatter(drows, shares, step, dz, pack, sizes)
 
 
 @inner
-def sequence_backward(x, head, w, wt, g, grow, shares, step, count, arena, position, dropout, sizes, o, t, a):
-    """Adds the gradients of one sequence to g, from the gradient of its output at arena + a.output.
+def pack_backward(x, head, w, wt, g, grow, shares, step, count, arena, position, dropout, pack, sizes, o, t, a):
+    """Adds the gradients of a pack to g, from the gradient of its output at arena + a.output.
 
-    grow: FROM, or OVERWRITE for a group's first sequence, before which the matrices of the layers hold nothing.
+    grow: FROM, or OVERWRITE for a group's first pack, before which the matrices of the layers hold nothing.
     """
-    n, c, dz = sizes.length, sizes.width, at(arena, a.dz)
-    _head_backward(head, w, wt, g, shares, step, count, arena, sizes, o, t, a)
+    c, dz = sizes.width, at(arena, a.dz)
+    _head_backward(head, w, wt, g, shares, step, count, arena, pack, sizes, o, t, a)
     if sizes.final_norm:
         last = at(arena, a.streams + sizes.layers * a.stream_stride)
         normalise_backward(
             dz, last, at(w, o.final_norm_weight), at(arena, a.final_stats), dz, at(g, o.final_norm_weight),
-            at(g, o.final_norm_bias), n, NONE, sizes,
+            at(g, o.final_norm_bias), pack.rows, NONE, sizes,
         )  # fmt: skip
     for back in range(sizes.layers):
         layer = sizes.layers - 1 - back
@@ -145,39 +197,34 @@ def sequence_backward(x, head, w, wt, g, grow, shares, step, count, arena, posit
         wl, gl, wtl = at(w, shift), at(g, shift), at(wt, layer * t.layer_stride)
         act = at(arena, a.layers + layer * a.layer_stride)
         z = at(arena, a.streams + layer * a.stream_stride)
-        feedforward_backward(dz, layer, wl, wtl, gl, grow, act, arena, dropout, sizes, o, t, a)
-        attention_layer_backward(dz, z, layer, wl, wtl, gl, g, grow, act, arena, position, dropout, sizes, o, t, a)
-    drop_rows(dropout, dz, n, c, place_in(dropout, sizes.sequence, NONE))
-    if sizes.wants_table:
-        dtable = at(at(g, o.table), sizes.shift * c)
-        add(dtable, dz, dtable, n * c)
-    if sizes.taps:
-        whole = at(arena, a.dmixed)
-        convolution_backward(
-            dz, at(arena, a.embedded), pointer(position.taps), sizes.taps, sizes.causal, whole, at(g, o.taps),
-            sizes.wants_taps, n, c,
+        feedforward_backward(dz, layer, wl, wtl, gl, grow, act, arena, dropout, pack, sizes, o, t, a)
+        attention_layer_backward(
+            dz, z, layer, wl, wtl, gl, g, grow, act, arena, position, dropout, pack, sizes, o, t, a
         )  # fmt: skip
-        dz = whole
-    if sizes.vocabulary:
-        embed_tokens_backward(dz, x, at(g, o.embed_weight), n, c)
-    else:
-        embed_backward(dz, x, at(g, o.embed_weight), at(g, o.embed_bias), n, c, sizes.biased)
+    drop_pack(dropout, dz, c, NONE, pack)
+    _input_backward(dz, x, arena, position, g, pack, sizes, o, a)
 
 
 @inner
-def sequence_loss(target, shares, step, head, w, arena, sizes, o, a):
-    """What one sequence adds to the loss, and how many of its targets count, where that matters.
+def pack_loss(target, shares, step, head, w, arena, pack, sizes, o, a):
+    """What a pack adds to the loss, and how many of its targets count, where that matters.
 
     The gradient takes the place of the output. Of tokens the head is applied to rows whose targets count.
     """
-    n, c, output, rows = sizes.length, sizes.width, at(arena, a.output), rows_of_stream(arena, sizes, a)
+    output, rows, count, start, loss = at(arena, a.output), rows_of_stream(arena, sizes, a), NONE, NONE, 0.0
     if not sizes.vocabulary:
-        head_of_rows(rows, n, head, w, arena, sizes, o, a)
-        return squared_error(output, target, output, n, shares, step), n
-    count = counted(shares, step, n)
-    if count < n:
-        picked, tokens, own = at(arena, a.picked), at(arena, a.tokens), at(arena, a.shares)
-        pick_rows(rows, target, shares, step, picked, tokens, own, n, c)
-        rows, target, shares = picked, tokens, own
+        head_of_rows(rows, pack.rows, head, w, arena, sizes, o, a)
+        for sequence in range(pack.first, pack.last):
+            own, first = rows_of(pack, sequence, start), sequence * sizes.length
+            y, n = at(output, start), own.count
+            loss += squared_error(y, part(target, first, n), y, n, at(shares, first * step), step)
+            start += n
+        return loss, pack.rows
+    for sequence in range(pack.first, pack.last):
+        count += counted(at(shares, sequence * sizes.length * step), step, rows_of(pack, sequence, NONE).count)
+    own_target, own_shares = at(target, pack.first * sizes.length), at(shares, pack.first * sizes.length * step)
+    if _gathered(count, pack):
+        _gather(target, shares, step, arena, pack, sizes, a)
+        rows, own_target, own_shares, step = at(arena, a.picked), at(arena, a.tokens), at(arena, a.shares), ONE
     head_of_rows(rows, count, head, w, arena, sizes, o, a)
-    return cross_entropy(output, target, output, count, sizes.vocabulary, shares, step), count
+    return cross_entropy(output, own_target, output, count, sizes.vocabulary, own_shares, step), count

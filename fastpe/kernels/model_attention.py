@@ -1,8 +1,8 @@
-"""The attention of one layer of the model on one sequence: projections, rotation, `kernels.attention` head by head.
+"""The attention of one layer of the model: projections of a pack, rotation, `kernels.attention` head by head.
 
     q, k = (u + qk_table) Wqk + bqk;   v = u Wv + bv;   q^, k^ = rotated q, k;   o = attention of each head
 
-Where a head is one tile (at most TILE_QUERIES positions), its weights stay in the arena for the backward pass; longer
+Where a head is one strip (at most TILE_KEYS positions), its weights stay in the arena for the backward pass; longer
 sequences make them again. Of a rotated model `turned` holds q^ and k^, 2 c elements a row, as q and k stand in `qkv`.
 """
 
@@ -36,6 +36,7 @@ from fastpe.kernels.attention.room import scratch_of
 from fastpe.kernels.dropout import place_in
 from fastpe.kernels.ends import add
 from fastpe.kernels.gemm import FROM, OVERWRITE, add_column_sums, gemm
+from fastpe.kernels.pack import rows_of
 from fastpe.kernels.rotate import add_angle_gradients, add_growth_gradients, factors_of_row, rotate_row
 from fastpe.kernels.simd import at, part, pointer, scalar
 
@@ -43,23 +44,33 @@ ONE, NONE = np.int64(1), np.int64(0)
 
 
 @inner
-def project(u, weight, bias, act, arena, position, sizes, a):
+def _shifted(u, arena, position, pack, sizes, a):
+    """u + qk_table, which begins anew with every sequence."""
+    c, shifted, start = sizes.width, at(arena, a.shifted), NONE
+    for sequence in range(pack.first, pack.last):
+        own = rows_of(pack, sequence, start)
+        add(at(u, start * c), pointer(position.qk_table), at(shifted, start * c), own.count * c)
+        start += own.count
+    return shifted
+
+
+@inner
+def project(u, weight, bias, act, arena, position, pack, sizes, a):
     """q, k, v of all heads."""
-    n, c, qkv, start = sizes.length, sizes.width, at(act, a.qkv), FROM if sizes.biased else OVERWRITE
+    n, c, qkv, start = pack.rows, sizes.width, at(act, a.qkv), FROM if sizes.biased else OVERWRITE
     if not sizes.has_qk_table:
         gemm(u, c, ONE, weight, 3 * c, qkv, 3 * c, n, 3 * c, c, start, bias, NONE, qkv, NONE)
         return
-    shifted, v = at(arena, a.shifted), at(qkv, 2 * c)
-    add(u, pointer(position.qk_table), shifted, n * c)
+    shifted, v = _shifted(u, arena, position, pack, sizes, a), at(qkv, 2 * c)
     gemm(shifted, c, ONE, weight, 3 * c, qkv, 3 * c, n, 2 * c, c, start, bias, NONE, qkv, NONE)
     gemm(u, c, ONE, at(weight, 2 * c), 3 * c, v, 3 * c, n, c, c, start, at(bias, 2 * c), NONE, v, NONE)
 
 
 @inner
-def project_backward(u, transposed, dweight, dbias, slot_gradients, grow, arena, position, sizes, o, a):
+def project_backward(u, transposed, dweight, dbias, slot_gradients, grow, arena, position, pack, sizes, o, a):
     """Gradients of the projections' parameters and of qk_table, from those of q, k and v."""
-    n, c, dqkv, shifted = sizes.length, sizes.width, at(arena, a.dqkv), at(arena, a.shifted)
-    add(u, pointer(position.qk_table), shifted, n * c)
+    n, c, dqkv, start = pack.rows, sizes.width, at(arena, a.dqkv), NONE
+    shifted = _shifted(u, arena, position, pack, sizes, a)
     gemm(shifted, ONE, c, dqkv, 3 * c, dweight, 3 * c, c, 2 * c, n, grow, dweight, 3 * c, dweight, NONE)
     dv, dwv = at(dqkv, 2 * c), at(dweight, 2 * c)
     gemm(u, ONE, c, dv, 3 * c, dwv, 3 * c, c, c, n, grow, dwv, 3 * c, dwv, NONE)
@@ -67,13 +78,17 @@ def project_backward(u, transposed, dweight, dbias, slot_gradients, grow, arena,
         add_column_sums(dqkv, 3 * c, n, 3 * c, dbias)
     if sizes.wants_qk_table:
         dtable = at(slot_gradients, o.qk_table)
-        gemm(dqkv, 3 * c, ONE, transposed, c, dtable, c, n, c, 2 * c, FROM, dtable, c, dtable, NONE)
+        for sequence in range(pack.first, pack.last):
+            own = rows_of(pack, sequence, start)
+            d = at(dqkv, start * 3 * c)
+            gemm(d, 3 * c, ONE, transposed, c, dtable, c, own.count, c, 2 * c, FROM, dtable, c, dtable, NONE)
+            start += own.count
 
 
 @inner
-def _rotate(qkv, turned, layer, position, sizes):
-    """The queries and keys of all heads, rotated."""
-    n, c, pairs = sizes.length, sizes.width, sizes.pairs
+def _rotate(qkv, turned, n, layer, position, sizes):
+    """The queries and keys of all heads, rotated: n rows, from the first position on."""
+    c, pairs = sizes.width, sizes.pairs
     head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)
     for h in range(sizes.heads):
         first = layer * sizes.angles_layer + h * sizes.angles_head
@@ -85,22 +100,22 @@ def _rotate(qkv, turned, layer, position, sizes):
 
 
 @inner
-def _content_backward(act, arena, layer, slot_gradients, position, sizes, o, a):
+def _content_backward(act, arena, layer, slot_gradients, position, own, sizes, o, a):
     """dqkv = the content's gradients turned back, added where it holds others; and those of angles and growth.
 
     dcontent has rows as dqkv.
     """
-    n, c, case, pairs = sizes.length, sizes.width, position.case, sizes.pairs
+    c, case, pairs = sizes.width, position.case, sizes.pairs
     head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)
     places, growing = position.places, position.numbers[GROWTH, ROWS]
     for h in range(sizes.heads):
         first = layer * sizes.angles_layer + h * sizes.angles_head
-        for i in range(n):
+        for i in range(own.count):
             for which in range(2):
-                place = (3 * i + which) * c + h * head
+                place = (3 * (own.start + i) + which) * c + h * head
                 dy, dx, y = at(arena, a.dcontent + place), at(arena, a.dqkv + place), at(act, a.qkv + place)
                 if pairs:
-                    y = at(act, a.turned + (2 * i + which) * c + h * head)
+                    y = at(act, a.turned + (2 * (own.start + i) + which) * c + h * head)
                 if position.numbers[GROWTH, WANTED]:
                     dgrowth = at(slot_gradients, places[GROWTH, 0] + layer * places[GROWTH, 1] + i * growing)
                     add_growth_gradients(y, dy, dgrowth, growing, sizes.half, scalar(y, 1.0 - 2.0 * which))
@@ -114,48 +129,55 @@ def _content_backward(act, arena, layer, slot_gradients, position, sizes, o, a):
 
 
 @inner
-def _head(layer, h, act, position, dropout, place_of_first, sizes, a):
+def _head(layer, h, act, position, dropout, place_of_first, own, sizes, a):
     """What attention reads of one head. Nothing is left out: sequences are short, and what guards them is not read."""
-    n, c = sizes.length, sizes.width
+    n, c = own.count, sizes.width
     head = c // sizes.heads
-    q = at(act, a.qkv + h * head)
+    q = at(act, a.qkv + own.start * 3 * c + h * head)
     k, v = at(q, c), at(q, 2 * c)
     qr, kr = q, k
     if sizes.pairs:
-        qr = at(act, a.turned + h * head)
+        qr = at(act, a.turned + own.start * 2 * c + h * head)
         kr = at(qr, c)
     offsets = position.case.queries + position.case.keys - 1  # those of the longest sequence
     bias = part(pointer(position.bias), place(position.numbers, BIAS, layer, h), offsets)
     guard = Guard(q, q, pointer(position.no_guard), 0.0, 0.0)
-    own = place_in(dropout, sizes.sequence, place_of_first + h)
+    dropped = place_in(dropout, own.sequence, place_of_first + h)
     return Head(
-        q, qr, k, kr, v, bias, pointer(position.numbers), position.scale[layer, h], n, n, guard, dropout, own
+        q, qr, k, kr, v, bias, pointer(position.numbers), position.scale[layer, h], n, n, guard, dropout, dropped
     )  # fmt: skip
 
 
 @inner
-def _scratch(h, act, arena, position, sizes, a):
+def _scratch(h, act, arena, position, own, sizes, a):
     """Scratch memory for one head, its weights where they are kept."""
-    own = at(arena, a.attention)
-    cells = at(own, position.room.cells)
+    memory = at(arena, a.attention)
+    cells = at(memory, position.room.cells)
     if position.case.kept:
         size = position.case.queries * TILE_KEYS
-        cells = part(at(act, a.weights), h * size, size)
-    return scratch_of(own, position.room, cells)
+        cells = at(part(at(act, a.weights), h * size, size), own.start * TILE_KEYS)
+    return scratch_of(memory, position.room, cells)
 
 
 @inner
-def attention_forward(layer, act, arena, position, dropout, place_of_first, sizes, a):
-    """`mixed` from `qkv`. place_of_first: where the weights of the first head are dropped out."""
-    n, c, case = sizes.length, sizes.width, position.case
+def _lse(h, act, position, own, a):
+    case = position.case
+    return at(part(at(act, a.lse), h * case.queries, case.queries), own.start)
+
+
+@inner
+def attention_forward(layer, act, arena, position, dropout, place_of_first, own, sizes, a):
+    """`mixed` from `qkv`, of one sequence. place_of_first: where the weights of the first head are dropped out."""
+    c, case = sizes.width, position.case
     if sizes.pairs:
-        _rotate(at(act, a.qkv), at(act, a.turned), layer, position, sizes)
+        qkv, turned = at(act, a.qkv + own.start * 3 * c), at(act, a.turned + own.start * 2 * c)
+        _rotate(qkv, turned, own.count, layer, position, sizes)
     for h in range(sizes.heads):
-        head = _head(layer, h, act, position, dropout, place_of_first, sizes, a)
+        head = _head(layer, h, act, position, dropout, place_of_first, own, sizes, a)
         terms = terms_of(position.slots, position.numbers, layer, h, case)
-        scratch = _scratch(h, act, arena, position, sizes, a)
-        out, lse = at(act, a.mixed + h * (c // sizes.heads)), part(at(act, a.lse), h * case.queries, case.queries)
-        for block in range((n + TILE_QUERIES - 1) // TILE_QUERIES):
+        scratch = _scratch(h, act, arena, position, own, sizes, a)
+        out, lse = at(act, a.mixed + own.start * c + h * (c // sizes.heads)), _lse(h, act, position, own, a)
+        for block in range((own.count + TILE_QUERIES - 1) // TILE_QUERIES):
             forward_block(head, terms, block, out, lse, case, scratch)
 
 
@@ -165,18 +187,18 @@ def _sum_of(slot, layer, h, places, gradients):
 
 
 @inner
-def _gradients(layer, h, j0, act, arena, slot_gradients, position, sizes, a):
+def _gradients(layer, h, j0, act, arena, slot_gradients, position, own, sizes, a):
     """Where gradients of one head go; those of the scale, which has none, where nobody reads them."""
     c, case, places, g = sizes.width, position.case, position.places, slot_gradients
-    own, keys = h * (c // sizes.heads), j0 * case.g_row
-    rest = at(arena, a.dqkv + own)
-    content = at(arena, a.dcontent + own) if sizes.pairs or case.apart else rest
+    channel, keys = h * (c // sizes.heads), j0 * case.g_row
+    first = own.start * 3 * c + channel
+    rest = at(arena, a.dqkv + first)
+    content = at(arena, a.dcontent + first) if sizes.pairs or case.apart else rest
     if not case.apart:
         rest = content
-    lse = part(at(act, a.lse), h * case.queries, case.queries)
     return HeadGradients(
-        at(arena, a.dmixed + own), lse, at(arena, a.deltas), content, rest,
-        at(content, c + keys), at(rest, c + keys), at(arena, a.dqkv + 2 * c + own + keys),
+        at(arena, a.dmixed + own.start * c + channel), _lse(h, act, position, own, a), at(arena, a.deltas), content,
+        rest, at(content, c + keys), at(rest, c + keys), at(arena, a.dqkv + 2 * c + first + keys),
         at(_sum_of(BIAS, layer, h, places, g), j0),
         at(_sum_of(GAIN, layer, h, places, g), j0), _sum_of(REL_GAIN, layer, h, places, g),
         _sum_of(REL_KEY, layer, h, places, g), _sum_of(REL_QUERY, layer, h, places, g),
@@ -187,20 +209,21 @@ def _gradients(layer, h, j0, act, arena, slot_gradients, position, sizes, a):
 
 
 @inner
-def attention_backward(layer, act, arena, slot_gradients, position, dropout, place_of_first, sizes, o, a):
-    """`dqkv` from `dmixed`; adds to the gradients of slots."""
-    n, case = sizes.length, position.case
+def attention_backward(layer, act, arena, slot_gradients, position, dropout, place_of_first, own, sizes, o, a):
+    """`dqkv` from `dmixed`, of one sequence; adds to the gradients of slots."""
+    n, c, case = own.count, sizes.width, position.case
     for h in range(sizes.heads):
-        head = _head(layer, h, act, position, dropout, place_of_first, sizes, a)
+        head = _head(layer, h, act, position, dropout, place_of_first, own, sizes, a)
         terms = terms_of(position.slots, position.numbers, layer, h, case)
-        scratch, out = _scratch(h, act, arena, position, sizes, a), at(act, a.mixed + h * (sizes.width // sizes.heads))
+        scratch = _scratch(h, act, arena, position, own, sizes, a)
+        out = at(act, a.mixed + own.start * c + h * (c // sizes.heads))
         for strip in range((n + TILE_KEYS - 1) // TILE_KEYS):
-            grads = _gradients(layer, h, strip * TILE_KEYS, act, arena, slot_gradients, position, sizes, a)
+            grads = _gradients(layer, h, strip * TILE_KEYS, act, arena, slot_gradients, position, own, sizes, a)
             if strip == 0:
                 for block in range((n + TILE_QUERIES - 1) // TILE_QUERIES):
-                    prepare_deltas(grads.dout, out, grads.deltas, block, case)
+                    prepare_deltas(grads.dout, out, grads.deltas, block, n, case)
             prepare_strip(head, terms, grads, strip, case, scratch)
             turns = Turns(pointer(position.places), NONE, strip)  # of which nobody takes any: one thread does all
             strip_backward(head, terms, grads, strip, turns, case, scratch)
     if sizes.pairs or case.apart:
-        _content_backward(act, arena, layer, slot_gradients, position, sizes, o, a)
+        _content_backward(act, arena, layer, slot_gradients, position, own, sizes, o, a)

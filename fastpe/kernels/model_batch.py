@@ -16,13 +16,13 @@ from fastpe.kernels.gemm import FROM, OVERWRITE, transpose
 from fastpe.kernels.loss import step_of
 from fastpe.kernels.model import (
     head_of_rows,
-    of_sequence,
+    pack_backward,
+    pack_loss,
     rows_of_stream,
-    sequence_backward,
-    sequence_loss,
     stream_forward,
 )
-from fastpe.kernels.simd import at, lanes, part, plain, pointer, row, store_first, zeros
+from fastpe.kernels.pack import pack_from
+from fastpe.kernels.simd import at, lanes, plain, pointer, row, store_first, zeros
 from fastpe.kernels.threads import claim, finish, in_lanes, wait_for
 
 
@@ -48,15 +48,16 @@ def _group_gradients(x, target, shares, step, lengths, shifts, first, last, w, w
                      dropout, sizes, o, t, a):  # fmt: skip
     """Loss and gradients (into g) of the sequences first .. last - 1."""
     _clear_gradients(g, stride, sizes, o)
-    loss, head = 0.0, at(wt, t.head_weight) if sizes.tied else at(w, o.head_weight)
-    for sequence in range(first, last):
-        begin, own = sequence * sizes.length, of_sequence(sizes, sequence, lengths, shifts)
-        n, x_own, shares_own = own.length, part(x, begin, own.length), at(shares, begin * step)
-        stream_forward(x_own, w, arena, position, dropout, own, o, a)
-        found, count = sequence_loss(part(target, begin, n), shares_own, step, head, w, arena, own, o, a)
+    loss, head, done = 0.0, at(wt, t.head_weight) if sizes.tied else at(w, o.head_weight), first
+    while done < last:
+        pack, grow = pack_from(done, last, sizes.length, lengths, shifts), OVERWRITE if done == first else FROM
+        stream_forward(x, w, arena, position, dropout, pack, sizes, o, a)
+        found, count = pack_loss(target, shares, step, head, w, arena, pack, sizes, o, a)
         loss += found
-        grow = OVERWRITE if sequence == first else FROM
-        sequence_backward(x_own, head, w, wt, g, grow, shares_own, step, count, arena, position, dropout, own, o, t, a)
+        pack_backward(
+            x, head, w, wt, g, grow, shares, step, count, arena, position, dropout, pack, sizes, o, t, a
+        )  # fmt: skip
+        done = pack.last
     return loss
 
 
@@ -138,10 +139,10 @@ def _forward_lane(lane, board, x, lengths, shifts, y, head, w, arenas, position,
     arena = row(arenas, lane)
     sequence = claim(board)
     while sequence < x.shape[0]:
-        own = of_sequence(sizes, sequence, lengths, shifts)
-        n = own.length
-        stream_forward(part(pointer(x), sequence * sizes.length, n), pointer(w), arena, position, None, own, o, a)
-        head_of_rows(rows_of_stream(arena, own, a), n, pointer(head), pointer(w), arena, own, o, a)
+        pack = pack_from(sequence, sequence + 1, sizes.length, lengths, shifts)
+        n = pack.rows
+        stream_forward(pointer(x), pointer(w), arena, position, None, pack, sizes, o, a)
+        head_of_rows(rows_of_stream(arena, sizes, a), n, pointer(head), pointer(w), arena, sizes, o, a)
         end = n * max(sizes.vocabulary, 1)
         for i in range(end):
             y[sequence, i] = arenas[lane, plain(a.output) + i]
@@ -162,14 +163,14 @@ def _losses_lane(lane, board, x, target, shares, lengths, shifts, losses, head, 
     arena, batch, groups, group = row(arenas, lane), x.shape[0], losses.size, claim(board)
     step = step_of(shares)
     while group < groups:
-        loss = 0.0
-        for sequence in range(batch * group // groups, batch * (group + 1) // groups):
-            begin, own = sequence * sizes.length, of_sequence(sizes, sequence, lengths, shifts)
-            n, target_own = own.length, part(pointer(target), begin, own.length)
-            stream_forward(part(pointer(x), begin, n), pointer(w), arena, position, None, own, o, a)
-            loss += sequence_loss(
-                target_own, at(pointer(shares), begin * step), step, pointer(head), pointer(w), arena, own, o, a
+        loss, done, last = 0.0, batch * group // groups, batch * (group + 1) // groups
+        while done < last:
+            pack = pack_from(done, last, sizes.length, lengths, shifts)
+            stream_forward(pointer(x), pointer(w), arena, position, None, pack, sizes, o, a)
+            loss += pack_loss(
+                pointer(target), pointer(shares), step, pointer(head), pointer(w), arena, pack, sizes, o, a
             )[0]
+            done = pack.last
         losses[group] = loss
         group = claim(board)
 

@@ -1,4 +1,4 @@
-"""A layer of the small transformer on one sequence, forward and backward.
+"""A layer of the small transformer on a pack of sequences, forward and backward.
 
     u = norm1(z);  q, k, v = u Wqkv + bqkv;  o = attention per head;  y = z + drop(o Wout + bout)   (`model_attention`)
     w = norm2(y);  a = w Win + bin;          h = f(a);                z' = y + drop(h Wff + bff)
@@ -13,11 +13,11 @@ import numpy as np
 from fastpe.kernels._jit import inner
 from fastpe.kernels.activation import RELU as ACTIVATION_RELU
 from fastpe.kernels.activation import activate, activate_backward
-from fastpe.kernels.dropout import drop_rows, place_in
 from fastpe.kernels.ends import add
 from fastpe.kernels.gemm import FROM, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add_column_sums, gemm
 from fastpe.kernels.model_attention import attention_backward, attention_forward, project, project_backward
 from fastpe.kernels.norm import norm_backward, norm_forward
+from fastpe.kernels.pack import drop_pack, rows_of
 from fastpe.kernels.simd import at, lanes, load_first, store_first
 
 NORM_EPS = 1e-5
@@ -32,8 +32,9 @@ def linear(x, c, weight, bias, y, n, width, mode, biased):
 
 
 @inner
-def _linear_onto(x, c, weight, bias, z, y, n, width, dropout, place, sizes):
+def _linear_onto(x, c, weight, bias, z, y, width, dropout, place, pack, sizes):
     """y = z + drop(x weight + bias), without z where there is no residual connection."""
+    n = pack.rows
     if dropout is None and sizes.residual:
         if sizes.biased:
             gemm(x, c, ONE, weight, width, y, width, n, width, c, FROM | PLUS, z, width, bias, NONE)
@@ -41,7 +42,7 @@ def _linear_onto(x, c, weight, bias, z, y, n, width, dropout, place, sizes):
             gemm(x, c, ONE, weight, width, y, width, n, width, c, FROM, z, width, y, NONE)
         return
     linear(x, c, weight, bias, y, n, width, OVERWRITE, sizes.biased)
-    drop_rows(dropout, y, n, width, place_in(dropout, sizes.sequence, place))
+    drop_pack(dropout, y, width, place, pack)
     if sizes.residual:
         add(y, z, y, n * width)
 
@@ -81,18 +82,21 @@ def _place(layer, which, sizes):
 
 
 @inner
-def layer_forward(z, out, layer, w, act, arena, position, dropout, sizes, o, a):
+def layer_forward(z, out, layer, w, act, arena, position, dropout, pack, sizes, o, a):
     """One layer: z -> out (n, c). w: its parameters; act: its activations, kept for the backward pass."""
-    n, c, f = sizes.length, sizes.width, sizes.hidden
+    n, c, f, start = pack.rows, sizes.width, sizes.hidden, NONE
     mixed, middle, hidden = at(act, a.mixed), at(act, a.middle), at(act, a.hidden)
     u = z
     if sizes.norms:
         u = at(act, a.normed1)
         normalise(z, at(w, o.norm1_weight), at(w, o.norm1_bias), u, at(act, a.stats1), n, sizes)
-    project(u, at(w, o.qkv_weight), at(w, o.qkv_bias), act, arena, position, sizes, a)
-    attention_forward(layer, act, arena, position, dropout, _place(layer, 2, sizes), sizes, a)
+    project(u, at(w, o.qkv_weight), at(w, o.qkv_bias), act, arena, position, pack, sizes, a)
+    for sequence in range(pack.first, pack.last):
+        own = rows_of(pack, sequence, start)
+        attention_forward(layer, act, arena, position, dropout, _place(layer, 2, sizes), own, sizes, a)
+        start += own.count
     _linear_onto(
-        mixed, c, at(w, o.out_weight), at(w, o.out_bias), z, middle, n, c, dropout, _place(layer, 0, sizes), sizes
+        mixed, c, at(w, o.out_weight), at(w, o.out_bias), z, middle, c, dropout, _place(layer, 0, sizes), pack, sizes
     )  # fmt: skip
     u = middle
     if sizes.norms:
@@ -105,30 +109,31 @@ def layer_forward(z, out, layer, w, act, arena, position, dropout, sizes, o, a):
         linear(u, c, at(w, o.in_weight), at(w, o.in_bias), before, n, sizes.inner, OVERWRITE, sizes.biased)
         activate(before, hidden, n, f, sizes.activation)
     _linear_onto(
-        hidden, f, at(w, o.ff_weight), at(w, o.ff_bias), middle, out, n, c, dropout, _place(layer, 1, sizes), sizes
+        hidden, f, at(w, o.ff_weight), at(w, o.ff_bias), middle, out, c, dropout, _place(layer, 1, sizes), pack, sizes
     )  # fmt: skip
 
 
 @inner
-def _dropped(dropout, dz, target, n, c, place, sizes):
+def _dropped(dropout, dz, target, c, place, pack):
     """The gradient of what was dropped out, in `target`, from dz, that of what became of it; dz itself without dropout.
 
     dz stays: the residual connection has it too.
     """
     if dropout is None:
         return dz
-    for j in range(0, n * c, lanes(dz)):
-        store_first(target, j, load_first(dz, j, n * c - j), n * c - j)
-    drop_rows(dropout, target, n, c, place_in(dropout, sizes.sequence, place))
+    end = pack.rows * c
+    for j in range(0, end, lanes(dz)):
+        store_first(target, j, load_first(dz, j, end - j), end - j)
+    drop_pack(dropout, target, c, place, pack)
     return target
 
 
 @inner
-def feedforward_backward(dz, layer, w, wt, g, grow, act, arena, dropout, sizes, o, t, a):
+def feedforward_backward(dz, layer, w, wt, g, grow, act, arena, dropout, pack, sizes, o, t, a):
     """dz: the gradient of the layer's output on entry, of `middle` on return. grow: mode of the matrices' gradients."""
-    n, c, f, wide = sizes.length, sizes.width, sizes.hidden, sizes.inner
+    n, c, f, wide = pack.rows, sizes.width, sizes.hidden, sizes.inner
     hidden, dhidden, middle = at(act, a.hidden), at(arena, a.dhidden), at(act, a.middle)
-    dout = _dropped(dropout, dz, at(arena, a.dbranch), n, c, _place(layer, 1, sizes), sizes)
+    dout = _dropped(dropout, dz, at(arena, a.dbranch), c, _place(layer, 1, sizes), pack)
     linear_gradients(hidden, f, dout, c, at(g, o.ff_weight), at(g, o.ff_bias), n, grow, sizes.biased)
     dactive = at(dhidden, wide - f)
     mode = WHERE_POSITIVE if sizes.activation == ACTIVATION_RELU else OVERWRITE
@@ -150,20 +155,23 @@ def feedforward_backward(dz, layer, w, wt, g, grow, act, arena, dropout, sizes, 
 
 @inner
 def attention_layer_backward(
-    dz, z, layer, w, wt, g, slot_gradients, grow, act, arena, position, dropout, sizes, o, t, a
+    dz, z, layer, w, wt, g, slot_gradients, grow, act, arena, position, dropout, pack, sizes, o, t, a
 ):  # fmt: skip
     """dz: the gradient of `middle` on entry, of the layer's input z on return."""
-    n, c = sizes.length, sizes.width
+    n, c, start = pack.rows, sizes.width, NONE
     mixed, dmixed, dqkv = at(act, a.mixed), at(arena, a.dmixed), at(arena, a.dqkv)
-    dout = _dropped(dropout, dz, at(arena, a.dbranch), n, c, _place(layer, 0, sizes), sizes)
+    dout = _dropped(dropout, dz, at(arena, a.dbranch), c, _place(layer, 0, sizes), pack)
     linear_gradients(mixed, c, dout, c, at(g, o.out_weight), at(g, o.out_bias), n, grow, sizes.biased)
     linear_back(dout, c, at(wt, t.out_weight), dmixed, c, n, OVERWRITE)
-    attention_backward(layer, act, arena, slot_gradients, position, dropout, _place(layer, 2, sizes), sizes, o, a)
+    for sequence in range(pack.first, pack.last):
+        own, place = rows_of(pack, sequence, start), _place(layer, 2, sizes)
+        attention_backward(layer, act, arena, slot_gradients, position, dropout, place, own, sizes, o, a)
+        start += own.count
     qkv_weight, qkv_bias = at(g, o.qkv_weight), at(g, o.qkv_bias)
     u = at(act, a.normed1) if sizes.norms else z
     if sizes.has_qk_table:
         project_backward(
-            u, at(wt, t.qkv_weight), qkv_weight, qkv_bias, slot_gradients, grow, arena, position, sizes, o, a
+            u, at(wt, t.qkv_weight), qkv_weight, qkv_bias, slot_gradients, grow, arena, position, pack, sizes, o, a
         )
     else:
         linear_gradients(u, c, dqkv, 3 * c, qkv_weight, qkv_bias, n, grow, sizes.biased)

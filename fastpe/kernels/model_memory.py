@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.kernels.activation import RELU
-from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.attention.cells import TILE_KEYS
 from fastpe.kernels.attention.records import (
     GROWTH,
     KEY_BIAS,
@@ -23,9 +23,7 @@ from fastpe.kernels.simd import region
 class Sizes(NamedTuple):
     """What the model is and how long a sequence; flags are 0 or 1."""
 
-    length: int  # of the longest sequence that there is room for; where one is at hand, its own
-    sequence: int  # its number in the batch
-    shift: int  # the row of the table at its first position
+    length: int  # of the longest sequence that there is room for
     width: int
     heads: int
     hidden: int
@@ -165,14 +163,13 @@ def attention_case(
     given = numbers[:, 0]
     scaled = bool(given[[GROWTH, REL_GAIN]].any())
     apart = bool(given[GROWTH] or (sizes.pairs and given[[REL_KEY, REL_QUERY, KEY_BIAS]].any()))
-    one_tile = n <= min(TILE_QUERIES, TILE_KEYS)
     turned = 2 * c if sizes.pairs else 3 * c
     case = Case(
         batch=1, heads=heads, key_heads=heads, queries=n, keys=n, width=c // heads, causal=sizes.causal, window=0,
         strips=-(-n // int(TILE_KEYS)), half=sizes.half, options=options, keep_raw=int(backward and keep_raw),
         skip=0, q_batch=0, q_head=0, q_row=3 * c, k_batch=0, k_head=0, k_row=3 * c, v_batch=0, v_head=0, v_row=3 * c,
         qr_row=turned, kr_row=turned, o_row=c, g_row=3 * c, apart=int(apart),
-        kept=int(backward and one_tile and not dropped and not (more and (keep_raw or scaled))), alone=1,
+        kept=int(backward and n <= TILE_KEYS and not dropped and not (more and (keep_raw or scaled))), alone=1,
         dropped=int(dropped),
     )  # fmt: skip
     return case, room_for(case, numbers, backward=backward)

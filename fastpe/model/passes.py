@@ -19,6 +19,7 @@ from fastpe.model.scratch import Scratch, Update
 
 Array = np.ndarray[Any, Any]
 
+_MANY_ROWS = 4096  # of a batch, for more than eight groups
 _GROUPS_BYTES = 2**24  # at most, for the gradients of all groups, unless they are but four
 _FROM_FIRST = np.zeros(1, np.int64)  # row of a table
 _MOST_KEPT = 4  # a user who tries many lengths should not fill the memory
@@ -64,7 +65,7 @@ class Passes:
     def _loss(self, x: Any, y: Any, weights: Any, lengths: Any, threads: int | None, draw: int) -> float:
         x, y, shares, lengths = self._inputs.batch(x, y, weights, lengths)
         batch, length = x.shape
-        slots, groups = self._encoding.slots(length, self._layout.views, draw), self._groups(batch)
+        slots, groups = self._encoding.slots(length, self._layout.views, draw), self._groups(batch, length, lengths)
         lanes = min(threads_for(threads), groups)
         work, losses = self._scratch(length, lanes, slots, backward=False), np.zeros(groups)
         run_lanes(
@@ -87,7 +88,7 @@ class Passes:
         """
         x, y, shares, lengths = self._inputs.batch(x, y, weights, lengths)
         batch, length = x.shape
-        groups = self._groups(batch)
+        groups = self._groups(batch, length, lengths)
         slots = self._encoding.slots(length, self._layout.views, draw, training=True)
         lanes = min(threads_for(threads), groups)
         work = self._scratch(length, lanes, slots, backward=True)
@@ -114,12 +115,13 @@ class Passes:
             run(panels[:0], 0, update)
         return float(losses.sum()), gradients
 
-    def _groups(self, batch: int) -> int:
-        """Groups of a batch: fixed by shapes alone, or the bits would depend on the threads.
+    def _groups(self, batch: int, length: int, lengths: Array) -> int:
+        """Groups of a batch: fixed by shapes and lengths alone, or the bits would depend on the threads.
 
         More of them serve more threads, but cost additions, and memory: that of common caches is not to be exceeded.
         """
-        most = 8 if batch < 64 else 16
+        rows = int(lengths.sum()) if lengths.size > 1 else batch * length
+        most = 16 if batch >= 64 and rows >= _MANY_ROWS else 8
         while most > 4 and most * self._layout.flat.nbytes > _GROUPS_BYTES:
             most //= 2
         return min(batch, most)

@@ -163,7 +163,7 @@ def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: C
     angles = slots.get("angles", np.zeros((1, 1, length, 0)))
     layers, heads, _, pairs = angles.shape
     return model_memory.Sizes(
-        length=length, sequence=0, shift=0, width=config.width, heads=config.heads, hidden=config.hidden,
+        length=length, width=config.width, heads=config.heads, hidden=config.hidden,
         inner=inner_width(config), layers=config.layers, causal=int(config.causal),
         activation=ACTIVATIONS.index(config.activation), norms=int(config.norm != "none"),
         centred=int(config.norm == "layernorm"), norm_biased=int(config.norm == "layernorm" and config.bias),

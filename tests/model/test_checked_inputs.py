@@ -48,7 +48,7 @@ def test_a_step_allocates_nothing_after_the_first(vocabulary, given_as):
         adam.step(x, y)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 16 * 1024  # a few Python objects; x and y in the model's dtype hold 25,600 bytes each
+    assert peak < 20 * 1024  # a few Python objects; x and y in the model's dtype hold 25,600 bytes each
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,12 @@ from fastpe.kernels.attention.records import (
     Tile,
     Turns,
     at_offset,
+    ends,
     given,
     rows_of,
     wanted,
 )
+from fastpe.kernels.attention.room import at_block
 from fastpe.kernels.attention.score import (
     bound,
     faint,
@@ -82,9 +84,9 @@ def _weights_backward(head, grads, tile, factor, case, scratch):
 
 
 @inner
-def _is_whole(terms, case):
+def _is_whole(head, terms, case):
     """Whether a tile makes all there is of its rows' gradients."""
-    return case.kept and terms is None
+    return case.kept and terms is None and head.query_length <= TILE_QUERIES
 
 
 @inner
@@ -112,7 +114,7 @@ def _tile_backward(head, terms, grads, tile, factor, turns, case, scratch):
         do, case.o_row, ONE, scratch.v_columns, TILE_KEYS, dcells, TILE_KEYS, m, columns_of(n, dcells), d,
         LOWER_C if diagonal else OVERWRITE, dcells, NONE, dcells, NONE,
     )  # fmt: skip
-    start = OVERWRITE if _is_whole(terms, case) else ONTO
+    start = OVERWRITE if _is_whole(head, terms, case) else ONTO
     over_queries, over_keys = start | UPPER_A if diagonal else start, start | LOWER_A if diagonal else start
     gemm(
         mixed, ONE, TILE_KEYS, do, case.o_row, grads.dv, case.g_row, n, d, m, over_queries, grads.dv, case.g_row,
@@ -201,9 +203,9 @@ def _clear_rows(rows, row, n, d):
 
 
 @inner
-def prepare_deltas(dout, out, deltas, block, case):
-    """deltas of one block of queries: dout . out."""
-    for i in range(block * TILE_QUERIES, min((block + 1) * TILE_QUERIES, case.queries)):
+def prepare_deltas(dout, out, deltas, block, end, case):
+    """deltas of one block of queries, those before `end`: dout . out."""
+    for i in range(block * TILE_QUERIES, min((block + 1) * TILE_QUERIES, end)):
         put(deltas, i, dot(at(dout, i * case.o_row), at(out, i * case.o_row), case.width))
 
 
@@ -211,8 +213,8 @@ def prepare_deltas(dout, out, deltas, block, case):
 def prepare_strip(head, terms, grads, number, case, scratch):
     """What all heads that share a strip's keys have in common; its own gradients are cleared."""
     d, j0 = case.width, number * TILE_KEYS
-    n = min(TILE_KEYS, case.keys - j0)
-    if not _is_whole(terms, case):
+    n = min(TILE_KEYS, ends(head, case)[1] - j0)
+    if not _is_whole(head, terms, case):
         _clear_rows(grads.dk, case.g_row, n, d)
         _clear_rows(grads.dv, case.g_row, n, d)
     if case.apart:
@@ -229,10 +231,11 @@ def prepare_strip(head, terms, grads, number, case, scratch):
 def strip_backward(head, terms, grads, number, turns, case, scratch):
     """Gradients of one head from one strip of keys. turns: those of the head's first block of queries."""
     j0 = number * TILE_KEYS
-    n = min(TILE_KEYS, case.keys - j0)
-    for block in range((case.queries + TILE_QUERIES - 1) // TILE_QUERIES):
+    queries, keys = ends(head, case)
+    n, shared = min(TILE_KEYS, keys - j0), scratch
+    for block in range((queries + TILE_QUERIES - 1) // TILE_QUERIES):
         i0 = block * TILE_QUERIES
-        rows = min(TILE_QUERIES, case.queries - i0)
+        rows, scratch = min(TILE_QUERIES, queries - i0), at_block(shared, i0, case)
         m = max(np.int64(0), min(rows, head.query_length - i0))
         low, high = visible_of_block(i0, m, head.key_length, case)
         seen = low < j0 + n and high > j0
@@ -241,7 +244,7 @@ def strip_backward(head, terms, grads, number, turns, case, scratch):
             ahead = np.int64(number > own_tile(i0 + m, case))
             slope, term = bound(head, tile, number, ahead, case)
             seen = not negligible(head, tile, slope, term, at(grads.lse, i0))
-        if number == 0 and not _is_whole(terms, case):  # the first to have its turn
+        if number == 0 and not _is_whole(head, terms, case):  # the first to have its turn
             _clear_rows(at(grads.dq, i0 * case.g_row), case.g_row, rows, case.width)
             if case.apart:
                 _clear_rows(at(grads.dq_rest, i0 * case.g_row), case.g_row, rows, case.width)

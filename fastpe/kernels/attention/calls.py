@@ -154,7 +154,7 @@ def _backward_lane(lane, board, x, g, turns, case, room, arenas):
             rows = task // blocks * case.queries
             prepare_deltas(
                 at(pointer(g.dout), rows * case.width), at(pointer(g.out), rows * case.width),
-                at(pointer(g.deltas), rows), task % blocks, case,
+                at(pointer(g.deltas), rows), task % blocks, case.queries, case,
             )  # fmt: skip
         else:
             wait_for(board, prepared)

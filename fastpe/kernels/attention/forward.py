@@ -10,7 +10,8 @@ from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, clear
 from fastpe.kernels.attention.dropped import drop_cells
 from fastpe.kernels.attention.masks import hide, on_diagonal, own_tile, visible, visible_of_block
 from fastpe.kernels.attention.products import prepare_keys
-from fastpe.kernels.attention.records import BIAS, NONE, ONE, REL_VALUE, Tile, at_offset, given
+from fastpe.kernels.attention.records import BIAS, NONE, ONE, REL_VALUE, Tile, at_offset, ends, given
+from fastpe.kernels.attention.room import at_block
 from fastpe.kernels.attention.score import bound, faint, make_scores, negligible, score
 from fastpe.kernels.gemm import LOWER_A, ONTO, OVERWRITE, gemm
 from fastpe.kernels.simd import (
@@ -42,7 +43,7 @@ def _scale_row(row, n, factor):
 def _soften(head, tile, factor, tops, sums, case, scratch):
     """Scores to exp(score - running maximum), hidden keys to 0; what was mixed so far is scaled to the new maximum.
 
-    Weights that are kept, of one tile, become those of the softmax at once.
+    Weights that are kept, of all keys, become those of the softmax at once.
     """
     i0, m, j0, n = tile
     cells, bias, has_bias = scratch.cells, at_offset(head.bias, tile, case), given(head.table, BIAS)
@@ -104,10 +105,10 @@ def _finish_rows(tops, sums, i0, rows, out, lse, case, scratch):
 def forward_block(head, terms, block, out, lse, case, scratch):
     """out (N, D) and lse of one block of queries of one head.
 
-    Where weights are kept, all queries and keys are there, and `lse` is not written.
+    Where weights are kept, `lse` is not written.
     """
     i0 = block * TILE_QUERIES
-    rows = min(TILE_QUERIES, case.queries - i0)
+    rows, scratch = min(TILE_QUERIES, ends(head, case)[0] - i0), at_block(scratch, i0, case)
     m = max(np.int64(0), min(rows, head.query_length - i0))
     tops, sums = scratch.stats, at(scratch.stats, TILE_QUERIES)
     y, y_row, start = scratch.mixed, case.width, ONTO

@@ -46,12 +46,12 @@ class Case(NamedTuple):
         call, forward    -                    bounded           -                -          -
         call, backward   where raw is needed  bounded           turned or grown  -          -
         model, forward   -                    -                 -                -          yes
-        model, step      where raw is needed  -                 turned or grown  one tile   yes
+        model, step      where raw is needed  -                 turned or grown  one strip  yes
 
     keep_raw: sums of products are kept (`score.keeps_raw`), and every pass then goes over whole tiles, diagonal or not.
     skip: tiles may be left out (`score.bounded`); with keep_raw only where nothing but the scale needs raw.
     apart: terms of q and k before rotation have gradients of their own, to be turned back or not.
-    kept: a head is one tile, whose weights the forward pass leaves for the backward pass, instead of lse; not with
+    kept: a head is one strip, whose weights the forward pass leaves for the backward pass, instead of lse; not with
     keep_raw, growth and rel_gain, whose gradients take what is made on the way to the scores.
     alone: one thread goes through all strips of a head, in their order; nobody waits for a turn.
     dropped: weights are dropped out (of the model's steps alone); those of a tile are then made again, not kept.
@@ -119,6 +119,15 @@ class Terms(NamedTuple):
     scores: int
     growth_q: int
     growth_k: int
+
+
+@inner
+def ends(head, case):
+    """How many queries and keys have rows: of a call all, padding too; of the model, where rows of another sequence may
+    follow, those of the sequence."""
+    if case.alone:
+        return head.query_length, head.key_length
+    return case.queries, case.keys
 
 
 @inner

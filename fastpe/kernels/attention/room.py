@@ -122,3 +122,14 @@ def scratch_of(arena, room, cells):
         at(arena, room.q_factors), at(arena, room.k_factors), at(arena, room.mixed), at(arena, room.dq_scaled),
         at(arena, room.dk_scaled), at(arena, room.stats),
     )  # fmt: skip
+
+
+@inner
+def at_block(scratch, i0, case):
+    """The scratch memory for the block of queries from i0 on: cells that are kept stand one block after the other."""
+    moved = i0 * TILE_KEYS if case.kept else np.int64(0)
+    return Scratch(
+        at(scratch.cells, moved), scratch.dcells, scratch.raw, scratch.dropped, scratch.band, scratch.rows,
+        scratch.k_columns, scratch.v_columns, scratch.q_scaled, scratch.k_scaled, scratch.q_factors,
+        scratch.k_factors, scratch.mixed, scratch.dq_scaled, scratch.dk_scaled, scratch.stats,
+    )  # fmt: skip

@@ -1,0 +1,62 @@
+"""Sequences of a batch that go through the model together, and the rows of each.
+
+Products of few rows cost more than their FLOPs: every matrix, and the gradient of every matrix, is read and written for
+them. Short sequences that follow one another in a batch are therefore packed: their rows stand one after the other, as
+many sequences as there is room for, and only what knows of positions goes from sequence to sequence. Lengths alone
+decide which go together.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastpe.kernels._jit import inner
+from fastpe.kernels.dropout import drop_rows, place_in
+from fastpe.kernels.simd import at
+
+
+class Pack(NamedTuple):
+    """The sequences first .. last - 1 of a batch; `lengths` and `shifts` as a step has them."""
+
+    first: int
+    last: int
+    rows: int  # of all of them
+    lengths: np.ndarray
+    shifts: np.ndarray
+
+
+class Rows(NamedTuple):
+    """One sequence of a pack."""
+
+    sequence: int  # its number in the batch
+    start: int  # its first row
+    count: int
+    shift: int  # the row of the table at its first position
+
+
+@inner
+def pack_from(first, last, room, lengths, shifts):
+    """As many of the sequences first .. last - 1 as have room in that many rows, in their order; the first at least."""
+    rows, end = lengths[min(first, lengths.size - 1)], first + 1
+    while end < last and rows + lengths[min(end, lengths.size - 1)] <= room:
+        rows += lengths[min(end, lengths.size - 1)]
+        end += 1
+    return Pack(first, end, rows, lengths, shifts)
+
+
+@inner
+def rows_of(pack, sequence, start):
+    """Those of a sequence of the pack, which begin where the ones of the sequence before it end."""
+    count = pack.lengths[min(sequence, pack.lengths.size - 1)]
+    return Rows(sequence, start, count, pack.shifts[min(sequence, pack.shifts.size - 1)])
+
+
+@inner
+def drop_pack(dropout, x, c, place, pack):
+    """The pack's rows of c elements, at one of the model's places of dropout, in place."""
+    if dropout is not None:
+        start = np.int64(0)
+        for sequence in range(pack.first, pack.last):
+            own = rows_of(pack, sequence, start)
+            drop_rows(dropout, at(x, start * c), own.count, c, place_in(dropout, sequence, place))
+            start += own.count
