@@ -126,8 +126,9 @@ class _GroupPerThread(Transformer):
 
     threads = 1
 
-    def _groups(self, batch: int) -> int:
-        return min(batch, self.threads)
+    def _groups(self, batch: int, lengths: np.ndarray) -> np.ndarray:
+        groups = min(batch, self.threads)
+        return batch * np.arange(groups + 1) // groups
 
 
 def step_by_threads(model: str, threads: int, expected: Sequence[float]) -> Job:

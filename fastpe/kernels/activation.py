@@ -12,7 +12,10 @@ nothing overflows, and about 30 FLOP.
 
 Phi(-t) for t >= 0 is exp(-t^2/2) r(t), so that the far tail keeps its relative precision, and Phi(t) = 1 - Phi(-t). The
 ratio r, half a scaled erfc, has no simple form: (1 + 1.25 t) r(t) is smooth in u = (t - K)/(t + K), which maps [0, inf)
-to [-1, 1), and there a polynomial. About 30 (float32) or 60 (float64) FLOP an element, forward.
+to [-1, 1), and there a polynomial. About 30 (float32) or 60 (float64) FLOP an element.
+
+Forward passes leave the slopes behind, in the place of what was mapped, as most of their work is the values': all that
+is left for the backward pass is to multiply.
 """
 
 import math
@@ -79,27 +82,17 @@ def _tail_ratio(typingctx, t):
 
 
 @inner
-def gelu_forward(x, y, n):
-    """y = x Phi(x) for n elements."""
-    one, half = splat(scalar(x, 1.0)), splat(scalar(x, -0.5))
-    for j in range(0, n, lanes(x)):
-        v = load_first(x, j, n - j)
-        t = absolute(v)
-        tail = exp(t * t * half) * _tail_ratio(t)
-        store_first(y, j, v * where_negative(v, tail, one - tail), n - j)
-
-
-@inner
-def gelu_backward(x, dy, n):
-    """dy <- dy (Phi(x) + x phi(x)) for n elements, phi the normal density."""
+def gelu(x, y, n):
+    """y = x Phi(x) for n elements; x <- its slope, Phi(x) + x phi(x), phi the normal density."""
     one, half, density = splat(scalar(x, 1.0)), splat(scalar(x, -0.5)), splat(scalar(x, _DENSITY))
     for j in range(0, n, lanes(x)):
         v = load_first(x, j, n - j)
         t = absolute(v)
         bell = exp(t * t * half)
         tail = bell * _tail_ratio(t)
-        slope = fma(v * density, bell, where_negative(v, tail, one - tail))
-        store_first(dy, j, load_first(dy, j, n - j) * slope, n - j)
+        share = where_negative(v, tail, one - tail)
+        store_first(y, j, v * share, n - j)
+        store_first(x, j, fma(v * density, bell, share), n - j)
 
 
 @inlined
@@ -110,76 +103,57 @@ def _step(t, one):
     return where_negative(t, small * share, share), small * share * share
 
 
-@inlined
-def _twice_u(v, slope, cube):
-    return slope * fma(cube * v * v, v, v)
-
-
 @inner
-def gelu_tanh_forward(x, y, n):
-    """y = x s(2u) for n elements."""
-    one, slope, cube = splat(scalar(x, 1.0)), splat(scalar(x, _TANH_SLOPE)), splat(scalar(x, _TANH_CUBE))
-    for j in range(0, n, lanes(x)):
-        v = load_first(x, j, n - j)
-        share, _ = _step(_twice_u(v, slope, cube), one)
-        store_first(y, j, v * share, n - j)
-
-
-@inner
-def gelu_tanh_backward(x, dy, n):
-    """dy <- dy (s + x s' (2u)') for n elements, where t = 2u."""
+def gelu_tanh(x, y, n):
+    """y = x s(2u) for n elements; x <- its slope, s + x s' (2u)'."""
     one, slope, cube = splat(scalar(x, 1.0)), splat(scalar(x, _TANH_SLOPE)), splat(scalar(x, _TANH_CUBE))
     three = splat(scalar(x, 3.0))
     for j in range(0, n, lanes(x)):
         v = load_first(x, j, n - j)
-        share, rise = _step(_twice_u(v, slope, cube), one)
-        along = slope * fma(three * cube * v, v, one)
-        store_first(dy, j, load_first(dy, j, n - j) * fma(v * rise, along, share), n - j)
+        cubed = cube * v * v
+        share, rise = _step(slope * fma(cubed, v, v), one)
+        store_first(y, j, v * share, n - j)
+        store_first(x, j, fma(v * rise, slope * fma(three, cubed, one), share), n - j)
 
 
 @inner
-def swiglu_forward(both, y, rows, n):
-    """y = x s(x) y' from rows of x and y', n elements each, side by side."""
+def swiglu(both, y, rows, n):
+    """y = x s(x) y' from rows of x and y', n elements each, side by side; they <- its slopes by x and by y'."""
     one = splat(scalar(both, 1.0))
     for i in range(rows):
         gate, linear, out = at(both, 2 * i * n), at(both, (2 * i + 1) * n), at(y, i * n)
         for j in range(0, n, lanes(both)):
-            v = load_first(gate, j, n - j)
-            share, _ = _step(v, one)
-            store_first(out, j, v * share * load_first(linear, j, n - j), n - j)
-
-
-@inner
-def swiglu_backward(both, grads, rows, n):
-    """The gradients of x and y' side by side; in y' place lies the one of the result on entry."""
-    one = splat(scalar(both, 1.0))
-    for i in range(rows):
-        gate, linear = at(both, 2 * i * n), at(both, (2 * i + 1) * n)
-        dgate, dlinear = at(grads, 2 * i * n), at(grads, (2 * i + 1) * n)
-        for j in range(0, n, lanes(both)):
-            v, d = load_first(gate, j, n - j), load_first(dlinear, j, n - j)
+            v, other = load_first(gate, j, n - j), load_first(linear, j, n - j)
             share, rise = _step(v, one)
-            store_first(dgate, j, d * load_first(linear, j, n - j) * fma(v, rise, share), n - j)
-            store_first(dlinear, j, d * v * share, n - j)
+            store_first(out, j, v * share * other, n - j)
+            store_first(gate, j, other * fma(v, rise, share), n - j)
+            store_first(linear, j, v * share, n - j)
 
 
 @inner
-def activate(before, y, rows, n, which):
-    """y: rows of n elements. before: what was mapped; twice as wide for SWIGLU."""
+def activate(x, y, rows, n, which):
+    """y: rows of n elements. x: what is mapped, twice as wide for SWIGLU; it becomes the slopes of the map there."""
     if which == GELU:
-        gelu_forward(before, y, rows * n)
+        gelu(x, y, rows * n)
     elif which == GELU_TANH:
-        gelu_tanh_forward(before, y, rows * n)
+        gelu_tanh(x, y, rows * n)
     else:
-        swiglu_forward(before, y, rows, n)
+        swiglu(x, y, rows, n)
 
 
 @inner
-def activate_backward(before, dy, rows, n, which):
-    """dy: from the gradient of `activate`'s y (in the second half of every row, for SWIGLU) to that of `before`."""
-    if which == GELU:
-        gelu_backward(before, dy, rows * n)
-    elif which == GELU_TANH:
-        gelu_tanh_backward(before, dy, rows * n)
-    else:
-        swiglu_backward(before, dy, rows, n)
+def _times(slopes, dy, dx, n):
+    for j in range(0, n, lanes(dy)):
+        store_first(dx, j, load_first(slopes, j, n - j) * load_first(dy, j, n - j), n - j)
+
+
+@inner
+def activate_backward(slopes, dy, rows, n, which):
+    """dy: from the gradient of `activate`'s y (in the second half of every row, for SWIGLU) to that of its x."""
+    if which != SWIGLU:
+        _times(slopes, dy, dy, rows * n)
+        return
+    for i in range(rows):
+        first, second = at(dy, 2 * i * n), at(dy, (2 * i + 1) * n)
+        _times(at(slopes, 2 * i * n), second, first, n)
+        _times(at(slopes, (2 * i + 1) * n), second, second, n)

@@ -116,31 +116,32 @@ def rms_norm_backward(dy: Array, x: Array, weight: Array, stats: Array) -> tuple
 
 
 @entry
-def _activate(before, y, which):
-    activation.activate(pointer(before), pointer(y), y.shape[0], y.shape[1], which)
+def _activate(x, y, which):
+    activation.activate(pointer(x), pointer(y), y.shape[0], y.shape[1], which)
 
 
 @entry
-def _activate_backward(before, dy, n, which):
-    activation.activate_backward(pointer(before), pointer(dy), before.shape[0], n, which)
+def _activate_backward(slopes, dy, n, which):
+    activation.activate_backward(pointer(slopes), pointer(dy), slopes.shape[0], n, which)
 
 
-def _activated(before: Array, n: int, which: Any) -> Array:
-    y = np.full((before.shape[0], n), np.nan, before.dtype)
-    _activate(before, y, which)
-    return y
+def _activated(x: Array, n: int, which: Any) -> tuple[Array, Array]:
+    """Values and slopes."""
+    slopes, y = x.copy(), np.full((x.shape[0], n), np.nan, x.dtype)
+    _activate(slopes, y, which)
+    return y, slopes
 
 
-def _activated_backward(before: Array, dy: Array, which: Any) -> Array:
-    dx, n = np.full(before.shape, np.nan, before.dtype), dy.shape[1]
-    dx[:, before.shape[1] - n :] = dy
-    _activate_backward(before, dx, n, which)
+def _activated_backward(x: Array, dy: Array, which: Any) -> Array:
+    dx, n = np.full(x.shape, np.nan, x.dtype), dy.shape[1]
+    dx[:, x.shape[1] - n :] = dy
+    _activate_backward(_activated(x, n, which)[1], dx, n, which)
     return dx
 
 
 def gelu_forward(x: Array) -> Array:
     """x Phi(x)."""
-    return _activated(x.reshape(1, -1), x.size, activation.GELU).reshape(x.shape)
+    return _activated(x.reshape(1, -1), x.size, activation.GELU)[0].reshape(x.shape)
 
 
 def gelu_backward(x: Array, dy: Array) -> Array:
@@ -150,7 +151,7 @@ def gelu_backward(x: Array, dy: Array) -> Array:
 
 def gelu_tanh_forward(x: Array) -> Array:
     """x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2."""
-    return _activated(x.reshape(1, -1), x.size, activation.GELU_TANH).reshape(x.shape)
+    return _activated(x.reshape(1, -1), x.size, activation.GELU_TANH)[0].reshape(x.shape)
 
 
 def gelu_tanh_backward(x: Array, dy: Array) -> Array:
@@ -160,7 +161,7 @@ def gelu_tanh_backward(x: Array, dy: Array) -> Array:
 
 def swiglu_forward(both: Array) -> Array:
     """x y / (1 + exp(-x)) (m, n), of x and y side by side (m, 2 n)."""
-    return _activated(both, both.shape[1] // 2, activation.SWIGLU)
+    return _activated(both, both.shape[1] // 2, activation.SWIGLU)[0]
 
 
 def swiglu_backward(both: Array, dy: Array) -> Array:

@@ -68,7 +68,7 @@ def _input_forward(x, w, arena, position, pack, sizes, o, a):
     c, weight, start = sizes.width, at(w, o.embed_weight), NONE
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
-        n, z, x_own = own.count, at(arena, a.streams + start * c), part(x, sequence * sizes.length, own.count)
+        n, z, x_own = own.length, at(arena, a.streams + start * c), part(x, sequence * sizes.length, own.length)
         embedded = at(arena, a.embedded + start * c) if sizes.taps else z
         if sizes.vocabulary:
             embed_tokens_forward(x_own, weight, embedded, n, c)
@@ -87,7 +87,7 @@ def _input_backward(dz, x, arena, position, g, pack, sizes, o, a):
     c, dweight, start = sizes.width, at(g, o.embed_weight), NONE
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
-        n, d, x_own = own.count, at(dz, start * c), part(x, sequence * sizes.length, own.count)
+        n, d, x_own = own.length, at(dz, start * c), part(x, sequence * sizes.length, own.length)
         if sizes.wants_table:
             dtable = at(at(g, o.table), own.shift * c)
             add(dtable, d, dtable, n * c)
@@ -139,10 +139,10 @@ def _gather(target, shares, step, arena, pack, sizes, a):
     for sequence in range(pack.first, pack.last):
         own, first = rows_of(pack, sequence, start), sequence * sizes.length
         found += pick_rows(
-            at(rows, start * c), part(target, first, own.count), at(shares, first * step), step,
-            at(picked, found * c), at(tokens, found), at(arena, kept + found), own.count, c,
+            at(rows, start * c), part(target, first, own.length), at(shares, first * step), step,
+            at(picked, found * c), at(tokens, found), at(arena, kept + found), own.length, c,
         )  # fmt: skip
-        start += own.count
+        start += own.length
 
 
 @inner
@@ -151,8 +151,8 @@ def _scatter(drows, shares, step, dz, pack, sizes):
     c, found, start = sizes.width, NONE, NONE
     for sequence in range(pack.first, pack.last):
         own, first = rows_of(pack, sequence, start), sequence * sizes.length
-        found += spread_rows(at(drows, found * c), at(shares, first * step), step, at(dz, start * c), own.count, c)
-        start += own.count
+        found += spread_rows(at(drows, found * c), at(shares, first * step), step, at(dz, start * c), own.length, c)
+        start += own.length
 
 
 @inner
@@ -216,12 +216,12 @@ def pack_loss(target, shares, step, head, w, arena, pack, sizes, o, a):
         head_of_rows(rows, pack.rows, head, w, arena, sizes, o, a)
         for sequence in range(pack.first, pack.last):
             own, first = rows_of(pack, sequence, start), sequence * sizes.length
-            y, n = at(output, start), own.count
+            y, n = at(output, start), own.length
             loss += squared_error(y, part(target, first, n), y, n, at(shares, first * step), step)
             start += n
         return loss, pack.rows
     for sequence in range(pack.first, pack.last):
-        count += counted(at(shares, sequence * sizes.length * step), step, rows_of(pack, sequence, NONE).count)
+        count += counted(at(shares, sequence * sizes.length * step), step, rows_of(pack, sequence, NONE).length)
     own_target, own_shares = at(target, pack.first * sizes.length), at(shares, pack.first * sizes.length * step)
     if _gathered(count, pack):
         _gather(target, shares, step, arena, pack, sizes, a)

@@ -49,8 +49,8 @@ def _shifted(u, arena, position, pack, sizes, a):
     c, shifted, start = sizes.width, at(arena, a.shifted), NONE
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
-        add(at(u, start * c), pointer(position.qk_table), at(shifted, start * c), own.count * c)
-        start += own.count
+        add(at(u, start * c), pointer(position.qk_table), at(shifted, start * c), own.length * c)
+        start += own.length
     return shifted
 
 
@@ -81,8 +81,8 @@ def project_backward(u, transposed, dweight, dbias, slot_gradients, grow, arena,
         for sequence in range(pack.first, pack.last):
             own = rows_of(pack, sequence, start)
             d = at(dqkv, start * 3 * c)
-            gemm(d, 3 * c, ONE, transposed, c, dtable, c, own.count, c, 2 * c, FROM, dtable, c, dtable, NONE)
-            start += own.count
+            gemm(d, 3 * c, ONE, transposed, c, dtable, c, own.length, c, 2 * c, FROM, dtable, c, dtable, NONE)
+            start += own.length
 
 
 @inner
@@ -110,7 +110,7 @@ def _content_backward(act, arena, layer, slot_gradients, position, own, sizes, o
     places, growing = position.places, position.numbers[GROWTH, ROWS]
     for h in range(sizes.heads):
         first = layer * sizes.angles_layer + h * sizes.angles_head
-        for i in range(own.count):
+        for i in range(own.length):
             for which in range(2):
                 place = (3 * (own.start + i) + which) * c + h * head
                 dy, dx, y = at(arena, a.dcontent + place), at(arena, a.dqkv + place), at(act, a.qkv + place)
@@ -131,7 +131,7 @@ def _content_backward(act, arena, layer, slot_gradients, position, own, sizes, o
 @inner
 def _head(layer, h, act, position, dropout, place_of_first, own, sizes, a):
     """What attention reads of one head. Nothing is left out: sequences are short, and what guards them is not read."""
-    n, c = own.count, sizes.width
+    n, c = own.length, sizes.width
     head = c // sizes.heads
     q = at(act, a.qkv + own.start * 3 * c + h * head)
     k, v = at(q, c), at(q, 2 * c)
@@ -171,13 +171,13 @@ def attention_forward(layer, act, arena, position, dropout, place_of_first, own,
     c, case = sizes.width, position.case
     if sizes.pairs:
         qkv, turned = at(act, a.qkv + own.start * 3 * c), at(act, a.turned + own.start * 2 * c)
-        _rotate(qkv, turned, own.count, layer, position, sizes)
+        _rotate(qkv, turned, own.length, layer, position, sizes)
     for h in range(sizes.heads):
         head = _head(layer, h, act, position, dropout, place_of_first, own, sizes, a)
         terms = terms_of(position.slots, position.numbers, layer, h, case)
         scratch = _scratch(h, act, arena, position, own, sizes, a)
         out, lse = at(act, a.mixed + own.start * c + h * (c // sizes.heads)), _lse(h, act, position, own, a)
-        for block in range((own.count + TILE_QUERIES - 1) // TILE_QUERIES):
+        for block in range((own.length + TILE_QUERIES - 1) // TILE_QUERIES):
             forward_block(head, terms, block, out, lse, case, scratch)
 
 
@@ -211,7 +211,7 @@ def _gradients(layer, h, j0, act, arena, slot_gradients, position, own, sizes, a
 @inner
 def attention_backward(layer, act, arena, slot_gradients, position, dropout, place_of_first, own, sizes, o, a):
     """`dqkv` from `dmixed`, of one sequence; adds to the gradients of slots."""
-    n, c, case = own.count, sizes.width, position.case
+    n, c, case = own.length, sizes.width, position.case
     for h in range(sizes.heads):
         head = _head(layer, h, act, position, dropout, place_of_first, own, sizes, a)
         terms = terms_of(position.slots, position.numbers, layer, h, case)

@@ -62,12 +62,12 @@ def _group_gradients(x, target, shares, step, lengths, shifts, first, last, w, w
 
 
 @inner
-def _step_lane(lane, board, x, target, shares, lengths, shifts, w, wt, panels, gradients, groups, losses, arenas,
+def _step_lane(lane, board, x, target, shares, lengths, shifts, w, wt, panels, gradients, starts, losses, arenas,
                position, dropout, moments, numbers, ranges, squares, sizes, o, t, a):  # fmt: skip
     """Tasks of four phases: transpose a panel of a matrix; go through a group of sequences; add up some gradients,
     where they are clipped; update some parameters."""
-    transposes, (rows, stride), batch = panels.shape[0], gradients.shape, x.shape[0]
-    before_sums = transposes + groups
+    transposes, (rows, stride) = panels.shape[0], gradients.shape
+    before_sums = transposes + starts.size - 1
     before_update = before_sums + squares.size
     everything, share = before_update + ranges.shape[0], -1.0
     task = claim(board)
@@ -78,8 +78,8 @@ def _step_lane(lane, board, x, target, shares, lengths, shifts, w, wt, panels, g
             wait_for(board, transposes)
             group = task - transposes
             losses[group] = _group_gradients(
-                pointer(x), pointer(target), pointer(shares), step_of(shares), lengths, shifts, batch * group // groups,
-                batch * (group + 1) // groups, pointer(w), pointer(wt), row(gradients, group), stride,
+                pointer(x), pointer(target), pointer(shares), step_of(shares), lengths, shifts, starts[group],
+                starts[group + 1], pointer(w), pointer(wt), row(gradients, group), stride,
                 row(arenas, lane), position, dropout, sizes, o, t, a,
             )  # fmt: skip
         elif task < before_update:
@@ -113,9 +113,11 @@ def _transpose_panel(w, wt, panels, number):
 
 
 @entry(label="the training step")
-def step(crew, board, x, target, shares, lengths, shifts, w, wt, panels, gradients, groups, losses, arenas, position,
+def step(crew, board, x, target, shares, lengths, shifts, w, wt, panels, gradients, starts, losses, arenas, position,
          dropout, moments, numbers, ranges, squares, steps, sizes, o, t, a):  # fmt: skip
-    """Losses (G,) and gradients (G, stride) of a batch x, target (B, n) in `groups` groups, then AdamW on w (P,).
+    """Losses (G,) and gradients (G, stride) of a batch x, target (B, n), then AdamW on w (P,).
+
+    starts (G + 1,): the first sequence of every group, and their number.
 
     shares (B n,), or (1,) where all are the same: what the targets have of the mean, as in `kernels.loss`. lengths and
     shifts (the rows of the table where sequences begin) (B,), or (1,) where all are the same. Tokens are whole numbers
@@ -126,7 +128,7 @@ def step(crew, board, x, target, shares, lengths, shifts, w, wt, panels, gradien
     """
     in_lanes(
         crew, _step_lane,
-        (pointer(board), x, target, shares, lengths, shifts, w, wt, panels, gradients, groups, losses, arenas, position,
+        (pointer(board), x, target, shares, lengths, shifts, w, wt, panels, gradients, starts, losses, arenas, position,
          dropout, moments, numbers, ranges, squares, sizes, o, t, a),
     )  # fmt: skip
     if ranges.shape[0]:
@@ -158,12 +160,13 @@ def forward(crew, board, x, lengths, shifts, y, head, w, arenas, position, sizes
 
 
 @inner
-def _losses_lane(lane, board, x, target, shares, lengths, shifts, losses, head, w, arenas, position, sizes, o, a):
+def _losses_lane(
+    lane, board, x, target, shares, lengths, shifts, starts, losses, head, w, arenas, position, sizes, o, a
+):
     """One task is one group of sequences, as in a step, so that the sums have the same order."""
-    arena, batch, groups, group = row(arenas, lane), x.shape[0], losses.size, claim(board)
-    step = step_of(shares)
-    while group < groups:
-        loss, done, last = 0.0, batch * group // groups, batch * (group + 1) // groups
+    arena, group, step = row(arenas, lane), claim(board), step_of(shares)
+    while group < losses.size:
+        loss, done, last = 0.0, starts[group], starts[group + 1]
         while done < last:
             pack = pack_from(done, last, sizes.length, lengths, shifts)
             stream_forward(pointer(x), pointer(w), arena, position, None, pack, sizes, o, a)
@@ -176,9 +179,9 @@ def _losses_lane(lane, board, x, target, shares, lengths, shifts, losses, head, 
 
 
 @entry(label="the loss")
-def losses(crew, board, x, target, shares, lengths, shifts, losses, head, w, arenas, position, sizes, o, a):
+def losses(crew, board, x, target, shares, lengths, shifts, starts, losses, head, w, arenas, position, sizes, o, a):
     """losses (G,), those of the groups of a batch x, target (B, n), which add up to the mean; one arena per lane."""
     in_lanes(
         crew, _losses_lane,
-        (pointer(board), x, target, shares, lengths, shifts, losses, head, w, arenas, position, sizes, o, a),
+        (pointer(board), x, target, shares, lengths, shifts, starts, losses, head, w, arenas, position, sizes, o, a),
     )  # fmt: skip

@@ -94,7 +94,7 @@ def layer_forward(z, out, layer, w, act, arena, position, dropout, pack, sizes, 
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
         attention_forward(layer, act, arena, position, dropout, _place(layer, 2, sizes), own, sizes, a)
-        start += own.count
+        start += own.length
     _linear_onto(
         mixed, c, at(w, o.out_weight), at(w, o.out_bias), z, middle, c, dropout, _place(layer, 0, sizes), pack, sizes
     )  # fmt: skip
@@ -105,9 +105,9 @@ def layer_forward(z, out, layer, w, act, arena, position, dropout, pack, sizes, 
     if sizes.activation == ACTIVATION_RELU:
         linear(u, c, at(w, o.in_weight), at(w, o.in_bias), hidden, n, f, RELU, sizes.biased)
     else:
-        before = at(act, a.before)
-        linear(u, c, at(w, o.in_weight), at(w, o.in_bias), before, n, sizes.inner, OVERWRITE, sizes.biased)
-        activate(before, hidden, n, f, sizes.activation)
+        slopes = at(act, a.slopes)
+        linear(u, c, at(w, o.in_weight), at(w, o.in_bias), slopes, n, sizes.inner, OVERWRITE, sizes.biased)
+        activate(slopes, hidden, n, f, sizes.activation)
     _linear_onto(
         hidden, f, at(w, o.ff_weight), at(w, o.ff_bias), middle, out, c, dropout, _place(layer, 1, sizes), pack, sizes
     )  # fmt: skip
@@ -139,7 +139,7 @@ def feedforward_backward(dz, layer, w, wt, g, grow, act, arena, dropout, pack, s
     mode = WHERE_POSITIVE if sizes.activation == ACTIVATION_RELU else OVERWRITE
     gemm(dout, c, ONE, at(wt, t.ff_weight), f, dactive, wide, n, f, c, mode, dout, NONE, hidden, f)
     if sizes.activation != ACTIVATION_RELU:
-        activate_backward(at(act, a.before), dhidden, n, f, sizes.activation)
+        activate_backward(at(act, a.slopes), dhidden, n, f, sizes.activation)
     u = at(act, a.normed2) if sizes.norms else middle
     linear_gradients(u, c, dhidden, wide, at(g, o.in_weight), at(g, o.in_bias), n, grow, sizes.biased)
     if sizes.norms:
@@ -166,7 +166,7 @@ def attention_layer_backward(
     for sequence in range(pack.first, pack.last):
         own, place = rows_of(pack, sequence, start), _place(layer, 2, sizes)
         attention_backward(layer, act, arena, slot_gradients, position, dropout, place, own, sizes, o, a)
-        start += own.count
+        start += own.length
     qkv_weight, qkv_bias = at(g, o.qkv_weight), at(g, o.qkv_bias)
     u = at(act, a.normed1) if sizes.norms else z
     if sizes.has_qk_table:

@@ -132,7 +132,7 @@ class Arena(NamedTuple):
     middle: int
     normed2: int
     stats2: int
-    before: int
+    slopes: int  # what is mapped by the activation, then the slopes of the map there
     hidden: int
     dz: int
     dnormed: int
@@ -198,7 +198,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool) -> Are
         "middle": take(n * c),
         "normed2": take(norms * n * c),
         "stats2": take(norms * 2 * n),
-        "before": take((sizes.activation != RELU) * n * sizes.inner),
+        "slopes": take((sizes.activation != RELU) * n * sizes.inner),
         "hidden": take(n * f),
     }
     layer_size, cursor = cursor, 0

@@ -30,7 +30,7 @@ class Rows(NamedTuple):
 
     sequence: int  # its number in the batch
     start: int  # its first row
-    count: int
+    length: int
     shift: int  # the row of the table at its first position
 
 
@@ -47,8 +47,8 @@ def pack_from(first, last, room, lengths, shifts):
 @inner
 def rows_of(pack, sequence, start):
     """Those of a sequence of the pack, which begin where the ones of the sequence before it end."""
-    count = pack.lengths[min(sequence, pack.lengths.size - 1)]
-    return Rows(sequence, start, count, pack.shifts[min(sequence, pack.shifts.size - 1)])
+    length = pack.lengths[min(sequence, pack.lengths.size - 1)]
+    return Rows(sequence, start, length, pack.shifts[min(sequence, pack.shifts.size - 1)])
 
 
 @inner
@@ -58,5 +58,5 @@ def drop_pack(dropout, x, c, place, pack):
         start = np.int64(0)
         for sequence in range(pack.first, pack.last):
             own = rows_of(pack, sequence, start)
-            drop_rows(dropout, at(x, start * c), own.count, c, place_in(dropout, sequence, place))
-            start += own.count
+            drop_rows(dropout, at(x, start * c), own.length, c, place_in(dropout, sequence, place))
+            start += own.length

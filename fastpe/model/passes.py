@@ -65,12 +65,12 @@ class Passes:
     def _loss(self, x: Any, y: Any, weights: Any, lengths: Any, threads: int | None, draw: int) -> float:
         x, y, shares, lengths = self._inputs.batch(x, y, weights, lengths)
         batch, length = x.shape
-        slots, groups = self._encoding.slots(length, self._layout.views, draw), self._groups(batch, length, lengths)
-        lanes = min(threads_for(threads), groups)
-        work, losses = self._scratch(length, lanes, slots, backward=False), np.zeros(groups)
+        slots, starts = self._encoding.slots(length, self._layout.views, draw), self._groups(batch, lengths)
+        lanes, losses = min(threads_for(threads), starts.size - 1), np.zeros(starts.size - 1)
+        work = self._scratch(length, lanes, slots, backward=False)
         run_lanes(
-            lanes, model_batch.losses, x, y, shares, lengths, _FROM_FIRST, losses, self._head(), self._layout.flat,
-            work.arenas, work.position(slots), work.sizes, work.offsets, work.arena,
+            lanes, model_batch.losses, x, y, shares, lengths, _FROM_FIRST, starts, losses, self._head(),
+            self._layout.flat, work.arenas, work.position(slots), work.sizes, work.offsets, work.arena,
         )  # fmt: skip
         return float(losses.sum())
 
@@ -88,7 +88,8 @@ class Passes:
         """
         x, y, shares, lengths = self._inputs.batch(x, y, weights, lengths)
         batch, length = x.shape
-        groups = self._groups(batch, length, lengths)
+        starts = self._groups(batch, lengths)
+        groups = starts.size - 1
         slots = self._encoding.slots(length, self._layout.views, draw, training=True)
         lanes = min(threads_for(threads), groups)
         work = self._scratch(length, lanes, slots, backward=True)
@@ -97,34 +98,35 @@ class Passes:
         dropped = dropout.of_step(self.config, draw)
         shifts = self._encoding.shifts(lengths, batch, draw)
 
-        def run(panels: Array, groups: int, update: Update) -> None:
+        def run(panels: Array, starts: Array, update: Update) -> None:
             run_lanes(
                 lanes, model_batch.step, x, y, shares, lengths, shifts, self._layout.flat, self._transposes.flat,
-                panels, gradients, groups, losses, work.arenas, position, dropped, *update, work.sizes, work.offsets,
+                panels, gradients, starts, losses, work.arenas, position, dropped, *update, work.sizes, work.offsets,
                 self._transposes.offsets, work.arena,
             )  # fmt: skip
 
         if not self._encoding.initial:
-            run(panels, groups, update or nothing)
+            run(panels, starts, update or nothing)
             return float(losses.sum()), gradients
-        run(panels, groups, nothing)
+        run(panels, starts, nothing)
         # the slots' gradients become the parameters', in the first group's row
         target = self._layout.views_of(gradients[0], self._encoding.initial)
         self._encoding.pull(length, self._layout.views, work.slot_gradients(slots, groups), target)
         if update:
-            run(panels[:0], 0, update)
+            run(panels[:0], starts[:1], update)
         return float(losses.sum()), gradients
 
-    def _groups(self, batch: int, length: int, lengths: Array) -> int:
-        """Groups of a batch: fixed by shapes and lengths alone, or the bits would depend on the threads.
+    def _groups(self, batch: int, lengths: Array) -> Array:
+        """The first sequence of every group of a batch, and the batch: about as many positions in each.
 
-        More of them serve more threads, but cost additions, and memory: that of common caches is not to be exceeded.
+        Shapes and lengths alone decide, or the bits would depend on the threads. More groups serve more threads, but
+        cost additions, and memory: that of common caches is not to be exceeded.
         """
-        rows = int(lengths.sum()) if lengths.size > 1 else batch * length
-        most = 16 if batch >= 64 and rows >= _MANY_ROWS else 8
+        before = np.concatenate([[0], np.cumsum(np.broadcast_to(lengths, batch))])
+        most = min(batch, 16 if batch >= 64 and before[-1] >= _MANY_ROWS else 8)
         while most > 4 and most * self._layout.flat.nbytes > _GROUPS_BYTES:
             most //= 2
-        return min(batch, most)
+        return np.unique(np.searchsorted(before, before[-1] * np.arange(most + 1) // most))
 
     def _scratch(self, length: int, lanes: int, slots: Mapping[str, Any], *, backward: bool) -> Scratch:
         key = (length, lanes, backward)

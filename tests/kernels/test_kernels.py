@@ -103,7 +103,7 @@ def test_no_kernel_writes_past_its_arrays(dtype, n):
         (arrays._exp, (-abs(x),), [flat], ()),
         (arrays._norm, (z, row, row), [z.shape, pairs.shape], (1e-5, True, True)),
         (arrays._norm_backward, (z, z, row, pairs), [z.shape, flat, flat], (True, True)),
-        *((arrays._activate, (y,), [z.shape], (which,)) for y, which in ((z, 1), (z, 2), (both, 3))),
+        *((arrays._activate, (), [y.shape, z.shape], (which,)) for y, which in ((z, 1), (z, 2), (both, 3))),
         *((arrays._activate_backward, (y,), [y.shape], (n, which)) for y, which in ((z, 1), (z, 2), (both, 3))),
         (arrays._drop, (), [z.shape], (Dropout(1, 2, 3, 4, 2**31, 2.0, 1), 5)),
         (arrays._squared_error, (x, row), [flat], (numbers[:1],)),

@@ -6,8 +6,8 @@ import pytest
 from fastpe import Adam, ModelConfig, Transformer
 
 SIZES = {"width": 24, "heads": 2, "hidden": 40, "dtype": "float64", "seed": 3}
-N = 70  # longer than a tile of queries is high
-LENGTHS = np.array([70, 1, 33, 64, 7, 69, 2])
+N = 110  # more than a block of queries
+LENGTHS = np.array([N, 1, 33, 100, 30, 7, 64, 97, 2, 3, 5, 60, 9, 1, 1, 20, 25, 17, 40, 28, 11])  # some go together
 ENCODINGS = ["nope", "sinusoidal", "wavelet", "learned", "rope", "alibi", "t5", "shaw", "deberta", "transformer_xl",
              "conv", "fire", "xpos", "da", "learned+rope+alibi"]  # fmt: skip
 
@@ -68,6 +68,35 @@ def test_each_sequence_is_as_if_it_were_alone(encoding, norm, causal):
     assert_close(gradients, total)
     for i, n in enumerate(LENGTHS):
         np.testing.assert_allclose(model(x, lengths=LENGTHS)[i, :n], model(x[i, :n]), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("encoding", ["wavelet", "rope", "shaw"])
+def test_what_is_dropped_out_is_the_same_in_sequences_that_go_together(encoding):
+    """Of a sequence whose neighbours have nothing past their ends as of one whose neighbours are padded."""
+    config = ModelConfig(
+        encoding, **SIZES, causal=True, vocabulary=11, train_length=N, norm="layernorm", dropout=0.3, layers=2
+    )
+    models = [Transformer(config) for _ in range(2)]
+    x, y, within = batch(config, np.random.default_rng(5))
+    losses = [
+        Adam(model).step(x, y, weights=within.astype(float), **given)
+        for model, given in zip(models, ({}, {"lengths": LENGTHS}), strict=True)
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-13)
+    assert losses[1] != pytest.approx(Transformer(config).loss(x, y, lengths=LENGTHS), rel=1e-6)
+    for name, array in models[0].parameters.items():
+        np.testing.assert_allclose(models[1].parameters[name], array, rtol=0, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.9])
+def test_groups_have_about_as_many_positions(share):
+    lengths = np.sort(np.random.default_rng(0).binomial(100, share, 64) + 1)
+    model = Transformer(ModelConfig("nope", width=8, hidden=8, train_length=101))
+    starts = model._groups(64, lengths)
+    assert starts[0] == 0 and starts[-1] == 64 and (np.diff(starts) > 0).all()
+    rows = np.add.reduceat(lengths, starts[:-1])
+    assert np.abs(rows - lengths.sum() / rows.size).max() <= 2 * lengths.max()
+    assert model._groups(5, np.array([1, 1, 100, 1, 1])).tolist() == [0, 3, 5]  # none is empty
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

@@ -64,6 +64,22 @@ def test_outputs_loss_and_gradients_agree_with_the_reference(dtype, config, sequ
         assert_same_gradients(gradients, expected_gradients, sizes, dtype, plain)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("n", [95, 96, 97, 128, 129, 225])
+def test_gradients_at_the_edges_of_attentions_tiles(n, causal):
+    config = ModelConfig("rope+alibi", width=8, hidden=8, heads=2, causal=causal, train_length=n, dtype="float64")
+    model, (x, y) = Transformer(config), batch_of(config, 2)
+    slots, parameters = reference_slots(config, n), in_float64(model)
+    np.testing.assert_allclose(model(x), reference.model_forward(config, parameters, slots, x), rtol=1e-11, atol=1e-12)
+    loss, gradients = model.loss_and_grads(x, y)
+    expected, expected_gradients, _ = reference.model_loss_and_grads(config, parameters, slots, x, y)
+    assert loss == pytest.approx(expected, rel=1e-12)
+    assert model.loss(x, y) == pytest.approx(expected, rel=1e-12)
+    for name, array in expected_gradients.items():
+        scale = np.abs(array).max() + 1e-3
+        np.testing.assert_allclose(gradients[name], array, rtol=0, atol=1e-11 * scale, err_msg=name)
+
+
 @pytest.mark.parametrize("config", [PAPER, DEEP], ids=["paper", "deep"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_gradients_of_the_two_named_models(config, dtype):

@@ -41,7 +41,7 @@ from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding
 from fastpe.encodings.slots import Spec
 from fastpe.kernels._jit import entry, inner
-from fastpe.kernels.activation import gelu_backward, gelu_forward
+from fastpe.kernels.activation import GELU, activate_backward, gelu
 from fastpe.kernels.gemm import FROM, OVERWRITE, add_column_sums, gemm
 from fastpe.kernels.simd import (
     aligned_zeros,
@@ -216,7 +216,7 @@ def _forward(
     for start in range(0, out.shape[0], _RUN):
         count = np.int64(min(_RUN, out.shape[0] - start))
         _hidden(distance, start, count, mu, inverse, affine, hidden_weight, hidden_bias, bells, x)
-        gelu_forward(x, bells, count * k)
+        gelu(x, bells, count * k)
         y = at(pointer(out), start * heads)
         gemm(bells, k, _ONE, w, heads, y, heads, count, heads, k, FROM, b, _NONE, y, _NONE)
 
@@ -235,12 +235,12 @@ def _backward(
     for start in range(0, dout.shape[0], _RUN):
         count = np.int64(min(_RUN, dout.shape[0] - start))
         _hidden(distance, start, count, mu, inverse, affine, hidden_weight, hidden_bias, bells, x)
-        gelu_forward(x, active, count * k)
+        gelu(x, active, count * k)
         dy = at(pointer(dout), start * heads)
         gemm(active, _ONE, k, dy, heads, dv, heads, k, heads, count, FROM, dv, heads, dv, _NONE)
         add_column_sums(dy, heads, count, heads, pointer(dout_bias))
         gemm(dy, heads, _ONE, out_turn, k, dx, k, count, k, heads, OVERWRITE, dx, _NONE, dx, _NONE)
-        gelu_backward(x, dx, count * k)
+        activate_backward(x, dx, count, k, GELU)
         gemm(bells, _ONE, k, dx, k, dw, k, k, k, count, FROM, dw, k, dw, _NONE)
         add_column_sums(dx, k, count, k, pointer(dhidden_bias))
         gemm(dx, k, _ONE, turned, k, active, k, count, k, k, OVERWRITE, active, _NONE, active, _NONE)

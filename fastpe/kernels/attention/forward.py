@@ -113,7 +113,7 @@ def forward_block(head, terms, block, out, lse, case, scratch):
     tops, sums = scratch.stats, at(scratch.stats, TILE_QUERIES)
     y, y_row, start = scratch.mixed, case.width, ONTO
     if case.kept:
-        y, y_row, start = out, case.o_row, OVERWRITE
+        y, y_row, start = at(out, i0 * case.o_row), case.o_row, OVERWRITE
     else:
         clear(scratch.mixed, rows * case.width)
         clear(sums, rows)
