@@ -93,7 +93,8 @@ def test_groups_have_about_as_many_positions(share):
     lengths = np.sort(np.random.default_rng(0).binomial(100, share, 64) + 1)
     model = Transformer(ModelConfig("nope", width=8, hidden=8, train_length=101))
     starts = model._groups(64, lengths)
-    assert starts[0] == 0 and starts[-1] == 64 and (np.diff(starts) > 0).all()
+    assert (starts[0], starts[-1]) == (0, 64)
+    assert (np.diff(starts) > 0).all()
     rows = np.add.reduceat(lengths, starts[:-1])
     assert np.abs(rows - lengths.sum() / rows.size).max() <= 2 * lengths.max()
     assert model._groups(5, np.array([1, 1, 100, 1, 1])).tolist() == [0, 3, 5]  # none is empty
