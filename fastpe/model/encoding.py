@@ -168,7 +168,8 @@ class ModelEncoding:
     def slots(
         self, length: int, parameters: Mapping[str, Array], draw: int = 0, *, training: bool = False
     ) -> dict[str, Any]:
-        """The filled slots at this length; the arrays are reused by the next call for it.
+        """The filled slots at this length; the arrays are reused by the next call for it, which returns another dict
+        where it has filled them anew.
 
         Where positions are drawn, `draw` says which: the step of a training, or else the number of a test's call.
 
@@ -184,8 +185,7 @@ class ModelEncoding:
         if slots is not None and not self.initial and spec is self._filled[length]:
             return slots
         first = slots is None
-        if slots is None:
-            slots = self._allocated(spec)
+        slots = self._allocated(spec) if slots is None else dict(slots)
         # later fills are those of a training, which finds by itself that a parameter has diverged
         self._fill(spec, parameters, slots, finite=first)
         self._arrays[length], self._filled[length] = slots, spec

@@ -94,7 +94,7 @@ class Passes:
         lanes = min(threads_for(threads), groups)
         work = self._scratch(length, lanes, slots, backward=True)
         gradients, losses = work.gradients[:groups], work.losses[:groups]
-        panels, nothing, position = self._transposes.panels, Update.none(self.dtype), work.position(slots)
+        panels, position = self._transposes.panels, work.position(slots)
         dropped = dropout.of_step(self.config, draw)
         shifts = self._encoding.shifts(lengths, batch, draw)
 
@@ -106,9 +106,9 @@ class Passes:
             )  # fmt: skip
 
         if not self._encoding.initial:
-            run(panels, starts, update or nothing)
+            run(panels, starts, update or Update.none(self.dtype))
             return float(losses.sum()), gradients
-        run(panels, starts, nothing)
+        run(panels, starts, Update.none(self.dtype))
         # the slots' gradients become the parameters', in the first group's row
         target = self._layout.views_of(gradients[0], self._encoding.initial)
         self._encoding.pull(length, self._layout.views, work.slot_gradients(slots, groups), target)
@@ -122,11 +122,16 @@ class Passes:
         Shapes and lengths alone decide, or the bits would depend on the threads. More groups serve more threads, but
         cost additions, and memory: that of common caches is not to be exceeded.
         """
-        before = np.concatenate([[0], np.cumsum(np.broadcast_to(lengths, batch))])
-        most = min(batch, 16 if batch >= 64 and before[-1] >= _MANY_ROWS else 8)
+        same = lengths.size == 1
+        rows = int(lengths[0]) * batch if same else int(lengths.sum())
+        most = min(batch, 16 if batch >= 64 and rows >= _MANY_ROWS else 8)
         while most > 4 and most * self._layout.flat.nbytes > _GROUPS_BYTES:
             most //= 2
-        return np.unique(np.searchsorted(before, before[-1] * np.arange(most + 1) // most))
+        shares = np.arange(most + 1)
+        if same:
+            return batch * shares // most
+        before = np.concatenate([[0], np.cumsum(lengths)])
+        return np.unique(np.searchsorted(before, rows * shares // most))
 
     def _scratch(self, length: int, lanes: int, slots: Mapping[str, Any], *, backward: bool) -> Scratch:
         key = (length, lanes, backward)

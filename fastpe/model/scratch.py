@@ -57,6 +57,7 @@ class Scratch:
     room: model_memory.Room
     layered: frozenset[str]
     shapes: dict[str, tuple[int, ...]]  # of the slots' gradients, by slot
+    last: list[tuple[Mapping[str, Any], model_memory.Position]]  # the slots last taken, as kernels take them
 
     @classmethod
     def make(
@@ -105,11 +106,16 @@ class Scratch:
         return cls(
             sizes, arena, parameters.offsets._replace(**starting),
             simd.aligned_zeros((lanes, own), config.dtype), simd.aligned_zeros((groups, stride), config.dtype),
-            np.zeros(groups), numbers, _places(starts, shapes), case, room, layered, shapes,
+            np.zeros(groups), numbers, _places(starts, shapes), case, room, layered, shapes, [],
         )  # fmt: skip
 
     def position(self, slots: Mapping[str, Any]) -> model_memory.Position:
         """The slots as kernels take them: an array that is not read stands for a slot that is not used."""
+        if not (self.last and self.last[0][0] is slots):
+            self.last[:] = [(slots, self._position(slots))]
+        return self.last[0][1]
+
+    def _position(self, slots: Mapping[str, Any]) -> model_memory.Position:
         slots, dtype = _with_layers(slots, self.layered), self.arenas.dtype
         nothing = np.zeros(1, dtype)
         n = self.sizes.length
