@@ -47,9 +47,14 @@ STEPS = {
         "learned", width=40, heads=4, layers=2, norm="layernorm", activation="gelu", causal=True, vocabulary=65,
         train_length=33,
     ),
+    "today": ModelConfig(
+        "rope*2,nope", width=32, heads=2, layers=3, hidden=24, norm="rmsnorm", final_norm=True, activation="swiglu",
+        bias=False, tied=True, init_by_depth=True, causal=True, vocabulary=65, train_length=97,
+    ),
     "relative": ModelConfig("transformer_xl+rope_mixed", width=24, heads=2, hidden=20, causal=True, train_length=20),
 }  # fmt: skip
-"""Models whose whole step is checked: between them every option of the model, the paper's sizes and odd ones.
+"""Models whose whole step is checked: between them every option of the model but dropout, whose kernel is checked by
+itself; the paper's sizes, odd ones, and one position more than a block of queries has.
 
 The last is compiled with all slots; the others have none but what is added to the input, and a bias.
 """

@@ -83,7 +83,10 @@ def answer(job: dict[str, Any], send: Send) -> None:
 def warm(configs: list[TrainConfig]) -> None:
     """Compile what these runs need, on sizes that take no time."""
     for config in configs:
-        tiny = {"samples": 2, "batch": 2, "epochs": 1, "test_lengths": (config.train_length,), "test_sequences": 1}
+        tiny = {
+            "samples": 2, "batch": 2, "epochs": 1, "warmup": 0, "validation": min(config.validation, 1),
+            "test_lengths": config.test_lengths[:1], "test_sequences": 1,
+        }  # fmt: skip
         train(replace(config, **tiny), threads=1)  # type: ignore[arg-type]  # mypy sees one type for all values
 
 

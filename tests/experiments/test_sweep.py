@@ -193,6 +193,16 @@ def test_a_run_that_diverges_does_not_stop_the_others(tmp_path):
     assert found[jobs[1].path.name]["test"] == train(SMALL, threads=1).result["test"]
 
 
+def test_what_compiles_first_keeps_to_what_the_settings_can_be(tmp_path):
+    """A warm-up of more updates than it makes, lengths that the task does not have, an end that needs validation."""
+    config = TrainConfig(
+        "nope", task="modular_arithmetic", train_length=4, width=8, hidden=8, samples=64, epochs=2, warmup=3,
+        decay="linear", validation=8, patience=1, stop_solved=True, keep="best", test_sequences=10, dropout=0.1,
+    )  # fmt: skip
+    (found,) = sweep.run([sweep.job(tmp_path, "one", config)], 1).values()
+    assert found["test"] == train(config, threads=1).result["test"]
+
+
 def test_a_sweep_outlives_a_warm_up_that_diverges(tmp_path):
     """The first worker compiles on two sequences, and already their first update leaves float32."""
     wild, said = replace(SMALL, lr=1e300), []

@@ -51,10 +51,9 @@ def test_second_process_compiles_nothing_and_an_edited_helper_is_never_answered_
 
     helper = package / "fastpe" / "kernels" / "activation.py"  # not the file that holds the cached function
     source = helper.read_text()
-    assert "store_first(y, j, v * where" in source
-    helper.write_text(
-        source.replace("store_first(y, j, v * where", "store_first(y, j, v * splat(scalar(x, 3.0)) * where")
-    )
+    line = "share = where_negative(v, tail, one - tail)"
+    assert line in source
+    helper.write_text(source.replace(line, f"{line} * splat(scalar(x, 3.0))"))
     edited = run(package, cache)
     assert "compiled" in edited
     assert float(edited["value"]) == pytest.approx(3 * float(first["value"]), rel=1e-14)

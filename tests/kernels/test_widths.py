@@ -21,7 +21,7 @@ OLDER = {
 def titles(dtype):
     """Every small kernel in both dtypes; what takes long to compile, attention and a step, in one."""
     small = [each for each in KERNELS if not each.startswith("attention")]
-    return [f"kernel {each}" for each in small] + [f"{each} {dtype}" for each in ("kernel attention", "step relative")]
+    return [f"kernel {each}" for each in small] + [f"{each} {dtype}" for each in ("kernel attention", "step today")]
 
 
 def examine(width):

@@ -1,0 +1,147 @@
+"""Which encoding for which task: studies of many small runs, and their tables in bench/results.
+
+    python bench/studies.py tasks|lacoco|depth FOLDER [WORKERS]
+
+tasks    every task with eight encodings at small size, 3 seeds: tasks.md, and every run in tasks.csv
+lacoco   the protocol of Huang et al. 2025 on two tasks, 5 seeds: lacoco.csv
+depth    Yang et al. 2025: how many alternating blocks do one layer and two tell apart, 5 seeds: depth.csv
+
+Runs stand in FOLDER, and are not done again. Nothing is left out: runs that fail are rows of their own.
+"""
+
+import csv
+import itertools
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fastpe import TrainConfig
+from fastpe.experiments import sweep
+from fastpe.tasks import list_tasks, load_task
+from fastpe.training.lengths import bins, positions_of
+from fastpe.training.presets import preset
+
+RESULTS = Path(__file__).with_name("results")
+ENCODINGS = ("nope", "alibi", "rope", "t5", "sinusoidal", "learned", "wavelet", "fire")
+
+SMALL: Mapping[str, Any] = {
+    "width": 32, "hidden": 128, "layers": 2, "heads": 2, "norm": "layernorm", "final_norm": True, "activation": "gelu",
+    "causal": True, "lr": 2e-3, "warmup": 100, "decay": "linear", "weight_decay": 0.01, "clip": 1.0, "batch": 64,
+    "samples": 6400, "epochs": 20, "data": "fresh", "test_sequences": 500, "train_length": 12,
+}  # fmt: skip
+OF_TASK: Mapping[str, Mapping[str, Any]] = {
+    "depth": {"train_length": 24},
+    "flip_flop": {"train_length": 16},
+    "induction": {"train_length": 16, "task_options": {"symbols": 8}},
+    "majority": {"task_options": {"letters": 4}},
+    "modular_arithmetic": {"train_length": 5},
+    "mqar": {"train_length": 16, "task_options": {"pairs": 2, "vocabulary": 32}},
+    "posgen": {"train_length": 16, "task_options": {"near": 1, "far": 1, "modulus": 5}},
+    "sort": {"task_options": {"symbols": 40}},
+    "unique_copy": {"task_options": {"symbols": 40}},
+}
+
+Key = tuple[str, ...]
+Rows = dict[tuple[Key, int], list[dict[str, Any]]]
+
+
+def tasks() -> Iterator[tuple[Key, int, TrainConfig]]:
+    """By (task, encoding): small models, up to 2,000 updates, tested at up to three times the training length."""
+    for seed, task, encoding in itertools.product(range(3), list_tasks(), ENCODINGS):
+        own = {**SMALL, **OF_TASK.get(task, {}), "task": task, "seed": seed}
+        length = own["train_length"]
+        if load_task(task).kind == "numbers":
+            own["test_lengths"] = tests = (length, 2 * length, 3 * length)
+        else:
+            own |= {"validation": 256, "stop_solved": True}
+            tests = bins(length)
+        if encoding == "learned":
+            plain = TrainConfig(encoding, **own)
+            own["positions"] = f"offset:{positions_of(plain.chosen, tests[-1], plain.causal)}"
+        yield (task, encoding), seed, TrainConfig(encoding, **own)
+
+
+def lacoco() -> Iterator[tuple[Key, int, TrainConfig]]:
+    """By (task, encoding): GPT-2s of one layer of 16, and of two of 64; learned positions begin anywhere."""
+    for task, seed, encoding in itertools.product(("bin_majority", "unique_copy"), range(5), ("learned", "nope")):
+        yield (task, encoding), seed, preset("lacoco", encoding, task=task, seed=seed)
+
+
+def depth() -> Iterator[tuple[Key, int, TrainConfig]]:
+    """By (layers, blocks): one head of 64 without positions."""
+    for seed, (layers, blocks) in itertools.product(range(5), ((1, 3), (1, 4), (2, 3), (2, 4), (2, 5))):
+        own = {**SMALL, "width": 64, "hidden": 256, "heads": 1, "layers": layers, "lr": 1e-3, "epochs": 60}
+        own |= {"train_length": 50, "validation": 500, "stop_solved": True, "test_sequences": 1000}
+        key = (f"{layers} layer{'s' * (layers > 1)}", f"{blocks} blocks")
+        yield key, seed, TrainConfig("nope", task="depth", task_options={"blocks": blocks}, seed=seed, **own)
+
+
+STUDIES = {"tasks": tasks, "lacoco": lacoco, "depth": depth}
+
+
+def done(study: str, folder: Path, workers: int) -> Rows:
+    """All runs of a study: by key and seed, a row for each test length."""
+    jobs = {
+        (key, seed): sweep.job(folder / study, "-".join((*key, str(seed))).replace(" ", ""), config)
+        for key, seed, config in STUDIES[study]()
+    }
+    outcomes = sweep.run(list(jobs.values()), workers, _say)
+    return {key: _rows(outcomes[job.path.name]) for key, job in jobs.items()}
+
+
+def _say(event: sweep.SweepEvent) -> None:
+    if isinstance(event, sweep.RunEnded):
+        print(event.job.name, {length: _measure(found) for length, found in event.outcome.get("test", {}).items()})
+
+
+def _measure(found: Mapping[str, float]) -> float:
+    return found["exact"] if "exact" in found else found["nmse"]
+
+
+def _rows(outcome: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if "failed" in outcome:
+        return [{"failed": outcome["failed"]}]
+    updates = outcome["train"]["steps"]
+    return [{"updates": updates, "length": length, **found} for length, found in outcome["test"].items()]
+
+
+def write_csv(study: str, rows: Rows) -> None:
+    """Every run of a study, a line for each test length."""
+    columns = ["updates", "length", "exact", "token", "nmse", "failed"]
+    with (RESULTS / f"{study}.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["of", "and", "seed", *columns])
+        for (key, seed), own in rows.items():
+            for row in own:
+                writer.writerow([*key, seed, *(row.get(column, "") for column in columns)])
+
+
+def _cell(runs: Sequence[list[dict[str, Any]]]) -> str:
+    """The means over seeds, test length by test length; `-` where a run failed."""
+    if any("failed" in row for rows in runs for row in rows):
+        return "-"
+    each = [statistics.mean(_measure(row) for row in rows) for rows in zip(*runs, strict=True)]
+    return " ".join(f"{100 * x:.0f}" if "exact" in runs[0][0] else f"{x:.2g}" for x in each)
+
+
+def table(rows: Rows) -> str:
+    """The means of a study of tasks, in Markdown: tokens first, then numbers."""
+    lines = []
+    for numbers, title in ((False, "task"), (True, "task of numbers")):
+        lines += [f"| {title} | {' | '.join(f'`{name}`' for name in ENCODINGS)} |", "|---" * (len(ENCODINGS) + 1) + "|"]
+        for task in list_tasks():
+            if (load_task(task).kind == "numbers") == numbers:
+                cells = (_cell([rows[(task, name), seed] for seed in range(3)]) for name in ENCODINGS)
+                lines.append(f"| {task} | {' | '.join(cells)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    study, folder, workers = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 1
+    found = done(study, folder, workers)
+    write_csv(study, found)
+    if study == "tasks":
+        print(table(found))
