@@ -28,8 +28,8 @@ ENCODINGS = ("nope", "alibi", "rope", "t5", "sinusoidal", "learned", "wavelet", 
 
 SMALL: Mapping[str, Any] = {
     "width": 32, "hidden": 128, "layers": 2, "heads": 2, "norm": "layernorm", "final_norm": True, "activation": "gelu",
-    "causal": True, "lr": 2e-3, "warmup": 100, "decay": "linear", "weight_decay": 0.01, "clip": 1.0, "batch": 64,
-    "samples": 6400, "epochs": 20, "data": "fresh", "test_sequences": 500, "train_length": 12,
+    "causal": True, "lr": 3e-3, "warmup": 50, "decay": "linear", "weight_decay": 0.01, "clip": 1.0, "batch": 32,
+    "samples": 3200, "epochs": 12, "data": "fresh", "test_sequences": 500, "train_length": 12,
 }  # fmt: skip
 OF_TASK: Mapping[str, Mapping[str, Any]] = {
     "depth": {"train_length": 24},
@@ -48,7 +48,7 @@ Rows = dict[tuple[Key, int], list[dict[str, Any]]]
 
 
 def tasks() -> Iterator[tuple[Key, int, TrainConfig]]:
-    """By (task, encoding): small models, up to 2,000 updates, tested at up to three times the training length."""
+    """By (task, encoding): small models, up to 1,200 updates, tested at up to three times the training length."""
     for seed, task, encoding in itertools.product(range(3), list_tasks(), ENCODINGS):
         own = {**SMALL, **OF_TASK.get(task, {}), "task": task, "seed": seed}
         length = own["train_length"]
@@ -72,8 +72,11 @@ def lacoco() -> Iterator[tuple[Key, int, TrainConfig]]:
 def depth() -> Iterator[tuple[Key, int, TrainConfig]]:
     """By (layers, blocks): one head of 64 without positions."""
     for seed, (layers, blocks) in itertools.product(range(5), ((1, 3), (1, 4), (2, 3), (2, 4), (2, 5))):
-        own = {**SMALL, "width": 64, "hidden": 256, "heads": 1, "layers": layers, "lr": 1e-3, "epochs": 60}
-        own |= {"train_length": 50, "validation": 500, "stop_solved": True, "test_sequences": 1000}
+        own = {
+            **SMALL, "width": 64, "hidden": 256, "heads": 1, "layers": layers, "lr": 1e-3, "batch": 64,
+            "samples": 6400, "epochs": 60, "train_length": 50, "validation": 500, "stop_solved": True,
+            "test_sequences": 1000,
+        }  # fmt: skip
         key = (f"{layers} layer{'s' * (layers > 1)}", f"{blocks} blocks")
         yield key, seed, TrainConfig("nope", task="depth", task_options={"blocks": blocks}, seed=seed, **own)
 
