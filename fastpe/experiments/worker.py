@@ -27,6 +27,7 @@ from fastpe.training import result_file
 from fastpe.training.config import TrainConfig
 from fastpe.training.config_file import NoRunError
 from fastpe.training.events import Event, Noted, Started, Stepped
+from fastpe.training.lengths import bins
 from fastpe.training.loop import TrainingDiverged, train
 
 Send = Callable[[dict[str, Any]], None]
@@ -83,9 +84,10 @@ def answer(job: dict[str, Any], send: Send) -> None:
 def warm(configs: list[TrainConfig]) -> None:
     """Compile what these runs need, on sizes that take no time."""
     for config in configs:
+        numbers = config.chosen.task.kind == "numbers"
         tiny = {
             "samples": 2, "batch": 2, "epochs": 1, "warmup": 0, "validation": min(config.validation, 1),
-            "test_lengths": config.test_lengths[:1], "test_sequences": 1,
+            "test_lengths": (config.train_length if numbers else bins(config.train_length)[0],), "test_sequences": 1,
         }  # fmt: skip
         train(replace(config, **tiny), threads=1)  # type: ignore[arg-type]  # mypy sees one type for all values
 
