@@ -125,7 +125,7 @@ class Scratch:
         table, qk_table, taps = (slots[slot].ravel() if slot in slots else nothing for slot in _INPUTS)
         return model_memory.Position(
             table, qk_table, taps, turns, bias,
-            np.ascontiguousarray(np.broadcast_to(scale, (self.sizes.layers, self.sizes.heads))), np.zeros(1), others,
+            np.array(np.broadcast_to(scale, (self.sizes.layers, self.sizes.heads)), order="C"), np.zeros(1), others,
             self.numbers, self.places, self.case, self.room,
         )  # fmt: skip
 

@@ -3,12 +3,14 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import numba
 import numpy as np
 import pytest
 
 from fastpe import ModelConfig, Transformer
 from fastpe.kernels._jit import CHECK_BOUNDS
 from fastpe.model.adam import Adam
+from fastpe.model.scratch import Scratch
 
 PAPER = ModelConfig("wavelet")
 
@@ -49,6 +51,22 @@ def test_a_step_allocates_nothing_after_the_first(vocabulary, given_as):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 20 * 1024  # a few Python objects; x and y in the model's dtype hold 25,600 bytes each
+
+
+@pytest.mark.parametrize("encoding", ["wavelet", "rope", "alibi", "shaw"])
+def test_models_of_all_sizes_share_what_is_compiled(monkeypatch, encoding):
+    """Kernels are compiled for types: an array that may not be written to is of another."""
+    taken, position = [], Scratch.position
+
+    def take(self, slots):
+        taken.append(position(self, slots))
+        return taken[-1]
+
+    monkeypatch.setattr(Scratch, "position", take)
+    for layers, heads in ((2, 2), (1, 2), (1, 1)):
+        model = Transformer(replace(PAPER, encoding=encoding, layers=layers, heads=heads))
+        model(np.zeros((1, 5), np.float32))
+    assert len({numba.typeof(each) for each in taken}) == 1
 
 
 @pytest.mark.parametrize(

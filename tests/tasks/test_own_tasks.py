@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fastpe import TrainConfig, train
 from fastpe.base.random import Stream
 from fastpe.doctor import diagnosis, task_checks
 from fastpe.tasks import Task, frame, list_tasks, load_task, page, register
@@ -121,6 +122,30 @@ def test_what_goes_wrong_when_it_draws_names_the_file(tmp_path, change, message)
     register(write(tmp_path, change))
     with np.errstate(all="ignore"), pytest.raises(ValueError, match=message):
         frame.draw(choose("mine"), Stream(0, "test"), 2, 3)
+
+
+WRONG_DRAW = ("np.repeat(inputs, 2, axis=1)", "inputs + symbols")
+CONFIG = {"width": 8, "hidden": 8, "layers": 1, "train_length": 4, "samples": 32, "epochs": 2, "test_lengths": (4,)}
+
+
+def test_a_task_that_cannot_be_drawn_leaves_no_run_folder(tmp_path):
+    config = TrainConfig("nope", task=str(write(tmp_path, WRONG_DRAW)), causal=True, **CONFIG)
+    with pytest.raises(ValueError, match=r"^mine\.py: answers must be tokens of 0 \.\. 3, not"):
+        train(config, out=tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_that_fails_in_the_middle_loses_nothing(tmp_path):
+    """Four lengths are drawn for what is compiled first, and in every epoch; one to see whether it draws at all."""
+    fails = "    CALLS.append(0)\n    if len(CALLS) == 11:\n        raise KeyError\n    return inputs, np"
+    changes = ("def sample", "CALLS = []\n\n\ndef sample"), ("    return inputs, np", fails)
+    path = write(tmp_path, *changes)
+    config = TrainConfig("nope", task=str(path), causal=True, **CONFIG)
+    with pytest.raises(ValueError, match=r"^mine\.py, line 25: KeyError"):
+        train(config, out=tmp_path / "run", progress=False)
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 1
+    again = train(config, out=tmp_path / "run", resume=True, progress=False)
+    assert again.result["test"] == train(config, progress=False).result["test"]
 
 
 @pytest.mark.parametrize(
