@@ -48,13 +48,13 @@ def encodings(name: str | None, as_json: bool, **filters: Any) -> None:
     Filters combine: an encoding is listed that meets all of them. One that is repeated is met by any of its words.
     """
     from fastpe.encodings import catalogue
-    from fastpe.encodings.registry import get, page
+    from fastpe.encodings.registry import get, list_encodings, page
 
     if name is not None:
         if any(filters.values()):
             raise click.UsageError("filters choose from the list: give them or NAME")
-        if "+" in name:
-            raise click.UsageError(f"a page is of one encoding, not of the sum {name!r}")
+        if name not in list_encodings():
+            raise click.UsageError(f"a page is of one encoding, not of several: {name!r}")
         if as_json:
             print_json({**_facts(name, get(name)), "page": page(name)})
         else:

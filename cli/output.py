@@ -77,6 +77,8 @@ def in_flags(message: str, command: click.Command | None) -> str:
 
     if subject := re.match(r"\w+( / \w+)*(?= must | cannot )", message):
         message = re.sub(r"\w+", named, subject[0]) + message[subject.end() :]
+    if "task_options" in options:
+        message = re.sub(r"(?<![-\w])option '(\w+)'(?= of task )", r"--task-option \1", message)
     if "options" in options:
         message = re.sub(r"(?<![-\w])option (?:'([\w.]+)'|(?=[\w.]+=))", r"--option \1", message)
     return re.sub(r"\b(\w+)=(True|False)\b", switched, message)
@@ -131,10 +133,11 @@ def check_place(what: str, path: Path) -> None:
 
 
 def encoding_name(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
-    """The name of an encoding, or of a sum, in keys: what ends in .py is a file of the user's own, and registered."""
-    from fastpe.encodings.registry import split
+    """The name of an encoding, a sum or a pattern over layers, in keys: what ends in .py is a file of the user's own,
+    and registered."""
+    from fastpe.encodings.registry import canonical
 
-    return None if name is None else "+".join(split(name))
+    return None if name is None else canonical(name)
 
 
 def task_name(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:

@@ -42,7 +42,8 @@ def _setting(flag: str, name: str, kind: Any, text: str, **more: Any) -> Callabl
 @click.command(epilog=f"Encodings: {', '.join(built_in())}.")
 @click.option(
     "--encoding", callback=encoding_name,
-    help="Position encoding (`fastpe encodings` lists them), a sum such as wavelet+alibi, or your own file, ./mine.py.",
+    help="Position encoding (`fastpe encodings` lists them), a sum such as wavelet+alibi, a pattern over layers "
+    "such as rope*3,nope, or your own file, ./mine.py.",
 )  # fmt: skip
 @click.option("--option", "options", multiple=True, metavar="K=V", help="Option of the encoding; may be repeated.")
 @_setting(

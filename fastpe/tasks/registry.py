@@ -5,7 +5,9 @@ Importing this module imports neither NumPy nor Numba, so that a command line ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -173,9 +175,10 @@ def choose(name: str, options: Mapping[str, Any] | None = None) -> Chosen:
     found = TASKS.get(key)
     if options is not None and not isinstance(options, Mapping):
         raise TypeError(f"options of a task must be a mapping of names to values, not {options!r}")
-    given = {each: _option(key, each).validate(each, value) for each, value in (options or {}).items()}
-    chosen = Chosen(key, found, {option: each.default for option, each in found.options.items()} | given)
-    _ = chosen.symbols, chosen.lengths  # which may refuse options that do not go together
+    with _telling_whose(key):
+        given = {each: _option(key, each).validate(each, value) for each, value in (options or {}).items()}
+        chosen = Chosen(key, found, {option: each.default for option, each in found.options.items()} | given)
+        _ = chosen.symbols, chosen.lengths  # which may refuse options that do not go together
     return chosen
 
 
@@ -185,7 +188,20 @@ def parse_option(name: str, option: str, text: str) -> Any:
     >>> parse_option("reverse", "symbols", "3")
     3
     """
-    return _option(name, option).parse(option, text)
+    with _telling_whose(name):
+        return _option(name, option).parse(option, text)
+
+
+@contextmanager
+def _telling_whose(name: str) -> Iterator[None]:
+    """An error that names an option says that it is the task's: encodings have some of the same names."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        whose, found = re.subn(r"^(option '\w+') (?=must )", rf"\1 of task {name!r} ", str(error))
+        if not found:
+            raise
+        raise type(error)(whose) from None
 
 
 def _option(name: str, option: str) -> Option:

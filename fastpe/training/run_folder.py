@@ -113,9 +113,14 @@ class Run:
 
     @classmethod
     def create_numbered(cls, config: TrainConfig, options: Mapping[str, Any], root: str | Path = "runs") -> Self:
-        """Make ``<root>/<encoding>-<n>`` with the first n that is free, also if others are doing the same."""
+        """Make ``<root>/<encoding>-<n>`` with the first n that is free, also if others are doing the same.
+
+        Of a pattern over layers, "rope*3,nope", the name is "ropex3-nope": not all that a name may hold can be in that
+        of a folder everywhere.
+        """
+        name = config.encoding.replace("*", "x").replace(",", "-")
         for number in itertools.count():
-            path = Path(root) / f"{config.encoding}-{number}"
+            path = Path(root) / f"{name}-{number}"
             if not path.exists():
                 try:
                     return cls.create(path, config, options)

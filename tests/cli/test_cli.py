@@ -81,6 +81,18 @@ def test_train_help_names_every_encoding_and_promised_option():
         ("train --encoding fire --bidirectional", "set --causal, or --option symmetric=True"),
         ("train --encoding rope --width 9", "error: --width / --heads must be even"),
         ("train --encoding t5 --causal --option buckets=2 --length 0", "error: --length must be at least 1, not 0"),
+        (
+            "train --encoding nope --task sort --task-option symbols=1",
+            "error: --task-option symbols of task 'sort' must",
+        ),
+        ("train --encoding nope --task sort --task-option x=1", "error: --task-option x of task 'sort' is unknown"),
+        (
+            "train --encoding rope --task mqar --task-option pairs=9999",
+            "--task-option vocabulary of task 'mqar' must be",
+        ),
+        ("train --encoding rope*0,nope", "error: encoding 'rope*0,nope' must have a number of layers from 1"),
+        ("show rope*2,nope", "encoding 'rope*2,nope' says what each layer of a model has"),
+        ("encodings rope,nope", "a page is of one encoding, not of several: 'rope,nope'"),
         ("show t5 --causal --option buckets=1", "--option buckets must be"),
         ("train --encoding lonlat_wrap --positions random:200", "error: --positions cannot be 'random:200'"),
         ("show sandwich --option divisors=nan", "error: --option divisors must be a list of finite numbers or none"),
@@ -144,6 +156,14 @@ def test_train_leaves_a_run_and_prints_its_result(folder):
     mse = {row[0]: float(row[1]) for row in rows if len(row) == 6 and row[0] in ("6", "9")}
     assert mse == {length: float(f"{found['mse']:.6g}") for length, found in stored["test"].items()}
     assert [row[4] for row in rows if row[:1] == ["6"]] == ["-"]
+
+
+def test_a_pattern_over_layers_is_trained_and_has_a_folder_that_any_system_can_make(folder):
+    result = fastpe("train", "--encoding", "alibi, alibi,nope", "--causal", *TINY, "--layers", "3")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-1] == "run folder runs/alibix2-nope-0"
+    assert run_folder.read_config("runs/alibix2-nope-0").encoding == "alibi*2,nope"
+    assert fastpe("evaluate", "runs/alibix2-nope-0", "--test-length", "4").exit_code == 0
 
 
 def test_json_is_the_result_and_the_folder_and_nothing_else(folder):

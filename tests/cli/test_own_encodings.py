@@ -109,7 +109,7 @@ def test_pages_lists_and_pictures(folder):
 
 def test_a_page_is_of_one_encoding(folder):
     write(folder)
-    assert "a page is of one encoding, not of the sum 'mine+alibi'" in refused(2, "encodings", "./mine.py+alibi")
+    assert "a page is of one encoding, not of several: 'mine+alibi'" in refused(2, "encodings", "./mine.py+alibi")
 
 
 # Mistakes ------------------------------------------------------------------------------------------------------------

@@ -154,8 +154,12 @@ def test_one_that_fails_in_the_middle_loses_nothing(tmp_path):
         ("sortt", {}, "task 'sortt' is unknown; did you mean 'sort'"),
         ("sort", {"symbol": 3}, "option 'symbol' of task 'sort' is unknown; did you mean 'symbols'"),
         ("parity", {"x": 3}, "option 'x' of task 'parity' is unknown: it has none"),
-        ("sort", {"symbols": 1}, "option 'symbols' must be an integer >= 2 and <= 2[*][*]20, not 1"),
-        ("mqar", {"pairs": 50, "vocabulary": 99}, "option 'vocabulary' must be at least 2 . pairs . 2, 102, not 99"),
+        ("sort", {"symbols": 1}, "option 'symbols' of task 'sort' must be an integer >= 2 and <= 2[*][*]20, not 1"),
+        (
+            "mqar",
+            {"pairs": 50, "vocabulary": 99},
+            "option 'vocabulary' of task 'mqar' must be at least 2 . pairs . 2, 102, not 99",
+        ),
         ("x/y.txt", {}, "x/y.txt: the file of a task must end in .py"),
     ],
 )
