@@ -82,10 +82,11 @@ def evaluate(
 
 def _as_trained(config: "ModelConfig", test_lengths: "tuple[int | str, ...]") -> "TrainConfig":
     """The settings for a model that no run of ours has trained: the usual lengths, as far as its positions reach."""
-    from fastpe.training.config import USUAL_LENGTHS, TrainConfig
+    from fastpe.training.config import TrainConfig
+    from fastpe.training.lengths import OF_NUMBERS
 
     if config.vocabulary is not None:
         raise click.UsageError("a file of a model of tokens does not say which task it is for: name its run folder")
     reach = config.position_range
-    usual = tuple(length for length in USUAL_LENGTHS if reach is None or length <= reach)
+    usual = tuple(length for length in OF_NUMBERS if reach is None or length <= reach)
     return TrainConfig(**vars(config), test_lengths=test_lengths or usual or (config.train_length,))

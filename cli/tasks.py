@@ -30,6 +30,8 @@ def tasks(name: str | None, kind: str | None, length: int | None, as_json: bool)
         if kind is not None:
             raise click.UsageError("--kind chooses from the list: give it or NAME")
         found = TASKS.get(name)
+        if as_json and length is not None:
+            raise click.UsageError("--length is of the sequences on a page, and --json prints none")
         if as_json:
             print_json({**_facts(name, found), "page": TASKS.page(name)})
         else:
@@ -55,26 +57,26 @@ def tasks(name: str | None, kind: str | None, length: int | None, as_json: bool)
 
 def _print_page(name: str, task: "Task", length: int | None) -> None:
     from fastpe.base.random import Stream
-    from fastpe.tasks import frame
+    from fastpe.tasks import frame, sizes
     from fastpe.tasks.registry import TASKS, choose
 
     chosen = choose(name)
+    least, step, most = chosen.lengths
+    shown = length if length is not None else int(chosen.lengths.within(8, most)[0])
+    sizes.check_length(chosen, shown, "length")
+    chance, drawn = chosen.chance(shown), frame.draw(chosen, Stream(0, "page"), _SHOWN, shown)
     click.echo(f"{name}\n\n{TASKS.page(name)}\n")
     click.echo(f"kind {task.kind}: {_KINDS[task.kind]}")
-    least, step, most = chosen.lengths
     click.echo(f"input lengths: {least} to {most:,}" + (f" in steps of {step}" if step > 1 else ""))
     if task.causal:
         click.echo("made for causal models alone")
-    shown = length if length is not None else int(chosen.lengths.within(8, most)[0])
-    if task.chance is not None:
-        token, exact = task.chance(shown, **chosen.options)
-        whole = "" if exact is None else f", of whole answers {exact:.3g}"
-        click.echo(f"chance at length {shown}: of tokens {token:.3g}{whole}")
+    if chance is not None:
+        whole = "" if chance.exact is None else f", of whole answers {chance.exact:.3g}"
+        click.echo(f"chance at length {shown}: of tokens {chance.token:.3g}{whole}")
     if task.options:
         click.echo("\noptions (--task-option NAME=VALUE):")
         rows = [(key, str(option.default), option.expected(), option.doc) for key, option in task.options.items()]
         print_table(("name", "default", "may be", "meaning"), rows)
-    drawn = frame.draw(chosen, Stream(0, "page"), _SHOWN, shown)
     click.echo("\nsequences: input -> answer")
     for x, y in zip(drawn.inputs.tolist(), drawn.answers.tolist(), strict=True):
         click.echo(f"  {_written(chosen.word, task.kind, x)} -> {_written(chosen.word, task.kind, y)}")

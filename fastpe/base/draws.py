@@ -65,22 +65,18 @@ class Draws:
     def subsets(self, n: int, k: int, count: int, weights: Array | None = None) -> Array:
         """k different numbers of 0 .. n - 1, k <= n, in random order, (count, k).
 
-        With `weights` (n,) one is drawn after the other, in proportion to the weights of those that are left.
+        With `weights` (n,) one is drawn after the other, in proportion to the weights of those that are left: in the
+        order in which n clocks ring, each after an exponential time of its own rate.
 
         >>> Draws(Stream(0, "test")).subsets(100, 3, count=2).tolist()
         [[32, 89, 11], [76, 98, 56]]
         """
         if weights is None and n <= 8 * k:
             return self.orders(count, n)[:, :k]
-        level = None if weights is None else np.cumsum(weights) / np.sum(weights)
+        if weights is not None:
+            return np.argsort(-np.log(self.uniform((count, n))) / weights, axis=1, kind="stable")[:, :k]
         tried = 4 * k + 16
-
-        def candidates(draws: Draws) -> Array:
-            if level is None:
-                return draws.integers(n, (count, tried))
-            return np.minimum(np.searchsorted(level, draws.uniform((count, tried)), side="right"), n - 1)
-
-        drawn = self.until(candidates, lambda rows: _first(rows).sum(axis=1) >= k)
+        drawn = self.until(lambda own: own.integers(n, (count, tried)), lambda rows: _first(rows).sum(axis=1) >= k)
         first = _first(drawn)
         return drawn[first & (np.cumsum(first, axis=1) <= k)].reshape(count, k)
 

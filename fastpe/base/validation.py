@@ -99,7 +99,7 @@ def at_least_zero(name: str, value: Any, below: float = math.inf) -> float:
     if not 0 <= (number := real(name, value)) < below:
         limit = f"lie in [0, {below:g})" if below < math.inf else "be at least 0"
         raise ValueError(f"{name} must {limit}, not {number}")
-    return number
+    return abs(number)  # -0.0 is stored otherwise than 0.0
 
 
 def room(what: str, size: int, verb: str = "needs") -> None:

@@ -119,8 +119,10 @@ def draws(key: str) -> Iterator[Difference]:
 
 
 def sequences(key: str) -> Iterator[Difference]:
-    """Everything that `fastpe.tasks.frame.draw` looks at, at many lengths."""
+    """Everything that `fastpe.tasks.frame.draw` looks at, at many lengths, and the word for each symbol."""
     for chosen in variants(key):
+        for symbol in range(min(chosen.symbols, _WORDS)):
+            chosen.word(symbol)
         for length in _lengths(chosen):
             frame.draw(chosen, Stream(0, "check", length), 50, length)
             yield _OK
@@ -164,14 +166,11 @@ def chance(key: str) -> Iterator[Difference]:
                 yield from _chance_differences(chosen, drawn.answers, length)
 
 
-_COUNT = 4000
+_COUNT, _WORDS = 4000, 1000
 
 
 def _square_differences(chosen: Chosen, found: Array, length: int) -> Iterator[Difference]:
-    assert chosen.task.squares is not None
-    stated = np.asarray(chosen.task.squares(length, **chosen.options), np.float64)
-    if stated.shape != (length,):
-        raise CheckFailed(f"squares(length={length}) has the shape {stated.shape}, not {(length,)}")
+    stated = chosen.squares(length)
     squares = found**2
     errors, bounds = np.abs(squares.mean(axis=0) - stated), 6 * squares.std(axis=0) / _COUNT**0.5 + 1e-9
     worst = int(np.argmax(errors / bounds))
@@ -179,8 +178,8 @@ def _square_differences(chosen: Chosen, found: Array, length: int) -> Iterator[D
 
 
 def _chance_differences(chosen: Chosen, found: Array, length: int) -> Iterator[Difference]:
-    assert chosen.task.chance is not None
-    stated = chosen.task.chance(length, **chosen.options)
+    stated = chosen.chance(length)
+    assert stated is not None
     counts = found != frame.NONE
     likeliest = sum(np.bincount(column[column >= 0]).max() for column in found.T if (column >= 0).any())
     # the likeliest of many symbols is likelier among those that were drawn than it is

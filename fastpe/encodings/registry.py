@@ -178,6 +178,8 @@ def layers(name: str) -> tuple[tuple[str, ...], ...]:
     found: list[tuple[str, ...]] = []
     for item in name.split(","):
         own, times, count = item.strip().partition("*")
+        if not own.strip():
+            raise ValueError(f"encoding {name!r} must have a name before and behind every comma")
         if times and not (count.isascii() and count.isdigit() and 0 < int(count[:6]) <= _MOST_LAYERS):
             raise ValueError(f"encoding {name!r} must have a number of layers from 1 to {_MOST_LAYERS} behind each '*'")
         found += [split(own)] * int(count or 1)

@@ -3,7 +3,7 @@
 **Sequence**: begin, and k blocks of equal symbols, 0 .. 0 1 .. 1 0 .. 0 ...; every way to cut the length into k is
 equally likely. The label beside a symbol is 1 in the k-th block, else 0.
 **Metric**: share of sequences whose labels are all right; share of right labels.
-**Chance**: (k - 1) / k for a label.
+**Chance**: a label the likelier of its place: early ones are 0, the last is 1.
 **Without positions**: a causal model of depth d solves it up to k = d + 2, and not at k = d + 3.
 
 **Options**
@@ -13,6 +13,7 @@ Source: Yang et al. 2025, "Knee-deep in C-RASP: a transformer depth hierarchy" (
 400).
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,10 @@ def lengths(*, blocks: int) -> Lengths:
 
 
 def chance(length: int, *, blocks: int) -> Chance:
-    # a block is length / blocks long in the mean, and the last is one symbol more often than any other number
-    return Chance(1 - 1 / blocks, (blocks - 1) / (length - 1))
+    # a place is in the last block if all k - 1 ends of others are before it
+    inside = [math.comb(place, blocks - 1) / math.comb(length - 1, blocks - 1) for place in range(length)]
+    # the last block is one symbol more often than any other number
+    return Chance(sum(max(p, 1 - p) for p in inside) / length, (blocks - 1) / (length - 1))
 
 
 TASK = Task(

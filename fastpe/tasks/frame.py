@@ -88,17 +88,23 @@ def draw(chosen: Chosen, stream: Stream, count: int, length: int, dtype: DTypeLi
     if not isinstance(drawn, tuple) or not 2 <= len(drawn) <= most:
         found = f"{len(drawn)} things" if isinstance(drawn, tuple) else type(drawn).__name__
         more = ", or (inputs, answers, weights)" if most > 2 else ""
-        raise ValueError(f"{_whose(chosen)}: sample must return (inputs, answers){more}, not {found}")
+        raise ValueError(f"{chosen.whose}: sample must return (inputs, answers){more}, not {found}")
     inputs, answers = _checked(chosen, "inputs", drawn[0]), _checked(chosen, "answers", drawn[1])
     if inputs.shape != (count, length):
-        raise ValueError(f"{_whose(chosen)}: inputs must have the shape {(count, length)}, not {inputs.shape}")
+        raise ValueError(f"{chosen.whose}: inputs must have the shape {(count, length)}, not {inputs.shape}")
     widest = chosen.answer_length(length) if chosen.task.kind == "answer" else length
     right = answers.ndim == 2 and len(answers) == count and 1 <= answers.shape[1] <= widest
     if not right or (chosen.task.kind != "answer" and answers.shape != inputs.shape):
         wanted = f"({count}, 1 .. {widest})" if chosen.task.kind == "answer" else f"{inputs.shape}"
-        raise ValueError(f"{_whose(chosen)}: answers must have the shape {wanted}, not {answers.shape}")
+        raise ValueError(f"{chosen.whose}: answers must have the shape {wanted}, not {answers.shape}")
+    weights = _weights(chosen, drawn[2], answers.shape) if len(drawn) > 2 else None
     _check_tokens(chosen, inputs, answers)
-    return Drawn(inputs, answers, _weights(chosen, drawn[2], answers.shape) if len(drawn) > 2 else None)
+    counts = answers != NONE if weights is None else (answers != NONE) & (weights > 0)
+    if chosen.task.kind != "numbers" and not counts.any(axis=1).all():
+        raise ValueError(
+            f"{chosen.whose}: of every sequence a label must count, and of one at length={length} none does"
+        )
+    return Drawn(inputs, answers, weights)
 
 
 def sequences(
@@ -188,29 +194,25 @@ def _framed(chosen: Chosen, drawn: Drawn, causal: bool) -> Sequences:
     return Sequences(x, np.maximum(y, 0), (y != NONE).astype(np.float64), length + 2 + sizes if ragged else None)
 
 
-def _whose(chosen: Chosen) -> str:
-    return chosen.task.file or f"task {chosen.name!r}"
-
-
 def _checked(chosen: Chosen, name: str, value: Any) -> Array:
-    unmasked(f"{name} of {_whose(chosen)}", value)
+    unmasked(f"{name} of {chosen.whose}", value)
     array = np.asarray(value)
     if chosen.task.kind == "numbers":
         if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
-            raise ValueError(f"{_whose(chosen)}: {name} must be finite numbers")
+            raise ValueError(f"{chosen.whose}: {name} must be finite numbers")
         return array.astype(np.float64)
     if array.dtype.kind not in "iub":
-        raise ValueError(f"{_whose(chosen)}: {name} must be integers, not {array.dtype}")
+        raise ValueError(f"{chosen.whose}: {name} must be integers, not {array.dtype}")
     return array.astype(np.int64)
 
 
 def _weights(chosen: Chosen, value: Any, shape: tuple[int, ...]) -> Array:
-    unmasked(f"weights of {_whose(chosen)}", value)
+    unmasked(f"weights of {chosen.whose}", value)
     weights = np.asarray(value)
     if weights.dtype.kind not in "biuf" or weights.shape != shape:
-        raise ValueError(f"{_whose(chosen)}: weights must be {shape} numbers, not {weights.shape} of {weights.dtype}")
+        raise ValueError(f"{chosen.whose}: weights must be {shape} numbers, not {weights.shape} of {weights.dtype}")
     if not (np.isfinite(weights).all() and weights.min() >= 0):
-        raise ValueError(f"{_whose(chosen)}: weights must be finite, and at least 0")
+        raise ValueError(f"{chosen.whose}: weights must be finite, and at least 0")
     return weights.astype(np.float64)
 
 
@@ -221,9 +223,7 @@ def _check_tokens(chosen: Chosen, inputs: Array, answers: Array) -> None:
     for name, array in (("inputs", inputs), ("answers", answers)):
         if array.min() < least[name] or array.max() >= chosen.symbols:
             wrong = array[(array < least[name]) | (array >= chosen.symbols)][0]
-            raise ValueError(f"{_whose(chosen)}: {name} must be tokens of 0 .. {chosen.symbols - 1}, not {wrong}")
+            raise ValueError(f"{chosen.whose}: {name} must be tokens of 0 .. {chosen.symbols - 1}, not {wrong}")
     counts = answers != NONE
     if chosen.task.kind == "answer" and not (counts[:, 0].all() and (counts[:, :-1] >= counts[:, 1:]).all()):
-        raise ValueError(f"{_whose(chosen)}: an answer must begin with a token, and -1 only follow its last")
-    if not counts.any(axis=1).all():
-        raise ValueError(f"{_whose(chosen)}: of every sequence a label must count, and one has none")
+        raise ValueError(f"{chosen.whose}: an answer must begin with a token, and -1 only follow its last")

@@ -1,7 +1,7 @@
 """What followed the last time that this symbol was there?
 
 **Sequence**: begin, symbols, independent and uniform. Beside each that was there before stands the symbol that followed
-its last occurrence; beside the others, nothing. Inputs without any such symbol are drawn anew.
+its last occurrence; beside the others, nothing. Of inputs without any such symbol there are none.
 **Metric**: share of sequences whose labels are all right; share of right labels.
 **Chance**: 1/S for a label.
 **Without positions**: a causal model can count; without a mask and without a position signal it cannot tell what
@@ -28,10 +28,7 @@ _NONE = -1
 
 
 def sample(draws: Draws, length: int, count: int, *, symbols: int) -> tuple[Array, Array]:
-    inputs = draws.until(
-        lambda own: own.integers(symbols, (count, length)),
-        lambda rows: (np.diff(np.sort(rows, axis=1), axis=1) == 0).any(axis=1),
-    )
+    inputs = _inputs(draws, length, count, symbols)
     answers = np.full(inputs.shape, _NONE)
     followed = np.full((count, symbols), _NONE)  # what came after the last of each symbol
     rows = np.arange(count)
@@ -40,6 +37,20 @@ def sample(draws: Draws, length: int, count: int, *, symbols: int) -> tuple[Arra
             followed[rows, inputs[:, place - 1]] = inputs[:, place]
         answers[:, place] = followed[rows, inputs[:, place]]
     return inputs, answers
+
+
+def _inputs(draws: Draws, length: int, count: int, symbols: int) -> Array:
+    """Uniform among those with a repetition: where the first one stands is drawn before what stands there."""
+    most = min(length - 1, symbols)  # different symbols that can come before it
+    places = np.arange(1, most + 1)
+    differ = np.cumprod(1 - np.arange(most) / symbols)  # the chance that the first 1, 2, ... symbols do
+    level = np.cumsum(differ * places / symbols)
+    place = places[np.searchsorted(level[:-1], draws.uniform((count,)) * level[-1], side="right")]
+    inputs, before = draws.integers(symbols, (count, length)), draws.subsets(symbols, most, count)
+    inputs[:, :most] = np.where(np.arange(most) < place[:, None], before, inputs[:, :most])
+    rows = np.arange(count)
+    inputs[rows, place] = before[rows, draws.integers(place, (count,))]
+    return inputs
 
 
 def chance(length: int, *, symbols: int) -> Chance:

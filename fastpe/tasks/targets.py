@@ -55,6 +55,5 @@ def zero_error(chosen: Chosen, length: int, multiplied: Array | None = None) -> 
     """
     import numpy as np
 
-    assert chosen.task.squares is not None
-    squares = np.asarray(chosen.task.squares(whole("length", length, 1), **chosen.options))
+    squares = chosen.squares(whole("length", length, 1))
     return float(np.mean(squares if multiplied is None else squares * multiplied**2))

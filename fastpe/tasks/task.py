@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from numbers import Integral, Real
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from fastpe.base.option import Option
 
 KINDS = ("answer", "labels", "numbers")
 SUMMARY = 52  # characters that a list has room for
+_MOST_SYMBOLS = 2**24 - 4  # with the four of the frame, as many as a model knows
 _WORDS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -148,23 +150,68 @@ class Chosen:
     options: Mapping[str, Any]
 
     @property
+    def whose(self) -> str:
+        """What an error calls the task: a file of one's own, or its key."""
+        return self.task.file or f"task {self.name!r}"
+
+    @property
     def symbols(self) -> int:
         """How many symbols inputs and answers are made of."""
         found = self.task.symbols
-        return found(**self.options) if callable(found) else found
+        count = found(**self.options) if callable(found) else found
+        if self.task.kind == "numbers":
+            return count
+        return self._whole("symbols", count, _MOST_SYMBOLS)
 
     @property
     def lengths(self) -> Lengths:
         """The lengths that an input may have."""
         found = self.task.lengths
-        return found(**self.options) if callable(found) else found
+        lengths = found(**self.options) if callable(found) else found
+        if not (isinstance(lengths, Lengths) and all(type(each) is int and each >= 1 for each in lengths)):
+            raise ValueError(f"{self.whose}: lengths must be fastpe.tasks.Lengths of integers from 1, not {lengths!r}")
+        return lengths
 
     def answer_length(self, length: int) -> int:
         """Tokens of the longest answer to an input of this length."""
-        return self.task.answer_length(length, **self.options)
+        return self._whole(f"answer_length(length={length})", self.task.answer_length(length, **self.options), 2**30)
 
     def word(self, symbol: int) -> str:
         """How a symbol is printed."""
-        if self.task.word is not None:
-            return self.task.word(symbol, **self.options)
-        return _WORDS[symbol] if self.symbols <= len(_WORDS) else str(symbol)
+        if self.task.word is None:
+            return _WORDS[symbol] if self.symbols <= len(_WORDS) else str(symbol)
+        if not isinstance(word := self.task.word(symbol, **self.options), str):
+            raise ValueError(f"{self.whose}: word({symbol}) must be a str, not {word!r}")
+        return word
+
+    def chance(self, length: int) -> Chance | None:
+        """What the best answer reaches that does not look at the input; None where the task does not say."""
+        if self.task.chance is None:
+            return None
+        found = self.task.chance(length, **self.options)
+        if not isinstance(found, Chance) or not all(_is_share(each) for each in found if each is not None):
+            raise ValueError(
+                f"{self.whose}: chance(length={length}) must be fastpe.tasks.Chance of numbers in [0, 1], not {found!r}"
+            )
+        return found
+
+    def squares(self, length: int) -> Any:
+        """Mean squares of the answers of numbers, float64 (length,)."""
+        import numpy as np
+
+        assert self.task.squares is not None
+        found = np.asarray(self.task.squares(length, **self.options), np.float64)
+        if found.shape != (length,) or not (np.isfinite(found) & (found >= 0)).all():
+            raise ValueError(
+                f"{self.whose}: squares(length={length}) must be {length} finite numbers of at least 0, not {found!r}"
+            )
+        return found
+
+    def _whole(self, name: str, value: object, most: int) -> int:
+        if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= value <= most:
+            raise ValueError(f"{self.whose}: {name} must be an integer from 1 to {most}, not {value!r}")
+        return int(value)
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, Real) and 0 <= value <= 1

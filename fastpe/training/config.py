@@ -12,14 +12,13 @@ from fastpe.tasks import sizes
 from fastpe.tasks.registry import choose
 from fastpe.tasks.targets import SCALES
 from fastpe.tasks.task import Chosen
-from fastpe.training.lengths import bins, checked_lengths, positions_of
+from fastpe.training.lengths import checked_lengths, positions_of, usual_lengths
 
 _MOST = 2**40  # of sequences or epochs: more is a slip
 DATA = ("fixed", "fresh")
 LENGTHS = ("fixed", "uniform")
 DECAYS = ("constant", "linear", "cosine")
 KEEPS = ("last", "best")
-USUAL_LENGTHS = (50, 100, 200)  # that numbers are tested at
 
 
 @dataclass(frozen=True)
@@ -63,8 +62,8 @@ class TrainConfig(ModelConfig):
         Which epoch's model is saved and tested: the last, or the one whose loss in validation is the least.
     test_lengths : tuple of int or str, optional
         Lengths that the trained model is tested at: 100, or for tokens also "51-100", uniform lengths from 51 to 100.
-        By default 50, 100, 200 for numbers, and for tokens as many lengths as in training, once, twice and three times:
-        "1-50", "51-100", "101-150".
+        By default 50, 100, 200 for numbers, and for tokens as many lengths as in training, once, twice and three times,
+        as far as the task has such: "1-50", "51-100", "101-150".
     test_sequences : int
         Number of test sequences at each of them.
     data : {"fixed", "fresh"}, optional
@@ -114,6 +113,7 @@ class TrainConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._set("task_options", {} if self.task_options is None else self.task_options)
         chosen = choose(self.task, self.task_options)
         self._set("task", chosen.name)
         self._set("task_options", Options({name: chosen.options[name] for name in self.task_options}))
@@ -130,16 +130,17 @@ class TrainConfig(ModelConfig):
         numbers = chosen.task.kind == "numbers"
         self._check_schedule()
         self._check_validation(numbers)
-        self._set("data", choice("data", self.data or ("fixed" if numbers else "fresh"), DATA))
-        self._set("lengths", choice("lengths", self.lengths or ("fixed" if numbers else "uniform"), LENGTHS))
+        usual = {"data": "fixed" if numbers else "fresh", "lengths": "fixed" if numbers else "uniform"}
+        for name, choices in (("data", DATA), ("lengths", LENGTHS)):
+            given = getattr(self, name)
+            self._set(name, choice(name, usual[name] if given is None else given, choices))
         self._set("target_scale", choice("target_scale", self.target_scale, SCALES))
         if not numbers and self.target_scale != "one":
             raise ValueError(f"target_scale is of numbers: task {self.task!r} has none, not {self.target_scale!r}")
         if numbers and self.lengths != "fixed":
             raise ValueError(f"lengths must be 'fixed' for task {self.task!r}, which has numbers")
         self._check_train_length(chosen)
-        usual = USUAL_LENGTHS if numbers else bins(self.train_length)
-        given = usual if self.test_lengths is None else self.test_lengths
+        given = usual_lengths(chosen, self.train_length) if self.test_lengths is None else self.test_lengths
         self._set("test_lengths", checked_lengths("test_lengths", given, chosen))
         longest = max((positions_of(chosen, length, self.causal) for length in self.test_lengths), default=0)
         if self.position_range is not None and longest > self.position_range:
@@ -168,11 +169,10 @@ class TrainConfig(ModelConfig):
 
     def _check_validation(self, numbers: bool) -> None:
         for name in ("validation", "patience"):
-            if getattr(self, name) != 0 or isinstance(getattr(self, name), bool):
-                self._set(name, _count(name, getattr(self, name)))
+            self._set(name, _count(name, getattr(self, name), least=0))
         self._set("stop_solved", truth("stop_solved", self.stop_solved))
         self._set("keep", choice("keep", self.keep, KEEPS))
-        needing = {"patience": self.patience, "stop_solved": self.stop_solved, "keep 'best'": self.keep == "best"}
+        needing = {"patience": self.patience, "stop_solved": self.stop_solved, "keep": self.keep == "best"}
         for name, asked in needing.items():
             if asked and not self.validation:
                 raise ValueError(f"{name} needs validation: a number of sequences, not 0")
@@ -295,8 +295,8 @@ class TrainConfig(ModelConfig):
         return self.epochs * self.steps_per_epoch
 
 
-def _count(name: str, value: Any) -> int:
-    number = whole(name, value, 1)
+def _count(name: str, value: Any, least: int = 1) -> int:
+    number = whole(name, value, least)
     if number > _MOST:
         raise ValueError(f"{name} must be at most 2**40, not {number}")
     return number

@@ -8,18 +8,29 @@ from fastpe.base import validation
 from fastpe.base.draws import Draws
 from fastpe.base.random import Stream
 from fastpe.tasks import targets
-from fastpe.tasks.frame import Sequences, sequences
+from fastpe.tasks.frame import Sequences, draw, sequences
 from fastpe.training.config import TrainConfig
-from fastpe.training.evaluation import BYTES_DRAWN
+from fastpe.training.evaluation import BYTES_DRAWN, check_room
+from fastpe.training.lengths import ends
 
 _BLOCK = 64  # batches of fresh tokens that are drawn at a time: a task draws sequences of one length together
 
 
-def check_training_room(config: TrainConfig) -> None:
-    """Raise ValueError where the sequences of a training need more memory than this machine has."""
+def check_data(config: TrainConfig) -> None:
+    """Raise ValueError where the sequences of a training or its tests need more memory than this machine has, or a task
+    of one's own cannot be drawn from: that is better known before there is a run folder."""
+    chosen = config.chosen
     count = config.batch * _BLOCK if _in_blocks(config) else config.samples
     what = f"{count} training sequences of length {config.train_length}"
     validation.room(what, count * config.model.train_length * BYTES_DRAWN, "need")
+    check_room(config.test_lengths, config.test_sequences, chosen)
+    if not chosen.task.file:
+        return
+    asked = (f"1-{config.train_length}", *config.test_lengths)
+    for length in sorted({int(chosen.lengths.within(*ends(each))[-1]) for each in asked}):
+        draw(chosen, Stream(config.seed, "tried"), 1, length, config.dtype)
+        if chosen.task.kind == "numbers":
+            chosen.squares(length)
 
 
 def _in_blocks(config: TrainConfig) -> bool:

@@ -9,7 +9,7 @@ from fastpe.model.cost import sequence_flop
 from fastpe.model.transformer import Transformer
 from fastpe.tasks.frame import Sequences
 from fastpe.training.config import TrainConfig
-from fastpe.training.data import TrainingData, check_training_room
+from fastpe.training.data import TrainingData, check_data
 from fastpe.training.loop import optimiser, step
 
 _SECONDS = 1.0  # of steps that are timed
@@ -69,7 +69,7 @@ def estimate(config: TrainConfig, *, threads: int | None = None) -> Estimate:
     (889, 4, True)
     """
     config = config.tested()
-    check_training_room(config)
+    check_data(config)
     model = Transformer(config.model)
     adam, data = optimiser(config, model), TrainingData(config)
     batches = data.batches(1)

@@ -94,6 +94,9 @@ def evaluate(
     if (wanted := sizes.vocabulary(chosen)) != model.config.vocabulary:
         needs, has = (_kind(each) for each in (wanted, model.config.vocabulary))
         raise ValueError(f"model must take {needs}, as task {task!r} has them, not {has}")
+    if chosen.task.causal and not model.config.causal:
+        raise ValueError(f"model must be causal: others see the answers of task {task!r}")
+    Stream(seed, "test")  # refuses what is no seed
     validation.choice("target_scale", target_scale, targets.SCALES)
     lengths, sequences = checked_lengths("lengths", lengths, chosen), validation.whole("sequences", sequences, 1)
     if progress is not None and not callable(progress):

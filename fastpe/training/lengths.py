@@ -9,6 +9,8 @@ from fastpe.tasks import sizes
 from fastpe.tasks.task import Chosen
 
 _MOST_LENGTHS = 1000  # in a result
+OF_NUMBERS = (50, 100, 200)
+"""What models of numbers are tested at where nobody says otherwise."""
 
 
 def bins(length: int) -> tuple[str, ...]:
@@ -18,6 +20,18 @@ def bins(length: int) -> tuple[str, ...]:
     ('1-50', '51-100', '101-150')
     """
     return tuple(f"{k * length + 1}-{(k + 1) * length}" for k in range(3))
+
+
+def usual_lengths(chosen: Chosen, train_length: int) -> tuple[int | str, ...]:
+    """Those that a task is tested at where nobody says otherwise: of bins, those in which it has inputs.
+
+    >>> from fastpe.tasks.registry import choose
+    >>> usual_lengths(choose("sort"), 80), usual_lengths(choose("running_sum"), 80)
+    (('1-80', '81-160'), (50, 100, 200))
+    """
+    if chosen.task.kind == "numbers":
+        return OF_NUMBERS
+    return tuple(each for each in bins(train_length) if len(chosen.lengths.within(*ends(each))))
 
 
 def ends(length: int | str) -> tuple[int, int]:

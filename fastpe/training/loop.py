@@ -17,16 +17,15 @@ from typing import Any
 import numpy as np
 
 from fastpe.base import files, validation
-from fastpe.base.random import Stream
 from fastpe.encodings import combined, registry
 from fastpe.kernels.threads import threads_for
 from fastpe.model.adam import Adam
 from fastpe.model.transformer import Transformer
-from fastpe.tasks.frame import Sequences, draw
+from fastpe.tasks.frame import Sequences
 from fastpe.training.config import TrainConfig
 from fastpe.training.config_file import check_target
-from fastpe.training.data import TrainingData, check_training_room, counts
-from fastpe.training.evaluation import check_room, evaluate
+from fastpe.training.data import TrainingData, check_data, counts
+from fastpe.training.evaluation import evaluate
 from fastpe.training.events import EpochDone, Listener, Noted, Started, Stepped
 from fastpe.training.forms import SCHEMA
 from fastpe.training.progress import TrainingBar, can_be_drawn
@@ -162,7 +161,7 @@ def _train(
     config = config.tested()
     options = registry.option_values(config.encoding, config.options)
     if not resume:  # of a run that is finished nothing is drawn
-        _check_data(config)
+        check_data(config)
     if out is not None and not callable(out):
         check_target(validation.path("out", out), config, resume)
     model = Transformer(config.model)
@@ -173,7 +172,7 @@ def _train(
     with _open_run(config, out, resume, options) as run:
         result = _restore(run, state)
         if resume and result is None:
-            _check_data(config)
+            check_data(config)
         notes = run.notes if run is not None else []
         told = len(notes)
         for note in [*notes, *_remarks(config)]:
@@ -193,13 +192,6 @@ def _train(
         for note in notes[told:]:  # what came up meanwhile
             notify(Noted(note))
     return TrainResult(config, model, state.history, result, path)
-
-
-def _check_data(config: TrainConfig) -> None:
-    check_training_room(config)
-    check_room(config.test_lengths, config.test_sequences, config.chosen)
-    # a task of one's own that cannot be drawn from is better known before there is a run folder
-    draw(config.chosen, Stream(config.seed, "tried"), 1, config.train_length, config.dtype)
 
 
 def _remarks(config: TrainConfig) -> tuple[str, ...]:

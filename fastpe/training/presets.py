@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastpe.base.validation import choice
+from fastpe.base.validation import choice, whole
 from fastpe.encodings import combined, registry
 from fastpe.tasks.registry import load_task
 from fastpe.training.config import TrainConfig
-from fastpe.training.lengths import bins, positions_of
+from fastpe.training.lengths import positions_of, usual_lengths
 
 _GPT = {
     "causal": True, "activation": "gelu", "norm": "layernorm", "final_norm": True, "tied": True,
@@ -85,10 +85,11 @@ def preset(
     if load_task(task).kind == "numbers":
         raise ValueError(f"preset {name!r} is for tasks of tokens, and {task!r} has numbers")
     own = {**found.settings, **found.of_task.get(task, {}), **settings}
-    own.setdefault("hidden", 4 * own["width"])
+    own.setdefault("hidden", 4 * whole("width", own["width"], 1))
     config = TrainConfig(encoding, dict(options or {}), task=task, **own)
     if found.shifted and "positions" not in settings and _fills_a_table(config):
-        longest = positions_of(config.chosen, bins(config.train_length)[-1], config.causal)
+        tested = {*usual_lengths(config.chosen, config.train_length), *config.test_lengths}
+        longest = max(positions_of(config.chosen, length, config.causal) for length in tested)
         config = TrainConfig(encoding, dict(options or {}), task=task, **own, positions=f"offset:{longest}")
     return config
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from fastpe.base.draws import Draws
 from fastpe.base.random import Stream
 from fastpe.tasks import frame, list_tasks
 from fastpe.tasks.registry import TASKS, choose
@@ -180,11 +181,33 @@ def test_chance_is_what_the_best_answer_reaches_that_does_not_look(name, options
             likeliest = [np.bincount(column[column >= 0]).max() for column in answers.T if (column >= 0).any()]
             # as often as that by luck alone: a maximum over symbols lies above its mean
             slack = 4 * np.sqrt(counts.sum()) / counts.sum() * np.sqrt(chosen.symbols)
-            if name not in ("depth", "mqar"):  # whose labels are no more likely at one place than at another
+            if name != "mqar":  # whose labels stand at places that differ
                 assert sum(likeliest) / counts.sum() == pytest.approx(stated.token, abs=0.002 + slack)
         if stated.exact is not None and stated.exact > 0.01:
             whole = Counter(row.tobytes() for row in answers).most_common(1)[0][1] / count
             assert whole == pytest.approx(stated.exact, abs=4 * np.sqrt(stated.exact / count) + 0.02)
+
+
+def test_inputs_with_a_repetition_are_equally_likely():
+    """Induction has no others; where symbols are many, a repetition is not waited for."""
+    inputs, _, _ = frame.draw(choose("induction", {"symbols": 3}), Stream(0, "law"), 27_000, 3)
+    counts = Counter(map(bytes, inputs.astype(np.uint8)))
+    assert set(counts) == {bytes(row) for row in np.ndindex(3, 3, 3) if len(set(row)) < 3}
+    expected = 27_000 / 21
+    assert sum((n - expected) ** 2 / expected for n in counts.values()) < 45  # chi-squared of 20, a chance of 0.001
+    inputs, _, _ = frame.draw(choose("induction", {"symbols": 2**16}), Stream(0, "law"), 50, 2)
+    assert (inputs[:, 0] == inputs[:, 1]).all()
+
+
+def test_gaps_are_drawn_without_replacement_in_proportion_to_what_is_left():
+    """All pairs of the most that a length has room for; and the law of the first two of three."""
+    assert frame.draw(choose("mqar", {"pairs": 64}), Stream(0, "law"), 50, 256).inputs.shape == (50, 256)
+    weights = np.array([0.6, 0.3, 0.1])
+    found = Draws(Stream(0, "law")).subsets(3, 2, 20_000, weights=weights)
+    for first, second in ((0, 1), (0, 2), (1, 0), (2, 1)):
+        exact = weights[first] * weights[second] / (1 - weights[first])
+        share = (found == (first, second)).all(axis=1).mean()
+        assert share == pytest.approx(exact, abs=4 * np.sqrt(exact / 20_000))
 
 
 def test_all_kinds_are_there():

@@ -133,7 +133,7 @@ OK = np.zeros((2, 3), int)
         ("answer", drawn(OK, OK + 2), r"answers must be tokens of 0 .. 1, not 2"),
         ("answer", drawn(OK - 1, OK), r"inputs must be tokens of 0 .. 1, not -1"),
         ("labels", drawn(OK, OK - 2), r"answers must be tokens of 0 .. 1, not -2"),
-        ("labels", drawn(OK, OK - 1), "of every sequence a label must count, and one has none"),
+        ("labels", drawn(OK, OK - 1), "of every sequence a label must count, and of one at length=3 none does"),
         ("answer", drawn(OK, OK - 1), "an answer must begin with a token, and -1 only follow its last"),
         ("answer", drawn(OK, OK - [0, 1, 0]), "an answer must begin with a token, and -1 only follow its last"),
         ("labels", drawn(OK, OK, OK - 1), "weights must be finite, and at least 0"),

@@ -1,5 +1,6 @@
 """Tasks of one's own: files, modules, packages; what is no task; in another process; checked as ours are."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -124,8 +125,79 @@ def test_what_goes_wrong_when_it_draws_names_the_file(tmp_path, change, message)
         frame.draw(choose("mine"), Stream(0, "test"), 2, 3)
 
 
-WRONG_DRAW = ("np.repeat(inputs, 2, axis=1)", "inputs + symbols")
 CONFIG = {"width": 8, "hidden": 8, "layers": 1, "train_length": 4, "samples": 32, "epochs": 2, "test_lengths": (4,)}
+WRONG_DRAW = ("np.repeat(inputs, 2, axis=1)", "inputs + symbols")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            ("def answer_length", "def lengths(*, symbols):\n    return (1, 2, 3)\n\n\ndef answer_length"),
+            "lengths must be",
+        ),
+        (
+            (
+                "def answer_length",
+                "def lengths(*, symbols):\n    return fastpe.tasks.Lengths(5, 0)\n\n\ndef answer_length",
+            ),
+            "lengths must be fastpe.tasks.Lengths of integers from 1, not Lengths",
+        ),
+        (("return 2 * length", "return 'a'"), r"answer_length\(length=4\) must be an integer from 1 to \d+, not 'a'"),
+        (("return 2 * length", "return 0"), r"answer_length\(length=4\) must be an integer from 1 to \d+, not 0"),
+        (("symbols=lambda symbols: symbols", "symbols=lambda symbols: 2.5"), "symbols must be an integer from 1"),
+        (
+            ("symbols=lambda symbols: symbols", "symbols=2**30"),
+            "symbols must be an integer from 1 to 16777212, not 1073",
+        ),
+        (("inputs = draws", "assert length < 9\n    inputs = draws"), "line 19: AssertionError"),
+    ],
+)
+def test_whatever_a_task_says_of_itself_is_looked_at_before_a_run(tmp_path, change, message):
+    path = str(write(tmp_path, change))
+    settings = {**CONFIG, "test_lengths": ("1-4", "9-12")}
+    with pytest.raises(ValueError, match=rf"^mine\.py[:,] {message}"):
+        train(TrainConfig("nope", task=path, causal=True, **settings), out=tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "Chance(1 / symbols, symbols**-length)",
+            "0.5",
+            r"chance\(length=\d+\) must be fastpe.tasks.Chance of num.*, not 0.5",
+        ),
+        ("Chance(1 / symbols, symbols**-length)", "Chance(1.5, -1)", r"chance\(length=\d+\) must be"),
+        ("TASK = ", "def word(symbol, *, symbols):\n    return symbol\n\n\nTASK = ", r"word\(0\) must be a str, not 0"),
+    ],
+)
+def test_what_a_page_shows_is_checked_too(tmp_path, old, new, message):
+    register(write(tmp_path, (old, new)))
+    verdicts = [diagnosis.judge(check) for check in task_checks.checks("mine")]
+    assert [verdict.note for verdict in verdicts if not verdict.passed and re.search(message, verdict.note)]
+
+
+LABELS = """'''Half of the labels count. **Chance**: 1/2'''
+import numpy as np
+from fastpe.tasks import Task
+def sample(draws, length, count):
+    inputs = draws.integers(2, (count, length))
+    weights = np.ones(inputs.shape)
+    weights[::2] = 0
+    return inputs, inputs, weights
+TASK = Task(kind="labels", summary="none", symbols=2, source="none")
+"""
+
+
+def test_of_every_sequence_something_counts(tmp_path):
+    (tmp_path / "mine.py").write_text(LABELS)
+    register(tmp_path / "mine.py")
+    with pytest.raises(
+        ValueError, match=r"^mine\.py: of every sequence a label must count, and of one at length=3 none"
+    ):
+        frame.draw(choose("mine"), Stream(0, "test"), 2, 3)
 
 
 def test_a_task_that_cannot_be_drawn_leaves_no_run_folder(tmp_path):

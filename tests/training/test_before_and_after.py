@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from fastpe import TrainConfig, train
@@ -40,6 +41,12 @@ def test_memory_that_nobody_has_is_refused_before_any_file(tmp_path, change, mes
     with pytest.raises(ValueError, match=f"^{message}"):
         train(replace(CONFIG, **change), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("setting", [{"validation": np.int64(0)}, {"patience": np.int8(0)}, {"dropout": -0.0}])
+def test_a_zero_is_stored_like_any_other(tmp_path, setting):
+    train(replace(CONFIG, **setting), out=tmp_path / "run", progress=False)
+    assert train(CONFIG, out=tmp_path / "run", resume=True, progress=False).result["task"] == "running_sum"
 
 
 def test_a_finished_run_is_read_on_a_smaller_machine(tmp_path, monkeypatch):

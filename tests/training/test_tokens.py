@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fastpe import TrainConfig, Transformer, evaluate, load, train
+from fastpe import ModelConfig, TrainConfig, Transformer, evaluate, load, train
 from fastpe.base.random import Stream
 from fastpe.tasks import frame
 from fastpe.tasks.registry import choose
 from fastpe.training.data import TrainingData
 from fastpe.training.lengths import bins
+from fastpe.training.presets import preset
 
 CONFIG = TrainConfig(
     "rope", task="reverse", task_options={"symbols": 3}, causal=True, width=16, hidden=16, train_length=5, samples=50,
@@ -25,6 +26,8 @@ def test_the_model_follows_from_the_task():
     assert replace(CONFIG, causal=False).model.train_length == 13
     assert (CONFIG.data, CONFIG.lengths) == ("fresh", "uniform")
     assert TrainConfig("rope", task="sort", train_length=20).test_lengths == bins(20) == ("1-20", "21-40", "41-60")
+    assert TrainConfig("rope", task="sort", train_length=80).test_lengths == ("1-80", "81-160")  # of 150 symbols
+    assert TrainConfig("rope", task="modular_arithmetic", train_length=1).test_lengths == ("1-1", "3-3")
     assert TrainConfig.from_dict(json.loads(json.dumps(CONFIG.to_dict()))) == CONFIG
 
 
@@ -161,3 +164,19 @@ def test_a_task_that_fails_on_one_step_is_named_and_nothing_is_lost(tmp_path, mo
         train(config, out=tmp_path / "run", progress=False)
     monkeypatch.undo()
     assert len(train(config, out=tmp_path / "run", resume=True, progress=False).history) == 10
+
+
+def test_a_task_for_causal_models_is_no_test_of_others():
+    """They would see the labels, which are the inputs to come."""
+    model = Transformer(ModelConfig("rope", width=8, hidden=8, vocabulary=9, train_length=4))
+    with pytest.raises(ValueError, match=r"^model must be causal: others see the answers of task 'flip_flop'$"):
+        evaluate(model, [4], 10, task="flip_flop")
+    with pytest.raises(ValueError, match=r"^seed must be at least 0 and below"):
+        evaluate(model, [4], 10, task="sort", task_options={"symbols": 5}, seed=-1)
+
+
+def test_a_preset_has_positions_for_the_lengths_that_are_asked_for():
+    assert preset("lacoco", "learned", task="reverse", test_lengths=(200,)).positions == "offset:402"
+    assert preset("lacoco", "learned", task="sort", train_length=80).positions == "offset:302"
+    with pytest.raises(TypeError, match=r"^width must be an integer, not None"):
+        preset("lacoco", "nope", task="reverse", width=None)
