@@ -208,10 +208,10 @@ class Chosen:
         return found
 
     def _whole(self, name: str, value: object, most: int) -> int:
-        if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= value <= most:
+        if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= int(value) <= most:
             raise ValueError(f"{self.whose}: {name} must be an integer from 1 to {most}, not {value!r}")
         return int(value)
 
 
 def _is_share(value: object) -> bool:
-    return isinstance(value, Real) and 0 <= value <= 1
+    return isinstance(value, Real) and 0 <= float(value) <= 1
