@@ -3,8 +3,8 @@
     python bench/studies.py tasks|lacoco|depth FOLDER [WORKERS]
 
 tasks    every task with eight encodings at small size, 3 seeds: tasks.md, and every run in tasks.csv
-lacoco   the protocol of Huang et al. 2025 on two tasks, 5 seeds: lacoco.csv
-depth    Yang et al. 2025: how many alternating blocks do one layer and two tell apart, 5 seeds: depth.csv
+lacoco   the protocol of Huang et al. 2025 on two tasks, 5 seeds: lacoco.md, and lacoco.csv
+depth    Yang et al. 2025: how many alternating blocks do one layer and two tell apart, 5 seeds: depth.md, and depth.csv
 
 Runs stand in FOLDER, and are not done again. Nothing is left out: runs that fail are rows of their own.
 """
@@ -70,12 +70,11 @@ def lacoco() -> Iterator[tuple[Key, int, TrainConfig]]:
 
 
 def depth() -> Iterator[tuple[Key, int, TrainConfig]]:
-    """By (layers, blocks): one head of 64 without positions."""
+    """By (layers, blocks): one head of 64 without positions, 3,000 updates."""
     for seed, (layers, blocks) in itertools.product(range(5), ((1, 3), (1, 4), (2, 3), (2, 4), (2, 5))):
         own = {
             **SMALL, "width": 64, "hidden": 256, "heads": 1, "layers": layers, "lr": 1e-3, "batch": 64,
-            "samples": 6400, "epochs": 60, "train_length": 50, "validation": 500, "stop_solved": True,
-            "test_sequences": 1000,
+            "samples": 6400, "epochs": 30, "train_length": 50, "test_sequences": 1000,
         }  # fmt: skip
         key = (f"{layers} layer{'s' * (layers > 1)}", f"{blocks} blocks")
         yield key, seed, TrainConfig("nope", task="depth", task_options={"blocks": blocks}, seed=seed, **own)
@@ -142,9 +141,20 @@ def table(rows: Rows) -> str:
     return "\n".join(lines)
 
 
+def seeds_table(rows: Rows) -> str:
+    """Every run of a study, in Markdown: updates, and whole answers that are right in percent."""
+    lengths = [row["length"] for row in next(iter(rows.values()))]
+    lines = [f"| | | seed | updates | {' | '.join(lengths)} |", "|---" * (4 + len(lengths)) + "|"]
+    for key in dict.fromkeys(key for key, _ in rows):
+        for seed in sorted(seed for own, seed in rows if own == key):
+            own = rows[key, seed]
+            cells = [f"{100 * row['exact']:.6g}" if "exact" in row else "failed" for row in own]
+            lines.append(f"| {' | '.join(key)} | {seed} | {own[0].get('updates', '-')} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
     study, folder, workers = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 1
     found = done(study, folder, workers)
     write_csv(study, found)
-    if study == "tasks":
-        print(table(found))
+    print(table(found) if study == "tasks" else seeds_table(found))

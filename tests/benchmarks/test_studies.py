@@ -26,18 +26,26 @@ def test_every_run_of_a_study_is_another_one(studies, study, runs):
     assert all(config.seed == seed for (_, seed), config in found.items())
 
 
-def test_the_page_of_tasks_shows_what_the_runs_gave(studies):
+def found(study):
+    """Its runs, as its table of all of them has them."""
     rows = defaultdict(list)
-    with (BENCH / "results" / "tasks.csv").open(encoding="utf-8", newline="") as file:
+    with (BENCH / "results" / f"{study}.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             measures = {name: float(row[name]) for name in ("exact", "token", "nmse") if row[name]}
-            rows[(row["of"], row["and"]), int(row["seed"])].append({"length": row["length"], **measures})
-    study = {(key, seed): config for key, seed, config in studies.tasks()}
-    assert rows.keys() == study.keys()
-    for key, config in study.items():
+            own = {"updates": int(row["updates"]), "length": row["length"], **measures}
+            rows[(row["of"], row["and"]), int(row["seed"])].append(own)
+    return rows
+
+
+@pytest.mark.parametrize("study", ["tasks", "lacoco", "depth"])
+def test_the_page_of_a_study_shows_what_the_runs_gave(studies, study):
+    rows, configs = found(study), {(key, seed): config for key, seed, config in studies.STUDIES[study]()}
+    assert rows.keys() == configs.keys()
+    for key, config in configs.items():
         assert [row["length"] for row in rows[key]] == [str(length) for length in config.test_lengths]
-    page = (BENCH / "results" / "tasks.md").read_text(encoding="utf-8")
-    for part in studies.table(rows).strip().split("\n\n"):
+    page = (BENCH / "results" / f"{study}.md").read_text(encoding="utf-8")
+    table = studies.table if study == "tasks" else studies.seeds_table
+    for part in table(rows).strip().split("\n\n"):
         assert part in page
 
 
