@@ -1,8 +1,7 @@
 """Tasks: what a model is trained on and tested by. One file is one task; the file's name is its key.
 
-What a file defines is in `task`, how it becomes sequences of tokens in `frame`, how many there are in
-`sizes`. A task of one's own is a file of the
-same kind, anywhere (`template`).
+What a file defines is in `task`, how it becomes sequences of tokens in `frame`, how many there are in `sizes`. A task
+of one's own is a file of the same kind, anywhere (`template`).
 
 From outside: `frame`, `registry`, `sizes`, `targets`, `task`.
 """
