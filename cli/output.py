@@ -75,7 +75,7 @@ def in_flags(message: str, command: click.Command | None) -> str:
             return setting[0]
         return (option.opts if setting[2] == "True" else option.secondary_opts)[-1]
 
-    if subject := re.match(r"\w+( / \w+)*(?= must | cannot | needs )", message):
+    if subject := re.match(r"\w+( / \w+)*(?=( '\w+')? (must|cannot|needs) )", message):
         message = re.sub(r"\w+", named, subject[0]) + message[subject.end() :]
     if "task_options" in options:
         message = re.sub(r"(?<![-\w])option '(\w+)'(?= of task )", r"--task-option \1", message)

@@ -71,10 +71,10 @@ class Draws:
         >>> Draws(Stream(0, "test")).subsets(100, 3, count=2).tolist()
         [[32, 89, 11], [76, 98, 56]]
         """
-        if weights is None and n <= 8 * k:
-            return self.orders(count, n)[:, :k]
         if weights is not None:
             return np.argsort(-np.log(self.uniform((count, n))) / weights, axis=1, kind="stable")[:, :k]
+        if n <= 8 * k:
+            return self.orders(count, n)[:, :k]
         tried = 4 * k + 16
         drawn = self.until(lambda own: own.integers(n, (count, tried)), lambda rows: _first(rows).sum(axis=1) >= k)
         first = _first(drawn)

@@ -121,7 +121,7 @@ def draws(key: str) -> Iterator[Difference]:
 def sequences(key: str) -> Iterator[Difference]:
     """Everything that `fastpe.tasks.frame.draw` looks at, at many lengths, and the word for each symbol."""
     for chosen in variants(key):
-        for symbol in range(min(chosen.symbols, _WORDS)):
+        for symbol in range(min(chosen.symbols, _MOST_WORDS)):
             chosen.word(symbol)
         for length in _lengths(chosen):
             frame.draw(chosen, Stream(0, "check", length), 50, length)
@@ -166,7 +166,7 @@ def chance(key: str) -> Iterator[Difference]:
                 yield from _chance_differences(chosen, drawn.answers, length)
 
 
-_COUNT, _WORDS = 4000, 1000
+_COUNT, _MOST_WORDS = 4000, 1000
 
 
 def _square_differences(chosen: Chosen, found: Array, length: int) -> Iterator[Difference]:

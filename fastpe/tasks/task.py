@@ -189,7 +189,8 @@ class Chosen:
         if self.task.chance is None:
             return None
         found = self.task.chance(length, **self.options)
-        if not isinstance(found, Chance) or not all(_is_share(each) for each in found if each is not None):
+        right = isinstance(found, Chance) and _is_share(found.token)
+        if not right or not (found.exact is None or _is_share(found.exact)):
             raise ValueError(
                 f"{self.whose}: chance(length={length}) must be fastpe.tasks.Chance of numbers in [0, 1], not {found!r}"
             )

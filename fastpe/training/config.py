@@ -113,10 +113,9 @@ class TrainConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._set("task_options", {} if self.task_options is None else self.task_options)
         chosen = choose(self.task, self.task_options)
         self._set("task", chosen.name)
-        self._set("task_options", Options({name: chosen.options[name] for name in self.task_options}))
+        self._set("task_options", Options({name: chosen.options[name] for name in self.task_options or {}}))
         if self.vocabulary is not None:
             raise ValueError(f"vocabulary must be None: that of task {self.task!r} is taken, not {self.vocabulary}")
         if chosen.task.causal and not self.causal:
@@ -172,7 +171,7 @@ class TrainConfig(ModelConfig):
             self._set(name, _count(name, getattr(self, name), least=0))
         self._set("stop_solved", truth("stop_solved", self.stop_solved))
         self._set("keep", choice("keep", self.keep, KEEPS))
-        needing = {"patience": self.patience, "stop_solved": self.stop_solved, "keep": self.keep == "best"}
+        needing = {"patience": self.patience, "stop_solved": self.stop_solved, "keep 'best'": self.keep == "best"}
         for name, asked in needing.items():
             if asked and not self.validation:
                 raise ValueError(f"{name} needs validation: a number of sequences, not 0")

@@ -91,6 +91,7 @@ def test_train_help_names_every_encoding_and_promised_option():
             "--task-option vocabulary of task 'mqar' must be",
         ),
         ("train --encoding nope --task sort --stop-solved", "error: --stop-solved needs validation"),
+        ("train --encoding nope --task sort --keep best", "error: --keep 'best' needs validation"),
         ("train --encoding nope --task sort --validation -1", "error: --validation must be at least 0, not -1"),
         ("train --encoding rope, --layers 2", "error: encoding 'rope,' must have a name before and behind every comma"),
         ("tasks sort --length 151", "error: --length must be 1 to 150, as task 'sort' has it, not 151"),

@@ -1,4 +1,4 @@
-"""The kernels, attention and a step, built for CPUs older than this one: 32 and 16 bytes a register."""
+"""The kernels and a whole step, built for CPUs older than this one: 32 and 16 bytes a register."""
 
 import json
 import os
@@ -13,19 +13,20 @@ from fastpe.doctor.kernel_checks import KERNELS
 from fastpe.kernels import simd
 
 OLDER = {
-    32: ("haswell", "+avx2,+fma,+avx,+sse4.2,+sse4.1,+ssse3,+sse3,+sse2,+sse,+popcnt", "kernel attention float32"),
-    16: ("generic", "+sse2,+sse", "step today float64"),
+    32: ("haswell", "+avx2,+fma,+avx,+sse4.2,+sse4.1,+ssse3,+sse3,+sse2,+sse,+popcnt", "float32"),
+    16: ("generic", "+sse2,+sse", "float64"),
 }  # the name alone would keep this CPU's own features
 
 
-def titles(large):
-    """Every small kernel in both dtypes; of what takes long to compile one: a step holds attention too."""
-    return [f"kernel {each}" for each in KERNELS if not each.startswith("attention")] + [large]
+def titles(dtype):
+    """Every small kernel in both dtypes; what takes long to compile, attention and a step, in one."""
+    small = [each for each in KERNELS if not each.startswith("attention")]
+    return [f"kernel {each}" for each in small] + [f"{each} {dtype}" for each in ("kernel attention", "step relative")]
 
 
 def examine(width):
-    name, features, large = OLDER[width]
-    command = [sys.executable, "-m", "fastpe", "doctor", "--json", *(f"--only={title}" for title in titles(large))]
+    name, features, dtype = OLDER[width]
+    command = [sys.executable, "-m", "fastpe", "doctor", "--json", *(f"--only={title}" for title in titles(dtype))]
     environment = {**os.environ, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -169,6 +169,7 @@ def test_whatever_a_task_says_of_itself_is_looked_at_before_a_run(tmp_path, chan
             "0.5",
             r"chance\(length=\d+\) must be fastpe.tasks.Chance of num.*, not 0.5",
         ),
+        ("Chance(1 / symbols, symbols**-length)", "Chance(None, 0)", r"chance\(length=\d+\) must be"),
         ("Chance(1 / symbols, symbols**-length)", "Chance(1.5, -1)", r"chance\(length=\d+\) must be"),
         ("TASK = ", "def word(symbol, *, symbols):\n    return symbol\n\n\nTASK = ", r"word\(0\) must be a str, not 0"),
     ],

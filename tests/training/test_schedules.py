@@ -151,7 +151,7 @@ def test_reasons_to_end():
         ({"min_lr": 0.02}, "min_lr must be at most lr=0.01, not 0.02"),
         ({"decay": "constant"}, "min_lr needs a decay to it"),
         ({"decay": "cos"}, "decay must be constant or linear or cosine"),
-        ({"validation": 0}, "keep needs validation"),
+        ({"validation": 0}, "keep 'best' needs validation"),
         ({"validation": 0, "keep": "last", "patience": 2}, "patience needs validation"),
         ({"validation": 0, "keep": "last", "stop_solved": True}, "stop_solved needs validation"),
         ({"validation": -1}, "validation must be at least 0"),
