@@ -1,10 +1,14 @@
 """Which encoding for which task: studies of many small runs, and their tables in bench/results.
 
-    python bench/studies.py tasks|lacoco|depth FOLDER [WORKERS]
+    python bench/studies.py tasks|lacoco|depth|nanogpt|lengths FOLDER [WORKERS]
 
 tasks    every task with eight encodings at small size, 3 seeds: tasks.md, and every run in tasks.csv
 lacoco   the protocol of Huang et al. 2025 on two tasks, 5 seeds: lacoco.md, and lacoco.csv
 depth    Yang et al. 2025: how many alternating blocks do one layer and two tell apart, 5 seeds: depth.md, and depth.csv
+nanogpt  nanoGPT's recipe for a CPU on tinyshakespeare, 5 seeds: text.md, and nanogpt.csv
+lengths  ten encodings trained on blocks of 128 characters of it, 5 seeds: text.md, and lengths.csv
+
+The last two read the text from shared/data beside this repository.
 
 Runs stand in FOLDER, and are not done again. Nothing is left out: runs that fail are rows of their own.
 """
@@ -24,7 +28,9 @@ from fastpe.training.lengths import bins, positions_of
 from fastpe.training.presets import preset
 
 RESULTS = Path(__file__).with_name("results")
+TEXT = Path(__file__).resolve().parents[2] / "shared" / "data" / "tinyshakespeare.txt"
 ENCODINGS = ("nope", "alibi", "rope", "t5", "sinusoidal", "learned", "wavelet", "fire")
+LENGTHS_OF = ("alibi", "rope", "sinusoidal", "nope", "t5", "kerple_log", "fire", "wavelet", "legendre", "learned")
 
 SMALL: Mapping[str, Any] = {
     "width": 32, "hidden": 128, "layers": 2, "heads": 2, "norm": "layernorm", "final_norm": True, "activation": "gelu",
@@ -47,9 +53,14 @@ Key = tuple[str, ...]
 Rows = dict[tuple[Key, int], list[dict[str, Any]]]
 
 
+def drawn_tasks() -> list[str]:
+    """All tasks but the one that reads a text."""
+    return [task for task in list_tasks() if load_task(task).kind != "text"]
+
+
 def tasks() -> Iterator[tuple[Key, int, TrainConfig]]:
     """By (task, encoding): small models, up to 1,200 updates, tested at up to three times the training length."""
-    for seed, task, encoding in itertools.product(range(3), list_tasks(), ENCODINGS):
+    for seed, task, encoding in itertools.product(range(3), drawn_tasks(), ENCODINGS):
         own = {**SMALL, **OF_TASK.get(task, {}), "task": task, "seed": seed}
         length = own["train_length"]
         if load_task(task).kind == "numbers":
@@ -80,7 +91,20 @@ def depth() -> Iterator[tuple[Key, int, TrainConfig]]:
         yield key, seed, TrainConfig("nope", task="depth", task_options={"blocks": blocks}, seed=seed, **own)
 
 
-STUDIES = {"tasks": tasks, "lacoco": lacoco, "depth": depth}
+def nanogpt() -> Iterator[tuple[Key, int, TrainConfig]]:
+    """By (encoding, length): 2,000 updates of 12 blocks of 64 characters."""
+    for seed in range(5):
+        yield ("learned", "64"), seed, preset("nanogpt-cpu", "learned", task="text", data=str(TEXT), seed=seed)
+
+
+def lengths() -> Iterator[tuple[Key, int, TrainConfig]]:
+    """By (encoding, length): the same but for blocks of 128, 1,000 updates: as many characters."""
+    for seed, encoding in itertools.product(range(5), LENGTHS_OF):
+        own = {"train_length": 128, "samples": 3000, "epochs": 4, "test_lengths": (128, 256, 512, 1024, 2048)}
+        yield (encoding, "128"), seed, preset("nanogpt-cpu", encoding, task="text", data=str(TEXT), seed=seed, **own)
+
+
+STUDIES = {"tasks": tasks, "lacoco": lacoco, "depth": depth, "nanogpt": nanogpt, "lengths": lengths}
 
 
 def done(study: str, folder: Path, workers: int) -> Rows:
@@ -99,7 +123,7 @@ def _say(event: sweep.SweepEvent) -> None:
 
 
 def _measure(found: Mapping[str, float]) -> float:
-    return found["exact"] if "exact" in found else found["nmse"]
+    return next(found[key] for key in ("exact", "nmse", "bits_per_byte") if key in found)
 
 
 def _rows(outcome: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -111,7 +135,8 @@ def _rows(outcome: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def write_csv(study: str, rows: Rows) -> None:
     """Every run of a study, a line for each test length."""
-    columns = ["updates", "length", "exact", "token", "nmse", "failed"]
+    measures = ["loss", "bits_per_byte"] if study in ("nanogpt", "lengths") else ["exact", "token", "nmse"]
+    columns = ["updates", "length", *measures, "failed"]
     with (RESULTS / f"{study}.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["of", "and", "seed", *columns])
@@ -133,7 +158,7 @@ def table(rows: Rows) -> str:
     lines = []
     for numbers, title in ((False, "task"), (True, "task of numbers")):
         lines += [f"| {title} | {' | '.join(f'`{name}`' for name in ENCODINGS)} |", "|---" * (len(ENCODINGS) + 1) + "|"]
-        for task in list_tasks():
+        for task in drawn_tasks():
             if (load_task(task).kind == "numbers") == numbers:
                 cells = (_cell([rows[(task, name), seed] for seed in range(3)]) for name in ENCODINGS)
                 lines.append(f"| {task} | {' | '.join(cells)} |")

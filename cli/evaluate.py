@@ -5,15 +5,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .output import encoding_name, parse_lengths, print_json, print_tests, task_name, use_threads
+from .output import encoding_name, figure_kind, parse_lengths, print_json, print_tests, task_name, use_threads
 
 if TYPE_CHECKING:
     from fastpe.model.config import ModelConfig
+    from fastpe.model.transformer import Transformer
     from fastpe.training.config import TrainConfig
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--encoding", callback=encoding_name, help="Its encoding, where that is a file: ./mine.py, as in training."
 )
@@ -21,12 +22,26 @@ if TYPE_CHECKING:
 @click.option(
     "--test-length", "test_lengths", multiple=True, metavar="N|A-B", help="Length to test at; may be repeated."
 )
+@click.option("--length-curve", "curve", is_flag=True, help="Of a text: the loss by length, and by place in a block.")
+@click.option(
+    "--receptive-field", "field", is_flag=True, help="Of a text: how far back the gradient of the last loss comes from."
+)
+@click.option("--lengths", metavar="N,N,...", help="Lengths for these two.  [default: that of training, doubled]")
+@click.option("--data", type=click.Path(path_type=Path), help="Another text, all of it.  [default: the run's own]")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Draw them: a .png, .svg or .pdf (needs matplotlib)."
+)
 @click.option("--sequences", "test_sequences", type=int, help="Test sequences at each length.  [default: the run's]")
 @click.option("--seed", type=int, help="Seed of the test sequences.  [default: the run's]")
 @click.option("--threads", type=int, help="Threads; the result does not depend on them.  [default: all cores]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def evaluate(
-    run: Path,
+    runs: tuple[Path, ...],
+    curve: bool,
+    field: bool,
+    lengths: str | None,
+    data: Path | None,
+    out: Path | None,
     encoding: str | None,
     task: str | None,
     test_lengths: tuple[str, ...],
@@ -37,30 +52,68 @@ def evaluate(
 ) -> None:
     """Test the trained model in RUN, a run folder, by default as its own run did; or that of a model's file.
 
-    Nothing is written.
+    With --length-curve and --receptive-field several runs stand side by side. Nothing is written but --out.
     """
+    if curve and field:
+        raise click.UsageError("--length-curve and --receptive-field are two commands: give one")
+    drawn = {"--test-length": test_lengths or None, "--sequences": test_sequences, "--seed": seed}
+    refused = drawn if curve or field else {"--lengths": lengths, "--out": out}
+    for flag, given in refused.items():
+        if given is not None:
+            whose = "sequences that are drawn" if curve or field else "--length-curve and --receptive-field"
+            raise click.UsageError(f"{flag} is of {whose}")
+    if not (curve or field) and len(runs) > 1:
+        raise click.UsageError("several runs are for --length-curve and --receptive-field: give one, or one of these")
+    if out is not None:
+        figure_kind(out)
     use_threads(threads)
+    if curve or field:
+        from . import curves
+
+        show = curves.print_curves if curve else curves.print_fields
+        show(curves.on_texts(runs, data), _lengths(lengths), threads, out, as_json)
+        return
+    from fastpe.training import run_folder
+
+    model = run_folder.load(runs[0])
+    if model.vocabulary is not None:
+        _test_on_text(runs[0], data, test_lengths, threads, as_json)
+    elif data is not None:
+        raise click.UsageError(f"--data is of a text: run {runs[0]} has none")
+    else:
+        config = _as_asked(runs[0], model.config, encoding, task, parse_lengths(test_lengths), test_sequences, seed)
+        _test(runs[0], model, config, threads, as_json)
+
+
+def _as_asked(
+    run: Path, made: "ModelConfig", encoding: str | None, task: str | None, lengths: tuple[int | str, ...],
+    sequences: int | None, seed: int | None,
+) -> "TrainConfig":  # fmt: skip
+    """The settings of the test: the run's own, but for what is given."""
     from dataclasses import replace
 
     from fastpe.training import run_folder
-    from fastpe.training.evaluation import evaluate as test_model
 
-    from .progress import Reporter
-
-    model = run_folder.load(run)
     stored = run_folder.read_config(run) if run.is_dir() else None
-    wanted = parse_lengths(test_lengths)
-    config = _as_trained(model.config, wanted) if stored is None else stored
+    config = _as_trained(made, lengths) if stored is None else stored
     if task not in (None, config.task):
         raise click.UsageError(f"run {run} has the task {config.task!r}, not {task!r}")
     if encoding not in (None, config.encoding):
         raise click.UsageError(f"run {run} has the encoding {config.encoding!r}, not {encoding!r}")
-    config = replace(
+    return replace(
         config,
-        test_lengths=wanted or config.test_lengths,
-        test_sequences=config.test_sequences if test_sequences is None else test_sequences,
+        test_lengths=lengths or config.test_lengths,
+        test_sequences=config.test_sequences if sequences is None else sequences,
         seed=config.seed if seed is None else seed,
     )
+
+
+def _test(run: Path, model: "Transformer", config: "TrainConfig", threads: int | None, as_json: bool) -> None:
+    """Errors on sequences that are drawn."""
+    from fastpe.training.evaluation import evaluate as test_model
+
+    from .progress import Reporter
+
     with Reporter() as reporter:
         test = test_model(
             model,
@@ -90,3 +143,38 @@ def _as_trained(config: "ModelConfig", test_lengths: "tuple[int | str, ...]") ->
     reach = config.position_range
     usual = tuple(length for length in OF_NUMBERS if reach is None or length <= reach)
     return TrainConfig(**vars(config), test_lengths=test_lengths or usual or (config.train_length,))
+
+
+def _test_on_text(run: Path, data: Path | None, given: tuple[str, ...], threads: int | None, as_json: bool) -> None:
+    """Loss and bits per byte in blocks of each length, of a model that was trained on a text."""
+    from fastpe.tasks.registry import choose
+    from fastpe.training.lengths import checked_lengths
+    from fastpe.training.text_metrics import test_text
+
+    from .curves import on_texts, stored_text
+    from .progress import Reporter
+
+    (found,) = on_texts([run], data)
+    config, train_length = stored_text(run), found.model.config.train_length
+    usual = (train_length, 2 * train_length, 4 * train_length) if config is None else config.test_lengths
+    lengths = checked_lengths("test_lengths", parse_lengths(given) or usual or (train_length,), choose("text"))
+    assert found.model.vocabulary is not None
+    with Reporter() as reporter:
+        test = test_text(
+            found.model, found.tokens, [int(length) for length in lengths], found.model.vocabulary, threads, reporter
+        )
+    if as_json:
+        own = {"encoding": found.model.config.encoding, "seed": found.model.config.seed}
+        print_json({"schema": 2, "run": str(run), "task": "text", **own, "test": test})
+    else:
+        print_tests(test)
+
+
+def _lengths(text: str | None) -> tuple[int, ...] | None:
+    """Those that `--lengths 64,128` names."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and 0 < len(part) < 12 for part in parts):
+        raise click.UsageError(f"--lengths must be integers with commas between, not {text!r}")
+    return tuple(int(part) for part in parts)

@@ -9,6 +9,7 @@ from .check import check
 from .doctor import doctor
 from .encodings import encodings
 from .evaluate import evaluate
+from .generate import generate
 from .output import Commands
 from .reproduce import reproduce
 from .show import show
@@ -25,5 +26,5 @@ def main(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (train, evaluate, reproduce, encodings, tasks, check, show, doctor, bench):
+for command in (train, evaluate, generate, reproduce, encodings, tasks, check, show, doctor, bench):
     main.add_command(command)

@@ -132,6 +132,22 @@ def check_place(what: str, path: Path) -> None:
         raise click.UsageError(f"{what}: {path} cannot be written: {error.strerror}") from error
 
 
+def figure_kind(out: Path) -> str:
+    """The format that a file's name asks for, before any work; what could not be written is an error."""
+    from fastpe.pictures import canvas
+
+    kind = out.suffix.lower().removeprefix(".")
+    if kind not in canvas.KINDS:
+        endings = ", ".join(f".{each}" for each in canvas.KINDS)
+        raise click.UsageError(f"--out must end in one of {endings}, not {str(out)!r}")
+    if not out.parent.is_dir():
+        raise click.UsageError(f"--out: there is no folder {out.parent}")
+    check_place("--out", out)
+    if not canvas.available():
+        raise click.UsageError(canvas.MISSING)
+    return kind
+
+
 def encoding_name(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
     """The name of an encoding, a sum or a pattern over layers, in keys: what ends in .py is a file of the user's own,
     and registered."""
@@ -191,13 +207,20 @@ def parse_lengths(texts: Sequence[str]) -> tuple[int | str, ...]:
 
 def print_tests(test: Mapping[str, Mapping[str, Any]]) -> None:
     """Print the metrics at each length, and why some are missing."""
-    numbers = any("mse" in metrics for metrics in test.values())
-    keys = ("mse", "nmse", "mse_last", "mse_beyond") if numbers else ("exact", "token", "loss")
+    counted = ("sequences", "tokens")
+    keys = [key for key in next(iter(test.values()), {}) if key not in (*counted, "reason", "note")]
     rows = [
-        [length, *("-" if metrics[key] is None else f"{metrics[key]:.6g}" for key in keys), str(metrics["sequences"])]
+        [length, *(_figure(metrics[key]) for key in keys), *(f"{metrics[key]}" for key in counted if key in metrics)]
         for length, metrics in test.items()
     ]
-    print_table(("length", *(key.removeprefix("mse_") for key in keys), "sequences"), rows, right=True)
+    if rows:
+        what = "tokens" if "tokens" in next(iter(test.values())) else "sequences"
+        names = [key.removeprefix("mse_").replace("bits_per_byte", "bits/byte") for key in keys]
+        print_table(("length", *names, what), rows, right=True)
     for length, metrics in test.items():
         if "reason" in metrics:
             click.echo(f"length {length}: {metrics['reason']}")
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}"

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from fastpe.training.config import TrainConfig
 
-from .output import check_place, encoding_name, parse_options
+from .output import encoding_name, figure_kind, parse_options
 
 if TYPE_CHECKING:
     from fastpe.pictures.look import Look
@@ -70,7 +70,7 @@ def show(
             raise click.UsageError(f"{flag} is that of a --run", context)
     if name is not None:
         request |= parse_options(name, request.pop("options"))
-    kind = None if out is None else _kind(out)
+    kind = None if out is None else figure_kind(out)
     from fastpe.pictures.look import look, look_at_path
 
     if run is not None:
@@ -103,22 +103,6 @@ def _check_choice(context: click.Context, name: str | None, run: Path | None, re
     given = ["NAME"] * (name is not None) + [flags[each] for each in commanded]
     if given:
         raise click.UsageError(f"--run has its own encoding, sizes and options: give it or {given[0]}", context)
-
-
-def _kind(out: Path) -> str:
-    """The format that a file's name asks for, before any work; what could not be written is an error."""
-    from fastpe.pictures import canvas
-
-    kind = out.suffix.lower().removeprefix(".")
-    if kind not in canvas.KINDS:
-        endings = ", ".join(f".{each}" for each in canvas.KINDS)
-        raise click.UsageError(f"--out must end in one of {endings}, not {str(out)!r}")
-    if not out.parent.is_dir():
-        raise click.UsageError(f"--out: there is no folder {out.parent}")
-    check_place("--out", out)
-    if not canvas.available():
-        raise click.UsageError(canvas.MISSING)
-    return kind
 
 
 def _print(found: "Look") -> None:

@@ -13,6 +13,7 @@ _KINDS = {
     "answer": "tokens, and an answer after them",
     "labels": "tokens, and a label beside each or some",
     "numbers": "numbers, and one beside each",
+    "text": "tokens of a file, and the next one beside each",
 }
 _SHOWN = 3  # sequences on a page
 
@@ -60,6 +61,10 @@ def _print_page(name: str, task: "Task", length: int | None) -> None:
     from fastpe.tasks import frame, sizes
     from fastpe.tasks.registry import TASKS, choose
 
+    if task.kind == "text":
+        click.echo(f"{name}\n\n{TASKS.page(name)}\n\nkind {task.kind}: {_KINDS[task.kind]}")
+        _print_options(task)
+        return
     chosen = choose(name)
     least, step, most = chosen.lengths
     shown = length if length is not None else int(chosen.lengths.within(8, most)[0])
@@ -73,13 +78,17 @@ def _print_page(name: str, task: "Task", length: int | None) -> None:
     if chance is not None:
         whole = "" if chance.exact is None else f", of whole answers {chance.exact:.3g}"
         click.echo(f"chance at length {shown}: of tokens {chance.token:.3g}{whole}")
+    _print_options(task)
+    click.echo("\nsequences: input -> answer")
+    for x, y in zip(drawn.inputs.tolist(), drawn.answers.tolist(), strict=True):
+        click.echo(f"  {_written(chosen.word, task.kind, x)} -> {_written(chosen.word, task.kind, y)}")
+
+
+def _print_options(task: "Task") -> None:
     if task.options:
         click.echo("\noptions (--task-option NAME=VALUE):")
         rows = [(key, str(option.default), option.expected(), option.doc) for key, option in task.options.items()]
         print_table(("name", "default", "may be", "meaning"), rows)
-    click.echo("\nsequences: input -> answer")
-    for x, y in zip(drawn.inputs.tolist(), drawn.answers.tolist(), strict=True):
-        click.echo(f"  {_written(chosen.word, task.kind, x)} -> {_written(chosen.word, task.kind, y)}")
 
 
 def _written(word: Any, kind: str, values: list[Any]) -> str:

@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from fastpe.encodings.registry import built_in, list_encodings
 from fastpe.model.config import ACTIVATIONS, DTYPES, INITS, NORMS
 from fastpe.tasks.registry import load_task
-from fastpe.training.config import DATA, DECAYS, KEEPS, LENGTHS, TrainConfig
+from fastpe.training.config import DECAYS, KEEPS, LENGTHS, TrainConfig
 from fastpe.training.presets import PRESETS, preset
 
 from .output import (
@@ -31,6 +31,9 @@ from .output import (
 
 if TYPE_CHECKING:
     from fastpe.training.loop import TrainResult
+
+
+_TOKENS = load_task("text").options["tokens"].choices
 
 
 def _setting(flag: str, name: str, kind: Any, text: str, **more: Any) -> Callable[..., Any]:
@@ -63,7 +66,11 @@ def _setting(flag: str, name: str, kind: Any, text: str, **more: Any) -> Callabl
 @_setting("--epochs", "epochs", int, "Passes over the training sequences.")
 @_setting("--batch", "batch", int, "Sequences per update.")
 @_setting("--samples", "samples", int, "Training sequences.")
-@_setting("--data", "data", click.Choice(DATA), "One training set, or a new one in every epoch.")
+@_setting(
+    "--data", "data", str, "One training set, or a new one in every epoch; of --task text a file, or a folder.",
+    metavar="fixed|fresh|PATH",
+)  # fmt: skip
+@click.option("--tokens", type=click.Choice(_TOKENS), help="Of --task text, what a token is.  [default: bytes]")
 @_setting("--length", "train_length", int, "Length of the longest training input.")
 @_setting("--lengths", "lengths", click.Choice(LENGTHS), "Lengths of training inputs: all --length, or 1 to --length.")
 @_setting(
@@ -116,6 +123,7 @@ def train(
     paper: bool,
     as_json: bool,
     task_options: tuple[str, ...],
+    tokens: str | None,
     protocol: str | None,
     dry_run: bool,
     **_settings: Any,
@@ -142,6 +150,7 @@ def train(
             raise click.UsageError(f"--encoding is missing{why}; known: {', '.join(list_encodings())}", context)
         if out is not None and not resume and os.path.lexists(out):
             raise click.UsageError(f"run folder {out} exists already: choose another --out, or --resume it", context)
+    task_options += () if tokens is None else (f"tokens={tokens}",)
     config = _configure(stored, given, options, paper, protocol, task_options)
     if dry_run:
         _print_estimate(config, threads, as_json)
@@ -182,6 +191,8 @@ def _configure(
     of_task = parse_task_options(task, task_options)
     kept_of_task = {} if stored is None or task != stored.task else stored.task_options
     given["task_options"] = {**kept_of_task, **of_task}
+    if stored is not None and "data" in given and stored.symbols is not None:
+        given |= {"digest": None, "alphabet": None}  # it is read again: its digest says whether it is the same
     if stored is not None:
         if paper:
             return TrainConfig.paper(**{**vars(stored), **given, "options": changed})
@@ -241,14 +252,25 @@ def _resuming(run: Path, encoding: str, task: str) -> str:
 
 
 def _print_result(result: "TrainResult") -> None:
-    from fastpe.training.progress import per_second
+    from fastpe.training.progress import per_second, unit
 
     facts = result.result
     done = facts["train"]
     click.echo(f"{facts['encoding']}, seed {facts['seed']}: loss {done['loss']:.6g} after {done['steps']} steps\n")
     print_tests(facts["test"])
-    rate = per_second(result.config.samples * result.config.epochs, done["seconds"])
+    if "validation" in facts:
+        _print_validation(facts["validation"], result.config.train_length)
+    each, what = unit(result.config)
+    rate = per_second(each * result.config.batch * done["steps"], done["seconds"], what)
     click.echo(f"\ntrained in {done['seconds']:.1f} s, {rate}\nrun folder {result.run}")
+
+
+def _print_validation(found: Mapping[str, Any], length: int) -> None:
+    if found["loss"] is None:
+        click.echo(f"\nvalidation: {found['reason']}")
+        return
+    told = f"{found['loss']:.4f} nats per token, {found['bits_per_byte']:.4f} bits per byte"
+    click.echo(f"\nvalidation, all {found['tokens']:,} tokens in blocks of {length}: {told}")
 
 
 def _print_estimate(config: TrainConfig, threads: int | None, as_json: bool) -> None:

@@ -18,6 +18,8 @@ The small transformer
     Adam                        its optimiser
     TrainConfig, train          settings and run of a whole training
     evaluate, load              testing at other lengths; a trained or saved model
+    length_curve, receptive_field
+                                on a text: the loss by length; how far back a model looks
     fastpe.tasks                what it is trained on
 
     reference                   all of it in plain NumPy, float64, to be read
@@ -52,7 +54,9 @@ if TYPE_CHECKING:
     from fastpe.pictures.show import show
     from fastpe.training.config import TrainConfig
     from fastpe.training.evaluation import evaluate
+    from fastpe.training.length_curve import length_curve
     from fastpe.training.loop import train
+    from fastpe.training.receptive_field import receptive_field
     from fastpe.training.run_folder import load
 
 # public name -> the module that defines it ("" = the name is itself a module)
@@ -79,6 +83,8 @@ _HOME = {
     "train": "fastpe.training.loop",
     "evaluate": "fastpe.training.evaluation",
     "load": "fastpe.training.run_folder",
+    "length_curve": "fastpe.training.length_curve",
+    "receptive_field": "fastpe.training.receptive_field",
     "reference": "",
     "tasks": "",
 }
@@ -88,7 +94,8 @@ __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "list_encodings", "page", "build", "init", "pull", "resize", "show", "register",
     "Encoding", "Option", "Spec", "Reported", "BeyondTrainingLength",
     "attention", "attention_vjp",
-    "ModelConfig", "Transformer", "Adam", "TrainConfig", "train", "evaluate", "load", "tasks", "reference",
+    "ModelConfig", "Transformer", "Adam", "TrainConfig", "train", "evaluate", "load", "length_curve", "receptive_field",
+    "tasks", "reference",
 ]  # fmt: skip
 
 

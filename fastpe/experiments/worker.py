@@ -84,10 +84,10 @@ def answer(job: dict[str, Any], send: Send) -> None:
 def warm(configs: list[TrainConfig]) -> None:
     """Compile what these runs need, on sizes that take no time."""
     for config in configs:
-        numbers = config.chosen.task.kind == "numbers"
+        ranges = config.chosen.task.kind not in ("numbers", "text")
         tiny = {
             "samples": 2, "batch": 2, "epochs": 1, "warmup": 0, "validation": min(config.validation, 1),
-            "test_lengths": (config.train_length if numbers else bins(config.train_length)[0],), "test_sequences": 1,
+            "test_lengths": (bins(config.train_length)[0] if ranges else config.train_length,), "test_sequences": 1,
         }  # fmt: skip
         train(replace(config, **tiny), threads=1)  # type: ignore[arg-type]  # mypy sees one type for all values
 

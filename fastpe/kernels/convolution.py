@@ -18,14 +18,15 @@ def _overlap(k, count, causal, n):
 
 
 @inner
-def convolution_forward(x, taps, count, causal, z, n, c):
-    """z = x + taps * x."""
-    for j in range(0, n * c, lanes(x)):
-        store_first(z, j, load_first(x, j, n * c - j), n * c - j)
+def convolution_forward(x, taps, count, causal, z, before, n, c):
+    """z = x + taps * x, the rows from `before` on of n."""
+    new = at(x, before * c)
+    for j in range(0, (n - before) * c, lanes(x)):
+        store_first(z, j, load_first(new, j, (n - before) * c - j), (n - before) * c - j)
     for k in range(count):
         ahead, first, last = _overlap(k, count, causal, n)
-        for i in range(first, last):
-            source, target = at(x, (i + ahead) * c), at(z, i * c)
+        for i in range(max(first, before), last):
+            source, target = at(x, (i + ahead) * c), at(z, (i - before) * c)
             for j in range(0, c, lanes(x)):
                 left = c - j
                 row = fma(load_first(taps, k * c + j, left), load_first(source, j, left), load_first(target, j, left))

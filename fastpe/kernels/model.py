@@ -69,15 +69,18 @@ def _input_forward(x, w, arena, position, pack, sizes, o, a):
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
         n, z, x_own = own.length, at(arena, a.streams + start * c), part(x, sequence * sizes.length, own.length)
-        embedded = at(arena, a.embedded + start * c) if sizes.taps else z
+        embedded = at(arena, a.embedded + (own.before + start) * c) if sizes.taps else z
         if sizes.vocabulary:
             embed_tokens_forward(x_own, weight, embedded, n, c)
         else:
             embed_forward(x_own, weight, at(w, o.embed_bias), embedded, n, c, sizes.biased)
         if sizes.taps:
-            convolution_forward(embedded, pointer(position.taps), sizes.taps, sizes.causal, z, n, c)
+            convolution_forward(
+                at(arena, a.embedded + start * c), pointer(position.taps), sizes.taps, sizes.causal, z, own.before,
+                own.before + n, c,
+            )  # fmt: skip
         if sizes.has_table:
-            add(z, at(pointer(position.table), own.shift * c), z, n * c)
+            add(z, at(pointer(position.table), (own.shift + own.before) * c), z, n * c)
         start += n
 
 

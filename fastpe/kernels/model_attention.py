@@ -11,7 +11,7 @@ import numpy as np
 from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.backward import prepare_deltas, prepare_strip, strip_backward
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled
-from fastpe.kernels.attention.forward import forward_block
+from fastpe.kernels.attention.forward import forward_rows
 from fastpe.kernels.attention.records import (
     BIAS,
     GAIN,
@@ -49,7 +49,7 @@ def _shifted(u, arena, position, pack, sizes, a):
     c, shifted, start = sizes.width, at(arena, a.shifted), NONE
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
-        add(at(u, start * c), pointer(position.qk_table), at(shifted, start * c), own.length * c)
+        add(at(u, start * c), at(pointer(position.qk_table), own.before * c), at(shifted, start * c), own.length * c)
         start += own.length
     return shifted
 
@@ -57,7 +57,8 @@ def _shifted(u, arena, position, pack, sizes, a):
 @inner
 def project(u, weight, bias, act, arena, position, pack, sizes, a):
     """q, k, v of all heads."""
-    n, c, qkv, start = pack.rows, sizes.width, at(act, a.qkv), FROM if sizes.biased else OVERWRITE
+    n, c, start = pack.rows, sizes.width, FROM if sizes.biased else OVERWRITE
+    qkv = at(act, a.qkv + pack.before * 3 * c)
     if not sizes.has_qk_table:
         gemm(u, c, ONE, weight, 3 * c, qkv, 3 * c, n, 3 * c, c, start, bias, NONE, qkv, NONE)
         return
@@ -86,13 +87,13 @@ def project_backward(u, transposed, dweight, dbias, slot_gradients, grow, arena,
 
 
 @inner
-def _rotate(qkv, turned, n, layer, position, sizes):
-    """The queries and keys of all heads, rotated: n rows, from the first position on."""
+def _rotate(qkv, turned, own, layer, position, sizes):
+    """The queries and keys of all heads, rotated: the rows of a sequence from `before` on."""
     c, pairs = sizes.width, sizes.pairs
     head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)
     for h in range(sizes.heads):
         first = layer * sizes.angles_layer + h * sizes.angles_head
-        for i in range(n):
+        for i in range(own.before, own.before + own.length):
             cos = at(pointer(position.turns), (first + i) * row)
             for which in range(2):
                 x, y = at(qkv, (3 * i + which) * c + h * head), at(turned, (2 * i + which) * c + h * head)
@@ -131,7 +132,7 @@ def _content_backward(act, arena, layer, slot_gradients, position, own, sizes, o
 @inner
 def _head(layer, h, act, position, dropout, place_of_first, own, sizes, a):
     """What attention reads of one head. Nothing is left out: sequences are short, and what guards them is not read."""
-    n, c = own.length, sizes.width
+    n, c = own.before + own.length, sizes.width
     head = c // sizes.heads
     q = at(act, a.qkv + own.start * 3 * c + h * head)
     k, v = at(q, c), at(q, 2 * c)
@@ -171,14 +172,14 @@ def attention_forward(layer, act, arena, position, dropout, place_of_first, own,
     c, case = sizes.width, position.case
     if sizes.pairs:
         qkv, turned = at(act, a.qkv + own.start * 3 * c), at(act, a.turned + own.start * 2 * c)
-        _rotate(qkv, turned, own.length, layer, position, sizes)
+        _rotate(qkv, turned, own, layer, position, sizes)
     for h in range(sizes.heads):
         head = _head(layer, h, act, position, dropout, place_of_first, own, sizes, a)
         terms = terms_of(position.slots, position.numbers, layer, h, case)
         scratch = _scratch(h, act, arena, position, own, sizes, a)
         out, lse = at(act, a.mixed + own.start * c + h * (c // sizes.heads)), _lse(h, act, position, own, a)
-        for block in range((own.length + TILE_QUERIES - 1) // TILE_QUERIES):
-            forward_block(head, terms, block, out, lse, case, scratch)
+        for i in range(0, own.length, TILE_QUERIES):
+            forward_rows(head, terms, own.before + i, out, lse, case, scratch)
 
 
 @inner

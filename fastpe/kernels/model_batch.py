@@ -21,7 +21,7 @@ from fastpe.kernels.model import (
     rows_of_stream,
     stream_forward,
 )
-from fastpe.kernels.pack import pack_from
+from fastpe.kernels.pack import Pack, pack_from
 from fastpe.kernels.simd import at, lanes, plain, pointer, row, store_first, zeros
 from fastpe.kernels.threads import claim, finish, in_lanes, wait_for
 
@@ -184,4 +184,29 @@ def losses(crew, board, x, target, shares, lengths, shifts, starts, losses, head
     in_lanes(
         crew, _losses_lane,
         (pointer(board), x, target, shares, lengths, shifts, starts, losses, head, w, arenas, position, sizes, o, a),
+    )  # fmt: skip
+
+
+@inner
+def _extend_lane(lane, board, x, lengths, shifts, before, y, head, w, arenas, position, sizes, o, a):
+    """One task: of one sequence nothing is shared out."""
+    arena, sequence = row(arenas, lane), claim(board)
+    if sequence:
+        return
+    whole = pack_from(sequence, sequence + 1, sizes.length, lengths, shifts)
+    pack = Pack(whole.first, whole.last, whole.rows, lengths, shifts, before[0])
+    stream_forward(pointer(x), pointer(w), arena, position, None, pack, sizes, o, a)
+    last = at(rows_of_stream(arena, sizes, a), (pack.rows - 1) * sizes.width)
+    head_of_rows(last, pack.rows - pack.rows + 1, pointer(head), pointer(w), arena, sizes, o, a)
+    for i in range(y.size):
+        y[i] = arenas[lane, plain(a.output) + i]
+
+
+@entry(label="generation")
+def extend(crew, board, x, lengths, shifts, before, y, head, w, arenas, position, sizes, o, a):
+    """Logits y (V,) after the tokens x (n,) of a sequence, lengths (1,): n. before (1,): others of it that stand in the
+    arena already, with their keys and values in every layer."""
+    in_lanes(
+        crew, _extend_lane,
+        (pointer(board), x, lengths, shifts, before, y, head, w, arenas, position, sizes, o, a),
     )  # fmt: skip

@@ -85,7 +85,7 @@ def _place(layer, which, sizes):
 def layer_forward(z, out, layer, w, act, arena, position, dropout, pack, sizes, o, a):
     """One layer: z -> out (n, c). w: its parameters; act: its activations, kept for the backward pass."""
     n, c, f, start = pack.rows, sizes.width, sizes.hidden, NONE
-    mixed, middle, hidden = at(act, a.mixed), at(act, a.middle), at(act, a.hidden)
+    mixed, middle, hidden = at(act, a.mixed + pack.before * c), at(act, a.middle), at(act, a.hidden)
     u = z
     if sizes.norms:
         u = at(act, a.normed1)

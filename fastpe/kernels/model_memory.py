@@ -175,9 +175,14 @@ def attention_case(
     return case, room_for(case, numbers, backward=backward)
 
 
-def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool) -> Arena:
-    """Offsets into the arena, of regions; without a backward pass all layers share one place for their activations."""
-    n, c, f = sizes.length, sizes.width, sizes.hidden
+def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: int = 0) -> Arena:
+    """Offsets into the arena, of regions; without a backward pass all layers share one place for their activations.
+
+    rows: how many go through the model at a time where the others of their sequence stay, with what attention reads of
+    them, in every layer; 0 where all of a sequence go together.
+    """
+    whole_n, c, f = sizes.length, sizes.width, sizes.hidden
+    n = rows or whole_n
     norms, rotated, tokens = sizes.norms, sizes.pairs > 0, sizes.vocabulary > 0
     cursor = 0
 
@@ -190,11 +195,11 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool) -> Are
     layer = {
         "normed1": take(norms * n * c),
         "stats1": take(norms * 2 * n),
-        "qkv": take(3 * n * c),
-        "turned": take(rotated * 2 * n * c),
+        "qkv": take(3 * whole_n * c),
+        "turned": take(rotated * 2 * whole_n * c),
         "weights": take(case.kept * sizes.heads * n * TILE_KEYS),
-        "lse": take(sizes.heads * n),
-        "mixed": take(n * c),
+        "lse": take(sizes.heads * whole_n),
+        "mixed": take(whole_n * c),
         "middle": take(n * c),
         "normed2": take(norms * n * c),
         "stats2": take(norms * 2 * n),
@@ -205,7 +210,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool) -> Are
     stream_stride = -(-n * c // 16) * 16
     whole = {
         "streams": take((sizes.layers + 1) * stream_stride),
-        "layers": take(layer_size * (sizes.layers if backward else 1)),
+        "layers": take(layer_size * (sizes.layers if backward or rows else 1)),
         "dz": take(backward * n * c),
         "dnormed": take(backward * norms * n * c),
         "dhidden": take(backward * n * sizes.inner),
@@ -214,7 +219,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool) -> Are
         "dqkv": take(backward * 3 * n * c),
         "dcontent": take(backward * (rotated or case.apart) * 3 * n * c),
         "deltas": take(backward * n),
-        "embedded": take((sizes.taps > 0) * n * c),
+        "embedded": take((sizes.taps > 0) * whole_n * c),
         "shifted": take(sizes.has_qk_table * n * c),
         "final": take(sizes.final_norm * n * c),
         "final_stats": take(sizes.final_norm * 2 * n),
@@ -225,5 +230,5 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool) -> Are
         "tokens": take(tokens * n),
         "shares": take(tokens * n),
     }
-    strides = {"stream_stride": stream_stride, "layer_stride": layer_size if backward else 0}
+    strides = {"stream_stride": stream_stride, "layer_stride": layer_size if backward or rows else 0}
     return Arena(**layer, **whole, **strides, size=cursor)

@@ -23,6 +23,7 @@ class Pack(NamedTuple):
     rows: int  # of all of them
     lengths: np.ndarray
     shifts: np.ndarray
+    before: int  # positions of a lone sequence whose keys and values stand in the arena already
 
 
 class Rows(NamedTuple):
@@ -32,6 +33,7 @@ class Rows(NamedTuple):
     start: int  # its first row
     length: int
     shift: int  # the row of the table at its first position
+    before: int
 
 
 @inner
@@ -41,14 +43,14 @@ def pack_from(first, last, room, lengths, shifts):
     while end < last and rows + lengths[min(end, lengths.size - 1)] <= room:
         rows += lengths[min(end, lengths.size - 1)]
         end += 1
-    return Pack(first, end, rows, lengths, shifts)
+    return Pack(first, end, rows, lengths, shifts, np.int64(0))
 
 
 @inner
 def rows_of(pack, sequence, start):
     """Those of a sequence of the pack, which begin where the ones of the sequence before it end."""
     length = pack.lengths[min(sequence, pack.lengths.size - 1)]
-    return Rows(sequence, start, length, pack.shifts[min(sequence, pack.shifts.size - 1)])
+    return Rows(sequence, start, length, pack.shifts[min(sequence, pack.shifts.size - 1)], pack.before)
 
 
 @inner

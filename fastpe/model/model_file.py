@@ -15,6 +15,8 @@ from fastpe.encodings.registry import ENCODINGS, HOW
 from fastpe.model.config import ModelConfig
 from fastpe.model.parameters import parameter_shapes
 from fastpe.model.transformer import Transformer
+from fastpe.text import vocabulary
+from fastpe.text.vocabulary import Vocabulary
 
 SCHEMA = 2
 FACTS = stored.record(
@@ -24,7 +26,7 @@ FACTS = stored.record(
         "sha256": stored.sha256,
         "header_sha256": stored.sha256,
     },
-    optional={"encodings": own_files.FORM, "config": stored.sha256},
+    optional={"encodings": own_files.FORM, "config": stored.sha256, "vocabulary": vocabulary.FORM},
 )
 """Of the facts in a model's file; ``config`` is the digest of its run's configuration."""
 
@@ -34,6 +36,8 @@ def write(path: Path, model: Transformer, **facts: Any) -> None:
     files.check_place(path)
     own = registry.own_files(model.config.encoding)
     stated = {"schema": SCHEMA, "model": model.config.to_dict(), "encodings": own, **facts}
+    if model.vocabulary is not None:
+        stated["vocabulary"] = model.vocabulary.to_dict()
     files.write_tensors(path, model.copies(), stated)
 
 
@@ -60,7 +64,13 @@ def read(path: Path) -> Transformer:
     except (ValueError, TypeError) as error:
         raise damaged(path, f"it holds no model that this version of fastpe knows: {error}") from error
     own_files.check_same(path, encodings, ENCODINGS, registry.all_keys(config.encoding))
-    return of(file, config)
+    model = of(file, config)
+    try:
+        if "vocabulary" in file.facts:
+            model.vocabulary = Vocabulary.from_dict(file.facts["vocabulary"])
+    except ValueError as error:
+        raise damaged(path, str(error)) from error
+    return model
 
 
 def of(file: TensorFile, config: ModelConfig) -> Transformer:

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastpe.base import validation
 from fastpe.base.guard import OneAtATime
 from fastpe.kernels import model_batch
+from fastpe.kernels.model_memory import Position
 from fastpe.kernels.threads import run_lanes, threads_for
 from fastpe.model import dropout
 from fastpe.model.checked_inputs import CheckedInputs
@@ -23,6 +24,14 @@ _MANY_ROWS = 4096  # of a batch, for more than eight groups
 _GROUPS_BYTES = 2**24  # at most, for the gradients of all groups, unless they are but four
 _FROM_FIRST = np.zeros(1, np.int64)  # row of a table
 _MOST_KEPT = 4  # a user who tries many lengths should not fill the memory
+
+
+class Writer(NamedTuple):
+    """What a model that writes keeps of its sequence: keys and values in the scratch memory, and the last logits."""
+
+    scratch: Scratch
+    position: Position
+    logits: Array
 
 
 class Passes:
@@ -132,6 +141,24 @@ class Passes:
             return batch * shares // most
         before = np.concatenate([[0], np.cumsum(lengths)])
         return np.unique(np.searchsorted(before, rows * shares // most))
+
+    def _writer(self, length: int, rows: int) -> "Writer":
+        """Memory for one sequence of so many positions, of which `rows` at most go through the model at a time."""
+        slots = self._encoding.slots(length, self._layout.views)
+        work = Scratch.make(
+            self.config, self._layout, length, 1, 0, slots, self._encoding.layered, self._encoding.learned, rows
+        )
+        return Writer(work, work.position(slots), np.empty(self.config.vocabulary or 1, self.dtype))
+
+    def _extend(self, writer: "Writer", tokens: Array, before: int) -> Array:
+        """The logits after some tokens of a sequence, of which `before` others went through the model before."""
+        work = writer.scratch
+        run_lanes(
+            1, model_batch.extend, tokens.astype(self.dtype), np.full(1, len(tokens)), _FROM_FIRST, np.full(1, before),
+            writer.logits, self._head(), self._layout.flat, work.arenas, writer.position, work.sizes, work.offsets,
+            work.arena,
+        )  # fmt: skip
+        return writer.logits
 
     def _scratch(self, length: int, lanes: int, slots: Mapping[str, Any], *, backward: bool) -> Scratch:
         key = (length, lanes, backward)

@@ -62,7 +62,7 @@ class Scratch:
     @classmethod
     def make(
         cls, config: ModelConfig, parameters: Parameters, length: int, lanes: int, groups: int,
-        slots: Mapping[str, Any], layered: frozenset[str], wanted: Collection[str],
+        slots: Mapping[str, Any], layered: frozenset[str], wanted: Collection[str], rows: int = 0,
     ) -> "Scratch":  # fmt: skip
         """Room for `lanes` threads at this length; for a backward pass too where there are groups.
 
@@ -74,6 +74,8 @@ class Scratch:
             Those of which every layer has its own, along their first axis.
         wanted : collection of str
             Slots whose gradients are wanted.
+        rows : int
+            How many of a sequence go through the model at a time, the others staying; 0: all.
 
         Raises
         ------
@@ -90,7 +92,7 @@ class Scratch:
             sizes, numbers, options, keep_raw=keep_raw, more=others is not None, backward=backward,
             dropped=backward and config.dropout > 0,
         )  # fmt: skip
-        arena = model_memory.arena_layout(sizes, case, room, backward=backward)
+        arena = model_memory.arena_layout(sizes, case, room, backward=backward, rows=rows)
         shapes = {slot: _gradient_shape(slot, slots[slot].shape, length) for slot in wanted}
         starts, stride = {}, parameters.flat.size
         for slot, shape in shapes.items():

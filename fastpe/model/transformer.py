@@ -12,13 +12,15 @@ import numpy as np
 from fastpe.base import validation
 from fastpe.model import dropout
 from fastpe.model.config import ModelConfig
+from fastpe.model.generation import Writing
 from fastpe.model.parameters import Views, initialise, sum_in_order
 from fastpe.model.passes import Passes
+from fastpe.text.vocabulary import Vocabulary
 
 Array = np.ndarray[Any, Any]
 
 
-class Transformer(Passes):
+class Transformer(Writing, Passes):
     """A small transformer (Li 2025, section 7.1) with any encoding.
 
     It maps numbers to numbers, or, with a vocabulary of V tokens, tokens to V logits each; the loss is then the cross
@@ -131,7 +133,7 @@ class Transformer(Passes):
 
     def __reduce__(self) -> tuple[Any, ...]:
         with self._lock:
-            return _restored, (self.config, self._layout.flat.copy())
+            return _restored, (self.config, self._layout.flat.copy(), self._vocabulary)
 
     def copies(self) -> dict[str, Array]:
         """Copies of all parameters as they are at one moment: another thread may be training the model.
@@ -283,8 +285,9 @@ class Transformer(Passes):
             return loss, self._layout.views_of(sum_in_order(gradients))
 
 
-def _restored(config: ModelConfig, flat: Array) -> Transformer:
+def _restored(config: ModelConfig, flat: Array, vocabulary: Vocabulary | None) -> Transformer:
     """A copy of a model, for `copy` and for worker processes."""
     model = Transformer(config)
+    model.vocabulary = vocabulary
     model._layout.flat[...] = flat
     return model

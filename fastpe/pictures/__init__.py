@@ -1,4 +1,4 @@
 """What an encoding looks like: the numbers, their text, their figure.
 
-From outside: `canvas`, `figure`, `look`, `show`, `text`.
+From outside: `canvas`, `curves`, `figure`, `look`, `show`, `text`.
 """

@@ -9,8 +9,8 @@ FRAME = ("begin", "separator", "end", "blank")
 
 
 def vocabulary(chosen: Chosen) -> int | None:
-    """How many tokens a model of this task knows; None where its inputs are numbers."""
-    return None if chosen.task.kind == "numbers" else chosen.symbols + len(FRAME)
+    """How many tokens a model of this task knows; None where its inputs are numbers, or a text says it."""
+    return None if chosen.task.kind in ("numbers", "text") else chosen.symbols + len(FRAME)
 
 
 def positions(chosen: Chosen, length: int, causal: bool) -> int:
@@ -20,7 +20,7 @@ def positions(chosen: Chosen, length: int, causal: bool) -> int:
     >>> positions(choose("reverse"), 50, causal=True), positions(choose("running_sum"), 50, causal=True)
     (102, 50)
     """
-    if chosen.task.kind == "numbers":
+    if chosen.task.kind in ("numbers", "text"):
         return length
     return length + (1 if chosen.task.kind == "labels" else 3 - causal + chosen.answer_length(length))
 

@@ -13,6 +13,7 @@ from fastpe.base import own
 from fastpe.base.option import Option
 
 KINDS = ("answer", "labels", "numbers")
+"""Of what a task may be. One that comes with fastpe has another, "text": it draws nothing, and learns from files."""
 SUMMARY = 52  # characters that a list has room for
 _MOST_SYMBOLS = 2**24 - 4  # with the four of the frame, as many as a model knows
 _WORDS = "0123456789abcdefghijklmnopqrstuvwxyz"

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from fastpe.base import own_files
-from fastpe.base.validation import at_least_zero, choice, positive, truth, whole
+from fastpe.base.validation import at_least_zero, choice, path, positive, truth, whole
 from fastpe.encodings import combined, registry
 from fastpe.model.config import ModelConfig, Options
 from fastpe.tasks import sizes
@@ -13,6 +13,10 @@ from fastpe.tasks.registry import choose
 from fastpe.tasks.targets import SCALES
 from fastpe.tasks.task import Chosen
 from fastpe.training.lengths import checked_lengths, positions_of, usual_lengths
+
+if TYPE_CHECKING:
+    from fastpe.text.corpus import Corpus
+    from fastpe.text.vocabulary import Vocabulary
 
 _MOST = 2**40  # of sequences or epochs: more is a slip
 DATA = ("fixed", "fresh")
@@ -66,13 +70,16 @@ class TrainConfig(ModelConfig):
         as far as the task has such: "1-50", "51-100", "101-150".
     test_sequences : int
         Number of test sequences at each of them.
-    data : {"fixed", "fresh"}, optional
-        One training set for all epochs, or a new one in each. By default fixed for numbers, fresh for tokens.
+    data : {"fixed", "fresh"} or str, optional
+        One training set for all epochs, or a new one in each. By default fixed for numbers, fresh for tokens. Of a text
+        the file, or the folder of files, which is read as the settings are made.
     lengths : {"fixed", "uniform"}, optional
         Lengths of the inputs of training sequences: all `train_length`, or uniform from 1 (from what the task can have)
         to it. By default fixed for numbers, uniform for tokens.
     target_scale : {"one", "train", "root_train", "position", "length"}
         What the targets are multiplied by, see `fastpe.tasks.targets.factors`; errors are in that unit.
+    digest, alphabet : str, optional
+        Of a text, SHA-256 and characters: as they are found, if they are not given.
 
     All other parameters are those of `ModelConfig`, but for two: `train_length` is the length of a task's longest
     training input, from which the model's positions follow, and `vocabulary`, which follows from the task, is None.
@@ -110,6 +117,8 @@ class TrainConfig(ModelConfig):
     data: str = None  # type: ignore[assignment]
     lengths: str = None  # type: ignore[assignment]
     target_scale: str = "one"
+    digest: str | None = None
+    alphabet: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -126,18 +135,9 @@ class TrainConfig(ModelConfig):
             self._set(name, positive(name, getattr(self, name), self.dtype))
         for name in ("beta1", "beta2"):
             self._set(name, at_least_zero(name, getattr(self, name), 1.0))
-        numbers = chosen.task.kind == "numbers"
         self._check_schedule()
-        self._check_validation(numbers)
-        usual = {"data": "fixed" if numbers else "fresh", "lengths": "fixed" if numbers else "uniform"}
-        for name, choices in (("data", DATA), ("lengths", LENGTHS)):
-            given = getattr(self, name)
-            self._set(name, choice(name, usual[name] if given is None else given, choices))
-        self._set("target_scale", choice("target_scale", self.target_scale, SCALES))
-        if not numbers and self.target_scale != "one":
-            raise ValueError(f"target_scale is of numbers: task {self.task!r} has none, not {self.target_scale!r}")
-        if numbers and self.lengths != "fixed":
-            raise ValueError(f"lengths must be 'fixed' for task {self.task!r}, which has numbers")
+        self._check_validation(chosen.task.kind)
+        self._check_sequences(chosen.task.kind)
         self._check_train_length(chosen)
         given = usual_lengths(chosen, self.train_length) if self.test_lengths is None else self.test_lengths
         self._set("test_lengths", checked_lengths("test_lengths", given, chosen))
@@ -166,7 +166,55 @@ class TrainConfig(ModelConfig):
         if self.min_lr and self.decay == "constant":
             raise ValueError("min_lr needs a decay to it: choose decay 'linear' or 'cosine', not 'constant'")
 
-    def _check_validation(self, numbers: bool) -> None:
+    def _check_sequences(self, kind: str) -> None:
+        """What the training sequences are."""
+        fixed = kind in ("numbers", "text")
+        lengths = self.lengths if self.lengths is not None else "fixed" if fixed else "uniform"
+        self._set("lengths", choice("lengths", lengths, LENGTHS))
+        if fixed and self.lengths != "fixed":
+            raise ValueError(f"lengths must be 'fixed' for task {self.task!r}, not {self.lengths!r}")
+        self._set("target_scale", choice("target_scale", self.target_scale, SCALES))
+        if kind != "numbers" and self.target_scale != "one":
+            raise ValueError(f"target_scale is of numbers: task {self.task!r} has none, not {self.target_scale!r}")
+        if kind == "text":
+            self._check_text()
+            return
+        data = self.data if self.data is not None else "fixed" if kind == "numbers" else "fresh"
+        self._set("data", choice("data", data, DATA))
+        for name in ("digest", "alphabet"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name} is of a text: task {self.task!r} has none, not {getattr(self, name)!r}")
+
+    def _check_text(self) -> None:
+        """The vocabulary that the text has, and which text it is: read, unless that is known."""
+        if self.data is None:
+            raise ValueError("data must be a file, or a folder of files, for task 'text', not None")
+        self._set("data", str(path("data", self.data)))
+        if self.digest is None or self.alphabet is None:
+            found = self.read_text()
+            self._set("digest", found.digest)
+            self._set("alphabet", found.vocabulary.alphabet)
+        if not isinstance(self.digest, str) or not isinstance(self.alphabet, str):
+            raise TypeError(f"digest and alphabet must be str, not {self.digest!r}, {self.alphabet!r}")
+
+    def read_text(self) -> "Corpus":
+        """The text, as it is now. Raises as `fastpe.text.corpus.read` does."""
+        from fastpe.text import corpus  # NumPy comes with it
+
+        options = self.chosen.options
+        return corpus.read(self.data, options["tokens"], options["separator"])
+
+    @property
+    def symbols(self) -> "Vocabulary | None":
+        """What the tokens of a text stand for; None where there is no text."""
+        if self.chosen.task.kind != "text":
+            return None
+        from fastpe.text.vocabulary import Vocabulary
+
+        assert self.alphabet is not None
+        return Vocabulary(self.chosen.options["tokens"], self.alphabet)
+
+    def _check_validation(self, kind: str) -> None:
         for name in ("validation", "patience"):
             self._set(name, _count(name, getattr(self, name), least=0))
         self._set("stop_solved", truth("stop_solved", self.stop_solved))
@@ -175,8 +223,8 @@ class TrainConfig(ModelConfig):
         for name, asked in needing.items():
             if asked and not self.validation:
                 raise ValueError(f"{name} needs validation: a number of sequences, not 0")
-        if numbers and self.stop_solved:
-            raise ValueError(f"stop_solved is of answers that are right or wrong: task {self.task!r} has numbers")
+        if kind in ("numbers", "text") and self.stop_solved:
+            raise ValueError(f"stop_solved is of answers that are right or wrong: task {self.task!r} has none")
 
     def _check_train_length(self, chosen: Chosen) -> None:
         if self.lengths == "fixed":
@@ -281,7 +329,8 @@ class TrainConfig(ModelConfig):
         own = {f.name: getattr(self, f.name) for f in fields(ModelConfig)}
         chosen = self.chosen
         own["train_length"] = sizes.positions(chosen, self.train_length, self.causal)
-        return ModelConfig(**{**own, "vocabulary": sizes.vocabulary(chosen)})
+        symbols = self.symbols
+        return ModelConfig(**{**own, "vocabulary": symbols.size if symbols else sizes.vocabulary(chosen)})
 
     @property
     def steps_per_epoch(self) -> int:

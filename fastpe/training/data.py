@@ -12,6 +12,7 @@ from fastpe.tasks.frame import Sequences, draw, sequences
 from fastpe.training.config import TrainConfig
 from fastpe.training.evaluation import BYTES_DRAWN, check_room
 from fastpe.training.lengths import ends
+from fastpe.training.text_data import TextData, text_parts
 
 _BLOCK = 64  # batches of fresh tokens that are drawn at a time: a task draws sequences of one length together
 
@@ -20,6 +21,9 @@ def check_data(config: TrainConfig) -> None:
     """Raise ValueError where the sequences of a training or its tests need more memory than this machine has, or a task
     of one's own cannot be drawn from: that is better known before there is a run folder."""
     chosen = config.chosen
+    if chosen.task.kind == "text":
+        text_parts(config)
+        return
     count = config.batch * _BLOCK if _in_blocks(config) else config.samples
     what = f"{count} training sequences of length {config.train_length}"
     validation.room(what, count * config.model.train_length * BYTES_DRAWN, "need")
@@ -37,8 +41,13 @@ def _in_blocks(config: TrainConfig) -> bool:
     return config.data == "fresh" and config.chosen.task.kind != "numbers"
 
 
+def training_data(config: TrainConfig) -> "TrainingData | TextData":
+    """What a training with these settings learns from."""
+    return TextData(config) if config.chosen.task.kind == "text" else TrainingData(config)
+
+
 class TrainingData:
-    """What a training learns from.
+    """The sequences of a task.
 
     Parameters
     ----------

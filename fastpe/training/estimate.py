@@ -9,7 +9,7 @@ from fastpe.model.cost import sequence_flop
 from fastpe.model.transformer import Transformer
 from fastpe.tasks.frame import Sequences
 from fastpe.training.config import TrainConfig
-from fastpe.training.data import TrainingData, check_data
+from fastpe.training.data import check_data, training_data
 from fastpe.training.loop import optimiser, step
 
 _SECONDS = 1.0  # of steps that are timed
@@ -71,7 +71,7 @@ def estimate(config: TrainConfig, *, threads: int | None = None) -> Estimate:
     config = config.tested()
     check_data(config)
     model = Transformer(config.model)
-    adam, data = optimiser(config, model), TrainingData(config)
+    adam, data = optimiser(config, model), training_data(config)
     batches = data.batches(1)
     step(adam, data.one(), threads)
     flop, sizes, seconds, timed = 0, 0, 0.0, 0

@@ -91,6 +91,8 @@ def evaluate(
     """
     validation.instance("model", model, Transformer, "evaluate(fastpe.load('runs/wavelet-0'), [50], 1000)")
     chosen = choose(task, task_options)
+    if chosen.task.kind == "text":
+        raise ValueError("task 'text' is tested on a text, not on sequences that are drawn: see fastpe.length_curve")
     if (wanted := sizes.vocabulary(chosen)) != model.config.vocabulary:
         needs, has = (_kind(each) for each in (wanted, model.config.vocabulary))
         raise ValueError(f"model must take {needs}, as task {task!r} has them, not {has}")
@@ -107,8 +109,8 @@ def evaluate(
     results = {}
     for length in lengths:
         metrics = _metrics(model, length, sequences, seed, chosen, target_scale, threads)
-        if remarks := _remarks(model.config, positions_of(chosen, length, model.config.causal)):
-            metrics["note"] = printable(" ".join(remarks))
+        if told := remarks(model.config, positions_of(chosen, length, model.config.causal)):
+            metrics["note"] = printable(" ".join(told))
             notify(Noted(f"length {length}: {metrics['note']}"))
         results[str(length)] = metrics
         notify(LengthTested(length, metrics))
@@ -145,7 +147,7 @@ def _of_tokens(
     width = positions_of(chosen, length, model.config.causal)
     data = frame.sequences(chosen, Stream(0, "test", name), drawn, model.config.causal, model.config.dtype, width)
     try:
-        _check(model.config, width)
+        check_length(model.config, width)
         return token_metrics(model, data, chosen, threads)
     except BeyondTrainingLength as error:
         return {**dict.fromkeys(("exact", "token", "loss")), "sequences": sequences, "reason": printable(str(error))}
@@ -169,15 +171,15 @@ def token_metrics(model: Transformer, data: frame.Sequences, chosen: Chosen, thr
         exact += int((agrees | ~counts).all(axis=1).sum())
         asked = counts & (y != end)
         right, tokens = right + int((agrees & asked).sum()), tokens + int(asked.sum())
-        loss += float(np.sum(_surprise(logits[counts], y[counts]) * weights[counts]))
+        loss += float(np.sum(surprise(logits[counts], y[counts]) * weights[counts]))
     mean = loss / float(data.weights.sum())
     finite = {} if math.isfinite(mean) else {"reason": "the outputs are not finite"}
     found = {"exact": exact / sequences, "token": right / tokens, "loss": mean if math.isfinite(mean) else None}
     return {**found, "sequences": sequences, **finite}
 
 
-def _surprise(logits: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-    """Minus the logarithm of the softmax at each row's token."""
+def surprise(logits: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    """The loss of each row in nats, float64: minus the logarithm of the softmax at each row's token."""
     with np.errstate(over="ignore", invalid="ignore"):
         shifted = logits.astype(np.float64)
         shifted -= shifted.max(axis=-1, keepdims=True)
@@ -196,7 +198,7 @@ def _of_numbers(
     sums = np.zeros(3)
     counts = [weights.sum(), weights[:, -1].sum(), weights[:, beyond].sum()]
     try:
-        _check(model.config, length)
+        check_length(model.config, length)
         size = _CHUNK if model.config.position_range is None else min(_CHUNK, _PER_DRAW)
         for number, start in enumerate(range(0, sequences, size)):
             chunk = slice(start, start + size)
@@ -220,7 +222,7 @@ def _of_numbers(
     return {**finite, "sequences": sequences, **reason}
 
 
-def _check(config: ModelConfig, length: int) -> None:
+def check_length(config: ModelConfig, length: int) -> None:
     """Raise BeyondTrainingLength where the encoding refuses this length, for instance because its grid is of another.
 
     Whatever does not depend on the length was in order when the model was made.
@@ -232,10 +234,10 @@ def _check(config: ModelConfig, length: int) -> None:
             raise BeyondTrainingLength(str(error)) from error
 
 
-def _remarks(config: ModelConfig, length: int) -> list[str]:
+def remarks(config: ModelConfig, length: int) -> list[str]:
     """What the encoding has to say about `length`, unless it refuses it, and not about the training length."""
     try:
-        _check(config, length)
+        check_length(config, length)
     except BeyondTrainingLength:
         return []
     parts = registry.parse_all(config.encoding, config.options)

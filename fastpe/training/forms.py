@@ -26,8 +26,12 @@ from fastpe.training.config import TrainConfig
 
 SCHEMA = 2
 
-METRICS = ("exact", "token", "loss"), ("mse", "nmse", "mse_last", "mse_beyond")
-"""Of a test of tokens, and of numbers."""
+TOKENS = ("exact", "token", "loss")
+METRICS = {
+    "answer": TOKENS, "labels": TOKENS, "numbers": ("mse", "nmse", "mse_last", "mse_beyond"),
+    "text": ("loss", "bits_per_byte"),
+}  # fmt: skip
+"""Of a test, by the task's kind."""
 
 ENDS = ("epochs", "solved", "validation")
 """Why a training ended, see `stopping.reason_to_end`."""
@@ -54,7 +58,7 @@ SEAL = record({"result": sha256}, optional={"identity": sha256})
 
 def metrics_line(config: TrainConfig) -> Form:
     """Of a line of ``metrics.jsonl``."""
-    share = {} if config.chosen.task.kind == "numbers" else {"exact": number(0.0)}
+    share = {"exact": number(0.0)} if "exact" in METRICS[config.chosen.task.kind] else {}
     validation = {"validation": record({"loss": maybe(number(0.0)), **share})} if config.validation else {}
     return _at_an_epoch(config, record({**_progress(config), **validation}))
 
@@ -74,9 +78,11 @@ def checkpoint(config: TrainConfig, digest: str) -> Form:
 
 def result(config: TrainConfig) -> Form:
     """Of ``result.json``."""
-    names = METRICS[config.chosen.task.kind == "numbers"]
+    kind = config.chosen.task.kind
+    names = METRICS[kind]
     metrics = {name: maybe(number(0.0)) for name in names}
-    test = record({**metrics, "sequences": exactly(config.test_sequences)}, optional={"reason": text, "note": text})
+    count = {"tokens": whole(0, 2**62)} if kind == "text" else {"sequences": exactly(config.test_sequences)}
+    test = record({**metrics, **count}, optional={"reason": text, "note": text})
 
     def told_why(key: str, value: Any) -> None:
         test(key, value)
@@ -92,6 +98,7 @@ def result(config: TrainConfig) -> Form:
             "seed": exactly(config.seed),
             "train": train,
             "test": record({str(length): told_why for length in config.test_lengths}),
+            **({"validation": told_why} if kind == "text" else {}),
         }
     )
 

@@ -23,7 +23,8 @@ def bins(length: int) -> tuple[str, ...]:
 
 
 def usual_lengths(chosen: Chosen, train_length: int) -> tuple[int | str, ...]:
-    """Those that a task is tested at where nobody says otherwise: of bins, those in which it has inputs.
+    """Those that a task is tested at where nobody says otherwise: of bins, those in which it has inputs; of a text
+    blocks of once, twice and four times as many tokens as in training.
 
     >>> from fastpe.tasks.registry import choose
     >>> usual_lengths(choose("sort"), 80), usual_lengths(choose("running_sum"), 80)
@@ -31,6 +32,8 @@ def usual_lengths(chosen: Chosen, train_length: int) -> tuple[int | str, ...]:
     """
     if chosen.task.kind == "numbers":
         return OF_NUMBERS
+    if chosen.task.kind == "text":
+        return train_length, 2 * train_length, 4 * train_length
     return tuple(each for each in bins(train_length) if len(chosen.lengths.within(*ends(each))))
 
 
@@ -56,8 +59,8 @@ def checked_lengths(name: str, lengths: object, chosen: Chosen) -> tuple[int | s
     unmasked(name, lengths)
     if isinstance(lengths, str) or not isinstance(lengths, Iterable) or getattr(lengths, "ndim", 1) != 1:
         raise TypeError(f"{name} must be a sequence of integers, not {lengths!r}")
-    numbers = chosen.task.kind == "numbers"
-    checked = tuple(_length(name, length, numbers) for length in lengths)
+    single = chosen.task.kind in ("numbers", "text")
+    checked = tuple(_length(name, length, single) for length in lengths)
     for length in checked:
         first, last = ends(length)
         if last > MAX_POSITION:
@@ -76,8 +79,8 @@ def checked_lengths(name: str, lengths: object, chosen: Chosen) -> tuple[int | s
 _BIN = re.compile(r"([1-9][0-9]{0,9})-([1-9][0-9]{0,9})")
 
 
-def _length(name: str, length: object, numbers: bool) -> int | str:
-    if isinstance(length, str) and not numbers:
+def _length(name: str, length: object, single: bool) -> int | str:
+    if isinstance(length, str) and not single:
         if length.isascii() and length.isdigit():
             return whole(name, int(length[:10]), 1)
         found = _BIN.fullmatch(length)

@@ -22,17 +22,26 @@ from fastpe.kernels.threads import threads_for
 from fastpe.model.adam import Adam
 from fastpe.model.transformer import Transformer
 from fastpe.tasks.frame import Sequences
+from fastpe.training import text_metrics
 from fastpe.training.config import TrainConfig
 from fastpe.training.config_file import check_target
-from fastpe.training.data import TrainingData, check_data, counts
+from fastpe.training.data import TrainingData, check_data, counts, training_data
 from fastpe.training.evaluation import evaluate
 from fastpe.training.events import EpochDone, Listener, Noted, Started, Stepped
-from fastpe.training.forms import SCHEMA
+from fastpe.training.forms import METRICS, SCHEMA
 from fastpe.training.progress import TrainingBar, can_be_drawn
 from fastpe.training.run_folder import Run
 from fastpe.training.schedule import rate
 from fastpe.training.stopping import RISING, Progress, reason_to_end
-from fastpe.training.validation import Validation
+from fastpe.training.text_data import TextData, text_parts
+from fastpe.training.validation import TextValidation, Validation, validation_of
+
+_SAID = {
+    "mse": ("mse", "mean squared error"),
+    "exact": ("exact", "exact answers"),
+    "loss": ("bits_per_byte", "bits per byte"),
+}
+"""What a result is summed up by, by its first metric, and how that is called."""
 
 RunMaker = Callable[[TrainConfig, dict[str, Any]], Run]
 
@@ -71,8 +80,7 @@ class TrainResult:
 
     def __repr__(self) -> str:
         done = self.result["train"]
-        numbers = self.config.chosen.task.kind == "numbers"
-        key, what = ("mse", "mean squared error") if numbers else ("exact", "exact answers")
+        key, what = _SAID[METRICS[self.config.chosen.task.kind][0]]
         errors = [f"{length}: {_figure(test[key])}" for length, test in self.result["test"].items()]
         where = f" run folder {self.run}" if self.run is not None else " no run folder"
         return (
@@ -165,6 +173,7 @@ def _train(
     if out is not None and not callable(out):
         check_target(validation.path("out", out), config, resume)
     model = Transformer(config.model)
+    model.vocabulary = config.symbols
     if out is not None:
         each = 4 if config.validation else 3  # a checkpoint: parameters, two moments, the best epoch's parameters
         files.check_header(model.parameters, each=each)
@@ -180,7 +189,7 @@ def _train(
         path = run.path if run is not None else None
         notify(Started(config, path, state.progress.step, finished=state.ended is not None))
         if state.ended is None:
-            _run_epochs(config, TrainingData(config), state, run, threads, notify)
+            _run_epochs(config, training_data(config), state, run, threads, notify)
         if config.keep == "best" and state.best:
             model.parameters = state.best
         if run is not None and (result is None or not run.holds_model()):
@@ -235,7 +244,7 @@ def optimiser(config: TrainConfig, model: Transformer) -> Adam:
 
 def _run_epochs(
     config: TrainConfig,
-    data: TrainingData,
+    data: TrainingData | TextData,
     state: _State,
     run: Run | None,
     threads: int | None,
@@ -243,7 +252,7 @@ def _run_epochs(
 ) -> None:
     # a step of a throwaway model, so that what must be compiled is not counted as training
     step(optimiser(config, Transformer(config.model)), data.one(), threads)
-    validation = Validation(config) if config.validation else None
+    validation = validation_of(config) if config.validation else None
     while state.ended is None:
         epoch, begin = state.progress.epoch + 1, time.perf_counter()
         loss = _run_epoch(config, state.adam, data, epoch, threads, notify)
@@ -264,7 +273,7 @@ def _run_epochs(
         notify(Noted(f"training ended after epoch {state.progress.epoch} of {config.epochs}: in validation {why}"))
 
 
-def _validate(validation: Validation, state: _State, threads: int | None, notify: Listener) -> None:
+def _validate(validation: Validation | TextValidation, state: _State, threads: int | None, notify: Listener) -> None:
     found = validation.metrics(state.model, threads)
     state.history[-1]["validation"] = found
     state.progress = state.progress.validated(found["loss"], found.get("exact"))
@@ -283,7 +292,7 @@ def step(adam: Adam, batch: Sequences, threads: int | None) -> float:
 
 
 def _run_epoch(
-    config: TrainConfig, adam: Adam, data: TrainingData, epoch: int, threads: int | None, notify: Listener
+    config: TrainConfig, adam: Adam, data: TrainingData | TextData, epoch: int, threads: int | None, notify: Listener
 ) -> float:
     """One pass over the data; returns the mean loss of its targets."""
     total = counted = 0.0
@@ -300,8 +309,27 @@ def _run_epoch(
 
 
 def _result(config: TrainConfig, state: _State, threads: int | None, notify: Listener) -> dict[str, Any]:
+    done = state.progress
+    best = {"best_epoch": done.best_epoch, "ended": state.ended} if config.validation else {}
+    return {
+        "schema": SCHEMA,
+        "task": config.task,
+        "encoding": config.encoding,
+        "seed": config.seed,
+        "train": {"steps": done.step, "loss": done.loss, "seconds": done.seconds, **best},
+        **_tested(config, state.model, threads, notify),
+    }
+
+
+def _tested(config: TrainConfig, model: Transformer, threads: int | None, notify: Listener) -> dict[str, Any]:
+    """`test`, and of a text `validation`, the whole of its last part at the training length."""
+    if (symbols := config.symbols) is not None:
+        tokens = text_parts(config)[1]
+        lengths = [int(length) for length in config.test_lengths]
+        whole = text_metrics.text_metrics(model, tokens, min(config.train_length, len(tokens) - 1), symbols, threads)
+        return {"test": text_metrics.test_text(model, tokens, lengths, symbols, threads, notify), "validation": whole}
     test = evaluate(
-        state.model,
+        model,
         config.test_lengths,
         config.test_sequences,
         seed=config.seed,
@@ -311,13 +339,4 @@ def _result(config: TrainConfig, state: _State, threads: int | None, notify: Lis
         threads=threads,
         progress=notify,
     )
-    done = state.progress
-    best = {"best_epoch": done.best_epoch, "ended": state.ended} if config.validation else {}
-    return {
-        "schema": SCHEMA,
-        "task": config.task,
-        "encoding": config.encoding,
-        "seed": config.seed,
-        "train": {"steps": done.step, "loss": done.loss, "seconds": done.seconds, **best},
-        "test": test,
-    }
+    return {"test": test}

@@ -47,6 +47,7 @@ PRESETS: Mapping[str, Preset] = {
             "samples": 3000, "epochs": 8, "lr": 1e-3, "min_lr": 1e-4, "warmup": 100, "decay": "cosine",
             "beta2": 0.99, "weight_decay": 0.1, "clip": 1.0,
         },
+        {"text": {"validation": 240, "task_options": {"tokens": "characters"}}},
     ),
 }  # fmt: skip
 """By name. The hidden width is four times the width; epochs are what lies between two validations there."""
@@ -84,7 +85,10 @@ def preset(
     found = PRESETS[choice("preset", name, tuple(PRESETS))]
     if load_task(task).kind == "numbers":
         raise ValueError(f"preset {name!r} is for tasks of tokens, and {task!r} has numbers")
-    own = {**found.settings, **found.of_task.get(task, {}), **settings}
+    of_task = found.of_task.get(task, {})
+    own = {**found.settings, **of_task, **settings}
+    if "task_options" in of_task:
+        own["task_options"] = {**of_task["task_options"], **settings.get("task_options", {})}
     own.setdefault("hidden", 4 * whole("width", own["width"], 1))
     config = TrainConfig(encoding, dict(options or {}), task=task, **own)
     if found.shifted and "positions" not in settings and _fills_a_table(config):

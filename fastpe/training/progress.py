@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from fastpe.training.config import TrainConfig
 from fastpe.training.events import EpochDone, Event, Noted, Started, Stepped
 
 if TYPE_CHECKING:
@@ -97,13 +98,22 @@ class Bar:
             self._progress = None
 
 
-def per_second(sequences: int, seconds: float) -> str:
-    """So many sequences in a second, in words.
+def per_second(count: float, seconds: float, what: str = "sequences") -> str:
+    """So many in a second, in words.
 
     >>> per_second(640, 0.5), per_second(640, 0.0)  # the second clock does not move
     ('1,280 sequences/s', '- sequences/s')
     """
-    return f"{sequences / seconds:,.0f} sequences/s" if seconds else "- sequences/s"
+    return f"{count / seconds:,.0f} {what}/s" if seconds else f"- {what}/s"
+
+
+def unit(config: TrainConfig) -> tuple[int, str]:
+    """What a sequence is told as: of a text as its tokens.
+
+    >>> unit(TrainConfig("nope"))
+    (1, 'sequences')
+    """
+    return (1, "sequences") if config.symbols is None else (config.train_length, "tokens")
 
 
 def can_be_drawn() -> bool:
@@ -136,6 +146,7 @@ class TrainingBar(Bar):
         self.run: Path | None = None
         self._tell = self.line if lines else lambda text: None
         self._samples = self._epochs = 0
+        self._unit = 1, "sequences"
 
     def __call__(self, event: Event) -> None:
         """Show an event."""
@@ -144,7 +155,8 @@ class TrainingBar(Bar):
                 self._start(event)
             case Stepped():
                 self.advance(event.sequences)
-                after = f"loss {event.loss:.4g}  {self.pace():,.0f} sequences/s"
+                each, what = self._unit
+                after = f"loss {event.loss:.4g}  {self.pace() * each:,.0f} {what}/s"
                 self.show(f"epoch {event.epoch}/{self._epochs}", after)
             case EpochDone():
                 self._epoch(event)
@@ -152,7 +164,7 @@ class TrainingBar(Bar):
                 self.line(message)
 
     def _start(self, event: Started) -> None:
-        config, self.run = event.config, event.run
+        config, self.run, self._unit = event.config, event.run, unit(event.config)
         self._samples, self._epochs = config.samples, config.epochs
         if event.finished:
             self._tell(f"{event.run} is finished: nothing to train")
@@ -165,7 +177,8 @@ class TrainingBar(Bar):
         self.open(total, done, f"epoch {epochs + 1}/{self._epochs}")
 
     def _epoch(self, event: EpochDone) -> None:
-        rate, width = per_second(self._samples, event.seconds), len(str(self._epochs))
+        each, what = self._unit
+        rate, width = per_second(self._samples * each, event.seconds, what), len(str(self._epochs))
         validated = (event.validation or {}).items()
         found = [f"validation {key} {value:.6g}" for key, value in validated if value is not None]
         told = "  ".join([f"loss {event.loss:<10.6g}", *found, rate])

@@ -322,7 +322,9 @@ def load(path: str | Path) -> Transformer:
         raise FileNotFoundError(f"{path} holds no trained model yet: its training was not finished") from error
     _check_owner(file, config)
     file.check_facts(model_file.FACTS)
-    return model_file.of(file, config.model)
+    model = model_file.of(file, config.model)
+    model.vocabulary = config.symbols
+    return model
 
 
 def _groups(model: Transformer, adam: Adam) -> dict[str, dict[str, np.ndarray]]:

@@ -9,8 +9,10 @@ from fastpe.base.draws import Draws
 from fastpe.base.random import Stream
 from fastpe.model.transformer import Transformer
 from fastpe.tasks import frame, targets
+from fastpe.training import text_metrics
 from fastpe.training.config import TrainConfig
 from fastpe.training.evaluation import token_metrics
+from fastpe.training.text_data import crops, text_parts
 
 
 class Validation:
@@ -42,3 +44,28 @@ class Validation:
         x, y = (array.astype(config.dtype) for array in (self._data.x, self._data.y * factors))
         loss = model.loss(x, y, weights=self._data.weights, threads=threads)
         return {"loss": loss if math.isfinite(loss) else None}
+
+
+class TextValidation:
+    """What a training on a text is validated on: blocks from all of its last part, as far from each other as can be.
+
+    Parameters
+    ----------
+    config : TrainConfig
+    """
+
+    def __init__(self, config: TrainConfig) -> None:
+        tokens = text_parts(config)[1]
+        length = min(config.train_length, len(tokens) - 1)
+        starts = np.linspace(0, len(tokens) - 1 - length, config.validation).astype(np.int64)
+        self._blocks = crops(tokens, starts, length)
+
+    def metrics(self, model: Transformer, threads: int | None) -> dict[str, Any]:
+        """`loss`, in nats; None where it is not finite."""
+        loss = float(text_metrics.losses(model, self._blocks.x, self._blocks.y, threads=threads).mean())
+        return {"loss": loss if math.isfinite(loss) else None}
+
+
+def validation_of(config: TrainConfig) -> Validation | TextValidation:
+    """What a training with these settings is validated on."""
+    return TextValidation(config) if config.chosen.task.kind == "text" else Validation(config)

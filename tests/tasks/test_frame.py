@@ -13,7 +13,7 @@ from fastpe.tasks.sizes import positions, vocabulary
 from fastpe.tasks.task import Lengths
 
 STREAM = Stream(7, "train", 2)
-TOKENS = [name for name in list_tasks() if choose(name).task.kind != "numbers"]
+TOKENS = [name for name in list_tasks() if choose(name).task.kind not in ("numbers", "text")]
 
 
 def parts(chosen, row):

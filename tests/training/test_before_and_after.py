@@ -21,7 +21,7 @@ def test_a_reason_of_several_lines_is_stored_and_read_again(tmp_path, monkeypatc
         if length > 4:
             raise BeyondTrainingLength("mine has no rows there:\nat most 4\u00a0positions \x1b[2J")
 
-    monkeypatch.setattr(evaluation, "_check", refuse)
+    monkeypatch.setattr(evaluation, "check_length", refuse)
     first = train(CONFIG, out=tmp_path / "run", progress=False)
     notes = []
     again = train(CONFIG, out=tmp_path / "run", resume=True, progress=notes.append)

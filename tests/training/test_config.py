@@ -65,7 +65,7 @@ def test_defaults_are_the_paper_s_protocol():
         **{"target_scale": "one", "positions": "usual", "task_options": {}, "lengths": "fixed"},
         **{"final_norm": False, "bias": True, "tied": False, "dropout": 0.0, "init_by_depth": False},
         **{"weight_decay": 0.0, "clip": None, "warmup": 0, "decay": "constant", "min_lr": 0.0},
-        **{"validation": 0, "patience": 0, "stop_solved": False, "keep": "last"},
+        **{"validation": 0, "patience": 0, "stop_solved": False, "keep": "last", "digest": None, "alphabet": None},
     }
     assert config.steps == 6260
 
@@ -117,7 +117,7 @@ def test_sizes_are_positive_integers(name, value, error):
         ({"task": "flip_flop"}, ValueError, "task 'flip_flop' is made for causal models: it needs causal=True"),
         ({"task": "mqar", "train_length": 14}, ValueError, "train_length must be at least 16 for task 'mqar', not 14"),
         ({"task": "sort", "target_scale": "train"}, ValueError, "target_scale is of numbers: task 'sort' has none"),
-        ({"lengths": "uniform"}, ValueError, "lengths must be 'fixed' for task 'running_sum', which has numbers"),
+        ({"lengths": "uniform"}, ValueError, "lengths must be 'fixed' for task 'running_sum', not 'uniform'"),
         ({"data": ""}, ValueError, "data must be fixed or fresh, not ''"),
         ({"lengths": False}, ValueError, "lengths must be fixed or uniform, not False"),
         ({"patience": -1}, ValueError, "patience must be at least 0, not -1"),

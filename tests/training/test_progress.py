@@ -149,5 +149,5 @@ def test_the_bar_needs_nothing_of_the_command_line():
     named = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     named |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     assert {name for name in named if name.split(".")[0] not in sys.stdlib_module_names} == {
-        "fastpe.training.events", "rich.console", "rich.progress",
+        "fastpe.training.config", "fastpe.training.events", "rich.console", "rich.progress",
     }  # fmt: skip

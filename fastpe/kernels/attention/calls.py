@@ -3,7 +3,7 @@
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.attention.backward import prepare_deltas, prepare_strip, strip_backward
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled, clear
-from fastpe.kernels.attention.forward import forward_block
+from fastpe.kernels.attention.forward import forward_rows
 from fastpe.kernels.attention.records import (
     BIAS,
     GAIN,
@@ -57,8 +57,8 @@ def _forward_lane(lane, board, x, out, lse, case, room, arenas):
     while task < heads * blocks:
         b, h = task % heads // case.heads, task % heads % case.heads
         rows = (b * case.heads + h) * case.queries
-        forward_block(
-            _head(x, b, h, case), terms_of(x.slots, x.table, b, h, case), blocks - 1 - task // heads,
+        forward_rows(
+            _head(x, b, h, case), terms_of(x.slots, x.table, b, h, case), (blocks - 1 - task // heads) * TILE_QUERIES,
             part(pointer(out), rows * case.o_row, case.queries * case.o_row), part(pointer(lse), rows, case.queries),
             case, scratch,
         )  # fmt: skip

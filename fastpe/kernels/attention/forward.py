@@ -102,12 +102,11 @@ def _finish_rows(tops, sums, i0, rows, out, lse, case, scratch):
 
 
 @inner
-def forward_block(head, terms, block, out, lse, case, scratch):
-    """out (N, D) and lse of one block of queries of one head.
+def forward_rows(head, terms, i0, out, lse, case, scratch):
+    """out (N, D) and lse of the queries of one head from i0 on, TILE_QUERIES at most.
 
     Where weights are kept, `lse` is not written.
     """
-    i0 = block * TILE_QUERIES
     rows, scratch = min(TILE_QUERIES, ends(head, case)[0] - i0), at_block(scratch, i0, case)
     m = max(np.int64(0), min(rows, head.query_length - i0))
     tops, sums = scratch.stats, at(scratch.stats, TILE_QUERIES)

@@ -1,0 +1,219 @@
+"""A small GPT in PyTorch eager, as one writes it there: the peer of `fastpe train --task text` and `fastpe generate`.
+
+    python bench/torch_gpt.py TEXT [THREADS [ROUNDS]]
+
+times, in turns, whole runs of nanoGPT's recipe for a CPU (all that it trains and validates), and writing with a cache
+of keys and values; both after the losses and the text have been compared. ROUNDS of runs, by default 3.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+import fastpe
+from fastpe.training.data import training_data
+from fastpe.training.loop import optimiser, step
+from fastpe.training.presets import preset
+from fastpe.training.schedule import rate
+from fastpe.training.text_data import text_parts
+
+
+class Block(nn.Module):
+    """Attention and feed-forward, with norms before them; keys and values are kept where there is a place for them."""
+
+    def __init__(self, width: int, heads: int, hidden: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width, bias=False), nn.LayerNorm(width, bias=False)
+        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.wide, self.narrow = nn.Linear(width, hidden, bias=False), nn.Linear(hidden, width, bias=False)
+
+    def forward(self, z: torch.Tensor, kept: Any = None, before: int = 0) -> torch.Tensor:
+        batch, n, width = z.shape
+        q, k, v = (
+            part.view(batch, n, self.heads, -1).transpose(1, 2) for part in self.qkv(self.norm1(z)).split(width, 2)
+        )
+        if kept is not None:
+            kept[0][:, :, before : before + n], kept[1][:, :, before : before + n] = k, v
+            k, v = kept[0][:, :, : before + n], kept[1][:, :, : before + n]
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=n > 1)
+        z = z + self.out(mixed.transpose(1, 2).reshape(batch, n, width))
+        return z + self.narrow(functional.gelu(self.wide(self.norm2(z))))
+
+
+class Gpt(nn.Module):
+    """Learned positions, a tied head, no biases: the model of the preset `nanogpt-cpu`."""
+
+    def __init__(self, config: fastpe.ModelConfig, positions: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(config.vocabulary or 2, config.width)
+        self.positions = nn.Embedding(positions, config.width)
+        self.blocks = nn.ModuleList(Block(config.width, config.heads, config.hidden) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.width, bias=False)
+
+    def forward(self, x: torch.Tensor, kept: Any = None, before: int = 0) -> torch.Tensor:
+        z = self.tokens(x) + self.positions.weight[before : before + x.shape[1]]
+        for number, block in enumerate(self.blocks):
+            z = block(z, None if kept is None else kept[number], before)
+        return functional.linear(self.norm(z if kept is None else z[:, -1:]), self.tokens.weight)
+
+    def load(self, model: fastpe.Transformer, table: Any) -> "Gpt":
+        """The weights of a model of fastpe; table: what its encoding fills."""
+        own = {name: torch.from_numpy(np.array(value)) for name, value in model.parameters.items()}
+        found = {"tokens.weight": own["embed.weight"], "norm.weight": own["final_norm.weight"]}
+        found["positions.weight"] = torch.from_numpy(np.array(table))
+        for layer in range(len(self.blocks)):
+            theirs, ours = f"blocks.{layer}", f"layers.{layer}"
+            maps = [own[f"{ours}.attention.{part}.weight"] for part in ("query", "key", "value")]
+            found[f"{theirs}.qkv.weight"] = torch.cat(maps, 1).T
+            found[f"{theirs}.out.weight"] = own[f"{ours}.attention.out.weight"].T
+            found[f"{theirs}.wide.weight"] = own[f"{ours}.feedforward.in.weight"].T
+            found[f"{theirs}.narrow.weight"] = own[f"{ours}.feedforward.out.weight"].T
+            for norm in ("norm1", "norm2"):
+                found[f"{theirs}.{norm}.weight"] = own[f"{ours}.{norm}.weight"]
+        self.to(own["embed.weight"].dtype).load_state_dict(found)
+        return self
+
+
+def trainer(config: fastpe.TrainConfig, gpt: Gpt) -> Callable[[Any], float]:
+    """A step of the recipe: rate, AdamW in two groups, clipping."""
+    groups = [
+        {"params": [p for p in gpt.parameters() if p.ndim > 1], "weight_decay": config.weight_decay},
+        {"params": [p for p in gpt.parameters() if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    adam = torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), fused=True)
+    done = 0
+
+    def step_of(batch: Any) -> float:
+        nonlocal done
+        for group in adam.param_groups:
+            group["lr"] = rate(config, done)
+        x, y = (torch.from_numpy(array).long() for array in batch[:2])
+        loss = functional.cross_entropy(gpt(x).flatten(0, 1), y.flatten())
+        adam.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(gpt.parameters(), config.clip or float("inf"))
+        adam.step()
+        done += 1
+        return loss.item()
+
+    return step_of
+
+
+def made(config: fastpe.TrainConfig) -> Gpt:
+    """The peer of a run's model, as it is at the start."""
+    model = fastpe.Transformer(config.model)
+    gpt = Gpt(config.model, config.train_length).to(getattr(torch, config.dtype))
+    return gpt.load(model, model.slots(config.train_length)["table"])
+
+
+def validate(gpt: Gpt, tokens: Any, length: int) -> float:
+    """The mean loss over all of a text, in blocks of one length, 64 at a time."""
+    total, count = 0.0, len(tokens) - 1
+    blocks, rest = divmod(count, length)
+    with torch.no_grad():
+        for places in (torch.arange(blocks * length).view(-1, length), torch.arange(count - rest, count)[None]):
+            for rows in places.split(64) if places.numel() else ():
+                x, y = (torch.from_numpy(tokens[some].astype(np.int64)) for some in (rows, rows + 1))
+                total += functional.cross_entropy(gpt(x).flatten(0, 1), y.flatten(), reduction="sum").item()
+    return total / count
+
+
+def whole_run(config: fastpe.TrainConfig) -> float:
+    """Train and validate as `fastpe.train` does; the loss over the whole validation part."""
+    gpt, data = made(config), training_data(config)
+    update, tokens = trainer(config, gpt), text_parts(config)[1]
+    length = config.train_length
+    starts = np.linspace(0, len(tokens) - 1 - length, config.validation).astype(np.int64)
+    places = starts[:, None] + np.arange(length + 1)
+    for epoch in range(1, config.epochs + 1):
+        for batch in data.batches(epoch):
+            update(batch)
+        with torch.no_grad():
+            blocks = torch.from_numpy(tokens[places].astype(np.int64))
+            functional.cross_entropy(gpt(blocks[:, :-1]).flatten(0, 1), blocks[:, 1:].flatten()).item()
+    return validate(gpt, tokens, length)
+
+
+@torch.no_grad()
+def write(gpt: Gpt, prompt: Any, length: int) -> list[int]:
+    """The likeliest token, again and again, with keys and values kept."""
+    block = gpt.blocks[0]
+    width = gpt.tokens.embedding_dim // block.heads
+    shape = (1, block.heads, len(prompt) + length, width)
+    kept = [[torch.empty(shape, dtype=gpt.tokens.weight.dtype) for _ in range(2)] for _ in gpt.blocks]
+    written, x, before = [], torch.as_tensor(prompt)[None], 0
+    for _ in range(length):
+        token = int(gpt(x, kept, before)[0, -1].argmax())
+        before += x.shape[1]
+        written.append(token)
+        x = torch.tensor([[token]])
+    return written
+
+
+def compare_steps(config: fastpe.TrainConfig, updates: int, peer: fastpe.TrainConfig | None = None) -> float:
+    """The largest relative difference of the losses of so many updates, of ours and the peer's, whose settings are ours
+    unless others are given."""
+    model = fastpe.Transformer(config.model)
+    adam, update, worst = optimiser(config, model), trainer(peer or config, made(config)), 0.0
+    batches = training_data(config).batches(1)
+    for number in range(updates):
+        batch = next(batches)
+        adam.lr = rate(config, number)
+        ours = step(adam, batch, None)
+        worst = max(worst, abs(update(batch) / ours - 1.0))
+    return worst
+
+
+def main() -> None:
+    text, threads = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2
+    rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 3
+    torch.set_num_threads(threads)
+    config = preset("nanogpt-cpu", "learned", task="text", data=text, test_lengths=())
+    print(
+        f"losses of 50 updates in float64 differ by {compare_steps(replace(config, dtype='float64'), 50):.1e} at most"
+    )
+    compare_writing(config, threads)
+    for number in range(rounds):
+        begin = time.perf_counter()
+        ours = fastpe.train(config, threads=threads, progress=False).result["validation"]["loss"]
+        middle = time.perf_counter()
+        theirs = whole_run(config)
+        own, other = middle - begin, time.perf_counter() - middle
+        told = f"fastpe {own:.1f} s (loss {ours:.4f}), PyTorch {other:.1f} s ({theirs:.4f})"
+        print(f"run {number}: {told}: {other / own:.2f}")
+
+
+def compare_writing(config: fastpe.TrainConfig, threads: int) -> None:
+    """Tokens per second from 16 to 1,024, in turns, best of many."""
+    model = fastpe.Transformer(replace(config, train_length=1024).model)
+    gpt = Gpt(model.config, 1024).load(model, model.slots(1024)["table"])
+    prompt = text_parts(config)[1][:16].astype(np.int64)
+    ways: dict[str, Callable[[], Any]] = {
+        "fastpe": lambda: model.generate(prompt, 1008, temperature=0.0).tolist(),
+        "PyTorch": lambda: write(gpt, prompt, 1008),
+        "fastpe without a cache": lambda: model.generate(
+            prompt, 1008, temperature=0.0, cache=False, threads=threads
+        ).tolist(),
+    }
+    texts, best = {}, dict.fromkeys(ways, float("inf"))
+    for number in range(6):
+        for name, way in ways.items():
+            if number < 2 or not name.endswith("cache"):
+                begin = time.perf_counter()
+                texts[name] = way()
+                best[name] = min(best[name], time.perf_counter() - begin)
+    same = {name: sum(a == b for a, b in zip(texts[name], texts["fastpe"], strict=True)) for name in ways}
+    for name, seconds in best.items():
+        print(f"writing 1,008 tokens after 16: {name} {1008 / seconds:,.0f} tokens/s, {same[name]} as fastpe's")
+
+
+if __name__ == "__main__":
+    main()

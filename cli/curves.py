@@ -1,0 +1,197 @@
+"""What `fastpe evaluate` says of models of a text: loss by length, counted both ways, and how far back they look."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from .output import figure_kind, print_json, print_table
+
+if TYPE_CHECKING:
+    from fastpe.model.transformer import Transformer
+    from fastpe.training.config import TrainConfig
+    from fastpe.training.length_curve import LengthCurve, Point
+
+WHY = (
+    "blocks: the text is cut into blocks that are read alone, so that early tokens of each see few others, and longer\n"
+    "blocks have fewer of these. sliding: a window moves on by a quarter of its length and only what is new in it\n"
+    "counts, so that every token sees at least three quarters of it. A model that gains by length gains in both."
+)
+
+
+@dataclass
+class OnText:
+    """A model, its label, and the text that it is measured on."""
+
+    run: Path
+    label: str
+    model: "Transformer"
+    tokens: "np.ndarray[Any, Any]"
+    documents: "np.ndarray[Any, Any] | None"
+    digest: str
+
+
+def on_texts(runs: Sequence[Path], data: Path | None) -> list[OnText]:
+    """The models of runs, each with the part of its text that it is validated on, or with all of another text."""
+    found = [_on_text(run, data) for run in runs]
+    if len({each.digest for each in found}) > 1:
+        raise click.UsageError("these runs learned from different texts: name one for all, --data FILE")
+    labels = [each.label for each in found]
+    for each in found:
+        if labels.count(each.label) > 1:
+            each.label = str(each.run)
+    return found
+
+
+def _on_text(run: Path, data: Path | None) -> OnText:
+    from fastpe.text import corpus
+    from fastpe.training import run_folder
+    from fastpe.training.length_curve import validation_documents
+    from fastpe.training.text_data import text_parts
+
+    model = run_folder.load(run)
+    config = stored_text(run)
+    symbols = model.vocabulary
+    if symbols is None:
+        raise click.UsageError(f"{run} holds no model of a text: train one with --task text --data FILE")
+    if data is not None:
+        found = corpus.read(data, symbols.kind, vocabulary=symbols)
+        documents = found.documents if len(found.documents) > 2 else None
+        return OnText(run, run.name, model, found.tokens, documents, found.digest)
+    if config is None:
+        raise click.UsageError(f"{run} is a model's file, which has no text of its own: name one, --data FILE")
+    digest = f"{config.digest} {config.chosen.options}"
+    return OnText(run, run.name, model, text_parts(config)[1], validation_documents(config), digest)
+
+
+def stored_text(run: Path) -> "TrainConfig | None":
+    """The settings of a run whose task is text."""
+    from fastpe.training.config_file import read_config
+
+    config = read_config(run) if run.is_dir() else None
+    return config if config is not None and config.symbols is not None else None
+
+
+def print_curves(
+    found: Sequence[OnText], lengths: Sequence[int] | None, threads: int | None, out: Path | None, as_json: bool
+) -> None:
+    """Loss by length of all models, as a table, as JSON, and as a figure."""
+    from fastpe.training.length_curve import length_curve
+
+    from .progress import Bar
+
+    curves: list[tuple[OnText, LengthCurve, LengthCurve]] = []
+    with Bar() as bar:
+        for each in found:
+            bar.line(f"{each.label}: all of the text at every length")
+            blocks, sliding = (
+                length_curve(each.model, each.tokens, lengths, sliding=way, documents=each.documents, threads=threads)
+                for way in (False, True)
+            )
+            curves.append((each, blocks, sliding))
+    if out is not None:
+        from fastpe.pictures.curves import Curves, draw_curves
+
+        drawn = [Curves(each.label, each.model.config.encoding, *both) for each, *both in curves]
+        _write(out, draw_curves(drawn, _train_length(found), figure_kind(out)))
+    if as_json:
+        print_json([_facts(each, blocks, sliding) for each, blocks, sliding in curves])
+        return
+    _print_lengths(curves)
+    _print_places(curves)
+
+
+def _facts(each: OnText, blocks: "LengthCurve", sliding: "LengthCurve") -> dict[str, Any]:
+    own = {"run": str(each.run), "encoding": each.model.config.encoding, "seed": each.model.config.seed}
+    return {**own, "train_length": each.model.config.train_length, "digest": each.digest.split()[0],
+            "blocks": blocks.to_dict(), "sliding": sliding.to_dict()}  # fmt: skip
+
+
+def _print_lengths(curves: Sequence[Any]) -> None:
+    rows = []
+    for each, blocks, sliding in curves:
+        for point, other in zip(blocks.points, sliding.points, strict=True):
+            rows.append([each.label, str(point.length), *_cells(point), *_cells(other)])
+    head = ("run", "length", "blocks", "95 %", "bits/byte", "sliding", "95 %", "bits/byte")
+    click.echo("loss in nats per token, by the tokens that are read together\n")
+    print_table(head, rows, right=True)
+    for each, blocks, _ in curves:
+        for point in blocks.points:
+            if point.reason:
+                click.echo(f"{each.label}, length {point.length}: {point.reason}")
+    click.echo(f"\n{WHY}\n")
+
+
+def _cells(point: "Point") -> tuple[str, str, str]:
+    if point.loss is None:
+        return "-", "-", "-"
+    bits = "-" if point.bits_per_byte is None else f"{point.bits_per_byte:.4f}"
+    return f"{point.loss:.4f}", _interval(point.low, point.high), bits
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "-" if low is None or high is None else f"{low:.3f}-{high:.3f}"
+
+
+def _print_places(curves: Sequence[Any]) -> None:
+    """Losses by place in the longest block."""
+    binned = [
+        (each.label, blocks.to_dict()["by_position"][str(max(blocks.by_position))])
+        for each, blocks, _ in curves
+        if blocks.by_position
+    ]
+    if not binned:
+        return
+    widest = max((found for _, found in binned), key=len)
+    head = ("place", *(label for label, _ in binned))
+    rows = []
+    for place, one in enumerate(widest):
+        name = str(one["first"]) if one["first"] == one["last"] else f"{one['first']}-{one['last']}"
+        rows.append([name, *(f"{found[place]['loss']:.4f}" if place < len(found) else "-" for _, found in binned)])
+    click.echo("loss by the place of a token in the longest block, the first of which sees itself alone\n")
+    print_table(head, rows, right=True)
+
+
+def print_fields(
+    found: Sequence[OnText], lengths: Sequence[int] | None, threads: int | None, out: Path | None, as_json: bool
+) -> None:
+    """How far back all models look."""
+    from fastpe.training.receptive_field import BLOCKS, SHARE, receptive_field
+
+    if lengths is not None and len(lengths) != 1:
+        raise click.UsageError("--receptive-field is that of blocks of one length: give one to --lengths")
+    length = lengths[0] if lengths else None
+    fields = {each.label: receptive_field(each.model, each.tokens, length, threads=threads) for each in found}
+    if out is not None:
+        from fastpe.pictures.curves import draw_fields
+
+        _write(out, draw_fields(fields, _train_length(found), figure_kind(out)))
+    if as_json:
+        print_json([{"run": str(each.run), **fields[each.label].to_dict()} for each in found])
+        return
+    inside = [1, 4, 16, 64, 256, 1024]
+    rows = []
+    for each in found:
+        field = fields[each.label]
+        within = np.cumsum(field.shares)
+        shares = [f"{within[n - 1]:.3f}" if n <= field.length else "-" for n in inside]
+        rows.append([each.label, str(field.length), str(field.distance), *shares])
+    head = ("run", "length", f"{SHARE:.0%} within", *(f"last {n}" for n in inside))
+    click.echo("share of the gradient of the last loss, by the tokens that it comes from\n")
+    print_table(head, rows, right=True)
+    click.echo(f"\nmeans over {BLOCKS} blocks at most; a distance of 0 is the last token itself")
+
+
+def _train_length(found: Sequence[OnText]) -> int | None:
+    lengths = {each.model.config.train_length for each in found}
+    return lengths.pop() if len(lengths) == 1 else None
+
+
+def _write(out: Path, content: bytes) -> None:
+    from fastpe.base import files
+
+    files.write_file(out, content)
+    click.echo(f"written: {out}", err=True)

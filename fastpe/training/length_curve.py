@@ -1,0 +1,287 @@
+"""The loss of a model on a text by the length of what it reads, and by the place of a token in it.
+
+Two ways to count, which differ. *Blocks*: the text is cut into blocks that do not overlap, and each is read alone; the
+first tokens of a block are predicted from few others, and a longer block has fewer such tokens, so that longer is
+better even for a model that gains nothing from far tokens. *Sliding*: a window moves on by a `stride`, and only the
+tokens that are new in it count, each of which sees nearly as many tokens as the window has: what is left is what the
+model makes of length (Press et al. 2022, arXiv:2108.12409, appendix B; there the stride is 1).
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastpe.base import validation
+from fastpe.base.stored import printable
+from fastpe.encodings.encoding import BeyondTrainingLength
+from fastpe.kernels.threads import threads_for
+from fastpe.model.transformer import Transformer
+from fastpe.text.vocabulary import Vocabulary
+from fastpe.training import run_folder
+from fastpe.training.config_file import read_config
+from fastpe.training.evaluation import check_length
+from fastpe.training.text_data import text_parts
+from fastpe.training.text_metrics import block_losses, losses
+
+Array = np.ndarray[Any, Any]
+
+OVERLAP = 4  # parts of a window, of which the last counts, where nobody says otherwise
+LEVEL = 0.95
+_MOST_LENGTHS = 100
+_WINDOWS = 2**21  # tokens of windows that are gathered at a time
+
+
+@dataclass(frozen=True)
+class Point:
+    """The loss at one length.
+
+    Attributes
+    ----------
+    length : int
+    loss, low, high : float or None
+        Mean over all tokens in nats, and its interval (t, 95 %) over the parts of the text, which are documents, or
+        blocks of the length. None where the model is undefined, or there is but one part.
+    bits_per_byte : float or None
+        Where the vocabulary is known.
+    tokens, parts : int
+        How many were predicted, and in how many parts of the text.
+    reason : str
+        Why there is no loss.
+    """
+
+    length: int
+    loss: float | None
+    low: float | None = None
+    high: float | None = None
+    bits_per_byte: float | None = None
+    tokens: int = 0
+    parts: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class LengthCurve:
+    """Losses by length.
+
+    Attributes
+    ----------
+    sliding : bool
+        Which way they are counted.
+    points : tuple of Point
+        By length, ascending.
+    by_position : dict of int to array
+        Of blocks: by length, the mean loss at every place in a block (length,).
+    """
+
+    sliding: bool
+    points: tuple[Point, ...]
+    by_position: dict[int, Array] = field(default_factory=dict, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values; losses by position are means over the bins of `positions_binned`."""
+        positions = {str(length): positions_binned(found) for length, found in self.by_position.items()}
+        return {"sliding": self.sliding, "points": [asdict(each) for each in self.points], "by_position": positions}
+
+
+def positions_binned(by_position: Array) -> list[dict[str, Any]]:
+    """Means over places 1, 2, 3-4, 5-8 and so on in a block: `first`, `last`, counted from 1, and `loss`.
+
+    >>> [(each["first"], each["last"]) for each in positions_binned(np.zeros(6))]
+    [(1, 1), (2, 2), (3, 4), (5, 6)]
+    """
+    found, first = [], 1
+    while first <= len(by_position):
+        last = min(len(by_position), max(1, 2 * (first - 1)))
+        found.append({"first": first, "last": last, "loss": float(np.mean(by_position[first - 1 : last]))})
+        first = last + 1
+    return found
+
+
+def length_curve(
+    model_or_run: Transformer | str | Path,
+    tokens: Any = None,
+    lengths: Iterable[int] | None = None,
+    *,
+    sliding: bool = False,
+    stride: int | None = None,
+    documents: Any = None,
+    threads: int | None = None,
+) -> LengthCurve:
+    """The loss on a text at every length, with one pass over the text for each.
+
+    Parameters
+    ----------
+    model_or_run : Transformer, str or pathlib.Path
+        A causal model of tokens, or the folder of a run that trained one.
+    tokens : str or array_like (T,) of int, optional
+        The text; as characters for a model whose `vocabulary` is known. By default, of a run, the part of its own text
+        that it is validated on.
+    lengths : iterable of int, optional
+        Positions that are read together, at most T - 1. By default the training length and its doubles, five at most.
+    sliding : bool
+        Whether a window moves over the text, or it is cut into blocks.
+    stride : int, optional
+        By how much the window moves, at most its length. By default a quarter of it.
+    documents : array_like (D + 1,) of int, optional
+        Where documents begin, and T: intervals are over these then. By default, of a run, its own, if it has several.
+    threads : int, optional
+
+    Returns
+    -------
+    LengthCurve
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is out of range or of the wrong type, or the text of a run has changed.
+    OSError
+        If it cannot be read.
+
+    Examples
+    --------
+    >>> import fastpe
+    >>> model = fastpe.Transformer(fastpe.ModelConfig("alibi", width=16, causal=True, vocabulary=9, train_length=8))
+    >>> curve = length_curve(model, np.arange(200) % 9, (8, 16))
+    >>> [(point.length, point.tokens, point.parts) for point in curve.points], curve.by_position[16].shape
+    ([(8, 199, 25), (16, 199, 13)], (16,))
+    """
+    model, text, own, symbols = read_for(model_or_run, tokens)
+    threads_for(threads)
+    wanted = _lengths(lengths, model.config.train_length, len(text))
+    edges = _documents(own if documents is None else documents, len(text))
+    sliding = validation.truth("sliding", sliding)
+    if stride is not None:
+        if not sliding:
+            raise ValueError("stride is of a window that moves: it needs sliding=True")
+        validation.whole("stride", stride, 1)
+        if stride > min(wanted):
+            raise ValueError(f"stride must be at most the shortest length, {min(wanted)}, not {stride}")
+    points, by_position = [], {}
+    for length in wanted:
+        try:
+            check_length(model.config, length)
+            if sliding:
+                nats = sliding_losses(model, text, length, stride or max(1, length // OVERLAP), threads)
+            else:
+                placed = block_losses(model, text, length, threads)
+                by_position[length] = np.nanmean(placed, axis=0)
+                nats = placed.ravel()[: len(text) - 1]
+        except BeyondTrainingLength as error:
+            points.append(Point(length, None, reason=printable(str(error))))
+            continue
+        points.append(_point(nats, text, length, edges, symbols))
+    return LengthCurve(sliding, tuple(points), by_position)
+
+
+def sliding_losses(model: Transformer, tokens: Array, length: int, stride: int, threads: int | None = None) -> Array:
+    """The loss of every token but the first, (T - 1,), in windows that move on by the stride.
+
+    The first window counts whole; of every other one the last `stride` tokens, which see at least length - stride
+    tokens, themselves aside. The last window ends with the text.
+    """
+    total = len(tokens) - 1
+    found = losses(model, tokens[None, :length].astype(np.int64), tokens[None, 1 : length + 1].astype(np.int64),
+                   threads=threads).ravel()  # fmt: skip
+    ends = np.minimum(np.arange(length + stride, total + stride, stride), total)
+    parts = [found]
+    some = max(1, _WINDOWS // length)
+    for first in range(0, len(ends), some):
+        own = ends[first : first + some]
+        places = own[:, None] - length + np.arange(length)
+        nats = losses(model, tokens[places].astype(np.int64), tokens[places + 1].astype(np.int64), threads=threads)
+        before = np.concatenate([[length], ends])[first : first + len(own)]
+        parts += [row[length - (end - start) :] for row, end, start in zip(nats, own, before, strict=True)]
+    return np.concatenate(parts)
+
+
+def read_for(
+    model_or_run: Transformer | str | Path, tokens: Any
+) -> tuple[Transformer, Array, Array | None, Vocabulary | None]:
+    """The model, the text, where its documents begin, if that is known, and its vocabulary."""
+    own = None
+    if isinstance(model_or_run, Transformer):
+        model = model_or_run
+    elif isinstance(model_or_run, str | Path):
+        model = run_folder.load(model_or_run)
+        if tokens is None and Path(model_or_run).is_dir():
+            config = read_config(model_or_run)
+            if config is not None and config.symbols is not None:
+                tokens, own = text_parts(config)[1], validation_documents(config)
+    else:
+        raise TypeError(f"model_or_run must be a Transformer or a run folder, not {model_or_run!r}")
+    if model.config.vocabulary is None or not model.config.causal:
+        raise ValueError("model must be causal and have a vocabulary: others do not predict the next token of a text")
+    if tokens is None:
+        raise ValueError("tokens are missing: this is no run on a text, which would have its own")
+    if isinstance(tokens, str):
+        tokens = model.encoded("tokens", tokens)
+    array = validation.array("tokens", tokens, "tokens", kinds="iu")
+    if array.ndim != 1 or len(array) < 2:
+        raise ValueError(f"tokens must have the shape (T,), two of them at least, not {array.shape}")
+    if array.min() < 0 or array.max() >= model.config.vocabulary:
+        raise ValueError(f"tokens must lie in [0, {model.config.vocabulary}), not {array.min()} .. {array.max()}")
+    return model, array, own, model.vocabulary
+
+
+def validation_documents(config: Any) -> Array | None:
+    """Where the documents of a run's validation part begin, and its length; None where it is one document."""
+    corpus, (training, part) = config.read_text(), text_parts(config)
+    starts = corpus.documents[corpus.documents >= len(training)] - len(training)
+    edges = np.unique(np.concatenate([[0], starts, [len(part)]]))
+    return edges if len(edges) > 2 else None
+
+
+def _lengths(lengths: Iterable[int] | None, usual: int, total: int) -> list[int]:
+    if lengths is None:
+        return [length for length in (usual << k for k in range(5)) if length < total] or [total - 1]
+    if isinstance(lengths, str) or not isinstance(lengths, Iterable):
+        raise TypeError(f"lengths must be a sequence of integers, not {lengths!r}")
+    found = [validation.whole("lengths", length, 1) for length in lengths]
+    if not found or len(found) > _MOST_LENGTHS or len(set(found)) < len(found):
+        raise ValueError(f"lengths must be 1 to {_MOST_LENGTHS} distinct integers, not {found[:_MOST_LENGTHS]}")
+    if max(found) >= total:
+        raise ValueError(f"lengths must be below the {total} tokens of the text, not {max(found)}")
+    return sorted(found)
+
+
+def _documents(documents: Any, total: int) -> Array | None:
+    if documents is None:
+        return None
+    edges = validation.array("documents", documents, "integers", kinds="iu").astype(np.int64)
+    if edges.ndim != 1 or len(edges) < 2 or edges[0] != 0 or edges[-1] != total or (np.diff(edges) < 1).any():
+        raise ValueError(f"documents must be ascending from 0 to the number of tokens, {total}, not {edges}")
+    return edges
+
+
+def _point(nats: Array, tokens: Array, length: int, edges: Array | None, symbols: Vocabulary | None) -> Point:
+    total = float(nats.mean())
+    if not math.isfinite(total):
+        return Point(length, None, tokens=len(nats), reason="the outputs are not finite")
+    # the loss at place i is that of token i + 1
+    starts = np.arange(0, len(nats), length) if edges is None else np.maximum(edges[:-1] - 1, 0)
+    low, high = interval(nats, np.unique(starts[starts < len(nats)]))
+    bits = None
+    if symbols is not None:
+        bits = float(nats.sum()) / math.log(2) / int(symbols.widths[tokens[1:]].sum())
+    return Point(length, total, low, high, bits, len(nats), len(starts))
+
+
+def interval(nats: Array, starts: Array) -> tuple[float | None, float | None]:
+    """The t interval of the mean of losses, over parts of a text that begin at `starts`, which differ in size.
+
+    A ratio of two sums over the parts, with its variance linearised (Cochran 1977, "Sampling techniques", eq. 6.10).
+    """
+    count = len(starts)
+    if count < 2:
+        return None, None
+    from scipy import stats
+
+    sizes, sums = np.diff(np.append(starts, len(nats))), np.add.reduceat(nats, starts)
+    mean = sums.sum() / sizes.sum()
+    spread = math.sqrt(float(np.square(sums - mean * sizes).sum()) * count / (count - 1)) / float(sizes.sum())
+    half = float(stats.t.ppf((1 + LEVEL) / 2, count - 1)) * spread
+    return float(mean - half), float(mean + half)

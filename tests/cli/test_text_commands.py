@@ -1,0 +1,209 @@
+"""Texts on the command line: train, evaluate, generate; a mistake costs one clear line and writes nothing."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+from command_line import fastpe, refused
+
+TEXT = "the cat sat on the mat. the dog sat on the log. " * 20
+SMALL = ["--task", "text"]
+for name, size in {"width": 8, "hidden": 8, "layers": 1, "length": 8, "samples": 16, "batch": 8, "epochs": 2}.items():
+    SMALL += [f"--{name}", str(size)]
+SMALL += ["--validation", "3"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with a text, and two runs on it."""
+    root = tmp_path_factory.mktemp("texts")
+    (root / "text.txt").write_text(TEXT)
+    for number, encoding in enumerate(("alibi", "rope")):
+        found = fastpe(
+            "train", "--encoding", encoding, *SMALL, "--data", root / "text.txt", "--tokens", "characters",
+            "--out", root / f"run{number}",
+        )  # fmt: skip
+        assert found.exit_code == 0, found.output
+    return root
+
+
+@pytest.fixture
+def inside(made, monkeypatch):
+    monkeypatch.chdir(made)
+    return made
+
+
+def test_train_prints_losses_and_tokens_per_second(inside, tmp_path):
+    found = fastpe("train", "--encoding", "rope", *SMALL, "--data", "text.txt", "--out", tmp_path / "run")
+    assert found.exit_code == 0, found.output
+    assert re.search(r"epoch 2/2  loss [\d.]+ +validation loss [\d.]+  [\d,]+ tokens/s", found.stderr)
+    assert re.search(r"length +loss +bits/byte +tokens\n +8 ", found.stdout)
+    assert re.search(
+        r"validation, all 95 tokens in blocks of 8: [\d.]+ nats per token, [\d.]+ bits per byte", found.stdout
+    )
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert sorted(result["validation"]) == ["bits_per_byte", "loss", "tokens"]
+
+
+def test_evaluate_gives_what_training_gave(inside):
+    found = fastpe("evaluate", "run0", "--json")
+    result = json.loads((inside / "run0" / "result.json").read_text())
+    assert json.loads(found.stdout)["test"] == result["test"]
+    assert fastpe("evaluate", "run0", "--test-length", "4").stdout.splitlines()[1].split()[0] == "4"
+
+
+def test_length_curves_stand_side_by_side(inside, tmp_path):
+    found = fastpe("evaluate", "run0", "run1", "--length-curve", "--lengths", "8, 16", "--out", tmp_path / "curve.png")
+    assert found.exit_code == 0, found.output
+    rows = [line.split() for line in found.stdout.splitlines() if line.strip().startswith("run")]
+    assert [row[:2] for row in rows if row[1].isdigit()] == [
+        ["run0", "8"],
+        ["run0", "16"],
+        ["run1", "8"],
+        ["run1", "16"],
+    ]
+    assert "blocks: the text is cut into blocks that are read alone" in found.stdout
+    assert re.search(r"place +run0 +run1\n +1 ", found.stdout)
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    facts = json.loads(fastpe("evaluate", "run0", "run1", "--length-curve", "--lengths", "8", "--json").stdout)
+    assert [(each["run"], each["encoding"], each["seed"]) for each in facts] == [
+        ("run0", "alibi", 0),
+        ("run1", "rope", 0),
+    ]
+    result = json.loads((inside / "run0" / "result.json").read_text())
+    assert facts[0]["blocks"]["points"][0]["loss"] == result["validation"]["loss"]
+    assert facts[0]["sliding"]["sliding"] is True
+
+
+def test_another_text(inside, tmp_path):
+    (tmp_path / "other.txt").write_text("the mat sat on the cat. " * 5)
+    found = fastpe("evaluate", "run0", "--data", tmp_path / "other.txt", "--test-length", "8", "--json")
+    assert json.loads(found.stdout)["test"]["8"]["tokens"] == 24 * 5 - 1
+    (tmp_path / "unknown.txt").write_text("zzz")
+    for flags in ([], ["--length-curve"], ["--receptive-field"]):
+        line = refused(2, "evaluate", "run0", "--data", tmp_path / "unknown.txt", *flags)
+        assert line.endswith("unknown.txt has: 'z'")
+
+
+def test_receptive_fields(inside, tmp_path):
+    found = fastpe("evaluate", "run0", "run1", "--receptive-field", "--lengths", "16", "--out", tmp_path / "field.svg")
+    assert found.exit_code == 0, found.output
+    assert re.search(r"run +length +99% within +last 1 +last 4", found.stdout)
+    assert (tmp_path / "field.svg").read_text().startswith("<?xml")
+    (facts, _) = json.loads(fastpe("evaluate", "run0", "run1", "--receptive-field", "--json").stdout)
+    assert (facts["length"], len(facts["shares"])) == (16, 16)
+
+
+def test_generate_writes_the_prompt_and_what_follows(inside):
+    found = fastpe("generate", "run0", "the ", "--length", 30, "--seed", 3)
+    assert found.exit_code == 0, found.output
+    assert found.stdout.startswith("the ")
+    assert len(found.stdout) == 4 + 30 + 1
+    assert re.search(r"30 tokens, [\d,]+ tokens/s, keys and values kept", found.stderr)
+    for flags in ([], ["--no-cache"]):
+        facts = json.loads(fastpe("generate", "run0", "the ", "--length", 30, "--seed", 3, "--json", *flags).stdout)
+        assert "the " + facts["text"] + "\n" == found.stdout
+        assert facts["cached"] == (not flags)
+    assert fastpe("generate", "run0", "the ", "--length", 30, "--temperature", 0, "--top-k", 3).exit_code == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")
+def test_ctrl_c_while_writing_is_one_line(inside):
+    command = [sys.executable, "-m", "fastpe", "generate", "run0", "the ", "--length", "10000000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.read(50).startswith("the ")  # it is streamed
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert re.fullmatch(r"fastpe: interrupted after \d+ of 10000000 tokens", err.splitlines()[-1])
+    assert out.endswith("\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("generate run0 thx", "prompt: the vocabulary has no 'x'"),
+        ("generate run0 the --temperature -1", "--temperature must be at least 0, not -1.0"),
+        ("generate run0 the --top-p 0", "--top-p must lie in (0, 1], not 0.0"),
+        ("generate run0 the --top-k 0", "--top-k must be at least 1, not 0"),
+        ("generate run0 the --length 0", "--length must be at least 1, not 0"),
+        ("generate none the", "there is no run folder or model file none"),
+        ("evaluate none --length-curve", "there is no run folder or model file none"),
+        ("evaluate run0 run1", "several runs are for --length-curve and --receptive-field"),
+        ("evaluate run0 --lengths 8", "--lengths is of --length-curve and --receptive-field"),
+        ("evaluate run0 --length-curve --receptive-field", "are two commands: give one"),
+        (
+            "evaluate run0 --length-curve --lengths 8,x",
+            "--lengths must be integers with commas between, not '8,x'",
+        ),
+        ("evaluate run0 --length-curve --lengths 96", "lengths must be below the 96 tokens of the text, not 96"),
+        ("evaluate run0 --length-curve --test-length 8", "--test-length is of sequences that are drawn"),
+        ("evaluate run0 --length-curve --out a.txt", "--out must end in one of .png, .svg, .pdf, not 'a.txt'"),
+        ("evaluate run0 --length-curve --out none/a.png", "--out: there is no folder none"),
+        ("evaluate run0 --receptive-field --lengths 8,16", "is that of blocks of one length"),
+        ("train --encoding rope --task text", "--data must be a file, or a folder of files, for task 'text'"),
+        ("train --encoding rope --task text --data none.txt", "none.txt: No such file or directory"),
+        ("train --encoding rope --task text --data empty", "data empty is empty"),
+        ("train --encoding rope --task text --data short", "--length must be below the 9 tokens that short has for"),
+        ("train --encoding rope --task text --tokens characters --data latin", "latin is not UTF-8, byte 2 is 0xe4"),
+        ("train --encoding rope --task text --data folder", "b.png is no text, it has zero bytes"),
+        ("train --encoding rope --task sort --data text.txt", "--data must be fixed or fresh, not 'text.txt'"),
+        ("train --encoding rope --task sort --tokens bytes", "--task-option tokens of task 'sort' is unknown"),
+        ("check text", "task 'text' draws nothing that could be checked"),
+    ],
+)
+def test_mistakes_cost_one_line(inside, arguments, line):
+    for name, content in (("empty", b""), ("short", b"0123456789"), ("latin", b"\x61\x62\xe4" * 99)):
+        (inside / name).write_bytes(content)
+    (inside / "folder").mkdir(exist_ok=True)
+    (inside / "folder" / "a.txt").write_text(TEXT)
+    (inside / "folder" / "b.png").write_bytes(b"\0\1")
+    before = sorted(path.name for path in inside.rglob("*"))
+    assert line in refused(2, *arguments.split())
+    assert sorted(path.name for path in inside.rglob("*")) == before
+
+
+def test_a_run_of_numbers_writes_nothing(inside, tmp_path):
+    from command_line import TINY
+
+    assert fastpe("train", "--encoding", "nope", *TINY, "--out", tmp_path / "numbers").exit_code == 0
+    for command in (["generate", tmp_path / "numbers", "x"], ["evaluate", tmp_path / "numbers", "--length-curve"]):
+        assert "holds no model of a text: train one with --task text --data FILE" in refused(2, *command)
+    assert "--data is of a text" in refused(2, "evaluate", tmp_path / "numbers", "--data", "text.txt")
+
+
+def test_runs_on_different_texts_need_one_for_all(inside, tmp_path):
+    (tmp_path / "b.txt").write_text(TEXT + "the end")
+    found = fastpe(
+        "train", "--encoding", "nope", *SMALL, "--data", tmp_path / "b.txt", "--tokens", "characters", "--out",
+        tmp_path / "run",
+    )  # fmt: skip
+    assert found.exit_code == 0
+    assert "these runs learned from different texts" in refused(
+        2, "evaluate", "run0", tmp_path / "run", "--length-curve"
+    )
+    found = fastpe("evaluate", "run0", tmp_path / "run", "--length-curve", "--lengths", "8", "--data", "text.txt")
+    assert found.exit_code == 0, found.output
+
+
+def test_resuming_with_another_text_is_refused(inside, tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT)
+    arguments = ["train", "--encoding", "rope", *SMALL, "--data", tmp_path / "text.txt", "--out", tmp_path / "run"]
+    assert fastpe(*arguments).exit_code == 0
+    (tmp_path / "run" / "result.json").unlink()
+    (tmp_path / "text.txt").write_text(TEXT[1:])
+    assert "has changed: its SHA-256 was " in refused(2, "train", "--resume", "--out", tmp_path / "run")
+    (tmp_path / "text.txt").write_text(TEXT)
+    assert fastpe("train", "--resume", "--out", tmp_path / "run").exit_code == 0
+
+
+def test_the_page_of_the_task():
+    found = fastpe("tasks", "text")
+    assert found.exit_code == 0
+    assert "The next token of a text" in found.stdout
+    assert re.search(r"tokens +bytes +one of 'bytes', 'characters'", found.stdout)
+    assert "text: tokens of a file, and the next one beside each" in fastpe("tasks").stdout

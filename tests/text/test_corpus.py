@@ -1,0 +1,141 @@
+"""Files as tokens: one, or a folder of them; documents, parts, digests; what is no text."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from fastpe.text import corpus
+from fastpe.text.corpus import read
+from fastpe.text.vocabulary import UnknownSymbols, Vocabulary
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes("one. two é. three".encode())
+    return path
+
+
+@pytest.mark.parametrize("kind", ["bytes", "characters"])
+def test_a_file(text, kind):
+    found = read(text, kind)
+    assert found.vocabulary.bytes_of(found.tokens) == text.read_bytes()
+    assert found.digest == hashlib.sha256(text.read_bytes()).hexdigest()
+    assert found.documents.tolist() == [0, len(found.tokens)]
+    assert found.name == str(text)
+    assert len(found.tokens) == {"bytes": 18, "characters": 17}[kind]
+
+
+@pytest.mark.parametrize("kind", ["bytes", "characters"])
+@pytest.mark.parametrize("piece", [1, 2, 3, 7])
+def test_pieces_change_nothing(text, kind, piece, monkeypatch):
+    whole = read(text, kind, ". ")
+    monkeypatch.setattr(corpus, "_PIECE", piece)
+    monkeypatch.setattr(corpus, "_last", None)
+    again = read(text, kind, ". ")
+    np.testing.assert_array_equal(again.tokens, whole.tokens)
+    np.testing.assert_array_equal(again.documents, whole.documents)
+    assert (again.digest, again.vocabulary) == (whole.digest, whole.vocabulary)
+
+
+def test_a_folder_is_read_in_the_order_of_names(tmp_path):
+    (tmp_path / "b").mkdir()
+    for name, content in (("b/x.txt", "bx"), ("a.txt", "a"), ("c", "cc"), (".hidden", "h"), ("b/.h", "h"), ("d", "")):
+        (tmp_path / name).write_text(content)
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "config").write_text("no")
+    found = read(tmp_path)
+    assert found.vocabulary.decode(found.tokens) == "abxcc"
+    assert found.documents.tolist() == [0, 1, 3, 5]
+    (tmp_path / "a.txt").rename(tmp_path / "aa.txt")
+    assert read(tmp_path).digest != found.digest
+
+
+def test_separators_end_documents(text):
+    for kind, ends in (("bytes", [0, 5, 13, 18]), ("characters", [0, 5, 12, 17])):
+        assert read(text, kind, ". ").documents.tolist() == ends
+    text.write_text("aaaa\n\n\\n\n\nb")
+    assert read(text, "bytes", r"\n\n").documents.tolist() == [0, 6, 10, 11]
+    assert read(text, "bytes", r"\\n").documents.tolist() == [0, 8, 11]
+    assert read(text, "bytes", "aa").documents.tolist() == [0, 2, 4, 11]
+    for kind, missing in (("bytes", "zz"), ("characters", "z"), ("characters", "ba")):
+        with pytest.raises(ValueError, match=rf"separator '{missing}' does not occur in "):
+            read(text, kind, missing)
+
+
+@pytest.mark.parametrize(("share", "cut"), [(0.1, 9), (0.5, 5), (0.25, 7)])
+def test_one_document_is_cut_by_position(share, cut):
+    tokens = np.arange(10, dtype=np.uint8)
+    first, last = corpus.Corpus("", Vocabulary(), tokens, np.array([0, 10]), "").parts(share)
+    assert (first.tolist(), last.tolist()) == (list(range(cut)), list(range(cut, 10)))
+
+
+@pytest.mark.parametrize(("share", "cut"), [(0.1, 7), (0.5, 4), (0.9, 1)])
+def test_documents_are_kept_whole(share, cut):
+    tokens = np.arange(10, dtype=np.uint8)
+    parts = corpus.Corpus("", Vocabulary(), tokens, np.array([0, 1, 4, 7, 10]), "").parts(share)
+    assert list(map(len, parts)) == [cut, 10 - cut]
+
+
+def test_the_text_is_mapped_and_is_not_what_becomes_of_the_file(text):
+    found = read(text)
+    assert isinstance(found.tokens.base, np.memmap)
+    assert not found.tokens.flags.writeable
+    before = found.tokens.copy()
+    text.write_bytes(b"")
+    np.testing.assert_array_equal(found.tokens, before)
+
+
+def test_a_text_that_has_not_changed_is_not_read_again(text):
+    found = read(text)
+    assert read(text) is found
+    assert read(text, "characters") is not found
+    text.write_text("another")
+    assert read(text).vocabulary.decode(read(text).tokens) == "another"
+
+
+def test_a_given_vocabulary_must_know_everything(text):
+    known = Vocabulary.of(text.read_text() + "zq")
+    assert read(text, "characters", vocabulary=known).vocabulary is known
+    with pytest.raises(UnknownSymbols, match=r"data: the vocabulary lacks what .*a\.txt has: 'e', 'h', 'r', 't', "):
+        read(text, "characters", vocabulary=Vocabulary.of("no. "))
+    with pytest.raises(ValueError, match="tokens must be 'bytes', as the vocabulary has them, not 'characters'"):
+        read(text, "characters", vocabulary=Vocabulary())
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "message"),
+    [
+        (b"", "bytes", "is empty"),
+        (b"", "characters", "is empty"),
+        (b"aaaa", "characters", "has no character but 'a': there is nothing to learn"),
+        (b"abc\xffd", "characters", "is not UTF-8, byte 3 is 0xff: tokens 'bytes' take any file"),
+        (b"abc\xc3", "characters", "is not UTF-8, byte 3 is 0xc3"),
+    ],
+)
+def test_what_is_no_text(tmp_path, content, kind, message):
+    (tmp_path / "a").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path / "a", kind)
+
+
+def test_the_place_of_a_wrong_byte_is_that_in_the_file(tmp_path, monkeypatch):
+    (tmp_path / "a").write_bytes("ééé".encode() + b"\xe2\x82x")
+    for piece in (1, 2, 5, 100):
+        monkeypatch.setattr(corpus, "_PIECE", piece)
+        with pytest.raises(ValueError, match="byte 6 is 0xe2"):
+            read(tmp_path / "a", "characters")
+
+
+def test_what_cannot_be_read(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read(tmp_path / "none")
+    with pytest.raises(ValueError, match="holds no file"):
+        read(tmp_path)
+    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\0\0")
+    for kind in ("bytes", "characters"):
+        with pytest.raises(ValueError, match=r"picture\.png is no text, it has zero bytes: name a folder of texts"):
+            read(tmp_path, kind)
+    assert len(read(tmp_path / "picture.png").tokens) == 6
