@@ -1,0 +1,136 @@
+"""Many tasks at once: interquartile means, profiles, chances of improvement, ranks (Agarwal et al. 2021,
+arXiv:2108.13264; Demsar 2006).
+
+Scores are in [0, 1], larger is better: of tasks of tokens the share of whole answers that are right, of tasks of
+numbers 1 less the error in units of that of always answering 0, but at least 0.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.random import Stream
+from fastpe.experiments.statistics import Estimate
+
+Array = np.ndarray[Any, Any]
+
+RESAMPLED = 2000
+LEAST_SEEDS = 5  # from which the interval of an interquartile mean over tasks has its coverage
+MOST_ENCODINGS, LEAST_TASKS = 10, 10  # of a diagram of critical differences: beyond them it shows nothing
+
+
+def interquartile_mean(scores: Array) -> float:
+    """The mean of the middle half of all runs of all tasks; a quarter of the runs on either side is left out.
+
+    Parameters
+    ----------
+    scores : (tasks, seeds)
+
+    Examples
+    --------
+    >>> interquartile_mean(np.array([[0.0, 0.5], [0.7, 1.0]]))
+    0.6
+    """
+    ordered = np.sort(np.asarray(scores, np.float64), axis=None)
+    cut = len(ordered) // 4
+    return float(ordered[cut : len(ordered) - cut].mean())
+
+
+def aggregate(scores: Array) -> Estimate:
+    """The interquartile mean with its interval: a stratified bootstrap, seeds drawn anew within every task.
+
+    There is no interval below 5 seeds, where it would be too short.
+
+    Examples
+    --------
+    >>> found = aggregate(np.linspace(0, 1, 30).reshape(3, 10))
+    >>> round(found.mean, 3), found.low < 0.5 < found.high
+    (0.5, True)
+    """
+    tasks, seeds = scores.shape
+    mean = interquartile_mean(scores)
+    if seeds < LEAST_SEEDS:
+        return Estimate(mean, None, None, None, seeds)
+    chosen = (Stream(0, "bootstrap").uniform((RESAMPLED, tasks, seeds)) * seeds).astype(np.intp)
+    drawn = np.sort(np.take_along_axis(scores[None], chosen, axis=2).reshape(RESAMPLED, -1), axis=1)
+    cut = drawn.shape[1] // 4
+    means = drawn[:, cut : drawn.shape[1] - cut].mean(axis=1)
+    low, high = np.quantile(means, (0.025, 0.975))
+    return Estimate(mean, float(low), float(high), float(means.std(ddof=1)), seeds)
+
+
+def profile(scores: Array, thresholds: Array) -> Array:
+    """The share of all runs whose score is above each threshold.
+
+    Examples
+    --------
+    >>> profile(np.array([[0.2, 0.8], [0.5, 1.0]]), np.array([0.0, 0.5, 0.9])).tolist()
+    [1.0, 0.5, 0.25]
+    """
+    return (np.asarray(scores)[..., None] > thresholds).mean(axis=(0, 1))
+
+
+def improvement(scores: Array, others: Array) -> float:
+    """The chance that a run of one encoding is better than one of the other, on a task drawn at random; ties are half.
+
+    Examples
+    --------
+    >>> improvement(np.array([[1.0, 1.0]]), np.array([[0.0, 1.0]]))
+    0.75
+    """
+    first, second = np.asarray(scores)[:, :, None], np.asarray(others)[:, None, :]
+    return float(np.mean((first > second) + 0.5 * (first == second)))
+
+
+def effective_length(scores: Mapping[int, float], threshold: float) -> int | None:
+    """The longest length up to which the score is at least the threshold at every length; None where it never is.
+
+    Examples
+    --------
+    >>> effective_length({50: 0.99, 100: 0.96, 200: 0.4, 400: 0.95}, 0.9), effective_length({50: 0.1}, 0.9)
+    (100, None)
+    """
+    longest = None
+    for length in sorted(scores):
+        if not scores[length] >= threshold:
+            break
+        longest = length
+    return longest
+
+
+def ranks(scores: Sequence[Array]) -> Array:
+    """Mean ranks over tasks, (encodings,): 1 is the best; encodings with the same mean score share theirs.
+
+    Parameters
+    ----------
+    scores : sequence of (tasks, seeds)
+        By encoding.
+
+    Examples
+    --------
+    >>> ranks([np.array([[0.9], [0.2]]), np.array([[0.5], [0.4]])]).tolist()
+    [1.5, 1.5]
+    """
+    from scipy.stats import rankdata
+
+    means = np.array([np.asarray(each).mean(axis=1) for each in scores])
+    found: Array = np.mean([rankdata(-column) for column in means.T], axis=0)
+    return found
+
+
+def critical_difference(encodings: int, tasks: int) -> float | None:
+    """How far mean ranks must be apart to be told apart at 5 % (Nemenyi 1963); None where that shows nothing.
+
+    Examples
+    --------
+    >>> round(critical_difference(10, 10), 2), critical_difference(20, 10)
+    (4.28, None)
+    """
+    if encodings > MOST_ENCODINGS or tasks < LEAST_TASKS or encodings < 2:
+        return None
+    from scipy.stats import studentized_range
+
+    quantile = float(studentized_range.ppf(0.95, encodings, math.inf)) / math.sqrt(2.0)
+    return quantile * math.sqrt(encodings * (encodings + 1) / (6.0 * tasks))

@@ -1,0 +1,235 @@
+"""Statistics of studies: coverage of every interval, errors of every test, on simulated runs; and beside other packages
+where they are installed."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from fastpe.experiments import aggregate, comparison
+from fastpe.experiments.statistics import geometric, share
+
+NUMBERS = st.lists(st.floats(-5, 5).map(lambda x: round(x, 3)), min_size=1, max_size=8)
+
+
+# One cell ------------------------------------------------------------------------------------------------------------
+
+
+def covered(interval, truth, draw, repetitions=1000):
+    rng = np.random.default_rng(0)
+    found = (interval(draw(rng)) for _ in range(repetitions))
+    return np.mean([each.low <= truth <= each.high for each in found])
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+def test_the_interval_of_skewed_errors_covers(seeds):
+    """Of their median, the geometric mean; that of the arithmetic mean reaches below 0, and covers too rarely."""
+    assert 0.93 < covered(geometric, 1.0, lambda rng: rng.lognormal(0, 1, seeds)) < 0.97
+    assert all(geometric(np.random.default_rng(k).lognormal(0, 3, 5)).low > 0 for k in range(50))
+
+
+def test_a_geometric_mean_is_scipys():
+    values = [0.5, 2.0, 7.0]
+    assert geometric(values).mean == pytest.approx(stats.gmean(values), rel=1e-14)
+    with pytest.raises(ValueError, match="values must be positive, not 0"):
+        geometric([1.0, 0.0])
+
+
+@pytest.mark.parametrize(("count", "of"), [(0, 3), (3, 3), (2, 5), (7, 10), (1, 1)])
+def test_the_interval_of_a_share_is_exact(count, of):
+    found = share(count, of)
+    exact = stats.binomtest(count, of).proportion_ci(method="exact")
+    assert (found.low, found.high) == pytest.approx((exact.low, exact.high), abs=1e-12)
+
+
+@pytest.mark.parametrize("chance", [0.1, 0.3, 0.5, 0.95])
+@pytest.mark.parametrize("of", [3, 5, 10])
+def test_the_interval_of_a_share_covers_whatever_the_chance(chance, of):
+    outcomes = np.arange(of + 1)
+    inside = [share(int(k), of).low <= chance <= share(int(k), of).high for k in outcomes]
+    assert stats.binom.pmf(outcomes, of, chance)[inside].sum() >= 0.95
+
+
+def test_a_share_of_nothing():
+    with pytest.raises(ValueError, match=r"count must lie in \[0, 3\], not 4"):
+        share(4, 3)
+
+
+# Beside a baseline ---------------------------------------------------------------------------------------------------
+
+
+@given(NUMBERS)
+def test_the_sign_flip_test_tries_all_signs(values):
+    sums = [abs(math.fsum(s * v for s, v in zip(signs, values, strict=True)))
+            for signs in itertools.product((1, -1), repeat=len(values))]  # fmt: skip
+    expected = np.mean(np.array(sums) >= abs(math.fsum(values)) - 1e-9)
+    assert comparison.sign_flip(values) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_sign_flip_test_is_scipys():
+    for number, count in enumerate((4, 8, 12)):
+        values = np.random.default_rng(number).normal(0.4, 1, count)
+        theirs = stats.permutation_test((values,), np.mean, permutation_type="samples", n_resamples=np.inf)
+        assert comparison.sign_flip(values) == pytest.approx(theirs.pvalue, abs=1e-9)
+
+
+def test_many_differences_are_drawn():
+    values = np.random.default_rng(5).normal(0.5, 1, 20)
+    exact = stats.ttest_1samp(values, 0).pvalue
+    assert comparison.sign_flip(values) == pytest.approx(exact, rel=0.3)
+    assert comparison.sign_flip(values) == comparison.sign_flip(values)
+
+
+@pytest.mark.parametrize("seeds", [6, 8, 10])
+def test_the_sign_flip_test_errs_as_rarely_as_it_says(seeds):
+    rng = np.random.default_rng(1)
+    wrong = [comparison.sign_flip(rng.normal(0, 1, seeds)) <= 0.05 for _ in range(1500)]
+    assert np.mean(wrong) < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 1500)
+    assert comparison.sign_flip([1.0] * seeds) == 2.0 ** (1 - seeds)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holms_adjustment(p_values):
+    found = comparison.holm(p_values)
+    order = np.argsort(p_values, kind="stable")
+    steps = [min(1.0, (len(p_values) - rank) * p_values[place]) for rank, place in enumerate(order)]
+    assert [found[place] for place in order] == pytest.approx(np.maximum.accumulate(steps).tolist())
+
+
+def test_one_false_finding_among_many_is_as_rare_as_said():
+    """Nine identical encodings beside a baseline, ten seeds: a family in which nothing is to be found."""
+    rng, wrong = np.random.default_rng(2), 0
+    for _ in range(200):
+        base = rng.normal(0, 1, 10)
+        found = comparison.compare([(rng.normal(0, 1, 10), base) for _ in range(9)], larger_is_better=True)
+        wrong += any(each.verdict in ("better", "worse") for each in found)
+    assert wrong / 200 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 200)
+
+
+def test_the_same_encoding_under_two_names_is_not_told_apart():
+    values = [0.1, 0.5, 0.7, 0.3, 0.9, 0.2]
+    (found,) = comparison.compare([(values, values)], larger_is_better=True)
+    assert (found.verdict, found.p, found.difference.mean, found.needed) == ("not told apart", 1.0, 0.0, None)
+
+
+@pytest.mark.parametrize(("larger", "verdict"), [(True, "better"), (False, "worse")])
+def test_what_is_told_apart(larger, verdict):
+    base = np.random.default_rng(3).normal(0, 1, 8)
+    (found,) = comparison.compare([(base + 3 + 0.1 * np.arange(8), base)], larger_is_better=larger, margin=0.5)
+    assert (found.verdict, found.adjusted) == (verdict, 2.0**-7)
+
+
+@pytest.mark.parametrize("family", [1, 5])
+@pytest.mark.parametrize("seeds", [8, 12])
+def test_what_could_have_been_found_is_found_four_times_of_five(seeds, family):
+    """By the t test that it is computed for."""
+    effect = comparison.detectable(2.0, seeds, family)
+    rng = np.random.default_rng(4)
+    draws = rng.normal(effect, 2.0, (3000, seeds))
+    found = np.mean(stats.ttest_1samp(draws, 0, axis=1).pvalue <= 0.05 / family)
+    assert found == pytest.approx(0.8, abs=0.03)
+    needed = comparison.seeds_needed(effect * (1 + 1e-9), 2.0, family)
+    assert needed == seeds
+
+
+def test_what_no_number_of_seeds_finds():
+    assert comparison.seeds_needed(0.0, 1.0) is None
+    assert comparison.seeds_needed(1.0, 0.0, family=50) == 11  # 2^(1 - n) <= 0.05 / 50
+    assert comparison.detectable(1.0, 10, family=50) is None
+    assert comparison.detectable(0.0, 10) == 0.0
+
+
+@pytest.mark.parametrize("values", [[], [math.nan], [math.inf, 1.0]])
+def test_what_is_no_difference(values):
+    with pytest.raises(ValueError, match="differences must be finite numbers, at least one"):
+        comparison.sign_flip(values)
+
+
+# Across tasks --------------------------------------------------------------------------------------------------------
+
+
+def test_the_interval_of_the_interquartile_mean_covers():
+    """Ten tasks of their own level, five and ten seeds: 93 % and 94.5 % were measured elsewhere."""
+    rng, levels = np.random.default_rng(6), np.linspace(0.1, 0.9, 10)[:, None]
+    many = levels + 0.2 * (rng.random((10, 20_000)) - 0.5)
+    truth = aggregate.interquartile_mean(many)
+    for seeds, least in ((5, 0.87), (10, 0.9)):
+        found = [aggregate.aggregate(levels + 0.2 * (rng.random((10, seeds)) - 0.5)) for _ in range(150)]
+        assert least < np.mean([each.low <= truth <= each.high for each in found]) <= 1.0
+    assert aggregate.aggregate(rng.random((10, 4))).low is None
+
+
+def test_the_interquartile_mean_is_scipys():
+    scores = np.random.default_rng(7).random((8, 5))
+    assert aggregate.interquartile_mean(scores) == pytest.approx(stats.trim_mean(scores, 0.25, axis=None), rel=1e-14)
+
+
+def test_improvement_is_that_of_mann_and_whitney():
+    rng = np.random.default_rng(8)
+    first, second = rng.integers(0, 4, (5, 6)), rng.integers(0, 4, (5, 6))
+    expected = [stats.mannwhitneyu(a, b).statistic / 36 for a, b in zip(first, second, strict=True)]
+    assert aggregate.improvement(first, second) == pytest.approx(np.mean(expected), rel=1e-14)
+    assert aggregate.improvement(first, second) + aggregate.improvement(second, first) == pytest.approx(1.0)
+
+
+@given(st.dictionaries(st.integers(1, 99), st.floats(0, 1), min_size=1), st.floats(0, 1))
+def test_effective_lengths_have_no_gap(scores, threshold):
+    found = aggregate.effective_length(scores, threshold)
+    lengths = sorted(scores)
+    if found is None:
+        assert scores[lengths[0]] < threshold
+    else:
+        assert all(scores[length] >= threshold for length in lengths if length <= found)
+        beyond = [length for length in lengths if length > found]
+        assert not beyond or scores[beyond[0]] < threshold
+
+
+def test_a_profile_falls_from_the_share_above_nothing():
+    scores = np.random.default_rng(9).random((4, 5))
+    found = aggregate.profile(scores, np.linspace(0, 1, 21))
+    assert (np.diff(found) <= 0).all()
+    assert found[-1] == 0.0
+    area = np.sum(aggregate.profile(scores, np.linspace(0, 1, 20_001))) * 5e-5
+    assert area == pytest.approx(scores.mean(), abs=1e-3)
+
+
+def test_critical_differences_are_the_published_ones():
+    """Demsar 2006, table 5: q(0.05) of 2, 5 and 10 classifiers is 1.960, 2.728, 3.164."""
+    for count, quantile in ((2, 1.960), (5, 2.728), (10, 3.164)):
+        expected = quantile * math.sqrt(count * (count + 1) / (6 * 12))
+        assert aggregate.critical_difference(count, 12) == pytest.approx(expected, abs=2e-3)
+    assert aggregate.critical_difference(10, 9) is None
+    assert aggregate.critical_difference(11, 10) is None
+
+
+# Beside other packages -----------------------------------------------------------------------------------------------
+
+
+def test_adjusted_p_values_and_rank_tests_are_those_of_other_packages():
+    posthocs = pytest.importorskip("scikit_posthocs", reason="an oracle: pip install scikit-posthocs")
+    rng = np.random.default_rng(10)
+    scores = [rng.random((12, 5)) for _ in range(6)]
+    means = np.array([each.mean(axis=1) for each in scores])
+    ranks = aggregate.ranks(scores)
+    assert ranks == pytest.approx(np.mean(stats.rankdata(-means, axis=0), axis=1))
+    theirs = posthocs.posthoc_nemenyi_friedman(means.T).to_numpy()
+    apart = np.abs(ranks[:, None] - ranks) > aggregate.critical_difference(6, 12)
+    np.testing.assert_array_equal(apart, (theirs < 0.05) & ~np.eye(6, dtype=bool))
+
+
+def test_differences_within_a_margin_are_those_of_baycomp():
+    """Where the interval lies within the margin, so does nearly all of the posterior of the correlated t test of runs
+    that share nothing."""
+    baycomp = pytest.importorskip("baycomp", reason="an oracle: pip install baycomp")
+    rng = np.random.default_rng(11)
+    base = rng.normal(0.5, 0.1, 12)
+    for shift, verdict in ((0.0, "equivalent"), (0.4, "better"), (-0.4, "worse")):
+        values = base + shift + rng.normal(0, 0.01, 12)
+        (found,) = comparison.compare([(values, base)], larger_is_better=True, margin=0.05)
+        left, within, right = baycomp.CorrelatedTTest.probs(base, values, rope=0.05, runs=1)
+        assert found.verdict == verdict
+        assert {"equivalent": within, "better": right, "worse": left}[verdict] > 0.95
