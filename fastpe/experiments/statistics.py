@@ -94,8 +94,8 @@ def geometric(values: Sequence[float], confidence: float = 0.95) -> Estimate:
     if not all(value > 0 for value in values):
         raise ValueError(f"values must be positive, not {min(values)}")
     logs = estimate([math.log(value) for value in values], confidence)
-    ends = (None if end is None else math.exp(end) for end in (logs.low, logs.high))
-    return Estimate(math.exp(logs.mean), *ends, logs.sd, logs.count)
+    low, high = (None if end is None else math.exp(end) for end in (logs.low, logs.high))
+    return Estimate(math.exp(logs.mean), low, high, logs.sd, logs.count)
 
 
 @dataclass(frozen=True)
