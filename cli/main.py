@@ -6,6 +6,7 @@ import fastpe
 
 from .bench import bench
 from .check import check
+from .compare import compare, merge, report
 from .doctor import doctor
 from .encodings import encodings
 from .evaluate import evaluate
@@ -26,5 +27,7 @@ def main(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (train, evaluate, generate, reproduce, encodings, tasks, check, show, doctor, bench):
+MAKE = (train, evaluate, generate, compare, merge, report, reproduce)
+LOOK = (encodings, tasks, check, show, doctor, bench)
+for command in (*MAKE, *LOOK):
     main.add_command(command)

@@ -1,5 +1,6 @@
 """Shows on standard error how a command goes: a bar on a terminal, plain lines elsewhere."""
 
+from collections.abc import Mapping
 from typing import Self
 
 from fastpe.experiments.sweep import RunEnded, RunStepped, SweepEvent, SweepNoted, SweepStarted
@@ -76,6 +77,12 @@ class SweepReporter(Bar):
         if "failed" in outcome:
             words = outcome["failed"]
         else:
-            words = ", ".join(f"{metrics['mse']:.4g} at {length}" for length, metrics in outcome["test"].items())
+            words = ", ".join(f"{_judged(metrics)} at {length}" for length, metrics in outcome["test"].items())
         self.line(f"[{self._count()}] {event.job.name}: {words}; {self.left()} left")
         self._show()
+
+
+def _judged(metrics: Mapping[str, float | None]) -> str:
+    """What a run is judged by at one length."""
+    value = next(metrics[key] for key in ("mse", "exact", "bits_per_byte") if key in metrics)
+    return "-" if value is None else f"{value:.4g}"

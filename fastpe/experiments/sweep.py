@@ -81,7 +81,9 @@ def job(root: Path, name: str, config: TrainConfig) -> Job:
     return Job(name, config, root / f"{name}-{key[:12]}", key)
 
 
-def run(jobs: Sequence[Job], workers: int, notify: Listener = lambda event: None) -> Outcomes:
+def run(
+    jobs: Sequence[Job], workers: int, notify: Listener = lambda event: None, *, tolerant: bool = False
+) -> Outcomes:
     """Do all jobs, or read what was done before.
 
     Parameters
@@ -92,6 +94,8 @@ def run(jobs: Sequence[Job], workers: int, notify: Listener = lambda event: None
         Processes, of one thread each.
     notify : callable
         Called in this thread with every `SweepEvent`.
+    tolerant : bool
+        Whether a run that raises, as one of a task of one's own may, is a run that failed, and the others go on.
 
     Returns
     -------
@@ -110,7 +114,7 @@ def run(jobs: Sequence[Job], workers: int, notify: Listener = lambda event: None
     total, there = sum(one.config.steps for one in jobs), [one for one in jobs if one not in left]
     notify(SweepStarted(len(jobs), len(there), total, sum(one.config.steps for one in there)))
     if left:
-        with _Pool(notify) as pool:
+        with _Pool(notify, tolerant) as pool:
             outcomes.update(pool.run(left, max(1, min(workers, len(left)))))
     return {one.path.name: outcomes[one.path.name] for one in jobs}
 
@@ -192,8 +196,8 @@ class _Worker:
 class _Pool:
     """The workers of one sweep; a context manager that ends them, whatever happens."""
 
-    def __init__(self, notify: Listener) -> None:
-        self._notify = notify
+    def __init__(self, notify: Listener, tolerant: bool = False) -> None:
+        self._notify, self._tolerant = notify, tolerant
         self._inbox: queue.Queue[tuple[_Worker, dict[str, Any] | None]] = queue.Queue()
         self._workers: list[_Worker] = []
         self._told: set[str] = set()
@@ -276,6 +280,8 @@ class _Pool:
                 worker.attempt, worker.reached = 1, message["step"]
             worker.fresh = False
             self._notify(RunStepped(worker.job, message["step"]))
+        elif self._tolerant and worker.job is not None and message.get("error") in ("refused", "internal"):
+            return {"failed": message["message"]}
         elif "error" in message:
             self._fail(worker, message)
         else:

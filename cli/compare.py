@@ -1,0 +1,183 @@
+"""``fastpe compare``: which encoding, on which task, how far, how sure; ``merge`` and ``report``, of its folders."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fastpe.training.presets import PRESETS
+
+from .output import INTERRUPTED, parse_lengths, print_json
+
+if TYPE_CHECKING:
+    from fastpe.experiments.compare import Compared
+    from fastpe.experiments.study import Study
+
+
+@click.command()
+@click.argument("encodings", nargs=-1, metavar="ENCODING...")
+@click.option("--task", "tasks", multiple=True, metavar="T", help="A task, see `fastpe tasks`; may be repeated.")
+@click.option("--seeds", type=int, default=10, show_default=True, help="Runs of every encoding on every task.")
+@click.option("--baseline", help="What the others are compared with.  [default: nope, or the first]")
+@click.option("--lengths", metavar="L,L,...", help="Lengths to test at: 50,100 or 1-50,51-100.  [default: the task's]")
+@click.option("--preset", type=click.Choice(sorted(PRESETS)), help="A protocol that all settings depart from.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of all runs; may be repeated.")
+@click.option("--vary", multiple=True, metavar="KEY=V,V", help="Every encoding with each of these; may be repeated.")
+@click.option("--margin", type=float, help="Differences within it count as none; of errors a part, 0.1.")
+@click.option("--study", "file", type=click.Path(path_type=Path), help="A study in a file, as study.toml has it.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the study.  [default: compare]")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes of one thread each.  [default: usable cores]")
+@click.option("--shard", metavar="I/N", help="Make the I-th of N parts alone; `fastpe merge` joins them.")
+@click.option("--dry-run", is_flag=True, help="Only say how many runs there are, and what they take.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+def compare(
+    encodings: tuple[str, ...],
+    tasks: tuple[str, ...],
+    seeds: int,
+    baseline: str | None,
+    lengths: str | None,
+    preset: str | None,
+    settings: tuple[str, ...],
+    vary: tuple[str, ...],
+    margin: float | None,
+    file: Path | None,
+    out: Path | None,
+    workers: int | None,
+    shard: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Train every ENCODING on every task with the same seeds, and compare them with a baseline.
+
+    Leaves a page to show, report.html, with results.csv, .json, .md, study.toml and all run folders in --out. What is
+    finished is not run again; interrupted, the same command goes on.
+    """
+    from fastpe.experiments.compare import compare as make
+    from fastpe.experiments.study import Study, varied
+
+    from .progress import SweepReporter
+
+    if file is not None:
+        if encodings or tasks or settings or lengths or preset or vary:
+            raise click.UsageError("--study says it all: leave out encodings and the flags that make a study")
+        study = Study.read(file)
+    else:
+        if not encodings or not tasks:
+            raise click.UsageError("a study needs encodings and --task, or --study FILE")
+        own = _settings("--set", settings)
+        if lengths is not None:
+            own["test_lengths"] = list(parse_lengths([each.strip() for each in lengths.split(",")]))
+        study = Study(list(encodings), list(tasks), seeds, baseline, own, preset)  # type: ignore[arg-type] # made dicts
+        if vary:
+            study = varied(study, {key: _several(value) for key, value in _pairs("--vary", vary)})
+        if margin is not None:
+            study = replace(study, margin=margin)
+    part = None if shard is None else _shard(shard)
+    if dry_run:
+        _print_plan(study, as_json)
+        return
+    target = out or Path("compare")
+    try:
+        with SweepReporter() as reporter:
+            found = make(study, out=target, workers=workers, shard=part, progress=reporter)
+    except KeyboardInterrupt:
+        click.echo("fastpe: interrupted; the same command goes on from here", err=True)
+        sys.exit(INTERRUPTED)
+    if found is None:
+        click.echo(f"shard {shard} is done: join all of them with fastpe merge {target} ... --out FOLDER", err=True)
+    else:
+        _print(found, as_json)
+
+
+@click.command()
+@click.argument("folders", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=Path))
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the whole study.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+def merge(folders: tuple[Path, ...], out: Path, as_json: bool) -> None:
+    """Join the shards of a study, made by `fastpe compare --shard`, and report on all of it."""
+    from fastpe.experiments.compare import merge as join
+
+    _print(join(folders, out), as_json)
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+def report(folder: Path, as_json: bool) -> None:
+    """Make the page and the tables of a study again, from its runs."""
+    from fastpe.experiments.compare import read_again
+
+    _print(read_again(folder), as_json)
+
+
+def _print(found: "Compared", as_json: bool) -> None:
+    from fastpe.experiments.study_report import verdict
+
+    if as_json:
+        print_json(found.summary)
+        return
+    click.echo("\n".join(verdict(found.study, found.summary)))
+    click.echo(f"\nwritten in {found.out}: report.html, results.csv, results.json, results.md, study.toml", err=True)
+
+
+def _print_plan(study: "Study", as_json: bool) -> None:
+    """Runs, updates, FLOPs and time, as a few updates of each encoding on each task take just now."""
+    from fastpe.doctor.machine import usable_cores
+    from fastpe.experiments.study import Cell
+    from fastpe.training.estimate import estimate
+
+    from .progress import Reporter
+
+    seconds, flop = 0.0, 0.0
+    with Reporter() as reporter:
+        for task in study.tasks:
+            for encoding in study.encodings:
+                found = estimate(study.config(Cell(task, encoding, 0)), threads=1)
+                reporter.line(f"{encoding} on {task}: {found.seconds:.1f} s a run")
+                seconds, flop = seconds + found.seconds * study.seeds, flop + found.flop * found.updates * study.seeds
+    runs = len(study.tasks) * len(study.encodings) * study.seeds
+    plan = {"runs": runs, "flop": flop, "seconds": seconds, "cores": usable_cores()}
+    if as_json:
+        print_json(plan)
+        return
+    click.echo(f"runs   {runs:,}")
+    click.echo(f"FLOPs  {flop:.3g}")
+    click.echo(f"time   {seconds / 60:,.1f} min of one core, tests apart; {plan['cores']} cores here")
+
+
+def _pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:
+    found = [text.partition("=") for text in texts]
+    for text, (_, equals, value) in zip(texts, found, strict=True):
+        if not equals or not value:
+            raise click.UsageError(f"{flag} must be KEY=VALUE, not {text!r}")
+    return [(key.strip(), value) for key, _, value in found]
+
+
+def _settings(flag: str, texts: Sequence[str]) -> dict[str, Any]:
+    return {key: _typed(value) for key, value in _pairs(flag, texts)}
+
+
+def _several(text: str) -> list[Any]:
+    return [_typed(value.strip()) for value in text.split(",")]
+
+
+def _typed(text: str) -> Any:
+    """A number, true or false where it looks like one, else the word; the settings check their own types."""
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _shard(text: str) -> tuple[int, int]:
+    number, _, of = text.partition("/")
+    if not (number.isdigit() and of.isdigit() and 1 <= int(number) <= int(of)):
+        raise click.UsageError(f"--shard must be I/N, such as 1/4, not {text!r}")
+    return int(number), int(of)

@@ -1,0 +1,284 @@
+"""A study made: its runs over worker processes, in folders that other studies may share, and what they found."""
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fastpe.base import files, stored
+from fastpe.base.stored import DamagedFileError
+from fastpe.doctor.machine import usable_cores
+from fastpe.experiments import results, study_report, sweep
+from fastpe.experiments.study import Cell, Study
+from fastpe.training import config_file, metrics_file, result_file
+from fastpe.training.config import TrainConfig
+from fastpe.training.config_file import RunError
+
+RUNS, FILE, FAILED = "runs", "study.toml", "failed.json"
+_FAILURES = stored.by_key(stored.anything)  # by the digest of a run's settings, why it failed
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What `compare` returns.
+
+    Attributes
+    ----------
+    study : Study
+    summary : dict
+        All that is said of it, as JSON values, see `fastpe.experiments.results.summary`.
+    rows : list of dict
+        The long table: a row for every run, length and metric.
+    out : pathlib.Path
+        The folder.
+    """
+
+    study: Study
+    summary: dict[str, Any]
+    rows: list[dict[str, Any]]
+    out: Path
+
+    def __repr__(self) -> str:
+        return f"<Compared in {self.out}: {study_report.verdict(self.study, self.summary)[0]}>"
+
+
+def jobs(study: Study, out: Path, cells: Sequence[Cell]) -> dict[Cell, sweep.Job]:
+    """The runs as jobs; two cells with the same settings are one job."""
+    return {cell: _job(study.config(cell), out) for cell in cells}
+
+
+def _job(config: TrainConfig, out: Path) -> sweep.Job:
+    encoding = config.encoding.replace("*", "x").replace(",", "-")
+    return sweep.job(out / RUNS, f"{config.task}-{encoding}-seed{config.seed}", config)
+
+
+def compare(
+    encodings: Study | Sequence[str] | Mapping[str, Mapping[str, Any]],
+    tasks: Sequence[str] | Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    seeds: int = 10,
+    baseline: str | None = None,
+    out: str | Path | None = None,
+    workers: int | None = None,
+    shard: tuple[int, int] | None = None,
+    progress: sweep.Listener | None = None,
+    **settings: Any,
+) -> Compared | None:
+    """Train every encoding on every task with the same seeds, and say which is better, how far, and how surely.
+
+    Everything is paired: run k of every encoding has the same data, order, test sequences. What is finished is not run
+    again; interrupted, the same call goes on.
+
+    Parameters
+    ----------
+    encodings : Study, sequence of str or dict
+        A study, or its encodings, see `fastpe.experiments.study.Study`.
+    tasks : sequence of str or dict
+        Its tasks.
+    seeds : int
+    baseline : str, optional
+        What the others are compared with. By default nope, where it is among them, or the first.
+    out : str or pathlib.Path
+        The folder of the study: ``runs/``, ``study.toml``, and what comes of it.
+    workers : int, optional
+        Processes, of one thread each; they change nothing but the time. By default one for each core.
+    shard : (int, int), optional
+        Make the k-th of n parts of the runs alone, for an array of jobs; all of them are joined by `merge`.
+    progress : callable, optional
+        Called with every event of `fastpe.experiments.sweep`.
+    **settings
+        Settings of all runs, as in `TrainConfig`.
+
+    Returns
+    -------
+    Compared, or None of a shard
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the study is none, or the folder holds another one; nothing is written.
+    OSError
+        If a file cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> small = {"width": 8, "hidden": 8, "layers": 1, "train_length": 4, "samples": 16, "epochs": 1, "batch": 8}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found = compare(["alibi", "nope"], ["reverse"], seeds=2, out=folder, workers=1, test_sequences=10, **small)
+    >>> len(found.summary["cells"]), found.summary["failed"]
+    (6, 0)
+    """
+    if isinstance(encodings, Study):
+        study = encodings
+    elif tasks is None:
+        raise TypeError("tasks must be given, unless the first argument is a Study")
+    else:
+        study = Study(encodings, tasks, seeds, baseline, settings)  # type: ignore[arg-type] # made one by the study
+    if out is None:
+        raise ValueError("out must be a folder: runs are kept there, so that an interrupted study goes on")
+    folder, count = Path(out), workers if workers is not None else usable_cores()
+    cells = list(study.cells()) if shard is None else study.part(*shard)
+    check_folder(folder, study)
+    made = jobs(study, folder, cells)
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write_file(folder / FILE, study.to_toml().encode())
+    distinct = {one.path.name: one for one in made.values()}
+    done = sweep.run(list(distinct.values()), max(1, count), progress or (lambda event: None), tolerant=True)
+    failed = {
+        config_file.digest(one.config.to_dict()): done[name]["failed"]
+        for name, one in distinct.items()
+        if "failed" in done[name]
+    }
+    files.write_file(folder / FAILED, files.dump_json(failed))
+    if shard is not None:
+        return None
+    cpu = config_file.environment()["cpu"]["name"]
+    own = {cell: _run_of(done[one.path.name], one, cpu) for cell, one in made.items()}
+    return summed_up(study, folder, own)
+
+
+class Run(NamedTuple):
+    """What one run found, where, and what it is a result of."""
+
+    outcome: Mapping[str, Any]
+    path: Path | None
+    identity: str
+    cpu: str
+
+
+def _run_of(outcome: Mapping[str, Any], one: sweep.Job, cpu: str) -> Run:
+    """A run that failed has no result that could be of anything."""
+    return Run(outcome, None, "", "") if "failed" in outcome else Run(outcome, one.path, one.identity, cpu)
+
+
+def summed_up(study: Study, out: Path, runs: Mapping[Cell, Run]) -> Compared:
+    """What the runs of a study found, written beside them."""
+    facts = {cell: {"identity": run.identity[:12], "cpu": run.cpu} for cell, run in runs.items()}
+    outcomes = {cell: run.outcome for cell, run in runs.items()}
+    summary = results.summary(study, outcomes) | {"cpus": sorted({run.cpu for run in runs.values() if run.cpu})}
+    found = Compared(study, summary, results.rows(study, outcomes, facts), out)
+    for name, content in study_report.files_of(study, summary, found.rows, _curves(study, runs)).items():
+        files.write_file(out / name, content)
+    return found
+
+
+def _curves(study: Study, runs: Mapping[Cell, Run]) -> dict[Cell, list[float]]:
+    """The losses of every run, epoch by epoch."""
+    found = {}
+    for cell, run in runs.items():
+        if run.path is not None and "failed" not in run.outcome:
+            config = study.config(cell)
+            history, _ = metrics_file.cut(run.path, config, config.epochs)
+            found[cell] = [float(line["loss"]) for line in history]
+    return found
+
+
+def read_again(out: Path) -> Compared:
+    """A study from its folder, whatever version and CPU its runs were made with: nothing is run.
+
+    Raises
+    ------
+    RunError
+        If there is no study, or runs are missing; the message says how many.
+    """
+    try:
+        study = Study.read(out / FILE)
+    except FileNotFoundError as error:
+        raise RunError(f"{out} holds no study: it has no {FILE}") from error
+    kept, failed = _kept(out), _failures(out)
+    runs, missing = {}, 0
+    for cell in study.cells():
+        config = study.config(cell)
+        key = config_file.digest(config.to_dict())
+        if key in kept:
+            runs[cell] = kept[key]
+        elif key in failed:
+            runs[cell] = Run({"failed": str(failed[key])}, None, "", "")
+        else:
+            missing += 1
+    if missing:
+        count = missing + len(runs)
+        raise RunError(f"{out} lacks {missing} of {count} runs: run the study on, with the same command")
+    return summed_up(study, out, runs)
+
+
+def _kept(out: Path) -> dict[str, Run]:
+    """The finished runs of a folder by the digest of their settings; of several the first by name."""
+    found: dict[str, Run] = {}
+    for path in sorted((out / RUNS).iterdir()) if (out / RUNS).is_dir() else ():
+        try:
+            config = config_file.read_config(path)
+            sealed = None if config is None else result_file.read(path, config)
+            if config is not None and sealed is not None:
+                cpu = config_file.read(path)["cpu"]["name"]
+                run = Run(sealed[0], path, sealed[1].get("identity", ""), cpu)
+                found.setdefault(config_file.digest(config.to_dict()), run)
+        except (DamagedFileError, RunError, OSError):
+            continue  # it is missing, and said to be
+    return found
+
+
+def merge(parts: Sequence[Path], out: Path) -> Compared:
+    """Join the runs of several shards of one study, which must be whole together.
+
+    Raises
+    ------
+    RunError
+        If a folder holds no study, or another one, or runs are missing.
+    """
+    texts = {}
+    for part in parts:
+        try:
+            texts[part] = (part / FILE).read_text("utf-8")
+        except OSError as error:
+            raise RunError(f"{part} holds no study: it has no {FILE}") from error
+    first = next(iter(texts))
+    for part, text in texts.items():
+        if text != texts[first]:
+            raise RunError(f"{part} holds another study than {first}: only shards of one can be merged")
+    check_folder(out, Study.from_toml(texts[first]))
+    (out / RUNS).mkdir(parents=True, exist_ok=True)
+    for part in parts:
+        for run in sorted((part / RUNS).iterdir()) if (part / RUNS).is_dir() else ():
+            target = out / RUNS / run.name
+            if not target.exists() and (run / "seal.json").exists():
+                beside = target.with_name(f".{target.name}.tmp")
+                shutil.rmtree(beside, ignore_errors=True)
+                shutil.copytree(run, beside)
+                beside.rename(target)
+    files.write_file(out / FILE, texts[first].encode())
+    joined = {name: why for part in parts for name, why in sorted(_failures(part).items())}
+    files.write_file(out / FAILED, files.dump_json(dict(sorted(joined.items()))))
+    return read_again(out)
+
+
+def _failures(folder: Path) -> dict[str, Any]:
+    """The runs of a study that failed, and why."""
+    path = folder / FAILED
+    found = files.read_json(path) if path.exists() else {}
+    return dict(stored.checked(path, found, _FAILURES))
+
+
+def check_folder(folder: Path, study: Study) -> None:
+    """Refuse a folder that holds another study, or other things.
+
+    Raises
+    ------
+    RunError
+    """
+    config_file.check_folder(folder)
+    if not folder.is_dir():
+        return
+    stored = folder / FILE
+    if stored.exists():
+        try:
+            same = Study.read(stored) == study
+        except (TypeError, ValueError) as error:
+            raise RunError(f"{stored} was edited, and is no study any more: {error}") from error
+        if not same:
+            raise RunError(f"{folder} holds another study: choose another folder, or the settings of {stored}")
+    elif [each for each in os.listdir(folder) if not files.is_leftover(each)]:
+        raise RunError(f"{folder} is no study's folder: it holds files but no {FILE}")

@@ -1,0 +1,232 @@
+"""What the runs of a study found: a long table of values, and what it says, cell by cell and over all tasks."""
+
+import csv
+import io
+import itertools
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from fastpe.experiments import aggregate
+from fastpe.experiments.comparison import Comparison, compare
+from fastpe.experiments.statistics import estimate, geometric, share
+from fastpe.experiments.study import Cell, Study
+from fastpe.training.forms import METRICS
+from fastpe.training.lengths import ends
+
+SOLVED = 0.95
+"""A run has solved a length where so many of its whole answers are right."""
+
+COLUMNS = (
+    "task", "encoding", "seed", "length", "metric", "value", "updates", "seconds", "identity", "cpu", "failed",
+)  # fmt: skip
+
+Outcomes = Mapping[Cell, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a task is judged by: the metric, whether larger is better, and whether it is an error, which is positive."""
+
+    metric: str
+    larger: bool
+
+    @property
+    def is_error(self) -> bool:
+        return not self.larger
+
+
+_BY_FIRST = {"exact": Measure("exact", True), "mse": Measure("mse", False), "loss": Measure("bits_per_byte", False)}
+
+
+def measure_of(study: Study, task: str) -> Measure:
+    """What the runs of a task are judged by."""
+    kind = study.config(Cell(task, study.baseline, 0)).chosen.task.kind
+    return _BY_FIRST[METRICS[kind][0]]
+
+
+def lengths_of(study: Study, task: str) -> list[str]:
+    """Those that a task's runs are tested at, as results name them."""
+    return [str(length) for length in study.config(Cell(task, study.baseline, 0)).test_lengths]
+
+
+def rows(study: Study, outcomes: Outcomes, facts: Mapping[Cell, Mapping[str, str]]) -> list[dict[str, Any]]:
+    """The long table: a row for every run, length and metric; a run that failed has one row.
+
+    Parameters
+    ----------
+    facts : dict
+        Of every run ``identity`` and ``cpu``.
+    """
+    found = []
+    for cell in study.cells():
+        outcome, own = outcomes[cell], {**cell._asdict(), **facts.get(cell, {})}
+        if "failed" in outcome:
+            found.append({**own, "failed": outcome["failed"]})
+            continue
+        own |= {"updates": outcome["train"]["steps"], "seconds": outcome["train"]["seconds"]}
+        for length, metrics in outcome["test"].items():
+            for metric, value in metrics.items():
+                if metric not in ("sequences", "tokens", "reason", "note"):
+                    reason = metrics.get("reason", "") if value is None else ""
+                    found.append({**own, "length": length, "metric": metric, "value": value, "failed": reason})
+    return found
+
+
+def as_csv(table: Sequence[Mapping[str, Any]]) -> str:
+    """The long table as CSV, numbers in full precision."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", restval="")
+    writer.writeheader()
+    for row in table:
+        writer.writerow({key: repr(value) if isinstance(value, float) else value for key, value in row.items()})
+    return text.getvalue()
+
+
+def values(study: Study, outcomes: Outcomes, task: str, encoding: str, length: str) -> list[float | None]:
+    """By seed what a task is judged by; None of a run that failed, or is undefined there."""
+    metric = measure_of(study, task).metric
+    found: list[float | None] = []
+    for seed in range(study.seeds):
+        outcome = outcomes[Cell(task, encoding, seed)]
+        test = outcome.get("test", {}).get(length, {}) if "failed" not in outcome else {}
+        value = test.get(metric)
+        found.append(None if value is None or not math.isfinite(value) else float(value))
+    return found
+
+
+def same_bits(outcomes: Outcomes) -> list[str]:
+    """Pairs of seeds of one encoding and task that found the same to the last bit: a seed did not reach its run."""
+    found, seen = [], dict[tuple[str, str, str], int]()
+    for cell, outcome in outcomes.items():
+        if "failed" in outcome or outcome["train"]["loss"] is None:
+            continue
+        bits = f"{outcome['train']['loss']!r} {[sorted(each.items()) for each in outcome['test'].values()]!r}"
+        first = seen.setdefault((cell.task, cell.encoding, bits), cell.seed)
+        if first != cell.seed:
+            found.append(f"{cell.encoding} on {cell.task}: seeds {first} and {cell.seed} found the same bits")
+    return found
+
+
+def summary(study: Study, outcomes: Outcomes) -> dict[str, Any]:
+    """All that is said of a study, as JSON values: cells, comparisons, effective lengths, and what holds over tasks."""
+    cells, comparisons, effective = [], [], []
+    for task in study.tasks:
+        measure, lengths = measure_of(study, task), lengths_of(study, task)
+        known = {
+            (encoding, length): values(study, outcomes, task, encoding, length)
+            for encoding, length in itertools.product(study.encodings, lengths)
+        }
+        cells += [_cell(task, encoding, length, own, measure) for (encoding, length), own in known.items()]
+        for length in lengths:
+            comparisons += _compared(study, task, length, {e: known[e, length] for e in study.encodings}, measure)
+        for encoding in study.encodings:
+            scores = {ends(_length(n))[1]: _mean_score(measure, known[encoding, n]) for n in lengths}
+            reached = aggregate.effective_length(scores, study.threshold)
+            effective.append({"task": task, "encoding": encoding, "length": reached})
+    return {
+        "cells": cells,
+        "comparisons": comparisons,
+        "effective": effective,
+        "overall": overall(study, outcomes),
+        "same_bits": same_bits(outcomes),
+        "failed": sum("failed" in outcome for outcome in outcomes.values()),
+    }
+
+
+def _length(text: str) -> int | str:
+    return int(text) if text.isdigit() else text
+
+
+def score(measure: Measure, value: float | None, chance: float = 1.0) -> float:
+    """A value in [0, 1], larger is better: a run that failed has 0; of errors 1 - error / chance, at least 0."""
+    if value is None:
+        return 0.0
+    return value if measure.larger else max(0.0, 1.0 - value / chance)
+
+
+def _mean_score(measure: Measure, own: Sequence[float | None]) -> float:
+    if measure.is_error:
+        return math.nan
+    return statistics.fmean(score(measure, value) for value in own)
+
+
+def _cell(task: str, encoding: str, length: str, own: Sequence[float | None], measure: Measure) -> dict[str, Any]:
+    there = [value for value in own if value is not None]
+    found: dict[str, Any] = {"task": task, "encoding": encoding, "length": length, "metric": measure.metric}
+    found |= {"values": list(own), "failed": len(own) - len(there), "mean": None, "median": None}
+    if there:
+        found |= {"mean": asdict(estimate(there)), "median": statistics.median(there)}
+    if measure.is_error and there and min(there) > 0:
+        found["geometric"] = asdict(geometric(there))
+    if not measure.is_error:
+        found["solved"] = asdict(share(sum(value is not None and value >= SOLVED for value in own), len(own)))
+    return found
+
+
+def _compared(
+    study: Study, task: str, length: str, known: Mapping[str, Sequence[float | None]], measure: Measure
+) -> list[dict[str, Any]]:
+    """All encodings beside the baseline at one length of one task: the family of Holm's adjustment.
+
+    Errors are compared by their logarithms, so that a difference is a ratio; a run that failed counts as a score of 0,
+    and where one of errors did, nothing is compared.
+    """
+    base, others = known[study.baseline], [name for name in study.encodings if name != study.baseline]
+    usable = [name for name in others if not measure.is_error or _positive(known[name], base)]
+    turn = math.log if measure.is_error else float
+    pairs = [([turn(value or 0.0) for value in known[name]], [turn(value or 0.0) for value in base]) for name in usable]
+    margin = None if study.margin is None else math.log1p(study.margin) if measure.is_error else study.margin
+    judged = dict(zip(usable, compare(pairs, larger_is_better=measure.larger, margin=margin), strict=True))
+    return [
+        {
+            "task": task,
+            "length": length,
+            "encoding": name,
+            "baseline": study.baseline,
+            **_told(judged.get(name), measure),
+        }
+        for name in others
+    ]
+
+
+def _positive(*several: Sequence[float | None]) -> bool:
+    return all(value is not None and value > 0 for own in several for value in own)
+
+
+def _told(found: Comparison | None, measure: Measure) -> dict[str, Any]:
+    if found is None:
+        return {"verdict": "not compared", "ratio": measure.is_error}
+    return {**asdict(found), "ratio": measure.is_error}
+
+
+def overall(study: Study, outcomes: Outcomes) -> dict[str, Any] | None:
+    """Over all tasks that have scores, at each one's longest length; None where no task has."""
+    tasks = [task for task in study.tasks if measure_of(study, task).larger]
+    if not tasks:
+        return None
+    scores = {
+        encoding: np.array(
+            [[score(measure_of(study, task), value)
+              for value in values(study, outcomes, task, encoding, lengths_of(study, task)[-1])] for task in tasks]
+        )
+        for encoding in study.encodings
+    }  # fmt: skip
+    thresholds = np.linspace(0.0, 1.0, 41)
+    names = list(scores)
+    return {
+        "tasks": tasks,
+        "interquartile_mean": {name: asdict(aggregate.aggregate(own)) for name, own in scores.items()},
+        "profile": {name: aggregate.profile(own, thresholds).tolist() for name, own in scores.items()},
+        "thresholds": thresholds.tolist(),
+        "improvement": {
+            name: aggregate.improvement(own, scores[study.baseline]) for name, own in scores.items()
+            if name != study.baseline
+        },
+        "ranks": dict(zip(names, aggregate.ranks(list(scores.values())).tolist(), strict=True)),
+        "critical_difference": aggregate.critical_difference(len(names), len(tasks)),
+    }  # fmt: skip

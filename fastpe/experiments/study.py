@@ -1,0 +1,230 @@
+"""A study: encodings, tasks and seeds, all with the same settings; as an object, and as TOML that a paper can print."""
+
+import itertools
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fastpe.base.validation import nearest, real, whole
+from fastpe.encodings.registry import canonical
+from fastpe.tasks.registry import load_task
+from fastpe.training.config import TrainConfig
+from fastpe.training.presets import PRESETS, preset
+
+MOST_SEEDS = 10_000
+_OF_STUDY = ("seeds", "baseline", "margin", "threshold", "preset")
+_SETTINGS = {f.name for f in fields(TrainConfig)} - {"encoding", "options", "task", "task_options", "seed"}
+
+
+class Cell(NamedTuple):
+    """One run of a study: its task and encoding as the study calls them, and its seed."""
+
+    task: str
+    encoding: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Study:
+    """Encodings times tasks times seeds.
+
+    Parameters
+    ----------
+    encodings, tasks : dict of str to dict, or sequence of str
+        By what the study calls them: ``encoding`` or ``task`` (by default that name), ``options``, and settings of its
+        own. Of a sequence the names themselves.
+    seeds : int
+        Seeds 0 .. seeds - 1, the same for all.
+    baseline : str, optional
+        What the others are compared with. By default nope, where it is among them, or the first.
+    settings : dict
+        Settings of all runs, by their names in `TrainConfig`.
+    preset : str, optional
+        A protocol, see `fastpe.training.presets`, from which settings depart.
+    margin : float, optional
+        Differences within it count as none: of scores in their units, of errors as a part (0.1: ten percent).
+    threshold : float
+        The score that an effective length keeps.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a name is unknown, or a setting does not go with an encoding or a task; the message names it.
+
+    Examples
+    --------
+    >>> study = Study(["alibi", "nope"], ["reverse"], seeds=3, settings={"train_length": 8, "samples": 640})
+    >>> study.baseline, len(list(study.cells()))
+    ('nope', 6)
+    >>> Study.from_toml(study.to_toml()) == study
+    True
+    """
+
+    encodings: Mapping[str, Mapping[str, Any]]
+    tasks: Mapping[str, Mapping[str, Any]]
+    seeds: int = 10
+    baseline: str = None  # type: ignore[assignment] # see __post_init__
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    preset: str | None = None
+    margin: float | None = None
+    threshold: float = 0.9
+
+    def __post_init__(self) -> None:
+        for name, key in (("encodings", "encoding"), ("tasks", "task")):
+            object.__setattr__(self, name, _entries(name, key, getattr(self, name)))
+        if not 1 <= whole("seeds", self.seeds, 1) <= MOST_SEEDS:
+            raise ValueError(f"seeds must be at most {MOST_SEEDS}, not {self.seeds}")
+        _known("settings", self.settings)
+        usual = "nope" if "nope" in self.encodings else next(iter(self.encodings))
+        object.__setattr__(self, "baseline", usual if self.baseline is None else self.baseline)
+        if self.baseline not in self.encodings:
+            known = nearest(self.baseline, self.encodings)
+            raise ValueError(f"baseline must be one of the encodings, not {self.baseline!r}; {known}")
+        if self.preset is not None and self.preset not in PRESETS:
+            raise ValueError(f"preset must be {' or '.join(PRESETS)}, not {self.preset!r}")
+        if self.margin is not None and not real("margin", self.margin) > 0:
+            raise ValueError(f"margin must be above 0, not {self.margin}")
+        if not 0 < real("threshold", self.threshold) <= 1:
+            raise ValueError(f"threshold must lie in (0, 1], not {self.threshold}")
+        for task, encoding in itertools.product(self.tasks, self.encodings):
+            self.config(Cell(task, encoding, 0))  # what does not go together is said before any run
+
+    def cells(self) -> Iterator[Cell]:
+        """All runs, seed by seed: where a study is stopped, all encodings have about as many."""
+        for seed, task, encoding in itertools.product(range(self.seeds), self.tasks, self.encodings):
+            yield Cell(task, encoding, seed)
+
+    def config(self, cell: Cell) -> TrainConfig:
+        """The settings of a run."""
+        encoding, task = self.encodings[cell.encoding], self.tasks[cell.task]
+        own = {**self.settings, **_own(task), **_own(encoding), "seed": cell.seed}
+        options = dict(encoding.get("options", {}))
+        chosen = {"task": task["task"], "task_options": dict(task.get("options", {}))}
+        try:
+            if self.preset is not None:
+                return preset(self.preset, encoding["encoding"], options, **{**chosen, **own}).tested()
+            if "causal" not in own and load_task(task["task"]).kind != "numbers":
+                own["causal"] = True
+            config = TrainConfig(encoding["encoding"], options, **chosen, **own)
+            return (config if "causal" in own else config.causal_where_needed()).tested()
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{cell.encoding} on {cell.task}: {error}") from error
+
+    def part(self, number: int, of: int) -> list[Cell]:
+        """The runs of one of several shards, from 1 on: every `of`-th."""
+        if not 1 <= number <= of:
+            raise ValueError(f"shard must be 1/N to N/N, not {number}/{of}")
+        return [cell for place, cell in enumerate(self.cells()) if place % of == number - 1]
+
+    def to_toml(self) -> str:
+        """The study as TOML; `from_toml` is its inverse."""
+        facts = {name: getattr(self, name) for name in _OF_STUDY if getattr(self, name) is not None}
+        lines = [f"{name} = {_value(value)}" for name, value in facts.items()]
+        for title, entries, key in (("encoding", self.encodings, "encoding"), ("task", self.tasks, "task")):
+            for label, entry in entries.items():
+                lines += ["", f"[{title}.{_quoted(label)}]"]
+                lines += [f"{name} = {_value(value)}" for name, value in entry.items() if value or name == key]
+        if self.settings:
+            lines += ["", "[settings]", *(f"{name} = {_value(value)}" for name, value in self.settings.items())]
+        return "\n".join(lines) + "\n"
+
+    @classmethod
+    def from_toml(cls, text: str) -> "Study":
+        """A study from what `to_toml` wrote, or anybody else.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If it is not TOML, names something unknown, or as `Study` does.
+        """
+        try:
+            found = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"the study is not TOML: {error}") from error
+        known = (*_OF_STUDY, "encoding", "task", "settings")
+        for name in found:
+            if name not in known:
+                raise ValueError(f"the study names {name!r}, which is unknown; {nearest(name, known)}")
+        for name in ("encoding", "task"):
+            if not isinstance(found.get(name), dict) or not found[name]:
+                raise ValueError(f"the study lacks [{name}.NAME]: one table for each")
+        own = {name: found[name] for name in (*_OF_STUDY, "settings") if name in found}
+        return cls(found["encoding"], found["task"], **own)
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Study":
+        """A study from a file of TOML."""
+        try:
+            return cls.from_toml(Path(path).read_text("utf-8"))
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{path}: {error}") from error
+
+
+def varied(study: Study, choices: Mapping[str, Sequence[Any]]) -> Study:
+    """The study with every encoding in every combination of some settings' values, as encodings of their own.
+
+    Examples
+    --------
+    >>> list(varied(Study(["nope"], ["reverse"], seeds=1), {"heads": [1, 2]}).encodings)
+    ['nope heads=1', 'nope heads=2']
+    """
+    _known("vary", choices)
+    found = {}
+    for label, entry in study.encodings.items():
+        for values in itertools.product(*choices.values()):
+            own = dict(zip(choices, values, strict=True))
+            found[" ".join([label, *(f"{name}={value}" for name, value in own.items())])] = {**entry, **own}
+    first = next(label for label in found if label.startswith(study.baseline))
+    return replace(study, encodings=found, baseline=first)
+
+
+def _entries(name: str, key: str, value: object) -> dict[str, dict[str, Any]]:
+    if isinstance(value, str) or not isinstance(value, Mapping | Sequence):
+        raise TypeError(f"{name} must be names, or a dict of them, not {value!r}")
+    given = value if isinstance(value, Mapping) else {each: {} for each in value}
+    if not given:
+        raise ValueError(f"{name} must name one at least")
+    if len(given) < len(value):
+        raise ValueError(f"{name} must be distinct, not {list(value)}")
+    found = {}
+    for label, entry in given.items():
+        if not isinstance(label, str) or not label or not isinstance(entry, Mapping):
+            raise TypeError(f"{name} must be a dict of names to settings, not {label!r}: {entry!r}")
+        if not isinstance(entry.get("options", {}), Mapping):
+            raise TypeError(f"options of {label!r} must be a dict, not {entry['options']!r}")
+        _known(label, {each: entry[each] for each in entry if each not in (key, "options")})
+        known = canonical(entry.get(key, label)) if key == "encoding" else entry.get(key, label)
+        label = known if label.endswith(".py") else label
+        found[label] = {**entry, key: known}
+    return found
+
+
+def _own(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of an encoding's or a task's own."""
+    return {name: value for name, value in entry.items() if name not in ("encoding", "task", "options")}
+
+
+def _known(whose: str, settings: object) -> None:
+    if not isinstance(settings, Mapping):
+        raise TypeError(f"{whose} must be a dict of settings, not {settings!r}")
+    for name in settings:
+        if name not in _SETTINGS:
+            raise ValueError(f"{whose}: setting {name!r} is unknown; {nearest(str(name), _SETTINGS)}")
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _value(value: Any) -> str:
+    """A value as TOML; what JSON and TOML write alike is most of it."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_quoted(name)} = {_value(each)}" for name, each in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    if isinstance(value, Path):
+        return _quoted(str(value))
+    return json.dumps(value, ensure_ascii=False)

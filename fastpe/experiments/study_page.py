@@ -1,0 +1,214 @@
+"""A study as one HTML file: it opens offline, prints, and reads without colour, by keyboard and on a phone."""
+
+import csv
+import html
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+import fastpe
+from fastpe.experiments import svg
+from fastpe.experiments.results import lengths_of, measure_of
+from fastpe.experiments.study import Cell, Study
+from fastpe.experiments.words import comparison_cells, told
+from fastpe.training import config_file
+from fastpe.training.lengths import ends
+
+Summary = Mapping[str, Any]
+
+_COLUMNS = ("task", "encoding", "seed", "length", "metric", "value", "updates", "seconds", "failed")
+_REAL = ("value", "seconds")
+
+
+def page(
+    study: Study, summary: Summary, verdict: Sequence[str], table: str, curves: Mapping[Cell, Sequence[float]]
+) -> str:
+    """The page. `table`: the long table as CSV, of which the page keeps what tasks are judged by."""
+    parts = [
+        _section("What it says", _list(verdict)),
+        _section("Encodings and tasks", _matrix(study, summary)),
+        *(_section(f"Task {task}", _task(study, summary, task)) for task in study.tasks),
+        _section("Beside the baseline", _comparisons(summary)),
+        _section("How far", _effective(study, summary)),
+        _section("Over all tasks", _overall(summary)),
+        _section("Loss in training", _losses(study, curves)),
+        _section("Every run", _runs(table)),
+        _section("To repeat it", _repeat(study)),
+    ]
+    title = html.escape(f"{len(study.encodings)} encodings on {', '.join(study.tasks)}")
+    read = resources.files("fastpe.experiments").joinpath
+    style, script = read("page.css").read_text("utf-8"), read("page.js").read_text("utf-8")
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>\n{style}</style></head>\n'
+        f"<body><h1>{title}</h1>\n{''.join(parts)}<script>\n{script}</script></body></html>\n"
+    )
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section><h2>{html.escape(title)}</h2>\n{content}</section>\n" if content else ""
+
+
+def _list(lines: Iterable[str]) -> str:
+    first, *rest = (html.escape(line) for line in lines)
+    return f'<p class="verdict">{first}.</p>\n<ul>{"".join(f"<li>{line}</li>" for line in rest)}</ul>\n'
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table that a click, or Enter, on a head sorts."""
+    heads = "".join(f'<th><button type="button">{html.escape(cell)}</button></th>' for cell in head)
+    body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return _wide(f'<table class="sortable"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>')
+
+
+def _wide(content: str) -> str:
+    """What scrolls by itself where the page is narrow."""
+    return f'<div class="wide">{content}</div>\n'
+
+
+def _matrix(study: Study, summary: Summary) -> str:
+    """Numbers at the longest length, shaded from the worst of a task to its best."""
+    rows = []
+    for encoding in study.encodings:
+        cells = [f"<th>{html.escape(encoding)}</th>"]
+        for task in study.tasks:
+            measure, length = measure_of(study, task), lengths_of(study, task)[-1]
+            known = [c for c in summary["cells"] if (c["task"], c["length"]) == (task, length)]
+            own = next(cell for cell in known if cell["encoding"] == encoding)
+            levels = [level for cell in known if (level := _level(cell)) is not None]
+            share = _share(_level(own), levels, measure.larger)
+            mark = "" if own["failed"] == 0 else f" ({own['failed']} failed)"
+            number = "-" if _level(own) is None else f"{_level(own):.3g}"
+            cells.append(f'<td style="--s:{share:.2f}">{number}{mark}</td>')
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    heads = ""
+    for task in study.tasks:
+        under = f"{measure_of(study, task).metric} at {lengths_of(study, task)[-1]}"
+        heads += f"<th>{html.escape(task)}<br><small>{under}</small></th>"
+    said = "<p>Means over seeds (geometric of errors) at the longest length; the darker, the better in its column.</p>"
+    top = f"<thead><tr><th></th>{heads}</tr></thead>"
+    return said + _wide(f'<table class="matrix">{top}<tbody>{"".join(rows)}</tbody></table>')
+
+
+def _level(cell: Mapping[str, Any]) -> float | None:
+    found = cell.get("geometric") or cell["mean"]
+    return None if found is None else float(found["mean"])
+
+
+def _share(value: float | None, levels: Sequence[float], larger: bool) -> float:
+    """Where a value lies between the worst and the best of its column."""
+    if value is None or not levels or max(levels) == min(levels):
+        return 0.0
+    turn = (lambda x: x) if larger else (lambda x: -math.log(max(x, 1e-300)))
+    low, high = sorted((turn(min(levels)), turn(max(levels))))
+    return (turn(value) - low) / (high - low)
+
+
+def _task(study: Study, summary: Summary, task: str) -> str:
+    measure, lengths = measure_of(study, task), lengths_of(study, task)
+    known = {(c["encoding"], c["length"]): c for c in summary["cells"] if c["task"] == task}
+    places = [ends(int(n) if n.isdigit() else n)[1] for n in lengths]
+    lines = []
+    for encoding in study.encodings:
+        cells = [known[encoding, length] for length in lengths]
+        seeds = [
+            [(x, value) for x, value in zip(places, own, strict=True) if value is not None]
+            for own in zip(*(cell["values"] for cell in cells), strict=True)
+        ]
+        means = [(x, cell.get("geometric") or cell["mean"]) for x, cell in zip(places, cells, strict=True)]
+        lines.append(svg.Line(encoding, [(x, m["mean"]) for x, m in means if m], seeds, [
+            (x, m["low"], m["high"]) for x, m in means if m and m["low"] is not None
+        ]))  # fmt: skip
+    config, top = study.config(Cell(task, study.baseline, 0)), None if measure.is_error else 1.0
+    plot = svg.plot(lines, "length", measure.metric, log_y=measure.is_error, marked=config.train_length, top=top)
+    rows = [[name, *(told(known[name, length]) for length in lengths)] for name in study.encodings]
+    said = (
+        f"<p>{measure.metric}, {'smaller' if measure.is_error else 'larger'} is better; every seed is a thin line, the "
+    )
+    said += "band is the 95 % interval of the mean, the dashed line the training length.</p>"
+    return said + plot + table(("encoding", *lengths), rows)
+
+
+def _comparisons(summary: Summary) -> str:
+    head = ("task", "length", "encoding", "difference", "95 %", "p", "Holm", "verdict", "could find", "needs")
+    said = "<p>Paired over seeds; sign-flip test, Holm over the encodings at one length of one task; x: a ratio.</p>"
+    return said + table(head, (comparison_cells(each) for each in summary["comparisons"]))
+
+
+def _effective(study: Study, summary: Summary) -> str:
+    found = {(each["task"], each["encoding"]): each["length"] for each in summary["effective"]}
+    tasks = [task for task in study.tasks if measure_of(study, task).larger]
+    if not tasks:
+        return ""
+    rows = [[name, *("-" if found[task, name] is None else str(found[task, name]) for task in tasks)]
+            for name in study.encodings]  # fmt: skip
+    return f"<p>The longest length up to which the mean score is at least {study.threshold:g}.</p>" + table(
+        ("encoding", *tasks), rows
+    )
+
+
+def _overall(summary: Summary) -> str:
+    found = summary["overall"]
+    if found is None:
+        return ""
+    lines = [
+        svg.Line(name, list(zip(found["thresholds"], shares, strict=True)), [], [])
+        for name, shares in found["profile"].items()
+    ]
+    rows = []
+    for name, mean in found["interquartile_mean"].items():
+        interval = "-" if mean["low"] is None else f"{mean['low']:.3f} to {mean['high']:.3f}"
+        better = found["improvement"].get(name)
+        rows.append([name, f"{mean['mean']:.3f}", interval, "-" if better is None else f"{better:.2f}",
+                     f"{found['ranks'][name]:.2f}"])  # fmt: skip
+    apart = found["critical_difference"]
+    said = "<p>Scores at the longest length of every task. The curves: the share of runs whose score is above.</p>"
+    if apart is not None:
+        said += f"<p>Mean ranks that differ by {apart:.2f} are told apart (Nemenyi).</p>"
+    head = ("encoding", "interquartile mean", "95 %", "better than the baseline", "mean rank")
+    return said + svg.plot(lines, "score", "share of runs above", log_x=False, top=1.0) + table(head, rows)
+
+
+def _losses(study: Study, curves: Mapping[Cell, Sequence[float]]) -> str:
+    """Means over seeds of the loss, epoch by epoch."""
+    parts = []
+    for task in study.tasks:
+        lines = []
+        for encoding in study.encodings:
+            own = [curve for cell, curve in curves.items() if (cell.task, cell.encoding) == (task, encoding) and curve]
+            shortest = min(map(len, own), default=0)
+            means = [(k + 1, sum(curve[k] for curve in own) / len(own)) for k in range(shortest)]
+            lines.append(svg.Line(encoding, [(x, y) for x, y in means if y > 0], [], []))
+        parts.append(f"<h3>{html.escape(task)}</h3>" + svg.plot(lines, "epoch", "loss", log_x=False, log_y=True))
+    return "".join(parts)
+
+
+def _runs(text: str) -> str:
+    """The long table, less what no task is judged by."""
+    buttons = (("show", "Show the table"), ("download", "Download it (CSV)"))
+    shown = " ".join(f'<button type="button" id="{key}">{words}</button>' for key, words in buttons)
+    raw = html.escape(_short(text))
+    return f'<p>{shown}</p><div id="raw"></div><script type="text/csv" id="csv">{raw}</script>\n'
+
+
+def _short(text: str) -> str:
+    """The rows of what tasks are judged by, and of runs that failed, without columns that are alike everywhere."""
+    found = io.StringIO()
+    writer = csv.writer(found, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for row in csv.DictReader(io.StringIO(text)):
+        if row["metric"] in ("exact", "mse", "bits_per_byte", ""):
+            writer.writerow([f"{float(row[key]):.6g}" if key in _REAL and row[key] else row[key] for key in _COLUMNS])
+    return found.getvalue()
+
+
+def _repeat(study: Study) -> str:
+    found = config_file.environment()
+    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    cpu = f"{found['cpu']['name']}, {found['cpu']['system']}, {' '.join(found['cpu']['vectors'])}"
+    return (
+        f"<p>fastpe {fastpe.__version__}; {html.escape(versions)}; {html.escape(cpu)}. Save this as study.toml:</p>"
+        f"<pre>{html.escape(study.to_toml())}</pre><pre>fastpe compare --study study.toml --out FOLDER</pre>\n"
+    )

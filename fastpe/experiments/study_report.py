@@ -1,0 +1,118 @@
+"""A study in words, in Markdown, CSV and JSON, and as a page. Builds strings; prints and writes nothing."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import fastpe
+from fastpe.experiments import study_page
+from fastpe.experiments.results import as_csv, lengths_of, measure_of
+from fastpe.experiments.study import Cell, Study
+from fastpe.experiments.words import comparison_cells, told
+from fastpe.training import config_file
+
+Summary = Mapping[str, Any]
+
+
+def files_of(
+    study: Study, summary: Summary, rows: Sequence[Mapping[str, Any]], curves: Mapping[Cell, Sequence[float]]
+) -> dict[str, bytes]:
+    """By name the files that a study leaves beside its runs."""
+    facts = {
+        "schema": 1, "fastpe": fastpe.__version__, "environment": config_file.environment(),
+        "study": study.to_toml(), **summary,
+    }  # fmt: skip
+    table = as_csv(rows)
+    page = study_page.page(study, summary, verdict(study, summary), table, curves)
+    return {
+        "results.csv": table.encode(),
+        "results.json": (json.dumps(facts, indent=1, allow_nan=False) + "\n").encode(),
+        "results.md": markdown(study, summary).encode(),
+        "report.html": page.encode(),
+    }
+
+
+def verdict(study: Study, summary: Summary) -> list[str]:
+    """What a study says, in sentences: the first is the shortest."""
+    every = summary["comparisons"]
+    better = [each for each in every if each["verdict"] == "better"]
+    worse = [each for each in every if each["verdict"] == "worse"]
+    open_ = [each for each in every if each["verdict"] == "not told apart"]
+    runs = len(study.encodings) * len(study.tasks) * study.seeds
+    tasks = "1 task" if len(study.tasks) == 1 else f"{len(study.tasks)} tasks"
+    counts = f"{len(better)} are better, {len(worse)} worse, {len(open_)} not told apart"
+    found = [
+        f"{len(study.encodings)} encodings on {tasks}, {study.seeds} seeds: of {len(every)} comparisons with "
+        f"{study.baseline} {counts}"
+    ]
+    if summary["same_bits"]:
+        found.append(f"Seeds did not reach their runs: {'; '.join(summary['same_bits'][:3])}.")
+    if len(summary["cpus"]) > 1:
+        found.append(f"Runs of several CPUs are mixed, whose bits may differ: {', '.join(summary['cpus'])}.")
+    if summary["failed"]:
+        found.append(f"{summary['failed']} of {runs} runs failed; they count as such, and are in every table.")
+    for task in study.tasks:
+        for length in lengths_of(study, task):
+            here = [each for each in every if (each["task"], each["length"]) == (task, length)]
+            ups, downs = (sorted(e["encoding"] for e in here if e["verdict"] == way) for way in ("better", "worse"))
+            if ups or downs:
+                parts = [f"{', '.join(names)} {way}" for names, way in ((ups, "better"), (downs, "worse")) if names]
+                found.append(f"{task} at {length}: {'; '.join(parts)} than {study.baseline}.")
+    if open_:
+        needed = [each["needed"] for each in open_ if each["needed"]]
+        more = f", where at most {max(needed)} seeds would tell what was seen" if needed else ""
+        found.append(f"{len(open_)} comparisons are not told apart{more}: that is no sign that there is no difference.")
+    if 2.0 ** (1 - study.seeds) > 0.05 / max(1, len(study.encodings) - 1):
+        found.append(
+            f"With {study.seeds} seeds and {len(study.encodings) - 1} encodings beside the baseline no difference can "
+            "be told, however large: the sign-flip test needs more seeds."
+        )
+    return found
+
+
+def markdown(study: Study, summary: Summary) -> str:
+    """The tables of a study for a paper."""
+    parts = ["# Study", *verdict(study, summary), ""]
+    for task in study.tasks:
+        measure, lengths = measure_of(study, task), lengths_of(study, task)
+        what = "geometric mean" if measure.is_error else "mean"
+        parts += [
+            f"## {task}",
+            "",
+            f"{measure.metric}, {what} over {study.seeds} seeds, 95 % interval, runs solved",
+            "",
+        ]
+        parts += [f"| encoding | {' | '.join(lengths)} |", "|---" * (1 + len(lengths)) + "|"]
+        cells = {(cell["encoding"], cell["length"]): cell for cell in summary["cells"] if cell["task"] == task}
+        for encoding in study.encodings:
+            parts.append(f"| {encoding} | {' | '.join(told(cells[encoding, length]) for length in lengths)} |")
+        parts.append("")
+    parts += ["## Beside the baseline", "", *_comparisons(study, summary), ""]
+    if summary["overall"] is not None:
+        parts += ["## Over all tasks", "", *_overall(summary["overall"]), ""]
+    parts += ["## The study", "", "```toml", study.to_toml().rstrip(), "```", ""]
+    return "\n".join(parts)
+
+
+def _comparisons(study: Study, summary: Summary) -> list[str]:
+    head = ("task", "length", "encoding", "difference or ratio", "95 %", "p", "Holm", "verdict", "could find", "needs")
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for each in summary["comparisons"]:
+        lines.append(f"| {' | '.join(comparison_cells(each))} |")
+    named = f"Differences from {study.baseline}, ratios of errors; Holm over the encodings at one length of one task. "
+    more = "Could find: the difference that these seeds find with 80 % of chances. Needs: seeds for what was seen."
+    return [named + more, "", *lines]
+
+
+def _overall(found: Mapping[str, Any]) -> list[str]:
+    head = ("encoding", "interquartile mean", "95 %", "better than the baseline", "mean rank")
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for name in sorted(found["ranks"], key=lambda name: -found["interquartile_mean"][name]["mean"]):
+        mean = found["interquartile_mean"][name]
+        ends = "-" if mean["low"] is None else f"[{mean['low']:.3f}, {mean['high']:.3f}]"
+        chance = found["improvement"].get(name)
+        better = "-" if chance is None else f"{chance:.2f}"
+        lines.append(f"| {name} | {mean['mean']:.3f} | {ends} | {better} | {found['ranks'][name]:.2f} |")
+    said = "Scores at the longest length of each task; the chance that a run beats one of the baseline's. "
+    apart = found["critical_difference"]
+    return [said + ("" if apart is None else f"Mean ranks {apart:.2f} apart are told apart (Nemenyi)."), "", *lines]

@@ -1,0 +1,134 @@
+"""Line plots as SVG, by hand: every seed as a thin line, the mean with its band, a legend of buttons."""
+
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Points = Sequence[tuple[float, float]]
+
+# Okabe and Ito's colours, which people with any colour vision tell apart; dashes and marks for print without colour
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#555555", "#000000")
+DASHES = ("", "6 3", "2 2", "8 2 2 2")
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _EDGE = 640, 300, 56, 38, 10
+
+
+@dataclass(frozen=True)
+class Line:
+    """A mean, the runs that it is of, and the ends of its interval, by x."""
+
+    name: str
+    mean: Points
+    seeds: Sequence[Points]
+    band: Sequence[tuple[float, float, float]]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """From values to places."""
+
+    low: float
+    high: float
+    log: bool
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        low, high, own = (self._turned(x) for x in (self.low, self.high, value))
+        share = (own - low) / (high - low) if high > low else 0.5
+        return self.start + min(max(share, -0.02), 1.02) * (self.end - self.start)
+
+    def _turned(self, value: float) -> float:
+        return math.log(max(value, self.low * 1e-3, 1e-300)) if self.log else value
+
+    def ticks(self) -> list[float]:
+        """Round values to be marked."""
+        if self.log:
+            first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+            found = [m * 10.0**k for k in range(first, last + 1) for m in ((1, 2, 5) if last - first < 3 else (1,))]
+        else:
+            step = 10.0 ** math.floor(math.log10(max(self.high - self.low, 1e-12)))
+            step = next(step * m for m in (0.1, 0.2, 0.5, 1, 2) if (self.high - self.low) / (step * m) <= 6)
+            found = [step * k for k in range(math.floor(self.low / step), math.ceil(self.high / step) + 1)]
+        return [tick for tick in found if self.low * (1 - 1e-9) <= tick <= self.high * (1 + 1e-9)]
+
+
+def plot(
+    lines: Sequence[Line], x_name: str, y_name: str, *, log_x: bool = True, log_y: bool = False,
+    marked: float | None = None, top: float | None = None,
+) -> str:  # fmt: skip
+    """The plot with its legend; nothing where there is no point. top: what the axis of y reaches at least."""
+    points = [point for line in lines for part in (line.mean, *line.seeds) for point in part]
+    if not points:
+        return ""
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    if log_y:
+        ys = [y for y in ys if y > 0] or [1.0]
+    low, high = (min(ys), max(ys)) if log_y else (min(0.0, *ys), max(*ys, 1e-9) if len(ys) > 1 else max(ys[0], 1e-9))
+    high = high if top is None else max(high, top)
+    x_axis = Axis(min(xs), max(xs), log_x and min(xs) > 0, _LEFT + 14, _WIDTH - _EDGE - 14)
+    y_axis = Axis(low, high, log_y, _HEIGHT - _BOTTOM, _EDGE)
+    marks = sorted(set(xs)) if len(set(xs)) <= 8 else x_axis.ticks()
+    parts = [_frame(x_axis, y_axis, marks, x_name, y_name)]
+    if marked is not None and min(xs) <= marked <= max(xs):
+        parts.append(_rule((x_axis(marked),) * 2, (_EDGE, _HEIGHT - _BOTTOM), 'stroke="#000" stroke-dasharray="5 4"'))
+    parts += [_line(line, place, x_axis, y_axis) for place, line in enumerate(lines)]
+    label, size = html.escape(f"{y_name} over {x_name}"), f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}"'
+    return f'<svg {size} role="img" aria-label="{label}">{"".join(parts)}</svg>{_legend(lines)}\n'
+
+
+def style(place: int) -> tuple[str, str]:
+    """Colour and dashes of the line at this place."""
+    return COLOURS[place % len(COLOURS)], DASHES[place // len(COLOURS) % len(DASHES)]
+
+
+def _frame(x_axis: Axis, y_axis: Axis, marks: Sequence[float], x_name: str, y_name: str) -> str:
+    base, parts = _HEIGHT - _BOTTOM, []
+    for tick in y_axis.ticks():
+        y = y_axis(tick)
+        parts.append(_rule((_LEFT, _WIDTH - _EDGE), (y, y), 'stroke="#ddd"'))
+        parts.append(_text(_LEFT - 6, y + 4, f"{tick:.3g}", 'text-anchor="end"'))
+    parts += [_text(x_axis(mark), base + 15, f"{mark:.4g}") for mark in marks]
+    parts.append(_text((_LEFT + _WIDTH) / 2, _HEIGHT - 5, x_name))
+    parts.append(_text(12, base / 2, y_name, f'text-anchor="middle" transform="rotate(-90 12 {base / 2})"'))
+    return "".join(parts)
+
+
+def _rule(x: tuple[float, float], y: tuple[float, float], how: str) -> str:
+    return f'<line x1="{x[0]:.1f}" x2="{x[1]:.1f}" y1="{y[0]:.1f}" y2="{y[1]:.1f}" {how}/>'
+
+
+def _text(x: float, y: float, words: str, how: str = 'text-anchor="middle"') -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="11" {how}>{html.escape(words)}</text>'
+
+
+def _line(line: Line, place: int, x_axis: Axis, y_axis: Axis) -> str:
+    colour, dashes = style(place)
+
+    def path(points: Points) -> str:
+        return " ".join(f"{x_axis(x):.1f},{y_axis(y):.1f}" for x, y in points)
+
+    parts = []
+    if line.band:
+        around = [*((x, high) for x, _, high in line.band), *((x, low) for x, low, _ in reversed(line.band))]
+        parts.append(f'<polygon class="band" fill="{colour}" points="{path(around)}"/>')
+    parts += [f'<polyline class="seed" stroke="{colour}" points="{path(seed)}"/>' for seed in line.seeds]
+    dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
+    parts.append(f'<polyline class="mean" stroke="{colour}"{dashed} points="{path(line.mean)}"/>')
+    for x, y in line.mean if len(line.mean) <= 12 else ():
+        said = html.escape(f"{line.name} at {x:g}: {y:.4g}")
+        spot = f'cx="{x_axis(x):.1f}" cy="{y_axis(y):.1f}" r="3" fill="{colour}"'
+        parts.append(f"<circle {spot}><title>{said}</title></circle>")
+    name = html.escape(line.name, quote=True)
+    return f'<g class="line" data-name="{name}"><title>{name}</title>{"".join(parts)}</g>'
+
+
+def _legend(lines: Sequence[Line]) -> str:
+    items = []
+    for place, line in enumerate(lines):
+        colour, dashes = style(place)
+        how = f'stroke="{colour}" stroke-width="3" stroke-dasharray="{dashes}"'
+        stroke = f'<svg width="26" height="8">{_rule((0, 26), (4, 4), how)}</svg>'
+        name = html.escape(line.name, quote=True)
+        items.append(f'<li><button type="button" data-name="{name}" aria-pressed="false">{stroke}{name}</button></li>')
+    return f'<ul class="legend">{"".join(items)}</ul>'

@@ -1,0 +1,40 @@
+"""A cell of a study, and a comparison, as the words of a table."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+def told(cell: Mapping[str, Any]) -> str:
+    """A cell in a table: the mean with its interval, how many solved it, how many failed."""
+    mean = cell.get("geometric") or cell["mean"]
+    words = "-"
+    if mean is not None:
+        words = f"{mean['mean']:.3g}"
+        if mean["low"] is not None and mean["sd"]:
+            words += f" [{mean['low']:.3g}, {mean['high']:.3g}]"
+    if "solved" in cell:
+        solved = cell["solved"]
+        ends = f"{100 * solved['low']:.0f} to {100 * solved['high']:.0f} %"
+        words += f", solved {solved['count']} of {solved['of']} ({ends})"
+    return words + (f", {cell['failed']} failed" if cell["failed"] else "")
+
+
+def comparison_cells(each: Mapping[str, Any]) -> tuple[str, ...]:
+    """A comparison as the cells of a row."""
+    own = (each["task"], each["length"], each["encoding"])
+    if each["verdict"] == "not compared":
+        return (*own, "-", "-", "-", "-", "not compared: a run failed", "-", "-")
+    difference = each["difference"]
+    ends = "-"
+    if difference["low"] is not None:
+        ends = f"[{turned(each, difference['low'])}, {turned(each, difference['high'])}]"
+    could = "-" if each["could_find"] is None else turned(each, each["could_find"])
+    needed = "-" if each["needed"] is None else f"{each['needed']} seeds"
+    p, adjusted = f"{each['p']:.3g}", f"{each['adjusted']:.3g}"
+    return (*own, turned(each, difference["mean"]), ends, p, adjusted, each["verdict"], could, needed)
+
+
+def turned(each: Mapping[str, Any], value: float) -> str:
+    """A difference, or of errors the ratio whose logarithm it is."""
+    return f"x {math.exp(min(value, 700.0)):.4g}" if each["ratio"] else f"{value:+.3g}"

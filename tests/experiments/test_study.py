@@ -1,0 +1,199 @@
+"""Studies: what is one, how it is made and made again, by shards too; what its files say."""
+
+import csv
+import io
+import json
+import shutil
+
+import pytest
+
+from fastpe.experiments import compare as making
+from fastpe.experiments import results, study_report
+from fastpe.experiments.compare import compare, merge, read_again
+from fastpe.experiments.study import Cell, Study, varied
+from fastpe.training.config_file import RunError
+
+SMALL = {
+    "width": 8, "hidden": 8, "layers": 1, "train_length": 4, "samples": 32, "epochs": 2, "batch": 8,
+    "test_sequences": 20,
+}  # fmt: skip
+STUDY = Study(["alibi", "nope", "rope"], ["reverse", "running_sum"], seeds=2, settings=SMALL)
+FILES = ("results.csv", "results.json", "results.md", "report.html", "study.toml")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A small study, made."""
+    out = tmp_path_factory.mktemp("studies") / "study"
+    return compare(STUDY, out=out, workers=1)
+
+
+def test_a_study_is_read_as_it_was_written():
+    whole = Study(
+        {"steep": {"encoding": "alibi", "options": {"slope": 0.5}, "heads": 2}, "nope": {}},
+        {"short": {"task": "reverse", "options": {"symbols": 3}, "train_length": 6}},
+        seeds=3, baseline="steep", settings={**SMALL, "lr": 1e-5, "test_lengths": [4, "5-8"]}, margin=0.1,
+        threshold=0.5,
+    )  # fmt: skip
+    assert Study.from_toml(whole.to_toml()) == whole
+    config = whole.config(Cell("short", "steep", 2))
+    assert (config.encoding, config.options, config.heads, config.seed) == ("alibi", {"slope": 0.5}, 2, 2)
+    assert (config.task_options, config.train_length, config.test_lengths) == ({"symbols": 3}, 6, (4, "5-8"))
+
+
+def test_everything_is_paired():
+    """But for the encoding all settings of a seed are the same."""
+    for task in STUDY.tasks:
+        for seed in range(2):
+            own = [STUDY.config(Cell(task, name, seed)).to_dict() for name in STUDY.encodings]
+            for each in own:
+                del each["encoding"], each["options"]
+            assert own[0] == own[1] == own[2]
+            assert own[0]["seed"] == seed
+
+
+def test_tokens_are_causal_unless_said_otherwise():
+    assert STUDY.config(Cell("reverse", "rope", 0)).causal
+    assert not STUDY.config(Cell("running_sum", "rope", 0)).causal
+    assert not Study(["rope"], ["reverse"], settings={"causal": False}).config(Cell("reverse", "rope", 0)).causal
+
+
+def test_settings_are_varied():
+    found = varied(STUDY, {"heads": [1, 2], "lr": [0.1]})
+    assert list(found.encodings)[:2] == ["alibi heads=1 lr=0.1", "alibi heads=2 lr=0.1"]
+    assert (found.baseline, found.config(Cell("reverse", "rope heads=2 lr=0.1", 0)).heads) == ("nope heads=1 lr=0.1", 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named", "message"),
+    [
+        (([], ["reverse"]), {}, "encodings must name one at least"),
+        ((["nope"], []), {}, "tasks must name one at least"),
+        ((["nope", "nope"], ["reverse"]), {}, "encodings must be distinct"),
+        ((["nopee"], ["reverse"]), {}, "encoding 'nopee' is unknown; did you mean 'nope'"),
+        ((["nope"], ["revers"]), {}, "nope on revers: task 'revers' is unknown; did you mean 'reverse'"),
+        ((["nope"], ["reverse"]), {"seeds": 0}, "seeds must be at least 1, not 0"),
+        ((["nope"], ["reverse"]), {"baseline": "rope"}, "baseline must be one of the encodings, not 'rope'"),
+        ((["nope"], ["reverse"]), {"settings": {"widht": 3}}, "setting 'widht' is unknown; did you mean 'width'"),
+        ((["nope"], ["reverse"]), {"settings": {"width": 0}}, "nope on reverse: width must be at least 1, not 0"),
+        ((["nope"], ["reverse"]), {"settings": {"seed": 1}}, "setting 'seed' is unknown"),
+        ((["nope"], ["reverse"]), {"preset": "gpt"}, "preset must be lacoco or nanogpt-cpu, not 'gpt'"),
+        ((["nope"], ["reverse"]), {"margin": 0}, "margin must be above 0, not 0"),
+        ((["nope"], ["reverse"]), {"threshold": 2}, r"threshold must lie in \(0, 1\], not 2"),
+        (("nope", ["reverse"]), {}, "encodings must be names, or a dict of them, not 'nope'"),
+    ],
+)
+def test_what_is_no_study(arguments, named, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        Study(*arguments, **named)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seeds = ", "the study is not TOML"),
+        ("seed = 3", "the study names 'seed', which is unknown; did you mean 'seeds'"),
+        ("seeds = 3", r"the study lacks \[encoding.NAME\]"),
+        ("encoding = 3", r"the study lacks \[encoding.NAME\]"),
+    ],
+)
+def test_what_is_no_file_of_a_study(text, message):
+    with pytest.raises(ValueError, match=message):
+        Study.from_toml(text)
+
+
+def test_a_study_leaves_its_files(made):
+    assert {*FILES, "failed.json", "runs"} == {path.name for path in made.out.iterdir()}
+    table = list(csv.DictReader(io.StringIO((made.out / "results.csv").read_text())))
+    runs = {(row["task"], row["encoding"], row["seed"]) for row in table}
+    assert len(runs) == 12
+    facts = json.loads((made.out / "results.json").read_text())
+    assert facts["cells"] == json.loads(json.dumps(made.summary["cells"]))
+    for row in table:
+        cell = Cell(row["task"], row["encoding"], int(row["seed"]))
+        (own,) = (made.out / "runs").glob(f"{cell.task}-{cell.encoding}-seed{cell.seed}-{row['identity']}")
+        value = json.loads((own / "result.json").read_text())["test"][row["length"]][row["metric"]]
+        assert row["value"] == ("" if value is None else repr(value))
+    assert "| alibi |" in (made.out / "results.md").read_text()
+
+
+def test_a_study_is_made_once(made):
+    before = {path: path.stat().st_mtime_ns for path in (made.out / "runs").rglob("*.safetensors")}
+    events = []
+    again = compare(STUDY, out=made.out, workers=1, progress=events.append)
+    assert (again.summary, again.rows) == (made.summary, made.rows)
+    assert events[0].reused == 12
+    assert {path: path.stat().st_mtime_ns for path in (made.out / "runs").rglob("*.safetensors")} == before
+
+
+def test_the_page_is_one_file_that_needs_no_other(made):
+    page = (made.out / "report.html").read_text()
+    assert page.startswith("<!doctype html>")
+    for mark in ("http:", "https:", "src=", "@import", "url("):
+        assert mark not in page
+    for name in (*STUDY.encodings, *STUDY.tasks):
+        assert name in page
+    assert study_report.verdict(STUDY, made.summary)[0] in page
+
+
+def test_shards_make_the_same_files_byte_for_byte(made, tmp_path):
+    for number in (1, 2):
+        assert compare(STUDY, out=tmp_path / f"part{number}", workers=1, shard=(number, 2)) is None
+    with pytest.raises(RunError, match="lacks 6 of 12 runs"):
+        merge([tmp_path / "part1"], tmp_path / "half")
+    found = merge([tmp_path / "part1", tmp_path / "part2"], tmp_path / "whole")
+    assert json.dumps(found.summary) == json.dumps(made.summary)
+    again = {name: (tmp_path / "whole" / name).read_bytes() for name in FILES}
+    merge([tmp_path / "part2", tmp_path / "part1"], tmp_path / "other")
+    assert {name: (tmp_path / "other" / name).read_bytes() for name in FILES} == again
+    assert (tmp_path / "whole" / "results.md").read_bytes() == (made.out / "results.md").read_bytes()
+
+
+def test_a_run_that_fails_is_counted_and_the_rest_goes_on(tmp_path):
+    """One seed of one encoding diverges."""
+    study = Study({"nope": {}, "wild": {"encoding": "nope", "lr": 1e30}}, ["running_sum"], seeds=2, settings=SMALL)
+    found = compare(study, out=tmp_path / "out", workers=1)
+    assert found.summary["failed"] == 2
+    assert [each["verdict"] for each in found.summary["comparisons"]] == ["not compared"] * 3
+    assert any("2 of 4 runs failed" in line for line in study_report.verdict(study, found.summary))
+    assert sum(bool(row.get("failed")) for row in found.rows) == 2
+    assert "2 failed" in (tmp_path / "out" / "results.md").read_text()
+    before = {name: (tmp_path / "out" / name).read_bytes() for name in FILES}
+    assert json.dumps(read_again(tmp_path / "out").summary) == json.dumps(found.summary)
+    assert {name: (tmp_path / "out" / name).read_bytes() for name in FILES} == before
+    merged = merge([tmp_path / "out"], tmp_path / "merged")
+    assert json.dumps(merged.summary) == json.dumps(found.summary)
+
+
+def test_the_same_encoding_under_two_names_finds_nothing(tmp_path):
+    study = Study({"nope": {}, "again": {"encoding": "nope"}}, ["reverse"], seeds=6, settings=SMALL)
+    found = compare(study, out=tmp_path / "out", workers=1)
+    assert {each["verdict"] for each in found.summary["comparisons"]} == {"not told apart"}
+    assert all(each["difference"]["mean"] == 0 for each in found.summary["comparisons"])
+    assert len(list((tmp_path / "out" / "runs").iterdir())) == 6  # they are the same runs
+
+
+def test_seeds_that_found_the_same_bits_are_told(made):
+    outcomes = {cell: {"train": {"loss": 1.0}, "test": {"4": {"exact": 0.5}}} for cell in STUDY.cells()}
+    assert len(results.same_bits(outcomes)) == 6
+    assert results.same_bits(outcomes)[0] == "alibi on reverse: seeds 0 and 1 found the same bits"
+    assert made.summary["same_bits"] == []
+
+
+def test_folders_that_hold_something_else_are_refused(made, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("x")
+    with pytest.raises(RunError, match=r"is no study's folder: it holds files but no study\.toml"):
+        compare(STUDY, out=tmp_path / "full")
+    other = Study(["nope"], ["reverse"], seeds=1, settings=SMALL)
+    with pytest.raises(RunError, match="holds another study"):
+        compare(other, out=made.out)
+    copy = shutil.copytree(made.out, tmp_path / "copy")
+    (copy / "study.toml").write_text("seeds = 'x'")
+    with pytest.raises(RunError, match="was edited, and is no study any more"):
+        compare(STUDY, out=copy)
+    with pytest.raises(RunError, match=r"holds no study: it has no study\.toml"):
+        read_again(tmp_path / "full")
+    with pytest.raises(ValueError, match="out must be a folder"):
+        compare(STUDY)
+    assert making.FILE == "study.toml"
