@@ -2,8 +2,9 @@
 
     python bench/length_study.py FOLDER
 
-Measures every run of FOLDER/lengths in windows that move on too, and by place, keeps that in FOLDER/curves, prints the
-tables of bench/results/text.md and draws bench/results/text.png. Intervals are t intervals over seeds, 95 %.
+Measures every run of FOLDER/lengths in windows that move on too, and by place, on 32,768 characters, keeps that in
+FOLDER/curves, prints the tables of bench/results/text.md and draws bench/results/text.png. Intervals are t intervals
+over seeds, 95 %.
 """
 
 import json
@@ -21,9 +22,12 @@ from scipy import stats
 import fastpe
 from fastpe.pictures.curves import Curves, draw_curves
 from fastpe.training.length_curve import LengthCurve, Point
+from fastpe.training.run_folder import read_config
+from fastpe.training.text_data import text_parts
 
 RESULTS = Path(__file__).with_name("results")
-SLIDING = (128, 512, 2048)  # a window costs four times what blocks do
+SLIDING = (128, 512, 2048)  # a window costs four times what blocks do, so that part of the text must do
+PART = 2**15 + 1  # tokens of the validation part
 
 Curve = dict[str, Any]
 
@@ -33,8 +37,9 @@ def measured(run: Path, kept: Path) -> Curve:
     path = kept / f"{run.name}.json"
     if not path.exists():
         test = json.loads((run / "result.json").read_text())["test"]
-        sliding = fastpe.length_curve(run, lengths=SLIDING, sliding=True, threads=1)
-        places = fastpe.length_curve(run, lengths=(max(map(int, test)),), threads=1)
+        model, tokens = fastpe.load(run), text_parts(read_config(run))[1][:PART]
+        sliding = fastpe.length_curve(model, tokens, SLIDING, sliding=True, threads=1)
+        places = fastpe.length_curve(model, tokens, (max(map(int, test)),), threads=1)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(
             json.dumps(

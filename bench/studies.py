@@ -166,14 +166,21 @@ def table(rows: Rows) -> str:
     return "\n".join(lines)
 
 
+def _shown(row: Mapping[str, Any]) -> str:
+    """Percents of whole answers, or bits per byte."""
+    if "failed" in row:
+        return "failed"
+    return f"{100 * row['exact']:.6g}" if "exact" in row else f"{_measure(row):.4f}"
+
+
 def seeds_table(rows: Rows) -> str:
-    """Every run of a study, in Markdown: updates, and whole answers that are right in percent."""
+    """Every run of a study, in Markdown: updates, and whole answers that are right in percent, or bits per byte."""
     lengths = [row["length"] for row in next(iter(rows.values()))]
     lines = [f"| | | seed | updates | {' | '.join(lengths)} |", "|---" * (4 + len(lengths)) + "|"]
     for key in dict.fromkeys(key for key, _ in rows):
         for seed in sorted(seed for own, seed in rows if own == key):
             own = rows[key, seed]
-            cells = [f"{100 * row['exact']:.6g}" if "exact" in row else "failed" for row in own]
+            cells = [_shown(row) for row in own]
             lines.append(f"| {' | '.join(key)} | {seed} | {own[0].get('updates', '-')} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

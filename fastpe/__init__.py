@@ -20,6 +20,7 @@ The small transformer
     evaluate, load              testing at other lengths; a trained or saved model
     length_curve, receptive_field
                                 on a text: the loss by length; how far back a model looks
+    compare                     encodings on tasks, over seeds: which is better, how far, how surely
     fastpe.tasks                what it is trained on
 
     reference                   all of it in plain NumPy, float64, to be read
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from fastpe.encodings.registry import list_encodings, page, register
     from fastpe.encodings.resize import resize
     from fastpe.encodings.slots import Spec
+    from fastpe.experiments.compare import compare
     from fastpe.functional.attention import attention, attention_vjp
     from fastpe.model.adam import Adam
     from fastpe.model.config import ModelConfig
@@ -85,6 +87,7 @@ _HOME = {
     "load": "fastpe.training.run_folder",
     "length_curve": "fastpe.training.length_curve",
     "receptive_field": "fastpe.training.receptive_field",
+    "compare": "fastpe.experiments.compare",
     "reference": "",
     "tasks": "",
 }
@@ -94,7 +97,7 @@ __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "list_encodings", "page", "build", "init", "pull", "resize", "show", "register",
     "Encoding", "Option", "Spec", "Reported", "BeyondTrainingLength",
     "attention", "attention_vjp",
-    "ModelConfig", "Transformer", "Adam", "TrainConfig", "train", "evaluate", "load", "length_curve", "receptive_field",
+    "ModelConfig", "Transformer", "Adam", "TrainConfig", "train", "evaluate", "load", "length_curve", "receptive_field", "compare",
     "tasks", "reference",
 ]  # fmt: skip
 

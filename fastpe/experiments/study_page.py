@@ -20,6 +20,7 @@ Summary = Mapping[str, Any]
 
 _COLUMNS = ("task", "encoding", "seed", "length", "metric", "value", "updates", "seconds", "failed")
 _REAL = ("value", "seconds")
+_ALIKE = 0.05  # a column whose numbers differ by less is not shaded
 
 
 def page(
@@ -99,7 +100,7 @@ def _level(cell: Mapping[str, Any]) -> float | None:
 
 def _share(value: float | None, levels: Sequence[float], larger: bool) -> float:
     """Where a value lies between the worst and the best of its column."""
-    if value is None or not levels or max(levels) == min(levels):
+    if value is None or not levels or max(levels) - min(levels) <= _ALIKE * max(map(abs, levels)):
         return 0.0
     turn = (lambda x: x) if larger else (lambda x: -math.log(max(x, 1e-300)))
     low, high = sorted((turn(min(levels)), turn(max(levels))))

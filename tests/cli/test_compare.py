@@ -1,0 +1,81 @@
+"""`fastpe compare`, `merge` and `report`: what they print, and what a mistake costs."""
+
+import json
+
+import pytest
+from command_line import fastpe, refused
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+SIZES = {"width": 8, "hidden": 8, "layers": 1, "train_length": 4, "samples": 16, "epochs": 1, "batch": 8}
+SMALL = [word for name, size in SIZES.items() for word in ("--set", f"{name}={size}")]
+SMALL += ["--set", "test_sequences=10", "--seeds", "2", "--workers", "1"]
+STUDY = ["compare", "alibi", "nope", "--task", "reverse", *SMALL]
+
+
+def test_a_study_says_what_it_found_and_where(folder):
+    found = fastpe(*STUDY, "--out", "study", "--lengths", "4,5-8")
+    assert found.exit_code == 0, found.output
+    assert found.stdout.startswith("2 encodings on 1 task, 2 seeds: of 2 comparisons with nope 0 are better, 0 worse")
+    assert "With 2 seeds and 1 encodings beside the baseline no difference can be told" in found.stdout
+    assert found.stderr.splitlines()[-1].startswith("written in study: report.html, results.csv")
+    again = fastpe("report", "study", "--json")
+    cells = json.loads(again.stdout)["cells"]
+    assert [(cell["encoding"], cell["length"]) for cell in cells] == [
+        ("alibi", "4"), ("alibi", "5-8"), ("nope", "4"), ("nope", "5-8"),
+    ]  # fmt: skip
+    repeated = fastpe("compare", "--study", "study/study.toml", "--out", "study", "--workers", "1", "--json")
+    assert json.loads(repeated.stdout)["cells"] == cells
+    assert "4 of them done before" in repeated.stderr
+
+
+def test_shards_are_merged(folder):
+    for number in (1, 2):
+        found = fastpe(*STUDY, "--shard", f"{number}/2", "--out", f"part{number}")
+        assert found.exit_code == 0, found.output
+        assert f"shard {number}/2 is done" in found.stderr
+        assert found.stdout == ""
+    assert "lacks 2 of 4 runs" in refused(2, "merge", "part1", "--out", "half")
+    found = fastpe("merge", "part1", "part2", "--out", "whole")
+    assert found.exit_code == 0, found.output
+    assert (folder / "whole" / "report.html").is_file()
+
+
+def test_a_dry_run_makes_nothing(folder):
+    found = fastpe(*STUDY, "--dry-run", "--json")
+    assert json.loads(found.stdout)["runs"] == 4
+    assert "nope on reverse: " in found.stderr
+    assert fastpe(*STUDY, "--dry-run").stdout.startswith("runs   4\nFLOPs  ")
+    assert list(folder.iterdir()) == []
+
+
+def test_settings_are_varied(folder):
+    found = fastpe(*STUDY, "--vary", "heads=1,2", "--margin", "0.5", "--out", "study", "--json")
+    assert found.exit_code == 0, found.output
+    assert {cell["encoding"] for cell in json.loads(found.stdout)["cells"]} == {
+        "alibi heads=1", "alibi heads=2", "nope heads=1", "nope heads=2",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("compare", "a study needs encodings and --task, or --study FILE"),
+        ("compare alibi", "a study needs encodings and --task, or --study FILE"),
+        ("compare alibbi --task sort", "'alibbi' is unknown; did you mean 'alibi'"),
+        ("compare alibi --task sortt", "'sortt' is unknown; did you mean 'sort'"),
+        ("compare alibi --task sort --seeds 0", "--seeds must be at least 1, not 0"),
+        ("compare alibi --task sort --set widht=3", "setting 'widht' is unknown; did you mean 'width'"),
+        ("compare alibi --task sort --set width", "--set must be KEY=VALUE, not 'width'"),
+        ("compare alibi --task sort --baseline rope", "--baseline must be one of the encodings, not 'rope'"),
+        ("compare alibi --task sort --shard 3/2", "--shard must be I/N, such as 1/4, not '3/2'"),
+        ("compare alibi --task sort --margin -1", "--margin must be above 0, not -1.0"),
+        ("compare alibi --study none.toml", "--study says it all"),
+        ("compare --study none.toml", "none.toml: No such file or directory"),
+        ("merge none --out x", "none holds no study: it has no study.toml"),
+        ("report none", "none holds no study: it has no study.toml"),
+    ],
+)
+def test_mistakes_cost_one_line(folder, arguments, line):
+    assert line in refused(2, *arguments.split())
+    assert list(folder.iterdir()) == []
