@@ -1,7 +1,7 @@
 """What `fastpe evaluate` says of models of a text: loss by length, counted both ways, and how far back they look."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,9 +36,12 @@ class OnText:
 
 def on_texts(runs: Sequence[Path], data: Path | None) -> list[OnText]:
     """The models of runs, each with the part of its text that it is validated on, or with all of another text."""
-    found = [_on_text(run, data) for run in runs]
+    moved = data is not None and all(_is_own(stored_text(run), data) for run in runs)
+    found = [_on_text(run, data, moved) for run in runs]
     if len({each.digest for each in found}) > 1:
         raise click.UsageError("these runs learned from different texts: name one for all, --data FILE")
+    if len({each.model.vocabulary and each.model.vocabulary.kind for each in found}) > 1:
+        raise click.UsageError("these runs have different tokens, bytes and characters: their losses differ in kind")
     labels = [each.label for each in found]
     for each in found:
         if labels.count(each.label) > 1:
@@ -46,7 +49,8 @@ def on_texts(runs: Sequence[Path], data: Path | None) -> list[OnText]:
     return found
 
 
-def _on_text(run: Path, data: Path | None) -> OnText:
+def _on_text(run: Path, data: Path | None, moved: bool) -> OnText:
+    """moved: whether the data are the run's own text, of which the part counts that it is validated on."""
     from fastpe.text import corpus
     from fastpe.training import run_folder
     from fastpe.training.length_curve import validation_documents
@@ -57,14 +61,40 @@ def _on_text(run: Path, data: Path | None) -> OnText:
     symbols = model.vocabulary
     if symbols is None:
         raise click.UsageError(f"{run} holds no model of a text: train one with --task text --data FILE")
-    if data is not None:
-        found = corpus.read(data, symbols.kind, vocabulary=symbols)
+    if data is not None and not moved:
+        separator = "" if config is None else config.chosen.options["separator"]
+        try:
+            found = corpus.read(data, symbols.kind, separator, symbols)
+        except corpus.NoSeparator:
+            found = corpus.read(data, symbols.kind, vocabulary=symbols)
+        if len(found.tokens) < 2:
+            raise click.UsageError(f"--data {data} must have two tokens at least, not {len(found.tokens)}")
         documents = found.documents if len(found.documents) > 2 else None
         return OnText(run, run.name, model, found.tokens, documents, found.digest)
+    if config is not None and data is not None:
+        config = replace(config, data=str(data))
     if config is None:
         raise click.UsageError(f"{run} is a model's file, which has no text of its own: name one, --data FILE")
     digest = f"{config.digest} {config.chosen.options}"
-    return OnText(run, run.name, model, text_parts(config)[1], validation_documents(config), digest)
+    try:
+        tokens = text_parts(config)[1]
+    except FileNotFoundError:
+        where = f"the text of {run}, {config.data}, is not there"
+        raise click.UsageError(f"{where}: name it with --data FILE") from None
+    return OnText(run, run.name, model, tokens, validation_documents(config), digest)
+
+
+def _is_own(config: "TrainConfig | None", data: Path) -> bool:
+    """Whether a file is the text of a run, which may have been moved."""
+    from fastpe.text import corpus
+
+    if config is None:
+        return False
+    options = config.chosen.options
+    try:
+        return corpus.read(data, options["tokens"], options["separator"]).digest == config.digest
+    except ValueError:
+        return False
 
 
 def stored_text(run: Path) -> "TrainConfig | None":
@@ -79,10 +109,12 @@ def print_curves(
     found: Sequence[OnText], lengths: Sequence[int] | None, threads: int | None, out: Path | None, as_json: bool
 ) -> None:
     """Loss by length of all models, as a table, as JSON, and as a figure."""
-    from fastpe.training.length_curve import length_curve
+    from fastpe.training.length_curve import checked_lengths, length_curve
 
     from .progress import Bar
 
+    for each in found:  # what is wrong is said before any of it is done
+        checked_lengths(lengths, each.model.config.train_length, len(each.tokens))
     curves: list[tuple[OnText, LengthCurve, LengthCurve]] = []
     with Bar() as bar:
         for each in found:
@@ -159,11 +191,14 @@ def print_fields(
     found: Sequence[OnText], lengths: Sequence[int] | None, threads: int | None, out: Path | None, as_json: bool
 ) -> None:
     """How far back all models look."""
+    from fastpe.training.length_curve import checked_lengths
     from fastpe.training.receptive_field import BLOCKS, SHARE, receptive_field
 
     if lengths is not None and len(lengths) != 1:
         raise click.UsageError("--receptive-field is that of blocks of one length: give one to --lengths")
     length = lengths[0] if lengths else None
+    for each in found:
+        checked_lengths(lengths, 1, len(each.tokens))
     fields = {each.label: receptive_field(each.model, each.tokens, length, threads=threads) for each in found}
     if out is not None:
         from fastpe.pictures.curves import draw_fields
@@ -178,11 +213,13 @@ def print_fields(
         field = fields[each.label]
         within = np.cumsum(field.shares)
         shares = [f"{within[n - 1]:.3f}" if n <= field.length else "-" for n in inside]
-        rows.append([each.label, str(field.length), str(field.distance), *shares])
-    head = ("run", "length", f"{SHARE:.0%} within", *(f"last {n}" for n in inside))
+        rows.append([each.label, str(field.length), f"last {field.distance + 1}", *shares])
+    head = ("run", "length", f"{SHARE:.0%} in the", *(f"last {n}" for n in inside))
     click.echo("share of the gradient of the last loss, by the tokens that it comes from\n")
     print_table(head, rows, right=True)
-    click.echo(f"\nmeans over {BLOCKS} blocks at most; a distance of 0 is the last token itself")
+    click.echo(
+        f"\nmeans over {BLOCKS} blocks at most; the last 1 is the token itself, from which the next one is predicted"
+    )
 
 
 def _train_length(found: Sequence[OnText]) -> int | None:

@@ -17,6 +17,7 @@ import numpy as np
 from fastpe.base import validation
 from fastpe.base.random import Stream
 from fastpe.kernels.attention.cells import TILE_QUERIES
+from fastpe.kernels.threads import threads_for
 from fastpe.text.vocabulary import UnknownSymbols, Vocabulary
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ class Sampling:
         if self.temperature == 0.0:
             return int(np.argmax(logits))
         order = np.argsort(-logits, kind="stable")[: self.top_k]
-        scaled = (logits[order].astype(np.float64) - float(logits[order[0]])) / self.temperature
+        with np.errstate(over="ignore"):  # next to no temperature: all but the likeliest have no chance
+            scaled = (logits[order].astype(np.float64) - float(logits[order[0]])) / self.temperature
         reached = np.cumsum(np.exp(scaled))
         if self.top_p is not None:
             reached = reached[: int(np.searchsorted(reached, self.top_p * reached[-1])) + 1]
@@ -123,6 +125,7 @@ class Generation:
             raise ValueError("a model of numbers writes no tokens: model must have a vocabulary")
         if not config.causal:
             raise ValueError("model must be causal: what others give at a place depends on what follows")
+        threads_for(threads)  # refuses what is no number of them
         self.model, self.sampling, self._threads = model, sampling, threads
         self.prompt = _tokens(prompt, config.vocabulary)
         self._length = validation.whole("length", length, 1)
@@ -274,6 +277,8 @@ class Writing:
             raise ValueError(f"{name} must be tokens, not text: this model was not trained on one")
         if not text:
             raise ValueError(f"{name} must not be empty")
+        if any("\ud800" <= c <= "\udfff" for c in text):
+            raise ValueError(f"{name} must be text, and holds what is no UTF-8")
         try:
             return self._vocabulary.encode(text)
         except UnknownSymbols as error:

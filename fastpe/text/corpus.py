@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,12 +21,16 @@ from typing import IO, Any
 import numpy as np
 
 from fastpe.base import files, validation
-from fastpe.text.vocabulary import UnknownSymbols, Vocabulary, named
+from fastpe.text.vocabulary import MOST_CHARACTERS, UnknownSymbols, Vocabulary, named
 
 Array = np.ndarray[Any, Any]
 
 _PIECE = 2**20  # bytes that are read at a time
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}
+
+
+class NoSeparator(ValueError):
+    """The separator does not occur in a text."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +81,8 @@ _last: tuple[tuple[Any, ...], Corpus] | None = None  # a run's settings and its 
 def read(path: str | Path, kind: str = "bytes", separator: str = "", vocabulary: Vocabulary | None = None) -> Corpus:
     r"""Read a file, or all files of a folder, sorted by name, each of which is a document.
 
-    Hidden files of a folder are left out. A file that has been read is not read again as long as it has not changed.
+    Hidden files of a folder are left out, and folders that links lead to. A file is not read again as long as it has
+    not changed.
 
     Parameters
     ----------
@@ -109,7 +115,10 @@ def read(path: str | Path, kind: str = "bytes", separator: str = "", vocabulary:
     kind = validation.choice("tokens", kind, ("bytes", "characters"))
     if vocabulary is not None and vocabulary.kind != kind:
         raise ValueError(f"tokens must be {vocabulary.kind!r}, as the vocabulary has them, not {kind!r}")
-    found = _files(given)
+    try:
+        found = _files(given)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"data {given}: there is no such file or folder") from None
     key = (kind, separator, vocabulary, *((str(each), _signature(each)) for each in found))
     if _last is not None and _last[0] == key:
         return _last[1]
@@ -127,11 +136,12 @@ def read(path: str | Path, kind: str = "bytes", separator: str = "", vocabulary:
 
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
-        files.open_file(path).close()  # says what it is, where that is no file
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ValueError(f"data {path} is a pipe or a device: name a file, or a folder of files")
         return [path]
     found = [
         Path(folder, name)
-        for folder, inner, names in os.walk(path)
+        for folder, inner, names in os.walk(path, onerror=_raise)
         if not _hide(inner)
         for name in names
         if not name.startswith(".")
@@ -141,6 +151,10 @@ def _files(path: Path) -> list[Path]:
     return sorted(found, key=lambda each: each.relative_to(path).parts)
 
 
+def _raise(error: OSError) -> None:
+    raise error
+
+
 def _hide(folders: list[str]) -> bool:
     """Leave out hidden folders of a walk."""
     folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -148,8 +162,8 @@ def _hide(folders: list[str]) -> bool:
 
 
 def _signature(path: Path) -> tuple[int, ...]:
-    stat = path.stat()
-    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
@@ -161,6 +175,8 @@ def _pieces(path: Path) -> Iterator[bytes]:
 def _refuse_binaries(found: Sequence[Path]) -> None:
     """A folder that was taken for one of texts is better known before a model has learned pictures."""
     for path in found:
+        if not path.is_file():
+            raise ValueError(f"data: {path} is a pipe or a device: name a folder of texts alone")
         if any(b"\0" in piece for piece in _pieces(path)):
             raise ValueError(f"data: {path} is no text, it has zero bytes: name a folder of texts alone, or one file")
 
@@ -189,6 +205,8 @@ def _vocabulary_of(found: Sequence[Path]) -> Vocabulary:
             symbols |= set(text)
     if len(symbols) == 1:
         raise ValueError(f"data: {found[0]} has no character but {named(symbols)}: there is nothing to learn")
+    if len(symbols) > MOST_CHARACTERS:
+        raise ValueError(f"data: {found[0]} has {len(symbols):,} characters, more than 2**16: take tokens 'bytes'")
     return Vocabulary("characters", "".join(sorted(symbols)))
 
 
@@ -198,14 +216,14 @@ def _encoded(path: Path, found: Sequence[Path], vocabulary: Vocabulary, separato
         for each in found:
             digests.append(_encode_file(each, vocabulary, room))
             starts.append(room.tell() // vocabulary.dtype.itemsize)
-        room.flush()
+        _to_disk(room.flush)
         # of the memory map itself nothing is written: a plain array that looks at it
         tokens = np.asarray(np.memmap(room, vocabulary.dtype, mode="r"))
     documents = np.unique(np.array(starts, np.int64))
     if separator:
         ends = _ends_of(tokens, _separator(separator, vocabulary, path))
         if not len(ends):
-            raise ValueError(f"separator {separator!r} does not occur in {path}")
+            raise NoSeparator(f"separator {separator!r} does not occur in {path}")
         documents = np.unique(np.concatenate([documents, ends]))
     digest = digests[0]
     if inside:
@@ -221,18 +239,28 @@ def _encode_file(path: Path, vocabulary: Vocabulary, room: IO[bytes]) -> str:
     if vocabulary.kind == "bytes":
         for piece in _pieces(path):
             digest.update(piece)
-            room.write(piece)
+            _to_disk(room.write, piece)
         return digest.hexdigest()
     unknown: set[str] = set()
     known = set(vocabulary.alphabet)
     for text in _characters(path, digest.update):
         lacking = set(text) - known
         if not lacking and not unknown:
-            room.write(vocabulary.encode(text).tobytes())
+            tokens = vocabulary.encode(text).tobytes()
+            _to_disk(room.write, tokens)
         unknown |= lacking
     if unknown:
         raise UnknownSymbols(f"data: the vocabulary lacks what {path} has: {named(unknown)}")
     return digest.hexdigest()
+
+
+def _to_disk(write: Callable[..., Any], *content: bytes) -> None:
+    """Write to the copy, of which its user knows nothing: an error says where it is."""
+    try:
+        write(*content)
+    except OSError as error:
+        where = f"the copy of a text that is made in {tempfile.gettempdir()} (TMPDIR) cannot be written"
+        raise OSError(f"{where}: {error.strerror}") from error
 
 
 def _separator(text: str, vocabulary: Vocabulary, path: Path) -> Array:
@@ -240,7 +268,7 @@ def _separator(text: str, vocabulary: Vocabulary, path: Path) -> Array:
     try:
         return vocabulary.encode(text)
     except UnknownSymbols:
-        raise ValueError(f"separator {text!r} does not occur in {path}") from None
+        raise NoSeparator(f"separator {text!r} does not occur in {path}") from None
 
 
 def _ends_of(tokens: Array, separator: Array) -> Array:

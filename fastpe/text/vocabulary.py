@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 KINDS = ("bytes", "characters")
 _BYTES = 256
-_MOST = 2**16  # characters of an alphabet: all that a text of many languages has
+MOST_CHARACTERS = 2**16  # of an alphabet: all that a text of many languages has
 _CODES = 0x110000  # code points of Unicode
 _SHOWN = 8  # unknown symbols that an error names
 
@@ -64,7 +64,7 @@ class Vocabulary:
             raise ValueError(f"alphabet must be '' for bytes, not {stored.cut(self.alphabet, 40)!r}")
         if list(self.alphabet) != sorted(set(self.alphabet)):
             raise ValueError(f"alphabet must be characters in order, each once, not {stored.cut(self.alphabet, 40)!r}")
-        if len(self.alphabet) > _MOST:
+        if len(self.alphabet) > MOST_CHARACTERS:
             raise ValueError(f"alphabet must have at most 2**16 characters, not {len(self.alphabet)}: take bytes")
 
     @classmethod

@@ -151,7 +151,7 @@ def length_curve(
     """
     model, text, own, symbols = read_for(model_or_run, tokens)
     threads_for(threads)
-    wanted = _lengths(lengths, model.config.train_length, len(text))
+    wanted = checked_lengths(lengths, model.config.train_length, len(text))
     edges = _documents(own if documents is None else documents, len(text))
     sliding = validation.truth("sliding", sliding)
     if stride is not None:
@@ -235,7 +235,8 @@ def validation_documents(config: Any) -> Array | None:
     return edges if len(edges) > 2 else None
 
 
-def _lengths(lengths: Iterable[int] | None, usual: int, total: int) -> list[int]:
+def checked_lengths(lengths: Iterable[int] | None, usual: int, total: int) -> list[int]:
+    """Those that a text of so many tokens can be read in, ascending; raises ValueError or TypeError."""
     if lengths is None:
         return [length for length in (usual << k for k in range(5)) if length < total] or [total - 1]
     if isinstance(lengths, str) or not isinstance(lengths, Iterable):
@@ -263,7 +264,8 @@ def _point(nats: Array, tokens: Array, length: int, edges: Array | None, symbols
         return Point(length, None, tokens=len(nats), reason="the outputs are not finite")
     # the loss at place i is that of token i + 1
     starts = np.arange(0, len(nats), length) if edges is None else np.maximum(edges[:-1] - 1, 0)
-    low, high = interval(nats, np.unique(starts[starts < len(nats)]))
+    starts = np.unique(starts[starts < len(nats)])
+    low, high = interval(nats, starts)
     bits = None
     if symbols is not None:
         bits = float(nats.sum()) / math.log(2) / int(symbols.widths[tokens[1:]].sum())

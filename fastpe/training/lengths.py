@@ -87,4 +87,6 @@ def _length(name: str, length: object, single: bool) -> int | str:
         if found is None or int(found[1]) > int(found[2]):
             raise ValueError(f"{name} must be integers, or ranges of them such as '51-100', not {length!r}")
         return length
+    if isinstance(length, str):
+        raise ValueError(f"{name} must be an integer, not {length!r}: only tasks of drawn tokens have ranges")
     return whole(name, length, 1)

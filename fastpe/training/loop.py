@@ -205,9 +205,13 @@ def _train(
 
 def _remarks(config: TrainConfig) -> tuple[str, ...]:
     parts = registry.parse_all(config.encoding, config.options)
-    most = config.position_range
-    drawn = () if most is None else (f"positions are drawn anew from 0 .. {most - 1} at every step, and in tests too",)
-    return drawn + combined.remarks(parts, config.model.spec(config.model.train_length))
+    most, told = config.position_range, []
+    if most is not None:
+        told.append(f"positions are drawn anew from 0 .. {most - 1} at every step, and in tests too")
+    if config.symbols is not None:
+        training, validation = map(len, text_parts(config))
+        told.append(f"{config.data}: {training:,} tokens to train with, {validation:,} to validate with")
+    return (*told, *combined.remarks(parts, config.model.spec(config.model.train_length)))
 
 
 def _open_run(

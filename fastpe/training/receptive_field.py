@@ -88,6 +88,11 @@ def receptive_field(
     if length > most:
         raise ValueError(f"length must be below the {most + 1} tokens of the text, not {length}")
     count = min(validation.whole("blocks", blocks, 1), most - length + 1)
+    if model.config.positions != "usual":
+        raise ValueError(
+            f"model must have its usual positions: gradients with positions={model.config.positions!r} are those of a "
+            "training step's draw"
+        )
     check_length(model.config, length)
     twin = _twin(model, length)
     shares = np.zeros(length)

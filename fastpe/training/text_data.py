@@ -33,6 +33,8 @@ def text_parts(config: TrainConfig) -> tuple[Array, Array]:
         )
     training, validation = found.parts(config.chosen.options["share"])
     share = config.chosen.options["share"]
+    if len(training) < 2:
+        raise ValueError(f"data must have two tokens at least for training, and {config.data} has {len(training)}")
     if len(training) <= config.train_length:
         raise ValueError(
             f"train_length must be below the {len(training)} tokens that {config.data} has for training, not "
@@ -42,6 +44,12 @@ def text_parts(config: TrainConfig) -> tuple[Array, Array]:
         raise ValueError(
             f"data must have two tokens at least for validation, and {config.data} has {len(validation)}: its text is "
             f"short for share={share}"
+        )
+    found_share = len(validation) / (len(training) + len(validation))
+    if not share / 2 <= found_share <= 2 * share and len(found.documents) > 2:
+        raise ValueError(
+            f"option 'share' of task 'text' must be one that its documents allow: they are kept whole, and what is "
+            f"nearest to {share} is {found_share:.3f}"
         )
     return training, validation
 

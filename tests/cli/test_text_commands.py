@@ -92,7 +92,7 @@ def test_another_text(inside, tmp_path):
 def test_receptive_fields(inside, tmp_path):
     found = fastpe("evaluate", "run0", "run1", "--receptive-field", "--lengths", "16", "--out", tmp_path / "field.svg")
     assert found.exit_code == 0, found.output
-    assert re.search(r"run +length +99% within +last 1 +last 4", found.stdout)
+    assert re.search(r"run +length +99% in the +last 1 +last 4", found.stdout)
     assert (tmp_path / "field.svg").read_text().startswith("<?xml")
     (facts, _) = json.loads(fastpe("evaluate", "run0", "run1", "--receptive-field", "--json").stdout)
     assert (facts["length"], len(facts["shares"])) == (16, 16)
@@ -140,13 +140,19 @@ def test_ctrl_c_while_writing_is_one_line(inside):
             "evaluate run0 --length-curve --lengths 8,x",
             "--lengths must be integers with commas between, not '8,x'",
         ),
-        ("evaluate run0 --length-curve --lengths 96", "lengths must be below the 96 tokens of the text, not 96"),
+        ("evaluate run0 --length-curve --lengths 96", "--lengths must be below the 96 tokens of the text, not 96"),
         ("evaluate run0 --length-curve --test-length 8", "--test-length is of sequences that are drawn"),
         ("evaluate run0 --length-curve --out a.txt", "--out must end in one of .png, .svg, .pdf, not 'a.txt'"),
         ("evaluate run0 --length-curve --out none/a.png", "--out: there is no folder none"),
         ("evaluate run0 --receptive-field --lengths 8,16", "is that of blocks of one length"),
         ("train --encoding rope --task text", "--data must be a file, or a folder of files, for task 'text'"),
-        ("train --encoding rope --task text --data none.txt", "none.txt: No such file or directory"),
+        ("train --encoding rope --task text --data none.txt", "data none.txt: there is no such file or folder"),
+        ("evaluate run0 --test-length 51-100", "--test-length must be an integer, not '51-100'"),
+        ("evaluate run0 --length-curve --data short1", "--data short1 must have two tokens at least, not 1"),
+        (
+            "evaluate run0 --receptive-field --lengths 9999",
+            "--lengths must be below the 96 tokens of the text",
+        ),
         ("train --encoding rope --task text --data empty", "data empty is empty"),
         ("train --encoding rope --task text --data short", "--length must be below the 9 tokens that short has for"),
         ("train --encoding rope --task text --tokens characters --data latin", "latin is not UTF-8, byte 2 is 0xe4"),
@@ -157,7 +163,7 @@ def test_ctrl_c_while_writing_is_one_line(inside):
     ],
 )
 def test_mistakes_cost_one_line(inside, arguments, line):
-    for name, content in (("empty", b""), ("short", b"0123456789"), ("latin", b"\x61\x62\xe4" * 99)):
+    for name, content in (("empty", b""), ("short1", b"t"), ("short", b"0123456789"), ("latin", b"\x61\x62\xe4" * 99)):
         (inside / name).write_bytes(content)
     (inside / "folder").mkdir(exist_ok=True)
     (inside / "folder" / "a.txt").write_text(TEXT)
@@ -199,6 +205,18 @@ def test_resuming_with_another_text_is_refused(inside, tmp_path):
     assert "has changed: its SHA-256 was " in refused(2, "train", "--resume", "--out", tmp_path / "run")
     (tmp_path / "text.txt").write_text(TEXT)
     assert fastpe("train", "--resume", "--out", tmp_path / "run").exit_code == 0
+
+
+def test_a_run_whose_text_was_moved(inside, tmp_path, monkeypatch):
+    """It is named with --data, and is the part that the run is validated on."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text(TEXT)
+    arguments = ["train", "--encoding", "rope", *SMALL, "--data", "text.txt", "--out", "run"]
+    assert fastpe(*arguments).exit_code == 0
+    (tmp_path / "text.txt").rename(tmp_path / "moved.txt")
+    assert "the text of run, text.txt, is not there: name it with --data FILE" in refused(2, "evaluate", "run")
+    found = json.loads(fastpe("evaluate", "run", "--data", "moved.txt", "--json").stdout)
+    assert found["test"] == json.loads((tmp_path / "run" / "result.json").read_text())["test"]
 
 
 def test_the_page_of_the_task():

@@ -120,6 +120,9 @@ def test_a_text_gives_a_text():
     assert model.vocabulary.encode(text).tolist() == model.generate([1, 0, 3], 30, seed=5).tolist()
     with pytest.raises(UnknownSymbols, match="prompt: the vocabulary has no 'x'"):
         model.generate("axb", 3)
+    with pytest.raises(ValueError, match="prompt must be text, and holds what is no UTF-8"):
+        model.generate("a\udcfe", 3)
+    assert model.generate("a", 3, temperature=1e-320) == model.generate("a", 3, temperature=0)
     with pytest.raises(ValueError, match="prompt must not be empty"):
         model.generate("", 3)
 
@@ -175,6 +178,7 @@ def test_shares_are_those_of_the_softmax(how):
         ({"prompt": [11]}, r"prompt must hold tokens, which are integers in \[0, 11\), not 11"),
         ({"prompt": []}, "prompt must hold"),
         ({"prompt": [[1]]}, r"prompt must hold one token at least, in one row, not \(1, 1\)"),
+        ({"threads": 0}, "threads must be at least 1"),
         ({"prompt": "text"}, "prompt must be tokens, not text: this model was not trained on one"),
     ],
 )

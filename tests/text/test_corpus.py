@@ -1,6 +1,8 @@
 """Files as tokens: one, or a folder of them; documents, parts, digests; what is no text."""
 
 import hashlib
+import io
+import os
 
 import numpy as np
 import pytest
@@ -126,6 +128,53 @@ def test_the_place_of_a_wrong_byte_is_that_in_the_file(tmp_path, monkeypatch):
         monkeypatch.setattr(corpus, "_PIECE", piece)
         with pytest.raises(ValueError, match="byte 6 is 0xe2"):
             read(tmp_path / "a", "characters")
+
+
+def test_what_is_no_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match=r"data .*pipe is a pipe or a device: name a file, or a folder of files"):
+        read(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="is a pipe or a device: name a folder of texts alone"):
+        read(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"data .*none: there is no such file or folder"):
+        read(tmp_path / "none")
+
+
+def test_folders_of_links_are_left_out_and_those_that_cannot_be_read_are_said(tmp_path, monkeypatch):
+    (tmp_path / "a").write_text("ab")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "b").write_text("cd")
+    (tmp_path / "texts" / "linked").symlink_to(tmp_path / "other")
+    (tmp_path / "texts" / "c").symlink_to(tmp_path / "a")
+    found = read(tmp_path / "texts")
+    assert found.vocabulary.decode(found.tokens) == "cdab"
+
+    def refuse(path, onerror):
+        onerror(PermissionError(13, "Permission denied", str(path)))
+
+    monkeypatch.setattr(os, "walk", refuse)
+    with pytest.raises(PermissionError):
+        read(tmp_path / "texts")
+
+
+def test_a_full_disk_is_told_of_the_copy(text, monkeypatch):
+    monkeypatch.setattr(corpus, "_last", None)
+
+    class Full(io.BytesIO):
+        def write(self, content):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(corpus.tempfile, "TemporaryFile", Full)
+    with pytest.raises(OSError, match=r"the copy of a text .* \(TMPDIR\) cannot be written: No space left"):
+        read(text)
+
+
+def test_too_many_characters(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus, "MOST_CHARACTERS", 3)
+    (tmp_path / "a").write_text("abcd")
+    with pytest.raises(ValueError, match=r"a has 4 characters, more than 2\*\*16: take tokens 'bytes'"):
+        read(tmp_path / "a", "characters")
 
 
 def test_what_cannot_be_read(tmp_path):

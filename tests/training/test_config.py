@@ -122,7 +122,7 @@ def test_sizes_are_positive_integers(name, value, error):
         ({"lengths": False}, ValueError, "lengths must be fixed or uniform, not False"),
         ({"patience": -1}, ValueError, "patience must be at least 0, not -1"),
         ({"lengths": "long"}, ValueError, "lengths must be fixed or uniform, not 'long'"),
-        ({"test_lengths": ("51-100",)}, TypeError, "test_lengths must be an integer, not '51-100'"),
+        ({"test_lengths": ("51-100",)}, ValueError, "test_lengths must be an integer, not '51-100'"),
         ({"task": "sort", "test_lengths": ("51-40",)}, ValueError, "or ranges of them such as '51-100', not '51-40'"),
         ({"task": "sort", "test_lengths": ("-40",)}, ValueError, "or ranges of them such as '51-100', not '-40'"),
         (

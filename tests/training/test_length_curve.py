@@ -86,6 +86,8 @@ def test_documents_are_the_parts_where_there_are_some(model):
     placed = length_curve(model, TOKENS, (8,))
     assert (curve.points[0].parts, curve.points[0].loss) == (3, placed.points[0].loss)
     assert curve.points[0].low != placed.points[0].low
+    first = length_curve(model, TOKENS, (8,), documents=[0, 1, 203]).points[0]
+    assert (first.parts, first.low) == (1, None)  # of the first token nothing is predicted
 
 
 def test_places_are_binned_by_doubling():
@@ -208,6 +210,12 @@ def test_a_receptive_field_is_a_mean_over_blocks(model):
     assert whole.to_dict()["distance"] == whole.distance
     steep = Transformer(replace(CONFIG, options={"slope": 60.0}))
     assert receptive_field(steep, TOKENS, 20).distance == 0
+
+
+@pytest.mark.parametrize(("encoding", "positions"), [("sinusoidal", "offset:30"), ("rope", "random:30")])
+def test_positions_of_a_draw_have_no_receptive_field(encoding, positions):
+    with pytest.raises(ValueError, match="model must have its usual positions"):
+        receptive_field(Transformer(replace(CONFIG, encoding=encoding, positions=positions)), TOKENS, 8)
 
 
 def test_bad_requests_for_a_receptive_field(model):

@@ -214,6 +214,18 @@ def test_settings_of_a_text_for_other_tasks():
         evaluate(Transformer(TrainConfig("rope").model), [5], 10, task="text")
 
 
+def test_documents_that_leave_no_such_share_are_refused(tmp_path):
+    """They are kept whole: a small file and a large one."""
+    (tmp_path / "texts").mkdir()
+    for name, count in (("a", 40), ("b", 4000)):
+        (tmp_path / "texts" / name).write_text("abcdefghi " * (count // 10))
+    with pytest.raises(ValueError, match=r"kept whole, and what is nearest to 0\.1 is 0\.990"):
+        train(config_of(tmp_path / "texts"), progress=False)
+    notes = []
+    train(config_of(tmp_path / "texts" / "b", epochs=1), progress=lambda event: notes.append(str(event)))
+    assert any("3,600 tokens to train with, 400 to validate with" in note for note in notes)
+
+
 @pytest.mark.parametrize(
     ("count", "message"),
     [
