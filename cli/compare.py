@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 @click.option("--study", "file", type=click.Path(path_type=Path), help="A study in a file, as study.toml has it.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the study.  [default: compare]")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes of one thread each.  [default: usable cores]")
+@click.option("--cluster", metavar="WHERE", help="On dask.distributed: local, a scheduler's address, or its file.")
 @click.option("--shard", metavar="I/N", help="Make the I-th of N parts alone; `fastpe merge` joins them.")
 @click.option("--dry-run", is_flag=True, help="Only say how many runs there are, and what they take.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
@@ -46,6 +47,7 @@ def compare(
     file: Path | None,
     out: Path | None,
     workers: int | None,
+    cluster: str | None,
     shard: str | None,
     dry_run: bool,
     as_json: bool,
@@ -82,7 +84,7 @@ def compare(
     target = out or Path("compare")
     try:
         with SweepReporter() as reporter:
-            found = make(study, out=target, workers=workers, shard=part, progress=reporter)
+            found = make(study, out=target, workers=workers, shard=part, cluster=cluster, progress=reporter)
     except KeyboardInterrupt:
         click.echo("fastpe: interrupted; the same command goes on from here", err=True)
         sys.exit(INTERRUPTED)

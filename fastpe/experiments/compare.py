@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from fastpe.base import files, stored
 from fastpe.base.stored import DamagedFileError
 from fastpe.doctor.machine import usable_cores
+from fastpe.experiments import cluster as engine
 from fastpe.experiments import results, study_report, sweep
 from fastpe.experiments.study import Cell, Study
 from fastpe.training import config_file, metrics_file, result_file
@@ -63,6 +64,7 @@ def compare(
     out: str | Path | None = None,
     workers: int | None = None,
     shard: tuple[int, int] | None = None,
+    cluster: str | None = None,
     progress: sweep.Listener | None = None,
     **settings: Any,
 ) -> Compared | None:
@@ -86,6 +88,8 @@ def compare(
         Processes, of one thread each; they change nothing but the time. By default one for each core.
     shard : (int, int), optional
         Make the k-th of n parts of the runs alone, for an array of jobs; all of them are joined by `merge`.
+    cluster : str, optional
+        Make the runs on dask.distributed: "local", the address of a scheduler, or the path of its file.
     progress : callable, optional
         Called with every event of `fastpe.experiments.sweep`.
     **settings
@@ -126,7 +130,11 @@ def compare(
     folder.mkdir(parents=True, exist_ok=True)
     files.write_file(folder / FILE, study.to_toml().encode())
     distinct = {one.path.name: one for one in made.values()}
-    done = sweep.run(list(distinct.values()), max(1, count), progress or (lambda event: None), tolerant=True)
+    notify: sweep.Listener = progress or (lambda event: None)
+    if cluster is None:
+        done = sweep.run(list(distinct.values()), max(1, count), notify, tolerant=True)
+    else:
+        done = engine.run(list(distinct.values()), cluster, max(1, count), notify)
     failed = {
         config_file.digest(one.config.to_dict()): done[name]["failed"]
         for name, one in distinct.items()

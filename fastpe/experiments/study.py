@@ -123,10 +123,10 @@ class Study:
         """The study as TOML; `from_toml` is its inverse."""
         facts = {name: getattr(self, name) for name in _OF_STUDY if getattr(self, name) is not None}
         lines = [f"{name} = {_value(value)}" for name, value in facts.items()]
-        for title, entries, key in (("encoding", self.encodings, "encoding"), ("task", self.tasks, "task")):
+        for title, entries in (("encoding", self.encodings), ("task", self.tasks)):
             for label, entry in entries.items():
                 lines += ["", f"[{title}.{_quoted(label)}]"]
-                lines += [f"{name} = {_value(value)}" for name, value in entry.items() if value or name == key]
+                lines += [f"{name} = {_value(value)}" for name, value in entry.items() if value != {}]
         if self.settings:
             lines += ["", "[settings]", *(f"{name} = {_value(value)}" for name, value in self.settings.items())]
         return "\n".join(lines) + "\n"

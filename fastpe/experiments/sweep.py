@@ -110,7 +110,7 @@ def run(
     MemoryError
         If a worker has not enough memory.
     """
-    outcomes, left = _reuse(jobs, notify)
+    outcomes, left = reused(jobs, notify)
     total, there = sum(one.config.steps for one in jobs), [one for one in jobs if one not in left]
     notify(SweepStarted(len(jobs), len(there), total, sum(one.config.steps for one in there)))
     if left:
@@ -119,7 +119,8 @@ def run(
     return {one.path.name: outcomes[one.path.name] for one in jobs}
 
 
-def _reuse(jobs: Sequence[Job], notify: Listener) -> tuple[Outcomes, list[Job]]:
+def reused(jobs: Sequence[Job], notify: Listener) -> tuple[Outcomes, list[Job]]:
+    """What was done before, by the name of the folder, and the jobs that are left."""
     outcomes: Outcomes = {}
     left = []
     for one in jobs:
@@ -133,6 +134,15 @@ def _reuse(jobs: Sequence[Job], notify: Listener) -> tuple[Outcomes, list[Job]]:
         else:
             outcomes[one.path.name] = found
     return outcomes, left
+
+
+def own_ways(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How another process registers the encodings and tasks of one's own that these settings name, and no others."""
+    keys = {key for config in configs for key in registry.all_keys(config["encoding"])}
+    named = {config["task"] for config in configs}
+    found = registry.ENCODINGS.ways(), TASKS.ways()
+    encodings, tasks = ({key: way for key, way in ways.items() if key in keys | named} for ways in found)
+    return {"encodings": encodings, "tasks": tasks}
 
 
 class _Worker:
@@ -165,8 +175,8 @@ class _Worker:
     def send(self, message: Mapping[str, Any]) -> None:
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):  # that it has died is told by the end of its messages
-            own = {"encodings": registry.ENCODINGS.ways(), "tasks": TASKS.ways()}
-            self.process.stdin.write(json.dumps({**message, **own}) + "\n")
+            configs = message["warm"] if "warm" in message else [message["config"]]
+            self.process.stdin.write(json.dumps({**message, **own_ways(configs)}) + "\n")
             self.process.stdin.flush()
 
     def start(self, job: Job, attempt: int = 1, reached: int = 0) -> None:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ SMALL = {
     "width": 8, "hidden": 8, "layers": 1, "train_length": 4, "samples": 32, "epochs": 2, "batch": 8,
     "test_sequences": 20,
 }  # fmt: skip
+BENCH = Path(__file__).resolve().parents[2] / "bench" / "results" / "compare.toml"
 STUDY = Study(["alibi", "nope", "rope"], ["reverse", "running_sum"], seeds=2, settings=SMALL)
 FILES = ("results.csv", "results.json", "results.md", "report.html", "study.toml")
 
@@ -31,13 +33,14 @@ def made(tmp_path_factory):
 def test_a_study_is_read_as_it_was_written():
     whole = Study(
         {"steep": {"encoding": "alibi", "options": {"slope": 0.5}, "heads": 2}, "nope": {}},
-        {"short": {"task": "reverse", "options": {"symbols": 3}, "train_length": 6}},
+        {"short": {"task": "reverse", "options": {"symbols": 3}, "train_length": 6, "validation": 0, "tied": False}},
         seeds=3, baseline="steep", settings={**SMALL, "lr": 1e-5, "test_lengths": [4, "5-8"]}, margin=0.1,
         threshold=0.5,
     )  # fmt: skip
     assert Study.from_toml(whole.to_toml()) == whole
     config = whole.config(Cell("short", "steep", 2))
     assert (config.encoding, config.options, config.heads, config.seed) == ("alibi", {"slope": 0.5}, 2, 2)
+    assert Study.read(BENCH) == Study.from_toml(Study.read(BENCH).to_toml())
     assert (config.task_options, config.train_length, config.test_lengths) == ({"symbols": 3}, 6, (4, "5-8"))
 
 

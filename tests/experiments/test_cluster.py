@@ -1,0 +1,82 @@
+"""A study on dask.distributed: the same table as by workers of this machine, also where workers are lost; and by other
+versions, or without a scheduler, one clear line. Where it is not installed: what it says."""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+from fastpe.experiments import cluster
+from fastpe.experiments.compare import compare
+from fastpe.experiments.study import Study
+
+SMALL = {
+    "width": 8, "hidden": 8, "layers": 1, "train_length": 4, "samples": 32, "epochs": 2, "batch": 8,
+    "test_sequences": 20,
+}  # fmt: skip
+STUDY = Study(["alibi", "nope"], ["reverse"], seeds=2, settings=SMALL)
+FILES = ("results.csv", "results.json", "results.md", "report.html", "study.toml")
+
+
+def contents(folder):
+    """The files of a study, but for the seconds that its runs took."""
+    table = [line.split(",") for line in (folder / "results.csv").read_text().splitlines()]
+    return [row[:7] + row[8:] for row in table], (folder / "results.md").read_bytes()
+
+
+def test_without_dask_it_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ModuleNotFoundError, match=r"a cluster needs dask\.distributed: pip install -e '\.\[cluster\]'"):
+        compare(STUDY, out=tmp_path / "out", cluster="local")
+
+
+def test_a_worker_of_another_version_is_named(monkeypatch):
+    facts = {**cluster.versions(), "numba": "0.1"}
+    found = cluster.do_run({"versions": facts})
+    assert "worker " in found["differs"]
+    assert f"numba {cluster.versions()['numba']}, here 0.1" in found["differs"]
+
+
+@pytest.fixture
+def distributed():
+    return pytest.importorskip("distributed", reason="an engine: pip install -e '.[cluster]' from a clone of fastpe")
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_local_cluster_makes_the_same_table(distributed, tmp_path):
+    compare(STUDY, out=tmp_path / "here", workers=1)
+    compare(STUDY, out=tmp_path / "cluster", workers=2, cluster="local")
+    assert contents(tmp_path / "cluster") == contents(tmp_path / "here")
+
+
+@pytest.mark.filterwarnings("default")
+def test_lost_workers_change_nothing(distributed, tmp_path):
+    """Two of three are killed while they train, and one joins late."""
+    study = Study(["alibi", "nope"], ["reverse"], seeds=3, settings={**SMALL, "samples": 3200, "epochs": 12})
+    compare(study, out=tmp_path / "here", workers=1)
+    own = distributed.LocalCluster(
+        n_workers=3, threads_per_worker=1, memory_limit=0, dashboard_address=None, silence_logs=50
+    )
+    with own, distributed.Client(own) as client:
+
+        def kill():
+            while not list(tmp_path.glob("cluster/runs/*/checkpoint.safetensors")):
+                time.sleep(0.05)
+            for each in list(client.run(os.getpid).values())[:2]:
+                os.kill(each, signal.SIGKILL)
+            own.scale(4)
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        compare(study, out=tmp_path / "cluster", cluster=own.scheduler_address)
+        thread.join()
+    assert contents(tmp_path / "cluster") == contents(tmp_path / "here")
+
+
+@pytest.mark.filterwarnings("default")
+def test_no_scheduler_is_one_clear_line(distributed, tmp_path, monkeypatch):
+    with pytest.raises(ConnectionError, match=r"there is no scheduler at tcp://127\.0\.0\.1:1: "):
+        compare(STUDY, out=tmp_path / "out", cluster="tcp://127.0.0.1:1")
