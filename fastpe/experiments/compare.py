@@ -1,8 +1,9 @@
 """A study made: its runs over worker processes, in folders that other studies may share, and what they found."""
 
+import contextlib
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -127,10 +128,30 @@ def compare(
     cells = list(study.cells()) if shard is None else study.part(*shard)
     check_folder(folder, study)
     made = jobs(study, folder, cells)
+    with hold(folder):
+        return _make(study, folder, made, count, shard is None, cluster, progress or (lambda event: None))
+
+
+@contextlib.contextmanager
+def hold(folder: Path) -> Iterator[None]:
+    """Make a folder, and let no other process work in it."""
     folder.mkdir(parents=True, exist_ok=True)
+    lock = files.lock_folder(folder)
+    if lock is None:
+        raise RunError(f"another process is working in {folder}")
+    try:
+        files.remove_leftovers(folder)
+        yield
+    finally:
+        lock.close()
+
+
+def _make(
+    study: Study, folder: Path, made: Mapping[Cell, sweep.Job], count: int, whole: bool, cluster: str | None,
+    notify: sweep.Listener,
+) -> Compared | None:  # fmt: skip
     files.write_file(folder / FILE, study.to_toml().encode())
     distinct = {one.path.name: one for one in made.values()}
-    notify: sweep.Listener = progress or (lambda event: None)
     if cluster is None:
         done = sweep.run(list(distinct.values()), max(1, count), notify, tolerant=True)
     else:
@@ -141,7 +162,7 @@ def compare(
         if "failed" in done[name]
     }
     files.write_file(folder / FAILED, files.dump_json(failed))
-    if shard is not None:
+    if not whole:
         return None
     cpu = config_file.environment()["cpu"]["name"]
     own = {cell: _run_of(done[one.path.name], one, cpu) for cell, one in made.items()}
@@ -248,19 +269,24 @@ def merge(parts: Sequence[Path], out: Path) -> Compared:
         if text != texts[first]:
             raise RunError(f"{part} holds another study than {first}: only shards of one can be merged")
     check_folder(out, Study.from_toml(texts[first]))
-    (out / RUNS).mkdir(parents=True, exist_ok=True)
-    for part in parts:
-        for run in sorted((part / RUNS).iterdir()) if (part / RUNS).is_dir() else ():
-            target = out / RUNS / run.name
-            if not target.exists() and (run / "seal.json").exists():
-                beside = target.with_name(f".{target.name}.tmp")
-                shutil.rmtree(beside, ignore_errors=True)
-                shutil.copytree(run, beside)
-                beside.rename(target)
-    files.write_file(out / FILE, texts[first].encode())
-    joined = {name: why for part in parts for name, why in sorted(_failures(part).items())}
-    files.write_file(out / FAILED, files.dump_json(dict(sorted(joined.items()))))
+    with hold(out):
+        (out / RUNS).mkdir(exist_ok=True)
+        for part in parts:
+            for run in sorted((part / RUNS).iterdir()) if (part / RUNS).is_dir() else ():
+                if not (out / RUNS / run.name).exists() and (run / result_file.SEAL).exists():
+                    _copy(run, out / RUNS / run.name)
+        files.write_file(out / FILE, texts[first].encode())
+        joined = {name: why for part in parts for name, why in _failures(part).items()}
+        files.write_file(out / FAILED, files.dump_json(dict(sorted(joined.items()))))
     return read_again(out)
+
+
+def _copy(run: Path, target: Path) -> None:
+    """Copy a run's folder, which is there whole or not at all."""
+    beside = target.with_name(f".{target.name}.tmp")
+    shutil.rmtree(beside, ignore_errors=True)
+    shutil.copytree(run, beside)
+    beside.rename(target)
 
 
 def _failures(folder: Path) -> dict[str, Any]:

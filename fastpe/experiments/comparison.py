@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -48,8 +49,13 @@ def sign_flip(differences: Sequence[float]) -> float:
         signs = np.array(list(itertools.product((1.0, -1.0), repeat=others))).reshape(2**others, others)
         sums = values[0] + signs @ values[1:]  # turning all signs changes nothing
         return float(np.mean(np.abs(sums) >= observed))
-    signs = np.where(Stream(0, "signs").uniform((_DRAWN, len(values))) < 0.5, -1.0, 1.0)
-    return float((1 + np.sum(np.abs(signs @ values) >= observed)) / (1 + _DRAWN))
+    return float((1 + np.sum(np.abs(_drawn_signs(len(values)) @ values) >= observed)) / (1 + _DRAWN))
+
+
+@lru_cache(maxsize=1)
+def _drawn_signs(count: int) -> Array:
+    """Signs of so many differences, (100,000, count): the same for all comparisons of a study."""
+    return np.where(Stream(0, "signs").uniform((_DRAWN, count)) < 0.5, -1.0, 1.0)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -90,14 +96,18 @@ def detectable(sd: float, count: int, family: int = 1) -> float | None:
     """
     if not _can_be_significant(count, family):
         return None
-    if sd == 0.0:
-        return 0.0
+    return sd * _least_effect(count, family)
+
+
+@lru_cache
+def _least_effect(count: int, family: int) -> float:
+    """What `detectable` gives for a standard deviation of 1."""
     from scipy import optimize
 
     most = 1.0
     while _power(most, count, family) < POWER:
         most *= 2.0
-    return sd * float(optimize.brentq(lambda effect: _power(effect, count, family) - POWER, 0.0, most))
+    return float(optimize.brentq(lambda effect: _power(effect, count, family) - POWER, 0.0, most))
 
 
 def seeds_needed(difference: float, sd: float, family: int = 1) -> int | None:

@@ -15,6 +15,7 @@ from fastpe.experiments import aggregate
 from fastpe.experiments.comparison import Comparison, compare
 from fastpe.experiments.statistics import estimate, geometric, share
 from fastpe.experiments.study import Cell, Study
+from fastpe.tasks.registry import load_task
 from fastpe.training.forms import METRICS
 from fastpe.training.lengths import ends
 
@@ -45,8 +46,7 @@ _BY_FIRST = {"exact": Measure("exact", True), "mse": Measure("mse", False), "los
 
 def measure_of(study: Study, task: str) -> Measure:
     """What the runs of a task are judged by."""
-    kind = study.config(Cell(task, study.baseline, 0)).chosen.task.kind
-    return _BY_FIRST[METRICS[kind][0]]
+    return _BY_FIRST[METRICS[load_task(study.tasks[task]["task"]).kind][0]]
 
 
 def lengths_of(study: Study, task: str) -> list[str]:
@@ -209,10 +209,11 @@ def overall(study: Study, outcomes: Outcomes) -> dict[str, Any] | None:
     tasks = [task for task in study.tasks if measure_of(study, task).larger]
     if not tasks:
         return None
+    longest = {task: lengths_of(study, task)[-1] for task in tasks}
     scores = {
         encoding: np.array(
             [[score(measure_of(study, task), value)
-              for value in values(study, outcomes, task, encoding, lengths_of(study, task)[-1])] for task in tasks]
+              for value in values(study, outcomes, task, encoding, longest[task])] for task in tasks]
         )
         for encoding in study.encodings
     }  # fmt: skip

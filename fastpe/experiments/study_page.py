@@ -107,7 +107,8 @@ def _share(value: float | None, levels: Sequence[float], larger: bool) -> float:
     return (turn(value) - low) / (high - low)
 
 
-def _task(study: Study, summary: Summary, task: str) -> str:
+def _plot(study: Study, summary: Summary, task: str) -> svg.Plot:
+    """The curves of a task over length."""
     measure, lengths = measure_of(study, task), lengths_of(study, task)
     known = {(c["encoding"], c["length"]): c for c in summary["cells"] if c["task"] == task}
     places = [ends(int(n) if n.isdigit() else n)[1] for n in lengths]
@@ -119,17 +120,26 @@ def _task(study: Study, summary: Summary, task: str) -> str:
             for own in zip(*(cell["values"] for cell in cells), strict=True)
         ]
         means = [(x, cell.get("geometric") or cell["mean"]) for x, cell in zip(places, cells, strict=True)]
-        lines.append(svg.Line(encoding, [(x, m["mean"]) for x, m in means if m], seeds, [
-            (x, m["low"], m["high"]) for x, m in means if m and m["low"] is not None
-        ]))  # fmt: skip
-    config, top = study.config(Cell(task, study.baseline, 0)), None if measure.is_error else 1.0
-    plot = svg.plot(lines, "length", measure.metric, log_y=measure.is_error, marked=config.train_length, top=top)
+        band = [(x, m["low"], m["high"]) for x, m in means if m and m["low"] is not None]
+        lines.append(svg.Line(encoding, [(x, m["mean"]) for x, m in means if m], seeds, band))
+    length = study.config(Cell(task, study.baseline, 0)).train_length
+    top = None if measure.is_error else 1.0
+    return svg.Plot(lines, "length", measure.metric, log_y=measure.is_error, marked=length, top=top)
+
+
+def figure(study: Study, summary: Summary, task: str) -> str:
+    """The curves of a task as an SVG file of its own."""
+    return svg.alone(_plot(study, summary, task))
+
+
+def _task(study: Study, summary: Summary, task: str) -> str:
+    measure, lengths = measure_of(study, task), lengths_of(study, task)
+    known = {(c["encoding"], c["length"]): c for c in summary["cells"] if c["task"] == task}
     rows = [[name, *(told(known[name, length]) for length in lengths)] for name in study.encodings]
-    said = (
-        f"<p>{measure.metric}, {'smaller' if measure.is_error else 'larger'} is better; every seed is a thin line, the "
-    )
-    said += "band is the 95 % interval of the mean, the dashed line the training length.</p>"
-    return said + plot + table(("encoding", *lengths), rows)
+    better = "smaller" if measure.is_error else "larger"
+    said = f"<p>{measure.metric}, {better} is better; every seed is a thin line, the band is the 95 % interval of the "
+    said += "mean, the dashed line the training length.</p>"
+    return said + svg.inline(_plot(study, summary, task)) + table(("encoding", *lengths), rows)
 
 
 def _comparisons(summary: Summary) -> str:
@@ -169,7 +179,7 @@ def _overall(summary: Summary) -> str:
     if apart is not None:
         said += f"<p>Mean ranks that differ by {apart:.2f} are told apart (Nemenyi).</p>"
     head = ("encoding", "interquartile mean", "95 %", "better than the baseline", "mean rank")
-    return said + svg.plot(lines, "score", "share of runs above", log_x=False, top=1.0) + table(head, rows)
+    return said + svg.inline(svg.Plot(lines, "score", "share of runs above", log_x=False, top=1.0)) + table(head, rows)
 
 
 def _losses(study: Study, curves: Mapping[Cell, Sequence[float]]) -> str:
@@ -182,7 +192,9 @@ def _losses(study: Study, curves: Mapping[Cell, Sequence[float]]) -> str:
             shortest = min(map(len, own), default=0)
             means = [(k + 1, sum(curve[k] for curve in own) / len(own)) for k in range(shortest)]
             lines.append(svg.Line(encoding, [(x, y) for x, y in means if y > 0], [], []))
-        parts.append(f"<h3>{html.escape(task)}</h3>" + svg.plot(lines, "epoch", "loss", log_x=False, log_y=True))
+        parts.append(
+            f"<h3>{html.escape(task)}</h3>" + svg.inline(svg.Plot(lines, "epoch", "loss", log_x=False, log_y=True))
+        )
     return "".join(parts)
 
 

@@ -24,12 +24,19 @@ def files_of(
     }  # fmt: skip
     table = as_csv(rows)
     page = study_page.page(study, summary, verdict(study, summary), table, curves)
+    drawn = {f"{_file(task)}.svg": study_page.figure(study, summary, task).encode() for task in study.tasks}
     return {
+        **drawn,
         "results.csv": table.encode(),
         "results.json": (json.dumps(facts, indent=1, allow_nan=False) + "\n").encode(),
         "results.md": markdown(study, summary).encode(),
         "report.html": page.encode(),
     }
+
+
+def _file(task: str) -> str:
+    """A task's label as a file's name."""
+    return "task-" + "".join(c if c.isalnum() or c in "-_" else "_" for c in task)
 
 
 def verdict(study: Study, summary: Summary) -> list[str]:

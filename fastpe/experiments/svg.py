@@ -11,6 +11,7 @@ Points = Sequence[tuple[float, float]]
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#555555", "#000000")
 DASHES = ("", "6 3", "2 2", "8 2 2 2")
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _EDGE = 640, 300, 56, 38, 10
+_FEW = 8  # values of x that are all marked
 
 
 @dataclass(frozen=True)
@@ -53,28 +54,61 @@ class Axis:
         return [tick for tick in found if self.low * (1 - 1e-9) <= tick <= self.high * (1 + 1e-9)]
 
 
-def plot(
-    lines: Sequence[Line], x_name: str, y_name: str, *, log_x: bool = True, log_y: bool = False,
-    marked: float | None = None, top: float | None = None,
-) -> str:  # fmt: skip
-    """The plot with its legend; nothing where there is no point. top: what the axis of y reaches at least."""
-    points = [point for line in lines for part in (line.mean, *line.seeds) for point in part]
-    if not points:
+@dataclass(frozen=True)
+class Plot:
+    """Lines and their axes. marked: an x with a dashed line; top: what the axis of y reaches at least."""
+
+    lines: Sequence[Line]
+    x_name: str
+    y_name: str
+    log_x: bool = True
+    log_y: bool = False
+    marked: float | None = None
+    top: float | None = None
+
+    @property
+    def points(self) -> list[tuple[float, float]]:
+        """Of all lines and runs."""
+        return [point for line in self.lines for part in (line.mean, *line.seeds) for point in part]
+
+
+def inline(plot: Plot) -> str:
+    """The plot for a page, with a legend of buttons; nothing where there is no point."""
+    if not plot.points:
         return ""
-    xs, ys = [x for x, _ in points], [y for _, y in points]
-    if log_y:
+    label, size = html.escape(f"{plot.y_name} over {plot.x_name}"), f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}"'
+    return f'<svg {size} role="img" aria-label="{label}">{_drawn(plot)}</svg>{_legend(plot.lines)}\n'
+
+
+def alone(plot: Plot) -> str:
+    """The plot as a file, with its legend at the right."""
+    names = []
+    for place, line in enumerate(plot.lines):
+        colour, dashes = style(place)
+        y = _EDGE + 10 + 16 * place
+        how = f'stroke="{colour}" stroke-width="3" stroke-dasharray="{dashes}"'
+        names += [_rule((_WIDTH, _WIDTH + 26), (y, y), how), _text(_WIDTH + 32, y + 4, line.name, "")]
+    size = f'viewBox="0 0 {_WIDTH + 200} {max(_HEIGHT, _EDGE + 20 + 16 * len(plot.lines))}"'
+    look = ".seed{opacity:.3;stroke-width:.7;fill:none}.mean{stroke-width:2;fill:none}.band{opacity:.13}"
+    content = f"{_drawn(plot) if plot.points else ''}{''.join(names)}"
+    space = 'xmlns="http://www.w3.org/2000/svg"'
+    return f'<svg {space} {size} font-family="sans-serif"><style>{look}</style>{content}</svg>\n'
+
+
+def _drawn(plot: Plot) -> str:
+    xs, ys = [x for x, _ in plot.points], [y for _, y in plot.points]
+    if plot.log_y:
         ys = [y for y in ys if y > 0] or [1.0]
-    low, high = (min(ys), max(ys)) if log_y else (min(0.0, *ys), max(*ys, 1e-9) if len(ys) > 1 else max(ys[0], 1e-9))
-    high = high if top is None else max(high, top)
-    x_axis = Axis(min(xs), max(xs), log_x and min(xs) > 0, _LEFT + 14, _WIDTH - _EDGE - 14)
-    y_axis = Axis(low, high, log_y, _HEIGHT - _BOTTOM, _EDGE)
-    marks = sorted(set(xs)) if len(set(xs)) <= 8 else x_axis.ticks()
-    parts = [_frame(x_axis, y_axis, marks, x_name, y_name)]
-    if marked is not None and min(xs) <= marked <= max(xs):
-        parts.append(_rule((x_axis(marked),) * 2, (_EDGE, _HEIGHT - _BOTTOM), 'stroke="#000" stroke-dasharray="5 4"'))
-    parts += [_line(line, place, x_axis, y_axis) for place, line in enumerate(lines)]
-    label, size = html.escape(f"{y_name} over {x_name}"), f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}"'
-    return f'<svg {size} role="img" aria-label="{label}">{"".join(parts)}</svg>{_legend(lines)}\n'
+    low, high = (min(ys) if plot.log_y else min(0.0, *ys, 0.0)), max(*ys, ys[0])
+    high = max(high, plot.top or high, 1e-9)
+    x_axis = Axis(min(xs), max(xs), plot.log_x and min(xs) > 0, _LEFT + 14, _WIDTH - _EDGE - 14)
+    y_axis = Axis(low, high, plot.log_y, _HEIGHT - _BOTTOM, _EDGE)
+    marks = sorted(set(xs)) if len(set(xs)) <= _FEW else x_axis.ticks()
+    parts = [_frame(x_axis, y_axis, marks, plot.x_name, plot.y_name)]
+    if plot.marked is not None and min(xs) <= plot.marked <= max(xs):
+        place = x_axis(plot.marked)
+        parts.append(_rule((place, place), (_EDGE, _HEIGHT - _BOTTOM), 'stroke="#000" stroke-dasharray="5 4"'))
+    return "".join(parts + [_line(line, place, x_axis, y_axis) for place, line in enumerate(plot.lines)])
 
 
 def style(place: int) -> tuple[str, str]:

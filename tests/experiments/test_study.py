@@ -4,14 +4,17 @@ import csv
 import io
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fastpe.experiments import compare as making
 from fastpe.experiments import results, study_report
 from fastpe.experiments.compare import compare, merge, read_again
 from fastpe.experiments.study import Cell, Study, varied
+from fastpe.tasks.registry import TASKS
 from fastpe.training.config_file import RunError
 
 SMALL = {
@@ -106,7 +109,8 @@ def test_what_is_no_file_of_a_study(text, message):
 
 
 def test_a_study_leaves_its_files(made):
-    assert {*FILES, "failed.json", "runs"} == {path.name for path in made.out.iterdir()}
+    figures = {"task-reverse.svg", "task-running_sum.svg"}
+    assert {*FILES, *figures, "failed.json", "runs"} == {path.name for path in made.out.iterdir()}
     table = list(csv.DictReader(io.StringIO((made.out / "results.csv").read_text())))
     runs = {(row["task"], row["encoding"], row["seed"]) for row in table}
     assert len(runs) == 12
@@ -200,3 +204,56 @@ def test_folders_that_hold_something_else_are_refused(made, tmp_path):
     with pytest.raises(ValueError, match="out must be a folder"):
         compare(STUDY)
     assert making.FILE == "study.toml"
+
+
+def test_two_starters_in_one_folder(made):
+    with making.hold(made.out), pytest.raises(RunError, match="another process is working in "):
+        compare(STUDY, out=made.out)
+
+
+def test_a_task_that_raises_on_one_seed_fails_there_alone(tmp_path, monkeypatch):
+    text = """
+import numpy as np
+from fastpe.tasks import Task
+
+def sample(draws, length, count):
+    bits = draws.integers(2, (count, length))
+    if draws._stream.seed == 1:
+        raise ValueError("not with this seed")
+    return bits, bits[:, ::-1]
+
+TASK = Task("answer", "the input backwards, but with one seed", symbols=2)
+"""
+    (tmp_path / "moody.py").write_text(text)
+    monkeypatch.setattr(TASKS, "_registered", {})
+    study = Study(["nope"], [str(tmp_path / "moody.py")], seeds=3, settings=SMALL)
+    found = compare(study, out=tmp_path / "out", workers=1)
+    assert found.summary["failed"] == 1
+    (why,) = [row["failed"] for row in found.rows if row.get("failed")]
+    assert "not with this seed" in why
+
+
+@pytest.mark.parametrize("count", [10_000])
+def test_ten_thousand_runs_are_summed_up_in_a_moment(count):
+    """And the page of 20 encodings, 10 tasks and 10 seeds is below a megabyte; simulated results."""
+    names = ["nope", "alibi", "rope", "t5", "fire"] + [f"alibi{k}" for k in range(15)]
+    encodings = {name: {"encoding": "alibi" if name.startswith("alibi") else name} for name in names}
+    tasks = {f"reverse{k}": {"task": "reverse"} for k in range(10)}
+    study = Study(encodings, tasks, seeds=count // 200, settings=SMALL)
+    rng = np.random.default_rng(0)
+    lengths = results.lengths_of(study, "reverse0")
+    outcomes = {
+        cell: {
+            "train": {"loss": float(rng.random()), "steps": 8, "seconds": 1.5},
+            "test": {n: {"exact": float(rng.random()), "token": 0.5, "loss": 1.0, "sequences": 20} for n in lengths},
+        }
+        for cell in study.cells()
+    }
+    summary = results.summary(study, outcomes)
+    assert len(summary["comparisons"]) == 19 * 10 * 3
+    few = replace(study, seeds=10)
+    some = {cell: outcomes[cell] for cell in few.cells()}
+    said = {**results.summary(few, some), "cpus": ["x"]}
+    table = results.rows(few, some, {})
+    files = study_report.files_of(few, said, table, {cell: [1.0, 0.5, 0.2] for cell in few.cells()})
+    assert len(files["report.html"]) < 1_000_000
