@@ -4,6 +4,15 @@ Files on storage that all workers share hold the results; a task's future says o
 lost goes on from its last checkpoint on another one. Workers whose fastpe, Numba or NumPy are others are refused by
 name, as dask's own check of versions knows neither; of another CPU the bits may differ, so that the results are kept
 under an identity of their own.
+
+Under SLURM, dask-jobqueue starts the workers; its jobs end before their walltime, and what they were doing goes on:
+
+    cluster = dask_jobqueue.SLURMCluster(
+        cores=1, processes=1, memory="4GB", walltime="01:00:00", job_script_prologue=["export NUMBA_NUM_THREADS=1"],
+        worker_extra_args=["--lifetime", "55m", "--lifetime-stagger", "4m"],
+    )
+    cluster.scale(jobs=20)
+    print(cluster.scheduler_address)        # fastpe compare ... --out SHARED_FOLDER --cluster ADDRESS
 """
 
 import contextlib

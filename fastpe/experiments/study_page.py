@@ -24,9 +24,9 @@ _ALIKE = 0.05  # a column whose numbers differ by less is not shaded
 
 
 def page(
-    study: Study, summary: Summary, verdict: Sequence[str], table: str, curves: Mapping[Cell, Sequence[float]]
+    study: Study, summary: Summary, verdict: Sequence[str], values: str, curves: Mapping[Cell, Sequence[float]]
 ) -> str:
-    """The page. `table`: the long table as CSV, of which the page keeps what tasks are judged by."""
+    """The page. values: the long table as CSV, of which the page keeps what tasks are judged by."""
     parts = [
         _section("What it says", _list(verdict)),
         _section("Encodings and tasks", _matrix(study, summary)),
@@ -35,7 +35,8 @@ def page(
         _section("How far", _effective(study, summary)),
         _section("Over all tasks", _overall(summary)),
         _section("Loss in training", _losses(study, curves)),
-        _section("Every run", _runs(table)),
+        _section("What a run took", _costs(study, values)),
+        _section("Every run", _runs(values)),
         _section("To repeat it", _repeat(study)),
     ]
     title = html.escape(f"{len(study.encodings)} encodings on {', '.join(study.tasks)}")
@@ -196,6 +197,19 @@ def _losses(study: Study, curves: Mapping[Cell, Sequence[float]]) -> str:
             f"<h3>{html.escape(task)}</h3>" + svg.inline(svg.Plot(lines, "epoch", "loss", log_x=False, log_y=True))
         )
     return "".join(parts)
+
+
+def _costs(study: Study, text: str) -> str:
+    """Seconds of training of a run, a mean over seeds."""
+    seconds: dict[tuple[str, str], dict[str, float]] = {}
+    for row in csv.DictReader(io.StringIO(text)):
+        if row["seconds"]:
+            seconds.setdefault((row["task"], row["encoding"]), {})[row["seed"]] = float(row["seconds"])
+    rows = []
+    for encoding in study.encodings:
+        own = [list(seconds.get((task, encoding), {}).values()) for task in study.tasks]
+        rows.append([encoding, *(f"{sum(each) / len(each):.2f}" if each else "-" for each in own)])
+    return "<p>Seconds of training on one thread, means over seeds.</p>" + table(("encoding", *study.tasks), rows)
 
 
 def _runs(text: str) -> str:
