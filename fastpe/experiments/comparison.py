@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 ALPHA = 0.05
 POWER = 0.8
 _EXACT = 16  # differences whose signs are all tried
-_DRAWN = 100_000
+_DRAWN, _PARTS = 100_000, 20
 _MOST_SEEDS = 10_000
 
 
@@ -49,13 +49,17 @@ def sign_flip(differences: Sequence[float]) -> float:
         signs = np.array(list(itertools.product((1.0, -1.0), repeat=others))).reshape(2**others, others)
         sums = values[0] + signs @ values[1:]  # turning all signs changes nothing
         return float(np.mean(np.abs(sums) >= observed))
-    return float((1 + np.sum(np.abs(_drawn_signs(len(values)) @ values) >= observed)) / (1 + _DRAWN))
+    beyond = sum(int(np.sum(np.abs(signs @ values) >= observed)) for signs in _drawn_signs(len(values)))
+    return (1 + beyond) / (1 + _DRAWN)
 
 
 @lru_cache(maxsize=1)
-def _drawn_signs(count: int) -> Array:
-    """Signs of so many differences, (100,000, count): the same for all comparisons of a study."""
-    return np.where(Stream(0, "signs").uniform((_DRAWN, count)) < 0.5, -1.0, 1.0)
+def _drawn_signs(count: int) -> list[Array]:
+    """Signs of so many differences, 100,000 times, in parts: the same for all comparisons of a study."""
+    each = _DRAWN // _PARTS
+    return [
+        np.where(Stream(0, "signs", part).uniform((each, count)) < 0.5, -1, 1).astype(np.int8) for part in range(_PARTS)
+    ]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -47,7 +47,8 @@ def verdict(study: Study, summary: Summary) -> list[str]:
     open_ = [each for each in every if each["verdict"] == "not told apart"]
     runs = len(study.encodings) * len(study.tasks) * study.seeds
     tasks = "1 task" if len(study.tasks) == 1 else f"{len(study.tasks)} tasks"
-    counts = f"{len(better)} are better, {len(worse)} worse, {len(open_)} not told apart"
+    alike = [each for each in every if each["verdict"] == "equivalent"]
+    counts = f"{len(better)} are better, {len(worse)} worse, {len(alike)} equivalent, {len(open_)} not told apart"
     found = [
         f"{len(study.encodings)} encodings on {tasks}, {study.seeds} seeds: of {len(every)} comparisons with "
         f"{study.baseline} {counts}"

@@ -12,12 +12,18 @@ def told(cell: Mapping[str, Any]) -> str:
     if mean is not None:
         words = f"{mean['mean']:.3g}"
         if mean["low"] is not None and mean["sd"]:
-            words += f" [{mean['low']:.3g}, {mean['high']:.3g}]"
+            low, high = _within(cell, mean["low"], mean["high"])
+            words += f" [{low:.3g}, {high:.3g}]"
     if "solved" in cell:
         solved = cell["solved"]
-        ends = f"{100 * solved['low']:.0f} to {100 * solved['high']:.0f} %"
-        words += f", solved {solved['count']} of {solved['of']} ({ends})"
+        percents = f"{100 * solved['low']:.0f} to {100 * solved['high']:.0f} %"
+        words += f", solved {solved['count']} of {solved['of']} ({percents})"
     return words + (f", {cell['failed']} failed" if cell["failed"] else "")
+
+
+def _within(cell: Mapping[str, Any], low: float, high: float) -> tuple[float, float]:
+    """The interval of a share of answers, which can be no other than one of [0, 1]."""
+    return (max(0.0, low), min(1.0, high)) if "solved" in cell else (low, high)
 
 
 def comparison_cells(each: Mapping[str, Any]) -> tuple[str, ...]:

@@ -16,7 +16,8 @@ STUDY = ["compare", "alibi", "nope", "--task", "reverse", *SMALL]
 def test_a_study_says_what_it_found_and_where(folder):
     found = fastpe(*STUDY, "--out", "study", "--lengths", "4,5-8")
     assert found.exit_code == 0, found.output
-    assert found.stdout.startswith("2 encodings on 1 task, 2 seeds: of 2 comparisons with nope 0 are better, 0 worse")
+    said = "2 encodings on 1 task, 2 seeds: of 2 comparisons with nope 0 are better, 0 worse, 0 equivalent, 2 not told"
+    assert found.stdout.startswith(said)
     assert "With 2 seeds and 1 encodings beside the baseline no difference can be told" in found.stdout
     assert found.stderr.splitlines()[-1].startswith("written in study: report.html, results.csv")
     again = fastpe("report", "study", "--json")
