@@ -197,7 +197,7 @@ def _extend_lane(lane, board, x, lengths, shifts, before, y, head, w, arenas, po
     pack = Pack(whole.first, whole.last, whole.rows, lengths, shifts, before[0])
     stream_forward(pointer(x), pointer(w), arena, position, None, pack, sizes, o, a)
     last = at(rows_of_stream(arena, sizes, a), (pack.rows - 1) * sizes.width)
-    head_of_rows(last, pack.rows - pack.rows + 1, pointer(head), pointer(w), arena, sizes, o, a)
+    head_of_rows(last, pack.last - pack.first, pointer(head), pointer(w), arena, sizes, o, a)
     for i in range(y.size):
         y[i] = arenas[lane, plain(a.output) + i]
 
