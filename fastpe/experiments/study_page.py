@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
-import fastpe
 from fastpe.experiments import svg
-from fastpe.experiments.results import lengths_of, measure_of
+from fastpe.experiments.results import SOLVED, lengths_of, measure_of
 from fastpe.experiments.study import Cell, Study
 from fastpe.experiments.words import comparison_cells, told
 from fastpe.training import config_file
@@ -28,7 +27,7 @@ def page(
 ) -> str:
     """The page. values: the long table as CSV, of which the page keeps what tasks are judged by."""
     parts = [
-        _section("What it says", _list(verdict)),
+        _section("What it says", _list(verdict) + _how(study)),
         _section("Encodings and tasks", _matrix(study, summary)),
         *(_section(f"Task {task}", _task(study, summary, task)) for task in study.tasks),
         _section("Beside the baseline", _comparisons(summary)),
@@ -51,6 +50,25 @@ def page(
 
 def _section(title: str, content: str) -> str:
     return f"<section><h2>{html.escape(title)}</h2>\n{content}</section>\n" if content else ""
+
+
+def _how(study: Study) -> str:
+    """What every number of the page rests on."""
+    least, base = 2.0 ** (1 - study.seeds), html.escape(study.baseline)
+    stops = [task for task in study.tasks if study.config(Cell(task, study.baseline, 0)).stop_solved]
+    told = [
+        "A seed gives every encoding the same initial weights, data, order and test sequences: run k is compared with",
+        f"run k of {base}. p: sign-flip test, at least {least:.2g} with {study.seeds} seeds. Holm: p adjusted for the",
+        "encodings at one length of one task; better and worse are those below 0.05. Intervals are of Student's t, 95 %,",
+        "not adjusted. Could find: the true difference that so many seeds would have told with 80 % of chances, by the t",
+        f"test at Holm's first step. Solved: runs with {100 * SOLVED:.0f} % of answers right, and the exact interval of",
+        "their share; where some runs solve a task and others do not, it says more than a mean.",
+    ]
+    if stops:
+        told.append(
+            f"Runs of {html.escape(', '.join(stops))} end once all of their validation is right: some are shorter."
+        )
+    return f"<p>{' '.join(told)}</p>"
 
 
 def _list(lines: Iterable[str]) -> str:
@@ -138,14 +156,27 @@ def _task(study: Study, summary: Summary, task: str) -> str:
     known = {(c["encoding"], c["length"]): c for c in summary["cells"] if c["task"] == task}
     rows = [[name, *(told(known[name, length]) for length in lengths)] for name in study.encodings]
     better = "smaller" if measure.is_error else "larger"
-    said = f"<p>{measure.metric}, {better} is better; every seed is a thin line, the band is the 95 % interval of the "
+    said = _described(study, task)
+    said += f"<p>{measure.metric}, {better} is better; every seed is a thin line, the band is the 95 % interval of the "
     said += "mean, the dashed line the training length.</p>"
     return said + svg.inline(_plot(study, summary, task)) + table(("encoding", *lengths), rows)
 
 
+def _described(study: Study, task: str) -> str:
+    """What is asked, and what a guess reaches."""
+    config = study.config(Cell(task, study.baseline, 0))
+    chosen, parts = config.chosen, []
+    for length in config.test_lengths if chosen.task.kind in ("answer", "labels") else ():
+        guess = chosen.chance(int(chosen.lengths.within(*ends(length))[-1]))
+        if guess is not None and guess.exact is not None:
+            parts.append(f"{guess.exact:.2g} at {length}")
+    chance = f" By chance, whole answers: {', '.join(parts)}." if parts else ""
+    return f"<p>{html.escape(chosen.name)}: {html.escape(chosen.task.summary)}.{chance}</p>"
+
+
 def _comparisons(summary: Summary) -> str:
     head = ("task", "length", "encoding", "difference", "95 %", "p", "Holm", "verdict", "could find", "needs")
-    said = "<p>Paired over seeds; sign-flip test, Holm over the encodings at one length of one task; x: a ratio.</p>"
+    said = "<p>x: a ratio of errors, of which smaller is better; all others are differences of scores.</p>"
     return said + table(head, (comparison_cells(each) for each in summary["comparisons"]))
 
 
@@ -176,7 +207,14 @@ def _overall(summary: Summary) -> str:
         rows.append([name, f"{mean['mean']:.3f}", interval, "-" if better is None else f"{better:.2f}",
                      f"{found['ranks'][name]:.2f}"])  # fmt: skip
     apart = found["critical_difference"]
-    said = "<p>Scores at the longest length of every task. The curves: the share of runs whose score is above.</p>"
+    tasks = html.escape(", ".join(found["tasks"]))
+    said = (
+        f"<p>Scores at the longest length of {tasks}, whatever their chance. The curves: the share of runs whose score "
+    )
+    said += (
+        "is above. Intervals are for other seeds, not for other tasks. Better than the baseline: the chance that a run "
+    )
+    said += "beats one of its runs, ties half.</p>"
     if apart is not None:
         said += f"<p>Mean ranks that differ by {apart:.2f} are told apart (Nemenyi).</p>"
     head = ("encoding", "interquartile mean", "95 %", "better than the baseline", "mean rank")
@@ -236,6 +274,6 @@ def _repeat(study: Study) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     cpu = f"{found['cpu']['name']}, {found['cpu']['system']}, {' '.join(found['cpu']['vectors'])}"
     return (
-        f"<p>fastpe {fastpe.__version__}; {html.escape(versions)}; {html.escape(cpu)}. Save this as study.toml:</p>"
+        f"<p>{html.escape(versions)}; {html.escape(cpu)}. Save this as study.toml:</p>"
         f"<pre>{html.escape(study.to_toml())}</pre><pre>fastpe compare --study study.toml --out FOLDER</pre>\n"
     )

@@ -1,6 +1,7 @@
 """A study in words, in Markdown, CSV and JSON, and as a page. Builds strings; prints and writes nothing."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from fastpe.experiments.words import comparison_cells, told
 from fastpe.training import config_file
 
 Summary = Mapping[str, Any]
+
+_NOTHING = 0.05
 
 
 def files_of(
@@ -32,6 +35,17 @@ def files_of(
         "results.md": markdown(study, summary).encode(),
         "report.html": page.encode(),
     }
+
+
+def _nobody(study: Study, summary: Summary) -> list[str]:
+    """Where all encodings fail alike, which is no equivalence that anybody wants."""
+    best: dict[tuple[str, str], float] = {}
+    for cell in summary["cells"]:
+        if "solved" in cell and cell["mean"] is not None:
+            key = cell["task"], cell["length"]
+            best[key] = max(best.get(key, 0.0), cell["mean"]["mean"])
+    none = [f"{task} at {length}" for (task, length), mean in best.items() if mean < _NOTHING]
+    return [f"No encoding gets {100 * _NOTHING:.0f} % of answers right: {', '.join(none)}."] if none else []
 
 
 def _file(task: str) -> str:
@@ -66,10 +80,22 @@ def verdict(study: Study, summary: Summary) -> list[str]:
             if ups or downs:
                 parts = [f"{', '.join(names)} {way}" for names, way in ((ups, "better"), (downs, "worse")) if names]
                 found.append(f"{task} at {length}: {'; '.join(parts)} than {study.baseline}.")
+    found += _nobody(study, summary)
+    if study.margin is not None:
+        within = f"{study.margin:g}, of errors {100 * study.margin:g} %"
+        found.append(f"Equivalent: the interval of the difference lies within {within}, whether or not it holds 0.")
     if open_:
-        needed = [each["needed"] for each in open_ if each["needed"]]
-        more = f", where at most {max(needed)} seeds would tell what was seen" if needed else ""
-        found.append(f"{len(open_)} comparisons are not told apart{more}: that is no sign that there is no difference.")
+        needed = sorted(each["needed"] or math.inf for each in open_)
+        middle = needed[len(needed) // 2]
+        seeds = f"more than {middle} seeds" if math.isfinite(middle) else "more seeds than can be made"
+        found.append(
+            f"That {len(open_)} comparisons are not told apart does not show that there is no difference: half of what "
+            f"was seen there would need {seeds}."
+        )
+    found.append(
+        "All of it holds for these settings alone, and for one length of one task at a time: over all "
+        f"{len(every)} comparisons together no chance of error is stated."
+    )
     if 2.0 ** (1 - study.seeds) > 0.05 / max(1, len(study.encodings) - 1):
         found.append(
             f"With {study.seeds} seeds and {len(study.encodings) - 1} encodings beside the baseline no difference can "

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 Points = Sequence[tuple[float, float]]
 
-# Okabe and Ito's colours, which people with any colour vision tell apart; dashes and marks for print without colour
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#555555", "#000000")
+# Okabe and Ito's colours, and four of Tol's, which people with any colour vision tell apart; dashes for print
+COLOURS = (
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#555555", "#000000", "#882255", "#44aa99",
+    "#999933", "#661100",
+)  # fmt: skip
 DASHES = ("", "6 3", "2 2", "8 2 2 2")
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _EDGE = 640, 300, 56, 38, 10
 _FEW = 8  # values of x that are all marked

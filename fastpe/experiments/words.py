@@ -35,8 +35,9 @@ def comparison_cells(each: Mapping[str, Any]) -> tuple[str, ...]:
     ends = "-"
     if difference["low"] is not None:
         ends = f"[{turned(each, difference['low'])}, {turned(each, difference['high'])}]"
-    could = "-" if each["could_find"] is None else turned(each, each["could_find"])
-    needed = "-" if each["needed"] is None else f"{each['needed']} seeds"
+    could = "-" if each["could_find"] is None else turned(each, each["could_find"]).removeprefix("+")
+    open_ = each["verdict"] == "not told apart"
+    needed = f"{each['needed']} seeds" if open_ and each["needed"] is not None else "-"
     p, adjusted = f"{each['p']:.3g}", f"{each['adjusted']:.3g}"
     return (*own, turned(each, difference["mean"]), ends, p, adjusted, each["verdict"], could, needed)
 
