@@ -57,12 +57,12 @@ def _how(study: Study) -> str:
     least, base = 2.0 ** (1 - study.seeds), html.escape(study.baseline)
     stops = [task for task in study.tasks if study.config(Cell(task, study.baseline, 0)).stop_solved]
     told = [
-        "A seed gives every encoding the same initial weights, data, order and test sequences: run k is compared with",
-        f"run k of {base}. p: sign-flip test, at least {least:.2g} with {study.seeds} seeds. Holm: p adjusted for the",
-        "encodings at one length of one task; better and worse are those below 0.05. Intervals are of Student's t, 95 %,",
-        "not adjusted. Could find: the true difference that so many seeds would have told with 80 % of chances, by the t",
-        f"test at Holm's first step. Solved: runs with {100 * SOLVED:.0f} % of answers right, and the exact interval of",
-        "their share; where some runs solve a task and others do not, it says more than a mean.",
+        "A seed gives every encoding the same initial weights, data, order and test sequences: run k is compared",
+        f"with run k of {base}. p: sign-flip test, at least {least:.2g} with {study.seeds} seeds. Holm: p adjusted for",
+        "the encodings at one length of one task; better and worse are those below 0.05. Intervals are of Student's t,",
+        "95 %, not adjusted. Could find: the true difference that so many seeds would have told with 80 % of chances,",
+        f"by the t test at Holm's first step. Solved: runs with {100 * SOLVED:.0f} % of answers right, and the exact",
+        "interval of their share; where some runs solve a task and others do not, it says more than a mean.",
     ]
     if stops:
         told.append(
