@@ -75,7 +75,7 @@ def compile_cache() -> dict[str, Any]:
         "problem": _jit.cache_problem,
         "files": len(own),
         "bytes": sum(own),
-        "stale": folder is not None and folder.name != _jit.source_digest(),
+        "stale": folder is not None and folder.name != _jit.code_digest(),
         "digests": len({path.relative_to(_jit.cache_root()).parts[0] for path in everything}),
         "total_bytes": sum(everything.values()),
     }

@@ -2,7 +2,8 @@
 
 Numba stamps a cached function with a hash of that function's own file. A kernel whose *helper* changed in another
 file, or was upgraded with the package, would be answered by stale machine code. So the cache lives in a folder
-named after a digest of all of fastpe's sources and of the versions that took part, and old folders are pruned.
+named after a digest of all sources that machine code can come from and of the versions that took part, and old folders
+are pruned.
 
 The index of Numba's cache is a pickle. The folder therefore belongs to the user alone (mode 0700); where it cannot,
 code is compiled anew in every process and `cache_problem` says why.
@@ -16,7 +17,7 @@ import re
 import shutil
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,6 +45,8 @@ CHECK_BOUNDS = _check_bounds()
 # No fast-math: sums keep the order they are written in, so the same source gives the same bits, and infinities work.
 _OPTIONS = {"nogil": True, "error_model": "numpy", **({"boundscheck": True} if CHECK_BOUNDS else {})}
 _KEPT_DIGESTS = 4
+PLAIN_ROOMS = ("experiments", "pictures", "text", "theory", "training")
+"""Rooms without compiled code, which no compiled code imports: an edit there costs no compilation."""
 _MARKER = "fastpe-compiled-code"  # what a folder holds that may be pruned
 
 on_compile: Callable[[str], None] | None = None
@@ -153,8 +156,19 @@ def entry(function: Function | None = None, *, label: str = "", parallel: bool =
 # The cache on disk
 
 
-def source_digest() -> str:
-    """Digest of all of fastpe's sources, of the versions that machine code depends on, and of whether it is checked."""
+def code_digest() -> str:
+    """As `source_digest`, of the rooms that machine code can come from: the name of the cache's folder."""
+    return source_digest(without=PLAIN_ROOMS)
+
+
+def source_digest(without: Sequence[str] = ()) -> str:
+    """Digest of fastpe's sources, of the versions that machine code depends on, and of whether it is checked.
+
+    Parameters
+    ----------
+    without : sequence of str
+        Rooms, folders of the package, that are left out.
+    """
     package = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
     for version in (sys.version, numba.__version__, llvmlite.__version__, np.__version__, platform.machine()):
@@ -162,6 +176,8 @@ def source_digest() -> str:
     if CHECK_BOUNDS:
         digest.update(b"checked\0")
     for path in sorted(package.rglob("*.py")):
+        if path.relative_to(package).parts[0] in without:
+            continue
         digest.update(path.relative_to(package).as_posix().encode() + b"\0")
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:20]
@@ -189,7 +205,7 @@ def _private_folder(path: Path) -> None:
 
 def _open_folder() -> Path | None:
     global cache_problem
-    folder = cache_root() / source_digest()
+    folder = cache_root() / code_digest()
     try:
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _private_folder(folder)

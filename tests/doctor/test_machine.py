@@ -12,7 +12,7 @@ from fastpe.kernels.threads import run_lanes
 
 
 def test_the_cache_is_measured_and_a_change_of_sources_makes_it_stale(tmp_path, monkeypatch):
-    own, other = tmp_path / _jit.source_digest(), tmp_path / "other"
+    own, other = tmp_path / _jit.code_digest(), tmp_path / "other"
     for folder, sizes in ((own, (10, 20)), (other, (40,))):
         folder.mkdir()
         for number, size in enumerate(sizes):
@@ -22,7 +22,7 @@ def test_the_cache_is_measured_and_a_change_of_sources_makes_it_stale(tmp_path, 
     monkeypatch.setattr(_jit, "cache_problem", None)
     facts = {"folder": str(own), "problem": None, "files": 2, "bytes": 30, "stale": False}
     assert machine.compile_cache() == {**facts, "digests": 2, "total_bytes": 70}
-    monkeypatch.setattr(_jit, "source_digest", lambda: "another")
+    monkeypatch.setattr(_jit, "code_digest", lambda: "another")
     assert machine.compile_cache()["stale"]
     monkeypatch.setattr(_jit, "cache_problem", "read-only")
     assert machine.compile_cache()["folder"] is None

@@ -151,7 +151,7 @@ def test_the_checked_build_has_a_cache_of_its_own(monkeypatch):
     digests = []
     for checked in (False, True):
         monkeypatch.setattr(_jit, "CHECK_BOUNDS", checked)
-        digests.append(_jit.source_digest())
+        digests.append(_jit.code_digest())
     assert digests[0] != digests[1]
 
 
