@@ -18,7 +18,7 @@ def test_a_bound_has_a_direction_and_an_estimate_an_interval():
 
 
 def test_a_value_lies_between_its_ends():
-    with pytest.raises(ValueError, match="low <= value <= high must hold, not 1.0, 0.5, 2.0"):
+    with pytest.raises(ValueError, match=r"low <= value <= high must hold, not 1\.0, 0\.5, 2\.0"):
         estimate(0.5, 1.0, 2.0, "draws")
 
 
