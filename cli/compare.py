@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.option("--margin", type=float, help="Differences within it count as none; of errors a part, 0.1.")
 @click.option("--study", "file", type=click.Path(path_type=Path), help="A study in a file, as study.toml has it.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the study.  [default: compare]")
+@click.option("--runs", type=click.Path(path_type=Path), help="Where the runs are, to share them.  [default: OUT/runs]")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes of one thread each.  [default: usable cores]")
 @click.option("--cluster", metavar="WHERE", help="On dask.distributed: local, a scheduler's address, or its file.")
 @click.option("--shard", metavar="I/N", help="Make the I-th of N parts alone; `fastpe merge` joins them.")
@@ -46,6 +47,7 @@ def compare(
     margin: float | None,
     file: Path | None,
     out: Path | None,
+    runs: Path | None,
     workers: int | None,
     cluster: str | None,
     shard: str | None,
@@ -84,7 +86,7 @@ def compare(
     target = out or Path("compare")
     try:
         with SweepReporter() as reporter:
-            found = make(study, out=target, workers=workers, shard=part, cluster=cluster, progress=reporter)
+            found = make(study, out=target, runs=runs, workers=workers, shard=part, cluster=cluster, progress=reporter)
     except KeyboardInterrupt:
         click.echo("fastpe: interrupted; the same command goes on from here", err=True)
         sys.exit(INTERRUPTED)
@@ -100,19 +102,30 @@ def compare(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def merge(folders: tuple[Path, ...], out: Path, as_json: bool) -> None:
     """Join the shards of a study, made by `fastpe compare --shard`, and report on all of it."""
-    from fastpe.experiments.compare import merge as join
+    from fastpe.experiments.kept import merge as join
 
     _print(join(folders, out), as_json)
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folders", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of a report of single runs.  [default: report]")
+@click.option("--runs", type=click.Path(path_type=Path), help="The study's runs, if not in DIR/runs.")
+@click.option("--baseline", help="Of single runs: what the others are compared with.  [default: nope, or the first]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
-def report(folder: Path, as_json: bool) -> None:
-    """Make the page and the tables of a study again, from its runs."""
-    from fastpe.experiments.compare import read_again
+def report(folders: tuple[Path, ...], out: Path | None, runs: Path | None, baseline: str | None, as_json: bool) -> None:
+    """Make the page and the tables of a study again, from its runs; or those of single run folders."""
+    from fastpe.experiments.compare import FILE
+    from fastpe.experiments.kept import read_again, report_of
 
-    _print(read_again(folder), as_json)
+    if len(folders) == 1 and (folders[0] / FILE).exists():
+        if out is not None or baseline is not None:
+            raise click.UsageError("--out and --baseline are for single runs: a study has its own")
+        _print(read_again(folders[0], runs), as_json)
+        return
+    if runs is not None:
+        raise click.UsageError("--runs is for a study: single runs are named one by one")
+    _print(report_of(folders, out or Path("report"), baseline), as_json)
 
 
 def _print(found: "Compared", as_json: bool) -> None:
@@ -122,13 +135,22 @@ def _print(found: "Compared", as_json: bool) -> None:
         print_json(found.summary)
         return
     click.echo("\n".join(verdict(found.study, found.summary)))
-    click.echo(f"\nwritten in {found.out}: report.html, results.csv, results.json, results.md, study.toml", err=True)
+    print_written(found)
+
+
+def print_written(found: "Compared") -> None:
+    """Say on standard error where a study's files are, and what would draw more of them."""
+    from fastpe.experiments.study_figure import MISSING, available
+
+    figures = "figures as .svg and .pdf" if available() else "figures as .svg"
+    click.echo(f"\nwritten in {found.out}: report.html, results.csv, .json, .md, study.toml, {figures}", err=True)
+    if not available():
+        click.echo(f"no .pdf: {MISSING}", err=True)
 
 
 def _print_plan(study: "Study", as_json: bool) -> None:
     """Runs, updates, FLOPs and time, as a few updates of each encoding on each task take just now."""
     from fastpe.doctor.machine import usable_cores
-    from fastpe.experiments.study import Cell
     from fastpe.training.estimate import estimate
 
     from .progress import Reporter
@@ -137,10 +159,10 @@ def _print_plan(study: "Study", as_json: bool) -> None:
     with Reporter() as reporter:
         for task in study.tasks:
             for encoding in study.encodings:
-                found = estimate(study.config(Cell(task, encoding, 0)), threads=1)
+                found = estimate(study.config_of(task, encoding), threads=1)
                 reporter.line(f"{encoding} on {task}: {found.seconds:.1f} s a run")
-                seconds, flop = seconds + found.seconds * study.seeds, flop + found.flop * found.updates * study.seeds
-    runs = len(study.tasks) * len(study.encodings) * study.seeds
+                seconds, flop = seconds + found.seconds * study.count, flop + found.flop * found.updates * study.count
+    runs = len(study.tasks) * len(study.encodings) * study.count
     plan = {"runs": runs, "flop": flop, "seconds": seconds, "cores": usable_cores()}
     if as_json:
         print_json(plan)

@@ -1,13 +1,25 @@
 """What Li (2025) says of its Table 5, each claim with a rule that decides it and a verdict in plain words.
 
-The rules were fixed before the full experiment was run. A difference between two encodings counts only where the 95 %
-interval of the paired difference does not hold zero; with one seed there is no interval, and nothing is decided.
+A study that names these claims ("table5") is judged by them wherever it is reported. The rules do not look at the
+numbers: errors are compared as ratios on the same seeds, and two encodings count as told apart where the sign-flip
+test, adjusted by Holm for the six pairs of the paper's four at one length, is below 0.05.
 """
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fastpe.experiments.comparison import ALPHA, Comparison, compare
+from fastpe.model.config import DTYPES, INITS, TABLE_SCALES
+from fastpe.tasks import targets
+from fastpe.training.config import DATA
+
+if TYPE_CHECKING:
+    from fastpe.experiments.study import Study
+
+NAMES = ("table5",)
+SOURCE = "Li (2025), Table 5"
 PAPER: Mapping[str, Mapping[int, float]] = {
     "sinusoidal": {50: 0.0021, 100: 0.0158, 200: 0.0423},
     "alibi": {50: 0.0023, 100: 0.0055, 200: 0.0127},
@@ -15,75 +27,143 @@ PAPER: Mapping[str, Mapping[int, float]] = {
     "legendre": {50: 0.0022, 100: 0.0078, 200: 0.0215},
 }
 """Mean squared errors as printed, by encoding and length."""
+READINGS = ("bidirectional", "causal")
+"""What the paper's "encoder" may mean: a study has a task of each name."""
+LENGTHS = (50, 100, 200)
+WHOLE = {"samples": 10_000, "epochs": 20}
+"""The paper's training: of a run that is smaller nothing is judged."""
+
+LEFT_OPEN: Mapping[str, str] = {
+    "batch": "sequences per update, e.g. 64, 128, 256, 10000",
+    "residual": "yes or no",
+    "init": " or ".join(INITS),
+    "data": " or ".join(DATA),
+    "target_scale": " or ".join(targets.SCALES),
+    "table_scale": " or ".join(TABLE_SCALES),
+    "start": "position of the first element, 0 or 1 (`learned`, whose rows have no base, stays at 0)",
+    "dtype": " or ".join(DTYPES),
+    "beta1": "a number",
+    "beta2": "a number",
+    "eps": "a number",
+}
+"""The settings that the paper leaves open and that `fastpe reproduce` varies, with what they may be; so it does every
+option of an encoding, as in ``wavelet.wavelet=db2``."""
 
 HOLDS, FAILS, OPEN, IMPOSSIBLE = "holds", "does not hold", "undecided", "impossible"
 NEAR = 2.0
-"""A mean within this factor of the paper's error counts as that error."""
+"""A geometric mean within this factor of the paper's error counts as that error."""
 
 _PAPER_SPREAD = 0.0024 / 0.0021
 
-Rows = Sequence[Mapping[str, Any]]
 Verdict = dict[str, Any]
+Cells = Mapping[str, Mapping[str, Any]]
+Pairs = Mapping[tuple[str, str], Comparison | None]
 
 
-def judge(rows: Rows, differences: Rows, reference: Rows) -> list[Verdict]:
-    """A verdict for every claim, reading and length: ``claim``, ``reading``, ``length``, ``verdict``, ``reason``."""
-    found = {(row["reading"], row["length"], row["encoding"]): row for row in rows}
-    pairs = _both_ways(differences)
-    points = {point["length"]: point for point in reference}
-    verdicts: list[Verdict] = []
-    for reading, length in itertools.product(dict.fromkeys(row["reading"] for row in rows), points):
-        at = {scheme: found[reading, length, scheme] for scheme in PAPER}
-        known = {(a, b): pairs.get((reading, length, a, b)) for a, b in itertools.permutations(PAPER, 2)}
-        here = [_levels(at, length, points[length]["zero_predictor"])]
-        if reading == "bidirectional":
-            here.append(_symmetric(at["alibi"], length, points[length]["reversal_bound"]))
-        here.append(_order(known, length))
-        if length == min(points):
-            here.append(_comparable(at, length))
-        else:
-            here.append(_best(known, length))
-            here += [_extrapolates(at[scheme], known, length) for scheme in ("alibi", "wavelet")]
-        verdicts += [{"reading": reading, **verdict} for verdict in here]
-    return verdicts
+def check(study: "Study") -> None:
+    """Refuse a study that does not have what its claims are about.
+
+    Raises
+    ------
+    ValueError
+    """
+    if study.claims not in NAMES:
+        raise ValueError(f"claims must be {' or '.join(NAMES)}, not {study.claims!r}")
+    for what, needed, there in (("encodings", PAPER, study.encodings), ("tasks", READINGS, study.tasks)):
+        if lacking := [name for name in needed if name not in there]:
+            raise ValueError(f"claims {study.claims!r} are of the {what} {', '.join(needed)}: {lacking[0]!r} lacks")
+    for reading in READINGS:
+        config = study.config_of(reading, "wavelet")
+        if config.task != "running_sum" or not {*LENGTHS} <= {*config.test_lengths}:
+            raise ValueError(
+                f"claims {study.claims!r} are of running_sum at the lengths {', '.join(map(str, LENGTHS))}"
+            )
 
 
-def _both_ways(differences: Rows) -> dict[tuple[str, int, str, str], tuple[float, float, float] | None]:
-    """(mean, low, high) of first - second by (reading, length, first, second), and with the sign turned."""
-    found: dict[tuple[str, int, str, str], tuple[float, float, float] | None] = {}
-    for one in differences:
-        a, b, key = one["first"], one["second"], (one["reading"], one["length"])
-        known = one["low"] is not None
-        found[*key, a, b] = (one["mean"], one["low"], one["high"]) if known else None
-        found[*key, b, a] = (-one["mean"], -one["high"], -one["low"]) if known else None
+def judged(study: "Study") -> bool:
+    """Whether the runs are as long as the paper's, so that they say something of it."""
+    config = study.config_of(READINGS[0], "wavelet")
+    return config.samples >= WHOLE["samples"] and config.epochs >= WHOLE["epochs"]
+
+
+def reference_points(study: "Study", reading: str, length: int) -> dict[str, float]:
+    """What an error at this length must be compared with, in the unit of the targets."""
+    config = study.config_of(reading, "wavelet")
+    factors = targets.factors(length, config.target_scale, config.train_length)
+    task = config.chosen.task
+    assert task.reversal_bound is not None
+    return {
+        "zero_predictor": targets.zero_error(config.chosen, length, factors),
+        "reversal_bound": task.reversal_bound(length, factors),
+    }
+
+
+def cells_at(summary: Mapping[str, Any], reading: str, length: int) -> dict[str, Mapping[str, Any]]:
+    """The cells of one reading and length, by encoding."""
+    return {c["encoding"]: c for c in summary["cells"] if (c["task"], c["length"]) == (reading, str(length))}
+
+
+def pairs_of(cells: Cells) -> dict[tuple[str, str], Comparison | None]:
+    """Every pair of the paper's encodings compared by the ratio of errors, both ways round; None where a run failed."""
+    known = {name: cells[name]["values"] for name in PAPER}
+    every = list(itertools.combinations(PAPER, 2))
+    usable = [pair for pair in every if all(value for name in pair for value in known[name])]
+    logs = {name: [math.log(value) for value in own if value] for name, own in known.items()}
+    found: dict[tuple[str, str], Comparison | None] = dict.fromkeys(itertools.permutations(PAPER, 2))
+    for turned in (False, True):
+        pairs = [pair[::-1] if turned else pair for pair in usable]
+        made = compare([(logs[a], logs[b]) for a, b in pairs], larger_is_better=False)
+        found.update(zip(pairs, made, strict=True))
     return found
 
 
-Pairs = Mapping[tuple[str, str], tuple[float, float, float] | None]
+def judge(study: "Study", summary: Mapping[str, Any]) -> list[Verdict]:
+    """A verdict for every claim, reading and length: ``claim``, ``reading``, ``length``, ``verdict``, ``reason``."""
+    verdicts: list[Verdict] = []
+    for reading, length in itertools.product(READINGS, LENGTHS):
+        at, points = cells_at(summary, reading, length), reference_points(study, reading, length)
+        pairs = pairs_of(at)
+        here = [_levels(at, length, points["zero_predictor"])]
+        if reading == "bidirectional":
+            here.append(_symmetric(at["alibi"], length, points["reversal_bound"]))
+        here.append(_order(pairs, length))
+        if length == min(LENGTHS):
+            here.append(_comparable(at, length))
+        else:
+            here.append(_best(pairs, length))
+            here += [_extrapolates(at[name], pairs, length, points["zero_predictor"]) for name in ("alibi", "wavelet")]
+        verdicts += [{"reading": reading, **verdict} for verdict in here]
+    return verdicts
 
 
 def _verdict(claim: str, length: int, verdict: str, reason: str) -> Verdict:
     return {"length": length, "claim": claim, "verdict": verdict, "reason": reason}
 
 
-def _levels(at: Mapping[str, Mapping[str, Any]], length: int, zero: float) -> Verdict:
+def mean_of(cell: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The geometric mean of a cell and its interval; None where a run failed."""
+    found: Mapping[str, Any] | None = cell.get("geometric") if not cell["failed"] else None
+    return found
+
+
+def _levels(at: Cells, length: int, zero: float) -> Verdict:
     """The means over seeds lie within a factor 2 of the paper's errors."""
     claim = f"the errors at {length}"
     words, verdict = [], HOLDS
-    for scheme, row in at.items():
-        paper, mse = row["paper"], row["mse"]
-        if mse is None:
-            words.append(f"{scheme} has no result")
+    for name in PAPER:
+        paper, mean = PAPER[name][length], mean_of(at[name])
+        if mean is None:
+            words.append(f"{name} has no result")
             verdict = FAILS if verdict == FAILS else OPEN
             continue
-        inside = mse["low"] is not None and mse["low"] <= paper <= mse["high"]
-        if 1 / NEAR <= mse["mean"] / paper <= NEAR:
-            words.append(f"{scheme} {paper:g} is {'in' if inside else 'near'} the interval")
+        inside = mean["low"] is not None and mean["low"] <= paper <= mean["high"]
+        if 1 / NEAR <= mean["mean"] / paper <= NEAR:
+            words.append(f"{name} {paper:g} is {'in' if inside else 'near'} the interval")
         elif inside:
-            words.append(f"{scheme} {paper:g} is in an interval too wide to tell")
+            words.append(f"{name} {paper:g} is in an interval too wide to tell")
             verdict = FAILS if verdict == FAILS else OPEN
         else:
-            words.append(f"{scheme} {paper:g}, here {_times(mse['mean'] / paper)}")
+            words.append(f"{name} {paper:g}, here {_times(mean['mean'] / paper)}")
             verdict = FAILS
     return _verdict(claim, length, verdict, f"{'; '.join(words)}. Always answering zero gives {zero:.4g}")
 
@@ -95,16 +175,14 @@ def _times(ratio: float) -> str:
     return f"{round(ratio, 2 - len(str(int(ratio))) + 1):,g} {words}" if ratio < 1000 else f"{ratio:,.0f} {words}"
 
 
-def _symmetric(row: Mapping[str, Any], length: int, bound: float) -> Verdict:
+def _symmetric(cell: Mapping[str, Any], length: int, bound: float) -> Verdict:
     """No bidirectional model with a symmetric bias gets below the reversal bound."""
-    claim = f"bidirectional ALiBi reaches {row['paper']:g} at {length}"
-    mse = row["mse"]
-    here = f"; here {mse['mean']:.4g}" if mse is not None else ""
-    if mse is not None and mse["low"] is not None:
-        here += (
-            f" [{mse['low']:.4g}, {mse['high']:.4g}], a mean over test sequences that scatters about its expectation"
-        )
-    if row["paper"] < bound:
+    paper, mean = PAPER["alibi"][length], mean_of(cell)
+    claim = f"bidirectional ALiBi reaches {paper:g} at {length}"
+    here = f"; here {mean['mean']:.4g}" if mean is not None else ""
+    if mean is not None and mean["low"] is not None:
+        here += f" [{mean['low']:.4g}, {mean['high']:.4g}], over test sequences that scatter about its expectation"
+    if paper < bound:
         reason = (
             "a bidirectional model with a symmetric bias cannot tell a sequence from its reverse, and so not expect "
             f"less than {bound:.4g}{here}. The paper's number is from a causal model, other targets or another protocol"
@@ -113,16 +191,21 @@ def _symmetric(row: Mapping[str, Any], length: int, bound: float) -> Verdict:
     return _verdict(claim, length, OPEN, f"the bound for symmetric biases, {bound:.4g}, allows it{here}")
 
 
-def _order(known: Pairs, length: int) -> Verdict:
+def told_apart(pair: Comparison | None) -> bool:
+    """Whether a pair differs beyond chance."""
+    return pair is not None and pair.adjusted <= ALPHA
+
+
+def _order(pairs: Pairs, length: int) -> Verdict:
     """The paper's order of its four encodings, pair by pair."""
-    ranked = sorted(PAPER, key=lambda scheme: PAPER[scheme][length])
+    ranked = sorted(PAPER, key=lambda name: PAPER[name][length])
     claim = f"the order at {length}: {' < '.join(ranked)}"
     agree, against, unsure = [], [], []
     for better, worse in itertools.combinations(ranked, 2):
-        difference = known[better, worse]
-        if difference is None or difference[1] <= 0 <= difference[2]:
+        pair = pairs[better, worse]
+        if pair is None or not told_apart(pair):
             unsure.append(f"{better} and {worse}")
-        elif difference[0] < 0:
+        elif pair.difference.mean < 0:
             agree.append(f"{better} < {worse}")
         else:
             against.append(f"{worse} < {better}")
@@ -134,12 +217,12 @@ def _order(known: Pairs, length: int) -> Verdict:
     return _verdict(claim, length, FAILS if against else OPEN if unsure else HOLDS, "; ".join(words))
 
 
-def _comparable(at: Mapping[str, Mapping[str, Any]], length: int) -> Verdict:
+def _comparable(at: Cells, length: int) -> Verdict:
     """Largest mean over smallest, against the paper's own ratio with as much room again."""
     claim = f"all four are nearly equal at {length}"
-    if any(row["mse"] is None for row in at.values()):
+    means = {name: mean["mean"] for name in PAPER if (mean := mean_of(at[name])) is not None}
+    if len(means) < len(PAPER):
         return _verdict(claim, length, OPEN, "an encoding has no result")
-    means = {scheme: row["mse"]["mean"] for scheme, row in at.items()}
     low, high = min(means, key=lambda s: means[s]), max(means, key=lambda s: means[s])
     ratio, limit = means[high] / means[low], _PAPER_SPREAD**2
     reason = (
@@ -149,42 +232,46 @@ def _comparable(at: Mapping[str, Mapping[str, Any]], length: int) -> Verdict:
     return _verdict(claim, length, HOLDS if ratio <= limit else FAILS, reason)
 
 
-def _best(known: Pairs, length: int) -> Verdict:
+def _best(pairs: Pairs, length: int) -> Verdict:
     """Wavelet has a smaller error than each of the paper's other three."""
     claim = f"wavelet is best at {length}"
-    return _verdict(claim, length, *_beats("wavelet", [s for s in PAPER if s != "wavelet"], known))
+    return _verdict(claim, length, *_beats("wavelet", [s for s in PAPER if s != "wavelet"], pairs))
 
 
-def _beats(scheme: str, others: Sequence[str], known: Pairs) -> tuple[str, str]:
+def _beats(name: str, others: Sequence[str], pairs: Pairs) -> tuple[str, str]:
     words, verdict = [], HOLDS
     for other in others:
-        difference = known[scheme, other]
-        if difference is None:
-            words.append(f"against {other} no interval")
+        pair = pairs[name, other]
+        if pair is None:
+            words.append(f"not compared with {other}: a run failed")
             verdict = FAILS if verdict == FAILS else OPEN
-            continue
-        mean, low, high = difference
-        text = f"{mean:+.3g} [{low:+.3g}, {high:+.3g}]"
-        if low <= 0 <= high:
-            words.append(f"not told apart from {other} ({text})")
+        elif not told_apart(pair):
+            words.append(f"not told apart from {other}'s ({ratio_of(pair)})")
             verdict = FAILS if verdict == FAILS else OPEN
-        elif mean < 0:
-            words.append(f"below {other} ({text})")
+        elif pair.difference.mean < 0:
+            words.append(f"below {other}'s ({ratio_of(pair)})")
         else:
-            words.append(f"above {other} ({text})")
+            words.append(f"above {other}'s ({ratio_of(pair)})")
             verdict = FAILS
-    return verdict, f"the error of {scheme} is {'; '.join(words)}"
+    return verdict, f"the error of {name} is {'; '.join(words)}"
 
 
-def _extrapolates(row: Mapping[str, Any], known: Pairs, length: int) -> Verdict:
+def ratio_of(pair: Comparison) -> str:
+    """The ratio of errors, with its interval and its adjusted p."""
+    mean = pair.difference
+    ends = "" if mean.low is None or mean.high is None else f" [{math.exp(mean.low):.3g}, {math.exp(mean.high):.3g}]"
+    return f"x {math.exp(mean.mean):.3g}{ends}, p {pair.adjusted:.2g}"
+
+
+def _extrapolates(cell: Mapping[str, Any], pairs: Pairs, length: int, zero: float) -> Verdict:
     """Better than answering zero, with its whole interval, and better than sinusoidal."""
-    scheme = row["encoding"]
-    claim = f"{scheme} extrapolates to {length}: better than answering zero, and than sinusoidal"
-    if row["nmse"] is None or row["nmse"]["low"] is None:
+    name, mean = cell["encoding"], mean_of(cell)
+    claim = f"{name} extrapolates to {length}: better than answering zero, and than sinusoidal"
+    if mean is None or mean["low"] is None:
         return _verdict(claim, length, OPEN, "there is no interval")
-    nmse = row["nmse"]
-    zero = HOLDS if nmse["high"] < 1 else FAILS if nmse["low"] >= 1 else OPEN
-    beats, words = _beats(scheme, ["sinusoidal"], known)
-    verdict = FAILS if FAILS in (zero, beats) else OPEN if OPEN in (zero, beats) else HOLDS
-    reason = f"{nmse['mean']:.3g} [{nmse['low']:.3g}, {nmse['high']:.3g}] of the zero predictor's error; {words}"
-    return _verdict(claim, length, verdict, reason)
+    share = {end: mean[end] / zero for end in ("mean", "low", "high")}
+    against_zero = HOLDS if share["high"] < 1 else FAILS if share["low"] >= 1 else OPEN
+    beats, words = _beats(name, ["sinusoidal"], pairs)
+    verdict = FAILS if FAILS in (against_zero, beats) else OPEN if OPEN in (against_zero, beats) else HOLDS
+    of_zero = f"{share['mean']:.3g} [{share['low']:.3g}, {share['high']:.3g}] of the zero predictor's error"
+    return _verdict(claim, length, verdict, f"{of_zero}; {words}")

@@ -16,8 +16,10 @@ Under SLURM, dask-jobqueue starts the workers; its jobs end before their walltim
 """
 
 import contextlib
+import logging
 import os
 import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from fastpe.training import config_file
 from fastpe.training.config import TrainConfig
 
 MISSING = "a cluster needs dask.distributed: pip install -e '.[cluster]' from a clone of fastpe"
+_PATIENCE = 20  # seconds to find a scheduler
 ATTEMPTS = 5  # workers that a run may lose without having got on
 
 
@@ -85,6 +88,7 @@ def run(
 def _client(distributed: Any, address: str, workers: int) -> Iterator[Any]:
     import dask
 
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # what it logs is raised too
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
     settings = {"distributed.nanny.pre-spawn-environ": one_thread, "distributed.scheduler.allowed-failures": 3}
     with dask.config.set(settings), contextlib.ExitStack() as stack:
@@ -96,7 +100,7 @@ def _client(distributed: Any, address: str, workers: int) -> Iterator[Any]:
             return
         where = {"scheduler_file": address} if Path(address).is_file() else {"address": address}
         try:
-            client = distributed.Client(**where, timeout=20)
+            client = distributed.Client(**where, timeout=_PATIENCE)
         except (OSError, TimeoutError, ValueError) as error:
             raise ConnectionError(f"there is no scheduler at {address}: {error}") from error
         yield stack.enter_context(client)
@@ -112,8 +116,19 @@ def _run(distributed: Any, client: Any, jobs: Sequence[sweep.Job], notify: sweep
         one = futures.pop(future)
         try:
             found = future.result()
+        except MemoryError as error:
+            raise MemoryError(
+                f"the worker of {one.name} ran out ({error}); give workers more, or start fewer"
+            ) from error
+        except OSError as error:
+            raise OSError(f"{one.name}: {error}") from error
         except (distributed.KilledWorker, distributed.client.FutureCancelledError) as error:
             name = one.path.name
+            if not _connected(client):
+                done = f"{len(outcomes)} of {len(jobs)} runs were done by then"
+                raise ConnectionError(
+                    f"the scheduler is gone, {done}: with another one the same command goes on"
+                ) from error
             attempts[name] += 1
             if attempts[name] > ATTEMPTS:
                 raise ChildProcessError(f"{one.name}: it lost {ATTEMPTS} workers without getting on") from error
@@ -125,6 +140,14 @@ def _run(distributed: Any, client: Any, jobs: Sequence[sweep.Job], notify: sweep
         outcomes[one.path.name] = _outcome(one, found)
         notify(sweep.RunEnded(one, outcomes[one.path.name]))
     return outcomes
+
+
+def _connected(client: Any) -> bool:
+    """Whether the scheduler is there; the client itself tries for a while to find it again."""
+    deadline = time.monotonic() + 2 * _PATIENCE
+    while client.status == "connecting" and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return bool(client.status == "running")
 
 
 def _outcome(one: sweep.Job, found: Mapping[str, str]) -> dict[str, Any]:

@@ -2,24 +2,21 @@
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastpe.base import files, stored
-from fastpe.base.stored import DamagedFileError
+from fastpe.base import files
 from fastpe.doctor.machine import usable_cores
 from fastpe.experiments import cluster as engine
 from fastpe.experiments import results, study_report, sweep
 from fastpe.experiments.study import Cell, Study
-from fastpe.training import config_file, metrics_file, result_file
+from fastpe.training import config_file, metrics_file
 from fastpe.training.config import TrainConfig
 from fastpe.training.config_file import RunError
 
 RUNS, FILE, FAILED = "runs", "study.toml", "failed.json"
-_FAILURES = stored.by_key(stored.anything)  # by the digest of a run's settings, why it failed
 
 
 @dataclass(frozen=True)
@@ -46,23 +43,24 @@ class Compared:
         return f"<Compared in {self.out}: {study_report.verdict(self.study, self.summary)[0]}>"
 
 
-def jobs(study: Study, out: Path, cells: Sequence[Cell]) -> dict[Cell, sweep.Job]:
-    """The runs as jobs; two cells with the same settings are one job."""
-    return {cell: _job(study.config(cell), out) for cell in cells}
+def jobs(study: Study, runs: Path, cells: Sequence[Cell]) -> dict[Cell, sweep.Job]:
+    """The runs as jobs in a folder; two cells with the same settings are one job."""
+    return {cell: _job(study.config(cell), runs) for cell in cells}
 
 
-def _job(config: TrainConfig, out: Path) -> sweep.Job:
+def _job(config: TrainConfig, runs: Path) -> sweep.Job:
     encoding = config.encoding.replace("*", "x").replace(",", "-")
-    return sweep.job(out / RUNS, f"{config.task}-{encoding}-seed{config.seed}", config)
+    return sweep.job(runs, f"{config.task}-{encoding}-seed{config.seed}", config)
 
 
 def compare(
     encodings: Study | Sequence[str] | Mapping[str, Mapping[str, Any]],
     tasks: Sequence[str] | Mapping[str, Mapping[str, Any]] | None = None,
     *,
-    seeds: int = 10,
+    seeds: int | Sequence[int] = 10,
     baseline: str | None = None,
     out: str | Path | None = None,
+    runs: str | Path | None = None,
     workers: int | None = None,
     shard: tuple[int, int] | None = None,
     cluster: str | None = None,
@@ -80,11 +78,14 @@ def compare(
         A study, or its encodings, see `fastpe.experiments.study.Study`.
     tasks : sequence of str or dict
         Its tasks.
-    seeds : int
+    seeds : int or sequence of int
+        How many, or which.
     baseline : str, optional
         What the others are compared with. By default nope, where it is among them, or the first.
     out : str or pathlib.Path
         The folder of the study: ``runs/``, ``study.toml``, and what comes of it.
+    runs : str or pathlib.Path, optional
+        Where the runs are, if not in ``out/runs``: studies that name the same folder share what they have in common.
     workers : int, optional
         Processes, of one thread each; they change nothing but the time. By default one for each core.
     shard : (int, int), optional
@@ -127,8 +128,10 @@ def compare(
     folder, count = Path(out), workers if workers is not None else usable_cores()
     cells = list(study.cells()) if shard is None else study.part(*shard)
     check_folder(folder, study)
-    made = jobs(study, folder, cells)
-    with hold(folder):
+    place = folder / RUNS if runs is None else Path(runs)
+    config_file.check_folder(place)
+    made = jobs(study, place, cells)
+    with hold(folder), hold(place):
         return _make(study, folder, made, count, shard is None, cluster, progress or (lambda event: None))
 
 
@@ -188,6 +191,9 @@ def summed_up(study: Study, out: Path, runs: Mapping[Cell, Run]) -> Compared:
     facts = {cell: {"identity": run.identity[:12], "cpu": run.cpu} for cell, run in runs.items()}
     outcomes = {cell: run.outcome for cell, run in runs.items()}
     summary = results.summary(study, outcomes) | {"cpus": sorted({run.cpu for run in runs.values() if run.cpu})}
+    for each in summary["cells"] if len(summary["cpus"]) > 1 else ():
+        own = {runs[Cell(each["task"], each["encoding"], seed)].cpu for seed in study.each_seed}
+        each["mixed"] = len(own - {""}) > 1
     found = Compared(study, summary, results.rows(study, outcomes, facts), out)
     for name, content in study_report.files_of(study, summary, found.rows, _curves(study, runs)).items():
         files.write_file(out / name, content)
@@ -205,97 +211,6 @@ def _curves(study: Study, runs: Mapping[Cell, Run]) -> dict[Cell, list[float]]:
     return found
 
 
-def read_again(out: Path) -> Compared:
-    """A study from its folder, whatever version and CPU its runs were made with: nothing is run.
-
-    Raises
-    ------
-    RunError
-        If there is no study, or runs are missing; the message says how many.
-    """
-    try:
-        study = Study.read(out / FILE)
-    except FileNotFoundError as error:
-        raise RunError(f"{out} holds no study: it has no {FILE}") from error
-    kept, failed = _kept(out), _failures(out)
-    runs, missing = {}, 0
-    for cell in study.cells():
-        config = study.config(cell)
-        key = config_file.digest(config.to_dict())
-        if key in kept:
-            runs[cell] = kept[key]
-        elif key in failed:
-            runs[cell] = Run({"failed": str(failed[key])}, None, "", "")
-        else:
-            missing += 1
-    if missing:
-        count = missing + len(runs)
-        raise RunError(f"{out} lacks {missing} of {count} runs: run the study on, with the same command")
-    return summed_up(study, out, runs)
-
-
-def _kept(out: Path) -> dict[str, Run]:
-    """The finished runs of a folder by the digest of their settings; of several the first by name."""
-    found: dict[str, Run] = {}
-    for path in sorted((out / RUNS).iterdir()) if (out / RUNS).is_dir() else ():
-        try:
-            config = config_file.read_config(path)
-            sealed = None if config is None else result_file.read(path, config)
-            if config is not None and sealed is not None:
-                cpu = config_file.read(path)["cpu"]["name"]
-                run = Run(sealed[0], path, sealed[1].get("identity", ""), cpu)
-                found.setdefault(config_file.digest(config.to_dict()), run)
-        except (DamagedFileError, RunError, OSError):
-            continue  # it is missing, and said to be
-    return found
-
-
-def merge(parts: Sequence[Path], out: Path) -> Compared:
-    """Join the runs of several shards of one study, which must be whole together.
-
-    Raises
-    ------
-    RunError
-        If a folder holds no study, or another one, or runs are missing.
-    """
-    texts = {}
-    for part in parts:
-        try:
-            texts[part] = (part / FILE).read_text("utf-8")
-        except OSError as error:
-            raise RunError(f"{part} holds no study: it has no {FILE}") from error
-    first = next(iter(texts))
-    for part, text in texts.items():
-        if text != texts[first]:
-            raise RunError(f"{part} holds another study than {first}: only shards of one can be merged")
-    check_folder(out, Study.from_toml(texts[first]))
-    with hold(out):
-        (out / RUNS).mkdir(exist_ok=True)
-        for part in parts:
-            for run in sorted((part / RUNS).iterdir()) if (part / RUNS).is_dir() else ():
-                if not (out / RUNS / run.name).exists() and (run / result_file.SEAL).exists():
-                    _copy(run, out / RUNS / run.name)
-        files.write_file(out / FILE, texts[first].encode())
-        joined = {name: why for part in parts for name, why in _failures(part).items()}
-        files.write_file(out / FAILED, files.dump_json(dict(sorted(joined.items()))))
-    return read_again(out)
-
-
-def _copy(run: Path, target: Path) -> None:
-    """Copy a run's folder, which is there whole or not at all."""
-    beside = target.with_name(f".{target.name}.tmp")
-    shutil.rmtree(beside, ignore_errors=True)
-    shutil.copytree(run, beside)
-    beside.rename(target)
-
-
-def _failures(folder: Path) -> dict[str, Any]:
-    """The runs of a study that failed, and why."""
-    path = folder / FAILED
-    found = files.read_json(path) if path.exists() else {}
-    return dict(stored.checked(path, found, _FAILURES))
-
-
 def check_folder(folder: Path, study: Study) -> None:
     """Refuse a folder that holds another study, or other things.
 
@@ -309,10 +224,16 @@ def check_folder(folder: Path, study: Study) -> None:
     stored = folder / FILE
     if stored.exists():
         try:
-            same = Study.read(stored) == study
+            there = Study.read(stored)
         except (TypeError, ValueError) as error:
             raise RunError(f"{stored} was edited, and is no study any more: {error}") from error
-        if not same:
+        more = set(there.each_seed) <= set(study.each_seed)
+        if replace(there, seeds=study.seeds) != study or not more:  # of more seeds it is the same study, longer
             raise RunError(f"{folder} holds another study: choose another folder, or the settings of {stored}")
-    elif [each for each in os.listdir(folder) if not files.is_leftover(each)]:
+    elif any(not _of_study(folder / each) for each in os.listdir(folder)):
         raise RunError(f"{folder} is no study's folder: it holds files but no {FILE}")
+
+
+def _of_study(path: Path) -> bool:
+    """Whether a study may put its files beside this: what an interrupted one left, its runs, other studies."""
+    return files.is_leftover(path.name) or path.name == RUNS or (path / FILE).exists()

@@ -17,6 +17,11 @@ document.addEventListener("click", event => {
   const button = event.target.closest("table.sortable th button");
   if (button) sort(button.closest("table"), button.parentNode.cellIndex, button.parentNode);
 });
+for (const field of document.querySelectorAll(".filter")) field.addEventListener("input", () => {
+  const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const body = field.closest("section").querySelector("table").tBodies[0];
+  for (const row of body.rows) row.hidden = !words.every(word => row.textContent.toLowerCase().includes(word));
+});
 function choose(name) {
   document.body.classList.toggle("chosen", name !== null);
   for (const line of document.querySelectorAll("g.line")) line.classList.toggle("on", line.dataset.name === name);

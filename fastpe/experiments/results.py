@@ -51,7 +51,7 @@ def measure_of(study: Study, task: str) -> Measure:
 
 def lengths_of(study: Study, task: str) -> list[str]:
     """Those that a task's runs are tested at, as results name them."""
-    return [str(length) for length in study.config(Cell(task, study.baseline, 0)).test_lengths]
+    return [str(length) for length in study.config_of(task).test_lengths]
 
 
 def rows(study: Study, outcomes: Outcomes, facts: Mapping[Cell, Mapping[str, str]]) -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ def values(study: Study, outcomes: Outcomes, task: str, encoding: str, length: s
     """By seed what a task is judged by; None of a run that failed, or is undefined there."""
     metric = measure_of(study, task).metric
     found: list[float | None] = []
-    for seed in range(study.seeds):
+    for seed in study.each_seed:
         outcome = outcomes[Cell(task, encoding, seed)]
         test = outcome.get("test", {}).get(length, {}) if "failed" not in outcome else {}
         value = test.get(metric)

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastpe.base.validation import nearest, real, whole
-from fastpe.encodings.registry import canonical
+from fastpe.encodings.registry import canonical, parse_all
+from fastpe.experiments import claims
 from fastpe.tasks.registry import load_task
 from fastpe.training.config import TrainConfig
 from fastpe.training.presets import PRESETS, preset
 
 MOST_SEEDS = 10_000
-_OF_STUDY = ("seeds", "baseline", "margin", "threshold", "preset")
+_OF_STUDY = ("seeds", "baseline", "margin", "threshold", "preset", "claims")
 _SETTINGS = {f.name for f in fields(TrainConfig)} - {"encoding", "options", "task", "task_options", "seed"}
 
 
@@ -36,8 +37,8 @@ class Study:
     encodings, tasks : dict of str to dict, or sequence of str
         By what the study calls them: ``encoding`` or ``task`` (by default that name), ``options``, and settings of its
         own. Of a sequence the names themselves.
-    seeds : int
-        Seeds 0 .. seeds - 1, the same for all.
+    seeds : int or sequence of int
+        How many, 0 .. seeds - 1, or which; the same for all.
     baseline : str, optional
         What the others are compared with. By default nope, where it is among them, or the first.
     settings : dict
@@ -48,6 +49,8 @@ class Study:
         Differences within it count as none: of scores in their units, of errors as a part (0.1: ten percent).
     threshold : float
         The score that an effective length keeps.
+    claims : str, optional
+        A paper's claims that are set beside the results and judged, see `fastpe.experiments.claims`: "table5".
 
     Raises
     ------
@@ -65,18 +68,18 @@ class Study:
 
     encodings: Mapping[str, Mapping[str, Any]]
     tasks: Mapping[str, Mapping[str, Any]]
-    seeds: int = 10
+    seeds: int | Sequence[int] = 10
     baseline: str = None  # type: ignore[assignment] # see __post_init__
     settings: Mapping[str, Any] = field(default_factory=dict)
     preset: str | None = None
     margin: float | None = None
     threshold: float = 0.9
+    claims: str | None = None
 
     def __post_init__(self) -> None:
         for name, key in (("encodings", "encoding"), ("tasks", "task")):
             object.__setattr__(self, name, _entries(name, key, getattr(self, name)))
-        if not 1 <= whole("seeds", self.seeds, 1) <= MOST_SEEDS:
-            raise ValueError(f"seeds must be at most {MOST_SEEDS}, not {self.seeds}")
+        object.__setattr__(self, "seeds", _seeds(self.seeds))
         _known("settings", self.settings)
         usual = "nope" if "nope" in self.encodings else next(iter(self.encodings))
         object.__setattr__(self, "baseline", usual if self.baseline is None else self.baseline)
@@ -90,11 +93,23 @@ class Study:
         if not 0 < real("threshold", self.threshold) <= 1:
             raise ValueError(f"threshold must lie in (0, 1], not {self.threshold}")
         for task, encoding in itertools.product(self.tasks, self.encodings):
-            self.config(Cell(task, encoding, 0))  # what does not go together is said before any run
+            _check(f"{encoding} on {task}", self.config_of(task, encoding))
+        if self.claims is not None:
+            claims.check(self)
+
+    @property
+    def each_seed(self) -> Sequence[int]:
+        """The seeds themselves."""
+        return range(self.seeds) if isinstance(self.seeds, int) else self.seeds
+
+    @property
+    def count(self) -> int:
+        """How many seeds there are."""
+        return len(self.each_seed)
 
     def cells(self) -> Iterator[Cell]:
         """All runs, seed by seed: where a study is stopped, all encodings have about as many."""
-        for seed, task, encoding in itertools.product(range(self.seeds), self.tasks, self.encodings):
+        for seed, task, encoding in itertools.product(self.each_seed, self.tasks, self.encodings):
             yield Cell(task, encoding, seed)
 
     def config(self, cell: Cell) -> TrainConfig:
@@ -112,6 +127,10 @@ class Study:
             return (config if "causal" in own else config.causal_where_needed()).tested()
         except (TypeError, ValueError) as error:
             raise type(error)(f"{cell.encoding} on {cell.task}: {error}") from error
+
+    def config_of(self, task: str, encoding: str | None = None) -> TrainConfig:
+        """The settings of the runs of a task and an encoding, by default the baseline: those of its first seed."""
+        return self.config(Cell(task, self.baseline if encoding is None else encoding, self.each_seed[0]))
 
     def part(self, number: int, of: int) -> list[Cell]:
         """The runs of one of several shards, from 1 on: every `of`-th."""
@@ -181,6 +200,27 @@ def varied(study: Study, choices: Mapping[str, Sequence[Any]]) -> Study:
     return replace(study, encodings=found, baseline=first)
 
 
+def _check(whose: str, config: TrainConfig) -> None:
+    """Let every encoding look at its options together, so that what does not go together is said before any run."""
+    for part in parse_all(config.encoding, config.options):
+        try:
+            part.encoding.check(config.spec(config.train_length), **part.options)
+        except ValueError as error:
+            raise ValueError(f"{whose}: {error}") from error
+
+
+def _seeds(value: int | Sequence[int]) -> int | tuple[int, ...]:
+    """How many, where they are 0, 1, ...; else each of them."""
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        if not 1 <= whole("seeds", value, 1) <= MOST_SEEDS:
+            raise ValueError(f"seeds must be at most {MOST_SEEDS}, not {value}")
+        return int(value)
+    each = tuple(whole("seeds", seed, 0) for seed in value)
+    if not each or len(set(each)) < len(each) or len(each) > MOST_SEEDS:
+        raise ValueError(f"seeds must be distinct, 1 to {MOST_SEEDS} of them, not {list(value)}")
+    return len(each) if each == tuple(range(len(each))) else each
+
+
 def _entries(name: str, key: str, value: object) -> dict[str, dict[str, Any]]:
     if isinstance(value, str) or not isinstance(value, Mapping | Sequence):
         raise TypeError(f"{name} must be names, or a dict of them, not {value!r}")
@@ -198,7 +238,7 @@ def _entries(name: str, key: str, value: object) -> dict[str, dict[str, Any]]:
         _known(label, {each: entry[each] for each in entry if each not in (key, "options")})
         known = canonical(entry.get(key, label)) if key == "encoding" else entry.get(key, label)
         label = known if label.endswith(".py") else label
-        found[label] = {**entry, key: known}
+        found[label] = {**{each: value for each, value in entry.items() if each != "options" or value}, key: known}
     return found
 
 

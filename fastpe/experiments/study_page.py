@@ -8,10 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
-from fastpe.experiments import svg
+from fastpe.experiments import claims_report, svg
+from fastpe.experiments.comparison import VERDICTS
+from fastpe.experiments.rank_diagram import rank_diagram
 from fastpe.experiments.results import SOLVED, lengths_of, measure_of
+from fastpe.experiments.sections import Section
 from fastpe.experiments.study import Cell, Study
-from fastpe.experiments.words import comparison_cells, told
+from fastpe.experiments.words import MIXED, comparison_cells, told
 from fastpe.training import config_file
 from fastpe.training.lengths import ends
 
@@ -23,13 +26,20 @@ _ALIKE = 0.05  # a column whose numbers differ by less is not shaded
 
 
 def page(
-    study: Study, summary: Summary, verdict: Sequence[str], values: str, curves: Mapping[Cell, Sequence[float]]
+    study: Study,
+    summary: Summary,
+    verdict: Sequence[str],
+    beside: Sequence[Section],
+    values: str,
+    curves: Mapping[Cell, Sequence[float]],
 ) -> str:
-    """The page. values: the long table as CSV, of which the page keeps what tasks are judged by."""
+    """The page. beside: what a paper claims; values: the long table as CSV, of which the page keeps what tasks are
+    judged by."""
     parts = [
         _section("What it says", _list(verdict) + _how(study)),
         _section("Encodings and tasks", _matrix(study, summary)),
         *(_section(f"Task {task}", _task(study, summary, task)) for task in study.tasks),
+        *(_section(each.title, _claimed(each)) for each in beside),
         _section("Beside the baseline", _comparisons(summary)),
         _section("How far", _effective(study, summary)),
         _section("Over all tasks", _overall(summary)),
@@ -54,11 +64,11 @@ def _section(title: str, content: str) -> str:
 
 def _how(study: Study) -> str:
     """What every number of the page rests on."""
-    least, base = 2.0 ** (1 - study.seeds), html.escape(study.baseline)
-    stops = [task for task in study.tasks if study.config(Cell(task, study.baseline, 0)).stop_solved]
+    least, base = 2.0 ** (1 - study.count), html.escape(study.baseline)
+    stops = [task for task in study.tasks if study.config_of(task).stop_solved]
     told = [
         "A seed gives every encoding the same initial weights, data, order and test sequences: run k is compared",
-        f"with run k of {base}. p: sign-flip test, at least {least:.2g} with {study.seeds} seeds. Holm: p adjusted for",
+        f"with run k of {base}. p: sign-flip test, at least {least:.2g} with {study.count} seeds. Holm: p adjusted for",
         "the encodings at one length of one task; better and worse are those below 0.05. Intervals are of Student's t,",
         "95 %, not adjusted. Could find: the true difference that so many seeds would have told with 80 % of chances,",
         f"by the t test at Holm's first step. Solved: runs with {100 * SOLVED:.0f} % of answers right, and the exact",
@@ -79,8 +89,14 @@ def _list(lines: Iterable[str]) -> str:
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table that a click, or Enter, on a head sorts."""
     heads = "".join(f'<th><button type="button">{html.escape(cell)}</button></th>' for cell in head)
-    body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    body = "".join(f"<tr>{''.join(map(_td, row))}</tr>" for row in rows)
     return _wide(f'<table class="sortable"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>')
+
+
+def _td(cell: str) -> str:
+    """A cell; verdicts are coloured too."""
+    kind = f' class="{cell.replace(" ", "-")}"' if cell in VERDICTS else ""
+    return f"<td{kind}>{html.escape(cell)}</td>"
 
 
 def _wide(content: str) -> str:
@@ -99,7 +115,7 @@ def _matrix(study: Study, summary: Summary) -> str:
             own = next(cell for cell in known if cell["encoding"] == encoding)
             levels = [level for cell in known if (level := _level(cell)) is not None]
             share = _share(_level(own), levels, measure.larger)
-            mark = "" if own["failed"] == 0 else f" ({own['failed']} failed)"
+            mark = ("" if own["failed"] == 0 else f" ({own['failed']} failed)") + (MIXED if own.get("mixed") else "")
             number = "-" if _level(own) is None else f"{_level(own):.3g}"
             cells.append(f'<td style="--s:{share:.2f}">{number}{mark}</td>')
         rows.append(f"<tr>{''.join(cells)}</tr>")
@@ -126,8 +142,8 @@ def _share(value: float | None, levels: Sequence[float], larger: bool) -> float:
     return (turn(value) - low) / (high - low)
 
 
-def _plot(study: Study, summary: Summary, task: str) -> svg.Plot:
-    """The curves of a task over length."""
+def plot(study: Study, summary: Summary, task: str) -> svg.Plot:
+    """The curves of a task over length, with what a paper claims of it."""
     measure, lengths = measure_of(study, task), lengths_of(study, task)
     known = {(c["encoding"], c["length"]): c for c in summary["cells"] if c["task"] == task}
     places = [ends(int(n) if n.isdigit() else n)[1] for n in lengths]
@@ -141,14 +157,15 @@ def _plot(study: Study, summary: Summary, task: str) -> svg.Plot:
         means = [(x, cell.get("geometric") or cell["mean"]) for x, cell in zip(places, cells, strict=True)]
         band = [(x, m["low"], m["high"]) for x, m in means if m and m["low"] is not None]
         lines.append(svg.Line(encoding, [(x, m["mean"]) for x, m in means if m], seeds, band))
-    length = study.config(Cell(task, study.baseline, 0)).train_length
+    length = study.config_of(task).train_length
     top = None if measure.is_error else 1.0
-    return svg.Plot(lines, "length", measure.metric, log_y=measure.is_error, marked=length, top=top)
+    told = claims_report.references(study, task) if study.claims is not None else []
+    return svg.Plot(lines, "length", measure.metric, log_y=measure.is_error, marked=length, top=top, references=told)
 
 
 def figure(study: Study, summary: Summary, task: str) -> str:
     """The curves of a task as an SVG file of its own."""
-    return svg.alone(_plot(study, summary, task))
+    return svg.alone(plot(study, summary, task))
 
 
 def _task(study: Study, summary: Summary, task: str) -> str:
@@ -159,12 +176,12 @@ def _task(study: Study, summary: Summary, task: str) -> str:
     said = _described(study, task)
     said += f"<p>{measure.metric}, {better} is better; every seed is a thin line, the band is the 95 % interval of the "
     said += "mean, the dashed line the training length.</p>"
-    return said + svg.inline(_plot(study, summary, task)) + table(("encoding", *lengths), rows)
+    return said + svg.inline(plot(study, summary, task)) + table(("encoding", *lengths), rows)
 
 
 def _described(study: Study, task: str) -> str:
     """What is asked, and what a guess reaches."""
-    config = study.config(Cell(task, study.baseline, 0))
+    config = study.config_of(task)
     chosen, parts = config.chosen, []
     for length in config.test_lengths if chosen.task.kind in ("answer", "labels") else ():
         guess = chosen.chance(int(chosen.lengths.within(*ends(length))[-1]))
@@ -174,9 +191,16 @@ def _described(study: Study, task: str) -> str:
     return f"<p>{html.escape(chosen.name)}: {html.escape(chosen.task.summary)}.{chance}</p>"
 
 
+def _claimed(section: Section) -> str:
+    """A paper's claims, as a section of the page."""
+    said = "".join(f"<p>{html.escape(line)}</p>" for line in section.lines)
+    return said + (table(section.head, section.rows) if section.rows else "")
+
+
 def _comparisons(summary: Summary) -> str:
     head = ("task", "length", "encoding", "difference", "95 %", "p", "Holm", "verdict", "could find", "needs")
     said = "<p>x: a ratio of errors, of which smaller is better; all others are differences of scores.</p>"
+    said += '<p><label>Only rows with <input type="search" class="filter"></label></p>'
     return said + table(head, (comparison_cells(each) for each in summary["comparisons"]))
 
 
@@ -216,7 +240,10 @@ def _overall(summary: Summary) -> str:
     )
     said += "beats one of its runs, ties half.</p>"
     if apart is not None:
-        said += f"<p>Mean ranks that differ by {apart:.2f} are told apart (Nemenyi).</p>"
+        said += (
+            f"<p>Mean ranks that differ by {apart:.2f} are told apart (Nemenyi); a bar joins those that are not.</p>"
+        )
+        said += rank_diagram(found["ranks"], apart)
     head = ("encoding", "interquartile mean", "95 %", "better than the baseline", "mean rank")
     return said + svg.inline(svg.Plot(lines, "score", "share of runs above", log_x=False, top=1.0)) + table(head, rows)
 

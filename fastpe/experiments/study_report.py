@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import fastpe
-from fastpe.experiments import study_page
+from fastpe.experiments import claims_report, study_figure, study_page
 from fastpe.experiments.results import as_csv, lengths_of, measure_of
+from fastpe.experiments.sections import Section, as_markdown
 from fastpe.experiments.study import Cell, Study
-from fastpe.experiments.words import comparison_cells, told
+from fastpe.experiments.words import MIXED, comparison_cells, told, turned
 from fastpe.training import config_file
 
 Summary = Mapping[str, Any]
@@ -25,16 +26,33 @@ def files_of(
         "schema": 1, "fastpe": fastpe.__version__, "environment": config_file.environment(),
         "study": study.to_toml(), **summary,
     }  # fmt: skip
+    if study.claims is not None:
+        facts["claims"] = claims_report.facts(study, summary)
     table = as_csv(rows)
-    page = study_page.page(study, summary, verdict(study, summary), table, curves)
+    said = beside(study, summary)
+    page = study_page.page(study, summary, verdict(study, summary), said, table, curves)
     drawn = {f"{_file(task)}.svg": study_page.figure(study, summary, task).encode() for task in study.tasks}
+    if study_figure.available():
+        for task in study.tasks:
+            plot = study_page.plot(study, summary, task)
+            drawn[f"{_file(task)}.pdf"] = study_figure.draw([(task, plot)], "pdf")
     return {
         **drawn,
         "results.csv": table.encode(),
         "results.json": (json.dumps(facts, indent=1, allow_nan=False) + "\n").encode(),
-        "results.md": markdown(study, summary).encode(),
+        "results.md": (markdown(study, summary) + ("\n" + as_markdown(said) if said else "")).encode(),
         "report.html": page.encode(),
     }
+
+
+def _sized(each: Mapping[str, Any]) -> str:
+    """An encoding, and how far it is from the baseline."""
+    return f"{each['encoding']} ({turned(each, each['difference']['mean'])})"
+
+
+def beside(study: Study, summary: Summary) -> list[Section]:
+    """What a paper claims, beside what was found: nothing where the study names no claims."""
+    return [] if study.claims is None else claims_report.sections(study, summary)
 
 
 def _nobody(study: Study, summary: Summary) -> list[str]:
@@ -59,24 +77,25 @@ def verdict(study: Study, summary: Summary) -> list[str]:
     better = [each for each in every if each["verdict"] == "better"]
     worse = [each for each in every if each["verdict"] == "worse"]
     open_ = [each for each in every if each["verdict"] == "not told apart"]
-    runs = len(study.encodings) * len(study.tasks) * study.seeds
+    runs = len(study.encodings) * len(study.tasks) * study.count
     tasks = "1 task" if len(study.tasks) == 1 else f"{len(study.tasks)} tasks"
     alike = [each for each in every if each["verdict"] == "equivalent"]
     counts = f"{len(better)} are better, {len(worse)} worse, {len(alike)} equivalent, {len(open_)} not told apart"
     found = [
-        f"{len(study.encodings)} encodings on {tasks}, {study.seeds} seeds: of {len(every)} comparisons with "
+        f"{len(study.encodings)} encodings on {tasks}, {study.count} seeds: of {len(every)} comparisons with "
         f"{study.baseline} {counts}"
     ]
     if summary["same_bits"]:
         found.append(f"Seeds did not reach their runs: {'; '.join(summary['same_bits'][:3])}.")
     if len(summary["cpus"]) > 1:
-        found.append(f"Runs of several CPUs are mixed, whose bits may differ: {', '.join(summary['cpus'])}.")
+        cpus = ", ".join(summary["cpus"])
+        found.append(f"Runs of several CPUs are mixed, whose bits may differ: {cpus}. Cells marked{MIXED} have both.")
     if summary["failed"]:
         found.append(f"{summary['failed']} of {runs} runs failed; they count as such, and are in every table.")
     for task in study.tasks:
         for length in lengths_of(study, task):
             here = [each for each in every if (each["task"], each["length"]) == (task, length)]
-            ups, downs = (sorted(e["encoding"] for e in here if e["verdict"] == way) for way in ("better", "worse"))
+            ups, downs = ([_sized(e) for e in here if e["verdict"] == way] for way in ("better", "worse"))
             if ups or downs:
                 parts = [f"{', '.join(names)} {way}" for names, way in ((ups, "better"), (downs, "worse")) if names]
                 found.append(f"{task} at {length}: {'; '.join(parts)} than {study.baseline}.")
@@ -96,9 +115,9 @@ def verdict(study: Study, summary: Summary) -> list[str]:
         "All of it holds for these settings alone, and for one length of one task at a time: over all "
         f"{len(every)} comparisons together no chance of error is stated."
     )
-    if 2.0 ** (1 - study.seeds) > 0.05 / max(1, len(study.encodings) - 1):
+    if 2.0 ** (1 - study.count) > 0.05 / max(1, len(study.encodings) - 1):
         found.append(
-            f"With {study.seeds} seeds and {len(study.encodings) - 1} encodings beside the baseline no difference can "
+            f"With {study.count} seeds and {len(study.encodings) - 1} encodings beside the baseline no difference can "
             "be told, however large: the sign-flip test needs more seeds."
         )
     return found
@@ -113,7 +132,7 @@ def markdown(study: Study, summary: Summary) -> str:
         parts += [
             f"## {task}",
             "",
-            f"{measure.metric}, {what} over {study.seeds} seeds, 95 % interval, runs solved",
+            f"{measure.metric}, {what} over {study.count} seeds, 95 % interval, runs solved",
             "",
         ]
         parts += [f"| encoding | {' | '.join(lengths)} |", "|---" * (1 + len(lengths)) + "|"]

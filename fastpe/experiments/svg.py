@@ -28,6 +28,15 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Reference:
+    """What lines are compared with: points of others, in the colour of the line that they are `like`."""
+
+    name: str
+    points: Points
+    like: str | None = None
+
+
+@dataclass(frozen=True)
 class Axis:
     """From values to places."""
 
@@ -68,11 +77,18 @@ class Plot:
     log_y: bool = False
     marked: float | None = None
     top: float | None = None
+    references: Sequence[Reference] = ()
 
     @property
     def points(self) -> list[tuple[float, float]]:
-        """Of all lines and runs."""
-        return [point for line in self.lines for part in (line.mean, *line.seeds) for point in part]
+        """Of all lines, runs and references."""
+        drawn = [part for line in self.lines for part in (line.mean, *line.seeds)]
+        return [point for part in (*drawn, *(each.points for each in self.references)) for point in part]
+
+    def colour(self, reference: Reference) -> str:
+        """That of the line that it is like, or black."""
+        names = [line.name for line in self.lines]
+        return style(names.index(reference.like))[0] if reference.like in names else "#000000"
 
 
 def inline(plot: Plot) -> str:
@@ -111,12 +127,13 @@ def _drawn(plot: Plot) -> str:
     if plot.marked is not None and min(xs) <= plot.marked <= max(xs):
         place = x_axis(plot.marked)
         parts.append(_rule((place, place), (_EDGE, _HEIGHT - _BOTTOM), 'stroke="#000" stroke-dasharray="5 4"'))
+    parts += [_reference(each, plot.colour(each), x_axis, y_axis) for each in plot.references]
     return "".join(parts + [_line(line, place, x_axis, y_axis) for place, line in enumerate(plot.lines)])
 
 
 def style(place: int) -> tuple[str, str]:
     """Colour and dashes of the line at this place."""
-    return COLOURS[place % len(COLOURS)], DASHES[place // len(COLOURS) % len(DASHES)]
+    return COLOURS[place % len(COLOURS)], DASHES[(place + place // len(COLOURS)) % len(DASHES)]
 
 
 def _frame(x_axis: Axis, y_axis: Axis, marks: Sequence[float], x_name: str, y_name: str) -> str:
@@ -158,6 +175,18 @@ def _line(line: Line, place: int, x_axis: Axis, y_axis: Axis) -> str:
         parts.append(f"<circle {spot}><title>{said}</title></circle>")
     name = html.escape(line.name, quote=True)
     return f'<g class="line" data-name="{name}"><title>{name}</title>{"".join(parts)}</g>'
+
+
+def _reference(reference: Reference, colour: str, x_axis: Axis, y_axis: Axis) -> str:
+    """Hollow marks, joined by dots."""
+    places = [(x_axis(x), y_axis(y)) for x, y in reference.points]
+    joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    parts = [f'<polyline fill="none" stroke="{colour}" stroke-dasharray="1 3" points="{joined}"/>']
+    for (x, y), (_, value) in zip(places, reference.points, strict=True):
+        said = html.escape(f"{reference.name}: {value:.4g}")
+        spot = f'cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="#fff" stroke="{colour}"'
+        parts.append(f"<circle {spot}><title>{said}</title></circle>")
+    return f"<g><title>{html.escape(reference.name)}</title>{''.join(parts)}</g>"
 
 
 def _legend(lines: Sequence[Line]) -> str:

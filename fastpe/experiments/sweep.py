@@ -211,6 +211,7 @@ class _Pool:
         self._inbox: queue.Queue[tuple[_Worker, dict[str, Any] | None]] = queue.Queue()
         self._workers: list[_Worker] = []
         self._told: set[str] = set()
+        self._short: list[str] = []  # runs that had not enough memory, where others go on
 
     def __enter__(self) -> "_Pool":
         return self
@@ -244,6 +245,11 @@ class _Pool:
                 worker.start(waiting.pop())
             elif len(outcomes) == len(jobs):
                 break
+        if self._short:
+            names = ", ".join(self._short[:3]) + (" ..." if len(self._short) > 3 else "")
+            raise MemoryError(
+                f"{len(self._short)} of {len(jobs)} runs ran out ({names}), the others are done; use fewer workers"
+            )
         return outcomes
 
     def _messages(self) -> Iterator[tuple[_Worker, dict[str, Any] | None]]:
@@ -290,7 +296,9 @@ class _Pool:
                 worker.attempt, worker.reached = 1, message["step"]
             worker.fresh = False
             self._notify(RunStepped(worker.job, message["step"]))
-        elif self._tolerant and worker.job is not None and message.get("error") in ("refused", "internal"):
+        elif self._tolerant and worker.job is not None and message.get("error") in ("refused", "internal", "memory"):
+            if message["error"] == "memory":
+                self._short.append(worker.job.name)
             return {"failed": message["message"]}
         elif "error" in message:
             self._fail(worker, message)

@@ -4,6 +4,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+MIXED = " ‡"
+"""The mark of a cell whose runs are of several CPUs."""
+
 
 def told(cell: Mapping[str, Any]) -> str:
     """A cell in a table: the mean with its interval, how many solved it, how many failed."""
@@ -18,7 +21,8 @@ def told(cell: Mapping[str, Any]) -> str:
         solved = cell["solved"]
         percents = f"{100 * solved['low']:.0f} to {100 * solved['high']:.0f} %"
         words += f", solved {solved['count']} of {solved['of']} ({percents})"
-    return words + (f", {cell['failed']} failed" if cell["failed"] else "")
+    words += f", {cell['failed']} failed" if cell["failed"] else ""
+    return words + (MIXED if cell.get("mixed") else "")
 
 
 def _within(cell: Mapping[str, Any], low: float, high: float) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""A number of the theory, and how it is known: exactly, within certified bounds, or as an estimate with its interval."""
+"""A number of the theory, and how it is known: exactly, within certified bounds, or as an estimate with an interval."""
 
 import math
 from collections.abc import Mapping

@@ -74,7 +74,8 @@ def test_settings_are_varied(folder):
         ("compare alibi --study none.toml", "--study says it all"),
         ("compare --study none.toml", "none.toml: No such file or directory"),
         ("merge none --out x", "none holds no study: it has no study.toml"),
-        ("report none", "none holds no study: it has no study.toml"),
+        ("report none", "none: No such file or directory"),
+        ("report none --runs other", "--runs is for a study"),
     ],
 )
 def test_mistakes_cost_one_line(folder, arguments, line):

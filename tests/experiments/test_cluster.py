@@ -1,17 +1,19 @@
 """A study on dask.distributed: the same table as by workers of this machine, also where workers are lost; and by other
 versions, or without a scheduler, one clear line. Where it is not installed: what it says."""
 
+import errno
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 
 import pytest
 
-from fastpe.experiments import cluster
+from fastpe.experiments import cluster, sweep
 from fastpe.experiments.compare import compare
-from fastpe.experiments.study import Study
+from fastpe.experiments.study import Cell, Study
 
 SMALL = {
     "width": 8, "hidden": 8, "layers": 1, "train_length": 4, "samples": 32, "epochs": 2, "batch": 8,
@@ -74,6 +76,72 @@ def test_lost_workers_change_nothing(distributed, tmp_path):
         compare(study, out=tmp_path / "cluster", cluster=own.scheduler_address)
         thread.join()
     assert contents(tmp_path / "cluster") == contents(tmp_path / "here")
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_scheduler_that_is_killed_is_one_clear_line_and_nothing_is_lost(distributed, tmp_path, monkeypatch):
+    """With another one the same command goes on, to the same table."""
+    monkeypatch.setattr(cluster, "_PATIENCE", 2)
+    study = Study(["alibi", "nope"], ["reverse"], seeds=2, settings={**SMALL, "samples": 3200, "epochs": 20})
+    compare(study, out=tmp_path / "here", workers=1)
+    file = tmp_path / "scheduler.json"
+    start = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard", "--no-show"]
+    scheduler = subprocess.Popen([*start, "--scheduler-file", str(file)], stderr=subprocess.DEVNULL)
+    worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(file), "--no-dashboard"]
+    workers = subprocess.Popen([*worker, "--nthreads", "1", "--death-timeout", "30"], stderr=subprocess.DEVNULL)
+
+    def kill():
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("cluster/runs/*/checkpoint.safetensors")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        scheduler.kill()
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        with pytest.raises(
+            ConnectionError, match=r"the scheduler is gone, . of 4 runs were done by then: with another"
+        ):
+            compare(study, out=tmp_path / "cluster", cluster=str(file))
+    finally:
+        thread.join()
+        workers.kill()
+        workers.wait()
+        scheduler.wait()
+    compare(study, out=tmp_path / "cluster", workers=1, cluster="local")
+    assert contents(tmp_path / "cluster") == contents(tmp_path / "here")
+
+
+@pytest.mark.parametrize(
+    ("raised", "line"),
+    [
+        (MemoryError("no room"), r"the worker of reverse-alibi-seed0 ran out \(no room\); give workers more"),
+        (OSError(errno.ENOSPC, "No space left on device", "x"), "reverse-alibi-seed0: .*No space left on device"),
+        (OSError(errno.EROFS, "Read-only file system", "x"), "reverse-alibi-seed0: .*Read-only file system"),
+    ],
+)
+def test_what_a_worker_lacks_is_one_clear_line(distributed, raised, line, tmp_path):
+    """A future of a stand-in for the scheduler ends with what the worker raised."""
+
+    one = sweep.job(tmp_path, "reverse-alibi-seed0", STUDY.config(Cell("reverse", "alibi", 0)))
+
+    class Failed:
+        def __init__(self, futures):
+            self.futures = futures
+
+        def __iter__(self):
+            return iter(self.futures)
+
+        def result(self):
+            raise raised
+
+    class Distributed:
+        KilledWorker, client = distributed.KilledWorker, distributed.client
+        as_completed = Failed
+
+    client = type("Client", (), {"submit": lambda *_, **__: Failed([])})()
+    with pytest.raises(type(raised), match=line):
+        cluster._run(Distributed, client, [one], lambda event: None)
 
 
 @pytest.mark.filterwarnings("default")

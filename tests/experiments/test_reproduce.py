@@ -11,10 +11,9 @@ import time
 import pytest
 from click.testing import CliRunner
 from fastpe_cli.main import main
-from outcomes import PAPER, outcomes
 
 from fastpe.base import files
-from fastpe.experiments import plot, table5
+from fastpe.experiments import claims, study_figure, table5
 from fastpe.pictures import canvas
 
 TINY = {"samples": 32, "epochs": 2, "test_sequences": 8}
@@ -34,21 +33,20 @@ def test_the_whole_path(tiny, tmp_path):
     out = tmp_path / "out"
     done = call("--quick", "--seeds", 2, "--workers", 2, "--out", out)
     assert done.exit_code == 0, done.output
-    assert "QUICK VERSION" in done.stderr
+    assert "nothing of the paper is judged" in done.stderr
     assert "[28/28]" in done.stderr
     assert "does not hold" not in done.stdout.lower()  # a quick run judges nothing
-    assert "Paired differences, causal" in done.stdout
-    names = {"table5.md", "table5.json", "table5.csv", "table5-differences.csv", "table5.png", "table5.pdf", "runs"}
+    assert "The paper's four, pair by pair" in done.stdout
+    figures = {f"task-{reading}.{kind}" for reading in claims.READINGS for kind in ("svg", "pdf")}
+    names = {"report.html", "results.csv", "results.json", "results.md", "study.toml", "failed.json", "runs", *figures}
     assert {entry.name for entry in out.iterdir()} == names
     before = {entry.name: entry.read_bytes() for entry in out.iterdir() if entry.is_file()}
-    found = json.loads(before["table5.json"])
-    assert len(found["variants"][0]["rows"]) == 42
-    again = call("--quick", "--seeds", 2, "--out", out, "--json", "--vary", "batch=32")
-    assert "28 of them done before" in again.stderr
-    assert json.loads(again.stdout)["variants"][0]["rows"] == found["variants"][0]["rows"]
-    assert "table5.png" in {entry.name for entry in out.iterdir()}
-    call("--quick", "--seeds", 2, "--out", out, "--no-plot")
-    assert {entry.name for entry in out.iterdir()} == names - {"table5.png", "table5.pdf"}
+    again = call("--quick", "--seeds", 2, "--out", out, "--json", "--vary", "batch=256,32")
+    assert "28 of them done before" in again.stderr  # 256 is what the paper has
+    found = json.loads(again.stdout)
+    assert found["batch=256"]["cells"] == json.loads(before["results.json"])["cells"]
+    assert (out / "batch=32" / "report.html").is_file()
+    assert not (out / "batch=32" / "runs").exists()
     call("--quick", "--seeds", 2, "--out", out)
     assert {name: (out / name).read_bytes() for name in before} == before
 
@@ -57,7 +55,7 @@ def test_the_whole_path(tiny, tmp_path):
 def test_a_killed_command_leaves_no_worker_and_goes_on(tmp_path):
     """SIGKILL of the parent at any moment: workers end by themselves, and the next start ends in the same table."""
     code = f"from fastpe.experiments import table5; table5.QUICK = {TINY}\n" + COMMAND[2]
-    command = [sys.executable, "-c", code, *COMMAND[3:], "--quick", "--seeds", "1", "--no-plot", "--json"]
+    command = [sys.executable, "-c", code, *COMMAND[3:], "--quick", "--seeds", "1", "--json"]
     arguments = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
     parent = subprocess.Popen([*command, "--out", str(tmp_path / "killed")], **arguments)
     seen = threading.Event()
@@ -96,13 +94,13 @@ def test_a_killed_command_leaves_no_worker_and_goes_on(tmp_path):
             "'batches' is no setting that the paper leaves open and that can be varied; did you mean 'b",
         ),
         (["--vary", "norm=layernorm"], "'norm' is no setting"),
-        (["--vary", "wavelet.levels=2"], "option 'levels'"),
+        (["--vary", "wavelet.levels=2"], "did you mean 'wavelet.scales'"),
         (["--vary", "batch=many"], "batch must be sequences per update, e.g. 64, 128, 256, 10000, not 'many'"),
         (["--vary", "init=zeros"], "init must be uniform or xavier_uniform"),
         (["--vary", "wavelet.wavelet=bior2.2"], "vary: wavelet.wavelet=bior2.2: "),
         (
             ["--vary", "alibi.slope=1", "--vary", "alibi.alpha0=2"],
-            "vary: alibi.slope=1, alibi.alpha0=2: options 'slope' (1) and 'alpha0' (2) exclude each other",
+            "vary: alibi.slope=1, alibi.alpha0=2: alibi on bidirectional: options 'slope' (1) and",
         ),
         (["--vary", "legendre.map=linear,log", "--vary", "legendre.learned=true"], "option 'learned' needs map 'tanh'"),
         (["--vary", "batch"], "must be SETTING=VALUE,VALUE,..., not 'batch'"),
@@ -116,16 +114,6 @@ def test_a_user_s_mistake_is_one_line(tmp_path, arguments, words):
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(("arguments", "folder"), [([], "table5"), (["--quick"], "table5-quick")])
-def test_a_quick_run_has_a_folder_of_its_own(tmp_path, monkeypatch, arguments, folder):
-    whole = {"schema": 1, "source": "x", "quick": bool(arguments), "seeds": [0, 1, 2]}
-    found = {**whole, "variants": [table5.summary({}, outcomes(PAPER), 3)]}
-    monkeypatch.setattr(table5, "reproduce", lambda *_: found)
-    monkeypatch.chdir(tmp_path)
-    assert call(*arguments, "--no-plot").exit_code == 0
-    assert [entry.name for entry in (tmp_path / "reproduce").iterdir()] == [folder]
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
@@ -148,30 +136,28 @@ def test_one_command_at_a_time_in_a_folder(tmp_path):
 
 
 def test_a_disk_that_fills_while_the_report_is_written_leaves_whole_files(tiny, tmp_path, monkeypatch):
-    found = table5.summary({}, outcomes(PAPER), 3)
-    whole = {"schema": 1, "source": "x", "quick": True, "seeds": [0, 1, 2], "variants": [found]}
-    monkeypatch.setattr(table5, "reproduce", lambda *_: whole)
-    (tmp_path / "table5.json").write_text("old")
-    replaced = []
+    assert call("--quick", "--seeds", 1, "--workers", 1, "--out", tmp_path / "out").exit_code == 0
+    before = {entry.name: entry.read_bytes() for entry in (tmp_path / "out").iterdir() if entry.is_file()}
     move = os.replace
 
     def fill(source, target):
-        if len(replaced) == 1:
+        if str(target).endswith("results.json"):
             raise OSError(errno.ENOSPC, "No space left on device", str(target))
-        replaced.append(move(source, target))
+        move(source, target)
 
     monkeypatch.setattr(os, "replace", fill)
-    done = call("--quick", "--out", tmp_path, "--no-plot")
+    done = call("--quick", "--seeds", 1, "--out", tmp_path / "out")
     assert done.exit_code == 1
     assert done.stderr.splitlines()[-1].endswith("No space left on device")
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["table5.json", "table5.md"]
-    assert (tmp_path / "table5.json").read_text() == "old"
+    after = {entry.name: entry.read_bytes() for entry in (tmp_path / "out").iterdir() if entry.is_file()}
+    assert after == before  # of the same runs the same bytes, and no half of a file beside them
 
 
-def test_a_plot_that_is_asked_for_needs_matplotlib(tmp_path, monkeypatch):
+def test_without_matplotlib_there_are_no_pdf_and_it_says_so(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(canvas, "find_spec", lambda name: None)
-    done = call("--plot", "--out", tmp_path / "out")
-    assert done.exit_code == 2
-    assert "pip install -e '.[plots]' from a clone of fastpe" in done.stderr
+    done = call("--quick", "--seeds", 1, "--workers", 1, "--out", tmp_path / "out")
+    assert done.exit_code == 0
+    assert "no .pdf: plots need matplotlib: pip install -e '.[plots]' from a clone of fastpe" in done.stderr
+    assert not list((tmp_path / "out").glob("*.pdf"))
     with pytest.raises(ModuleNotFoundError, match="need matplotlib"):
-        plot.draw({}, "x")
+        study_figure.draw([], "pdf")

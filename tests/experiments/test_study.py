@@ -12,9 +12,9 @@ import pytest
 
 from fastpe.experiments import compare as making
 from fastpe.experiments import results, study_report
-from fastpe.experiments.compare import compare, merge, read_again
+from fastpe.experiments.compare import compare
+from fastpe.experiments.kept import merge, read_again, report_of
 from fastpe.experiments.study import Cell, Study, varied
-from fastpe.tasks.registry import TASKS
 from fastpe.training.config_file import RunError
 
 SMALL = {
@@ -109,7 +109,7 @@ def test_what_is_no_file_of_a_study(text, message):
 
 
 def test_a_study_leaves_its_files(made):
-    figures = {"task-reverse.svg", "task-running_sum.svg"}
+    figures = {f"task-{task}.{kind}" for task in ("reverse", "running_sum") for kind in ("svg", "pdf")}
     assert {*FILES, *figures, "failed.json", "runs"} == {path.name for path in made.out.iterdir()}
     table = list(csv.DictReader(io.StringIO((made.out / "results.csv").read_text())))
     runs = {(row["task"], row["encoding"], row["seed"]) for row in table}
@@ -206,31 +206,76 @@ def test_folders_that_hold_something_else_are_refused(made, tmp_path):
     assert making.FILE == "study.toml"
 
 
-def test_two_starters_in_one_folder(made):
-    with making.hold(made.out), pytest.raises(RunError, match="another process is working in "):
-        compare(STUDY, out=made.out)
+def test_more_seeds_go_on_where_fewer_ended(made, tmp_path):
+    copy = shutil.copytree(made.out, tmp_path / "copy")
+    events = []
+    compare(replace(STUDY, seeds=3), out=copy, workers=1, progress=events.append)
+    assert (events[0].runs, events[0].reused) == (18, 12)
+    with pytest.raises(RunError, match="holds another study"):
+        compare(STUDY, out=copy)
 
 
-def test_a_task_that_raises_on_one_seed_fails_there_alone(tmp_path, monkeypatch):
-    text = """
-import numpy as np
-from fastpe.tasks import Task
+def test_studies_share_the_runs_of_one_folder(made, tmp_path):
+    events = []
+    half = replace(STUDY, tasks={"reverse": {}})
+    compare(half, out=tmp_path / "half", runs=made.out / "runs", progress=events.append)
+    assert (events[0].runs, events[0].reused) == (6, 6)
+    assert not (tmp_path / "half" / "runs").exists()
+    again = read_again(tmp_path / "half", made.out / "runs")
+    assert again.summary["cells"] == [each for each in made.summary["cells"] if each["task"] == "reverse"]
+    with pytest.raises(RunError, match="lacks 6 of 6 runs"):
+        read_again(tmp_path / "half")
 
-def sample(draws, length, count):
-    bits = draws.integers(2, (count, length))
-    if draws._stream.seed == 1:
-        raise ValueError("not with this seed")
-    return bits, bits[:, ::-1]
 
-TASK = Task("answer", "the input backwards, but with one seed", symbols=2)
-"""
-    (tmp_path / "moody.py").write_text(text)
-    monkeypatch.setattr(TASKS, "_registered", {})
-    study = Study(["nope"], [str(tmp_path / "moody.py")], seeds=3, settings=SMALL)
-    found = compare(study, out=tmp_path / "out", workers=1)
-    assert found.summary["failed"] == 1
-    (why,) = [row["failed"] for row in found.rows if row.get("failed")]
-    assert "not with this seed" in why
+def test_single_runs_make_a_report(made, tmp_path):
+    runs = sorted((made.out / "runs").iterdir())
+    found = report_of(runs, tmp_path / "report")
+    assert (set(found.study.encodings), set(found.study.tasks)) == (
+        {"alibi", "nope", "rope"},
+        {"reverse", "running_sum"},
+    )
+    assert (found.study.count, found.study.baseline) == (2, "nope")
+    key = lambda cell: (cell["task"], cell["encoding"], cell["length"])  # noqa: E731 - of both sorts
+    assert sorted(found.summary["cells"], key=key) == sorted(made.summary["cells"], key=key)
+    assert (tmp_path / "report" / "report.html").is_file()
+    with pytest.raises(RunError, match=r"no run of .* with seed . is among the folders"):
+        report_of(runs[1:], tmp_path / "less")
+    with pytest.raises(RunError, match="are the same run"):
+        report_of([*runs, runs[0]], tmp_path / "twice")
+    with pytest.raises(RunError, match=r"is not a run folder: it holds files but no config\.json"):
+        report_of([tmp_path], tmp_path / "none")
+    assert {path.name for path in tmp_path.iterdir()} == {"report"}
+
+
+def test_runs_that_differ_in_settings_are_told_apart(tmp_path):
+    own = {
+        "alibi": {},
+        "steep": {"encoding": "alibi", "options": {"slope": 0.5}},
+        "two": {"encoding": "alibi", "heads": 2},
+    }
+    tasks = {"reverse": {"train_length": 6}, "running_sum": {"train_length": 4}}
+    study = Study(own, tasks, seeds=[3, 5], settings={k: v for k, v in SMALL.items() if k != "train_length"})
+    made = compare(study, out=tmp_path / "out", workers=1)
+    found = report_of(sorted((tmp_path / "out" / "runs").iterdir()), tmp_path / "report")
+    assert len(found.study.encodings) == 3
+    assert found.study.each_seed == (3, 5)
+    assert any("slope=0.5" in label for label in found.study.encodings)
+    assert any("heads=2" in label for label in found.study.encodings)
+    values = lambda one: sorted(str(cell["values"]) for cell in one.summary["cells"])  # noqa: E731 - of both
+    assert values(found) == values(made)
+
+
+def test_cells_of_several_cpus_are_marked(made, tmp_path):
+    known = {cell: making.Run({"train": {"loss": 1.0 + cell.seed, "steps": 8, "seconds": 1.0},
+                               "test": {n: {"exact": 0.5, "mse": 0.5} for n in ("4", "8", "16")}},
+                              None, "x", f"cpu {cell.seed if cell.encoding == 'rope' else 0}")
+             for cell in STUDY.cells()}  # fmt: skip
+    found = making.summed_up(STUDY, tmp_path, known)
+    assert {cell["encoding"] for cell in found.summary["cells"] if cell["mixed"]} == {"rope"}
+    said = (tmp_path / "results.md").read_text().split("## Beside the baseline")[0]
+    assert "Runs of several CPUs are mixed, whose bits may differ: cpu 0, cpu 1" in said
+    assert all(("‡" in line) == line.startswith("| rope") for line in said.splitlines()
+               if line.startswith(("| rope |", "| alibi |", "| nope |")))  # fmt: skip
 
 
 @pytest.mark.parametrize("count", [10_000])

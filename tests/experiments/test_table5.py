@@ -1,17 +1,16 @@
 """What Table 5 is made of: statistics, the settings that the paper leaves open, verdicts, reports."""
 
-import csv
-import io
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from outcomes import PAPER, outcomes
+from outcomes import PAPER, summary
 from running_sums import sample
 from scipy import stats
 
-from fastpe.experiments import claims, plot, report, statistics, table5
+from fastpe.experiments import claims, claims_report, statistics, study_report, table5
+from fastpe.experiments.sections import as_markdown, as_text
+from fastpe.experiments.study import Study
 from fastpe.model.encoding import ModelEncoding
 from fastpe.model.transformer import Transformer
 from fastpe.tasks.frame import sequences
@@ -62,7 +61,7 @@ def test_statistics_say_what_is_wrong(call, words):
 
 
 def test_reference_points_are_in_the_unit_of_the_targets():
-    points = table5.reference_points(50, replace(SMALL, target_scale="length"))
+    points = claims.reference_points(table5.study({"target_scale": "length"}), "causal", 50)
     assert points["zero_predictor"] == pytest.approx(25.5 / 50**2, rel=1e-12)
     assert points["reversal_bound"] == pytest.approx(12.25 / 50**2, rel=1e-12)
 
@@ -108,7 +107,7 @@ def test_initial_weights_have_the_spread_of_their_rule(init, sd):
 @pytest.mark.parametrize(("table_scale", "norm"), [("rms", np.sqrt(32)), ("unit", 1.0)])
 @pytest.mark.parametrize("scheme", ["sinusoidal", "legendre", "learned"])
 def test_tables_are_rescaled_by_one_constant(scheme, table_scale, norm):
-    config = table5.configuration(scheme, "causal", 0, {})
+    config = table5.study({}).config_of("causal", scheme)
     plain, scaled = ModelEncoding(config.model), ModelEncoding(replace(config, table_scale=table_scale).model)
     table, before = scaled.slots(50, scaled.initial)["table"], plain.slots(50, plain.initial)["table"]
     np.testing.assert_allclose(np.sqrt(np.mean(np.sum(table.astype(float) ** 2, axis=1))), norm, rtol=1e-6)
@@ -143,32 +142,64 @@ def test_positions_may_start_at_one():
 
 def test_every_combination_is_a_variant():
     found = table5.variants(["batch=32,64", "wavelet.wavelet=db4,db2"])
-    assert [list(one.values()) for one in found] == [["32", "db4"], ["32", "db2"], ["64", "db4"], ["64", "db2"]]
-    config = table5.configuration("wavelet", "causal", 3, found[3])
-    assert (config.batch, config.options["wavelet"], config.causal, config.seed) == (64, "db2", True, 3)
-    assert table5.configuration("alibi", "bidirectional", 0, found[3]).options == {"alpha0": 0.1}
+    assert [list(one.varied.values()) for one in found] == [["32", "db4"], ["32", "db2"], ["64", "db4"], ["64", "db2"]]
+    config = found[3].study.config_of("causal", "wavelet")
+    assert (config.batch, config.options["wavelet"], config.causal) == (64, "db2", True)
+    assert found[3].study.config_of("bidirectional", "alibi").options == {"alpha0": 0.1}
+    assert found[3].study.config_of("bidirectional", table5.AUTHORS).options == {}
+    assert [one.name for one in table5.variants([])] == ["as the paper has it"]
+
+
+def test_what_is_varied_takes_the_place_of_what_the_paper_names():
+    (one,) = table5.variants(["alibi.slope=0.5"])
+    assert one.study.config_of("causal", "alibi").options == {"slope": 0.5}
 
 
 def test_learned_rows_have_no_index_base():
-    assert table5.configuration("legendre", "causal", 0, {"start": "1"}).start == 1.0
-    assert table5.configuration("learned", "causal", 0, {"start": "1"}).start == 0.0
+    study = table5.study({"start": "1"})
+    assert study.config_of("causal", "legendre").start == 1.0
+    assert study.config_of("causal", "learned").start == 0.0
+
+
+def test_a_study_with_claims_is_read_as_it_was_written():
+    study = table5.study({"batch": "32"}, seeds=4)
+    assert Study.from_toml(study.to_toml()) == study
+    assert study.claims == "table5"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"claims": "table6"}, "claims must be table5, not 'table6'"),
+        ({"encodings": {"wavelet": {}, "alibi": {}}, "baseline": "alibi"}, "'sinusoidal' lacks"),
+        ({"tasks": {"causal": {"task": "running_sum"}}}, "'bidirectional' lacks"),
+        ({"settings": {"test_lengths": [50, 100]}}, "of running_sum at the lengths 50, 100, 200"),
+        (
+            {"tasks": {"bidirectional": {"task": "reverse"}, "causal": {"task": "reverse"}}},
+            "claims 'table5' are of run",
+        ),
+    ],
+)
+def test_claims_need_what_they_are_about(change, words):
+    with pytest.raises(ValueError, match=words):
+        replace(table5.study({}), **change)
 
 
 # Verdicts ------------------------------------------------------------------------------------------------------------
 
 
-def verdicts(found, reading):
-    return {one["claim"]: one["verdict"] for one in found["verdicts"] if one["reading"] == reading}
+def verdicts(study, found, reading):
+    return {one["claim"]: one["verdict"] for one in claims.judge(study, found) if one["reading"] == reading}
 
 
 def test_the_paper_s_own_numbers_satisfy_its_claims():
-    found = verdicts(table5.summary({}, outcomes(PAPER), 3), "causal")
+    found = verdicts(*summary(PAPER), "causal")
     assert set(found.values()) == {"holds"}
     assert len(found) == 11 + 2
 
 
 def test_no_bidirectional_alibi_reaches_the_paper_s_error():
-    found = verdicts(table5.summary({}, outcomes(PAPER), 3), "bidirectional")
+    found = verdicts(*summary(PAPER), "bidirectional")
     assert [claim for claim, verdict in found.items() if verdict == "impossible"] == [
         f"bidirectional ALiBi reaches {error:g} at {length}" for length, error in claims.PAPER["alibi"].items()
     ]
@@ -176,55 +207,77 @@ def test_no_bidirectional_alibi_reaches_the_paper_s_error():
 
 def test_a_reversed_order_fails_and_an_open_one_is_open():
     worse = {**PAPER, "wavelet": {50: 0.0024, 100: 0.5, 200: 0.5}}
-    found = verdicts(table5.summary({}, outcomes(worse), 3), "causal")
+    found = verdicts(*summary(worse), "causal")
     assert found["wavelet is best at 100"] == found["the errors at 100"] == "does not hold"
     assert next(v for c, v in found.items() if c.startswith("the order at 200")) == "does not hold"
     same = {scheme: {50: 0.002, 100: 0.005, 200: 0.01} for scheme in PAPER}
-    found = verdicts(table5.summary({}, outcomes(same), 3), "causal")
+    found = verdicts(*summary(same), "causal")
     assert found["wavelet is best at 100"] == "undecided"
     assert found["all four are nearly equal at 50"] == "holds"
 
 
-def test_an_interval_too_wide_does_not_make_the_levels_hold():
-    found = table5.summary({}, outcomes({**PAPER, "wavelet": {50: 0.024, 100: 0.049, 200: 0.108}}, jitter=0.9), 3)
-    assert verdicts(found, "causal")["the errors at 50"] == "undecided"
+def test_a_mean_far_from_the_paper_s_does_not_hold_and_a_wide_interval_decides_nothing():
+    far = {**PAPER, "wavelet": {50: 0.024, 100: 0.049, 200: 0.108}}
+    assert verdicts(*summary(far), "causal")["the errors at 50"] == "does not hold"
+    assert verdicts(*summary(far, seeds=2, jitter=1.8), "causal")["the errors at 50"] == "undecided"
 
 
-def test_variants_are_compared():
-    better, worse = table5.summary({"init": "uniform"}, outcomes(PAPER), 3), table5.summary({}, outcomes(PAPER, 1), 1)
-    whole = {"source": "x", "quick": False, "seeds": [0, 1, 2], "variants": [worse, better]}
-    assert "The paper's order comes about, at all lengths, with: init=uniform (bidirectional), init=uniform" in (
-        report.markdown(whole)
-    )
+def test_intervals_of_errors_stay_above_zero():
+    study, found = summary(PAPER, seeds=3, jitter=0.9)
+    cell = claims.cells_at(found, "causal", 50)["wavelet"]
+    assert cell["mean"]["low"] < 0 < cell["geometric"]["low"]
+    assert "[-" not in as_text(claims_report.sections(study, found))
 
 
-def test_one_seed_decides_nothing_that_needs_an_interval():
-    found = table5.summary({}, outcomes(PAPER, seeds=1), 1)
-    assert verdicts(found, "causal")["wavelet is best at 200"] == "undecided"
-    assert found["rows"][0]["mse"]["low"] is None
+def test_few_seeds_tell_nothing_apart():
+    """Of seven seeds p is 0.0156 at least, times six pairs."""
+    assert verdicts(*summary(PAPER, seeds=7), "causal")["wavelet is best at 200"] == "undecided"
+    study, found = summary(PAPER, seeds=1)
+    assert verdicts(study, found, "causal")["wavelet is best at 200"] == "undecided"
+    assert claims.cells_at(found, "causal", 50)["wavelet"]["geometric"]["low"] is None
+    assert "holds 0" not in as_markdown(claims_report.sections(study, found))
 
 
 def test_a_run_that_diverged_is_reported_and_the_rest_is_judged():
-    given = outcomes(PAPER)
-    given["wavelet", "causal", 1] = {"failed": "the loss became infinite"}
-    found = table5.summary({}, given, 3)
-    row = next(row for row in found["rows"] if (row["encoding"], row["reading"]) == ("wavelet", "causal"))
-    assert row["mse"] is None
-    assert row["reason"] == "1 of 3 seeds have no result: the loss became infinite"
-    assert verdicts(found, "causal")["wavelet is best at 100"] == "undecided"
-    whole = {"source": "x", "quick": False, "seeds": [0, 1, 2], "variants": [found]}
-    assert "1 of 3 seeds have no result" in report.text(whole)
-    assert set(plot.draw(found, "x")) == {"png", "pdf"}
+    study, found = summary(PAPER, failed=[("causal", "wavelet", 1)])
+    assert claims.mean_of(claims.cells_at(found, "causal", 50)["wavelet"]) is None
+    judged = verdicts(study, found, "causal")
+    assert judged["wavelet is best at 100"] == "undecided"
+    assert judged["alibi extrapolates to 100: better than answering zero, and than sinusoidal"] == "holds"
+    assert any("1 of 112 runs failed" in line for line in study_report.verdict(study, found))
 
 
-def test_tables_agree_in_all_formats():
-    found = {"source": "x", "quick": True, "seeds": [0, 1, 2], "variants": [table5.summary({}, outcomes(PAPER), 3)]}
-    rows = found["variants"][0]["rows"]
-    lines = list(csv.DictReader(io.StringIO(report.rows_csv(found))))
-    assert [float(line["mse"]) for line in lines] == [row["mse"]["mean"] for row in rows]
-    assert json.loads(report.as_json(found)) == found
-    assert len(list(csv.DictReader(io.StringIO(report.differences_csv(found))))) == 2 * 3 * 21
-    for made in (report.text(found), report.markdown(found)):
-        assert made.count("QUICK VERSION") >= 2
-        assert "[0.01053, 0.01107]" in made  # wavelet at 200: 0.0108 ± 4.303 * 0.000108 / sqrt(3)
-    assert all(one["name"] in report.markdown(found) for one in found["variants"][0]["settings"])
+def test_variants_are_compared():
+    variants = table5.variants(["init=uniform,small_normal"], seeds=8)
+    worse = {**PAPER, "wavelet": {50: 0.0024, 100: 0.5, 200: 0.5}}
+
+    class Found:
+        def __init__(self, errors):
+            self.summary = summary(errors)[1]
+
+    told = table5.overview([(variants[0], Found(PAPER)), (variants[1], Found(worse))])
+    order = "The paper's order comes about, at all lengths, with: init=uniform (bidirectional), init=uniform (causal)."
+    assert told.lines == [order]
+
+
+def test_the_report_has_the_paper_s_numbers_beside_ours():
+    study, found = summary(PAPER)
+    files = study_report.files_of(study, found, [], {})
+    page, words = files["report.html"].decode(), files["results.md"].decode()
+    for claim in claims.judge(study, found):
+        assert claim["claim"] in words
+    assert "wavelet is best at 200" in page
+    assert page.count("alibi, the paper") >= 2  # drawn into the plot of each reading
+    assert "reversal bound" in files["task-bidirectional.svg"].decode()
+    assert "reversal bound" not in files["task-causal.svg"].decode()
+    assert files["task-causal.pdf"].startswith(b"%PDF")
+    assert b'"verdict": "impossible"' in files["results.json"]
+
+
+def test_short_runs_judge_nothing():
+    study, found = summary(PAPER)
+    short = replace(study, settings={**study.settings, **table5.QUICK})
+    assert claims_report.facts(short, found)["verdicts"] == []
+    assert claims_report.SMALL in as_text(claims_report.sections(short, found))
+    assert "IMPOSSIBLE" not in as_text(claims_report.sections(short, found))
+    assert "IMPOSSIBLE" in as_text(claims_report.sections(study, found))

@@ -1,24 +1,19 @@
 """Made-up outcomes of the runs of Table 5, and the paper's own."""
 
-from fastpe.experiments import claims, table5
+from fastpe.experiments import claims, results, table5
 
 
-def outcomes(errors, seeds=3, jitter=0.01):
-    """Results of runs whose errors are `errors[encoding][length]`, with a spread of a few percent."""
-    found = {}
-    for scheme in table5.ENCODINGS:
-        for reading in table5.READINGS:
-            for seed in range(seeds):
-                factor = 1 + jitter * (seed - 1)
-                test = {
-                    str(length): {
-                        "mse": errors[scheme][length] * factor, "nmse": errors[scheme][length] * factor / 25,
-                        "mse_last": 1.0, "mse_beyond": None if length == 50 else 2.0,
-                    }
-                    for length in table5.LENGTHS
-                }  # fmt: skip
-                found[scheme, reading, seed] = {"test": test}
-    return found
+def summary(errors, seeds=8, jitter=0.01, failed=(), varied=None):
+    """The study of Table 5 and its summary, where errors are `errors[encoding][length]`, a few percent apart."""
+    study = table5.study(varied or {}, seeds)
+    outcomes = {}
+    for cell in study.cells():
+        factor = 1 + jitter * (cell.seed - (seeds - 1) / 2)
+        test = {str(length): {"mse": errors[cell.encoding][length] * factor} for length in claims.LENGTHS}
+        outcomes[cell] = {"train": {"loss": factor, "steps": 8, "seconds": 1.0}, "test": test}
+        if tuple(cell) in failed:
+            outcomes[cell] = {"failed": "the loss became infinite"}
+    return study, {**results.summary(study, outcomes), "cpus": ["one"]}
 
 
 PAPER = {

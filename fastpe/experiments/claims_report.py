@@ -1,0 +1,160 @@
+"""The claims of a paper beside a study's results: tables, verdicts, and what is drawn into the study's plots."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fastpe.encodings.registry import get, option_values
+from fastpe.experiments.claims import (
+    LEFT_OPEN,
+    LENGTHS,
+    PAPER,
+    READINGS,
+    SOURCE,
+    cells_at,
+    judge,
+    judged,
+    mean_of,
+    pairs_of,
+    ratio_of,
+    reference_points,
+    told_apart,
+)
+from fastpe.experiments.sections import Section
+from fastpe.experiments.svg import Reference
+from fastpe.training import config_file
+
+if TYPE_CHECKING:
+    from fastpe.experiments.study import Study
+
+Summary = Mapping[str, Any]
+
+SMALL = "These runs are shorter than the paper's: they show how it goes, and nothing of the paper is judged."
+
+
+def facts(study: "Study", summary: Summary) -> dict[str, Any]:
+    """As JSON values: ``source``, ``paper``, ``reference`` points, and the ``verdicts``, where the runs allow any."""
+    points = [
+        {"reading": reading, "length": length, **reference_points(study, reading, length)}
+        for reading in READINGS
+        for length in LENGTHS
+    ]
+    paper = {name: {str(length): error for length, error in own.items()} for name, own in PAPER.items()}
+    verdicts = judge(study, summary) if judged(study) else []
+    return {"source": SOURCE, "paper": paper, "reference": points, "verdicts": verdicts}
+
+
+def sections(study: "Study", summary: Summary) -> list[Section]:
+    """Everything about the paper that a report of the study has."""
+    found = [_rows(study, summary, reading) for reading in READINGS]
+    found.append(_reference(study))
+    if judged(study):
+        found += [_verdicts(study, summary, reading) for reading in READINGS]
+        found.append(_count(study, summary))
+    else:
+        found.append(Section(f"{SOURCE}: not judged", [SMALL]))
+    return [*found, _pairs(summary), _settings(study)]
+
+
+def references(study: "Study", task: str) -> list[Reference]:
+    """The paper's errors and what bounds them, for the plot of a reading."""
+    if task not in READINGS:
+        return []
+    points = {length: reference_points(study, task, length) for length in LENGTHS}
+    found = [Reference(f"{name}, the paper's", list(own.items()), name) for name, own in PAPER.items()]
+    found.append(Reference("answering zero", [(n, points[n]["zero_predictor"]) for n in LENGTHS]))
+    if task == "bidirectional":
+        found.append(Reference("reversal bound", [(n, points[n]["reversal_bound"]) for n in LENGTHS]))
+    return found
+
+
+def _rows(study: "Study", summary: Summary, reading: str) -> Section:
+    head = ("length", "encoding", "mean squared error", "95 %", "mean", "paper", "of answering zero")
+    rows = []
+    for length in LENGTHS:
+        zero = reference_points(study, reading, length)["zero_predictor"]
+        for name, cell in cells_at(summary, reading, length).items():
+            mean, paper = mean_of(cell), PAPER.get(name, {}).get(length)
+            own = ("-", "-", "-") if mean is None else _own(cell, mean)
+            share = "-" if mean is None else f"{mean['mean'] / zero:.3g}"
+            rows.append((str(length), name, *own, "-" if paper is None else f"{paper:g}", share))
+    said = (
+        f"Geometric means over {study.count} seeds with 95 % intervals (Student's t of logarithms), and plain means. "
+        "The paper has single numbers, no seed, no spread."
+    )
+    return Section(f"{SOURCE}, {reading}", [said], head, rows, right=2)
+
+
+def _own(cell: Mapping[str, Any], mean: Mapping[str, Any]) -> tuple[str, str, str]:
+    ends = "-" if mean["low"] is None else f"[{mean['low']:.4g}, {mean['high']:.4g}]"
+    return f"{mean['mean']:.4g}", ends, f"{cell['mean']['mean']:.4g}"
+
+
+def _reference(study: "Study") -> Section:
+    rows = []
+    for length in LENGTHS:
+        point = reference_points(study, READINGS[0], length)
+        rows.append((str(length), f"{point['zero_predictor']:.4g}", f"{point['reversal_bound']:.4g}"))
+    lines = [
+        "Zero predictor: the error of always answering 0; (N + 1) / 2 for plain targets.",
+        "Reversal bound: a bidirectional model whose bias is symmetric (alibi), or that has no position signal (nope), "
+        "must give one answer for a prefix sum and for the suffix sum of the reversed sequence. No training brings its "
+        "expected error below this; (N - 1) / 4 for plain targets. So the paper's 0.0023 for ALiBi at length 50 is "
+        "nothing that a bidirectional ALiBi can reach. Causal models are not bound by it.",
+        "Were the paper's targets divided by 50, its sinusoidal error at 200 (0.0423) would be worse than answering "
+        "zero (0.0402).",
+    ]
+    return Section(
+        "What the errors must be compared with", lines, ("length", "zero predictor", "reversal bound"), rows, 0
+    )
+
+
+def _verdicts(study: "Study", summary: Summary, reading: str) -> Section:
+    rows = [
+        (one["claim"], one["verdict"].upper(), one["reason"])
+        for one in judge(study, summary)
+        if one["reading"] == reading
+    ]
+    return Section(f"The paper's claims, {reading}", (), ("claim", "verdict", "reason"), rows)
+
+
+def _count(study: "Study", summary: Summary) -> Section:
+    lines = []
+    for reading in READINGS:
+        own = [one["verdict"] for one in judge(study, summary) if one["reading"] == reading]
+        words = ", ".join(f"{verdict} {own.count(verdict)}" for verdict in dict.fromkeys(own))
+        lines.append(f"Of {len(own)} claims, {reading}: {words}.")
+    return Section("The claims in short", lines)
+
+
+def _pairs(summary: Summary) -> Section:
+    rows = []
+    for reading in READINGS:
+        for length in LENGTHS:
+            for (first, second), pair in pairs_of(cells_at(summary, reading, length)).items():
+                if list(PAPER).index(first) < list(PAPER).index(second):
+                    smaller = first if pair and pair.difference.mean < 0 else second
+                    told = ratio_of(pair) if pair else "a run failed"
+                    rows.append((reading, str(length), f"{first} / {second}", told,
+                                 smaller if told_apart(pair) else "not told apart"))  # fmt: skip
+    said = (
+        "Ratios of errors on the same seeds; p of the sign-flip test, adjusted by Holm for the six pairs at a length."
+    )
+    return Section("The paper's four, pair by pair", [said], ("reading", "length", "pair", "ratio", "smaller"), rows)
+
+
+def _settings(study: "Study") -> Section:
+    """Every setting that the paper leaves open, and its value here."""
+    config = study.config_of(READINGS[0], "wavelet")
+    rows = [("mask", "none (bidirectional) and causal", "both are run")]
+    rows += [(name, _plain(getattr(config, name)), may_be) for name, may_be in LEFT_OPEN.items()]
+    for label in study.encodings:
+        own = study.config_of(READINGS[0], label)
+        for name, value in option_values(own.encoding, own.options).items():
+            rows.append((f"{label}.{name}", _plain(value), get(own.encoding).options[name].expected()))
+    rows += [(name, value, "not offered") for name, value in config_file.PROTOCOL.items()]
+    head = ("setting", "value", "may be")
+    return Section("What the paper leaves open", ["`fastpe reproduce table5 --vary` changes it."], head, rows)
+
+
+def _plain(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

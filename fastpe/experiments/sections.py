@@ -1,0 +1,59 @@
+"""A heading, what is said below it, and a table: as text for a terminal, and as Markdown."""
+
+import textwrap
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_WIDTH = 110  # characters of a line on the terminal
+
+
+class Section(NamedTuple):
+    """A heading, what is said below it, and a table, whose columns from `right` on are numbers."""
+
+    title: str
+    lines: Sequence[str] = ()
+    head: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    right: int = 99
+
+
+def as_text(sections: Sequence[Section]) -> str:
+    """For a terminal."""
+    return "\n\n".join(map(_text, sections)) + "\n"
+
+
+def as_markdown(sections: Sequence[Section]) -> str:
+    """For a document."""
+    return "\n\n".join(map(_markdown, sections)) + "\n"
+
+
+def _text(section: Section) -> str:
+    parts = [section.title, "-" * len(section.title)]
+    parts += [textwrap.fill(line, _WIDTH) for line in section.lines]
+    if section.rows and section.head[-1] == "reason":  # sentences, not cells
+        for claim, verdict, reason in section.rows:
+            parts += [f"{verdict:14}  {claim}", textwrap.indent(textwrap.fill(reason, _WIDTH - 16), " " * 16)]
+    elif section.rows:
+        parts += _aligned(section)
+    return "\n".join(parts)
+
+
+def _aligned(section: Section) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(section.head, *section.rows, strict=True)]
+    lines = []
+    for row in (section.head, *section.rows):
+        cells = [
+            cell.rjust(width) if place >= section.right else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _markdown(section: Section) -> str:
+    parts = [f"## {section.title}", *section.lines]
+    if section.rows:
+        rule = ["--:" if place >= section.right else "---" for place in range(len(section.head))]
+        table = [section.head, rule, *section.rows]
+        parts.append("\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table))
+    return "\n\n".join(parts)

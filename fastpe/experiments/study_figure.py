@@ -1,0 +1,83 @@
+"""A study's plots as figures for a paper, PDF or PNG: what `svg` draws for the page. Needs matplotlib (`plots`)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastpe.experiments.svg import Line, Plot, style
+from fastpe.pictures.canvas import MISSING, STYLE, available, content
+
+_MARKERS = "osD^vXP*<>hd"
+_PANEL = (4.2, 3.0)  # inches
+
+
+def draw(plots: Sequence[tuple[str, Plot]], kind: str) -> bytes:
+    """Plots with their titles, side by side, as the content of a file.
+
+    Parameters
+    ----------
+    plots : sequence of (str, Plot)
+    kind : str
+        "pdf", "png" or "svg".
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If matplotlib is missing.
+    """
+    if not available():
+        raise ModuleNotFoundError(MISSING)
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(_PANEL[0] * len(plots), _PANEL[1] + 0.9), layout="constrained")
+        FigureCanvasAgg(figure)
+        panels = figure.subplots(1, len(plots), squeeze=False, sharey=len(plots) > 1)[0]
+        for panel, (title, plot) in zip(panels, plots, strict=True):
+            panel.set_title(title, fontsize=9)
+            _fill(panel, plot)
+        panels[0].set_ylabel(plots[0][1].y_name)
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=4 if len(plots) > 1 else 3, frameon=False)
+        return content(figure, kind)
+
+
+def _fill(panel: Any, plot: Plot) -> None:
+    for place, line in enumerate(plot.lines):
+        _line(panel, line, place)
+    for each in plot.references:
+        xs, ys = zip(*each.points, strict=True)
+        marked = {"marker": "o", "markersize": 4, "markerfacecolor": "white"} if each.like else {}
+        own = None if each.like else each.name
+        panel.plot(xs, ys, color=plot.colour(each), linestyle=(0, (1, 2)), linewidth=0.9, label=own, **marked)
+    if any(each.like for each in plot.references):
+        panel.plot([], [], color="grey", marker="o", markersize=4, markerfacecolor="white", linestyle=(0, (1, 2)),
+                   label="the paper's")  # fmt: skip
+    if plot.marked is not None:
+        panel.axvline(plot.marked, color="black", linewidth=0.6, linestyle=(0, (5, 4)))
+    if plot.log_x:
+        panel.set_xscale("log", base=2)
+        marks = sorted({x for line in plot.lines for x, _ in line.mean})
+        panel.set_xticks(marks, [f"{mark:g}" for mark in marks])
+        panel.tick_params(axis="x", which="minor", length=0)
+    if plot.log_y and any(y > 0 for _, y in plot.points):
+        panel.set_yscale("log")
+    elif plot.top is not None:
+        panel.set_ylim(-0.02, plot.top * 1.03)
+    panel.set_xlabel(plot.x_name)
+    panel.grid(axis="y", linewidth=0.4, alpha=0.4)
+
+
+def _line(panel: Any, line: Line, place: int) -> None:
+    colour, dashes = style(place)
+    for seed in line.seeds:
+        if seed:
+            panel.plot(*zip(*seed, strict=True), color=colour, linewidth=0.5, alpha=0.3)
+    if line.band:
+        xs, low, high = zip(*line.band, strict=True)
+        panel.fill_between(xs, low, high, color=colour, alpha=0.13, linewidth=0)
+    stroke = (0, tuple(map(float, dashes.split()))) if dashes else "-"
+    xs, ys = zip(*line.mean, strict=True) if line.mean else ((), ())
+    marker = _MARKERS[place % len(_MARKERS)]
+    panel.plot(xs, ys, color=colour, linestyle=stroke, linewidth=1.4, marker=marker, markersize=3.5, label=line.name)
