@@ -87,11 +87,13 @@ def test_a_scheduler_that_is_killed_is_one_clear_line_and_nothing_is_lost(distri
     file = tmp_path / "scheduler.json"
     start = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard", "--no-show"]
     scheduler = subprocess.Popen([*start, "--scheduler-file", str(file)], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while not file.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
     worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(file), "--no-dashboard"]
     workers = subprocess.Popen([*worker, "--nthreads", "1", "--death-timeout", "30"], stderr=subprocess.DEVNULL)
 
     def kill():
-        deadline = time.monotonic() + 60
         while not list(tmp_path.glob("cluster/runs/*/checkpoint.safetensors")) and time.monotonic() < deadline:
             time.sleep(0.05)
         scheduler.kill()

@@ -1,0 +1,283 @@
+"""Biases of the score: their rows, how much they sway, what a key gets, and what a longer text changes in them (Q10).
+
+Everything is computed from the arrays that `fastpe.build` returns, so it holds for whatever parameters they were made
+of. Rows by distance are those of the last query of a causal model, nearest key first. P0 is the softmax of the bias
+alone: attention where all products of query and key are equal.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.validation import array, at_least_zero, finite, whole
+from fastpe.theory.softmax import variation_bound, weights
+from fastpe.theory.value import Value, exact
+
+Array = np.ndarray[Any, Any]
+
+_BLOCK = 2**21  # scores that are held at once
+
+
+def rows(slots: Mapping[str, Any], length: int, first: int = 0, stop: int | None = None) -> Array:
+    """The biases of some queries on all keys, in the order of the keys: bias, scores and index with values, summed.
+
+    Parameters
+    ----------
+    slots : dict
+        As `fastpe.build` returns them for `length` positions; slots that add nothing to a score are left alone.
+    length : int
+        Number of positions N.
+    first, stop : int
+        The queries first .. stop - 1; up to the last one where `stop` is not given.
+
+    Returns
+    -------
+    (heads, stop - first, N) float64
+        One head of zeros where no slot is a bias.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a slot does not fit the length, or has positions of several samples.
+
+    Examples
+    --------
+    >>> import fastpe
+    >>> rows(fastpe.build("alibi", 3, slope=0.5), 3).tolist()
+    [[[0.0, -0.5, -1.0], [-0.5, 0.0, -0.5], [-1.0, -0.5, 0.0]]]
+    """
+    whole("length", length, 1)
+    stop = length if stop is None else stop
+    if not 0 <= whole("first", first) < whole("stop", stop) <= length:
+        raise ValueError(f"first and stop must be queries of {length}, with first < stop, not {first} and {stop}")
+    found = np.zeros((1, stop - first, length))
+    if "bias" in slots:
+        bias = _slot("bias", slots["bias"], 2)
+        far = bias.shape[1] // 2
+        offsets = np.arange(length) - np.arange(first, stop)[:, None]
+        found = found + bias[:, offsets.clip(-far, far) + far]
+    if "scores" in slots:
+        found = found + _square("scores", _slot("scores", slots["scores"], 3), length)[:, first:stop]
+    if "index" in slots:
+        index = _square("index", np.asarray(slots["index"])[None], length)[0, first:stop]
+        found = found + _slot("values", slots["values"], 2)[:, index]
+    return found
+
+
+def _slot(name: str, value: Any, axes: int) -> Array:
+    found = array(name, value)
+    if found.ndim != axes or not found.size:
+        raise ValueError(f"{name} must have {axes} axes, those of one sample, not shape {found.shape}")
+    return finite(name, found, np.float64)
+
+
+def _square(name: str, value: Array, length: int) -> Array:
+    if value.shape[1:] != (length, length):
+        raise ValueError(f"{name} must be made for length {length}, not of shape {value.shape}")
+    return value
+
+
+def last_row(slots: Mapping[str, Any], length: int) -> Array:
+    """The biases of a causal model's last query by distance, (heads, N).
+
+    Examples
+    --------
+    >>> import fastpe
+    >>> last_row(fastpe.build("alibi", 3, slope=0.5), 3).tolist()
+    [[0.0, -0.5, -1.0]]
+    """
+    return rows(slots, length, length - 1)[:, 0, ::-1]
+
+
+def _seen(slots: Mapping[str, Any], length: int, causal: bool) -> Iterator[Array]:
+    """Blocks of queries, and their biases with -inf where a key is hidden, (heads, rows, N)."""
+    wanted = slots.get("bias", slots.get("scores", slots.get("values", np.zeros((1, 1)))))
+    step = max(1, _BLOCK // (whole("length", length, 1) * len(wanted)))
+    for first in range(0, length, step):
+        stop = min(first + step, length)
+        found = rows(slots, length, first, stop)
+        if causal:
+            found[:, np.arange(length) > np.arange(first, stop)[:, None]] = -np.inf
+        yield found
+
+
+def _by_offset(slots: Mapping[str, Any], length: int, causal: bool) -> tuple[Array, Array] | None:
+    """Biases of the offsets 0, -1, ... and of 0, 1, ..., each (heads, N), where they depend on nothing else."""
+    if "scores" in slots or "index" in slots:
+        return None
+    before = last_row(slots, length)
+    return before, np.full_like(before, -np.inf) if causal else rows(slots, length, 0, 1)[:, 0]
+
+
+def _extremes(slots: Mapping[str, Any], length: int, causal: bool) -> tuple[Array, Array]:
+    """The least and the largest bias that each query sees, both (heads, N)."""
+    if (sides := _by_offset(slots, length, causal)) is not None:
+        before, after = sides
+        after = before[:, :1] + np.zeros_like(before) if causal else after
+        low, high = (
+            over(over.accumulate(before, axis=-1), over.accumulate(after, axis=-1)[:, ::-1])
+            for over in (np.minimum, np.maximum)
+        )
+        return low, high
+    found = [
+        (np.where(np.isinf(each), np.inf, each).min(axis=-1), each.max(axis=-1))
+        for each in _seen(slots, length, causal)
+    ]
+    return np.concatenate([low for low, _ in found], axis=1), np.concatenate([high for _, high in found], axis=1)
+
+
+def _columns_of_offsets(slots: Mapping[str, Any], length: int, causal: bool) -> Array | None:
+    """The column sums of P0 by a convolution; None where biases are not of the offset, or far keys are preferred.
+
+    Where no offset has more than e times the weight of offset 0, which every query sees, nothing is lost in the sum.
+    """
+    sides = _by_offset(slots, length, causal)
+    if sides is None or max(float((each - each[:, :1]).max()) for each in sides[: 1 if causal else 2]) > 1.0:
+        return None
+    from scipy.signal import fftconvolve
+
+    before, after = (np.exp(each - sides[0][:, :1]) for each in sides)
+    after[:, 0] = 0.0  # offset 0 counts once
+    inverse = 1.0 / (np.cumsum(before, axis=-1) + np.cumsum(after, axis=-1)[:, ::-1])
+    kernel = np.concatenate([before[:, :0:-1], before[:, :1] + after[:, :1], after[:, 1:]], axis=1)
+    found: Array = fftconvolve(kernel, inverse, axes=-1)[:, length - 1 : 2 * length - 1]
+    return found
+
+
+def oscillations(slots: Mapping[str, Any], length: int, *, causal: bool) -> list[Value]:
+    """max - min of the biases that one query sees, of the query for which it is largest; by head.
+
+    Parameters
+    ----------
+    slots : dict
+        As `fastpe.build` returns them for `length` positions.
+    length : int
+    causal : bool
+        Whether keys after the query are hidden.
+
+    Examples
+    --------
+    >>> import fastpe
+    >>> round(oscillations(fastpe.build("alibi", 50, slope=0.002, dtype="float64"), 50, causal=True)[0].value, 6)
+    0.098
+    """
+    low, high = _extremes(slots, length, causal)
+    return _by_head(
+        (high - low).max(axis=-1), "the largest max - min over a query's keys", length=length, causal=causal
+    )
+
+
+def largest_sizes(slots: Mapping[str, Any], length: int, *, causal: bool) -> list[Value]:
+    """sup |b| over all pairs that are seen, by head; arguments as for `oscillations`.
+
+    Source: Li 2025, section 4.2 (C26, C52, C53).
+
+    Examples
+    --------
+    >>> import fastpe
+    >>> largest_sizes(fastpe.build("alibi", 3, heads=2), 3, causal=True)[0].value
+    0.125
+    """
+    low, high = _extremes(slots, length, causal)
+    return _by_head(np.maximum(-low, high).max(axis=-1), "the largest |b| of all pairs", length=length, causal=causal)
+
+
+def effects(slots: Mapping[str, Any], length: int, *, causal: bool) -> list[Value]:
+    """The most, in total variation, that the bias can change any row of attention, whatever the content; by head.
+
+    Source: P6, TV <= tanh(osc/4).
+
+    Examples
+    --------
+    >>> import fastpe
+    >>> round(effects(fastpe.build("alibi", 200, slope=0.002, dtype="float64"), 200, causal=True)[0].value, 6)
+    0.099173
+    """
+    found = oscillations(slots, length, causal=causal)
+    return [variation_bound(each.value, **each.inputs) for each in found]
+
+
+def column_maxima(slots: Mapping[str, Any], length: int, *, causal: bool) -> list[Value]:
+    """The largest weight that one key gets from all queries together in P0, by head: what Lipschitz bounds take (P5).
+
+    Arguments as for `oscillations`. Without a bias it is 1, or 1 + 1/2 + ... + 1/N in a causal model.
+
+    Examples
+    --------
+    >>> round(column_maxima({}, 50, causal=True)[0].value, 6)
+    4.499205
+    """
+    total = _columns_of_offsets(slots, length, causal)
+    if total is None:
+        total = sum((weights(found).sum(axis=1) for found in _seen(slots, length, causal)), start=np.zeros((1, length)))
+    return _by_head(total.max(axis=-1), "the largest column sum of P0", length=length, causal=causal)
+
+
+def _by_head(values: Array, why: str, **inputs: Any) -> list[Value]:
+    return [exact(float(value), why, **inputs, head=head) for head, value in enumerate(values)]
+
+
+def worst(values: Sequence[Value]) -> Value:
+    """That of the head with the largest value; its inputs name the head.
+
+    Examples
+    --------
+    >>> import fastpe
+    >>> worst(oscillations(fastpe.build("alibi", 9, heads=4), 9, causal=True)).inputs["head"]
+    0
+    """
+    return max(values, key=lambda each: each.value)
+
+
+def drifts(trained: Array, tested: Array, *, offsets: tuple[Array, Array] | None = None) -> list[Value]:
+    """How much of a row of P0 moves at a longer length: total variation, keys aligned by distance; by head.
+
+    Where the bias depends on the distance alone, this is the weight that lies beyond the training length.
+
+    Parameters
+    ----------
+    trained, tested : (heads, n), (heads, n')
+        Biases by distance at both lengths.
+    offsets : ((n,), (n',)) of integers, optional
+        The offset of each key where they are not the distances 0, 1, ...: those of a query of a bidirectional model.
+
+    Raises
+    ------
+    TypeError, ValueError
+
+    Source: Q10, C74.
+
+    Examples
+    --------
+    >>> round(drifts(-0.002 * np.arange(50.0)[None], -0.002 * np.arange(100.0)[None])[0].value, 6)
+    0.475021
+    """
+    trained, tested = _slot("trained", trained, 2), _slot("tested", tested, 2)
+    if len(trained) != len(tested):
+        raise ValueError(f"tested must have the {len(trained)} heads of trained, not {len(tested)}")
+    here, there = (np.arange(each.shape[1]) for each in (trained, tested)) if offsets is None else offsets
+    _, old, new = np.intersect1d(here, there, assume_unique=True, return_indices=True)
+    before, after = weights(trained), weights(tested)
+    left = np.delete(after, new, axis=1).sum(axis=-1) + np.delete(before, old, axis=1).sum(axis=-1)
+    found = (np.abs(before[:, old] - after[:, new]).sum(axis=-1) + left) / 2.0
+    return _by_head(found, "TV of P0, keys aligned by offset", train_length=len(here), length=len(there))
+
+
+def alibi_drift(slope: float, train_length: int, length: int) -> Value:
+    """`drifts` of a causal row with the bias -slope times distance: (e^-aN - e^-aN') / (1 - e^-aN'), or 1 - N/N' at 0.
+
+    Examples
+    --------
+    >>> round(alibi_drift(0.002, 50, 200).value, 9), alibi_drift(0.0, 50, 200).value
+    (0.711348595, 0.75)
+    """
+    at_least_zero("slope", slope)
+    whole("train_length", train_length, 1)
+    whole("length", length, train_length)
+    inputs = {"slope": slope, "train_length": train_length, "length": length}
+    if slope == 0.0:
+        return exact(1.0 - train_length / length, "1 - N/N', the limit of no slope", **inputs)
+    left = math.expm1(-slope * (length - train_length)) / math.expm1(-slope * length)
+    return exact(math.exp(-slope * train_length) * left, "(e^-aN - e^-aN') / (1 - e^-aN')", **inputs)

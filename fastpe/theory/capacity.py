@@ -1,0 +1,228 @@
+"""Rademacher complexities that are known exactly, or between constants: of readouts of rows, of single maps."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.random import Stream
+from fastpe.base.validation import array, at_least_zero, finite, whole
+from fastpe.theory.value import Value, certified, estimate, exact
+
+Array = np.ndarray[Any, Any]
+
+MOST_ENUMERATED = 16  # signs of which all choices are tried, but for one that symmetry fixes
+_LEAST_DRAWS, _MOST_DRAWS = 64, 4096  # below, a mean of draws is not yet near to normal
+_PRODUCTS = 2**33  # as many as draws may cost
+_MOST_WIDTH = 1024
+_ENTRIES = 2**20  # of an array at a time
+_Z = 1.959963984540054  # 97.5 % quantile of the standard normal
+_KHINTCHINE = math.sqrt(0.5)
+
+
+def readout_complexity(rows: Any, bound: float = 1.0, *, draws: int | None = None, seed: int = 0) -> Value:
+    """The Rademacher complexity of linear readouts of some rows: eq. (7) of Li (2025) for {p -> <w, T[p]>, |w| <= B}.
+
+    It is (B / N) E|sum_p s_p T[p]| over signs s (proof P11).
+
+    Parameters
+    ----------
+    rows : (N, d)
+        Such as the table of an encoding.
+    bound : float
+        B.
+    draws : int, optional
+        Of the signs, where there are more than 2^15 choices: by default 4096, of large tables fewer, at least 64.
+    seed : int
+
+    Returns
+    -------
+    Value
+        Exact up to 16 rows, all choices of signs tried; else an estimate.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If rows are no such array of finite numbers, or the bound is negative.
+
+    Examples
+    --------
+    >>> import fastpe
+    >>> table = fastpe.build("sinusoidal", 10, dim=64, dtype="float64")["table"]
+    >>> round(readout_complexity(table).value, 9)
+    1.577573448
+    """
+    rows, bound = _rows(rows), at_least_zero("bound", bound)
+    count = len(rows)
+    why = "(B / N) E|sum of s_p T[p]|, P11"
+    if count <= MOST_ENUMERATED:
+        norms = np.concatenate([np.linalg.norm(signs @ rows, axis=1) for signs in _all_signs(count)])
+        return exact(bound * float(norms.mean()) / count, f"{why}, all signs", rows=count, bound=bound)
+    draws = max(_LEAST_DRAWS, min(_MOST_DRAWS, _PRODUCTS // rows.size)) if draws is None else draws
+    draws, block = whole("draws", draws, _LEAST_DRAWS), max(1, _ENTRIES // max(rows.shape))
+    norms = np.concatenate(
+        [
+            np.linalg.norm(_signs(seed, first, (min(block, draws - first), count)) @ rows, axis=1)
+            for first in range(0, draws, block)
+        ]
+    )
+    return _mean_of(norms * (bound / count), why, rows=count, bound=bound, seed=seed)
+
+
+def readout_bounds(rows: Any, bound: float = 1.0) -> Value:
+    """What `readout_complexity` lies between, without any draw: B |T|_F / (N sqrt 2) and B |T|_F / N (proof P11).
+
+    Above by Jensen; below by Khintchine's inequality with the best constant (Latala and Oleszkiewicz 1994).
+
+    Examples
+    --------
+    >>> bounds = readout_bounds(np.eye(4))
+    >>> round(bounds.low, 6), bounds.high
+    (0.353553, 0.5)
+    """
+    rows, bound = _rows(rows), at_least_zero("bound", bound)
+    high = bound * float(np.linalg.norm(rows)) / len(rows)
+    return certified("Khintchine and Jensen, P11", low=_KHINTCHINE * high, high=high, rows=len(rows), bound=bound)
+
+
+def mean_absolute_sum(count: int) -> Value:
+    """E|s_1 + ... + s_m| of m independent signs, about sqrt(2 m / pi).
+
+    Returns
+    -------
+    Value
+        Exact: k binom(m, k) / 2^(m-1) with k = floor(m / 2) + 1.
+
+    Examples
+    --------
+    >>> mean_absolute_sum(2).value, round(mean_absolute_sum(50).value, 9)
+    (1.0, 5.613758633)
+    """
+    import mpmath
+
+    count = whole("count", count, 1)
+    half = count // 2 + 1
+    with mpmath.workdps(40):
+        sum_of_sizes = half * mpmath.binomial(count, half) * mpmath.mpf(2) ** (1 - count)
+        return exact(float(sum_of_sizes), "k binom(m, k) / 2^(m-1), k = floor(m/2) + 1", count=count)
+
+
+def shifted_complexity(
+    rows: Any, bound: float = 1.0, shift: float = 1.0, *, draws: int | None = None, seed: int = 0
+) -> Value:
+    """The Rademacher complexity of {x -> <w, x + p>, |w| <= B_w, |p| <= B_p}: readouts of rows plus a learned one.
+
+    It is exactly B_w (E|sum s x| + B_p E|sum s|) / m (claim C46).
+
+    Parameters
+    ----------
+    rows : (m, d)
+        The inputs x.
+    bound, shift : float
+        B_w and B_p.
+    draws, seed
+        As for `readout_complexity`.
+
+    Examples
+    --------
+    >>> round(shifted_complexity(np.zeros((50, 4))).value * 50, 9)
+    5.613758633
+    """
+    shift = at_least_zero("shift", shift)
+    of_rows = readout_complexity(rows, bound, draws=draws, seed=seed)
+    count = int(of_rows.inputs["rows"])
+    learned = bound * shift * mean_absolute_sum(count).value / count
+    facts = {**of_rows.inputs, "shift": shift}
+    why = "B_w (E|sum s x| + B_p E|sum s|) / m, C46"
+    if of_rows.low is None or of_rows.high is None or of_rows.kind == "exact":
+        return exact(of_rows.value + learned, why, **facts)
+    return estimate(of_rows.value + learned, of_rows.low + learned, of_rows.high + learned, why, **facts)
+
+
+def nuclear_complexity(width: int, bound: float = 1.0, *, draws: int = 64, seed: int = 0) -> dict[str, Value]:
+    """The Rademacher complexity of {(x, t) -> t^T W x, |W| <= 1}, which is not O(B / sqrt m) (proof P10).
+
+    The sample is all m = d^2 pairs of x = B e_a and t = e_b; the supremum is B times the nuclear norm of the matrix of
+    signs. So for transformers whose maps have bounded spectral norms, as in Li (2025, section 4.2), capacity is not
+    bounded as claimed there: W is a value or feed-forward map, the loss <t, f(x)>.
+
+    Parameters
+    ----------
+    width : int
+        d.
+    bound : float
+        B.
+    draws : int
+        Of the signs, beyond d = 5.
+    seed : int
+
+    Returns
+    -------
+    dict of str to Value
+        "complexity"; "claimed", B / sqrt m; "factor", the one over the other; "limit", (8 / (3 pi)) sqrt d, which the
+        factor approaches.
+
+    Examples
+    --------
+    >>> found = nuclear_complexity(2)
+    >>> round(found["complexity"].value, 9), found["claimed"].value, round(found["factor"].value, 6)
+    (0.603553391, 0.5, 1.207107)
+    """
+    width, bound = whole("width", width, 1), at_least_zero("bound", bound)
+    if width > _MOST_WIDTH:
+        raise ValueError(f"width must be at most {_MOST_WIDTH}: a draw is a decomposition of all of it, not {width}")
+    free = (width - 1) ** 2
+    if free <= MOST_ENUMERATED:
+        norms = np.concatenate([_nuclear_norms(signs[:, 1:], width) for signs in _all_signs(free + 1)])
+        factor = exact(float(norms.mean()) / width, "E|M|_* / d, all sign matrices, P10", width=width)
+    else:
+        block, draws = max(1, _ENTRIES // width**2), whole("draws", draws, _LEAST_DRAWS)
+        norms = np.concatenate(
+            [
+                _nuclear_norms(_signs(seed, first, (min(block, draws - first), free)), width)
+                for first in range(0, draws, block)
+            ]
+        )
+        factor = _mean_of(norms / width, "E|M|_* / d, P10", width=width, seed=seed)
+    claimed = exact(bound / width, "B / sqrt m, m = d^2", width=width, bound=bound)
+    limit = exact(8.0 / (3.0 * math.pi) * math.sqrt(width), "quarter-circle law", width=width)
+    return {"complexity": _times(factor, claimed.value), "claimed": claimed, "factor": factor, "limit": limit}
+
+
+def _nuclear_norms(free: Array, width: int) -> Array:
+    """Of sign matrices whose first row and column are 1: no others are needed, since flips change no singular value."""
+    matrices = np.ones((len(free), width, width))
+    matrices[:, 1:, 1:] = free.reshape(len(free), width - 1, width - 1)
+    norms: Array = np.linalg.svd(matrices, compute_uv=False).sum(axis=1)
+    return norms
+
+
+def _rows(rows: Any) -> Array:
+    found = finite("rows", array("rows", rows), np.float64)
+    if found.ndim != 2 or found.size == 0:
+        raise ValueError(f"rows must have shape (N, d), not {found.shape}")
+    return found
+
+
+def _all_signs(count: int) -> Iterator[Array]:
+    """All choices of signs, in blocks; the first sign is +1, since turning all changes no norm."""
+    numbers, block = np.arange(2 ** (count - 1)), max(1, _ENTRIES // count)
+    for first in range(0, len(numbers), block):
+        bits = numbers[first : first + block, None] >> np.arange(count - 1) & 1
+        yield np.concatenate([np.ones((len(bits), 1)), 1.0 - 2.0 * bits], axis=1)
+
+
+def _signs(seed: int, part: int, shape: tuple[int, int]) -> Array:
+    return np.where(Stream(seed, "capacity", part).uniform(shape) < 0.5, -1.0, 1.0)
+
+
+def _mean_of(draws: Array, why: str, **inputs: Any) -> Value:
+    mean, error = float(draws.mean()), _Z * float(draws.std(ddof=1)) / math.sqrt(len(draws))
+    return estimate(mean, mean - error, mean + error, f"{why}, mean of draws", draws=len(draws), **inputs)
+
+
+def _times(value: Value, factor: float) -> Value:
+    if value.low is None or value.high is None or value.kind == "exact":
+        return exact(value.value * factor, value.why, **value.inputs)
+    return estimate(value.value * factor, value.low * factor, value.high * factor, value.why, **value.inputs)

@@ -1,0 +1,226 @@
+"""Which biases fall fast enough that attention to the endless past has a sum, and that sum in closed form."""
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mpmath
+import numpy as np
+
+from fastpe.base.validation import real
+from fastpe.encodings.catalogue import entry
+from fastpe.encodings.registry import split
+
+_MP = mpmath.MPContext()  # of its own, so that nobody else's precision reaches it
+_MP.dps = 30
+_SUMMED = 1024  # terms that are added one by one before an integral takes over
+_LEAST = 0.01  # what KERPLE's authors set smaller parameters to
+
+_BOUNDED = {
+    "beit_bias": "a finite table of numbers",
+    "fire": "a network of a normalised distance in [0, 1]",
+    "geodesic": "no two points of a sphere are farther apart than half its circumference",
+    "graphormer": "a finite table of numbers",
+    "irpe": "a finite table of numbers",
+    "li_eq5": "all distances beyond the clipping distance share one number",
+    "rbf_distance": "a network of Gaussians, which vanish far away",
+    "sandwich": "a sum of dbar/2 cosines",
+    "swin_bias": "a finite table of numbers",
+    "swinv2_cpb": "16 times a sigmoid",
+    "t5": "all distances from max_distance on share one number",
+    "tener": "a vector times sinusoids",
+    "transformer_xl": "a vector times a map of sinusoids",
+}
+
+
+@dataclass(frozen=True)
+class Decay:
+    """The sum over all distances of e^bias, for a bias that is 0 at distance 0.
+
+    Attributes
+    ----------
+    total : mpf
+        The sum.
+    moment : mpf
+        The sum of e^bias times -bias.
+    tail : function
+        From a distance to the sum from there on.
+    """
+
+    total: Any
+    moment: Any
+    tail: Callable[[int], Any]
+
+    def both_sides(self) -> "Decay":
+        """Of a query with keys before and after it, where the bias is even; a tail is then both ends.
+
+        >>> float(decay_of("alibi", slope=math.log(2.0))[0].both_sides().total)
+        3.0
+        """
+        return Decay(2 * self.total - 1, 2 * self.moment, lambda far: 2 * self.tail(far) - (far == 0))
+
+    def perplexity(self) -> float:
+        """e to the entropy of e^bias over its sum.
+
+        >>> decay_of("alibi", slope=0.5)[0].perplexity().__round__(6)
+        5.493135
+        """
+        return float(self.total * _MP.exp(self.moment / self.total))
+
+    def least(self, small: Callable[[Any], bool]) -> int | float:
+        """The smallest distance whose tail is small enough, infinite beyond 2^1000.
+
+        >>> decay_of("alibi", slope=0.5)[0].least(lambda tail: tail < 1.0)
+        2
+        """
+        if small(self.tail(0)):
+            return 0
+        low, high = 0, 1
+        while not small(self.tail(high)):
+            low, high = high, 2 * high
+            if high > 2**1000:
+                return math.inf
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if small(self.tail(middle)) else (middle, high)
+        return high
+
+
+def decay_of(scheme: str, **parameters: Any) -> tuple[Decay | None, str | None]:
+    """What e^bias sums to over all distances, for one head, and why.
+
+    Parameters
+    ----------
+    scheme : str
+        Key of an encoding, or several joined by "+".
+    **parameters : float
+        Of one head: `slope` (and `schedule`) for alibi, `r1` and `r2` for kerple_log, `a` and `p` for kerple_power.
+        Others need none: whatever they have learned, their biases are bounded.
+
+    Returns
+    -------
+    decay : Decay or None
+        None where the sum is infinite or not known.
+    why : str or None
+        None where it is not known: encodings of one's own that fill a bias, and sums of several biases of which some
+        fall without bound, whose sum is finite where one of theirs is.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a parameter that is missing, unknown or no number.
+
+    Source: Q7. A bounded bias gives every one of n keys at least e^-osc / n of the weight, so none keeps any.
+
+    Examples
+    --------
+    >>> decay, why = decay_of("kerple_log", r1=2.0, r2=1.0)
+    >>> float(decay.total).__round__(6), why
+    (1.644934, 'finite: (1 + r2 D)^-r1 sums to a Hurwitz zeta function for r1 > 1')
+    >>> decay_of("nope")
+    (None, 'infinite: no bias, so equal weights')
+    """
+    parts = [part for part in split(scheme) if {"bias", "scores", "index"} & set(entry(part).slots)]
+    falling = [part for part in parts if part in _FALLING]
+    wanted = _FALLING[falling[0]][0] if len(falling) == 1 else ()
+    if len(falling) == 1 and (set(parameters) - {"schedule"} != set(wanted)):
+        raise ValueError(f"{scheme!r} needs the parameters {list(wanted)} of one head, not {sorted(parameters)}")
+    if not falling and parameters:
+        raise ValueError(f"{scheme!r} takes no parameters here, not {sorted(parameters)}")
+    if not parts:
+        return None, "infinite: no bias, so equal weights"
+    if not falling and set(parts) <= set(_BOUNDED):
+        return None, f"infinite: {' and '.join(_BOUNDED[part] for part in parts)}"
+    if len(parts) == 1 and falling:
+        return _FALLING[falling[0]][1](**parameters)
+    return None, None
+
+
+def _alibi(slope: float, schedule: str = "constant") -> tuple[Decay | None, str]:
+    if schedule != "constant":
+        return None, "infinite: the slope falls to 0 as the text grows"
+    if real("slope", slope) <= 0.0:
+        return None, "infinite: a slope of 0 or below does not fall"
+    alpha = _MP.mpf(slope)
+    rest = -_MP.expm1(-alpha)
+    total = 1 / rest
+    moment = alpha * _MP.exp(-alpha) / rest**2
+    return Decay(total, moment, lambda far: _MP.exp(-alpha * far) / rest), "finite: e^(-slope D) is a geometric series"
+
+
+def _kerple_log(r1: float, r2: float) -> tuple[Decay | None, str]:
+    power, rate = (_MP.mpf(max(_LEAST, real(name, value))) for name, value in (("r1", r1), ("r2", r2)))
+    if power <= 1:
+        return None, "infinite: (1 + r2 D)^-r1 has no finite sum for r1 <= 1"
+    first, factor = 1 / rate, rate**-power
+
+    def tail(far: int) -> Any:
+        return factor * _MP.zeta(power, first + far)
+
+    moment = power * (_MP.log(rate) * tail(0) - factor * _MP.zeta(power, first, 1))
+    return Decay(tail(0), moment, tail), "finite: (1 + r2 D)^-r1 sums to a Hurwitz zeta function for r1 > 1"
+
+
+def _kerple_power(a: float, p: float) -> tuple[Decay | None, str]:
+    size, power = max(_LEAST, real("a", a)), min(2.0, max(_LEAST, real("p", p)))
+    tail = functools.partial(_power_sum, size, power, 0)
+    return Decay(tail(0), _power_sum(size, power, 1, 0), tail), "finite: e^(-a D^p) has a finite sum for p > 0"
+
+
+def _power_sum(size: float, power: float, moment: int, far: int) -> Any:
+    """The sum over D >= far of (a D^p)^moment e^(-a D^p): some terms, then Euler and Maclaurin's formula."""
+    a, p = _MP.mpf(size), _MP.mpf(power)
+    summed = _SUMMED if far < 2**40 else 0  # beyond, neighbours differ by too little to matter
+    exponents = size * np.arange(far, far + summed, dtype=np.float64) ** power
+    found = _MP.mpf(math.fsum(exponents**moment * np.exp(-exponents)))
+
+    def term(distance: Any) -> Any:
+        return (a * distance**p) ** moment * _MP.exp(-a * distance**p)
+
+    last = _MP.mpf(far + summed)
+    integral = _MP.gammainc(moment + 1 / p, a * last**p) / (p * a ** (1 / p))
+    return found + integral + term(last) / 2 - _MP.diff(term, last) / 12 + _MP.diff(term, last, 3) / 720
+
+
+_FALLING: Mapping[str, tuple[tuple[str, ...], Callable[..., tuple[Decay | None, str]]]] = {
+    "alibi": (("slope",), _alibi),
+    "kerple_log": (("r1", "r2"), _kerple_log),
+    "kerple_power": (("a", "p"), _kerple_power),
+}
+
+
+def head_parameters(scheme: str, slots: Mapping[str, Any], params: Mapping[str, Any]) -> list[dict[str, float]]:
+    """What `decay_of` takes, for each head: slopes from the bias itself, KERPLE's from what it has learned.
+
+    Parameters
+    ----------
+    scheme : str
+        Key of one encoding.
+    slots : dict
+        As `fastpe.build` returns them, for 2 positions or more.
+    params : dict
+        As `fastpe.init` returns them, or a trained model has them.
+
+    Returns
+    -------
+    list of dict
+        One empty dict for encodings that need none.
+
+    Examples
+    --------
+    >>> import fastpe
+    >>> head_parameters("alibi", fastpe.build("alibi", 9, heads=2), {})
+    [{'slope': 0.0625}, {'slope': 0.00390625}]
+    """
+    if scheme not in _FALLING:
+        return [{}]
+    names = _FALLING[scheme][0]
+    if scheme != "alibi":
+        heads = zip(*(params[name] for name in names), strict=True)
+        return [dict(zip(names, map(float, each), strict=True)) for each in heads]
+    bias = np.asarray(slots["bias"], np.float64)
+    if (far := bias.shape[1] // 2) < 1:
+        raise ValueError("slots['bias'] must be built for at least 2 positions: a slope is a difference")
+    return [{"slope": float(slope)} for slope in bias[:, far] - bias[:, far - 1]]

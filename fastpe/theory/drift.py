@@ -1,0 +1,114 @@
+"""Tables beyond the training length: how far rows drift from trained ones, and what no trained row points to."""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.validation import whole
+from fastpe.theory.pairs import BLOCK, Array, Window, bounds, checked, nearest
+from fastpe.theory.value import Value, exact
+
+_SPANNED = 1e-6  # singular values, over the largest, of directions that the training rows have
+
+
+def drift(table: Any, train_length: int) -> Array:
+    """The distance of each position from `train_length` on to its nearest trained row (Q9): a curve.
+
+    Parameters
+    ----------
+    table : (positions, channels)
+    train_length : int
+        N; rows [0, N) are the trained ones.
+
+    Returns
+    -------
+    (positions - N,) float64
+        min over q < N of |T[p] - T[q]|; empty where there is no position beyond.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For a table that is not two-dimensional or not finite, or with fewer than N rows.
+
+    Examples
+    --------
+    >>> drift([[0.0], [1.0], [3.0], [7.0]], 2).tolist()
+    [2.0, 6.0]
+    """
+    rows, n = _trained(table, train_length)
+    return nearest(rows[n:], rows[:n])[0]
+
+
+def covering(table: Any, train_length: int, window: Window) -> dict[str, Value | None]:
+    """How far the farthest row of a window is from all trained rows (Q9).
+
+    Parameters
+    ----------
+    table, train_length
+        As for `drift`.
+    window : (start, stop)
+        Such as (N, 2 N).
+
+    Returns
+    -------
+    dict
+        "radius": the largest drift; its inputs name the first position that has it, up to rounding. "relative": over
+        the root mean square norm of the trained rows; None where those are all 0.
+
+    Examples
+    --------
+    >>> found = covering([[3.0], [4.0], [9.0]], 2, (2, 3))
+    >>> found["radius"].value, round(found["relative"].value, 6)
+    (5.0, 1.414214)
+    """
+    rows, n = _trained(table, train_length)
+    distances = nearest(checked(rows, window), rows[:n])[0]
+    radius = float(distances.max())
+    farthest = int(np.flatnonzero(distances >= radius * (1.0 - 1e-12))[0])  # ties differ by rounding
+    about = {"train_length": n, "position": bounds(window)[0] + farthest}
+    size = float(np.linalg.norm(rows[:n])) / n**0.5
+    relative = exact(radius / size, "the covering radius over the rms norm of trained rows", **about) if size else None
+    return {"radius": exact(radius, "the largest distance to the nearest trained row", **about), "relative": relative}
+
+
+def untrained_share(table: Any, train_length: int, window: Window) -> Value | None:
+    """The mean share of a row that lies outside the span of the trained rows (Q9): what meets untrained weights.
+
+    Of a row x the share is |x - its projection| / |x|; the span has the directions whose singular value is above 1e-6
+    of the largest. Rows of zeros are left out.
+
+    Parameters
+    ----------
+    table, train_length, window
+        As for `covering`.
+
+    Returns
+    -------
+    Value, or None where all rows of the window are 0
+
+    Examples
+    --------
+    >>> untrained_share([[2.0, 0.0], [3.0, 0.0], [3.0, 4.0]], 2, (2, 3)).value
+    0.8
+    """
+    rows, n = _trained(table, train_length)
+    _, values, directions = np.linalg.svd(rows[:n], full_matrices=False)
+    directions = directions[values > _SPANNED * values[0]]
+    looked_at = checked(rows, window)
+    shares: list[float] = []
+    for i in range(0, len(looked_at), BLOCK):
+        block = looked_at[i : i + BLOCK]
+        sizes = np.linalg.norm(block, axis=1)
+        outside = np.linalg.norm(block - (block @ directions.T) @ directions, axis=1)
+        shares.extend(outside[sizes > 0] / sizes[sizes > 0])
+    if not shares:
+        return None
+    why = "the mean share of a row outside the span of the trained rows (singular values above 1e-6 of the largest)"
+    return exact(float(np.mean(shares)), why, train_length=n, directions=len(directions), rows=len(shares))
+
+
+def _trained(table: Any, train_length: int) -> tuple[Array, int]:
+    rows, n = checked(table), whole("train_length", train_length, 1)
+    if n > len(rows):
+        raise ValueError(f"train_length must be at most the {len(rows)} rows of table, not {n}")
+    return rows, n

@@ -1,0 +1,160 @@
+"""How far a loss on new data may be above that on the training sample: bounds by counting, and held-out sequences."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.validation import array, at_least_zero, finite, positive, real, whole
+from fastpe.model.config import ModelConfig
+from fastpe.model.encoding import ModelEncoding
+from fastpe.model.parameters import parameter_shapes
+from fastpe.theory.value import Value, certified, estimate, exact
+
+
+def slack(samples: int, delta: float = 0.05) -> dict[str, Value]:
+    """The last term of eq. (8) of Li (2025), and the one that is valid beside the expected complexity.
+
+    Printed is 3 sqrt(ln(2/delta) / 2m), that of the empirical complexity; sqrt(ln(1/delta) / 2m) is enough.
+
+    Returns
+    -------
+    dict of str to Value
+        "printed" and "valid", for losses in [0, 1].
+
+    Examples
+    --------
+    >>> {name: round(each.value, 10) for name, each in slack(10000).items()}
+    {'printed': 0.0407430455, 'valid': 0.0122387342}
+    """
+    samples, delta = whole("samples", samples, 1), _delta(delta)
+    printed, valid = (math.sqrt(math.log(top / delta) / (2.0 * samples)) for top in (2.0, 1.0))
+    return {
+        "printed": exact(3.0 * printed, "3 sqrt(ln(2/delta) / 2m), eq. (8)", samples=samples, delta=delta),
+        "valid": exact(valid, "sqrt(ln(1/delta) / 2m)", samples=samples, delta=delta),
+    }
+
+
+def parameter_counts(config: ModelConfig) -> dict[str, Value]:
+    """How many numbers a model learns, and how many of them its encoding adds.
+
+    Examples
+    --------
+    >>> {name: each.value for name, each in parameter_counts(ModelConfig("learned")).items()}
+    {'slot': 3200.0, 'model': 69825.0}
+    """
+    slot = sum(each.size for each in ModelEncoding(config).initial.values())
+    model = slot + sum(math.prod(shape) for shape in parameter_shapes(config).values())
+    why = f"parameters of {config.encoding}"
+    return {"slot": exact(float(slot), why), "model": exact(float(model), f"{why} and of the model")}
+
+
+def occam_gap(parameters: int, samples: int, *, bits: int = 32, delta: float = 0.05) -> Value:
+    """How far a loss in [0, 1] may be above its mean on the training sample: for every model that can be stored.
+
+    There are 2^(bits P) of them: sqrt((P bits ln 2 + ln(1/delta)) / 2m), with probability 1 - delta.
+
+    Returns
+    -------
+    Value
+        Certified from above; `why` says so where it is vacuous, at least 1.
+
+    Examples
+    --------
+    >>> gap = occam_gap(66625, 10000)
+    >>> round(gap.value, 4), "vacuous" in gap.why
+    (8.5959, True)
+    """
+    parameters, samples, bits = whole("parameters", parameters, 0), whole("samples", samples, 1), whole("bits", bits, 1)
+    high = math.sqrt((parameters * bits * math.log(2.0) - math.log(_delta(delta))) / (2.0 * samples))
+    return _capped("Occam", high, parameters=parameters, samples=samples, bits=bits, delta=delta)
+
+
+def covering_bound(parameters: int, samples: int, *, reach: float = 1.0, width: float = 0.1) -> Value:
+    """Rademacher complexity of losses in [0, 1] by a net of the parameters, eps + sqrt(2 P ln(1 + 2 r Lambda/eps) / m).
+
+    Parameters
+    ----------
+    parameters, samples : int
+        P and m.
+    reach : float
+        r Lambda: radius of the ball of all parameters, times the Lipschitz constant of the loss by them.
+    width : float
+        eps, how far a loss is from that of the next member of the net.
+
+    Returns
+    -------
+    Value
+        Certified from above; `why` says so where it is vacuous, at least 1.
+
+    Examples
+    --------
+    >>> round(covering_bound(66625, 10000).value, 4)
+    6.4693
+    """
+    parameters, samples = whole("parameters", parameters, 0), whole("samples", samples, 1)
+    reach, width = at_least_zero("reach", reach), positive("width", width)
+    high = width + math.sqrt(2.0 * parameters * math.log1p(2.0 * reach / width) / samples)
+    return _capped("net and Massart's lemma", high, parameters=parameters, samples=samples, reach=reach, width=width)
+
+
+def held_out_width(sequences: int, largest: float = 1.0, delta: float = 0.05) -> Value:
+    """How far the mean loss of held-out sequences may be from its expectation, losses clipped to [0, largest].
+
+    Hoeffding's largest sqrt(ln(2/delta) / 2n), either way, with probability 1 - delta.
+
+    Returns
+    -------
+    Value
+        Certified from above.
+
+    Examples
+    --------
+    >>> round(held_out_width(1000).value, 7)
+    0.0429469
+    """
+    sequences, largest = whole("sequences", sequences, 1), at_least_zero("largest", largest)
+    high = largest * math.sqrt(math.log(2.0 / _delta(delta)) / (2.0 * sequences))
+    return certified("Hoeffding", high=high, sequences=sequences, largest=largest, delta=delta)
+
+
+def held_out_loss(losses: Any, largest: float, delta: float = 0.05) -> Value:
+    """The expected loss, clipped to [0, largest], from those of held-out sequences, with Hoeffding's interval.
+
+    Examples
+    --------
+    >>> found = held_out_loss(np.full(1000, 0.5), 1.0)
+    >>> found.value, round(found.high, 7)
+    (0.5, 0.5429469)
+    """
+    given = finite("losses", array("losses", losses), np.float64)
+    if given.ndim != 1 or given.size == 0 or given.min() < 0:
+        raise ValueError(f"losses must be numbers of at least 0, one for each sequence, not of shape {given.shape}")
+    width = held_out_width(len(given), largest, delta)
+    mean = float(np.minimum(given, largest).mean())
+    low, high = max(0.0, mean - width.value), min(float(largest), mean + width.value)
+    return estimate(mean, low, high, "mean of held-out sequences, Hoeffding", **width.inputs)
+
+
+def zero_predictor_loss(length: int) -> Value:
+    """The mean squared error of answering 0 to running sums of standard normal numbers: (N + 1) / 2, no bound (C36).
+
+    Examples
+    --------
+    >>> zero_predictor_loss(50).value
+    25.5
+    """
+    length = whole("length", length, 1)
+    return exact((length + 1) / 2.0, "mean of the variances 1, ..., N", length=length)
+
+
+def _capped(name: str, high: float, **inputs: Any) -> Value:
+    vacuous = high >= 1.0
+    said = ": vacuous, since losses in [0, 1] differ by at most 1" if vacuous else ""
+    return certified(f"{name}{said}", high=high, vacuous=vacuous, **inputs)
+
+
+def _delta(delta: float) -> float:
+    if not 0.0 < real("delta", delta) < 1.0:
+        raise ValueError(f"delta must lie in (0, 1), not {delta}")
+    return float(delta)

@@ -1,0 +1,122 @@
+"""The hidden states of a model in float64: its layers one at a time, as the reference in plain NumPy has them."""
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from fastpe import reference
+from fastpe.base import validation
+from fastpe.model.encoding import ModelEncoding
+from fastpe.model.transformer import Transformer
+
+Array = np.ndarray[Any, Any]
+
+_AT_INPUT = ("table", "taps")
+_AGREES = 1e-3  # of the outputs' size: those of the model are float32
+_TEMPORARY = 12  # arrays of attention's size that the reference holds
+
+
+class HiddenStates:
+    """Of one model at one length.
+
+    The reference gives outputs only, not what they come from. So each layer is a model of its own here: its tokens are
+    the places of the batch, its table of tokens the states before the layer, and its head the identity.
+
+    Parameters
+    ----------
+    model : Transformer
+    length : int
+        Positions.
+
+    Attributes
+    ----------
+    silent : bool
+        Whether the encoding does nothing at the input.
+
+    Raises
+    ------
+    ValueError
+        If this length needs more memory than the machine has.
+    fastpe.BeyondTrainingLength
+        If the encoding is undefined at this length.
+
+    Examples
+    --------
+    >>> from fastpe import ModelConfig
+    >>> model = Transformer(ModelConfig("alibi", width=8, hidden=8, layers=2, train_length=4))
+    >>> [states.shape for states in HiddenStates(model, 6)(np.zeros((3, 6)))]
+    [(3, 6, 8), (3, 6, 8), (3, 6, 8)]
+    """
+
+    def __init__(self, model: Transformer, length: int) -> None:
+        config = model.config
+        validation.room(f"attention of {length} positions", 8 * _TEMPORARY * config.heads * length**2)
+        self._model, self._config = model, config
+        self._parameters = {name: array.astype(np.float64) for name, array in model.copies().items()}
+        self._slots = ModelEncoding(config).reference_slots(length, self._parameters)
+        self._input = {name: self._slots[0][name] for name in _AT_INPUT if self._slots[0].get(name) is not None}
+        if "table" in self._input:  # of positions="offset:L" it has L rows
+            self._input["table"] = self._input["table"][:length]
+        self.silent = not self._input
+
+    def __call__(self, x: Array) -> list[Array]:
+        """States before the first layer and after each one.
+
+        Parameters
+        ----------
+        x : (sequences, length)
+            Numbers or tokens.
+
+        Returns
+        -------
+        list of (sequences, length, width) float64
+
+        Raises
+        ------
+        TypeError, ValueError
+            If x is no input of the model.
+        ArithmeticError
+            If the states do not lead to the model's own outputs.
+        """
+        outputs, weight = self._model(x), self._parameters["embed.weight"]
+        if self._config.vocabulary is None:
+            seen = x.astype(self._config.dtype).astype(np.float64)
+            embedded = seen[..., None] * weight[0] + self._parameters.get("embed.bias", 0.0)
+        else:
+            embedded = weight[x]
+        found = [self._through(embedded, 0, self._input, {}, np.eye(self._config.width))]
+        for layer, slots in enumerate(self._slots):
+            prefix = f"layers.{layer}."
+            own = {
+                f"layers.0.{name.removeprefix(prefix)}": array
+                for name, array in self._parameters.items()
+                if name.startswith(prefix)
+            }
+            acting = {name: slot for name, slot in slots.items() if name not in _AT_INPUT}
+            found.append(self._through(found[-1], 1, acting, own, np.eye(self._config.width)))
+        self._check(found[-1], outputs)
+        return found
+
+    def _check(self, last: Array, wanted: Array) -> None:
+        own = self._parameters
+        head = own["embed.weight"].T if self._config.tied else own["head.weight"]
+        ends = {name: own[name] for name in own if name == "head.bias" or name.startswith("final_norm.")}
+        outputs = self._through(last, 0, {}, ends, head, self._config.final_norm)
+        error = float(np.abs(outputs - wanted.reshape(outputs.shape)).max())
+        if not error <= _AGREES * max(1.0, float(np.abs(outputs).max())):
+            raise ArithmeticError(f"the model's outputs differ by {error:.2g} from those of its layers in float64")
+
+    def _through(
+        self, z: Array, layers: int, slots: Mapping[str, Any], own: Mapping[str, Array], head: Array,
+        final_norm: bool = False,
+    ) -> Array:  # fmt: skip
+        """What a model of these few layers makes of states z."""
+        c = self._config
+        config = SimpleNamespace(
+            heads=c.heads, layers=layers, causal=c.causal, activation=c.activation, norm=c.norm, residual=c.residual,
+            vocabulary=z.shape[0] * z.shape[1], final_norm=final_norm, tied=False,
+        )  # fmt: skip
+        parameters = {**own, "embed.weight": z.reshape(-1, z.shape[-1]), "head.weight": head}
+        return reference.model_forward(config, parameters, slots, np.arange(config.vocabulary).reshape(z.shape[:2]))

@@ -1,0 +1,150 @@
+"""The kernel T T^T of a table: its spectrum and ranks, and how much of it depends on the distance alone."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fastpe.theory.pairs import BLOCK, Array, Window, checked
+from fastpe.theory.value import Value, exact
+
+_MOST_ROWS = 4096  # of a kernel that is returned whole
+
+
+def spectrum(table: Any, window: Window | None = None) -> Array:
+    """The singular values of the table, largest first: a curve.
+
+    Examples
+    --------
+    >>> spectrum([[3.0, 0.0], [0.0, 4.0]]).tolist()
+    [4.0, 3.0]
+    """
+    found: Array = np.linalg.svd(checked(table, window), compute_uv=False)
+    return found
+
+
+def ranks(table: Any, window: Window | None = None) -> dict[str, Value | None]:
+    """How many directions the table has, at each precision and weighted by size (Q4).
+
+    Parameters
+    ----------
+    table, window
+        As for `norms`.
+
+    Returns
+    -------
+    dict
+        "float64", "float32", "bfloat16": singular values above the largest times max(n, C) 2^-52, n 2^-23 and 2^-8, n
+        rows and C channels. "effective": exp of the entropy of the squared singular values over their sum (Roy and
+        Vetterli 2007). "stable": their sum over the largest. "condition": the largest over the least above the float64
+        tolerance. The last three are None for a table of zeros.
+
+    Examples
+    --------
+    >>> found = ranks([[2.0, 0.0], [0.0, 1e-5]])
+    >>> [found[name].value for name in ("float64", "float32", "bfloat16")]
+    [2.0, 2.0, 1.0]
+    """
+    rows = checked(table, window)
+    values = spectrum(rows)
+    n, about = len(rows), {"rows": len(rows), "channels": rows.shape[1]}
+    limits = {"float64": max(rows.shape) * 2.0**-52, "float32": n * 2.0**-23, "bfloat16": 2.0**-8}
+    found: dict[str, Value | None] = {
+        name: exact(
+            float((values > limit * values[0]).sum()), f"singular values above {limit:.3g} of the largest", **about
+        )
+        for name, limit in limits.items()
+    }
+    if not values[0]:
+        return found | dict.fromkeys(("effective", "stable", "condition"))
+    shares = (values / values[0]) ** 2
+    stable = float(shares.sum())
+    kept = shares[shares > 0] / stable
+    least = float(values[values > limits["float64"] * values[0]].min())
+    return found | {
+        "effective": exact(
+            math.exp(-float(kept @ np.log(kept))), "exp of the entropy of squared singular values", **about
+        ),
+        "stable": exact(stable, "sum of squared singular values over the largest", **about),
+        "condition": exact(float(values[0]) / least, "largest singular value over the least above rounding", **about),
+    }
+
+
+def kernel(table: Any, window: Window | None = None) -> Array:
+    """T T^T, (n, n), for a picture; up to 4096 rows.
+
+    Examples
+    --------
+    >>> kernel([[1.0, 2.0], [0.0, 1.0]]).tolist()
+    [[5.0, 2.0], [2.0, 1.0]]
+    """
+    rows = checked(table, window)
+    if len(rows) > _MOST_ROWS:
+        raise ValueError(f"window must hold at most {_MOST_ROWS} rows for a whole kernel, not {len(rows)}")
+    found: Array = rows @ rows.T
+    return found
+
+
+def kernel_by_lag(table: Any, window: Window | None = None) -> Array:
+    """The mean of <T[p], T[p + k]> over p, for each lag k = 0 .. n - 1: a curve, and the kernel's Toeplitz part.
+
+    Examples
+    --------
+    >>> kernel_by_lag([[1.0], [2.0], [4.0]]).tolist()
+    [7.0, 5.0, 4.0]
+    """
+    return _lag_means(checked(table, window))
+
+
+def toeplitz_share(table: Any, window: Window | None = None) -> Value | None:
+    """How much of the kernel does not depend on the distance alone (Q11): |K - its diagonals' means|_F / |K|_F.
+
+    0 where products of rows are a function of the distance, so that adding the table brings relative position along by
+    itself. Made in blocks of 512 rows.
+
+    Parameters
+    ----------
+    table : (positions, channels)
+    window : (start, stop), optional
+        The rows that are looked at; all where not given.
+
+    Returns
+    -------
+    Value, or None for a table of zeros
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `fastpe.theory.tables.norms` does.
+
+    Examples
+    --------
+    >>> toeplitz_share([[1.0, 0.0], [0.0, 1.0]]).value, round(toeplitz_share([[1.0], [2.0]]).value, 6)
+    (0.0, 0.424264)
+    """
+    rows = checked(table, window)
+    largest = float(np.abs(rows).max())
+    if not largest:
+        return None
+    if not 1e-60 < largest < 1e60:  # fourth powers follow
+        rows = rows / largest
+    means, apart = _lag_means(rows), 0.0
+    for i in range(0, len(rows), BLOCK):
+        products = rows[i : i + BLOCK] @ rows[i:].T
+        for k, line in enumerate(products):
+            rest = line[k:]
+            rest -= means[: len(rest)]
+            apart += 2.0 * float(rest @ rest) - float(rest[0]) ** 2  # each entry off the diagonal stands for two
+    narrow = rows.T @ rows if rows.shape[1] <= len(rows) else rows @ rows.T  # of the same norm
+    total = float(np.linalg.norm(narrow)) ** 2
+    why = "the part of T T^T that is not its diagonals' means, over T T^T, in Frobenius norm"
+    return exact(math.sqrt(max(0.0, apart) / total), why, rows=len(rows), channels=rows.shape[1])
+
+
+def _lag_means(rows: Array) -> Array:
+    sums = np.zeros(len(rows))
+    for i in range(0, len(rows), BLOCK):
+        products = rows[i : i + BLOCK] @ rows[i:].T
+        for k, line in enumerate(products):
+            sums[: len(line) - k] += line[k:]
+    return sums / np.arange(len(rows), 0, -1)

@@ -1,0 +1,314 @@
+"""The least error of functions that cannot tell orders of their input apart, on targets that are numbers (P2, P3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.random import Stream
+from fastpe.base.validation import choice, nearest, real, whole
+from fastpe.theory.value import Value, estimate, exact
+
+Array = np.ndarray[Any, Any]
+
+GROUPS = ("rev", "perm", "const")
+LINEAR = {
+    "running_sum": "y_i = x_1 + ... + x_i",
+    "running_mean": "y_i = (x_1 + ... + x_i) / i",
+    "shift": "y_1 = 0, y_i = x_{i-1}",
+    "first_quarter": "y_i = 1 where i - 1 < N / 4, else 0",
+    "position_index": "y_i = i",
+    "total_sum": "y_i = x_1 + ... + x_N",
+    "reverse_numbers": "y_i = x_{N+1-i}",
+}
+OTHERS = {
+    "sort_numbers": "y_i = the i-th smallest of x",
+    "running_max": "y_i = the largest of x_1 ... x_i",
+    "running_parity": "y_i = x_1 x_2 ... x_i of independent signs x, 1 or -1",
+}
+NUMBERS = (*LINEAR, *OTHERS)
+CAN = {
+    "rev": "tell a sequence from its reverse",
+    "perm": "tell a sequence from any other order of it",
+    "const": "give identical tokens different outputs",
+}
+_LONGEST = 2**14
+_MOST_ROWS = 512  # of a matrix of fractions
+_MOST_NUMBERS, _BLOCK = 2**22, 2**20  # drawn for an estimate, and at once
+_SHOWN = 100  # bits of a fraction that is worth printing
+
+
+def least_error(
+    name: str, group: str, length: int, *, factors: Sequence[float] | Array | None = None, draws: int = 40_000,
+    seed: int = 0,
+) -> Value:  # fmt: skip
+    """The least mean squared error on a task of numbers of a model with a symmetry (theory Q16, P2, P3).
+
+    Of what commutes with a group that keeps the law of the inputs, the orbit mean of the target is the best, and its
+    error is E[y^2] - E[(mean over the group)^2]. Linear targets (`LINEAR`) have it exactly, in fractions.
+
+    Parameters
+    ----------
+    name : str
+        One of `NUMBERS`. Inputs are independent, of mean 0 and variance 1: normal, or signs for the running parity.
+    group : {"rev", "perm", "const"}
+        What the model cannot tell apart. "const": the least error on the input 1, 1, ..., 1 (of the parity -1, -1,
+        ...), the variance of the targets over the positions.
+    length : int
+    factors : (length,) numbers, optional
+        What a linear target is multiplied by, position by position, see `fastpe.tasks.targets.factors`.
+    draws, seed : int
+        Of estimates (sort_numbers by "rev", running_max by both): sequences, at most 2^22 numbers in all.
+
+    Returns
+    -------
+    Value
+        "exact", or an "estimate". The input `fraction` is the number itself where it is short.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a name is unknown or a number out of range.
+
+    Examples
+    --------
+    >>> least_error("running_sum", "rev", 50).value, least_error("first_quarter", "const", 50).inputs["fraction"]
+    (12.25, '481/2500')
+    """
+    if name not in NUMBERS:
+        raise ValueError(f"task of numbers {name!r} is unknown; {nearest(str(name), NUMBERS)}")
+    choice("group", group, GROUPS)
+    if (length := whole("length", length, 1)) > _LONGEST:
+        raise ValueError(f"length must be at most {_LONGEST}, not {length}")
+    if name in LINEAR:
+        moments = _moments(name, length, multipliers(factors, length))
+        return _in_fractions(_LEAST[group](moments, length), f"{LINEAR[name]}; {_why(group)}", group, length)
+    if factors is not None:
+        raise ValueError(f"factors are for linear targets, {', '.join(LINEAR)}, not for {name!r}")
+    inputs, why = {"group": group, "length": length}, f"{OTHERS[name]}; {_why(group)}"
+    if name == "running_parity":
+        return exact(_parity(group, length), why, **inputs)
+    if (name, group) == ("sort_numbers", "perm"):  # the mean over all orders is that of the numbers
+        return _in_fractions(1 - Fraction(1, length), why, group, length)
+    if group == "const" or length == 1:
+        return exact(0.0, why, **inputs)
+    of_draws = _max_perm if group == "perm" else _sorted_rev if name == "sort_numbers" else _max_rev
+    return _estimated(of_draws, why, inputs, whole("draws", draws, 2), whole("seed", seed, 0))
+
+
+def least_error_of_matrix(matrix: Any, group: str, offsets: Any = None) -> Value:
+    """The least mean squared error for any linear target y = A x + b, x independent of mean 0 and variance 1.
+
+    With P of the group, the orbit mean has the matrix mean(P^T A P) and the offset mean(P^T b), and the error is what
+    the squares of the entries lose by it, over N (P3).
+
+    Parameters
+    ----------
+    matrix : (N, N) numbers
+        A, of 512 rows at most; integers, fractions or floats, all taken as the fractions that they are.
+    group : {"rev", "perm", "const"}
+        As for `least_error`.
+    offsets : (N,) numbers, optional
+        b, 0 where not given.
+
+    Returns
+    -------
+    Value
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the matrix is not square, or holds what is no finite number.
+
+    Examples
+    --------
+    >>> least_error_of_matrix([[1, 0], [1, 1]], "rev").inputs["fraction"]
+    '1/4'
+    """
+    choice("group", group, GROUPS)
+    rows, size = _matrix(matrix), len(matrix)
+    added = [Fraction(0)] * size if offsets is None else [_fraction("offsets", each) for each in offsets]
+    if len(added) != size:
+        raise ValueError(f"offsets must be {size} numbers, one a row of the matrix, not {len(added)}")
+    mirrored = zip([*rows, added], [*rows[::-1], added], strict=True)
+    moments = _Moments(
+        squares=_total(a * a for row in [*rows, added] for a in row),
+        mirrored=_total(a * b for row, other in mirrored for a, b in zip(row, other[::-1], strict=True)),
+        trace=_total(rows[i][i] for i in range(size)),
+        total=_total(a for row in rows for a in row),
+        added=_total(added),
+        of_ones=[_total(row) + b for row, b in zip(rows, added, strict=True)],
+    )
+    return _in_fractions(_LEAST[group](moments, size), f"y = A x + b; {_why(group)}", group, size)
+
+
+@dataclass(frozen=True)
+class _Moments:
+    """Of y = A x + b, exactly: sums over A and b, and over their mirror images in both axes."""
+
+    squares: Fraction
+    mirrored: Fraction
+    trace: Fraction
+    total: Fraction
+    added: Fraction
+    of_ones: list[Fraction]
+
+
+def _least_rev(m: _Moments, n: int) -> Fraction:
+    return (m.squares - m.mirrored) / (2 * n)
+
+
+def _least_perm(m: _Moments, n: int) -> Fraction:
+    # the mean over all orders has one value on the diagonal, one beside it, and one offset
+    beside = (m.total - m.trace) ** 2 / (n * (n - 1)) if n > 1 else Fraction(0)
+    return (m.squares - m.trace**2 / n - beside - m.added**2 / n) / n
+
+
+def _least_const(m: _Moments, n: int) -> Fraction:
+    return _total(y * y for y in m.of_ones) / n - (_total(m.of_ones) / n) ** 2
+
+
+_LEAST: dict[str, Callable[[_Moments, int], Fraction]] = {
+    "rev": _least_rev, "perm": _least_perm, "const": _least_const,
+}  # fmt: skip
+
+
+def _moments(name: str, n: int, factors: list[Fraction]) -> _Moments:
+    """Every row of A is one weight on the places first .. last, so that no matrix is needed."""
+    rows = [
+        (f * weight, first, last, f * b) for f, (weight, first, last, b) in zip(factors, _rows(name, n), strict=True)
+    ]
+    pairs = list(zip(rows, rows[::-1], strict=True))
+    return _Moments(
+        squares=_total(w * w * (last - first + 1) + b * b for w, first, last, b in rows),
+        mirrored=_total(
+            w * v * max(0, min(last, n + 1 - begin) - max(first, n + 1 - end) + 1) + b * c  # places that both have
+            for (w, first, last, b), (v, begin, end, c) in pairs
+        ),
+        trace=_total(w for i, (w, first, last, _) in enumerate(rows, 1) if first <= i <= last),
+        total=_total(w * (last - first + 1) for w, first, last, _ in rows),
+        added=_total(b for *_, b in rows),
+        of_ones=[w * (last - first + 1) + b for w, first, last, b in rows],
+    )
+
+
+def _rows(name: str, n: int) -> list[tuple[Fraction, int, int, Fraction]]:
+    """(weight, first, last, offset) of each target, places counted from 1."""
+    none, one, places = Fraction(0), Fraction(1), range(1, n + 1)
+    return {
+        "running_sum": lambda: [(one, 1, i, none) for i in places],
+        "running_mean": lambda: [(Fraction(1, i), 1, i, none) for i in places],
+        "shift": lambda: [(none, 1, 1, none)] + [(one, i, i, none) for i in range(1, n)],
+        "first_quarter": lambda: [(none, 1, 1, Fraction(4 * (i - 1) < n)) for i in places],
+        "position_index": lambda: [(none, 1, 1, Fraction(i)) for i in places],
+        "total_sum": lambda: [(one, 1, n, none) for i in places],
+        "reverse_numbers": lambda: [(one, n + 1 - i, n + 1 - i, none) for i in places],
+    }[name]()
+
+
+def multipliers(factors: Any, n: int) -> list[Fraction]:
+    """What targets are multiplied by, as fractions: 1 where nothing is given."""
+    if factors is None:
+        return [Fraction(1)] * n
+    found = [_fraction("factors", each) for each in factors]
+    if len(found) != n:
+        raise ValueError(f"factors must be {n} numbers, one a position, not {len(found)}")
+    return found
+
+
+def _matrix(matrix: Any) -> list[list[Fraction]]:
+    rows = Sequence | np.ndarray
+    if not (isinstance(matrix, rows) and all(isinstance(row, rows) for row in matrix)):
+        raise TypeError(f"matrix must be rows of numbers, not {matrix!r}")
+    sizes = {len(row) for row in matrix}
+    if sizes != {len(matrix)} or len(matrix) > _MOST_ROWS:
+        raise ValueError(f"matrix must be square, of 1 to {_MOST_ROWS} rows, not {len(matrix)} rows of {sorted(sizes)}")
+    return [[_fraction("matrix", each) for each in row] for row in matrix]
+
+
+def _fraction(name: str, value: Any) -> Fraction:
+    if isinstance(value, Fraction | int) and not isinstance(value, bool):
+        return Fraction(value)
+    return Fraction(real(name, value))
+
+
+def _total(terms: Iterable[Fraction]) -> Fraction:
+    """The sum, pair by pair: denominators grow late."""
+    left = list(terms)
+    while len(left) > 1:
+        left = [sum(left[k : k + 2], Fraction(0)) for k in range(0, len(left), 2)]
+    return left[0] if left else Fraction(0)
+
+
+def _in_fractions(value: Fraction, why: str, group: str, length: int) -> Value:
+    short = max(value.numerator.bit_length(), value.denominator.bit_length()) <= _SHOWN
+    shown = {"fraction": str(value)} if short else {}
+    return exact(float(value), why, group=group, length=length, **shown)
+
+
+def _why(group: str) -> str:
+    if group == "const":
+        return "on a constant input all outputs are equal, and the error is the variance of the targets (P2)"
+    return f"what cannot {CAN[group]} does no better than the mean of the target over these orders (P3)"
+
+
+# ----------------------------------------------------------------------------------------------------- other targets
+
+
+def _parity(group: str, n: int) -> float:
+    """Of the running product of signs."""
+    if group == "const":
+        return 1.0 - (n % 2) / n**2
+    if group == "rev":
+        return 0.5 if n > 1 else 0.0
+    # of k others before a token every set is equally likely: their mean product has the variance 1 / binom(n - 1, k)
+    places = np.arange(1.0, n)
+    variances = np.concatenate([[1.0], np.cumprod(places / (n - places))])
+    return 1.0 - math.fsum(variances) / n**2
+
+
+def _sorted_rev(x: Array) -> Array:
+    ordered = np.sort(x, axis=1)
+    # the mean square of x, known to be 1 on average, has most of the noise
+    return ((ordered - ordered[:, ::-1]) ** 2).mean(axis=1) / 4.0 - (x**2).mean(axis=1) + 1.0
+
+
+def _max_rev(x: Array) -> Array:
+    left, right = (np.maximum.accumulate(each, axis=1) for each in (x, x[:, ::-1]))
+    return ((left - right[:, ::-1]) ** 2).mean(axis=1) / 4.0
+
+
+def _max_perm(x: Array) -> Array:
+    """The variance of the target over all orders, a token's own number staying its own.
+
+    What comes before the token of rank r has no rank above s with the chance 1 / (N - s + 1), s >= r.
+    """
+    n = x.shape[1]
+    ordered, rank = np.sort(x, axis=1), np.arange(1.0, n + 1.0)
+    own, later = 1.0 / (n - rank + 1.0), 1.0 / ((n - rank + 1.0) * (n - rank + 2.0))
+
+    def mean(values: Array) -> Array:
+        parts = values * later
+        return values * own + np.cumsum(parts[:, ::-1], axis=1)[:, ::-1] - parts
+
+    return (mean(ordered**2) - mean(ordered) ** 2).mean(axis=1)
+
+
+def _estimated(of_draws: Callable[[Array], Array], why: str, inputs: dict[str, Any], draws: int, seed: int) -> Value:
+    """The mean over sequences drawn, with its 95 % interval."""
+    n = inputs["length"]
+    draws = min(draws, max(2, _MOST_NUMBERS // n))
+    rows = max(1, _BLOCK // n)
+    found = np.concatenate(
+        [
+            of_draws(Stream(seed, "orbits", block).normal((min(rows, draws - block * rows), n)))
+            for block in range(-(-draws // rows))
+        ]
+    )
+    mean, half = float(found.mean()), 1.96 * float(found.std(ddof=1)) / math.sqrt(draws)
+    return estimate(mean, mean - half, mean + half, why, **inputs, draws=draws, seed=seed)

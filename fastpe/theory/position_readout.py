@@ -1,0 +1,92 @@
+"""Read-outs of the position from hidden states: least squares, and linear discriminant analysis."""
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+CLIP = 1e-6  # the least probability that a position is given
+_RIDGE_LINEAR, _RIDGE = 1e-9, 1e-3  # of standardised channels
+_CONSTANT = 1e-9  # of a channel's size: what varies less is rounding
+
+
+class Moments:
+    """Sums over the sequences that read-outs are fitted to: all that they need, whatever the number of sequences."""
+
+    def __init__(self, states: Array) -> None:
+        self.shift = states.mean(axis=(0, 1))
+        self.count, self.sums = 0, np.zeros(states.shape[1:])
+        self.products = np.zeros((states.shape[2], states.shape[2]))
+
+    def add(self, states: Array) -> None:
+        """states: (sequences, n, channels)."""
+        moved = states - self.shift
+        self.count += len(moved)
+        self.sums += moved.sum(axis=0)
+        flat = moved.reshape(-1, moved.shape[-1])
+        self.products += flat.T @ flat
+
+
+class Readout:
+    """Fitted read-outs.
+
+    Parameters
+    ----------
+    moments : Moments
+
+    Attributes
+    ----------
+    scale : float
+        What the classifier's scores are multiplied by: an inverse temperature, to be set.
+    """
+
+    def __init__(self, moments: Moments) -> None:
+        n, channels = moments.sums.shape
+        means = moments.sums / moments.count
+        centre = means.mean(axis=0)
+        second = moments.products / (moments.count * n)
+        total = second - np.outer(centre, centre)
+        spread = np.sqrt(np.maximum(np.diag(total), 0.0))
+        sizes = np.sqrt(np.diag(second)) + np.abs(moments.shift)
+        self._scale = np.where(spread > _CONSTANT * sizes, spread, np.inf)  # constant channels tell nothing
+        self._centre = moments.shift + centre
+        means = (means - centre) / self._scale
+        both = np.outer(self._scale, self._scale)
+        within = total / both - means.T @ means / n
+        identity = np.eye(channels)
+        self._directions = np.linalg.solve(within + _RIDGE * identity, means.T)
+        self._offsets = -0.5 * np.einsum("pc,cp->p", means, self._directions)
+        places = np.arange(n) - (n - 1) / 2
+        self._weights = np.linalg.solve(total / both + _RIDGE_LINEAR * identity, means.T @ places / n)
+        self._middle, self.scale = (n - 1) / 2, 1.0
+
+    def positions(self, states: Array) -> Array:
+        """The linear read-out, (sequences, n)."""
+        found: Array = self._middle + (states - self._centre) / self._scale @ self._weights
+        return found
+
+    def losses(self, states: Array, scales: Array) -> Array:
+        """Mean cross entropy of each sequence with scores times each scale, (scales, sequences)."""
+        scores = (states - self._centre) / self._scale @ self._directions + self._offsets
+        scores -= scores.max(axis=-1, keepdims=True)
+        n = scores.shape[-1]
+        own = np.einsum("spp->sp", scores)
+        found = np.empty((len(scales), len(scores)))
+        for row, scale in zip(found, scales, strict=True):
+            chances = np.exp(scale * own) / np.exp(scale * scores).sum(axis=-1)
+            row[:] = -np.log((1.0 - n * CLIP) * chances + CLIP).mean(axis=1)
+        return found
+
+
+def plug_in(codes: Array, bins: int) -> tuple[Array, float]:
+    """Of codes (sequences, n) in bins what each sequence adds to the plug-in estimate of I(position; code), and the
+    bias of that, at most (bins - 1)(n - 1) / 2m upward (Miller 1955).
+
+    The estimate is the mean over sequences.
+    """
+    sequences, n = codes.shape
+    counts = np.stack([np.bincount(column, minlength=bins) for column in codes.T])
+    ratios = np.log(np.maximum(counts, 1) * n / np.maximum(counts.sum(axis=0), 1))
+    each: Array = np.take_along_axis(ratios, codes.T, axis=1).mean(axis=0)
+    return each, (bins - 1) * (n - 1) / (2 * sequences * n)

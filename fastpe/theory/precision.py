@@ -1,0 +1,81 @@
+"""What rounding does to a table: from which position on neighbouring rows are the same, and how many are distinct."""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.validation import choice
+from fastpe.theory.pairs import BLOCK, Array, checked
+from fastpe.theory.value import Value, exact
+
+PRECISIONS = ("float64", "float32", "bfloat16")
+
+
+def rounded(values: Array, precision: str) -> Array:
+    """The nearest numbers of a precision, ties to even; those of bfloat16 as float32, which holds them all.
+
+    bfloat16 is rounded to once, from float64.
+
+    Parameters
+    ----------
+    values : (...) float64
+    precision : "float64", "float32" or "bfloat16"
+
+    Examples
+    --------
+    >>> rounded(np.array([1.0 + 2.0**-8, 1.0 + 2.0**-8 + 2.0**-40]), "bfloat16").tolist()
+    [1.0, 1.0078125]
+    """
+    choice("precision", precision, PRECISIONS)
+    if precision == "float64":
+        return values
+    if precision == "bfloat16":
+        exponent = np.frexp(values)[1]
+        step = np.ldexp(1.0, np.maximum(exponent - 8, -133))  # 8 digits, and the spacing of the least numbers
+        values = np.rint(values / step) * step
+    with np.errstate(over="ignore"):
+        found: Array = values.astype(np.float32)
+    return found
+
+
+def horizon(table: Any, precision: str) -> dict[str, Value | None]:
+    """From where on neighbouring positions have the same row after rounding, and how many rows differ (Q17).
+
+    Parameters
+    ----------
+    table : (positions, channels)
+        In float64.
+    precision : "float64", "float32" or "bfloat16"
+
+    Returns
+    -------
+    dict
+        "first": the first p whose row is that of p + 1; None where there is none. "distinct": the number of different
+        rows.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For a table that is not two-dimensional or not finite, or an unknown precision.
+
+    Examples
+    --------
+    >>> found = horizon([[0.0], [1.0], [1.001], [0.0]], "bfloat16")
+    >>> found["first"].value, found["distinct"].value
+    (1.0, 2.0)
+    """
+    rows, about = checked(table), {"rows": len(table), "precision": precision}
+    seen, first, before = set[bytes](), None, None
+    for i in range(0, len(rows), BLOCK):
+        block = rounded(rows[i : i + BLOCK], precision) + 0.0  # -0.0 is 0.0
+        for p, row in enumerate(block, start=i):
+            found = row.tobytes()
+            if found == before and first is None:
+                first = p - 1
+            seen.add(found)
+            before = found
+    why = f"comparing all rows, rounded to {precision}"
+    return {
+        "first": None if first is None else exact(float(first), f"the first row equal to the next, {why}", **about),
+        "distinct": exact(float(len(seen)), f"the number of different rows, {why}", **about),
+    }

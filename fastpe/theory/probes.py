@@ -1,0 +1,334 @@
+"""What the hidden states of a trained model tell of the position, layer by layer: held-out lower bounds, in nats."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastpe.base import validation
+from fastpe.base.random import Stream
+from fastpe.model.transformer import Transformer
+from fastpe.tasks import frame
+from fastpe.theory.hidden_states import HiddenStates
+from fastpe.theory.position_readout import Moments, Readout, plug_in
+from fastpe.theory.value import Value, certified, estimate, exact
+from fastpe.training import config_file, run_folder, text_data
+from fastpe.training.config import TrainConfig
+
+Array = np.ndarray[Any, Any]
+States = Callable[[Array], list[Array]]  # of some sequences, by their numbers, the hidden states of every layer
+
+LEAST_SEQUENCES = 30
+MOST_BIAS = 0.05  # nats
+_BLOCK = 2**21  # numbers of a block of sequences in one array
+_SCALES = np.concatenate([[0.0], 2.0 ** np.arange(-6.0, 6.25, 0.25)])  # inverse temperatures that are tried
+
+
+@dataclass(frozen=True)
+class LayerProbe:
+    """I(position; hidden state) of one layer, see `probe_states`.
+
+    Attributes
+    ----------
+    layer : int
+        0 is the input of the first layer.
+    linear : Value
+        A lower bound from a linear read-out of the position (P13); its inputs hold `mse` and `r2`.
+    classifier : Value
+        A lower bound from linear discriminant analysis.
+    upper : Value
+        Certified from above: ln n, or 0 where nothing can be known.
+    binned : Value or None
+        What the linear read-out in bins tells, where bins were asked for.
+    """
+
+    layer: int
+    linear: Value
+    classifier: Value
+    upper: Value
+    binned: Value | None = None
+
+
+def probe_run(
+    run: str | Path, length: int | None = None, *, sequences: int = 1200, seed: int = 0, bins: int | None = None
+) -> list[LayerProbe]:
+    """Probe the trained model of a run folder on new sequences of its own task.
+
+    Parameters
+    ----------
+    run : str or pathlib.Path
+        A finished run.
+    length : int, optional
+        Of the inputs; the training length by default. Positions are those of the model, the task's frame included.
+    sequences : int
+        Of a text disjoint blocks of its validation part, as many as these at most.
+    seed, bins
+        As for `probe_model`; the sequences are drawn by the seed too.
+
+    Returns
+    -------
+    list of LayerProbe
+
+    Raises
+    ------
+    ValueError, OSError
+        If there is no such run, or the task has no such sequences.
+    fastpe.BeyondTrainingLength
+        If the encoding is undefined at this length.
+
+    Examples
+    --------
+    >>> probe_run("runs/none")
+    Traceback (most recent call last):
+        ...
+    FileNotFoundError: there is no run folder or model file runs/none
+    """
+    sequences = validation.whole("sequences", sequences, LEAST_SEQUENCES)
+    model = run_folder.load(run)
+    config = config_file.read_config(validation.path("run", run)) if Path(run).is_dir() else None
+    if config is None:
+        raise ValueError(f"run must be a run folder, which says what the task is, not the file {run}")
+    length = config.train_length if length is None else validation.whole("length", length, 1)
+    chosen = config.chosen
+    alike = chosen.task.kind == "numbers" and not chosen.task.file  # all of fastpe's own draw N(0, 1) everywhere
+    return probe_model(model, _drawn(config, length, sequences, seed), alike=alike, seed=seed, bins=bins)
+
+
+def _drawn(config: TrainConfig, length: int, sequences: int, seed: int) -> Array:
+    if config.chosen.task.kind == "text":
+        tokens = text_data.text_parts(config)[1]
+        blocks = len(tokens) // length
+        if blocks < LEAST_SEQUENCES:
+            raise ValueError(f"length must leave {LEAST_SEQUENCES} blocks of the text at least, not {blocks}: {length}")
+        starts = length * Stream(seed, "probe", length).choice(blocks, min(sequences, blocks))
+        return tokens[starts[:, None] + np.arange(length)]
+    lengths = np.full(sequences, length)
+    stream = Stream(seed, "probe", length)
+    drawn = frame.sequences(config.chosen, stream, lengths, config.causal, config.dtype)
+    if drawn.lengths is not None and len(np.unique(drawn.lengths)) > 1:
+        raise ValueError(f"task {config.task!r} has sequences of different lengths: their positions are not uniform")
+    return drawn.x
+
+
+def probe_model(
+    model: Transformer, x: Any, *, alike: bool = False, seed: int = 0, bins: int | None = None
+) -> list[LayerProbe]:
+    """Probe a model's hidden states, before its first layer and after each one.
+
+    Parameters
+    ----------
+    model : Transformer
+    x : array_like (sequences, N)
+        Inputs that the model was not trained on: numbers or tokens.
+    alike : bool
+        Whether every position's input has the same distribution. Where it does and nothing of the encoding acts at the
+        input, layer 0 is exactly 0.
+    seed, bins
+        As for `probe_states`.
+
+    Returns
+    -------
+    list of LayerProbe
+        Layers 0, 1, ....
+
+    Raises
+    ------
+    ValueError, TypeError
+        As for `probe_states`.
+    ArithmeticError
+        If the states in float64 do not lead to the model's own outputs.
+
+    Examples
+    --------
+    >>> from fastpe import ModelConfig
+    >>> model = Transformer(ModelConfig("nope", width=8, hidden=8, layers=1, causal=True, train_length=4))
+    >>> found = probe_model(model, np.random.default_rng(0).normal(size=(300, 4)), alike=True)
+    >>> found[0].classifier.kind, found[0].classifier.value, found[1].classifier.value > 0
+    ('exact', 0.0, True)
+    """
+    validation.instance("model", model, Transformer, "probe_model(fastpe.load('runs/nope-0'), x)")
+    inputs = validation.array("x", x)
+    if inputs.ndim != 2 or not inputs.size:
+        raise ValueError(f"x must have the shape (sequences, positions), not {inputs.shape}")
+    alike, config = validation.truth("alike", alike), model.config
+    parts = _parts(len(inputs), seed)
+    _check_bins(bins, len(parts[2]), inputs.shape[1])
+    n, widest = inputs.shape[1], max(config.width, config.hidden)
+    own = HiddenStates(model, n)
+    block = _block(n, widest, config.heads)
+    found = _probe(lambda some: own(inputs[some]), parts, block, bins)
+    return [_nothing(n) if each.layer == 0 and alike and own.silent else each for each in found]
+
+
+def probe_states(states: Any, *, seed: int = 0, bins: int | None = None) -> LayerProbe:
+    """Held-out lower bounds on I(position; state), the position uniform on 0 .. n - 1.
+
+    The sequences are split in three, so that nothing is said of what was fitted: one part for the read-outs, one for
+    the temperature of the classifier and the edges of bins, one for the bounds, whose 95 % intervals are over its
+    sequences.
+
+    Parameters
+    ----------
+    states : array_like (sequences, n, channels)
+        30 sequences at least.
+    seed : int
+        Of the split.
+    bins : int, optional
+        Also the plug-in estimate of the information in the linear read-out, in so many bins.
+
+    Returns
+    -------
+    LayerProbe
+        As layer 0.
+
+    Raises
+    ------
+    ValueError
+        If there are too few sequences: 30 at least, and with bins enough that the plug-in estimate's bias,
+        (bins - 1)(n - 1) / 2m with m test positions (Miller 1955), is at most 0.05 nats.
+
+    Notes
+    -----
+    linear: ln n - (1/2) ln(2 pi e (MSE + 1/12)), as position plus a uniform number in [0, 1) has entropy ln n and its
+    residual at most a normal one's (P13). classifier: ln n - cross entropy (Barber and Agakov 2003), of probabilities
+    mixed with 1e-6 for every position, so that no loss is above -ln 1e-6 and they still sum to 1. Both may be far below
+    the information. There is no data-processing inequality from layer to layer: attention brings in other positions.
+
+    Examples
+    --------
+    >>> noise = np.random.default_rng(0).normal(size=(600, 2, 1))
+    >>> found = probe_states(noise + [[-1.0], [1.0]])
+    >>> found.classifier.low < 0.337 < found.classifier.high  # of two points with noise it is 0.3368
+    True
+    """
+    array = validation.array("states", states)
+    if array.ndim != 3 or not array.size:
+        raise ValueError(f"states must have the shape (sequences, positions, channels), not {array.shape}")
+    parts = _parts(len(array), seed)
+    _check_bins(bins, len(parts[2]), array.shape[1])
+    block = _block(array.shape[1], array.shape[2])
+    return _probe(lambda some: [array[some].astype(np.float64)], parts, block, bins)[0]
+
+
+def _parts(sequences: int, seed: int) -> tuple[Array, Array, Array]:
+    if sequences < LEAST_SEQUENCES:
+        raise ValueError(
+            f"a probe needs {LEAST_SEQUENCES} sequences at least, to fit, calibrate, test, not {sequences}"
+        )
+    order = Stream(seed, "probe parts").permutation(sequences)
+    first, second, third = (np.sort(order[part::3]) for part in range(3))
+    return first, second, third
+
+
+def _check_bins(bins: int | None, tested: int, n: int) -> None:
+    if bins is None:
+        return
+    bias = (validation.whole("bins", bins, 2) - 1) * (n - 1) / (2 * tested * n)
+    if bias > MOST_BIAS:
+        needed = 3 * math.ceil((bins - 1) * (n - 1) / (2 * n * MOST_BIAS))
+        raise ValueError(
+            f"bins={bins} needs {needed} sequences: with {tested} to test its bias is up to {bias:.2g} nats, above "
+            f"{MOST_BIAS}"
+        )
+
+
+def _block(n: int, channels: int, heads: int = 1) -> int:
+    return max(1, _BLOCK // (n * (channels + heads * n)))
+
+
+def _nothing(n: int) -> LayerProbe:
+    nothing = exact(0.0, "I5: inputs of one distribution, and no encoding at the input", length=n)
+    return LayerProbe(0, nothing, nothing, nothing)
+
+
+def _probe(states: States, parts: tuple[Array, Array, Array], block: int, bins: int | None) -> list[LayerProbe]:
+    fit, calibrate, test = ([part[i : i + block] for i in range(0, len(part), block)] for part in parts)
+    moments: list[Moments] = []
+    for layers in _finite(states, fit):
+        moments = moments or [Moments(found) for found in layers]
+        for sums, found in zip(moments, layers, strict=True):
+            sums.add(found)
+    readouts = [Readout(sums) for sums in moments]
+    edges = _calibrate(readouts, _finite(states, calibrate), bins)
+    squares, losses, codes = ([list[Array]() for _ in readouts] for _ in range(3))
+    for layers in _finite(states, test):
+        for layer, (own, found) in enumerate(zip(readouts, layers, strict=True)):
+            places = own.positions(found)
+            squares[layer].append(np.mean((places - np.arange(places.shape[1])) ** 2, axis=1))
+            losses[layer].append(own.losses(found, np.array([own.scale]))[0])
+            codes[layer].append(np.searchsorted(edges[layer], places))
+    n = moments[0].sums.shape[0]
+    return [
+        LayerProbe(
+            layer, _linear(np.concatenate(squares[layer]), n), _classified(np.concatenate(losses[layer]), n),
+            certified("I5: the position is one of n", high=math.log(n), length=n),
+            None if bins is None else _binned(np.concatenate(codes[layer]), bins),
+        )
+        for layer in range(len(readouts))
+    ]  # fmt: skip
+
+
+def _finite(states: States, blocks: list[Array]) -> Iterator[list[Array]]:
+    for layers in map(states, blocks):
+        for layer, found in enumerate(layers):
+            if not np.isfinite(found).all():
+                raise ValueError(f"states of layer {layer} must be finite, but some are not")
+        yield layers
+
+
+def _calibrate(readouts: list[Readout], blocks: Iterator[list[Array]], bins: int | None) -> list[Array]:
+    """Set the temperatures, and return the edges of bins that are equally full."""
+    losses = [np.zeros(len(_SCALES)) for _ in readouts]
+    places = [list[Array]() for _ in readouts]
+    for layers in blocks:
+        for layer, (own, found) in enumerate(zip(readouts, layers, strict=True)):
+            losses[layer] += own.losses(found, _SCALES).sum(axis=1)
+            if bins is not None:
+                places[layer].append(own.positions(found).ravel())
+    for own, each in zip(readouts, losses, strict=True):
+        own.scale = float(_SCALES[each.argmin()])
+    if bins is None:
+        return [np.zeros(0)] * len(readouts)
+    return [np.quantile(np.concatenate(each), np.arange(1, bins) / bins) for each in places]
+
+
+def _interval(each: Array) -> tuple[float, float, float]:
+    """Mean over sequences, and the ends of its t interval."""
+    from scipy import stats
+
+    mean, half = float(each.mean()), float(each.std(ddof=1)) / math.sqrt(len(each))
+    half *= float(stats.t.ppf(0.975, len(each) - 1))
+    return mean, mean - half, mean + half
+
+
+def _bounded(value: float, low: float, high: float, n: int, why: str, **inputs: Any) -> Value:
+    """Information lies in [0, ln n], whatever a bound says."""
+    value, low, high = (min(max(each, 0.0), math.log(n)) for each in (value, low, high))
+    return estimate(value, low, high, why, length=n, **inputs)
+
+
+def _linear(squares: Array, n: int) -> Value:
+    def bound(mse: float) -> float:
+        return math.log(n) - 0.5 * math.log(2.0 * math.pi * math.e * (max(mse, 0.0) + 1.0 / 12.0))
+
+    mse, low, high = _interval(squares)
+    r2 = 1.0 - 12.0 * mse / (n * n - 1.0) if n > 1 else 0.0
+    why = "P13: a lower bound, from the held-out error of a linear read-out"
+    return _bounded(bound(mse), bound(high), bound(low), n, why, mse=mse, r2=r2, sequences=len(squares))
+
+
+def _classified(losses: Array, n: int) -> Value:
+    mean, low, high = _interval(losses)
+    most = math.log(n)
+    why = "Barber-Agakov: a lower bound, from the held-out cross entropy of linear discriminant analysis"
+    return _bounded(most - mean, most - high, most - low, n, why, cross_entropy=mean, sequences=len(losses))
+
+
+def _binned(codes: Array, bins: int) -> Value:
+    each, bias = plug_in(codes, bins)
+    mean, low, high = _interval(each)
+    why = "plug-in estimate for the linear read-out in bins, less its largest bias; its interval holds both"
+    return _bounded(mean - bias, low - bias, high, codes.shape[1], why, bins=bins, bias=bias, sequences=len(codes))

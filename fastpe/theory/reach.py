@@ -1,0 +1,303 @@
+"""How far back a bias lets attention reach (Q7), and the window outside which nothing matters, certified (Q8)."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mpmath
+import numpy as np
+
+from fastpe.base.validation import array, at_least_zero, finite, positive, whole
+from fastpe.theory.decay import decay_of
+from fastpe.theory.softmax import entropy, one_row, upward, weights
+from fastpe.theory.value import Value, certified, exact
+
+Array = np.ndarray[Any, Any]
+
+SHARE = 0.99  # of the weight, that a window must hold
+
+_SLACK = 2.0**-44  # in the logarithm of odds, for what rounding may have taken
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far attention reaches where only the bias speaks.
+
+    Attributes
+    ----------
+    perplexity : Value
+        e to the entropy of the row: the number of equally weighted keys that would be as spread.
+    window : Value
+        The smallest w such that the distances 0 .. w-1 hold 99 % of the weight: keys, in a causal row.
+    beyond : Value or None
+        The weight of distances of the training length and more; None where no training length is given.
+    """
+
+    perplexity: Value
+    window: Value
+    beyond: Value | None
+
+
+def reaches(rows: Array, *, train_length: int | None = None, distances: Array | None = None) -> list[Reach]:
+    """The reach of some rows of biases, one for each head.
+
+    Parameters
+    ----------
+    rows : (heads, n)
+        What is added to the scores of one query.
+    train_length : int, optional
+    distances : (n,), optional
+        Of the keys; 0, 1, ..., n-1 where not given, as `fastpe.theory.biases.last_row` has them. A query of a
+        bidirectional model has two keys at most of its distances.
+
+    Raises
+    ------
+    TypeError, ValueError
+
+    Source: Q7.
+
+    Examples
+    --------
+    >>> found = reaches(-0.002 * np.arange(200.0)[None], train_length=50)[0]
+    >>> round(found.perplexity.value, 6), found.window.value, round(found.beyond.value, 3)
+    (198.67641, 198.0, 0.711)
+    """
+    rows = finite("rows", array("rows", rows), np.float64)
+    if rows.ndim != 2 or not rows.size:
+        raise ValueError(f"rows must have shape (heads, n), not {rows.shape}")
+    apart = np.arange(rows.shape[1]) if distances is None else array("distances", distances)
+    if apart.shape != rows.shape[1:]:
+        raise ValueError(f"distances must have shape ({rows.shape[1]},), not {apart.shape}")
+    order = np.argsort(apart, kind="stable")
+    found = weights(rows)
+    inputs = {"length": rows.shape[1]}
+    return [_of_row(head, found[head], apart, order, train_length, inputs) for head in range(len(rows))]
+
+
+def _of_row(
+    head: int, shares: Array, distances: Array, order: Array, train_length: int | None, inputs: Mapping[str, Any]
+) -> Reach:
+    held = np.cumsum(shares[order])
+    last = int(np.argmax(held >= SHARE * (1.0 - 1e-12)))  # equal weights must not fail by a rounding
+    given = {**inputs, "head": head}
+    beyond = None
+    if train_length is not None:
+        far = float(shares[distances >= whole("train_length", train_length, 1)].sum())
+        beyond = exact(far, "weight of distances >= N", **given, train_length=train_length)
+    return Reach(
+        exact(float(np.exp(entropy(shares))), "e^entropy of P0", **given),
+        exact(float(distances[order[last]]) + 1.0, f"distances with {SHARE:.0%} of P0", **given),
+        beyond,
+    )
+
+
+def reach_over_length(row_of: Callable[[int], Array], lengths: Sequence[int], train_length: int) -> dict[str, Array]:
+    """Curves of the reach over the length of a causal text.
+
+    Parameters
+    ----------
+    row_of : function
+        From a length to the biases of its last query by distance, (heads, n).
+    lengths : sequence of int
+    train_length : int
+
+    Returns
+    -------
+    dict
+        "perplexity", "window" and "beyond", each (heads, lengths).
+
+    Examples
+    --------
+    >>> curves = reach_over_length(lambda n: -0.5 * np.arange(float(n))[None], [1, 10, 1000], 10)
+    >>> curves["perplexity"].round(4).tolist(), curves["window"].tolist()
+    ([[1.0, 5.2742, 5.4931]], [[1.0, 9.0, 10.0]])
+    """
+    found = [reaches(row_of(length), train_length=train_length) for length in lengths]
+    return {
+        name: np.array([[getattr(head, name).value for head in each] for each in found]).T
+        for name in ("perplexity", "window", "beyond")
+    }
+
+
+def limit(
+    scheme: str, *, train_length: int | None = None, both_sides: bool = False, **parameters: float
+) -> Reach | None:
+    """The reach of one head as the text grows without bound, in closed form; infinite where it has no limit.
+
+    Parameters
+    ----------
+    scheme, **parameters
+        As for `fastpe.theory.decay.decay_of`.
+    train_length : int, optional
+    both_sides : bool
+        Of a query in the middle, its keys on both sides, of a bias that is even in the offset.
+
+    Returns
+    -------
+    Reach or None
+        None where it is not known (encodings of one's own).
+
+    Raises
+    ------
+    TypeError, ValueError
+
+    Examples
+    --------
+    >>> found = limit("alibi", slope=0.002)
+    >>> round(found.perplexity.value, 6), found.window.value
+    (1359.141141, 2303.0)
+    >>> limit("t5").perplexity.value, limit("t5").perplexity.why
+    (inf, 'infinite: all distances from max_distance on share one number')
+    """
+    decay, why = decay_of(scheme, **parameters)
+    if why is None:
+        return None
+    inputs: dict[str, Any] = {"scheme": scheme, **parameters, "both_sides": both_sides}
+    far = None if train_length is None else whole("train_length", train_length, 1)
+    if decay is None:
+        endless = exact(math.inf, why, **inputs)
+        return Reach(endless, endless, None if far is None else exact(1.0, why, **inputs, train_length=far))
+    decay = decay.both_sides() if both_sides else decay
+    total = decay.total
+    window = decay.least(lambda tail: tail <= (1.0 - SHARE) * total)
+    beyond = None if far is None else exact(float(decay.tail(far) / total), why, **inputs, train_length=far)
+    return Reach(
+        exact(decay.perplexity(), why, **inputs),
+        exact(float(window), why, **inputs),
+        beyond,
+    )
+
+
+def dropped_weight(row: Array, window: int, content: float = 0.0, *, both_sides: bool = False) -> Value:
+    """The most weight that keys farther than `window` can have, for any content no score of which exceeds S in size.
+
+    It is attained where content favours all far keys by S and disfavours all near ones. Leaving those keys out changes
+    an output by at most this times the diameter of the values. Queries with fewer keys before them drop less.
+
+    Parameters
+    ----------
+    row : (n,)
+        Biases by distance.
+    window : int
+        The largest distance that is kept: window + 1 keys, in a causal row.
+    content : float
+        S.
+    both_sides : bool
+        Of a query in the middle of a bidirectional text, with a bias that is even in the offset.
+
+    Raises
+    ------
+    TypeError, ValueError
+
+    Source: P7.
+
+    Examples
+    --------
+    >>> round(dropped_weight(np.zeros(100), 89).value, 12)
+    0.1
+    """
+    return _dropped(one_row("row", row), whole("window", window, 0), at_least_zero("content", content), both_sides)
+
+
+def _dropped(row: Array, window: int, content: float, both_sides: bool) -> Value:
+    far, near = _parts(row, both_sides)
+    if window + 1 >= len(row):
+        bound = 0.0
+    else:
+        left = float(near[window] - far[window + 1]) - 2.0 * content - _rounding(row)
+        bound = upward(1.0 / (1.0 + math.exp(min(700.0, left))))
+    return certified(
+        "e^2S T / (e^2S T + H): T far, H near (P7)", high=min(1.0, bound), window=window, content=content,
+        length=len(row), both_sides=both_sides,
+    )  # fmt: skip
+
+
+def _rounding(row: Array) -> float:
+    """What two logarithms of sums over the row may be wrong by together."""
+    return 2.0**-50 * len(row)
+
+
+def _parts(row: Array, both_sides: bool) -> tuple[Array, Array]:
+    """Logarithms of the sum of e^bias over all distances from each on, and over all up to each."""
+    sides = row + math.log(2.0) * (np.arange(len(row)) > 0) if both_sides else row
+    return np.logaddexp.accumulate(sides[::-1])[::-1], np.logaddexp.accumulate(sides)
+
+
+def certified_window(row: Array, tolerance: float, content: float = 0.0, *, both_sides: bool = False) -> Value:
+    """The smallest window outside which no more than `tolerance` of the weight can lie; arguments as `dropped_weight`.
+
+    Parameters
+    ----------
+    tolerance : float
+        In (0, 1).
+
+    Returns
+    -------
+    Value
+        The largest distance w that must be kept: w + 1 keys, in a causal row. n - 1 where all must be.
+
+    Source: P7, Q8.
+
+    Examples
+    --------
+    >>> certified_window(-0.5 * np.arange(1000.0), 2.0**-24).value
+    33.0
+    """
+    row, content, odds = one_row("row", row), at_least_zero("content", content), _odds(tolerance)
+    far, near = _parts(row, both_sides)
+    enough = np.append(far[1:] - near[:-1] + 2.0 * content <= odds - _rounding(row), True)
+    window = float(np.argmax(enough))
+    return certified(
+        "dropped weight <= tolerance from this window on (P7)", high=window, tolerance=tolerance, content=content,
+        length=len(row), both_sides=both_sides,
+    )  # fmt: skip
+
+
+def _odds(tolerance: float) -> float:
+    """The logarithm of tolerance / (1 - tolerance)."""
+    if not positive("tolerance", tolerance) < 1.0:
+        raise ValueError(f"tolerance must lie in (0, 1), not {tolerance}")
+    return math.log(tolerance) - math.log1p(-tolerance)
+
+
+def endless_window(
+    scheme: str, tolerance: float, content: float = 0.0, *, both_sides: bool = False, **parameters: float
+) -> Value | None:
+    """`certified_window` for texts of any length, of one head; it holds for every query of a finite one too.
+
+    Parameters
+    ----------
+    scheme, **parameters
+        As for `fastpe.theory.decay.decay_of`.
+
+    Returns
+    -------
+    Value or None
+        Infinite where the bias has no finite reach, None where it is not known.
+
+    Source: P7; for ALiBi w + 1 >= ln(1/q) / slope with q = d / (d + (1 - d) e^2S).
+
+    Examples
+    --------
+    >>> endless_window("alibi", 2.0**-24, 5.0, slope=0.002).value, endless_window("sandwich", 0.01).value
+    (13317.0, inf)
+    """
+    odds = _odds(tolerance) - 2.0 * at_least_zero("content", content)
+    decay, why = decay_of(scheme, **parameters)
+    if why is None:
+        return None
+    given: dict[str, Any] = {
+        "scheme": scheme,
+        **parameters,
+        "tolerance": tolerance,
+        "content": content,
+        "both_sides": both_sides,
+    }
+    if decay is None:
+        return certified(why, high=math.inf, **given)
+    decay = decay.both_sides() if both_sides else decay
+    most = decay.total / (1 + mpmath.exp(_SLACK - odds))
+    kept = decay.least(lambda tail: tail <= most)
+    why = f"dropped weight <= tolerance (P7); {why}"
+    return certified(why, high=float(max(0, kept - 1)), **given)

@@ -1,0 +1,290 @@
+"""What an encoding cannot tell apart: the places of equal tokens (const), a sequence and its reverse (rev), any other
+order of it (perm).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fastpe import reference
+from fastpe.base.random import Stream
+from fastpe.base.validation import whole
+from fastpe.encodings import registry
+from fastpe.encodings.slots import OF_OFFSETS
+from fastpe.model.config import ModelConfig
+from fastpe.model.encoding import ModelEncoding
+from fastpe.model.parameters import parameter_shapes
+from fastpe.theory.value import Value, certified, exact
+
+Array = np.ndarray[Any, Any]
+
+PROPERTIES = ("const", "rev", "perm")
+TOLERANCE = 1e-10  # of the output's size; rounding leaves about 1e-15
+MOST_LENGTH = 512  # the class does not need more, and pairs of positions are spelled out
+_SEQUENCES = 4
+_AFTER_SOFTMAX = ("table", "taps", "rel_value")  # what softmax averages is not the same for equal tokens
+
+
+@dataclass(frozen=True)
+class Property:
+    """Whether models with an encoding have one symmetry.
+
+    Attributes
+    ----------
+    holds : bool
+        Whether no draw broke it.
+    proved : bool
+        Whether that is certain: of one that does not hold always, by the draw; of one that holds, where the slots are
+        such that it must (P2, P3).
+    spread : Value
+        The largest difference that the symmetry forbids, in units of the largest output: "exact" 0 where it is proved,
+        "certified" from below where a draw shows it. Its input `measured` is the largest of all draws.
+    why : str
+    """
+
+    holds: bool
+    proved: bool
+    spread: Value
+    why: str
+
+
+@dataclass(frozen=True)
+class Symmetry:
+    """The symmetry class of an encoding in a model with or without a causal mask, see `symmetry`.
+
+    Attributes
+    ----------
+    encoding : str
+    causal : bool
+    const : Property
+        Identical tokens have identical outputs.
+    rev : Property
+        The outputs of a reversed sequence are those of the sequence, reversed.
+    perm : Property
+        The same for every order.
+    inputs : dict
+        Sizes, options, draws.
+    """
+
+    encoding: str
+    causal: bool
+    const: Property
+    rev: Property
+    perm: Property
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """The names of the symmetries that hold."""
+        return tuple(name for name in PROPERTIES if getattr(self, name).holds)
+
+
+def symmetry(
+    name: str, *, length: int = 16, dim: int = 24, heads: int = 2, causal: bool = False, draws: int = 3, seed: int = 0,
+    **options: Any,
+) -> Symmetry:  # fmt: skip
+    """Find which symmetries every model with this encoding has (theory Q13, P2, P3).
+
+    Small transformers of two layers without norms, with random weights and random values of everything that the
+    encoding learns, are run by `fastpe.reference` in float64. A difference is a counterexample and proves that the
+    symmetry is absent. That there is none is a proof only together with the form of the slots: equal tokens stay equal
+    where everything acts inside the softmax (P2), and an order cannot matter where every slot is the same after it
+    (P3); both are looked up in the slots themselves.
+
+    Parameters
+    ----------
+    name : str
+        Key of an encoding, a sum of keys, or a pattern over layers.
+    length : int
+        Positions, at most 512.
+    dim, heads : int
+    causal : bool
+        Whether the models have a causal mask.
+    draws : int
+        Of weights.
+    seed : int
+    **options
+        The encoding's own; of a sum as ``{"wavelet.scale": 2.0}``.
+
+    Returns
+    -------
+    Symmetry
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the encoding is unknown or cannot have these sizes, or a number is out of range; the message names it.
+
+    Examples
+    --------
+    >>> symmetry("alibi").held, symmetry("alibi", causal=True).held, symmetry("sinusoidal").held
+    (('const', 'rev'), ('const',), ())
+    """
+    if (length := whole("length", length, 1)) > MOST_LENGTH:
+        raise ValueError(f"length must be at most {MOST_LENGTH}, which is more than a symmetry class needs: {length}")
+    networks = [
+        _Network(name, options, length, dim, heads, causal, whole("seed", seed, 0) + draw)
+        for draw in range(whole("draws", draws, 1))
+    ]
+    measured = {key: max(network.spreads()[key] for network in networks) for key in PROPERTIES}
+    found = {key: _property(key, measured[key], networks[0]) for key in PROPERTIES}
+    inputs = {"length": length, "dim": dim, "heads": heads, "options": dict(options), "draws": draws, "seed": seed}
+    return Symmetry(networks[0].config.encoding, causal, **found, inputs=inputs)
+
+
+def change_of_order(
+    name: str = "nope", *, length: int = 16, dim: int = 24, heads: int = 2, causal: bool = False, seed: int = 0,
+    **options: Any,
+) -> dict[str, Value]:  # fmt: skip
+    """Compare a model's outputs before and after its input is put into another order, in units of the largest output.
+
+    Transformers without positions are called permutation-invariant (Li 2025, section 2.1; claim C1). They are
+    equivariant: the outputs move with the tokens, and so they change.
+
+    Parameters
+    ----------
+    name, length, dim, heads, causal, seed, **options
+        As for `symmetry`; at least two positions.
+
+    Returns
+    -------
+    dict of str to Value
+        "equivariance": max|f(Px) - P f(x)|, 0 where P commutes with every model; "invariance": max|f(Px) - f(x)|.
+
+    Examples
+    --------
+    >>> found = change_of_order("nope")
+    >>> found["equivariance"].value, found["invariance"].value > 0.1
+    (0.0, True)
+    """
+    whole("length", length, 2)
+    network = _Network(name, options, length, dim, heads, causal, whole("seed", seed, 0))
+    order = network.order()
+    before, after = network(network.x), network(network.x[:, order])
+    changed = float(np.abs(after - before).max() / np.abs(before).max())
+    kept = _property("perm", network.spreads()["perm"], network)
+    why = "a draw of weights and inputs whose outputs differ so much is a counterexample to invariance"
+    return {"equivariance": kept.spread, "invariance": certified(why, low=changed, length=length, seed=seed)}
+
+
+class _Network:
+    """A transformer of random weights with an encoding, and inputs."""
+
+    def __init__(
+        self, name: str, options: Mapping[str, Any], length: int, dim: int, heads: int, causal: bool, seed: int
+    ) -> None:
+        layers = max(2, len(registry.layers(name)))
+        self.config = ModelConfig(
+            name, dict(options), width=dim, heads=heads, hidden=dim, layers=layers, causal=causal, train_length=length,
+            dtype="float64", seed=seed,
+        )  # fmt: skip
+        own = ModelEncoding(self.config)
+        self.parameters = {
+            each: Stream(seed, "symmetry", each).normal(shape) / np.sqrt(shape[0] if len(shape) > 1 else 4)
+            for each, shape in parameter_shapes(self.config).items()
+        }
+        # what starts at zero would look like no encoding
+        for each, start in own.initial.items():
+            self.parameters[each] = start + 0.5 * Stream(seed, "symmetry", each).normal(start.shape)
+        self.slots = own.reference_slots(length, self.parameters)
+        self.x = Stream(seed, "symmetry", "x").normal((_SEQUENCES, length))
+
+    def __call__(self, x: Array) -> Array:
+        return reference.model_forward(self.config, self.parameters, self.slots, x)
+
+    def order(self) -> Array:
+        """A random order that is not the usual one, where there is another."""
+        length, seed = self.x.shape[1], self.config.seed
+        order = Stream(seed, "symmetry", "order").permutation(length)
+        return np.roll(order, 1) if (order == np.arange(length)).all() else order
+
+    def spreads(self) -> dict[str, float]:
+        """By symmetry, what it forbids, in units of the largest output."""
+        outputs, order = self(self.x), self.order()
+        equal = self(np.repeat(self.x[:, :1], self.x.shape[1], axis=1))
+        size = np.abs(outputs).max()
+        return {
+            "const": float(np.ptp(equal, axis=1).max() / np.abs(equal).max()),
+            "rev": float(np.abs(self(self.x[:, ::-1]) - outputs[:, ::-1]).max() / size),
+            "perm": float(np.abs(self(self.x[:, order]) - outputs[:, order]).max() / size),
+        }
+
+
+def _property(name: str, measured: float, network: _Network) -> Property:
+    length, causal = network.x.shape[1], network.config.causal
+    inputs = {"measured": measured, "length": length, "causal": causal}
+    if measured > TOLERANCE:
+        breaks = _breaking(name, network.slots, length)
+        by = f"slot {' and '.join(map(repr, breaks))}" if breaks else "the causal mask"
+        why = f"{_SAYS[name]}: no, a random network differs by {measured:.3g} of its largest output ({by})"
+        return Property(False, True, certified(why, low=measured - TOLERANCE, **inputs), why)
+    # a mask knows the order: only constants are proved for it, or a single position
+    proved = not _breaking(name, network.slots, length) and (name == "const" or not causal or length == 1)
+    if proved:
+        why = f"{_SAYS[name]}: {_PROVES[name]}"
+        return Property(True, True, exact(0.0, why, **inputs), why)
+    why = f"{_SAYS[name]}: no draw differs by more than {measured:.3g} of its largest output, which is no proof"
+    return Property(True, False, certified(why, low=0.0, **inputs), why)
+
+
+_SAYS = {
+    "const": "identical tokens have identical outputs",
+    "rev": "a reversed sequence has reversed outputs",
+    "perm": "reordered tokens have reordered outputs",
+}
+_PROVES = {
+    "const": "everything acts inside the softmax, whose weights add up to 1 (P2)",
+    "rev": "every slot is the same for the reversed order, and there is no mask (P3)",
+    "perm": "every slot is the same for all orders, and there is no mask (P3)",
+}
+
+
+def _breaking(name: str, slots: Sequence[Mapping[str, Any]], length: int) -> list[str]:
+    """The slots of any layer that are not seen to have the symmetry."""
+    return sorted(
+        {slot for own in slots for slot in own if slot != "values" and not _keeps(slot, own, name, length)}
+    )  # fmt: skip
+
+
+def _keeps(slot: str, own: Mapping[str, Any], name: str, length: int) -> bool:
+    """Whether a slot leaves models a symmetry; where that is hard to see, False."""
+    if slot in ("key_bias", "rectify", "scale", "pairs") or (name == "const" and slot not in _AFTER_SOFTMAX):
+        return True
+    array = np.asarray(own[slot], np.float64)
+    if slot == "taps":
+        return len(array) == 1 or (name == "rev" and len(array) % 2 == 1 and _same(array, array[::-1]))
+    if slot in ("table", "qk_table"):
+        return _same(array, array[::-1]) if name == "rev" else _same(array, array[:1])
+    if slot in ("angles", "growth"):  # they turn one way from left to right
+        return _same(array, array[..., :1, :])
+    if slot in OF_OFFSETS:
+        return _offsets_keep(array if slot in ("gain", "bias") else np.moveaxis(array, -2, -1), name, length)
+    pairs = own["values"][..., array.astype(np.intp)] if slot == "index" else array
+    return _pairs_keep(pairs, name)
+
+
+def _offsets_keep(array: Array, name: str, length: int) -> bool:
+    """Of what depends on the offset, the last axis: (..., 2K+1)."""
+    reach = array.shape[-1] // 2
+    seen = array[..., max(0, reach - length + 1) : reach + length]
+    if name == "rev":
+        return _same(seen, seen[..., ::-1])
+    others = seen if name == "const" else np.delete(seen, seen.shape[-1] // 2, axis=-1)
+    return _same(others, others[..., :1])
+
+
+def _pairs_keep(array: Array, name: str) -> bool:
+    """Of what depends on a pair of positions: (..., N, N)."""
+    if name == "rev":
+        return _same(array, array[..., ::-1, ::-1])
+    own = np.eye(array.shape[-1], dtype=bool)
+    return all(_same(each, each[..., :1]) for each in (array[..., own], array[..., ~own]))
+
+
+def _same(a: Array, b: Array) -> bool:
+    """Whether two arrays differ by rounding at most."""
+    return not a.size or bool(np.abs(a - b).max() <= 1e-13 * np.abs(a).max())

@@ -1,0 +1,194 @@
+"""What a symmetry makes impossible on a task, whatever the model's size and training: least errors, largest shares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.validation import choice, whole
+from fastpe.tasks.registry import choose, list_tasks
+from fastpe.tasks.sizes import check_length
+from fastpe.tasks.task import Chosen
+from fastpe.theory.orbits import CAN, NUMBERS, least_error, multipliers
+from fastpe.theory.symmetry import Symmetry
+from fastpe.theory.value import Value, exact
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a symmetry makes impossible on a task, see `limit`.
+
+    Attributes
+    ----------
+    task, metric : str
+    value : Value or None
+        The least error, or the largest share of right answers; None where nothing is proved.
+    why : str
+        How it follows, or why there is none.
+    """
+
+    task: str
+    metric: str
+    value: Value | None
+    why: str
+
+
+def limit(
+    task: str, symmetry: Symmetry, length: int, *, metric: str | None = None,
+    factors: Sequence[float] | Array | None = None, task_options: Mapping[str, Any] | None = None,
+) -> Limit:  # fmt: skip
+    """What no model with these symmetries can do better on a task of the library, or on one of `NUMBERS`.
+
+    Parameters
+    ----------
+    task : str
+    symmetry : Symmetry
+        As `fastpe.theory.symmetry.symmetry` finds it for an encoding, with or without a mask; at no fewer positions
+        than `length`, or than 16: of one or two positions there is hardly any order.
+    length : int
+        Of the input.
+    metric : str, optional
+        Of numbers "mse" (the default), the least mean squared error over the task's own inputs, or "mse_constant", that
+        on constant inputs. Of tokens "exact" (the default), the largest share of whole answers that are right, or
+        "token", that of right tokens.
+    factors : (length,) numbers, optional
+        As for `least_error`.
+    task_options : dict, optional
+
+    Returns
+    -------
+    Limit
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the task is unknown or cannot have the length or the options, or has not this metric, or the symmetry is that
+        of too few positions.
+
+    Examples
+    --------
+    >>> from fastpe.theory.symmetry import symmetry
+    >>> limit("running_sum", symmetry("alibi"), 100).value.value, limit("reverse", symmetry("nope"), 9).value.value
+    (24.75, 0.0)
+    >>> limit("running_sum", symmetry("rope"), 100).why
+    'neither the reverse nor another order goes unnoticed; see metric mse_constant'
+    """
+    length, found_at = whole("length", length, 1), symmetry.inputs["length"]
+    if found_at < min(length, _ENOUGH):
+        raise ValueError(f"symmetry must be that of at least {min(length, _ENOUGH)} positions, not of {found_at}")
+    if task in NUMBERS and task not in list_tasks():
+        return _of_numbers(task, None, symmetry, length, metric, factors)
+    chosen = choose(task, task_options)
+    if chosen.task.kind == "text":
+        return Limit(task, metric or "loss", None, "the law of a text is not known")
+    check_length(chosen, length)
+    if chosen.task.kind == "numbers":
+        return _of_numbers(task, chosen, symmetry, length, metric, factors)
+    metric = choice("metric", metric or "exact", ("exact", "token"))
+    if not symmetry.perm.holds:
+        return Limit(task, metric, None, _FRAMED)
+    if not symmetry.perm.proved:
+        return Limit(task, metric, None, f"the symmetry was measured, not proved: {symmetry.perm.why}")
+    found, why = _labels(chosen, metric) if chosen.task.kind == "labels" else _answer(chosen, length, metric)
+    return Limit(task, metric, None if found is None else exact(float(found), why, group="perm", length=length), why)
+
+
+def _of_numbers(
+    task: str, chosen: Chosen | None, symmetry: Symmetry, length: int, metric: str | None, factors: Any
+) -> Limit:
+    metric = choice("metric", metric or "mse", ("mse", "mse_constant"))
+    wanted = ("const",) if metric == "mse_constant" else ("perm", "rev")
+    held = next((group for group in wanted if getattr(symmetry, group).holds), None)
+    if held is None:
+        return Limit(task, metric, None, _NONE_HELD[metric])
+    if not getattr(symmetry, held).proved:
+        return Limit(task, metric, None, f"the symmetry was measured, not proved: {getattr(symmetry, held).why}")
+    if chosen is not None and (chosen.task.file or task not in NUMBERS):
+        return _by_its_file(chosen, held, length, metric, factors)
+    value = least_error(task, held, length, factors=factors)
+    return Limit(task, metric, value, value.why)
+
+
+def _by_its_file(chosen: Chosen, group: str, length: int, metric: str, factors: Any) -> Limit:
+    """Of a task of one's own: what its file says."""
+    bound = {"rev": chosen.task.reversal_bound, "perm": chosen.task.permutation_bound}.get(group)
+    if bound is None:
+        return Limit(chosen.name, metric, None, f"{chosen.whose} says nothing of what cannot {CAN[group]}")
+    why = f"as {chosen.whose} has it of what cannot {CAN[group]}"
+    found = float(bound(length, np.array(multipliers(factors, length), np.float64), **chosen.options))
+    return Limit(chosen.name, metric, exact(found, why, group=group, length=length), why)
+
+
+_ENOUGH = 16  # positions of which a symmetry is taken to be that of all lengths
+_FRAMED = (
+    "sequences begin with a token of their own, so that none is constant, nor the reverse of another: only a model "
+    "that notices no order at all has a limit"
+)
+_NONE_HELD = {
+    "mse": "neither the reverse nor another order goes unnoticed; see metric mse_constant",
+    "mse_constant": "identical tokens may have different outputs",
+}
+
+
+# ------------------------------------------------------------------------------------- tokens, where no order is known
+
+_BLANKS = "every blank after the separator has the same output (P3)"
+_COUNTED = ("bin_majority", "cycle_navigation", "majority", "parity")
+_COPIED = ("duplicate", "odds_first", "repeat_copy", "reverse")
+_DISTINCT = ("sort", "unique_copy")
+
+
+def _answer(chosen: Chosen, length: int, metric: str) -> tuple[Fraction | None, str]:
+    """The largest share that a function of the input's counts reaches, the same at every blank, and why."""
+    if metric == "exact":
+        return Fraction(0), f"{_BLANKS}, but the first asks for a symbol and the last for the end"
+    name = "" if chosen.task.file else chosen.name
+    if name in _COUNTED:
+        return Fraction(1), "counts of the input's symbols say the answer"
+    if name == "missing_duplicate":
+        return Fraction(1), "whether the ones that are left are odd in number says the missing bit"
+    if name in _DISTINCT:
+        return Fraction(1, length), f"{_BLANKS}, and no symbol is asked for twice"
+    if name in _COPIED and chosen.symbols == 2:
+        # the mean of the larger count of a symbol, over N
+        most = Fraction(1, 2) + Fraction(math.comb(length - 1, (length - 1) // 2), 2**length)
+        return most, f"{_BLANKS}: the symbol there is more of is right most often"
+    if name == "even_pairs":
+        return _ends_differ(length), "of k ones among N bits in random order the ends differ with 2k(N-k) / (N(N-1))"
+    return None, f"how often a function of counts can be right on {chosen.whose} has not been worked out"
+
+
+def _ends_differ(n: int) -> Fraction:
+    if n == 1:
+        return Fraction(1)
+    right, ways, pairs = 0, 1, n * (n - 1)
+    for ones in range(n + 1):
+        differ = 2 * ones * (n - ones)
+        right += ways * max(differ, pairs - differ)
+        ways = ways * (n - ones) // (ones + 1)
+    return Fraction(right, pairs * 2**n)
+
+
+def _labels(chosen: Chosen, metric: str) -> tuple[Fraction | None, str]:
+    """The same where a label stands beside each token: equal tokens have equal labels."""
+    name = "" if chosen.task.file else chosen.name
+    if name == "depth":
+        blocks = chosen.options["blocks"]
+        if blocks == 2:
+            return Fraction(1), "the last of two blocks has its symbol to itself"
+        why = "the last block and the last but two are of the same symbol, which has one output (P3)"
+        return (Fraction(0), why) if metric == "exact" else (1 - Fraction(1, blocks), f"{why}; blocks are alike in law")
+    if name == "mqar":
+        pairs = chosen.options["pairs"]
+        found = Fraction(1, math.factorial(pairs) if metric == "exact" else pairs)
+        return found, "without order every way to pair keys with values is equally likely (P3)"
+    if chosen.task.causal:
+        return None, "it is made for models with a mask, which know the order"
+    return None, f"how often equal outputs for equal tokens can be right on {chosen.whose} has not been worked out"

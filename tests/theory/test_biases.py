@@ -1,0 +1,277 @@
+"""Biases: their rows, how much they sway, what a longer text changes, and near keys against far ones."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fastpe
+from fastpe.theory import biases, locality
+from fastpe.theory.softmax import weights
+
+
+def alibi(length, slope=0.002, **options):
+    return fastpe.build("alibi", length, slope=slope, dtype="float64", **options)
+
+
+def falling(length, slope=0.002):
+    return -slope * np.arange(float(length))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Rows
+
+
+@pytest.mark.parametrize("name", ["alibi", "t5", "sandwich", "kerple_log", "fire", "swin_bias", "li_eq5", "alibi+t5"])
+def test_rows_are_what_attention_adds(name):
+    """With keys of zeros and values of unit vectors, attention gives the softmax of the bias itself."""
+    length, heads = 36, 2
+    options = {"li_eq5.reach": 5} if "li_eq5" in name else {}
+    options = {key.split(".")[1]: value for key, value in options.items()}
+    slots = fastpe.build(name, length, dim=2 * length, heads=heads, causal=True, dtype="float64", seed=3, **options)
+    zeros = np.zeros((1, heads, length, length))
+    values = np.broadcast_to(np.eye(length), zeros.shape).copy()
+    known = {key: value for key, value in slots.items() if key != "table"}
+    out = fastpe.reference.attention(zeros, zeros, values, causal=True, **known)
+    found = biases.rows(slots, length)
+    hidden = np.where(np.tri(length, dtype=bool), found, -np.inf)
+    assert np.allclose(out[0], weights(hidden), atol=1e-13)
+    assert np.allclose(biases.last_row(slots, length), found[:, -1, ::-1], atol=0)
+
+
+def test_no_bias_is_one_head_of_zeros():
+    assert biases.rows(fastpe.build("rope", 4, dim=8), 4).tolist() == np.zeros((1, 4, 4)).tolist()
+
+
+def test_what_does_not_fit_is_one_clear_error():
+    with pytest.raises(ValueError, match="scores must be made for length 5, not of shape"):
+        biases.rows({"scores": np.zeros((1, 4, 4))}, 5)
+    with pytest.raises(ValueError, match="scores must have 3 axes, those of one sample, not shape"):
+        biases.rows({"scores": np.zeros((2, 1, 4, 4))}, 4)
+    with pytest.raises(ValueError, match="bias must be finite in float64, but 1 of its 3 values are not"):
+        biases.rows({"bias": np.array([[0.0, np.nan, 0.0]])}, 2)
+    with pytest.raises(ValueError, match="first and stop must be queries of 3"):
+        biases.rows({}, 3, 2, 2)
+    with pytest.raises(ValueError, match="length must be at least 1, not 0"):
+        biases.oscillations({}, 0, causal=True)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Sway
+
+
+@pytest.mark.parametrize(("length", "size"), [(50, 0.098), (100, 0.198), (200, 0.398)])
+def test_size_of_the_bias(length, size):
+    """C26, C52, C53."""
+    for causal in (True, False):
+        assert biases.largest_sizes(alibi(length), length, causal=causal)[0].value == pytest.approx(size, rel=1e-12)
+        assert biases.oscillations(alibi(length), length, causal=causal)[0].value == pytest.approx(size, rel=1e-12)
+
+
+@pytest.mark.parametrize(("length", "bound"), [(50, 0.024495), (100, 0.049460), (200, 0.099173)])
+def test_effect_of_the_bias_on_any_row(length, bound):
+    """C76."""
+    found = biases.effects(alibi(length), length, causal=True)[0]
+    assert found.kind == "certified"
+    assert found.high == pytest.approx(bound, abs=5e-7)
+
+
+def test_effect_is_never_exceeded_by_content():
+    slots, length = fastpe.build("t5", 24, heads=2, dtype="float64", seed=1), 24
+    bias = 10.0 * biases.rows(slots, length)
+    bounds = biases.effects({"scores": bias}, length, causal=False)
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        content = rng.standard_normal(bias.shape) * rng.exponential(3.0)
+        moved = np.abs(weights(content + bias) - weights(content)).sum(axis=-1).max(axis=-1) / 2
+        assert all(each <= bound.high for each, bound in zip(moved, bounds, strict=True))
+
+
+def test_every_head_and_the_worst():
+    slots = fastpe.build("alibi", 65, heads=8, dtype="float64")
+    found = biases.oscillations(slots, 65, causal=True)
+    assert [each.value for each in found] == [64.0 * 2.0 ** -(h + 1) for h in range(8)]
+    assert biases.worst(found).inputs["head"] == 0
+    assert biases.worst(found[::-1]).value == 32.0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 3), st.booleans(), st.integers(0, 2**32))
+def test_blocks_of_queries_against_the_whole_square(length, heads, causal, seed):
+    square = np.random.default_rng(seed).standard_normal((heads, length, length))
+    seen = np.tri(length, dtype=bool) if causal else np.ones((length, length), bool)
+    block, biases._BLOCK = biases._BLOCK, 3 * length * heads
+    try:
+        osc = biases.oscillations({"scores": square}, length, causal=causal)
+        most = biases.largest_sizes({"scores": square}, length, causal=causal)
+        columns = biases.column_maxima({"scores": square}, length, causal=causal)
+    finally:
+        biases._BLOCK = block
+    for h in range(heads):
+        rows = [square[h, i][seen[i]] for i in range(length)]
+        assert osc[h].value == max(max(row) - min(row) for row in rows)
+        assert most[h].value == max(np.abs(row).max() for row in rows)
+        shares = np.zeros((length, length))
+        for i, row in enumerate(rows):
+            shares[i, seen[i]] = np.exp(row) / np.exp(row).sum()
+        assert columns[h].value == pytest.approx(shares.sum(axis=0).max(), rel=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 40), st.integers(0, 45), st.floats(0.1, 100.0), st.booleans(), st.integers(0, 2**32))
+def test_biases_of_offsets_against_the_square_they_stand_for(length, far, size, causal, seed):
+    bias = {"bias": size * np.random.default_rng(seed).standard_normal((2, 2 * far + 1))}
+    bias["bias"][0, far] += 4.0 * size
+    square = {"scores": biases.rows(bias, length)}
+    for quantity in (biases.oscillations, biases.largest_sizes, biases.column_maxima):
+        found, expected = (quantity(each, length, causal=causal) for each in (bias, square))
+        assert [each.value for each in found] == pytest.approx([each.value for each in expected], rel=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("slope", "length", "value"),
+    [(0.5, 50, 1.034686), (0.5, 200, 1.034686), (0.5, 800, 1.034686), (0.002, 50, 1.008132), (0.002, 200, 1.030307)],
+)
+def test_column_maxima(slope, length, value):
+    found = biases.column_maxima(alibi(length, slope), length, causal=False)[0]
+    assert found.value == pytest.approx(value, abs=5e-7)
+
+
+def test_column_maxima_without_bias():
+    assert biases.column_maxima({}, 50, causal=False)[0].value == pytest.approx(1.0, rel=1e-12)
+    assert biases.column_maxima({}, 50, causal=True)[0].value == pytest.approx(4.499205, abs=5e-7)
+    assert biases.column_maxima({}, 1, causal=True)[0].value == 1.0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Drift
+
+
+@pytest.mark.parametrize(
+    ("slope", "length", "moved"),
+    [
+        (0.002, 100, 0.475020813), (0.002, 200, 0.711348595), (2.0**-8, 100, 0.451326506), (2.0**-8, 200, 0.672752941),
+        (0.5, 100, 1.3887944e-11), (0.5, 200, 1.3887944e-11), (0.0, 100, 0.5), (0.0, 200, 0.75),
+    ],
+)  # fmt: skip
+def test_drift(slope, length, moved):
+    """C74, Q10."""
+    closed = biases.alibi_drift(slope, 50, length).value
+    found = biases.drifts(falling(50, slope)[None], falling(length, slope)[None])[0].value
+    assert closed == pytest.approx(moved, rel=1e-6)
+    assert found == pytest.approx(closed, rel=1e-4, abs=1e-14)
+
+
+@pytest.mark.parametrize(("schedule", "slope"), [("linear", 0.125), ("log", 0.370696)])
+def test_drift_of_adaptive_slopes(schedule, slope):
+    """Q10: the slopes at 200 from 50; what moves is more than the weight beyond N."""
+    slots = alibi(200, 0.5, train_length=50, schedule=schedule)
+    row = biases.last_row(slots, 200)
+    assert -row[0, 1] == pytest.approx(slope, abs=5e-7)
+    trained, tested = weights(falling(50, 0.5)), weights(falling(200, slope))
+    expected = (np.abs(trained - tested[:50]).sum() + tested[50:].sum()) / 2
+    found = biases.drifts(falling(50, 0.5)[None], row)[0].value
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert found > tested[50:].sum()
+
+
+def test_drift_of_a_middle_query_on_both_sides():
+    short, long = np.arange(-25, 25), np.arange(-50, 50)
+    found = biases.drifts(np.zeros((1, 50)), np.zeros((1, 100)), offsets=(short, long))[0].value
+    assert found == pytest.approx(0.5, rel=1e-12)
+    apart = biases.drifts(np.zeros((1, 50)), np.zeros((1, 50)), offsets=(short, short + 100))[0].value
+    assert apart == pytest.approx(1.0, rel=1e-12)
+
+
+def test_drift_takes_one_number_of_heads():
+    with pytest.raises(ValueError, match="tested must have the 1 heads of trained, not 2"):
+        biases.drifts(np.zeros((1, 3)), np.zeros((2, 4)))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Near and far keys
+
+
+@pytest.mark.parametrize(
+    ("slope", "length", "near", "far", "difference", "bound"),
+    [
+        (0.002, 100, 0.00997337606, 0.00904235047, 9.31025588e-4, 0.0245),
+        (0.002, 200, 0.00548370122, 0.00407055877, 1.41314246e-3, 0.0745),
+        (0.1, 200, None, None, 6.41200218e-4, 3.725),
+    ],
+)
+def test_equation_9(slope, length, near, far, difference, bound):
+    """C72, C73: the bound holds, grows with the distance, and what it bounds stops at A_N."""
+    found = {name: value.value for name, value in locality.equation_9(falling(length, slope), 50, length - 1).items()}
+    assert found["difference"] == pytest.approx(difference, rel=1e-8)
+    assert found["bound"] == pytest.approx(bound, rel=1e-12)
+    if near is not None:
+        assert (found["near"], found["far"]) == pytest.approx((near, far), rel=1e-8)
+    assert found["difference"] <= found["sharper"] <= max(found["bound"], found["near"] * (1 + 1e-12))
+    assert found["one score"] <= found["bound"]
+    assert found["sharper"] == pytest.approx(min(found["near"], math.tanh(bound)), rel=1e-12)
+
+
+def test_equation_9_within_one_row_needs_a_small_weight():
+    """Between two keys of one row 1/4 is not enough where the nearer has more than a quarter of the weight."""
+    found = {name: value.value for name, value in locality.equation_9(falling(3, 0.1), 1, 2).items()}
+    assert found["difference"] > found["bound"]
+    assert found["difference"] <= found["sharper"]
+    assert found["one score"] <= found["bound"]
+
+
+def test_bounds_of_equation_9_hold_and_are_attained():
+    rng = np.random.default_rng(0)
+    closest = 0.0
+    for _ in range(2000):
+        row = np.sort(rng.standard_normal(rng.integers(1, 7)) * rng.exponential(2.0))[::-1].copy()
+        trained, tested = sorted(rng.integers(0, len(row), 2))
+        found = {name: value.value for name, value in locality.equation_9(row, trained, tested).items()}
+        assert found["difference"] <= found["sharper"]
+        assert found["one score"] <= math.tanh(found["bound"]) * (1 + 1e-12)
+        if found["bound"] > 1e-9:
+            closest = max(closest, found["difference"] / found["sharper"])
+    assert closest > 0.99
+
+
+def test_one_score_moves_and_the_rest_stays():
+    row = np.array([0.0, -0.3, -1.1])
+    moved = row.copy()
+    moved[1] = row[2]
+    expected = weights(row)[1] - weights(moved)[1]
+    assert locality.equation_9(row, 1, 2)["one score"].value == pytest.approx(expected, rel=1e-12)
+    assert locality.equation_9(np.zeros(1), 0, 0)["one score"].value == 0.0
+
+
+def test_normalised_slope():
+    """C75."""
+    assert locality.normalised_difference(0.1, 50, 200).value == pytest.approx(0.3, rel=1e-12)
+    assert locality.normalised_difference(0.1, 50, 50).value == 0.0
+
+
+def test_nearest_and_farthest_in_training():
+    """C76, C6."""
+    found = locality.weight_ratio(falling(50), 0, 49)
+    assert found.kind == "exact"
+    assert math.exp(-found.value) == pytest.approx(0.906649, abs=5e-7)
+    bounded = locality.weight_ratio(falling(50), 0, 49, content=1.0)
+    assert (bounded.kind, bounded.low, bounded.high) == ("certified", pytest.approx(0.098 - 2.0), None)
+    assert (np.diff(weights(falling(200))) < 0).all()
+
+
+def test_weight_of_a_start_token():
+    """Table 1, row ALiBi."""
+    for slope, expected in (
+        (0.5, (0.377540669, 0.00266205477, 5.46448e-12)), (0.002, (0.4995, 0.09000273, 0.018643477)),
+    ):  # fmt: skip
+        found = [weights(falling(i + 1, slope))[i] for i in (1, 10, 50)]
+        assert found == pytest.approx(expected, rel=1e-6)
+
+
+def test_distance_that_outweighs_content():
+    """C66: from 1000 tokens on, never at 200."""
+    assert locality.dominates_from(falling(200), 1.0) is None
+    assert locality.dominates_from(-np.arange(1200.0) / 512, 1.0).value == 1025.0
+    assert locality.dominates_from(np.array([0.0, -9.0, 0.0, -9.0]), 1.0).value == 3.0

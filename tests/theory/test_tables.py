@@ -1,0 +1,263 @@
+"""Norms, distances, noise and coherence of tables, beside theory.md, SciPy and brute force."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.distance import cdist, pdist
+from scipy.stats import norm
+
+import fastpe
+from fastpe.theory import tables
+from fastpe.theory.kernel import toeplitz_share
+from fastpe.theory.pairs import nearest, tiles
+
+ENCODINGS = {
+    "sinusoidal": ("sinusoidal", {}),
+    "wavelet": ("wavelet", {}),
+    "raw": ("wavelet", {"normalise": "none"}),
+    "legendre": ("legendre", {}),
+    "clamp": ("legendre", {"map": "clamp"}),
+    "chebyshev": ("chebyshev", {}),
+    "fourier": ("fourier", {}),
+    "learned": ("learned", {"beyond": "clip"}),
+}
+WINDOWS = ((0, 50), (50, 100), (100, 200))
+
+
+@pytest.fixture(scope="module")
+def table():
+    """The paper's tables: 200 positions, 64 channels, trained on 50."""
+    kept = {}
+
+    def of(name, length=200):
+        key, options = ENCODINGS[name]
+        if (name, length) not in kept:
+            sizes = {"dim": 64, "train_length": 50, "dtype": "float64", "reference": True}
+            kept[name, length] = fastpe.build(key, length, **sizes, **options)["table"]
+        return kept[name, length]
+
+    return of
+
+
+def near(value, digits=1e-6):
+    return pytest.approx(value, rel=digits, abs=0.0)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The values of theory.md, section 3
+
+NORMS = {
+    "sinusoidal": ((5.656854249, 5.656854249),) * 3,
+    "wavelet": ((1.0, 1.0),) * 3,
+    "legendre": ((1.472065, 1.760348), (1.771550, 2.549870), (2.571009, 5.520529)),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_row_norms(table, name):
+    for window, ends in zip(WINDOWS, NORMS[name], strict=True):
+        found = tables.norms(table(name), window)
+        assert (found["least"].value, found["most"].value) == near(ends)
+        assert found["rms"].value == near(math.sqrt(np.mean((table(name)[slice(*window)] ** 2).sum(axis=1))))
+
+
+SEPARATIONS = {
+    "sinusoidal": (1.471848048122478,) * 3,
+    "wavelet": (0.425790, 0.0499575, 2.073457e-5),
+    "legendre": (0.410356, 0.263341, 0.120940),
+    "chebyshev": (2.724148, 1.157521, 0.181724),
+    "clamp": (0.888543, 0.0, 0.0),
+    "learned": (0.159460, 0.0, 0.0),
+}
+NOISES = {
+    "sinusoidal": (0.286474, 0.286474, 0.286082),
+    "wavelet": (0.158227, 0.0193795, 5.77798e-5),
+    "legendre": (0.0891489, 0.0619444, 0.0288098),
+}
+
+
+@pytest.mark.parametrize("name", SEPARATIONS)
+def test_nearest_positions(table, name):
+    for (start, stop), value in zip(WINDOWS, SEPARATIONS[name], strict=True):
+        found = tables.separation(table(name), (start, stop))
+        assert found.value == near(value, 4e-6)
+        first, second = found.inputs["pair"]
+        assert start <= first < second < stop
+        assert np.linalg.norm(table(name)[first] - table(name)[second]) == pytest.approx(found.value, rel=1e-12)
+
+
+def test_nearest_positions_to_all_digits(table):
+    for window in WINDOWS:
+        assert tables.separation(table("sinusoidal"), window).value == near(1.471848048122478, 1e-15)
+
+
+@pytest.mark.parametrize("name", NOISES)
+def test_tolerated_noise(table, name):
+    for window, value in zip(WINDOWS, NOISES[name], strict=True):
+        assert tables.tolerated_noise(table(name), window).value == near(value, 4e-6)
+
+
+def test_collision_radius(table):
+    for name, value in (("sinusoidal", 0.735924024), ("wavelet", 0.212894968), ("legendre", 0.205177807)):
+        assert tables.collision_radius(table(name), (0, 50)).value == near(value, 2e-9)
+
+
+def test_coherence(table):
+    for name, value, pair in (
+        ("sinusoidal", 0.966151, None), ("wavelet", 0.909351, [48, 49]), ("legendre", 0.972649, [48, 49]),
+    ):  # fmt: skip
+        found = tables.coherence(table(name), (0, 50))
+        assert found.value == near(value)
+        assert pair is None or found.inputs["pair"] == pair
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Beside brute force, on tables that are nobody's
+
+shapes = st.tuples(st.integers(2, 40), st.integers(1, 9), st.integers(0, 2**32 - 1))
+
+
+def drawn(shape):
+    """Rows of very different distances: some nearly equal, some equal."""
+    n, channels, seed = shape
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((n, channels)) * 10.0 ** rng.integers(-3, 4)
+    rows[rng.integers(n)] = rows[0] + 1e-10 * rng.standard_normal(channels)
+    return rows + rng.choice([0.0, 1e3])
+
+
+@settings(deadline=None)
+@given(shapes)
+def test_distances_against_scipy(shape):
+    rows = drawn(shape)
+    assert tables.separation(rows).value == pytest.approx(pdist(rows).min(), rel=1e-12, abs=0.0)
+    distances, which = nearest(rows[::2], rows[1::2])
+    assert distances == pytest.approx(cdist(rows[::2], rows[1::2]).min(axis=1), rel=1e-12, abs=0.0)
+    assert np.linalg.norm(rows[::2] - rows[1::2][which], axis=1) == pytest.approx(distances, rel=1e-12, abs=0.0)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(500, 1100), st.integers(0, 2**32 - 1))
+def test_distances_over_several_tiles(n, seed):
+    rows = np.random.default_rng(seed).standard_normal((n, 3))
+    rows[-1] = rows[seed % (n - 1)] + 1e-9
+    exactly = cdist(rows, rows)
+    np.fill_diagonal(exactly, np.inf)
+    distances, which = nearest(rows)
+    assert distances == pytest.approx(exactly.min(axis=1), rel=1e-12, abs=0.0)
+    assert exactly[np.arange(n), which] == pytest.approx(distances, rel=1e-12, abs=0.0)
+    for block, tile, squares, error in tiles(rows):
+        off = np.isfinite(squares)
+        assert np.abs(squares[off] - exactly[block, tile][off] ** 2).max() <= error
+
+
+def test_a_table_of_equal_distances_by_lag(table):
+    rows = table("sinusoidal")
+    share = toeplitz_share(rows).value
+    assert tables.separation(rows, share=share).inputs["pair"] == [0, 1]
+    assert tables.separation(rows, (3, 4), share=share) is None
+    windowed = tables.separation(rows, (3, 60), share=share)
+    assert (windowed.value, windowed.inputs["pair"]) == (near(1.471848048122478, 1e-14), [3, 4])
+    wavelet = table("wavelet")  # not Toeplitz: its share is not believed to be small
+    assert tables.separation(wavelet, (0, 50), share=toeplitz_share(wavelet).value).value == near(0.425790, 1e-6)
+
+
+@settings(deadline=None)
+@given(shapes, st.floats(1e-4, 0.4))
+def test_noise_meets_its_bound(shape, confusion):
+    n, channels, seed = shape
+    rows = np.random.default_rng(seed).standard_normal((n, channels))
+    sigma = tables.tolerated_noise(rows, confusion=confusion).value
+    distances = cdist(rows, rows)
+    np.fill_diagonal(distances, np.inf)
+    assert norm.cdf(-distances / (2 * sigma)).sum(axis=1).mean() == pytest.approx(confusion, rel=1e-9)
+
+
+def test_noise_of_long_tables_lies_between_its_bounds():
+    rng = np.random.default_rng(1)
+    for rows in (rng.standard_normal((1500, 2)), 50.0 + np.sort(rng.standard_normal((1300, 1)), axis=0)):
+        found = tables.tolerated_noise(rows)
+        union = (
+            2.0 / len(rows) * norm.cdf(pdist(rows)[None] / (-2.0 * np.array([[found.low], [found.high]]))).sum(axis=1)
+        )
+        assert union[0] <= 0.01 <= union[1]
+        assert found.high - found.low < 2e-4 * found.high
+    assert tables.tolerated_noise(np.zeros((1100, 2))).value == 0.0
+
+
+def test_equal_rows_stand_no_noise_unless_they_are_few():
+    rows = np.arange(300.0)[:, None]
+    rows[1] = 0.0  # a confusion in 300: less than the 1 % that is allowed
+    few = tables.tolerated_noise(rows).value
+    assert 0.0 < few < tables.tolerated_noise(np.arange(300.0)[:, None]).value
+    rows[2:5] = 0.0
+    assert tables.tolerated_noise(rows).value == 0.0
+
+
+def test_distance_to_a_line(table):
+    rows, direction = table("legendre")[:50], np.random.default_rng(0).standard_normal(64)
+    unit = direction / np.linalg.norm(direction)
+    gaps = rows[:, None] - rows[None]
+    exactly = np.linalg.norm(gaps - (gaps @ unit)[..., None] * unit, axis=2)[np.triu_indices(50, 1)].min()
+    assert tables.line_separation(rows, direction).value == pytest.approx(exactly, rel=1e-12)
+    assert tables.line_separation(rows, rows[3] - rows[17]).value < 1e-14  # the two can collide
+    assert tables.line_separation([[1.0], [2.0]], [4.0]).value == 0.0
+
+
+def test_a_collision_makes_two_inputs_equal(table):
+    found = tables.separation(table("wavelet"), (0, 50))
+    i, j = found.inputs["pair"]
+    content = (table("wavelet")[j] - table("wavelet")[i]) / 2
+    assert np.linalg.norm(content) == pytest.approx(tables.collision_radius(table("wavelet"), (0, 50)).value, rel=1e-12)
+    assert table("wavelet")[i] + content == pytest.approx(table("wavelet")[j] - content, abs=1e-15)
+
+
+def test_coherence_over_several_blocks():
+    rows = np.random.default_rng(0).standard_normal((700, 2))
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    assert tables.coherence(rows).value == pytest.approx(np.abs(np.triu(unit @ unit.T, 1)).max(), rel=1e-12)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What has no meaning, and what is refused
+
+
+def test_a_single_position():
+    row = [[3.0, 4.0]]
+    nothing = (tables.separation, tables.collision_radius, tables.tolerated_noise, tables.coherence)
+    assert [found(row) for found in nothing] == [None] * 4
+    assert tables.line_separation(row, [1.0, 0.0]) is None
+    assert tables.norms(row)["rms"].value == 5.0
+    assert tables.windows(1, 1) == [(0, 1)]
+
+
+def test_a_table_of_zeros():
+    zeros = np.zeros((6, 3))
+    assert tables.coherence(zeros) is None
+    assert (tables.separation(zeros).value, tables.tolerated_noise(zeros).value) == (0.0, 0.0)
+
+
+def test_a_zero_row_has_no_direction():
+    assert tables.coherence([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]).inputs["pair"] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: tables.norms([[1.0, math.nan]]), "table must be finite in float64, but 1 of its 2 values are not"),
+        (lambda: tables.norms([1.0, 2.0]), r"table must have shape \(positions, channels\), .* not \(2,\)"),
+        (lambda: tables.norms(np.empty((0, 4))), r"at least \(1, 1\), not \(0, 4\)"),
+        (lambda: tables.norms([[1e200]]), r"table must hold values below 1e\+150 in size"),
+        (lambda: tables.norms([[1.0]], (0, 2)), "window must end within the 1 rows of table, not at 2"),
+        (lambda: tables.norms([[1.0]], (1, 1)), r"window must hold at least one row, not \(1, 1\)"),
+        (lambda: tables.norms([[1.0]], 1), r"window must be two integers \(start, stop\), not 1"),
+        (lambda: tables.tolerated_noise([[1.0]], confusion=0.5), "confusion must lie between 0 and 0.5, not 0.5"),
+        (lambda: tables.line_separation([[1.0]], [0.0]), "direction must hold 1 values, not all 0"),
+    ],
+)
+def test_refusals(call, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        call()

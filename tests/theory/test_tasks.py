@@ -1,0 +1,202 @@
+"""What symmetries make impossible on the tasks of the library, against all sequences of small sizes."""
+
+import itertools
+import math
+from collections import Counter, defaultdict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fastpe import ModelConfig, reference
+from fastpe.base.random import Stream
+from fastpe.model.parameters import parameter_shapes
+from fastpe.tasks import frame, list_tasks, load_task, register
+from fastpe.tasks.registry import choose
+from fastpe.theory.symmetry import symmetry
+from fastpe.theory.tasks import limit
+
+NOPE, ALIBI, ROPE, SHAW = (symmetry(name, draws=1) for name in ("nope", "alibi", "rope", "shaw"))
+CAUSAL_ALIBI = symmetry("alibi", causal=True, draws=1)
+BITS = {
+    "reverse": lambda x: x[::-1], "repeat_copy": lambda x: x, "duplicate": lambda x: x * 2,
+    "odds_first": lambda x: x[1::2] + x[::2], "even_pairs": lambda x: (int(x[0] != x[-1]),),
+    "bin_majority": lambda x: (int(2 * sum(x) > len(x)),), "parity": lambda x: (sum(x) % 2,),
+}  # fmt: skip
+
+
+def best_share(pairs):
+    """The largest share of right tokens of one answer per multiset; pairs of (input, answer), equally likely."""
+    asked, total = defaultdict(Counter), 0
+    for inputs, answer in pairs:
+        asked[tuple(sorted(inputs))].update(answer)
+        total += len(answer)
+    return sum(max(counts.values()) for counts in asked.values()) / total
+
+
+def share(task, length, metric="token", **options):
+    return limit(task, NOPE, length, metric=metric, task_options=options).value.value
+
+
+def test_running_sums_of_alibi():
+    """The page of section 5: 12.25, 24.75, 49.75 without a mask."""
+    assert [limit("running_sum", ALIBI, n).value.value for n in (50, 100, 200)] == [12.25, 24.75, 49.75]
+    assert limit("running_sum", CAUSAL_ALIBI, 50).value is None
+    assert limit("running_sum", CAUSAL_ALIBI, 50, metric="mse_constant").value.value == 208.25
+
+
+def test_first_quarter_is_impossible_for_what_acts_on_scores():
+    """C25, C29."""
+    assert limit("first_quarter", ALIBI, 50).value.value == 0.13
+    assert limit("first_quarter", NOPE, 50).value.value == 0.1924
+    for found in (ALIBI, ROPE, CAUSAL_ALIBI):
+        assert limit("first_quarter", found, 50, metric="mse_constant").value.value == 0.1924
+        assert limit("first_quarter", found, 52, metric="mse_constant").value.value == 0.1875
+        assert limit("position_index", found, 50, metric="mse_constant").value.value == 208.25
+    assert limit("first_quarter", SHAW, 50, metric="mse_constant").value is None
+
+
+def test_no_model_of_the_class_is_better():
+    """Random networks without positions, and the best linear readout of all that their last layer says."""
+    n, count = 6, 1500
+    config = ModelConfig("nope", width=8, hidden=16, layers=2, train_length=n, dtype="float64")
+    x = Stream(0, "x").normal((count, n))
+    for seed in range(2):
+        draw = {
+            name: Stream(seed, "w", name).normal(shape) / math.sqrt(shape[0])
+            for name, shape in parameter_shapes(config).items()
+        }
+        features = []
+        for column in range(config.width):  # of the last layer, one by one through the head
+            head = np.eye(config.width)[:, column : column + 1]
+            features.append(reference.model_forward(config, {**draw, "head.weight": head}, {}, x).ravel())
+        features = np.stack([*features, np.ones(count * n)], axis=1)
+        for task, y in (("running_sum", np.cumsum(x, axis=1)), ("shift", np.pad(x[:, :-1], ((0, 0), (1, 0))))):
+            fitted = features @ np.linalg.lstsq(features, y.ravel(), rcond=None)[0]
+            errors = ((y.ravel() - fitted) ** 2).reshape(count, n).mean(axis=1)
+            assert errors.mean() + 4 * errors.std() / math.sqrt(count) > limit(task, NOPE, n).value.value
+    total = x.sum(axis=1, keepdims=True)
+    best = ((np.cumsum(x, axis=1) - (total + x) / 2) ** 2).mean(axis=1)
+    assert abs(best.mean() - limit("running_sum", NOPE, n).value.value) < 4 * best.std() / math.sqrt(count)
+
+
+@pytest.mark.parametrize("name", ["reverse", "majority", "even_pairs"])
+def test_blanks_have_the_same_output_so_no_answer_is_right_to_its_end(name):
+    chosen = choose(name)
+    data = frame.sequences(chosen, Stream(0, "test"), [5] * 3, causal=False)
+    config = ModelConfig("nope", width=8, hidden=8, vocabulary=chosen.symbols + 4, train_length=5, dtype="float64")
+    draw = {each: Stream(0, "w", each).normal(shape) for each, shape in parameter_shapes(config).items()}
+    logits = reference.model_forward(config, draw, {}, data.x)
+    asked = data.weights > 0
+    for row, places, wanted in zip(logits, asked, data.y, strict=True):
+        np.testing.assert_allclose(row[places], np.broadcast_to(row[places][:1], row[places].shape), rtol=1e-10)
+        assert len(set(wanted[places])) > 1
+    assert limit(name, NOPE, 5).value.value == 0.0
+
+
+@pytest.mark.parametrize("task", BITS)
+def test_bits_over_all_inputs(task):
+    for n in range(1, 9):
+        inputs = [x for x in itertools.product((0, 1), repeat=n) if task != "bin_majority" or 2 * sum(x) != n]
+        assert share(task, n) == pytest.approx(best_share((x, BITS[task](x)) for x in inputs), rel=1e-14)
+
+
+def test_missing_duplicate_over_all_inputs():
+    for half in range(1, 5):
+        pairs = []
+        for word, place in itertools.product(itertools.product((0, 1), repeat=half), range(2 * half)):
+            twice = [*word, *word]
+            pairs.append(([*twice[:place], 2, *twice[place + 1 :]], [twice[place]]))
+        assert share("missing_duplicate", 2 * half) == best_share(pairs) == 1.0
+
+
+def test_symbols_that_are_all_different():
+    sets = list(itertools.permutations(range(4), 3))
+    assert share("unique_copy", 3, symbols=4) == pytest.approx(best_share((x, x) for x in sets))
+    assert share("sort", 3, symbols=4) == pytest.approx(best_share((x, sorted(x)) for x in sets))
+
+
+def test_labels_beside_equal_tokens():
+    for n, blocks in ((4, 2), (6, 3), (7, 4), (8, 5)):
+        right = whole = 0
+        ways = defaultdict(Counter)  # (token, counts) -> labels
+        for cuts in itertools.combinations(range(1, n), blocks - 1):
+            number = np.searchsorted(cuts, np.arange(n), side="right")
+            for block in number:
+                ways[block % 2, sum(number % 2)].update([int(block == blocks - 1)])
+        right = sum(max(labels.values()) for labels in ways.values())
+        whole = sum(sum(labels.values()) for labels in ways.values())
+        assert share("depth", n, blocks=blocks) == pytest.approx(right / whole)
+        assert share("depth", n, "exact", blocks=blocks) == float(blocks == 2)
+
+
+def test_recall_without_order_is_a_guess_among_the_pairs():
+    options = {"pairs": 3, "vocabulary": 20}
+    assert share("mqar", 16, **options) == pytest.approx(1 / 3)
+    assert share("mqar", 16, "exact", **options) == pytest.approx(1 / 6)
+    chosen = choose("mqar", options)
+    drawn = frame.draw(chosen, Stream(0, "test"), 3000, 16)
+    asked = drawn.answers.max(axis=0) >= 0
+    assert not asked[:6].any()
+    # the value of the smallest key is the smallest, the middle or the largest with the same chance
+    keys, values = drawn.inputs[:, :6:2], drawn.inputs[:, 1:6:2]
+    of_least = np.take_along_axis(values, keys.argmin(axis=1)[:, None], axis=1)
+    ranks = (values < of_least).sum(axis=1)
+    assert np.abs(np.bincount(ranks) / 3000 - 1 / 3).max() < 4 * math.sqrt(2 / 9 / 3000)
+
+
+LENGTHS = {"flip_flop": 8, "missing_duplicate": 8, "modular_arithmetic": 9, "mqar": 16}
+
+
+@pytest.mark.parametrize("name", list_tasks())
+def test_every_task_has_a_limit_or_a_reason(name):
+    length = LENGTHS.get(name, 8)
+    for found in (NOPE, ALIBI, ROPE, SHAW, CAUSAL_ALIBI):
+        got = limit(name, found, length)
+        assert got.why
+        assert got.task == name
+        if got.value is None:
+            continue
+        assert got.value.low <= got.value.value <= got.value.high
+        assert found is NOPE or load_task(name).kind == "numbers"
+
+
+def test_factors_multiply_the_targets():
+    found = limit("running_sum", ALIBI, 50, factors=np.full(50, 1 / 50))
+    assert found.value.value == pytest.approx(12.25 / 2500, rel=1e-14)
+
+
+def test_a_task_of_ones_own(tmp_path):
+    path = tmp_path / "two_before.py"
+    path.write_text(
+        '"""The number two before."""\nimport numpy as np\nfrom fastpe.tasks import Task\n'
+        "def sample(draws, length, count):\n    x = draws.normal((count, length))\n    return x, x\n"
+        "def squares(length):\n    return np.ones(length)\n"
+        "def reversal_bound(length, factors):\n    return 0.25 * float(np.mean(factors))\n"
+        'TASK = Task(kind="numbers", summary="two before", source="own")\n'
+    )
+    name = register(path)
+    assert limit(name, ALIBI, 9, factors=np.full(9, 2.0)).value.value == 0.5
+    assert limit(name, NOPE, 9).value is None
+    assert limit(name, ROPE, 9, metric="mse_constant").why.endswith("give identical tokens different outputs")
+
+
+def test_a_symmetry_that_was_only_measured_has_no_limit():
+    guessed = replace(NOPE, perm=replace(NOPE.perm, proved=False))
+    for task in ("running_sum", "reverse"):
+        assert limit(task, guessed, 9).value is None
+        assert "not proved" in limit(task, guessed, 9).why
+
+
+def test_errors_say_what_is_wrong():
+    with pytest.raises(ValueError, match="did you mean"):
+        limit("running_summ", NOPE, 9)
+    with pytest.raises(ValueError, match="metric must be mse or mse_constant, not 'exact'"):
+        limit("shift", NOPE, 9, metric="exact")
+    with pytest.raises(ValueError, match="metric must be exact or token, not 'mse'"):
+        limit("reverse", NOPE, 9, metric="mse")
+    with pytest.raises(ValueError, match="length must be every 2 from 2"):
+        limit("missing_duplicate", NOPE, 3)
+    with pytest.raises(ValueError, match="symmetry must be that of at least 16 positions, not of 2"):
+        limit("shift", symmetry("alibi", length=2), 50)
+    assert limit("shift", symmetry("alibi", length=2), 2).value.value == 0.25
