@@ -27,7 +27,7 @@ tokens being in raster order; given positions are divided so only where `grid` i
 may be real.
 
 **Past the training length**: defined; v goes on past 1, and nothing repeats unless B has a common period: harmonics
-do, from `period` training lengths on, and with the default of 1 position N_train gets the row of position 0. With several
+do, from `period` training lengths on; with the default of 1, position N_train gets the row of position 0. With several
 coordinates v stays in [0, 1): a larger grid moves the cells of a smaller one closer together.
 
 **Accuracy.** B v is reduced by whole turns exactly before its sine is taken, so an entry is off by at most (12 + 4 D)
@@ -84,9 +84,7 @@ def _sides(spec: Spec, coordinates: int, grid: Grid) -> tuple[int, ...]:
     return (1,) * coordinates if grid is None else grid
 
 
-def check(
-    spec: Spec, *, basis: str, sigma: float, period: float, coordinates: int, grid: Grid, **options: Any
-) -> None:
+def check(spec: Spec, *, basis: str, sigma: float, period: float, coordinates: int, grid: Grid, **options: Any) -> None:
     """C must be even, harmonics have one coordinate, and turns be few enough to be told apart."""
     if spec.dim % 2:
         raise ValueError(f"dim must be even for 'fourier', half for sines and half for cosines, not {spec.dim}")

@@ -97,9 +97,7 @@ def _places(spec: Spec, points: Array, span: float) -> Array:
         return np.clip(span * (2.0 * points / spec.train_length - 1.0), -farthest, farthest)
 
 
-def reference(
-    spec: Spec, params: dict[str, Any], *, span: float | None, learned: bool, scale: float
-) -> dict[str, Any]:
+def reference(spec: Spec, params: dict[str, Any], *, span: float | None, learned: bool, scale: float) -> dict[str, Any]:
     """Szego 1939, section 5.5: the recurrence on numbers with an exponent of their own, psi_0 in decimals."""
     x = _places(spec, spec.points(), float(params["span"][0]) if learned else _chosen(spec, span))
     value, power = np.empty(x.shape), np.empty(x.shape, np.int64)

@@ -25,7 +25,7 @@ columns are nearly zero from N on.
 
 **Facts.** At the training positions the columns are orthogonal, with a mean square of 1, and v_k is even about the
 middle for even k, odd for odd k. Signs: the sum over p of v_k(p), for odd k of (N - 1 - 2p) v_k(p), is positive, as in
-SciPy's `dpss`. With time_bandwidth = N/2 there are no limits on frequencies: K = N, and whole positions beyond get zero.
+SciPy's `dpss`. With time_bandwidth = N/2 no frequency is out of bounds: K = N, and whole positions beyond get zero.
 
 **Traps.** Width that N positions cannot use stays empty: 25 columns of 64 at N = 50. A row is not small where the
 columns that reach beyond are large, just past the ends, and its norm varies.
@@ -103,8 +103,9 @@ def reference(spec: Spec, params: dict[str, Any], *, time_bandwidth: float | Non
 def _kernel(points: Array, length: int, width: float) -> Array:
     """sin(2 pi W t) / (pi t) for t from 0, 1, ..., N-1 to each point, (..., N)."""
     t = points[..., None] - np.arange(float(length))
-    turns, lost = exact_product(t, width)
-    sine = np.sin(2 * np.pi * ((turns - np.rint(turns)) + lost))
+    half_turns, lost = exact_product(t, 2 * width)
+    whole = np.rint(half_turns)
+    sine = np.sin(np.pi * ((half_turns - whole) + lost)) * (1 - 2 * (whole % 2))
     return np.divide(sine, np.pi * t, out=np.full(t.shape, 2 * width), where=t != 0)
 
 

@@ -33,9 +33,7 @@ def test_printed_values() -> None:
     np.testing.assert_allclose(
         table("chebyshev", 51, kind=2, dim=4)[50], [1, 2 * x, 4 * x**2 - 1, 8 * x**3 - 4 * x], rtol=1e-15
     )
-    np.testing.assert_allclose(
-        table("gegenbauer", 51, alpha=2.0, dim=3)[50], [1, x, (12 * x**2 - 2) / 10], rtol=1e-15
-    )
+    np.testing.assert_allclose(table("gegenbauer", 51, alpha=2.0, dim=3)[50], [1, x, (12 * x**2 - 2) / 10], rtol=1e-15)
 
 
 @pytest.mark.parametrize("name", ["tanh", "clamp"])
