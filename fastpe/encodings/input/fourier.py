@@ -1,4 +1,4 @@
-"""Fourier features: sines and cosines of random directions of the position, or of harmonics, added to the embeddings.
+"""Fourier features: sines and cosines of random directions, or harmonics, of the position, added.
 
     PE[p] = [ sin(2 pi B v) | cos(2 pi B v) ],   B (C/2, D) from N(0, sigma^2),  v in [0, 1)^D
     or, with basis `harmonics`,                  B = (1, 2, ..., C/2) / period,  v = p / N_train

@@ -111,7 +111,7 @@ def reference(spec: Spec, params: dict[str, Any], *, span: float | None, learned
     for degree in range(spec.dim):
         columns.append(np.ldexp(value, power))
         older, value = value, np.sqrt(2 / (degree + 1)) * x * value - np.sqrt(degree / (degree + 1)) * older
-        shift = np.frexp(value)[1]
+        shift = np.frexp(np.maximum(abs(value), abs(older)))[1]
         older, value, power = np.ldexp(older, -shift), np.ldexp(value, -shift), power + shift
     return {"table": scale * np.stack(columns, axis=-1)}
 

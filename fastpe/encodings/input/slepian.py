@@ -1,4 +1,4 @@
-"""Slepian sequences: of all waves of a limited bandwidth, those with most energy at the training positions, added.
+"""Slepian sequences: waves of a limited bandwidth, concentrated at the training positions, added.
 
     PE[p, k] = sqrt(N) v_k(p),   lambda_k v_k(p) = sum_{m=0}^{N-1} sin(2 pi W (p - m)) / (pi (p - m))  v_k(m)
     k = 0 .. K - 1,   W = time_bandwidth / N,   sum_{m=0}^{N-1} v_k(m)^2 = 1,   1 > lambda_0 > lambda_1 > ...
@@ -44,10 +44,10 @@ from scipy import linalg
 
 from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding
-from fastpe.encodings.parts import learned_map
 from fastpe.encodings.parts.frequencies import exact_product
 from fastpe.encodings.parts.tridiagonal import largest_eigenvectors
 from fastpe.encodings.slots import Spec
+from fastpe.kernels.arrays import gemm
 
 Array = np.ndarray[Any, Any]
 
@@ -92,12 +92,15 @@ def reference(spec: Spec, params: dict[str, Any], *, time_bandwidth: float | Non
     n, product = spec.train_length, _product(spec, time_bandwidth)
     width, count, places = product / n, _count(spec, product), np.arange(float(n))
     diagonal, beside = _tridiagonal(n, width)
-    matrix = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
-    vectors = _signed(linalg.eigh(matrix, driver="ev")[1][:, : n - count - 1 if n > count else None : -1].copy())
+    ends = (n - count, n - 1)
+    ascending = linalg.eigh_tridiagonal(diagonal, beside, select="i", select_range=ends, lapack_driver="stebz")[1]
+    vectors = _signed(ascending[:, ::-1].copy())
     concentration = (vectors * (_kernel(places, n, width) @ vectors)).sum(axis=0)
     table = np.zeros((*spec.batch, spec.length, spec.dim))
-    table[..., :count] = np.sqrt(n) * (_kernel(spec.points(), n, width) @ vectors) / concentration
-    return {"table": scale * table}
+    table[..., :count] = (_kernel(spec.points(), n, width) @ vectors) / concentration
+    known = np.isin(spec.points(), places)  # the same, without what the sum loses of small entries
+    table[known, :count] = vectors[spec.points()[known].astype(np.int64)]
+    return {"table": scale * np.sqrt(n) * table}
 
 
 def _kernel(points: Array, length: int, width: float) -> Array:
@@ -134,7 +137,7 @@ def fill(
     product = _product(spec, time_bandwidth)
     count, length = _count(spec, product), spec.train_length
     vectors, concentration = _sequences(length, product, count)
-    points, rows = spec.points(), max(1, _BLOCK // max(length, spec.dim))
+    points, rows, waves = spec.points(), max(1, _BLOCK // max(length, spec.dim)), vectors / concentration
     out["table"][..., count:] = 0.0
     for sample in np.ndindex(*spec.batch):
         for start in range(0, spec.length, rows):
@@ -143,11 +146,7 @@ def fill(
             known = (some >= 0) & (some < length) & (some == np.floor(some))
             block[known] = scale * vectors[some[known].astype(np.int64)]
             if not known.all():
-                others = np.empty((int((~known).sum()), count), block.dtype)
-                learned_map.fill(
-                    _kernel(some[~known], length, product / length), vectors / concentration, scale, others
-                )
-                block[~known] = others
+                block[~known] = scale * gemm(_kernel(some[~known], length, product / length), waves)
 
 
 def _error(spec: Spec, *, time_bandwidth: float | None, scale: float) -> float:
