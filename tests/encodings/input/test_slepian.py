@@ -6,6 +6,7 @@ import pytest
 from scipy.signal.windows import dpss
 
 import fastpe
+from fastpe.encodings.input import slepian
 from fastpe.encodings.parts.tridiagonal import largest_eigenvectors
 
 
@@ -26,7 +27,7 @@ def test_against_scipy(length: int, product: float) -> None:
 
 
 def test_against_eigenvectors_of_the_kernel_in_mpmath() -> None:
-    """Slepian 1978, eq. (9), without the tridiagonal matrix: eigenvalues 2W sinc by the kernel itself, 50 digits."""
+    """The definition, without the tridiagonal matrix: the kernel and its continuation in 50 digits."""
     length, product = 12, 2.5
     rows = table(3 * length, dim=5, train_length=length, time_bandwidth=product, start=-length)
     with mpmath.workdps(50):
@@ -60,6 +61,13 @@ def test_energy_beyond_is_what_concentration_leaves(length: int, product: float,
     energy = (rows**2).sum(axis=0) / length
     np.testing.assert_allclose(energy, 1 / concentration, rtol=2e-3)
     assert energy.max() < 2
+
+
+def test_no_sequence_in_use_has_more_energy_beyond_than_within() -> None:
+    for length in (1, 2, 3, 5, 8, 13, 40, 64, 150):
+        for product in {*np.arange(1, length + 1) / 2, *np.linspace(0.5, max(0.5, length / 2), 19)}:
+            concentration = slepian._sequences(length, float(product), int(2 * product))[1]
+            assert 0.5 < concentration.min() <= concentration.max() < 1 + 1e-12
 
 
 def test_real_positions_are_the_wave_between_whole_ones() -> None:
