@@ -27,11 +27,11 @@ beyond as within, and most are next to 1: those columns are nearly zero from N o
 middle for even k, odd for odd k. Signs: the sum over p of v_k(p), for odd k of (N - 1 - 2p) v_k(p), is positive, as in
 SciPy's `dpss`. With time_bandwidth = N/2 no frequency is out of bounds: K = N, and whole positions beyond get zero.
 
-**Traps.** Width that N positions cannot use stays empty: at N = 50 and C = 64, 25 columns are filled. By default all rows
+**Traps.** Width that N positions cannot use stays empty: 25 columns of 64 are filled at N = 50. By default all rows
 within have the norm sqrt(N/2), 5 there, if N is even and C at least N/2; beyond, 2.46 at 50, 0.46 at 60, 0.06 at 199.
 
 **Accuracy.** The vectors are those of a tridiagonal matrix with the same eigenvectors, whose eigenvalues lie well
-apart: seen up to N = 4096, their products are right to 2N 2^-52. Phases of the sines are reduced exactly at any position.
+apart: their products, seen up to N = 4096, are right to 2N 2^-52. Phases of the sines are exact at any position.
 
 **Speed.** The vectors are computed once and kept; within the training length rows are copied, beyond each costs N K.
 """
