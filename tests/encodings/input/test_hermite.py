@@ -65,6 +65,15 @@ def test_what_is_small_is_right_relative_to_itself() -> None:
                 assert abs(row[degree] / psi(degree, x) - 1) < 1e-14
 
 
+def test_what_grows_out_of_less_than_the_smallest_number() -> None:
+    """psi_0(39.5) is 1e-339; psi_40 is a number again."""
+    row = table(1, dim=64, positions=[20.25], train_length=1, span=1.0)[0]
+    assert row[0] == 0
+    with mpmath.workdps(60):
+        for degree in (40, 50, 63):
+            assert abs(row[degree] / psi(degree, 39.5) - 1) < 1e-13
+
+
 def test_columns_are_orthonormal_on_the_line() -> None:
     """The trapezoid rule is exact to rounding for what falls like e^(-x^2)."""
     x, step = np.linspace(-25, 25, 4001, retstep=True)
