@@ -207,3 +207,7 @@ def test_an_option_that_scales_by_the_length_is_seen():
     assert registry.get("rope_dynamic")
     assert begins_alike(made("rope_dynamic"), 3, 64)
     assert not begins_alike(made("rope_dynamic"), 3, 66)
+    assert begins_alike(made("alibi"), 3, 66)
+    adaptive = made("alibi", options={"schedule": "log"})
+    assert begins_alike(adaptive, 3, 64)
+    assert not begins_alike(adaptive, 3, 66)

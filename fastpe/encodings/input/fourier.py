@@ -1,18 +1,23 @@
-"""Fourier features: sines and cosines of random directions of the position, added to the embeddings.
+"""Fourier features: sines and cosines of random directions, or harmonics, of the position, added.
 
     PE[p] = [ sin(2 pi B v) | cos(2 pi B v) ],   B (C/2, D) from N(0, sigma^2),  v in [0, 1)^D
+    or, with basis `harmonics`,                  B = (1, 2, ..., C/2) / period,  v = p / N_train
 
 Source: Tancik et al. 2020, "Fourier Features Let Networks Learn High Frequency Functions in Low Dimensional Domains"
 (arXiv:2006.10739), section 6.1, the mapping "Gaussian"; the order of sines and cosines:
 tancik/fourier-feature-networks, Demo.ipynb, input_mapping.
 
+The basis `harmonics` is the Fourier series on an interval of `period` training lengths, without its constant.
+
 **Slot**: `table` (N, C), C even. **Learns**: nothing, B being drawn once, or with `learned` the matrix `frequencies`
 (C/2, D), which is B.
 
 **Options**
+- `basis`: `random` or `harmonics`, which has one coordinate.
 - `sigma`: the standard deviation of B. The authors tried 1, 10 and 100; 10 was best for their images.
+- `period`: of the first harmonic, in training lengths.
 - `coordinates`: D, the number of coordinates of a position.
-- `learned`: learn B, starting from the random one.
+- `learned`: learn B, starting from that of `basis`.
 - `draw`: which random matrix, where it is not learned; the same for every seed of a model.
 - `grid`: the sides of the grid, where D > 1; where not given, the D factors of N that are closest to each other.
 - `scale`: multiplies the table.
@@ -21,16 +26,19 @@ tancik/fourier-feature-networks, Demo.ipynb, input_mapping.
 tokens being in raster order; given positions are divided so only where `grid` is given, else they are v itself. They
 may be real.
 
-**Past the training length**: defined; v goes on past 1, and nothing repeats unless B has a common period. With several
+**Past the training length**: defined; v goes on past 1, and nothing repeats unless B has a common period: harmonics
+do, from `period` training lengths on; with the default of 1, position N_train gets the row of position 0. With several
 coordinates v stays in [0, 1): a larger grid moves the cells of a smaller one closer together.
 
 **Accuracy.** B v is reduced by whole turns exactly before its sine is taken, so an entry is off by at most (12 + 4 D)
 2^-52, times `scale`, wherever the position.
 
-**Facts.** The product of two rows is scale^2 sum_m cos(2 pi b_m . (v - v')): it depends on v - v' alone.
+**Facts.** The product of two rows is scale^2 sum_m cos(2 pi b_m . (v - v')): it depends on v - v' alone. The columns
+of harmonics with C < period N_train are orthogonal over a period's whole positions.
 
 **Traps.** The 2 pi is inside. Coordinates must be scaled before: with v counted in tokens and sigma = 10, integers are
-hashed, not placed. The paper writes cosines first.
+hashed, not placed. The paper writes cosines first. A harmonic m > period N_train / 2 is, at whole positions, the same
+as a slower one: C > period N_train leaves columns that say nothing new.
 """
 
 import math
@@ -76,15 +84,22 @@ def _sides(spec: Spec, coordinates: int, grid: Grid) -> tuple[int, ...]:
     return (1,) * coordinates if grid is None else grid
 
 
-def check(spec: Spec, *, sigma: float, coordinates: int, grid: Grid, **options: Any) -> None:
-    """C must be even, and turns be few enough to be told apart."""
+def check(spec: Spec, *, basis: str, sigma: float, period: float, coordinates: int, grid: Grid, **options: Any) -> None:
+    """C must be even, harmonics have one coordinate, and turns be few enough to be told apart."""
     if spec.dim % 2:
         raise ValueError(f"dim must be even for 'fourier', half for sines and half for cosines, not {spec.dim}")
     if coordinates > _MOST_COORDINATES:
         raise ValueError(f"option 'coordinates' must be at most {_MOST_COORDINATES}, not {coordinates}")
+    if basis == "harmonics" and coordinates > 1:
+        raise ValueError(f"basis 'harmonics' needs one coordinate, not coordinates={coordinates}")
     least = min(_sides(spec, coordinates, grid))
-    if sigma * _LARGEST_NORMAL * coordinates * (spec.farthest + 1) / least > _MOST_TURNS:
-        raise ValueError(f"option 'sigma' ({sigma:g}) makes more than 2**50 turns at positions up to {spec.farthest:g}")
+    name, value, most = ("sigma", sigma, sigma * _LARGEST_NORMAL * coordinates)
+    if basis == "harmonics":
+        name, value, most = "period", period, spec.dim / 2 / period
+    if most * (spec.farthest + 1) / least > _MOST_TURNS:
+        raise ValueError(
+            f"option {name!r} ({value:g}) makes more than 2**50 turns at positions up to {spec.farthest:g}"
+        )
 
 
 def parameters(spec: Spec, *, learned: bool, coordinates: int, **options: Any) -> dict[str, tuple[int, ...]]:
@@ -92,17 +107,32 @@ def parameters(spec: Spec, *, learned: bool, coordinates: int, **options: Any) -
     return {"frequencies": (spec.dim // 2, coordinates)} if learned else {}
 
 
-def init(spec: Spec, rng: Any, *, sigma: float, coordinates: int, learned: bool, **options: Any) -> dict[str, Any]:
-    """N(0, sigma^2)."""
-    return {"frequencies": sigma * rng.normal((spec.dim // 2, coordinates))} if learned else {}
+def init(
+    spec: Spec, rng: Any, *, basis: str, sigma: float, period: float, coordinates: int, learned: bool, **options: Any
+) -> dict[str, Any]:
+    """N(0, sigma^2), or the harmonics."""
+    if not learned:
+        return {}
+    if basis == "harmonics":
+        return {"frequencies": _harmonics(spec.dim // 2, period)}
+    return {"frequencies": sigma * rng.normal((spec.dim // 2, coordinates))}
 
 
-def _matrix(spec: Spec, params: dict[str, Any], sigma: float, coordinates: int, draw: int) -> np.ndarray:
-    """B, learned or drawn, (C/2, D) float64."""
+def _matrix(
+    spec: Spec, params: dict[str, Any], *, basis: str, sigma: float, period: float, coordinates: int, draw: int,
+    **options: Any,
+) -> np.ndarray:  # fmt: skip
+    """B, learned, drawn or the harmonics, (C/2, D) float64."""
     if "frequencies" in params:
         learned: np.ndarray = np.asarray(params["frequencies"], np.float64)
         return learned
+    if basis == "harmonics":
+        return _harmonics(spec.dim // 2, period)
     return _drawn(sigma, draw, spec.dim // 2, coordinates)
+
+
+def _harmonics(count: int, period: float) -> np.ndarray:
+    return np.arange(1.0, count + 1)[:, None] / period
 
 
 @lru_cache(maxsize=16)
@@ -120,13 +150,13 @@ def _points(spec: Spec, coordinates: int, sides: tuple[int, ...]) -> np.ndarray:
 
 
 def reference(
-    spec: Spec, params: dict[str, Any], *, sigma: float, coordinates: int, draw: int, grid: Grid, scale: float,
-    **options: Any,
-) -> dict[str, Any]:  # fmt: skip
+    spec: Spec, params: dict[str, Any], *, coordinates: int, grid: Grid, scale: float, **options: Any
+) -> dict[str, Any]:
     """The printed formula; B v as exact fractions, of which whole turns are taken away."""
     sides = _sides(spec, coordinates, grid)
     points = _points(spec, coordinates, sides)
-    rows = [[Fraction(value) for value in row] for row in _matrix(spec, params, sigma, coordinates, draw).tolist()]
+    matrix = _matrix(spec, params, coordinates=coordinates, **options)
+    rows = [[Fraction(value) for value in row] for row in matrix.tolist()]
     angles = np.empty((points.size // coordinates, len(rows)))
     for i, point in enumerate(points.reshape(-1, coordinates).tolist()):
         v = [Fraction(value) / side for value, side in zip(point, sides, strict=True)]
@@ -172,11 +202,12 @@ def _fill_with(spec: Spec, table: np.ndarray, matrix: np.ndarray, coordinates: i
 
 
 def fill(
-    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, sigma: float, coordinates: int, draw: int, grid: Grid,
-    scale: float, **options: Any,
+    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, coordinates: int, grid: Grid, scale: float,
+    **options: Any,
 ) -> None:  # fmt: skip
     """Fill `table`."""
-    _fill_with(spec, out["table"], _matrix(spec, params, sigma, coordinates, draw), coordinates, grid, scale)
+    matrix = _matrix(spec, params, coordinates=coordinates, **options)
+    _fill_with(spec, out["table"], matrix, coordinates, grid, scale)
 
 
 def pull(
@@ -232,9 +263,11 @@ def _pull(dtable: np.ndarray, waves: np.ndarray, v: np.ndarray, total: np.ndarra
 
 
 ENCODING = Encoding(
-    summary="sines and cosines of random directions, added",
+    summary="sines and cosines of random directions, or harmonics",
     slots=("table",),
     options={
+        "basis": Option("random", "which frequencies", str, ("random", "harmonics")),
+        "period": Option(1.0, "of the first harmonic, in training lengths", float, above=0.0),
         "sigma": Option(10.0, "standard deviation of the frequencies", float, above=0.0),
         "coordinates": Option(1, "number of coordinates of a position", int, minimum=1),
         "learned": Option(False, "whether the frequencies are learned", bool),

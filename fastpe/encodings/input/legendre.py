@@ -39,15 +39,14 @@ import numpy as np
 
 from fastpe.base.option import Option
 from fastpe.encodings.encoding import BeyondTrainingLength, Encoding, Reported
-from fastpe.encodings.parts.polynomials import fill_polynomials, place
+from fastpe.encodings.parts import polynomials
+from fastpe.encodings.parts.polynomials import add_gradient, fill_polynomials, follows, init, parameters, place, slopes
 from fastpe.encodings.slots import Spec
-from fastpe.kernels._jit import entry
 
 
 def check(spec: Spec, *, map: str, gamma: float, learned: bool, scale: float) -> None:
     """gamma is learned with the map `tanh` only; the table must be finite in the dtype asked for."""
-    if learned and map != "tanh":
-        raise ValueError(f"option 'learned' needs map 'tanh', which has a gamma, not map {map!r}")
+    polynomials.check(spec, map=map, learned=learned)
     if map != "linear":
         return
     farthest = float(np.abs(place(spec.points(), spec.train_length, map, gamma)).max())
@@ -60,16 +59,6 @@ def check(spec: Spec, *, map: str, gamma: float, learned: bool, scale: float) ->
             f"'legendre' with map 'linear' is not finite in {spec.dtype} here: P_{spec.dim - 1} at x = {farthest:g} "
             f"exceeds {limit:.1e}; the maps 'tanh', 'clamp' and 'log' stay bounded"
         )
-
-
-def parameters(spec: Spec, *, learned: bool, **options: Any) -> dict[str, tuple[int, ...]]:
-    """gamma, where it is learned."""
-    return {"gamma": (1,)} if learned else {}
-
-
-def init(spec: Spec, rng: Any, *, gamma: float, learned: bool, **options: Any) -> dict[str, Any]:
-    """The option `gamma`."""
-    return {"gamma": np.array([gamma])} if learned else {}
 
 
 def reference(
@@ -88,56 +77,17 @@ def reference(
     return {"table": scale * np.polynomial.legendre.legvander(x, spec.dim - 1)}
 
 
-def fill(
-    spec: Spec,
-    params: dict[str, Any],
-    out: dict[str, Any],
-    *,
-    map: str,
-    gamma: float,
-    learned: bool,
-    scale: float,
-) -> None:
+def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any) -> None:
     """Fill `table`."""
-    if learned:
-        gamma = float(params["gamma"][0])
-    follows = np.arange(spec.dim) / np.arange(1, spec.dim + 1)
-    fill_polynomials(spec, out["table"], follows, map=map, gamma=gamma, scale=scale)
+    fill_polynomials(spec, params, out["table"], follows(0.5, spec.dim), **options)
 
 
 def pull(
-    spec: Spec,
-    params: dict[str, Any],
-    dslots: dict[str, Any],
-    dparams: dict[str, Any],
-    *,
-    map: str,
-    gamma: float,
-    learned: bool,
-    scale: float,
+    spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, scale: float, **options: Any
 ) -> None:
-    """dgamma = sum over p and l of dPE[p, l] P_l'(x) (p/N) (1 - x^2)."""
-    ratio = spec.points().ravel() / spec.train_length
-    x = np.tanh(float(params["gamma"][0]) * ratio)
-    slope = scale * ratio * (1.0 - x) * (1.0 + x)
-    _pull(x, slope, dslots["table"].reshape(-1, spec.dim), dparams["gamma"])
-
-
-@entry(label="gradient of Legendre's gamma")
-def _pull(x: np.ndarray, slope: np.ndarray, dtable: np.ndarray, dgamma: np.ndarray) -> None:
-    # P'_{l+1} = P'_{l-1} + (2l+1) P_l has no quotient by x^2 - 1, which is 0/0 at x = 1
-    total = 0.0
-    for i in range(x.shape[0]):
-        older, value = 0.0, 1.0
-        older_slope, value_slope = 0.0, 0.0
-        along = 0.0
-        for degree in range(dtable.shape[1]):
-            along += float(dtable[i, degree]) * value_slope
-            next_slope = older_slope + (2 * degree + 1) * value
-            older, value = value, ((2 * degree + 1) * x[i] * value - degree * older) / (degree + 1)
-            older_slope, value_slope = value_slope, next_slope
-        total += along * slope[i]
-    dgamma[0] += total
+    """dgamma = sum over p and l of dPE[p, l] P_l'(x) (p/N) (1 - x^2), P_l' by the family of weight 1 - x^2."""
+    factor, follow = slopes(0.5, spec.dim), follows(1.5, spec.dim)
+    add_gradient(spec, params, dslots["table"], dparams["gamma"], factor, follow, scale)
 
 
 ENCODING = Encoding(
@@ -159,4 +109,6 @@ ENCODING = Encoding(
         "Li 2025, Theoretical Analysis of Positional Encodings in Transformer Models, table 5",
     ),
     ulp=lambda spec, **options: 4.0 + 2.0 * spec.dim**2,
+    parameters=parameters,
+    init=init,
 )

@@ -1,10 +1,15 @@
-"""Polynomials of a bounded map of the position, by a recurrence of three terms: what Legendre and Chebyshev share.
+"""Polynomials of a bounded map of the position, by a recurrence of three terms: what Gegenbauer's family shares.
 
-Both recurrences are  P_{l+1} = x P_l + f_l (x P_l - P_{l-1}),  Legendre's with f_l = l / (l + 1), Chebyshev's with
-f_0 = 0 and f_l = 1. Written so, they are exact at x = 1.
+Divided by their values at x = 1, Gegenbauer's polynomials R_l of the weight (1 - x^2)^(a - 1/2) have
+
+    R_{l+1} = x R_l + f_l (x R_l - R_{l-1}),   f_l = l / (l + 2a),      R_l' = l (l + 2a) / (2a + 1)  R_{l-1} of a + 1
+
+Legendre's are those of a = 1/2, Chebyshev's those of a = 0 and, of the second kind, a = 1. Written so, the recurrence
+is exact at x = 1. With f_l = 1 from f_0 on it gives U_l, (l + 1) times R_l of a = 1.
 """
 
 import math
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -45,8 +50,49 @@ def place(points: Array, length: int, name: str, gamma: float) -> Array:
     return 2.0 * (np.log1p(inside) / math.log1p(length)) - 1.0
 
 
-def fill_polynomials(spec: Spec, table: Array, follows: Array, *, map: str, gamma: float, scale: float) -> None:
-    """Fill a table (..., C); `follows` (C,) are the f_l of the recurrence, and `map` is as for `place`."""
+def check(spec: Spec, *, map: str, learned: bool, **options: Any) -> None:
+    """gamma is learned with the map `tanh` only."""
+    if learned and map != "tanh":
+        raise ValueError(f"option 'learned' needs map 'tanh', which has a gamma, not map {map!r}")
+
+
+def parameters(spec: Spec, *, learned: bool, **options: Any) -> dict[str, tuple[int, ...]]:
+    """gamma, where it is learned."""
+    return {"gamma": (1,)} if learned else {}
+
+
+def init(spec: Spec, rng: Any, *, gamma: float, learned: bool, **options: Any) -> dict[str, Any]:
+    """The option `gamma`."""
+    return {"gamma": np.array([gamma])} if learned else {}
+
+
+def follows(alpha: float, count: int) -> Array:
+    """f_0, f_1, ... of the recurrence of R_l, (count,).
+
+    >>> follows(0.0, 3).tolist(), follows(0.5, 3).tolist()
+    ([0.0, 1.0, 1.0], [0.0, 0.5, 0.6666666666666666])
+    """
+    degree = np.arange(1.0, count)
+    return np.concatenate([[0.0], degree / (degree + 2.0 * alpha)])
+
+
+def slopes(alpha: float, count: int) -> Array:
+    """R_l'(1) for l = 0, 1, ..., the factor of R_{l-1} of alpha + 1 in R_l', (count,).
+
+    >>> slopes(0.5, 4).tolist()
+    [0.0, 1.0, 3.0, 6.0]
+    """
+    degree = np.arange(float(count))
+    return degree * (1.0 + (degree - 1.0) / (2.0 * alpha + 1.0))
+
+
+def fill_polynomials(
+    spec: Spec, params: Mapping[str, Array], table: Array, follow: Array, *, map: str, gamma: float, learned: bool,
+    scale: float,
+) -> None:  # fmt: skip
+    """Fill a table (..., C); `follow` (C,) are the f_l of the recurrence, and `map` is as for `place`."""
+    if learned:
+        gamma = float(params["gamma"][0])
     dim = spec.dim
     at_once, wide = 4 * whole_vectors(1, np.float64), whole_vectors(1, table.dtype)
     columns, tile = aligned_zeros((dim + wide, at_once), table.dtype), aligned_zeros((wide, wide), table.dtype)
@@ -55,13 +101,25 @@ def fill_polynomials(spec: Spec, table: Array, follows: Array, *, map: str, gamm
         points, bounded = points_of(spec, rows), map == "tanh"
         x = gamma * points / spec.train_length if bounded else place(points, spec.train_length, map, gamma)
         large = table.nbytes >= LARGE
-        _fill(x, bounded, scale, first, row_step, step, large, follows, columns, block, tile)
+        _fill(x, bounded, scale, first, row_step, step, large, follow, columns, block, tile)
+
+
+def add_gradient(
+    spec: Spec, params: Mapping[str, Array], dtable: Array, dgamma: Array, factor: Array, follow: Array, scale: float
+) -> None:
+    """dgamma += sum over p and l of dPE[p, l] P_l'(x) (p/N) (1 - x^2), of the map `tanh`.
+
+    P_l' is `factor` (C,) times the polynomial of degree l - 1 that has the f_l `follow` (C,).
+    """
+    ratio = spec.points().ravel() / spec.train_length
+    x = np.tanh(float(params["gamma"][0]) * ratio)
+    _pull(x, scale * ratio * (1.0 - x) * (1.0 + x), dtable.reshape(-1, spec.dim), dgamma, factor, follow)
 
 
 @entry(label="table of polynomials")
 def _fill(
     x: Array, bounded: bool, scale: float, first: Array, row_step: int, step: int, large: bool,
-    follows: Array, columns: Array, block: Array, tile: Array,
+    follow: Array, columns: Array, block: Array, tile: Array,
 ) -> None:  # fmt: skip
     # Lanes are positions. The recurrence is a chain of dependent operations, so four vectors of positions go side by
     # side.
@@ -77,15 +135,15 @@ def _fill(
         none, one = splat(0.0), splat(scale)
         older0, older1, older2, older3, newer0, newer1, newer2, newer3 = none, none, none, none, one, one, one, one
         for degree in range(dim):
-            column, follow = at(pointer(columns), degree * rows), follows[degree]
+            column = at(pointer(columns), degree * rows)
             store_rounded(column, 0, newer0, width)
             store_rounded(column, width, newer1, width)
             store_rounded(column, 2 * width, newer2, width)
             store_rounded(column, 3 * width, newer3, width)
-            older0, newer0 = newer0, _next(x0, newer0, older0, follow)
-            older1, newer1 = newer1, _next(x1, newer1, older1, follow)
-            older2, newer2 = newer2, _next(x2, newer2, older2, follow)
-            older3, newer3 = newer3, _next(x3, newer3, older3, follow)
+            older0, newer0 = newer0, _next(x0, newer0, older0, follow[degree])
+            older1, newer1 = newer1, _next(x1, newer1, older1, follow[degree])
+            older2, newer2 = newer2, _next(x2, newer2, older2, follow[degree])
+            older3, newer3 = newer3, _next(x3, newer3, older3, follow[degree])
         columns_to_table(
             pointer(columns), rows, count, dim, pointer(block), pointer(tile), at(pointer(first), i * row_step),
             row_step, step, large,
@@ -99,6 +157,19 @@ def _next(x, newer, older, follow):  # type: ignore[no-untyped-def]
     if follow == 1.0:
         return fma(x + x, newer, minus(older))
     return fma(splat(follow), fma(x, newer, minus(older)), x * newer)
+
+
+@entry(label="gradient of the polynomials' gamma")
+def _pull(x: Array, slope: Array, dtable: Array, dgamma: Array, factor: Array, follow: Array) -> None:
+    total = 0.0
+    for i in range(x.shape[0]):
+        older, value, along = 0.0, 1.0, 0.0
+        for degree in range(1, dtable.shape[1]):
+            along += float(dtable[i, degree]) * factor[degree] * value
+            f, ahead = follow[degree - 1], x[i] * value
+            older, value = value, 2.0 * ahead - older if f == 1.0 else ahead + f * (ahead - older)
+        total += along * slope[i]
+    dgamma[0] += total
 
 
 def _tangent_series(terms: int) -> tuple[float, ...]:

@@ -85,3 +85,15 @@ def test_learned_slopes() -> None:
 def test_two_ways_to_choose_one_slope_exclude_each_other() -> None:
     with pytest.raises(ValueError, match=r"'slope' \(0.5\) and 'alpha0' \(0.1\) exclude each other"):
         fastpe.build("alibi", 3, slope=0.5, alpha0=0.1)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "slope", "shift"),
+    [("constant", 0.5, 1.4e-11), ("linear", 0.125, 0.471195), ("log", 0.370696, 0.108571)],
+)
+def test_what_a_schedule_does_to_a_row_without_content(schedule: str, slope: float, shift: float) -> None:
+    """Four times the training length: the slope, and how far the last row's attention moves (total variation)."""
+    bias = fastpe.build("alibi", 200, train_length=50, slope=0.5, schedule=schedule, dtype=np.float64)["bias"][0]
+    np.testing.assert_allclose(bias[198], -slope, rtol=0, atol=5.1e-7)
+    new, old = softmax(bias[199::-1]), softmax(-0.5 * np.arange(50))
+    np.testing.assert_allclose((np.abs(new[:50] - old).sum() + new[50:].sum()) / 2, shift, rtol=0, atol=5.1e-7)

@@ -1,0 +1,105 @@
+"""Gegenbauer polynomials of a bounded map of the position, added to the embeddings.
+
+    PE[p, l] = R_l(x(p)) = C_l^(alpha)(x(p)) / C_l^(alpha)(1),   l = 0 .. C - 1
+    R_0 = 1,  R_1 = x,  (l + 2 alpha) R_{l+1} = 2 (l + alpha) x R_l - l R_{l-1}
+
+Source: an own construction: the Legendre encoding of Li (2025), "Theoretical Analysis of Positional Encodings in
+Transformer Models", section 6.2, with the ultraspherical polynomials of Szego 1939, "Orthogonal Polynomials", section
+4.7, of which its section 8 names members.
+
+**Slot**: `table` (N, C). **Learns**: nothing, or with `learned` the number `gamma` (1,) of the map `tanh`.
+
+**Options** (N is the training length, whatever the sequence's)
+- `alpha`: more than -1/2; the polynomials are orthogonal on [-1, 1] with the weight (1 - x^2)^(alpha - 1/2). 1/2 is
+  `legendre`, 0 (the limit) `chebyshev`, bit for bit; 1 is U_l / (l + 1), U_l being Chebyshev's of the second kind.
+- `map`: how a position becomes x. `tanh`: tanh(gamma p / N). `clamp`: 2 min(p, N)/N - 1. `log`:
+  2 min(1, ln(1+p)/ln(1+N)) - 1. A negative position is treated as 0 by the last two.
+- `gamma`: the steepness of `tanh`.
+- `learned`: learn gamma, starting at `gamma`; needs the map `tanh`.
+- `scale`: multiplies the table.
+
+Positions may be real.
+
+**Past the training length**: defined. `tanh` tends to the all-ones vector, the others stay at it, for every alpha.
+
+**Facts.** For alpha >= 0 every entry is at most 1 in size. The larger alpha, the smaller entries are away from x = -1
+and 1, and the fewer columns count: R_l tends to x^l. For alpha < 0 entries exceed 1 inside the interval, without bound
+as alpha approaches -1/2.
+
+**Traps.** The usual C_l^(alpha) has other values at 1, (2 alpha)_l / l!, which grow or shrink as l^(2 alpha - 1).
+gamma = 1 reaches only x = tanh 1 = 0.76 at the training length; `tanh` uses only x >= 0, half of the interval on which
+the polynomials are orthogonal.
+
+**Accuracy.** x is off by at most 2^-51, and R_l'(1) = l (l + 2 alpha) / (2 alpha + 1) is the largest slope for
+alpha >= 0; an entry is within twice R_l'(1) + 8l times 2^-51 of the exact one, of the largest for alpha < 0.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.option import Option
+from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.parts.polynomials import (
+    add_gradient,
+    check,
+    fill_polynomials,
+    follows,
+    init,
+    parameters,
+    slopes,
+)
+from fastpe.encodings.slots import Spec
+
+
+def reference(
+    spec: Spec, params: dict[str, Any], *, alpha: float, map: str, gamma: float, learned: bool, scale: float
+) -> dict[str, Any]:
+    """Szego 1939, eq. (4.7.17), divided by the values at 1."""
+    p, n = spec.points(), spec.train_length
+    if learned:
+        gamma = float(params["gamma"][0])
+    x = {
+        "tanh": lambda: np.tanh(gamma * p / n),
+        "clamp": lambda: 2.0 * np.minimum(np.maximum(p, 0.0), n) / n - 1.0,
+        "log": lambda: 2.0 * np.minimum(1.0, np.log(1.0 + np.maximum(p, 0.0)) / np.log(1.0 + n)) - 1.0,
+    }[map]()
+    columns = [np.ones_like(x), x][: spec.dim]
+    for degree in range(1, spec.dim - 1):
+        share = degree / (degree + 2.0 * alpha)
+        columns.append((1.0 + share) * x * columns[degree] - share * columns[degree - 1])
+    return {"table": scale * np.stack(columns, axis=-1)}
+
+
+def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, alpha: float, **options: Any) -> None:
+    """Fill `table`."""
+    fill_polynomials(spec, params, out["table"], follows(alpha, spec.dim), **options)
+
+
+def pull(
+    spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, alpha: float, scale: float,
+    **options: Any,
+) -> None:  # fmt: skip
+    """dgamma = sum over p and l of dPE[p, l] R_l'(x) (p/N) (1 - x^2), R_l' by the family of alpha + 1."""
+    factor, follow = slopes(alpha, spec.dim), follows(alpha + 1.0, spec.dim)
+    add_gradient(spec, params, dslots["table"], dparams["gamma"], factor, follow, scale)
+
+
+ENCODING = Encoding(
+    summary="ultraspherical polynomials of the bounded position",
+    slots=("table",),
+    options={
+        "alpha": Option(1.0, "which family", float, above=-0.5, samples=(2.5, -0.4, 0.0, 0.5)),
+        "map": Option("tanh", "how a position becomes x", str, ("tanh", "clamp", "log")),
+        "gamma": Option(1.0, "steepness of the map tanh", float, above=0.0),
+        "learned": Option(False, "whether gamma is learned", bool),
+        "scale": Option(1.0, "multiplies the table", float),
+    },
+    beyond="defined",
+    direction="yes",
+    source="own construction, after Li 2025, section 6.2; polynomials: Szego 1939, section 4.7",
+    ulp=lambda spec, alpha, **options: 4.0 + 4.0 * spec.dim * (2.0 + spec.dim / (2.0 * alpha + 1.0)),
+    check=check,
+    parameters=parameters,
+    init=init,
+)

@@ -1,0 +1,178 @@
+"""Slepian sequences: waves of a limited bandwidth, concentrated at the training positions, added.
+
+    PE[p, k] = sqrt(N) v_k(p),   lambda_k v_k(p) = sum_{m=0}^{N-1} sin(2 pi W (p - m)) / (pi (p - m))  v_k(m)
+    k = 0 .. K - 1,   W = time_bandwidth / N,   sum_{m=0}^{N-1} v_k(m)^2 = 1,   1 > lambda_0 > lambda_1 > ...
+
+N is the training length. K, the number of sequences used, is 2 time_bandwidth rounded down, C at most: that many waves
+of frequencies up to W have room among N positions. Columns from K on are zero.
+
+Source: Slepian 1978, "Prolate Spheroidal Wave Functions, Fourier Analysis, and Uncertainty V: The Discrete Case", Bell
+System Technical Journal 57; as an encoding an own construction.
+
+**Slot**: `table` (N, C). **Learns**: nothing.
+
+**Options**
+- `time_bandwidth`: N W, the product of the length and the largest frequency in turns per position; from 1/2 to N/2.
+  Where not given, half of C or of N/2, whichever is less, so that W is at most 1/4: four positions to the fastest wave.
+- `scale`: multiplies the table.
+
+Positions may be real: between whole ones v_k is the formula above, the wave itself.
+
+**Past the training length**: defined, by the same formula, on both sides: the only continuation without frequencies
+beyond W. There the k-th column has the energy 1/lambda_k - 1 times that within, all positions taken together, so that
+it fades. K leaves out what would explode: all lambda_k in use are more than 1/2, so that no column has as much energy
+beyond as within, and most are next to 1: those columns are nearly zero from N on.
+
+**Facts.** At the training positions the columns are orthogonal, with a mean square of 1, and v_k is even about the
+middle for even k, odd for odd k. Signs: the sum over p of v_k(p), for odd k of (N - 1 - 2p) v_k(p), is positive, as in
+SciPy's `dpss`. With time_bandwidth = N/2 no frequency is out of bounds: K = N, and whole positions beyond get zero.
+
+**Traps.** Width that N positions cannot use stays empty: 25 columns of 64 are filled at N = 50. By default all rows
+within have the norm sqrt(N/2), 5 there, if N is even and C at least N/2; beyond, 2.46 at 50, 0.46 at 60, 0.06 at 199.
+
+**Accuracy.** The vectors are those of a tridiagonal matrix with the same eigenvectors, whose eigenvalues lie well
+apart: their products, seen up to N = 4096, are right to 2N 2^-52. Phases of the sines are exact at any position.
+
+**Speed.** The vectors are computed once and kept; within the training length rows are copied, beyond each costs N K.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+
+from fastpe.base.option import Option
+from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.parts.frequencies import exact_product
+from fastpe.encodings.parts.tridiagonal import largest_eigenvectors
+from fastpe.encodings.slots import Spec
+from fastpe.kernels.arrays import gemm
+
+Array = np.ndarray[Any, Any]
+
+_BLOCK = 2**19  # sines that are computed at once
+
+
+def check(spec: Spec, *, time_bandwidth: float | None, scale: float) -> None:
+    """W is at most 1/2."""
+    if time_bandwidth is not None and time_bandwidth > max(0.5, spec.train_length / 2):
+        raise ValueError(
+            f"option 'time_bandwidth' must be at most half of the training length {spec.train_length}, "
+            f"not {time_bandwidth:g}"
+        )
+
+
+def _product(spec: Spec, time_bandwidth: float | None) -> float:
+    if time_bandwidth is not None:
+        return time_bandwidth
+    return max(0.5, min(spec.dim, spec.train_length / 2) / 2)
+
+
+def _count(spec: Spec, product: float) -> int:
+    return min(spec.dim, int(2 * product))
+
+
+def _tridiagonal(length: int, bandwidth: float) -> tuple[Array, Array]:
+    """Diagonal (N,) and the one beside it (N-1,) of the matrix that commutes with the kernel."""
+    place = np.arange(float(length))
+    return ((length - 1 - 2 * place) / 2) ** 2 * np.cos(2 * np.pi * bandwidth), (place * (length - place) / 2)[1:]
+
+
+def _signed(vectors: Array) -> Array:
+    """Eigenvectors (N, K), from the largest eigenvalue on, with the signs of the page."""
+    moment = np.arange(len(vectors) - 1.0, -len(vectors), -2.0)
+    vectors[:, 0::2] *= np.where(vectors[:, 0::2].sum(axis=0) < 0, -1.0, 1.0)
+    vectors[:, 1::2] *= np.where(moment @ vectors[:, 1::2] < 0, -1.0, 1.0)
+    return vectors
+
+
+def reference(spec: Spec, params: dict[str, Any], *, time_bandwidth: float | None, scale: float) -> dict[str, Any]:
+    """The formula, with the eigenvectors of LAPACK."""
+    n, product = spec.train_length, _product(spec, time_bandwidth)
+    width, count, places = product / n, _count(spec, product), np.arange(float(n))
+    diagonal, beside = _tridiagonal(n, width)
+    ends = (n - count, n - 1)
+    ascending = linalg.eigh_tridiagonal(diagonal, beside, select="i", select_range=ends, lapack_driver="stebz")[1]
+    vectors = _signed(ascending[:, ::-1].copy())
+    concentration = (vectors * (_kernel(places, n, width) @ vectors)).sum(axis=0)
+    table = np.zeros((*spec.batch, spec.length, spec.dim))
+    table[..., :count] = (_kernel(spec.points(), n, width) @ vectors) / concentration
+    known = np.isin(spec.points(), places)  # the same, without what the sum loses of small entries
+    table[known, :count] = vectors[spec.points()[known].astype(np.int64)]
+    return {"table": scale * np.sqrt(n) * table}
+
+
+def _kernel(points: Array, length: int, width: float) -> Array:
+    """sin(2 pi W t) / (pi t) for t from 0, 1, ..., N-1 to each point, (..., N)."""
+    t = points[..., None] - np.arange(float(length))
+    half_turns, lost = exact_product(t, 2 * width)
+    whole = np.rint(half_turns)
+    sine = np.sin(np.pi * ((half_turns - whole) + lost)) * (1 - 2 * (whole % 2))
+    return np.divide(sine, np.pi * t, out=np.full(t.shape, 2 * width), where=t != 0)
+
+
+@lru_cache(maxsize=1)
+def _sequences(length: int, product: float, count: int) -> tuple[Array, Array]:
+    """sqrt(N) v_k at the training positions, (N, K), and lambda_k, (K,)."""
+    vectors = np.ascontiguousarray(largest_eigenvectors(*_tridiagonal(length, product / length), count))
+    vectors = _signed(vectors)
+    highest = np.abs(vectors).argmax(axis=0)
+    concentration = np.array(
+        [
+            (_kernel(place, length, product / length) * vector).sum() / vector[place]
+            for place, vector in zip(highest, vectors.T, strict=True)
+        ]
+    )
+    vectors *= np.sqrt(length)
+    for kept in (vectors, concentration):
+        kept.flags.writeable = False
+    return vectors, concentration
+
+
+def fill(
+    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, time_bandwidth: float | None, scale: float
+) -> None:
+    """Fill `table`: known rows are copied, others are sums over them."""
+    product = _product(spec, time_bandwidth)
+    count, length = _count(spec, product), spec.train_length
+    vectors, concentration = _sequences(length, product, count)
+    points, rows = spec.points(), max(1, _BLOCK // max(length, spec.dim))
+    out["table"][..., count:] = 0.0
+    for sample in np.ndindex(*spec.batch):
+        for start in range(0, spec.length, rows):
+            some = points[sample][start : start + rows]
+            block = out["table"][sample][start : start + rows, :count]
+            known = (some >= 0) & (some < length) & (some == np.floor(some))
+            block[known] = scale * vectors[some[known].astype(np.int64)]
+            if not known.all():
+                sums = gemm(_kernel(some[~known], length, product / length), vectors)
+                block[~known] = scale * sums / concentration
+
+
+def _error(spec: Spec, *, time_bandwidth: float | None, scale: float) -> float:
+    """A vector is known to the rounding of the matrix over the gap to the next eigenvalue."""
+    product = _product(spec, time_bandwidth)
+    values = linalg.eigvalsh_tridiagonal(*_tridiagonal(spec.train_length, product / spec.train_length))
+    gap = np.diff(values)[-_count(spec, product) :].min(initial=np.inf)
+    out = {"table": np.empty((*spec.batch, spec.length, spec.dim))}
+    fill(spec, {}, out, time_bandwidth=time_bandwidth, scale=1.0)
+    largest = float(np.abs(out["table"]).max())
+    vector = (4.0 + np.abs(values).max() / gap) * np.sqrt(2 * product)
+    return float(16.0 * vector * max(1.0, np.sqrt(spec.train_length) / max(largest, 1e-300)))
+
+
+ENCODING = Encoding(
+    summary="band-limited waves, concentrated where trained",
+    slots=("table",),
+    options={
+        "time_bandwidth": Option(
+            None, "length times largest frequency", float, minimum=0.5, optional=True, samples=(0.5, 2.5)
+        ),
+        "scale": Option(1.0, "multiplies the table", float),
+    },
+    beyond="defined",
+    direction="yes",
+    source="Slepian 1978, Bell Syst. Tech. J. 57; as an encoding an own construction",
+    ulp=_error,
+)

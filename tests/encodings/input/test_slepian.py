@@ -1,0 +1,142 @@
+"""Slepian sequences against SciPy, the sinc kernel in mpmath, and what the page says of energy beyond."""
+
+import mpmath
+import numpy as np
+import pytest
+from scipy.signal.windows import dpss
+
+import fastpe
+from fastpe.encodings.input import slepian
+from fastpe.encodings.parts.tridiagonal import largest_eigenvectors
+
+
+def table(length: int, **keywords: object) -> np.ndarray:
+    return fastpe.build("slepian", length, **{"dtype": np.float64, **keywords})["table"]
+
+
+@pytest.mark.parametrize(
+    ("length", "product"), [(50, 12.5), (50, 3.0), (7, 1.75), (64, 20.2), (512, 32.0), (129, 64.0)]
+)
+def test_against_scipy(length: int, product: float) -> None:
+    count = int(2 * product)
+    rows = table(length, dim=count + 3, time_bandwidth=product)
+    right = np.sqrt(length) * dpss(length, product, count).T
+    np.testing.assert_allclose(rows[:, :count], right, rtol=0, atol=2e-14 * length)
+    assert not rows[:, count:].any()
+    np.testing.assert_allclose(rows.T @ rows / length, np.diag([1.0] * count + [0.0] * 3), atol=1e-14 * length)
+
+
+def test_against_eigenvectors_of_the_kernel_in_mpmath() -> None:
+    """The definition, without the tridiagonal matrix: the kernel and its continuation in 50 digits."""
+    length, product = 12, 2.5
+    rows = table(3 * length, dim=5, train_length=length, time_bandwidth=product, start=-length)
+    with mpmath.workdps(50):
+        width = mpmath.mpf(product / length)
+        wave = lambda t: mpmath.sin(2 * mpmath.pi * width * t) / (mpmath.pi * t) if t else 2 * width  # noqa: E731
+        kernel = mpmath.matrix(length, length)
+        for p in range(length):
+            for m in range(length):
+                kernel[p, m] = wave(mpmath.mpf(p - m))
+        values, vectors = mpmath.eigsy(kernel)
+        for k in range(5):
+            own = vectors[:, length - 1 - k]
+            largest = int(np.argmax(np.abs(rows[length : 2 * length, k])))
+            if own[largest] * rows[length + largest, k] < 0:
+                own = -own
+            for p in range(-length, 2 * length):
+                right = sum(wave(mpmath.mpf(p - m)) * own[m] for m in range(length)) / values[length - 1 - k]
+                assert abs(rows[p + length, k] - mpmath.sqrt(length) * right) < 1e-13
+
+
+@pytest.mark.parametrize(("length", "product", "count"), [(50, 3.0, 6), (64, 16.0, 32)])
+def test_energy_beyond_is_what_concentration_leaves(length: int, product: float, count: int) -> None:
+    """1/lambda - 1, at most 1; far positions have 1/distance^2 of it, so that the sum to 200 N lacks about 1/400 N."""
+    far = 200 * length
+    rows = table(2 * far, dim=count, train_length=length, time_bandwidth=product, start=-far)
+    inside = rows[far : far + length] / np.sqrt(length)
+    places = np.arange(length)
+    kernel = 2 * product / length * np.sinc(2 * product / length * (places[:, None] - places))
+    concentration = np.einsum("pk,pm,mk->k", inside, kernel, inside)
+    assert concentration.min() > 0.5
+    energy = (rows**2).sum(axis=0) / length
+    np.testing.assert_allclose(energy, 1 / concentration, rtol=2e-3)
+    assert energy.max() < 2
+
+
+def test_no_sequence_in_use_has_more_energy_beyond_than_within() -> None:
+    for length in (1, 2, 3, 5, 8, 13, 40, 64, 150):
+        for product in {*np.arange(1, length + 1) / 2, *np.linspace(0.5, max(0.5, length / 2), 19)}:
+            concentration = slepian._sequences(length, float(product), int(2 * product))[1]
+            assert 0.5 < concentration.min() <= concentration.max() < 1 + 1e-12
+
+
+def test_real_positions_are_the_wave_between_whole_ones() -> None:
+    """It has no frequency beyond W: sampled twice as densely, its spectrum up to the new limit ends at W."""
+    length, product = 32, 4.0
+    places = np.arange(-2000, 2000, 0.5)
+    wave = table(len(places), dim=3, train_length=length, time_bandwidth=product, positions=places)
+    np.testing.assert_array_equal(
+        wave[::2], table(4000, dim=3, train_length=length, time_bandwidth=product, start=-2000)
+    )
+    spectrum = np.abs(np.fft.rfft(wave, axis=0)) ** 2
+    turns = np.fft.rfftfreq(len(places), 0.5)
+    assert spectrum[turns > 1.05 * product / length].sum() < 1e-5 * spectrum.sum()
+    near = table(3, dim=3, train_length=length, time_bandwidth=product, positions=[5, 5 + 1e-9, 5 - 1e-9])
+    np.testing.assert_allclose(near, near[:1] * np.ones((3, 1)), atol=1e-7)
+
+
+def test_without_limits_of_frequency_nothing_is_beyond() -> None:
+    rows = table(150, dim=64, train_length=50, time_bandwidth=25.0, start=-50)
+    np.testing.assert_allclose(rows[50:100, :50] @ rows[50:100, :50].T, 50 * np.eye(50), atol=1e-11)
+    assert not rows[:50].any()
+    assert not rows[100:].any()
+
+
+def test_defaults() -> None:
+    """As many sequences as there is room for at four positions to the fastest wave."""
+    for length, dim, count in ((50, 64, 25), (512, 64, 64), (200, 7, 7), (1, 8, 1), (2, 8, 1), (3, 1, 1)):
+        columns = table(length, dim=dim).any(axis=0)
+        assert columns.tolist() == [True] * count + [False] * (dim - count)
+    np.testing.assert_allclose(np.linalg.norm(table(50), axis=1), 5, rtol=1e-12)  # at W = 1/4 all rows, sqrt(N/2)
+    beyond = np.linalg.norm(table(200, train_length=50), axis=1)[[50, 60, 99, 199]]
+    np.testing.assert_allclose(beyond, [2.4606411, 0.46240127, 0.14814801, 0.06143273], rtol=0, atol=5.1e-8)
+
+
+def test_positions_far_away_keep_their_phase() -> None:
+    length, product, place = 16, 3.3, 2.0**26 + 0.25
+    row = table(1, dim=6, train_length=length, time_bandwidth=product, positions=[place])[0]
+    known = table(length, dim=6, time_bandwidth=product)
+    with mpmath.workdps(40):
+        width = mpmath.mpf(product / length)
+        kernel = [mpmath.sin(2 * mpmath.pi * width * (place - m)) / (mpmath.pi * (place - m)) for m in range(length)]
+        inside = [[2 * width if p == m else mpmath.sin(2 * mpmath.pi * width * (p - m)) / (mpmath.pi * (p - m))
+                   for m in range(length)] for p in range(length)]  # fmt: skip
+        for k in range(6):
+            own = [mpmath.mpf(value) for value in known[:, k]]
+            concentration = sum(own[p] * inside[p][m] * own[m] for p in range(length) for m in range(length)) / length
+            right = sum(a * b for a, b in zip(kernel, own, strict=True)) / concentration
+            assert abs(row[k] - right) < 1e-13 * np.abs(row).max()
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(ValueError, match="option 'time_bandwidth' must be at most half of the training length 50, not"):
+        table(50, time_bandwidth=26)
+    with pytest.raises(ValueError, match=r"option 'time_bandwidth' must be a finite number >= 0\.5 or none, not 0\.4"):
+        table(50, time_bandwidth=0.4)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 40])
+def test_eigenvectors_of_any_tridiagonal_matrix_with_gaps(length: int) -> None:
+    rng = np.random.default_rng(length)
+    diagonal, beside = np.arange(length) * 3.0 + rng.uniform(size=length), rng.uniform(size=length - 1)
+    matrix = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
+    vectors = largest_eigenvectors(diagonal, beside, length)
+    values = np.diag(vectors.T @ matrix @ vectors)
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(matrix)[::-1], rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(matrix @ vectors, vectors * values, atol=2e-13)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(length), atol=1e-13)
+
+
+def test_a_pivot_that_is_zero_is_no_end() -> None:
+    vectors = largest_eigenvectors(np.array([0.0, 0.0, 0.0]), np.array([1.0, 1.0]), 3)
+    np.testing.assert_allclose(np.abs(vectors[:, 1]), [0.5**0.5, 0, 0.5**0.5], atol=1e-15)
