@@ -46,11 +46,12 @@ def draw(plots: Sequence[tuple[str, Plot]], kind: str) -> bytes:
 def _fill(panel: Any, plot: Plot) -> None:
     for place, line in enumerate(plot.lines):
         _line(panel, line, place)
+    limits = [each.name for each in plot.references if not each.like]
     for each in plot.references:
         xs, ys = zip(*each.points, strict=True)
-        marked = {"marker": "o", "markersize": 4, "markerfacecolor": "white"} if each.like else {}
-        own = None if each.like else each.name
-        panel.plot(xs, ys, color=plot.colour(each), linestyle=(0, (1, 2)), linewidth=0.9, label=own, **marked)
+        marked = {"marker": "o", "markersize": 4, "markerfacecolor": "white"} if each.like else {"label": each.name}
+        dashes = (0, (1, 2)) if each.like else (0, (5 if limits.index(each.name) % 2 else 2, 2))
+        panel.plot(xs, ys, color=plot.colour(each), linestyle=dashes, linewidth=0.9, **marked)
     if any(each.like for each in plot.references):
         panel.plot([], [], color="grey", marker="o", markersize=4, markerfacecolor="white", linestyle=(0, (1, 2)),
                    label="the paper's")  # fmt: skip
