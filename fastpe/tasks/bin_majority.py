@@ -4,7 +4,8 @@
 many, it is drawn anew.
 **Metric**: share of exact answers, end included.
 **Chance**: 1/2.
-**Without positions**: solvable; attention that averages is enough. One layer and one head of width 16 do.
+**Without positions**: solvable by a causal model; attention that averages is enough. One layer and one head of width
+16 do. Without a mask too the symbol can be right, and never its end: all blanks of an answer look alike.
 
 Source: Huang et al. 2024, "A formal framework for understanding length generalization in transformers".
 """

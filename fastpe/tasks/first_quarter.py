@@ -4,9 +4,9 @@ What is asked depends on the position alone, and on the length: "a purely relati
 
 **Kind**: numbers, one answer beside each.
 **Metric**: mean squared error, and that divided by the error of always answering 0.
-**Controls**: with a share q of places in the quarter, no model whose position signal knows offsets alone gets below q
-(1 - q) on a constant input without a mask; none that cannot tell a sequence from its reverse gets below q / 2. A causal
-one can count, but not see the end: the length is not known to it at all.
+**Controls**: with a share q of places in the quarter, no model whose position signal acts on scores alone gets below q
+(1 - q) on a constant input, causal or not: there is no start to count from. None that cannot tell a sequence from its
+reverse gets below q / 2. A causal one does not see the end: the length is not known to it at all.
 
 Source: Li 2025, section 3.4.
 """

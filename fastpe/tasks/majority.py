@@ -4,7 +4,8 @@
 the input is drawn anew.
 **Metric**: share of exact answers, end included.
 **Chance**: 1/26.
-**Without positions**: solvable; counts are enough.
+**Without positions**: solvable by a causal model; counts are enough.
+Without a mask too the symbol can be right, and never its end: all blanks of an answer look alike.
 
 **Options**
 - `letters`: how many there are.

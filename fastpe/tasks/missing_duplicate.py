@@ -4,8 +4,9 @@
 uniform, and so is the place; lengths are even.
 **Metric**: share of exact answers, end included.
 **Chance**: 1/2.
-**Without positions**: a model without a mask and without a position signal cannot: the answer stands half a length
-away.
+**Without positions**: a word that is there twice has each bit an even number of times, so the parity of what is left
+gives the bit, and counts are enough for it; without a mask too all blanks of an answer look alike, and its end is
+missed: no answer is exact (`fastpe.theory.tasks.limit`).
 
 Source: Deletang et al. 2022, "Neural networks and the Chomsky hierarchy" (there odd lengths are padded, and the answer
 is read at an empty token).
