@@ -74,6 +74,7 @@ def _how(study: Study) -> str:
         f"by the t test at Holm's first step. Solved: runs with {100 * SOLVED:.0f} % of answers right, and the exact",
         "interval of their share; where some runs solve a task and others do not, it says more than a mean.",
     ]
+    told.append("No setting was chosen by these results: all that was tried, for every encoding as much, is shown.")
     if stops:
         told.append(
             f"Runs of {html.escape(', '.join(stops))} end once all of their validation is right: some are shorter."
