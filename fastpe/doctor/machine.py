@@ -62,8 +62,9 @@ def compile_cache() -> dict[str, Any]:
     -------
     dict
         ``folder`` of this process, or None; ``problem``, why there is none; ``files`` and ``bytes`` in that folder;
-        ``stale``, whether fastpe's sources have changed since the folder was opened; ``digests``, how many states of
-        the sources and versions have machine code beside each other, and ``total_bytes`` of them all.
+        ``stale``, whether the sources that machine code comes from have changed since the folder was opened;
+        ``digests``, how many states of sources and versions have machine code beside each other, and ``total_bytes`` of
+        them all.
     """
     from fastpe.kernels import _jit
 

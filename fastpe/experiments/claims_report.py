@@ -1,6 +1,7 @@
 """The claims of a paper beside a study's results: tables, verdicts, and what is drawn into the study's plots."""
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastpe.encodings.registry import get, option_values
@@ -10,6 +11,7 @@ from fastpe.experiments.claims import (
     PAPER,
     READINGS,
     SOURCE,
+    Verdict,
     cells_at,
     judge,
     judged,
@@ -48,8 +50,9 @@ def sections(study: "Study", summary: Summary) -> list[Section]:
     found = [_rows(study, summary, reading) for reading in READINGS]
     found.append(_reference(study))
     if judged(study):
-        found += [_verdicts(study, summary, reading) for reading in READINGS]
-        found.append(_count(study, summary))
+        verdicts = judge(study, summary)
+        found += [_verdicts(verdicts, reading) for reading in READINGS]
+        found.append(_count(verdicts))
     else:
         found.append(Section(f"{SOURCE}: not judged", [SMALL]))
     return [*found, _pairs(summary), _settings(study)]
@@ -108,19 +111,15 @@ def _reference(study: "Study") -> Section:
     )
 
 
-def _verdicts(study: "Study", summary: Summary, reading: str) -> Section:
-    rows = [
-        (one["claim"], one["verdict"].upper(), one["reason"])
-        for one in judge(study, summary)
-        if one["reading"] == reading
-    ]
+def _verdicts(verdicts: Sequence[Verdict], reading: str) -> Section:
+    rows = [(one["claim"], one["verdict"].upper(), one["reason"]) for one in verdicts if one["reading"] == reading]
     return Section(f"The paper's claims, {reading}", (), ("claim", "verdict", "reason"), rows)
 
 
-def _count(study: "Study", summary: Summary) -> Section:
+def _count(verdicts: Sequence[Verdict]) -> Section:
     lines = []
     for reading in READINGS:
-        own = [one["verdict"] for one in judge(study, summary) if one["reading"] == reading]
+        own = [one["verdict"] for one in verdicts if one["reading"] == reading]
         words = ", ".join(f"{verdict} {own.count(verdict)}" for verdict in dict.fromkeys(own))
         lines.append(f"Of {len(own)} claims, {reading}: {words}.")
     return Section("The claims in short", lines)
@@ -130,12 +129,13 @@ def _pairs(summary: Summary) -> Section:
     rows = []
     for reading in READINGS:
         for length in LENGTHS:
-            for (first, second), pair in pairs_of(cells_at(summary, reading, length)).items():
-                if list(PAPER).index(first) < list(PAPER).index(second):
-                    smaller = first if pair and pair.difference.mean < 0 else second
-                    told = ratio_of(pair) if pair else "a run failed"
-                    rows.append((reading, str(length), f"{first} / {second}", told,
-                                 smaller if told_apart(pair) else "not told apart"))  # fmt: skip
+            pairs = pairs_of(cells_at(summary, reading, length))
+            for first, second in itertools.combinations(PAPER, 2):
+                pair = pairs[first, second]
+                smaller = first if pair and pair.difference.mean < 0 else second
+                told = ratio_of(pair) if pair else "a run failed"
+                verdict = smaller if told_apart(pair) else "not told apart"
+                rows.append((reading, str(length), f"{first} / {second}", told, verdict))
     said = (
         "Ratios of errors on the same seeds; p of the sign-flip test, adjusted by Holm for the six pairs at a length."
     )

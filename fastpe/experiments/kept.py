@@ -49,7 +49,8 @@ def read_again(out: Path, runs: Path | None = None) -> Compared:
             missing += 1
     if missing:
         count = missing + len(known)
-        raise RunError(f"{out} lacks {missing} of {count} runs: run the study on, with the same command")
+        where = "" if runs is not None else f", or, if they are not in {out / RUNS}, name their folder by --runs"
+        raise RunError(f"{out} lacks {missing} of {count} runs: run the study on, with the same command{where}")
     return summed_up(study, out, known)
 
 

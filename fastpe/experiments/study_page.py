@@ -177,7 +177,15 @@ def _task(study: Study, summary: Summary, task: str) -> str:
     said = _described(study, task)
     said += f"<p>{measure.metric}, {better} is better; every seed is a thin line, the band is the 95 % interval of the "
     said += "mean, the dashed line the training length.</p>"
-    return said + svg.inline(plot(study, summary, task)) + table(("encoding", *lengths), rows)
+    drawn = plot(study, summary, task)
+    return said + svg.inline(drawn) + _hollow(drawn) + table(("encoding", *lengths), rows)
+
+
+def _hollow(drawn: svg.Plot) -> str:
+    """What the hollow marks of a plot are."""
+    black = " and ".join(each.name for each in drawn.references if each.like is None)
+    said = f"Hollow marks: the paper's errors, in the colours of their encodings; in black {html.escape(black)}."
+    return f"<p>{said}</p>" if drawn.references else ""
 
 
 def _described(study: Study, task: str) -> str:

@@ -1,4 +1,20 @@
 """What can be proved, bounded or estimated of an encoding without training: plain NumPy and mpmath, a file a subject.
 
+Every number is a `value.Value`, which says how it is known. Docstrings name proofs by number; what each shows, and
+where its short form stands:
+
+- P1, on integers no two rows of sinusoidal are equal, in any channel: `lags`
+- P2, equal tokens have equal outputs where an encoding acts on scores alone; P3, a function with a symmetry can do no
+  better than the mean over its orbits: `symmetry`, `orbits`
+- P4, two tokens whose positions are nearer than twice their size can collide: `tables`
+- P5, Lipschitz constants on bounded inputs; P8, what the first token can do to the last one: `lipschitz`, `layers`
+- P6, softmax moves by at most tanh(oscillation / 4) in total variation: `softmax`
+- P7, what a window drops: `reach`
+- P9, steps of Legendre rows: `new_polynomials`; P14, raw wavelets shrink: `new_encodings`
+- P10, P11, Rademacher complexities of products and of readouts: `capacity`
+- P12, bounds of the information between a position and its noisy row: `information`; P13, of a probe: `probes`
+
+C1 to C121 are the claims of Li (2025), numbered as they stand in the paper; Q1 to Q20 and I1 to I8 are quantities.
+
 From outside: `value`.
 """

@@ -1,4 +1,4 @@
-"""Kernels, drift, rounding and lags of tables, beside theory.md, mpmath and brute force."""
+"""Kernels, drift, rounding and lags of tables, beside the specification, mpmath and brute force."""
 
 import itertools
 import math
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paper_tables import near, paper_table
 from scipy import linalg
 from scipy.spatial.distance import cdist
 
@@ -17,40 +18,10 @@ from fastpe.theory.kernel import kernel, kernel_by_lag, ranks, spectrum, toeplit
 from fastpe.theory.lags import _distances, lag_distance, scan_lags
 from fastpe.theory.precision import horizon, rounded
 
-ENCODINGS = {
-    "sinusoidal": ("sinusoidal", {}),
-    "wavelet": ("wavelet", {}),
-    "raw": ("wavelet", {"normalise": "none"}),
-    "legendre": ("legendre", {}),
-    "clamp": ("legendre", {"map": "clamp"}),
-    "chebyshev": ("chebyshev", {}),
-    "fourier": ("fourier", {}),
-    "learned": ("learned", {"beyond": "clip"}),
-}
 WINDOWS = ((50, 100), (100, 200))
 
-
-@pytest.fixture(scope="module")
-def table():
-    """The paper's tables: 200 positions, 64 channels, trained on 50."""
-    kept = {}
-
-    def of(name, length=200):
-        key, options = ENCODINGS[name]
-        if (name, length) not in kept:
-            sizes = {"dim": 64, "train_length": 50, "dtype": "float64", "reference": True}
-            kept[name, length] = fastpe.build(key, length, **sizes, **options)["table"]
-        return kept[name, length]
-
-    return of
-
-
-def near(value, digits=1e-6):
-    return pytest.approx(value, rel=digits, abs=0.0)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
-# The values of theory.md, section 3
+# The values of the specification, section 3
 
 RANKS = {
     "sinusoidal": (24, 18, 16, 4.229038, 1.513625),
@@ -62,11 +33,11 @@ RANKS = {
 
 
 @pytest.mark.parametrize("name", RANKS)
-def test_ranks(table, name):
-    found = ranks(table(name), (0, 50))
+def test_ranks(name):
+    found = ranks(paper_table(name), (0, 50))
     for key, value in zip(("float64", "float32", "bfloat16", "effective", "stable"), RANKS[name], strict=True):
         assert value is None or found[key].value == near(value)
-    assert found["float64"].value == np.linalg.matrix_rank(table(name)[:50])
+    assert found["float64"].value == np.linalg.matrix_rank(paper_table(name)[:50])
 
 
 DRIFTS = {
@@ -79,8 +50,8 @@ DRIFTS = {
 
 
 @pytest.mark.parametrize("name", DRIFTS)
-def test_drift(table, name):
-    rows, (radii, relative, shares) = table(name), DRIFTS[name]
+def test_drift(name):
+    rows, (radii, relative, shares) = paper_table(name), DRIFTS[name]
     curve = drift(rows, 50)
     assert curve == pytest.approx(cdist(rows[50:], rows[:50]).min(axis=1), rel=1e-12, abs=0.0)
     for place, window in enumerate(WINDOWS):
@@ -95,15 +66,15 @@ def test_drift(table, name):
         )  # as far as 95 to 99: all of them are 57 from the nearest
 
 
-def test_toeplitz_share(table):
+def test_toeplitz_share():
     values = {"wavelet": 0.360839, "raw": 0.292115, "legendre": 0.108116, "clamp": 0.723089, "learned": 0.652324}
     for name, value in (values | {"chebyshev": 0.221613}).items():
-        assert toeplitz_share(table(name), (0, 50)).value == near(value, 2e-6)
+        assert toeplitz_share(paper_table(name), (0, 50)).value == near(value, 2e-6)
     for name in ("sinusoidal", "fourier"):
-        assert toeplitz_share(table(name), (0, 50)).value < 1e-15
+        assert toeplitz_share(paper_table(name), (0, 50)).value < 1e-15
 
 
-def test_precision_horizon(table):
+def test_precision_horizon():
     expected = {
         ("sinusoidal", "float32"): (None, 4096), ("sinusoidal", "bfloat16"): (None, 4096),
         ("legendre", "float32"): (616, 640), ("legendre", "bfloat16"): (340, 363),

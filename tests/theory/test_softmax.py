@@ -27,7 +27,7 @@ def test_weights_and_entropy_as_scipy_has_them():
 
 
 def test_no_draw_is_beyond_a_bound():
-    """P6; the random search of theory.md comes as near."""
+    """P6; the random search of the specification comes as near."""
     rng, nearest = np.random.default_rng(0), dict.fromkeys(("tv", "l1", "l2"), 0.0)
     for _ in range(3000):
         count = int(rng.integers(1, 6))

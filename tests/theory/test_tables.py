@@ -1,4 +1,4 @@
-"""Norms, distances, noise and coherence of tables, beside theory.md, SciPy and brute force."""
+"""Norms, distances, noise and coherence of tables, beside the specification, SciPy and brute force."""
 
 import math
 
@@ -6,48 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paper_tables import near, paper_table
 from scipy.spatial.distance import cdist, pdist
 from scipy.stats import norm
 
-import fastpe
 from fastpe.theory import tables
 from fastpe.theory.kernel import toeplitz_share
 from fastpe.theory.pairs import nearest, tiles
 
-ENCODINGS = {
-    "sinusoidal": ("sinusoidal", {}),
-    "wavelet": ("wavelet", {}),
-    "raw": ("wavelet", {"normalise": "none"}),
-    "legendre": ("legendre", {}),
-    "clamp": ("legendre", {"map": "clamp"}),
-    "chebyshev": ("chebyshev", {}),
-    "fourier": ("fourier", {}),
-    "learned": ("learned", {"beyond": "clip"}),
-}
 WINDOWS = ((0, 50), (50, 100), (100, 200))
 
-
-@pytest.fixture(scope="module")
-def table():
-    """The paper's tables: 200 positions, 64 channels, trained on 50."""
-    kept = {}
-
-    def of(name, length=200):
-        key, options = ENCODINGS[name]
-        if (name, length) not in kept:
-            sizes = {"dim": 64, "train_length": 50, "dtype": "float64", "reference": True}
-            kept[name, length] = fastpe.build(key, length, **sizes, **options)["table"]
-        return kept[name, length]
-
-    return of
-
-
-def near(value, digits=1e-6):
-    return pytest.approx(value, rel=digits, abs=0.0)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
-# The values of theory.md, section 3
+# The values of the specification, section 3
 
 NORMS = {
     "sinusoidal": ((5.656854249, 5.656854249),) * 3,
@@ -57,11 +27,11 @@ NORMS = {
 
 
 @pytest.mark.parametrize("name", NORMS)
-def test_row_norms(table, name):
+def test_row_norms(name):
     for window, ends in zip(WINDOWS, NORMS[name], strict=True):
-        found = tables.norms(table(name), window)
+        found = tables.norms(paper_table(name), window)
         assert (found["least"].value, found["most"].value) == near(ends)
-        assert found["rms"].value == near(math.sqrt(np.mean((table(name)[slice(*window)] ** 2).sum(axis=1))))
+        assert found["rms"].value == near(math.sqrt(np.mean((paper_table(name)[slice(*window)] ** 2).sum(axis=1))))
 
 
 SEPARATIONS = {
@@ -80,36 +50,38 @@ NOISES = {
 
 
 @pytest.mark.parametrize("name", SEPARATIONS)
-def test_nearest_positions(table, name):
+def test_nearest_positions(name):
     for (start, stop), value in zip(WINDOWS, SEPARATIONS[name], strict=True):
-        found = tables.separation(table(name), (start, stop))
+        found = tables.separation(paper_table(name), (start, stop))
         assert found.value == near(value, 4e-6)
         first, second = found.inputs["pair"]
         assert start <= first < second < stop
-        assert np.linalg.norm(table(name)[first] - table(name)[second]) == pytest.approx(found.value, rel=1e-12)
+        assert np.linalg.norm(paper_table(name)[first] - paper_table(name)[second]) == pytest.approx(
+            found.value, rel=1e-12
+        )
 
 
-def test_nearest_positions_to_all_digits(table):
+def test_nearest_positions_to_all_digits():
     for window in WINDOWS:
-        assert tables.separation(table("sinusoidal"), window).value == near(1.471848048122478, 1e-15)
+        assert tables.separation(paper_table("sinusoidal"), window).value == near(1.471848048122478, 1e-15)
 
 
 @pytest.mark.parametrize("name", NOISES)
-def test_tolerated_noise(table, name):
+def test_tolerated_noise(name):
     for window, value in zip(WINDOWS, NOISES[name], strict=True):
-        assert tables.tolerated_noise(table(name), window).value == near(value, 4e-6)
+        assert tables.tolerated_noise(paper_table(name), window).value == near(value, 4e-6)
 
 
-def test_collision_radius(table):
+def test_collision_radius():
     for name, value in (("sinusoidal", 0.735924024), ("wavelet", 0.212894968), ("legendre", 0.205177807)):
-        assert tables.collision_radius(table(name), (0, 50)).value == near(value, 2e-9)
+        assert tables.collision_radius(paper_table(name), (0, 50)).value == near(value, 2e-9)
 
 
-def test_coherence(table):
+def test_coherence():
     for name, value, pair in (
         ("sinusoidal", 0.966151, None), ("wavelet", 0.909351, [48, 49]), ("legendre", 0.972649, [48, 49]),
     ):  # fmt: skip
-        found = tables.coherence(table(name), (0, 50))
+        found = tables.coherence(paper_table(name), (0, 50))
         assert found.value == near(value)
         assert pair is None or found.inputs["pair"] == pair
 
@@ -154,14 +126,14 @@ def test_distances_over_several_tiles(n, seed):
         assert np.abs(squares[off] - exactly[block, tile][off] ** 2).max() <= error
 
 
-def test_a_table_of_equal_distances_by_lag(table):
-    rows = table("sinusoidal")
+def test_a_table_of_equal_distances_by_lag():
+    rows = paper_table("sinusoidal")
     share = toeplitz_share(rows).value
     assert tables.separation(rows, share=share).inputs["pair"] == [0, 1]
     assert tables.separation(rows, (3, 4), share=share) is None
     windowed = tables.separation(rows, (3, 60), share=share)
     assert (windowed.value, windowed.inputs["pair"]) == (near(1.471848048122478, 1e-14), [3, 4])
-    wavelet = table("wavelet")  # not Toeplitz: its share is not believed to be small
+    wavelet = paper_table("wavelet")  # not Toeplitz: its share is not believed to be small
     assert tables.separation(wavelet, (0, 50), share=toeplitz_share(wavelet).value).value == near(0.425790, 1e-6)
 
 
@@ -197,8 +169,8 @@ def test_equal_rows_stand_no_noise_unless_they_are_few():
     assert tables.tolerated_noise(rows).value == 0.0
 
 
-def test_distance_to_a_line(table):
-    rows, direction = table("legendre")[:50], np.random.default_rng(0).standard_normal(64)
+def test_distance_to_a_line():
+    rows, direction = paper_table("legendre")[:50], np.random.default_rng(0).standard_normal(64)
     unit = direction / np.linalg.norm(direction)
     gaps = rows[:, None] - rows[None]
     exactly = np.linalg.norm(gaps - (gaps @ unit)[..., None] * unit, axis=2)[np.triu_indices(50, 1)].min()
@@ -207,12 +179,12 @@ def test_distance_to_a_line(table):
     assert tables.line_separation([[1.0], [2.0]], [4.0]).value == 0.0
 
 
-def test_a_collision_makes_two_inputs_equal(table):
-    found = tables.separation(table("wavelet"), (0, 50))
-    i, j = found.inputs["pair"]
-    content = (table("wavelet")[j] - table("wavelet")[i]) / 2
-    assert np.linalg.norm(content) == pytest.approx(tables.collision_radius(table("wavelet"), (0, 50)).value, rel=1e-12)
-    assert table("wavelet")[i] + content == pytest.approx(table("wavelet")[j] - content, abs=1e-15)
+def test_a_collision_makes_two_inputs_equal():
+    rows = paper_table("wavelet")
+    i, j = tables.separation(rows, (0, 50)).inputs["pair"]
+    content = (rows[j] - rows[i]) / 2
+    assert np.linalg.norm(content) == pytest.approx(tables.collision_radius(rows, (0, 50)).value, rel=1e-12)
+    assert rows[i] + content == pytest.approx(rows[j] - content, abs=1e-15)
 
 
 def test_coherence_over_several_blocks():

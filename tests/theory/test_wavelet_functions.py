@@ -22,7 +22,7 @@ def near(value, digits=1e-6):
 
 
 def test_products_cut_by_an_end():
-    """C93: theory.md has 0.213883, 0.850115, 0.163345, sums over a grid of 2^-10 that count the end in full."""
+    """C93: the specification has 0.213883, 0.850115, 0.163345, sums over a grid of 2^-10 that count the end in full."""
     for pair, value in (((3, 4), 0.213711), ((3, 3), 0.849731), ((4, 4), 0.163269)):
         x = np.arange(7 * 2**14 + 1) / 2**14
         products = evaluate("db4", x + pair[0], psi=True) * evaluate("db4", x + pair[1], psi=True)
@@ -47,7 +47,7 @@ def test_products_of_whole_wavelets_are_those_of_a_basis(wavelet, m, n):
 
 
 def test_suprema():
-    """C81, C96: theory.md has the largest values at multiples of 2^-10, which are below the suprema."""
+    """C81, C96: the specification has the largest values at multiples of 2^-10, which are below the suprema."""
     assert supremum("db4", psi=False, level=10).low == near(1.121796)
     assert supremum("db4", level=10).low == near(1.359170)
     for beta, value in ((0.1, 1.948310), (0.5, 8.240162), (1.0, 50.576468), (2.0, 3283.938)):

@@ -45,7 +45,7 @@ from scipy import linalg
 from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding
 from fastpe.encodings.parts.frequencies import exact_product
-from fastpe.encodings.parts.tridiagonal import largest_eigenvectors
+from fastpe.encodings.parts.tridiagonal import largest_eigenvalues, largest_eigenvectors
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.arrays import gemm
 
@@ -95,7 +95,7 @@ def reference(spec: Spec, params: dict[str, Any], *, time_bandwidth: float | Non
     ends = (n - count, n - 1)
     ascending = linalg.eigh_tridiagonal(diagonal, beside, select="i", select_range=ends, lapack_driver="stebz")[1]
     vectors = _signed(ascending[:, ::-1].copy())
-    concentration = (vectors * (_kernel(places, n, width) @ vectors)).sum(axis=0)
+    concentration = (vectors * linalg.matmul_toeplitz(_kernel(np.zeros(()), n, width), vectors)).sum(axis=0)
     table = np.zeros((*spec.batch, spec.length, spec.dim))
     table[..., :count] = (_kernel(spec.points(), n, width) @ vectors) / concentration
     known = np.isin(spec.points(), places)  # the same, without what the sum loses of small entries
@@ -153,12 +153,14 @@ def fill(
 def _error(spec: Spec, *, time_bandwidth: float | None, scale: float) -> float:
     """A vector is known to the rounding of the matrix over the gap to the next eigenvalue."""
     product = _product(spec, time_bandwidth)
-    values = linalg.eigvalsh_tridiagonal(*_tridiagonal(spec.train_length, product / spec.train_length))
-    gap = np.diff(values)[-_count(spec, product) :].min(initial=np.inf)
+    diagonal, beside = _tridiagonal(spec.train_length, product / spec.train_length)
+    values = largest_eigenvalues(diagonal, beside, min(_count(spec, product) + 1, spec.train_length))
+    gap = -np.diff(values).max(initial=-np.inf)
+    largest_entry = np.abs(diagonal).max() + 2.0 * np.abs(beside).max(initial=0.0)
     out = {"table": np.empty((*spec.batch, spec.length, spec.dim))}
     fill(spec, {}, out, time_bandwidth=time_bandwidth, scale=1.0)
     largest = float(np.abs(out["table"]).max())
-    vector = (4.0 + np.abs(values).max() / gap) * np.sqrt(2 * product)
+    vector = (4.0 + largest_entry / gap) * np.sqrt(2 * product)
     return float(16.0 * vector * max(1.0, np.sqrt(spec.train_length) / max(largest, 1e-300)))
 
 

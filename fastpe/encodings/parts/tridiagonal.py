@@ -1,4 +1,4 @@
-"""Some eigenvectors of a symmetric tridiagonal matrix whose eigenvalues lie well apart, each in linear time."""
+"""The largest eigenvalues of a symmetric tridiagonal matrix and their vectors, each in linear time if they are few."""
 
 from typing import Any
 
@@ -10,13 +10,29 @@ from fastpe.kernels._jit import entry
 Array = np.ndarray[Any, Any]
 
 
+_FEW = 20  # one eigenvalue by bisection costs what so many cost where all are computed at once
+
+
+def largest_eigenvalues(diagonal: Array, beside: Array, count: int) -> Array:
+    """The largest ones, from the largest on, (count,).
+
+    >>> largest_eigenvalues(np.array([2.0, 2.0, 2.0]), np.array([1.0, 1.0]), 2).round(3).tolist()
+    [3.414, 2.0]
+    """
+    n = len(diagonal)
+    if _FEW * count >= n:
+        return linalg.eigvalsh_tridiagonal(diagonal, beside)[: -count - 1 : -1].copy()
+    ends = (n - count, n - 1)
+    return linalg.eigvalsh_tridiagonal(diagonal, beside, "i", ends, lapack_driver="stebz")[::-1].copy()
+
+
 def largest_eigenvectors(diagonal: Array, beside: Array, count: int) -> Array:
     """Unit vectors of the largest eigenvalues, that of the largest first, (N, count); their signs are left open.
 
     >>> np.abs(largest_eigenvectors(np.array([2.0, 2.0]), np.array([1.0]), 2)).round(3).tolist()
     [[0.707, 0.707], [0.707, 0.707]]
     """
-    values = linalg.eigvalsh_tridiagonal(diagonal, beside)[: -count - 1 : -1].copy()
+    values = largest_eigenvalues(diagonal, beside, count)
     vectors = np.empty((count, len(diagonal)))
     _twisted(diagonal, beside, values, vectors)
     return vectors.T
