@@ -85,13 +85,25 @@ def run(
 
 
 @contextlib.contextmanager
+def _environment_kept() -> Iterator[None]:
+    # a nanny writes its workers' variables into this process and leaves them there, where Numba refuses them
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for added in os.environ.keys() - before.keys():
+            del os.environ[added]
+        os.environ.update(before)
+
+
+@contextlib.contextmanager
 def _client(distributed: Any, address: str, workers: int) -> Iterator[Any]:
     import dask
 
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # what it logs is raised too
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
     settings = {"distributed.nanny.pre-spawn-environ": one_thread, "distributed.scheduler.allowed-failures": 3}
-    with dask.config.set(settings), contextlib.ExitStack() as stack:
+    with dask.config.set(settings), _environment_kept(), contextlib.ExitStack() as stack:
         if address == "local":
             cluster = distributed.LocalCluster(
                 n_workers=workers, threads_per_worker=1, memory_limit=0, dashboard_address=None, silence_logs=50

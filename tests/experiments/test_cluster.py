@@ -50,7 +50,9 @@ def distributed():
 @pytest.mark.filterwarnings("default")
 def test_a_local_cluster_makes_the_same_table(distributed, tmp_path):
     compare(STUDY, out=tmp_path / "here", workers=1)
+    before = dict(os.environ)
     compare(STUDY, out=tmp_path / "cluster", workers=2, cluster="local")
+    assert dict(os.environ) == before
     assert contents(tmp_path / "cluster") == contents(tmp_path / "here")
 
 
