@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 
 from fastpe.base import validation
-from fastpe.base.validation import truth, whole
+from fastpe.base.random import Stream
+from fastpe.base.validation import at_least_zero, positive, truth, whole
+from fastpe.functional.positions import Positions
+from fastpe.functional.sight import Mask, added_mask, as_spans, check_mask, check_spans, check_starts
+from fastpe.functional.slot_arrays import cells_of
 
 Array = np.ndarray[Any, Any]
 
@@ -17,7 +21,7 @@ _AXES = {
     "rel_gain": ("H1", "T", "D"),
     "rel_key": ("H1", "T", "D"),
     "rel_query": ("H1", "T", "D"),
-    "rel_value": ("H1", "T", "D"),
+    "rel_value": ("H1", "T", "Dv"),
     "key_bias": ("H", "D"),
     "gain": ("H", "T"),
     "bias": ("H", "T"),
@@ -26,9 +30,13 @@ _AXES = {
     "scores": ("H", "N", "M"),
     "angles": ("H1", "L", "R"),
     "growth": ("L", "R"),
+    "sinks": ("H",),
 }
+_UNLED = ("sinks",)  # those that never have a leading axis B
 _PRINTED = {"H1": "H or 1", "T": "2K+1", "R": "R/2", "L": "max(N, M)"}
-_PLAIN = ("scale", "rectify", "pairs")
+_SIGHT = ("mask", "spans", "query_start")
+_PLAIN = ("scale", "rectify", "pairs", "softcap", "dropout", "dropout_seed", *_SIGHT)
+_HALVES = ("float16", "bfloat16")  # computed in float32
 _MOST_VALUES = 2**31 - 1  # that a kernel's index, int32, can choose from
 
 
@@ -36,25 +44,48 @@ _MOST_VALUES = 2**31 - 1  # that a kernel's index, int32, can choose from
 class Call:
     """Checked arguments: arrays as they came, but with an axis B or 1 in front where they had none.
 
-    What kernels index with, `index` and the lengths, is a copy; all else may lie in the caller's memory.
+    What kernels index with, `index`, lengths, spans and starts, is a copy; all else may lie in the caller's memory.
+    Half precision has become float32; `dtype` is that of the output. `lead`: how many axes q has before N.
     `shapes`: those of the arguments whose gradients are wanted, as they were given; `dtypes`: those of the gradients.
     """
 
     q: Array  # (B, H, N, D)
     k: Array  # (B, Hk, M, D)
-    v: Array
+    v: Array  # (B, Hk, M, Dv)
     slots: dict[str, Array]
+    positions: Positions
+    mask: Mask | None
+    spans: Array | None  # (B or 1, N, 2)
     scale: Array  # () or (H,), float64
     pairs: str
     rectify: bool
+    softcap: float  # 0: none
+    dropout: float
+    dropout_seed: int
     causal: bool
     window: int | None
     query_lengths: Array  # (B,)
     key_lengths: Array
-    batched: bool
+    lead: int
     return_lse: bool
+    dtype: np.dtype[Any]
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, np.dtype[Any]]
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to compute."""
+        return 0 in (self.q.shape[0], self.positions.n, self.positions.m)
+
+    @property
+    def dropout_key(self) -> tuple[int, int]:
+        """The two words that the numbers of dropped weights come from."""
+        key = int(Stream(self.dropout_seed, "attention dropout").words(1)[0])
+        return key % 2**32, key // 2**32
+
+    def without_axes(self, x: Array) -> Array:
+        """x (B, H, ...) without the axes that q did not have."""
+        return x.reshape(x.shape[2 - self.lead :])
 
 
 def check(
@@ -62,65 +93,120 @@ def check(
     wrt: tuple[str, ...] | None, slots: Mapping[str, Any],
 ) -> Call:  # fmt: skip
     """Check everything, or raise an error that names the argument."""
-    arrays = {name: real_array(name, value) for name, value in (("q", q), ("k", k), ("v", v))}
-    batched = arrays["q"].ndim == 4
+    own_arrays = {name: any_real(name, value) for name, value in (("q", q), ("k", k), ("v", v))}
+    arrays = {name: in_float32(array) for name, array in own_arrays.items()}
+    lead = arrays["q"].ndim - 2
+    batched = lead == 2
     sizes = _sizes(arrays)
     given = {name: value for name, value in slots.items() if value is not None}
     for name in given:
         if name not in _AXES and name not in _PLAIN:
             raise TypeError(f"{name} is not a slot of attention; those are {', '.join((*_AXES, *_PLAIN))}")
+    starts = check_starts(given.get("query_start"), sizes, batched)
+    positions = Positions(sizes["N"], sizes["M"], starts)
+    if starts is not None:
+        sizes["L"] = max(sizes["M"], sizes["N"] + int(starts.max(initial=0)))
     as_given = {name: _slot_array(name, value) for name, value in given.items() if name in _AXES}
-    own = {name: _with_batch(name, _widened(name, array), sizes) for name, array in as_given.items()}
+    own = {
+        name: _with_batch(name, _widened(name, in_float32(array)), sizes, longer=starts is not None)
+        for name, array in as_given.items()
+    }
     if "index" in own:  # a kernel follows it: once it has been checked, nobody else may change it
-        own["index"] = own["index"][..., -sizes["N"] :, -sizes["M"] :].copy()
+        own["index"] = cells_of(own["index"], positions).copy()
+    mask, spans, given_mask = _sight(given, sizes, batched, arrays["q"].dtype, wrt)
     causal = truth("causal", causal)
     _check_together(own, causal)
     scale = _scale(given.get("scale"), sizes)
-    real = {name: array for name, array in (arrays | as_given).items() if name != "index"}
+    real = {name: array for name, array in (own_arrays | as_given).items() if name != "index"}
     real |= {"scale": scale} if "scale" in given else {}
+    real |= {"mask": given_mask} if given_mask is not None and given_mask.dtype != bool else {}
     queries, keys = _lengths(lengths, sizes, batched)
     pairs = given.get("pairs", "interleaved")
     if pairs not in ("interleaved", "half"):
         raise ValueError(f"pairs must be 'interleaved' or 'half', not {pairs!r}")
-    four = {name: array if batched else array[None] for name, array in arrays.items()}
+    four = {name: array.reshape((1,) * (2 - lead) + array.shape) for name, array in arrays.items()}
+    rate = at_least_zero("dropout", given.get("dropout", 0.0), below=1.0)
     return Call(
-        **four, slots=own, scale=scale.astype(np.float64), pairs=pairs,
+        **four, slots=own, positions=positions, mask=mask, spans=spans, softcap=_softcap(given.get("softcap")),
+        dropout=rate, dropout_seed=_dropout_seed(rate, given.get("dropout_seed")),
+        scale=scale.astype(np.float64), pairs=pairs,
         rectify=truth("rectify", given.get("rectify", False)), causal=causal,
         window=None if window is None else whole("window", window, 1), query_lengths=queries, key_lengths=keys,
-        batched=batched, return_lse=truth("return_lse", return_lse),
+        lead=lead, return_lse=truth("return_lse", return_lse), dtype=own_arrays["q"].dtype,
         shapes=_wanted(wrt, {name: array.shape for name, array in real.items()}),
-        dtypes={name: array.dtype if array.dtype.kind == "f" else np.dtype(np.float64) for name, array in real.items()},
+        dtypes={name: array.dtype if is_real(array.dtype) else np.dtype(np.float64) for name, array in real.items()},
     )  # fmt: skip
 
 
-def real_array(name: str, value: Any) -> Array:
-    """The value as a float32 or float64 array."""
-    array = validation.array(name, value)
-    if array.dtype not in (np.float32, np.float64):
-        raise TypeError(f"{name} must be an array of float32 or float64, not of {array.dtype}")
+def is_real(dtype: np.dtype[Any]) -> bool:
+    """Whether gradients may have this dtype."""
+    return dtype in (np.float32, np.float64) or dtype.name in _HALVES
+
+
+def in_float32(x: Array) -> Array:
+    """x, of half precision in float32."""
+    return x.astype(np.float32) if x.dtype.name in _HALVES else x
+
+
+def any_real(name: str, value: Any) -> Array:
+    """The value as an array of floats that attention takes."""
+    array = validation.array(name, value, kinds="iufV")
+    if not is_real(array.dtype):
+        raise TypeError(f"{name} must be an array of float32 or float64, or of half precision, not of {array.dtype}")
     return array
+
+
+def _sight(
+    given: Mapping[str, Any], sizes: Mapping[str, int], batched: bool, dtype: Any, wrt: Any
+) -> tuple[Mask | None, Array | None, Array | None]:
+    """The mask, unless spans say the same; the spans of both; the mask as it was given."""
+    spans = check_spans(given["spans"], sizes, batched) if "spans" in given else None
+    if "mask" not in given:
+        return None, spans, None
+    as_given, mask = check_mask(given["mask"], sizes, batched)
+    if 0 in mask.shape:
+        return None, spans, as_given
+    if not (wrt is None or "mask" in wrt) and mask.dtype != bool and np.all((mask == 0) | (mask == -np.inf)):
+        mask = mask == 0  # it only hides, and nobody asks for its gradient
+    own = as_spans(mask, sizes["M"])
+    if own is None:
+        return added_mask(mask, sizes["M"], dtype), spans, as_given
+    own = np.broadcast_to(own, (len(own), sizes["N"], 2))
+    if spans is None:
+        return None, np.array(own), as_given
+    both = [np.maximum(own[..., 0], spans[..., 0]), np.minimum(own[..., 1], spans[..., 1])]
+    return None, np.stack(both, axis=-1), as_given
+
+
+def _softcap(value: Any) -> float:
+    return 0.0 if value is None else positive("softcap", value, "float32")
+
+
+def _dropout_seed(rate: float, seed: Any) -> int:
+    if seed is None and rate:
+        raise ValueError("dropout needs dropout_seed, an integer that says which weights it drops")
+    return 0 if seed is None else whole("dropout_seed", seed, 0)
 
 
 def _sizes(arrays: Mapping[str, Array]) -> dict[str, int]:
     q, k, v = (arrays[name] for name in "qkv")
-    if q.ndim not in (3, 4) or 0 in q.shape:
-        raise ValueError(f"q must have the shape (B, H, N, D) or (H, N, D), none of them 0, not {q.shape}")
-    if k.ndim != q.ndim or 0 in k.shape or k.shape[:-3] != q.shape[:-3] or k.shape[-1] != q.shape[-1]:
-        raise ValueError(
-            f"k must have the shape (B, Hk, M, D), none of them 0, B and D as in q {q.shape}, not {k.shape}"
-        )
-    if v.shape != k.shape:
-        raise ValueError(f"v must have the shape of k, {k.shape}, not {v.shape}")
-    heads, n, d = q.shape[-3:]
-    if heads % k.shape[-3]:
-        raise ValueError(f"k must have a number of heads that divides q's {heads}, not {k.shape[-3]}")
-    m = k.shape[-2]
-    return {"B": q.shape[0] if q.ndim == 4 else 1, "H": heads, "N": n, "M": m, "D": d, "L": max(n, m)}
+    if q.ndim not in (2, 3, 4) or 0 in (q.shape[-1], *q.shape[-3:-2]):
+        raise ValueError(f"q must have the shape (B, H, N, D), (H, N, D) or (N, D), H and D not 0, not {q.shape}")
+    if k.ndim != q.ndim or 0 in k.shape[-3:-2] or k.shape[:-3] != q.shape[:-3] or k.shape[-1] != q.shape[-1]:
+        raise ValueError(f"k must have the shape (B, Hk, M, D), Hk not 0, B and D as in q {q.shape}, not {k.shape}")
+    if v.ndim != k.ndim or v.shape[:-1] != k.shape[:-1] or 0 in v.shape[-1:]:
+        raise ValueError(f"v must have the shape of k, {k.shape}, but for its last axis, which is not 0: not {v.shape}")
+    (n, d), m = q.shape[-2:], k.shape[-2]
+    heads, key_heads = (x.shape[-3] if x.ndim > 2 else 1 for x in (q, k))
+    if heads % key_heads:
+        raise ValueError(f"k must have a number of heads that divides q's {heads}, not {key_heads}")
+    b = q.shape[0] if q.ndim == 4 else 1
+    return {"B": b, "H": heads, "N": n, "M": m, "D": d, "Dv": v.shape[-1], "L": max(n, m)}
 
 
 def _slot_array(name: str, value: Any) -> Array:
     if name != "index":
-        return real_array(name, value)
+        return any_real(name, value)
     array = validation.array(name, value)
     if array.dtype.kind not in "iu":
         raise TypeError(f"index must be an array of integers, not of {array.dtype}")
@@ -131,29 +217,33 @@ def _widened(name: str, array: Array) -> Array:
     return array.astype(np.float64) if name in ("angles", "growth") else array
 
 
-def _with_batch(name: str, array: Array, sizes: Mapping[str, int]) -> Array:
-    """The slot with a leading axis B or 1, its axes checked."""
+def _with_batch(name: str, array: Array, sizes: Mapping[str, int], *, longer: bool) -> Array:
+    """The slot with a leading axis B or 1, its axes checked; those over positions may be longer than need be."""
     axes = _AXES[name]
-    led = array if array.ndim == len(axes) + 1 else array[None]
-    square = led.shape[-2:] == (sizes["L"],) * 2
+    led = array if array.ndim == len(axes) + 1 and name not in _UNLED else array[None]
+    square = len(set(led.shape[-2:])) == 1 and _fits("L", led.shape[-1], sizes, longer)
     fits = led.ndim == len(axes) + 1 and led.shape[0] in (1, sizes["B"])
     fits = fits and all(
-        _fits(axis, size, sizes) or (square and axis in "NM") for axis, size in zip(axes, led.shape[1:], strict=True)
+        _fits(axis, size, sizes, longer) or (square and axis in "NM")
+        for axis, size in zip(axes, led.shape[1:], strict=True)
     )
     if not fits:
         printed = ", ".join(_PRINTED.get(axis, axis) for axis in axes)
-        known = ", ".join(f"{axis} = {size}" for axis, size in sizes.items() if axis != "L")
-        raise ValueError(f"{name} must have the shape ({printed}), or that after B, where {known}; not {array.shape}")
+        known = ", ".join(f"{axis} = {size}" for axis, size in sizes.items() if axis not in ("L", "Dv") or axis in axes)
+        after = "" if name in _UNLED else ", or that after B,"
+        raise ValueError(f"{name} must have the shape ({printed}){after} where {known}; not {array.shape}")
     return led
 
 
-def _fits(axis: str, size: int, sizes: Mapping[str, int]) -> bool:
+def _fits(axis: str, size: int, sizes: Mapping[str, int], longer: bool) -> bool:
     if axis == "H1":
         return size in (1, sizes["H"])
     if axis == "T":
         return size % 2 == 1
     if axis == "R":
         return 1 <= size <= sizes["D"] // 2
+    if axis == "L" and longer:
+        return size >= sizes["L"]
     return size >= 1 if axis == "V" else size == sizes[axis]
 
 
@@ -164,7 +254,7 @@ def _check_together(slots: Mapping[str, Array], causal: bool) -> None:
         count, index = slots["values"].shape[-1], slots["index"]
         if count > _MOST_VALUES:
             raise ValueError(f"values must have at most {_MOST_VALUES} entries for index to choose from, not {count}")
-        if index.min() < 0 or index.max() >= count:
+        if index.size and (index.min() < 0 or index.max() >= count):
             raise ValueError(f"index must lie in [0, {count}), but reaches from {index.min()} to {index.max()}")
     if "growth" in slots and not causal:
         raise ValueError("growth needs causal=True: it grows without bound for keys after the query")
@@ -215,6 +305,6 @@ def _length(of: str, lengths: Any, b: int, most: int, batched: bool) -> Array:
     if array.shape != ((b,) if batched else ()):
         expected = f"have the shape (B,) = ({b},)" if batched else "be one integer"
         raise ValueError(f"lengths of {of} must {expected}, not {lengths!r}")
-    if array.min() < 0 or array.max() > most:
+    if array.size and (array.min() < 0 or array.max() > most):
         raise ValueError(f"lengths of {of} must lie in [0, {most}], not {array.tolist()}")
     return np.broadcast_to(array.astype(np.int64), (b,))

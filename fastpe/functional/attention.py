@@ -21,6 +21,13 @@ def attention(
     causal: bool = False,
     window: int | None = None,
     lengths: Any = None,
+    mask: Any = None,
+    spans: Any = None,
+    query_start: Any = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    dropout: float = 0.0,
+    dropout_seed: int | None = None,
     tolerance: float | None = None,
     return_lse: bool = False,
     **slots: Any,
@@ -29,10 +36,13 @@ def attention(
 
     Parameters
     ----------
-    q : (B, H, N, D) or (H, N, D) float32 or float64
-        Queries. Query i sits at position i + M - N.
-    k, v : (B, Hk, M, D), or without B, of q's dtype
-        Keys and values; Hk divides H, and query head h reads their head h // (H / Hk).
+    q : (B, H, N, D), (H, N, D) or (N, D) float64, float32, float16 or bfloat16
+        Queries. Query i sits at position i + M - N. Half precision (bfloat16 as `ml_dtypes` has it) is computed in
+        float32.
+    k : (B, Hk, M, D), or with as few axes as q, of q's dtype
+        Keys; Hk divides H, and query head h reads their head h // (H / Hk).
+    v : (B, Hk, M, Dv), of q's dtype
+        Values.
     causal : bool
         Whether keys after the query's position are hidden.
     window : int, optional
@@ -40,6 +50,22 @@ def attention(
     lengths : (B,) int, or a tuple of two such, (queries, keys), optional
         Keys and queries from there on are padding: nothing is computed for them, and such queries give zeros. Without B
         a length is one integer; of a pair, None stands for no padding.
+    mask : bool or floats that broadcast to (B, H, N, M), optional
+        Of bool, whether a key is seen; of floats, what is added to the scores at last, minus infinity where a key is
+        hidden. Tiles that it hides wholly cost nothing; where every query sees one interval of keys, nor does the mask.
+    spans : (B or 1, N, 2) int, optional
+        The first key that each query sees, and the first that it no longer sees: see `fastpe.spans`.
+    query_start : int or (B,) int, optional
+        The position of the first query, key j being at position j; by default M - N. Arrays over positions then have a
+        row for each position from 0 on, max(M, N + query_start) at least.
+    softcap : float, optional
+        A score S becomes softcap tanh(S / softcap), before the mask.
+    sinks : (H,) floats, optional
+        The score of one more key of each head, which has no value (gpt-oss).
+    dropout : float
+        The probability with which a weight is dropped; the others are divided by 1 - dropout.
+    dropout_seed : int, optional
+        Which weights are dropped: a function of this seed, the sample, the head, the query and the key alone.
     tolerance : float, optional
         Tiles of keys are left out where all that is left out of a row of the softmax provably sums up to at most this
         weight. By default a quarter of the dtype's precision; 0 leaves out nothing. See `kernels.attention`.
@@ -50,10 +76,10 @@ def attention(
 
     Returns
     -------
-    out : (B, H, N, D)
-        In q's dtype; without B if q has none. Rows that see no key are zero.
+    out : (B, H, N, Dv)
+        In q's dtype; without the axes that q has not. Rows that see no key are zero.
     lse : (B, H, N)
-        Only if `return_lse`; -inf for rows that see no key.
+        Only if `return_lse`; -inf for rows that see no key and have no sink.
 
     Raises
     ------
@@ -77,6 +103,8 @@ def attention(
     >>> fastpe.attention(q, k, v, causal=True)[0].tolist()
     [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]
     """
+    slots |= {"mask": mask, "spans": spans, "query_start": query_start, "softcap": softcap, "sinks": sinks}
+    slots |= {"dropout": dropout, "dropout_seed": dropout_seed}
     call = checked(q, k, v, causal, window, lengths, return_lse, (), slots)
     return Pass(call, checked_tolerance(tolerance, call.q.dtype)).outputs()
 
@@ -89,6 +117,13 @@ def attention_vjp(
     causal: bool = False,
     window: int | None = None,
     lengths: Any = None,
+    mask: Any = None,
+    spans: Any = None,
+    query_start: Any = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    dropout: float = 0.0,
+    dropout_seed: int | None = None,
     tolerance: float | None = None,
     return_lse: bool = False,
     wrt: tuple[str, ...] | None = None,
@@ -98,19 +133,22 @@ def attention_vjp(
 
     Parameters
     ----------
-    q, k, v, causal, window, lengths, tolerance, return_lse, **slots
+    q, k, v, causal, window, lengths, mask, spans, query_start, softcap, sinks, dropout, dropout_seed, tolerance, \
+    return_lse, **slots
         As for `attention`. Arrays are read where they lie, again by `pullback`: if they change in between, its
-        gradients are those of no function, but for ``index`` and `lengths`, of which it has copies.
+        gradients are those of no function, but for ``index``, `lengths`, `spans` and `query_start`, of which it has
+        copies.
     wrt : tuple of str, optional
-        The arguments whose gradients are wanted; by default q, k, v and every slot given that is an array of real
-        numbers (so neither ``index`` nor ``rectify`` nor ``pairs``).
+        The arguments whose gradients are wanted; by default q, k, v, `sinks`, a `mask` of floats, and every slot given
+        that is an array of real numbers (so neither ``index`` nor ``rectify`` nor ``pairs``).
 
     Returns
     -------
     out : array, or (array, array)
         What `attention` returns.
     pullback : callable
-        ``pullback(dout)`` gives a dict of arrays, each of the shape and dtype of the argument it is named after.
+        ``pullback(dout)`` gives a dict of arrays, each of the shape and dtype of the argument it is named after; with
+        `return_lse` also ``pullback((dout, dlse))``.
 
     Raises
     ------
@@ -129,6 +167,8 @@ def attention_vjp(
     >>> sorted(pullback(np.ones_like(out)))
     ['bias', 'k', 'q', 'v']
     """
+    slots |= {"mask": mask, "spans": spans, "query_start": query_start, "softcap": softcap, "sinks": sinks}
+    slots |= {"dropout": dropout, "dropout_seed": dropout_seed}
     call = checked(q, k, v, causal, window, lengths, return_lse, wrt, slots)
     done = Pass(call, checked_tolerance(tolerance, call.q.dtype))
     outputs = done.outputs()  # what the pullback reads stays its own: users add to outputs in place
@@ -154,10 +194,13 @@ def checked(
         q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, wrt=wrt, slots=slots
     )
     dtype = call.q.dtype
-    for name, array in {"k": call.k, "v": call.v, **call.slots}.items():
+    for name in ("k", "v"):
+        if name in call.dtypes and call.dtypes[name] != call.dtype:
+            raise TypeError(f"{name} must have the dtype of q, {call.dtype}, not {call.dtypes[name]}")
+    for name, array in call.slots.items():
         if name not in ("index", "angles", "growth") and array.dtype != dtype:
             raise TypeError(f"{name} must have the dtype of q, {dtype}, not {array.dtype}")
-        if name not in ("k", "v", "index") and not (np.isfinite(array.min()) and np.isfinite(array.max())):
+        if name != "index" and array.size and not (np.isfinite(array.min()) and np.isfinite(array.max())):
             raise ValueError(f"{name} must be finite")
     if not np.all(np.abs(call.scale) <= np.finfo(dtype).max):
         raise ValueError(f"scale must be finite in {dtype}, not {call.scale.tolist()}")

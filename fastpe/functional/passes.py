@@ -7,14 +7,16 @@ import numpy as np
 
 from fastpe.functional import arguments
 from fastpe.functional.arguments import Array, Call
-from fastpe.functional.slot_arrays import contiguous, fold, slot_arrays
+from fastpe.functional.slot_arrays import cells_back, contiguous, fold, slot_arrays
 from fastpe.kernels import rotate, simd
 from fastpe.kernels.attention import calls, score
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.records import CHUNK, SLOTS, Case, Gradients, Inputs, Options
 from fastpe.kernels.attention.room import room_for
+from fastpe.kernels.dropout import Dropout
 from fastpe.kernels.threads import default_threads, run_lanes
 
+_HALF = 2**32
 _UNDERFLOW = 1e-30  # more than what squares that underflow may take from a squared norm
 
 # q, k, v and dout may hold NaN and infinities, and what becomes of them stands in the results
@@ -30,40 +32,65 @@ class Pass:
         self.call = call
         self.dtype = call.q.dtype
         self.tolerance = tolerance
-        (b, h, n, d), (hk, m) = call.q.shape, call.k.shape[1:3]
+        (b, h, n, d), (hk, m), dv = call.q.shape, call.k.shape[1:3], call.v.shape[-1]
         turned = "angles" in call.slots
         # keys that heads turn by angles of their own cannot be shared
         self.group = h // hk if turned and call.slots["angles"].shape[1] not in (1, hk) else 1
         self.sizes = b, h, hk * self.group, n, m, d
         self.nothing = np.zeros(1, self.dtype)
+        self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.full((b, h, n), -np.inf, self.dtype)
+        if call.empty:
+            self._drain()
+            return
         k, v = (np.repeat(x, self.group, axis=1) if self.group > 1 else x for x in (call.k, call.v))
         q, k, v = (_rows(x) for x in (call.q, k, v))
         if turned:  # before and after rotation they have the same strides
             q, k = np.ascontiguousarray(q), np.ascontiguousarray(k)
-        self.qr, self.kr = (self._turn(x, np.empty(x.shape, x.dtype), 1.0) if turned else x for x in (q, k))
+        self.qr, self.kr = (
+            self._turn(x, np.empty(x.shape, x.dtype), 1.0, queries=x is q) if turned else x for x in (q, k)
+        )
         self.strides = tuple(stride // self.dtype.itemsize for x in (q, k, v) for stride in x.strides[:3])
-        self.strides += (self.strides[2], self.strides[5], d, d)
-        self.options = Options(rectify=int(call.rectify))
-        self.terms = score.terms_given(call.slots, self.options)
+        self.strides += (self.strides[2], self.strides[5], dv, d, dv)
+        self.options = Options(rectify=int(call.rectify), softcap=call.softcap)
+        self.terms = score.terms_given(call.slots.keys() - {"sinks"}, self.options)
+        if call.mask is not None and not call.mask.hides_only:
+            self.terms |= {"mask"}
+        self.dropout = _dropout(call)
         self.keeps_raw = score.keeps_raw(self.terms, "scale" in call.shapes)
-        self.bias, slots, self.table = slot_arrays(call.slots, call.shapes, n, m, self.dtype, self.keeps_raw)
+        given = call.slots if call.mask is None else {**call.slots, "mask": call.mask.added}
+        has_terms = self.keeps_raw or call.softcap > 0
+        self.bias, mask, slots, self.table = slot_arrays(given, call.shapes, call.positions, self.dtype, has_terms)
         bounds = self._bounds(q, k)
         lengths = np.stack([call.query_lengths, call.key_lengths], axis=1).astype(np.int64)
         scale = contiguous(np.broadcast_to(call.scale, (h,)), self.dtype)
         starts = [simd.start_of(x) for x in (q, self.qr, k, self.kr, v)]
-        self.inputs = Inputs._make((*starts, scale, lengths, self.bias, *bounds, slots, self.table, self._limits()))
-        self.out, self.lse = np.empty((b, h, n, d), self.dtype), np.empty((b, h, n), self.dtype)
+        sight = self._first_positions(), *self._seen(mask)
+        self.inputs = Inputs._make(
+            (*starts, scale, lengths, *sight, self.bias, *bounds, slots, self.table, self._limits())
+        )
         if known is None:
             self._forward()
+            self._drain()
         else:
-            self.out[...], self.lse[...] = known
+            for whole, part in zip((self.out, self.lse), known, strict=True):
+                whole[...] = part.reshape(whole.shape)
 
     def outputs(self) -> Any:
         """What `attention` returns."""
-        out, lse = (self.out, self.lse) if self.call.batched else (self.out[0], self.lse[0])
+        out, lse = (self.call.without_axes(x) for x in (self.out.astype(self.call.dtype, copy=False), self.lse))
         return (out, lse) if self.call.return_lse else out
 
     # ----------------------------------------------------------------------------------------------- what kernels take
+
+    def _first_positions(self) -> Array:
+        return np.array(np.broadcast_to(self.call.positions.first, (self.sizes[0],)).astype(np.int64))
+
+    def _seen(self, mask: Array) -> tuple[Array, Array, Array]:
+        """Spans, the mask, and what it leaves of tiles."""
+        call = self.call
+        spans = np.zeros((1, 1, 2), np.int64) if call.spans is None else contiguous(call.spans, np.int64)
+        occupied = np.zeros((1, 1, 1, 1), np.int64) if call.mask is None else call.mask.occupied(self.sizes[3])
+        return spans, mask, occupied
 
     def _limits(self) -> tuple[float, float]:
         """Logarithms of the weights that may be left out: of all beyond some tile, and of one key of a tile."""
@@ -89,10 +116,13 @@ class Pass:
 
     def _case(self, *, gradients: bool) -> Case:
         call, (b, h, hk, n, m, d) = self.call, self.sizes
-        kept = alone = dropped = 0
-        sizes = b, h, hk, n, m, d, int(call.causal), min(call.window or 0, n + m), -(-m // int(TILE_KEYS))
+        kept = alone = 0
+        far = int(np.abs(call.positions.first).max()) + n + m  # no offset is as large
+        seen = int(call.causal), min(call.window or 0, far), int(call.spans is not None)
+        sizes = b, h, hk, n, m, d, call.v.shape[-1], *seen, -(-m // int(TILE_KEYS))
         half, keep_raw = int(call.pairs == "half"), int(gradients and self.keeps_raw)
-        flags = half, self.options, keep_raw, int(self._skips())
+        flags = half, self.options, keep_raw, int(gradients and call.softcap > 0), int(self._skips())
+        dropped = int(self.dropout is not None)
         return Case._make((*sizes, *flags, *self.strides, int(self._apart()), kept, alone, dropped))
 
     def _apart(self) -> bool:
@@ -100,9 +130,10 @@ class Pass:
         slots = set(self.call.slots)
         return "growth" in slots or ("angles" in slots and bool(slots & {"rel_key", "rel_query", "key_bias"}))
 
-    def _turn(self, x: Array, y: Array, sign: float) -> Array:
+    def _turn(self, x: Array, y: Array, sign: float, *, queries: bool) -> Array:
         """y, x with its pairs of channels turned by their angles; y may be x where it is in one piece."""
-        angles = contiguous(self.call.slots["angles"][:, :, -x.shape[-2] :, :], np.float64)
+        positions, whole = self.call.positions, self.call.slots["angles"]
+        angles = contiguous(positions.of_queries(whole, -2) if queries else positions.of_keys(whole, -2), np.float64)
         (led, per_head, n, pairs), lanes = angles.shape, default_threads()
         strides = tuple(stride // x.itemsize for stride in x.strides[:3])
         own = (per_head * n * pairs if led > 1 else 0, n * pairs if per_head > 1 else 0)
@@ -130,32 +161,52 @@ class Pass:
     def _forward(self) -> None:
         case = self._case(gradients=False)
         arenas, room, lanes = self._arenas(case, gradients=False)
-        run_lanes(lanes, calls.forward, self.inputs, self.out, self.lse, case, room, arenas)
+        run_lanes(lanes, calls.forward, self.inputs, self.dropout, self.out, self.lse, case, room, arenas)
+
+    def _drain(self) -> None:
+        """What sinks take: all weights shrink alike, and lse is that of one more key."""
+        if "sinks" in self.call.slots:
+            whole = np.logaddexp(self.lse, self.call.slots["sinks"][..., None]).astype(self.dtype)
+            self.out *= np.exp(self.lse - whole)[..., None]
+            self.lse[...] = whole
 
     @_without_warnings
     def pullback(self, dout: Any) -> dict[str, Array]:
         """Gradients of the arguments that are wanted."""
         call, (b, h, _, n, _, _) = self.call, self.sizes
-        given = arguments.real_array("dout", dout)
-        shape = call.q.shape if call.batched else call.q.shape[1:]
-        if given.shape != shape:
-            raise ValueError(f"dout must have the shape of the output, {shape}, not {given.shape}")
-        dout = contiguous(given, self.dtype).reshape(self.out.shape)
+        dlse: Any = None
+        if call.return_lse and isinstance(dout, tuple) and len(dout) == 2:
+            dout, dlse = dout
+        dout = self._given("dout", dout, self.out)
+        dlse = np.zeros_like(self.lse) if dlse is None else self._given("dlse", dlse, self.lse)
+        if call.empty:
+            found = {name: np.zeros(shape, call.dtypes[name]) for name, shape in call.shapes.items()}
+            if "sinks" in found:
+                found["sinks"][...] = self._sinks_gradient(-dlse)[0]
+            return found
         case = self._case(gradients=True)
-        g = self._room_for_gradients(case, dout)
+        g = self._room_for_gradients(case, dout, dlse)
         arenas, room, lanes = self._arenas(case, gradients=True)
         turns = np.zeros(b * h * (-(-n // int(TILE_QUERIES)) + 1), np.int64)
         starts = Gradients._make(simd.start_of(x) for x in g)
-        run_lanes(lanes, calls.backward, self.inputs, starts, turns, case, room, arenas)
+        run_lanes(lanes, calls.backward, self.inputs, self.dropout, starts, turns, case, room, arenas)
         return {
             name: gradient.reshape(call.shapes[name]).astype(call.dtypes[name], copy=False)
             for name, gradient in self._named(g).items()
         }
 
-    def _room_for_gradients(self, case: Case, dout: Array) -> Gradients:
-        b, h, hk, n, m, d = self.sizes
+    def _given(self, name: str, value: Any, like: Array) -> Array:
+        """The gradient of an output."""
+        given = arguments.in_float32(arguments.any_real(name, value))
+        shape = self.call.without_axes(like).shape
+        if given.shape != shape:
+            raise ValueError(f"{name} must have the shape of the output, {shape}, not {given.shape}")
+        return contiguous(given, self.dtype).reshape(like.shape)
+
+    def _room_for_gradients(self, case: Case, dout: Array, dlse: Array) -> Gradients:
+        (b, h, hk, n, m, d), dv = self.sizes, case.v_width
         shapes = {
-            "rel_gain": (d,), "rel_key": (d,), "rel_query": (d,), "rel_value": (d,), "values": (), "key_bias": (d,),
+            "rel_gain": (d,), "rel_key": (d,), "rel_query": (d,), "rel_value": (dv,), "values": (), "key_bias": (d,),
         }  # fmt: skip
 
         def zeros(*shape: int) -> Array:
@@ -165,11 +216,11 @@ class Pass:
             return np.empty(shape, self.dtype)
 
         def slot(name: str) -> Array:
-            if name not in self.call.shapes:
+            if name not in self.call.shapes or (name == "mask" and self.call.mask is None):
                 return self.nothing
             if name in ("gain", "bias"):
                 return zeros(b, h, n + m - 1)
-            if name == "scores":
+            if name in ("scores", "mask"):
                 return zeros(b, h, n, m)
             rows = () if name == "key_bias" else (int(self.table[SLOTS.index(name), 4]),)
             return zeros(b, h, *rows, *shapes[name])
@@ -177,21 +228,23 @@ class Pass:
         dq, dk, apart = rows(b, h, n, d), rows(b, hk, m, d), self._apart()
         own = {f"d{name}": slot(name) for name in SLOTS if name not in ("index", "growth")}
         return Gradients(
-            out=self.out, lse=self.lse, dout=dout, deltas=np.empty((b, h, n), self.dtype),
+            out=self.out, lse=self.lse, dout=dout, dlse=dlse, deltas=np.empty((b, h, n), self.dtype),
             dq=dq, dq_rest=rows(b, h, n, d) if apart else dq, dk=dk, dk_rest=rows(b, hk, m, d) if apart else dk,
-            dv=rows(b, hk, m, d), dscale=np.zeros((b, h, case.strips)), **own,
+            dv=rows(b, hk, m, dv), dscale=np.zeros((b, h, case.strips)), **own,
         )  # fmt: skip
 
     def _named(self, g: Gradients) -> dict[str, Array]:
         """The gradients by argument: turned back, folded, and summed over the axes along which arguments repeat."""
         call, found = self.call, {}
         dq, dk = g.dq, g.dk
+        if "sinks" in call.shapes:
+            found["sinks"] = self._sinks_gradient(g.deltas)
         if "growth" in call.shapes:
             found["growth"] = self._growth_gradient(dq, dk)
         if "angles" in call.slots:
             if "angles" in call.shapes:
                 found["angles"] = self._angles_gradient(dq, dk)
-            dq, dk = (self._turn(x, x, -1.0) for x in (dq, dk))
+            dq, dk = (self._turn(x, x, -1.0, queries=x is g.dq) for x in (dq, dk))
         found["q"] = dq if g.dq_rest is g.dq else dq + g.dq_rest
         dk = dk if g.dk_rest is g.dk else dk + g.dk_rest
         found |= {"k": self._ungrouped(dk), "v": self._ungrouped(g.dv)}
@@ -199,11 +252,16 @@ class Pass:
             found[name] = getattr(g, f"d{name}")
         for name in ("gain", "bias"):
             if name in call.shapes:
-                found[name] = fold(getattr(g, f"d{name}"), *self.sizes[3:5], call.slots[name].shape[-1])
+                found[name] = fold(getattr(g, f"d{name}"), call.positions, call.slots[name].shape[-1])
         if "scores" in call.shapes:
-            found["scores"] = _padded(g.dscores, call.slots["scores"].shape[-2:])
+            found["scores"] = cells_back(g.dscores, call.positions, call.slots["scores"].shape[-2:])
+        if "mask" in call.shapes:
+            found["mask"] = g.dmask
         wanted = {name: found[name] for name in call.shapes if name in found}
         shapes: dict[str, tuple[int, ...]] = {name: call.slots[name].shape for name in wanted if name in call.slots}
+        if "mask" in wanted:
+            own = call.shapes["mask"]
+            shapes["mask"] = (1,) * (4 - len(own)) + own
         done = {name: _summed_to(array, shapes.get(name, tuple(array.shape))) for name, array in wanted.items()}
         if "scale" in call.shapes:
             per_head = g.dscale.sum(axis=(0, 2))
@@ -218,23 +276,39 @@ class Pass:
         angles = self.call.slots["angles"]
         first, second = self._channels(angles.shape[-1])
 
+        positions, size = self.call.positions, angles.shape[-2]
+
         def turning(x: Array, dx: Array) -> Array:
             x = x.astype(np.float64)
             return dx[..., second] * x[..., first] - dx[..., first] * x[..., second]
 
-        pairs = ((self.qr, dq), (self.kr, dk))
-        whole = [_summed_to(_padded(turning(x, dx), angles.shape[-2:]), angles.shape) for x, dx in pairs]
-        return whole[0] + whole[1]
+        of_queries = positions.queries_back(turning(self.qr, dq), -2, size)
+        of_keys = positions.keys_back(turning(self.kr, dk), -2, size)
+        return _summed_to(of_queries, angles.shape) + _summed_to(of_keys, angles.shape)
 
     def _growth_gradient(self, dq: Array, dk: Array) -> Array:
         growth = self.call.slots["growth"]
         first, second = self._channels(growth.shape[-1])
 
+        positions, size = self.call.positions, growth.shape[-2]
+
         def content(x: Array, dx: Array) -> Array:
             product = dx.astype(np.float64) * x
-            return _padded((product[..., first] + product[..., second]).sum(axis=1), growth.shape[-2:])
+            return (product[..., first] + product[..., second]).sum(axis=1)
 
-        return content(self.qr, dq) - content(self.kr, dk)
+        of_keys = positions.keys_back(content(self.kr, dk), -2, size)
+        return positions.queries_back(content(self.qr, dq), -2, size) - of_keys
+
+    def _sinks_gradient(self, deltas: Array) -> Array:
+        """A sink has no value: its score's gradient is that of a key with dP = 0."""
+        weights = np.exp(self.call.slots["sinks"][..., None].astype(np.float64) - self.lse)
+        return -(weights * deltas).sum(axis=(0, 2))[None]
+
+
+def _dropout(call: Call) -> Dropout | None:
+    if not call.dropout:
+        return None
+    return Dropout(*call.dropout_key, 0, 0, round(call.dropout * _HALF), 1.0 / (1.0 - call.dropout), 0)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -265,15 +339,6 @@ def _from_both_sides(function: Any, x: Array) -> Array:
     """What `function` accumulates along the last axis from its beginning, and from its end: (..., 2, size)."""
     ends = [function.accumulate(x, axis=-1), function.accumulate(x[..., ::-1], axis=-1)[..., ::-1]]
     return np.ascontiguousarray(np.stack(ends, axis=-2))
-
-
-def _padded(x: Array, sizes: tuple[int, ...]) -> Array:
-    """x as the last rows and columns of an array of zeros."""
-    if x.shape[-2:] == tuple(sizes):
-        return x
-    whole = np.zeros((*x.shape[:-2], *sizes), x.dtype)
-    whole[..., -x.shape[-2] :, -x.shape[-1] :] = x
-    return whole
 
 
 def _summed_to(x: Array, shape: tuple[int, ...]) -> Array:

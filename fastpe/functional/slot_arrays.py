@@ -1,23 +1,34 @@
 """The slots of a score as the kernels of attention take them, for a call of `fastpe.attention` and for the model."""
 
+import math
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.ndimage import maximum_filter1d, minimum_filter1d
 
+from fastpe.functional.positions import Positions
 from fastpe.kernels.attention.cells import TILE_QUERIES
 from fastpe.kernels.attention.records import COLUMNS, SLOTS, Slots
 
 Array = np.ndarray[Any, Any]
 
 
-def slot_arrays(
-    given: Mapping[str, Array], wanted: Collection[str], n: int, m: int, dtype: Any, keeps_raw: bool
-) -> tuple[Array, Slots | None, Array]:
-    """The bias, the other slots' arrays, and the table of what is given, what is wanted, strides and rows.
+class Arrays(NamedTuple):
+    """All slots of a call."""
 
-    Where nothing but a bias is given there are no others: kernels are then compiled without them.
+    bias: Array
+    mask: Array
+    slots: Slots | None
+    table: Array
+
+
+def slot_arrays(
+    given: Mapping[str, Array], wanted: Collection[str], positions: Positions, dtype: Any, has_terms: bool
+) -> Arrays:
+    """The slots as kernels take them, and the table of what is given, what is wanted, strides and rows.
+
+    Where nothing but a bias and a mask is given there are no others: kernels are then compiled without them.
 
     Parameters
     ----------
@@ -25,10 +36,10 @@ def slot_arrays(
         Slots with a leading axis, of samples or of layers, that may be 1.
     wanted : collection of str
         The slots whose gradients are wanted.
-    n, m : int
-        Numbers of queries and keys.
-    keeps_raw : bool
-        Whether the backward pass needs scores before the scale.
+    positions : Positions
+        Where queries and keys stand.
+    has_terms : bool
+        Whether passes over scores are made for something else than a slot.
     """
     table, arrays = np.zeros((len(SLOTS), int(COLUMNS)), np.int64), {}
     nothing = np.zeros(1, dtype)
@@ -39,15 +50,17 @@ def slot_arrays(
             continue
         rows = array.shape[1 if name in ("index", "growth") else 2] if array.ndim > 2 else 0
         if name in ("gain", "bias"):
-            array = unfold(array, n, m)
+            array = unfold(array, positions)
         elif name in ("index", "scores"):
-            array = array[..., -n:, -m:]
+            array = cells_of(array, positions)
         elif name == "growth":
             rows = array.shape[-1]
+        elif name == "mask":
+            rows = array.shape[-1] if array.shape[-2] > 1 else 0
         heads = array.ndim > 3 or name in ("gain", "bias", "values", "key_bias")
-        per_head = array[0, 0].size if heads else 0
+        per_head = math.prod(array.shape[2:]) if heads else 0
         table[number] = (
-            1, name in wanted, array[0].size if array.shape[0] > 1 else 0,
+            1, name in wanted, math.prod(array.shape[1:]) if array.shape[0] > 1 else 0,
             per_head if heads and array.shape[1] > 1 else 0,
             array.shape[-1] if name == "values" else rows,
         )  # fmt: skip
@@ -58,12 +71,17 @@ def slot_arrays(
     else:
         table[SLOTS.index("growth"), 2] = growth.shape[0] > 1
         _check_growth(growth, dtype)
-        growth_q, growth_k = (contiguous(growth[:, -size:], np.float64).reshape(-1) for size in (n, m))
+        parts = positions.of_queries(growth, -2), positions.of_keys(growth, -2)
+        if positions.starts is not None and len(growth) == 1:  # one stride serves queries and keys
+            table[SLOTS.index("growth"), 2] = 1
+            parts = parts[0], np.broadcast_to(parts[1], (len(parts[0]), *parts[1].shape[1:]))
+        growth_q, growth_k = (contiguous(part, np.float64).reshape(-1) for part in parts)
     del arrays["growth"]
-    indices, bias = arrays.pop("index"), arrays.pop("bias")
-    if not (keeps_raw or table[:, 0].sum() > table[SLOTS.index("bias"), 0]):
-        return bias, None, table
-    return bias, Slots(**arrays, indices=indices, growth_q=growth_q, growth_k=growth_k), table
+    indices, bias, mask = (arrays.pop(name) for name in ("index", "bias", "mask"))
+    apart = [SLOTS.index(name) for name in ("bias", "mask")]
+    if not (has_terms or table[:, 0].sum() > table[apart, 0].sum()):
+        return Arrays(bias, mask, None, table)
+    return Arrays(bias, mask, Slots(**arrays, indices=indices, growth_q=growth_q, growth_k=growth_k), table)
 
 
 def _check_growth(growth: Array, dtype: Any) -> None:
@@ -78,27 +96,45 @@ def _check_growth(growth: Array, dtype: Any) -> None:
         )
 
 
-def unfold(array: Array, n: int, m: int) -> Array:
-    """An array over clipped offsets (..., 2K+1) with an entry for each offset from -(M - 1) to N - 1."""
-    if n == m and array.shape[-1] == 2 * n - 1:
+def cells_of(array: Array, positions: Positions) -> Array:
+    """Of an array (B or 1, ..., N, M), or over all positions twice, what cells of queries and keys read."""
+    if array.shape[-2:] == (positions.n, positions.m):
         return array
-    return array[..., _offset_rows(n, m, array.shape[-1])]
+    return positions.of_keys(positions.of_queries(array, -2), -1)
 
 
-def _offset_rows(n: int, m: int, count: int) -> Array:
-    """The row that each offset from -(M - 1) to N - 1 reads in an array of `count` rows."""
+def cells_back(cells: Array, positions: Positions, sizes: tuple[int, ...]) -> Array:
+    """The adjoint of `cells_of`, but for samples that share an array."""
+    if cells.shape[-2:] == sizes:
+        return cells
+    return positions.queries_back(positions.keys_back(cells, -1, sizes[1]), -2, sizes[0])
+
+
+def unfold(array: Array, positions: Positions) -> Array:
+    """An array over clipped offsets (B or 1, ..., 2K+1) with an entry for each j - i from -(N - 1) to M - 1."""
+    if positions.starts is None and positions.n == positions.m and array.shape[-1] == 2 * positions.n - 1:
+        return array
+    rows = _offset_rows(positions, array.shape[-1])
+    if len(rows) == 1:
+        return array[..., rows[0]]
+    return np.stack([array[b % len(array)][..., own] for b, own in enumerate(rows)])
+
+
+def _offset_rows(positions: Positions, count: int) -> Array:
+    """The row that each offset reads in an array of `count` rows, (B or 1, N + M - 1)."""
     reach = count // 2
-    return np.clip(np.arange(1 - m, n), -reach, reach) + reach
+    return np.clip(positions.offsets_met(), -reach, reach) + reach
 
 
-def fold(unfolded: Array, n: int, m: int, count: int) -> Array:
-    """The adjoint of `unfold`."""
-    if n == m and count == 2 * n - 1:
+def fold(unfolded: Array, positions: Positions, count: int) -> Array:
+    """The adjoint of `unfold`, but for samples that share an array: (B, ..., 2K+1)."""
+    if positions.starts is None and positions.n == positions.m and count == 2 * positions.n - 1:
         return unfolded
-    folded, rows = np.zeros((*unfolded.shape[:-1], count), unfolded.dtype), _offset_rows(n, m, count)
-    # equal rows stand side by side
-    starts = np.concatenate([[0], np.flatnonzero(np.diff(rows)) + 1])
-    folded[..., rows[starts]] = np.add.reduceat(unfolded, starts, axis=-1)
+    folded, rows = np.zeros((*unfolded.shape[:-1], count), unfolded.dtype), _offset_rows(positions, count)
+    for which, own in enumerate(rows):
+        samples = slice(None) if len(rows) == 1 else slice(which, which + 1)
+        edges = np.concatenate([[0], np.flatnonzero(np.diff(own)) + 1])  # equal rows stand side by side
+        folded[samples][..., own[edges]] = np.add.reduceat(unfolded[samples], edges, axis=-1)
     return folded
 
 

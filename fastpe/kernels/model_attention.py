@@ -28,6 +28,7 @@ from fastpe.kernels.attention.records import (
     Guard,
     Head,
     HeadGradients,
+    Sight,
     Turns,
     place,
     terms_of,
@@ -144,8 +145,9 @@ def _head(layer, h, act, position, dropout, place_of_first, own, sizes, a):
     bias = part(pointer(position.bias), place(position.numbers, BIAS, layer, h), offsets)
     guard = Guard(q, q, pointer(position.no_guard), 0.0, 0.0)
     dropped = place_in(dropout, own.sequence, place_of_first + h)
+    sight = Sight(NONE, pointer(position.places), q, pointer(position.places))  # of which but the first nothing is read
     return Head(
-        q, qr, k, kr, v, bias, pointer(position.numbers), position.scale[layer, h], n, n, guard, dropout, dropped
+        q, qr, k, kr, v, bias, pointer(position.numbers), position.scale[layer, h], n, n, sight, guard, dropout, dropped
     )  # fmt: skip
 
 
@@ -205,7 +207,7 @@ def _gradients(layer, h, j0, act, arena, slot_gradients, position, own, sizes, a
         _sum_of(REL_KEY, layer, h, places, g), _sum_of(REL_QUERY, layer, h, places, g),
         _sum_of(REL_VALUE, layer, h, places, g), _sum_of(KEY_BIAS, layer, h, places, g),
         _sum_of(VALUES, layer, h, places, g), _sum_of(SCORES, layer, h, places, g),
-        at(arena, a.attention + position.room.stats),
+        at(arena, a.attention + position.room.stats), at(arena, a.attention + position.room.stats),
     )  # fmt: skip
 
 

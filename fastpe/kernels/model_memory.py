@@ -165,10 +165,11 @@ def attention_case(
     apart = bool(given[GROWTH] or (sizes.pairs and given[[REL_KEY, REL_QUERY, KEY_BIAS]].any()))
     turned = 2 * c if sizes.pairs else 3 * c
     case = Case(
-        batch=1, heads=heads, key_heads=heads, queries=n, keys=n, width=c // heads, causal=sizes.causal, window=0,
-        strips=-(-n // int(TILE_KEYS)), half=sizes.half, options=options, keep_raw=int(backward and keep_raw),
-        skip=0, q_batch=0, q_head=0, q_row=3 * c, k_batch=0, k_head=0, k_row=3 * c, v_batch=0, v_head=0, v_row=3 * c,
-        qr_row=turned, kr_row=turned, o_row=c, g_row=3 * c, apart=int(apart),
+        batch=1, heads=heads, key_heads=heads, queries=n, keys=n, width=c // heads, v_width=c // heads,
+        causal=sizes.causal, window=0, spanned=0, strips=-(-n // int(TILE_KEYS)), half=sizes.half, options=options,
+        keep_raw=int(backward and keep_raw), keep_slopes=0, skip=0, q_batch=0, q_head=0, q_row=3 * c, k_batch=0,
+        k_head=0, k_row=3 * c, v_batch=0, v_head=0, v_row=3 * c, qr_row=turned, kr_row=turned, o_row=c, g_row=3 * c,
+        gv_row=3 * c, apart=int(apart),
         kept=int(backward and n <= TILE_KEYS and not dropped and not (more and (keep_raw or scaled))), alone=1,
         dropped=int(dropped),
     )  # fmt: skip

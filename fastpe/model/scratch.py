@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.base import validation
+from fastpe.functional.positions import Positions
 from fastpe.functional.slot_arrays import fold, slot_arrays
 from fastpe.kernels import model_memory, simd
 from fastpe.kernels.attention.records import SLOTS, Options
@@ -87,7 +88,8 @@ class Scratch:
         slots = _with_layers(slots, layered)
         sizes = _sizes(config, length, slots, wanted)
         keep_raw, options = _keeps_raw(slots), _options(slots)
-        _, others, numbers = slot_arrays(_scored(slots), wanted, length, length, config.dtype, keep_raw)
+        given = slot_arrays(_scored(slots), wanted, Positions(length, length), config.dtype, keep_raw)
+        others, numbers = given.slots, given.table
         case, room = model_memory.attention_case(
             sizes, numbers, options, keep_raw=keep_raw, more=others is not None, backward=backward,
             dropped=backward and config.dropout > 0,
@@ -121,14 +123,14 @@ class Scratch:
         slots, dtype = _with_layers(slots, self.layered), self.arenas.dtype
         nothing = np.zeros(1, dtype)
         n = self.sizes.length
-        bias, others, _ = slot_arrays(_scored(slots), (), n, n, dtype, _keeps_raw(slots))
+        given = slot_arrays(_scored(slots), (), Positions(n, n), dtype, _keeps_raw(slots))
         turns = _factors(slots["angles"], self.sizes.half).astype(dtype) if "angles" in slots else nothing
         scale = np.asarray(slots.get("scale", (self.sizes.width // self.sizes.heads) ** -0.5), dtype)
         table, qk_table, taps = (slots[slot].ravel() if slot in slots else nothing for slot in _INPUTS)
         return model_memory.Position(
-            table, qk_table, taps, turns, bias,
-            np.array(np.broadcast_to(scale, (self.sizes.layers, self.sizes.heads)), order="C"), np.zeros(1), others,
-            self.numbers, self.places, self.case, self.room,
+            table, qk_table, taps, turns, given.bias,
+            np.array(np.broadcast_to(scale, (self.sizes.layers, self.sizes.heads)), order="C"), np.zeros(1),
+            given.slots, self.numbers, self.places, self.case, self.room,
         )  # fmt: skip
 
     def slot_gradients(self, slots: Mapping[str, Any], groups: int) -> dict[str, Array]:
@@ -138,7 +140,7 @@ class Scratch:
             size = int(np.prod(shape))
             summed = sum_in_order(self.gradients[:groups, start[slot] : start[slot] + size]).reshape(shape)
             if slot in ("gain", "bias"):
-                summed = fold(summed, n, n, slots[slot].shape[-1])
+                summed = fold(summed, Positions(n, n), slots[slot].shape[-1])
             found[slot] = summed.reshape(slots[slot].shape).astype(slots[slot].dtype, copy=False)
         return found
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.functional.slot_arrays import cells_of
 from fastpe.reference._case import Array, Case, Gradients, check
 from fastpe.reference._sizes import Sizes
 
@@ -30,6 +31,13 @@ def attention(
     causal: bool = False,
     window: int | None = None,
     lengths: Any = None,
+    mask: Any = None,
+    spans: Any = None,
+    query_start: Any = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    dropout: float = 0.0,
+    dropout_seed: int | None = None,
     tolerance: float | None = None,
     return_lse: bool = False,
     **slots: Any,
@@ -38,10 +46,12 @@ def attention(
 
     Parameters
     ----------
-    q : (B, H, N, D) or (H, N, D) float32 or float64
+    q : (B, H, N, D), (H, N, D) or (N, D) of floats
         Queries. Query i sits at position i + M - N.
-    k, v : (B, Hk, M, D), or without B, float32 or float64
-        Keys and values; Hk divides H, and query head h reads their head h // (H / Hk).
+    k : (B, Hk, M, D), or with as few axes as q, of floats
+        Keys; Hk divides H, and query head h reads their head h // (H / Hk).
+    v : (B, Hk, M, Dv) of floats
+        Values.
     causal : bool
         Whether keys after the query's position are hidden.
     window : int, optional
@@ -49,6 +59,8 @@ def attention(
     lengths : (B,) int, or a tuple of two such, (queries, keys), optional
         Keys and queries from there on are padding: such keys are hidden, such queries give zeros. Positions stay those
         of the padded arrays. Without B a length is one integer; of a pair, None stands for no padding.
+    mask, spans, query_start, softcap, sinks, dropout, dropout_seed
+        As for `fastpe.attention`.
     tolerance : float, optional
         Ignored: nothing is skipped here.
     return_lse : bool
@@ -64,8 +76,8 @@ def attention(
 
     Returns
     -------
-    out : (B, H, N, D) float64
-        Without B if q has none. Rows that see no key are zero.
+    out : (B, H, N, Dv) float64
+        Without the axes that q has not. Rows that see no key are zero.
     lse : (B, H, N) float64
         Only if `return_lse`; -inf for rows that see no key.
 
@@ -85,6 +97,8 @@ def attention(
     >>> attention(q, k, v, causal=True)[0].tolist()
     [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]
     """
+    slots |= {"mask": mask, "spans": spans, "query_start": query_start, "softcap": softcap, "sinks": sinks}
+    slots |= {"dropout": dropout, "dropout_seed": dropout_seed}
     case = check(np.float64, q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, slots=slots)
     return _forward_and_pullback(case)[0]
 
@@ -97,6 +111,13 @@ def attention_vjp(
     causal: bool = False,
     window: int | None = None,
     lengths: Any = None,
+    mask: Any = None,
+    spans: Any = None,
+    query_start: Any = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    dropout: float = 0.0,
+    dropout_seed: int | None = None,
     tolerance: float | None = None,
     return_lse: bool = False,
     wrt: tuple[str, ...] | None = None,
@@ -106,7 +127,8 @@ def attention_vjp(
 
     Parameters
     ----------
-    q, k, v, causal, window, lengths, tolerance, return_lse, **slots
+    q, k, v, causal, window, lengths, mask, spans, query_start, softcap, sinks, dropout, dropout_seed, tolerance, \
+    return_lse, **slots
         As for `attention`.
     wrt : tuple of str, optional
         The arguments whose gradients are wanted; by default q, k, v and every slot given that is an array of real
@@ -131,6 +153,8 @@ def attention_vjp(
     >>> sorted(pullback(np.ones_like(out)))
     ['bias', 'k', 'q', 'v']
     """
+    slots |= {"mask": mask, "spans": spans, "query_start": query_start, "softcap": softcap, "sinks": sinks}
+    slots |= {"dropout": dropout, "dropout_seed": dropout_seed}
     case = check(
         np.float64, q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, wrt=wrt, slots=slots
     )
@@ -146,7 +170,7 @@ def attention_vjp_in(
     factors (B, H, N, M): what weights are multiplied by before values are mixed with them, as dropout does.
     """
     case = check(dtype, q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, slots=slots)
-    return _forward_and_pullback(case, None if factors is None else np.asarray(factors, dtype))
+    return _forward_and_pullback(case if factors is None else replace(case, dropped=np.asarray(factors, dtype)))
 
 
 # q, k, v and dout may hold NaN and infinities, and what becomes of them stands in the results
@@ -154,39 +178,49 @@ _without_warnings = np.errstate(over="ignore", invalid="ignore", divide="ignore"
 
 
 @_without_warnings
-def _forward_and_pullback(case: Case, factors: Array | None = None) -> tuple[Any, Callable[[Any], dict[str, Array]]]:
+def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Array]]]:
+    factors = case.dropped
     inner, inner_pullback = _inner_products(case)
     cut = case.rectify & (case.scale * inner <= 0)
     logits, logits_pullback = _logits(case, inner, cut)
-    weights, lse = _masked_softmax(logits, case.visible)
+    weights, lse, drained = _masked_softmax(logits + case.mask, case.visible, case.slots.get("sinks"))
     out, mix_pullback = _mix(case, weights if factors is None else factors * weights)
 
     def out_pullback(dout: Array, gradients: Gradients) -> Array:
         dmixed = mix_pullback(dout, gradients)
         return dmixed if factors is None else factors * dmixed
 
+    def dlogits_of(dout: Array, dlse: Any, gradients: Gradients) -> Array:
+        dweights = out_pullback(dout, gradients)
+        deltas = np.sum(weights * dweights, axis=-1) - dlse
+        gradients.add("sinks", -(drained * deltas).sum(axis=-1))
+        return weights * (dweights - deltas[..., None])
+
     @_without_warnings
     def pullback(dout: Any) -> dict[str, Array]:
-        gradients = Gradients(case)
-        dweights = out_pullback(case.check_dout(dout), gradients)
-        dlogits = weights * (dweights - np.sum(weights * dweights, axis=-1, keepdims=True))
+        gradients, dlse = Gradients(case), np.zeros(case.q.shape[:-1], case.q.dtype)
+        if case.return_lse and isinstance(dout, tuple) and len(dout) == 2:
+            dout, dlse = dout[0], case.check_dlse(dout[1])
+        dout = case.check_dout(dout)
+        dlogits = dlogits_of(dout, dlse, gradients)
+        gradients.add("mask", dlogits)
         inner_pullback(logits_pullback(dlogits, gradients), gradients)
         found = gradients.finish()
         if isinstance(dout, Sizes):
-            found = {name: np.maximum(found[name], size) for name, size in sizes_of_factors(np.asarray(dout)).items()}
+            sizes = sizes_of_factors(np.asarray(dout), np.asarray(dlse))
+            found = {name: np.maximum(found[name], size) for name, size in sizes.items()}
         return found
 
-    def sizes_of_factors(dout: Array) -> dict[str, Array]:
+    def sizes_of_factors(dout: Array, dlse: Array) -> dict[str, Array]:
         """What scores' gradients are multiplied by is computed too: a turned query, or a score, may be next to nothing
         because large terms cancel, and wrong by what those round to."""
-        dweights = out_pullback(dout, Gradients(case))
-        dlogits = weights * (dweights - np.sum(weights * dweights, axis=-1, keepdims=True))
+        dlogits = dlogits_of(dout, dlse, Gradients(case))
         inner_sizes, pull = _inner_products(replace(case, q=case.q.view(Sizes), k=case.k.view(Sizes)))
         gradients = Gradients(case)
         pull(_logits(case, inner_sizes, cut)[1](np.abs(dlogits).view(Sizes), gradients), gradients)
         return gradients.finish()
 
-    out, lse = (out, lse) if case.batched else (out[0], lse[0])
+    out, lse = (case.call.without_axes(x) for x in (out, lse))
     return ((out, lse) if case.return_lse else out), pullback
 
 
@@ -254,7 +288,8 @@ def _rotate(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], 
     x = case.q if name == "q" else case.k
     if "angles" not in case.slots:
         return x, lambda dx, gradients: gradients.add(name, dx)
-    angles = case.slots["angles"][:, :, -x.shape[-2] :, :]
+    whole = case.slots["angles"]
+    angles = case.positions.of_queries(whole, -2) if name == "q" else case.positions.of_keys(whole, -2)
     cos, sin = np.cos(angles).astype(x.dtype), np.sin(angles).astype(x.dtype)
     first, second = case.pairs
     turned = x.copy()
@@ -267,7 +302,7 @@ def _rotate(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], 
         dx[..., second] = dturned[..., second] * cos - dturned[..., first] * sin
         gradients.add(name, dx)
         dangles = dturned[..., second] * turned[..., first] - dturned[..., first] * turned[..., second]
-        gradients.add_last("angles", dangles, (x.shape[-2], angles.shape[-1]))
+        gradients.add_rows("angles", name, dangles)
 
     return turned, pullback
 
@@ -284,12 +319,16 @@ def _logits(case: Case, inner: Array, cut: Array) -> tuple[Array, Callable[[Arra
     if "index" in slots:
         logits = logits + case.look_up_values()
     if "scores" in slots:
-        logits = logits + slots["scores"][..., -inner.shape[-2] :, -inner.shape[-1] :]
+        logits = logits + cells_of(slots["scores"], case.positions)
+    slope: Any = 1
+    if case.softcap:
+        turned = np.tanh(logits / case.softcap)
+        logits, slope = case.softcap * turned, 1 if isinstance(inner, Sizes) else 1 - turned * turned
 
     def pullback(dlogits: Array, gradients: Gradients) -> Array:
-        du = dlogits
+        du = dlogits = dlogits * slope
         if "scores" in slots:
-            gradients.add_last("scores", dlogits, dlogits.shape[-2:])
+            gradients.add_cells("scores", dlogits)
         if "index" in slots:
             gradients.add_values(dlogits)
         if "bias" in slots:
@@ -304,14 +343,19 @@ def _logits(case: Case, inner: Array, cut: Array) -> tuple[Array, Callable[[Arra
     return logits, pullback
 
 
-def _masked_softmax(logits: Array, visible: Array) -> tuple[Array, Array]:
-    """Softmax over the visible keys and the logarithm of its denominator; rows without a key give 0 and -inf."""
+def _masked_softmax(logits: Array, visible: Array, sinks: Array | None) -> tuple[Array, Array, Array]:
+    """Softmax over the visible keys and the sink, the logarithm of its denominator, and the weights of the sinks; rows
+    without any give 0 and -inf."""
     logits = np.where(visible, logits, -np.inf)
-    top = logits.max(axis=-1, keepdims=True)
+    top = logits.max(axis=-1, keepdims=True, initial=-np.inf)
+    sink = np.full(top.shape, -np.inf, logits.dtype) if sinks is None else sinks[..., None, None]
+    top = np.maximum(top, sink)
     empty = top == -np.inf
-    powers = np.exp(logits - np.where(empty, 0, top))
-    total = np.where(empty, 1, powers.sum(axis=-1, keepdims=True))
-    return powers / total, np.where(empty, -np.inf, top + np.log(total))[..., 0]
+    shift = np.where(empty, 0, top)
+    powers, drain = np.exp(logits - shift), np.exp(sink - shift)
+    total = np.where(empty, 1, powers.sum(axis=-1, keepdims=True) + drain)
+    lse = np.where(empty, -np.inf, top + np.log(total))
+    return powers / total, lse[..., 0], (drain / total)[..., 0]
 
 
 def _mix(case: Case, weights: Array) -> tuple[Array, Callable[[Array, Gradients], Array]]:

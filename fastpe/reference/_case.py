@@ -9,6 +9,9 @@ import numpy as np
 from fastpe.base import validation
 from fastpe.functional import arguments
 from fastpe.functional.arguments import Call
+from fastpe.functional.positions import Positions
+from fastpe.functional.slot_arrays import cells_back
+from fastpe.reference._dropout import dropout_factors
 from fastpe.reference._sizes import Sizes
 
 Array = np.ndarray[Any, Any]
@@ -25,22 +28,26 @@ class Case:
     scale: Array  # (1, 1, 1, 1) or (1, H, 1, 1)
     rectify: bool
     pairs: tuple[Array, Array]  # the channels that a rotation turns: first, second of each pair
-    visible: Array  # (B, 1, N, M)
-    batched: bool
+    visible: Array  # (B, 1 or H, N, M)
+    mask: Array  # what is added to visible scores at last, (B or 1, H or 1, N or 1, M or 1)
+    softcap: float
+    dropped: Array | None  # (B, H, N, M): what dropout multiplies weights by
+    positions: Positions
+    call: Call
     return_lse: bool
     shapes: dict[str, tuple[int, ...]]  # of the arguments whose gradients are wanted, as they were given
 
     def rows(self, slot: str, transposed: bool = False) -> Array:
-        """Which row of the slot every cell reads: clip(j - i, -K, K) + K, as (1, 1, N, M)."""
-        n, m = self.q.shape[-2], self.k.shape[-2]
+        """Which row of the slot every cell reads: clip(j - i, -K, K) + K, as (B or 1, 1, N, M)."""
         reach = self.slots[slot].shape[-1 if slot in ("gain", "bias") else -2] // 2
-        offset = np.arange(m) - (np.arange(n)[:, None] + m - n)
-        rows = np.clip(offset, -reach, reach) + reach
-        return (rows.T if transposed else rows)[None, None]
+        rows = np.clip(self.positions.offsets(), -reach, reach) + reach
+        return (np.swapaxes(rows, -1, -2) if transposed else rows)[:, None]
 
     def gather(self, by_offset: Array, slot: str, transposed: bool = False) -> Array:
         """(B, H, N or 1, 2K+1) -> (B, H, N, M): to each cell the entry of its offset."""
-        return np.take_along_axis(by_offset, self.rows(slot, transposed), axis=-1)
+        rows = self.rows(slot, transposed)
+        led = np.broadcast_to(by_offset, (max(len(rows), len(by_offset)), *by_offset.shape[1:]))
+        return np.take_along_axis(led, rows, axis=-1)
 
     def scatter(self, cells: Array, slot: str, transposed: bool = False) -> Array:
         """(B, H, N, M) -> (B, H, N, 2K+1): the sum of each row's cells by offset; the adjoint of `gather`."""
@@ -48,12 +55,14 @@ class Case:
         return _add_up(cells, self.rows(slot, transposed), self.slots[slot].shape[axis])
 
     def index_cells(self) -> Array:
-        n, m = self.q.shape[-2], self.k.shape[-2]
-        index = self.slots["index"][:, -n:, -m:]
-        return index.reshape(len(index), 1, 1, n * m)
+        index = self.slots["index"]
+        return index.reshape(len(index), 1, 1, -1)
 
     def look_up_values(self) -> Array:
-        cells = np.take_along_axis(self.slots["values"][:, :, None, :], self.index_cells(), axis=-1)
+        index = self.index_cells()
+        values = self.slots["values"][:, :, None, :]
+        led = np.broadcast_to(values, (max(len(index), len(values)), *values.shape[1:]))
+        cells = np.take_along_axis(led, index, axis=-1)
         return cells.reshape(*cells.shape[:2], self.q.shape[-2], self.k.shape[-2])
 
     def channel_gain(self, d: int) -> Any:
@@ -68,7 +77,8 @@ class Case:
         if "growth" not in self.slots or pair is None:
             return 1
         growth = self.slots["growth"][:, None, :, pair]
-        queries, keys = growth[..., -self.q.shape[-2] :, None], growth[..., None, -self.k.shape[-2] :]
+        queries = self.positions.of_queries(growth, -1)[..., None]
+        keys = self.positions.of_keys(growth, -1)[..., None, :]
         return np.exp(np.where(self.visible, queries - keys, 0)).astype(self.q.dtype)
 
     def pair_of(self, d: int) -> int | None:
@@ -79,11 +89,17 @@ class Case:
         return None
 
     def check_dout(self, dout: Any) -> Array:
-        shape = self.q.shape if self.batched else self.q.shape[1:]
-        dout = (dout if isinstance(dout, Sizes) else validation.array("dout", dout)).astype(self.q.dtype)
-        if dout.shape != shape:
-            raise ValueError(f"dout must have the shape of the output, {shape}, not {dout.shape}")
-        return dout.reshape(self.q.shape)
+        return self._given("dout", dout, (*self.q.shape[:-1], self.v.shape[-1]))
+
+    def check_dlse(self, dlse: Any) -> Array:
+        return self._given("dlse", dlse, self.q.shape[:-1])
+
+    def _given(self, name: str, value: Any, whole: tuple[int, ...]) -> Array:
+        shape = whole[2 - self.call.lead :]
+        array = (value if isinstance(value, Sizes) else validation.array(name, value)).astype(self.q.dtype)
+        if array.shape != shape:
+            raise ValueError(f"{name} must have the shape of the output, {shape}, not {array.shape}")
+        return array.reshape(whole)
 
 
 class Gradients:
@@ -91,7 +107,7 @@ class Gradients:
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        own = {"q": case.q, "k": case.k, "v": case.v, "scale": case.scale, **case.slots}
+        own = {"q": case.q, "k": case.k, "v": case.v, "scale": case.scale, "mask": case.mask, **case.slots}
         self.sums = {name: np.zeros(own[name].shape, case.q.dtype) for name in case.shapes}
 
     def add(self, name: str, gradient: Array) -> None:
@@ -101,12 +117,16 @@ class Gradients:
             repeated = tuple(axis for axis, size in enumerate(shape) if size == 1 and gradient.shape[axis] != 1)
             self.sums[name] += gradient.sum(axis=repeated, keepdims=True)
 
-    def add_last(self, name: str, gradient: Array, sizes: tuple[int, ...]) -> None:
-        """Add to the last rows and columns of an argument that was built for more positions."""
+    def add_cells(self, name: str, cells: Array) -> None:
+        """Add to an argument over cells, or over all positions twice."""
         if name in self.sums:
-            padded = np.zeros(gradient.shape[:-2] + self.sums[name].shape[-2:], gradient.dtype)
-            padded[..., -sizes[0] :, -sizes[1] :] = gradient
-            self.add(name, padded)
+            self.add(name, cells_back(cells, self.case.positions, self.sums[name].shape[-2:]))
+
+    def add_rows(self, name: str, of: str, rows: Array) -> None:
+        """Add what queries or keys, `of` "q" or "k", have read of an argument over positions."""
+        if name in self.sums:
+            back = self.case.positions.queries_back if of == "q" else self.case.positions.keys_back
+            self.add(name, back(rows, -2, self.sums[name].shape[-2]))
 
     def add_values(self, dlogits: Array) -> None:
         if "values" in self.sums:
@@ -124,11 +144,9 @@ class Gradients:
     def add_channel_growth(self, d: int, cells: Array) -> None:
         pair = self.case.pair_of(d)
         if "growth" in self.sums and pair is not None:
-            n, m = cells.shape[-2:]
-            padded = np.zeros((len(cells), *self.sums["growth"].shape[-2:]), cells.dtype)
-            padded[:, -n:, pair] += cells.sum(axis=(1, 3))
-            padded[:, -m:, pair] -= cells.sum(axis=(1, 2))
-            self.add("growth", padded)
+            of_pair = np.arange(self.sums["growth"].shape[-1]) == pair
+            self.add_rows("growth", "q", cells.sum(axis=(1, 3))[..., None] * of_pair)
+            self.add_rows("growth", "k", -cells.sum(axis=(1, 2))[..., None] * of_pair)
 
     def finish(self) -> dict[str, Array]:
         """Fold repeated key and value heads, and give every gradient the shape of its argument."""
@@ -136,7 +154,8 @@ class Gradients:
         for name, shape in self.case.shapes.items():
             gradient = self.sums[name]
             if name in ("k", "v"):
-                gradient = gradient.reshape(len(gradient), shape[-3], -1, *shape[-2:]).sum(axis=2)
+                heads = self.case.call.k.shape[1]
+                gradient = gradient.reshape(len(gradient), heads, -1, *shape[-2:]).sum(axis=2)
             done[name] = gradient.reshape(shape)
         return done
 
@@ -145,7 +164,7 @@ def _add_up(cells: Array, columns: Array, size: int) -> Array:
     """(B, H, N, M) -> (B, H, N, size): the sum of the cells of a row that name the same column."""
     b, h, n, _ = cells.shape
     sums = np.zeros_like(cells, shape=(b, h, n, size))
-    where = np.ogrid[:b, :h, :n, :1][:3]
+    where = tuple(np.ogrid[:b, :h, :n, :1][:3])
     np.add.at(sums, (*where, columns), cells)
     return sums
 
@@ -173,7 +192,11 @@ def check(
         rectify=call.rectify,
         pairs=_pairs(call),
         visible=_visible(call),
-        batched=call.batched,
+        mask=_added(call, dtype),
+        softcap=call.softcap,
+        dropped=_dropped(call, dtype),
+        positions=call.positions,
+        call=call,
         return_lse=call.return_lse,
         shapes=call.shapes,
     )
@@ -186,13 +209,36 @@ def _pairs(call: Call) -> tuple[Array, Array]:
 
 
 def _visible(call: Call) -> Array:
-    """(B, 1, N, M)"""
-    n, m = call.q.shape[-2], call.k.shape[-2]
-    offset = np.arange(m) - (np.arange(n)[:, None] + m - n)
+    """(B, 1 or H, N, M)"""
+    n, m = call.positions.n, call.positions.m
+    offset = call.positions.offsets()[:, None]
     visible = (np.arange(n) < call.query_lengths[:, None])[:, None, :, None]
     visible = visible & (np.arange(m) < call.key_lengths[:, None])[:, None, None, :]
     if call.causal:
         visible = visible & (offset <= 0)
     if call.window is not None:
         visible = visible & (np.abs(offset) < call.window)
-    return visible
+    if call.spans is not None:
+        first, last = call.spans[:, None, :, :1], call.spans[:, None, :, 1:]
+        visible = visible & (first <= np.arange(m)) & (np.arange(m) < last)
+    return visible if call.mask is None else visible & call.mask.seen
+
+
+def _added(call: Call, dtype: Any) -> Array:
+    """What the mask adds, 0 where it hides."""
+    if call.mask is None:  # spans say the same, and nothing is added
+        own = call.shapes.get("mask", ())
+        return np.zeros((1,) * (4 - len(own)) + own, dtype)
+    added = np.where(call.mask.seen, call.mask.added, 0.0).astype(dtype)
+    own = call.shapes.get("mask", added.shape)
+    return added if own[-1:] == added.shape[-1:] else added[..., :1]
+
+
+def _dropped(call: Call, dtype: Any) -> Array | None:
+    if not call.dropout:
+        return None
+    (b, h), n, m = call.q.shape[:2], call.positions.n, call.positions.m
+    factors = [
+        dropout_factors((n, m), call.dropout, key=call.dropout_key, counter=(place, 0, 0)) for place in range(b * h)
+    ]
+    return np.reshape(factors, (b, h, n, m)).astype(dtype)

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from fastpe_cli.main import main
 
 import fastpe
 from fastpe.benchmarks import encodings, fills, jobs, models, numpy_ways, products, scaling, step, turns
@@ -17,6 +16,7 @@ from fastpe.encodings import registry
 from fastpe.encodings.bias import alibi
 from fastpe.model.adam import Adam
 from fastpe.model.transformer import Transformer
+from fastpe_cli.main import main
 
 TORCH = importlib.util.find_spec("torch") is not None
 PAPER = models.CASES["paper"]

@@ -6,15 +6,15 @@ import re
 
 import pytest
 from click.testing import CliRunner
-from fastpe_cli import bench as command
-from fastpe_cli.bench_tables import tables_of
-from fastpe_cli.main import main
-from fastpe_cli.tables import as_markdown, as_text
 
 from fastpe.benchmarks import disturbance, figures, models, step, turns
 from fastpe.benchmarks.figures import judged
 from fastpe.doctor import probe
 from fastpe.model.cost import step_flop
+from fastpe_cli import bench as command
+from fastpe_cli.bench_tables import tables_of
+from fastpe_cli.main import main
+from fastpe_cli.tables import as_markdown, as_text
 
 MET, MISSED, NONE = judged(2.0, 1.0), judged(2.0, 1.0, at_most=True), judged(2.0, None)
 PEAK = {"threads": 1, "own_gflops": 100.0, "blas_gflops": 90.0}

@@ -6,10 +6,10 @@ import time
 
 import pytest
 from click.testing import CliRunner
-from fastpe_cli.main import main
 
 from fastpe.benchmarks import jobs, models, turns, worker
 from fastpe.benchmarks.figures import WrongResult
+from fastpe_cli.main import main
 
 TORCH = importlib.util.find_spec("torch") is not None
 PAPER = models.CASES["paper"]

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 from command_line import fastpe, refused
-from fastpe_cli import encodings
 
 from fastpe.encodings import catalogue
 from fastpe.encodings.registry import get, list_encodings
+from fastpe_cli import encodings
 
 
 def listed(*filters):

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 from command_line import TINY, fastpe, refused
-from fastpe_cli import output
 
 from fastpe.encodings.registry import list_encodings
 from fastpe.model.adam import Adam
 from fastpe.model.config import ModelConfig
 from fastpe.model.transformer import Transformer
 from fastpe.training import loop, run_folder  # numba is imported before any command could choose its threads
+from fastpe_cli import output
 
 pytestmark = pytest.mark.usefixtures("folder")
 

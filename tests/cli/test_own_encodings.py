@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from command_line import TINY, fastpe, refused
-from fastpe_cli import train
 from own_encodings import filled_by, without, write
 
 from fastpe.encodings import registry
 from fastpe.encodings.own import template
 from fastpe.training.config_file import RunError, read_config
+from fastpe_cli import train
 
 pytestmark = pytest.mark.usefixtures("folder", "unregistered")
 

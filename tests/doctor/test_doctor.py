@@ -12,12 +12,12 @@ import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from fastpe_cli.main import main
 
 import fastpe
 from fastpe.doctor import diagnosis
 from fastpe.encodings.registry import built_in, get
 from fastpe.kernels import _jit, arrays
+from fastpe_cli.main import main
 
 SOURCES = Path(fastpe.__file__).parent
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from fastpe_cli.main import main
 
 import fastpe
 from fastpe.doctor import machine, probe
 from fastpe.kernels import _jit
 from fastpe.kernels.threads import run_lanes
+from fastpe_cli.main import main
 
 
 def test_the_cache_is_measured_and_a_change_of_sources_makes_it_stale(tmp_path, monkeypatch):

@@ -10,11 +10,11 @@ import time
 
 import pytest
 from click.testing import CliRunner
-from fastpe_cli.main import main
 
 from fastpe.base import files
 from fastpe.experiments import claims, study_figure, table5
 from fastpe.pictures import canvas
+from fastpe_cli.main import main
 
 TINY = {"samples": 32, "epochs": 2, "test_sequences": 8}
 COMMAND = [sys.executable, "-c", "from fastpe_cli.main import main; main()", "reproduce", "table5"]

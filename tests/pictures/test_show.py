@@ -7,8 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from fastpe_cli import show
-from fastpe_cli.main import main
 
 import fastpe
 from fastpe.encodings import registry
@@ -16,6 +14,8 @@ from fastpe.encodings.encoding import BeyondTrainingLength
 from fastpe.encodings.slots import SLOTS
 from fastpe.pictures import canvas, figure, text, views
 from fastpe.pictures.look import look
+from fastpe_cli import show
+from fastpe_cli.main import main
 
 N, HEADS, WIDTH, TRAINED = 12, 2, 8, 5
 RNG = np.random.default_rng(3)

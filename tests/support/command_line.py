@@ -1,6 +1,7 @@
 """The command line, called in this process: small settings of a training, and what a command answers."""
 
 from click.testing import CliRunner
+
 from fastpe_cli.main import main
 
 SIZES = {"width": 8, "hidden": 8, "layers": 1, "length": 6, "samples": 20, "batch": 8, "epochs": 2}

@@ -8,13 +8,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fastpe_cli.progress import SweepReporter
-from fastpe_cli.train import train
 
 import fastpe
 from fastpe.experiments.sweep import RunEnded, RunStepped, SweepNoted, SweepStarted
 from fastpe.training import loop, progress
 from fastpe.training.events import EpochDone, Noted, Started, Stepped
+from fastpe_cli.progress import SweepReporter
+from fastpe_cli.train import train
 
 CONFIG = fastpe.TrainConfig(encoding="nope", samples=100, epochs=2, batch=50)
 

@@ -12,11 +12,20 @@ from fastpe.kernels.attention.bands import (
 )
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled, clear, dot
 from fastpe.kernels.attention.dropped import drop_cells, mixed_weights
-from fastpe.kernels.attention.masks import hide, on_diagonal, own_tile, visible, visible_of_block
+from fastpe.kernels.attention.masks import (
+    hide,
+    mask_of_row,
+    masked_out,
+    on_diagonal,
+    own_tile,
+    visible,
+    visible_of_block,
+)
 from fastpe.kernels.attention.products import columns_of, grown, has_factors, prepare_keys, products_backward
 from fastpe.kernels.attention.records import (
     BIAS,
     GROWTH,
+    MASK,
     NONE,
     ONE,
     REL_GAIN,
@@ -32,6 +41,7 @@ from fastpe.kernels.attention.records import (
 )
 from fastpe.kernels.attention.room import at_block
 from fastpe.kernels.attention.score import (
+    adds_bias,
     bound,
     faint,
     make_scores,
@@ -42,7 +52,21 @@ from fastpe.kernels.attention.score import (
     scores_backward,
 )
 from fastpe.kernels.gemm import LOWER_A, LOWER_C, ONTO, OVERWRITE, UPPER_A, gemm, transpose
-from fastpe.kernels.simd import at, blend, exp, get, lanes, load, put, scalar, splat, store, zeros
+from fastpe.kernels.simd import (
+    at,
+    blend,
+    exp,
+    get,
+    lanes,
+    load,
+    load_first,
+    put,
+    scalar,
+    splat,
+    store,
+    store_first,
+    zeros,
+)
 from fastpe.kernels.threads import end_turn, wait_turn
 
 
@@ -50,15 +74,19 @@ from fastpe.kernels.threads import end_turn, wait_turn
 def _remake_weights(head, tile, factor, lse, case, scratch):
     """Scores to P = exp(S - lse), hidden keys to 0."""
     i0, m, j0, n = tile
-    cells, bias, has_bias = scratch.cells, at_offset(head.bias, tile, case), given(head.table, BIAS)
+    cells, bias, has_bias = scratch.cells, at_offset(head.bias, tile, case), adds_bias(head.table, case)
     width, lowest, factors = lanes(cells), splat(scalar(cells, -np.inf)), splat(factor)
+    masked = given(head.table, MASK)
     for i in range(m):
+        mask = mask_of_row(i0 + i, j0, head)
         row, offsets, shift = at(cells, i * TILE_KEYS), at(bias, -i), get(lse, i0 + i)
-        low, high = visible(i0 + i, head.key_length, case)
+        low, high = visible(i0 + i, head, case)
         count = min(max(high - j0, np.int64(0)), n)
         shifts = splat(shift if shift > -np.inf else scalar(cells, 0.0))
         for j in range(0, count, width):
             x = score(load(row, j), j, count - j, factors, offsets, has_bias)
+            if masked:
+                x = x + load_first(mask, j, count - j)
             x = hide(x, j, low - j0, count, lowest, width)
             store(row, j, exp(x - shifts))
         for j in range((count + width - 1) // width * width, n, width):
@@ -68,16 +96,21 @@ def _remake_weights(head, tile, factor, lse, case, scratch):
 @inner
 def _weights_backward(head, grads, tile, factor, case, scratch):
     """dP to dS = P (dP - delta), and that to the gradient of what `make_scores` made."""
-    weights, dweights, wants_bias = scratch.cells, scratch.dcells, wanted(head.table, BIAS)
-    width, factors, diagonal = lanes(weights), splat(factor), on_diagonal(tile, case)
+    weights, dweights = scratch.cells, scratch.dcells
+    wants_bias = adds_bias(head.table, case) and wanted(head.table, BIAS)
+    wants_mask = wanted(head.table, MASK)
+    width, factors, diagonal = lanes(weights), splat(factor), on_diagonal(head, tile, case)
     dbias = at(grads.dbias, case.queries - 1 - tile.i0)
     for i in range(tile.m):
         row, grad, offsets = at(weights, i * TILE_KEYS), at(dweights, i * TILE_KEYS), at(dbias, -i)
         delta, count = splat(get(grads.deltas, tile.i0 + i)), min(tile.n, i + 1) if diagonal else tile.n
+        dmask = at(grads.dmask, (tile.i0 + i) * case.keys + tile.j0)
         for j in range(0, count, width):
             x = load(row, j) * (load(grad, j) - delta)
             if count - j < width:
                 x = blend(x, count - j, zeros(weights))
+            if wants_mask:
+                store_first(dmask, j, x, count - j)
             store(grad, j, score_backward(x, j, count - j, factors, offsets, wants_bias))
         for j in range((count + width - 1) // width * width, tile.n, width):
             store(grad, j, zeros(weights))
@@ -107,17 +140,17 @@ def _tile_weights(head, terms, grads, tile, slope, case, scratch):
 def _tile_backward(head, terms, grads, tile, factor, turns, case, scratch):
     """All gradients of one tile; dq's are added when it is the strip's turn."""
     i0, m, j0, n = tile
-    d, dcells, do = case.width, scratch.dcells, at(grads.dout, i0 * case.o_row)
+    d, dv, dcells, do = case.width, case.v_width, scratch.dcells, at(grads.dout, i0 * case.o_row)
     mixed = mixed_weights(head.dropout, head.place, tile, case, scratch)
-    diagonal = on_diagonal(tile, case)
+    diagonal = on_diagonal(head, tile, case)
     gemm(
-        do, case.o_row, ONE, scratch.v_columns, TILE_KEYS, dcells, TILE_KEYS, m, columns_of(n, dcells), d,
+        do, case.o_row, ONE, scratch.v_columns, TILE_KEYS, dcells, TILE_KEYS, m, columns_of(n, dcells), dv,
         LOWER_C if diagonal else OVERWRITE, dcells, NONE, dcells, NONE,
     )  # fmt: skip
     start = OVERWRITE if _is_whole(head, terms, case) else ONTO
     over_queries, over_keys = start | UPPER_A if diagonal else start, start | LOWER_A if diagonal else start
     gemm(
-        mixed, ONE, TILE_KEYS, do, case.o_row, grads.dv, case.g_row, n, d, m, over_queries, grads.dv, case.g_row,
+        mixed, ONE, TILE_KEYS, do, case.o_row, grads.dv, case.gv_row, n, dv, m, over_queries, grads.dv, case.gv_row,
         grads.dv, NONE,
     )  # fmt: skip
     if terms is not None:
@@ -171,7 +204,7 @@ def _scaled_content_backward(head, terms, grads, tile, turns, case, scratch):
             dcells, q_scaled, k_scaled, offsets, mine, theirs, grads.drel_gain, wanted(head.table, REL_GAIN)
         )
     else:
-        diagonal = on_diagonal(tile, case)
+        diagonal = on_diagonal(head, tile, case)
         over_queries, over_keys = (UPPER_A, LOWER_A) if diagonal else (OVERWRITE, OVERWRITE)
         gemm(dcells, ONE, TILE_KEYS, q_scaled, d, theirs, d, n, d, m, over_queries, theirs, d, theirs, NONE)
         gemm(dcells, TILE_KEYS, ONE, k_scaled, d, mine, d, m, d, n, over_keys, mine, d, mine, NONE)
@@ -206,7 +239,7 @@ def _clear_rows(rows, row, n, d):
 def prepare_deltas(dout, out, deltas, block, end, case):
     """deltas of one block of queries, those before `end`: dout . out."""
     for i in range(block * TILE_QUERIES, min((block + 1) * TILE_QUERIES, end)):
-        put(deltas, i, dot(at(dout, i * case.o_row), at(out, i * case.o_row), case.width))
+        put(deltas, i, dot(at(dout, i * case.o_row), at(out, i * case.o_row), case.v_width))
 
 
 @inner
@@ -216,10 +249,10 @@ def prepare_strip(head, terms, grads, number, case, scratch):
     n = min(TILE_KEYS, ends(head, case)[1] - j0)
     if not _is_whole(head, terms, case):
         _clear_rows(grads.dk, case.g_row, n, d)
-        _clear_rows(grads.dv, case.g_row, n, d)
+        _clear_rows(grads.dv, case.gv_row, n, case.v_width)
     if case.apart:
         _clear_rows(grads.dk_rest, case.g_row, n, d)
-    transpose(at(head.v, j0 * case.v_row), case.v_row, scratch.v_columns, TILE_KEYS, n, d)
+    transpose(at(head.v, j0 * case.v_row), case.v_row, scratch.v_columns, TILE_KEYS, n, case.v_width)
     by_block = False  # with growth, keys are prepared anew for every block of queries
     if terms is not None:
         by_block = bool(given(head.table, GROWTH))
@@ -237,11 +270,11 @@ def strip_backward(head, terms, grads, number, turns, case, scratch):
         i0 = block * TILE_QUERIES
         rows, scratch = min(TILE_QUERIES, queries - i0), at_block(shared, i0, case)
         m = max(np.int64(0), min(rows, head.query_length - i0))
-        low, high = visible_of_block(i0, m, head.key_length, case)
-        seen = low < j0 + n and high > j0
+        low, high = visible_of_block(i0, m, head, case)
+        seen = low < j0 + n and high > j0 and not masked_out(i0, number, head, case)
         tile, slope, factor = Tile(i0, m, j0, min(n, high - j0)), 0.0, head.scale  # nothing of what is padding
         if seen and case.skip:
-            ahead = np.int64(number > own_tile(i0 + m, case))
+            ahead = np.int64(number > own_tile(i0 + m, head))
             slope, term = bound(head, tile, number, ahead, case)
             seen = not negligible(head, tile, slope, term, at(grads.lse, i0))
         if number == 0 and not _is_whole(head, terms, case):  # the first to have its turn

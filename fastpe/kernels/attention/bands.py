@@ -16,7 +16,7 @@ import numpy as np
 
 from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import BAND, TILE_KEYS, add_scaled, cell_sums, dot
-from fastpe.kernels.attention.records import first_offset, rows_of
+from fastpe.kernels.attention.records import REL_VALUE, first_offset, rows_of
 from fastpe.kernels.gemm import ONTO, OVERWRITE, gemm
 from fastpe.kernels.simd import at, fma, get, lanes, load_first, put, scalar, splat, store_first, total, zeros
 
@@ -39,8 +39,9 @@ class Offsets(NamedTuple):
 @inner
 def offsets_of(rel, slot, head, tile, case, scratch):
     """The array of a slot as a tile meets it."""
-    reach, first = rows_of(head.table, slot) // 2, first_offset(tile, case)
-    return Offsets(rel, reach, case.width, first, tile.m, tile.n, scratch.band, scratch.rows)
+    reach, first = rows_of(head.table, slot) // 2, first_offset(head, tile)
+    width = case.v_width if slot == REL_VALUE else case.width
+    return Offsets(rel, reach, width, first, tile.m, tile.n, scratch.band, scratch.rows)
 
 
 @inner

@@ -7,8 +7,9 @@ from fastpe.kernels.attention.forward import forward_rows
 from fastpe.kernels.attention.records import (
     BIAS,
     GAIN,
+    GIVEN,
     KEY_BIAS,
-    NONE,
+    MASK,
     ONE,
     REL_GAIN,
     REL_KEY,
@@ -20,6 +21,7 @@ from fastpe.kernels.attention.records import (
     Guard,
     Head,
     HeadGradients,
+    Sight,
     Turns,
     place,
     terms_of,
@@ -30,7 +32,22 @@ from fastpe.kernels.threads import claim, end_turn, finish, in_lanes, wait_for, 
 
 
 @inner
-def _head(x, b, h, case):
+def _sight(x, b, h, case):
+    """What the queries of one head see."""
+    by_sample, by_head = x.occupied.shape[:2]
+    blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES * case.strips
+    own = (b % by_sample * by_head + h % by_head) * blocks
+    spans = b % x.spans.shape[0] * case.queries * 2
+    size = max(x.table[MASK, ROWS] * case.queries, case.keys)
+    return Sight(
+        x.starts[b], part(pointer(x.spans), spans, 2 * case.queries * case.spanned),
+        part(pointer(x.mask), place(x.table, MASK, b, h), size * x.table[MASK, GIVEN]),
+        part(pointer(x.occupied), own, blocks * x.table[MASK, GIVEN]),
+    )  # fmt: skip
+
+
+@inner
+def _head(x, b, h, dropout, case):
     """What attention reads of one head."""
     kh = h // (case.heads // case.key_heads)
     q, k = b * case.q_batch + h * case.q_head, b * case.k_batch + kh * case.k_head
@@ -42,12 +59,12 @@ def _head(x, b, h, case):
         at(pointer(x.q), q), at(pointer(x.qr), q), at(pointer(x.k), k), at(pointer(x.kr), k),
         at(pointer(x.v), b * case.v_batch + kh * case.v_head),
         part(pointer(x.bias), place(x.table, BIAS, b, h), case.queries + case.keys - 1), pointer(x.table),
-        x.scale[h], x.lengths[b, 0], x.lengths[b, 1], guard, None, NONE,
+        x.scale[h], x.lengths[b, 0], x.lengths[b, 1], _sight(x, b, h, case), guard, dropout, b * case.heads + h,
     )  # fmt: skip
 
 
 @inner
-def _forward_lane(lane, board, x, out, lse, case, room, arenas):
+def _forward_lane(lane, board, x, dropout, out, lse, case, room, arenas):
     """One task is one block of queries of one head, the longest rows first."""
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
     heads = case.batch * case.heads
@@ -57,8 +74,9 @@ def _forward_lane(lane, board, x, out, lse, case, room, arenas):
     while task < heads * blocks:
         b, h = task % heads // case.heads, task % heads % case.heads
         rows = (b * case.heads + h) * case.queries
+        i0, terms = (blocks - 1 - task // heads) * TILE_QUERIES, terms_of(x.slots, x.table, b, h, case)
         forward_rows(
-            _head(x, b, h, case), terms_of(x.slots, x.table, b, h, case), (blocks - 1 - task // heads) * TILE_QUERIES,
+            _head(x, b, h, dropout, case), terms, i0,
             part(pointer(out), rows * case.o_row, case.queries * case.o_row), part(pointer(lse), rows, case.queries),
             case, scratch,
         )  # fmt: skip
@@ -66,9 +84,9 @@ def _forward_lane(lane, board, x, out, lse, case, room, arenas):
 
 
 @entry(label="attention")
-def forward(crew, board, x, out, lse, case, room, arenas):
+def forward(crew, board, x, dropout, out, lse, case, room, arenas):
     """out (B, H, N, D) and lse (B, H, N)."""
-    in_lanes(crew, _forward_lane, (pointer(board), x, out, lse, case, room, arenas))
+    in_lanes(crew, _forward_lane, (pointer(board), x, dropout, out, lse, case, room, arenas))
 
 
 @inner
@@ -97,7 +115,7 @@ def _flush(g, terms, own, head, number, table, case):
         _flush_slot(table, REL_GAIN, g.drel_gain, head, own.drel_gain, d)
         _flush_slot(table, REL_KEY, g.drel_key, head, own.drel_key, d)
         _flush_slot(table, REL_QUERY, g.drel_query, head, own.drel_query, d)
-        _flush_slot(table, REL_VALUE, g.drel_value, head, own.drel_value, d)
+        _flush_slot(table, REL_VALUE, g.drel_value, head, own.drel_value, case.v_width)
         _flush_slot(table, VALUES, g.dvalues, head, own.dvalues, ONE)
         if table[KEY_BIAS, WANTED]:
             _add(at(pointer(g.dkey_bias), head * d), own.dkey_bias, d)
@@ -106,30 +124,31 @@ def _flush(g, terms, own, head, number, table, case):
 @inner
 def _gradients(g, b, h, number, case, arena, room):
     """Where gradients of one head go: sums over offsets, and of other slots, into the lane's own memory first."""
-    d, n, head, j0 = case.width, case.queries, b * case.heads + h, number * TILE_KEYS
+    d, dv, n, head, j0 = case.width, case.v_width, case.queries, b * case.heads + h, number * TILE_KEYS
     first, queries = head * n, head * n * d
     kh = h // (case.heads // case.key_heads)
-    keys, met = ((b * case.key_heads + kh) * case.keys + j0) * d, min(TILE_KEYS, case.keys - j0) * d
+    row, rows = (b * case.key_heads + kh) * case.keys + j0, min(TILE_KEYS, case.keys - j0)
+    keys, met, cells = row * d, rows * d, n * case.keys
     return HeadGradients(
-        part(pointer(g.dout), queries, n * d), part(pointer(g.lse), first, n), part(pointer(g.deltas), first, n),
+        part(pointer(g.dout), first * dv, n * dv), part(pointer(g.lse), first, n), part(pointer(g.deltas), first, n),
         part(pointer(g.dq), queries, n * d), part(pointer(g.dq_rest), queries, n * d), part(pointer(g.dk), keys, met),
-        part(pointer(g.dk_rest), keys, met), part(pointer(g.dv), keys, met), at(arena, room.dbias),
+        part(pointer(g.dk_rest), keys, met), part(pointer(g.dv), row * dv, rows * dv), at(arena, room.dbias),
         at(arena, room.dgain), at(arena, room.drel_gain), at(arena, room.drel_key), at(arena, room.drel_query),
         at(arena, room.drel_value), at(arena, room.dkey_bias), at(arena, room.dvalues),
-        part(pointer(g.dscores), first * case.keys, n * case.keys),
+        part(pointer(g.dscores), first * case.keys, cells), part(pointer(g.dmask), first * case.keys, cells),
         part(pointer(g.dscale), head * case.strips + number, ONE),
     )  # fmt: skip
 
 
 @inner
-def _strip(b, kh, number, x, g, turns, case, room, arena):
+def _strip(b, kh, number, x, dropout, g, turns, case, room, arena):
     """Gradients of one strip of keys and of all that meets it."""
     group, heads = case.heads // case.key_heads, case.batch * case.heads
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
     scratch = scratch_of(arena, room, at(arena, room.cells))
     for h in range(kh * group, (kh + 1) * group):
         head = b * case.heads + h
-        own, terms = _head(x, b, h, case), terms_of(x.slots, x.table, b, h, case)
+        own, terms = _head(x, b, h, dropout, case), terms_of(x.slots, x.table, b, h, case)
         grads = _gradients(g, b, h, number, case, arena, room)
         if h == kh * group:
             prepare_strip(own, terms, grads, number, case, scratch)
@@ -142,7 +161,14 @@ def _strip(b, kh, number, x, g, turns, case, room, arena):
 
 
 @inner
-def _backward_lane(lane, board, x, g, turns, case, room, arenas):
+def _subtract(deltas, dlse, block, case):
+    """lse grows with a score by its weight: its gradient counts as that much less of dout . out."""
+    i0 = block * TILE_QUERIES
+    add_scaled(at(deltas, i0), scalar(deltas, -1.0), at(dlse, i0), min(TILE_QUERIES, case.queries - i0))
+
+
+@inner
+def _backward_lane(lane, board, x, dropout, g, turns, case, room, arenas):
     """Tasks of two phases: the deltas of a block of queries; a strip of keys."""
     blocks, heads = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES, case.batch * case.heads
     arena = row(arenas, lane)
@@ -153,20 +179,21 @@ def _backward_lane(lane, board, x, g, turns, case, room, arenas):
         if task < prepared:
             rows = task // blocks * case.queries
             prepare_deltas(
-                at(pointer(g.dout), rows * case.width), at(pointer(g.out), rows * case.width),
+                at(pointer(g.dout), rows * case.v_width), at(pointer(g.out), rows * case.v_width),
                 at(pointer(g.deltas), rows), task % blocks, case.queries, case,
             )  # fmt: skip
+            _subtract(at(pointer(g.deltas), rows), at(pointer(g.dlse), rows), task % blocks, case)
         else:
             wait_for(board, prepared)
             strip = task - prepared
             b, kh = strip // case.strips // case.key_heads, strip // case.strips % case.key_heads
-            _strip(b, kh, strip % case.strips, x, g, pointer(turns), case, room, arena)
+            _strip(b, kh, strip % case.strips, x, dropout, g, pointer(turns), case, room, arena)
         finish(board)
         task = claim(board)
     wait_for(board, tasks)
 
 
 @entry(label="the gradients of attention")
-def backward(crew, board, x, g, turns, case, room, arenas):
+def backward(crew, board, x, dropout, g, turns, case, room, arenas):
     """Fills the gradients of rows in g, and adds to those of slots, which hold zeros."""
-    in_lanes(crew, _backward_lane, (pointer(board), x, g, turns, case, room, arenas))
+    in_lanes(crew, _backward_lane, (pointer(board), x, dropout, g, turns, case, room, arenas))

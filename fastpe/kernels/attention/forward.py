@@ -8,11 +8,19 @@ from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.bands import offsets_of, relative_mix
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, clear
 from fastpe.kernels.attention.dropped import drop_cells
-from fastpe.kernels.attention.masks import hide, on_diagonal, own_tile, visible, visible_of_block
+from fastpe.kernels.attention.masks import (
+    hide,
+    mask_of_row,
+    masked_out,
+    on_diagonal,
+    own_tile,
+    visible,
+    visible_of_block,
+)
 from fastpe.kernels.attention.products import prepare_keys
-from fastpe.kernels.attention.records import BIAS, NONE, ONE, REL_VALUE, Tile, at_offset, ends, given
+from fastpe.kernels.attention.records import MASK, NONE, ONE, REL_VALUE, Tile, at_offset, ends, given
 from fastpe.kernels.attention.room import at_block
-from fastpe.kernels.attention.score import bound, faint, make_scores, negligible, score
+from fastpe.kernels.attention.score import adds_bias, bound, faint, make_scores, negligible, score
 from fastpe.kernels.gemm import LOWER_A, ONTO, OVERWRITE, gemm
 from fastpe.kernels.simd import (
     at,
@@ -46,14 +54,17 @@ def _soften(head, tile, factor, tops, sums, case, scratch):
     Weights that are kept, of all keys, become those of the softmax at once.
     """
     i0, m, j0, n = tile
-    cells, bias, has_bias = scratch.cells, at_offset(head.bias, tile, case), given(head.table, BIAS)
+    cells, bias, has_bias = scratch.cells, at_offset(head.bias, tile, case), adds_bias(head.table, case)
     width, lowest, factors = lanes(cells), splat(scalar(cells, -np.inf)), splat(factor)
+    masked = given(head.table, MASK)
     for i in range(m):
-        row, offsets, best = at(cells, i * TILE_KEYS), at(bias, -i), lowest
-        low, high = visible(i0 + i, head.key_length, case)
+        row, offsets, best, mask = at(cells, i * TILE_KEYS), at(bias, -i), lowest, mask_of_row(i0 + i, j0, head)
+        low, high = visible(i0 + i, head, case)
         count = min(max(high - j0, np.int64(0)), n)
         for j in range(0, count, width):
             x = score(load(row, j), j, count - j, factors, offsets, has_bias)
+            if masked:
+                x = x + load_first(mask, j, count - j)
             x = hide(x, j, low - j0, count, lowest, width)
             store(row, j, x)
             best = maximum(best, x)
@@ -74,7 +85,7 @@ def _soften(head, tile, factor, tops, sums, case, scratch):
             if old > -np.inf:
                 keep = largest(exp(splat(old) - shift))
                 put(sums, i, get(sums, i) * keep)
-                _scale_row(at(scratch.mixed, i * case.width), case.width, keep)
+                _scale_row(at(scratch.mixed, i * case.v_width), case.v_width, keep)
             put(tops, i, top)
         put(sums, i, get(sums, i) + total(mass))
 
@@ -83,7 +94,7 @@ def _soften(head, tile, factor, tops, sums, case, scratch):
 def _mix(head, terms, tile, start, y, y_row, case, scratch):
     """y = weights v (+ y with start ONTO) + rows of rel_value."""
     _, m, j0, n = tile
-    d, mode, cells = case.width, start | LOWER_A if on_diagonal(tile, case) else start, scratch.cells
+    d, mode, cells = case.v_width, start | LOWER_A if on_diagonal(head, tile, case) else start, scratch.cells
     gemm(cells, TILE_KEYS, ONE, at(head.v, j0 * case.v_row), case.v_row, y, y_row, m, d, n, mode, y, y_row, y, NONE)
     if terms is not None and given(head.table, REL_VALUE):
         relative_mix(cells, offsets_of(terms.rel_value, REL_VALUE, head, tile, case, scratch), y, y_row, False)
@@ -92,7 +103,7 @@ def _mix(head, terms, tile, start, y, y_row, case, scratch):
 @inner
 def _finish_rows(tops, sums, i0, rows, out, lse, case, scratch):
     """Divide by the sums."""
-    d, width = case.width, lanes(out)
+    d, width = case.v_width, lanes(out)
     for i in range(rows):
         mass = np.float64(get(sums, i))
         put(lse, i0 + i, scalar(lse, np.float64(get(tops, i)) + math.log(mass) if mass > 0.0 else -np.inf))
@@ -110,17 +121,17 @@ def forward_rows(head, terms, i0, out, lse, case, scratch):
     rows, scratch = min(TILE_QUERIES, ends(head, case)[0] - i0), at_block(scratch, i0, case)
     m = max(np.int64(0), min(rows, head.query_length - i0))
     tops, sums = scratch.stats, at(scratch.stats, TILE_QUERIES)
-    y, y_row, start = scratch.mixed, case.width, ONTO
+    y, y_row, start = scratch.mixed, case.v_width, ONTO
     if case.kept:
         y, y_row, start = at(out, i0 * case.o_row), case.o_row, OVERWRITE
     else:
-        clear(scratch.mixed, rows * case.width)
+        clear(scratch.mixed, rows * case.v_width)
         clear(sums, rows)
     for i in range(rows):
         put(tops, i, scalar(tops, -np.inf))
-    low, high = visible_of_block(i0, m, head.key_length, case)
+    low, high = visible_of_block(i0, m, head, case)
     farthest, after = low // TILE_KEYS, (high + TILE_KEYS - 1) // TILE_KEYS
-    nearest = min(max(own_tile(i0 + m, case), farthest), after - 1)
+    nearest = min(max(own_tile(i0 + m, head), farthest), after - 1)
     behind = nearest - farthest + 1
     step = np.int64(0)
     while step < after - farthest:  # from the queries' own keys down, then those after them upwards
@@ -133,6 +144,8 @@ def forward_rows(head, terms, i0, out, lse, case, scratch):
             if negligible(head, tile, slope, term, tops):
                 step = after - farthest if ahead else max(step, behind)  # nor does what lies beyond count
                 continue
+        if masked_out(i0, number, head, case):
+            continue
         prepare_keys(head, terms, tile, case, scratch)
         factor = make_scores(head, terms, tile, case, scratch)
         if case.skip and faint(head, tile, factor, slope, tops, case, scratch):

@@ -1,30 +1,41 @@
-"""What is visible: which keys a query sees is one interval of them, whatever masks there are."""
+"""What is visible: of all masks but the dense one, an interval of keys for each query."""
 
 import numpy as np
 
 from fastpe.kernels._jit import inner
-from fastpe.kernels.attention.cells import TILE_KEYS
-from fastpe.kernels.simd import blend
+from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.attention.records import MASK, given, rows_of
+from fastpe.kernels.simd import at, blend, get
 
 
 @inner
-def visible(i, key_length, case):
+def visible(i, head, case):
     """The keys low .. high - 1 that query i sees."""
-    position = i + case.keys - case.queries
-    low, high = np.int64(0), key_length
+    position = i + head.sight.start
+    low, high = np.int64(0), head.key_length
     if case.causal:
         high = min(high, position + 1)
     if case.window:
         low, high = max(low, position - case.window + 1), min(high, position + case.window)
-    return low, max(low, high)
+    if case.spanned:
+        low, high = max(low, get(head.sight.spans, 2 * i)), min(high, get(head.sight.spans, 2 * i + 1))
+    high = max(high, np.int64(0))
+    return min(low, high), high
 
 
 @inner
-def visible_of_block(i0, m, key_length, case):
-    """The keys low .. high - 1 that some of the m queries from i0 on see."""
-    if m > 0:
-        return visible(i0, key_length, case)[0], visible(i0 + m - 1, key_length, case)[1]
-    return np.int64(0), np.int64(0)
+def visible_of_block(i0, m, head, case):
+    """The keys low .. high - 1 outside which none of the m queries from i0 on sees any."""
+    if m <= 0:
+        return np.int64(0), np.int64(0)
+    if not case.spanned:
+        return visible(i0, head, case)[0], visible(i0 + m - 1, head, case)[1]
+    first, last = head.key_length, np.int64(0)
+    for i in range(i0, i0 + m):
+        low, high = visible(i, head, case)
+        if low < high:
+            first, last = min(first, low), max(last, high)
+    return min(first, last), last
 
 
 @inner
@@ -38,15 +49,27 @@ def hide(x, j, low, high, lowest, width):
 
 
 @inner
-def on_diagonal(tile, case):
-    """Whether the tile's first query and key stand at one position, and causal attention leaves half of it out.
-
-    Raw sums of products are kept of whole tiles: what is left out would be no number there.
-    """
-    return case.causal and not case.keep_raw and tile.i0 + case.keys - case.queries == tile.j0
+def mask_of_row(i, j0, head):
+    """Where the mask of query i and the keys from j0 on stands."""
+    return at(head.sight.mask, i * rows_of(head.table, MASK) + j0)
 
 
 @inner
-def own_tile(tile_queries_end, case):
+def masked_out(i0, number, head, case):
+    """Whether the mask hides all of a tile."""
+    return given(head.table, MASK) and not get(head.sight.occupied, i0 // TILE_QUERIES * case.strips + number)
+
+
+@inner
+def on_diagonal(head, tile, case):
+    """Whether the tile's first query and key stand at one position, and causal attention leaves half of it out.
+
+    What is kept for the backward pass is kept of whole tiles: what is left out would be no number there.
+    """
+    return case.causal and not (case.keep_raw or case.keep_slopes) and tile.i0 + head.sight.start == tile.j0
+
+
+@inner
+def own_tile(tile_queries_end, head):
     """The tile of keys in which a block's last query stands."""
-    return (tile_queries_end - 1 + case.keys - case.queries) // TILE_KEYS
+    return (tile_queries_end - 1 + head.sight.start) // TILE_KEYS

@@ -114,9 +114,9 @@ def columns_of(n, cells):
 
 
 @inner
-def make_content(content, content_row, tile, case, scratch):
+def make_content(content, content_row, head, tile, case, scratch):
     """cells = content . key, of all that may be visible. The tile's keys stand transposed in `k_columns`."""
-    mode, cells = LOWER_C if on_diagonal(tile, case) else OVERWRITE, scratch.cells
+    mode, cells = LOWER_C if on_diagonal(head, tile, case) else OVERWRITE, scratch.cells
     gemm(
         content, content_row, ONE, scratch.k_columns, TILE_KEYS, cells, TILE_KEYS, tile.m,
         columns_of(tile.n, cells), case.width, mode, cells, NONE, cells, NONE,
@@ -139,7 +139,7 @@ def make_products(head, terms, tile, case, scratch):
         offsets = offsets_of(terms.rel_gain, REL_GAIN, head, tile, case, scratch)
         channel_scores(content, scratch.k_scaled, offsets, cells)
     else:
-        make_content(content, content_row, tile, case, scratch)
+        make_content(content, content_row, head, tile, case, scratch)
     if given(table, REL_KEY):
         relative_scores(q, case.q_row, offsets_of(terms.rel_key, REL_KEY, head, tile, case, scratch), cells, False)
     if given(table, REL_QUERY):

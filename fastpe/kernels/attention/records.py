@@ -21,8 +21,9 @@ SLOTS = (
     "index",
     "scores",
     "growth",
+    "mask",
 )
-REL_GAIN, REL_KEY, REL_QUERY, REL_VALUE, KEY_BIAS, GAIN, BIAS, VALUES, INDEX, SCORES, GROWTH = (
+REL_GAIN, REL_KEY, REL_QUERY, REL_VALUE, KEY_BIAS, GAIN, BIAS, VALUES, INDEX, SCORES, GROWTH, MASK = (
     np.int64(number) for number in range(len(SLOTS))
 )
 # columns of the table of slots: whether it is given and its gradient wanted, strides of batch and head, rows
@@ -34,7 +35,8 @@ CHUNK = np.int64(32)  # offsets for which one sum of biases is known
 class Options(NamedTuple):
     """The terms of the score that are no arrays; 0 of one that is not there."""
 
-    rectify: int
+    rectify: int = 0
+    softcap: float = 0.0
 
 
 class Case(NamedTuple):
@@ -63,12 +65,15 @@ class Case(NamedTuple):
     queries: int
     keys: int
     width: int
+    v_width: int
     causal: int
     window: int  # 0: none
+    spanned: int  # whether every query has an interval of keys of its own besides
     strips: int  # of keys
     half: int  # whether rotations pair channels c and c + R/2, not 2c and 2c + 1
     options: Options
     keep_raw: int
+    keep_slopes: int  # whether the derivative of the soft cap is kept: of a call's backward pass that has one
     skip: int
     q_batch: int
     q_head: int
@@ -82,7 +87,8 @@ class Case(NamedTuple):
     qr_row: int  # of queries and keys after rotation
     kr_row: int
     o_row: int  # of the output and its gradient
-    g_row: int  # of the gradients of q, k and v
+    g_row: int  # of the gradients of q and k
+    gv_row: int  # of those of v
     apart: int
     kept: int
     alone: int
@@ -90,7 +96,7 @@ class Case(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """The arrays of the terms other than `bias`, flat; one that is not given is any array of the right type."""
+    """The arrays of the terms but `bias` and `mask`, flat; one that is not given is any array of the right type."""
 
     rel_gain: np.ndarray
     rel_key: np.ndarray
@@ -147,7 +153,7 @@ def terms_of(slots, table, b, h, case):
         part(pointer(slots.rel_gain), place(table, REL_GAIN, b, h), table[REL_GAIN, ROWS] * d),
         part(pointer(slots.rel_key), place(table, REL_KEY, b, h), table[REL_KEY, ROWS] * d),
         part(pointer(slots.rel_query), place(table, REL_QUERY, b, h), table[REL_QUERY, ROWS] * d),
-        part(pointer(slots.rel_value), place(table, REL_VALUE, b, h), table[REL_VALUE, ROWS] * d),
+        part(pointer(slots.rel_value), place(table, REL_VALUE, b, h), table[REL_VALUE, ROWS] * case.v_width),
         part(pointer(slots.key_bias), place(table, KEY_BIAS, b, h), d),
         part(pointer(slots.gain), place(table, GAIN, b, h), case.queries + case.keys - 1),
         part(pointer(slots.values), place(table, VALUES, b, h), table[VALUES, ROWS]),
@@ -186,6 +192,15 @@ class Guard(NamedTuple):
     cell_limit: float
 
 
+class Sight(NamedTuple):
+    """What a head's queries see, beside what `Case` says of all of them."""
+
+    start: int  # the position of the first query; keys have theirs from 0 on
+    spans: int  # pointer, (N, 2): the first key that each query sees, and the first that it no longer does
+    mask: int  # pointer, (N or 1, M): what is added to scores, minus infinity where a key is hidden
+    occupied: int  # pointer, (blocks, strips): whether the mask leaves anything of a tile
+
+
 class Head(NamedTuple):
     """Pointers to the rows of one head, before and after rotation, to its bias and the table of slots; numbers."""
 
@@ -199,6 +214,7 @@ class Head(NamedTuple):
     scale: float
     query_length: int  # those from there on are padding
     key_length: int
+    sight: Sight
     guard: Guard
     dropout: Dropout | None
     place: int  # the number of its weights where they are dropped out
@@ -227,6 +243,7 @@ class HeadGradients(NamedTuple):
     dkey_bias: int
     dvalues: int
     dscores: int  # of the whole head, (N, M)
+    dmask: int
     dscale: int
 
 
@@ -248,9 +265,9 @@ class Tile(NamedTuple):
 
 
 @inner
-def first_offset(tile, case):
+def first_offset(head, tile):
     """The offset of the tile's cell (0, 0)."""
-    return tile.j0 - (tile.i0 + case.keys - case.queries)
+    return tile.j0 - (tile.i0 + head.sight.start)
 
 
 @inner
@@ -269,6 +286,10 @@ class Inputs(NamedTuple):
     v: np.ndarray
     scale: np.ndarray  # (H,)
     lengths: np.ndarray
+    starts: np.ndarray  # (B,): the positions of the first queries
+    spans: np.ndarray  # (B or 1, N, 2), int64, where there are any
+    mask: np.ndarray  # flat
+    occupied: np.ndarray  # (B or 1, H or 1, blocks, strips), int64
     bias: np.ndarray  # unfolded, flat
     q_norms: np.ndarray  # (B H N,)
     key_norms: np.ndarray  # (B, Hk, 2, tiles): the largest norm of keys up to each tile, and from it on
@@ -289,6 +310,7 @@ class Gradients(NamedTuple):
     out: np.ndarray
     lse: np.ndarray
     dout: np.ndarray
+    dlse: np.ndarray
     deltas: np.ndarray
     dq: np.ndarray
     dq_rest: np.ndarray
@@ -304,4 +326,5 @@ class Gradients(NamedTuple):
     dbias: np.ndarray
     dvalues: np.ndarray
     dscores: np.ndarray
+    dmask: np.ndarray
     dscale: np.ndarray

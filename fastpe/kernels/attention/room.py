@@ -30,6 +30,7 @@ class Room(NamedTuple):
     cells: int
     dcells: int
     raw: int
+    slopes: int
     dropped: int
     band: int
     rows: int
@@ -65,6 +66,7 @@ def room_for(case: Case, table: np.ndarray, *, backward: bool) -> Room:
         return region(start, count)
 
     tile, d, n, k = int(TILE_QUERIES * TILE_KEYS), case.width, case.queries, int(TILE_KEYS)
+    dv = case.v_width
     longer = max(int(TILE_QUERIES), k)
     relative = bool(table[[REL_KEY, REL_QUERY, REL_VALUE], GIVEN].any())
     scaled = bool(table[[REL_GAIN, GROWTH], GIVEN].any())
@@ -75,18 +77,18 @@ def room_for(case: Case, table: np.ndarray, *, backward: bool) -> Room:
 
     return Room(
         cells=take(not case.kept and tile), dcells=take(backward * tile), raw=take(backward and case.keep_raw and tile),
-        dropped=take(backward and case.dropped and tile),
-        band=take(longer * BAND if relative else longer), rows=take(relative and max(d, 1) * BAND),
-        k_columns=take(d * k), v_columns=take(backward * d * k),
+        slopes=take(backward and case.keep_slopes and tile), dropped=take(backward and case.dropped and tile),
+        band=take(longer * BAND if relative else longer), rows=take(relative and max(d, dv) * BAND),
+        k_columns=take(d * k), v_columns=take(backward * dv * k),
         q_scaled=take(scaled and TILE_QUERIES * d), k_scaled=take(scaled and k * d),
         q_factors=take(TILE_QUERIES * channels), k_factors=take(k * channels),
-        mixed=take(TILE_QUERIES * d),
+        mixed=take(TILE_QUERIES * dv),
         dq_scaled=take(backward and scaled and TILE_QUERIES * d), dk_scaled=take(backward and scaled and k * d),
         stats=take(2 * TILE_QUERIES),
         dbias=gradient(BIAS, n + k), dgain=gradient(GAIN, n + k),
         drel_gain=gradient(REL_GAIN, table[REL_GAIN, ROWS] * d), drel_key=gradient(REL_KEY, table[REL_KEY, ROWS] * d),
         drel_query=gradient(REL_QUERY, table[REL_QUERY, ROWS] * d),
-        drel_value=gradient(REL_VALUE, table[REL_VALUE, ROWS] * d),
+        drel_value=gradient(REL_VALUE, table[REL_VALUE, ROWS] * dv),
         dkey_bias=gradient(KEY_BIAS, d), dvalues=gradient(VALUES, table[VALUES, ROWS]), size=cursor,
     )  # fmt: skip
 
@@ -97,6 +99,7 @@ class Scratch(NamedTuple):
     cells: int  # the scores of a tile, then its weights
     dcells: int
     raw: int
+    slopes: int  # of the soft cap
     dropped: int  # the weights of a tile, backward, less those that were dropped out
     band: int
     rows: int
@@ -116,11 +119,10 @@ class Scratch(NamedTuple):
 def scratch_of(arena, room, cells):
     """A lane's scratch memory; cells, where they lie elsewhere, are not those of the room."""
     return Scratch(
-        cells, at(arena, room.dcells), at(arena, room.raw), at(arena, room.dropped), at(arena, room.band),
-        at(arena, room.rows),
-        at(arena, room.k_columns), at(arena, room.v_columns), at(arena, room.q_scaled), at(arena, room.k_scaled),
-        at(arena, room.q_factors), at(arena, room.k_factors), at(arena, room.mixed), at(arena, room.dq_scaled),
-        at(arena, room.dk_scaled), at(arena, room.stats),
+        cells, at(arena, room.dcells), at(arena, room.raw), at(arena, room.slopes), at(arena, room.dropped),
+        at(arena, room.band), at(arena, room.rows), at(arena, room.k_columns), at(arena, room.v_columns),
+        at(arena, room.q_scaled), at(arena, room.k_scaled), at(arena, room.q_factors), at(arena, room.k_factors),
+        at(arena, room.mixed), at(arena, room.dq_scaled), at(arena, room.dk_scaled), at(arena, room.stats),
     )  # fmt: skip
 
 
@@ -129,7 +131,7 @@ def at_block(scratch, i0, case):
     """The scratch memory for the block of queries from i0 on: cells that are kept stand one block after the other."""
     moved = i0 * TILE_KEYS if case.kept else np.int64(0)
     return Scratch(
-        at(scratch.cells, moved), scratch.dcells, scratch.raw, scratch.dropped, scratch.band, scratch.rows,
-        scratch.k_columns, scratch.v_columns, scratch.q_scaled, scratch.k_scaled, scratch.q_factors,
+        at(scratch.cells, moved), scratch.dcells, scratch.raw, scratch.slopes, scratch.dropped, scratch.band,
+        scratch.rows, scratch.k_columns, scratch.v_columns, scratch.q_scaled, scratch.k_scaled, scratch.q_factors,
         scratch.k_factors, scratch.mixed, scratch.dq_scaled, scratch.dk_scaled, scratch.stats,
     )  # fmt: skip

@@ -2,15 +2,18 @@
 
     u = scale inner,  then max(u, 0) where `rectify`             inner as in `products`
     S = gain[o] u + bias[o] + values[index] + scores             o the offset of key and query
+    S = c tanh(S / c) where there is a `softcap` c
+    S + mask
 
-`make_scores` goes over a tile once for each of these terms that is given, but for the bias; `score` adds the bias, and
-where there is nothing between it and the products also the scale, to one vector of cells at a time, wherever scores are
-read. `scores_backward` and `score_backward` are their derivatives.
+`make_scores` goes over a tile once for each of these terms that is given, but for the bias and the mask; `score` adds
+the bias, unless there is a soft cap, and where there is nothing between it and the products also the scale, to one
+vector of cells at a time, wherever scores are read. `scores_backward` and `score_backward` are their derivatives. The
+mask is added where keys are hidden.
 
 To add a score term, visit: `functional.arguments`, for its name and shape; `records`, where a number becomes one of the
 `Options`, and an array one of `SLOTS`, with what is made of those (its gradient has a place in `room` and in `calls`);
 and this file, for its pass in `_make_all_scores`, its derivative in `scores_backward`, and whether it is in use in
-`_takes_passes`. A derivative that needs `inner` is named in FROM_RAW; options are already. No tile is left out with the
+`_takes_passes`. A derivative that needs `inner` is named in FROM_RAW. No tile is left out with the
 new term until BOUNDED names it, which is a claim to be proved. The formula goes into `reference`; `encodings.slots` has
 the terms that an encoding may give, and `model_attention` is where the model adds up their gradients.
 """
@@ -33,6 +36,7 @@ from fastpe.kernels.attention.records import (
     given,
     wanted,
 )
+from fastpe.kernels.attention.softcap import cap_cells, cap_cells_backward
 from fastpe.kernels.simd import (
     at,
     fma,
@@ -55,9 +59,9 @@ from fastpe.kernels.simd import (
 # What is known of the terms, by name
 
 BOUNDED = frozenset({"angles", "bias"})
-"""Terms with which |S_ij| <= |scale| |q_i| |k_j| + bias[o]. With any other, whatever it is, no tile is left out."""
+"""Terms with which S_ij <= |scale| |q_i| |k_j| + bias[o]. With any other, whatever it is, no tile is left out."""
 
-FROM_RAW = frozenset({"gain", *Options._fields})
+FROM_RAW = frozenset({"gain", "rectify"})
 """Terms whose derivatives, or those of what comes before them, need `inner` again."""
 
 
@@ -87,7 +91,7 @@ def make_scores(head, terms, tile, case, scratch):
     The tile's keys stand transposed in `k_columns`, scaled in `k_scaled`.
     """
     if terms is None:
-        make_content(at(head.qr, tile.i0 * case.qr_row), case.qr_row, tile, case, scratch)
+        make_content(at(head.qr, tile.i0 * case.qr_row), case.qr_row, head, tile, case, scratch)
         return head.scale
     return _make_all_scores(head, terms, tile, case, scratch)
 
@@ -107,6 +111,10 @@ def _make_all_scores(head, terms, tile, case, scratch):
         _add_values(cells, at(terms.indices, place), case.keys, terms.values, m, n)
     if given(table, SCORES):
         add_cells(cells, TILE_KEYS, at(terms.scores, place), case.keys, m, n)
+    if case.options.softcap > 0.0:
+        if given(table, BIAS):
+            _add_bias(cells, at_offset(head.bias, tile, case), m, n)
+        cap_cells(cells, scratch.slopes, case.options.softcap, m, n, case.keep_slopes)
     return scalar(cells, 1.0)
 
 
@@ -115,13 +123,17 @@ def scores_backward(head, terms, grads, tile, case, scratch):
     """Gradients of what `make_scores` adds; dcells: from that of its result to that of `inner`."""
     i0, m, j0, n = tile
     table, dcells, place = head.table, scratch.dcells, i0 * case.keys + j0
+    if case.options.softcap > 0.0:
+        cap_cells_backward(dcells, scratch.slopes, m, n)
+        if wanted(table, BIAS):
+            _bias_backward(dcells, at(grads.dbias, case.queries - 1 - i0), m, n)
     if wanted(table, SCORES):
         add_cells(at(grads.dscores, place), case.keys, dcells, TILE_KEYS, m, n)
     if wanted(table, VALUES):
         _values_backward(dcells, at(terms.indices, place), case.keys, grads.dvalues, m, n)
     if case.keep_raw:
         _scale_cells_backward(head, terms, grads, tile, case, scratch)
-    elif given(table, VALUES) or given(table, SCORES):
+    elif _takes_passes(table, case):
         _scale_cells(dcells, head.scale, False, terms.gain, False, m, n)
 
 
@@ -129,7 +141,31 @@ def scores_backward(head, terms, grads, tile, case, scratch):
 def _takes_passes(table, case):
     """Whether something is done to the scores between the products and the bias, or raw is kept."""
     between = case.options.rectify or given(table, GAIN) or given(table, VALUES) or given(table, SCORES)
-    return case.keep_raw or between
+    return case.keep_raw or between or case.options.softcap > 0.0
+
+
+@inner
+def adds_bias(table, case):
+    """Whether there is a bias that `score` adds: under a soft cap `make_scores` does."""
+    return given(table, BIAS) and not case.options.softcap > 0.0
+
+
+@inner
+def _add_bias(cells, bias, m, n):
+    """cells += bias, which stands at the tile's cell (0, 0)."""
+    for i in range(m):
+        row, offsets = at(cells, i * TILE_KEYS), at(bias, -i)
+        for j in range(0, n, lanes(cells)):
+            store_first(row, j, load_first(row, j, n - j) + load_first(offsets, j, n - j), n - j)
+
+
+@inner
+def _bias_backward(cells, dbias, m, n):
+    """dbias += the sums of the gradients of cells by offset."""
+    for i in range(m):
+        row, offsets = at(cells, i * TILE_KEYS), at(dbias, -i)
+        for j in range(0, n, lanes(cells)):
+            store_first(offsets, j, load_first(offsets, j, n - j) + load_first(row, j, n - j), n - j)
 
 
 @inner

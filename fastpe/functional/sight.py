@@ -1,0 +1,111 @@
+"""What queries see: `spans`, `mask` and `query_start`, checked, and as the kernels take them.
+
+A mask that leaves every query one interval of keys, the same for all heads, becomes spans: nothing N x M is kept of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastpe.base import validation
+from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Mask:
+    """What is added to scores after the soft cap, minus infinity where a key is hidden: (B or 1, H or 1, N or 1, M)."""
+
+    added: Array
+    hides_only: bool  # whether all that it adds is 0 or minus infinity
+
+    @property
+    def seen(self) -> Array:
+        """Where a key is not hidden."""
+        return np.asarray(self.added > -np.inf)
+
+    def occupied(self, n: int) -> Array:
+        """Whether anything of a tile is seen: (B or 1, H or 1, blocks of queries, strips of keys)."""
+        seen, blocks = self.seen, range(0, n, int(TILE_QUERIES))
+        strips = np.logical_or.reduceat(seen, range(0, seen.shape[-1], int(TILE_KEYS)), axis=-1)
+        if seen.shape[-2] == 1:
+            strips = np.broadcast_to(strips, (*strips.shape[:-2], len(blocks), strips.shape[-1]))
+        else:
+            strips = np.logical_or.reduceat(strips, blocks, axis=-2)
+        return np.ascontiguousarray(strips, np.int64)
+
+
+def check_mask(value: Any, sizes: Mapping[str, int], batched: bool) -> tuple[Array, Array]:
+    """The mask as it was given, and with all axes: bool, or real numbers and minus infinity."""
+    given = validation.array("mask", value, "bool, or floats that are added to scores", "bfV")
+    if given.dtype != bool and given.dtype.name not in ("float32", "float64", "float16", "bfloat16"):
+        raise TypeError(f"mask must hold bool, or floats that are added to scores, not {given.dtype}")
+    whole = tuple(sizes[axis] for axis in ("BHNM" if batched else "HNM"))
+    padded = (1,) * (len(whole) - given.ndim) + given.shape
+    if given.ndim > len(whole) or any(size not in (1, most) for size, most in zip(padded, whole, strict=True)):
+        axes = "(B, H, N, M)" if batched else "(H, N, M)"
+        raise ValueError(f"mask must have a shape that broadcasts to {axes} = {whole}, not {given.shape}")
+    array = given if given.dtype in (bool, np.float32, np.float64) else given.astype(np.float32)
+    if array.dtype != bool and array.size and not array.max() < np.inf:  # nor is it where one is no number
+        raise ValueError("mask must hold numbers below infinity")
+    return given, array.reshape((1,) * (4 - len(padded)) + padded)
+
+
+def as_spans(mask: Array, m: int) -> Array | None:
+    """The one interval of keys that each query sees, (B or 1, N or 1, 2); None where a mask has holes, or heads differ.
+
+    >>> as_spans(np.array([[[[True, True, False], [False, False, False]]]]), 3).tolist()
+    [[[0, 2], [0, 0]]]
+    """
+    if mask.dtype != bool or mask.shape[1] != 1:
+        return None
+    rows = mask[:, 0]
+    count = rows.sum(axis=-1) * (m if rows.shape[-1] == 1 else 1)
+    if rows.shape[-1] == 1:
+        return np.stack([np.zeros_like(count), count], axis=-1)
+    first = rows.argmax(axis=-1)
+    last = m - rows[..., ::-1].argmax(axis=-1)
+    if not np.all((count == 0) | (last - first == count)):
+        return None
+    return np.stack([np.where(count, first, 0), np.where(count, last, 0)], axis=-1)
+
+
+def added_mask(mask: Array, m: int, dtype: Any) -> Mask:
+    """The mask as numbers that are added, with a column for each of m keys."""
+    if mask.dtype == bool:
+        return Mask(np.broadcast_to(np.where(mask, 0.0, -np.inf).astype(dtype), (*mask.shape[:-1], m)), True)
+    with np.errstate(over="ignore"):  # what is below all float32 is minus infinity there
+        added = mask.astype(dtype)
+    hides_only = bool(np.all((added == 0.0) | (added == -np.inf)))
+    return Mask(np.broadcast_to(added, (*mask.shape[:-1], m)), hides_only)
+
+
+def check_spans(value: Any, sizes: Mapping[str, int], batched: bool) -> Array:
+    """The first key that each query sees and the first that it no longer sees, (B or 1, N, 2)."""
+    given = validation.array("spans", value)
+    if given.dtype.kind not in "iu":
+        raise TypeError(f"spans must be an array of integers, not of {given.dtype}")
+    array = given if given.ndim == 3 else given[None]
+    fits = given.ndim in ((2, 3) if batched else (2,)) and array.shape[0] in (1, sizes["B"])
+    if not fits or array.shape[1:] != (sizes["N"], 2):
+        expected = f"(B or 1, N, 2), N = {sizes['N']}" if batched else f"(N, 2) = ({sizes['N']}, 2)"
+        raise ValueError(f"spans must have the shape {expected}, not {given.shape}")
+    return np.clip(array.astype(np.int64), 0, sizes["M"])
+
+
+def check_starts(value: Any, sizes: Mapping[str, int], batched: bool) -> Array | None:
+    """The position of every sample's first query, (B,)."""
+    if value is None:
+        return None
+    given = validation.array("query_start", value)
+    if given.dtype.kind not in "iu":
+        raise TypeError(f"query_start must be an integer for each sample, not {given.dtype}")
+    if given.shape not in (((), (sizes["B"],)) if batched else ((),)):
+        expected = f"be one integer or have the shape (B,) = ({sizes['B']},)" if batched else "be one integer"
+        raise ValueError(f"query_start must {expected}, not {given.shape}")
+    if given.size and given.min() < 0:
+        raise ValueError(f"query_start must be at least 0, not {given.min()}")
+    return np.array(np.broadcast_to(given.astype(np.int64), (sizes["B"],)))
