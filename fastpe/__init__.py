@@ -11,6 +11,7 @@ Encodings: what fills the *slots*, small arrays that each act at one known place
 
 Attention, with any slots
     attention, attention_vjp    on NumPy arrays, with gradients, in O(N) memory
+    spans                       which keys queries see: documents, prefixes, padding, windows
     fastpe.torch, fastpe.jax    the same for PyTorch and JAX
 
 The small transformer
@@ -41,6 +42,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from fastpe import reference as reference
+    from fastpe import spans as spans
     from fastpe import tasks as tasks
     from fastpe.base.option import Option
     from fastpe.encodings.build import build, init, pull
@@ -89,6 +91,7 @@ _HOME = {
     "receptive_field": "fastpe.training.receptive_field",
     "compare": "fastpe.experiments.compare",
     "reference": "",
+    "spans": "",
     "tasks": "",
 }
 _ADAPTERS = ("jax", "torch")  # modules that need the framework they are named after
@@ -96,7 +99,7 @@ _ADAPTERS = ("jax", "torch")  # modules that need the framework they are named a
 __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "list_encodings", "page", "build", "init", "pull", "resize", "show", "register",
     "Encoding", "Option", "Spec", "Reported", "BeyondTrainingLength",
-    "attention", "attention_vjp",
+    "attention", "attention_vjp", "spans",
     "ModelConfig", "Transformer", "Adam", "TrainConfig", "train", "evaluate", "load", "length_curve", "receptive_field",
     "compare", "tasks", "reference",
 ]  # fmt: skip

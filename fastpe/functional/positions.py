@@ -63,7 +63,8 @@ class Positions:
 
 
 def _last(x: Array, count: int, axis: int) -> Array:
-    return x[(..., slice(x.shape[axis] - count, None), *[slice(None)] * (-1 - axis))]
+    where = range(x.ndim)[axis]
+    return x[(*[slice(None)] * where, slice(x.shape[axis] - count, None))]
 
 
 def _placed(x: Array, first: int, axis: int, size: int) -> Array:

@@ -125,8 +125,8 @@ class Gradients:
     def add_rows(self, name: str, of: str, rows: Array) -> None:
         """Add what queries or keys, `of` "q" or "k", have read of an argument over positions."""
         if name in self.sums:
-            back = self.case.positions.queries_back if of == "q" else self.case.positions.keys_back
-            self.add(name, back(rows, -2, self.sums[name].shape[-2]))
+            size, positions = int(self.sums[name].shape[-2]), self.case.positions
+            self.add(name, (positions.queries_back if of == "q" else positions.keys_back)(rows, -2, size))
 
     def add_values(self, dlogits: Array) -> None:
         if "values" in self.sums:
@@ -155,7 +155,8 @@ class Gradients:
             gradient = self.sums[name]
             if name in ("k", "v"):
                 heads = self.case.call.k.shape[1]
-                gradient = gradient.reshape(len(gradient), heads, -1, *shape[-2:]).sum(axis=2)
+                repeats = self.case.call.q.shape[1] // heads
+                gradient = gradient.reshape(len(gradient), heads, repeats, *shape[-2:]).sum(axis=2)
             done[name] = gradient.reshape(shape)
         return done
 
