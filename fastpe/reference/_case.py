@@ -108,7 +108,7 @@ class Gradients:
     def __init__(self, case: Case) -> None:
         self.case = case
         own = {"q": case.q, "k": case.k, "v": case.v, "scale": case.scale, "mask": case.mask, **case.slots}
-        self.sums = {name: np.zeros(own[name].shape, case.q.dtype) for name in case.shapes}
+        self.sums: dict[str, Array] = {name: np.zeros(own[name].shape, case.q.dtype) for name in case.shapes}
 
     def add(self, name: str, gradient: Array) -> None:
         """Add, summing over the axes along which the argument was repeated."""
