@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (
     "base",
     "kernels",
-    "encodings functional tasks text",
+    "encodings functional spans tasks text",
     "reference torch jax",
     "model",
     "training",

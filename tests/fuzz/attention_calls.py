@@ -51,6 +51,13 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         "causal": draw(st.booleans()),
         "window": draw(st.sampled_from([None, None, 1, 2, 40])),
         "lengths": draw(st.sampled_from([None, None, "keys", "both"])),
+        "width": draw(st.sampled_from([None, None, 1, 5, 33])),
+        "mask": draw(st.sampled_from([None, None, "bool", "intervals", "floats"])),
+        "mask axes": draw(st.lists(st.booleans(), min_size=4, max_size=4)),
+        "spans": draw(st.sampled_from([False, False, True])),
+        "sinks": draw(st.sampled_from([False, False, True])),
+        "softcap": draw(st.sampled_from([None, None, 0.1, 2.0, 50.0])),
+        "dropout": draw(st.sampled_from([0.0, 0.0, 0.25])),
         "tolerance": draw(st.sampled_from([None, None, 0, 1e-3])),
         "batched": draw(st.booleans()),
         "kinds": draw(st.lists(st.sampled_from([None, *_KINDS]), min_size=4, max_size=4)),
@@ -89,13 +96,26 @@ def _arguments(rng: np.random.Generator, case: dict[str, Any]) -> tuple[dict[str
     dtype = np.dtype("float64" if case["rectify"] else case["dtype"])
     b = case["b"] if case["batched"] else 1
     arguments = problem(rng, names, b=b, dtype=dtype, **sizes)
+    if case["width"] is not None:
+        for name in {"v", "rel_value"} & arguments.keys():
+            arguments[name] = rng.standard_normal((*arguments[name].shape[:-1], case["width"])).astype(dtype)
+    if case["sinks"]:
+        arguments["sinks"] = rng.standard_normal(case["h"]).astype(dtype)
+    if case["mask"] == "floats":
+        arguments["mask"] = _mask(rng, case, arguments)
     for place, (name, array) in enumerate(arguments.items()):
         if not case["batched"] and name in "qkv":
             arguments[name] = array = array[0]
         kind = _KINDS.get(case["kinds"][min(place, 3)])
         if kind is not None and array.ndim > 1 and (array.dtype.kind == "f" or kind in (between_nan, unaligned)):
             arguments[name] = kind(array)
-    options = {key: case[key] for key in ("causal", "window", "rectify", "pairs")}
+    options = {key: case[key] for key in ("causal", "window", "rectify", "pairs", "softcap", "dropout")}
+    options["dropout_seed"] = case["seed"]
+    if case["mask"] in ("bool", "intervals"):
+        options["mask"] = _mask(rng, case, arguments)
+    if case["spans"]:
+        n, m = (arguments[name].shape[-2] for name in "qk")
+        options["spans"] = np.sort(rng.integers(-1, m + 2, (n, 2)), axis=-1)
     if case["lengths"] is not None:
         shape = (b,) if case["batched"] else ()
         n, m = (arguments[name].shape[-2] for name in "qk")
@@ -104,8 +124,19 @@ def _arguments(rng: np.random.Generator, case: dict[str, Any]) -> tuple[dict[str
     return arguments, options
 
 
+def _mask(rng: np.random.Generator, case: dict[str, Any], arguments: dict[str, Any]) -> np.ndarray:
+    """A mask that is one for all along some axes."""
+    (*led, n, _), m = arguments["q"].shape, arguments["k"].shape[-2]
+    whole = (*led, n, m)
+    kept = case["mask axes"][: len(whole)]
+    seen = rng.random([size if keep else 1 for size, keep in zip(whole, kept, strict=True)]) < 0.7
+    if case["mask"] == "intervals":
+        seen = np.arange(m) < rng.integers(0, m + 1, (n, 1))
+    return np.where(seen, rng.standard_normal(seen.shape), -np.inf) if case["mask"] == "floats" else seen
+
+
 def _does_not_break(case: dict[str, Any], rng: np.random.Generator, arguments: Any, options: Any) -> None:
-    dout = rng.standard_normal(arguments["q"].shape).astype(arguments["q"].dtype)
+    dout = rng.standard_normal((*arguments["q"].shape[:-1], arguments["v"].shape[-1])).astype(arguments["q"].dtype)
     if case["wild"] is not None:
         target = [dout, *(arguments[name].copy() for name in "qkv")][case["seed"] % 4]
         target[(..., 0, 0)] = _WILD[case["wild"]]
@@ -113,7 +144,8 @@ def _does_not_break(case: dict[str, Any], rng: np.random.Generator, arguments: A
             arguments = {**arguments, "_qkv"[case["seed"] % 4]: target}
     out, pullback = fastpe.attention_vjp(**arguments, **options, tolerance=case["tolerance"])
     gradients = pullback(dout)
-    for name, gradient in {"q": out, **gradients}.items():
+    assert out.shape == dout.shape
+    for name, gradient in gradients.items():
         assert gradient.shape == np.shape(arguments[name]), name
         assert case["wild"] is not None or np.isfinite(gradient).all(), name
 
@@ -123,7 +155,7 @@ def _does_not_break(case: dict[str, Any], rng: np.random.Generator, arguments: A
 
 
 def _of_a_slot(rng: np.random.Generator, arguments: dict[str, Any]) -> str:
-    names = sorted(set(arguments) - {"scale", "index", "values", "angles"})
+    names = sorted(set(arguments) - {"scale", "index", "values", "angles", "mask", "sinks"})
     return str(rng.choice(names))
 
 
@@ -134,12 +166,12 @@ def _shape(rng: Any, arguments: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 
 def _dtype(rng: Any, arguments: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
-    name = str(rng.choice(sorted(set(arguments) - {"scale", "index"})))
-    return {name: arguments[name].astype(rng.choice(["float16", "int64", "complex128", "bool"]))}, (name,)
+    name = str(rng.choice(sorted(set(arguments) - {"scale", "index", "mask"})))
+    return {name: arguments[name].astype(rng.choice(["int64", "complex128", "bool"]))}, (name,)
 
 
 def _not_finite(rng: Any, arguments: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
-    name = str(rng.choice(sorted(set(arguments) - {"q", "k", "v", "index"}) or ["scale"]))
+    name = str(rng.choice(sorted(set(arguments) - {"q", "k", "v", "index", "mask"}) or ["scale"]))
     array = np.array(arguments.get(name, 1.0))
     array[(-1,) * array.ndim] = rng.choice([np.nan, np.inf, -np.inf])
     return {name: array}, (name,)
@@ -165,6 +197,11 @@ MISTAKES = {
     "text": lambda rng, arguments: ({(name := _of_a_slot(rng, arguments)): "abc"}, (name,)),
     "scale": _one_of("scale", np.ones(17), "a", np.inf, [[1.0]], 1j),
     "lengths": _one_of("lengths", -1, 10**6, 1.5, "a", [1, 2, 3, 4, 5], (1, 2, 3, 4), np.array([2**62]), (None, -1)),
+    "softcap": _one_of("softcap", 0, -1.0, np.nan, "a", [1.0]),
+    "sinks": _one_of("sinks", np.ones((2, 2, 2)), "a", 1.0),
+    "dropout": _one_of("dropout", 1.0, -0.1, np.nan, "a"),
+    "spans": _one_of("spans", 1, "a", np.zeros((1, 1, 1, 2), int), [[0.5, 1.0]]),
+    "mask": _one_of("mask", np.full((1, 1), np.nan), "a", np.ones((1, 1, 1, 1, 1)), np.ones((1, 1), int)),
     "window": _one_of("window", 0, -1, 1.5, "a", True),
     "tolerance": _one_of("tolerance", 1, -1e-9, np.nan, "a", True, [0.1]),
     "wrt": _one_of("wrt", "q", ("nope",), 3, ("q", 3), {"index": 1}),

@@ -1,0 +1,242 @@
+"""Which keys queries see, as one interval for each: arrays for the argument `spans` of `fastpe.attention`.
+
+Every function gives (B or 1, N, 2) integers, the first key that a query sees and the first that it no longer sees.
+`intersect` joins several: a window within documents, left padding under a causal mask.
+
+>>> both = intersect(causal(4), padding(4, left=[1]))
+>>> both.tolist()
+[[[1, 1], [1, 2], [1, 3], [1, 4]]]
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.base import validation
+from fastpe.base.validation import whole
+
+Array = np.ndarray[Any, Any]
+
+__all__ = ["causal", "documents", "intersect", "padding", "prefix", "window"]
+
+
+def causal(queries: int, keys: int | None = None, *, offset: Any = None) -> Array:
+    """Keys up to the query's own position.
+
+    Parameters
+    ----------
+    queries, keys : int
+        How many there are; by default as many keys as queries.
+    offset : int or (B,) int, optional
+        The position of the first query; by default keys - queries, so that the last query sees all keys.
+
+    Returns
+    -------
+    (B or 1, queries, 2) int64
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a size or an offset is no integer of at least 0.
+
+    Examples
+    --------
+    >>> causal(2, 5).tolist(), causal(1, 9, offset=[3, 4]).tolist()
+    ([[[0, 4], [0, 5]]], [[[0, 4]], [[0, 5]]])
+    """
+    places, keys = _places(queries, keys, offset)
+    return _joined(np.zeros_like(places), places + 1, keys)
+
+
+def window(queries: int, keys: int | None = None, *, back: int, ahead: int = 0, offset: Any = None) -> Array:
+    """Keys at most `back` positions before the query and `ahead` positions after it.
+
+    Parameters
+    ----------
+    queries, keys, offset
+        As for `causal`.
+    back, ahead : int
+        How far a query sees; 0 is its own position alone.
+
+    Returns
+    -------
+    (B or 1, queries, 2) int64
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `causal`.
+
+    Examples
+    --------
+    >>> window(3, back=1).tolist()
+    [[[0, 1], [0, 2], [1, 3]]]
+    """
+    places, keys = _places(queries, keys, offset)
+    return _joined(places - whole("back", back, 0), places + whole("ahead", ahead, 0) + 1, keys)
+
+
+def documents(ids: Any = None, *, cu_seqlens: Any = None) -> Array:
+    """Documents side by side in one row: a query sees the keys of its own.
+
+    Parameters
+    ----------
+    ids : (N,) or (B, N) int
+        The document of every token; tokens of one document stand side by side.
+    cu_seqlens : (documents + 1,) int
+        In place of `ids`, where documents begin, from 0 on, and where the last one ends.
+
+    Returns
+    -------
+    (B or 1, N, 2) int64
+
+    Raises
+    ------
+    TypeError, ValueError
+        If neither or both are given, they are no integers, or `cu_seqlens` does not rise from 0.
+
+    Examples
+    --------
+    >>> documents([7, 7, 3]).tolist(), documents(cu_seqlens=[0, 2, 3]).tolist()
+    ([[[0, 2], [0, 2], [2, 3]]], [[[0, 2], [0, 2], [2, 3]]])
+    """
+    if (ids is None) == (cu_seqlens is None):
+        raise ValueError("documents needs either ids or cu_seqlens")
+    if ids is None:
+        edges = _integers("cu_seqlens", cu_seqlens)
+        if edges.ndim != 1 or edges.size < 2 or edges[0] != 0 or (np.diff(edges) < 0).any():
+            raise ValueError(f"cu_seqlens must rise from 0, not {edges.tolist()}")
+        lengths = np.diff(edges)
+        return np.stack([np.repeat(edges[:-1], lengths), np.repeat(edges[1:], lengths)], axis=-1)[None]
+    rows = _integers("ids", ids)
+    if rows.ndim not in (1, 2) or 0 in rows.shape:
+        raise ValueError(f"ids must have the shape (N,) or (B, N), not {rows.shape}")
+    return np.stack([_edges(row) for row in np.atleast_2d(rows)])
+
+
+def prefix(lengths: Any, queries: int, keys: int | None = None, *, offset: Any = None) -> Array:
+    """A prefix that everyone sees, and causal after it (prefix LM).
+
+    Parameters
+    ----------
+    lengths : int or (B,) int
+        Of the prefix of each sample.
+    queries, keys, offset
+        As for `causal`.
+
+    Returns
+    -------
+    (B or 1, queries, 2) int64
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `causal`.
+
+    Examples
+    --------
+    >>> prefix(2, 3).tolist()
+    [[[0, 2], [0, 2], [0, 3]]]
+    """
+    places, keys = _places(queries, keys, offset)
+    last = np.maximum(places + 1, _samples("lengths", lengths)[:, None])
+    return _joined(np.zeros_like(last), last, keys)
+
+
+def padding(keys: int, *, left: Any = 0, right: Any = 0, queries: int | None = None) -> Array:
+    """Keys that are no padding; queries that stand at padding see none, where there are as many as keys.
+
+    Parameters
+    ----------
+    keys : int
+        With padding.
+    left, right : int or (B,) int
+        How many keys are padding at either end.
+    queries : int, optional
+        How many there are; by default as many as keys.
+
+    Returns
+    -------
+    (B or 1, queries, 2) int64
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `causal`.
+
+    Examples
+    --------
+    >>> padding(3, left=[0, 1]).tolist()
+    [[[0, 3], [0, 3], [0, 3]], [[1, 1], [1, 3], [1, 3]]]
+    """
+    keys = whole("keys", keys, 0)
+    count = keys if queries is None else whole("queries", queries, 0)
+    first, last = np.broadcast_arrays(_samples("left", left), keys - _samples("right", right))
+    spans = np.repeat(np.stack([first, np.maximum(first, last)], axis=-1)[:, None], count, axis=1)
+    if queries is None:
+        places = np.arange(count)
+        away = (places < first[:, None]) | (places >= last[:, None])
+        spans[..., 1] = np.where(away, spans[..., 0], spans[..., 1])
+    return spans
+
+
+def intersect(*spans: Any) -> Array:
+    """The keys that all of several spans leave.
+
+    Parameters
+    ----------
+    *spans : (B or 1, N, 2) int
+        One at least.
+
+    Returns
+    -------
+    (B or 1, N, 2) int64
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one has another shape, or none is given.
+
+    Examples
+    --------
+    >>> intersect(causal(3), documents([0, 0, 1])).tolist()
+    [[[0, 1], [0, 2], [2, 3]]]
+    """
+    arrays = [_integers("spans", each) for each in spans]
+    if not arrays or any(each.ndim != 3 or each.shape[-1] != 2 for each in arrays):
+        raise ValueError(f"spans must have the shape (B or 1, N, 2), not {[each.shape for each in arrays]}")
+    first = np.maximum.reduce(np.broadcast_arrays(*(each[..., 0] for each in arrays)))
+    last = np.minimum.reduce(np.broadcast_arrays(*(each[..., 1] for each in arrays)))
+    return np.stack([first, np.maximum(first, last)], axis=-1)
+
+
+def _integers(name: str, value: Any) -> Array:
+    return validation.array(name, value, "integers", "iu").astype(np.int64)
+
+
+def _samples(name: str, value: Any) -> Array:
+    """One integer of at least 0 for each sample, (B or 1,)."""
+    array = np.atleast_1d(_integers(name, value))
+    if array.ndim != 1 or array.size == 0 or array.min() < 0:
+        raise ValueError(f"{name} must be an integer of at least 0, or one for each sample, not {value!r}")
+    return array
+
+
+def _places(queries: int, keys: int | None, offset: Any) -> tuple[Array, int]:
+    """The positions of queries, (B or 1, N), and the number of keys."""
+    count = whole("queries", queries, 0)
+    keys = count if keys is None else whole("keys", keys, 0)
+    first = np.array([keys - count]) if offset is None else _samples("offset", offset)
+    return first[:, None] + np.arange(count), keys
+
+
+def _joined(first: Array, last: Array, keys: int) -> Array:
+    first, last = np.clip(first, 0, keys), np.clip(last, 0, keys)
+    return np.stack([first, np.maximum(first, last)], axis=-1)
+
+
+def _edges(row: Array) -> Array:
+    """Where the run of equal entries that each entry is in begins and ends."""
+    starts = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
+    lengths = np.diff(np.append(starts, len(row)))
+    return np.stack([np.repeat(starts, lengths), np.repeat(starts + lengths, lengths)], axis=-1)
