@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.functional.slot_arrays import cells_of
 from fastpe.reference._case import Array, Case, Gradients, check
+from fastpe.reference._score import inner_products, logits_of
 from fastpe.reference._sizes import Sizes
 
 
@@ -180,9 +180,9 @@ _without_warnings = np.errstate(over="ignore", invalid="ignore", divide="ignore"
 @_without_warnings
 def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Array]]]:
     factors = case.dropped
-    inner, inner_pullback = _inner_products(case)
+    inner, inner_pullback = inner_products(case)
     cut = case.rectify & (case.scale * inner <= 0)
-    logits, logits_pullback = _logits(case, inner, cut)
+    logits, logits_pullback = logits_of(case, inner, cut)
     weights, lse, drained = _masked_softmax(logits + case.mask, case.visible, case.slots.get("sinks"))
     out, mix_pullback = _mix(case, weights if factors is None else factors * weights)
 
@@ -215,132 +215,13 @@ def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Ar
         """What scores' gradients are multiplied by is computed too: a turned query, or a score, may be next to nothing
         because large terms cancel, and wrong by what those round to."""
         dlogits = dlogits_of(dout, dlse, Gradients(case))
-        inner_sizes, pull = _inner_products(replace(case, q=case.q.view(Sizes), k=case.k.view(Sizes)))
+        inner_sizes, pull = inner_products(replace(case, q=case.q.view(Sizes), k=case.k.view(Sizes)))
         gradients = Gradients(case)
-        pull(_logits(case, inner_sizes, cut)[1](np.abs(dlogits).view(Sizes), gradients), gradients)
+        pull(logits_of(case, inner_sizes, cut)[1](np.abs(dlogits).view(Sizes), gradients), gradients)
         return gradients.finish()
 
     out, lse = (case.call.without_axes(x) for x in (out, lse))
     return ((out, lse) if case.return_lse else out), pullback
-
-
-def _inner_products(case: Case) -> tuple[Array, Callable[[Array, Gradients], None]]:
-    """Everything that the scale multiplies."""
-    q, k, slots = case.q, case.k, case.slots
-    inner, content_pullback = _content(case)
-    if "rel_key" in slots:
-        inner = inner + case.gather(q @ _t(slots["rel_key"]), "rel_key")
-    if "rel_query" in slots:
-        inner = inner + _t(case.gather(k @ _t(slots["rel_query"]), "rel_query", transposed=True))
-    if "key_bias" in slots:
-        inner = inner + slots["key_bias"][:, :, None, :] @ _t(k)
-
-    def pullback(dinner: Array, gradients: Gradients) -> None:
-        content_pullback(dinner, gradients)
-        if "rel_key" in slots:
-            by_offset = case.scatter(dinner, "rel_key")
-            gradients.add("q", by_offset @ slots["rel_key"])
-            gradients.add("rel_key", _t(by_offset) @ q)
-        if "rel_query" in slots:
-            by_offset = case.scatter(_t(dinner), "rel_query", transposed=True)
-            gradients.add("k", by_offset @ slots["rel_query"])
-            gradients.add("rel_query", _t(by_offset) @ k)
-        if "key_bias" in slots:
-            total = dinner.sum(axis=-2)[..., None]
-            gradients.add("k", total * slots["key_bias"][:, :, None, :])
-            gradients.add("key_bias", np.sum(total * k, axis=-2))
-
-    return inner, pullback
-
-
-def _content(case: Case) -> tuple[Array, Callable[[Array, Gradients], None]]:
-    """sum_d q^_id k^_jd rel_gain[j-i, d], growth included; channel by channel where channels have factors."""
-    q, q_pullback = _rotate(case, "q")
-    k, k_pullback = _rotate(case, "k")
-    plain = "rel_gain" not in case.slots and "growth" not in case.slots
-    channels = [] if plain else range(q.shape[-1])
-
-    def products(d: int) -> Array:
-        return q[..., :, None, d] * k[..., None, :, d]
-
-    inner = q @ _t(k) if plain else sum(products(d) * case.channel_gain(d) * case.channel_growth(d) for d in channels)
-
-    def pullback(dinner: Array, gradients: Gradients) -> None:
-        if plain:
-            dq, dk = dinner @ k, _t(dinner) @ q
-        else:
-            dq, dk = (np.empty_like(dinner, shape=x.shape) for x in (q, k))
-        for d in channels:
-            gain, growth = case.channel_gain(d), case.channel_growth(d)
-            factored = dinner * gain * growth
-            dq[..., d] = np.sum(factored * k[..., None, :, d], axis=-1)
-            dk[..., d] = np.sum(factored * q[..., :, None, d], axis=-2)
-            gradients.add_channel_gain(d, dinner * products(d) * growth)
-            gradients.add_channel_growth(d, factored * products(d))
-        q_pullback(dq, gradients)
-        k_pullback(dk, gradients)
-
-    return inner, pullback
-
-
-def _rotate(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], None]]:
-    """Turn each pair of channels of q or k by its angle: (x, y) -> (x cos - y sin, x sin + y cos)."""
-    x = case.q if name == "q" else case.k
-    if "angles" not in case.slots:
-        return x, lambda dx, gradients: gradients.add(name, dx)
-    whole = case.slots["angles"]
-    angles = case.positions.of_queries(whole, -2) if name == "q" else case.positions.of_keys(whole, -2)
-    cos, sin = np.cos(angles).astype(x.dtype), np.sin(angles).astype(x.dtype)
-    first, second = case.pairs
-    turned = x.copy()
-    turned[..., first] = x[..., first] * cos - x[..., second] * sin
-    turned[..., second] = x[..., first] * sin + x[..., second] * cos
-
-    def pullback(dturned: Array, gradients: Gradients) -> None:
-        dx = dturned.copy()
-        dx[..., first] = dturned[..., first] * cos + dturned[..., second] * sin
-        dx[..., second] = dturned[..., second] * cos - dturned[..., first] * sin
-        gradients.add(name, dx)
-        dangles = dturned[..., second] * turned[..., first] - dturned[..., first] * turned[..., second]
-        gradients.add_rows("angles", name, dangles)
-
-    return turned, pullback
-
-
-def _logits(case: Case, inner: Array, cut: Array) -> tuple[Array, Callable[[Array, Gradients], Array]]:
-    """The score of every cell; `cut` are those that become 0, before anything is added to them."""
-    slots, scale = case.slots, case.scale
-    u = np.where(cut, 0, scale * inner)
-    logits = u
-    if "gain" in slots:
-        logits = case.gather(slots["gain"][:, :, None, :], "gain") * logits
-    if "bias" in slots:
-        logits = logits + case.gather(slots["bias"][:, :, None, :], "bias")
-    if "index" in slots:
-        logits = logits + case.look_up_values()
-    if "scores" in slots:
-        logits = logits + cells_of(slots["scores"], case.positions)
-    slope: Any = 1
-    if case.softcap:
-        turned = np.tanh(logits / case.softcap)
-        logits, slope = case.softcap * turned, 1 if isinstance(inner, Sizes) else 1 - turned * turned
-
-    def pullback(dlogits: Array, gradients: Gradients) -> Array:
-        du = dlogits = dlogits * slope
-        if "scores" in slots:
-            gradients.add_cells("scores", dlogits)
-        if "index" in slots:
-            gradients.add_values(dlogits)
-        if "bias" in slots:
-            gradients.add("bias", case.scatter(dlogits, "bias").sum(axis=-2))
-        if "gain" in slots:
-            gradients.add("gain", case.scatter(dlogits * u, "gain").sum(axis=-2))
-            du = dlogits * case.gather(slots["gain"][:, :, None, :], "gain")
-        du = np.where(cut, 0, du)
-        gradients.add("scale", du * inner)
-        return scale * du
-
-    return logits, pullback
 
 
 def _masked_softmax(logits: Array, visible: Array, sinks: Array | None) -> tuple[Array, Array, Array]:

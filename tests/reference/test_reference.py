@@ -279,9 +279,9 @@ def test_inputs_of_any_kind():
 @pytest.mark.parametrize(
     ("change", "error", "match"),
     [
-        ({"q": np.zeros((3, 5))}, ValueError, r"q must have the shape \(B, H, N, D\).*not \(3, 5\)"),
-        ({"q": np.zeros((2, 4, 0, 5))}, ValueError, "q must have .* none of them 0"),
-        ({"q": np.zeros((2, 4, 3, 5), int)}, TypeError, "q must be an array of float32 or float64, not of int64"),
+        ({"q": np.zeros(5)}, ValueError, r"q must have the shape \(B, H, N, D\).*not \(5,\)"),
+        ({"q": np.zeros((2, 0, 3, 5))}, ValueError, "q must have .* H and D not 0"),
+        ({"q": np.zeros((2, 4, 3, 5), int)}, TypeError, "q must be an array of float32 or float64, .*not of int64"),
         ({"k": np.zeros((2, 2, 4, 6))}, ValueError, r"k must have the shape .*not \(2, 2, 4, 6\)"),
         ({"k": np.zeros((2, 3, 4, 5)), "v": np.zeros((2, 3, 4, 5))}, ValueError, "divides q's 4, not 3"),
         ({"v": np.zeros((2, 2, 3, 5))}, ValueError, r"v must have the shape of k, \(2, 2, 4, 5\)"),
