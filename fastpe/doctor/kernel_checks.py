@@ -6,31 +6,20 @@ the middle of a register.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fastpe import reference
 from fastpe.doctor.allowed_error import Difference, difference, wider
+from fastpe.doctor.attention_checks import attention_backward, attention_forward, attention_of_all
+from fastpe.doctor.case import Array, Case, Draw
 from fastpe.encodings.build import build, pull
-from fastpe.functional.attention import attention, attention_vjp
 from fastpe.kernels import arrays
 from fastpe.kernels.dropout import Dropout
 from fastpe.kernels.gemm import FROM, PLUS, RELU, WHERE_POSITIVE
 
-Array = np.ndarray[Any, Any]
-Draw = Callable[..., Array]
-
 SIZES = ((50, 64), (37, 19))
-
-
-class Case(NamedTuple):
-    """What a kernel gave, the formula of the same, its inputs, and the terms of its longest sum."""
-
-    result: Any
-    formula: Callable[..., Any]
-    inputs: tuple[Array, ...]
-    terms: int
 
 
 def differences(kernel: str, dtype: Any) -> Iterator[Difference]:
@@ -84,50 +73,6 @@ def _exp(draw: Draw, m: int, n: int) -> Iterator[Case]:
     x = -np.abs(draw(m, n)) * np.linspace(0, 20, n, dtype=draw(1).dtype)
     exact = np.exp(x.astype(wider(x.dtype)))
     yield Case(arrays.exp(x) / exact, np.ones_like, (x,), 1)  # relative: every result has its own size
-
-
-def _attention_weights(q: Array, k: Array, bias: Array | float, causal: bool) -> tuple[Array, Callable[[Array], Array]]:
-    """Weights (n, n) of one head, and their pullback to the scores; `reference.attention` has no longdouble."""
-    ahead = _offsets(len(q)) > 0
-    scores = q @ k.T * _scale(q) + (bias[_offsets(len(q)) + len(q) - 1] if isinstance(bias, np.ndarray) else bias)
-    return reference.softmax_vjp(np.where(ahead, -np.inf, scores) if causal else scores)
-
-
-def _offsets(n: int) -> Array:
-    return np.arange(n)[None, :] - np.arange(n)[:, None]
-
-
-def _scale(q: Array) -> Any:
-    return q.dtype.type(q.shape[1] ** -0.5)
-
-
-def _attention_forward(draw: Draw, n: int, d: int) -> Iterator[Case]:
-    q, k, v, bias = draw(n, d), draw(n, d), draw(n, d), draw(2 * n - 1)
-    for causal in (False, True):
-
-        def formula(q: Array, k: Array, v: Array, bias: Array, causal: bool = causal) -> Array:
-            return _attention_weights(q, k, bias, causal)[0] @ v
-
-        ours = attention(q[None], k[None], v[None], bias=bias[None], causal=causal)[0]
-        yield Case(ours, formula, (q, k, v, bias), n * d)
-    plain = attention(q[None], k[None], v[None])[0]
-    yield Case(plain, lambda q, k, v: _attention_weights(q, k, 0.0, False)[0] @ v, (q, k, v), n * d)
-
-
-def _attention_backward(draw: Draw, n: int, d: int) -> Iterator[Case]:
-    do, q, k, v, bias = draw(n, d), draw(n, d), draw(n, d), draw(n, d), draw(2 * n - 1)
-    for causal in (False, True):
-
-        def formula(do: Array, q: Array, k: Array, v: Array, bias: Array, causal: bool = causal) -> tuple[Array, ...]:
-            weights, pullback = _attention_weights(q, k, bias, causal)
-            dscores = pullback(do @ v.T)
-            dbias = np.array([np.trace(dscores, offset) for offset in range(1 - n, n)], q.dtype)
-            return _scale(q) * dscores @ k, _scale(q) * dscores.T @ q, weights.T @ do, dbias
-
-        _, pull = attention_vjp(q[None], k[None], v[None], bias=bias[None], causal=causal)
-        found = pull(do[None])
-        ours = tuple(found[name][0] for name in ("q", "k", "v", "bias"))
-        yield Case(ours, formula, (do, q, k, v, bias), n * d)
 
 
 def _layer_norm_forward(draw: Draw, m: int, n: int) -> Iterator[Case]:
@@ -321,8 +266,9 @@ KERNELS: dict[str, Callable[[Draw, int, int], Iterator[Case]]] = {
     "transpose": _transpose,
     "column_sums": _column_sums,
     "exp": _exp,
-    "attention": _attention_forward,
-    "attention_vjp": _attention_backward,
+    "attention": attention_forward,
+    "attention_vjp": attention_backward,
+    "attention with masks, soft cap, sink and dropout": attention_of_all,
     "layer_norm_forward": _layer_norm_forward,
     "layer_norm_backward": _layer_norm_backward,
     "rms_norm_forward": _rms_norm_forward,

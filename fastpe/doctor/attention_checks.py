@@ -1,0 +1,86 @@
+"""Attention beside its formula in NumPy, in any precision: `reference.attention` has no longdouble."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from fastpe import reference
+from fastpe.doctor.case import Array, Case, Draw
+from fastpe.functional.attention import attention, attention_vjp
+
+
+def _attention_weights(q: Array, k: Array, bias: Array | float, causal: bool) -> tuple[Array, Callable[[Array], Array]]:
+    """Weights (n, n) of one head, and their pullback to the scores."""
+    ahead = _offsets(len(q)) > 0
+    scores = q @ k.T * _scale(q) + (bias[_offsets(len(q)) + len(q) - 1] if isinstance(bias, np.ndarray) else bias)
+    return reference.softmax_vjp(np.where(ahead, -np.inf, scores) if causal else scores)
+
+
+def _offsets(n: int) -> Array:
+    return np.arange(n)[None, :] - np.arange(n)[:, None]
+
+
+def _scale(q: Array) -> Any:
+    return q.dtype.type(q.shape[1] ** -0.5)
+
+
+def attention_forward(draw: Draw, n: int, d: int) -> Iterator[Case]:
+    q, k, v, bias = draw(n, d), draw(n, d), draw(n, d), draw(2 * n - 1)
+    for causal in (False, True):
+
+        def formula(q: Array, k: Array, v: Array, bias: Array, causal: bool = causal) -> Array:
+            return _attention_weights(q, k, bias, causal)[0] @ v
+
+        ours = attention(q[None], k[None], v[None], bias=bias[None], causal=causal)[0]
+        yield Case(ours, formula, (q, k, v, bias), n * d)
+    plain = attention(q[None], k[None], v[None])[0]
+    yield Case(plain, lambda q, k, v: _attention_weights(q, k, 0.0, False)[0] @ v, (q, k, v), n * d)
+
+
+def attention_backward(draw: Draw, n: int, d: int) -> Iterator[Case]:
+    do, q, k, v, bias = draw(n, d), draw(n, d), draw(n, d), draw(n, d), draw(2 * n - 1)
+    for causal in (False, True):
+
+        def formula(do: Array, q: Array, k: Array, v: Array, bias: Array, causal: bool = causal) -> tuple[Array, ...]:
+            weights, pullback = _attention_weights(q, k, bias, causal)
+            dscores = pullback(do @ v.T)
+            dbias = np.array([np.trace(dscores, offset) for offset in range(1 - n, n)], q.dtype)
+            return _scale(q) * dscores @ k, _scale(q) * dscores.T @ q, weights.T @ do, dbias
+
+        _, pull = attention_vjp(q[None], k[None], v[None], bias=bias[None], causal=causal)
+        found = pull(do[None])
+        ours = tuple(found[name][0] for name in ("q", "k", "v", "bias"))
+        yield Case(ours, formula, (do, q, k, v, bias), n * d)
+
+
+def attention_of_all(draw: Draw, n: int, d: int) -> Iterator[Case]:
+    """A mask with holes, spans, a soft cap, a sink and dropout at once, and values of another width."""
+    do, q, k, v, bias, sink = draw(n, d + 3), draw(n, d), draw(n, d), draw(n, d + 3), draw(2 * n - 1), draw(1)
+    seen = (np.abs(draw(n, n)) < 1.0) | np.eye(n, dtype=bool)
+    spans = np.stack([np.maximum(np.arange(n) - 20, 0), np.full(n, n)], axis=-1)
+    visible = seen & (np.arange(n) >= spans[:, :1])
+    rate, cap, seed = 0.25, 2.0, 3
+    options: dict[str, Any] = {"spans": spans[None], "softcap": cap, "dropout": rate, "dropout_seed": seed}
+    eye = np.broadcast_to(np.eye(n, dtype=q.dtype), (1, 1, n, n))
+    flat = np.zeros((1, 1, n, d), q.dtype)
+    kept = attention(flat, flat, eye, dropout=rate, dropout_seed=seed)[0, 0] > 0
+
+    def formula(do: Array, q: Array, k: Array, v: Array, bias: Array, sink: Array) -> tuple[Array, ...]:
+        scores = q @ k.T * _scale(q) + bias[_offsets(n) + n - 1]
+        turned = np.tanh(scores / cap)
+        capped = np.where(visible, cap * turned, -np.inf)
+        weights, pullback = reference.softmax_vjp(np.concatenate([capped, np.broadcast_to(sink, (n, 1))], axis=1))
+        factors = kept / q.dtype.type(1 - rate)
+        dcolumns = pullback(np.concatenate([factors * (do @ v.T), np.zeros((n, 1), q.dtype)], axis=1))
+        dscores = dcolumns[:, :-1] * (1 - turned**2)
+        dbias = np.array([np.trace(dscores, offset) for offset in range(1 - n, n)], q.dtype)
+        mixing = factors * weights[:, :-1]
+        dq, dk = _scale(q) * dscores @ k, _scale(q) * dscores.T @ q
+        return mixing @ v, dq, dk, mixing.T @ do, dbias, dcolumns[:, -1].sum(keepdims=True)
+
+    led = (each[None, None] for each in (q, k, v))
+    out, pull = attention_vjp(*led, bias=bias[None], mask=seen, sinks=sink, **options)
+    found = pull(do[None, None])
+    ours = out[0, 0], *(found[name][0, 0] for name in "qkv"), found["bias"][0], found["sinks"]
+    yield Case(ours, formula, (do, q, k, v, bias, sink), n * d)
