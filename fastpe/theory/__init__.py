@@ -16,5 +16,5 @@ where its short form stands:
 
 C1 to C121 are the claims of Li (2025), numbered as they stand in the paper; Q1 to Q20 and I1 to I8 are quantities.
 
-From outside: `biases`, `drift`, `information`, `kernel`, `reach`, `rotations`, `tables`, `value`.
+From outside: `biases`, `drift`, `essentials`, `information`, `kernel`, `reach`, `rotations`, `tables`, `value`.
 """
