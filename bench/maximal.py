@@ -7,7 +7,8 @@ N_train - 1 channels or more they end as a simplex: every two rows are equally f
 
 **Past the training length**: clipped, to the last row.
 
-An encoding of one's own, for `fastpe train --encoding bench/maximal.py`; bench/results/maximal_table.md has results.
+An encoding of one's own, for `fastpe train --encoding bench/maximal.py`. ``python bench/maximal.py`` compares it with
+other tables; what training makes of it stands in bench/results/maximal_table.md.
 
 Source: Li (2025), future directions: encodings of much mutual information between positions.
 """
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import fastpe
+from fastpe.theory.information import position_information
 from fastpe.theory.maximal import maximal_table
 
 
@@ -28,8 +30,24 @@ def reference(spec: fastpe.Spec, params: dict[str, Any]) -> dict[str, Any]:
 
 ENCODING = fastpe.Encoding(
     slots=("table",),
-    summary="of the most information about the position",
+    summary="climbs a bound on information about position",
     beyond="clipped",
     direction="yes",
     source="this library, theory I7",
 )
+
+
+def compared(length: int = 50, dim: int = 64) -> list[str]:
+    """Bounds of the information in nats, in noise 1, of tables that are scaled to the mean square norm dim / 2."""
+    fastpe.register(__file__)
+    lines = ["| table | at least | at most |", "|---|---|---|"]
+    for name in ("sinusoidal", "legendre", "wavelet", "learned", "maximal"):
+        table = fastpe.build(name, length, dim=dim, dtype="float64")["table"]
+        table = table * np.sqrt(dim / 2 / np.mean(np.square(table).sum(axis=1)))
+        found = position_information(table, sigma=1.0)
+        lines.append(f"| {name} | {found.lower.value:.4f} | {found.upper.value:.4f} |")
+    return lines
+
+
+if __name__ == "__main__":
+    print("\n".join(compared()))
