@@ -43,7 +43,7 @@ def records(subject: Subject) -> Iterator[Record]:
                 yield from _impossible(found, column, column == subject.train_length)
     yield from _cost(subject)
     for column in subject.columns:
-        if column > 1:
+        if column > 1 and subject.slots(column) is not None:
             yield quantity("temperature").of(score_gap(column, 0.9), column)
 
 

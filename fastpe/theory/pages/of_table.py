@@ -65,9 +65,10 @@ def _information(table: Array, window: tuple[int, int]) -> dict[str, Value | Non
     draws = max(64, min(1024, _DRAWN // (rows * table.shape[1])))
     shape = position_information(table, window=window, draws=draws)
     raw = position_information(table, sigma=1.0, window=window, draws=draws)
+    mistaken = fano(shape.upper, rows) if rows > 1 else None
     return {
         "information": shape.estimate, "information.lower": shape.lower, "information.upper": shape.upper,
-        "information.raw": raw.estimate, "mistaken": fano(shape.upper, rows) if rows > 1 else None,
+        "information.raw": raw.estimate, "mistaken": mistaken if mistaken and mistaken.value else None,
     }  # fmt: skip
 
 

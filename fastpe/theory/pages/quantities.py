@@ -16,8 +16,8 @@ _TABLE = (
     ("Q9", "drift.relative", "the same, over the rms norm", "the same among tables of any size"),
     ("Q9", "outside", "share of a row outside the trained span", "how much meets weights that no gradient has shaped"),
     ("I1", "information", "position information at equal loudness (nats)", "how much a noisy row says of its position"),
-    ("I1", "information.lower", "the same, at least (nats)", "what is certain of it"),
-    ("I1", "information.upper", "the same, at most (nats)", "what is certain of it"),
+    ("I1", "information.lower", "the same, lower bound (nats)", "what is certain of it"),
+    ("I1", "information.upper", "the same, upper bound (nats)", "what is certain of it"),
     ("I1", "information.raw", "position information in noise of deviation 1 (nats)", "the same, loudness included"),
     ("I6", "mistaken", "least share of wrong guesses", "what no reader of noisy rows can do better than"),
     ("Q4", "rank.float64", "rank", "how many independent features a readout of the position can have"),
@@ -78,22 +78,21 @@ _RELATIVE = (
 )  # fmt: skip
 _MODEL = (
     ("Q6", "token_norm", "largest token, of content 1", "what enters all bounds of the model"),
-    ("Q6", "lipschitz", "Lipschitz constant of two layers of unit maps, at most",
+    ("Q6", "lipschitz", "Lipschitz constant of two layers of unit maps",
      "how much an error of the input can grow (largest token)"),
-    ("Q6", "lipschitz.frobenius", "the same in Frobenius norm, at most", "how much an error of all tokens can grow"),
+    ("Q6", "lipschitz.frobenius", "the same in Frobenius norm", "how much an error of all tokens can grow"),
     ("Q13", "symmetry.const", "equal tokens: largest difference of outputs", "0: counting positions cannot be learned"),
     ("Q13", "symmetry.rev", "reversal: largest difference of outputs", "0: left and right are never told apart"),
     ("Q13", "symmetry.perm", "reordering: largest difference of outputs", "0: no order is ever told from another"),
     ("Q15", "parameters", "parameters that it adds", "what it costs to learn"),
-    ("Q15", "occam", "gap of losses in [0, 1] by counting parameters, at most",
+    ("Q15", "occam", "gap of losses in [0, 1] by counting parameters",
      "above 1 it is vacuous: test, and do not trust capacity"),
     ("Q19", "temperature", "score gap for 90 % on one key", "how much sharper queries must get in longer texts"),
 )  # fmt: skip
 _RUN = (
     ("Q6", "run.spectral", "largest spectral norm of a map", "which map drives the constants"),
-    ("Q6", "run.lipschitz", "Lipschitz constant of the trained model, at most", "how far an error can grow"),
-    ("Q6", "run.frobenius", "the same in Frobenius norm, at most", "how much an error of all inputs can grow"),
-    ("Q6", "run.slope", "steepest slope found, at least", "how far the certified constant may be from the truth"),
+    ("Q6", "run.lipschitz", "Lipschitz constant of the trained model", "how far an error can grow"),
+    ("Q6", "run.frobenius", "the same in Frobenius norm", "how much an error of all inputs can grow"),
 )  # fmt: skip
 VECTORS = {
     "rel_key": "key vectors", "rel_query": "query vectors", "rel_value": "value vectors", "rel_gain": "channel gains",
@@ -108,12 +107,16 @@ QUANTITIES = {
     **{("", key): Quantity(id_, key, label, decides)
        for id_, key, label, decides in (*_BIAS, *_ROTATION, *_MODEL, *_RUN)},
     ("taps", "reach"): Quantity("Q7", "taps.reach", "positions that a tap reaches", "from where on taps say nothing"),
-    ("taps", "factor"): Quantity("Q6", "taps.factor", "factor of taps on tokens, at most",
+    ("taps", "factor"): Quantity("Q6", "taps.factor", "factor of taps on tokens",
                                  "how much taps can magnify an error"),
     ("key_bias", "norm"): Quantity("Q6", "key_bias.norm", "vector that meets every key, norm",
                                    "how far keys are preferred whatever is asked"),
 }  # fmt: skip
 """By slot, "" where that does not matter, and key there."""
+
+
+IN_WINDOWS = frozenset(each.key for (slot, _), each in QUANTITIES.items() if slot in PLACES)
+"""The keys of what is said of tables: at a length that of the positions which it adds."""
 
 
 def quantity(key: str, slot: str = "") -> Quantity:
