@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .progress import Reporter
 
 _ALL = "all"
-_OF_RUN = {"lengths", "run", "probe", "bins", "sequences", "as_json", "claims"}  # what a run leaves open
+_OF_RUN = {"length", "run", "probe", "bins", "sequences", "as_json", "claims"}  # what a run leaves open
 
 
 def _names(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -28,7 +28,7 @@ def _names(context: click.Context, parameter: click.Parameter, names: tuple[str,
 @click.command()
 @click.argument("names", nargs=-1, metavar="[ENCODING]...", callback=_names)
 @click.option(
-    "--length", "lengths", type=int, multiple=True, metavar="N",
+    "--length", type=int, multiple=True, metavar="N",
     help="Length beside that of training; may be repeated.  [default: twice and four times that]",
 )  # fmt: skip
 @click.option("--train-length", type=int, default=50, show_default=True, help="Length that the encoding is made for.")
@@ -48,7 +48,7 @@ def _names(context: click.Context, parameter: click.Parameter, names: tuple[str,
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output, in full precision.")
 @click.pass_context
 def theory(
-    context: click.Context, names: tuple[str, ...], lengths: tuple[int, ...], run: Path | None, probe: bool,
+    context: click.Context, names: tuple[str, ...], length: tuple[int, ...], run: Path | None, probe: bool,
     bins: int | None, sequences: int, options: tuple[str, ...], claims: str | None, as_json: bool, **sizes: Any,
 ) -> None:  # fmt: skip
     """Say what is known of ENCODING without training: one page of one, a table side by side of several.
@@ -69,7 +69,7 @@ def theory(
     from .progress import Reporter
 
     with Reporter() as reporter:
-        subjects = _subjects(names, lengths, run, options, sizes)
+        subjects = _subjects(names, length, run, options, sizes)
         pages = _pages(subjects, reporter)
         if run is not None and probe:
             reporter.line("probing the layers")

@@ -37,7 +37,7 @@ def _page(subject: Subject, page: Page) -> None:
     click.echo(heading(subject, page))
     for in_windows in (True, False):
         rows = _rows([{name: each for name, each in page.items() if not name.startswith("task.")}], in_windows)
-        columns = [each for each in subject.columns if any(each in row[0] for row in rows.values())]
+        columns = [each for each in subject.columns if any(each in cells[0] for _, cells in rows)]
         if not rows:
             continue
         table = _table()
@@ -45,7 +45,7 @@ def _page(subject: Subject, page: Page) -> None:
         for column in columns:
             name = f"[{subject.window(column)[0]},{column})" if in_windows else f"at {column}"
             table.add_column(name, justify="right")
-        for label, (values,) in rows.items():
+        for label, (values,) in rows:
             table.add_row(f"  {label}", *(values.get(column, "-") for column in columns))
         _print(table)
     for line in facts(subject, page):
@@ -58,25 +58,27 @@ def _side_by_side(subjects: Sequence[Subject], pages: Sequence[Page]) -> None:
     for subject in subjects:
         table.add_column(f"{subject.name}, causal" if subject.causal else subject.name, justify="right")
     for in_windows in (True, False):
-        for label, each in _rows(pages, in_windows).items():
+        for label, each in _rows(pages, in_windows):
             for column in sorted({column for values in each for column in values if column is not None}):
                 window = next(subject.window(column) for subject in subjects if column in subject.columns)
                 where = f"in [{window[0]},{column})" if in_windows else f"at {column}"
                 table.add_row(f"{label}, {where}", *(values.get(column, "-") for values in each))
-        for label, each in _rows(pages, in_windows, alone=True).items():
+        for label, each in _rows(pages, in_windows, alone=True):
             table.add_row(label, *(values.get(None, "-") for values in each))
     _print(table)
 
 
-def _rows(pages: Sequence[Page], in_windows: bool, alone: bool = False) -> dict[str, list[dict[int | None, str]]]:
-    """Label -> for each page the cells by length; `alone`: of what is one number for all lengths."""
+def _rows(
+    pages: Sequence[Page], in_windows: bool, alone: bool = False
+) -> list[tuple[str, list[dict[int | None, str]]]]:
+    """Of each row its label, and for each page the cells by length; `alone`: of what is one number for all lengths."""
     keys = {record.key: record for page in pages for record in page.values() if (record.column is None) == alone}
-    found: dict[str, list[dict[int | None, str]]] = {}
+    found = []
     for key in sorted(keys, key=lambda key: _ORDER.get(key, len(_ORDER))):
         stem, _, end = key.rpartition(".")
         if (key in IN_WINDOWS) != in_windows or (end == "least" and f"{stem}.most" in keys):
             continue
-        found[keys[key].label] = [_cells(page, key, stem if end == "most" else None) for page in pages]
+        found.append((keys[key].label, [_cells(page, key, stem if end == "most" else None) for page in pages]))
     return found
 
 

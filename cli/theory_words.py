@@ -36,10 +36,10 @@ def number(value: float) -> str:
 def cell(record: Record) -> str:
     """A number, and how it is known."""
     low, high = record.low, record.high
-    if record.kind == "exact" or (low is not None and low == high):
-        return number(record.value)
     if record.kind == "estimate":
         return f"{record.value:.5g} +- {max(record.value - (low or 0.0), (high or 0.0) - record.value):.2g}"
+    if record.kind == "exact" or (low is not None and low == high):
+        return number(record.value)
     if low is None:
         return f"<= {number(high or 0.0)}"
     return f">= {number(low)}" if high is None else f"{number(low)} to {number(high)}"

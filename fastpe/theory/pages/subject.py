@@ -105,8 +105,8 @@ class Subject:
             return
         if (numbers := sum(map(math.prod, shapes.values()))) > _MOST_NUMBERS:
             raise ValueError(
-                f"length must leave the slots of {self.name!r} at most {_MOST_NUMBERS:,} numbers, not {numbers:,} at "
-                f"length {length}, width {self.dim}, heads {self.heads}"
+                f"length must be smaller for {self.name!r}: at {length} positions, width {self.dim}, heads "
+                f"{self.heads} its slots are {numbers:,} numbers, above {_MOST_NUMBERS:,}"
             )
         room(f"the page of {self.name!r} at {length} positions", 24 * numbers)
 
