@@ -127,7 +127,7 @@ def _options(names: Sequence[str], texts: Sequence[str]) -> dict[str, dict[str, 
             except ValueError as error:
                 refused.append(error)
         if len(refused) == len(names):
-            raise refused[0]
+            raise next((error for error in refused if "did you mean" in str(error)), refused[0])
         if others := [error for error in refused if "is unknown" not in str(error)]:
             raise others[0]
     return found
