@@ -18,7 +18,7 @@ proofs by number; what each shows, and where its short form stands:
 
 C1 to C121 are the claims of Li (2025), numbered as they stand in the paper; Q1 to Q20 and I1 to I8 are quantities.
 
-From outside: `pages.collect`, `pages.of_run`, `pages.record`, `pages.subject`, `value`.
+From outside: `pages.collect`, `pages.of_run`, `pages.quantities`, `pages.record`, `pages.subject`, `value`.
 """
 
 from typing import TYPE_CHECKING, Any

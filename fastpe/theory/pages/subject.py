@@ -63,9 +63,8 @@ class Subject:
         return make_spec(length, **self._sizes(), axes=combined.axes(self.parts, given=False))
 
     def _sizes(self) -> dict[str, Any]:
-        causal = getattr(self, "causal", False)
         return {
-            "dim": self.dim, "heads": self.heads, "train_length": self.train_length, "causal": causal,
+            "dim": self.dim, "heads": self.heads, "train_length": self.train_length, "causal": self.causal,
             "dtype": "float64",
         }  # fmt: skip
 
