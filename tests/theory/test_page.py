@@ -160,7 +160,12 @@ def test_the_page_of_rope():
 def test_constants_of_unit_maps():
     assert page("sinusoidal")["lipschitz@50"].value == near(9377.485133)
     assert page("nope", causal=True)["columns@50"].value == near(4.499205)
-    assert page("shaw")["lipschitz@50"].value > 54
+    found, radius, product = page("shaw"), 1.0, 1.0
+    keys, values = (found[f"rel_{name}.norm.most@50"].value for name in ("key", "value"))
+    for _ in range(2):  # P5: Shaw's vectors beside unit maps of width 64
+        attention = 1.0 + (radius + values) * (2.0 * radius + keys) / 8.0
+        product, radius = product * (1.0 + attention) * 2.0, 2.0 * (2.0 * radius + values)
+    assert found["lipschitz@50"].value == pytest.approx(product, rel=1e-12)
 
 
 def test_the_page_of_no_encoding():
@@ -194,10 +199,11 @@ def test_lengths_are_windows_of_tables():
 
 
 def test_rows_of_a_grid_are_those_of_its_own_length():
-    found = page("sincos_2d_mae")
-    whole = {n: fastpe.build("sincos_2d_mae", n, train_length=50, dtype="float64")["table"] for n in (50, 100)}
-    apart = np.linalg.norm(whole[100][50:, None] - whole[50][None], axis=-1).min(axis=1)
-    assert found["drift@100"].value == pytest.approx(apart.max(), rel=1e-12)
+    found = page("sincos_2d_mae", length=64)
+    short, long = (fastpe.build("sincos_2d_mae", n, train_length=50, dtype="float64")["table"] for n in (50, 64))
+    assert not np.array_equal(short, long[:50])  # 5 x 10 and 8 x 8
+    apart = np.linalg.norm(long[50:, None] - short[None], axis=-1).min(axis=1)
+    assert found["drift@64"].value == pytest.approx(apart.max(), rel=1e-12)
 
 
 def test_where_an_encoding_is_undefined_there_is_nothing():
