@@ -126,11 +126,11 @@ def _options(names: Sequence[str], texts: Sequence[str]) -> dict[str, dict[str, 
                 found[name] |= parse_options(name, [text])
             except ValueError as error:
                 refused.append(error)
-        for error in refused:
-            if "is unknown" not in str(error):  # it has the option, and not this value
-                raise error
+        for each in refused:
+            if "is unknown" not in str(each):  # it has the option, and not this value
+                raise each
         if len(refused) == len(names):
-            raise next((error for error in refused if "did you mean" in str(error)), refused[0])
+            raise next((each for each in refused if "did you mean" in str(each)), refused[0])
     return found
 
 
