@@ -23,6 +23,9 @@ The small transformer
     compare                     encodings on tasks, over seeds: which is better, how far, how surely
     fastpe.tasks                what it is trained on
 
+What can be known without training
+    fastpe.theory.page          of an encoding: distances, reach, what it makes impossible, with how it is known
+
     reference                   all of it in plain NumPy, float64, to be read
 
 Importing fastpe imports neither NumPy nor Numba: every name is loaded when it is first used.
@@ -42,6 +45,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from fastpe import reference as reference
     from fastpe import tasks as tasks
+    from fastpe import theory as theory
     from fastpe.base.option import Option
     from fastpe.encodings.build import build, init, pull
     from fastpe.encodings.encoding import BeyondTrainingLength, Encoding, Reported
@@ -90,6 +94,7 @@ _HOME = {
     "compare": "fastpe.experiments.compare",
     "reference": "",
     "tasks": "",
+    "theory": "",
 }
 _ADAPTERS = ("jax", "torch")  # modules that need the framework they are named after
 
@@ -98,7 +103,7 @@ __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "Encoding", "Option", "Spec", "Reported", "BeyondTrainingLength",
     "attention", "attention_vjp",
     "ModelConfig", "Transformer", "Adam", "TrainConfig", "train", "evaluate", "load", "length_curve", "receptive_field",
-    "compare", "tasks", "reference",
+    "compare", "tasks", "theory", "reference",
 ]  # fmt: skip
 
 
