@@ -262,7 +262,8 @@ CLAIMS = (
         "stronger: whatever acts on scores alone gives identical tokens identical outputs (spread {spread:.2g}), so "
         "the error is at least {constant:.6g} on a constant input, {divisible:.6g} where 4 divides N; with a "
         "symmetric bias {reversal:.6g} on any input",
-        _first_quarter, {"constant": "0.1924", "spread": "0 .. 0", "reversal": "0.13", "divisible": "0.1875"},
+        _first_quarter, {"constant": "0.1924000", "spread": "0 .. 0", "reversal": "0.1300000",
+        "divisible": "0.1875000"},
         ("reversal", "divisible"),
     ),
     Claim(
@@ -272,7 +273,7 @@ CLAIMS = (
             and all(abs(v[f"at_{n}"].value - SLOPE * (n - 1)) < 1e-12 for n in (50, 100, 200))
         ),
         "sup |b| = alpha (N' - 1): {at_50:.6g}, {at_100:.6g}, {at_200:.6g}; {learned:.0f} learned numbers",
-        _sizes, {"at_50": "0.098", "at_100": "0.198", "at_200": "0.398", "learned": "0"},
+        _sizes, {"at_50": "0.09800000", "at_100": "0.1980000", "at_200": "0.3980000", "learned": "0"},
     ),
     Claim(
         "C27", "section 3.5", "With ALiBi the model retains the same expressiveness for sequences of any length.",
@@ -316,6 +317,7 @@ CLAIMS = (
         "as C15 (radius {radius:.9g}, tokens {apart:.2g} apart), C25 (error {constant:.6g}) and C29 ({error:.6g})",
         lambda: {name: value for part in (collision, _first_quarter, same_outputs) for name, value in part().items()
                  if name in ("radius", "apart", "constant", "spread", "error")},
-        {"radius": "0.735924024", "apart": "0 .. 1e-15", "constant": "0.1924", "spread": "0 .. 0", "error": "208.25"},
+        {"radius": "0.735924024", "apart": "0 .. 1e-15", "constant": "0.1924000", "spread": "0 .. 0",
+         "error": "208.25"},
     ),
 )  # fmt: skip

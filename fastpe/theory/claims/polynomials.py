@@ -14,7 +14,7 @@ CLAIMS = (
         "C78", "section 5.4", "P_l(x) ~ x^l for |x| > 1.",
         HoldsIf(
             lambda v: v["value"].value <= 2.0 * v["power"].value,
-            lambda v: abs(v["limit"].value / v["coefficient"].value - 1.0) < 1e-3,
+            lambda v: abs(v["limit"].value - v["coefficient"].value) < 1e-3 * v["coefficient"].value,
             "x -> infinity, and up to the coefficient binom(2l, l) / 2^l",
         ),
         "at l = 63, x = 3 it is {value:.12g} beside {power:.6g}; the coefficient is {coefficient:.7g}, and at 10^4 "
@@ -70,7 +70,7 @@ CLAIMS = (
         Holds(lambda v: v["largest"].value <= 1.0 + 1e-12 and v["end"].value <= 1e-12),
         "the largest entry of 4096 rows is {largest:.12g}, and the last row differs from ones by {end:.2g}; rounded, "
         "it "
-        "is there at 950 (C85)", of.entries, {"largest": "1.0", "end": "0 .. 1e-12"},
+        "is there at 950 (C85)", of.entries, {"largest": "1.000000", "end": "0 .. 1e-12"},
     ),
     Claim(
         "C110", "section 6.2.2", "x(pos) maps [0, N] linearly through tanh.",
@@ -85,7 +85,7 @@ CLAIMS = (
             lambda v: v["own"].value >= 0.985, lambda v: v["chosen"].value >= 0.985, "gamma = artanh 0.99 = 2.646652"
         ),
         "section 7 has gamma = 1, which ends at {own:.9g}; {gamma:.10g} ends at {chosen:.6g}",
-        of.covered, {"own": "0.761594156", "chosen": "0.99", "gamma": "2.646652412"}, ("gamma",),
+        of.covered, {"own": "0.761594156", "chosen": "0.9900000", "gamma": "2.646652412"}, ("gamma",),
     ),
     Claim(
         "C112", "section 6.2.2", "The polynomials form a nearly orthonormal basis on [0, 0.99].",
@@ -113,7 +113,7 @@ CLAIMS = (
         "C115", "section 6.2.4", "P_l(x) = 1 - l(l + 1)/2 (1 - x) + O((1 - x)^2).",
         Holds(lambda v: abs(v["actual"].value - v["linear"].value) <= v["remainder"].value * (1.0 + 1e-9)),
         "l = 5, x = 0.99: {actual:.8g}, linear {linear:.8g}, and they differ by no more than {remainder:.6g}",
-        lambda: polynomials.taylor(5, 0.99), {"actual": "0.8551804", "linear": "0.85", "remainder": "0.00525"},
+        lambda: polynomials.taylor(5, 0.99), {"actual": "0.8551804", "linear": "0.8500000", "remainder": "0.005250000"},
     ),
     Claim(
         "C116", "section 6.2.4", "Delta x(N) = 2 e^(-2 gamma).",
@@ -123,13 +123,13 @@ CLAIMS = (
     ),
     Claim(
         "C117", "section 6.2.4", "|P_l(x(pos)) - P_l(x(N))| ~ 2 l(l + 1) gamma (dp / N) e^(-2 gamma).",
-        Holds(lambda v: 0.5 <= v["paper_63"].value / v["actual_63"].value <= 2.0),
+        Holds(lambda v: v["actual_63"].value <= 2.0 * v["paper_63"].value <= 4.0 * v["actual_63"].value),
         "one step at l = 63: {paper_63:.8g} is said, {actual_63:.6g} it is, and 2 at most it can be; said over found "
         "is {ratio_1:.5g} at l = 1, {ratio_3:.5g} at 3, {ratio_5:.4g} at 5: it needs l^2 Delta x << 1",
         of.degrees,
         {
             "paper_63": "21.826874", "actual_63": "0.0386549", "ratio_1": "1.3088", "ratio_3": "2.7101",
-            "ratio_5": "926.6",
+            "ratio_5": "926.6222",
         },
         ("ratio_1", "ratio_3", "ratio_5"),
         "up to a factor of 2, at every degree of the encoding",
@@ -148,7 +148,7 @@ CLAIMS = (
         "with the constant 1 it is {claimed:.3g} positions, below one wherever d > N^0.4 = {width:.5g}; the bound of "
         "C118 says nothing from {trivial:.5g} positions on",
         lambda: polynomials.useful_step(WIDTH, TRAINED),
-        {"trivial": "0.201731", "claimed": "0.001526", "width": "4.781762"}, ("trivial", "claimed", "width"),
+        {"trivial": "0.201731", "claimed": "0.001525879", "width": "4.781762"}, ("trivial", "claimed", "width"),
     ),
     Claim(
         "C120", "Table 4", "Costs: O(d) of tables, O(d^2) or O(d) of Legendre, O(1) of ALiBi and Shaw.",

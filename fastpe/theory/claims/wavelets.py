@@ -17,10 +17,10 @@ CLAIMS = (
     ),
     Claim(
         "C80", "sections 5.4, 6.1", "The wavelet encoding and its dimension d.",
-        Agree(("section_5", "section_6", "sum")),
+        Agree(("section_5", "section_6")),
         "J = 5 and ten shifts have {section_5:.0f} columns by section 5.4, {section_6:.0f} by the definition of 6.1, "
         "and {sum:.0f} by d = sum of K_j",
-        of.columns, {"section_5": "66", "section_6": "70", "sum": "60"},
+        of.columns, {"section_5": "66", "section_6": "70", "sum": "60"}, ("sum",),
     ),
     Claim(
         "C81", "section 5.4", "|psi_jk(pos)| <= C 2^(-j/2) exp(-beta |pos - k 2^-j| / 2^-j).", of.ONE_CONSTANT,
@@ -61,9 +61,9 @@ CLAIMS = (
     ),
     Claim(
         "C90", "section 6.1", "J = floor(log2 N), so that 2^J approximately covers N.",
-        Holds(lambda v: v["reach"].value == 2.0 ** v["scales"].value <= TRAINED < 2.0 * v["reach"].value),
+        Holds(lambda v: v["reach"].value <= TRAINED < 2.0 * v["reach"].value),
         "within a factor of 2: J = {scales:.0f}, 2^J = {reach:.0f} <= 50 < 64",
-        of.scales, {"scales": "5", "reach": "32"},
+        of.scales, {"scales": "5", "reach": "32"}, ("scales",),
     ),
     Claim(
         "C91", "sections 6.1, 7", "d = sum of K_j: 6 scales of 10 make 64.",
@@ -129,7 +129,7 @@ CLAIMS = (
     ),
     Claim(
         "C99", "section 6.1.3", "Sum of K_j 2^j = O(N J), as K_j = O(2^j).",
-        Holds(lambda v: v["sum_500"].value / v["claimed_500"].value <= v["sum_50"].value / v["claimed_50"].value),
+        Holds(lambda v: v["sum_500"].value * v["claimed_50"].value <= v["sum_50"].value * v["claimed_500"].value),
         "K_j = 2^j gives {sum_50:.0f} where N J = {claimed_50:.0f} (N = 50), {sum_500:.0f} where it is "
         "{claimed_500:.0f} (500); to cover N the fine layout needs K_j of the order N 2^j",
         of.sums, {"sum_50": "1364", "claimed_50": "250", "sum_500": "87380", "claimed_500": "4000"},
@@ -144,13 +144,13 @@ CLAIMS = (
     Claim(
         "C101", "section 6.1.3", "After normalisation |PE| = 1 for all pos.", of.UNIT_NORM,
         "rows are 0 from {zero_from:.0f} on, and stay so: norms go from {least:.2g} to {most:.6g}",
-        of.unit, {"least": "0 .. 0", "most": "1.0", "zero_from": "256"}, ("most", "zero_from"),
+        of.unit, {"least": "0 .. 0", "most": "1.000000", "zero_from": "256"}, ("most", "zero_from"),
     ),
     Claim(
         "C102", "section 6.1.3", "The bound B_x + 1 matches other PEs and does not degrade generalisation bounds.",
         Holds(lambda v: v["wavelet"].value <= v["sinusoidal"].value),
         "of nominal bounds: {wavelet:.6g} beside {sinusoidal:.7g} of sinusoidal, B_x = 1",
-        of.nominal, {"wavelet": "2.0", "sinusoidal": "6.656854"},
+        of.nominal, {"wavelet": "2.000000", "sinusoidal": "6.656854"},
     ),
     Claim(
         "C103", "section 6.1.4", "psi_jk(pos) = 0 right of its support.", Holds(lambda v: v["outside"].value == 0.0),
@@ -171,7 +171,7 @@ CLAIMS = (
         "C106", "section 6.1.4", "|PE(pos) - PE(N)| <= sum of O(2^(-j/2) exp(-beta 2^j (pos - N))).", of.WITHIN_SUM,
         "at 256 the left side is {left:.6g}, as rows are 0 from there on, and the right one {right:.2g}, with C as in "
         "C105 and beta = 1/2; at 199 the left is {left_199:.7g}: the step before bounds |psi(pos)|, not the difference",
-        of.decay, {"left": "1.0", "right": "0 .. 1e-40", "left_199": "1.410937"}, ("left_199",),
+        of.decay, {"left": "1.000000", "right": "0 .. 1e-40", "left_199": "1.410937"}, ("left_199",),
     ),
     Claim(
         "C107", "section 6.1.4", "Differences decay exponentially, and rows stay close for pos - N of the order log N.",
