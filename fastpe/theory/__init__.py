@@ -14,7 +14,8 @@ where its short form stands:
 - P10, P11, Rademacher complexities of products and of readouts: `capacity`
 - P12, bounds of the information between a position and its noisy row: `information`; P13, of a probe: `probes`
 
-C1 to C121 are the claims of Li (2025), numbered as they stand in the paper; Q1 to Q20 and I1 to I8 are quantities.
+C1 to C121 are the claims of Li (2025), numbered as they stand in the paper and judged in `claims`; Q1 to Q20 and I1 to
+I8 are quantities.
 
-From outside: `value`.
+From outside: `claims`, `value`.
 """

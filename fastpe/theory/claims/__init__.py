@@ -1,5 +1,6 @@
 """The claims of Li (2025), C1 to C121, recomputed and judged: a file a section of the paper."""
 
+from fastpe.base.validation import nearest
 from fastpe.theory.claims import (
     background,
     complexity,
@@ -17,4 +18,24 @@ CLAIMS: tuple[Claim, ...] = tuple(
 )
 """In the order of the paper."""
 
-__all__ = ["CLAIMS", "Claim", "Judgement"]
+
+def claim(identity: str) -> Claim:
+    """The claim of an id.
+
+    Raises
+    ------
+    ValueError
+        For an id that is none; it names the nearest.
+
+    Examples
+    --------
+    >>> claim("C23").statement
+    'Offsets range in [-(N - 1), N - 1].'
+    """
+    by_id = {each.id: each for each in CLAIMS}
+    if identity not in by_id:
+        raise ValueError(f"claim {identity!r} is unknown (C1 to C{len(CLAIMS)}); {nearest(identity, by_id)}")
+    return by_id[identity]
+
+
+__all__ = ["CLAIMS", "Claim", "Judgement", "claim"]

@@ -118,9 +118,8 @@ class Claim:
         kinds = {_KINDS.get(type(rule), "numbers") for rule in rules}
         return "numbers" if "numbers" in kinds else min(kinds)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, found: Judgement) -> dict[str, Any]:
         """The claim and its judgement as JSON values, in full precision."""
-        found = self.judge()
         return {
             "id": self.id, "place": self.place, "statement": self.statement, "reading": self.reading,
             "verdict": found.verdict, "parts": dict(found.parts), "kind": self.kind, "reason": found.reason,

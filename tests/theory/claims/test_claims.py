@@ -171,7 +171,7 @@ def test_a_function_of_the_theory_that_goes_wrong_changes_verdicts(monkeypatch):
 
 @every
 def test_as_json(claim):
-    found = json.loads(json.dumps(claim.to_dict(), allow_nan=False))
+    found = json.loads(json.dumps(claim.to_dict(judged(claim)), allow_nan=False))
     assert (found["id"], found["verdict"]) == (claim.id, EXPECTED[claim.id])
     for name, value in judged(claim).values.items():
         assert float(found["values"][name]["value"]) == value.value
