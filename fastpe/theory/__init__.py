@@ -17,5 +17,5 @@ where its short form stands:
 C1 to C121 are the claims of Li (2025), numbered as they stand in the paper and judged in `claims`; Q1 to Q20 and I1 to
 I8 are quantities.
 
-From outside: `claims`, `value`.
+From outside: `claims`, `claims.tables`, `value`.
 """

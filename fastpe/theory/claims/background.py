@@ -50,7 +50,7 @@ def _formula() -> Values:
     return {"error": exact(worst, "units in the last place, beside mpmath with 40 digits", rows=3)}
 
 
-def _shifts() -> Values:
+def shifts() -> Values:
     """The sum of two rows, and how well rows k apart are one rotation of each other."""
     rows, lag = table("sinusoidal"), 7
     sines, cosines = rows[:, ::2], rows[:, 1::2]
@@ -126,7 +126,7 @@ CLAIMS = (
             "T[p + k] is a linear function of T[p], the same for all p": Holds(lambda v: v["residual"].value <= 1e-12),
         }),
         "|T[0] + T[1]| = {sum:.10g}, and every row has norm {row:.10g}; T[p + k] = T[p] M_k holds to {residual:.2g}",
-        _shifts, {"sum": "11.21756049", "row": "5.656854249", "residual": "0 .. 1e-14"},
+        shifts, {"sum": "11.21756049", "row": "5.656854249", "residual": "0 .. 1e-14"},
     ),
     Claim(
         "C5", "section 2.2", "Learned and sinusoidal encodings perform similarly.", Measured(),

@@ -155,7 +155,7 @@ def same_outputs() -> Values:
 
 
 UNIVERSAL = HoldsIf(
-    lambda v: low(v["apart"]) > 0.0, lambda v: low(v["radius"]) > 0.0,
+    lambda v: low(v["apart"]) > 1e-12, lambda v: low(v["radius"]) > 0.0,
     "embeddings lie in a set of diameter below twice the collision radius (P4)",
 )  # fmt: skip
 TRAINABLE = Quoted({"table": "trainable", "length": "fixed"}, {"table": "trainable", "length": "fixed"}, _YUN)

@@ -69,11 +69,11 @@ ROUNDING = {
 def converging() -> Values:
     """From where on rows are near to all ones (C86)."""
     rows = table("legendre", _MANY)
-    limits = {"within_4": 4.0, "within_0_8": 0.8, "within_0_001": 1e-3}
+    limits = {"within_4": 4.0, "within_0_8": 0.8, "close": 1e-3}
     return {name: _known(polynomials.near_ones(rows, limit)) for name, limit in limits.items()}
 
 
-CONVERGING = {"within_4": "199", "within_0_8": "245", "within_0_001": "413"}
+CONVERGING = {"within_4": "199", "within_0_8": "245", "close": "413"}
 
 
 def products() -> Values:

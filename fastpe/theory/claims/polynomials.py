@@ -55,8 +55,8 @@ CLAIMS = (
     ),
     Claim(
         "C86", "section 5.4", "Encodings converge again, and extrapolation is limited to moderate ranges.",
-        Holds(lambda v: v["within_0_001"].value < math.inf),
-        "|T[p] - 1| is below 4 from {within_4:.0f} on, 0.8 from {within_0_8:.0f}, 0.001 from {within_0_001:.0f}; the "
+        Holds(lambda v: v["close"].value < math.inf),
+        "|T[p] - 1| is below 4 from {within_4:.0f} on, 0.8 from {within_0_8:.0f}, 0.001 from {close:.0f}; the "
         "range is never stated",
         of.converging, of.CONVERGING, ("within_4", "within_0_8"),
     ),

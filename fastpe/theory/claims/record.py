@@ -8,6 +8,8 @@ from typing import Any
 from fastpe.theory.claims.rules import Measured, Needs, Quoted, Readings, Rule, Sentences, Values
 from fastpe.theory.value import Value
 
+Compute = Callable[[], Values]
+
 
 def nothing() -> Values:
     """The values of a claim that no number decides.
@@ -92,7 +94,7 @@ class Claim:
     statement: str
     rule: Rule
     reason: str
-    compute: Callable[[], Values] = nothing
+    compute: Compute = nothing
     expected: Mapping[str, str] = field(default_factory=dict)
     beside: tuple[str, ...] = ()
     reading: str = ""

@@ -12,7 +12,7 @@ from typing import Protocol
 from fastpe.theory.value import Value
 
 VERDICTS = ("TRUE", "TRUE IF", "FALSE", "VACUOUS", "UNDEFINED", "EMPIRICAL")
-_WORST = ("FALSE", "UNDEFINED", "EMPIRICAL", "VACUOUS", "TRUE IF", "TRUE")  # of several sentences the first counts
+WORST = ("FALSE", "UNDEFINED", "EMPIRICAL", "VACUOUS", "TRUE IF", "TRUE")  # of several sentences the first counts
 
 Values = Mapping[str, Value]
 Condition = Callable[[Values], bool]
@@ -157,7 +157,7 @@ class Sentences:
 
     def __call__(self, values: Values) -> str:
         """See the class."""
-        return min(self.parts(values).values(), key=_WORST.index)
+        return min(self.parts(values).values(), key=WORST.index)
 
     def note(self) -> str:
         """What the sentences' own rules say."""
