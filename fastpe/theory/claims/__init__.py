@@ -1,4 +1,9 @@
-"""The claims of Li (2025), C1 to C121, recomputed and judged: a file a section of the paper."""
+"""The claims of Li (2025), C1 to C121, recomputed and judged: a file a section of the paper.
+
+`record` has what a claim is, `rules` how its verdict follows from what is computed, and from nothing else; `tables` has
+the cells of the paper's Tables 1 to 4. A claim that is true under an assumption alone is TRUE IF; one of several
+sentences is as good as the worst of them.
+"""
 
 from fastpe.base.validation import nearest
 from fastpe.theory.claims import (

@@ -58,7 +58,24 @@ class On:
 def row(
     table: int, number: int, name: str, columns: Sequence[str], entries: Iterable[tuple[str, Own | On]]
 ) -> tuple[Cell, ...]:
-    """The cells of one row, from left to right: what is printed, and what it is."""
+    """The cells of one row, from left to right.
+
+    Parameters
+    ----------
+    table, number : int
+        Of the table, and of the row from 1.
+    name : str
+        The row's.
+    columns : sequence of str
+    entries : (printed, Own or On) for each column
+
+    Examples
+    --------
+    >>> from fastpe.theory.claims.rules import Needs
+    >>> cell, = row(3, 4, "ALiBi", ["range"], [("Good for N' <= c N", Own(Needs(("c",)), "c is never given"))])
+    >>> cell.claim.id, cell.claim.judge().verdict
+    ('T3.4.1', 'UNDEFINED')
+    """
     cells = []
     for place, (column, (printed, said)) in enumerate(zip(columns, entries, strict=True), start=1):
         if isinstance(said, On):

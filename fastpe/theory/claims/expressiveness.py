@@ -226,7 +226,7 @@ CLAIMS = (
         "C19", "section 3.2", "Sinusoidal encodings repeat after 2 pi in each frequency dimension.",
         Holds(lambda v: low(v["gap"]) <= 1e-15),
         "on integers no channel ever repeats (P1); the nearest entries of one channel below 200 differ by {gap:.6g}",
-        _channels, {"gap": "1e-10 .. 1e-8"}, reading="positions are integers",
+        _channels, {"gap": "4.28682e-9"}, reading="positions are integers",
     ),
     Claim(
         "C20", "section 3.3", "Learned absolute encodings are universal up to N.", TRAINABLE,

@@ -11,6 +11,8 @@ from typing import Protocol
 
 from fastpe.theory.value import Value
 
+# proved or tried in every case; the same under an assumption; refuted by a counterexample; true, but no more than a
+# trivial bound says; a symbol is missing, or readings disagree; for training to decide
 VERDICTS = ("TRUE", "TRUE IF", "FALSE", "VACUOUS", "UNDEFINED", "EMPIRICAL")
 WORST = ("FALSE", "UNDEFINED", "EMPIRICAL", "VACUOUS", "TRUE IF", "TRUE")  # of several sentences the first counts
 
@@ -83,7 +85,14 @@ class Holds(_Plain):
 
 @dataclass(frozen=True)
 class HoldsIf:
-    """TRUE where the claim holds as it is printed, TRUE IF where it holds under an assumption alone, else FALSE."""
+    """TRUE where the claim holds as it is printed, TRUE IF where it holds under an assumption alone, else FALSE.
+
+    Examples
+    --------
+    >>> rule = HoldsIf(lambda v: False, lambda v: True, "alpha > 0")
+    >>> rule({}), rule.note()
+    ('TRUE IF', 'if alpha > 0')
+    """
 
     condition: Condition
     assumed: Condition
@@ -106,7 +115,13 @@ class HoldsIf:
 
 @dataclass(frozen=True)
 class Bounds(_Plain):
-    """FALSE where a bound is exceeded, VACUOUS where it says no more than a trivial one, TRUE otherwise."""
+    """FALSE where a bound is exceeded, VACUOUS where it says no more than a trivial one, TRUE otherwise.
+
+    Examples
+    --------
+    >>> Bounds(lambda v: True, lambda v: False)({})
+    'VACUOUS'
+    """
 
     condition: Condition
     informative: Condition
@@ -120,7 +135,14 @@ class Bounds(_Plain):
 
 @dataclass(frozen=True)
 class Agree(_Plain):
-    """UNDEFINED where readings that the text admits give different numbers, TRUE where they agree."""
+    """UNDEFINED where readings that the text admits give different numbers, TRUE where they agree.
+
+    Examples
+    --------
+    >>> from fastpe.theory.value import exact
+    >>> Agree(("db4", "db2"))({"db4": exact(8.0, "taps"), "db2": exact(4.0, "taps")})
+    'UNDEFINED'
+    """
 
     names: tuple[str, ...]
 
@@ -131,7 +153,13 @@ class Agree(_Plain):
 
 @dataclass(frozen=True)
 class Readings:
-    """UNDEFINED where readings that the text admits have different verdicts; otherwise the one that they share."""
+    """UNDEFINED where readings that the text admits have different verdicts; otherwise the one that they share.
+
+    Examples
+    --------
+    >>> Readings({"of the bias": Holds(lambda v: True), "of the weight": Holds(lambda v: False)})({})
+    'UNDEFINED'
+    """
 
     readings: Mapping[str, Rule]
 
@@ -151,7 +179,14 @@ class Readings:
 
 @dataclass(frozen=True)
 class Sentences:
-    """Several sentences in one: FALSE as soon as one of them is, and TRUE where all are."""
+    """Several sentences in one: FALSE as soon as one of them is, and TRUE where all are.
+
+    Examples
+    --------
+    >>> rule = Sentences({"first": Holds(lambda v: True), "second": Needs(("c",))})
+    >>> rule({}), rule.parts({})
+    ('UNDEFINED', {'first': 'TRUE', 'second': 'UNDEFINED'})
+    """
 
     sentences: Mapping[str, Rule]
 
@@ -173,6 +208,12 @@ class Needs:
     """UNDEFINED where the statement needs what the paper defines nowhere; TRUE, or as `then` says, where it has all.
 
     A definition that lacks nothing is true.
+
+    Examples
+    --------
+    >>> rule = Needs(("L", "norm"), ("L",))
+    >>> rule({}), rule.note()
+    ('UNDEFINED', 'not defined: norm')
     """
 
     needed: tuple[str, ...]
@@ -204,6 +245,12 @@ class Quoted:
     """FALSE where the paper says of a source what the source does not, TRUE where they agree point by point.
 
     No number decides such a claim: `said` and `source` are data.
+
+    Examples
+    --------
+    >>> rule = Quoted({"table": "sinusoidal"}, {"table": "trainable"}, "Theorem 3")
+    >>> rule({}), rule.note()
+    ('FALSE', 'table: sinusoidal, but trainable in Theorem 3')
     """
 
     said: Mapping[str, str]

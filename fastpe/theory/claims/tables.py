@@ -42,7 +42,13 @@ class JudgedCell:
 
 
 def judge() -> list[JudgedCell]:
-    """Every cell of the four tables, each claim computed once."""
+    """Every cell of the four tables, each claim computed once: some seconds.
+
+    Returns
+    -------
+    list of JudgedCell
+        In the order of `CELLS`.
+    """
     judged = cache(lambda identity: claims[identity].judge())
     claims = {cell.claim.id: cell.claim for cell in CELLS}
     return [_judged(cell, judged(cell.claim.id)) for cell in CELLS]
@@ -57,7 +63,16 @@ def _judged(cell: Cell, found: Judgement) -> JudgedCell:
 
 
 def outside(cells: Iterable[JudgedCell]) -> list[str]:
-    """What has left its stored interval, in words: "C13 nearest (1.47) not in 1.471848048122478"."""
+    """What has left its stored interval, in words, each value once.
+
+    Examples
+    --------
+    >>> from fastpe.theory.value import exact
+    >>> cell = next(each for each in CELLS if each.claim.id == "C19")
+    >>> found = cell.claim.judged({"gap": exact(7.0, "wrong")})
+    >>> outside([JudgedCell(cell, found.verdict, "", found)])
+    ['C19 gap (7) not in 4.28682e-9']
+    """
     found: dict[str, None] = {}
     for each in cells:
         claim, values = each.cell.claim, each.judgement.values
