@@ -7,7 +7,7 @@ import math
 import pytest
 from wrong_values import check_deciding, check_stored
 
-from fastpe.theory.claims import CLAIMS, expressiveness
+from fastpe.theory.claims import CLAIMS, expressiveness, polynomial_values
 from fastpe.theory.claims.record import stored
 from fastpe.theory.claims.rules import VERDICTS, Measured, Needs, Quoted, Readings, Sentences
 from fastpe.theory.value import exact
@@ -132,6 +132,15 @@ def test_what_training_decides_names_a_command_that_is_there():
             if isinstance(rule, Measured):
                 assert rule.command.split()[:2] == ["fastpe", "reproduce"]
                 assert rule.command.split()[2] in reproduce.commands
+
+
+@pytest.mark.parametrize(
+    ("power", "twice", "verdict"),
+    [(0, 1, "TRUE"), (0, 2, "FALSE"), (1, 2, "TRUE"), (1, 3, "FALSE"), (2, 4, "TRUE"), (2, 6, "FALSE")],
+)
+def test_costs_grow_as_a_power_of_the_width(power, twice, verdict):
+    values = {"x_64": exact(64.0, "numbers"), "x_128": exact(64.0 * twice, "numbers")}
+    assert polynomial_values.of_order("x", power)(values) == verdict
 
 
 def test_a_function_of_the_theory_that_goes_wrong_changes_verdicts(monkeypatch):

@@ -1,5 +1,6 @@
 """Tables 1 to 4 of the paper: every cell there once, judged as the specification judges it, by what it rests on."""
 
+import dataclasses
 import json
 from collections import Counter
 
@@ -95,6 +96,13 @@ def test_numbers_of_the_specification(judged):
     assert "nearest = 1.471848" in found[1, "Sinusoidal", "absolute information"].computed
     assert found[4, "Relative (Shaw)", "cost"].computed == "shaw 64 = 64, shaw 128 = 128"
     assert found[2, "Learned", "regularisation"].computed == "-"
+
+
+def test_a_cell_of_several_sentences_is_as_good_as_the_worst(monkeypatch):
+    costs = next(cell for cell in tables.CELLS if cell.printed == "O(1)")
+    mixed = dataclasses.replace(costs, parts=("wavelet O(d)", "Shaw O(1)"))
+    monkeypatch.setattr(tables, "CELLS", (mixed, dataclasses.replace(costs, parts=("wavelet O(d)",))))
+    assert [each.verdict for each in tables.judge()] == ["FALSE", "TRUE"]
 
 
 def test_as_json(judged):
