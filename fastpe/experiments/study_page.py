@@ -22,6 +22,7 @@ Summary = Mapping[str, Any]
 
 _COLUMNS = ("task", "encoding", "seed", "length", "metric", "value", "updates", "seconds", "failed")
 _REAL = ("value", "seconds")
+_LINE = 60  # characters of a cell that is not broken into lines
 _ALIKE = 0.05  # a column whose numbers differ by less is not shaded
 
 
@@ -36,29 +37,35 @@ def page(
     """The page. beside: what a paper claims; values: the long table as CSV, of which the page keeps what tasks are
     judged by."""
     parts = [
-        _section("What it says", _list(verdict) + _how(study)),
-        _section("Encodings and tasks", _matrix(study, summary)),
-        *(_section(f"Task {task}", _task(study, summary, task)) for task in study.tasks),
-        *(_section(each.title, _claimed(each)) for each in beside),
-        _section("Beside the baseline", _comparisons(summary)),
-        _section("How far", _effective(study, summary)),
-        _section("Over all tasks", _overall(summary)),
-        _section("Loss in training", _losses(study, curves)),
-        _section("What a run took", _costs(study, values)),
-        _section("Every run", _runs(values)),
-        _section("To repeat it", _repeat(study)),
+        section("What it says", _list(verdict) + _how(study)),
+        section("Encodings and tasks", _matrix(study, summary)),
+        *(section(f"Task {task}", _task(study, summary, task)) for task in study.tasks),
+        *(section(each.title, claimed(each)) for each in beside),
+        section("Beside the baseline", _comparisons(summary)),
+        section("How far", _effective(study, summary)),
+        section("Over all tasks", _overall(summary)),
+        section("Loss in training", _losses(study, curves)),
+        section("What a run took", _costs(study, values)),
+        section("Every run", _runs(values)),
+        section("To repeat it", _repeat(study)),
     ]
-    title = html.escape(f"{len(study.encodings)} encodings on {', '.join(study.tasks)}")
+    return document(f"{len(study.encodings)} encodings on {', '.join(study.tasks)}", parts)
+
+
+def document(title: str, parts: Iterable[str]) -> str:
+    """A file of its own, in HTML, of parts as `section` makes them: its style and script are in it."""
     read = resources.files("fastpe.experiments").joinpath
     style, script = read("page.css").read_text("utf-8"), read("page.js").read_text("utf-8")
+    named = html.escape(title)
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{named}</title>\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>\n{style}</style></head>\n'
-        f"<body><h1>{title}</h1>\n{''.join(parts)}<script>\n{script}</script></body></html>\n"
+        f"<body><h1>{named}</h1>\n{''.join(parts)}<script>\n{script}</script></body></html>\n"
     )
 
 
-def _section(title: str, content: str) -> str:
+def section(title: str, content: str) -> str:
+    """A part of a page under a heading, which is escaped; nothing where there is no content."""
     return f"<section><h2>{html.escape(title)}</h2>\n{content}</section>\n" if content else ""
 
 
@@ -96,7 +103,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _td(cell: str) -> str:
     """A cell; verdicts are coloured too."""
-    kind = f' class="{cell.replace(" ", "-")}"' if cell in VERDICTS else ""
+    kind = f' class="{cell.replace(" ", "-")}"' if cell in VERDICTS else ' class="said"' if len(cell) > _LINE else ""
     return f"<td{kind}>{html.escape(cell)}</td>"
 
 
@@ -200,10 +207,10 @@ def _described(study: Study, task: str) -> str:
     return f"<p>{html.escape(chosen.name)}: {html.escape(chosen.task.summary)}.{chance}</p>"
 
 
-def _claimed(section: Section) -> str:
-    """A paper's claims, as a section of the page."""
-    said = "".join(f"<p>{html.escape(line)}</p>" for line in section.lines)
-    return said + (table(section.head, section.rows) if section.rows else "")
+def claimed(said: Section) -> str:
+    """A paper's claims, as the content of a section of a page."""
+    lines = "".join(f"<p>{html.escape(line)}</p>" for line in said.lines)
+    return lines + (table(said.head, said.rows) if said.rows else "")
 
 
 def _comparisons(summary: Summary) -> str:

@@ -16,10 +16,11 @@ proofs by number; what each shows, and where its short form stands:
 - P10, P11, Rademacher complexities of products and of readouts: `capacity`
 - P12, bounds of the information between a position and its noisy row: `information`; P13, of a probe: `probes`
 
-C1 to C121 are the claims of Li (2025), numbered as they stand in the paper; Q1 to Q20 and I1 to I8 are quantities.
+C1 to C121 are the claims of Li (2025), numbered as they stand in the paper and judged in `claims`; Q1 to Q20 and I1 to
+I8 are quantities.
 
-From outside: `biases`, `drift`, `essentials`, `information`, `kernel`, `pages.collect`, `pages.of_run`,
-`pages.quantities`, `pages.record`, `pages.subject`, `reach`, `rotations`, `tables`, `value`.
+From outside: `biases`, `claims`, `claims.tables`, `drift`, `essentials`, `information`, `kernel`, `pages.collect`,
+`pages.of_run`, `pages.quantities`, `pages.record`, `pages.subject`, `reach`, `rotations`, `tables`, `value`.
 """
 
 from typing import TYPE_CHECKING, Any
