@@ -60,7 +60,7 @@ def rows(study: Study, outcomes: Outcomes, facts: Mapping[Cell, Mapping[str, str
     Parameters
     ----------
     facts : dict
-        Of every run ``identity`` and ``cpu``.
+        Of every run ``identity`` and ``cpu``, and where settings are chosen ``chosen``.
     """
     found = []
     for cell in study.cells():
@@ -80,7 +80,8 @@ def rows(study: Study, outcomes: Outcomes, facts: Mapping[Cell, Mapping[str, str
 def as_csv(table: Sequence[Mapping[str, Any]]) -> str:
     """The long table as CSV, numbers in full precision."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", restval="")
+    chosen = ("chosen",) if any("chosen" in row for row in table) else ()
+    writer = csv.DictWriter(text, (*COLUMNS, *chosen), lineterminator="\n", restval="")
     writer.writeheader()
     for row in table:
         writer.writerow({key: repr(value) if isinstance(value, float) else value for key, value in row.items()})

@@ -30,14 +30,16 @@ def page(
     summary: Summary,
     verdict: Sequence[str],
     beside: Sequence[Section],
+    chosen: Section | None,
     values: str,
     curves: Mapping[Cell, Sequence[float]],
 ) -> str:
-    """The page. beside: what a paper claims; values: the long table as CSV, of which the page keeps what tasks are
-    judged by."""
+    """The page. beside: what a paper claims; chosen: which settings were, if some were; values: the long table as CSV,
+    of which the page keeps what tasks are judged by."""
     parts = [
         _section("What it says", _list(verdict) + _how(study)),
         _section("Encodings and tasks", _matrix(study, summary)),
+        "" if chosen is None else _section(chosen.title, _claimed(chosen)),
         *(_section(f"Task {task}", _task(study, summary, task)) for task in study.tasks),
         *(_section(each.title, _claimed(each)) for each in beside),
         _section("Beside the baseline", _comparisons(summary)),
@@ -74,12 +76,23 @@ def _how(study: Study) -> str:
         f"by the t test at Holm's first step. Solved: runs with {100 * SOLVED:.0f} % of answers right, and the exact",
         "interval of their share; where some runs solve a task and others do not, it says more than a mean.",
     ]
-    told.append("No setting was chosen by these results: all that was tried, for every encoding as much, is shown.")
+    told.append(_nothing_chosen(study))
     if stops:
         told.append(
             f"Runs of {html.escape(', '.join(stops))} end once all of their validation is right: some are shorter."
         )
     return f"<p>{' '.join(told)}</p>"
+
+
+def _nothing_chosen(study: Study) -> str:
+    """What had no part in these results, and what had."""
+    if not study.choose:
+        return "No setting was chosen by these results: all that was tried, for every encoding as much, is shown."
+    names = html.escape(", ".join(study.choose))
+    return (
+        f"Chosen by validation on other seeds, from {len(study.candidates)} candidates for every task and encoding: "
+        f"{names}, see below. No other setting was chosen, and none by these results."
+    )
 
 
 def _list(lines: Iterable[str]) -> str:
@@ -201,7 +214,7 @@ def _described(study: Study, task: str) -> str:
 
 
 def _claimed(section: Section) -> str:
-    """A paper's claims, as a section of the page."""
+    """A section that has a table, such as a paper's claims, as one of the page."""
     said = "".join(f"<p>{html.escape(line)}</p>" for line in section.lines)
     return said + (table(section.head, section.rows) if section.rows else "")
 

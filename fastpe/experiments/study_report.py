@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import fastpe
-from fastpe.experiments import claims_report, study_figure, study_page
+from fastpe.experiments import choosing, claims_report, study_figure, study_page
 from fastpe.experiments.results import as_csv, lengths_of, measure_of
 from fastpe.experiments.sections import Section, as_markdown
 from fastpe.experiments.study import Cell, Study
@@ -30,14 +30,17 @@ def files_of(
         facts["claims"] = claims_report.facts(study, summary)
     table = as_csv(rows)
     said = beside(study, summary)
-    page = study_page.page(study, summary, verdict(study, summary), said, table, curves)
+    chosen = choosing.section(study, summary["choosing"]) if study.choose else None
+    page = study_page.page(study, summary, verdict(study, summary), said, chosen, table, curves)
     drawn = {f"{_file(task)}.svg": study_page.figure(study, summary, task).encode() for task in study.tasks}
     if study_figure.available():
         for task in study.tasks:
             plot = study_page.plot(study, summary, task)
             drawn[f"{_file(task)}.pdf"] = study_figure.draw([(task, plot)], "pdf")
+    choices = {"choices.csv": choosing.as_csv(summary["choosing"]).encode()} if study.choose else {}
     return {
         **drawn,
+        **choices,
         "results.csv": table.encode(),
         "results.json": (json.dumps(facts, indent=1, allow_nan=False) + "\n").encode(),
         "results.md": (markdown(study, summary) + ("\n" + as_markdown(said) if said else "")).encode(),
@@ -85,6 +88,8 @@ def verdict(study: Study, summary: Summary) -> list[str]:
         f"{len(study.encodings)} encodings on {tasks}, {study.count} seeds: of {len(every)} comparisons with "
         f"{study.baseline} {counts}"
     ]
+    if study.choose:
+        found += choosing.verdict(summary["choosing"])
     if summary["same_bits"]:
         found.append(f"Seeds did not reach their runs: {'; '.join(summary['same_bits'][:3])}.")
     if len(summary["cpus"]) > 1:
@@ -140,6 +145,8 @@ def markdown(study: Study, summary: Summary) -> str:
         for encoding in study.encodings:
             parts.append(f"| {encoding} | {' | '.join(told(cells[encoding, length]) for length in lengths)} |")
         parts.append("")
+    if study.choose:
+        parts += [as_markdown([choosing.section(study, summary["choosing"])])]
     parts += ["## Beside the baseline", "", *_comparisons(study, summary), ""]
     if summary["overall"] is not None:
         parts += ["## Over all tasks", "", *_overall(summary["overall"]), ""]
