@@ -14,7 +14,7 @@ from fastpe.experiments.rank_diagram import rank_diagram
 from fastpe.experiments.results import SOLVED, lengths_of, measure_of
 from fastpe.experiments.sections import Section
 from fastpe.experiments.study import Cell, Study
-from fastpe.experiments.words import MIXED, comparison_cells, told
+from fastpe.experiments.words import MIXED, about_reached, comparison_cells, effective_table, told
 from fastpe.training import config_file
 from fastpe.training.lengths import ends
 
@@ -227,15 +227,8 @@ def _comparisons(summary: Summary) -> str:
 
 
 def _effective(study: Study, summary: Summary) -> str:
-    found = {(each["task"], each["encoding"]): each["length"] for each in summary["effective"]}
-    tasks = [task for task in study.tasks if measure_of(study, task).larger]
-    if not tasks:
-        return ""
-    rows = [[name, *("-" if found[task, name] is None else str(found[task, name]) for task in tasks)]
-            for name in study.encodings]  # fmt: skip
-    return f"<p>The longest length up to which the mean score is at least {study.threshold:g}.</p>" + table(
-        ("encoding", *tasks), rows
-    )
+    head, rows = effective_table(study, summary)
+    return f"<p>{html.escape(about_reached(study, summary))}</p>{table(head, rows)}" if rows else ""
 
 
 def _overall(summary: Summary) -> str:

@@ -10,7 +10,7 @@ from fastpe.experiments import choosing, claims_report, study_figure, study_page
 from fastpe.experiments.results import as_csv, lengths_of, measure_of
 from fastpe.experiments.sections import Section, as_markdown
 from fastpe.experiments.study import Cell, Study
-from fastpe.experiments.words import MIXED, comparison_cells, told, turned
+from fastpe.experiments.words import MIXED, about_reached, comparison_cells, effective_table, told, turned
 from fastpe.training import config_file
 
 Summary = Mapping[str, Any]
@@ -148,6 +148,9 @@ def markdown(study: Study, summary: Summary) -> str:
     if study.choose:
         parts += [as_markdown([choosing.section(study, summary["choosing"])])]
     parts += ["## Beside the baseline", "", *_comparisons(study, summary), ""]
+    head, rows = effective_table(study, summary)
+    if rows:
+        parts += [as_markdown([Section("How far", [about_reached(study, summary)], head, rows)])]
     if summary["overall"] is not None:
         parts += ["## Over all tasks", "", *_overall(summary["overall"]), ""]
     parts += ["## The study", "", "```toml", study.to_toml().rstrip(), "```", ""]

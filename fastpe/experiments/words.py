@@ -4,6 +4,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from fastpe.experiments.results import measure_of
+from fastpe.experiments.study import Study
+
 MIXED = " ‡"
 """The mark of a cell whose runs are of several CPUs."""
 
@@ -23,6 +26,32 @@ def told(cell: Mapping[str, Any]) -> str:
         words += f", solved {solved['count']} of {solved['of']} ({percents})"
     words += f", {cell['failed']} failed" if cell["failed"] else ""
     return words + (MIXED if cell.get("mixed") else "")
+
+
+def reached(each: Mapping[str, Any]) -> str:
+    """An effective length, and where the median of the seeds' own lies."""
+    length, low, high = ("-" if each[key] is None else str(each[key]) for key in ("length", "low", "high"))
+    return f"{length} [{low}, {high}]" if each["coverage"] else length
+
+
+def effective_table(study: Study, summary: Mapping[str, Any]) -> tuple[tuple[str, ...], list[list[str]]]:
+    """The effective lengths of all encodings on the tasks that have scores: a head and rows."""
+    found = {(each["task"], each["encoding"]): reached(each) for each in summary["effective"]}
+    tasks = [task for task in study.tasks if measure_of(study, task).larger]
+    rows = [[name, *(found[task, name] for task in tasks)] for name in study.encodings] if tasks else []
+    return ("encoding", *tasks), rows
+
+
+def about_reached(study: Study, summary: Mapping[str, Any]) -> str:
+    """What these are."""
+    said = f"The longest length up to which the mean score is at least {study.threshold:g}"
+    coverage = max((each["coverage"] or 0.0 for each in summary["effective"]), default=0.0)
+    if not coverage:
+        return f"{said}."
+    return (
+        f"{said}. In brackets, of the seeds' own such lengths, the exact interval of the median (order statistics, "
+        f"coverage at least {100 * coverage:.1f} %). -: below it at the shortest length already."
+    )
 
 
 def _within(cell: Mapping[str, Any], low: float, high: float) -> tuple[float, float]:
