@@ -14,7 +14,7 @@ from fastpe.experiments.rank_diagram import rank_diagram
 from fastpe.experiments.results import SOLVED, lengths_of, measure_of
 from fastpe.experiments.sections import Section
 from fastpe.experiments.study import Cell, Study
-from fastpe.experiments.words import MIXED, about_reached, comparison_cells, effective_table, told
+from fastpe.experiments.words import COMPARED, MIXED, WITHIN, about_reached, comparison_cells, effective_table, told
 from fastpe.training import config_file
 from fastpe.training.lengths import ends
 
@@ -76,6 +76,8 @@ def _how(study: Study) -> str:
         f"by the t test at Holm's first step. Solved: runs with {100 * SOLVED:.0f} % of answers right, and the exact",
         "interval of their share; where some runs solve a task and others do not, it says more than a mean.",
     ]
+    if study.margin is not None:
+        told.append(f"Within: {WITHIN}.")
     told.append(_nothing_chosen(study))
     if stops:
         told.append(
@@ -220,10 +222,9 @@ def _claimed(section: Section) -> str:
 
 
 def _comparisons(summary: Summary) -> str:
-    head = ("task", "length", "encoding", "difference", "95 %", "p", "Holm", "verdict", "could find", "needs")
     said = "<p>x: a ratio of errors, of which smaller is better; all others are differences of scores.</p>"
     said += '<p><label>Only rows with <input type="search" class="filter"></label></p>'
-    return said + table(head, (comparison_cells(each) for each in summary["comparisons"]))
+    return said + table(COMPARED, (comparison_cells(each) for each in summary["comparisons"]))
 
 
 def _effective(study: Study, summary: Summary) -> str:

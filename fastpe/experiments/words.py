@@ -59,11 +59,22 @@ def _within(cell: Mapping[str, Any], low: float, high: float) -> tuple[float, fl
     return (max(0.0, low), min(1.0, high)) if "solved" in cell else (low, high)
 
 
+COMPARED = ("task", "length", "encoding", "difference", "95 %", "p", "Holm", "within", "verdict", "could find", "needs")
+"""What these cells are."""
+
+
+WITHIN = (
+    "p of two one-sided sign-flip tests that the difference lies within the margin, adjusted by Holm like the other; "
+    "they suppose as much spread above the mean as below, and know nothing of failures so rare that no seed shows one"
+)
+"""What the cell of that name is, where there is a margin."""
+
+
 def comparison_cells(each: Mapping[str, Any]) -> tuple[str, ...]:
     """A comparison as the cells of a row."""
     own = (each["task"], each["length"], each["encoding"])
     if each["verdict"] == "not compared":
-        return (*own, "-", "-", "-", "-", "not compared: a run failed", "-", "-")
+        return (*own, "-", "-", "-", "-", "-", "not compared: a run failed", "-", "-")
     difference = each["difference"]
     ends = "-"
     if difference["low"] is not None:
@@ -72,7 +83,8 @@ def comparison_cells(each: Mapping[str, Any]) -> tuple[str, ...]:
     open_ = each["verdict"] == "not told apart"
     needed = f"{each['needed']} seeds" if open_ and each["needed"] is not None else "-"
     p, adjusted = f"{each['p']:.3g}", f"{each['adjusted']:.3g}"
-    return (*own, turned(each, difference["mean"]), ends, p, adjusted, each["verdict"], could, needed)
+    within = "-" if each["within"] is None else f"{each['within']:.3g}"
+    return (*own, turned(each, difference["mean"]), ends, p, adjusted, within, each["verdict"], could, needed)
 
 
 def turned(each: Mapping[str, Any], value: float) -> str:
