@@ -89,19 +89,22 @@ def _slack(values: Array) -> float:
 
 def _share(values: Array, counts: Callable[[Array], Array]) -> float:
     """Of all choices of signs, or of those that are drawn and the one that is there, the share whose sum counts."""
-    found = sum(int(np.sum(counts(signs @ values))) for signs in _signs(len(values)))
+    found = sum(int(np.sum(counts(_signs(part, len(values)) @ values))) for part in _coins(len(values)))
     return found / 2 ** len(values) if len(values) <= _EXACT else (1 + found) / (1 + _DRAWN)
 
 
 @lru_cache(maxsize=1)
-def _signs(count: int) -> list[Array]:
-    """All signs of so many differences, or 100,000 of them, in parts: the same for all comparisons of a study."""
+def _coins(count: int) -> list[Array]:
+    """All signs of so many differences, or 100,000 of them, in parts, eight in a byte: the same for all comparisons."""
     if count <= _EXACT:
-        return [np.array(list(itertools.product((1, -1), repeat=count)), np.int8)]
+        return [np.packbits(np.array(list(itertools.product((0, 1), repeat=count)), np.uint8), axis=1)]
     each = _DRAWN // _PARTS
-    return [
-        np.where(Stream(0, "signs", part).uniform((each, count)) < 0.5, -1, 1).astype(np.int8) for part in range(_PARTS)
-    ]
+    return [np.packbits(Stream(0, "signs", part).uniform((each, count)) < 0.5, axis=1) for part in range(_PARTS)]
+
+
+def _signs(coins: Array, count: int) -> Array:
+    """The signs that coins stand for: -1 where one is up."""
+    return 1.0 - 2.0 * np.unpackbits(coins, axis=1, count=count)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
