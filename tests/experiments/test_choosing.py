@@ -237,6 +237,9 @@ def test_more_seeds_go_on_with_the_same_choice(made, tmp_path):
     assert found.summary["choosing"] == made.summary["choosing"]
     with pytest.raises(RunError, match="holds another study"):
         compare(replace(STUDY, choose_seeds=3), out=copy)
+    plain = replace(STUDY, choose={}, choose_seeds=None, seeds=[0, 1, 10_000])  # with a seed that chose
+    with pytest.raises(RunError, match="holds another study"):
+        compare(plain, out=copy)
 
 
 def test_where_everything_fails_it_is_one_line_and_the_rest_goes_on(tmp_path):

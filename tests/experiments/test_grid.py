@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from fastpe.experiments import choosing
+from fastpe.experiments import choosing, plan
 from fastpe.experiments.results import Measure
 from fastpe.experiments.study import Study, varied
+from fastpe.training.estimate import Estimate
 
 SMALL = {"width": 8, "hidden": 8, "layers": 1, "train_length": 4, "samples": 128, "epochs": 2, "batch": 8}
 LR = [1e-3, 3e-2, 1e30]
@@ -91,3 +92,22 @@ def test_the_option_that_tuning_uses_is_not_the_users(tmp_path):
             ["nope"], {"text": {"options": {"tuning": True}}}, choose={"lr": LR},
             settings={**SMALL, "data": str(tmp_path / "a.txt")},
         )  # fmt: skip
+
+
+def test_a_plan_counts_every_run_and_what_is_chosen_as_the_dearest(monkeypatch):
+    """By a made-up clock: a run takes as many seconds as it has heads, and ten times the FLOPs an update."""
+    timed = []
+
+    def estimate(config, threads):
+        timed.append((config.task, config.encoding, config.heads))
+        return Estimate(1, 1, 10.0 * config.heads, 3, float(config.heads), 1)
+
+    monkeypatch.setattr(plan, "estimate", estimate)
+    own = replace(STUDY, choose={"lr": LR, "heads": [1, 4, 2]}, seeds=5, choose_seeds=2)
+    found = plan.plan(own)
+    assert (found.runs, found.tuning_runs) == (4 * (5 + 9 * 2), 4 * 9 * 2)
+    assert found.seconds == 4 * (5 * 4 + 2 * 3 * (1 + 4 + 2))
+    assert found.flop == 30 * found.seconds
+    assert len(timed) == len(set(timed)) == 4 * 3  # the learning rate changes nothing of it
+    plain = plan.plan(replace(own, choose={}, choose_seeds=None))
+    assert (plain.runs, plain.tuning_runs, plain.seconds) == (20, 0, 20.0)
