@@ -3,7 +3,6 @@
 import csv
 import io
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from fastpe.experiments import grid
 from fastpe.experiments.results import Measure, measure_of
 from fastpe.experiments.sections import Section
+from fastpe.experiments.statistics import geometric
 from fastpe.experiments.study import Cell, Study
 from fastpe.training.config import TrainConfig
 
@@ -76,7 +76,7 @@ def level(values: Sequence[float | None], measure: Measure) -> float | None:
     """The mean over the seeds of a candidate: a run that failed counts as a score of 0; of errors the geometric mean of
     the others. None where all failed.
 
-    >>> level([0.5, None], Measure("exact", True)), level([0.1, 10.0, None], Measure("mse", False))
+    >>> level([0.5, None], Measure("exact", True)), level([0.25, 4.0, None], Measure("mse", False))
     (0.25, 1.0)
     """
     there = [value for value in values if value is not None]
@@ -84,7 +84,7 @@ def level(values: Sequence[float | None], measure: Measure) -> float | None:
         return None
     if measure.larger:
         return math.fsum(there) / len(values)
-    return 0.0 if min(there) == 0 else statistics.geometric_mean(there)
+    return 0.0 if min(there) == 0 else geometric(there).mean
 
 
 def best_of(values: Sequence[Sequence[float | None]], measure: Measure) -> int | None:
