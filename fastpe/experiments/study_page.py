@@ -14,7 +14,7 @@ from fastpe.experiments.rank_diagram import rank_diagram
 from fastpe.experiments.results import SOLVED, lengths_of, measure_of
 from fastpe.experiments.sections import Section
 from fastpe.experiments.study import Cell, Study
-from fastpe.experiments.words import MIXED, comparison_cells, told
+from fastpe.experiments.words import COMPARED, MIXED, WITHIN, about_reached, comparison_cells, effective_table, told
 from fastpe.training import config_file
 from fastpe.training.lengths import ends
 
@@ -31,14 +31,16 @@ def page(
     summary: Summary,
     verdict: Sequence[str],
     beside: Sequence[Section],
+    chosen: Section | None,
     values: str,
     curves: Mapping[Cell, Sequence[float]],
 ) -> str:
-    """The page. beside: what a paper claims; values: the long table as CSV, of which the page keeps what tasks are
-    judged by."""
+    """The page. beside: what a paper claims; chosen: which settings were, if some were; values: the long table as CSV,
+    of which the page keeps what tasks are judged by."""
     parts = [
         section("What it says", _list(verdict) + _how(study)),
         section("Encodings and tasks", _matrix(study, summary)),
+        "" if chosen is None else section(chosen.title, claimed(chosen)),
         *(section(f"Task {task}", _task(study, summary, task)) for task in study.tasks),
         *(section(each.title, claimed(each)) for each in beside),
         section("Beside the baseline", _comparisons(summary)),
@@ -81,12 +83,25 @@ def _how(study: Study) -> str:
         f"by the t test at Holm's first step. Solved: runs with {100 * SOLVED:.0f} % of answers right, and the exact",
         "interval of their share; where some runs solve a task and others do not, it says more than a mean.",
     ]
-    told.append("No setting was chosen by these results: all that was tried, for every encoding as much, is shown.")
+    if study.margin is not None:
+        told.append(f"Within: {WITHIN}.")
+    told.append(_nothing_chosen(study))
     if stops:
         told.append(
             f"Runs of {html.escape(', '.join(stops))} end once all of their validation is right: some are shorter."
         )
     return f"<p>{' '.join(told)}</p>"
+
+
+def _nothing_chosen(study: Study) -> str:
+    """What had no part in these results, and what had."""
+    if not study.choose:
+        return "No setting was chosen by these results: all that was tried, for every encoding as much, is shown."
+    names = html.escape(", ".join(study.choose))
+    return (
+        f"Chosen by validation on other seeds, from {len(study.candidates)} candidates for every task and encoding: "
+        f"{names}, see below. No other setting was chosen, and none by these results."
+    )
 
 
 def _list(lines: Iterable[str]) -> str:
@@ -208,28 +223,20 @@ def _described(study: Study, task: str) -> str:
 
 
 def claimed(said: Section) -> str:
-    """A paper's claims, as the content of a section of a page."""
+    """A section that has a table, such as a paper's claims, as the content of one of a page."""
     lines = "".join(f"<p>{html.escape(line)}</p>" for line in said.lines)
     return lines + (table(said.head, said.rows) if said.rows else "")
 
 
 def _comparisons(summary: Summary) -> str:
-    head = ("task", "length", "encoding", "difference", "95 %", "p", "Holm", "verdict", "could find", "needs")
     said = "<p>x: a ratio of errors, of which smaller is better; all others are differences of scores.</p>"
     said += '<p><label>Only rows with <input type="search" class="filter"></label></p>'
-    return said + table(head, (comparison_cells(each) for each in summary["comparisons"]))
+    return said + table(COMPARED, (comparison_cells(each) for each in summary["comparisons"]))
 
 
 def _effective(study: Study, summary: Summary) -> str:
-    found = {(each["task"], each["encoding"]): each["length"] for each in summary["effective"]}
-    tasks = [task for task in study.tasks if measure_of(study, task).larger]
-    if not tasks:
-        return ""
-    rows = [[name, *("-" if found[task, name] is None else str(found[task, name]) for task in tasks)]
-            for name in study.encodings]  # fmt: skip
-    return f"<p>The longest length up to which the mean score is at least {study.threshold:g}.</p>" + table(
-        ("encoding", *tasks), rows
-    )
+    head, rows = effective_table(study, summary)
+    return f"<p>{html.escape(about_reached(study, summary))}</p>{table(head, rows)}" if rows else ""
 
 
 def _overall(summary: Summary) -> str:
