@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 @click.option("--preset", type=click.Choice(sorted(PRESETS)), help="A protocol that all settings depart from.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of all runs; may be repeated.")
 @click.option("--vary", multiple=True, metavar="KEY=V,V", help="Every encoding with each of these; may be repeated.")
+@click.option(
+    "--choose",
+    multiple=True,
+    metavar="KEY=V,V",
+    help="Choose one by validation, for every encoding on every task; may be repeated.",
+)
+@click.option("--choose-seeds", type=int, metavar="N", help="Runs that choose, on seeds of their own.  [default: 3]")
 @click.option("--margin", type=float, help="Differences within it count as none; of errors a part, 0.1.")
 @click.option("--study", "file", type=click.Path(path_type=Path), help="A study in a file, as study.toml has it.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the study.  [default: compare]")
@@ -44,6 +51,8 @@ def compare(
     preset: str | None,
     settings: tuple[str, ...],
     vary: tuple[str, ...],
+    choose: tuple[str, ...],
+    choose_seeds: int | None,
     margin: float | None,
     file: Path | None,
     out: Path | None,
@@ -65,7 +74,7 @@ def compare(
     from .progress import SweepReporter
 
     if file is not None:
-        if encodings or tasks or settings or lengths or preset or vary:
+        if any((encodings, tasks, settings, lengths, preset, vary, choose)) or choose_seeds is not None:
             raise click.UsageError("--study says it all: leave out encodings and the flags that make a study")
         study = Study.read(file)
     else:
@@ -74,11 +83,13 @@ def compare(
         own = _settings("--set", settings)
         if lengths is not None:
             own["test_lengths"] = list(parse_lengths([each.strip() for each in lengths.split(",")]))
-        study = Study(list(encodings), list(tasks), seeds, baseline, own, preset)  # type: ignore[arg-type] # made dicts
-        if vary:
-            study = varied(study, {key: _several(value) for key, value in _pairs("--vary", vary)})
-        if margin is not None:
-            study = replace(study, margin=margin)
+        facts = {"baseline": baseline, "settings": own, "preset": preset, "margin": margin}
+        grid = {"choose": _lists("--choose", choose), "choose_seeds": choose_seeds}
+        try:
+            study = Study(list(encodings), list(tasks), seeds, **facts, **grid)  # type: ignore[arg-type] # made dicts
+            study = varied(study, _lists("--vary", vary)) if vary else study
+        except TypeError as error:  # a word where a number belongs
+            raise click.UsageError(str(error)) from error
     part = None if shard is None else _shard(shard)
     if dry_run:
         _print_plan(study, as_json)
@@ -151,25 +162,19 @@ def print_written(found: "Compared") -> None:
 def _print_plan(study: "Study", as_json: bool) -> None:
     """Runs, updates, FLOPs and time, as a few updates of each encoding on each task take just now."""
     from fastpe.doctor.machine import usable_cores
-    from fastpe.training.estimate import estimate
+    from fastpe.experiments.plan import plan
 
     from .progress import Reporter
 
-    seconds, flop = 0.0, 0.0
     with Reporter() as reporter:
-        for task in study.tasks:
-            for encoding in study.encodings:
-                found = estimate(study.config_of(task, encoding), threads=1)
-                reporter.line(f"{encoding} on {task}: {found.seconds:.1f} s a run")
-                seconds, flop = seconds + found.seconds * study.count, flop + found.flop * found.updates * study.count
-    runs = len(study.tasks) * len(study.encodings) * study.count
-    plan = {"runs": runs, "flop": flop, "seconds": seconds, "cores": usable_cores()}
+        found = plan(study, reporter.line)
     if as_json:
-        print_json(plan)
+        print_json({**asdict(found), "cores": usable_cores()})
         return
-    click.echo(f"runs   {runs:,}")
-    click.echo(f"FLOPs  {flop:.3g}")
-    click.echo(f"time   {seconds / 60:,.1f} min of one core, tests apart; {plan['cores']} cores here")
+    tuning = f", {found.tuning_runs:,} of them to choose; what is chosen counted as the dearest" if study.choose else ""
+    click.echo(f"runs   {found.runs:,}{tuning}")
+    click.echo(f"FLOPs  {found.flop:.3g}")
+    click.echo(f"time   {found.seconds / 60:,.1f} min of one core, tests apart; {usable_cores()} cores here")
 
 
 def _pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:
@@ -184,8 +189,13 @@ def _settings(flag: str, texts: Sequence[str]) -> dict[str, Any]:
     return {key: _typed(value) for key, value in _pairs(flag, texts)}
 
 
-def _several(text: str) -> list[Any]:
-    return [_typed(value.strip()) for value in text.split(",")]
+def _lists(flag: str, texts: Sequence[str]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for key, value in _pairs(flag, texts):
+        if key in found:
+            raise click.UsageError(f"{flag} {key} is given twice: all its values belong into one")
+        found[key] = [_typed(each.strip()) for each in value.split(",")]
+    return found
 
 
 def _typed(text: str) -> Any:

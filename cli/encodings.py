@@ -1,5 +1,6 @@
 """``fastpe encodings``: what there is to choose from, and one page for each."""
 
+import math
 import shutil
 import sys
 import textwrap
@@ -56,7 +57,7 @@ def encodings(name: str | None, as_json: bool, **filters: Any) -> None:
         if name not in list_encodings():
             raise click.UsageError(f"a page is of one encoding, not of several: {name!r}")
         if as_json:
-            print_json({**_facts(name, get(name)), "page": page(name)})
+            print_json({**_facts(name, get(name)), "page": page(name), "theory": _theory(name)})
         else:
             _print_page(name, get(name), page(name))
         return
@@ -125,6 +126,7 @@ def _print_page(name: str, encoding: "Encoding", text: str) -> None:
     if encoding.paper:
         settings = ", ".join(f"{key}={value}" for key, value in encoding.paper.items())
         click.echo(f"as Li (2025) has it, and `fastpe train --paper`: {settings}")
+    _print_theory(name, catalogue.learned(encoding) == "yes")
     if encoding.options:
         click.echo("\noptions (--option NAME=VALUE):")
         rows = [(key, str(option.default), option.expected(), option.doc) for key, option in encoding.options.items()]
@@ -134,6 +136,36 @@ def _print_page(name: str, encoding: "Encoding", text: str) -> None:
     else:
         outcome, evidence, source = encoding.reported
         click.echo(f"\nReported on longer sequences: {outcome}\n{evidence}\n({source})")
+
+
+def _theory(name: str) -> dict[str, Any]:
+    """Three numbers of theory, as JSON; of a file of one's own that cannot be filled, why not."""
+    from fastpe.theory.essentials import SIZES, essentials
+
+    try:
+        found = essentials(name)
+    except (ValueError, TypeError) as error:  # a page is printed whatever is wrong with an own file
+        return {**SIZES, "numbers": {}, "error": str(error)}
+    return {**SIZES, "numbers": {what: each and each.to_dict() for what, each in found.items()}}
+
+
+def _print_theory(name: str, learned: bool) -> None:
+    found = _theory(name)
+    if "error" in found:
+        click.echo(f"\nin theory: nothing, as it cannot be filled: {found['error']}")
+    if found["numbers"]:
+        sizes = f"width {found['dim']}, {found['heads']} head, training length {found['train_length']}"
+        click.echo(f"\nin theory ({sizes}{', initial values' if learned else ''}):")
+        for what, each in found["numbers"].items():
+            click.echo(f"  {what}: {_short(each)}")
+
+
+def _short(number: dict[str, Any] | None) -> str:
+    """A number in a few digits, the infinite in a word; "-" where there is none."""
+    if number is None:
+        return "-"
+    value = float(number["value"])
+    return f"{value:.4g}" if abs(value) < 1000 else "endless" if math.isinf(value) else f"{value:,.0f}"
 
 
 def _facts(name: str, encoding: "Encoding") -> dict[str, Any]:

@@ -15,6 +15,7 @@ from .output import Commands
 from .reproduce import reproduce
 from .show import show
 from .tasks import tasks
+from .theory import theory
 from .train import train
 
 
@@ -28,6 +29,6 @@ def main(context: click.Context) -> None:
 
 
 MAKE = (train, evaluate, generate, compare, merge, report, reproduce)
-LOOK = (encodings, tasks, check, show, doctor, bench)
+LOOK = (encodings, tasks, check, show, theory, doctor, bench)
 for command in (*MAKE, *LOOK):
     main.add_command(command)

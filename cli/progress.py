@@ -76,6 +76,8 @@ class SweepReporter(Bar):
         outcome = event.outcome
         if "failed" in outcome:
             words = outcome["failed"]
+        elif not outcome["test"] and "validation" in outcome:
+            words = f"{_judged(outcome['validation'])} in validation"
         else:
             words = ", ".join(f"{_judged(metrics)} at {length}" for length, metrics in outcome["test"].items())
         self.line(f"[{self._count()}] {event.job.name}: {words}; {self.left()} left")
@@ -84,5 +86,5 @@ class SweepReporter(Bar):
 
 def _judged(metrics: Mapping[str, float | None]) -> str:
     """What a run is judged by at one length."""
-    value = next(metrics[key] for key in ("mse", "exact", "bits_per_byte") if key in metrics)
+    value = next(metrics[key] for key in ("mse", "exact", "bits_per_byte", "loss") if key in metrics)
     return "-" if value is None else f"{value:.4g}"

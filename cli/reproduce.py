@@ -1,4 +1,4 @@
-"""``fastpe reproduce``: a table of a paper run again, every run and every seed, and judged."""
+"""``fastpe reproduce``: a table of a paper made again, by training or by computing, and judged."""
 
 import sys
 from pathlib import Path
@@ -9,12 +9,12 @@ import click
 from fastpe.doctor.machine import usable_cores
 
 from .compare import print_written
-from .output import INTERRUPTED, print_json
+from .output import INTERRUPTED, check_place, print_json
 
 
 @click.group()
 def reproduce() -> None:
-    """Run an experiment of a paper again and judge its claims."""
+    """Make a table of a paper again and judge its claims."""
 
 
 @reproduce.command()
@@ -59,6 +59,39 @@ def table5(
         click.echo("fastpe: interrupted; the same command goes on from here", err=True)
         sys.exit(INTERRUPTED)
     _print(found, as_json, judged=not quick)
+
+
+@reproduce.command()
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("reproduce", "tables"), show_default=True, help="Folder."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+def tables(out: Path, as_json: bool) -> None:
+    """Tables 1 to 4 of Li (2025), cell by cell, without training.
+
+    Prints of each cell what the paper has, what is computed, a verdict and its reason, and writes tables.md,
+    tables.json and tables.html into --out. The exit status is 1 if a value has left its stored interval; `fastpe theory
+    --claims` has the claims that cells rest on.
+    """
+    from fastpe.base import files
+    from fastpe.experiments import tables_report
+    from fastpe.experiments.sections import as_text
+    from fastpe.theory.claims import tables as theory
+
+    for name in ("tables.md", "tables.json", "tables.html"):
+        check_place("--out", out / name)
+    out.mkdir(parents=True, exist_ok=True)
+    cells = theory.judge()
+    written = tables_report.files_of(cells)
+    for name, content in written.items():
+        files.write_file(out / name, content)
+    if as_json:
+        click.echo(written["tables.json"], nl=False)
+    else:
+        click.echo(as_text(tables_report.sections(cells)))
+    click.echo(f"written in {out}: {', '.join(written)}", err=True)
+    if left := theory.outside(cells):
+        raise click.ClickException(f"outside of its stored interval: {'; '.join(left)}")
 
 
 def _print(found: "list[tuple[Any, Any]]", as_json: bool, judged: bool) -> None:

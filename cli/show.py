@@ -44,7 +44,8 @@ def _sizes(command: Callable[..., None]) -> Callable[..., None]:
     help="With --run: its encoding, where that is a file: ./mine.py.",
 )
 @click.option("--layer", type=int, help="Layer of the run, where layers have parameters of their own.  [default: 0]")
-@click.option("--length", type=int, help="Positions.  [default: twice the training length, where that is defined]")
+@click.option("--theory", is_flag=True, help="Draw what fastpe.theory computes of it over position, length or noise.")
+@click.option("--length", type=int, help="Positions.  [default: 2 times the training length, with --theory 4 times]")
 @_sizes
 @click.option("--causal/--bidirectional", default=None, help="The model's mask.  [default: causal where it has to be]")
 @click.option("--option", "options", multiple=True, metavar="K=V", help="Option of the encoding; may be repeated.")
@@ -55,7 +56,7 @@ def _sizes(command: Callable[..., None]) -> Callable[..., None]:
 @click.pass_context
 def show(
     context: click.Context, name: str | None, run: Path | None, encoding: str | None, layer: int | None,
-    length: int | None, out: Path | None, as_json: bool, **request: Any,
+    theory: bool, length: int | None, out: Path | None, as_json: bool, **request: Any,
 ) -> None:  # fmt: skip
     """Show what the encoding NAME looks like, or with --run what a run has learned.
 
@@ -63,6 +64,10 @@ def show(
     not given. A run (or a file that holds a model) has its own sizes and options. What is shown follows from the slots
     that are filled: tables as maps, with dot products and cosines between positions; rotations with wavelengths and
     decay; biases and gains over the offset; vectors over offsets. The training length is marked.
+
+    With --theory it is what can be computed without training: of a table the drift of rows from trained ones, the
+    spectrum, the kernel by lag and the information about the position over noise; of rotations turns, unseen angles and
+    similarity; of biases the reach, the effect, and what a longer text moves, over the length.
     """
     _check_choice(context, name, run, request)
     for flag, value in (("--layer", layer), ("--encoding", encoding)):
@@ -74,12 +79,12 @@ def show(
     from fastpe.pictures.look import look, look_at_path
 
     if run is not None:
-        found = look_at_path(run, length, layer=layer or 0)
+        found = look_at_path(run, length, layer=layer or 0, theory=theory)
         if encoding not in (None, found.name):
             raise click.UsageError(f"run {run} has the encoding {found.name!r}, not {encoding!r}", context)
     else:
         assert name is not None
-        found = look(name, length, **request)
+        found = look(name, length, theory=theory, **request)
     if out is not None and kind is not None:
         from fastpe.base import files
         from fastpe.pictures import figure

@@ -258,7 +258,7 @@ def _print_result(result: "TrainResult") -> None:
     done = facts["train"]
     click.echo(f"{facts['encoding']}, seed {facts['seed']}: loss {done['loss']:.6g} after {done['steps']} steps\n")
     print_tests(facts["test"])
-    if "validation" in facts:
+    if "validation" in facts and result.config.symbols is not None:
         _print_validation(facts["validation"], result.config.train_length)
     each, what = unit(result.config)
     rate = per_second(each * result.config.batch * done["steps"], done["seconds"], what)

@@ -24,6 +24,9 @@ The small transformer
     compare                     encodings on tasks, over seeds: which is better, how far, how surely
     fastpe.tasks                what it is trained on
 
+What can be known without training
+    fastpe.theory.page          of an encoding: distances, reach, what it makes impossible, with how it is known
+
     reference                   all of it in plain NumPy, float64, to be read
 
 Importing fastpe imports neither NumPy nor Numba: every name is loaded when it is first used.
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from fastpe import reference as reference
     from fastpe import spans as spans
     from fastpe import tasks as tasks
+    from fastpe import theory as theory
     from fastpe.base.option import Option
     from fastpe.encodings.build import build, init, pull
     from fastpe.encodings.encoding import BeyondTrainingLength, Encoding, Reported
@@ -93,6 +97,7 @@ _HOME = {
     "reference": "",
     "spans": "",
     "tasks": "",
+    "theory": "",
 }
 _ADAPTERS = ("jax", "torch")  # modules that need the framework they are named after
 
@@ -101,7 +106,7 @@ __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "Encoding", "Option", "Spec", "Reported", "BeyondTrainingLength",
     "attention", "attention_vjp", "spans",
     "ModelConfig", "Transformer", "Adam", "TrainConfig", "train", "evaluate", "load", "length_curve", "receptive_field",
-    "compare", "tasks", "reference",
+    "compare", "tasks", "theory", "reference",
 ]  # fmt: skip
 
 

@@ -2,15 +2,16 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastpe.base import files
 from fastpe.doctor.machine import usable_cores
+from fastpe.experiments import choosing, grid, results, study_report, sweep
 from fastpe.experiments import cluster as engine
-from fastpe.experiments import results, study_report, sweep
+from fastpe.experiments.choosing import Choices
 from fastpe.experiments.study import Cell, Study
 from fastpe.training import config_file, metrics_file
 from fastpe.training.config import TrainConfig
@@ -43,11 +44,6 @@ class Compared:
         return f"<Compared in {self.out}: {study_report.verdict(self.study, self.summary)[0]}>"
 
 
-def jobs(study: Study, runs: Path, cells: Sequence[Cell]) -> dict[Cell, sweep.Job]:
-    """The runs as jobs in a folder; two cells with the same settings are one job."""
-    return {cell: _job(study.config(cell), runs) for cell in cells}
-
-
 def _job(config: TrainConfig, runs: Path) -> sweep.Job:
     encoding = config.encoding.replace("*", "x").replace(",", "-")
     return sweep.job(runs, f"{config.task}-{encoding}-seed{config.seed}", config)
@@ -59,6 +55,8 @@ def compare(
     *,
     seeds: int | Sequence[int] = 10,
     baseline: str | None = None,
+    choose: Mapping[str, Sequence[Any]] | None = None,
+    choose_seeds: int | Sequence[int] | None = None,
     out: str | Path | None = None,
     runs: str | Path | None = None,
     workers: int | None = None,
@@ -82,6 +80,11 @@ def compare(
         How many, or which.
     baseline : str, optional
         What the others are compared with. By default nope, where it is among them, or the first.
+    choose : dict of str to list, optional
+        Settings, or options that every encoding has, and the values that each is chosen from by validation, for every
+        task and encoding, on seeds of their own (`choose_seeds`, by default 3), see `fastpe.experiments.grid`.
+    choose_seeds : int or sequence of int, optional
+        How many, or which; none of them may be among `seeds`.
     out : str or pathlib.Path
         The folder of the study: ``runs/``, ``study.toml``, and what comes of it.
     runs : str or pathlib.Path, optional
@@ -89,7 +92,8 @@ def compare(
     workers : int, optional
         Processes, of one thread each; they change nothing but the time. By default one for each core.
     shard : (int, int), optional
-        Make the k-th of n parts of the runs alone, for an array of jobs; all of them are joined by `merge`.
+        Make the k-th of n parts of the runs alone, for an array of jobs; all of them are joined by `merge`. Where
+        settings are chosen, all runs of a task and an encoding are in the same part.
     cluster : str, optional
         Make the runs on dask.distributed: "local", the address of a scheduler, or the path of its file.
     progress : callable, optional
@@ -122,7 +126,8 @@ def compare(
     elif tasks is None:
         raise TypeError("tasks must be given, unless the first argument is a Study")
     else:
-        study = Study(encodings, tasks, seeds, baseline, settings)  # type: ignore[arg-type] # made one by the study
+        chosen = {"choose": choose or {}, "choose_seeds": choose_seeds}
+        study = Study(encodings, tasks, seeds, baseline, settings, **chosen)  # type: ignore[arg-type] # it makes them
     if out is None:
         raise ValueError("out must be a folder: runs are kept there, so that an interrupted study goes on")
     folder, count = Path(out), workers if workers is not None else usable_cores()
@@ -130,9 +135,15 @@ def compare(
     check_folder(folder, study)
     place = folder / RUNS if runs is None else Path(runs)
     config_file.check_folder(place)
-    made = jobs(study, place, cells)
+    notify = progress or (lambda event: None)
+
+    def engine_run(made: Sequence[sweep.Job]) -> sweep.Outcomes:
+        if cluster is None:
+            return sweep.run(made, max(1, count), notify, tolerant=True)
+        return engine.run(made, cluster, max(1, count), notify)
+
     with hold(folder), hold(place):
-        return _make(study, folder, made, count, shard is None, cluster, progress or (lambda event: None))
+        return _make(study, folder, _Runs(place, engine_run, notify), cells, shard is None)
 
 
 @contextlib.contextmanager
@@ -149,27 +160,41 @@ def hold(folder: Path) -> Iterator[None]:
         lock.close()
 
 
-def _make(
-    study: Study, folder: Path, made: Mapping[Cell, sweep.Job], count: int, whole: bool, cluster: str | None,
-    notify: sweep.Listener,
-) -> Compared | None:  # fmt: skip
+class _Runs:
+    """Makes runs in a folder; two with the same settings are one."""
+
+    def __init__(
+        self, place: Path, run: Callable[[Sequence[sweep.Job]], sweep.Outcomes], notify: sweep.Listener
+    ) -> None:
+        self._place, self._run, self.notify = place, run, notify
+        self.failed: dict[str, Any] = {}
+
+    def make(self, configs: Mapping[Any, TrainConfig]) -> dict[Any, tuple[sweep.Job, dict[str, Any]]]:
+        """The job and the outcome of each."""
+        made = {key: _job(config, self._place) for key, config in configs.items()}
+        done = self._run(list({one.path.name: one for one in made.values()}.values()))
+        found = {key: (one, done[one.path.name]) for key, one in made.items()}
+        for one, outcome in found.values():
+            if "failed" in outcome:
+                self.failed[config_file.digest(one.config.to_dict())] = outcome["failed"]
+        return found
+
+
+def _make(study: Study, folder: Path, runs: _Runs, cells: Sequence[Cell], whole: bool) -> Compared | None:
     files.write_file(folder / FILE, study.to_toml().encode())
-    distinct = {one.path.name: one for one in made.values()}
-    if cluster is None:
-        done = sweep.run(list(distinct.values()), max(1, count), notify, tolerant=True)
-    else:
-        done = engine.run(list(distinct.values()), cluster, max(1, count), notify)
-    failed = {
-        config_file.digest(one.config.to_dict()): done[name]["failed"]
-        for name, one in distinct.items()
-        if "failed" in done[name]
-    }
-    files.write_file(folder / FAILED, files.dump_json(failed))
+    choices: Choices = {}
+    if trials := {trial: grid.trial_config(study, trial) for trial in grid.trials(study, cells)}:
+        runs.notify(sweep.SweepNoted(f"{len(trials)} runs choose: {choosing.offered(study)}"))
+        choices = choosing.choose(study, {trial: outcome for trial, (_, outcome) in runs.make(trials).items()})
+        for choice in choices.values():
+            runs.notify(sweep.SweepNoted(choosing.in_words(study, choice)))
+    made = runs.make(choosing.configs(study, cells, choices))
+    files.write_file(folder / FAILED, files.dump_json(runs.failed))
     if not whole:
         return None
     cpu = config_file.environment()["cpu"]["name"]
-    own = {cell: _run_of(done[one.path.name], one, cpu) for cell, one in made.items()}
-    return summed_up(study, folder, own)
+    own = {cell: _run_of(outcome, one, cpu) for cell, (one, outcome) in made.items()}
+    return summed_up(study, folder, own, choices)
 
 
 class Run(NamedTuple):
@@ -186,26 +211,45 @@ def _run_of(outcome: Mapping[str, Any], one: sweep.Job, cpu: str) -> Run:
     return Run(outcome, None, "", "") if "failed" in outcome else Run(outcome, one.path, one.identity, cpu)
 
 
-def summed_up(study: Study, out: Path, runs: Mapping[Cell, Run]) -> Compared:
-    """What the runs of a study found, written beside them."""
+def summed_up(study: Study, out: Path, runs: Mapping[Cell, Run], choices: Choices | None = None) -> Compared:
+    """What the runs of a study found, written beside them.
+
+    Parameters
+    ----------
+    choices : dict, optional
+        Of a study that chooses, by task and encoding; where there was nothing to choose there are no runs.
+    """
+    choices, known = choices or {}, runs
+    runs = {cell: known[cell] if cell in known else _unmade(cell, choices) for cell in study.cells()}
     facts = {cell: {"identity": run.identity[:12], "cpu": run.cpu} for cell, run in runs.items()}
     outcomes = {cell: run.outcome for cell, run in runs.items()}
     summary = results.summary(study, outcomes) | {"cpus": sorted({run.cpu for run in runs.values() if run.cpu})}
     for each in summary["cells"] if len(summary["cpus"]) > 1 else ():
         own = {runs[Cell(each["task"], each["encoding"], seed)].cpu for seed in study.each_seed}
         each["mixed"] = len(own - {""}) > 1
+    configs = choosing.configs(study, list(runs), choices)
+    if study.choose:
+        summary["choosing"] = choosing.facts(study, choices)
+        for cell, own_facts in facts.items():
+            best = choices[cell.task, cell.encoding].chosen
+            own_facts["chosen"] = "" if best is None else grid.named(study.candidates[best])
     found = Compared(study, summary, results.rows(study, outcomes, facts), out)
-    for name, content in study_report.files_of(study, summary, found.rows, _curves(study, runs)).items():
+    for name, content in study_report.files_of(study, summary, found.rows, _curves(configs, runs)).items():
         files.write_file(out / name, content)
     return found
 
 
-def _curves(study: Study, runs: Mapping[Cell, Run]) -> dict[Cell, list[float]]:
+def _unmade(cell: Cell, choices: Choices) -> Run:
+    """A run that waited for a choice which could not be made."""
+    return Run({"failed": choices[cell.task, cell.encoding].reason}, None, "", "")
+
+
+def _curves(configs: Mapping[Cell, TrainConfig], runs: Mapping[Cell, Run]) -> dict[Cell, list[float]]:
     """The losses of every run, epoch by epoch."""
     found = {}
     for cell, run in runs.items():
         if run.path is not None and "failed" not in run.outcome:
-            config = study.config(cell)
+            config = configs[cell]
             history, _ = metrics_file.cut(run.path, config, config.epochs)
             found[cell] = [float(line["loss"]) for line in history]
     return found
@@ -228,7 +272,8 @@ def check_folder(folder: Path, study: Study) -> None:
         except (TypeError, ValueError) as error:
             raise RunError(f"{stored} was edited, and is no study any more: {error}") from error
         more = set(there.each_seed) <= set(study.each_seed)
-        if replace(there, seeds=study.seeds) != study or not more:  # of more seeds it is the same study, longer
+        same = there.choose_seeds == study.choose_seeds and replace(there, seeds=study.seeds) == study
+        if not (same and more):  # of more seeds it is the same study, longer
             raise RunError(f"{folder} holds another study: choose another folder, or the settings of {stored}")
     elif any(not _of_study(folder / each) for each in os.listdir(folder)):
         raise RunError(f"{folder} is no study's folder: it holds files but no {FILE}")

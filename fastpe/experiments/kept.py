@@ -5,16 +5,18 @@ import itertools
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fastpe.base import files, stored
 from fastpe.base.stored import DamagedFileError
+from fastpe.experiments import choosing, grid
 from fastpe.experiments.compare import FAILED, FILE, RUNS, Compared, Run, check_folder, hold, summed_up
 from fastpe.experiments.study import Cell, Study
 from fastpe.training import config_file, result_file
 from fastpe.training.config import TrainConfig
 from fastpe.training.config_file import RunError
 
+_Key = TypeVar("_Key", Cell, grid.Trial)
 _FAILURES = stored.by_key(stored.anything)  # by the digest of a run's settings, why it failed
 
 
@@ -37,21 +39,32 @@ def read_again(out: Path, runs: Path | None = None) -> Compared:
     except FileNotFoundError as error:
         raise RunError(f"{out} holds no study: it has no {FILE}") from error
     kept, failed = _kept(out / RUNS if runs is None else runs), _failures(out)
-    known, missing = {}, 0
-    for cell in study.cells():
-        config = study.config(cell)
-        key = config_file.digest(config.to_dict())
-        if key in kept:
-            known[cell] = kept[key]
-        elif key in failed:
-            known[cell] = Run({"failed": str(failed[key])}, None, "", "")
-        else:
-            missing += 1
+
+    def made(configs: Mapping[_Key, TrainConfig]) -> dict[_Key, Run]:
+        found = {}
+        for one, config in configs.items():
+            key = config_file.digest(config.to_dict())
+            if key in kept:
+                found[one] = kept[key]
+            elif key in failed:
+                found[one] = Run({"failed": str(failed[key])}, None, "", "")
+        return found
+
+    trials = {trial: grid.trial_config(study, trial) for trial in grid.trials(study)}
+    tried, cells = made(trials), list(study.cells())
+    waiting = {(trial.task, trial.encoding) for trial in trials if trial not in tried}
+    choices = choosing.choose(
+        study, {trial: run.outcome for trial, run in tried.items() if (trial.task, trial.encoding) not in waiting}
+    )
+    configs = choosing.configs(study, cells, choices)
+    known = made(configs)
+    never = [cell for cell in cells if cell not in configs and (cell.task, cell.encoding) in choices]
+    count = len(trials) + len(cells) - len(never)
+    missing = count - len(tried) - len(known)
     if missing:
-        count = missing + len(known)
         where = "" if runs is not None else f", or, if they are not in {out / RUNS}, name their folder by --runs"
         raise RunError(f"{out} lacks {missing} of {count} runs: run the study on, with the same command{where}")
-    return summed_up(study, out, known)
+    return summed_up(study, out, known, choices)
 
 
 def _kept(runs: Path) -> dict[str, Run]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fastpe.experiments import aggregate
 from fastpe.experiments.comparison import Comparison, compare
-from fastpe.experiments.statistics import estimate, geometric, share
+from fastpe.experiments.statistics import estimate, geometric, median_interval, share
 from fastpe.experiments.study import Cell, Study
 from fastpe.tasks.registry import load_task
 from fastpe.training.forms import METRICS
@@ -60,7 +60,7 @@ def rows(study: Study, outcomes: Outcomes, facts: Mapping[Cell, Mapping[str, str
     Parameters
     ----------
     facts : dict
-        Of every run ``identity`` and ``cpu``.
+        Of every run ``identity`` and ``cpu``, and where settings are chosen ``chosen``.
     """
     found = []
     for cell in study.cells():
@@ -80,7 +80,8 @@ def rows(study: Study, outcomes: Outcomes, facts: Mapping[Cell, Mapping[str, str
 def as_csv(table: Sequence[Mapping[str, Any]]) -> str:
     """The long table as CSV, numbers in full precision."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", restval="")
+    chosen = ("chosen",) if any("chosen" in row for row in table) else ()
+    writer = csv.DictWriter(text, (*COLUMNS, *chosen), lineterminator="\n", restval="")
     writer.writeheader()
     for row in table:
         writer.writerow({key: repr(value) if isinstance(value, float) else value for key, value in row.items()})
@@ -125,9 +126,8 @@ def summary(study: Study, outcomes: Outcomes) -> dict[str, Any]:
         for length in lengths:
             comparisons += _compared(study, task, length, {e: known[e, length] for e in study.encodings}, measure)
         for encoding in study.encodings:
-            scores = {ends(_length(n))[1]: _mean_score(measure, known[encoding, n]) for n in lengths}
-            reached = aggregate.effective_length(scores, study.threshold)
-            effective.append({"task": task, "encoding": encoding, "length": reached})
+            own = {ends(_length(n))[1]: known[encoding, n] for n in lengths}
+            effective.append({"task": task, "encoding": encoding, **_effective(study.threshold, measure, own)})
     return {
         "cells": cells,
         "comparisons": comparisons,
@@ -149,10 +149,25 @@ def score(measure: Measure, value: float | None, chance: float = 1.0) -> float:
     return value if measure.larger else max(0.0, 1.0 - value / chance)
 
 
-def _mean_score(measure: Measure, own: Sequence[float | None]) -> float:
+def _effective(threshold: float, measure: Measure, known: Mapping[int, Sequence[float | None]]) -> dict[str, Any]:
+    """The effective length of the mean score, that of every seed, and the interval of their median; none of errors.
+
+    Parameters
+    ----------
+    known : dict
+        By length what the runs found, by seed.
+    """
     if measure.is_error:
-        return math.nan
-    return statistics.fmean(score(measure, value) for value in own)
+        return {"length": None, "seeds": [], "low": None, "high": None, "coverage": None}
+    scores = {length: [score(measure, value) for value in own] for length, own in known.items()}
+    mean = {length: statistics.fmean(own) for length, own in scores.items()}
+    count = len(next(iter(scores.values())))
+    seeds = [aggregate.effective_length({n: own[k] for n, own in scores.items()}, threshold) for k in range(count)]
+    spread = median_interval([each or 0 for each in seeds])
+    return {
+        "length": aggregate.effective_length(mean, threshold), "seeds": seeds, "low": spread.low or None,
+        "high": spread.high or None, "coverage": spread.coverage,
+    }  # fmt: skip
 
 
 def _cell(task: str, encoding: str, length: str, own: Sequence[float | None], measure: Measure) -> dict[str, Any]:

@@ -4,20 +4,19 @@ import itertools
 import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastpe.base.validation import nearest, real, whole
 from fastpe.encodings.registry import canonical, parse_all
-from fastpe.experiments import claims
+from fastpe.experiments import claims, grid
 from fastpe.tasks.registry import load_task
 from fastpe.training.config import TrainConfig
 from fastpe.training.presets import PRESETS, preset
 
 MOST_SEEDS = 10_000
-_OF_STUDY = ("seeds", "baseline", "margin", "threshold", "preset", "claims")
-_SETTINGS = {f.name for f in fields(TrainConfig)} - {"encoding", "options", "task", "task_options", "seed"}
+_OF_STUDY = ("seeds", "baseline", "margin", "threshold", "preset", "claims", "choose_seeds")
 
 
 class Cell(NamedTuple):
@@ -51,6 +50,11 @@ class Study:
         The score that an effective length keeps.
     claims : str, optional
         A paper's claims that are set beside the results and judged, see `fastpe.experiments.claims`: "table5".
+    choose : dict of str to list
+        Settings, or options that every encoding has, and the values to choose from, see `fastpe.experiments.grid`: for
+        every task and encoding all combinations are trained, and the one that is best in validation is the study's.
+    choose_seeds : int or sequence of int, optional
+        The seeds that choose, none of which is the study's: how many, 10000 and those after it, or which. By default 3.
 
     Raises
     ------
@@ -75,12 +79,15 @@ class Study:
     margin: float | None = None
     threshold: float = 0.9
     claims: str | None = None
+    choose: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    choose_seeds: int | Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         for name, key in (("encodings", "encoding"), ("tasks", "task")):
             object.__setattr__(self, name, _entries(name, key, getattr(self, name)))
-        object.__setattr__(self, "seeds", _seeds(self.seeds))
         _known("settings", self.settings)
+        object.__setattr__(self, "seeds", _seeds("seeds", self.seeds))
+        self._set_grid()
         usual = "nope" if "nope" in self.encodings else next(iter(self.encodings))
         object.__setattr__(self, "baseline", usual if self.baseline is None else self.baseline)
         if self.baseline not in self.encodings:
@@ -93,9 +100,36 @@ class Study:
         if not 0 < real("threshold", self.threshold) <= 1:
             raise ValueError(f"threshold must lie in (0, 1], not {self.threshold}")
         for task, encoding in itertools.product(self.tasks, self.encodings):
-            _check(f"{encoding} on {task}", self.config_of(task, encoding))
+            for candidate in self.candidates:
+                config = self.config(Cell(task, encoding, self.each_seed[0]), candidate)
+                _check(grid.whose(encoding, task, candidate), config)
         if self.claims is not None:
             claims.check(self)
+
+    def _set_grid(self) -> None:
+        if not isinstance(self.choose, Mapping):
+            raise TypeError(f"choose must be a dict of settings to values, not {self.choose!r}")
+        for name, values in self.choose.items():
+            if isinstance(values, str) or not isinstance(values, Sequence):
+                raise TypeError(f"choose {name!r} must be a list of values, not {values!r}")
+        object.__setattr__(self, "choose", {name: list(values) for name, values in self.choose.items()})
+        if self.choose:
+            seeds = grid.SEEDS if self.choose_seeds is None else self.choose_seeds
+            object.__setattr__(self, "choose_seeds", _seeds("choose_seeds", seeds, grid.FIRST_SEED))
+            grid.check(self)
+        elif self.choose_seeds is not None:
+            raise ValueError(f"choose_seeds needs choose, a grid of settings, not {self.choose_seeds!r} alone")
+
+    @property
+    def candidates(self) -> list[dict[str, Any]]:
+        """What is chosen from; of a study that chooses nothing the one candidate that sets nothing."""
+        return grid.candidates(self.choose)
+
+    @property
+    def tuning_seeds(self) -> Sequence[int]:
+        """The seeds that choose."""
+        counted = self.choose_seeds or 0
+        return range(grid.FIRST_SEED, grid.FIRST_SEED + counted) if isinstance(counted, int) else counted
 
     @property
     def each_seed(self) -> Sequence[int]:
@@ -112,11 +146,12 @@ class Study:
         for seed, task, encoding in itertools.product(self.each_seed, self.tasks, self.encodings):
             yield Cell(task, encoding, seed)
 
-    def config(self, cell: Cell) -> TrainConfig:
-        """The settings of a run."""
+    def config(self, cell: Cell | grid.Trial, candidate: Mapping[str, Any] | None = None) -> TrainConfig:
+        """The settings of a run, with a candidate of those to choose from: by default the first."""
         encoding, task = self.encodings[cell.encoding], self.tasks[cell.task]
-        own = {**self.settings, **_own(task), **_own(encoding), "seed": cell.seed}
-        options = dict(encoding.get("options", {}))
+        candidate = self.candidates[0] if candidate is None else candidate
+        own = {**self.settings, **_own(task), **_own(encoding), **grid.settings_of(candidate), "seed": cell.seed}
+        options = {**encoding.get("options", {}), **grid.options_of(candidate)}
         chosen = {"task": task["task"], "task_options": dict(task.get("options", {}))}
         try:
             if self.preset is not None:
@@ -126,16 +161,21 @@ class Study:
             config = TrainConfig(encoding["encoding"], options, **chosen, **own)
             return (config if "causal" in own else config.causal_where_needed()).tested()
         except (TypeError, ValueError) as error:
-            raise type(error)(f"{cell.encoding} on {cell.task}: {error}") from error
+            whose = grid.whose(cell.encoding, cell.task, candidate)
+            raise type(error)(f"{whose}: {error}") from error
 
     def config_of(self, task: str, encoding: str | None = None) -> TrainConfig:
         """The settings of the runs of a task and an encoding, by default the baseline: those of its first seed."""
         return self.config(Cell(task, self.baseline if encoding is None else encoding, self.each_seed[0]))
 
     def part(self, number: int, of: int) -> list[Cell]:
-        """The runs of one of several shards, from 1 on: every `of`-th."""
+        """The runs of one of several shards, from 1 on: every `of`-th, or where settings are chosen all those of every
+        `of`-th task and encoding, which wait for the same tuning runs."""
         if not 1 <= number <= of:
             raise ValueError(f"shard must be 1/N to N/N, not {number}/{of}")
+        if self.choose:
+            pairs = list(itertools.product(self.tasks, self.encodings))[number - 1 :: of]
+            return [cell for cell in self.cells() if (cell.task, cell.encoding) in pairs]
         return [cell for place, cell in enumerate(self.cells()) if place % of == number - 1]
 
     def to_toml(self) -> str:
@@ -148,6 +188,8 @@ class Study:
                 lines += [f"{name} = {_value(value)}" for name, value in entry.items() if value != {}]
         if self.settings:
             lines += ["", "[settings]", *(f"{name} = {_value(value)}" for name, value in self.settings.items())]
+        if self.choose:
+            lines += ["", "[choose]", *(f"{_quoted(name)} = {_value(value)}" for name, value in self.choose.items())]
         return "\n".join(lines) + "\n"
 
     @classmethod
@@ -163,14 +205,14 @@ class Study:
             found = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ValueError(f"the study is not TOML: {error}") from error
-        known = (*_OF_STUDY, "encoding", "task", "settings")
+        known = (*_OF_STUDY, "encoding", "task", "settings", "choose")
         for name in found:
             if name not in known:
                 raise ValueError(f"the study names {name!r}, which is unknown; {nearest(name, known)}")
         for name in ("encoding", "task"):
             if not isinstance(found.get(name), dict) or not found[name]:
                 raise ValueError(f"the study lacks [{name}.NAME]: one table for each")
-        own = {name: found[name] for name in (*_OF_STUDY, "settings") if name in found}
+        own = {name: found[name] for name in (*_OF_STUDY, "settings", "choose") if name in found}
         return cls(found["encoding"], found["task"], **own)
 
     @classmethod
@@ -209,16 +251,16 @@ def _check(whose: str, config: TrainConfig) -> None:
             raise ValueError(f"{whose}: {error}") from error
 
 
-def _seeds(value: int | Sequence[int]) -> int | tuple[int, ...]:
-    """How many, where they are 0, 1, ...; else each of them."""
+def _seeds(name: str, value: int | Sequence[int], first: int = 0) -> int | tuple[int, ...]:
+    """How many, where they are counted from the first; else each of them."""
     if not isinstance(value, Sequence) or isinstance(value, str):
-        if not 1 <= whole("seeds", value, 1) <= MOST_SEEDS:
-            raise ValueError(f"seeds must be at most {MOST_SEEDS}, not {value}")
+        if not 1 <= whole(name, value, 1) <= MOST_SEEDS:
+            raise ValueError(f"{name} must be at most {MOST_SEEDS}, not {value}")
         return int(value)
-    each = tuple(whole("seeds", seed, 0) for seed in value)
+    each = tuple(whole(name, seed, 0) for seed in value)
     if not each or len(set(each)) < len(each) or len(each) > MOST_SEEDS:
-        raise ValueError(f"seeds must be distinct, 1 to {MOST_SEEDS} of them, not {list(value)}")
-    return len(each) if each == tuple(range(len(each))) else each
+        raise ValueError(f"{name} must be distinct, 1 to {MOST_SEEDS} of them, not {list(value)}")
+    return len(each) if each == tuple(range(first, first + len(each))) else each
 
 
 def _entries(name: str, key: str, value: object) -> dict[str, dict[str, Any]]:
@@ -251,8 +293,8 @@ def _known(whose: str, settings: object) -> None:
     if not isinstance(settings, Mapping):
         raise TypeError(f"{whose} must be a dict of settings, not {settings!r}")
     for name in settings:
-        if name not in _SETTINGS:
-            raise ValueError(f"{whose}: setting {name!r} is unknown; {nearest(str(name), _SETTINGS)}")
+        if name not in grid.SETTINGS:
+            raise ValueError(f"{whose}: setting {name!r} is unknown; {nearest(str(name), grid.SETTINGS)}")
 
 
 def _quoted(text: str) -> str:

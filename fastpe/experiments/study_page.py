@@ -14,7 +14,7 @@ from fastpe.experiments.rank_diagram import rank_diagram
 from fastpe.experiments.results import SOLVED, lengths_of, measure_of
 from fastpe.experiments.sections import Section
 from fastpe.experiments.study import Cell, Study
-from fastpe.experiments.words import MIXED, comparison_cells, told
+from fastpe.experiments.words import COMPARED, MIXED, WITHIN, about_reached, comparison_cells, effective_table, told
 from fastpe.training import config_file
 from fastpe.training.lengths import ends
 
@@ -22,6 +22,7 @@ Summary = Mapping[str, Any]
 
 _COLUMNS = ("task", "encoding", "seed", "length", "metric", "value", "updates", "seconds", "failed")
 _REAL = ("value", "seconds")
+_LINE = 60  # characters of a cell that is not broken into lines
 _ALIKE = 0.05  # a column whose numbers differ by less is not shaded
 
 
@@ -30,35 +31,43 @@ def page(
     summary: Summary,
     verdict: Sequence[str],
     beside: Sequence[Section],
+    chosen: Section | None,
     values: str,
     curves: Mapping[Cell, Sequence[float]],
 ) -> str:
-    """The page. beside: what a paper claims; values: the long table as CSV, of which the page keeps what tasks are
-    judged by."""
+    """The page. beside: what a paper claims; chosen: which settings were, if some were; values: the long table as CSV,
+    of which the page keeps what tasks are judged by."""
     parts = [
-        _section("What it says", _list(verdict) + _how(study)),
-        _section("Encodings and tasks", _matrix(study, summary)),
-        *(_section(f"Task {task}", _task(study, summary, task)) for task in study.tasks),
-        *(_section(each.title, _claimed(each)) for each in beside),
-        _section("Beside the baseline", _comparisons(summary)),
-        _section("How far", _effective(study, summary)),
-        _section("Over all tasks", _overall(summary)),
-        _section("Loss in training", _losses(study, curves)),
-        _section("What a run took", _costs(study, values)),
-        _section("Every run", _runs(values)),
-        _section("To repeat it", _repeat(study)),
+        section("What it says", _list(verdict) + _how(study)),
+        section("Encodings and tasks", _matrix(study, summary)),
+        "" if chosen is None else section(chosen.title, claimed(chosen)),
+        *(section(f"Task {task}", _task(study, summary, task)) for task in study.tasks),
+        *(section(each.title, claimed(each)) for each in beside),
+        section("Beside the baseline", _comparisons(summary)),
+        section("How far", _effective(study, summary)),
+        section("Over all tasks", _overall(summary)),
+        section("Loss in training", _losses(study, curves)),
+        section("What a run took", _costs(study, values)),
+        section("Every run", _runs(values)),
+        section("To repeat it", _repeat(study)),
     ]
-    title = html.escape(f"{len(study.encodings)} encodings on {', '.join(study.tasks)}")
+    return document(f"{len(study.encodings)} encodings on {', '.join(study.tasks)}", parts)
+
+
+def document(title: str, parts: Iterable[str]) -> str:
+    """A file of its own, in HTML, of parts as `section` makes them: its style and script are in it."""
     read = resources.files("fastpe.experiments").joinpath
     style, script = read("page.css").read_text("utf-8"), read("page.js").read_text("utf-8")
+    named = html.escape(title)
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{named}</title>\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>\n{style}</style></head>\n'
-        f"<body><h1>{title}</h1>\n{''.join(parts)}<script>\n{script}</script></body></html>\n"
+        f"<body><h1>{named}</h1>\n{''.join(parts)}<script>\n{script}</script></body></html>\n"
     )
 
 
-def _section(title: str, content: str) -> str:
+def section(title: str, content: str) -> str:
+    """A part of a page under a heading, which is escaped; nothing where there is no content."""
     return f"<section><h2>{html.escape(title)}</h2>\n{content}</section>\n" if content else ""
 
 
@@ -74,12 +83,25 @@ def _how(study: Study) -> str:
         f"by the t test at Holm's first step. Solved: runs with {100 * SOLVED:.0f} % of answers right, and the exact",
         "interval of their share; where some runs solve a task and others do not, it says more than a mean.",
     ]
-    told.append("No setting was chosen by these results: all that was tried, for every encoding as much, is shown.")
+    if study.margin is not None:
+        told.append(f"Within: {WITHIN}.")
+    told.append(_nothing_chosen(study))
     if stops:
         told.append(
             f"Runs of {html.escape(', '.join(stops))} end once all of their validation is right: some are shorter."
         )
     return f"<p>{' '.join(told)}</p>"
+
+
+def _nothing_chosen(study: Study) -> str:
+    """What had no part in these results, and what had."""
+    if not study.choose:
+        return "No setting was chosen by these results: all that was tried, for every encoding as much, is shown."
+    names = html.escape(", ".join(study.choose))
+    return (
+        f"Chosen by validation on other seeds, from {len(study.candidates)} candidates for every task and encoding: "
+        f"{names}, see below. No other setting was chosen, and none by these results."
+    )
 
 
 def _list(lines: Iterable[str]) -> str:
@@ -96,7 +118,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _td(cell: str) -> str:
     """A cell; verdicts are coloured too."""
-    kind = f' class="{cell.replace(" ", "-")}"' if cell in VERDICTS else ""
+    kind = f' class="{cell.replace(" ", "-")}"' if cell in VERDICTS else ' class="said"' if len(cell) > _LINE else ""
     return f"<td{kind}>{html.escape(cell)}</td>"
 
 
@@ -200,29 +222,21 @@ def _described(study: Study, task: str) -> str:
     return f"<p>{html.escape(chosen.name)}: {html.escape(chosen.task.summary)}.{chance}</p>"
 
 
-def _claimed(section: Section) -> str:
-    """A paper's claims, as a section of the page."""
-    said = "".join(f"<p>{html.escape(line)}</p>" for line in section.lines)
-    return said + (table(section.head, section.rows) if section.rows else "")
+def claimed(said: Section) -> str:
+    """A section that has a table, such as a paper's claims, as the content of one of a page."""
+    lines = "".join(f"<p>{html.escape(line)}</p>" for line in said.lines)
+    return lines + (table(said.head, said.rows) if said.rows else "")
 
 
 def _comparisons(summary: Summary) -> str:
-    head = ("task", "length", "encoding", "difference", "95 %", "p", "Holm", "verdict", "could find", "needs")
     said = "<p>x: a ratio of errors, of which smaller is better; all others are differences of scores.</p>"
     said += '<p><label>Only rows with <input type="search" class="filter"></label></p>'
-    return said + table(head, (comparison_cells(each) for each in summary["comparisons"]))
+    return said + table(COMPARED, (comparison_cells(each) for each in summary["comparisons"]))
 
 
 def _effective(study: Study, summary: Summary) -> str:
-    found = {(each["task"], each["encoding"]): each["length"] for each in summary["effective"]}
-    tasks = [task for task in study.tasks if measure_of(study, task).larger]
-    if not tasks:
-        return ""
-    rows = [[name, *("-" if found[task, name] is None else str(found[task, name]) for task in tasks)]
-            for name in study.encodings]  # fmt: skip
-    return f"<p>The longest length up to which the mean score is at least {study.threshold:g}.</p>" + table(
-        ("encoding", *tasks), rows
-    )
+    head, rows = effective_table(study, summary)
+    return f"<p>{html.escape(about_reached(study, summary))}</p>{table(head, rows)}" if rows else ""
 
 
 def _overall(summary: Summary) -> str:

@@ -6,11 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import fastpe
-from fastpe.experiments import claims_report, study_figure, study_page
+from fastpe.experiments import choosing, claims_report, study_figure, study_page
+from fastpe.experiments.comparison import ALPHA
 from fastpe.experiments.results import as_csv, lengths_of, measure_of
 from fastpe.experiments.sections import Section, as_markdown
 from fastpe.experiments.study import Cell, Study
-from fastpe.experiments.words import MIXED, comparison_cells, told, turned
+from fastpe.experiments.words import (
+    COMPARED,
+    MIXED,
+    WITHIN,
+    about_reached,
+    comparison_cells,
+    effective_table,
+    told,
+    turned,
+)
 from fastpe.training import config_file
 
 Summary = Mapping[str, Any]
@@ -30,14 +40,17 @@ def files_of(
         facts["claims"] = claims_report.facts(study, summary)
     table = as_csv(rows)
     said = beside(study, summary)
-    page = study_page.page(study, summary, verdict(study, summary), said, table, curves)
+    chosen = choosing.section(study, summary["choosing"]) if study.choose else None
+    page = study_page.page(study, summary, verdict(study, summary), said, chosen, table, curves)
     drawn = {f"{_file(task)}.svg": study_page.figure(study, summary, task).encode() for task in study.tasks}
     if study_figure.available():
         for task in study.tasks:
             plot = study_page.plot(study, summary, task)
             drawn[f"{_file(task)}.pdf"] = study_figure.draw([(task, plot)], "pdf")
+    choices = {"choices.csv": choosing.as_csv(summary["choosing"]).encode()} if study.choose else {}
     return {
         **drawn,
+        **choices,
         "results.csv": table.encode(),
         "results.json": (json.dumps(facts, indent=1, allow_nan=False) + "\n").encode(),
         "results.md": (markdown(study, summary) + ("\n" + as_markdown(said) if said else "")).encode(),
@@ -85,6 +98,8 @@ def verdict(study: Study, summary: Summary) -> list[str]:
         f"{len(study.encodings)} encodings on {tasks}, {study.count} seeds: of {len(every)} comparisons with "
         f"{study.baseline} {counts}"
     ]
+    if study.choose:
+        found += choosing.verdict(summary["choosing"])
     if summary["same_bits"]:
         found.append(f"Seeds did not reach their runs: {'; '.join(summary['same_bits'][:3])}.")
     if len(summary["cpus"]) > 1:
@@ -101,8 +116,16 @@ def verdict(study: Study, summary: Summary) -> list[str]:
                 found.append(f"{task} at {length}: {'; '.join(parts)} than {study.baseline}.")
     found += _nobody(study, summary)
     if study.margin is not None:
-        within = f"{study.margin:g}, of errors {100 * study.margin:g} %"
-        found.append(f"Equivalent: the interval of the difference lies within {within}, whether or not it holds 0.")
+        within, others = f"{study.margin:g}, of errors {100 * study.margin:g} %", max(1, len(study.encodings) - 1)
+        found.append(
+            f"Equivalent: the difference lies within {within}, by two one-sided sign-flip tests at 5 %, adjusted by "
+            "Holm for the encodings at one length of one task; whether or not it is told from 0."
+        )
+        if 2.0**-study.count > ALPHA / others:
+            found.append(
+                f"With {study.count} seeds and {others} encodings beside the baseline no equivalence can be shown, "
+                "however small the differences: these tests need more seeds."
+            )
     if open_:
         needed = sorted(each["needed"] or math.inf for each in open_)
         middle = needed[len(needed) // 2]
@@ -115,7 +138,7 @@ def verdict(study: Study, summary: Summary) -> list[str]:
         "All of it holds for these settings alone, and for one length of one task at a time: over all "
         f"{len(every)} comparisons together no chance of error is stated."
     )
-    if 2.0 ** (1 - study.count) > 0.05 / max(1, len(study.encodings) - 1):
+    if 2.0 ** (1 - study.count) > ALPHA / max(1, len(study.encodings) - 1):
         found.append(
             f"With {study.count} seeds and {len(study.encodings) - 1} encodings beside the baseline no difference can "
             "be told, however large: the sign-flip test needs more seeds."
@@ -140,7 +163,12 @@ def markdown(study: Study, summary: Summary) -> str:
         for encoding in study.encodings:
             parts.append(f"| {encoding} | {' | '.join(told(cells[encoding, length]) for length in lengths)} |")
         parts.append("")
+    if study.choose:
+        parts += [as_markdown([choosing.section(study, summary["choosing"])])]
     parts += ["## Beside the baseline", "", *_comparisons(study, summary), ""]
+    head, rows = effective_table(study, summary)
+    if rows:
+        parts += [as_markdown([Section("How far", [about_reached(study, summary)], head, rows)])]
     if summary["overall"] is not None:
         parts += ["## Over all tasks", "", *_overall(summary["overall"]), ""]
     parts += ["## The study", "", "```toml", study.to_toml().rstrip(), "```", ""]
@@ -148,12 +176,13 @@ def markdown(study: Study, summary: Summary) -> str:
 
 
 def _comparisons(study: Study, summary: Summary) -> list[str]:
-    head = ("task", "length", "encoding", "difference or ratio", "95 %", "p", "Holm", "verdict", "could find", "needs")
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    lines = [f"| {' | '.join(COMPARED)} |", "|---" * len(COMPARED) + "|"]
     for each in summary["comparisons"]:
         lines.append(f"| {' | '.join(comparison_cells(each))} |")
     named = f"Differences from {study.baseline}, ratios of errors; Holm over the encodings at one length of one task. "
     more = "Could find: the difference that these seeds find with 80 % of chances. Needs: seeds for what was seen."
+    if study.margin is not None:
+        more += f" Within: {WITHIN}."
     return [named + more, "", *lines]
 
 

@@ -142,21 +142,31 @@ def _map(figure: Any, axes: Any, view: Map) -> None:
 def _curves(axes: Any, view: Curves) -> None:
     import matplotlib
 
-    colours = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.88, len(view.lines)))
+    drawn = view.bands or view.lines
+    colours = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.88, len(drawn)))
     few = len(view.x.values) <= 40
-    widths = np.linspace(1.8, 1.0, len(view.lines)) if len(view.lines) > 1 else [1.2]  # equal lines are all seen
-    for (name, line), colour, width in zip(view.lines.items(), colours, widths, strict=True):
-        finite = np.where(np.isfinite(line), line, np.nan)
-        axes.plot(view.x.values, finite, color=colour, linewidth=width, marker="o" if few else "", ms=2.5, label=name)
+    widths = np.linspace(1.8, 1.0, len(drawn)) if len(drawn) > 1 else [1.2]  # equal lines are all seen
+    known = {name: np.where(np.isfinite(line), line, np.nan) for name, line in view.lines.items()}
+    for name, colour, width in zip(drawn, colours, widths, strict=True):
+        if view.bands:
+            low, high = (known[end] for end in view.bands[name])
+            axes.fill_between(view.x.values, low, high, color=colour, alpha=0.35, linewidth=0, label=name)
+            axes.plot(view.x.values, np.stack([low, high], axis=1), color=colour, linewidth=width / 2)
+        else:
+            marker = "o" if few else ""
+            axes.plot(view.x.values, known[name], color=colour, linewidth=width, marker=marker, ms=2.5, label=name)
     if view.log:
         axes.set_yscale("log")
+    if view.log_x:
+        axes.set_xscale("log")
+    else:
+        axes.xaxis.get_major_locator().set_params(integer=True)
     for end in view.x.ends:
         axes.axvline(end, **_END)
     if view.level is not None:
         axes.axhline(view.level, **_END)
     axes.set_xlabel(view.x.label)
     axes.set_ylabel(view.unit)
-    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(axis="y", linewidth=0.4, alpha=0.4)
-    if len(view.lines) > 1:
+    if len(drawn) > 1:
         axes.legend(frameon=False, handlelength=1.2, labelspacing=0.3, loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -101,6 +101,7 @@ def look(
     train_length: int = TrainConfig.train_length,
     causal: bool | None = None,
     seed: int = TrainConfig.seed,
+    theory: bool = False,
     **options: Any,
 ) -> Look:
     """Fill an encoding, as a model has it before training, and find what there is to see in its slots.
@@ -110,17 +111,19 @@ def look(
     name : str
         An encoding, or a sum such as "wavelet+alibi".
     length : int, optional
-        Positions to show; where not given, twice the training length, or, if the encoding is undefined there, the
-        training length.
+        Positions to show; where not given, twice the training length, with `theory` four times, or, if the encoding is
+        undefined there, the training length.
     causal : bool, optional
         Where not given, whether an encoding of the sum needs a causal model, as for `TrainConfig.causal_where_needed`.
+    theory : bool
+        Whether to see the curves of `fastpe.theory` instead of the slots themselves.
     dim, heads, train_length, seed, **options
         As in `fastpe.build`.
 
     Raises
     ------
     ValueError, TypeError
-        As `fastpe.build` does.
+        As `fastpe.build` does, and where theory has no curve of it.
     """
     parts = registry.parse(name, options)
     if causal is None:
@@ -134,16 +137,18 @@ def look(
         "causal": causal,
         "dtype": "float64",
     }
-    return _look(_Request(name, options, sizes, seed), length, f"initial values of seed {seed}", seed)
+    return _look(_Request(name, options, sizes, seed), length, theory, f"initial values of seed {seed}", seed)
 
 
-def look_at(model: Transformer, length: int | None = None, *, layer: int = 0, where: str = "the model") -> Look:
+def look_at(
+    model: Transformer, length: int | None = None, *, layer: int = 0, theory: bool = False, where: str = "the model"
+) -> Look:
     """Fill the encoding of a model, with its parameters as they are, and find what there is to see in its slots.
 
     Parameters
     ----------
     model : Transformer
-    length : int, optional
+    length, theory
         As for `look`.
     layer : int
         The layer whose parameters are taken, where every layer has its own.
@@ -180,21 +185,21 @@ def look_at(model: Transformer, length: int | None = None, *, layer: int = 0, wh
         "causal": config.causal, "start": config.start, "dtype": "float64",
     }  # fmt: skip
     request = _Request(config.encoding, config.options, sizes, 0, params, ModelEncoding(config).table_factor)
-    return _look(request, length, f"parameters of {where}{which}")
+    return _look(request, length, theory, f"parameters of {where}{which}")
 
 
-def look_at_path(path: str | Path, length: int | None = None, *, layer: int = 0) -> Look:
+def look_at_path(path: str | Path, length: int | None = None, *, layer: int = 0, theory: bool = False) -> Look:
     """The look at the model of a run folder, or of a file. Raises what `fastpe.load` and `look_at` do."""
     where = f"the run {path}" if Path(path).is_dir() else f"the file {path}"
-    return look_at(load(path), length, layer=layer, where=where)
+    return look_at(load(path), length, layer=layer, theory=theory, where=where)
 
 
-def _look(request: _Request, length: int | None, parameters: str, seed: int | None = None) -> Look:
+def _look(request: _Request, length: int | None, theory: bool, parameters: str, seed: int | None = None) -> Look:
     parts = registry.parse(request.name, request.options)
     train_length: int = request.sizes["train_length"]
     remarks: tuple[str, ...] = ()
     try:
-        wanted = 2 * train_length if length is None else length
+        wanted = (4 if theory else 2) * train_length if length is None else length
         slots = request.filled(wanted)
     except BeyondTrainingLength as error:
         if length is not None:
@@ -203,9 +208,12 @@ def _look(request: _Request, length: int | None, parameters: str, seed: int | No
         slots = request.filled(wanted)
         remarks = (f"shown up to the training length: {error}",)
     spec = make_spec(wanted, **request.sizes, axes=combined.axes(parts, given=False))
-    with np.errstate(over="ignore", invalid="ignore"):  # products of large tables, which are shown as absent
-        seen = {**slots, STEPS: _steps(parts, spec, request, slots.get("angles"))}
-        views = {slot: views for slot in SLOTS if slot in slots and (views := VIEWS[slot](slot, spec, seen))}
+    if theory:
+        from fastpe.pictures.theory_views import theory_views  # what it stands on is slow to load
+
+        views = theory_views(parts, spec, slots, request.filled)
+    else:
+        views = _views(parts, spec, request, slots)
     learns = bool(combined.parameter_shapes(parts, spec))
     return Look(
         name=request.name,
@@ -219,6 +227,13 @@ def _look(request: _Request, length: int | None, parameters: str, seed: int | No
         parameters=parameters if learns else None,
         seed=seed if learns else None,
     )
+
+
+def _views(parts: tuple[Part, ...], spec: Spec, request: _Request, slots: Mapping[str, Any]) -> dict[str, list[View]]:
+    """What every slot looks like."""
+    with np.errstate(over="ignore", invalid="ignore"):  # products of large tables, which are shown as absent
+        seen = {**slots, STEPS: _steps(parts, spec, request, slots.get("angles"))}
+        return {slot: views for slot in SLOTS if slot in slots and (views := VIEWS[slot](slot, spec, seen))}
 
 
 def joined(name: str, facts: Sequence[str], width: int) -> list[str]:

@@ -1,7 +1,7 @@
 """Maps and curves: numbers with the labels and units that a picture of them needs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -68,6 +68,8 @@ class Map:
 class Curves:
     """Lines over one axis by their names; `level` is the training length, where the values are lengths.
 
+    `log` and `log_x` say which scales are logarithmic. `bands` are pairs of lines by a name of their own, of which the
+    first is a lower and the second an upper bound of the same curve; where there are any, every line is in one.
     `masked` is as for a `Map`.
     """
 
@@ -78,6 +80,8 @@ class Curves:
     log: bool = False
     level: float | None = None
     masked: bool = False
+    log_x: bool = False
+    bands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def axes(self) -> tuple[Axis, ...]:
         """Its axis."""

@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
 
 def show(
-    what: str | Path | Transformer, length: int | None = None, *, layer: int | None = None, **request: Any
-) -> Figure:
+    what: str | Path | Transformer, length: int | None = None, *, layer: int | None = None, theory: bool = False,
+    **request: Any,
+) -> Figure:  # fmt: skip
     """Draw what an encoding looks like, before training by its name, or with what a model or a run has learned.
 
     What is drawn follows from the slots that it fills: tables as maps, with dot products and cosines between positions;
-    rotations with wavelengths and decay; biases and gains over the offset; vectors over offsets. The training length
-    is marked. A notebook displays the figure; nothing is written, and pyplot knows nothing of it.
+    rotations with wavelengths and decay; biases and gains over the offset; vectors over offsets; or the curves that
+    theory has of them. The training length is marked. A notebook displays the figure; nothing is written, and pyplot
+    knows nothing of it.
 
     Parameters
     ----------
@@ -29,11 +31,15 @@ def show(
         Name of an encoding, or of a sum such as "wavelet+alibi"; a model; or what `fastpe.load` takes: a run folder or
         a model's file.
     length : int, optional
-        Positions to show; where not given, twice the training length, or, if the encoding is undefined there, the
-        training length.
+        Positions to show; where not given, twice the training length, with `theory` four times, or, if the encoding is
+        undefined there, the training length.
     layer : int, optional
         Of a model or a run: the layer that is shown, where every layer has parameters of its own; the first, 0, where
         not given.
+    theory : bool
+        Draw the curves of `fastpe.theory`: of a table the drift of rows from trained ones, the spectrum, the kernel by
+        lag and the information about the position over noise; of rotations turns, unseen angles and similarity; of
+        biases the reach, the effect and what a longer text moves, over the length.
     **request
         With a name: `dim`, `heads`, `train_length`, `causal` and `seed`, by default those of `TrainConfig`, and the
         encoding's own options, all as for `fastpe.build`. A model has its own.
@@ -61,20 +67,22 @@ def show(
     >>> model = fastpe.Transformer(fastpe.ModelConfig("learned", width=16, train_length=8))
     >>> show(model).axes[0].get_title()
     'table'
+    >>> show(model, theory=True).axes[0].get_title()
+    'spectrum'
     """
     if not canvas.available():
         raise ModuleNotFoundError(canvas.MISSING)
     if isinstance(what, str) and not _is_file(what):
         if layer is not None:
             raise ValueError("layer is that of a model or a run, not of an encoding")
-        return figure.drawn(look(what, length, **request))
+        return figure.drawn(look(what, length, theory=theory, **request))
     if not isinstance(what, str | Path | Transformer):
         raise TypeError(f"what must be the name of an encoding, a model or the path of a run, not {what!r}")
     if request:
         raise ValueError(f"a model or a run has its own sizes and options: {', '.join(request)} cannot be given")
     if isinstance(what, Transformer):
-        return figure.drawn(look_at(what, length, layer=layer or 0))
-    return figure.drawn(look_at_path(what, length, layer=layer or 0))
+        return figure.drawn(look_at(what, length, layer=layer or 0, theory=theory))
+    return figure.drawn(look_at_path(what, length, layer=layer or 0, theory=theory))
 
 
 def _is_file(name: str) -> bool:

@@ -241,6 +241,11 @@ def _scaled(view: Curves, values: Array) -> Array:
     return np.log10(np.where(values > 0, values, np.nan)) if view.log else values
 
 
+def _along(view: Curves, coordinates: Array) -> Array:
+    """Coordinates as they lie on the chart."""
+    return np.log10(coordinates) if view.log_x else coordinates
+
+
 def _chart(view: Curves, width: int, glyphs: Glyphs) -> list[Text]:
     heights = [_scaled(view, line) for line in view.lines.values()]
     every = np.concatenate([line[np.isfinite(line)] for line in heights])
@@ -268,13 +273,13 @@ def _canvas(
     view: Curves, heights: Sequence[Array], across: int, limits: tuple[float, float], glyphs: Glyphs
 ) -> list[list[tuple[str, str]]]:
     """Rows of characters with their styles: rules where training ends, and over them the curves, the first on top."""
-    x, (low, high) = view.x.values, limits
+    x, (low, high) = _along(view, view.x.values), limits
 
     def row_of(height: float) -> int:
         return round((high - height) / (high - low) * (_CHART_LINES - 1)) if high > low else _CHART_LINES // 2
 
     rows = [[(" ", "")] * across for _ in range(_CHART_LINES)]
-    for end in view.x.ends:
+    for end in _along(view, np.array(view.x.ends)):
         for row in rows:
             row[round((end - x[0]) / (x[-1] - x[0]) * (across - 1))] = (glyphs.down, "dim")
     if view.level is not None and low < (level := float(_scaled(view, np.array(view.level)))) < high:
@@ -288,11 +293,16 @@ def _canvas(
 
 
 def _numbers(view: Curves, width: int) -> list[Text]:
-    """The values at some coordinates: 0, powers of two on both sides of it, and the first and the last."""
+    """The values at some coordinates: 0, powers of two on both sides of it, and the first and the last.
+
+    On a logarithmic scale every fourth one, and the last.
+    """
     x = view.x.values
-    powers = 2 ** np.arange(0, max(1, int(np.abs(x).max())).bit_length())
-    wanted = np.unique(np.concatenate([[0, x[0], x[-1]], powers, -powers]))
-    places = np.flatnonzero(np.isin(x, wanted))
+    if view.log_x:
+        places = np.unique([*range(0, len(x), 4), len(x) - 1])
+    else:
+        powers = 2 ** np.arange(0, max(1, int(np.abs(x).max())).bit_length())
+        places = np.flatnonzero(np.isin(x, np.concatenate([[0, x[0], x[-1]], powers, -powers])))
     head = ["", *(name or view.unit for name in view.lines)]
     rows = [head] + [
         [_coordinate(x[place]), *(_number(line[place]) for line in view.lines.values())] for place in places

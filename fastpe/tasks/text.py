@@ -13,6 +13,7 @@ alone: what stands early in one is predicted from few tokens, so that a longer b
 - `tokens`: bytes or characters.
 - `separator`: what ends a document within a file; \\n, \\t stand for a new line and a tab.
 - `share`: of the text, for validation.
+- `tuning`: set that part aside, where it is what tests read, and validate with the last `share` of the rest.
 
 Source: the next character of a text is Shannon 1948's; Karpathy 2015, "The unreasonable effectiveness of recurrent
 neural networks", made it the first thing that one trains.
@@ -29,6 +30,7 @@ TASK = Task(
         "tokens": Option("bytes", "what a token is", str, choices=("bytes", "characters")),
         "separator": Option("", "what ends a document within a file", str),
         "share": Option(0.1, "of the text, for validation", float, above=0.0, maximum=0.9),
+        "tuning": Option(False, "whether to set that part aside, and validate with the last share of the rest", bool),
     },
     causal=True,
     source="Shannon 1948; Karpathy 2015",

@@ -55,10 +55,11 @@ class Corpus:
     documents: Array
     digest: str
 
-    def parts(self, share: float) -> tuple[Array, Array]:
+    def parts(self, share: float, tuning: bool = False) -> tuple[Array, Array]:
         """The tokens to train with, and after them the last `share` to validate with.
 
-        Of several documents none is cut: the parts meet at the beginning of the one that is nearest.
+        Of several documents none is cut: the parts meet at the beginning of the one that is nearest. For tuning what
+        would be validated with is set aside, and the rest divided in the same way.
 
         Examples
         --------
@@ -66,13 +67,20 @@ class Corpus:
         >>> corpus = Corpus("", vocabulary, vocabulary.encode("abbabaabab"), np.array([0, 3, 7, 10]), "")
         >>> [vocabulary.decode(part) for part in corpus.parts(0.5)]
         ['abb', 'abaabab']
+        >>> [vocabulary.decode(part) for part in corpus.parts(0.2, tuning=True)]
+        ['abb', 'abaa']
         """
-        total = len(self.tokens)
-        cut = int(total * (1.0 - share))
-        inside = self.documents[1:-1]
-        if len(inside):
-            cut = int(inside[np.argmin(np.abs(inside - cut))])
-        return self.tokens[:cut], self.tokens[cut:]
+        end = len(self.tokens)
+        cut = self._cut(end, share)
+        if tuning:
+            end, cut = cut, self._cut(cut, share)
+        return self.tokens[:cut], self.tokens[cut:end]
+
+    def _cut(self, end: int, share: float) -> int:
+        """Where the last `share` of the tokens before `end` begins."""
+        cut = int(end * (1.0 - share))
+        inside = self.documents[(self.documents > 0) & (self.documents < end)]
+        return int(inside[np.argmin(np.abs(inside - cut))]) if len(inside) else cut
 
 
 _last: tuple[tuple[Any, ...], Corpus] | None = None  # a run's settings and its training read the same text

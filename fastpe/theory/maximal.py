@@ -84,7 +84,7 @@ def maximal_table(
 
     It is an initial value of the encoding "learned": ``fastpe.build("learned", length, dim=dim, params={"table":
     found.table})`` fills its slot, and in a model ``model.parameters["encoding.learned.table"][...] = found.table``
-    before training. It goes on learning from there.
+    before training. It goes on learning from there. As a fixed table it is an encoding of one's own: bench/maximal.py.
 
     Examples
     --------

@@ -58,9 +58,14 @@ SEAL = record({"result": sha256}, optional={"identity": sha256})
 
 def metrics_line(config: TrainConfig) -> Form:
     """Of a line of ``metrics.jsonl``."""
-    share = {"exact": number(0.0)} if "exact" in METRICS[config.chosen.task.kind] else {}
-    validation = {"validation": record({"loss": maybe(number(0.0)), **share})} if config.validation else {}
+    validation = {"validation": _validated(config)} if config.validation else {}
     return _at_an_epoch(config, record({**_progress(config), **validation}))
+
+
+def _validated(config: TrainConfig) -> Form:
+    """Of what a model found on the sequences that its training is validated on."""
+    share = {"exact": number(0.0)} if "exact" in METRICS[config.chosen.task.kind] else {}
+    return record({"loss": maybe(number(0.0)), **share})
 
 
 def checkpoint(config: TrainConfig, digest: str) -> Form:
@@ -99,7 +104,8 @@ def result(config: TrainConfig) -> Form:
             "train": train,
             "test": record({str(length): told_why for length in config.test_lengths}),
             **({"validation": told_why} if kind == "text" else {}),
-        }
+        },
+        optional={"validation": _validated(config)} if config.validation and kind != "text" else {},
     )
 
 

@@ -230,7 +230,8 @@ def read_for(
 def validation_documents(config: Any) -> Array | None:
     """Where the documents of a run's validation part begin, and its length; None where it is one document."""
     corpus, (training, part) = config.read_text(), text_parts(config)
-    starts = corpus.documents[corpus.documents >= len(training)] - len(training)
+    starts = corpus.documents - len(training)
+    starts = starts[(starts >= 0) & (starts < len(part))]
     edges = np.unique(np.concatenate([[0], starts, [len(part)]]))
     return edges if len(edges) > 2 else None
 

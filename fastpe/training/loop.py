@@ -326,7 +326,7 @@ def _result(config: TrainConfig, state: _State, threads: int | None, notify: Lis
 
 
 def _tested(config: TrainConfig, model: Transformer, threads: int | None, notify: Listener) -> dict[str, Any]:
-    """`test`, and of a text `validation`, the whole of its last part at the training length."""
+    """`test`, and `validation`: of a text the whole of its last part at the training length."""
     if (symbols := config.symbols) is not None:
         tokens = text_parts(config)[1]
         lengths = [int(length) for length in config.test_lengths]
@@ -343,4 +343,7 @@ def _tested(config: TrainConfig, model: Transformer, threads: int | None, notify
         threads=threads,
         progress=notify,
     )
-    return {"test": test}
+    return {
+        "test": test,
+        **({"validation": validation_of(config).metrics(model, threads)} if config.validation else {}),
+    }

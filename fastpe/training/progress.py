@@ -44,6 +44,7 @@ class Bar:
 
     def open(self, total: int, done: int, before: str) -> None:
         """Begin to count, so many units of which so many are done; `before` stands to the left of the bar."""
+        self.close()
         self._total, self._done, self._counted, self._begin = total, done, 0, None
         if not can_be_drawn():
             return

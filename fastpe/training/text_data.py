@@ -31,8 +31,8 @@ def text_parts(config: TrainConfig) -> tuple[Array, Array]:
             f"the text {config.data} has changed: its SHA-256 was {config.digest}, and is {found.digest}; a run goes "
             "on with its own text alone"
         )
-    training, validation = found.parts(config.chosen.options["share"])
-    share = config.chosen.options["share"]
+    share, tuning = (config.chosen.options[name] for name in ("share", "tuning"))
+    training, validation = found.parts(share, tuning)
     if len(training) < 2:
         raise ValueError(f"data must have two tokens at least for training, and {config.data} has {len(training)}")
     if len(training) <= config.train_length:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("folder")
 # Manners -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["encodings"], ["show"], ["check"]])
+@pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["encodings"], ["show"], ["theory"], ["check"]])
 def test_help_imports_nothing_heavy(command):
     code = (
         "import sys\nfrom fastpe_cli.main import main\nstatus = main(sys.argv[1:], standalone_mode=False)\n"

@@ -58,6 +58,37 @@ def test_settings_are_varied(folder):
     }  # fmt: skip
 
 
+CHOOSE = ["--choose", "lr=1e-3,1e-2", "--choose", "heads=1,2", "--choose-seeds", "1"]
+
+
+def test_settings_are_chosen(folder):
+    found = fastpe(*STUDY, *CHOOSE, "--out", "study")
+    assert found.exit_code == 0, found.output
+    assert "lr, heads, from 4 candidates for each, on seeds 10000, which are not among those reported" in found.stdout
+    assert (
+        "8 runs choose: 4 candidates for every encoding on every task, lr = 0.001, 0.01; heads = 1, 2" in found.stderr
+    )
+    assert sum(" is chosen, exact " in line for line in found.stderr.splitlines()) == 2
+    again = fastpe("compare", "--study", "study/study.toml", "--out", "study", "--workers", "1", "--json")
+    choices = json.loads(again.stdout)["choosing"]["choices"]
+    assert [len(each["candidates"]) for each in choices] == [4, 4]
+    assert "8 of them done before" in again.stderr
+    assert json.loads(fastpe("report", "study", "--json").stdout)["choosing"]["choices"] == choices
+
+
+def test_a_dry_run_counts_the_runs_that_choose(folder):
+    found = fastpe(*STUDY, *CHOOSE, "--dry-run", "--json")
+    plan, plain = json.loads(found.stdout), json.loads(fastpe(*STUDY, "--dry-run", "--json").stdout)
+    assert (plan["runs"], plan["tuning_runs"], plain["runs"], plain["tuning_runs"]) == (12, 8, 4, 0)
+    assert plan["flop"] == pytest.approx(3 * plain["flop"], rel=0.05)  # two heads take a little more
+    assert [line.split(":")[0] for line in found.stderr.splitlines() if line.endswith("a run")] == [
+        "alibi on reverse, lr=0.001 heads=1", "alibi on reverse, lr=0.001 heads=2",
+        "nope on reverse, lr=0.001 heads=1", "nope on reverse, lr=0.001 heads=2",
+    ]  # fmt: skip
+    assert fastpe(*STUDY, *CHOOSE, "--dry-run").stdout.startswith("runs   12, 8 of them to choose; what is chosen")
+    assert list(folder.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -68,6 +99,16 @@ def test_settings_are_varied(folder):
         ("compare alibi --task sort --seeds 0", "--seeds must be at least 1, not 0"),
         ("compare alibi --task sort --set widht=3", "setting 'widht' is unknown; did you mean 'width'"),
         ("compare alibi --task sort --set width", "--set must be KEY=VALUE, not 'width'"),
+        ("compare alibi --task sort --set lr=x", "alibi on sort: lr must be a number, not 'x'"),
+        ("compare alibi --task sort --choose lr=0.1", "choose 'lr' must have two values at least, all different"),
+        ("compare alibi --task sort --choose lr=0.1,x", "alibi on sort, lr=x: lr must be a number, not 'x'"),
+        ("compare alibi --task sort --choose lr=1,2 --set lr=3", "choose 'lr': it is set already, lr=3 of settings"),
+        ("compare alibi --task sort --choose lr=1,2 --vary lr=1,2", "choose 'lr': it is set already, lr=1 of alibi"),
+        ("compare alibi --task sort --choose lr=1,2 --choose lr=3,4", "--choose lr is given twice"),
+        ("compare alibi --task sort --choose lr", "--choose must be KEY=VALUE, not 'lr'"),
+        ("compare alibi nope --task sort --choose slope=1,2", "an option of every encoding, and nope has none such"),
+        ("compare alibi --task sort --choose-seeds 2", "--choose-seeds needs choose, a grid of settings"),
+        ("compare --study x.toml --choose lr=1,2", "--study says it all"),
         ("compare alibi --task sort --baseline rope", "--baseline must be one of the encodings, not 'rope'"),
         ("compare alibi --task sort --shard 3/2", "--shard must be I/N, such as 1/4, not '3/2'"),
         ("compare alibi --task sort --margin -1", "--margin must be above 0, not -1.0"),

@@ -57,6 +57,16 @@ def test_a_local_cluster_makes_the_same_table(distributed, tmp_path):
 
 
 @pytest.mark.filterwarnings("default")
+def test_a_local_cluster_chooses_the_same(distributed, tmp_path):
+    study = Study(["nope"], ["majority"], seeds=1, settings=SMALL, choose={"lr": [0.001, 0.03]}, choose_seeds=1)
+    compare(study, out=tmp_path / "here", workers=1)
+    compare(study, out=tmp_path / "cluster", workers=2, cluster="local")
+    assert contents(tmp_path / "cluster") == contents(tmp_path / "here")
+    choices = [(tmp_path / name / "choices.csv").read_bytes() for name in ("here", "cluster")]
+    assert choices[0] == choices[1]
+
+
+@pytest.mark.filterwarnings("default")
 def test_lost_workers_change_nothing(distributed, tmp_path):
     """Two of three are killed while they train, and one joins late."""
     study = Study(["alibi", "nope"], ["reverse"], seeds=3, settings={**SMALL, "samples": 3200, "epochs": 12})

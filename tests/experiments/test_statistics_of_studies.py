@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fastpe.experiments import aggregate, comparison
+from fastpe.experiments import aggregate, comparison, statistics
 from fastpe.experiments.statistics import geometric, share
 
 NUMBERS = st.lists(st.floats(-5, 5).map(lambda x: round(x, 3)), min_size=1, max_size=8)
@@ -123,6 +123,65 @@ def test_what_is_told_apart(larger, verdict):
     assert (found.verdict, found.adjusted) == (verdict, 2.0**-7)
 
 
+@given(NUMBERS, st.floats(0.01, 3).map(lambda x: round(x, 3)))
+def test_equivalence_tries_all_signs_at_both_ends_of_the_margin(values, margin):
+    expected = []
+    for shifted in ([v + margin for v in values], [margin - v for v in values]):
+        sums = [math.fsum(s * v for s, v in zip(signs, shifted, strict=True))
+                for signs in itertools.product((1, -1), repeat=len(values))]  # fmt: skip
+        expected.append(np.mean(np.array(sums) >= math.fsum(shifted) - 1e-9))
+    assert comparison.equivalence(values, margin) == pytest.approx(max(expected), abs=1e-12)
+    assert comparison.equivalence([-v for v in values], margin) == pytest.approx(max(expected), abs=1e-12)
+
+
+def test_the_one_sided_tests_are_scipys():
+    for number, count in enumerate((4, 8, 12)):
+        values = np.random.default_rng(number).normal(0.1, 1, count)
+        theirs = [
+            stats.permutation_test(
+                (shifted,), np.mean, permutation_type="samples", n_resamples=np.inf, alternative="greater"
+            ).pvalue
+            for shifted in (values + 0.7, 0.7 - values)
+        ]
+        assert comparison.equivalence(values, 0.7) == pytest.approx(max(theirs), abs=1e-9)
+    many = np.random.default_rng(5).normal(0.2, 1, 20)
+    exact = stats.ttest_1samp(many, 0.7, alternative="less").pvalue
+    assert comparison.equivalence(many, 0.7) == pytest.approx(exact, rel=0.5)
+
+
+@pytest.mark.parametrize(("mean", "draw"), [(0.1, "normal"), (-0.1, "laplace"), (0.1, "uniform")])
+def test_one_false_equivalence_among_many_is_as_rare_as_said(mean, draw):
+    """Three encodings that are at the margin and six that are the baseline itself, ten seeds."""
+    rng, wrong, right = np.random.default_rng(12), 0, 0
+    scale = np.array([0.1] * 3 + [0.01] * 6)[:, None]
+    true = np.array([mean] * 3 + [0.0] * 6)[:, None]
+    noise = {"normal": rng.normal, "laplace": rng.laplace, "uniform": lambda a, b, size: rng.uniform(-b, b, size)}[draw]
+    for _ in range(300):
+        pairs = [(values, np.zeros(10)) for values in true + noise(0.0, 1.0, (9, 10)) * scale]
+        found = [each.verdict for each in comparison.compare(pairs, larger_is_better=True, margin=0.1)]
+        wrong += "equivalent" in found[:3]
+        right += found[3:].count("equivalent")
+    assert wrong / 300 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 300)
+    assert right == 6 * 300
+
+
+def test_equivalence_is_adjusted_for_the_family():
+    """Nine encodings of which each by itself would be: not all of them are, as the interval alone would have it."""
+    values = [0.0, 0.01, -0.01, 0.02, -0.02]
+    pairs = [(values, [0.0] * 5)]
+    assert comparison.compare(pairs, larger_is_better=True, margin=0.1)[0].verdict == "equivalent"
+    for each in comparison.compare(9 * pairs, larger_is_better=True, margin=0.1):
+        assert (each.within, each.verdict) == (9 / 32, "not told apart")
+        assert -0.1 < each.difference.low < each.difference.high < 0.1
+    assert comparison.compare(pairs, larger_is_better=True)[0].within is None
+
+
+def test_what_is_told_from_zero_may_be_equivalent_too():
+    values = [0.02, 0.021, 0.019, 0.02, 0.02, 0.021]
+    (found,) = comparison.compare([(values, [0.0] * 6)], larger_is_better=True, margin=0.05)
+    assert (found.adjusted, found.within, found.verdict) == (0.03125, 0.015625, "equivalent")
+
+
 @pytest.mark.parametrize("family", [1, 5])
 @pytest.mark.parametrize("seeds", [8, 12])
 def test_what_could_have_been_found_is_found_four_times_of_five(seeds, family):
@@ -186,6 +245,31 @@ def test_effective_lengths_have_no_gap(scores, threshold):
         assert all(scores[length] >= threshold for length in lengths if length <= found)
         beyond = [length for length in lengths if length > found]
         assert not beyond or scores[beyond[0]] < threshold
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 6, 9, 10, 20])
+def test_the_interval_of_a_median_is_that_of_order_statistics(count):
+    values = np.random.default_rng(count).permutation(count) + 1.0
+    found = statistics.median_interval(values)
+    below = np.arange(count + 1)  # of the values, where the median lies in a continuous distribution
+    inside = (below >= found.low) & (below < found.high)
+    assert found.coverage == pytest.approx(stats.binom.pmf(below, count, 0.5)[inside].sum(), abs=1e-12)
+    theirs = stats.quantile_test(values, p=0.5).confidence_interval(0.95)
+    if count < 6:
+        assert (found.low, found.high) == (1, count)
+        assert found.coverage < 0.95
+    else:
+        assert (found.low, found.high) == (theirs.low, theirs.high)
+        assert found.coverage >= 0.95
+
+
+def test_the_interval_of_a_median_covers_what_is_alike():
+    """Effective lengths are a few values: the coverage is at least as stated."""
+    rng, lengths, chances = np.random.default_rng(13), np.array([0, 50, 100, 200]), [0.2, 0.25, 0.35, 0.2]
+    found = [statistics.median_interval(rng.choice(lengths, 10, p=chances).tolist()) for _ in range(1000)]
+    assert np.mean([each.low <= 100 <= each.high for each in found]) >= found[0].coverage - 0.01
+    with pytest.raises(ValueError, match="values must hold at least one number"):
+        statistics.median_interval([])
 
 
 def test_a_profile_falls_from_the_share_above_nothing():

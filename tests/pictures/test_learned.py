@@ -155,7 +155,7 @@ def test_what_a_run_folder_names_is_not_imported(run):
 
 def test_the_examples_run():
     pytest.importorskip("matplotlib")
-    assert doctest.testmod(shown) == (0, 5)
+    assert doctest.testmod(shown) == (0, 6)
 
 
 def test_a_figure_of_a_name_a_model_and_a_run(run):

@@ -1,6 +1,9 @@
 """Gradient ascent on the lower bound of the information about position."""
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -107,3 +110,23 @@ def test_one_position_and_one_channel():
 def test_bad_arguments(arguments, error):
     with pytest.raises(ValueError, match=error):
         maximal_table(**arguments)
+
+
+def test_the_maximal_table_as_an_encoding_of_ones_own(unregistered):
+    """bench/maximal.py: a simplex, whose last row goes on, and the tables that it is compared with at equal power."""
+    file = Path(__file__).parents[2] / "bench" / "maximal.py"
+    name = fastpe.register(file)
+    table = fastpe.build(name, 80, train_length=50, dtype="float64")["table"]
+    np.testing.assert_array_equal(table[50:], np.broadcast_to(table[49], (30, 64)))
+    products = table[:50] @ table[:50].T
+    np.testing.assert_allclose(np.diag(products), 32.0)
+    np.testing.assert_allclose(products[~np.eye(50, dtype=bool)], -32 / 49, atol=1e-3)  # of a simplex
+    done = subprocess.run([sys.executable, file], capture_output=True, text=True, check=True)
+    cells = [[cell.strip() for cell in line.split("|")[1:4]] for line in done.stdout.splitlines()[2:]]
+    found = {own: (float(low), float(high)) for own, low, high in cells}
+    assert found["sinusoidal"] == (2.1017, 3.3729)
+    assert max(found, key=lambda each: found[each][0]) == "maximal"
+    ceiling = math.log(50) - math.log1p(49 * math.exp(-2 * 50 * 32 / 49 / 8))
+    assert found["maximal"] == pytest.approx((ceiling, math.log(50)), abs=6e-5)
+    written = (file.parent / "results" / "maximal_table.md").read_text()
+    assert all(line in written for line in done.stdout.splitlines())

@@ -79,6 +79,7 @@ def test_the_best_epoch_is_kept_and_the_last_one_where_it_is_asked_for(tmp_path)
     last = train(replace(config, keep="last"), out=tmp_path / "last", progress=False)
     losses = [line["validation"]["loss"] for line in best.history]
     assert losses == [line["validation"]["loss"] for line in last.history]
+    assert (best.result["validation"]["loss"], last.result["validation"]["loss"]) == (min(losses), losses[-1])
     epoch = best.result["train"]["best_epoch"]
     assert epoch == 1 + int(np.argmin(losses))
     assert epoch < 5

@@ -1,0 +1,53 @@
+"""A fixed table that climbs the lower bound of the information about the position: rows in noise 1, at equal norm.
+
+    PE[p] = table[p],   p = 0 .. N_train - 1, and the last row from there on
+
+The table is that of `fastpe.theory.maximal.maximal_table`, whose rows have the norm of sinusoidal ones, sqrt(C/2). With
+N_train - 1 channels or more they end as a simplex: every two rows are equally far apart, and nothing is near anything.
+
+**Past the training length**: clipped, to the last row.
+
+An encoding of one's own, for `fastpe train --encoding bench/maximal.py`. ``python bench/maximal.py`` compares it with
+other tables; what training makes of it stands in bench/results/maximal_table.md.
+
+Source: Li (2025), future directions: encodings of much mutual information between positions.
+"""
+
+from typing import Any
+
+import numpy as np
+
+import fastpe
+from fastpe.theory.information import position_information
+from fastpe.theory.maximal import maximal_table
+
+
+def reference(spec: fastpe.Spec, params: dict[str, Any]) -> dict[str, Any]:
+    """The rows of these positions, which are rounded and clipped to those of training."""
+    table = maximal_table(spec.train_length, spec.dim, equal_rows=True).table
+    return {"table": table[np.clip(np.rint(spec.points()), 0, spec.train_length - 1).astype(int)]}
+
+
+ENCODING = fastpe.Encoding(
+    slots=("table",),
+    summary="climbs a bound on information about position",
+    beyond="clipped",
+    direction="yes",
+    source="this library, theory I7",
+)
+
+
+def compared(length: int = 50, dim: int = 64) -> list[str]:
+    """Bounds of the information in nats, in noise 1, of tables that are scaled to the mean square norm dim / 2."""
+    fastpe.register(__file__)
+    lines = ["| table | at least | at most |", "|---|---|---|"]
+    for name in ("sinusoidal", "legendre", "wavelet", "learned", "maximal"):
+        table = fastpe.build(name, length, dim=dim, dtype="float64")["table"]
+        table = table * np.sqrt(dim / 2 / np.mean(np.square(table).sum(axis=1)))
+        found = position_information(table, sigma=1.0)
+        lines.append(f"| {name} | {found.lower.value:.4f} | {found.upper.value:.4f} |")
+    return lines
+
+
+if __name__ == "__main__":
+    print("\n".join(compared()))

@@ -1,0 +1,163 @@
+"""``fastpe theory``: what can be known of encodings without training them, or of that of a run."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from .claims import show_claims
+from .output import encoding_name, parse_options, print_json
+
+if TYPE_CHECKING:
+    from fastpe.theory.pages.record import Record
+    from fastpe.theory.pages.subject import Subject
+
+    from .progress import Reporter
+
+_ALL = "all"
+_OF_RUN = {"length", "run", "probe", "bins", "sequences", "as_json", "claims"}  # what a run leaves open
+
+
+def _names(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    found = [encoding_name(context, parameter, name) for name in names]
+    return tuple(name for name in found if name is not None)
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[ENCODING]...", callback=_names)
+@click.option(
+    "--length", type=int, multiple=True, metavar="N",
+    help="Length beside that of training; may be repeated.  [default: twice and four times that]",
+)  # fmt: skip
+@click.option("--train-length", type=int, default=50, show_default=True, help="Length that the encoding is made for.")
+@click.option("--dim", type=int, default=64, show_default=True, help="Width of the model.")
+@click.option("--heads", type=int, default=1, show_default=True, help="Attention heads.")
+@click.option("--causal", is_flag=True, help="A model with a causal mask.")
+@click.option("--option", "options", multiple=True, metavar="K=V", help="Option of an encoding; may be repeated.")
+@click.option("--run", type=click.Path(path_type=Path), metavar="RUN", help="The encoding and the weights of this run.")
+@click.option("--probe", is_flag=True, help="With --run: what its layers know of the position, on held-out sequences.")
+@click.option("--bins", type=int, metavar="B", help="With --probe: the plug-in estimate in so many bins too.")
+@click.option(
+    "--sequences", type=int, default=1200, show_default=True, help="With --probe: to fit, to calibrate, to test."
+)
+@click.option(
+    "--claims", is_flag=False, flag_value=_ALL, metavar="[ID]", help="A claim of Li (2025) made again, or all of them."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output, in full precision.")
+@click.pass_context
+def theory(
+    context: click.Context, names: tuple[str, ...], length: tuple[int, ...], run: Path | None, probe: bool,
+    bins: int | None, sequences: int, options: tuple[str, ...], claims: str | None, as_json: bool, **sizes: Any,
+) -> None:  # fmt: skip
+    """Say what is known of ENCODING without training: one page of one, a table side by side of several.
+
+    ENCODING may be a sum such as sinusoidal+alibi, or your own file, ./mine.py. Every number is exact, certified (<= or
+    >=) or an estimate with its 95 % interval (+-); "-" stands where a quantity has no meaning.
+
+    \b
+    Examples:
+      fastpe theory alibi --causal --option slope=0.5
+      fastpe theory sinusoidal wavelet legendre --length 100 --length 400
+      fastpe theory --run runs/wavelet-0 --probe
+    """
+    if claims is not None:
+        show_claims(None if claims == _ALL else claims, as_json)
+        return
+    _check_choice(context, names, run, probe)
+    from .progress import Reporter
+
+    with Reporter() as reporter:
+        subjects = _subjects(names, length, run, options, sizes)
+        pages = _pages(subjects, reporter)
+        if run is not None and probe:
+            reporter.line("probing the layers")
+            pages[0] |= _probed(run, subjects[0], bins, sequences)
+    if as_json:
+        print_json({"schema": 1, "pages": [_as_dict(*each) for each in zip(subjects, pages, strict=True)]})
+        return
+    from . import theory_pages
+
+    theory_pages.show(subjects, pages)
+
+
+def _check_choice(context: click.Context, names: Sequence[str], run: Path | None, probe: bool) -> None:
+    given = [
+        each
+        for each in context.command.params
+        if each.name is not None and context.get_parameter_source(each.name) is ParameterSource.COMMANDLINE
+    ]
+    flags = {str(each.name): each.opts[0] for each in given}
+    if run is None and not names:
+        raise click.UsageError("ENCODING is missing, or --run RUN", context)
+    if run is None and probe:
+        raise click.UsageError("--probe needs --run: only a trained model has layers to probe", context)
+    for name in ("bins", "sequences"):
+        if name in flags and not probe:
+            raise click.UsageError(f"{flags[name]} is that of --probe", context)
+    if run is None:
+        return
+    if len(names) > 1:
+        raise click.UsageError("--run has one encoding of its own: leave out ENCODING", context)
+    if own := [flag for name, flag in flags.items() if name not in _OF_RUN | {"names"}]:
+        raise click.UsageError(f"--run has its own sizes and options: leave out {own[0]}", context)
+
+
+def _subjects(
+    names: Sequence[str], lengths: Sequence[int], run: Path | None, options: Sequence[str], sizes: dict[str, Any]
+) -> list["Subject"]:
+    from fastpe.theory.pages.collect import subject_of
+
+    asked: dict[str, Any] = {"length": lengths or None}
+    if run is not None:
+        return [subject_of(names[0] if names else None, run=run, **asked)]
+    own = _options(names, options)
+    return [subject_of(name, **asked, **sizes, **own[name]) for name in names]
+
+
+def _options(names: Sequence[str], texts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Each option goes to all encodings that have it; one that none has is an error."""
+    found: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for text in texts:
+        refused = list[ValueError]()
+        for name in names:
+            try:
+                found[name] |= parse_options(name, [text])
+            except ValueError as error:
+                refused.append(error)
+        for each in refused:
+            if "is unknown" not in str(each):  # it has the option, and not this value
+                raise each
+        if len(refused) == len(names):
+            raise next((each for each in refused if "did you mean" in str(each)), refused[0])
+    return found
+
+
+def _pages(subjects: Sequence["Subject"], reporter: "Reporter") -> list[dict[str, "Record"]]:
+    from fastpe.theory.pages.collect import PARTS, records
+
+    reporter.open(len(PARTS) * len(subjects), 0, subjects[0].name)
+
+    def told(name: str, part: str) -> None:
+        reporter.advance(1)
+        reporter.show(name, part)
+
+    return [records(each, lambda part, name=each.name: told(name, part)) for each in subjects]  # type: ignore[misc]
+
+
+def _probed(run: Path, subject: "Subject", bins: int | None, sequences: int) -> dict[str, "Record"]:
+    from fastpe.theory.pages.of_run import probe_records
+
+    defined = [column for column in subject.columns if subject.slots(column) is not None]
+    return probe_records(run, defined, bins=bins, sequences=sequences)
+
+
+def _as_dict(subject: "Subject", page: dict[str, "Record"]) -> dict[str, Any]:
+    from fastpe.theory.pages.record import plain
+
+    return {
+        "encoding": subject.name, "options": plain(subject.options), "dim": subject.dim, "heads": subject.heads,
+        "train_length": subject.train_length, "causal": subject.causal, "lengths": list(subject.columns),
+        "remarks": subject.remarks, "records": {name: record.to_dict() for name, record in page.items()},
+    }  # fmt: skip

@@ -1,0 +1,110 @@
+"""Pages of the theory on a terminal: one encoding, or several side by side."""
+
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from fastpe.theory.pages.quantities import IN_WINDOWS, QUANTITIES
+from fastpe.theory.pages.record import Record
+from fastpe.theory.pages.subject import Subject
+
+from .theory_words import cell, facts, heading
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Page = Mapping[str, Record]
+
+_WIDEST = 200  # characters of a line that nobody sees on a terminal
+_ORDER = {each.key: place for place, each in enumerate(QUANTITIES.values())}
+
+
+def show(subjects: Sequence[Subject], pages: Sequence[Page]) -> None:
+    """Print one page, or a table of several."""
+    if len(subjects) == 1:
+        _page(subjects[0], pages[0])
+    else:
+        _side_by_side(subjects, pages)
+    for subject in subjects:
+        for remark in subject.remarks:
+            click.echo(f"{subject.name}: {remark}" if len(subjects) > 1 else f"  {remark}")
+
+
+def _page(subject: Subject, page: Page) -> None:
+    click.echo(heading(subject, page))
+    for in_windows in (True, False):
+        rows = _rows([{name: each for name, each in page.items() if not name.startswith("task.")}], in_windows)
+        columns = [each for each in subject.columns if any(each in cells[0] for _, cells in rows)]
+        if not rows:
+            continue
+        table = _table()
+        table.add_column("")
+        for column in columns:
+            name = f"[{subject.window(column)[0]},{column})" if in_windows else f"at {column}"
+            table.add_column(name, justify="right")
+        for label, (values,) in rows:
+            table.add_row(f"  {label}", *(values.get(column, "-") for column in columns))
+        _print(table)
+    for line in facts(subject, page):
+        click.echo(f"  {line}")
+
+
+def _side_by_side(subjects: Sequence[Subject], pages: Sequence[Page]) -> None:
+    table = _table()
+    table.add_column("")
+    for subject in subjects:
+        table.add_column(f"{subject.name}, causal" if subject.causal else subject.name, justify="right")
+    for in_windows in (True, False):
+        for label, each in _rows(pages, in_windows):
+            for column in sorted({column for values in each for column in values if column is not None}):
+                window = next(subject.window(column) for subject in subjects if column in subject.columns)
+                where = f"in [{window[0]},{column})" if in_windows else f"at {column}"
+                table.add_row(f"{label}, {where}", *(values.get(column, "-") for values in each))
+        for label, each in _rows(pages, in_windows, alone=True):
+            table.add_row(label, *(values.get(None, "-") for values in each))
+    _print(table)
+
+
+def _rows(
+    pages: Sequence[Page], in_windows: bool, alone: bool = False
+) -> list[tuple[str, list[dict[int | None, str]]]]:
+    """Of each row its label, and for each page the cells by length; `alone`: of what is one number for all lengths."""
+    keys = {record.key: record for page in pages for record in page.values() if (record.column is None) == alone}
+    found = []
+    for key in sorted(keys, key=lambda key: _ORDER.get(key, len(_ORDER))):
+        stem, _, end = key.rpartition(".")
+        if (key in IN_WINDOWS) != in_windows or (end == "least" and f"{stem}.most" in keys):
+            continue
+        found.append((keys[key].label, [_cells(page, key, stem if end == "most" else None) for page in pages]))
+    return found
+
+
+def _cells(page: Page, key: str, stem: str | None) -> dict[int | None, str]:
+    """The cells of a row; what has a least and a most value is a range."""
+    values = {record.column: cell(record) for record in page.values() if record.key == key}
+    if stem is not None:
+        for record in page.values():
+            if record.key == f"{stem}.least" and cell(record) != values[record.column]:
+                values[record.column] = f"{cell(record)}-{values[record.column]}"
+    return values
+
+
+def _table() -> "Table":
+    from rich.table import Table
+
+    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+
+
+def _print(table: "Table") -> None:
+    from rich.console import Console
+
+    terminal = sys.stdout.isatty()
+    width = max(60, shutil.get_terminal_size().columns) if terminal else _WIDEST
+    console = Console(width=width, highlight=False, markup=False, emoji=False)
+    with console.capture() as capture:
+        console.print(table)
+    for line in capture.get().splitlines():
+        click.echo(line.rstrip())

@@ -1,0 +1,198 @@
+"""What a page of the theory says in words: numbers with how they are known, and facts of one line each."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from fastpe.theory.pages.quantities import PLACES, VECTORS
+from fastpe.theory.pages.record import Record
+from fastpe.theory.pages.subject import Subject
+
+Page = Mapping[str, Record]
+
+_ACTS = {
+    "table": "adds to the input", "qk_table": "adds to query and key", "taps": "convolves the input",
+    "angles": "rotates query and key", "bias": "bias on scores", "scores": "bias on scores", "index": "bias on scores",
+    "rel_key": "vectors of the offset", "rel_query": "vectors of the offset", "rel_value": "vectors of the offset",
+    "rel_gain": "gains on scores", "gain": "gains on scores",
+}  # fmt: skip
+_ROUNDING = 1e-12  # what is smaller, of numbers whose terms are about 1, is rounding
+
+
+def number(value: float) -> str:
+    """A number in few characters.
+
+    >>> number(8318.0), number(0.0004163266), number(math.inf)
+    ('8,318', '0.000416327', 'no end')
+    """
+    if 0.0 < abs(value) < _ROUNDING:
+        return f"below {_ROUNDING:g}"
+    if math.isinf(value):
+        return "no end" if value > 0 else "-no end"
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:.6g}"
+
+
+def cell(record: Record) -> str:
+    """A number, and how it is known."""
+    low, high = record.low, record.high
+    if record.kind == "estimate":
+        return f"{record.value:.5g} +- {max(record.value - (low or 0.0), (high or 0.0) - record.value):.2g}"
+    if record.kind == "exact" or (low is not None and low == high):
+        return number(record.value)
+    if low is None:
+        return f"<= {number(high or 0.0)}"
+    return f">= {number(low)}" if high is None else f"{number(low)} to {number(high)}"
+
+
+def heading(subject: Subject, page: Page) -> str:
+    """The name, what it does, and for which sizes."""
+    acts = dict.fromkeys(_ACTS[slot] for slot in _ACTS if slot in subject.filled())
+    sizes = [f"d {subject.dim}", f"training length {subject.train_length}"]
+    sizes += [f"{subject.heads} heads"] * (subject.heads > 1) + ["causal"] * subject.causal
+    sizes += [f"{key}={value}" for key, value in subject.options.items()]
+    return f"{subject.name}   {', '.join(acts) or 'does nothing'}   {', '.join(sizes)}"
+
+
+def facts(subject: Subject, page: Page) -> Iterator[str]:
+    """One line each: what belongs to no single length."""
+    for slot in PLACES:
+        yield from _of_table(page, "" if slot == "table" else f"{slot}.", slot)
+    yield from _of_bias(subject, page)
+    yield from _of_rotation(page)
+    for key in ("taps.reach", "taps.factor", "key_bias.norm", *(f"{slot}.clipped" for slot in VECTORS), "run.spectral"):
+        if key in page:
+            more = f" ({page[key].inputs['matrix']})" if "matrix" in page[key].inputs else ""
+            yield f"{page[key].label}: {cell(page[key])}{more}"
+    yield from _of_symmetry(subject, page)
+    if "parameters" in page:
+        gap = page["occam"]
+        vacuous = "; vacuous, so test" if gap.inputs.get("vacuous") else ""
+        bound = f"the gap of losses in [0, 1] is at most {gap.value:.3g} by counting{vacuous}"
+        yield f"adds {number(page['parameters'].value)} parameters; {bound}"
+
+
+def _of_table(page: Page, front: str, slot: str) -> Iterator[str]:
+    def has(key: str) -> bool:
+        return f"{front}{key}" in page
+
+    def said(key: str) -> str:
+        return cell(page[f"{front}{key}"])
+
+    if not has("rank.float64"):
+        return
+    of = page[f"{front}rank.float64"].inputs["rows"]
+    line = f"rank {said('rank.float64')} (float32 {said('rank.float32')}, bfloat16 {said('rank.bfloat16')}) of {of}"
+    if has("rank.effective"):
+        effective, stable = (page[f"{front}rank.{kind}"].value for kind in ("effective", "stable"))
+        line += f", effective {effective:.4g}, stable {stable:.4g}, condition {page[f'{front}condition'].value:.3g}"
+    yield line
+    kernel = ""
+    if has("toeplitz"):
+        share = page[f"{front}toeplitz"].value
+        exactly = "kernel Toeplitz exactly: of the distance alone"
+        kernel = exactly if share < _ROUNDING else f"kernel {100 * share:.3g} % non-Toeplitz"
+    alike = f"largest |cosine| of two rows {said('coherence')}" if has("coherence") else ""
+    if kernel or alike:
+        yield " | ".join(filter(None, (kernel, alike)))
+    rows = page[f"{front}distinct.float32"].inputs["rows"]
+    parts = [f"different rows of {rows:,}: float32 {said('distinct.float32')}, bfloat16 {said('distinct.bfloat16')}"]
+    for dtype in ("float32", "bfloat16"):
+        if has(f"equal_from.{dtype}"):
+            parts.append(f"neighbouring rows equal in {dtype} from {said(f'equal_from.{dtype}')}")
+    if has("zero_from"):
+        parts.append(f"zero from {said('zero_from')}")
+    yield " | ".join(parts)
+    if has("collision"):
+        yield f"embeddings of norm below {said('collision')} never collide; larger ones can"
+    yield f"linear readouts fit noise to {said('readout')}, certified {said('readout.bounds')}"
+
+
+def _of_bias(subject: Subject, page: Page) -> Iterator[str]:
+    if "limit.perplexity.most" in page:
+        most, within = page["limit.perplexity.most"], page["limit.within.most"]
+        least = page["limit.perplexity.least"]
+        keys = cell(most) if least.value == most.value else f"{cell(least)}-{cell(most)}"
+        yield f"in a text without end: {keys} keys used, 99 % of the weight within {cell(within)} ({most.how})"
+    if "distance" in page:
+        of = math.log(subject.train_length)
+        yield f"distance heard above content of deviation 1: {cell(page['distance'])} of {of:.3g} nats"
+    windows = [
+        f"{key.split('.')[1]}: {_keys(subject, record)} keys (content up to 5: "
+        f"{_keys(subject, page[key.removesuffix('.0') + '.5'])})"
+        for key, record in page.items()
+        if key.startswith("window.") and key.endswith(".0") and key.removesuffix(".0") + ".5" in page
+    ]
+    if windows:
+        yield f"certified window at {'; '.join(windows)}"
+
+
+def _keys(subject: Subject, record: Record) -> str:
+    """Keys up to the largest distance that is kept, on one side or both."""
+    return number(record.value + 1 if subject.causal else 2 * record.value + 1)
+
+
+def _of_rotation(page: Page) -> Iterator[str]:
+    parts = list[str]()
+    if "turned" in page:
+        parts.append(f"{cell(page['turned'])} of {page['turned'].inputs['channels']} channels turned at least once")
+    if "critical" in page:
+        parts.append(f"one turn at channel {page['critical'].value:.4g}")
+    if "negative_from" in page:
+        parts.append(f"similarity negative first at lag {cell(page['negative_from'])} (a heuristic of a usable length)")
+    if "alias_scale" in page:
+        parts.append(f"whole positions alias from a scale of {page['alias_scale'].value:.4g}")
+    if parts:
+        yield " | ".join(parts)
+
+
+_KEPT = {
+    "const": "equal tokens give equal outputs", "rev": "the reverse of a text goes unnoticed",
+    "perm": "so does any other order",
+}  # fmt: skip
+
+
+def _of_symmetry(subject: Subject, page: Page) -> Iterator[str]:
+    if "symmetry.const" not in page:
+        return
+    held = [words for name, words in _KEPT.items() if page[f"symmetry.{name}"].value == 0.0]
+    measured = any(page[f"symmetry.{name}"].kind != "exact" and not page[f"symmetry.{name}"].value for name in _KEPT)
+    yield f"symmetry: {'; '.join(held) or 'none'}{' (by trial, not proved)' * measured}"
+    for ending, what in (("", "least error, at any size of model"), (".constant", "least error on constant inputs")):
+        found = _tasks(page, ending)
+        if found:
+            yield f"{what}: {'; '.join(found)}"
+    shares = [f"{each} {value}" for each, value in _shares(page)]
+    if shares:
+        yield f"most whole answers right, at any size of model: {'; '.join(shares)}"
+
+
+def _tasks(page: Page, ending: str) -> list[str]:
+    """Tasks of numbers that have an error left, and it at each length."""
+    errors: dict[str, list[Record]] = {}
+    for record in page.values():
+        parts = record.key.split(".")
+        if parts[0] == "task" and parts[2:] == ([ending[1:]] if ending else []):
+            errors.setdefault(parts[1], []).append(record)
+    if not ending or not _tasks(page, ""):
+        return [
+            f"{task} {', '.join(cell(each) for each in own)}"
+            for task, own in errors.items()
+            if any(each.value > 0 for each in own)
+        ]
+    return []
+
+
+def _shares(page: Page) -> Iterator[tuple[str, str]]:
+    of_answers: dict[str, list[Record]] = {}
+    for record in page.values():
+        if record.key.startswith("task.") and record.key.endswith(".exact"):
+            of_answers.setdefault(record.key.split(".")[1], []).append(record)
+    for task, own in of_answers.items():
+        if any(each.value < 1 for each in own):
+            yield task, _few(own)
+
+
+def _few(own: Sequence[Record]) -> str:
+    values = list(dict.fromkeys(cell(each) for each in own))
+    return ", ".join(values)

@@ -1,0 +1,222 @@
+"""Which candidate of a study's grid each task and encoding gets, by validation alone; and the tables that say it."""
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastpe.experiments import grid
+from fastpe.experiments.results import Measure, measure_of
+from fastpe.experiments.sections import Section
+from fastpe.experiments.statistics import geometric
+from fastpe.experiments.study import Cell, Study
+from fastpe.training.config import TrainConfig
+
+_IN_VALIDATION = {"exact": "exact", "mse": "loss", "bits_per_byte": "bits_per_byte"}
+"""What a validation calls that by which a task is judged."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen for one task and encoding.
+
+    Attributes
+    ----------
+    task, encoding : str
+    values : list of list of float or None
+        By candidate and tuning seed what the task is judged by, in validation; None of a run that failed.
+    reasons : list of list of str
+        Why it failed, or nothing.
+    chosen : int or None
+        Which candidate; None where every run failed.
+    """
+
+    task: str
+    encoding: str
+    values: list[list[float | None]]
+    reasons: list[list[str]]
+    chosen: int | None
+
+    @property
+    def reason(self) -> str:
+        """Why nothing was chosen."""
+        runs = [why for own in self.reasons for why in own]
+        return f"nothing can be chosen: all {len(runs)} runs that were to choose failed, the first as {runs[0]}"
+
+
+Choices = Mapping[tuple[str, str], Choice]
+
+
+def choose(study: Study, outcomes: Mapping[grid.Trial, Mapping[str, Any]]) -> dict[tuple[str, str], Choice]:
+    """The best candidate of every task and encoding of which there are runs; of several that are alike the first."""
+    found: dict[tuple[str, str], dict[int, list[tuple[float | None, str]]]] = {}
+    for trial, outcome in outcomes.items():
+        of_pair = found.setdefault((trial.task, trial.encoding), {})
+        of_pair.setdefault(trial.candidate, []).append(_value(measure_of(study, trial.task), outcome))
+    choices = {}
+    for (task, encoding), of_pair in found.items():
+        values, reasons = ([[run[part] for run in of_pair[k]] for k in sorted(of_pair)] for part in (0, 1))
+        best = best_of(values, measure_of(study, task))  # type: ignore[arg-type] # mypy sees one type for both parts
+        choices[task, encoding] = Choice(task, encoding, values, reasons, best)  # type: ignore[arg-type]
+    return choices
+
+
+def _value(measure: Measure, outcome: Mapping[str, Any]) -> tuple[float | None, str]:
+    """What a run found in validation, or why it found nothing."""
+    if "failed" in outcome:
+        return None, str(outcome["failed"])
+    found = outcome["validation"]
+    value = found[_IN_VALIDATION[measure.metric]]
+    return (value, "") if value is not None else (None, found.get("reason", "the loss in validation is not finite"))
+
+
+def level(values: Sequence[float | None], measure: Measure) -> float | None:
+    """The mean over the seeds of a candidate: a run that failed counts as a score of 0; of errors the geometric mean of
+    the others. None where all failed.
+
+    >>> level([0.5, None], Measure("exact", True)), level([0.25, 4.0, None], Measure("mse", False))
+    (0.25, 1.0)
+    """
+    there = [value for value in values if value is not None]
+    if not there:
+        return None
+    if measure.larger:
+        return math.fsum(there) / len(values)
+    return 0.0 if min(there) == 0 else geometric(there).mean
+
+
+def best_of(values: Sequence[Sequence[float | None]], measure: Measure) -> int | None:
+    """Which candidate is the best, the first of several; None where every run of all failed.
+
+    Of scores it is the one with the largest mean, of those the one with the fewest runs that failed. Of errors, where a
+    run that failed has none that any other could make up for, it is first the one with the fewest of these.
+
+    >>> best_of([[None, None], [0.0, 0.0], [0.0, 0.0]], Measure("exact", True))
+    1
+    >>> best_of([[0.1, None], [9.0, 9.0]], Measure("mse", False))
+    1
+    """
+
+    def rank(own: Sequence[float | None]) -> tuple[float, float]:
+        failed, mean = float(sum(value is None for value in own)), level(own, measure)
+        if measure.larger:
+            return -(mean or 0.0), failed
+        return failed, math.inf if mean is None else mean
+
+    ranks = [rank(own) for own in values]
+    best = ranks.index(min(ranks))
+    return None if all(value is None for value in values[best]) else best
+
+
+def configs(study: Study, cells: Sequence[Cell], choices: Choices) -> dict[Cell, TrainConfig]:
+    """The settings of the runs of a study, with what was chosen; runs without a choice are not made."""
+    if not study.choose:
+        return {cell: study.config(cell) for cell in cells}
+    every = study.candidates
+    chosen = {pair: choice.chosen for pair, choice in choices.items()}
+    return {
+        cell: study.config(cell, every[best])
+        for cell in cells
+        if (best := chosen.get((cell.task, cell.encoding))) is not None
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# In words and tables
+
+
+def offered(study: Study) -> str:
+    """What is chosen from, for whom, and on which seeds."""
+    of = "; ".join(f"{name} = {', '.join(map(str, values))}" for name, values in study.choose.items())
+    seeds = ", ".join(map(str, study.tuning_seeds))
+    return f"{len(study.candidates)} candidates for every encoding on every task, {of}, on seeds {seeds}"
+
+
+def in_words(study: Study, choice: Choice) -> str:
+    """A choice in one line."""
+    whose = f"{choice.encoding} on {choice.task}"
+    if choice.chosen is None:
+        return f"{whose}: {choice.reason}"
+    measure = measure_of(study, choice.task)
+    score = level(choice.values[choice.chosen], measure)
+    return (
+        f"{whose}: {grid.named(study.candidates[choice.chosen])} is chosen, {measure.metric} {score:.4g} in validation"
+    )
+
+
+def facts(study: Study, choices: Choices) -> dict[str, Any]:
+    """All choices as JSON values."""
+    every, told = study.candidates, []
+    for choice in choices.values():
+        measure = measure_of(study, choice.task)
+        tried = [
+            {"settings": settings, "score": level(values, measure), "values": values, "failed": reasons}
+            for settings, values, reasons in zip(every, choice.values, choice.reasons, strict=True)
+        ]
+        own = {"chosen": None, "reason": choice.reason} if choice.chosen is None else {"chosen": every[choice.chosen]}
+        of = {"task": choice.task, "encoding": choice.encoding, "metric": measure.metric}
+        told.append({**of, **own, "candidates": tried})
+    seeds = list(study.tuning_seeds)
+    failed = sum(bool(why) for choice in choices.values() for own in choice.reasons for why in own)
+    return {"grid": dict(study.choose), "tried": len(every), "seeds": seeds, "failed": failed, "choices": told}
+
+
+def verdict(found: Mapping[str, Any]) -> list[str]:
+    """What the choices mean for what a study says, in sentences."""
+    names, seeds = ", ".join(found["grid"]), ", ".join(map(str, found["seeds"]))
+    said = [
+        f"Chosen by validation for every task and encoding: {names}, from {found['tried']} candidates for each, on "
+        f"seeds {seeds}, which are not among those reported; no test had a part in it."
+    ]
+    if found["failed"]:
+        said.append(f"{found['failed']} runs that were to choose failed; they count as the worst.")
+    nothing = [f"{each['encoding']} on {each['task']}" for each in found["choices"] if each["chosen"] is None]
+    return said + (
+        [f"Nothing could be chosen for {', '.join(nothing)}: their runs count as failed."] if nothing else []
+    )
+
+
+def section(study: Study, found: Mapping[str, Any]) -> Section:
+    """The choices with the scores of all candidates, and what they rest on."""
+    judged = {task: measure_of(study, task) for task in study.tasks}
+    by = "; ".join(
+        f"{task} by {measure.metric}, {'larger' if measure.larger else 'smaller'} is better"
+        for task, measure in judged.items()
+    )
+    lines = [
+        f"{offered(study)}. That is the same number for each; all combinations were trained.",
+        f"Chosen is what is best in the mean over these seeds ({by}; the geometric mean of errors) on sequences to "
+        "validate with: of the lengths of training, and from a part of the random numbers that no training and no test "
+        "draws from; of a text the last part of what the other runs train with. None of the seeds is reported, and no "
+        "run that chose was tested: the tests and all longer lengths had no part in it.",
+        "A run that failed counts as a score of 0; of errors a candidate with fewer of them goes first. Of candidates "
+        "that are alike the first is taken.",
+    ]
+    rows = []
+    for each in found["choices"]:
+        chosen = "nothing: all runs failed" if each["chosen"] is None else grid.named(each["chosen"])
+        rows.append((each["task"], each["encoding"], chosen, *map(_score, each["candidates"])))
+    return Section("What was chosen", lines, ("task", "encoding", "chosen", *map(grid.named, study.candidates)), rows)
+
+
+def _score(tried: Mapping[str, Any]) -> str:
+    failed = sum(map(bool, tried["failed"]))
+    words = "-" if tried["score"] is None else f"{tried['score']:.4g}"
+    return words + (f", {failed} failed" if failed else "")
+
+
+def as_csv(found: Mapping[str, Any]) -> str:
+    """Every run that chose, as CSV: numbers in full precision."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("task", "encoding", *found["grid"], "seed", "metric", "value", "failed", "chosen"))
+    for each in found["choices"]:
+        for tried in each["candidates"]:
+            chosen = "yes" if tried["settings"] == each["chosen"] else "no"
+            for seed, value, why in zip(found["seeds"], tried["values"], tried["failed"], strict=True):
+                number = "" if value is None else repr(value)
+                of = (each["task"], each["encoding"], *tried["settings"].values(), seed)
+                writer.writerow((*of, each["metric"], number, why, chosen))
+    return text.getvalue()

@@ -1,0 +1,83 @@
+"""What a study would take on this machine: a few updates of each kind of its runs are made, and nothing is kept."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fastpe.experiments import grid
+from fastpe.experiments.study import Study
+from fastpe.training.config import TrainConfig
+from fastpe.training.estimate import Estimate, estimate
+
+_FREE = ("lr", "min_lr", "beta1", "beta2", "eps", "weight_decay", "clip", "warmup", "decay", "keep", "patience")
+"""Settings that change nothing of what an update takes."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study takes.
+
+    Attributes
+    ----------
+    runs, tuning_runs : int
+        All of them, and those of them that choose.
+    flop : float
+        Useful FLOPs of all updates.
+    seconds : float
+        Of one core, at the pace of the updates that were timed; without validation and tests.
+    """
+
+    runs: int
+    tuning_runs: int
+    flop: float
+    seconds: float
+
+
+def plan(study: Study, tell: Callable[[str], None] = lambda line: None) -> Plan:
+    """Count the runs of a study, and time a few updates of each kind.
+
+    What will be chosen is not known: it is counted as the candidate that takes the longest.
+
+    Parameters
+    ----------
+    study : Study
+    tell : callable
+        Called with a line for every kind of run.
+
+    Raises
+    ------
+    ValueError
+        As `fastpe.train` does before it begins.
+
+    Examples
+    --------
+    >>> small = {"width": 8, "hidden": 8, "layers": 1, "train_length": 4, "samples": 16, "batch": 8, "epochs": 1}
+    >>> found = plan(Study(["nope"], ["reverse"], seeds=2, settings=small, choose={"lr": [0.1, 0.01, 0.001]}))
+    >>> found.runs, found.tuning_runs
+    (11, 9)
+    """
+    known: dict[str, Estimate] = {}
+    seconds, flop = 0.0, 0.0
+    for task in study.tasks:
+        for encoding in study.encodings:
+            each = []
+            for number, candidate in enumerate(study.candidates):
+                config = study.config(grid.Trial(task, encoding, number, study.each_seed[0]), candidate)
+                key = _kind(config)
+                if key not in known:
+                    known[key] = estimate(config, threads=1)
+                    words = f", {grid.named(candidate)}" if candidate else ""
+                    tell(f"{encoding} on {task}{words}: {known[key].seconds:.1f} s a run")
+                each.append(known[key])
+            seconds += max(one.seconds for one in each) * study.count
+            flop += max(one.flop * one.updates for one in each) * study.count
+            if study.choose:
+                seconds += sum(one.seconds for one in each) * len(study.tuning_seeds)
+                flop += sum(one.flop * one.updates for one in each) * len(study.tuning_seeds)
+    tuning = sum(1 for _ in grid.trials(study))
+    return Plan(sum(1 for _ in study.cells()) + tuning, tuning, flop, seconds)
+
+
+def _kind(config: TrainConfig) -> str:
+    """What tells runs apart that do not take as long."""
+    return json.dumps({name: value for name, value in config.to_dict().items() if name not in _FREE}, sort_keys=True)

@@ -1,0 +1,77 @@
+"""Tables 1 to 4 of Li (2025), recomputed: in words, in Markdown and JSON, and as a page. Writes nothing."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+
+import fastpe
+from fastpe.experiments import study_page
+from fastpe.experiments.sections import Section, as_markdown
+from fastpe.theory.claims.tables import TITLES, JudgedCell, outside
+
+TITLE = "Tables 1 to 4 of Li (2025), recomputed"
+_HEAD = ("encoding", "of", "printed", "computed", "verdict", "rests on", "reason")
+
+
+def sections(cells: Sequence[JudgedCell]) -> list[Section]:
+    """For the terminal: every cell with its verdict, and the reason below."""
+    found = [
+        Section(TITLES[table], (), ("cell", "verdict", "reason"), [
+            (f"{_named(each)}: {each.cell.printed} | {each.computed}", each.verdict, _reason(each))
+            for each in cells if each.cell.table == table
+        ])
+        for table in TITLES
+    ]  # fmt: skip
+    return [*found, Section("Together", _together(cells))]
+
+
+def tables(cells: Sequence[JudgedCell]) -> list[Section]:
+    """For documents: a table of the paper each."""
+    found = [
+        Section(title, (), _HEAD, [
+            (each.cell.row, each.cell.column, each.cell.printed, each.computed, each.verdict, each.cell.claim.id,
+             _reason(each))
+            for each in cells if each.cell.table == table
+        ])
+        for table, title in TITLES.items()
+    ]  # fmt: skip
+    return [Section(TITLE, _together(cells)), *found]
+
+
+def files_of(cells: Sequence[JudgedCell]) -> dict[str, bytes]:
+    """By name the files of the report: tables.md, tables.json, tables.html."""
+    facts = {
+        "schema": 1,
+        "fastpe": fastpe.__version__,
+        "outside": outside(cells),
+        "cells": [each.to_dict() for each in cells],
+    }
+    said = tables(cells)
+    parts = [study_page.section(each.title, study_page.claimed(each)) for each in said]
+    return {
+        "tables.md": as_markdown(said).encode(),
+        "tables.json": (json.dumps(facts, indent=1, allow_nan=False) + "\n").encode(),
+        "tables.html": study_page.document(TITLE, parts).encode(),
+    }
+
+
+def _named(cell: JudgedCell) -> str:
+    return f"{cell.cell.row}, {cell.cell.column}"
+
+
+def _reason(cell: JudgedCell) -> str:
+    """With the claim that the cell rests on, where it is one of C1 to C121, and the sentences of it that it says."""
+    own = cell.cell.claim.id.startswith("T")
+    said = [f"{part}: {cell.judgement.parts[part]}" for part in cell.cell.parts]
+    return "; ".join([*said, cell.judgement.reason + ("" if own else f" ({cell.cell.claim.id})")])
+
+
+def _together(cells: Sequence[JudgedCell]) -> list[str]:
+    counts = Counter(each.verdict for each in cells)
+    lines = [f"{len(cells)} cells: {', '.join(f'{count} {verdict}' for verdict, count in counts.most_common())}."]
+    left = outside(cells)
+    lines.append(
+        f"Outside their stored intervals: {'; '.join(left)}." if left
+        else "Every value lies in its stored interval. d = 64, N = 50, slope 0.002, unless a cell says otherwise."
+    )  # fmt: skip
+    return lines

@@ -1,0 +1,293 @@
+"""How a verdict follows from numbers: a rule for each way in which a claim can stand or fall.
+
+A rule is called with the values of a claim, by name, and returns one of `VERDICTS`; nothing else decides. Conditions
+take the certain end of a value (`low`, `high`), so that a verdict is as proved as its numbers are.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from fastpe.theory.value import Value
+
+# proved or tried in every case; the same under an assumption; refuted by a counterexample; true, but no more than a
+# trivial bound says; a symbol is missing, or readings disagree; for training to decide
+VERDICTS = ("TRUE", "TRUE IF", "FALSE", "VACUOUS", "UNDEFINED", "EMPIRICAL")
+WORST = ("FALSE", "UNDEFINED", "EMPIRICAL", "VACUOUS", "TRUE IF", "TRUE")  # of several sentences the first counts
+
+Values = Mapping[str, Value]
+Condition = Callable[[Values], bool]
+
+
+def low(value: Value) -> float:
+    """What a value is at least.
+
+    >>> from fastpe.theory.value import certified
+    >>> low(certified("P1", low=1.0)), low(certified("P6", high=1.0))
+    (1.0, -inf)
+    """
+    return -math.inf if value.low is None else value.low
+
+
+def high(value: Value) -> float:
+    """What a value is at most.
+
+    >>> from fastpe.theory.value import certified
+    >>> high(certified("P1", low=1.0)), high(certified("P6", high=1.0))
+    (inf, 1.0)
+    """
+    return math.inf if value.high is None else value.high
+
+
+class Rule(Protocol):
+    """What turns the values of a claim into a verdict."""
+
+    def __call__(self, values: Values) -> str:
+        """The verdict."""
+
+    def note(self) -> str:
+        """What the rule itself has to say: an assumption, what is missing; "" where there is nothing."""
+
+    def parts(self, values: Values) -> dict[str, str]:
+        """Verdicts of the sentences, or readings, of which the claim is made; empty where there is one."""
+
+
+class _Plain:
+    """Of rules that judge one sentence, and have nothing to add."""
+
+    def note(self) -> str:
+        """Nothing."""
+        return ""
+
+    def parts(self, values: Values) -> dict[str, str]:
+        """None."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Holds(_Plain):
+    """TRUE where the condition holds, FALSE where it does not.
+
+    Examples
+    --------
+    >>> from fastpe.theory.value import exact
+    >>> Holds(lambda v: v["x"].value > 0)({"x": exact(-1.0, "")})
+    'FALSE'
+    """
+
+    condition: Condition
+
+    def __call__(self, values: Values) -> str:
+        """See the class."""
+        return "TRUE" if self.condition(values) else "FALSE"
+
+
+@dataclass(frozen=True)
+class HoldsIf:
+    """TRUE where the claim holds as it is printed, TRUE IF where it holds under an assumption alone, else FALSE.
+
+    Examples
+    --------
+    >>> rule = HoldsIf(lambda v: False, lambda v: True, "alpha > 0")
+    >>> rule({}), rule.note()
+    ('TRUE IF', 'if alpha > 0')
+    """
+
+    condition: Condition
+    assumed: Condition
+    assumption: str
+
+    def __call__(self, values: Values) -> str:
+        """See the class."""
+        if self.condition(values):
+            return "TRUE"
+        return "TRUE IF" if self.assumed(values) else "FALSE"
+
+    def note(self) -> str:
+        """The assumption."""
+        return f"if {self.assumption}"
+
+    def parts(self, values: Values) -> dict[str, str]:
+        """None."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Bounds(_Plain):
+    """FALSE where a bound is exceeded, VACUOUS where it says no more than a trivial one, TRUE otherwise.
+
+    Examples
+    --------
+    >>> Bounds(lambda v: True, lambda v: False)({})
+    'VACUOUS'
+    """
+
+    condition: Condition
+    informative: Condition
+
+    def __call__(self, values: Values) -> str:
+        """See the class."""
+        if not self.condition(values):
+            return "FALSE"
+        return "TRUE" if self.informative(values) else "VACUOUS"
+
+
+@dataclass(frozen=True)
+class Agree(_Plain):
+    """UNDEFINED where readings that the text admits give different numbers, TRUE where they agree.
+
+    Examples
+    --------
+    >>> from fastpe.theory.value import exact
+    >>> Agree(("db4", "db2"))({"db4": exact(8.0, "taps"), "db2": exact(4.0, "taps")})
+    'UNDEFINED'
+    """
+
+    names: tuple[str, ...]
+
+    def __call__(self, values: Values) -> str:
+        """See the class."""
+        return "TRUE" if len({values[name].value for name in self.names}) == 1 else "UNDEFINED"
+
+
+@dataclass(frozen=True)
+class Readings:
+    """UNDEFINED where readings that the text admits have different verdicts; otherwise the one that they share.
+
+    Examples
+    --------
+    >>> Readings({"of the bias": Holds(lambda v: True), "of the weight": Holds(lambda v: False)})({})
+    'UNDEFINED'
+    """
+
+    readings: Mapping[str, Rule]
+
+    def __call__(self, values: Values) -> str:
+        """See the class."""
+        found = set(self.parts(values).values())
+        return found.pop() if len(found) == 1 else "UNDEFINED"
+
+    def note(self) -> str:
+        """Why there is more than one verdict."""
+        return "the text does not say which of these is meant"
+
+    def parts(self, values: Values) -> dict[str, str]:
+        """The verdict of each reading."""
+        return {reading: rule(values) for reading, rule in self.readings.items()}
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Several sentences in one: FALSE as soon as one of them is, and TRUE where all are.
+
+    Examples
+    --------
+    >>> rule = Sentences({"first": Holds(lambda v: True), "second": Needs(("c",))})
+    >>> rule({}), rule.parts({})
+    ('UNDEFINED', {'first': 'TRUE', 'second': 'UNDEFINED'})
+    """
+
+    sentences: Mapping[str, Rule]
+
+    def __call__(self, values: Values) -> str:
+        """See the class."""
+        return min(self.parts(values).values(), key=WORST.index)
+
+    def note(self) -> str:
+        """What the sentences' own rules say."""
+        return "; ".join(note for rule in self.sentences.values() if (note := rule.note()))
+
+    def parts(self, values: Values) -> dict[str, str]:
+        """The verdict of each sentence."""
+        return {sentence: rule(values) for sentence, rule in self.sentences.items()}
+
+
+@dataclass(frozen=True)
+class Needs:
+    """UNDEFINED where the statement needs what the paper defines nowhere; TRUE, or as `then` says, where it has all.
+
+    A definition that lacks nothing is true.
+
+    Examples
+    --------
+    >>> rule = Needs(("L", "norm"), ("L",))
+    >>> rule({}), rule.note()
+    ('UNDEFINED', 'not defined: norm')
+    """
+
+    needed: tuple[str, ...]
+    defined: tuple[str, ...] = ()
+    then: Rule | None = None
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What is needed and not defined."""
+        return tuple(each for each in self.needed if each not in self.defined)
+
+    def __call__(self, values: Values) -> str:
+        """See the class."""
+        if self.missing:
+            return "UNDEFINED"
+        return "TRUE" if self.then is None else self.then(values)
+
+    def note(self) -> str:
+        """What is missing, or that nothing is."""
+        return f"not defined: {'; '.join(self.missing)}" if self.missing else f"defined: {'; '.join(self.needed)}"
+
+    def parts(self, values: Values) -> dict[str, str]:
+        """None."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Quoted:
+    """FALSE where the paper says of a source what the source does not, TRUE where they agree point by point.
+
+    No number decides such a claim: `said` and `source` are data.
+
+    Examples
+    --------
+    >>> rule = Quoted({"table": "sinusoidal"}, {"table": "trainable"}, "Theorem 3")
+    >>> rule({}), rule.note()
+    ('FALSE', 'table: sinusoidal, but trainable in Theorem 3')
+    """
+
+    said: Mapping[str, str]
+    source: Mapping[str, str]
+    by: str
+
+    def __call__(self, values: Values) -> str:
+        """See the class."""
+        return "TRUE" if self.said == self.source else "FALSE"
+
+    def note(self) -> str:
+        """Where they differ, or that they do not."""
+        apart = [name for name in self.said if self.said[name] != self.source.get(name)]
+        if not apart:
+            return f"as in {self.by}"
+        points = (f"{name}: {self.said[name]}, but {self.source.get(name, 'nothing of it')}" for name in apart)
+        return f"{'; '.join(points)} in {self.by}"
+
+    def parts(self, values: Values) -> dict[str, str]:
+        """None."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """EMPIRICAL: trained models decide, and the command that trains them."""
+
+    command: str = "fastpe reproduce table5"
+
+    def __call__(self, values: Values) -> str:
+        """See the class."""
+        return "EMPIRICAL"
+
+    def note(self) -> str:
+        """Where it is measured."""
+        return f"measured by {self.command}"
+
+    def parts(self, values: Values) -> dict[str, str]:
+        """None."""
+        return {}

@@ -1,0 +1,72 @@
+"""The setting of the paper, which its claims share: width, lengths, slope, tables."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+import fastpe
+from fastpe.model.config import ModelConfig
+from fastpe.theory import gaps, lags
+from fastpe.theory.pairs import Array
+from fastpe.theory.value import Value
+
+WIDTH, TRAINED = 64, 50
+TESTED = (100, 200)
+SLOPE = 0.1 / TRAINED
+"""Of the paper's ALiBi, section 7."""
+MANY_LAGS = 10**6
+
+
+@cache
+def table(name: str, length: int = 200, train_length: int = TRAINED, **options: Any) -> Array:
+    """The table of an encoding, (length, 64) float64, positions from 0; it cannot be written to.
+
+    >>> table("sinusoidal", 3)[0, :2].tolist()
+    [0.0, 1.0]
+    """
+    sizes: dict[str, Any] = {"dim": WIDTH, "train_length": train_length, "dtype": "float64"}
+    found: Array = fastpe.build(name, length, **sizes, **options)["table"]
+    found.setflags(write=False)
+    return found
+
+
+def slots(name: str, length: int = TRAINED, **options: Any) -> dict[str, Array]:
+    """The slots that an encoding fills, in float64, trained on 50 positions; ALiBi with the paper's slope.
+
+    >>> sorted(slots("shaw"))
+    ['rel_key', 'rel_value']
+    """
+    given: dict[str, Any] = {"dim": WIDTH, "train_length": TRAINED, "dtype": "float64"} | options
+    if name == "alibi" and not {"slope", "alpha0"} & set(given):
+        given["slope"] = SLOPE
+    return fastpe.build(name, length, **given)
+
+
+def falling(length: int, slope: float = SLOPE) -> Array:
+    """ALiBi's biases by distance.
+
+    >>> falling(3, 0.5).tolist()
+    [-0.0, -0.5, -1.0]
+    """
+    return -slope * np.arange(float(length))
+
+
+@cache
+def nearest_lag(lag: int = MANY_LAGS) -> Value:
+    """The least distance of two sinusoidal rows at most so many positions apart.
+
+    >>> round(nearest_lag(9).value, 6)
+    1.471848
+    """
+    return lags.scan_lags(WIDTH, lag)["nearest"]
+
+
+@cache
+def learned_numbers(name: str) -> Value:
+    """How many numbers an encoding learns in the paper's model.
+
+    >>> learned_numbers("alibi").value
+    0.0
+    """
+    return gaps.parameter_counts(ModelConfig(name))["slot"]

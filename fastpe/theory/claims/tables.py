@@ -1,0 +1,81 @@
+"""Tables 1 to 4 of Li (2025), cell by cell: what is printed, what is computed, and a verdict on it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from fastpe.theory.claims import capacity_tables, expressiveness_tables, extrapolation_tables, summary_tables
+from fastpe.theory.claims.cell import Cell
+from fastpe.theory.claims.record import Judgement
+from fastpe.theory.claims.rules import WORST
+
+TITLES = {
+    1: "Table 1: expressiveness", 2: "Table 2: generalisation", 3: "Table 3: extrapolation",
+    4: "Table 4: new encodings beside others",
+}  # fmt: skip
+CELLS: tuple[Cell, ...] = (
+    *expressiveness_tables.CELLS, *capacity_tables.CELLS, *extrapolation_tables.CELLS, *summary_tables.CELLS,
+)  # fmt: skip
+"""Row by row, in the order of the paper."""
+
+_SHOWN = 3  # values of a cell
+
+
+@dataclass(frozen=True)
+class JudgedCell:
+    """A cell and what became of it: the verdict on what is printed, values in words, and the judgement it rests on."""
+
+    cell: Cell
+    verdict: str
+    computed: str
+    judgement: Judgement
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values, in full precision."""
+        cell = self.cell
+        return {
+            "table": cell.table, "row": cell.row, "column": cell.column, "printed": cell.printed,
+            "computed": self.computed, "verdict": self.verdict, "sentences": list(cell.parts),
+            "rests_on": cell.claim.to_dict(self.judgement),
+        }  # fmt: skip
+
+
+def judge() -> list[JudgedCell]:
+    """Every cell of the four tables, each claim computed once: some seconds.
+
+    Returns
+    -------
+    list of JudgedCell
+        In the order of `CELLS`.
+    """
+    judged = cache(lambda identity: claims[identity].judge())
+    claims = {cell.claim.id: cell.claim for cell in CELLS}
+    return [_judged(cell, judged(cell.claim.id)) for cell in CELLS]
+
+
+def _judged(cell: Cell, found: Judgement) -> JudgedCell:
+    verdict = min((found.parts[part] for part in cell.parts), key=WORST.index) if cell.parts else found.verdict
+    deciding = [name for name in found.values if name not in cell.claim.beside]
+    shown = cell.shown or tuple(deciding or found.values)[:_SHOWN]
+    computed = ", ".join(f"{name.replace('_', ' ')} = {found.values[name].value:.7g}" for name in shown)
+    return JudgedCell(cell, verdict, computed or "-", found)
+
+
+def outside(cells: Iterable[JudgedCell]) -> list[str]:
+    """What has left its stored interval, in words, each value once.
+
+    Examples
+    --------
+    >>> from fastpe.theory.value import exact
+    >>> cell = next(each for each in CELLS if each.claim.id == "C19")
+    >>> found = cell.claim.judged({"gap": exact(7.0, "wrong")})
+    >>> outside([JudgedCell(cell, found.verdict, "", found)])
+    ['C19 gap (7) not in 4.28682e-9']
+    """
+    found: dict[str, None] = {}
+    for each in cells:
+        claim, values = each.cell.claim, each.judgement.values
+        for name in each.judgement.outside:
+            found[f"{claim.id} {name} ({values[name].value:.12g}) not in {claim.expected[name]}"] = None
+    return list(found)

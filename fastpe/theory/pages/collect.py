@@ -1,0 +1,101 @@
+"""The page of an encoding: all its records, in one dict."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from fastpe.model.transformer import Transformer
+from fastpe.theory.pages import of_bias, of_model, of_relative, of_rotation, of_run, of_table
+from fastpe.theory.pages.record import Record
+from fastpe.theory.pages.subject import Subject, of_encoding
+from fastpe.theory.pages.subject import of_run as subject_of_run
+
+PARTS: dict[str, Callable[[Subject], Iterator[Record]]] = {
+    "tables": of_table.records,
+    "biases": of_bias.records,
+    "rotations": of_rotation.records,
+    "vectors of offsets": of_relative.records,
+    "models": of_model.records,
+    "trained weights": of_run.records,
+}
+"""What a page is made of, in order, and what each part is called."""
+
+
+def page(
+    name: str | None = None, *, length: int | Sequence[int] | None = None, train_length: int = 50, dim: int = 64,
+    heads: int = 1, causal: bool = False, run: str | Path | Transformer | None = None, **options: Any,
+) -> dict[str, Record]:  # fmt: skip
+    """Everything that theory knows of an encoding without training it, or of that of a trained model.
+
+    Parameters
+    ----------
+    name : str
+        Key of an encoding, or a sum such as "sinusoidal+alibi". With `run` it may be left out.
+    length : int or sequence of int, optional
+        Lengths to look at beside the training length, at most 16,384; twice and four times that where not given. Of a
+        table each stands for the window of positions that it adds.
+    train_length : int
+        N, the length that the encoding is made for.
+    dim, heads : int
+        Width of the model, at most 4,096, and its attention heads.
+    causal : bool
+        Whether the model has a causal mask. Of an encoding that is made for causal models alone it always has.
+    run : str, pathlib.Path or Transformer, optional
+        A run folder, a file that `Transformer.save` wrote, or a model: it has its own encoding, sizes and options, and
+        the constants of its own weights are on the page too.
+    **options
+        The encoding's own options; of a sum as ``{"wavelet.scale": 2.0}``.
+
+    Returns
+    -------
+    dict of str to Record
+        By name: "toeplitz", and "nearest@100" where a number belongs to a length. Each has `id` (Q1 to Q20, I1 to I8),
+        `value`, `kind` ("exact", "certified", "estimate"), its bounds `low` and `high`, `inputs`, `why` (what it
+        decides) and `how` (how it comes about). What has no meaning for an encoding is not there.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the encoding or an option is unknown, or a size out of range; the message names it.
+    OSError, fastpe.training.config_file.RunError
+        If a run cannot be read.
+
+    Examples
+    --------
+    >>> found = page("alibi", causal=True, alpha0=0.1)
+    >>> round(found["perplexity.most@200"].value, 2), found["window.2^-24.0"].value
+    (198.68, 8317.0)
+    >>> "nearest@50" in found, round(page("sinusoidal")["nearest@50"].value, 5)
+    (False, 1.47185)
+    """
+    subject = subject_of(
+        name, length=length, train_length=train_length, dim=dim, heads=heads, causal=causal, run=run, **options
+    )
+    return records(subject)
+
+
+def subject_of(
+    name: str | None, *, length: Any = None, train_length: int = 50, dim: int = 64, heads: int = 1,
+    causal: bool = False, run: str | Path | Transformer | None = None, **options: Any,
+) -> Subject:  # fmt: skip
+    """What the arguments of `page` mean, checked."""
+    if run is None:
+        if name is None:
+            raise ValueError("name must be the key of an encoding where there is no run")
+        return of_encoding(name, length, train_length, dim, heads, causal, options)
+    found = subject_of_run(run, length)
+    if options:
+        raise ValueError(f"run has its own options: leave out {', '.join(options)}")
+    if name is not None and name != found.name:
+        raise ValueError(f"name must be that of the run, {found.name!r}, or be left out, not {name!r}")
+    return found
+
+
+def records(subject: Subject, listen: Callable[[str], None] = lambda part: None) -> dict[str, Record]:
+    """All records of a subject; `listen` hears of each part before it is made."""
+    found: dict[str, Record] = {}
+    for part, of_part in PARTS.items():
+        listen(part)
+        for record in of_part(subject):
+            found[record.name] = record
+    return found

@@ -1,0 +1,229 @@
+"""`fastpe theory`: one page, several side by side, JSON, runs and their probes, and what a mistake costs."""
+
+import json
+import math
+
+import pytest
+from command_line import fastpe, refused
+from damage import with_record
+from own_encodings import write
+
+from fastpe.theory import page
+from fastpe.training.config import TrainConfig
+from fastpe.training.loop import train
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+RUN = TrainConfig(
+    "alibi", width=8, hidden=8, layers=1, heads=2, train_length=6, samples=16, batch=8, epochs=1, causal=True,
+    test_lengths=(6,), test_sequences=5,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("theory") / "run"
+    train(RUN, out=path)
+    return path
+
+
+def shown(*arguments):
+    found = fastpe("theory", *arguments)
+    assert found.exit_code == 0, found.output
+    return found.stdout
+
+
+def row(text, label):
+    """The cells of the line that begins with a label."""
+    (line,) = (line.strip() for line in text.splitlines() if line.strip().startswith(f"{label}  "))
+    return [each.strip() for each in line.removeprefix(label).split("  ") if each.strip()]
+
+
+# One page ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_a_table():
+    text = shown("sinusoidal")
+    lines = text.splitlines()
+    assert lines[0] == "sinusoidal   adds to the input   d 64, training length 50"
+    assert lines[1].split() == ["[0,50)", "[50,100)", "[100,200)"]
+    assert row(text, "row norm") == ["5.65685"] * 3
+    assert row(text, "nearest two positions") == ["1.47185"] * 3
+    assert row(text, "noise for 1 % confusion") == ["0.286474", "0.286474", "0.286082"]
+    assert row(text, "farthest from any trained row") == ["-", "5.1402", "5.63248"]
+    assert all("+-" in each for each in row(text, "position information at equal loudness (nats)"))
+    assert "  rank 24 (float32 18, bfloat16 16) of 50, effective 4.229, stable 1.514" in text
+    assert "  kernel Toeplitz exactly: of the distance alone | " in text
+    assert "  different rows of 4,096: float32 4,096, bfloat16 4,096\n" in text
+    assert "  embeddings of norm below 0.735924 never collide; larger ones can\n" in text
+    assert "  symmetry: none\n" in text
+    assert row(shown("legendre"), "row norm") == ["1.47207-1.76035", "1.77155-2.54987", "2.57101-5.52053"]
+    assert "zero from 256" in shown("wavelet")
+
+
+def test_the_page_of_a_bias():
+    text = shown("alibi", "--causal", "--option", "alpha0=0.1")
+    assert text.splitlines()[0] == "alibi   bias on scores   d 64, training length 50, causal, alpha0=0.1"
+    assert text.splitlines()[1].split() == ["at", "50", "at", "100", "at", "200"]
+    assert row(text, "keys used at zero content") == ["49.9792", "99.8337", "198.676"]
+    assert row(text, "99 % of the weight within") == ["50", "99", "198"]
+    assert row(text, "weight beyond the training length") == ["0", "0.475021", "0.711349"]
+    assert row(text, "largest effect on any row, any content (TV)")[0] == "<= 0.0244951"
+    assert "in a text without end: 1359.14 keys used, 99 % of the weight within 2,303 (finite: " in text
+    assert "distance heard above content of deviation 1: 0.000416327 of 3.91 nats" in text
+    assert "certified window at 2^-24: 8,318 keys (content up to 5: 13,318); 2^-8: 2,773 keys " in text
+    assert "symmetry: equal tokens give equal outputs\n" in text
+    both = shown("alibi", "--option", "alpha0=0.1")
+    assert "certified window at 2^-24: 16,637 keys (content up to 5: 26,637)" in both  # 2 w + 1: both sides
+    assert "symmetry: equal tokens give equal outputs; the reverse of a text goes unnoticed\n" in both
+    assert "least error, at any size of model: running_sum 12.25, 24.75, 49.75;" in both
+
+
+def test_the_page_of_a_rotation():
+    text = shown("rope", "--causal")
+    assert row(text, "channels with unseen angles (chord > 0.1)") == ["-", "17", "22"]
+    assert row(text, "largest unseen chord") == ["-", "1.73901", "1.94405"]
+    assert (
+        "8 of 32 channels turned at least once | one turn at channel 7.206 | similarity negative first at lag 725"
+        in text
+    )
+    assert "least error on constant inputs: running_sum 208.25" in text
+
+
+def test_what_is_undefined_is_a_dash_and_said():
+    text = shown("learned")
+    assert row(text, "largest token, of content 1") == ["1.18167"]
+    assert "  parameters of the encoding: initial values of seed 0\n" in text
+    assert "  not defined at 100 positions: 'learned' has no row for position 99" in text
+    assert "causal models alone" in shown("xpos", "--length", "60")
+    text = shown("learned", "nope")
+    assert row(text, "largest token, of content 1, at 100") == ["-", "1"]
+    assert "learned: not defined at 100 positions" in text
+
+
+def test_lengths_and_one_position():
+    text = shown("sinusoidal", "--length", "100", "--length", "70")
+    assert text.splitlines()[1].split() == ["[0,50)", "[50,70)", "[70,100)"]
+    assert row(shown("sinusoidal", "--train-length", "1", "--length", "1"), "row norm") == ["5.65685"]
+
+
+# Side by side --------------------------------------------------------------------------------------------------------
+
+
+def test_several_stand_side_by_side():
+    text = shown("sinusoidal", "alibi", "--causal", "--option", "alpha0=0.1")
+    assert text.splitlines()[0].split() == ["sinusoidal,", "causal", "alibi,", "causal"]
+    assert row(text, "nearest two positions, in [50,100)") == ["1.47185", "-"]
+    assert row(text, "keys used at zero content, at 200") == ["-", "198.676"]
+    assert row(text, "rank") == ["24", "-"]
+    assert row(text, "Lipschitz constant of two layers of unit maps, at 50") == ["<= 9377.49", "<= 54"]
+
+
+def test_an_option_goes_to_all_that_have_it():
+    text = shown("rope", "xpos", "nope", "--causal", "--option", "base=100")
+    first, second, third = row(text, "similarity negative first at lag")
+    assert first != "725" and second != "725" and third == "-"  # noqa: PT018 - one row
+    assert "did you mean 'slope'" in refused(2, "theory", "rope", "alibi", "--option", "slop=1")
+    assert "--option slope must be" in refused(2, "theory", "rope", "alibi", "--option", "slope=-1")
+
+
+# JSON ----------------------------------------------------------------------------------------------------------------
+
+
+def test_json_holds_all_records_in_full_precision():
+    found = json.loads(shown("nope", "legendre", "--length", "60", "--json"))
+    assert found["schema"] == 1
+    for name, each in zip(("nope", "legendre"), found["pages"], strict=True):
+        wanted = page(name, length=60)
+        assert each["records"] == {key: record.to_dict() for key, record in wanted.items()}
+        assert (each["encoding"], each["lengths"], each["causal"]) == (name, [50, 60], False)
+    assert found["pages"][0]["records"]["limit.perplexity.most"]["value"] == "inf"
+    nearest = found["pages"][1]["records"]["nearest@50"]
+    assert (nearest["id"], nearest["kind"]) == ("Q2", "exact")
+    assert nearest["value"] == page("legendre")["nearest@50"].value
+
+
+# Runs ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_has_its_own_sizes_and_weights(run):
+    text = shown("--run", run)
+    assert text.splitlines()[0] == "alibi   bias on scores   d 8, training length 6, 2 heads, causal"
+    assert len(row(text, "Lipschitz constant of the trained model")) == 3
+    assert "largest spectral norm of a map: " in text
+    records = json.loads(shown("alibi", "--run", run, "--length", "9", "--json"))["pages"][0]["records"]
+    assert records["run.lipschitz@9"]["kind"] == "certified"
+    assert records["run.lipschitz@9"]["high"] > 0
+    assert "probe.1.classifier@6" not in records
+
+
+def test_layers_are_probed_on_held_out_sequences(run):
+    arguments = ("--run", run, "--probe", "--sequences", "240", "--length", "9", "--bins", "3", "--json")
+    records = json.loads(shown(*arguments))["pages"][0]["records"]
+    assert records["probe.0.classifier@6"]["value"] == 0
+    for length in (6, 9):
+        for kind in ("linear", "classifier", "binned"):
+            found = records[f"probe.1.{kind}@{length}"]
+            assert found["kind"] == "estimate"
+            assert 0 <= found["low"] <= found["value"] <= found["high"] <= math.log(length)
+        assert records[f"probe.1.upper@{length}"]["high"] == math.log(length)
+    text = shown("--run", run, "--probe", "--sequences", "60", "--length", "6")
+    assert "+-" in row(text, "position known after layer 1 (nats), by a classifier, at least")[0]
+
+
+def test_a_probe_refuses_what_it_could_not_tell(run):
+    probe = ("theory", "--run", run, "--probe", "--length", "6")
+    assert "--sequences must be at least 30, not 20" in refused(2, *probe, "--sequences", "20")
+    line = refused(2, *probe, "--sequences", "60", "--bins", "50")
+    assert "bins=50 needs " in line
+    assert "its bias is up to" in line
+    assert "--probe needs --run" in refused(2, "theory", "alibi", "--probe")
+    assert "--bins is that of --probe" in refused(2, "theory", "alibi", "--bins", "4")
+
+
+def test_runs_that_are_damaged_or_of_another_version(run, folder):
+    def copied(name):
+        path = folder / name
+        path.mkdir()
+        for file in run.iterdir():
+            if file.is_file():
+                (path / file.name).write_bytes(file.read_bytes())
+        return path
+
+    damaged = copied("damaged")
+    (damaged / "model.safetensors").write_bytes(b"\0" * 100)
+    assert "model.safetensors" in refused(2, "theory", "--run", damaged)
+    other = copied("other")
+    with_record(other, lambda record: record.update(schema=99))
+    assert "was written by another version of fastpe (schema 99)" in refused(2, "theory", "--run", other)
+    assert "there is no run folder or model file none" in refused(2, "theory", "--run", "none")
+
+
+# Mistakes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("", "ENCODING is missing, or --run RUN"),
+        ("sinusoida", "'sinusoida' is unknown; did you mean 'sinusoidal'"),
+        ("rope*2,nope", "one encoding, or a sum, is wanted here"),
+        ("alibi --option slope=nan", "--option slope must be a finite number"),
+        ("alibi --option slope", "--option must be NAME=VALUE, not 'slope'"),
+        ("alibi --length 0", "--length must be at least 1, not 0"),
+        ("alibi --length 16385", "--length must be at most 16384 on a page, not 16385"),
+        ("alibi --train-length 20000", "--train-length must be at most 16384 on a page"),
+        ("sinusoidal --dim 4097", "--dim must be at most 4096 on a page, not 4097"),
+        ("alibi --heads 0", "--heads must be at least 1, not 0"),
+        ("fire --causal --length 16384", "--length must be smaller for 'fire'"),
+        ("alibi --run x --dim 8", "--run has its own sizes and options: leave out --dim"),
+        ("alibi nope --run x", "--run has one encoding of its own: leave out ENCODING"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments, words):
+    assert words in refused(2, "theory", *arguments.split())
+
+
+def test_a_file_of_ones_own(folder, unregistered):
+    write(folder)
+    assert shown("./mine.py", "--causal").startswith("mine   ")
