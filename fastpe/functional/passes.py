@@ -12,23 +12,24 @@ from fastpe.functional.rotation import Turns, channels, crossed, turn
 from fastpe.functional.slot_arrays import cells_back, fold, slot_arrays
 from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
-from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
-from fastpe.kernels.attention.records import CHUNK, SLOTS, Case, Gradients, Inputs, Options
+from fastpe.kernels.attention.cells import FEW, TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.attention.records import CHUNK, SLOTS, Case, Gradients, Inputs, Options, in_one_row
 from fastpe.kernels.attention.room import room_for
 from fastpe.kernels.dropout import Dropout
 from fastpe.kernels.threads import default_threads, run_lanes
 
 _HALF = 2**32
+_LITTLE = 2**18
 _UNDERFLOW = 1e-30  # more than what squares that underflow may take from a squared norm
 
 # q, k, v and dout may hold NaN and infinities, and what becomes of them stands in the results
-_without_warnings = np.errstate(over="ignore", invalid="ignore", divide="ignore")
+without_warnings = np.errstate(over="ignore", invalid="ignore", divide="ignore")
 
 
 class Pass:
     """One call: its arrays as the kernels take them, the forward pass, and the backward pass after it."""
 
-    @_without_warnings
+    @without_warnings
     def __init__(self, call: Call, tolerance: float, known: tuple[Array, Array] | None = None) -> None:
         """`known`: out and lse, where the forward pass was done before."""
         self.call = call
@@ -113,8 +114,8 @@ class Pass:
         return q_norms.reshape(-1), _from_both_sides(np.maximum, largest), _from_both_sides(np.logaddexp, sums)
 
     def _skips(self) -> bool:
-        """Whether tiles may be left out."""
-        return self.tolerance > 0 and score.bounded(self.terms)
+        """Whether tiles may be left out. To bound the scores of few queries costs as much as to make them."""
+        return self.tolerance > 0 and self.sizes[3] > FEW and score.bounded(self.terms)
 
     def _case(self, *, gradients: bool) -> Case:
         call, (b, h, hk, n, m, d) = self.call, self.sizes
@@ -142,7 +143,7 @@ class Pass:
         room = room_for(case, self.table, backward=gradients)
         b, h, hk, n, _, _ = self.sizes
         tasks = b * hk * case.strips if gradients else b * h * -(-n // int(TILE_QUERIES))
-        lanes = max(1, min(default_threads(), tasks))
+        lanes = lanes_for(b * h * n * self.sizes[4] * (case.width + case.v_width), tasks)
         return simd.aligned_zeros((lanes, room.size + 80), self.dtype), room, lanes
 
     # ---------------------------------------------------------------------------------------------------------- passes
@@ -150,16 +151,16 @@ class Pass:
     def _forward(self) -> None:
         case = self._case(gradients=False)
         arenas, room, lanes = self._arenas(case, gradients=False)
-        run_lanes(lanes, calls.forward, self.inputs, self.dropout, self.out, self.lse, case, room, arenas)
+        run_lanes(
+            lanes, calls.forward, self.inputs, self.dropout, self.out, self.lse, in_one_row(case), tuple(room), arenas
+        )  # fmt: skip
 
     def _drain(self) -> None:
         """What sinks take: all weights shrink alike, and lse is that of one more key."""
         if "sinks" in self.call.slots:
-            whole = np.logaddexp(self.lse, self.call.slots["sinks"][..., None]).astype(self.dtype)
-            self.out *= np.exp(self.lse - whole)[..., None]
-            self.lse[...] = whole
+            drain(self.out, self.lse, self.call.slots["sinks"])
 
-    @_without_warnings
+    @without_warnings
     def pullback(self, dout: Any) -> dict[str, Array]:
         """Gradients of the arguments that are wanted."""
         call, (b, h, _, n, _, _) = self.call, self.sizes
@@ -284,6 +285,18 @@ class Pass:
         """A sink has no value: its score's gradient is that of a key with dP = 0."""
         weights = np.exp(self.call.slots["sinks"][..., None].astype(np.float64) - self.lse)
         return -(weights * deltas).sum(axis=(0, 2))[None]
+
+
+def lanes_for(work: int, tasks: int) -> int:
+    """Lanes for so many multiplications and tasks: to wake another one takes longer than a little work."""
+    return max(1, min(default_threads(), tasks)) if work > _LITTLE else 1
+
+
+def drain(out: Array, lse: Array, sinks: Array) -> None:
+    """What sinks take: all weights shrink alike, and lse is that of one more key."""
+    whole = np.logaddexp(lse, sinks[..., None]).astype(lse.dtype)
+    out *= np.exp(lse - whole)[..., None]
+    lse[...] = whole
 
 
 def _dropout(call: Call) -> Dropout | None:
