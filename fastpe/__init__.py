@@ -11,6 +11,7 @@ Encodings: what fills the *slots*, small arrays that each act at one known place
 
 Attention, with any slots
     attention, attention_vjp    on NumPy arrays, with gradients, in O(N) memory
+    rotate, rotate_vjp          pairs of channels turned by angles (RoPE), for a cache of keys or any rows
     spans                       which keys queries see: documents, prefixes, padding, windows
     fastpe.torch, fastpe.jax    the same for PyTorch and JAX
 
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from fastpe.encodings.slots import Spec
     from fastpe.experiments.compare import compare
     from fastpe.functional.attention import attention, attention_vjp
+    from fastpe.functional.rotation import rotate, rotate_vjp
     from fastpe.model.adam import Adam
     from fastpe.model.config import ModelConfig
     from fastpe.model.transformer import Transformer
@@ -71,6 +73,8 @@ if TYPE_CHECKING:
 _HOME = {
     "attention": "fastpe.functional.attention",
     "attention_vjp": "fastpe.functional.attention",
+    "rotate": "fastpe.functional.rotation",
+    "rotate_vjp": "fastpe.functional.rotation",
     "build": "fastpe.encodings.build",
     "init": "fastpe.encodings.build",
     "resize": "fastpe.encodings.resize",
@@ -104,7 +108,7 @@ _ADAPTERS = ("jax", "torch")  # modules that need the framework they are named a
 __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "list_encodings", "page", "build", "init", "pull", "resize", "show", "register",
     "Encoding", "Option", "Spec", "Reported", "BeyondTrainingLength",
-    "attention", "attention_vjp", "spans",
+    "attention", "attention_vjp", "rotate", "rotate_vjp", "spans",
     "ModelConfig", "Transformer", "Adam", "TrainConfig", "train", "evaluate", "load", "length_curve", "receptive_field",
     "compare", "tasks", "theory", "reference",
 ]  # fmt: skip

@@ -121,9 +121,7 @@ def check(
     real |= {"scale": scale} if "scale" in given else {}
     real |= {"mask": given_mask} if given_mask is not None and given_mask.dtype != bool else {}
     queries, keys = _lengths(lengths, sizes, batched)
-    pairs = given.get("pairs", "interleaved")
-    if pairs not in ("interleaved", "half"):
-        raise ValueError(f"pairs must be 'interleaved' or 'half', not {pairs!r}")
+    pairs = check_pairs(given.get("pairs", "interleaved"))
     four = {name: array.reshape((1,) * (2 - lead) + array.shape) for name, array in arrays.items()}
     rate = at_least_zero("dropout", given.get("dropout", 0.0), below=1.0)
     return Call(
@@ -133,7 +131,7 @@ def check(
         rectify=truth("rectify", given.get("rectify", False)), causal=causal,
         window=None if window is None else whole("window", window, 1), query_lengths=queries, key_lengths=keys,
         lead=lead, return_lse=truth("return_lse", return_lse), dtype=own_arrays["q"].dtype,
-        shapes=_wanted(wrt, {name: array.shape for name, array in real.items()}),
+        shapes=wanted(wrt, {name: array.shape for name, array in real.items()}),
         dtypes={name: array.dtype if is_real(array.dtype) else np.dtype(np.float64) for name, array in real.items()},
     )  # fmt: skip
 
@@ -154,6 +152,13 @@ def any_real(name: str, value: Any) -> Array:
     if not is_real(array.dtype):
         raise TypeError(f"{name} must be an array of float32 or float64, or of half precision, not of {array.dtype}")
     return array
+
+
+def check_pairs(pairs: Any) -> str:
+    """How channels are paired."""
+    if not isinstance(pairs, str) or pairs not in ("interleaved", "half"):
+        raise ValueError(f"pairs must be 'interleaved' or 'half', not {pairs!r}")
+    return str(pairs)
 
 
 def _sight(
@@ -270,7 +275,8 @@ def _scale(scale: Any, sizes: Mapping[str, int]) -> Array:
     return array
 
 
-def _wanted(wrt: tuple[str, ...] | None, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+def wanted(wrt: tuple[str, ...] | None, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """The shapes of the arguments that `wrt` names, all where it is None."""
     if wrt is None:
         return shapes
     if isinstance(wrt, str) or not isinstance(wrt, Collection) or not all(isinstance(name, str) for name in wrt):

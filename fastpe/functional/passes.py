@@ -7,26 +7,29 @@ import numpy as np
 
 from fastpe.functional import arguments
 from fastpe.functional.arguments import Array, Call
-from fastpe.functional.slot_arrays import cells_back, contiguous, fold, slot_arrays
-from fastpe.kernels import rotate, simd
+from fastpe.functional.layouts import contiguous, plain_rows, summed_to
+from fastpe.functional.rotation import Turns, channels, crossed, turn
+from fastpe.functional.slot_arrays import cells_back, fold, slot_arrays
+from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
-from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
-from fastpe.kernels.attention.records import CHUNK, SLOTS, Case, Gradients, Inputs, Options
+from fastpe.kernels.attention.cells import FEW, TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.attention.records import CHUNK, SLOTS, Case, Gradients, Inputs, Options, in_one_row
 from fastpe.kernels.attention.room import room_for
 from fastpe.kernels.dropout import Dropout
 from fastpe.kernels.threads import default_threads, run_lanes
 
 _HALF = 2**32
+_LITTLE = 2**18
 _UNDERFLOW = 1e-30  # more than what squares that underflow may take from a squared norm
 
 # q, k, v and dout may hold NaN and infinities, and what becomes of them stands in the results
-_without_warnings = np.errstate(over="ignore", invalid="ignore", divide="ignore")
+without_warnings = np.errstate(over="ignore", invalid="ignore", divide="ignore")
 
 
 class Pass:
     """One call: its arrays as the kernels take them, the forward pass, and the backward pass after it."""
 
-    @_without_warnings
+    @without_warnings
     def __init__(self, call: Call, tolerance: float, known: tuple[Array, Array] | None = None) -> None:
         """`known`: out and lse, where the forward pass was done before."""
         self.call = call
@@ -43,7 +46,7 @@ class Pass:
             self._drain()
             return
         k, v = (np.repeat(x, self.group, axis=1) if self.group > 1 else x for x in (call.k, call.v))
-        q, k, v = (_rows(x) for x in (call.q, k, v))
+        q, k, v = (plain_rows(x) for x in (call.q, k, v))
         if turned:  # before and after rotation they have the same strides
             q, k = np.ascontiguousarray(q), np.ascontiguousarray(k)
         self.qr, self.kr = (
@@ -111,8 +114,8 @@ class Pass:
         return q_norms.reshape(-1), _from_both_sides(np.maximum, largest), _from_both_sides(np.logaddexp, sums)
 
     def _skips(self) -> bool:
-        """Whether tiles may be left out."""
-        return self.tolerance > 0 and score.bounded(self.terms)
+        """Whether tiles may be left out. To bound the scores of few queries costs as much as to make them."""
+        return self.tolerance > 0 and self.sizes[3] > FEW and score.bounded(self.terms)
 
     def _case(self, *, gradients: bool) -> Case:
         call, (b, h, hk, n, m, d) = self.call, self.sizes
@@ -133,27 +136,14 @@ class Pass:
     def _turn(self, x: Array, y: Array, sign: float, *, queries: bool) -> Array:
         """y, x with its pairs of channels turned by their angles; y may be x where it is in one piece."""
         positions, whole = self.call.positions, self.call.slots["angles"]
-        angles = contiguous(positions.of_queries(whole, -2) if queries else positions.of_keys(whole, -2), np.float64)
-        (led, per_head, n, pairs), lanes = angles.shape, default_threads()
-        strides = tuple(stride // x.itemsize for stride in x.strides[:3])
-        own = (per_head * n * pairs if led > 1 else 0, n * pairs if per_head > 1 else 0)
-        factors = simd.aligned_zeros((lanes, rotate.scratch_size(pairs)), x.dtype)
-        run_lanes(
-            lanes, rotate.rotate, x, strides, angles.reshape(-1), sign, own, factors, y, x.shape, pairs,
-            self.call.pairs == "half",
-        )  # fmt: skip
-        return y
-
-    def _channels(self, pairs: int) -> tuple[slice, slice]:
-        if self.call.pairs == "half":
-            return slice(0, pairs), slice(pairs, 2 * pairs)
-        return slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)
+        own = positions.of_queries(whole, -2) if queries else positions.of_keys(whole, -2)
+        return turn(x, Turns(contiguous(own, np.float64)), sign, self.call.pairs, y)
 
     def _arenas(self, case: Case, *, gradients: bool) -> tuple[Array, Any, int]:
         room = room_for(case, self.table, backward=gradients)
         b, h, hk, n, _, _ = self.sizes
         tasks = b * hk * case.strips if gradients else b * h * -(-n // int(TILE_QUERIES))
-        lanes = max(1, min(default_threads(), tasks))
+        lanes = lanes_for(b * h * n * self.sizes[4] * (case.width + case.v_width), tasks)
         return simd.aligned_zeros((lanes, room.size + 80), self.dtype), room, lanes
 
     # ---------------------------------------------------------------------------------------------------------- passes
@@ -161,16 +151,16 @@ class Pass:
     def _forward(self) -> None:
         case = self._case(gradients=False)
         arenas, room, lanes = self._arenas(case, gradients=False)
-        run_lanes(lanes, calls.forward, self.inputs, self.dropout, self.out, self.lse, case, room, arenas)
+        run_lanes(
+            lanes, calls.forward, self.inputs, self.dropout, self.out, self.lse, in_one_row(case), tuple(room), arenas
+        )  # fmt: skip
 
     def _drain(self) -> None:
         """What sinks take: all weights shrink alike, and lse is that of one more key."""
         if "sinks" in self.call.slots:
-            whole = np.logaddexp(self.lse, self.call.slots["sinks"][..., None]).astype(self.dtype)
-            self.out *= np.exp(self.lse - whole)[..., None]
-            self.lse[...] = whole
+            drain(self.out, self.lse, self.call.slots["sinks"])
 
-    @_without_warnings
+    @without_warnings
     def pullback(self, dout: Any) -> dict[str, Array]:
         """Gradients of the arguments that are wanted."""
         call, (b, h, _, n, _, _) = self.call, self.sizes
@@ -262,7 +252,7 @@ class Pass:
         if "mask" in wanted:
             own = call.shapes["mask"]
             shapes["mask"] = (1,) * (4 - len(own)) + own
-        done = {name: _summed_to(array, shapes.get(name, tuple(array.shape))) for name, array in wanted.items()}
+        done = {name: summed_to(array, shapes.get(name, tuple(array.shape))) for name, array in wanted.items()}
         if "scale" in call.shapes:
             per_head = g.dscale.sum(axis=(0, 2))
             done["scale"] = per_head if call.scale.shape else per_head.sum()
@@ -273,23 +263,15 @@ class Pass:
         return x.reshape(x.shape[0], -1, self.group, *x.shape[2:]).sum(axis=2) if self.group > 1 else x
 
     def _angles_gradient(self, dq: Array, dk: Array) -> Array:
-        angles = self.call.slots["angles"]
-        first, second = self._channels(angles.shape[-1])
-
-        positions, size = self.call.positions, angles.shape[-2]
-
-        def turning(x: Array, dx: Array) -> Array:
-            x = x.astype(np.float64)
-            return dx[..., second] * x[..., first] - dx[..., first] * x[..., second]
-
-        of_queries = positions.queries_back(turning(self.qr, dq), -2, size)
-        of_keys = positions.keys_back(turning(self.kr, dk), -2, size)
-        return _summed_to(of_queries, angles.shape) + _summed_to(of_keys, angles.shape)
+        angles, positions = self.call.slots["angles"], self.call.positions
+        (size, count), pairs = angles.shape[-2:], self.call.pairs
+        of_queries = positions.queries_back(crossed(self.qr, dq, count, pairs), -2, size)
+        of_keys = positions.keys_back(crossed(self.kr, dk, count, pairs), -2, size)
+        return summed_to(of_queries, angles.shape) + summed_to(of_keys, angles.shape)
 
     def _growth_gradient(self, dq: Array, dk: Array) -> Array:
         growth = self.call.slots["growth"]
-        first, second = self._channels(growth.shape[-1])
-
+        first, second = channels(growth.shape[-1], self.call.pairs)
         positions, size = self.call.positions, growth.shape[-2]
 
         def content(x: Array, dx: Array) -> Array:
@@ -305,6 +287,18 @@ class Pass:
         return -(weights * deltas).sum(axis=(0, 2))[None]
 
 
+def lanes_for(work: int, tasks: int) -> int:
+    """Lanes for so many multiplications and tasks: to wake another one takes longer than a little work."""
+    return max(1, min(default_threads(), tasks)) if work > _LITTLE else 1
+
+
+def drain(out: Array, lse: Array, sinks: Array) -> None:
+    """What sinks take: all weights shrink alike, and lse is that of one more key."""
+    whole = np.logaddexp(lse, sinks[..., None]).astype(lse.dtype)
+    out *= np.exp(lse - whole)[..., None]
+    lse[...] = whole
+
+
 def _dropout(call: Call) -> Dropout | None:
     if not call.dropout:
         return None
@@ -313,12 +307,6 @@ def _dropout(call: Call) -> Dropout | None:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Arrays
-
-
-def _rows(x: Array) -> Array:
-    """x with contiguous rows in plain strides; x itself where it has them."""
-    plain = x.strides[-1] == x.itemsize and all(s % x.itemsize == 0 for s in x.strides) and x.flags.writeable
-    return x if plain and x.flags.aligned else np.array(x, order="C")
 
 
 def _blocks(x: Array, size: int, fill: float) -> Array:
@@ -339,9 +327,3 @@ def _from_both_sides(function: Any, x: Array) -> Array:
     """What `function` accumulates along the last axis from its beginning, and from its end: (..., 2, size)."""
     ends = [function.accumulate(x, axis=-1), function.accumulate(x[..., ::-1], axis=-1)[..., ::-1]]
     return np.ascontiguousarray(np.stack(ends, axis=-2))
-
-
-def _summed_to(x: Array, shape: tuple[int, ...]) -> Array:
-    """x summed over the axes that are 1 in `shape`."""
-    repeated = tuple(axis for axis, size in enumerate(shape) if size == 1 and x.shape[axis] != 1)
-    return x.sum(axis=repeated, keepdims=True) if repeated else x

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.ndimage import maximum_filter1d, minimum_filter1d
 
+from fastpe.functional.layouts import contiguous
 from fastpe.functional.positions import Positions
 from fastpe.kernels.attention.cells import TILE_QUERIES
 from fastpe.kernels.attention.records import COLUMNS, SLOTS, Slots
@@ -136,8 +137,3 @@ def fold(unfolded: Array, positions: Positions, count: int) -> Array:
         edges = np.concatenate([[0], np.flatnonzero(np.diff(own)) + 1])  # equal rows stand side by side
         folded[samples][..., own[edges]] = np.add.reduceat(unfolded[samples], edges, axis=-1)
     return folded
-
-
-def contiguous(x: Array, dtype: Any) -> Array:
-    """x in one piece that may be written to, as kernels are compiled for; x itself where it is so."""
-    return np.require(x, dtype, ["C", "A", "W"])

@@ -1,8 +1,8 @@
 """Rotation of pairs of channels (Su et al. 2021, RoFormer, eq. 34): (x, y) -> (x cos - y sin, x sin + y cos).
 
 x: rows of `width` elements; its first 2 R channels are R pairs, channels 2c and 2c + 1 or, with `half`, c and c + R;
-the others are copied. Angles: R a row, float64; sine and cosine are taken in float64 and rounded to x's type. 6 FLOP
-a pair; bound by memory.
+the others are copied. Angles: R a row, float64; sine and cosine are taken in float64, or given, and rounded to x's
+type. 6 FLOP a pair; bound by memory.
 
 One task is a block of rows of a few heads: the sines and cosines are made for it in a cache, once for all heads that
 share their angles. They are kept as factors of whole vectors: without `half` a row is x C + x' S, where x' is x with
@@ -44,9 +44,13 @@ def scratch_size(pairs: int) -> int:
 
 
 @inner
-def _make_factors(angles, sign, cos, sin, n, half):
+def _make_factors(turns, sines, place, sign, cos, sin, n, half):
+    angles = at(pointer(turns), place)
     for j in range(0, n, lanes(angles)):
-        s, c = sincos(load_first(angles, j, n - j), splat(1.0), splat(0.0))
+        if sines is None:
+            s, c = sincos(load_first(angles, j, n - j), splat(1.0), splat(0.0))
+        else:
+            s, c = load_first(pointer(sines), place + j, n - j), load_first(angles, j, n - j)
         s = splat(sign) * s
         if half:
             store_rounded(cos, j, c, n - j)
@@ -94,7 +98,7 @@ def add_growth_gradients(y, dy, dgrowth, pairs, half, sign):
 
 
 @inner
-def _rotate_lane(lane, board, x, strides, angles, sign, angle_strides, factors, y, shape, pairs, half):
+def _rotate_lane(lane, board, x, strides, turns, sines, sign, turn_strides, factors, y, shape, pairs, half):
     batch, heads, rows, width = shape
     pieces = (rows + ROWS_OF_A_TASK - 1) // ROWS_OF_A_TASK
     tasks = (batch * heads + HEADS_OF_A_TASK - 1) // HEADS_OF_A_TASK * pieces
@@ -108,9 +112,9 @@ def _rotate_lane(lane, board, x, strides, angles, sign, angle_strides, factors, 
         count, known = min(ROWS_OF_A_TASK, rows - start), -1
         for head in range(first, min(first + HEADS_OF_A_TASK, batch * heads)):
             b, h = head // heads, head % heads
-            turn = b * angle_strides[0] + h * angle_strides[1]
+            turn = b * turn_strides[0] + h * turn_strides[1]
             if turn != known:
-                _make_factors(at(pointer(angles), turn + start * pairs), sign, cos, sin, count * pairs, half)
+                _make_factors(turns, sines, turn + start * pairs, sign, cos, sin, count * pairs, half)
                 known = turn
             source = at(pointer(x), b * strides[0] + h * strides[1] + start * strides[2])
             target = at(pointer(y), (head * rows + start) * width)
@@ -123,13 +127,14 @@ def _rotate_lane(lane, board, x, strides, angles, sign, angle_strides, factors, 
 
 
 @entry(label="rotation")
-def rotate(crew, board, x, strides, angles, sign, angle_strides, factors, y, shape, pairs, half):
-    """y (B, H, N, D), contiguous, from x by `angles` times `sign` (1 or -1); it may be x itself.
+def rotate(crew, board, x, strides, turns, sines, sign, turn_strides, factors, y, shape, pairs, half):
+    """y (B, H, N, D), contiguous, from x by angles times `sign` (1 or -1); it may be x itself.
 
-    strides, angle_strides: of batch, head (and row) of x and of batch and head of the angles, in elements, 0 where one
-    serves all. factors: scratch of `scratch_size` elements for every lane.
+    turns, sines: angles and None, or cosines and sines. strides, turn_strides: of batch, head (and row) of x and of
+    batch and head of the angles, in elements, 0 where one serves all. factors: scratch of `scratch_size` elements for
+    every lane.
     """
     in_lanes(
         crew, _rotate_lane,
-        (pointer(board), x, strides, angles, sign, angle_strides, factors, y, shape, pairs, half),
+        (pointer(board), x, strides, turns, sines, sign, turn_strides, factors, y, shape, pairs, half),
     )  # fmt: skip

@@ -80,7 +80,9 @@ class Crew(NamedTuple):
 
 _threads_started = False
 _lanes_lock = OneAtATime()
-_board = aligned_zeros(24, np.int64)
+_BOARD = 24  # its counters with their cache lines
+_board = aligned_zeros(_BOARD, np.int64)
+_ALONE = Crew(0, 1, 1)
 
 
 def run_lanes(threads: int, function: Callable[..., Any], *arguments: Any) -> None:
@@ -102,6 +104,11 @@ def run_lanes(threads: int, function: Callable[..., Any], *arguments: Any) -> No
         _board[:] = 0
         crew = Crew(_address_of_all_lanes(), threads, max(1, min(threads, numba.config.NUMBA_NUM_THREADS)))
         function(crew, _board, *arguments)
+
+
+def run_alone(function: Callable[..., Any], *arguments: Any) -> None:
+    """`run_lanes` with one lane, the calling thread, beside whatever others run: for little work."""
+    function(_ALONE, np.zeros(_BOARD, np.int64), *arguments)
 
 
 def _start_threads() -> None:
@@ -175,7 +182,7 @@ def in_lanes(typingctx, crew, function, arguments):
     """Call the inner function ``function(lane, *arguments)`` once for each lane of the crew, side by side.
 
     The arguments (a tuple) go through a record on the caller's stack to a small C function, the thunk, whose address
-    `_all_lanes` gets: that one is compiled once, whatever is run.
+    `_all_lanes` gets: that one is compiled once, whatever is run. A single lane is the calling thread itself.
     """
     called = function.get_call_type(typingctx, (types.intp, *arguments.types), {})
 
@@ -185,8 +192,12 @@ def in_lanes(typingctx, crew, function, arguments):
         thunk = _thunk(context, b.module, function, called, values[2].type)
         kind = context.call_conv.get_function_type(types.void, _ALL_LANES.args)
         result, error = (cgutils.alloca_once(b, place.pointee) for place in kind.args[:2])  # of Numba's own convention
-        numbers = [b.ptrtoint(thunk, _I64), b.ptrtoint(record, _I64), lanes, threads]
-        b.call(b.inttoptr(run, kind.as_pointer()), [result, error, *numbers])
+        numbers = [b.ptrtoint(record, _I64), lanes, threads]
+        with b.if_else(b.icmp_signed("==", lanes, ir.Constant(_I64, 1))) as (alone, together):
+            with alone:
+                b.call(thunk, [numbers[0], ir.Constant(_I64, 0)])
+            with together:
+                b.call(b.inttoptr(run, kind.as_pointer()), [result, error, b.ptrtoint(thunk, _I64), *numbers])
         # compiled code calls `function` from the thunk alone: tell Numba that the two belong together
         context.add_linking_libs([function.dispatcher.get_compile_result(called).library])
         return context.get_dummy_value()

@@ -39,9 +39,10 @@ from fastpe.reference._operations import (
     swiglu,
     swiglu_vjp,
 )
+from fastpe.reference._rotation import rotate, rotate_vjp
 
 __all__ = [  # noqa: RUF022 - in the order of the model
-    "attention", "attention_vjp", "cope", "cope_vjp",
+    "attention", "attention_vjp", "cope", "cope_vjp", "rotate", "rotate_vjp",
     "embedding", "embedding_vjp", "linear", "linear_vjp", "relu", "relu_vjp", "gelu", "gelu_vjp",
     "gelu_tanh", "gelu_tanh_vjp", "swiglu", "swiglu_vjp", "layer_norm", "layer_norm_vjp", "rms_norm", "rms_norm_vjp",
     "softmax", "softmax_vjp", "mean_squared_error", "mean_squared_error_vjp",

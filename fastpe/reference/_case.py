@@ -12,6 +12,7 @@ from fastpe.functional.arguments import Call
 from fastpe.functional.positions import Positions
 from fastpe.functional.slot_arrays import cells_back
 from fastpe.reference._dropout import dropout_factors
+from fastpe.reference._rotation import channels
 from fastpe.reference._sizes import Sizes
 
 Array = np.ndarray[Any, Any]
@@ -83,9 +84,9 @@ class Case:
 
     def pair_of(self, d: int) -> int | None:
         """The pair that channel d belongs to, None if it is not turned."""
-        for channels in self.pairs:
-            if d in channels:
-                return int(np.flatnonzero(channels == d)[0])
+        for side in self.pairs:
+            if d in side:
+                return int(np.flatnonzero(side == d)[0])
         return None
 
     def check_dout(self, dout: Any) -> Array:
@@ -205,8 +206,7 @@ def check(
 
 def _pairs(call: Call) -> tuple[Array, Array]:
     count = max((call.slots[name].shape[-1] for name in ("angles", "growth") if name in call.slots), default=0)
-    numbers = np.arange(count)
-    return (2 * numbers, 2 * numbers + 1) if call.pairs == "interleaved" else (numbers, numbers + count)
+    return channels(count, call.pairs)
 
 
 def _visible(call: Call) -> Array:

@@ -7,6 +7,7 @@ import numpy as np
 
 from fastpe.functional.slot_arrays import cells_of
 from fastpe.reference._case import Array, Case, Gradients
+from fastpe.reference._rotation import crossed, turn
 from fastpe.reference._sizes import Sizes
 
 
@@ -77,18 +78,11 @@ def _rotate(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], 
     whole = case.slots["angles"]
     angles = case.positions.of_queries(whole, -2) if name == "q" else case.positions.of_keys(whole, -2)
     cos, sin = np.cos(angles).astype(x.dtype), np.sin(angles).astype(x.dtype)
-    first, second = case.pairs
-    turned = x.copy()
-    turned[..., first] = x[..., first] * cos - x[..., second] * sin
-    turned[..., second] = x[..., first] * sin + x[..., second] * cos
+    turned = turn(x, cos, sin, case.pairs)
 
     def pullback(dturned: Array, gradients: Gradients) -> None:
-        dx = dturned.copy()
-        dx[..., first] = dturned[..., first] * cos + dturned[..., second] * sin
-        dx[..., second] = dturned[..., second] * cos - dturned[..., first] * sin
-        gradients.add(name, dx)
-        dangles = dturned[..., second] * turned[..., first] - dturned[..., first] * turned[..., second]
-        gradients.add_rows("angles", name, dangles)
+        gradients.add(name, turn(dturned, cos, -sin, case.pairs))
+        gradients.add_rows("angles", name, crossed(turned, dturned, case.pairs))
 
     return turned, pullback
 

@@ -6,6 +6,8 @@ A *band* is a matrix with a row for each query (or key) of a tile and m + n - 1 
 tile meets, so that all products with such an array are matrix products; bands and tiles are copied into each other. A
 tile that lies wholly beyond the reach of the array meets a single row, and its band is one column.
 
+Where a tile has few queries it is read row by row instead.
+
 2 D (m + n - 1) / n FLOP a cell, or 2 where clipped. rel_gain has a factor for every channel, which no matrix product
 has: 2 D FLOP a cell, 8 D for its gradients.
 """
@@ -15,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastpe.kernels._jit import inner
-from fastpe.kernels.attention.cells import BAND, TILE_KEYS, add_scaled, cell_sums, dot
+from fastpe.kernels.attention.cells import BAND, FEW, TILE_KEYS, add_scaled, cell_sums, dot
 from fastpe.kernels.attention.records import REL_VALUE, first_offset, rows_of
 from fastpe.kernels.gemm import ONTO, OVERWRITE, gemm
 from fastpe.kernels.simd import at, fma, get, lanes, load_first, put, scalar, splat, store_first, total, zeros
@@ -112,6 +114,13 @@ def relative_scores(x, x_row, offsets, cells, by_key):
     rel, _, width, _, m, n, band, rows = offsets
     count = n if by_key else m
     clipped = _clipped_row(offsets)
+    if clipped < 0 and m <= FEW:
+        for i in range(m):
+            for j in range(n):
+                row = at(rel, _row_of(offsets.first + j - i, offsets.reach) * width)
+                more = dot(at(x, (j if by_key else i) * x_row), row, width)
+                put(cells, i * TILE_KEYS + j, get(cells, i * TILE_KEYS + j) + more)
+        return
     if clipped < 0:
         _collect_rows(offsets, True)
         gemm(x, x_row, ONE, rows, BAND, band, BAND, count, m + n - 1, width, OVERWRITE, band, NONE, band, NONE)
@@ -132,6 +141,12 @@ def relative_mix(cells, offsets, y, y_row, by_key):
     rel, _, width, _, m, n, band, rows = offsets
     count = n if by_key else m
     clipped = _clipped_row(offsets)
+    if clipped < 0 and m <= FEW:
+        for i in range(m):
+            for j in range(n):
+                row = at(rel, _row_of(offsets.first + j - i, offsets.reach) * width)
+                add_scaled(at(y, (j if by_key else i) * y_row), get(cells, i * TILE_KEYS + j), row, width)
+        return
     if clipped < 0:
         _collect_rows(offsets, False)
         _cells_into_band(cells, band, m, n, by_key)

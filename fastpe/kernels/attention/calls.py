@@ -23,10 +23,11 @@ from fastpe.kernels.attention.records import (
     HeadGradients,
     Sight,
     Turns,
+    case_of,
     place,
     terms_of,
 )
-from fastpe.kernels.attention.room import scratch_of
+from fastpe.kernels.attention.room import Room, scratch_of
 from fastpe.kernels.simd import at, part, plain, pointer, row, scalar
 from fastpe.kernels.threads import claim, end_turn, finish, in_lanes, wait_for, wait_turn
 
@@ -85,8 +86,10 @@ def _forward_lane(lane, board, x, dropout, out, lse, case, room, arenas):
 
 @entry(label="attention")
 def forward(crew, board, x, dropout, out, lse, case, room, arenas):
-    """out (B, H, N, D) and lse (B, H, N)."""
-    in_lanes(crew, _forward_lane, (pointer(board), x, dropout, out, lse, case, room, arenas))
+    """out (B, H, N, D) and lse (B, H, N); case: as `in_one_row` has it; room: a plain tuple."""
+    in_lanes(
+        crew, _forward_lane, (pointer(board), x, dropout, out, lse, case_of(case), Room(*room), arenas)
+    )  # fmt: skip
 
 
 @inner

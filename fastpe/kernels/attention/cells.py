@@ -7,9 +7,10 @@ plus j - i. Every routine is one pass over the tile, a few FLOP a cell.
 import numpy as np
 
 from fastpe.kernels._jit import inner
-from fastpe.kernels.simd import fma, lanes, load_first, put, splat, store_first, total, zeros
+from fastpe.kernels.simd import at, fma, get, lanes, load, load_first, put, splat, store, store_first, total, zeros
 
 TILE_QUERIES, TILE_KEYS = np.int64(96), np.int64(128)
+FEW = np.int64(4)  # queries for which it costs less to read keys where they lie than to turn a tile of them
 BAND = np.int64(256)  # elements from one row of a band to the next: TILE_QUERIES + TILE_KEYS - 1, rounded up
 
 
@@ -20,6 +21,67 @@ def dot(x, y, n):
     for j in range(0, n, lanes(x)):
         products = fma(load_first(x, j, n - j), load_first(y, j, n - j), products)
     return total(products)
+
+
+@inner
+def dots(x, y, y_row, n, d, out):
+    """out = x . y of n rows y, of d elements each; four rows at a time, whose sums need not wait for each other."""
+    width, four = lanes(x), n // 4 * 4
+    whole = d // width * width
+    for j in range(0, four, 4):
+        first, second, third, fourth = (
+            at(y, j * y_row), at(y, (j + 1) * y_row), at(y, (j + 2) * y_row), at(y, (j + 3) * y_row),
+        )  # fmt: skip
+        s, t, u, w = zeros(x), zeros(x), zeros(x), zeros(x)
+        for c in range(0, whole, width):
+            own = load(x, c)
+            s, t = fma(own, load(first, c), s), fma(own, load(second, c), t)
+            u, w = fma(own, load(third, c), u), fma(own, load(fourth, c), w)
+        if whole < d:
+            left, own = d - whole, load_first(x, whole, d - whole)
+            s, t = fma(own, load_first(first, whole, left), s), fma(own, load_first(second, whole, left), t)
+            u, w = fma(own, load_first(third, whole, left), u), fma(own, load_first(fourth, whole, left), w)
+        put(out, j, total(s))
+        put(out, j + 1, total(t))
+        put(out, j + 2, total(u))
+        put(out, j + 3, total(w))
+    for j in range(four, n):
+        put(out, j, dot(x, at(y, j * y_row), d))
+
+
+@inner
+def add_rows(weights, x, x_row, n, d, y):
+    """y += weights . x of n rows x, of d elements each; even and odd rows have sums of their own."""
+    width, even = lanes(y), n // 2 * 2
+    c = np.int64(0)
+    while d - c >= 4 * width:
+        a, b, e, f = zeros(y), zeros(y), zeros(y), zeros(y)
+        s, t, u, w = load(y, c), load(y, c + width), load(y, c + 2 * width), load(y, c + 3 * width)
+        for j in range(0, even, 2):
+            row, one = at(x, j * x_row + c), splat(get(weights, j))
+            s, t = fma(one, load(row, 0), s), fma(one, load(row, width), t)
+            u, w = fma(one, load(row, 2 * width), u), fma(one, load(row, 3 * width), w)
+            row, one = at(x, (j + 1) * x_row + c), splat(get(weights, j + 1))
+            a, b = fma(one, load(row, 0), a), fma(one, load(row, width), b)
+            e, f = fma(one, load(row, 2 * width), e), fma(one, load(row, 3 * width), f)
+        if even < n:
+            row, one = at(x, even * x_row + c), splat(get(weights, even))
+            s, t = fma(one, load(row, 0), s), fma(one, load(row, width), t)
+            u, w = fma(one, load(row, 2 * width), u), fma(one, load(row, 3 * width), w)
+        store(y, c, s + a)
+        store(y, c + width, t + b)
+        store(y, c + 2 * width, u + e)
+        store(y, c + 3 * width, w + f)
+        c += 4 * width
+    while c < d:
+        s, a = load_first(y, c, d - c), zeros(y)
+        for j in range(0, even, 2):
+            s = fma(splat(get(weights, j)), load_first(x, j * x_row + c, d - c), s)
+            a = fma(splat(get(weights, j + 1)), load_first(x, (j + 1) * x_row + c, d - c), a)
+        if even < n:
+            s = fma(splat(get(weights, even)), load_first(x, even * x_row + c, d - c), s)
+        store_first(y, c, s + a, d - c)
+        c += width
 
 
 @inner

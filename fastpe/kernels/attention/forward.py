@@ -6,7 +6,7 @@ import numpy as np
 
 from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.bands import offsets_of, relative_mix
-from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, clear
+from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_rows, clear
 from fastpe.kernels.attention.dropped import drop_cells
 from fastpe.kernels.attention.masks import (
     hide,
@@ -17,7 +17,7 @@ from fastpe.kernels.attention.masks import (
     visible,
     visible_of_block,
 )
-from fastpe.kernels.attention.products import prepare_keys
+from fastpe.kernels.attention.products import in_place, prepare_keys
 from fastpe.kernels.attention.records import MASK, NONE, ONE, REL_VALUE, Tile, at_offset, ends, given
 from fastpe.kernels.attention.room import at_block
 from fastpe.kernels.attention.score import adds_bias, bound, faint, make_scores, negligible, score
@@ -95,7 +95,12 @@ def _mix(head, terms, tile, start, y, y_row, case, scratch):
     """y = weights v (+ y with start ONTO) + rows of rel_value."""
     _, m, j0, n = tile
     d, mode, cells = case.v_width, start | LOWER_A if on_diagonal(head, tile, case) else start, scratch.cells
-    gemm(cells, TILE_KEYS, ONE, at(head.v, j0 * case.v_row), case.v_row, y, y_row, m, d, n, mode, y, y_row, y, NONE)
+    v = at(head.v, j0 * case.v_row)
+    if in_place(case):
+        for i in range(m):
+            add_rows(at(cells, i * TILE_KEYS), v, case.v_row, n, d, at(y, i * y_row))
+    else:
+        gemm(cells, TILE_KEYS, ONE, v, case.v_row, y, y_row, m, d, n, mode, y, y_row, y, NONE)
     if terms is not None and given(head.table, REL_VALUE):
         relative_mix(cells, offsets_of(terms.rel_value, REL_VALUE, head, tile, case, scratch), y, y_row, False)
 

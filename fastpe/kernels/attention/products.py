@@ -13,7 +13,7 @@ from fastpe.kernels.attention.bands import (
     relative_mix,
     relative_scores,
 )
-from fastpe.kernels.attention.cells import TILE_KEYS, add_scaled, cell_sums, dot
+from fastpe.kernels.attention.cells import FEW, TILE_KEYS, add_scaled, cell_sums, dots
 from fastpe.kernels.attention.masks import on_diagonal
 from fastpe.kernels.attention.records import (
     GROWTH,
@@ -36,7 +36,6 @@ from fastpe.kernels.simd import (
     lanes,
     load_first,
     minus,
-    put,
     splat,
     store_first,
     store_interleaved,
@@ -91,11 +90,18 @@ def has_factors(table):
 
 
 @inner
+def in_place(case):
+    """Whether queries are so few that keys are read where they lie, not turned; of calls, not of the model."""
+    return case.queries <= FEW and not case.alone
+
+
+@inner
 def prepare_keys(head, terms, tile, case, scratch):
     """The tile's rotated keys, transposed; with growth they are scaled for the block of queries from tile.i0 on."""
     d, n, source, row = case.width, tile.n, at(head.kr, tile.j0 * case.kr_row), case.kr_row
     if terms is None:
-        transpose(source, row, scratch.k_columns, TILE_KEYS, n, d)
+        if not in_place(case):
+            transpose(source, row, scratch.k_columns, TILE_KEYS, n, d)
         return
     if has_factors(head.table):
         pairs, factors = rows_of(head.table, GROWTH), scratch.k_factors
@@ -103,7 +109,8 @@ def prepare_keys(head, terms, tile, case, scratch):
         _growth_factors(growth, origin, n, pairs, case.half, -1.0, factors)
         grown(source, row, factors, 2 * pairs, scratch.k_scaled, n, d)
         source, row = scratch.k_scaled, d
-    transpose(source, row, scratch.k_columns, TILE_KEYS, n, d)
+    if not in_place(case):
+        transpose(source, row, scratch.k_columns, TILE_KEYS, n, d)
 
 
 @inner
@@ -114,9 +121,14 @@ def columns_of(n, cells):
 
 
 @inner
-def make_content(content, content_row, head, tile, case, scratch):
-    """cells = content . key, of all that may be visible. The tile's keys stand transposed in `k_columns`."""
+def make_content(content, content_row, keys, key_row, head, tile, case, scratch):
+    """cells = content . key, of all that may be visible; keys: the tile's, which stand transposed in `k_columns`, too,
+    unless they are read in place."""
     mode, cells = LOWER_C if on_diagonal(head, tile, case) else OVERWRITE, scratch.cells
+    if in_place(case):
+        for i in range(tile.m):
+            dots(at(content, i * content_row), keys, key_row, tile.n, case.width, at(cells, i * TILE_KEYS))
+        return
     gemm(
         content, content_row, ONE, scratch.k_columns, TILE_KEYS, cells, TILE_KEYS, tile.m,
         columns_of(tile.n, cells), case.width, mode, cells, NONE, cells, NONE,
@@ -125,21 +137,22 @@ def make_content(content, content_row, head, tile, case, scratch):
 
 @inner
 def make_products(head, terms, tile, case, scratch):
-    """cells = inner; the tile's keys stand transposed in `k_columns`, scaled in `k_scaled`."""
+    """cells = inner; the tile's keys stand as `prepare_keys` left them."""
     d, table, cells, m = case.width, head.table, scratch.cells, tile.m
     q, k = at(head.q, tile.i0 * case.q_row), at(head.k, tile.j0 * case.k_row)
     content, content_row = at(head.qr, tile.i0 * case.qr_row), case.qr_row
+    keys, key_row = at(head.kr, tile.j0 * case.kr_row), case.kr_row
     if has_factors(table):
         pairs, factors, scaled = rows_of(table, GROWTH), scratch.q_factors, scratch.q_scaled
         growth = at(terms.growth_q, tile.i0 * pairs)
         _growth_factors(growth, growth, m, pairs, case.half, 1.0, factors)
         grown(content, content_row, factors, 2 * pairs, scaled, m, d)
-        content, content_row = scaled, d
+        content, content_row, keys, key_row = scaled, d, scratch.k_scaled, d
     if given(table, REL_GAIN):
         offsets = offsets_of(terms.rel_gain, REL_GAIN, head, tile, case, scratch)
         channel_scores(content, scratch.k_scaled, offsets, cells)
     else:
-        make_content(content, content_row, head, tile, case, scratch)
+        make_content(content, content_row, keys, key_row, head, tile, case, scratch)
     if given(table, REL_KEY):
         relative_scores(q, case.q_row, offsets_of(terms.rel_key, REL_KEY, head, tile, case, scratch), cells, False)
     if given(table, REL_QUERY):
@@ -152,8 +165,7 @@ def make_products(head, terms, tile, case, scratch):
 def _add_key_terms(cells, key_bias, k, tile, case, scratch):
     """cells[i, j] += key_bias . k_j."""
     n, sums = tile.n, scratch.band
-    for j in range(n):
-        put(sums, j, dot(key_bias, at(k, j * case.k_row), case.width))
+    dots(key_bias, k, case.k_row, n, case.width, sums)
     for i in range(tile.m):
         for j in range(0, n, lanes(cells)):
             more = load_first(sums, j, n - j)

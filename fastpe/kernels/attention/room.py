@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.kernels._jit import inner
-from fastpe.kernels.attention.cells import BAND, TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.attention.cells import BAND, FEW, TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.records import (
     BIAS,
     GAIN,
@@ -65,7 +65,9 @@ def room_for(case: Case, table: np.ndarray, *, backward: bool) -> Room:
         cursor += -(-int(count) // 16) * 16
         return region(start, count)
 
-    tile, d, n, k = int(TILE_QUERIES * TILE_KEYS), case.width, case.queries, int(TILE_KEYS)
+    d, n, k, few = case.width, case.queries, int(TILE_KEYS), case.queries <= FEW and not case.alone
+    rows = n if few else int(TILE_QUERIES)
+    tile = rows * k
     dv = case.v_width
     longer = max(int(TILE_QUERIES), k)
     relative = bool(table[[REL_KEY, REL_QUERY, REL_VALUE], GIVEN].any())
@@ -79,11 +81,11 @@ def room_for(case: Case, table: np.ndarray, *, backward: bool) -> Room:
         cells=take(not case.kept and tile), dcells=take(backward * tile), raw=take(backward and case.keep_raw and tile),
         slopes=take(backward and case.keep_slopes and tile), dropped=take(backward and case.dropped and tile),
         band=take(longer * BAND if relative else longer), rows=take(relative and max(d, dv) * BAND),
-        k_columns=take(d * k), v_columns=take(backward * dv * k),
-        q_scaled=take(scaled and TILE_QUERIES * d), k_scaled=take(scaled and k * d),
-        q_factors=take(TILE_QUERIES * channels), k_factors=take(k * channels),
-        mixed=take(TILE_QUERIES * dv),
-        dq_scaled=take(backward and scaled and TILE_QUERIES * d), dk_scaled=take(backward and scaled and k * d),
+        k_columns=take(not few and d * k), v_columns=take(backward * dv * k),
+        q_scaled=take(scaled and rows * d), k_scaled=take(scaled and k * d),
+        q_factors=take(rows * channels), k_factors=take(k * channels),
+        mixed=take(rows * dv),
+        dq_scaled=take(backward and scaled and rows * d), dk_scaled=take(backward and scaled and k * d),
         stats=take(2 * TILE_QUERIES),
         dbias=gradient(BIAS, n + k), dgain=gradient(GAIN, n + k),
         drel_gain=gradient(REL_GAIN, table[REL_GAIN, ROWS] * d), drel_key=gradient(REL_KEY, table[REL_KEY, ROWS] * d),

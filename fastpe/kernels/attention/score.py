@@ -91,7 +91,8 @@ def make_scores(head, terms, tile, case, scratch):
     The tile's keys stand transposed in `k_columns`, scaled in `k_scaled`.
     """
     if terms is None:
-        make_content(at(head.qr, tile.i0 * case.qr_row), case.qr_row, head, tile, case, scratch)
+        keys = at(head.kr, tile.j0 * case.kr_row)
+        make_content(at(head.qr, tile.i0 * case.qr_row), case.qr_row, keys, case.kr_row, head, tile, case, scratch)
         return head.scale
     return _make_all_scores(head, terms, tile, case, scratch)
 

@@ -69,13 +69,12 @@ def start_of(x: np.ndarray) -> np.ndarray:
 
     Where bounds are checked it goes on to the last of x, or is x itself where that lies before the first.
     """
-    count = 1
-    if CHECK_BOUNDS:
-        steps = [(size - 1) * stride for size, stride in zip(x.shape, x.strides, strict=True)]
-        if min(steps) < 0:
-            return x
-        count += sum(steps) // x.itemsize
-    return np.lib.stride_tricks.as_strided(x, (count,), (x.itemsize,))
+    if not CHECK_BOUNDS:
+        return x[(0,) * (x.ndim - 1)][:1]
+    steps = [(size - 1) * stride for size, stride in zip(x.shape, x.strides, strict=True)]
+    if min(steps) < 0:
+        return x
+    return np.lib.stride_tricks.as_strided(x, (1 + sum(steps) // x.itemsize,), (x.itemsize,))
 
 
 def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -1,0 +1,24 @@
+"""Arrays as kernels are compiled for: rows in one piece, memory that may be written to; and sums to a given shape."""
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def contiguous(x: Array, dtype: Any) -> Array:
+    """x in one piece that may be written to, as kernels are compiled for; x itself where it is so."""
+    return np.require(x, dtype, ["C", "A", "W"])
+
+
+def plain_rows(x: Array) -> Array:
+    """x with contiguous rows in plain strides; x itself where it has them."""
+    plain = x.strides[-1] == x.itemsize and all(s % x.itemsize == 0 for s in x.strides) and x.flags.writeable
+    return x if plain and x.flags.aligned else np.array(x, order="C")
+
+
+def summed_to(x: Array, shape: tuple[int, ...]) -> Array:
+    """x summed over the axes that are 1 in `shape`."""
+    repeated = tuple(axis for axis, size in enumerate(shape) if size == 1 and x.shape[axis] != 1)
+    return x.sum(axis=repeated, keepdims=True) if repeated else x

@@ -1,0 +1,246 @@
+"""Rotation of pairs of channels by angles, or by given cosines and sines, with gradients: `rotate` and `rotate_vjp`.
+
+Attention turns its queries and keys here, too.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastpe.functional.arguments import any_real, check_pairs, in_float32, wanted
+from fastpe.functional.layouts import contiguous, plain_rows, summed_to
+from fastpe.kernels import rotate as kernel
+from fastpe.kernels import simd
+from fastpe.kernels.threads import default_threads, run_lanes
+
+Array = np.ndarray[Any, Any]
+
+# x may hold NaN and infinities, and what becomes of them stands in the results
+_without_warnings = np.errstate(over="ignore", invalid="ignore", divide="ignore")
+
+
+def rotate(x: Any, angles: Any = None, *, pairs: str = "interleaved", cos_sin: Any = None) -> Array:
+    """Turn pairs of channels: (a, b) becomes (a cos - b sin, a sin + b cos).
+
+    Parameters
+    ----------
+    x : (..., N, D) float64, float32, float16 or bfloat16
+        Queries, keys, or any rows. Half precision (bfloat16 as `ml_dtypes` has it) is computed in float32.
+    angles : (N, R) or (..., N, R) floats, optional
+        In radians, R at most D / 2; axes before N are x's, counted from N, or 1. Sine and cosine are taken in float64.
+        The channels from 2 R on stay as they are.
+    pairs : "interleaved" or "half"
+        Whether pair c is channels 2 c and 2 c + 1 (Su et al.), or c and c + R (GPT-NeoX, Llama).
+    cos_sin : tuple of two arrays of floats, each shaped as `angles`, optional
+        In place of angles: what pairs are multiplied by, which need be no cosines and sines (YaRN scales them).
+
+    Returns
+    -------
+    (..., N, D)
+        Of x's dtype.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has the wrong type, shape or values, or not one of `angles` and `cos_sin` is given.
+
+    References
+    ----------
+    Su et al. 2021, RoFormer (arXiv:2104.09864), eq. (34).
+
+    Examples
+    --------
+    >>> import fastpe
+    >>> quarter = np.full((1, 1), np.pi / 2)
+    >>> fastpe.rotate(np.array([[1.0, 2.0, 3.0]]), quarter).round(12).tolist()
+    [[-2.0, 1.0, 3.0]]
+    """
+    return _finished(_checked(x, angles, cos_sin, pairs, ()))
+
+
+def rotate_vjp(
+    x: Any, angles: Any = None, *, pairs: str = "interleaved", cos_sin: Any = None, wrt: tuple[str, ...] | None = None
+) -> tuple[Array, Callable[[Any], dict[str, Any]]]:
+    """`rotate`, and the function that carries its gradient back.
+
+    Parameters
+    ----------
+    x, angles, pairs, cos_sin
+        As for `rotate`. Arrays are read where they lie, again by `pullback`.
+    wrt : tuple of str, optional
+        The arguments whose gradients are wanted: by default x and `angles` or `cos_sin`.
+
+    Returns
+    -------
+    y : (..., N, D)
+        What `rotate` returns.
+    pullback : callable
+        ``pullback(dy)`` gives a dict of arrays, each of the shape and dtype of the argument it is named after; of
+        `cos_sin` a tuple of two.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `rotate`; also if `wrt` is no tuple of names, or names what is not given.
+
+    Examples
+    --------
+    >>> import fastpe
+    >>> y, pullback = fastpe.rotate_vjp(np.array([[1.0, 2.0]]), np.zeros((1, 1)))
+    >>> {name: gradient.tolist() for name, gradient in pullback(np.array([[0.0, 1.0]])).items()}
+    {'x': [[0.0, 1.0]], 'angles': [[1.0]]}
+    """
+    call = _checked(x, angles, cos_sin, pairs, wrt)
+    y = _finished(call)
+
+    @_without_warnings
+    def pullback(dy: Any) -> dict[str, Any]:
+        given = in_float32(any_real("dy", dy))
+        if given.shape != call.shape:
+            raise ValueError(f"dy must have the shape of x, {call.shape}, not {given.shape}")
+        return _gradients(call, given.astype(call.x.dtype, copy=False).reshape(call.x.shape))
+
+    return y, pullback
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What attention shares
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Angles, or cosines and sines: (B or 1, H or 1, N, R) float64 in one piece."""
+
+    angles: Array  # or cosines
+    sines: Array | None = None
+
+
+def turn(x: Array, turns: Turns, sign: float, pairs: str, y: Array) -> Array:
+    """y, x (B, H, N, D) with its pairs turned by angles times `sign`; y may be x where that is in one piece."""
+    led, per_head, n, count = turns.angles.shape
+    lanes = default_threads()
+    strides = tuple(stride // x.itemsize for stride in x.strides[:3])
+    own = (per_head * n * count if led > 1 else 0, n * count if per_head > 1 else 0)
+    factors = simd.aligned_zeros((lanes, kernel.scratch_size(count)), x.dtype)
+    sines = None if turns.sines is None else turns.sines.reshape(-1)
+    run_lanes(
+        lanes, kernel.rotate, x, strides, turns.angles.reshape(-1), sines, sign, own, factors, y, x.shape, count,
+        pairs == "half",
+    )  # fmt: skip
+    return y
+
+
+def channels(count: int, pairs: str) -> tuple[slice, slice]:
+    """The first channels of `count` pairs, and the second ones."""
+    if pairs == "half":
+        return slice(0, count), slice(count, 2 * count)
+    return slice(0, 2 * count, 2), slice(1, 2 * count, 2)
+
+
+def crossed(x: Array, dx: Array, count: int, pairs: str) -> Array:
+    """Of each pair x_1 dx_2 - x_2 dx_1, in float64: the gradient of the angle that made x, dx being that of x."""
+    (first, second), x = channels(count, pairs), x.astype(np.float64)
+    return np.asarray(dx[..., second] * x[..., first] - dx[..., first] * x[..., second])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One call
+
+
+@dataclass(frozen=True)
+class _Call:
+    """Checked arguments; x (B, H, N, D), half precision in float32, and its own shape and dtype."""
+
+    x: Array
+    turns: Turns
+    pairs: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    given: dict[str, Array]  # angles, or cosines and sines, by the names that errors give them
+    gradients: dict[str, tuple[int, ...]]  # the shapes of those that are wanted
+
+
+def _checked(x: Any, angles: Any, cos_sin: Any, pairs: Any, wrt: tuple[str, ...] | None) -> _Call:
+    own = any_real("x", x)
+    if own.ndim < 2 or own.shape[-1] < 2:
+        raise ValueError(f"x must have the shape (..., N, D), D at least 2, not {own.shape}")
+    if (angles is None) == (cos_sin is None):
+        raise ValueError("rotate needs either angles or cos_sin")
+    given = {"angles": any_real("angles", angles)} if cos_sin is None else _pair(cos_sin)
+    for name, array in given.items():
+        _check_shape(name, array, own.shape)
+        if not (array.size == 0 or (np.isfinite(array.min()) and np.isfinite(array.max()))):
+            raise ValueError(f"{name} must be finite")
+    shapes = {each.shape for each in given.values()}
+    if len(shapes) > 1:
+        raise ValueError(f"cos_sin must hold two arrays of one shape, not of {' and '.join(map(str, sorted(shapes)))}")
+    rows = own.shape[-2:]
+    outer, heads = own.shape[:-3], own.shape[-3:-2] or (1,)
+    four = in_float32(own).reshape(-1 if own.size else 0, *heads, *rows)
+    turns = Turns(*(_four(array, outer) for array in given.values()))
+    kind = "angles" if cos_sin is None else "cos_sin"
+    return _Call(
+        four, turns, check_pairs(pairs), own.shape, own.dtype, given, wanted(wrt, {"x": own.shape, kind: shapes.pop()})
+    )
+
+
+def _pair(cos_sin: Any) -> dict[str, Array]:
+    if not isinstance(cos_sin, tuple | list) or len(cos_sin) != 2:
+        raise TypeError(f"cos_sin must be a tuple of two arrays, not {type(cos_sin).__name__}")
+    return {name: any_real(name, value) for name, value in zip(("cos_sin[0]", "cos_sin[1]"), cos_sin, strict=True)}
+
+
+def _check_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:
+    (*lead, n, d), own = shape, array.shape
+    fits = 2 <= len(own) <= len(shape) and own[-2] == n and 1 <= own[-1] <= d // 2
+    led = (1,) * (len(shape) - len(own)) + own[:-2]
+    if not fits or any(size not in (1, most) for size, most in zip(led, lead, strict=True)):
+        raise ValueError(
+            f"{name} must have the shape (N, R), or that after axes of x or 1, N = {n} and R from 1 to {d // 2}, "
+            f"of x {shape}; not {own}"
+        )
+
+
+def _four(array: Array, outer: tuple[int, ...]) -> Array:
+    """(B or 1, H or 1, N, R), float64: all axes before the heads are one."""
+    whole = array.reshape((1,) * (len(outer) + 3 - array.ndim) + array.shape)
+    if len(outer) > 1 and set(whole.shape[: len(outer)]) != {1}:
+        whole = np.broadcast_to(whole, (*outer, *whole.shape[len(outer) :]))
+    return contiguous(whole.reshape(-1 if whole.size else 0, *whole.shape[-3:]), np.float64)
+
+
+def _turned(call: _Call, x: Array, sign: float) -> Array:
+    y = np.empty(x.shape, x.dtype)
+    return turn(plain_rows(x), call.turns, sign, call.pairs, y) if x.size else y
+
+
+def _finished(call: _Call) -> Array:
+    return _turned(call, call.x, 1.0).reshape(call.shape).astype(call.dtype, copy=False)
+
+
+def _gradients(call: _Call, dy: Array) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if "x" in call.gradients:
+        found["x"] = _turned(call, dy, -1.0).reshape(call.shape).astype(call.dtype, copy=False)
+    count = call.turns.angles.shape[-1]
+    if "angles" in call.gradients:
+        found["angles"] = _folded(call, "angles", crossed(_turned(call, call.x, 1.0), dy, count, call.pairs))
+    if "cos_sin" in call.gradients:
+        (first, second), x = channels(count, call.pairs), call.x.astype(np.float64)
+        along = dy[..., first] * x[..., first] + dy[..., second] * x[..., second]
+        parts = along, crossed(x, dy, count, call.pairs)
+        found["cos_sin"] = tuple(_folded(call, name, part) for name, part in zip(call.given, parts, strict=True))
+    return {name: found[name] for name in call.gradients}
+
+
+def _folded(call: _Call, name: str, whole: Array) -> Array:
+    """The gradient (B, H, N, R) as that of the argument, summed where the argument was repeated."""
+    own = call.given[name]
+    padded = (1,) * (len(call.shape) - own.ndim) + own.shape
+    return (
+        summed_to(whole.reshape(*call.shape[:-1], own.shape[-1]), padded)
+        .reshape(own.shape)
+        .astype(own.dtype, copy=False)
+    )

@@ -1,0 +1,224 @@
+"""Calls of few queries, as decoding makes them: a kind that was seen before gives the same bits and the same errors."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numba
+import numpy as np
+import pytest
+from array_kinds import gapped, read_only, stepped, transposed, unaligned
+from attention_problems import SLOTS, assert_agrees, problem
+from guards import guarded_results
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fastpe
+from fastpe import reference
+from fastpe.functional import few
+from fastpe.kernels.attention.cells import FEW
+
+OPTIONS = (
+    "causal", "window", "lengths", "both_lengths", "bias", "clipped_bias", "led_bias", "mask", "one_mask", "head_mask",
+    "added", "spans", "query_start", "one_start", "softcap", "rectify", "scale", "sinks", "return_lse", "tolerance",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept():
+    few._kept.clear()
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(8)
+
+
+def qkv(rng, b=2, h=4, hk=2, n=1, m=70, d=16, dtype=np.float32):
+    sizes = (b, h, n, d), (b, hk, m, d), (b, hk, m, d)
+    return tuple(rng.standard_normal(size).astype(dtype) for size in sizes)
+
+
+def options(rng, names, b, h, n, m, dtype):
+    """Arguments of attention by the names above."""
+    drawn = {
+        "causal": ("causal", True), "window": ("window", 9), "lengths": ("lengths", rng.integers(0, m + 1, b)),
+        "both_lengths": ("lengths", (rng.integers(0, n + 1, b), rng.integers(0, m + 1, b))),
+        "bias": ("bias", rng.standard_normal((h, 2 * m - 1)).astype(dtype)),
+        "clipped_bias": ("bias", rng.standard_normal((1, h, 5)).astype(dtype)),
+        "led_bias": ("bias", rng.standard_normal((b, h, 7)).astype(dtype)),
+        "mask": ("mask", rng.random((b, 1, n, m)) < 0.6), "one_mask": ("mask", rng.random(m) < 0.6),
+        "head_mask": ("mask", rng.random((h, 1, m)) < 0.6),
+        "added": ("mask", np.where(rng.random((b, h, 1, m)) < 0.6, rng.standard_normal(m), -np.inf).astype(dtype)),
+        "spans": ("spans", np.sort(rng.integers(-2, m + 3, (b, n, 2)), axis=-1)),
+        "query_start": ("query_start", rng.integers(0, m, b)), "one_start": ("query_start", 3),
+        "softcap": ("softcap", 2.0), "rectify": ("rectify", True), "scale": ("scale", 0.3),
+        "sinks": ("sinks", rng.standard_normal(h).astype(dtype)), "return_lse": ("return_lse", True),
+        "tolerance": ("tolerance", 0.0),
+    }  # fmt: skip
+    return dict(drawn[name] for name in names)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_a_kind_that_was_seen_before_gives_the_same_bits(data):
+    draw = data.draw
+    names = draw(st.lists(st.sampled_from(OPTIONS), unique=True, max_size=5))
+    b, hk = draw(st.integers(1, 3)), draw(st.sampled_from([1, 2]))
+    n, d = draw(st.integers(1, int(FEW))), draw(st.sampled_from([1, 16, 40, 64, 130]))
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    few._kept.clear()
+    for m in draw(st.lists(st.sampled_from([1, 4, 127, 128, 129, 300]), min_size=1, max_size=2)):  # a cache grows
+        q, k, v = qkv(rng, b, 4, hk, n, m, d, dtype)
+        given = options(rng, names, b, 4, n, m, dtype)
+        first, second = (fastpe.attention(q, k, v, **given) for _ in range(2))
+        assert len(few._kept) == 1
+        kept = few._kept.copy()
+        few._kept.clear()
+        anew, exact = fastpe.attention(q, k, v, **given), reference.attention(q, k, v, **given)
+        few._kept.update(kept)
+        many = (first, second, anew, exact)
+        for one, two, three, wanted in zip(*(many if "return_lse" in names else [[x] for x in many]), strict=True):
+            np.testing.assert_array_equal(one, two)
+            np.testing.assert_array_equal(one, three)
+            hidden = np.isneginf(wanted)
+            np.testing.assert_array_equal(np.isneginf(one), hidden)
+            tolerance = 2e-4 if dtype == np.float32 else 1e-12
+            np.testing.assert_allclose(one[~hidden], wanted[~hidden], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["", *SLOTS])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_every_slot_obeys_the_error_law(rng, name, dtype):
+    for n in (1, int(FEW), int(FEW) + 1):
+        for reach in (3, 200):
+            arguments = problem(rng, (name,) if name else (), h=4, hk=2, n=n, m=140, d=6, reach=reach, dtype=dtype)
+            assert_agrees(arguments, causal=name == "growth")
+
+
+@pytest.mark.parametrize("axes", [2, 3])
+def test_axes_that_q_has_not(rng, axes):
+    q, k, v = (x[(0,) * (4 - axes)] for x in qkv(rng, hk=4))
+    bias = np.ones((4 if axes == 3 else 1, 3), np.float32)
+    for _ in range(2):
+        out, lse = fastpe.attention(q, k, v, lengths=60, bias=bias, return_lse=True)
+        exact = reference.attention(q, k, v, lengths=60, bias=bias, return_lse=True)
+        assert out.shape == exact[0].shape
+        np.testing.assert_allclose(out, exact[0], atol=1e-6)
+        np.testing.assert_allclose(lse, exact[1], atol=1e-5)
+    assert len(few._kept) == 1
+
+
+@pytest.mark.parametrize("layout", [gapped, stepped, read_only, unaligned, transposed])
+def test_every_layout(rng, layout):
+    q, k, v = qkv(rng)
+    bias = rng.standard_normal((4, 9)).astype(np.float32)
+    expected = fastpe.attention(q, k, v, bias=bias)
+    for _ in range(2):
+        np.testing.assert_array_equal(
+            fastpe.attention(layout(q), layout(k), layout(v), bias=layout(bias[None])), expected
+        )
+
+
+def test_a_part_of_a_larger_cache(rng):
+    q, k, v = qkv(rng, m=200)
+    for m in (64, 65, 130):
+        part = fastpe.attention(q, k[:, :, :m], v[:, :, :m])
+        np.testing.assert_array_equal(part, fastpe.attention(q, k[:, :, :m].copy(), v[:, :, :m].copy()))
+        np.testing.assert_allclose(part, reference.attention(q, k[:, :, :m], v[:, :, :m]), atol=1e-6)
+    assert len(few._kept) == 1
+
+
+BAD = {
+    "lengths": (np.array([70, 3]), np.array([71, 3]), "lengths of keys must lie in"),
+    "bias": (np.zeros((4, 5), np.float32), np.full((4, 5), np.nan, np.float32), "bias must be finite"),
+    "mask": (np.zeros(70, np.float32), np.full(70, np.inf, np.float32), "mask must hold numbers below infinity"),
+    "query_start": (np.array([3, 4]), np.array([3, -1]), "query_start must be at least 0"),
+    "sinks": (np.zeros(4, np.float32), np.full(4, np.inf, np.float32), "sinks must be finite"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_values_are_still_looked_at(rng, name):
+    good, bad, words = BAD[name]
+    q, k, v = qkv(rng)
+    fastpe.attention(q, k, v, **{name: good})
+    assert len(few._kept) == 1
+    with pytest.raises(ValueError, match=words):
+        fastpe.attention(q, k, v, **{name: bad})
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [({"causal": True}, {"causal": 1}), ({"window": 1}, {"window": True}), ({"scale": 1.0}, {"scale": "1"}),
+     ({"return_lse": False}, {"return_lse": 0}), ({"tolerance": 0}, {"tolerance": False}), ({}, {"banana": 1})],
+)  # fmt: skip
+def test_what_only_looks_alike_is_refused_as_before(rng, good, bad):
+    q, k, v = qkv(rng)
+    fastpe.attention(q, k, v, **good)
+    with pytest.raises(TypeError):
+        fastpe.attention(q, k, v, **bad)
+
+
+def test_other_shapes_and_dtypes_are_refused_as_before(rng):
+    q, k, v = qkv(rng)
+    fastpe.attention(q, k, v)
+    for wrong in (
+        (q, k, v[:, :, 1:]),
+        (q, k[..., 1:], v),
+        (q, k, v.astype(np.float64)),
+        (q[:1], k, v),
+        (q, k[:, :1], v),
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            fastpe.attention(*wrong)
+
+
+def test_a_position_beyond_all_counting(rng):
+    q, k, v = qkv(rng)
+    far = np.array([2**62, 2**62])
+    np.testing.assert_array_equal(
+        fastpe.attention(q, k, v, query_start=far, causal=True), fastpe.attention(q, k, v, query_start=far, causal=True)
+    )
+
+
+def test_little_work_wakes_nobody_and_much_work_has_the_same_bits_on_any_number_of_threads(rng, monkeypatch):
+    little, much = qkv(rng), qkv(rng, 2, 4, 4, 1, 2000, 64)
+    expected = [fastpe.attention(*each) for each in (little, much)]
+    before, lanes, run = numba.get_num_threads(), [], few.run_lanes
+    monkeypatch.setattr(few, "run_lanes", lambda count, *rest: lanes.append(count) or run(count, *rest))
+    try:
+        for threads in range(1, before + 1):
+            numba.set_num_threads(threads)
+            for each, exact in zip((little, much), expected, strict=True):
+                np.testing.assert_array_equal(fastpe.attention(*each), exact)
+    finally:
+        numba.set_num_threads(before)
+    assert lanes == list(range(2, before + 1))
+
+
+def test_threads_do_not_meet(rng):
+    """Nothing that a call writes to is another's."""
+    problems = [(*qkv(rng, m=m), rng.standard_normal((4, 9)).astype(np.float32)) for m in (1, 60, 61, 200) * 8]
+    expected = [fastpe.attention(q, k, v, bias=bias, causal=True) for q, k, v, bias in problems]
+    with ThreadPoolExecutor(8) as pool:
+        found = pool.map(lambda each: fastpe.attention(*each[:3], bias=each[3], causal=True), problems)
+        for one, exact in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, exact)
+    assert len(few._kept) == 1
+
+
+def test_nothing_beyond_is_written_to(rng, monkeypatch):
+    q, k, v = qkv(rng, d=17)
+    given = options(rng, ("bias", "mask", "lengths", "spans", "query_start", "softcap"), 2, 4, 1, 70, np.float32)
+    expected = fastpe.attention(q, k, v, **given)
+    check = guarded_results(monkeypatch, few)
+    np.testing.assert_array_equal(fastpe.attention(q, k, v, **given), expected)
+    check()
+
+
+def test_what_is_kept_is_bounded(rng, monkeypatch):
+    monkeypatch.setattr(few, "_MOST", 3)
+    q, k, v = qkv(rng)
+    for window in range(1, 9):
+        fastpe.attention(q, k, v, window=window)
+        assert len(few._kept) <= 3
