@@ -15,5 +15,7 @@ except ImportError as error:
 
 from fastpe.torch.call import attention
 from fastpe.torch.encoding import Encoding
+from fastpe.torch.patches import patch
+from fastpe.torch.transformers import register_transformers
 
-__all__ = ["Encoding", "attention"]
+__all__ = ["Encoding", "attention", "patch", "register_transformers"]

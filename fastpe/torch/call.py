@@ -87,30 +87,37 @@ def attention(
     if "wrt" in slots:
         raise TypeError("wrt is not an argument of fastpe.torch.attention, but of fastpe.attention_vjp")
     pairs, rectify = given.pop("pairs", None), given.pop("rectify", None)
-    if pairs is not None and not isinstance(pairs, str):
-        raise TypeError(f"pairs must be 'interleaved' or 'half', not {pairs!r}")
     if is_pair(lengths, q.ndim > 3):
         given["query_lengths"], given["key_lengths"] = lengths
     else:
         given["key_lengths"] = lengths
-    dropout = at_least_zero("dropout", dropout, below=1.0)
+    options = _options(causal, window, softcap, dropout, tolerance, pairs, rectify)
     if dropout:
         given["dropout_seed"] = torch.randint(2**62, ()) if dropout_seed is None else dropout_seed
     tensors = {name: _tensor(_SAID.get(name, name), value) for name, value in given.items() if value is not None}
     dtype = _common_dtype(tensors)
     single = [x.float() if x.dtype in _HALVES else x for x in tensors.values()]
-    options = (
-        " ".join(tensors), truth("causal", causal), None if window is None else whole("window", window, 1),
-        None if softcap is None else positive("softcap", softcap, "float32"), dropout,
-        None if tolerance is None else checked_tolerance(tolerance, np.dtype(np.float64)), pairs or "interleaved",
-        rectify is not None and truth("rectify", rectify),
-    )  # fmt: skip
-    out, lse = attend(options, *single)
+    out, lse = attend((" ".join(tensors), *options), *single)
     out = out.to(dtype)
     return (out, lse) if truth("return_lse", return_lse) else out
 
 
 _SAID = {"query_lengths": "lengths of queries", "key_lengths": "lengths of keys"}
+
+
+def _options(
+    causal: bool, window: Any, softcap: Any, dropout: Any, tolerance: Any, pairs: Any, rectify: Any
+) -> tuple[Any, ...]:
+    """The operator's options after the names, of the types that it has; values are checked once more as it runs."""
+    if not torch.compiler.is_compiling():
+        causal, rectify = truth("causal", causal), rectify is not None and truth("rectify", rectify)
+        window = None if window is None else whole("window", window, 1)
+        softcap = None if softcap is None else positive("softcap", softcap, "float32")
+        dropout = at_least_zero("dropout", dropout, below=1.0)
+        tolerance = None if tolerance is None else checked_tolerance(tolerance, np.dtype(np.float64))
+        if pairs is not None and not isinstance(pairs, str):
+            raise TypeError(f"pairs must be 'interleaved' or 'half', not {pairs!r}")
+    return causal, window, softcap, dropout, tolerance, pairs or "interleaved", bool(rectify)
 
 
 def _tensor(name: str, value: Any) -> torch.Tensor:

@@ -34,8 +34,8 @@ class Encoding(torch.nn.Module):
     seed : int
         Of the initial values, which are those of `fastpe.init`.
     dtype : torch.float32 or torch.float64, optional
-        Of parameters and slots; by default PyTorch's. The module's `to` changes it: in half precision slots are computed
-        in float32, and those of the score stay in it.
+        Of parameters and slots; by default PyTorch's. The module's `to` changes it: in half precision slots are
+        computed in float32, and those of the score stay in it.
     **options
         The encoding's own; in a sum as ``{"wavelet.scale": 2.0}``.
 

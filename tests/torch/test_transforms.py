@@ -82,7 +82,9 @@ def test_transforms_of_functions(given):
     each = torch.vmap(torch.func.grad(lambda x: loss(*rest, x)))(both)
     torch.testing.assert_close(each[0], right)
     assert torch.func.jacrev(lambda x: masked(*rest, x))(bias).shape == (2, 3, 6, 4, 3, 5)
-    last = torch.vmap(lambda q: masked(q, *rest[1:], bias), in_dims=-1, out_dims=-1)(rest[0][..., None].repeat(1, 1, 1, 1, 2))
+    last = torch.vmap(lambda q: masked(q, *rest[1:], bias), in_dims=-1, out_dims=-1)(
+        rest[0][..., None].repeat(1, 1, 1, 1, 2)
+    )
     torch.testing.assert_close(last[..., 1], masked(*rest, bias), rtol=0, atol=0)
 
 
