@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _SIZES = set(make_spec.__kwdefaults__ or ()) - {"axes"}
 
 
-def _request(name: str, length: int, keywords: Mapping[str, Any]) -> tuple[tuple[Part, ...], Spec]:
+def requested(name: str, length: int, keywords: Mapping[str, Any]) -> tuple[tuple[Part, ...], Spec]:
     """What is asked for, validated: the keywords of `make_spec`, and beside them the options of the encoding."""
     sizes = {key: value for key, value in keywords.items() if key in _SIZES}
     options = {key: value for key, value in keywords.items() if key not in sizes}
@@ -117,7 +117,7 @@ def build(
 
     sizes = {"dim": dim, "heads": heads, "train_length": train_length, "causal": causal, "dtype": dtype}
     truth("reference", reference)
-    parts, spec = _request(name, length, {**sizes, "positions": positions, "start": start, **options})
+    parts, spec = requested(name, length, {**sizes, "positions": positions, "start": start, **options})
     if params is None:
         if combined.parameter_shapes(parts, spec):  # drawing them may be work
             combined.check(parts, spec)
@@ -190,7 +190,7 @@ def init(
     (3, 4)
     """
     sizes = {"dim": dim, "heads": heads, "train_length": train_length, "causal": causal, "dtype": dtype}
-    return _seeded(*_request(name, train_length, {**sizes, **options}), seed)
+    return _seeded(*requested(name, train_length, {**sizes, **options}), seed)
 
 
 def pull(
@@ -235,7 +235,7 @@ def pull(
     """
     import numpy as np
 
-    parts, spec = _request(name, length, request)
+    parts, spec = requested(name, length, request)
     shapes = combined.parameter_shapes(parts, spec)
     values = arrays("params", params, shapes, spec.dtype, measure=combined.largest)
     slot_shapes = combined.slot_shapes(parts, spec)

@@ -289,12 +289,12 @@ def wanted(wrt: tuple[str, ...] | None, shapes: dict[str, tuple[int, ...]]) -> d
 
 def _lengths(lengths: Any, sizes: Mapping[str, int], batched: bool) -> tuple[Array, Array]:
     """Numbers of queries and of keys that are no padding, (B,) each."""
-    queries, keys = lengths if _is_pair(lengths, batched) else (None, lengths)
+    queries, keys = lengths if is_pair(lengths, batched) else (None, lengths)
     b = sizes["B"]
     return _length("queries", queries, b, sizes["N"], batched), _length("keys", keys, b, sizes["M"], batched)
 
 
-def _is_pair(lengths: Any, batched: bool) -> bool:
+def is_pair(lengths: Any, batched: bool) -> bool:
     """Whether a tuple of two is one of queries and keys: in a batch two integers are the samples' numbers of keys."""
     if not isinstance(lengths, tuple) or len(lengths) != 2:
         return False

@@ -186,8 +186,9 @@ def gradients(
     out: Array, lse: Array, dout: Any, q: Any, k: Any, v: Any, *, causal: bool, window: int | None, lengths: Any,
     tolerance: float | None, wrt: tuple[str, ...], **slots: Any,
 ) -> dict[str, Array]:  # fmt: skip
-    """What the pullback of `attention_vjp` gives for `dout`, after a forward pass that gave `out` and `lse`."""
-    call = checked(q, k, v, causal, window, lengths, False, wrt, slots)
+    """What the pullback of `attention_vjp` gives for `dout`, or (dout, dlse), after a forward pass that gave `out` and
+    `lse`."""
+    call = checked(q, k, v, causal, window, lengths, True, wrt, slots)
     return Pass(call, checked_tolerance(tolerance, call.q.dtype), (out, lse)).pullback(dout)
 
 

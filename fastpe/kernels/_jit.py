@@ -45,7 +45,7 @@ CHECK_BOUNDS = _check_bounds()
 # No fast-math: sums keep the order they are written in, so the same source gives the same bits, and infinities work.
 _OPTIONS = {"nogil": True, "error_model": "numpy", **({"boundscheck": True} if CHECK_BOUNDS else {})}
 _KEPT_DIGESTS = 4
-PLAIN_ROOMS = ("experiments", "pictures", "text", "theory", "training")
+PLAIN_ROOMS = ("experiments", "pictures", "text", "theory", "torch", "training")
 """Rooms without compiled code, which no compiled code imports: an edit there costs no compilation."""
 _MARKER = "fastpe-compiled-code"  # what a folder holds that may be pruned
 

@@ -1,6 +1,7 @@
 """`fastpe.torch.attention` beside PyTorch's own attention and its gradient checker; needs the extra `torch`."""
 
 import doctest
+import importlib
 
 import numpy as np
 import pytest
@@ -132,13 +133,6 @@ def test_what_is_written_to_before_the_backward_pass_is_noticed():
             moved["out"].sum().backward()
 
 
-def test_second_derivatives_are_refused():
-    given = drawn()
-    (dq,) = torch.autograd.grad(attention(**given).square().sum(), given["q"], create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        dq.sum().backward()
-
-
 class OnCuda(torch.Tensor):
     """A tensor that says it lies on a GPU."""
 
@@ -148,8 +142,8 @@ class OnCuda(torch.Tensor):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda x: x.half(), "must be of torch.float32 or torch.float64, not torch.float16"),
-        (lambda x: x.bfloat16(), "must be of torch.float32 or torch.float64, not torch.bfloat16"),
+        (lambda x: x.half(), "must have the dtype of q, "),
+        (lambda x: x.bfloat16(), "must have the dtype of q, "),
         (lambda x: x.to("meta"), "must lie in the CPU's memory, not on the device meta"),
         (lambda x: x.as_subclass(OnCuda), "must lie in the CPU's memory, not on the device cuda:0"),
         (lambda x: x.to_sparse(), "must be a dense tensor, not one of torch.sparse_coo"),
@@ -182,9 +176,8 @@ def test_arguments_that_are_refused():
     given = drawn(grad=False)
     with pytest.raises(TypeError, match=r"q must be a torch.Tensor, not ndarray"):
         attention(**{**given, "q": given["q"].numpy()})
-    for name in ("return_lse", "wrt"):
-        with pytest.raises(TypeError, match=f"{name} is not an argument of fastpe.torch.attention"):
-            attention(**given, **{name: None})
+    with pytest.raises(TypeError, match=r"wrt is not an argument of fastpe.torch.attention"):
+        attention(**given, wrt=None)
     with pytest.raises(TypeError, match="slope is not a slot"):
         attention(**given, slope=given["q"])
     with pytest.raises(ValueError, match="bias must have the shape"):
@@ -192,6 +185,7 @@ def test_arguments_that_are_refused():
 
 
 def test_the_examples_run():
-    failed, attempted = doctest.testmod(fastpe.torch)
-    assert attempted >= 5
-    assert failed == 0
+    for module in (fastpe.torch, *(importlib.import_module(f"fastpe.torch.{name}") for name in ("call", "encoding"))):
+        failed, attempted = doctest.testmod(module)
+        assert attempted >= 3
+        assert failed == 0

@@ -1,0 +1,21 @@
+"""fastpe for PyTorch: attention and encodings of tensors, with gradients. Needs the extra `torch`.
+
+>>> import torch
+>>> q = k = v = torch.ones(1, 3, 4, requires_grad=True)
+>>> bias = torch.zeros(1, 5, requires_grad=True)
+>>> attention(q, k, v, causal=True, bias=bias).sum().backward()
+>>> tuple(bias.grad.shape)
+(1, 5)
+"""
+
+try:
+    import torch as _torch  # noqa: F401 - without it there is one clear error
+except ImportError as error:
+    raise ImportError("fastpe.torch needs PyTorch: pip install -e '.[torch]' from a clone of fastpe") from error
+
+from fastpe.torch.call import attention
+from fastpe.torch.encoding import Encoding
+from fastpe.torch.patches import patch
+from fastpe.torch.transformers import register_transformers
+
+__all__ = ["Encoding", "attention", "patch", "register_transformers"]

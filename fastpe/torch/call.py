@@ -1,0 +1,147 @@
+"""`fastpe.attention` of tensors."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from fastpe.base import validation
+from fastpe.base.validation import at_least_zero, positive, truth, unmasked, whole
+from fastpe.functional.arguments import is_pair
+from fastpe.functional.attention import checked_tolerance
+from fastpe.torch.score import attend
+
+_HALVES = (torch.float16, torch.bfloat16)
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    window: int | None = None,
+    lengths: Any = None,
+    mask: Any = None,
+    spans: Any = None,
+    query_start: Any = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    dropout: float = 0.0,
+    dropout_seed: Any = None,
+    tolerance: float | None = None,
+    return_lse: bool = False,
+    **slots: Any,
+) -> Any:
+    """`fastpe.attention` of tensors, differentiable in every floating tensor that requires a gradient.
+
+    It is an operator of PyTorch's dispatcher: `torch.compile`, `torch.export`, `torch.func.grad`, `torch.func.vjp`,
+    `torch.vmap` (one sample after the other) and checkpoints take it as one of their own.
+
+    Parameters
+    ----------
+    q : (B, H, N, D), (H, N, D) or (N, D) tensor, float64, float32, float16 or bfloat16, on the CPU
+        Queries; read in place, as all tensors are whose last axis is contiguous. Half precision is computed in float32.
+    k : (B, Hk, M, D), or with as few axes as q, tensor of q's dtype
+        Keys.
+    v : (B, Hk, M, Dv) tensor of q's dtype
+        Values. Under `torch.autocast` the dtypes of q, k and v may differ.
+    dropout_seed : int or tensor of one integer, optional
+        As for `fastpe.attention`; drawn from PyTorch's generator where `dropout` is given and no seed.
+    causal, window, lengths, mask, spans, query_start, softcap, sinks, dropout, tolerance, return_lse
+        As for `fastpe.attention`.
+    **slots
+        As for `fastpe.attention`: tensors, or NumPy arrays, which are constants. Those of half precision become
+        float32.
+
+    Returns
+    -------
+    out : (B, H, N, Dv) tensor
+        In q's dtype; under `torch.autocast`, in its dtype. Its gradient can be taken once: a second derivative is an
+        error, also where the first one would pass for a constant.
+    lse : (B, H, N) tensor
+        Only if `return_lse`; differentiable, and never of half precision.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `fastpe.attention`; also for tensors that lie on another device or are not dense.
+    RuntimeError
+        Where a second derivative is asked for, or a derivative in forward mode.
+
+    References
+    ----------
+    Vaswani et al. 2017, eq. (1); Dao 2023, FlashAttention-2 (arXiv:2307.08691), algorithm 2.
+
+    Examples
+    --------
+    >>> import torch
+    >>> q = torch.zeros(1, 2, 4)
+    >>> attention(q, q, q + 1).sum()
+    tensor(8.)
+    """
+    given = {"q": q, "k": k, "v": v, "mask": mask, "spans": spans, "query_start": query_start, "sinks": sinks, **slots}
+    for name in ("q", "k", "v"):
+        if not isinstance(given[name], torch.Tensor):
+            raise TypeError(f"{name} must be a torch.Tensor, not {type(given[name]).__name__}")
+    if "wrt" in slots:
+        raise TypeError("wrt is not an argument of fastpe.torch.attention, but of fastpe.attention_vjp")
+    pairs, rectify = given.pop("pairs", None), given.pop("rectify", None)
+    if is_pair(lengths, q.ndim > 3):
+        given["query_lengths"], given["key_lengths"] = lengths
+    else:
+        given["key_lengths"] = lengths
+    options = _options(causal, window, softcap, dropout, tolerance, pairs, rectify)
+    if dropout:
+        given["dropout_seed"] = torch.randint(2**62, ()) if dropout_seed is None else dropout_seed
+    tensors = {name: _tensor(_SAID.get(name, name), value) for name, value in given.items() if value is not None}
+    dtype = _common_dtype(tensors)
+    single = [x.float() if x.dtype in _HALVES else x for x in tensors.values()]
+    out, lse = attend((" ".join(tensors), *options), *single)
+    out = out.to(dtype)
+    return (out, lse) if truth("return_lse", return_lse) else out
+
+
+_SAID = {"query_lengths": "lengths of queries", "key_lengths": "lengths of keys"}
+
+
+def _options(
+    causal: bool, window: Any, softcap: Any, dropout: Any, tolerance: Any, pairs: Any, rectify: Any
+) -> tuple[Any, ...]:
+    """The operator's options after the names, of the types that it has; values are checked once more as it runs."""
+    if not torch.compiler.is_compiling():
+        causal, rectify = truth("causal", causal), rectify is not None and truth("rectify", rectify)
+        window = None if window is None else whole("window", window, 1)
+        softcap = None if softcap is None else positive("softcap", softcap, "float32")
+        dropout = at_least_zero("dropout", dropout, below=1.0)
+        tolerance = None if tolerance is None else checked_tolerance(tolerance, np.dtype(np.float64))
+        if pairs is not None and not isinstance(pairs, str):
+            raise TypeError(f"pairs must be 'interleaved' or 'half', not {pairs!r}")
+    return causal, window, softcap, dropout, tolerance, pairs or "interleaved", bool(rectify)
+
+
+def _tensor(name: str, value: Any) -> torch.Tensor:
+    """A tensor of the CPU; what is none becomes one that needs no gradient, sharing its memory where that may be."""
+    if not isinstance(value, torch.Tensor):
+        if torch.compiler.is_compiling():
+            return torch.as_tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
+        found = validation.array(name, value, "numbers", "biuf")
+        return torch.from_numpy(found if found.flags.writeable else found.copy())
+    if not torch.compiler.is_compiling():
+        unmasked(name, value, "its values, as to_tensor gives them")
+    if value.device.type != "cpu":
+        raise TypeError(f"{name} must lie in the CPU's memory, not on the device {value.device}")
+    if value.layout != torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, not one of {value.layout}")
+    return value
+
+
+def _common_dtype(tensors: dict[str, torch.Tensor]) -> torch.dtype:
+    """That of the output."""
+    dtype = tensors["q"].dtype
+    lowered = torch.is_autocast_enabled("cpu") and dtype != torch.float64
+    for name in ("k", "v"):
+        own = tensors[name].dtype
+        if own != dtype and not (lowered and own in (torch.float32, *_HALVES)):
+            raise TypeError(f"{name} must have the dtype of q, {dtype}, not {own}")
+    return torch.get_autocast_dtype("cpu") if lowered else dtype

@@ -1,0 +1,139 @@
+"""Operators of PyTorch's dispatcher whose gradients are operators as well: its compiler and exporter know both.
+
+An operator takes a list of tensors, and options. Its gradients take those of its outputs, the outputs, which of the
+tensors are wanted, and the same again.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The tensor's own memory."""
+    found: np.ndarray[Any, Any] = tensor.detach().resolve_conj().resolve_neg().numpy()
+    return found
+
+
+def differentiable(operator: Any, gradients: Any, of: str, *, keeps: bool) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """The operator with its derivative: a function of (options, *tensors) that gives all outputs.
+
+    Operators that are compiled or exported have the derivative that is registered with them. `torch.func` and dual
+    numbers do not see it: where nothing is compiled, an autograd Function has it.
+
+    Parameters
+    ----------
+    operator : custom operator
+        (tensors, *options) -> outputs.
+    gradients : custom operator
+        (douts, outputs, wanted, tensors, *options) -> a gradient for each tensor that is wanted.
+    of : str
+        What it is the derivative of, for errors.
+    keeps : bool
+        Whether `gradients` needs the outputs.
+    """
+
+    def second(ctx: Any, *_: Any) -> Any:
+        # without this PyTorch would take gradients for constants
+        raise RuntimeError(f"fastpe.torch has no second derivatives: the gradient of {of} cannot be differentiated")
+
+    def forward_mode(ctx: Any, *_: Any) -> Any:
+        raise RuntimeError(f"fastpe.torch has no derivatives in forward mode: {of} has a gradient alone")
+
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        tensors, *ctx.options = inputs
+        kept = tuple(output) if keeps else ()
+        ctx.kept = len(kept)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*kept, *tensors)  # PyTorch notices if one is written to
+
+    def pulled(ctx: Any, douts: Any, wants: Any, pull: Callable[..., Any]) -> list[Any]:
+        saved = ctx.saved_tensors
+        kept, tensors = saved[: ctx.kept], saved[ctx.kept :]
+        found = iter(pull(list(douts), list(kept), list(map(bool, wants)), list(tensors), *ctx.options))
+        return [next(found) if wanted else None for wanted in wants]
+
+    def backward(ctx: Any, *douts: Any) -> tuple[Any, ...]:
+        flat = douts[0] if len(douts) == 1 and isinstance(douts[0], list | tuple) else douts
+        return pulled(ctx, flat, ctx.needs_input_grad[0], gradients), *[None] * len(ctx.options)
+
+    class Derivative(torch.autograd.Function):
+        @staticmethod
+        def forward(rest: tuple[Any, ...], *flat: Any) -> tuple[torch.Tensor, ...]:
+            (counts, wants), options = rest
+            lists = _split(flat, counts)
+            return tuple(gradients(lists[0], lists[1], wants, lists[2], *options))
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            pass
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
+            return _one_by_one(Derivative.apply)(info, (None, *in_dims[1:]), *inputs)
+
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(options: tuple[Any, ...], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return tuple(operator(tensors, *options))
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            keep(ctx, (inputs[1:], *inputs[0]), output)
+
+        @staticmethod
+        def backward(ctx: Any, *douts: Any) -> tuple[Any, ...]:
+            def pull(*lists: Any) -> Any:
+                (douts, kept, wants, tensors), options = lists[:4], lists[4:]
+                rest = ((len(douts), len(kept), len(tensors)), wants), options
+                return Derivative.apply(rest, *douts, *kept, *tensors)
+
+            return None, *pulled(ctx, douts, ctx.needs_input_grad[1:], pull)
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
+            return _one_by_one(Function.apply)(info, (None, *in_dims[1:]), *inputs)
+
+    Function.jvp = Derivative.jvp = staticmethod(forward_mode)
+    Derivative.backward = staticmethod(second)
+    operator.register_autograd(backward, setup_context=keep)
+    gradients.register_autograd(second)
+    for each in (operator, gradients):
+        each.register_vmap(_one_by_one(each))
+
+    def run(options: tuple[Any, ...], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        if torch.compiler.is_compiling():
+            return tuple(operator(tensors, *options))
+        found: tuple[torch.Tensor, ...] = Function.apply(options, *tensors)
+        return found
+
+    return run
+
+
+def _split(flat: tuple[Any, ...], counts: tuple[int, ...]) -> list[list[Any]]:
+    ends = np.cumsum(counts)
+    return [list(flat[end - count : end]) for end, count in zip(ends, counts, strict=True)]
+
+
+def _one_by_one(operator: Any) -> Callable[..., Any]:
+    """The rule of `torch.vmap`: one sample after the other."""
+
+    def sample(value: Any, dim: Any, number: int) -> Any:
+        if dim is None:
+            return value
+        if isinstance(value, list | tuple):
+            return [sample(*pair, number) for pair in zip(value, dim, strict=True)]
+        return value.select(dim, number)
+
+    def rule(info: Any, in_dims: Any, *inputs: Any) -> tuple[Any, Any]:
+        each = [
+            operator(*(sample(*pair, number) for pair in zip(inputs, in_dims, strict=True)))
+            for number in range(info.batch_size)
+        ]
+        stacked = [torch.stack(parts) for parts in zip(*each, strict=True)]
+        kind = type(each[0])
+        return kind(stacked), kind([0] * len(stacked))
+
+    return rule

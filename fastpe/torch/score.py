@@ -1,0 +1,68 @@
+"""Attention as an operator: tensors come as a list with their names in one string, for a schema has no dictionaries."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from fastpe.functional import attention as host
+from fastpe.torch.operators import array, differentiable
+
+
+def _arguments(
+    tensors: Sequence[torch.Tensor], names: str, causal: bool, window: int | None, softcap: float | None,
+    dropout: float, tolerance: float | None, pairs: str, rectify: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """What `fastpe.attention` takes."""
+    given: dict[str, Any] = {name: array(tensor) for name, tensor in zip(names.split(), tensors, strict=True)}
+    lengths = given.pop("key_lengths", None)
+    if "query_lengths" in given:
+        lengths = given.pop("query_lengths"), lengths
+    if "dropout_seed" in given:
+        given["dropout_seed"] = given["dropout_seed"].item()
+    given |= {"causal": causal, "window": window, "lengths": lengths, "softcap": softcap, "dropout": dropout}
+    return given | {"tolerance": tolerance, "pairs": pairs, "rectify": rectify}
+
+
+@torch.library.custom_op("fastpe::attention", mutates_args=())
+def _attend(
+    tensors: Sequence[torch.Tensor], names: str, causal: bool, window: int | None, softcap: float | None,
+    dropout: float, tolerance: float | None, pairs: str, rectify: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """Outputs and logarithms of denominators; the tensors begin with q, k and v."""
+    given = _arguments(tensors, names, causal, window, softcap, dropout, tolerance, pairs, rectify)
+    out, lse = host.attention(**given, return_lse=True)
+    return torch.from_numpy(out), torch.from_numpy(lse)
+
+
+@torch.library.custom_op("fastpe::attention_backward", mutates_args=())
+def _attend_backward(
+    douts: Sequence[torch.Tensor | None], outputs: Sequence[torch.Tensor], wanted: Sequence[bool],
+    tensors: Sequence[torch.Tensor], names: str, causal: bool, window: int | None, softcap: float | None,
+    dropout: float, tolerance: float | None, pairs: str, rectify: bool,
+) -> list[torch.Tensor]:  # fmt: skip
+    given = _arguments(tensors, names, causal, window, softcap, dropout, tolerance, pairs, rectify)
+    out, lse = map(array, outputs)
+    dout, dlse = (None if dout is None else array(dout) for dout in douts)
+    back = np.zeros_like(out) if dout is None else dout, dlse
+    wrt = tuple(name for name, wants in zip(names.split(), wanted, strict=True) if wants)
+    found = host.gradients(out, lse, back, **given, wrt=wrt)
+    return [torch.from_numpy(found[name]) for name in wrt]
+
+
+@_attend.register_fake
+def _outlines(tensors: Sequence[torch.Tensor], *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    q, _, v = tensors[:3]
+    return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(q.shape[:-1])
+
+
+@_attend_backward.register_fake
+def _gradient_outlines(
+    douts: Any, outputs: Any, wanted: Sequence[bool], tensors: Sequence[torch.Tensor], *rest: Any
+) -> list[torch.Tensor]:
+    return [tensor.new_empty(tensor.shape) for tensor, wants in zip(tensors, wanted, strict=True) if wants]
+
+
+attend = differentiable(_attend, _attend_backward, "attention", keeps=True)
+"""(options, *tensors) -> (out, lse), the options those of the operator after its tensors."""
