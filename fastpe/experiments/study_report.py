@@ -132,12 +132,24 @@ def verdict(study: Study, summary: Summary) -> list[str]:
         "All of it holds for these settings alone, and for one length of one task at a time: over all "
         f"{len(every)} comparisons together no chance of error is stated."
     )
-    if 2.0 ** (1 - study.count) > ALPHA / max(1, len(study.encodings) - 1):
-        found.append(
-            f"With {study.count} seeds and {len(study.encodings) - 1} encodings beside the baseline no difference can "
-            "be told, however large: the sign-flip test needs more seeds."
-        )
-    return found
+    return found + too_few(study)
+
+
+def too_few(study: Study) -> list[str]:
+    """That no difference can be told with so few seeds; empty where there are enough.
+
+    >>> too_few(Study(["alibi", "nope"], ["reverse"], seeds=6))
+    []
+    >>> len(too_few(Study(["alibi", "rope", "nope"], ["reverse"], seeds=6)))
+    1
+    """
+    others = len(study.encodings) - 1
+    if 2.0 ** (1 - study.count) <= ALPHA / max(1, others):
+        return []
+    return [
+        f"With {study.count} seeds and {others} encodings beside the baseline no difference can be told, however "
+        "large: the sign-flip test needs more seeds."
+    ]
 
 
 def _untold(open_: Sequence[Mapping[str, Any]]) -> str:
