@@ -163,6 +163,7 @@ def _print_plan(study: "Study", as_json: bool) -> None:
     """Runs, updates, FLOPs and time, as a few updates of each encoding on each task take just now."""
     from fastpe.doctor.machine import usable_cores
     from fastpe.experiments.plan import plan
+    from fastpe.experiments.study_report import too_few
 
     from .progress import Reporter
 
@@ -175,6 +176,8 @@ def _print_plan(study: "Study", as_json: bool) -> None:
     click.echo(f"runs   {found.runs:,}{tuning}")
     click.echo(f"FLOPs  {found.flop:.3g}")
     click.echo(f"time   {found.seconds / 60:,.1f} min of one core, tests apart; {usable_cores()} cores here")
+    for line in too_few(study):
+        click.echo(line)
 
 
 def _pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:

@@ -63,6 +63,7 @@ def theory(
       fastpe theory --run runs/wavelet-0 --probe
     """
     if claims is not None:
+        _check_alone(context, names)
         show_claims(None if claims == _ALL else claims, as_json)
         return
     _check_choice(context, names, run, probe)
@@ -82,13 +83,24 @@ def theory(
     theory_pages.show(subjects, pages)
 
 
-def _check_choice(context: click.Context, names: Sequence[str], run: Path | None, probe: bool) -> None:
-    given = [
-        each
+def _given(context: click.Context) -> dict[str, str]:
+    """The flags on the command line, by the names of their parameters."""
+    return {
+        str(each.name): each.opts[0]
         for each in context.command.params
         if each.name is not None and context.get_parameter_source(each.name) is ParameterSource.COMMANDLINE
-    ]
-    flags = {str(each.name): each.opts[0] for each in given}
+    }
+
+
+def _check_alone(context: click.Context, names: Sequence[str]) -> None:
+    """Claims have the paper's own encodings and sizes."""
+    others = [*names, *(flag for name, flag in _given(context).items() if name not in {"names", "claims", "as_json"})]
+    if others:
+        raise click.UsageError(f"--claims has the paper's own encodings and sizes: leave out {others[0]}", context)
+
+
+def _check_choice(context: click.Context, names: Sequence[str], run: Path | None, probe: bool) -> None:
+    flags = _given(context)
     if run is None and not names:
         raise click.UsageError("ENCODING is missing, or --run RUN", context)
     if run is None and probe:

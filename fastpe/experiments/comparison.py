@@ -21,7 +21,7 @@ ALPHA = 0.05
 POWER = 0.8
 _EXACT = 16  # differences whose signs are all tried
 _DRAWN, _PARTS = 100_000, 20
-_MOST_SEEDS = 10_000
+MOST_SEEDS = 10_000
 
 
 def sign_flip(differences: Sequence[float]) -> float:
@@ -168,7 +168,7 @@ def seeds_needed(difference: float, sd: float, family: int = 1) -> int | None:
     (10, 6, None)
     """
     effect = math.inf if sd == 0.0 and difference else abs(difference) / sd if sd else 0.0
-    low, high = 1, _MOST_SEEDS
+    low, high = 1, MOST_SEEDS
     if not (_enough(effect, high, family)):
         return None
     while high - low > 1:

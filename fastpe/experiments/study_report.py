@@ -7,7 +7,7 @@ from typing import Any
 
 import fastpe
 from fastpe.experiments import choosing, claims_report, study_figure, study_page
-from fastpe.experiments.comparison import ALPHA
+from fastpe.experiments.comparison import ALPHA, MOST_SEEDS
 from fastpe.experiments.results import as_csv, lengths_of, measure_of
 from fastpe.experiments.sections import Section, as_markdown
 from fastpe.experiments.study import Cell, Study
@@ -127,28 +127,48 @@ def verdict(study: Study, summary: Summary) -> list[str]:
                 "however small the differences: these tests need more seeds."
             )
     if open_:
-        needed = sorted(each["needed"] or math.inf for each in open_)
-        middle = needed[len(needed) // 2]
-        seeds = f"more than {middle} seeds" if math.isfinite(middle) else "more seeds than can be made"
-        found.append(
-            f"That {len(open_)} comparisons are not told apart does not show that there is no difference: half of what "
-            f"was seen there would need {seeds}."
-        )
+        found.append(_untold(open_))
     found.append(
         "All of it holds for these settings alone, and for one length of one task at a time: over all "
         f"{len(every)} comparisons together no chance of error is stated."
     )
-    if 2.0 ** (1 - study.count) > ALPHA / max(1, len(study.encodings) - 1):
-        found.append(
-            f"With {study.count} seeds and {len(study.encodings) - 1} encodings beside the baseline no difference can "
-            "be told, however large: the sign-flip test needs more seeds."
-        )
-    return found
+    return found + too_few(study)
+
+
+def too_few(study: Study) -> list[str]:
+    """That no difference can be told with so few seeds; empty where there are enough.
+
+    >>> too_few(Study(["alibi", "nope"], ["reverse"], seeds=6))
+    []
+    >>> len(too_few(Study(["alibi", "rope", "nope"], ["reverse"], seeds=6)))
+    1
+    """
+    others = len(study.encodings) - 1
+    if 2.0 ** (1 - study.count) <= ALPHA / max(1, others):
+        return []
+    return [
+        f"With {study.count} seeds and {others} encodings beside the baseline no difference can be told, however "
+        "large: the sign-flip test needs more seeds."
+    ]
+
+
+def _untold(open_: Sequence[Mapping[str, Any]]) -> str:
+    """What comparisons that are not told apart leave open: they are no evidence of equality."""
+    needed = sorted(each["needed"] or math.inf for each in open_ if each["difference"]["mean"])
+    said = f"That {len(open_)} comparisons are not told apart does not show that there is no difference"
+    none = len(open_) - len(needed)
+    parts = [f"the means of {none} are the same"] if none else []
+    if needed:
+        middle = needed[len(needed) // 2]
+        seeds = f"at least {middle} seeds" if math.isfinite(middle) else f"more than {MOST_SEEDS:,} seeds"
+        parts.append(f"half of what was seen{' in the others' if none else ' there'} would need {seeds}")
+    return f"{said}: {', and '.join(parts)}."
 
 
 def markdown(study: Study, summary: Summary) -> str:
     """The tables of a study for a paper."""
-    parts = ["# Study", *verdict(study, summary), ""]
+    first, *others = verdict(study, summary)
+    parts = ["# Study", "", f"{first}.", *others, ""]
     for task in study.tasks:
         measure, lengths = measure_of(study, task), lengths_of(study, task)
         what = "geometric mean" if measure.is_error else "mean"
@@ -195,6 +215,7 @@ def _overall(found: Mapping[str, Any]) -> list[str]:
         chance = found["improvement"].get(name)
         better = "-" if chance is None else f"{chance:.2f}"
         lines.append(f"| {name} | {mean['mean']:.3f} | {ends} | {better} | {found['ranks'][name]:.2f} |")
-    said = "Scores at the longest length of each task; the chance that a run beats one of the baseline's. "
+    said = f"Scores at the longest length of {', '.join(found['tasks'])}; the chance that a run beats one of the "
+    said += "baseline's. "
     apart = found["critical_difference"]
     return [said + ("" if apart is None else f"Mean ranks {apart:.2f} apart are told apart (Nemenyi)."), "", *lines]

@@ -10,6 +10,8 @@ from fastpe.experiments.study import Study
 MIXED = " ‡"
 """The mark of a cell whose runs are of several CPUs."""
 
+_NEAR = 1e-3  # logarithms of ratios that four digits cannot tell from 1
+
 
 def told(cell: Mapping[str, Any]) -> str:
     """A cell in a table: the mean with its interval, how many solved it, how many failed."""
@@ -88,5 +90,14 @@ def comparison_cells(each: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def turned(each: Mapping[str, Any], value: float) -> str:
-    """A difference, or of errors the ratio whose logarithm it is."""
-    return f"x {math.exp(min(value, 700.0)):.4g}" if each["ratio"] else f"{value:+.3g}"
+    """A difference, or of errors the ratio whose logarithm it is: near 1 with two digits of what it is off by.
+
+    >>> turned({"ratio": True}, 0.7), turned({"ratio": True}, -1.2e-5), turned({"ratio": False}, 0.25)
+    ('x 2.014', 'x 0.999988', '+0.25')
+    """
+    if not each["ratio"]:
+        return f"{value:+.3g}"
+    if not 0.0 < abs(value) < _NEAR:
+        return f"x {math.exp(min(value, 700.0)):.4g}"
+    places = min(12, 1 - math.floor(math.log10(abs(value))))
+    return f"x {math.exp(value):.{places}f}"

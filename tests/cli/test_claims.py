@@ -5,6 +5,7 @@ import re
 
 import click
 import pytest
+from command_line import refused
 from fastpe_cli.claims import show_claims
 
 from fastpe.theory import claims
@@ -74,3 +75,10 @@ def test_a_value_outside_its_interval_is_said(capsys, monkeypatch):
     monkeypatch.setattr("fastpe.theory.claims.expressiveness.least_error", lambda *given: exact(7.0, "wrong"))
     show_claims("C29", False)
     assert "C29: error has left its stored interval 208.25" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("others", [["alibi"], ["--causal"], ["--dim", "64"]], ids=" ".join)
+def test_claims_stand_alone(others):
+    """An encoding or a size beside them was ignored in silence."""
+    line = refused(2, "theory", *others, "--claims", "C5")
+    assert f"--claims has the paper's own encodings and sizes: leave out {others[0]} (" in line

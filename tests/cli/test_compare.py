@@ -122,3 +122,12 @@ def test_a_dry_run_counts_the_runs_that_choose(folder):
 def test_mistakes_cost_one_line(folder, arguments, line):
     assert line in refused(2, *arguments.split())
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(("seeds", "said"), [("6", True), ("7", False)])
+def test_a_plan_says_that_its_seeds_are_too_few(seeds, said):
+    """Of two others beside the baseline 2^-5 is not below 5 % / 2: known before anything is trained."""
+    line = "With 6 seeds and 2 encodings beside the baseline no difference can be told, however large"
+    result = fastpe("compare", "alibi", "rope", "nope", "--task", "reverse", "--seeds", seeds, "--dry-run",
+                    "--set", "samples=8", "--set", "epochs=1")  # fmt: skip
+    assert (result.exit_code, line in result.stdout) == (0, said)

@@ -1,9 +1,12 @@
 """What a study says of made-up results: effective lengths with their spread, and equivalence as it is tested."""
 
+import math
 from dataclasses import replace
 
+import pytest
+
 from fastpe.experiments import compare as making
-from fastpe.experiments import study_report
+from fastpe.experiments import study_report, words
 from fastpe.experiments.study import Study
 
 STUDY = Study(["alibi", "nope", "rope"], ["reverse"], seeds=2, settings={"train_length": 4})
@@ -69,3 +72,26 @@ def test_equivalence_is_said_as_it_is_tested(tmp_path):
     alone = making.summed_up(few, tmp_path, {cell: known[cell] for cell in few.cells()})
     line = "With 5 seeds and 2 encodings beside the baseline no equivalence can be shown"
     assert any(each.startswith(line) for each in study_report.verdict(few, alone.summary))
+
+
+@pytest.mark.parametrize(("needed", "same", "said"), [
+    ([18, 62, 77, 197, 563, 7131], 6,
+     "the means of 6 are the same, and half of what was seen in the others would need at least 197 seeds."),
+    ([10, 20, 30], 0, "half of what was seen there would need at least 20 seeds."),
+    ([10, None, None], 0, "half of what was seen there would need more than 10,000 seeds."),
+    ([], 2, "the means of 2 are the same."),
+])  # fmt: skip
+def test_what_is_not_told_apart(needed, same, said):
+    """Half of the differences need as many seeds as the middle one or more; means that are equal need none."""
+    open_ = [{"needed": each, "difference": {"mean": 0.1}} for each in needed]
+    open_ += [{"needed": None, "difference": {"mean": 0.0}}] * same
+    assert study_report._untold(open_).endswith(f"no difference: {said}")
+    assert sum((each or 10_001) >= 197 for each in needed) >= len(needed) / 2 or "197" not in said
+
+
+@pytest.mark.parametrize(("difference", "said"), [
+    (0.0, "x 1"), (math.log(2.0), "x 2"), (math.log(1.000011), "x 1.000011"), (math.log(0.99958), "x 0.99958"),
+    (-2e-3, "x 0.998"), (800.0, "x 1.014e+304"), (1e-15, "x 1.000000000000"),
+])  # fmt: skip
+def test_a_ratio_near_one_shows_what_it_is_off_by(difference, said):
+    assert words.turned({"ratio": True}, difference) == said

@@ -30,9 +30,13 @@ def far_lags() -> Values:
 
 
 def clipped() -> Values:
-    """How far apart rows of a learned table beyond its end are, beyond='clip' (C64)."""
+    """How far apart rows of a learned table beyond its end are, clipped or interpolated to 100 (C64)."""
     rows = table("learned", beyond="clip")
-    return {"apart": _known(separation(rows, (TRAINED, 100))), "inside": _known(separation(rows, (0, TRAINED)))}
+    between = table("learned", 100, beyond="interp")
+    return {
+        "apart": _known(separation(rows, (TRAINED, 100))), "interpolated": _known(separation(between)),
+        "inside": _known(separation(rows, (0, TRAINED))),
+    }  # fmt: skip
 
 
 def _known(value: Value | None, instead: float = math.inf) -> Value:
@@ -139,6 +143,7 @@ def _locality() -> Values:
 REPEATS = Holds(lambda v: abs(v["after"].value - v["start"].value) < 1e-9)
 AMBIGUOUS = Holds(lambda v: high(v["beyond"]) < low(v["within"]))
 COLLAPSED = Holds(lambda v: high(v["apart"]) == 0.0)
+EQUAL_BETWEEN = Holds(lambda v: high(v["interpolated"]) == 0.0)
 ONE_LAYER = HoldsIf(
     lambda v: high(v["stack"]) == 0.0, lambda v: v["vectors"].value == 11.0, "one layer's vectors alone are meant"
 )
@@ -182,9 +187,13 @@ CLAIMS = (
     ),
     Claim(
         "C64", "section 5.1", "Clipping and interpolation perform poorly, as they do not preserve distinctions.",
-        Sentences({"they preserve no distinctions": COLLAPSED, "they perform poorly": Measured()}),
-        "rows beyond the end are {apart:.2g} apart, inside {inside:.6g}",
-        clipped, {"apart": "0 .. 0", "inside": "0.159460"}, ("inside",),
+        Sentences({
+            "clipping preserves no distinctions": COLLAPSED, "nor does interpolation": EQUAL_BETWEEN,
+            "they perform poorly": Measured(),
+        }),
+        "clipped rows beyond the end are {apart:.2g} apart, inside {inside:.6g}; of a table interpolated to 100 rows "
+        "the nearest are {interpolated:.6g} apart: closer, and none alike",
+        clipped, {"apart": "0 .. 0", "interpolated": "0.0475965", "inside": "0.159460"}, ("inside",),
     ),
     Claim(
         "C65", "section 5.2", "Clipped relative encodings cannot distinguish distances beyond K.", ONE_LAYER,

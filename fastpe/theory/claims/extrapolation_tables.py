@@ -81,7 +81,7 @@ CELLS: tuple[Cell, ...] = (
             _clipped, {"error": "0", "clip": "150", "apart": "0 .. 0"},
         )),
         ("None", NO_VALUES),
-        ("Collapses beyond N", On(claim("C64"), ("they preserve no distinctions",))),
+        ("Collapses beyond N", On(claim("C64"), ("clipping preserves no distinctions",))),
     )),
     *row(3, 3, "Relative", COLUMNS, (
         ("Clipped at K", Own(Holds(lambda v: v["vectors"].value == 33.0), "K = 16 has {vectors:.0f} vectors",

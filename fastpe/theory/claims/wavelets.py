@@ -137,7 +137,7 @@ CLAIMS = (
     Claim(
         "C100", "section 6.1.3", "|PE| = O(N sqrt(log N)).",
         Holds(lambda v: v["actual"].value <= v["order"].value),
-        "far from it: {actual:.7g} in the fine layout, {raw_least:.4g} to {raw_most:.4g} in the coarse one, where N "
+        "far from tight: {actual:.7g} in the fine layout, {raw_least:.4g} to {raw_most:.4g} in the coarse one, where N "
         "sqrt(ln N) = {order:.3g}",
         of.fine_norms, of.NORMS, ("paper", "raw_least", "raw_most"),
     ),
