@@ -126,7 +126,12 @@ def _tensor(name: str, value: Any) -> torch.Tensor:
         if torch.compiler.is_compiling():
             return torch.as_tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
         found = validation.array(name, value, "numbers", "biuf")
-        return torch.from_numpy(found if found.flags.writeable else found.copy())
+        if not found.flags.writeable or not found.dtype.isnative or min(found.strides, default=0) < 0:
+            found = np.array(found, found.dtype.newbyteorder("="))  # PyTorch knows no others
+        try:
+            return torch.from_numpy(found)
+        except TypeError as error:
+            raise TypeError(f"{name} must be of a dtype that PyTorch has, not {found.dtype}") from error
     if not torch.compiler.is_compiling():
         unmasked(name, value, "its values, as to_tensor gives them")
     if value.device.type != "cpu":

@@ -119,9 +119,13 @@ def _mask(
 
 
 @torch.compiler.assume_constant_result
-@cache
 def _has_interface(config: type) -> bool:
     """Whether the models of a kind of settings attend by the interface, as transformers itself finds out."""
+    return _source_has_interface(config)
+
+
+@cache
+def _source_has_interface(config: type) -> bool:
     models = sys.modules.get(config.__module__.replace("configuration_", "modeling_"))
     try:
         return models is None or "ALL_ATTENTION_FUNCTIONS" in inspect.getsource(models)
