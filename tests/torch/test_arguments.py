@@ -138,7 +138,7 @@ def test_bad_options_are_refused_by_name(draw):
 
 # what PyTorch draws for its own tests of scaled_dot_product_attention
 def samples(dtype):
-    internal = pytest.importorskip("torch.testing._internal.common_methods_invocations", reason="not in every PyTorch")
+    internal = pytest.importorskip("torch.testing._internal.common_methods_invocations", reason="they need expecttest")
     (info,) = (each for each in internal.op_db if each.name == "nn.functional.scaled_dot_product_attention")
     return list(info.sample_inputs("cpu", dtype, requires_grad=True))
 
@@ -146,24 +146,44 @@ def samples(dtype):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_pytorchs_own_samples(dtype):
+    """All of them as they are. Entries reach to 9, so that a weight may be nearly 1: its gradient is then the small
+    difference of large numbers."""
     taken = samples(dtype)
     assert len(taken) > 10
     for sample in taken:
-        given, options = [sample.input, *sample.args], dict(sample.kwargs)
-        right = torch.nn.functional.scaled_dot_product_attention(*given, **options)
-        dropped = options.pop("dropout_p", 0.0)
-        own = {"mask": options.get("attn_mask"), "causal": options.get("is_causal", False)}
-        q, k, v, *mask = given
-        own |= {"mask": mask[0]} if mask else {}
-        if own["causal"]:  # PyTorch counts positions of both from 0
-            own["query_start"] = 0
-        assert not options.keys() - {"attn_mask", "is_causal", "enable_gqa", "scale"}
-        out = attention(q, k, v, scale=options.get("scale"), dropout=dropped, **own)
+        q, k, v, options = sample.input, *sample.args, dict(sample.kwargs)
+        mask, rate, causal = options.get("attn_mask"), options.get("dropout_p", 0.0), options.get("is_causal", False)
+        assert not options.keys() - {"attn_mask", "is_causal", "dropout_p", "enable_gqa", "scale"}
+        start = 0 if causal else None  # PyTorch counts the positions of both queries and keys from 0
+
+        def ours(q, k, v, mask, options=options, rate=rate, causal=causal, start=start):
+            scale = options.get("scale")
+            return attention(q, k, v, mask=mask, causal=causal, query_start=start, scale=scale, dropout=rate)
+
+        def theirs(q, k, v, mask, options=options):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, **{**options, "attn_mask": mask})
+
+        given = [q, k, v, mask]
+        out, right = ours(*given), theirs(*given)
         assert (out.shape, out.dtype) == (right.shape, right.dtype)
-        if dropped:
+        if rate:
             continue
-        torch.testing.assert_close(out, right)
-        leaves = [x for x in (q, k, v, own["mask"]) if x is not None and x.requires_grad]
-        weights = torch.randn_like(right)
-        for found, exact in zip(*(torch.autograd.grad(each, leaves, weights) for each in (out, right)), strict=True):
-            torch.testing.assert_close(found, exact)
+        leaves = [x for x in given if x is not None and x.requires_grad]
+        wide = [x if x is None else x.detach().double().requires_grad_(x.requires_grad) for x in given]
+        exact = theirs(*wide)
+        weights = torch.randn(right.shape, generator=torch.Generator().manual_seed(1))
+        wide_leaves = [x for x in wide if x is not None and x.requires_grad]
+        exact_all = [exact, *torch.autograd.grad(exact, wide_leaves, weights.double())]
+        found_all, right_all = ([x, *torch.autograd.grad(x, leaves, weights.to(dtype))] for x in (out, right))
+        for found, known, true in zip(found_all, right_all, exact_all, strict=True):
+            errors = [(x.double() - true).abs().max() for x in (found, known)]
+            assert errors[0] <= 2 * errors[1] + 64 * torch.finfo(dtype).eps * true.abs().max()
+
+
+def test_samples_of_which_some_serve_all(draw):
+    q, k, v = qkv(draw)
+    for own in ((q[0], k, v), (q[:1], k, v), (q, k[:1], v[0]), (q[:1], k[0], v[0])):
+        whole = [x.expand(max(y.shape[0] if y.ndim > 3 else 1 for y in own), *x.shape[-3:]) for x in own]
+        torch.testing.assert_close(attention(*own), attention(*whole), rtol=0, atol=0)
+    with pytest.raises(ValueError, match="k must have the shape"):
+        attention(q, k.repeat(2, 1, 1, 1)[:3], v)

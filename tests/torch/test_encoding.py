@@ -21,7 +21,7 @@ def made(name, dtype=torch.float64, **options):
 
 
 def values(encoding):
-    return {name: encoding.get_parameter(name).detach().numpy() for name in encoding.learned}
+    return {name: value.detach().numpy() for name, value in encoding.named_parameters()}
 
 
 def kind(dtype):
@@ -62,7 +62,7 @@ def test_slots_and_gradients_are_those_of_fastpe(name, dtype):
 def test_gradients_are_those_of_pytorchs_checker(name):
     encoding = Encoding(name, dim=8, heads=2, train_length=6, dtype=torch.float64)
     q = torch.randn(1, 2, 4, 4, dtype=torch.float64)
-    keys = encoding.learned
+    keys = [name for name, _ in encoding.named_parameters()]
 
     def function(*parameters):
         return torch.func.functional_call(Attending(encoding), {f"encoding.{key}": x for key, x in
