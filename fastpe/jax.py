@@ -1,4 +1,4 @@
-"""`fastpe.attention` for JAX: a custom derivative over callbacks to the host. Needs the extra `jax`.
+"""`fastpe.attention` and `fastpe.build` for JAX: custom derivatives over callbacks to the host. Needs the extra `jax`.
 
 >>> import jax
 >>> import jax.numpy as jnp
@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.base.validation import unmasked
+from fastpe.base.validation import truth, unmasked
+from fastpe.encodings import build as encodings
+from fastpe.encodings import combined
 from fastpe.functional import attention as host
 
 try:
@@ -23,8 +25,10 @@ except ImportError as error:
 
 Array = Any  # what JAX computes with: its arrays, NumPy's, and the tracers that stand for them
 _PLAIN = ("causal", "window", "lengths", "tolerance")
-_OPTIONS = ("causal", "window", "tolerance", "pairs", "rectify")
-_CONSTANT = ("angles", "growth", "scale", "index", "lengths")  # NumPy's arrays stay in their own dtype
+_OPTIONS = ("causal", "window", "tolerance", "pairs", "rectify", "softcap", "dropout", "return_lse")
+# NumPy's arrays stay in their own dtype
+_CONSTANT = ("angles", "growth", "scale", "index", "lengths", "spans", "query_start", "dropout_seed")
+_HALVES = ("float16", "bfloat16")
 
 
 def attention(
@@ -35,20 +39,30 @@ def attention(
     causal: bool = False,
     window: int | None = None,
     lengths: Any = None,
+    mask: Any = None,
+    spans: Any = None,
+    query_start: Any = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    dropout: float = 0.0,
+    dropout_seed: Any = None,
     tolerance: float | None = None,
+    return_lse: bool = False,
     **slots: Any,
-) -> Array:
+) -> Any:
     """`fastpe.attention` under `jax.jit`, `jax.grad`, `jax.vjp` and `jax.vmap` (one sample after the other).
 
     Parameters
     ----------
-    q : (B, H, N, D) or (H, N, D) float32 or float64
-        Queries.
-    k, v : (B, Hk, M, D), or without B, of q's dtype
-        Keys and values.
-    lengths
-        As for `fastpe.attention`; integers that may be traced.
-    causal, window, tolerance
+    q : (B, H, N, D), (H, N, D) or (N, D) float64, float32, float16 or bfloat16
+        Queries. Half precision is computed in float32.
+    k : (B, Hk, M, D), or with as few axes as q, of q's dtype
+        Keys.
+    v : (B, Hk, M, Dv), of q's dtype
+        Values.
+    lengths, mask, spans, query_start, sinks, dropout_seed
+        As for `fastpe.attention`; they may be traced. A mask of floats and `sinks` have gradients.
+    causal, window, softcap, dropout, tolerance, return_lse
         As for `fastpe.attention`; never traced.
     **slots
         As for `fastpe.attention`. NumPy arrays stay as they are, ``angles`` in float64 for instance; ``pairs`` and
@@ -56,8 +70,10 @@ def attention(
 
     Returns
     -------
-    out : (B, H, N, D)
+    out : (B, H, N, Dv)
         In q's dtype. There is no second derivative.
+    lse : (B, H, N)
+        Only if `return_lse`; never of half precision.
 
     Raises
     ------
@@ -76,11 +92,11 @@ def attention(
     >>> attention(q, q, q + 1).tolist()
     [[[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]]
     """
-    for name in ("return_lse", "wrt"):
-        if name in slots:
-            raise TypeError(f"{name} is not an argument of fastpe.jax.attention, but of fastpe.attention")
+    if "wrt" in slots:
+        raise TypeError("wrt is not an argument of fastpe.jax.attention, but of fastpe.attention_vjp")
     given = {"q": q, "k": k, "v": v, "lengths": lengths, "causal": causal, "window": window, "tolerance": tolerance}
-    given |= slots
+    given |= {"mask": mask, "spans": spans, "query_start": query_start, "softcap": softcap, "sinks": sinks}
+    given |= {"dropout": dropout, "dropout_seed": dropout_seed, **slots}
     for name in _OPTIONS:
         if isinstance(given.get(name), jax.core.Tracer):
             raise TypeError(f"{name} must be known when the function is traced, not {given[name]}")
@@ -89,11 +105,123 @@ def attention(
         if isinstance(value, np.ndarray) and name not in _CONSTANT:
             given[name] = jax.numpy.asarray(value)
     _check(given)
+    dtype = given["q"].dtype
+    given |= {name: x.astype(np.float32) for name, x in given.items() if str(getattr(x, "dtype", "")) in _HALVES}
     traced, constants = _split(given)
     real = {name: value for name, value in traced.items() if jax.numpy.issubdtype(value.dtype, jax.numpy.floating)}
     whole = {name: value for name, value in traced.items() if name not in real}
-    out: Array = _differentiable(constants)(real, whole)
-    return out
+    out, lse = _differentiable(constants)(real, whole)
+    out = out.astype(dtype)
+    return (out, lse) if truth("return_lse", return_lse) else out
+
+
+def init(name: str, **request: Any) -> dict[str, Array]:
+    """What an encoding learns, as a tree of JAX's arrays: the initial values of `fastpe.init`.
+
+    Parameters
+    ----------
+    name, **request
+        As for `fastpe.init`.
+
+    Returns
+    -------
+    dict
+        Parameter -> array.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `fastpe.init` does.
+
+    Examples
+    --------
+    >>> {key: value.shape for key, value in init("t5", heads=2, train_length=16).items()}
+    {'table': (32, 2)}
+    """
+    return {key: jax.numpy.asarray(value) for key, value in encodings.init(name, **request).items()}
+
+
+def build(name: str, length: int, *, params: Mapping[str, Array] | None = None, **request: Any) -> dict[str, Any]:
+    """`fastpe.build` under `jax.jit`, `jax.grad`, `jax.vjp` and `jax.vmap`: differentiable in `params`.
+
+    With `attention` it is the whole of using an encoding: ``attention(q, k, v, **build(name, n, params=params))``, but
+    for what acts elsewhere ("table", "qk_table", "taps"), which is to be taken out first.
+
+    Parameters
+    ----------
+    name, length
+        As for `fastpe.build`; never traced.
+    params : dict, optional
+        Parameter -> array, as `init` gives; they may be traced.
+    **request
+        As for `fastpe.build`, but for `out` and `reference`; never traced. The dtype is that of `params`.
+
+    Returns
+    -------
+    dict
+        Slot name -> array, or its plain value. "angles" and "growth" that nothing learns are NumPy arrays of float64,
+        which `attention` takes as they are, also where JAX has no float64.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `fastpe.build` does.
+
+    Examples
+    --------
+    >>> params = init("t5", heads=2, train_length=16)
+    >>> jax.grad(lambda params: build("t5", 3, heads=2, params=params)["bias"].sum())(params)["table"].sum()
+    Array(10., dtype=float32)
+    """
+    for key, value in request.items():
+        if isinstance(value, jax.core.Tracer):
+            raise TypeError(f"{key} must be known when the function is traced, not {value}")
+        if key in ("out", "reference"):
+            raise TypeError(f"{key} is not an argument of fastpe.jax.build, but of fastpe.build")
+    dtypes = {str(value.dtype) for value in (params or {}).values()}
+    if len(dtypes) > 1:
+        raise TypeError(f"params must have one dtype, not {', '.join(sorted(dtypes))}")
+    request |= {"dtype": dtypes.pop()} if dtypes else {}
+    if not params:
+        found = encodings.build(name, length, params=params, **request)
+        return {
+            slot: jax.numpy.asarray(x) if isinstance(x, np.ndarray) and slot not in _CONSTANT else x
+            for slot, x in found.items()
+        }
+    sizes = {key: value for key, value in request.items() if key != "seed"}
+    parts, spec = encodings.requested(name, length, sizes)
+    outlines = {
+        slot: jax.ShapeDtypeStruct(like.shape, jax.dtypes.canonicalize_dtype(like.dtype))
+        for slot, like in combined.outlines(parts, spec).items()
+    }
+    slots: dict[str, Any] = _slots(name, length, sizes, outlines)(dict(params))
+    return slots | combined.plain(parts, spec)
+
+
+def _slots(name: str, length: int, request: Mapping[str, Any], outlines: Mapping[str, Any]) -> Any:
+    """Slots that are arrays as a function of the parameters, with its derivative."""
+
+    def arrays(tree: Any) -> dict[str, Any]:
+        return {key: np.asarray(value) for key, value in tree.items()}
+
+    def fill(params: Any) -> dict[str, Any]:
+        found = encodings.build(name, length, params=arrays(params), **request)
+        return {slot: found[slot].astype(like.dtype, copy=False) for slot, like in outlines.items()}
+
+    def pull(params: Any, dslots: Any) -> dict[str, Any]:
+        return encodings.pull(name, length, arrays(dslots), params=arrays(params), **request)
+
+    @jax.custom_vjp
+    def call(params: Any) -> Any:
+        return jax.pure_callback(fill, dict(outlines), params, vmap_method="sequential")
+
+    def backward(params: Any, dslots: Any) -> Any:
+        real = {slot: dslot for slot, dslot in dslots.items() if dslot.dtype != jax.dtypes.float0}
+        like = {key: jax.ShapeDtypeStruct(value.shape, value.dtype) for key, value in params.items()}
+        return (jax.pure_callback(pull, like, params, real, vmap_method="sequential"),)
+
+    call.defvjp(lambda params: (call(params), params), backward)
+    return call
 
 
 def _check(given: Mapping[str, Any]) -> None:
@@ -136,30 +264,35 @@ def _differentiable(constants: Mapping[str, Any]) -> Any:
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), like)
         return jax.pure_callback(function, shapes, *operands, vmap_method="sequential")
 
-    @jax.custom_vjp
-    def call(real: Mapping[str, Array], whole: Mapping[str, Array]) -> Array:
-        return on_host(lambda *parts: host.attention(**_joined(*parts, constants)), real["q"], real, whole)
+    def outlines(real: Mapping[str, Array]) -> tuple[Any, Any]:
+        q, v = real["q"], real["v"]
+        return jax.ShapeDtypeStruct((*q.shape[:-1], v.shape[-1]), q.dtype), jax.ShapeDtypeStruct(q.shape[:-1], q.dtype)
 
-    def forward(real: Any, whole: Any) -> tuple[Array, Any]:
+    @jax.custom_vjp
+    def call(real: Mapping[str, Array], whole: Mapping[str, Array]) -> tuple[Array, Array]:
+        found: tuple[Array, Array] = on_host(
+            lambda *parts: host.attention(**_joined(*parts, constants), return_lse=True), outlines(real), real, whole
+        )
+        return found
+
+    def forward(real: Any, whole: Any) -> tuple[Any, Any]:
         wanted = {name: () for name, x in real.items() if x.perturbed}  # a tree without leaves: known when traced
         values, numbers = ({name: x.value for name, x in part.items()} for part in (real, whole))
-        q = values["q"]
-        rows = jax.ShapeDtypeStruct(q.shape[:-1], q.dtype)
-        done = on_host(
-            lambda *parts: host.attention(**_joined(*parts, constants), return_lse=True), (q, rows), values, numbers
-        )
-        return done[0], (done, values, numbers, wanted)
+        done = call(values, numbers)
+        return done, (done, values, numbers, wanted)
 
-    def backward(kept: Any, dout: Array) -> tuple[Any, Any]:
+    def backward(kept: Any, douts: Any) -> tuple[Any, Any]:
         done, real, whole, wanted = kept
 
-        def gradients(dout: Any, done: Any, *parts: Any) -> dict[str, Any]:
-            known = [np.asarray(each) for each in (*done, dout)]
-            return host.gradients(*known, wrt=tuple(wanted), **_joined(*parts, constants))
+        def gradients(douts: Any, done: Any, *parts: Any) -> dict[str, Any]:
+            out, lse, *known = (np.asarray(each) for each in (*done, *douts))
+            return host.gradients(out, lse, tuple(known), wrt=tuple(wanted), **_joined(*parts, constants))
 
-        if isinstance(dout, jax.custom_derivatives.SymbolicZero):
-            dout = jax.numpy.zeros(dout.shape, dout.dtype)
-        found = on_host(gradients, {name: real[name] for name in wanted}, dout, done, real, whole)
+        given = [
+            jax.numpy.zeros(x.shape, x.dtype) if isinstance(x, jax.custom_derivatives.SymbolicZero) else x
+            for x in douts
+        ]
+        found = on_host(gradients, {name: real[name] for name in wanted}, given, done, real, whole)
         return {name: found.get(name) for name in real}, dict.fromkeys(whole)
 
     call.defvjp(forward, backward, symbolic_zeros=True)

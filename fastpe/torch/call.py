@@ -45,7 +45,8 @@ def attention(
     k : (B, Hk, M, D), or with as few axes as q, tensor of q's dtype
         Keys.
     v : (B, Hk, M, Dv) tensor of q's dtype
-        Values. Under `torch.autocast` the dtypes of q, k and v may differ.
+        Values. Of q, k and v, those without B, or with B = 1, serve all samples of the others. Under `torch.autocast`
+        their dtypes may differ.
     dropout_seed : int or tensor of one integer, optional
         As for `fastpe.attention`; drawn from PyTorch's generator where `dropout` is given and no seed.
     causal, window, lengths, mask, spans, query_start, softcap, sinks, dropout, tolerance, return_lse
@@ -96,6 +97,7 @@ def attention(
         given["dropout_seed"] = torch.randint(2**62, ()) if dropout_seed is None else dropout_seed
     tensors = {name: _tensor(_SAID.get(name, name), value) for name, value in given.items() if value is not None}
     dtype = _common_dtype(tensors)
+    tensors |= _as_many_samples(tensors)
     single = [x.float() if x.dtype in _HALVES else x for x in tensors.values()]
     out, lse = attend((" ".join(tensors), *options), *single)
     out = out.to(dtype)
@@ -126,7 +128,12 @@ def _tensor(name: str, value: Any) -> torch.Tensor:
         if torch.compiler.is_compiling():
             return torch.as_tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
         found = validation.array(name, value, "numbers", "biuf")
-        return torch.from_numpy(found if found.flags.writeable else found.copy())
+        if not found.flags.writeable or not found.dtype.isnative or min(found.strides, default=0) < 0:
+            found = np.array(found, found.dtype.newbyteorder("="))  # PyTorch knows no others
+        try:
+            return torch.from_numpy(found)
+        except TypeError as error:
+            raise TypeError(f"{name} must be of a dtype that PyTorch has, not {found.dtype}") from error
     if not torch.compiler.is_compiling():
         unmasked(name, value, "its values, as to_tensor gives them")
     if value.device.type != "cpu":
@@ -134,6 +141,18 @@ def _tensor(name: str, value: Any) -> torch.Tensor:
     if value.layout != torch.strided:
         raise TypeError(f"{name} must be a dense tensor, not one of {value.layout}")
     return value
+
+
+def _as_many_samples(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """q, k and v with one number of samples, where some have none, or one that is for all."""
+    own = {name: tensors[name] for name in ("q", "k", "v")}
+    leads = {x.shape[:-3] for x in own.values()}
+    if len(leads) == 1 or any(x.ndim not in (3, 4) for x in own.values()):
+        return {}
+    sizes = {lead[0] for lead in leads if lead} - {1} or {1}
+    if len(sizes) > 1:
+        return {}  # an error that `fastpe.attention` words
+    return {name: x.expand(*sizes, *x.shape[-3:]) for name, x in own.items()}
 
 
 def _common_dtype(tensors: dict[str, torch.Tensor]) -> torch.dtype:

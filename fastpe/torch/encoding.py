@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -63,13 +64,13 @@ class Encoding(torch.nn.Module):
         kind = _kind(torch.get_default_dtype() if dtype is None else dtype)
         sizes = {"dim": dim, "heads": heads, "train_length": train_length, "causal": causal}
         parts, spec = build.requested(name, train_length, sizes | options)
-        self.encoding = name
-        self.request: Mapping[str, Any] = {
+        self._name = name
+        self._request: Mapping[str, Any] = {
             "dim": spec.dim, "heads": spec.heads, "train_length": spec.train_length, "causal": spec.causal,
             **{combined.key(parts, part, each): value for part in parts for each, value in part.options.items()},
         }  # fmt: skip
-        values = build.init(name, **self.request, dtype=kind, seed=seed)
-        self.learned = tuple(values)
+        values = build.init(name, **self._request, dtype=kind, seed=seed)
+        self._keys = tuple(values)
         for key, value in values.items():
             *above, own = key.split(".")
             module: torch.nn.Module = self
@@ -104,11 +105,11 @@ class Encoding(torch.nn.Module):
         if like.device.type != "cpu":
             raise TypeError(f"an encoding must lie in the CPU's memory, not on the device {like.device}")
         half = like.dtype in _HALVES
-        own = [self.get_parameter(name) for name in self.learned]
+        own = [attrgetter(key)(self) for key in self._keys]
         tensors = [like, *own] if positions is None else [like, *own, torch.as_tensor(positions)]
         if half:
             tensors = [x.float() if x.dtype in _HALVES else x for x in tensors]
-        described = _described(self.encoding, int(length), float(start), **self.request)
+        described = _described(self._name, int(length), float(start), **self._request)
         names, plain = _names(described)
         values = _slots((described, len(own)), *tensors)
         found = {
@@ -119,7 +120,7 @@ class Encoding(torch.nn.Module):
 
     def extra_repr(self) -> str:
         """What it is."""
-        return ", ".join([repr(self.encoding), *(f"{name}={value!r}" for name, value in self.request.items())])
+        return ", ".join([repr(self._name), *(f"{name}={value!r}" for name, value in self._request.items())])
 
 
 def _kind(dtype: torch.dtype) -> str:

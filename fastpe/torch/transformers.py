@@ -65,8 +65,6 @@ def _attend(
             f"{type(module).__name__} needs an attention_mask where {queries} queries meet {keys} keys: fastpe cannot "
             "know where they stand"
         )
-    if query.shape[0] != key.shape[0]:
-        key, value = (x.expand(query.shape[0], -1, -1, -1) for x in (key, value))
     slots: dict[str, Any] = {} if position_bias is None else _position_bias(module, position_bias, keys)
     if cu_seq_lens_q is not None:
         slots["spans"] = _documents(module, queries, cu_seq_lens_q, cu_seq_lens_k)
@@ -119,9 +117,13 @@ def _mask(
 
 
 @torch.compiler.assume_constant_result
-@cache
 def _has_interface(config: type) -> bool:
     """Whether the models of a kind of settings attend by the interface, as transformers itself finds out."""
+    return _source_has_interface(config)
+
+
+@cache
+def _source_has_interface(config: type) -> bool:
     models = sys.modules.get(config.__module__.replace("configuration_", "modeling_"))
     try:
         return models is None or "ALL_ATTENTION_FUNCTIONS" in inspect.getsource(models)

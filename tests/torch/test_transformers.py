@@ -68,11 +68,16 @@ def test_outputs_and_gradients(name, padding):
 def test_generated_words(name, cache):
     given = inputs(name, "" if name in ("whisper",) else "left")
     given.pop("decoder_input_ids", None)
-    if name == "mpt" and cache == "static":
-        pytest.skip("MPT's own biases do not know how many keys of a static cache are filled")
+    if name in ("mpt", "falcon") and cache == "static":
+        pytest.skip("its ALiBi does not know a static cache, whatever attends")
     words = [
         model.generate(
-            **given, max_new_tokens=7, do_sample=False, cache_implementation=cache, disable_compile=True, min_new_tokens=7
+            **given,
+            max_new_tokens=7,
+            do_sample=False,
+            cache_implementation=cache,
+            disable_compile=True,
+            min_new_tokens=7,
         )
         for model in (ours(name), theirs(name))
     ]
@@ -164,10 +169,10 @@ def test_what_is_not_there_is_refused_by_name():
 
 
 def test_models_without_the_interface_are_pointed_to_patch():
-    for name in ("bloom", "falcon", "mpt"):
-        with pytest.raises(ValueError, match="hand them to fastpe.torch.patch"):
+    for name in ("bloom", "mpt"):
+        with pytest.raises(ValueError, match=r"hand them to fastpe.torch.patch"):
             made(name, "fastpe")(**inputs(name))
-    with pytest.raises(ValueError, match="LlamaForCausalLM has no attention of BLOOM, MPT or Falcon"):
+    with pytest.raises(ValueError, match=r"LlamaForCausalLM has no attention of BLOOM, MPT or Falcon"):
         patch(made("llama"))
     with pytest.raises(ValueError, match="has no attention of BLOOM"):
         patch(ours("bloom"))
