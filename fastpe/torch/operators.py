@@ -17,6 +17,7 @@ def array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     return found
 
 
+# Long: two autograd Functions and the rules that are registered, all of which close over the operators
 def differentiable(operator: Any, gradients: Any, of: str, *, keeps: bool) -> Callable[..., tuple[torch.Tensor, ...]]:
     """The operator with its derivative: a function of (options, *tensors) that gives all outputs.
 
