@@ -70,18 +70,30 @@ def test_generated_words(name, cache):
     given.pop("decoder_input_ids", None)
     if name in ("mpt", "falcon") and cache == "static":
         pytest.skip("its ALiBi does not know a static cache, whatever attends")
-    words = [
-        model.generate(
-            **given,
-            max_new_tokens=7,
-            do_sample=False,
-            cache_implementation=cache,
-            disable_compile=True,
-            min_new_tokens=7,
-        )
-        for model in (ours(name), theirs(name))
-    ]
-    assert words[0].tolist() == words[1].tolist()
+    options = {"max_new_tokens": 7, "min_new_tokens": 7, "do_sample": False, "disable_compile": True}
+    options |= {"output_logits": True, "return_dict_in_generate": True}
+    found, right = (
+        model.generate(**given, cache_implementation=cache, **options) for model in (ours(name), theirs(name))
+    )
+    assert found.sequences.tolist() == right.sequences.tolist()
+    for logits, exact in zip(found.logits, right.logits, strict=True):
+        assert (logits - exact).abs().max() <= 5e-6 * max(1.0, exact.abs().max())
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(3, 7), (7, 3), (1, 5), (4, 4)])
+def test_the_bias_of_t5_is_one_of_offsets(queries, keys):
+    """With the gradient of the dense one, also where a cache holds more keys than there are queries."""
+    attend = transformers.AttentionInterface()["fastpe"]
+    module, plain = made("t5").decoder.block[0].layer[0].SelfAttention, torch.nn.Module()
+    plain.is_causal = module.is_causal = False
+    q, k = torch.randn(2, 4, queries, 8), torch.randn(2, 4, keys, 8)
+    found = []
+    for each in (module, plain):
+        bias = module.compute_bias(queries, keys, past_seen_tokens=max(0, keys - queries))
+        out, _ = attend(each, q, k, k, None, scaling=1.0, position_bias=bias)
+        found.append((out, torch.autograd.grad(out.square().sum(), module.relative_attention_bias.weight)[0]))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
 
 
 def test_packed_documents_by_their_positions():
