@@ -44,7 +44,9 @@ def test_a_worker_of_another_version_is_named(monkeypatch):
 
 @pytest.fixture
 def distributed():
-    return pytest.importorskip("distributed", reason="an engine: pip install -e '.[cluster]' from a clone of fastpe")
+    found = pytest.importorskip("distributed", reason="an engine: pip install -e '.[cluster]' from a clone of fastpe")
+    with cluster._environment_kept():  # a cluster of the test's own, in this process, writes into it as well
+        yield found
 
 
 @pytest.mark.filterwarnings("default")
