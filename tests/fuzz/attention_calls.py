@@ -127,12 +127,14 @@ def _arguments(rng: np.random.Generator, case: dict[str, Any]) -> tuple[dict[str
 def _mask(rng: np.random.Generator, case: dict[str, Any], arguments: dict[str, Any]) -> np.ndarray:
     """A mask that is one for all along some axes."""
     (*led, n, _), m = arguments["q"].shape, arguments["k"].shape[-2]
-    whole = (*led, n, m)
+    whole = (*led, n, m) if case["batched"] else (*led[-1:], n, m)
     kept = case["mask axes"][: len(whole)]
     seen = rng.random([size if keep else 1 for size, keep in zip(whole, kept, strict=True)]) < 0.7
     if case["mask"] == "intervals":
         seen = np.arange(m) < rng.integers(0, m + 1, (n, 1))
-    return np.where(seen, rng.standard_normal(seen.shape), -np.inf) if case["mask"] == "floats" else seen
+    if case["mask"] != "floats":
+        return seen
+    return np.where(seen, rng.standard_normal(seen.shape), -np.inf).astype(arguments["q"].dtype)
 
 
 def _does_not_break(case: dict[str, Any], rng: np.random.Generator, arguments: Any, options: Any) -> None:
