@@ -81,8 +81,10 @@ def _soften(head, tile, factor, tops, sums, case, scratch):
         count = min(max(high - j0, np.int64(0)), n)
         if masked:
             best = _score_row(row, factors, offsets, has_bias, mask_of_row(i0 + i, j0, head), low - j0, count)
+        elif has_bias:  # a constant in each call: no loop asks for it
+            best = _score_row(row, factors, offsets, True, None, low - j0, count)
         else:
-            best = _score_row(row, factors, offsets, has_bias, None, low - j0, count)
+            best = _score_row(row, factors, offsets, False, None, low - j0, count)
         old = get(tops, i)
         top = max(old, largest(best))
         shift = splat(top if top > -np.inf else scalar(cells, 0.0))
