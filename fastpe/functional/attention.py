@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.functional import arguments, few
+from fastpe.functional import arguments, seen
 from fastpe.functional.arguments import Array, Call
 from fastpe.functional.passes import Pass
 
@@ -105,13 +105,13 @@ def attention(
     """
     slots |= {"mask": mask, "spans": spans, "query_start": query_start, "softcap": softcap, "sinks": sinks}
     slots |= {"dropout": dropout, "dropout_seed": dropout_seed}
-    kind = few.kind_of(q, k, v, causal, window, lengths, tolerance, return_lse, slots)
-    if kind is not None and (done := few.attend(kind, q, k, v, lengths, slots)) is not None:
+    kind = seen.kind_of(q, k, v, causal, window, lengths, tolerance, return_lse, slots)
+    if kind is not None and (done := seen.attend(kind, q, k, v, lengths, slots)) is not None:
         return done
     call = checked(q, k, v, causal, window, lengths, return_lse, (), slots)
     done = Pass(call, checked_tolerance(tolerance, call.q.dtype)).outputs()
     if kind is not None:
-        few.keep(kind, call, slots)
+        seen.keep(kind, call, slots)
     return done
 
 

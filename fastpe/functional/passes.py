@@ -1,6 +1,7 @@
 """One call of attention: arguments become the arrays that kernels take, and their gradients those of the arguments."""
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
 from fastpe.kernels.attention.cells import FEW, TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.records import CHUNK, SLOTS, Case, Gradients, Inputs, Options, in_one_row
-from fastpe.kernels.attention.room import room_for
+from fastpe.kernels.attention.room import Room, room_for
 from fastpe.kernels.dropout import Dropout
 from fastpe.kernels.threads import default_threads, run_lanes
 
@@ -140,7 +141,7 @@ class Pass:
         return turn(x, Turns(contiguous(own, np.float64)), sign, self.call.pairs, y)
 
     def _arenas(self, case: Case, *, gradients: bool) -> tuple[Array, Any, int]:
-        room = room_for(case, self.table, backward=gradients)
+        room = _room(case, self.table.tobytes(), gradients)
         b, h, hk, n, _, _ = self.sizes
         tasks = b * hk * case.strips if gradients else b * h * -(-n // int(TILE_QUERIES))
         lanes = lanes_for(b * h * n * self.sizes[4] * (case.width + case.v_width), tasks)
@@ -285,6 +286,11 @@ class Pass:
         """A sink has no value: its score's gradient is that of a key with dP = 0."""
         weights = np.exp(self.call.slots["sinks"][..., None].astype(np.float64) - self.lse)
         return -(weights * deltas).sum(axis=(0, 2))[None]
+
+
+@lru_cache(256)
+def _room(case: Case, table: bytes, gradients: bool) -> Room:
+    return room_for(case, np.frombuffer(table, np.int64).reshape(len(SLOTS), -1), backward=gradients)
 
 
 def lanes_for(work: int, tasks: int) -> int:

@@ -72,7 +72,8 @@ def test_kernels_are_compiled_once_for_each_dtype(rng):
                 out, pullback = fastpe.attention_vjp(**given, causal=True)
                 pullback(kind(np.ones_like(out)))
     for function in (calls.forward, calls.backward):
-        assert len(function.signatures) <= 4  # with slots other than a bias, and without
+        without = [each for each in function.signatures if str(each[3]) == "none"]  # dropout is another kernel
+        assert len(without) <= 4  # with slots other than a bias, and without
 
 
 def test_the_public_name_stays_a_function():

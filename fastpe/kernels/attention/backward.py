@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
+from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.attention.bands import (
     channel_gradients,
     offsets_of,
@@ -70,27 +70,49 @@ from fastpe.kernels.simd import (
 from fastpe.kernels.threads import end_turn, wait_turn
 
 
+@inlined
+def _weigh_row(row, factors, offsets, has_bias, mask, low, count, shifts):
+    """exp(S - shifts) of the row's keys before `count`, 0 of those before `low`; mask: None where there is none."""
+    width, lowest = lanes(row), splat(scalar(row, -np.inf))
+    for j in range(0, count, width):
+        x = score(load(row, j), j, count - j, factors, offsets, has_bias)
+        if mask is not None:
+            x = x + load_first(mask, j, count - j)
+        x = hide(x, j, low, count, lowest, width)
+        store(row, j, exp(x - shifts))
+
+
 @inner
 def _remake_weights(head, tile, factor, lse, case, scratch):
     """Scores to P = exp(S - lse), hidden keys to 0."""
     i0, m, j0, n = tile
     cells, bias, has_bias = scratch.cells, at_offset(head.bias, tile, case), adds_bias(head.table, case)
-    width, lowest, factors = lanes(cells), splat(scalar(cells, -np.inf)), splat(factor)
+    width, factors = lanes(cells), splat(factor)
     masked = given(head.table, MASK)
     for i in range(m):
-        mask = mask_of_row(i0 + i, j0, head)
         row, offsets, shift = at(cells, i * TILE_KEYS), at(bias, -i), get(lse, i0 + i)
         low, high = visible(i0 + i, head, case)
         count = min(max(high - j0, np.int64(0)), n)
         shifts = splat(shift if shift > -np.inf else scalar(cells, 0.0))
-        for j in range(0, count, width):
-            x = score(load(row, j), j, count - j, factors, offsets, has_bias)
-            if masked:
-                x = x + load_first(mask, j, count - j)
-            x = hide(x, j, low - j0, count, lowest, width)
-            store(row, j, exp(x - shifts))
+        if masked:
+            _weigh_row(row, factors, offsets, has_bias, mask_of_row(i0 + i, j0, head), low - j0, count, shifts)
+        else:
+            _weigh_row(row, factors, offsets, has_bias, None, low - j0, count, shifts)
         for j in range((count + width - 1) // width * width, n, width):
             store(row, j, zeros(cells))
+
+
+@inlined
+def _row_backward(row, grad, delta, factors, offsets, wants_bias, dmask, count):
+    """`_weights_backward` of a row's keys before `count`; dmask: None where the gradient of the mask is not wanted."""
+    width = lanes(row)
+    for j in range(0, count, width):
+        x = load(row, j) * (load(grad, j) - delta)
+        if count - j < width:
+            x = blend(x, count - j, zeros(row))
+        if dmask is not None:
+            store_first(dmask, j, x, count - j)
+        store(grad, j, score_backward(x, j, count - j, factors, offsets, wants_bias))
 
 
 @inner
@@ -104,14 +126,11 @@ def _weights_backward(head, grads, tile, factor, case, scratch):
     for i in range(tile.m):
         row, grad, offsets = at(weights, i * TILE_KEYS), at(dweights, i * TILE_KEYS), at(dbias, -i)
         delta, count = splat(get(grads.deltas, tile.i0 + i)), min(tile.n, i + 1) if diagonal else tile.n
-        dmask = at(grads.dmask, (tile.i0 + i) * case.keys + tile.j0)
-        for j in range(0, count, width):
-            x = load(row, j) * (load(grad, j) - delta)
-            if count - j < width:
-                x = blend(x, count - j, zeros(weights))
-            if wants_mask:
-                store_first(dmask, j, x, count - j)
-            store(grad, j, score_backward(x, j, count - j, factors, offsets, wants_bias))
+        if wants_mask:
+            dmask = at(grads.dmask, (tile.i0 + i) * case.keys + tile.j0)
+            _row_backward(row, grad, delta, factors, offsets, wants_bias, dmask, count)
+        else:
+            _row_backward(row, grad, delta, factors, offsets, wants_bias, None, count)
         for j in range((count + width - 1) // width * width, tile.n, width):
             store(grad, j, zeros(weights))
 

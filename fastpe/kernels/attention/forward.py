@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
+from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.attention.bands import offsets_of, relative_mix
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_rows, clear
 from fastpe.kernels.attention.dropped import drop_cells
@@ -47,6 +47,24 @@ def _scale_row(row, n, factor):
         store_first(row, j, load_first(row, j, n - j) * splat(factor), n - j)
 
 
+@inlined
+def _score_row(row, factors, offsets, has_bias, mask, low, count):
+    """Scores of the row's keys before `count`, those before `low` hidden; returns a vector with the largest of them.
+
+    mask: None where there is none, so that nothing of it stands in the loop.
+    """
+    width, lowest = lanes(row), splat(scalar(row, -np.inf))
+    best = lowest
+    for j in range(0, count, width):
+        x = score(load(row, j), j, count - j, factors, offsets, has_bias)
+        if mask is not None:
+            x = x + load_first(mask, j, count - j)
+        x = hide(x, j, low, count, lowest, width)
+        store(row, j, x)
+        best = maximum(best, x)
+    return best
+
+
 @inner
 def _soften(head, tile, factor, tops, sums, case, scratch):
     """Scores to exp(score - running maximum), hidden keys to 0; what was mixed so far is scaled to the new maximum.
@@ -55,19 +73,18 @@ def _soften(head, tile, factor, tops, sums, case, scratch):
     """
     i0, m, j0, n = tile
     cells, bias, has_bias = scratch.cells, at_offset(head.bias, tile, case), adds_bias(head.table, case)
-    width, lowest, factors = lanes(cells), splat(scalar(cells, -np.inf)), splat(factor)
+    width, factors = lanes(cells), splat(factor)
     masked = given(head.table, MASK)
     for i in range(m):
-        row, offsets, best, mask = at(cells, i * TILE_KEYS), at(bias, -i), lowest, mask_of_row(i0 + i, j0, head)
+        row, offsets = at(cells, i * TILE_KEYS), at(bias, -i)
         low, high = visible(i0 + i, head, case)
         count = min(max(high - j0, np.int64(0)), n)
-        for j in range(0, count, width):
-            x = score(load(row, j), j, count - j, factors, offsets, has_bias)
-            if masked:
-                x = x + load_first(mask, j, count - j)
-            x = hide(x, j, low - j0, count, lowest, width)
-            store(row, j, x)
-            best = maximum(best, x)
+        if masked:
+            best = _score_row(row, factors, offsets, has_bias, mask_of_row(i0 + i, j0, head), low - j0, count)
+        elif has_bias:  # a constant in each call: no loop asks for it
+            best = _score_row(row, factors, offsets, True, None, low - j0, count)
+        else:
+            best = _score_row(row, factors, offsets, False, None, low - j0, count)
         old = get(tops, i)
         top = max(old, largest(best))
         shift = splat(top if top > -np.inf else scalar(cells, 0.0))

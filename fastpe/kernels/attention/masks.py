@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
+from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.records import MASK, given, rows_of
 from fastpe.kernels.simd import at, blend, get
 
 
-@inner
+@inlined
 def visible(i, head, case):
     """The keys low .. high - 1 that query i sees."""
     position = i + head.sight.start

@@ -1,5 +1,5 @@
-"""What a call of few queries is given, checked and laid out for the kernels in compiled code: in Python each of these
-arrays would take longer than attention itself."""
+"""What queries see, and the bias of few, checked and laid out for the kernels in compiled code: in Python that takes
+longer than attention of a single query."""
 
 import numpy as np
 
@@ -57,7 +57,7 @@ def _unfold(bias, count, unfolded, h, n, m, starts):
     return fits
 
 
-@entry(label="what few queries see")
+@entry(label="what queries see")
 def lay_out(sizes, given, made):
     """Fill `made` from what is `given`; False where a value is none that attention takes.
 

@@ -1,9 +1,12 @@
-"""Calls of few queries, as decoding makes them one after the other: what depends on axes and options alone is kept.
+"""Calls of a kind that was seen before, as decoding makes them: what depends on axes and options alone is kept.
 
 The kernels of a single query take microseconds, and what Python does before them took a hundred. So a call whose kind
 was seen before is checked by its `kind` alone: all that makes an error but values of arrays. Those are looked at in
-compiled code (`kernels.attention.few`), and what is not as it should be goes the whole way again, where the errors are.
-The number of keys is no part of the kind: a cache grows. Nothing that is written to is kept from call to call.
+compiled code (`kernels.attention.sight`), and what is not as it should be goes the whole way again, where the errors
+are. The number of keys is no part of the kind: a cache grows. Nothing that is written to is kept from call to call.
+
+Of many queries a mask may be worth turning into spans, and a bias may let tiles be left out, which values tell: calls
+with either are taken here where their queries are few.
 """
 
 import math
@@ -18,10 +21,10 @@ from fastpe.functional.passes import drain, lanes_for, without_warnings
 from fastpe.functional.slot_arrays import slot_arrays
 from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
-from fastpe.kernels.attention.cells import FEW, TILE_KEYS
-from fastpe.kernels.attention.few import FARTHEST, lay_out
+from fastpe.kernels.attention.cells import FEW, TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.records import BIAS, MASK, Case, Inputs, Options, in_one_row
 from fastpe.kernels.attention.room import room_for
+from fastpe.kernels.attention.sight import FARTHEST, lay_out
 from fastpe.kernels.threads import run_alone, run_lanes
 
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
@@ -29,7 +32,7 @@ _INTEGERS, _BOOL = np.dtype(np.int64), np.dtype(bool)
 _ALIGNED_AND_WRITEABLE, _IN_ONE_PIECE = 0x500, 0x501  # NumPy's flags
 _PLAIN = frozenset({bool, int, float, str, type(None), np.bool_, np.int64, np.float32, np.float64})
 _NUMBERS = ("softcap", "scale", "rectify", "pairs", "dropout")
-_FEW, _TILE, _FARTHEST = int(FEW), int(TILE_KEYS), int(FARTHEST)
+_FEW, _BLOCK, _TILE, _FARTHEST = int(FEW), int(TILE_QUERIES), int(TILE_KEYS), int(FARTHEST)
 _MOST = 512  # kinds that are kept; then all are dropped
 
 _kept: dict[Any, "_Plan"] = {}
@@ -39,14 +42,14 @@ def kind_of(
     q: Any, k: Any, v: Any, causal: Any, window: Any, lengths: Any, tolerance: Any, return_lse: Any,
     slots: Mapping[str, Any],
 ) -> Any:  # fmt: skip
-    """What tells calls apart that take different ways; None where it is not one of few queries in plain arrays."""
+    """What tells calls apart that take different ways; None where it is none that is kept."""
     if not (type(q) is type(k) is type(v) is np.ndarray):
         return None
     dtype, axes = q.dtype, q.ndim
     if (dtype is not _DTYPES[0] and dtype is not _DTYPES[1]) or not 2 <= axes <= 4 or k.ndim != axes or v.ndim != axes:
         return None
     n, m, size = q.shape[-2], k.shape[-2], dtype.itemsize
-    if n > _FEW or m == 0 or v.shape[-2] != m:
+    if m == 0 or v.shape[-2] != m:
         return None
     if not (q.strides[-1] == k.strides[-1] == v.strides[-1] == size):
         return None
@@ -66,7 +69,7 @@ def kind_of(
             kinds += name, int
         elif type(value) is np.ndarray and value.flags.num & _IN_ONE_PIECE == _IN_ONE_PIECE and value.size:
             shape = _shape(name, value, m)
-            if shape is None or not _fitting(name, value.dtype, dtype):
+            if shape is None or (n > _FEW and name in ("bias", "mask")) or not _fitting(name, value.dtype, dtype):
                 return None
             kinds += name, shape, value.dtype
         else:
@@ -134,7 +137,7 @@ def _plan(call: Call, slots: Mapping[str, Any]) -> "_Plan":
     room = room_for(case, table, backward=False)
     unbounded = bias, np.zeros((b, hk, 2, 1), dtype), np.zeros((1, h, 2, 1)), arrays
     scale = np.array(np.broadcast_to(call.scale, (h,)), dtype)
-    return _Plan(case, tuple(room), room.size, scale, unbounded, table, call.lead, call.return_lse)
+    return _Plan(case, tuple(room), room.size + 80, scale, unbounded, table, call.lead, call.return_lse)
 
 
 @dataclass(frozen=True)
@@ -160,8 +163,8 @@ class _Plan:
         rest = *laid, *self.unbounded, self._table(m, slots), _ALL
         inputs = Inputs._make((first, first, keys, keys, values, self.scale, *rest))
         numbers = _with_strides(case, m, q, k, v)
-        lanes = lanes_for(b * h * n * m * (case.width + dv), b * h)
-        arenas = np.zeros((lanes, self.size), dtype)
+        lanes = lanes_for(b * h * n * m * (case.width + dv), b * h * -(-n // _BLOCK))
+        arenas = np.zeros((lanes, self.size), dtype) if n <= _FEW else simd.aligned_zeros((lanes, self.size), dtype)
         if lanes == 1:
             run_alone(calls.forward, inputs, None, out, lse, numbers, self.room, arenas)
         else:
