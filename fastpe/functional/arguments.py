@@ -93,6 +93,7 @@ def check(
     wrt: tuple[str, ...] | None, slots: Mapping[str, Any],
 ) -> Call:  # fmt: skip
     """Check everything, or raise an error that names the argument."""
+    check_names(wrt)
     own_arrays = {name: any_real(name, value) for name, value in (("q", q), ("k", k), ("v", v))}
     arrays = {name: in_float32(array) for name, array in own_arrays.items()}
     lead = arrays["q"].ndim - 2
@@ -275,12 +276,18 @@ def _scale(scale: Any, sizes: Mapping[str, int]) -> Array:
     return array
 
 
+def check_names(wrt: Any) -> None:
+    """Refuse what is no collection of names."""
+    names = isinstance(wrt, Collection) and not isinstance(wrt, str) and all(isinstance(name, str) for name in wrt)
+    if wrt is not None and not names:
+        raise TypeError(f"wrt must be a tuple of names, as in ('q', 'bias'), not {wrt!r}")
+
+
 def wanted(wrt: tuple[str, ...] | None, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """The shapes of the arguments that `wrt` names, all where it is None."""
+    check_names(wrt)
     if wrt is None:
         return shapes
-    if isinstance(wrt, str) or not isinstance(wrt, Collection) or not all(isinstance(name, str) for name in wrt):
-        raise TypeError(f"wrt must be a tuple of names, as in ('q', 'bias'), not {wrt!r}")
     for name in wrt:
         if name not in shapes:
             raise ValueError(f"wrt names {name!r}; what is given and has a gradient: {', '.join(shapes)}")

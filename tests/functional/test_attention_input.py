@@ -121,6 +121,7 @@ def test_a_scale_beyond_the_dtype():
         (ValueError, "wrt names 'index'", {"wrt": ("index",)}),
         *((TypeError, f"wrt must be a tuple of names, as in ('q', 'bias'), not {wrt!r}", {"wrt": wrt})
           for wrt in ("bias", "q", 3, True, ("q", 3), [["q"]], {"q": 1}.items())),
+        (TypeError, "wrt must be a tuple of names", {"wrt": 3, "mask": np.eye(N, M, dtype=bool)[::-1]}),
         (ValueError, "wrt names 'pairs'", {"wrt": ("pairs",)}),
         (ValueError, "wrt names 'rel_gain'", {"wrt": ("rel_gain",), "rel_gain": None}),
         (ValueError, "wrt names 'table'", {"wrt": ("q", "table")}),

@@ -218,7 +218,7 @@ def _finish_rows(found, used, total, unit, scale, column_of, out, out_step):  # 
     `total` is the sum of the squares.
     """
     width = lanes(found)
-    factor, raised = splat(scale), splat(1.0)
+    factor, raised = splat(1.0), splat(1.0)
     if unit:
         if any_negative(total - splat(_LOST)):
             peak = splat(0.0)
@@ -228,7 +228,7 @@ def _finish_rows(found, used, total, unit, scale, column_of, out, out_step):  # 
             for n in range(used):
                 value = raised * load(found, n * width)
                 total = fma(value, value, total)
-        factor = where_negative(minus(total), factor / sqrt(total), splat(0.0))
-    for n in range(used):
-        value = factor * (raised * load(found, n * width))
+        factor = where_negative(minus(total), splat(1.0) / sqrt(total), splat(0.0))
+    for n in range(used):  # the scale at last: divided by a small norm it might overflow
+        value = splat(scale) * (factor * (raised * load(found, n * width)))
         store_rounded(out, get(column_of, n) * out_step, value, width)

@@ -234,6 +234,13 @@ def test_unit_rows_and_where_they_end() -> None:
     np.testing.assert_allclose(table(9, scale=3.0), 3 * rows[:9], rtol=1e-15)
 
 
+def test_a_large_scale_times_a_row_of_small_values_does_not_overflow() -> None:
+    options = {"wavelet": "db2", "scales": 2, "shifts": (-3, 2, 70), "positions": np.array([4.3e-266])}
+    whole = table(1, 64, dim=4, **options)
+    np.testing.assert_allclose(np.linalg.norm(whole), 1, rtol=1e-14)
+    np.testing.assert_allclose(table(1, 64, dim=4, scale=-1e300, **options), -1e300 * whole, rtol=1e-15)
+
+
 def test_separation_of_positions() -> None:
     rows = table(200)
     distance = np.linalg.norm(rows[:, None] - rows, axis=2) + 9 * np.eye(200)
