@@ -11,6 +11,7 @@ Encodings: what fills the *slots*, small arrays that each act at one known place
 
 Attention, with any slots
     attention, attention_vjp    on NumPy arrays, with gradients, in O(N) memory
+    attention_scores            its scores or weights, dense, to be looked at
     rotate, rotate_vjp          pairs of channels turned by angles (RoPE), for a cache of keys or any rows
     spans                       which keys queries see: documents, prefixes, padding, windows
     fastpe.torch, fastpe.jax    the same for PyTorch and JAX
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from fastpe.model.config import ModelConfig
     from fastpe.model.transformer import Transformer
     from fastpe.pictures.show import show
+    from fastpe.reference import attention_scores
     from fastpe.training.config import TrainConfig
     from fastpe.training.evaluation import evaluate
     from fastpe.training.length_curve import length_curve
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
 _HOME = {
     "attention": "fastpe.functional.attention",
     "attention_vjp": "fastpe.functional.attention",
+    "attention_scores": "fastpe.reference",
     "rotate": "fastpe.functional.rotation",
     "rotate_vjp": "fastpe.functional.rotation",
     "build": "fastpe.encodings.build",
@@ -108,7 +111,7 @@ _ADAPTERS = ("jax", "torch")  # modules that need the framework they are named a
 __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "list_encodings", "page", "build", "init", "pull", "resize", "show", "register",
     "Encoding", "Option", "Spec", "Reported", "BeyondTrainingLength",
-    "attention", "attention_vjp", "rotate", "rotate_vjp", "spans",
+    "attention", "attention_vjp", "attention_scores", "rotate", "rotate_vjp", "spans",
     "ModelConfig", "Transformer", "Adam", "TrainConfig", "train", "evaluate", "load", "length_curve", "receptive_field",
     "compare", "tasks", "theory", "reference",
 ]  # fmt: skip

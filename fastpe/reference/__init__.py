@@ -11,7 +11,7 @@ what the rounding errors of its gradients are measured by.
 """
 
 from fastpe.reference._adam import adam_step
-from fastpe.reference._attention import attention, attention_vjp
+from fastpe.reference._attention import attention, attention_scores, attention_vjp
 from fastpe.reference._cope import cope, cope_vjp
 from fastpe.reference._dropout import dropout_factors, philox4x32
 from fastpe.reference._model import model_forward, model_gradient_sizes, model_loss_and_grads
@@ -42,7 +42,7 @@ from fastpe.reference._operations import (
 from fastpe.reference._rotation import rotate, rotate_vjp
 
 __all__ = [  # noqa: RUF022 - in the order of the model
-    "attention", "attention_vjp", "cope", "cope_vjp", "rotate", "rotate_vjp",
+    "attention", "attention_vjp", "attention_scores", "cope", "cope_vjp", "rotate", "rotate_vjp",
     "embedding", "embedding_vjp", "linear", "linear_vjp", "relu", "relu_vjp", "gelu", "gelu_vjp",
     "gelu_tanh", "gelu_tanh_vjp", "swiglu", "swiglu_vjp", "layer_norm", "layer_norm_vjp", "rms_norm", "rms_norm_vjp",
     "softmax", "softmax_vjp", "mean_squared_error", "mean_squared_error_vjp",

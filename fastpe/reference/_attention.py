@@ -161,6 +161,70 @@ def attention_vjp(
     return _forward_and_pullback(case)
 
 
+STAGES = ("products", "biased", "capped", "masked", "weights", "dropped")
+
+
+def attention_scores(
+    q: Any, k: Any, *, stage: str = "weights", causal: bool = False, window: int | None = None, lengths: Any = None,
+    mask: Any = None, spans: Any = None, query_start: Any = None, softcap: float | None = None, sinks: Any = None,
+    dropout: float = 0.0, dropout_seed: int | None = None, **slots: Any,
+) -> Array:  # fmt: skip
+    """Return what `attention` computes for every query and key on its way, to be looked at: a dense array.
+
+    Attention itself never holds these N x M entries; they are made here in plain NumPy, in several arrays of that size.
+
+    Parameters
+    ----------
+    q, k, causal, window, lengths, mask, spans, query_start, softcap, sinks, dropout, dropout_seed, **slots
+        As for `fastpe.attention`; `rel_value`, which no score reads, may be there.
+    stage : {"products", "biased", "capped", "masked", "weights", "dropped"}
+        What is wanted: the inner products times the scale; these with the slots ``gain``, ``bias``, ``values`` and
+        ``scores``; after the softcap; with the mask, minus infinity where a key is hidden; after the softmax, zero
+        where a query sees nothing; after dropout. A stage that is not asked for changes nothing: without a softcap
+        "capped" is "biased".
+
+    Returns
+    -------
+    (B, H, N, M)
+        In q's dtype, computed in float64; without the axes that q has not.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `attention`; ValueError if there is no such stage.
+
+    References
+    ----------
+    The output ``qk_matmul_output`` of the operator Attention of ONNX, opset 23, has four of these stages.
+
+    Examples
+    --------
+    >>> q = np.zeros((1, 3, 2))
+    >>> attention_scores(q, q, causal=True)[0, 1].tolist()
+    [0.5, 0.5, 0.0]
+    """
+    if not isinstance(stage, str) or stage not in STAGES:
+        raise ValueError(f"stage must be one of {', '.join(map(repr, STAGES))}, not {stage!r}")
+    slots |= {"mask": mask, "spans": spans, "query_start": query_start, "softcap": softcap, "sinks": sinks}
+    slots |= {"dropout": dropout, "dropout_seed": dropout_seed, "rel_value": None}
+    case = check(np.float64, q, k, k, causal=causal, window=window, lengths=lengths, slots=slots)
+    return case.call.without_axes(_at_stage(case, stage)).astype(case.call.dtype)
+
+
+def _at_stage(case: Case, stage: str) -> Array:
+    inner, _ = inner_products(case)
+    cut = case.rectify & (case.scale * inner <= 0)
+    if stage == "products":
+        return np.where(cut, 0, case.scale * inner)
+    logits, _ = logits_of(replace(case, softcap=0.0) if stage == "biased" else case, inner, cut)
+    if stage in ("biased", "capped"):
+        return np.broadcast_to(logits, case.q.shape[:3] + case.k.shape[2:3])
+    if stage == "masked":
+        return np.where(case.visible, logits + case.mask, -np.inf)
+    weights, _, _ = _masked_softmax(logits + case.mask, case.visible, case.slots.get("sinks"))
+    return weights if stage == "weights" or case.dropped is None else case.dropped * weights
+
+
 def attention_vjp_in(
     dtype: Any, q: Array, k: Array, v: Array, *, causal: Any = False, window: Any = None, lengths: Any = None,
     return_lse: Any = False, factors: Array | None = None, **slots: Any,

@@ -4,8 +4,6 @@ names.
 
 What cannot be said in such a call:
 
-- The output `qk_matmul_output` in the modes 0 to 2, scores before the softmax: attention in tiles never holds them. The
-  other outputs of those cases are compared. Mode 3, the weights, is attention whose values are the identity.
 - `softmax_precision`: half precision is computed in float32 throughout, float32 and float64 in themselves.
 - Graphs as attributes (`score_mod`, `prob_mod`): each that a case has is said by the slot that it stands for.
 """
@@ -27,7 +25,7 @@ INPUTS = {
 }
 # the expected values of half precision were computed in it, operation by operation
 TOLERANCE = {"float64": 1e-12, "float32": 1e-6, "float16": 2e-3, "bfloat16": 2e-2}
-KEPT_SCORES = (0, 1, 2)  # modes of `qk_matmul_output`
+STAGES = ("products", "capped", "masked", "weights")  # by the mode of `qk_matmul_output`
 
 
 def cases():
@@ -102,10 +100,10 @@ def attention_outputs(given, names):
     y = fastpe.attention(**arguments)
     outputs = [y if given["Q"].ndim == 4 else y.swapaxes(1, 2).reshape(*given["Q"].shape[:2], -1)]
     outputs += [arguments["k"], arguments["v"]]
-    if given.get("qk_matmul_output_mode", 0) not in KEPT_SCORES:
-        k = arguments["k"]
-        each = np.broadcast_to(np.eye(k.shape[2], dtype=k.dtype), (*k.shape[:2], k.shape[2], k.shape[2]))
-        outputs.append(fastpe.attention(**{**arguments, "v": each}))
+    if "qk_matmul_output" in names:
+        del arguments["v"]
+        stage = STAGES[given.get("qk_matmul_output_mode", 0)]
+        outputs.append(fastpe.attention_scores(**arguments, stage=stage))
     standard = ("Y", "present_key", "present_value", "qk_matmul_output")
     found = dict(zip(standard, outputs, strict=False))
     return {name: found[name] for name in names if name in found}
@@ -152,14 +150,15 @@ MAPS = {"Attention": attention_outputs, "FlexAttention": flex_outputs, "RotaryEm
 @pytest.mark.parametrize(("name", "node", "given", "expected"), CASES, ids=[case[0] for case in CASES])
 def test_case(name, node, given, expected):
     found = MAPS[node.op_type](given, list(expected))
-    mode = given.get("qk_matmul_output_mode", 0)
-    assert set(expected) - set(found) <= ({"qk_matmul_output"} if mode in KEPT_SCORES else set())
+    assert set(expected) == set(found)
     for output, value in found.items():
         exact = np.asarray(expected[output])
         assert value.shape == exact.shape
         assert value.dtype == exact.dtype
-        error = float(np.max(np.abs(value.astype(np.float64) - exact.astype(np.float64)), initial=0.0))
-        assert error <= TOLERANCE[value.dtype.name] * max(1.0, float(np.max(np.abs(exact.astype(np.float64)))))
+        tolerance = TOLERANCE[exact.dtype.name]
+        value, exact = value.astype(np.float64), exact.astype(np.float64)
+        size = np.max(np.abs(exact), initial=1.0, where=np.isfinite(exact))
+        np.testing.assert_allclose(value, exact, rtol=0, atol=tolerance * size)
 
 
 def test_there_are_cases_of_each():

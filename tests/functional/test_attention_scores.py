@@ -1,0 +1,67 @@
+"""`attention_scores`: its weights, mixed with values, are what the kernels give; its other stages are what they say."""
+
+import numpy as np
+import pytest
+from attention_problems import problem
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fastpe
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 2**31), st.sampled_from([(1, 1), (4, 2)]), st.booleans(), st.sampled_from([None, 3]),
+    st.sampled_from([None, 2.0]), st.sampled_from([0.0, 0.3]), st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_weights_mix_the_values_as_attention_does(seed, heads, causal, window, softcap, dropout, masked, rectify):
+    rng = np.random.default_rng(seed)
+    (h, hk), n, m, d = heads, 9, 11, 6
+    names = ["gain", "bias", "angles", "rel_key", "key_bias", "scores"]
+    arguments = problem(rng, names, b=2, h=h, hk=hk, n=n, m=m, d=d, reach=3)
+    arguments["sinks"] = rng.standard_normal(h)
+    arguments |= {"causal": causal, "window": window, "softcap": softcap, "rectify": rectify, "lengths": [m, 7],
+                  "dropout": dropout, "dropout_seed": 5}  # fmt: skip
+    arguments["mask"] = rng.random((n, m)) < 0.8 if masked else None
+    values = arguments.pop("v")
+    out, lse = fastpe.attention(**arguments, v=values, return_lse=True)
+    dropped = fastpe.attention_scores(**arguments, stage="dropped")
+    np.testing.assert_allclose(dropped @ np.repeat(values, h // hk, axis=1), out, atol=1e-13)
+    logits = fastpe.attention_scores(**arguments, stage="masked")
+    with np.errstate(divide="ignore"):
+        total = np.log(np.exp(logits).sum(axis=-1) + np.exp(arguments["sinks"])[:, None])
+    np.testing.assert_allclose(total, lse, atol=1e-13)
+    np.testing.assert_allclose(fastpe.attention_scores(**arguments), np.exp(logits - lse[..., None]), atol=1e-13)
+
+
+def test_stages_follow_one_another():
+    rng = np.random.default_rng(3)
+    q, k = rng.standard_normal((2, 3, 4, 5)).astype(np.float32)
+    bias = rng.standard_normal((3, 7)).astype(np.float32)
+    at = {stage: fastpe.attention_scores(q, k, stage=stage, bias=bias, softcap=0.5, causal=True)
+          for stage in ("products", "biased", "capped", "masked", "weights", "dropped")}  # fmt: skip
+    products = q.astype(float) @ k.astype(float).swapaxes(-1, -2) / np.sqrt(5)
+    biased = products + bias[:, 3 + np.arange(4) - np.arange(4)[:, None]]
+    capped = 0.5 * np.tanh(biased / 0.5)
+    for stage, right in (("products", products), ("biased", biased), ("capped", capped)):
+        assert at[stage].dtype == np.float32
+        np.testing.assert_allclose(at[stage], right, rtol=1e-6, atol=1e-7)
+    below = np.tri(4, dtype=bool)
+    np.testing.assert_allclose(at["masked"], np.where(below, capped, -np.inf), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(at["weights"].sum(axis=-1), 1, rtol=1e-6)
+    np.testing.assert_array_equal(at["weights"], at["dropped"])
+
+
+def test_slots_of_encodings_go_in_as_they_are():
+    slots = fastpe.build("shaw", 6, dim=8, heads=2, train_length=6)
+    q = np.random.default_rng(0).standard_normal((2, 6, 4)).astype(np.float32)
+    assert fastpe.attention_scores(q, q, **slots).shape == (2, 6, 6)
+
+
+def test_what_is_no_stage_is_refused():
+    q = np.ones((2, 3))
+    for stage in ("softmax", 3, None):
+        with pytest.raises(ValueError, match=r"stage must be one of 'products', 'biased', .*, not "):
+            fastpe.attention_scores(q, q, stage=stage)
+    with pytest.raises(TypeError, match="biass is not a slot of attention"):
+        fastpe.attention_scores(q, q, biass=1.0)
