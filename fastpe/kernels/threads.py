@@ -44,6 +44,7 @@ from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.simd import aligned_zeros
 from fastpe.kernels.simd.pointers import check_status, element
 
+_LITTLE = 2**18
 _MOST_THREADS = 1024  # tens of thousands end the process without a word
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 
@@ -66,6 +67,11 @@ def default_threads() -> int:
     return int(getattr(parallel, "_get_num_threads", numba.get_num_threads)())
 
 
+def lanes_for(work: int, tasks: int) -> int:
+    """Lanes for so many multiplications and tasks: to wake another one takes longer than a little work."""
+    return max(1, min(default_threads(), tasks)) if work > _LITTLE else 1
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Running lanes
 
@@ -86,12 +92,16 @@ _ALONE = Crew(0, 1, 1)
 
 
 def run_lanes(threads: int, function: Callable[..., Any], *arguments: Any) -> None:
-    """Call an entry ``function(crew, board, *arguments)`` with `threads` lanes, one such call at a time.
+    """Call an entry ``function(crew, board, *arguments)`` with `threads` lanes, one such call at a time; a single lane
+    is the calling thread.
 
     Numba's default threading layers abort the process when entered from two threads at once, and kill a child that was
     forked after their first use.
     """
     global _threads_started
+    if threads == 1:  # beside whatever others run
+        function(_ALONE, np.zeros(_BOARD, np.int64), *arguments)
+        return
     if forks.threads_lost:
         raise RuntimeError(
             "threads of fastpe, Numba and GNU OpenMP do not survive os.fork(): start worker processes with the 'spawn' "
@@ -104,11 +114,6 @@ def run_lanes(threads: int, function: Callable[..., Any], *arguments: Any) -> No
         _board[:] = 0
         crew = Crew(_address_of_all_lanes(), threads, max(1, min(threads, numba.config.NUMBA_NUM_THREADS)))
         function(crew, _board, *arguments)
-
-
-def run_alone(function: Callable[..., Any], *arguments: Any) -> None:
-    """`run_lanes` with one lane, the calling thread, beside whatever others run: for little work."""
-    function(_ALONE, np.zeros(_BOARD, np.int64), *arguments)
 
 
 def _start_threads() -> None:
