@@ -257,9 +257,9 @@ class _Plan:
             return None
         if mask is not None:
             found = Mask(made_mask, hides_only=True)
-            return _Sight(fixed, starts, None if spans is None else made_spans, found, occupied)
-        tiles = _NO_TILES if found is None else found.occupied(n)
-        return _Sight(fixed, starts, None if spans is None else made_spans, found, tiles)
+        elif found is not None:
+            occupied = found.occupied(n)
+        return _Sight(fixed, starts, None if spans is None else made_spans, found, occupied)
 
 
 def _integers(array: Any, b: int) -> Array:
