@@ -19,7 +19,7 @@ from fastpe.functional.passes import Pass, bounds_of, drain, dropout_of, limits_
 from fastpe.functional.positions import Positions
 from fastpe.functional.rotation import turned_rows
 from fastpe.functional.sight import Mask
-from fastpe.functional.slot_arrays import slot_arrays
+from fastpe.functional.slot_arrays import Arrays, slot_arrays
 from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
 from fastpe.kernels.attention.cells import FEW, TILE_KEYS, TILE_QUERIES
@@ -131,7 +131,7 @@ class _Sight(NamedTuple):
 
     lengths: Array
     starts: Array
-    spans: Array | None
+    spans: Array
     mask: Mask | None
     occupied: Array = _NO_TILES
 
@@ -145,6 +145,7 @@ class _Plan:
         self.pairs, self.causal, self.group, self.dropout = call.pairs, call.causal, done.group, call.dropout
         self.sizes = *call.q.shape[:3], call.v.shape[-1]
         self.arrays = [name for name in AXES if slots.get(name) is not None]
+        self.has_slots = any(name not in UNLED for name in self.arrays)
         self.scale = None if isinstance(slots.get("scale"), np.ndarray) else done.inputs.scale
         self.has_terms, self.tolerance = done.keeps_raw or call.softcap > 0, done.tolerance
         self.skips = done.tolerance > 0 and call.positions.n > _FEW and score.bounded(done.terms - {"mask"})
@@ -152,6 +153,7 @@ class _Plan:
         self.room, self.size = tuple(room), room.size + 80
         row = in_one_row(case._replace(window=min(call.window or 0, _FARTHEST)))
         self.numbers = row[:_KEYS], row[_KEYS + 1 : _SPANNED], row[_SPANNED + 2 : _SKIP], row[_AFTER:]
+        self.no_bounds = *bounds_of(call.q, call.k, call.q, None), limits_of(0.0, self.causal, 1)
         self.nothing = slot_arrays({}, (), call.positions, self.dtype, self.has_terms)
 
     @without_warnings
@@ -164,24 +166,24 @@ class _Plan:
             q, k, v = in_float32(q), in_float32(k), in_float32(v)
         if self.lead < 2:
             q, k, v = (x.reshape((1,) * (2 - self.lead) + x.shape) for x in (q, k, v))
-        positions = Positions(n, m, None if slots["query_start"] is None else sight.starts)
-        rows = q, _, k, _, v = turned_rows(q, k, v, given, self.group, positions, self.pairs)
-        if sight.mask is not None:
-            given["mask"] = sight.mask.added
-        made = slot_arrays(given, (), positions, dtype, self.has_terms) if given else self.nothing
         skips = self.skips and (sight.mask is None or sight.mask.hides_only)
+        positions = Positions(n, m, None if slots["query_start"] is None else sight.starts)
+        q, qr, k, kr, v = turned_rows(q, k, v, given, self.group, positions, self.pairs)
+        first, keys = simd.start_of(q), simd.start_of(k)
+        made, bounds = self._laid(given, sight.mask, positions), self.no_bounds
+        if skips:
+            bounds = *bounds_of(q, k, made.bias, (h, n + m - 1)), limits_of(self.tolerance, self.causal, m)
         x = (
-            *map(simd.start_of, rows), scale, sight.lengths, sight.starts,
-            _NO_SPANS if sight.spans is None else sight.spans, made.mask, sight.occupied, made.bias,
-            *bounds_of(q, k, made.bias, (h, n + m - 1) if skips else None), made.slots, made.table,
-            limits_of(self.tolerance, self.causal, m),
+            first, first if qr is q else simd.start_of(qr), keys, keys if kr is k else simd.start_of(kr),
+            simd.start_of(v), scale, sight.lengths, sight.starts, sight.spans, made.mask, sight.occupied, made.bias,
+            *bounds[:3], made.slots, made.table, bounds[3],
         )  # fmt: skip
         out, lse = np.empty((b, h, n, dv), dtype), np.empty((b, h, n), dtype)
         lanes = lanes_for(b * h * n * m * (q.shape[-1] + dv), b * h * -(-n // _BLOCK))
         arenas = np.zeros((lanes, self.size), dtype) if n <= _FEW else simd.aligned_zeros((lanes, self.size), dtype)
         run_lanes(
             lanes, calls.forward, x, dropout_of(self.dropout, slots["dropout_seed"]), out, lse,
-            self._case(m, sight.spans is not None, skips, (q, k, v)), self.room, arenas,
+            self._case(m, sight.spans is not _NO_SPANS, skips, (q, k, v)), self.room, arenas,
         )  # fmt: skip
         if "sinks" in given:
             drain(out, lse, given["sinks"])
@@ -190,6 +192,14 @@ class _Plan:
         if self.lead < 2:
             out, lse = out.reshape(out.shape[2 - self.lead :]), lse.reshape(lse.shape[2 - self.lead :])
         return (out, lse) if self.return_lse else out
+
+    def _laid(self, given: dict[str, Array], mask: Mask | None, positions: Positions) -> Arrays:
+        """The slots as kernels read them."""
+        if mask is None and not self.has_slots:
+            return self.nothing
+        if mask is not None:
+            given = {**given, "mask": mask.added}
+        return slot_arrays(given, (), positions, self.dtype, self.has_terms)
 
     def _case(self, m: int, spanned: bool, skips: bool, qkv: tuple[Array, ...]) -> tuple[Any, ...]:
         """The case in one row."""
@@ -235,17 +245,19 @@ class _Plan:
         if spans is mask is own is lengths is None:
             fixed[:, 0], fixed[:, 1] = n, m
             starts.fill(m - n)
-            return _Sight(fixed, starts, None, None)
+            return _Sight(fixed, starts, _NO_SPANS, None)
         queries, keys = lengths if type(lengths) is tuple else (None, lengths)
-        shown, added, found = _NO_BYTES, _NOTHING[self.dtype], None
+        shown, added, found = _NO_BOOLS, _NOTHING[self.dtype], None
         if mask is not None and n > _FEW:  # it may be worth turning into spans
             sizes = dict(zip("BHNM", (*self.sizes[:3], m), strict=True))
             found, spans, _ = arguments.sight({"mask": mask, "spans": spans}, sizes, self.lead == 2, self.dtype, ())
             mask = None
         elif mask is not None:
-            mask = np.broadcast_to(mask, (*((1,) * (4 - mask.ndim) + mask.shape)[:3], m))
+            mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
+            if mask.shape[-1] != m:
+                mask = np.broadcast_to(mask, (*mask.shape[:-1], m))
             if mask.dtype == bool:
-                shown = contiguous(mask, bool).view(np.uint8).reshape(-1)
+                shown = contiguous(mask, mask.dtype).reshape(-1)
             else:
                 added = contiguous(mask, self.dtype).reshape(-1)
         given = _integers(queries, b), _integers(keys, b), _integers(own, b), _integers(spans, b), shown, added
@@ -259,7 +271,7 @@ class _Plan:
             found = Mask(made_mask, hides_only=True)
         elif found is not None:
             occupied = found.occupied(n)
-        return _Sight(fixed, starts, None if spans is None else made_spans, found, occupied)
+        return _Sight(fixed, starts, _NO_SPANS if spans is None else made_spans, found, occupied)
 
 
 def _integers(array: Any, b: int) -> Array:
@@ -270,7 +282,7 @@ def _integers(array: Any, b: int) -> Array:
 
 
 _NOTHING = {dtype: np.zeros(0, dtype) for dtype in (np.int64, np.dtype(np.float32), np.dtype(np.float64))}
-_NO_BYTES = np.zeros(0, np.uint8)
+_NO_BOOLS = np.zeros(0, np.bool_)
 
 _NAMES = in_one_row(Case._make(Case._fields)._replace(options=Options()))  # of its numbers
 _KEYS, _SPANNED, _SKIP, _AFTER = map(_NAMES.index, ("keys", "spanned", "skip", "o_row"))

@@ -16,6 +16,7 @@ from fastpe.kernels.attention.records import COLUMNS, SLOTS, Slots
 Array = np.ndarray[Any, Any]
 
 _NUMBERS = {name: number for number, name in enumerate(SLOTS)}
+_TABLE = len(SLOTS), int(COLUMNS)
 _TERMS = [name for name in SLOTS if name not in ("bias", "mask")]
 
 
@@ -46,9 +47,8 @@ def slot_arrays(
     has_terms : bool
         Whether passes over scores are made for something else than a slot.
     """
-    table, nothing = np.zeros((len(SLOTS), int(COLUMNS)), np.int64), np.zeros(1, dtype)
+    table, nothing = np.zeros(_TABLE, np.int64), np.zeros(1, dtype)
     arrays = dict.fromkeys(SLOTS, nothing)
-    arrays["index"] = np.zeros(1, np.int32)
     for name, array in given.items():
         number = _NUMBERS.get(name)
         if number is None or array is None:
@@ -70,6 +70,10 @@ def slot_arrays(
             array.shape[-1] if name == "values" else rows,
         )  # fmt: skip
         arrays[name] = contiguous(array, np.int32 if name == "index" else array.dtype).reshape(-1)
+    indices, bias, mask = (arrays.pop(name) for name in ("index", "bias", "mask"))
+    if not has_terms and all(given.get(name) is None for name in _TERMS):
+        return Arrays(bias, mask, None, table)
+    indices = indices if given.get("index") is not None else np.zeros(1, np.int32)
     growth = given.get("growth")
     if growth is None:
         growth_q = growth_k = np.zeros(1)
@@ -82,9 +86,6 @@ def slot_arrays(
             parts = parts[0], np.broadcast_to(parts[1], (len(parts[0]), *parts[1].shape[1:]))
         growth_q, growth_k = (contiguous(part, np.float64).reshape(-1) for part in parts)
     del arrays["growth"]
-    indices, bias, mask = (arrays.pop(name) for name in ("index", "bias", "mask"))
-    if not has_terms and all(given.get(name) is None for name in _TERMS):
-        return Arrays(bias, mask, None, table)
     return Arrays(bias, mask, Slots(**arrays, indices=indices, growth_q=growth_q, growth_k=growth_k), table)
 
 

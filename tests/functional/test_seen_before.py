@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import ml_dtypes
 import numba
 import numpy as np
 import pytest
@@ -161,23 +162,100 @@ def test_a_part_of_a_larger_cache(rng):
     assert len(seen._kept) == 1
 
 
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("n", [1, int(FEW) + 1])
+def test_a_cache_grows_within_one_kind(rng, name, n):
+    sizes = 2, 4, n, 16, np.float32
+    for m in (70, 71, 130, 16):
+        given = options(rng, [name], *sizes[:3], m, *sizes[3:])
+        q, k, v = qkv(rng, n=n, m=m)
+        call = fastpe.attention if m == 70 else only_seen
+        found, exact = (
+            x if "return_lse" in given else [x] for x in (call(q, k, v, **given), reference.attention(q, k, v, **given))
+        )
+        for one, wanted in zip(found, exact, strict=True):
+            np.testing.assert_allclose(one, wanted, rtol=1e-4, atol=1e-5)
+    assert len(seen._kept) == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_half_precision(rng, dtype):
+    q, k, v = (x.astype(dtype) for x in qkv(rng))
+    given = options(rng, ["bias", "rel_key", "added", "sinks"], 2, 4, 1, 70, 16, dtype)
+    expected = fastpe.attention(q, k, v, **given)
+    found = only_seen(q, k, v, **given)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_every_seed_drops_other_weights(rng):
+    q, k, v = qkv(rng)
+    first = fastpe.attention(q, k, v, dropout=0.5, dropout_seed=1)
+    np.testing.assert_array_equal(first, only_seen(q, k, v, dropout=0.5, dropout_seed=1))
+    other = only_seen(q, k, v, dropout=0.5, dropout_seed=2)
+    assert not np.array_equal(first, other)
+    seen._kept.clear()
+    np.testing.assert_array_equal(other, fastpe.attention(q, k, v, dropout=0.5, dropout_seed=2))
+
+
+def with_last(array, value):
+    array = array.copy()
+    array[(-1,) * array.ndim] = value
+    return array
+
+
+def slot(*shape):
+    return np.ones(shape, np.float32)
+
+
+# arguments of calls that attention takes, what becomes of one of them, and what it is then told
 BAD = {
-    "lengths": (np.array([70, 3]), np.array([71, 3]), "lengths of keys must lie in"),
-    "bias": (np.zeros((4, 5), np.float32), np.full((4, 5), np.nan, np.float32), "bias must be finite"),
-    "mask": (np.zeros(70, np.float32), np.full(70, np.inf, np.float32), "mask must hold numbers below infinity"),
-    "query_start": (np.array([3, 4]), np.array([3, -1]), "query_start must be at least 0"),
-    "sinks": (np.zeros(4, np.float32), np.full(4, np.inf, np.float32), "sinks must be finite"),
-}
+    "lengths": ({"lengths": np.array([70, 3])}, 71, "lengths of keys must lie in"),
+    "a negative length": ({"lengths": (None, np.array([70, 3]))}, -1, "lengths of keys must lie in"),
+    "mask": ({"mask": slot(70)}, np.inf, "mask must hold numbers below infinity"),
+    "query_start": ({"query_start": np.array([3, 4])}, -1, "query_start must be at least 0"),
+    "scale": ({"scale": np.ones(4)}, 1e300, "scale must be finite in float32"),
+    "index": ({"index": np.zeros((1, 70), int), "values": slot(4, 3)}, 3, "index must lie in"),
+    "index below": ({"index": np.zeros((1, 70), int), "values": slot(4, 3)}, -1, "index must lie in"),
+    "growth": ({"growth": np.zeros((70, 2)), "causal": True}, 100.0, "growth must change by at most"),
+} | {
+    f"{name} {value}": ({name: array}, value, f"{name} must be finite")
+    for name, array in {
+        "bias": slot(4, 5), "gain": slot(4, 5), "sinks": slot(4), "rel_key": slot(1, 5, 16),
+        "rel_query": slot(4, 3, 16), "rel_value": slot(2, 4, 3, 16), "rel_gain": slot(4, 1, 16),
+        "key_bias": slot(4, 16), "scores": slot(4, 1, 70), "angles": np.ones((1, 70, 8)),
+    }.items()
+    for value in (np.nan, -np.inf)
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_values_are_still_looked_at(rng, name):
-    good, bad, words = BAD[name]
+    good, value, words = BAD[name]
     q, k, v = qkv(rng)
-    fastpe.attention(q, k, v, **{name: good})
+    fastpe.attention(q, k, v, **good)
     assert len(seen._kept) == 1
+    of = next(iter(good))
+    bad = (
+        tuple(x if x is None else with_last(x, value) for x in good[of])
+        if type(good[of]) is tuple
+        else with_last(good[of], value)
+    )
     with pytest.raises(ValueError, match=words):
-        fastpe.attention(q, k, v, **{name: bad})
+        fastpe.attention(q, k, v, **{**good, of: bad})
+
+
+@pytest.mark.parametrize("name", ["angles", "growth", "scores"])
+def test_positions_beyond_the_rows_of_a_slot_are_still_refused(rng, name):
+    q, k, v = qkv(rng)
+    given = {
+        name: np.zeros((4, 75, 75) if name == "scores" else (75, 8) if name == "growth" else (1, 75, 8), np.float32)
+    }
+    given["causal"] = True
+    fastpe.attention(q, k, v, query_start=np.array([0, 74]), **given)
+    only_seen(q, k, v, query_start=np.array([74, 3]), **given)
+    with pytest.raises(ValueError, match=f"{name} must have the shape"):
+        fastpe.attention(q, k, v, query_start=np.array([75, 3]), **given)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def _lay_mask(shown, added, mask, occupied, m):
 def lay_out(sizes, given, made):
     """Fill `made` from what is `given`; False where a value is none that attention takes.
 
-    sizes: N and M. given: lengths of queries and of keys, starts, spans, the mask as bytes or as numbers; flat, and
+    sizes: N and M. given: lengths of queries and of keys, starts, spans, the mask as bool or as numbers; flat, and
     empty where there is none. made: lengths (B, 2), starts (B,), spans, mask and occupied, flat, of which those that
     are not given are any arrays.
     """
