@@ -17,7 +17,7 @@ from fastpe.kernels.attention.cells import FEW, TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.records import CHUNK, SLOTS, Case, Gradients, Inputs, Options, in_one_row
 from fastpe.kernels.attention.room import Room, room_for
 from fastpe.kernels.dropout import Dropout
-from fastpe.kernels.threads import lanes_for, run_lanes
+from fastpe.kernels.threads import lanes_for, run_apart
 
 _HALF = 2**32
 _UNDERFLOW = 1e-30  # more than what squares that underflow may take from a squared norm
@@ -122,7 +122,7 @@ class Pass:
     def _forward(self) -> None:
         case = self.case(gradients=False)
         arenas, room, lanes = self._arenas(case, gradients=False)
-        run_lanes(
+        run_apart(
             lanes, calls.forward, tuple(self.inputs), self.dropout, self.out, self.lse, in_one_row(case), tuple(room),
             arenas,
         )  # fmt: skip
@@ -151,7 +151,7 @@ class Pass:
         arenas, room, lanes = self._arenas(case, gradients=True)
         turns = np.zeros(b * h * (-(-n // int(TILE_QUERIES)) + 1), np.int64)
         starts = Gradients._make(simd.start_of(x) for x in g)
-        run_lanes(lanes, calls.backward, self.inputs, self.dropout, starts, turns, case, room, arenas)
+        run_apart(lanes, calls.backward, self.inputs, self.dropout, starts, turns, case, room, arenas)
         return {
             name: gradient.reshape(call.shapes[name]).astype(call.dtypes[name], copy=False)
             for name, gradient in self._named(g).items()

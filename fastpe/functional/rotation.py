@@ -15,7 +15,7 @@ from fastpe.functional.layouts import contiguous, plain_rows, summed_to
 from fastpe.functional.positions import Positions
 from fastpe.kernels import rotate as kernel
 from fastpe.kernels import simd
-from fastpe.kernels.threads import lanes_for, run_lanes
+from fastpe.kernels.threads import lanes_for, run_apart
 
 Array = np.ndarray[Any, Any]
 
@@ -130,7 +130,7 @@ def turn(x: Array, turns: Turns, sign: float, pairs: str, y: Array) -> Array:
     own = (per_head * n * count if led > 1 else 0, n * count if per_head > 1 else 0)
     factors = simd.aligned_zeros((lanes, kernel.scratch_size(count)), x.dtype)
     sines = None if turns.sines is None else turns.sines.reshape(-1)
-    run_lanes(
+    run_apart(
         lanes, kernel.rotate, x, strides, turns.angles.reshape(-1), sines, sign, own, factors, y, x.shape, count,
         pairs == "half",
     )  # fmt: skip

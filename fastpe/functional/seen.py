@@ -26,7 +26,7 @@ from fastpe.kernels.attention.cells import FEW, TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.records import Case, Options, in_one_row
 from fastpe.kernels.attention.sight import FARTHEST, lay_out
 from fastpe.kernels.attention.unfolding import finite
-from fastpe.kernels.threads import lanes_for, run_lanes
+from fastpe.kernels.threads import lanes_for, run_apart
 
 _PLAIN = frozenset({bool, int, float, str, type(None), np.bool_, np.int64, np.float32, np.float64})
 _COUNTS = frozenset({"query_start", "dropout_seed"})  # others in each call
@@ -181,7 +181,7 @@ class _Plan:
         out, lse = np.empty((b, h, n, dv), dtype), np.empty((b, h, n), dtype)
         lanes = lanes_for(b * h * n * m * (q.shape[-1] + dv), b * h * -(-n // _BLOCK))
         arenas = np.zeros((lanes, self.size), dtype) if n <= _FEW else simd.aligned_zeros((lanes, self.size), dtype)
-        run_lanes(
+        run_apart(
             lanes, calls.forward, x, dropout_of(self.dropout, slots["dropout_seed"]), out, lse,
             self._case(m, sight.spans is not _NO_SPANS, skips, (q, k, v)), self.room, arenas,
         )  # fmt: skip

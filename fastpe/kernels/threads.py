@@ -92,16 +92,12 @@ _ALONE = Crew(0, 1, 1)
 
 
 def run_lanes(threads: int, function: Callable[..., Any], *arguments: Any) -> None:
-    """Call an entry ``function(crew, board, *arguments)`` with `threads` lanes, one such call at a time; a single lane
-    is the calling thread.
+    """Call an entry ``function(crew, board, *arguments)`` with `threads` lanes, one such call at a time.
 
     Numba's default threading layers abort the process when entered from two threads at once, and kill a child that was
     forked after their first use.
     """
     global _threads_started
-    if threads == 1:  # beside whatever others run
-        function(_ALONE, np.zeros(_BOARD, np.int64), *arguments)
-        return
     if forks.threads_lost:
         raise RuntimeError(
             "threads of fastpe, Numba and GNU OpenMP do not survive os.fork(): start worker processes with the 'spawn' "
@@ -114,6 +110,15 @@ def run_lanes(threads: int, function: Callable[..., Any], *arguments: Any) -> No
         _board[:] = 0
         crew = Crew(_address_of_all_lanes(), threads, max(1, min(threads, numba.config.NUMBA_NUM_THREADS)))
         function(crew, _board, *arguments)
+
+
+def run_apart(threads: int, function: Callable[..., Any], *arguments: Any) -> None:
+    """`run_lanes` of what writes to no other call's memory: a single lane is then the calling thread, beside whatever
+    others run."""
+    if threads > 1:
+        run_lanes(threads, function, *arguments)
+    else:
+        function(_ALONE, np.zeros(_BOARD, np.int64), *arguments)
 
 
 def _start_threads() -> None:
