@@ -17,7 +17,7 @@ from fastpe.functional.slot_arrays import cells_of
 Array = np.ndarray[Any, Any]
 
 # the axes of every slot that is an array; "H1" is H or 1, "T" an odd 2K+1, "R" at most D/2, "L" is max(N, M)
-_AXES = {
+AXES = {
     "rel_gain": ("H1", "T", "D"),
     "rel_key": ("H1", "T", "D"),
     "rel_query": ("H1", "T", "D"),
@@ -32,7 +32,8 @@ _AXES = {
     "growth": ("L", "R"),
     "sinks": ("H",),
 }
-_UNLED = ("sinks",)  # those that never have a leading axis B
+UNLED = ("sinks",)  # those that never have a leading axis B
+WIDE = ("angles", "growth")  # those that are read in float64
 _PRINTED = {"H1": "H or 1", "T": "2K+1", "R": "R/2", "L": "max(N, M)"}
 _SIGHT = ("mask", "spans", "query_start")
 _PLAIN = ("scale", "rectify", "pairs", "softcap", "dropout", "dropout_seed", *_SIGHT)
@@ -77,12 +78,6 @@ class Call:
         """Whether there is nothing to compute."""
         return 0 in (self.q.shape[0], self.positions.n, self.positions.m)
 
-    @property
-    def dropout_key(self) -> tuple[int, int]:
-        """The two words that the numbers of dropped weights come from."""
-        key = int(Stream(self.dropout_seed, "attention dropout").words(1)[0])
-        return key % 2**32, key // 2**32
-
     def without_axes(self, x: Array) -> Array:
         """x (B, H, ...) without the axes that q did not have."""
         return x.reshape(x.shape[2 - self.lead :])
@@ -101,20 +96,20 @@ def check(
     sizes = _sizes(arrays)
     given = {name: value for name, value in slots.items() if value is not None}
     for name in given:
-        if name not in _AXES and name not in _PLAIN:
-            raise TypeError(f"{name} is not a slot of attention; those are {', '.join((*_AXES, *_PLAIN))}")
+        if name not in AXES and name not in _PLAIN:
+            raise TypeError(f"{name} is not a slot of attention; those are {', '.join((*AXES, *_PLAIN))}")
     starts = check_starts(given.get("query_start"), sizes, batched)
     positions = Positions(sizes["N"], sizes["M"], starts)
     if starts is not None:
         sizes["L"] = max(sizes["M"], sizes["N"] + int(starts.max(initial=0)))
-    as_given = {name: _slot_array(name, value) for name, value in given.items() if name in _AXES}
+    as_given = {name: _slot_array(name, value) for name, value in given.items() if name in AXES}
     own = {
         name: _with_batch(name, _widened(name, in_float32(array)), sizes, longer=starts is not None)
         for name, array in as_given.items()
     }
     if "index" in own:  # a kernel follows it: once it has been checked, nobody else may change it
         own["index"] = cells_of(own["index"], positions).copy()
-    mask, spans, given_mask = _sight(given, sizes, batched, arrays["q"].dtype, wrt)
+    mask, spans, given_mask = sight(given, sizes, batched, arrays["q"].dtype, wrt)
     causal = truth("causal", causal)
     _check_together(own, causal)
     scale = _scale(given.get("scale"), sizes)
@@ -135,6 +130,12 @@ def check(
         shapes=wanted(wrt, {name: array.shape for name, array in real.items()}),
         dtypes={name: array.dtype if is_real(array.dtype) else np.dtype(np.float64) for name, array in real.items()},
     )  # fmt: skip
+
+
+def dropout_key(seed: int) -> tuple[int, int]:
+    """The two words that the numbers of dropped weights come from."""
+    key = int(Stream(seed, "attention dropout").words(1)[0])
+    return key % 2**32, key // 2**32
 
 
 def is_real(dtype: np.dtype[Any]) -> bool:
@@ -162,12 +163,12 @@ def check_pairs(pairs: Any) -> str:
     return str(pairs)
 
 
-def _sight(
+def sight(
     given: Mapping[str, Any], sizes: Mapping[str, int], batched: bool, dtype: Any, wrt: Any
 ) -> tuple[Mask | None, Array | None, Array | None]:
     """The mask, unless spans say the same; the spans of both; the mask as it was given."""
-    spans = check_spans(given["spans"], sizes, batched) if "spans" in given else None
-    if "mask" not in given:
+    spans = None if given.get("spans") is None else check_spans(given["spans"], sizes, batched)
+    if given.get("mask") is None:
         return None, spans, None
     as_given, mask = check_mask(given["mask"], sizes, batched)
     if 0 in mask.shape:
@@ -220,13 +221,13 @@ def _slot_array(name: str, value: Any) -> Array:
 
 
 def _widened(name: str, array: Array) -> Array:
-    return array.astype(np.float64) if name in ("angles", "growth") else array
+    return array.astype(np.float64) if name in WIDE else array
 
 
 def _with_batch(name: str, array: Array, sizes: Mapping[str, int], *, longer: bool) -> Array:
     """The slot with a leading axis B or 1, its axes checked; those over positions may be longer than need be."""
-    axes = _AXES[name]
-    led = array if array.ndim == len(axes) + 1 and name not in _UNLED else array[None]
+    axes = AXES[name]
+    led = array if array.ndim == len(axes) + 1 and name not in UNLED else array[None]
     square = len(set(led.shape[-2:])) == 1 and _fits("L", led.shape[-1], sizes, longer)
     fits = led.ndim == len(axes) + 1 and led.shape[0] in (1, sizes["B"])
     fits = fits and all(
@@ -236,7 +237,7 @@ def _with_batch(name: str, array: Array, sizes: Mapping[str, int], *, longer: bo
     if not fits:
         printed = ", ".join(_PRINTED.get(axis, axis) for axis in axes)
         known = ", ".join(f"{axis} = {size}" for axis, size in sizes.items() if axis not in ("L", "Dv") or axis in axes)
-        after = "" if name in _UNLED else ", or that after B,"
+        after = "" if name in UNLED else ", or that after B,"
         raise ValueError(f"{name} must have the shape ({printed}){after} where {known}; not {array.shape}")
     return led
 

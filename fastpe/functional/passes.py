@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from fastpe.functional import arguments
-from fastpe.functional.arguments import Array, Call
-from fastpe.functional.layouts import contiguous, plain_rows, summed_to
-from fastpe.functional.rotation import Turns, channels, crossed, turn
+from fastpe.functional.arguments import Array, Call, dropout_key
+from fastpe.functional.layouts import contiguous, summed_to
+from fastpe.functional.rotation import channels, crossed, shared_turns, turned, turned_rows
 from fastpe.functional.slot_arrays import cells_back, fold, slot_arrays
 from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
@@ -17,10 +17,9 @@ from fastpe.kernels.attention.cells import FEW, TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.records import CHUNK, SLOTS, Case, Gradients, Inputs, Options, in_one_row
 from fastpe.kernels.attention.room import Room, room_for
 from fastpe.kernels.dropout import Dropout
-from fastpe.kernels.threads import default_threads, run_lanes
+from fastpe.kernels.threads import lanes_for, run_apart
 
 _HALF = 2**32
-_LITTLE = 2**18
 _UNDERFLOW = 1e-30  # more than what squares that underflow may take from a squared norm
 
 # q, k, v and dout may hold NaN and infinities, and what becomes of them stands in the results
@@ -37,41 +36,32 @@ class Pass:
         self.dtype = call.q.dtype
         self.tolerance = tolerance
         (b, h, n, d), (hk, m), dv = call.q.shape, call.k.shape[1:3], call.v.shape[-1]
-        turned = "angles" in call.slots
-        # keys that heads turn by angles of their own cannot be shared
-        self.group = h // hk if turned and call.slots["angles"].shape[1] not in (1, hk) else 1
+        self.group = shared_turns(call.slots, h, hk)
         self.sizes = b, h, hk * self.group, n, m, d
         self.nothing = np.zeros(1, self.dtype)
         self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.full((b, h, n), -np.inf, self.dtype)
         if call.empty:
             self._drain()
             return
-        k, v = (np.repeat(x, self.group, axis=1) if self.group > 1 else x for x in (call.k, call.v))
-        q, k, v = (plain_rows(x) for x in (call.q, k, v))
-        if turned:  # before and after rotation they have the same strides
-            q, k = np.ascontiguousarray(q), np.ascontiguousarray(k)
-        self.qr, self.kr = (
-            self._turn(x, np.empty(x.shape, x.dtype), 1.0, queries=x is q) if turned else x for x in (q, k)
-        )
+        rows = turned_rows(call.q, call.k, call.v, call.slots, self.group, call.positions, call.pairs)
+        q, self.qr, k, self.kr, v = rows
         self.strides = tuple(stride // self.dtype.itemsize for x in (q, k, v) for stride in x.strides[:3])
         self.strides += (self.strides[2], self.strides[5], dv, d, dv)
         self.options = Options(rectify=int(call.rectify), softcap=call.softcap)
         self.terms = score.terms_given(call.slots.keys() - {"sinks"}, self.options)
         if call.mask is not None and not call.mask.hides_only:
             self.terms |= {"mask"}
-        self.dropout = _dropout(call)
+        self.dropout = dropout_of(call.dropout, call.dropout_seed)
         self.keeps_raw = score.keeps_raw(self.terms, "scale" in call.shapes)
         given = call.slots if call.mask is None else {**call.slots, "mask": call.mask.added}
         has_terms = self.keeps_raw or call.softcap > 0
         self.bias, mask, slots, self.table = slot_arrays(given, call.shapes, call.positions, self.dtype, has_terms)
-        bounds = self._bounds(q, k)
+        bounds = bounds_of(q, k, self.bias, (h, n + m - 1) if self._skips() else None)
         lengths = np.stack([call.query_lengths, call.key_lengths], axis=1).astype(np.int64)
         scale = contiguous(np.broadcast_to(call.scale, (h,)), self.dtype)
-        starts = [simd.start_of(x) for x in (q, self.qr, k, self.kr, v)]
-        sight = self._first_positions(), *self._seen(mask)
-        self.inputs = Inputs._make(
-            (*starts, scale, lengths, *sight, self.bias, *bounds, slots, self.table, self._limits())
-        )
+        starts = [simd.start_of(x) for x in rows]
+        sight, limits = (self._first_positions(), *self._seen(mask)), limits_of(tolerance, call.causal, m)
+        self.inputs = Inputs._make((*starts, scale, lengths, *sight, self.bias, *bounds, slots, self.table, limits))
         if known is None:
             self._forward()
             self._drain()
@@ -96,29 +86,11 @@ class Pass:
         occupied = np.zeros((1, 1, 1, 1), np.int64) if call.mask is None else call.mask.occupied(self.sizes[3])
         return spans, mask, occupied
 
-    def _limits(self) -> tuple[float, float]:
-        """Logarithms of the weights that may be left out: of all beyond some tile, and of one key of a tile."""
-        if not self.tolerance:
-            return -math.inf, -math.inf
-        sides = 1 if self.call.causal else 2
-        return math.log(self.tolerance / 2 / sides), math.log(self.tolerance / 2 / self.sizes[4])
-
-    def _bounds(self, q: Array, k: Array) -> tuple[Array, Array, Array]:
-        """Norms of the queries, the largest of keys up to and from each tile on, and sums of biases likewise."""
-        b, h, hk, n, m, _ = self.sizes
-        if not self._skips():
-            return self.nothing, np.zeros((b, hk, 2, 1), self.dtype), np.zeros((1, h, 2, 1))
-        squares = (np.einsum("bhnd,bhnd->bhn", x, x) for x in (q, k))
-        q_norms, k_norms = (np.sqrt(square + self.dtype.type(_UNDERFLOW)) for square in squares)
-        largest = _blocks(k_norms, int(TILE_KEYS), 0.0).max(axis=-1)
-        sums = _log_sums(_blocks(self.bias.reshape(-1, h, n + m - 1).astype(np.float64), int(CHUNK), -np.inf))
-        return q_norms.reshape(-1), _from_both_sides(np.maximum, largest), _from_both_sides(np.logaddexp, sums)
-
     def _skips(self) -> bool:
         """Whether tiles may be left out. To bound the scores of few queries costs as much as to make them."""
         return self.tolerance > 0 and self.sizes[3] > FEW and score.bounded(self.terms)
 
-    def _case(self, *, gradients: bool) -> Case:
+    def case(self, *, gradients: bool) -> Case:
         call, (b, h, hk, n, m, d) = self.call, self.sizes
         kept = alone = 0
         far = int(np.abs(call.positions.first).max()) + n + m  # no offset is as large
@@ -134,14 +106,12 @@ class Pass:
         slots = set(self.call.slots)
         return "growth" in slots or ("angles" in slots and bool(slots & {"rel_key", "rel_query", "key_bias"}))
 
-    def _turn(self, x: Array, y: Array, sign: float, *, queries: bool) -> Array:
-        """y, x with its pairs of channels turned by their angles; y may be x where it is in one piece."""
-        positions, whole = self.call.positions, self.call.slots["angles"]
-        own = positions.of_queries(whole, -2) if queries else positions.of_keys(whole, -2)
-        return turn(x, Turns(contiguous(own, np.float64)), sign, self.call.pairs, y)
+    def room(self, case: Case, *, gradients: bool) -> Room:
+        """What a lane needs."""
+        return _room(case, self.table.tobytes(), gradients)
 
     def _arenas(self, case: Case, *, gradients: bool) -> tuple[Array, Any, int]:
-        room = _room(case, self.table.tobytes(), gradients)
+        room = self.room(case, gradients=gradients)
         b, h, hk, n, _, _ = self.sizes
         tasks = b * hk * case.strips if gradients else b * h * -(-n // int(TILE_QUERIES))
         lanes = lanes_for(b * h * n * self.sizes[4] * (case.width + case.v_width), tasks)
@@ -150,10 +120,11 @@ class Pass:
     # ---------------------------------------------------------------------------------------------------------- passes
 
     def _forward(self) -> None:
-        case = self._case(gradients=False)
+        case = self.case(gradients=False)
         arenas, room, lanes = self._arenas(case, gradients=False)
-        run_lanes(
-            lanes, calls.forward, self.inputs, self.dropout, self.out, self.lse, in_one_row(case), tuple(room), arenas
+        run_apart(
+            lanes, calls.forward, tuple(self.inputs), self.dropout, self.out, self.lse, in_one_row(case), tuple(room),
+            arenas,
         )  # fmt: skip
 
     def _drain(self) -> None:
@@ -175,12 +146,12 @@ class Pass:
             if "sinks" in found:
                 found["sinks"][...] = self._sinks_gradient(-dlse)[0]
             return found
-        case = self._case(gradients=True)
+        case = self.case(gradients=True)
         g = self._room_for_gradients(case, dout, dlse)
         arenas, room, lanes = self._arenas(case, gradients=True)
         turns = np.zeros(b * h * (-(-n // int(TILE_QUERIES)) + 1), np.int64)
         starts = Gradients._make(simd.start_of(x) for x in g)
-        run_lanes(lanes, calls.backward, self.inputs, self.dropout, starts, turns, case, room, arenas)
+        run_apart(lanes, calls.backward, self.inputs, self.dropout, starts, turns, case, room, arenas)
         return {
             name: gradient.reshape(call.shapes[name]).astype(call.dtypes[name], copy=False)
             for name, gradient in self._named(g).items()
@@ -235,7 +206,8 @@ class Pass:
         if "angles" in call.slots:
             if "angles" in call.shapes:
                 found["angles"] = self._angles_gradient(dq, dk)
-            dq, dk = (self._turn(x, x, -1.0, queries=x is g.dq) for x in (dq, dk))
+            for x, queries in ((dq, True), (dk, False)):
+                turned(x, call.slots["angles"], call.positions, call.pairs, x, -1.0, queries=queries)
         found["q"] = dq if g.dq_rest is g.dq else dq + g.dq_rest
         dk = dk if g.dk_rest is g.dk else dk + g.dk_rest
         found |= {"k": self._ungrouped(dk), "v": self._ungrouped(g.dv)}
@@ -293,11 +265,6 @@ def _room(case: Case, table: bytes, gradients: bool) -> Room:
     return room_for(case, np.frombuffer(table, np.int64).reshape(len(SLOTS), -1), backward=gradients)
 
 
-def lanes_for(work: int, tasks: int) -> int:
-    """Lanes for so many multiplications and tasks: to wake another one takes longer than a little work."""
-    return max(1, min(default_threads(), tasks)) if work > _LITTLE else 1
-
-
 def drain(out: Array, lse: Array, sinks: Array) -> None:
     """What sinks take: all weights shrink alike, and lse is that of one more key."""
     whole = np.logaddexp(lse, sinks[..., None]).astype(lse.dtype)
@@ -305,10 +272,31 @@ def drain(out: Array, lse: Array, sinks: Array) -> None:
     lse[...] = whole
 
 
-def _dropout(call: Call) -> Dropout | None:
-    if not call.dropout:
-        return None
-    return Dropout(*call.dropout_key, 0, 0, round(call.dropout * _HALF), 1.0 / (1.0 - call.dropout), 0)
+def dropout_of(rate: float, seed: int) -> Dropout | None:
+    """What kernels need to drop weights."""
+    return Dropout(*dropout_key(seed), 0, 0, round(rate * _HALF), 1.0 / (1.0 - rate), 0) if rate else None
+
+
+def limits_of(tolerance: float, causal: bool, m: int) -> tuple[float, float]:
+    """Logarithms of the weights that may be left out: of all beyond some tile, and of one of m keys of a tile."""
+    if not tolerance:
+        return -math.inf, -math.inf
+    return math.log(tolerance / 2 / (1 if causal else 2)), math.log(tolerance / 2 / m)
+
+
+def bounds_of(q: Array, k: Array, bias: Array, met: tuple[int, int] | None) -> tuple[Array, Array, Array]:
+    """Norms of the queries, the largest of keys up to and from each tile on, and sums of biases likewise.
+
+    met: heads, and offsets of the bias; None where no tile is left out, and nothing is looked up.
+    """
+    dtype = q.dtype
+    if met is None:
+        return np.zeros(1, dtype), np.zeros((*k.shape[:2], 2, 1), dtype), np.zeros((1, q.shape[1], 2, 1))
+    squares = (np.einsum("bhnd,bhnd->bhn", x, x) for x in (q, k))
+    q_norms, k_norms = (np.sqrt(square + dtype.type(_UNDERFLOW)) for square in squares)
+    largest = _blocks(k_norms, int(TILE_KEYS), 0.0).max(axis=-1)
+    sums = _log_sums(_blocks(bias.reshape(-1, *met).astype(np.float64), int(CHUNK), -np.inf))
+    return q_norms.reshape(-1), _from_both_sides(np.maximum, largest), _from_both_sides(np.logaddexp, sums)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 Attention turns its queries and keys here, too.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +12,14 @@ import numpy as np
 
 from fastpe.functional.arguments import any_real, check_pairs, in_float32, wanted
 from fastpe.functional.layouts import contiguous, plain_rows, summed_to
+from fastpe.functional.positions import Positions
 from fastpe.kernels import rotate as kernel
 from fastpe.kernels import simd
-from fastpe.kernels.threads import default_threads, run_lanes
+from fastpe.kernels.threads import lanes_for, run_apart
 
 Array = np.ndarray[Any, Any]
+
+_OF_A_SINE = 16  # multiplications that one takes
 
 # x may hold NaN and infinities, and what becomes of them stands in the results
 _without_warnings = np.errstate(over="ignore", invalid="ignore", divide="ignore")
@@ -120,16 +124,45 @@ class Turns:
 def turn(x: Array, turns: Turns, sign: float, pairs: str, y: Array) -> Array:
     """y, x (B, H, N, D) with its pairs turned by angles times `sign`; y may be x where that is in one piece."""
     led, per_head, n, count = turns.angles.shape
-    lanes = default_threads()
+    tasks = -(-math.prod(x.shape[:2]) // kernel.HEADS_OF_A_TASK) * -(-n // kernel.ROWS_OF_A_TASK)
+    lanes = lanes_for(_OF_A_SINE * turns.angles.size + x.size, tasks)
     strides = tuple(stride // x.itemsize for stride in x.strides[:3])
     own = (per_head * n * count if led > 1 else 0, n * count if per_head > 1 else 0)
     factors = simd.aligned_zeros((lanes, kernel.scratch_size(count)), x.dtype)
     sines = None if turns.sines is None else turns.sines.reshape(-1)
-    run_lanes(
+    run_apart(
         lanes, kernel.rotate, x, strides, turns.angles.reshape(-1), sines, sign, own, factors, y, x.shape, count,
         pairs == "half",
     )  # fmt: skip
     return y
+
+
+def shared_turns(slots: Mapping[str, Array], h: int, hk: int) -> int:
+    """How many copies of keys and values there must be, as heads that turn keys by angles of their own share none."""
+    return h // hk if "angles" in slots and slots["angles"].shape[1] not in (1, hk) else 1
+
+
+def turned_rows(
+    q: Array, k: Array, v: Array, slots: Mapping[str, Array], group: int, positions: Positions, pairs: str
+) -> tuple[Array, ...]:
+    """q, q turned, k, k turned, and v, as kernels read them: before and after rotation they have the same strides."""
+    if group > 1:
+        k, v = (np.repeat(x, group, axis=1) for x in (k, v))
+    q, k, v = plain_rows(q), plain_rows(k), plain_rows(v)
+    if "angles" not in slots:
+        return q, q, k, k, v
+    q, k = np.ascontiguousarray(q), np.ascontiguousarray(k)
+    qr, kr = (
+        turned(x, slots["angles"], positions, pairs, np.empty(x.shape, x.dtype), 1.0, queries=queries)
+        for x, queries in ((q, True), (k, False))
+    )
+    return q, qr, k, kr, v
+
+
+def turned(x: Array, angles: Array, positions: Positions, pairs: str, y: Array, sign: float, *, queries: bool) -> Array:
+    """y, x with its pairs of channels turned by their angles; y may be x where it is in one piece."""
+    own = positions.of_queries(angles, -2) if queries else positions.of_keys(angles, -2)
+    return turn(x, Turns(contiguous(own, np.float64)), sign, pairs, y)
 
 
 def channels(count: int, pairs: str) -> tuple[slice, slice]:

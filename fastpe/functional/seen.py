@@ -2,40 +2,49 @@
 
 The kernels of a single query take microseconds, and what Python does before them took a hundred. So a call whose kind
 was seen before is checked by its `kind` alone: all that makes an error but values of arrays. Those are looked at in
-compiled code (`kernels.attention.sight`), and what is not as it should be goes the whole way again, where the errors
-are. The number of keys is no part of the kind: a cache grows. Nothing that is written to is kept from call to call.
-
-Of many queries a mask may be worth turning into spans, and a bias may let tiles be left out, which values tell: calls
-with either are taken here where their queries are few.
+compiled code (`kernels.attention.sight` and `unfolding`), and what is not as it should be goes the whole way again,
+where the errors are. The number of keys is no part of the kind: a cache grows. Nothing that is written to is kept from
+call to call.
 """
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.functional.arguments import Array, Call
-from fastpe.functional.passes import drain, lanes_for, without_warnings
-from fastpe.functional.slot_arrays import slot_arrays
+from fastpe.functional import arguments
+from fastpe.functional.arguments import AXES, UNLED, WIDE, Array, in_float32
+from fastpe.functional.layouts import contiguous
+from fastpe.functional.passes import Pass, bounds_of, drain, dropout_of, limits_of, without_warnings
+from fastpe.functional.positions import Positions
+from fastpe.functional.rotation import turned_rows
+from fastpe.functional.sight import Mask
+from fastpe.functional.slot_arrays import Arrays, slot_arrays
 from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
 from fastpe.kernels.attention.cells import FEW, TILE_KEYS, TILE_QUERIES
-from fastpe.kernels.attention.records import BIAS, MASK, Case, Inputs, Options, in_one_row
-from fastpe.kernels.attention.room import room_for
+from fastpe.kernels.attention.records import Case, Options, in_one_row
 from fastpe.kernels.attention.sight import FARTHEST, lay_out
-from fastpe.kernels.threads import run_alone, run_lanes
+from fastpe.kernels.attention.unfolding import finite
+from fastpe.kernels.threads import lanes_for, run_apart
 
-_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
-_INTEGERS, _BOOL = np.dtype(np.int64), np.dtype(bool)
-_ALIGNED_AND_WRITEABLE, _IN_ONE_PIECE = 0x500, 0x501  # NumPy's flags
 _PLAIN = frozenset({bool, int, float, str, type(None), np.bool_, np.int64, np.float32, np.float64})
-_NUMBERS = ("softcap", "scale", "rectify", "pairs", "dropout")
+_COUNTS = frozenset({"query_start", "dropout_seed"})  # others in each call
+# axes that grow with the keys, counted from the last: those over positions; and whether over clipped offsets
+_GROWING = {
+    name: [(place - len(axes), axis == "T") for place, axis in enumerate(axes) if axis in ("N", "M", "L", "T")]
+    for name, axes in (*AXES.items(), ("mask", ("M",)))
+}
+_AS_MANY_AS_KEYS = -2
 _FEW, _BLOCK, _TILE, _FARTHEST = int(FEW), int(TILE_QUERIES), int(TILE_KEYS), int(FARTHEST)
+_NO_SPANS, _NO_TILES = np.zeros((1, 1, 2), np.int64), np.zeros((1, 1, 1, 1), np.int64)
 _MOST = 512  # kinds that are kept; then all are dropped
 
 _kept: dict[Any, "_Plan"] = {}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Kinds
 
 
 def kind_of(
@@ -45,63 +54,57 @@ def kind_of(
     """What tells calls apart that take different ways; None where it is none that is kept."""
     if not (type(q) is type(k) is type(v) is np.ndarray):
         return None
-    dtype, axes = q.dtype, q.ndim
-    if (dtype is not _DTYPES[0] and dtype is not _DTYPES[1]) or not 2 <= axes <= 4 or k.ndim != axes or v.ndim != axes:
+    size, keys, values = q.shape, k.shape, v.shape
+    if not len(keys) == len(values) == len(size) > 1 or keys[-2] != values[-2]:
         return None
-    n, m, size = q.shape[-2], k.shape[-2], dtype.itemsize
-    if m == 0 or v.shape[-2] != m:
-        return None
-    if not (q.strides[-1] == k.strides[-1] == v.strides[-1] == size):
-        return None
-    if q.flags.num & k.flags.num & v.flags.num & _ALIGNED_AND_WRITEABLE != _ALIGNED_AND_WRITEABLE:
-        return None
-    options = causal, window, tolerance, return_lse
+    n, m, options = size[-2], keys[-2], (causal, window, tolerance, return_lse)
     types = tuple(map(type, options))
     if not _PLAIN.issuperset(types):
         return None
-    kinds = [q.shape, k.shape[:-2], k.shape[-1], k.dtype, v.shape[:-2], v.shape[-1], v.dtype, options, types]
+    kind = [size, keys[:-2], keys[-1], values[:-2], values[-1], q.dtype, k.dtype, v.dtype, options, types]
+    kind.append(m if m < n else None)
     for name, value in slots.items():
-        if value is None:
-            continue
-        if name in _NUMBERS and type(value) in _PLAIN:
-            kinds += name, type(value), value
-        elif name == "query_start" and _plain_position(value):
-            kinds += name, int
-        elif type(value) is np.ndarray and value.flags.num & _IN_ONE_PIECE == _IN_ONE_PIECE and value.size:
-            shape = _shape(name, value, m)
-            if shape is None or (n > _FEW and name in ("bias", "mask")) or not _fitting(name, value.dtype, dtype):
-                return None
-            kinds += name, shape, value.dtype
-        else:
+        if value is not None and not _add(kind, name, value, m):
             return None
     if lengths is not None:
         for each in lengths if type(lengths) is tuple and len(lengths) == 2 else (None, lengths):
-            if each is None or (type(each) is np.ndarray and each.dtype is _INTEGERS and each.ndim == 1):
-                kinds.append(None if each is None else each.shape)
-            elif each is lengths and _plain_position(each):
-                kinds.append(int)
+            if each is None:
+                kind.append(None)
+            elif type(each) is np.ndarray and each.ndim == 1:
+                kind += each.dtype, each.shape
+            elif each is lengths and _plain_count(each):
+                kind.append(int)
             else:
                 return None
-    return tuple(kinds)
+    return tuple(kind)
 
 
-def _plain_position(value: Any) -> bool:
+def _add(kind: list[Any], name: str, value: Any, m: int) -> bool:
+    """Add what tells calls with a slot from others; False where it is none that is taken here."""
+    if type(value) is np.ndarray:
+        kind += name, value.dtype, _shape(value.shape, _GROWING[name], m) if name in _GROWING else value.shape
+        return True
+    if name in _COUNTS:
+        kind += name, int
+        return _plain_count(value)
+    kind += name, type(value), value
+    return type(value) in _PLAIN
+
+
+def _shape(shape: tuple[int, ...], growing: list[tuple[int, bool]], m: int) -> tuple[int, ...]:
+    """The axes, those that grow with the keys by what they must be."""
+    sizes = list(shape)
+    for place, clipped in growing:
+        if -place <= len(sizes):
+            if clipped:
+                sizes[place] %= 2
+            elif sizes[place] == m:
+                sizes[place] = _AS_MANY_AS_KEYS
+    return tuple(sizes)
+
+
+def _plain_count(value: Any) -> bool:
     return type(value) is int and 0 <= value <= _FARTHEST
-
-
-def _shape(name: str, value: Array, m: int) -> Any:
-    """The axes of an array, but for the number of keys; None where it is none that is taken here."""
-    if name == "bias":
-        return (*value.shape[:-1], value.shape[-1] % 2) if value.ndim > 1 else None
-    if name == "mask":
-        return value.shape[:-1] if value.ndim and value.shape[-1] == m else None
-    return value.shape if name in ("spans", "sinks") or (name == "query_start" and value.ndim == 1) else None
-
-
-def _fitting(name: str, own: Any, dtype: Any) -> bool:
-    if name in ("spans", "query_start"):
-        return own is _INTEGERS
-    return own is dtype or (name == "mask" and own is _BOOL)
 
 
 def attend(kind: Any, q: Array, k: Array, v: Array, lengths: Any, slots: Mapping[str, Any]) -> Any:
@@ -110,146 +113,176 @@ def attend(kind: Any, q: Array, k: Array, v: Array, lengths: Any, slots: Mapping
     return None if plan is None else plan(q, k, v, lengths, slots)
 
 
-def keep(kind: Any, call: Call, slots: Mapping[str, Any]) -> None:
-    """Keep what a checked call of this kind has in common with others, where it can be kept."""
-    if call.empty or call.dropout:
+def keep(kind: Any, done: Pass, slots: Mapping[str, Any]) -> None:
+    """Keep what a call of this kind that was done has in common with others."""
+    if done.call.empty:
         return
     if len(_kept) >= _MOST:
         _kept.clear()
-    _kept[kind] = _plan(call, slots)
+    _kept[kind] = _Plan(done, slots)
 
 
-def _plan(call: Call, slots: Mapping[str, Any]) -> "_Plan":
-    (b, h, n, d), hk, dv, dtype = call.q.shape, call.k.shape[1], call.v.shape[-1], call.q.dtype
-    options = Options(rectify=int(call.rectify), softcap=call.softcap)
-    terms = score.terms_given((), options)
-    has_terms = score.keeps_raw(terms, False) or call.softcap > 0
-    bias, _, arrays, table = slot_arrays({}, (), call.positions, dtype, has_terms)
-    for name, slot in (("bias", BIAS), ("mask", MASK)):
-        table[slot, 0] = slots.get(name) is not None
-    numbers = dict.fromkeys(Case._fields, 0) | {
-        "batch": b, "heads": h, "key_heads": hk, "queries": n, "keys": 1, "width": d, "v_width": dv,
-        "causal": int(call.causal), "window": min(call.window or 0, _FARTHEST),
-        "spanned": int(slots.get("spans") is not None), "strips": 1, "half": int(call.pairs == "half"),
-        "o_row": dv, "g_row": d, "gv_row": dv,
-    }  # fmt: skip
-    case = Case(**numbers | {"options": options})
-    room = room_for(case, table, backward=False)
-    unbounded = bias, np.zeros((b, hk, 2, 1), dtype), np.zeros((1, h, 2, 1)), arrays
-    scale = np.array(np.broadcast_to(call.scale, (h,)), dtype)
-    return _Plan(case, tuple(room), room.size + 80, scale, unbounded, table, call.lead, call.return_lse)
+# ---------------------------------------------------------------------------------------------------------------------
+# Calls
 
 
-@dataclass(frozen=True)
+class _Sight(NamedTuple):
+    """What queries see, as `Inputs` has it."""
+
+    lengths: Array
+    starts: Array
+    spans: Array
+    mask: Mask | None
+    occupied: Array = _NO_TILES
+
+
 class _Plan:
-    case: Case  # of one key
-    room: tuple[int, ...]
-    size: int  # of a lane's memory
-    scale: Array
-    unbounded: tuple[Any, ...]  # of `Inputs` what bounds scores, and the slots
-    table: Array
-    lead: int
-    return_lse: bool
+    """What calls of one kind have in common."""
+
+    def __init__(self, done: Pass, slots: Mapping[str, Any]) -> None:
+        call, self.dtype, case = done.call, done.dtype, done.case(gradients=False)
+        self.own_dtype, self.lead, self.return_lse = call.dtype, call.lead, call.return_lse
+        self.pairs, self.causal, self.group, self.dropout = call.pairs, call.causal, done.group, call.dropout
+        self.sizes = *call.q.shape[:3], call.v.shape[-1]
+        self.arrays = [name for name in AXES if slots.get(name) is not None]
+        self.has_slots = any(name not in UNLED for name in self.arrays)
+        self.scale = None if isinstance(slots.get("scale"), np.ndarray) else done.inputs.scale
+        self.has_terms, self.tolerance = done.keeps_raw or call.softcap > 0, done.tolerance
+        self.skips = done.tolerance > 0 and call.positions.n > _FEW and score.bounded(done.terms - {"mask"})
+        room = done.room(case, gradients=False)
+        self.room, self.size = tuple(room), room.size + 80
+        row = in_one_row(case._replace(window=min(call.window or 0, _FARTHEST)))
+        self.numbers = row[:_KEYS], row[_KEYS + 1 : _SPANNED], row[_SPANNED + 2 : _SKIP], row[_AFTER:]
+        self.no_bounds = *bounds_of(call.q, call.k, call.q, None), limits_of(0.0, self.causal, 1)
+        self.nothing = slot_arrays({}, (), call.positions, self.dtype, self.has_terms)
 
     @without_warnings
     def __call__(self, q: Array, k: Array, v: Array, lengths: Any, slots: Mapping[str, Any]) -> Any:
-        case, m, dtype, sinks = self.case, k.shape[-2], q.dtype, slots.get("sinks")
-        b, h, n, dv = case.batch, case.heads, case.queries, case.v_width
-        laid = self._laid(m, dtype, lengths, slots)
-        if laid is None or not (sinks is None or np.isfinite(sinks).all()):
+        (b, h, n, dv), m, dtype = self.sizes, k.shape[-2], self.dtype
+        scale, sight = self._scale(slots), self._sight(m, lengths, slots)
+        if scale is None or sight is None or (given := self._given(m, sight.starts, slots)) is None:
             return None
+        if self.own_dtype is not dtype:
+            q, k, v = in_float32(q), in_float32(k), in_float32(v)
+        if self.lead < 2:
+            q, k, v = (x.reshape((1,) * (2 - self.lead) + x.shape) for x in (q, k, v))
+        skips = self.skips and (sight.mask is None or sight.mask.hides_only)
+        positions = Positions(n, m, None if slots["query_start"] is None else sight.starts)
+        q, qr, k, kr, v = turned_rows(q, k, v, given, self.group, positions, self.pairs)
+        first, keys = simd.start_of(q), simd.start_of(k)
+        made, bounds = self._laid(given, sight.mask, positions), self.no_bounds
+        if skips:
+            bounds = *bounds_of(q, k, made.bias, (h, n + m - 1)), limits_of(self.tolerance, self.causal, m)
+        x = (
+            first, first if qr is q else simd.start_of(qr), keys, keys if kr is k else simd.start_of(kr),
+            simd.start_of(v), scale, sight.lengths, sight.starts, sight.spans, made.mask, sight.occupied, made.bias,
+            *bounds[:3], made.slots, made.table, bounds[3],
+        )  # fmt: skip
         out, lse = np.empty((b, h, n, dv), dtype), np.empty((b, h, n), dtype)
-        first, keys, values = simd.start_of(q), simd.start_of(k), simd.start_of(v)
-        rest = *laid, *self.unbounded, self._table(m, slots), _ALL
-        inputs = Inputs._make((first, first, keys, keys, values, self.scale, *rest))
-        numbers = _with_strides(case, m, q, k, v)
-        lanes = lanes_for(b * h * n * m * (case.width + dv), b * h * -(-n // _BLOCK))
+        lanes = lanes_for(b * h * n * m * (q.shape[-1] + dv), b * h * -(-n // _BLOCK))
         arenas = np.zeros((lanes, self.size), dtype) if n <= _FEW else simd.aligned_zeros((lanes, self.size), dtype)
-        if lanes == 1:
-            run_alone(calls.forward, inputs, None, out, lse, numbers, self.room, arenas)
-        else:
-            run_lanes(lanes, calls.forward, inputs, None, out, lse, numbers, self.room, arenas)
-        if sinks is not None:
-            drain(out, lse, sinks)
+        run_apart(
+            lanes, calls.forward, x, dropout_of(self.dropout, slots["dropout_seed"]), out, lse,
+            self._case(m, sight.spans is not _NO_SPANS, skips, (q, k, v)), self.room, arenas,
+        )  # fmt: skip
+        if "sinks" in given:
+            drain(out, lse, given["sinks"])
+        if self.own_dtype is not dtype:
+            out = out.astype(self.own_dtype)
         if self.lead < 2:
             out, lse = out.reshape(out.shape[2 - self.lead :]), lse.reshape(lse.shape[2 - self.lead :])
         return (out, lse) if self.return_lse else out
 
-    def _laid(self, m: int, dtype: Any, lengths: Any, slots: Mapping[str, Any]) -> Any:
-        """Lengths, starts, spans, mask, what it occupies, bias; None where one holds what attention does not take."""
-        case, (nothing, *_) = self.case, self.unbounded
-        b, h, n = case.batch, case.heads, case.queries
+    def _laid(self, given: dict[str, Array], mask: Mask | None, positions: Positions) -> Arrays:
+        """The slots as kernels read them."""
+        if mask is None and not self.has_slots:
+            return self.nothing
+        if mask is not None:
+            given = {**given, "mask": mask.added}
+        return slot_arrays(given, (), positions, self.dtype, self.has_terms)
+
+    def _case(self, m: int, spanned: bool, skips: bool, qkv: tuple[Array, ...]) -> tuple[Any, ...]:
+        """The case in one row."""
+        before, sizes, options, last = self.numbers
+        size = self.dtype.itemsize
+        strides = [stride // size for x in qkv for stride in x.strides[:3]]
+        changing = int(skips), *strides, strides[2], strides[5]
+        return *before, m, *sizes, int(spanned), -(-m // _TILE), *options, *changing, *last
+
+    def _scale(self, slots: Mapping[str, Any]) -> Array | None:
+        """The scale of each head; None where it is none that attention takes."""
+        if self.scale is not None:
+            return self.scale
+        scale = slots["scale"].astype(np.float64)
+        if not np.all(np.abs(scale) <= np.finfo(self.dtype).max):
+            return None
+        return np.array(np.broadcast_to(scale, self.sizes[1:2]), self.dtype)
+
+    def _given(self, m: int, starts: Array, slots: Mapping[str, Any]) -> dict[str, Array] | None:
+        """The slots, each with a leading axis; None where one holds what attention does not take."""
+        given, n = {}, self.sizes[2]
+        longest = m if slots["query_start"] is None else max(m, n + int(starts.max()))
+        for name in self.arrays:
+            array, axes = slots[name], AXES[name]
+            if name == "index":
+                if array.min() < 0 or array.max() >= slots["values"].shape[-1]:
+                    return None
+            else:
+                array = contiguous(array, np.float64 if name in WIDE else self.dtype)
+                if not finite(array.reshape(-1)):
+                    return None
+            of_cells = axes[-1] == "M" and array.shape[-2:] == (n, m)
+            if axes[-2:-1] in (("L",), ("N",)) and not of_cells and array.shape[-2] < longest:
+                return None
+            given[name] = array if array.ndim > len(axes) and name not in UNLED else array[None]
+        return given
+
+    def _sight(self, m: int, lengths: Any, slots: Mapping[str, Any]) -> _Sight | None:
+        """What queries see; None where an array holds what attention does not take."""
+        b, _, n, _ = self.sizes
         fixed, starts = np.empty((b, 2), np.int64), np.empty(b, np.int64)
-        spans, mask, bias, own = (slots.get(name) for name in ("spans", "mask", "bias", "query_start"))
-        if spans is mask is bias is own is lengths is None:
+        spans, mask, own = slots["spans"], slots["mask"], slots["query_start"]
+        if spans is mask is own is lengths is None:
             fixed[:, 0], fixed[:, 1] = n, m
             starts.fill(m - n)
-            return fixed, starts, _NO_SPANS, nothing, _NO_TILES, nothing
+            return _Sight(fixed, starts, _NO_SPANS, None)
         queries, keys = lengths if type(lengths) is tuple else (None, lengths)
-        shown, added = _NO_BYTES, nothing[:0]
-        made_spans, made_mask, occupied, unfolded = _NO_SPANS, nothing, _NO_TILES, nothing
-        if spans is not None:
-            made_spans = np.empty((spans.size // (2 * n), n, 2), np.int64)
-        if mask is not None:
-            led = _axes(mask)[:2]
-            made_mask, occupied = np.empty(mask.size, dtype), np.empty((*led, 1, -(-m // _TILE)), np.int64)
-            if mask.dtype is _BOOL:
-                shown = mask.view(np.uint8).reshape(-1)
+        shown, added, found = _NO_BOOLS, _NOTHING[self.dtype], None
+        if mask is not None and n > _FEW:  # it may be worth turning into spans
+            sizes = dict(zip("BHNM", (*self.sizes[:3], m), strict=True))
+            found, spans, _ = arguments.sight({"mask": mask, "spans": spans}, sizes, self.lead == 2, self.dtype, ())
+            mask = None
+        elif mask is not None:
+            mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
+            if mask.shape[-1] != m:
+                mask = np.broadcast_to(mask, (*mask.shape[:-1], m))
+            if mask.dtype == bool:
+                shown = contiguous(mask, mask.dtype).reshape(-1)
             else:
-                added = mask.reshape(-1)
-        if bias is not None:
-            leads = b if own is not None else bias.size // (h * bias.shape[-1])
-            unfolded = np.empty(leads * h * (n + m - 1), dtype)
-        given = (
-            _flat(queries, _NO_INTEGERS), _flat(keys, _NO_INTEGERS),
-            np.full(b, own) if type(own) is int else _flat(own, _NO_INTEGERS),
-            _flat(spans, _NO_INTEGERS), shown, added, _flat(bias, nothing[:0]),
-        )  # fmt: skip
-        made = fixed, starts, made_spans.reshape(-1), made_mask, occupied.reshape(-1), unfolded
-        if not lay_out((h, n, m, 1 if bias is None else bias.shape[-1]), given, made):
+                added = contiguous(mask, self.dtype).reshape(-1)
+        given = _integers(queries, b), _integers(keys, b), _integers(own, b), _integers(spans, b), shown, added
+        made_spans = np.empty((given[3].size // (2 * n), n, 2), np.int64)
+        made_mask, tiles = np.empty((0, 0, 0, 0) if mask is None else mask.shape, self.dtype), -(-m // _TILE)
+        occupied = np.empty((*made_mask.shape[:2], 1, tiles), np.int64)
+        made = fixed, starts, made_spans.reshape(-1), made_mask.reshape(-1), occupied.reshape(-1)
+        if not lay_out((n, m), given, made):
             return None
-        return fixed, starts, made_spans, made_mask, occupied, unfolded
-
-    def _table(self, m: int, slots: Mapping[str, Any]) -> Array:
-        """The table of slots, whose strides grow with the keys."""
-        bias, mask, met = slots.get("bias"), slots.get("mask"), self.case.queries + m - 1
-        if bias is None and mask is None:
-            return self.table
-        table, h = self.table.copy(), self.case.heads
-        if bias is not None:
-            led = (bias.ndim > 2 and bias.shape[0] > 1) or slots.get("query_start") is not None
-            table[BIAS, 2:] = h * met if led else 0, met if h > 1 else 0, bias.shape[-1]
         if mask is not None:
-            by_sample, by_head, rows = _axes(mask)
-            table[MASK, 2:] = by_head * rows * m if by_sample > 1 else 0, rows * m if by_head > 1 else 0, m * (rows > 1)
-        return table
+            found = Mask(made_mask, hides_only=True)
+        elif found is not None:
+            occupied = found.occupied(n)
+        return _Sight(fixed, starts, _NO_SPANS if spans is None else made_spans, found, occupied)
 
 
-_NO_INTEGERS, _NO_BYTES = np.zeros(0, np.int64), np.zeros(0, np.uint8)
-_NO_SPANS, _NO_TILES = np.zeros((1, 1, 2), np.int64), np.zeros((1, 1, 1, 1), np.int64)
-_ALL = -math.inf, -math.inf  # nothing is left out
-
-
-def _flat(array: Any, nothing: Array) -> Array:
+def _integers(array: Any, b: int) -> Array:
+    """Integers in a row, none where there are none; one of all b samples."""
     if array is None:
-        return nothing
-    return np.array([array], np.int64) if type(array) is int else array.reshape(-1)
+        return _NOTHING[np.int64]
+    return contiguous(array, np.int64).reshape(-1) if isinstance(array, np.ndarray) else np.full(b, array)
 
 
-def _axes(mask: Array) -> tuple[int, ...]:
-    """(B or 1, H or 1, N or 1) of a mask."""
-    return (1,) * (4 - mask.ndim) + mask.shape[:-1]
-
+_NOTHING = {dtype: np.zeros(0, dtype) for dtype in (np.int64, np.dtype(np.float32), np.dtype(np.float64))}
+_NO_BOOLS = np.zeros(0, np.bool_)
 
 _NAMES = in_one_row(Case._make(Case._fields)._replace(options=Options()))  # of its numbers
-_KEYS, _STRIPS, _STRIDES, _ROWS = map(_NAMES.index, ("keys", "strips", "q_batch", "qr_row"))
-
-
-def _with_strides(case: Case, m: int, *qkv: Array) -> tuple[Any, ...]:
-    """The case in one row, for these arrays."""
-    numbers, size = list(in_one_row(case)), qkv[0].itemsize
-    strides = [stride // size for x in qkv for stride in (0, 0, 0, *x.strides[:-1])[-3:]]
-    numbers[_KEYS], numbers[_STRIPS] = m, -(-m // _TILE)
-    numbers[_STRIDES : _STRIDES + 9] = strides
-    numbers[_ROWS : _ROWS + 2] = strides[2], strides[5]
-    return tuple(numbers)
+_KEYS, _SPANNED, _SKIP, _AFTER = map(_NAMES.index, ("keys", "spanned", "skip", "o_row"))

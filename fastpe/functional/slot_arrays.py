@@ -9,10 +9,15 @@ from scipy.ndimage import maximum_filter1d, minimum_filter1d
 
 from fastpe.functional.layouts import contiguous
 from fastpe.functional.positions import Positions
+from fastpe.kernels.attention import unfolding
 from fastpe.kernels.attention.cells import TILE_QUERIES
 from fastpe.kernels.attention.records import COLUMNS, SLOTS, Slots
 
 Array = np.ndarray[Any, Any]
+
+_NUMBERS = {name: number for number, name in enumerate(SLOTS)}
+_TABLE = len(SLOTS), int(COLUMNS)
+_TERMS = [name for name in SLOTS if name not in ("bias", "mask")]
 
 
 class Arrays(NamedTuple):
@@ -42,12 +47,11 @@ def slot_arrays(
     has_terms : bool
         Whether passes over scores are made for something else than a slot.
     """
-    table, arrays = np.zeros((len(SLOTS), int(COLUMNS)), np.int64), {}
-    nothing = np.zeros(1, dtype)
-    for number, name in enumerate(SLOTS):
-        array = given.get(name)
-        if array is None:
-            arrays[name] = np.zeros(1, np.int32) if name == "index" else nothing
+    table, nothing = np.zeros(_TABLE, np.int64), np.zeros(1, dtype)
+    arrays = dict.fromkeys(SLOTS, nothing)
+    for name, array in given.items():
+        number = _NUMBERS.get(name)
+        if number is None or array is None:
             continue
         rows = array.shape[1 if name in ("index", "growth") else 2] if array.ndim > 2 else 0
         if name in ("gain", "bias"):
@@ -66,6 +70,10 @@ def slot_arrays(
             array.shape[-1] if name == "values" else rows,
         )  # fmt: skip
         arrays[name] = contiguous(array, np.int32 if name == "index" else array.dtype).reshape(-1)
+    indices, bias, mask = (arrays.pop(name) for name in ("index", "bias", "mask"))
+    if not has_terms and all(given.get(name) is None for name in _TERMS):
+        return Arrays(bias, mask, None, table)
+    indices = indices if given.get("index") is not None else np.zeros(1, np.int32)
     growth = given.get("growth")
     if growth is None:
         growth_q = growth_k = np.zeros(1)
@@ -78,18 +86,15 @@ def slot_arrays(
             parts = parts[0], np.broadcast_to(parts[1], (len(parts[0]), *parts[1].shape[1:]))
         growth_q, growth_k = (contiguous(part, np.float64).reshape(-1) for part in parts)
     del arrays["growth"]
-    indices, bias, mask = (arrays.pop(name) for name in ("index", "bias", "mask"))
-    apart = [SLOTS.index(name) for name in ("bias", "mask")]
-    if not (has_terms or table[:, 0].sum() > table[apart, 0].sum()):
-        return Arrays(bias, mask, None, table)
     return Arrays(bias, mask, Slots(**arrays, indices=indices, growth_q=growth_q, growth_k=growth_k), table)
 
 
 def _check_growth(growth: Array, dtype: Any) -> None:
     """Raise ValueError where factors would leave the dtype; a block of queries takes them from its first one on."""
-    span = min(int(TILE_QUERIES), growth.shape[1])
+    span, most = min(int(TILE_QUERIES), growth.shape[1]), 0.9 * float(np.log(np.finfo(dtype).max))
+    if (growth.max(axis=1) - growth.min(axis=1)).max() <= most:
+        return
     change = float((maximum_filter1d(growth, span, axis=1) - minimum_filter1d(growth, span, axis=1)).max())
-    most = 0.9 * float(np.log(np.finfo(dtype).max))
     if change > most:
         raise ValueError(
             f"growth must change by at most {most:.0f} within {span} positions in {np.dtype(dtype)}, "
@@ -115,10 +120,12 @@ def unfold(array: Array, positions: Positions) -> Array:
     """An array over clipped offsets (B or 1, ..., 2K+1) with an entry for each j - i from -(N - 1) to M - 1."""
     if positions.starts is None and positions.n == positions.m and array.shape[-1] == 2 * positions.n - 1:
         return array
-    rows = _offset_rows(positions, array.shape[-1])
-    if len(rows) == 1:
-        return array[..., rows[0]]
-    return np.stack([array[b % len(array)][..., own] for b, own in enumerate(rows)])
+    array, first, count = contiguous(array, array.dtype), positions.first, array.shape[-1]
+    shape = len(array) if len(first) == 1 else len(first), *array.shape[1:-1], positions.n + positions.m - 1
+    unfolded = np.empty(shape, array.dtype)
+    flat, heads = array.reshape(-1), math.prod(array.shape[1:-1])
+    unfolding.unfold(flat, heads, count, first, positions.n, positions.m, unfolded.reshape(-1))
+    return unfolded
 
 
 def _offset_rows(positions: Positions, count: int) -> Array:

@@ -44,6 +44,7 @@ from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.simd import aligned_zeros
 from fastpe.kernels.simd.pointers import check_status, element
 
+_LITTLE = 2**18
 _MOST_THREADS = 1024  # tens of thousands end the process without a word
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 
@@ -64,6 +65,11 @@ def default_threads() -> int:
         return int(numba.config.NUMBA_NUM_THREADS)  # asking would start the threads
     # Numba's own function takes a lock first, in Python, where an interrupt may leave it taken
     return int(getattr(parallel, "_get_num_threads", numba.get_num_threads)())
+
+
+def lanes_for(work: int, tasks: int) -> int:
+    """Lanes for so many multiplications and tasks: to wake another one takes longer than a little work."""
+    return max(1, min(default_threads(), tasks)) if work > _LITTLE else 1
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -106,9 +112,13 @@ def run_lanes(threads: int, function: Callable[..., Any], *arguments: Any) -> No
         function(crew, _board, *arguments)
 
 
-def run_alone(function: Callable[..., Any], *arguments: Any) -> None:
-    """`run_lanes` with one lane, the calling thread, beside whatever others run: for little work."""
-    function(_ALONE, np.zeros(_BOARD, np.int64), *arguments)
+def run_apart(threads: int, function: Callable[..., Any], *arguments: Any) -> None:
+    """`run_lanes` of what writes to no other call's memory: a single lane is then the calling thread, beside whatever
+    others run."""
+    if threads > 1:
+        run_lanes(threads, function, *arguments)
+    else:
+        function(_ALONE, np.zeros(_BOARD, np.int64), *arguments)
 
 
 def _start_threads() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastpe.base import validation
 from fastpe.functional import arguments
-from fastpe.functional.arguments import Call
+from fastpe.functional.arguments import Call, dropout_key
 from fastpe.functional.positions import Positions
 from fastpe.functional.slot_arrays import cells_back
 from fastpe.reference._dropout import dropout_factors
@@ -239,7 +239,6 @@ def _dropped(call: Call, dtype: Any) -> Array | None:
     if not call.dropout:
         return None
     (b, h), n, m = call.q.shape[:2], call.positions.n, call.positions.m
-    factors = [
-        dropout_factors((n, m), call.dropout, key=call.dropout_key, counter=(place, 0, 0)) for place in range(b * h)
-    ]
+    key = dropout_key(call.dropout_seed)
+    factors = [dropout_factors((n, m), call.dropout, key=key, counter=(place, 0, 0)) for place in range(b * h)]
     return np.reshape(factors, (b, h, n, m)).astype(dtype)

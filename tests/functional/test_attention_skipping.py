@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from skipping import N, alibi, left_out, tiles_met, trained
 
 import fastpe
-from fastpe.functional.arguments import _AXES, _PLAIN
+from fastpe.functional.arguments import _PLAIN, AXES
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.records import Options
 from fastpe.kernels.attention.score import bounded, keeps_raw, terms_given
@@ -219,7 +219,7 @@ def test_scores_that_the_bound_does_not_cover_are_all_computed(slots):
     np.testing.assert_allclose(out, fastpe.reference.attention(**arguments, causal=True), rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", sorted({*_AXES, *Options._fields} - {"bias", "angles"}))
+@pytest.mark.parametrize("name", sorted({*AXES, *Options._fields} - {"bias", "angles"}))
 def test_no_other_term_is_said_to_be_bounded(name):
     assert bounded(frozenset({"bias", "angles"}))
     assert not bounded(frozenset({"bias", name}))
@@ -230,7 +230,7 @@ def test_a_slot_that_nobody_knows_leaves_nothing_out(monkeypatch):
     arguments = trained(np.random.default_rng(11)) | {"bias": alibi([0.5])}
     every, some = (fastpe.attention_vjp(**arguments, tolerance=t)[1](arguments["v"]) for t in (0, 1e-3))
     assert (every["q"] != some["q"]).any()
-    monkeypatch.setitem(_AXES, "tomorrow", ("H",))
+    monkeypatch.setitem(AXES, "tomorrow", ("H",))
     unknown = fastpe.attention_vjp(**arguments, tomorrow=np.ones(1), tolerance=1e-3, wrt=("q", "k", "v"))
     for name, gradient in unknown[1](arguments["v"]).items():
         np.testing.assert_array_equal(gradient, every[name])

@@ -10,7 +10,7 @@ from attention_problems import SLOTS, problem
 from guards import guarded_allocations
 
 import fastpe
-from fastpe.functional import passes
+from fastpe.kernels import threads as threads_of_kernels
 from fastpe.kernels.attention import calls
 
 EDGES_N, EDGES_M = (1, 2, 31, 95, 96, 97, 193), (1, 2, 45, 127, 128, 129, 257)
@@ -26,7 +26,7 @@ def test_any_number_of_threads_gives_the_same_bits(rng, names, monkeypatch):
     arguments = problem(rng, names, b=1, h=2, hk=1, n=300, m=400, d=8, dtype=np.float32, reach=50)
     found = []
     for threads in (1, 2, 3, 4, 8):
-        monkeypatch.setattr(passes, "default_threads", lambda threads=threads: threads)
+        monkeypatch.setattr(threads_of_kernels, "default_threads", lambda threads=threads: threads)
         out, pullback = fastpe.attention_vjp(**arguments, causal=True)
         found.append({"out": out, **pullback(arguments["q"])})
     for other in found[1:]:
@@ -48,7 +48,7 @@ def test_nothing_is_written_past_the_ends_of_scratch_memory(rng, dtype, monkeypa
 @pytest.mark.parametrize("names", [(), ("bias", "angles"), ("rel_key", "rel_value", "gain", "key_bias")])
 def test_memory_grows_with_the_length_alone(rng, names, monkeypatch):
     """Far below the 256 MiB of 8192 x 8192 scores."""
-    monkeypatch.setattr(passes, "default_threads", lambda: 2)
+    monkeypatch.setattr(threads_of_kernels, "default_threads", lambda: 2)
     arguments = problem(rng, names, b=1, h=1, n=8192, d=16, dtype=np.float32, reach=8191)
     fastpe.attention_vjp(**problem(rng, n=9, dtype=np.float32))[1](np.zeros((2, 2, 9, 8), np.float32))  # compiled now
     tracemalloc.start()

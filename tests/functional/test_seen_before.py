@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 import fastpe
 from fastpe import reference
-from fastpe.functional import seen
+from fastpe.functional import attention, seen
 from fastpe.kernels.attention.cells import FEW
 
 OPTIONS = (
     "causal", "window", "lengths", "both_lengths", "bias", "clipped_bias", "led_bias", "mask", "one_mask", "head_mask",
-    "added", "spans", "query_start", "one_start", "softcap", "rectify", "scale", "sinks", "return_lse", "tolerance",
+    "added", "spans", "query_start", "one_start", "softcap", "rectify", "scale", "scales", "sinks", "return_lse",
+    "tolerance", "rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "gain", "values", "led_values", "scores",
+    "angles", "own_angles", "growth", "half", "dropout",
 )  # fmt: skip
 
 
@@ -37,9 +39,27 @@ def qkv(rng, b=2, h=4, hk=2, n=1, m=70, d=16, dtype=np.float32):
     return tuple(rng.standard_normal(size).astype(dtype) for size in sizes)
 
 
-def options(rng, names, b, h, n, m, dtype):
+def options(rng, names, b, h, n, m, d, dtype):
     """Arguments of attention by the names above."""
+
+    def normal(*shape):
+        return rng.standard_normal(shape).astype(dtype)
+
+    if "one_start" in names:
+        names = [name for name in names if name != "query_start"]
+    most = max(n, m) + n + (m + 3 if {"query_start", "one_start"} & set(names) else -n)
     drawn = {
+        "rel_gain": {"rel_gain": normal(h, 5, d)}, "rel_key": {"rel_key": normal(1, 2 * m - 1, d)},
+        "rel_query": {"rel_query": normal(b, h, 3, d)}, "rel_value": {"rel_value": normal(1, 7, d)},
+        "key_bias": {"key_bias": normal(h, d)}, "gain": {"gain": normal(h, 9)},
+        "values": {"values": normal(h, 6), "index": rng.integers(0, 6, (n, m))},
+        "led_values": {"values": normal(b, h, 6), "index": rng.integers(0, 6, (1, most, most), np.int16)},
+        "scores": {"scores": normal(h, n, m)}, "angles": {"angles": normal(1, most, d // 2)},
+        "own_angles": {"angles": rng.standard_normal((b, h, most, max(1, d // 4)))},
+        "growth": {"growth": rng.standard_normal((most, d // 2)) / 4, "causal": True}, "half": {"pairs": "half"},
+        "dropout": {"dropout": 0.25, "dropout_seed": int(rng.integers(99))}, "scales": {"scale": rng.random(h)},
+    }  # fmt: skip
+    others = {
         "causal": ("causal", True), "window": ("window", 9), "lengths": ("lengths", rng.integers(0, m + 1, b)),
         "both_lengths": ("lengths", (rng.integers(0, n + 1, b), rng.integers(0, m + 1, b))),
         "bias": ("bias", rng.standard_normal((h, 2 * m - 1)).astype(dtype)),
@@ -54,7 +74,20 @@ def options(rng, names, b, h, n, m, dtype):
         "sinks": ("sinks", rng.standard_normal(h).astype(dtype)), "return_lse": ("return_lse", True),
         "tolerance": ("tolerance", 0.0),
     }  # fmt: skip
-    return dict(drawn[name] for name in names)
+    drawn |= {name: dict([each]) for name, each in others.items()}
+    given = {}
+    for name in names:
+        given |= drawn[name]
+    if "growth" in given and "angles" in given:
+        given["growth"] = given["growth"][:, : given["angles"].shape[-1]]
+    return given
+
+
+def only_seen(q, k, v, **given):
+    """Attention that must not go the whole way."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "checked", None)
+        return fastpe.attention(q, k, v, **given)
 
 
 @settings(max_examples=150, deadline=None)
@@ -63,17 +96,15 @@ def test_a_kind_that_was_seen_before_gives_the_same_bits(data):
     draw = data.draw
     names = draw(st.lists(st.sampled_from(OPTIONS), unique=True, max_size=5))
     b, hk = draw(st.integers(1, 3)), draw(st.sampled_from([1, 2]))
-    n, d = draw(st.sampled_from([1, 2, int(FEW), int(FEW) + 1, 100])), draw(st.sampled_from([1, 16, 40, 64, 130]))
+    n, d = draw(st.sampled_from([1, 2, int(FEW), int(FEW) + 1, 100])), draw(st.sampled_from([2, 16, 40, 64, 130]))
     dtype = draw(st.sampled_from([np.float32, np.float64]))
-    if n > FEW:
-        names = [name for name in names if "bias" not in name and "mask" not in name and name != "added"]
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     seen._kept.clear()
     for m in draw(st.lists(st.sampled_from([1, 4, 127, 128, 129, 300]), min_size=1, max_size=2)):  # a cache grows
         q, k, v = qkv(rng, b, 4, hk, n, m, d, dtype)
-        given = options(rng, names, b, 4, n, m, dtype)
-        first, second = (fastpe.attention(q, k, v, **given) for _ in range(2))
-        assert len(seen._kept) == 1
+        given = options(rng, names, b, 4, n, m, d, dtype)
+        first = fastpe.attention(q, k, v, **given)
+        second = only_seen(q, k, v, **given)
         kept = seen._kept.copy()
         seen._kept.clear()
         anew, exact = fastpe.attention(q, k, v, **given), reference.attention(q, k, v, **given)
@@ -130,23 +161,101 @@ def test_a_part_of_a_larger_cache(rng):
     assert len(seen._kept) == 1
 
 
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("n", [1, int(FEW) + 1])
+def test_a_cache_grows_within_one_kind(rng, name, n):
+    sizes = 2, 4, n, 16, np.float32
+    for m in (70, 71, 130, 16):
+        given = options(rng, [name], *sizes[:3], m, *sizes[3:])
+        q, k, v = qkv(rng, n=n, m=m)
+        call = fastpe.attention if m == 70 else only_seen
+        found, exact = (
+            x if "return_lse" in given else [x] for x in (call(q, k, v, **given), reference.attention(q, k, v, **given))
+        )
+        for one, wanted in zip(found, exact, strict=True):
+            np.testing.assert_allclose(one, wanted, rtol=2e-4, atol=2e-5)
+    assert len(seen._kept) == 1
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_half_precision(rng, name):
+    dtype = np.dtype(name if name == "float16" else pytest.importorskip("ml_dtypes").bfloat16)
+    q, k, v = (x.astype(dtype) for x in qkv(rng))
+    given = options(rng, ["bias", "rel_key", "added", "sinks"], 2, 4, 1, 70, 16, dtype)
+    expected = fastpe.attention(q, k, v, **given)
+    found = only_seen(q, k, v, **given)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_every_seed_drops_other_weights(rng):
+    q, k, v = qkv(rng)
+    first = fastpe.attention(q, k, v, dropout=0.5, dropout_seed=1)
+    np.testing.assert_array_equal(first, only_seen(q, k, v, dropout=0.5, dropout_seed=1))
+    other = only_seen(q, k, v, dropout=0.5, dropout_seed=2)
+    assert not np.array_equal(first, other)
+    seen._kept.clear()
+    np.testing.assert_array_equal(other, fastpe.attention(q, k, v, dropout=0.5, dropout_seed=2))
+
+
+def with_last(array, value):
+    array = array.copy()
+    array[(-1,) * array.ndim] = value
+    return array
+
+
+def slot(*shape):
+    return np.ones(shape, np.float32)
+
+
+# arguments of calls that attention takes, what becomes of one of them, and what it is then told
 BAD = {
-    "lengths": (np.array([70, 3]), np.array([71, 3]), "lengths of keys must lie in"),
-    "bias": (np.zeros((4, 5), np.float32), np.full((4, 5), np.nan, np.float32), "bias must be finite"),
-    "mask": (np.zeros(70, np.float32), np.full(70, np.inf, np.float32), "mask must hold numbers below infinity"),
-    "query_start": (np.array([3, 4]), np.array([3, -1]), "query_start must be at least 0"),
-    "sinks": (np.zeros(4, np.float32), np.full(4, np.inf, np.float32), "sinks must be finite"),
-}
+    "lengths": ({"lengths": np.array([70, 3])}, 71, "lengths of keys must lie in"),
+    "a negative length": ({"lengths": (None, np.array([70, 3]))}, -1, "lengths of keys must lie in"),
+    "mask": ({"mask": slot(70)}, np.inf, "mask must hold numbers below infinity"),
+    "query_start": ({"query_start": np.array([3, 4])}, -1, "query_start must be at least 0"),
+    "scale": ({"scale": np.ones(4)}, 1e300, "scale must be finite in float32"),
+    "index": ({"index": np.zeros((1, 70), int), "values": slot(4, 3)}, 3, "index must lie in"),
+    "index below": ({"index": np.zeros((1, 70), int), "values": slot(4, 3)}, -1, "index must lie in"),
+    "growth": ({"growth": np.zeros((70, 2)), "causal": True}, 100.0, "growth must change by at most"),
+} | {
+    f"{name} {value}": ({name: array}, value, f"{name} must be finite")
+    for name, array in {
+        "bias": slot(4, 5), "gain": slot(4, 5), "sinks": slot(4), "rel_key": slot(1, 5, 16),
+        "rel_query": slot(4, 3, 16), "rel_value": slot(2, 4, 3, 16), "rel_gain": slot(4, 1, 16),
+        "key_bias": slot(4, 16), "scores": slot(4, 1, 70), "angles": np.ones((1, 70, 8)),
+    }.items()
+    for value in (np.nan, -np.inf)
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_values_are_still_looked_at(rng, name):
-    good, bad, words = BAD[name]
+    good, value, words = BAD[name]
     q, k, v = qkv(rng)
-    fastpe.attention(q, k, v, **{name: good})
+    fastpe.attention(q, k, v, **good)
     assert len(seen._kept) == 1
+    of = next(iter(good))
+    bad = (
+        tuple(x if x is None else with_last(x, value) for x in good[of])
+        if type(good[of]) is tuple
+        else with_last(good[of], value)
+    )
     with pytest.raises(ValueError, match=words):
-        fastpe.attention(q, k, v, **{name: bad})
+        fastpe.attention(q, k, v, **{**good, of: bad})
+
+
+@pytest.mark.parametrize("name", ["angles", "growth", "scores"])
+def test_positions_beyond_the_rows_of_a_slot_are_still_refused(rng, name):
+    q, k, v = qkv(rng)
+    given = {
+        name: np.zeros((4, 75, 75) if name == "scores" else (75, 8) if name == "growth" else (1, 75, 8), np.float32)
+    }
+    given["causal"] = True
+    fastpe.attention(q, k, v, query_start=np.array([0, 74]), **given)
+    only_seen(q, k, v, query_start=np.array([74, 3]), **given)
+    with pytest.raises(ValueError, match=f"{name} must have the shape"):
+        fastpe.attention(q, k, v, query_start=np.array([75, 3]), **given)
 
 
 @pytest.mark.parametrize(
@@ -186,8 +295,8 @@ def test_a_position_beyond_all_counting(rng):
 def test_little_work_wakes_nobody_and_much_work_has_the_same_bits_on_any_number_of_threads(rng, monkeypatch):
     little, much = qkv(rng), qkv(rng, 2, 4, 4, 1, 2000, 64)
     expected = [fastpe.attention(*each) for each in (little, much)]
-    before, lanes, run = numba.get_num_threads(), [], seen.run_lanes
-    monkeypatch.setattr(seen, "run_lanes", lambda count, *rest: lanes.append(count) or run(count, *rest))
+    before, lanes, run = numba.get_num_threads(), [], seen.run_apart
+    monkeypatch.setattr(seen, "run_apart", lambda count, *rest: lanes.append(count) or run(count, *rest))
     try:
         for threads in range(1, before + 1):
             numba.set_num_threads(threads)
@@ -195,7 +304,7 @@ def test_little_work_wakes_nobody_and_much_work_has_the_same_bits_on_any_number_
                 np.testing.assert_array_equal(fastpe.attention(*each), exact)
     finally:
         numba.set_num_threads(before)
-    assert lanes == list(range(2, before + 1))
+    assert lanes == [each for threads in range(1, before + 1) for each in (1, threads)]
 
 
 def test_threads_do_not_meet(rng):
@@ -211,7 +320,7 @@ def test_threads_do_not_meet(rng):
 
 def test_nothing_beyond_is_written_to(rng, monkeypatch):
     q, k, v = qkv(rng, d=17)
-    given = options(rng, ("bias", "mask", "lengths", "spans", "query_start", "softcap"), 2, 4, 1, 70, np.float32)
+    given = options(rng, ("bias", "mask", "lengths", "spans", "query_start", "softcap"), 2, 4, 1, 70, 17, np.float32)
     expected = fastpe.attention(q, k, v, **given)
     check = guarded_results(monkeypatch, seen)
     np.testing.assert_array_equal(fastpe.attention(q, k, v, **given), expected)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from refusals import attempt
 
 import fastpe
-from fastpe.functional import passes, slot_arrays
+from fastpe.functional import passes, seen, slot_arrays
 
 _SIZES = (1, 2, 3, 4, 5, 8, 16, 17, 31, 33)
 _EDGES = (63, 64, 65, 95, 96, 97, 128, 130, 193)  # of tiles: with one sample and one head
@@ -73,13 +73,15 @@ def judge(case: dict[str, Any]) -> None:
     arguments, options = _arguments(rng, case)
     before = {name: np.copy(array) for name, array in arguments.items()}
     with pytest.MonkeyPatch.context() as patch:
-        checks = guarded_allocations(patch, some=False), guarded_results(patch, passes, slot_arrays)
+        checks = guarded_allocations(patch, some=False), guarded_results(patch, passes, seen, slot_arrays)
         if case["mistake"] is not None:
             _refused(case["mistake"], rng, arguments, options)
         elif case["wild"] is not None or case["tolerance"] == 1e-3:
             _does_not_break(case, rng, arguments, options)
         else:
             assert_agrees(arguments, condition=max(1.0, case["sharp"]), tolerance=case["tolerance"], **options)
+            first, again = (fastpe.attention(**arguments, **options, tolerance=case["tolerance"]) for _ in range(2))
+            np.testing.assert_array_equal(again, first, err_msg="of a kind that was seen before")
         for check in checks:
             check()
     for name, array in arguments.items():

@@ -21,6 +21,7 @@ from fastpe.kernels.attention.records import (
     Guard,
     Head,
     HeadGradients,
+    Inputs,
     Sight,
     Turns,
     case_of,
@@ -86,9 +87,9 @@ def _forward_lane(lane, board, x, dropout, out, lse, case, room, arenas):
 
 @entry(label="attention")
 def forward(crew, board, x, dropout, out, lse, case, room, arenas):
-    """out (B, H, N, D) and lse (B, H, N); case: as `in_one_row` has it; room: a plain tuple."""
+    """out (B, H, N, D) and lse (B, H, N); x: `Inputs`, room: `Room`, as plain tuples; case: as `in_one_row` has it."""
     in_lanes(
-        crew, _forward_lane, (pointer(board), x, dropout, out, lse, case_of(case), Room(*room), arenas)
+        crew, _forward_lane, (pointer(board), Inputs(*x), dropout, out, lse, case_of(case), Room(*room), arenas)
     )  # fmt: skip
 
 

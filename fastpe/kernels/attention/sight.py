@@ -1,5 +1,5 @@
-"""What queries see, and the bias of few, checked and laid out for the kernels in compiled code: in Python that takes
-longer than attention of a single query."""
+"""What queries see, checked and laid out for the kernels in compiled code: in Python that takes longer than attention
+of a single query."""
 
 import numpy as np
 
@@ -35,39 +35,17 @@ def _lay_mask(shown, added, mask, occupied, m):
     return fits
 
 
-@inner
-def _unfold(bias, count, unfolded, h, n, m, starts):
-    """The bias of all offsets from -(n - 1) to m - 1; False where one is not finite."""
-    fits = True
-    for place in range(bias.size):
-        fits &= abs(bias[place]) < np.inf
-    met, reach, leads = n + m - 1, count // 2, bias.size // (h * count)
-    for lead in range(unfolded.size // (h * met)):
-        first = reach - (n - 1) - starts[lead]  # the row of the first entry, were nothing clipped
-        low = min(max(-first, np.int64(0)), met)
-        high = min(max(count - first, low), met)
-        for head in range(h):
-            source, target = (lead % leads * h + head) * count, (lead * h + head) * met
-            for place in range(low):
-                unfolded[target + place] = bias[source]
-            for place in range(low, high):
-                unfolded[target + place] = bias[source + first + place]
-            for place in range(high, met):
-                unfolded[target + place] = bias[source + count - 1]
-    return fits
-
-
 @entry(label="what queries see")
 def lay_out(sizes, given, made):
     """Fill `made` from what is `given`; False where a value is none that attention takes.
 
-    sizes: H, N, M and rows of the bias. given: lengths of queries and of keys, starts, spans, the mask as bytes or as
-    numbers, the bias; flat, and empty where there is none. made: lengths (B, 2), starts (B,), spans, mask, occupied and
-    the unfolded bias, flat, of which those that are not given are any arrays.
+    sizes: N and M. given: lengths of queries and of keys, starts, spans, the mask as bool or as numbers; flat, and
+    empty where there is none. made: lengths (B, 2), starts (B,), spans, mask and occupied, flat, of which those that
+    are not given are any arrays.
     """
-    h, n, m, count = sizes
-    query_lengths, key_lengths, starts, spans, shown, added, bias = given
-    made_lengths, made_starts, made_spans, mask, occupied, unfolded = made
+    n, m = sizes
+    query_lengths, key_lengths, starts, spans, shown, added = given
+    made_lengths, made_starts, made_spans, mask, occupied = made
     fits = True
     for b in range(made_starts.size):
         queries, keys = _count(query_lengths, b, n), _count(key_lengths, b, m)
@@ -80,6 +58,4 @@ def lay_out(sizes, given, made):
         made_spans[place] = min(max(spans[place], np.int64(0)), m)
     if shown.size or added.size:
         fits &= _lay_mask(shown, added, mask, occupied, m)
-    if bias.size:
-        fits &= _unfold(bias, count, unfolded, h, n, m, made_starts)
     return fits
