@@ -77,7 +77,8 @@ def guarded_allocations(patch, some=True):
 
 
 def guarded_results(patch, *modules):
-    """Make `np.empty` and `np.zeros` of these modules put guard words around what they give; returns as above.
+    """Make `np.empty`, `np.zeros` and `np.full` of these modules put guard words around what they give; returns as
+    above.
 
     What `np.empty` gives is not empty but holds NaN: nobody may read it before it is written.
     """
@@ -93,7 +94,10 @@ def guarded_results(patch, *modules):
             return array
 
         def zeros(self, shape, dtype=float):
-            array, check = guarded(shape, dtype, 0)
+            return self.full(shape, 0, dtype)
+
+        def full(self, shape, value, dtype=float):
+            array, check = guarded(shape, dtype, value)
             checks.append(check)
             return array
 
