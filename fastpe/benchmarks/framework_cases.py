@@ -98,6 +98,7 @@ def _of_function(kind: str, length: int, way: str, part: str) -> Call:
     else:
         attend = _attention(way, _documents(length, way))
     if part == FORWARD:
+
         def forward() -> Sequence[Any]:
             with torch.no_grad():
                 return [attend(q, k, v)]
@@ -186,6 +187,7 @@ def _of_model(name: str, length: int, way: str, part: str, packed: bool) -> Call
         return model(**given, **options)[0]
 
     if part == FORWARD:
+
         def forward() -> Sequence[Any]:
             with torch.no_grad():
                 return [output()]
@@ -224,14 +226,11 @@ def _decoded(length: int, way: str) -> Call:
 
 
 def sampled(results: Sequence[Any]) -> list[dict[str, Any]]:
-    """Of every result its largest entry and some of its entries, as plain numbers."""
-    return [{"largest": float(x.abs().max()), "entries": _some(x)} for x in results]
-
-
-def _some(result: Any) -> list[float]:
-    flat = result.reshape(-1)
-    places = np.unique(np.linspace(0, len(flat) - 1, _PLACES).astype(np.int64))
-    found: list[float] = flat[places].double().tolist()
+    """Of every result, an array or a tensor, its largest entry and some of its entries, as plain numbers."""
+    found = []
+    for flat in (np.asarray(result).reshape(-1) for result in results):
+        places = np.unique(np.linspace(0, len(flat) - 1, _PLACES).astype(np.int64))
+        found.append({"largest": float(np.abs(flat).max()), "entries": flat[places].astype(np.float64).tolist()})
     return found
 
 

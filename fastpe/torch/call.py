@@ -124,6 +124,8 @@ def _options(
 
 def _tensor(name: str, value: Any) -> torch.Tensor:
     """A tensor of the CPU; what is none becomes one that needs no gradient, sharing its memory where that may be."""
+    if type(value) is torch.Tensor and value.is_cpu and value.layout is torch.strided:
+        return value
     if not isinstance(value, torch.Tensor):
         if torch.compiler.is_compiling():
             return torch.as_tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
