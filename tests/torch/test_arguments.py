@@ -139,7 +139,6 @@ def test_bad_options_are_refused_by_name(draw):
 # what PyTorch draws for its own tests of scaled_dot_product_attention
 def samples(dtype):
     internal = pytest.importorskip("torch.testing._internal.common_methods_invocations", reason="they need expecttest")
-    torch.manual_seed(0)
     (info,) = (each for each in internal.op_db if each.name == "nn.functional.scaled_dot_product_attention")
     return list(info.sample_inputs("cpu", dtype, requires_grad=True))
 
@@ -148,8 +147,8 @@ def samples(dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_pytorchs_own_samples(dtype):
     """All of them as they are. Entries reach to 9, so that a weight may be nearly 1: its gradient is then the small
-    difference of large numbers."""
-    taken = samples(dtype)
+    difference of large numbers. In float64 what is compared with is as far from the truth as ours."""
+    taken, roundings = samples(dtype), 64 if dtype == torch.float32 else 128
     assert len(taken) > 10
     for sample in taken:
         q, k, v, options = sample.input, *sample.args, dict(sample.kwargs)
@@ -178,7 +177,7 @@ def test_pytorchs_own_samples(dtype):
         found_all, right_all = ([x, *torch.autograd.grad(x, leaves, weights.to(dtype))] for x in (out, right))
         for found, known, true in zip(found_all, right_all, exact_all, strict=True):
             errors = [(x.double() - true).abs().max() for x in (found, known)]
-            assert errors[0] <= 2 * errors[1] + 64 * torch.finfo(dtype).eps * max(2.0, true.abs().max())
+            assert errors[0] <= 2 * errors[1] + roundings * torch.finfo(dtype).eps * max(2.0, true.abs().max())
 
 
 def test_samples_of_which_some_serve_all(draw):
