@@ -14,19 +14,15 @@ the way (tensorflow_addons, say) may be an empty stand-in.
 
 import importlib
 import json
-import sys
 from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 from packaging.requirements import Requirement
+from peer_case import compare
+from peer_cases import CASES, WITHOUT, missing
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests"))
-
-from peer_case import compare  # noqa: E402 - found by the line above
-from peer_cases import CASES, WITHOUT, missing  # noqa: E402
-
 PATH = ROOT / "tests" / "data" / "peer_values.npz"
 TABLE = ROOT / "bench" / "results" / "peers.md"
 VERSIONS = "versions"
