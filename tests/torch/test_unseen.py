@@ -1,4 +1,4 @@
-"""Where nothing looks at operators, they are called without PyTorch's dispatcher; where something does, it sees them."""
+"""Where nothing looks at operators they are called without PyTorch's dispatcher; where something does, it sees them."""
 
 import pytest
 

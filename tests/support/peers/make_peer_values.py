@@ -14,6 +14,7 @@ the way (tensorflow_addons, say) may be an empty stand-in.
 
 import importlib
 import json
+import sys
 from importlib import metadata
 from pathlib import Path
 
