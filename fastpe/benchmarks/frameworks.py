@@ -12,6 +12,7 @@ from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, ta
 PEERS = {"eager": "transformers eager", "sdpa": "PyTorch SDPA", "flex": "compiled FlexAttention"}
 SKIPS, SKIPS_NOTHING = 1.5, 0.95
 """Goals, how often as long as ours a peer should take: with a bias, a window or a mask to be skipped, and without."""
+_SECONDS, _FEW_TURNS = 2.0, 2
 _CACHES = (64, 512, 2048, 8192)
 
 
@@ -88,7 +89,7 @@ def measure(
                     absent[case.name] = reason
                     break
                 _check(case, length, found)
-                take_turns(found.values(), effort)
+                take_turns(found.values(), _effort(effort, found))
                 rows += _rows(case, length, found)
     return {
         "threads": threads, "shorter": shorter, "beside": rows, "absent": absent,
@@ -122,6 +123,12 @@ def _check(case: Case, length: int, found: Found) -> None:
         for way, each in there.items():
             if wrong := framework_cases.disagreement(each.facts["results"], there[exact].facts["results"]):
                 raise WrongResult(f"{case.name}, N {length}, {part}: {way} differs from {exact}: {wrong}")
+
+
+def _effort(effort: Effort, found: Found) -> Effort:
+    """Few turns where all calls together take seconds: what disturbs them does so for a part of their time alone."""
+    taken = sum(each.facts["seconds"] for each in found.values() if each.absent is None)
+    return effort if taken < _SECONDS else replace(effort, turns=min(effort.turns, _FEW_TURNS))
 
 
 def _rows(case: Case, length: int, found: Found) -> list[dict[str, Any]]:

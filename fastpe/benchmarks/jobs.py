@@ -288,13 +288,19 @@ def feature(name: str, length: int, part: str, threads: int) -> Job:
 
 
 def framework(way: str, kind: str, length: int, part: str, threads: int) -> Job:
-    """A call of `framework_cases`; of its facts, ``results`` are for whoever knows the right ones."""
+    """A call of `framework_cases`; of its facts, ``results`` are for whoever knows the right ones.
+
+    ``seconds`` are those of the call that gave them.
+    """
     numba.set_num_threads(threads)
     with _peer("transformers" if kind.split()[0] in framework_cases.MODELS else "torch"):
         if way == "flex":
             _need_a_compiler()
         call = framework_cases.call(kind, length, way, part, threads)
-        return Job(call, facts={"results": framework_cases.sampled(call())})
+        start = time.perf_counter()
+        results = call()
+        seconds = time.perf_counter() - start
+        return Job(call, facts={"results": framework_cases.sampled(results), "seconds": seconds})
 
 
 JOBS: dict[str, Callable[..., Job]] = {

@@ -158,6 +158,16 @@ def test_the_table(monkeypatch):
     assert all((row["times"] is None) is (row["feature"] == "none") for row in table["features"])
 
 
+def test_calls_of_seconds_take_few_turns():
+    def taken(seconds, absent=None):
+        return turns.Candidate("", None, "framework", {}, absent, {"seconds": seconds} if absent is None else {})
+
+    whole = turns.Effort()
+    assert frameworks._effort(whole, {1: taken(0.5), 2: taken(0.0, "not installed")}) == whole
+    assert frameworks._effort(whole, {1: taken(0.5), 2: taken(1.5)}).turns == 2
+    assert frameworks._effort(turns.QUICK, {1: taken(9.0)}) == turns.QUICK
+
+
 def test_goals_are_those_of_what_can_be_skipped():
     for case in frameworks.CASES:
         goals = {goal for parts in case.times.values() for goal in parts.values()}
