@@ -79,8 +79,10 @@ def _position_bias(module: torch.nn.Module, dense: torch.Tensor, keys: int) -> d
     """A bias (B or 1, H, N, M). That of T5 is one of offsets: (H, 2K+1) numbers hold all of it, and of its gradient."""
     if not hasattr(module, "relative_attention_num_buckets") or dense.shape[0] != 1 or dense.shape[-1] != keys:
         return {"scores": dense.expand(-1, -1, -1, keys)}
-    queries = dense.shape[2]
-    met = torch.cat([dense[0, :, 1:, 0].flip(-1), dense[0, :, 0]], dim=-1)  # offsets from 1 - N to M - 1
+    heads, queries = dense.shape[1:3]
+    cells = dense.squeeze(0).permute(1, 2, 0).reshape(-1, heads)  # as T5 made them; a gradient of one piece
+    places = torch.cat([torch.arange(queries - 1, 0, -1) * keys, torch.arange(keys)])  # offsets from 1 - N to M - 1
+    met = cells.index_select(0, places).t()
     reach = max(queries, keys) - 1
     return {"bias": torch.nn.functional.pad(met, (reach + 1 - keys, reach + 1 - queries))}
 
