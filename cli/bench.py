@@ -11,7 +11,7 @@ from .bench_tables import tables_of
 from .output import check_place, print_json, use_threads
 from .tables import Table, as_markdown, as_text
 
-_TABLES = ("step", "encodings", "attention", "gemm", "tables", "scaling")
+_TABLES = ("step", "encodings", "attention", "frameworks", "gemm", "tables", "scaling")
 
 
 def _writable(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
@@ -27,7 +27,7 @@ def _writable(context: click.Context, option: click.Parameter, path: Path | None
 
 @click.command()
 @click.argument("tables", nargs=-1, type=click.Choice(_TABLES), metavar=f"[{'|'.join(_TABLES)}]...")
-@click.option("--threads", type=click.IntRange(1), help="Most threads of step and attention; all cores by default.")
+@click.option("--threads", type=click.IntRange(1), help="Most threads; all cores by default.")
 @click.option(
     "--quick", is_flag=True, help="A few calls each, without torch.compile: shows how it goes, proves nothing."
 )
@@ -40,7 +40,8 @@ def bench(tables: tuple[str, ...], threads: int | None, quick: bool, markdown: P
     """Measure fastpe on this machine, beside PyTorch, JAX and NumPy where they are installed.
 
     step: the training step; encodings: the step with every encoding; attention: with position terms, forward and
-    backward; gemm: the step's matrix products; tables: position tables; scaling: threads, a busy core, and what equal
+    backward; frameworks: transformers' models and PyTorch's attention with masks, biases and caches, as they are and by
+    fastpe; gemm: the step's matrix products; tables: position tables; scaling: threads, a busy core, and what equal
     bits cost. All of them by default. Every library runs in a process of its own, is checked before it is timed, and
     takes turns with the others; figures are of the fastest call. Leave the machine alone meanwhile: where it was not, a
     line below the table says so.
@@ -80,7 +81,7 @@ def bench(tables: tuple[str, ...], threads: int | None, quick: bool, markdown: P
 
 
 def _measure(name: str, threads: int, quick: bool) -> dict[str, Any]:
-    from fastpe.benchmarks import attention, encodings, fills, products, scaling, step
+    from fastpe.benchmarks import attention, encodings, fills, frameworks, products, scaling, step
     from fastpe.benchmarks.turns import QUICK, Effort
 
     def tell(text: str) -> None:
@@ -96,6 +97,9 @@ def _measure(name: str, threads: int, quick: bool) -> dict[str, Any]:
         case "attention":
             peers = tuple(peer for peer in attention.PEERS if not (quick and peer == "flex"))
             return attention.measure(effort, tell, threads, shorter=16 if quick else 1, peers=peers)
+        case "frameworks":
+            peers = tuple(peer for peer in frameworks.PEERS if not (quick and peer == "flex"))
+            return frameworks.measure(effort, tell, threads, shorter=16 if quick else 1, peers=peers)
         case "gemm":
             return products.measure(effort, tell)
         case "tables":

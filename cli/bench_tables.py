@@ -122,10 +122,7 @@ def _attention(measured: Mapping[str, Any]) -> list[Table]:
     present = _present(rows, PEERS)
     names = [PEERS[name] for name in present]
     about = f"float32, threads: {measured['threads']}; milliseconds of the fastest call"
-    timed = [
-        [row["case"], f"{row['length']:,}", row["part"], f"{row['ms']:.2f}", *_beside(row, present, _faster)]
-        for row in rows
-    ]
+    timed = _timed(rows, present)
     off = [[row["case"], row["result"], f"{row['error']:.1e}", *_beside(row, present, _closer)] for row in errors]
     return [
         Table("Attention", about, ["", "N", "", "fastpe", *names], timed, _absences(rows, PEERS)),
@@ -133,6 +130,13 @@ def _attention(measured: Mapping[str, Any]) -> list[Table]:
         _of_peak(measured["peak"]),
         _terms(measured["terms"]),
         _long(measured["long"]),
+    ]
+
+
+def _timed(rows: Iterable[Mapping[str, Any]], present: Sequence[str]) -> list[list[str]]:
+    return [
+        [row["case"], f"{row['length']:,}", row["part"], f"{row['ms']:.2f}", *_beside(row, present, _faster)]
+        for row in rows
     ]
 
 
@@ -171,6 +175,25 @@ def _long(measured: Mapping[str, Any]) -> Table:
         f"{skipping['every_seconds']:.2f} s = {_verdict(skipping['times'], _times)}"
     )
     return Table("Long", "causal ALiBi, forward and backward", notes=notes)
+
+
+def _frameworks(measured: Mapping[str, Any]) -> list[Table]:
+    from fastpe.benchmarks.frameworks import PEERS
+
+    rows, features = measured["beside"], measured["features"]
+    present = _present(rows, PEERS)
+    about = f"float32, threads: {measured['threads']}; milliseconds of the fastest call, in PyTorch"
+    head = ["", "N", "", "fastpe", *(PEERS[name] for name in present)]
+    notes = [f"{case}: {why}" for case, why in measured["absent"].items()]
+    priced = [
+        [row["feature"], row["part"], f"{row['ms']:.2f}", "" if row["times"] is None else _times(row["times"])]
+        for row in features
+    ]
+    alone = f"causal, N {features[0]['length']:,}, nothing skipped but beyond the window, in NumPy"
+    return [
+        Table("Frameworks", about, head, _timed(rows, present), [*notes, *_absences(rows, PEERS)]),
+        Table("Features", alone, ("", "", "ms", "over none"), priced),
+    ]
 
 
 def _gemm(measured: Mapping[str, Any]) -> list[Table]:
@@ -225,6 +248,6 @@ def _scaling(measured: Mapping[str, Any]) -> list[Table]:
 
 
 _TABLES: Mapping[str, Callable[[Mapping[str, Any]], list[Table]]] = {
-    "step": _step, "encodings": _encodings, "attention": _attention, "gemm": _gemm, "tables": _tables,
-    "scaling": _scaling,
+    "step": _step, "encodings": _encodings, "attention": _attention, "frameworks": _frameworks, "gemm": _gemm,
+    "tables": _tables, "scaling": _scaling,
 }  # fmt: skip

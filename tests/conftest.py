@@ -4,7 +4,8 @@ import pytest
 
 from fastpe.encodings import registry
 
-collect_ignore = ["support/peers/make_torch_values.py"]  # a script for the extra `peers`
+# without tests or examples, and they import what only the extra `peers` brings
+collect_ignore = ["support/peers/make_torch_values.py", "support/peers/small_models.py"]
 
 
 @pytest.fixture

@@ -19,14 +19,14 @@ def torch_calls(problem: Problem, threads: int, way: str) -> Calls:
     """PyTorch's calls.
 
     way: ``sdpa`` (its own function: with a dense mask made beforehand for ALiBi, gathered from the learned bias
-    otherwise, or without one), ``flashbias`` or ``flex``.
+    otherwise, or without one), ``flashbias``, ``flex``, or ``fastpe``, our own adapter.
     """
     import torch
 
     torch.set_num_threads(threads)
     if way == "flex":
         return _flex(problem)
-    attend, learned = {"sdpa": _own_function, "flashbias": _low_rank}[way](problem)
+    attend, learned = {"sdpa": _own_function, "flashbias": _low_rank, "fastpe": _adapter}[way](problem)
     q, k, v = (torch.tensor(x, requires_grad=True) for x in problem.inputs()[:3])
     leaves = {"q": q, "k": k, "v": v, **learned}
 
@@ -67,6 +67,17 @@ def _own_function(problem: Problem) -> tuple[Callable[..., Any], dict[str, Any]]
         return lambda q, k, v: attend(q, k, v, attn_mask=mask), {}
     bias.requires_grad_()
     return lambda q, k, v: attend(q, k, v, attn_mask=bias[:, gathered][None]), {"bias": bias}
+
+
+def _adapter(problem: Problem) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """fastpe's attention of tensors."""
+    import torch
+
+    from fastpe.torch import attention
+
+    slots = {name: torch.tensor(array) for name, array in problem.slots().items()}
+    learned = {name: slots[name].requires_grad_() for name in problem.wanted() if name in slots}
+    return lambda q, k, v: attention(q, k, v, causal=problem.causal, **slots), learned
 
 
 def _low_rank(problem: Problem) -> tuple[Callable[..., Any], dict[str, Any]]:

@@ -15,7 +15,7 @@ import numba
 import numpy as np
 
 from fastpe import reference
-from fastpe.benchmarks import attention_cases, attention_peers, memory, models, peers
+from fastpe.benchmarks import attention_cases, attention_peers, features, framework_cases, memory, models, peers
 from fastpe.benchmarks.attention_cases import Calls, Exact, Problem
 from fastpe.benchmarks.figures import WrongResult
 from fastpe.benchmarks.products import check_product, product_call
@@ -278,8 +278,34 @@ def attention_memory(problem: Mapping[str, Any], threads: int) -> Job:
     return Job(call, facts={"extra_bytes": grown - out.nbytes - sum(each.nbytes for each in gradients.values())})
 
 
+def feature(name: str, length: int, part: str, threads: int) -> Job:
+    """Causal attention with one of `features.FEATURES`."""
+    numba.set_num_threads(threads)
+    problem = Problem(length)
+    if wrong := attention_cases.too_large(features.errors(name, problem), "fastpe"):
+        raise WrongResult(f"fastpe, {name}, {problem}: {wrong}")
+    return Job(features.calls(name, problem).part(part, features.inputs(name, problem)[3]))
+
+
+def framework(way: str, kind: str, length: int, part: str, threads: int) -> Job:
+    """A call of `framework_cases`; of its facts, ``results`` are for whoever knows the right ones.
+
+    ``seconds`` are those of the call that gave them.
+    """
+    numba.set_num_threads(threads)
+    with _peer("transformers" if kind.split()[0] in framework_cases.MODELS else "torch"):
+        if way == "flex":
+            _need_a_compiler()
+        call = framework_cases.call(kind, length, way, part, threads)
+        start = time.perf_counter()
+        results = call()
+        seconds = time.perf_counter() - start
+        return Job(call, facts={"results": framework_cases.sampled(results), "seconds": seconds})
+
+
 JOBS: dict[str, Callable[..., Job]] = {
     "step": step, "step by threads": step_by_threads, "peak": peak, "blas": blas, "write": write, "product": product,
     "fill": fill, "encoding step": encoding_step, "encoding fill": encoding_fill, "encoding pull": encoding_pull,
     "attention": attention, "attention memory": attention_memory,
+    "feature": feature, "framework": framework,
 }  # fmt: skip

@@ -112,9 +112,10 @@ class Worker:
 
 def _environment(library: str, threads: int) -> dict[str, str]:
     """What holds a library to a number of threads; fastpe itself is told at every call."""
+    own = {"NUMBA_NUM_THREADS": str(max(usable_cores(), threads))}
     if library == "fastpe":
-        return {"NUMBA_NUM_THREADS": str(max(usable_cores(), threads))}
-    limits = {name: str(threads) for name in BLAS_THREADS}
+        return own
+    limits = own | {name: str(threads) for name in BLAS_THREADS}
     # compiled for this machine here, not in a pool of processes that would go on beside the others
     return {**limits, "TORCHINDUCTOR_COMPILE_THREADS": "1", "JAX_PLATFORMS": "cpu"}
 

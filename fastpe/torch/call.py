@@ -124,8 +124,11 @@ def _options(
 
 def _tensor(name: str, value: Any) -> torch.Tensor:
     """A tensor of the CPU; what is none becomes one that needs no gradient, sharing its memory where that may be."""
+    compiling = torch.compiler.is_compiling()
+    if not compiling and type(value) is torch.Tensor and value.is_cpu and value.layout is torch.strided:
+        return value
     if not isinstance(value, torch.Tensor):
-        if torch.compiler.is_compiling():
+        if compiling:
             return torch.as_tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
         found = validation.array(name, value, "numbers", "biuf")
         if not found.flags.writeable or not found.dtype.isnative or min(found.strides, default=0) < 0:
@@ -134,7 +137,7 @@ def _tensor(name: str, value: Any) -> torch.Tensor:
             return torch.from_numpy(found)
         except TypeError as error:
             raise TypeError(f"{name} must be of a dtype that PyTorch has, not {found.dtype}") from error
-    if not torch.compiler.is_compiling():
+    if not compiling:
         unmasked(name, value, "its values, as to_tensor gives them")
     if value.device.type != "cpu":
         raise TypeError(f"{name} must lie in the CPU's memory, not on the device {value.device}")

@@ -18,7 +18,9 @@ def array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 # Long: two autograd Functions and the rules that are registered, all of which close over the operators
-def differentiable(operator: Any, gradients: Any, of: str, *, keeps: bool) -> Callable[..., tuple[torch.Tensor, ...]]:
+def differentiable(
+    operator: Any, gradients: Any, of: str, *, keeps: bool, unseen: Callable[..., Any] | None = None
+) -> Callable[..., tuple[torch.Tensor, ...]]:
     """The operator with its derivative: a function of (options, *tensors) that gives all outputs.
 
     Operators that are compiled or exported have the derivative that is registered with them. `torch.func` and dual
@@ -34,6 +36,9 @@ def differentiable(operator: Any, gradients: Any, of: str, *, keeps: bool) -> Ca
         What it is the derivative of, for errors.
     keeps : bool
         Whether `gradients` needs the outputs.
+    unseen : callable, optional
+        What the operator does, called in its place where nothing looks at operators: on the way through PyTorch's
+        dispatcher Python takes as long as a query needs for thousands of keys.
     """
 
     def second(ctx: Any, *_: Any) -> Any:
@@ -107,10 +112,26 @@ def differentiable(operator: Any, gradients: Any, of: str, *, keeps: bool) -> Ca
     def run(options: tuple[Any, ...], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         if torch.compiler.is_compiling():
             return tuple(operator(tensors, *options))
+        if unseen is not None and not _seen(tensors):
+            return tuple(unseen(tensors, *options))
         found: tuple[torch.Tensor, ...] = Function.apply(options, *tensors)
         return found
 
     return run
+
+
+def _seen(tensors: tuple[torch.Tensor, ...]) -> bool:
+    """Whether anything looks at operators: a gradient, a transform, a mode, a tracer, the profiler, a subclass."""
+    return bool(
+        (torch.is_grad_enabled() and any(x.requires_grad for x in tensors))
+        or any(type(x) is not torch.Tensor and type(x) is not torch.nn.Parameter for x in tensors)
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._len_torch_function_stack()
+        or torch.autograd.forward_ad._current_level >= 0
+        or torch.jit.is_tracing()
+        or torch.autograd._profiler_enabled()
+    )
 
 
 def _split(flat: tuple[Any, ...], counts: tuple[int, ...]) -> list[list[Any]]:

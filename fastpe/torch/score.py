@@ -25,15 +25,19 @@ def _arguments(
     return given | {"tolerance": tolerance, "pairs": pairs, "rectify": rectify}
 
 
-@torch.library.custom_op("fastpe::attention", mutates_args=())
-def _attend(
+def _attended(
     tensors: Sequence[torch.Tensor], names: str, causal: bool, window: int | None, softcap: float | None,
     dropout: float, tolerance: float | None, pairs: str, rectify: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Outputs and logarithms of denominators; the tensors begin with q, k and v."""
     given = _arguments(tensors, names, causal, window, softcap, dropout, tolerance, pairs, rectify)
+    if "scale" in given and given["scale"].ndim == 0:
+        given["scale"] = given["scale"].item()  # calls of a kind that was seen before take plain numbers
     out, lse = host.attention(**given, return_lse=True)
     return torch.from_numpy(out), torch.from_numpy(lse)
+
+
+_attend = torch.library.custom_op("fastpe::attention", _attended, mutates_args=())
 
 
 @torch.library.custom_op("fastpe::attention_backward", mutates_args=())
@@ -64,5 +68,5 @@ def _gradient_outlines(
     return [tensor.new_empty(tensor.shape) for tensor, wants in zip(tensors, wanted, strict=True) if wants]
 
 
-attend = differentiable(_attend, _attend_backward, "attention", keeps=True)
+attend = differentiable(_attend, _attend_backward, "attention", keeps=True, unseen=_attended)
 """(options, *tensors) -> (out, lse), the options those of the operator after its tensors."""

@@ -79,8 +79,10 @@ def _position_bias(module: torch.nn.Module, dense: torch.Tensor, keys: int) -> d
     """A bias (B or 1, H, N, M). That of T5 is one of offsets: (H, 2K+1) numbers hold all of it, and of its gradient."""
     if not hasattr(module, "relative_attention_num_buckets") or dense.shape[0] != 1 or dense.shape[-1] != keys:
         return {"scores": dense.expand(-1, -1, -1, keys)}
-    queries = dense.shape[2]
-    met = torch.cat([dense[0, :, 1:, 0].flip(-1), dense[0, :, 0]], dim=-1)  # offsets from 1 - N to M - 1
+    heads, queries = dense.shape[1:3]
+    cells = dense.squeeze(0).permute(1, 2, 0).reshape(-1, heads)  # as T5 made them; a gradient of one piece
+    places = torch.cat([torch.arange(queries - 1, 0, -1) * keys, torch.arange(keys)])  # offsets from 1 - N to M - 1
+    met = cells.index_select(0, places).t()
     reach = max(queries, keys) - 1
     return {"bias": torch.nn.functional.pad(met, (reach + 1 - keys, reach + 1 - queries))}
 
@@ -97,10 +99,11 @@ def _documents(module: torch.nn.Module, queries: int, edges: torch.Tensor, of_ke
 
 
 def _mask(
-    *, q_length: int, kv_length: int, q_offset: Any = 0, allow_is_causal_skip: bool = True, config: Any = None,
-    **others: Any,
+    *, q_length: int, kv_length: int, q_offset: Any = 0, kv_offset: Any = 0, allow_is_causal_skip: bool = True,
+    config: Any = None, **others: Any,
 ) -> torch.Tensor | None:  # fmt: skip
-    """A mask of bool, or None where it is causal, or nothing, and as many keys as queries are at hand."""
+    """A mask of bool, or None where it hides nothing: it is causal, and as many keys as queries are at hand, or the
+    only query is the last of them."""
     from transformers.masking_utils import sdpa_mask
 
     if config is not None and not _has_interface(type(config)):
@@ -108,10 +111,13 @@ def _mask(
             f"models of {type(config).__name__} do not attend by transformers' interface: make them with "
             "attn_implementation='eager', and hand them to fastpe.torch.patch"
         )
-    square = q_length == kv_length and not isinstance(q_offset, torch.Tensor) and q_offset == 0
+    # where a tensor holds it, as of a static cache, keys may be at hand that are not yet filled
+    known = not isinstance(q_offset, torch.Tensor) and not isinstance(kv_offset, torch.Tensor)
+    square = known and q_length == kv_length and q_offset == 0
+    last = known and q_length == 1 and q_offset + 1 == kv_offset + kv_length
     mask: torch.Tensor | None = sdpa_mask(
-        q_length=q_length, kv_length=kv_length, q_offset=q_offset,
-        allow_is_causal_skip=allow_is_causal_skip and square, **others,
+        q_length=q_length, kv_length=kv_length, q_offset=q_offset, kv_offset=kv_offset,
+        allow_is_causal_skip=allow_is_causal_skip and (square or last), **others,
     )  # fmt: skip
     return mask
 

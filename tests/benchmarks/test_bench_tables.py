@@ -50,6 +50,15 @@ MADE_UP = {
             "skipping": {"length": 65536, "seconds": 1.0, "every_seconds": 2.0, "times": MET},
         },
     },
+    "frameworks": {
+        "threads": 1,
+        "beside": [{"case": "BLOOM", "length": 2048, "part": "forward", "ms": 1.0, "peers": {
+            "eager": {"ms": 2.0, "times": MET}, "flex": {"absent": "no compiler"},
+        }}],
+        "absent": {"T5 encoder": "not installed"},
+        "features": [{"feature": "none", "length": 1024, "part": "forward", "ms": 1.0, "times": None},
+                     {"feature": "sinks", "length": 1024, "part": "forward", "ms": 1.0, "times": 1.02}],
+    },
     "gemm": {
         "rows": [{
             "model": "paper", "product": "qkv", "m": 50, "depth": 64, "n": 192, "a_transposed": False,
@@ -66,7 +75,7 @@ MADE_UP = {
         "disturbed": [],
     },
 }  # fmt: skip
-GOALS = {"step": 2, "encodings": 1, "attention": 6, "gemm": 1, "tables": 1, "scaling": 3}
+GOALS = {"step": 2, "encodings": 1, "attention": 6, "frameworks": 1, "gemm": 1, "tables": 1, "scaling": 3}
 
 
 @pytest.fixture
@@ -102,10 +111,18 @@ def test_a_full_run_counts_its_goals(measured):
     done = CliRunner().invoke(main, ["bench"])
     assert done.exit_code == 0, done.stderr
     assert measured == list(MADE_UP)
-    assert done.stdout.endswith("\n7 of 14 goals met\n")
+    assert done.stdout.endswith("\n8 of 15 goals met\n")
     found = json.loads(CliRunner().invoke(main, ["bench", "--json"]).stdout)
-    assert found["goals"] == {"met": 7, "of": 14}
+    assert found["goals"] == {"met": 8, "of": 15}
     assert found["attention"] == MADE_UP["attention"]
+
+
+def test_the_table_of_frameworks_says_what_is_not_there():
+    beside, features = map(as_text, tables_of("frameworks", MADE_UP["frameworks"]))
+    assert "transformers eager" in beside
+    assert "PyTorch SDPA" not in beside
+    assert beside.endswith("T5 encoder: not installed\ncompiled FlexAttention: no compiler")
+    assert "sinks  forward  1.00  1.02x" in features
 
 
 def test_a_quick_run_judges_nothing(measured, folder):

@@ -147,8 +147,8 @@ def samples(dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_pytorchs_own_samples(dtype):
     """All of them as they are. Entries reach to 9, so that a weight may be nearly 1: its gradient is then the small
-    difference of large numbers."""
-    taken = samples(dtype)
+    difference of large numbers. In float64 what is compared with is as far from the truth as ours."""
+    taken, roundings = samples(dtype), 64 if dtype == torch.float32 else 128
     assert len(taken) > 10
     for sample in taken:
         q, k, v, options = sample.input, *sample.args, dict(sample.kwargs)
@@ -177,7 +177,7 @@ def test_pytorchs_own_samples(dtype):
         found_all, right_all = ([x, *torch.autograd.grad(x, leaves, weights.to(dtype))] for x in (out, right))
         for found, known, true in zip(found_all, right_all, exact_all, strict=True):
             errors = [(x.double() - true).abs().max() for x in (found, known)]
-            assert errors[0] <= 2 * errors[1] + 64 * torch.finfo(dtype).eps * max(2.0, true.abs().max())
+            assert errors[0] <= 2 * errors[1] + roundings * torch.finfo(dtype).eps * max(2.0, true.abs().max())
 
 
 def test_samples_of_which_some_serve_all(draw):

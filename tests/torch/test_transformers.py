@@ -190,3 +190,18 @@ def test_models_without_the_interface_are_pointed_to_patch():
         patch(ours("bloom"))
     with pytest.raises(ValueError, match="asks for output_attentions"):
         ours("bloom")(**inputs("bloom"), output_attentions=True)
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "offset", "first", "made"),
+    [(1, 5, 4, 0, False), (1, 5, 9, 5, False), (4, 4, 0, 0, False), (1, 5, 2, 0, True), (2, 5, 3, 0, True),
+     (1, 5, torch.tensor(4), 0, True)],
+)  # fmt: skip
+def test_masks_that_hide_nothing_are_not_made(queries, keys, offset, first, made):
+    mask = transformers.AttentionMaskInterface()["fastpe"](
+        batch_size=1, q_length=queries, kv_length=keys, q_offset=offset, kv_offset=first
+    )
+    assert (mask is not None) is made
+    if made:
+        positions = torch.as_tensor(offset) + torch.arange(queries)
+        assert mask[0, 0].equal(torch.arange(first, first + keys) <= positions[:, None])

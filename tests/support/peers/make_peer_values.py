@@ -20,13 +20,10 @@ from pathlib import Path
 
 import numpy as np
 from packaging.requirements import Requirement
+from peer_case import compare
+from peer_cases import CASES, WITHOUT, missing
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests"))
-
-from peer_case import compare  # noqa: E402 - found by the line above
-from peer_cases import CASES, WITHOUT, missing  # noqa: E402
-
 PATH = ROOT / "tests" / "data" / "peer_values.npz"
 TABLE = ROOT / "bench" / "results" / "peers.md"
 VERSIONS = "versions"

@@ -1,0 +1,251 @@
+"""Models of transformers and attention of PyTorch with masks, biases and caches: by fastpe's adapter and by their own.
+
+PyTorch and transformers are optional (`pip install -e '.[peers]'` from a clone of fastpe), imported by the functions
+that use them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fastpe import spans
+from fastpe.benchmarks.attention_cases import FORWARD, Problem
+from fastpe.benchmarks.attention_peers import torch_calls
+
+DOCUMENT, WINDOW = 512, 4096
+"""Tokens of every packed document, and those that Mistral sees."""
+_WORDS, _WIDTH, _HEADS, _LAYERS = 128, 256, 4, 2
+_PLACES = 509
+"""Entries of every result that are compared: a prime, so that no block of rows or columns is passed over."""
+_TOLERANCE = 5e-5  # of results in float32, relative to the largest entry; seen: 3e-6
+
+Call = Callable[[], Sequence[Any]]
+
+_TEXT = {
+    "vocab_size": _WORDS, "hidden_size": _WIDTH, "intermediate_size": 2 * _WIDTH, "num_hidden_layers": _LAYERS,
+    "num_attention_heads": _HEADS, "num_key_value_heads": _HEADS // 2, "max_position_embeddings": 2**15,
+    "initializer_range": _WIDTH**-0.5, "pad_token_id": 0,
+}  # fmt: skip
+MODELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "bloom": ("BloomForCausalLM", {
+        "vocab_size": _WORDS, "hidden_size": _WIDTH, "n_layer": _LAYERS, "n_head": _HEADS,
+        "initializer_range": _WIDTH**-0.5,
+    }),
+    "llama": ("LlamaForCausalLM", _TEXT),
+    "mistral": ("MistralForCausalLM", {**_TEXT, "sliding_window": WINDOW}),
+    "t5": ("T5EncoderModel", {
+        "vocab_size": _WORDS, "d_model": _WIDTH, "d_kv": _WIDTH // _HEADS, "d_ff": 2 * _WIDTH, "num_layers": _LAYERS,
+        "num_heads": _HEADS, "dropout_rate": 0.0,
+    }),
+}  # fmt: skip
+"""By name: class and settings of transformers' models; weights are random."""
+
+
+def call(kind: str, length: int, way: str, part: str, threads: int) -> Call:
+    """What is timed, as a function that gives its results: output, and the gradients where they are wanted.
+
+    Parameters
+    ----------
+    kind : str
+        Of attention alone ``alibi``, ``packed`` or ``decode``, one query and a cache; of whole models a key of
+        `MODELS`, ``llama packed``, documents told by their positions, or ``llama decode``, one more token.
+    length : int
+        Tokens, or those in the cache.
+    way : str
+        ``fastpe`` or a peer: ``eager`` and ``sdpa`` as transformers has them, of attention alone ``sdpa`` and ``flex``.
+    part : str
+        ``forward`` or ``forward and backward``.
+    threads : int
+        Of PyTorch.
+    """
+    import torch
+
+    torch.set_num_threads(threads)
+    model, _, more = kind.partition(" ")
+    if model in MODELS:
+        return _decoded(length, way) if more == "decode" else _of_model(model, length, way, part, packed=bool(more))
+    if kind == "alibi":
+        problem = Problem(length, term="alibi")
+        calls = torch_calls(problem, threads, way)
+        run, results = calls.part(part, problem.inputs()[3]), _joined if part != FORWARD else _alone
+        return lambda: results(run())
+    return _of_function(kind, length, way, part)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Attention alone
+
+
+def _alone(out: Any) -> Sequence[Any]:
+    return [out]
+
+
+def _joined(found: tuple[Any, Mapping[str, Any]]) -> Sequence[Any]:
+    out, gradients = found
+    return [out, *gradients.values()]
+
+
+def _of_function(kind: str, length: int, way: str, part: str) -> Call:
+    """Packed documents, or one query and a cache."""
+    import torch
+
+    problem = Problem(length)
+    q, k, v, dout = map(torch.from_numpy, problem.inputs())
+    if kind == "decode":
+        q = q[:, :, -1:].contiguous()
+        attend = _attention(way)
+    else:
+        attend = _attention(way, _documents(length, way))
+    if part == FORWARD:
+
+        def forward() -> Sequence[Any]:
+            with torch.no_grad():
+                return [attend(q, k, v)]
+
+        return forward
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+
+    def both() -> Sequence[Any]:
+        out = attend(*leaves)
+        return [out.detach(), *torch.autograd.grad(out, leaves, dout)]
+
+    return both
+
+
+def _attention(way: str, sight: Mapping[str, Any] | None = None) -> Callable[..., Any]:
+    import functools
+
+    import torch
+
+    if way == "flex":
+        from torch.nn.attention.flex_attention import flex_attention
+
+        return functools.partial(torch.compile(flex_attention), **(sight or {}))
+    if way == "sdpa":
+        return functools.partial(torch.nn.functional.scaled_dot_product_attention, **(sight or {}))
+    from fastpe.torch import attention
+
+    return functools.partial(attention, **(sight or {}))
+
+
+def _documents(length: int, way: str) -> Mapping[str, Any]:
+    """What says which keys of packed documents are seen, made beforehand."""
+    import torch
+
+    if way == "fastpe":
+        edges = np.append(np.arange(0, length, DOCUMENT), length)
+        seen = spans.intersect(spans.causal(length), spans.documents(cu_seqlens=edges))
+        return {"spans": torch.from_numpy(seen)}
+    if way == "sdpa":
+        place = torch.arange(length)
+        return {"attn_mask": (place[:, None] // DOCUMENT == place // DOCUMENT) & (place[:, None] >= place)}
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    def seen_by(b: Any, h: Any, i: Any, j: Any) -> Any:
+        return (i // DOCUMENT == j // DOCUMENT) & (i >= j)
+
+    return {"block_mask": create_block_mask(seen_by, None, None, length, length, device="cpu")}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Models
+
+
+def model_of(name: str, way: str) -> Any:
+    """A model of transformers with always the same weights, that attends by fastpe or by one of its own ways."""
+    import torch
+    import transformers
+
+    from fastpe.torch import patch, register_transformers
+
+    kind, settings = MODELS[name]
+    made = getattr(transformers, kind)
+    patched = way == "fastpe" and name == "bloom"
+    register_transformers()
+    torch.manual_seed(0)
+    model = made._from_config(made.config_class(**settings), attn_implementation="eager" if patched else way).eval()
+    return patch(model) if patched else model
+
+
+def _words(length: int) -> Any:
+    import torch
+
+    return torch.randint(1, _WORDS, (1, length), generator=torch.Generator().manual_seed(1))
+
+
+def _of_model(name: str, length: int, way: str, part: str, packed: bool) -> Call:
+    import torch
+
+    model = model_of(name, way)
+    given = {"input_ids": _words(length)}
+    if packed:
+        given["position_ids"] = (torch.arange(length) % DOCUMENT)[None]
+    options = {} if name == "t5" else {"use_cache": False}
+
+    def output() -> Any:
+        return model(**given, **options)[0]
+
+    if part == FORWARD:
+
+        def forward() -> Sequence[Any]:
+            with torch.no_grad():
+                return [output()]
+
+        return forward
+    leaves = list(model.train().parameters())
+
+    def both() -> Sequence[Any]:
+        out = output()
+        return [out.detach(), *torch.autograd.grad(out.square().mean(), leaves)]
+
+    return both
+
+
+def _decoded(length: int, way: str) -> Call:
+    """One more token for Llama with a cache, which is then as it was before."""
+    import torch
+    from transformers import DynamicCache
+
+    model, words = model_of("llama", way), _words(length + 1)
+    cache = DynamicCache(config=model.config)
+
+    def one() -> Sequence[Any]:
+        with torch.no_grad():
+            out = model(input_ids=words[:, -1:], past_key_values=cache, use_cache=True)[0]
+        cache.crop(-1)  # by one token
+        return [out]
+
+    with torch.no_grad():
+        model(input_ids=words[:, :-1], past_key_values=cache, use_cache=True)
+    return one
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is right
+
+
+def sampled(results: Sequence[Any]) -> list[dict[str, Any]]:
+    """Of every result, an array or a tensor, its largest entry and some of its entries, as plain numbers."""
+    found = []
+    for flat in (np.asarray(result).reshape(-1) for result in results):
+        places = np.unique(np.linspace(0, len(flat) - 1, _PLACES).astype(np.int64))
+        found.append({"largest": float(np.abs(flat).max()), "entries": flat[places].astype(np.float64).tolist()})
+    return found
+
+
+def disagreement(found: Sequence[Mapping[str, Any]], right: Sequence[Mapping[str, Any]]) -> str | None:
+    """In which result what `sampled` found differs, and by how much, or None."""
+    if len(found) != len(right):
+        return f"{len(found)} results, but should be {len(right)}"
+    for number, error in enumerate(_errors(found, right)):
+        if not error <= _TOLERANCE:
+            return f"result {number} is off by {error:.2g} of the largest entry, bound {_TOLERANCE:.2g}"
+    return None
+
+
+def _errors(found: Sequence[Mapping[str, Any]], right: Sequence[Mapping[str, Any]]) -> Iterator[float]:
+    largest = max(each["largest"] for each in right[1:]) if right[1:] else 0.0  # some gradients are all but zero
+    for number, (one, other) in enumerate(zip(found, right, strict=True)):
+        off = np.abs(np.subtract(one["entries"], other["entries"])).max()
+        yield float(off / (largest if number else other["largest"]))

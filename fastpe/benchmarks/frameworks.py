@@ -1,0 +1,144 @@
+"""Other people's models and PyTorch's attention, as they are and by fastpe's adapter."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fastpe.benchmarks import features, framework_cases
+from fastpe.benchmarks.attention_cases import BOTH, FORWARD
+from fastpe.benchmarks.figures import WrongResult, judged
+from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, take_turns
+
+PEERS = {"eager": "transformers eager", "sdpa": "PyTorch SDPA", "flex": "compiled FlexAttention"}
+SKIPS, SKIPS_NOTHING = 1.5, 0.95
+"""Goals, how often as long as ours a peer should take: with a bias, a window or a mask to be skipped, and without."""
+_SECONDS, _FEW_TURNS = 2.0, 2
+_CACHES = (64, 512, 2048, 8192)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kind of `framework_cases.call` at some lengths: by peer and part, how often as long as ours theirs should take.
+
+    The first peer's results are what ours and those of the others must be.
+    """
+
+    name: str
+    kind: str
+    lengths: Sequence[int]
+    times: Mapping[str, Mapping[str, float]]
+
+
+CASES = (
+    Case("BLOOM", "bloom", (2048, 8192), {"eager": {FORWARD: SKIPS}}),
+    Case("ALiBi alone", "alibi", (2048, 8192), {"sdpa": {FORWARD: SKIPS, BOTH: SKIPS}}),
+    Case("T5 encoder", "t5", (1024, 4096), {"eager": {BOTH: SKIPS}, "sdpa": {BOTH: SKIPS}}),
+    Case("Mistral, window 4,096", "mistral", (8192,), {"sdpa": {FORWARD: SKIPS}}),
+    Case("documents of 512 alone", "packed", (8192,), {
+        "sdpa": {FORWARD: SKIPS, BOTH: SKIPS}, "flex": {FORWARD: SKIPS},
+    }),
+    Case("Llama, documents of 512", "llama packed", (8192,), {"sdpa": {FORWARD: SKIPS}}),
+    Case("Llama", "llama", (2048,), {"sdpa": {FORWARD: SKIPS_NOTHING, BOTH: SKIPS_NOTHING}}),
+    Case("one query and a cache", "decode", _CACHES, {"sdpa": {FORWARD: SKIPS_NOTHING}}),
+    Case("Llama, one token and a cache", "llama decode", _CACHES, {"sdpa": {FORWARD: SKIPS_NOTHING}}),
+)  # fmt: skip
+"""SDPA has a dense mask made beforehand where attention stands alone; in models whatever the model makes, each call."""
+
+
+def measure(
+    effort: Effort, tell: Tell, threads: int, shorter: int = 1, peers: Sequence[str] = tuple(PEERS)
+) -> dict[str, Any]:
+    """Time models and attention by fastpe's adapter beside their own ways, and what every feature costs by itself.
+
+    Parameters
+    ----------
+    effort : Effort
+    tell : callable
+        Called with a line whenever something begins.
+    threads : int
+    shorter : int
+        What lengths are divided by.
+    peers : sequence of str
+        Keys of `PEERS`.
+
+    Returns
+    -------
+    dict
+        ``beside``: per case, length and part our ``ms``, and each peer's with ``times`` (how often as long as ours),
+        judged, or ``absent``, the reason; ``absent``: why a case cannot be measured at all, by its name;
+        ``features``: as `features.measure` gives them.
+
+    Raises
+    ------
+    WrongResult
+        If results of a case differ from its first peer's, or those of a feature from the reference's.
+    WorkerDied
+        If a process ends.
+    """
+    effort = replace(effort, least=1)
+    rows: list[dict[str, Any]] = []
+    absent: dict[str, str] = {}
+    for case in CASES:
+        tell(f"frameworks: {case.name}")
+        # fresh processes: the masks of one case would take the memory of the next
+        with Worker("fastpe in PyTorch", threads) as ours, Worker("torch", threads) as theirs:
+            for length in sorted({max(length // shorter, 64) for length in case.lengths}):
+                found = _candidates(case, length, threads, peers, ours, theirs)
+                prepare(found.values())
+                if reason := next((each.absent for (way, _), each in found.items() if way == "fastpe"), None):
+                    absent[case.name] = reason
+                    break
+                _check(case, length, found)
+                take_turns(found.values(), _effort(effort, found))
+                rows += _rows(case, length, found)
+    return {
+        "threads": threads, "shorter": shorter, "beside": rows, "absent": absent,
+        "features": features.measure(effort, tell, threads, shorter),
+    }  # fmt: skip
+
+
+Found = Mapping[tuple[str, str], Candidate]
+"""By way and part."""
+
+
+def _candidates(
+    case: Case, length: int, threads: int, peers: Sequence[str], ours: Worker, theirs: Worker
+) -> dict[tuple[str, str], Candidate]:
+    named = {peer: parts for peer, parts in case.times.items() if peer in peers}
+    parts = list(dict.fromkeys(part for each in case.times.values() for part in each))
+    asked = [("fastpe", part) for part in parts] + [(peer, part) for peer, parts in named.items() for part in parts]
+    return {
+        (way, part): Candidate(f"{way} {part}", ours if way == "fastpe" else theirs, "framework", {
+            "way": way, "kind": case.kind, "length": length, "part": part, "threads": threads,
+        })
+        for way, part in asked
+    }  # fmt: skip
+
+
+def _check(case: Case, length: int, found: Found) -> None:
+    """All that are there have the results of the first peer that is."""
+    for part in dict.fromkeys(part for _, part in found):
+        there = {way: each for (way, own), each in found.items() if own == part and each.absent is None}
+        exact = next((way for way in there if way != "fastpe"), "fastpe")
+        for way, each in there.items():
+            if wrong := framework_cases.disagreement(each.facts["results"], there[exact].facts["results"]):
+                raise WrongResult(f"{case.name}, N {length}, {part}: {way} differs from {exact}: {wrong}")
+
+
+def _effort(effort: Effort, found: Found) -> Effort:
+    """Few turns where all calls together take seconds: what disturbs them does so for a part of their time alone."""
+    taken = sum(each.facts["seconds"] for each in found.values() if each.absent is None)
+    return effort if taken < _SECONDS else replace(effort, turns=min(effort.turns, _FEW_TURNS))
+
+
+def _rows(case: Case, length: int, found: Found) -> list[dict[str, Any]]:
+    rows = []
+    for (way, part), ours in found.items():
+        if way == "fastpe":
+            beside = {
+                peer: {"absent": each.absent} if each.absent is not None
+                else {"ms": each.best * 1e3, "times": judged(each.best / ours.best, case.times[peer][part])}
+                for (peer, own), each in found.items() if peer != "fastpe" and own == part
+            }  # fmt: skip
+            rows.append({"case": case.name, "length": length, "part": part, "ms": ours.best * 1e3, "peers": beside})
+    return rows

@@ -1,0 +1,175 @@
+"""What `fastpe bench frameworks` compares with, checks before it times, and prints. No test here looks at a timing."""
+
+import importlib.util
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fastpe.benchmarks import features, framework_cases, frameworks, jobs, turns, worker
+from fastpe.benchmarks.attention_cases import BOTH, FORWARD, Problem
+from fastpe.benchmarks.figures import WrongResult, goals_in
+
+TORCH, TRANSFORMERS = (importlib.util.find_spec(name) is not None for name in ("torch", "transformers"))
+needs_torch = pytest.mark.skipif(not TORCH, reason="PyTorch is a peer: pip install -e '.[peers]'")
+SMALL = Problem(70, heads=2, width=16)
+
+
+def silent(text):
+    pass
+
+
+def asked(**changed):
+    return {"way": "fastpe", "kind": "packed", "length": 70, "part": FORWARD, "threads": 2} | changed
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Features
+
+
+@pytest.mark.parametrize("name", features.FEATURES)
+def test_features_are_right_before_they_are_timed(name):
+    found = features.errors(name, SMALL)
+    assert {"out", "q", "k", "v"} <= set(found)
+    assert ("sinks" in found) is (name == "sinks")
+    assert max(found.values()) < 2e-5
+
+
+@pytest.mark.parametrize("name", set(features.FEATURES) - {features.PLAIN})
+def test_features_change_what_is_computed(name):
+    dout = features.inputs(features.PLAIN, SMALL)[3]
+    plain, _ = features.calls(features.PLAIN, SMALL, exact=True).both(dout)
+    own, gradients = features.calls(name, SMALL, exact=True).both(features.inputs(name, SMALL)[3])
+    same = own.shape == plain.shape and np.allclose(own, plain)
+    assert same is (name in ("spans", "lse"))  # these cost alone
+    if name == "lse":
+        assert not np.allclose(gradients["q"], features.calls(features.PLAIN, SMALL, exact=True).both(dout)[1]["q"])
+
+
+def test_a_wrong_feature_is_not_timed(monkeypatch):
+    right = features.attention_vjp
+
+    def wrong(*arguments, **settings):
+        out, pullback = right(*arguments, **settings)
+        return out, lambda dout: {name: 1.001 * gradient for name, gradient in pullback(dout).items()}
+
+    monkeypatch.setattr(features, "attention_vjp", wrong)
+    with pytest.raises(WrongResult, match=r"fastpe, softcap, Problem.*: q is off by 0\.001"):
+        jobs.feature("softcap", 64, BOTH, 2)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Beside the peers
+
+
+def test_results_that_differ_are_seen():
+    right = framework_cases.sampled([np.linspace(-1, 1, 1000), np.ones(5)])
+    assert framework_cases.disagreement(right, right) is None
+    assert framework_cases.disagreement(right[:1], right) == "1 results, but should be 2"
+    off = framework_cases.sampled([np.linspace(-1, 1, 1000), np.full(5, 1.001)])
+    assert framework_cases.disagreement(off, right).startswith("result 1 is off by 0.001 of the largest entry, bound")
+    nothing = framework_cases.sampled([np.full(1000, np.nan), np.ones(5)])
+    assert framework_cases.disagreement(nothing, right).startswith("result 0 is off by nan")
+
+
+def test_entries_are_of_many_rows_and_columns():
+    (found,) = framework_cases.sampled([np.arange(512.0 * 64)])
+    places = np.array(found["entries"]).astype(int)
+    assert found["largest"] == 512 * 64 - 1
+    assert (len(set(places // 64)), len(set(places % 64))) == (509, 64)
+
+
+def test_a_difference_ends_the_measuring(monkeypatch):
+    case = frameworks.Case("Llama", "llama", (64,), {"sdpa": {FORWARD: 1.0}})
+    right = framework_cases.sampled([np.ones(9)])
+    wrong = framework_cases.sampled([np.full(9, 1.5)])
+
+    def made_up(way, results, absent=None):
+        return turns.Candidate(way, None, "framework", {}, absent, {"results": results})
+
+    found = {("fastpe", FORWARD): made_up("fastpe", wrong), ("sdpa", FORWARD): made_up("sdpa", right)}
+    with pytest.raises(WrongResult, match=r"Llama, N 64, forward: fastpe differs from sdpa: result 0 is off by 0\.5"):
+        frameworks._check(case, 64, found)
+    frameworks._check(case, 64, found | {("sdpa", FORWARD): made_up("sdpa", None, "not installed")})
+
+
+def test_peers_are_absent_where_they_are_not_installed(monkeypatch):
+    monkeypatch.setattr(jobs, "find_spec", lambda name: None if name == "transformers" else object())
+    request = {"prepare": "x", "job": "framework", "arguments": asked(kind="llama packed")}
+    assert worker.answer(request, {}) == {"absent": "not installed: pip install -e '.[peers]' from a clone of fastpe"}
+    monkeypatch.setattr(jobs, "find_spec", lambda name: None)
+    assert "absent" in worker.answer({**request, "arguments": asked()}, {})
+
+
+def test_without_a_compiler_flex_attention_is_absent(monkeypatch):
+    monkeypatch.setattr(jobs, "find_spec", lambda name: object())
+    monkeypatch.setattr(jobs.shutil, "which", lambda name: None)
+    with pytest.raises(jobs.Absent, match="C\\+\\+ compiler"):
+        jobs.framework(**asked(way="flex"))
+
+
+@needs_torch
+@pytest.mark.parametrize("kind", ["packed", "decode", "alibi"])
+def test_attention_alone_is_that_of_pytorch(kind, monkeypatch):
+    monkeypatch.setattr(framework_cases, "DOCUMENT", 20)
+    parts = (FORWARD,) if kind == "decode" else (FORWARD, BOTH)
+    for part in parts:
+        found, right = (framework_cases.call(kind, 70, way, part, 1)() for way in ("fastpe", "sdpa"))
+        assert len(found) == (1 if part == FORWARD else 4)
+        assert found[0].shape[2] == (1 if kind == "decode" else 70)
+        assert framework_cases.disagreement(*map(framework_cases.sampled, (found, right))) is None
+
+
+@pytest.mark.skipif(not TRANSFORMERS, reason="transformers is a peer: pip install -e '.[peers]'")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [("bloom", "eager"), ("t5", "eager"), ("t5", "sdpa"), ("mistral", "sdpa"), ("llama", "sdpa"),
+     ("llama packed", "sdpa"), ("llama decode", "sdpa")],
+)  # fmt: skip
+def test_models_are_those_of_transformers(kind, way, monkeypatch):
+    monkeypatch.setattr(framework_cases, "DOCUMENT", 20)
+    kind_of, settings = framework_cases.MODELS["mistral"]
+    monkeypatch.setitem(framework_cases.MODELS, "mistral", (kind_of, {**settings, "sliding_window": 20}))
+    for part in (FORWARD, BOTH) if kind in ("t5", "llama") else (FORWARD,):
+        found, right = (framework_cases.call(kind, 70, each, part, 1) for each in ("fastpe", way))
+        for _ in range(2):  # a cache is then as it was
+            results = list(map(framework_cases.sampled, (found(), right())))
+            assert framework_cases.disagreement(*results) is None
+        assert len(results[0]) > 1 or part == FORWARD
+
+
+def test_the_table(monkeypatch):
+    """Of two cases; the others are tested above."""
+    few = [replace(case, lengths=case.lengths[:1]) for case in frameworks.CASES if case.kind in ("packed", "llama")]
+    monkeypatch.setattr(frameworks, "CASES", few)
+    table = json.loads(json.dumps(frameworks.measure(turns.QUICK, silent, 2, 64, ("sdpa",)), allow_nan=False))
+    there = [case for case in few if (TORCH if case.kind == "packed" else TRANSFORMERS)]
+    assert set(table["absent"]) == {case.name for case in few} - {case.name for case in there}
+    assert [(row["case"], row["part"]) for row in table["beside"]] == [
+        (case.name, part) for case in there for part in (FORWARD, BOTH)
+    ]
+    assert all(set(row["peers"]) == {"sdpa"} for row in table["beside"])
+    assert len(list(goals_in(table))) == 2 * len(there)
+    assert [(row["feature"], row["part"]) for row in table["features"]] == [
+        (name, part) for name in features.FEATURES for part in (FORWARD, BOTH)
+    ]
+    assert all((row["times"] is None) is (row["feature"] == "none") for row in table["features"])
+
+
+def test_calls_of_seconds_take_few_turns():
+    def taken(seconds, absent=None):
+        return turns.Candidate("", None, "framework", {}, absent, {"seconds": seconds} if absent is None else {})
+
+    whole = turns.Effort()
+    assert frameworks._effort(whole, {1: taken(0.5), 2: taken(0.0, "not installed")}) == whole
+    assert frameworks._effort(whole, {1: taken(0.5), 2: taken(1.5)}).turns == 2
+    assert frameworks._effort(turns.QUICK, {1: taken(9.0)}) == turns.QUICK
+
+
+def test_goals_are_those_of_what_can_be_skipped():
+    for case in frameworks.CASES:
+        goals = {goal for parts in case.times.values() for goal in parts.values()}
+        nothing = case.name in ("Llama", "one query and a cache", "Llama, one token and a cache")
+        assert goals == {frameworks.SKIPS_NOTHING if nothing else frameworks.SKIPS}
