@@ -18,7 +18,7 @@ from fastpe.model.adam import Adam
 from fastpe.model.transformer import Transformer
 from fastpe_cli.main import main
 
-TORCH = importlib.util.find_spec("torch") is not None
+TORCH, JAX = (importlib.util.find_spec(name) is not None for name in ("torch", "jax"))
 PAPER = models.CASES["paper"]
 
 
@@ -165,9 +165,10 @@ def test_every_table_has_finite_figures_and_prints():
     ]
     assert [row["fastpe"]["of_peak_masked_too"] is None for row in rows] == [True, False] * 2
     for row in rows:
-        for peer in row["peers"].values():
-            assert ("times" in peer) is TORCH
-            assert peer.get("absent", "not installed").startswith("not installed: pip") or TORCH
+        for name, peer in row["peers"].items():
+            installed = JAX if "jax" in name else TORCH
+            assert ("times" in peer) is installed
+            assert installed or peer["absent"].startswith("not installed: pip")
     assert measured["gemm"]["rows"][0]["gflops"].keys() >= {"fastpe", "fused", "numpy"}
     assert [row["encoding"] for row in measured["tables"]["rows"]] == fills.names(1024, 32)
     rows = measured["encodings"]["rows"]
