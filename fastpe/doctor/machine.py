@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 _ALSO = ("click", "rich", "safetensors")
-_OPTIONAL = ("matplotlib", "torch", "jax")
+_OPTIONAL = ("matplotlib", "torch", "transformers", "jax")
 
 
 def usable_cores() -> int:

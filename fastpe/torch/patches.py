@@ -4,7 +4,9 @@ from typing import Any
 
 import torch
 
+from fastpe.functional import sight
 from fastpe.torch.call import attention
+from fastpe.torch.operators import array
 
 
 def patch(model: torch.nn.Module) -> torch.nn.Module:
@@ -54,28 +56,24 @@ def _attend(
     """Attention with numbers (B or 1, H, 1, M) that are added to the scores, as (B, N, C)."""
     if asked:
         raise ValueError(f"{type(module).__name__} asks for output_attentions, which attention of fastpe does not have")
-    sight: dict[str, Any] = {"mask": of_keys}
+    given: dict[str, Any] = {"mask": of_keys}
     if seen is None:
-        sight["causal"] = q.shape[2] > 1
+        given["causal"] = q.shape[2] > 1
     elif of_keys is None:
-        sight["mask"] = seen
+        given["mask"] = seen
     else:
         spans = _spans(seen)
-        sight |= {"mask": torch.where(seen, of_keys, -torch.inf)} if spans is None else {"spans": spans}
-    out = attention(q, k, v, scale=scale, dropout=dropout if module.training else 0.0, **sight)
+        given |= {"mask": torch.where(seen, of_keys, -torch.inf)} if spans is None else {"spans": spans}
+    out = attention(q, k, v, scale=scale, dropout=dropout if module.training else 0.0, **given)
     return out.transpose(1, 2).flatten(2)
 
 
 def _spans(seen: torch.Tensor) -> torch.Tensor | None:
     """The interval of keys that each query sees, (B, N, 2); None where one sees others."""
-    if seen.shape[1] != 1 or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
         return None
-    rows = seen[:, 0].int()
-    count, first = rows.sum(-1), rows.argmax(-1)
-    last = rows.shape[-1] - rows.flip(-1).argmax(-1)
-    if not bool(((count == 0) | (last - first == count)).all()):
-        return None
-    return torch.stack([first, first + count], dim=-1)
+    spans = sight.as_spans(array(seen), seen.shape[-1])
+    return None if spans is None else torch.from_numpy(spans)
 
 
 def _shown(mask: torch.Tensor | None) -> torch.Tensor | None:
