@@ -74,6 +74,11 @@ def ways() -> tuple[Way, ...]:
     return (AMX,) * tiles + (AVX512,) * vectors + (SHIFTS,)
 
 
+def fastest() -> Way:
+    """The first of `ways`."""
+    return ways()[0]
+
+
 @intrinsic
 def rounding(typingctx, p, memory, way):  # type: ignore[no-untyped-def]
     """The pointer `p`, rounding in products, which take `MEMORY` elements at `memory`; as it is where `way` is None."""
