@@ -40,6 +40,7 @@ from fastpe.reference._operations import (
     swiglu_vjp,
 )
 from fastpe.reference._rotation import rotate, rotate_vjp
+from fastpe.reference._rounding import Rounding, bfloat16
 
 __all__ = [  # noqa: RUF022 - in the order of the model
     "attention", "attention_vjp", "cope", "cope_vjp", "rotate", "rotate_vjp",
@@ -47,5 +48,5 @@ __all__ = [  # noqa: RUF022 - in the order of the model
     "gelu_tanh", "gelu_tanh_vjp", "swiglu", "swiglu_vjp", "layer_norm", "layer_norm_vjp", "rms_norm", "rms_norm_vjp",
     "softmax", "softmax_vjp", "mean_squared_error", "mean_squared_error_vjp",
     "cross_entropy", "cross_entropy_vjp",
-    "philox4x32", "dropout_factors", "model_forward", "model_loss_and_grads", "model_gradient_sizes", "adam_step",
+    "bfloat16", "Rounding", "philox4x32", "dropout_factors", "model_forward", "model_loss_and_grads", "model_gradient_sizes", "adam_step",
 ]  # fmt: skip
