@@ -12,9 +12,9 @@ from fastpe.functional.slot_arrays import fold, slot_arrays
 from fastpe.kernels import model_memory, simd
 from fastpe.kernels.attention.records import SLOTS, Options
 from fastpe.kernels.attention.score import keeps_raw, terms_given
-from fastpe.kernels.bfloat16.way import fastest
 from fastpe.model.config import ACTIVATIONS, ModelConfig
 from fastpe.model.parameters import ALIGN, Parameters, inner_width, rounded, sum_in_order
+from fastpe.model.precision import way_of
 
 Array = np.ndarray[Any, Any]
 
@@ -184,7 +184,7 @@ def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: C
         half=int(slots.get("pairs") == "half"), angles_layer=heads * length if layers > 1 else 0,
         angles_head=length if heads > 1 else 0, wants_table=int("table" in wanted),
         wants_qk_table=int("qk_table" in wanted), wants_taps=int("taps" in wanted),
-        wants_angles=int("angles" in wanted), products=fastest() if config.precision == "bfloat16" else None,
+        wants_angles=int("angles" in wanted), products=way_of(config),
     )  # fmt: skip
 
 
