@@ -172,7 +172,8 @@ def attention_vjp_in(
     """
     case = check(dtype, q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, slots=slots)
     if isinstance(q, Rounding):  # as kernels see them; elsewhere they are plain arrays
-        case = replace(case, q=like(case.q, q), k=like(case.k, q), v=like(case.v, q))
+        rows = {name: like(case.slots[name], q) for name in ("rel_key", "rel_query", "rel_value") if name in case.slots}
+        case = replace(case, q=like(case.q, q), k=like(case.k, q), v=like(case.v, q), slots=case.slots | rows)
     return _forward_and_pullback(case if factors is None else replace(case, dropped=np.asarray(factors, dtype)))
 
 
