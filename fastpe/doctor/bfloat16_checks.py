@@ -29,9 +29,7 @@ def product_differences(dtype: str) -> Iterator[Difference]:
     """Errors of products and their bounds, in every way; only float32 numbers are rounded."""
     rng = np.random.default_rng(0)
     for m, n, depth in _SIZES:
-        a, b, row, e = (
-            rng.standard_normal(shape).astype(dtype) for shape in ((m, depth), (depth, n), (1, n), (m, n))
-        )
+        a, b, row, e = (rng.standard_normal(shape).astype(dtype) for shape in ((m, depth), (depth, n), (1, n), (m, n)))
         left, right = (reference.bfloat16(x).astype(np.float64) for x in (a, b))
         sums, sizes = left @ right, np.abs(left) @ np.abs(right)
         for each in way.ways():

@@ -184,12 +184,21 @@ def attention_vjp(
 
 def gradients(
     out: Array, lse: Array, dout: Any, q: Any, k: Any, v: Any, *, causal: bool, window: int | None, lengths: Any,
-    tolerance: float | None, wrt: tuple[str, ...], **slots: Any,
+    tolerance: float | None, wrt: tuple[str, ...], rounds: bool = False, **slots: Any,
 ) -> dict[str, Array]:  # fmt: skip
     """What the pullback of `attention_vjp` gives for `dout`, or (dout, dlse), after a forward pass that gave `out` and
-    `lse`."""
+    `lse`; rounds: as for `rounded`."""
     call = checked(q, k, v, causal, window, lengths, True, wrt, slots)
-    return Pass(call, checked_tolerance(tolerance, call.q.dtype), (out, lse)).pullback(dout)
+    return Pass(call, checked_tolerance(tolerance, call.q.dtype), (out, lse), rounds=rounds).pullback(dout)
+
+
+def rounded(
+    q: Any, k: Any, v: Any, *, causal: bool, window: int | None, lengths: Any, tolerance: float | None, **slots: Any
+) -> tuple[Array, Array]:
+    """Output and lse of `attention`, of float32 arrays that hold bfloat16 numbers: where NumPy has no such type."""
+    call = checked(q, k, v, causal, window, lengths, True, (), slots)
+    out, lse = Pass(call, checked_tolerance(tolerance, call.q.dtype), rounds=True).outputs()
+    return out, lse
 
 
 def checked(

@@ -126,7 +126,9 @@ def tile_add(typingctx, tile, p, p_row, count):
     def emit(context, b, signature, arguments):
         packed, p, p_row, count = arguments
         old = unpacked_tile(b, tile, packed)
-        return packed_tile(b, tile, [b.fadd(old[c], _load_cell(b, tile, p, p_row, i, j, count)) for c, i, j in cells_of(tile)])
+        return packed_tile(
+            b, tile, [b.fadd(old[c], _load_cell(b, tile, p, p_row, i, j, count)) for c, i, j in cells_of(tile)]
+        )
 
     return tile(tile, p, types.intp, types.intp), emit
 
@@ -140,7 +142,9 @@ def tile_multiply_add(typingctx, tile, a, a_row, b_, count):
         old, vector = unpacked_tile(b, tile, packed), tile.vector
         across = [_load_cell(b, tile, row, _index(0), 0, j, count) for j in range(tile.columns)]
         down = [code.broadcast(b, vector, b.load(element(b, a, b.mul(a_row, _index(i))))) for i in range(tile.rows)]
-        return packed_tile(b, tile, [code.multiply_add(b, vector, down[i], across[j], old[c]) for c, i, j in cells_of(tile)])
+        return packed_tile(
+            b, tile, [code.multiply_add(b, vector, down[i], across[j], old[c]) for c, i, j in cells_of(tile)]
+        )
 
     return tile(tile, a, types.intp, b_, types.intp), emit
 

@@ -167,7 +167,9 @@ class ModelConfig:
         self._set("dtype", choice("dtype", getattr(self.dtype, "__name__", str(self.dtype)), DTYPES))
         self._set("precision", choice("precision", self.precision, PRECISIONS))
         if self.precision == "bfloat16" and self.dtype != "float32":
-            raise ValueError(f"precision 'bfloat16' needs dtype 'float32', whose products are rounded, not {self.dtype!r}")
+            raise ValueError(
+                f"precision 'bfloat16' needs dtype 'float32', whose products are rounded, not {self.dtype!r}"
+            )
         self._set("seed", _seed(self.seed))
         self._set("init", choice("init", self.init, INITS))
         self._set("table_scale", choice("table_scale", self.table_scale, TABLE_SCALES))

@@ -98,8 +98,9 @@ def attention(
     tensors = {name: _tensor(_SAID.get(name, name), value) for name, value in given.items() if value is not None}
     dtype = _common_dtype(tensors)
     tensors |= _as_many_samples(tensors)
+    rounds = all(tensors[name].dtype == torch.bfloat16 for name in ("q", "k", "v"))
     single = [x.float() if x.dtype in _HALVES else x for x in tensors.values()]
-    out, lse = attend((" ".join(tensors), *options), *single)
+    out, lse = attend((" ".join(tensors), *options, rounds), *single)
     out = out.to(dtype)
     return (out, lse) if truth("return_lse", return_lse) else out
 

@@ -88,9 +88,7 @@ def test_what_is_no_number_stays_none(way):
 @given(m=sizes, n=sizes, depth=st.integers(0, 70), transposed=st.booleans(), way=ways, seed=st.integers(0, 99))
 @quick
 def test_products(mode, m, n, depth, transposed, way, seed):
-    a, b, d, e = (
-        normal(seed + each, *shape) for each, shape in enumerate([(m, depth), (depth, n), (m, n), (m, n)])
-    )
+    a, b, d, e = (normal(seed + each, *shape) for each, shape in enumerate([(m, depth), (depth, n), (m, n), (m, n)]))
     c, check = guarded((m, n), np.float32)
     product_into(c, np.asfortranarray(a) if transposed else a, b, mode, d, e, way)
     check()

@@ -20,7 +20,9 @@ MODELS = {
     "numbers, no residual": replace(TINY, encoding="learned", residual=False, causal=True),
     "tokens": TOKENS,
     "two layers": replace(TOKENS, layers=2),
-    "today": replace(TOKENS, encoding="rope", norm="rmsnorm", final_norm=True, activation="swiglu", bias=False, tied=True),
+    "today": replace(
+        TOKENS, encoding="rope", norm="rmsnorm", final_norm=True, activation="swiglu", bias=False, tied=True
+    ),
     "shifted queries and keys": replace(TINY, encoding="sincos_2d_detr"),
     "relative": replace(TOKENS, encoding="shaw"),
 }

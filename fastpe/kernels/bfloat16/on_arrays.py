@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 @entry(label="products of bfloat16 numbers")
-def _product(way, memory, a, b, c, mode, d, e, times):  # type: ignore[no-untyped-def]
+def _product(way, memory, a, b, c, mode, d, e, times):
     """C = f(start + A B), `times` times over; a row of d or e alone is repeated."""
     ai, aj, room = a.strides[0] // a.itemsize, a.strides[1] // a.itemsize, pointer(memory)
     for _ in range(times):

@@ -80,7 +80,7 @@ def fastest() -> Way:
 
 
 @intrinsic
-def rounding(typingctx, p, memory, way):  # type: ignore[no-untyped-def]
+def rounding(typingctx, p, memory, way):
     """The pointer `p`, rounding in products, which take `MEMORY` elements at `memory`; as it is where `way` is None."""
     if way is types.none:
         return p(p, memory, way), lambda context, b, signature, a: a[0]
