@@ -46,6 +46,7 @@ from fastpe.kernels.simd import (
     minus,
     part,
     relu,
+    store,
     store_first,
     where_negative,
     zeros,
@@ -71,7 +72,7 @@ _START, _END = np.int64(FROM | PLUS | ONTO), np.int64(RELU | WHERE_POSITIVE)
 
 
 @inner
-def _sums_in_tiles(way, a, a_block, b, first, last, rows, sums):
+def _sums_in_tiles(way, a, a_block, b, first, last, rows, sums, row):
     lower = at(a, a_block)
     tile_clear(0)
     tile_clear(1)
@@ -88,8 +89,8 @@ def _sums_in_tiles(way, a, a_block, b, first, last, rows, sums):
             tile_load(5, at(lower, step * BLOCK_WORDS), BLOCK_ROWS)
             tile_products(2, 5, 6)
             tile_products(3, 5, 7)
-        tile_keep(2, at(sums, BLOCK_ROWS * BLOCK), BLOCK)
-        tile_keep(3, at(sums, BLOCK_ROWS * BLOCK + BLOCK_ROWS), BLOCK)
+        tile_keep(2, at(sums, BLOCK_ROWS * row), row)
+        tile_keep(3, at(sums, BLOCK_ROWS * row + BLOCK_ROWS), row)
     else:
         for step in range(first, last):
             panel = at(b, step * BLOCK_ROWS * PANEL_COLUMNS)
@@ -98,12 +99,12 @@ def _sums_in_tiles(way, a, a_block, b, first, last, rows, sums):
             tile_load(7, at(panel, BLOCK_ROWS), PANEL_COLUMNS)
             tile_products(0, 4, 6)
             tile_products(1, 4, 7)
-    tile_keep(0, sums, BLOCK)
-    tile_keep(1, at(sums, BLOCK_ROWS), BLOCK)
+    tile_keep(0, sums, row)
+    tile_keep(1, at(sums, BLOCK_ROWS), row)
 
 
 @inner
-def _sums_in_vectors(way, a, a_block, b, first, last, rows, sums):
+def _sums_in_vectors(way, a, a_block, b, first, last, rows, sums, row):
     for i in range(0, rows, TILE_ROWS):
         own = at(a, i // BLOCK_ROWS * a_block + i % BLOCK_ROWS * BLOCK_ROWS)
         tile = tile_zeros(sums, TILE_ROWS, TILE_VECTORS)
@@ -111,13 +112,14 @@ def _sums_in_vectors(way, a, a_block, b, first, last, rows, sums):
             words, panel = at(own, step * BLOCK_WORDS), at(b, step * BLOCK_ROWS * PANEL_COLUMNS)
             for p in range(BLOCK_ROWS):
                 tile = tile_multiply_words(tile, at(words, p), BLOCK_ROWS, at(panel, p * PANEL_COLUMNS), way)
-        tile_store(tile, at(sums, i * BLOCK), BLOCK, BLOCK)
+        tile_store(tile, at(sums, i * row), row, BLOCK)
 
 
 @intrinsic
-def _sums_of_block(typingctx, way, a, a_block, b, first, last, rows, sums):
+def _sums_of_block(typingctx, way, a, a_block, b, first, last, rows, sums, row):
+    """sums[i * row + j]: 32 x 32 of them, or 16 x 32 where there are no more than 16 `rows`."""
     own = _sums_in_tiles if way.way == AMX.name else _sums_in_vectors
-    return called(typingctx, own, (way, a, a_block, b, first, last, rows, sums))
+    return called(typingctx, own, (way, a, a_block, b, first, last, rows, sums, row))
 
 
 @inner
@@ -150,8 +152,26 @@ def _end_tiles(way):
 
 
 @inner
-def _finish(sums, c, c_row, rows, columns, mode, d, d_row, e, e_row):
-    """C = f(start + sums), of a block."""
+def _finish(sums, c, c_row, rows, mode, d, d_row, e, e_row):
+    """C = f(start + sums), of a block of all its columns."""
+    for i in range(rows):
+        own, target, di, ei = at(sums, i * BLOCK), at(c, i * c_row), at(d, i * d_row), at(e, i * e_row)
+        for j in range(0, PANEL_COLUMNS, lanes(sums)):
+            value = load(own, j)
+            if mode & (FROM | ONTO):
+                value = value + load(di, j)
+            if mode & PLUS:
+                value = value + load(ei, j)
+            if mode & RELU:
+                value = relu(value)
+            if mode & WHERE_POSITIVE:
+                value = where_negative(minus(load(ei, j)), value, zeros(sums))
+            store(target, j, value)
+
+
+@inner
+def _finish_first(sums, c, c_row, rows, columns, mode, d, d_row, e, e_row):
+    """As `_finish`, of the first columns."""
     for i in range(rows):
         own, target, di, ei = at(sums, i * BLOCK), at(c, i * c_row), at(d, i * d_row), at(e, i * e_row)
         for j in range(0, columns, lanes(sums)):
@@ -189,12 +209,16 @@ def _slab(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth,
                     first = min(max(row - before, np.int64(0)) // STEP, steps)
                 if mode & LOWER_A:
                     last = max(min((row + BLOCK - before + STEP - 1) // STEP, steps), np.int64(0))
-                left = min(BLOCK, rows - i)
-                _sums_of_block(way, at(words, i // BLOCK_ROWS * block), block, panel, first, last, left, sums)
-                _finish(
-                    sums, at(c, row * c_row + j), c_row, left, min(PANEL_COLUMNS, n - j), mode,
-                    at(d, row * d_row + j), d_row, at(e, row * e_row + j), e_row,
-                )  # fmt: skip
+                left, own, target = min(BLOCK, rows - i), at(words, i // BLOCK_ROWS * block), at(c, row * c_row + j)
+                if not mode & (_START | _END) and left == BLOCK and n - j >= PANEL_COLUMNS:
+                    _sums_of_block(way, own, block, panel, first, last, left, target, c_row)
+                    continue
+                _sums_of_block(way, own, block, panel, first, last, left, sums, BLOCK)
+                start, end = at(d, row * d_row + j), at(e, row * e_row + j)
+                if n - j >= PANEL_COLUMNS:
+                    _finish(sums, target, c_row, left, mode, start, d_row, end, e_row)
+                else:
+                    _finish_first(sums, target, c_row, left, n - j, mode, start, d_row, end, e_row)
 
 
 @inner
