@@ -12,7 +12,7 @@ _LEAST = 2.0**-126  # what is smaller has no bfloat16 but zero here
 def bfloat16(x: Any) -> Array:
     """Return x rounded to bfloat16, to nearest with ties to even, in float32 or its own float64.
 
-    A bfloat16 is a float32 without the lower 16 of its 24 digits: the error is at most 2^-9 of the value. NaN and
+    A bfloat16 is a float32 without the lower 16 of its 24 digits: the error is at most 2^-8 of the value. NaN and
     infinities stay; what is smaller than 2^-126 becomes zero, as in the instructions of CPUs.
 
     Parameters
