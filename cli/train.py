@@ -97,8 +97,8 @@ def _setting(flag: str, name: str, kind: Any, text: str, **more: Any) -> Callabl
 @click.option("--threads", type=int, help="Threads; the result does not depend on them.  [default: all cores]")
 @_setting("--dtype", "dtype", click.Choice(DTYPES), "Type of all numbers.")
 @_setting(
-    "--precision", "precision", click.Choice(PRECISIONS), "Operands of matrix products, of float32 numbers: as they are, "
-    "or rounded to bfloat16.",
+    "--precision", "precision", click.Choice(PRECISIONS), "Operands of matrix products: as they are, or rounded to "
+    "bfloat16.",
 )  # fmt: skip
 @click.option("--causal/--bidirectional", default=None, help="The model's mask.  [default: causal where it has to be]")
 @_setting("--layers", "layers", int, "Layers.")

@@ -1,8 +1,8 @@
 """Products of operands rounded to bfloat16, and a model's whole step with them, as `fastpe doctor` compares them.
 
-In every way that this CPU has, with NumPy's products of operands rounded alike. A product obeys the error law of float32.
-Of a step, an operand that rounding has put between two neighbours may go to either side, so that its gradients are
-compared with the effect that the rounding has on them: of that they may miss a small share.
+In every way that this CPU has, with NumPy's products of operands rounded alike. A product obeys the error law of
+float32. Of a step, an operand that rounding has put between two neighbours may go to either side: its gradients may
+miss a small share of the effect that the rounding has on them.
 """
 
 from collections.abc import Iterator

@@ -38,7 +38,8 @@ def attention(
     ----------
     q : (B, H, N, D), (H, N, D) or (N, D) float64, float32, float16 or bfloat16
         Queries. Query i sits at position i + M - N. Half precision (bfloat16 as `ml_dtypes` has it) is computed in
-        float32.
+        float32; but of bfloat16, from 64 queries and keys on, products have operands rounded to it where the CPU has
+        instructions for that, and float32 sums.
     k : (B, Hk, M, D), or with as few axes as q, of q's dtype
         Keys; Hk divides H, and query head h reads their head h // (H / Hk).
     v : (B, Hk, M, Dv), of q's dtype

@@ -161,10 +161,7 @@ class Pass:
         case = self._case(gradients=False)
         arenas, room, lanes = self._arenas(case, gradients=False)
         rest = self.inputs, self.dropout, self.out, self.lse, in_one_row(case), tuple(room), arenas
-        if self.way is None:
-            run_lanes(lanes, calls.forward, *rest)
-        else:
-            run_lanes(lanes, calls.rounded_forward, self.way, *rest)
+        run_lanes(lanes, *((calls.rounded_forward, self.way) if self.way else (calls.forward,)), *rest)
 
     def _drain(self) -> None:
         """What sinks take: all weights shrink alike, and lse is that of one more key."""
@@ -191,10 +188,7 @@ class Pass:
         turns = np.zeros(b * h * (-(-n // int(TILE_QUERIES)) + 1), np.int64)
         starts = Gradients._make(simd.start_of(x) for x in g)
         rest = self.inputs, self.dropout, starts, turns, case, room, arenas
-        if self.way is None:
-            run_lanes(lanes, calls.backward, *rest)
-        else:
-            run_lanes(lanes, calls.rounded_backward, self.way, *rest)
+        run_lanes(lanes, *((calls.rounded_backward, self.way) if self.way else (calls.backward,)), *rest)
         return {
             name: gradient.reshape(call.shapes[name]).astype(call.dtypes[name], copy=False)
             for name, gradient in self._named(g).items()

@@ -11,8 +11,8 @@ Only the chosen one is compiled, and nothing is asked at run time.
 def called(typingctx, function, arguments, convert=None, own=None):
     """What an intrinsic returns that calls a function made by `_jit.inner` with arguments of these types.
 
-    Where they are not the intrinsic's own, these are the types `own`, and convert(context, b, values) makes LLVM's values
-    of the former from those of the latter.
+    Where the intrinsic's own are others, of the types `own`, convert(context, b, values) makes LLVM's values of the
+    function's arguments from those of its own.
     """
     kind = typingctx.resolve_value_type(function)
     signature = kind.get_call_type(typingctx, arguments, {})

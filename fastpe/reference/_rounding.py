@@ -66,10 +66,14 @@ def exactly(vjp: Any) -> Any:
     """
 
     def exact(*arguments: Any) -> Any:
-        value, pull = vjp(*map(np.asarray, arguments))
-        return like(value, arguments[-1]), lambda dvalue: pull(np.asarray(dvalue))
+        value, pull = vjp(*map(_plain, arguments))
+        return like(value, arguments[-1]), lambda dvalue: pull(_plain(dvalue))
 
     return exact
+
+
+def _plain(x: Array) -> Array:
+    return np.asarray(x) if isinstance(x, Rounding) else x
 
 
 def like(x: Array, other: Any) -> Array:

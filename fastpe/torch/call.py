@@ -41,7 +41,8 @@ def attention(
     Parameters
     ----------
     q : (B, H, N, D), (H, N, D) or (N, D) tensor, float64, float32, float16 or bfloat16, on the CPU
-        Queries; read in place, as all tensors are whose last axis is contiguous. Half precision is computed in float32.
+        Queries; read in place, as all tensors are whose last axis is contiguous. Half precision is computed as by
+        `fastpe.attention`: in float32, or with products of bfloat16 numbers.
     k : (B, Hk, M, D), or with as few axes as q, tensor of q's dtype
         Keys.
     v : (B, Hk, M, Dv) tensor of q's dtype

@@ -1,4 +1,4 @@
-"""Models whose products round their operands to bfloat16: against the reference that rounds alike, and the same bits."""
+"""Models whose products round operands to bfloat16: against the reference that rounds alike, and the same bits."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ def batch(config, sequences, seed=0):
 
 
 def missed(config, seed):
-    """Of the loss and of every gradient, how far it is from the rounding reference: as a share of what rounding does."""
+    """How far the loss and every gradient are from the rounding reference, as a share of what rounding does to them."""
     config = replace(config, seed=seed, init="xavier_normal")
     model, (x, y) = Transformer(config), batch(config, 3, seed)
     loss, gradients = model.loss_and_grads(x, y)
@@ -129,9 +129,9 @@ def test_parameters_and_moments_stay_float32():
 
 
 def test_it_needs_float32():
-    with pytest.raises(ValueError, match="^precision 'bfloat16' needs dtype 'float32'.* not 'float64'$"):
+    with pytest.raises(ValueError, match=r"^precision 'bfloat16' needs dtype 'float32'.* not 'float64'$"):
         ModelConfig("alibi", dtype="float64", precision="bfloat16")
-    with pytest.raises(ValueError, match="^precision must be float32 or bfloat16, not 'float16'"):
+    with pytest.raises(ValueError, match=r"^precision must be float32 or bfloat16, not 'float16'"):
         ModelConfig("alibi", precision="float16")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fastpe.kernels._jit import inner
 from fastpe.kernels.bfloat16.tiles import words_across, words_along
-from fastpe.kernels.simd import at, get, lanes, load_first, put, scalar, store, transpose_block, zeros
+from fastpe.kernels.simd import at, get, lanes, load_first, put, store, transpose_block, zeros
 
 STEP = np.int64(32)  # terms that one block holds
 BLOCK_ROWS, BLOCK_WORDS = np.int64(16), np.int64(256)

@@ -11,7 +11,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from fastpe.kernels.bfloat16.way import SHIFTS
-from fastpe.kernels.gemm import Tile, cells_of, packed_tile, unpacked_tile
+from fastpe.kernels.gemm import cells_of, packed_tile, unpacked_tile
 from fastpe.kernels.simd import code, llvm_vector
 from fastpe.kernels.simd.code import I32
 from fastpe.kernels.simd.pointers import I64, element
