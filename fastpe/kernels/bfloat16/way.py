@@ -4,11 +4,11 @@ import ctypes
 import platform
 import sys
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import types
 from numba.core import cgutils
-from numba.extending import NativeValue, intrinsic, models, register_model, typeof_impl, unbox
+from numba.extending import intrinsic, models, register_model
 
 from fastpe.kernels.simd import pointers
 from fastpe.kernels.simd.vector import cpu_features
@@ -16,21 +16,47 @@ from fastpe.kernels.simd.vector import cpu_features
 _ARCH_PRCTL, _ASK, _TILES = 158, 0x1023, 18  # of Linux on x86-64: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
 
 
-class Way:
-    """A way to compute, by its name; compiled code is specialised on it."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"Way({self.name!r})"
+# A way is told from others by its type, for which compiled code is specialised: a class each, and named tuples, whose
+# types Numba finds without asking Python.
 
 
-AMX, AVX512, SHIFTS = Way("amx"), Way("avx512bf16"), Way("shifts")
+class Amx(NamedTuple):
+    """AMX-BF16."""
+
+    terms: int = 32  # that an instruction adds to a sum
+
+    @property
+    def name(self) -> str:
+        return "amx"
+
+
+class Avx512(NamedTuple):
+    """AVX512_BF16."""
+
+    terms: int = 2
+
+    @property
+    def name(self) -> str:
+        return "avx512bf16"
+
+
+class Shifts(NamedTuple):
+    """Float32 multiply-adds of widened numbers."""
+
+    terms: int = 1
+
+    @property
+    def name(self) -> str:
+        return "shifts"
+
+
+Way = Amx | Avx512 | Shifts
+AMX, AVX512, SHIFTS = Amx(), Avx512(), Shifts()
+_NAMES = {type(way): way.name for way in (AMX, AVX512, SHIFTS)}
 
 
 class WayType(types.Type):
-    """A `Way` in compiled code, which knows it by its type alone."""
+    """A way within compiled code, which has its name alone."""
 
     def __init__(self, way: str) -> None:
         self.way = way
@@ -40,16 +66,6 @@ class WayType(types.Type):
 @register_model(WayType)
 class _WayModel(models.OpaqueModel):
     pass
-
-
-@typeof_impl.register(Way)
-def _typeof_way(value: Way, context: Any) -> WayType:
-    return WayType(value.name)
-
-
-@unbox(WayType)
-def _unbox_way(kind: WayType, value: Any, c: Any) -> NativeValue:
-    return NativeValue(c.context.get_dummy_value())
 
 
 @cache
@@ -65,15 +81,18 @@ def ways() -> tuple[Way, ...]:
 
     Examples
     --------
-    >>> ways()[-1]
-    Way('shifts')
+    >>> ways()[-1].name
+    'shifts'
     """
-    features = cpu_features()
-    vectors = {"avx512f", "avx512bw", "avx512bf16"} <= features
-    tiles = vectors and {"amx-tile", "amx-bf16"} <= features and _tiles_granted()
-    return (AMX,) * tiles + (AVX512,) * vectors + (SHIFTS,)
+    found: list[Way] = [SHIFTS]
+    if cpu_features() >= {"avx512f", "avx512bw", "avx512bf16"}:
+        found.insert(0, AVX512)
+        if cpu_features() >= {"amx-tile", "amx-bf16"} and _tiles_granted():
+            found.insert(0, AMX)
+    return tuple(found)
 
 
+@cache
 def fastest() -> Way:
     """The first of `ways`."""
     return ways()[0]
@@ -84,7 +103,7 @@ def rounding(typingctx, p, memory, way):
     """The pointer `p`, rounding in products, which take `MEMORY` elements at `memory`; as it is where `way` is None."""
     if way is types.none:
         return p(p, memory, way), lambda context, b, signature, a: a[0]
-    made = pointers.RoundingPointer(p.dtype, way.way)
+    made = pointers.RoundingPointer(p.dtype, _NAMES[way.instance_class])
     fits = p.dtype == types.float32 and memory == pointers.pointer_type(p.dtype)
     return made(p, memory, way) if fits else None, lambda context, b, signature, a: pointers.rounding(b, *a[:2])
 
