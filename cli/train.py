@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from fastpe.encodings.registry import built_in, list_encodings
-from fastpe.model.config import ACTIVATIONS, DTYPES, INITS, NORMS
+from fastpe.model.config import ACTIVATIONS, DTYPES, INITS, NORMS, PRECISIONS
 from fastpe.tasks.registry import load_task
 from fastpe.training.config import DECAYS, KEEPS, LENGTHS, TrainConfig
 from fastpe.training.presets import PRESETS, preset
@@ -96,6 +96,10 @@ def _setting(flag: str, name: str, kind: Any, text: str, **more: Any) -> Callabl
 @_setting("--keep", "keep", click.Choice(KEEPS), "Which epoch's model is kept, by the loss there.")
 @click.option("--threads", type=int, help="Threads; the result does not depend on them.  [default: all cores]")
 @_setting("--dtype", "dtype", click.Choice(DTYPES), "Type of all numbers.")
+@_setting(
+    "--precision", "precision", click.Choice(PRECISIONS), "Operands of matrix products: as they are, or rounded to "
+    "bfloat16.",
+)  # fmt: skip
 @click.option("--causal/--bidirectional", default=None, help="The model's mask.  [default: causal where it has to be]")
 @_setting("--layers", "layers", int, "Layers.")
 @_setting("--heads", "heads", int, "Attention heads.")

@@ -19,7 +19,7 @@ import numpy as np
 
 from fastpe import reference
 from fastpe.base.random import Stream
-from fastpe.doctor import allowed_error, kernel_checks
+from fastpe.doctor import allowed_error, bfloat16_checks, kernel_checks
 from fastpe.doctor.allowed_error import Difference
 from fastpe.encodings import build, combined, registry
 from fastpe.encodings.encoding import Part
@@ -104,7 +104,11 @@ def checks(only: Sequence[str] = ()) -> tuple[Check, ...]:
     >>> [check.name for check in checks(["gelu_f", "gelu_b"])][::2]
     ['kernel gelu_forward', 'kernel gelu_backward']
     """
-    everything = [Check(name, dtype, partial(run, dtype)) for name, run in _runs().items() for dtype in DTYPES]
+    everything = [
+        Check(name, dtype, partial(run, dtype))
+        for name, run in _runs().items()
+        for dtype in (DTYPES if "bfloat16" not in name else DTYPES[:1])
+    ]
     for text in only:
         if not any(text in check.title for check in everything):
             raise ValueError(f"no check has {text!r} in its name; there are: {', '.join(_runs())}")
@@ -121,6 +125,8 @@ def _runs() -> dict[str, Callable[[str], Iterable[Difference]]]:
         **{f"fill {name}": partial(fill_differences, name) for name in names},
         **{f"pull {name}": partial(pull_differences, name) for name in learners},
         **{f"step {name}": partial(step_differences, config) for name, config in STEPS.items()},
+        "kernel bfloat16 product": bfloat16_checks.product_differences,
+        "step bfloat16": partial(bfloat16_checks.step_differences, STEPS["tokens"]),
         "threads": thread_differences,
     }
 

@@ -268,7 +268,14 @@ class _Pool:
 
     def _warm(self, jobs: Sequence[Job]) -> None:
         kinds = {
-            (c.encoding, c.dtype, json.dumps(c.options, sort_keys=True), c.dropout > 0, c.positions): c.to_dict()
+            (
+                c.encoding,
+                c.dtype,
+                c.precision,
+                json.dumps(c.options, sort_keys=True),
+                c.dropout > 0,
+                c.positions,
+            ): c.to_dict()
             for c in (one.config for one in jobs)
         }
         for attempt in range(1, _ATTEMPTS + 1):

@@ -38,7 +38,8 @@ def attention(
     ----------
     q : (B, H, N, D), (H, N, D) or (N, D) float64, float32, float16 or bfloat16
         Queries. Query i sits at position i + M - N. Half precision (bfloat16 as `ml_dtypes` has it) is computed in
-        float32.
+        float32; but of bfloat16, from 64 queries and keys on, products have operands rounded to it where the CPU has
+        instructions for that, and float32 sums.
     k : (B, Hk, M, D), or with as few axes as q, of q's dtype
         Keys; Hk divides H, and query head h reads their head h // (H / Hk).
     v : (B, Hk, M, Dv), of q's dtype
@@ -184,12 +185,21 @@ def attention_vjp(
 
 def gradients(
     out: Array, lse: Array, dout: Any, q: Any, k: Any, v: Any, *, causal: bool, window: int | None, lengths: Any,
-    tolerance: float | None, wrt: tuple[str, ...], **slots: Any,
+    tolerance: float | None, wrt: tuple[str, ...], rounds: bool = False, **slots: Any,
 ) -> dict[str, Array]:  # fmt: skip
     """What the pullback of `attention_vjp` gives for `dout`, or (dout, dlse), after a forward pass that gave `out` and
-    `lse`."""
+    `lse`; rounds: as for `rounded`."""
     call = checked(q, k, v, causal, window, lengths, True, wrt, slots)
-    return Pass(call, checked_tolerance(tolerance, call.q.dtype), (out, lse)).pullback(dout)
+    return Pass(call, checked_tolerance(tolerance, call.q.dtype), (out, lse), rounds=rounds).pullback(dout)
+
+
+def rounded(
+    q: Any, k: Any, v: Any, *, causal: bool, window: int | None, lengths: Any, tolerance: float | None, **slots: Any
+) -> tuple[Array, Array]:
+    """Output and lse of `attention`, of float32 arrays that hold bfloat16 numbers: where NumPy has no such type."""
+    call = checked(q, k, v, causal, window, lengths, True, (), slots)
+    out, lse = Pass(call, checked_tolerance(tolerance, call.q.dtype), rounds=True).outputs()
+    return out, lse
 
 
 def checked(

@@ -16,10 +16,13 @@ from fastpe.kernels.attention import calls, score
 from fastpe.kernels.attention.cells import FEW, TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.records import CHUNK, SLOTS, Case, Gradients, Inputs, Options, in_one_row
 from fastpe.kernels.attention.room import Room, room_for
+from fastpe.kernels.bfloat16.product import MEMORY
+from fastpe.kernels.bfloat16.way import SHIFTS, Way, fastest
 from fastpe.kernels.dropout import Dropout
 from fastpe.kernels.threads import lanes_for, run_apart
 
 _HALF = 2**32
+_LEAST_ROUNDED = 64  # queries and keys
 _UNDERFLOW = 1e-30  # more than what squares that underflow may take from a squared norm
 
 # q, k, v and dout may hold NaN and infinities, and what becomes of them stands in the results
@@ -30,14 +33,18 @@ class Pass:
     """One call: its arrays as the kernels take them, the forward pass, and the backward pass after it."""
 
     @without_warnings
-    def __init__(self, call: Call, tolerance: float, known: tuple[Array, Array] | None = None) -> None:
-        """`known`: out and lse, where the forward pass was done before."""
+    def __init__(
+        self, call: Call, tolerance: float, known: tuple[Array, Array] | None = None, *, rounds: bool = False
+    ) -> None:
+        """`known`: out and lse, where the forward pass was done before. rounds: whether q, k and v come of bfloat16
+        numbers; those of that type do."""
         self.call = call
         self.dtype = call.q.dtype
         self.tolerance = tolerance
         (b, h, n, d), (hk, m), dv = call.q.shape, call.k.shape[1:3], call.v.shape[-1]
         self.group = shared_turns(call.slots, h, hk)
         self.sizes = b, h, hk * self.group, n, m, d
+        self.way = _way(n, m) if rounds or call.dtype.name == "bfloat16" else None
         self.nothing = np.zeros(1, self.dtype)
         self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.full((b, h, n), -np.inf, self.dtype)
         if call.empty:
@@ -115,17 +122,16 @@ class Pass:
         b, h, hk, n, _, _ = self.sizes
         tasks = b * hk * case.strips if gradients else b * h * -(-n // int(TILE_QUERIES))
         lanes = lanes_for(b * h * n * self.sizes[4] * (case.width + case.v_width), tasks)
-        return simd.aligned_zeros((lanes, room.size + 80), self.dtype), room, lanes
+        size = room.size + 80 + (MEMORY if self.way else 0)
+        return simd.aligned_zeros((lanes, size), self.dtype), room, lanes
 
     # ---------------------------------------------------------------------------------------------------------- passes
 
     def _forward(self) -> None:
         case = self.case(gradients=False)
         arenas, room, lanes = self._arenas(case, gradients=False)
-        run_apart(
-            lanes, calls.forward, tuple(self.inputs), self.dropout, self.out, self.lse, in_one_row(case), tuple(room),
-            arenas,
-        )  # fmt: skip
+        rest = tuple(self.inputs), self.dropout, self.out, self.lse, in_one_row(case), tuple(room), arenas
+        run_apart(lanes, *((calls.rounded_forward, self.way) if self.way else (calls.forward,)), *rest)
 
     def _drain(self) -> None:
         """What sinks take: all weights shrink alike, and lse is that of one more key."""
@@ -151,7 +157,8 @@ class Pass:
         arenas, room, lanes = self._arenas(case, gradients=True)
         turns = np.zeros(b * h * (-(-n // int(TILE_QUERIES)) + 1), np.int64)
         starts = Gradients._make(simd.start_of(x) for x in g)
-        run_apart(lanes, calls.backward, self.inputs, self.dropout, starts, turns, case, room, arenas)
+        rest = self.inputs, self.dropout, starts, turns, case, room, arenas
+        run_apart(lanes, *((calls.rounded_backward, self.way) if self.way else (calls.backward,)), *rest)
         return {
             name: gradient.reshape(call.shapes[name]).astype(call.dtypes[name], copy=False)
             for name, gradient in self._named(g).items()
@@ -258,6 +265,12 @@ class Pass:
         """A sink has no value: its score's gradient is that of a key with dP = 0."""
         weights = np.exp(self.call.slots["sinks"][..., None].astype(np.float64) - self.lse)
         return -(weights * deltas).sum(axis=(0, 2))[None]
+
+
+def _way(n: int, m: int) -> Way | None:
+    """How products of bfloat16 numbers are made; None where float32 costs no more: few queries or keys, older CPUs."""
+    way = fastest()
+    return None if way is SHIFTS or min(n, m) < _LEAST_ROUNDED else way
 
 
 @lru_cache(256)

@@ -114,8 +114,9 @@ def attend(kind: Any, q: Array, k: Array, v: Array, lengths: Any, slots: Mapping
 
 
 def keep(kind: Any, done: Pass, slots: Mapping[str, Any]) -> None:
-    """Keep what a call of this kind that was done has in common with others."""
-    if done.call.empty:
+    """Keep what a call of this kind that was done has in common with others; not of rounded products, whose calls are
+    long."""
+    if done.call.empty or done.way is not None:
         return
     if len(_kept) >= _MOST:
         _kept.clear()

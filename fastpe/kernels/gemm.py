@@ -38,6 +38,7 @@ from numba import types
 from numba.extending import intrinsic, models, register_model
 
 from fastpe.kernels._jit import inner
+from fastpe.kernels.choice import called
 from fastpe.kernels.simd import (
     REGISTER_BYTES,
     Vector,
@@ -47,6 +48,7 @@ from fastpe.kernels.simd import (
     lanes,
     llvm_vector,
     load_first,
+    pointers,
     put,
     store_first,
     transpose_block,
@@ -82,20 +84,20 @@ def _index(value):
     return ir.Constant(ir.IntType(64), value)
 
 
-def _cells(tile):
+def cells_of(tile):
     """(number, row, column) of every vector of the tile."""
     return [(i * tile.columns + j, i, j) for i in range(tile.rows) for j in range(tile.columns)]
 
 
-def _pack(b, tile, vectors):
+def packed_tile(b, tile, vectors):
     packed = ir.Constant(ir.ArrayType(llvm_vector(tile.vector), len(vectors)), ir.Undefined)
     for number, vector in enumerate(vectors):
         packed = b.insert_value(packed, vector, number)
     return packed
 
 
-def _unpack(b, tile, packed):
-    return [b.extract_value(packed, number) for number, _, _ in _cells(tile)]
+def unpacked_tile(b, tile, packed):
+    return [b.extract_value(packed, number) for number, _, _ in cells_of(tile)]
 
 
 def _load_cell(b, tile, p, p_row, i, j, count):
@@ -112,7 +114,7 @@ def tile_zeros(typingctx, p, rows, columns):
     tile = Tile(rows.literal_value, columns.literal_value, p.dtype)
 
     def emit(context, b, signature, arguments):
-        return _pack(b, tile, [code.constant(tile.vector, 0.0) for _ in _cells(tile)])
+        return packed_tile(b, tile, [code.constant(tile.vector, 0.0) for _ in cells_of(tile)])
 
     return tile(p, rows, columns), emit
 
@@ -123,8 +125,10 @@ def tile_add(typingctx, tile, p, p_row, count):
 
     def emit(context, b, signature, arguments):
         packed, p, p_row, count = arguments
-        old = _unpack(b, tile, packed)
-        return _pack(b, tile, [b.fadd(old[c], _load_cell(b, tile, p, p_row, i, j, count)) for c, i, j in _cells(tile)])
+        old = unpacked_tile(b, tile, packed)
+        return packed_tile(
+            b, tile, [b.fadd(old[c], _load_cell(b, tile, p, p_row, i, j, count)) for c, i, j in cells_of(tile)]
+        )
 
     return tile(tile, p, types.intp, types.intp), emit
 
@@ -135,10 +139,12 @@ def tile_multiply_add(typingctx, tile, a, a_row, b_, count):
 
     def emit(context, b, signature, arguments):
         packed, a, a_row, row, count = arguments
-        old, vector = _unpack(b, tile, packed), tile.vector
+        old, vector = unpacked_tile(b, tile, packed), tile.vector
         across = [_load_cell(b, tile, row, _index(0), 0, j, count) for j in range(tile.columns)]
         down = [code.broadcast(b, vector, b.load(element(b, a, b.mul(a_row, _index(i))))) for i in range(tile.rows)]
-        return _pack(b, tile, [code.multiply_add(b, vector, down[i], across[j], old[c]) for c, i, j in _cells(tile)])
+        return packed_tile(
+            b, tile, [code.multiply_add(b, vector, down[i], across[j], old[c]) for c, i, j in cells_of(tile)]
+        )
 
     return tile(tile, a, types.intp, b_, types.intp), emit
 
@@ -148,7 +154,7 @@ def tile_relu(typingctx, tile):
     """max(tile, 0)."""
 
     def emit(context, b, signature, arguments):
-        return _pack(b, tile, [code.rectified(b, tile.vector, v) for v in _unpack(b, tile, arguments[0])])
+        return packed_tile(b, tile, [code.rectified(b, tile.vector, v) for v in unpacked_tile(b, tile, arguments[0])])
 
     return tile(tile), emit
 
@@ -159,12 +165,12 @@ def tile_where_positive(typingctx, tile, e, e_row, count):
 
     def emit(context, b, signature, arguments):
         packed, e, e_row, count = arguments
-        old = _unpack(b, tile, packed)
+        old = unpacked_tile(b, tile, packed)
         kept = [
             code.where_positive(b, tile.vector, old[c], _load_cell(b, tile, e, e_row, i, j, count))
-            for c, i, j in _cells(tile)
+            for c, i, j in cells_of(tile)
         ]
-        return _pack(b, tile, kept)
+        return packed_tile(b, tile, kept)
 
     return tile(tile, e, types.intp, types.intp), emit
 
@@ -175,7 +181,7 @@ def tile_store(typingctx, tile, c, c_row, count):
 
     def emit(context, b, signature, arguments):
         packed, p, p_row, count = arguments
-        for number, i, j in _cells(tile):
+        for number, i, j in cells_of(tile):
             value = b.extract_value(packed, number)
             offset = b.add(b.mul(p_row, _index(i)), _index(j * tile.vector.lanes))
             if tile.columns == 1:
@@ -231,9 +237,29 @@ def _column_panel(a, a_row, a_col, b, b_row, c, c_row, top, m, count, depth, mod
             i += ONE_ROW
 
 
+@intrinsic
+def gemm(typingctx, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row, e, e_row):
+    """C = f(start + A B); see the head of this file for every argument. Of operands rounded to bfloat16, and with the
+    memory for it, where the pointer to C rounds."""
+    arguments = (a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row, e, e_row)
+    if not isinstance(c, pointers.RoundingPointer):
+        return called(typingctx, float_gemm, arguments)
+    from fastpe.kernels.bfloat16.product import rounded_gemm  # it is made of tiles that stand here
+    from fastpe.kernels.bfloat16.way import WayType, no_way
+
+    plain = pointers.pointer_type(c.dtype)
+    kinds = [plain if kind.__class__ in (plain.__class__, pointers.RoundingPointer) else kind for kind in arguments]
+
+    def convert(context, b, values):
+        bare = [pointers.plain_of(b, kind, value) for kind, value in zip(arguments, values, strict=True)]
+        return [no_way(b), pointers.memory_of(b, values[5]), *bare]
+
+    return called(typingctx, rounded_gemm, (WayType(c.way), plain, *kinds), convert, arguments)
+
+
 @inner
-def gemm(a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row, e, e_row):
-    """C = f(start + A B); see the head of this file for every argument."""
+def float_gemm(a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row, e, e_row):
+    """As `gemm`, in the type of the elements."""
     j = np.int64(0)
     while j < n:
         bj, cj, dj, ej, count = at(b, j), at(c, j), at(d, j), at(e, j), n - j

@@ -10,8 +10,9 @@ are those of the longest that there is room for.
 
 import numpy as np
 
-from fastpe.kernels._jit import entry, inner
+from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.adam import adam, add_up, clipped_share
+from fastpe.kernels.bfloat16.way import rounding
 from fastpe.kernels.gemm import FROM, OVERWRITE, transpose
 from fastpe.kernels.loss import step_of
 from fastpe.kernels.model import (
@@ -24,6 +25,12 @@ from fastpe.kernels.model import (
 from fastpe.kernels.pack import Pack, pack_from
 from fastpe.kernels.simd import at, lanes, plain, pointer, row, store_first, zeros
 from fastpe.kernels.threads import claim, finish, in_lanes, wait_for
+
+
+@inlined
+def _own(p, arena, sizes, a):
+    """The pointer as the model's products take it: of a model in bfloat16 they round what it points to."""
+    return rounding(p, at(arena, a.packed), sizes.products)
 
 
 @inner
@@ -76,11 +83,13 @@ def _step_lane(lane, board, x, target, shares, lengths, shifts, w, wt, panels, g
             _transpose_panel(pointer(w), pointer(wt), panels, task)
         elif task < before_sums:
             wait_for(board, transposes)
-            group = task - transposes
+            group, arena = task - transposes, row(arenas, lane)
             losses[group] = _group_gradients(
-                pointer(x), pointer(target), pointer(shares), step_of(shares), lengths, shifts, starts[group],
-                starts[group + 1], pointer(w), pointer(wt), row(gradients, group), stride,
-                row(arenas, lane), position, dropout, sizes, o, t, a,
+                _own(pointer(x), arena, sizes, a), _own(pointer(target), arena, sizes, a),
+                _own(pointer(shares), arena, sizes, a), step_of(shares), lengths, shifts, starts[group],
+                starts[group + 1], _own(pointer(w), arena, sizes, a), _own(pointer(wt), arena, sizes, a),
+                _own(row(gradients, group), arena, sizes, a), stride, _own(arena, arena, sizes, a), position, dropout,
+                sizes, o, t, a,
             )  # fmt: skip
         elif task < before_update:
             wait_for(board, before_sums)
@@ -138,13 +147,15 @@ def step(crew, board, x, target, shares, lengths, shifts, w, wt, panels, gradien
 @inner
 def _forward_lane(lane, board, x, lengths, shifts, y, head, w, arenas, position, sizes, o, a):
     """One task is one sequence."""
-    arena = row(arenas, lane)
+    memory = row(arenas, lane)
+    arena, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
+    inputs, outward = _own(pointer(x), memory, sizes, a), _own(pointer(head), memory, sizes, a)
     sequence = claim(board)
     while sequence < x.shape[0]:
         pack = pack_from(sequence, sequence + 1, sizes.length, lengths, shifts)
         n = pack.rows
-        stream_forward(pointer(x), pointer(w), arena, position, None, pack, sizes, o, a)
-        head_of_rows(rows_of_stream(arena, sizes, a), n, pointer(head), pointer(w), arena, sizes, o, a)
+        stream_forward(inputs, weights, arena, position, None, pack, sizes, o, a)
+        head_of_rows(rows_of_stream(arena, sizes, a), n, outward, weights, arena, sizes, o, a)
         end = n * max(sizes.vocabulary, 1)
         for i in range(end):
             y[sequence, i] = arenas[lane, plain(a.output) + i]
@@ -164,15 +175,16 @@ def _losses_lane(
     lane, board, x, target, shares, lengths, shifts, starts, losses, head, w, arenas, position, sizes, o, a
 ):
     """One task is one group of sequences, as in a step, so that the sums have the same order."""
-    arena, group, step = row(arenas, lane), claim(board), step_of(shares)
+    memory, group, step = row(arenas, lane), claim(board), step_of(shares)
+    arena, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
+    inputs, outward = _own(pointer(x), memory, sizes, a), _own(pointer(head), memory, sizes, a)
+    targets, counts = _own(pointer(target), memory, sizes, a), _own(pointer(shares), memory, sizes, a)
     while group < losses.size:
         loss, done, last = 0.0, starts[group], starts[group + 1]
         while done < last:
             pack = pack_from(done, last, sizes.length, lengths, shifts)
-            stream_forward(pointer(x), pointer(w), arena, position, None, pack, sizes, o, a)
-            loss += pack_loss(
-                pointer(target), pointer(shares), step, pointer(head), pointer(w), arena, pack, sizes, o, a
-            )[0]
+            stream_forward(inputs, weights, arena, position, None, pack, sizes, o, a)
+            loss += pack_loss(targets, counts, step, outward, weights, arena, pack, sizes, o, a)[0]
             done = pack.last
         losses[group] = loss
         group = claim(board)
@@ -190,14 +202,16 @@ def losses(crew, board, x, target, shares, lengths, shifts, starts, losses, head
 @inner
 def _extend_lane(lane, board, x, lengths, shifts, before, y, head, w, arenas, position, sizes, o, a):
     """One task: of one sequence nothing is shared out."""
-    arena, sequence = row(arenas, lane), claim(board)
+    memory, sequence = row(arenas, lane), claim(board)
     if sequence:
         return
+    arena, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
+    inputs, outward = _own(pointer(x), memory, sizes, a), _own(pointer(head), memory, sizes, a)
     whole = pack_from(sequence, sequence + 1, sizes.length, lengths, shifts)
     pack = Pack(whole.first, whole.last, whole.rows, lengths, shifts, before[0])
-    stream_forward(pointer(x), pointer(w), arena, position, None, pack, sizes, o, a)
+    stream_forward(inputs, weights, arena, position, None, pack, sizes, o, a)
     last = at(rows_of_stream(arena, sizes, a), (pack.rows - 1) * sizes.width)
-    head_of_rows(last, pack.last - pack.first, pointer(head), pointer(w), arena, sizes, o, a)
+    head_of_rows(last, pack.last - pack.first, outward, weights, arena, sizes, o, a)
     for i in range(y.size):
         y[i] = arenas[lane, plain(a.output) + i]
 

@@ -17,6 +17,8 @@ from fastpe.kernels.attention.records import (
     Slots,
 )
 from fastpe.kernels.attention.room import Room, room_for
+from fastpe.kernels.bfloat16.product import MEMORY
+from fastpe.kernels.bfloat16.way import Way
 from fastpe.kernels.simd import region
 
 
@@ -50,6 +52,7 @@ class Sizes(NamedTuple):
     wants_qk_table: int
     wants_taps: int
     wants_angles: int
+    products: Way | None  # how products of operands rounded to bfloat16 are made; None: they are float32's or float64's
 
 
 class Offsets(NamedTuple):
@@ -152,6 +155,7 @@ class Arena(NamedTuple):
     dpicked: int
     tokens: int  # and their targets and shares
     shares: int
+    packed: int  # what products round
     size: int
 
 
@@ -230,6 +234,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: 
         "dpicked": take(backward * tokens * n * c),
         "tokens": take(tokens * n),
         "shares": take(tokens * n),
+        "packed": take((sizes.products is not None) * MEMORY),
     }
     strides = {"stream_stride": stream_stride, "layer_stride": layer_size if backward or rows else 0}
     return Arena(**layer, **whole, **strides, size=cursor)

@@ -16,6 +16,7 @@ from fastpe.encodings.slots import MAX_POSITION, Spec, make_spec
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "swiglu")  # in the order of `kernels.activation`
 NORMS = ("none", "layernorm", "rmsnorm")
 DTYPES = ("float32", "float64")
+PRECISIONS = ("float32", "bfloat16")
 INITS = ("uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_normal")
 TABLE_SCALES = ("defined", "rms", "unit")
 MOST_TOKENS = 2**24  # kernels get tokens as float32 or float64: up to here every whole number is one
@@ -79,6 +80,10 @@ class ModelConfig:
         Length in positions that the encoding is made for.
     dtype : {"float32", "float64"}
         Type of parameters, activations and gradients.
+    precision : {"float32", "bfloat16"}
+        ``"bfloat16"``: the operands of all matrix products, forward and backward, are rounded to bfloat16 (to nearest,
+        ties to even). Sums, the stream of activations, norms, softmax, losses, gradients of parameters, Adam's moments
+        and the parameters themselves stay float32, so dtype must be. ``"float32"``: nothing is rounded further.
     seed : int
         Seed of all random streams, in [0, 2**64).
     init : {"uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_normal"}
@@ -130,6 +135,7 @@ class ModelConfig:
     vocabulary: int | None = None
     train_length: int = 50
     dtype: str = "float32"
+    precision: str = "float32"
     seed: int = 0
     init: str = "uniform"
     init_by_depth: bool = False
@@ -159,6 +165,11 @@ class ModelConfig:
         self._check_tied()
         # np.float32 has a __name__, np.dtype("float32") prints as its name
         self._set("dtype", choice("dtype", getattr(self.dtype, "__name__", str(self.dtype)), DTYPES))
+        self._set("precision", choice("precision", self.precision, PRECISIONS))
+        if self.precision == "bfloat16" and self.dtype != "float32":
+            raise ValueError(
+                f"precision 'bfloat16' needs dtype 'float32', whose products are rounded, not {self.dtype!r}"
+            )
         self._set("seed", _seed(self.seed))
         self._set("init", choice("init", self.init, INITS))
         self._set("table_scale", choice("table_scale", self.table_scale, TABLE_SCALES))

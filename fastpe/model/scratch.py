@@ -14,6 +14,7 @@ from fastpe.kernels.attention.records import SLOTS, Options
 from fastpe.kernels.attention.score import keeps_raw, terms_given
 from fastpe.model.config import ACTIVATIONS, ModelConfig
 from fastpe.model.parameters import ALIGN, Parameters, inner_width, rounded, sum_in_order
+from fastpe.model.precision import way_of
 
 Array = np.ndarray[Any, Any]
 
@@ -183,7 +184,7 @@ def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: C
         half=int(slots.get("pairs") == "half"), angles_layer=heads * length if layers > 1 else 0,
         angles_head=length if heads > 1 else 0, wants_table=int("table" in wanted),
         wants_qk_table=int("qk_table" in wanted), wants_taps=int("taps" in wanted),
-        wants_angles=int("angles" in wanted),
+        wants_angles=int("angles" in wanted), products=way_of(config),
     )  # fmt: skip
 
 

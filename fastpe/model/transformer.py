@@ -124,11 +124,12 @@ class Transformer(Writing, Passes):
         heads = "1 head" if config.heads == 1 else f"{config.heads} heads"
         kind = "numbers" if config.vocabulary is None else f"{config.vocabulary:,} tokens"
         layers = "1 layer" if config.layers == 1 else f"{config.layers} layers"
+        products = "" if config.precision == "float32" else f", products in {config.precision}"
         return (
             f"<Transformer: {config.encoding}, {'causal' if config.causal else 'bidirectional'}, of {kind}\n"
             f" {layers}, width {config.width}, {heads}, hidden {config.hidden}, "
             f"{config.activation}, norm {config.norm}\n"
-            f" {count:,} parameters in {self.dtype}, train_length {config.train_length}, seed {config.seed}>"
+            f" {count:,} parameters in {self.dtype}{products}, train_length {config.train_length}, seed {config.seed}>"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -7,7 +7,8 @@ and `attention_vjp`, which work in float64.
 `cope` is attention whose positions depend on the content, which no slot can hold: it is here only.
 
 The whole training step of the model: `model_forward`, `model_loss_and_grads`, `adam_step`; `model_gradient_sizes` is
-what the rounding errors of its gradients are measured by.
+what the rounding errors of its gradients are measured by. `bfloat16` rounds, and so do matrix products of `Rounding`
+arrays: parameters of that type make all of the above a reference of ``precision="bfloat16"``.
 """
 
 from fastpe.reference._adam import adam_step
@@ -40,6 +41,7 @@ from fastpe.reference._operations import (
     swiglu_vjp,
 )
 from fastpe.reference._rotation import rotate, rotate_vjp
+from fastpe.reference._rounding import Rounding, bfloat16
 
 __all__ = [  # noqa: RUF022 - in the order of the model
     "attention", "attention_vjp", "attention_scores", "cope", "cope_vjp", "rotate", "rotate_vjp",
@@ -47,5 +49,6 @@ __all__ = [  # noqa: RUF022 - in the order of the model
     "gelu_tanh", "gelu_tanh_vjp", "swiglu", "swiglu_vjp", "layer_norm", "layer_norm_vjp", "rms_norm", "rms_norm_vjp",
     "softmax", "softmax_vjp", "mean_squared_error", "mean_squared_error_vjp",
     "cross_entropy", "cross_entropy_vjp",
-    "philox4x32", "dropout_factors", "model_forward", "model_loss_and_grads", "model_gradient_sizes", "adam_step",
+    "bfloat16", "Rounding", "philox4x32", "dropout_factors", "model_forward", "model_loss_and_grads",
+    "model_gradient_sizes", "adam_step",
 ]  # fmt: skip

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.reference._case import Array, Case, Gradients, check
+from fastpe.reference._rounding import Rounding, like
 from fastpe.reference._score import inner_products, logits_of
 from fastpe.reference._sizes import Sizes
 
@@ -234,6 +235,9 @@ def attention_vjp_in(
     factors (B, H, N, M): what weights are multiplied by before values are mixed with them, as dropout does.
     """
     case = check(dtype, q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, slots=slots)
+    if isinstance(q, Rounding):  # as kernels see them; elsewhere they are plain arrays
+        rows = {name: like(case.slots[name], q) for name in ("rel_key", "rel_query", "rel_value") if name in case.slots}
+        case = replace(case, q=like(case.q, q), k=like(case.k, q), v=like(case.v, q), slots=case.slots | rows)
     return _forward_and_pullback(case if factors is None else replace(case, dropped=np.asarray(factors, dtype)))
 
 
@@ -256,7 +260,8 @@ def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Ar
 
     def dlogits_of(dout: Array, dlse: Any, gradients: Gradients) -> Array:
         dweights = out_pullback(dout, gradients)
-        deltas = np.sum(weights * dweights, axis=-1) - dlse
+        # the same but for the rounding of operands: kernels have the output at hand
+        deltas = np.sum(dout * out if isinstance(case.q, Rounding) else weights * dweights, axis=-1) - dlse
         gradients.add("sinks", -(drained * deltas).sum(axis=-1))
         return weights * (dweights - deltas[..., None])
 
@@ -265,10 +270,10 @@ def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Ar
         gradients, dlse = Gradients(case), np.zeros(case.q.shape[:-1], case.q.dtype)
         if case.return_lse and isinstance(dout, tuple) and len(dout) == 2:
             dout, dlse = dout[0], case.check_dlse(dout[1])
-        dout = case.check_dout(dout)
+        dout = like(case.check_dout(dout), case.q)
         dlogits = dlogits_of(dout, dlse, gradients)
         gradients.add("mask", dlogits)
-        inner_pullback(logits_pullback(dlogits, gradients), gradients)
+        inner_pullback(like(logits_pullback(dlogits, gradients), case.q), gradients)
         found = gradients.finish()
         if isinstance(dout, Sizes):
             sizes = sizes_of_factors(np.asarray(dout), np.asarray(dlse))
@@ -284,8 +289,8 @@ def _forward_and_pullback(case: Case) -> tuple[Any, Callable[[Any], dict[str, Ar
         pull(logits_of(case, inner_sizes, cut)[1](np.abs(dlogits).view(Sizes), gradients), gradients)
         return gradients.finish()
 
-    out, lse = (case.call.without_axes(x) for x in (out, lse))
-    return ((out, lse) if case.return_lse else out), pullback
+    shaped, lse = (case.call.without_axes(x) for x in (out, lse))
+    return ((shaped, lse) if case.return_lse else shaped), pullback
 
 
 def _masked_softmax(logits: Array, visible: Array, sinks: Array | None) -> tuple[Array, Array, Array]:

@@ -19,6 +19,7 @@ from fastpe.reference._operations import (
     rms_norm_vjp,
     swiglu_vjp,
 )
+from fastpe.reference._rounding import exactly
 from fastpe.reference._sizes import Sizes
 
 Gradients = dict[str, Array]
@@ -35,6 +36,7 @@ def model_forward(config: Any, parameters: Arrays, slots: Slots, x: Array) -> Ar
     ``z = e + taps * e + table`` with ``e = x embed``, or, of tokens, ``e = embed[x]``; in each layer
     ``z = z + Attention(norm1(z))``,
     ``z = z + FeedForward(norm2(z))``; then the linear head. Everything is computed in the dtype of the parameters.
+    Where these are `fastpe.reference.Rounding` arrays, operands of matrix products are rounded to bfloat16.
 
     Parameters
     ----------
@@ -217,7 +219,7 @@ def _embed(config: Any, parameters: Arrays, x: Array) -> tuple[Array, Callable[[
     """x in the model's width; the pullback files the gradients of the parameters."""
     weight = parameters["embed.weight"]
     if not _of_tokens(config):
-        return _named(linear_vjp, parameters, "embed", np.asarray(x, dtype=weight.dtype)[..., None])
+        return _named(exactly(linear_vjp), parameters, "embed", np.asarray(x, dtype=weight.dtype)[..., None])
     z, pull = embedding_vjp(np.asarray(x), weight)
 
     def pullback(dz: Array, gradients: Gradients) -> None:
@@ -228,7 +230,7 @@ def _embed(config: Any, parameters: Arrays, x: Array) -> tuple[Array, Callable[[
 
 def _head(config: Any, parameters: Arrays, z: Array) -> tuple[Array, NamedPullback]:
     if not getattr(config, "tied", False):
-        return _named(linear_vjp, parameters, "head", z)
+        return _named(linear_vjp if _of_tokens(config) else exactly(linear_vjp), parameters, "head", z)
     y, pull = linear_vjp(z, parameters["embed.weight"].T)
 
     def pullback(dy: Array, gradients: Gradients) -> Array:

@@ -20,7 +20,7 @@ def inner_products(case: Case) -> tuple[Array, Callable[[Array, Gradients], None
     if "rel_query" in slots:
         inner = inner + _t(case.gather(k @ _t(slots["rel_query"]), "rel_query", transposed=True))
     if "key_bias" in slots:
-        inner = inner + slots["key_bias"][:, :, None, :] @ _t(k)
+        inner = inner + slots["key_bias"][:, :, None, :] @ _t(np.asarray(k))  # one vector: nothing is rounded
 
     def pullback(dinner: Array, gradients: Gradients) -> None:
         content_pullback(dinner, gradients)

@@ -41,7 +41,8 @@ def attention(
     Parameters
     ----------
     q : (B, H, N, D), (H, N, D) or (N, D) tensor, float64, float32, float16 or bfloat16, on the CPU
-        Queries; read in place, as all tensors are whose last axis is contiguous. Half precision is computed in float32.
+        Queries; read in place, as all tensors are whose last axis is contiguous. Half precision is computed as by
+        `fastpe.attention`: in float32, or with products of bfloat16 numbers.
     k : (B, Hk, M, D), or with as few axes as q, tensor of q's dtype
         Keys.
     v : (B, Hk, M, Dv) tensor of q's dtype
@@ -98,8 +99,9 @@ def attention(
     tensors = {name: _tensor(_SAID.get(name, name), value) for name, value in given.items() if value is not None}
     dtype = _common_dtype(tensors)
     tensors |= _as_many_samples(tensors)
+    rounds = all(tensors[name].dtype == torch.bfloat16 for name in ("q", "k", "v"))
     single = [x.float() if x.dtype in _HALVES else x for x in tensors.values()]
-    out, lse = attend((" ".join(tensors), *options), *single)
+    out, lse = attend((" ".join(tensors), *options, rounds), *single)
     out = out.to(dtype)
     return (out, lse) if truth("return_lse", return_lse) else out
 

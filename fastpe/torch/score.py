@@ -27,13 +27,14 @@ def _arguments(
 
 def _attended(
     tensors: Sequence[torch.Tensor], names: str, causal: bool, window: int | None, softcap: float | None,
-    dropout: float, tolerance: float | None, pairs: str, rectify: bool,
+    dropout: float, tolerance: float | None, pairs: str, rectify: bool, rounds: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """Outputs and logarithms of denominators; the tensors begin with q, k and v."""
+    """Outputs and logarithms of denominators; the tensors begin with q, k and v. rounds: whether these hold bfloat16
+    numbers, whose products may be made of such."""
     given = _arguments(tensors, names, causal, window, softcap, dropout, tolerance, pairs, rectify)
     if "scale" in given and given["scale"].ndim == 0:
         given["scale"] = given["scale"].item()  # calls of a kind that was seen before take plain numbers
-    out, lse = host.attention(**given, return_lse=True)
+    out, lse = host.rounded(**given) if rounds else host.attention(**given, return_lse=True)
     return torch.from_numpy(out), torch.from_numpy(lse)
 
 
@@ -44,14 +45,14 @@ _attend = torch.library.custom_op("fastpe::attention", _attended, mutates_args=(
 def _attend_backward(
     douts: Sequence[torch.Tensor | None], outputs: Sequence[torch.Tensor], wanted: Sequence[bool],
     tensors: Sequence[torch.Tensor], names: str, causal: bool, window: int | None, softcap: float | None,
-    dropout: float, tolerance: float | None, pairs: str, rectify: bool,
+    dropout: float, tolerance: float | None, pairs: str, rectify: bool, rounds: bool,
 ) -> list[torch.Tensor]:  # fmt: skip
     given = _arguments(tensors, names, causal, window, softcap, dropout, tolerance, pairs, rectify)
     out, lse = map(array, outputs)
     dout, dlse = (None if dout is None else array(dout) for dout in douts)
     back = np.zeros_like(out) if dout is None else dout, dlse
     wrt = tuple(name for name, wants in zip(names.split(), wanted, strict=True) if wants)
-    found = host.gradients(out, lse, back, **given, wrt=wrt)
+    found = host.gradients(out, lse, back, **given, wrt=wrt, rounds=rounds)
     return [torch.from_numpy(found[name]) for name in wrt]
 
 

@@ -24,7 +24,7 @@ from fastpe.training.forms import SCHEMA
 
 NAME = "config.json"
 _PACKAGES = ("numpy", "numba", "llvmlite", "scipy", "PyWavelets")
-_VECTOR_FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512vl", "neon", "sve")
+_VECTOR_FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512vl", "avx512bf16", "amx-bf16", "neon", "sve")
 
 
 PROTOCOL: Mapping[str, str] = {

@@ -19,6 +19,7 @@ import numpy as np
 from fastpe.base import files, validation
 from fastpe.encodings import combined, registry
 from fastpe.kernels.threads import threads_for
+from fastpe.model import precision
 from fastpe.model.adam import Adam
 from fastpe.model.transformer import Transformer
 from fastpe.tasks.frame import Sequences
@@ -211,7 +212,7 @@ def _remarks(config: TrainConfig) -> tuple[str, ...]:
     if config.symbols is not None:
         training, validation = map(len, text_parts(config))
         told.append(f"{config.data}: {training:,} tokens to train with, {validation:,} to validate with")
-    return (*told, *combined.remarks(parts, config.model.spec(config.model.train_length)))
+    return (*told, *precision.remarks(config), *combined.remarks(parts, config.model.spec(config.model.train_length)))
 
 
 def _open_run(

@@ -59,7 +59,15 @@ def test_defaults_are_the_paper_s_protocol():
     assert config.to_dict() == {
         **{"encoding": "wavelet", "options": {}, "width": 64, "heads": 1, "layers": 2, "hidden": 128, "causal": False},
         **{"activation": "relu", "norm": "none", "residual": True, "vocabulary": None, "train_length": 50},
-        **{"dtype": "float32", "seed": 0, "task": "running_sum", "samples": 10_000, "epochs": 20, "batch": 32},
+        **{
+            "dtype": "float32",
+            "precision": "float32",
+            "seed": 0,
+            "task": "running_sum",
+            "samples": 10_000,
+            "epochs": 20,
+            "batch": 32,
+        },
         **{"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "test_lengths": [50, 100, 200]},
         **{"test_sequences": 1000, "init": "uniform", "table_scale": "defined", "start": 0.0, "data": "fixed"},
         **{"target_scale": "one", "positions": "usual", "task_options": {}, "lengths": "fixed"},

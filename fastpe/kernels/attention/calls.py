@@ -1,6 +1,6 @@
 """Whole calls of attention: many heads, many lanes."""
 
-from fastpe.kernels._jit import entry, inner
+from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.attention.backward import prepare_deltas, prepare_strip, strip_backward
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled, clear
 from fastpe.kernels.attention.forward import forward_rows
@@ -29,8 +29,15 @@ from fastpe.kernels.attention.records import (
     terms_of,
 )
 from fastpe.kernels.attention.room import Room, scratch_of
+from fastpe.kernels.bfloat16.way import rounding
 from fastpe.kernels.simd import at, part, plain, pointer, row, scalar
 from fastpe.kernels.threads import claim, end_turn, finish, in_lanes, wait_for, wait_turn
+
+
+@inlined
+def _own(array, memory, way):
+    """The pointer to an array as products take it: rounding, with the lane's memory for it, unless `way` is None."""
+    return rounding(pointer(array), memory, way)
 
 
 @inner
@@ -49,7 +56,7 @@ def _sight(x, b, h, case):
 
 
 @inner
-def _head(x, b, h, dropout, case):
+def _head(x, b, h, dropout, case, memory, way):
     """What attention reads of one head."""
     kh = h // (case.heads // case.key_heads)
     q, k = b * case.q_batch + h * case.q_head, b * case.k_batch + kh * case.k_head
@@ -58,19 +65,20 @@ def _head(x, b, h, dropout, case):
         pointer(x.bias_tails[b % x.bias_tails.shape[0], h]), x.limits[0], x.limits[1],
     )  # fmt: skip
     return Head(
-        at(pointer(x.q), q), at(pointer(x.qr), q), at(pointer(x.k), k), at(pointer(x.kr), k),
-        at(pointer(x.v), b * case.v_batch + kh * case.v_head),
+        at(_own(x.q, memory, way), q), at(_own(x.qr, memory, way), q), at(_own(x.k, memory, way), k),
+        at(_own(x.kr, memory, way), k), at(_own(x.v, memory, way), b * case.v_batch + kh * case.v_head),
         part(pointer(x.bias), place(x.table, BIAS, b, h), case.queries + case.keys - 1), pointer(x.table),
         x.scale[h], x.lengths[b, 0], x.lengths[b, 1], _sight(x, b, h, case), guard, dropout, b * case.heads + h,
     )  # fmt: skip
 
 
 @inner
-def _forward_lane(lane, board, x, dropout, out, lse, case, room, arenas):
+def _forward_lane(lane, board, x, dropout, out, lse, case, room, arenas, way):
     """One task is one block of queries of one head, the longest rows first."""
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
     heads = case.batch * case.heads
-    arena = row(arenas, lane)
+    memory = at(row(arenas, lane), room.size)
+    arena = rounding(row(arenas, lane), memory, way)
     scratch = scratch_of(arena, room, at(arena, room.cells))
     task = claim(board)
     while task < heads * blocks:
@@ -78,9 +86,9 @@ def _forward_lane(lane, board, x, dropout, out, lse, case, room, arenas):
         rows = (b * case.heads + h) * case.queries
         i0, terms = (blocks - 1 - task // heads) * TILE_QUERIES, terms_of(x.slots, x.table, b, h, case)
         forward_rows(
-            _head(x, b, h, dropout, case), terms, i0,
-            part(pointer(out), rows * case.o_row, case.queries * case.o_row), part(pointer(lse), rows, case.queries),
-            case, scratch,
+            _head(x, b, h, dropout, case, memory, way), terms, i0,
+            part(_own(out, memory, way), rows * case.o_row, case.queries * case.o_row),
+            part(_own(lse, memory, way), rows, case.queries), case, scratch,
         )  # fmt: skip
         task = claim(board)
 
@@ -89,7 +97,15 @@ def _forward_lane(lane, board, x, dropout, out, lse, case, room, arenas):
 def forward(crew, board, x, dropout, out, lse, case, room, arenas):
     """out (B, H, N, D) and lse (B, H, N); x: `Inputs`, room: `Room`, as plain tuples; case: as `in_one_row` has it."""
     in_lanes(
-        crew, _forward_lane, (pointer(board), Inputs(*x), dropout, out, lse, case_of(case), Room(*room), arenas)
+        crew, _forward_lane, (pointer(board), Inputs(*x), dropout, out, lse, case_of(case), Room(*room), arenas, None)
+    )  # fmt: skip
+
+
+@entry(label="attention with bfloat16 products")
+def rounded_forward(crew, board, way, x, dropout, out, lse, case, room, arenas):
+    """As `forward`, of operands rounded to bfloat16; arenas: `MEMORY` elements longer (see `bfloat16.product`)."""
+    in_lanes(
+        crew, _forward_lane, (pointer(board), Inputs(*x), dropout, out, lse, case_of(case), Room(*room), arenas, way)
     )  # fmt: skip
 
 
@@ -126,7 +142,7 @@ def _flush(g, terms, own, head, number, table, case):
 
 
 @inner
-def _gradients(g, b, h, number, case, arena, room):
+def _gradients(g, b, h, number, case, arena, room, memory, way):
     """Where gradients of one head go: sums over offsets, and of other slots, into the lane's own memory first."""
     d, dv, n, head, j0 = case.width, case.v_width, case.queries, b * case.heads + h, number * TILE_KEYS
     first, queries = head * n, head * n * d
@@ -134,26 +150,28 @@ def _gradients(g, b, h, number, case, arena, room):
     row, rows = (b * case.key_heads + kh) * case.keys + j0, min(TILE_KEYS, case.keys - j0)
     keys, met, cells = row * d, rows * d, n * case.keys
     return HeadGradients(
-        part(pointer(g.dout), first * dv, n * dv), part(pointer(g.lse), first, n), part(pointer(g.deltas), first, n),
-        part(pointer(g.dq), queries, n * d), part(pointer(g.dq_rest), queries, n * d), part(pointer(g.dk), keys, met),
-        part(pointer(g.dk_rest), keys, met), part(pointer(g.dv), row * dv, rows * dv), at(arena, room.dbias),
-        at(arena, room.dgain), at(arena, room.drel_gain), at(arena, room.drel_key), at(arena, room.drel_query),
-        at(arena, room.drel_value), at(arena, room.dkey_bias), at(arena, room.dvalues),
-        part(pointer(g.dscores), first * case.keys, cells), part(pointer(g.dmask), first * case.keys, cells),
-        part(pointer(g.dscale), head * case.strips + number, ONE),
+        part(_own(g.dout, memory, way), first * dv, n * dv), part(_own(g.lse, memory, way), first, n),
+        part(_own(g.deltas, memory, way), first, n), part(_own(g.dq, memory, way), queries, n * d),
+        part(_own(g.dq_rest, memory, way), queries, n * d), part(_own(g.dk, memory, way), keys, met),
+        part(_own(g.dk_rest, memory, way), keys, met), part(_own(g.dv, memory, way), row * dv, rows * dv),
+        at(arena, room.dbias), at(arena, room.dgain), at(arena, room.drel_gain), at(arena, room.drel_key),
+        at(arena, room.drel_query), at(arena, room.drel_value), at(arena, room.dkey_bias), at(arena, room.dvalues),
+        part(_own(g.dscores, memory, way), first * case.keys, cells),
+        part(_own(g.dmask, memory, way), first * case.keys, cells),
+        part(_own(g.dscale, memory, None), head * case.strips + number, ONE),
     )  # fmt: skip
 
 
 @inner
-def _strip(b, kh, number, x, dropout, g, turns, case, room, arena):
+def _strip(b, kh, number, x, dropout, g, turns, case, room, arena, memory, way):
     """Gradients of one strip of keys and of all that meets it."""
     group, heads = case.heads // case.key_heads, case.batch * case.heads
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
     scratch = scratch_of(arena, room, at(arena, room.cells))
     for h in range(kh * group, (kh + 1) * group):
         head = b * case.heads + h
-        own, terms = _head(x, b, h, dropout, case), terms_of(x.slots, x.table, b, h, case)
-        grads = _gradients(g, b, h, number, case, arena, room)
+        own, terms = _head(x, b, h, dropout, case, memory, way), terms_of(x.slots, x.table, b, h, case)
+        grads = _gradients(g, b, h, number, case, arena, room, memory, way)
         if h == kh * group:
             prepare_strip(own, terms, grads, number, case, scratch)
         clear(at(arena, plain(room.dbias)), room.size - plain(room.dbias))
@@ -172,10 +190,11 @@ def _subtract(deltas, dlse, block, case):
 
 
 @inner
-def _backward_lane(lane, board, x, dropout, g, turns, case, room, arenas):
+def _backward_lane(lane, board, x, dropout, g, turns, case, room, arenas, way):
     """Tasks of two phases: the deltas of a block of queries; a strip of keys."""
     blocks, heads = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES, case.batch * case.heads
-    arena = row(arenas, lane)
+    memory = at(row(arenas, lane), room.size)
+    arena = rounding(row(arenas, lane), memory, way)
     prepared = heads * blocks
     tasks = prepared + case.batch * case.key_heads * case.strips
     task = claim(board)
@@ -191,7 +210,7 @@ def _backward_lane(lane, board, x, dropout, g, turns, case, room, arenas):
             wait_for(board, prepared)
             strip = task - prepared
             b, kh = strip // case.strips // case.key_heads, strip // case.strips % case.key_heads
-            _strip(b, kh, strip % case.strips, x, dropout, g, pointer(turns), case, room, arena)
+            _strip(b, kh, strip % case.strips, x, dropout, g, pointer(turns), case, room, arena, memory, way)
         finish(board)
         task = claim(board)
     wait_for(board, tasks)
@@ -200,4 +219,10 @@ def _backward_lane(lane, board, x, dropout, g, turns, case, room, arenas):
 @entry(label="the gradients of attention")
 def backward(crew, board, x, dropout, g, turns, case, room, arenas):
     """Fills the gradients of rows in g, and adds to those of slots, which hold zeros."""
-    in_lanes(crew, _backward_lane, (pointer(board), x, dropout, g, turns, case, room, arenas))
+    in_lanes(crew, _backward_lane, (pointer(board), x, dropout, g, turns, case, room, arenas, None))
+
+
+@entry(label="the gradients of attention with bfloat16 products")
+def rounded_backward(crew, board, way, x, dropout, g, turns, case, room, arenas):
+    """As `backward`, of operands rounded to bfloat16; arenas as for `rounded_forward`."""
+    in_lanes(crew, _backward_lane, (pointer(board), x, dropout, g, turns, case, room, arenas, way))

@@ -58,6 +58,45 @@ def _numbers(*names: str) -> list[tuple[str, Any]]:
     return [(name, types.intp) for name in names]
 
 
+class RoundingPointer(types.Type):
+    """A pointer to float32 elements that products round to bfloat16 on their way (`kernels.bfloat16`).
+
+    It carries the lane's memory for what is rounded. All else in compiled code treats it as any other pointer: that a
+    model computes with bfloat16 products is a matter of its pointers' type, and of nothing else.
+    """
+
+    def __init__(self, dtype: Any, way: str) -> None:
+        self.dtype, self.way = dtype, way
+        super().__init__(name=f"RoundingPointer({dtype}, {way})")
+
+
+@register_model(RoundingPointer)
+class _RoundingPointerModel(models.StructModel):
+    def __init__(self, manager: Any, kind: RoundingPointer) -> None:
+        ends = _numbers("low", "high") if CHECK_BOUNDS else []
+        members = [("address", types.CPointer(kind.dtype)), *ends, ("memory", pointer_type(kind.dtype))]
+        super().__init__(manager, kind, members)
+
+
+def rounding(b: Any, plain: Any, memory: Any) -> Any:
+    """A pointer to what a plain one points to, that rounds."""
+    ends = [b.extract_value(plain, place) for place in (1, 2)] if CHECK_BOUNDS else []
+    return _packed(b, address(b, plain), *ends, memory)
+
+
+def plain_of(b: Any, kind: Any, pointer: Any) -> Any:
+    """The plain pointer to what a pointer points to; whatever is none stays what it is."""
+    if not isinstance(kind, RoundingPointer):
+        return pointer
+    *members, _ = (b.extract_value(pointer, place) for place in range(len(pointer.type.elements)))
+    return _packed(b, *members) if CHECK_BOUNDS else members[0]
+
+
+def memory_of(b: Any, pointer: Any) -> Any:
+    """The pointer to the memory that a pointer that rounds carries."""
+    return b.extract_value(pointer, len(pointer.type.elements) - 1)
+
+
 def pointer_type(dtype: Any) -> Any:
     """The type of pointers to such elements."""
     return CheckedPointer(dtype) if CHECK_BOUNDS else types.CPointer(dtype)
@@ -80,12 +119,17 @@ def first_element(b: Any, kind: Any, array: Any) -> Any:
 
 def address(b: Any, pointer: Any) -> Any:
     """Where a pointer points."""
-    return b.extract_value(pointer, 0) if CHECK_BOUNDS else pointer
+    return pointer if _bare(pointer) else b.extract_value(pointer, 0)
+
+
+def _bare(pointer: Any) -> bool:
+    """Whether a pointer is an address and nothing else."""
+    return not isinstance(pointer.type, ir.LiteralStructType)
 
 
 def moved(b: Any, pointer: Any, offset: Any) -> Any:
     """The pointer `offset` elements further on; the ends stay."""
-    if not CHECK_BOUNDS:
+    if _bare(pointer):
         return b.gep(pointer, [offset])
     return b.insert_value(pointer, b.gep(address(b, pointer), [offset]), 0)
 
@@ -93,13 +137,15 @@ def moved(b: Any, pointer: Any, offset: Any) -> Any:
 def cut(b: Any, pointer: Any, offset: Any, size: Any) -> Any:
     """As `moved`, but only `size` elements from there on may be touched."""
     if not CHECK_BOUNDS:
-        return b.gep(pointer, [offset])
+        return moved(b, pointer, offset)
     start = b.gep(address(b, pointer), [offset])
     first, last = b.ptrtoint(start, I64), b.ptrtoint(b.gep(start, [size]), I64)
     low, high = b.extract_value(pointer, 1), b.extract_value(pointer, 2)
     low = b.select(b.icmp_unsigned(">", first, low), first, low)
     high = b.select(b.icmp_unsigned("<", last, high), last, high)
-    return _packed(b, start, low, high)
+    for place, value in enumerate((start, low, high)):
+        pointer = b.insert_value(pointer, value, place)
+    return pointer
 
 
 def cut_region(b: Any, pointer: Any, region: Any) -> Any:
@@ -111,7 +157,7 @@ def cut_region(b: Any, pointer: Any, region: Any) -> Any:
 def element(b: Any, pointer: Any, offset: Any, count: Any = 1) -> Any:
     """The address of an element, of which `count` (an integer, or an LLVM value) from there on are read or written."""
     if not CHECK_BOUNDS:
-        return b.gep(pointer, [offset])
+        return b.gep(address(b, pointer), [offset])
     base, low, high = (b.extract_value(pointer, place) for place in range(3))
     count = ir.Constant(I64, count) if isinstance(count, int) else count
     place = b.gep(base, [offset])

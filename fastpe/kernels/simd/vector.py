@@ -12,7 +12,7 @@ from numba.extending import models, register_model
 from fastpe.kernels._jit import CHECK_BOUNDS
 
 
-def _cpu_features() -> set[str]:
+def cpu_features() -> set[str]:
     """Features of the CPU that Numba compiles for, by LLVM's names."""
     chosen = numba.config.CPU_FEATURES  # set by the user: "+avx2,-avx512f,..."
     if chosen is not None:
@@ -24,12 +24,12 @@ def _cpu_features() -> set[str]:
 
 def _register_bytes() -> int:
     """Bytes of the widest vector register of the CPU that Numba compiles for."""
-    features = _cpu_features()
+    features = cpu_features()
     return 64 if "avx512f" in features else 32 if "avx2" in features else 16
 
 
 REGISTER_BYTES = _register_bytes()
-FUSED = "fma" in _cpu_features()
+FUSED = "fma" in cpu_features()
 """Whether `fma` rounds once. Where it may not, the error of a product takes ten operations instead of one."""
 
 

@@ -1,0 +1,69 @@
+"""Products of operands rounded to bfloat16, and a model's whole step with them, as `fastpe doctor` compares them.
+
+In every way that this CPU has, with NumPy's products of operands rounded alike. A product obeys the error law of
+float32. Of a step, an operand that rounding has put between two neighbours may go to either side: its gradients may
+miss a small share of the effect that the rounding has on them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from fastpe import reference
+from fastpe.doctor.allowed_error import Difference, step_tolerance
+from fastpe.doctor.case import Array
+from fastpe.kernels.bfloat16 import on_arrays, way
+from fastpe.kernels.gemm import FROM, ONTO, PLUS, RELU, WHERE_POSITIVE
+from fastpe.model.config import ModelConfig
+from fastpe.model.encoding import ModelEncoding
+from fastpe.model.transformer import Transformer
+
+SHARE = 0.25
+"""What a gradient may miss of what rounding changes in it; seen: 0.06, of sums that are next to nothing."""
+
+_SIZES = ((50, 64, 69), (37, 19, 24), (96, 33, 1))  # m, n, depth
+
+
+def product_differences(dtype: str) -> Iterator[Difference]:
+    """Errors of products and their bounds, in every way; only float32 numbers are rounded."""
+    rng = np.random.default_rng(0)
+    for m, n, depth in _SIZES:
+        a, b, row, e = (rng.standard_normal(shape).astype(dtype) for shape in ((m, depth), (depth, n), (1, n), (m, n)))
+        left, right = (reference.bfloat16(x).astype(np.float64) for x in (a, b))
+        sums, sizes = left @ right, np.abs(left) @ np.abs(right)
+        for each in way.ways():
+            for mode, expected in (
+                (0, sums), (FROM | PLUS, sums + row + e), (FROM | RELU, np.maximum(sums + row, 0)),
+                (WHERE_POSITIVE, np.where(e > 0, sums, 0)), (ONTO, sums + row),
+            ):  # fmt: skip
+                for own in (a, np.asfortranarray(a)):
+                    found = on_arrays.product(own, b, int(mode), row, e, each)
+                    bound = (depth + 4) * np.finfo(np.float32).eps * (sizes + np.abs(row) + np.abs(e))
+                    worst = int(np.argmax(np.abs(found - expected) / bound))
+                    error = float(np.abs(found - expected).flat[worst])
+                    yield Difference(error, float(bound.flat[worst]), f"{m} x {depth} x {n}, {each.name}, mode {mode}")
+
+
+def batch(config: ModelConfig, sequences: int) -> tuple[Array, Array]:
+    """Tokens and targets."""
+    text = np.random.default_rng(0).integers(0, config.vocabulary or 2, (sequences, config.train_length + 1))
+    return np.ascontiguousarray(text[:, :-1]), np.ascontiguousarray(text[:, 1:])
+
+
+def step_differences(config: ModelConfig, dtype: str) -> Iterator[Difference]:
+    """Errors of the loss and the gradients of a model of tokens, and their bounds, in the way that is taken here."""
+    model = Transformer(replace(config, dtype=dtype, precision="bfloat16"))
+    x, y = batch(config, 2)
+    loss, gradients = model.loss_and_grads(x, y)
+    parameters = {name: np.array(value, np.float64) for name, value in model.parameters.items()}
+    encoding = ModelEncoding(replace(config, dtype="float64"))
+    exact, unrounded = encoding.reference_loss_and_grads(parameters, x, y)
+    rounding = {name: value.view(reference.Rounding) for name, value in parameters.items()}
+    expected, rounded = encoding.reference_loss_and_grads(rounding, x, y)
+    yield Difference(abs(loss - expected), SHARE * abs(expected - exact) + step_tolerance(dtype) * exact, "the loss")
+    for name, gradient in gradients.items():
+        right, effect = np.asarray(rounded[name]), np.linalg.norm(np.asarray(rounded[name]) - unrounded[name])
+        bound = SHARE * effect + step_tolerance(dtype) * np.linalg.norm(right)
+        error = np.linalg.norm(gradient - right)
+        yield Difference(float(error), float(bound), f"the gradient of {name}, as a whole")

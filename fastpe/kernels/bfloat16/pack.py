@@ -1,0 +1,77 @@
+"""Operands of a product as words (pairs of bfloat16 along the depth), in the order that the instructions read.
+
+    A    blocks of 16 rows x 16 words, one after the other along the depth, then the next 16 rows
+    B    a panel of `PANEL_COLUMNS` columns: row p holds the words of rows 2 p and 2 p + 1 of B
+
+Past the ends of the matrices stand zeros, up to whole blocks: no instruction is masked, and nothing outside is read.
+Bound by the caches: an element is read once, and half of it written.
+"""
+
+import numpy as np
+
+from fastpe.kernels._jit import inner
+from fastpe.kernels.bfloat16.tiles import words_across, words_along
+from fastpe.kernels.simd import at, get, lanes, load_first, put, store, transpose_block, zeros
+
+STEP = np.int64(32)  # terms that one block holds
+BLOCK_ROWS, BLOCK_WORDS = np.int64(16), np.int64(256)
+PANEL_COLUMNS = np.int64(32)
+
+
+@inner
+def _row_of_words(way, row, depth, out):
+    """A row of A, contiguous, into its places in the blocks."""
+    width = lanes(row)
+    for k in range(0, depth, 2 * width):
+        words = words_along(load_first(row, k, depth - k), load_first(row, k + width, depth - k - width), way)
+        store(out, k // STEP * BLOCK_WORDS + k % STEP // 2, words)
+    for k in range((depth + 2 * width - 1) // (2 * width) * 2 * width, (depth + STEP - 1) // STEP * STEP, 2 * width):
+        store(out, k // STEP * BLOCK_WORDS + k % STEP // 2, zeros(row))
+
+
+@inner
+def _columns_to_words(way, a, a_col, m, depth, turned, out):
+    """A whose columns are contiguous: words of squares of `lanes` rows, which are turned."""
+    width = lanes(a)
+    for i in range(0, (m + BLOCK_ROWS - 1) // BLOCK_ROWS * BLOCK_ROWS, width):
+        block = i // BLOCK_ROWS * ((depth + STEP - 1) // STEP) * BLOCK_WORDS + i % BLOCK_ROWS * (STEP // 2)
+        for k in range(0, (depth + STEP - 1) // STEP * STEP, 2 * width):
+            for p in range(width):
+                first = k + 2 * p
+                x = load_first(a, first * a_col + i, m - i if first < depth else 0)
+                y = load_first(a, (first + 1) * a_col + i, m - i if first + 1 < depth else 0)
+                store(turned, p * width, words_across(x, y, way))
+            place = at(out, block + k // STEP * BLOCK_WORDS + k % STEP // 2)
+            transpose_block(turned, width, place, STEP // 2, False)
+
+
+@inner
+def pack_rows(way, a, a_row, a_col, m, depth, spare, out):
+    """A (m, depth). spare: room for a row of it, or for a square of words."""
+    steps = (depth + STEP - 1) // STEP
+    if a_row == 1 and a_col != 1:
+        _columns_to_words(way, a, a_col, m, depth, spare, out)
+        return
+    for i in range((m + BLOCK_ROWS - 1) // BLOCK_ROWS * BLOCK_ROWS):
+        row, place = at(a, i * a_row), at(out, i // BLOCK_ROWS * steps * BLOCK_WORDS + i % BLOCK_ROWS * (STEP // 2))
+        own = depth if i < m else np.int64(0)
+        if a_col != 1:
+            for k in range(own):
+                put(spare, k, get(row, k * a_col))
+            row = spare
+        _row_of_words(way, row, own, place)
+        if i >= m:
+            for k in range(0, steps * STEP, 2 * lanes(a)):
+                store(place, k // STEP * BLOCK_WORDS + k % STEP // 2, zeros(a))
+
+
+@inner
+def pack_panel(way, b, b_row, n, depth, out):
+    """The first columns of B (depth, n), PANEL_COLUMNS at most."""
+    width = lanes(b)
+    for p in range((depth + STEP - 1) // STEP * (STEP // 2)):
+        k = 2 * p
+        for j in range(0, PANEL_COLUMNS, width):
+            x = load_first(b, k * b_row + j, n - j if k < depth else 0)
+            y = load_first(b, (k + 1) * b_row + j, n - j if k + 1 < depth else 0)
+            store(out, p * PANEL_COLUMNS + j, words_across(x, y, way))

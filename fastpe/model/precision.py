@@ -1,0 +1,23 @@
+"""How a model's products are made: in the type of its numbers, or of operands rounded to bfloat16."""
+
+from fastpe.kernels.bfloat16 import way
+from fastpe.kernels.bfloat16.way import Way
+from fastpe.model.config import ModelConfig
+
+
+def way_of(config: ModelConfig) -> Way | None:
+    """How products of operands rounded to bfloat16 are made here; None where nothing is rounded."""
+    return way.fastest() if config.precision == "bfloat16" else None
+
+
+def remarks(config: ModelConfig) -> tuple[str, ...]:
+    """What a user of this precision should know on this machine, once.
+
+    Examples
+    --------
+    >>> remarks(ModelConfig("alibi"))
+    ()
+    """
+    if way_of(config) is not way.SHIFTS:
+        return ()
+    return ("precision bfloat16: this CPU has no instructions for it, and it is not faster than float32 here",)

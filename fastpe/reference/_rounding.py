@@ -1,0 +1,81 @@
+"""Matrix products of operands rounded to bfloat16: what `precision="bfloat16"` computes, in plain NumPy."""
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+_LEAST = 2.0**-126  # what is smaller has no bfloat16 but zero here
+
+
+def bfloat16(x: Any) -> Array:
+    """Return x rounded to bfloat16, to nearest with ties to even, in float32 or its own float64.
+
+    A bfloat16 is a float32 without the lower 16 of its 24 digits: the error is at most 2^-8 of the value. NaN and
+    infinities stay; what is smaller than 2^-126 becomes zero, as in the instructions of CPUs.
+
+    Parameters
+    ----------
+    x : array_like of floats
+
+    Returns
+    -------
+    array of x's shape, float64 where x is, float32 otherwise
+
+    Examples
+    --------
+    >>> bfloat16([1.0, 1 + 2**-8, 1 + 3 * 2**-8]).tolist()
+    [1.0, 1.0, 1.015625]
+    """
+    given = np.asarray(x)
+    with np.errstate(over="ignore"):
+        narrow = np.asarray(given, np.float32)
+    bits = narrow.view(np.uint32)
+    nearest = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) & np.uint32(0xFFFF0000)
+    rounded = np.where(np.isnan(narrow), narrow, nearest.view(np.float32))
+    rounded = np.where(np.abs(narrow) < np.float32(_LEAST), np.copysign(np.float32(0), narrow), rounded)
+    return rounded.astype(given.dtype if given.dtype == np.float64 else np.float32)
+
+
+class Rounding(np.ndarray):
+    """An array whose matrix products round both operands to bfloat16; all else is as ever.
+
+    Examples
+    --------
+    >>> x = np.array([[1 + 2**-9]]).view(Rounding)
+    >>> (x @ x).item(), (x * x).item() > 1
+    (1.0, True)
+    """
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
+        """The operation on plain arrays, of operands rounded where it is a product of matrices."""
+        own = [np.asarray(each) if isinstance(each, np.ndarray) else each for each in inputs]
+        if "out" in keywords:
+            keywords["out"] = tuple(map(np.asarray, keywords["out"]))
+        if ufunc is np.matmul:
+            own = [bfloat16(each) for each in own]
+        result = getattr(ufunc, method)(*own, **keywords)
+        return result.view(Rounding) if isinstance(result, np.ndarray) else result
+
+
+def exactly(vjp: Any) -> Any:
+    """An operation and its pullback without the rounding: at the ends of a model of numbers no matrices are multiplied.
+
+    Its value rounds again in what it is multiplied with.
+    """
+
+    def exact(*arguments: Any) -> Any:
+        value, pull = vjp(*map(_plain, arguments))
+        return like(value, arguments[-1]), lambda dvalue: pull(_plain(dvalue))
+
+    return exact
+
+
+def _plain(x: Array) -> Array:
+    return np.asarray(x) if isinstance(x, Rounding) else x
+
+
+def like(x: Array, other: Any) -> Array:
+    """x, rounding in products if `other` does."""
+    return x.view(Rounding) if isinstance(other, Rounding) else x

@@ -1,0 +1,116 @@
+"""Attention of bfloat16 numbers: products of rounded operands where they pay, float32 where they do not."""
+
+import numpy as np
+import pytest
+
+from fastpe import reference
+from fastpe.functional import attention as host
+from fastpe.functional import passes
+from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.bfloat16 import way
+
+USUAL = {"causal": False, "window": None, "lengths": None, "tolerance": None}
+HALF = 2.0**-8  # what rounding to bfloat16 may change of a number
+fast = pytest.mark.skipif(way.fastest() is way.SHIFTS, reason="this CPU has no bfloat16 products")
+
+
+def drawn(*shape, seed=0):
+    return reference.bfloat16(np.random.default_rng(seed).standard_normal(shape).astype(np.float32))
+
+
+def problem(n, m, heads=2, key_heads=2, d=24):
+    return drawn(2, heads, n, d), drawn(2, key_heads, m, d, seed=1), drawn(2, key_heads, m, d, seed=2)
+
+
+SIZES = {
+    "short": (64, 64), "one tile and one more": (int(TILE_QUERIES) + 1, int(TILE_KEYS) + 1), "several": (200, 300),
+}  # fmt: skip
+
+
+@fast
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("size", SIZES)
+def test_outputs_are_off_by_the_rounding_of_weights_alone(size, causal):
+    """Of bfloat16 queries and keys the scores are float32's; each weight is rounded once."""
+    q, k, v = problem(*SIZES[size])
+    out, lse = host.rounded(q, k, v, **USUAL | {"causal": causal})
+    exact, exact_lse = reference.attention(q, k, v, causal=causal, return_lse=True)
+    size = reference.attention(q, k, np.abs(v), causal=causal)
+    np.testing.assert_array_less(np.abs(out - exact), 1.01 * HALF * size + 1e-5)
+    assert np.abs(out - exact).max() > HALF / 100  # it was rounded indeed
+    np.testing.assert_allclose(lse, exact_lse, rtol=1e-5, atol=1e-5)
+
+
+@fast
+@pytest.mark.parametrize(
+    ("causal", "slots"),
+    [
+        (False, {}), (True, {}),
+        (True, {"angles": np.random.default_rng(3).uniform(-3, 3, (1, 300, 6)), "softcap": 5.0}),
+    ],
+)  # fmt: skip
+def test_gradients_are_close(causal, slots):
+    q, k, v = problem(200, 300, heads=4)
+    options, dout, names = USUAL | {"causal": causal}, drawn(2, 4, 200, 24, seed=4), ("q", "k", "v")
+    out, lse = host.rounded(q, k, v, **options, **slots)
+    found = host.gradients(out, lse, dout, q, k, v, **options, wrt=names, rounds=True, **slots)
+    exact = reference.attention_vjp(q, k, v, causal=causal, wrt=names, **slots)[1](dout)
+    for name in names:
+        error = np.linalg.norm(found[name] - exact[name]) / np.linalg.norm(exact[name])
+        assert 1e-5 < error < 2 * HALF, name
+
+
+@fast
+def test_bits_do_not_depend_on_threads(monkeypatch):
+    q, k, v = problem(200, 300, heads=4)
+    options, dout, results = USUAL | {"causal": True}, drawn(2, 4, 200, 24, seed=4), []
+    for threads in (1, 2, 3):
+        monkeypatch.setattr(passes, "default_threads", lambda threads=threads: threads)
+        out, lse = host.rounded(q, k, v, **options)
+        found = host.gradients(out, lse, dout, q, k, v, **options, wrt=("q", "k", "v"), rounds=True)
+        results.append([x.tobytes() for x in (out, lse, *found.values())])
+    assert results[0] == results[1] == results[2]
+
+
+def test_few_queries_or_keys_are_computed_in_float32():
+    for n, m in ((63, 300), (200, 63)):
+        q, k, v = problem(n, m)
+        plain = host.attention(q, k, v, return_lse=True)
+        for one, other in zip(host.rounded(q, k, v, **USUAL), plain, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_a_cpu_without_products_computes_in_float32(monkeypatch):
+    monkeypatch.setattr(passes, "fastest", lambda: way.SHIFTS)
+    q, k, v = problem(200, 300)
+    np.testing.assert_array_equal(host.rounded(q, k, v, **USUAL)[0], host.attention(q, k, v))
+
+
+@fast
+def test_tensors_take_them_too():
+    torch = pytest.importorskip("torch")
+    from fastpe.torch import attention
+
+    q, k, v = problem(200, 300)
+    tensors = [torch.from_numpy(x).to(torch.bfloat16).requires_grad_() for x in (q, k, v)]
+    out = attention(*tensors, causal=True)
+    right, lse = host.rounded(q, k, v, **USUAL | {"causal": True})
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out, torch.from_numpy(right).to(torch.bfloat16), rtol=0, atol=0)
+    dout = torch.ones_like(out)
+    out.backward(dout)
+    options = USUAL | {"causal": True}
+    found = host.gradients(
+        right, lse, dout.float().numpy(), q, k, v, **options, wrt=("q", "k", "v"), rounds=True
+    )  # fmt: skip
+    for x, gradient in zip(tensors, found.values(), strict=True):
+        torch.testing.assert_close(x.grad, torch.from_numpy(gradient).to(torch.bfloat16), rtol=0, atol=0)
+
+
+def test_numpys_bfloat16_takes_them_too():
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    q, k, v = problem(200, 300)
+    out = host.attention(*(x.astype(bfloat16) for x in (q, k, v)))
+    assert out.dtype == bfloat16
+    right = host.rounded(q, k, v, **USUAL)[0]
+    np.testing.assert_array_equal(out.astype(np.float32), right.astype(bfloat16).astype(np.float32))
