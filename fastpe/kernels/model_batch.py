@@ -12,6 +12,7 @@ import numpy as np
 
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.adam import adam, add_up, clipped_share
+from fastpe.kernels.composed import compose, decompose
 from fastpe.kernels.gemm import FROM, OVERWRITE, transpose
 from fastpe.kernels.loss import step_of
 from fastpe.kernels.model import (
@@ -34,8 +35,12 @@ def _clear(p, n):
 
 @inner
 def _clear_gradients(g, stride, sizes, o):
-    """All but the matrices of the layers, which the first sequence overwrites."""
+    """All but the matrices of the layers, which the first sequence overwrites if they are not `composed`."""
     _clear(g, o.layers)
+    if sizes.composed_input:
+        _clear(at(at(g, o.layers), o.qkv_weight), 3 * sizes.width * sizes.width)
+    if sizes.composed_output:
+        _clear(at(at(g, o.layers + (sizes.layers - 1) * o.layer_stride), o.ff_weight), sizes.hidden * sizes.width)
     for layer in range(sizes.layers):
         vectors = o.layers + layer * o.layer_stride + plain(o.qkv_bias)
         _clear(at(g, vectors), o.layer_stride - plain(o.qkv_bias))
@@ -64,23 +69,33 @@ def _group_gradients(x, target, shares, step, lengths, shifts, first, last, w, w
 @inner
 def _step_lane(lane, board, x, target, shares, lengths, shifts, w, wt, panels, gradients, starts, losses, arenas,
                position, dropout, moments, numbers, ranges, squares, sizes, o, t, a):  # fmt: skip
-    """Tasks of four phases: transpose a panel of a matrix; go through a group of sequences; add up some gradients,
-    where they are clipped; update some parameters."""
-    transposes, (rows, stride) = panels.shape[0], gradients.shape
-    before_sums = transposes + starts.size - 1
+    """Tasks of five phases: transpose a panel of a matrix; go through a group of sequences; decompose the gradient of an
+    end; add up some gradients, where they are clipped; update some parameters."""
+    transposes, (rows, stride), composed = panels.shape[0], gradients.shape, False
+    before_ends = transposes + starts.size - 1
+    before_sums = before_ends + (sizes.composed_input + sizes.composed_output if starts.size > 1 else 0)
     before_update = before_sums + squares.size
     everything, share = before_update + ranges.shape[0], -1.0
     task = claim(board)
     while task < everything:
         if task < transposes:
             _transpose_panel(pointer(w), pointer(wt), panels, task)
-        elif task < before_sums:
+        elif task < before_ends:
             wait_for(board, transposes)
             group = task - transposes
+            if not composed:  # a lane's first
+                compose(pointer(w), row(arenas, lane), position, sizes, o, a)
+                composed = True
             losses[group] = _group_gradients(
                 pointer(x), pointer(target), pointer(shares), step_of(shares), lengths, shifts, starts[group],
                 starts[group + 1], pointer(w), pointer(wt), row(gradients, group), stride,
                 row(arenas, lane), position, dropout, sizes, o, t, a,
+            )  # fmt: skip
+        elif task < before_sums:
+            wait_for(board, before_ends)
+            decompose(
+                task - before_ends, pointer(w), pointer(wt), pointer(gradients), stride, rows, row(arenas, lane),
+                position, sizes, o, t, a,
             )  # fmt: skip
         elif task < before_update:
             wait_for(board, before_sums)

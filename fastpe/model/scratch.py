@@ -20,6 +20,8 @@ Array = np.ndarray[Any, Any]
 LAYERED = frozenset(SLOTS) | {"angles"}
 """Slots that act in every layer, and of which every layer may have its own."""
 
+_MOST_COMPOSED = 2**18  # elements of a composed map: it is to stay in a core's own cache
+
 _INPUTS = ("table", "qk_table", "taps")
 
 
@@ -87,6 +89,8 @@ class Scratch:
         wanted = [slot for slot in wanted if backward and isinstance(slots[slot], np.ndarray) and slot != "index"]
         slots = _with_layers(slots, layered)
         sizes = _sizes(config, length, slots, wanted)
+        if backward:
+            sizes = sizes._replace(**_composed(config, length, slots))
         keep_raw, options = _keeps_raw(slots), _options(slots)
         given = slot_arrays(_scored(slots), wanted, Positions(length, length), config.dtype, keep_raw)
         others, numbers = given.slots, given.table
@@ -100,13 +104,16 @@ class Scratch:
         for slot, shape in shapes.items():
             starts[slot] = stride
             stride += rounded(int(np.prod(shape)))
+        starting = {
+            slot: simd.region(starts.get(slot, 0), np.prod(shapes.get(slot, 0))) for slot in (*_INPUTS, "angles")
+        }
+        for end, size in zip(("projection", "readout"), model_memory.composed_sizes(sizes), strict=True):
+            starting[end] = simd.region(stride, size)
+            stride += rounded(size)
         # arenas a whole number of pages apart share cache sets; a few lines more spread them
         own = rounded(arena.size) + 5 * ALIGN
         which = f"a {'training step' if backward else 'call'} with length={length}, heads={config.heads}, lanes={lanes}"
         validation.room(which, (lanes * own + groups * stride) * np.dtype(config.dtype).itemsize)
-        starting = {
-            slot: simd.region(starts.get(slot, 0), np.prod(shapes.get(slot, 0))) for slot in (*_INPUTS, "angles")
-        }
         return cls(
             sizes, arena, parameters.offsets._replace(**starting),
             simd.aligned_zeros((lanes, own), config.dtype), simd.aligned_zeros((groups, stride), config.dtype),
@@ -183,8 +190,26 @@ def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: C
         half=int(slots.get("pairs") == "half"), angles_layer=heads * length if layers > 1 else 0,
         angles_head=length if heads > 1 else 0, wants_table=int("table" in wanted),
         wants_qk_table=int("qk_table" in wanted), wants_taps=int("taps" in wanted),
-        wants_angles=int("angles" in wanted),
+        wants_angles=int("angles" in wanted), composed_input=0, composed_output=0,
     )  # fmt: skip
+
+
+def _composed(config: ModelConfig, length: int, slots: Mapping[str, Any]) -> dict[str, int]:
+    """Which ends of the model are one map in a training step: see `kernels.composed`.
+
+    Two linear maps must meet, and nothing be between them: no norm, no dropout, no convolution, no table for queries and
+    keys alone or one that sequences begin in anywhere. The input's map has a row a position, and a row a token, and is
+    as large in the gradients of every group: those must stay few, and the tokens no more than positions of a few
+    sequences. Without residual connections nothing is composed.
+    """
+    plain, tokens = config.residual and not config.dropout, config.vocabulary or 0
+    rows = max(tokens, 1) + length
+    few = 3 * config.width * rows <= _MOST_COMPOSED and tokens <= 2 * length
+    bare = not (config.norm != "none" or config.shifted or {"taps", "qk_table"} & slots.keys())
+    return {
+        "composed_input": int(plain and bare and few),
+        "composed_output": int(plain and not config.final_norm and not tokens),
+    }
 
 
 def _factors(angles: Array, half: int) -> Array:
