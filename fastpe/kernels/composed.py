@@ -21,7 +21,7 @@ Which models have them: `model.scratch`.
 import numpy as np
 
 from fastpe.kernels._jit import inner
-from fastpe.kernels.ends import add, embed_backward, embed_tokens_backward, embed_tokens_forward, head_forward
+from fastpe.kernels.ends import add, embed_tokens_backward, embed_tokens_forward, head_forward
 from fastpe.kernels.gemm import FROM, OVERWRITE, add_column_sums, gemm
 from fastpe.kernels.simd import at, lanes, load_first, pointer, store_first, zeros
 
@@ -83,7 +83,7 @@ def input_backward(dy, x, dmap, n, width, sizes):
     if sizes.vocabulary:
         embed_tokens_backward(dy, x, dmap, n, width)
     else:
-        embed_backward(dy, x, dmap, dmap, n, width, False)
+        gemm(x, NONE, ONE, dy, width, dmap, width, ONE, width, n, FROM, dmap, width, dmap, NONE)
     dtable = at(dmap, _first_rows(sizes) * width)
     add(dtable, dy, dtable, n * width)
 
@@ -92,23 +92,25 @@ def input_backward(dy, x, dmap, n, width, sizes):
 def decompose_input(w, wt, g, stride, groups, arena, position, sizes, o, t, a):
     """Adds to the gradients of both maps in the first row of g what the groups' dM amount to."""
     c, whole, first, wide = sizes.width, sizes.length, _first_rows(sizes), 3 * sizes.width
-    rows, embedding, dprojection = first + whole, at(arena, a.embedding), at(g, o.projection)
+    embedding, dprojection, layer = at(arena, a.embedding), at(g, o.projection), at(g, o.layers)
     for group in range(1, groups):
-        add(dprojection, at(g, group * stride + o.projection), dprojection, rows * wide)
+        add(dprojection, at(g, group * stride + o.projection), dprojection, (first + whole) * wide)
     _embedding(w, arena, position, sizes, o, a)
-    dlayer = at(g, o.layers)
-    dweight = at(dlayer, o.qkv_weight)
-    gemm(embedding, ONE, c, dprojection, wide, dweight, wide, c, wide, rows, FROM, dweight, wide, dweight, NONE)
+    dweight, dpositions = at(layer, o.qkv_weight), at(dprojection, first * wide)
+    gemm(embedding, ONE, c, dprojection, wide, dweight, wide, c, wide, first + whole, FROM, dweight, wide, w, NONE)
+    if not sizes.wants_table:  # of the positions' rows only the sum is wanted
+        add_column_sums(at(dpositions, wide), wide, whole - 1, wide, dpositions)
+        whole = ONE
     if sizes.biased:
-        add_column_sums(at(dprojection, first * wide), wide, whole, wide, at(dlayer, o.qkv_bias))
-    transposed = at(wt, t.qkv_weight)
+        add_column_sums(dpositions, wide, whole, wide, at(layer, o.qkv_bias))
+    transposed, rows = at(wt, t.qkv_weight), first + whole
     gemm(dprojection, wide, ONE, transposed, c, embedding, c, rows, c, wide, OVERWRITE, w, NONE, w, NONE)  # dA for A
-    dweight, dtable = at(g, o.embed_weight), at(embedding, first * c)
+    dweight, dpositions = at(g, o.embed_weight), at(embedding, first * c)
     add(dweight, embedding, dweight, first * c)
     if sizes.biased and not sizes.vocabulary:
-        add_column_sums(dtable, c, whole, c, at(g, o.embed_bias))
+        add_column_sums(dpositions, c, whole, c, at(g, o.embed_bias))
     if sizes.wants_table:
-        add(at(g, o.table), dtable, at(g, o.table), whole * c)
+        add(at(g, o.table), dpositions, at(g, o.table), whole * c)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

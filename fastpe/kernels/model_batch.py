@@ -69,8 +69,8 @@ def _group_gradients(x, target, shares, step, lengths, shifts, first, last, w, w
 @inner
 def _step_lane(lane, board, x, target, shares, lengths, shifts, w, wt, panels, gradients, starts, losses, arenas,
                position, dropout, moments, numbers, ranges, squares, sizes, o, t, a):  # fmt: skip
-    """Tasks of five phases: transpose a panel of a matrix; go through a group of sequences; decompose the gradient of an
-    end; add up some gradients, where they are clipped; update some parameters."""
+    """Tasks of five phases: transpose a panel of a matrix; go through a group of sequences; decompose the gradients of
+    an end; add up some gradients, where they are clipped; update some parameters."""
     transposes, (rows, stride), composed = panels.shape[0], gradients.shape, False
     before_ends = transposes + starts.size - 1
     before_sums = before_ends + (sizes.composed_input + sizes.composed_output if starts.size > 1 else 0)

@@ -197,8 +197,8 @@ def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: C
 def _composed(config: ModelConfig, length: int, slots: Mapping[str, Any]) -> dict[str, int]:
     """Which ends of the model are one map in a training step: see `kernels.composed`.
 
-    Two linear maps must meet, and nothing be between them: no norm, no dropout, no convolution, no table for queries and
-    keys alone or one that sequences begin in anywhere. The input's map has a row a position, and a row a token, and is
+    Two linear maps must meet, and nothing be between them: no norm, no dropout, no convolution, no table for queries
+    and keys alone or one that sequences begin in anywhere. The input's map has a row a position, and a row a token, and is
     as large in the gradients of every group: those must stay few, and the tokens no more than positions of a few
     sequences. Without residual connections nothing is composed.
     """
