@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 LAYERED = frozenset(SLOTS) | {"angles"}
 """Slots that act in every layer, and of which every layer may have its own."""
 
-_MOST_COMPOSED = 2**18  # elements of a composed map: it is to stay in a core's own cache
+_MOST_COMPOSED = 2**18  # elements of a map: it is to stay in a core's own cache
 
 _INPUTS = ("table", "qk_table", "taps")
 
@@ -90,7 +90,7 @@ class Scratch:
         slots = _with_layers(slots, layered)
         sizes = _sizes(config, length, slots, wanted)
         if backward:
-            sizes = sizes._replace(**_composed(config, length, slots))
+            sizes = sizes._replace(**composed_ends(config, length, slots))
         keep_raw, options = _keeps_raw(slots), _options(slots)
         given = slot_arrays(_scored(slots), wanted, Positions(length, length), config.dtype, keep_raw)
         others, numbers = given.slots, given.table
@@ -194,21 +194,30 @@ def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: C
     )  # fmt: skip
 
 
-def _composed(config: ModelConfig, length: int, slots: Mapping[str, Any]) -> dict[str, int]:
-    """Which ends of the model are one map in a training step: see `kernels.composed`.
+def composed_ends(config: ModelConfig, length: int, slots: Collection[str]) -> dict[str, int]:
+    """Which ends of the model are one map in a training step (`kernels.composed`).
 
-    Two linear maps must meet, and nothing be between them: no norm, no dropout, no convolution, no table for queries
-    and keys alone or one that sequences begin in anywhere. The input's map has a row a position, and a row a token, and is
-    as large in the gradients of every group: those must stay few, and the tokens no more than positions of a few
-    sequences. Without residual connections nothing is composed.
+    With residual connections, of
+
+    - the input, whose map has a row a token and a row a position, and as many in the gradients of every group: where
+      neither norm, dropout nor convolution (`taps`) comes after the embedding, queries and keys have no table of their
+      own (`qk_table`), all sequences begin at the table's first row, and the rows are few: in all no more than
+      `_MOST_COMPOSED` elements, and of tokens, whatever the batch is, not much more than of positions;
+    - the output of a model of numbers: where neither dropout nor a norm comes before the head.
+
+    Examples
+    --------
+    >>> composed_ends(ModelConfig("wavelet"), 50, ["table"])
+    {'composed_input': 1, 'composed_output': 1}
+    >>> composed_ends(ModelConfig("wavelet", norm="layernorm"), 50, ["table"])
+    {'composed_input': 0, 'composed_output': 1}
     """
-    plain, tokens = config.residual and not config.dropout, config.vocabulary or 0
-    rows = max(tokens, 1) + length
-    few = 3 * config.width * rows <= _MOST_COMPOSED and tokens <= 2 * length
-    bare = not (config.norm != "none" or config.shifted or {"taps", "qk_table"} & slots.keys())
+    bare, tokens = config.residual and not config.dropout, config.vocabulary or 0
+    own = config.norm != "none" or config.shifted or not {"taps", "qk_table"}.isdisjoint(slots)
+    few = 3 * config.width * (max(tokens, 1) + length) <= _MOST_COMPOSED and tokens <= 2 * length
     return {
-        "composed_input": int(plain and bare and few),
-        "composed_output": int(plain and not config.final_norm and not tokens),
+        "composed_input": int(bare and few and not own),
+        "composed_output": int(bare and not tokens and not config.final_norm),
     }
 
 
