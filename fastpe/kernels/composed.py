@@ -90,14 +90,17 @@ def input_backward(dy, x, dmap, n, width, sizes):
 
 @inner
 def decompose_input(w, wt, g, stride, groups, arena, position, sizes, o, t, a):
-    """Adds to the gradients of both maps in the first row of g what the groups' dM amount to."""
+    """The gradients of both maps, in the first row of g, from the groups' dM.
+
+    That of a matrix between rows takes its place, as no group has written there; all others are added to.
+    """
     c, whole, first, wide = sizes.width, sizes.length, _first_rows(sizes), 3 * sizes.width
     embedding, dprojection, layer = at(arena, a.embedding), at(g, o.projection), at(g, o.layers)
     for group in range(1, groups):
         add(dprojection, at(g, group * stride + o.projection), dprojection, (first + whole) * wide)
     _embedding(w, arena, position, sizes, o, a)
     dweight, dpositions = at(layer, o.qkv_weight), at(dprojection, first * wide)
-    gemm(embedding, ONE, c, dprojection, wide, dweight, wide, c, wide, first + whole, FROM, dweight, wide, w, NONE)
+    gemm(embedding, ONE, c, dprojection, wide, dweight, wide, c, wide, first + whole, OVERWRITE, w, NONE, w, NONE)
     if not sizes.wants_table:  # of the positions' rows only the sum is wanted
         add_column_sums(at(dpositions, wide), wide, whole - 1, wide, dpositions)
         whole = ONE
@@ -148,27 +151,19 @@ def output_backward(dy, x, dmap, n, sizes):
 
 
 @inner
-def _decompose_rows(dmap, rows, weight, head, dweight, dhead, c):
-    """What some rows of dM add to the gradients of as many rows of A, and of B."""
-    gemm(dmap, ONE, ONE, head, c, dweight, c, rows, c, ONE, FROM, dweight, c, dweight, NONE)
-    gemm(dmap, NONE, ONE, weight, c, dhead, c, ONE, c, rows, FROM, dhead, c, dhead, NONE)
-
-
-@inner
 def decompose_output(w, g, stride, groups, sizes, o):
-    """Adds to the gradients of both maps in the first row of g what the groups' dM amount to."""
+    """As `decompose_input`."""
     c, f, dreadout = sizes.width, sizes.hidden, at(g, o.readout)
     for group in range(1, groups):
         add(dreadout, at(g, group * stride + o.readout), dreadout, f + sizes.biased)
-    layer, dlayer, head, dhead = (
-        _last_layer(w, sizes, o),
-        _last_layer(g, sizes, o),
-        at(w, o.head_weight),
-        at(g, o.head_weight),
-    )
-    _decompose_rows(dreadout, f, at(layer, o.ff_weight), head, at(dlayer, o.ff_weight), dhead, c)
+    layer, dlayer = _last_layer(w, sizes, o), _last_layer(g, sizes, o)
+    head, dhead = at(w, o.head_weight), at(g, o.head_weight)
+    gemm(dreadout, ONE, ONE, head, c, at(dlayer, o.ff_weight), c, f, c, ONE, OVERWRITE, w, NONE, w, NONE)
+    gemm(dreadout, NONE, ONE, at(layer, o.ff_weight), c, dhead, c, ONE, c, f, FROM, dhead, c, w, NONE)
     if sizes.biased:
-        _decompose_rows(at(dreadout, f), ONE, at(layer, o.ff_bias), head, at(dlayer, o.ff_bias), dhead, c)
+        dlast, bias, dbias = at(dreadout, f), at(layer, o.ff_bias), at(dlayer, o.ff_bias)
+        gemm(dlast, ONE, ONE, head, c, dbias, c, ONE, c, ONE, FROM, dbias, c, w, NONE)
+        gemm(dlast, ONE, ONE, bias, c, dhead, c, ONE, c, ONE, FROM, dhead, c, w, NONE)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

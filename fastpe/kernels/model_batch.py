@@ -35,12 +35,9 @@ def _clear(p, n):
 
 @inner
 def _clear_gradients(g, stride, sizes, o):
-    """All but the matrices of the layers, which the first sequence overwrites if they are not `composed`."""
+    """All but the matrices of the layers, which the first sequence overwrites; or, of `composed` ends, nobody: they stay
+    0, as they were allocated, but for the sums in the first group's row."""
     _clear(g, o.layers)
-    if sizes.composed_input:
-        _clear(at(at(g, o.layers), o.qkv_weight), 3 * sizes.width * sizes.width)
-    if sizes.composed_output:
-        _clear(at(at(g, o.layers + (sizes.layers - 1) * o.layer_stride), o.ff_weight), sizes.hidden * sizes.width)
     for layer in range(sizes.layers):
         vectors = o.layers + layer * o.layer_stride + plain(o.qkv_bias)
         _clear(at(g, vectors), o.layer_stride - plain(o.qkv_bias))
