@@ -35,8 +35,8 @@ def _clear(p, n):
 
 @inner
 def _clear_gradients(g, stride, sizes, o):
-    """All but the matrices of the layers, which the first sequence overwrites; or, of `composed` ends, nobody: they stay
-    0, as they were allocated, but for the sums in the first group's row."""
+    """All but the matrices of the layers, which the first sequence overwrites. Those of `composed` ends stay 0, as they
+    were allocated, but in the first group's row, which gets the sums of all."""
     _clear(g, o.layers)
     for layer in range(sizes.layers):
         vectors = o.layers + layer * o.layer_stride + plain(o.qkv_bias)
