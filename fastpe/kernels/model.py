@@ -4,7 +4,7 @@
 One whole pack goes forward and backward before the next (`model_batch`), in a scratch arena of its thread; only
 parameters, gradients and the input are touched outside it. Per sequence of n,
 forward:  2 n (4 c^2 + 2 c f) + 4 n^2 c FLOP a layer (3 c f with SWIGLU), and 2 n c V for the logits of V tokens, where
-targets count; backward twice that.
+targets count; backward twice that. A training step is spared the products at the ends that are `composed`.
 
 `head` is the matrix that takes rows of the stream to logits: a parameter, or, of a model with tied embeddings, the
 transposed table of tokens.

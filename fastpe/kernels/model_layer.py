@@ -6,6 +6,9 @@
 `u`, `w` are `z`, `y` themselves where there are no norms; "z +" and "y +" only with residual connections; biases where
 the model has them; f an activation (`activation`), for SWIGLU of two maps side by side in Win. drop: `dropout`; where
 the model has none, its `dropout` is None and nothing of it is compiled.
+
+Where an end of the model is `composed`, the first layer's q, k, v are there already, or the last layer's Wff takes h to
+the model's output: both without the layer's own maps, whose gradients are made elsewhere.
 """
 
 import numpy as np
