@@ -47,7 +47,7 @@ def counted_flop(config, batch, monkeypatch):
     Counted.flop = 0
     with monkeypatch.context() as patch:
         patch.setattr(np, "asarray", np.asanyarray)
-        patch.setattr(validation, "array", lambda _, value, *__: np.asanyarray(value))  # as they come: `Counted`
+        patch.setattr(validation, "array", lambda _, value, *__, **___: np.asanyarray(value))  # as they come: `Counted`
         reference.model_loss_and_grads(config, parameters, slots, inputs, y)
     return Counted.flop - (0 if config.vocabulary else 2 * x.size * config.width)
 
