@@ -98,7 +98,7 @@ def _step(measured: Mapping[str, Any]) -> list[Table]:
                 f"{', threads: '.join(where)}: {_percent(share)} of the peak if masked scores, which peers compute, "
                 "count too"
             )
-    about = "loss, all gradients, Adam; float32; milliseconds of the fastest step"
+    about = "loss, all gradients, Adam; float32; milliseconds of the fastest step; FLOPs of the model as it is defined"
     return [Table("Training step", about, head, lines, [*notes, *_absences(rows, PEERS)])]
 
 

@@ -18,8 +18,9 @@ Array = np.ndarray[Any, Any]
 class Case:
     """A model, the size of its batch, and what is wanted of its step.
 
-    `of_peak` is a share of the machine's own sgemm peak; `times` how often the step of a peer takes as long, on one
-    thread by peer, and on more, for all of them.
+    `of_peak` is a share of the machine's own sgemm peak, by the FLOPs of the model as it is defined (`model.cost`):
+    where its ends are composed, a step does about a quarter fewer, and the share may be above 1. `times` is how often
+    the step of a peer takes as long, on one thread by peer, and on more, for all of them.
     """
 
     config: ModelConfig

@@ -38,7 +38,8 @@ def measure(
     Returns
     -------
     dict
-        ``rows``: ``model``, ``threads``, ``flop`` (useful ones), ``fastpe`` with ``ms`` and ``of_peak``, judged, and
+        ``rows``: ``model``, ``threads``, ``flop`` (useful ones of the model as it is defined: where its ends are
+        composed a step does fewer, and may exceed the peak), ``fastpe`` with ``ms`` and ``of_peak``, judged, and
         ``peers``, each with ``ms`` and ``times`` (how often as long as fastpe's), judged, or ``absent``, the reason.
         ``sgemm``: per number of threads the GFLOP/s of fastpe's sgemm in cache and of NumPy's BLAS; the better one is
         the peak. ``disturbed``: lines that tell of a disturbed machine.

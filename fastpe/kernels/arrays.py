@@ -292,7 +292,7 @@ def embed_tokens_backward(dz: Array, tokens: Array, vocabulary: int) -> tuple[Ar
 
 @entry
 def _head(z, weight, bias, y):
-    ends.head_forward(pointer(z), pointer(weight), pointer(bias), pointer(y), z.shape[0], z.shape[1], True)
+    ends.head_forward(pointer(z), pointer(weight), pointer(bias), pointer(y), z.shape[0], z.shape[1], True, False)
 
 
 def head_forward(z: Array, weight: Array, bias: Array) -> Array:

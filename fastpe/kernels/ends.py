@@ -68,14 +68,15 @@ def embed_tokens_backward(dz, tokens, dweight, n, c):
 
 
 @inner
-def head_forward(z, weight, bias, y, n, c, biased):
-    """y = z weight, and + bias if biased."""
+def head_forward(z, weight, bias, y, n, c, biased, onto):
+    """y = z weight, and + bias if biased, and + y if `onto`."""
     shift = get(bias, 0) if biased else scalar(z, 0.0)
     for i in range(n):
         row, products = at(z, i * c), zeros(z)
         for j in range(0, c, lanes(z)):
             products = fma(load_first(row, j, c - j), load_first(weight, j, c - j), products)
-        put(y, i, total(products) + shift)
+        sum_ = total(products) + shift
+        put(y, i, get(y, i) + sum_ if onto else sum_)
 
 
 @inner

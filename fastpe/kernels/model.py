@@ -4,7 +4,7 @@
 One whole pack goes forward and backward before the next (`model_batch`), in a scratch arena of its thread; only
 parameters, gradients and the input are touched outside it. Per sequence of n,
 forward:  2 n (4 c^2 + 2 c f) + 4 n^2 c FLOP a layer (3 c f with SWIGLU), and 2 n c V for the logits of V tokens, where
-targets count; backward twice that.
+targets count; backward twice that. A training step is spared the products at the ends that are `composed`.
 
 `head` is the matrix that takes rows of the stream to logits: a parameter, or, of a model with tied embeddings, the
 transposed table of tokens.
@@ -13,6 +13,7 @@ transposed table of tokens.
 import numpy as np
 
 from fastpe.kernels._jit import inner
+from fastpe.kernels.composed import input_backward, input_forward, output_backward, output_forward
 from fastpe.kernels.convolution import convolution_backward, convolution_forward
 from fastpe.kernels.ends import (
     add,
@@ -69,6 +70,12 @@ def _input_forward(x, w, arena, position, pack, sizes, o, a):
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
         n, z, x_own = own.length, at(arena, a.streams + start * c), part(x, sequence * sizes.length, own.length)
+        if sizes.composed_input:
+            qkv = at(arena, a.layers + a.qkv + start * 3 * c)
+            input_forward(x_own, at(arena, a.embedding), z, n, c, sizes)
+            input_forward(x_own, at(arena, a.projection), qkv, n, 3 * c, sizes)
+            start += n
+            continue
         embedded = at(arena, a.embedded + (own.before + start) * c) if sizes.taps else z
         if sizes.vocabulary:
             embed_tokens_forward(x_own, weight, embedded, n, c)
@@ -91,6 +98,8 @@ def _input_backward(dz, x, arena, position, g, pack, sizes, o, a):
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
         n, d, x_own = own.length, at(dz, start * c), part(x, sequence * sizes.length, own.length)
+        if sizes.composed_input:
+            input_backward(at(arena, a.dqkv + start * 3 * c), x_own, at(g, o.projection), n, 3 * c, sizes)
         if sizes.wants_table:
             dtable = at(at(g, o.table), own.shift * c)
             add(dtable, d, dtable, n * c)
@@ -113,7 +122,14 @@ def rows_of_stream(arena, sizes, a):
     """What the head is applied to."""
     if sizes.final_norm:
         return at(arena, a.final)
+    if sizes.composed_output:
+        return at(_last_layer(arena, sizes, a), a.middle)
     return at(arena, a.streams + sizes.layers * a.stream_stride)
+
+
+@inner
+def _last_layer(arena, sizes, a):
+    return at(arena, a.layers + (sizes.layers - 1) * a.layer_stride)
 
 
 @inner
@@ -124,7 +140,9 @@ def head_of_rows(rows, n, head, w, arena, sizes, o, a):
         biased = sizes.biased and not sizes.tied
         linear(rows, sizes.width, head, bias, output, n, sizes.vocabulary, OVERWRITE, biased)
     else:
-        head_forward(rows, head, bias, output, n, sizes.width, sizes.biased)
+        head_forward(rows, head, bias, output, n, sizes.width, sizes.biased, False)
+        if sizes.composed_output:
+            output_forward(at(_last_layer(arena, sizes, a), a.hidden), at(arena, a.readout), output, n, sizes)
 
 
 @inner
@@ -165,6 +183,9 @@ def _head_backward(head, w, wt, g, shares, step, count, arena, pack, sizes, o, t
     doutput, dhead_bias = at(arena, a.output), at(g, o.head_bias)
     if not tokens:
         head_backward(doutput, rows, head, dz, at(g, o.head_weight), dhead_bias, pack.rows, c, sizes.biased)
+        if sizes.composed_output:
+            hidden = at(_last_layer(arena, sizes, a), a.hidden)
+            output_backward(doutput, hidden, at(g, o.readout), pack.rows, sizes)
         return
     drows = dz
     if _gathered(count, pack):

@@ -13,6 +13,7 @@ import numpy as np
 from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.adam import adam, add_up, clipped_share
 from fastpe.kernels.bfloat16.way import rounding
+from fastpe.kernels.composed import compose, decompose
 from fastpe.kernels.gemm import FROM, OVERWRITE, transpose
 from fastpe.kernels.loss import step_of
 from fastpe.kernels.model import (
@@ -41,7 +42,8 @@ def _clear(p, n):
 
 @inner
 def _clear_gradients(g, stride, sizes, o):
-    """All but the matrices of the layers, which the first sequence overwrites."""
+    """All but the matrices of the layers, which the first sequence overwrites. Those of `composed` ends stay 0, as they
+    were allocated, but in the first group's row, which gets the sums of all."""
     _clear(g, o.layers)
     for layer in range(sizes.layers):
         vectors = o.layers + layer * o.layer_stride + plain(o.qkv_bias)
@@ -71,25 +73,35 @@ def _group_gradients(x, target, shares, step, lengths, shifts, first, last, w, w
 @inner
 def _step_lane(lane, board, x, target, shares, lengths, shifts, w, wt, panels, gradients, starts, losses, arenas,
                position, dropout, moments, numbers, ranges, squares, sizes, o, t, a):  # fmt: skip
-    """Tasks of four phases: transpose a panel of a matrix; go through a group of sequences; add up some gradients,
-    where they are clipped; update some parameters."""
-    transposes, (rows, stride) = panels.shape[0], gradients.shape
-    before_sums = transposes + starts.size - 1
+    """Tasks of five phases: transpose a panel of a matrix; go through a group of sequences; decompose the gradients of
+    an end; add up some gradients, where they are clipped; update some parameters."""
+    transposes, (rows, stride), composed = panels.shape[0], gradients.shape, False
+    before_ends = transposes + starts.size - 1
+    before_sums = before_ends + (sizes.composed_input + sizes.composed_output if starts.size > 1 else 0)
     before_update = before_sums + squares.size
     everything, share = before_update + ranges.shape[0], -1.0
     task = claim(board)
     while task < everything:
         if task < transposes:
             _transpose_panel(pointer(w), pointer(wt), panels, task)
-        elif task < before_sums:
+        elif task < before_ends:
             wait_for(board, transposes)
             group, arena = task - transposes, row(arenas, lane)
+            if not composed:  # a lane's first
+                compose(pointer(w), arena, position, sizes, o, a)
+                composed = True
             losses[group] = _group_gradients(
                 _own(pointer(x), arena, sizes, a), _own(pointer(target), arena, sizes, a),
                 _own(pointer(shares), arena, sizes, a), step_of(shares), lengths, shifts, starts[group],
                 starts[group + 1], _own(pointer(w), arena, sizes, a), _own(pointer(wt), arena, sizes, a),
                 _own(row(gradients, group), arena, sizes, a), stride, _own(arena, arena, sizes, a), position, dropout,
                 sizes, o, t, a,
+            )  # fmt: skip
+        elif task < before_sums:
+            wait_for(board, before_ends)
+            decompose(
+                task - before_ends, pointer(w), pointer(wt), pointer(gradients), stride, rows, row(arenas, lane),
+                position, sizes, o, t, a,
             )  # fmt: skip
         elif task < before_update:
             wait_for(board, before_sums)

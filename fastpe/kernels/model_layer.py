@@ -6,6 +6,9 @@
 `u`, `w` are `z`, `y` themselves where there are no norms; "z +" and "y +" only with residual connections; biases where
 the model has them; f an activation (`activation`), for SWIGLU of two maps side by side in Win. drop: `dropout`; where
 the model has none, its `dropout` is None and nothing of it is compiled.
+
+Where an end of the model is `composed`, the first layer's q, k, v are there already, or the last layer's Wff takes h to
+the model's output: both without the layer's own maps, whose gradients are made elsewhere.
 """
 
 import numpy as np
@@ -90,7 +93,8 @@ def layer_forward(z, out, layer, w, act, arena, position, dropout, pack, sizes, 
     if sizes.norms:
         u = at(act, a.normed1)
         normalise(z, at(w, o.norm1_weight), at(w, o.norm1_bias), u, at(act, a.stats1), n, sizes)
-    project(u, at(w, o.qkv_weight), at(w, o.qkv_bias), act, arena, position, pack, sizes, a)
+    if layer or not sizes.composed_input:
+        project(u, at(w, o.qkv_weight), at(w, o.qkv_bias), act, arena, position, pack, sizes, a)
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
         attention_forward(layer, act, arena, position, dropout, _place(layer, 2, sizes), own, sizes, a)
@@ -108,9 +112,11 @@ def layer_forward(z, out, layer, w, act, arena, position, dropout, pack, sizes, 
         slopes = at(act, a.slopes)
         linear(u, c, at(w, o.in_weight), at(w, o.in_bias), slopes, n, sizes.inner, OVERWRITE, sizes.biased)
         activate(slopes, hidden, n, f, sizes.activation)
-    _linear_onto(
-        hidden, f, at(w, o.ff_weight), at(w, o.ff_bias), middle, out, c, dropout, _place(layer, 1, sizes), pack, sizes
-    )  # fmt: skip
+    if layer < sizes.layers - 1 or not sizes.composed_output:
+        _linear_onto(
+            hidden, f, at(w, o.ff_weight), at(w, o.ff_bias), middle, out, c, dropout, _place(layer, 1, sizes), pack,
+            sizes,
+        )  # fmt: skip
 
 
 @inner
@@ -133,11 +139,14 @@ def feedforward_backward(dz, layer, w, wt, g, grow, act, arena, dropout, pack, s
     """dz: the gradient of the layer's output on entry, of `middle` on return. grow: mode of the matrices' gradients."""
     n, c, f, wide = pack.rows, sizes.width, sizes.hidden, sizes.inner
     hidden, dhidden, middle = at(act, a.hidden), at(arena, a.dhidden), at(act, a.middle)
-    dout = _dropped(dropout, dz, at(arena, a.dbranch), c, _place(layer, 1, sizes), pack)
-    linear_gradients(hidden, f, dout, c, at(g, o.ff_weight), at(g, o.ff_bias), n, grow, sizes.biased)
+    dout, columns, transposed = at(arena, a.output), ONE, at(arena, a.readout)
+    if layer < sizes.layers - 1 or not sizes.composed_output:
+        dout = _dropped(dropout, dz, at(arena, a.dbranch), c, _place(layer, 1, sizes), pack)
+        columns, transposed = c, at(wt, t.ff_weight)
+        linear_gradients(hidden, f, dout, c, at(g, o.ff_weight), at(g, o.ff_bias), n, grow, sizes.biased)
     dactive = at(dhidden, wide - f)
     mode = WHERE_POSITIVE if sizes.activation == ACTIVATION_RELU else OVERWRITE
-    gemm(dout, c, ONE, at(wt, t.ff_weight), f, dactive, wide, n, f, c, mode, dout, NONE, hidden, f)
+    gemm(dout, columns, ONE, transposed, f, dactive, wide, n, f, columns, mode, dout, NONE, hidden, f)
     if sizes.activation != ACTIVATION_RELU:
         activate_backward(at(act, a.slopes), dhidden, n, f, sizes.activation)
     u = at(act, a.normed2) if sizes.norms else middle
@@ -167,6 +176,8 @@ def attention_layer_backward(
         own, place = rows_of(pack, sequence, start), _place(layer, 2, sizes)
         attention_backward(layer, act, arena, slot_gradients, position, dropout, place, own, sizes, o, a)
         start += own.length
+    if layer == 0 and sizes.composed_input:
+        return
     qkv_weight, qkv_bias = at(g, o.qkv_weight), at(g, o.qkv_bias)
     u = at(act, a.normed1) if sizes.norms else z
     if sizes.has_qk_table:

@@ -52,6 +52,8 @@ class Sizes(NamedTuple):
     wants_qk_table: int
     wants_taps: int
     wants_angles: int
+    composed_input: int  # whether the ends are `composed`
+    composed_output: int
     products: Way | None  # how products of operands rounded to bfloat16 are made; None: they are float32's or float64's
 
 
@@ -81,10 +83,12 @@ class Offsets(NamedTuple):
     norm1_bias: int
     norm2_weight: int
     norm2_bias: int
-    table: int  # of the gradients only: those of slots
+    table: int  # of the gradients only, as all that follows: those of slots
     qk_table: int
     taps: int
     angles: int
+    projection: int  # those of `composed` ends, input and output
+    readout: int
 
 
 class Position(NamedTuple):
@@ -149,6 +153,9 @@ class Arena(NamedTuple):
     shifted: int
     final: int
     final_stats: int
+    embedding: int  # of `composed` ends: A and M of the input, M of the output
+    projection: int
+    readout: int
     attention: int
     output: int  # and then, in its place, its gradient
     picked: int  # of a model with a vocabulary: rows of the stream whose targets count, their gradients,
@@ -178,6 +185,16 @@ def attention_case(
         dropped=int(dropped),
     )  # fmt: skip
     return case, room_for(case, numbers, backward=backward)
+
+
+def _composed_rows(sizes: Sizes) -> int:
+    return max(sizes.vocabulary, 1) + sizes.length
+
+
+def composed_sizes(sizes: Sizes) -> tuple[int, int]:
+    """Elements of the maps that are `composed`, at the input and at the output: 0 for one that is not."""
+    projection = _composed_rows(sizes) * 3 * sizes.width
+    return sizes.composed_input * projection, sizes.composed_output * (sizes.hidden + sizes.biased)
 
 
 def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: int = 0) -> Arena:
@@ -228,6 +245,9 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: 
         "shifted": take(sizes.has_qk_table * n * c),
         "final": take(sizes.final_norm * n * c),
         "final_stats": take(sizes.final_norm * 2 * n),
+        "embedding": take(sizes.composed_input * _composed_rows(sizes) * c),
+        "projection": take(composed_sizes(sizes)[0]),
+        "readout": take(composed_sizes(sizes)[1]),
         "attention": take(room.size),
         "output": take(n * max(sizes.vocabulary, 1)),
         "picked": take(tokens * n * c),

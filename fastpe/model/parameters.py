@@ -104,7 +104,16 @@ class Parameters:
         self._cursor = first_layer + config.layers * stride
         own = self._take({name: value.size for name, value in learned.items()})
         self.offsets = model_memory.Offsets(
-            **ends, layers=first_layer, layer_stride=stride, **layer, table=0, qk_table=0, taps=0, angles=0
+            **ends,
+            layers=first_layer,
+            layer_stride=stride,
+            **layer,
+            table=0,
+            qk_table=0,
+            taps=0,
+            angles=0,
+            projection=0,
+            readout=0,
         )
         sizes = f"width={c}, hidden={f}, layers={config.layers}"
         validation.room(f"the model's parameters with {sizes}", self._cursor * np.dtype(config.dtype).itemsize, "need")

@@ -21,6 +21,8 @@ Array = np.ndarray[Any, Any]
 LAYERED = frozenset(SLOTS) | {"angles"}
 """Slots that act in every layer, and of which every layer may have its own."""
 
+_MOST_COMPOSED = 2**18  # elements of a map: it is to stay in a core's own cache
+
 _INPUTS = ("table", "qk_table", "taps")
 
 
@@ -88,6 +90,8 @@ class Scratch:
         wanted = [slot for slot in wanted if backward and isinstance(slots[slot], np.ndarray) and slot != "index"]
         slots = _with_layers(slots, layered)
         sizes = _sizes(config, length, slots, wanted)
+        if backward:
+            sizes = sizes._replace(**composed_ends(config, length, slots))
         keep_raw, options = _keeps_raw(slots), _options(slots)
         given = slot_arrays(_scored(slots), wanted, Positions(length, length), config.dtype, keep_raw)
         others, numbers = given.slots, given.table
@@ -101,13 +105,16 @@ class Scratch:
         for slot, shape in shapes.items():
             starts[slot] = stride
             stride += rounded(int(np.prod(shape)))
+        starting = {
+            slot: simd.region(starts.get(slot, 0), np.prod(shapes.get(slot, 0))) for slot in (*_INPUTS, "angles")
+        }
+        for end, size in zip(("projection", "readout"), model_memory.composed_sizes(sizes), strict=True):
+            starting[end] = simd.region(stride, size)
+            stride += rounded(size)
         # arenas a whole number of pages apart share cache sets; a few lines more spread them
         own = rounded(arena.size) + 5 * ALIGN
         which = f"a {'training step' if backward else 'call'} with length={length}, heads={config.heads}, lanes={lanes}"
         validation.room(which, (lanes * own + groups * stride) * np.dtype(config.dtype).itemsize)
-        starting = {
-            slot: simd.region(starts.get(slot, 0), np.prod(shapes.get(slot, 0))) for slot in (*_INPUTS, "angles")
-        }
         return cls(
             sizes, arena, parameters.offsets._replace(**starting),
             simd.aligned_zeros((lanes, own), config.dtype), simd.aligned_zeros((groups, stride), config.dtype),
@@ -184,8 +191,36 @@ def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: C
         half=int(slots.get("pairs") == "half"), angles_layer=heads * length if layers > 1 else 0,
         angles_head=length if heads > 1 else 0, wants_table=int("table" in wanted),
         wants_qk_table=int("qk_table" in wanted), wants_taps=int("taps" in wanted),
-        wants_angles=int("angles" in wanted), products=way_of(config),
+        wants_angles=int("angles" in wanted), composed_input=0, composed_output=0, products=way_of(config),
     )  # fmt: skip
+
+
+def composed_ends(config: ModelConfig, length: int, slots: Collection[str]) -> dict[str, int]:
+    """Which ends of the model are one map in a training step (`kernels.composed`).
+
+    With residual connections, and products that round nothing (`precision`), of
+
+    - the input, whose map has a row a token and a row a position, and as many in the gradients of every group: where
+      neither norm, dropout nor convolution (`taps`) comes after the embedding, queries and keys have no table of their
+      own (`qk_table`), all sequences begin at the table's first row, and the rows are few: in all no more than
+      `_MOST_COMPOSED` elements, and of tokens, whatever the batch is, not much more than of positions;
+    - the output of a model of numbers: where neither dropout nor a norm comes before the head.
+
+    Examples
+    --------
+    >>> composed_ends(ModelConfig("wavelet"), 50, ["table"])
+    {'composed_input': 1, 'composed_output': 1}
+    >>> composed_ends(ModelConfig("wavelet", norm="layernorm"), 50, ["table"])
+    {'composed_input': 0, 'composed_output': 1}
+    """
+    bare = config.residual and not config.dropout and config.precision != "bfloat16"
+    tokens = config.vocabulary or 0
+    own = config.norm != "none" or config.shifted or not {"taps", "qk_table"}.isdisjoint(slots)
+    few = 3 * config.width * (max(tokens, 1) + length) <= _MOST_COMPOSED and tokens <= 2 * length
+    return {
+        "composed_input": int(bare and few and not own),
+        "composed_output": int(bare and not tokens and not config.final_norm),
+    }
 
 
 def _factors(angles: Array, half: int) -> Array:
