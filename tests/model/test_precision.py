@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fastpe
-from fastpe import Adam, ModelConfig, Transformer, TrainConfig, reference, train
+from fastpe import Adam, ModelConfig, TrainConfig, Transformer, reference, train
 from fastpe.kernels.bfloat16 import way
 from fastpe.model import precision
 from fastpe.model.encoding import ModelEncoding
