@@ -195,7 +195,7 @@ def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: C
     )  # fmt: skip
 
 
-def composed_ends(config: ModelConfig, length: int, slots: Collection[str]) -> dict[str, int]:
+def composed_ends(config: ModelConfig, length: int, slots: Collection[str]) -> dict[str, Any]:
     """Which ends of the model are one map in a training step (`kernels.composed`).
 
     With residual connections, and products that round nothing (`precision`), of

@@ -6,6 +6,7 @@ import pytest
 from fastpe import reference
 from fastpe.functional import attention as host
 from fastpe.functional import passes
+from fastpe.kernels import threads as threads_of_kernels
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.bfloat16 import way
 
@@ -65,7 +66,7 @@ def test_bits_do_not_depend_on_threads(monkeypatch):
     q, k, v = problem(200, 300, heads=4)
     options, dout, results = USUAL | {"causal": True}, drawn(2, 4, 200, 24, seed=4), []
     for threads in (1, 2, 3):
-        monkeypatch.setattr(passes, "default_threads", lambda threads=threads: threads)
+        monkeypatch.setattr(threads_of_kernels, "default_threads", lambda threads=threads: threads)
         out, lse = host.rounded(q, k, v, **options)
         found = host.gradients(out, lse, dout, q, k, v, **options, wrt=("q", "k", "v"), rounds=True)
         results.append([x.tobytes() for x in (out, lse, *found.values())])
