@@ -74,7 +74,9 @@ def test_every_fill_and_every_pull_is_checked_in_both_types():
         assert f"fill {name}" in NAMES
         assert (f"pull {name}" in NAMES) == (get(name).pull is not None)
     dtypes = [check.dtype for check in diagnosis.checks()]
-    assert dtypes.count("float32") == dtypes.count("float64") == len(NAMES)
+    rounded = [name for name in NAMES if "bfloat16" in name]  # float32 numbers are
+    assert dtypes.count("float32") == dtypes.count("float64") + len(rounded) == len(NAMES)
+    assert len(rounded) == 2
 
 
 def test_requests_reach_every_option_with_choices_and_both_kinds_of_slots():

@@ -16,6 +16,7 @@ from fastpe.kernels.bfloat16.pack import BLOCK_ROWS, BLOCK_WORDS, PANEL_COLUMNS,
 from fastpe.kernels.bfloat16.tiles import (
     begin_tiles,
     end_tiles,
+    fetch_to_write,
     tile_clear,
     tile_keep,
     tile_load,
@@ -188,6 +189,14 @@ def _finish_first(sums, c, c_row, rows, columns, mode, d, d_row, e, e_row):
 
 
 @inner
+def _fetch(c, c_row, rows, columns):
+    """Have a block of C brought near while its sums are made: nothing else reads where it is only written."""
+    for i in range(rows):
+        for j in range(0, columns, BLOCK_ROWS):
+            fetch_to_write(at(c, i * c_row + j))
+
+
+@inner
 def _slab(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth, mode, d, d_row, e, e_row):
     """C = f(start + A B), of terms that `before` others of the product precede."""
     words, panel, sums = part(memory, 0, _ROWS), part(memory, _AT_PANEL, _PANEL), part(memory, _AT_SUMS, _SUMS)
@@ -210,6 +219,7 @@ def _slab(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth,
                 if mode & LOWER_A:
                     last = max(min((row + BLOCK - before + STEP - 1) // STEP, steps), np.int64(0))
                 left, own, target = min(BLOCK, rows - i), at(words, i // BLOCK_ROWS * block), at(c, row * c_row + j)
+                _fetch(target, c_row, left, min(PANEL_COLUMNS, n - j))
                 if not mode & (_START | _END) and left == BLOCK and n - j >= PANEL_COLUMNS:
                     _sums_of_block(way, own, block, panel, first, last, left, target, c_row)
                     continue

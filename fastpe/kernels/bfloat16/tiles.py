@@ -131,6 +131,19 @@ def tile_multiply_words(typingctx, tile, a, a_row, words, way):
     return tile(tile, a, types.intp, words, way), emit
 
 
+@intrinsic
+def fetch_to_write(typingctx, p):
+    """Begin to bring the cache line at `p`, which is to be written, near."""
+
+    def emit(context, b, signature, arguments):
+        place = b.bitcast(element(b, arguments[0], ir.Constant(I64, 0)), ir.IntType(8).as_pointer())
+        hints = [ir.Constant(I32, hint) for hint in (1, 3, 1)]  # a write, into the nearest cache, of data
+        code.call_intrinsic(b, "llvm.prefetch.p0", ir.VoidType(), [place, *hints])
+        return context.get_dummy_value()
+
+    return types.void(p), emit
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # AMX: eight registers of 16 rows of 64 bytes
 
