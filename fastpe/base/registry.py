@@ -59,6 +59,14 @@ class Registry(Generic[Record]):
         return {path.stem: path for path in sorted(kept, key=lambda path: path.stem)}
 
     @cached_property
+    def _modules(self) -> dict[str, str]:
+        """Key -> the module of such a file: asked for at every call, where a path takes as long as a small fill."""
+        home = Path(__file__).parent.parent
+        return {
+            key: ".".join(("fastpe", *path.relative_to(home).with_suffix("").parts)) for key, path in self.files.items()
+        }
+
+    @cached_property
     def _offered(self) -> dict[str, EntryPoint]:
         """Key -> what installed packages offer; nothing is imported."""
         from importlib.metadata import entry_points  # takes longer to import than all of this
@@ -162,8 +170,7 @@ class Registry(Generic[Record]):
         found = self.own(key := self.known(name))
         if found is not None:
             return found.record
-        folder = self.files[key].parent.relative_to(Path(__file__).parent.parent)
-        return self._of_module(shielded.load(".".join(("fastpe", *folder.parts, key))))
+        return self._of_module(shielded.load(self._modules[key]))
 
     def page(self, name: str) -> str:
         """The docstring of the file; of what comes with fastpe, nothing is imported. Raises as `known` does."""

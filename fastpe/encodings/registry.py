@@ -250,7 +250,8 @@ def parse_layers(name: str, options: Mapping[str, Any] | None = None) -> tuple[t
 
 
 def _parsed(schemes: Sequence[str], options: Mapping[str, Any] | None) -> tuple[Part, ...]:
-    parts = tuple(Part(s, get(s), {k: o.default for k, o in get(s).options.items()}) for s in schemes)
+    encodings = [(scheme, get(scheme)) for scheme in schemes]
+    parts = tuple(Part(s, own, {k: o.default for k, o in own.options.items()}) for s, own in encodings)
     for key, value in (options or {}).items():
         scheme, option = _option(schemes, key)
         part = parts[schemes.index(scheme)]

@@ -28,6 +28,7 @@ from numba.core import caching
 from numba.core.compiler_lock import global_compiler_lock
 
 from fastpe.base.shielded import shielded
+from fastpe.kernels._pipeline import compilers, without_collection
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -56,66 +57,7 @@ cache_problem: str | None = None
 """Why nothing is cached on disk in this process, or None when it is."""
 
 
-def _linked_compiler() -> dict[str, Any]:
-    """The options with which Numba keeps a function for its callers: typed and lowered, but no machine code of its own.
-
-    Numba optimises and assembles every function for itself, and optimises it again as a part of each caller. For the
-    functions of a deep tree of kernels the first is for nothing, and takes half of the time.
-    """
-    try:
-        from numba.core.codegen import JITCodeLibrary
-        from numba.core.compiler import CompilerBase, DefaultPassBuilder
-        from numba.core.compiler_machinery import register_pass
-        from numba.core.typed_passes import NativeLowering
-
-        class Linked(JITCodeLibrary):
-            def _optimize_final_module(self) -> None:
-                pass
-
-            def _finalize_final_module(self) -> None:
-                self._finalize_dynamic_globals()
-                self._finalized = True
-
-            def get_pointer_to_function(self, name: str) -> int:
-                self._ensure_finalized()
-                return 0
-
-            @property
-            def codegen(self) -> Any:
-                return _NoEnvironment
-
-        @register_pass(mutates_CFG=True, analysis_only=False)
-        class LinkedLowering(NativeLowering):
-            _name = "lowering for callers alone"
-
-            def run_pass(self, state: Any) -> Any:
-                state.library = Linked(state.targetctx.codegen(), state.func_id.func_qualname)
-                return super().run_pass(state)
-
-        class LinkedCompiler(CompilerBase):
-            def define_pipelines(self) -> Any:
-                passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
-                passes.passes = [(LinkedLowering if p is NativeLowering else p, why) for p, why in passes.passes]
-                passes.finalize()
-                return [passes]
-
-        replaced = [name for name in vars(Linked) if not name.startswith("__")]
-        known = all(hasattr(JITCodeLibrary, name) for name in (*replaced, "_finalize_dynamic_globals"))
-    except ImportError:
-        known = False
-    # a Numba that is put together otherwise compiles every function by itself too; nothing else changes
-    return {"pipeline_class": LinkedCompiler} if known else {}
-
-
-class _NoEnvironment:
-    """What only linked code has in place of Python objects that it might refer to: it refers to none."""
-
-    @staticmethod
-    def set_env(name: str, environment: Any) -> None:
-        pass
-
-
-_LINKED = _linked_compiler()
+_PLAIN, _LINKED = compilers()
 
 
 def inner(function: Function) -> Function:
@@ -144,11 +86,12 @@ def entry(function: Function | None = None, *, label: str = "", parallel: bool =
     """
     if function is None:
         return lambda f: entry(f, label=label, parallel=parallel)
-    dispatcher = numba.njit(parallel=parallel, no_cfunc_wrapper=True, **_OPTIONS)(function)
+    dispatcher = numba.njit(parallel=parallel, no_cfunc_wrapper=True, **_PLAIN, **_OPTIONS)(function)
     if not numba.config.DISABLE_JIT:
         dispatcher._cache = _open_cache(function, label or function.__name__.strip("_").replace("_", " "))
         # Numba's own tables, such as those of what it knows how to compile, do not survive an exception within
-        dispatcher._compile_for_args = shielded(dispatcher._compile_for_args, global_compiler_lock.is_locked)
+        compile_quickly = without_collection()(dispatcher._compile_for_args)
+        dispatcher._compile_for_args = shielded(compile_quickly, global_compiler_lock.is_locked)
     return dispatcher
 
 

@@ -15,6 +15,12 @@ SLACK = 64
 
 
 @inlined
+def places_of(row, reach, start):
+    """In place of two lines: where the distances from `start` on have their places in a contiguous row."""
+    return at(row, reach + start), at(row, reach + 1 - start - PIECE - SLACK)
+
+
+@inlined
 def store_ahead(line, j, value):
     """Values of the distances from j on, counted from the piece's first; a line has PIECE + SLACK elements."""
     store_rounded(line, j, value, lanes(value))

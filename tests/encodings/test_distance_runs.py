@@ -123,6 +123,30 @@ def test_long_rows_are_those_of_any_strides_and_of_shorter_ones(name, params):
     np.testing.assert_array_max_ulp(short, bias[:, LENGTH - 4100 : LENGTH + 4099], 1)
 
 
+@pytest.mark.parametrize("length", [255, 256, 257, 300, 2111, 2112, 2113, 4096])  # pieces and what may lie past them
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("kerple_power", {}),
+        ("t5", {"buckets": 1000, "max_distance": 600}),
+        ("alibi", {"learned": True, "form": "nonsymmetric"}),
+    ],
+)
+def test_rows_that_are_filled_in_place_end_where_they_end(name, options, length):
+    request = {"heads": 2, "train_length": 300, **options}
+    params = {
+        key: value + 0.1 * np.cos(np.arange(value.size, dtype=value.dtype)).reshape(value.shape)
+        for key, value in fastpe.init(name, **request).items()
+    }
+    apart, guarded = np.empty((2, 2 * length - 1, 2), np.float32), np.full(2 * (2 * length - 1) + 128, 7, np.float32)
+    in_place = guarded[64:-64].reshape(2, -1)
+    for out in (apart[..., 0], in_place):
+        fastpe.build(name, length, params=params, out={"bias": out}, **request)
+    np.testing.assert_array_equal(in_place, apart[..., 0])
+    np.testing.assert_array_equal(guarded[:64], 7)
+    np.testing.assert_array_equal(guarded[-64:], 7)
+
+
 def test_sandwich_is_the_printed_sum_at_any_distance():
     bias = fastpe.build("sandwich", LENGTH, divisors=(1.0,), dtype=np.float64)["bias"][0, LENGTH - 1 :]
     with mpmath.workdps(40):

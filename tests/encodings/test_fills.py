@@ -251,6 +251,24 @@ def test_tables_past_the_caches_hold_the_same_values(shift: int) -> None:
             np.testing.assert_array_max_ulp(out[start : start + 100], part, 1)
 
 
+@pytest.mark.parametrize("shift", [0, 16, 3])
+@pytest.mark.parametrize("name", ["factorised_st", "sincos_2d_detr"])  # a sum of two rows, and two side by side
+@pytest.mark.parametrize("dim", [64, 48])  # a row's pieces are whole lines of memory, or not
+def test_grids_past_the_caches_are_those_in_cache(name: str, dim: int, shift: int) -> None:
+    slot, length = registry.get(name).slots[0], 4096 * (LARGE // (4 * dim * 4096) + 1)
+    params = {name: np.cos(np.arange(value.size, dtype=value.dtype)).reshape(value.shape)
+              for name, value in fastpe.init(name, dim=dim, train_length=length).items()}  # fmt: skip
+    apart = np.empty((length, dim + 1), np.float32)[:, :-1]  # its rows are not next to each other
+    guarded = aligned_zeros(length * dim + 64, np.float32)
+    guarded[...] = 7
+    out = guarded[16 + shift : 16 + shift + length * dim].reshape(length, dim)
+    for table in (apart, out):
+        fastpe.build(name, length, dim=dim, params=params or None, out={slot: table})
+    np.testing.assert_array_equal(out, apart)
+    np.testing.assert_array_equal(guarded[: 16 + shift], 7)
+    np.testing.assert_array_equal(guarded[16 + shift + length * dim :], 7)
+
+
 def test_out_may_be_a_field_of_a_packed_record() -> None:
     records = np.zeros((5, 8), np.dtype([("flag", "u1"), ("value", "f4")]))
     fastpe.build("sinusoidal", 5, dim=8, out={"table": records["value"]})

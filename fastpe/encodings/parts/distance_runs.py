@@ -23,6 +23,7 @@ from fastpe.kernels.sides import (
     move_edges_of,
     move_lines,
     move_sides,
+    places_of,
     store_ahead,
     store_behind,
 )
@@ -123,19 +124,25 @@ def _fill_runs(
     table, lines = pointer(first), np.empty((2, 2, PIECE + SLACK), first.dtype)
     sides, runs, length = max(level.shape[0], gain.shape[0]), middle.size, reach + 1
     for h in range(heads):
-        row, opening, waiting, edges = at(table, h * row_step), 0, False, (0, 0)
-        for start in range(0, length, PIECE):
-            count, turn = min(PIECE, length - start), start // PIECE % 2
+        row, opening, waiting, edges, start = at(table, h * row_step), 0, False, (0, 0), 0
+        while start < length:
+            # in cache all but the end, past which nothing may be written, goes to its place at once
+            direct = step == 1 and not large and length - start >= 4 * SLACK
+            count, turn = length - SLACK - start if direct else min(PIECE, length - start), start // PIECE % 2
             ahead, behind = pointer(lines[turn, 0]), pointer(lines[turn, 1])
+            if direct:
+                ahead, behind = places_of(row, reach, start)
             last = pointer(lines[1 - turn, 0]), pointer(lines[1 - turn, 1]), start - PIECE, row, reach
             if waiting:
                 edges = move_edges_of(last)
             while begin[opening + 1] <= start:  # the run that this piece starts in
                 opening += 1
-            for side in range(sides):
+            for side in range(sides - 1, -1, -1):  # distance 0 is the last one's
                 both, run, line = sides == 1, opening, 0 if waiting else -1
                 if start == 0:
-                    run = _fill_alone(ahead, behind, both or side == 1, both or side == 0, begin, terms, level, side, h)
+                    run = _fill_alone(
+                        ahead, behind, both or side == 1, both or side == 0, count, begin, terms, level, side, h
+                    )
                 while run < runs and begin[run] < start + count:
                     j, end = max(begin[run] - start, 0), min(begin[run + 1] - start, count)
                     line = _fill_run(
@@ -148,16 +155,17 @@ def _fill_runs(
                     for rest in range(line, PIECE // lanes(table)):
                         move_lines(last, edges, rest, both or side == 1, both or side == 0)
             waiting = large and step == 1 and start > 0 and count == PIECE and start + PIECE < length
-            if not waiting:
+            if not waiting and not direct:
                 move_sides(ahead, behind, start, count, row, reach, step, large)
+            start += count
     finish(large)
 
 
 @inner
-def _fill_alone(ahead, behind, to_ahead, to_behind, begin, terms, level, side, h):  # type: ignore[no-untyped-def]
+def _fill_alone(ahead, behind, to_ahead, to_behind, count, begin, terms, level, side, h):  # type: ignore[no-untyped-def]
     """The first distances, where each is a run of its own; how many."""
     alone, width = 0, lanes(splat(0.0))
-    while alone < min(terms.size, level.shape[2], PIECE) and begin[alone + 1] == alone + 1 and terms[alone] == 0:
+    while alone < min(terms.size, level.shape[2], count) and begin[alone + 1] == alone + 1 and terms[alone] == 0:
         alone += 1
     values = pointer(level[min(side, level.shape[0] - 1), min(h, level.shape[1] - 1)])
     for i in range(0, alone, 4 * width):
@@ -182,8 +190,12 @@ def _fill_run(ahead, behind, to_ahead, to_behind, j, end, offset, rate, level, g
     With each four go as many lines of the last piece to memory, from `line` on, unless it is negative.
     """
     rates, levels, width = splat(rate), splat(level), lanes(splat(0.0))
+    if terms == 0:
+        for i in range(j, end, 4 * width):
+            line = _put_four(ahead, behind, to_ahead, to_behind, i, levels, levels, levels, levels, last, edges, line)
+        return line
     more = splat(float(width))
-    highest = splat(gain * get(series, terms - 1) if terms > 0 else 0.0)
+    highest = splat(gain * get(series, terms - 1))
     for i in range(j, end, 4 * width):
         t0 = counting(float(i) + offset)
         t1 = t0 + more

@@ -14,6 +14,7 @@ from fastpe.encodings.parts.row_blocks import row_blocks
 from fastpe.kernels._jit import entry, inlined
 from fastpe.kernels.simd import (
     at,
+    before_boundary,
     fma,
     get,
     lanes,
@@ -24,6 +25,7 @@ from fastpe.kernels.simd import (
     splat,
     store,
     store_first,
+    store_past_caches,
     store_rounded,
 )
 from fastpe.kernels.table import LARGE, finish, move_rows
@@ -83,8 +85,10 @@ def _plan(terms: Sequence[Term]) -> _Plan:
     terms = sorted(terms, key=lambda term: term.channel)
     channels = [term.channel for term in terms]
     rows = np.stack([term.rows for term in terms]).astype(np.int64, copy=False)
-    weighted = any(term.weight is not None for term in terms)
-    weights = [np.ones(rows.shape[1]) if term.weight is None else term.weight for term in terms]
+    weight = across = np.ones((1, 0))
+    if any(term.weight is not None for term in terms):
+        weight = np.stack([np.ones(rows.shape[1]) if term.weight is None else term.weight for term in terms])
+        across = np.stack([np.broadcast_to(term.across, term.columns.shape) for term in terms])
     return _Plan(
         pieces[0] if len(pieces) == 1 else np.concatenate(pieces),
         np.array([starts[id(term.table)] for term in terms]),
@@ -93,8 +97,8 @@ def _plan(terms: Sequence[Term]) -> _Plan:
         np.array([*map(channels.index, sorted(set(channels))), len(terms)]),
         rows,
         np.stack([term.columns for term in terms]).astype(np.int64, copy=False),
-        np.stack(weights if weighted else [np.ones(0)]),
-        np.stack([np.broadcast_to(term.across, term.columns.shape) for term in terms] if weighted else [np.ones(0)]),
+        weight,
+        across,
     )
 
 
@@ -107,7 +111,7 @@ def fill_terms(out: Array, terms: Sequence[Term], scale: float = 1.0, start: int
     as_they_are = scale == 1.0 and not plan.weight.size and plan.flat.dtype == out.dtype
     if as_they_are and max(map(channels.count, channels)) <= 2:  # a sum of two is rounded once in any type
         places = plan[:7]
-        for rows, first, row_step, step in row_blocks(out):
+        for rows, first, row_step, step in row_blocks(out, out.size):
             where = start + rows.start, rows.stop - rows.start
             _copy(*places, *where, dim, first, row_step, step, out.nbytes >= LARGE)
         return
@@ -137,7 +141,12 @@ def _copy(
     flat: Array, start: Array, width: Array, channel: Array, group: Array, rows: Array, columns: Array, number: int,
     count: int, dim: int, first: Array, row_step: int, step: int, large: bool,
 ) -> None:  # fmt: skip
-    table, direct, across = pointer(first), step == 1 and not large, columns.shape[1]
+    table, across, most = pointer(first), columns.shape[1], lanes(pointer(first))
+    # a piece that begins and ends with a line of memory goes there as it is, past the caches too
+    in_lines = row_step % most == 0 and before_boundary(table) == 0
+    for term in range(start.size):
+        in_lines = in_lines and channel[term] % most == 0 and width[term] % most == 0
+    direct, past = step == 1 and (in_lines or not large), large and step == 1 and in_lines
     block = np.empty((_RUN, dim), first.dtype)
     for i in range(0, count, _RUN):
         here, some = at(table, i * row_step), min(_RUN, count - i)
@@ -154,7 +163,7 @@ def _copy(
                 for b in range(begin, min(begin + some - k, across)):
                     source = at(one, (row + get(column, b)) * wide)
                     second = at(other, (twin_row + get(twins, b)) * wide)
-                    _piece(source, twin > term, second, at(target, k * apart), wide)
+                    _piece(source, twin > term, second, at(target, k * apart), wide, past)
                     k += 1
         if not direct:
             move_rows(out, some, dim, here, row_step, step, large)
@@ -162,13 +171,17 @@ def _copy(
 
 
 @inlined
-def _piece(source, two, second, target, count):  # type: ignore[no-untyped-def]
-    """A part of a row, or the sum of two; its last vectors may overlap."""
+def _piece(source, two, second, target, count, past):  # type: ignore[no-untyped-def]
+    """A part of a row, or the sum of two; its last vectors may overlap. `past` the caches, if it is whole lines."""
     most = lanes(source)
     whole = count // most * most
     for c in range(0, whole, most):
         value = load(source, c)
-        store(target, c, value + load(second, c) if two else value)
+        value = value + load(second, c) if two else value
+        if past:
+            store_past_caches(target, c, value)
+        else:
+            store(target, c, value)
     if whole < count:
         c = max(count - most, 0)
         value = load_first(source, c, count)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from fastpe.encodings.slots import Spec
 Array = np.ndarray[Any, Any]
 
 
+@lru_cache(maxsize=64)
 def sides(count: int, axes: int) -> tuple[int, ...]:
     """The factors of `count`, as close to each other as they get, in ascending order.
 

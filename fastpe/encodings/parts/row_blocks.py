@@ -24,13 +24,14 @@ class Rows(NamedTuple):
     step: int
 
 
-def row_blocks(table: np.ndarray) -> Iterator[Rows]:
+def row_blocks(table: np.ndarray, elements: int = 0) -> Iterator[Rows]:
     """Runs of rows of a table (..., C), numbered as if its leading axes were one.
 
-    A run has about half a million elements, so that what a fill computes for each row stays small.
+    A run has about half a million elements, so that what a fill computes for each row stays small, or as many as are
+    asked for, where it computes nothing.
     """
     *batch, _, dim = table.shape
-    most = max(1, _BLOCK_ELEMENTS // dim)
+    most = max(1, (elements or _BLOCK_ELEMENTS) // dim)
     whole = table.reshape(-1, dim) if table.flags.c_contiguous else None
     blocks = [whole] if whole is not None else [table[index] for index in np.ndindex(*batch)]
     before = 0
