@@ -14,10 +14,10 @@ PLAIN = problem(np.random.default_rng(0), SLOTS, b=B, h=H, hk=2, n=N, m=M, d=D)
 
 @pytest.fixture(autouse=True)
 def _no_work(monkeypatch):
-    def run_lanes(*arguments):
+    def run_apart(*arguments):
         raise AssertionError("something was computed")
 
-    monkeypatch.setattr(passes, "run_lanes", run_lanes)
+    monkeypatch.setattr(passes, "run_apart", run_apart)
 
 
 def refused(kind, words, **arguments):
@@ -139,7 +139,7 @@ def test_memory_of_another_device(name):
 @pytest.mark.parametrize("dout", [np.ones((B, H, N, D + 1)), np.ones((H, N, D)), np.ones((B, H, N, D), np.int64)])
 def test_dout(dout, monkeypatch):
     computed = []
-    monkeypatch.setattr(passes, "run_lanes", lambda *arguments: computed.append(arguments))
+    monkeypatch.setattr(passes, "run_apart", lambda *arguments: computed.append(arguments))
     pullback = fastpe.attention_vjp(**PLAIN, causal=True)[1]
     before = len(computed)
     with pytest.raises((TypeError, ValueError), match="dout must"):

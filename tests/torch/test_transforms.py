@@ -167,6 +167,6 @@ def test_checkpoints_keep_the_dropped_weights(given, reentrant):
 
 def test_pytorchs_own_check_of_operators(given):
     operator = torch.ops.fastpe.attention.default
-    options = "q k v bias", True, 4, 3.0, 0.0, None, "interleaved", False
+    options = "q k v bias", True, 4, 3.0, 0.0, None, "interleaved", False, False
     torch.library.opcheck(operator, ([*given.values()], *options))
     torch.library.opcheck(operator, ([x.detach().float() for x in given.values()], *options))
