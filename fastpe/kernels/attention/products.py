@@ -13,7 +13,7 @@ from fastpe.kernels.attention.bands import (
     relative_mix,
     relative_scores,
 )
-from fastpe.kernels.attention.cells import FEW, TILE_KEYS, add_scaled, cell_sums, dots
+from fastpe.kernels.attention.cells import FEW, TILE_KEYS, add_scaled, bring_rows_near, cell_sums, dots
 from fastpe.kernels.attention.masks import on_diagonal
 from fastpe.kernels.attention.records import (
     GROWTH,
@@ -126,6 +126,7 @@ def make_content(content, content_row, keys, key_row, head, tile, case, scratch)
     unless they are read in place."""
     mode, cells = LOWER_C if on_diagonal(head, tile, case) else OVERWRITE, scratch.cells
     if in_place(case):
+        bring_rows_near(at(head.v, tile.j0 * case.v_row), case.v_row, case.v_width)
         for i in range(tile.m):
             dots(at(content, i * content_row), keys, key_row, tile.n, case.width, at(cells, i * TILE_KEYS))
         return

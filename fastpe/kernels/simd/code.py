@@ -124,6 +124,31 @@ def fold(b, kind, vector, combine):
     return b.extract_element(vector, ir.Constant(I32, 0))
 
 
+def totals(b, kind, vectors):
+    """The sums of all lanes of each of a few vectors, in one: added up as `fold` does it, but for several at once.
+
+    Two vectors become one, of their halves' sums side by side, until there is one.
+    """
+
+    def chosen(lanes, x, y=None):
+        return b.shuffle_vector(x, x if y is None else y, ir.Constant(ir.VectorType(I32, len(lanes)), lanes))
+
+    width, count = kind.lanes, len(vectors)
+    while width > 1:
+        width //= 2
+        low = [lane for lane in range(kind.lanes) if not lane & width]
+        high = [lane | width for lane in low]
+        if len(vectors) > 1:
+            low, high = ([*lanes, *(kind.lanes + lane for lane in lanes)] for lanes in (low, high))
+            pairs = zip(vectors[::2], vectors[1::2], strict=True)
+            vectors = [b.fadd(chosen(low, x, y), chosen(high, x, y)) for x, y in pairs]
+        else:
+            (x,) = vectors
+            vectors = [b.fadd(x, chosen([lane ^ width for lane in range(kind.lanes)], x))]
+    apart = kind.lanes * len(vectors) // count
+    return chosen(list(range(0, count * apart, apart)), vectors[0], vectors[-1])
+
+
 def larger(b, x, y):
     """max(x, y), y where x is NaN: one instruction on x86."""
     return b.select(b.fcmp_ordered(">", x, y), x, y)
