@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.functional import arguments
-from fastpe.functional.arguments import AXES, UNLED, WIDE, Array, in_float32
+from fastpe.functional.arguments import AXES, UNLED, WIDE, Array
 from fastpe.functional.layouts import contiguous
 from fastpe.functional.passes import Pass, bounds_of, drain, dropout_of, limits_of, without_warnings
 from fastpe.functional.positions import Positions
@@ -144,6 +144,7 @@ class _Plan:
         call, self.dtype, case = done.call, done.dtype, done.case(gradients=False)
         self.own_dtype, self.lead, self.return_lse = call.dtype, call.lead, call.return_lse
         self.pairs, self.causal, self.group, self.dropout = call.pairs, call.causal, done.group, call.dropout
+        self.reads_halves = call.v.dtype != done.dtype
         self.sizes = *call.q.shape[:3], call.v.shape[-1]
         self.arrays = [name for name in AXES if slots.get(name) is not None]
         self.has_slots = any(name not in UNLED for name in self.arrays)
@@ -164,7 +165,9 @@ class _Plan:
         if scale is None or sight is None or (given := self._given(m, sight.starts, slots)) is None:
             return None
         if self.own_dtype is not dtype:
-            q, k, v = in_float32(q), in_float32(k), in_float32(v)
+            q = q.astype(dtype)
+            if not self.reads_halves:
+                k, v = k.astype(dtype), v.astype(dtype)
         if self.lead < 2:
             q, k, v = (x.reshape((1,) * (2 - self.lead) + x.shape) for x in (q, k, v))
         skips = self.skips and (sight.mask is None or sight.mask.hides_only)
@@ -205,8 +208,7 @@ class _Plan:
     def _case(self, m: int, spanned: bool, skips: bool, qkv: tuple[Array, ...]) -> tuple[Any, ...]:
         """The case in one row."""
         before, sizes, options, last = self.numbers
-        size = self.dtype.itemsize
-        strides = [stride // size for x in qkv for stride in x.strides[:3]]
+        strides = [stride // x.itemsize for x in qkv for stride in x.strides[:3]]
         changing = int(skips), *strides, strides[2], strides[5]
         return *before, m, *sizes, int(spanned), -(-m // _TILE), *options, *changing, *last
 

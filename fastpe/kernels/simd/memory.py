@@ -12,6 +12,7 @@ from fastpe.kernels.simd.code import (
     Part,
     call_intrinsic,
     interleave,
+    load_element,
     load_lanes,
     load_vector,
     store_lanes,
@@ -20,6 +21,7 @@ from fastpe.kernels.simd.code import (
     totals,
     transpose,
 )
+from fastpe.kernels.simd.halves import read_as
 from fastpe.kernels.simd.pointers import I64, REGION, element
 from fastpe.kernels.simd.vector import REGISTER_BYTES, Vector, llvm_vector
 
@@ -69,7 +71,7 @@ def plain(typingctx, offset):
 @intrinsic
 def get(typingctx, p, offset):
     """One element."""
-    return p.dtype(p, types.intp), lambda context, b, signature, a: b.load(element(b, *a))
+    return read_as(p.dtype)(p, types.intp), lambda context, b, signature, a: load_element(b, *a)
 
 
 @intrinsic
@@ -105,12 +107,13 @@ def lanes(typingctx, p):
 
 @intrinsic
 def scalar(typingctx, p, value):
-    """The number `value` in the element type of the pointer `p`."""
+    """The number `value` in the type of what is read through the pointer `p`."""
+    kind = read_as(p.dtype)
 
     def emit(context, b, signature, arguments):
-        return context.cast(b, arguments[1], signature.args[1], p.dtype)
+        return context.cast(b, arguments[1], signature.args[1], kind)
 
-    return p.dtype(p, value), emit
+    return kind(p, value), emit
 
 
 @intrinsic
