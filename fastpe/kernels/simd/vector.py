@@ -65,15 +65,20 @@ def whole_vectors(count: int, dtype: Any) -> int:
     return -(-count // width) * width
 
 
+_ONE = slice(1)
+
+
 def start_of(x: np.ndarray) -> np.ndarray:
     """The first element of x, as (1,): kernels know where the rest is, are compiled once for all shapes and strides.
 
     Where bounds are checked it goes on to the last of x, or is x itself where that lies before the first. Of half
     precision it is what `halves` makes of it.
     """
-    x = bits_of(x)
+    if x.dtype.itemsize == 2:
+        x = bits_of(x)
     if not CHECK_BOUNDS:
-        return x[(0,) * (x.ndim - 1)][:1]
+        first: Any = (*(0,) * (x.ndim - 1), _ONE)
+        return x[first]
     steps = [(size - 1) * stride for size, stride in zip(x.shape, x.strides, strict=True)]
     if min(steps) < 0:
         return x
