@@ -13,6 +13,7 @@ from fastpe.base.validation import at_least_zero, positive, truth, whole
 from fastpe.functional.positions import Positions
 from fastpe.functional.sight import Mask, added_mask, as_spans, check_mask, check_spans, check_starts
 from fastpe.functional.slot_arrays import cells_of
+from fastpe.kernels.attention.cells import FEW
 
 Array = np.ndarray[Any, Any]
 
@@ -46,7 +47,8 @@ class Call:
     """Checked arguments: arrays as they came, but with an axis B or 1 in front where they had none.
 
     What kernels index with, `index`, lengths, spans and starts, is a copy; all else may lie in the caller's memory.
-    Half precision has become float32; `dtype` is that of the output. `lead`: how many axes q has before N.
+    Half precision has become float32, but for k and v where `check` says so; `dtype` is that of the output. `lead`: how
+    many axes q has before N.
     `shapes`: those of the arguments whose gradients are wanted, as they were given; `dtypes`: those of the gradients.
     """
 
@@ -85,12 +87,17 @@ class Call:
 
 def check(
     q: Any, k: Any, v: Any, *, causal: bool, window: int | None, lengths: Any, return_lse: bool,
-    wrt: tuple[str, ...] | None, slots: Mapping[str, Any],
+    wrt: tuple[str, ...] | None, slots: Mapping[str, Any], reads_halves: bool = False,
 ) -> Call:  # fmt: skip
-    """Check everything, or raise an error that names the argument."""
+    """Check everything, or raise an error that names the argument. reads_halves: whether k and v of half precision may
+    stay so, which forward kernels of few queries read."""
     check_names(wrt)
     own_arrays = {name: any_real(name, value) for name, value in (("q", q), ("k", k), ("v", v))}
-    arrays = {name: in_float32(array) for name, array in own_arrays.items()}
+    stay = "kv" if reads_halves and own_arrays["q"].shape[-2:-1] <= (FEW,) else ""
+    arrays = {
+        name: array if name in stay and array.dtype.isnative else in_float32(array)
+        for name, array in own_arrays.items()
+    }
     lead = arrays["q"].ndim - 2
     batched = lead == 2
     sizes = _sizes(arrays)

@@ -109,7 +109,7 @@ def attention(
     kind = seen.kind_of(q, k, v, causal, window, lengths, tolerance, return_lse, slots)
     if kind is not None and (done := seen.attend(kind, q, k, v, lengths, slots)) is not None:
         return done
-    call = checked(q, k, v, causal, window, lengths, return_lse, (), slots)
+    call = checked(q, k, v, causal, window, lengths, return_lse, (), slots, reads_halves=True)
     done = Pass(call, checked_tolerance(tolerance, call.q.dtype))
     if kind is not None:
         seen.keep(kind, done, slots)
@@ -204,12 +204,13 @@ def rounded(
 
 def checked(
     q: Any, k: Any, v: Any, causal: bool, window: int | None, lengths: Any, return_lse: bool,
-    wrt: tuple[str, ...] | None, slots: Mapping[str, Any],
+    wrt: tuple[str, ...] | None, slots: Mapping[str, Any], *, reads_halves: bool = False,
 ) -> Call:  # fmt: skip
-    """Checked arguments of one dtype, finite slots."""
+    """Checked arguments of one dtype, finite slots; reads_halves: as for `arguments.check`."""
     call = arguments.check(
-        q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, wrt=wrt, slots=slots
-    )
+        q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, wrt=wrt, slots=slots,
+        reads_halves=reads_halves,
+    )  # fmt: skip
     dtype = call.q.dtype
     for name in ("k", "v"):
         if name in call.dtypes and call.dtypes[name] != call.dtype:

@@ -52,7 +52,7 @@ class Pass:
             return
         rows = turned_rows(call.q, call.k, call.v, call.slots, self.group, call.positions, call.pairs)
         q, self.qr, k, self.kr, v = rows
-        self.strides = tuple(stride // self.dtype.itemsize for x in (q, k, v) for stride in x.strides[:3])
+        self.strides = tuple(stride // x.itemsize for x in (q, k, v) for stride in x.strides[:3])
         self.strides += (self.strides[2], self.strides[5], dv, d, dv)
         self.options = Options(rectify=int(call.rectify), softcap=call.softcap)
         self.terms = score.terms_given(call.slots.keys() - {"sinks"}, self.options)

@@ -151,7 +151,7 @@ def turned_rows(
     q, k, v = plain_rows(q), plain_rows(k), plain_rows(v)
     if "angles" not in slots:
         return q, q, k, k, v
-    q, k = np.ascontiguousarray(q), np.ascontiguousarray(k)
+    q, k = np.ascontiguousarray(q), np.ascontiguousarray(in_float32(k))
     qr, kr = (
         turned(x, slots["angles"], positions, pairs, np.empty(x.shape, x.dtype), 1.0, queries=queries)
         for x, queries in ((q, True), (k, False))

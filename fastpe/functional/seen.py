@@ -4,7 +4,8 @@ The kernels of a single query take microseconds, and what Python does before the
 was seen before is checked by its `kind` alone: all that makes an error but values of arrays. Those are looked at in
 compiled code (`kernels.attention.sight` and `unfolding`), and what is not as it should be goes the whole way again,
 where the errors are. The number of keys is no part of the kind: a cache grows. Nothing that is written to is kept from
-call to call.
+call to call; what is read alone, and depends on the number of keys, is kept of the last one, as all layers of a model
+have it.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.functional import arguments
-from fastpe.functional.arguments import AXES, UNLED, WIDE, Array, in_float32
+from fastpe.functional.arguments import AXES, UNLED, WIDE, Array
 from fastpe.functional.layouts import contiguous
 from fastpe.functional.passes import Pass, bounds_of, drain, dropout_of, limits_of, without_warnings
 from fastpe.functional.positions import Positions
@@ -110,7 +111,14 @@ def _plain_count(value: Any) -> bool:
 def attend(kind: Any, q: Array, k: Array, v: Array, lengths: Any, slots: Mapping[str, Any]) -> Any:
     """What `attention` returns; None where the kind was not seen before, or a value is none that attention takes."""
     plan = _kept.get(kind)
-    return None if plan is None else plan(q, k, v, lengths, slots)
+    if plan is None:
+        return None
+    return plan.run(q, k, v, lengths, slots) if plan.quiet else _run_quietly(plan, q, k, v, lengths, slots)
+
+
+@without_warnings
+def _run_quietly(plan: "_Plan", *arguments: Any) -> Any:
+    return plan.run(*arguments)
 
 
 def keep(kind: Any, done: Pass, slots: Mapping[str, Any]) -> None:
@@ -144,7 +152,10 @@ class _Plan:
         call, self.dtype, case = done.call, done.dtype, done.case(gradients=False)
         self.own_dtype, self.lead, self.return_lse = call.dtype, call.lead, call.return_lse
         self.pairs, self.causal, self.group, self.dropout = call.pairs, call.causal, done.group, call.dropout
+        self.reads_halves = call.v.dtype != done.dtype
         self.sizes = *call.q.shape[:3], call.v.shape[-1]
+        # where NumPy computes nothing it cannot warn, and need not be told not to
+        self.quiet = self.own_dtype is self.dtype and not any(isinstance(x, np.ndarray) for x in slots.values())
         self.arrays = [name for name in AXES if slots.get(name) is not None]
         self.has_slots = any(name not in UNLED for name in self.arrays)
         self.scale = None if isinstance(slots.get("scale"), np.ndarray) else done.inputs.scale
@@ -156,15 +167,19 @@ class _Plan:
         self.numbers = row[:_KEYS], row[_KEYS + 1 : _SPANNED], row[_SPANNED + 2 : _SKIP], row[_AFTER:]
         self.no_bounds = *bounds_of(call.q, call.k, call.q, None), limits_of(0.0, self.causal, 1)
         self.nothing = slot_arrays({}, (), call.positions, self.dtype, self.has_terms)
+        self.last_sight: tuple[int, _Sight] | None = None
+        self.last_case: tuple[Any, tuple[Any, ...]] | None = None
 
-    @without_warnings
-    def __call__(self, q: Array, k: Array, v: Array, lengths: Any, slots: Mapping[str, Any]) -> Any:
+    def run(self, q: Array, k: Array, v: Array, lengths: Any, slots: Mapping[str, Any]) -> Any:
+        """What `attention` returns, or None."""
         (b, h, n, dv), m, dtype = self.sizes, k.shape[-2], self.dtype
         scale, sight = self._scale(slots), self._sight(m, lengths, slots)
         if scale is None or sight is None or (given := self._given(m, sight.starts, slots)) is None:
             return None
         if self.own_dtype is not dtype:
-            q, k, v = in_float32(q), in_float32(k), in_float32(v)
+            q = q.astype(dtype)
+            if not self.reads_halves:
+                k, v = k.astype(dtype), v.astype(dtype)
         if self.lead < 2:
             q, k, v = (x.reshape((1,) * (2 - self.lead) + x.shape) for x in (q, k, v))
         skips = self.skips and (sight.mask is None or sight.mask.hides_only)
@@ -204,11 +219,15 @@ class _Plan:
 
     def _case(self, m: int, spanned: bool, skips: bool, qkv: tuple[Array, ...]) -> tuple[Any, ...]:
         """The case in one row."""
+        kind, kept = (m, spanned, skips, *(x.strides for x in qkv)), self.last_case
+        if kept is not None and kept[0] == kind:
+            return kept[1]
         before, sizes, options, last = self.numbers
-        size = self.dtype.itemsize
-        strides = [stride // size for x in qkv for stride in x.strides[:3]]
+        strides = [stride // x.itemsize for x in qkv for stride in x.strides[:3]]
         changing = int(skips), *strides, strides[2], strides[5]
-        return *before, m, *sizes, int(spanned), -(-m // _TILE), *options, *changing, *last
+        made = *before, m, *sizes, int(spanned), -(-m // _TILE), *options, *changing, *last
+        self.last_case = kind, made
+        return made
 
     def _scale(self, slots: Mapping[str, Any]) -> Array | None:
         """The scale of each head; None where it is none that attention takes."""
@@ -241,12 +260,13 @@ class _Plan:
     def _sight(self, m: int, lengths: Any, slots: Mapping[str, Any]) -> _Sight | None:
         """What queries see; None where an array holds what attention does not take."""
         b, _, n, _ = self.sizes
-        fixed, starts = np.empty((b, 2), np.int64), np.empty(b, np.int64)
         spans, mask, own = slots["spans"], slots["mask"], slots["query_start"]
         if spans is mask is own is lengths is None:
-            fixed[:, 0], fixed[:, 1] = n, m
-            starts.fill(m - n)
-            return _Sight(fixed, starts, _NO_SPANS, None)
+            kept = self.last_sight
+            if kept is None or kept[0] != m:
+                kept = self.last_sight = m, _Sight(np.tile([n, m], (b, 1)), np.full(b, m - n), _NO_SPANS, None)
+            return kept[1]
+        fixed, starts = np.empty((b, 2), np.int64), np.empty(b, np.int64)
         queries, keys = lengths if type(lengths) is tuple else (None, lengths)
         shown, added, found = _NO_BOOLS, _NOTHING[self.dtype], None
         if mask is not None and n > _FEW:  # it may be worth turning into spans

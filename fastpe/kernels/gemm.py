@@ -53,7 +53,6 @@ from fastpe.kernels.simd import (
     store_first,
     transpose_block,
 )
-from fastpe.kernels.simd.pointers import element
 
 OVERWRITE, FROM, PLUS, RELU, WHERE_POSITIVE, LOWER_A, UPPER_A, LOWER_C, ONTO = (
     np.int64(flag) for flag in (0, 1, 2, 4, 8, 16, 32, 64, 128)
@@ -141,7 +140,7 @@ def tile_multiply_add(typingctx, tile, a, a_row, b_, count):
         packed, a, a_row, row, count = arguments
         old, vector = unpacked_tile(b, tile, packed), tile.vector
         across = [_load_cell(b, tile, row, _index(0), 0, j, count) for j in range(tile.columns)]
-        down = [code.broadcast(b, vector, b.load(element(b, a, b.mul(a_row, _index(i))))) for i in range(tile.rows)]
+        down = [code.broadcast(b, vector, code.load_element(b, a, b.mul(a_row, _index(i)))) for i in range(tile.rows)]
         return packed_tile(
             b, tile, [code.multiply_add(b, vector, down[i], across[j], old[c]) for c, i, j in cells_of(tile)]
         )

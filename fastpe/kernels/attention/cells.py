@@ -7,10 +7,26 @@ plus j - i. Every routine is one pass over the tile, a few FLOP a cell.
 import numpy as np
 
 from fastpe.kernels._jit import inner
-from fastpe.kernels.simd import at, fma, get, lanes, load, load_first, put, splat, store, store_first, total, zeros
+from fastpe.kernels.simd import (
+    at,
+    bring_near,
+    fma,
+    get,
+    lanes,
+    load,
+    load_first,
+    put,
+    put_totals,
+    splat,
+    store,
+    store_first,
+    total,
+    zeros,
+)
 
 TILE_QUERIES, TILE_KEYS = np.int64(96), np.int64(128)
 FEW = np.int64(4)  # queries for which it costs less to read keys where they lie than to turn a tile of them
+_AHEAD = 16  # rows that are asked for: the CPU sees by itself that those after them are next
 BAND = np.int64(256)  # elements from one row of a band to the next: TILE_QUERIES + TILE_KEYS - 1, rounded up
 
 
@@ -41,10 +57,7 @@ def dots(x, y, y_row, n, d, out):
             left, own = d - whole, load_first(x, whole, d - whole)
             s, t = fma(own, load_first(first, whole, left), s), fma(own, load_first(second, whole, left), t)
             u, w = fma(own, load_first(third, whole, left), u), fma(own, load_first(fourth, whole, left), w)
-        put(out, j, total(s))
-        put(out, j + 1, total(t))
-        put(out, j + 2, total(u))
-        put(out, j + 3, total(w))
+        put_totals(out, j, s, t, u, w)
     for j in range(four, n):
         put(out, j, dot(x, at(y, j * y_row), d))
 
@@ -82,6 +95,14 @@ def add_rows(weights, x, x_row, n, d, y):
             s = fma(splat(get(weights, even)), load_first(x, even * x_row + c, d - c), s)
         store_first(y, c, s + a, d - c)
         c += width
+
+
+@inner
+def bring_rows_near(x, x_row, d):
+    """Ask for the first rows of what is read next; it may end before them."""
+    for j in range(_AHEAD):
+        for c in range(0, d, lanes(x)):
+            bring_near(x, j * x_row + c)
 
 
 @inner

@@ -6,7 +6,7 @@ import numpy as np
 
 from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.attention.bands import offsets_of, relative_mix
-from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_rows, clear
+from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_rows, bring_rows_near, clear
 from fastpe.kernels.attention.dropped import drop_cells
 from fastpe.kernels.attention.masks import (
     hide,
@@ -114,6 +114,7 @@ def _mix(head, terms, tile, start, y, y_row, case, scratch):
     d, mode, cells = case.v_width, start | LOWER_A if on_diagonal(head, tile, case) else start, scratch.cells
     v = at(head.v, j0 * case.v_row)
     if in_place(case):
+        bring_rows_near(at(head.kr, (j0 + n) * case.kr_row), case.kr_row, case.width)
         for i in range(m):
             add_rows(at(cells, i * TILE_KEYS), v, case.v_row, n, d, at(y, i * y_row))
     else:
@@ -154,6 +155,8 @@ def forward_rows(head, terms, i0, out, lse, case, scratch):
     low, high = visible_of_block(i0, m, head, case)
     farthest, after = low // TILE_KEYS, (high + TILE_KEYS - 1) // TILE_KEYS
     nearest = min(max(own_tile(i0 + m, head), farthest), after - 1)
+    if in_place(case):  # nothing is left out, and rows that are read in the order of memory come sooner
+        nearest = farthest - 1
     behind = nearest - farthest + 1
     step = np.int64(0)
     while step < after - farthest:  # from the queries' own keys down, then those after them upwards

@@ -13,7 +13,7 @@ from fastpe.kernels.attention.bands import (
     relative_mix,
     relative_scores,
 )
-from fastpe.kernels.attention.cells import FEW, TILE_KEYS, add_scaled, cell_sums, dots
+from fastpe.kernels.attention.cells import FEW, TILE_KEYS, add_scaled, bring_rows_near, cell_sums, dots
 from fastpe.kernels.attention.masks import on_diagonal
 from fastpe.kernels.attention.records import (
     GROWTH,
@@ -99,17 +99,14 @@ def in_place(case):
 def prepare_keys(head, terms, tile, case, scratch):
     """The tile's rotated keys, transposed; with growth they are scaled for the block of queries from tile.i0 on."""
     d, n, source, row = case.width, tile.n, at(head.kr, tile.j0 * case.kr_row), case.kr_row
-    if terms is None:
-        if not in_place(case):
-            transpose(source, row, scratch.k_columns, TILE_KEYS, n, d)
-        return
-    if has_factors(head.table):
+    if terms is not None and has_factors(head.table):
         pairs, factors = rows_of(head.table, GROWTH), scratch.k_factors
         growth, origin = at(terms.growth_k, tile.j0 * pairs), at(terms.growth_q, tile.i0 * pairs)
         _growth_factors(growth, origin, n, pairs, case.half, -1.0, factors)
         grown(source, row, factors, 2 * pairs, scratch.k_scaled, n, d)
-        source, row = scratch.k_scaled, d
-    if not in_place(case):
+        if not in_place(case):
+            transpose(scratch.k_scaled, d, scratch.k_columns, TILE_KEYS, n, d)
+    elif not in_place(case):
         transpose(source, row, scratch.k_columns, TILE_KEYS, n, d)
 
 
@@ -126,6 +123,7 @@ def make_content(content, content_row, keys, key_row, head, tile, case, scratch)
     unless they are read in place."""
     mode, cells = LOWER_C if on_diagonal(head, tile, case) else OVERWRITE, scratch.cells
     if in_place(case):
+        bring_rows_near(at(head.v, tile.j0 * case.v_row), case.v_row, case.v_width)
         for i in range(tile.m):
             dots(at(content, i * content_row), keys, key_row, tile.n, case.width, at(cells, i * TILE_KEYS))
         return
@@ -141,18 +139,19 @@ def make_products(head, terms, tile, case, scratch):
     d, table, cells, m = case.width, head.table, scratch.cells, tile.m
     q, k = at(head.q, tile.i0 * case.q_row), at(head.k, tile.j0 * case.k_row)
     content, content_row = at(head.qr, tile.i0 * case.qr_row), case.qr_row
-    keys, key_row = at(head.kr, tile.j0 * case.kr_row), case.kr_row
     if has_factors(table):
         pairs, factors, scaled = rows_of(table, GROWTH), scratch.q_factors, scratch.q_scaled
         growth = at(terms.growth_q, tile.i0 * pairs)
         _growth_factors(growth, growth, m, pairs, case.half, 1.0, factors)
         grown(content, content_row, factors, 2 * pairs, scaled, m, d)
-        content, content_row, keys, key_row = scaled, d, scratch.k_scaled, d
-    if given(table, REL_GAIN):
-        offsets = offsets_of(terms.rel_gain, REL_GAIN, head, tile, case, scratch)
-        channel_scores(content, scratch.k_scaled, offsets, cells)
+        if given(table, REL_GAIN):
+            offsets = offsets_of(terms.rel_gain, REL_GAIN, head, tile, case, scratch)
+            channel_scores(scaled, scratch.k_scaled, offsets, cells)
+        else:
+            make_content(scaled, d, scratch.k_scaled, d, head, tile, case, scratch)
     else:
-        make_content(content, content_row, keys, key_row, head, tile, case, scratch)
+        keys = at(head.kr, tile.j0 * case.kr_row)
+        make_content(content, content_row, keys, case.kr_row, head, tile, case, scratch)
     if given(table, REL_KEY):
         relative_scores(q, case.q_row, offsets_of(terms.rel_key, REL_KEY, head, tile, case, scratch), cells, False)
     if given(table, REL_QUERY):

@@ -12,6 +12,7 @@ To see that they are right, run with FASTPE_CHECK_BOUNDS=1: a build whose pointe
 
 Offsets count elements. `load_first` and `store_first` touch only the first `n` lanes, so a row of any length works.
 
+    halves.py      half precision, which is read as float32
     vector.py      the type, the width of its registers, memory aligned to them
     memory.py      between memory and vectors
     pointers.py    what a pointer is, and the build in which it is checked
@@ -44,6 +45,7 @@ from fastpe.kernels.simd.arithmetic import (
 from fastpe.kernels.simd.memory import (
     at,
     before_boundary,
+    bring_near,
     fence,
     get,
     lanes,
@@ -54,6 +56,7 @@ from fastpe.kernels.simd.memory import (
     plain,
     pointer,
     put,
+    put_totals,
     row,
     scalar,
     store,
@@ -77,9 +80,9 @@ from fastpe.kernels.simd.vector import (
 
 __all__ = [
     "FUSED", "REGISTER_BYTES", "Vector", "absolute", "aligned_zeros", "any_negative", "at", "backwards",
-    "before_boundary", "blend", "counting", "exp", "fence", "fma", "get", "interleaved", "keep_first", "lanes",
-    "largest", "llvm_scalar", "llvm_vector", "load", "load_first", "load_wide", "maximum", "minimum", "minus",
-    "part", "plain", "pointer", "put", "region", "relu", "row", "scalar", "splat", "sqrt", "start_of", "store",
-    "store_first", "store_interleaved", "store_past_caches", "store_rounded", "swapped", "total", "transpose_block",
-    "where_negative", "whole_vectors", "zeros",
+    "before_boundary", "blend", "bring_near", "counting", "exp", "fence", "fma", "get", "interleaved", "keep_first",
+    "lanes", "largest", "llvm_scalar", "llvm_vector", "load", "load_first", "load_wide", "maximum", "minimum",
+    "minus", "part", "plain", "pointer", "put", "put_totals", "region", "relu", "row", "scalar", "splat", "sqrt",
+    "start_of", "store", "store_first", "store_interleaved", "store_past_caches", "store_rounded", "swapped", "total",
+    "transpose_block", "where_negative", "whole_vectors", "zeros",
 ]  # fmt: skip

@@ -1,16 +1,20 @@
 """Pieces of LLVM code. `kind` is the Numba `Vector`, `b` the IR builder, the other arguments LLVM values."""
 
 import math
+import platform
 from typing import NamedTuple
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
+from fastpe.kernels.simd.halves import BFLOAT16, FLOAT16
 from fastpe.kernels.simd.pointers import I64, element
-from fastpe.kernels.simd.vector import REGISTER_BYTES, llvm_vector
+from fastpe.kernels.simd.vector import REGISTER_BYTES, cpu_features, llvm_vector
 
-I32 = ir.IntType(32)
+I16, I32 = ir.IntType(16), ir.IntType(32)
+_WIDENS = "f16c" in cpu_features() or platform.machine().lower() in ("aarch64", "arm64")
+"""Whether the CPU has instructions that make float32 of float16; LLVM would call a function that is not there."""
 
 
 class Part(NamedTuple):
@@ -54,9 +58,18 @@ def address_of(b, kind, pointer, offset, count=None):
     return b.bitcast(place, llvm_vector(kind).as_pointer())
 
 
+def load_element(b, pointer, offset):
+    """One element."""
+    place = element(b, pointer, offset)
+    return widened(b, b.load(_bits_at(b, place)), place) if _half(place) else b.load(place)
+
+
 def load_vector(b, kind, pointer, offset):
     """Unaligned load."""
-    return b.load(address_of(b, kind, pointer, offset), align=kind.dtype.bitwidth // 8)
+    place = element(b, pointer, offset, kind.lanes)
+    if _half(place):
+        return widened(b, b.load(_bits_at(b, place, kind.lanes), align=2), place)
+    return b.load(b.bitcast(place, llvm_vector(kind).as_pointer()), align=kind.dtype.bitwidth // 8)
 
 
 def store_vector(b, kind, pointer, offset, value):
@@ -86,15 +99,23 @@ def load_lanes(b, kind, pointer, offset, count):
             full_block = b.block
         with otherwise:
             mask = lanes_below(b, kind, count)
-            alignment = ir.Constant(I32, kind.dtype.bitwidth // 8)
-            address = address_of(b, kind, pointer, offset, count)
-            name = f"llvm.masked.load.{suffix(kind)}.p0"
-            part = call_intrinsic(b, name, llvm_vector(kind), [address, alignment, mask, constant(kind, 0.0)])
+            part = _load_masked(b, kind, element(b, pointer, offset, count), mask)
             part_block = b.block
     result = b.phi(llvm_vector(kind))
     result.add_incoming(full, full_block)
     result.add_incoming(part, part_block)
     return result
+
+
+def _load_masked(b, kind, place, mask):
+    half = _half(place)
+    name, vector, size = f"v{kind.lanes}i16" if half else suffix(kind), llvm_vector(kind), kind.dtype.bitwidth // 8
+    if half:
+        vector, size = ir.VectorType(I16, kind.lanes), 2
+    zero = ir.Constant(vector, [0] * kind.lanes) if half else constant(kind, 0.0)
+    address = b.bitcast(place, vector.as_pointer())
+    part = call_intrinsic(b, f"llvm.masked.load.{name}.p0", vector, [address, ir.Constant(I32, size), mask, zero])
+    return widened(b, part, place) if half else part
 
 
 def store_lanes(b, kind, pointer, offset, value, count):
@@ -122,6 +143,31 @@ def fold(b, kind, vector, combine):
         high = b.shuffle_vector(vector, empty, ir.Constant(integers, list(range(width, 2 * width))))
         vector = combine(low, high)
     return b.extract_element(vector, ir.Constant(I32, 0))
+
+
+def totals(b, kind, vectors):
+    """The sums of all lanes of each of a few vectors, in one: added up as `fold` does it, but for several at once.
+
+    Two vectors become one, of their halves' sums side by side, until there is one.
+    """
+
+    def chosen(lanes, x, y=None):
+        return b.shuffle_vector(x, x if y is None else y, ir.Constant(ir.VectorType(I32, len(lanes)), lanes))
+
+    width, count = kind.lanes, len(vectors)
+    while width > 1:
+        width //= 2
+        low = [lane for lane in range(kind.lanes) if not lane & width]
+        high = [lane | width for lane in low]
+        if len(vectors) > 1:
+            low, high = ([*lanes, *(kind.lanes + lane for lane in lanes)] for lanes in (low, high))
+            pairs = zip(vectors[::2], vectors[1::2], strict=True)
+            vectors = [b.fadd(chosen(low, x, y), chosen(high, x, y)) for x, y in pairs]
+        else:
+            (x,) = vectors
+            vectors = [b.fadd(x, chosen([lane ^ width for lane in range(kind.lanes)], x))]
+    apart = kind.lanes * len(vectors) // count
+    return chosen(list(range(0, count * apart, apart)), vectors[0], vectors[-1])
 
 
 def larger(b, x, y):
@@ -174,6 +220,42 @@ def transpose(b, kind, source, source_row, target, target_row, past_caches):
             with branch:
                 for i in range(width):
                     put(b, kind, target, b.mul(target_row, ir.Constant(I64, i)), rows[i])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Half precision (see `halves`)
+
+
+def _half(place):
+    """Whether an element's address is that of one of half precision."""
+    return place.type.pointee in (BFLOAT16.stored, FLOAT16.stored)
+
+
+def _bits_at(b, place, lanes=None):
+    return b.bitcast(place, (I16 if lanes is None else ir.VectorType(I16, lanes)).as_pointer())
+
+
+def widened(b, bits, place):
+    """The bits of a number, or of a vector of them, that were read at `place`, as float32: every one exactly."""
+
+    def of(kind):
+        return ir.VectorType(kind, bits.type.count) if isinstance(bits.type, ir.VectorType) else kind
+
+    def number(kind, value):
+        return ir.Constant(of(kind), [value] * bits.type.count if of(kind) is not kind else value)
+
+    if place.type.pointee == FLOAT16.stored and _WIDENS:
+        return b.fpext(b.bitcast(bits, of(FLOAT16.stored)), of(ir.FloatType()))
+    wide = b.zext(bits, of(I32))
+    if place.type.pointee == BFLOAT16.stored:
+        return b.bitcast(b.shl(wide, number(I32, 16)), of(ir.FloatType()))
+    # the exponent's bias is 127, not 15: times 2^112, which is right of denormal numbers as well
+    size = b.shl(b.and_(wide, number(I32, 0x7FFF)), number(I32, 13))
+    scaled = b.bitcast(b.fmul(b.bitcast(size, of(ir.FloatType())), number(ir.FloatType(), 2.0**112)), of(I32))
+    finite = b.icmp_unsigned("<", size, number(I32, 0x7C00 << 13))
+    found = b.select(finite, scaled, b.or_(size, number(I32, 0x7F800000)))
+    sign = b.shl(b.and_(wide, number(I32, 0x8000)), number(I32, 16))
+    return b.bitcast(b.or_(found, sign), of(ir.FloatType()))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

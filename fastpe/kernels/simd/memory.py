@@ -8,17 +8,25 @@ from numba.np.arrayobj import make_array
 from fastpe.kernels._jit import inlined
 from fastpe.kernels.simd import pointers
 from fastpe.kernels.simd.code import (
+    I32,
     Part,
+    call_intrinsic,
     interleave,
+    load_element,
     load_lanes,
     load_vector,
     store_lanes,
     store_vector,
     store_vector_past_caches,
+    totals,
     transpose,
 )
+from fastpe.kernels.simd.halves import read_as
 from fastpe.kernels.simd.pointers import I64, REGION, element
 from fastpe.kernels.simd.vector import REGISTER_BYTES, Vector, llvm_vector
+
+_TO_L1 = 3
+_BYTES = ir.IntType(8).as_pointer()
 
 
 @intrinsic
@@ -63,7 +71,7 @@ def plain(typingctx, offset):
 @intrinsic
 def get(typingctx, p, offset):
     """One element."""
-    return p.dtype(p, types.intp), lambda context, b, signature, a: b.load(element(b, *a))
+    return read_as(p.dtype)(p, types.intp), lambda context, b, signature, a: load_element(b, *a)
 
 
 @intrinsic
@@ -78,6 +86,19 @@ def put(typingctx, p, offset, value):
 
 
 @intrinsic
+def put_totals(typingctx, p, offset, x, y, z, w):
+    """Store the sums of all lanes of four vectors side by side, each what `total` gives."""
+
+    def emit(context, b, signature, arguments):
+        sums = totals(b, x, arguments[2:])
+        place = element(b, *arguments[:2], 4)
+        b.store(sums, b.bitcast(place, sums.type.as_pointer()), align=x.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(p, types.intp, x, y, z, w), emit
+
+
+@intrinsic
 def lanes(typingctx, p):
     """Elements per vector, for the element type of the pointer or vector `p`."""
     count = Vector(p.dtype).lanes
@@ -86,12 +107,13 @@ def lanes(typingctx, p):
 
 @intrinsic
 def scalar(typingctx, p, value):
-    """The number `value` in the element type of the pointer `p`."""
+    """The number `value` in the type of what is read through the pointer `p`."""
+    kind = read_as(p.dtype)
 
     def emit(context, b, signature, arguments):
-        return context.cast(b, arguments[1], signature.args[1], p.dtype)
+        return context.cast(b, arguments[1], signature.args[1], kind)
 
-    return p.dtype(p, value), emit
+    return kind(p, value), emit
 
 
 @intrinsic
@@ -209,6 +231,20 @@ def fence(typingctx):
         return context.get_dummy_value()
 
     return types.void(), emit
+
+
+@intrinsic
+def bring_near(typingctx, p, offset):
+    """Ask for the cache line of an element, to be read soon. It may lie anywhere: nothing comes of an address that is
+    none."""
+
+    def emit(context, b, signature, arguments):
+        place = b.gep(pointers.address(b, arguments[0]), [arguments[1]])
+        flags = [ir.Constant(I32, flag) for flag in (0, _TO_L1, 1)]  # to read; how near; data
+        call_intrinsic(b, "llvm.prefetch.p0", ir.VoidType(), [b.bitcast(place, _BYTES), *flags])
+        return context.get_dummy_value()
+
+    return types.void(p, types.intp), emit
 
 
 @intrinsic

@@ -31,6 +31,7 @@ from numba.core.lowering import BaseLower
 from numba.extending import NativeValue, lower_builtin, models, register_model, type_callable, typeof_impl, unbox
 
 from fastpe.kernels._jit import CHECK_BOUNDS
+from fastpe.kernels.simd.halves import stored_as
 
 I64 = ir.IntType(64)
 _REPORT = "fastpe_out_of_bounds"
@@ -99,14 +100,17 @@ def memory_of(b: Any, pointer: Any) -> Any:
 
 def pointer_type(dtype: Any) -> Any:
     """The type of pointers to such elements."""
+    dtype = stored_as(dtype)
     return CheckedPointer(dtype) if CHECK_BOUNDS else types.CPointer(dtype)
 
 
 def first_element(b: Any, kind: Any, array: Any) -> Any:
     """The pointer to the first element of an array, given as Numba's structure."""
+    stored = stored_as(kind.dtype)
+    data = array.data if stored is kind.dtype else b.bitcast(array.data, stored.stored.as_pointer())
     if not CHECK_BOUNDS:
-        return array.data
-    start = b.ptrtoint(array.data, I64)
+        return data
+    start = b.ptrtoint(data, I64)
     low, high = start, b.add(start, array.itemsize)
     for axis in range(kind.ndim):
         last = b.sub(b.extract_value(array.shape, axis), ir.Constant(I64, 1))
@@ -114,7 +118,7 @@ def first_element(b: Any, kind: Any, array: Any) -> Any:
         down = b.icmp_signed("<", reach, ir.Constant(I64, 0))
         low, high = b.select(down, b.add(low, reach), low), b.select(down, high, b.add(high, reach))
     empty = b.icmp_signed("==", array.nitems, ir.Constant(I64, 0))
-    return _packed(b, array.data, b.select(empty, start, low), b.select(empty, start, high))
+    return _packed(b, data, b.select(empty, start, low), b.select(empty, start, high))
 
 
 def address(b: Any, pointer: Any) -> Any:

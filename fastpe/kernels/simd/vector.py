@@ -10,6 +10,7 @@ from numba import types
 from numba.extending import models, register_model
 
 from fastpe.kernels._jit import CHECK_BOUNDS
+from fastpe.kernels.simd.halves import bits_of, read_as
 
 
 def cpu_features() -> set[str]:
@@ -34,12 +35,12 @@ FUSED = "fma" in cpu_features()
 
 
 class Vector(types.Type):
-    """As many elements of `dtype` as one register holds."""
+    """As many elements of `dtype` as one register holds; those of half precision are float32 there."""
 
     def __init__(self, dtype: types.Float) -> None:
-        self.dtype = dtype
-        self.lanes = REGISTER_BYTES * 8 // dtype.bitwidth
-        super().__init__(name=f"Vector({dtype} x {self.lanes})")
+        self.dtype = read_as(dtype)
+        self.lanes = REGISTER_BYTES * 8 // self.dtype.bitwidth
+        super().__init__(name=f"Vector({self.dtype} x {self.lanes})")
 
 
 @register_model(Vector)
@@ -64,13 +65,20 @@ def whole_vectors(count: int, dtype: Any) -> int:
     return -(-count // width) * width
 
 
+_ONE = slice(1)
+
+
 def start_of(x: np.ndarray) -> np.ndarray:
     """The first element of x, as (1,): kernels know where the rest is, are compiled once for all shapes and strides.
 
-    Where bounds are checked it goes on to the last of x, or is x itself where that lies before the first.
+    Where bounds are checked it goes on to the last of x, or is x itself where that lies before the first. Of half
+    precision it is what `halves` makes of it.
     """
+    if x.dtype.itemsize == 2:
+        x = bits_of(x)
     if not CHECK_BOUNDS:
-        return x[(0,) * (x.ndim - 1)][:1]
+        first: Any = (*(0,) * (x.ndim - 1), _ONE)
+        return x[first]
     steps = [(size - 1) * stride for size, stride in zip(x.shape, x.strides, strict=True)]
     if min(steps) < 0:
         return x

@@ -1,0 +1,101 @@
+"""Few queries of half precision: keys and values are read where they lie, and no bit is other than after conversion."""
+
+import numpy as np
+import pytest
+from array_kinds import gapped, read_only, stepped, transposed, unaligned
+from attention_options import OPTIONS, only_seen, options, qkv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fastpe
+from fastpe.functional import attention, seen
+from fastpe.kernels.attention.cells import FEW
+
+NAMES = ["float16", "bfloat16"]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept():
+    seen._kept.clear()
+
+
+def half(name):
+    return np.dtype(name if name == "float16" else pytest.importorskip("ml_dtypes").bfloat16)
+
+
+def narrowed(arguments, dtype):
+    """The arguments with every float32 array in half precision."""
+    floats = np.dtype(np.float32)
+    return {
+        name: x.astype(dtype) if isinstance(x, np.ndarray) and x.dtype == floats else x for name, x in arguments.items()
+    }
+
+
+def widened(arguments, dtype):
+    return {
+        name: x.astype(np.float32) if isinstance(x, np.ndarray) and x.dtype == dtype else x
+        for name, x in arguments.items()
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_the_bits_are_those_of_converted_arrays(data):
+    draw = data.draw
+    dtype = half(draw(st.sampled_from(NAMES)))
+    names = draw(st.lists(st.sampled_from(OPTIONS), unique=True, max_size=4))
+    n, m = draw(st.sampled_from([1, 2, int(FEW)])), draw(st.sampled_from([1, 4, 127, 129, 300]))
+    d, hk, b = draw(st.sampled_from([2, 16, 40, 64, 130])), draw(st.sampled_from([1, 2])), draw(st.integers(1, 2))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    seen._kept.clear()
+    halves = narrowed(dict(zip("qkv", qkv(rng, b, 4, hk, n, m, d), strict=True)), dtype)
+    given = narrowed(options(rng, names, b, 4, n, m, d, np.float32), dtype)
+    expected = fastpe.attention(**widened(halves | given, dtype))
+    for call in (fastpe.attention, only_seen):
+        found = call(**halves, **given)
+        for one, wanted in zip(*((x if "return_lse" in names else [x]) for x in (found, expected)), strict=True):
+            np.testing.assert_array_equal(one, wanted.astype(one.dtype))
+    assert (found[0] if "return_lse" in names else found).dtype == dtype
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("layout", [gapped, stepped, read_only, unaligned, transposed])
+def test_every_layout(name, layout):
+    halves = [x.astype(half(name)) for x in qkv(np.random.default_rng(1))]
+    expected = fastpe.attention(*halves)
+    for _ in range(2):
+        np.testing.assert_array_equal(fastpe.attention(*map(layout, halves)), expected)
+
+
+def test_the_other_order_of_bytes():
+    halves = [x.astype(np.float16) for x in qkv(np.random.default_rng(1))]
+    expected = fastpe.attention(*halves)
+    for _ in range(2):
+        found = fastpe.attention(*(x.astype(x.dtype.newbyteorder()) for x in halves))
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("n", [1, int(FEW), int(FEW) + 1])
+def test_a_cache_is_not_converted(n, monkeypatch):
+    """Not one key of few queries becomes float32 before the kernel, and gradients are what they were."""
+    q, k, v = (x.astype(np.float16) for x in qkv(np.random.default_rng(1), n=n))
+    kept, made = [], attention.Pass
+    monkeypatch.setattr(attention, "Pass", lambda call, *rest: kept.append(call.k.dtype) or made(call, *rest))
+    out = fastpe.attention(q, k, v)
+    same, pullback = fastpe.attention_vjp(q, k, v, wrt=())
+    assert kept == [np.float16 if n <= FEW else np.float32, np.float32]
+    np.testing.assert_array_equal(out, same)
+    assert pullback(out) == {}
+    gradients = fastpe.attention_vjp(q, k, v)[1](out)
+    exact = fastpe.attention_vjp(*(x.astype(np.float32) for x in (q, k, v)))[1](out.astype(np.float32))
+    for name, gradient in gradients.items():
+        np.testing.assert_array_equal(gradient, exact[name].astype(np.float16))
+
+
+def test_infinities_and_no_numbers_come_through():
+    q, k, v = (x.astype(np.float16) for x in qkv(np.random.default_rng(1), b=1))
+    v[0, :, 3, 0], v[0, :, 3, 1] = np.inf, np.nan
+    found = fastpe.attention(q, k, v)
+    assert np.isinf(found[..., 0]).all()
+    assert np.isnan(found[..., 1]).all()
+    assert np.isfinite(found[..., 2:]).all()
