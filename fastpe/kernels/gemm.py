@@ -3,7 +3,9 @@
     C[i, j] = f( start[i, j] + sum_k A[i, k] B[k, j] )        i < m, j < n, k < depth
 
     A[i, k] = a[i * a_row + k * a_col]      any strides: plain (a_col = 1) or transposed (a_row = 1)
-    B[k, j] = b[k * b_row + j]              rows contiguous; transpose a B beforehand (`transpose`)
+    B[k, j] = b[k * b_row + j]              rows contiguous; transpose a B beforehand (`transpose`); or b_row = -r
+                                            where b holds a matrix of r rows, packed (`bfloat16.pack`), of which B is
+                                            the first rows and columns
     C[i, j] = c[i * c_row + j]              rows contiguous; C may be D, never A or B
 
 `mode` is a sum of flags that say where the sum starts and what f is:

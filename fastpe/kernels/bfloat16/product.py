@@ -5,14 +5,23 @@ other, each onto C; within a slab as many rows of A as there is room for are pac
 columns of B; each block of 32 x 32 sums goes through all of the slab's depth in registers and then, with what start
 and f ask for, to C.
 
-2 m n depth FLOP, and the packing: m depth elements once, n depth once for every `_ROWS_WORDS` words of A.
+2 m n depth FLOP, and the packing: m depth elements once, n depth once for every `_ROWS` words of A, or not at all where
+B is packed already.
 """
 
 import numpy as np
 from numba.extending import intrinsic
 
 from fastpe.kernels._jit import inner
-from fastpe.kernels.bfloat16.pack import BLOCK_ROWS, BLOCK_WORDS, PANEL_COLUMNS, STEP, pack_panel, pack_rows
+from fastpe.kernels.bfloat16.pack import (
+    BLOCK_ROWS,
+    BLOCK_WORDS,
+    PANEL_COLUMNS,
+    STEP,
+    pack_panel,
+    pack_rows,
+    words_of_panel,
+)
 from fastpe.kernels.bfloat16.tiles import (
     begin_tiles,
     end_tiles,
@@ -209,7 +218,10 @@ def _slab(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth,
         for j in range(0, n, PANEL_COLUMNS):
             if mode & LOWER_C and j >= top + rows:
                 break
-            pack_panel(way, at(b, j), b_row, n - j, depth, panel)
+            if b_row < 0:
+                panel = at(b, j // PANEL_COLUMNS * words_of_panel(-b_row))
+            else:
+                pack_panel(way, at(b, j), b_row, n - j, depth, panel)
             for i in range(0, rows, BLOCK):
                 row, first, last = top + i, np.int64(0), steps
                 if mode & LOWER_C and j >= row + BLOCK:
@@ -238,9 +250,10 @@ def rounded_gemm(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, 
     _begin(way)
     while True:
         terms = min(SLAB, depth - k)
+        slab = k // 2 * PANEL_COLUMNS if b_row < 0 else k * b_row
         own = parts | first | (mode & _END if k + terms == depth else OVERWRITE)
         _slab(
-            way, memory, at(a, k * a_col), a_row, a_col, at(b, k * b_row), b_row, c, c_row, m, n, k, terms, own,
+            way, memory, at(a, k * a_col), a_row, a_col, at(b, slab), b_row, c, c_row, m, n, k, terms, own,
             d, d_row, e, e_row,
         )  # fmt: skip
         k += terms
