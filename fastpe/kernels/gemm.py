@@ -24,6 +24,10 @@ and which parts of the product may be left out, for causal attention:
     UPPER_A         A[i, k] is zero for k < i: the sums start there
     LOWER_C         C[i, j] is wanted for j <= i only; other places may be written or not
 
+and, where all rows of C begin on cache lines,
+
+    NOT_SOON        nobody reads C soon: what is only written may go past the caches, where that pays
+
 2 m n depth FLOP, about half of that where a part is left out. All operands are expected in cache. Loop order: column
 panels of B (`PANEL` vectors wide), row blocks, depth. One register tile of rows x panel holds its part of C for the
 whole depth, so each step of the innermost loop loads `PANEL` vectors of B, broadcasts one element of A per row, and
@@ -57,8 +61,8 @@ from fastpe.kernels.simd import (
 )
 from fastpe.kernels.simd.pointers import element
 
-OVERWRITE, FROM, PLUS, RELU, WHERE_POSITIVE, LOWER_A, UPPER_A, LOWER_C, ONTO = (
-    np.int64(flag) for flag in (0, 1, 2, 4, 8, 16, 32, 64, 128)
+OVERWRITE, FROM, PLUS, RELU, WHERE_POSITIVE, LOWER_A, UPPER_A, LOWER_C, ONTO, NOT_SOON = (
+    np.int64(flag) for flag in (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 )
 
 # The register tile: 32 vector registers with AVX-512 and NEON hold 24 of C, 4 of B and one of A; 16 registers hold 12.

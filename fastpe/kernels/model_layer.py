@@ -17,13 +17,15 @@ from fastpe.kernels._jit import inner
 from fastpe.kernels.activation import RELU as ACTIVATION_RELU
 from fastpe.kernels.activation import activate, activate_backward
 from fastpe.kernels.ends import add
-from fastpe.kernels.gemm import FROM, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add_column_sums, gemm
+from fastpe.kernels.gemm import FROM, NOT_SOON, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add_column_sums, gemm
 from fastpe.kernels.model_attention import attention_backward, attention_forward, project, project_backward
 from fastpe.kernels.norm import norm_backward, norm_forward
 from fastpe.kernels.pack import drop_pack, rows_of
 from fastpe.kernels.simd import at, lanes, load_first, store_first
 
 NORM_EPS = 1e-5
+_LARGE = np.int64(2**17)  # elements of a gradient: those of all layers leave the caches before they are read
+_LINE = np.int64(16)  # elements that make a cache line, or two
 ONE, NONE = np.int64(1), np.int64(0)
 
 
@@ -54,6 +56,8 @@ def _linear_onto(x, c, weight, row, bias, z, y, width, dropout, place, pack, siz
 @inner
 def linear_gradients(x, c, dy, width, dweight, dbias, n, mode, biased):
     """dweight = x^T dy (added to it with mode FROM), dbias += column sums of dy."""
+    if mode == OVERWRITE and c * width >= _LARGE and width % _LINE == 0:
+        mode = NOT_SOON
     gemm(x, ONE, c, dy, width, dweight, width, c, width, n, mode, dweight, width, dweight, NONE)
     if biased:
         add_column_sums(dy, width, n, width, dbias)

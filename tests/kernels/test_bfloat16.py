@@ -14,7 +14,7 @@ from fastpe.kernels import simd
 from fastpe.kernels.bfloat16 import way
 from fastpe.kernels.bfloat16.on_arrays import packed, product, product_into
 from fastpe.kernels.bfloat16.product import MEMORY, SLAB
-from fastpe.kernels.gemm import FROM, LOWER_A, LOWER_C, ONTO, PLUS, RELU, UPPER_A, WHERE_POSITIVE
+from fastpe.kernels.gemm import FROM, LOWER_A, LOWER_C, NOT_SOON, ONTO, PLUS, RELU, UPPER_A, WHERE_POSITIVE
 
 WAYS = way.ways()
 SIZES = sorted({1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65})
@@ -135,6 +135,15 @@ def test_a_matrix_that_is_packed_once_gives_the_same_bits_as_it_is_and_transpose
         product_into(c, a, words, way=way, packed_rows=b.shape[0])
         check()
         np.testing.assert_array_equal(c, product(a, np.ascontiguousarray(b[:depth, :n]), way=way))
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+@pytest.mark.parametrize("mode", [0, FROM])
+def test_what_goes_past_the_caches_is_the_same(way, mode):
+    a, b, d = normal(0, 70, int(SLAB) + 33), normal(1, int(SLAB) + 33, 80), normal(2, 70, 80)
+    c = simd.aligned_zeros((70, 80), np.float32)
+    product_into(c, np.asfortranarray(a), b, mode | NOT_SOON, d, way=way)
+    np.testing.assert_array_equal(c, product(a, b, mode, d, way=way))
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)

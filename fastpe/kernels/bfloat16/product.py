@@ -38,6 +38,7 @@ from fastpe.kernels.gemm import (
     FROM,
     LOWER_A,
     LOWER_C,
+    NOT_SOON,
     ONTO,
     OVERWRITE,
     PLUS,
@@ -50,6 +51,7 @@ from fastpe.kernels.gemm import (
 from fastpe.kernels.simd import (
     REGISTER_BYTES,
     at,
+    fence,
     lanes,
     load,
     load_first,
@@ -58,6 +60,7 @@ from fastpe.kernels.simd import (
     relu,
     store,
     store_first,
+    store_past_caches,
     where_negative,
     zeros,
 )
@@ -206,6 +209,14 @@ def _fetch(c, c_row, rows, columns):
 
 
 @inner
+def _put_past_caches(sums, c, c_row):
+    """C = sums, of a whole block: a line that is only written need not be read before."""
+    for i in range(BLOCK):
+        for j in range(0, PANEL_COLUMNS, lanes(sums)):
+            store_past_caches(c, i * c_row + j, load(sums, i * BLOCK + j))
+
+
+@inner
 def _slab(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth, mode, d, d_row, e, e_row):
     """C = f(start + A B), of terms that `before` others of the product precede."""
     words, panel, sums = part(memory, 0, _ROWS), part(memory, _AT_PANEL, _PANEL), part(memory, _AT_SUMS, _SUMS)
@@ -231,8 +242,13 @@ def _slab(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth,
                 if mode & LOWER_A:
                     last = max(min((row + BLOCK - before + STEP - 1) // STEP, steps), np.int64(0))
                 left, own, target = min(BLOCK, rows - i), at(words, i // BLOCK_ROWS * block), at(c, row * c_row + j)
+                bare = not mode & (_START | _END) and left == BLOCK and n - j >= PANEL_COLUMNS
+                if bare and mode & NOT_SOON:
+                    _sums_of_block(way, own, block, panel, first, last, left, sums, BLOCK)
+                    _put_past_caches(sums, target, c_row)
+                    continue
                 _fetch(target, c_row, left, min(PANEL_COLUMNS, n - j))
-                if not mode & (_START | _END) and left == BLOCK and n - j >= PANEL_COLUMNS:
+                if bare:
                     _sums_of_block(way, own, block, panel, first, last, left, target, c_row)
                     continue
                 _sums_of_block(way, own, block, panel, first, last, left, sums, BLOCK)
@@ -260,4 +276,6 @@ def rounded_gemm(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, 
         if k >= depth:
             break
         first, d, d_row = ONTO, c, c_row
+    if mode & NOT_SOON:
+        fence()
     _end(way)
