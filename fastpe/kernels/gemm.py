@@ -3,7 +3,9 @@
     C[i, j] = f( start[i, j] + sum_k A[i, k] B[k, j] )        i < m, j < n, k < depth
 
     A[i, k] = a[i * a_row + k * a_col]      any strides: plain (a_col = 1) or transposed (a_row = 1)
-    B[k, j] = b[k * b_row + j]              rows contiguous; transpose a B beforehand (`transpose`)
+    B[k, j] = b[k * b_row + j]              rows contiguous; transpose a B beforehand (`transpose`); or b_row = -r
+                                            where b holds a matrix of r rows, packed (`bfloat16.pack`), of which B is
+                                            the first rows and columns
     C[i, j] = c[i * c_row + j]              rows contiguous; C may be D, never A or B
 
 `mode` is a sum of flags that say where the sum starts and what f is:
@@ -21,6 +23,10 @@ and which parts of the product may be left out, for causal attention:
     LOWER_A         A[i, k] is zero for k > i: the sums stop there
     UPPER_A         A[i, k] is zero for k < i: the sums start there
     LOWER_C         C[i, j] is wanted for j <= i only; other places may be written or not
+
+and, where all rows of C begin on cache lines,
+
+    NOT_SOON        nobody reads C soon: what is only written may go past the caches, where that pays
 
 2 m n depth FLOP, about half of that where a part is left out. All operands are expected in cache. Loop order: column
 panels of B (`PANEL` vectors wide), row blocks, depth. One register tile of rows x panel holds its part of C for the
@@ -54,8 +60,8 @@ from fastpe.kernels.simd import (
     transpose_block,
 )
 
-OVERWRITE, FROM, PLUS, RELU, WHERE_POSITIVE, LOWER_A, UPPER_A, LOWER_C, ONTO = (
-    np.int64(flag) for flag in (0, 1, 2, 4, 8, 16, 32, 64, 128)
+OVERWRITE, FROM, PLUS, RELU, WHERE_POSITIVE, LOWER_A, UPPER_A, LOWER_C, ONTO, NOT_SOON = (
+    np.int64(flag) for flag in (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 )
 
 # The register tile: 32 vector registers with AVX-512 and NEON hold 24 of C, 4 of B and one of A; 16 registers hold 12.

@@ -43,7 +43,7 @@ ONE, NONE = np.int64(1), np.int64(0)
 
 
 @inner
-def stream_forward(x, w, arena, position, dropout, pack, sizes, o, a):
+def stream_forward(x, w, wt, arena, position, dropout, pack, sizes, o, t, a):
     """Embedding and all layers on a pack; x: the batch."""
     c, z = sizes.width, at(arena, a.streams)
     _input_forward(x, w, arena, position, pack, sizes, o, a)
@@ -52,8 +52,8 @@ def stream_forward(x, w, arena, position, dropout, pack, sizes, o, a):
         z = at(arena, a.streams + layer * a.stream_stride)
         layer_forward(
             part(z, NONE, pack.rows * c), part(z, a.stream_stride, pack.rows * c), layer,
-            at(w, o.layers + layer * o.layer_stride), at(arena, a.layers + layer * a.layer_stride), arena, position,
-            dropout, pack, sizes, o, a,
+            at(w, o.layers + layer * o.layer_stride), at(wt, layer * t.layer_stride),
+            at(arena, a.layers + layer * a.layer_stride), arena, position, dropout, pack, sizes, o, t, a,
         )  # fmt: skip
     if sizes.final_norm:
         last = at(arena, a.streams + sizes.layers * a.stream_stride)
@@ -138,7 +138,7 @@ def head_of_rows(rows, n, head, w, arena, sizes, o, a):
     bias, output = at(w, o.head_bias), at(arena, a.output)
     if sizes.vocabulary:
         biased = sizes.biased and not sizes.tied
-        linear(rows, sizes.width, head, bias, output, n, sizes.vocabulary, OVERWRITE, biased)
+        linear(rows, sizes.width, head, sizes.vocabulary, bias, output, n, sizes.vocabulary, OVERWRITE, biased)
     else:
         head_forward(rows, head, bias, output, n, sizes.width, sizes.biased, False)
         if sizes.composed_output:
@@ -193,10 +193,10 @@ def _head_backward(head, w, wt, g, shares, step, count, arena, pack, sizes, o, t
     if sizes.tied:
         dtable = at(g, o.embed_weight)
         gemm(doutput, ONE, tokens, rows, c, dtable, c, tokens, c, count, FROM, dtable, c, dtable, NONE)
-        linear_back(doutput, tokens, at(w, o.embed_weight), drows, c, count, OVERWRITE)
+        linear_back(doutput, tokens, at(w, o.embed_weight), c, drows, c, count, OVERWRITE)
     else:
         linear_gradients(rows, c, doutput, tokens, at(g, o.head_weight), dhead_bias, count, FROM, sizes.biased)
-        linear_back(doutput, tokens, at(wt, t.head_weight), drows, c, count, OVERWRITE)
+        linear_back(doutput, tokens, at(wt, t.head_weight), c, drows, c, count, OVERWRITE)
     if _gathered(count, pack):
         _scatter(drows, shares, step, dz, pack, sizes)
 

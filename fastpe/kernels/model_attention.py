@@ -56,20 +56,20 @@ def _shifted(u, arena, position, pack, sizes, a):
 
 
 @inner
-def project(u, weight, bias, act, arena, position, pack, sizes, a):
-    """q, k, v of all heads."""
+def project(u, weight, row, bias, act, arena, position, pack, sizes, a):
+    """q, k, v of all heads. row: that of the weight, 3 c with a qk_table."""
     n, c, start = pack.rows, sizes.width, FROM if sizes.biased else OVERWRITE
     qkv = at(act, a.qkv + pack.before * 3 * c)
     if not sizes.has_qk_table:
-        gemm(u, c, ONE, weight, 3 * c, qkv, 3 * c, n, 3 * c, c, start, bias, NONE, qkv, NONE)
+        gemm(u, c, ONE, weight, row, qkv, 3 * c, n, 3 * c, c, start, bias, NONE, qkv, NONE)
         return
     shifted, v = _shifted(u, arena, position, pack, sizes, a), at(qkv, 2 * c)
-    gemm(shifted, c, ONE, weight, 3 * c, qkv, 3 * c, n, 2 * c, c, start, bias, NONE, qkv, NONE)
-    gemm(u, c, ONE, at(weight, 2 * c), 3 * c, v, 3 * c, n, c, c, start, at(bias, 2 * c), NONE, v, NONE)
+    gemm(shifted, c, ONE, weight, row, qkv, 3 * c, n, 2 * c, c, start, bias, NONE, qkv, NONE)
+    gemm(u, c, ONE, at(weight, 2 * c), row, v, 3 * c, n, c, c, start, at(bias, 2 * c), NONE, v, NONE)
 
 
 @inner
-def project_backward(u, transposed, dweight, dbias, slot_gradients, grow, arena, position, pack, sizes, o, a):
+def project_backward(u, transposed, row, dweight, dbias, slot_gradients, grow, arena, position, pack, sizes, o, a):
     """Gradients of the projections' parameters and of qk_table, from those of q, k and v."""
     n, c, dqkv, start = pack.rows, sizes.width, at(arena, a.dqkv), NONE
     shifted = _shifted(u, arena, position, pack, sizes, a)
@@ -83,7 +83,7 @@ def project_backward(u, transposed, dweight, dbias, slot_gradients, grow, arena,
         for sequence in range(pack.first, pack.last):
             own = rows_of(pack, sequence, start)
             d = at(dqkv, start * 3 * c)
-            gemm(d, 3 * c, ONE, transposed, c, dtable, c, own.length, c, 2 * c, FROM, dtable, c, dtable, NONE)
+            gemm(d, 3 * c, ONE, transposed, row, dtable, c, own.length, c, 2 * c, FROM, dtable, c, dtable, NONE)
             start += own.length
 
 

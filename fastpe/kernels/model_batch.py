@@ -12,7 +12,8 @@ import numpy as np
 
 from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.adam import adam, add_up, clipped_share
-from fastpe.kernels.bfloat16.way import rounding
+from fastpe.kernels.bfloat16.pack import pack_band
+from fastpe.kernels.bfloat16.way import named, rounding
 from fastpe.kernels.composed import compose, decompose
 from fastpe.kernels.gemm import FROM, OVERWRITE, transpose
 from fastpe.kernels.loss import step_of
@@ -60,7 +61,7 @@ def _group_gradients(x, target, shares, step, lengths, shifts, first, last, w, w
     loss, head, done = 0.0, at(wt, t.head_weight) if sizes.tied else at(w, o.head_weight), first
     while done < last:
         pack, grow = pack_from(done, last, sizes.length, lengths, shifts), OVERWRITE if done == first else FROM
-        stream_forward(x, w, arena, position, dropout, pack, sizes, o, a)
+        stream_forward(x, w, wt, arena, position, dropout, pack, sizes, o, t, a)
         found, count = pack_loss(target, shares, step, head, w, arena, pack, sizes, o, a)
         loss += found
         pack_backward(
@@ -83,7 +84,7 @@ def _step_lane(lane, board, x, target, shares, lengths, shifts, w, wt, panels, g
     task = claim(board)
     while task < everything:
         if task < transposes:
-            _transpose_panel(pointer(w), pointer(wt), panels, task)
+            _turn(sizes.products, pointer(w), pointer(wt), panels, task, at(row(arenas, lane), a.packed))
         elif task < before_ends:
             wait_for(board, transposes)
             group, arena = task - transposes, row(arenas, lane)
@@ -122,15 +123,21 @@ def _step_lane(lane, board, x, target, shares, lengths, shifts, w, wt, panels, g
 
 
 @inner
-def _transpose_panel(w, wt, panels, number):
-    """panels (P, 5): a panel's start in w, its rows and columns, where its transpose starts in wt, and that one's row.
+def _turn(way, w, wt, panels, number, spare):
+    """Transpose a panel of a matrix, or pack it, as it is and transposed.
 
-    The transposes are made anew in every step: parameters are the user's to change.
+    panels (P, 6): a panel's start in w, its rows and columns, where its transpose starts in wt, and that one's row, -1.
+    Of what is packed: the matrix's start in w, the panel's first row, the columns, where the words of the transpose and
+    those of the matrix start in wt, with the matrix's rows between the two.
+
+    They are made anew in every step: parameters are the user's to change.
     """
-    columns = panels[number, 2]
-    transpose(
-        at(w, panels[number, 0]), columns, at(wt, panels[number, 3]), panels[number, 4], panels[number, 1], columns
-    )
+    source, rows, columns, target = panels[number, 0], panels[number, 1], panels[number, 2], panels[number, 3]
+    all_rows, words = panels[number, 4], panels[number, 5]
+    if way is not None and words >= 0:
+        pack_band(named(way), at(w, source), rows, all_rows, columns, spare, at(wt, words), at(wt, target))
+    else:
+        transpose(at(w, source), columns, at(wt, target), all_rows, rows, columns)
 
 
 @entry(label="the training step")
@@ -157,7 +164,7 @@ def step(crew, board, x, target, shares, lengths, shifts, w, wt, panels, gradien
 
 
 @inner
-def _forward_lane(lane, board, x, lengths, shifts, y, head, w, arenas, position, sizes, o, a):
+def _forward_lane(lane, board, x, lengths, shifts, y, head, w, arenas, position, sizes, o, t, a):
     """One task is one sequence."""
     memory = row(arenas, lane)
     arena, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
@@ -166,7 +173,7 @@ def _forward_lane(lane, board, x, lengths, shifts, y, head, w, arenas, position,
     while sequence < x.shape[0]:
         pack = pack_from(sequence, sequence + 1, sizes.length, lengths, shifts)
         n = pack.rows
-        stream_forward(inputs, weights, arena, position, None, pack, sizes, o, a)
+        stream_forward(inputs, weights, weights, arena, position, None, pack, sizes, o, t, a)
         head_of_rows(rows_of_stream(arena, sizes, a), n, outward, weights, arena, sizes, o, a)
         end = n * max(sizes.vocabulary, 1)
         for i in range(end):
@@ -177,14 +184,14 @@ def _forward_lane(lane, board, x, lengths, shifts, y, head, w, arenas, position,
 
 
 @entry(label="the forward pass")
-def forward(crew, board, x, lengths, shifts, y, head, w, arenas, position, sizes, o, a):
+def forward(crew, board, x, lengths, shifts, y, head, w, arenas, position, sizes, o, t, a):
     """y (B, n), or (B, n V) logits, from x (B, n), 0 past the lengths; one arena per lane. head (C V,)."""
-    in_lanes(crew, _forward_lane, (pointer(board), x, lengths, shifts, y, head, w, arenas, position, sizes, o, a))
+    in_lanes(crew, _forward_lane, (pointer(board), x, lengths, shifts, y, head, w, arenas, position, sizes, o, t, a))
 
 
 @inner
 def _losses_lane(
-    lane, board, x, target, shares, lengths, shifts, starts, losses, head, w, arenas, position, sizes, o, a
+    lane, board, x, target, shares, lengths, shifts, starts, losses, head, w, arenas, position, sizes, o, t, a
 ):
     """One task is one group of sequences, as in a step, so that the sums have the same order."""
     memory, group, step = row(arenas, lane), claim(board), step_of(shares)
@@ -195,7 +202,7 @@ def _losses_lane(
         loss, done, last = 0.0, starts[group], starts[group + 1]
         while done < last:
             pack = pack_from(done, last, sizes.length, lengths, shifts)
-            stream_forward(inputs, weights, arena, position, None, pack, sizes, o, a)
+            stream_forward(inputs, weights, weights, arena, position, None, pack, sizes, o, t, a)
             loss += pack_loss(targets, counts, step, outward, weights, arena, pack, sizes, o, a)[0]
             done = pack.last
         losses[group] = loss
@@ -203,16 +210,16 @@ def _losses_lane(
 
 
 @entry(label="the loss")
-def losses(crew, board, x, target, shares, lengths, shifts, starts, losses, head, w, arenas, position, sizes, o, a):
+def losses(crew, board, x, target, shares, lengths, shifts, starts, losses, head, w, arenas, position, sizes, o, t, a):
     """losses (G,), those of the groups of a batch x, target (B, n), which add up to the mean; one arena per lane."""
     in_lanes(
         crew, _losses_lane,
-        (pointer(board), x, target, shares, lengths, shifts, starts, losses, head, w, arenas, position, sizes, o, a),
+        (pointer(board), x, target, shares, lengths, shifts, starts, losses, head, w, arenas, position, sizes, o, t, a),
     )  # fmt: skip
 
 
 @inner
-def _extend_lane(lane, board, x, lengths, shifts, before, y, head, w, arenas, position, sizes, o, a):
+def _extend_lane(lane, board, x, lengths, shifts, before, y, head, w, arenas, position, sizes, o, t, a):
     """One task: of one sequence nothing is shared out."""
     memory, sequence = row(arenas, lane), claim(board)
     if sequence:
@@ -221,7 +228,7 @@ def _extend_lane(lane, board, x, lengths, shifts, before, y, head, w, arenas, po
     inputs, outward = _own(pointer(x), memory, sizes, a), _own(pointer(head), memory, sizes, a)
     whole = pack_from(sequence, sequence + 1, sizes.length, lengths, shifts)
     pack = Pack(whole.first, whole.last, whole.rows, lengths, shifts, before[0])
-    stream_forward(inputs, weights, arena, position, None, pack, sizes, o, a)
+    stream_forward(inputs, weights, weights, arena, position, None, pack, sizes, o, t, a)
     last = at(rows_of_stream(arena, sizes, a), (pack.rows - 1) * sizes.width)
     head_of_rows(last, pack.last - pack.first, outward, weights, arena, sizes, o, a)
     for i in range(y.size):
@@ -229,10 +236,10 @@ def _extend_lane(lane, board, x, lengths, shifts, before, y, head, w, arenas, po
 
 
 @entry(label="generation")
-def extend(crew, board, x, lengths, shifts, before, y, head, w, arenas, position, sizes, o, a):
+def extend(crew, board, x, lengths, shifts, before, y, head, w, arenas, position, sizes, o, t, a):
     """Logits y (V,) after the tokens x (n,) of a sequence, lengths (1,): n. before (1,): others of it that stand in the
     arena already, with their keys and values in every layer."""
     in_lanes(
         crew, _extend_lane,
-        (pointer(board), x, lengths, shifts, before, y, head, w, arenas, position, sizes, o, a),
+        (pointer(board), x, lengths, shifts, before, y, head, w, arenas, position, sizes, o, t, a),
     )  # fmt: skip

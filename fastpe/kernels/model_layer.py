@@ -17,34 +17,37 @@ from fastpe.kernels._jit import inner
 from fastpe.kernels.activation import RELU as ACTIVATION_RELU
 from fastpe.kernels.activation import activate, activate_backward
 from fastpe.kernels.ends import add
-from fastpe.kernels.gemm import FROM, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add_column_sums, gemm
+from fastpe.kernels.gemm import FROM, NOT_SOON, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add_column_sums, gemm
 from fastpe.kernels.model_attention import attention_backward, attention_forward, project, project_backward
 from fastpe.kernels.norm import norm_backward, norm_forward
 from fastpe.kernels.pack import drop_pack, rows_of
 from fastpe.kernels.simd import at, lanes, load_first, store_first
 
 NORM_EPS = 1e-5
+_LARGE = np.int64(2**17)  # elements of a gradient: those of all layers leave the caches before they are read
+_LINE = np.int64(16)  # elements that make a cache line, or two
 ONE, NONE = np.int64(1), np.int64(0)
 
 
 @inner
-def linear(x, c, weight, bias, y, n, width, mode, biased):
-    """y = f(x weight + bias), n rows of c elements into n rows of `width`; without bias unless biased."""
+def linear(x, c, weight, row, bias, y, n, width, mode, biased):
+    """y = f(x weight + bias), n rows of c elements into n rows of `width`; without bias unless biased. row: of weight,
+    as `gemm` has it."""
     start = FROM if biased else OVERWRITE
-    gemm(x, c, ONE, weight, width, y, width, n, width, c, start | mode, bias, NONE, y, NONE)
+    gemm(x, c, ONE, weight, row, y, width, n, width, c, start | mode, bias, NONE, y, NONE)
 
 
 @inner
-def _linear_onto(x, c, weight, bias, z, y, width, dropout, place, pack, sizes):
+def _linear_onto(x, c, weight, row, bias, z, y, width, dropout, place, pack, sizes):
     """y = z + drop(x weight + bias), without z where there is no residual connection."""
     n = pack.rows
     if dropout is None and sizes.residual:
         if sizes.biased:
-            gemm(x, c, ONE, weight, width, y, width, n, width, c, FROM | PLUS, z, width, bias, NONE)
+            gemm(x, c, ONE, weight, row, y, width, n, width, c, FROM | PLUS, z, width, bias, NONE)
         else:
-            gemm(x, c, ONE, weight, width, y, width, n, width, c, FROM, z, width, y, NONE)
+            gemm(x, c, ONE, weight, row, y, width, n, width, c, FROM, z, width, y, NONE)
         return
-    linear(x, c, weight, bias, y, n, width, OVERWRITE, sizes.biased)
+    linear(x, c, weight, row, bias, y, n, width, OVERWRITE, sizes.biased)
     drop_pack(dropout, y, width, place, pack)
     if sizes.residual:
         add(y, z, y, n * width)
@@ -53,15 +56,17 @@ def _linear_onto(x, c, weight, bias, z, y, width, dropout, place, pack, sizes):
 @inner
 def linear_gradients(x, c, dy, width, dweight, dbias, n, mode, biased):
     """dweight = x^T dy (added to it with mode FROM), dbias += column sums of dy."""
+    if mode == OVERWRITE and c * width >= _LARGE and width % _LINE == 0:
+        mode = NOT_SOON
     gemm(x, ONE, c, dy, width, dweight, width, c, width, n, mode, dweight, width, dweight, NONE)
     if biased:
         add_column_sums(dy, width, n, width, dbias)
 
 
 @inner
-def linear_back(dy, width, transposed, dx, c, n, mode):
-    """dx = dy weight^T (+ dx with mode FROM)."""
-    gemm(dy, width, ONE, transposed, c, dx, c, n, c, width, mode, dx, c, dx, NONE)
+def linear_back(dy, width, transposed, row, dx, c, n, mode):
+    """dx = dy weight^T (+ dx with mode FROM). row: of `transposed`."""
+    gemm(dy, width, ONE, transposed, row, dx, c, n, c, width, mode, dx, c, dx, NONE)
 
 
 @inner
@@ -85,8 +90,23 @@ def _place(layer, which, sizes):
 
 
 @inner
-def layer_forward(z, out, layer, w, act, arena, position, dropout, pack, sizes, o, a):
-    """One layer: z -> out (n, c). w: its parameters; act: its activations, kept for the backward pass."""
+def _matrix(w, wt, place, packed, sizes, t):
+    """One of a layer's matrices, as products of its rows take it."""
+    return at(at(wt, t.words), packed) if sizes.packed else at(w, place)
+
+
+@inner
+def row_of(depth, columns, sizes):
+    """What products take as the row of a layer's matrix of `depth` rows, or of such a transpose."""
+    return -depth if sizes.packed else columns
+
+
+@inner
+def layer_forward(z, out, layer, w, wt, act, arena, position, dropout, pack, sizes, o, t, a):
+    """One layer: z -> out (n, c). w: its parameters; wt: their transposes.
+
+    act: its activations, kept for the backward pass.
+    """
     n, c, f, start = pack.rows, sizes.width, sizes.hidden, NONE
     mixed, middle, hidden = at(act, a.mixed + pack.before * c), at(act, a.middle), at(act, a.hidden)
     u = z
@@ -94,28 +114,33 @@ def layer_forward(z, out, layer, w, act, arena, position, dropout, pack, sizes, 
         u = at(act, a.normed1)
         normalise(z, at(w, o.norm1_weight), at(w, o.norm1_bias), u, at(act, a.stats1), n, sizes)
     if layer or not sizes.composed_input:
-        project(u, at(w, o.qkv_weight), at(w, o.qkv_bias), act, arena, position, pack, sizes, a)
+        weight, row = _matrix(w, wt, o.qkv_weight, t.qkv_weight, sizes, t), row_of(c, 3 * c, sizes)
+        if sizes.has_qk_table:
+            weight, row = at(w, o.qkv_weight), 3 * c
+        project(u, weight, row, at(w, o.qkv_bias), act, arena, position, pack, sizes, a)
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
         attention_forward(layer, act, arena, position, dropout, _place(layer, 2, sizes), own, sizes, a)
         start += own.length
     _linear_onto(
-        mixed, c, at(w, o.out_weight), at(w, o.out_bias), z, middle, c, dropout, _place(layer, 0, sizes), pack, sizes
+        mixed, c, _matrix(w, wt, o.out_weight, t.out_weight, sizes, t), row_of(c, c, sizes), at(w, o.out_bias), z,
+        middle, c, dropout, _place(layer, 0, sizes), pack, sizes,
     )  # fmt: skip
     u = middle
     if sizes.norms:
         u = at(act, a.normed2)
         normalise(middle, at(w, o.norm2_weight), at(w, o.norm2_bias), u, at(act, a.stats2), n, sizes)
+    weight, row = _matrix(w, wt, o.in_weight, t.in_weight, sizes, t), row_of(c, sizes.inner, sizes)
     if sizes.activation == ACTIVATION_RELU:
-        linear(u, c, at(w, o.in_weight), at(w, o.in_bias), hidden, n, f, RELU, sizes.biased)
+        linear(u, c, weight, row, at(w, o.in_bias), hidden, n, f, RELU, sizes.biased)
     else:
         slopes = at(act, a.slopes)
-        linear(u, c, at(w, o.in_weight), at(w, o.in_bias), slopes, n, sizes.inner, OVERWRITE, sizes.biased)
+        linear(u, c, weight, row, at(w, o.in_bias), slopes, n, sizes.inner, OVERWRITE, sizes.biased)
         activate(slopes, hidden, n, f, sizes.activation)
     if layer < sizes.layers - 1 or not sizes.composed_output:
         _linear_onto(
-            hidden, f, at(w, o.ff_weight), at(w, o.ff_bias), middle, out, c, dropout, _place(layer, 1, sizes), pack,
-            sizes,
+            hidden, f, _matrix(w, wt, o.ff_weight, t.ff_weight, sizes, t), row_of(f, c, sizes), at(w, o.ff_bias),
+            middle, out, c, dropout, _place(layer, 1, sizes), pack, sizes,
         )  # fmt: skip
 
 
@@ -139,27 +164,28 @@ def feedforward_backward(dz, layer, w, wt, g, grow, act, arena, dropout, pack, s
     """dz: the gradient of the layer's output on entry, of `middle` on return. grow: mode of the matrices' gradients."""
     n, c, f, wide = pack.rows, sizes.width, sizes.hidden, sizes.inner
     hidden, dhidden, middle = at(act, a.hidden), at(arena, a.dhidden), at(act, a.middle)
-    dout, columns, transposed = at(arena, a.output), ONE, at(arena, a.readout)
+    dout, columns, transposed, row = at(arena, a.output), ONE, at(arena, a.readout), f
     if layer < sizes.layers - 1 or not sizes.composed_output:
         dout = _dropped(dropout, dz, at(arena, a.dbranch), c, _place(layer, 1, sizes), pack)
-        columns, transposed = c, at(wt, t.ff_weight)
+        columns, transposed, row = c, at(wt, t.ff_weight), row_of(c, f, sizes)
         linear_gradients(hidden, f, dout, c, at(g, o.ff_weight), at(g, o.ff_bias), n, grow, sizes.biased)
     dactive = at(dhidden, wide - f)
     mode = WHERE_POSITIVE if sizes.activation == ACTIVATION_RELU else OVERWRITE
-    gemm(dout, columns, ONE, transposed, f, dactive, wide, n, f, columns, mode, dout, NONE, hidden, f)
+    gemm(dout, columns, ONE, transposed, row, dactive, wide, n, f, columns, mode, dout, NONE, hidden, f)
     if sizes.activation != ACTIVATION_RELU:
         activate_backward(at(act, a.slopes), dhidden, n, f, sizes.activation)
     u = at(act, a.normed2) if sizes.norms else middle
     linear_gradients(u, c, dhidden, wide, at(g, o.in_weight), at(g, o.in_bias), n, grow, sizes.biased)
+    transposed, row = at(wt, t.in_weight), row_of(wide, c, sizes)
     if sizes.norms:
         dnormed = at(arena, a.dnormed)
-        linear_back(dhidden, wide, at(wt, t.in_weight), dnormed, c, n, OVERWRITE)
+        linear_back(dhidden, wide, transposed, row, dnormed, c, n, OVERWRITE)
         normalise_backward(
             dnormed, middle, at(w, o.norm2_weight), at(act, a.stats2), dz, at(g, o.norm2_weight), at(g, o.norm2_bias),
             n, sizes.residual, sizes,
         )  # fmt: skip
     else:
-        linear_back(dhidden, wide, at(wt, t.in_weight), dz, c, n, FROM if sizes.residual else OVERWRITE)
+        linear_back(dhidden, wide, transposed, row, dz, c, n, FROM if sizes.residual else OVERWRITE)
 
 
 @inner
@@ -171,7 +197,7 @@ def attention_layer_backward(
     mixed, dmixed, dqkv = at(act, a.mixed), at(arena, a.dmixed), at(arena, a.dqkv)
     dout = _dropped(dropout, dz, at(arena, a.dbranch), c, _place(layer, 0, sizes), pack)
     linear_gradients(mixed, c, dout, c, at(g, o.out_weight), at(g, o.out_bias), n, grow, sizes.biased)
-    linear_back(dout, c, at(wt, t.out_weight), dmixed, c, n, OVERWRITE)
+    linear_back(dout, c, at(wt, t.out_weight), row_of(c, c, sizes), dmixed, c, n, OVERWRITE)
     for sequence in range(pack.first, pack.last):
         own, place = rows_of(pack, sequence, start), _place(layer, 2, sizes)
         attention_backward(layer, act, arena, slot_gradients, position, dropout, place, own, sizes, o, a)
@@ -179,19 +205,19 @@ def attention_layer_backward(
     if layer == 0 and sizes.composed_input:
         return
     qkv_weight, qkv_bias = at(g, o.qkv_weight), at(g, o.qkv_bias)
-    u = at(act, a.normed1) if sizes.norms else z
+    u, transposed, row = at(act, a.normed1) if sizes.norms else z, at(wt, t.qkv_weight), row_of(3 * c, c, sizes)
     if sizes.has_qk_table:
         project_backward(
-            u, at(wt, t.qkv_weight), qkv_weight, qkv_bias, slot_gradients, grow, arena, position, pack, sizes, o, a
-        )
+            u, transposed, row, qkv_weight, qkv_bias, slot_gradients, grow, arena, position, pack, sizes, o, a
+        )  # fmt: skip
     else:
         linear_gradients(u, c, dqkv, 3 * c, qkv_weight, qkv_bias, n, grow, sizes.biased)
     if sizes.norms:
         dnormed = at(arena, a.dnormed)
-        linear_back(dqkv, 3 * c, at(wt, t.qkv_weight), dnormed, c, n, OVERWRITE)
+        linear_back(dqkv, 3 * c, transposed, row, dnormed, c, n, OVERWRITE)
         normalise_backward(
             dnormed, z, at(w, o.norm1_weight), at(act, a.stats1), dz, at(g, o.norm1_weight), at(g, o.norm1_bias),
             n, sizes.residual, sizes,
         )  # fmt: skip
     else:
-        linear_back(dqkv, 3 * c, at(wt, t.qkv_weight), dz, c, n, FROM if sizes.residual else OVERWRITE)
+        linear_back(dqkv, 3 * c, transposed, row, dz, c, n, FROM if sizes.residual else OVERWRITE)

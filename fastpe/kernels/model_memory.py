@@ -54,6 +54,7 @@ class Sizes(NamedTuple):
     wants_angles: int
     composed_input: int  # whether the ends are `composed`
     composed_output: int
+    packed: int  # whether the layers' matrices are packed once for all products, as they are and transposed
     products: Way | None  # how products of operands rounded to bfloat16 are made; None: they are float32's or float64's
 
 
@@ -112,9 +113,13 @@ class Position(NamedTuple):
 
 
 class Transposed(NamedTuple):
-    """Where the transposed matrices start in the flat array of transposes; those of layer l, l * `layer_stride` on."""
+    """Where the transposed matrices start in the flat array of transposes; those of layer l, l * `layer_stride` on.
+
+    In bfloat16 the layers' are packed words, and the matrices as they are lie `words` further on, packed likewise.
+    """
 
     layer_stride: int
+    words: int
     qkv_weight: int
     out_weight: int
     in_weight: int

@@ -10,6 +10,7 @@ from fastpe.base import validation
 from fastpe.base.initial_values import initial_values
 from fastpe.base.random import Stream
 from fastpe.kernels import model_memory, simd
+from fastpe.kernels.bfloat16.pack import STEP, packed_words
 from fastpe.model.config import ModelConfig
 
 Array = np.ndarray[Any, Any]
@@ -257,30 +258,41 @@ class Views(dict[str, Array]):
 
 class Transposes:
     """Room for the transposed matrices of all layers and of the head (or, tied, of the table of tokens), and the panels
-    they are transposed in (see `kernels.model`).
+    they are transposed in (see `kernels.model_batch`).
+
+    In bfloat16 the matrices of the layers are packed, as they are and transposed.
     """
 
     def __init__(self, config: ModelConfig, offsets: model_memory.Offsets) -> None:
         c, f, wide = config.width, config.hidden, inner_width(config)
+        packed = config.precision == "bfloat16"
         matrices = {"qkv_weight": (c, 3 * c), "out_weight": (c, c), "in_weight": (c, wide), "ff_weight": (f, c)}
         starts, cursor = {}, 0
-        for name, (rows, columns) in matrices.items():
-            starts[name] = simd.region(cursor, rows * columns)
-            cursor += rounded(rows * columns)
+        for name, shape in matrices.items():
+            size = packed_words(*shape) if packed else math.prod(shape)
+            starts[name] = simd.region(cursor, size)
+            cursor += rounded(size)
+        words, stride = cursor, cursor * (1 + packed)
         outputs = config.vocabulary or 0
-        head = simd.region(config.layers * cursor, c * outputs)
-        self.offsets = model_memory.Transposed(layer_stride=cursor, **starts, head_weight=head)
+        head = simd.region(config.layers * stride, c * outputs)
+        self.offsets = model_memory.Transposed(layer_stride=stride, words=words, **starts, head_weight=head)
         self.flat = simd.aligned_zeros(head + rounded(c * outputs), config.dtype)
 
         def of_matrix(source: int, target: int, rows: int, columns: int) -> Iterator[tuple[int, ...]]:
             for row in range(0, rows, _PANEL_ROWS):
-                yield source + row * columns, min(_PANEL_ROWS, rows - row), columns, target + row, rows
+                yield source + row * columns, min(_PANEL_ROWS, rows - row), columns, target + row, rows, -1
 
         def panels() -> Iterator[tuple[int, ...]]:
             for layer in range(config.layers):
                 for name, (rows, columns) in matrices.items():
                     source = offsets.layers + layer * offsets.layer_stride + getattr(offsets, name)
-                    yield from of_matrix(source, layer * cursor + starts[name], rows, columns)
+                    target = layer * stride + starts[name]
+                    if packed:
+                        yield from (
+                            (source, row, columns, target, rows, target + words) for row in range(0, rows, STEP)
+                        )
+                    else:
+                        yield from of_matrix(source, target, rows, columns)
             if outputs and config.tied:
                 yield from of_matrix(offsets.embed_weight, head, outputs, c)
             elif outputs:

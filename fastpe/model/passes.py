@@ -67,7 +67,7 @@ class Passes:
         y = np.empty(shape, self.dtype)
         run_lanes(
             lanes, model_batch.forward, rows, lengths, _FROM_FIRST, y, self._head(), self._layout.flat, work.arenas,
-            work.position(slots), work.sizes, work.offsets, work.arena,
+            work.position(slots), work.sizes, work.offsets, self._transposes.offsets, work.arena,
         )  # fmt: skip
         return y
 
@@ -79,7 +79,8 @@ class Passes:
         work = self._scratch(length, lanes, slots, backward=False)
         run_lanes(
             lanes, model_batch.losses, x, y, shares, lengths, _FROM_FIRST, starts, losses, self._head(),
-            self._layout.flat, work.arenas, work.position(slots), work.sizes, work.offsets, work.arena,
+            self._layout.flat, work.arenas, work.position(slots), work.sizes, work.offsets, self._transposes.offsets,
+            work.arena,
         )  # fmt: skip
         return float(losses.sum())
 
@@ -156,7 +157,7 @@ class Passes:
         run_lanes(
             1, model_batch.extend, tokens.astype(self.dtype), np.full(1, len(tokens)), _FROM_FIRST, np.full(1, before),
             writer.logits, self._head(), self._layout.flat, work.arenas, writer.position, work.sizes, work.offsets,
-            work.arena,
+            self._transposes.offsets, work.arena,
         )  # fmt: skip
         return writer.logits
 

@@ -91,7 +91,8 @@ class Scratch:
         slots = _with_layers(slots, layered)
         sizes = _sizes(config, length, slots, wanted)
         if backward:
-            sizes = sizes._replace(**composed_ends(config, length, slots))
+            packed = int(sizes.products is not None)
+            sizes = sizes._replace(packed=packed, **composed_ends(config, length, slots))
         keep_raw, options = _keeps_raw(slots), _options(slots)
         given = slot_arrays(_scored(slots), wanted, Positions(length, length), config.dtype, keep_raw)
         others, numbers = given.slots, given.table
@@ -191,7 +192,7 @@ def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: C
         half=int(slots.get("pairs") == "half"), angles_layer=heads * length if layers > 1 else 0,
         angles_head=length if heads > 1 else 0, wants_table=int("table" in wanted),
         wants_qk_table=int("qk_table" in wanted), wants_taps=int("taps" in wanted),
-        wants_angles=int("angles" in wanted), composed_input=0, composed_output=0, products=way_of(config),
+        wants_angles=int("angles" in wanted), composed_input=0, composed_output=0, packed=0, products=way_of(config),
     )  # fmt: skip
 
 

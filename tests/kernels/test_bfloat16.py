@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from fastpe import reference
 from fastpe.kernels import simd
 from fastpe.kernels.bfloat16 import way
-from fastpe.kernels.bfloat16.on_arrays import product, product_into
+from fastpe.kernels.bfloat16.on_arrays import packed, product, product_into
 from fastpe.kernels.bfloat16.product import MEMORY, SLAB
-from fastpe.kernels.gemm import FROM, LOWER_A, LOWER_C, ONTO, PLUS, RELU, UPPER_A, WHERE_POSITIVE
+from fastpe.kernels.gemm import FROM, LOWER_A, LOWER_C, NOT_SOON, ONTO, PLUS, RELU, UPPER_A, WHERE_POSITIVE
 
 WAYS = way.ways()
 SIZES = sorted({1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65})
@@ -121,6 +121,38 @@ def test_depths_beyond_a_slab_and_more_rows_than_are_packed_at_a_time(way, mode)
         assert_within_law(np.where(e > 0, c, product(a, b, way=way)), a, b)
     else:
         assert_within_law(c, a, b, *addends)
+
+
+@given(m=sizes, rows=sizes, columns=sizes, less=st.integers(0, 40), way=ways, seed=st.integers(0, 99))
+@quick
+def test_a_matrix_that_is_packed_once_gives_the_same_bits_as_it_is_and_transposed(m, rows, columns, less, way, seed):
+    """And so do its first rows and columns."""
+    matrix = normal(seed, rows, columns)
+    for words, b in zip(packed(matrix, way), (matrix, np.ascontiguousarray(matrix.T)), strict=True):
+        depth, n = max(1, b.shape[0] - less), max(1, b.shape[1] - less)
+        a = normal(seed + 1, m, depth)
+        c, check = guarded((m, n), np.float32)
+        product_into(c, a, words, way=way, packed_rows=b.shape[0])
+        check()
+        np.testing.assert_array_equal(c, product(a, np.ascontiguousarray(b[:depth, :n]), way=way))
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+@pytest.mark.parametrize("mode", [0, FROM])
+def test_what_goes_past_the_caches_is_the_same(way, mode):
+    a, b, d = normal(0, 70, int(SLAB) + 33), normal(1, int(SLAB) + 33, 80), normal(2, 70, 80)
+    c = simd.aligned_zeros((70, 80), np.float32)
+    product_into(c, np.asfortranarray(a), b, mode | NOT_SOON, d, way=way)
+    np.testing.assert_array_equal(c, product(a, b, mode, d, way=way))
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+def test_a_packed_matrix_deeper_than_a_slab(way):
+    b = normal(0, int(SLAB) + 33, 35)
+    a = normal(1, 5, len(b))
+    c = np.empty((5, 35), np.float32)
+    product_into(c, a, packed(b, way)[0], way=way, packed_rows=len(b))
+    np.testing.assert_array_equal(c, product(a, b, way=way))
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)

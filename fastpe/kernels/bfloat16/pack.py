@@ -5,7 +5,12 @@
 
 Past the ends of the matrices stand zeros, up to whole blocks: no instruction is masked, and nothing outside is read.
 Bound by the caches: an element is read once, and half of it written.
+
+A matrix that is B of many products, and its transpose too, is packed once (`pack_band`): panel after panel, each of the
+whole depth.
 """
+
+import math
 
 import numpy as np
 
@@ -75,3 +80,39 @@ def pack_panel(way, b, b_row, n, depth, out):
             x = load_first(b, k * b_row + j, n - j if k < depth else 0)
             y = load_first(b, (k + 1) * b_row + j, n - j if k + 1 < depth else 0)
             store(out, p * PANEL_COLUMNS + j, words_across(x, y, way))
+
+
+def packed_words(rows: int, columns: int) -> int:
+    """Words of a packed matrix, or of its transpose."""
+    return math.ceil(rows / STEP) * math.ceil(columns / STEP) * int(STEP * STEP // 2)
+
+
+@inner
+def words_of_panel(depth):
+    """Words from one panel of a packed matrix of `depth` rows to the next."""
+    return (depth + STEP - 1) // STEP * (STEP // 2) * PANEL_COLUMNS
+
+
+@inner
+def pack_band(way, matrix, first, rows, columns, turned, words, words_of_transpose):
+    """The rows from `first` on, STEP of them at most, of a matrix that is packed whole, and its transpose.
+
+    matrix: its first element. turned: room for a square of words.
+    """
+    band, width = at(matrix, first * columns), lanes(matrix)
+    left, stride = min(rows - first, STEP), words_of_panel(rows)
+    step = at(words, first // 2 * PANEL_COLUMNS)
+    for p in range(STEP // 2):
+        k = 2 * p
+        for j in range(0, (columns + PANEL_COLUMNS - 1) // PANEL_COLUMNS * PANEL_COLUMNS, width):
+            x = load_first(band, k * columns + j, columns - j if k < left else 0)
+            y = load_first(band, (k + 1) * columns + j, columns - j if k + 1 < left else 0)
+            store(step, j // PANEL_COLUMNS * stride + p * PANEL_COLUMNS + j % PANEL_COLUMNS, words_across(x, y, way))
+    panel = at(words_of_transpose, first // PANEL_COLUMNS * words_of_panel(columns))
+    for j in range(0, PANEL_COLUMNS, width):
+        for k in range(0, (columns + STEP - 1) // STEP * STEP, 2 * width):
+            for i in range(width):
+                row, count = at(band, (j + i) * columns), columns if j + i < left else np.int64(0)
+                x, y = load_first(row, k, count - k), load_first(row, k + width, count - k - width)
+                store(turned, i * width, words_along(x, y, way))
+            transpose_block(turned, width, at(panel, k // 2 * PANEL_COLUMNS + j), PANEL_COLUMNS, False)

@@ -5,14 +5,23 @@ other, each onto C; within a slab as many rows of A as there is room for are pac
 columns of B; each block of 32 x 32 sums goes through all of the slab's depth in registers and then, with what start
 and f ask for, to C.
 
-2 m n depth FLOP, and the packing: m depth elements once, n depth once for every `_ROWS_WORDS` words of A.
+2 m n depth FLOP, and the packing: m depth elements once, n depth once for every `_ROWS` words of A, or not at all where
+B is packed already.
 """
 
 import numpy as np
 from numba.extending import intrinsic
 
 from fastpe.kernels._jit import inner
-from fastpe.kernels.bfloat16.pack import BLOCK_ROWS, BLOCK_WORDS, PANEL_COLUMNS, STEP, pack_panel, pack_rows
+from fastpe.kernels.bfloat16.pack import (
+    BLOCK_ROWS,
+    BLOCK_WORDS,
+    PANEL_COLUMNS,
+    STEP,
+    pack_panel,
+    pack_rows,
+    words_of_panel,
+)
 from fastpe.kernels.bfloat16.tiles import (
     begin_tiles,
     end_tiles,
@@ -29,6 +38,7 @@ from fastpe.kernels.gemm import (
     FROM,
     LOWER_A,
     LOWER_C,
+    NOT_SOON,
     ONTO,
     OVERWRITE,
     PLUS,
@@ -41,6 +51,7 @@ from fastpe.kernels.gemm import (
 from fastpe.kernels.simd import (
     REGISTER_BYTES,
     at,
+    fence,
     lanes,
     load,
     load_first,
@@ -49,6 +60,7 @@ from fastpe.kernels.simd import (
     relu,
     store,
     store_first,
+    store_past_caches,
     where_negative,
     zeros,
 )
@@ -197,6 +209,14 @@ def _fetch(c, c_row, rows, columns):
 
 
 @inner
+def _put_past_caches(sums, c, c_row):
+    """C = sums, of a whole block: a line that is only written need not be read before."""
+    for i in range(BLOCK):
+        for j in range(0, PANEL_COLUMNS, lanes(sums)):
+            store_past_caches(c, i * c_row + j, load(sums, i * BLOCK + j))
+
+
+@inner
 def _slab(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth, mode, d, d_row, e, e_row):
     """C = f(start + A B), of terms that `before` others of the product precede."""
     words, panel, sums = part(memory, 0, _ROWS), part(memory, _AT_PANEL, _PANEL), part(memory, _AT_SUMS, _SUMS)
@@ -209,7 +229,10 @@ def _slab(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth,
         for j in range(0, n, PANEL_COLUMNS):
             if mode & LOWER_C and j >= top + rows:
                 break
-            pack_panel(way, at(b, j), b_row, n - j, depth, panel)
+            if b_row < 0:
+                panel = at(b, j // PANEL_COLUMNS * words_of_panel(-b_row))
+            else:
+                pack_panel(way, at(b, j), b_row, n - j, depth, panel)
             for i in range(0, rows, BLOCK):
                 row, first, last = top + i, np.int64(0), steps
                 if mode & LOWER_C and j >= row + BLOCK:
@@ -219,8 +242,13 @@ def _slab(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth,
                 if mode & LOWER_A:
                     last = max(min((row + BLOCK - before + STEP - 1) // STEP, steps), np.int64(0))
                 left, own, target = min(BLOCK, rows - i), at(words, i // BLOCK_ROWS * block), at(c, row * c_row + j)
+                bare = not mode & (_START | _END) and left == BLOCK and n - j >= PANEL_COLUMNS
+                if bare and mode & NOT_SOON:
+                    _sums_of_block(way, own, block, panel, first, last, left, sums, BLOCK)
+                    _put_past_caches(sums, target, c_row)
+                    continue
                 _fetch(target, c_row, left, min(PANEL_COLUMNS, n - j))
-                if not mode & (_START | _END) and left == BLOCK and n - j >= PANEL_COLUMNS:
+                if bare:
                     _sums_of_block(way, own, block, panel, first, last, left, target, c_row)
                     continue
                 _sums_of_block(way, own, block, panel, first, last, left, sums, BLOCK)
@@ -238,13 +266,16 @@ def rounded_gemm(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, 
     _begin(way)
     while True:
         terms = min(SLAB, depth - k)
+        slab = k // 2 * PANEL_COLUMNS if b_row < 0 else k * b_row
         own = parts | first | (mode & _END if k + terms == depth else OVERWRITE)
         _slab(
-            way, memory, at(a, k * a_col), a_row, a_col, at(b, k * b_row), b_row, c, c_row, m, n, k, terms, own,
+            way, memory, at(a, k * a_col), a_row, a_col, at(b, slab), b_row, c, c_row, m, n, k, terms, own,
             d, d_row, e, e_row,
         )  # fmt: skip
         k += terms
         if k >= depth:
             break
         first, d, d_row = ONTO, c, c_row
+    if mode & NOT_SOON:
+        fence()
     _end(way)

@@ -108,6 +108,12 @@ def rounding(typingctx, p, memory, way):
     return made(p, memory, way) if fits else None, lambda context, b, signature, a: pointers.rounding(b, *a[:2])
 
 
+@intrinsic
+def named(typingctx, way):
+    """A way, as the instructions take it."""
+    return WayType(_NAMES[way.instance_class])(way), lambda context, b, signature, arguments: no_way(b)
+
+
 def no_way(b: Any) -> Any:
     """LLVM's value of any `Way`."""
     return cgutils.get_null_value(cgutils.voidptr_t)
