@@ -239,7 +239,7 @@ def bring_near(typingctx, p, offset):
     none."""
 
     def emit(context, b, signature, arguments):
-        place = b.gep(pointers.address(b, arguments[0]), [arguments[1]])
+        place = pointers.anywhere(b, *arguments)
         flags = [ir.Constant(I32, flag) for flag in (0, _TO_L1, 1)]  # to read; how near; data
         call_intrinsic(b, "llvm.prefetch.p0", ir.VoidType(), [b.bitcast(place, _BYTES), *flags])
         return context.get_dummy_value()

@@ -158,6 +158,11 @@ def cut_region(b: Any, pointer: Any, region: Any) -> Any:
     return moved(b, cut(b, pointer, start, size), inside)
 
 
+def anywhere(b, pointer, offset):
+    """The address of an element for what neither reads nor writes it: not checked."""
+    return b.gep(address(b, pointer), [offset])
+
+
 def element(b: Any, pointer: Any, offset: Any, count: Any = 1) -> Any:
     """The address of an element, of which `count` (an integer, or an LLVM value) from there on are read or written."""
     if not CHECK_BOUNDS:
