@@ -158,7 +158,7 @@ def cut_region(b: Any, pointer: Any, region: Any) -> Any:
     return moved(b, cut(b, pointer, start, size), inside)
 
 
-def anywhere(b, pointer, offset):
+def anywhere(b: Any, pointer: Any, offset: Any) -> Any:
     """The address of an element for what neither reads nor writes it: not checked."""
     return b.gep(address(b, pointer), [offset])
 
