@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
 from threading import get_ident
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _lock = guard.OneAtATime(nested=True)  # held while a file runs: it may register others
+
+
+@cache
+def _module_of(path: Path) -> str:
+    """The module of a file of fastpe: asked for at every call, where a path takes as long as a small fill."""
+    return ".".join(("fastpe", *path.relative_to(Path(__file__).parent.parent).with_suffix("").parts))
 
 
 class Registry(Generic[Record]):
@@ -57,14 +63,6 @@ class Registry(Generic[Record]):
         files = [path for folder in self._folders for path in (home / folder).glob("*.py")]
         kept = [path for path in files if path.stem not in ("__init__", *self._beside)]
         return {path.stem: path for path in sorted(kept, key=lambda path: path.stem)}
-
-    @cached_property
-    def _modules(self) -> dict[str, str]:
-        """Key -> the module of such a file: asked for at every call, where a path takes as long as a small fill."""
-        home = Path(__file__).parent.parent
-        return {
-            key: ".".join(("fastpe", *path.relative_to(home).with_suffix("").parts)) for key, path in self.files.items()
-        }
 
     @cached_property
     def _offered(self) -> dict[str, EntryPoint]:
@@ -170,7 +168,7 @@ class Registry(Generic[Record]):
         found = self.own(key := self.known(name))
         if found is not None:
             return found.record
-        return self._of_module(shielded.load(self._modules[key]))
+        return self._of_module(shielded.load(_module_of(self.files[key])))
 
     def page(self, name: str) -> str:
         """The docstring of the file; of what comes with fastpe, nothing is imported. Raises as `known` does."""

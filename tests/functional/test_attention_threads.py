@@ -72,7 +72,8 @@ def test_kernels_are_compiled_once_for_each_dtype(rng):
                 out, pullback = fastpe.attention_vjp(**given, causal=True)
                 pullback(kind(np.ones_like(out)))
     for function in (calls.forward, calls.backward):
-        without = [each for each in function.signatures if str(each[3]) == "none"]  # dropout is another kernel
+        # dropout is another kernel, and so are keys of half precision
+        without = [each for each in function.signatures if str(each[3]) == "none" and "int16" not in str(each[2])]
         assert len(without) <= 4  # with slots other than a bias, and without
 
 
