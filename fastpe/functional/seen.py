@@ -299,7 +299,7 @@ def _integers(array: Any, b: int) -> Array:
     """Integers in a row, none where there are none; one of all b samples."""
     if array is None:
         return _NOTHING[np.int64]
-    return contiguous(array, np.int64).reshape(-1) if isinstance(array, np.ndarray) else np.full(b, array)
+    return contiguous(array, np.int64).reshape(-1) if np.ndim(array) else np.full(b, array, np.int64)
 
 
 _NOTHING = {dtype: np.zeros(0, dtype) for dtype in (np.int64, np.dtype(np.float32), np.dtype(np.float64))}

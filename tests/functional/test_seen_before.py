@@ -222,6 +222,15 @@ def test_other_shapes_and_dtypes_are_refused_as_before(rng):
             fastpe.attention(*wrong)
 
 
+def test_one_start_of_all_samples_may_be_an_array_without_axes(rng):
+    q, k, v = qkv(rng, 3, 4, 2, 2, 9, 16, np.float64)
+    for first in (0, 5):
+        start = np.array([first, 7, 6])[:1].reshape(())  # what lies behind it is no start
+        exact = reference.attention(q, k, v, causal=True, query_start=start)
+        for attend in (fastpe.attention, only_seen):
+            np.testing.assert_allclose(attend(q, k, v, causal=True, query_start=start), exact, atol=1e-13)
+
+
 def test_a_position_beyond_all_counting(rng):
     q, k, v = qkv(rng)
     far = np.array([2**62, 2**62])
