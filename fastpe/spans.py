@@ -82,7 +82,8 @@ def documents(ids: Any = None, *, cu_seqlens: Any = None) -> Array:
     Parameters
     ----------
     ids : (N,) or (B, N) int
-        The document of every token; tokens of one document stand side by side.
+        The document of every token. Tokens of one document stand side by side: where an id comes again, another
+        document begins.
     cu_seqlens : (documents + 1,) int
         In place of `ids`, where documents begin, from 0 on, and where the last one ends.
 
@@ -139,7 +140,9 @@ def prefix(lengths: Any, queries: int, keys: int | None = None, *, offset: Any =
     [[[0, 2], [0, 2], [0, 3]]]
     """
     places, keys = _places(queries, keys, offset)
-    last = np.maximum(places + 1, _samples("lengths", lengths)[:, None])
+    whole_prefix = _samples("lengths", lengths)
+    _same_samples(lengths=whole_prefix, offset=places)
+    last = np.maximum(places + 1, whole_prefix[:, None])
     return _joined(np.zeros_like(last), last, keys)
 
 
@@ -162,7 +165,7 @@ def padding(keys: int, *, left: Any = 0, right: Any = 0, queries: int | None = N
     Raises
     ------
     TypeError, ValueError
-        As for `causal`.
+        As for `causal`; also if more is padding than there is.
 
     Examples
     --------
@@ -171,7 +174,12 @@ def padding(keys: int, *, left: Any = 0, right: Any = 0, queries: int | None = N
     """
     keys = whole("keys", keys, 0)
     count = keys if queries is None else whole("queries", queries, 0)
-    first, last = np.broadcast_arrays(_samples("left", left), keys - _samples("right", right))
+    ends = {name: _samples(name, value) for name, value in (("left", left), ("right", right))}
+    for name, each in ends.items():
+        if each.max() > keys:
+            raise ValueError(f"{name} must be at most keys = {keys}, not {each.tolist()}")
+    _same_samples(**ends)
+    first, last = np.broadcast_arrays(ends["left"], keys - ends["right"])
     spans = np.repeat(np.stack([first, np.maximum(first, last)], axis=-1)[:, None], count, axis=1)
     if queries is None:
         places = np.arange(count)
@@ -205,6 +213,9 @@ def intersect(*spans: Any) -> Array:
     arrays = [_integers("spans", each) for each in spans]
     if not arrays or any(each.ndim != 3 or each.shape[-1] != 2 for each in arrays):
         raise ValueError(f"spans must have the shape (B or 1, N, 2), not {[each.shape for each in arrays]}")
+    if len({each.shape[1] for each in arrays}) > 1:
+        raise ValueError(f"spans must be of as many queries, not of {[each.shape[1] for each in arrays]}")
+    _same_samples(**{f"spans[{number}]": each for number, each in enumerate(arrays)})
     first = np.maximum.reduce(np.broadcast_arrays(*(each[..., 0] for each in arrays)))
     last = np.minimum.reduce(np.broadcast_arrays(*(each[..., 1] for each in arrays)))
     return np.stack([first, np.maximum(first, last)], axis=-1)
@@ -220,6 +231,13 @@ def _samples(name: str, value: Any) -> Array:
     if array.ndim != 1 or array.size == 0 or array.min() < 0:
         raise ValueError(f"{name} must be an integer of at least 0, or one for each sample, not {value!r}")
     return array
+
+
+def _same_samples(**arrays: Array) -> None:
+    """Refuse arrays of different numbers of samples, of which one serves all."""
+    if len({len(each) for each in arrays.values()} - {1}) > 1:
+        sizes = ", ".join(f"{name} {len(each)}" for name, each in arrays.items())
+        raise ValueError(f"{' and '.join(arrays)} must have the same number of samples, or one for all, not {sizes}")
 
 
 def _places(queries: int, keys: int | None, offset: Any) -> tuple[Array, int]:

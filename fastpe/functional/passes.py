@@ -9,7 +9,7 @@ import numpy as np
 from fastpe.functional import arguments
 from fastpe.functional.arguments import Array, Call, dropout_key
 from fastpe.functional.layouts import contiguous, summed_to
-from fastpe.functional.rotation import channels, crossed, shared_turns, turned, turned_rows
+from fastpe.functional.rotation import channels, crossed, shared_turns, turned, turned_rows, without_warnings
 from fastpe.functional.slot_arrays import cells_back, fold, slot_arrays
 from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
@@ -24,9 +24,6 @@ from fastpe.kernels.threads import lanes_for, run_apart
 _HALF = 2**32
 _LEAST_ROUNDED = 64  # queries and keys
 _UNDERFLOW = 1e-30  # more than what squares that underflow may take from a squared norm
-
-# q, k, v and dout may hold NaN and infinities, and what becomes of them stands in the results
-without_warnings = np.errstate(over="ignore", invalid="ignore", divide="ignore")
 
 
 class Pass:

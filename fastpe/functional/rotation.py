@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 _OF_A_SINE = 16  # multiplications that one takes
 
 # x may hold NaN and infinities, and what becomes of them stands in the results
-_without_warnings = np.errstate(over="ignore", invalid="ignore", divide="ignore")
+without_warnings = np.errstate(over="ignore", invalid="ignore", divide="ignore")
 
 
 def rotate(x: Any, angles: Any = None, *, pairs: str = "interleaved", cos_sin: Any = None) -> Array:
@@ -99,7 +99,7 @@ def rotate_vjp(
     call = _checked(x, angles, cos_sin, pairs, wrt)
     y = _finished(call)
 
-    @_without_warnings
+    @without_warnings
     def pullback(dy: Any) -> dict[str, Any]:
         given = in_float32(any_real("dy", dy))
         if given.shape != call.shape:

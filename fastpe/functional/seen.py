@@ -16,9 +16,9 @@ import numpy as np
 from fastpe.functional import arguments
 from fastpe.functional.arguments import AXES, UNLED, WIDE, Array
 from fastpe.functional.layouts import contiguous
-from fastpe.functional.passes import Pass, bounds_of, drain, dropout_of, limits_of, without_warnings
+from fastpe.functional.passes import Pass, bounds_of, drain, dropout_of, limits_of
 from fastpe.functional.positions import Positions
-from fastpe.functional.rotation import turned_rows
+from fastpe.functional.rotation import turned_rows, without_warnings
 from fastpe.functional.sight import Mask
 from fastpe.functional.slot_arrays import Arrays, slot_arrays
 from fastpe.kernels import simd
@@ -245,6 +245,7 @@ class _Plan:
         for name in self.arrays:
             array, axes = slots[name], AXES[name]
             if name == "index":
+                array = array.copy()  # a kernel follows it: once it has been checked, nobody else may change it
                 if array.min() < 0 or array.max() >= slots["values"].shape[-1]:
                     return None
             else:

@@ -96,8 +96,8 @@ def guarded_results(patch, *modules):
         def zeros(self, shape, dtype=float):
             return self.full(shape, 0, dtype)
 
-        def full(self, shape, value, dtype=float):
-            array, check = guarded(shape, dtype, value)
+        def full(self, shape, value, dtype=None):
+            array, check = guarded(shape, np.asarray(value).dtype if dtype is None else dtype, value)
             checks.append(check)
             return array
 
