@@ -101,6 +101,10 @@ def _setting(flag: str, name: str, kind: Any, text: str, **more: Any) -> Callabl
     "bfloat16.",
 )  # fmt: skip
 @click.option("--causal/--bidirectional", default=None, help="The model's mask.  [default: causal where it has to be]")
+@_setting(
+    "--sight", "sight", str, "What layers see: all, window:W, chunks:C, or a pattern over layers: window:512*5,all.",
+    metavar="PATTERN",
+)  # fmt: skip
 @_setting("--layers", "layers", int, "Layers.")
 @_setting("--heads", "heads", int, "Attention heads.")
 @_setting("--width", "width", int, "Width of the model.")

@@ -5,13 +5,14 @@ Importing this module imports neither NumPy nor Numba, so that a command line ca
 
 from __future__ import annotations
 
-import itertools
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from fastpe.base.own import Kind
+from fastpe.base.patterns import expanded, shortest
 from fastpe.base.registry import Registry
 from fastpe.base.validation import nearest
 from fastpe.encodings.encoding import Encoding, Part, of_module
@@ -29,7 +30,8 @@ def _completed(module: ModuleType, path: Path) -> Encoding:
 ENCODINGS: Registry[Encoding] = Registry(
     Kind("encoding", "ENCODING", "fastpe.Encoding", _completed), "fastpe.encodings", FOLDERS, (), of_module
 )
-_MOST_LAYERS = 10_000  # of a pattern
+
+_LABELLED = re.compile(r"(.+)(@[A-Za-z_][A-Za-z_0-9]*)")
 
 HOW = "by --encoding on the command line or fastpe.register in Python"
 """The way to name the file of an encoding of one's own."""
@@ -94,21 +96,26 @@ def register(module_or_path: Any) -> str:
     return ENCODINGS.register(module_or_path)
 
 
-def _known(scheme: str) -> str:
-    """The key that a part of a name stands for: itself, or that of the file that it is the path of."""
-    if isinstance(scheme, str) and "+" in scheme and not Path(scheme).is_file():
-        raise ValueError(f"one encoding is wanted here, not the sum {scheme!r}")
-    return ENCODINGS.known(scheme)
+def _known(name: str) -> tuple[str, str]:
+    """The key that a part of a name stands for, itself or that of the file that it is the path of; and its label.
+
+    A label, as in "rope@far", tells terms of one encoding from each other that have options of their own.
+    """
+    if isinstance(name, str) and "+" in name and not Path(name).is_file():
+        raise ValueError(f"one encoding is wanted here, not the sum {name!r}")
+    found = _LABELLED.fullmatch(name) if isinstance(name, str) and not Path(name).is_file() else None
+    scheme, label = found.groups() if found else (name, "")
+    return ENCODINGS.known(scheme), label
 
 
 def file_of(scheme: str) -> Path:
     """The file that defines the encoding of this key. Raises ValueError, with the nearest names, where none does."""
-    return ENCODINGS.file_of(_known(scheme))
+    return ENCODINGS.file_of(_known(scheme)[0])
 
 
 def get(scheme: str) -> Encoding:
     """The encoding of this key. Raises ValueError as `file_of` does."""
-    return ENCODINGS.get(_known(scheme))
+    return ENCODINGS.get(_known(scheme)[0])
 
 
 def page(scheme: str) -> str:
@@ -134,7 +141,7 @@ def page(scheme: str) -> str:
     >>> print(page("rope").splitlines()[0])
     RoPE: query and key are rotated, pair of channels by pair, by angles in proportion to the position.
     """
-    return ENCODINGS.page(_known(scheme))
+    return ENCODINGS.page(_known(scheme)[0])
 
 
 def split(name: str) -> tuple[str, ...]:
@@ -155,9 +162,11 @@ def split(name: str) -> tuple[str, ...]:
         raise ValueError(
             f"{name}: a path with '+' cannot be part of a sum: fastpe.register takes it, and returns its key"
         )
-    schemes = tuple(map(_known, parts))
+    schemes = tuple("".join(_known(part)) for part in parts)
     if len(set(schemes)) < len(schemes):
-        raise ValueError(f"encoding {name!r} names the same encoding twice")
+        raise ValueError(
+            f"encoding {name!r} names the same encoding twice: labels, as in 'rope@a+rope@b', tell terms apart"
+        )
     return schemes
 
 
@@ -175,17 +184,7 @@ def layers(name: str) -> tuple[tuple[str, ...], ...]:
     """
     if not (isinstance(name, str) and _is_pattern(name)):
         return (split(name),)
-    found: list[tuple[str, ...]] = []
-    for item in name.split(","):
-        own, times, count = item.strip().partition("*")
-        if not own.strip():
-            raise ValueError(f"encoding {name!r} must have a name before and behind every comma")
-        if times and not (count.isascii() and count.isdigit() and 0 < int(count[:6]) <= _MOST_LAYERS):
-            raise ValueError(f"encoding {name!r} must have a number of layers from 1 to {_MOST_LAYERS} behind each '*'")
-        found += [split(own)] * int(count or 1)
-    if len(found) > _MOST_LAYERS:
-        raise ValueError(f"encoding {name!r} must have at most {_MOST_LAYERS} layers, not {len(found)}")
-    return tuple(found)
+    return tuple(map(split, expanded("encoding", name)))
 
 
 def canonical(name: str, names: Mapping[str, str] | None = None) -> str:
@@ -196,16 +195,23 @@ def canonical(name: str, names: Mapping[str, str] | None = None) -> str:
     >>> canonical("rope, rope,nope"), canonical("rope*3", {"rope": "./mine.py"})
     ('rope*2,nope', './mine.py')
     """
-    of_layers = [tuple((names or {}).get(key, key) for key in own) for own in layers(name)]
-    if len(set(of_layers)) == 1:
-        return "+".join(of_layers[0])
-    runs = [("+".join(own), len(list(each))) for own, each in itertools.groupby(of_layers)]
-    return ",".join(own if count == 1 else f"{own}*{count}" for own, count in runs)
+    known = {term: _known(term) for term in all_terms(name)}
+    written = {term: (names or {}).get(key, key) + label for term, (key, label) in known.items()}
+    return shortest(["+".join(written[term] for term in own) for own in layers(name)])
 
 
 def all_keys(name: str) -> tuple[str, ...]:
-    """The keys of all layers, each once."""
-    return tuple(dict.fromkeys(key for own in layers(name) for key in own))
+    """The keys of all layers, each once, without labels.
+
+    >>> all_keys("rope@near*5,rope@far+alibi")
+    ('rope', 'alibi')
+    """
+    return tuple(dict.fromkeys(_known(term)[0] for term in all_terms(name)))
+
+
+def all_terms(name: str) -> tuple[str, ...]:
+    """As `all_keys`, with labels."""
+    return tuple(dict.fromkeys(term for own in layers(name) for term in own))
 
 
 def own_files(name: str) -> dict[str, dict[str, str]]:
@@ -240,7 +246,7 @@ def parse_all(name: str, options: Mapping[str, Any] | None = None) -> tuple[Part
     >>> [part.scheme for part in parse_all("rope*2,alibi+rope", {"rope.base": 100})]
     ['rope', 'alibi']
     """
-    return _parsed(all_keys(name), options)
+    return _parsed(all_terms(name), options)
 
 
 def parse_layers(name: str, options: Mapping[str, Any] | None = None) -> tuple[tuple[Part, ...], ...]:
@@ -265,7 +271,7 @@ def parse_option(name: str, key: str, text: str) -> Any:
     >>> parse_option("wavelet+alibi", "wavelet.scale", "2")
     2.0
     """
-    scheme, option = _option(all_keys(name), key)
+    scheme, option = _option(all_terms(name), key)
     return get(scheme).options[option].parse(key, text)
 
 

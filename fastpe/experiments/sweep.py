@@ -275,6 +275,7 @@ class _Pool:
                 json.dumps(c.options, sort_keys=True),
                 c.dropout > 0,
                 c.positions,
+                c.sight == "all",
             ): c.to_dict()
             for c in (one.config for one in jobs)
         }

@@ -145,7 +145,8 @@ def _head(layer, h, act, position, dropout, place_of_first, own, sizes, a):
     bias = part(pointer(position.bias), place(position.numbers, BIAS, layer, h), offsets)
     guard = Guard(q, q, pointer(position.no_guard), 0.0, 0.0)
     dropped = place_in(dropout, own.sequence, place_of_first + h)
-    sight = Sight(NONE, pointer(position.places), q, pointer(position.places))  # of which but the first nothing is read
+    spans = at(pointer(position.spans), layer * 2 * position.case.queries)
+    sight = Sight(NONE, spans, q, pointer(position.places))  # of the last two nothing is read
     return Head(
         q, qr, k, kr, v, bias, pointer(position.numbers), position.scale[layer, h], n, n, sight, guard, dropout, dropped
     )  # fmt: skip

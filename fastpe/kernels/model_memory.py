@@ -104,6 +104,7 @@ class Position(NamedTuple):
     turns: np.ndarray  # factors of rotation, as `kernels.rotate` has them: cos, sin, and sin of turning back
     bias: np.ndarray
     scale: np.ndarray  # (layers, H)
+    spans: np.ndarray  # (layers, N, 2), int64: the keys that each query sees, where not all
     no_guard: np.ndarray  # float64, not read: short sequences leave no tile out
     slots: Slots | None  # None where there are none but those above
     numbers: np.ndarray  # as `kernels.attention` takes them, layers in place of the batch
@@ -172,9 +173,13 @@ class Arena(NamedTuple):
 
 
 def attention_case(
-    sizes: Sizes, numbers: np.ndarray, options: Options, *, keep_raw: bool, more: bool, backward: bool, dropped: bool
-) -> tuple[Case, Room]:
-    """Sizes of the attention of one sequence, and its scratch memory. more: whether there are slots but a bias."""
+    sizes: Sizes, numbers: np.ndarray, options: Options, *, keep_raw: bool, more: bool, spanned: bool, backward: bool,
+    dropped: bool,
+) -> tuple[Case, Room]:  # fmt: skip
+    """Sizes of the attention of one sequence, and its scratch memory.
+
+    more: whether there are slots but a bias; spanned: whether queries have spans of keys.
+    """
     n, c, heads = sizes.length, sizes.width, sizes.heads
     given = numbers[:, 0]
     scaled = bool(given[[GROWTH, REL_GAIN]].any())
@@ -182,10 +187,10 @@ def attention_case(
     turned = 2 * c if sizes.pairs else 3 * c
     case = Case(
         batch=1, heads=heads, key_heads=heads, queries=n, keys=n, width=c // heads, v_width=c // heads,
-        causal=sizes.causal, window=0, spanned=0, strips=-(-n // int(TILE_KEYS)), half=sizes.half, options=options,
-        keep_raw=int(backward and keep_raw), keep_slopes=0, skip=0, q_batch=0, q_head=0, q_row=3 * c, k_batch=0,
-        k_head=0, k_row=3 * c, v_batch=0, v_head=0, v_row=3 * c, qr_row=turned, kr_row=turned, o_row=c, g_row=3 * c,
-        gv_row=3 * c, apart=int(apart),
+        causal=sizes.causal, window=0, spanned=int(spanned), strips=-(-n // int(TILE_KEYS)), half=sizes.half,
+        options=options, keep_raw=int(backward and keep_raw), keep_slopes=0, skip=0, q_batch=0, q_head=0, q_row=3 * c,
+        k_batch=0, k_head=0, k_row=3 * c, v_batch=0, v_head=0, v_row=3 * c, qr_row=turned, kr_row=turned, o_row=c,
+        g_row=3 * c, gv_row=3 * c, apart=int(apart),
         kept=int(backward and n <= TILE_KEYS and not dropped and not (more and (keep_raw or scaled))), alone=1,
         dropped=int(dropped),
     )  # fmt: skip

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn, Self
 
 from fastpe.base import own_files
+from fastpe.base.patterns import expanded
 from fastpe.base.validation import at_least_zero, choice, nearest, real, truth, whole
 from fastpe.encodings import registry
 from fastpe.encodings.slots import MAX_POSITION, Spec, make_spec
+from fastpe.model import sight
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "swiglu")  # in the order of `kernels.activation`
 NORMS = ("none", "layernorm", "rmsnorm")
@@ -48,13 +50,18 @@ class ModelConfig:
     encoding : str
         Key of a position encoding, a sum of keys such as ``"wavelet+alibi"``, or a pattern over layers such as
         ``"rope*3,nope"``: rope in the first three, none in the fourth, and so again. Encodings of a pattern act in
-        attention; those that act at the input must be in all layers.
+        attention; those that act at the input must be in all layers. One that is there with several sets of options, or
+        parameters, has a label behind each: ``"rope@near*5,rope@far"``.
     options : dict
-        The encoding's options by name; in a sum or pattern, by ``"encoding.option"``.
+        The encoding's options by name; in a sum or pattern, by ``"encoding.option"``, as ``"rope@far.base"``.
     width, heads, layers, hidden : int
         Model width C, attention heads H (a divisor of C), layers, and width inside the feed-forward map.
     causal : bool
         Whether a position may attend only to itself and to earlier ones.
+    sight : str
+        What each layer's queries see: ``"all"``; ``"window:W"``, the keys at a distance below W; ``"chunks:C"``, those
+        of the query's own chunk of C positions; of a causal model only those up to the query's own. Or a pattern over
+        layers such as ``"window:512*5,all"``, see `fastpe.model.sight`.
     activation : {"relu", "gelu", "gelu_tanh", "swiglu"}
         Activation inside the feed-forward map. `gelu` is the exact form, `gelu_tanh` GPT-2's approximation of it. Of
         `swiglu` (Shazeer 2020, arXiv:2002.05202) the hidden row is ``silu(z gate) * (z in)``, with a third matrix.
@@ -125,6 +132,7 @@ class ModelConfig:
     layers: int = 2
     hidden: int = 128
     causal: bool = False
+    sight: str = "all"
     activation: str = "relu"
     norm: str = "none"
     final_norm: bool = False
@@ -148,13 +156,13 @@ class ModelConfig:
         self._set("options", Options(_checked_options(self.encoding, self.options)))
         for name in ("width", "heads", "layers", "hidden", "train_length"):
             self._set(name, whole(name, getattr(self, name), 1))
-        if len(registry.layers(self.encoding)) > self.layers:
-            count = len(registry.layers(self.encoding))
-            raise ValueError(f"layers must be at least {count} for encoding {self.encoding!r}, not {self.layers}")
+        self._check_layers("encoding", self.encoding, len(registry.layers(self.encoding)))
         if self.width % self.heads:
             raise ValueError(f"width must be divisible by heads, but {self.width} is not divisible by {self.heads}")
         for name in ("causal", "residual", "final_norm", "bias", "tied", "init_by_depth"):
             self._set(name, truth(name, getattr(self, name)))
+        self._set("sight", sight.canonical(self.sight))
+        self._check_layers("sight", self.sight, len(expanded("sight", self.sight)))
         self._set("activation", choice("activation", self.activation, ACTIVATIONS))
         self._set("norm", choice("norm", self.norm, NORMS))
         if self.final_norm and self.norm == "none":
@@ -175,6 +183,10 @@ class ModelConfig:
         self._set("table_scale", choice("table_scale", self.table_scale, TABLE_SCALES))
         self._set("start", real("start", self.start))
         self._set("positions", _positions(self.positions, self.train_length))
+
+    def _check_layers(self, name: str, pattern: str, count: int) -> None:
+        if count > self.layers:
+            raise ValueError(f"layers must be at least {count} for {name} {pattern!r}, not {self.layers}")
 
     def _check_tied(self) -> None:
         if self.tied and self.vocabulary is None:

@@ -4,6 +4,7 @@ They are those of the model as it is defined, map by map, whatever is computed: 
 (`kernels.composed`) a step does fewer, as it does of a causal one.
 """
 
+from fastpe.model import sight
 from fastpe.model.config import ModelConfig
 
 
@@ -16,7 +17,7 @@ def step_flop(config: ModelConfig, batch: int, *, unmasked: bool = False) -> int
     batch : int
         Sequences of `train_length`.
     unmasked : bool
-        Of a causal model, count only the scores that are not masked, N (N + 1) / 2 of N².
+        Count only the scores that are not masked: of a causal model that sees all, N (N + 1) / 2 of N².
 
     Examples
     --------
@@ -35,10 +36,11 @@ def sequence_flop(config: ModelConfig, n: int, targets: int | None = None, *, un
     44.040192
     """
     c, f = config.width, config.hidden
-    pairs = n * (n + 1) // 2 if unmasked and config.causal else n * n
+    seen = sight.of_layers(config.sight, config.layers) if unmasked else ()
+    pairs = sum(sight.visible_pairs(one, n, causal=config.causal) for one in seen) or config.layers * n * n
     maps = 3 if config.activation == "swiglu" else 2
-    layer = 2 * n * (4 * c * c + maps * c * f) + 4 * pairs * c
+    layers = 2 * n * config.layers * (4 * c * c + maps * c * f) + 4 * pairs * c
     if not config.vocabulary:  # the embedding of a number has no gradient by its input
-        return 3 * config.layers * layer + 4 * n * c + 6 * n * c
+        return 3 * layers + 4 * n * c + 6 * n * c
     rows = n if targets is None else targets
-    return 3 * config.layers * layer + 6 * rows * c * config.vocabulary  # the embedding of a token is no product
+    return 3 * layers + 6 * rows * c * config.vocabulary  # the embedding of a token is no product

@@ -17,6 +17,7 @@ from fastpe.base.random import Stream
 from fastpe.encodings import build, combined, registry
 from fastpe.encodings.encoding import BeyondTrainingLength, Part
 from fastpe.encodings.slots import SLOTS, Spec
+from fastpe.model import sight
 from fastpe.model.config import ModelConfig
 from fastpe.model.scratch import LAYERED
 
@@ -270,7 +271,10 @@ class ModelEncoding:
             if self.table_factor != 1.0:
                 slots["table"] *= self.table_factor
             layers.append(slots | combined.plain(parts, spec))
-        return layers
+        spans = sight.spans(self.config.sight, self.config.layers, length, causal=self.config.causal)
+        if spans is None:
+            return layers
+        return [slots | {"spans": own[None]} for slots, own in zip(layers, spans, strict=True)]
 
     def reference_loss_and_grads(
         self, parameters: Mapping[str, Array], x: Array, y: Array, weights: Array | None = None

@@ -12,6 +12,7 @@ from fastpe.functional.slot_arrays import fold, slot_arrays
 from fastpe.kernels import model_memory, simd
 from fastpe.kernels.attention.records import SLOTS, Options
 from fastpe.kernels.attention.score import keeps_raw, terms_given
+from fastpe.model import sight
 from fastpe.model.config import ACTIVATIONS, ModelConfig
 from fastpe.model.parameters import ALIGN, Parameters, inner_width, rounded, sum_in_order
 from fastpe.model.precision import way_of
@@ -57,6 +58,7 @@ class Scratch:
     losses: Array
     numbers: Array
     places: Array
+    spans: Array
     case: model_memory.Case
     room: model_memory.Room
     layered: frozenset[str]
@@ -96,9 +98,10 @@ class Scratch:
         keep_raw, options = _keeps_raw(slots), _options(slots)
         given = slot_arrays(_scored(slots), wanted, Positions(length, length), config.dtype, keep_raw)
         others, numbers = given.slots, given.table
+        spans = sight.spans(config.sight, config.layers, length, causal=config.causal)
         case, room = model_memory.attention_case(
-            sizes, numbers, options, keep_raw=keep_raw, more=others is not None, backward=backward,
-            dropped=backward and config.dropout > 0,
+            sizes, numbers, options, keep_raw=keep_raw, more=others is not None, spanned=spans is not None,
+            backward=backward, dropped=backward and config.dropout > 0,
         )  # fmt: skip
         arena = model_memory.arena_layout(sizes, case, room, backward=backward, rows=rows)
         shapes = {slot: _gradient_shape(slot, slots[slot].shape, length) for slot in wanted}
@@ -119,7 +122,8 @@ class Scratch:
         return cls(
             sizes, arena, parameters.offsets._replace(**starting),
             simd.aligned_zeros((lanes, own), config.dtype), simd.aligned_zeros((groups, stride), config.dtype),
-            np.zeros(groups), numbers, _places(starts, shapes), case, room, layered, shapes, [],
+            np.zeros(groups), numbers, _places(starts, shapes),
+            np.zeros((1, 1, 2), np.int64) if spans is None else spans, case, room, layered, shapes, [],
         )  # fmt: skip
 
     def position(self, slots: Mapping[str, Any]) -> model_memory.Position:
@@ -138,8 +142,8 @@ class Scratch:
         table, qk_table, taps = (slots[slot].ravel() if slot in slots else nothing for slot in _INPUTS)
         return model_memory.Position(
             table, qk_table, taps, turns, given.bias,
-            np.array(np.broadcast_to(scale, (self.sizes.layers, self.sizes.heads)), order="C"), np.zeros(1),
-            given.slots, self.numbers, self.places, self.case, self.room,
+            np.array(np.broadcast_to(scale, (self.sizes.layers, self.sizes.heads)), order="C"), self.spans,
+            np.zeros(1), given.slots, self.numbers, self.places, self.case, self.room,
         )  # fmt: skip
 
     def slot_gradients(self, slots: Mapping[str, Any], groups: int) -> dict[str, Array]:

@@ -124,9 +124,10 @@ class Transformer(Writing, Passes):
         heads = "1 head" if config.heads == 1 else f"{config.heads} heads"
         kind = "numbers" if config.vocabulary is None else f"{config.vocabulary:,} tokens"
         layers = "1 layer" if config.layers == 1 else f"{config.layers} layers"
+        seen = "" if config.sight == "all" else f", sight {config.sight}"
         products = "" if config.precision == "float32" else f", products in {config.precision}"
         return (
-            f"<Transformer: {config.encoding}, {'causal' if config.causal else 'bidirectional'}, of {kind}\n"
+            f"<Transformer: {config.encoding}, {'causal' if config.causal else 'bidirectional'}{seen}, of {kind}\n"
             f" {layers}, width {config.width}, {heads}, hidden {config.hidden}, "
             f"{config.activation}, norm {config.norm}\n"
             f" {count:,} parameters in {self.dtype}{products}, train_length {config.train_length}, seed {config.seed}>"

@@ -81,3 +81,24 @@ def test_patterns_that_cannot_be_are_named(pattern, says):
 def test_a_pattern_is_of_a_model_alone():
     with pytest.raises(ValueError, match=r"^encoding 'rope,nope' says what each layer of a model has"):
         fastpe.build("rope,nope", 5)
+
+
+def test_labels_give_one_encoding_several_options():
+    """Gemma 3's: layers that look near turn faster than those that look far."""
+    config = replace(BASE, encoding="rope@near*3,rope@far", options={"rope@near.base": 100, "rope@far.base": 1e6})
+    angles = Transformer(config).slots(20)["angles"]
+    for layer, base in enumerate([100, 100, 100, 1e6]):
+        own = fastpe.build("rope", 20, dim=24, heads=3, base=base, dtype="float64", train_length=20)["angles"]
+        np.testing.assert_array_equal(angles[layer], own)
+    assert ModelConfig.from_dict(config.to_dict()) == config
+
+
+def test_labels_give_one_encoding_several_sets_of_parameters():
+    names = Transformer(replace(BASE, encoding="t5@a*2,t5@b")).parameters
+    assert [name for name in names if "encoding" in name] == ["encoding.t5@a.table", "encoding.t5@b.table"]
+
+
+@pytest.mark.parametrize("name", ["alibi@", "alibi@2", "alibi@a b", "@a", "alibi@a@b"])
+def test_labels_that_are_none(name):
+    with pytest.raises(ValueError, match="is unknown"):
+        replace(BASE, encoding=name)

@@ -1,0 +1,47 @@
+"""Patterns over layers: what each has, separated by commas, with a number of layers behind a '*'."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+MOST_LAYERS = 10_000  # of a pattern
+
+
+def expanded(name: str, value: Any) -> tuple[str, ...]:
+    """The items of a pattern, from the first layer on; name: of what is given, for messages.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no string, an item is empty, or a number of layers is none.
+
+    Examples
+    --------
+    >>> expanded("encoding", "rope*2, alibi+nope")
+    ('rope', 'rope', 'alibi+nope')
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, not {value!r}")
+    found: list[str] = []
+    for item in value.split(","):
+        own, times, count = item.strip().partition("*")
+        if not own.strip():
+            raise ValueError(f"{name} {value!r} must have a name before and behind every comma")
+        if times and not (count.isascii() and count.isdigit() and 0 < int(count[:6]) <= MOST_LAYERS):
+            raise ValueError(f"{name} {value!r} must have a number of layers from 1 to {MOST_LAYERS} behind each '*'")
+        found += [own.strip()] * int(count or 1)
+    if len(found) > MOST_LAYERS:
+        raise ValueError(f"{name} {value!r} must have at most {MOST_LAYERS} layers, not {len(found)}")
+    return tuple(found)
+
+
+def shortest(items: Sequence[str]) -> str:
+    """The shortest pattern of these items; of one that all layers have, itself.
+
+    >>> shortest(["rope", "rope", "nope"]), shortest(["rope", "rope"])
+    ('rope*2,nope', 'rope')
+    """
+    if len(set(items)) == 1:
+        return items[0]
+    runs = [(own, len(list(each))) for own, each in itertools.groupby(items)]
+    return ",".join(own if count == 1 else f"{own}*{count}" for own, count in runs)

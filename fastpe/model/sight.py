@@ -1,0 +1,96 @@
+"""What each layer's queries see: everything, a window, or a chunk; a pattern over layers, as encodings have one.
+
+    all         every key; of a causal model every one up to the query's own
+    window:W    the keys at positions j with |i - j| < W; of a causal model i - W < j <= i
+    chunks:C    the keys of the query's own chunk, floor(j / C) = floor(i / C)
+
+Models released since 2023 let most layers see a window (Gemma 2 and 3, Command A, OLMo 3, gpt-oss) or a chunk (Llama
+4) and every so many all: "window:512*5,all" is Gemma 3's pattern, whose first five layers of six see 512 keys.
+"""
+
+from typing import Any
+
+from fastpe.base.patterns import expanded, shortest
+
+_MOST = 2**27  # positions
+
+
+def canonical(value: Any) -> str:
+    """The same pattern as short as can be.
+
+    >>> canonical("window:08, window:8,all")
+    'window:8*2,all'
+    """
+    return shortest([_one(item, value) for item in expanded("sight", value)])
+
+
+def _one(item: str, value: Any) -> str:
+    way, colon, count = item.partition(":")
+    if item == "all":
+        return item
+    if way in ("window", "chunks") and colon and count.isascii() and count.isdigit() and 0 < int(count[:12]) <= _MOST:
+        return f"{way}:{int(count)}"
+    raise ValueError(
+        f"sight must be 'all', 'window:W', 'chunks:C', or a pattern of them such as 'window:512*5,all', with numbers "
+        f"of positions from 1 to 2**27, not {value!r}"
+    )
+
+
+def of_layers(pattern: str, layers: int) -> tuple[str, ...]:
+    """What each of so many layers sees: the pattern, begun again as often as it takes.
+
+    >>> of_layers("window:8*2,all", 4)
+    ('window:8', 'window:8', 'all', 'window:8')
+    """
+    items = expanded("sight", pattern)
+    return tuple(items[layer % len(items)] for layer in range(layers))
+
+
+def bounds(one: str, i: Any, length: int, *, causal: bool) -> tuple[Any, Any]:
+    """The first key that query i sees, and the first that it no longer does; i: a number, or an array of them.
+
+    >>> bounds("chunks:4", 5, 20, causal=False), bounds("window:3", 5, 20, causal=True)
+    ((4, 8), (3, 6))
+    """
+    way, _, count = one.partition(":")
+    first, last = 0 * i, 0 * i + length
+    if way == "window":
+        first, last = i - int(count) + 1, i + int(count)
+    elif way == "chunks":
+        first = i // int(count) * int(count)
+        last = first + int(count)
+    if causal:
+        last = i + 1
+    return _within(first, length), _within(last, length)
+
+
+def _within(place: Any, length: int) -> Any:
+    clip = getattr(place, "clip", None)
+    return clip(0, length) if clip else min(max(place, 0), length)
+
+
+def visible_pairs(one: str, length: int, *, causal: bool) -> int:
+    """How many pairs of a query and a key that it sees there are.
+
+    >>> visible_pairs("all", 4, causal=True), visible_pairs("window:2", 4, causal=False)
+    (10, 10)
+    """
+    if one == "all":
+        return length * (length + 1) // 2 if causal else length * length
+    seen = (bounds(one, i, length, causal=causal) for i in range(length))
+    return sum(last - first for first, last in seen)
+
+
+def spans(pattern: str, layers: int, length: int, *, causal: bool) -> Any:
+    """What each query of each layer sees, (layers, N, 2) int64; None where every layer sees all.
+
+    >>> spans("window:2,all", 2, 3, causal=True).tolist()
+    [[[0, 1], [0, 2], [1, 3]], [[0, 1], [0, 2], [0, 3]]]
+    """
+    import numpy as np  # the command line checks patterns without it
+
+    if pattern == "all":
+        return None
+    i = np.arange(length)
+    each = [np.stack(bounds(one, i, length, causal=causal), axis=-1) for one in of_layers(pattern, layers)]
+    return np.stack(each).astype(np.int64)
