@@ -1,0 +1,153 @@
+"""Resonance RoPE: RoPE in wavelengths of whole positions, so that angles repeat.
+
+    wavelength_t = round(2 pi / theta_t),   theta'_t = 2 pi / wavelength_t,   the angle at position p is p theta'_t
+
+theta is the ladder of `rope`, or what a rescaling makes of it. A pair whose wavelength is at most the training length
+has been seen at all its angles: integer positions past it bring none that is new.
+
+Source: Wang, Kobyzev, Lu, Rezagholizadeh and Liu 2024, "Resonance RoPE: Improving Context Length Generalization of
+Large Language Models" (arXiv:2403.00071); sheryc/resonance_rope,
+src/models/components/positional_embedding/rotary_resonance.py.
+
+**Slots**: `angles` (1, N, R/2), `pairs`; with `yarn` also `scale`. **Learns**: nothing.
+
+**Options**
+- `rescaling`: what is rounded: `none`, theta itself; `ntk`, the frequencies of `rope_ntk`; `yarn`, those of `rope_yarn`
+  with its temperature, as for the paper's extended models.
+- `factor`: s of the rescaling; by default the length that the positions need over the training length.
+- `beta_fast`, `beta_slow`: as for `rope_yarn`; the authors' code has 2 and 1 in place of YaRN's 32 and 1.
+- `base`, `pairs`, `rotated`: as for `rope`.
+
+Halves are rounded to even. Real positions are defined, but only those a whole wavelength apart repeat.
+
+**Past the training length**: defined. Pairs with longer wavelengths still reach unseen angles, which is why the paper
+rescales them.
+
+**Traps.** Rounding comes after the rescaling. The smallest wavelength is 6, of theta = 1: with a frequency above
+4 pi/3 it would be 1, and the pair at rest at all integers. The authors tabulate one period, with angles in [0, 2 pi);
+here they lie in (-pi, pi], the same rotations.
+"""
+
+import math
+from decimal import ROUND_HALF_EVEN, Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.option import Option
+from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.parts.angles import Array, Frequencies, fill_line, precise
+from fastpe.encodings.parts.rotary import (
+    FACTOR,
+    LARGEST,
+    ROTATED,
+    ladder,
+    mixed,
+    of_larger_base,
+    pairs_option,
+    ramp_of_dimensions,
+    rotated_width,
+    shapes,
+    stretch,
+)
+from fastpe.encodings.rotation import rope_yarn
+from fastpe.encodings.slots import Spec
+from fastpe.kernels.trig import PI
+
+_BLOCK = 256  # rows settled together
+
+
+def check(spec: Spec, *, beta_fast: float, beta_slow: float, rotated: int | None, **options: Any) -> None:
+    """A head must be made of pairs, of which the fast ones turn more often than the slow."""
+    rope_yarn.check(spec, beta_fast=beta_fast, beta_slow=beta_slow, rotated=rotated)
+
+
+def plain(spec: Spec, *, rescaling: str, factor: float | None, pairs: str, **options: Any) -> dict[str, Any]:
+    """The layout, and YaRN's temperature."""
+    return rope_yarn.plain(spec, factor=factor, pairs=pairs) if rescaling == "yarn" else {"pairs": pairs}
+
+
+def reference(
+    spec: Spec, params: dict[str, Any], *, rescaling: str, factor: float | None, beta_fast: float, beta_slow: float,
+    base: float, rotated: int | None, pairs: str,
+) -> dict[str, Any]:  # fmt: skip
+    """(p mod wavelength_t) 2 pi / wavelength_t, as exact fractions of a turn."""
+    width, length, wavelengths = rotated_width(spec, rotated), spec.train_length, []
+    with precise():
+        s, base_, tau = stretch(spec, factor), Decimal(base), 2 * PI
+        for t in range(width // 2):
+            theta = 1 / base_ ** (Decimal(2 * t) / width)
+            if rescaling == "ntk" and width > 2:
+                theta /= s ** (Decimal(2 * t) / (width - 2))
+            elif rescaling == "yarn":
+                lo, hi = (width * (length / (tau * Decimal(b))).ln() / (2 * base_.ln()) for b in (beta_fast, beta_slow))
+                first, last = max(math.floor(lo), 0), min(math.ceil(hi), width - 1)
+                share = Decimal(t - first) / (last - first) if last > first else Decimal(t > first)
+                share = min(max(share, Decimal(0)), Decimal(1))
+                theta = theta * (1 - share) + theta / s * share
+            wavelengths.append((tau / theta).to_integral_value(ROUND_HALF_EVEN))
+        angles = np.empty((*spec.points().shape, width // 2))
+        for *place, t in np.ndindex(angles.shape):
+            turns = Fraction(float(spec.points()[tuple(place)])) / int(wavelengths[t])
+            turns -= math.ceil(turns - Fraction(1, 2))  # in (-1/2, 1/2]
+            angles[*place, t] = min(float(tau * turns.numerator / turns.denominator), math.pi)
+    return {"angles": angles[..., None, :, :]}
+
+
+def _in_whole_wavelengths(theta: Frequencies) -> Frequencies:
+    with precise():
+        return tuple(2 * PI / (2 * PI / each).to_integral_value(ROUND_HALF_EVEN) for each in theta)
+
+
+def fill(
+    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, rescaling: str, factor: float | None,
+    beta_fast: float, beta_slow: float, base: float, rotated: int | None, pairs: str,
+) -> None:  # fmt: skip
+    """Fill `angles`."""
+    theta, s = ladder(base, rotated_width(spec, rotated)), stretch(spec, factor)
+    if rescaling == "ntk":
+        theta = of_larger_base(theta, s)
+    elif rescaling == "yarn":
+        theta = mixed(theta, s, ramp_of_dimensions(base, len(theta), spec.train_length, beta_fast, beta_slow))
+    theta, angles, points = _in_whole_wavelengths(theta), out["angles"], spec.points()
+    fill_line(spec, theta, angles)
+    for first in range(0, spec.length, _BLOCK):
+        some = slice(first, first + _BLOCK)
+        _settle(angles[..., 0, some, :], np.abs(points[..., some, None]) * np.array(theta, np.float64))
+
+
+def _settle(angles: Array, products: Array) -> None:
+    """Whole and half turns are 0 and pi, not what a rounded frequency leaves of them.
+
+    No other position comes as near to a whole turn: the next one to p is 2^-53 p away.
+    """
+    angles[np.abs(angles) < 2.0**-60 * products] = 0.0
+    angles[angles == -math.pi] = math.pi
+
+
+ENCODING = Encoding(
+    summary="rotary, in wavelengths of whole positions",
+    slots=("angles", "pairs", "scale"),
+    options={
+        "rescaling": Option("none", "of the frequencies before they are rounded", str, ("none", "ntk", "yarn")),
+        "factor": FACTOR,
+        "beta_fast": Option(
+            2.0, "for yarn: pairs with more turns in the training length stay", float, above=0.0, maximum=LARGEST,
+            samples=(2.0, 32.0),
+        ),
+        "beta_slow": Option(
+            1.0, "for yarn: pairs with fewer turns in the training length are interpolated", float, above=0.0,
+            maximum=LARGEST,
+        ),
+        "base": Option(10000.0, "the slowest frequency is about 1/base", float, above=1.0),
+        "pairs": pairs_option("half"),
+        "rotated": ROTATED,
+    },
+    beyond="defined",
+    moves=lambda *, rescaling, factor, **options: rescaling != "none" and factor is None,
+    direction="yes",
+    source="Wang et al. 2024, arXiv:2403.00071, and released code",
+    ulp=2.0,
+    shapes=shapes,
+)  # fmt: skip

@@ -1,0 +1,94 @@
+"""Rotations that choose their frequencies anew: printed values, the attention they act in, what they promise."""
+
+import numpy as np
+import pytest
+from fixture_attention import results
+
+import fastpe
+
+
+def angles_at(name: str, position: float, **keywords: object) -> np.ndarray:
+    """The angles of one position."""
+    return fastpe.build(name, 1, positions=[position], dtype=np.float64, **keywords)["angles"][0, 0]
+
+
+def turned(x: np.ndarray, angles: np.ndarray) -> np.ndarray:
+    """x (D,) with channel t paired with t + D/2."""
+    half = len(x) // 2
+    z = (x[:half] + 1j * x[half:]) * np.exp(1j * angles)
+    return np.concatenate([z.real, z.imag])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# p-RoPE
+
+
+def test_printed_frequencies_of_gemmas_global_layers() -> None:
+    theta = angles_at("rope_proportional", 1, dim=512, base=1e6)
+    np.testing.assert_allclose(theta[[1, 63]], [0.947463526, 0.033376247], rtol=0, atol=5.1e-10)
+    assert np.count_nonzero(theta) == 64
+    assert (theta[64:] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("factor", "printed"),
+    [
+        (1.0, [-1.695592537, 0.137551738, 3, 4, -4.808842475, 6.323059348, 7, 8]),
+        (8.0, [-0.900855024, 1.773646645, 3, 4, 5.018810639, 6.070764167, 7, 8]),
+    ],
+)
+def test_printed_rotation_of_some_pairs(factor: float, printed: list[float]) -> None:
+    angles = angles_at("rope_proportional", 3, dim=8, proportion=0.5, factor=factor)
+    np.testing.assert_allclose(turned(np.arange(1.0, 9), angles), printed, rtol=0, atol=5.1e-10)
+
+
+def test_the_attention_of_half_the_pairs() -> None:
+    slots = fastpe.build("rope_proportional", 4, dim=4, proportion=0.5, dtype=np.float64)
+    printed = [0.416407684, 0.161443310, 0.156244239, 0.455202589, 0.644422345]
+    np.testing.assert_allclose(results(slots, causal=False), printed, rtol=0, atol=5.1e-10)
+
+
+def test_the_number_of_pairs_is_rounded_down_and_its_ends_are_rope_and_nothing() -> None:
+    assert np.count_nonzero(angles_at("rope_proportional", 1, dim=10, proportion=0.3)) == 1
+    request = {"dim": 12, "dtype": np.float64, "start": -3}
+    plain = fastpe.build("rope", 40, **request)["angles"]
+    np.testing.assert_array_equal(fastpe.build("rope_proportional", 40, proportion=1.0, **request)["angles"], plain)
+    np.testing.assert_array_equal(fastpe.build("rope_proportional", 40, proportion=0.0, **request)["angles"], 0 * plain)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Resonance RoPE
+
+
+def test_printed_wavelengths() -> None:
+    theta = angles_at("rope_resonance", 1, dim=16)
+    np.testing.assert_allclose(2 * np.pi / theta, [6, 20, 63, 199, 628, 1987, 6283, 19869], rtol=1e-14)
+    np.testing.assert_allclose(theta[3], 0.031573796, rtol=0, atol=5.1e-10)
+    cosines = np.cos(angles_at("rope_resonance", 50, dim=16)[:4])
+    np.testing.assert_allclose(cosines, [-0.5, -1, 0.270840468, -0.007893367], rtol=0, atol=5.1e-10)
+
+
+def test_printed_wavelengths_and_temperature_over_yarn() -> None:
+    slots = fastpe.build(
+        "rope_resonance", 2, dim=16, train_length=64, factor=4.0, rescaling="yarn", dtype=np.float64
+    )  # fmt: skip
+    printed = [6, 20, 101, 795, 2513, 7948, 25133, 79477]
+    np.testing.assert_allclose(2 * np.pi / slots["angles"][0, 1], printed, rtol=1e-14)
+    np.testing.assert_allclose(slots["scale"], 1.138629436**2 / 4, rtol=1e-9)
+
+
+def test_the_attention_in_whole_wavelengths() -> None:
+    slots = fastpe.build("rope_resonance", 4, dim=4, dtype=np.float64)
+    printed = [0.433283159, 0.189128259, 0.157318574, 0.454046362, 0.646362044]
+    np.testing.assert_allclose(results(slots, causal=False), printed, rtol=0, atol=5.1e-10)
+
+
+def test_pairs_with_short_wavelengths_show_nothing_new_past_the_training_length() -> None:
+    angles = fastpe.build("rope_resonance", 5000, dim=16, dtype=np.float64)["angles"][0]
+    for t, wavelength in enumerate([6, 20, 63, 199, 628]):
+        again = np.exp(1j * angles[:wavelength, t])
+        for first in range(0, 5000 - wavelength, wavelength):
+            np.testing.assert_allclose(np.exp(1j * angles[first : first + wavelength, t]), again, rtol=0, atol=4e-16)
+    ntk = 2 * np.pi / angles_at("rope_ntk", 1, dim=16, factor=3.0)
+    found = 2 * np.pi / angles_at("rope_resonance", 1, dim=16, factor=3.0, rescaling="ntk")
+    np.testing.assert_allclose(found, np.rint(ntk), rtol=1e-14)
