@@ -12,7 +12,9 @@ import click
 from click.core import ParameterSource
 
 from fastpe.encodings.registry import built_in, list_encodings
+from fastpe.model import schedules
 from fastpe.model.config import ACTIVATIONS, DTYPES, INITS, NORMS, PRECISIONS
+from fastpe.model.schedules import SCHEDULES
 from fastpe.tasks.registry import load_task
 from fastpe.training.config import DECAYS, KEEPS, LENGTHS, TrainConfig
 from fastpe.training.presets import PRESETS, preset
@@ -101,6 +103,10 @@ def _setting(flag: str, name: str, kind: Any, text: str, **more: Any) -> Callabl
     "bfloat16.",
 )  # fmt: skip
 @click.option("--causal/--bidirectional", default=None, help="The model's mask.  [default: causal where it has to be]")
+@click.option(
+    "--schedule", metavar="NAME[:W]", help="The layers of a released model, in place of --encoding: "
+    f"{', '.join(SCHEDULES)}; W: positions of its windows or chunks."
+)  # fmt: skip
 @_setting(
     "--sight", "sight", str, "What layers see: all, window:W, chunks:C, or a pattern over layers: window:512*5,all.",
     metavar="PATTERN",
@@ -123,7 +129,6 @@ def _setting(flag: str, name: str, kind: Any, text: str, **more: Any) -> Callabl
 @click.pass_context
 def train(
     context: click.Context,
-    encoding: str | None,
     options: tuple[str, ...],
     out: Path | None,
     resume: bool,
@@ -133,6 +138,7 @@ def train(
     task_options: tuple[str, ...],
     tokens: str | None,
     protocol: str | None,
+    schedule: str | None,
     dry_run: bool,
     **_settings: Any,
 ) -> None:
@@ -150,16 +156,17 @@ def train(
         raise click.UsageError(f"--preset is for a new run, and not with {'--paper' if paper else '--resume'}", context)
     if dry_run and (resume or out is not None):
         raise click.UsageError(f"--dry-run makes no run folder: leave out {'--resume' if resume else '--out'}", context)
+    of_layers = _scheduled(context, schedule, given)
     use_threads(threads)
     stored = _stored(out) if resume and out is not None else None
     if stored is None:
-        if encoding is None:
+        if "encoding" not in given:
             why = f": run folder {out} does not exist, and a new run needs it" if resume else ""
             raise click.UsageError(f"--encoding is missing{why}; known: {', '.join(list_encodings())}", context)
         if out is not None and not resume and os.path.lexists(out):
             raise click.UsageError(f"run folder {out} exists already: choose another --out, or --resume it", context)
     task_options += () if tokens is None else (f"tokens={tokens}",)
-    config = _configure(stored, given, options, paper, protocol, task_options)
+    config = _configure(stored, given, options, of_layers, paper, protocol, task_options)
     if dry_run:
         _print_estimate(config, threads, as_json)
         return
@@ -180,6 +187,20 @@ def _given(context: click.Context) -> dict[str, Any]:
     }
 
 
+def _scheduled(context: click.Context, schedule: str | None, given: dict[str, Any]) -> dict[str, Any]:
+    """Put what a schedule sets into `given`; returns its options."""
+    if schedule is None:
+        return {}
+    if "encoding" in given:
+        raise click.UsageError("--schedule says which encoding each layer has: leave out --encoding", context)
+    name, found = schedules.parse(schedule)
+    options: dict[str, Any] = found.pop("options")
+    given |= {**found, **given}
+    told = ", ".join(f"{key}={value}" for key, value in {**found, **options}.items())
+    click.echo(f"schedule {name}, {SCHEDULES[name].summary} ({SCHEDULES[name].source}): {told}", err=True)
+    return options
+
+
 def _stored(out: Path) -> TrainConfig | None:
     from fastpe.training.config_file import read_config
 
@@ -187,12 +208,12 @@ def _stored(out: Path) -> TrainConfig | None:
 
 
 def _configure(
-    stored: TrainConfig | None, given: dict[str, Any], options: tuple[str, ...], paper: bool, protocol: str | None,
-    task_options: tuple[str, ...],
+    stored: TrainConfig | None, given: dict[str, Any], options: tuple[str, ...], of_layers: dict[str, Any],
+    paper: bool, protocol: str | None, task_options: tuple[str, ...],
 ) -> TrainConfig:  # fmt: skip
     """The configuration: what is given, else what the run had, else the paper's choice if wanted and the defaults."""
     name: str = given["encoding"] if stored is None else given.get("encoding", stored.encoding)
-    changed = parse_options(name, options)
+    changed = of_layers | parse_options(name, options)
     if "test_lengths" in given:
         given["test_lengths"] = parse_lengths(given["test_lengths"])
     task = given.get("task", TrainConfig.task if stored is None else stored.task)

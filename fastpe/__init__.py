@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from fastpe.functional.rotation import rotate, rotate_vjp
     from fastpe.model.adam import Adam
     from fastpe.model.config import ModelConfig
+    from fastpe.model.schedules import schedule
     from fastpe.model.transformer import Transformer
     from fastpe.pictures.show import show
     from fastpe.reference import attention_scores
@@ -93,6 +94,7 @@ _HOME = {
     "BeyondTrainingLength": "fastpe.encodings.encoding",
     "ModelConfig": "fastpe.model.config",
     "TrainConfig": "fastpe.training.config",
+    "schedule": "fastpe.model.schedules",
     "Transformer": "fastpe.model.transformer",
     "Adam": "fastpe.model.adam",
     "train": "fastpe.training.loop",
@@ -112,8 +114,8 @@ __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "list_encodings", "page", "build", "init", "pull", "resize", "show", "register",
     "Encoding", "Option", "Spec", "Reported", "BeyondTrainingLength",
     "attention", "attention_vjp", "attention_scores", "rotate", "rotate_vjp", "spans",
-    "ModelConfig", "Transformer", "Adam", "TrainConfig", "train", "evaluate", "load", "length_curve", "receptive_field",
-    "compare", "tasks", "theory", "reference",
+    "ModelConfig", "schedule", "Transformer", "Adam", "TrainConfig", "train", "evaluate", "load", "length_curve",
+    "receptive_field", "compare", "tasks", "theory", "reference",
 ]  # fmt: skip
 
 

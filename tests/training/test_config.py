@@ -57,7 +57,16 @@ def test_every_configuration_survives_json(config):
 def test_defaults_are_the_paper_s_protocol():
     config = TrainConfig("wavelet")
     assert config.to_dict() == {
-        **{"encoding": "wavelet", "options": {}, "width": 64, "heads": 1, "layers": 2, "hidden": 128, "causal": False, "sight": "all"},
+        **{
+            "encoding": "wavelet",
+            "options": {},
+            "width": 64,
+            "heads": 1,
+            "layers": 2,
+            "hidden": 128,
+            "causal": False,
+            "sight": "all",
+        },
         **{"activation": "relu", "norm": "none", "residual": True, "vocabulary": None, "train_length": 50},
         **{
             "dtype": "float32",

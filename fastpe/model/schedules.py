@@ -1,0 +1,140 @@
+"""Schedules: which encoding and which sight each layer of a released model has.
+
+A schedule is what stands in `ModelConfig` as `encoding`, `options` and `sight`; windows and chunks are those of the
+released model, or another number of positions for a small one. The first layers are the near ones in all of them.
+What a schedule leaves out of its model stands in its summary.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastpe.base.validation import choice, whole
+
+_CONFIGURATIONS = "huggingface/transformers 5.23.0, models/{}/configuration_{}.py"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A released model's layers.
+
+    Attributes
+    ----------
+    summary : str
+        What they are, and what of the model's positions is not in these settings.
+    source : str
+        Where they stand.
+    encoding : str
+        Pattern of encodings over layers.
+    sight : str
+        Pattern of what layers see, with ``{}`` for the number of positions; or ``"all"``.
+    near : int or None
+        That number in the released model.
+    options : dict
+        Options of the encodings.
+    """
+
+    summary: str
+    source: str
+    encoding: str
+    sight: str = "all"
+    near: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _configured(model: str) -> str:
+    return _CONFIGURATIONS.format(model, model)
+
+
+SCHEDULES: Mapping[str, Schedule] = {
+    "command_a": Schedule(
+        "three layers of RoPE in a window, one of all positions without an encoding",
+        _configured("cohere2"), "rope*3,nope", "window:{}*3,all", 4096,
+        {"rope.base": 1e4, "rope.pairs": "interleaved"},
+    ),
+    "exaone4": Schedule(
+        "three layers of RoPE in a window, one of all positions without an encoding",
+        _configured("exaone4"), "rope*3,nope", "window:{}*3,all", 4096, {"rope.base": 1e4, "rope.pairs": "half"},
+    ),
+    "gemma2": Schedule(
+        "RoPE, a window in every other layer; its soft cap of scores left out",
+        _configured("gemma2"), "rope", "window:{},all", 4096, {"rope.base": 1e4, "rope.pairs": "half"},
+    ),
+    "gemma3": Schedule(
+        "five layers of RoPE in a window, one of slower RoPE of all positions (the sizes of 270M and 1B)",
+        "google-deepmind/gemma at 7691fd4, gemma/gm/nn/_gemma.py", "rope@near*5,rope@far", "window:{}*5,all", 512,
+        {"rope@near.base": 1e4, "rope@far.base": 1e6, "rope@near.pairs": "half", "rope@far.pairs": "half"},
+    ),
+    "gemma4": Schedule(
+        "five layers of RoPE in a window, one of p-RoPE of all positions; its wider heads there left out",
+        "google-deepmind/gemma at 7691fd4, gemma/gm/nn/gemma4/_gemma4.py", "rope*5,rope_proportional",
+        "window:{}*5,all", 1024,
+        {
+            "rope.base": 1e4, "rope.pairs": "half", "rope_proportional.base": 1e6,
+            "rope_proportional.proportion": 0.25,
+        },
+    ),
+    "gpt_oss": Schedule(
+        "RoPE with YaRN, a window in every other layer; its learned sinks left out",
+        _configured("gpt_oss"), "rope_yarn", "window:{},all", 128,
+        {"rope_yarn.base": 1.5e5, "rope_yarn.factor": 32.0, "rope_yarn.pairs": "half"},
+    ),
+    "llama4": Schedule(
+        "iRoPE: three layers of RoPE in chunks, one of all positions without an encoding",
+        _configured("llama4"), "rope*3,nope", "chunks:{}*3,all", 8192,
+        {"rope.base": 5e5, "rope.pairs": "interleaved"},
+    ),
+    "olmo3": Schedule(
+        "RoPE, three layers of four in a window",
+        _configured("olmo3"), "rope", "window:{}*3,all", 4096, {"rope.base": 5e5, "rope.pairs": "half"},
+    ),
+    "smollm3": Schedule(
+        "three layers of RoPE and one without an encoding, all of all positions",
+        _configured("smollm3"), "rope*3,nope", options={"rope.base": 2e6, "rope.pairs": "half"},
+    ),
+}  # fmt: skip
+"""By the name of the model."""
+
+
+def schedule(name: str, near: int | None = None) -> dict[str, Any]:
+    """The settings of a released model's layers.
+
+    Parameters
+    ----------
+    name : str
+        A key of `SCHEDULES`.
+    near : int, optional
+        Positions of its window or chunk. By default those of the released model.
+
+    Returns
+    -------
+    dict
+        ``encoding``, ``options`` and ``sight``, as `fastpe.ModelConfig` and `fastpe.TrainConfig` take them.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If there is no such schedule, or `near` is given and none of its layers has a window.
+
+    Examples
+    --------
+    >>> schedule("llama4", 64)["sight"], schedule("gemma3")["encoding"]
+    ('chunks:64*3,all', 'rope@near*5,rope@far')
+    """
+    found = SCHEDULES[choice("schedule", name, tuple(SCHEDULES))]
+    if near is not None and found.near is None:
+        raise ValueError(f"near is of windows and chunks: all layers of schedule {name!r} see all, not {near!r}")
+    size = found.near if near is None else whole("near", near, 1)
+    return {"encoding": found.encoding, "options": dict(found.options), "sight": found.sight.format(size)}
+
+
+def parse(text: str) -> tuple[str, dict[str, Any]]:
+    """The name and the settings of a schedule that a command line names, as "gemma3" or "gemma3:64".
+
+    >>> parse("gemma2:8")[1]["sight"]
+    'window:8,all'
+    """
+    name, colon, size = text.partition(":")
+    if colon and not (size.isascii() and size.isdigit()):
+        raise ValueError(f"schedule must be a name, or a name and positions such as 'gemma3:64', not {text!r}")
+    return name, schedule(name, int(size) if colon else None)
