@@ -18,6 +18,7 @@ Attention, with any slots
 
 The small transformer
     ModelConfig, Transformer    settings and model: outputs, loss, gradients, save
+    schedule                    the layers of a released model: encodings, windows, chunks
     Adam                        its optimiser
     TrainConfig, train          settings and run of a whole training
     evaluate, load              testing at other lengths; a trained or saved model
