@@ -147,7 +147,8 @@ def _head(layer, h, act, position, dropout, place_of_first, own, sizes, a):
     dropped = place_in(dropout, own.sequence, place_of_first + h)
     sight = Sight(NONE, pointer(position.places), q, pointer(position.places))  # of which but the first nothing is read
     return Head(
-        q, qr, k, kr, v, bias, pointer(position.numbers), position.scale[layer, h], n, n, sight, guard, dropout, dropped
+        q, qr, k, kr, v, bias, pointer(position.numbers), position.scale[layer, h], n, n, sight, guard, dropout,
+        dropped, None,
     )  # fmt: skip
 
 
@@ -207,7 +208,7 @@ def _gradients(layer, h, j0, act, arena, slot_gradients, position, own, sizes, a
         _sum_of(REL_KEY, layer, h, places, g), _sum_of(REL_QUERY, layer, h, places, g),
         _sum_of(REL_VALUE, layer, h, places, g), _sum_of(KEY_BIAS, layer, h, places, g),
         _sum_of(VALUES, layer, h, places, g), _sum_of(SCORES, layer, h, places, g),
-        at(arena, a.attention + position.room.stats), at(arena, a.attention + position.room.stats),
+        at(arena, a.attention + position.room.stats), at(arena, a.attention + position.room.stats), None,
     )  # fmt: skip
 
 
