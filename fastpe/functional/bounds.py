@@ -34,9 +34,11 @@ def bounds_of(q: Array, k: Array, made: Arrays, met: tuple[int, int] | None) -> 
     squares = (np.einsum("bhnd,bhnd->bhn", x, x) for x in (q, k))
     q_norms, k_norms = (np.sqrt(square + dtype.type(_UNDERFLOW)) for square in squares)
     largest = _blocks(k_norms, int(TILE_KEYS), 0.0).max(axis=-1)
-    bias = made.bias.reshape(-1, *met).astype(np.float64) if made.table[BIAS, GIVEN] else np.zeros((1, *met))
-    sums = _log_sums(_blocks(bias, int(CHUNK), -np.inf)) if made.table[BIAS, GIVEN] else _blocks(bias, int(CHUNK), 0.0)
-    return q_norms.reshape(-1), _from_both_sides(np.maximum, largest), _from_both_sides(np.logaddexp, sums)
+    tails = np.zeros((1, met[0], 2, -(-met[1] // int(CHUNK))))
+    if made.table[BIAS, GIVEN]:
+        bias = made.bias.reshape(-1, *met).astype(np.float64)
+        tails = _from_both_sides(np.logaddexp, _log_sums(_blocks(bias, int(CHUNK), -np.inf)))
+    return q_norms.reshape(-1), _from_both_sides(np.maximum, largest), tails
 
 
 def columns_with_room(made: Arrays, sizes: tuple[int, int, int, int], skips: bool) -> Columns | None:
