@@ -32,9 +32,13 @@ AXES = {
     "angles": ("H1", "L", "R"),
     "growth": ("L", "R"),
     "sinks": ("H",),
+    "key_offset": ("H1", "M"),
+    "key_slope": ("H1", "M"),
+    "query_slope": ("H1", "N"),
+    "row_scale": ("H1", "N"),
 }
 UNLED = ("sinks",)  # those that never have a leading axis B
-WIDE = ("angles", "growth")  # those that are read in float64
+WIDE = ("angles", "growth", "key_offset")  # those that are read in float64
 _PRINTED = {"H1": "H or 1", "T": "2K+1", "R": "R/2", "L": "max(N, M)"}
 _SIGHT = ("mask", "spans", "query_start")
 _PLAIN = ("scale", "rectify", "pairs", "softcap", "dropout", "dropout_seed", *_SIGHT)
@@ -235,7 +239,7 @@ def _with_batch(name: str, array: Array, sizes: Mapping[str, int], *, longer: bo
     """The slot with a leading axis B or 1, its axes checked; those over positions may be longer than need be."""
     axes = AXES[name]
     led = array if array.ndim == len(axes) + 1 and name not in UNLED else array[None]
-    square = len(set(led.shape[-2:])) == 1 and _fits("L", led.shape[-1], sizes, longer)
+    square = axes[-2:] == ("N", "M") and len(set(led.shape[-2:])) == 1 and _fits("L", led.shape[-1], sizes, longer)
     fits = led.ndim == len(axes) + 1 and led.shape[0] in (1, sizes["B"])
     fits = fits and all(
         _fits(axis, size, sizes, longer) or (square and axis in "NM")

@@ -190,7 +190,9 @@ def gradients(
     """What the pullback of `attention_vjp` gives for `dout`, or (dout, dlse), after a forward pass that gave `out` and
     `lse`; rounds: as for `rounded`."""
     call = checked(q, k, v, causal, window, lengths, True, wrt, slots)
-    return Pass(call, checked_tolerance(tolerance, call.q.dtype), (out, lse), rounds=rounds).pullback(dout)
+    # an lse that is as large as offsets may be, and rounded, is too coarse to make weights of again
+    known = None if "key_offset" in call.slots else (out, lse)
+    return Pass(call, checked_tolerance(tolerance, call.q.dtype), known, rounds=rounds).pullback(dout)
 
 
 def rounded(
@@ -216,7 +218,7 @@ def checked(
         if name in call.dtypes and call.dtypes[name] != call.dtype:
             raise TypeError(f"{name} must have the dtype of q, {call.dtype}, not {call.dtypes[name]}")
     for name, array in call.slots.items():
-        if name not in ("index", "angles", "growth") and array.dtype != dtype:
+        if name not in ("index", *arguments.WIDE) and array.dtype != dtype:
             raise TypeError(f"{name} must have the dtype of q, {dtype}, not {array.dtype}")
         if name != "index" and array.size and not (np.isfinite(array.min()) and np.isfinite(array.max())):
             raise ValueError(f"{name} must be finite")

@@ -1,6 +1,5 @@
 """One call of attention: arguments become the arrays that kernels take, and their gradients those of the arguments."""
 
-import math
 from functools import lru_cache
 from typing import Any
 
@@ -8,13 +7,15 @@ import numpy as np
 
 from fastpe.functional import arguments
 from fastpe.functional.arguments import Array, Call, dropout_key
+from fastpe.functional.bounds import bounds_of, columns_with_room, limits_of, raised
 from fastpe.functional.layouts import contiguous, summed_to
 from fastpe.functional.rotation import channels, crossed, shared_turns, turned, turned_rows, without_warnings
 from fastpe.functional.slot_arrays import cells_back, fold, slot_arrays
 from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
 from fastpe.kernels.attention.cells import FEW, TILE_KEYS, TILE_QUERIES
-from fastpe.kernels.attention.records import CHUNK, SLOTS, Case, Gradients, Inputs, Options, in_one_row
+from fastpe.kernels.attention.columns import ColumnGradients, Columns
+from fastpe.kernels.attention.records import SLOTS, Case, Gradients, Inputs, Options, in_one_row
 from fastpe.kernels.attention.room import Room, room_for
 from fastpe.kernels.bfloat16.product import MEMORY
 from fastpe.kernels.bfloat16.way import SHIFTS, Way, fastest
@@ -23,7 +24,7 @@ from fastpe.kernels.threads import lanes_for, run_apart
 
 _HALF = 2**32
 _LEAST_ROUNDED = 64  # queries and keys
-_UNDERFLOW = 1e-30  # more than what squares that underflow may take from a squared norm
+_COLUMNS = "key_offset", "key_slope", "query_slope"
 
 
 class Pass:
@@ -44,6 +45,7 @@ class Pass:
         self.way = _way(n, m) if rounds or call.dtype.name == "bfloat16" else None
         self.nothing = np.zeros(1, self.dtype)
         self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.full((b, h, n), -np.inf, self.dtype)
+        self.columns: Columns | None = None
         if call.empty:
             self._drain()
             return
@@ -59,23 +61,26 @@ class Pass:
         self.keeps_raw = score.keeps_raw(self.terms, "scale" in call.shapes)
         given = call.slots if call.mask is None else {**call.slots, "mask": call.mask.added}
         has_terms = self.keeps_raw or call.softcap > 0
-        self.bias, mask, slots, self.table = slot_arrays(given, call.shapes, call.positions, self.dtype, has_terms)
-        bounds = bounds_of(q, k, self.bias, (h, n + m - 1) if self._skips() else None)
+        made = slot_arrays(given, call.shapes, call.positions, self.dtype, has_terms)
+        self.table, self.columns = made.table, columns_with_room(made, (b, h, n, m), self._skips())
+        content = self.qr if "row_scale" in call.slots else q
+        bounds = bounds_of(content, k, made, (h, n + m - 1) if self._skips() else None)
         lengths = np.stack([call.query_lengths, call.key_lengths], axis=1).astype(np.int64)
         scale = contiguous(np.broadcast_to(call.scale, (h,)), self.dtype)
         starts = [simd.start_of(x) for x in rows]
-        sight, limits = (self._first_positions(), *self._seen(mask)), limits_of(tolerance, call.causal, m)
-        self.inputs = Inputs._make((*starts, scale, lengths, *sight, self.bias, *bounds, slots, self.table, limits))
+        sight, limits = (self._first_positions(), *self._seen(made.mask)), limits_of(tolerance, call.causal, m)
+        arrays = *starts, scale, lengths, *sight, made.bias, *bounds, made.slots, self.table, limits, self.columns
+        self.inputs = Inputs._make(arrays)
         if known is None:
             self._forward()
-            self._drain()
         else:
             for whole, part in zip((self.out, self.lse), known, strict=True):
                 whole[...] = part.reshape(whole.shape)
 
     def outputs(self) -> Any:
         """What `attention` returns."""
-        out, lse = (self.call.without_axes(x) for x in (self.out.astype(self.call.dtype, copy=False), self.lse))
+        lse = raised(self.lse, self.columns).astype(self.dtype, copy=False)
+        out, lse = (self.call.without_axes(x) for x in (self.out.astype(self.call.dtype, copy=False), lse))
         return (out, lse) if self.call.return_lse else out
 
     # ----------------------------------------------------------------------------------------------- what kernels take
@@ -108,7 +113,8 @@ class Pass:
     def _apart(self) -> bool:
         """Whether q and k have gradients that are not turned back with those of the content."""
         slots = set(self.call.slots)
-        return "growth" in slots or ("angles" in slots and bool(slots & {"rel_key", "rel_query", "key_bias"}))
+        content = slots & {"angles", "row_scale"}
+        return "growth" in slots or bool(content and slots & {"rel_key", "rel_query", "key_bias"})
 
     def room(self, case: Case, *, gradients: bool) -> Room:
         """What a lane needs."""
@@ -129,11 +135,14 @@ class Pass:
         arenas, room, lanes = self._arenas(case, gradients=False)
         rest = tuple(self.inputs), self.dropout, self.out, self.lse, in_one_row(case), tuple(room), arenas
         run_apart(lanes, *((calls.rounded_forward, self.way) if self.way else (calls.forward,)), *rest)
+        self._drain()
 
     def _drain(self) -> None:
         """What sinks take: all weights shrink alike, and lse is that of one more key."""
         if "sinks" in self.call.slots:
-            drain(self.out, self.lse, self.call.slots["sinks"])
+            whole = raised(self.lse, self.columns)
+            drain(self.out, whole, self.call.slots["sinks"])
+            self.lse[...] = raised(whole, self.columns, -1.0)
 
     @without_warnings
     def pullback(self, dout: Any) -> dict[str, Array]:
@@ -153,7 +162,8 @@ class Pass:
         g = self._room_for_gradients(case, dout, dlse)
         arenas, room, lanes = self._arenas(case, gradients=True)
         turns = np.zeros(b * h * (-(-n // int(TILE_QUERIES)) + 1), np.int64)
-        starts = Gradients._make(simd.start_of(x) for x in g)
+        columns = None if g.columns is None else ColumnGradients._make(map(simd.start_of, g.columns))
+        starts = Gradients._make((*map(simd.start_of, g[:-1]), columns))
         rest = self.inputs, self.dropout, starts, turns, case, room, arenas
         run_apart(lanes, *((calls.rounded_backward, self.way) if self.way else (calls.backward,)), *rest)
         return {
@@ -188,15 +198,19 @@ class Pass:
                 return zeros(b, h, n + m - 1)
             if name in ("scores", "mask"):
                 return zeros(b, h, n, m)
+            if name in _COLUMNS:
+                return zeros(b, h, n if name == "query_slope" else m)
             rows = () if name == "key_bias" else (int(self.table[SLOTS.index(name), 4]),)
             return zeros(b, h, *rows, *shapes[name])
 
         dq, dk, apart = rows(b, h, n, d), rows(b, hk, m, d), self._apart()
-        own = {f"d{name}": slot(name) for name in SLOTS if name not in ("index", "growth")}
+        own = {f"d{name}": slot(name) for name in SLOTS if name not in ("index", "growth", *_COLUMNS)}
+        columns = None if self.columns is None else ColumnGradients(*map(slot, _COLUMNS))
         return Gradients(
             out=self.out, lse=self.lse, dout=dout, dlse=dlse, deltas=np.empty((b, h, n), self.dtype),
             dq=dq, dq_rest=rows(b, h, n, d) if apart else dq, dk=dk, dk_rest=rows(b, hk, m, d) if apart else dk,
             dv=rows(b, hk, m, dv), dscale=np.zeros((b, h, case.strips)), **own,
+            columns=columns,
         )  # fmt: skip
 
     def _named(self, g: Gradients) -> dict[str, Array]:
@@ -212,6 +226,12 @@ class Pass:
                 found["angles"] = self._angles_gradient(dq, dk)
             for x, queries in ((dq, True), (dk, False)):
                 turned(x, call.slots["angles"], call.positions, call.pairs, x, -1.0, queries=queries)
+        if "row_scale" in call.slots:
+            if "row_scale" in call.shapes:
+                found["row_scale"] = np.einsum("bhnd,bhnd->bhn", dq, call.q)
+            dq *= call.slots["row_scale"][..., None]
+        if g.columns is not None:
+            found |= dict(zip(_COLUMNS, g.columns, strict=True))
         found["q"] = dq if g.dq_rest is g.dq else dq + g.dq_rest
         dk = dk if g.dk_rest is g.dk else dk + g.dk_rest
         found |= {"k": self._ungrouped(dk), "v": self._ungrouped(g.dv)}
@@ -260,7 +280,7 @@ class Pass:
 
     def _sinks_gradient(self, deltas: Array) -> Array:
         """A sink has no value: its score's gradient is that of a key with dP = 0."""
-        weights = np.exp(self.call.slots["sinks"][..., None].astype(np.float64) - self.lse)
+        weights = np.exp(self.call.slots["sinks"][..., None].astype(np.float64) - raised(self.lse, self.columns))
         return -(weights * deltas).sum(axis=(0, 2))[None]
 
 
@@ -285,49 +305,3 @@ def drain(out: Array, lse: Array, sinks: Array) -> None:
 def dropout_of(rate: float, seed: int) -> Dropout | None:
     """What kernels need to drop weights."""
     return Dropout(*dropout_key(seed), 0, 0, round(rate * _HALF), 1.0 / (1.0 - rate), 0) if rate else None
-
-
-def limits_of(tolerance: float, causal: bool, m: int) -> tuple[float, float]:
-    """Logarithms of the weights that may be left out: of all beyond some tile, and of one of m keys of a tile."""
-    if not tolerance:
-        return -math.inf, -math.inf
-    return math.log(tolerance / 2 / (1 if causal else 2)), math.log(tolerance / 2 / m)
-
-
-def bounds_of(q: Array, k: Array, bias: Array, met: tuple[int, int] | None) -> tuple[Array, Array, Array]:
-    """Norms of the queries, the largest of keys up to and from each tile on, and sums of biases likewise.
-
-    met: heads, and offsets of the bias; None where no tile is left out, and nothing is looked up.
-    """
-    dtype = q.dtype
-    if met is None:
-        return np.zeros(1, dtype), np.zeros((*k.shape[:2], 2, 1), dtype), np.zeros((1, q.shape[1], 2, 1))
-    squares = (np.einsum("bhnd,bhnd->bhn", x, x) for x in (q, k))
-    q_norms, k_norms = (np.sqrt(square + dtype.type(_UNDERFLOW)) for square in squares)
-    largest = _blocks(k_norms, int(TILE_KEYS), 0.0).max(axis=-1)
-    sums = _log_sums(_blocks(bias.reshape(-1, *met).astype(np.float64), int(CHUNK), -np.inf))
-    return q_norms.reshape(-1), _from_both_sides(np.maximum, largest), _from_both_sides(np.logaddexp, sums)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Arrays
-
-
-def _blocks(x: Array, size: int, fill: float) -> Array:
-    """The last axis in blocks of `size` entries, the last of them filled up."""
-    padding = -x.shape[-1] % size
-    padded = np.concatenate([x, np.full((*x.shape[:-1], padding), fill, x.dtype)], axis=-1)
-    return padded.reshape(*x.shape[:-1], -1, size)
-
-
-def _log_sums(x: Array) -> Array:
-    """log sum exp along the last axis, rounded up."""
-    top = x.max(axis=-1, keepdims=True)
-    with np.errstate(divide="ignore"):
-        return np.log(np.exp(x - np.where(top == -np.inf, 0.0, top)).sum(axis=-1)) + top[..., 0] + 1e-6
-
-
-def _from_both_sides(function: Any, x: Array) -> Array:
-    """What `function` accumulates along the last axis from its beginning, and from its end: (..., 2, size)."""
-    ends = [function.accumulate(x, axis=-1), function.accumulate(x[..., ::-1], axis=-1)[..., ::-1]]
-    return np.ascontiguousarray(np.stack(ends, axis=-2))

@@ -145,18 +145,24 @@ def shared_turns(slots: Mapping[str, Array], h: int, hk: int) -> int:
 def turned_rows(
     q: Array, k: Array, v: Array, slots: Mapping[str, Array], group: int, positions: Positions, pairs: str
 ) -> tuple[Array, ...]:
-    """q, q turned, k, k turned, and v, as kernels read them: before and after rotation they have the same strides."""
+    """q, q turned and scaled row by row, k, k turned, and v, as kernels read them: before and after they have the same
+    strides."""
     if group > 1:
         k, v = (np.repeat(x, group, axis=1) for x in (k, v))
     q, k, v = plain_rows(q), plain_rows(k), plain_rows(v)
     if "angles" not in slots:
-        return q, q, k, k, v
+        return q, scaled_rows(np.ascontiguousarray(q), slots) if "row_scale" in slots else q, k, k, v
     q, k = np.ascontiguousarray(q), np.ascontiguousarray(in_float32(k))
     qr, kr = (
         turned(x, slots["angles"], positions, pairs, np.empty(x.shape, x.dtype), 1.0, queries=queries)
         for x, queries in ((q, True), (k, False))
     )
-    return q, qr, k, kr, v
+    return q, scaled_rows(qr, slots), k, kr, v
+
+
+def scaled_rows(x: Array, slots: Mapping[str, Array]) -> Array:
+    """x (B, H, N, D), its rows times their `row_scale`, if there is one."""
+    return x * slots["row_scale"][..., None] if "row_scale" in slots else x
 
 
 def turned(x: Array, angles: Array, positions: Positions, pairs: str, y: Array, sign: float, *, queries: bool) -> Array:

@@ -15,8 +15,9 @@ import numpy as np
 
 from fastpe.functional import arguments
 from fastpe.functional.arguments import AXES, UNLED, WIDE, Array
+from fastpe.functional.bounds import bounds_of, columns_with_room, limits_of, raised
 from fastpe.functional.layouts import contiguous
-from fastpe.functional.passes import Pass, bounds_of, drain, dropout_of, limits_of
+from fastpe.functional.passes import Pass, drain, dropout_of
 from fastpe.functional.positions import Positions
 from fastpe.functional.rotation import turned_rows, without_warnings
 from fastpe.functional.sight import Mask
@@ -33,7 +34,7 @@ _PLAIN = frozenset({bool, int, float, str, type(None), np.bool_, np.int64, np.fl
 _COUNTS = frozenset({"query_start", "dropout_seed"})  # others in each call
 # axes that grow with the keys, counted from the last: those over positions; and whether over clipped offsets
 _GROWING = {
-    name: [(place - len(axes), axis == "T") for place, axis in enumerate(axes) if axis in ("N", "M", "L", "T")]
+    name: [(place - len(axes), axis == "T") for place, axis in enumerate(axes) if axis in "MLT" + "N" * ("M" in axes)]
     for name, axes in (*AXES.items(), ("mask", ("M",)))
 }
 _AS_MANY_AS_KEYS = -2
@@ -165,8 +166,8 @@ class _Plan:
         self.room, self.size = tuple(room), room.size + 80
         row = in_one_row(case._replace(window=min(call.window or 0, _FARTHEST)))
         self.numbers = row[:_KEYS], row[_KEYS + 1 : _SPANNED], row[_SPANNED + 2 : _SKIP], row[_AFTER:]
-        self.no_bounds = *bounds_of(call.q, call.k, call.q, None), limits_of(0.0, self.causal, 1)
         self.nothing = slot_arrays({}, (), call.positions, self.dtype, self.has_terms)
+        self.no_bounds = *bounds_of(call.q, call.k, self.nothing, None), limits_of(0.0, self.causal, 1)
         self.last_sight: tuple[int, _Sight] | None = None
         self.last_case: tuple[Any, tuple[Any, ...]] | None = None
 
@@ -188,11 +189,13 @@ class _Plan:
         first, keys = simd.start_of(q), simd.start_of(k)
         made, bounds = self._laid(given, sight.mask, positions), self.no_bounds
         if skips:
-            bounds = *bounds_of(q, k, made.bias, (h, n + m - 1)), limits_of(self.tolerance, self.causal, m)
+            content = qr if "row_scale" in given else q
+            bounds = *bounds_of(content, k, made, (h, n + m - 1)), limits_of(self.tolerance, self.causal, m)
+        columns = columns_with_room(made, (b, h, n, m), skips)
         x = (
             first, first if qr is q else simd.start_of(qr), keys, keys if kr is k else simd.start_of(kr),
             simd.start_of(v), scale, sight.lengths, sight.starts, sight.spans, made.mask, sight.occupied, made.bias,
-            *bounds[:3], made.slots, made.table, bounds[3],
+            *bounds[:3], made.slots, made.table, bounds[3], columns,
         )  # fmt: skip
         out, lse = np.empty((b, h, n, dv), dtype), np.empty((b, h, n), dtype)
         lanes = lanes_for(b * h * n * m * (q.shape[-1] + dv), b * h * -(-n // _BLOCK))
@@ -201,8 +204,11 @@ class _Plan:
             lanes, calls.forward, x, dropout_of(self.dropout, slots["dropout_seed"]), out, lse,
             self._case(m, sight.spans is not _NO_SPANS, skips, (q, k, v)), self.room, arenas,
         )  # fmt: skip
+        lse = raised(lse, columns)
         if "sinks" in given:
             drain(out, lse, given["sinks"])
+        if columns is not None:
+            lse = lse.astype(dtype)
         if self.own_dtype is not dtype:
             out = out.astype(self.own_dtype)
         if self.lead < 2:

@@ -11,13 +11,16 @@ from fastpe.functional.layouts import contiguous
 from fastpe.functional.positions import Positions
 from fastpe.kernels.attention import unfolding
 from fastpe.kernels.attention.cells import TILE_QUERIES
+from fastpe.kernels.attention.columns import Columns
 from fastpe.kernels.attention.records import COLUMNS, SLOTS, Slots
 
 Array = np.ndarray[Any, Any]
 
 _NUMBERS = {name: number for number, name in enumerate(SLOTS)}
 _TABLE = len(SLOTS), int(COLUMNS)
-_TERMS = [name for name in SLOTS if name not in ("bias", "mask")]
+_COLUMNS = ("key_offset", "key_slope", "query_slope")
+_TERMS = [name for name in SLOTS if name not in ("bias", "mask", *_COLUMNS)]
+_HEADED = ("gain", "bias", "values", "key_bias", *_COLUMNS)  # with an axis of heads before their last
 
 
 class Arrays(NamedTuple):
@@ -27,6 +30,7 @@ class Arrays(NamedTuple):
     mask: Array
     slots: Slots | None
     table: Array
+    columns: Columns | None  # without bases and tails
 
 
 def slot_arrays(
@@ -34,7 +38,8 @@ def slot_arrays(
 ) -> Arrays:
     """The slots as kernels take them, and the table of what is given, what is wanted, strides and rows.
 
-    Where nothing but a bias and a mask is given there are no others: kernels are then compiled without them.
+    Where nothing but a bias, a mask and columns is given there are no others, and where there is no column no columns:
+    kernels are then compiled without them.
 
     Parameters
     ----------
@@ -62,7 +67,7 @@ def slot_arrays(
             rows = array.shape[-1]
         elif name == "mask":
             rows = array.shape[-1] if array.shape[-2] > 1 else 0
-        heads = array.ndim > 3 or name in ("gain", "bias", "values", "key_bias")
+        heads = array.ndim > 3 or name in _HEADED
         per_head = math.prod(array.shape[2:]) if heads else 0
         table[number] = (
             1, name in wanted, math.prod(array.shape[1:]) if array.shape[0] > 1 else 0,
@@ -71,8 +76,14 @@ def slot_arrays(
         )  # fmt: skip
         arrays[name] = contiguous(array, np.int32 if name == "index" else array.dtype).reshape(-1)
     indices, bias, mask = (arrays.pop(name) for name in ("index", "bias", "mask"))
+    key_offset, key_slope, query_slope = (arrays.pop(name) for name in _COLUMNS)
+    columns = None
+    if any(given.get(name) is not None for name in _COLUMNS):
+        wide = np.zeros(1)
+        key_offset = key_offset if given.get("key_offset") is not None else wide
+        columns = Columns(key_offset, key_slope, query_slope, bases=wide, tails=wide)
     if not has_terms and all(given.get(name) is None for name in _TERMS):
-        return Arrays(bias, mask, None, table)
+        return Arrays(bias, mask, None, table, columns)
     indices = indices if given.get("index") is not None else np.zeros(1, np.int32)
     growth = given.get("growth")
     if growth is None:
@@ -86,7 +97,7 @@ def slot_arrays(
             parts = parts[0], np.broadcast_to(parts[1], (len(parts[0]), *parts[1].shape[1:]))
         growth_q, growth_k = (contiguous(part, np.float64).reshape(-1) for part in parts)
     del arrays["growth"]
-    return Arrays(bias, mask, Slots(**arrays, indices=indices, growth_q=growth_q, growth_k=growth_k), table)
+    return Arrays(bias, mask, Slots(**arrays, indices=indices, growth_q=growth_q, growth_k=growth_k), table, columns)
 
 
 def _check_growth(growth: Array, dtype: Any) -> None:

@@ -148,7 +148,8 @@ def _head(layer, h, act, position, dropout, place_of_first, own, sizes, a):
     spans = at(pointer(position.spans), layer * 2 * position.case.queries)
     sight = Sight(NONE, spans, q, pointer(position.places))  # of the last two nothing is read
     return Head(
-        q, qr, k, kr, v, bias, pointer(position.numbers), position.scale[layer, h], n, n, sight, guard, dropout, dropped
+        q, qr, k, kr, v, bias, pointer(position.numbers), position.scale[layer, h], n, n, sight, guard, dropout,
+        dropped, None,
     )  # fmt: skip
 
 
@@ -208,7 +209,7 @@ def _gradients(layer, h, j0, act, arena, slot_gradients, position, own, sizes, a
         _sum_of(REL_KEY, layer, h, places, g), _sum_of(REL_QUERY, layer, h, places, g),
         _sum_of(REL_VALUE, layer, h, places, g), _sum_of(KEY_BIAS, layer, h, places, g),
         _sum_of(VALUES, layer, h, places, g), _sum_of(SCORES, layer, h, places, g),
-        at(arena, a.attention + position.room.stats), at(arena, a.attention + position.room.stats),
+        at(arena, a.attention + position.room.stats), at(arena, a.attention + position.room.stats), None,
     )  # fmt: skip
 
 

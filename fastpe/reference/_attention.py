@@ -2,9 +2,11 @@
 
 The score, for query i and key j (q^, k^ are rotated and grown; s = ``scale``)::
 
-    inner_ij = sum_d q^_id k^_jd rel_gain[j-i, d] + q_i . rel_key[j-i] + k_j . rel_query[j-i] + key_bias . k_j
+    content_ij = row_scale_i sum_d q^_id k^_jd rel_gain[j-i, d]
+    inner_ij = content_ij + q_i . rel_key[j-i] + k_j . rel_query[j-i] + key_bias . k_j
     u_ij = s inner_ij,  or  max(u_ij, 0) if rectify
     S_ij = gain[j-i] u_ij + bias[j-i] + values[index_ij] + scores_ij
+           + key_offset_j + (j-i) (key_slope_j + query_slope_i)
 
     P_i = softmax of S_i over the visible keys,      out_i = sum_j P_ij (v_j + rel_value[j-i])
 
@@ -71,6 +73,7 @@ def attention(
         the first or last row; L = max(N, M); every array may have a leading axis B.
         ``rel_gain``, ``rel_key``, ``rel_query``, ``rel_value`` (H or 1, 2K+1, D); ``key_bias`` (H, D);
         ``gain``, ``bias`` (H, 2K+1); ``index`` (N, M) integers with ``values`` (H, V); ``scores`` (H, N, M);
+        ``key_offset``, ``key_slope`` (H or 1, M); ``query_slope``, ``row_scale`` (H or 1, N), query i being j in j - i;
         ``angles`` (H or 1, L, R/2) in radians; ``growth`` (L, R/2), natural logarithms, causal only;
         ``scale`` a float or (H,), 1/sqrt(D) by default; ``rectify`` bool; ``pairs`` ``"interleaved"`` (default) or
         ``"half"``. ``index`` and ``scores`` may also be (L, L), of which the last N rows and M columns are read.
@@ -179,10 +182,10 @@ def attention_scores(
     q, k, causal, window, lengths, mask, spans, query_start, softcap, sinks, dropout, dropout_seed, **slots
         As for `fastpe.attention`; `rel_value`, which no score reads, may be there.
     stage : {"products", "biased", "capped", "masked", "weights", "dropped"}
-        What is wanted: the inner products times the scale; these with the slots ``gain``, ``bias``, ``values`` and
-        ``scores``; after the softcap; with the mask, minus infinity where a key is hidden; after the softmax, zero
-        where a query sees nothing; after dropout. A stage that is not asked for changes nothing: without a softcap
-        "capped" is "biased".
+        What is wanted: the inner products times the scale; these with the slots ``gain``, ``bias``, ``values``,
+        ``scores``, ``key_offset``, ``key_slope`` and ``query_slope``; after the softcap; with the mask, minus infinity
+        where a key is hidden; after the softmax, zero where a query sees nothing; after dropout. A stage that is not
+        asked for changes nothing: without a softcap "capped" is "biased".
 
     Returns
     -------

@@ -42,7 +42,7 @@ def inner_products(case: Case) -> tuple[Array, Callable[[Array, Gradients], None
 
 def _content(case: Case) -> tuple[Array, Callable[[Array, Gradients], None]]:
     """sum_d q^_id k^_jd rel_gain[j-i, d], growth included; channel by channel where channels have factors."""
-    q, q_pullback = _rotate(case, "q")
+    q, q_pullback = _scaled_rows(case, *_rotate(case, "q"))
     k, k_pullback = _rotate(case, "k")
     plain = "rel_gain" not in case.slots and "growth" not in case.slots
     channels = [] if plain else range(q.shape[-1])
@@ -68,6 +68,42 @@ def _content(case: Case) -> tuple[Array, Callable[[Array, Gradients], None]]:
         k_pullback(dk, gradients)
 
     return inner, pullback
+
+
+def _scaled_rows(
+    case: Case, q: Array, q_pullback: Callable[[Array, Gradients], None]
+) -> tuple[Array, Callable[[Array, Gradients], None]]:
+    """row_scale_i q^_i"""
+    if "row_scale" not in case.slots:
+        return q, q_pullback
+    factors = case.slots["row_scale"][..., None]
+
+    def pullback(dscaled: Array, gradients: Gradients) -> None:
+        gradients.add("row_scale", np.sum(dscaled * q, axis=-1))
+        q_pullback(dscaled * factors, gradients)
+
+    return factors * q, pullback
+
+
+def _columns(case: Case) -> Any:
+    """key_offset_j + (j - i) (key_slope_j + query_slope_i)"""
+    slots, offsets = case.slots, case.positions.offsets()[:, None].astype(case.q.dtype)
+    found: Any = 0
+    if "key_offset" in slots:
+        found = found + slots["key_offset"][..., None, :]
+    if "key_slope" in slots:
+        found = found + offsets * slots["key_slope"][..., None, :]
+    if "query_slope" in slots:
+        found = found + offsets * slots["query_slope"][..., None]
+    return found
+
+
+def _add_columns(case: Case, dlogits: Array, gradients: Gradients) -> None:
+    """Add the gradients of `_columns`."""
+    offsets = case.positions.offsets()[:, None]
+    gradients.add("key_offset", dlogits.sum(axis=-2))
+    gradients.add("key_slope", (dlogits * offsets).sum(axis=-2))
+    gradients.add("query_slope", (dlogits * offsets).sum(axis=-1))
 
 
 def _rotate(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], None]]:
@@ -100,6 +136,7 @@ def logits_of(case: Case, inner: Array, cut: Array) -> tuple[Array, Callable[[Ar
         logits = logits + case.look_up_values()
     if "scores" in slots:
         logits = logits + cells_of(slots["scores"], case.positions)
+    logits = logits + _columns(case)
     slope: Any = 1
     if case.softcap:
         turned = np.tanh(logits / case.softcap)
@@ -107,6 +144,7 @@ def logits_of(case: Case, inner: Array, cut: Array) -> tuple[Array, Callable[[Ar
 
     def pullback(dlogits: Array, gradients: Gradients) -> Array:
         du = dlogits = dlogits * slope
+        _add_columns(case, dlogits, gradients)
         if "scores" in slots:
             gradients.add_cells("scores", dlogits)
         if "index" in slots:

@@ -244,5 +244,6 @@ def test_the_order_of_keys_does_not_matter(rng):
 def test_decoding_gives_the_last_row(rng):
     arguments = problem(rng, [name for name in SLOTS if name != "scores"], h=4, hk=2, n=150, d=8, reach=200)
     whole = fastpe.attention(**arguments, causal=True, window=120)
-    last = fastpe.attention(**{**arguments, "q": arguments["q"][:, :, -1:]}, causal=True, window=120)
+    of_queries = {name: arguments[name][..., -1:] for name in ("query_slope", "row_scale")}
+    last = fastpe.attention(**{**arguments, "q": arguments["q"][:, :, -1:], **of_queries}, causal=True, window=120)
     np.testing.assert_allclose(last, whole[:, :, -1:], rtol=0, atol=1e-13)

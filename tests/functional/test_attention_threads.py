@@ -21,7 +21,10 @@ def rng():
     return np.random.default_rng(11)
 
 
-@pytest.mark.parametrize("names", [(), ("bias",), SLOTS])
+COLUMNS = ("key_offset", "key_slope", "query_slope", "row_scale")
+
+
+@pytest.mark.parametrize("names", [(), ("bias",), SLOTS, COLUMNS])
 def test_any_number_of_threads_gives_the_same_bits(rng, names, monkeypatch):
     arguments = problem(rng, names, b=1, h=2, hk=1, n=300, m=400, d=8, dtype=np.float32, reach=50)
     found = []
@@ -39,13 +42,13 @@ def test_nothing_is_written_past_the_ends_of_scratch_memory(rng, dtype, monkeypa
     check = guarded_allocations(monkeypatch)
     for n, m, d in ((97, 129, 17), (96, 128, 16), (1, 1, 1), (200, 70, 3)):
         names = [name for name in SLOTS if d > 1 or name not in ("angles", "growth")]
-        for chosen in (names, ()):
+        for chosen in (names, COLUMNS, ()):
             arguments = problem(rng, chosen, n=n, m=m, d=d, dtype=dtype)
             fastpe.attention_vjp(**arguments, causal=True)[1](arguments["q"])
             check()
 
 
-@pytest.mark.parametrize("names", [(), ("bias", "angles"), ("rel_key", "rel_value", "gain", "key_bias")])
+@pytest.mark.parametrize("names", [(), ("bias", "angles"), ("rel_key", "rel_value", "gain", "key_bias"), COLUMNS])
 def test_memory_grows_with_the_length_alone(rng, names, monkeypatch):
     """Far below the 256 MiB of 8192 x 8192 scores."""
     monkeypatch.setattr(threads_of_kernels, "default_threads", lambda: 2)

@@ -111,7 +111,10 @@ def test_the_largest_norm_of_a_side_counts_and_not_the_nearest(ahead):
     assert abs(fastpe.attention(**arguments, tolerance=1e-3)[0, 0, 450] - arguments["v"][0, 0, place]).max() < 1e-6
 
 
-UNBOUNDED = ("rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "gain", "values", "scores", "growth")
+UNBOUNDED = (
+    "rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "gain", "values", "scores", "growth", "key_slope",
+    "query_slope",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [*UNBOUNDED, "rectify"])

@@ -10,7 +10,8 @@ OPTIONS = (
     "causal", "window", "lengths", "both_lengths", "bias", "clipped_bias", "led_bias", "mask", "one_mask", "head_mask",
     "added", "spans", "query_start", "one_start", "softcap", "rectify", "scale", "scales", "sinks", "return_lse",
     "tolerance", "rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "gain", "values", "led_values", "scores",
-    "angles", "own_angles", "growth", "half", "dropout",
+    "angles", "own_angles", "growth", "half", "dropout", "key_offset", "wide_offset", "key_slope", "query_slope",
+    "row_scale",
 )  # fmt: skip
 
 
@@ -37,6 +38,9 @@ def options(rng, names, b, h, n, m, d, dtype):
         "scores": {"scores": normal(h, n, m)}, "angles": {"angles": normal(1, most, d // 2)},
         "own_angles": {"angles": rng.standard_normal((b, h, most, max(1, d // 4)))},
         "growth": {"growth": rng.standard_normal((most, d // 2)) / 4, "causal": True}, "half": {"pairs": "half"},
+        "key_offset": {"key_offset": normal(b, 1, m)}, "wide_offset": {"key_offset": rng.standard_normal((h, m)) + 1e4},
+        "key_slope": {"key_slope": normal(h, m) / m}, "query_slope": {"query_slope": normal(b, h, n) / m},
+        "row_scale": {"row_scale": normal(1, n)},
         "dropout": {"dropout": 0.25, "dropout_seed": int(rng.integers(99))}, "scales": {"scale": rng.random(h)},
     }  # fmt: skip
     others = {

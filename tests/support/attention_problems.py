@@ -10,7 +10,7 @@ from fastpe.reference._sizes import Sizes
 
 SLOTS = (
     "rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias", "values", "scores", "angles", "growth",
-    "scale",
+    "scale", "key_offset", "key_slope", "query_slope", "row_scale",
 )  # fmt: skip
 
 
@@ -28,6 +28,7 @@ def problem(
         "rel_gain": (heads, rows, d), "rel_key": (heads, rows, d), "rel_query": (heads, rows, d),
         "rel_value": (heads, rows, d), "key_bias": (h, d), "gain": (h, rows), "bias": (h, rows), "values": (h, 7),
         "scores": (h, n, m), "angles": (heads, length, pairs), "growth": (length, pairs),
+        "key_offset": (heads, m), "key_slope": (heads, m), "query_slope": (heads, n), "row_scale": (heads, n),
     }  # fmt: skip
     sizes = {"q": (b, h, n, d), "k": (b, hk, m, d), "v": (b, hk, m, d)}
     arguments = {name: rng.standard_normal(shape).astype(dtype) for name, shape in sizes.items()}
@@ -37,8 +38,10 @@ def problem(
             arguments[name] = np.linspace(0.2, 0.5, h)
             continue
         array = rng.standard_normal(((b,) if led else ()) + shapes[name])
-        if name in ("gain", "rel_gain"):
+        if name in ("gain", "rel_gain", "row_scale"):
             array = 1 + 0.3 * array
+        if name in ("key_slope", "query_slope"):
+            array *= 2 / length  # times offsets: as large as other terms
         if name == "growth":
             array = -0.02 * np.arange(length)[:, None] * rng.uniform(0.5, 1, (*array.shape[:-2], 1, pairs))
         arguments[name] = array if name in ("angles", "growth") else array.astype(dtype)

@@ -11,6 +11,7 @@ from fastpe.kernels.attention.bands import (
     relative_scores,
 )
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled, clear, dot
+from fastpe.kernels.attention.columns import add_query_slopes
 from fastpe.kernels.attention.dropped import drop_cells, mixed_weights
 from fastpe.kernels.attention.masks import (
     hide,
@@ -177,8 +178,8 @@ def _tile_backward(head, terms, grads, tile, factor, turns, case, scratch):
     drop_cells(head.dropout, head.place, dcells, tile, case)
     _weights_backward(head, grads, tile, factor, case, scratch)
     scaled = False
+    scores_backward(head, terms, grads, tile, case, scratch)
     if terms is not None:
-        scores_backward(head, terms, grads, tile, case, scratch)
         products_backward(head, terms, grads, tile, case, scratch)
         scaled = bool(has_factors(head.table))
     dq = at(grads.dq, i0 * case.g_row)
@@ -196,6 +197,7 @@ def _tile_backward(head, terms, grads, tile, factor, turns, case, scratch):
         if given(head.table, REL_KEY):  # still the strip's turn
             offsets = offsets_of(terms.rel_key, REL_KEY, head, tile, case, scratch)
             relative_mix(dcells, offsets, at(grads.dq_rest, i0 * case.g_row), case.g_row, False)
+    add_query_slopes(head.columns, grads.columns, head.table, tile, scratch)  # and here
 
 
 @inner

@@ -3,6 +3,7 @@
 from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.attention.backward import prepare_deltas, prepare_strip, strip_backward
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled, clear
+from fastpe.kernels.attention.columns import column_gradients, columns_of
 from fastpe.kernels.attention.forward import forward_rows
 from fastpe.kernels.attention.records import (
     BIAS,
@@ -69,6 +70,7 @@ def _head(x, b, h, dropout, case, memory, way):
         at(_own(x.kr, memory, way), k), at(_own(x.v, memory, way), b * case.v_batch + kh * case.v_head),
         part(pointer(x.bias), place(x.table, BIAS, b, h), case.queries + case.keys - 1), pointer(x.table),
         x.scale[h], x.lengths[b, 0], x.lengths[b, 1], _sight(x, b, h, case), guard, dropout, b * case.heads + h,
+        columns_of(x.columns, x.table, b, h, case),
     )  # fmt: skip
 
 
@@ -159,6 +161,7 @@ def _gradients(g, b, h, number, case, arena, room, memory, way):
         part(_own(g.dscores, memory, way), first * case.keys, cells),
         part(_own(g.dmask, memory, way), first * case.keys, cells),
         part(_own(g.dscale, memory, None), head * case.strips + number, ONE),
+        column_gradients(g.columns, head, j0, case),
     )  # fmt: skip
 
 

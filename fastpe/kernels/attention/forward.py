@@ -7,6 +7,7 @@ import numpy as np
 from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.attention.bands import offsets_of, relative_mix
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_rows, bring_rows_near, clear
+from fastpe.kernels.attention.columns import choose_base
 from fastpe.kernels.attention.dropped import drop_cells
 from fastpe.kernels.attention.masks import (
     hide,
@@ -153,6 +154,7 @@ def forward_rows(head, terms, i0, out, lse, case, scratch):
     for i in range(rows):
         put(tops, i, scalar(tops, -np.inf))
     low, high = visible_of_block(i0, m, head, case)
+    choose_base(head.columns, head.table, i0, low, high, case)
     farthest, after = low // TILE_KEYS, (high + TILE_KEYS - 1) // TILE_KEYS
     nearest = min(max(own_tile(i0 + m, head), farthest), after - 1)
     if in_place(case):  # nothing is left out, and rows that are read in the order of memory come sooner

@@ -10,22 +10,13 @@ from fastpe.kernels.simd import at, get, part, pointer
 
 ONE, NONE = np.int64(1), np.int64(0)
 SLOTS = (
-    "rel_gain",
-    "rel_key",
-    "rel_query",
-    "rel_value",
-    "key_bias",
-    "gain",
-    "bias",
-    "values",
-    "index",
-    "scores",
-    "growth",
-    "mask",
-)
-REL_GAIN, REL_KEY, REL_QUERY, REL_VALUE, KEY_BIAS, GAIN, BIAS, VALUES, INDEX, SCORES, GROWTH, MASK = (
-    np.int64(number) for number in range(len(SLOTS))
-)
+    "rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias", "values", "index", "scores", "growth",
+    "mask", "key_offset", "key_slope", "query_slope",
+)  # fmt: skip
+(
+    REL_GAIN, REL_KEY, REL_QUERY, REL_VALUE, KEY_BIAS, GAIN, BIAS, VALUES, INDEX, SCORES, GROWTH, MASK, KEY_OFFSET,
+    KEY_SLOPE, QUERY_SLOPE,
+) = (np.int64(number) for number in range(len(SLOTS)))  # fmt: skip
 # columns of the table of slots: whether it is given and its gradient wanted, strides of batch and head, rows
 GIVEN, WANTED, BATCH, HEAD, ROWS = (np.int64(number) for number in range(5))
 COLUMNS = np.int64(5)
@@ -111,7 +102,7 @@ def case_of(numbers):
 
 
 class Slots(NamedTuple):
-    """The arrays of the terms but `bias` and `mask`, flat; one that is not given is any array of the right type."""
+    """The arrays of the terms but `bias`, `mask` and columns, flat; one not given is any array of the right type."""
 
     rel_gain: np.ndarray
     rel_key: np.ndarray
@@ -233,6 +224,7 @@ class Head(NamedTuple):
     guard: Guard
     dropout: Dropout | None
     place: int  # the number of its weights where they are dropped out
+    columns: Any  # `columns.HeadColumns`, None where there are none
 
 
 class HeadGradients(NamedTuple):
@@ -260,6 +252,7 @@ class HeadGradients(NamedTuple):
     dscores: int  # of the whole head, (N, M)
     dmask: int
     dscale: int
+    columns: Any  # `columns.ColumnGradients`
 
 
 class Turns(NamedTuple):
@@ -313,6 +306,7 @@ class Inputs(NamedTuple):
     slots: Slots | None  # None where there are none but a bias
     table: np.ndarray
     limits: tuple[float, float]  # as `Guard` has them
+    columns: Any  # `columns.Columns`, None where there are none
 
 
 class Gradients(NamedTuple):
@@ -343,3 +337,4 @@ class Gradients(NamedTuple):
     dscores: np.ndarray
     dmask: np.ndarray
     dscale: np.ndarray
+    columns: Any  # `columns.ColumnGradients`

@@ -2,6 +2,7 @@
 
     u = scale inner,  then max(u, 0) where `rectify`             inner as in `products`
     S = gain[o] u + bias[o] + values[index] + scores             o the offset of key and query
+      + key_offset_j + o (key_slope_j + query_slope_i)           `columns`
     S = c tanh(S / c) where there is a `softcap` c
     S + mask
 
@@ -24,6 +25,7 @@ import numpy as np
 
 from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.attention.cells import TILE_KEYS, add_cells, copy_cells
+from fastpe.kernels.attention.columns import columns_backward, tail_of_keys, with_columns
 from fastpe.kernels.attention.products import make_content, make_products
 from fastpe.kernels.attention.records import (
     BIAS,
@@ -58,8 +60,11 @@ from fastpe.kernels.simd import (
 # ---------------------------------------------------------------------------------------------------------------------
 # What is known of the terms, by name
 
-BOUNDED = frozenset({"angles", "bias"})
-"""Terms with which S_ij <= |scale| |q_i| |k_j| + bias[o]. With any other, whatever it is, no tile is left out."""
+BOUNDED = frozenset({"angles", "bias", "key_offset", "row_scale"})
+"""Terms with which S_ij <= |scale| |row_scale_i q_i| |k_j| + bias[o] + key_offset_j. With any other, whatever it is, no
+tile is left out."""
+
+_DECAYING = frozenset({"bias", "key_offset"})
 
 FROM_RAW = frozenset({"gain", "rectify"})
 """Terms whose derivatives, or those of what comes before them, need `inner` again."""
@@ -72,7 +77,7 @@ def terms_given(slots: Iterable[str], options: Options) -> frozenset[str]:
 
 def bounded(terms: frozenset[str]) -> bool:
     """Whether tiles may be left out: the score decays, and is known to be bounded."""
-    return "bias" in terms and terms <= BOUNDED
+    return not terms.isdisjoint(_DECAYING) and terms <= BOUNDED
 
 
 def keeps_raw(terms: frozenset[str], wants_scale: bool) -> bool:
@@ -93,8 +98,11 @@ def make_scores(head, terms, tile, case, scratch):
     if terms is None:
         keys = at(head.kr, tile.j0 * case.kr_row)
         make_content(at(head.qr, tile.i0 * case.qr_row), case.qr_row, keys, case.kr_row, head, tile, case, scratch)
-        return head.scale
-    return _make_all_scores(head, terms, tile, case, scratch)
+        return with_columns(head.columns, head.scale, head, tile, case, scratch)
+    factor = _make_all_scores(head, terms, tile, case, scratch)
+    if case.options.softcap > 0.0:
+        return factor
+    return with_columns(head.columns, factor, head, tile, case, scratch)
 
 
 @inner
@@ -115,6 +123,7 @@ def _make_all_scores(head, terms, tile, case, scratch):
     if case.options.softcap > 0.0:
         if given(table, BIAS):
             _add_bias(cells, at_offset(head.bias, tile, case), m, n)
+        with_columns(head.columns, scalar(cells, 1.0), head, tile, case, scratch)
         cap_cells(cells, scratch.slopes, case.options.softcap, m, n, case.keep_slopes)
     return scalar(cells, 1.0)
 
@@ -124,18 +133,30 @@ def scores_backward(head, terms, grads, tile, case, scratch):
     """Gradients of what `make_scores` adds; dcells: from that of its result to that of `inner`."""
     i0, m, j0, n = tile
     table, dcells, place = head.table, scratch.dcells, i0 * case.keys + j0
+    if terms is None:
+        _columns_alone_backward(head.columns, grads, head, tile, scratch)
+        return
     if case.options.softcap > 0.0:
         cap_cells_backward(dcells, scratch.slopes, m, n)
         if wanted(table, BIAS):
             _bias_backward(dcells, at(grads.dbias, case.queries - 1 - i0), m, n)
+    has_columns = columns_backward(head.columns, grads.columns, head, tile, scratch)
     if wanted(table, SCORES):
         add_cells(at(grads.dscores, place), case.keys, dcells, TILE_KEYS, m, n)
     if wanted(table, VALUES):
         _values_backward(dcells, at(terms.indices, place), case.keys, grads.dvalues, m, n)
     if case.keep_raw:
         _scale_cells_backward(head, terms, grads, tile, case, scratch)
-    elif _takes_passes(table, case):
+    elif _takes_passes(table, case) or has_columns:
         _scale_cells(dcells, head.scale, False, terms.gain, False, m, n)
+
+
+@inner
+def _columns_alone_backward(columns, grads, head, tile, scratch):
+    """`scores_backward` where there is nothing but columns."""
+    if columns is not None:
+        columns_backward(columns, grads.columns, head, tile, scratch)
+        _scale_cells(scratch.dcells, head.scale, False, scratch.dcells, False, tile.m, tile.n)
 
 
 @inner
@@ -272,7 +293,8 @@ def bound(head, tile, number, ahead, case):
     first = tile.j0 - tile.i0 + case.queries - 1
     offset = first - (tile.m - 1) if ahead else first + tile.n - 1
     slope = abs(np.float64(head.scale)) * np.float64(get(head.guard.key_norms, ahead * case.strips + number)) * 1.001
-    return slope, get(head.guard.bias_tails, ahead * chunks + offset // CHUNK)
+    tail = get(head.guard.bias_tails, ahead * chunks + offset // CHUNK)
+    return slope, tail + tail_of_keys(head.columns, head.table, tile, number, ahead, case)
 
 
 @inner
