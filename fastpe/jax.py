@@ -65,8 +65,8 @@ def attention(
     causal, window, softcap, dropout, tolerance, return_lse
         As for `fastpe.attention`; never traced.
     **slots
-        As for `fastpe.attention`. NumPy arrays of ``angles``, ``growth`` and ``key_offset`` stay as they are, in float64
-        for instance; ``pairs`` and ``rectify`` are never traced.
+        As for `fastpe.attention`. NumPy arrays of ``angles``, ``growth`` and ``key_offset`` stay as they are, in
+        float64 for instance; ``pairs`` and ``rectify`` are never traced.
 
     Returns
     -------
