@@ -27,7 +27,7 @@ Array = Any  # what JAX computes with: its arrays, NumPy's, and the tracers that
 _PLAIN = ("causal", "window", "lengths", "tolerance")
 _OPTIONS = ("causal", "window", "tolerance", "pairs", "rectify", "softcap", "dropout", "return_lse")
 # NumPy's arrays stay in their own dtype
-_CONSTANT = ("angles", "growth", "scale", "index", "lengths", "spans", "query_start", "dropout_seed")
+_CONSTANT = ("angles", "growth", "key_offset", "scale", "index", "lengths", "spans", "query_start", "dropout_seed")
 _HALVES = ("float16", "bfloat16")
 
 
@@ -65,8 +65,8 @@ def attention(
     causal, window, softcap, dropout, tolerance, return_lse
         As for `fastpe.attention`; never traced.
     **slots
-        As for `fastpe.attention`. NumPy arrays stay as they are, ``angles`` in float64 for instance; ``pairs`` and
-        ``rectify`` are never traced.
+        As for `fastpe.attention`. NumPy arrays of ``angles``, ``growth`` and ``key_offset`` stay as they are, in
+        float64 for instance; ``pairs`` and ``rectify`` are never traced.
 
     Returns
     -------

@@ -84,3 +84,28 @@ def attention_of_all(draw: Draw, n: int, d: int) -> Iterator[Case]:
     found = pull(do[None, None])
     ours = out[0, 0], *(found[name][0, 0] for name in "qkv"), found["bias"][0], found["sinks"]
     yield Case(ours, formula, (do, q, k, v, bias, sink), n * d)
+
+
+def attention_of_columns(draw: Draw, n: int, d: int) -> Iterator[Case]:
+    """Offsets and slopes of keys, slopes and factors of queries, at once."""
+    do, q, k, v, offset, of_key, of_query, factor = (draw(*size) for size in [(n, d)] * 4 + [(n,)] * 4)
+    of_key, of_query = of_key / q.dtype.type(n), of_query / q.dtype.type(n)
+
+    def formula(
+        do: Array, q: Array, k: Array, v: Array, offset: Array, of_key: Array, of_query: Array, factor: Array
+    ) -> tuple[Array, ...]:
+        o, products, rows = _offsets(n).astype(q.dtype), q @ k.T * _scale(q), factor[:, None]
+        scores = rows * products + offset + o * (of_key + of_query[:, None])
+        weights, pullback = reference.softmax_vjp(np.where(o > 0, -np.inf, scores))
+        dscores = pullback(do @ v.T)
+        slopes = o * dscores
+        dq, dk = _scale(q) * rows * (dscores @ k), _scale(q) * dscores.T @ (rows * q)
+        columns = dscores.sum(axis=0), slopes.sum(axis=0), slopes.sum(axis=1), (dscores * products).sum(axis=1)
+        return weights @ v, dq, dk, weights.T @ do, *columns
+
+    named = {"key_offset": offset, "key_slope": of_key, "query_slope": of_query, "row_scale": factor}
+    columns = {name: column[None] for name, column in named.items()}
+    out, pull = attention_vjp(q[None], k[None], v[None], causal=True, **columns)
+    found = pull(do[None])
+    ours = out[0], *(found[name][0] for name in (*"qkv", *named))
+    yield Case(ours, formula, (do, q, k, v, *named.values()), n * d)

@@ -46,13 +46,19 @@ def altered(monkeypatch):
 # ------------------------------------------------------------------------------------------------ all is checked, once
 
 
+GRADIENTS = (
+    "attention_vjp",
+    "attention with masks, soft cap, sink and dropout",
+    "attention with columns of keys and queries",
+)
+
+
 def test_every_kernel_on_arrays_is_checked():
     functions = inspect.getmembers(
         arrays, lambda value: inspect.isfunction(value) and value.__module__ == arrays.__name__
     )
     names = {name for name, _ in functions if not name.startswith("_")}
-    others = {"attention", "attention_vjp", "attention with masks, soft cap, sink and dropout", "build"}
-    assert names | others == set(kernel_checks.KERNELS)
+    assert names | {"attention", "build", *GRADIENTS} == set(kernel_checks.KERNELS)
     assert {f"kernel {name}" for name in kernel_checks.KERNELS} <= NAMES
 
 
@@ -61,7 +67,7 @@ def test_a_check_calls_the_kernel_that_it_is_named_after(name, monkeypatch):
     def broken(*arguments, **keywords):
         raise RuntimeError("out of\n order")
 
-    called = {"attention with masks, soft cap, sink and dropout": "attention_vjp"}.get(name, name)
+    called = "attention_vjp" if name in GRADIENTS else name
     places = [module for module in (arrays, kernel_checks, attention_checks) if hasattr(module, called)]
     monkeypatch.setattr(places[0], called, broken)
     verdict = judged(f"kernel {name}")[f"kernel {name}"]
