@@ -14,6 +14,8 @@ Attention, with any slots
     attention_scores            its scores or weights, dense, to be looked at
     rotate, rotate_vjp          pairs of channels turned by angles (RoPE), for a cache of keys or any rows
     spans                       which keys queries see: documents, prefixes, padding, windows
+    columns                     what the content adds to scores: forget gates, decays, gated slopes
+    temperatures                factors of queries by position
     fastpe.torch, fastpe.jax    the same for PyTorch and JAX
 
 The small transformer
@@ -47,9 +49,11 @@ from fastpe.base.shielded import load as _load
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from fastpe import columns as columns
     from fastpe import reference as reference
     from fastpe import spans as spans
     from fastpe import tasks as tasks
+    from fastpe import temperatures as temperatures
     from fastpe import theory as theory
     from fastpe.base.option import Option
     from fastpe.encodings.build import build, init, pull
@@ -104,9 +108,11 @@ _HOME = {
     "length_curve": "fastpe.training.length_curve",
     "receptive_field": "fastpe.training.receptive_field",
     "compare": "fastpe.experiments.compare",
+    "columns": "",
     "reference": "",
     "spans": "",
     "tasks": "",
+    "temperatures": "",
     "theory": "",
 }
 _ADAPTERS = ("jax", "torch")  # modules that need the framework they are named after
@@ -114,7 +120,7 @@ _ADAPTERS = ("jax", "torch")  # modules that need the framework they are named a
 __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "list_encodings", "page", "build", "init", "pull", "resize", "show", "register",
     "Encoding", "Option", "Spec", "Reported", "BeyondTrainingLength",
-    "attention", "attention_vjp", "attention_scores", "rotate", "rotate_vjp", "spans",
+    "attention", "attention_vjp", "attention_scores", "rotate", "rotate_vjp", "spans", "columns", "temperatures",
     "ModelConfig", "schedule", "Transformer", "Adam", "TrainConfig", "train", "evaluate", "load", "length_curve",
     "receptive_field", "compare", "tasks", "theory", "reference",
 ]  # fmt: skip

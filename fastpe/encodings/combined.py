@@ -319,8 +319,8 @@ def add_gradients(
 def check_gradients(parts: Sequence[Part], spec: Spec) -> None:
     """Raise ValueError if a part learns something and does not say how."""
     for part in parts:
-        learned = part.encoding.pull is None and part.encoding.parameters(spec, **part.options)
-        if learned:
+        learned = part.encoding.parameters(spec, **part.options)
+        if learned and part.encoding.pull is None and part.encoding.gate is None:
             raise ValueError(
                 f"{part.scheme!r} learns {', '.join(map(repr, learned))}, but {part.encoding.file} does not define "
                 "pull(spec, params, dslots, dparams, **options), without which it cannot be trained"

@@ -59,6 +59,26 @@ class Reported(NamedTuple):
     source: str
 
 
+class Gate(NamedTuple):
+    """How a layer's input becomes offsets of keys, see `fastpe.reference.gate`.
+
+    The encoding's parameters are those of the gate: ``bias`` (H,), and ``weight`` (H, C) and ``rate`` (H,) where it has
+    them.
+
+    Parameters
+    ----------
+    sign : {-1, 1}
+        Of what is mapped by softplus: -1 of a gate that keeps, 1 of one that forgets.
+
+    Examples
+    --------
+    >>> Gate(-1).sign
+    -1
+    """
+
+    sign: int
+
+
 @dataclass(frozen=True)
 class Encoding:
     """A position encoding, as its own file defines it.
@@ -93,6 +113,8 @@ class Encoding:
     tested : dict
         Options that a run takes where none are given, because it tests beyond the training length, where the defaults
         refuse.
+    gate : Gate, optional
+        What the model's layers make of their input by the encoding's parameters, in place of a slot.
     reference : callable
         (spec, params, **options) -> {slot: float64 array}: the printed formula in NumPy.
     fill : callable, optional
@@ -140,6 +162,7 @@ class Encoding:
     per_layer: tuple[str, ...] = ()
     paper: Mapping[str, Any] = field(default_factory=dict)
     tested: Mapping[str, Any] = field(default_factory=dict)
+    gate: Gate | None = None
     reference: Callable[..., dict[str, Any]] = None  # type: ignore[assignment] # the module's, see `of_module`
     fill: Callable[..., None] | None = None
     pull: Callable[..., None] | None = None

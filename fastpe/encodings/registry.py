@@ -17,7 +17,7 @@ from fastpe.base.registry import Registry
 from fastpe.base.validation import nearest
 from fastpe.encodings.encoding import Encoding, Part, of_module
 
-FOLDERS = ("input", "rotation", "relative", "bias")
+FOLDERS = ("input", "rotation", "relative", "bias", "content")
 """Of `fastpe/encodings/`, in the order in which encodings act: one file there is one encoding."""
 
 

@@ -73,7 +73,9 @@ def attention(
     return_lse : bool
         Whether to return the logarithm of the softmax's denominator as well.
     **slots
-        Arrays of the score, as in `fastpe.reference.attention`; None is as good as absent.
+        Arrays of the score, as in `fastpe.reference.attention`; None is as good as absent. They have q's dtype, but
+        for ``angles``, ``growth`` and ``key_offset``, which are read in float64 whatever they have: offsets of keys may
+        be sums over a long sequence, and lose nothing by their size (`fastpe.columns`).
 
     Returns
     -------

@@ -51,7 +51,7 @@ def stream_forward(x, w, wt, arena, position, dropout, pack, sizes, o, t, a):
     for layer in range(sizes.layers):
         z = at(arena, a.streams + layer * a.stream_stride)
         layer_forward(
-            part(z, NONE, pack.rows * c), part(z, a.stream_stride, pack.rows * c), layer,
+            part(z, NONE, pack.rows * c), part(z, a.stream_stride, pack.rows * c), layer, w,
             at(w, o.layers + layer * o.layer_stride), at(wt, layer * t.layer_stride),
             at(arena, a.layers + layer * a.layer_stride), arena, position, dropout, pack, sizes, o, t, a,
         )  # fmt: skip
@@ -223,7 +223,7 @@ def pack_backward(x, head, w, wt, g, grow, shares, step, count, arena, position,
         z = at(arena, a.streams + layer * a.stream_stride)
         feedforward_backward(dz, layer, wl, wtl, gl, grow, act, arena, dropout, pack, sizes, o, t, a)
         attention_layer_backward(
-            dz, z, layer, wl, wtl, gl, g, grow, act, arena, position, dropout, pack, sizes, o, t, a
+            dz, z, layer, w, wl, wtl, gl, g, grow, act, arena, position, dropout, pack, sizes, o, t, a
         )  # fmt: skip
     drop_pack(dropout, dz, c, NONE, pack)
     _input_backward(dz, x, arena, position, g, pack, sizes, o, a)

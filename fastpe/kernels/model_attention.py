@@ -37,6 +37,7 @@ from fastpe.kernels.attention.room import scratch_of
 from fastpe.kernels.dropout import place_in
 from fastpe.kernels.ends import add
 from fastpe.kernels.gemm import FROM, OVERWRITE, add_column_sums, gemm
+from fastpe.kernels.model_gates import clear_gate_gradients, gate_gradients, gates_of_head
 from fastpe.kernels.pack import rows_of
 from fastpe.kernels.rotate import add_angle_gradients, add_growth_gradients, factors_of_row, rotate_row
 from fastpe.kernels.simd import at, part, pointer, scalar
@@ -149,7 +150,7 @@ def _head(layer, h, act, position, dropout, place_of_first, own, sizes, a):
     sight = Sight(NONE, spans, q, pointer(position.places))  # of the last two nothing is read
     return Head(
         q, qr, k, kr, v, bias, pointer(position.numbers), position.scale[layer, h], n, n, sight, guard, dropout,
-        dropped, None,
+        dropped, gates_of_head(position.gates, h, act, own, sizes, a),
     )  # fmt: skip
 
 
@@ -209,7 +210,8 @@ def _gradients(layer, h, j0, act, arena, slot_gradients, position, own, sizes, a
         _sum_of(REL_KEY, layer, h, places, g), _sum_of(REL_QUERY, layer, h, places, g),
         _sum_of(REL_VALUE, layer, h, places, g), _sum_of(KEY_BIAS, layer, h, places, g),
         _sum_of(VALUES, layer, h, places, g), _sum_of(SCORES, layer, h, places, g),
-        at(arena, a.attention + position.room.stats), at(arena, a.attention + position.room.stats), None,
+        at(arena, a.attention + position.room.stats), at(arena, a.attention + position.room.stats),
+        gate_gradients(position.gates, h, j0, arena, own, sizes, a),
     )  # fmt: skip
 
 
@@ -217,6 +219,7 @@ def _gradients(layer, h, j0, act, arena, slot_gradients, position, own, sizes, a
 def attention_backward(layer, act, arena, slot_gradients, position, dropout, place_of_first, own, sizes, o, a):
     """`dqkv` from `dmixed`, of one sequence; adds to the gradients of slots."""
     n, c, case = own.length, sizes.width, position.case
+    clear_gate_gradients(position.gates, arena, own, sizes, a)
     for h in range(sizes.heads):
         head = _head(layer, h, act, position, dropout, place_of_first, own, sizes, a)
         terms = terms_of(position.slots, position.numbers, layer, h, case)

@@ -19,6 +19,7 @@ from fastpe.kernels.activation import activate, activate_backward
 from fastpe.kernels.ends import add
 from fastpe.kernels.gemm import FROM, NOT_SOON, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add_column_sums, gemm
 from fastpe.kernels.model_attention import attention_backward, attention_forward, project, project_backward
+from fastpe.kernels.model_gates import gates_backward, make_gates
 from fastpe.kernels.norm import norm_backward, norm_forward
 from fastpe.kernels.pack import drop_pack, rows_of
 from fastpe.kernels.simd import at, lanes, load_first, store_first
@@ -102,8 +103,8 @@ def row_of(depth, columns, sizes):
 
 
 @inner
-def layer_forward(z, out, layer, w, wt, act, arena, position, dropout, pack, sizes, o, t, a):
-    """One layer: z -> out (n, c). w: its parameters; wt: their transposes.
+def layer_forward(z, out, layer, all_w, w, wt, act, arena, position, dropout, pack, sizes, o, t, a):
+    """One layer: z -> out (n, c). w: its parameters, of all_w; wt: their transposes.
 
     act: its activations, kept for the backward pass.
     """
@@ -118,6 +119,7 @@ def layer_forward(z, out, layer, w, wt, act, arena, position, dropout, pack, siz
         if sizes.has_qk_table:
             weight, row = at(w, o.qkv_weight), 3 * c
         project(u, weight, row, at(w, o.qkv_bias), act, arena, position, pack, sizes, a)
+    make_gates(position.gates, layer, u, all_w, act, pack, sizes, a)
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
         attention_forward(layer, act, arena, position, dropout, _place(layer, 2, sizes), own, sizes, a)
@@ -190,9 +192,10 @@ def feedforward_backward(dz, layer, w, wt, g, grow, act, arena, dropout, pack, s
 
 @inner
 def attention_layer_backward(
-    dz, z, layer, w, wt, g, slot_gradients, grow, act, arena, position, dropout, pack, sizes, o, t, a
+    dz, z, layer, all_w, w, wt, g, all_g, grow, act, arena, position, dropout, pack, sizes, o, t, a
 ):  # fmt: skip
-    """dz: the gradient of `middle` on entry, of the layer's input z on return."""
+    """dz: the gradient of `middle` on entry, of the layer's input z on return. all_w, all_g: of all parameters, and in
+    all_g of slots too."""
     n, c, start = pack.rows, sizes.width, NONE
     mixed, dmixed, dqkv = at(act, a.mixed), at(arena, a.dmixed), at(arena, a.dqkv)
     dout = _dropped(dropout, dz, at(arena, a.dbranch), c, _place(layer, 0, sizes), pack)
@@ -200,7 +203,7 @@ def attention_layer_backward(
     linear_back(dout, c, at(wt, t.out_weight), row_of(c, c, sizes), dmixed, c, n, OVERWRITE)
     for sequence in range(pack.first, pack.last):
         own, place = rows_of(pack, sequence, start), _place(layer, 2, sizes)
-        attention_backward(layer, act, arena, slot_gradients, position, dropout, place, own, sizes, o, a)
+        attention_backward(layer, act, arena, all_g, position, dropout, place, own, sizes, o, a)
         start += own.length
     if layer == 0 and sizes.composed_input:
         return
@@ -208,16 +211,18 @@ def attention_layer_backward(
     u, transposed, row = at(act, a.normed1) if sizes.norms else z, at(wt, t.qkv_weight), row_of(3 * c, c, sizes)
     if sizes.has_qk_table:
         project_backward(
-            u, transposed, row, qkv_weight, qkv_bias, slot_gradients, grow, arena, position, pack, sizes, o, a
+            u, transposed, row, qkv_weight, qkv_bias, all_g, grow, arena, position, pack, sizes, o, a
         )  # fmt: skip
     else:
         linear_gradients(u, c, dqkv, 3 * c, qkv_weight, qkv_bias, n, grow, sizes.biased)
     if sizes.norms:
         dnormed = at(arena, a.dnormed)
         linear_back(dqkv, 3 * c, transposed, row, dnormed, c, n, OVERWRITE)
+        gates_backward(position.gates, layer, u, dnormed, all_w, all_g, act, arena, pack, sizes, a)
         normalise_backward(
             dnormed, z, at(w, o.norm1_weight), at(act, a.stats1), dz, at(g, o.norm1_weight), at(g, o.norm1_bias),
             n, sizes.residual, sizes,
         )  # fmt: skip
     else:
         linear_back(dqkv, 3 * c, transposed, row, dz, c, n, FROM if sizes.residual else OVERWRITE)
+        gates_backward(position.gates, layer, u, dz, all_w, all_g, act, arena, pack, sizes, a)

@@ -19,6 +19,7 @@ from fastpe.kernels.attention.records import (
 from fastpe.kernels.attention.room import Room, room_for
 from fastpe.kernels.bfloat16.product import MEMORY
 from fastpe.kernels.bfloat16.way import Way
+from fastpe.kernels.model_gates import ARRAYS as GATE_ARRAYS
 from fastpe.kernels.simd import region
 
 
@@ -43,6 +44,7 @@ class Sizes(NamedTuple):
     tied: int  # whether the head is the transposed table of tokens
     has_table: int
     has_qk_table: int
+    gated: int  # whether layers have gates
     taps: int  # of the convolution at the input; 0: none
     pairs: int  # of channels that are rotated
     half: int  # whether a pair is channels c and c + pairs, not 2c and 2c + 1
@@ -105,6 +107,7 @@ class Position(NamedTuple):
     bias: np.ndarray
     scale: np.ndarray  # (layers, H)
     spans: np.ndarray  # (layers, N, 2), int64: the keys that each query sees, where not all
+    gates: np.ndarray | None  # (layers, 4), int64, see `model_gates`; None where no layer has one
     no_guard: np.ndarray  # float64, not read: short sequences leave no tile out
     slots: Slots | None  # None where there are none but those above
     numbers: np.ndarray  # as `kernels.attention` takes them, layers in place of the batch
@@ -141,6 +144,7 @@ class Arena(NamedTuple):
     turned: int
     weights: int
     lse: int
+    gates: int
     mixed: int
     middle: int
     normed2: int
@@ -154,6 +158,7 @@ class Arena(NamedTuple):
     dmixed: int
     dqkv: int
     dcontent: int
+    dgates: int
     deltas: int
     embedded: int
     shifted: int
@@ -231,6 +236,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: 
         "turned": take(rotated * 2 * whole_n * c),
         "weights": take(case.kept * sizes.heads * n * TILE_KEYS),
         "lse": take(sizes.heads * whole_n),
+        "gates": take(sizes.gated * GATE_ARRAYS * sizes.heads * whole_n),
         "mixed": take(whole_n * c),
         "middle": take(n * c),
         "normed2": take(norms * n * c),
@@ -250,6 +256,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: 
         "dmixed": take(backward * n * c),
         "dqkv": take(backward * 3 * n * c),
         "dcontent": take(backward * (rotated or case.apart) * 3 * n * c),
+        "dgates": take(backward * sizes.gated * sizes.heads * n),
         "deltas": take(backward * n),
         "embedded": take((sizes.taps > 0) * whole_n * c),
         "shifted": take(sizes.has_qk_table * n * c),

@@ -6,6 +6,7 @@ This is where a model and an encoding meet. The model sees arrays by slot; the e
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from fastpe.base.random import Stream
 from fastpe.encodings import build, combined, registry
 from fastpe.encodings.encoding import BeyondTrainingLength, Part
 from fastpe.encodings.slots import SLOTS, Spec
-from fastpe.model import sight
+from fastpe.model import gates, sight
 from fastpe.model.config import ModelConfig
 from fastpe.model.scratch import LAYERED
 
@@ -39,6 +40,8 @@ class ModelEncoding:
         The slots of which every layer has its own, along their first axis.
     learned : frozenset of str
         The slots that depend on parameters.
+    gates : tuple of gates.LayerGate or None
+        Of every layer.
     table_factor : float
         What the table that the encoding defines is multiplied by, see `ModelConfig.table_scale`.
 
@@ -79,6 +82,10 @@ class ModelEncoding:
         if unfit := self.layered - LAYERED:
             raise ValueError(f"{config.encoding!r} fills {min(unfit)!r} in every layer, which acts once")
         self.initial = self._initial_values()
+        self.gates = tuple(
+            gates.of_layer(own, self._own_layers, config.encoding, partial(self._name, layer=layer))
+            for layer, own in enumerate(self._of_layers)
+        )
         self.table_factor = self._find_table_factor()
 
     def _check_pattern(self, spec: Spec, filled: Mapping[str, set[str]]) -> None:
@@ -272,9 +279,10 @@ class ModelEncoding:
                 slots["table"] *= self.table_factor
             layers.append(slots | combined.plain(parts, spec))
         spans = sight.spans(self.config.sight, self.config.layers, length, causal=self.config.causal)
-        if spans is None:
-            return layers
-        return [slots | {"spans": own[None]} for slots, own in zip(layers, spans, strict=True)]
+        for layer, gated in enumerate(self.gates):
+            seen = {} if spans is None else {"spans": spans[layer][None]}
+            layers[layer] = layers[layer] | seen | ({} if gated is None else {"gate": gated})
+        return layers
 
     def reference_loss_and_grads(
         self, parameters: Mapping[str, Array], x: Array, y: Array, weights: Array | None = None
@@ -289,7 +297,9 @@ class ModelEncoding:
         of_layers: Any  # one for every layer, as the slots are
         loss, gradients, of_layers = reference.model_loss_and_grads(self.config, parameters, slots, x, y, weights)
         if self.initial:
-            own = {name: np.zeros_like(parameters[name]) for name in self.initial}
+            own = {
+                name: gradients.get(name, np.zeros_like(parameters[name])) for name in self.initial
+            }  # gates' are there
             self.pull(length, parameters, self._joined(of_layers), own)
             gradients |= own
         return float(loss), gradients

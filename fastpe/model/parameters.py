@@ -1,7 +1,7 @@
 """Where the parameters of a model lie: in one flat array, and their transposes in another."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -77,9 +77,11 @@ class Parameters:
         Views into `flat` by the parameters' names; they stay in here, because kernels trust their shapes.
     offsets : kernels.model_memory.Offsets
         Where the kernels find them.
+    gates : (layers, 4) int64 array or None
+        Where those of gates are, as `kernels.model_gates` has them; None without gates.
     """
 
-    def __init__(self, config: ModelConfig, learned: Mapping[str, Array]) -> None:
+    def __init__(self, config: ModelConfig, learned: Mapping[str, Array], gates: Sequence[Any] = ()) -> None:
         self._cursor = 0
         c, f, outputs, wide = config.width, config.hidden, config.vocabulary or 1, inner_width(config)
         norm, bias = c * (config.norm != "none"), int(config.bias)
@@ -126,6 +128,15 @@ class Parameters:
         order = [*parameter_shapes(config), *learned]
         self._places = {name: self._places[name] for name in order}
         self.views = self.views_of(self.flat)
+        rows = [self._gate(each) for each in gates]
+        self.gates = np.array(rows, np.int64) if any(row[-1] for row in rows) else None
+
+    def _gate(self, gate: Any) -> tuple[int, ...]:
+        """Where a layer's gate, if it has one, finds its parameters, as kernels take it."""
+        if gate is None:
+            return -1, -1, -1, 0
+        starts = {role: self._places[name][0] for role, name in gate.names.items()}
+        return starts.get("weight", -1), starts["bias"], starts.get("rate", -1), gate.sign
 
     def _take(self, sizes: Mapping[str, int], base: int = 0) -> dict[str, int]:
         starts = {}

@@ -40,7 +40,7 @@ class Passes:
     def __init__(self, config: ModelConfig) -> None:
         self._config, self._dtype = config, np.dtype(config.dtype)
         self._encoding = ModelEncoding(config)
-        self._layout = Parameters(config, self._encoding.initial)
+        self._layout = Parameters(config, self._encoding.initial, self._encoding.gates)
         self._transposes = Transposes(config, self._layout.offsets)
         self._kept: dict[tuple[int, int, bool], Scratch] = {}
         self._inputs = CheckedInputs(config.vocabulary, self.dtype)
@@ -115,7 +115,7 @@ class Passes:
                 self._transposes.offsets, work.arena,
             )  # fmt: skip
 
-        if not self._encoding.initial:
+        if not self._encoding.learned:
             run(panels, starts, update or Update.none(self.dtype))
             return float(losses.sum()), gradients
         run(panels, starts, Update.none(self.dtype))

@@ -10,7 +10,7 @@ from fastpe.base import validation
 from fastpe.functional.positions import Positions
 from fastpe.functional.slot_arrays import fold, slot_arrays
 from fastpe.kernels import model_memory, simd
-from fastpe.kernels.attention.records import SLOTS, Options
+from fastpe.kernels.attention.records import GIVEN, KEY_OFFSET, SLOTS, WANTED, Options
 from fastpe.kernels.attention.score import keeps_raw, terms_given
 from fastpe.model import sight
 from fastpe.model.config import ACTIVATIONS, ModelConfig
@@ -59,6 +59,7 @@ class Scratch:
     numbers: Array
     places: Array
     spans: Array
+    gates: Array | None
     case: model_memory.Case
     room: model_memory.Room
     layered: frozenset[str]
@@ -91,13 +92,16 @@ class Scratch:
         backward = groups > 0
         wanted = [slot for slot in wanted if backward and isinstance(slots[slot], np.ndarray) and slot != "index"]
         slots = _with_layers(slots, layered)
-        sizes = _sizes(config, length, slots, wanted)
+        sizes = _sizes(config, length, slots, wanted)._replace(gated=int(parameters.gates is not None))
         if backward:
             packed = int(sizes.products is not None)
-            sizes = sizes._replace(packed=packed, **composed_ends(config, length, slots))
+            sizes = sizes._replace(packed=packed, **composed_ends(config, length, slots, gated=sizes.gated > 0))
         keep_raw, options = _keeps_raw(slots), _options(slots)
         given = slot_arrays(_scored(slots), wanted, Positions(length, length), config.dtype, keep_raw)
         others, numbers = given.slots, given.table
+        if sizes.gated:
+            numbers[KEY_OFFSET, GIVEN] = 1
+            numbers[KEY_OFFSET, WANTED] = backward
         spans = sight.spans(config.sight, config.layers, length, causal=config.causal)
         case, room = model_memory.attention_case(
             sizes, numbers, options, keep_raw=keep_raw, more=others is not None, spanned=spans is not None,
@@ -123,7 +127,8 @@ class Scratch:
             sizes, arena, parameters.offsets._replace(**starting),
             simd.aligned_zeros((lanes, own), config.dtype), simd.aligned_zeros((groups, stride), config.dtype),
             np.zeros(groups), numbers, _places(starts, shapes),
-            np.zeros((1, 1, 2), np.int64) if spans is None else spans, case, room, layered, shapes, [],
+            np.zeros((1, 1, 2), np.int64) if spans is None else spans, parameters.gates, case, room, layered, shapes,
+            [],
         )  # fmt: skip
 
     def position(self, slots: Mapping[str, Any]) -> model_memory.Position:
@@ -143,7 +148,7 @@ class Scratch:
         return model_memory.Position(
             table, qk_table, taps, turns, given.bias,
             np.array(np.broadcast_to(scale, (self.sizes.layers, self.sizes.heads)), order="C"), self.spans,
-            np.zeros(1), given.slots, self.numbers, self.places, self.case, self.room,
+            self.gates, np.zeros(1), given.slots, self.numbers, self.places, self.case, self.room,
         )  # fmt: skip
 
     def slot_gradients(self, slots: Mapping[str, Any], groups: int) -> dict[str, Array]:
@@ -192,23 +197,26 @@ def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: C
         centred=int(config.norm == "layernorm"), norm_biased=int(config.norm == "layernorm" and config.bias),
         final_norm=int(config.final_norm), biased=int(config.bias), residual=int(config.residual),
         vocabulary=config.vocabulary or 0, tied=int(config.tied), has_table=int("table" in slots),
-        has_qk_table=int("qk_table" in slots), taps=slots["taps"].shape[0] if "taps" in slots else 0, pairs=pairs,
-        half=int(slots.get("pairs") == "half"), angles_layer=heads * length if layers > 1 else 0,
-        angles_head=length if heads > 1 else 0, wants_table=int("table" in wanted),
+        has_qk_table=int("qk_table" in slots), gated=0,
+        taps=slots["taps"].shape[0] if "taps" in slots else 0, pairs=pairs, half=int(slots.get("pairs") == "half"),
+        angles_layer=heads * length if layers > 1 else 0, angles_head=length if heads > 1 else 0,
+        wants_table=int("table" in wanted),
         wants_qk_table=int("qk_table" in wanted), wants_taps=int("taps" in wanted),
         wants_angles=int("angles" in wanted), composed_input=0, composed_output=0, packed=0, products=way_of(config),
     )  # fmt: skip
 
 
-def composed_ends(config: ModelConfig, length: int, slots: Collection[str]) -> dict[str, Any]:
+def composed_ends(
+    config: ModelConfig, length: int, slots: Collection[str], *, gated: bool = False
+) -> dict[str, Any]:  # fmt: skip
     """Which ends of the model are one map in a training step (`kernels.composed`).
 
     With residual connections, and products that round nothing (`precision`), of
 
     - the input, whose map has a row a token and a row a position, and as many in the gradients of every group: where
       neither norm, dropout nor convolution (`taps`) comes after the embedding, queries and keys have no table of their
-      own (`qk_table`), all sequences begin at the table's first row, and the rows are few: in all no more than
-      `_MOST_COMPOSED` elements, and of tokens, whatever the batch is, not much more than of positions;
+      own (`qk_table`), no layer has a gate, all sequences begin at the table's first row, and the rows are few: in all
+      no more than `_MOST_COMPOSED` elements, and of tokens, whatever the batch is, not much more than of positions;
     - the output of a model of numbers: where neither dropout nor a norm comes before the head.
 
     Examples
@@ -220,7 +228,7 @@ def composed_ends(config: ModelConfig, length: int, slots: Collection[str]) -> d
     """
     bare = config.residual and not config.dropout and config.precision != "bfloat16"
     tokens = config.vocabulary or 0
-    own = config.norm != "none" or config.shifted or not {"taps", "qk_table"}.isdisjoint(slots)
+    own = config.norm != "none" or config.shifted or gated or not {"taps", "qk_table"}.isdisjoint(slots)
     few = 3 * config.width * (max(tokens, 1) + length) <= _MOST_COMPOSED and tokens <= 2 * length
     return {
         "composed_input": int(bare and few and not own),

@@ -15,6 +15,7 @@ from fastpe.reference._adam import adam_step
 from fastpe.reference._attention import attention, attention_scores, attention_vjp
 from fastpe.reference._cope import cope, cope_vjp
 from fastpe.reference._dropout import dropout_factors, philox4x32
+from fastpe.reference._gate import gate, gate_vjp
 from fastpe.reference._model import model_forward, model_gradient_sizes, model_loss_and_grads
 from fastpe.reference._operations import (
     cross_entropy,
@@ -44,7 +45,7 @@ from fastpe.reference._rotation import rotate, rotate_vjp
 from fastpe.reference._rounding import Rounding, bfloat16
 
 __all__ = [  # noqa: RUF022 - in the order of the model
-    "attention", "attention_vjp", "attention_scores", "cope", "cope_vjp", "rotate", "rotate_vjp",
+    "attention", "attention_vjp", "attention_scores", "cope", "cope_vjp", "gate", "gate_vjp", "rotate", "rotate_vjp",
     "embedding", "embedding_vjp", "linear", "linear_vjp", "relu", "relu_vjp", "gelu", "gelu_vjp",
     "gelu_tanh", "gelu_tanh_vjp", "swiglu", "swiglu_vjp", "layer_norm", "layer_norm_vjp", "rms_norm", "rms_norm_vjp",
     "softmax", "softmax_vjp", "mean_squared_error", "mean_squared_error_vjp",

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.reference._attention import attention_vjp_in
+from fastpe.reference._gate import gate_vjp
 from fastpe.reference._operations import (
     Array,
     cross_entropy_vjp,
@@ -270,6 +271,12 @@ def _attention(
     prefix += "attention."
     slots = dict(slots)
     shift = slots.pop("qk_table", None)
+    gated: Any = slots.pop("gate", None)
+    gate_pullback = None
+    if gated is not None:
+        slots["key_offset"], gate_pullback = gate_vjp(
+            x, gated.sign, **{role: parameters[name] for role, name in gated.names.items()}
+        )
     shifted = x if shift is None else x + np.asarray(shift, x.dtype)
     inputs = {"query": shifted, "key": shifted, "value": x}
     maps = [_named(linear_vjp, parameters, prefix + name, own) for name, own in inputs.items()]
@@ -283,9 +290,15 @@ def _attention(
         dq, dk, dv = (back(_merge(dhead), gradients) for (_, back), dhead in zip(maps, dheads, strict=True))
         if shift is not None:
             found["qk_table"] = (dq + dk).sum(axis=0)
+        dx_of_gate: Array | float = 0.0
+        if gated is not None and gate_pullback is not None:
+            of_gate = gate_pullback(found.pop("key_offset"))
+            dx_of_gate = of_gate.pop("x")
+            for role, gradient in of_gate.items():
+                gradients[gated.names[role]] = gradients.get(gated.names[role], 0) + gradient
         for name, gradient in found.items():
             slot_gradients[name] = slot_gradients.get(name, 0) + gradient
-        dx: Array = dq + dk + dv
+        dx: Array = dq + dk + dv + dx_of_gate
         return dx
 
     return out, pullback

@@ -67,7 +67,7 @@ def test_memory_grows_with_the_length_alone(rng, names, monkeypatch):
 
 def test_kernels_are_compiled_once_for_each_dtype(rng):
     """Whatever slots, strides and axes there are, read-only or not."""
-    for names in ((), SLOTS, ("bias",), ("scale",)):
+    for names in ((), SLOTS, ("bias",), ("scale",), COLUMNS):
         for dtype in (np.float32, np.float64):
             arguments = problem(rng, names, n=5, d=4, dtype=dtype)
             for kind in (np.array, read_only, transposed):
@@ -77,7 +77,8 @@ def test_kernels_are_compiled_once_for_each_dtype(rng):
     for function in (calls.forward, calls.backward):
         # dropout is another kernel, and so are keys of half precision
         without = [each for each in function.signatures if str(each[3]) == "none" and "int16" not in str(each[2])]
-        assert len(without) <= 4  # with slots other than a bias, and without
+        assert len(without) <= 8  # with slots other than a bias and columns, and without; with columns, and without
+        assert sum("Columns" not in str(each[2]) for each in without) <= 4
 
 
 def test_the_public_name_stays_a_function():

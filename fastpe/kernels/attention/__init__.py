@@ -2,7 +2,8 @@
 
     out_i = sum_j P_ij (v_j + rel_value[o]),   P_ij = exp(S_ij - lse_i),   lse_i = log sum_j exp(S_ij)
 
-S as in `score`. Which keys a query sees is one interval of them, whatever masks there are.
+S as in `score`, less a number that is the same for a block of queries where keys have offsets (`columns`). Which keys a
+query sees is one interval of them, whatever masks there are.
 
 Forward, one task is one block of TILE_QUERIES queries of one head. Its tiles of keys come from the nearest to the
 farthest; a running maximum m_i and sum l_i of every row make exp harmless. 4 D FLOP a cell.
@@ -25,6 +26,9 @@ least 1, as m_i is one of these scores, and m_i only grows, so what is left out 
 Tiles ahead of the queries' own one likewise, with sums over o' >= o; where there may be such (no causal mask), the two
 sides share that half.
 
+Where keys have offsets, T is that of these: log of the sum of exp(key_offset) of the keys up to J; with a bias as well,
+T(o) and the largest offset of a key up to J. Of rows with factors, |row_scale_i q_i| stands for |q_i|.
+
 Second rule: a tile whose scores are known is left out when each is at most m_i + log(tolerance / 2M): of M keys at
 most, such have together at most the other half. What is left out of a row has then at most the weight `tolerance` in
 the softmax, which changes out_i by at most 2 tolerance max|v|. Backward the same with lse_i, which is at least m_i:
@@ -32,9 +36,9 @@ what is left out of any row of P sums up to at most `tolerance`. The computed no
 1e-6 for their own rounding; T is known for every CHUNK of offsets and taken at the chunk's far end.
 
 Files: `records` sizes, flags and arrays, `room` a lane's memory, `cells` and `masks` what all share; `bands` and
-`products` what is linear in queries and keys, `score` the rest of the score, its derivative, what may be left out, and
-how a term is added; `forward` and `backward` go through the tiles of one head, `calls` through heads, and for the model
-`kernels.model_attention`. Throughout, `head` is what is read of one head, `terms` the arrays of its terms but `bias`
-(None where there are none: what they need is then not compiled), `grads` where its gradients go, `tile`, `case` and
-`scratch` what their types in `records` and `room` say.
+`products` what is linear in queries and keys, `columns` what keys and queries add by themselves, `score` the rest of
+the score, its derivative, what may be left out, and how a term is added; `forward` and `backward` go through the tiles
+of one head, `calls` through heads, and for the model `kernels.model_attention`. Throughout, `head` is what is read of
+one head, `terms` the arrays of its terms but `bias` and columns (None where there are none: what they need is then not
+compiled), `grads` where its gradients go, `tile`, `case` and `scratch` what their types in `records` and `room` say.
 """

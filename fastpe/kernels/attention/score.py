@@ -193,7 +193,7 @@ def _bias_backward(cells, dbias, m, n):
 @inner
 def score_factor(head, terms, case):
     """What `make_scores` returns."""
-    if terms is not None and _takes_passes(head.table, case):
+    if head.columns is not None or (terms is not None and _takes_passes(head.table, case)):
         return scalar(head.q, 1.0)
     return head.scale
 

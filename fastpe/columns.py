@@ -1,0 +1,349 @@
+"""Columns of the score that a layer makes of its input, for the slots `key_offset`, `key_slope` and `query_slope` of
+`fastpe.attention`, with their gradients.
+
+    forget_gate, cable, decay   key_offset: gates and decays, summed up over what comes before
+    gated_slopes                key_slope of keys, query_slope of queries
+    with_sinks                  what a sink leaves of the output where offsets of keys stand for sums of gates
+
+A function whose name ends in `_vjp` gives the same, and a pullback from its gradient to a dict of those of the
+arguments. Causal attention is assumed: a gate says nothing of keys that are yet to come.
+
+>>> offset = forget_gate([[0.0, 1.0, 2.0]])
+>>> q = np.ones((1, 3, 4))
+>>> import fastpe
+>>> fastpe.attention(q, q, q + [[0], [1], [2]], causal=True, key_offset=offset)[0, :, 0].round(3).tolist()
+[1.0, 1.578, 2.141]
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+
+from fastpe.base.pulled import Array, Pullback, given, like, summed_to
+from fastpe.base.validation import truth
+
+__all__ = [
+    "cable", "cable_vjp", "decay", "decay_vjp", "forget_gate", "forget_gate_vjp", "gated_slopes", "gated_slopes_vjp",
+    "with_sinks", "with_sinks_vjp",
+]  # fmt: skip
+
+_LEAST_NORM = 1e-6
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Offsets of keys
+
+
+def forget_gate(logits: Any, *, before: Any = 0.0) -> Array:
+    """Offsets of keys of the forgetting transformer: -C_j, C_j the sum of log sigmoid(logit_t) for t up to j.
+
+    Between query and key stands C_i - C_j, the logarithm of the product of all gates after the key; C_i is the same for
+    all keys of a query and drops out, but for a sink (see `with_sinks`) and in `lse`, which is C_i less than with it.
+
+    Parameters
+    ----------
+    logits : (..., N) floats
+        Of the gates, one for each token and query head; (B, H, N) or (H, N) for attention.
+    before : floats that broadcast to (..., 1)
+        The offset of the last key before these, as of a cache that grows.
+
+    Returns
+    -------
+    (..., N) float64
+        Computed in float64: in float32 a sum over 65,536 tokens is off by a tenth.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument holds no finite real numbers.
+
+    References
+    ----------
+    Lin et al. 2025, "Forgetting Transformer: Softmax Attention with a Forget Gate" (ICLR).
+
+    Examples
+    --------
+    >>> forget_gate([0.0, 0.0]).round(6).tolist(), forget_gate([0.0], before=0.693147).round(6).tolist()
+    ([0.693147, 1.386294], [1.386294])
+    """
+    return forget_gate_vjp(logits, before=before)[0]
+
+
+def forget_gate_vjp(logits: Any, *, before: Any = 0.0) -> tuple[Array, Pullback]:
+    """`forget_gate`, and its pullback to `logits` and `before`.
+
+    >>> forget_gate_vjp([0.0, 0.0])[1]([1.0, 1.0])["logits"].tolist()
+    [-1.0, -0.5]
+    """
+    own = given("logits", logits)
+    found, pull = _summed(np.logaddexp(0.0, -own), before)
+
+    def pullback(doffset: Any) -> dict[str, Array]:
+        steps, dbefore = pull(doffset)
+        return {"logits": like(-steps * expit(-own), logits), "before": like(dbefore, before)}
+
+    return found, pullback
+
+
+def cable(logits: Any, *, before: Any = 0.0) -> Array:
+    """Offsets of keys of CABLE: the sum of softplus(logit_t) for t up to j, `forget_gate` of -logits.
+
+    Its code divides no score by sqrt(D): it is for ``scale=1``.
+
+    Parameters
+    ----------
+    logits, before
+        As for `forget_gate`.
+
+    Returns
+    -------
+    (..., N) float64
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `forget_gate` does.
+
+    References
+    ----------
+    "Context-aware Biases for Length Extrapolation", 2025 (arXiv:2503.08067), by its code.
+
+    Examples
+    --------
+    >>> cable([0.0, 0.0]).round(6).tolist()
+    [0.693147, 1.386294]
+    """
+    return cable_vjp(logits, before=before)[0]
+
+
+def cable_vjp(logits: Any, *, before: Any = 0.0) -> tuple[Array, Pullback]:
+    """`cable`, and its pullback to `logits` and `before`.
+
+    >>> cable_vjp([0.0, 0.0])[1]([1.0, 1.0])["logits"].tolist()
+    [1.0, 0.5]
+    """
+    found, pull = forget_gate_vjp(-given("logits", logits), before=before)
+
+    def pullback(doffset: Any) -> dict[str, Array]:
+        gradients = pull(doffset)
+        return {"logits": like(-gradients["logits"], logits), "before": like(gradients["before"], before)}
+
+    return found, pullback
+
+
+def decay(steps: Any, log_rate: Any, *, before: Any = 0.0, weighs_keys: bool = False) -> Array:
+    """Offsets of keys that decay as the states of Mamba-2: the sum of Delta_t exp(log_rate) for t up to j.
+
+    Parameters
+    ----------
+    steps : (..., H, N) floats
+        Before their softplus: Delta_t = softplus(steps_t).
+    log_rate : (H,) floats
+        The logarithm of -A.
+    before
+        As for `forget_gate`.
+    weighs_keys : bool
+        Whether Delta_j multiplies the key's weight too, as in Mamba-2: + log Delta_j. Then `before` is the last sum.
+
+    Returns
+    -------
+    (..., H, N) float64
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument holds no finite real numbers, or log_rate has not the shape (H,).
+
+    References
+    ----------
+    Dao and Gu 2024, "Transformers are SSMs" (arXiv:2405.21060), section 3: its 1-semiseparable mask as a bias.
+
+    Examples
+    --------
+    >>> decay([[0.0, 0.0]], [0.0]).round(6).tolist()
+    [[0.693147, 1.386294]]
+    """
+    return decay_vjp(steps, log_rate, before=before, weighs_keys=weighs_keys)[0]
+
+
+def decay_vjp(steps: Any, log_rate: Any, *, before: Any = 0.0, weighs_keys: bool = False) -> tuple[Array, Pullback]:
+    """`decay`, and its pullback to `steps`, `log_rate` and `before`.
+
+    >>> decay_vjp([[0.0, 0.0]], [0.0])[1]([[1.0, 1.0]])["log_rate"].round(6).tolist()
+    [2.079442]
+    """
+    own, rate = given("steps", steps), np.exp(given("log_rate", log_rate))
+    if own.ndim < 2 or rate.shape != own.shape[-2:-1]:
+        raise ValueError(f"log_rate must have the shape (H,) of steps (..., H, N), {own.shape}, not {rate.shape}")
+    delta, weighs = np.logaddexp(0.0, own), truth("weighs_keys", weighs_keys)
+    found, pull = _summed(delta * rate[:, None], before)
+
+    def pullback(doffset: Any) -> dict[str, Array]:
+        d, dbefore = pull(doffset)
+        ddelta = d * rate[:, None] + (given("doffset", doffset) / delta if weighs else 0.0)
+        drate = np.sum(d * delta, axis=-1).reshape(-1, rate.size).sum(axis=0)
+        return {
+            "steps": like(ddelta * expit(own), steps), "log_rate": like(drate * rate, log_rate),
+            "before": like(dbefore, before),
+        }  # fmt: skip
+
+    return found + np.log(delta) if weighs else found, pullback
+
+
+def _summed(steps: Array, before: Any) -> tuple[Array, Callable[[Any], tuple[Array, Array]]]:
+    """Running sums of the last axis, from `before` on; the pullback to steps and to `before`."""
+    start = given("before", before)
+    found = np.cumsum(steps, axis=-1) + start
+
+    def pullback(doffset: Any) -> tuple[Array, Array]:
+        d = given("doffset", doffset)
+        if d.shape != found.shape:
+            raise ValueError(f"doffset must have the shape of the offsets, {found.shape}, not {d.shape}")
+        return np.cumsum(d[..., ::-1], axis=-1)[..., ::-1], summed_to(d, start.shape)
+
+    return found, pullback
+
+
+def with_sinks(out: Any, lse: Any, sinks: Any, own_offset: Any) -> Array:
+    """What sinks leave of attention's output where offsets of keys stand for differences, as those of `forget_gate`.
+
+    A sink is compared with whole scores, in which the offset of the query's own position, -C_i, is taken away again.
+
+    Parameters
+    ----------
+    out : (B, H, N, Dv) floats
+        Of attention without sinks; B may be missing here and below.
+    lse : (B, H, N) floats
+        Of the same call, with ``return_lse=True``.
+    sinks : (H,) floats
+        The score of one more key of each head, which has no value.
+    own_offset : (B or 1, H or 1, N) floats
+        `key_offset` at the queries' own positions.
+
+    Returns
+    -------
+    (B, H, N, Dv)
+        out sigmoid(lse - own_offset - sink), of out's dtype.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument holds no real numbers, or has another shape.
+
+    Examples
+    --------
+    >>> with_sinks(np.ones((1, 2, 1)), [[0.0, 3.0]], [0.0], [[0.0, 3.0]]).tolist()
+    [[[0.5], [0.5]]]
+    """
+    return with_sinks_vjp(out, lse, sinks, own_offset)[0]
+
+
+def with_sinks_vjp(out: Any, lse: Any, sinks: Any, own_offset: Any) -> tuple[Array, Pullback]:
+    """`with_sinks`, and its pullback to all four; that to `lse` goes into the pullback of attention as its dlse.
+
+    >>> with_sinks_vjp(np.ones((1, 1, 1)), [[0.0]], [0.0], [[0.0]])[1](np.ones((1, 1, 1)))["sinks"].tolist()
+    [-0.25]
+    """
+    mixed, score, sink, offset = (
+        given(name, x, finite=name in ("sinks", "own_offset"))
+        for name, x in (("out", out), ("lse", lse), ("sinks", sinks), ("own_offset", own_offset))
+    )
+    fits = mixed.ndim in (3, 4) and score.shape == mixed.shape[:-1] and sink.shape == score.shape[-2:-1]
+    led = (1,) * (score.ndim - offset.ndim) + offset.shape
+    fits = fits and len(led) == score.ndim and led[-1] == score.shape[-1]
+    if not fits or any(size not in (1, most) for size, most in zip(led, score.shape, strict=True)):
+        raise ValueError(
+            f"out, lse, sinks and own_offset must have the shapes (B, H, N, Dv), (B, H, N), (H,) and (B or 1, H or 1, "
+            f"N), not {mixed.shape}, {score.shape}, {sink.shape} and {offset.shape}"
+        )
+    rest = expit(score - offset - sink[:, None])[..., None]
+
+    def pullback(dout: Any) -> dict[str, Array]:
+        d = given("dout", dout)
+        dscore = np.sum(rest * (1 - rest) * mixed * d, axis=-1)
+        dsinks = -summed_to(dscore, (*sink.shape, 1))[..., 0]
+        return {
+            "out": like(rest * d, out), "lse": like(dscore, lse), "sinks": like(dsinks, sinks),
+            "own_offset": like(-summed_to(dscore, offset.shape), own_offset),
+        }  # fmt: skip
+
+    return like(rest * mixed, out), pullback
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Slopes
+
+
+def gated_slopes(x: Any, direction: Any, *, slopes: Any, weight: Any) -> Array:
+    """Slopes of GRAPE-A: slopes softplus(weight) softplus(u . x / sqrt D), u the direction, of norm 1.
+
+    Of keys it is a `key_slope`, of queries a `query_slope`; with both, distances count by the sum of the two.
+
+    Parameters
+    ----------
+    x : (B, Hk, N, D) or (Hk, N, D) floats
+        Keys or queries, as attention has them (after their norm, before rotation); Hk divides H.
+    direction : (H, D) floats
+        Learned; divided by its norm.
+    slopes : (H,) floats
+        ALiBi's, which stay as they are.
+    weight : (H,) floats
+        Learned; 0.541324855 is a factor of 1.
+
+    Returns
+    -------
+    (B, H, N) or (H, N)
+        In x's dtype.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument holds no finite real numbers, or has another shape.
+
+    References
+    ----------
+    GRAPE (ICLR 2026), by its code: llama-mha-grape-a-{key,query,querykey}gated.
+
+    Examples
+    --------
+    >>> gated_slopes([[[0.0, 3.0]]], [[2.0, 0.0]], slopes=[0.5], weight=[0.541324855]).round(6).tolist()
+    [[0.346574]]
+    """
+    return gated_slopes_vjp(x, direction, slopes=slopes, weight=weight)[0]
+
+
+def gated_slopes_vjp(x: Any, direction: Any, *, slopes: Any, weight: Any) -> tuple[Array, Pullback]:
+    """`gated_slopes`, and its pullback to `x`, `direction` and `weight`.
+
+    >>> pull = gated_slopes_vjp([[[0.0, 3.0]]], [[2.0, 0.0]], slopes=[0.5], weight=[0.0])[1]
+    >>> pull([[1.0]])["weight"].round(6).tolist()
+    [0.173287]
+    """
+    own, u = given("x", x), given("direction", direction)
+    sigma, w = given("slopes", slopes), given("weight", weight)
+    if own.ndim not in (3, 4) or u.ndim != 2 or u.shape[1] != own.shape[-1] or len(u) % own.shape[-3]:
+        raise ValueError(f"direction must have the shape (H, D), of x (B, Hk, N, D) {own.shape}, not {u.shape}")
+    for name, array in (("slopes", sigma), ("weight", w)):
+        if array.shape != u.shape[:1]:
+            raise ValueError(f"{name} must have the shape (H,) = ({len(u)},), not {array.shape}")
+    group, norm = len(u) // own.shape[-3], np.linalg.norm(u, axis=-1, keepdims=True)
+    repeated, size, root = np.repeat(own, group, axis=-3), np.maximum(norm, _LEAST_NORM), np.sqrt(own.shape[-1])
+    unit = u / size
+    z = np.einsum("...hnd,hd->...hn", repeated, unit) / root
+    gate, factor = np.logaddexp(0.0, z), (sigma * np.logaddexp(0.0, w))[:, None]
+
+    def pullback(dslope: Any) -> dict[str, Array]:
+        d = given("dslope", dslope)
+        dw = summed_to(d * gate, (len(u), 1))[..., 0] * sigma * expit(w)
+        dz = d * factor * expit(z) / root
+        dx = (dz[..., None] * unit[:, None]).reshape(*own.shape[:-2], group, *own.shape[-2:])
+        dunit = summed_to(np.einsum("...hn,...hnd->...hd", dz, repeated), u.shape)
+        along = np.sum(unit * dunit, axis=-1, keepdims=True)
+        du = (dunit - np.where(norm > _LEAST_NORM, along * unit, 0.0)) / size
+        return {
+            "x": like(dx.sum(axis=-3), x), "direction": like(du, direction), "weight": like(dw, weight),
+        }  # fmt: skip
+
+    return like(factor * gate, x), pullback

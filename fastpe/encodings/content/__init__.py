@@ -1,0 +1,1 @@
+"""Encodings whose distances the content decides: gates of a layer's input."""

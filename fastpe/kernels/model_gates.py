@@ -1,0 +1,136 @@
+"""Gates: what the content of a layer's input takes from the scores of all later queries, in the model's layers.
+
+    z = u W^T + b;   K_h,j = rate_h sum over t <= j of softplus(sign z_h,t);   S_h,ij += K_h,j
+
+u is the layer's input after its norm. Of a causal model K_i - K_j is what position j has lost at i, but for a part of
+query i alone, which the softmax drops. The forget gate of Lin et al. 2025 has sign -1, where softplus(-z) is -log of
+sigmoid(z). Sums are made in float64. Layers without a gate add 0; of a model without any, `gates` is None.
+
+In a layer's activations lie, for each head, z, then K, then the bases of its blocks of queries (`attention.columns`).
+"""
+
+import math
+
+import numpy as np
+
+from fastpe.kernels._jit import inner
+from fastpe.kernels.attention.cells import add_scaled, clear, dot
+from fastpe.kernels.attention.columns import ColumnGradients, HeadColumns
+from fastpe.kernels.pack import rows_of
+from fastpe.kernels.simd import at, get, put, scalar
+
+WEIGHT, BIAS, RATE, SIGN = (np.int64(number) for number in range(4))
+"""Columns of a row of `Position.gates`: where a layer's parameters begin in the flat array, -1 of one that it does not
+have; of the sign 0 where the layer has no gate."""
+_LOGITS, _OFFSETS, _BASES = (np.int64(number) for number in range(3))
+ARRAYS = 3
+NONE = np.int64(0)
+
+
+@inner
+def _of_head(which, h, act, sizes, a):
+    """One of the arrays of a head, of its first row."""
+    return at(act, a.gates + (which * sizes.heads + h) * sizes.length)
+
+
+@inner
+def _softplus(x):
+    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+
+
+@inner
+def _rate(gates, layer, h, w):
+    """The head's rate, which stands as its logarithm."""
+    return math.exp(np.float64(get(w, gates[layer, RATE] + h))) if gates[layer, RATE] >= 0 else 1.0
+
+
+@inner
+def make_gates(gates, layer, u, w, act, pack, sizes, a):
+    """z and K of a pack. w: all parameters, not the layer's."""
+    if gates is None:
+        return
+    c, start, sign = sizes.width, NONE, np.float64(gates[layer, SIGN])
+    for sequence in range(pack.first, pack.last):
+        own = rows_of(pack, sequence, start)
+        for h in range(sizes.heads):
+            logits = at(_of_head(_LOGITS, h, act, sizes, a), start)
+            offsets = at(_of_head(_OFFSETS, h, act, sizes, a), start)
+            if sign == 0.0:
+                clear(offsets, own.before + own.length)
+                continue
+            rate, weight = _rate(gates, layer, h, w), gates[layer, WEIGHT]
+            bias = np.float64(get(w, gates[layer, BIAS] + h))
+            lost = np.float64(get(offsets, own.before - 1)) if own.before else 0.0
+            for i in range(own.length):
+                z = bias
+                if weight >= 0:
+                    z += np.float64(dot(at(u, (start + i) * c), at(w, weight + h * c), c))
+                lost += rate * _softplus(sign * z)
+                put(logits, own.before + i, scalar(logits, z))
+                put(offsets, own.before + i, scalar(offsets, lost))
+        start += own.length
+
+
+@inner
+def gates_of_head(gates, h, act, own, sizes, a):
+    """The columns that attention reads of one head of one sequence."""
+    if gates is None:
+        return None
+    offsets = at(_of_head(_OFFSETS, h, act, sizes, a), own.start)
+    bases = at(_of_head(_BASES, h, act, sizes, a), own.start)
+    return HeadColumns(offsets, offsets, offsets, bases, offsets)
+
+
+@inner
+def gate_gradients(gates, h, j0, arena, own, sizes, a):
+    """Where attention adds the gradients of K, from the key j0 on."""
+    if gates is None:
+        return None
+    offsets = at(arena, a.dgates + h * sizes.length + own.start + j0)
+    return ColumnGradients(offsets, offsets, offsets)
+
+
+@inner
+def clear_gate_gradients(gates, arena, own, sizes, a):
+    """Before attention adds to those of a sequence."""
+    if gates is None:
+        return
+    for h in range(sizes.heads):
+        clear(at(arena, a.dgates + h * sizes.length + own.start), own.length)
+
+
+@inner
+def gates_backward(gates, layer, u, du, w, g, act, arena, pack, sizes, a):
+    """Adds to du, and to the gradients g of all parameters, what those of K say."""
+    if gates is None:
+        return
+    c, start, sign = sizes.width, NONE, np.float64(gates[layer, SIGN])
+    if sign == 0.0:
+        return
+    for sequence in range(pack.first, pack.last):
+        own = rows_of(pack, sequence, start)
+        for h in range(sizes.heads):
+            rate, weight = _rate(gates, layer, h, w), gates[layer, WEIGHT]
+            logits = at(_of_head(_LOGITS, h, act, sizes, a), start)
+            offsets = at(_of_head(_OFFSETS, h, act, sizes, a), start)
+            doffsets = at(arena, a.dgates + h * sizes.length + start)
+            later, of_rate, of_bias = 0.0, 0.0, 0.0
+            for back in range(own.length):
+                i = own.length - 1 - back
+                d = np.float64(get(doffsets, i))
+                later += d
+                of_rate += d * np.float64(get(offsets, i))
+                dz = later * rate * sign / (1.0 + math.exp(-sign * np.float64(get(logits, i))))
+                of_bias += dz
+                if weight >= 0:
+                    add_scaled(at(du, (start + i) * c), scalar(du, dz), at(w, weight + h * c), c)
+                    add_scaled(at(g, weight + h * c), scalar(g, dz), at(u, (start + i) * c), c)
+            _add(g, gates[layer, BIAS] + h, of_bias)
+            if gates[layer, RATE] >= 0:
+                _add(g, gates[layer, RATE] + h, of_rate)
+        start += own.length
+
+
+@inner
+def _add(g, place, value):
+    put(g, place, scalar(g, np.float64(get(g, place)) + value))

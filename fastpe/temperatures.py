@@ -1,0 +1,185 @@
+"""Temperatures: arrays for the slot `row_scale` of `fastpe.attention`, factors of queries by their position.
+
+Attention over many keys is blunter than over few; a factor that grows with their number sharpens it again. It acts on
+the products of queries and keys, not on biases.
+
+>>> import fastpe
+>>> q = np.ones((2, 8, 4))
+>>> fastpe.attention(q, q, q, causal=True, row_scale=log_n(8, 4, dtype="float64")).shape
+(2, 8, 4)
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.base import validation
+from fastpe.base.pulled import Array, Pullback, given, like, summed_to
+from fastpe.base.validation import floating, real, whole
+
+__all__ = ["llama4", "log_n", "ministral", "ssmax", "ssmax_vjp"]
+
+
+def log_n(positions: Any, train_length: int, *, dtype: Any = "float32") -> Array:
+    """Factors of rows max(ln(i + 1) / ln(train_length), 1): attention over more keys is as sharp as in training.
+
+    Parameters
+    ----------
+    positions : int, or (N,) or (B, N) int
+        Those of the queries; an integer N stands for 0 .. N-1.
+    train_length : int
+        At least 2.
+    dtype : float32 or float64
+        That of the queries.
+
+    Returns
+    -------
+    (1, N) or (B, 1, N)
+
+    Raises
+    ------
+    TypeError, ValueError
+        If positions are no integers of at least 0, or an argument lies outside its range.
+
+    References
+    ----------
+    Su 2021, on the scale of attention's entropy; Qwen 1, where texts are longer than in training.
+
+    Examples
+    --------
+    >>> log_n(8, 4, dtype="float64").round(6).tolist()
+    [[1.0, 1.0, 1.0, 1.0, 1.160964, 1.292481, 1.403677, 1.5]]
+    """
+    found = np.log1p(_positions(positions)) / np.log(whole("train_length", train_length, 2))
+    return np.maximum(found, 1.0).astype(floating(dtype))
+
+
+def llama4(positions: Any, *, strength: float = 0.1, every: int = 8192, dtype: Any = "float32") -> Array:
+    """Factors of rows 1 + strength ln(1 + floor((i + 1) / every)), of Llama 4's layers without positions.
+
+    Parameters
+    ----------
+    positions, dtype
+        As for `log_n`.
+    strength : float
+        How fast it grows.
+    every : int
+        How many positions a step lasts.
+
+    Returns
+    -------
+    (1, N) or (B, 1, N)
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `log_n` does.
+
+    References
+    ----------
+    Llama 4 (Meta 2025), by `Llama4TextAttention` of Hugging Face's transformers.
+
+    Examples
+    --------
+    >>> llama4([8190, 8191], dtype="float64").round(6).tolist()
+    [[1.0, 1.069315]]
+    """
+    return _by_steps(_positions(positions) + 1, strength, "every", every, dtype)
+
+
+def ministral(positions: Any, train_length: int = 16384, *, strength: float = 0.1, dtype: Any = "float32") -> Array:
+    """Factors of rows 1 + strength ln(1 + floor(i / train_length)), of Ministral 3 and, with 8192, Mistral 4.
+
+    Parameters
+    ----------
+    positions, strength, dtype
+        As for `llama4`.
+    train_length : int
+        How many positions a step lasts.
+
+    Returns
+    -------
+    (1, N) or (B, 1, N)
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `log_n` does.
+
+    References
+    ----------
+    Ministral 3 (Mistral AI 2025), by Hugging Face's transformers.
+
+    Examples
+    --------
+    >>> ministral([16383, 16384], dtype="float64").round(6).tolist()
+    [[1.0, 1.069315]]
+    """
+    return _by_steps(_positions(positions), strength, "train_length", train_length, dtype)
+
+
+def ssmax(scale: Any, positions: Any) -> Array:
+    """Factors of rows scale_h ln(i + 1) of Scalable-Softmax: a peak stays one, however many keys there are.
+
+    Parameters
+    ----------
+    scale : (H,) floats
+        Learned.
+    positions : int, or (N,) or (B, N) int
+        As for `log_n`; where a query sees other than i + 1 keys, their number less 1.
+
+    Returns
+    -------
+    (H, N) or (B, H, N)
+        In scale's dtype.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `log_n` does; also if scale has not the shape (H,).
+
+    References
+    ----------
+    Nakanishi 2025, "Scalable-Softmax Is Superior for Attention" (arXiv:2501.19399).
+
+    Examples
+    --------
+    >>> ssmax([0.5], 3).round(6).tolist()
+    [[0.0, 0.346574, 0.549306]]
+    """
+    return ssmax_vjp(scale, positions)[0]
+
+
+def ssmax_vjp(scale: Any, positions: Any) -> tuple[Array, Pullback]:
+    """`ssmax`, and its pullback to `scale`.
+
+    >>> ssmax_vjp([0.5], 3)[1]([[1.0, 1.0, 1.0]])["scale"].round(6).tolist()
+    [1.791759]
+    """
+    own, logs = given("scale", scale), np.log1p(_positions(positions))
+    if own.ndim != 1:
+        raise ValueError(f"scale must have the shape (H,), not {own.shape}")
+
+    def pullback(dfactor: Any) -> dict[str, Array]:
+        return {"scale": like(summed_to(given("dfactor", dfactor) * logs, (own.size, 1))[:, 0], scale)}
+
+    return like(own[:, None] * logs, scale), pullback
+
+
+def _by_steps(places: Array, strength: Any, name: str, every: Any, dtype: Any) -> Array:
+    found = 1.0 + real("strength", strength) * np.log1p(places // whole(name, every, 1))
+    return np.asarray(found.astype(floating(dtype)))
+
+
+def _positions(positions: Any) -> Array:
+    """(1, N) or (B, 1, N), float64."""
+    if isinstance(positions, int) and not isinstance(positions, bool):
+        return np.arange(float(whole("positions", positions, 1)))[None]
+    array = validation.array("positions", positions)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"positions must be integers, not {array.dtype}")
+    if array.ndim not in (1, 2):
+        raise ValueError(f"positions must have the shape (N,) or (B, N), not {array.shape}")
+    if array.size and array.min() < 0:
+        raise ValueError(f"positions must be at least 0, not {array.min()}")
+    return np.asarray(array.astype(np.float64)[..., None, :])
