@@ -189,3 +189,16 @@ def test_the_examples_run():
         failed, attempted = doctest.testmod(module)
         assert attempted >= 3
         assert failed == 0
+
+
+def test_gradients_with_offsets_of_keys_of_any_size_are_those_of_fastpe():
+    """An lse in float32 is too coarse for them: it is as large as the offsets."""
+    arguments = problem(np.random.default_rng(3), n=90, m=300, d=8, dtype=np.float32)
+    arguments["key_offset"] = 2.0**20 + np.cumsum(np.full((2, 300), 0.05), axis=-1)
+    given = tensors(arguments)
+    out = attention(**given, causal=True)
+    expected, pullback = fastpe.attention_vjp(**arguments, causal=True)
+    np.testing.assert_array_equal(out.detach(), expected)
+    out.backward(torch.tensor(expected))
+    for name, gradient in pullback(expected).items():
+        np.testing.assert_array_equal(given[name].grad, gradient, err_msg=name)
