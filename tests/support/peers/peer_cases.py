@@ -46,6 +46,7 @@ WITHOUT = {
     "sph_harm": SCIPY,
     "tener": NO_PACKAGE,
     "wavelet": "no package was found that has it; the functions are compared with PyWavelets' elsewhere",
+    "wavelet_relative": NO_CODE,
 }
 
 
