@@ -66,6 +66,7 @@ def reference(
         a = 2.0 ** (first_exponent + scale)
         for b in range(len(share)):
             t = (m - b) / a
+            channel: Array
             if wavelet == "ricker":
                 channel = (1 - t**2) * np.exp(-(t**2) / 2)
             elif wavelet == "gaussian":

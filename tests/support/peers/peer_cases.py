@@ -40,7 +40,7 @@ WITHOUT = {
     "li_eq5": NO_CODE,
     "lonlat_wrap": NO_PACKAGE,
     "nope": "there is nothing to compare",
-    "rope_proportional": "the package that has it, transformers, has it inside its Gemma models; see there",
+    "rope_ntk_mixed": NO_PACKAGE,
     "rope_resonance": NO_PACKAGE,
     "slepian": SCIPY,
     "sph_harm": SCIPY,
