@@ -104,8 +104,9 @@ def decay_of(scheme: str, **parameters: Any) -> tuple[Decay | None, str | None]:
     decay : Decay or None
         None where the sum is infinite or not known.
     why : str or None
-        None where it is not known: encodings of one's own that fill a bias, and sums of several biases of which some
-        fall without bound, whose sum is finite where one of theirs is.
+        None where it is not known: encodings of one's own that fill a bias, `dynamic_bias`, whose network may fall or
+        grow without bound, and sums of several biases of which some fall without bound, whose sum is finite where one
+        of theirs is.
 
     Raises
     ------

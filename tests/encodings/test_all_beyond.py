@@ -66,8 +66,9 @@ def learned_values(name: str, options: dict) -> dict:
 def cells(length: int, name: str, options: dict) -> tuple[int, ...]:
     """A grid whose first cells are those of the training length's, in the same order."""
     (part,) = registry.parse(name, options)
-    if options.get("class_token"):
-        return (1,) * (part.encoding.axes(**part.options) - 1) + (length - 1,)
+    apart = int(options.get("class_token", 0)) + options.get("prefix_tokens", 0)
+    if apart:
+        return (1,) * (part.encoding.axes(**part.options) - 1) + (length - apart,)
     first, *rest = sides(LENGTH, max(2, part.encoding.axes(**part.options)))
     return (first * length // LENGTH, *rest)
 

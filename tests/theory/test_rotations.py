@@ -12,9 +12,9 @@ from fastpe.theory import rotations
 
 ROTATIONS = (
     "rope", "rope_linear", "rope_ntk", "rope_yarn", "rope_llama3", "rope_longrope", "rope_dynamic", "rope_mixed",
-    "rope_2d", "mrope", "xpos",
+    "rope_2d", "mrope", "xpos", "rope_dinov3", "rope_ntk_mixed", "rope_proportional", "rope_resonance",
 )  # fmt: skip
-LINEAR = set(ROTATIONS) - {"rope_mixed", "rope_2d"}
+LINEAR = set(ROTATIONS) - {"rope_mixed", "rope_2d", "rope_dinov3"}
 
 
 def angles(name, length, dim=64, **options):

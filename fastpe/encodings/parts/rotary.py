@@ -141,16 +141,24 @@ def mixed(theta: Frequencies, s: Decimal, shares: tuple[Decimal, ...]) -> Freque
         return tuple(each * (1 - share) + each / s * share for each, share in zip(theta, shares, strict=True))
 
 
-def ramp_of_dimensions(base: float, pairs: int, length: int, fast: float, slow: float) -> tuple[Decimal, ...]:
-    """YaRN's shares as in its code: linear in t between the pairs that turn `fast` and `slow` times in `length`."""
+def ramp_of_dimensions(
+    base: float, pairs: int, length: int, fast: float, slow: float, truncate: bool = True
+) -> tuple[Decimal, ...]:
+    """YaRN's shares as in its code: linear in t between the pairs that turn `fast` and `slow` times in `length`.
+
+    `truncate`: between whole pairs, the first rounded down, the last up.
+    """
     with precise():
         low, high = (
             pairs * (length / (2 * PI * Decimal(turns))).ln() / Decimal(base).ln() for turns in (fast, slow)
         )  # fmt: skip
-        first = max(low.to_integral_value(ROUND_FLOOR), Decimal(0))
-        last = max(min(high.to_integral_value(ROUND_CEILING), Decimal(2 * pairs - 1)), first)
-        run = last - first or Decimal("0.001")
-        return tuple(_clipped((t - first) / run) for t in range(pairs))
+        if truncate:
+            low, high = low.to_integral_value(ROUND_FLOOR), high.to_integral_value(ROUND_CEILING)
+        first = max(low, Decimal(0))
+        last = max(min(high, Decimal(2 * pairs - 1)), first)
+        if last == first:
+            return tuple(Decimal(t > first) for t in range(pairs))
+        return tuple(_clipped((t - first) / (last - first)) for t in range(pairs))
 
 
 def ramp_of_turns(theta: Frequencies, length: int, fast: float, slow: float) -> tuple[Decimal, ...]:

@@ -3,27 +3,39 @@
     theta_t = base^(-2t/D),  t = 0 .. D/2 - 1
     angle of pair t = theta_t times the time of the token for t < n_t, its row for the next n_h, its column for the rest
 
+Later models deal the pairs out otherwise (option `deal`).
+
 Source: Wang et al. 2024, "Qwen2-VL: Enhancing Vision-Language Model's Perception of the World at Any Resolution"
 (arXiv:2409.12191), section 2.1; huggingface/transformers, models/qwen2_vl/modeling_qwen2_vl.py,
-apply_multimodal_rotary_pos_emb, and, for the base, configuration_qwen2_vl.py.
+apply_multimodal_rotary_pos_emb, and, for the base, configuration_qwen2_vl.py; `interleaved`: the same library's
+models/qwen3_vl/modeling_qwen3_vl.py, apply_interleaved_mrope; `time_last`: VideoRoPE, Wei et al. 2025
+(arXiv:2502.05173), Wiselnn570/VideoRoPE, modeling_videorope.py, apply_m_modify_multimodal_rotary_pos_emb.
 
 **Slots**: `angles` (1, N, D/2), `pairs`. **Learns**: nothing.
 
 **Options**
 - `sections`: (n_t, n_h, n_w), with the sum D/2. By default 3/8 of the pairs, rounded down, for height and for width
-  each, the rest for time: (16, 24, 24) for D = 128, as the authors have it.
+  each, the rest for time: (16, 24, 24) for D = 128, as the authors have it; 5/16 where the pairs are interleaved:
+  (24, 20, 20).
+- `deal`: which pairs are whose. `sections`, as above (Qwen2-VL, Qwen2.5-VL, Qwen2.5-Omni). `interleaved` (Qwen3-VL,
+  Qwen3-Omni): time, row, column in turn, while row and column have pairs left, then time, so that each axis has fast
+  and slow pairs. `time_last` (VideoRoPE): row and column in turn, then time, which has the slowest pairs.
 - `grid`: frames, rows and columns, whose product is N; tokens in raster order, columns fastest. By default tokens are
   those of a text: all three coordinates are the index, which is `rope` of the same base exactly.
 - `base`: the slowest frequency is about 1/base; 1000000 in Qwen2-VL. `pairs`: as for `rope`; `half` in the code.
 
-Positions, where given, are (time, row, column), reals.
+Positions, where given, are (time, row, column), reals. Texts have the same number on all three axes and go on after the
+largest before. Of a video, row and column count from there as well, and time is the frame's number (Qwen2-VL), whole
+ticks of its second, 25 a second (Qwen2.5-Omni's TM-RoPE), or 2 a frame in VideoRoPE, where a patch of Ny rows and Nx
+columns is at (T, T + row - (Ny - 1) // 2, T + column - (Nx - 1) // 2). `positions` of this module makes all of them.
 
 **Past the training length**: defined, as for `rope`.
 
-**Traps.** The axes see different bands of frequencies, time the fastest: it is not `rope_2d` with one axis more. Later
-models deal the pairs out to the axes in turn.
+**Traps.** With `sections` the axes see different bands of frequencies, time the fastest: it is not `rope_2d` with one
+axis more. In VideoRoPE's layout rows and columns of a video may be smaller than those of the text before it.
 """
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -32,25 +44,97 @@ import numpy as np
 from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding, Reported
 from fastpe.encodings.parts.angles import Array, exact_angles, fill_line, fill_sections, precise
-from fastpe.encodings.parts.grids import axis_places, chosen_sides, coordinates
+from fastpe.encodings.parts.grids import axis_places, chosen_sides, coordinates, raster
 from fastpe.encodings.parts.rotary import base_option, ladder, pairs_option, plain_pairs, rotated_width, shapes
 from fastpe.encodings.slots import Spec
 
 
-def check(spec: Spec, *, sections: tuple[int, ...] | None, grid: tuple[int, ...] | None, **options: Any) -> None:
+def check(
+    spec: Spec, *, sections: tuple[int, ...] | None, deal: str, grid: tuple[int, ...] | None, **options: Any
+) -> None:
     """Every pair must belong to one section, and the grid must be made of all tokens."""
     pairs = rotated_width(spec, None) // 2
-    if sections is not None and (len(sections) != 3 or min(sections) < 0 or sum(sections) != pairs):
-        raise ValueError(f"option 'sections' must be 3 numbers >= 0 with the sum {pairs}, not {sections}")
+    if sections is not None:
+        if len(sections) != 3 or min(sections) < 0 or sum(sections) != pairs:
+            raise ValueError(f"option 'sections' must be 3 numbers >= 0 with the sum {pairs}, not {sections}")
+        if deal == "interleaved" and max(3 * sections[1] - 1, 3 * sections[2]) > pairs:
+            raise ValueError(
+                f"option 'sections' must leave each axis a third of {pairs} pairs to be interleaved, not {sections}"
+            )
+        if deal == "time_last" and sections[1] != sections[2]:
+            raise ValueError(f"option 'sections' must have as many rows as columns in turn, not {sections}")
     if grid is not None and spec.positions is None:
         chosen_sides(spec, grid, 3)
 
 
-def chosen_sections(spec: Spec, sections: tuple[int, ...] | None) -> tuple[int, ...]:
-    """How many pairs turn with time, row and column."""
+def axis_of_pairs(spec: Spec, sections: tuple[int, ...] | None, deal: str) -> Array:
+    """Which coordinate each pair turns with: 0 time, 1 row, 2 column.
+
+    >>> from fastpe.encodings.slots import make_spec
+    >>> axis_of_pairs(make_spec(1, dim=16), (4, 2, 2), "interleaved").tolist()
+    [0, 1, 2, 0, 1, 2, 0, 0]
+    """
     pairs = rotated_width(spec, None) // 2
-    side = 3 * pairs // 8
-    return (pairs - 2 * side, side, side) if sections is None else sections
+    side = (5 * pairs // 16) if deal == "interleaved" else 3 * pairs // 8
+    chosen = (pairs - 2 * side, side, side) if sections is None else sections
+    t = np.arange(pairs)
+    if deal == "interleaved":
+        return np.where((t % 3 > 0) & (t < 3 * np.array(chosen)[t % 3]), t % 3, 0)
+    if deal == "time_last":
+        return np.where(t < 2 * chosen[1], 1 + t % 2, 0)
+    return np.repeat([0, 1, 2], chosen)
+
+
+def positions(
+    parts: Sequence[int | tuple[int, ...]], *, seconds: float = 0.0, per_second: float = 25.0, centred: bool = False
+) -> Array:
+    """Time, row and column of the tokens of texts, images and videos, one after the other.
+
+    Parameters
+    ----------
+    parts : sequence of int or tuple
+        In order: the number of tokens of a text, or (frames, rows, columns) of an image or video in raster order.
+    seconds : float
+        From one frame to the next; time is then whole ticks, floor(frame seconds per_second), as in Qwen2.5. 0: time is
+        the frame's number, as in Qwen2-VL, or twice it, `centred`.
+    per_second : float
+        Ticks a second: 25 in Qwen2.5-Omni (TM-RoPE), 4 in Qwen2.5-VL.
+    centred : bool
+        VideoRoPE's layout: rows and columns count from the middle of a frame, which stands at its time, and a text goes
+        on after the last frame's time. Otherwise they count from the start, and it goes on after the largest number.
+
+    Returns
+    -------
+    array of shape (N, 3)
+        For `positions` of `fastpe.build`, float64.
+
+    Raises
+    ------
+    ValueError
+        If a part is neither a number of tokens nor three sides.
+
+    Examples
+    --------
+    >>> positions([2, (1, 2, 2), 1]).T.tolist()
+    [[0.0, 1.0, 2.0, 2.0, 2.0, 2.0, 4.0], [0.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0], [0.0, 1.0, 2.0, 3.0, 2.0, 3.0, 4.0]]
+    """
+    start, found = 0.0, [np.empty((0, 3))]
+    for part in parts:
+        sides = (part,) if isinstance(part, int) else tuple(part)
+        if len(sides) not in (1, 3) or min(sides) < 1:
+            raise ValueError(f"a part must be a number of tokens or 3 sides, all at least 1, not {part}")
+        own = raster(sides)
+        if len(sides) == 1:
+            found.append(start + np.repeat(own, 3, axis=1))
+            start += sides[0]
+            continue
+        time = np.floor(own[:, 0] * seconds * per_second) if seconds else own[:, 0] * (2 if centred else 1)
+        own[:, 0] = time
+        if centred:
+            own[:, 1:] += time[:, None] - (np.array(sides[1:]) - 1) // 2
+        found.append(start + own)
+        start += (time.max() if centred else own.max()) + 1
+    return np.concatenate(found)
 
 
 def _points(spec: Spec, grid: tuple[int, ...] | None) -> Array:
@@ -60,20 +144,20 @@ def _points(spec: Spec, grid: tuple[int, ...] | None) -> Array:
 
 
 def reference(
-    spec: Spec, params: dict[str, Any], *, sections: tuple[int, ...] | None, grid: tuple[int, ...] | None, base: float,
-    pairs: str,
+    spec: Spec, params: dict[str, Any], *, sections: tuple[int, ...] | None, deal: str,
+    grid: tuple[int, ...] | None, base: float, pairs: str,
 ) -> dict[str, Any]:  # fmt: skip
     """theta_t times the coordinate of its section."""
     width, points = rotated_width(spec, None), _points(spec, grid)
     with precise():
         theta = [1 / Decimal(base) ** (Decimal(2 * t) / width) for t in range(width // 2)]
-    axis = np.repeat([0, 1, 2], chosen_sections(spec, sections))
+    axis = axis_of_pairs(spec, sections, deal)
     angles = [exact_angles(points[..., axis[t]], theta[t : t + 1]) for t in range(width // 2)]
     return {"angles": np.concatenate(angles, axis=-1)[..., None, :, :]}
 
 
 def fill(
-    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, sections: tuple[int, ...] | None,
+    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, sections: tuple[int, ...] | None, deal: str,
     grid: tuple[int, ...] | None, base: float, pairs: str,
 ) -> None:  # fmt: skip
     """Fill `angles`."""
@@ -82,8 +166,13 @@ def fill(
         fill_line(spec, theta, angles)
         return
     places = axis_places(spec, (1, 1, 1) if spec.positions is not None else chosen_sides(spec, grid, 3))
-    ends = np.cumsum([0, *chosen_sections(spec, sections)])
-    fill_sections(spec, places, [(axis, theta[ends[axis] : ends[axis + 1]]) for axis in range(3)], angles)
+    own = [np.flatnonzero(axis_of_pairs(spec, sections, deal) == axis) for axis in range(3)]
+    order = np.concatenate(own)
+    in_order = bool((np.diff(order) > 0).all())
+    target = angles if in_order else np.empty(angles.shape)
+    fill_sections(spec, places, [(axis, tuple(theta[t] for t in own[axis])) for axis in range(3)], target)
+    if not in_order:
+        angles[..., order] = target
 
 
 ENCODING = Encoding(
@@ -92,6 +181,9 @@ ENCODING = Encoding(
     options={
         "sections": Option(
             None, "pairs for time, height and width", tuple, optional=True, samples=((2, 3, 3), (0, 8, 0))
+        ),
+        "deal": Option(
+            "sections", "which pairs are time's, rows' and columns'", str, ("sections", "interleaved", "time_last")
         ),
         "grid": Option(None, "frames, rows and columns; none: a text", tuple, optional=True),
         "base": base_option(1000000.0),

@@ -3,7 +3,8 @@
     theta_t = base^(-4t/D),  t = 0 .. D/4 - 1,        angles of the cell in column x and row y: [x theta | y theta]
 
 Source: Heo, Park, Han and Yun 2024, "Rotary Position Embedding for Vision Transformer" (arXiv:2403.13298), section
-3.2; naver-ai/rope-vit, deit/models_v2_rope.py, compute_axial_cis.
+3.2; naver-ai/rope-vit, deit/models_v2_rope.py, compute_axial_cis. Options for EVA-02 (Fang et al. 2023,
+arXiv:2303.11331): baaivision/EVA, EVA-02/asuka/rope.py, VisionRotaryEmbeddingFast.
 
 **Slots**: `angles` (1, N, D/2), `pairs`. **Learns**: nothing. A score depends on both distances alone.
 
@@ -12,22 +13,33 @@ Source: Heo, Park, Han and Yun 2024, "Rotary Position Embedding for Vision Trans
   that are closest to each other.
 - `class_token`: the first token stands on no cell and is not rotated.
 - `base`: 100, as images have fewer rows than texts have words. `pairs`: as for `rope`.
+- `first`: which block comes first, that of the `column` or of the `row`.
+- `train_grid`: rows and columns of the grid of training, on which any other is laid: place y of Ny rows counts as
+  y / Ny times the rows of training. None: places count as they are.
 
-Positions, where given, are (row, column) = (y, x), reals; (0, 0) rotates nothing. A head's width is a multiple of 4.
+EVA-02 is base=10000, first=row, class_token, with train_grid=16,16 (224 pixels in patches of 14) where it is fine-tuned
+on other sizes.
 
-**Past the training length**: defined, for any grid; models get worse on grids larger than those of training.
+Positions, where given, are (row, column) = (y, x), reals; (0, 0) rotates nothing; with `train_grid` they are places on
+`grid`, or on the grid of training where there is none. A head's width is a multiple of 4.
+
+**Past the training length**: defined, for any grid; models get worse on grids larger than those of training, unless
+`train_grid` lays these on the angles that training showed.
 
 **Traps.** Each half sees one axis: no pair turns with a diagonal, which `rope_mixed` learns. The x block comes first,
 as in the code (the paper deals the pairs out to x and y in turn), though y comes first in a position.
 """
 
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding, Reported
 from fastpe.encodings.parts.angles import exact_angles, fill_sections, precise
+from fastpe.encodings.parts.grids import chosen_sides
 from fastpe.encodings.parts.rotary import (
     CLASS_TOKEN,
     GRID,
@@ -42,33 +54,55 @@ from fastpe.encodings.parts.rotary import (
 )
 from fastpe.encodings.slots import Spec
 
+Grid = tuple[int, ...] | None
 
-def check(spec: Spec, *, grid: tuple[int, ...] | None, class_token: bool, **options: Any) -> None:
+
+def check(spec: Spec, *, grid: Grid, class_token: bool, train_grid: Grid, **options: Any) -> None:
     """A head must be made of pairs for both axes, and the grid of all tokens."""
     if spec.head_dim % 4:
         raise ValueError(f"dim / heads must be a multiple of 4, not {spec.dim} / {spec.heads}")
     check_cells(spec, grid, class_token)
+    sides = {"train_grid": train_grid} | ({"grid": grid} if train_grid is not None else {})
+    for option, each in sides.items():
+        if each is not None and (len(each) != 2 or min(each) < 1):
+            raise ValueError(f"option {option!r} must be 2 sides of at least 1, not {each}")
+
+
+def _steps(spec: Spec, grid: Grid, class_token: bool, train_grid: Grid) -> list[Fraction]:
+    """What one row and one column count as."""
+    if train_grid is None or (spec.positions is not None and grid is None):
+        return [Fraction(1), Fraction(1)]
+    sides = grid if spec.positions is not None else chosen_sides(spec, grid, 2, extra=class_token)
+    return [Fraction(trained, side) for trained, side in zip(train_grid, sides or (1, 1), strict=True)]
 
 
 def reference(
-    spec: Spec, params: dict[str, Any], *, grid: tuple[int, ...] | None, class_token: bool, base: float, pairs: str
-) -> dict[str, Any]:
+    spec: Spec, params: dict[str, Any], *, grid: Grid, class_token: bool, first: str, train_grid: Grid, base: float,
+    pairs: str,
+) -> dict[str, Any]:  # fmt: skip
     """[x theta | y theta] (Heo et al. 2024, eq. 11)."""
-    width, points = spec.head_dim, cells(spec, grid, class_token)
-    with precise():
-        theta = [1 / Decimal(base) ** (Decimal(4 * t) / width) for t in range(width // 4)]
-    blocks = [exact_angles(points[..., axis], theta) for axis in (1, 0)]
+    width, points, blocks = spec.head_dim, cells(spec, grid, class_token), []
+    steps = _steps(spec, grid, class_token, train_grid)
+    for axis in (1, 0) if first == "column" else (0, 1):
+        with precise():
+            step = Decimal(steps[axis].numerator) / steps[axis].denominator
+            theta = [step / Decimal(base) ** (Decimal(4 * t) / width) for t in range(width // 4)]
+        blocks.append(exact_angles(points[..., axis], theta))
     return {"angles": np.concatenate(blocks, axis=-1)[..., None, :, :]}
 
 
 def fill(
-    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, grid: tuple[int, ...] | None, class_token: bool,
-    base: float, pairs: str,
+    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, grid: Grid, class_token: bool, first: str,
+    train_grid: Grid, base: float, pairs: str,
 ) -> None:  # fmt: skip
     """Fill `angles`."""
     (places, extra), theta = raster_places(spec, grid, class_token), ladder(base, spec.head_dim, 4)
+    steps = _steps(spec, grid, class_token, train_grid)
+    with precise():
+        own = [tuple(each * step.numerator / step.denominator for each in theta) for step in steps]
     out["angles"][..., :extra, :] = 0.0
-    fill_sections(spec, places, [(1, theta), (0, theta)], out["angles"][..., extra:, :])
+    axes = (1, 0) if first == "column" else (0, 1)
+    fill_sections(spec, places, [(axis, own[axis]) for axis in axes], out["angles"][..., extra:, :])
 
 
 ENCODING = Encoding(
@@ -77,10 +111,15 @@ ENCODING = Encoding(
     options={
         "grid": GRID,
         "class_token": CLASS_TOKEN,
+        "first": Option("column", "whose pairs come first", str, ("column", "row")),
+        "train_grid": Option(
+            None, "rows and columns of training, on which others are laid", tuple, optional=True, samples=((4, 3),)
+        ),
         "base": base_option(100.0),
         "pairs": pairs_option("interleaved"),
     },
     beyond="defined",
+    moves=lambda *, train_grid, **options: train_grid is not None,
     direction="yes",
     source="Heo et al. 2024, arXiv:2403.13298, section 3.2",
     reported=Reported(

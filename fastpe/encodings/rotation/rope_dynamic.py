@@ -1,19 +1,24 @@
 """Dynamic NTK scaling: RoPE whose base grows with the length, from the training length on.
 
-    n = max(length, L0),   base' = base (f n / L0 - (f - 1))^(R/(R-2)),   theta'_t = base'^(-2t/R)
+    n = max(length, L0),   base' = base alpha^(R/(R-2)),   theta'_t = base'^(-2t/R)
+    rule `smooth`: alpha = f n / L0 - (f - 1)
+    rule `steps`:  alpha = max(2^ceil(log2(n / L0) + 1) - 1, 1)
 
 L0 is the training length, and the length is the largest position plus one.
 
 Source: emozilla 2023, "Dynamically Scaled RoPE further increases performance of long context LLaMA with zero
 fine-tuning" (post); for f = 1, Peng et al. 2023, "YaRN: Efficient Context Window Extension of Large Language Models"
 (arXiv:2309.00071), section 3.3 with eq. (16); for any f, jquesnelle/yarn,
-scaled_rope/LlamaDynamicScaledRotaryEmbedding.py.
+scaled_rope/LlamaDynamicScaledRotaryEmbedding.py; the steps are those of Qwen (Bai et al. 2023, arXiv:2309.16609),
+modeling_qwen.py, get_ntk_alpha.
 
 **Slots**: `angles` (1, N, R/2), `pairs`. **Learns**: nothing.
 
 **Options**
 - `factor`: f, how fast the base grows. By default 1: base' = base (n/L0)^(R/(R-2)), the scaling that n needs. Published
   models have 2 or more.
+- `rule`: `smooth`, which `factor` is for; or `steps`: 1 up to the training length, 3 up to twice it, then 7, 15, ..:
+  the angles change only where the length passes the next power of two. Qwen fixes alpha at the prompt's length.
 - `base`, `pairs`, `rotated`: as for `rope`; all three as in the model that is extended. (The code, for
   LLaMA's Hugging Face copies, has `half`.)
 
@@ -24,6 +29,7 @@ short sequences lose nothing.
 samples of a batch share n.
 """
 
+import math
 from decimal import Decimal
 from typing import Any
 
@@ -47,7 +53,14 @@ from fastpe.encodings.slots import Spec
 
 
 def reference(
-    spec: Spec, params: dict[str, Any], *, factor: float, base: float, rotated: int | None, pairs: str
+    spec: Spec,
+    params: dict[str, Any],
+    *,
+    factor: float,
+    rule: str,
+    base: float,
+    rotated: int | None,
+    pairs: str,
 ) -> dict[str, Any]:
     """p base'^(-2t/R), the base as printed."""
     width = rotated_width(spec, rotated)
@@ -55,18 +68,27 @@ def reference(
         larger, f = Decimal(base), Decimal(factor)
         n = max(Decimal(float(spec.points().max())) + 1, Decimal(spec.train_length))
         if width > 2:
-            larger *= (f * n / spec.train_length - (f - 1)) ** (Decimal(width) / (width - 2))
+            alpha = f * n / spec.train_length - (f - 1)
+            if rule == "steps":
+                alpha, power = Decimal(1), Decimal(1)
+                while n > power * spec.train_length:
+                    power *= 2
+                    alpha = 2 * power - 1
+            larger *= alpha ** (Decimal(width) / (width - 2))
         theta = [1 / larger ** (Decimal(2 * t) / width) for t in range(width // 2)]
     return {"angles": exact_angles(spec.points(), theta)[..., None, :, :]}
 
 
 def fill(
-    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, factor: float, base: float, rotated: int | None,
-    pairs: str,
+    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, factor: float, rule: str, base: float,
+    rotated: int | None, pairs: str,
 ) -> None:  # fmt: skip
     """Fill `angles`."""
     with precise():
-        s = 1 + Decimal(factor) * (reach(spec) / spec.train_length - 1)
+        lengths = reach(spec) / spec.train_length
+        s = 1 + Decimal(factor) * (lengths - 1)
+        if rule == "steps":
+            s = Decimal(2 * 2 ** (math.ceil(lengths) - 1).bit_length() - 1)
     fill_line(spec, of_larger_base(ladder(base, rotated_width(spec, rotated)), s), out["angles"])
 
 
@@ -75,6 +97,7 @@ ENCODING = Encoding(
     slots=("angles", "pairs"),
     options={
         "factor": Option(1.0, "how fast the base grows with the length", float, minimum=1.0, maximum=LARGEST),
+        "rule": Option("smooth", "how the base grows: with every position, or in steps", str, ("smooth", "steps")),
         "base": base_option(),
         "pairs": pairs_option("half"),
         "rotated": ROTATED,

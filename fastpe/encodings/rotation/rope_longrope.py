@@ -25,6 +25,10 @@ is extended; published models carry theirs.
 - `base`, `pairs`, `rotated`: as for `rope`; all three as in the model that is extended. (The code, for
   Hugging Face models, has `half`.)
 
+LongRoPE 2 (Shang et al. 2025, arXiv:2502.20082, sections 3.1 to 3.3) has the same formula and another search, around a
+critical pair from which on frequencies are divided by s: `critical_list` of this module makes the list that such a
+search starts from, for `long`; `short` stays all ones.
+
 **Past the training length**: defined, and what it is for. The authors fine-tune at two lengths on the way. A longer
 sequence changes what earlier positions get, unless `factor` is fixed and the list is that of the target.
 
@@ -70,6 +74,49 @@ def check(
             raise ValueError(f"option {name!r} must be {pairs} numbers >= {_LEAST:g}, one a pair, not {factors}")
     if mscale is None and spec.train_length == 1 and stretch(spec, factor) > 1:
         raise ValueError("train_length must be at least 2, as its logarithm is divided by, not 1; or give 'mscale'")
+
+
+def critical_list(
+    pairs: int, factor: float, *, train_length: int, base: float = 10000.0, critical: int | None = None
+) -> tuple[float, ...]:
+    """Divisors by LongRoPE 2's rule: s from the critical pair t_c on, and s^(t / t_c) before it, as by a larger base.
+
+    Parameters
+    ----------
+    pairs : int
+        R/2, how many divisors.
+    factor : float
+        s, at least 1; the authors' search tries up to 2 s.
+    train_length : int
+        L0, more than 2 pi positions.
+    base : float
+        Of the ladder of frequencies.
+    critical : int, optional
+        t_c. By default the first pair that does not turn once in L0 positions, ceil((R/2) log_base(L0 / (2 pi))).
+
+    Returns
+    -------
+    tuple of float
+
+    Raises
+    ------
+    ValueError
+        If `critical` is no pair, or there is none for that length.
+
+    Source: Shang et al. 2025, arXiv:2502.20082, section 3.1; that the pairs before follow a larger base is its "NTK".
+
+    Examples
+    --------
+    >>> critical_list(4, 16.0, train_length=64, base=100.0, critical=2)
+    (1.0, 4.0, 16.0, 16.0)
+    """
+    if critical is None:
+        critical = math.ceil(pairs * math.log(train_length / (2 * math.pi)) / math.log(base))
+    if not 0 < critical <= pairs:
+        raise ValueError(f"critical must be a pair of 1 .. {pairs}, not {critical}")
+    if not factor >= 1:
+        raise ValueError(f"factor must be at least 1, not {factor:g}")
+    return tuple(factor ** min(t / critical, 1.0) for t in range(pairs))
 
 
 def _chosen(

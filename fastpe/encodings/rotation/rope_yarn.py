@@ -22,6 +22,8 @@ query and key in the code; that is mscale^2 on the score, and stands in `scale`.
   than the second are interpolated.
 - `ramp`: `dimensions`, linear in the number t of the pair, as the code; or `turns`, linear in how often it turns, as
   the paper prints it: ramp_t = 1 - clip((L0 theta_t / (2 pi) - beta_slow) / (beta_fast - beta_slow), 0, 1).
+- `truncate`: round lo down and hi up, as above; GPT-OSS does not, with base 150000, factor 32 and L0 = 4096
+  (huggingface/transformers, modeling_rope_utils.py, _compute_yarn_parameters).
 - `base`, `pairs`, `rotated`: as for `rope`; all three as in the model that is extended. (The code, for
   LLaMA's Hugging Face copies, has `half`.)
 
@@ -72,24 +74,27 @@ def plain(spec: Spec, *, factor: float | None, pairs: str, **options: Any) -> di
 
 def reference(
     spec: Spec, params: dict[str, Any], *, factor: float | None, beta_fast: float, beta_slow: float, ramp: str,
-    base: float, rotated: int | None, pairs: str,
+    truncate: bool, base: float, rotated: int | None, pairs: str,
 ) -> dict[str, Any]:  # fmt: skip
     """The formulas of the page, one after the other."""
     width, length, theta = rotated_width(spec, rotated), spec.train_length, []
     with precise():
         s, turn = stretch(spec, factor), 2 * PI
 
-        def cd(turns: float) -> float:
-            return float(width * (length / (turn * Decimal(turns))).ln() / (2 * Decimal(base).ln()))
+        def cd(turns: float) -> Decimal:
+            return width * (length / (turn * Decimal(turns))).ln() / (2 * Decimal(base).ln())
 
-        lo, hi = max(math.floor(cd(beta_fast)), 0), min(math.ceil(cd(beta_slow)), width - 1)
+        lo, hi = cd(beta_fast), cd(beta_slow)
+        if truncate:
+            lo, hi = Decimal(math.floor(lo)), Decimal(math.ceil(hi))
+        lo, hi = max(lo, Decimal(0)), min(hi, Decimal(width - 1))
         for t in range(width // 2):
             own = 1 / Decimal(base) ** (Decimal(2 * t) / width)
             if ramp == "turns":
                 kept = (length * own / turn - Decimal(beta_slow)) / (Decimal(beta_fast) - Decimal(beta_slow))
                 share = 1 - min(max(kept, Decimal(0)), Decimal(1))
             elif hi > lo:
-                share = min(max(Decimal(t - lo) / (hi - lo), Decimal(0)), Decimal(1))
+                share = min(max((t - lo) / (hi - lo), Decimal(0)), Decimal(1))
             else:
                 share = Decimal(1 if t > lo else 0)
             theta.append(own * (1 - share) + own / s * share)
@@ -98,14 +103,14 @@ def reference(
 
 def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, factor: float | None, beta_fast: float,
-    beta_slow: float, ramp: str, base: float, rotated: int | None, pairs: str,
+    beta_slow: float, ramp: str, truncate: bool, base: float, rotated: int | None, pairs: str,
 ) -> None:  # fmt: skip
     """Fill `angles`."""
     theta = ladder(base, rotated_width(spec, rotated))
     if ramp == "turns":
         shares = ramp_of_turns(theta, spec.train_length, beta_fast, beta_slow)
     else:
-        shares = ramp_of_dimensions(base, len(theta), spec.train_length, beta_fast, beta_slow)
+        shares = ramp_of_dimensions(base, len(theta), spec.train_length, beta_fast, beta_slow, truncate)
     fill_line(spec, mixed(theta, stretch(spec, factor), shares), out["angles"])
 
 
@@ -121,6 +126,7 @@ ENCODING = Encoding(
             1.0, "pairs with fewer turns in the training length are interpolated", float, above=0.0, maximum=LARGEST
         ),
         "ramp": Option("dimensions", "what the pairs between are linear in", str, ("dimensions", "turns")),
+        "truncate": Option(True, "whether the ramp of dimensions begins and ends at whole pairs", bool),
         "base": Option(10000.0, "the slowest frequency is about 1/base", float, above=1.0),
         "pairs": pairs_option("half"),
         "rotated": ROTATED,

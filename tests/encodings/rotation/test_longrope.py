@@ -7,6 +7,7 @@ import pytest
 
 import fastpe
 from fastpe.encodings import registry
+from fastpe.encodings.rotation.rope_longrope import critical_list
 
 
 def test_longropes_lists_and_first_tokens() -> None:
@@ -69,3 +70,19 @@ def test_where_longrope_gives_earlier_positions_something_else(options: dict, mo
     same = within["scale"] == past["scale"] and np.array_equal(within["angles"], past["angles"][:, :50])
     (part,) = registry.parse("rope_longrope", options)
     assert (part.encoding.moves(**part.options), not same) == (moves, moves)
+
+
+def test_the_critical_pair_of_the_second_paper() -> None:
+    factors = critical_list(48, 32.0, train_length=2048)  # Phi3-mini: 31, where 30.16 is rounded up
+    assert factors[30] < 32.0 == factors[31] == factors[47]
+    assert critical_list(48, 32.0, train_length=2048, critical=19)[18:20] == (32.0 ** (18 / 19), 32.0)
+    theta = fastpe.build(
+        "rope_longrope", 2, dim=96, train_length=2048, factor=32.0, long=factors, dtype=np.float64
+    )["angles"][0, 1]  # fmt: skip
+    steps = theta[1:31] / theta[:30]
+    np.testing.assert_allclose(steps, steps[0], rtol=1e-13)  # a ladder of another base up to the critical pair
+    np.testing.assert_allclose(theta[31:] * 32, 10000.0 ** (-np.arange(31, 48) / 48), rtol=1e-14)
+    with pytest.raises(ValueError, match=r"critical must be a pair of 1 .. 48, not 0"):
+        critical_list(48, 32.0, train_length=6)
+    with pytest.raises(ValueError, match=r"factor must be at least 1, not 0\.5"):
+        critical_list(48, 0.5, train_length=2048)

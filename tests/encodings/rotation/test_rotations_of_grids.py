@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fastpe
+from fastpe.encodings.rotation import mrope
 from fastpe.kernels.simd import FUSED, aligned_zeros
 
 GRIDS = ["rope_2d", "rope_mixed"]
@@ -201,3 +202,106 @@ def test_bad_requests_name_what_is_wrong(name: str, keywords: dict, message: str
 def test_a_class_token_needs_a_cell_beside_it() -> None:
     with pytest.raises(ValueError, match="length must be at least 2 with a class token, not 1"):
         fastpe.build("rope_2d", 1, dim=4, class_token=True)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Other dealings of the pairs, other coordinates
+
+
+def test_printed_pairs_dealt_out_in_turn() -> None:
+    keywords = {"dim": 16, "base": 10000.0, "dtype": np.float64}
+    cases = [
+        ("interleaved", (4, 2, 2), [5, 2, 7],
+         [5, 0.632455532, 0.7, 0.158113883, 0.02, 0.022135944, 0.005, 0.001581139],
+         [2.009725880, -0.370624750, 1.448724002, 2.502684810]),
+        ("time_last", (2, 3, 3), [5, 2, 7],
+         [2, 2.213594362, 0.2, 0.221359436, 0.02, 0.022135944, 0.005, 0.001581139],
+         [-2.052882205, 0.778741232, 1.448724002, 2.502684810]),
+    ]  # fmt: skip
+    for deal, sections, place, printed, rotation in cases:
+        slots = fastpe.build("mrope", 1, positions=[place], sections=sections, deal=deal, **keywords)
+        angles = slots["angles"][0, 0]
+        np.testing.assert_allclose(np.exp(1j * angles), np.exp(1j * np.array(printed)), rtol=0, atol=5.1e-9)
+        y = turned(np.linspace(1, 2.5, 16), angles, slots["pairs"])
+        np.testing.assert_allclose(y[[0, 2, 5, 15]], rotation, rtol=0, atol=5.1e-10)
+        text = fastpe.build("mrope", 30, dim=24, deal=deal)["angles"]
+        np.testing.assert_array_equal(text, fastpe.build("rope", 30, dim=24, base=1e6)["angles"])
+    wide = [
+        [np.count_nonzero(fastpe.build("mrope", 1, dim=128, positions=[np.eye(3)[axis]], deal=deal)["angles"])
+         for axis in range(3)]
+        for deal in ("sections", "interleaved", "time_last")
+    ]  # fmt: skip
+    assert wide == [[16, 24, 24], [24, 20, 20], [16, 24, 24]]
+
+
+def test_printed_positions_of_texts_and_videos() -> None:
+    time, row, column = mrope.positions([3, (1, 3, 3), 1], centred=True).T.tolist()
+    assert time == [0, 1, 2, *[3] * 9, 4]
+    assert row == [0, 1, 2, 2, 2, 2, 3, 3, 3, 4, 4, 4, 4]
+    assert column == [0, 1, 2, 2, 3, 4, 2, 3, 4, 2, 3, 4, 4]
+    assert mrope.positions([10, (3, 1, 1)], seconds=0.37, per_second=4).T[0, 10:].tolist() == [10, 11, 12]
+    assert mrope.positions([(3, 1, 1), 1], seconds=1.0)[:, 0].tolist() == [0, 25, 50, 51]
+    assert mrope.positions([4, (2, 3, 2), 2])[[0, 3, 4, 15, 16, 17]].tolist() == [
+        [0, 0, 0], [3, 3, 3], [4, 4, 4], [5, 6, 5], [7, 7, 7], [8, 8, 8],
+    ]  # fmt: skip
+    for part in (0, (1, 2), (1, 0, 2)):
+        with pytest.raises(ValueError, match="3 sides, all at least 1, not"):
+            mrope.positions([part])
+
+
+@pytest.mark.parametrize(
+    ("normalise", "printed"),
+    [
+        ("separate", [-3.141592654, -0.314159265, -4.188790205, -0.418879020]),
+        ("max", [-4.188790205, -0.418879020, -4.188790205, -0.418879020]),
+        ("min", [-3.141592654, -0.314159265, -3.141592654, -0.314159265]),
+    ],
+)
+def test_printed_angles_of_dinov3(normalise: str, printed: list[float]) -> None:
+    slots = fastpe.build("rope_dinov3", 6, dim=8, grid=(2, 3), normalise=normalise, dtype=np.float64)
+    found = np.exp(1j * slots["angles"][0, 0])
+    np.testing.assert_allclose(found, np.exp(1j * np.array(printed)), rtol=0, atol=5.1e-9)
+
+
+def test_printed_rotation_and_periods_of_dinov3() -> None:
+    slots = fastpe.build("rope_dinov3", 6, dim=8, grid=(2, 3), dtype=np.float64)
+    printed = [-1, 3.756214999, 3, 4, -5, 5.088305109, 7, 8]
+    found = turned(np.arange(1.0, 9), slots["angles"][0, 1], slots["pairs"])
+    np.testing.assert_allclose(found, printed, rtol=0, atol=5.1e-10)
+    small = {"dim": 16, "positions": [[0.01, -0.02]], "period_min": 0.5, "period_max": 90.0, "dtype": np.float64}
+    angles = fastpe.build("rope_dinov3", 1, **small)["angles"][0, 0]
+    periods = [0.5, 2.823108087, 15.939878538, 90]
+    np.testing.assert_allclose(0.02 * np.pi / angles[:4], periods, rtol=1e-9)
+    np.testing.assert_allclose(-0.04 * np.pi / angles[4:], periods, rtol=1e-9)
+
+
+def test_dinov3_takes_places_coordinates_and_a_prefix() -> None:
+    keywords = {"dim": 16, "heads": 2, "dtype": np.float64}
+    for normalise in ("separate", "max", "min"):
+        grid = fastpe.build("rope_dinov3", 12, grid=(3, 4), normalise=normalise, **keywords)["angles"]
+        led = fastpe.build("rope_dinov3", 17, prefix_tokens=5, normalise=normalise, **keywords)["angles"]
+        np.testing.assert_array_equal(led[:, 5:], grid)
+        np.testing.assert_array_equal(led[:, :5], 0)
+        cells = [[[y, x] for y in range(3) for x in range(4)]] * 2
+        placed = fastpe.build("rope_dinov3", 12, positions=cells, grid=(3, 4), normalise=normalise, **keywords)
+        np.testing.assert_array_equal(placed["angles"][1], grid)
+    sides = {"max": (4, 4), "min": (3, 3), "separate": (3, 4)}
+    for normalise, (down, across) in sides.items():
+        y, x = np.meshgrid((2 * np.arange(3) + 1) / down - 1, (2 * np.arange(4) + 1) / across - 1, indexing="ij")
+        seen = fastpe.build("rope_dinov3", 12, positions=np.stack([y, x], -1).reshape(12, 2), **keywords)["angles"]
+        grid = fastpe.build("rope_dinov3", 12, grid=(3, 4), normalise=normalise, **keywords)["angles"]
+        np.testing.assert_allclose(np.exp(1j * seen), np.exp(1j * grid), rtol=0, atol=4e-15)
+
+
+def test_printed_angles_of_eva02() -> None:
+    keywords = {"dim": 8, "base": 10000.0, "first": "row", "train_grid": (2, 2), "dtype": np.float64}
+    slots = fastpe.build("rope_2d", 9, grid=(3, 3), **keywords)
+    printed = [1.333333333, 0.013333333, 0.666666667, 0.006666667]
+    np.testing.assert_allclose(slots["angles"][0, 7], printed, rtol=0, atol=5.1e-10)
+    rotated = [-1.708638229, 1.442413048, 2.946401584, 4.039643265, 0.219217485, 7.807172580, 6.946511507, 8.046488544]
+    found = turned(np.arange(1.0, 9), slots["angles"][0, 7], slots["pairs"])
+    np.testing.assert_allclose(found, rotated, rtol=0, atol=5.1e-10)
+    placed = fastpe.build("rope_2d", 1, positions=[[2, 1]], grid=(3, 3), **keywords)["angles"]
+    np.testing.assert_array_equal(placed[0], slots["angles"][0, 7:8])
+    on_trained = fastpe.build("rope_2d", 1, positions=[[2, 1]], **keywords)["angles"]
+    np.testing.assert_allclose(on_trained[0, 0], [2, 0.02, 1, 0.01], rtol=1e-15)

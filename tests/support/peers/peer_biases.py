@@ -184,7 +184,57 @@ def exact_rbf(index):
 
 
 ROW = "adds slope * j, a constant in each row apart: taken out; slopes in float32"
+NETWORK = {
+    name: waves(*shape, seed=seed).astype(np.float32).astype(np.float64)
+    for seed, (name, shape) in enumerate({
+        "w_in": (6,), "b_in": (6,), "w": (1, 6, 6), "b": (1, 6), "w_out": (6, H), "b_out": (H,),
+    }.items())
+}  # fmt: skip
+
+
+def x_transformers_dynamic(logarithm):
+    def bias():
+        import torch
+        from x_transformers.x_transformers import DynamicPositionBias
+
+        made = DynamicPositionBias(6, heads=H, depth=2, log_distance=logarithm)
+        own = [NETWORK["w_in"][:, None], NETWORK["b_in"], NETWORK["w"][0].T, NETWORK["b"][0], NETWORK["w_out"].T,
+               NETWORK["b_out"]]  # fmt: skip
+        with torch.no_grad():
+            for parameter, value in zip(made.parameters(), own, strict=True):
+                parameter.copy_(single(value))
+            return made(N, N).numpy()
+
+    return bias
+
+
+def dynamic(logarithm):
+    return lambda build: spread(
+        build("dynamic_bias", N, dim=C, heads=H, hidden=6, logarithm=logarithm, params=NETWORK)["bias"]
+    )
+
+
+def exactly_dynamic(logarithm):
+    net = {name: exact(array) for name, array in NETWORK.items()}
+
+    def entry(index):
+        h, i, j = index
+        x = mpmath.mpf(i - j)
+        x = mpmath.sign(x) * mpmath.log(abs(x) + 1) if logarithm else x
+        units = [z / (1 + mpmath.exp(-z)) for z in net["w_in"] * x + net["b_in"]]
+        units = [z / (1 + mpmath.exp(-z)) for z in np.array(units) @ net["w"][0] + net["b"][0]]
+        return (np.array(units) @ net["w_out"] + net["b_out"])[h]
+
+    return entry
+
+
 CASES = (
+    *(
+        Case("dynamic_bias", "x-transformers", "x_transformers.x_transformers", "DynamicPositionBias",
+             x_transformers_dynamic(logarithm), dynamic(logarithm), SINGLE * 40, exact=exactly_dynamic(logarithm),
+             note="logarithm" * logarithm, why="the network is in float32 there")
+        for logarithm in (False, True)
+    ),
     Case("alibi", "x-transformers", "x_transformers.x_transformers", "AlibiPositionalBias", x_transformers_alibi, alibi,
          SINGLE * N, exact=exact_alibi, why="slopes in float32"),
     Case("alibi", "transformers>=5", "transformers.models.bloom.modeling_bloom", "build_alibi_tensor", bloom,

@@ -39,13 +39,17 @@ WITHOUT = {
     "legendre": SCIPY,
     "li_eq5": NO_CODE,
     "lonlat_wrap": NO_PACKAGE,
+    "mope": NO_PACKAGE,
     "nope": "there is nothing to compare",
-    "rope_proportional": "the package that has it, transformers, has it inside its Gemma models; see there",
+    "rope_ntk_mixed": NO_PACKAGE,
     "rope_resonance": NO_PACKAGE,
     "slepian": SCIPY,
     "sph_harm": SCIPY,
+    "spe": NO_PACKAGE,
     "tener": NO_PACKAGE,
+    "time2vec": NO_PACKAGE,
     "wavelet": "no package was found that has it; the functions are compared with PyWavelets' elsewhere",
+    "wavelet_relative": NO_CODE,
 }
 
 

@@ -140,11 +140,10 @@ def ntk(t):
     return theta(t, 10000 * power(4, D, D - 2))
 
 
-def yarn(t):
-    low, high = (
-        mpmath.floor(D * mpmath.log(L0 / (2 * mpmath.pi * 32)) / (2 * mpmath.log(10000))),
-        mpmath.ceil(D * mpmath.log(L0 / (2 * mpmath.pi)) / (2 * mpmath.log(10000))),
-    )
+def yarn(t, truncate=True):
+    low, high = (D * mpmath.log(L0 / (2 * mpmath.pi * turns)) / (2 * mpmath.log(10000)) for turns in (32, 1))
+    if truncate:
+        low, high = mpmath.floor(low), mpmath.ceil(high)
     ramp = min(max((t - low) / (high - low), 0), 1)
     return theta(t) * (1 - ramp) + theta(t) / 4 * ramp
 
@@ -262,6 +261,13 @@ CASES = (
     rope_case("rope_yarn", "transformers>=5", LLAMA, "LlamaRotaryEmbedding, yarn",
               llama(PLACES, rope_type="yarn", original_max_position_embeddings=L0, **SCALED),
               rotate("rope_yarn", factor=4, **HALF), exact(yarn, factor=lambda: 1 + mpmath.log(4) / 10), why=MSCALE),
+    rope_case("rope_yarn", "transformers>=5", LLAMA, "LlamaRotaryEmbedding, yarn",
+              llama(PLACES, rope_type="yarn", original_max_position_embeddings=L0, truncate=False, **SCALED),
+              rotate("rope_yarn", factor=4, truncate=False, **HALF),
+              exact(lambda t: yarn(t, False), factor=lambda: 1 + mpmath.log(4) / 10), why=MSCALE, note="untruncated"),
+    rope_case("rope_proportional", "transformers>=5", LLAMA, "LlamaRotaryEmbedding, proportional",
+              llama(PLACES, rope_type="proportional", partial_rotary_factor=0.3, **SCALED),
+              rotate("rope_proportional", proportion=0.3, factor=4), exact(lambda t: theta(t) / 4 * (t < 4))),
     rope_case("rope_longrope", "transformers>=5", LLAMA, "LlamaRotaryEmbedding, longrope",
               llama(PLACES, rope_type="longrope", short_factor=SHORT, long_factor=LONG,
                     original_max_position_embeddings=L0, **SCALED),

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import mpmath
 import numpy as np
-from peer_case import exactly_turned, single, turned, waves
+from peer_case import exactly_turned, power, single, turned, waves
 from peer_rotations import MORE, ROWS, D, N, rope_case, rotate_rows, theta
 
 H, W = 4, 6
@@ -20,6 +20,38 @@ def timm_axial():
     # row first there: its halves change places
     sin, cos = (half.roll(D // 2, dims=-1) for half in (sin, cos))
     return apply_rot_embed(single(ROWS), sin, cos).numpy()
+
+
+def timm_eva():
+    from timm.layers.pos_embed_sincos import apply_rot_embed, build_rotary_pos_embed
+
+    made = build_rotary_pos_embed([H, W], dim=D, temperature=10000.0, in_pixels=False, ref_feat_shape=[3, 3])
+    return apply_rot_embed(single(ROWS), *made).numpy()
+
+
+def eva_angle(n, t):
+    y, x = CELLS[n]
+    place = mpmath.mpf(3 * y) / H if t < D // 4 else mpmath.mpf(3 * x) / W
+    return place * theta(2 * (t % (D // 4)))
+
+
+def timm_dinov3(**options):
+    def rotated():
+        from timm.layers.pos_embed_sincos import RotaryEmbeddingDinoV3, apply_rot_embed_cat
+
+        made = RotaryEmbeddingDinoV3(D, **options).eval()
+        return apply_rot_embed_cat(single(ROWS), made.get_embed([H, W]), half=True).numpy()
+
+    return rotated
+
+
+def dinov3_angle(periods, divisors=(H, W)):
+    def angle(n, t):
+        axis = t // (D // 4)
+        place = (2 * CELLS[n][axis] + 1) / mpmath.mpf(divisors[axis]) - 1
+        return 2 * mpmath.pi * place / periods(t % (D // 4))
+
+    return angle
 
 
 def axial_angle(n, t):
@@ -75,6 +107,28 @@ def section_angle(n, t):
     return int(POINTS[n][0 if t < 4 else 1 if t < 10 else 2]) * theta(t)
 
 
+def qwen3_vl():
+    import torch
+    from transformers.models.qwen3_vl import modeling_qwen3_vl as peer
+
+    parameters = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [6, 5, 5]}
+    config = SimpleNamespace(
+        max_position_embeddings=512, rope_parameters=parameters, hidden_size=D, num_attention_heads=1
+    )
+    x = single(ROWS)[None, None]
+    cos, sin = peer.Qwen3VLTextRotaryEmbedding(config)(x, torch.tensor(POINTS.T)[:, None])
+    return peer.apply_rotary_pos_emb(x, x, cos, sin)[0][0, 0].numpy()
+
+
+def interleaved(build):
+    request = {"sections": (6, 5, 5), "deal": "interleaved", "base": 10000.0, "positions": POINTS}
+    return turned(ROWS, build("mrope", N, dim=D, **request))
+
+
+def interleaved_angle(n, t):
+    return int(POINTS[n][t % 3]) * theta(t) if t < 15 else int(POINTS[n][0]) * theta(t)
+
+
 TIMM = "timm.layers.pos_embed_sincos"
 CASES = (
     rope_case("rope_2d", "timm", TIMM, "build_rotary_pos_embed", timm_axial, rotate_rows("rope_2d", grid=(H, W)),
@@ -83,4 +137,18 @@ CASES = (
     rope_case("rope_mixed", "timm", TIMM, "get_mixed_freqs", timm_mixed, mixed, exactly_mixed, 2 * W),
     rope_case("mrope", "transformers>=5", "transformers.models.qwen2_vl.modeling_qwen2_vl", "Qwen2VLRotaryEmbedding",
               qwen2_vl, mrope, exactly_turned(ROWS, "half", D, section_angle), 302),
+    rope_case("mrope", "transformers>=5", "transformers.models.qwen3_vl.modeling_qwen3_vl",
+              "Qwen3VLTextRotaryEmbedding", qwen3_vl, interleaved, exactly_turned(ROWS, "half", D, interleaved_angle),
+              302, note="interleaved"),
+    rope_case("rope_2d", "timm", TIMM, "build_rotary_pos_embed", timm_eva,
+              rotate_rows("rope_2d", grid=(H, W), first="row", base=10000.0, train_grid=(3, 3)),
+              exactly_turned(ROWS, "interleaved", D, eva_angle), 3, note="eva"),
+    rope_case("rope_dinov3", "timm", TIMM, "RotaryEmbeddingDinoV3", timm_dinov3(),
+              rotate_rows("rope_dinov3", grid=(H, W)),
+              exactly_turned(ROWS, "half", D, dinov3_angle(lambda t: power(100.0, 4 * t, D))), 7),
+    rope_case("rope_dinov3", "timm", TIMM, "RotaryEmbeddingDinoV3",
+              timm_dinov3(temperature=None, min_period=0.5, max_period=90.0, normalize_coords="max"),
+              rotate_rows("rope_dinov3", grid=(H, W), period_min=0.5, period_max=90.0, normalise="max"),
+              exactly_turned(ROWS, "half", D, dinov3_angle(lambda t: power(180.0, t, 7) / 2, (W, W))), 13,
+              note="periods"),
 )  # fmt: skip

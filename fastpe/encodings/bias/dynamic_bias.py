@@ -1,0 +1,159 @@
+"""Dynamic position bias: a small network of the look-back makes a bias for every head.
+
+    S_ij = s q_i . k_j + u_h(i - j),      u = W_out g(.. g(W g(w_in x + b_in) + b) ..) + b_out,      g(z) = z sigmoid(z)
+    x = m = i - j,      or with `logarithm`      x = sign(m) ln(|m| + 1)
+
+Source: lucidrains/x-transformers, x_transformers.py, DynamicPositionBias; the idea is that of CrossFormer (Wang et al.
+2021, arXiv:2108.00154), section 3.2, whose own network is for grids, with normalised layers and ReLU.
+
+**Slot**: `bias` (H, 2N-1); `scores` (H, N, N) where positions are given. **Learns**, once for all layers: `w_in`,
+`b_in` (K,), `w` (L-1, K, K), `b` (L-1, K), of which there are none with one layer, `w_out` (K, H), `b_out` (H,); each
+uniform in +-1/sqrt(fan in) at first, as PyTorch's linear maps.
+
+**Options**
+- `hidden`: K; by default a quarter of the width, at least 1.
+- `depth`: L, the number of hidden layers; 2.
+- `logarithm`: of the look-back, as above.
+
+Positions, where given, may be real.
+
+**Past the training length**: defined. A network of SiLU units grows in proportion to its input, so that without
+`logarithm` far keys get the more, or the less, the farther they are.
+
+**Traps.** x is raw: with a long training length the units of the first layer are saturated from the start, and
+gradients of `w_in` are sums weighted by distances. The bias is added to scores that are already divided by sqrt(D).
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.initial_values import initial_values
+from fastpe.base.option import Option
+from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.parts.offset_biases import as_slots, blocks, pairwise, shapes
+from fastpe.encodings.parts.offsets import stream_of
+from fastpe.encodings.slots import Spec
+from fastpe.kernels.arrays import gemm
+
+Array = np.ndarray[Any, Any]
+
+_BLOCK = 2**11  # hidden units computed together
+
+
+def _width(spec: Spec, hidden: int | None) -> int:
+    return max(spec.dim // 4, 1) if hidden is None else hidden
+
+
+def parameters(spec: Spec, *, hidden: int | None, depth: int, **options: Any) -> dict[str, tuple[int, ...]]:
+    """The network."""
+    width = _width(spec, hidden)
+    inner = {"w": (depth - 1, width, width), "b": (depth - 1, width)} if depth > 1 else {}
+    return {"w_in": (width,), "b_in": (width,), **inner, "w_out": (width, spec.heads), "b_out": (spec.heads,)}
+
+
+def init(spec: Spec, rng: Any, *, hidden: int | None, depth: int, **options: Any) -> dict[str, Any]:
+    """Uniform in +-1/sqrt(fan in)."""
+    width = _width(spec, hidden)
+    return {
+        name: initial_values("uniform", stream_of(rng, name), "weight", shape, (1 if "_in" in name else width, width))
+        for name, shape in parameters(spec, hidden=hidden, depth=depth).items()
+    }
+
+
+def reference(
+    spec: Spec, params: dict[str, Any], *, hidden: int | None, depth: int, logarithm: bool
+) -> dict[str, Any]:  # fmt: skip
+    """The formula above, a hidden unit at a time."""
+
+    def g(z: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return z / (1 + np.exp(-z))
+
+    m = -pairwise(spec)
+    x = np.sign(m) * np.log(np.abs(m) + 1) if logarithm else m
+    units = [g(w * x + b) for w, b in zip(params["w_in"], params["b_in"], strict=True)]
+    for layer in range(depth - 1):
+        units = [
+            g(sum((unit * w for unit, w in zip(units, column, strict=True)), np.zeros_like(x)) + b)
+            for column, b in zip(params["w"][layer].T, params["b"][layer], strict=True)
+        ]
+    scores = [
+        sum((unit * w for unit, w in zip(units, column, strict=True)), np.zeros_like(x)) + b
+        for column, b in zip(params["w_out"].T, params["b_out"], strict=True)
+    ]
+    return as_slots(spec, np.stack(scores, axis=-3))
+
+
+def _pieces(spec: Spec, slots: dict[str, Array], logarithm: bool, width: int) -> Iterator[tuple[Array, Array]]:
+    """x of some look-backs (M,), and their part (H, M) of the slot or of its gradient: a view."""
+    step = max(1, _BLOCK // width)
+    for offsets, slot in blocks(spec, slots):
+        lines = [(offsets, slot)] if offsets.ndim == 1 else zip(offsets, slot.swapaxes(0, 1), strict=True)
+        for line, values in lines:
+            for first in range(0, len(line), step):
+                m = -line[first : first + step]
+                x = np.copysign(np.log1p(np.abs(m)), m) if logarithm else m
+                yield x, values[:, first : first + step]
+
+
+def _gate(z: Array) -> Array:
+    """The logistic function."""
+    with np.errstate(over="ignore"):
+        return 1.0 / (1.0 + np.exp(-z))
+
+
+def _forward(x: Array, network: dict[str, Array]) -> tuple[Array, list[Array]]:
+    """u (M, H), and what enters the units of each hidden layer, (M, K) each."""
+    before = [x[:, None] * network["w_in"] + network["b_in"]]
+    for w, b in zip(network.get("w", ()), network.get("b", ()), strict=True):
+        before.append(gemm(before[-1] * _gate(before[-1]), w) + b)
+    return gemm(before[-1] * _gate(before[-1]), network["w_out"]) + network["b_out"], before
+
+
+def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, logarithm: bool, **options: Any) -> None:
+    """Fill `bias`, or `scores` where positions are given."""
+    network = {name: np.ascontiguousarray(each, np.float64) for name, each in params.items()}
+    for x, values in _pieces(spec, out, logarithm, len(network["b_in"])):
+        values[...] = _forward(x, network)[0].T
+
+
+def pull(
+    spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, logarithm: bool,
+    **options: Any,
+) -> None:  # fmt: skip
+    """The network's chain rule, from the sums of the scores' gradients over the pairs of a look-back."""
+    network = {name: np.ascontiguousarray(each, np.float64) for name, each in params.items()}
+    found = {name: np.zeros(each.shape) for name, each in network.items()}
+    for x, dvalues in _pieces(spec, dslots, logarithm, len(network["b_in"])):
+        _, before = _forward(x, network)
+        own = np.ascontiguousarray(dvalues.T, np.float64)
+        maps = [*network.get("w", ()), network["w_out"]]
+        targets = [*zip(found.get("w", ()), found.get("b", ()), strict=True), (found["w_out"], found["b_out"])]
+        for z, w, (dw, db) in zip(reversed(before), reversed(maps), reversed(targets), strict=True):
+            gate = _gate(z)
+            dw += gemm(np.ascontiguousarray((z * gate).T), own)
+            db += own.sum(axis=0)
+            own = gemm(own, np.ascontiguousarray(w.T)) * (gate * (1.0 + z * (1.0 - gate)))
+        found["w_in"] += (x[:, None] * own).sum(axis=0)
+        found["b_in"] += own.sum(axis=0)
+    for name, gradient in found.items():
+        dparams[name] += gradient
+
+
+ENCODING = Encoding(
+    summary="a bias by a small network of the look-back",
+    slots=("bias", "scores"),
+    options={
+        "hidden": Option(None, "width of the network; none: a quarter of the model's", int, minimum=1, optional=True),
+        "depth": Option(2, "hidden layers of the network", int, minimum=1, maximum=64),
+        "logarithm": Option(False, "of the look-back, instead of itself", bool),
+    },
+    beyond="defined",
+    direction="yes",
+    source="lucidrains/x-transformers, DynamicPositionBias, after Wang et al. 2021, arXiv:2108.00154, section 3.2",
+    ulp=lambda spec, *, hidden, depth, **options: 64.0 + 16.0 * depth * math.sqrt(_width(spec, hidden)),
+    shapes=shapes,
+)

@@ -1,0 +1,137 @@
+"""Stochastic positional encoding with infinitely many draws: cosines on every channel's product.
+
+    S_ij = s sum_c q_ic k_jc R_c(i - j) / (2K)
+    R_c(m) = sum_k softplus(g_ck)^2 cos(2 pi f_ck m + theta_ck),   f = sigmoid(phi) / 2,   k = 1 .. K
+
+Source: Liutkus, Cifka, Wu, Simsekli, Yang and Richard 2021, "Relative Positional Encoding for Transformers with Linear
+Complexity" (arXiv:2105.08399), the sinusoidal encoding "sineSPE"; aliutkus/spe, src/pytorch/spe/spe.py, SineSPE. The
+authors draw random features of query and key whose product has this mean, so that linear attention can have it; their
+number there is 64 or more, here it is infinite, and nothing is random.
+
+**Slot**: `rel_gain` (H, 2N-1, D), row of offset o = j - i: R(-o) / (2K). **Learns**, once for all layers, (H, D, K)
+each: `frequency` phi, `offset` theta and `gain` g. At first phi ~ N(-4, 1), so that periods are some hundred positions,
+theta ~ N(0, 1), and g ~ N(0, 1), times 2 and over the square root of the norm of its K numbers.
+
+**Options**
+- `sines`: K, how many for each channel; 1 by default, as in the code.
+
+**Past the training length**: defined; every cosine goes on.
+
+**Accuracy.** Angles are reduced by whole turns exactly: an entry is within (8 + 4K) 2^-52 of the largest sum of gains.
+
+**Traps.** A gain of 1 everywhere is not among the initial values: they shrink the scores by about a half and turn the
+sign of some channels. The random features' product has the factor sqrt(R) / (2K sqrt(D)), and the attention of width R
+divides by sqrt(R): the factor 1/(2K) stays. The code's get_posattn_matrix leaves it out. The authors' gates, which mix
+R with 1, are not here. Positions cannot be given.
+"""
+
+import math
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.option import Option
+from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.parts.angles import exact_angles, fill_angles, precise
+from fastpe.encodings.parts.offsets import check_offsets, stream_of
+from fastpe.encodings.slots import Spec
+from fastpe.kernels.simd import aligned_zeros, whole_vectors
+from fastpe.kernels.trig import PI
+
+Array = np.ndarray[Any, Any]
+
+_BLOCK = 2**15  # cosines computed together
+_NAMES = ("frequency", "offset", "gain")
+
+
+def parameters(spec: Spec, *, sines: int) -> dict[str, tuple[int, ...]]:
+    """Frequency, offset and gain of every sine."""
+    return dict.fromkeys(_NAMES, (spec.heads, spec.head_dim, sines))
+
+
+def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
+    """A factor for every head, offset and channel."""
+    return {"rel_gain": (spec.heads, 2 * spec.length - 1, spec.head_dim)}
+
+
+def init(spec: Spec, rng: Any, *, sines: int) -> dict[str, Any]:
+    """The authors' draws."""
+    drawn = {name: stream_of(rng, name).normal((spec.heads, spec.head_dim, sines)) for name in _NAMES}
+    norm = np.sqrt(np.square(drawn["gain"]).sum(axis=-1, keepdims=True))
+    return {
+        "frequency": drawn["frequency"] - 4.0,
+        "offset": drawn["offset"],
+        "gain": 2.0 * drawn["gain"] / np.sqrt(norm),
+    }
+
+
+def reference(spec: Spec, params: dict[str, Any], *, sines: int) -> dict[str, Any]:
+    """Liutkus et al. 2021, the template of sineSPE, one sine after the other."""
+    m = np.arange(spec.length - 1, -spec.length, -1.0)
+    gain = np.zeros((spec.heads, len(m), spec.head_dim))
+    for h, c, k in np.ndindex(spec.heads, spec.head_dim, sines):
+        phi, theta, g = (float(params[name][h, c, k]) for name in _NAMES)
+        with precise():
+            step = PI * Decimal(float(_logistic(np.array(phi))))
+        angle = exact_angles(m, [step])[:, 0]
+        gain[h, :, c] += np.logaddexp(0.0, g) ** 2 * np.cos(angle + theta) / (2 * sines)
+    return {"rel_gain": gain}
+
+
+def _logistic(z: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return np.asarray(1.0 / (1.0 + np.exp(-z)))
+
+
+def _blocks(spec: Spec, params: dict[str, Any], slot: Array, head: int) -> Iterator[tuple[Array, Array, Array]]:
+    """Some look-backs (n, 1), the angles of one head's cosines (n, D, K), and their rows (n, D) of the slot."""
+    phi, theta = (params[name][head].astype(np.float64) for name in ("frequency", "offset"))
+    turns = aligned_zeros((1, 1, 2, whole_vectors(phi.size, np.float64)), np.float64)
+    turns[0, 0, 0, : phi.size] = _logistic(phi).ravel() / 2.0
+    step = max(1, _BLOCK // phi.size)
+    for first in range(0, slot.shape[1], step):
+        rows = slot[head, first : first + step]
+        m = spec.length - 1.0 - np.arange(first, first + len(rows))[:, None]
+        angles = np.empty((1, len(m), phi.size))
+        fill_angles(m, turns, angles)
+        yield m, angles.reshape(len(m), *phi.shape) + theta, rows
+
+
+def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, sines: int) -> None:
+    """Fill `rel_gain`."""
+    for head in range(spec.heads):
+        weight = np.logaddexp(0.0, params["gain"][head].astype(np.float64)) ** 2 / (2.0 * sines)
+        for _, angles, rows in _blocks(spec, params, out["rel_gain"], head):
+            rows[...] = (weight * np.cos(angles)).sum(axis=-1)
+
+
+def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, sines: int) -> None:
+    """Sums over offsets of dgain times the cosine, the sine and m times the sine, through softplus and sigmoid."""
+    for head in range(spec.heads):
+        phi, g = (params[name][head].astype(np.float64) for name in ("frequency", "gain"))
+        cosines, sines_, lagged = np.zeros((3, *phi.shape))
+        for m, angles, rows in _blocks(spec, params, dslots["rel_gain"], head):
+            along = rows.astype(np.float64)[..., None]
+            sine = along * np.sin(angles)
+            cosines += (along * np.cos(angles)).sum(axis=0)
+            sines_ += sine.sum(axis=0)
+            lagged += (m[..., None] * sine).sum(axis=0)
+        soft, gate = np.logaddexp(0.0, g), _logistic(phi)
+        dparams["gain"][head] += soft * _logistic(g) * cosines / sines
+        dparams["offset"][head] -= soft**2 * sines_ / (2.0 * sines)
+        dparams["frequency"][head] -= soft**2 * lagged * math.pi * gate * (1.0 - gate) / (2.0 * sines)
+
+
+ENCODING = Encoding(
+    summary="sums of learned cosines on every channel's product",
+    slots=("rel_gain",),
+    options={"sines": Option(1, "how many sines each channel has", int, minimum=1)},
+    beyond="defined",
+    direction="yes",
+    source="Liutkus et al. 2021, arXiv:2105.08399, and released code",
+    ulp=lambda spec, *, sines: 64.0 + 8.0 * sines,
+    shapes=shapes,
+    check=lambda spec, **options: check_offsets("spe", spec),
+)

@@ -1,0 +1,131 @@
+"""Wavelets of the distance: for every offset the query meets a fixed vector of wavelets.
+
+    S_ij = s [ q_i . k_j + q_i . p_{i-j} ],   p_m[c] = psi((m - b_c) / a_c),   psi(t) = (1 - t^2) exp(-t^2/2)
+    (a, b) in {2^e, 2^(e+1), .., 2^(e+n-1)} x {0, .., D/n - 1},    one channel c for each
+
+Source: Oka, Hasegawa, Nishida and Saito 2025, "Wavelet-based Positional Representation for Long Context"
+(arXiv:2502.02004), eqs. (10) to (14); other wavelets: its section 6.3.1. No public code is known.
+
+**Slot**: `rel_key` (1, 2N-1, D), row of offset o = j - i: p_{-o}. **Learns**: nothing; heads and layers share it.
+
+**Options**
+- `scales`: n, at most D. The authors have 8 scales of 16 shifts at D = 128; 16 of 8 did a little better, 2 of 64 badly.
+  Where n does not divide D the finest scales have a shift more (ours).
+- `first_exponent`: e; 0, and 2 in the authors' model of 7 billion parameters.
+- `wavelet`: `ricker`, as above; `gaussian`, exp(-t^2); `haar`, 1 on [-1/2, 0) and -1 on [-1, -1/2); `morlet`,
+  exp(-t^2) cos(a t), whose frequency per position is the same at every scale.
+
+Scales are one after the other in the channels; the paper does not say which channel is which, and the query and key
+maps undo any order.
+
+**Beside `wavelet`**, Li's encoding (2025): both are psi(p / 2^j - k) at dyadic scales. There psi is orthogonal and ends
+(Daubechies), has the factor 2^(-j/2), its shift k is counted in units of its scale, so that the shifts of every scale
+tile the training length, p is the absolute position, and rows are divided by their norm and added to the embeddings.
+Here shifts are single positions at every scale, which all stay near distance 0, amplitudes are 1, and the distance is
+what counts. No setting of one is the other: Daubechies' first wavelet, `db1` there, is `haar` here up to its argument's
+sign and its factor.
+
+**Past the training length**: defined. p_m tends to 0, so that a far key is seen by its content alone: the norm of p_m
+at D = 128 is 7.95 at m = 0, 2.18 at 100, and 0 to nine digits at 1000.
+
+**Accuracy.** An entry is within 4 2^-52 of the exact one. What float32 holds only as a subnormal number, below 2^-126,
+is 0.
+
+**Traps.** A wavelet without shifts is even: left and right are told apart by b > 0 alone (or by `haar`). At a = 128 the
+16 shifts are almost equal columns. `mexh` of PyWavelets is this psi times 2 / (sqrt(3) pi^(1/4)) = 0.867. Positions
+cannot be given.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.option import Option
+from fastpe.encodings.encoding import Encoding, Reported
+from fastpe.encodings.parts.offsets import check_offsets
+from fastpe.encodings.slots import Spec
+
+Array = np.ndarray[Any, Any]
+
+_LEAST = float(np.finfo(np.float32).tiny)
+_BLOCK = 2**12  # offsets evaluated together
+
+
+def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
+    """One table for all heads."""
+    return {"rel_key": (1, 2 * spec.length - 1, spec.head_dim)}
+
+
+def reference(
+    spec: Spec, params: dict[str, Any], *, scales: int, first_exponent: int, wavelet: str
+) -> dict[str, Any]:  # fmt: skip
+    """Oka et al. 2025, eqs. (10) to (14), a channel at a time."""
+    m = np.arange(spec.length - 1, -spec.length, -1.0)  # i - j
+    channels = []
+    for scale, share in enumerate(np.array_split(np.arange(spec.head_dim), min(scales, spec.head_dim))):
+        a = 2.0 ** (first_exponent + scale)
+        for b in range(len(share)):
+            t = (m - b) / a
+            channel: Array
+            if wavelet == "ricker":
+                channel = (1 - t**2) * np.exp(-(t**2) / 2)
+            elif wavelet == "gaussian":
+                channel = np.exp(-(t**2))
+            elif wavelet == "morlet":
+                channel = np.exp(-(t**2)) * np.cos(a * t)
+            else:
+                channel = 1.0 * ((t >= -0.5) & (t < 0)) - ((t >= -1) & (t < -0.5))
+            channels.append(np.where(abs(channel) < _LEAST, 0.0, channel))
+    return {"rel_key": np.stack(channels, axis=-1)[None]}
+
+
+def _wave(distance: Array, a: float, wavelet: str) -> Array:
+    """psi(distance / a), less subnormal numbers."""
+    t = distance / a
+    if wavelet == "haar":
+        return np.where((t >= -1.0) & (t < 0.0), np.where(t < -0.5, -1.0, 1.0), 0.0)
+    square = t * t
+    found = np.exp(square * (-0.5 if wavelet == "ricker" else -1.0))
+    if wavelet == "ricker":
+        found *= 1.0 - square
+    elif wavelet == "morlet":
+        found *= np.cos(distance)
+    found[np.abs(found) < _LEAST] = 0.0
+    return found
+
+
+def fill(
+    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, scales: int, first_exponent: int, wavelet: str
+) -> None:
+    """Fill `rel_key`: the shifts of one scale are windows on one line of values."""
+    table, (shifts, more) = out["rel_key"][0], divmod(spec.head_dim, min(scales, spec.head_dim))
+    for start in range(0, len(table), _BLOCK):
+        rows, channel = table[start : start + _BLOCK], 0
+        for scale in range(min(scales, spec.head_dim)):
+            count = shifts + (scale < more)
+            distance = spec.length - 1.0 - np.arange(start, start + len(rows) + count - 1)
+            line = _wave(distance, 2.0 ** (first_exponent + scale), wavelet)
+            rows[:, channel : channel + count] = np.lib.stride_tricks.sliding_window_view(line, count)
+            channel += count
+
+
+ENCODING = Encoding(
+    summary="fixed wavelets of the distance, met by the query",
+    slots=("rel_key",),
+    options={
+        "scales": Option(8, "number of scales, each twice the last", int, minimum=1),
+        "first_exponent": Option(0, "the first scale is 2 to this power", int, minimum=0, maximum=26),
+        "wavelet": Option("ricker", "which function", str, ("ricker", "gaussian", "haar", "morlet")),
+    },
+    beyond="defined",
+    direction="yes",
+    source="Oka, Hasegawa, Nishida and Saito 2025, arXiv:2502.02004, eqs. (10) to (14)",
+    reported=Reported(
+        "holds",
+        "Trained on 512 tokens: perplexity on WikiText-103 at 2512 tokens 17.99, where ALiBi has 18.41.",
+        "Oka et al. 2025, arXiv:2502.02004, section 6.3.1",
+    ),
+    ulp=4.0,
+    shapes=shapes,
+    check=lambda spec, **options: check_offsets("wavelet_relative", spec),
+)

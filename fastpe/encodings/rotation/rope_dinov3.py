@@ -1,0 +1,162 @@
+"""DINOv3's RoPE: pairs turn with row or column, both between -1 and 1 on any grid.
+
+    y = 2 (row + 1/2) / Ny - 1,   x = 2 (column + 1/2) / Nx - 1
+    period_t = base^(4t/D), t = 0 .. D/4 - 1,     or  p_min (p_max/p_min)^(t/(D/4 - 1))
+    angles of a patch: [2 pi y / period | 2 pi x / period]
+
+Source: Simeoni et al. 2025, "DINOv3" (arXiv:2508.10104); facebookresearch/dinov3,
+dinov3/layers/rope_position_encoding.py, RopePositionEmbedding, and layers/attention.py.
+
+**Slots**: `angles` (1, N, D/2), `pairs`. **Learns**: nothing.
+
+**Options**
+- `grid`: rows and columns Ny, Nx, whose product is N less the prefix; tokens in raster order, columns fastest. By
+  default the two factors that are closest to each other.
+- `prefix_tokens`: how many first tokens, of class and registers, stand on no patch and are not rotated; in the released
+  models 5.
+- `normalise`: what stands for Ny and Nx in the formula: `separate`, each side for itself; `max` or `min`, the longer
+  or the shorter side for both. Then the image is not centred on (0, 0), and with `min` it goes past 1.
+- `base`: of the periods; 100. `period_min`, `period_max`: in its place, both or none.
+- `pairs`: as for `rope`; `half` in the code.
+
+Positions, where given, are (row, column), reals, which `grid` turns into (y, x) as above; without `grid` they are
+(y, x) themselves. The authors' augmentation is of that kind: in training one draw for a batch shifts, jitters and
+rescales, (y, x) -> ((y, x) + u) e^w e^z, u and w for each axis, z for both (released models: only e^z, from 1/2 to 2).
+
+**Past the training length**: defined. Coordinates stay in (-1, 1) (`separate`, `max`), so a larger grid moves the
+patches closer together and shows no unseen angle.
+
+**Traps.** Rows come first, unlike in `rope_2d`. With `separate` the angle from one patch to the next depends on the
+aspect ratio. The fastest pair, of period 1, turns twice over the image. A token at (0, 0) is not "nowhere": it is at
+the centre.
+"""
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.option import Option
+from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.parts.angles import Array, Frequencies, exact_angles, fill_sections, precise
+from fastpe.encodings.parts.grids import along_axes, chosen_sides
+from fastpe.encodings.parts.rotary import GRID, LARGEST, pairs_option, plain_pairs, shapes
+from fastpe.encodings.slots import Spec
+from fastpe.kernels.trig import PI
+
+Grid = tuple[int, ...] | None
+
+
+def check(
+    spec: Spec, *, grid: Grid, prefix_tokens: int, period_min: float | None, period_max: float | None, **options: Any
+) -> None:
+    """A head must be made of pairs for both axes, and the grid of all patches."""
+    if spec.head_dim % 4:
+        raise ValueError(f"dim / heads must be a multiple of 4, not {spec.dim} / {spec.heads}")
+    if (period_min is None) != (period_max is None):
+        raise ValueError("options 'period_min' and 'period_max' must be given together")
+    if spec.positions is None:
+        if spec.length <= prefix_tokens:
+            raise ValueError(f"length must exceed option 'prefix_tokens', {prefix_tokens}, not {spec.length}")
+        chosen_sides(spec, grid, 2, extra=prefix_tokens)
+    elif grid is not None and (len(grid) != 2 or min(grid) < 1):
+        raise ValueError(f"option 'grid' must be 2 sides of at least 1, not {grid}")
+
+
+def _divisors(sides: tuple[int, ...], normalise: str) -> tuple[int, ...]:
+    """What stands in place of Ny and Nx."""
+    one = {"max": max(sides), "min": min(sides)}.get(normalise)
+    return sides if one is None else (one, one)
+
+
+def reference(
+    spec: Spec, params: dict[str, Any], *, grid: Grid, prefix_tokens: int, normalise: str, base: float,
+    period_min: float | None, period_max: float | None, pairs: str,
+) -> dict[str, Any]:  # fmt: skip
+    """[2 pi y / period | 2 pi x / period], a coordinate at a time."""
+    quarter, blocks = spec.head_dim // 4, []
+    on_grid = spec.positions is None or grid is not None
+    sides = chosen_sides(spec, grid, 2, extra=prefix_tokens) if spec.positions is None else grid or (1, 1)
+    points = spec.points() if spec.positions is not None else np.indices(sides).reshape(2, -1).T + spec.start
+    for axis, divisor in enumerate(_divisors(sides, normalise)):
+        with precise():
+            if period_min is None or period_max is None:
+                periods = [Decimal(base) ** (Decimal(4 * t) / spec.head_dim) for t in range(quarter)]
+            else:
+                ratio = Decimal(period_max) / Decimal(period_min)
+                steps = max(quarter - 1, 1)
+                periods = [Decimal(period_min) * ratio ** (Decimal(t) / steps) for t in range(quarter)]
+            theta = [2 * PI / each / (divisor if on_grid else 1) for each in periods]
+        places = 2 * points[..., axis] + 1 - divisor if on_grid else points[..., axis]
+        blocks.append(exact_angles(places, theta))
+    angles = np.concatenate(blocks, axis=-1)
+    prefix = np.zeros((prefix_tokens if spec.positions is None else 0, angles.shape[-1]))
+    angles = np.concatenate([prefix, angles]) if len(prefix) else angles
+    return {"angles": angles[..., None, :, :]}
+
+
+def _frequencies(
+    width: int, base: float, period_min: float | None, period_max: float | None, divisor: int
+) -> Frequencies:  # fmt: skip
+    """Radians for a step of 1 in 2 row + 1 - Ny."""
+    quarter = width // 4
+    with precise():
+        first, ratio, steps = Decimal(1), Decimal(base), Decimal(quarter)
+        if period_min is not None and period_max is not None:
+            first, ratio = Decimal(period_min), Decimal(period_max) / Decimal(period_min)
+            steps = Decimal(max(quarter - 1, 1))
+        return tuple(2 * PI / (divisor * first * ratio ** (t / steps)) for t in range(quarter))
+
+
+def fill(
+    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, grid: Grid, prefix_tokens: int, normalise: str,
+    base: float, period_min: float | None, period_max: float | None, pairs: str,
+) -> None:  # fmt: skip
+    """Fill `angles`."""
+    periods, extra = (spec.head_dim, base, period_min, period_max), 0
+    if spec.positions is not None and grid is None:
+        theta = _frequencies(*periods, 1)
+        points = spec.points()
+        fill_sections(spec, [points[..., 0], points[..., 1]], [(0, theta), (1, theta)], out["angles"])
+        return
+    if spec.positions is None:
+        extra = prefix_tokens
+        sides = chosen_sides(spec, grid, 2, extra=extra)
+        places: list[Array] = [axis + spec.start for axis in along_axes(sides)]
+    else:
+        sides, points = grid or (1, 1), spec.points()
+        places = [points[..., 0], points[..., 1]]
+    divisors = _divisors(sides, normalise)
+    odd = [2.0 * place + 1.0 - divisor for place, divisor in zip(places, divisors, strict=True)]
+    sections = [(axis, _frequencies(*periods, divisor)) for axis, divisor in enumerate(divisors)]
+    out["angles"][..., :extra, :] = 0.0
+    fill_sections(spec, odd, sections, out["angles"][..., extra:, :])
+
+
+ENCODING = Encoding(
+    summary="rotary, by rows and columns of any image as -1 to 1",
+    slots=("angles", "pairs"),
+    options={
+        "grid": GRID,
+        "prefix_tokens": Option(0, "how many first tokens stand on no patch", int, minimum=0),
+        "normalise": Option("separate", "which side coordinates are divided by", str, ("separate", "max", "min")),
+        "base": Option(100.0, "the slowest period is about the base, in half images", float, minimum=1.0),
+        "period_min": Option(
+            None, "the fastest period, in place of base", float, minimum=1e-6, optional=True, maximum=LARGEST,
+            samples=(None,),
+        ),
+        "period_max": Option(
+            None, "the slowest period, in place of base", float, minimum=1e-6, optional=True, maximum=LARGEST,
+            samples=(None,),
+        ),
+        "pairs": pairs_option("half"),
+    },
+    beyond="defined",
+    moves=lambda **options: True,
+    direction="yes",
+    source="Simeoni et al. 2025, arXiv:2508.10104, and released code",
+    ulp=2.0,
+    shapes=shapes,
+    plain=plain_pairs,
+    axes=lambda **options: 2,
+)  # fmt: skip
