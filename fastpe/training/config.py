@@ -8,6 +8,7 @@ from fastpe.base import own_files
 from fastpe.base.validation import at_least_zero, choice, path, positive, truth, whole
 from fastpe.encodings import combined, registry
 from fastpe.model.config import ModelConfig, Options
+from fastpe.model.positions import completed
 from fastpe.tasks import sizes
 from fastpe.tasks.registry import choose
 from fastpe.tasks.targets import SCALES

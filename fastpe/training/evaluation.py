@@ -229,7 +229,7 @@ def check_length(config: ModelConfig, length: int) -> None:
     """
     for part in registry.parse_all(config.encoding, config.options):
         try:
-            part.encoding.check(config.spec(length), **part.options)
+            part.encoding.check(config.spec_of(part, length), **part.options)
         except ValueError as error:
             raise BeyondTrainingLength(str(error)) from error
 
