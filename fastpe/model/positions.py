@@ -193,7 +193,7 @@ def completed(positions: str, what: str, digits: Iterable[int], equals: int = -1
         return str(replace(rule, digits=known))
     if not order:
         raise ValueError(
-            f"positions={positions!r} need to know where the digits of numbers stand, which {what} does not say"
+            f"positions={positions!r} need to know where the digits of numbers stand, which {what} does not say with these options"
         )
     return str(replace(rule, digits=known, equals=equals, order=order))
 
