@@ -192,9 +192,8 @@ def completed(positions: str, what: str, digits: Iterable[int], equals: int = -1
     if isinstance(rule, Digits):
         return str(replace(rule, digits=known))
     if not order:
-        raise ValueError(
-            f"positions={positions!r} need to know where the digits of numbers stand, which {what} does not say with these options"
-        )
+        told = f"where the digits of numbers stand, which {what} does not say with these options"
+        raise ValueError(f"positions={positions!r} need to know {told}")
     return str(replace(rule, digits=known, equals=equals, order=order))
 
 

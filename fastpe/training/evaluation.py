@@ -241,5 +241,9 @@ def remarks(config: ModelConfig, length: int) -> list[str]:
     except BeyondTrainingLength:
         return []
     parts = registry.parse_all(config.encoding, config.options)
-    known = combined.remarks(parts, config.spec(config.train_length))
-    return [text for text in combined.remarks(parts, config.spec(length)) if text not in known]
+
+    def told(at: int) -> list[str]:
+        return [text for part in parts for text in combined.remarks((part,), config.spec_of(part, at))]
+
+    known = told(config.train_length)
+    return [text for text in told(length) if text not in known]
