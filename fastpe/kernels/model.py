@@ -36,7 +36,7 @@ from fastpe.kernels.model_layer import (
     normalise,
     normalise_backward,
 )
-from fastpe.kernels.pack import drop_pack, rows_of
+from fastpe.kernels.pack import drop_pack, first_place, place_of, rows_of
 from fastpe.kernels.simd import at, part, pointer
 
 ONE, NONE = np.int64(1), np.int64(0)
@@ -86,8 +86,12 @@ def _input_forward(x, w, arena, position, pack, sizes, o, a):
                 at(arena, a.embedded + start * c), pointer(position.taps), sizes.taps, sizes.causal, z, own.before,
                 own.before + n, c,
             )  # fmt: skip
-        if sizes.has_table:
-            add(z, at(pointer(position.table), (own.shift + own.before) * c), z, n * c)
+        if sizes.has_table and sizes.gathers_table:
+            for i in range(n):
+                row = at(z, i * c)
+                add(row, at(pointer(position.table), place_of(0, i, own) * c), row, c)
+        elif sizes.has_table:
+            add(z, at(pointer(position.table), (first_place(own) + own.before) * c), z, n * c)
         start += n
 
 
@@ -100,8 +104,12 @@ def _input_backward(dz, x, arena, position, g, pack, sizes, o, a):
         n, d, x_own = own.length, at(dz, start * c), part(x, sequence * sizes.length, own.length)
         if sizes.composed_input:
             input_backward(at(arena, a.dqkv + start * 3 * c), x_own, at(g, o.projection), n, 3 * c, sizes)
-        if sizes.wants_table:
-            dtable = at(at(g, o.table), own.shift * c)
+        if sizes.wants_table and sizes.gathers_table:
+            for i in range(n):  # tokens of one row in their order
+                drow = at(at(g, o.table), place_of(0, i, own) * c)
+                add(drow, at(d, i * c), drow, c)
+        elif sizes.wants_table:
+            dtable = at(at(g, o.table), first_place(own) * c)
             add(dtable, d, dtable, n * c)
         if sizes.taps:
             whole = at(arena, a.dmixed)

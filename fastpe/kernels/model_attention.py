@@ -38,7 +38,7 @@ from fastpe.kernels.dropout import place_in
 from fastpe.kernels.ends import add
 from fastpe.kernels.gemm import FROM, OVERWRITE, add_column_sums, gemm
 from fastpe.kernels.model_gates import clear_gate_gradients, gate_gradients, gates_of_head
-from fastpe.kernels.pack import rows_of
+from fastpe.kernels.pack import place_of, rows_of
 from fastpe.kernels.rotate import add_angle_gradients, add_growth_gradients, factors_of_row, rotate_row
 from fastpe.kernels.simd import at, part, pointer, scalar
 
@@ -96,7 +96,8 @@ def _rotate(qkv, turned, own, layer, position, sizes):
     for h in range(sizes.heads):
         first = layer * sizes.angles_layer + h * sizes.angles_head
         for i in range(own.before, own.before + own.length):
-            cos = at(pointer(position.turns), (first + i) * row)
+            angle = place_of(1, i - own.before, own) if sizes.gathers_angles else i
+            cos = at(pointer(position.turns), (first + angle) * row)
             for which in range(2):
                 x, y = at(qkv, (3 * i + which) * c + h * head), at(turned, (2 * i + which) * c + h * head)
                 rotate_row(x, cos, at(cos, position.turns.size // 3), y, head, pairs, sizes.half)
@@ -114,6 +115,7 @@ def _content_backward(act, arena, layer, slot_gradients, position, own, sizes, o
     for h in range(sizes.heads):
         first = layer * sizes.angles_layer + h * sizes.angles_head
         for i in range(own.length):
+            angle = place_of(1, i, own) if sizes.gathers_angles else i
             for which in range(2):
                 place = (3 * (own.start + i) + which) * c + h * head
                 dy, dx, y = at(arena, a.dcontent + place), at(arena, a.dqkv + place), at(act, a.qkv + place)
@@ -123,9 +125,11 @@ def _content_backward(act, arena, layer, slot_gradients, position, own, sizes, o
                     dgrowth = at(slot_gradients, places[GROWTH, 0] + layer * places[GROWTH, 1] + i * growing)
                     add_growth_gradients(y, dy, dgrowth, growing, sizes.half, scalar(y, 1.0 - 2.0 * which))
                 if sizes.wants_angles:
-                    add_angle_gradients(y, dy, at(slot_gradients, o.angles + (first + i) * pairs), pairs, sizes.half)
+                    add_angle_gradients(
+                        y, dy, at(slot_gradients, o.angles + (first + angle) * pairs), pairs, sizes.half
+                    )
                 if pairs:
-                    cos, target = at(pointer(position.turns), (first + i) * row), dy if case.apart else dx
+                    cos, target = at(pointer(position.turns), (first + angle) * row), dy if case.apart else dx
                     rotate_row(dy, cos, at(cos, position.turns.size // 3 * 2), target, head, pairs, sizes.half)
                 if case.apart:
                     add_scaled(dx, scalar(dx, 1.0), dy, head)
@@ -146,7 +150,9 @@ def _head(layer, h, act, position, dropout, place_of_first, own, sizes, a):
     bias = part(pointer(position.bias), place(position.numbers, BIAS, layer, h), offsets)
     guard = Guard(q, q, pointer(position.no_guard), 0.0, 0.0)
     dropped = place_in(dropout, own.sequence, place_of_first + h)
-    spans = at(pointer(position.spans), layer * 2 * position.case.queries)
+    layers, batch, queries, _ = position.spans.shape
+    which = min(layer, layers - 1) * batch + min(own.sequence, batch - 1)
+    spans = at(pointer(position.spans), which * 2 * queries)
     sight = Sight(NONE, spans, q, pointer(position.places))  # of the last two nothing is read
     return Head(
         q, qr, k, kr, v, bias, pointer(position.numbers), position.scale[layer, h], n, n, sight, guard, dropout,

@@ -54,13 +54,13 @@ def _clear_gradients(g, stride, sizes, o):
 
 
 @inner
-def _group_gradients(x, target, shares, step, lengths, shifts, first, last, w, wt, g, stride, arena, position,
+def _group_gradients(x, target, shares, step, lengths, places, first, last, w, wt, g, stride, arena, position,
                      dropout, sizes, o, t, a):  # fmt: skip
     """Loss and gradients (into g) of the sequences first .. last - 1."""
     _clear_gradients(g, stride, sizes, o)
     loss, head, done = 0.0, at(wt, t.head_weight) if sizes.tied else at(w, o.head_weight), first
     while done < last:
-        pack, grow = pack_from(done, last, sizes.length, lengths, shifts), OVERWRITE if done == first else FROM
+        pack, grow = pack_from(done, last, sizes.length, lengths, places), OVERWRITE if done == first else FROM
         stream_forward(x, w, wt, arena, position, dropout, pack, sizes, o, t, a)
         found, count = pack_loss(target, shares, step, head, w, arena, pack, sizes, o, a)
         loss += found
@@ -72,7 +72,7 @@ def _group_gradients(x, target, shares, step, lengths, shifts, first, last, w, w
 
 
 @inner
-def _step_lane(lane, board, x, target, shares, lengths, shifts, w, wt, panels, gradients, starts, losses, arenas,
+def _step_lane(lane, board, x, target, shares, lengths, places, w, wt, panels, gradients, starts, losses, arenas,
                position, dropout, moments, numbers, ranges, squares, sizes, o, t, a):  # fmt: skip
     """Tasks of five phases: transpose a panel of a matrix; go through a group of sequences; decompose the gradients of
     an end; add up some gradients, where they are clipped; update some parameters."""
@@ -93,7 +93,7 @@ def _step_lane(lane, board, x, target, shares, lengths, shifts, w, wt, panels, g
                 composed = True
             losses[group] = _group_gradients(
                 _own(pointer(x), arena, sizes, a), _own(pointer(target), arena, sizes, a),
-                _own(pointer(shares), arena, sizes, a), step_of(shares), lengths, shifts, starts[group],
+                _own(pointer(shares), arena, sizes, a), step_of(shares), lengths, places, starts[group],
                 starts[group + 1], _own(pointer(w), arena, sizes, a), _own(pointer(wt), arena, sizes, a),
                 _own(row(gradients, group), arena, sizes, a), stride, _own(arena, arena, sizes, a), position, dropout,
                 sizes, o, t, a,
@@ -141,22 +141,24 @@ def _turn(way, w, wt, panels, number, spare):
 
 
 @entry(label="the training step")
-def step(crew, board, x, target, shares, lengths, shifts, w, wt, panels, gradients, starts, losses, arenas, position,
+def step(crew, board, x, target, shares, lengths, places, w, wt, panels, gradients, starts, losses, arenas, position,
          dropout, moments, numbers, ranges, squares, steps, sizes, o, t, a):  # fmt: skip
     """Losses (G,) and gradients (G, stride) of a batch x, target (B, n), then AdamW on w (P,).
 
     starts (G + 1,): the first sequence of every group, and their number.
 
-    shares (B n,), or (1,) where all are the same: what the targets have of the mean, as in `kernels.loss`. lengths and
-    shifts (the rows of the table where sequences begin) (B,), or (1,) where all are the same. Tokens are whole numbers
-    in the type of w, so that everything is compiled once for scalars and tokens. One arena per lane.
+    shares (B n,), or (1,) where all are the same: what the targets have of the mean, as in `kernels.loss`. lengths
+    (B,), or (1,) where all are the same. places (1, B, 1), or (1, 1, 1): the row of the table where each sequence
+    begins, whose other rows follow; or (2, B, n), where rows are gathered: each token's of the table, and of the
+    rotations. Tokens are whole numbers in the type of w, so that everything is compiled once for scalars and tokens.
+    One arena per lane.
     dropout: as `kernels.dropout` has it, or None. moments (2, P), steps (1,) of updates, ranges (R, 3): starts, stops,
     and whether those parameters decay; squares (R,), or (0,) where nothing is clipped. Without an update there are no
     ranges, without gradients no groups and no panels.
     """
     in_lanes(
         crew, _step_lane,
-        (pointer(board), x, target, shares, lengths, shifts, w, wt, panels, gradients, starts, losses, arenas, position,
+        (pointer(board), x, target, shares, lengths, places, w, wt, panels, gradients, starts, losses, arenas, position,
          dropout, moments, numbers, ranges, squares, sizes, o, t, a),
     )  # fmt: skip
     if ranges.shape[0]:
@@ -164,14 +166,14 @@ def step(crew, board, x, target, shares, lengths, shifts, w, wt, panels, gradien
 
 
 @inner
-def _forward_lane(lane, board, x, lengths, shifts, y, head, w, arenas, position, sizes, o, t, a):
+def _forward_lane(lane, board, x, lengths, places, y, head, w, arenas, position, sizes, o, t, a):
     """One task is one sequence."""
     memory = row(arenas, lane)
     arena, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
     inputs, outward = _own(pointer(x), memory, sizes, a), _own(pointer(head), memory, sizes, a)
     sequence = claim(board)
     while sequence < x.shape[0]:
-        pack = pack_from(sequence, sequence + 1, sizes.length, lengths, shifts)
+        pack = pack_from(sequence, sequence + 1, sizes.length, lengths, places)
         n = pack.rows
         stream_forward(inputs, weights, weights, arena, position, None, pack, sizes, o, t, a)
         head_of_rows(rows_of_stream(arena, sizes, a), n, outward, weights, arena, sizes, o, a)
@@ -184,14 +186,14 @@ def _forward_lane(lane, board, x, lengths, shifts, y, head, w, arenas, position,
 
 
 @entry(label="the forward pass")
-def forward(crew, board, x, lengths, shifts, y, head, w, arenas, position, sizes, o, t, a):
+def forward(crew, board, x, lengths, places, y, head, w, arenas, position, sizes, o, t, a):
     """y (B, n), or (B, n V) logits, from x (B, n), 0 past the lengths; one arena per lane. head (C V,)."""
-    in_lanes(crew, _forward_lane, (pointer(board), x, lengths, shifts, y, head, w, arenas, position, sizes, o, t, a))
+    in_lanes(crew, _forward_lane, (pointer(board), x, lengths, places, y, head, w, arenas, position, sizes, o, t, a))
 
 
 @inner
 def _losses_lane(
-    lane, board, x, target, shares, lengths, shifts, starts, losses, head, w, arenas, position, sizes, o, t, a
+    lane, board, x, target, shares, lengths, places, starts, losses, head, w, arenas, position, sizes, o, t, a
 ):
     """One task is one group of sequences, as in a step, so that the sums have the same order."""
     memory, group, step = row(arenas, lane), claim(board), step_of(shares)
@@ -201,7 +203,7 @@ def _losses_lane(
     while group < losses.size:
         loss, done, last = 0.0, starts[group], starts[group + 1]
         while done < last:
-            pack = pack_from(done, last, sizes.length, lengths, shifts)
+            pack = pack_from(done, last, sizes.length, lengths, places)
             stream_forward(inputs, weights, weights, arena, position, None, pack, sizes, o, t, a)
             loss += pack_loss(targets, counts, step, outward, weights, arena, pack, sizes, o, a)[0]
             done = pack.last
@@ -210,24 +212,24 @@ def _losses_lane(
 
 
 @entry(label="the loss")
-def losses(crew, board, x, target, shares, lengths, shifts, starts, losses, head, w, arenas, position, sizes, o, t, a):
+def losses(crew, board, x, target, shares, lengths, places, starts, losses, head, w, arenas, position, sizes, o, t, a):
     """losses (G,), those of the groups of a batch x, target (B, n), which add up to the mean; one arena per lane."""
     in_lanes(
         crew, _losses_lane,
-        (pointer(board), x, target, shares, lengths, shifts, starts, losses, head, w, arenas, position, sizes, o, t, a),
+        (pointer(board), x, target, shares, lengths, places, starts, losses, head, w, arenas, position, sizes, o, t, a),
     )  # fmt: skip
 
 
 @inner
-def _extend_lane(lane, board, x, lengths, shifts, before, y, head, w, arenas, position, sizes, o, t, a):
+def _extend_lane(lane, board, x, lengths, places, before, y, head, w, arenas, position, sizes, o, t, a):
     """One task: of one sequence nothing is shared out."""
     memory, sequence = row(arenas, lane), claim(board)
     if sequence:
         return
     arena, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
     inputs, outward = _own(pointer(x), memory, sizes, a), _own(pointer(head), memory, sizes, a)
-    whole = pack_from(sequence, sequence + 1, sizes.length, lengths, shifts)
-    pack = Pack(whole.first, whole.last, whole.rows, lengths, shifts, before[0])
+    whole = pack_from(sequence, sequence + 1, sizes.length, lengths, places)
+    pack = Pack(whole.first, whole.last, whole.rows, lengths, places, before[0])
     stream_forward(inputs, weights, weights, arena, position, None, pack, sizes, o, t, a)
     last = at(rows_of_stream(arena, sizes, a), (pack.rows - 1) * sizes.width)
     head_of_rows(last, pack.last - pack.first, outward, weights, arena, sizes, o, a)
@@ -236,10 +238,10 @@ def _extend_lane(lane, board, x, lengths, shifts, before, y, head, w, arenas, po
 
 
 @entry(label="generation")
-def extend(crew, board, x, lengths, shifts, before, y, head, w, arenas, position, sizes, o, t, a):
+def extend(crew, board, x, lengths, places, before, y, head, w, arenas, position, sizes, o, t, a):
     """Logits y (V,) after the tokens x (n,) of a sequence, lengths (1,): n. before (1,): others of it that stand in the
     arena already, with their keys and values in every layer."""
     in_lanes(
         crew, _extend_lane,
-        (pointer(board), x, lengths, shifts, before, y, head, w, arenas, position, sizes, o, t, a),
+        (pointer(board), x, lengths, places, before, y, head, w, arenas, position, sizes, o, t, a),
     )  # fmt: skip

@@ -54,6 +54,8 @@ class Sizes(NamedTuple):
     wants_qk_table: int
     wants_taps: int
     wants_angles: int
+    gathers_table: int  # whether a rule says each token's row of the table, and of the rotations
+    gathers_angles: int
     composed_input: int  # whether the ends are `composed`
     composed_output: int
     packed: int  # whether the layers' matrices are packed once for all products, as they are and transposed
@@ -106,7 +108,7 @@ class Position(NamedTuple):
     turns: np.ndarray  # factors of rotation, as `kernels.rotate` has them: cos, sin, and sin of turning back
     bias: np.ndarray
     scale: np.ndarray  # (layers, H)
-    spans: np.ndarray  # (layers, N, 2), int64: the keys that each query sees, where not all
+    spans: np.ndarray  # (layers or 1, B or 1, N, 2), int64: the keys that each query sees, where not all
     gates: np.ndarray | None  # (layers, 4), int64, see `model_gates`; None where no layer has one
     no_guard: np.ndarray  # float64, not read: short sequences leave no tile out
     slots: Slots | None  # None where there are none but those above

@@ -16,13 +16,13 @@ from fastpe.kernels.simd import at
 
 
 class Pack(NamedTuple):
-    """The sequences first .. last - 1 of a batch; `lengths` and `shifts` as a step has them."""
+    """The sequences first .. last - 1 of a batch; `lengths` and `places` as a step has them."""
 
     first: int
     last: int
     rows: int  # of all of them
     lengths: np.ndarray
-    shifts: np.ndarray
+    places: np.ndarray
     before: int  # positions of a lone sequence whose keys and values stand in the arena already
 
 
@@ -32,25 +32,38 @@ class Rows(NamedTuple):
     sequence: int  # its number in the batch
     start: int  # its first row
     length: int
-    shift: int  # the row of the table at its first position
+    places: np.ndarray  # of the whole batch
     before: int
 
 
 @inner
-def pack_from(first, last, room, lengths, shifts):
+def pack_from(first, last, room, lengths, places):
     """As many of the sequences first .. last - 1 as have room in that many rows, in their order; the first at least."""
     rows, end = lengths[min(first, lengths.size - 1)], first + 1
     while end < last and rows + lengths[min(end, lengths.size - 1)] <= room:
         rows += lengths[min(end, lengths.size - 1)]
         end += 1
-    return Pack(first, end, rows, lengths, shifts, np.int64(0))
+    return Pack(first, end, rows, lengths, places, np.int64(0))
 
 
 @inner
 def rows_of(pack, sequence, start):
     """Those of a sequence of the pack, which begin where the ones of the sequence before it end."""
     length = pack.lengths[min(sequence, pack.lengths.size - 1)]
-    return Rows(sequence, start, length, pack.shifts[min(sequence, pack.shifts.size - 1)], pack.before)
+    return Rows(sequence, start, length, pack.places, pack.before)
+
+
+@inner
+def place_of(which, i, own):
+    """The row that a rule gives to a sequence's i-th of the tokens that go through the model: of the table (which: 0),
+    or of the rotations (1)."""
+    return own.places[which, own.sequence, i]
+
+
+@inner
+def first_place(own):
+    """The table's row at a sequence's first position, where rows follow one another."""
+    return own.places[0, min(own.sequence, own.places.shape[1] - 1), 0]
 
 
 @inner

@@ -5,15 +5,17 @@ settings with options of an encoding load that encoding, to check them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NoReturn, Self
 
 from fastpe.base import own_files
 from fastpe.base.patterns import expanded
 from fastpe.base.validation import at_least_zero, choice, nearest, real, truth, whole
 from fastpe.encodings import registry
-from fastpe.encodings.slots import MAX_POSITION, Spec, make_spec
+from fastpe.encodings.encoding import Part
+from fastpe.encodings.slots import Spec, make_spec
 from fastpe.model import sight
+from fastpe.model.positions import Rule, canonical, check_tokens, rule_of
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "swiglu")  # in the order of `kernels.activation`
 NORMS = ("none", "layernorm", "rmsnorm")
@@ -22,7 +24,6 @@ PRECISIONS = ("float32", "bfloat16")
 INITS = ("uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_normal")
 TABLE_SCALES = ("defined", "rms", "unit")
 MOST_TOKENS = 2**24  # kernels get tokens as float32 or float64: up to here every whole number is one
-_RANDOM, _OFFSET = "random:", "offset:"  # what positions begin with where they are drawn
 
 
 class Options(dict[str, Any]):
@@ -109,6 +110,18 @@ class ModelConfig:
         positions in place of `train_length`. Or ``"offset:L"``: a table of L rows; in a training step every sequence of
         n elements has n consecutive ones, from a row on that is drawn from 0 .. L - n (stream ``offsets``), in a test
         the first n. For encodings that fill no other slot than ``table``. L is at least `train_length`.
+        ``"float:L"``: as ``random:L``, but N real numbers of [0, L - 1). ``"pose:L"`` (PoSE, Zhu et al. 2023,
+        arXiv:2309.10400): in training with one gap, up to L - 1, which all sequences of a step share.
+
+        Or a rule, by which positions follow from tokens. It chooses rows of ``table``; other slots have the usual
+        positions, so that ``"abacus+rope"`` has both. ``"digits:K"`` (Abacus): the place within a number, and 0 for
+        all other tokens; a training step adds one number of 0 .. K. ``"coupled:L"`` (position coupling): a digit's
+        significance, from a start on that every training sequence draws anew, up to L. Both are for numbers that begin
+        with their least significant digit, unless a task says otherwise, and name the tokens that are digits, as
+        ``"digits:20:0-9"``; a task or text completes ``"digits:20"``. ``"documents:SEP"``: positions begin anew behind
+        a separator, in table and rotations, and attention stays within a document; SEP are tokens, as ``10`` or
+        ``3,5-7``; ``"documents:SEP:first"``: it begins a document. ``"segments:SEP"`` (BiPE): the place within the
+        segment for the table, the number of segments before for rotations. See `fastpe.model.positions`.
 
     Raises
     ------
@@ -182,11 +195,16 @@ class ModelConfig:
         self._set("init", choice("init", self.init, INITS))
         self._set("table_scale", choice("table_scale", self.table_scale, TABLE_SCALES))
         self._set("start", real("start", self.start))
-        self._set("positions", _positions(self.positions, self.train_length))
+        self._set("positions", canonical(self.positions, self.train_length))
+        self._check_rule()
 
     def _check_layers(self, name: str, pattern: str, count: int) -> None:
         if count > self.layers:
             raise ValueError(f"layers must be at least {count} for {name} {pattern!r}, not {self.layers}")
+
+    def _check_rule(self) -> None:
+        if self.rule is not None:
+            check_tokens(self.rule, self.vocabulary, self.positions)
 
     def _check_tied(self) -> None:
         if self.tied and self.vocabulary is None:
@@ -203,12 +221,18 @@ class ModelConfig:
     @property
     def position_range(self) -> int | None:
         """L where positions are drawn from 0 .. L - 1, or begin anywhere there, else None."""
-        return None if self.positions == "usual" else int(self.positions.partition(":")[2])
+        drawn = self.positions != "usual" and self.rule is None
+        return int(self.positions.partition(":")[2]) if drawn else None
 
     @property
     def shifted(self) -> bool:
         """Whether sequences begin anywhere in a table."""
-        return self.positions.startswith(_OFFSET)
+        return self.positions.startswith("offset:")
+
+    @property
+    def rule(self) -> Rule | None:
+        """By which positions follow from tokens; None where they do not."""
+        return rule_of(self.positions)
 
     def spec(self, length: int, positions: Any = None) -> Spec:
         """What the encoding is built for at `length` positions; where they are drawn, they are to be given."""
@@ -222,6 +246,11 @@ class ModelConfig:
             start=self.start,
             dtype=self.dtype,
         )
+
+    def spec_of(self, part: Part, length: int) -> Spec:
+        """What one term of the encoding is built for: of a table all rows from which a rule chooses."""
+        rows = self.rule.rows if self.rule is not None and "table" in part.encoding.slots else 0
+        return replace(self, positions="usual", train_length=rows).spec(rows) if rows else self.spec(length)
 
     def to_dict(self) -> dict[str, Any]:
         """All settings as plain JSON values; `from_dict` is its inverse."""
@@ -271,19 +300,6 @@ def _checked_options(encoding: str, options: object) -> dict[str, Any]:
     parts = registry.parse_all(encoding, options)
     typed = {f"{part.scheme}.{key}": value for part in parts for key, value in part.options.items()}
     return {name: typed[name if "." in name else f"{encoding}.{name}"] for name in options}
-
-
-def _positions(value: Any, train_length: int) -> str:
-    if value == "usual":
-        return "usual"
-    way, count = "", ""
-    if isinstance(value, str) and value.startswith((_RANDOM, _OFFSET)):
-        way, _, count = value.partition(":")
-    if not (count.isascii() and count.isdigit() and len(count) < 12):
-        raise ValueError(f"positions must be 'usual', 'random:L' or 'offset:L', not {value!r}")
-    if not train_length <= int(count) <= MAX_POSITION:
-        raise ValueError(f"positions must draw from train_length={train_length} to 2**27 positions, not {value!r}")
-    return f"{way}:{int(count)}"
 
 
 def _vocabulary(value: Any) -> int:

@@ -6,7 +6,6 @@ This is where a model and an encoding meet. The model sees arrays by slot; the e
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,9 @@ from fastpe.encodings.encoding import BeyondTrainingLength, Part
 from fastpe.encodings.slots import SLOTS, Spec
 from fastpe.model import gates, sight
 from fastpe.model.config import ModelConfig
+from fastpe.model.drawn_positions import drawn
 from fastpe.model.scratch import LAYERED
+from fastpe.model.token_positions import Placed
 
 Array = np.ndarray[Any, Any]
 
@@ -52,6 +53,8 @@ class ModelEncoding:
     """
 
     def __init__(self, config: ModelConfig) -> None:
+        if config.rule is not None:
+            raise ValueError(f"positions={config.positions!r} follow from tokens: there are no slots without these")
         self.config = config
         self._parts = registry.parse_all(config.encoding, config.options)
         pattern = registry.parse_layers(config.encoding, config.options)
@@ -82,10 +85,7 @@ class ModelEncoding:
         if unfit := self.layered - LAYERED:
             raise ValueError(f"{config.encoding!r} fills {min(unfit)!r} in every layer, which acts once")
         self.initial = self._initial_values()
-        self.gates = tuple(
-            gates.of_layer(own, self._own_layers, config.encoding, partial(self._name, layer=layer))
-            for layer, own in enumerate(self._of_layers)
-        )
+        self.gates = gates.of_layers(self._of_layers, self._own_layers, config.encoding, self._name)
         self.table_factor = self._find_table_factor()
 
     def _check_pattern(self, spec: Spec, filled: Mapping[str, set[str]]) -> None:
@@ -125,7 +125,10 @@ class ModelEncoding:
         if length not in self._specs and len(self._specs) >= _KEPT_LENGTHS:
             self._specs.clear()
             self._arrays.clear()
-        positions = None if most is None else Stream(self.config.seed, "positions", draw).choice(most, length)
+        positions = None
+        if most is not None:
+            way, stream = self.config.positions.partition(":")[0], Stream(self.config.seed, "positions", draw)
+            positions = drawn(way, most, length, stream, training=isinstance(draw, int))
         self._specs[length], self._draws[length] = self.config.spec(length, positions), draw
         return self._specs[length]
 
@@ -140,8 +143,10 @@ class ModelEncoding:
             values |= {self._name(part.scheme, name): value for name, value in shared.items() if name not in own}
             for layer in [number for number, parts in enumerate(self._of_layers) if own and _has(parts, part)]:
                 stream = Stream(c.seed, "init", f"layers.{layer}.encoding.{part.scheme}")
-                drawn = part.encoding.init(spec, stream, **part.options)
-                values |= {self._name(part.scheme, name, layer): drawn[name].astype(c.dtype) for name in sorted(own)}
+                values_drawn = part.encoding.init(spec, stream, **part.options)
+                values |= {
+                    self._name(part.scheme, name, layer): values_drawn[name].astype(c.dtype) for name in sorted(own)
+                }
         return values
 
     def _name(self, scheme: str, parameter: str, layer: int | None = None) -> str:
@@ -264,6 +269,11 @@ class ModelEncoding:
         spare = most - np.broadcast_to(lengths, batch) + 1
         return Draws(Stream(self.config.seed, "offsets", step)).integers(spare, (batch,))
 
+    def placed(self, x: Array, lengths: Array, *, step: int | None = None, **_: Any) -> Placed:
+        """Where sequences (B, N) stand: in rows of the table one after the other; step: of a training."""
+        first = np.zeros(1, np.int64) if step is None else self.shifts(lengths, len(x), step)
+        return Placed(first[None, :, None], None, None)
+
     # ------------------------------------------------------------------------------------------------------- reference
 
     def reference_slots(self, length: int, parameters: Mapping[str, Array]) -> list[dict[str, Any]]:
@@ -297,10 +307,9 @@ class ModelEncoding:
         of_layers: Any  # one for every layer, as the slots are
         loss, gradients, of_layers = reference.model_loss_and_grads(self.config, parameters, slots, x, y, weights)
         if self.initial:
-            own = {
-                name: gradients.get(name, np.zeros_like(parameters[name])) for name in self.initial
-            }  # gates' are there
-            self.pull(length, parameters, self._joined(of_layers), own)
+            # those of gates are there already
+            own = {name: gradients.get(name, np.zeros_like(parameters[name])) for name in self.initial}
+            self.pull(length, parameters, self.joined(of_layers), own)
             gradients |= own
         return float(loss), gradients
 
@@ -314,7 +323,7 @@ class ModelEncoding:
         length = x.shape[1]
         slots = self.reference_slots(length, parameters)
         found, of_layers = reference.model_gradient_sizes(self.config, parameters, slots, x, y, weights)
-        terms = self._joined(of_layers)
+        terms = self.joined(of_layers)
         for draw in range(_DRAWS if self.initial else 0):
             own = {name: np.zeros_like(parameters[name]) for name in self.initial}
             signs = {
@@ -324,7 +333,7 @@ class ModelEncoding:
             found |= {name: np.maximum(np.abs(array), found.get(name, 0.0)) for name, array in own.items()}
         return {name: np.abs(np.asarray(array)) for name, array in found.items()}
 
-    def _joined(self, of_layers: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    def joined(self, of_layers: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
         """The gradients of the slots that are learned, as `pull` takes them, from those that each layer has."""
         found = {}
         for slot in self.learned:

@@ -13,25 +13,32 @@ class LayerGate(NamedTuple):
     names: Mapping[str, str]
 
 
-def of_layer(
-    parts: Sequence[Part], learned: Mapping[str, Collection[str]], encoding: str, named: Callable[[str, str], str]
-) -> LayerGate | None:
-    """The gate of a layer with these parts.
+def of_layers(
+    parts: Sequence[Sequence[Part]], learned: Mapping[str, Collection[str]], encoding: str,
+    named: Callable[[str, str, int], str],
+) -> tuple[LayerGate | None, ...]:  # fmt: skip
+    """The gate of each layer, given its parts.
 
     learned: of each part the parameters that a layer has for itself. named: the model's name of one.
 
     Raises
     ------
     ValueError
-        If two of the parts have one.
+        If two parts of a layer have one.
     """
+    return tuple(_gate(layer, own, learned, encoding, named) for layer, own in enumerate(parts))
+
+
+def _gate(
+    layer: int, parts: Sequence[Part], learned: Mapping[str, Collection[str]], encoding: str,
+    named: Callable[[str, str, int], str],
+) -> LayerGate | None:  # fmt: skip
     gated = [part for part in parts if part.encoding.gate is not None]
     if len(gated) > 1:
         names = " and ".join(repr(part.scheme) for part in gated)
         raise ValueError(f"{encoding!r} has two gates in one layer, {names}: choose one")
     for part in gated:
         assert part.encoding.gate is not None
-        return LayerGate(
-            part.encoding.gate.sign, {role: named(part.scheme, role) for role in sorted(learned[part.scheme])}
-        )
+        names_of = {role: named(part.scheme, role, layer) for role in sorted(learned[part.scheme])}
+        return LayerGate(part.encoding.gate.sign, names_of)
     return None

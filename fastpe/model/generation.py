@@ -148,15 +148,17 @@ class Generation:
 
     def _kept(self, text: list[int]) -> Iterator[Array]:
         """The logits after a text that grows, with keys and values kept."""
-        model, done = self.model, 0
+        model, done, state = self.model, 0, None
         with model._lock:
             writer = model._writer(len(text) + self._length - 1, min(len(text), _ROWS))
         while True:
             new = np.array(text[done:])
+            with model._lock:
+                rows, state = model._place(writer, new, done, state)
             for start in range(0, len(new), _ROWS):
-                part = new[start : start + _ROWS]
+                some = slice(start, start + _ROWS)
                 with model._lock:
-                    logits = model._extend(writer, part, done + start)
+                    logits = model._extend(writer, new[some], rows[..., some], done + start)
             done += len(new)
             yield logits
 

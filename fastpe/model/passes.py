@@ -14,7 +14,7 @@ from fastpe.kernels.threads import run_lanes, threads_for
 from fastpe.model import dropout
 from fastpe.model.checked_inputs import CheckedInputs
 from fastpe.model.config import ModelConfig
-from fastpe.model.encoding import ModelEncoding
+from fastpe.model.encoding_by_rule import encoding_of
 from fastpe.model.parameters import Parameters, Transposes
 from fastpe.model.scratch import Scratch, Update
 
@@ -22,7 +22,6 @@ Array = np.ndarray[Any, Any]
 
 _MANY_ROWS = 4096  # of a batch, for more than eight groups
 _GROUPS_BYTES = 2**24  # at most, for the gradients of all groups, unless they are but four
-_FROM_FIRST = np.zeros(1, np.int64)  # row of a table
 _MOST_KEPT = 4  # a user who tries many lengths should not fill the memory
 
 
@@ -39,7 +38,7 @@ class Passes:
 
     def __init__(self, config: ModelConfig) -> None:
         self._config, self._dtype = config, np.dtype(config.dtype)
-        self._encoding = ModelEncoding(config)
+        self._encoding = encoding_of(config)
         self._layout = Parameters(config, self._encoding.initial, self._encoding.gates)
         self._transposes = Transposes(config, self._layout.offsets)
         self._kept: dict[tuple[int, int, bool], Scratch] = {}
@@ -63,11 +62,12 @@ class Passes:
         work = self._scratch(length, lanes, slots, backward=False)
         shape = (batch, length * (self.config.vocabulary or 1))
         size = math.prod(shape) * self.dtype.itemsize
+        placed = self._encoding.placed(rows, lengths)
         validation.room(f"outputs of {batch} sequences with length={length}", size, "need")
         y = np.empty(shape, self.dtype)
         run_lanes(
-            lanes, model_batch.forward, rows, lengths, _FROM_FIRST, y, self._head(), self._layout.flat, work.arenas,
-            work.position(slots), work.sizes, work.offsets, self._transposes.offsets, work.arena,
+            lanes, model_batch.forward, rows, lengths, placed.rows, y, self._head(), self._layout.flat, work.arenas,
+            work.position(slots, placed.spans), work.sizes, work.offsets, self._transposes.offsets, work.arena,
         )  # fmt: skip
         return y
 
@@ -76,11 +76,11 @@ class Passes:
         batch, length = x.shape
         slots, starts = self._encoding.slots(length, self._layout.views, draw), self._groups(batch, lengths)
         lanes, losses = min(threads_for(threads), starts.size - 1), np.zeros(starts.size - 1)
-        work = self._scratch(length, lanes, slots, backward=False)
+        work, placed = self._scratch(length, lanes, slots, backward=False), self._encoding.placed(x, lengths)
         run_lanes(
-            lanes, model_batch.losses, x, y, shares, lengths, _FROM_FIRST, starts, losses, self._head(),
-            self._layout.flat, work.arenas, work.position(slots), work.sizes, work.offsets, self._transposes.offsets,
-            work.arena,
+            lanes, model_batch.losses, x, y, shares, lengths, placed.rows, starts, losses, self._head(),
+            self._layout.flat, work.arenas, work.position(slots, placed.spans), work.sizes, work.offsets,
+            self._transposes.offsets, work.arena,
         )  # fmt: skip
         return float(losses.sum())
 
@@ -104,13 +104,13 @@ class Passes:
         lanes = min(threads_for(threads), groups)
         work = self._scratch(length, lanes, slots, backward=True)
         gradients, losses = work.gradients[:groups], work.losses[:groups]
-        panels, position = self._transposes.panels, work.position(slots)
+        placed = self._encoding.placed(x, lengths, step=draw)
+        panels, position = self._transposes.panels, work.position(slots, placed.spans)
         dropped = dropout.of_step(self.config, draw)
-        shifts = self._encoding.shifts(lengths, batch, draw)
 
         def run(panels: Array, starts: Array, update: Update) -> None:
             run_lanes(
-                lanes, model_batch.step, x, y, shares, lengths, shifts, self._layout.flat, self._transposes.flat,
+                lanes, model_batch.step, x, y, shares, lengths, placed.rows, self._layout.flat, self._transposes.flat,
                 panels, gradients, starts, losses, work.arenas, position, dropped, *update, work.sizes, work.offsets,
                 self._transposes.offsets, work.arena,
             )  # fmt: skip
@@ -149,15 +149,26 @@ class Passes:
         work = Scratch.make(
             self.config, self._layout, length, 1, 0, slots, self._encoding.layered, self._encoding.learned, rows
         )
-        return Writer(work, work.position(slots), np.empty(self.config.vocabulary or 1, self.dtype))
+        rule = self.config.rule
+        spans = np.zeros((self.config.layers, 1, length, 2), np.int64) if rule and rule.keeps_apart else None
+        return Writer(work, work.position(slots, spans), np.empty(self.config.vocabulary or 1, self.dtype))
 
-    def _extend(self, writer: "Writer", tokens: Array, before: int) -> Array:
+    def _place(self, writer: "Writer", tokens: Array, before: int, state: Array | None) -> tuple[Array, Array | None]:
+        """Where tokens stand behind `before` others: rows (any, 1, n), and the state of a rule, given that before."""
+        placed = self._encoding.placed(
+            tokens[None], np.full(1, len(tokens)), state=state, before=before, length=writer.scratch.sizes.length
+        )
+        if placed.spans is not None:
+            writer.position.spans[:, :, before : before + len(tokens)] = placed.spans
+        return np.broadcast_to(placed.rows, (len(placed.rows), 1, len(tokens))), placed.state
+
+    def _extend(self, writer: "Writer", tokens: Array, rows: Array, before: int) -> Array:
         """The logits after some tokens of a sequence, of which `before` others went through the model before."""
         work = writer.scratch
         run_lanes(
-            1, model_batch.extend, tokens.astype(self.dtype), np.full(1, len(tokens)), _FROM_FIRST, np.full(1, before),
-            writer.logits, self._head(), self._layout.flat, work.arenas, writer.position, work.sizes, work.offsets,
-            self._transposes.offsets, work.arena,
+            1, model_batch.extend, tokens.astype(self.dtype), np.full(1, len(tokens)), np.array(rows, order="C"),
+            np.full(1, before), writer.logits, self._head(), self._layout.flat, work.arenas, writer.position,
+            work.sizes, work.offsets, self._transposes.offsets, work.arena,
         )  # fmt: skip
         return writer.logits
 

@@ -102,9 +102,10 @@ class Scratch:
         if sizes.gated:
             numbers[KEY_OFFSET, GIVEN] = 1
             numbers[KEY_OFFSET, WANTED] = backward
-        spans = sight.spans(config.sight, config.layers, length, causal=config.causal)
+        spans, rule = sight.spans(config.sight, config.layers, length, causal=config.causal), config.rule
         case, room = model_memory.attention_case(
-            sizes, numbers, options, keep_raw=keep_raw, more=others is not None, spanned=spans is not None,
+            sizes, numbers, options, keep_raw=keep_raw, more=others is not None,
+            spanned=spans is not None or (rule is not None and rule.keeps_apart),
             backward=backward, dropped=backward and config.dropout > 0,
         )  # fmt: skip
         arena = model_memory.arena_layout(sizes, case, room, backward=backward, rows=rows)
@@ -127,15 +128,19 @@ class Scratch:
             sizes, arena, parameters.offsets._replace(**starting),
             simd.aligned_zeros((lanes, own), config.dtype), simd.aligned_zeros((groups, stride), config.dtype),
             np.zeros(groups), numbers, _places(starts, shapes),
-            np.zeros((1, 1, 2), np.int64) if spans is None else spans, parameters.gates, case, room, layered, shapes,
-            [],
+            np.zeros((1, 1, 1, 2), np.int64) if spans is None else spans[:, None], parameters.gates, case, room, layered,
+            shapes, [],
         )  # fmt: skip
 
-    def position(self, slots: Mapping[str, Any]) -> model_memory.Position:
-        """The slots as kernels take them: an array that is not read stands for a slot that is not used."""
+    def position(self, slots: Mapping[str, Any], spans: Array | None = None) -> model_memory.Position:
+        """The slots as kernels take them: an array that is not read stands for a slot that is not used.
+
+        spans (layers or 1, B, N, 2): of a call whose sequences have their own.
+        """
         if not (self.last and self.last[0][0] is slots):
             self.last[:] = [(slots, self._position(slots))]
-        return self.last[0][1]
+        position = self.last[0][1]
+        return position if spans is None else position._replace(spans=spans)
 
     def _position(self, slots: Mapping[str, Any]) -> model_memory.Position:
         slots, dtype = _with_layers(slots, self.layered), self.arenas.dtype
@@ -190,6 +195,7 @@ def _keeps_raw(slots: Mapping[str, Any]) -> bool:
 def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: Collection[str]) -> model_memory.Sizes:
     angles = slots.get("angles", np.zeros((1, 1, length, 0)))
     layers, heads, _, pairs = angles.shape
+    rule = config.rule
     return model_memory.Sizes(
         length=length, width=config.width, heads=config.heads, hidden=config.hidden,
         inner=inner_width(config), layers=config.layers, causal=int(config.causal),
@@ -202,7 +208,9 @@ def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: C
         angles_layer=heads * length if layers > 1 else 0, angles_head=length if heads > 1 else 0,
         wants_table=int("table" in wanted),
         wants_qk_table=int("qk_table" in wanted), wants_taps=int("taps" in wanted),
-        wants_angles=int("angles" in wanted), composed_input=0, composed_output=0, packed=0, products=way_of(config),
+        wants_angles=int("angles" in wanted),
+        gathers_table=int(rule is not None and "table" in slots), gathers_angles=int(rule is not None and rule.turns),
+        composed_input=0, composed_output=0, packed=0, products=way_of(config),
     )  # fmt: skip
 
 
@@ -215,8 +223,9 @@ def composed_ends(
 
     - the input, whose map has a row a token and a row a position, and as many in the gradients of every group: where
       neither norm, dropout nor convolution (`taps`) comes after the embedding, queries and keys have no table of their
-      own (`qk_table`), no layer has a gate, all sequences begin at the table's first row, and the rows are few: in all
-      no more than `_MOST_COMPOSED` elements, and of tokens, whatever the batch is, not much more than of positions;
+      own (`qk_table`), no layer has a gate, all sequences have the table's rows from the first on, and the rows are
+      few: in all no more than `_MOST_COMPOSED` elements, and of tokens, whatever the batch is, not much more than of
+      positions;
     - the output of a model of numbers: where neither dropout nor a norm comes before the head.
 
     Examples
@@ -228,7 +237,8 @@ def composed_ends(
     """
     bare = config.residual and not config.dropout and config.precision != "bfloat16"
     tokens = config.vocabulary or 0
-    own = config.norm != "none" or config.shifted or gated or not {"taps", "qk_table"}.isdisjoint(slots)
+    placed = config.shifted or config.rule is not None
+    own = config.norm != "none" or placed or gated or not {"taps", "qk_table"}.isdisjoint(slots)
     few = 3 * config.width * (max(tokens, 1) + length) <= _MOST_COMPOSED and tokens <= 2 * length
     return {
         "composed_input": int(bare and few and not own),

@@ -9,12 +9,19 @@ other.
 
 **Options**
 - `digits`: "ordinary", the most significant first, or "reversed", the least significant first, so that a carry is known
-  when it is wanted.
+  when it is wanted, or "answer_reversed", in answers alone.
 - `base`: of the numbers.
+- `padded`: the shorter number has zeros before its most significant digit, up to the length of the other one, and the
+  answer up to one digit more; an input of length 2 n + 1 then has numbers of at most n digits.
+
+**Positions** of digits: "digits:K" (Abacus) counts them along a number, and is meant for "reversed"; "coupled:L" gives
+those of one significance one place, and needs `padded` where answers are "ordinary": where their digits stand is known
+from their number alone.
 
 Source: Huang et al. 2024, "A formal framework for understanding length generalization in transformers" (binary,
 ordinary; its length counts the "=" too); reversed as in Zhou et al. 2024, "Transformers can achieve length
-generalization but not robustly".
+generalization but not robustly"; padded and answer_reversed as in Cho et al. 2024, "Position coupling"
+(arXiv:2405.20671).
 """
 
 from typing import Any
@@ -30,15 +37,20 @@ Array = np.ndarray[Any, Any]
 _NONE = -1
 
 
-def sample(draws: Draws, length: int, count: int, *, digits: str, base: int) -> tuple[Array, Array]:
-    first = 1 + draws.integers(length - 2, (count, 1))
-    second = length - 1 - first
-    a, b = (_number(draws, sizes, length - 2, base) for sizes in (first, second))
+def sample(draws: Draws, length: int, count: int, *, digits: str, base: int, padded: bool) -> tuple[Array, Array]:
+    most = length // 2 if padded else length - 2
+    first = 1 + draws.integers(most, (count, 1))
+    second = 1 + draws.integers(most, (count, 1)) if padded else length - 1 - first
+    a, b = (_number(draws, sizes, most, base) for sizes in (first, second))
     total = _sum(a, b, base)
-    inputs, answers = np.full((count, length), base), np.full((count, length - 1), _NONE)
-    _write(inputs, 0, a, first, digits)
-    _write(inputs, first + 1, b, second, digits)
-    _write(answers, 0, total, _sizes(total), digits)
+    ends = _sizes(total)
+    if padded:
+        first[:], second[:], ends[:] = most, most, most + 1
+    operands = "ordinary" if digits == "answer_reversed" else digits
+    inputs, answers = np.full((count, length), base), np.full((count, total.shape[1]), _NONE)
+    _write(inputs, 0, a, first, operands)
+    _write(inputs, first + 1, b, second, operands)
+    _write(answers, 0, total, ends, digits)
     return inputs, answers
 
 
@@ -68,34 +80,42 @@ def _sizes(numbers: Array) -> Array:
 
 def _write(out: Array, start: Array | int, numbers: Array, sizes: Array, digits: str) -> None:
     rows, places = np.nonzero(np.arange(numbers.shape[1]) < sizes)
-    order = places if digits == "reversed" else sizes[rows, 0] - 1 - places
+    order = places if digits != "ordinary" else sizes[rows, 0] - 1 - places
     out[rows, np.broadcast_to(start, sizes.shape)[rows, 0] + order] = numbers[rows, places]
 
 
-def symbols(*, digits: str, base: int) -> int:
+def symbols(*, base: int, **options: Any) -> int:
     return base + 1
 
 
-def word(symbol: int, *, digits: str, base: int) -> str:
+def lengths(*, padded: bool, **options: Any) -> Lengths:
+    return Lengths(least=3, step=1 + padded)
+
+
+def word(symbol: int, *, base: int, **options: Any) -> str:
     return "+" if symbol == base else "0123456789"[symbol]
 
 
-def answer_length(length: int, *, digits: str, base: int) -> int:
-    return length - 1
+def answer_length(length: int, *, padded: bool, **options: Any) -> int:
+    return length // 2 + 1 if padded else length - 1
+
+
+def digit_order(*, digits: str, padded: bool, **options: Any) -> str:
+    return "" if digits == "ordinary" and not padded else digits
 
 
 TASK = Task(
     kind="answer",
     summary="the sum of two numbers, digit by digit",
-    lengths=Lengths(least=3),
     options={
         "digits": Option(
             "ordinary",
-            "whether the most significant digit comes first, or last",
+            "whether the most significant digit comes first",
             str,
-            choices=("ordinary", "reversed"),
+            choices=("ordinary", "reversed", "answer_reversed"),
         ),
         "base": Option(2, "of the numbers", int, minimum=2, maximum=10),
+        "padded": Option(False, "whether zeros make the numbers equally long", bool),
     },
     source="Huang et al. 2024, A formal framework for understanding length generalization in transformers",
 )

@@ -16,6 +16,7 @@ KINDS = ("answer", "labels", "numbers")
 """Of what a task may be. One that comes with fastpe has another, "text": it draws nothing, and learns from files."""
 SUMMARY = 52  # characters that a list has room for
 _MOST_SYMBOLS = 2**24 - 4  # with the four of the frame, as many as a model knows
+_DIGITS_AMONG = 2**16  # symbols
 _WORDS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -95,6 +96,10 @@ class Task:
     reversal_bound, permutation_bound : callable, optional
         (length, factors, **options) -> the least mean squared error, of answers multiplied by factors (length,), of a
         model that cannot tell a sequence from its reverse, or from any other order of it; for "numbers".
+    digit_order : callable, optional
+        (**options) -> where the digits of a + b = c stand: "ordinary", the most significant first, and c one digit
+        longer than a and b; "reversed", the least significant first; "answer_reversed", in c alone; "" where that does
+        not say where those of c stand. What positions "coupled:L" go by.
     file : str
         Of a task of one's own, the name of the file that defines it: `fastpe.tasks.register` sets it.
 
@@ -118,11 +123,13 @@ class Task:
     squares: Callable[..., Any] | None = None
     reversal_bound: Callable[..., float] | None = None
     permutation_bound: Callable[..., float] | None = None
+    digit_order: Callable[..., str] | None = None
     file: str = ""
 
 
 FUNCTIONS = (
     "sample", "symbols", "lengths", "answer_length", "word", "chance", "squares", "reversal_bound", "permutation_bound",
+    "digit_order",
 )  # fmt: skip
 """The fields of `Task` for which a module's functions of the same names are taken."""
 
@@ -184,6 +191,17 @@ class Chosen:
         if not isinstance(word := self.task.word(symbol, **self.options), str):
             raise ValueError(f"{self.whose}: word({symbol}) must be a str, not {word!r}")
         return word
+
+    @property
+    def digits(self) -> tuple[int, ...]:
+        """The symbols that are printed as one digit."""
+        few = range(self.symbols if self.symbols <= _DIGITS_AMONG else 0)
+        return tuple(symbol for symbol in few if (own := self.word(symbol)) and own in "0123456789")
+
+    @property
+    def digit_order(self) -> str:
+        """Where the digits of numbers stand, or "" where the task does not say."""
+        return "" if self.task.digit_order is None else self.task.digit_order(**self.options)
 
     def chance(self, length: int) -> Chance | None:
         """What the best answer reaches that does not look at the input; None where the task does not say."""

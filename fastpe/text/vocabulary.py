@@ -78,6 +78,17 @@ class Vocabulary:
         return _BYTES if self.kind == "bytes" else len(self.alphabet)
 
     @property
+    def digits(self) -> tuple[int, ...]:
+        """The tokens of 0, 1, ..., 9, as far as there are such.
+
+        >>> Vocabulary.of("a1b2").digits
+        (0, 1)
+        """
+        if self.kind == "bytes":
+            return tuple(b"0123456789")
+        return tuple(token for token, symbol in enumerate(self.alphabet) if symbol in "0123456789")
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """The smallest type that holds a token."""
         return np.dtype(np.uint8 if self.size <= _BYTES else np.uint16)

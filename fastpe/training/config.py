@@ -8,6 +8,7 @@ from fastpe.base import own_files
 from fastpe.base.validation import at_least_zero, choice, path, positive, truth, whole
 from fastpe.encodings import combined, registry
 from fastpe.model.config import ModelConfig, Options
+from fastpe.model.positions import completed
 from fastpe.tasks import sizes
 from fastpe.tasks.registry import choose
 from fastpe.tasks.targets import SCALES
@@ -151,6 +152,9 @@ class TrainConfig(ModelConfig):
 
     def _check_tied(self) -> None:
         """Whether there are tokens is known once the task is: the model says it."""
+
+    def _check_rule(self) -> None:
+        """Likewise which tokens there are."""
 
     def _check_schedule(self) -> None:
         for name in ("weight_decay", "min_lr"):
@@ -330,6 +334,11 @@ class TrainConfig(ModelConfig):
         chosen = self.chosen
         own["train_length"] = sizes.positions(chosen, self.train_length, self.causal)
         symbols = self.symbols
+        if symbols:
+            own["positions"] = completed(self.positions, "the text", symbols.digits)
+        elif self.rule is not None and chosen.task.kind != "numbers":
+            equals = chosen.symbols + sizes.FRAME.index("separator")
+            own["positions"] = completed(self.positions, chosen.whose, chosen.digits, equals, chosen.digit_order)
         return ModelConfig(**{**own, "vocabulary": symbols.size if symbols else sizes.vocabulary(chosen)})
 
     @property

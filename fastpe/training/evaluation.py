@@ -229,7 +229,7 @@ def check_length(config: ModelConfig, length: int) -> None:
     """
     for part in registry.parse_all(config.encoding, config.options):
         try:
-            part.encoding.check(config.spec(length), **part.options)
+            part.encoding.check(config.spec_of(part, length), **part.options)
         except ValueError as error:
             raise BeyondTrainingLength(str(error)) from error
 
@@ -241,5 +241,9 @@ def remarks(config: ModelConfig, length: int) -> list[str]:
     except BeyondTrainingLength:
         return []
     parts = registry.parse_all(config.encoding, config.options)
-    known = combined.remarks(parts, config.spec(config.train_length))
-    return [text for text in combined.remarks(parts, config.spec(length)) if text not in known]
+
+    def told(at: int) -> list[str]:
+        return [text for part in parts for text in combined.remarks((part,), config.spec_of(part, at))]
+
+    known = told(config.train_length)
+    return [text for text in told(length) if text not in known]

@@ -1,0 +1,82 @@
+"""Abacus: a learned vector for the place of a digit within its number, added to the embeddings.
+
+    PE[p] = table[p],   p = 0 .. N_train - 1
+
+p is the place within a run of digits, 1, 2, ..., and 0 for what is no digit: a model's setting
+``positions="digits:K"`` finds it, with a table of 1024 rows. In a training step one number of 0 .. K is added to all
+places of digits, so that rows of numbers longer than any of training are trained too. By any other setting it is a
+`learned` table with other initial values.
+
+Source: McLeish et al. 2024, "Transformers Can Do Arithmetic with the Right Embeddings" (arXiv:2405.17399), section 3,
+and released code (mcleish7/arithmetic, abacus.py): initial values N(0, 1).
+
+**Slot**: `table` (N, C). **Learns**: `table` (N_train, C). Positions are integers from 0 to N_train - 1.
+
+**Past the training length**: undefined; of numbers, those of up to K digits more than in training have trained rows.
+
+**Accuracy.** A copy.
+
+**Traps.** Numbers must begin with their least significant digit, or a digit's significance does not follow from its
+place. A number that follows another one without anything between continues its run.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.encodings.encoding import BeyondTrainingLength, Encoding, Reported
+from fastpe.encodings.input import learned
+from fastpe.encodings.slots import Spec
+
+
+def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
+    """One row for every place."""
+    return {"table": (spec.train_length, spec.dim)}
+
+
+def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
+    """N(0, 1)."""
+    return {"table": rng.normal((spec.train_length, spec.dim))}
+
+
+def check(spec: Spec, **options: Any) -> None:
+    """Positions must be integers of 0 .. N_train - 1."""
+    points = spec.points()
+    if (points != np.floor(points)).any() or points.min() < 0:
+        wrong = points[(points != np.floor(points)) | (points < 0)][0]
+        raise ValueError(f"'abacus' needs integer positions >= 0, but one is {wrong:g}")
+    if points.max() >= spec.train_length:
+        raise BeyondTrainingLength(
+            f"'abacus' has no row for position {points.max():.0f}: its table has {spec.train_length} rows"
+        )
+
+
+def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
+    """The rows of the table."""
+    return {"table": params["table"][spec.points().astype(int)]}
+
+
+def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any) -> None:
+    """Fill `table`."""
+    learned.fill(spec, params, out, beyond="error", scale=1.0)
+
+
+def pull(
+    spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any
+) -> None:  # fmt: skip
+    """Add every row's gradient to the row that it came from."""
+    learned.pull(spec, params, dslots, dparams, beyond="error", scale=1.0)
+
+
+ENCODING = Encoding(
+    summary="a trained vector for a digit's place in its number",
+    slots=("table",),
+    beyond="undefined",
+    direction="yes",
+    source="McLeish et al. 2024, arXiv:2405.17399, section 3, and released code",
+    reported=Reported(
+        "holds",
+        "Trained on numbers of up to 20 digits, with positions digits:99, models add numbers of 100 digits.",
+        "McLeish et al. 2024, arXiv:2405.17399, section 4",
+    ),
+)

@@ -1,0 +1,195 @@
+"""The encoding of a model whose positions follow from tokens by a rule: its table apart from its other slots.
+
+table     all rows that there may be; each token has the one that the rule gives it
+angles    as usual; where the rule says so, each token has the row that it gives
+others    as usual
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fastpe import reference
+from fastpe.base.patterns import expanded, shortest
+from fastpe.base.random import Stream
+from fastpe.encodings import combined, registry
+from fastpe.model import sight, token_positions
+from fastpe.model.config import ModelConfig
+from fastpe.model.encoding import ModelEncoding
+from fastpe.model.positions import Documents, Segments
+from fastpe.model.token_positions import Placed
+
+Array = np.ndarray[Any, Any]
+
+# slots that know where a position is, or mix neighbours: they would lead out of a document
+_PLACED = frozenset({"taps", "qk_table", "index", "values", "scores"})
+_OF_SEGMENTS = frozenset({"table", "angles", "growth", "pairs"})
+
+
+class EncodingByRule:
+    """What `ModelEncoding` is, for a model with a rule; slots and parameters have the same names.
+
+    Raises
+    ------
+    ValueError
+        If the encoding has nothing that the rule chooses from, or something that the rule says nothing of.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        assert config.rule is not None
+        self.config, self._rule = config, config.rule
+        spec, parts = config.spec(config.train_length), registry.parse_all(config.encoding, config.options)
+        filled = {part.scheme: set(combined.shapes_of(part, spec)) for part in parts}
+        self._check(filled)
+        tables = {scheme for scheme, slots in filled.items() if "table" in slots}
+        rows = self._rule.rows or config.train_length
+        self._table = ModelEncoding(_only(config, tables, rows)) if tables else None
+        self._rest = ModelEncoding(_only(config, filled.keys() - tables, config.train_length))
+        both = [each for each in (self._table, self._rest) if each is not None]
+        self.initial = {name: value for each in both for name, value in each.initial.items()}
+        self.gates = self._rest.gates
+        self.layered = frozenset().union(*(each.layered for each in both))
+        self.learned = frozenset().union(*(each.learned for each in both))
+        self.table_factor = 1.0 if self._table is None else self._table.table_factor
+        self._last: tuple[Any, Any, dict[str, Any]] = (None, None, {})
+
+    def _check(self, filled: Mapping[str, set[str]]) -> None:
+        config, all_slots = self.config, frozenset().union(*filled.values())
+        cannot = f"positions cannot be {config.positions!r}"
+        if combined.axes(registry.parse_all(config.encoding, config.options), given=True) > 1:
+            raise ValueError(f"{cannot}: those of {config.encoding!r} have several coordinates")
+        for scheme, slots in filled.items():
+            if "table" in slots and (others := slots - {"table"}):
+                raise ValueError(f"{cannot}: {scheme!r} fills {min(others)!r} beside its table")
+        if isinstance(self._rule, Documents) and (unfit := all_slots & _PLACED):
+            raise ValueError(f"{cannot}: {config.encoding!r} fills {min(unfit)!r}, which does not begin anew")
+        if isinstance(self._rule, Segments) and (unfit := all_slots - _OF_SEGMENTS):
+            raise ValueError(f"{cannot}: {config.encoding!r} fills {min(unfit)!r}, not a table or rotations")
+        if not isinstance(self._rule, Documents) and not all_slots & (
+            {"table", "angles"} if self._rule.turns else {"table"}
+        ):
+            raise ValueError(f"{cannot}: they choose rows of a table, and {config.encoding!r} fills none")
+
+    def _rows(self, length: int) -> int:
+        return self._rule.rows or length
+
+    # ----------------------------------------------------------------------------------------------------------- slots
+
+    def slots(
+        self, length: int, parameters: Mapping[str, Array], draw: int = 0, *, training: bool = False
+    ) -> dict[str, Any]:
+        """As `ModelEncoding.slots`; `table` has all rows that tokens may have."""
+        rest = self._rest.slots(length, parameters)
+        table = {} if self._table is None else self._table.slots(self._rows(length), parameters)
+        if not (self._last[0] is table and self._last[1] is rest and table):
+            self._last = (table, rest, {**rest, **table})
+        return self._last[2] if table else rest
+
+    def pull(
+        self, length: int, parameters: Mapping[str, Array], dslots: Mapping[str, Array], gradients: Mapping[str, Array]
+    ) -> None:
+        """As `ModelEncoding.pull`."""
+        if self._table is not None and "table" in dslots:
+            self._table.pull(self._rows(length), parameters, {"table": dslots["table"]}, gradients)
+        self._rest.pull(length, parameters, {slot: x for slot, x in dslots.items() if slot != "table"}, gradients)
+
+    def placed(
+        self, x: Array, lengths: Array, *, step: int | None = None, state: Array | None = None, before: int = 0,
+        length: int | None = None,
+    ) -> Placed:  # fmt: skip
+        """Where tokens (B, N) stand.
+
+        Parameters
+        ----------
+        lengths : (B or 1,) integers
+        step : int, optional
+            That of a training, whose positions are random where the rule has such.
+        state : optional
+            Of the rule, after the tokens `before` these.
+        length : int, optional
+            Positions of the whole sequence; by default those of x.
+
+        Raises
+        ------
+        ValueError
+            If a place lies beyond the table (`fastpe.BeyondTrainingLength`), or cannot be known yet.
+        """
+        tokens, length = x.astype(np.int64), x.shape[1] if length is None else length
+        within = np.arange(x.shape[1]) < lengths[:, None]
+        found = token_positions.follow(self._rule, tokens, state)
+        if step is None:
+            places = token_positions.begun(self._rule, found)
+        else:
+            stream = Stream(self.config.seed, "places", step)
+            places = token_positions.drawn(self._rule, found, within, stream)
+        rows = token_positions.checked(self._rule, places, within, self._rows(length))
+        return Placed(rows, self._spans(rows[1], lengths, length, before), found.state)
+
+    def _spans(self, places: Array, lengths: Array, length: int, before: int) -> Array | None:
+        if not self._rule.keeps_apart:
+            return None
+        config = self.config
+        seen = sight.spans(config.sight, config.layers, length, causal=config.causal)
+        return token_positions.spans(places, lengths, length, seen, causal=config.causal, before=before)
+
+    # ------------------------------------------------------------------------------------------------------- reference
+
+    def reference_loss_and_grads(
+        self, parameters: Mapping[str, Array], x: Array, y: Array, weights: Array | None = None, step: int = 0
+    ) -> tuple[float, dict[str, Array]]:
+        """As `ModelEncoding.reference_loss_and_grads`, of a training step."""
+        length = x.shape[1]
+        rows, spans, _ = self.placed(x, np.full(1, length), step=step)
+        layers = [dict(own) for own in self._rest.reference_slots(length, parameters)]
+        table = {} if self._table is None else self._table.reference_slots(self._rows(length), parameters)[0]
+        for layer, own in enumerate(layers):
+            if "table" in table:
+                own["table"] = table["table"][rows[0]]
+            if "angles" in own and self._rule.turns:
+                own["angles"] = np.moveaxis(own["angles"][:, rows[1]], 1, 0)
+            if spans is not None:
+                own["spans"] = spans[min(layer, len(spans) - 1)]
+        of_layers: Any
+        loss, gradients, of_layers = reference.model_loss_and_grads(self.config, parameters, layers, x, y, weights)
+        own_gradients = {name: gradients.get(name, np.zeros_like(parameters[name])) for name in self.initial}
+        self._pull_reference(length, parameters, of_layers, rows, own_gradients)
+        return float(loss), gradients | own_gradients
+
+    def _pull_reference(
+        self, length: int, parameters: Mapping[str, Array], of_layers: Sequence[dict[str, Array]], rows: Array,
+        gradients: Mapping[str, Array],
+    ) -> None:  # fmt: skip
+        if self._table is not None and "table" in self._table.learned:
+            dtable = np.zeros((self._rows(length), self.config.width))
+            np.add.at(dtable, rows[0], of_layers[0]["table"])
+            self._table.pull(self._rows(length), parameters, {"table": dtable}, gradients)
+        if self._rule.turns:
+            for own in of_layers:
+                if "angles" in own:
+                    given = np.moveaxis(np.asarray(own["angles"]), 1, 0)
+                    own["angles"] = np.zeros((len(given), length, given.shape[-1]))
+                    for head, gradient in zip(own["angles"], given, strict=True):
+                        np.add.at(head, rows[1], gradient)
+        self._rest.pull(length, parameters, self._rest.joined(of_layers), gradients)
+
+
+def encoding_of(config: ModelConfig) -> ModelEncoding | EncodingByRule:
+    """The encoding of a model with these settings."""
+    return ModelEncoding(config) if config.rule is None else EncodingByRule(config)
+
+
+def _only(config: ModelConfig, kept: Collection[str], train_length: int) -> ModelConfig:
+    """These settings with some terms of the encoding alone, at usual positions."""
+    items = [
+        "+".join(term for term in (each.strip() for each in item.split("+")) if term in kept) or "nope"
+        for item in expanded("encoding", config.encoding)
+    ]
+    options = {
+        name: value for name, value in config.options.items() if "." not in name or name.partition(".")[0] in kept
+    }
+    options = options if kept else {}
+    return replace(config, encoding=shortest(items), options=options, positions="usual", train_length=train_length)

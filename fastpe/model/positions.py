@@ -1,0 +1,270 @@
+"""Which position a token has: what `ModelConfig.positions` may say, and what it means.
+
+    usual             0, 1, 2, ...
+    random:L          N different ones of 0 .. L - 1, ascending, anew in every step (Ruoss et al. 2023,
+                      arXiv:2305.16843)
+    float:L           N real numbers, uniform in [0, L - 1), ascending, likewise (Shimizu et al. 2026, arXiv:2602.14050)
+    pose:L            in training 0 .. r - 1, then r + u .. N - 1 + u (PoSE, Zhu et al. 2023, arXiv:2309.10400): r is
+                      uniform in 1 .. floor((N + 1)/2), the gap u in 0 .. L - N, in every step; 0, 1, 2, ... in tests
+    offset:L          a table of L rows; sequences of a training step begin anywhere in it
+
+or a rule, by which positions follow from tokens (`fastpe.model.token_positions`):
+
+    digits:K          the place within a number (Abacus)
+    coupled:L         the significance of a digit (position coupling)
+    documents:SEP     the place within a document, out of which no attention leads
+    segments:SEP      the place within a segment, and the number of segments before (BiPE)
+
+Importing this imports no NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from fastpe.encodings.slots import MAX_POSITION
+
+DIGIT_ROWS = 1024
+"""Rows of the table of Abacus, and of that of places within segments, as the authors have them."""
+ORDERS = ("ordinary", "reversed", "answer_reversed")
+"""Which digits come first: the most significant, the least, or the least in answers alone."""
+FORMS = "'usual', 'random:L', 'float:L', 'pose:L', 'offset:L', 'digits:K', 'coupled:L', 'documents:SEP', 'segments:SEP'"
+_MOST_TOKEN = 2**24
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Abacus (McLeish et al. 2024, arXiv:2405.17399): 1, 2, ... along a run of digits, 0 for all other tokens.
+
+    In a training step one number of 0 .. most is added to the places of all digits.
+    """
+
+    most: int
+    digits: tuple[int, ...] = ()  # () until a task or text says which tokens they are
+
+    name = "digits"
+    rows = DIGIT_ROWS
+    keeps_apart = turns = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is missing that a task says."""
+        return bool(self.digits)
+
+    def __str__(self) -> str:
+        return _joined(self.name, str(self.most), _ranges(self.digits))
+
+
+@dataclass(frozen=True)
+class Coupled:
+    """Position coupling (Cho et al. 2024, arXiv:2405.20671) for a + b = c: digits of one significance have one place.
+
+    The digit of weight 10^w has the place start + 1 + w in all three numbers, and what is no digit has `start`; but
+    `equals` has start + len(c) + 1 where c begins with its most significant digit, and c is then taken to be one digit
+    longer than the longer operand. start is 1, or in training uniform in what the last of the table's rows, `last`,
+    allows, for every sequence.
+    """
+
+    last: int
+    digits: tuple[int, ...] = ()
+    equals: int = -1
+    order: str = ""
+
+    name = "coupled"
+    keeps_apart = turns = False
+
+    @property
+    def rows(self) -> int:
+        return self.last + 1
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is missing that a task says."""
+        return bool(self.order)
+
+    def __str__(self) -> str:
+        return _joined(
+            self.name, str(self.last), *((_ranges(self.digits), str(self.equals), self.order) * self.complete)
+        )
+
+
+@dataclass(frozen=True)
+class Documents:
+    """The place within a document, of table and rotations; what attends sees its own document alone.
+
+    A separator is the last token of its document, or, with `first`, the first.
+    """
+
+    separators: tuple[int, ...]
+    first: bool = False
+
+    name = "documents"
+    rows = 0  # as many as there are positions
+    complete = keeps_apart = turns = True
+
+    def __str__(self) -> str:
+        return _joined(self.name, _ranges(self.separators), "first" * self.first)
+
+
+@dataclass(frozen=True)
+class Segments:
+    """BiPE (He et al. 2024, arXiv:2401.16421): of the table the place within the segment, at most DIGIT_ROWS - 1; of
+    rotations the number of segments before. A separator is the last token of its segment, or, with `first`, the first.
+    """
+
+    separators: tuple[int, ...]
+    first: bool = False
+
+    name = "segments"
+    rows = DIGIT_ROWS
+    complete = turns = True
+    keeps_apart = False
+
+    def __str__(self) -> str:
+        return _joined(self.name, _ranges(self.separators), "first" * self.first)
+
+
+Rule = Digits | Coupled | Documents | Segments
+
+
+def canonical(value: Any, train_length: int) -> str:
+    """The same setting, written in one way.
+
+    >>> canonical("digits:020:0,1,2,3", 10), canonical("random:64", 50)
+    ('digits:20:0-3', 'random:64')
+    """
+    if value == "usual":
+        return "usual"
+    if not isinstance(value, str):
+        raise ValueError(f"positions must be one of {FORMS}, not {value!r}")
+    way, _, count = value.partition(":")
+    if way in ("random", "offset", "float", "pose"):
+        if (most := _number(count)) is None:
+            raise ValueError(f"positions must be '{way}:L' with L a number of positions, not {value!r}")
+        if not train_length <= most <= MAX_POSITION:
+            raise ValueError(f"positions must draw from train_length={train_length} to 2**27 positions, not {value!r}")
+        return f"{way}:{most}"
+    return str(_rule(value))
+
+
+@cache
+def rule_of(positions: str) -> Rule | None:
+    """The rule that a setting names, or None where positions do not follow from tokens.
+
+    >>> rule_of("documents:10")
+    Documents(separators=(10,), first=False)
+    """
+    return None if positions.partition(":")[0] in ("usual", "random", "offset", "float", "pose") else _rule(positions)
+
+
+def check_tokens(rule: Rule, vocabulary: int | None, positions: str) -> None:
+    """Raise ValueError where a model has not the tokens that its rule speaks of, or nobody says which they are."""
+    if vocabulary is None:
+        raise ValueError(f"positions={positions!r} follow from tokens: the model must have a vocabulary")
+    if not rule.complete:
+        wanted = f"{rule}:0-9" + (":12:reversed" if isinstance(rule, Coupled) else "")
+        raise ValueError(f"positions={positions!r} must say which tokens are digits, as in {wanted!r}")
+    named = rule.separators if isinstance(rule, Documents | Segments) else rule.digits
+    for token in (*named, *([rule.equals] if isinstance(rule, Coupled) else [])):
+        if token >= vocabulary:
+            raise ValueError(f"positions={positions!r} must name tokens of 0 .. {vocabulary - 1}, not {token}")
+
+
+def completed(positions: str, what: str, digits: Iterable[int], equals: int = -1, order: str = "") -> str:
+    """A setting with the tokens of its rule: those that are given, or else a task's; what: whose they are.
+
+    >>> completed("digits:20", "a task", range(10)), completed("digits:20:3-5", "a task", range(10))
+    ('digits:20:0-9', 'digits:20:3-5')
+
+    Raises
+    ------
+    ValueError
+        If it has no digits, or does not say where they stand.
+    """
+    rule = rule_of(positions)
+    if rule is None or rule.complete or isinstance(rule, Documents | Segments):
+        return positions
+    if not (known := tuple(digits)):
+        raise ValueError(f"positions={positions!r} need digits, and {what} has none")
+    if isinstance(rule, Digits):
+        return str(replace(rule, digits=known))
+    if not order:
+        told = f"where the digits of numbers stand, which {what} does not say with these options"
+        raise ValueError(f"positions={positions!r} need to know {told}")
+    return str(replace(rule, digits=known, equals=equals, order=order))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading and writing
+
+
+def _rule(value: str) -> Rule:
+    way, *rest = value.split(":")
+    fault = ValueError(f"positions must be one of {FORMS}, not {value!r}")
+    if way == "digits" and 1 <= len(rest) <= 2:
+        most, digits = _number(rest[0]), _tokens(rest[1]) if len(rest) > 1 else ()
+        if most is None or digits is None:
+            raise ValueError(
+                f"positions must be 'digits:K', or 'digits:K:0-9' with the tokens of digits, not {value!r}"
+            )
+        if most > DIGIT_ROWS - 2:
+            raise ValueError(f"positions must add at most {DIGIT_ROWS - 2} to the places of digits, not {most}")
+        return Digits(most, digits)
+    if way == "coupled" and len(rest) in (1, 4):
+        last = _number(rest[0])
+        if last is None or not 2 <= last <= MAX_POSITION:
+            raise ValueError(f"positions must be 'coupled:L' with L from 2 to 2**27, not {value!r}")
+        if len(rest) == 1:
+            return Coupled(last)
+        digits, equals = _tokens(rest[1]), _number(rest[2])
+        if digits is None or equals is None or rest[3] not in ORDERS or equals in digits:
+            raise ValueError(
+                f"positions must be 'coupled:L:DIGITS:EQUALS:ORDER' as in 'coupled:132:0-9:12:reversed', with an order "
+                f"of {', '.join(ORDERS)}, not {value!r}"
+            )
+        return Coupled(last, digits, equals, rest[3])
+    if way in ("documents", "segments") and 1 <= len(rest) <= 2:
+        separators = _tokens(rest[0])
+        if separators is None or rest[1:] not in ([], ["first"]):
+            raise ValueError(
+                f"positions must be '{way}:SEP', or '{way}:SEP:first', with tokens as in 10 or 3,5-7, not {value!r}"
+            )
+        return (Documents if way == "documents" else Segments)(separators, len(rest) > 1)
+    raise fault
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else None
+
+
+def _tokens(text: str) -> tuple[int, ...] | None:
+    """The tokens of "3,5-7", ascending; None where it is no such list."""
+    found: set[int] = set()
+    for item in text.split(","):
+        first, dash, last = item.partition("-")
+        low, high = _number(first), _number(last if dash else first)
+        if low is None or high is None or not low <= high < _MOST_TOKEN or high - low >= DIGIT_ROWS:
+            return None
+        found |= set(range(low, high + 1))
+    return tuple(sorted(found))
+
+
+def _ranges(tokens: tuple[int, ...]) -> str:
+    """
+    >>> _ranges((3, 5, 6, 7))
+    '3,5-7'
+    """
+    runs: list[list[int]] = []
+    for token in sorted(tokens):
+        if runs and token == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], token]
+        else:
+            runs.append([token])
+    return ",".join("-".join(map(str, run)) for run in runs)
+
+
+def _joined(*parts: str) -> str:
+    return ":".join(part for part in parts if part)

@@ -1,0 +1,189 @@
+"""Positions that follow from tokens: what each rule of `fastpe.model.positions` gives, as a fold over the tokens.
+
+A rule keeps a few integers for every sequence, so that a model that writes goes on where its prompt ended. In Python's
+words, for one sequence:
+
+    digits       run = run + 1 if token in digits else 0;      place = run + k if run else 0
+    documents    place = next;   next = 0 if token in separators else place + 1
+
+`fastpe.attention` and what else takes arrays needs none of this: a table is gathered by ``table[places]``, rotations
+by ``angles[:, places]``, and ``spans`` keep documents apart.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastpe.base.draws import Draws
+from fastpe.base.random import Stream
+from fastpe.encodings.encoding import BeyondTrainingLength
+from fastpe.model.positions import Coupled, Digits, Documents, Rule, Segments
+
+Array = np.ndarray[Any, Any]
+
+
+class Placed(NamedTuple):
+    """Where the tokens of a call stand, as kernels take it.
+
+    Parameters
+    ----------
+    rows : (2, B, N) int64
+        Of the table and of the rotations; or (1, B or 1, 1): of the table the first row, which the others follow.
+    spans : (layers or 1, B, N, 2) int64 or None
+        The keys that each query sees, where that depends on the sequence.
+    state : array or None
+        A rule's, after the last token.
+    """
+
+    rows: Array
+    spans: Array | None
+    state: Array | None
+
+
+class Places(NamedTuple):
+    """Of each token (B, N) its row of the table, and of the rotations; and the rule's state after the last one."""
+
+    table: Array
+    angles: Array
+    state: Array
+
+
+def follow(rule: Rule, tokens: Array, state: Array | None = None) -> Places:
+    """The places of tokens (B, N), of which nothing is random yet; state: after those before them.
+
+    Examples
+    --------
+    >>> follow(Digits(0, tuple(range(10))), np.array([[12, 3, 1, 4, 10, 1, 5, 11]])).table.tolist()
+    [[0, 1, 2, 3, 0, 1, 2, 0]]
+    >>> follow(Documents((9,)), np.array([[5, 6, 9, 7, 8]])).table.tolist()
+    [[0, 1, 2, 0, 1]]
+    """
+    if isinstance(rule, Digits):
+        runs = _runs(np.isin(tokens, rule.digits), None if state is None else state[:, 0])
+        return Places(runs, np.zeros_like(runs), runs[:, -1:])
+    if isinstance(rule, Coupled):
+        return _coupled(rule, tokens, state)
+    return _apart(rule, tokens, state)
+
+
+def _runs(inside: Array, before: Array | None) -> Array:
+    """How many of the tokens up to each one, itself included, are inside without a break (B, N)."""
+    places = np.arange(inside.shape[1])
+    first = np.zeros(len(inside), np.int64) if before is None else before
+    outside = np.where(inside, -1 - first[:, None], places)
+    return places - np.maximum.accumulate(outside, axis=1)
+
+
+def _apart(rule: Documents | Segments, tokens: Array, state: Array | None) -> Places:
+    """State: the next token's place, if it begins nothing, and the number of its segment."""
+    count, n = tokens.shape
+    places, ends = np.arange(n), np.isin(tokens, rule.separators)
+    known = np.zeros((count, 2), np.int64) if state is None else state
+    if rule.first and state is None:
+        known[:, 1] -= ends[:, 0]  # the first token begins the first segment, not the second
+    # the first token of what each one is in, or what is before the first token
+    firsts = np.where(ends, places if rule.first else places + 1, -known[:, :1])
+    begun = np.maximum.accumulate(np.concatenate([-known[:, :1], firsts], axis=1), axis=1)
+    before = known[:, 1:] + np.concatenate([np.zeros((count, 1), np.int64), np.cumsum(ends, axis=1)], axis=1)
+    own = slice(1, None) if rule.first else slice(None, -1)
+    within, number = places - begun[:, own], before[:, own]
+    after = np.stack([n - begun[:, -1], before[:, -1]], axis=1)
+    if isinstance(rule, Documents):
+        return Places(within, within, after)
+    return Places(np.minimum(within, rule.rows - 1), number, after)
+
+
+def _coupled(rule: Coupled, tokens: Array, state: Array | None) -> Places:
+    """State: the run of digits, the longest one, and how many tokens stand behind the first `equals`, or -1.
+
+    Raises
+    ------
+    ValueError
+        If a sequence goes on whose operands are not known to have ended: digits that come first would change places.
+    """
+    known = np.tile(np.array([0, 0, -1]), (len(tokens), 1)) if state is None else state
+    ordinary, places = rule.order != "reversed", np.arange(tokens.shape[1])
+    if state is not None and ordinary and (known[:, 2] < 0).any():
+        raise ValueError(
+            f"prompt must reach token {rule.equals}, behind which the answer stands: "
+            "places in numbers that begin with their most significant digit depend on where they end"
+        )
+    equal = tokens == rule.equals
+    first = np.where(equal.any(axis=1), equal.argmax(axis=1), tokens.shape[1])
+    since = places - np.where(known[:, 2] >= 0, -1 - known[:, 2], first)[:, None]
+    digits = np.isin(tokens, rule.digits) & (since < 0)
+    runs = _runs(digits, known[:, 0])
+    longest = np.maximum(known[:, 1], runs.max(axis=1))
+    operands = _runs(digits[:, ::-1], None)[:, ::-1] if ordinary else runs
+    answers = np.maximum(longest[:, None] + 2 - since, 0) if rule.order == "ordinary" else since
+    table = np.where(since < 0, operands, answers)
+    after = np.stack([runs[:, -1], longest, np.maximum(since[:, -1], -1)], axis=1)
+    return Places(table, np.zeros_like(table), after)
+
+
+def begun(rule: Rule, places: Places) -> Array:
+    """Rows of table and rotations (2, B, N) as tests have them."""
+    table = places.table + 1 if isinstance(rule, Coupled) else places.table
+    return np.stack([table, places.angles]).astype(np.int64)
+
+
+def drawn(rule: Rule, places: Places, within: Array, stream: Stream) -> Array:
+    """Rows of table and rotations (2, B, N) as a training step has them; within (B, N): which tokens there are."""
+    table, draws = places.table, Draws(stream)
+    if isinstance(rule, Digits):
+        table = np.where(table > 0, table + draws.integers(rule.most + 1, (1,))[0], 0)
+    if isinstance(rule, Coupled):
+        spare = rule.last - np.where(within, table, 0).max(axis=1)
+        table = table + 1 + draws.integers(np.maximum(spare, 1), (len(table),))[:, None]
+    return np.stack([table, places.angles]).astype(np.int64)
+
+
+def checked(rule: Rule, places: Array, within: Array, rows: int) -> Array:
+    """Rows (2, B, N) with 0 past the ends of sequences.
+
+    Raises
+    ------
+    fastpe.BeyondTrainingLength
+        If a place lies beyond the table.
+    """
+    places = np.ascontiguousarray(np.where(within, places, 0))
+    if (wrong := np.argwhere(places[0] >= rows)).size:
+        sequence, token = map(int, wrong[0])
+        raise BeyondTrainingLength(
+            f"token {token} of sequence {sequence} has the place {places[0, sequence, token]} by "
+            f"positions={str(rule)!r}, and the table has {rows} rows"
+        )
+    return places
+
+
+def spans(places: Array, lengths: Array, length: int, sight: Array | None, *, causal: bool, before: int = 0) -> Array:
+    """What each query sees of its own document, (layers or 1, B, N, 2) int64.
+
+    Parameters
+    ----------
+    places : (B, n) integers
+        Within documents, of the last tokens of sequences.
+    lengths : (B or 1,) integers
+    length : int
+        Positions that there are, N.
+    sight : (layers, N, 2) integers or None
+        What every layer sees anyway.
+    before : int
+        Tokens before them.
+    """
+    t = before + np.arange(places.shape[1])
+    first = t - places
+    last = np.broadcast_to(t + 1, first.shape)
+    if not causal:
+        starts = np.where(places == 0, t, length)
+        following = np.minimum.accumulate(starts[:, ::-1], axis=1)[:, ::-1]
+        last = np.concatenate([following[:, 1:], np.full((len(places), 1), length)], axis=1)
+        last = np.minimum(last, lengths[:, None])
+    found = np.stack([first, np.maximum(last, first)], axis=-1)[None]
+    if sight is not None:
+        own = sight[:, None, before : before + places.shape[1]]
+        low = np.maximum(found[..., 0], own[..., 0])
+        found = np.stack([low, np.maximum(np.minimum(found[..., 1], own[..., 1]), low)], axis=-1)
+    return np.ascontiguousarray(found, np.int64)
