@@ -36,16 +36,17 @@ def _row_of_words(way, row, depth, out):
 
 @inner
 def _columns_to_words(way, a, a_col, m, depth, turned, out):
-    """A whose columns are contiguous: words of squares of `lanes` rows, which are turned."""
-    width = lanes(a)
-    for i in range(0, (m + BLOCK_ROWS - 1) // BLOCK_ROWS * BLOCK_ROWS, width):
-        block = i // BLOCK_ROWS * ((depth + STEP - 1) // STEP) * BLOCK_WORDS + i % BLOCK_ROWS * (STEP // 2)
-        for k in range(0, (depth + STEP - 1) // STEP * STEP, 2 * width):
+    """A whose columns are contiguous: words of squares of `lanes` rows, which are turned. Columns are read side by side,
+    from their beginnings to their ends, as memory is read fastest."""
+    width, steps = lanes(a), (depth + STEP - 1) // STEP
+    for k in range(0, steps * STEP, 2 * width):
+        for i in range(0, (m + BLOCK_ROWS - 1) // BLOCK_ROWS * BLOCK_ROWS, width):
             for p in range(width):
                 first = k + 2 * p
                 x = load_first(a, first * a_col + i, m - i if first < depth else 0)
                 y = load_first(a, (first + 1) * a_col + i, m - i if first + 1 < depth else 0)
                 store(turned, p * width, words_across(x, y, way))
+            block = i // BLOCK_ROWS * steps * BLOCK_WORDS + i % BLOCK_ROWS * (STEP // 2)
             place = at(out, block + k // STEP * BLOCK_WORDS + k % STEP // 2)
             transpose_block(turned, width, place, STEP // 2, False)
 
@@ -71,26 +72,27 @@ def pack_rows(way, a, a_row, a_col, m, depth, spare, out):
 
 
 @inner
-def pack_panel(way, b, b_row, n, depth, out):
-    """The first columns of B (depth, n), PANEL_COLUMNS at most."""
-    width = lanes(b)
+def words_of_panel(depth):
+    """Words from one panel of a packed matrix of `depth` rows to the next."""
+    return (depth + STEP - 1) // STEP * (STEP // 2) * PANEL_COLUMNS
+
+
+@inner
+def pack_panels(way, b, b_row, n, depth, out):
+    """B (depth, n), panel after panel."""
+    width, stride = lanes(b), words_of_panel(depth)
     for p in range((depth + STEP - 1) // STEP * (STEP // 2)):
         k = 2 * p
-        for j in range(0, PANEL_COLUMNS, width):
+        for j in range(0, (n + PANEL_COLUMNS - 1) // PANEL_COLUMNS * PANEL_COLUMNS, width):
             x = load_first(b, k * b_row + j, n - j if k < depth else 0)
             y = load_first(b, (k + 1) * b_row + j, n - j if k + 1 < depth else 0)
-            store(out, p * PANEL_COLUMNS + j, words_across(x, y, way))
+            place = j // PANEL_COLUMNS * stride + p * PANEL_COLUMNS + j % PANEL_COLUMNS
+            store(out, place, words_across(x, y, way))
 
 
 def packed_words(rows: int, columns: int) -> int:
     """Words of a packed matrix, or of its transpose."""
     return math.ceil(rows / STEP) * math.ceil(columns / STEP) * int(STEP * STEP // 2)
-
-
-@inner
-def words_of_panel(depth):
-    """Words from one panel of a packed matrix of `depth` rows to the next."""
-    return (depth + STEP - 1) // STEP * (STEP // 2) * PANEL_COLUMNS
 
 
 @inner

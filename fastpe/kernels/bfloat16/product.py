@@ -10,30 +10,18 @@ B is packed already.
 """
 
 import numpy as np
-from numba.extending import intrinsic
 
-from fastpe.kernels._jit import inner
+from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.bfloat16.pack import (
     BLOCK_ROWS,
     BLOCK_WORDS,
     PANEL_COLUMNS,
     STEP,
-    pack_panel,
+    pack_panels,
     pack_rows,
     words_of_panel,
 )
-from fastpe.kernels.bfloat16.tiles import (
-    begin_tiles,
-    end_tiles,
-    fetch_to_write,
-    tile_clear,
-    tile_keep,
-    tile_load,
-    tile_multiply_words,
-    tile_products,
-)
-from fastpe.kernels.bfloat16.way import AMX
-from fastpe.kernels.choice import called
+from fastpe.kernels.bfloat16.sums import BLOCK, Ahead, begin, end, sums_of_block
 from fastpe.kernels.gemm import (
     FROM,
     LOWER_A,
@@ -45,11 +33,8 @@ from fastpe.kernels.gemm import (
     RELU,
     UPPER_A,
     WHERE_POSITIVE,
-    tile_store,
-    tile_zeros,
 )
 from fastpe.kernels.simd import (
-    REGISTER_BYTES,
     at,
     fence,
     lanes,
@@ -65,99 +50,19 @@ from fastpe.kernels.simd import (
     zeros,
 )
 
-BLOCK = np.int64(32)  # rows and columns of the sums that are made at a time
 SLAB = np.int64(4096)
+_NEAR = np.int64(16)  # steps: so much of a panel of B stays in the nearest cache, beside the rows of A that pass by
 _ROWS = np.int64(192 * 1024)  # words of A at a time: with a panel of B they stay in a core's own cache
 _PANEL = np.int64(SLAB // 2 * PANEL_COLUMNS)
 _SUMS = np.int64(BLOCK * BLOCK)
-_AT_PANEL, _AT_SUMS, _AT_SPARE = _ROWS, np.int64(_ROWS + _PANEL), np.int64(_ROWS + _PANEL + _SUMS)
+_HELD = np.int64(_ROWS // (2 * (_NEAR + 1) * BLOCK_WORDS) * BLOCK * BLOCK)
+_AT_PANEL, _AT_SUMS, _AT_HELD = _ROWS, np.int64(_ROWS + _PANEL), np.int64(_ROWS + _PANEL + _SUMS)
+_AT_SPARE = np.int64(_AT_HELD + _HELD)
 MEMORY = int(_AT_SPARE + SLAB)
 """Elements of scratch memory that a lane's products need."""
 
-# the tile of sums in vector registers
-TILE_ROWS = 8 if REGISTER_BYTES == 64 else 2
-TILE_VECTORS = 128 // REGISTER_BYTES
+ONE = np.int64(1)
 _START, _END = np.int64(FROM | PLUS | ONTO), np.int64(RELU | WHERE_POSITIVE)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Sums of a block: `first` and `last` are steps of the depth, `a_block` words lie between blocks of 16 rows
-
-
-@inner
-def _sums_in_tiles(way, a, a_block, b, first, last, rows, sums, row):
-    lower = at(a, a_block)
-    tile_clear(0)
-    tile_clear(1)
-    tile_clear(2)
-    tile_clear(3)
-    if rows > BLOCK_ROWS:
-        for step in range(first, last):
-            panel = at(b, step * BLOCK_ROWS * PANEL_COLUMNS)
-            tile_load(4, at(a, step * BLOCK_WORDS), BLOCK_ROWS)
-            tile_load(6, panel, PANEL_COLUMNS)
-            tile_products(0, 4, 6)
-            tile_load(7, at(panel, BLOCK_ROWS), PANEL_COLUMNS)
-            tile_products(1, 4, 7)
-            tile_load(5, at(lower, step * BLOCK_WORDS), BLOCK_ROWS)
-            tile_products(2, 5, 6)
-            tile_products(3, 5, 7)
-        tile_keep(2, at(sums, BLOCK_ROWS * row), row)
-        tile_keep(3, at(sums, BLOCK_ROWS * row + BLOCK_ROWS), row)
-    else:
-        for step in range(first, last):
-            panel = at(b, step * BLOCK_ROWS * PANEL_COLUMNS)
-            tile_load(4, at(a, step * BLOCK_WORDS), BLOCK_ROWS)
-            tile_load(6, panel, PANEL_COLUMNS)
-            tile_load(7, at(panel, BLOCK_ROWS), PANEL_COLUMNS)
-            tile_products(0, 4, 6)
-            tile_products(1, 4, 7)
-    tile_keep(0, sums, row)
-    tile_keep(1, at(sums, BLOCK_ROWS), row)
-
-
-@inner
-def _sums_in_vectors(way, a, a_block, b, first, last, rows, sums, row):
-    for i in range(0, rows, TILE_ROWS):
-        own = at(a, i // BLOCK_ROWS * a_block + i % BLOCK_ROWS * BLOCK_ROWS)
-        tile = tile_zeros(sums, TILE_ROWS, TILE_VECTORS)
-        for step in range(first, last):
-            words, panel = at(own, step * BLOCK_WORDS), at(b, step * BLOCK_ROWS * PANEL_COLUMNS)
-            for p in range(BLOCK_ROWS):
-                tile = tile_multiply_words(tile, at(words, p), BLOCK_ROWS, at(panel, p * PANEL_COLUMNS), way)
-        tile_store(tile, at(sums, i * row), row, BLOCK)
-
-
-@intrinsic
-def _sums_of_block(typingctx, way, a, a_block, b, first, last, rows, sums, row):
-    """sums[i * row + j]: 32 x 32 of them, or 16 x 32 where there are no more than 16 `rows`."""
-    own = _sums_in_tiles if way.way == AMX.name else _sums_in_vectors
-    return called(typingctx, own, (way, a, a_block, b, first, last, rows, sums, row))
-
-
-@inner
-def _nothing(way):
-    pass
-
-
-@intrinsic
-def _begin(typingctx, way):
-    return called(typingctx, _begin_tiles if way.way == AMX.name else _nothing, (way,))
-
-
-@intrinsic
-def _end(typingctx, way):
-    return called(typingctx, _end_tiles if way.way == AMX.name else _nothing, (way,))
-
-
-@inner
-def _begin_tiles(way):
-    begin_tiles()
-
-
-@inner
-def _end_tiles(way):
-    end_tiles()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -201,14 +106,6 @@ def _finish_first(sums, c, c_row, rows, columns, mode, d, d_row, e, e_row):
 
 
 @inner
-def _fetch(c, c_row, rows, columns):
-    """Have a block of C brought near while its sums are made: nothing else reads where it is only written."""
-    for i in range(rows):
-        for j in range(0, columns, BLOCK_ROWS):
-            fetch_to_write(at(c, i * c_row + j))
-
-
-@inner
 def _put_past_caches(sums, c, c_row):
     """C = sums, of a whole block: a line that is only written need not be read before."""
     for i in range(BLOCK):
@@ -216,15 +113,32 @@ def _put_past_caches(sums, c, c_row):
             store_past_caches(c, i * c_row + j, load(sums, i * BLOCK + j))
 
 
+@inlined
+def _ahead(mode, c, c_row, i, rows, b, blocks, steps, near, more, far):
+    """What is needed after the block of rows from i on, of whose panel c is the first element; b: the next panel.
+
+    more: whether there is one; far: whether it is not near. near: the steps that the block takes.
+    """
+    below = i + BLOCK < rows
+    c_count = np.int64(0) if mode & NOT_SOON or not (below or more) else (BLOCK + near - 1) // max(near, ONE)
+    number, b_count = i // BLOCK, (STEP // 2 + blocks - 1) // blocks
+    if not (more and far) or number * b_count >= STEP // 2:
+        b_count = np.int64(0)
+    c = at(c, (i + BLOCK) * c_row) if below else at(c, PANEL_COLUMNS)
+    return Ahead(c, c_row, c_count, at(b, number * b_count * steps * PANEL_COLUMNS), PANEL_COLUMNS, b_count)
+
+
 @inner
 def _slab(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth, mode, d, d_row, e, e_row):
     """C = f(start + A B), of terms that `before` others of the product precede."""
-    words, panel, sums = part(memory, 0, _ROWS), part(memory, _AT_PANEL, _PANEL), part(memory, _AT_SUMS, _SUMS)
+    words, panels = part(memory, 0, _ROWS), part(memory, _AT_PANEL, _PANEL)
+    sums, held = part(memory, _AT_SUMS, _SUMS), part(memory, _AT_HELD, _HELD)
     steps = (depth + STEP - 1) // STEP
-    block = steps * BLOCK_WORDS
-    most = _ROWS // max(2 * block, np.int64(1)) * BLOCK if steps else m
+    block, wide = steps * BLOCK_WORDS, _PANEL // max(words_of_panel(depth), ONE) * PANEL_COLUMNS
+    most = _ROWS // max(2 * block, ONE) * BLOCK if steps else m
     for top in range(0, m, most):
         rows = min(most, m - top)
+        blocks = (rows + BLOCK - 1) // BLOCK
         pack_rows(way, at(a, top * a_row), a_row, a_col, rows, depth, part(memory, _AT_SPARE, SLAB), words)
         for j in range(0, n, PANEL_COLUMNS):
             if mode & LOWER_C and j >= top + rows:
@@ -232,38 +146,46 @@ def _slab(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth,
             if b_row < 0:
                 panel = at(b, j // PANEL_COLUMNS * words_of_panel(-b_row))
             else:
-                pack_panel(way, at(b, j), b_row, n - j, depth, panel)
-            for i in range(0, rows, BLOCK):
-                row, first, last = top + i, np.int64(0), steps
-                if mode & LOWER_C and j >= row + BLOCK:
-                    continue
-                if mode & UPPER_A:
-                    first = min(max(row - before, np.int64(0)) // STEP, steps)
-                if mode & LOWER_A:
-                    last = max(min((row + BLOCK - before + STEP - 1) // STEP, steps), np.int64(0))
-                left, own, target = min(BLOCK, rows - i), at(words, i // BLOCK_ROWS * block), at(c, row * c_row + j)
-                bare = not mode & (_START | _END) and left == BLOCK and n - j >= PANEL_COLUMNS
-                if bare and mode & NOT_SOON:
-                    _sums_of_block(way, own, block, panel, first, last, left, sums, BLOCK)
-                    _put_past_caches(sums, target, c_row)
-                    continue
-                _fetch(target, c_row, left, min(PANEL_COLUMNS, n - j))
-                if bare:
-                    _sums_of_block(way, own, block, panel, first, last, left, target, c_row)
-                    continue
-                _sums_of_block(way, own, block, panel, first, last, left, sums, BLOCK)
-                start, end = at(d, row * d_row + j), at(e, row * e_row + j)
-                if n - j >= PANEL_COLUMNS:
-                    _finish(sums, target, c_row, left, mode, start, d_row, end, e_row)
-                else:
-                    _finish_first(sums, target, c_row, left, n - j, mode, start, d_row, end, e_row)
+                if j % wide == 0:
+                    pack_panels(way, at(b, j), b_row, min(n - j, wide), depth, panels)
+                panel = at(panels, j % wide // PANEL_COLUMNS * words_of_panel(depth))
+            soon = at(panel, words_of_panel(max(-b_row, np.int64(0))))
+            for near in range(0, max(steps, ONE), _NEAR):
+                for i in range(0, rows, BLOCK):
+                    row, first, last = top + i, near, min(near + _NEAR, steps)
+                    if mode & LOWER_C and j >= row + BLOCK:
+                        continue
+                    if mode & UPPER_A:
+                        first = max(near, min(max(row - before, np.int64(0)) // STEP, steps))
+                    if mode & LOWER_A:
+                        last = min(last, max((row + BLOCK - before + STEP - 1) // STEP, np.int64(0)))
+                    left, own, target = min(BLOCK, rows - i), at(words, i // BLOCK_ROWS * block), at(c, row * c_row + j)
+                    own_held = at(held, i * BLOCK)
+                    ahead = _ahead(
+                        mode, at(c, top * c_row + j), c_row, i, rows, soon, blocks, steps, last - first, j + PANEL_COLUMNS < n,
+                        b_row < 0,
+                    )  # fmt: skip
+                    bare = not mode & (_START | _END | NOT_SOON) and left == BLOCK and n - j >= PANEL_COLUMNS
+                    put, put_row = (target, c_row) if bare else (sums, BLOCK)
+                    if near + _NEAR < steps:
+                        put, put_row = own_held, BLOCK
+                    sums_of_block(way, own, block, panel, first, last, left, near > 0, own_held, put, put_row, ahead)
+                    if bare or near + _NEAR < steps:
+                        continue
+                    start, end = at(d, row * d_row + j), at(e, row * e_row + j)
+                    if not mode & (_START | _END) and left == BLOCK and n - j >= PANEL_COLUMNS:
+                        _put_past_caches(sums, target, c_row)
+                    elif n - j >= PANEL_COLUMNS:
+                        _finish(sums, target, c_row, left, mode, start, d_row, end, e_row)
+                    else:
+                        _finish_first(sums, target, c_row, left, n - j, mode, start, d_row, end, e_row)
 
 
 @inner
 def rounded_gemm(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row, e, e_row):
     """As `kernels.gemm.gemm`; memory: MEMORY elements."""
     parts, first, k = mode & ~(_START | _END), mode & _START, np.int64(0)
-    _begin(way)
+    begin(way)
     while True:
         terms = min(SLAB, depth - k)
         slab = k // 2 * PANEL_COLUMNS if b_row < 0 else k * b_row
@@ -278,4 +200,4 @@ def rounded_gemm(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, 
         first, d, d_row = ONTO, c, c_row
     if mode & NOT_SOON:
         fence()
-    _end(way)
+    end(way)
