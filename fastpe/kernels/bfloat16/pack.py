@@ -36,8 +36,8 @@ def _row_of_words(way, row, depth, out):
 
 @inner
 def _columns_to_words(way, a, a_col, m, depth, turned, out):
-    """A whose columns are contiguous: words of squares of `lanes` rows, which are turned. Columns are read side by side,
-    from their beginnings to their ends, as memory is read fastest."""
+    """A whose columns are contiguous: words of squares of `lanes` rows, which are turned. As memory is read fastest,
+    columns are read side by side, from their beginnings to their ends."""
     width, steps = lanes(a), (depth + STEP - 1) // STEP
     for k in range(0, steps * STEP, 2 * width):
         for i in range(0, (m + BLOCK_ROWS - 1) // BLOCK_ROWS * BLOCK_ROWS, width):
@@ -111,10 +111,25 @@ def pack_band(way, matrix, first, rows, columns, turned, words, words_of_transpo
             y = load_first(band, (k + 1) * columns + j, columns - j if k + 1 < left else 0)
             store(step, j // PANEL_COLUMNS * stride + p * PANEL_COLUMNS + j % PANEL_COLUMNS, words_across(x, y, way))
     panel = at(words_of_transpose, first // PANEL_COLUMNS * words_of_panel(columns))
+    _panel_of_transpose(way, band, columns, left, columns, turned, panel)
+
+
+@inner
+def _panel_of_transpose(way, rows, row, m, n, turned, out):
+    """The panel whose columns are m rows of n elements, PANEL_COLUMNS of them at most."""
+    width = lanes(rows)
     for j in range(0, PANEL_COLUMNS, width):
-        for k in range(0, (columns + STEP - 1) // STEP * STEP, 2 * width):
+        for k in range(0, (n + STEP - 1) // STEP * STEP, 2 * width):
             for i in range(width):
-                row, count = at(band, (j + i) * columns), columns if j + i < left else np.int64(0)
-                x, y = load_first(row, k, count - k), load_first(row, k + width, count - k - width)
-                store(turned, i * width, words_along(x, y, way))
-            transpose_block(turned, width, at(panel, k // 2 * PANEL_COLUMNS + j), PANEL_COLUMNS, False)
+                own, count = at(rows, (j + i) * row), n if j + i < m else np.int64(0)
+                words = words_along(load_first(own, k, count - k), load_first(own, k + width, count - k - width), way)
+                store(turned, i * width, words)
+            transpose_block(turned, width, at(out, k // 2 * PANEL_COLUMNS + j), PANEL_COLUMNS, False)
+
+
+@inner
+def pack_transpose(way, matrix, row, m, n, turned, words):
+    """The transpose of m rows of n elements, panel after panel. turned: room for a square of words."""
+    for first in range(0, m, PANEL_COLUMNS):
+        panel = at(words, first // PANEL_COLUMNS * words_of_panel(n))
+        _panel_of_transpose(way, at(matrix, first * row), row, min(m - first, PANEL_COLUMNS), n, turned, panel)

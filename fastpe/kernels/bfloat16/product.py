@@ -1,12 +1,13 @@
 """The product of matrices rounded to bfloat16, with float32 sums: `gemm` for pointers that round.
 
 The contract is that of `kernels.gemm`, to the letter. Of the depth, slabs of `SLAB` terms are finished one after the
-other, each onto C; within a slab as many rows of A as there is room for are packed (`pack`), then panel by panel the
-columns of B; each block of 32 x 32 sums goes through all of the slab's depth in registers and then, with what start
-and f ask for, to C.
+other, each onto C; within a slab as many rows of A as there is room for are packed (`pack`), then as many columns of B,
+which are gone through panel by panel; each block of 32 x 32 sums goes through all of the slab's depth in registers and
+then, with what start and f ask for, to C. Meanwhile the next block of C and the next panel of B are brought near
+(`sums`): C is as large as a core's own cache, a weight is read once for all rows, and either would be waited for.
 
 2 m n depth FLOP, and the packing: m depth elements once, n depth once for every `_ROWS` words of A, or not at all where
-B is packed already.
+B is packed already. Both in the order of memory.
 """
 
 import numpy as np
@@ -19,6 +20,7 @@ from fastpe.kernels.bfloat16.pack import (
     STEP,
     pack_panels,
     pack_rows,
+    pack_transpose,
     words_of_panel,
 )
 from fastpe.kernels.bfloat16.sums import BLOCK, Ahead, begin, end, sums_of_block
@@ -51,13 +53,10 @@ from fastpe.kernels.simd import (
 )
 
 SLAB = np.int64(4096)
-_NEAR = np.int64(16)  # steps: so much of a panel of B stays in the nearest cache, beside the rows of A that pass by
-_ROWS = np.int64(192 * 1024)  # words of A at a time: with a panel of B they stay in a core's own cache
-_PANEL = np.int64(SLAB // 2 * PANEL_COLUMNS)
+_ROWS = np.int64(192 * 1024)  # words of A at a time: with panels of B they stay in a core's own cache
+_PANEL = np.int64(SLAB // 2 * PANEL_COLUMNS)  # words of one panel of the largest depth, or of several of a smaller one
 _SUMS = np.int64(BLOCK * BLOCK)
-_HELD = np.int64(_ROWS // (2 * (_NEAR + 1) * BLOCK_WORDS) * BLOCK * BLOCK)
-_AT_PANEL, _AT_SUMS, _AT_HELD = _ROWS, np.int64(_ROWS + _PANEL), np.int64(_ROWS + _PANEL + _SUMS)
-_AT_SPARE = np.int64(_AT_HELD + _HELD)
+_AT_PANEL, _AT_SUMS, _AT_SPARE = _ROWS, np.int64(_ROWS + _PANEL), np.int64(_ROWS + _PANEL + _SUMS)
 MEMORY = int(_AT_SPARE + SLAB)
 """Elements of scratch memory that a lane's products need."""
 
@@ -114,71 +113,65 @@ def _put_past_caches(sums, c, c_row):
 
 
 @inlined
-def _ahead(mode, c, c_row, i, rows, b, blocks, steps, near, more, far):
-    """What is needed after the block of rows from i on, of whose panel c is the first element; b: the next panel.
+def _ahead(mode, c, c_row, i, rows, b, steps, more, far):
+    """What is needed after the sums of the rows from i on, in the panel of C that begins at c; b: the next panel of B.
 
-    more: whether there is one; far: whether it is not near. near: the steps that the block takes.
+    more: whether there is a next panel; far: whether it may lie far away.
     """
-    below = i + BLOCK < rows
-    c_count = np.int64(0) if mode & NOT_SOON or not (below or more) else (BLOCK + near - 1) // max(near, ONE)
-    number, b_count = i // BLOCK, (STEP // 2 + blocks - 1) // blocks
-    if not (more and far) or number * b_count >= STEP // 2:
-        b_count = np.int64(0)
+    c_count, b_count, below = np.int64(0), np.int64(0), i + BLOCK < rows
+    if not mode & NOT_SOON and (below or more):
+        c_count = (BLOCK + steps - 1) // max(steps, ONE)
+    number, blocks = i // BLOCK, (rows + BLOCK - 1) // BLOCK
+    share = (STEP // 2 + blocks - 1) // blocks
+    if more and far and number * share < STEP // 2:
+        b_count = share
     c = at(c, (i + BLOCK) * c_row) if below else at(c, PANEL_COLUMNS)
-    return Ahead(c, c_row, c_count, at(b, number * b_count * steps * PANEL_COLUMNS), PANEL_COLUMNS, b_count)
+    return Ahead(c, c_row, c_count, at(b, number * share * steps * PANEL_COLUMNS), b_count)
 
 
 @inner
 def _slab(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth, mode, d, d_row, e, e_row):
     """C = f(start + A B), of terms that `before` others of the product precede."""
-    words, panels = part(memory, 0, _ROWS), part(memory, _AT_PANEL, _PANEL)
-    sums, held = part(memory, _AT_SUMS, _SUMS), part(memory, _AT_HELD, _HELD)
-    steps = (depth + STEP - 1) // STEP
-    block, wide = steps * BLOCK_WORDS, _PANEL // max(words_of_panel(depth), ONE) * PANEL_COLUMNS
+    words, panels, sums = part(memory, 0, _ROWS), part(memory, _AT_PANEL, _PANEL), part(memory, _AT_SUMS, _SUMS)
+    steps, far = (depth + STEP - 1) // STEP, b_row < 0
+    block, stride = steps * BLOCK_WORDS, words_of_panel(-b_row if far else depth)
+    wide = _PANEL // max(stride, ONE) * PANEL_COLUMNS  # columns of B that are packed at a time
     most = _ROWS // max(2 * block, ONE) * BLOCK if steps else m
     for top in range(0, m, most):
         rows = min(most, m - top)
-        blocks = (rows + BLOCK - 1) // BLOCK
         pack_rows(way, at(a, top * a_row), a_row, a_col, rows, depth, part(memory, _AT_SPARE, SLAB), words)
         for j in range(0, n, PANEL_COLUMNS):
             if mode & LOWER_C and j >= top + rows:
                 break
-            if b_row < 0:
-                panel = at(b, j // PANEL_COLUMNS * words_of_panel(-b_row))
+            if far:
+                panel = at(b, j // PANEL_COLUMNS * stride)
             else:
                 if j % wide == 0:
                     pack_panels(way, at(b, j), b_row, min(n - j, wide), depth, panels)
-                panel = at(panels, j % wide // PANEL_COLUMNS * words_of_panel(depth))
-            soon = at(panel, words_of_panel(max(-b_row, np.int64(0))))
-            for near in range(0, max(steps, ONE), _NEAR):
-                for i in range(0, rows, BLOCK):
-                    row, first, last = top + i, near, min(near + _NEAR, steps)
-                    if mode & LOWER_C and j >= row + BLOCK:
-                        continue
-                    if mode & UPPER_A:
-                        first = max(near, min(max(row - before, np.int64(0)) // STEP, steps))
-                    if mode & LOWER_A:
-                        last = min(last, max((row + BLOCK - before + STEP - 1) // STEP, np.int64(0)))
-                    left, own, target = min(BLOCK, rows - i), at(words, i // BLOCK_ROWS * block), at(c, row * c_row + j)
-                    own_held = at(held, i * BLOCK)
-                    ahead = _ahead(
-                        mode, at(c, top * c_row + j), c_row, i, rows, soon, blocks, steps, last - first, j + PANEL_COLUMNS < n,
-                        b_row < 0,
-                    )  # fmt: skip
-                    bare = not mode & (_START | _END | NOT_SOON) and left == BLOCK and n - j >= PANEL_COLUMNS
-                    put, put_row = (target, c_row) if bare else (sums, BLOCK)
-                    if near + _NEAR < steps:
-                        put, put_row = own_held, BLOCK
-                    sums_of_block(way, own, block, panel, first, last, left, near > 0, own_held, put, put_row, ahead)
-                    if bare or near + _NEAR < steps:
-                        continue
-                    start, end = at(d, row * d_row + j), at(e, row * e_row + j)
-                    if not mode & (_START | _END) and left == BLOCK and n - j >= PANEL_COLUMNS:
-                        _put_past_caches(sums, target, c_row)
-                    elif n - j >= PANEL_COLUMNS:
-                        _finish(sums, target, c_row, left, mode, start, d_row, end, e_row)
-                    else:
-                        _finish_first(sums, target, c_row, left, n - j, mode, start, d_row, end, e_row)
+                panel = at(panels, j % wide // PANEL_COLUMNS * stride)
+            own_c, soon, more = at(c, top * c_row + j), at(panel, stride), j + PANEL_COLUMNS < n
+            for i in range(0, rows, BLOCK):
+                row, first, last = top + i, np.int64(0), steps
+                if mode & LOWER_C and j >= row + BLOCK:
+                    continue
+                if mode & UPPER_A:
+                    first = min(max(row - before, np.int64(0)) // STEP, steps)
+                if mode & LOWER_A:
+                    last = max(min((row + BLOCK - before + STEP - 1) // STEP, steps), np.int64(0))
+                left, own, target = min(BLOCK, rows - i), at(words, i // BLOCK_ROWS * block), at(own_c, i * c_row)
+                ahead = _ahead(mode, own_c, c_row, i, rows, soon, steps, more, far)
+                bare = not mode & (_START | _END) and left == BLOCK and n - j >= PANEL_COLUMNS
+                if bare and not mode & NOT_SOON:
+                    sums_of_block(way, own, block, panel, first, last, left, target, c_row, ahead)
+                    continue
+                sums_of_block(way, own, block, panel, first, last, left, sums, BLOCK, ahead)
+                start, end = at(d, row * d_row + j), at(e, row * e_row + j)
+                if bare:
+                    _put_past_caches(sums, target, c_row)
+                elif n - j >= PANEL_COLUMNS:
+                    _finish(sums, target, c_row, left, mode, start, d_row, end, e_row)
+                else:
+                    _finish_first(sums, target, c_row, left, n - j, mode, start, d_row, end, e_row)
 
 
 @inner
@@ -201,3 +194,9 @@ def rounded_gemm(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, 
     if mode & NOT_SOON:
         fence()
     end(way)
+
+
+@inner
+def rounded_turn(way, memory, source, source_row, target, target_row, m, n):
+    """As `kernels.gemm.turn`; memory: MEMORY elements."""
+    pack_transpose(way, source, source_row, m, n, part(memory, _AT_SPARE, SLAB), target)

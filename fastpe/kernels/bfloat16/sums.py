@@ -19,7 +19,7 @@ from fastpe.kernels.bfloat16.tiles import (
 )
 from fastpe.kernels.bfloat16.way import AMX
 from fastpe.kernels.choice import called
-from fastpe.kernels.gemm import tile_add, tile_store, tile_zeros
+from fastpe.kernels.gemm import tile_store, tile_zeros
 from fastpe.kernels.simd import REGISTER_BYTES, at, bring_near
 
 BLOCK = np.int64(32)  # rows and columns of the sums that are made at a time
@@ -37,7 +37,6 @@ class Ahead(NamedTuple):
     c_row: int
     c_count: int  # a step
     b: int  # pointer
-    b_row: int
     b_count: int
 
 
@@ -47,27 +46,20 @@ def _bring(ahead, step):
         fetch_to_write(ahead.c, i * ahead.c_row)
         fetch_to_write(ahead.c, i * ahead.c_row + BLOCK_ROWS)
     for i in range(step * ahead.b_count, (step + 1) * ahead.b_count):
-        bring_near(ahead.b, i * ahead.b_row)
-        bring_near(ahead.b, i * ahead.b_row + BLOCK_ROWS)
+        bring_near(ahead.b, i * PANEL_COLUMNS)
+        bring_near(ahead.b, i * PANEL_COLUMNS + BLOCK_ROWS)
 
 
-# `first` and `last` are steps of the depth, `a_block` words lie between blocks of 16 rows. The sums go on from `held`,
-# where `goes_on`.
+# `first` and `last` are steps of the depth, `a_block` words lie between blocks of 16 rows.
 
 
 @inner
-def _sums_in_tiles(way, a, a_block, b, first, last, rows, goes_on, held, sums, row, ahead):
+def _sums_in_tiles(way, a, a_block, b, first, last, rows, sums, row, ahead):
     lower = at(a, a_block)
-    if goes_on:
-        tile_load(0, held, BLOCK)
-        tile_load(1, at(held, BLOCK_ROWS), BLOCK)
-        tile_load(2, at(held, BLOCK_ROWS * BLOCK), BLOCK)
-        tile_load(3, at(held, BLOCK_ROWS * BLOCK + BLOCK_ROWS), BLOCK)
-    else:
-        tile_clear(0)
-        tile_clear(1)
-        tile_clear(2)
-        tile_clear(3)
+    tile_clear(0)
+    tile_clear(1)
+    tile_clear(2)
+    tile_clear(3)
     if rows > BLOCK_ROWS:
         for step in range(first, last):
             panel = at(b, step * BLOCK_ROWS * PANEL_COLUMNS)
@@ -96,12 +88,10 @@ def _sums_in_tiles(way, a, a_block, b, first, last, rows, goes_on, held, sums, r
 
 
 @inner
-def _sums_in_vectors(way, a, a_block, b, first, last, rows, goes_on, held, sums, row, ahead):
+def _sums_in_vectors(way, a, a_block, b, first, last, rows, sums, row, ahead):
     for i in range(0, rows, TILE_ROWS):
         own = at(a, i // BLOCK_ROWS * a_block + i % BLOCK_ROWS * BLOCK_ROWS)
         tile = tile_zeros(sums, TILE_ROWS, TILE_VECTORS)
-        if goes_on:
-            tile = tile_add(tile, at(held, i * BLOCK), BLOCK, BLOCK)
         for step in range(first, last):
             words, panel = at(own, step * BLOCK_WORDS), at(b, step * BLOCK_ROWS * PANEL_COLUMNS)
             for p in range(BLOCK_ROWS):
@@ -110,10 +100,10 @@ def _sums_in_vectors(way, a, a_block, b, first, last, rows, goes_on, held, sums,
 
 
 @intrinsic
-def sums_of_block(typingctx, way, a, a_block, b, first, last, rows, goes_on, held, sums, row, ahead):
+def sums_of_block(typingctx, way, a, a_block, b, first, last, rows, sums, row, ahead):
     """sums[i * row + j]: 32 x 32 of them, or 16 x 32 where there are no more than 16 `rows`."""
     own = _sums_in_tiles if way.way == AMX.name else _sums_in_vectors
-    return called(typingctx, own, (way, a, a_block, b, first, last, rows, goes_on, held, sums, row, ahead))
+    return called(typingctx, own, (way, a, a_block, b, first, last, rows, sums, row, ahead))
 
 
 @inner
