@@ -250,16 +250,23 @@ def gemm(typingctx, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d
     if not isinstance(c, pointers.RoundingPointer):
         return called(typingctx, float_gemm, arguments)
     from fastpe.kernels.bfloat16.product import rounded_gemm  # it is made of tiles that stand here
+
+    return _called_rounding(typingctx, rounded_gemm, arguments, 5)
+
+
+def _called_rounding(typingctx, function, arguments, place):
+    """What an intrinsic returns that calls a function of plain pointers instead, before them the way and the memory of
+    the pointer at `place` among its arguments."""
     from fastpe.kernels.bfloat16.way import WayType, no_way
 
-    plain = pointers.pointer_type(c.dtype)
+    plain = pointers.pointer_type(arguments[place].dtype)
     kinds = [plain if kind.__class__ in (plain.__class__, pointers.RoundingPointer) else kind for kind in arguments]
 
     def convert(context, b, values):
         bare = [pointers.plain_of(b, kind, value) for kind, value in zip(arguments, values, strict=True)]
-        return [no_way(b), pointers.memory_of(b, values[5]), *bare]
+        return [no_way(b), pointers.memory_of(b, values[place]), *bare]
 
-    return called(typingctx, rounded_gemm, (WayType(c.way), plain, *kinds), convert, arguments)
+    return called(typingctx, function, (WayType(arguments[place].way), plain, *kinds), convert, arguments)
 
 
 @inner
@@ -293,6 +300,30 @@ def transpose(source, source_row, target, target_row, m, n):
     for i in range(m):
         for j in range(whole_n if i < whole_m else 0, n):
             put(target, j * target_row + i, get(source, i * source_row + j))
+
+
+@intrinsic
+def turn(typingctx, source, source_row, target, target_row, m, n):
+    """The transpose of m rows of n elements, as B of products: packed where `target` rounds, plain rows otherwise.
+
+    A product takes `row_of_turned` as its row. Room: max(n, 16) rows of m elements, rounded up to 32.
+    """
+    arguments = (source, source_row, target, target_row, m, n)
+    if not isinstance(target, pointers.RoundingPointer):
+        return called(typingctx, transpose, arguments)
+    from fastpe.kernels.bfloat16.product import rounded_turn
+
+    return _called_rounding(typingctx, rounded_turn, arguments, 2)
+
+
+@intrinsic
+def row_of_turned(typingctx, target, target_row, n):
+    """What products take as the row of what `turn` made of rows of n elements."""
+
+    def emit(context, b, signature, arguments):
+        return b.neg(arguments[2]) if isinstance(target, pointers.RoundingPointer) else arguments[1]
+
+    return types.intp(target, types.intp, types.intp), emit
 
 
 @inner

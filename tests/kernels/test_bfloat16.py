@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fastpe import reference
 from fastpe.kernels import simd
 from fastpe.kernels.bfloat16 import way
-from fastpe.kernels.bfloat16.on_arrays import packed, product, product_into
+from fastpe.kernels.bfloat16.on_arrays import packed, product, product_into, turned_into
 from fastpe.kernels.bfloat16.product import MEMORY, SLAB
 from fastpe.kernels.gemm import FROM, LOWER_A, LOWER_C, NOT_SOON, ONTO, PLUS, RELU, UPPER_A, WHERE_POSITIVE
 
@@ -135,6 +135,31 @@ def test_a_matrix_that_is_packed_once_gives_the_same_bits_as_it_is_and_transpose
         product_into(c, a, words, way=way, packed_rows=b.shape[0])
         check()
         np.testing.assert_array_equal(c, product(a, np.ascontiguousarray(b[:depth, :n]), way=way))
+
+
+@given(m=sizes, n=st.integers(1, 130), more=st.integers(0, 5), way=ways, seed=st.integers(0, 99))
+@quick
+def test_a_matrix_that_is_turned_gives_the_same_bits_as_its_transpose(m, n, more, way, seed):
+    """And fits into the room that is promised; rows may lie apart."""
+    wide = normal(seed, m, n + more)
+    rows, a = wide[:, :n], normal(seed + 1, 5, n)
+    words, check = guarded((max(n, 16) * -(-m // 32) * 32,), np.float32)
+    turned_into(words, rows, way)
+    check()
+    c = np.full((5, m), np.nan, np.float32)
+    product_into(c, a, words, way=way, packed_rows=n)
+    np.testing.assert_array_equal(c, product(a, np.ascontiguousarray(rows.T), way=way))
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+@pytest.mark.parametrize(("m", "depth", "n"), [(33, 100, 1500), (40, 2100, 100)])
+def test_more_columns_than_are_packed_at_a_time(way, m, depth, n):
+    a, b = normal(0, m, depth), normal(1, depth, n)
+    c, check = guarded((m, n), np.float32)
+    product_into(c, np.asfortranarray(a), b, way=way)
+    check()
+    assert_within_law(c, a, b)
+    np.testing.assert_array_equal(c[:, n - 40 :], product(a, b[:, n - 40 :], way=way))
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)

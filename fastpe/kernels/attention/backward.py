@@ -52,7 +52,7 @@ from fastpe.kernels.attention.score import (
     score_factor,
     scores_backward,
 )
-from fastpe.kernels.gemm import LOWER_A, LOWER_C, ONTO, OVERWRITE, UPPER_A, gemm, transpose
+from fastpe.kernels.gemm import LOWER_A, LOWER_C, ONTO, OVERWRITE, UPPER_A, gemm, row_of_turned, turn
 from fastpe.kernels.simd import (
     at,
     blend,
@@ -164,8 +164,8 @@ def _tile_backward(head, terms, grads, tile, factor, turns, case, scratch):
     mixed = mixed_weights(head.dropout, head.place, tile, case, scratch)
     diagonal = on_diagonal(head, tile, case)
     gemm(
-        do, case.o_row, ONE, scratch.v_columns, TILE_KEYS, dcells, TILE_KEYS, m, columns_of(n, dcells), dv,
-        LOWER_C if diagonal else OVERWRITE, dcells, NONE, dcells, NONE,
+        do, case.o_row, ONE, scratch.v_columns, row_of_turned(scratch.v_columns, TILE_KEYS, dv), dcells, TILE_KEYS, m,
+        columns_of(n, dcells), dv, LOWER_C if diagonal else OVERWRITE, dcells, NONE, dcells, NONE,
     )  # fmt: skip
     start = OVERWRITE if _is_whole(head, terms, case) else ONTO
     over_queries, over_keys = start | UPPER_A if diagonal else start, start | LOWER_A if diagonal else start
@@ -273,7 +273,7 @@ def prepare_strip(head, terms, grads, number, case, scratch):
         _clear_rows(grads.dv, case.gv_row, n, case.v_width)
     if case.apart:
         _clear_rows(grads.dk_rest, case.g_row, n, d)
-    transpose(at(head.v, j0 * case.v_row), case.v_row, scratch.v_columns, TILE_KEYS, n, case.v_width)
+    turn(at(head.v, j0 * case.v_row), case.v_row, scratch.v_columns, TILE_KEYS, n, case.v_width)
     by_block = False  # with growth, keys are prepared anew for every block of queries
     if terms is not None:
         by_block = bool(given(head.table, GROWTH))

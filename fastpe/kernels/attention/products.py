@@ -27,7 +27,7 @@ from fastpe.kernels.attention.records import (
     rows_of,
     wanted,
 )
-from fastpe.kernels.gemm import LOWER_C, OVERWRITE, PANEL, gemm, transpose
+from fastpe.kernels.gemm import LOWER_C, OVERWRITE, PANEL, gemm, row_of_turned, turn
 from fastpe.kernels.simd import (
     absolute,
     at,
@@ -105,9 +105,9 @@ def prepare_keys(head, terms, tile, case, scratch):
         _growth_factors(growth, origin, n, pairs, case.half, -1.0, factors)
         grown(source, row, factors, 2 * pairs, scratch.k_scaled, n, d)
         if not in_place(case):
-            transpose(scratch.k_scaled, d, scratch.k_columns, TILE_KEYS, n, d)
+            turn(scratch.k_scaled, d, scratch.k_columns, TILE_KEYS, n, d)
     elif not in_place(case):
-        transpose(source, row, scratch.k_columns, TILE_KEYS, n, d)
+        turn(source, row, scratch.k_columns, TILE_KEYS, n, d)
 
 
 @inner
@@ -128,8 +128,8 @@ def make_content(content, content_row, keys, key_row, head, tile, case, scratch)
             dots(at(content, i * content_row), keys, key_row, tile.n, case.width, at(cells, i * TILE_KEYS))
         return
     gemm(
-        content, content_row, ONE, scratch.k_columns, TILE_KEYS, cells, TILE_KEYS, tile.m,
-        columns_of(tile.n, cells), case.width, mode, cells, NONE, cells, NONE,
+        content, content_row, ONE, scratch.k_columns, row_of_turned(scratch.k_columns, TILE_KEYS, case.width), cells,
+        TILE_KEYS, tile.m, columns_of(tile.n, cells), case.width, mode, cells, NONE, cells, NONE,
     )  # fmt: skip
 
 

@@ -23,6 +23,8 @@ from fastpe.kernels.attention.records import (
 )
 from fastpe.kernels.simd import at, region
 
+_PAIRS = 16  # rows of words at least where keys or values are packed: channels go in pairs, 32 at a time
+
 
 class Room(NamedTuple):
     """Offsets in elements, of regions (see `simd.pointers`)."""
@@ -81,7 +83,7 @@ def room_for(case: Case, table: np.ndarray, *, backward: bool) -> Room:
         cells=take(not case.kept and tile), dcells=take(backward * tile), raw=take(backward and case.keep_raw and tile),
         slopes=take(backward and case.keep_slopes and tile), dropped=take(backward and case.dropped and tile),
         band=take(longer * BAND if relative else longer), rows=take(relative and max(d, dv) * BAND),
-        k_columns=take(not few and d * k), v_columns=take(backward * dv * k),
+        k_columns=take(not few and max(d, _PAIRS) * k), v_columns=take(backward * max(dv, _PAIRS) * k),
         q_scaled=take(scaled and rows * d), k_scaled=take(scaled and k * d),
         q_factors=take(rows * channels), k_factors=take(k * channels),
         mixed=take(rows * dv),

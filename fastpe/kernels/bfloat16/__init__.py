@@ -14,5 +14,6 @@ sum of so many terms. On one machine the way is the same for any number of threa
     way.py       which way, and pointers that round
     pack.py      operands in the order that the instructions read
     tiles.py     the instructions
+    sums.py      the sums of a block
     product.py   the product
 """

@@ -8,7 +8,7 @@ from fastpe.kernels._jit import entry
 from fastpe.kernels.bfloat16.pack import STEP, pack_band, packed_words
 from fastpe.kernels.bfloat16.product import MEMORY
 from fastpe.kernels.bfloat16.way import Way, fastest, named, rounding
-from fastpe.kernels.gemm import gemm
+from fastpe.kernels.gemm import gemm, turn
 from fastpe.kernels.simd import aligned_zeros, pointer
 
 Array = np.ndarray[Any, Any]
@@ -43,6 +43,17 @@ def packed(matrix: Array, way: Way | None = None) -> tuple[Array, Array]:
     words, of_transpose = (np.full(packed_words(*matrix.shape), np.nan, np.float32) for _ in range(2))
     _pack(way or fastest(), matrix, aligned_zeros(int(STEP * STEP), np.float32), words, of_transpose)
     return words, of_transpose
+
+
+@entry(label="the packing of turned bfloat16 numbers")
+def _turn(way, memory, rows, words):
+    target, row = rounding(pointer(words), pointer(memory), way), rows.strides[0] // rows.itemsize
+    turn(pointer(rows), row, target, rows.shape[0], rows.shape[0], rows.shape[1])
+
+
+def turned_into(words: Array, rows: Array, way: Way | None = None) -> None:
+    """The words of the transpose of a float32 matrix, whose rows may lie apart, as B of products."""
+    _turn(way or fastest(), aligned_zeros(MEMORY, np.float32), rows, words)
 
 
 def product_into(

@@ -36,16 +36,17 @@ def _row_of_words(way, row, depth, out):
 
 @inner
 def _columns_to_words(way, a, a_col, m, depth, turned, out):
-    """A whose columns are contiguous: words of squares of `lanes` rows, which are turned."""
-    width = lanes(a)
-    for i in range(0, (m + BLOCK_ROWS - 1) // BLOCK_ROWS * BLOCK_ROWS, width):
-        block = i // BLOCK_ROWS * ((depth + STEP - 1) // STEP) * BLOCK_WORDS + i % BLOCK_ROWS * (STEP // 2)
-        for k in range(0, (depth + STEP - 1) // STEP * STEP, 2 * width):
+    """A whose columns are contiguous: words of squares of `lanes` rows, which are turned. As memory is read fastest,
+    columns are read side by side, from their beginnings to their ends."""
+    width, steps = lanes(a), (depth + STEP - 1) // STEP
+    for k in range(0, steps * STEP, 2 * width):
+        for i in range(0, (m + BLOCK_ROWS - 1) // BLOCK_ROWS * BLOCK_ROWS, width):
             for p in range(width):
                 first = k + 2 * p
                 x = load_first(a, first * a_col + i, m - i if first < depth else 0)
                 y = load_first(a, (first + 1) * a_col + i, m - i if first + 1 < depth else 0)
                 store(turned, p * width, words_across(x, y, way))
+            block = i // BLOCK_ROWS * steps * BLOCK_WORDS + i % BLOCK_ROWS * (STEP // 2)
             place = at(out, block + k // STEP * BLOCK_WORDS + k % STEP // 2)
             transpose_block(turned, width, place, STEP // 2, False)
 
@@ -71,26 +72,27 @@ def pack_rows(way, a, a_row, a_col, m, depth, spare, out):
 
 
 @inner
-def pack_panel(way, b, b_row, n, depth, out):
-    """The first columns of B (depth, n), PANEL_COLUMNS at most."""
-    width = lanes(b)
+def words_of_panel(depth):
+    """Words from one panel of a packed matrix of `depth` rows to the next."""
+    return (depth + STEP - 1) // STEP * (STEP // 2) * PANEL_COLUMNS
+
+
+@inner
+def pack_panels(way, b, b_row, n, depth, out):
+    """B (depth, n), panel after panel."""
+    width, stride = lanes(b), words_of_panel(depth)
     for p in range((depth + STEP - 1) // STEP * (STEP // 2)):
         k = 2 * p
-        for j in range(0, PANEL_COLUMNS, width):
+        for j in range(0, (n + PANEL_COLUMNS - 1) // PANEL_COLUMNS * PANEL_COLUMNS, width):
             x = load_first(b, k * b_row + j, n - j if k < depth else 0)
             y = load_first(b, (k + 1) * b_row + j, n - j if k + 1 < depth else 0)
-            store(out, p * PANEL_COLUMNS + j, words_across(x, y, way))
+            place = j // PANEL_COLUMNS * stride + p * PANEL_COLUMNS + j % PANEL_COLUMNS
+            store(out, place, words_across(x, y, way))
 
 
 def packed_words(rows: int, columns: int) -> int:
     """Words of a packed matrix, or of its transpose."""
     return math.ceil(rows / STEP) * math.ceil(columns / STEP) * int(STEP * STEP // 2)
-
-
-@inner
-def words_of_panel(depth):
-    """Words from one panel of a packed matrix of `depth` rows to the next."""
-    return (depth + STEP - 1) // STEP * (STEP // 2) * PANEL_COLUMNS
 
 
 @inner
@@ -109,10 +111,25 @@ def pack_band(way, matrix, first, rows, columns, turned, words, words_of_transpo
             y = load_first(band, (k + 1) * columns + j, columns - j if k + 1 < left else 0)
             store(step, j // PANEL_COLUMNS * stride + p * PANEL_COLUMNS + j % PANEL_COLUMNS, words_across(x, y, way))
     panel = at(words_of_transpose, first // PANEL_COLUMNS * words_of_panel(columns))
+    _panel_of_transpose(way, band, columns, left, columns, turned, panel)
+
+
+@inner
+def _panel_of_transpose(way, rows, row, m, n, turned, out):
+    """The panel whose columns are m rows of n elements, PANEL_COLUMNS of them at most."""
+    width = lanes(rows)
     for j in range(0, PANEL_COLUMNS, width):
-        for k in range(0, (columns + STEP - 1) // STEP * STEP, 2 * width):
+        for k in range(0, (n + STEP - 1) // STEP * STEP, 2 * width):
             for i in range(width):
-                row, count = at(band, (j + i) * columns), columns if j + i < left else np.int64(0)
-                x, y = load_first(row, k, count - k), load_first(row, k + width, count - k - width)
-                store(turned, i * width, words_along(x, y, way))
-            transpose_block(turned, width, at(panel, k // 2 * PANEL_COLUMNS + j), PANEL_COLUMNS, False)
+                own, count = at(rows, (j + i) * row), n if j + i < m else np.int64(0)
+                words = words_along(load_first(own, k, count - k), load_first(own, k + width, count - k - width), way)
+                store(turned, i * width, words)
+            transpose_block(turned, width, at(out, k // 2 * PANEL_COLUMNS + j), PANEL_COLUMNS, False)
+
+
+@inner
+def pack_transpose(way, matrix, row, m, n, turned, words):
+    """The transpose of m rows of n elements, panel after panel. turned: room for a square of words."""
+    for first in range(0, m, PANEL_COLUMNS):
+        panel = at(words, first // PANEL_COLUMNS * words_of_panel(n))
+        _panel_of_transpose(way, at(matrix, first * row), row, min(m - first, PANEL_COLUMNS), n, turned, panel)

@@ -1,39 +1,29 @@
 """The product of matrices rounded to bfloat16, with float32 sums: `gemm` for pointers that round.
 
 The contract is that of `kernels.gemm`, to the letter. Of the depth, slabs of `SLAB` terms are finished one after the
-other, each onto C; within a slab as many rows of A as there is room for are packed (`pack`), then panel by panel the
-columns of B; each block of 32 x 32 sums goes through all of the slab's depth in registers and then, with what start
-and f ask for, to C.
+other, each onto C; within a slab as many rows of A as there is room for are packed (`pack`), then as many columns of B,
+which are gone through panel by panel; each block of 32 x 32 sums goes through all of the slab's depth in registers and
+then, with what start and f ask for, to C. Meanwhile the next block of C and the next panel of B are brought near
+(`sums`): C is as large as a core's own cache, a weight is read once for all rows, and either would be waited for.
 
 2 m n depth FLOP, and the packing: m depth elements once, n depth once for every `_ROWS` words of A, or not at all where
-B is packed already.
+B is packed already. Both in the order of memory.
 """
 
 import numpy as np
-from numba.extending import intrinsic
 
-from fastpe.kernels._jit import inner
+from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.bfloat16.pack import (
     BLOCK_ROWS,
     BLOCK_WORDS,
     PANEL_COLUMNS,
     STEP,
-    pack_panel,
+    pack_panels,
     pack_rows,
+    pack_transpose,
     words_of_panel,
 )
-from fastpe.kernels.bfloat16.tiles import (
-    begin_tiles,
-    end_tiles,
-    fetch_to_write,
-    tile_clear,
-    tile_keep,
-    tile_load,
-    tile_multiply_words,
-    tile_products,
-)
-from fastpe.kernels.bfloat16.way import AMX
-from fastpe.kernels.choice import called
+from fastpe.kernels.bfloat16.sums import BLOCK, Ahead, begin, end, sums_of_block
 from fastpe.kernels.gemm import (
     FROM,
     LOWER_A,
@@ -45,11 +35,8 @@ from fastpe.kernels.gemm import (
     RELU,
     UPPER_A,
     WHERE_POSITIVE,
-    tile_store,
-    tile_zeros,
 )
 from fastpe.kernels.simd import (
-    REGISTER_BYTES,
     at,
     fence,
     lanes,
@@ -65,99 +52,16 @@ from fastpe.kernels.simd import (
     zeros,
 )
 
-BLOCK = np.int64(32)  # rows and columns of the sums that are made at a time
 SLAB = np.int64(4096)
-_ROWS = np.int64(192 * 1024)  # words of A at a time: with a panel of B they stay in a core's own cache
-_PANEL = np.int64(SLAB // 2 * PANEL_COLUMNS)
+_ROWS = np.int64(192 * 1024)  # words of A at a time: with panels of B they stay in a core's own cache
+_PANEL = np.int64(SLAB // 2 * PANEL_COLUMNS)  # words of one panel of the largest depth, or of several of a smaller one
 _SUMS = np.int64(BLOCK * BLOCK)
 _AT_PANEL, _AT_SUMS, _AT_SPARE = _ROWS, np.int64(_ROWS + _PANEL), np.int64(_ROWS + _PANEL + _SUMS)
 MEMORY = int(_AT_SPARE + SLAB)
 """Elements of scratch memory that a lane's products need."""
 
-# the tile of sums in vector registers
-TILE_ROWS = 8 if REGISTER_BYTES == 64 else 2
-TILE_VECTORS = 128 // REGISTER_BYTES
+ONE = np.int64(1)
 _START, _END = np.int64(FROM | PLUS | ONTO), np.int64(RELU | WHERE_POSITIVE)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Sums of a block: `first` and `last` are steps of the depth, `a_block` words lie between blocks of 16 rows
-
-
-@inner
-def _sums_in_tiles(way, a, a_block, b, first, last, rows, sums, row):
-    lower = at(a, a_block)
-    tile_clear(0)
-    tile_clear(1)
-    tile_clear(2)
-    tile_clear(3)
-    if rows > BLOCK_ROWS:
-        for step in range(first, last):
-            panel = at(b, step * BLOCK_ROWS * PANEL_COLUMNS)
-            tile_load(4, at(a, step * BLOCK_WORDS), BLOCK_ROWS)
-            tile_load(6, panel, PANEL_COLUMNS)
-            tile_products(0, 4, 6)
-            tile_load(7, at(panel, BLOCK_ROWS), PANEL_COLUMNS)
-            tile_products(1, 4, 7)
-            tile_load(5, at(lower, step * BLOCK_WORDS), BLOCK_ROWS)
-            tile_products(2, 5, 6)
-            tile_products(3, 5, 7)
-        tile_keep(2, at(sums, BLOCK_ROWS * row), row)
-        tile_keep(3, at(sums, BLOCK_ROWS * row + BLOCK_ROWS), row)
-    else:
-        for step in range(first, last):
-            panel = at(b, step * BLOCK_ROWS * PANEL_COLUMNS)
-            tile_load(4, at(a, step * BLOCK_WORDS), BLOCK_ROWS)
-            tile_load(6, panel, PANEL_COLUMNS)
-            tile_load(7, at(panel, BLOCK_ROWS), PANEL_COLUMNS)
-            tile_products(0, 4, 6)
-            tile_products(1, 4, 7)
-    tile_keep(0, sums, row)
-    tile_keep(1, at(sums, BLOCK_ROWS), row)
-
-
-@inner
-def _sums_in_vectors(way, a, a_block, b, first, last, rows, sums, row):
-    for i in range(0, rows, TILE_ROWS):
-        own = at(a, i // BLOCK_ROWS * a_block + i % BLOCK_ROWS * BLOCK_ROWS)
-        tile = tile_zeros(sums, TILE_ROWS, TILE_VECTORS)
-        for step in range(first, last):
-            words, panel = at(own, step * BLOCK_WORDS), at(b, step * BLOCK_ROWS * PANEL_COLUMNS)
-            for p in range(BLOCK_ROWS):
-                tile = tile_multiply_words(tile, at(words, p), BLOCK_ROWS, at(panel, p * PANEL_COLUMNS), way)
-        tile_store(tile, at(sums, i * row), row, BLOCK)
-
-
-@intrinsic
-def _sums_of_block(typingctx, way, a, a_block, b, first, last, rows, sums, row):
-    """sums[i * row + j]: 32 x 32 of them, or 16 x 32 where there are no more than 16 `rows`."""
-    own = _sums_in_tiles if way.way == AMX.name else _sums_in_vectors
-    return called(typingctx, own, (way, a, a_block, b, first, last, rows, sums, row))
-
-
-@inner
-def _nothing(way):
-    pass
-
-
-@intrinsic
-def _begin(typingctx, way):
-    return called(typingctx, _begin_tiles if way.way == AMX.name else _nothing, (way,))
-
-
-@intrinsic
-def _end(typingctx, way):
-    return called(typingctx, _end_tiles if way.way == AMX.name else _nothing, (way,))
-
-
-@inner
-def _begin_tiles(way):
-    begin_tiles()
-
-
-@inner
-def _end_tiles(way):
-    end_tiles()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -201,14 +105,6 @@ def _finish_first(sums, c, c_row, rows, columns, mode, d, d_row, e, e_row):
 
 
 @inner
-def _fetch(c, c_row, rows, columns):
-    """Have a block of C brought near while its sums are made: nothing else reads where it is only written."""
-    for i in range(rows):
-        for j in range(0, columns, BLOCK_ROWS):
-            fetch_to_write(at(c, i * c_row + j))
-
-
-@inner
 def _put_past_caches(sums, c, c_row):
     """C = sums, of a whole block: a line that is only written need not be read before."""
     for i in range(BLOCK):
@@ -216,23 +112,44 @@ def _put_past_caches(sums, c, c_row):
             store_past_caches(c, i * c_row + j, load(sums, i * BLOCK + j))
 
 
+@inlined
+def _ahead(mode, c, c_row, i, rows, b, steps, more, far):
+    """What is needed after the sums of the rows from i on, in the panel of C that begins at c; b: the next panel of B.
+
+    more: whether there is a next panel; far: whether it may lie far away.
+    """
+    c_count, b_count, below = np.int64(0), np.int64(0), i + BLOCK < rows
+    if not mode & NOT_SOON and (below or more):
+        c_count = (BLOCK + steps - 1) // max(steps, ONE)
+    number, blocks = i // BLOCK, (rows + BLOCK - 1) // BLOCK
+    share = (STEP // 2 + blocks - 1) // blocks
+    if more and far and number * share < STEP // 2:
+        b_count = share
+    c = at(c, (i + BLOCK) * c_row) if below else at(c, PANEL_COLUMNS)
+    return Ahead(c, c_row, c_count, at(b, number * share * steps * PANEL_COLUMNS), b_count)
+
+
 @inner
 def _slab(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth, mode, d, d_row, e, e_row):
     """C = f(start + A B), of terms that `before` others of the product precede."""
-    words, panel, sums = part(memory, 0, _ROWS), part(memory, _AT_PANEL, _PANEL), part(memory, _AT_SUMS, _SUMS)
-    steps = (depth + STEP - 1) // STEP
-    block = steps * BLOCK_WORDS
-    most = _ROWS // max(2 * block, np.int64(1)) * BLOCK if steps else m
+    words, panels, sums = part(memory, 0, _ROWS), part(memory, _AT_PANEL, _PANEL), part(memory, _AT_SUMS, _SUMS)
+    steps, far = (depth + STEP - 1) // STEP, b_row < 0
+    block, stride = steps * BLOCK_WORDS, words_of_panel(-b_row if far else depth)
+    wide = _PANEL // max(stride, ONE) * PANEL_COLUMNS  # columns of B that are packed at a time
+    most = _ROWS // max(2 * block, ONE) * BLOCK if steps else m
     for top in range(0, m, most):
         rows = min(most, m - top)
         pack_rows(way, at(a, top * a_row), a_row, a_col, rows, depth, part(memory, _AT_SPARE, SLAB), words)
         for j in range(0, n, PANEL_COLUMNS):
             if mode & LOWER_C and j >= top + rows:
                 break
-            if b_row < 0:
-                panel = at(b, j // PANEL_COLUMNS * words_of_panel(-b_row))
+            if far:
+                panel = at(b, j // PANEL_COLUMNS * stride)
             else:
-                pack_panel(way, at(b, j), b_row, n - j, depth, panel)
+                if j % wide == 0:
+                    pack_panels(way, at(b, j), b_row, min(n - j, wide), depth, panels)
+                panel = at(panels, j % wide // PANEL_COLUMNS * stride)
+            own_c, soon, more = at(c, top * c_row + j), at(panel, stride), j + PANEL_COLUMNS < n
             for i in range(0, rows, BLOCK):
                 row, first, last = top + i, np.int64(0), steps
                 if mode & LOWER_C and j >= row + BLOCK:
@@ -241,19 +158,17 @@ def _slab(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth,
                     first = min(max(row - before, np.int64(0)) // STEP, steps)
                 if mode & LOWER_A:
                     last = max(min((row + BLOCK - before + STEP - 1) // STEP, steps), np.int64(0))
-                left, own, target = min(BLOCK, rows - i), at(words, i // BLOCK_ROWS * block), at(c, row * c_row + j)
+                left, own, target = min(BLOCK, rows - i), at(words, i // BLOCK_ROWS * block), at(own_c, i * c_row)
+                ahead = _ahead(mode, own_c, c_row, i, rows, soon, steps, more, far)
                 bare = not mode & (_START | _END) and left == BLOCK and n - j >= PANEL_COLUMNS
-                if bare and mode & NOT_SOON:
-                    _sums_of_block(way, own, block, panel, first, last, left, sums, BLOCK)
-                    _put_past_caches(sums, target, c_row)
+                if bare and not mode & NOT_SOON:
+                    sums_of_block(way, own, block, panel, first, last, left, target, c_row, ahead)
                     continue
-                _fetch(target, c_row, left, min(PANEL_COLUMNS, n - j))
-                if bare:
-                    _sums_of_block(way, own, block, panel, first, last, left, target, c_row)
-                    continue
-                _sums_of_block(way, own, block, panel, first, last, left, sums, BLOCK)
+                sums_of_block(way, own, block, panel, first, last, left, sums, BLOCK, ahead)
                 start, end = at(d, row * d_row + j), at(e, row * e_row + j)
-                if n - j >= PANEL_COLUMNS:
+                if bare:
+                    _put_past_caches(sums, target, c_row)
+                elif n - j >= PANEL_COLUMNS:
                     _finish(sums, target, c_row, left, mode, start, d_row, end, e_row)
                 else:
                     _finish_first(sums, target, c_row, left, n - j, mode, start, d_row, end, e_row)
@@ -263,7 +178,7 @@ def _slab(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth,
 def rounded_gemm(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, mode, d, d_row, e, e_row):
     """As `kernels.gemm.gemm`; memory: MEMORY elements."""
     parts, first, k = mode & ~(_START | _END), mode & _START, np.int64(0)
-    _begin(way)
+    begin(way)
     while True:
         terms = min(SLAB, depth - k)
         slab = k // 2 * PANEL_COLUMNS if b_row < 0 else k * b_row
@@ -278,4 +193,10 @@ def rounded_gemm(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, depth, 
         first, d, d_row = ONTO, c, c_row
     if mode & NOT_SOON:
         fence()
-    _end(way)
+    end(way)
+
+
+@inner
+def rounded_turn(way, memory, source, source_row, target, target_row, m, n):
+    """As `kernels.gemm.turn`; memory: MEMORY elements."""
+    pack_transpose(way, source, source_row, m, n, part(memory, _AT_SPARE, SLAB), target)

@@ -12,7 +12,7 @@ from numba.extending import intrinsic
 
 from fastpe.kernels.bfloat16.way import SHIFTS
 from fastpe.kernels.gemm import cells_of, packed_tile, unpacked_tile
-from fastpe.kernels.simd import code, llvm_vector
+from fastpe.kernels.simd import code, llvm_vector, pointers
 from fastpe.kernels.simd.code import I32
 from fastpe.kernels.simd.pointers import I64, element
 
@@ -132,16 +132,16 @@ def tile_multiply_words(typingctx, tile, a, a_row, words, way):
 
 
 @intrinsic
-def fetch_to_write(typingctx, p):
-    """Begin to bring the cache line at `p`, which is to be written, near."""
+def fetch_to_write(typingctx, p, offset):
+    """Begin to bring the cache line of an element, which is to be written, near. It may lie anywhere."""
 
     def emit(context, b, signature, arguments):
-        place = b.bitcast(element(b, arguments[0], ir.Constant(I64, 0)), ir.IntType(8).as_pointer())
+        place = b.bitcast(pointers.anywhere(b, *arguments), ir.IntType(8).as_pointer())
         hints = [ir.Constant(I32, hint) for hint in (1, 3, 1)]  # a write, into the nearest cache, of data
         code.call_intrinsic(b, "llvm.prefetch.p0", ir.VoidType(), [place, *hints])
         return context.get_dummy_value()
 
-    return types.void(p), emit
+    return types.void(p, types.intp), emit
 
 
 # ---------------------------------------------------------------------------------------------------------------------
