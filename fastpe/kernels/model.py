@@ -36,7 +36,7 @@ from fastpe.kernels.model_layer import (
     normalise,
     normalise_backward,
 )
-from fastpe.kernels.pack import drop_pack, rows_of
+from fastpe.kernels.pack import drop_pack, pass_on, rows_of, take_turn
 from fastpe.kernels.simd import at, part, pointer
 
 ONE, NONE = np.int64(1), np.int64(0)
@@ -182,20 +182,24 @@ def _head_backward(head, w, wt, g, shares, step, count, arena, pack, sizes, o, t
     c, tokens, dz, rows = sizes.width, sizes.vocabulary, at(arena, a.dz), rows_of_stream(arena, sizes, a)
     doutput, dhead_bias = at(arena, a.output), at(g, o.head_bias)
     if not tokens:
+        take_turn(pack)
         head_backward(doutput, rows, head, dz, at(g, o.head_weight), dhead_bias, pack.rows, c, sizes.biased)
         if sizes.composed_output:
             hidden = at(_last_layer(arena, sizes, a), a.hidden)
             output_backward(doutput, hidden, at(g, o.readout), pack.rows, sizes)
+        pass_on(pack)
         return
     drows = dz
     if _gathered(count, pack):
         rows, drows = at(arena, a.picked), at(arena, a.dpicked)
     if sizes.tied:
         dtable = at(g, o.embed_weight)
+        take_turn(pack)
         gemm(doutput, ONE, tokens, rows, c, dtable, c, tokens, c, count, FROM, dtable, c, dtable, NONE)
+        pass_on(pack)
         linear_back(doutput, tokens, at(w, o.embed_weight), c, drows, c, count, OVERWRITE)
     else:
-        linear_gradients(rows, c, doutput, tokens, at(g, o.head_weight), dhead_bias, count, FROM, sizes.biased)
+        linear_gradients(rows, c, doutput, tokens, at(g, o.head_weight), dhead_bias, count, FROM, sizes.biased, pack)
         linear_back(doutput, tokens, at(wt, t.head_weight), c, drows, c, count, OVERWRITE)
     if _gathered(count, pack):
         _scatter(drows, shares, step, dz, pack, sizes)
@@ -213,7 +217,7 @@ def pack_backward(x, head, w, wt, g, grow, shares, step, count, arena, position,
         last = at(arena, a.streams + sizes.layers * a.stream_stride)
         normalise_backward(
             dz, last, at(w, o.final_norm_weight), at(arena, a.final_stats), dz, at(g, o.final_norm_weight),
-            at(g, o.final_norm_bias), pack.rows, NONE, sizes,
+            at(g, o.final_norm_bias), NONE, pack, sizes,
         )  # fmt: skip
     for back in range(sizes.layers):
         layer = sizes.layers - 1 - back
@@ -226,7 +230,9 @@ def pack_backward(x, head, w, wt, g, grow, shares, step, count, arena, position,
             dz, z, layer, wl, wtl, gl, g, grow, act, arena, position, dropout, pack, sizes, o, t, a
         )  # fmt: skip
     drop_pack(dropout, dz, c, NONE, pack)
+    take_turn(pack)
     _input_backward(dz, x, arena, position, g, pack, sizes, o, a)
+    pass_on(pack)
 
 
 @inner

@@ -18,9 +18,15 @@ from fastpe.kernels.activation import RELU as ACTIVATION_RELU
 from fastpe.kernels.activation import activate, activate_backward
 from fastpe.kernels.ends import add
 from fastpe.kernels.gemm import FROM, NOT_SOON, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add_column_sums, gemm
-from fastpe.kernels.model_attention import attention_backward, attention_forward, project, project_backward
+from fastpe.kernels.model_attention import (
+    adds_to_slots,
+    attention_backward,
+    attention_forward,
+    project,
+    project_backward,
+)
 from fastpe.kernels.norm import norm_backward, norm_forward
-from fastpe.kernels.pack import drop_pack, rows_of
+from fastpe.kernels.pack import drop_pack, pass_on, rows_of, take_turn
 from fastpe.kernels.simd import at, lanes, load_first, store_first
 
 NORM_EPS = 1e-5
@@ -54,13 +60,15 @@ def _linear_onto(x, c, weight, row, bias, z, y, width, dropout, place, pack, siz
 
 
 @inner
-def linear_gradients(x, c, dy, width, dweight, dbias, n, mode, biased):
-    """dweight = x^T dy (added to it with mode FROM), dbias += column sums of dy."""
+def linear_gradients(x, c, dy, width, dweight, dbias, n, mode, biased, pack):
+    """dweight = x^T dy (added to it with mode FROM), dbias += column sums of dy; in the pack's turn."""
     if mode == OVERWRITE and c * width >= _LARGE and width % _LINE == 0:
         mode = NOT_SOON
+    take_turn(pack)
     gemm(x, ONE, c, dy, width, dweight, width, c, width, n, mode, dweight, width, dweight, NONE)
     if biased:
         add_column_sums(dy, width, n, width, dbias)
+    pass_on(pack)
 
 
 @inner
@@ -76,11 +84,13 @@ def normalise(x, weight, bias, y, stats, n, sizes):
 
 
 @inner
-def normalise_backward(dy, x, weight, stats, dx, dweight, dbias, n, residual, sizes):
-    """Gradients of `normalise`; dx is added to where `residual`."""
+def normalise_backward(dy, x, weight, stats, dx, dweight, dbias, residual, pack, sizes):
+    """Gradients of `normalise`, in the pack's turn; dx is added to where `residual`."""
+    take_turn(pack)
     norm_backward(
-        dy, x, weight, stats, dx, dweight, dbias, n, sizes.width, residual, sizes.centred, sizes.norm_biased
+        dy, x, weight, stats, dx, dweight, dbias, pack.rows, sizes.width, residual, sizes.centred, sizes.norm_biased
     )  # fmt: skip
+    pass_on(pack)
 
 
 @inner
@@ -168,21 +178,21 @@ def feedforward_backward(dz, layer, w, wt, g, grow, act, arena, dropout, pack, s
     if layer < sizes.layers - 1 or not sizes.composed_output:
         dout = _dropped(dropout, dz, at(arena, a.dbranch), c, _place(layer, 1, sizes), pack)
         columns, transposed, row = c, at(wt, t.ff_weight), row_of(c, f, sizes)
-        linear_gradients(hidden, f, dout, c, at(g, o.ff_weight), at(g, o.ff_bias), n, grow, sizes.biased)
+        linear_gradients(hidden, f, dout, c, at(g, o.ff_weight), at(g, o.ff_bias), n, grow, sizes.biased, pack)
     dactive = at(dhidden, wide - f)
     mode = WHERE_POSITIVE if sizes.activation == ACTIVATION_RELU else OVERWRITE
     gemm(dout, columns, ONE, transposed, row, dactive, wide, n, f, columns, mode, dout, NONE, hidden, f)
     if sizes.activation != ACTIVATION_RELU:
         activate_backward(at(act, a.slopes), dhidden, n, f, sizes.activation)
     u = at(act, a.normed2) if sizes.norms else middle
-    linear_gradients(u, c, dhidden, wide, at(g, o.in_weight), at(g, o.in_bias), n, grow, sizes.biased)
+    linear_gradients(u, c, dhidden, wide, at(g, o.in_weight), at(g, o.in_bias), n, grow, sizes.biased, pack)
     transposed, row = at(wt, t.in_weight), row_of(wide, c, sizes)
     if sizes.norms:
         dnormed = at(arena, a.dnormed)
         linear_back(dhidden, wide, transposed, row, dnormed, c, n, OVERWRITE)
         normalise_backward(
             dnormed, middle, at(w, o.norm2_weight), at(act, a.stats2), dz, at(g, o.norm2_weight), at(g, o.norm2_bias),
-            n, sizes.residual, sizes,
+            sizes.residual, pack, sizes,
         )  # fmt: skip
     else:
         linear_back(dhidden, wide, transposed, row, dz, c, n, FROM if sizes.residual else OVERWRITE)
@@ -196,28 +206,35 @@ def attention_layer_backward(
     n, c, start = pack.rows, sizes.width, NONE
     mixed, dmixed, dqkv = at(act, a.mixed), at(arena, a.dmixed), at(arena, a.dqkv)
     dout = _dropped(dropout, dz, at(arena, a.dbranch), c, _place(layer, 0, sizes), pack)
-    linear_gradients(mixed, c, dout, c, at(g, o.out_weight), at(g, o.out_bias), n, grow, sizes.biased)
+    linear_gradients(mixed, c, dout, c, at(g, o.out_weight), at(g, o.out_bias), n, grow, sizes.biased, pack)
     linear_back(dout, c, at(wt, t.out_weight), row_of(c, c, sizes), dmixed, c, n, OVERWRITE)
+    shared = adds_to_slots(position, sizes)
+    if shared:
+        take_turn(pack)
     for sequence in range(pack.first, pack.last):
         own, place = rows_of(pack, sequence, start), _place(layer, 2, sizes)
         attention_backward(layer, act, arena, slot_gradients, position, dropout, place, own, sizes, o, a)
         start += own.length
+    if shared:
+        pass_on(pack)
     if layer == 0 and sizes.composed_input:
         return
     qkv_weight, qkv_bias = at(g, o.qkv_weight), at(g, o.qkv_bias)
     u, transposed, row = at(act, a.normed1) if sizes.norms else z, at(wt, t.qkv_weight), row_of(3 * c, c, sizes)
     if sizes.has_qk_table:
+        take_turn(pack)
         project_backward(
             u, transposed, row, qkv_weight, qkv_bias, slot_gradients, grow, arena, position, pack, sizes, o, a
         )  # fmt: skip
+        pass_on(pack)
     else:
-        linear_gradients(u, c, dqkv, 3 * c, qkv_weight, qkv_bias, n, grow, sizes.biased)
+        linear_gradients(u, c, dqkv, 3 * c, qkv_weight, qkv_bias, n, grow, sizes.biased, pack)
     if sizes.norms:
         dnormed = at(arena, a.dnormed)
         linear_back(dqkv, 3 * c, transposed, row, dnormed, c, n, OVERWRITE)
         normalise_backward(
             dnormed, z, at(w, o.norm1_weight), at(act, a.stats1), dz, at(g, o.norm1_weight), at(g, o.norm1_bias),
-            n, sizes.residual, sizes,
+            sizes.residual, pack, sizes,
         )  # fmt: skip
     else:
         linear_back(dqkv, 3 * c, transposed, row, dz, c, n, FROM if sizes.residual else OVERWRITE)
