@@ -212,15 +212,6 @@ def _gradients(layer, h, j0, act, arena, slot_gradients, position, own, sizes, a
 
 
 @inner
-def adds_to_slots(position, sizes):
-    """Whether `attention_backward` does."""
-    wanted = sizes.wants_angles > 0
-    for slot in range(position.numbers.shape[0]):
-        wanted = wanted or position.numbers[slot, WANTED] > 0
-    return wanted
-
-
-@inner
 def attention_backward(layer, act, arena, slot_gradients, position, dropout, place_of_first, own, sizes, o, a):
     """`dqkv` from `dmixed`, of one sequence; adds to the gradients of slots."""
     n, c, case = own.length, sizes.width, position.case

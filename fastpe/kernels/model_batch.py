@@ -15,6 +15,7 @@ from fastpe.kernels.adam import adam, add_up, clipped_share
 from fastpe.kernels.bfloat16.pack import pack_band
 from fastpe.kernels.bfloat16.way import named, rounding
 from fastpe.kernels.composed import compose, decompose
+from fastpe.kernels.ends import clear
 from fastpe.kernels.gemm import FROM, OVERWRITE, transpose
 from fastpe.kernels.loss import step_of
 from fastpe.kernels.model import (
@@ -25,7 +26,7 @@ from fastpe.kernels.model import (
     stream_forward,
 )
 from fastpe.kernels.pack import ALONE, Pack, pack_from, packs_in, pass_on, side_by_side, take_turn
-from fastpe.kernels.simd import at, lanes, plain, pointer, row, store_first, zeros
+from fastpe.kernels.simd import at, plain, pointer, row
 from fastpe.kernels.threads import claim, finish, in_lanes, wait_for
 
 ALL = np.int64(-1)  # in the place of a pack's number
@@ -38,21 +39,15 @@ def _own(p, arena, sizes, a):
 
 
 @inner
-def _clear(p, n):
-    for j in range(0, n, lanes(p)):
-        store_first(p, j, zeros(p), n - j)
-
-
-@inner
 def _clear_gradients(g, stride, sizes, o):
     """All but the matrices of the layers, which the first sequence overwrites. Those of `composed` ends stay 0, as they
     were allocated, but in the first group's row, which gets the sums of all."""
-    _clear(g, o.layers)
+    clear(g, o.layers)
     for layer in range(sizes.layers):
         vectors = o.layers + layer * o.layer_stride + plain(o.qkv_bias)
-        _clear(at(g, vectors), o.layer_stride - plain(o.qkv_bias))
+        clear(at(g, vectors), o.layer_stride - plain(o.qkv_bias))
     rest = o.layers + sizes.layers * o.layer_stride
-    _clear(at(g, rest), stride - rest)
+    clear(at(g, rest), stride - rest)
 
 
 @inner

@@ -18,13 +18,7 @@ from fastpe.kernels.activation import RELU as ACTIVATION_RELU
 from fastpe.kernels.activation import activate, activate_backward
 from fastpe.kernels.ends import add
 from fastpe.kernels.gemm import FROM, NOT_SOON, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add_column_sums, gemm
-from fastpe.kernels.model_attention import (
-    adds_to_slots,
-    attention_backward,
-    attention_forward,
-    project,
-    project_backward,
-)
+from fastpe.kernels.model_attention import attention_backward, attention_forward, project, project_backward
 from fastpe.kernels.norm import norm_backward, norm_forward
 from fastpe.kernels.pack import drop_pack, pass_on, rows_of, take_turn
 from fastpe.kernels.simd import at, lanes, load_first, store_first
@@ -202,21 +196,16 @@ def feedforward_backward(dz, layer, w, wt, g, grow, act, arena, dropout, pack, s
 def attention_layer_backward(
     dz, z, layer, w, wt, g, slot_gradients, grow, act, arena, position, dropout, pack, sizes, o, t, a
 ):  # fmt: skip
-    """dz: the gradient of `middle` on entry, of the layer's input z on return."""
+    """dz: the gradient of `middle` on entry, of the layer's input z on return. slot_gradients: the pack's own."""
     n, c, start = pack.rows, sizes.width, NONE
     mixed, dmixed, dqkv = at(act, a.mixed), at(arena, a.dmixed), at(arena, a.dqkv)
     dout = _dropped(dropout, dz, at(arena, a.dbranch), c, _place(layer, 0, sizes), pack)
     linear_gradients(mixed, c, dout, c, at(g, o.out_weight), at(g, o.out_bias), n, grow, sizes.biased, pack)
     linear_back(dout, c, at(wt, t.out_weight), row_of(c, c, sizes), dmixed, c, n, OVERWRITE)
-    shared = adds_to_slots(position, sizes)
-    if shared:
-        take_turn(pack)
     for sequence in range(pack.first, pack.last):
         own, place = rows_of(pack, sequence, start), _place(layer, 2, sizes)
         attention_backward(layer, act, arena, slot_gradients, position, dropout, place, own, sizes, o, a)
         start += own.length
-    if shared:
-        pass_on(pack)
     if layer == 0 and sizes.composed_input:
         return
     qkv_weight, qkv_bias = at(g, o.qkv_weight), at(g, o.qkv_bias)

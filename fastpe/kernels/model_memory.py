@@ -52,6 +52,7 @@ class Sizes(NamedTuple):
     wants_qk_table: int
     wants_taps: int
     wants_angles: int
+    slots: int  # elements of the gradients of slots that all layers may share
     composed_input: int  # whether the ends are `composed`
     composed_output: int
     packed: int  # whether the layers' matrices are packed once for all products, as they are and transposed
@@ -85,8 +86,9 @@ class Offsets(NamedTuple):
     norm2_weight: int
     norm2_bias: int
     table: int  # of the gradients only, as all that follows: those of slots
-    qk_table: int
     taps: int
+    slots: int  # and of those that all layers may share, among them
+    qk_table: int
     angles: int
     projection: int  # those of `composed` ends, input and output
     readout: int
@@ -107,7 +109,7 @@ class Position(NamedTuple):
     no_guard: np.ndarray  # float64, not read: short sequences leave no tile out
     slots: Slots | None  # None where there are none but those above
     numbers: np.ndarray  # as `kernels.attention` takes them, layers in place of the batch
-    places: np.ndarray  # in a row of gradients: start, from layer to layer, from head to head, size of a head's
+    places: np.ndarray  # in the gradients of `slots`: start, from layer to layer, from head to head, size of a head's
     case: Case
     room: Room
 
@@ -154,6 +156,7 @@ class Arena(NamedTuple):
     dqkv: int
     dcontent: int
     deltas: int
+    slots: int
     embedded: int
     shifted: int
     final: int
@@ -246,6 +249,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: 
         "dqkv": take(backward * 3 * n * c),
         "dcontent": take(backward * (rotated or case.apart) * 3 * n * c),
         "deltas": take(backward * n),
+        "slots": take(backward * sizes.slots),
         "embedded": take((sizes.taps > 0) * whole_n * c),
         "shifted": take(sizes.has_qk_table * n * c),
         "final": take(sizes.final_norm * n * c),
