@@ -207,7 +207,8 @@ def pack_backward(x, head, w, wt, g, grow, shares, step, count, arena, position,
     """Adds the gradients of a pack to g, from the gradient of its output at arena + a.output.
 
     What several places of the model share is added to in the last turn alone, or its order would not be that of the
-    packs: slots of layers are summed in the arena before. grow: FROM, or OVERWRITE for a group's first pack, before which the matrices of the layers hold nothing.
+    packs: the gradients of layers' slots are summed in the arena before. grow: FROM, or OVERWRITE for a group's first
+    pack, before which the matrices of the layers hold nothing.
     """
     c, dz, slots = sizes.width, at(arena, a.dz), at(arena, a.slots)
     clear(slots, sizes.slots)

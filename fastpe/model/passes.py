@@ -113,8 +113,8 @@ class Passes:
         def run(panels: Array, starts: Array, update: Update) -> None:
             run_lanes(
                 lanes, model_batch.step, x, y, shares, lengths, shifts, self._layout.flat, self._transposes.flat,
-                panels, gradients, starts, turns, losses, work.arenas, position, dropped, *update, work.sizes, work.offsets,
-                self._transposes.offsets, work.arena,
+                panels, gradients, starts, turns, losses, work.arenas, position, dropped, *update, work.sizes,
+                work.offsets, self._transposes.offsets, work.arena,
             )  # fmt: skip
 
         if not self._encoding.initial:

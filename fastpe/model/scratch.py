@@ -196,7 +196,8 @@ def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: C
         half=int(slots.get("pairs") == "half"), angles_layer=heads * length if layers > 1 else 0,
         angles_head=length if heads > 1 else 0, wants_table=int("table" in wanted),
         wants_qk_table=int("qk_table" in wanted), wants_taps=int("taps" in wanted),
-        wants_angles=int("angles" in wanted), slots=0, composed_input=0, composed_output=0, packed=0, products=way_of(config),
+        wants_angles=int("angles" in wanted), slots=0, composed_input=0, composed_output=0, packed=0,
+        products=way_of(config),
     )  # fmt: skip
 
 
