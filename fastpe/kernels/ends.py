@@ -42,6 +42,13 @@ def embed_backward(dz, x, dweight, dbias, n, c, biased):
 
 
 @inner
+def clear(p, n):
+    """n zeros."""
+    for j in range(0, n, lanes(p)):
+        store_first(p, j, zeros(p), n - j)
+
+
+@inner
 def add(x, y, sums, n):
     """sums = x + y, n elements; sums may be one of the two."""
     for j in range(0, n, lanes(x)):
@@ -52,8 +59,7 @@ def add(x, y, sums, n):
 def embed_tokens_forward(tokens, weight, z, n, c):
     """z_i = weight[token_i]."""
     # zeros plus rows: of loops that copy, LLVM makes four times the code, which everybody's first start would pay for
-    for j in range(0, n * c, lanes(z)):
-        store_first(z, j, zeros(z), n * c - j)
+    clear(z, n * c)
     for i in range(n):
         row = at(z, i * c)
         add(row, at(weight, np.int64(get(tokens, i)) * c), row, c)

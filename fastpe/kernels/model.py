@@ -17,6 +17,7 @@ from fastpe.kernels.composed import input_backward, input_forward, output_backwa
 from fastpe.kernels.convolution import convolution_backward, convolution_forward
 from fastpe.kernels.ends import (
     add,
+    clear,
     embed_backward,
     embed_forward,
     embed_tokens_backward,
@@ -36,7 +37,7 @@ from fastpe.kernels.model_layer import (
     normalise,
     normalise_backward,
 )
-from fastpe.kernels.pack import drop_pack, first_place, place_of, rows_of
+from fastpe.kernels.pack import drop_pack, first_place, pass_on, place_of, rows_of, take_turn
 from fastpe.kernels.simd import at, part, pointer
 
 ONE, NONE = np.int64(1), np.int64(0)
@@ -190,20 +191,20 @@ def _head_backward(head, w, wt, g, shares, step, count, arena, pack, sizes, o, t
     c, tokens, dz, rows = sizes.width, sizes.vocabulary, at(arena, a.dz), rows_of_stream(arena, sizes, a)
     doutput, dhead_bias = at(arena, a.output), at(g, o.head_bias)
     if not tokens:
+        take_turn(pack)
         head_backward(doutput, rows, head, dz, at(g, o.head_weight), dhead_bias, pack.rows, c, sizes.biased)
         if sizes.composed_output:
             hidden = at(_last_layer(arena, sizes, a), a.hidden)
             output_backward(doutput, hidden, at(g, o.readout), pack.rows, sizes)
+        pass_on(pack)
         return
     drows = dz
     if _gathered(count, pack):
         rows, drows = at(arena, a.picked), at(arena, a.dpicked)
-    if sizes.tied:
-        dtable = at(g, o.embed_weight)
-        gemm(doutput, ONE, tokens, rows, c, dtable, c, tokens, c, count, FROM, dtable, c, dtable, NONE)
+    if sizes.tied:  # the gradient of the table comes last, with that of its other end
         linear_back(doutput, tokens, at(w, o.embed_weight), c, drows, c, count, OVERWRITE)
     else:
-        linear_gradients(rows, c, doutput, tokens, at(g, o.head_weight), dhead_bias, count, FROM, sizes.biased)
+        linear_gradients(rows, c, doutput, tokens, at(g, o.head_weight), dhead_bias, count, FROM, sizes.biased, pack)
         linear_back(doutput, tokens, at(wt, t.head_weight), c, drows, c, count, OVERWRITE)
     if _gathered(count, pack):
         _scatter(drows, shares, step, dz, pack, sizes)
@@ -213,15 +214,18 @@ def _head_backward(head, w, wt, g, shares, step, count, arena, pack, sizes, o, t
 def pack_backward(x, head, w, wt, g, grow, shares, step, count, arena, position, dropout, pack, sizes, o, t, a):
     """Adds the gradients of a pack to g, from the gradient of its output at arena + a.output.
 
-    grow: FROM, or OVERWRITE for a group's first pack, before which the matrices of the layers hold nothing.
+    What several places of the model share is added to in the last turn alone, or its order would not be that of the
+    packs: the gradients of layers' slots are summed in the arena before. grow: FROM, or OVERWRITE for a group's first
+    pack, before which the matrices of the layers hold nothing.
     """
-    c, dz = sizes.width, at(arena, a.dz)
+    c, dz, slots = sizes.width, at(arena, a.dz), at(arena, a.slots)
+    clear(slots, sizes.slots)
     _head_backward(head, w, wt, g, shares, step, count, arena, pack, sizes, o, t, a)
     if sizes.final_norm:
         last = at(arena, a.streams + sizes.layers * a.stream_stride)
         normalise_backward(
             dz, last, at(w, o.final_norm_weight), at(arena, a.final_stats), dz, at(g, o.final_norm_weight),
-            at(g, o.final_norm_bias), pack.rows, NONE, sizes,
+            at(g, o.final_norm_bias), NONE, pack, sizes,
         )  # fmt: skip
     for back in range(sizes.layers):
         layer = sizes.layers - 1 - back
@@ -231,10 +235,17 @@ def pack_backward(x, head, w, wt, g, grow, shares, step, count, arena, position,
         z = at(arena, a.streams + layer * a.stream_stride)
         feedforward_backward(dz, layer, wl, wtl, gl, grow, act, arena, dropout, pack, sizes, o, t, a)
         attention_layer_backward(
-            dz, z, layer, w, wl, wtl, gl, g, grow, act, arena, position, dropout, pack, sizes, o, t, a
+            dz, z, layer, w, wl, wtl, gl, g, slots, grow, act, arena, position, dropout, pack, sizes, o, t, a
         )  # fmt: skip
     drop_pack(dropout, dz, c, NONE, pack)
+    take_turn(pack)
+    add(at(g, o.slots), slots, at(g, o.slots), sizes.slots)
+    if sizes.tied:
+        rows = at(arena, a.picked) if _gathered(count, pack) else rows_of_stream(arena, sizes, a)
+        doutput, dtable, tokens = at(arena, a.output), at(g, o.embed_weight), sizes.vocabulary
+        gemm(doutput, ONE, tokens, rows, c, dtable, c, tokens, c, count, FROM, dtable, c, dtable, NONE)
     _input_backward(dz, x, arena, position, g, pack, sizes, o, a)
+    pass_on(pack)
 
 
 @inner

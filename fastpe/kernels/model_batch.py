@@ -15,6 +15,7 @@ from fastpe.kernels.adam import adam, add_up, clipped_share
 from fastpe.kernels.bfloat16.pack import pack_band
 from fastpe.kernels.bfloat16.way import named, rounding
 from fastpe.kernels.composed import compose, decompose
+from fastpe.kernels.ends import clear
 from fastpe.kernels.gemm import FROM, OVERWRITE, transpose
 from fastpe.kernels.loss import step_of
 from fastpe.kernels.model import (
@@ -24,9 +25,11 @@ from fastpe.kernels.model import (
     rows_of_stream,
     stream_forward,
 )
-from fastpe.kernels.pack import Pack, pack_from
-from fastpe.kernels.simd import at, lanes, plain, pointer, row, store_first, zeros
+from fastpe.kernels.pack import ALONE, Pack, pack_from, packs_in, pass_on, side_by_side, take_turn
+from fastpe.kernels.simd import at, plain, pointer, row
 from fastpe.kernels.threads import claim, finish, in_lanes, wait_for
+
+ALL = np.int64(-1)  # in the place of a pack's number
 
 
 @inlined
@@ -36,48 +39,64 @@ def _own(p, arena, sizes, a):
 
 
 @inner
-def _clear(p, n):
-    for j in range(0, n, lanes(p)):
-        store_first(p, j, zeros(p), n - j)
-
-
-@inner
 def _clear_gradients(g, stride, sizes, o):
     """All but the matrices of the layers, which the first sequence overwrites. Those of `composed` ends stay 0, as they
     were allocated, but in the first group's row, which gets the sums of all."""
-    _clear(g, o.layers)
+    clear(g, o.layers)
     for layer in range(sizes.layers):
         vectors = o.layers + layer * o.layer_stride + plain(o.qkv_bias)
-        _clear(at(g, vectors), o.layer_stride - plain(o.qkv_bias))
+        clear(at(g, vectors), o.layer_stride - plain(o.qkv_bias))
     rest = o.layers + sizes.layers * o.layer_stride
-    _clear(at(g, rest), stride - rest)
+    clear(at(g, rest), stride - rest)
 
 
 @inner
-def _group_gradients(x, target, shares, step, lengths, places, first, last, w, wt, g, stride, arena, position,
-                     dropout, sizes, o, t, a):  # fmt: skip
-    """Loss and gradients (into g) of the sequences first .. last - 1."""
-    _clear_gradients(g, stride, sizes, o)
-    loss, head, done = 0.0, at(wt, t.head_weight) if sizes.tied else at(w, o.head_weight), first
+def _group_gradients(x, target, shares, step, lengths, places, first, last, only, turns, w, wt, g, stride, loss, arena,
+                     position, dropout, sizes, o, t, a):  # fmt: skip
+    """Add loss[0] and gradients (into g) of the sequences first .. last - 1, which make a group; or of only one of its
+    packs, while other lanes go through the others. The first pack makes a beginning."""
+    head, done, number, previous = at(wt, t.head_weight) if sizes.tied else at(w, o.head_weight), first, ALL, ALONE
     while done < last:
         pack, grow = pack_from(done, last, sizes.length, lengths, places), OVERWRITE if done == first else FROM
+        done, number = pack.last, number + 1
+        if only > ALL:
+            pack = side_by_side(pack, turns, previous)
+            previous = pack.first
+        if only > ALL and number != only:
+            continue
+        if number == 0:
+            _clear_gradients(g, stride, sizes, o)
+            loss[0] = 0.0
         stream_forward(x, w, wt, arena, position, dropout, pack, sizes, o, t, a)
         found, count = pack_loss(target, shares, step, head, w, arena, pack, sizes, o, a)
-        loss += found
+        take_turn(pack)
+        loss[0] += found
+        pass_on(pack)
         pack_backward(
             x, head, w, wt, g, grow, shares, step, count, arena, position, dropout, pack, sizes, o, t, a
         )  # fmt: skip
-        done = pack.last
-    return loss
 
 
 @inner
-def _step_lane(lane, board, x, target, shares, lengths, places, w, wt, panels, gradients, starts, losses, arenas,
+def _packs_of_a_group(lanes, starts, lengths, sizes):
+    """How many of a group's packs go side by side: 1 where a lane goes through a whole group, all of them where there
+    are more lanes than groups. Bits are the same, but lanes that share a group's gradients move them to and fro."""
+    most = np.int64(1)
+    if lanes > starts.size - 1:
+        for group in range(starts.size - 1):
+            most = max(most, packs_in(starts[group], starts[group + 1], sizes.length, lengths))
+    return most
+
+
+@inner
+def _step_lane(lane, board, x, target, shares, lengths, places, w, wt, panels, gradients, starts, turns, losses, arenas,
                position, dropout, moments, numbers, ranges, squares, sizes, o, t, a):  # fmt: skip
-    """Tasks of five phases: transpose a panel of a matrix; go through a group of sequences; decompose the gradients of
-    an end; add up some gradients, where they are clipped; update some parameters."""
+    """Tasks of five phases: transpose a panel of a matrix; go through a group of sequences, or one of its packs, first
+    ones first; decompose the gradients of an end; add up some gradients, where they are clipped; update some
+    parameters."""
     transposes, (rows, stride), composed = panels.shape[0], gradients.shape, False
-    before_ends = transposes + starts.size - 1
+    packs = _packs_of_a_group(arenas.shape[0], starts, lengths, sizes)
+    before_ends = transposes + (starts.size - 1) * packs
     before_sums = before_ends + (sizes.composed_input + sizes.composed_output if starts.size > 1 else 0)
     before_update = before_sums + squares.size
     everything, share = before_update + ranges.shape[0], -1.0
@@ -87,16 +106,16 @@ def _step_lane(lane, board, x, target, shares, lengths, places, w, wt, panels, g
             _turn(sizes.products, pointer(w), pointer(wt), panels, task, at(row(arenas, lane), a.packed))
         elif task < before_ends:
             wait_for(board, transposes)
-            group, arena = task - transposes, row(arenas, lane)
+            (number, group), arena = divmod(task - transposes, starts.size - 1), row(arenas, lane)
             if not composed:  # a lane's first
                 compose(pointer(w), arena, position, sizes, o, a)
                 composed = True
-            losses[group] = _group_gradients(
+            _group_gradients(
                 _own(pointer(x), arena, sizes, a), _own(pointer(target), arena, sizes, a),
                 _own(pointer(shares), arena, sizes, a), step_of(shares), lengths, places, starts[group],
-                starts[group + 1], _own(pointer(w), arena, sizes, a), _own(pointer(wt), arena, sizes, a),
-                _own(row(gradients, group), arena, sizes, a), stride, _own(arena, arena, sizes, a), position, dropout,
-                sizes, o, t, a,
+                starts[group + 1], number if packs > 1 else ALL, turns, _own(pointer(w), arena, sizes, a),
+                _own(pointer(wt), arena, sizes, a), _own(row(gradients, group), arena, sizes, a), stride,
+                losses[group:], _own(arena, arena, sizes, a), position, dropout, sizes, o, t, a,
             )  # fmt: skip
         elif task < before_sums:
             wait_for(board, before_ends)
@@ -141,11 +160,12 @@ def _turn(way, w, wt, panels, number, spare):
 
 
 @entry(label="the training step")
-def step(crew, board, x, target, shares, lengths, places, w, wt, panels, gradients, starts, losses, arenas, position,
-         dropout, moments, numbers, ranges, squares, steps, sizes, o, t, a):  # fmt: skip
+def step(crew, board, x, target, shares, lengths, places, w, wt, panels, gradients, starts, turns, losses, arenas,
+         position, dropout, moments, numbers, ranges, squares, steps, sizes, o, t, a):  # fmt: skip
     """Losses (G,) and gradients (G, stride) of a batch x, target (B, n), then AdamW on w (P,).
 
-    starts (G + 1,): the first sequence of every group, and their number.
+    starts (G + 1,): the first sequence of every group, and their number. turns (8 B,): zeros, where there are more
+    lanes than groups.
 
     shares (B n,), or (1,) where all are the same: what the targets have of the mean, as in `kernels.loss`. lengths
     (B,), or (1,) where all are the same. places (1, B, 1), or (1, 1, 1): the row of the table where each sequence
@@ -158,8 +178,8 @@ def step(crew, board, x, target, shares, lengths, places, w, wt, panels, gradien
     """
     in_lanes(
         crew, _step_lane,
-        (pointer(board), x, target, shares, lengths, places, w, wt, panels, gradients, starts, losses, arenas, position,
-         dropout, moments, numbers, ranges, squares, sizes, o, t, a),
+        (pointer(board), x, target, shares, lengths, places, w, wt, panels, gradients, starts, turns, losses, arenas,
+         position, dropout, moments, numbers, ranges, squares, sizes, o, t, a),
     )  # fmt: skip
     if ranges.shape[0]:
         steps[0] += 1
@@ -229,7 +249,7 @@ def _extend_lane(lane, board, x, lengths, places, before, y, head, w, arenas, po
     arena, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
     inputs, outward = _own(pointer(x), memory, sizes, a), _own(pointer(head), memory, sizes, a)
     whole = pack_from(sequence, sequence + 1, sizes.length, lengths, places)
-    pack = Pack(whole.first, whole.last, whole.rows, lengths, places, before[0])
+    pack = Pack(whole.first, whole.last, whole.rows, lengths, places, before[0], lengths, ALONE, ALONE)
     stream_forward(inputs, weights, weights, arena, position, None, pack, sizes, o, t, a)
     last = at(rows_of_stream(arena, sizes, a), (pack.rows - 1) * sizes.width)
     head_of_rows(last, pack.last - pack.first, outward, weights, arena, sizes, o, a)

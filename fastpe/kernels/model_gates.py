@@ -16,7 +16,7 @@ import numpy as np
 from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import add_scaled, clear, dot
 from fastpe.kernels.attention.columns import ColumnGradients, HeadColumns
-from fastpe.kernels.pack import rows_of
+from fastpe.kernels.pack import pass_on, rows_of, take_turn
 from fastpe.kernels.simd import at, get, put, scalar
 
 WEIGHT, BIAS, RATE, SIGN = (np.int64(number) for number in range(4))
@@ -107,6 +107,7 @@ def gates_backward(gates, layer, u, du, w, g, act, arena, pack, sizes, a):
     c, start, sign = sizes.width, NONE, np.float64(gates[layer, SIGN])
     if sign == 0.0:
         return
+    take_turn(pack)
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
         for h in range(sizes.heads):
@@ -129,6 +130,7 @@ def gates_backward(gates, layer, u, du, w, g, act, arena, pack, sizes, a):
             if gates[layer, RATE] >= 0:
                 _add(g, gates[layer, RATE] + h, of_rate)
         start += own.length
+    pass_on(pack)
 
 
 @inner

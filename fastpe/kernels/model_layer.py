@@ -21,7 +21,7 @@ from fastpe.kernels.gemm import FROM, NOT_SOON, OVERWRITE, PLUS, RELU, WHERE_POS
 from fastpe.kernels.model_attention import attention_backward, attention_forward, project, project_backward
 from fastpe.kernels.model_gates import gates_backward, make_gates
 from fastpe.kernels.norm import norm_backward, norm_forward
-from fastpe.kernels.pack import drop_pack, rows_of
+from fastpe.kernels.pack import drop_pack, pass_on, rows_of, take_turn
 from fastpe.kernels.simd import at, lanes, load_first, store_first
 
 NORM_EPS = 1e-5
@@ -55,13 +55,15 @@ def _linear_onto(x, c, weight, row, bias, z, y, width, dropout, place, pack, siz
 
 
 @inner
-def linear_gradients(x, c, dy, width, dweight, dbias, n, mode, biased):
-    """dweight = x^T dy (added to it with mode FROM), dbias += column sums of dy."""
+def linear_gradients(x, c, dy, width, dweight, dbias, n, mode, biased, pack):
+    """dweight = x^T dy (added to it with mode FROM), dbias += column sums of dy; in the pack's turn."""
     if mode == OVERWRITE and c * width >= _LARGE and width % _LINE == 0:
         mode = NOT_SOON
+    take_turn(pack)
     gemm(x, ONE, c, dy, width, dweight, width, c, width, n, mode, dweight, width, dweight, NONE)
     if biased:
         add_column_sums(dy, width, n, width, dbias)
+    pass_on(pack)
 
 
 @inner
@@ -77,11 +79,13 @@ def normalise(x, weight, bias, y, stats, n, sizes):
 
 
 @inner
-def normalise_backward(dy, x, weight, stats, dx, dweight, dbias, n, residual, sizes):
-    """Gradients of `normalise`; dx is added to where `residual`."""
+def normalise_backward(dy, x, weight, stats, dx, dweight, dbias, residual, pack, sizes):
+    """Gradients of `normalise`, in the pack's turn; dx is added to where `residual`."""
+    take_turn(pack)
     norm_backward(
-        dy, x, weight, stats, dx, dweight, dbias, n, sizes.width, residual, sizes.centred, sizes.norm_biased
+        dy, x, weight, stats, dx, dweight, dbias, pack.rows, sizes.width, residual, sizes.centred, sizes.norm_biased
     )  # fmt: skip
+    pass_on(pack)
 
 
 @inner
@@ -170,21 +174,21 @@ def feedforward_backward(dz, layer, w, wt, g, grow, act, arena, dropout, pack, s
     if layer < sizes.layers - 1 or not sizes.composed_output:
         dout = _dropped(dropout, dz, at(arena, a.dbranch), c, _place(layer, 1, sizes), pack)
         columns, transposed, row = c, at(wt, t.ff_weight), row_of(c, f, sizes)
-        linear_gradients(hidden, f, dout, c, at(g, o.ff_weight), at(g, o.ff_bias), n, grow, sizes.biased)
+        linear_gradients(hidden, f, dout, c, at(g, o.ff_weight), at(g, o.ff_bias), n, grow, sizes.biased, pack)
     dactive = at(dhidden, wide - f)
     mode = WHERE_POSITIVE if sizes.activation == ACTIVATION_RELU else OVERWRITE
     gemm(dout, columns, ONE, transposed, row, dactive, wide, n, f, columns, mode, dout, NONE, hidden, f)
     if sizes.activation != ACTIVATION_RELU:
         activate_backward(at(act, a.slopes), dhidden, n, f, sizes.activation)
     u = at(act, a.normed2) if sizes.norms else middle
-    linear_gradients(u, c, dhidden, wide, at(g, o.in_weight), at(g, o.in_bias), n, grow, sizes.biased)
+    linear_gradients(u, c, dhidden, wide, at(g, o.in_weight), at(g, o.in_bias), n, grow, sizes.biased, pack)
     transposed, row = at(wt, t.in_weight), row_of(wide, c, sizes)
     if sizes.norms:
         dnormed = at(arena, a.dnormed)
         linear_back(dhidden, wide, transposed, row, dnormed, c, n, OVERWRITE)
         normalise_backward(
             dnormed, middle, at(w, o.norm2_weight), at(act, a.stats2), dz, at(g, o.norm2_weight), at(g, o.norm2_bias),
-            n, sizes.residual, sizes,
+            sizes.residual, pack, sizes,
         )  # fmt: skip
     else:
         linear_back(dhidden, wide, transposed, row, dz, c, n, FROM if sizes.residual else OVERWRITE)
@@ -192,36 +196,38 @@ def feedforward_backward(dz, layer, w, wt, g, grow, act, arena, dropout, pack, s
 
 @inner
 def attention_layer_backward(
-    dz, z, layer, all_w, w, wt, g, all_g, grow, act, arena, position, dropout, pack, sizes, o, t, a
+    dz, z, layer, all_w, w, wt, g, all_g, slot_gradients, grow, act, arena, position, dropout, pack, sizes, o, t, a
 ):  # fmt: skip
-    """dz: the gradient of `middle` on entry, of the layer's input z on return. all_w, all_g: of all parameters, and in
-    all_g of slots too."""
+    """dz: the gradient of `middle` on entry, of the layer's input z on return. all_w, all_g: of all parameters;
+    slot_gradients: the pack's own."""
     n, c, start = pack.rows, sizes.width, NONE
     mixed, dmixed, dqkv = at(act, a.mixed), at(arena, a.dmixed), at(arena, a.dqkv)
     dout = _dropped(dropout, dz, at(arena, a.dbranch), c, _place(layer, 0, sizes), pack)
-    linear_gradients(mixed, c, dout, c, at(g, o.out_weight), at(g, o.out_bias), n, grow, sizes.biased)
+    linear_gradients(mixed, c, dout, c, at(g, o.out_weight), at(g, o.out_bias), n, grow, sizes.biased, pack)
     linear_back(dout, c, at(wt, t.out_weight), row_of(c, c, sizes), dmixed, c, n, OVERWRITE)
     for sequence in range(pack.first, pack.last):
         own, place = rows_of(pack, sequence, start), _place(layer, 2, sizes)
-        attention_backward(layer, act, arena, all_g, position, dropout, place, own, sizes, o, a)
+        attention_backward(layer, act, arena, slot_gradients, position, dropout, place, own, sizes, o, a)
         start += own.length
     if layer == 0 and sizes.composed_input:
         return
     qkv_weight, qkv_bias = at(g, o.qkv_weight), at(g, o.qkv_bias)
     u, transposed, row = at(act, a.normed1) if sizes.norms else z, at(wt, t.qkv_weight), row_of(3 * c, c, sizes)
     if sizes.has_qk_table:
+        take_turn(pack)
         project_backward(
-            u, transposed, row, qkv_weight, qkv_bias, all_g, grow, arena, position, pack, sizes, o, a
+            u, transposed, row, qkv_weight, qkv_bias, slot_gradients, grow, arena, position, pack, sizes, o, a
         )  # fmt: skip
+        pass_on(pack)
     else:
-        linear_gradients(u, c, dqkv, 3 * c, qkv_weight, qkv_bias, n, grow, sizes.biased)
+        linear_gradients(u, c, dqkv, 3 * c, qkv_weight, qkv_bias, n, grow, sizes.biased, pack)
     if sizes.norms:
         dnormed = at(arena, a.dnormed)
         linear_back(dqkv, 3 * c, transposed, row, dnormed, c, n, OVERWRITE)
         gates_backward(position.gates, layer, u, dnormed, all_w, all_g, act, arena, pack, sizes, a)
         normalise_backward(
             dnormed, z, at(w, o.norm1_weight), at(act, a.stats1), dz, at(g, o.norm1_weight), at(g, o.norm1_bias),
-            n, sizes.residual, sizes,
+            sizes.residual, pack, sizes,
         )  # fmt: skip
     else:
         linear_back(dqkv, 3 * c, transposed, row, dz, c, n, FROM if sizes.residual else OVERWRITE)

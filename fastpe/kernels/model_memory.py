@@ -56,6 +56,7 @@ class Sizes(NamedTuple):
     wants_angles: int
     gathers_table: int  # whether a rule says each token's row of the table, and of the rotations
     gathers_angles: int
+    slots: int  # elements of the gradients of slots that all layers may share
     composed_input: int  # whether the ends are `composed`
     composed_output: int
     packed: int  # whether the layers' matrices are packed once for all products, as they are and transposed
@@ -89,8 +90,9 @@ class Offsets(NamedTuple):
     norm2_weight: int
     norm2_bias: int
     table: int  # of the gradients only, as all that follows: those of slots
-    qk_table: int
     taps: int
+    slots: int  # and of those that all layers may share, among them
+    qk_table: int
     angles: int
     projection: int  # those of `composed` ends, input and output
     readout: int
@@ -113,7 +115,7 @@ class Position(NamedTuple):
     no_guard: np.ndarray  # float64, not read: short sequences leave no tile out
     slots: Slots | None  # None where there are none but those above
     numbers: np.ndarray  # as `kernels.attention` takes them, layers in place of the batch
-    places: np.ndarray  # in a row of gradients: start, from layer to layer, from head to head, size of a head's
+    places: np.ndarray  # in the gradients of `slots`: start, from layer to layer, from head to head, size of a head's
     case: Case
     room: Room
 
@@ -162,6 +164,7 @@ class Arena(NamedTuple):
     dcontent: int
     dgates: int
     deltas: int
+    slots: int
     embedded: int
     shifted: int
     final: int
@@ -260,6 +263,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: 
         "dcontent": take(backward * (rotated or case.apart) * 3 * n * c),
         "dgates": take(backward * sizes.gated * sizes.heads * n),
         "deltas": take(backward * n),
+        "slots": take(backward * sizes.slots),
         "embedded": take((sizes.taps > 0) * whole_n * c),
         "shifted": take(sizes.has_qk_table * n * c),
         "final": take(sizes.final_norm * n * c),

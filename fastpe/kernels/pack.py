@@ -4,6 +4,10 @@ Products of few rows cost more than their FLOPs: every matrix, and the gradient 
 them. Short sequences that follow one another in a batch are therefore packed: their rows stand one after the other, as
 many sequences as there is room for, and only what knows of positions goes from sequence to sequence. Lengths alone
 decide which go together.
+
+Packs of a group may go through the model side by side, in lanes of their own. They add to the same gradients, which
+have one order all the same: the additions are cut into *turns*, as many for each pack, and a pack has its turn after
+the pack before it had that one. Meanwhile both go on with all that is their own.
 """
 
 from typing import NamedTuple
@@ -12,7 +16,11 @@ import numpy as np
 
 from fastpe.kernels._jit import inner
 from fastpe.kernels.dropout import drop_rows, place_in
-from fastpe.kernels.simd import at
+from fastpe.kernels.simd import at, pointer
+from fastpe.kernels.threads import end_turn, shared_count, wait_turn
+
+LINE = np.int64(8)  # counters that lanes share stand on cache lines of their own
+ALONE = np.int64(-1)  # in the place of a counter
 
 
 class Pack(NamedTuple):
@@ -24,6 +32,9 @@ class Pack(NamedTuple):
     lengths: np.ndarray
     places: np.ndarray
     before: int  # positions of a lone sequence whose keys and values stand in the arena already
+    turns: np.ndarray  # where packs go side by side: how many turns each one had
+    own: int  # its counter there, and that of the pack before it; or ALONE
+    previous: int
 
 
 class Rows(NamedTuple):
@@ -43,7 +54,39 @@ def pack_from(first, last, room, lengths, places):
     while end < last and rows + lengths[min(end, lengths.size - 1)] <= room:
         rows += lengths[min(end, lengths.size - 1)]
         end += 1
-    return Pack(first, end, rows, lengths, places, np.int64(0))
+    return Pack(first, end, rows, lengths, places, np.int64(0), lengths, ALONE, ALONE)
+
+
+@inner
+def side_by_side(pack, turns, previous):
+    """The pack, with its turns, after the one that begins with the sequence `previous`, or is ALONE."""
+    own, before = pack.first * LINE, previous * LINE if previous >= 0 else ALONE
+    return Pack(pack.first, pack.last, pack.rows, pack.lengths, pack.places, pack.before, turns, own, before)
+
+
+@inner
+def packs_in(first, last, room, lengths):
+    """How many packs the sequences first .. last - 1 make."""
+    count, done = np.int64(0), first
+    while done < last:
+        done = pack_from(done, last, room, lengths, lengths).last
+        count += 1
+    return count
+
+
+@inner
+def take_turn(pack):
+    """Return when the pack before has had this turn, and what it added can be read."""
+    if pack.previous >= 0:
+        turns = pointer(pack.turns)
+        wait_turn(turns, pack.previous, shared_count(turns, pack.own) + 1)
+
+
+@inner
+def pass_on(pack):
+    """The turn is over."""
+    if pack.own >= 0:
+        end_turn(pointer(pack.turns), pack.own)
 
 
 @inner

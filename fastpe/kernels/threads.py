@@ -250,8 +250,8 @@ def _fetch_add(typingctx, p, offset):
 
 
 @intrinsic
-def _read_shared(typingctx, p, offset):
-    """A counter that lanes share."""
+def shared_count(typingctx, p, offset):
+    """A counter that lanes share, and all that was written before it came to that."""
 
     def emit(context, b, signature, arguments):
         return b.load_atomic(element(b, *arguments), "acquire", 8)
@@ -293,7 +293,7 @@ def wait_for(board, tasks):
 def wait_turn(turns, place, turn):
     """Return when the shared counter at `place` has come to `turn`: what is added up in turns has one order."""
     looks = 0
-    while _read_shared(turns, place) < turn:
+    while shared_count(turns, place) < turn:
         looks += 1
         if looks > _PATIENCE:
             _give_way()

@@ -112,6 +112,7 @@ class Parameters:
             layer_stride=stride,
             **layer,
             table=0,
+            slots=0,
             qk_table=0,
             taps=0,
             angles=0,

@@ -10,6 +10,7 @@ from fastpe.base import validation
 from fastpe.base.guard import OneAtATime
 from fastpe.kernels import model_batch
 from fastpe.kernels.model_memory import Position
+from fastpe.kernels.pack import LINE
 from fastpe.kernels.threads import run_lanes, threads_for
 from fastpe.model import dropout
 from fastpe.model.checked_inputs import CheckedInputs
@@ -101,7 +102,8 @@ class Passes:
         starts = self._groups(batch, lengths)
         groups = starts.size - 1
         slots = self._encoding.slots(length, self._layout.views, draw, training=True)
-        lanes = min(threads_for(threads), groups)
+        lanes = min(threads_for(threads), batch)
+        turns = np.zeros(batch * int(LINE) if lanes > groups else 0, np.int64)
         work = self._scratch(length, lanes, slots, backward=True)
         gradients, losses = work.gradients[:groups], work.losses[:groups]
         placed = self._encoding.placed(x, lengths, step=draw)
@@ -111,8 +113,8 @@ class Passes:
         def run(panels: Array, starts: Array, update: Update) -> None:
             run_lanes(
                 lanes, model_batch.step, x, y, shares, lengths, placed.rows, self._layout.flat, self._transposes.flat,
-                panels, gradients, starts, losses, work.arenas, position, dropped, *update, work.sizes, work.offsets,
-                self._transposes.offsets, work.arena,
+                panels, gradients, starts, turns, losses, work.arenas, position, dropped, *update, work.sizes,
+                work.offsets, self._transposes.offsets, work.arena,
             )  # fmt: skip
 
         if not self._encoding.learned:

@@ -25,6 +25,7 @@ LAYERED = frozenset(SLOTS) | {"angles"}
 _MOST_COMPOSED = 2**18  # elements of a map: it is to stay in a core's own cache
 
 _INPUTS = ("table", "qk_table", "taps")
+_ONCE = ("table", "taps")  # of the slots with gradients: those that no layer has but the input
 
 
 class Update(NamedTuple):
@@ -108,15 +109,17 @@ class Scratch:
             spanned=spans is not None or (rule is not None and rule.keeps_apart),
             backward=backward, dropped=backward and config.dropout > 0,
         )  # fmt: skip
-        arena = model_memory.arena_layout(sizes, case, room, backward=backward, rows=rows)
         shapes = {slot: _gradient_shape(slot, slots[slot].shape, length) for slot in wanted}
-        starts, stride = {}, parameters.flat.size
-        for slot, shape in shapes.items():
-            starts[slot] = stride
-            stride += rounded(int(np.prod(shape)))
+        starts, first = _one_after_the_other({slot: shapes[slot] for slot in _ONCE if slot in shapes})
+        starts = {slot: start + parameters.flat.size for slot, start in starts.items()}
+        of_layers, all_of_them = _one_after_the_other({slot: shapes[slot] for slot in shapes if slot not in _ONCE})
+        starts, sizes = starts | of_layers, sizes._replace(slots=all_of_them)
+        arena = model_memory.arena_layout(sizes, case, room, backward=backward, rows=rows)
         starting = {
             slot: simd.region(starts.get(slot, 0), np.prod(shapes.get(slot, 0))) for slot in (*_INPUTS, "angles")
         }
+        first += parameters.flat.size
+        starting["slots"], stride = simd.region(first, all_of_them), first + all_of_them
         for end, size in zip(("projection", "readout"), model_memory.composed_sizes(sizes), strict=True):
             starting[end] = simd.region(stride, size)
             stride += rounded(size)
@@ -170,7 +173,8 @@ class Scratch:
     def offsets_of_slots(self) -> dict[str, int]:
         """Where the gradient of each slot begins in a group's row."""
         places = {slot: int(self.places[number, 0]) for number, slot in enumerate(SLOTS)}
-        return {slot: getattr(self.offsets, slot, places.get(slot, 0)) for slot in self.shapes}
+        own = {slot: int(getattr(self.offsets, slot, places.get(slot, 0))) for slot in self.shapes}
+        return {slot: start + (slot not in _ONCE) * int(self.offsets.slots) for slot, start in own.items()}
 
 
 def _with_layers(slots: Mapping[str, Any], layered: frozenset[str]) -> dict[str, Any]:
@@ -210,7 +214,7 @@ def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: C
         wants_qk_table=int("qk_table" in wanted), wants_taps=int("taps" in wanted),
         wants_angles=int("angles" in wanted),
         gathers_table=int(rule is not None and "table" in slots), gathers_angles=int(rule is not None and rule.turns),
-        composed_input=0, composed_output=0, packed=0, products=way_of(config),
+        slots=0, composed_input=0, composed_output=0, packed=0, products=way_of(config),
     )  # fmt: skip
 
 
@@ -256,6 +260,15 @@ def _factors(angles: Array, half: int) -> Array:
 
 def _gradient_shape(slot: str, shape: tuple[int, ...], length: int) -> tuple[int, ...]:
     return (*shape[:-1], 2 * length - 1) if slot in ("gain", "bias") else shape
+
+
+def _one_after_the_other(shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, int], int]:
+    """Where arrays of these shapes start, each on a cache line, and where the last one ends."""
+    starts, end = {}, 0
+    for slot, shape in shapes.items():
+        starts[slot] = end
+        end += rounded(int(np.prod(shape)))
+    return starts, end
 
 
 def _places(starts: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]) -> Array:

@@ -13,6 +13,7 @@ from fastpe.base.random import Stream
 from fastpe.encodings import registry
 from fastpe.encodings.encoding import Encoding
 from fastpe.encodings.slots import Spec
+from fastpe.model.passes import Passes
 from fastpe.reference import model_gradient_sizes
 
 WIDTH, HEADS, LAYERS, REACH = 12, 2, 2, 4
@@ -159,7 +160,9 @@ def test_a_model_of_tokens_takes_them_too(everything) -> None:
     compare(config_of(11, vocabulary=5, causal=True, activation="gelu"), 11, 1e-11)
 
 
-def test_bits_do_not_depend_on_threads(everything) -> None:
+@pytest.mark.parametrize("groups", [9, 1])  # with one, lanes share its gradients
+def test_bits_do_not_depend_on_threads(everything, monkeypatch, groups: int) -> None:
+    monkeypatch.setattr(Passes, "_groups", lambda self, batch, lengths: batch * np.arange(groups + 1) // groups)
     names = tuple(name for name in SHAPES if name != "growth")
     everything(names, 13, {}, per_layer=False)
     x = np.random.default_rng(0).normal(size=(9, 13))

@@ -1,0 +1,293 @@
+"""How a training step would scale to 64 lanes: its tasks timed on one core, the schedule of the pool computed.
+
+    python bench/lanes.py [SECONDS] [--markdown FILE]
+
+before  a lane goes through whole groups of sequences
+after   where lanes are more than groups, each goes through one pack of a group, and adds to the gradients in turns
+
+The order of tasks, who claims them and what waits for what are those of `fastpe.kernels.model_batch`. Each kind of task
+is timed alone, the fastest of many calls; within a pack, which is timed whole, the time is shared out by FLOPs.
+"""
+
+import argparse
+import heapq
+import inspect
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from fastpe import Adam, ModelConfig, Transformer
+from fastpe.kernels import model_batch
+from fastpe.kernels._jit import entry
+from fastpe.kernels.composed import compose, decompose
+from fastpe.kernels.simd import pointer, row
+from fastpe.kernels.threads import run_lanes
+from fastpe.model import passes
+
+LANES = (1, 2, 4, 8, 16, 32, 64)
+
+
+def _nanogpt(layers: int, width: int, heads: int, length: int) -> ModelConfig:
+    return ModelConfig(
+        "sinusoidal", width=width, layers=layers, heads=heads, hidden=4 * width, train_length=length, vocabulary=65,
+        causal=True, norm="layernorm", final_norm=True, activation="gelu",
+    )  # fmt: skip
+
+
+CASES = {
+    "paper": (ModelConfig("sinusoidal"), 32),
+    "4 x 128": (_nanogpt(4, 128, 4, 64), 12),
+    "4 x 256": (_nanogpt(4, 256, 8, 256), 8),
+    "6 x 384": (_nanogpt(6, 384, 6, 256), 4),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a lane claims. turns: seconds before each turn, and in it; what follows the last one is the task's rest."""
+
+    seconds: float
+    turns: tuple[tuple[float, float], ...] = ()
+    after: int | None = None  # the task of the same phase that has each turn before this one
+    first: float = 0.0  # more seconds, if it is its lane's first in the phase
+
+
+def scheduled(phases: Sequence[Sequence[Task]], lanes: int) -> float:
+    """Seconds of all phases: free lanes claim tasks in order, and none begins before all of earlier phases are done.
+
+    Examples
+    --------
+    >>> scheduled([[Task(3.0), Task(2.0), Task(2.0)], [Task(1.0)]], lanes=2)
+    5.0
+    """
+    free, done = [(0.0, lane) for lane in range(lanes)], 0.0
+    for phase in phases:
+        ends: list[list[float]] = []  # of each task's turns
+        seen: set[int] = set()
+        begin = done
+        for task in phase:
+            now, lane = heapq.heappop(free)
+            now = max(now, begin) + (0.0 if lane in seen else task.first)
+            seen.add(lane)
+            before = ends[task.after] if task.after is not None else [0.0] * len(task.turns)
+            own: list[float] = []
+            for (apart, turn), earlier in zip(task.turns, before, strict=True):
+                now = max(now + apart, earlier) + turn
+                own.append(now)
+            now += task.seconds - sum(map(sum, task.turns))
+            ends.append(own)
+            done = max(done, now)
+            heapq.heappush(free, (now, lane))
+    return done
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is timed
+
+
+@entry
+def _compose(w, arenas, position, sizes, o, a):
+    compose(pointer(w), row(arenas, 0), position, sizes, o, a)
+
+
+@entry
+def _decompose(end, w, wt, gradients, arenas, position, sizes, o, t, a):
+    groups, stride = gradients.shape
+    decompose(
+        end, pointer(w), pointer(wt), pointer(gradients), stride, groups, row(arenas, 0), position, sizes, o, t, a
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds of a step's tasks on one core, by kind, and of a whole step."""
+
+    transposes: tuple[float, ...]
+    compose: float
+    first_pack: float  # of a group, with clearing
+    next_pack: float
+    ends: tuple[float, ...]
+    updates: tuple[float, ...]
+    starts: tuple[int, ...]  # of groups
+    step: float
+
+
+def measured(config: ModelConfig, batch: int, seconds: float) -> Measured:
+    """Time everything in turns for so many seconds."""
+    adam, rng = Adam(Transformer(config)), np.random.default_rng(0)
+    shape = batch, config.train_length
+    x = rng.integers(0, config.vocabulary, shape) if config.vocabulary else rng.random(shape)
+    given = _arguments(adam, x)
+    nothing = {"panels": given["panels"][:0], "ranges": given["ranges"][:0], "starts": given["starts"][:1]}
+    three = 3 * np.arange(2)
+
+    def step(**changes: Any) -> Callable[[], None]:
+        own = list({**given, **nothing, **changes}.values())
+        return lambda: run_lanes(1, model_batch.step, *own)
+
+    names = "w", "wt", "gradients", "arenas", "position", "sizes", "o", "t", "a"
+    own, sizes = [given[name] for name in names], given["sizes"]
+    calls = {
+        "nothing": step(),
+        "transposes": step(panels=given["panels"]),
+        "updates": step(ranges=given["ranges"]),
+        "one": step(starts=three // 3, gradients=given["gradients"][:1]),
+        "three": step(starts=three, gradients=given["gradients"][:1]),
+        "one end": lambda: _decompose(0, *_of_one_group(own)),
+        "other end": lambda: _decompose(1, *_of_one_group(own)),
+        "compose": lambda: _compose(own[0], *own[3:7], own[8]),
+        "step": lambda: adam.step(x, x, threads=1),
+    }
+    numbers = [number for number, is_there in enumerate((sizes.composed_input, sizes.composed_output)) if is_there]
+    for number in range(len(numbers)):
+        calls[f"end {number}"] = lambda number=number: _decompose(number, *own)
+    found = _fastest(calls, seconds)
+    one_group = sum((found["one end"], found["other end"])[: len(numbers)])
+    return Measured(
+        _shares(found["transposes"] - found["nothing"], np.prod(given["panels"][:, 1:3], axis=1)), found["compose"],
+        found["one"] - found["nothing"] - found["compose"] - one_group, (found["three"] - found["one"]) / 2,
+        tuple(found[f"end {number}"] for number in range(len(numbers))),
+        _shares(found["updates"] - found["nothing"], np.diff(given["ranges"][:, :2])[:, 0]),
+        tuple(given["starts"].tolist()), found["step"],
+    )  # fmt: skip
+
+
+def _of_one_group(own: list[Any]) -> list[Any]:
+    return [*own[:2], own[2][:1], *own[3:]]
+
+
+def _arguments(adam: Adam, x: np.ndarray) -> dict[str, Any]:
+    """What a step on one lane calls its kernel with, by name."""
+    taken: list[Any] = []
+
+    def take(threads: int, function: Any, *arguments: Any) -> None:
+        taken.extend(arguments)
+        run_lanes(threads, function, *arguments)
+
+    with patch.object(passes, "run_lanes", take):
+        adam.step(x, x, threads=1)
+    names = [name for name in inspect.signature(model_batch.step).parameters if name not in ("crew", "board")]
+    return dict(zip(names, taken, strict=True))
+
+
+def _fastest(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
+    found = dict.fromkeys(calls, np.inf)
+    end = None
+    while end is None or time.perf_counter() < end:
+        end = end or time.perf_counter() + seconds
+        for name, call in calls.items():
+            call()
+            start = time.perf_counter()
+            call()
+            found[name] = min(found[name], time.perf_counter() - start)
+    return found
+
+
+def _shares(seconds: float, sizes: np.ndarray) -> tuple[float, ...]:
+    return tuple((seconds * sizes / sizes.sum()).tolist())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is scheduled
+
+
+def turns(config: ModelConfig, composed: bool) -> tuple[tuple[float, float], ...]:
+    """Of each turn of a pack, what part of its FLOPs comes before, and what part is in it."""
+    n, c, f, tokens = config.train_length, config.width, config.hidden, config.vocabulary or 0
+    square, wide, scores = 2 * n * c * c, 2 * n * c * f, 2 * n * n * c // (1 + config.causal)
+    norms, head, layers = config.norm != "none", 2 * n * c * tokens, config.layers
+    forward = layers * (4 * square + 2 * wide + 2 * scores) + head
+    if composed:
+        forward -= 3 * square + wide
+    found = [(forward, 0), (0, head)] + [(head, 0)] * config.final_norm
+    rest = 0 if config.final_norm else head
+    for layer in reversed(range(layers)):
+        if not (composed and layer == layers - 1):
+            found.append((rest, wide))
+            rest = wide
+        found += [(rest, wide)] + [(wide, 0)] * norms + [(0 if norms else wide, square)]
+        rest = square + 4 * scores
+        if not (composed and layer == 0):
+            found += [(rest, 3 * square)] + [(3 * square, 0)] * norms
+            rest = 0 if norms else 3 * square
+    found.append((rest, 0))
+    whole = sum(map(sum, found))
+    return tuple((apart / whole, turn / whole) for apart, turn in found)
+
+
+def phases(config: ModelConfig, found: Measured, *, side_by_side: bool) -> list[list[Task]]:
+    """The tasks of a step, in their order."""
+    sizes = np.diff(found.starts)
+    first = Task(found.first_pack, first=found.compose)
+    if not side_by_side:
+        whole = [replace(first, seconds=found.first_pack + (size - 1) * found.next_pack) for size in sizes]
+    else:
+        parts, whole = np.array(turns(config, bool(found.ends))), []
+        for number in range(max(sizes)):
+            for size in sizes:
+                seconds = (found.next_pack if number else found.first_pack) * (number < size)
+                after = len(whole) - len(sizes) if number else None
+                whole.append(replace(first, seconds=seconds, turns=tuple(map(tuple, seconds * parts)), after=after))
+    apart = [[Task(seconds) for seconds in kind] for kind in (found.transposes, found.ends, found.updates)]
+    return [apart[0], whole, *apart[1:]]
+
+
+def compared(config: ModelConfig, batch: int, found: Measured) -> Iterator[tuple[int, float, float]]:
+    """Lanes, and seconds before and after."""
+    groups = len(found.starts) - 1
+    whole, packs = (phases(config, found, side_by_side=each) for each in (False, True))
+    for lanes in LANES:
+        before = scheduled(whole, min(lanes, groups))
+        yield lanes, before, scheduled(packs, min(lanes, batch)) if lanes > groups else before
+
+
+def page(seconds: float) -> Iterator[str]:
+    """The lines of a table, case by case as they are measured."""
+    yield "| model | groups | lanes | before, ms | speed-up | efficiency | after, ms | speed-up | efficiency |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    steps = []
+    for name, (config, batch) in CASES.items():
+        found = measured(config, batch, seconds)
+        rows = list(compared(config, batch, found))
+        alone = rows[0][1]
+        for lanes, *both in rows:
+            cells = (f"{1e3 * t:.2f} | {alone / t:.1f} | {100 * alone / t / lanes:.0f} %" for t in both)
+            yield f"| {name}, batch {batch} | {len(found.starts) - 1} | {lanes} | {' | '.join(cells)} |"
+        steps.append(f"- {name}: tasks {1e3 * alone:.2f} ms, a whole step on one thread {1e3 * found.step:.2f} ms")
+    yield ""
+    yield "The sum of the tasks beside what it stands for:"
+    yield ""
+    yield from steps
+
+
+_HEAD = """# Lanes: a step on more cores than it has groups
+
+`python bench/lanes.py {seconds:g} --markdown bench/results/lanes.md`. **A simulation**: each task of a step is timed on
+one core (the fastest of many calls, two cores of a shared Xeon), and the schedule of the pool is computed for more
+lanes than that machine has. `before`: lanes take whole groups. `after`: where there are more lanes than groups, they
+take packs of a group, side by side, which add to its gradients in turns; on no more lanes than groups nothing differs.
+Bits are the same on any number of lanes. A step has no more lanes than sequences: what is idle past them stays so.
+
+What is left out: the bandwidth of memory and of shared caches, the way of gradients from one core's cache to another's,
+clocks that fall where many cores work, cores that share their units, what waking threads takes, and other processes.
+All of it makes a real machine slower than this table, most of all where an efficiency is high on many lanes. Within a
+pack the time is shared out by FLOPs.
+"""
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("seconds", nargs="?", type=float, default=20.0, help="to measure each model")
+    parser.add_argument("--markdown", type=Path, help="a file to write the page to")
+    chosen = parser.parse_args()
+    lines = []
+    for line in page(chosen.seconds):
+        print(line, flush=True)
+        lines.append(line)
+    if chosen.markdown:
+        chosen.markdown.write_text(_HEAD.format(seconds=chosen.seconds) + "\n" + "\n".join(lines) + "\n")
