@@ -20,9 +20,9 @@ theta ~ N(0, 1), and g ~ N(0, 1), times 2 and over the square root of the norm o
 **Accuracy.** Angles are reduced by whole turns exactly: an entry is within (8 + 4K) 2^-52 of the largest sum of gains.
 
 **Traps.** Factors are far from 1 at first: with one sine their largest value over all offsets is below 0.2 for half of
-the channels and above 2.8 for a tenth, and every sign occurs. The random features' product has the factor sqrt(R) / (2K sqrt(D)), and the attention of width R
-divides by sqrt(R): the factor 1/(2K) stays. The code's get_posattn_matrix leaves it out. The authors' gates, which mix
-R with 1, are not here. Positions cannot be given.
+the channels and above 2.8 for a tenth, and every sign occurs. The random features' product has the factor sqrt(R) / (2K
+sqrt(D)), and the attention of width R divides by sqrt(R): the factor 1/(2K) stays. The code's get_posattn_matrix leaves
+it out. The authors' gates, which mix R with 1, are not here. Positions cannot be given.
 """
 
 import math
