@@ -10,8 +10,8 @@ from fastpe.base.random import Stream
 Array = np.ndarray[Any, Any]
 
 
-def drawn(way: str, most: int, length: int, stream: Stream, *, training: bool) -> Array | None:
-    """`length` positions, ascending, of 0 .. most - 1; None: the usual ones.
+def drawn(way: str, most: int, length: int, stream: Stream, *, training: bool) -> Array:
+    """`length` positions, ascending, of 0 .. most - 1.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def drawn(way: str, most: int, length: int, stream: Stream, *, training: bool) -
     if way == "float":
         return np.sort(stream.uniform(length)) * (most - 1)
     if not training:
-        return None
+        return np.arange(length)
     draws = Draws(stream)
     first = 1 + int(draws.integers((length + 1) // 2, (1,))[0])
     return with_gap(length, first, int(draws.integers(most - length + 1, (1,))[0]))

@@ -1,0 +1,25 @@
+"""The table of Abacus: its rows, its initial values, its end."""
+
+import numpy as np
+import pytest
+
+import fastpe
+from fastpe.encodings.encoding import BeyondTrainingLength
+
+
+def test_rows_are_those_of_the_places():
+    table = np.arange(8.0).reshape(4, 2) ** 2
+    keywords = {"dim": 2, "train_length": 4, "dtype": np.float64, "params": {"table": table}}
+    for reference in (False, True):
+        found = fastpe.build("abacus", 5, positions=[0, 3, 0, 1, 2], reference=reference, **keywords)["table"]
+        np.testing.assert_array_equal(found, table[[0, 3, 0, 1, 2]])
+    with pytest.raises(BeyondTrainingLength, match=r"^'abacus' has no row for position 4: its table has 4 rows$"):
+        fastpe.build("abacus", 5, **keywords)
+    for wrong in (0.5, -1):
+        with pytest.raises(ValueError, match=rf"^'abacus' needs integer positions >= 0, but one is {wrong}$"):
+            fastpe.build("abacus", 1, positions=[wrong], **keywords)
+
+
+def test_initial_values_are_standard_normal():
+    table = fastpe.init("abacus", dim=64, train_length=1024, dtype=np.float64)["table"]
+    np.testing.assert_allclose([table.mean(), table.std()], [0, 1], atol=0.02)
