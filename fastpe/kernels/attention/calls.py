@@ -1,5 +1,7 @@
 """Whole calls of attention: many heads, many lanes."""
 
+import numpy as np
+
 from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.attention.backward import prepare_deltas, prepare_strip, strip_backward
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled, clear
@@ -16,6 +18,7 @@ from fastpe.kernels.attention.records import (
     REL_QUERY,
     REL_VALUE,
     ROWS,
+    ROWS_OF_INPUTS,
     VALUES,
     WANTED,
     Guard,
@@ -30,8 +33,9 @@ from fastpe.kernels.attention.records import (
 )
 from fastpe.kernels.attention.room import Room, scratch_of
 from fastpe.kernels.bfloat16.way import rounding
+from fastpe.kernels.kept import keep, record_size, run_kept
 from fastpe.kernels.simd import at, part, plain, pointer, row, scalar
-from fastpe.kernels.threads import claim, end_turn, finish, in_lanes, wait_for, wait_turn
+from fastpe.kernels.threads import BOARD, claim, end_turn, finish, in_lanes, wait_for, wait_turn
 
 
 @inlined
@@ -73,8 +77,9 @@ def _head(x, b, h, dropout, case, memory, way):
 
 
 @inner
-def _forward_lane(lane, board, x, dropout, out, lse, case, room, arenas, way):
+def _forward_lane(lane, board, out, lse, arenas, rows, given, dropout, case, room, way):
     """One task is one block of queries of one head, the longest rows first."""
+    x, case, room = Inputs(*rows, *given), case_of(case), Room(*room)
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
     heads = case.batch * case.heads
     memory = at(row(arenas, lane), room.size)
@@ -95,18 +100,30 @@ def _forward_lane(lane, board, x, dropout, out, lse, case, room, arenas, way):
 
 @entry(label="attention")
 def forward(crew, board, x, dropout, out, lse, case, room, arenas):
-    """out (B, H, N, D) and lse (B, H, N); x: `Inputs`, room: `Room`, as plain tuples; case: as `in_one_row` has it."""
-    in_lanes(
-        crew, _forward_lane, (pointer(board), Inputs(*x), dropout, out, lse, case_of(case), Room(*room), arenas, None)
-    )  # fmt: skip
+    """out (B, H, N, D) and lse (B, H, N); x: `Inputs`, room: `Room`, as plain tuples; case: as `in_one_row` has it.
+
+    Returns the record of the call (see `kernels.kept`), for `forward_again`.
+    """
+    changing, rest = (pointer(board), out, lse, arenas, x[:ROWS_OF_INPUTS]), (x[ROWS_OF_INPUTS:], dropout, case, room, None)
+    in_lanes(crew, _forward_lane, changing + rest)
+    record = np.empty(record_size(changing + rest), np.int64)
+    keep(record, _forward_lane, changing, changing + rest)
+    return record
+
+
+@entry(label="attention that is called again")
+def forward_again(record, size, out, lse, q, k, v):
+    """As `forward`, in one lane, with other arrays laid out as those that the record was made of, not turned; size: of
+    a lane's memory. False, and nothing done, where they are of other types."""
+    own, board, arenas = record.copy(), np.zeros(BOARD, np.int64), np.zeros((1, size), out.dtype)
+    return run_kept(own, (pointer(board), out, lse, arenas, (q, q, k, k, v)), (own, board, arenas, out, lse, q, k, v))
 
 
 @entry(label="attention with bfloat16 products")
 def rounded_forward(crew, board, way, x, dropout, out, lse, case, room, arenas):
     """As `forward`, of operands rounded to bfloat16; arenas: `MEMORY` elements longer (see `bfloat16.product`)."""
-    in_lanes(
-        crew, _forward_lane, (pointer(board), Inputs(*x), dropout, out, lse, case_of(case), Room(*room), arenas, way)
-    )  # fmt: skip
+    changing, rest = (pointer(board), out, lse, arenas, x[:ROWS_OF_INPUTS]), (x[ROWS_OF_INPUTS:], dropout, case, room, way)
+    in_lanes(crew, _forward_lane, changing + rest)
 
 
 @inner

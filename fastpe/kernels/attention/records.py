@@ -315,6 +315,9 @@ class Inputs(NamedTuple):
     limits: tuple[float, float]  # as `Guard` has them
 
 
+ROWS_OF_INPUTS = Inputs._fields.index("scale")  # the first of them
+
+
 class Gradients(NamedTuple):
     """What the backward pass reads and fills: (B, H, ...) each, k and v (B, Hk, M, D).
 

@@ -1,0 +1,91 @@
+"""Calls that are made again: what compiled code makes of their arguments is laid down once.
+
+Python hands over an argument in a tenth of a microsecond. Those of a whole call of attention, 17 arrays and 80 numbers,
+take as long as a query needs for some hundred keys. So an entry lays down what it hands to its lanes as a *record*, and
+a smaller entry runs the same machine code again, with other arrays in place of the first arguments:
+
+    @entry
+    def work(crew, board, x, y, ...):
+        changing, rest = (pointer(board), x), (y, ...)
+        in_lanes(crew, _work, changing + rest)
+        return kept(_work, changing, rest)
+
+    @entry
+    def again(record, x):
+        board, copy = np.zeros(BOARD, np.int64), record.copy()
+        return fits(copy, (pointer(board), x)) and run_kept(copy, (pointer(board), x), (board, x))
+
+A record holds addresses of arrays: who keeps it keeps the arrays, too, but for those that are changed.
+"""
+
+import zlib
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+from fastpe.kernels.threads import thunk_of
+
+_I64 = ir.IntType(64)
+_HEAD = 2  # words before the arguments: where the machine code lies, and of what types those are that may change
+
+
+@intrinsic
+def record_size(typingctx, arguments):
+    """The words of a record of such arguments."""
+
+    def emit(context, b, signature, values):
+        return ir.Constant(_I64, _HEAD + -(-context.get_abi_sizeof(values[0].type) // 8))
+
+    return types.intp(arguments), emit
+
+
+@intrinsic
+def keep(typingctx, record, function, changing, arguments):
+    """Fill a record for calls of the inner function ``function(lane, *arguments)``, the first of which are `changing`;
+    none of them is an array that compiled code has made."""
+    called = function.get_call_type(typingctx, (types.intp, *arguments.types), {})
+
+    def emit(context, b, signature, values):
+        thunk = thunk_of(context, b.module, function, called, values[3].type)
+        head, first = _places(context, b, signature, values, values[3].type)
+        b.store(b.ptrtoint(thunk, _I64), head)
+        b.store(_number_of(changing), b.gep(head, [ir.Constant(_I64, 1)]))
+        b.store(values[3], first, align=8)
+        context.add_linking_libs([function.dispatcher.get_compile_result(called).library])
+        return context.get_dummy_value()
+
+    return types.void(record, function, changing, arguments), emit
+
+
+@intrinsic
+def run_kept(typingctx, record, changing, alive):
+    """Call what a record was made for with other arguments in place of its first, and a single lane.
+
+    Returns False, and calls nothing, where those are of other types. The record is written to. alive: the arrays that
+    `changing` points to.
+    """
+
+    def emit(context, b, signature, values):
+        head, first = _places(context, b, signature, values, values[1].type)
+        fits = b.icmp_signed("==", b.load(b.gep(head, [ir.Constant(_I64, 1)])), _number_of(changing))
+        with b.if_then(fits):
+            b.store(values[1], first, align=8)
+            thunk = ir.FunctionType(ir.VoidType(), [_I64, _I64]).as_pointer()
+            b.call(b.inttoptr(b.load(head), thunk), [b.ptrtoint(first, _I64), ir.Constant(_I64, 0)])
+        return fits
+
+    return types.boolean(record, changing, alive), emit
+
+
+def _places(context, b, signature, values, kind):
+    """The pointers to a record's head, and to its arguments, of the LLVM type `kind` or beginning with such."""
+    array = signature.args[0]
+    head = make_array(array)(context, b, values[0]).data
+    return head, b.bitcast(b.gep(head, [ir.Constant(_I64, _HEAD)]), kind.as_pointer())
+
+
+def _number_of(changing):
+    """What tells their types from others."""
+    return ir.Constant(_I64, zlib.crc32(str(changing).encode()))
