@@ -22,6 +22,7 @@ import zlib
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
@@ -52,7 +53,7 @@ def keep(typingctx, record, function, changing, arguments):
         head, first = _places(context, b, signature, values, values[3].type)
         b.store(b.ptrtoint(thunk, _I64), head)
         b.store(_number_of(changing), b.gep(head, [ir.Constant(_I64, 1)]))
-        b.store(values[3], first, align=8)
+        b.store(_without_owners(context, b, arguments, values[3]), first, align=8)
         context.add_linking_libs([function.dispatcher.get_compile_result(called).library])
         return context.get_dummy_value()
 
@@ -84,6 +85,20 @@ def _places(context, b, signature, values, kind):
     array = signature.args[0]
     head = make_array(array)(context, b, values[0]).data
     return head, b.bitcast(b.gep(head, [ir.Constant(_I64, _HEAD)]), kind.as_pointer())
+
+
+def _without_owners(context, b, kind, value):
+    """The value with arrays that nobody is said to own: what Numba counts references with lives for one call."""
+    if isinstance(kind, types.Array):
+        array = make_array(kind)(context, b, value)
+        array.meminfo = cgutils.get_null_value(array.meminfo.type)
+        array.parent = cgutils.get_null_value(array.parent.type)
+        return array._getvalue()
+    if isinstance(kind, types.BaseTuple):
+        for place, each in enumerate(kind.types):
+            part = _without_owners(context, b, each, b.extract_value(value, place))
+            value = b.insert_value(value, part, place)
+    return value
 
 
 def _number_of(changing):
