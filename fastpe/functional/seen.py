@@ -8,15 +8,15 @@ call to call; what is read alone, and depends on the number of keys, is kept of 
 have it.
 """
 
-import math
 from collections.abc import Mapping
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.functional import arguments
+from fastpe.functional import again, arguments
 from fastpe.functional.arguments import AXES, UNLED, WIDE, Array
-from fastpe.functional.layouts import PLAIN, contiguous
+from fastpe.functional.layouts import contiguous
 from fastpe.functional.passes import Pass, bounds_of, drain, dropout_of, limits_of
 from fastpe.functional.positions import Positions
 from fastpe.functional.rotation import turned_rows, without_warnings
@@ -109,12 +109,16 @@ def _plain_count(value: Any) -> bool:
     return type(value) is int and 0 <= value <= _FARTHEST
 
 
-def attend(kind: Any, q: Array, k: Array, v: Array, lengths: Any, slots: Mapping[str, Any]) -> Any:
-    """What `attention` returns; None where the kind was not seen before, or a value is none that attention takes."""
+def attend(kind: Any, q: Array, k: Array, v: Array, lengths: Any, slots: Mapping[str, Any], key: Any = None) -> Any:
+    """What `attention` returns; None where the kind was not seen before, or a value is none that attention takes.
+
+    key: what `again` is to know such calls by; None of those that are none of its.
+    """
     plan = _kept.get(kind)
     if plan is None:
         return None
-    return plan.run(q, k, v, lengths, slots) if plan.quiet else _run_quietly(plan, q, k, v, lengths, slots)
+    given = q, k, v, lengths, slots, key
+    return plan.run(*given) if plan.quiet else _run_quietly(plan, *given)
 
 
 @without_warnings
@@ -169,21 +173,11 @@ class _Plan:
         self.no_bounds = *bounds_of(call.q, call.k, call.q, None), limits_of(0.0, self.causal, 1)
         self.nothing = slot_arrays({}, (), call.positions, self.dtype, self.has_terms)
         self.last_sight: tuple[int, _Sight] | None = None
-        # of a few queries, whose arrays may all lie elsewhere in the next call
-        given = {*self.arrays, *(name for name in ("mask", "spans", "query_start") if slots[name] is not None)}
-        self.is_plain = call.positions.n <= _FEW and not given and not call.dropout and self.scale is not None
-        self.heads, self.work = math.prod(call.q.shape[:2]), call.q[..., 0].size * (call.q.shape[-1] + call.v.shape[-1])
-        self.out_shape, self.lse_shape = (*call.q.shape[:3], call.v.shape[-1]), call.q.shape[:3]
-        self.last_record: tuple[Any, Array, Any] | None = None
         self.last_case: tuple[Any, tuple[Any, ...]] | None = None
 
-    def run(self, q: Array, k: Array, v: Array, lengths: Any, slots: Mapping[str, Any]) -> Any:
+    def run(self, q: Array, k: Array, v: Array, lengths: Any, slots: Mapping[str, Any], key: Any) -> Any:
         """What `attention` returns, or None."""
         (b, h, n, dv), m, dtype = self.sizes, k.shape[-2], self.dtype
-        if self.is_plain and lengths is None and self.last_record is not None:
-            found = self._again(q, k, v)
-            if found is not None:
-                return found
         scale, sight = self._scale(slots), self._sight(m, lengths, slots)
         if scale is None or sight is None or (given := self._given(m, sight.starts, slots)) is None:
             return None
@@ -195,6 +189,7 @@ class _Plan:
             q, k, v = (x.reshape((1,) * (2 - self.lead) + x.shape) for x in (q, k, v))
         skips = self.skips and (sight.mask is None or sight.mask.hides_only)
         positions = Positions(n, m, None if slots["query_start"] is None else sight.starts)
+        qkv = q, k, v
         q, qr, k, kr, v = turned_rows(q, k, v, given, self.group, positions, self.pairs)
         first, keys = simd.start_of(q), simd.start_of(k)
         made, bounds = self._laid(given, sight.mask, positions), self.no_bounds
@@ -212,32 +207,11 @@ class _Plan:
             lanes, calls.forward, x, dropout_of(self.dropout, slots["dropout_seed"]), out, lse,
             self._case(m, sight.spans is not _NO_SPANS, skips, (q, k, v)), self.room, arenas,
         )  # fmt: skip
-        if self.is_plain and lengths is None:
-            self.last_record = _laid_out(q, k, v), record, x
+        if key is not None and n <= _FEW and self.lead == 2 and self.own_dtype is dtype and all(map(is_, qkv, (q, k, v))):
+            again.keep(key, again.Again(self.own_dtype, qkv, record, x, self.size, out, self.return_lse))
         if "sinks" in given:
             drain(out, lse, given["sinks"])
         if self.own_dtype is not dtype:
-            out = out.astype(self.own_dtype)
-        if self.lead < 2:
-            out, lse = out.reshape(out.shape[2 - self.lead :]), lse.reshape(lse.shape[2 - self.lead :])
-        return (out, lse) if self.return_lse else out
-
-    def _again(self, q: Array, k: Array, v: Array) -> Any:
-        """What `attention` returns, of arrays laid out as those of the last call that went another way; else None."""
-        if self.own_dtype is not self.dtype:
-            q = q.astype(self.dtype)
-            if not self.reads_halves:
-                return None
-        if self.lead < 2:
-            q, k, v = (x.reshape((1,) * (2 - self.lead) + x.shape) for x in (q, k, v))
-        layout, record, _ = self.last_record
-        if layout != _laid_out(q, k, v) or lanes_for(self.work * k.shape[2], self.heads) > 1:
-            return None
-        out, lse = np.empty(self.out_shape, self.dtype), np.empty(self.lse_shape, self.dtype)
-        first = simd.start_of(q), simd.start_of(k), simd.start_of(v)
-        if not calls.forward_again(record, self.size, out, lse, *first):
-            return None
-        if self.own_dtype is not self.dtype:
             out = out.astype(self.own_dtype)
         if self.lead < 2:
             out, lse = out.reshape(out.shape[2 - self.lead :]), lse.reshape(lse.shape[2 - self.lead :])
@@ -328,11 +302,6 @@ class _Plan:
         elif found is not None:
             occupied = found.occupied(n)
         return _Sight(fixed, starts, _NO_SPANS if spans is None else made_spans, found, occupied)
-
-
-def _laid_out(*arrays: Array) -> Any:
-    """How kernels find their way in arrays."""
-    return [(x.strides, x.flags.num & PLAIN) for x in arrays], arrays[1].shape[2]
 
 
 def _integers(array: Any, b: int) -> Array:

@@ -8,14 +8,17 @@ a smaller entry runs the same machine code again, with other arrays in place of 
     def work(crew, board, x, y, ...):
         changing, rest = (pointer(board), x), (y, ...)
         in_lanes(crew, _work, changing + rest)
-        return kept(_work, changing, rest)
+        record = np.empty(record_size(changing + rest), np.int64)
+        keep(record, _work, changing, changing + rest)
+        return record
 
     @entry
     def again(record, x):
-        board, copy = np.zeros(BOARD, np.int64), record.copy()
-        return fits(copy, (pointer(board), x)) and run_kept(copy, (pointer(board), x), (board, x))
+        board, own = np.zeros(BOARD, np.int64), record.copy()
+        return run_kept(own, (pointer(board), x), (board, x))
 
-A record holds addresses of arrays: who keeps it keeps the arrays, too, but for those that are changed.
+A record holds addresses of arrays: who keeps it keeps the arrays, too, but for those that are changed. Of these it
+knows the types; whether they are as large as those before is what `is_laid_out` tells.
 """
 
 import zlib
@@ -24,8 +27,9 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
+from numba.np.arrayobj import make_array, populate_array
 
+from fastpe.kernels._jit import CHECK_BOUNDS
 from fastpe.kernels.threads import thunk_of
 
 _I64 = ir.IntType(64)
@@ -78,6 +82,49 @@ def run_kept(typingctx, record, changing, alive):
         return fits
 
     return types.boolean(record, changing, alive), emit
+
+
+@intrinsic
+def is_laid_out(typingctx, x, layout, place):
+    """Whether x has the four axes, and the strides in bytes, that stand in an array from `place` on, and is aligned."""
+
+    def emit(context, b, signature, values):
+        if x.ndim != _AXES or not x.aligned:
+            return cgutils.false_bit
+        array, words = make_array(x)(context, b, values[0]), make_array(layout)(context, b, values[1]).data
+        own = [*cgutils.unpack_tuple(b, array.shape), *cgutils.unpack_tuple(b, array.strides)]
+        held = cgutils.true_bit
+        for number, each in enumerate(own):
+            word = b.load(b.gep(words, [b.add(values[2], ir.Constant(_I64, number))]))
+            held = b.and_(held, b.icmp_signed("==", each, word))
+        return held
+
+    return types.boolean(x, layout, types.intp), emit
+
+
+_AXES = 4
+LAYOUT = 2 * _AXES
+"""Elements that `is_laid_out` reads."""
+
+
+@intrinsic
+def start_within(typingctx, x):
+    """`simd.start_of` of an array of four axes: where bounds are checked it goes on to the last of x."""
+    kind = types.Array(x.dtype, 1, "C")
+
+    def emit(context, b, signature, values):
+        array, made = make_array(x)(context, b, values[0]), make_array(kind)(context, b)
+        size, count = array.itemsize, ir.Constant(_I64, 1)
+        if CHECK_BOUNDS:
+            for axis in range(x.ndim):
+                last = b.sub(b.extract_value(array.shape, axis), ir.Constant(_I64, 1))
+                count = b.add(count, b.sdiv(b.mul(last, b.extract_value(array.strides, axis)), size))
+        populate_array(
+            made, data=array.data, shape=[count], strides=[size], itemsize=size, meminfo=None, parent=None
+        )
+        return made._getvalue()
+
+    return kind(x), emit
 
 
 def _places(context, b, signature, values, kind):

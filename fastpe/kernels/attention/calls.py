@@ -33,7 +33,7 @@ from fastpe.kernels.attention.records import (
 )
 from fastpe.kernels.attention.room import Room, scratch_of
 from fastpe.kernels.bfloat16.way import rounding
-from fastpe.kernels.kept import keep, record_size, run_kept
+from fastpe.kernels.kept import LAYOUT, is_laid_out, keep, record_size, run_kept, start_within
 from fastpe.kernels.simd import at, part, plain, pointer, row, scalar
 from fastpe.kernels.threads import BOARD, claim, end_turn, finish, in_lanes, wait_for, wait_turn
 
@@ -111,12 +111,31 @@ def forward(crew, board, x, dropout, out, lse, case, room, arenas):
     return record
 
 
+@inner
+def _again(record, size, out, lse, q, k, v):
+    own, board, arenas = record[3 * LAYOUT :].copy(), np.zeros(BOARD, np.int64), np.zeros((1, size), out.dtype)
+    changing = pointer(board), out, lse, arenas, (q, q, k, k, v)
+    return run_kept(own, changing, (own, board, arenas, q, k, v))
+
+
 @entry(label="attention that is called again")
 def forward_again(record, size, out, lse, q, k, v):
-    """As `forward`, in one lane, with other arrays laid out as those that the record was made of, not turned; size: of
-    a lane's memory. False, and nothing done, where they are of other types."""
-    own, board, arenas = record.copy(), np.zeros(BOARD, np.int64), np.zeros((1, size), out.dtype)
-    return run_kept(own, (pointer(board), out, lse, arenas, (q, q, k, k, v)), (own, board, arenas, out, lse, q, k, v))
+    """As `forward`, in one lane, of other arrays, which are not turned; False, and nothing done, where they are of other
+    types or not laid out as those before.
+
+    record: the layouts of q, k and v, as `is_laid_out` takes them, then the record of the call. size: of a lane's
+    memory. lse: None where it is not wanted.
+    """
+    if not _as_before(record, q, k, v):
+        return False
+    sums = np.empty(out.shape[:3], out.dtype) if lse is None else lse
+    return _again(record, size, out, sums, start_within(q), start_within(k), start_within(v))
+
+
+@inner
+def _as_before(record, q, k, v):
+    alike = is_laid_out(q, record, 0) and is_laid_out(k, record, LAYOUT)
+    return alike and is_laid_out(v, record, 2 * LAYOUT)
 
 
 @entry(label="attention with bfloat16 products")
