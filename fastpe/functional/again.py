@@ -12,6 +12,7 @@ import numpy as np
 from fastpe.functional.arguments import Array
 from fastpe.kernels.attention import calls
 from fastpe.kernels.attention.records import ROWS_OF_INPUTS
+from fastpe.kernels.simd import bits_of
 from fastpe.kernels.threads import lanes_for
 
 _MOST = 512  # calls that are kept; then all are dropped
@@ -56,14 +57,15 @@ def keep(key: Any, kept: "Again") -> None:
 class Again:
     """A call, and what runs it again."""
 
-    __slots__ = ("dtype", "others", "record", "return_lse", "shape", "size", "tasks", "work")
+    __slots__ = ("bits", "dtype", "lse_dtype", "others", "record", "return_lse", "shape", "size", "tasks", "work")
 
     def __init__(
-        self, dtype: np.dtype[Any], qkv: tuple[Array, ...], record: Array, inputs: tuple[Any, ...], size: int, out: Array,
-        return_lse: bool,
+        self, qkv: tuple[Array, ...], record: Array, inputs: tuple[Any, ...], size: int, out: Array, return_lse: bool,
     ) -> None:  # fmt: skip
-        """inputs: the arrays that the record was made of. size: of a lane's memory."""
-        self.dtype, self.size, self.return_lse, self.shape = dtype, size, return_lse, out.shape
+        """inputs: the arrays that the record was made of. size: of a lane's memory. out: as kernels compute it."""
+        self.dtype, self.lse_dtype, self.shape = qkv[0].dtype, out.dtype, out.shape
+        self.bits = None if self.dtype.itemsize > 2 else bits_of(qkv[0]).dtype
+        self.size, self.return_lse = size, return_lse
         self.others = inputs[ROWS_OF_INPUTS:]  # to keep them; not the arrays of the call
         layouts = [number for x in qkv for number in (*x.shape, *x.strides)]
         self.record = np.concatenate([np.array(layouts, np.int64), record])
@@ -74,8 +76,14 @@ class Again:
         """What `attention` returns, or None."""
         if lanes_for(self.work * k.shape[-2], self.tasks) > 1:
             return None
-        out = np.empty(self.shape, self.dtype)
-        lse = np.empty(self.shape[:-1], self.dtype) if self.return_lse else None
-        if not calls.forward_again(self.record, self.size, out, lse, q, k, v):
+        bits = self.bits
+        out = np.empty(self.shape, self.dtype if bits is None else bits)
+        lse = np.empty(self.shape[:-1], self.lse_dtype) if self.return_lse else None
+        if bits is None:
+            done = calls.forward_again(self.record, self.size, out, lse, q, k, v)
+        else:
+            done = calls.forward_halves_again(self.record, self.size, out, lse, q.view(bits), k.view(bits), v.view(bits))
+            out = out.view(self.dtype)
+        if not done:
             return None
         return out if lse is None else (out, lse)

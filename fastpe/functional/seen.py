@@ -172,24 +172,26 @@ class _Plan:
         self.numbers = row[:_KEYS], row[_KEYS + 1 : _SPANNED], row[_SPANNED + 2 : _SKIP], row[_AFTER:]
         self.no_bounds = *bounds_of(call.q, call.k, call.q, None), limits_of(0.0, self.causal, 1)
         self.nothing = slot_arrays({}, (), call.positions, self.dtype, self.has_terms)
+        self.has_records = self.lead == 2 and call.positions.n <= _FEW and call.k.dtype == call.v.dtype
+        self.has_records &= self.reads_halves or self.own_dtype is self.dtype
         self.last_sight: tuple[int, _Sight] | None = None
         self.last_case: tuple[Any, tuple[Any, ...]] | None = None
 
     def run(self, q: Array, k: Array, v: Array, lengths: Any, slots: Mapping[str, Any], key: Any) -> Any:
         """What `attention` returns, or None."""
         (b, h, n, dv), m, dtype = self.sizes, k.shape[-2], self.dtype
-        scale, sight = self._scale(slots), self._sight(m, lengths, slots)
+        own, scale, sight = q, self._scale(slots), self._sight(m, lengths, slots)
         if scale is None or sight is None or (given := self._given(m, sight.starts, slots)) is None:
             return None
         if self.own_dtype is not dtype:
-            q = q.astype(dtype)
+            q = q.astype(dtype, "C")
             if not self.reads_halves:
                 k, v = k.astype(dtype), v.astype(dtype)
         if self.lead < 2:
             q, k, v = (x.reshape((1,) * (2 - self.lead) + x.shape) for x in (q, k, v))
         skips = self.skips and (sight.mask is None or sight.mask.hides_only)
         positions = Positions(n, m, None if slots["query_start"] is None else sight.starts)
-        qkv = q, k, v
+        lain = q, k, v
         q, qr, k, kr, v = turned_rows(q, k, v, given, self.group, positions, self.pairs)
         first, keys = simd.start_of(q), simd.start_of(k)
         made, bounds = self._laid(given, sight.mask, positions), self.no_bounds
@@ -207,8 +209,8 @@ class _Plan:
             lanes, calls.forward, x, dropout_of(self.dropout, slots["dropout_seed"]), out, lse,
             self._case(m, sight.spans is not _NO_SPANS, skips, (q, k, v)), self.room, arenas,
         )  # fmt: skip
-        if key is not None and n <= _FEW and self.lead == 2 and self.own_dtype is dtype and all(map(is_, qkv, (q, k, v))):
-            again.keep(key, again.Again(self.own_dtype, qkv, record, x, self.size, out, self.return_lse))
+        if key is not None and self.has_records and all(map(is_, lain, (q, k, v))):
+            again.keep(key, again.Again((own, k, v), record, x, self.size, out, self.return_lse))
         if "sinks" in given:
             drain(out, lse, given["sinks"])
         if self.own_dtype is not dtype:

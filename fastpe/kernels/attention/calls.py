@@ -34,6 +34,7 @@ from fastpe.kernels.attention.records import (
 from fastpe.kernels.attention.room import Room, scratch_of
 from fastpe.kernels.bfloat16.way import rounding
 from fastpe.kernels.kept import LAYOUT, is_laid_out, keep, record_size, run_kept, start_within
+from fastpe.kernels.narrow import round_into, widened
 from fastpe.kernels.simd import at, part, plain, pointer, row, scalar
 from fastpe.kernels.threads import BOARD, claim, end_turn, finish, in_lanes, wait_for, wait_turn
 
@@ -130,6 +131,21 @@ def forward_again(record, size, out, lse, q, k, v):
         return False
     sums = np.empty(out.shape[:3], out.dtype) if lse is None else lse
     return _again(record, size, out, sums, start_within(q), start_within(k), start_within(v))
+
+
+@entry(label="attention of half precision that is called again")
+def forward_halves_again(record, size, out, lse, q, k, v):
+    """As `forward_again`, of half precision, of which queries were float32 in one piece before; lse: float32 or None.
+
+    All but lse are the integers that `simd.halves` makes of such numbers.
+    """
+    if not _as_before(record, q, k, v):
+        return False
+    exact = np.empty(out.shape, np.float32)
+    sums = np.empty(out.shape[:3], np.float32) if lse is None else lse
+    done = _again(record, size, exact, sums, widened(q), start_within(k), start_within(v))
+    round_into(exact.reshape(-1), out.reshape(-1))
+    return done
 
 
 @inner
