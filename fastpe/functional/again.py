@@ -5,16 +5,20 @@ before. Where they are not, as once for each token when a cache has grown, the c
 which leaves a record of it here. Nothing that is written to is kept from call to call.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fastpe.functional.arguments import Array
 from fastpe.kernels.attention import calls
+from fastpe.kernels.attention.cells import FEW
 from fastpe.kernels.attention.records import ROWS_OF_INPUTS
+from fastpe.kernels.kept import LAYOUT
 from fastpe.kernels.simd import bits_of
 from fastpe.kernels.threads import lanes_for
 
+MOST_QUERIES = int(FEW)
 _MOST = 512  # calls that are kept; then all are dropped
 
 _kept: dict[Any, "Again"] = {}
@@ -54,10 +58,27 @@ def keep(key: Any, kept: "Again") -> None:
     _kept[key] = kept
 
 
+def kept_of(qkv: Sequence[Array], **options: Any) -> "Again | None":
+    """The call of these arrays that is kept; options: `causal` and such as `key_of` takes."""
+    slots = {"scale": options["scale"]} if "scale" in options else {}
+    own = (options.get(name) for name in ("causal", "window", "softcap"))
+    kept = _kept.get(key_of(*qkv, *own, 0.0, None, False, slots))
+    return None if kept is None or kept.record[: 3 * LAYOUT].tolist() != _layouts(qkv) else kept
+
+
+def _layouts(qkv: Sequence[Array]) -> list[int]:
+    return [number for x in qkv for number in (*x.shape, *x.strides)]
+
+
+def bits(x: Array) -> Array:
+    """x itself, or what it is to be viewed as where PyTorch does not know its type."""
+    return bits_of(x) if x.dtype.itemsize == 2 else x
+
+
 class Again:
     """A call, and what runs it again."""
 
-    __slots__ = ("bits", "dtype", "lse_dtype", "others", "record", "return_lse", "shape", "size", "tasks", "work")
+    __slots__ = ("bits", "dtype", "keys", "lse_dtype", "others", "record", "return_lse", "shape", "size", "tasks", "work")
 
     def __init__(
         self, qkv: tuple[Array, ...], record: Array, inputs: tuple[Any, ...], size: int, out: Array, return_lse: bool,
@@ -67,9 +88,8 @@ class Again:
         self.bits = None if self.dtype.itemsize > 2 else bits_of(qkv[0]).dtype
         self.size, self.return_lse = size, return_lse
         self.others = inputs[ROWS_OF_INPUTS:]  # to keep them; not the arrays of the call
-        layouts = [number for x in qkv for number in (*x.shape, *x.strides)]
-        self.record = np.concatenate([np.array(layouts, np.int64), record])
-        self.tasks = out.shape[0] * out.shape[1]
+        self.record = np.concatenate([np.array(_layouts(qkv), np.int64), record])
+        self.keys, self.tasks = qkv[1].shape[2], out.shape[0] * out.shape[1]
         self.work = self.tasks * out.shape[2] * (qkv[0].shape[-1] + out.shape[-1])
 
     def run(self, q: Array, k: Array, v: Array) -> Any:
@@ -82,8 +102,19 @@ class Again:
         if bits is None:
             done = calls.forward_again(self.record, self.size, out, lse, q, k, v)
         else:
-            done = calls.forward_halves_again(self.record, self.size, out, lse, q.view(bits), k.view(bits), v.view(bits))
+            done = calls.halves_again(self.record, self.size, out, lse, q.view(bits), k.view(bits), v.view(bits))
             out = out.view(self.dtype)
         if not done:
             return None
         return out if lse is None else (out, lse)
+
+    def run_at(self, q: int, k: int, v: int) -> Array | None:
+        """The output, of half precision its bits, of arrays at addresses that are laid out as those of the call, or
+        None."""
+        if lanes_for(self.work * self.keys, self.tasks) > 1:
+            return None
+        if self.bits is None:
+            out = np.empty(self.shape, self.dtype)
+            return out if calls.forward_at(self.record, self.size, out, q, k, v) else None
+        out = np.empty(self.shape, self.bits)
+        return out if calls.halves_at(self.record, self.size, out, q, k, v) else None

@@ -108,6 +108,25 @@ LAYOUT = 2 * _AXES
 
 
 @intrinsic
+def array_at(typingctx, address, layout, place, like):
+    """The array at an address that has such axes and strides, and elements as another array has."""
+    kind = types.Array(like.dtype, _AXES, "A")
+
+    def emit(context, b, signature, values):
+        first = make_array(layout)(context, b, values[1]).data
+        words = [b.load(b.gep(first, [b.add(values[2], ir.Constant(_I64, word))])) for word in range(LAYOUT)]
+        made = make_array(kind)(context, b)
+        data = b.inttoptr(values[0], made.data.type)
+        size = make_array(like)(context, b, values[3]).itemsize
+        populate_array(
+            made, data=data, shape=words[:_AXES], strides=words[_AXES:], itemsize=size, meminfo=None, parent=None
+        )
+        return made._getvalue()
+
+    return kind(types.intp, layout, types.intp, like), emit
+
+
+@intrinsic
 def start_within(typingctx, x):
     """`simd.start_of` of an array of four axes: where bounds are checked it goes on to the last of x."""
     kind = types.Array(x.dtype, 1, "C")

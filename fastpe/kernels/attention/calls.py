@@ -33,7 +33,7 @@ from fastpe.kernels.attention.records import (
 )
 from fastpe.kernels.attention.room import Room, scratch_of
 from fastpe.kernels.bfloat16.way import rounding
-from fastpe.kernels.kept import LAYOUT, is_laid_out, keep, record_size, run_kept, start_within
+from fastpe.kernels.kept import LAYOUT, array_at, is_laid_out, keep, record_size, run_kept, start_within
 from fastpe.kernels.narrow import round_into, widened
 from fastpe.kernels.simd import at, part, plain, pointer, row, scalar
 from fastpe.kernels.threads import BOARD, claim, end_turn, finish, in_lanes, wait_for, wait_turn
@@ -112,13 +112,6 @@ def forward(crew, board, x, dropout, out, lse, case, room, arenas):
     return record
 
 
-@inner
-def _again(record, size, out, lse, q, k, v):
-    own, board, arenas = record[3 * LAYOUT :].copy(), np.zeros(BOARD, np.int64), np.zeros((1, size), out.dtype)
-    changing = pointer(board), out, lse, arenas, (q, q, k, k, v)
-    return run_kept(own, changing, (own, board, arenas, q, k, v))
-
-
 @entry(label="attention that is called again")
 def forward_again(record, size, out, lse, q, k, v):
     """As `forward`, in one lane, of other arrays, which are not turned; False, and nothing done, where they are of other
@@ -127,31 +120,61 @@ def forward_again(record, size, out, lse, q, k, v):
     record: the layouts of q, k and v, as `is_laid_out` takes them, then the record of the call. size: of a lane's
     memory. lse: None where it is not wanted.
     """
-    if not _as_before(record, q, k, v):
-        return False
-    sums = np.empty(out.shape[:3], out.dtype) if lse is None else lse
-    return _again(record, size, out, sums, start_within(q), start_within(k), start_within(v))
+    return _as_before(record, q, k, v) and _exactly(record, size, out, lse, q, k, v)
 
 
 @entry(label="attention of half precision that is called again")
-def forward_halves_again(record, size, out, lse, q, k, v):
+def halves_again(record, size, out, lse, q, k, v):
     """As `forward_again`, of half precision, of which queries were float32 in one piece before; lse: float32 or None.
 
     All but lse are the integers that `simd.halves` makes of such numbers.
     """
-    if not _as_before(record, q, k, v):
-        return False
-    exact = np.empty(out.shape, np.float32)
-    sums = np.empty(out.shape[:3], np.float32) if lse is None else lse
-    done = _again(record, size, exact, sums, widened(q), start_within(k), start_within(v))
-    round_into(exact.reshape(-1), out.reshape(-1))
-    return done
+    return _as_before(record, q, k, v) and _rounded(record, size, out, lse, q, k, v)
+
+
+@entry(label="attention that is called again")
+def forward_at(record, size, out, q, k, v):
+    """`forward_again` without lse, of arrays at addresses, which must be laid out as those before."""
+    return _exactly(record, size, out, None, *_qkv_at(record, out, q, k, v))
+
+
+@entry(label="attention of half precision that is called again")
+def halves_at(record, size, out, q, k, v):
+    """`halves_again` of arrays at addresses, as `forward_at`."""
+    return _rounded(record, size, out, None, *_qkv_at(record, out, q, k, v))
 
 
 @inner
 def _as_before(record, q, k, v):
     alike = is_laid_out(q, record, 0) and is_laid_out(k, record, LAYOUT)
     return alike and is_laid_out(v, record, 2 * LAYOUT)
+
+
+@inner
+def _qkv_at(record, like, q, k, v):
+    return array_at(q, record, 0, like), array_at(k, record, LAYOUT, like), array_at(v, record, 2 * LAYOUT, like)
+
+
+@inner
+def _exactly(record, size, out, lse, q, k, v):
+    sums = np.empty(out.shape[:3], out.dtype) if lse is None else lse
+    return _again(record, size, out, sums, start_within(q), start_within(k), start_within(v))
+
+
+@inner
+def _rounded(record, size, out, lse, q, k, v):
+    exact, wide = np.empty(out.shape, np.float32), widened(q)
+    sums = np.empty(out.shape[:3], np.float32) if lse is None else lse
+    done = _again(record, size, exact, sums, wide, start_within(k), start_within(v))
+    round_into(exact.reshape(-1), out.reshape(-1))
+    return done
+
+
+@inner
+def _again(record, size, out, lse, q, k, v):
+    own, board, arenas = record[3 * LAYOUT :].copy(), np.zeros(BOARD, np.int64), np.zeros((1, size), out.dtype)
+    changing = pointer(board), out, lse, arenas, (q, q, k, k, v)
+    return run_kept(own, changing, (own, board, arenas, out, lse, q, k, v))
 
 
 @entry(label="attention with bfloat16 products")
