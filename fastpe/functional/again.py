@@ -58,11 +58,11 @@ def keep(key: Any, kept: "Again") -> None:
     _kept[key] = kept
 
 
-def kept_of(qkv: Sequence[Array], **options: Any) -> "Again | None":
+def kept_of(qkv: tuple[Array, Array, Array], **options: Any) -> "Again | None":
     """The call of these arrays that is kept; options: `causal` and such as `key_of` takes."""
     slots = {"scale": options["scale"]} if "scale" in options else {}
-    own = (options.get(name) for name in ("causal", "window", "softcap"))
-    kept = _kept.get(key_of(*qkv, *own, 0.0, None, False, slots))
+    causal, window, softcap = (options.get(name) for name in ("causal", "window", "softcap"))
+    kept = _kept.get(key_of(*qkv, causal, window, softcap, 0.0, None, False, slots))
     return None if kept is None or kept.record[: 3 * LAYOUT].tolist() != _layouts(qkv) else kept
 
 
@@ -70,15 +70,22 @@ def _layouts(qkv: Sequence[Array]) -> list[int]:
     return [number for x in qkv for number in (*x.shape, *x.strides)]
 
 
-def bits(x: Array) -> Array:
-    """x itself, or what it is to be viewed as where PyTorch does not know its type."""
-    return bits_of(x) if x.dtype.itemsize == 2 else x
-
-
 class Again:
     """A call, and what runs it again."""
 
-    __slots__ = ("bits", "dtype", "keys", "lse_dtype", "others", "record", "return_lse", "shape", "size", "tasks", "work")
+    __slots__ = (
+        "bits",
+        "dtype",
+        "keys",
+        "lse_dtype",
+        "others",
+        "record",
+        "return_lse",
+        "shape",
+        "size",
+        "tasks",
+        "work",
+    )
 
     def __init__(
         self, qkv: tuple[Array, ...], record: Array, inputs: tuple[Any, ...], size: int, out: Array, return_lse: bool,

@@ -138,9 +138,7 @@ def start_within(typingctx, x):
             for axis in range(x.ndim):
                 last = b.sub(b.extract_value(array.shape, axis), ir.Constant(_I64, 1))
                 count = b.add(count, b.sdiv(b.mul(last, b.extract_value(array.strides, axis)), size))
-        populate_array(
-            made, data=array.data, shape=[count], strides=[size], itemsize=size, meminfo=None, parent=None
-        )
+        populate_array(made, data=array.data, shape=[count], strides=[size], itemsize=size, meminfo=None, parent=None)
         return made._getvalue()
 
     return kind(x), emit

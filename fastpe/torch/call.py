@@ -86,9 +86,8 @@ def attention(
     for name in ("q", "k", "v"):
         if not isinstance(given[name], torch.Tensor):
             raise TypeError(f"{name} must be a torch.Tensor, not {type(given[name]).__name__}")
-    if (
-        lengths is mask is spans is query_start is sinks is dropout_seed is tolerance is None
-        and not (return_lse or dropout or torch.compiler.is_compiling() or slots.keys() - {"scale"})
+    if lengths is mask is spans is query_start is sinks is dropout_seed is tolerance is None and not (
+        return_lse or dropout or torch.compiler.is_compiling() or slots.keys() - {"scale"}
     ):
         found = straight.attend(q, k, v, causal, window, softcap, slots.get("scale"))
         if found is not None:
@@ -106,14 +105,22 @@ def attention(
     tensors = {name: _tensor(_SAID.get(name, name), value) for name, value in given.items() if value is not None}
     dtype = _common_dtype(tensors)
     tensors |= _as_many_samples(tensors)
-    rounds = all(tensors[name].dtype == torch.bfloat16 for name in ("q", "k", "v"))
-    single = [x.float() if x.dtype in HALVES else x for x in tensors.values()]
+    kinds = {tensors[name].dtype for name in ("q", "k", "v")}
+    rounds, kept = kinds == {torch.bfloat16}, ("q", "k", "v") if _goes_as_it_lies(kinds, tensors) else ()
+    single = [x.float() if x.dtype in HALVES and name not in kept else x for name, x in tensors.items()]
     out, lse = attend((" ".join(tensors), *options, rounds), *single)
     out = out.to(dtype)
     return (out, lse) if truth("return_lse", return_lse) else out
 
 
 _SAID = {"query_lengths": "lengths of queries", "key_lengths": "lengths of keys"}
+
+
+def _goes_as_it_lies(kinds: set[torch.dtype], tensors: dict[str, torch.Tensor]) -> bool:
+    """Whether kernels read q, k and v of half precision: nobody asks for gradients, which are float32, or sees them."""
+    if len(kinds) > 1 or torch.compiler.is_compiling() or is_seen(tuple(tensors.values())):
+        return False
+    return all(kind in HALVES and has_arrays(kind) for kind in kinds)
 
 
 def _options(

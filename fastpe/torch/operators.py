@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fastpe.kernels.simd import bits_of
 
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -23,6 +24,13 @@ def array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
         return bits
     found: np.ndarray[Any, Any] = own.numpy()
     return found
+
+
+def tensor(found: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
+    """An array, or of half precision one of its bits, as the tensor that it is."""
+    if dtype in HALVES:
+        return torch.from_numpy(bits_of(found)).view(dtype)
+    return torch.from_numpy(found)
 
 
 def has_arrays(dtype: torch.dtype) -> bool:

@@ -8,7 +8,7 @@ import torch
 
 from fastpe.functional import again
 from fastpe.functional import attention as host
-from fastpe.torch.operators import HALVES, array, has_arrays, is_seen
+from fastpe.torch.operators import HALVES, array, has_arrays, is_seen, tensor
 
 _MOST = 512  # calls that are kept; then all are dropped
 _OPTIONS = {
@@ -39,8 +39,7 @@ def attend(
     if kept is not None:
         found = kept.run_at(q.data_ptr(), k.data_ptr(), v.data_ptr())
         if found is not None:
-            out = torch.from_numpy(found)
-            return out.view(dtype) if dtype in HALVES else out
+            return tensor(found, dtype)
     if q.ndim != 4 or q.shape[2] > again.MOST_QUERIES or not q.shape[0] == k.shape[0] == v.shape[0]:
         return None
     if dtype not in _DTYPES or not has_arrays(dtype):
@@ -49,13 +48,15 @@ def attend(
     return _attend_and_keep(key, (q, k, v), options)
 
 
-def _attend_and_keep(key: Any, tensors: tuple[torch.Tensor, ...], options: Mapping[str, Any]) -> torch.Tensor:
+def _attend_and_keep(
+    key: Any, tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor], options: Mapping[str, Any]
+) -> torch.Tensor:
     """The call on arrays, and what it leaves for those to come."""
-    arrays = [array(x) for x in tensors]
-    out = torch.from_numpy(again.bits(host.attention(*arrays, **options)))
-    kept = again.kept_of(arrays, **options)
+    q, k, v = map(array, tensors)
+    out = host.attention(q, k, v, **options)
+    kept = again.kept_of((q, k, v), **options)
     if kept is not None:
         if len(_kept) >= _MOST:
             _kept.clear()
         _kept[key] = kept
-    return out.view(tensors[0].dtype) if tensors[0].dtype in HALVES else out
+    return tensor(out, tensors[0].dtype)

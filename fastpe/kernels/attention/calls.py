@@ -105,7 +105,10 @@ def forward(crew, board, x, dropout, out, lse, case, room, arenas):
 
     Returns the record of the call (see `kernels.kept`), for `forward_again`.
     """
-    changing, rest = (pointer(board), out, lse, arenas, x[:ROWS_OF_INPUTS]), (x[ROWS_OF_INPUTS:], dropout, case, room, None)
+    changing, rest = (
+        (pointer(board), out, lse, arenas, x[:ROWS_OF_INPUTS]),
+        (x[ROWS_OF_INPUTS:], dropout, case, room, None),
+    )
     in_lanes(crew, _forward_lane, changing + rest)
     record = np.empty(record_size(changing + rest), np.int64)
     keep(record, _forward_lane, changing, changing + rest)
@@ -114,7 +117,7 @@ def forward(crew, board, x, dropout, out, lse, case, room, arenas):
 
 @entry(label="attention that is called again")
 def forward_again(record, size, out, lse, q, k, v):
-    """As `forward`, in one lane, of other arrays, which are not turned; False, and nothing done, where they are of other
+    """As `forward`, in one lane, of other arrays, none of them turned; False, and nothing done, where they are of other
     types or not laid out as those before.
 
     record: the layouts of q, k and v, as `is_laid_out` takes them, then the record of the call. size: of a lane's
@@ -180,7 +183,10 @@ def _again(record, size, out, lse, q, k, v):
 @entry(label="attention with bfloat16 products")
 def rounded_forward(crew, board, way, x, dropout, out, lse, case, room, arenas):
     """As `forward`, of operands rounded to bfloat16; arenas: `MEMORY` elements longer (see `bfloat16.product`)."""
-    changing, rest = (pointer(board), out, lse, arenas, x[:ROWS_OF_INPUTS]), (x[ROWS_OF_INPUTS:], dropout, case, room, way)
+    changing, rest = (
+        (pointer(board), out, lse, arenas, x[:ROWS_OF_INPUTS]),
+        (x[ROWS_OF_INPUTS:], dropout, case, room, way),
+    )
     in_lanes(crew, _forward_lane, changing + rest)
 
 
