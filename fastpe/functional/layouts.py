@@ -6,19 +6,19 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-_PLAIN = 0x501  # NumPy's flags of an array that is in one piece, aligned and writeable
+PLAIN = 0x501  # NumPy's flags of an array that is in one piece, aligned and writeable
 
 
 def contiguous(x: Array, dtype: Any) -> Array:
     """x in one piece that may be written to, as kernels are compiled for; x itself where it is so."""
-    if x.dtype == dtype and x.flags.num & _PLAIN == _PLAIN:
+    if x.dtype == dtype and x.flags.num & PLAIN == PLAIN:
         return x
     return np.require(x, dtype, ["C", "A", "W"])
 
 
 def plain_rows(x: Array) -> Array:
     """x with contiguous rows in plain strides; x itself where it has them."""
-    if x.flags.num & _PLAIN == _PLAIN:
+    if x.flags.num & PLAIN == PLAIN:
         return x
     plain = x.strides[-1] == x.itemsize and all(s % x.itemsize == 0 for s in x.strides) and x.flags.writeable
     return x if plain and x.flags.aligned else np.array(x, order="C")

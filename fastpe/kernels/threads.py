@@ -86,13 +86,13 @@ class Crew(NamedTuple):
 
 _threads_started = False
 _lanes_lock = OneAtATime()
-_BOARD = 24  # its counters with their cache lines
-_board = aligned_zeros(_BOARD, np.int64)
+BOARD = 24  # elements: its counters with their cache lines
+_board = aligned_zeros(BOARD, np.int64)
 _ALONE = Crew(0, 1, 1)
 
 
-def run_lanes(threads: int, function: Callable[..., Any], *arguments: Any) -> None:
-    """Call an entry ``function(crew, board, *arguments)`` with `threads` lanes, one such call at a time.
+def run_lanes(threads: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What an entry ``function(crew, board, *arguments)`` returns, with `threads` lanes, one such call at a time.
 
     Numba's default threading layers abort the process when entered from two threads at once, and kill a child that was
     forked after their first use.
@@ -109,16 +109,15 @@ def run_lanes(threads: int, function: Callable[..., Any], *arguments: Any) -> No
             _threads_started = True
         _board[:] = 0
         crew = Crew(_address_of_all_lanes(), threads, max(1, min(threads, numba.config.NUMBA_NUM_THREADS)))
-        function(crew, _board, *arguments)
+        return function(crew, _board, *arguments)
 
 
-def run_apart(threads: int, function: Callable[..., Any], *arguments: Any) -> None:
+def run_apart(threads: int, function: Callable[..., Any], *arguments: Any) -> Any:
     """`run_lanes` of what writes to no other call's memory: a single lane is then the calling thread, beside whatever
     others run."""
     if threads > 1:
-        run_lanes(threads, function, *arguments)
-    else:
-        function(_ALONE, np.zeros(_BOARD, np.int64), *arguments)
+        return run_lanes(threads, function, *arguments)
+    return function(_ALONE, np.zeros(BOARD, np.int64), *arguments)
 
 
 def _start_threads() -> None:
@@ -199,7 +198,7 @@ def in_lanes(typingctx, crew, function, arguments):
     def emit(context, b, signature, values):
         run, lanes, threads = (b.extract_value(values[0], place) for place in range(3))
         record = cgutils.alloca_once_value(b, values[2])
-        thunk = _thunk(context, b.module, function, called, values[2].type)
+        thunk = thunk_of(context, b.module, function, called, values[2].type)
         kind = context.call_conv.get_function_type(types.void, _ALL_LANES.args)
         result, error = (cgutils.alloca_once(b, place.pointee) for place in kind.args[:2])  # of Numba's own convention
         numbers = [b.ptrtoint(record, _I64), lanes, threads]
@@ -215,10 +214,12 @@ def in_lanes(typingctx, crew, function, arguments):
     return types.void(crew, function, arguments), emit
 
 
-def _thunk(context, module, function, called, record_type):
+def thunk_of(context, module, function, called, record_type):
     """The C function (record's address, lane) -> nothing that unpacks the record and calls `function`."""
     compiled = function.dispatcher.get_compile_result(called)
     name = f"fastpe.lane.{compiled.fndesc.mangled_name}"
+    if name in module.globals:
+        return module.globals[name]
     thunk = ir.Function(module, ir.FunctionType(ir.VoidType(), [_I64, _I64]), name)
     thunk.linkage = "internal"
     b = ir.IRBuilder(thunk.append_basic_block())

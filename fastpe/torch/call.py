@@ -9,9 +9,9 @@ from fastpe.base import validation
 from fastpe.base.validation import at_least_zero, positive, truth, unmasked, whole
 from fastpe.functional.arguments import is_pair
 from fastpe.functional.attention import checked_tolerance
+from fastpe.torch import straight
+from fastpe.torch.operators import HALVES, has_arrays, is_seen
 from fastpe.torch.score import attend
-
-_HALVES = (torch.float16, torch.bfloat16)
 
 
 def attention(
@@ -86,6 +86,12 @@ def attention(
     for name in ("q", "k", "v"):
         if not isinstance(given[name], torch.Tensor):
             raise TypeError(f"{name} must be a torch.Tensor, not {type(given[name]).__name__}")
+    if lengths is mask is spans is query_start is sinks is dropout_seed is tolerance is None and not (
+        return_lse or dropout or torch.compiler.is_compiling() or slots.keys() - {"scale"}
+    ):
+        found = straight.attend(q, k, v, causal, window, softcap, slots.get("scale"))
+        if found is not None:
+            return found
     if "wrt" in slots:
         raise TypeError("wrt is not an argument of fastpe.torch.attention, but of fastpe.attention_vjp")
     pairs, rectify = given.pop("pairs", None), given.pop("rectify", None)
@@ -99,14 +105,22 @@ def attention(
     tensors = {name: _tensor(_SAID.get(name, name), value) for name, value in given.items() if value is not None}
     dtype = _common_dtype(tensors)
     tensors |= _as_many_samples(tensors)
-    rounds = all(tensors[name].dtype == torch.bfloat16 for name in ("q", "k", "v"))
-    single = [x.float() if x.dtype in _HALVES else x for x in tensors.values()]
+    kinds = {tensors[name].dtype for name in ("q", "k", "v")}
+    rounds, kept = kinds == {torch.bfloat16}, ("q", "k", "v") if _goes_as_it_lies(kinds, tensors) else ()
+    single = [x.float() if x.dtype in HALVES and name not in kept else x for name, x in tensors.items()]
     out, lse = attend((" ".join(tensors), *options, rounds), *single)
     out = out.to(dtype)
     return (out, lse) if truth("return_lse", return_lse) else out
 
 
 _SAID = {"query_lengths": "lengths of queries", "key_lengths": "lengths of keys"}
+
+
+def _goes_as_it_lies(kinds: set[torch.dtype], tensors: dict[str, torch.Tensor]) -> bool:
+    """Whether kernels read q, k and v of half precision: nobody asks for gradients, which are float32, or sees them."""
+    if len(kinds) > 1 or torch.compiler.is_compiling() or is_seen(tuple(tensors.values())):
+        return False
+    return all(kind in HALVES and has_arrays(kind) for kind in kinds)
 
 
 def _options(
@@ -166,6 +180,6 @@ def _common_dtype(tensors: dict[str, torch.Tensor]) -> torch.dtype:
     lowered = torch.is_autocast_enabled("cpu") and dtype != torch.float64
     for name in ("k", "v"):
         own = tensors[name].dtype
-        if own != dtype and not (lowered and own in (torch.float32, *_HALVES)):
+        if own != dtype and not (lowered and own in (torch.float32, *HALVES)):
             raise TypeError(f"{name} must have the dtype of q, {dtype}, not {own}")
     return torch.get_autocast_dtype("cpu") if lowered else dtype

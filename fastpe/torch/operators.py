@@ -5,16 +5,46 @@ tensors are wanted, and the same again.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 
+from fastpe.kernels.simd import bits_of
+
+HALVES = (torch.float16, torch.bfloat16)
+
 
 def array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """The tensor's own memory."""
-    found: np.ndarray[Any, Any] = tensor.detach().resolve_conj().resolve_neg().numpy()
+    """The tensor's own memory; of bfloat16 only where `has_arrays`."""
+    own = tensor.detach().resolve_conj().resolve_neg()
+    if own.dtype is torch.bfloat16:
+        bits: np.ndarray[Any, Any] = own.view(torch.int16).numpy().view(_bfloat16())
+        return bits
+    found: np.ndarray[Any, Any] = own.numpy()
     return found
+
+
+def tensor(found: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
+    """An array, or of half precision one of its bits, as the tensor that it is."""
+    if dtype in HALVES:
+        return torch.from_numpy(bits_of(found)).view(dtype)
+    return torch.from_numpy(found)
+
+
+def has_arrays(dtype: torch.dtype) -> bool:
+    """Whether NumPy has arrays of such elements."""
+    return dtype is not torch.bfloat16 or _bfloat16() is not None
+
+
+@cache
+def _bfloat16() -> np.dtype[Any] | None:
+    try:
+        from ml_dtypes import bfloat16
+    except ImportError:
+        return None
+    return np.dtype(bfloat16)
 
 
 # Long: two autograd Functions and the rules that are registered, all of which close over the operators
@@ -112,7 +142,7 @@ def differentiable(
     def run(options: tuple[Any, ...], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         if torch.compiler.is_compiling():
             return tuple(operator(tensors, *options))
-        if unseen is not None and not _seen(tensors):
+        if unseen is not None and not is_seen(tensors):
             return tuple(unseen(tensors, *options))
         found: tuple[torch.Tensor, ...] = Function.apply(options, *tensors)
         return found
@@ -120,7 +150,7 @@ def differentiable(
     return run
 
 
-def _seen(tensors: tuple[torch.Tensor, ...]) -> bool:
+def is_seen(tensors: tuple[torch.Tensor, ...]) -> bool:
     """Whether anything looks at operators: a gradient, a transform, a mode, a tracer, the profiler, a subclass."""
     return bool(
         (torch.is_grad_enabled() and any(x.requires_grad for x in tensors))

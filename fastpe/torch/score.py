@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from fastpe.functional import attention as host
-from fastpe.torch.operators import array, differentiable
+from fastpe.torch.operators import HALVES, array, differentiable, tensor
 
 
 def _arguments(
@@ -34,8 +34,12 @@ def _attended(
     given = _arguments(tensors, names, causal, window, softcap, dropout, tolerance, pairs, rectify)
     if "scale" in given and given["scale"].ndim == 0:
         given["scale"] = given["scale"].item()  # calls of a kind that was seen before take plain numbers
-    out, lse = host.rounded(**given) if rounds else host.attention(**given, return_lse=True)
-    return torch.from_numpy(out), torch.from_numpy(lse)
+    dtype = tensors[0].dtype
+    if rounds and dtype not in HALVES:
+        out, lse = host.rounded(**given)
+    else:
+        out, lse = host.attention(**given, return_lse=True)
+    return tensor(out, dtype), torch.from_numpy(lse)
 
 
 _attend = torch.library.custom_op("fastpe::attention", _attended, mutates_args=())

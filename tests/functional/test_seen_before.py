@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 import fastpe
 from fastpe import reference
-from fastpe.functional import seen
+from fastpe.functional import again, seen
 from fastpe.kernels.attention.cells import FEW
 
 
 @pytest.fixture(autouse=True)
 def _nothing_kept():
     seen._kept.clear()
+    again._kept.clear()
 
 
 @pytest.fixture
@@ -244,6 +245,8 @@ def test_little_work_wakes_nobody_and_much_work_has_the_same_bits_on_any_number_
     expected = [fastpe.attention(*each) for each in (little, much)]
     before, lanes, run = numba.get_num_threads(), [], seen.run_apart
     monkeypatch.setattr(seen, "run_apart", lambda count, *rest: lanes.append(count) or run(count, *rest))
+    monkeypatch.setattr(again, "_kept", {})
+    monkeypatch.setattr(again, "keep", lambda *_: None)
     try:
         for threads in range(1, before + 1):
             numba.set_num_threads(threads)
@@ -269,8 +272,13 @@ def test_nothing_beyond_is_written_to(rng, monkeypatch):
     q, k, v = qkv(rng, d=17)
     given = options(rng, ("bias", "mask", "lengths", "spans", "query_start", "softcap"), 2, 4, 1, 70, 17, np.float32)
     expected = fastpe.attention(q, k, v, **given)
-    check = guarded_results(monkeypatch, seen)
+    check = guarded_results(monkeypatch, seen, again)
     np.testing.assert_array_equal(fastpe.attention(q, k, v, **given), expected)
+    check()
+    expected = fastpe.attention(q, k, v)
+    for _ in range(3):
+        np.testing.assert_array_equal(fastpe.attention(q, k, v), expected)
+    assert len(again._kept) == 1
     check()
 
 

@@ -309,6 +309,9 @@ class Inputs(NamedTuple):
     columns: Any  # `columns.Columns`, None where there are none
 
 
+ROWS_OF_INPUTS = Inputs._fields.index("scale")  # the first of them
+
+
 class Gradients(NamedTuple):
     """What the backward pass reads and fills: (B, H, ...) each, k and v (B, Hk, M, D).
 

@@ -1,0 +1,170 @@
+"""Calls that are made again: what compiled code makes of their arguments is laid down once.
+
+Python hands over an argument in a tenth of a microsecond. Those of a whole call of attention, 17 arrays and 80 numbers,
+take as long as a query needs for some hundred keys. So an entry lays down what it hands to its lanes as a *record*, and
+a smaller entry runs the same machine code again, with other arrays in place of the first arguments:
+
+    @entry
+    def work(crew, board, x, y, ...):
+        changing, rest = (pointer(board), x), (y, ...)
+        in_lanes(crew, _work, changing + rest)
+        record = np.empty(record_size(changing + rest), np.int64)
+        keep(record, _work, changing, changing + rest)
+        return record
+
+    @entry
+    def again(record, x):
+        board, own = np.zeros(BOARD, np.int64), record.copy()
+        return run_kept(own, (pointer(board), x), (board, x))
+
+A record holds addresses of arrays: who keeps it keeps the arrays, too, but for those that are changed. Of these it
+knows the types; whether they are as large as those before is what `is_laid_out` tells.
+"""
+
+import zlib
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array, populate_array
+
+from fastpe.kernels._jit import CHECK_BOUNDS
+from fastpe.kernels.threads import thunk_of
+
+_I64 = ir.IntType(64)
+_HEAD = 2  # words before the arguments: where the machine code lies, and of what types those are that may change
+
+
+@intrinsic
+def record_size(typingctx, arguments):
+    """The words of a record of such arguments."""
+
+    def emit(context, b, signature, values):
+        return ir.Constant(_I64, _HEAD + -(-context.get_abi_sizeof(values[0].type) // 8))
+
+    return types.intp(arguments), emit
+
+
+@intrinsic
+def keep(typingctx, record, function, changing, arguments):
+    """Fill a record for calls of the inner function ``function(lane, *arguments)``, the first of which are `changing`;
+    none of them is an array that compiled code has made."""
+    called = function.get_call_type(typingctx, (types.intp, *arguments.types), {})
+
+    def emit(context, b, signature, values):
+        thunk = thunk_of(context, b.module, function, called, values[3].type)
+        head, first = _places(context, b, signature, values, values[3].type)
+        b.store(b.ptrtoint(thunk, _I64), head)
+        b.store(_number_of(changing), b.gep(head, [ir.Constant(_I64, 1)]))
+        b.store(_without_owners(context, b, arguments, values[3]), first, align=8)
+        context.add_linking_libs([function.dispatcher.get_compile_result(called).library])
+        return context.get_dummy_value()
+
+    return types.void(record, function, changing, arguments), emit
+
+
+@intrinsic
+def run_kept(typingctx, record, changing, alive):
+    """Call what a record was made for with other arguments in place of its first, and a single lane.
+
+    Returns False, and calls nothing, where those are of other types. The record is written to. alive: the arrays that
+    `changing` points to.
+    """
+
+    def emit(context, b, signature, values):
+        head, first = _places(context, b, signature, values, values[1].type)
+        fits = b.icmp_signed("==", b.load(b.gep(head, [ir.Constant(_I64, 1)])), _number_of(changing))
+        with b.if_then(fits):
+            b.store(values[1], first, align=8)
+            thunk = ir.FunctionType(ir.VoidType(), [_I64, _I64]).as_pointer()
+            b.call(b.inttoptr(b.load(head), thunk), [b.ptrtoint(first, _I64), ir.Constant(_I64, 0)])
+        return fits
+
+    return types.boolean(record, changing, alive), emit
+
+
+@intrinsic
+def is_laid_out(typingctx, x, layout, place):
+    """Whether x has the four axes, and the strides in bytes, that stand in an array from `place` on, and is aligned."""
+
+    def emit(context, b, signature, values):
+        if x.ndim != _AXES or not x.aligned:
+            return cgutils.false_bit
+        array, words = make_array(x)(context, b, values[0]), make_array(layout)(context, b, values[1]).data
+        own = [*cgutils.unpack_tuple(b, array.shape), *cgutils.unpack_tuple(b, array.strides)]
+        held = cgutils.true_bit
+        for number, each in enumerate(own):
+            word = b.load(b.gep(words, [b.add(values[2], ir.Constant(_I64, number))]))
+            held = b.and_(held, b.icmp_signed("==", each, word))
+        return held
+
+    return types.boolean(x, layout, types.intp), emit
+
+
+_AXES = 4
+LAYOUT = 2 * _AXES
+"""Elements that `is_laid_out` reads."""
+
+
+@intrinsic
+def array_at(typingctx, address, layout, place, like):
+    """The array at an address that has such axes and strides, and elements as another array has."""
+    kind = types.Array(like.dtype, _AXES, "A")
+
+    def emit(context, b, signature, values):
+        first = make_array(layout)(context, b, values[1]).data
+        words = [b.load(b.gep(first, [b.add(values[2], ir.Constant(_I64, word))])) for word in range(LAYOUT)]
+        made = make_array(kind)(context, b)
+        data = b.inttoptr(values[0], made.data.type)
+        size = make_array(like)(context, b, values[3]).itemsize
+        populate_array(
+            made, data=data, shape=words[:_AXES], strides=words[_AXES:], itemsize=size, meminfo=None, parent=None
+        )
+        return made._getvalue()
+
+    return kind(types.intp, layout, types.intp, like), emit
+
+
+@intrinsic
+def start_within(typingctx, x):
+    """`simd.start_of` of an array of four axes: where bounds are checked it goes on to the last of x."""
+    kind = types.Array(x.dtype, 1, "C")
+
+    def emit(context, b, signature, values):
+        array, made = make_array(x)(context, b, values[0]), make_array(kind)(context, b)
+        size, count = array.itemsize, ir.Constant(_I64, 1)
+        if CHECK_BOUNDS:
+            for axis in range(x.ndim):
+                last = b.sub(b.extract_value(array.shape, axis), ir.Constant(_I64, 1))
+                count = b.add(count, b.sdiv(b.mul(last, b.extract_value(array.strides, axis)), size))
+        populate_array(made, data=array.data, shape=[count], strides=[size], itemsize=size, meminfo=None, parent=None)
+        return made._getvalue()
+
+    return kind(x), emit
+
+
+def _places(context, b, signature, values, kind):
+    """The pointers to a record's head, and to its arguments, of the LLVM type `kind` or beginning with such."""
+    array = signature.args[0]
+    head = make_array(array)(context, b, values[0]).data
+    return head, b.bitcast(b.gep(head, [ir.Constant(_I64, _HEAD)]), kind.as_pointer())
+
+
+def _without_owners(context, b, kind, value):
+    """The value with arrays that nobody is said to own: what Numba counts references with lives for one call."""
+    if isinstance(kind, types.Array):
+        array = make_array(kind)(context, b, value)
+        array.meminfo = cgutils.get_null_value(array.meminfo.type)
+        array.parent = cgutils.get_null_value(array.parent.type)
+        return array._getvalue()
+    if isinstance(kind, types.BaseTuple):
+        for place, each in enumerate(kind.types):
+            part = _without_owners(context, b, each, b.extract_value(value, place))
+            value = b.insert_value(value, part, place)
+    return value
+
+
+def _number_of(changing):
+    """What tells their types from others."""
+    return ir.Constant(_I64, zlib.crc32(str(changing).encode()))

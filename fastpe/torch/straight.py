@@ -1,0 +1,62 @@
+"""The shortest way from tensors to kernels: of few queries, where q, k and v alone are given, and nobody looks at
+operators. On the others Python takes as long as a query needs for thousands of keys."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from fastpe.functional import again
+from fastpe.functional import attention as host
+from fastpe.torch.operators import HALVES, array, has_arrays, is_seen, tensor
+
+_MOST = 512  # calls that are kept; then all are dropped
+_OPTIONS = {
+    (bool, window, softcap, scale)
+    for window in (int, type(None))
+    for softcap in (float, type(None))
+    for scale in (float, type(None))
+}
+_DTYPES = {torch.float32, torch.float64, *HALVES}
+
+_kept: dict[Any, again.Again] = {}
+
+
+def attend(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: Any, window: Any, softcap: Any, scale: Any
+) -> torch.Tensor | None:
+    """What `attention` returns, or None where something else is asked for, or somebody is to see it."""
+    if (type(causal), type(window), type(softcap), type(scale)) not in _OPTIONS or is_seen((q, k, v)):
+        return None
+    dtype = q.dtype
+    if not (dtype is k.dtype is v.dtype) or torch.is_autocast_enabled("cpu"):
+        return None
+    for x in (q, k, v):
+        if not x.is_cpu or x.layout is not torch.strided or x.is_neg():
+            return None
+    key = q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), dtype, causal, window, softcap, scale
+    kept = _kept.get(key)
+    if kept is not None:
+        found = kept.run_at(q.data_ptr(), k.data_ptr(), v.data_ptr())
+        if found is not None:
+            return tensor(found, dtype)
+    if q.ndim != 4 or q.shape[2] > again.MOST_QUERIES or not q.shape[0] == k.shape[0] == v.shape[0]:
+        return None
+    if dtype not in _DTYPES or not has_arrays(dtype):
+        return None
+    options = {"causal": causal, "window": window, "softcap": softcap} | ({} if scale is None else {"scale": scale})
+    return _attend_and_keep(key, (q, k, v), options)
+
+
+def _attend_and_keep(
+    key: Any, tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor], options: Mapping[str, Any]
+) -> torch.Tensor:
+    """The call on arrays, and what it leaves for those to come."""
+    q, k, v = map(array, tensors)
+    out = host.attention(q, k, v, **options)
+    kept = again.kept_of((q, k, v), **options)
+    if kept is not None:
+        if len(_kept) >= _MOST:
+            _kept.clear()
+        _kept[key] = kept
+    return tensor(out, tensors[0].dtype)

@@ -1,0 +1,201 @@
+"""Calls of which q, k and v alone are new: the same bits, whatever the arrays are, and the same errors."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numba
+import numpy as np
+import pytest
+from array_kinds import gapped, read_only, stepped, transposed, unaligned
+from attention_options import qkv
+
+import fastpe
+from fastpe import reference
+from fastpe.functional import again, attention, seen
+from fastpe.kernels.attention import calls
+from fastpe.kernels.attention.cells import FEW
+
+DTYPES = ("float32", "float64", "float16", "bfloat16")
+OPTIONS = (
+    {}, {"causal": True}, {"window": 9}, {"softcap": 2.0}, {"scale": 0.3}, {"return_lse": True}, {"tolerance": 0.0},
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept():
+    seen._kept.clear()
+    again._kept.clear()
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    yield
+    numba.set_num_threads(before)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(8)
+
+
+def dtype_of(name):
+    return np.dtype(pytest.importorskip("ml_dtypes").bfloat16 if name == "bfloat16" else name)
+
+
+def bits(found):
+    """Of an output, or of output and lse, what can be compared to the bit."""
+    return [x.view(f"u{x.itemsize}") for x in (found if isinstance(found, tuple) else [found])]
+
+
+def only_again(*arguments, **given):
+    """Attention that must go the shortest way."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seen, "attend", None)
+        patch.setattr(attention, "checked", None)
+        return fastpe.attention(*arguments, **given)
+
+
+@pytest.mark.parametrize("given", OPTIONS, ids=str)
+@pytest.mark.parametrize("name", DTYPES)
+def test_the_same_bits(rng, name, given):
+    for n, hk, d in ((1, 2, 16), (1, 4, 64), (int(FEW), 1, 40), (2, 4, 17)):
+        first, second = ([x.astype(dtype_of(name)) for x in qkv(rng, 2, 4, hk, n, 130, d)] for _ in range(2))
+        seen._kept.clear()
+        expected = fastpe.attention(*second, **given)
+        for _ in range(2):
+            fastpe.attention(*first, **given)
+        for _ in range(2):
+            found = only_again(*second, **given)
+            for one, exact in zip(bits(found), bits(expected), strict=True):
+                np.testing.assert_array_equal(one, exact)
+        out = found[0] if isinstance(found, tuple) else found
+        assert out.dtype == dtype_of(name)
+        assert out.flags.writeable
+
+
+def test_a_result_is_nobody_elses(rng):
+    q, k, v = qkv(rng)
+    outs = [fastpe.attention(q, k, v, return_lse=True) for _ in range(4)]
+    expected = [x.copy() for x in outs[0]]
+    for one in outs[1:]:
+        for x in one:
+            x[...] = np.nan
+    for one, exact in zip(outs[0], expected, strict=True):
+        np.testing.assert_array_equal(one, exact)
+    np.testing.assert_array_equal(only_again(q, k, v, return_lse=True)[0], expected[0])
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("layout", [gapped, stepped, read_only, unaligned, transposed, np.array])
+def test_every_layout(rng, layout, name):
+    given = [[x.astype(dtype_of(name)) for x in qkv(rng, n=2, d=8)] for _ in range(2)]
+    expected = [fastpe.attention(*each) for each in given]
+    for each, exact in zip(given, expected, strict=True):
+        for _ in range(3):
+            np.testing.assert_array_equal(bits(fastpe.attention(*map(layout, each))), bits(exact))
+            np.testing.assert_array_equal(bits(fastpe.attention(*each)), bits(exact))
+
+
+def test_numbers_that_are_none(rng):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    for dtype in (np.float16, ml_dtypes.bfloat16, np.float32):
+        q, k, v = (x.astype(dtype) for x in qkv(rng))
+        v[0, 0, 3], v[0, 1, 2], q[1, 2] = np.nan, np.inf, 6e4
+        expected = fastpe.attention(q, k, v).astype(np.float32)
+        fastpe.attention(q, k, v)
+        for _ in range(2):
+            np.testing.assert_array_equal(only_again(q, k, v).astype(np.float32), expected)
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_halves_are_rounded_to_nearest(rng, name):
+    """With one key the output is its value; with two alike keys it lies between two."""
+    dtype = dtype_of(name)
+    every = np.arange(2**16, dtype=np.uint16).view(dtype)
+    every = every[np.isfinite(every.astype(np.float32))].reshape(1, 1, 1, -1)
+    following = np.roll(every, -1, axis=-1)
+    one = np.zeros((1, 1, 1, 2), dtype)
+    keys, values = np.zeros((1, 1, 2, 2), dtype), np.concatenate([every, following], axis=2)
+    with np.errstate(over="ignore"):
+        for k, v in ((one, every), (keys, values)):
+            exact = fastpe.attention(*(x.astype(np.float32) for x in (one, k, v))).astype(dtype)
+            for _ in range(2):
+                fastpe.attention(one, k, v)
+            np.testing.assert_array_equal(only_again(one, k, v), exact)
+
+
+def test_a_cache_grows(rng):
+    room = qkv(rng, m=200)
+    for m in (64, 65, 66, 130):
+        part = room[0], room[1][:, :, :m], room[2][:, :, :m]
+        for _ in range(2):
+            found = fastpe.attention(*part)
+            np.testing.assert_allclose(found, reference.attention(*part), atol=1e-6)
+    assert len(again._kept) == 1
+
+
+def test_what_is_no_longer_there_is_not_read(rng):
+    """A record holds none of the arrays of its call."""
+    q, k, v = qkv(rng)
+    for _ in range(2):
+        fastpe.attention(q, k, v)
+    (kept,) = again._kept.values()
+    assert not any(np.shares_memory(x, y) for x in kept.others if isinstance(x, np.ndarray) for y in (q, k, v))
+
+
+def test_other_arrays_than_before_are_refused_or_taken_as_ever(rng):
+    q, k, v = qkv(rng)
+    for _ in range(3):
+        fastpe.attention(q, k, v)
+    for wrong in (
+        (q, k[:, :, 1:], v), (q, k[..., 1:], v), (q, k, v.astype(np.float64)), (q, k[:1], v), (q, k[0], v),
+        (q, k.astype(">f4"), v), (q, k.astype(object), v),
+    ):  # fmt: skip
+        try:
+            found = fastpe.attention(*wrong)
+        except (TypeError, ValueError):
+            continue
+        np.testing.assert_allclose(found, reference.attention(*wrong), atol=1e-6)
+    with pytest.raises(ValueError, match="k must have"):
+        fastpe.attention(q, k[..., 1:], v)
+    with pytest.raises(TypeError, match="v must have the dtype"):
+        fastpe.attention(q, k, v.astype(np.float64))
+
+
+@pytest.mark.parametrize("bad", [{"causal": 0}, {"window": True}, {"scale": "1"}, {"return_lse": 0}, {"scale": [1]}])
+def test_what_only_looks_alike_is_refused(rng, bad):
+    q, k, v = qkv(rng)
+    good = {"causal": False, "window": 1, "scale": 1.0, "return_lse": False}
+    for _ in range(3):
+        fastpe.attention(q, k, v, **good)
+    with pytest.raises((TypeError, ValueError)):
+        fastpe.attention(q, k, v, **{**good, **bad})
+
+
+def test_records_of_other_types_are_not_run(rng):
+    """What would be memory of another size is told apart by compiled code itself."""
+    q, k, v = qkv(rng)
+    for _ in range(2):
+        fastpe.attention(q, k, v)
+    (kept,) = again._kept.values()
+    wide = [x.astype(np.float64) for x in (q, k, v)]
+    record = kept.record.copy()
+    record[:24] = again._layouts(wide)
+    out = np.full(q.shape, 7.0)
+    assert not calls.forward_again(record, kept.size, out, None, *wide)
+    np.testing.assert_array_equal(out, 7.0)
+
+
+def test_threads_do_not_meet(rng):
+    problems = [qkv(rng, m=m) for m in (1, 60, 61, 200) * 8]
+    expected = [fastpe.attention(*each) for each in problems]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(3):
+            for one, exact in zip(pool.map(lambda each: fastpe.attention(*each), problems), expected, strict=True):
+                np.testing.assert_array_equal(one, exact)
+
+
+def test_what_is_kept_is_bounded(rng, monkeypatch):
+    monkeypatch.setattr(again, "_MOST", 3)
+    q, k, v = qkv(rng)
+    for window in range(1, 9):
+        for _ in range(2):
+            fastpe.attention(q, k, v, window=window)
+        assert 0 < len(again._kept) <= 3

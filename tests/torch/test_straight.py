@@ -1,0 +1,134 @@
+"""The shortest way from tensors to kernels: the same bits as the long one, taken only where nobody sees operators."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("ml_dtypes")
+
+import numba  # noqa: E402 - what comes after needs torch
+import numpy as np  # noqa: E402
+
+import fastpe.torch  # noqa: E402
+from fastpe.functional import again, seen  # noqa: E402
+from fastpe.torch import call, straight  # noqa: E402
+
+DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept():
+    for each in (seen, again, straight):
+        each._kept.clear()
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    yield
+    numba.set_num_threads(before)
+
+
+def qkv(dtype=torch.float32, n=1, m=70):
+    made = torch.Generator().manual_seed(3)
+    return [torch.randn(2, heads, rows, 16, generator=made).to(dtype) for heads, rows in ((4, n), (2, m), (2, m))]
+
+
+def only_straight(*arguments, **given):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(straight, "_attend_and_keep", None)
+        patch.setattr(call, "attend", None)
+        return fastpe.torch.attention(*arguments, **given)
+
+
+def the_long_way(*arguments, **given):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(straight, "attend", lambda *_: None)
+        return fastpe.torch.attention(*arguments, **given)
+
+
+@pytest.mark.parametrize("given", [{}, {"causal": True}, {"window": 5}, {"softcap": 2.0}, {"scale": 0.3}], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_same_bits(dtype, given):
+    for n in (1, 4):
+        for turned in (False, True):
+            q, k, v = qkv(dtype, n)
+            if turned:
+                q, k = q.transpose(1, 2).contiguous().transpose(1, 2), torch.cat([k, k], dim=2)[:, :, :70]
+            expected = the_long_way(q, k, v, **given)
+            for _ in range(2):
+                fastpe.torch.attention(q, k, v, **given)
+            others = [x.clone(memory_format=torch.preserve_format) for x in (q, v)]
+            found = only_straight(others[0], k, others[1], **given)
+            assert found.dtype == dtype
+            assert torch.equal(found, expected)
+    assert len(straight._kept) == 4
+
+
+def test_a_gradient_a_mode_a_transform_and_autocast_are_seen(monkeypatch):
+    q, k, v = qkv()
+    for _ in range(3):
+        fastpe.torch.attention(q, k, v)
+    monkeypatch.setattr(again.Again, "run_at", None)
+    q.requires_grad_()
+    fastpe.torch.attention(q, k, v).sum().backward()
+    assert q.grad is not None
+    q = q.detach()
+    torch.func.vmap(lambda each: fastpe.torch.attention(each[None], k[:1], v[:1]))(q)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert fastpe.torch.attention(q, k, v).dtype == torch.bfloat16
+    with pytest.raises(TypeError):
+        fastpe.torch.attention(q, k, v)  # where nobody does, it is called
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("n", [1, 5, 70])
+def test_halves_with_a_mask_go_in_as_they_lie(dtype, n):
+    """What autograd has is made of float32 tensors."""
+    q, k, v = qkv(dtype, n)
+    mask = torch.rand(2, 1, n, 70) < 0.7
+    found, lse = fastpe.torch.attention(q, k, v, mask=mask, return_lse=True)
+    out, sums = fastpe.torch.attention(q.requires_grad_(), k, v, mask=mask, return_lse=True)
+    assert found.dtype == dtype
+    assert lse.dtype == torch.float32
+    assert torch.equal(found, out)
+    assert torch.equal(lse, sums)
+
+
+def test_other_tensors_are_refused_as_ever():
+    q, k, v = qkv()
+    for _ in range(3):
+        fastpe.torch.attention(q, k, v)
+    for wrong, words in (
+        ((q, k[:, :, 1:], v), "v must have"), ((q, k.double(), v), "k must have the dtype"),
+        ((q.int(), k.int(), v.int()), "q must"), ((q, k.to_sparse(), v), "dense"), ((q, k[:1, :1, :0], v), "must"),
+    ):  # fmt: skip
+        with pytest.raises((TypeError, ValueError), match=words):
+            fastpe.torch.attention(*wrong)
+    with pytest.raises(TypeError, match="causal must be"):
+        fastpe.torch.attention(q, k, v, causal=0)
+
+
+def test_a_cache_that_grows_and_one_for_all_samples():
+    q, k, v = qkv(m=80)
+    for m in (64, 65, 80):
+        for _ in range(3):
+            found = fastpe.torch.attention(q, k[:, :, :m], v[:, :, :m])
+            assert torch.equal(found, the_long_way(q, k[:, :, :m], v[:, :, :m]))
+    for _ in range(3):
+        assert torch.equal(fastpe.torch.attention(q, k[:1], v[:1])[1], fastpe.torch.attention(q[1:], k[:1], v[:1])[0])
+
+
+def test_without_ml_dtypes(monkeypatch):
+    q, k, v = qkv(torch.bfloat16)
+    expected = fastpe.torch.attention(q, k, v)
+    straight._kept.clear()
+    for module in (straight, call):
+        monkeypatch.setattr(module, "has_arrays", lambda dtype: dtype != torch.bfloat16)
+    assert torch.equal(fastpe.torch.attention(q, k, v), expected)
+
+
+def test_what_is_kept_is_bounded(monkeypatch):
+    monkeypatch.setattr(straight, "_MOST", 3)
+    q, k, v = qkv()
+    for window in range(1, 9):
+        for _ in range(3):
+            found = fastpe.torch.attention(q, k, v, window=window)
+            assert np.isfinite(found.numpy()).all()
+        assert 0 < len(straight._kept) <= 3
