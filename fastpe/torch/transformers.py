@@ -132,14 +132,14 @@ def _prepared_once(config: type) -> bool:
     if models is None:
         return True
     for kind in vars(models).values():
-        if isinstance(kind, type) and kind.__module__ == models.__name__ and _biased_by_offset(kind):
-            kind.compute_bias = _by_offset(kind.compute_bias)  # type: ignore[attr-defined] - T5's kin have it
+        if _biased_by_offset(kind, models.__name__):
+            kind.compute_bias = _by_offset(kind.compute_bias)
     return _takes_interface(models)
 
 
-def _biased_by_offset(kind: type) -> bool:
-    """Whether it attends by the interface, with a bias as T5 makes it."""
-    makes = vars(kind).get("compute_bias")
+def _biased_by_offset(kind: Any, module: str) -> bool:
+    """Whether it is a class of the module that attends by the interface, with a bias as T5 makes it."""
+    makes = vars(kind).get("compute_bias") if isinstance(kind, type) and kind.__module__ == module else None
     return makes is not None and [*inspect.signature(makes).parameters] == _OF_T5 and _takes_interface(kind)
 
 

@@ -7,7 +7,7 @@ transformers = pytest.importorskip("transformers", minversion="5", reason="a pee
 
 from small_models import inputs, made  # noqa: E402 - only where the peers are
 
-from fastpe.torch import register_transformers  # noqa: E402
+from fastpe.torch import attention, patches, register_transformers  # noqa: E402
 
 # what transformers and PyTorch warn of on their way
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -109,3 +109,24 @@ def test_training_with_checkpoints():
         found.append(model.encoder.block[0].layer[0].SelfAttention.relative_attention_bias.weight.grad)
     right, gradient = found
     torch.testing.assert_close(gradient, right, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["bloom", "mpt", "falcon"])
+@pytest.mark.parametrize("hidden", [(), (0, 1, 2), (8, 9, 10), (4,)])
+def test_alibi_goes_by_offset_where_no_word_is_missing_among_the_others(name, hidden, monkeypatch):
+    """Positions of BLOOM and Falcon count the words that are there."""
+    asked = []
+
+    def attending(*tensors, **given):
+        asked.append(given)
+        return attention(*tensors, **given)
+
+    monkeypatch.setattr(patches, "attention", attending)
+    given = inputs(name)
+    given["attention_mask"] = torch.ones_like(given["input_ids"])
+    given["attention_mask"][0, list(hidden)] = 0
+    right = made(name, "sdpa" if name == "falcon" else "eager")(**given).logits
+    found = patches.patch(made(name))(**given).logits
+    shown = given["attention_mask"][..., None]
+    torch.testing.assert_close(found * shown, right * shown, rtol=0, atol=3e-6)
+    assert all(("bias" in each) is (name != "falcon" and hidden != (4,)) for each in asked)
