@@ -2,7 +2,8 @@
 
 import inspect
 import sys
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ _HARMLESS = frozenset({  # what models hand on to every layer, and no attention 
     "num_items_in_batch", "output_hidden_states", "output_router_logits", "position_embeddings", "position_ids",
     "return_dict", "seq_idx", "sliding_window", "use_cache",
 })  # fmt: skip
+_OF_T5 = ["self", "query_length", "key_length", "device", "past_seen_tokens"]
 
 
 def register_transformers() -> None:
@@ -65,7 +67,7 @@ def _attend(
             f"{type(module).__name__} needs an attention_mask where {queries} queries meet {keys} keys: fastpe cannot "
             "know where they stand"
         )
-    slots: dict[str, Any] = {} if position_bias is None else _position_bias(module, position_bias, keys)
+    slots: dict[str, Any] = {} if position_bias is None else _position_bias(position_bias, queries, keys)
     if cu_seq_lens_q is not None:
         slots["spans"] = _documents(module, queries, cu_seq_lens_q, cu_seq_lens_k)
     out = attention(
@@ -75,16 +77,12 @@ def _attend(
     return out.transpose(1, 2).contiguous(), None
 
 
-def _position_bias(module: torch.nn.Module, dense: torch.Tensor, keys: int) -> dict[str, torch.Tensor]:
-    """A bias (B or 1, H, N, M). That of T5 is one of offsets: (H, 2K+1) numbers hold all of it, and of its gradient."""
-    if not hasattr(module, "relative_attention_num_buckets") or dense.shape[0] != 1 or dense.shape[-1] != keys:
-        return {"scores": dense.expand(-1, -1, -1, keys)}
-    heads, queries = dense.shape[1:3]
-    cells = dense.squeeze(0).permute(1, 2, 0).reshape(-1, heads)  # as T5 made them; a gradient of one piece
-    places = torch.cat([torch.arange(queries - 1, 0, -1) * keys, torch.arange(keys)])  # offsets from 1 - N to M - 1
-    met = cells.index_select(0, places).t()
+def _position_bias(bias: torch.Tensor, queries: int, keys: int) -> dict[str, torch.Tensor]:
+    """A bias (B or 1, H, N, M), or (1, H, 1, N + M - 1) by offset, from 1 - N to M - 1."""
+    if queries == 1 or bias.shape[0] != 1 or bias.shape[2:] != (1, queries + keys - 1):
+        return {"scores": bias.expand(-1, -1, -1, keys)}
     reach = max(queries, keys) - 1
-    return {"bias": torch.nn.functional.pad(met, (reach + 1 - keys, reach + 1 - queries))}
+    return {"bias": torch.nn.functional.pad(bias[0, :, 0], (reach + 1 - keys, reach + 1 - queries))}
 
 
 def _documents(module: torch.nn.Module, queries: int, edges: torch.Tensor, of_keys: Any) -> torch.Tensor:
@@ -106,7 +104,7 @@ def _mask(
     only query is the last of them."""
     from transformers.masking_utils import sdpa_mask
 
-    if config is not None and not _has_interface(type(config)):
+    if config is not None and not _prepared(type(config)):
         raise ValueError(
             f"models of {type(config).__name__} do not attend by transformers' interface: make them with "
             "attn_implementation='eager', and hand them to fastpe.torch.patch"
@@ -123,15 +121,46 @@ def _mask(
 
 
 @torch.compiler.assume_constant_result
-def _has_interface(config: type) -> bool:
+def _prepared(config: type) -> bool:
     """Whether the models of a kind of settings attend by the interface, as transformers itself finds out."""
-    return _source_has_interface(config)
+    return _prepared_once(config)
 
 
 @cache
-def _source_has_interface(config: type) -> bool:
+def _prepared_once(config: type) -> bool:
     models = sys.modules.get(config.__module__.replace("configuration_", "modeling_"))
+    if models is None:
+        return True
+    for kind in vars(models).values():
+        if _biased_by_offset(kind, models.__name__):
+            kind.compute_bias = _by_offset(kind.compute_bias)
+    return _takes_interface(models)
+
+
+def _biased_by_offset(kind: Any, module: str) -> bool:
+    """Whether it is a class of the module that attends by the interface, with a bias as T5 makes it."""
+    makes = vars(kind).get("compute_bias") if isinstance(kind, type) and kind.__module__ == module else None
+    return makes is not None and [*inspect.signature(makes).parameters] == _OF_T5 and _takes_interface(kind)
+
+
+def _by_offset(dense: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """T5's bias as what its last query would see if no two offsets shared a key: (1, H, 1, N + M - 1) of the model's
+    own numbers hold the dense N x M, and all of its gradient."""
+
+    @wraps(dense)
+    def compute_bias(
+        self: Any, query_length: Any, key_length: Any, device: Any = None, past_seen_tokens: Any = 0
+    ) -> torch.Tensor:
+        if self.config._attn_implementation == "fastpe":
+            past_seen_tokens = past_seen_tokens + query_length - 1
+            query_length, key_length = 1, query_length + key_length - 1
+        return dense(self, query_length, key_length, device=device, past_seen_tokens=past_seen_tokens)
+
+    return compute_bias
+
+
+def _takes_interface(source: Any) -> bool:
     try:
-        return models is None or "ALL_ATTENTION_FUNCTIONS" in inspect.getsource(models)
+        return "ALL_ATTENTION_FUNCTIONS" in inspect.getsource(source)
     except OSError:
         return True

@@ -180,6 +180,34 @@ def test_pytorchs_own_samples(dtype):
             assert errors[0] <= 2 * errors[1] + roundings * torch.finfo(dtype).eps * max(2.0, true.abs().max())
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_pytorchs_own_samples_of_dropout_by_their_distribution():
+    """Means over 400 draws, one for each sample of a batch, beside those of PyTorch's own dropout."""
+    taken = [sample for sample in samples(torch.float64) if sample.kwargs.get("dropout_p")]
+    assert len(taken) > 2
+    draws = 400
+    for sample in taken:
+        options = dict(sample.kwargs)
+        mask, causal, rate = options.pop("attn_mask", None), options.get("is_causal", False), options["dropout_p"]
+        given = [sample.input, *sample.args, mask]
+        lead = torch.broadcast_shapes(*(x.shape[:-3] for x in given if x is not None))
+        q, k, v, mask = (
+            x if x is None or x.ndim < 3 else x.detach().expand(draws, *lead, *x.shape[-3:]).flatten(0, -4)
+            for x in given
+        )
+        torch.manual_seed(4)
+        right = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
+        found = attention(q, k, v, mask=mask, causal=causal, query_start=0 if causal else None, dropout=rate,
+                          scale=options.get("scale"))  # fmt: skip
+        (mean, variance), (right_mean, right_variance) = (
+            (x.mean(0), x.var(0)) for x in (x.unflatten(0, (draws, -1)) for x in (found, right))
+        )
+        off = (mean - right_mean) / ((variance + right_variance) / draws).sqrt().clamp(min=1e-9)
+        assert off.abs().max() < 6.5
+        assert off.square().mean() < 3  # of few rows, whose columns are nearly the same
+        assert 0.9 < variance.mean() / right_variance.mean() < 1.1
+
+
 def test_samples_of_which_some_serve_all(draw):
     q, k, v = qkv(draw)
     for own in ((q[0], k, v), (q[:1], k, v), (q, k[:1], v[0]), (q[:1], k[0], v[0])):
