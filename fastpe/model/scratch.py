@@ -131,8 +131,8 @@ class Scratch:
             sizes, arena, parameters.offsets._replace(**starting),
             simd.aligned_zeros((lanes, own), config.dtype), simd.aligned_zeros((groups, stride), config.dtype),
             np.zeros(groups), numbers, _places(starts, shapes),
-            np.zeros((1, 1, 1, 2), np.int64) if spans is None else spans[:, None], parameters.gates, case, room, layered,
-            shapes, [],
+            np.zeros((1, 1, 1, 2), np.int64) if spans is None else spans[:, None], parameters.gates, case, room,
+            layered, shapes, [],
         )  # fmt: skip
 
     def position(self, slots: Mapping[str, Any], spans: Array | None = None) -> model_memory.Position:

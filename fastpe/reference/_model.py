@@ -274,9 +274,8 @@ def _attention(
     gated: Any = slots.pop("gate", None)
     gate_pullback = None
     if gated is not None:
-        slots["key_offset"], gate_pullback = gate_vjp(
-            x, gated.sign, **{role: parameters[name] for role, name in gated.names.items()}
-        )
+        own = {role: parameters[name] for role, name in gated.names.items()}
+        slots["key_offset"], gate_pullback = gate_vjp(x, gated.sign, **own)
     shifted = x if shift is None else x + np.asarray(shift, x.dtype)
     inputs = {"query": shifted, "key": shifted, "value": x}
     maps = [_named(linear_vjp, parameters, prefix + name, own) for name, own in inputs.items()]
@@ -291,11 +290,10 @@ def _attention(
         if shift is not None:
             found["qk_table"] = (dq + dk).sum(axis=0)
         dx_of_gate: Array | float = 0.0
-        if gated is not None and gate_pullback is not None:
+        if gate_pullback is not None:
             of_gate = gate_pullback(found.pop("key_offset"))
             dx_of_gate = of_gate.pop("x")
-            for role, gradient in of_gate.items():
-                gradients[gated.names[role]] = gradients.get(gated.names[role], 0) + gradient
+            gradients.update({gated.names[role]: gradient for role, gradient in of_gate.items()})
         for name, gradient in found.items():
             slot_gradients[name] = slot_gradients.get(name, 0) + gradient
         dx: Array = dq + dk + dv + dx_of_gate
