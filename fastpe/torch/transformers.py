@@ -33,7 +33,8 @@ def register_transformers() -> None:
 
     Notes
     -----
-    Queries that see no key give zeros, where other implementations give the mean of all values.
+    Queries that see no key give zeros, where other implementations give the mean of all values. While a model
+    of T5's kin attends by fastpe, its `compute_bias` gives one row, the bias by offset, in the place of all N x M.
 
     Examples
     --------

@@ -130,3 +130,14 @@ def test_alibi_goes_by_offset_where_no_word_is_missing_among_the_others(name, hi
     shown = given["attention_mask"][..., None]
     torch.testing.assert_close(found * shown, right * shown, rtol=0, atol=3e-6)
     assert all(("bias" in each) is (name != "falcon" and hidden != (4,)) for each in asked)
+
+
+def test_numbers_of_keys_that_are_rounded_are_not_taken_for_those_of_offsets():
+    places = torch.arange(300.0)
+    numbers = (torch.tensor([0.3, 0.7])[:, None] * places)[None, :, None]
+    bias = patches._by_offset(numbers, None)["bias"]
+    torch.testing.assert_close(bias[:, 299:], numbers[0, :, 0])
+    assert patches._by_offset(numbers.bfloat16(), None) == {}
+    assert patches._by_offset(numbers.where(places < 200, 0.0), None) == {}
+    seen = torch.tensor([0, 200]).expand(1, 300, 2)
+    torch.testing.assert_close(patches._by_offset(numbers.where(places < 200, 0.0), seen)["bias"], bias)
