@@ -183,7 +183,6 @@ class ModelConfig:
         self._set("dropout", at_least_zero("dropout", self.dropout, 1.0))
         if self.vocabulary is not None:
             self._set("vocabulary", _vocabulary(self.vocabulary))
-        self._check_tied()
         # np.float32 has a __name__, np.dtype("float32") prints as its name
         self._set("dtype", choice("dtype", getattr(self.dtype, "__name__", str(self.dtype)), DTYPES))
         self._set("precision", choice("precision", self.precision, PRECISIONS))
@@ -196,17 +195,15 @@ class ModelConfig:
         self._set("table_scale", choice("table_scale", self.table_scale, TABLE_SCALES))
         self._set("start", real("start", self.start))
         self._set("positions", canonical(self.positions, self.train_length))
-        self._check_rule()
+        self._check_tokens()
 
     def _check_layers(self, name: str, pattern: str, count: int) -> None:
         if count > self.layers:
             raise ValueError(f"layers must be at least {count} for {name} {pattern!r}, not {self.layers}")
 
-    def _check_rule(self) -> None:
+    def _check_tokens(self) -> None:
         if self.rule is not None:
             check_tokens(self.rule, self.vocabulary, self.positions)
-
-    def _check_tied(self) -> None:
         if self.tied and self.vocabulary is None:
             raise ValueError("tied needs a vocabulary: a model of numbers has no table of tokens")
 

@@ -8,12 +8,12 @@ from fastpe.base import own_files
 from fastpe.base.validation import at_least_zero, choice, path, positive, truth, whole
 from fastpe.encodings import combined, registry
 from fastpe.model.config import ModelConfig, Options
-from fastpe.model.positions import completed
 from fastpe.tasks import sizes
 from fastpe.tasks.registry import choose
 from fastpe.tasks.targets import SCALES
 from fastpe.tasks.task import Chosen
 from fastpe.training.lengths import checked_lengths, positions_of, usual_lengths
+from fastpe.training.token_positions import with_tokens
 
 if TYPE_CHECKING:
     from fastpe.text.corpus import Corpus
@@ -150,11 +150,8 @@ class TrainConfig(ModelConfig):
             )
         _ = self.model  # the sizes that follow from the task
 
-    def _check_tied(self) -> None:
-        """Whether there are tokens is known once the task is: the model says it."""
-
-    def _check_rule(self) -> None:
-        """Likewise which tokens there are."""
+    def _check_tokens(self) -> None:
+        """Which tokens there are is known once the task is: the model says what it lacks."""
 
     def _check_schedule(self) -> None:
         for name in ("weight_decay", "min_lr"):
@@ -330,15 +327,9 @@ class TrainConfig(ModelConfig):
     @property
     def model(self) -> ModelConfig:
         """The part that determines the model, with the positions and the vocabulary that the task needs."""
-        own = {f.name: getattr(self, f.name) for f in fields(ModelConfig)}
-        chosen = self.chosen
+        own, chosen, symbols = {f.name: getattr(self, f.name) for f in fields(ModelConfig)}, self.chosen, self.symbols
         own["train_length"] = sizes.positions(chosen, self.train_length, self.causal)
-        symbols = self.symbols
-        if symbols:
-            own["positions"] = completed(self.positions, "the text", symbols.digits)
-        elif self.rule is not None and chosen.task.kind != "numbers":
-            equals = chosen.symbols + sizes.FRAME.index("separator")
-            own["positions"] = completed(self.positions, chosen.whose, chosen.digits, equals, chosen.digit_order)
+        own["positions"] = with_tokens(self.positions, chosen, symbols)
         return ModelConfig(**{**own, "vocabulary": symbols.size if symbols else sizes.vocabulary(chosen)})
 
     @property
