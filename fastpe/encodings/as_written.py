@@ -30,7 +30,7 @@ def record(file: Path) -> dict[str, Any]:
     found = {name: _value(given[name]) for name in FIELDS if name in given}
     if "pull" not in given and "\ndef pull(" not in text:
         return found | {"learned": "no"}
-    return found | {"learned": "optional" if _by_choice(given["options"]) else "yes"}
+    return found | {"learned": "optional" if "options" in given and _by_choice(given["options"]) else "yes"}
 
 
 def _value(node: ast.expr) -> Any:

@@ -90,10 +90,11 @@ def of(file: TensorFile, config: ModelConfig) -> Transformer:
 def _check_sizes(file: TensorFile, config: ModelConfig) -> None:
     if config.layers > len(file.shapes):
         raise damaged(file.path, f"it does not fit its configuration: it has no {config.layers} layers")
-    # made for one position and then stretched, because making it looks at every position
-    spec = replace(config.spec(1), length=config.train_length)
     expected = parameter_shapes(config)
     for part in registry.parse_all(config.encoding, config.options):
+        spec = config.spec_of(part, 1)
+        if spec.length == 1:  # made for one position and then stretched, because making it looks at every position
+            spec = replace(spec, length=config.train_length)
         for name, shape in part.encoding.parameters(spec, **part.options).items():
             owners = [f"layers.{layer}." for layer in range(config.layers)] if name in part.encoding.per_layer else [""]
             expected |= {f"{owner}encoding.{part.scheme}.{name}": shape for owner in owners}

@@ -13,7 +13,7 @@ from fastpe.tasks.registry import choose
 from fastpe.tasks.targets import SCALES
 from fastpe.tasks.task import Chosen
 from fastpe.training.lengths import checked_lengths, positions_of, usual_lengths
-from fastpe.training.placing import with_tokens
+from fastpe.training.token_positions import with_tokens
 
 if TYPE_CHECKING:
     from fastpe.text.corpus import Corpus
@@ -151,7 +151,7 @@ class TrainConfig(ModelConfig):
         _ = self.model  # the sizes that follow from the task
 
     def _check_tokens(self) -> None:
-        """Which tokens there are is known once the task is: the model checks it."""
+        """Which tokens there are is known once the task is: the model says what it lacks."""
 
     def _check_schedule(self) -> None:
         for name in ("weight_decay", "min_lr"):

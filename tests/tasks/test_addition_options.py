@@ -39,8 +39,8 @@ def test_answers_are_the_sums(digits, padded):
 def test_it_says_which_symbols_are_digits_and_where_they_stand():
     assert choose("addition", {"base": 10}).digits == tuple(range(10))
     assert choose("addition").digits == (0, 1)
-    for digits, order in {"reversed": "reversed", "answer_reversed": "answer_reversed", "ordinary": ""}.items():
-        assert choose("addition", {"digits": digits}).digit_order == order
+    for each, said in {"reversed": "reversed", "answer_reversed": "answer_reversed", "ordinary": ""}.items():
+        assert choose("addition", {"digits": each}).digit_order == said
     assert choose("addition", {"padded": True}).digit_order == "ordinary"
     assert choose("reverse").digit_order == ""
     assert choose("running_sum").digits == ()

@@ -1,4 +1,6 @@
-"""Which tokens a rule of positions looks for: those of the task, or of the text."""
+"""Positions that follow from tokens: which ones a task or a text has."""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
@@ -10,13 +12,12 @@ if TYPE_CHECKING:
     from fastpe.text.vocabulary import Vocabulary
 
 
-def with_tokens(positions: str, chosen: Chosen, symbols: "Vocabulary | None") -> str:
-    """The setting `positions` of a model, which no longer needs the task to know its tokens.
+def with_tokens(positions: str, chosen: Chosen, symbols: Vocabulary | None) -> str:
+    """A setting with the tokens of its rule.
 
-    Raises
-    ------
-    ValueError
-        If the task, or the text, has none such.
+    >>> from fastpe.tasks.registry import choose
+    >>> with_tokens("digits:20", choose("addition", {"base": 10}), None)
+    'digits:20:0-9'
     """
     if symbols is not None:
         return completed(positions, "the text", symbols.digits)
