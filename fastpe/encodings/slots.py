@@ -142,6 +142,8 @@ SLOTS: Mapping[str, Slot] = {
     "scale": Slot("float or (H,)", "factor of the score, 1/sqrt(D) where it is not given", "alone", ""),
     "pairs": Slot("'interleaved' or 'half'", "which channels a rotation pairs", "alone", ""),
 }
+"""By name. Where tokens have positions of their own (documents that begin anew, places of digits), a table is gathered,
+``table[positions]``, and so are rotations, ``angles[:, positions]``; a model does that by its setting `positions`."""
 
 
 OF_OFFSETS = frozenset(slot for slot, each in SLOTS.items() if "2K+1" in each.axes)

@@ -119,7 +119,7 @@ def _coupled(rule: Coupled, tokens: Array, state: Array | None) -> Places:
     operands = _runs(digits[:, ::-1], None)[:, ::-1] if ordinary else runs
     answers = np.maximum(longest[:, None] + 2 - since, 0) if rule.order == "ordinary" else since
     table = np.where(since < 0, operands, answers)
-    after = np.stack([runs[:, -1], longest, np.maximum(since[:, -1], -1)], axis=1)
+    after = np.stack([runs[:, -1], longest, since[:, -1]], axis=1)
     return Places(table, np.zeros_like(table), after)
 
 

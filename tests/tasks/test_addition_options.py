@@ -28,7 +28,7 @@ def test_answers_are_the_sums(digits, padded):
         assert number(c, least_first=digits != "ordinary") == total
         lengths.add((len(a), len(b), len(c)))
         assert padded or len(c) == len(str(total))
-    assert lengths == {(5, 5, 6)} if padded else len(lengths) > 10
+    assert lengths == {(5, 5, 6)} if padded else len(lengths) >= 9
     assert answers.shape[1] <= chosen.answer_length(11)
     if padded:
         assert len(np.unique((inputs[:, :5] > 0).sum(axis=1))) > 3  # of fewer digits, too

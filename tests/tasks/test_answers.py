@@ -24,7 +24,7 @@ def number(digits, order, base):
     return sum(digit * base**place for place, digit in enumerate(digits))
 
 
-def addition(x, digits, base):
+def addition(x, digits, base, padded):
     plus = x.index(base)
     total = number(x[:plus], digits, base) + number(x[plus + 1 :], digits, base)
     written = [int(digit) for digit in np.base_repr(total, base)]

@@ -44,7 +44,7 @@ def test_a_run_trains_and_is_tested_at_longer_lengths(encoding, positions, tmp_p
     if encoding == "learned":
         assert "and the table has 13 rows" in test["30"]["reason"]
     again = load(tmp_path / "run")
-    assert again.config == config.model
+    assert again.config == found.model.config
     assert evaluate(again, [12], 20, task="addition", task_options=config.task_options)["12"] == test["12"]
 
 

@@ -122,7 +122,7 @@ def test_tests_draw_for_every_32_sequences() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"positions": "random"}, "positions must be 'usual', 'random:L' or 'offset:L', not 'random'"),
+        ({"positions": "random"}, "positions must be 'random:L' with L a number of positions, not 'random'"),
         ({"positions": "random:-5"}, "not 'random:-5'"),
         ({"positions": 7}, "not 7"),
         ({"positions": "random:49"}, "from train_length=50 to 2.*27 positions, not 'random:49'"),

@@ -1,6 +1,6 @@
 """Abacus: a learned vector for the place of a digit within its number, added to the embeddings.
 
-    PE[p] = table[p],   p = 0 .. N_train - 1
+    PE[p] = table[p],   p = 0 .. rows - 1
 
 p is the place within a run of digits, 1, 2, ..., and 0 for what is no digit: a model's setting
 ``positions="digits:K"`` finds it, with a table of 1024 rows. In a training step one number of 0 .. K is added to all
@@ -10,7 +10,10 @@ places of digits, so that rows of numbers longer than any of training are traine
 Source: McLeish et al. 2024, "Transformers Can Do Arithmetic with the Right Embeddings" (arXiv:2405.17399), section 3,
 and released code (mcleish7/arithmetic, abacus.py): initial values N(0, 1).
 
-**Slot**: `table` (N, C). **Learns**: `table` (N_train, C). Positions are integers from 0 to N_train - 1.
+**Slot**: `table` (N, C). **Learns**: `table` (rows, C). Positions are integers from 0 to rows - 1.
+
+**Options**
+- `rows`: of the table; where not given, the training length, or the 1024 of ``positions="digits:K"``.
 
 **Past the training length**: undefined; of numbers, those of up to K digits more than in training have trained rows.
 
@@ -20,57 +23,66 @@ and released code (mcleish7/arithmetic, abacus.py): initial values N(0, 1).
 place. A number that follows another one without anything between continues its run.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import BeyondTrainingLength, Encoding, Reported
 from fastpe.encodings.input import learned
 from fastpe.encodings.slots import Spec
 
 
-def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
+def _with_rows(spec: Spec, rows: int | None) -> Spec:
+    """As `learned` takes it, whose table ends with the training length."""
+    return spec if rows is None else replace(spec, train_length=rows)
+
+
+def parameters(spec: Spec, *, rows: int | None) -> dict[str, tuple[int, ...]]:
     """One row for every place."""
-    return {"table": (spec.train_length, spec.dim)}
+    return {"table": (rows or spec.train_length, spec.dim)}
 
 
-def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
+def init(spec: Spec, rng: Any, *, rows: int | None) -> dict[str, Any]:
     """N(0, 1)."""
-    return {"table": rng.normal((spec.train_length, spec.dim))}
+    return {"table": rng.normal((rows or spec.train_length, spec.dim))}
 
 
-def check(spec: Spec, **options: Any) -> None:
-    """Positions must be integers of 0 .. N_train - 1."""
-    points = spec.points()
+def check(spec: Spec, *, rows: int | None) -> None:
+    """Positions must be integers below the number of rows."""
+    points, most = spec.points(), rows or spec.train_length
     if (points != np.floor(points)).any() or points.min() < 0:
         wrong = points[(points != np.floor(points)) | (points < 0)][0]
         raise ValueError(f"'abacus' needs integer positions >= 0, but one is {wrong:g}")
-    if points.max() >= spec.train_length:
+    if points.max() >= most:
         raise BeyondTrainingLength(
-            f"'abacus' has no row for position {points.max():.0f}: its table has {spec.train_length} rows"
+            f"'abacus' has no row for position {points.max():.0f}: its table has {most} rows; "
+            "option rows makes it larger"
         )
 
 
-def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
+def reference(spec: Spec, params: dict[str, Any], *, rows: int | None) -> dict[str, Any]:
     """The rows of the table."""
     return {"table": params["table"][spec.points().astype(int)]}
 
 
-def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any) -> None:
+def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, rows: int | None) -> None:
     """Fill `table`."""
-    learned.fill(spec, params, out, beyond="error", scale=1.0)
+    learned.fill(_with_rows(spec, rows), params, out, beyond="error", scale=1.0)
 
 
 def pull(
-    spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any
-) -> None:  # fmt: skip
+    spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, rows: int | None
+) -> None:
     """Add every row's gradient to the row that it came from."""
-    learned.pull(spec, params, dslots, dparams, beyond="error", scale=1.0)
+    learned.pull(_with_rows(spec, rows), params, dslots, dparams, beyond="error", scale=1.0)
 
 
 ENCODING = Encoding(
     summary="a trained vector for a digit's place in its number",
     slots=("table",),
+    options={"rows": Option(None, "of the table; the training length if none", int, optional=True, minimum=1)},
     beyond="undefined",
     direction="yes",
     source="McLeish et al. 2024, arXiv:2405.17399, section 3, and released code",

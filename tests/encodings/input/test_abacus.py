@@ -13,8 +13,12 @@ def test_rows_are_those_of_the_places():
     for reference in (False, True):
         found = fastpe.build("abacus", 5, positions=[0, 3, 0, 1, 2], reference=reference, **keywords)["table"]
         np.testing.assert_array_equal(found, table[[0, 3, 0, 1, 2]])
-    with pytest.raises(BeyondTrainingLength, match=r"^'abacus' has no row for position 4: its table has 4 rows$"):
+    with pytest.raises(BeyondTrainingLength, match=r"^'abacus' has no row for position 4: its table has 4 rows; "):
         fastpe.build("abacus", 5, **keywords)
+    more = fastpe.build("abacus", 6, rows=6, **(keywords | {"params": {"table": np.arange(12.0).reshape(6, 2)}}))[
+        "table"
+    ]
+    assert more[:, 0].tolist() == [0, 2, 4, 6, 8, 10]
     for wrong in (0.5, -1):
         with pytest.raises(ValueError, match=rf"^'abacus' needs integer positions >= 0, but one is {wrong}$"):
             fastpe.build("abacus", 1, positions=[wrong], **keywords)
