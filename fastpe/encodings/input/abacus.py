@@ -89,8 +89,8 @@ ENCODING = Encoding(
     source="McLeish et al. 2024, arXiv:2405.17399, section 3, and released code",
     reported=Reported(
         "holds",
-        "Trained on numbers of up to 20 digits, with positions digits:99, models add numbers of 100 digits.",
-        "McLeish et al. 2024, arXiv:2405.17399, section 4",
+        "Trained on numbers of 20 digits, models add numbers of 100 digits, up to 99 % of them rightly.",
+        "McLeish et al. 2024, arXiv:2405.17399, abstract",
     ),
     tested={"rows": 1024},
 )
