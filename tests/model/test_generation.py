@@ -23,6 +23,7 @@ ANEW = {
 }  # fmt: skip
 """What they fill for a longer sequence begins with something else: their positions are those of a grid, or are scaled
 by the length."""
+BEYOND = {"learned": {"beyond": "clip"}, "abacus": {"rows": 1024}}
 UNDEFINED = {"axial", "beit_bias", "learned_2d_detr", "swin_bias"}
 """At twice the training length."""
 PROMPT = np.arange(100) * 7 % 11
@@ -43,7 +44,7 @@ def written(model, prompt, length, cache=True, **how):
 
 @pytest.mark.parametrize("name", list_encodings())
 def test_the_same_is_written_with_and_without_a_cache(name):
-    options = {"beyond": "clip"} if name == "learned" else {}
+    options = BEYOND.get(name, {})
     model = made(name, options=options, dtype="float64")
     if name in UNDEFINED:
         with pytest.raises(BeyondTrainingLength):
@@ -57,7 +58,7 @@ def test_the_same_is_written_with_and_without_a_cache(name):
 @pytest.mark.parametrize("name", sorted(set(list_encodings()) - ANEW))
 def test_what_is_kept_is_the_same_at_every_length(name):
     """Not only at those that are looked at."""
-    model = made(name, options={"beyond": "clip"} if name == "learned" else {}, dtype="float64", layers=1)
+    model = made(name, options=BEYOND.get(name, {}), dtype="float64", layers=1)
     for last in (9, 70, 131):
         assert all(begins_alike(model, first, last) for first in range(1, last, 1 if last < 10 else 13))
 
