@@ -174,7 +174,7 @@ def _facts(name: str, encoding: "Encoding") -> dict[str, Any]:
     return {
         "name": name,
         "summary": encoding.summary,
-        "group": catalogue.group_of(encoding.slots),
+        "group": catalogue.group_of(encoding.slots, gated=encoding.gate is not None),
         "slots": list(encoding.slots),
         "learned": catalogue.learned(encoding),
         "direction": encoding.direction,

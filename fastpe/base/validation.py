@@ -124,6 +124,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     known = list(known)
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    alike = [difflib.SequenceMatcher(a=each, b=name).ratio() for each in close]
+    close = [each for each, ratio in zip(close, alike, strict=True) if ratio > max(alike) - 0.15]
     if close:
         return f"did you mean {' or '.join(map(repr, close))}?"
     return f"known: {', '.join(known)}" if known else "none is known"

@@ -13,9 +13,11 @@ _RECORD = "ENCODING = "
 
 
 def record(file: Path) -> dict[str, Any]:
-    """The literal fields of a file's `ENCODING`, where it gives them, and `learned`: "yes", "optional" or "no".
+    """The literal fields of a file's `ENCODING`, where it gives them, whether it is `gated`, and `learned`: "yes",
+    "optional" or "no".
 
-    What learns has a `pull`, and, where it learns by choice, the option `learned`, which is False by default.
+    What learns has a `pull`, or a gate, and, where it learns by choice, the option `learned`, which is False by
+    default.
 
     >>> found = record(Path(__file__).parent / "bias" / "alibi.py")
     >>> found["slots"], found["learned"], found["reported"].outcome
@@ -28,6 +30,8 @@ def record(file: Path) -> dict[str, Any]:
     assert isinstance(node.value, ast.Call)
     given = {keyword.arg: keyword.value for keyword in node.value.keywords}
     found = {name: _value(given[name]) for name in FIELDS if name in given}
+    if "gate" in given:
+        return found | {"learned": "yes", "gated": True}
     if "pull" not in given and "\ndef pull(" not in text:
         return found | {"learned": "no"}
     return found | {"learned": "optional" if "options" in given and _by_choice(given["options"]) else "yes"}

@@ -22,6 +22,7 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "Vectors of the offset in score and output", ("rel_key", "rel_query", "rel_value", "rel_gain", "key_bias"),
     ),
     "bias": ("Biases and factors of the score", ("bias", "gain", "scores", "index", "values")),
+    "content": ("Gates of a layer's input", ()),
 }  # fmt: skip
 """Folder of `fastpe/encodings/` -> its title, and the slots that put an encoding there, in the order of acting."""
 
@@ -42,11 +43,12 @@ class Entry:
     summary: str = ""
     beyond: str = "defined"
     reported: Reported | None = None
+    gated: bool = False
 
     @property
     def group(self) -> str:
         """The folder that it belongs to."""
-        return group_of(self.slots)
+        return group_of(self.slots, gated=self.gated)
 
     @property
     def outcome(self) -> str:
@@ -64,7 +66,10 @@ def entry(key: str) -> Entry:
     if file.is_relative_to(Path(__file__).parent):
         return Entry(key, **as_written.record(file))
     encoding = get(key)
-    return Entry(key, learned=learned(encoding), **{name: getattr(encoding, name) for name in as_written.FIELDS})
+    gated = encoding.gate is not None
+    return Entry(
+        key, learned=learned(encoding), gated=gated, **{name: getattr(encoding, name) for name in as_written.FIELDS}
+    )
 
 
 def entries() -> tuple[list[Entry], dict[str, str]]:
@@ -113,12 +118,15 @@ def grouped(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
     return {GROUPS[folder][0]: members for folder, members in found.items() if members}
 
 
-def group_of(slots: Iterable[str]) -> str:
-    """The folder of an encoding that fills these slots; what fills none is among those added to the input.
+def group_of(slots: Iterable[str], *, gated: bool = False) -> str:
+    """The folder of an encoding that fills these slots, or has a gate; what does neither is among those added to the
+    input.
 
     >>> group_of(["rel_key", "bias"])
     'relative'
     """
+    if gated:
+        return "content"
     filled = set(slots)
     return next((folder for folder in _FIRST if filled & set(GROUPS[folder][1])), "input")
 

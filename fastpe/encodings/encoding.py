@@ -18,7 +18,7 @@ from fastpe.base.option import Option
 BEYOND = ("defined", "clipped", "resized", "undefined")
 DIRECTIONS = ("yes", "no", "causal", "unknown")
 OUTCOMES = ("holds", "partly", "fails", "tuned")
-SUMMARY = 52  # characters that a list has room for
+SUMMARY = 50  # characters that a list has room for
 
 
 class BeyondTrainingLength(ValueError):
@@ -91,7 +91,7 @@ class Encoding:
     slots : tuple of str
         The slots that it may fill.
     summary : str
-        What it is, for a list: at most 52 characters, no full stop.
+        What it is, for a list: at most 50 characters, no full stop.
     options : dict of str to Option
         Its options; the defaults are its authors'.
     beyond : {"defined", "clipped", "resized", "undefined"}

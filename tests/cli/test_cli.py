@@ -54,7 +54,7 @@ def test_train_help_names_every_encoding_and_promised_option():
     ("arguments", "words"),
     [
         ("trian", "No such command 'trian'"),
-        ("train", "--encoding is missing; known: alibi, "),
+        ("train", "--encoding is missing; known: abacus, alibi, "),
         ("train --encoding wavlet", "'wavlet' is unknown; did you mean 'wavelet'?"),
         ("train --encoding wavelet+alibbi", "'alibbi' is unknown; did you mean 'alibi'?"),
         (
@@ -73,7 +73,7 @@ def test_train_help_names_every_encoding_and_promised_option():
         ("train --encoding nope --threads 0", "--threads must be at least 1, not 0"),
         (
             "train --encoding nope --positions random",
-            "error: --positions must be 'usual', 'random:L' or 'offset:L'",
+            "error: --positions must be 'random:L' with L a number of positions, not 'random'",
         ),
         ("train --encoding nope --positions random:150", "error: --test-length must have at most 150"),
         ("train --encoding shaw --positions random:200", "'shaw' knows the offsets of consecutive positions alone"),

@@ -174,7 +174,7 @@ def test_exact_wavelets() -> None:
 @pytest.mark.parametrize("name", fastpe.list_encodings())
 def test_every_fill_in_float32_is_within_one_unit(name: str) -> None:
     found = list(accuracy.histograms(name))
-    assert bool(found) == bool(registry.get(name).slots)
+    assert bool(found) == bool(set(registry.get(name).slots) - {"scale"})
     for each in found:
         assert each.values > 100
         if each.dtype == "float32":

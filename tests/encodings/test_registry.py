@@ -153,15 +153,15 @@ def test_what_the_registry_says_is_complete(name: str) -> None:
     assert own.source
     assert own.beyond in ("defined", "clipped", "resized", "undefined")
     assert own.direction in ("yes", "no", "causal")
-    assert 0 < len(own.summary) <= 52
+    assert 0 < len(own.summary) <= 50
     assert not own.summary.endswith(".")
     assert own.reported is None or own.reported.outcome in ("holds", "partly", "fails", "tuned")
     assert own.reported is None or all(own.reported)
-    assert registry.file_of(name).parent.name == catalogue.group_of(own.slots)
+    assert registry.file_of(name).parent.name == catalogue.group_of(own.slots, gated=own.gate is not None)
     assert set(own.slots) <= set(SLOTS)
     part, spec = registry.parse(name)[0], make_spec(LENGTH, **sizes_of(name))
     assert not any(misfit(slot, shape, spec) for slot, shape in combined.shapes_of(part, spec).items())
-    assert (own.pull is None) == (own.parameters is Encoding.parameters)
+    assert (own.pull is None and own.gate is None) == (own.parameters is Encoding.parameters)
     for key, option in own.options.items():
         assert option.doc
         assert option.validate(key, option.default) == option.default

@@ -1,4 +1,4 @@
-"""FoX, the Forgetting Transformer: every position decides how much of what came before it is forgotten.
+"""FoX, the Forgetting Transformer: each position decides how much of what came before is forgotten.
 
     z = W x + b,    f = sigmoid(z),    S_ij = scale q_i . k_j + sum over j < t <= i of log f_h,t
 

@@ -1,4 +1,4 @@
-"""The decay of Mamba-2 as a bias: the content sets the time that passes, the head how fast it forgets.
+"""Mamba-2's decay as a bias: the content sets the time that passes, the head how fast it forgets.
 
     D_t = softplus(w x_t + b),    S_ij = scale q_i . k_j - exp(a_h) sum over j < t <= i of D_h,t
 

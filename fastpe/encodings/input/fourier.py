@@ -263,7 +263,7 @@ def _pull(dtable: np.ndarray, waves: np.ndarray, v: np.ndarray, total: np.ndarra
 
 
 ENCODING = Encoding(
-    summary="sines and cosines of random directions, or harmonics",
+    summary="waves of random directions, or harmonics",
     slots=("table",),
     options={
         "basis": Option("random", "which frequencies", str, ("random", "harmonics")),

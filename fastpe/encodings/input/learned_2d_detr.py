@@ -90,7 +90,7 @@ def pull(
 
 
 ENCODING = Encoding(
-    summary="trained vectors of row and column, for query and key",
+    summary="trained row and column vectors for query and key",
     slots=("qk_table",),
     options={
         "grid": Option(None, "sides of the sequence's grid; the closest factors if none", tuple, optional=True),

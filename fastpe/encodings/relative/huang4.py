@@ -53,7 +53,7 @@ def reference(spec: Spec, params: dict[str, Any], *, reach: int | None, per_head
 
 
 ENCODING = Encoding(
-    summary="a trained vector for each offset, met by both sides",
+    summary="a trained vector per offset, met by both sides",
     slots=("rel_key", "rel_query"),
     options=OPTIONS,
     beyond="clipped",

@@ -106,7 +106,7 @@ def fill(
 
 
 ENCODING = Encoding(
-    summary="rotary, half of the pairs for rows, half for columns",
+    summary="rotary, half the pairs for rows, half for columns",
     slots=("angles", "pairs"),
     options={
         "grid": GRID,

@@ -134,7 +134,7 @@ def fill(
 
 
 ENCODING = Encoding(
-    summary="rotary, by rows and columns of any image as -1 to 1",
+    summary="rotary, by rows and columns of an image as -1 to 1",
     slots=("angles", "pairs"),
     options={
         "grid": GRID,

@@ -24,10 +24,13 @@ SCIPY = "no package was found that has it as an encoding; the functions are comp
 NO_CODE = "its authors released no package, and none was found on PyPI that has it"
 NO_PACKAGE = "its authors' code is no package, and none was found on PyPI that has it"
 WITHOUT = {
+    "abacus": "what it adds is a learned row; tests of positions have the authors' numbers",
+    "cable": "a gate, which fills nothing",
     "cartesian3d": NO_PACKAGE,
     "chebyshev": SCIPY,
     "da": NO_CODE,
     "fire": NO_CODE,
+    "fox": "a gate, which fills nothing: test_gates has numbers of the authors' code",
     "geodesic": "an own construction",
     "gegenbauer": SCIPY,
     "hermite": SCIPY,
@@ -46,6 +49,7 @@ WITHOUT = {
     "slepian": SCIPY,
     "sph_harm": SCIPY,
     "spe": NO_PACKAGE,
+    "ssd_decay": "a gate, which fills nothing",
     "tener": NO_PACKAGE,
     "time2vec": NO_PACKAGE,
     "wavelet": "no package was found that has it; the functions are compared with PyWavelets' elsewhere",
