@@ -126,7 +126,7 @@ def test_json_and_back():
     assert stored == config.to_dict()
     assert set(stored) == {each.name for each in fields(ModelConfig)}
     assert ModelConfig.from_dict(stored) == config
-    with pytest.raises(ValueError, match=r"^setting 'widht' is unknown; did you mean 'width' or 'sight'\?$"):
+    with pytest.raises(ValueError, match=r"^setting 'widht' is unknown; did you mean 'width'\?$"):
         ModelConfig.from_dict({**stored, "widht": 4})
     del stored["norm"], stored["heads"]
     with pytest.raises(ValueError, match=r"^a configuration lacks heads, norm$"):
