@@ -58,8 +58,8 @@ def test_models_of_all_sizes_share_what_is_compiled(monkeypatch, encoding):
     """Kernels are compiled for types: an array that may not be written to is of another."""
     taken, position = [], Scratch.position
 
-    def take(self, slots):
-        taken.append(position(self, slots))
+    def take(self, slots, spans=None):
+        taken.append(position(self, slots, spans))
         return taken[-1]
 
     monkeypatch.setattr(Scratch, "position", take)

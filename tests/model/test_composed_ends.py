@@ -54,7 +54,7 @@ def apart(monkeypatch):
     def make(config):
         model = Transformer(config)
         with monkeypatch.context() as patch:
-            patch.setattr(scratch, "composed_ends", lambda *_: {})
+            patch.setattr(scratch, "composed_ends", lambda *_, **__: {})
             model.loss_and_grads(*pair(config, 1), lengths=[config.train_length])  # lays its memory out
             for threads in (1, 2, 3):
                 model.loss_and_grads(*pair(config), threads=threads)
