@@ -254,6 +254,8 @@ def _keeps(slot: str, own: Mapping[str, Any], name: str, length: int) -> bool:
     """Whether a slot leaves models a symmetry; where that is hard to see, False."""
     if slot in ("key_bias", "rectify", "scale", "pairs") or (name == "const" and slot not in _AFTER_SOFTMAX):
         return True
+    if slot == "gate":  # it sums what was before
+        return False
     array = np.asarray(own[slot], np.float64)
     if slot == "taps":
         return len(array) == 1 or (name == "rev" and len(array) % 2 == 1 and _same(array, array[::-1]))
