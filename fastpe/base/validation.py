@@ -124,10 +124,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     known = list(known)
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    alike = [difflib.SequenceMatcher(a=each, b=name).ratio() for each in close]
-    close = [each for each, ratio in zip(close, alike, strict=True) if ratio > max(alike) - 0.15]
     if close:
-        return f"did you mean {' or '.join(map(repr, close))}?"
+        alike = {each: difflib.SequenceMatcher(a=each, b=name).ratio() for each in close}
+        return f"did you mean {' or '.join(repr(each) for each in close if alike[each] > max(alike.values()) - 0.15)}?"
     return f"known: {', '.join(known)}" if known else "none is known"
 
 

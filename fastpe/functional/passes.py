@@ -228,7 +228,7 @@ class Pass:
                 turned(x, call.slots["angles"], call.positions, call.pairs, x, -1.0, queries=queries)
         if "row_scale" in call.slots:
             if "row_scale" in call.shapes:
-                found["row_scale"] = np.einsum("bhnd,bhnd->bhn", dq, call.q)
+                found["row_scale"] = np.einsum("bhnd,bhnd->bhn", dq, np.ascontiguousarray(call.q))
             dq *= call.slots["row_scale"][..., None]
         if g.columns is not None:
             found |= dict(zip(_COLUMNS, g.columns, strict=True))

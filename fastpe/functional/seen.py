@@ -174,7 +174,7 @@ class _Plan:
         self.nothing = slot_arrays({}, (), call.positions, self.dtype, self.has_terms)
         self.no_bounds = *bounds_of(call.q, call.k, self.nothing, None), limits_of(0.0, self.causal, 1)
         self.has_records = self.lead == 2 and call.positions.n <= _FEW and call.k.dtype == call.v.dtype
-        self.has_records &= self.reads_halves or self.own_dtype is self.dtype
+        self.has_records &= (self.reads_halves or self.own_dtype is self.dtype) and self.scale is not None
         self.last_sight: tuple[int, _Sight] | None = None
         self.last_case: tuple[Any, tuple[Any, ...]] | None = None
 

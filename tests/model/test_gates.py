@@ -14,7 +14,7 @@ from fastpe.model.encoding import ModelEncoding
 BASE = ModelConfig("fox", width=24, heads=3, layers=3, hidden=20, causal=True, train_length=20, dtype="float64")
 CASES = [
     {"encoding": "fox"}, {"encoding": "fox", "norm": "layernorm", "activation": "gelu", "final_norm": True},
-    {"encoding": "fox", "options": {"gate": "bias_only", "start": 1.0}}, {"encoding": "cable"},
+    {"encoding": "fox", "options": {"gate": "bias_only", "initial": 1.0}}, {"encoding": "cable"},
     {"encoding": "ssd_decay", "norm": "rmsnorm"}, {"encoding": "rope+fox"}, {"encoding": "fox*2,nope"},
     {"encoding": "rope,fox,t5+cable", "options": {"cable.scaled": True}}, {"encoding": "sinusoidal+fox"},
     {"encoding": "fox", "residual": False}, {"encoding": "fox", "sight": "window:5,all"},

@@ -11,7 +11,7 @@ axiomlab/Cable, src/Cable.py, CausalSelfAttention.
 layer: `weight` (H, C) and `bias` (H,), which begin as `fox`'s do.
 
 **Options**
-- `start`: the initial bias.
+- `initial`: the initial bias.
 - `scaled`: whether scores are divided by sqrt(D), as everywhere else. In the released code they are not: it divides by
   the root of a width that is 1.
 
@@ -40,12 +40,12 @@ def parameters(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
     return gate_parameters(spec, weight=True)
 
 
-def init(spec: Spec, rng: Stream, *, start: float, scaled: bool) -> dict[str, Any]:
+def init(spec: Spec, rng: Stream, *, initial: float, scaled: bool) -> dict[str, Any]:
     """As `fox`."""
-    return gate_values(spec, rng, start, weight=True)
+    return gate_values(spec, rng, initial, weight=True)
 
 
-def plain(spec: Spec, *, start: float, scaled: bool) -> dict[str, Any]:
+def plain(spec: Spec, *, initial: float, scaled: bool) -> dict[str, Any]:
     """The factor of the scores, where it is not the usual one."""
     return {} if scaled else {"scale": 1.0}
 
@@ -64,7 +64,7 @@ ENCODING = Encoding(
     slots=("scale",),
     gate=Gate(1),
     options={
-        "start": Option(0.0, "the initial bias", float, minimum=-20.0, maximum=20.0, samples=(5.0,)),
+        "initial": Option(0.0, "the initial bias", float, minimum=-20.0, maximum=20.0, samples=(5.0,)),
         "scaled": Option(False, "whether scores are divided by sqrt(D)", bool),
     },
     per_layer=("weight", "bias"),

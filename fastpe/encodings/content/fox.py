@@ -14,7 +14,7 @@ input. With `fastpe.attention`, hand in `key_offset` = -cumsum(log f): the part 
 
 **Options**
 - `gate`: `full`; or `bias_only`, which learns `bias` alone: an ALiBi of learned slopes, softplus(-b).
-- `start`: the initial bias. Near 0 in the authors' code; 5, where next to nothing is forgotten, elsewhere.
+- `initial`: the initial bias. Near 0 in the authors' code; 5, where next to nothing is forgotten, elsewhere.
 
 Initial `weight`: uniform in +-1/sqrt(C), as linear maps begin in the authors' framework.
 
@@ -39,14 +39,14 @@ def check(spec: Spec, **options: Any) -> None:
     needs_causal("fox", spec)
 
 
-def parameters(spec: Spec, *, gate: str, start: float) -> dict[str, tuple[int, ...]]:
+def parameters(spec: Spec, *, gate: str, initial: float) -> dict[str, tuple[int, ...]]:
     """The gate's map; or its bias alone."""
     return gate_parameters(spec, weight=gate == "full")
 
 
-def init(spec: Spec, rng: Stream, *, gate: str, start: float) -> dict[str, Any]:
+def init(spec: Spec, rng: Stream, *, gate: str, initial: float) -> dict[str, Any]:
     """A linear map as its framework draws it, and a bias that stays where it is."""
-    return gate_values(spec, rng, start, weight=gate == "full")
+    return gate_values(spec, rng, initial, weight=gate == "full")
 
 
 def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
@@ -64,7 +64,7 @@ ENCODING = Encoding(
     gate=Gate(-1),
     options={
         "gate": Option("full", "what is learned of the gate", str, choices=("full", "bias_only")),
-        "start": Option(0.0, "the initial bias", float, minimum=-20.0, maximum=20.0, samples=(5.0,)),
+        "initial": Option(0.0, "the initial bias", float, minimum=-20.0, maximum=20.0, samples=(5.0,)),
     },
     per_layer=("weight", "bias"),
     beyond="defined",
