@@ -61,5 +61,5 @@ def test_what_is_unsaid_is_remarked(tmp_path):
     assert encoding_checks.remarks("mine") == [
         "the page, its docstring, says nothing of its source",
         "the page, its docstring, says nothing of option 'power'",
-        "the summary has 60 characters: a list has room for 52",
+        "the summary has 60 characters: a list has room for 50",
     ]
