@@ -82,16 +82,16 @@ def attention(
     >>> attention(q, q, q + 1).sum()
     tensor(8.)
     """
-    given = {"q": q, "k": k, "v": v, "mask": mask, "spans": spans, "query_start": query_start, "sinks": sinks, **slots}
-    for name in ("q", "k", "v"):
-        if not isinstance(given[name], torch.Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor, not {type(given[name]).__name__}")
     if lengths is mask is spans is query_start is sinks is dropout_seed is tolerance is None and not (
-        return_lse or dropout or torch.compiler.is_compiling() or slots.keys() - {"scale"}
+        return_lse or dropout or torch.compiler.is_compiling() or (slots and slots.keys() != {"scale"})
     ):
         found = straight.attend(q, k, v, causal, window, softcap, slots.get("scale"))
         if found is not None:
             return found
+    given = {"q": q, "k": k, "v": v, "mask": mask, "spans": spans, "query_start": query_start, "sinks": sinks, **slots}
+    for name in ("q", "k", "v"):
+        if not isinstance(given[name], torch.Tensor):
+            raise TypeError(f"{name} must be a torch.Tensor, not {type(given[name]).__name__}")
     if "wrt" in slots:
         raise TypeError("wrt is not an argument of fastpe.torch.attention, but of fastpe.attention_vjp")
     pairs, rectify = given.pop("pairs", None), given.pop("rectify", None)

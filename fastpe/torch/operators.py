@@ -152,10 +152,12 @@ def differentiable(
 
 def is_seen(tensors: tuple[torch.Tensor, ...]) -> bool:
     """Whether anything looks at operators: a gradient, a transform, a mode, a tracer, the profiler, a subclass."""
+    by_gradients = torch.is_grad_enabled()
+    for x in tensors:
+        if (by_gradients and x.requires_grad) or (type(x) is not torch.Tensor and type(x) is not torch.nn.Parameter):
+            return True
     return bool(
-        (torch.is_grad_enabled() and any(x.requires_grad for x in tensors))
-        or any(type(x) is not torch.Tensor and type(x) is not torch.nn.Parameter for x in tensors)
-        or torch._C._are_functorch_transforms_active()
+        torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack()
         or torch._C._len_torch_function_stack()
         or torch.autograd.forward_ad._current_level >= 0

@@ -26,20 +26,24 @@ def attend(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: Any, window: Any, softcap: Any, scale: Any
 ) -> torch.Tensor | None:
     """What `attention` returns, or None where something else is asked for, or somebody is to see it."""
-    if (type(causal), type(window), type(softcap), type(scale)) not in _OPTIONS or is_seen((q, k, v)):
+    if (type(causal), type(window), type(softcap), type(scale)) not in _OPTIONS:
         return None
-    dtype = q.dtype
-    if not (dtype is k.dtype is v.dtype) or torch.is_autocast_enabled("cpu"):
-        return None
-    for x in (q, k, v):
+    tensors = (q, k, v)
+    for x in tensors:
+        if type(x) is not torch.Tensor and type(x) is not torch.nn.Parameter:
+            return None
         if not x.is_cpu or x.layout is not torch.strided or x.is_neg():
             return None
+    dtype = q.dtype
+    if is_seen(tensors) or torch.is_autocast_enabled("cpu") or not dtype is k.dtype is v.dtype:
+        return None
     key = q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), dtype, causal, window, softcap, scale
     kept = _kept.get(key)
     if kept is not None:
         found = kept.run_at(q.data_ptr(), k.data_ptr(), v.data_ptr())
         if found is not None:
-            return tensor(found, dtype)
+            own = torch.from_numpy(found)
+            return own if own.dtype is dtype else own.view(dtype)
     if q.ndim != 4 or q.shape[2] > again.MOST_QUERIES or not q.shape[0] == k.shape[0] == v.shape[0]:
         return None
     if dtype not in _DTYPES or not has_arrays(dtype):
