@@ -244,12 +244,13 @@ def _head(config: ModelConfig, get: Get, slots: Slots, head: int) -> Head:
     mixing = not _MIXING.isdisjoint(slots)
     uneven = bool(slots.get("rectify")) or not _UNEVEN.isdisjoint(slots)
     of_query, of_key = spectral_norm(query), spectral_norm(key)
-    factor = _rows(slots, "rel_gain", head, np.abs, 1.0) * _largest_growth(slots)
-    content = factor * of_query * of_key if mixing else _product_norm(query, key)
+    of_rows = _rows(slots, "row_scale", head, np.abs, 1.0)
+    factor = of_rows * _rows(slots, "rel_gain", head, np.abs, 1.0) * _largest_growth(slots)
+    content = factor * of_query * of_key if mixing else of_rows * _product_norm(query, key)
     met_key, met_query = _rows(slots, "rel_query", head), _rows(slots, "rel_key", head)
     every_key = slots["key_bias"][head] if "key_bias" in slots else np.zeros(width)
     # without an uneven slot, what is the same for all keys of a query leaves the softmax as it is
-    by_key = factor * of_key * _norm(query_bias) if mixing else _norm(key @ query_bias)
+    by_key = factor * of_key * _norm(query_bias) if mixing else of_rows * _norm(key @ query_bias)
     by_query = factor * of_query * _norm(key_bias) if uneven else 0.0
     constant = _norm(query_bias) * met_query + _norm(key_bias) * met_key
     if uneven:
