@@ -6,11 +6,11 @@ import re
 import click
 import pytest
 from command_line import refused
+from fastpe_cli.claims import show_claims
 
 from fastpe.theory import claims
 from fastpe.theory.claims import CLAIMS, claim
 from fastpe.theory.value import exact
-from fastpe_cli.claims import show_claims
 
 SOME = tuple(each for each in CLAIMS if each.id in ("C5", "C10", "C16", "C47", "C66"))
 

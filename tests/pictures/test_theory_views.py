@@ -6,13 +6,13 @@ import math
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from fastpe_cli.main import main
 
 import fastpe
 from fastpe.pictures import figure, text
 from fastpe.pictures.look import look, look_at
 from fastpe.pictures.panels import Axis, Curves
 from fastpe.theory.information import position_information
-from fastpe_cli.main import main
 
 N = 50
 

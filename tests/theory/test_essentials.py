@@ -6,11 +6,11 @@ import math
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from fastpe_cli.main import main
 
 import fastpe
 from fastpe.theory.essentials import SIZES, essentials
 from fastpe.training.config import TrainConfig
-from fastpe_cli.main import main
 
 
 def numbers(name, **sizes):
