@@ -20,6 +20,7 @@ from fastpe.kernels.attention.room import Room, room_for
 from fastpe.kernels.bfloat16.product import MEMORY
 from fastpe.kernels.bfloat16.way import Way
 from fastpe.kernels.model_gates import ARRAYS as GATE_ARRAYS
+from fastpe.kernels.model_gates import GRADIENTS as GATE_GRADIENTS
 from fastpe.kernels.simd import region
 
 
@@ -44,7 +45,7 @@ class Sizes(NamedTuple):
     tied: int  # whether the head is the transposed table of tokens
     has_table: int
     has_qk_table: int
-    gated: int  # whether layers have gates
+    gated: int  # whether layers have gates, or slopes of their own
     taps: int  # of the convolution at the input; 0: none
     pairs: int  # of channels that are rotated
     half: int  # whether a pair is channels c and c + pairs, not 2c and 2c + 1
@@ -117,7 +118,8 @@ class Position(NamedTuple):
     bias: np.ndarray
     scale: np.ndarray  # (layers, H)
     spans: np.ndarray  # (layers or 1, B or 1, N, 2), int64: the keys that each query sees, where not all
-    gates: np.ndarray | None  # (layers, 4), int64, see `model_gates`; None where no layer has one
+    gates: np.ndarray | None  # (layers, 7), int64, see `model_gates`; None where no layer has one
+    slopes: np.ndarray  # (H,), float64, of `model_slopes`
     no_guard: np.ndarray  # float64, not read: short sequences leave no tile out
     slots: Slots | None  # None where there are none but those above
     numbers: np.ndarray  # as `kernels.attention` takes them, layers in place of the batch
@@ -269,7 +271,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: 
         "dmixed": take(backward * n * c),
         "dqkv": take(backward * 3 * n * c),
         "dcontent": take(backward * (rotated or case.apart) * 3 * n * c),
-        "dgates": take(backward * sizes.gated * sizes.heads * n),
+        "dgates": take(backward * sizes.gated * GATE_GRADIENTS * sizes.heads * n),
         "deltas": take(backward * n),
         "slots": take(backward * sizes.slots),
         "embedded": take((sizes.taps > 0) * whole_n * c),

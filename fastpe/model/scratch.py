@@ -10,8 +10,9 @@ from fastpe.base import validation
 from fastpe.functional.positions import Positions
 from fastpe.functional.slot_arrays import fold, slot_arrays
 from fastpe.kernels import model_memory, simd
-from fastpe.kernels.attention.records import GIVEN, KEY_OFFSET, SLOTS, WANTED, Options
+from fastpe.kernels.attention.records import GIVEN, SLOTS, WANTED, Options
 from fastpe.kernels.attention.score import keeps_raw, terms_given
+from fastpe.kernels.model_gates import gated_columns
 from fastpe.model import sight
 from fastpe.model.config import ACTIVATIONS, ModelConfig
 from fastpe.model.parameters import ALIGN, Parameters, inner_width, rounded, sum_in_order
@@ -61,6 +62,7 @@ class Scratch:
     places: Array
     spans: Array
     gates: Array | None
+    slopes: Array
     case: model_memory.Case
     room: model_memory.Room
     layered: frozenset[str]
@@ -100,9 +102,9 @@ class Scratch:
         keep_raw, options = _keeps_raw(slots), _options(slots)
         given = slot_arrays(_scored(slots), wanted, Positions(length, length), config.dtype, keep_raw)
         others, numbers = given.slots, given.table
-        if sizes.gated:
-            numbers[KEY_OFFSET, GIVEN] = 1
-            numbers[KEY_OFFSET, WANTED] = backward
+        if parameters.gates is not None:
+            for slot, filled in gated_columns(parameters.gates).items():
+                numbers[slot, GIVEN], numbers[slot, WANTED] = filled, filled and backward
         spans, rule = sight.spans(config.sight, config.layers, length, causal=config.causal), config.rule
         case, room = model_memory.attention_case(
             sizes, numbers, options, keep_raw=keep_raw, more=others is not None,
@@ -132,7 +134,8 @@ class Scratch:
             sizes, arena, parameters.offsets._replace(**starting),
             simd.aligned_zeros((lanes, own), config.dtype), simd.aligned_zeros((groups, stride), config.dtype),
             np.zeros(groups), numbers, _places(starts, shapes),
-            np.zeros((1, 1, 1, 2), np.int64) if spans is None else spans[:, None], parameters.gates, case, room,
+            np.zeros((1, 1, 1, 2), np.int64) if spans is None else spans[:, None], parameters.gates,
+            parameters.slopes, case, room,
             layered, shapes, [],
         )  # fmt: skip
 
@@ -157,7 +160,7 @@ class Scratch:
         return model_memory.Position(
             table, qk_table, taps, turns, np.array(slots.get("row_scale", nothing), dtype).ravel(), given.bias,
             np.array(np.broadcast_to(scale, (self.sizes.layers, self.sizes.heads)), order="C"), self.spans,
-            self.gates, np.zeros(1), given.slots, self.numbers, self.places, self.case, self.room,
+            self.gates, self.slopes, np.zeros(1), given.slots, self.numbers, self.places, self.case, self.room,
         )  # fmt: skip
 
     def slot_gradients(self, slots: Mapping[str, Any], groups: int) -> dict[str, Array]:

@@ -33,6 +33,7 @@ WITHOUT = {
     "fox": "a gate, which fills nothing: test_gates has numbers of the authors' code",
     "geodesic": "an own construction",
     "gegenbauer": SCIPY,
+    "grape_a": "gated slopes, which fill nothing: test_gated_slopes has numbers of the authors' code",
     "hermite": SCIPY,
     "huang1": NO_CODE,
     "huang2": NO_CODE,
