@@ -117,7 +117,8 @@ def weights_of(model: Transformer) -> dict[str, Array]:
 
 
 def slots_of(model: Transformer, length: int) -> list[dict[str, Any]]:
-    """The slots that every layer gets at this length, in float64; those that change nothing there are left out."""
+    """The slots that every layer gets at this length, in float64, and its ``gate``; those that change nothing there are
+    left out."""
     twin = ModelEncoding(replace(model.config, dtype="float64"))
     filled = twin.slots(whole("length", length, 1), weights_of(model))
     own = [
@@ -125,7 +126,11 @@ def slots_of(model: Transformer, length: int) -> list[dict[str, Any]]:
          for slot, each in filled.items()}
         for layer in range(model.config.layers)
     ]  # fmt: skip
-    return [{slot: each for slot, each in slots.items() if not _neutral(slot, each)} for slots in own]
+    gated = [{} if gate is None else {"gate": gate} for gate in twin.gates]
+    return [
+        {slot: each for slot, each in slots.items() if not _neutral(slot, each)} | gate
+        for slots, gate in zip(own, gated, strict=True)
+    ]
 
 
 def _neutral(slot: str, array: Any) -> bool:
@@ -196,7 +201,8 @@ def layers_of(model_or_run: Transformer | str | Path, length: int) -> tuple[Laye
     Raises
     ------
     ValueError
-        If the encoding cannot have this length, or positions are drawn at random.
+        If the encoding cannot have this length, positions are drawn at random, or a layer's input makes its scores by
+        a gate, of which no bound is known here.
 
     Examples
     --------
@@ -206,6 +212,8 @@ def layers_of(model_or_run: Transformer | str | Path, length: int) -> tuple[Laye
     """
     model = opened(model_or_run)
     weights, slots = weights_of(model), slots_of(model, length)
+    if any("gate" in own for own in slots):
+        raise ValueError(f"model must have no gates, whose steepness is not bounded: it has {model.config.encoding!r}")
     return tuple(_layer(model.config, weights, slots[number], number) for number in range(model.config.layers))
 
 
