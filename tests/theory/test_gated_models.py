@@ -1,4 +1,5 @@
-"""Models whose layers have gates: what is measured of them sees the gates, and what is not known is not said."""
+"""Models whose layers have gates: what is measured of them sees the gates, and what is not known is not said. Factors of
+queries multiply what content can do to a score."""
 
 import numpy as np
 import pytest
@@ -38,3 +39,17 @@ def test_what_is_measured_sees_them():
     for key, each in model.parameters.items():
         each *= 0.0 if "encoding" in key else 1.0
     assert abs(largest_jacobian(model, x)["token"].low - first) > 1e-3 * first
+
+
+@pytest.mark.parametrize("name", ["", "rope+"])
+def test_factors_of_queries_make_content_as_much_steeper(name):
+    plain, scaled = (Transformer(ModelConfig(own, **SMALL)) for own in (name + "nope", name + "ssmax"))
+    for model in (plain, scaled):
+        for number, (key, each) in enumerate(plain.parameters.items()):
+            model.parameters[key][...] = np.random.default_rng(number).normal(size=each.shape)
+    scaled.parameters["layers.0.encoding.ssmax.scale"][...] = [0.5, -3.0]
+    usual, sharp = (layers_of(model, 5)[0].heads for model in (plain, scaled))
+    for head, factor in enumerate((0.5, 3.0)):
+        assert sharp[head].score == pytest.approx(factor * np.log(5) * usual[head].score)
+        assert sharp[head].key == pytest.approx(factor * np.log(5) * usual[head].key)
+        assert sharp[head].added == usual[head].added
