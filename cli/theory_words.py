@@ -14,6 +14,7 @@ _ACTS = {
     "angles": "rotates query and key", "bias": "bias on scores", "scores": "bias on scores", "index": "bias on scores",
     "rel_key": "vectors of the offset", "rel_query": "vectors of the offset", "rel_value": "vectors of the offset",
     "rel_gain": "gains on scores", "gain": "gains on scores",
+    "row_scale": "sharpens queries",
 }  # fmt: skip
 _ROUNDING = 1e-12  # what is smaller, of numbers whose terms are about 1, is rounding
 

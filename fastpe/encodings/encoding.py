@@ -60,15 +60,18 @@ class Reported(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """How a layer's input becomes offsets of keys, see `fastpe.reference.gate`.
+    """How a layer's input becomes offsets of keys, see `fastpe.reference.gate`; or its queries and keys become slopes,
+    see `fastpe.columns.gated_slopes`.
 
     The encoding's parameters are those of the gate: ``bias`` (H,), and ``weight`` (H, C) and ``rate`` (H,) where it has
-    them.
+    them; of slopes ``weight`` (H,), and ``key`` (H, D), ``query`` (H, D) or both, the directions.
 
     Parameters
     ----------
-    sign : {-1, 1}
-        Of what is mapped by softplus: -1 of a gate that keeps, 1 of one that forgets.
+    sign : {-1, 1, 0}
+        Of what is mapped by softplus: -1 of a gate that keeps, 1 of one that forgets; 0 of slopes.
+    slopes : callable, optional
+        Number of heads -> what their slopes are multiples of.
 
     Examples
     --------
@@ -77,6 +80,7 @@ class Gate(NamedTuple):
     """
 
     sign: int
+    slopes: Callable[[int], Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -128,6 +128,7 @@ SLOTS: Mapping[str, Slot] = {
     "taps": Slot("(K, C)", "depthwise convolution over the sequence, added at the input", "alone"),
     "angles": Slot("(H or 1, N, R/2)", "rotates the first R channels of query and key", dtype="float64"),
     "growth": Slot("(N, R/2)", "natural logarithm of a factor on query and, inverted, on key", dtype="float64"),
+    "row_scale": Slot("(H or 1, N)", "multiplies the products of each query and its keys", "multiply"),
     "rel_gain": Slot("(H or 1, 2K+1, D)", "multiplies the products of query and key", "multiply"),
     "rel_key": Slot("(H or 1, 2K+1, D)", "score: query times a vector of the offset"),
     "rel_query": Slot("(H or 1, 2K+1, D)", "score: key times a vector of the offset"),

@@ -1,16 +1,18 @@
 """The attention of one layer of the model: projections of a pack, rotation, `kernels.attention` head by head.
 
-    q, k = (u + qk_table) Wqk + bqk;   v = u Wv + bv;   q^, k^ = rotated q, k;   o = attention of each head
+    q, k = (u + qk_table) Wqk + bqk;   v = u Wv + bv;   q^, k^ = row_scale times rotated q, rotated k;
+    o = attention of each head
 
 Where a head is one strip (at most TILE_KEYS positions), its weights stay in the arena for the backward pass; longer
-sequences make them again. Of a rotated model `turned` holds q^ and k^, 2 c elements a row, as q and k stand in `qkv`.
+sequences make them again. Where they are not q and k themselves, `turned` holds q^ and k^, 2 c elements a row, as q and
+k stand in `qkv`.
 """
 
 import numpy as np
 
 from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.backward import prepare_deltas, prepare_strip, strip_backward
-from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled
+from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled, dot, scale_row
 from fastpe.kernels.attention.forward import forward_rows
 from fastpe.kernels.attention.records import (
     BIAS,
@@ -40,7 +42,7 @@ from fastpe.kernels.gemm import FROM, OVERWRITE, add_column_sums, gemm
 from fastpe.kernels.model_gates import clear_gate_gradients, gate_gradients, gates_of_head
 from fastpe.kernels.pack import place_of, rows_of
 from fastpe.kernels.rotate import add_angle_gradients, add_growth_gradients, factors_of_row, rotate_row
-from fastpe.kernels.simd import at, part, pointer, scalar
+from fastpe.kernels.simd import at, get, part, pointer, put, scalar
 
 ONE, NONE = np.int64(1), np.int64(0)
 
@@ -89,8 +91,17 @@ def project_backward(u, transposed, row, dweight, dbias, slot_gradients, grow, a
 
 
 @inner
-def _rotate(qkv, turned, own, layer, position, sizes):
-    """The queries and keys of all heads, rotated: the rows of a sequence from `before` on."""
+def _place_of_factor(layer, h, i, sizes):
+    """Where the factor of query i stands, and its gradient."""
+    return layer * sizes.row_scale_layer + h * sizes.row_scale_head + i
+
+
+@inner
+def _turn(qkv, turned, own, layer, position, sizes):
+    """The queries and keys of all heads, rotated, queries with their factors: a sequence's rows from `before` on.
+
+    Keys that are not rotated stay where they are.
+    """
     c, pairs = sizes.width, sizes.pairs
     head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)
     for h in range(sizes.heads):
@@ -98,16 +109,19 @@ def _rotate(qkv, turned, own, layer, position, sizes):
         for i in range(own.before, own.before + own.length):
             angle = place_of(1, i - own.before, own) if sizes.gathers_angles else i
             cos = at(pointer(position.turns), (first + angle) * row)
-            for which in range(2):
+            for which in range(2 if pairs else 1):
                 x, y = at(qkv, (3 * i + which) * c + h * head), at(turned, (2 * i + which) * c + h * head)
                 rotate_row(x, cos, at(cos, position.turns.size // 3), y, head, pairs, sizes.half)
+            if sizes.scales_rows:
+                factor = get(pointer(position.row_scale), _place_of_factor(layer, h, i, sizes))
+                scale_row(at(turned, 2 * i * c + h * head), head, factor)
 
 
 @inner
 def _content_backward(act, arena, layer, slot_gradients, position, own, sizes, o, a):
-    """dqkv = the content's gradients turned back, added where it holds others; and those of angles and growth.
+    """dqkv = the content's gradients turned back, added where it holds others; and those of angles, growth and factors.
 
-    dcontent has rows as dqkv.
+    dcontent has rows as dqkv. A factor on a query divides its gradient by itself: products of the two know none.
     """
     c, case, pairs = sizes.width, position.case, sizes.pairs
     head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)
@@ -119,7 +133,7 @@ def _content_backward(act, arena, layer, slot_gradients, position, own, sizes, o
             for which in range(2):
                 place = (3 * (own.start + i) + which) * c + h * head
                 dy, dx, y = at(arena, a.dcontent + place), at(arena, a.dqkv + place), at(act, a.qkv + place)
-                if pairs:
+                if pairs or (sizes.scales_rows and which == 0):
                     y = at(act, a.turned + (2 * (own.start + i) + which) * c + h * head)
                 if position.numbers[GROWTH, WANTED]:
                     dgrowth = at(slot_gradients, places[GROWTH, 0] + layer * places[GROWTH, 1] + i * growing)
@@ -128,9 +142,16 @@ def _content_backward(act, arena, layer, slot_gradients, position, own, sizes, o
                     add_angle_gradients(
                         y, dy, at(slot_gradients, o.angles + (first + angle) * pairs), pairs, sizes.half
                     )
+                target = dy if case.apart else dx
                 if pairs:
-                    cos, target = at(pointer(position.turns), (first + angle) * row), dy if case.apart else dx
+                    cos = at(pointer(position.turns), (first + angle) * row)
                     rotate_row(dy, cos, at(cos, position.turns.size // 3 * 2), target, head, pairs, sizes.half)
+                if sizes.scales_rows and which == 0:
+                    q, spot = at(act, a.qkv + place), _place_of_factor(layer, h, i, sizes)
+                    if sizes.wants_row_scale:
+                        spot_of_gradient = at(slot_gradients, o.row_scale + spot)
+                        put(spot_of_gradient, 0, get(spot_of_gradient, 0) + dot(q, target, head))
+                    scale_row(target, head, get(pointer(position.row_scale), spot))
                 if case.apart:
                     add_scaled(dx, scalar(dx, 1.0), dy, head)
 
@@ -143,8 +164,9 @@ def _head(layer, h, act, position, dropout, place_of_first, own, sizes, a):
     q = at(act, a.qkv + own.start * 3 * c + h * head)
     k, v = at(q, c), at(q, 2 * c)
     qr, kr = q, k
-    if sizes.pairs:
+    if sizes.pairs or sizes.scales_rows:
         qr = at(act, a.turned + own.start * 2 * c + h * head)
+    if sizes.pairs:
         kr = at(qr, c)
     offsets = position.case.queries + position.case.keys - 1  # those of the longest sequence
     bias = part(pointer(position.bias), place(position.numbers, BIAS, layer, h), offsets)
@@ -181,9 +203,9 @@ def _lse(h, act, position, own, a):
 def attention_forward(layer, act, arena, position, dropout, place_of_first, own, sizes, a):
     """`mixed` from `qkv`, of one sequence. place_of_first: where the weights of the first head are dropped out."""
     c, case = sizes.width, position.case
-    if sizes.pairs:
+    if sizes.pairs or sizes.scales_rows:
         qkv, turned = at(act, a.qkv + own.start * 3 * c), at(act, a.turned + own.start * 2 * c)
-        _rotate(qkv, turned, own, layer, position, sizes)
+        _turn(qkv, turned, own, layer, position, sizes)
     for h in range(sizes.heads):
         head = _head(layer, h, act, position, dropout, place_of_first, own, sizes, a)
         terms = terms_of(position.slots, position.numbers, layer, h, case)
@@ -239,5 +261,5 @@ def attention_backward(layer, act, arena, slot_gradients, position, dropout, pla
             prepare_strip(head, terms, grads, strip, case, scratch)
             turns = Turns(pointer(position.places), NONE, strip)  # of which nobody takes any: one thread does all
             strip_backward(head, terms, grads, strip, turns, case, scratch)
-    if sizes.pairs or case.apart:
+    if sizes.pairs or sizes.scales_rows or case.apart:
         _content_backward(act, arena, layer, slot_gradients, position, own, sizes, o, a)

@@ -4,9 +4,11 @@
 
 u is the layer's input after its norm. Of a causal model K_i - K_j is what position j has lost at i, but for a part of
 query i alone, which the softmax drops. The forget gate of Lin et al. 2025 has sign -1, where softplus(-z) is -log of
-sigmoid(z). Sums are made in float64. Layers without a gate add 0; of a model without any, `gates` is None.
+sigmoid(z). Sums are made in float64. Layers without a gate add 0; of a model without any, and without `model_slopes`,
+`gates` is None.
 
-In a layer's activations lie, for each head, z, then K, then the bases of its blocks of queries (`attention.columns`).
+In a layer's activations lie, for each head, z, then K, then the bases of its blocks of queries (`attention.columns`),
+then slopes of keys and of queries (`model_slopes`); in the arena gradients of K and of the two.
 """
 
 import math
@@ -16,25 +18,41 @@ import numpy as np
 from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import add_scaled, clear, dot
 from fastpe.kernels.attention.columns import ColumnGradients, HeadColumns
+from fastpe.kernels.attention.records import KEY_OFFSET, KEY_SLOPE, QUERY_SLOPE
 from fastpe.kernels.pack import pass_on, rows_of, take_turn
 from fastpe.kernels.simd import at, get, put, scalar
 
-WEIGHT, BIAS, RATE, SIGN = (np.int64(number) for number in range(4))
+WEIGHT, BIAS, RATE, SIGN, FACTOR, KEY_DIRECTION, QUERY_DIRECTION = (np.int64(number) for number in range(7))
 """Columns of a row of `Position.gates`: where a layer's parameters begin in the flat array, -1 of one that it does not
 have; of the sign 0 where the layer has no gate."""
-_LOGITS, _OFFSETS, _BASES = (np.int64(number) for number in range(3))
-ARRAYS = 3
-NONE = np.int64(0)
+_LOGITS, _OFFSETS, _BASES, KEY_SLOPES, QUERY_SLOPES = (np.int64(number) for number in range(5))
+ARRAYS, GRADIENTS = 5, 3
+NONE, ONE = np.int64(0), np.int64(1)
+
+
+def gated_columns(gates: np.ndarray) -> dict[np.int64, bool]:
+    """Of attention's columns, whether some layer makes them."""
+    return {
+        KEY_OFFSET: bool(gates[:, SIGN].any()),
+        KEY_SLOPE: bool((gates[:, KEY_DIRECTION] >= 0).any()),
+        QUERY_SLOPE: bool((gates[:, QUERY_DIRECTION] >= 0).any()),
+    }
 
 
 @inner
-def _of_head(which, h, act, sizes, a):
+def of_head(which, h, act, sizes, a):
     """One of the arrays of a head, of its first row."""
     return at(act, a.gates + (which * sizes.heads + h) * sizes.length)
 
 
 @inner
-def _softplus(x):
+def gradients_of_head(which, h, arena, own, sizes, a):
+    """Those of K, 0, or of slopes of keys, 1, or of queries, 2, of one sequence."""
+    return at(arena, a.dgates + (which * sizes.heads + h) * sizes.length + own.start)
+
+
+@inner
+def softplus(x):
     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
 
 
@@ -53,8 +71,8 @@ def make_gates(gates, layer, u, w, act, pack, sizes, a):
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
         for h in range(sizes.heads):
-            logits = at(_of_head(_LOGITS, h, act, sizes, a), start)
-            offsets = at(_of_head(_OFFSETS, h, act, sizes, a), start)
+            logits = at(of_head(_LOGITS, h, act, sizes, a), start)
+            offsets = at(of_head(_OFFSETS, h, act, sizes, a), start)
             if sign == 0.0:
                 clear(offsets, own.before + own.length)
                 continue
@@ -65,7 +83,7 @@ def make_gates(gates, layer, u, w, act, pack, sizes, a):
                 z = bias
                 if weight >= 0:
                     z += np.float64(dot(at(u, (start + i) * c), at(w, weight + h * c), c))
-                lost += rate * _softplus(sign * z)
+                lost += rate * softplus(sign * z)
                 put(logits, own.before + i, scalar(logits, z))
                 put(offsets, own.before + i, scalar(offsets, lost))
         start += own.length
@@ -76,18 +94,22 @@ def gates_of_head(gates, h, act, own, sizes, a):
     """The columns that attention reads of one head of one sequence."""
     if gates is None:
         return None
-    offsets = at(_of_head(_OFFSETS, h, act, sizes, a), own.start)
-    bases = at(_of_head(_BASES, h, act, sizes, a), own.start)
-    return HeadColumns(offsets, offsets, offsets, bases, offsets)
+    offsets = at(of_head(_OFFSETS, h, act, sizes, a), own.start)
+    bases = at(of_head(_BASES, h, act, sizes, a), own.start)
+    of_keys = at(of_head(KEY_SLOPES, h, act, sizes, a), own.start)
+    return HeadColumns(offsets, of_keys, at(of_head(QUERY_SLOPES, h, act, sizes, a), own.start), bases, offsets)
 
 
 @inner
 def gate_gradients(gates, h, j0, arena, own, sizes, a):
-    """Where attention adds the gradients of K, from the key j0 on."""
+    """Where attention adds the gradients of columns, those of keys from the key j0 on."""
     if gates is None:
         return None
-    offsets = at(arena, a.dgates + h * sizes.length + own.start + j0)
-    return ColumnGradients(offsets, offsets, offsets)
+    return ColumnGradients(
+        at(gradients_of_head(NONE, h, arena, own, sizes, a), j0),
+        at(gradients_of_head(ONE, h, arena, own, sizes, a), j0),
+        gradients_of_head(ONE + ONE, h, arena, own, sizes, a),
+    )
 
 
 @inner
@@ -95,8 +117,9 @@ def clear_gate_gradients(gates, arena, own, sizes, a):
     """Before attention adds to those of a sequence."""
     if gates is None:
         return
-    for h in range(sizes.heads):
-        clear(at(arena, a.dgates + h * sizes.length + own.start), own.length)
+    for which in range(GRADIENTS):
+        for h in range(sizes.heads):
+            clear(gradients_of_head(which, h, arena, own, sizes, a), own.length)
 
 
 @inner
@@ -112,9 +135,9 @@ def gates_backward(gates, layer, u, du, w, g, act, arena, pack, sizes, a):
         own = rows_of(pack, sequence, start)
         for h in range(sizes.heads):
             rate, weight = _rate(gates, layer, h, w), gates[layer, WEIGHT]
-            logits = at(_of_head(_LOGITS, h, act, sizes, a), start)
-            offsets = at(_of_head(_OFFSETS, h, act, sizes, a), start)
-            doffsets = at(arena, a.dgates + h * sizes.length + start)
+            logits = at(of_head(_LOGITS, h, act, sizes, a), start)
+            offsets = at(of_head(_OFFSETS, h, act, sizes, a), start)
+            doffsets = gradients_of_head(NONE, h, arena, own, sizes, a)
             later, of_rate, of_bias = 0.0, 0.0, 0.0
             for back in range(own.length):
                 i = own.length - 1 - back
@@ -126,13 +149,14 @@ def gates_backward(gates, layer, u, du, w, g, act, arena, pack, sizes, a):
                 if weight >= 0:
                     add_scaled(at(du, (start + i) * c), scalar(du, dz), at(w, weight + h * c), c)
                     add_scaled(at(g, weight + h * c), scalar(g, dz), at(u, (start + i) * c), c)
-            _add(g, gates[layer, BIAS] + h, of_bias)
+            add_number(g, gates[layer, BIAS] + h, of_bias)
             if gates[layer, RATE] >= 0:
-                _add(g, gates[layer, RATE] + h, of_rate)
+                add_number(g, gates[layer, RATE] + h, of_rate)
         start += own.length
     pass_on(pack)
 
 
 @inner
-def _add(g, place, value):
+def add_number(g, place, value):
+    """g[place] += value"""
     put(g, place, scalar(g, np.float64(get(g, place)) + value))

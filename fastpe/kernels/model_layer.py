@@ -20,6 +20,7 @@ from fastpe.kernels.ends import add
 from fastpe.kernels.gemm import FROM, NOT_SOON, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add_column_sums, gemm
 from fastpe.kernels.model_attention import attention_backward, attention_forward, project, project_backward
 from fastpe.kernels.model_gates import gates_backward, make_gates
+from fastpe.kernels.model_slopes import make_slopes, slopes_backward
 from fastpe.kernels.norm import norm_backward, norm_forward
 from fastpe.kernels.pack import drop_pack, pass_on, rows_of, take_turn
 from fastpe.kernels.simd import at, lanes, load_first, store_first
@@ -124,6 +125,7 @@ def layer_forward(z, out, layer, all_w, w, wt, act, arena, position, dropout, pa
             weight, row = at(w, o.qkv_weight), 3 * c
         project(u, weight, row, at(w, o.qkv_bias), act, arena, position, pack, sizes, a)
     make_gates(position.gates, layer, u, all_w, act, pack, sizes, a)
+    make_slopes(position.gates, layer, position.slopes, all_w, act, pack, sizes, a)
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
         attention_forward(layer, act, arena, position, dropout, _place(layer, 2, sizes), own, sizes, a)
@@ -211,6 +213,7 @@ def attention_layer_backward(
         start += own.length
     if layer == 0 and sizes.composed_input:
         return
+    slopes_backward(position.gates, layer, position.slopes, all_w, all_g, act, arena, pack, sizes, a)
     qkv_weight, qkv_bias = at(g, o.qkv_weight), at(g, o.qkv_bias)
     u, transposed, row = at(act, a.normed1) if sizes.norms else z, at(wt, t.qkv_weight), row_of(3 * c, c, sizes)
     if sizes.has_qk_table:

@@ -20,6 +20,7 @@ from fastpe.kernels.attention.room import Room, room_for
 from fastpe.kernels.bfloat16.product import MEMORY
 from fastpe.kernels.bfloat16.way import Way
 from fastpe.kernels.model_gates import ARRAYS as GATE_ARRAYS
+from fastpe.kernels.model_gates import GRADIENTS as GATE_GRADIENTS
 from fastpe.kernels.simd import region
 
 
@@ -44,16 +45,20 @@ class Sizes(NamedTuple):
     tied: int  # whether the head is the transposed table of tokens
     has_table: int
     has_qk_table: int
-    gated: int  # whether layers have gates
+    gated: int  # whether layers have gates, or slopes of their own
     taps: int  # of the convolution at the input; 0: none
     pairs: int  # of channels that are rotated
     half: int  # whether a pair is channels c and c + pairs, not 2c and 2c + 1
     angles_layer: int  # rows from one layer's angles to the next one's, and from one head's; 0 where they are shared
     angles_head: int
+    scales_rows: int  # whether queries have factors
+    row_scale_layer: int  # as `angles_layer` and `angles_head`, of factors
+    row_scale_head: int
     wants_table: int
     wants_qk_table: int
     wants_taps: int
     wants_angles: int
+    wants_row_scale: int
     gathers_table: int  # whether a rule says each token's row of the table, and of the rotations
     gathers_angles: int
     slots: int  # elements of the gradients of slots that all layers may share
@@ -94,6 +99,7 @@ class Offsets(NamedTuple):
     slots: int  # and of those that all layers may share, among them
     qk_table: int
     angles: int
+    row_scale: int
     projection: int  # those of `composed` ends, input and output
     readout: int
 
@@ -108,10 +114,12 @@ class Position(NamedTuple):
     qk_table: np.ndarray
     taps: np.ndarray
     turns: np.ndarray  # factors of rotation, as `kernels.rotate` has them: cos, sin, and sin of turning back
+    row_scale: np.ndarray
     bias: np.ndarray
     scale: np.ndarray  # (layers, H)
     spans: np.ndarray  # (layers or 1, B or 1, N, 2), int64: the keys that each query sees, where not all
-    gates: np.ndarray | None  # (layers, 4), int64, see `model_gates`; None where no layer has one
+    gates: np.ndarray | None  # (layers, 7), int64, see `model_gates`; None where no layer has one
+    slopes: np.ndarray  # (H,), float64, of `model_slopes`
     no_guard: np.ndarray  # float64, not read: short sequences leave no tile out
     slots: Slots | None  # None where there are none but those above
     numbers: np.ndarray  # as `kernels.attention` takes them, layers in place of the batch
@@ -193,13 +201,15 @@ def attention_case(
     n, c, heads = sizes.length, sizes.width, sizes.heads
     given = numbers[:, 0]
     scaled = bool(given[[GROWTH, REL_GAIN]].any())
-    apart = bool(given[GROWTH] or (sizes.pairs and given[[REL_KEY, REL_QUERY, KEY_BIAS]].any()))
-    turned = 2 * c if sizes.pairs else 3 * c
+    moved = sizes.pairs > 0 or sizes.scales_rows > 0
+    apart = bool(given[GROWTH] or (moved and given[[REL_KEY, REL_QUERY, KEY_BIAS]].any()))
+    turned = 2 * c
     case = Case(
         batch=1, heads=heads, key_heads=heads, queries=n, keys=n, width=c // heads, v_width=c // heads,
         causal=sizes.causal, window=0, spanned=int(spanned), strips=-(-n // int(TILE_KEYS)), half=sizes.half,
         options=options, keep_raw=int(backward and keep_raw), keep_slopes=0, skip=0, q_batch=0, q_head=0, q_row=3 * c,
-        k_batch=0, k_head=0, k_row=3 * c, v_batch=0, v_head=0, v_row=3 * c, qr_row=turned, kr_row=turned, o_row=c,
+        k_batch=0, k_head=0, k_row=3 * c, v_batch=0, v_head=0, v_row=3 * c, qr_row=turned if moved else 3 * c,
+        kr_row=turned if sizes.pairs else 3 * c, o_row=c,
         g_row=3 * c, gv_row=3 * c, apart=int(apart),
         kept=int(backward and n <= TILE_KEYS and not dropped and not (more and (keep_raw or scaled))), alone=1,
         dropped=int(dropped),
@@ -238,7 +248,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: 
         "normed1": take(norms * n * c),
         "stats1": take(norms * 2 * n),
         "qkv": take(3 * whole_n * c),
-        "turned": take(rotated * 2 * whole_n * c),
+        "turned": take((rotated or sizes.scales_rows > 0) * 2 * whole_n * c),
         "weights": take(case.kept * sizes.heads * n * TILE_KEYS),
         "lse": take(sizes.heads * whole_n),
         "gates": take(sizes.gated * GATE_ARRAYS * sizes.heads * whole_n),
@@ -261,7 +271,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: 
         "dmixed": take(backward * n * c),
         "dqkv": take(backward * 3 * n * c),
         "dcontent": take(backward * (rotated or case.apart) * 3 * n * c),
-        "dgates": take(backward * sizes.gated * sizes.heads * n),
+        "dgates": take(backward * sizes.gated * GATE_GRADIENTS * sizes.heads * n),
         "deltas": take(backward * n),
         "slots": take(backward * sizes.slots),
         "embedded": take((sizes.taps > 0) * whole_n * c),

@@ -85,7 +85,7 @@ class ModelEncoding:
         if unfit := self.layered - LAYERED:
             raise ValueError(f"{config.encoding!r} fills {min(unfit)!r} in every layer, which acts once")
         self.initial = self._initial_values()
-        self.gates = gates.of_layers(self._of_layers, self._own_layers, config.encoding, self._name)
+        self.gates = gates.of_layers(self._of_layers, config, self._own_layers, self._name)
         self.table_factor = self._find_table_factor()
 
     def _check_pattern(self, spec: Spec, filled: Mapping[str, set[str]]) -> None:

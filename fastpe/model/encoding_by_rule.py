@@ -26,7 +26,7 @@ from fastpe.model.token_positions import Placed
 Array = np.ndarray[Any, Any]
 
 # slots that know where a position is, or mix neighbours: they would lead out of a document
-_PLACED = frozenset({"taps", "qk_table", "index", "values", "scores"})
+_PLACED = frozenset({"taps", "qk_table", "index", "values", "scores", "row_scale"})
 _OF_SEGMENTS = frozenset({"table", "angles", "growth", "pairs"})
 
 

@@ -77,8 +77,10 @@ class Parameters:
         Views into `flat` by the parameters' names; they stay in here, because kernels trust their shapes.
     offsets : kernels.model_memory.Offsets
         Where the kernels find them.
-    gates : (layers, 4) int64 array or None
-        Where those of gates are, as `kernels.model_gates` has them; None without gates.
+    gates : (layers, 7) int64 array or None
+        Where those of gates and slopes are, as `kernels.model_gates` has them; None without any.
+    slopes : (H,) float64 array
+        What slopes are multiples of; of no meaning where no layer has any.
     """
 
     def __init__(self, config: ModelConfig, learned: Mapping[str, Array], gates: Sequence[Any] = ()) -> None:
@@ -116,6 +118,7 @@ class Parameters:
             qk_table=0,
             taps=0,
             angles=0,
+            row_scale=0,
             projection=0,
             readout=0,
         )
@@ -130,14 +133,18 @@ class Parameters:
         self._places = {name: self._places[name] for name in order}
         self.views = self.views_of(self.flat)
         rows = [self._gate(each) for each in gates]
-        self.gates = np.array(rows, np.int64) if any(row[-1] for row in rows) else None
+        self.gates = np.array(rows, np.int64) if any(gates) else None
+        sloping = [each.slopes for each in gates if each is not None and each.slopes]
+        self.slopes = np.array(sloping[0] if sloping else np.zeros(config.heads))
 
     def _gate(self, gate: Any) -> tuple[int, ...]:
         """Where a layer's gate, if it has one, finds its parameters, as kernels take it."""
         if gate is None:
-            return -1, -1, -1, 0
+            return -1, -1, -1, 0, -1, -1, -1
         starts = {role: self._places[name][0] for role, name in gate.names.items()}
-        return starts.get("weight", -1), starts["bias"], starts.get("rate", -1), gate.sign
+        if gate.slopes:
+            return -1, -1, -1, 0, starts["weight"], starts.get("key", -1), starts.get("query", -1)
+        return starts.get("weight", -1), starts["bias"], starts.get("rate", -1), gate.sign, -1, -1, -1
 
     def _take(self, sizes: Mapping[str, int], base: int = 0) -> dict[str, int]:
         starts = {}

@@ -32,6 +32,8 @@ class Schedule:
         That number in the released model.
     options : dict
         Options of the encodings.
+    scaled : tuple of str
+        Those of them that are as many positions as `near`, and become another number with it.
     """
 
     summary: str
@@ -40,6 +42,7 @@ class Schedule:
     sight: str = "all"
     near: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    scaled: tuple[str, ...] = ()
 
 
 def _configured(model: str) -> str:
@@ -80,9 +83,13 @@ SCHEDULES: Mapping[str, Schedule] = {
         {"rope_yarn.base": 1.5e5, "rope_yarn.factor": 32.0, "rope_yarn.pairs": "half"},
     ),
     "llama4": Schedule(
-        "iRoPE: three layers of RoPE in chunks, one of all positions without an encoding",
-        _configured("llama4"), "rope*3,nope", "chunks:{}*3,all", 8192,
-        {"rope.base": 5e5, "rope.pairs": "interleaved"},
+        "iRoPE: three layers of RoPE in chunks, one of all positions with a temperature alone; Scout's norms left out",
+        _configured("llama4"), "rope*3,temperature", "chunks:{}*3,all", 8192,
+        {
+            "rope.base": 5e5, "rope.pairs": "interleaved", "temperature.rule": "llama4", "temperature.strength": 0.1,
+            "temperature.every": 8192,
+        },
+        scaled=("temperature.every",),
     ),
     "olmo3": Schedule(
         "RoPE, three layers of four in a window",
@@ -104,7 +111,7 @@ def schedule(name: str, near: int | None = None) -> dict[str, Any]:
     name : str
         A key of `SCHEDULES`.
     near : int, optional
-        Positions of its window or chunk. By default those of the released model.
+        Positions of its window or chunk, and of a step of its temperature. By default those of the released model.
 
     Returns
     -------
@@ -125,7 +132,8 @@ def schedule(name: str, near: int | None = None) -> dict[str, Any]:
     if near is not None and found.near is None:
         raise ValueError(f"near is of windows and chunks: all layers of schedule {name!r} see all, not {near!r}")
     size = found.near if near is None else whole("near", near, 1)
-    return {"encoding": found.encoding, "options": dict(found.options), "sight": found.sight.format(size)}
+    options = {**found.options, **dict.fromkeys(found.scaled, size)}
+    return {"encoding": found.encoding, "options": options, "sight": found.sight.format(size)}
 
 
 def parse(text: str) -> tuple[str, dict[str, Any]]:

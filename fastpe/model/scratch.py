@@ -10,8 +10,9 @@ from fastpe.base import validation
 from fastpe.functional.positions import Positions
 from fastpe.functional.slot_arrays import fold, slot_arrays
 from fastpe.kernels import model_memory, simd
-from fastpe.kernels.attention.records import GIVEN, KEY_OFFSET, SLOTS, WANTED, Options
+from fastpe.kernels.attention.records import GIVEN, SLOTS, WANTED, Options
 from fastpe.kernels.attention.score import keeps_raw, terms_given
+from fastpe.kernels.model_gates import gated_columns
 from fastpe.model import sight
 from fastpe.model.config import ACTIVATIONS, ModelConfig
 from fastpe.model.parameters import ALIGN, Parameters, inner_width, rounded, sum_in_order
@@ -19,7 +20,7 @@ from fastpe.model.precision import way_of
 
 Array = np.ndarray[Any, Any]
 
-LAYERED = frozenset(SLOTS) | {"angles"}
+LAYERED = frozenset(SLOTS) | {"angles", "row_scale"}
 """Slots that act in every layer, and of which every layer may have its own."""
 
 _MOST_COMPOSED = 2**18  # elements of a map: it is to stay in a core's own cache
@@ -61,6 +62,7 @@ class Scratch:
     places: Array
     spans: Array
     gates: Array | None
+    slopes: Array
     case: model_memory.Case
     room: model_memory.Room
     layered: frozenset[str]
@@ -100,9 +102,9 @@ class Scratch:
         keep_raw, options = _keeps_raw(slots), _options(slots)
         given = slot_arrays(_scored(slots), wanted, Positions(length, length), config.dtype, keep_raw)
         others, numbers = given.slots, given.table
-        if sizes.gated:
-            numbers[KEY_OFFSET, GIVEN] = 1
-            numbers[KEY_OFFSET, WANTED] = backward
+        if parameters.gates is not None:
+            for slot, filled in gated_columns(parameters.gates).items():
+                numbers[slot, GIVEN], numbers[slot, WANTED] = filled, filled and backward
         spans, rule = sight.spans(config.sight, config.layers, length, causal=config.causal), config.rule
         case, room = model_memory.attention_case(
             sizes, numbers, options, keep_raw=keep_raw, more=others is not None,
@@ -116,7 +118,8 @@ class Scratch:
         starts, sizes = starts | of_layers, sizes._replace(slots=all_of_them)
         arena = model_memory.arena_layout(sizes, case, room, backward=backward, rows=rows)
         starting = {
-            slot: simd.region(starts.get(slot, 0), np.prod(shapes.get(slot, 0))) for slot in (*_INPUTS, "angles")
+            slot: simd.region(starts.get(slot, 0), np.prod(shapes.get(slot, 0)))
+            for slot in (*_INPUTS, "angles", "row_scale")
         }
         first += parameters.flat.size
         starting["slots"], stride = simd.region(first, all_of_them), first + all_of_them
@@ -131,7 +134,8 @@ class Scratch:
             sizes, arena, parameters.offsets._replace(**starting),
             simd.aligned_zeros((lanes, own), config.dtype), simd.aligned_zeros((groups, stride), config.dtype),
             np.zeros(groups), numbers, _places(starts, shapes),
-            np.zeros((1, 1, 1, 2), np.int64) if spans is None else spans[:, None], parameters.gates, case, room,
+            np.zeros((1, 1, 1, 2), np.int64) if spans is None else spans[:, None], parameters.gates,
+            parameters.slopes, case, room,
             layered, shapes, [],
         )  # fmt: skip
 
@@ -154,9 +158,9 @@ class Scratch:
         scale = np.asarray(slots.get("scale", (self.sizes.width // self.sizes.heads) ** -0.5), dtype)
         table, qk_table, taps = (slots[slot].ravel() if slot in slots else nothing for slot in _INPUTS)
         return model_memory.Position(
-            table, qk_table, taps, turns, given.bias,
+            table, qk_table, taps, turns, np.array(slots.get("row_scale", nothing), dtype).ravel(), given.bias,
             np.array(np.broadcast_to(scale, (self.sizes.layers, self.sizes.heads)), order="C"), self.spans,
-            self.gates, np.zeros(1), given.slots, self.numbers, self.places, self.case, self.room,
+            self.gates, self.slopes, np.zeros(1), given.slots, self.numbers, self.places, self.case, self.room,
         )  # fmt: skip
 
     def slot_gradients(self, slots: Mapping[str, Any], groups: int) -> dict[str, Array]:
@@ -199,6 +203,7 @@ def _keeps_raw(slots: Mapping[str, Any]) -> bool:
 def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: Collection[str]) -> model_memory.Sizes:
     angles = slots.get("angles", np.zeros((1, 1, length, 0)))
     layers, heads, _, pairs = angles.shape
+    factors = slots.get("row_scale", np.ones((1, 1, length)))
     rule = config.rule
     return model_memory.Sizes(
         length=length, width=config.width, heads=config.heads, hidden=config.hidden,
@@ -210,9 +215,10 @@ def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: C
         has_qk_table=int("qk_table" in slots), gated=0,
         taps=slots["taps"].shape[0] if "taps" in slots else 0, pairs=pairs, half=int(slots.get("pairs") == "half"),
         angles_layer=heads * length if layers > 1 else 0, angles_head=length if heads > 1 else 0,
-        wants_table=int("table" in wanted),
+        scales_rows=int("row_scale" in slots), row_scale_layer=factors[0].size if len(factors) > 1 else 0,
+        row_scale_head=length if factors.shape[1] > 1 else 0, wants_table=int("table" in wanted),
         wants_qk_table=int("qk_table" in wanted), wants_taps=int("taps" in wanted),
-        wants_angles=int("angles" in wanted),
+        wants_angles=int("angles" in wanted), wants_row_scale=int("row_scale" in wanted),
         gathers_table=int(rule is not None and "table" in slots), gathers_angles=int(rule is not None and rule.turns),
         slots=0, composed_input=0, composed_output=0, packed=0, products=way_of(config),
     )  # fmt: skip

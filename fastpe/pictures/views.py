@@ -187,6 +187,12 @@ def _over_offsets(slot: str, spec: Spec, slots: Slots) -> list[View]:
     return [Curves(slot, x, lines, "added to the score", masked=masked)]
 
 
+def _row_scale(slot: str, spec: Spec, slots: Slots) -> list[View]:
+    factors, where = _sample(slots[slot], 2), _positions(spec, "position of the query")
+    lines = {head or slot: factors[h, where.values] for head, h in _heads(len(factors), MOST_CURVES).items()}
+    return [Curves("factors of queries", where, lines, "factor on products with keys")]
+
+
 def _vectors(slot: str, spec: Spec, slots: Slots) -> list[View]:
     vectors = np.asarray(slots[slot], np.float64)
     last = vectors.shape[1] // 2
@@ -261,6 +267,7 @@ VIEWS: Mapping[str, Callable[[str, Spec, Slots], list[View]]] = {
     "taps": _taps,
     "angles": _angles,
     "growth": _growth,
+    "row_scale": _row_scale,
     "rel_gain": _vectors,
     "rel_key": _vectors,
     "rel_query": _vectors,

@@ -1,9 +1,11 @@
-"""Gates of a layer: offsets of keys that its input makes, as the forget gate of Lin et al. (2025) does."""
+"""Gates of a layer: offsets of keys that its input makes, as the forget gate of Lin et al. (2025) does, or slopes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+
+from fastpe.columns import gated_slopes_vjp
 
 Array = np.ndarray[Any, Any]
 
@@ -65,3 +67,45 @@ def gate_vjp(
         return found
 
     return np.swapaxes(lost, -1, -2), pullback
+
+
+def columns_vjp(
+    gated: Any, parameters: Mapping[str, Array], x: Array, q: Array, k: Array
+) -> tuple[dict[str, Array], Callable[[dict[str, Array], dict[str, Array]], dict[str, Array]]]:
+    """The columns that a layer's gate makes of its input, and of queries and keys (B, H, N, D); {} without one.
+
+    The pullback takes its own gradients out of those of all slots, files those of parameters, and returns those of
+    ``x``, ``q`` and ``k`` that it knows.
+    """
+    if gated is None:
+        return {}, lambda found, gradients: {}
+    own = {role: parameters[name] for role, name in gated.names.items()}
+    columns, pulls = {}, dict[str, tuple[str, Callable[[Array], dict[str, Array]]]]()
+    if gated.slopes:
+        for role, name, rows in (("key", "k", k), ("query", "q", q)):
+            if role in own:
+                direction, weight = (np.asarray(own[each]).view(np.ndarray) for each in (role, "weight"))
+                columns[f"{role}_slope"], pull = gated_slopes_vjp(
+                    np.asarray(rows).view(np.ndarray), direction, slopes=gated.slopes, weight=weight
+                )
+                pulls[f"{role}_slope"] = (name, _renamed(pull, {"x": name, "direction": role}))
+    else:
+        columns["key_offset"], pull = gate_vjp(x, gated.sign, **own)
+        pulls["key_offset"] = ("x", pull)
+
+    def pullback(found: dict[str, Array], gradients: dict[str, Array]) -> dict[str, Array]:
+        of_rows = {}
+        for slot, (name, pull) in pulls.items():
+            back = pull(np.asarray(found.pop(slot)).view(np.ndarray))
+            of_rows[name] = back.pop(name)
+            for role, gradient in back.items():
+                gradients[gated.names[role]] = gradients.get(gated.names[role], 0) + gradient
+        return of_rows
+
+    return columns, pullback
+
+
+def _renamed(
+    pull: Callable[[Array], dict[str, Array]], names: Mapping[str, str]
+) -> Callable[[Array], dict[str, Array]]:
+    return lambda d: {names.get(name, name): gradient for name, gradient in pull(d).items()}

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.reference._attention import attention_vjp_in
-from fastpe.reference._gate import gate_vjp
+from fastpe.reference._gate import columns_vjp
 from fastpe.reference._operations import (
     Array,
     cross_entropy_vjp,
@@ -272,31 +272,25 @@ def _attention(
     slots = dict(slots)
     shift = slots.pop("qk_table", None)
     gated: Any = slots.pop("gate", None)
-    gate_pullback = None
-    if gated is not None:
-        own = {role: parameters[name] for role, name in gated.names.items()}
-        slots["key_offset"], gate_pullback = gate_vjp(x, gated.sign, **own)
     shifted = x if shift is None else x + np.asarray(shift, x.dtype)
     inputs = {"query": shifted, "key": shifted, "value": x}
     maps = [_named(linear_vjp, parameters, prefix + name, own) for name, own in inputs.items()]
     heads = [_split(projected, config.heads) for projected, _ in maps]
+    columns, columns_pullback = columns_vjp(gated, parameters, x, *heads[:2])
+    slots |= columns
     mixed, mix_pullback = attention_vjp_in(x.dtype, *heads, causal=config.causal, factors=factors, **slots)
     out, out_pullback = _named(linear_vjp, parameters, prefix + "out", _merge(mixed))
 
     def pullback(dout: Array, gradients: Gradients, slot_gradients: Gradients) -> Array:
         found = mix_pullback(_split(out_pullback(dout, gradients), config.heads))
-        dheads = [found.pop(name) for name in "qkv"]
+        of_columns = columns_pullback(found, gradients)
+        dheads = [found.pop(name) + of_columns.get(name, 0) for name in "qkv"]
         dq, dk, dv = (back(_merge(dhead), gradients) for (_, back), dhead in zip(maps, dheads, strict=True))
         if shift is not None:
             found["qk_table"] = (dq + dk).sum(axis=0)
-        dx_of_gate: Array | float = 0.0
-        if gate_pullback is not None:
-            of_gate = gate_pullback(found.pop("key_offset"))
-            dx_of_gate = of_gate.pop("x")
-            gradients.update({gated.names[role]: gradient for role, gradient in of_gate.items()})
         for name, gradient in found.items():
             slot_gradients[name] = slot_gradients.get(name, 0) + gradient
-        dx: Array = dq + dk + dv + dx_of_gate
+        dx: Array = dq + dk + dv + of_columns.get("x", 0)
         return dx
 
     return out, pullback

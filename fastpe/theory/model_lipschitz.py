@@ -117,7 +117,8 @@ def weights_of(model: Transformer) -> dict[str, Array]:
 
 
 def slots_of(model: Transformer, length: int) -> list[dict[str, Any]]:
-    """The slots that every layer gets at this length, in float64; those that change nothing there are left out."""
+    """The slots that every layer gets at this length, in float64, and its ``gate``; those that change nothing there are
+    left out."""
     twin = ModelEncoding(replace(model.config, dtype="float64"))
     filled = twin.slots(whole("length", length, 1), weights_of(model))
     own = [
@@ -125,7 +126,11 @@ def slots_of(model: Transformer, length: int) -> list[dict[str, Any]]:
          for slot, each in filled.items()}
         for layer in range(model.config.layers)
     ]  # fmt: skip
-    return [{slot: each for slot, each in slots.items() if not _neutral(slot, each)} for slots in own]
+    gated = [{} if gate is None else {"gate": gate} for gate in twin.gates]
+    return [
+        {slot: each for slot, each in slots.items() if not _neutral(slot, each)} | gate
+        for slots, gate in zip(own, gated, strict=True)
+    ]
 
 
 def _neutral(slot: str, array: Any) -> bool:
@@ -196,7 +201,8 @@ def layers_of(model_or_run: Transformer | str | Path, length: int) -> tuple[Laye
     Raises
     ------
     ValueError
-        If the encoding cannot have this length, or positions are drawn at random.
+        If the encoding cannot have this length, positions are drawn at random, or a layer's input makes its scores by
+        a gate, of which no bound is known here.
 
     Examples
     --------
@@ -206,6 +212,8 @@ def layers_of(model_or_run: Transformer | str | Path, length: int) -> tuple[Laye
     """
     model = opened(model_or_run)
     weights, slots = weights_of(model), slots_of(model, length)
+    if any("gate" in own for own in slots):
+        raise ValueError(f"model must have no gates, whose steepness is not bounded: it has {model.config.encoding!r}")
     return tuple(_layer(model.config, weights, slots[number], number) for number in range(model.config.layers))
 
 
@@ -244,12 +252,13 @@ def _head(config: ModelConfig, get: Get, slots: Slots, head: int) -> Head:
     mixing = not _MIXING.isdisjoint(slots)
     uneven = bool(slots.get("rectify")) or not _UNEVEN.isdisjoint(slots)
     of_query, of_key = spectral_norm(query), spectral_norm(key)
-    factor = _rows(slots, "rel_gain", head, np.abs, 1.0) * _largest_growth(slots)
-    content = factor * of_query * of_key if mixing else _product_norm(query, key)
+    of_rows = _rows(slots, "row_scale", head, np.abs, 1.0)
+    factor = of_rows * _rows(slots, "rel_gain", head, np.abs, 1.0) * _largest_growth(slots)
+    content = factor * of_query * of_key if mixing else of_rows * _product_norm(query, key)
     met_key, met_query = _rows(slots, "rel_query", head), _rows(slots, "rel_key", head)
     every_key = slots["key_bias"][head] if "key_bias" in slots else np.zeros(width)
     # without an uneven slot, what is the same for all keys of a query leaves the softmax as it is
-    by_key = factor * of_key * _norm(query_bias) if mixing else _norm(key @ query_bias)
+    by_key = factor * of_key * _norm(query_bias) if mixing else of_rows * _norm(key @ query_bias)
     by_query = factor * of_query * _norm(key_bias) if uneven else 0.0
     constant = _norm(query_bias) * met_query + _norm(key_bias) * met_key
     if uneven:

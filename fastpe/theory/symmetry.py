@@ -261,6 +261,8 @@ def _keeps(slot: str, own: Mapping[str, Any], name: str, length: int) -> bool:
         return len(array) == 1 or (name == "rev" and len(array) % 2 == 1 and _same(array, array[::-1]))
     if slot in ("table", "qk_table"):
         return _same(array, array[::-1]) if name == "rev" else _same(array, array[:1])
+    if slot == "row_scale":
+        return _same(array, array[..., ::-1]) if name == "rev" else _same(array, array[..., :1])
     if slot in ("angles", "growth"):  # they turn one way from left to right
         return _same(array, array[..., :1, :])
     if slot in OF_OFFSETS:

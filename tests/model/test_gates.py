@@ -130,6 +130,8 @@ def test_initial_values():
     values = fastpe.init("ssd_decay", dim=64, heads=8, train_length=20, causal=True)
     times = np.logaddexp(0, values["bias"])
     assert ((times > 0.00099) & (times < 0.101)).all()
+    shares = [np.log(times / 0.001) / np.log(100), (np.exp(values["rate"]) - 1) / 15]
+    assert np.abs(shares[0] - shares[1]).max() > 0.1  # drawn apart
     assert ((values["rate"] >= 0) & (values["rate"] <= np.log(16) + 1e-6)).all()
     assert abs(fastpe.init("fox", dim=64, heads=8, train_length=20, causal=True)["weight"]).max() <= 0.125
 

@@ -24,6 +24,7 @@ SHAPES = {
     "taps": lambda n: (4, WIDTH),
     "angles": lambda n: (HEADS, n, 2),
     "growth": lambda n: (n, 2),
+    "row_scale": lambda n: (HEADS, n),
     "rel_gain": lambda n: (1, 2 * REACH + 1, WIDTH // HEADS),
     "rel_key": lambda n: (HEADS, 2 * REACH + 1, WIDTH // HEADS),
     "rel_query": lambda n: (1, 2 * REACH + 1, WIDTH // HEADS),

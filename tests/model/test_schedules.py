@@ -39,6 +39,15 @@ def test_layers_are_those_of_the_released_model(name):
             np.testing.assert_allclose(angles[layer, 0, 3], 3 * np.array(theta), rtol=1e-6)
 
 
+@pytest.mark.parametrize(("near", "expected"), [(None, [1, 1, 1]), (2, [1, 1.069314718, 1.109861229])])
+def test_layers_of_llama_4_without_positions_have_their_temperature(near, expected):
+    config = ModelConfig(**schedule("llama4", near), layers=8, width=32, heads=2, causal=True, dtype="float64")
+    factors = Transformer(config).slots(9)["row_scale"]
+    for layer in range(8):
+        found = factors[layer, 0, [0, 1, 3]]
+        np.testing.assert_allclose(found, expected if (layer + 1) % 4 == 0 else 1, atol=1e-9)
+
+
 def test_every_schedule_is_tested():
     assert PATTERNS.keys() == BASES.keys() == SCHEDULES.keys()
 

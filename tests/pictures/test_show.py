@@ -27,6 +27,7 @@ MADE_UP = {
     "taps": RNG.normal(size=(5, WIDTH)),
     "angles": np.angle(np.exp(1j * POSITIONS * TURNS))[None],
     "growth": -0.01 * POSITIONS * np.arange(1, 4),
+    "row_scale": 1 + 0.1 * RNG.normal(size=(HEADS, N)),
     "rel_gain": 1 + 0.1 * RNG.normal(size=(1, 7, 4)),
     "rel_key": RNG.normal(size=(HEADS, 7, 4)),
     "rel_query": RNG.normal(size=(1, 2 * N - 1, 4)),

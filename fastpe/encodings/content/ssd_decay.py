@@ -25,6 +25,7 @@ from fastpe.base.option import Option
 from fastpe.base.random import Stream
 from fastpe.encodings.encoding import Encoding, Gate
 from fastpe.encodings.parts.gates import gate_parameters, gate_values, needs_causal
+from fastpe.encodings.parts.offsets import stream_of
 from fastpe.encodings.slots import Spec
 
 
@@ -46,7 +47,7 @@ def init(spec: Spec, rng: Stream, *, slowest: float, fastest: float, shortest: f
     import numpy as np
 
     values = gate_values(spec, rng, 0.0, weight=True)
-    rate, time = rng.uniform((spec.heads,)), rng.uniform((spec.heads,))
+    rate, time = (stream_of(rng, name).uniform((spec.heads,)) for name in ("rate", "bias"))
     times = np.exp(np.log(shortest) + time * (np.log(longest) - np.log(shortest)))
     values["bias"] = times + np.log(-np.expm1(-times))
     values["rate"] = np.log(slowest + rate * (fastest - slowest))

@@ -114,6 +114,13 @@ def add_scaled(y, alpha, x, n):
 
 
 @inner
+def scale_row(x, n, factor):
+    """x *= factor for n elements."""
+    for j in range(0, n, lanes(x)):
+        store_first(x, j, load_first(x, j, n - j) * splat(factor), n - j)
+
+
+@inner
 def clear(x, n):
     for j in range(0, n, lanes(x)):
         store_first(x, j, zeros(x), n - j)

@@ -6,7 +6,7 @@ import numpy as np
 
 from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.attention.bands import offsets_of, relative_mix
-from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_rows, bring_rows_near, clear
+from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_rows, bring_rows_near, clear, scale_row
 from fastpe.kernels.attention.columns import choose_base
 from fastpe.kernels.attention.dropped import drop_cells
 from fastpe.kernels.attention.masks import (
@@ -40,12 +40,6 @@ from fastpe.kernels.simd import (
     total,
     zeros,
 )
-
-
-@inner
-def _scale_row(row, n, factor):
-    for j in range(0, n, lanes(row)):
-        store_first(row, j, load_first(row, j, n - j) * splat(factor), n - j)
 
 
 @inlined
@@ -97,13 +91,13 @@ def _soften(head, tile, factor, tops, sums, case, scratch):
         for j in range((count + width - 1) // width * width, n, width):
             store(row, j, zeros(cells))
         if case.kept:
-            _scale_row(row, n, scalar(cells, 1.0) / total(mass))
+            scale_row(row, n, scalar(cells, 1.0) / total(mass))
             continue
         if top > old:
             if old > -np.inf:
                 keep = largest(exp(splat(old) - shift))
                 put(sums, i, get(sums, i) * keep)
-                _scale_row(at(scratch.mixed, i * case.v_width), case.v_width, keep)
+                scale_row(at(scratch.mixed, i * case.v_width), case.v_width, keep)
             put(tops, i, top)
         put(sums, i, get(sums, i) + total(mass))
 

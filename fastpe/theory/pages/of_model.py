@@ -115,8 +115,8 @@ def _unit_head(slots: Slots, head: int, width: int) -> Head:
     if "gain" in slots:
         scale *= float(np.abs(slots["gain"][head]).max())
     factor = 1.0
-    if "rel_gain" in slots:
-        factor *= float(np.abs(slots["rel_gain"][min(head, len(slots["rel_gain"]) - 1)]).max())
+    for slot in {"row_scale", "rel_gain"} & slots.keys():
+        factor *= float(np.abs(slots[slot][min(head, len(slots[slot]) - 1)]).max())
     if "growth" in slots:
         growth = slots["growth"]
         factor *= math.exp(max(0.0, float((growth - np.minimum.accumulate(growth, axis=0)).max())))

@@ -24,7 +24,11 @@ def records(subject: Subject) -> Iterator[Record]:
         slots = subject.slots(column)
         if slots is None:
             continue
-        bounds = model_lipschitz.model_bounds(subject.model, column)
+        try:
+            bounds = model_lipschitz.model_bounds(subject.model, column)
+        except ValueError as error:
+            subject.remarks.append(f"Lipschitz constants: {error}")
+            return
         yield quantity("run.lipschitz").of(bounds.whole, column)
         colmax = biases.worst(biases.column_maxima(slots, column, causal=subject.causal)).value
         bounds = model_lipschitz.model_bounds(subject.model, column, colmax=colmax)

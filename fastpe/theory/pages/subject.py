@@ -122,7 +122,7 @@ class Subject:
 
     def _filled(self, length: int) -> Slots:
         if self.model is not None:
-            return slots_of(self.model, length)[0]
+            return {slot: each for slot, each in slots_of(self.model, length)[0].items() if slot != "gate"}
         return build.build(self.name, length, **self._sizes(), **self.options)
 
     def _forget(self) -> None:

@@ -1,0 +1,79 @@
+"""Scalable-Softmax: what stands out in a row stands out as much, however many keys there are.
+
+    S_ij = s_h ln(i + 1) scale q_i . k_j
+
+i counts from 0: i + 1 keys are seen, and exp(S) is a power of their number. Without a causal mask all N keys are seen,
+and the factor is s_h ln N in every row.
+
+Source: Nakanishi 2025, "Scalable-Softmax Is Superior for Attention" (arXiv:2501.19399), its form without a bias.
+
+**Slot**: `row_scale` (H, N). **Learns**, in every layer: `scale` (H,), which is s.
+
+**Options**
+- `initial`: the initial s. 0.43 is the one of the paper's figure 1; which one its models begin with was not verified
+  here, nor what becomes of its form with a bias, s_h ln(i + 1) + b_h.
+
+**Past the training length**: defined, and what it is for.
+
+**Traps.** It counts positions: where a window or padding hides some of the keys, there are fewer. The first row has the
+factor 0, which does no harm: it sees one key. s = 1 / ln n is plain attention over n keys; 0.43, over ten.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.option import Option
+from fastpe.encodings.encoding import Encoding, Reported
+from fastpe.encodings.parts import sharpness
+from fastpe.encodings.slots import Spec
+
+
+def check(spec: Spec, **options: Any) -> None:
+    """Keys are counted."""
+    sharpness.check("ssmax", spec)
+
+
+def parameters(spec: Spec, *, initial: float) -> dict[str, tuple[int, ...]]:
+    """A scale for each head."""
+    return {"scale": (spec.heads,)}
+
+
+def shapes(spec: Spec, *, initial: float) -> dict[str, tuple[int, ...]]:
+    """Factors of each head."""
+    return {"row_scale": (*spec.batch, spec.heads, spec.length)}
+
+
+def init(spec: Spec, rng: Any, *, initial: float) -> dict[str, Any]:
+    """All the same."""
+    return {"scale": np.full(spec.heads, initial)}
+
+
+def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
+    """Nakanishi 2025: s ln n."""
+    return {"row_scale": params["scale"][:, None] * sharpness.logarithms(spec)}
+
+
+def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any) -> None:
+    """The sum over queries, times their logarithms."""
+    own = (dslots["row_scale"] * sharpness.logarithms(spec)).sum(axis=-1)
+    dparams["scale"] += own.reshape(-1, spec.heads).sum(axis=0)
+
+
+ENCODING = Encoding(
+    summary="queries sharper by a learned power of the length",
+    slots=("row_scale",),
+    options={
+        "initial": Option(0.43, "the initial scale", float, minimum=-100.0, maximum=100.0, samples=(1.0, 0.1)),
+    },
+    per_layer=("scale",),
+    beyond="defined",
+    direction="no",
+    source="Nakanishi 2025, arXiv:2501.19399",
+    reported=Reported(
+        "partly",
+        "Models trained with it from the start generalise better to longer texts than those with a plain softmax.",
+        "Nakanishi 2025, arXiv:2501.19399, abstract",
+    ),
+    ulp=3.0,
+)

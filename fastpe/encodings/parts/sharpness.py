@@ -1,0 +1,38 @@
+"""Factors of a query's products that grow with how many keys it sees, as slots: see `fastpe.temperatures`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastpe.encodings.slots import Spec
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
+    """One factor for each query, of all heads."""
+    return {"row_scale": (*spec.batch, 1, spec.length)}
+
+
+def check(scheme: str, spec: Spec) -> None:
+    """Raise ValueError where a query stands before the first key."""
+    least = spec.start if spec.positions is None else float(spec.positions.min()) + spec.start
+    if least < 0:
+        raise ValueError(
+            f"{scheme!r} needs positions of at least 0, not {least:g}: it counts the keys up to each query"
+        )
+
+
+def places(spec: Spec) -> np.ndarray:
+    """The queries' positions, (1, N) or (B, 1, N)."""
+    return spec.points()[..., None, :]
+
+
+def logarithms(spec: Spec) -> np.ndarray:
+    """ln of how many keys each query sees, (1, N) or (B, 1, N): those up to its own; without a causal mask, all N."""
+    import numpy as np
+
+    if not spec.causal:
+        return np.full((*spec.batch, 1, spec.length), np.log(spec.length))
+    return np.log1p(places(spec))

@@ -1,0 +1,55 @@
+"""Models whose layers have gates: what is measured of them sees the gates, and what is not known is not said. Factors of
+queries multiply what content can do to a score."""
+
+import numpy as np
+import pytest
+
+from fastpe import ModelConfig, Transformer
+from fastpe.theory.jacobian import largest_jacobian
+from fastpe.theory.model_lipschitz import layers_of, model_bounds
+from fastpe.theory.pages import of_run
+from fastpe.theory.pages.subject import of_run as subject_of_run
+
+SMALL = {"width": 8, "heads": 2, "hidden": 8, "layers": 1, "train_length": 5, "causal": True, "dtype": "float64"}
+
+
+def drawn(name):
+    model, rng = Transformer(ModelConfig(name, **SMALL)), np.random.default_rng(0)
+    for each in model.parameters.values():
+        each[...] = 2 * rng.normal(size=each.shape)
+    return model
+
+
+@pytest.mark.parametrize("name", ["fox", "grape_a"])
+def test_no_bound_is_claimed(name):
+    model = drawn(name)
+    for bound in (layers_of, model_bounds):
+        with pytest.raises(ValueError, match=rf"^model must have no gates, .* '{name}'"):
+            bound(model, 5)
+    subject = subject_of_run(model, None)
+    assert [record.name for record in of_run.records(subject)] == ["run.spectral"]
+    assert subject.remarks[-1].startswith("Lipschitz constants: model must have no gates")
+
+
+def test_what_is_measured_sees_them():
+    """The slopes of two models that differ in their gates alone are not the same."""
+    x = np.random.default_rng(1).normal(size=(2, 5))
+    model = drawn("fox")
+    first = largest_jacobian(model, x)["token"].low
+    for key, each in model.parameters.items():
+        each *= 0.0 if "encoding" in key else 1.0
+    assert abs(largest_jacobian(model, x)["token"].low - first) > 1e-3 * first
+
+
+@pytest.mark.parametrize("name", ["", "rope+"])
+def test_factors_of_queries_make_content_as_much_steeper(name):
+    plain, scaled = (Transformer(ModelConfig(own, **SMALL)) for own in (name + "nope", name + "ssmax"))
+    for model in (plain, scaled):
+        for number, (key, each) in enumerate(plain.parameters.items()):
+            model.parameters[key][...] = np.random.default_rng(number).normal(size=each.shape)
+    scaled.parameters["layers.0.encoding.ssmax.scale"][...] = [0.5, -3.0]
+    usual, sharp = (layers_of(model, 5)[0].heads for model in (plain, scaled))
+    for head, factor in enumerate((0.5, 3.0)):
+        assert sharp[head].score == pytest.approx(factor * np.log(5) * usual[head].score)
+        assert sharp[head].key == pytest.approx(factor * np.log(5) * usual[head].key)
+        assert sharp[head].added == usual[head].added
