@@ -1,6 +1,5 @@
 """``fastpe encodings``: what there is to choose from, and one page for each."""
 
-import math
 import shutil
 import sys
 import textwrap
@@ -171,6 +170,8 @@ def _theory(name: str) -> dict[str, Any]:
 
 
 def _print_theory(name: str, learned: bool) -> None:
+    from fastpe.theory.pages.words import short
+
     found = _theory(name)
     if "error" in found:
         click.echo(f"\nin theory: nothing, as it cannot be filled: {found['error']}")
@@ -178,15 +179,7 @@ def _print_theory(name: str, learned: bool) -> None:
         sizes = f"width {found['dim']}, {found['heads']} head, training length {found['train_length']}"
         click.echo(f"\nin theory ({sizes}{', initial values' if learned else ''}):")
         for what, each in found["numbers"].items():
-            click.echo(f"  {what}: {_short(each)}")
-
-
-def _short(number: dict[str, Any] | None) -> str:
-    """A number in a few digits, the infinite in a word; "-" where there is none."""
-    if number is None:
-        return "-"
-    value = float(number["value"])
-    return f"{value:.4g}" if abs(value) < 1000 else "endless" if math.isinf(value) else f"{value:,.0f}"
+            click.echo(f"  {what}: {'-' if each is None else short(float(each['value']))}")
 
 
 def _facts(name: str, encoding: "Encoding") -> dict[str, Any]:

@@ -30,7 +30,7 @@ _FIRST = ("rotation", "relative", "bias")  # of several groups that slots point 
 LEARNED = ("yes", "no", "optional")
 
 NEEDS: Mapping[str, str] = {
-    "": "Positions alone",
+    "": "Nothing but positions",
     "training": "Parameters that are trained",
     "length": "The length of training",
     "causal": "A causal mask",
