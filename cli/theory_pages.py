@@ -12,7 +12,6 @@ from fastpe.theory.pages.record import Record
 from fastpe.theory.pages.subject import Subject
 from fastpe.theory.pages.words import cell, facts, heading
 
-
 if TYPE_CHECKING:
     from rich.table import Table
 

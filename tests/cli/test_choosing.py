@@ -73,7 +73,6 @@ def test_a_list_by_needs_says_what_each_needs():
     assert [seen[key] for key in ("nope", "t5", "learned", "fire", "rope_2d", "rwse")] == list(catalogue.NEEDS)
 
 
-
 def test_the_list_alone_says_what_to_try_for_a_causal_model_of_longer_sequences():
     assert set(listed("--causal", "--reported", "holds")) >= {"alibi", "kerple_log", "sandwich", "transformer_xl"}
     assert "--causal --reported holds" in fastpe("encodings").stdout

@@ -2,7 +2,7 @@
 const form = document.getElementById("choose"), count = document.getElementById("count");
 const fields = [...form.elements].filter(field => field.name);
 const cards = [...document.querySelectorAll(".card")].map(card => {
-  const head = [card.querySelector("h3"), card.querySelector(".summary"), card.querySelector("dl"), ...card.querySelectorAll("details table[data-of=options]")];
+  const head = [card.querySelector("h3"), card.querySelector(".summary"), card.querySelector("dl"), ...card.querySelectorAll('.wide[aria-label="options"]')];
   return { card, head: head.map(part => part.textContent).join(" ").toLowerCase(), all: card.textContent.toLowerCase(), data: card.dataset };
 });
 const matches = ({ head, all, data }, wanted) => {
@@ -30,7 +30,7 @@ function keep() {
   history.replaceState(null, "", set.length ? "#" + new URLSearchParams(set) : location.pathname + location.search);
 }
 function read() {
-  const hash = decodeURIComponent(location.hash.slice(1)), asked = new URLSearchParams(hash.includes("=") ? location.hash.slice(1) : "");
+  const hash = location.hash.slice(1), asked = new URLSearchParams(hash.includes("=") ? hash : "");
   const target = hash.includes("=") ? null : document.getElementById(hash);
   if (target && !target.hidden) return;
   for (const field of fields) if (field.type === "checkbox") field.checked = asked.get(field.name) === field.value; else field.value = asked.get(field.name) ?? "";

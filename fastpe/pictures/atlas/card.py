@@ -104,7 +104,7 @@ def _pictures(key: str, encoding: Encoding) -> str:
         views = [_gate(key, encoding, encoding.gate)]
     if not views:
         return '<p class="none">Nothing to draw: it fills no array.</p>'
-    remarks = "".join(f'<p class="note">{prose.inline(remark)}.</p>' for remark in found.remarks)
+    remarks = "".join(f'<p class="note">{prose.inline(remark)}.</p>' for remark in (*found.remarks, *found.notes))
     return "".join(map(drawn, views)) + remarks
 
 
@@ -122,9 +122,9 @@ def _gate(key: str, encoding: Encoding, gate: Gate) -> View:
     sizes = {"dim": SIZES["dim"], "heads": HEADS, "train_length": SIZES["train_length"]}
     params: Mapping[str, Any] = init(key, causal=True, **sizes, **options)
     lost = reference.gate(np.zeros((length, SIZES["dim"])), gate.sign, **params)
-    lines = {f"head {head}": own[::-1] - own[-1] for head, own in enumerate(lost)}
-    end = (0.5 - SIZES["train_length"],)
-    where = Axis("key - query (positions)", -np.arange(length), end)
+    shown = lost[:1] if (lost == lost[0]).all() else lost
+    lines = {f"head {head}": own - own[-1] for head, own in enumerate(shown)}
+    where = Axis("key - query (positions)", np.arange(1 - length, 1), (0.5 - SIZES["train_length"],))
     return Curves("taken from the score where the input is zero", where, lines, "added to the score")
 
 
@@ -140,12 +140,13 @@ def _facts(entry: Entry, encoding: Encoding) -> str:
 def _rows(entry: Entry, encoding: Encoding) -> Iterator[tuple[str, str]]:
     """Each fact, the value in HTML."""
     slots = [f"<code>{slot}</code>, {html.escape(SLOTS[slot].acts)}" for slot in encoding.slots]
-    yield "Fills", "<br>".join(slots) or ("no slot: a gate of a layer's input" if entry.gated else "nothing")
+    slots += ["a gate of every layer's input, which takes from the score"] * entry.gated
+    yield "Acts on", "<br>".join(slots) or "nothing"
     learns = {"yes": "yes", "optional": "by an option", "no": "no"}[entry.learned]
     yield "Learns parameters", learns
     needs = _tried(lambda: catalogue.needs(entry.key))
     wanted = [catalogue.NEEDS[word] for word in needs or ("",)] if isinstance(needs, tuple) else [str(needs)]
-    yield "Needs", html.escape("; ".join(wanted))
+    yield "Needs", "; ".join(html.escape(each[:1].lower() + each[1:]) for each in wanted)
     yield "Left and right", _DIRECTIONS[encoding.direction]
     yield "Past the training length", f"{entry.beyond}: {_BEYOND[entry.beyond]}"
     found = f"{_REPORTED[entry.outcome]}"
@@ -164,7 +165,8 @@ def _theory(key: str) -> str:
     numbers = _tried(lambda: essentials(key))
     if not isinstance(numbers, dict):
         return f"<h4>In theory</h4>\n<p>Nothing, as it cannot be filled: {html.escape(str(numbers))}</p>\n"
-    subject = subject_of(key, length=SIZES["train_length"], **SIZES)
+    sizes: dict[str, Any] = dict(SIZES)
+    subject = subject_of(key, length=SIZES["train_length"], **sizes)
     found = {record.name: record for record in of_model.records(subject)}
     lines = [
         f"{html.escape(what)}: {'-' if each is None else html.escape(words.short(each.value))}"
@@ -174,9 +176,12 @@ def _theory(key: str) -> str:
     if "parameters" in found:
         lines.append(f"parameters that it adds: {words.number(found['parameters'].value)}")
     mask = "with a causal mask" if subject.causal else "without a mask"
-    return f"<h4>In theory</h4>\n<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>\n" + (
-        f'<p class="note">Symmetry and errors: models {mask}, at {SIZES["train_length"]} positions.</p>\n'
+    told = (
+        f"Symmetry: what holds of every model with it, {mask}; none: nothing is impossible for that reason. Least "
+        f"errors are squared ones at {SIZES['train_length']} positions, which no training can lower."
     )
+    listed = "".join(f"<li>{line}</li>" for line in lines)
+    return f'<h4>In theory</h4>\n<ul>{listed}</ul>\n<p class="note">{told}</p>\n'
 
 
 def _options(encoding: Encoding) -> str:

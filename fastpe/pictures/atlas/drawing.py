@@ -1,4 +1,4 @@
-"""Maps and curves as small figures of a page: SVG by hand, of a map with its cells as an image in it."""
+"""Maps and curves as small figures of a page: SVG by hand; the cells of a map are an image in it."""
 
 import base64
 import html
@@ -14,7 +14,7 @@ from fastpe.pictures.panels import Array, Axis, Curves, Map, View
 from fastpe.pictures.svg import Axis as Scale
 
 WIDTH = 320
-_HEIGHT, _LEFT, _BOTTOM, _EDGE = {Map: 250, Curves: 200}, 52, 36, 8
+_HEIGHT, _LEFT, _BOTTOM, _EDGE = {Map: 250, Curves: 200}, 58, 36, 8
 _LEVELS = 63  # colours of a map, and one for what has no value
 _SPACING = 26  # that marks of an axis of x need
 COLOURS = 8  # classes c0 .. c7 of atlas.css
@@ -27,9 +27,9 @@ def drawn(view: View) -> str:
     height = _HEIGHT[type(view)]
     size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
     label = html.escape(told, quote=True)
-    below = _bar(view) if isinstance(view, Map) else _legend(view)
+    below, kind = (_bar(view), "map") if isinstance(view, Map) else (_legend(view), "curves")
     return (
-        f'<figure><svg {size} role="img" aria-label="{label}">{"".join(parts)}</svg>'
+        f'<figure class="{kind}"><svg {size} role="img" aria-label="{label}">{"".join(parts)}</svg>'
         f"<figcaption>{html.escape(view.title)}{below}</figcaption></figure>\n"
     )
 
@@ -54,7 +54,7 @@ def _line(x: Sequence[float], y: Sequence[float], kind: str) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value + 0.0:.3g}"  # + 0.0: -0 is 0
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value + 0.0:.3g}"  # + 0.0: -0 is 0
 
 
 def _axes(x: Scale, y: Scale, names: tuple[str, str], height: int) -> Iterator[str]:
@@ -84,10 +84,11 @@ def _map(view: Map) -> Iterator[str]:
     place = f'x="{_LEFT}" y="{_EDGE}" width="{WIDTH - _EDGE - _LEFT}" height="{base - _EDGE}"'
     data = base64.b64encode(image(view)).decode()
     yield f'<image {place} preserveAspectRatio="none" href="data:image/png;base64,{data}"/>'
-    for end in view.columns.ends:
-        yield _line((x(end), x(end)), (_EDGE, base), "end")
-    for end in view.rows.ends:
-        yield _line((_LEFT, WIDTH - _EDGE), (y(end), y(end)), "end")
+    for kind in ("halo", "end"):  # seen on any colour
+        for end in view.columns.ends:
+            yield _line((x(end), x(end)), (_EDGE, base), kind)
+        for end in view.rows.ends:
+            yield _line((_LEFT, WIDTH - _EDGE), (y(end), y(end)), kind)
 
 
 def _cells(axis: Axis, start: float, end: float) -> Scale:

@@ -60,8 +60,8 @@ def _about(count: int) -> str:
     sizes = f"width {SIZES['dim']}, training length {SIZES['train_length']}"
     return (
         f"<p>{many} of transformers, as fastpe {fastpe.__version__} has them: formula, picture, options, source, what "
-        "theory says and what was measured. A position encoding fills a few small arrays, its slots, and each slot acts "
-        "at one place of a transformer.</p>\n"
+        "theory says and what was measured. A position encoding fills a few small arrays, its slots, and each slot "
+        "acts at one place of a transformer.</p>\n"
         f'<p class="note">Pictures: {sizes}, {HEADS} heads, up to twice the training length (the dashed line), initial '
         f"values of seed 0 of what is learned. Theory: {sizes}, one head. Offsets are key - query.</p>\n"
     )
@@ -70,6 +70,7 @@ def _about(count: int) -> str:
 def _form(cards: Iterable[Card]) -> str:
     """What chooses; hidden until the script is there that does it."""
     every = list(cards)
+    learned = {word: _LEARNED[word] for word in LEARNED}
     years = sorted({each.entry.year for each in every if each.entry.year is not None})
     first, last = (years[0], years[-1]) if years else (2017, 2017)
     year = f'type="number" min="{first}" max="{last}" placeholder='
@@ -77,7 +78,7 @@ def _form(cards: Iterable[Card]) -> str:
         '<label class="search">Search <input type="search" name="q" placeholder="name, author, slot, option"></label>',
         _select("use", "Use", {**USES, _NONE: "none stated"}, {each.entry.use or _NONE for each in every}),
         _slots(every),
-        _select("learned", "Learns", {word: _LEARNED[word] for word in LEARNED}, {each.entry.learned for each in every}),
+        _select("learned", "Learns", learned, {each.entry.learned for each in every}),
         _select("beyond", "Past the training length", dict.fromkeys(BEYOND, ""), {each.entry.beyond for each in every}),
         _select("reported", "Reported there", {**dict.fromkeys(OUTCOMES, ""), **_REPORTED},
                 {each.entry.outcome for each in every}),
@@ -131,4 +132,6 @@ def _link(key: str) -> str:
 
 
 def _group(title: str, cards: Sequence[Card]) -> str:
-    return f'<section class="group"><h2>{html.escape(title)}</h2>\n{"".join(each.content for each in cards)}</section>\n'
+    return (
+        f'<section class="group"><h2>{html.escape(title)}</h2>\n{"".join(each.content for each in cards)}</section>\n'
+    )
