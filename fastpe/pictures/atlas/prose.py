@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _CODE = re.compile(r"(``?)(.+?)\1")
-_BOLD = re.compile(r"\*\*(.+?)\*\*")
+_BOLD = re.compile(r"(?<!\w)\*\*(?=\S)(.+?)(?<=\S)\*\*(?!\w)")  # 2**27 is none
 _ARXIV = re.compile(r"arXiv:(\d{4}\.\d{4,5}(?:v\d+)?)")
 _SOURCE = "Source:"
 
@@ -44,14 +44,14 @@ def inline(text: str) -> str:
     """
     pieces, end = [], 0
     for code in _CODE.finditer(text):
-        pieces += [_words(text[end : code.start()]), f"<code>{html.escape(code[2])}</code>"]
+        as_it_is = html.escape(code[2]).replace("*", "&#42;")  # no bold words
+        pieces += [_words(text[end : code.start()]), f"<code>{as_it_is}</code>"]
         end = code.end()
-    return "".join([*pieces, _words(text[end:])])
+    return _BOLD.sub(r"<strong>\1</strong>", "".join([*pieces, _words(text[end:])]))
 
 
 def _words(text: str) -> str:
-    bold = _BOLD.sub(r"<strong>\1</strong>", html.escape(text))
-    return _ARXIV.sub(r'<a href="https://arxiv.org/abs/\1">arXiv:\1</a>', bold)
+    return _ARXIV.sub(r'<a href="https://arxiv.org/abs/\1">arXiv:\1</a>', html.escape(text))
 
 
 def _block(block: str) -> str:
