@@ -4,6 +4,7 @@ import click
 
 import fastpe
 
+from .atlas import atlas
 from .bench import bench
 from .check import check
 from .compare import compare, merge, report
@@ -29,6 +30,6 @@ def main(context: click.Context) -> None:
 
 
 MAKE = (train, evaluate, generate, compare, merge, report, reproduce)
-LOOK = (encodings, tasks, check, show, theory, doctor, bench)
+LOOK = (encodings, atlas, tasks, check, show, theory, doctor, bench)
 for command in (*MAKE, *LOOK):
     main.add_command(command)

@@ -132,6 +132,13 @@ def check_place(what: str, path: Path) -> None:
         raise click.UsageError(f"{what}: {path} cannot be written: {error.strerror}") from error
 
 
+def check_folder(what: str, path: Path) -> None:
+    """Refuse a file in no folder that there is, and what `check_place` refuses."""
+    if not path.parent.is_dir():
+        raise click.UsageError(f"{what}: there is no folder {path.parent}")
+    check_place(what, path)
+
+
 def figure_kind(out: Path) -> str:
     """The format that a file's name asks for, before any work; what could not be written is an error."""
     from fastpe.pictures import canvas
@@ -140,9 +147,7 @@ def figure_kind(out: Path) -> str:
     if kind not in canvas.KINDS:
         endings = ", ".join(f".{each}" for each in canvas.KINDS)
         raise click.UsageError(f"--out must end in one of {endings}, not {str(out)!r}")
-    if not out.parent.is_dir():
-        raise click.UsageError(f"--out: there is no folder {out.parent}")
-    check_place("--out", out)
+    check_folder("--out", out)
     if not canvas.available():
         raise click.UsageError(canvas.MISSING)
     return kind

@@ -10,8 +10,7 @@ import click
 from fastpe.theory.pages.quantities import IN_WINDOWS, QUANTITIES
 from fastpe.theory.pages.record import Record
 from fastpe.theory.pages.subject import Subject
-
-from .theory_words import cell, facts, heading
+from fastpe.theory.pages.words import cell, facts, heading
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -156,6 +156,15 @@ def test_every_package_is_listed():
     assert listed == folders | {"fastpe_cli"}
 
 
+def test_what_is_no_code_is_packed_too():
+    packed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    files = [path for path in (ROOT / "fastpe").rglob("*.*") if path.suffix not in (".py", ".pyc", ".md")]
+    assert len(files) >= 6
+    for path in files:
+        package = ".".join(path.parent.relative_to(ROOT).parts)
+        assert path.name in packed.get(package, []), f"{path.relative_to(ROOT)} is missing in a wheel"
+
+
 def test_nothing_unsafe_is_called():
     for folder in ("fastpe", "cli"):
         for name, path in modules(folder).items():

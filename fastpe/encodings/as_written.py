@@ -6,7 +6,7 @@ from typing import Any
 
 from fastpe.encodings.encoding import Reported
 
-FIELDS = ("summary", "slots", "beyond", "reported")
+FIELDS = ("summary", "use", "slots", "beyond", "source", "reported")
 """The fields of `fastpe.encodings.encoding.Encoding` that an encoding of this package gives as literals."""
 
 _RECORD = "ENCODING = "

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fastpe.encodings import as_written
-from fastpe.encodings.encoding import Encoding, Reported
+from fastpe.encodings.encoding import USES, BeyondTrainingLength, Encoding, Reported, year_of
 from fastpe.encodings.registry import file_of, get, list_encodings
 from fastpe.encodings.slots import make_spec
 
@@ -29,6 +29,21 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 _FIRST = ("rotation", "relative", "bias")  # of several groups that slots point to
 LEARNED = ("yes", "no", "optional")
 
+NEEDS: Mapping[str, str] = {
+    "": "Nothing but positions",
+    "training": "Parameters that are trained",
+    "length": "The length of training",
+    "causal": "A causal mask",
+    "coordinates": "Positions of several coordinates: a grid, a sphere, space",
+    "graph": "A graph: a plain sequence is a path",
+}
+"""What an encoding needs beside positions, in a word -> a title; of several the last is its group, "" is for none."""
+
+ORDERS = ("use", "year", "place", "needs")
+"""What a list can be grouped by."""
+_NO_USE, _NO_YEAR = "No use stated", "Own constructions, and sources without a year"
+_TRAINED, _POSITIONS = (6, 12), 18  # two training lengths, and positions beyond both
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -41,6 +56,8 @@ class Entry:
     slots: tuple[str, ...]
     learned: str
     summary: str = ""
+    use: str = ""
+    source: str = ""
     beyond: str = "defined"
     reported: Reported | None = None
     gated: bool = False
@@ -49,6 +66,11 @@ class Entry:
     def group(self) -> str:
         """The folder that it belongs to."""
         return group_of(self.slots, gated=self.gated)
+
+    @property
+    def year(self) -> int | None:
+        """The year of its source, see `year_of`."""
+        return year_of(self.source)
 
     @property
     def outcome(self) -> str:
@@ -89,6 +111,7 @@ def chosen(
     beyond: Collection[str] = (),
     learned: Collection[str] = (),
     reported: Collection[str] = (),
+    use: Collection[str] = (),
     *,
     causal: bool = False,
     axes: int | None = None,
@@ -105,17 +128,52 @@ def chosen(
         and (not beyond or each.beyond in beyond)
         and (not learned or each.learned in learned)
         and (not reported or each.outcome in reported)
+        and (not use or each.use in use)
         and (not causal or suits_sequences(get(each.key)))
         and (axes is None or coordinates(get(each.key)) == axes)
     ]
 
 
-def grouped(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
-    """Title of a group -> its encodings; no group is empty."""
-    found: dict[str, list[Entry]] = {folder: [] for folder in GROUPS}
-    for each in entries:
-        found[each.group].append(each)
-    return {GROUPS[folder][0]: members for folder, members in found.items() if members}
+def grouped(entries: Iterable[Entry], by: str = "use") -> dict[str, list[Entry]]:
+    """Title of a group -> its encodings; no group is empty.
+
+    by: one of `ORDERS`: "use", whom they are for; "year", of the source, the newest first; "place", where they act;
+    "needs", the most special thing that they need.
+
+    >>> [each.key for each in grouped(entries()[0], "year")["2018"]]
+    ['shaw', 'sinusoidal_t2t']
+    """
+    every = list(entries)
+    titles = _titles(every, by)
+    found: dict[Any, list[Entry]] = {group: [] for group in titles}
+    for each in every:
+        found[_group(each, by)].append(each)
+    return {titles[group]: members for group, members in found.items() if members}
+
+
+def _titles(entries: Iterable[Entry], by: str) -> dict[Any, str]:
+    """Groups in order -> their titles."""
+    match by:
+        case "use":
+            return {**USES, "": _NO_USE}
+        case "year":
+            years = sorted({each.year for each in entries if each.year is not None}, reverse=True)
+            return {**{year: str(year) for year in years}, None: _NO_YEAR}
+        case "place":
+            return {folder: title for folder, (title, _) in GROUPS.items()}
+    return dict(NEEDS)
+
+
+def _group(each: Entry, by: str) -> Any:
+    """The group of an encoding, as `_titles` has them."""
+    match by:
+        case "use":
+            return each.use
+        case "year":
+            return each.year
+        case "place":
+            return each.group
+    return ("", *needs(each.key))[-1]
 
 
 def group_of(slots: Iterable[str], *, gated: bool = False) -> str:
@@ -136,6 +194,47 @@ def learned(encoding: Encoding) -> str:
     if encoding.parameters is Encoding.parameters:
         return "no"
     return "yes" if encoding.parameters(make_spec(8), **_defaults(encoding)) else "optional"
+
+
+def needs(key: str) -> tuple[str, ...]:
+    """What an encoding needs beside positions, by default: words of `NEEDS`, as its record and its formula say.
+
+    Raises
+    ------
+    ValueError
+        If it is one of the user's own and cannot be filled.
+
+    >>> needs("rope"), needs("fire"), needs("learned_2d")
+    ((), ('training', 'causal'), ('training', 'length', 'coordinates'))
+    """
+    encoding = get(key)
+    found = {
+        "training": learned(encoding) == "yes",
+        "length": _knows_training_length(key, causal=encoding.direction == "causal"),
+        "causal": encoding.direction == "causal",
+        "coordinates": coordinates(encoding) > 1,
+        "graph": "edges" in encoding.options,
+    }
+    return tuple(word for word, needed in found.items() if needed)
+
+
+def _knows_training_length(key: str, causal: bool) -> bool:
+    """Whether the same positions get anything else where the training length is another one."""
+    import numpy as np  # a list needs none of it
+
+    from fastpe.encodings.build import build
+
+    filled = []
+    for train_length in _TRAINED:
+        try:
+            sizes: dict[str, Any] = {"dim": 24, "heads": 2, "train_length": train_length, "causal": causal}
+            filled.append(build(key, _POSITIONS, **sizes, dtype="float64", reference=True))
+        except BeyondTrainingLength:
+            return True
+    one, other = filled
+    return one.keys() != other.keys() or any(
+        np.shape(one[slot]) != np.shape(other[slot]) or not np.array_equal(one[slot], other[slot]) for slot in one
+    )
 
 
 def moves(encoding: Encoding) -> bool:

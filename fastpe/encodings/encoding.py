@@ -6,6 +6,7 @@ of a transformer (`fastpe.encodings.slots.SLOTS`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -18,7 +19,21 @@ from fastpe.base.option import Option
 BEYOND = ("defined", "clipped", "resized", "undefined")
 DIRECTIONS = ("yes", "no", "causal", "unknown")
 OUTCOMES = ("holds", "partly", "fails", "tuned")
+USES: Mapping[str, str] = {
+    "current": "Language models of today",
+    "earlier": "Language models before",
+    "proposed": "Proposed for language models",
+    "arithmetic": "Arithmetic",
+    "images": "Images and video",
+    "other": "Graphs, space, sound and time",
+    "study": "Formulas to study",
+}
+"""Whom an encoding is for, in a word -> as the title of a list. "current": models that people use have it; "earlier":
+known models had it; "proposed": a paper has it, and no known model; "study": papers about formulas, this library."""
+
 SUMMARY = 50  # characters that a list has room for
+_OWN = "own construction"
+_YEAR = re.compile(r"(?<![\d.:/])(?:19|20)\d\d(?![\d.]\d)")  # no number of arXiv
 
 
 class BeyondTrainingLength(ValueError):
@@ -104,7 +119,9 @@ class Encoding:
         Whether a model without a causal mask can tell left from right by it; "no": equal for both sides, only with a
         causal mask; "causal": made for causal models alone.
     source : str
-        Where it was published.
+        Where it was published: authors and year first, so that `year_of` finds it.
+    use : str
+        Whom it is for, one of `USES`; "" where that is not said.
     reported : Reported, optional
         What was measured on longer sequences; None where nothing was found.
     ulp : float or callable
@@ -161,6 +178,7 @@ class Encoding:
     beyond: str = "defined"
     direction: str = "unknown"
     source: str = ""
+    use: str = ""
     reported: Reported | None = None
     ulp: float | Callable[..., Any] = 1.0
     per_layer: tuple[str, ...] = ()
@@ -194,6 +212,16 @@ def of_module(module: ModuleType) -> Encoding:
     """A module's `ENCODING`, completed by the functions that the module defines; what `ENCODING` itself gives stays."""
     encoding: Encoding = own.of_module(module, "ENCODING", FUNCTIONS)
     return encoding
+
+
+def year_of(source: str) -> int | None:
+    """The year that a source names first; None where it names none, or is an own construction, after whomever.
+
+    >>> year_of("Su 2023, kexue.fm/archives/9706"), year_of("arXiv:2009.13658, 2020"), year_of("own construction")
+    (2023, 2020, None)
+    """
+    found = None if _OWN in source else _YEAR.search(source)
+    return None if found is None else int(found[0])
 
 
 class Part(NamedTuple):

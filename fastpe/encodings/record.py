@@ -43,6 +43,8 @@ def _words(own: Encoding) -> str:
     for name, known in _WORDS.items():
         if getattr(own, name) not in known:
             return f"{name} must be one of {', '.join(known)}, not {getattr(own, name)!r}"
+    if own.use not in ("", *encoding.USES):
+        return f"use must be one of {', '.join(encoding.USES)}, or be left out, not {own.use!r}"
     for name in ("summary", "source"):
         if not isinstance(getattr(own, name), str):
             return f"{name} must be a str, not {getattr(own, name)!r}"

@@ -22,7 +22,7 @@ from fastpe.experiments.claims import (
     told_apart,
 )
 from fastpe.experiments.sections import Section
-from fastpe.experiments.svg import Reference
+from fastpe.pictures.svg import Reference
 from fastpe.training import config_file
 
 if TYPE_CHECKING:

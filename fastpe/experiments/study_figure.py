@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fastpe.experiments.svg import Line, Plot, style
 from fastpe.pictures.canvas import MISSING, STYLE, available, content
+from fastpe.pictures.svg import Line, Plot, style
 
 _MARKERS = "osD^vXP*<>hd"
 _PANEL = (4.2, 3.0)  # inches

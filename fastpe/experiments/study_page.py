@@ -5,16 +5,16 @@ import html
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
 from typing import Any
 
-from fastpe.experiments import claims_report, svg
+from fastpe.experiments import claims_report
 from fastpe.experiments.comparison import VERDICTS
 from fastpe.experiments.rank_diagram import rank_diagram
 from fastpe.experiments.results import SOLVED, lengths_of, measure_of
 from fastpe.experiments.sections import Section
 from fastpe.experiments.study import Cell, Study
 from fastpe.experiments.words import COMPARED, MIXED, WITHIN, about_reached, comparison_cells, effective_table, told
+from fastpe.pictures import svg, web
 from fastpe.training import config_file
 from fastpe.training.lengths import ends
 
@@ -55,15 +55,8 @@ def page(
 
 
 def document(title: str, parts: Iterable[str]) -> str:
-    """A file of its own, in HTML, of parts as `section` makes them: its style and script are in it."""
-    read = resources.files("fastpe.experiments").joinpath
-    style, script = read("page.css").read_text("utf-8"), read("page.js").read_text("utf-8")
-    named = html.escape(title)
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{named}</title>\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>\n{style}</style></head>\n'
-        f"<body><h1>{named}</h1>\n{''.join(parts)}<script>\n{script}</script></body></html>\n"
-    )
+    """A file of its own, in HTML, of parts as `section` makes them."""
+    return web.document(title, "".join(parts), "fastpe.experiments", "page")
 
 
 def section(title: str, content: str) -> str:

@@ -1,4 +1,4 @@
 """What an encoding looks like: the numbers, their text, their figure.
 
-From outside: `canvas`, `curves`, `figure`, `look`, `show`, `text`.
+From outside: `atlas.page`, `canvas`, `curves`, `figure`, `look`, `show`, `svg`, `text`, `web`.
 """

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from rich.text import Text
 
+from fastpe.pictures.colours import rgb
 from fastpe.pictures.look import Look, heading, joined
 from fastpe.pictures.panels import Array, Axis, Curves, Map, View
 
 _MOST_LINES = 24  # of a map
 _CHART_LINES = 11
 _MARKS = "0123456789abcdef"
-_ONE_SIGN = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))  # viridis
-_TWO_SIGNS = ((33, 102, 172), (146, 197, 222), (247, 247, 247), (244, 165, 130), (178, 24, 43))  # ColorBrewer's RdBu
 _CURVES = ("#56B4E9", "#E69F00", "#009E73", "#F0E442", "#CC79A7", "#D55E00", "#0072B2", "#999999")  # Okabe and Ito's
 
 
@@ -177,9 +176,7 @@ def _cell(line: Text, shares: Array, view: Map, wide: int, glyphs: Glyphs) -> No
 
 
 def _rgb(share: float, signed: bool) -> str:
-    anchors = np.array(_TWO_SIGNS if signed else _ONE_SIGN)
-    colour = [np.interp(share * (len(anchors) - 1), range(len(anchors)), part) for part in anchors.T]
-    return "#" + "".join(f"{round(part):02x}" for part in colour)
+    return f"#{rgb(share, signed).hex()}"
 
 
 def _under(axis: Axis, groups: Sequence[Sequence[Array]], wide: int) -> str:

@@ -20,7 +20,8 @@ C1 to C121 are the claims of Li (2025), numbered as they stand in the paper and 
 I8 are quantities.
 
 From outside: `biases`, `claims`, `claims.tables`, `drift`, `essentials`, `information`, `kernel`, `pages.collect`,
-`pages.of_run`, `pages.quantities`, `pages.record`, `pages.subject`, `reach`, `rotations`, `tables`, `value`.
+`pages.of_model`, `pages.of_run`, `pages.quantities`, `pages.record`, `pages.subject`, `pages.words`, `reach`,
+`rotations`, `tables`, `value`.
 """
 
 from typing import TYPE_CHECKING, Any

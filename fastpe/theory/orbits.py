@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -85,11 +86,24 @@ def least_error(
     choice("group", group, GROUPS)
     if (length := whole("length", length, 1)) > _LONGEST:
         raise ValueError(f"length must be at most {_LONGEST}, not {length}")
-    if name in LINEAR:
-        moments = _moments(name, length, multipliers(factors, length))
-        return _in_fractions(_LEAST[group](moments, length), f"{LINEAR[name]}; {_why(group)}", group, length)
-    if factors is not None:
+    if factors is None:
+        return _without_factors(name, group, length, whole("draws", draws, 2), whole("seed", seed, 0))
+    if name not in LINEAR:
         raise ValueError(f"factors are for linear targets, {', '.join(LINEAR)}, not for {name!r}")
+    return _linear(name, group, length, multipliers(factors, length))
+
+
+def _linear(name: str, group: str, length: int, multiplied: Any) -> Value:
+    """That of a linear target, in fractions."""
+    moments = _moments(name, length, multiplied)
+    return _in_fractions(_LEAST[group](moments, length), f"{LINEAR[name]}; {_why(group)}", group, length)
+
+
+@lru_cache(maxsize=1024)  # many encodings have the same symmetry
+def _without_factors(name: str, group: str, length: int, draws: int, seed: int) -> Value:
+    """`least_error` of checked arguments."""
+    if name in LINEAR:
+        return _linear(name, group, length, multipliers(None, length))
     inputs, why = {"group": group, "length": length}, f"{OTHERS[name]}; {_why(group)}"
     if name == "running_parity":
         return exact(_parity(group, length), why, **inputs)
@@ -98,7 +112,7 @@ def least_error(
     if group == "const" or length == 1:
         return exact(0.0, why, **inputs)
     of_draws = _max_perm if group == "perm" else _sorted_rev if name == "sort_numbers" else _max_rev
-    return _estimated(of_draws, why, inputs, whole("draws", draws, 2), whole("seed", seed, 0))
+    return _estimated(of_draws, why, inputs, draws, seed)
 
 
 def least_error_of_matrix(matrix: Any, group: str, offsets: Any = None) -> Value:

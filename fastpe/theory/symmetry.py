@@ -130,7 +130,8 @@ def symmetry(
         _Network(name, options, length, dim, heads, causal, whole("seed", seed, 0) + draw)
         for draw in range(whole("draws", draws, 1))
     ]
-    measured = {key: max(network.spreads()[key] for network in networks) for key in PROPERTIES}
+    spreads = [network.spreads() for network in networks]
+    measured = {key: max(each[key] for each in spreads) for key in PROPERTIES}
     found = {key: _property(key, measured[key], networks[0]) for key in PROPERTIES}
     inputs = {"length": length, "dim": dim, "heads": heads, "options": dict(options), "draws": draws, "seed": seed}
     return Symmetry(networks[0].config.encoding, causal, **found, inputs=inputs)

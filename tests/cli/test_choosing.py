@@ -9,6 +9,7 @@ import pytest
 from command_line import fastpe, refused
 
 from fastpe.encodings import catalogue
+from fastpe.encodings.encoding import USES
 from fastpe.encodings.registry import get, list_encodings
 from fastpe_cli import encodings
 
@@ -20,9 +21,28 @@ def listed(*filters):
     return [line.split()[0] for line in result.stdout.splitlines()[1:] if line.startswith("  ")]
 
 
-def test_the_list_has_every_encoding_in_its_group():
-    titles = [title for title, _ in catalogue.GROUPS.values()]
-    head, *lines = fastpe("encodings").stdout.splitlines()
+def titles_by_year():
+    """Years from the latest on, and what has none."""
+    years = sorted({each.year for each in catalogue.entries()[0] if each.year}, reverse=True)
+    return [*map(str, years), "Own constructions, and sources without a year"]
+
+
+TITLES = {
+    "use": lambda: [*USES.values()],
+    "year": titles_by_year,
+    "place": lambda: [title for title, _ in catalogue.GROUPS.values()],
+}
+GROUP_OF = {
+    "use": lambda found: USES[found.use],
+    "year": lambda found: str(found.year or "Own constructions, and sources without a year"),
+    "place": lambda found: catalogue.GROUPS[found.group][0],
+}
+
+
+@pytest.mark.parametrize(("by", "flags"), [("use", []), *((by, ["--by", by]) for by in TITLES)])
+def test_the_list_has_every_encoding_in_its_group(by, flags):
+    titles = TITLES[by]()
+    head, *lines = fastpe("encodings", *flags).stdout.splitlines()
     assert head.split() == ["name", "what", "it", "is", "learns", "beyond", "reported"]
     assert [line for line in lines if line in titles] == titles
     group = None
@@ -30,10 +50,27 @@ def test_the_list_has_every_encoding_in_its_group():
         group = line if line in titles else group
         if line.startswith("  "):
             key, found = line.split()[0], catalogue.entry(line.split()[0])
-            assert group == catalogue.GROUPS[found.group][0]
+            assert group == GROUP_OF[by](found)
             learns, outcome = found.learned.replace("optional", "opt"), found.outcome.replace("none", "-")
             assert line.split() == [key, *found.summary.split(), learns, found.beyond, outcome]
-    assert sorted(listed()) == sorted(list_encodings())
+    assert sorted(listed(*flags)) == sorted(list_encodings())
+
+
+def test_a_list_by_needs_says_what_each_needs():
+    head, *lines = fastpe("encodings", "--by", "needs").stdout.splitlines()
+    assert head.split() == ["name", "what", "it", "is", "needs"]
+    assert [line for line in lines if line in catalogue.NEEDS.values()] == list(catalogue.NEEDS.values())
+    group, seen = "", {}
+    for line in lines:
+        group = next((word for word, title in catalogue.NEEDS.items() if title == line), group)
+        if line.startswith("  "):
+            key, *words = line.replace(",", "").split()
+            seen[key] = group
+            needed = words[len(get(key).summary.split()) :]
+            assert needed == (list(catalogue.needs(key)) or ["-"])
+            assert group == (needed[-1] if needed != ["-"] else "")
+    assert sorted(seen) == sorted(list_encodings())
+    assert [seen[key] for key in ("nope", "t5", "learned", "fire", "rope_2d", "rwse")] == list(catalogue.NEEDS)
 
 
 def test_the_list_alone_says_what_to_try_for_a_causal_model_of_longer_sequences():
@@ -51,6 +88,7 @@ def test_the_list_alone_says_what_to_try_for_a_causal_model_of_longer_sequences(
         (("--reported", "none"), lambda own: own["reported"] is None),
         (("--reported", "tuned"), lambda own: own["reported"] and own["reported"]["outcome"] == "tuned"),
         (("--axes", "2"), lambda own: own["axes"] == 2),
+        (("--use", "arithmetic", "--use", "study"), lambda own: own["use"] in ("arithmetic", "study")),
         (("--causal", "--learned", "no", "--slot", "table"),
          lambda own: own["causal"] and own["learned"] == "no" and "table" in own["slots"]),
     ],
@@ -72,13 +110,16 @@ def test_wrong_filters_are_one_line():
     assert "'tabel' is not one of 'table'" in refused(2, "encodings", "--slot", "tabel")
     assert "'ever' is not one of 'defined'" in refused(2, "encodings", "--beyond", "ever")
     assert "0 is not in the range x>=1" in refused(2, "encodings", "--axes", "0")
-    for filters in (["--slot", "bias"], ["--causal"], ["--axes", "1"]):
+    assert "'when' is not one of 'use', 'year', 'place', 'needs'" in refused(2, "encodings", "--by", "when")
+    assert "leave one out" in refused(2, "encodings", "--by", "year", "--json")
+    for filters in (["--slot", "bias"], ["--causal"], ["--axes", "1"], ["--by", "use"], ["--use", "images"]):
         assert "give them or NAME" in refused(2, "encodings", "alibi", *filters)
 
 
+@pytest.mark.parametrize("by", catalogue.ORDERS)
 @pytest.mark.parametrize("room", [72, 80, 100, 10**4])
-def test_a_list_fits_its_terminal(room):
-    lines = encodings.listing(catalogue.entries()[0], room)
+def test_a_list_fits_its_terminal(room, by):
+    lines = encodings.listing(catalogue.entries()[0], room, by)
     assert max(map(len, lines)) <= room
     words = " ".join(" ".join(lines).split())
     for each in catalogue.entries()[0]:
@@ -95,7 +136,8 @@ def test_a_list_imports_nothing_heavy():
         "import sys\nfrom fastpe_cli.main import main\nmain(sys.argv[1:], standalone_mode=False)\n"
         "assert not {'numpy', 'numba', 'rich'} & set(sys.modules)"
     )
-    for filters in ([], ["--beyond", "defined", "--learned", "no", "--reported", "holds", "--slot", "bias"]):
+    every = ["--beyond", "defined", "--learned", "no", "--reported", "holds", "--slot", "bias", "--use", "proposed"]
+    for filters in ([], every, ["--by", "year"], ["--by", "place"]):
         subprocess.run([sys.executable, "-c", code, "encodings", *filters], check=True, capture_output=True)
 
 
@@ -104,6 +146,9 @@ def test_every_encoding_has_a_page_and_its_evidence(name):
     facts, text = json.loads(fastpe("encodings", name, "--json").stdout), fastpe("encodings", name).stdout
     assert facts["page"] in text
     assert re.findall(r"^slot (\w+) .*: \w", text, re.M) == facts["slots"]
+    assert f"\nuse: {USES[facts['use']]}\nsource: {facts['source']}\n" in text
+    assert facts["year"] is None or str(facts["year"]) in facts["source"]
+    assert set(facts["needs"]) < set(catalogue.NEEDS)
     for option, entry in facts["options"].items():
         assert re.search(rf"^{option} .*{re.escape(entry['doc'])}$", text, re.M)
     _, _, evidence = text.partition("\nReported on longer sequences: ")

@@ -4,7 +4,7 @@ import pytest
 
 import fastpe
 from fastpe.encodings import as_written, catalogue
-from fastpe.encodings.encoding import BEYOND, OUTCOMES
+from fastpe.encodings.encoding import BEYOND, OUTCOMES, USES, year_of
 from fastpe.encodings.registry import get, list_encodings
 from fastpe.encodings.slots import SLOTS
 
@@ -25,6 +25,23 @@ def test_what_a_list_reads_is_what_the_record_says(name):
     assert listed.learned in catalogue.LEARNED
     assert listed.beyond in BEYOND
     assert listed.outcome in (*OUTCOMES, "none")
+    assert listed.use in USES
+
+
+@pytest.mark.parametrize("name", list_encodings())
+def test_a_source_says_its_year_or_that_it_is_an_own_construction(name):
+    listed = catalogue.entry(name)
+    assert (listed.year is None) == ("own construction" in listed.source)
+    assert listed.year is None or 2017 <= listed.year <= 2100
+    assert listed.year is None or listed.source.count(str(listed.year)) >= 1
+
+
+def test_the_year_of_a_source_is_no_number_of_arxiv_and_no_page():
+    assert year_of("Huang, Liang, Xu and Xiang 2020, arXiv:2009.13658, method 1") == 2020
+    assert year_of("arXiv:2009.13658") is year_of("released code") is year_of("") is None
+    assert year_of("kexue.fm/archives/2023 and 12024") is None
+    assert year_of("own construction, after Slepian 1978") is None
+    assert year_of("Kazemi et al. 2019, arXiv:1907.05321; Shukla and Marlin 2021") == 2019
 
 
 def test_who_suits_a_causal_model_of_a_plain_sequence():

@@ -65,6 +65,7 @@ OPTION = 'fastpe.Option(0.5, "of the distance", float, above=0.0, maximum=4.0)'
         (('summary="a', 'summary="a\\n'), "summary must be one line of at most 100 characters"),
         (('summary="a', f'summary="{"a" * 100}'), "summary must be one line of at most 100 characters"),
         (('source="an own construction"', "source=None"), "source must be a str, not None"),
+        (("ulp=4.0", "use='poems'"), "use must be one of current, .*, study, or be left out, not 'poems'"),
         (("ulp=4.0", "ulp=0"), "ulp must be a finite number > 0, or a function"),
         (("ulp=4.0", "ulp=float('nan')"), "ulp must be a finite number > 0, or a function"),
         (("ulp=4.0", "reported=('holds', '', '')"), "reported must be None or a fastpe.Reported of three texts"),

@@ -249,6 +249,7 @@ def _pull_pairs(points: np.ndarray, dscores: np.ndarray, sides: np.ndarray) -> N
 
 ENCODING = Encoding(
     summary="linear penalty of distance, a slope for each head",
+    use="current",
     slots=("bias", "scores"),
     options={
         "slope": Option(None, "one slope for all heads, instead of the list", float, minimum=0.0, optional=True),

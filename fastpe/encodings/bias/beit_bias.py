@@ -163,6 +163,7 @@ def pull(
 
 ENCODING = Encoding(
     summary="a bias for each 2-D offset and for a class token",
+    use="images",
     slots=("index", "values"),
     options={
         "class_token": Option(False, "whether the first token is a class token, which has no cell", bool),

@@ -159,6 +159,7 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 ENCODING = Encoding(
     summary="scores times a trained sigmoid of the distance",
+    use="proposed",
     slots=("gain", "rectify"),
     options={},
     beyond="defined",

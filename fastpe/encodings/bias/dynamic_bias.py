@@ -145,6 +145,7 @@ def pull(
 
 ENCODING = Encoding(
     summary="a bias by a small network of the look-back",
+    use="proposed",
     slots=("bias", "scores"),
     options={
         "hidden": Option(None, "width of the network; none: a quarter of the model's", int, minimum=1, optional=True),

@@ -281,6 +281,7 @@ def pull(
 
 ENCODING = Encoding(
     summary="a small network of the normalised distance, a bias",
+    use="proposed",
     slots=("scores",),
     options={
         "hidden": Option(32, "width of the network", int, minimum=1),

@@ -187,6 +187,7 @@ def _pull(points: Array, dscores: Array, found: Array) -> None:
 
 ENCODING = Encoding(
     summary="linear penalty of the great-circle distance",
+    use="other",
     slots=("scores",),
     options={
         "slope": Option(None, "one slope for all heads, per radian", float, minimum=0.0, optional=True),

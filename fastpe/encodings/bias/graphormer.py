@@ -213,6 +213,7 @@ def _search(begin: Array, neighbours: Array, farthest: int, path: Array) -> None
 
 ENCODING = Encoding(
     summary="a bias for each shortest-path length in a graph",
+    use="other",
     slots=("table", "index", "values"),
     options={
         "edges": graphs.EDGES,

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.encodings.encoding import Encoding
-from fastpe.encodings.parts.huang import OPTIONS, SOURCE, clip_count, summed
+from fastpe.encodings.parts.huang import OPTIONS, clip_count, summed
 from fastpe.encodings.parts.offsets import check_offsets, sides
 from fastpe.encodings.slots import Spec
 
@@ -67,11 +67,12 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 ENCODING = Encoding(
     summary="a trained factor on the score for each distance",
+    use="proposed",
     slots=("gain",),
     options=OPTIONS,
     beyond="clipped",
     direction="no",
-    source=f"{SOURCE}, method 1",
+    source="Huang, Liang, Xu and Xiang 2020, arXiv:2009.13658, method 1",
     ulp=1.0,
     check=lambda spec, **options: check_offsets("huang1", spec),
     per_layer=("weight",),

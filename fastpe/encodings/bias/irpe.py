@@ -190,6 +190,7 @@ def pull(
 
 ENCODING = Encoding(
     summary="a trained bias for each bucket of 2-D offsets",
+    use="images",
     slots=("index", "values"),
     options={
         "method": Option("product", "how an offset becomes a bucket", str, ("product", "cross", "euclidean", "quant")),

@@ -95,6 +95,7 @@ def _totals(spec: Spec, dbias: np.ndarray, r1: np.ndarray, r2: np.ndarray) -> np
 
 ENCODING = Encoding(
     summary="a penalty that grows as the logarithm of distance",
+    use="proposed",
     slots=("bias", "scores"),
     options={},
     beyond="defined",

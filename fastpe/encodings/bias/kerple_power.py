@@ -102,6 +102,7 @@ def _totals(spec: Spec, dbias: np.ndarray, a: np.ndarray, p: np.ndarray) -> np.n
 
 ENCODING = Encoding(
     summary="a penalty that grows as a power of the distance",
+    use="proposed",
     slots=("bias", "scores"),
     options={},
     beyond="defined",

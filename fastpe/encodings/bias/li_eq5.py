@@ -72,6 +72,7 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 ENCODING = Encoding(
     summary="a trained bias for each clipped offset",
+    use="study",
     slots=("bias", "scale"),
     options={
         "reach": Option(16, "clipping distance K", int, minimum=1, maximum=MOST_REACH),

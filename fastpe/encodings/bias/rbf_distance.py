@@ -270,6 +270,7 @@ def _bells_backward(distance, start, count, mu, inverse, affine, bells, dbells, 
 
 ENCODING = Encoding(
     summary="a network of Gaussians of distance in space",
+    use="other",
     slots=("scores",),
     options={"gaussians": Option(128, "number of Gaussians, and width of the hidden layer", int, minimum=1)},
     beyond="defined",

@@ -139,6 +139,7 @@ def _sums_of(distances: np.ndarray, omega: np.ndarray, count: int, found: np.nda
 
 ENCODING = Encoding(
     summary="cosines of the distance, summed, as a bias",
+    use="proposed",
     slots=("bias", "scores"),
     options={
         "dbar": Option(128, "twice the number of frequencies", int, minimum=2, maximum=1e6),

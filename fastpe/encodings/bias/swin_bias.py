@@ -109,6 +109,7 @@ def pull(
 
 ENCODING = Encoding(
     summary="a trained bias for each offset in a window",
+    use="images",
     slots=("index", "values"),
     options={
         "grid": GRID,

@@ -207,6 +207,7 @@ def _backward(
 
 ENCODING = Encoding(
     summary="a bias by a small network of the log offsets",
+    use="images",
     slots=("index", "values", "scores"),
     options={
         "hidden": Option(512, "width of the network", int, minimum=1),

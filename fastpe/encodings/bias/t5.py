@@ -163,6 +163,7 @@ def pull(
 
 ENCODING = Encoding(
     summary="a trained bias for each bucket of distances",
+    use="earlier",
     slots=("bias", "scores", "scale"),
     options={
         "buckets": Option(32, "how many buckets there are", int, minimum=2),

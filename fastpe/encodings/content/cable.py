@@ -61,6 +61,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 
 ENCODING = Encoding(
     summary="distances that every position adds to by itself",
+    use="proposed",
     slots=("scale",),
     gate=Gate(1),
     options={

@@ -60,6 +60,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 
 ENCODING = Encoding(
     summary="a forget gate: the content decides what fades",
+    use="proposed",
     slots=(),
     gate=Gate(-1),
     options={

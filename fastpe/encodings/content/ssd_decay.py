@@ -65,6 +65,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 
 ENCODING = Encoding(
     summary="Mamba-2's decay: time by content, speed by head",
+    use="proposed",
     slots=(),
     gate=Gate(1),
     options={

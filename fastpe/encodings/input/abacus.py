@@ -82,6 +82,7 @@ def pull(
 
 ENCODING = Encoding(
     summary="a trained vector for a digit's place in its number",
+    use="arithmetic",
     slots=("table",),
     options={"rows": Option(None, "of the table; the training length if none", int, optional=True, minimum=1)},
     beyond="undefined",

@@ -151,6 +151,7 @@ def pull(
 
 ENCODING = Encoding(
     summary="a small trained table for each axis of a long text",
+    use="earlier",
     slots=("table",),
     options={
         "grid": Option(

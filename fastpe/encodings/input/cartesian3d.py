@@ -66,6 +66,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, scale: floa
 
 ENCODING = Encoding(
     summary="a point of the sphere by x, y and z, added",
+    use="other",
     slots=("table",),
     options={"scale": Option(1.0, "multiplies the table", float)},
     beyond="defined",

@@ -88,6 +88,7 @@ def pull(
 
 ENCODING = Encoding(
     summary="polynomials cos(n arccos x) of a bounded position",
+    use="study",
     slots=("table",),
     options={
         "kind": Option(1, "1 for cos(n arccos x), 2 for those of sines", int, minimum=1, maximum=2, samples=(1, 2)),

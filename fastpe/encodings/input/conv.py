@@ -58,6 +58,7 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 ENCODING = Encoding(
     summary="a trained filter over neighbours in each channel",
+    use="other",
     slots=("taps",),
     options={"kernel": Option(128, "number of taps", int, minimum=1)},
     beyond="defined",

@@ -141,6 +141,7 @@ def pull(
 
 ENCODING = Encoding(
     summary="a vector for each place and one for each frame",
+    use="images",
     slots=("table",),
     options={
         "grid": Option(None, "sides of the sequence's grid; the closest factors if none", tuple, optional=True),

@@ -85,6 +85,7 @@ def fill(
 
 ENCODING = Encoding(
     summary="sines and cosines of a token's index in a video",
+    use="images",
     slots=("table",),
     options={
         "grid": Option(None, "sides of the grid that given positions lie on", tuple, optional=True),

@@ -264,6 +264,7 @@ def _pull(dtable: np.ndarray, waves: np.ndarray, v: np.ndarray, total: np.ndarra
 
 ENCODING = Encoding(
     summary="waves of random directions, or harmonics",
+    use="other",
     slots=("table",),
     options={
         "basis": Option("random", "which frequencies", str, ("random", "harmonics")),

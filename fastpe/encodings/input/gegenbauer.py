@@ -87,6 +87,7 @@ def pull(
 
 ENCODING = Encoding(
     summary="ultraspherical polynomials of the bounded position",
+    use="study",
     slots=("table",),
     options={
         "alpha": Option(1.0, "which family", float, above=-0.5, samples=(2.5, -0.4, 0.0, 0.5)),

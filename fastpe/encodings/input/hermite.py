@@ -241,6 +241,7 @@ def _pull(along: Array, table: Array, roots: Array, dtable: Array, dspan: Array)
 
 ENCODING = Encoding(
     summary="waves under a bell, orthonormal on the whole line",
+    use="study",
     slots=("table",),
     options={
         "span": Option(None, "x at the end of the training length", float, above=0.0, optional=True, samples=(3.0,)),

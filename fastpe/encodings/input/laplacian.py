@@ -237,6 +237,7 @@ def _error(spec: Spec, *, edges: Edges, count: int, normalisation: str, sign: st
 
 ENCODING = Encoding(
     summary="eigenvectors of a graph through a trained map",
+    use="other",
     slots=("table",),
     options={
         "edges": graphs.EDGES,

@@ -176,6 +176,7 @@ def _pull(low: np.ndarray, weight: np.ndarray, dtable: np.ndarray, scale: float,
 
 ENCODING = Encoding(
     summary="a trained vector for every position, added",
+    use="earlier",
     slots=("table",),
     options={
         "beyond": Option("error", "what positions past the training length get", str, ("error", "clip", "interp")),

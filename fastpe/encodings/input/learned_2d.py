@@ -156,6 +156,7 @@ def pull(
 
 ENCODING = Encoding(
     summary="a trained vector for every cell of a grid, added",
+    use="images",
     slots=("table",),
     options={
         "grid": Option(None, "sides of the sequence's grid; the closest factors if none", tuple, optional=True),

@@ -91,6 +91,7 @@ def pull(
 
 ENCODING = Encoding(
     summary="trained row and column vectors for query and key",
+    use="images",
     slots=("qk_table",),
     options={
         "grid": Option(None, "sides of the sequence's grid; the closest factors if none", tuple, optional=True),

@@ -92,6 +92,7 @@ def pull(
 
 ENCODING = Encoding(
     summary="orthogonal polynomials of the bounded position",
+    use="study",
     slots=("table",),
     options={
         "map": Option("tanh", "how a position becomes x", str, ("tanh", "clamp", "linear", "log")),

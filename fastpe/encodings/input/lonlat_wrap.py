@@ -59,6 +59,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, scale: floa
 
 ENCODING = Encoding(
     summary="sine and cosine of longitude and latitude, added",
+    use="other",
     slots=("table",),
     options={"scale": Option(1.0, "multiplies the table", float)},
     beyond="defined",

@@ -135,6 +135,7 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 ENCODING = Encoding(
     summary="waves of learned frequency and width, added",
+    use="proposed",
     slots=("table",),
     options={},
     beyond="defined",

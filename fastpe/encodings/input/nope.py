@@ -33,6 +33,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any
 
 ENCODING = Encoding(
     summary="no position encoding at all",
+    use="current",
     slots=(),
     options={},
     beyond="defined",

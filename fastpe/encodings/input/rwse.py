@@ -167,6 +167,7 @@ def _of_graph(matrix: Any, steps: int) -> Array:
 
 ENCODING = Encoding(
     summary="return probabilities of random walks on a graph",
+    use="other",
     slots=("table",),
     options={
         "edges": graphs.EDGES,

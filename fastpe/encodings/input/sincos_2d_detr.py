@@ -82,6 +82,7 @@ def fill(
 
 ENCODING = Encoding(
     summary="sines of row and column, added to query and key",
+    use="images",
     slots=("qk_table",),
     options={
         "grid": Option(None, "sides of the grid; the closest factors of N if none", tuple, optional=True),

@@ -73,6 +73,7 @@ def fill(
 
 ENCODING = Encoding(
     summary="sines and cosines of time, row and column, added",
+    use="images",
     slots=("table",),
     options={
         "grid": Option(None, "sides of the grid; the closest factors of N if none", tuple, optional=True),

@@ -65,6 +65,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, base: float
 
 ENCODING = Encoding(
     summary="sines and cosines of geometric frequencies, added",
+    use="earlier",
     slots=("table",),
     options={
         "base": Option(10000.0, "the slowest frequency is about 1/base", float, minimum=1.0),

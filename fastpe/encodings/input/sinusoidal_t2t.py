@@ -59,6 +59,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, base: float
 
 ENCODING = Encoding(
     summary="sines, then cosines, of geometric frequencies",
+    use="earlier",
     slots=("table",),
     options={
         "base": Option(10000.0, "the slowest frequency is 1/base", float, minimum=1.0),

@@ -166,6 +166,7 @@ def _error(spec: Spec, *, time_bandwidth: float | None, scale: float) -> float:
 
 ENCODING = Encoding(
     summary="band-limited waves, concentrated where trained",
+    use="study",
     slots=("table",),
     options={
         "time_bandwidth": Option(
@@ -175,6 +176,6 @@ ENCODING = Encoding(
     },
     beyond="defined",
     direction="yes",
-    source="Slepian 1978, Bell Syst. Tech. J. 57; as an encoding an own construction",
+    source="own construction, after Slepian 1978, Bell Syst. Tech. J. 57",
     ulp=_error,
 )

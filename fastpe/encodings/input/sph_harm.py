@@ -180,6 +180,7 @@ def _harmonics(place, stride, left, steps, scale, column, rows, dim):  # type: i
 
 ENCODING = Encoding(
     summary="spherical harmonics of a point, added",
+    use="other",
     slots=("table",),
     options={
         "degrees": Option(None, "number of degrees; as many as there are channels for", int, minimum=1, optional=True),

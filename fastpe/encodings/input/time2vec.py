@@ -110,6 +110,7 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 ENCODING = Encoding(
     summary="a linear and learned sine channels of the time",
+    use="other",
     slots=("table",),
     options={},
     beyond="defined",

@@ -269,6 +269,7 @@ def _ulp(spec: Spec, *, wavelet: str, normalise: str, **options: Any) -> float:
 
 ENCODING = Encoding(
     summary="localised waves at dyadic scales, added",
+    use="study",
     slots=("table",),
     options={
         "wavelet": Option(

@@ -18,7 +18,6 @@ OPTIONS = {
     ),
     "per_head": Option(False, "whether every head has its own weights", bool),
 }
-SOURCE = "Huang, Liang, Xu and Xiang 2020, arXiv:2009.13658"
 
 
 def clip_count(spec: Spec, reach: int | None) -> int:

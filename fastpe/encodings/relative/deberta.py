@@ -166,6 +166,7 @@ def _scale(spec: Spec, *, c2p: bool, p2c: bool, **options: Any) -> dict[str, Any
 
 ENCODING = Encoding(
     summary="vectors of clipped offsets, met by query and key",
+    use="earlier",
     slots=("rel_key", "rel_query", "scale"),
     options={
         "reach": Option(512, "the largest distance told apart", int, minimum=1, maximum=MOST_REACH),

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.encodings.encoding import Encoding
-from fastpe.encodings.parts.huang import OPTIONS, SOURCE, clip_count, fill, offset_sets, pull
+from fastpe.encodings.parts.huang import OPTIONS, clip_count, fill, offset_sets, pull
 from fastpe.encodings.parts.offsets import check_offsets
 from fastpe.encodings.slots import Spec
 
@@ -52,11 +52,12 @@ def reference(spec: Spec, params: dict[str, Any], *, reach: int | None, per_head
 
 ENCODING = Encoding(
     summary="a trained factor on each channel for each offset",
+    use="proposed",
     slots=("rel_gain",),
     options=OPTIONS,
     beyond="clipped",
     direction="yes",
-    source=f"{SOURCE}, method 3",
+    source="Huang, Liang, Xu and Xiang 2020, arXiv:2009.13658, method 3",
     ulp=1.0,
     fill=fill,
     pull=pull,

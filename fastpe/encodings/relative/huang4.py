@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.encodings.encoding import Encoding, Reported
-from fastpe.encodings.parts.huang import OPTIONS, SOURCE, clip_count, fill, offset_sets, pull
+from fastpe.encodings.parts.huang import OPTIONS, clip_count, fill, offset_sets, pull
 from fastpe.encodings.parts.offsets import STANDARD_DEVIATION, check_offsets
 from fastpe.encodings.slots import Spec
 
@@ -54,11 +54,12 @@ def reference(spec: Spec, params: dict[str, Any], *, reach: int | None, per_head
 
 ENCODING = Encoding(
     summary="a trained vector per offset, met by both sides",
+    use="proposed",
     slots=("rel_key", "rel_query"),
     options=OPTIONS,
     beyond="clipped",
     direction="yes",
-    source=f"{SOURCE}, method 4",
+    source="Huang, Liang, Xu and Xiang 2020, arXiv:2009.13658, method 4",
     reported=Reported(
         "partly",
         "Its authors report that it generalises reasonably to sequences longer than those of training.",

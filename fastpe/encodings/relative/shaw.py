@@ -82,6 +82,7 @@ def pull(
 
 ENCODING = Encoding(
     summary="a trained vector for each clipped offset",
+    use="earlier",
     slots=("rel_key", "rel_value"),
     options={
         "reach": Option(16, "clipping distance K", int, minimum=1, maximum=MOST_REACH),

@@ -126,6 +126,7 @@ def pull(spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: di
 
 ENCODING = Encoding(
     summary="sums of learned cosines on every channel's product",
+    use="proposed",
     slots=("rel_gain",),
     options={"sines": Option(1, "how many sines each channel has", int, minimum=1)},
     beyond="defined",

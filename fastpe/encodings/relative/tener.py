@@ -141,6 +141,7 @@ def pull(
 
 ENCODING = Encoding(
     summary="sinusoids of the signed distance, unscaled scores",
+    use="earlier",
     slots=("rel_key", "rel_query", "key_bias", "bias", "scale"),
     options={
         "form": Option("code", "which of the authors' two forms", str, ("paper", "code")),

@@ -133,6 +133,7 @@ def pull(
 
 ENCODING = Encoding(
     summary="sinusoids of the distance, met by query and biases",
+    use="earlier",
     slots=("rel_key", "key_bias", "bias"),
     options={"clamp_len": Option(None, "the largest distance told apart", int, minimum=1, optional=True)},
     beyond="defined",

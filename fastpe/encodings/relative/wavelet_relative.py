@@ -111,6 +111,7 @@ def fill(
 
 ENCODING = Encoding(
     summary="fixed wavelets of the distance, met by the query",
+    use="proposed",
     slots=("rel_key",),
     options={
         "scales": Option(8, "number of scales, each twice the last", int, minimum=1),

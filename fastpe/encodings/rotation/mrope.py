@@ -177,6 +177,7 @@ def fill(
 
 ENCODING = Encoding(
     summary="rotary, with pairs for time, height and width",
+    use="images",
     slots=("angles", "pairs"),
     options={
         "sections": Option(

@@ -66,6 +66,7 @@ def fill(
 
 ENCODING = Encoding(
     summary="rotates query and key by angles of the position",
+    use="current",
     slots=("angles", "pairs"),
     options={"base": base_option(), "pairs": pairs_option("interleaved"), "rotated": ROTATED},
     beyond="defined",

@@ -107,6 +107,7 @@ def fill(
 
 ENCODING = Encoding(
     summary="rotary, half the pairs for rows, half for columns",
+    use="images",
     slots=("angles", "pairs"),
     options={
         "grid": GRID,

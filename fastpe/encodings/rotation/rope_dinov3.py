@@ -135,6 +135,7 @@ def fill(
 
 ENCODING = Encoding(
     summary="rotary, by rows and columns of an image as -1 to 1",
+    use="images",
     slots=("angles", "pairs"),
     options={
         "grid": GRID,

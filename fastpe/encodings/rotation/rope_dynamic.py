@@ -94,6 +94,7 @@ def fill(
 
 ENCODING = Encoding(
     summary="rotary, with a base that grows with the length",
+    use="current",
     slots=("angles", "pairs"),
     options={
         "factor": Option(1.0, "how fast the base grows with the length", float, minimum=1.0, maximum=LARGEST),

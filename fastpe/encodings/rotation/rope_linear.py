@@ -60,6 +60,7 @@ def fill(
 
 ENCODING = Encoding(
     summary="rotary, with positions divided by one factor",
+    use="current",
     slots=("angles", "pairs"),
     options={
         "factor": FACTOR,

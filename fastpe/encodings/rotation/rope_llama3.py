@@ -90,6 +90,7 @@ def fill(
 
 ENCODING = Encoding(
     summary="rotary, with only the slow pairs stretched",
+    use="current",
     slots=("angles", "pairs"),
     options={
         "factor": Option(8.0, "the stretch of long waves", float, minimum=1.0, maximum=LARGEST),

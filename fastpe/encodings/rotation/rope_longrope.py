@@ -184,6 +184,7 @@ def _moves(
 
 ENCODING = Encoding(
     summary="rotary, with a searched divisor for each pair",
+    use="current",
     slots=("angles", "pairs", "scale"),
     options={
         "short": Option(None, "divisors up to the training length", tuple, optional=True, item=float),

@@ -121,6 +121,7 @@ def pull(
 
 ENCODING = Encoding(
     summary="rotary, each pair turning along its own direction",
+    use="images",
     slots=("angles", "pairs"),
     options={
         "grid": GRID,

@@ -68,6 +68,7 @@ def fill(
 
 ENCODING = Encoding(
     summary="rotary, with a larger base for longer texts",
+    use="current",
     slots=("angles", "pairs"),
     options={"factor": FACTOR, "base": base_option(), "pairs": pairs_option("half"), "rotated": ROTATED},
     beyond="defined",

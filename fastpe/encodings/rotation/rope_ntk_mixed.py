@@ -72,6 +72,7 @@ def fill(
 
 ENCODING = Encoding(
     summary="rotary, slowed down by a stretched exponential",
+    use="proposed",
     slots=("angles", "pairs"),
     options={
         "factor": FACTOR,

@@ -75,6 +75,7 @@ def fill(
 
 ENCODING = Encoding(
     summary="rotary, the slowest pairs of a head at rest",
+    use="current",
     slots=("angles", "pairs"),
     options={
         "proportion": Option(

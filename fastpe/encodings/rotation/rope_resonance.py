@@ -128,6 +128,7 @@ def _settle(angles: Array, products: Array) -> None:
 
 ENCODING = Encoding(
     summary="rotary, in wavelengths of whole positions",
+    use="proposed",
     slots=("angles", "pairs", "scale"),
     options={
         "rescaling": Option("none", "of the frequencies before they are rounded", str, ("none", "ntk", "yarn")),

@@ -116,6 +116,7 @@ def fill(
 
 ENCODING = Encoding(
     summary="rotary, slow pairs interpolated, sharper attention",
+    use="current",
     slots=("angles", "pairs", "scale"),
     options={
         "factor": FACTOR,

@@ -96,6 +96,7 @@ def _decays(width: int, gamma: float, scale_base: float) -> tuple[float, ...]:
 
 ENCODING = Encoding(
     summary="rotary, with a decay for far keys",
+    use="proposed",
     slots=("angles", "growth", "pairs"),
     options={
         "scale_base": Option(512.0, "positions over which a pair decays by its factor", float, above=0.0),

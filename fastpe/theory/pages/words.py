@@ -34,6 +34,15 @@ def number(value: float) -> str:
     return f"{value:.6g}"
 
 
+def short(value: float) -> str:
+    """A number in four digits.
+
+    >>> short(0.12345), short(12345.6), short(math.inf)
+    ('0.1235', '12,346', 'endless')
+    """
+    return f"{value:.4g}" if abs(value) < 1000 else "endless" if math.isinf(value) else f"{value:,.0f}"
+
+
 def cell(record: Record) -> str:
     """A number, and how it is known."""
     low, high = record.low, record.high
@@ -65,7 +74,7 @@ def facts(subject: Subject, page: Page) -> Iterator[str]:
         if key in page:
             more = f" ({page[key].inputs['matrix']})" if "matrix" in page[key].inputs else ""
             yield f"{page[key].label}: {cell(page[key])}{more}"
-    yield from _of_symmetry(subject, page)
+    yield from of_symmetry(page)
     if "parameters" in page:
         gap = page["occam"]
         vacuous = "; vacuous, so test" if gap.inputs.get("vacuous") else ""
@@ -153,7 +162,8 @@ _KEPT = {
 }  # fmt: skip
 
 
-def _of_symmetry(subject: Subject, page: Page) -> Iterator[str]:
+def of_symmetry(page: Page) -> Iterator[str]:
+    """What models cannot tell apart, and what that leaves of tasks: none of the lines where it is not known."""
     if "symmetry.const" not in page:
         return
     held = [words for name, words in _KEPT.items() if page[f"symmetry.{name}"].value == 0.0]

@@ -1,0 +1,224 @@
+"""What the studies in bench/results found of each encoding: the file that `fastpe atlas` reads of them.
+
+python bench/findings.py    # writes fastpe/pictures/atlas/findings.json, from the committed results alone
+"""
+
+import csv
+import html
+import json
+import re
+import statistics
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fastpe.base.files import write_file
+from fastpe.encodings.registry import built_in
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "results"
+FILE = ROOT / "fastpe" / "pictures" / "atlas" / "findings.json"
+
+Rows = list[list[str]]
+
+
+def collect() -> dict[str, Any]:
+    """Everything: each study with its table, by encoding."""
+    studies = [compared(), tasks(), texts(), sums(), drift(), lacoco(), orbits()]
+    unknown = {name for study in studies for name in study["of"]} - set(built_in())
+    assert not unknown, f"no encodings: {unknown}"
+    return {"schema": 1, "studies": studies}
+
+
+def content() -> bytes:
+    """The file, a study a line."""
+    found = collect()
+    lines = ",\n".join(json.dumps(each, ensure_ascii=False) for each in found["studies"])
+    return f'{{"schema": {found["schema"]}, "studies": [\n{lines}\n]}}\n'.encode()
+
+
+def study(title: str, about: str, page: str, head: Sequence[str], of: Mapping[str, Any]) -> dict[str, Any]:
+    """A study. of: encoding -> what is said of it, and the rows of its table."""
+    found = {name: {"said": said, "rows": rows} for name, (said, rows) in of.items()}
+    return {"title": title, "about": about, "page": f"bench/results/{page}", "head": list(head), "of": found}
+
+
+def compared() -> dict[str, Any]:
+    """The comparisons with no encoding that the page of the study has."""
+    text = (RESULTS / "compare.html").read_text("utf-8").partition("<h2>Beside the baseline</h2>")[2]
+    baseline = tomllib.loads((RESULTS / "compare.toml").read_text("utf-8"))["baseline"]
+    of: dict[str, Rows] = {}
+    body = text.partition("<tbody>")[2].partition("</tbody>")[0]
+    for row in re.findall(r"<tr>(.*?)</tr>", body):
+        task, length, encoding, difference, interval, *_, verdict, _, _ = map(
+            html.unescape, re.findall(r"<td[^>]*>(.*?)</td>", row)
+        )
+        of.setdefault(encoding, []).append([task, length, difference, interval, verdict])
+    said: dict[str, Any] = {baseline: ("The others are compared with it.", [])}
+    for encoding, rows in of.items():
+        counts = Counter(row[-1] for row in rows)
+        words = ", ".join(f"{counts[word]} {word}" for word in ("better", "worse", "equivalent", "not told apart"))
+        said[encoding] = (f"Of {len(rows)} comparisons with {baseline}: {words}.", rows)
+    return study(
+        "Ten encodings on eight tasks",
+        "Small causal models, ten seeds, trained at 12 or 16 symbols and tested at up to three times that. Differences "
+        "of the share of whole answers that are right, or ratios of errors (x); Holm over nine encodings at a length.",
+        "compare.md", ("task", "length", "difference", "95 %", "verdict"), said,
+    )  # fmt: skip
+
+
+def _means(name: str) -> dict[tuple[str, str], dict[str, tuple[str, float]]]:
+    """Of a study of runs: (of, and) -> test length -> the measure and its mean over seeds; no run may have failed."""
+    values: dict[tuple[str, str], dict[str, list[tuple[str, float]]]] = defaultdict(lambda: defaultdict(list))
+    with (RESULTS / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            assert not row["failed"], row
+            measure = next(key for key in ("exact", "nmse", "loss") if row.get(key))
+            values[row["of"], row["and"]][row["length"]].append((measure, float(row[measure])))
+    return {
+        key: {length: (each[0][0], statistics.mean(value for _, value in each)) for length, each in own.items()}
+        for key, own in values.items()
+    }
+
+
+def _cell(measure: str, mean: float) -> str:
+    return f"{100 * mean:.0f} %" if measure == "exact" else f"{mean:.3f}" if measure == "loss" else f"{mean:.2g}"
+
+
+def _ranks(values: Mapping[str, float], larger: bool) -> dict[str, str]:
+    """Places of the values, equal ones sharing the best that they could have."""
+    better = {name: sum((other > own) if larger else (other < own) for other in values.values())
+              for name, own in values.items()}  # fmt: skip
+    return {name: f"{better[name] + 1} of {len(values)}" for name in values}
+
+
+def tasks() -> dict[str, Any]:
+    """Means over three seeds, and the place among the encodings at the longest length."""
+    means = _means("tasks")
+    of: dict[str, Rows] = defaultdict(list)
+    for task in dict.fromkeys(task for task, _ in means):
+        own = {encoding: lengths for (each, encoding), lengths in means.items() if each == task}
+        last = {encoding: list(lengths.values())[-1] for encoding, lengths in own.items()}
+        larger = next(iter(last.values()))[0] == "exact"
+        ranks = _ranks({encoding: float(_cell(*each).split()[0]) for encoding, each in last.items()}, larger)
+        for encoding, lengths in own.items():
+            cells = [_cell(*each) for each in lengths.values()]
+            of[encoding].append([task, *cells, "-" if cells[-1] == "0 %" else ranks[encoding]])
+    return study(
+        "Eight encodings on every task",
+        "Small causal models, means of three seeds, trained at 1 to 12 symbols (some tasks up to 24). Whole answers "
+        "that are right, or squared errors in units of those of always answering 0. Three seeds tell large differences "
+        "from small ones, and no more.",
+        "tasks.md", ("task", "as long as in training", "twice", "three times", "place there"),
+        {name: ("", rows) for name, rows in of.items()},
+    )  # fmt: skip
+
+
+def texts() -> dict[str, Any]:
+    """Losses of models of characters over the length that is read."""
+    means = {name: lengths for (name, _), lengths in _means("lengths").items()}
+    lengths = list(next(iter(means.values())))
+    ranks = {length: _ranks({name: own[length][1] for name, own in means.items()}, False) for length in lengths}
+    of = {
+        name: (
+            f"Loss {own[lengths[0]][1]:.3f} at the training length and {own[lengths[-1]][1]:.3f} at sixteen times it.",
+            [[length, _cell(*own[length]), ranks[length][name]] for length in lengths],
+        )
+        for name, own in means.items()
+    }
+    return study(
+        "Characters of Shakespeare, read at up to sixteen times the training length",
+        "nanoGPT's recipe for a CPU with blocks of 128 characters, five seeds; nats per character, in blocks that are "
+        "read alone.",
+        "text.md", ("characters read", "loss", "place"), of,
+    )  # fmt: skip
+
+
+def _tables(name: str) -> Iterator[tuple[str, list[str], Rows]]:
+    """The tables of a page in Markdown: the last title or bold line before each, its head, and its rows."""
+    title = ""
+    text = (RESULTS / name).read_text("utf-8")
+    for block in text.split("\n\n"):
+        lines = block.strip().split("\n")
+        if lines[0].startswith(("#", "**")):
+            title = lines[0].strip("#* ")
+        if lines[0].startswith("|"):
+            head, _, *rows = ([cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines)
+            yield title, head, rows
+
+
+def sums() -> dict[str, Any]:
+    """Li (2025), Table 5, made again."""
+    of: dict[str, Rows] = defaultdict(list)
+    for title, head, rows in _tables("table5.md"):
+        if head[:3] == ["length", "encoding", "mean squared error"]:
+            for length, name, error, interval, _, paper, zero in rows:
+                option = "the authors' slope" if name == "alibi-authors" else ""
+                of[name.removesuffix("-authors")].append(
+                    [title.rpartition(", ")[2], length, option, error, interval, zero, paper]
+                )
+    return study(
+        "Running sums: Table 5 of Li (2025), made again",
+        "Models of 2 layers of 64 trained at 50 numbers, ten seeds, geometric means of squared errors. ALiBi as the "
+        "paper has it, unless said.",
+        "table5.md",
+        ("mask", "length", "with", "error", "95 %", "share of that of answering 0", "in the paper"),
+        {name: ("", rows) for name, rows in of.items()},
+    )  # fmt: skip
+
+
+def drift() -> dict[str, Any]:
+    """How far rows beyond the training length lie from those within it, and the errors there."""
+    encodings = tomllib.loads((RESULTS / "drift.toml").read_text("utf-8"))["encoding"]
+    title, _, rows = next(each for each in _tables("theory.md") if each[1][:2] == ["encoding", "farthest row"])
+    assert title == "as defined"
+    of: dict[str, Rows] = defaultdict(list)
+    for name, far, *errors in rows:
+        own = encodings[name]
+        options = ", ".join(f"{key} = {value}" for key, value in own.get("options", {}).items())
+        of[own["encoding"]].append([options or "default", far, *errors])
+    return study(
+        "Rows that leave what was trained",
+        "Twelve tables on causal running sums, three seeds: how far a row up to twice the training length of 50 lies "
+        "from all trained ones, and the squared errors. The farther, the larger the errors: rank correlation 0.73.",
+        "theory.md", ("options", "farthest row", "error at 50", "at 100", "at 200"),
+        {name: ("", rows) for name, rows in of.items()},
+    )  # fmt: skip
+
+
+def lacoco() -> dict[str, Any]:
+    """The protocol of Huang et al. 2025."""
+    of: dict[str, Rows] = defaultdict(list)
+    for (task, name), own in _means("lacoco").items():
+        of[name].append([task, *(f"{100 * mean:.2f} %" for _, mean in own.values())])
+    return study(
+        "The protocol of Huang et al. 2025",
+        "GPT-2s trained at 1 to 50 symbols, five seeds: whole answers that are right. Learned positions begin anywhere "
+        "in their table.",
+        "lacoco.md", ("task", "1-50", "51-100", "101-150"), {name: ("", rows) for name, rows in of.items()},
+    )  # fmt: skip
+
+
+def orbits() -> dict[str, Any]:
+    """Models without a mask beside what their symmetry leaves."""
+    of: dict[str, Rows] = defaultdict(list)
+    for _, head, rows in _tables("theory.md"):
+        if head[:3] == ["task", "encoding", "symmetry"]:
+            for task, name, symmetry, least, _, ratio in rows:
+                of[name].append([task, _SYMMETRY[symmetry], least, ratio])
+    return study(
+        "Models without a mask beside the least error that their symmetry leaves",
+        "Models of 2 layers of 64, 50 numbers, five seeds.",
+        "theory.md", ("task", "cannot tell", "least error of any such model", "mean error over it"),
+        {name: ("", rows) for name, rows in of.items()},
+    )  # fmt: skip
+
+
+_SYMMETRY = {"perm": "any order from another", "rev": "a text from its reverse"}
+
+
+if __name__ == "__main__":
+    write_file(FILE, content())
+    print(f"written: {FILE}")

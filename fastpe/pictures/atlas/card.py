@@ -1,0 +1,207 @@
+"""What the atlas says of one encoding: its pictures, its formula, its options, and what is known of it."""
+
+import html
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastpe import reference
+from fastpe.encodings import catalogue
+from fastpe.encodings.build import init
+from fastpe.encodings.catalogue import Entry
+from fastpe.encodings.encoding import USES, Encoding, Gate
+from fastpe.encodings.registry import get, page
+from fastpe.encodings.slots import SLOTS
+from fastpe.pictures.atlas import findings, prose
+from fastpe.pictures.atlas.drawing import drawn
+from fastpe.pictures.look import Look, look
+from fastpe.pictures.panels import Axis, Curves, View
+from fastpe.theory.essentials import SIZES, essentials
+from fastpe.theory.pages import of_model, words
+from fastpe.theory.pages.collect import subject_of
+
+HEADS = 4  # of pictures: biases differ from head to head
+_MOST = 3  # pictures
+_LEFT_OUT = "dot products"  # cosines, which are shown, say the same of where positions look alike
+_DIRECTIONS = {
+    "yes": "told apart, without a causal mask too", "no": "told apart by a causal mask alone",
+    "causal": "made for causal models alone", "unknown": "not stated whether it tells them apart",
+}  # fmt: skip
+_REPORTED = {
+    "holds": "models hold their quality, as trained", "partly": "for a while, or in some reports",
+    "fails": "models fail", "tuned": "after interpolation or more training", "none": "nothing was found",
+}  # fmt: skip
+_BEYOND = {
+    "defined": "the formula has a value there", "clipped": "far offsets share one value",
+    "resized": "what was learned is resampled", "undefined": "it has no value there",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Card:
+    """One encoding on the page: its entry in a list, what filters ask, and its article in HTML."""
+
+    entry: Entry
+    slots: tuple[str, ...]
+    plain: bool
+    content: str
+
+
+def card(entry: Entry) -> Card:
+    """The card of an encoding; of one of the user's own that cannot be filled, it says why not."""
+    encoding = get(entry.key)
+    plain = _tried(lambda: catalogue.suits_sequences(encoding))
+    told = prose.parts(page(entry.key))
+    parts = [
+        _head(entry, encoding, plain is True),
+        f'<div class="pictures">{_pictures(entry.key, encoding)}</div>\n<div class="said">\n',
+        f"<p>{told.title}</p>\n{told.formula}" if told.title else "",
+        _facts(entry, encoding),
+        _theory(entry.key),
+        _options(encoding),
+        _studies(entry.key),
+        f"<details><summary>Its whole page</summary>\n{told.rest}</details>\n" if told.rest else "",
+        "</div>\n</article>\n",
+    ]
+    return Card(entry, encoding.slots, plain is True, "".join(parts))
+
+
+def _tried(work: Callable[[], Any]) -> Any:
+    """What some work returns, or the error of an own file, which the card then shows."""
+    try:
+        return work()
+    except (ValueError, TypeError) as error:
+        return error
+
+
+def _head(entry: Entry, encoding: Encoding, plain: bool) -> str:
+    data = {
+        "use": entry.use, "place": entry.group, "slots": " ".join(encoding.slots), "learned": entry.learned,
+        "beyond": entry.beyond, "reported": entry.outcome, "year": entry.year or "", "plain": "yes" if plain else "no",
+    }  # fmt: skip
+    facts = "".join(f' data-{name}="{html.escape(str(value), quote=True)}"' for name, value in data.items())
+    key = html.escape(entry.key, quote=True)
+    year = f' <span class="year">{entry.year}</span>' if entry.year else ""
+    return (
+        f'<article class="card" id="{key}"{facts} aria-labelledby="name-{key}">\n'
+        f'<h3 id="name-{key}"><a href="#{key}">{key}</a>{year}</h3>\n'
+        f'<p class="summary">{html.escape(entry.summary)}</p>\n'
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Pictures
+
+
+def _pictures(key: str, encoding: Encoding) -> str:
+    found = _tried(lambda: look(key, heads=HEADS))
+    if not isinstance(found, Look):
+        return f'<p class="none">It cannot be drawn: {html.escape(str(found))}</p>'
+    views = _chosen([*found.views.values()])
+    if not views and encoding.gate is not None:
+        views = [_gate(key, encoding, encoding.gate)]
+    if not views:
+        return '<p class="none">Nothing to draw: it fills no array.</p>'
+    remarks = "".join(f'<p class="note">{prose.inline(remark)}.</p>' for remark in (*found.remarks, *found.notes))
+    return "".join(map(drawn, views)) + remarks
+
+
+def _chosen(slots: Sequence[Sequence[View]]) -> list[View]:
+    """The first of every slot, and where there are few, the next."""
+    shown = [[view for view in views if view.title != _LEFT_OUT] for views in slots]
+    if len(shown) == 1:
+        return shown[0][:2]
+    return [views[0] for views in shown if views][:_MOST]
+
+
+def _gate(key: str, encoding: Encoding, gate: Gate) -> View:
+    """What a gate takes from the score by its initial values, of an input of zeros."""
+    length, options = 2 * SIZES["train_length"], {key: each.default for key, each in encoding.options.items()}
+    sizes = {"dim": SIZES["dim"], "heads": HEADS, "train_length": SIZES["train_length"]}
+    params: Mapping[str, Any] = init(key, causal=True, **sizes, **options)
+    lost = reference.gate(np.zeros((length, SIZES["dim"])), gate.sign, **params)
+    shown = lost[:1] if (lost == lost[0]).all() else lost
+    lines = {f"head {head}": own - own[-1] for head, own in enumerate(shown)}
+    where = Axis("key - query (positions)", np.arange(1 - length, 1), (0.5 - SIZES["train_length"],))
+    return Curves("taken from the score where the input is zero", where, lines, "added to the score")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Facts
+
+
+def _facts(entry: Entry, encoding: Encoding) -> str:
+    lines = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>\n" for name, value in _rows(entry, encoding))
+    return f"<h4>At a glance</h4>\n<dl>\n{lines}</dl>\n"
+
+
+def _rows(entry: Entry, encoding: Encoding) -> Iterator[tuple[str, str]]:
+    """Each fact, the value in HTML."""
+    slots = [f"<code>{slot}</code>, {html.escape(SLOTS[slot].acts)}" for slot in encoding.slots]
+    slots += ["a gate of every layer's input, which takes from the score"] * entry.gated
+    yield "Acts on", "<br>".join(slots) or "nothing"
+    learns = {"yes": "yes", "optional": "by an option", "no": "no"}[entry.learned]
+    yield "Learns parameters", learns
+    needs = _tried(lambda: catalogue.needs(entry.key))
+    wanted = [catalogue.NEEDS[word] for word in needs or ("",)] if isinstance(needs, tuple) else [str(needs)]
+    yield "Needs", "; ".join(html.escape(each[:1].lower() + each[1:]) for each in wanted)
+    yield "Left and right", _DIRECTIONS[encoding.direction]
+    yield "Past the training length", f"{entry.beyond}: {_BEYOND[entry.beyond]}"
+    found = f"{_REPORTED[entry.outcome]}"
+    if entry.reported is not None:
+        _, evidence, source = entry.reported
+        found = f"{entry.outcome}: {found}. {prose.inline(evidence)} ({prose.inline(source)})"
+    yield "Reported there", found
+    if entry.use:
+        yield "Use", USES[entry.use]
+    if entry.source:
+        yield "Source", prose.inline(entry.source)
+
+
+def _theory(key: str) -> str:
+    """The three numbers, and what no model with this encoding can do."""
+    numbers = _tried(lambda: essentials(key))
+    if not isinstance(numbers, dict):
+        return f"<h4>In theory</h4>\n<p>Nothing, as it cannot be filled: {html.escape(str(numbers))}</p>\n"
+    sizes: dict[str, Any] = dict(SIZES)
+    subject = subject_of(key, length=SIZES["train_length"], **sizes)
+    found = {record.name: record for record in of_model.records(subject)}
+    lines = [
+        f"{html.escape(what)}: {'-' if each is None else html.escape(words.short(each.value))}"
+        for what, each in numbers.items()
+    ]
+    lines += [html.escape(line) for line in words.of_symmetry(found)]
+    if "parameters" in found:
+        lines.append(f"parameters that it adds: {words.number(found['parameters'].value)}")
+    mask = "with a causal mask" if subject.causal else "without a mask"
+    told = (
+        f"Symmetry: what holds of every model with it, {mask}; none: nothing is impossible for that reason. Least "
+        f"errors are squared ones at {SIZES['train_length']} positions, which no training can lower."
+    )
+    listed = "".join(f"<li>{line}</li>" for line in lines)
+    return f'<h4>In theory</h4>\n<ul>{listed}</ul>\n<p class="note">{told}</p>\n'
+
+
+def _options(encoding: Encoding) -> str:
+    if not encoding.options:
+        return ""
+    rows = [(key, _short(each.default), each.expected(), each.doc) for key, each in encoding.options.items()]
+    content = findings.table(("option", "default", "may be", "meaning"), rows, "options")
+    if encoding.paper:
+        settings = ", ".join(f"{key}={value}" for key, value in encoding.paper.items())
+        content += f"<p>As Li (2025) has it: <code>{html.escape(settings)}</code></p>\n"
+    return f"<details><summary>Options ({len(rows)})</summary>\n{content}</details>\n"
+
+
+def _short(value: Any) -> str:
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def _studies(key: str) -> str:
+    count = findings.count_of(key)
+    if not count:
+        return ""
+    what = "One study" if count == 1 else f"{count} studies"
+    return f"<details><summary>{what} of this repository</summary>\n{findings.found_of(key)}</details>\n"

@@ -1,0 +1,54 @@
+"""What the studies of this repository found of an encoding: read from a file that comes with fastpe, as HTML."""
+
+import html
+import json
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any
+
+
+@cache
+def studies() -> list[dict[str, Any]]:
+    """All studies: `title`, `about`, `page` in the repository, `head` of the table, and `of`: by encoding."""
+    text = resources.files("fastpe.pictures.atlas").joinpath("findings.json").read_text("utf-8")
+    found: list[dict[str, Any]] = json.loads(text)["studies"]
+    return found
+
+
+def found_of(key: str) -> str:
+    """The studies that an encoding was in, each with its table; "" where there is none."""
+    return "".join(_study(each, each["of"][key]) for each in studies() if key in each["of"])
+
+
+def count_of(key: str) -> int:
+    """How many studies an encoding was in.
+
+    >>> count_of("sph_harm"), count_of("wavelet") > 3
+    (0, True)
+    """
+    return sum(key in each["of"] for each in studies())
+
+
+def _study(study: dict[str, Any], own: dict[str, Any]) -> str:
+    said = f" <strong>{html.escape(own['said'])}</strong>" if own["said"] else ""
+    about = f"<p>{html.escape(study['about'])}{said} All of it: <code>{html.escape(study['page'])}</code>.</p>\n"
+    rows = table(study["head"], own["rows"], study["title"]) if own["rows"] else ""
+    return f"<h5>{html.escape(study['title'])}</h5>\n{about}{rows}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], label: str) -> str:
+    """A table, of which the first cell of a row is its head; it scrolls by itself where the page is narrow.
+
+    >>> print(table(["a", "b"], [["1", "<"]], "signs"))
+    <div class="wide" role="region" aria-label="signs" tabindex="0"><table><thead><tr><th scope="col">a</th>\
+<th scope="col">b</th></tr></thead><tbody><tr><th scope="row">1</th><td>&lt;</td></tr></tbody></table></div>
+    <BLANKLINE>
+    """
+    heads = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in head)
+    lines = (
+        f'<tr><th scope="row">{html.escape(first)}</th>{"".join(f"<td>{html.escape(cell)}</td>" for cell in rest)}</tr>'
+        for first, *rest in rows
+    )
+    told = f'class="wide" role="region" aria-label="{html.escape(label, quote=True)}" tabindex="0"'
+    return f"<div {told}><table><thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>\n"

@@ -1,0 +1,77 @@
+"""An encoding's own page in HTML: paragraphs, lists and formulas, with links to papers; everything else is escaped."""
+
+import html
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_CODE = re.compile(r"(``?)(.+?)\1")
+_BOLD = re.compile(r"(?<!\w)\*\*(?=\S)(.+?)(?<=\S)\*\*(?!\w)")  # 2**27 is none
+_ARXIV = re.compile(r"arXiv:(\d{4}\.\d{4,5}(?:v\d+)?)")
+_SOURCE = "Source:"
+
+
+class Parts(NamedTuple):
+    """A page in three parts: its first sentence, what stands before its source (the formula), and the rest."""
+
+    title: str
+    formula: str
+    rest: str
+
+
+def parts(page: str) -> Parts:
+    """The parts of a page, in HTML.
+
+    >>> found = parts("A bias.\\n\\n    b = -|j - i|\\n\\nSource: arXiv:2108.12409.\\n\\n**Learns**: `slope`.")
+    >>> found.title, found.formula
+    ('A bias.', '<pre>b = -|j - i|</pre>\\n')
+    >>> print(found.rest)
+    <p>Source: <a href="https://arxiv.org/abs/2108.12409">arXiv:2108.12409</a>.</p>
+    <p><strong>Learns</strong>: <code>slope</code>.</p>
+    <BLANKLINE>
+    """
+    first, *blocks = re.split(r"\n[ \t]*\n", page.strip("\n"))
+    before = next((place for place, block in enumerate(blocks) if block.startswith(_SOURCE)), len(blocks))
+    formula, rest = ("".join(map(_block, part)) for part in (blocks[:before], blocks[before:]))
+    return Parts(inline(" ".join(first.split())), formula, rest)
+
+
+def inline(text: str) -> str:
+    """A line of text: code, bold words, and papers of arXiv as links; everything is escaped.
+
+    >>> inline("`a < b` of arXiv:1706.03762")
+    '<code>a &lt; b</code> of <a href="https://arxiv.org/abs/1706.03762">arXiv:1706.03762</a>'
+    """
+    pieces, end = [], 0
+    for code in _CODE.finditer(text):
+        as_it_is = html.escape(code[2]).replace("*", "&#42;")  # no bold words
+        pieces += [_words(text[end : code.start()]), f"<code>{as_it_is}</code>"]
+        end = code.end()
+    return _BOLD.sub(r"<strong>\1</strong>", "".join([*pieces, _words(text[end:])]))
+
+
+def _words(text: str) -> str:
+    return _ARXIV.sub(r'<a href="https://arxiv.org/abs/\1">arXiv:\1</a>', html.escape(text))
+
+
+def _block(block: str) -> str:
+    """What stands between empty lines: a formula, which is indented, or words, and a list after them."""
+    lines = block.split("\n")
+    if all(line.startswith("    ") for line in lines):
+        return "<pre>" + html.escape("\n".join(line[4:] for line in lines)) + "</pre>\n"
+    return "".join(_flow(lines))
+
+
+def _flow(lines: list[str]) -> Iterator[str]:
+    words, items = list[str](), list[str]()
+    for line in lines:
+        if line.startswith("- "):
+            items.append(line[2:])
+        elif items and line.startswith("  "):
+            items[-1] += f" {line.strip()}"
+        else:
+            words.append(line.strip())
+    if words:
+        yield f"<p>{inline(' '.join(words))}</p>\n"
+    if items:
+        yield f"<ul>{''.join(f'<li>{inline(item)}</li>' for item in items)}</ul>\n"

@@ -1,0 +1,17 @@
+"""The colours of maps: from the least value to the largest, or from below 0 through white to above it."""
+
+import numpy as np
+
+_ONE_SIGN = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))  # viridis
+_TWO_SIGNS = ((33, 102, 172), (146, 197, 222), (247, 247, 247), (244, 165, 130), (178, 24, 43))  # ColorBrewer's RdBu
+
+
+def rgb(share: float, signed: bool) -> bytes:
+    """Red, green and blue at a share of the way from the least value to the largest.
+
+    >>> rgb(0.0, False).hex(), rgb(0.5, True).hex()
+    ('440154', 'f7f7f7')
+    """
+    anchors = np.array(_TWO_SIGNS if signed else _ONE_SIGN)
+    places = range(len(anchors))
+    return bytes(round(np.interp(share * (len(anchors) - 1), places, part)) for part in anchors.T)

@@ -1,0 +1,20 @@
+"""Pages in HTML that are one file each: they open offline, and what they show is escaped by whoever makes it."""
+
+import html
+from importlib import resources
+
+
+def document(title: str, content: str, package: str, name: str) -> str:
+    """A page of its own: its style and script, `name`.css and `name`.js of a package, are in it.
+
+    >>> "<h1>1 &lt; 2</h1>" in document("1 < 2", "<p>Indeed.</p>", "fastpe.pictures.atlas", "atlas")
+    True
+    """
+    read = resources.files(package).joinpath
+    style, script = (read(f"{name}.{kind}").read_text("utf-8") for kind in ("css", "js"))
+    named = html.escape(title)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{named}</title>\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>\n{style}</style></head>\n'
+        f"<body><h1>{named}</h1>\n{content}<script>\n{script}</script></body></html>\n"
+    )
