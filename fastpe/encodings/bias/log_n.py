@@ -43,6 +43,7 @@ ENCODING = Encoding(
     slots=("row_scale",),
     beyond="defined",
     direction="no",
+    use="earlier",
     source="Su 2021, kexue.fm/archives/8823, and released code",
     ulp=3.0,
     shapes=shapes,

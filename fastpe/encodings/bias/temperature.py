@@ -53,6 +53,7 @@ ENCODING = Encoding(
     },
     beyond="defined",
     direction="causal",
+    use="current",
     source="Llama 4, Meta 2025, and Ministral 3, Mistral AI 2025, released code",
     ulp=3.0,
     shapes=shapes,

@@ -74,6 +74,7 @@ ENCODING = Encoding(
     per_layer=("weight", "key", "query"),
     beyond="defined",
     direction="causal",
+    use="proposed",
     source="GRAPE, ICLR 2026, by its released code",
     ulp=0.0,
 )
