@@ -48,9 +48,7 @@ def check_bands(given: Mapping[str, Any], sizes: Mapping[str, int]) -> tuple[Ban
     for name in ("angles", "growth", "rel_gain"):
         if given.get(name) is not None:
             raise ValueError(f"{name} cannot be given with bands, which turn queries and keys by theta")
-    if not isinstance(value, Sequence) or not value or isinstance(value, Band | str):
-        raise TypeError(f"bands must be a tuple of at least one fastpe.bands.Band, not {value!r}")
-    bands = tuple(_checked(f"bands[{number}]", each, sizes) for number, each in enumerate(value))
+    bands = tuple(_checked(number, each, sizes) for number, each in enumerate(_listed(value)))
     for (one, first), (other, second) in combinations(enumerate(bands), 2):
         low, high = (
             pick(first.spans[..., end], second.spans[..., end])
@@ -77,17 +75,53 @@ def keys_met(spans: Array) -> slice:
     return slice(int(seen[:, 0].min()), int(seen[:, 1].max())) if len(seen) else slice(0, 0)
 
 
-def _checked(name: str, value: Any, sizes: Mapping[str, int]) -> Band:
-    if not isinstance(value, tuple | list) or len(value) != len(Band._fields):
-        raise TypeError(f"{name} must be a fastpe.bands.Band, not {value!r}")
+def flat(value: Any) -> dict[str, Any]:
+    """The arrays of bands by name, for those who know arrays alone.
+
+    >>> list(flat([Band(1, 2, 3)]))
+    ['bands[0].queries', 'bands[0].keys', 'bands[0].spans']
+    """
+    return {
+        _name(number, field): array
+        for number, each in enumerate(_listed(value))
+        for field, array in zip(Band._fields, each, strict=True)
+    }
+
+
+def joined(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of attention, what `flat` has flattened in one again.
+
+    >>> joined({"q": 0, "bands[0].queries": 1, "bands[0].keys": 2, "bands[0].spans": 3})
+    {'q': 0, 'bands': (Band(queries=1, keys=2, spans=3),)}
+    """
+    count = sum(name.endswith("].queries") for name in given)
+    bands = tuple(Band(*(given[_name(number, field)] for field in Band._fields)) for number in range(count))
+    rest = {name: array for name, array in given.items() if not name.startswith("bands[")}
+    return rest | ({"bands": bands} if bands else {})
+
+
+def _listed(value: Any) -> Sequence[Sequence[Any]]:
+    if not isinstance(value, tuple | list) or not value or isinstance(value, Band):
+        raise TypeError(f"bands must be a tuple of at least one fastpe.bands.Band, not {value!r}")
+    for number, each in enumerate(value):
+        if not isinstance(each, tuple | list) or len(each) != len(Band._fields):
+            raise TypeError(f"bands[{number}] must be a fastpe.bands.Band, not {each!r}")
+    return value
+
+
+def _name(number: int, field: str) -> str:
+    return f"bands[{number}].{field}"
+
+
+def _checked(number: int, value: Sequence[Any], sizes: Mapping[str, int]) -> Band:
     queries, keys, spans = (
-        _led(f"{name}.{field}", each, tail, sizes)
+        _led(_name(number, field), each, tail, sizes)
         for field, each, tail in zip(Band._fields, value, (("N",), ("M",), ("N", "2")), strict=True)
     )
     if spans.dtype.kind not in "iu":
-        raise TypeError(f"{name}.spans must be an array of integers, not of {spans.dtype}")
+        raise TypeError(f"{_name(number, 'spans')} must be an array of integers, not of {spans.dtype}")
     own_queries, own_keys = (
-        validation.finite(f"{name}.{field}", each, np.float64).reshape(each.shape)
+        validation.finite(_name(number, field), each, np.float64).reshape(each.shape)
         for field, each in (("queries", queries), ("keys", keys))
     )
     return Band(own_queries, own_keys, np.clip(spans.astype(np.int64), 0, sizes["M"]))
