@@ -14,6 +14,7 @@ Attention, with any slots
     attention_scores            its scores or weights, dense, to be looked at
     rotate, rotate_vjp          pairs of channels turned by angles (RoPE), for a cache of keys or any rows
     spans                       which keys queries see: documents, prefixes, padding, windows
+    bands                       rotations by how far keys lie back: Self-Extend, ReRoPE, DCA, StreamingLLM
     columns                     what the content adds to scores: forget gates, decays, gated slopes
     temperatures                factors of queries by position
     fastpe.torch, fastpe.jax    the same for PyTorch and JAX
@@ -49,6 +50,7 @@ from fastpe.base.shielded import load as _load
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from fastpe import bands as bands
     from fastpe import columns as columns
     from fastpe import reference as reference
     from fastpe import spans as spans
@@ -108,6 +110,7 @@ _HOME = {
     "length_curve": "fastpe.training.length_curve",
     "receptive_field": "fastpe.training.receptive_field",
     "compare": "fastpe.experiments.compare",
+    "bands": "",
     "columns": "",
     "reference": "",
     "spans": "",
@@ -120,7 +123,8 @@ _ADAPTERS = ("jax", "torch")  # modules that need the framework they are named a
 __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "list_encodings", "page", "build", "init", "pull", "resize", "show", "register",
     "Encoding", "Option", "Spec", "Reported", "BeyondTrainingLength",
-    "attention", "attention_vjp", "attention_scores", "rotate", "rotate_vjp", "spans", "columns", "temperatures",
+    "attention", "attention_vjp", "attention_scores", "rotate", "rotate_vjp", "spans", "bands", "columns",
+    "temperatures",
     "ModelConfig", "schedule", "Transformer", "Adam", "TrainConfig", "train", "evaluate", "load", "length_curve",
     "receptive_field", "compare", "tasks", "theory", "reference",
 ]  # fmt: skip

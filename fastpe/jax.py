@@ -17,6 +17,7 @@ from fastpe.base.validation import truth, unmasked
 from fastpe.encodings import build as encodings
 from fastpe.encodings import combined
 from fastpe.functional import attention as host
+from fastpe.functional.bands import flat, joined
 
 try:
     import jax
@@ -27,7 +28,9 @@ Array = Any  # what JAX computes with: its arrays, NumPy's, and the tracers that
 _PLAIN = ("causal", "window", "lengths", "tolerance")
 _OPTIONS = ("causal", "window", "tolerance", "pairs", "rectify", "softcap", "dropout", "return_lse")
 # NumPy's arrays stay in their own dtype
-_CONSTANT = ("angles", "growth", "key_offset", "scale", "index", "lengths", "spans", "query_start", "dropout_seed")
+_CONSTANT = (
+    "angles", "growth", "key_offset", "theta", "scale", "index", "lengths", "spans", "query_start", "dropout_seed",
+)  # fmt: skip
 _HALVES = ("float16", "bfloat16")
 
 
@@ -46,6 +49,7 @@ def attention(
     sinks: Any = None,
     dropout: float = 0.0,
     dropout_seed: Any = None,
+    bands: Any = None,
     tolerance: float | None = None,
     return_lse: bool = False,
     **slots: Any,
@@ -62,11 +66,11 @@ def attention(
         Values.
     lengths, mask, spans, query_start, sinks, dropout_seed
         As for `fastpe.attention`; they may be traced. A mask of floats and `sinks` have gradients.
-    causal, window, softcap, dropout, tolerance, return_lse
+    causal, window, softcap, dropout, bands, tolerance, return_lse
         As for `fastpe.attention`; never traced.
     **slots
-        As for `fastpe.attention`. NumPy arrays of ``angles``, ``growth`` and ``key_offset`` stay as they are, in
-        float64 for instance; ``pairs`` and ``rectify`` are never traced.
+        As for `fastpe.attention`. NumPy arrays of ``angles``, ``growth``, ``theta`` and ``key_offset`` stay as they
+        are, in float64 for instance; ``pairs`` and ``rectify`` are never traced.
 
     Returns
     -------
@@ -96,10 +100,12 @@ def attention(
         raise TypeError("wrt is not an argument of fastpe.jax.attention, but of fastpe.attention_vjp")
     given = {"q": q, "k": k, "v": v, "lengths": lengths, "causal": causal, "window": window, "tolerance": tolerance}
     given |= {"mask": mask, "spans": spans, "query_start": query_start, "softcap": softcap, "sinks": sinks}
-    given |= {"dropout": dropout, "dropout_seed": dropout_seed, **slots}
-    for name in _OPTIONS:
-        if isinstance(given.get(name), jax.core.Tracer):
-            raise TypeError(f"{name} must be known when the function is traced, not {given[name]}")
+    given |= {"dropout": dropout, "dropout_seed": dropout_seed, "bands": bands, **slots}
+    of_bands = {} if bands is None else flat(bands)
+    for name, value in ({name: given.get(name) for name in _OPTIONS} | of_bands).items():
+        if isinstance(value, jax.core.Tracer):
+            raise TypeError(f"{name} must be known when the function is traced, not {value}")
+    given |= joined({name: np.asarray(x) if isinstance(x, jax.Array) else x for name, x in of_bands.items()})
     for name, value in given.items():
         unmasked(name, value)  # which JAX would take for its values
         if isinstance(value, np.ndarray) and name not in _CONSTANT:

@@ -17,7 +17,7 @@ from fastpe.base.validation import whole
 
 Array = np.ndarray[Any, Any]
 
-__all__ = ["causal", "documents", "intersect", "padding", "prefix", "window"]
+__all__ = ["causal", "documents", "intersect", "padding", "positions", "prefix", "window"]
 
 
 def causal(queries: int, keys: int | None = None, *, offset: Any = None) -> Array:
@@ -74,6 +74,34 @@ def window(queries: int, keys: int | None = None, *, back: int, ahead: int = 0, 
     """
     places, keys = _places(queries, keys, offset)
     return _joined(places - whole("back", back, 0), places + whole("ahead", ahead, 0) + 1, keys)
+
+
+def positions(queries: int, keys: int | None = None, *, offset: Any = None) -> Array:
+    """Where queries stand, as the functions above have it.
+
+    Parameters
+    ----------
+    queries, keys, offset
+        As for `causal`.
+
+    Returns
+    -------
+    (B or 1, queries) int64
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `causal`.
+
+    Examples
+    --------
+    >>> positions(2, 5).tolist()
+    [[3, 4]]
+    """
+    count = whole("queries", queries, 0)
+    keys = count if keys is None else whole("keys", keys, 0)
+    first = np.array([keys - count]) if offset is None else _samples("offset", offset)
+    return np.asarray(first[:, None] + np.arange(count))
 
 
 def documents(ids: Any = None, *, cu_seqlens: Any = None) -> Array:
@@ -242,10 +270,8 @@ def _same_samples(**arrays: Array) -> None:
 
 def _places(queries: int, keys: int | None, offset: Any) -> tuple[Array, int]:
     """The positions of queries, (B or 1, N), and the number of keys."""
-    count = whole("queries", queries, 0)
-    keys = count if keys is None else whole("keys", keys, 0)
-    first = np.array([keys - count]) if offset is None else _samples("offset", offset)
-    return first[:, None] + np.arange(count), keys
+    places = positions(queries, keys, offset=offset)
+    return places, queries if keys is None else keys
 
 
 def _joined(first: Array, last: Array, keys: int) -> Array:

@@ -8,6 +8,7 @@ import numpy as np
 from fastpe import reference
 from fastpe.doctor.case import Array, Case, Draw
 from fastpe.functional.attention import attention, attention_vjp
+from fastpe.functional.bands import Band
 
 
 def _attention_weights(q: Array, k: Array, bias: Array | float, causal: bool) -> tuple[Array, Callable[[Array], Array]]:
@@ -109,3 +110,39 @@ def attention_of_columns(draw: Draw, n: int, d: int) -> Iterator[Case]:
     found = pull(do[None])
     ours = out[0], *(found[name][0] for name in (*"qkv", *named))
     yield Case(ours, formula, (do, q, k, v, *named.values()), n * d)
+
+
+def attention_of_bands(draw: Draw, n: int, d: int) -> Iterator[Case]:
+    """Two bands at places of their own, the keys from the third query back on in the second, and a sink."""
+    do, q, k, v, sink, theta = draw(n, d), draw(n, d), draw(n, d), draw(n, d), draw(1), draw(d // 2)
+    numbers = np.arange(n)
+    edges = np.stack([np.zeros(n, int), np.maximum(numbers - 2, 0), numbers + 1], axis=-1)
+    own = (
+        Band(numbers.astype(float), numbers.astype(float), edges[:, 1:]),
+        Band(numbers / 4 + 1, numbers / 4, edges[:, :2]),
+    )
+
+    def formula(do: Array, q: Array, k: Array, v: Array, sink: Array, theta: Array) -> tuple[Array, ...]:
+        turned, scores = [], np.full((n, n), -np.inf, q.dtype)
+        for band in own:
+            pair = [
+                reference.rotate_vjp(x, places[:, None] * theta.astype(float))
+                for x, places in ((q, band.queries), (k, band.keys))
+            ]
+            held = (band.spans[:, :1] <= numbers) & (numbers < band.spans[:, 1:])
+            scores = np.where(held, pair[0][0] @ pair[1][0].T * _scale(q), scores)
+            turned.append((pair, held, band))
+        weights, pullback = reference.softmax_vjp(np.concatenate([scores, np.broadcast_to(sink, (n, 1))], axis=1))
+        dcolumns = pullback(np.concatenate([do @ v.T, np.zeros((n, 1), q.dtype)], axis=1))
+        dq, dk, dtheta = np.zeros_like(q), np.zeros_like(k), np.zeros(theta.size, q.dtype)
+        for ((qr, back), (kr, back_of_keys)), held, band in turned:
+            dscores = np.where(held, dcolumns[:, :-1], 0) * _scale(q)
+            found, of_keys = back(dscores @ kr), back_of_keys(dscores.T @ qr)
+            dq, dk = dq + found["x"], dk + of_keys["x"]
+            dtheta += band.queries.astype(q.dtype) @ found["angles"] + band.keys.astype(q.dtype) @ of_keys["angles"]
+        return weights[:, :-1] @ v, dq, dk, weights[:, :-1].T @ do, dcolumns[:, -1].sum(keepdims=True), dtheta
+
+    out, pull = attention_vjp(q[None], k[None], v[None], sinks=sink, bands=own, theta=theta)
+    found = pull(do[None])
+    ours = out[0], *(found[name][0] for name in "qkv"), found["sinks"], found["theta"]
+    yield Case(ours, formula, (do, q, k, v, sink, theta), n * d)

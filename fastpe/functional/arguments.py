@@ -10,6 +10,7 @@ import numpy as np
 from fastpe.base import validation
 from fastpe.base.random import Stream
 from fastpe.base.validation import at_least_zero, positive, truth, whole
+from fastpe.functional.bands import Band, check_bands
 from fastpe.functional.positions import Positions
 from fastpe.functional.sight import Mask, added_mask, as_spans, check_mask, check_spans, check_starts
 from fastpe.functional.slot_arrays import cells_of
@@ -36,11 +37,12 @@ AXES = {
     "key_slope": ("H1", "M"),
     "query_slope": ("H1", "N"),
     "row_scale": ("H1", "N"),
+    "theta": ("R",),
 }
-UNLED = ("sinks",)  # those that never have a leading axis B
-WIDE = ("angles", "growth", "key_offset")  # those that are read in float64
+UNLED = ("sinks", "theta")  # those that never have a leading axis B
+WIDE = ("angles", "growth", "key_offset", "theta")  # those that are read in float64
 _PRINTED = {"H1": "H or 1", "T": "2K+1", "R": "R/2", "L": "max(N, M)"}
-_SIGHT = ("mask", "spans", "query_start")
+_SIGHT = ("mask", "spans", "query_start", "bands")
 _PLAIN = ("scale", "rectify", "pairs", "softcap", "dropout", "dropout_seed", *_SIGHT)
 _HALVES = ("float16", "bfloat16")  # computed in float32
 _MOST_VALUES = 2**31 - 1  # that a kernel's index, int32, can choose from
@@ -78,6 +80,7 @@ class Call:
     dtype: np.dtype[Any]
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, np.dtype[Any]]
+    bands: tuple[Band, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -120,6 +123,7 @@ def check(
     }
     if "index" in own:  # a kernel follows it: once it has been checked, nobody else may change it
         own["index"] = cells_of(own["index"], positions).copy()
+    bands = check_bands(given, sizes)
     mask, spans, given_mask = sight(given, sizes, batched, arrays["q"].dtype, wrt)
     causal = truth("causal", causal)
     _check_together(own, causal)
@@ -140,6 +144,7 @@ def check(
         lead=lead, return_lse=truth("return_lse", return_lse), dtype=own_arrays["q"].dtype,
         shapes=wanted(wrt, {name: array.shape for name, array in real.items()}),
         dtypes={name: array.dtype if is_real(array.dtype) else np.dtype(np.float64) for name, array in real.items()},
+        bands=bands,
     )  # fmt: skip
 
 

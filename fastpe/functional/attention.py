@@ -10,6 +10,7 @@ import numpy as np
 
 from fastpe.functional import again, arguments, seen
 from fastpe.functional.arguments import Array, Call
+from fastpe.functional.banded import attended
 from fastpe.functional.passes import Pass
 
 
@@ -28,6 +29,7 @@ def attention(
     sinks: Any = None,
     dropout: float = 0.0,
     dropout_seed: int | None = None,
+    bands: Any = None,
     tolerance: float | None = None,
     return_lse: bool = False,
     **slots: Any,
@@ -67,6 +69,9 @@ def attention(
         The probability with which a weight is dropped; the others are divided by 1 - dropout.
     dropout_seed : int, optional
         Which weights are dropped: a function of this seed, the sample, the head, the query and the key alone.
+    bands : tuple of fastpe.bands.Band, optional
+        Sets of places at which queries and keys are turned, each with the keys that are its own; keys of none are
+        hidden. With it goes the slot ``theta``, and neither ``angles`` nor ``growth``. See `fastpe.bands`.
     tolerance : float, optional
         Tiles of keys are left out where all that is left out of a row of the softmax provably sums up to at most this
         weight. By default a quarter of the dtype's precision; 0 leaves out nothing. See `kernels.attention`.
@@ -74,8 +79,8 @@ def attention(
         Whether to return the logarithm of the softmax's denominator as well.
     **slots
         Arrays of the score, as in `fastpe.reference.attention`; None is as good as absent. They have q's dtype, but
-        for ``angles``, ``growth`` and ``key_offset``, which are read in float64 whatever they have: offsets of keys may
-        be sums over a long sequence, and lose nothing by their size (`fastpe.columns`).
+        for ``angles``, ``growth``, ``theta`` and ``key_offset``, which are read in float64 whatever they have: offsets
+        of keys may be sums over a long sequence, and lose nothing by their size (`fastpe.columns`).
 
     Returns
     -------
@@ -107,18 +112,18 @@ def attention(
     [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]
     """
     key = None
-    if lengths is mask is spans is query_start is sinks is dropout_seed is None and type(dropout) is float:
+    if bands is lengths is mask is spans is query_start is sinks is dropout_seed is None and type(dropout) is float:
         key = again.key_of(q, k, v, causal, window, softcap, dropout, tolerance, return_lse, slots)
         if key is not None and (found := again.attend(key, q, k, v)) is not None:
             return found
     slots |= {"mask": mask, "spans": spans, "query_start": query_start, "softcap": softcap, "sinks": sinks}
-    slots |= {"dropout": dropout, "dropout_seed": dropout_seed}
-    kind = seen.kind_of(q, k, v, causal, window, lengths, tolerance, return_lse, slots)
+    slots |= {"dropout": dropout, "dropout_seed": dropout_seed, "bands": bands}
+    kind = None if bands is not None else seen.kind_of(q, k, v, causal, window, lengths, tolerance, return_lse, slots)
     if kind is not None and (done := seen.attend(kind, q, k, v, lengths, slots, key)) is not None:
         return done
     call = checked(q, k, v, causal, window, lengths, return_lse, (), slots, reads_halves=True)
-    done = Pass(call, checked_tolerance(tolerance, call.q.dtype))
-    if kind is not None:
+    done = attended(call, checked_tolerance(tolerance, call.q.dtype))
+    if kind is not None and isinstance(done, Pass):
         seen.keep(kind, done, slots)
     return done.outputs()
 
@@ -138,6 +143,7 @@ def attention_vjp(
     sinks: Any = None,
     dropout: float = 0.0,
     dropout_seed: int | None = None,
+    bands: Any = None,
     tolerance: float | None = None,
     return_lse: bool = False,
     wrt: tuple[str, ...] | None = None,
@@ -147,11 +153,11 @@ def attention_vjp(
 
     Parameters
     ----------
-    q, k, v, causal, window, lengths, mask, spans, query_start, softcap, sinks, dropout, dropout_seed, tolerance, \
-    return_lse, **slots
+    q, k, v, causal, window, lengths, mask, spans, query_start, softcap, sinks, dropout, dropout_seed, bands, \
+    tolerance, return_lse, **slots
         As for `attention`. Arrays are read where they lie, again by `pullback`: if they change in between, its
-        gradients are those of no function, but for ``index``, `lengths`, `spans` and `query_start`, of which it has
-        copies.
+        gradients are those of no function, but for ``index``, `lengths`, `spans`, `query_start` and `bands`, of
+        which it has copies.
     wrt : tuple of str, optional
         The arguments whose gradients are wanted; by default q, k, v, `sinks`, a `mask` of floats, and every slot given
         that is an array of real numbers (so neither ``index`` nor ``rectify`` nor ``pairs``).
@@ -182,9 +188,9 @@ def attention_vjp(
     ['bias', 'k', 'q', 'v']
     """
     slots |= {"mask": mask, "spans": spans, "query_start": query_start, "softcap": softcap, "sinks": sinks}
-    slots |= {"dropout": dropout, "dropout_seed": dropout_seed}
+    slots |= {"dropout": dropout, "dropout_seed": dropout_seed, "bands": bands}
     call = checked(q, k, v, causal, window, lengths, return_lse, wrt, slots)
-    done = Pass(call, checked_tolerance(tolerance, call.q.dtype))
+    done = attended(call, checked_tolerance(tolerance, call.q.dtype))
     outputs = done.outputs()  # what the pullback reads stays its own: users add to outputs in place
     kept = tuple(x.copy() for x in outputs) if isinstance(outputs, tuple) else outputs.copy()
     return kept, done.pullback
@@ -199,7 +205,7 @@ def gradients(
     call = checked(q, k, v, causal, window, lengths, True, wrt, slots)
     # an lse that is as large as offsets may be, and rounded, is too coarse to make weights of again
     known = None if "key_offset" in call.slots else (out, lse)
-    return Pass(call, checked_tolerance(tolerance, call.q.dtype), known, rounds=rounds).pullback(dout)
+    return attended(call, checked_tolerance(tolerance, call.q.dtype), known, rounds=rounds).pullback(dout)
 
 
 def rounded(
@@ -207,7 +213,7 @@ def rounded(
 ) -> tuple[Array, Array]:
     """Output and lse of `attention`, of float32 arrays that hold bfloat16 numbers: where NumPy has no such type."""
     call = checked(q, k, v, causal, window, lengths, True, (), slots)
-    out, lse = Pass(call, checked_tolerance(tolerance, call.q.dtype), rounds=True).outputs()
+    out, lse = attended(call, checked_tolerance(tolerance, call.q.dtype), rounds=True).outputs()
     return out, lse
 
 

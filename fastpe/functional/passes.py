@@ -7,9 +7,18 @@ import numpy as np
 
 from fastpe.functional import arguments
 from fastpe.functional.arguments import Array, Call, dropout_key
+from fastpe.functional.bands import angles_of, keys_met
 from fastpe.functional.bounds import bounds_of, columns_with_room, limits_of, raised
 from fastpe.functional.layouts import contiguous, summed_to
-from fastpe.functional.rotation import channels, crossed, shared_turns, turned, turned_rows, without_warnings
+from fastpe.functional.rotation import (
+    channels,
+    crossed,
+    own_angles,
+    shared_turns,
+    turned,
+    turned_rows,
+    without_warnings,
+)
 from fastpe.functional.slot_arrays import cells_back, fold, slot_arrays
 from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
@@ -25,6 +34,7 @@ from fastpe.kernels.threads import lanes_for, run_apart
 _HALF = 2**32
 _LEAST_ROUNDED = 64  # queries and keys
 _COLUMNS = "key_offset", "key_slope", "query_slope"
+_NO_TERMS = {"sinks", "theta"}  # of the scores, but for norms, which turns keep
 
 
 class Pass:
@@ -49,12 +59,17 @@ class Pass:
         if call.empty:
             self._drain()
             return
-        rows = turned_rows(call.q, call.k, call.v, call.slots, self.group, call.positions, call.pairs)
+        self.keys = slice(None)
+        self.angles: tuple[Array, Array | None] | None = own_angles(call.slots, call.positions)
+        if call.bands:
+            self.keys = keys_met(call.bands[0].spans)
+            self.angles = angles_of(call.bands[0], call.slots["theta"], self.keys)
+        rows = turned_rows(call.q, call.k, call.v, call.slots, self.angles, self.group, call.pairs, self.keys)
         q, self.qr, k, self.kr, v = rows
         self.strides = tuple(stride // x.itemsize for x in (q, k, v) for stride in x.strides[:3])
         self.strides += (self.strides[2], self.strides[5], dv, d, dv)
         self.options = Options(rectify=int(call.rectify), softcap=call.softcap)
-        self.terms = score.terms_given(call.slots.keys() - {"sinks"}, self.options)
+        self.terms = score.terms_given(call.slots.keys() - _NO_TERMS, self.options)
         if call.mask is not None and not call.mask.hides_only:
             self.terms |= {"mask"}
         self.dropout = dropout_of(call.dropout, call.dropout_seed)
@@ -113,7 +128,7 @@ class Pass:
     def _apart(self) -> bool:
         """Whether q and k have gradients that are not turned back with those of the content."""
         slots = set(self.call.slots)
-        content = slots & {"angles", "row_scale"}
+        content = slots & {"angles", "theta", "row_scale"}
         return "growth" in slots or bool(content and slots & {"rel_key", "rel_query", "key_bias"})
 
     def room(self, case: Case, *, gradients: bool) -> Room:
@@ -147,12 +162,19 @@ class Pass:
     @without_warnings
     def pullback(self, dout: Any) -> dict[str, Array]:
         """Gradients of the arguments that are wanted."""
-        call, (b, h, _, n, _, _) = self.call, self.sizes
+        return self.gradients(*self.given(dout))
+
+    def given(self, dout: Any) -> tuple[Array, Array]:
+        """The gradients of out and lse, (B, H, N, Dv) and (B, H, N), of what a pullback takes."""
         dlse: Any = None
-        if call.return_lse and isinstance(dout, tuple) and len(dout) == 2:
+        if self.call.return_lse and isinstance(dout, tuple) and len(dout) == 2:
             dout, dlse = dout
         dout = self._given("dout", dout, self.out)
-        dlse = np.zeros_like(self.lse) if dlse is None else self._given("dlse", dlse, self.lse)
+        return dout, np.zeros_like(self.lse) if dlse is None else self._given("dlse", dlse, self.lse)
+
+    def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
+        """Gradients of the arguments that are wanted."""
+        call, (b, h, _, n, _, _) = self.call, self.sizes
         if call.empty:
             found = {name: np.zeros(shape, call.dtypes[name]) for name, shape in call.shapes.items()}
             if "sinks" in found:
@@ -221,11 +243,12 @@ class Pass:
             found["sinks"] = self._sinks_gradient(g.deltas)
         if "growth" in call.shapes:
             found["growth"] = self._growth_gradient(dq, dk)
-        if "angles" in call.slots:
-            if "angles" in call.shapes:
-                found["angles"] = self._angles_gradient(dq, dk)
-            for x, queries in ((dq, True), (dk, False)):
-                turned(x, call.slots["angles"], call.positions, call.pairs, x, -1.0, queries=queries)
+        if self.angles is not None:
+            for name in {"angles", "theta"} & call.shapes.keys():
+                found[name] = self._angles_gradient(dq, dk) if name == "angles" else self._theta_gradient(dq, dk)
+            for dx, angles in zip((dq, dk[:, :, self.keys]), self.angles, strict=True):
+                if angles is not None:
+                    turned(dx, angles, call.pairs, dx, -1.0)
         if "row_scale" in call.slots:
             if "row_scale" in call.shapes:
                 found["row_scale"] = np.einsum("bhnd,bhnd->bhn", dq, np.ascontiguousarray(call.q))
@@ -266,6 +289,14 @@ class Pass:
         of_keys = positions.keys_back(crossed(self.kr, dk, count, pairs), -2, size)
         return summed_to(of_queries, angles.shape) + summed_to(of_keys, angles.shape)
 
+    def _theta_gradient(self, dq: Array, dk: Array) -> Array:
+        """Of what a band's places are multiplied by, (1, R)."""
+        band, count = self.call.bands[0], self.call.slots["theta"].shape[-1]
+        of_queries = crossed(self.qr, dq, count, self.call.pairs) * band.queries[:, None, :, None]
+        kr, dk = (x[:, :, self.keys] for x in (self.kr, dk))
+        of_keys = crossed(kr, dk, count, self.call.pairs) * band.keys[:, None, self.keys, None]
+        return np.asarray(of_queries.sum(axis=(0, 1, 2)) + of_keys.sum(axis=(0, 1, 2)))[None]
+
     def _growth_gradient(self, dq: Array, dk: Array) -> Array:
         growth = self.call.slots["growth"]
         first, second = channels(growth.shape[-1], self.call.pairs)
@@ -279,9 +310,7 @@ class Pass:
         return positions.queries_back(content(self.qr, dq), -2, size) - of_keys
 
     def _sinks_gradient(self, deltas: Array) -> Array:
-        """A sink has no value: its score's gradient is that of a key with dP = 0."""
-        weights = np.exp(self.call.slots["sinks"][..., None].astype(np.float64) - raised(self.lse, self.columns))
-        return -(weights * deltas).sum(axis=(0, 2))[None]
+        return sinks_gradient(self.call.slots["sinks"], raised(self.lse, self.columns), deltas)
 
 
 def _way(n: int, m: int) -> Way | None:
@@ -300,6 +329,12 @@ def drain(out: Array, lse: Array, sinks: Array) -> None:
     whole = np.logaddexp(lse, sinks[..., None]).astype(lse.dtype)
     out *= np.exp(lse - whole)[..., None]
     lse[...] = whole
+
+
+def sinks_gradient(sinks: Array, lse: Array, deltas: Array) -> Array:
+    """A sink has no value: its score's gradient is that of a key with dP = 0."""
+    weights = np.exp(sinks[..., None].astype(np.float64) - lse)
+    return np.asarray(-(weights * deltas).sum(axis=(0, 2))[None])
 
 
 def dropout_of(rate: float, seed: int) -> Dropout | None:

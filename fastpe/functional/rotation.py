@@ -19,6 +19,7 @@ from fastpe.kernels.threads import lanes_for, run_apart
 
 Array = np.ndarray[Any, Any]
 
+_ALL = slice(None)
 _OF_A_SINE = 16  # multiplications that one takes
 
 # x may hold NaN and infinities, and what becomes of them stands in the results
@@ -143,20 +144,24 @@ def shared_turns(slots: Mapping[str, Array], h: int, hk: int) -> int:
 
 
 def turned_rows(
-    q: Array, k: Array, v: Array, slots: Mapping[str, Array], group: int, positions: Positions, pairs: str
-) -> tuple[Array, ...]:
+    q: Array, k: Array, v: Array, slots: Mapping[str, Array], angles: tuple[Array, Array | None] | None, group: int,
+    pairs: str, keys: slice = _ALL,
+) -> tuple[Array, ...]:  # fmt: skip
     """q, q turned and scaled row by row, k, k turned, and v, as kernels read them: before and after they have the same
-    strides."""
+    strides.
+
+    angles: of queries, and of keys, None where these are not turned. keys: those that anybody reads.
+    """
     if group > 1:
         k, v = (np.repeat(x, group, axis=1) for x in (k, v))
     q, k, v = plain_rows(q), plain_rows(k), plain_rows(v)
-    if "angles" not in slots:
+    if angles is None:
         return q, scaled_rows(np.ascontiguousarray(q), slots) if "row_scale" in slots else q, k, k, v
     q, k = np.ascontiguousarray(q), np.ascontiguousarray(in_float32(k))
-    qr, kr = (
-        turned(x, slots["angles"], positions, pairs, np.empty(x.shape, x.dtype), 1.0, queries=queries)
-        for x, queries in ((q, True), (k, False))
-    )
+    qr, kr = turned(q, angles[0], pairs, np.empty(q.shape, q.dtype), 1.0), k
+    if angles[1] is not None:
+        kr = np.empty(k.shape, k.dtype) if keys == _ALL else np.zeros(k.shape, k.dtype)
+        turned(k[:, :, keys], angles[1], pairs, kr[:, :, keys], 1.0)
     return q, scaled_rows(qr, slots), k, kr, v
 
 
@@ -165,10 +170,21 @@ def scaled_rows(x: Array, slots: Mapping[str, Array]) -> Array:
     return x * slots["row_scale"][..., None] if "row_scale" in slots else x
 
 
-def turned(x: Array, angles: Array, positions: Positions, pairs: str, y: Array, sign: float, *, queries: bool) -> Array:
-    """y, x with its pairs of channels turned by their angles; y may be x where it is in one piece."""
-    own = positions.of_queries(angles, -2) if queries else positions.of_keys(angles, -2)
-    return turn(x, Turns(contiguous(own, np.float64)), sign, pairs, y)
+def own_angles(slots: Mapping[str, Array], positions: Positions) -> tuple[Array, Array] | None:
+    """The angles of queries and those of keys, where the slots have any."""
+    if "angles" not in slots:
+        return None
+    return positions.of_queries(slots["angles"], -2), positions.of_keys(slots["angles"], -2)
+
+
+def turned(x: Array, angles: Array, pairs: str, y: Array, sign: float) -> Array:
+    """y, x with its pairs of channels turned by their angles; y may be x."""
+    piece = y if y.flags.c_contiguous else np.empty(y.shape, y.dtype)
+    if x.size:
+        turn(x, Turns(contiguous(angles, np.float64)), sign, pairs, piece)
+    if piece is not y:
+        y[...] = piece
+    return y
 
 
 def channels(count: int, pairs: str) -> tuple[slice, slice]:

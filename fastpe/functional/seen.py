@@ -20,7 +20,7 @@ from fastpe.functional.bounds import bounds_of, columns_with_room, limits_of, ra
 from fastpe.functional.layouts import contiguous
 from fastpe.functional.passes import Pass, drain, dropout_of
 from fastpe.functional.positions import Positions
-from fastpe.functional.rotation import turned_rows, without_warnings
+from fastpe.functional.rotation import own_angles, turned_rows, without_warnings
 from fastpe.functional.sight import Mask
 from fastpe.functional.slot_arrays import Arrays, slot_arrays
 from fastpe.kernels import simd
@@ -193,7 +193,7 @@ class _Plan:
         skips = self.skips and (sight.mask is None or sight.mask.hides_only)
         positions = Positions(n, m, None if slots["query_start"] is None else sight.starts)
         lain = q, k, v
-        q, qr, k, kr, v = turned_rows(q, k, v, given, self.group, positions, self.pairs)
+        q, qr, k, kr, v = turned_rows(q, k, v, given, own_angles(given, positions), self.group, self.pairs)
         first, keys = simd.start_of(q), simd.start_of(k)
         made, bounds = self._laid(given, sight.mask, positions), self.no_bounds
         if skips:

@@ -1,6 +1,6 @@
 """Attention with every slot of the score, and its gradients, in plain NumPy; public as `fastpe.reference.attention`.
 
-The score, for query i and key j (q^, k^ are rotated and grown; s = ``scale``)::
+The score, for query i and key j (q^, k^ are rotated and grown, with `bands` by look-backs of theirs; s = ``scale``)::
 
     content_ij = row_scale_i sum_d q^_id k^_jd rel_gain[j-i, d]
     inner_ij = content_ij + q_i . rel_key[j-i] + k_j . rel_query[j-i] + key_bias . k_j
@@ -41,6 +41,7 @@ def attention(
     sinks: Any = None,
     dropout: float = 0.0,
     dropout_seed: int | None = None,
+    bands: Any = None,
     tolerance: float | None = None,
     return_lse: bool = False,
     **slots: Any,
@@ -62,7 +63,7 @@ def attention(
     lengths : (B,) int, or a tuple of two such, (queries, keys), optional
         Keys and queries from there on are padding: such keys are hidden, such queries give zeros. Positions stay those
         of the padded arrays. Without B a length is one integer; of a pair, None stands for no padding.
-    mask, spans, query_start, softcap, sinks, dropout, dropout_seed
+    mask, spans, query_start, softcap, sinks, dropout, dropout_seed, bands
         As for `fastpe.attention`.
     tolerance : float, optional
         Ignored: nothing is skipped here.
@@ -75,6 +76,7 @@ def attention(
         ``gain``, ``bias`` (H, 2K+1); ``index`` (N, M) integers with ``values`` (H, V); ``scores`` (H, N, M);
         ``key_offset``, ``key_slope`` (H or 1, M); ``query_slope``, ``row_scale`` (H or 1, N), query i being j in j - i;
         ``angles`` (H or 1, L, R/2) in radians; ``growth`` (L, R/2), natural logarithms, causal only;
+        ``theta`` (R/2), radians for a step of one place of `bands`;
         ``scale`` a float or (H,), 1/sqrt(D) by default; ``rectify`` bool; ``pairs`` ``"interleaved"`` (default) or
         ``"half"``. ``index`` and ``scores`` may also be (L, L), of which the last N rows and M columns are read.
 
@@ -102,7 +104,7 @@ def attention(
     [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]
     """
     slots |= {"mask": mask, "spans": spans, "query_start": query_start, "softcap": softcap, "sinks": sinks}
-    slots |= {"dropout": dropout, "dropout_seed": dropout_seed}
+    slots |= {"dropout": dropout, "dropout_seed": dropout_seed, "bands": bands}
     case = check(np.float64, q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, slots=slots)
     return _forward_and_pullback(case)[0]
 
@@ -122,6 +124,7 @@ def attention_vjp(
     sinks: Any = None,
     dropout: float = 0.0,
     dropout_seed: int | None = None,
+    bands: Any = None,
     tolerance: float | None = None,
     return_lse: bool = False,
     wrt: tuple[str, ...] | None = None,
@@ -131,8 +134,8 @@ def attention_vjp(
 
     Parameters
     ----------
-    q, k, v, causal, window, lengths, mask, spans, query_start, softcap, sinks, dropout, dropout_seed, tolerance, \
-    return_lse, **slots
+    q, k, v, causal, window, lengths, mask, spans, query_start, softcap, sinks, dropout, dropout_seed, bands, \
+    tolerance, return_lse, **slots
         As for `attention`.
     wrt : tuple of str, optional
         The arguments whose gradients are wanted; by default q, k, v and every slot given that is an array of real
@@ -158,7 +161,7 @@ def attention_vjp(
     ['bias', 'k', 'q', 'v']
     """
     slots |= {"mask": mask, "spans": spans, "query_start": query_start, "softcap": softcap, "sinks": sinks}
-    slots |= {"dropout": dropout, "dropout_seed": dropout_seed}
+    slots |= {"dropout": dropout, "dropout_seed": dropout_seed, "bands": bands}
     case = check(
         np.float64, q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, wrt=wrt, slots=slots
     )

@@ -11,6 +11,7 @@ from fastpe.functional import arguments
 from fastpe.functional.arguments import Call, dropout_key
 from fastpe.functional.positions import Positions
 from fastpe.functional.slot_arrays import cells_back
+from fastpe.reference._bands import look_back
 from fastpe.reference._dropout import dropout_factors
 from fastpe.reference._rotation import channels
 from fastpe.reference._sizes import Sizes
@@ -37,6 +38,7 @@ class Case:
     call: Call
     return_lse: bool
     shapes: dict[str, tuple[int, ...]]  # of the arguments whose gradients are wanted, as they were given
+    look_back: Array | None  # of bands, (B or 1, 1, N, M), 0 where no band has the cell
 
     def rows(self, slot: str, transposed: bool = False) -> Array:
         """Which row of the slot every cell reads: clip(j - i, -K, K) + K, as (B or 1, 1, N, M)."""
@@ -184,7 +186,7 @@ def check(
         q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, wrt=wrt, slots=slots
     )
     repeats = call.q.shape[1] // call.k.shape[1]
-    kept = ("index", "angles", "growth")
+    kept, bands = ("index", "angles", "growth", "theta"), look_back(call)
     return Case(
         q=call.q.astype(dtype),
         k=np.repeat(call.k, repeats, axis=1).astype(dtype),
@@ -193,7 +195,7 @@ def check(
         scale=call.scale.reshape(1, -1, 1, 1).astype(dtype),
         rectify=call.rectify,
         pairs=_pairs(call),
-        visible=_visible(call),
+        visible=_visible(call) if bands is None else _visible(call) & bands[1],
         mask=_added(call, dtype),
         softcap=call.softcap,
         dropped=_dropped(call, dtype),
@@ -201,11 +203,12 @@ def check(
         call=call,
         return_lse=call.return_lse,
         shapes=call.shapes,
+        look_back=None if bands is None else bands[0],
     )
 
 
 def _pairs(call: Call) -> tuple[Array, Array]:
-    count = max((call.slots[name].shape[-1] for name in ("angles", "growth") if name in call.slots), default=0)
+    count = max((call.slots[name].shape[-1] for name in ("angles", "growth", "theta") if name in call.slots), default=0)
     return channels(count, call.pairs)
 
 

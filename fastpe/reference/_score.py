@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.functional.slot_arrays import cells_of
+from fastpe.reference._bands import products
 from fastpe.reference._case import Array, Case, Gradients
 from fastpe.reference._rotation import crossed, turn
 from fastpe.reference._sizes import Sizes
@@ -42,6 +43,8 @@ def inner_products(case: Case) -> tuple[Array, Callable[[Array, Gradients], None
 
 def _content(case: Case) -> tuple[Array, Callable[[Array, Gradients], None]]:
     """sum_d q^_id k^_jd rel_gain[j-i, d], growth included; channel by channel where channels have factors."""
+    if case.look_back is not None:
+        return _banded(case, case.look_back)
     q, q_pullback = _scaled_rows(case, *_rotate(case, "q"))
     k, k_pullback = _rotate(case, "k")
     plain = "rel_gain" not in case.slots and "growth" not in case.slots
@@ -66,6 +69,20 @@ def _content(case: Case) -> tuple[Array, Callable[[Array, Gradients], None]]:
             gradients.add_channel_growth(d, factored * products(d))
         q_pullback(dq, gradients)
         k_pullback(dk, gradients)
+
+    return inner, pullback
+
+
+def _banded(case: Case, look_back: Array) -> tuple[Array, Callable[[Array, Gradients], None]]:
+    """row_scale_i q_i R(M_ij theta) k_j, M_ij the look-back of the band that has the cell."""
+    q, q_pullback = _scaled_rows(case, case.q, lambda dq, gradients: gradients.add("q", dq))
+    inner, products_pullback = products(q, case.k, look_back, case.slots["theta"], case.pairs)
+
+    def pullback(dinner: Array, gradients: Gradients) -> None:
+        dq, dk, dtheta = products_pullback(dinner)
+        q_pullback(dq, gradients)
+        gradients.add("k", dk)
+        gradients.add("theta", dtheta[None])
 
     return inner, pullback
 

@@ -9,6 +9,7 @@ from fastpe.base import validation
 from fastpe.base.validation import at_least_zero, positive, truth, unmasked, whole
 from fastpe.functional.arguments import is_pair
 from fastpe.functional.attention import checked_tolerance
+from fastpe.functional.bands import flat
 from fastpe.torch import straight
 from fastpe.torch.operators import HALVES, has_arrays, is_seen
 from fastpe.torch.score import attend
@@ -29,6 +30,7 @@ def attention(
     sinks: Any = None,
     dropout: float = 0.0,
     dropout_seed: Any = None,
+    bands: Any = None,
     tolerance: float | None = None,
     return_lse: bool = False,
     **slots: Any,
@@ -50,7 +52,7 @@ def attention(
         their dtypes may differ.
     dropout_seed : int or tensor of one integer, optional
         As for `fastpe.attention`; drawn from PyTorch's generator where `dropout` is given and no seed.
-    causal, window, lengths, mask, spans, query_start, softcap, sinks, dropout, tolerance, return_lse
+    causal, window, lengths, mask, spans, query_start, softcap, sinks, dropout, bands, tolerance, return_lse
         As for `fastpe.attention`.
     **slots
         As for `fastpe.attention`: tensors, or NumPy arrays, which are constants. Those of half precision become
@@ -82,7 +84,7 @@ def attention(
     >>> attention(q, q, q + 1).sum()
     tensor(8.)
     """
-    if lengths is mask is spans is query_start is sinks is dropout_seed is tolerance is None and not (
+    if bands is lengths is mask is spans is query_start is sinks is dropout_seed is tolerance is None and not (
         return_lse or dropout or torch.compiler.is_compiling() or (slots and slots.keys() != {"scale"})
     ):
         found = straight.attend(q, k, v, causal, window, softcap, slots.get("scale"))
@@ -99,6 +101,7 @@ def attention(
         given["query_lengths"], given["key_lengths"] = lengths
     else:
         given["key_lengths"] = lengths
+    given |= {} if bands is None else flat(bands)
     options = _options(causal, window, softcap, dropout, tolerance, pairs, rectify)
     if dropout:
         given["dropout_seed"] = torch.randint(2**62, ()) if dropout_seed is None else dropout_seed

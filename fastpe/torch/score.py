@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from fastpe.functional import attention as host
+from fastpe.functional.bands import joined
 from fastpe.torch.operators import HALVES, array, differentiable, tensor
 
 
@@ -21,7 +22,13 @@ def _arguments(
         lengths = given.pop("query_lengths"), lengths
     if "dropout_seed" in given:
         given["dropout_seed"] = given["dropout_seed"].item()
-    given |= {"causal": causal, "window": window, "lengths": lengths, "softcap": softcap, "dropout": dropout}
+    given = joined(given) | {
+        "causal": causal,
+        "window": window,
+        "lengths": lengths,
+        "softcap": softcap,
+        "dropout": dropout,
+    }
     return given | {"tolerance": tolerance, "pairs": pairs, "rectify": rectify}
 
 

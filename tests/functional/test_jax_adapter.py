@@ -43,6 +43,23 @@ def test_gradients_are_those_of_jaxs_checker(names):
     check_grads(jax.jit(function), (given,), order=1, modes=["rev"])
 
 
+def test_bands_are_constants_and_theta_has_a_gradient():
+    given = drawn(("bias", "key_bias"), n=6, m=6, d=4) | {"theta": jnp.array([1.0, 0.1])}
+    own = fastpe.bands.self_extend(6, group=2, window=2)
+
+    def function(given):
+        return attention(**given, bands=own, causal=True)
+
+    check_grads(function, (given,), order=1, modes=["rev"])
+    expected = fastpe.attention(**{name: np.asarray(x) for name, x in given.items()}, bands=own, causal=True)
+    for call in (function, jax.jit(function)):
+        np.testing.assert_array_equal(call(given), expected)
+    as_jax = tuple(fastpe.bands.Band(*map(jnp.asarray, band)) for band in own)
+    np.testing.assert_array_equal(attention(**given, bands=as_jax, causal=True), expected)
+    with pytest.raises(TypeError, match=r"bands\[0\].queries must be known"):
+        jax.jit(lambda bands: attention(**given, bands=bands))(as_jax)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_it_is_jaxs_attention(causal):
     """In float32: theirs takes the softmax in float32 always."""

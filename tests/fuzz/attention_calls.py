@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from array_kinds import gapped, read_only, stepped, transposed, unaligned
-from attention_problems import SLOTS, assert_agrees, problem
+from attention_problems import SLOTS, assert_agrees, problem, random_bands
 from guards import guarded, guarded_allocations, guarded_results
 from hypothesis import strategies as st
 from refusals import attempt
@@ -57,6 +57,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         "mask axes": draw(st.lists(st.booleans(), min_size=4, max_size=4)),
         "spans": draw(st.sampled_from([False, False, True])),
         "sinks": draw(st.sampled_from([False, False, True])),
+        "bands": draw(st.sampled_from([None, None, None, None, 1, 2, 3])),
         "softcap": draw(st.sampled_from([None, None, 0.1, 2.0, 50.0])),
         "dropout": draw(st.sampled_from([0.0, 0.0, 0.25])),
         "tolerance": draw(st.sampled_from([None, None, 0, 1e-3])),
@@ -94,6 +95,8 @@ def _arguments(rng: np.random.Generator, case: dict[str, Any]) -> tuple[dict[str
     """Arrays as the case lays them out, and settings; what cannot go together is left out of the case."""
     names = [name for name in case["names"] if name != "growth" or case["causal"]]
     names = [name for name in names if name not in ("angles", "growth") or case["d"] > 1]
+    bands = case["bands"] is not None and case["d"] > 1
+    names = [name for name in names if not bands or name not in ("angles", "growth", "rel_gain")]
     sizes = {key: case[key] for key in ("h", "hk", "n", "m", "d", "reach", "led", "shared", "sharp")}
     # where scores are rounded to 0, a factor of the gradient is 0 or 1 as it happens
     dtype = np.dtype("float64" if case["rectify"] else case["dtype"])
@@ -102,6 +105,8 @@ def _arguments(rng: np.random.Generator, case: dict[str, Any]) -> tuple[dict[str
     if case["width"] is not None:
         for name in {"v", "rel_value"} & arguments.keys():
             arguments[name] = rng.standard_normal((*arguments[name].shape[:-1], case["width"])).astype(dtype)
+    if bands:
+        arguments["theta"] = rng.standard_normal(case["d"] // 2)
     if case["sinks"]:
         arguments["sinks"] = rng.standard_normal(case["h"]).astype(dtype)
     if case["mask"] == "floats":
@@ -119,6 +124,9 @@ def _arguments(rng: np.random.Generator, case: dict[str, Any]) -> tuple[dict[str
     if case["spans"]:
         n, m = (arguments[name].shape[-2] for name in "qk")
         options["spans"] = np.sort(rng.integers(-1, m + 2, (n, 2)), axis=-1)
+    if bands:
+        n, m = (arguments[name].shape[-2] for name in "qk")
+        options["bands"] = random_bands(rng, b if case["led"] else 1, n, m, case["bands"])
     if case["lengths"] is not None:
         shape = (b,) if case["batched"] else ()
         n, m = (arguments[name].shape[-2] for name in "qk")
@@ -166,7 +174,7 @@ def _of_a_slot(rng: np.random.Generator, arguments: dict[str, Any]) -> str:
 
 def _shape(rng: Any, arguments: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
     name = _of_a_slot(rng, arguments)
-    axis = {"q": -1, "gain": -1, "bias": -1, "scores": -3, **dict.fromkeys(_COLUMNS, -1)}.get(name, -2)
+    axis = {"q": -1, "gain": -1, "bias": -1, "scores": -3, "theta": -1, **dict.fromkeys(_COLUMNS, -1)}.get(name, -2)
     return {name: np.concatenate([arguments[name]] * 2, axis=axis)}, (name, "k", "v")
 
 
@@ -206,6 +214,7 @@ MISTAKES = {
     "sinks": _one_of("sinks", np.ones((2, 2, 2)), "a", 1.0),
     "dropout": _one_of("dropout", 1.0, -0.1, np.nan, "a"),
     "spans": _one_of("spans", 1, "a", np.zeros((1, 1, 1, 2), int), [[0.5, 1.0]]),
+    "bands": _one_of("bands", (), 1, "ab", [(1, 2)], [np.ones((1, 1))] * 3),
     "mask": _one_of("mask", np.full((1, 1), np.nan), "a", np.ones((1, 1, 1, 1, 1)), np.ones((1, 1), int)),
     "window": _one_of("window", 0, -1, 1.5, "a", True),
     "tolerance": _one_of("tolerance", 1, -1e-9, np.nan, "a", True, [0.1]),

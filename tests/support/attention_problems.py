@@ -4,6 +4,7 @@ import numpy as np
 from guards import assert_error_law
 
 import fastpe
+from fastpe.bands import Band
 from fastpe.doctor.allowed_error import sum_bound, wider
 from fastpe.reference._attention import attention_vjp_in
 from fastpe.reference._sizes import Sizes
@@ -50,6 +51,15 @@ def problem(
     return arguments
 
 
+def random_bands(rng, b, n, m, count=3):
+    """Bands that share the keys of every query out between them, a few to none, at random places."""
+    edges = np.sort(rng.integers(0, m + 1, (b, n, count + 1)), axis=-1)
+    return tuple(
+        Band(3 * rng.standard_normal((b, n)), 3 * rng.standard_normal(m), edges[..., place : place + 2])
+        for place in rng.permutation(count)
+    )
+
+
 def assert_within(bound, result, exact, name):
     """Every entry is within its own bound."""
     error = np.abs(np.asarray(result) - exact)
@@ -79,6 +89,6 @@ def assert_agrees(arguments, *, condition=1.0, tolerance=None, **options):
     sizes = exact_pullback(tuple(each.astype(wider(dtype)).view(Sizes) for each in douts))
     for name, gradient in gradients.items():
         assert gradient.shape == np.shape(arguments[name])
-        assert gradient.dtype == (np.float64 if name in ("angles", "growth", "scale") else dtype)
+        assert gradient.dtype == (np.float64 if name in ("angles", "growth", "scale", "theta") else dtype)
         assert_within(sum_bound(abs(np.asarray(sizes[name])), dtype, terms, condition), gradient, exact[name], name)
     return out, gradients

@@ -36,6 +36,30 @@ def test_gradients_are_those_of_pytorchs_checker(names):
     assert torch.autograd.gradcheck(function, tuple(real.values()))
 
 
+def test_bands_are_constants_and_theta_has_a_gradient():
+    given = drawn(("bias", "key_bias"), n=6, m=6, d=4)
+    own = fastpe.bands.self_extend(6, group=2, window=2)
+    theta = torch.tensor([1.0, 0.1], dtype=torch.float64, requires_grad=True)
+    real = {"theta": theta, **given}
+
+    def function(*values):
+        return attention(**dict(zip(real, values, strict=True)), bands=own, causal=True, return_lse=True)
+
+    assert torch.autograd.gradcheck(function, tuple(real.values()))
+    arrays = {name: x.detach().numpy() for name, x in real.items()}
+    expected = fastpe.attention(**arrays, bands=own, causal=True)
+    for each in (own, [tuple(map(torch.tensor, band)) for band in own]):
+        np.testing.assert_array_equal(attention(**real, bands=each, causal=True).detach(), expected)
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(*real.values())[0].detach().numpy(), expected, rtol=0, atol=0)
+    with pytest.raises(TypeError, match=r"bands\[0\]"):
+        attention(**real, bands=[1])
+    with pytest.raises(ValueError, match="bands and theta"):
+        attention(**given, bands=own)
+    with pytest.raises(ValueError, match=r"bands\[0\].keys"):
+        attention(**real, bands=fastpe.bands.rerope(6, 7, window=2))
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("causal", [False, True])
 def test_it_is_pytorchs_attention(dtype, causal):

@@ -1,0 +1,138 @@
+"""Sets of angles by offset: what `bands` of a call of attention are, checked, and the angles that they stand for."""
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastpe.base import validation
+
+Array = np.ndarray[Any, Any]
+
+
+class Band(NamedTuple):
+    """One set of angles: where queries and keys stand in it, and which keys of every query are its own.
+
+    Query i is turned by queries[i] theta and key j by keys[j] theta, so that they meet as rotary attention has them at
+    the look-back queries[i] - keys[j], whatever that of their positions is.
+
+    Attributes
+    ----------
+    queries : (N,) or (B or 1, N) floats
+        The places of queries; they need be no integers.
+    keys : (M,) or (B or 1, M) floats
+        The places of keys.
+    spans : (N, 2) or (B or 1, N, 2) int
+        The first key of each query that is the band's own, and the first that no longer is.
+
+    Examples
+    --------
+    >>> near = Band(np.arange(3.0), np.arange(3.0), np.array([[0, 1], [0, 2], [1, 3]]))
+    >>> near.spans.tolist()
+    [[0, 1], [0, 2], [1, 3]]
+    """
+
+    queries: Array
+    keys: Array
+    spans: Array
+
+
+def check_bands(given: Mapping[str, Any], sizes: Mapping[str, int]) -> tuple[Band, ...]:
+    """The bands of a call, their arrays with an axis B or 1 in front; none where none are given."""
+    value = given.get("bands")
+    if (value is None) != (given.get("theta") is None):
+        raise ValueError("bands and theta must be given together: places of queries and keys, and what turns them")
+    if value is None:
+        return ()
+    for name in ("angles", "growth", "rel_gain"):
+        if given.get(name) is not None:
+            raise ValueError(f"{name} cannot be given with bands, which turn queries and keys by theta")
+    bands = tuple(_checked(number, each, sizes) for number, each in enumerate(_listed(value)))
+    for (one, first), (other, second) in combinations(enumerate(bands), 2):
+        low, high = (
+            pick(first.spans[..., end], second.spans[..., end])
+            for pick, end in ((np.maximum, 0), (np.minimum, 1))
+        )  # fmt: skip
+        if np.any(low < high):
+            sample, query = np.argwhere(low < high)[0].tolist()
+            raise ValueError(
+                f"bands must have no key in common, but bands[{one}] and bands[{other}] both have key "
+                f"{low[sample, query]} of query {query}"
+            )
+    return bands
+
+
+def angles_of(band: Band, theta: Array, keys: slice) -> tuple[Array, Array | None]:
+    """Angles of queries and of some of the keys, (B or 1, 1, N, R) each; None for keys that stand at 0."""
+    of_queries, of_keys = (places[:, None, :, None] * theta for places in (band.queries, band.keys[:, keys]))
+    return of_queries, of_keys if band.keys.any() else None
+
+
+def keys_met(spans: Array) -> slice:
+    """The keys from the first to the last that any query sees."""
+    seen = spans[spans[..., 0] < spans[..., 1]]
+    return slice(int(seen[:, 0].min()), int(seen[:, 1].max())) if len(seen) else slice(0, 0)
+
+
+def flat(value: Any) -> dict[str, Any]:
+    """The arrays of bands by name, for those who know arrays alone.
+
+    >>> list(flat([Band(1, 2, 3)]))
+    ['bands[0].queries', 'bands[0].keys', 'bands[0].spans']
+    """
+    return {
+        _name(number, field): array
+        for number, each in enumerate(_listed(value))
+        for field, array in zip(Band._fields, each, strict=True)
+    }
+
+
+def joined(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of attention, what `flat` has flattened in one again.
+
+    >>> joined({"q": 0, "bands[0].queries": 1, "bands[0].keys": 2, "bands[0].spans": 3})
+    {'q': 0, 'bands': (Band(queries=1, keys=2, spans=3),)}
+    """
+    count = sum(name.endswith("].queries") for name in given)
+    bands = tuple(Band(*(given[_name(number, field)] for field in Band._fields)) for number in range(count))
+    rest = {name: array for name, array in given.items() if not name.startswith("bands[")}
+    return rest | ({"bands": bands} if bands else {})
+
+
+def _listed(value: Any) -> Sequence[Sequence[Any]]:
+    if not isinstance(value, tuple | list) or not value or isinstance(value, Band):
+        raise TypeError(f"bands must be a tuple of at least one fastpe.bands.Band, not {value!r}")
+    for number, each in enumerate(value):
+        if not isinstance(each, tuple | list) or len(each) != len(Band._fields):
+            raise TypeError(f"bands[{number}] must be a fastpe.bands.Band, not {each!r}")
+    return value
+
+
+def _name(number: int, field: str) -> str:
+    return f"bands[{number}].{field}"
+
+
+def _checked(number: int, value: Sequence[Any], sizes: Mapping[str, int]) -> Band:
+    queries, keys, spans = (
+        _led(_name(number, field), each, tail, sizes)
+        for field, each, tail in zip(Band._fields, value, (("N",), ("M",), ("N", "2")), strict=True)
+    )
+    if spans.dtype.kind not in "iu":
+        raise TypeError(f"{_name(number, 'spans')} must be an array of integers, not of {spans.dtype}")
+    own_queries, own_keys = (
+        validation.finite(_name(number, field), each, np.float64).reshape(each.shape)
+        for field, each in (("queries", queries), ("keys", keys))
+    )
+    return Band(own_queries, own_keys, np.clip(spans.astype(np.int64), 0, sizes["M"]))
+
+
+def _led(name: str, value: Any, tail: tuple[str, ...], sizes: Mapping[str, int]) -> Array:
+    """The array with an axis B or 1 in front."""
+    array, own = validation.array(name, value), tuple({**sizes, "2": 2}[axis] for axis in tail)
+    led = array if array.ndim > len(own) else array[None]
+    if led.shape[1:] != own or led.shape[0] not in (1, sizes["B"]):
+        printed = ", ".join(tail)
+        known = f"({printed}) = {own}, or that after B = {sizes['B']} or 1"
+        raise ValueError(f"{name} must have the shape {known}, not {array.shape}")
+    return led
