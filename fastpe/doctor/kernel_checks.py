@@ -12,7 +12,13 @@ import numpy as np
 
 from fastpe import reference
 from fastpe.doctor.allowed_error import Difference, difference, wider
-from fastpe.doctor.attention_checks import attention_backward, attention_forward, attention_of_all, attention_of_columns
+from fastpe.doctor.attention_checks import (
+    attention_backward,
+    attention_forward,
+    attention_of_all,
+    attention_of_columns,
+    attention_of_maps,
+)
 from fastpe.doctor.case import Array, Case, Draw
 from fastpe.encodings.build import build, pull
 from fastpe.kernels import arrays
@@ -270,6 +276,7 @@ KERNELS: dict[str, Callable[[Draw, int, int], Iterator[Case]]] = {
     "attention_vjp": attention_backward,
     "attention with masks, soft cap, sink and dropout": attention_of_all,
     "attention with columns of keys and queries": attention_of_columns,
+    "attention with maps of channels": attention_of_maps,
     "layer_norm_forward": _layer_norm_forward,
     "layer_norm_backward": _layer_norm_backward,
     "rms_norm_forward": _rms_norm_forward,

@@ -13,6 +13,7 @@ import numpy as np
 from fastpe.functional.arguments import any_real, check_pairs, in_float32, wanted
 from fastpe.functional.layouts import contiguous, plain_rows, summed_to
 from fastpe.functional.positions import Positions
+from fastpe.functional.rotors import mapped
 from fastpe.kernels import rotate as kernel
 from fastpe.kernels import simd
 from fastpe.kernels.threads import lanes_for, run_apart
@@ -138,26 +139,38 @@ def turn(x: Array, turns: Turns, sign: float, pairs: str, y: Array) -> Array:
 
 
 def shared_turns(slots: Mapping[str, Array], h: int, hk: int) -> int:
-    """How many copies of keys and values there must be, as heads that turn keys by angles of their own share none."""
-    return h // hk if "angles" in slots and slots["angles"].shape[1] not in (1, hk) else 1
+    """How many copies of keys and values there must be, as heads that turn or map keys on their own share none."""
+    apart = any(slots[name].shape[1] not in (1, hk) for name in ("rotors", "angles") if name in slots)
+    return h // hk if apart else 1
 
 
 def turned_rows(
     q: Array, k: Array, v: Array, slots: Mapping[str, Array], group: int, positions: Positions, pairs: str
 ) -> tuple[Array, ...]:
-    """q, q turned and scaled row by row, k, k turned, and v, as kernels read them: before and after they have the same
-    strides."""
+    """q, q mapped, turned and scaled row by row, k, k mapped and turned, and v, as kernels read them: before and after
+    they have the same strides."""
     if group > 1:
         k, v = (np.repeat(x, group, axis=1) for x in (k, v))
     q, k, v = plain_rows(q), plain_rows(k), plain_rows(v)
-    if "angles" not in slots:
+    if "angles" not in slots and "rotors" not in slots:
         return q, scaled_rows(np.ascontiguousarray(q), slots) if "row_scale" in slots else q, k, k, v
     q, k = np.ascontiguousarray(q), np.ascontiguousarray(in_float32(k))
-    qr, kr = (
-        turned(x, slots["angles"], positions, pairs, np.empty(x.shape, x.dtype), 1.0, queries=queries)
-        for x, queries in ((q, True), (k, False))
-    )
+    qr, kr = (_placed(x, slots, positions, pairs, queries=queries) for x, queries in ((q, True), (k, False)))
     return q, scaled_rows(qr, slots), k, kr, v
+
+
+def _placed(x: Array, slots: Mapping[str, Array], positions: Positions, pairs: str, *, queries: bool) -> Array:
+    """x mapped by its rotors, then turned by its angles."""
+    y = mapped(x, slots["rotors"], positions, pairs, queries=queries) if "rotors" in slots else x
+    if "angles" not in slots:
+        return y
+    return turned(y, slots["angles"], positions, pairs, np.empty_like(x) if y is x else y, 1.0, queries=queries)
+
+
+def rows_of_bounds(rows: tuple[Array, ...], slots: Mapping[str, Array]) -> tuple[Array, Array]:
+    """Of what `turned_rows` gives, queries and keys whose norms are those of the content: rotations keep them."""
+    q, qr, k, kr, _ = rows
+    return qr if "row_scale" in slots or "rotors" in slots else q, kr if "rotors" in slots else k
 
 
 def scaled_rows(x: Array, slots: Mapping[str, Array]) -> Array:

@@ -1,9 +1,10 @@
 """The attention of one layer of the model: projections of a pack, rotation, `kernels.attention` head by head.
 
-    q, k = (u + qk_table) Wqk + bqk;   v = u Wv + bv;   q^, k^ = rotated q, k;   o = attention of each head
+    q, k = (u + qk_table) Wqk + bqk;   v = u Wv + bv;   q^, k^ = q, k mapped and rotated;   o = attention of each head
 
 Where a head is one strip (at most TILE_KEYS positions), its weights stay in the arena for the backward pass; longer
-sequences make them again. Of a rotated model `turned` holds q^ and k^, 2 c elements a row, as q and k stand in `qkv`.
+sequences make them again. Where rows are mapped or rotated, `turned` holds q^ and k^, 2 c elements a row, as q and k
+stand in `qkv`.
 """
 
 import numpy as np
@@ -40,6 +41,7 @@ from fastpe.kernels.gemm import FROM, OVERWRITE, add_column_sums, gemm
 from fastpe.kernels.model_gates import clear_gate_gradients, gate_gradients, gates_of_head
 from fastpe.kernels.pack import place_of, rows_of
 from fastpe.kernels.rotate import add_angle_gradients, add_growth_gradients, factors_of_row, rotate_row
+from fastpe.kernels.rotors import add_map_gradients, map_row
 from fastpe.kernels.simd import at, part, pointer, scalar
 
 ONE, NONE = np.int64(1), np.int64(0)
@@ -89,8 +91,41 @@ def project_backward(u, transposed, row, dweight, dbias, slot_gradients, grow, a
 
 
 @inner
+def _place_of_maps(layer, h, i, sizes):
+    """Where the maps of a row begin."""
+    row = layer * sizes.rotors_layer + h * sizes.rotors_head + i * sizes.rotors_row
+    return row * (sizes.width // sizes.heads) * sizes.block
+
+
+@inner
+def _map_rows(rotors, qkv, turned, scratch, own, layer, sizes):
+    """The queries and keys of all heads, mapped: the rows of a sequence from `before` on."""
+    if rotors is None:
+        return
+    c, head = sizes.width, sizes.width // sizes.heads
+    for h in range(sizes.heads):
+        for i in range(own.before, own.before + own.length):
+            maps = at(pointer(rotors), _place_of_maps(layer, h, i, sizes))
+            for which in range(2):
+                x, y = at(qkv, (3 * i + which) * c + h * head), at(turned, (2 * i + which) * c + h * head)
+                map_row(x, maps, y, head, sizes.block, sizes.half, False, scratch)
+
+
+@inner
+def _map_row_back(rotors, x, dy, dx, place, dmaps, scratch, sizes):
+    """The gradient of a row before its maps, in `dx`, and that of the maps added; `dy` where there are none."""
+    if rotors is None:
+        return dy
+    head = sizes.width // sizes.heads
+    if sizes.wants_rotors:
+        add_map_gradients(x, dy, at(dmaps, place), 0, head, head, sizes.block, sizes.half, scratch)
+    map_row(dy, at(pointer(rotors), place), dx, head, sizes.block, sizes.half, True, scratch)
+    return dx
+
+
+@inner
 def _rotate(qkv, turned, own, layer, position, sizes):
-    """The queries and keys of all heads, rotated: the rows of a sequence from `before` on."""
+    """The queries and keys of all heads, rotated: the rows of a sequence from `before` on; mapped ones in place."""
     c, pairs = sizes.width, sizes.pairs
     head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)
     for h in range(sizes.heads):
@@ -100,12 +135,15 @@ def _rotate(qkv, turned, own, layer, position, sizes):
             cos = at(pointer(position.turns), (first + angle) * row)
             for which in range(2):
                 x, y = at(qkv, (3 * i + which) * c + h * head), at(turned, (2 * i + which) * c + h * head)
+                if sizes.block:
+                    x = y
                 rotate_row(x, cos, at(cos, position.turns.size // 3), y, head, pairs, sizes.half)
 
 
 @inner
 def _content_backward(act, arena, layer, slot_gradients, position, own, sizes, o, a):
-    """dqkv = the content's gradients turned back, added where it holds others; and those of angles and growth.
+    """dqkv = the content's gradients turned and mapped back, added where it holds others; and those of angles, growth
+    and maps.
 
     dcontent has rows as dqkv.
     """
@@ -119,7 +157,8 @@ def _content_backward(act, arena, layer, slot_gradients, position, own, sizes, o
             for which in range(2):
                 place = (3 * (own.start + i) + which) * c + h * head
                 dy, dx, y = at(arena, a.dcontent + place), at(arena, a.dqkv + place), at(act, a.qkv + place)
-                if pairs:
+                x = y
+                if pairs or sizes.block:
                     y = at(act, a.turned + (2 * (own.start + i) + which) * c + h * head)
                 if position.numbers[GROWTH, WANTED]:
                     dgrowth = at(slot_gradients, places[GROWTH, 0] + layer * places[GROWTH, 1] + i * growing)
@@ -129,8 +168,15 @@ def _content_backward(act, arena, layer, slot_gradients, position, own, sizes, o
                         y, dy, at(slot_gradients, o.angles + (first + angle) * pairs), pairs, sizes.half
                     )
                 if pairs:
-                    cos, target = at(pointer(position.turns), (first + angle) * row), dy if case.apart else dx
+                    cos, target = at(pointer(position.turns), (first + angle) * row), dx
+                    if case.apart or sizes.block:
+                        target = dy
                     rotate_row(dy, cos, at(cos, position.turns.size // 3 * 2), target, head, pairs, sizes.half)
+                apart = at(arena, a.mapped + 2 * head)
+                dy = _map_row_back(
+                    position.rotors, x, dy, apart if case.apart else dx, _place_of_maps(layer, h, i, sizes),
+                    at(slot_gradients, o.rotors), at(arena, a.mapped), sizes,
+                )  # fmt: skip
                 if case.apart:
                     add_scaled(dx, scalar(dx, 1.0), dy, head)
 
@@ -143,7 +189,7 @@ def _head(layer, h, act, position, dropout, place_of_first, own, sizes, a):
     q = at(act, a.qkv + own.start * 3 * c + h * head)
     k, v = at(q, c), at(q, 2 * c)
     qr, kr = q, k
-    if sizes.pairs:
+    if sizes.pairs or sizes.block:
         qr = at(act, a.turned + own.start * 2 * c + h * head)
         kr = at(qr, c)
     offsets = position.case.queries + position.case.keys - 1  # those of the longest sequence
@@ -181,8 +227,9 @@ def _lse(h, act, position, own, a):
 def attention_forward(layer, act, arena, position, dropout, place_of_first, own, sizes, a):
     """`mixed` from `qkv`, of one sequence. place_of_first: where the weights of the first head are dropped out."""
     c, case = sizes.width, position.case
+    qkv, turned = at(act, a.qkv + own.start * 3 * c), at(act, a.turned + own.start * 2 * c)
+    _map_rows(position.rotors, qkv, turned, at(arena, a.mapped), own, layer, sizes)
     if sizes.pairs:
-        qkv, turned = at(act, a.qkv + own.start * 3 * c), at(act, a.turned + own.start * 2 * c)
         _rotate(qkv, turned, own, layer, position, sizes)
     for h in range(sizes.heads):
         head = _head(layer, h, act, position, dropout, place_of_first, own, sizes, a)
@@ -205,7 +252,7 @@ def _gradients(layer, h, j0, act, arena, slot_gradients, position, own, sizes, a
     channel, keys = h * (c // sizes.heads), j0 * case.g_row
     first = own.start * 3 * c + channel
     rest = at(arena, a.dqkv + first)
-    content = at(arena, a.dcontent + first) if sizes.pairs or case.apart else rest
+    content = at(arena, a.dcontent + first) if sizes.pairs or sizes.block or case.apart else rest
     if not case.apart:
         rest = content
     return HeadGradients(
@@ -239,5 +286,5 @@ def attention_backward(layer, act, arena, slot_gradients, position, dropout, pla
             prepare_strip(head, terms, grads, strip, case, scratch)
             turns = Turns(pointer(position.places), NONE, strip)  # of which nobody takes any: one thread does all
             strip_backward(head, terms, grads, strip, turns, case, scratch)
-    if sizes.pairs or case.apart:
+    if sizes.pairs or sizes.block or case.apart:
         _content_backward(act, arena, layer, slot_gradients, position, own, sizes, o, a)

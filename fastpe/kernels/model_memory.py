@@ -50,10 +50,15 @@ class Sizes(NamedTuple):
     half: int  # whether a pair is channels c and c + pairs, not 2c and 2c + 1
     angles_layer: int  # rows from one layer's angles to the next one's, and from one head's; 0 where they are shared
     angles_head: int
+    block: int  # channels of a block that is mapped; 0: none
+    rotors_layer: int  # rows from one layer's maps to the next one's, from one head's, from one position's; or 0
+    rotors_head: int
+    rotors_row: int
     wants_table: int
     wants_qk_table: int
     wants_taps: int
     wants_angles: int
+    wants_rotors: int
     gathers_table: int  # whether a rule says each token's row of the table, and of the rotations
     gathers_angles: int
     slots: int  # elements of the gradients of slots that all layers may share
@@ -94,6 +99,7 @@ class Offsets(NamedTuple):
     slots: int  # and of those that all layers may share, among them
     qk_table: int
     angles: int
+    rotors: int
     projection: int  # those of `composed` ends, input and output
     readout: int
 
@@ -111,6 +117,7 @@ class Position(NamedTuple):
     bias: np.ndarray
     scale: np.ndarray  # (layers, H)
     spans: np.ndarray  # (layers or 1, B or 1, N, 2), int64: the keys that each query sees, where not all
+    rotors: np.ndarray | None  # maps of blocks of channels, one after the other
     gates: np.ndarray | None  # (layers, 4), int64, see `model_gates`; None where no layer has one
     no_guard: np.ndarray  # float64, not read: short sequences leave no tile out
     slots: Slots | None  # None where there are none but those above
@@ -162,6 +169,7 @@ class Arena(NamedTuple):
     dmixed: int
     dqkv: int
     dcontent: int
+    mapped: int  # rows of a head as blocks, and a gradient before it is added
     dgates: int
     deltas: int
     slots: int
@@ -193,8 +201,9 @@ def attention_case(
     n, c, heads = sizes.length, sizes.width, sizes.heads
     given = numbers[:, 0]
     scaled = bool(given[[GROWTH, REL_GAIN]].any())
-    apart = bool(given[GROWTH] or (sizes.pairs and given[[REL_KEY, REL_QUERY, KEY_BIAS]].any()))
-    turned = 2 * c if sizes.pairs else 3 * c
+    moved = sizes.pairs or sizes.block
+    apart = bool(given[GROWTH] or (moved and given[[REL_KEY, REL_QUERY, KEY_BIAS]].any()))
+    turned = 2 * c if moved else 3 * c
     case = Case(
         batch=1, heads=heads, key_heads=heads, queries=n, keys=n, width=c // heads, v_width=c // heads,
         causal=sizes.causal, window=0, spanned=int(spanned), strips=-(-n // int(TILE_KEYS)), half=sizes.half,
@@ -225,7 +234,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: 
     """
     whole_n, c, f = sizes.length, sizes.width, sizes.hidden
     n = rows or whole_n
-    norms, rotated, tokens = sizes.norms, sizes.pairs > 0, sizes.vocabulary > 0
+    norms, rotated, tokens = sizes.norms, sizes.pairs > 0 or sizes.block > 0, sizes.vocabulary > 0
     cursor = 0
 
     def take(count: Any) -> int:
@@ -261,6 +270,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: 
         "dmixed": take(backward * n * c),
         "dqkv": take(backward * 3 * n * c),
         "dcontent": take(backward * (rotated or case.apart) * 3 * n * c),
+        "mapped": take((sizes.block > 0) * 3 * (c // sizes.heads)),
         "dgates": take(backward * sizes.gated * sizes.heads * n),
         "deltas": take(backward * n),
         "slots": take(backward * sizes.slots),

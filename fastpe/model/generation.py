@@ -320,6 +320,8 @@ def _seen(slot: str, array: Any, length: int) -> Any:
     """What the first `length` positions of a causal model read of a slot."""
     if slot in ("table", "qk_table", "angles", "growth"):
         return array[..., :length, :]
+    if slot == "rotors":
+        return array[..., :length, :, :, :]
     if slot in ("scores", "index"):
         return np.where(np.tri(length, dtype=bool), array[..., :length, :length], 0)
     if slot in ("bias", "gain", "rel_key", "rel_query", "rel_value", "rel_gain"):

@@ -116,6 +116,7 @@ class Parameters:
             qk_table=0,
             taps=0,
             angles=0,
+            rotors=0,
             projection=0,
             readout=0,
         )

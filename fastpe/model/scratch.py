@@ -19,7 +19,7 @@ from fastpe.model.precision import way_of
 
 Array = np.ndarray[Any, Any]
 
-LAYERED = frozenset(SLOTS) | {"angles"}
+LAYERED = frozenset(SLOTS) | {"angles", "rotors"}
 """Slots that act in every layer, and of which every layer may have its own."""
 
 _MOST_COMPOSED = 2**18  # elements of a map: it is to stay in a core's own cache
@@ -116,7 +116,8 @@ class Scratch:
         starts, sizes = starts | of_layers, sizes._replace(slots=all_of_them)
         arena = model_memory.arena_layout(sizes, case, room, backward=backward, rows=rows)
         starting = {
-            slot: simd.region(starts.get(slot, 0), np.prod(shapes.get(slot, 0))) for slot in (*_INPUTS, "angles")
+            slot: simd.region(starts.get(slot, 0), np.prod(shapes.get(slot, 0)))
+            for slot in (*_INPUTS, "angles", "rotors")
         }
         first += parameters.flat.size
         starting["slots"], stride = simd.region(first, all_of_them), first + all_of_them
@@ -156,7 +157,8 @@ class Scratch:
         return model_memory.Position(
             table, qk_table, taps, turns, given.bias,
             np.array(np.broadcast_to(scale, (self.sizes.layers, self.sizes.heads)), order="C"), self.spans,
-            self.gates, np.zeros(1), given.slots, self.numbers, self.places, self.case, self.room,
+            slots["rotors"].reshape(-1) if "rotors" in slots else None, self.gates, np.zeros(1), given.slots,
+            self.numbers, self.places, self.case, self.room,
         )  # fmt: skip
 
     def slot_gradients(self, slots: Mapping[str, Any], groups: int) -> dict[str, Array]:
@@ -199,6 +201,7 @@ def _keeps_raw(slots: Mapping[str, Any]) -> bool:
 def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: Collection[str]) -> model_memory.Sizes:
     angles = slots.get("angles", np.zeros((1, 1, length, 0)))
     layers, heads, _, pairs = angles.shape
+    of_layers, of_heads, positions, *_, block = slots.get("rotors", np.zeros((1, 1, 1, 0, 0, 0))).shape
     rule = config.rule
     return model_memory.Sizes(
         length=length, width=config.width, heads=config.heads, hidden=config.hidden,
@@ -210,9 +213,11 @@ def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: C
         has_qk_table=int("qk_table" in slots), gated=0,
         taps=slots["taps"].shape[0] if "taps" in slots else 0, pairs=pairs, half=int(slots.get("pairs") == "half"),
         angles_layer=heads * length if layers > 1 else 0, angles_head=length if heads > 1 else 0,
+        block=block, rotors_layer=of_heads * positions if of_layers > 1 else 0,
+        rotors_head=positions if of_heads > 1 else 0, rotors_row=int(positions > 1),
         wants_table=int("table" in wanted),
         wants_qk_table=int("qk_table" in wanted), wants_taps=int("taps" in wanted),
-        wants_angles=int("angles" in wanted),
+        wants_angles=int("angles" in wanted), wants_rotors=int("rotors" in wanted),
         gathers_table=int(rule is not None and "table" in slots), gathers_angles=int(rule is not None and rule.turns),
         slots=0, composed_input=0, composed_output=0, packed=0, products=way_of(config),
     )  # fmt: skip

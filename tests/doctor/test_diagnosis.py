@@ -50,6 +50,7 @@ GRADIENTS = (
     "attention_vjp",
     "attention with masks, soft cap, sink and dropout",
     "attention with columns of keys and queries",
+    "attention with maps of channels",
 )
 
 
