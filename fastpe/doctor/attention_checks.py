@@ -146,3 +146,27 @@ def attention_of_bands(draw: Draw, n: int, d: int) -> Iterator[Case]:
     found = pull(do[None])
     ours = out[0], *(found[name][0] for name in "qkv"), found["sinks"], found["theta"]
     yield Case(ours, formula, (do, q, k, v, sink, theta), n * d)
+
+
+def attention_of_maps(draw: Draw, n: int, d: int) -> Iterator[Case]:
+    """Blocks of channels of queries and keys through maps, one for each position or one for all."""
+    b = max(size for size in range(1, 9) if d % size == 0)
+    for count in (n, 1):
+        do, q, k, v = (draw(n, d) for _ in range(4))
+        maps = draw(count, d // b, b, b) / q.dtype.type(np.sqrt(b))
+
+        def formula(do: Array, q: Array, k: Array, v: Array, maps: Array, count: int = count) -> tuple[Array, ...]:
+            qr, kr = ((maps @ x.reshape(n, -1, b, 1)).reshape(n, d) for x in (q, k))
+            weights, pullback = reference.softmax_vjp(qr @ kr.T * _scale(q))
+            dscores = _scale(q) * pullback(do @ v.T)
+            dmaps, rows = np.zeros((n, *maps.shape[1:]), q.dtype), []
+            for x, dy in ((q, dscores @ kr), (k, dscores.T @ qr)):
+                column = dy.reshape(n, -1, b, 1)
+                rows.append((np.swapaxes(maps, -1, -2) @ column).reshape(n, d))
+                dmaps += column * x.reshape(n, -1, 1, b)
+            return weights @ v, *rows, weights.T @ do, dmaps if count > 1 else dmaps.sum(axis=0, keepdims=True)
+
+        out, pull = attention_vjp(q[None], k[None], v[None], rotors=maps[None])
+        found = pull(do[None])
+        ours = out[0], *(found[name][0] for name in (*"qkv", "rotors"))
+        yield Case(ours, formula, (do, q, k, v, maps), n * d)

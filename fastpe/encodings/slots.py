@@ -126,6 +126,7 @@ SLOTS: Mapping[str, Slot] = {
     "table": Slot("(N, C)", "added to the embeddings", shape=_rows),
     "qk_table": Slot("(N, C)", "added to the input of every layer's query and key maps", shape=_rows),
     "taps": Slot("(K, C)", "depthwise convolution over the sequence, added at the input", "alone"),
+    "rotors": Slot("(H or 1, N or 1, D/b, b, b)", "maps blocks of b channels of query and key", "alone"),
     "angles": Slot("(H or 1, N, R/2)", "rotates the first R channels of query and key", dtype="float64"),
     "growth": Slot("(N, R/2)", "natural logarithm of a factor on query and, inverted, on key", dtype="float64"),
     "row_scale": Slot("(H or 1, N)", "multiplies the products of each query and its keys", "multiply"),
@@ -151,6 +152,18 @@ OF_OFFSETS = frozenset(slot for slot, each in SLOTS.items() if "2K+1" in each.ax
 """Slots that know the offset key - query alone, of consecutive positions."""
 
 
+def neutral(slot: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """A slot that changes nothing.
+
+    >>> neutral("gain", (1, 3), "float32").tolist(), neutral("rotors", (1, 1, 1, 2, 2), "float32")[0, 0, 0].tolist()
+    ([[1.0, 1.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]])
+    """
+    import numpy as np
+
+    factor: Any = np.eye(shape[-1]) if slot == "rotors" else float(SLOTS[slot].combine == "multiply")
+    return np.array(np.broadcast_to(factor, shape), dtype, order="C")
+
+
 def misfit(slot: str, shape: tuple[int, ...], spec: Spec) -> bool:
     """Whether an array of this shape cannot be that slot at these sizes.
 
@@ -174,6 +187,10 @@ def _fits(axis: str, size: int, spec: Spec) -> bool:
             return size == spec.heads
         case "H or 1":
             return size in (spec.heads, 1)
+        case "N or 1":
+            return size in (spec.length, 1)
+        case "D/b" | "b":
+            return 0 < size <= spec.head_dim and spec.head_dim % size == 0
         case "D":
             return size == spec.head_dim
         case "R/2":

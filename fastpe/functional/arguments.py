@@ -30,6 +30,7 @@ AXES = {
     "values": ("H", "V"),
     "index": ("N", "M"),
     "scores": ("H", "N", "M"),
+    "rotors": ("H1", "L1", "D/b", "b", "b"),
     "angles": ("H1", "L", "R"),
     "growth": ("L", "R"),
     "sinks": ("H",),
@@ -41,7 +42,7 @@ AXES = {
 }
 UNLED = ("sinks", "theta")  # those that never have a leading axis B
 WIDE = ("angles", "growth", "key_offset", "theta")  # those that are read in float64
-_PRINTED = {"H1": "H or 1", "T": "2K+1", "R": "R/2", "L": "max(N, M)"}
+_PRINTED = {"H1": "H or 1", "T": "2K+1", "R": "R/2", "L": "max(N, M)", "L1": "max(N, M) or 1"}
 _SIGHT = ("mask", "spans", "query_start", "bands")
 _PLAIN = ("scale", "rectify", "pairs", "softcap", "dropout", "dropout_seed", *_SIGHT)
 _HALVES = ("float16", "bfloat16")  # computed in float32
@@ -250,6 +251,8 @@ def _with_batch(name: str, array: Array, sizes: Mapping[str, int], *, longer: bo
         _fits(axis, size, sizes, longer) or (square and axis in "NM")
         for axis, size in zip(axes, led.shape[1:], strict=True)
     )
+    if name == "rotors" and fits:
+        fits = led.shape[-3] * led.shape[-2] == sizes["D"] and led.shape[-2] == led.shape[-1]
     if not fits:
         printed = ", ".join(_PRINTED.get(axis, axis) for axis in axes)
         known = ", ".join(f"{axis} = {size}" for axis, size in sizes.items() if axis not in ("L", "Dv") or axis in axes)
@@ -265,6 +268,10 @@ def _fits(axis: str, size: int, sizes: Mapping[str, int], longer: bool) -> bool:
         return size % 2 == 1
     if axis == "R":
         return 1 <= size <= sizes["D"] // 2
+    if axis == "L1":
+        return size == 1 or _fits("L", size, sizes, longer)
+    if axis in ("D/b", "b"):
+        return size >= 1 and sizes["D"] % size == 0
     if axis == "L" and longer:
         return size >= sizes["L"]
     return size >= 1 if axis == "V" else size == sizes[axis]

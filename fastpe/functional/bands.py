@@ -45,7 +45,7 @@ def check_bands(given: Mapping[str, Any], sizes: Mapping[str, int]) -> tuple[Ban
         raise ValueError("bands and theta must be given together: places of queries and keys, and what turns them")
     if value is None:
         return ()
-    for name in ("angles", "growth", "rel_gain"):
+    for name in ("rotors", "angles", "growth", "rel_gain"):
         if given.get(name) is not None:
             raise ValueError(f"{name} cannot be given with bands, which turn queries and keys by theta")
     bands = tuple(_checked(number, each, sizes) for number, each in enumerate(_listed(value)))

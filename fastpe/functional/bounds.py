@@ -25,8 +25,8 @@ def limits_of(tolerance: float, causal: bool, m: int) -> tuple[float, float]:
 def bounds_of(q: Array, k: Array, made: Arrays, met: tuple[int, int] | None) -> tuple[Array, Array, Array]:
     """Norms of the queries, the largest of keys up to and from each tile on, and sums of biases likewise.
 
-    q: as the content has it. met: heads, and offsets of the bias; None where no tile is left out, and nothing is looked
-    up.
+    q, k: as the content has them. met: heads, and offsets of the bias; None where no tile is left out, and nothing is
+    looked up.
     """
     dtype = q.dtype
     if met is None:

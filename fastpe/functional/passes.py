@@ -14,11 +14,13 @@ from fastpe.functional.rotation import (
     channels,
     crossed,
     own_angles,
+    rows_of_bounds,
     shared_turns,
     turned,
     turned_rows,
     without_warnings,
 )
+from fastpe.functional.rotors import mapped, rotors_gradient
 from fastpe.functional.slot_arrays import cells_back, fold, slot_arrays
 from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
@@ -64,8 +66,11 @@ class Pass:
         if call.bands:
             self.keys = keys_met(call.bands[0].spans)
             self.angles = angles_of(call.bands[0], call.slots["theta"], self.keys)
-        rows = turned_rows(call.q, call.k, call.v, call.slots, self.angles, self.group, call.pairs, self.keys)
+        rows = turned_rows(
+            call.q, call.k, call.v, call.slots, self.angles, self.group, call.positions, call.pairs, self.keys
+        )
         q, self.qr, k, self.kr, v = rows
+        self.q, self.k = q, k
         self.strides = tuple(stride // x.itemsize for x in (q, k, v) for stride in x.strides[:3])
         self.strides += (self.strides[2], self.strides[5], dv, d, dv)
         self.options = Options(rectify=int(call.rectify), softcap=call.softcap)
@@ -78,8 +83,8 @@ class Pass:
         has_terms = self.keeps_raw or call.softcap > 0
         made = slot_arrays(given, call.shapes, call.positions, self.dtype, has_terms)
         self.table, self.columns = made.table, columns_with_room(made, (b, h, n, m), self._skips())
-        content = self.qr if "row_scale" in call.slots else q
-        bounds = bounds_of(content, k, made, (h, n + m - 1) if self._skips() else None)
+        content = rows_of_bounds(rows, call.slots)
+        bounds = bounds_of(*content, made, (h, n + m - 1) if self._skips() else None)
         lengths = np.stack([call.query_lengths, call.key_lengths], axis=1).astype(np.int64)
         scale = contiguous(np.broadcast_to(call.scale, (h,)), self.dtype)
         starts = [simd.start_of(x) for x in rows]
@@ -128,7 +133,7 @@ class Pass:
     def _apart(self) -> bool:
         """Whether q and k have gradients that are not turned back with those of the content."""
         slots = set(self.call.slots)
-        content = slots & {"angles", "theta", "row_scale"}
+        content = slots & {"rotors", "angles", "theta", "row_scale"}
         return "growth" in slots or bool(content and slots & {"rel_key", "rel_query", "key_bias"})
 
     def room(self, case: Case, *, gradients: bool) -> Room:
@@ -251,8 +256,13 @@ class Pass:
                     turned(dx, angles, call.pairs, dx, -1.0)
         if "row_scale" in call.slots:
             if "row_scale" in call.shapes:
-                found["row_scale"] = np.einsum("bhnd,bhnd->bhn", dq, np.ascontiguousarray(call.q))
+                found["row_scale"] = np.einsum("bhnd,bhnd->bhn", dq, self._mapped(self.q, queries=True))
             dq *= call.slots["row_scale"][..., None]
+        if "rotors" in call.slots:
+            if "rotors" in call.shapes:
+                found["rotors"] = self._rotors_gradient(dq, dk)
+            for x, queries in ((dq, True), (dk, False)):
+                x[...] = self._mapped(x, queries=queries, back=True)
         if g.columns is not None:
             found |= dict(zip(_COLUMNS, g.columns, strict=True))
         found["q"] = dq if g.dq_rest is g.dq else dq + g.dq_rest
@@ -281,6 +291,16 @@ class Pass:
     def _ungrouped(self, x: Array) -> Array:
         """The sum over the heads that share a key head."""
         return x.reshape(x.shape[0], -1, self.group, *x.shape[2:]).sum(axis=2) if self.group > 1 else x
+
+    def _mapped(self, x: Array, *, queries: bool, back: bool = False) -> Array:
+        """Queries or keys times their maps, if there are any."""
+        if "rotors" not in self.call.slots:
+            return np.ascontiguousarray(x)
+        return mapped(x, self.call.slots["rotors"], self.call.positions, self.call.pairs, queries=queries, back=back)
+
+    def _rotors_gradient(self, dq: Array, dk: Array) -> Array:
+        call = self.call
+        return rotors_gradient(call.slots["rotors"], self.q, self.k, dq, dk, call.positions, call.pairs)
 
     def _angles_gradient(self, dq: Array, dk: Array) -> Array:
         angles, positions = self.call.slots["angles"], self.call.positions

@@ -20,7 +20,7 @@ from fastpe.functional.bounds import bounds_of, columns_with_room, limits_of, ra
 from fastpe.functional.layouts import contiguous
 from fastpe.functional.passes import Pass, drain, dropout_of
 from fastpe.functional.positions import Positions
-from fastpe.functional.rotation import own_angles, turned_rows, without_warnings
+from fastpe.functional.rotation import own_angles, rows_of_bounds, turned_rows, without_warnings
 from fastpe.functional.sight import Mask
 from fastpe.functional.slot_arrays import Arrays, slot_arrays
 from fastpe.kernels import simd
@@ -35,7 +35,11 @@ _PLAIN = frozenset({bool, int, float, str, type(None), np.bool_, np.int64, np.fl
 _COUNTS = frozenset({"query_start", "dropout_seed"})  # others in each call
 # axes that grow with the keys, counted from the last: those over positions; and whether over clipped offsets
 _GROWING = {
-    name: [(place - len(axes), axis == "T") for place, axis in enumerate(axes) if axis in "MLT" + "N" * ("M" in axes)]
+    name: [
+        (place - len(axes), axis == "T")
+        for place, axis in enumerate(axes)
+        if axis in ("M", "L", "L1", "T") or (axis == "N" and "M" in axes)
+    ]
     for name, axes in (*AXES.items(), ("mask", ("M",)))
 }
 _AS_MANY_AS_KEYS = -2
@@ -193,12 +197,13 @@ class _Plan:
         skips = self.skips and (sight.mask is None or sight.mask.hides_only)
         positions = Positions(n, m, None if slots["query_start"] is None else sight.starts)
         lain = q, k, v
-        q, qr, k, kr, v = turned_rows(q, k, v, given, own_angles(given, positions), self.group, self.pairs)
+        angles = own_angles(given, positions)
+        rows = q, qr, k, kr, v = turned_rows(q, k, v, given, angles, self.group, positions, self.pairs)
         first, keys = simd.start_of(q), simd.start_of(k)
         made, bounds = self._laid(given, sight.mask, positions), self.no_bounds
         if skips:
-            content = qr if "row_scale" in given else q
-            bounds = *bounds_of(content, k, made, (h, n + m - 1)), limits_of(self.tolerance, self.causal, m)
+            content = rows_of_bounds(rows, given)
+            bounds = *bounds_of(*content, made, (h, n + m - 1)), limits_of(self.tolerance, self.causal, m)
         columns = columns_with_room(made, (b, h, n, m), skips)
         x = (
             first, first if qr is q else simd.start_of(qr), keys, keys if kr is k else simd.start_of(kr),
@@ -270,6 +275,8 @@ class _Plan:
                     return None
             of_cells = axes[-1] == "M" and array.shape[-2:] == (n, m)
             if axes[-2:-1] in (("L",), ("N",)) and not of_cells and array.shape[-2] < longest:
+                return None
+            if name == "rotors" and 1 < array.shape[-4] < longest:
                 return None
             given[name] = array if array.ndim > len(axes) and name not in UNLED else array[None]
         return given

@@ -1,6 +1,6 @@
 """The attention of one layer of the model: projections of a pack, rotation, `kernels.attention` head by head.
 
-    q, k = (u + qk_table) Wqk + bqk;   v = u Wv + bv;   q^, k^ = row_scale times rotated q, rotated k;
+    q, k = (u + qk_table) Wqk + bqk;   v = u Wv + bv;   q^, k^ = row_scale times mapped and rotated q, such k;
     o = attention of each head
 
 Where a head is one strip (at most TILE_KEYS positions), its weights stay in the arena for the backward pass; longer
@@ -42,6 +42,7 @@ from fastpe.kernels.gemm import FROM, OVERWRITE, add_column_sums, gemm
 from fastpe.kernels.model_gates import clear_gate_gradients, gate_gradients, gates_of_head
 from fastpe.kernels.pack import place_of, rows_of
 from fastpe.kernels.rotate import add_angle_gradients, add_growth_gradients, factors_of_row, rotate_row
+from fastpe.kernels.rotors import add_map_gradients, map_row
 from fastpe.kernels.simd import at, get, part, pointer, put, scalar
 
 ONE, NONE = np.int64(1), np.int64(0)
@@ -97,10 +98,53 @@ def _place_of_factor(layer, h, i, sizes):
 
 
 @inner
+def _place_of_maps(layer, h, i, sizes):
+    """Where the maps of a row begin."""
+    row = layer * sizes.rotors_layer + h * sizes.rotors_head + i * sizes.rotors_row
+    return row * (sizes.width // sizes.heads) * sizes.block
+
+
+@inner
+def _map_rows(rotors, qkv, turned, scratch, own, layer, sizes):
+    """The queries and keys of all heads, mapped: the rows of a sequence from `before` on."""
+    if rotors is None:
+        return
+    c, head = sizes.width, sizes.width // sizes.heads
+    for h in range(sizes.heads):
+        for i in range(own.before, own.before + own.length):
+            maps = at(pointer(rotors), _place_of_maps(layer, h, i, sizes))
+            for which in range(2):
+                x, y = at(qkv, (3 * i + which) * c + h * head), at(turned, (2 * i + which) * c + h * head)
+                map_row(x, maps, y, head, sizes.block, sizes.half, False, scratch)
+
+
+@inner
+def _content_of_factor(rotors, q, dq, place, scratch, sizes):
+    """The product of a query, mapped, and the gradient of what was made of it but for the factor."""
+    head = sizes.width // sizes.heads
+    if rotors is None:
+        return dot(q, dq, head)
+    map_row(q, at(pointer(rotors), place), at(scratch, 3 * head), head, sizes.block, sizes.half, False, scratch)
+    return dot(at(scratch, 3 * head), dq, head)
+
+
+@inner
+def _map_row_back(rotors, x, dy, dx, place, dmaps, scratch, sizes):
+    """The gradient of a row before its maps, in `dx`, and that of the maps added; `dy` where there are none."""
+    if rotors is None:
+        return dy
+    head = sizes.width // sizes.heads
+    if sizes.wants_rotors:
+        add_map_gradients(x, dy, at(dmaps, place), 0, head, head, sizes.block, sizes.half, scratch)
+    map_row(dy, at(pointer(rotors), place), dx, head, sizes.block, sizes.half, True, scratch)
+    return dx
+
+
+@inner
 def _turn(qkv, turned, own, layer, position, sizes):
     """The queries and keys of all heads, rotated, queries with their factors: a sequence's rows from `before` on.
 
-    Keys that are not rotated stay where they are.
+    Mapped ones are turned in place; keys that are neither mapped nor rotated stay where they are.
     """
     c, pairs = sizes.width, sizes.pairs
     head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)
@@ -111,6 +155,8 @@ def _turn(qkv, turned, own, layer, position, sizes):
             cos = at(pointer(position.turns), (first + angle) * row)
             for which in range(2 if pairs else 1):
                 x, y = at(qkv, (3 * i + which) * c + h * head), at(turned, (2 * i + which) * c + h * head)
+                if sizes.block:
+                    x = y
                 rotate_row(x, cos, at(cos, position.turns.size // 3), y, head, pairs, sizes.half)
             if sizes.scales_rows:
                 factor = get(pointer(position.row_scale), _place_of_factor(layer, h, i, sizes))
@@ -119,7 +165,8 @@ def _turn(qkv, turned, own, layer, position, sizes):
 
 @inner
 def _content_backward(act, arena, layer, slot_gradients, position, own, sizes, o, a):
-    """dqkv = the content's gradients turned back, added where it holds others; and those of angles, growth and factors.
+    """dqkv = the content's gradients turned and mapped back, added where it holds others; and those of angles, growth,
+    factors and maps.
 
     dcontent has rows as dqkv. A factor on a query divides its gradient by itself: products of the two know none.
     """
@@ -133,7 +180,8 @@ def _content_backward(act, arena, layer, slot_gradients, position, own, sizes, o
             for which in range(2):
                 place = (3 * (own.start + i) + which) * c + h * head
                 dy, dx, y = at(arena, a.dcontent + place), at(arena, a.dqkv + place), at(act, a.qkv + place)
-                if pairs or (sizes.scales_rows and which == 0):
+                x = y
+                if pairs or sizes.block or (sizes.scales_rows and which == 0):
                     y = at(act, a.turned + (2 * (own.start + i) + which) * c + h * head)
                 if position.numbers[GROWTH, WANTED]:
                     dgrowth = at(slot_gradients, places[GROWTH, 0] + layer * places[GROWTH, 1] + i * growing)
@@ -142,16 +190,22 @@ def _content_backward(act, arena, layer, slot_gradients, position, own, sizes, o
                     add_angle_gradients(
                         y, dy, at(slot_gradients, o.angles + (first + angle) * pairs), pairs, sizes.half
                     )
-                target = dy if case.apart else dx
+                target = dy if case.apart or sizes.block else dx
                 if pairs:
                     cos = at(pointer(position.turns), (first + angle) * row)
                     rotate_row(dy, cos, at(cos, position.turns.size // 3 * 2), target, head, pairs, sizes.half)
+                of_maps, spare = _place_of_maps(layer, h, i, sizes), at(arena, a.mapped)
                 if sizes.scales_rows and which == 0:
-                    q, spot = at(act, a.qkv + place), _place_of_factor(layer, h, i, sizes)
+                    spot = _place_of_factor(layer, h, i, sizes)
                     if sizes.wants_row_scale:
                         spot_of_gradient = at(slot_gradients, o.row_scale + spot)
-                        put(spot_of_gradient, 0, get(spot_of_gradient, 0) + dot(q, target, head))
+                        content = _content_of_factor(position.rotors, x, target, of_maps, spare, sizes)
+                        put(spot_of_gradient, 0, get(spot_of_gradient, 0) + content)
                     scale_row(target, head, get(pointer(position.row_scale), spot))
+                dy = _map_row_back(
+                    position.rotors, x, dy, at(spare, 2 * head) if case.apart else dx, of_maps,
+                    at(slot_gradients, o.rotors), spare, sizes,
+                )  # fmt: skip
                 if case.apart:
                     add_scaled(dx, scalar(dx, 1.0), dy, head)
 
@@ -164,7 +218,7 @@ def _head(layer, h, act, position, dropout, place_of_first, own, sizes, a):
     q = at(act, a.qkv + own.start * 3 * c + h * head)
     k, v = at(q, c), at(q, 2 * c)
     qr, kr = q, k
-    if sizes.pairs or sizes.scales_rows:
+    if sizes.pairs or sizes.scales_rows or sizes.block:
         qr = at(act, a.turned + own.start * 2 * c + h * head)
     if sizes.pairs:
         kr = at(qr, c)
@@ -203,8 +257,9 @@ def _lse(h, act, position, own, a):
 def attention_forward(layer, act, arena, position, dropout, place_of_first, own, sizes, a):
     """`mixed` from `qkv`, of one sequence. place_of_first: where the weights of the first head are dropped out."""
     c, case = sizes.width, position.case
-    if sizes.pairs or sizes.scales_rows:
+    if sizes.pairs or sizes.scales_rows or sizes.block:
         qkv, turned = at(act, a.qkv + own.start * 3 * c), at(act, a.turned + own.start * 2 * c)
+        _map_rows(position.rotors, qkv, turned, at(arena, a.mapped), own, layer, sizes)
         _turn(qkv, turned, own, layer, position, sizes)
     for h in range(sizes.heads):
         head = _head(layer, h, act, position, dropout, place_of_first, own, sizes, a)
@@ -227,7 +282,7 @@ def _gradients(layer, h, j0, act, arena, slot_gradients, position, own, sizes, a
     channel, keys = h * (c // sizes.heads), j0 * case.g_row
     first = own.start * 3 * c + channel
     rest = at(arena, a.dqkv + first)
-    content = at(arena, a.dcontent + first) if sizes.pairs or case.apart else rest
+    content = at(arena, a.dcontent + first) if sizes.pairs or sizes.block or case.apart else rest
     if not case.apart:
         rest = content
     return HeadGradients(
@@ -261,5 +316,5 @@ def attention_backward(layer, act, arena, slot_gradients, position, dropout, pla
             prepare_strip(head, terms, grads, strip, case, scratch)
             turns = Turns(pointer(position.places), NONE, strip)  # of which nobody takes any: one thread does all
             strip_backward(head, terms, grads, strip, turns, case, scratch)
-    if sizes.pairs or sizes.scales_rows or case.apart:
+    if sizes.pairs or sizes.scales_rows or sizes.block or case.apart:
         _content_backward(act, arena, layer, slot_gradients, position, own, sizes, o, a)

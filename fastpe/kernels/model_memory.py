@@ -54,11 +54,16 @@ class Sizes(NamedTuple):
     scales_rows: int  # whether queries have factors
     row_scale_layer: int  # as `angles_layer` and `angles_head`, of factors
     row_scale_head: int
+    block: int  # channels of a block that is mapped; 0: none
+    rotors_layer: int  # rows from one layer's maps to the next one's, from one head's, from one position's; or 0
+    rotors_head: int
+    rotors_row: int
     wants_table: int
     wants_qk_table: int
     wants_taps: int
     wants_angles: int
     wants_row_scale: int
+    wants_rotors: int
     gathers_table: int  # whether a rule says each token's row of the table, and of the rotations
     gathers_angles: int
     slots: int  # elements of the gradients of slots that all layers may share
@@ -100,6 +105,7 @@ class Offsets(NamedTuple):
     qk_table: int
     angles: int
     row_scale: int
+    rotors: int
     projection: int  # those of `composed` ends, input and output
     readout: int
 
@@ -118,6 +124,7 @@ class Position(NamedTuple):
     bias: np.ndarray
     scale: np.ndarray  # (layers, H)
     spans: np.ndarray  # (layers or 1, B or 1, N, 2), int64: the keys that each query sees, where not all
+    rotors: np.ndarray | None  # maps of blocks of channels, one after the other
     gates: np.ndarray | None  # (layers, 7), int64, see `model_gates`; None where no layer has one
     slopes: np.ndarray  # (H,), float64, of `model_slopes`
     no_guard: np.ndarray  # float64, not read: short sequences leave no tile out
@@ -170,6 +177,7 @@ class Arena(NamedTuple):
     dmixed: int
     dqkv: int
     dcontent: int
+    mapped: int  # rows of a head as blocks, and a gradient before it is added
     dgates: int
     deltas: int
     slots: int
@@ -201,7 +209,7 @@ def attention_case(
     n, c, heads = sizes.length, sizes.width, sizes.heads
     given = numbers[:, 0]
     scaled = bool(given[[GROWTH, REL_GAIN]].any())
-    moved = sizes.pairs > 0 or sizes.scales_rows > 0
+    moved = sizes.pairs > 0 or sizes.scales_rows > 0 or sizes.block > 0
     apart = bool(given[GROWTH] or (moved and given[[REL_KEY, REL_QUERY, KEY_BIAS]].any()))
     turned = 2 * c
     case = Case(
@@ -209,7 +217,7 @@ def attention_case(
         causal=sizes.causal, window=0, spanned=int(spanned), strips=-(-n // int(TILE_KEYS)), half=sizes.half,
         options=options, keep_raw=int(backward and keep_raw), keep_slopes=0, skip=0, q_batch=0, q_head=0, q_row=3 * c,
         k_batch=0, k_head=0, k_row=3 * c, v_batch=0, v_head=0, v_row=3 * c, qr_row=turned if moved else 3 * c,
-        kr_row=turned if sizes.pairs else 3 * c, o_row=c,
+        kr_row=turned if sizes.pairs or sizes.block else 3 * c, o_row=c,
         g_row=3 * c, gv_row=3 * c, apart=int(apart),
         kept=int(backward and n <= TILE_KEYS and not dropped and not (more and (keep_raw or scaled))), alone=1,
         dropped=int(dropped),
@@ -235,7 +243,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: 
     """
     whole_n, c, f = sizes.length, sizes.width, sizes.hidden
     n = rows or whole_n
-    norms, rotated, tokens = sizes.norms, sizes.pairs > 0, sizes.vocabulary > 0
+    norms, rotated, tokens = sizes.norms, sizes.pairs > 0 or sizes.block > 0, sizes.vocabulary > 0
     cursor = 0
 
     def take(count: Any) -> int:
@@ -271,6 +279,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: 
         "dmixed": take(backward * n * c),
         "dqkv": take(backward * 3 * n * c),
         "dcontent": take(backward * (rotated or case.apart) * 3 * n * c),
+        "mapped": take((sizes.block > 0) * 4 * (c // sizes.heads)),
         "dgates": take(backward * sizes.gated * GATE_GRADIENTS * sizes.heads * n),
         "deltas": take(backward * n),
         "slots": take(backward * sizes.slots),

@@ -16,7 +16,7 @@ from fastpe.base.draws import Draws
 from fastpe.base.random import Stream
 from fastpe.encodings import build, combined, registry
 from fastpe.encodings.encoding import BeyondTrainingLength, Part
-from fastpe.encodings.slots import SLOTS, Spec
+from fastpe.encodings.slots import Spec, neutral
 from fastpe.model import gates, sight
 from fastpe.model.config import ModelConfig
 from fastpe.model.drawn_positions import drawn
@@ -231,8 +231,7 @@ class ModelEncoding:
         for parts in self._different():
             arrays |= combined.allocate(parts, spec)
         for slot in self.layered:
-            neutral = 1.0 if SLOTS[slot].combine == "multiply" else 0.0
-            arrays[slot] = np.full((self.config.layers, *arrays[slot].shape), neutral, arrays[slot].dtype)
+            arrays[slot] = neutral(slot, (self.config.layers, *arrays[slot].shape), arrays[slot].dtype)
         return arrays | self._plain(spec)
 
     def _plain(self, spec: Spec) -> dict[str, Any]:

@@ -322,6 +322,8 @@ def _seen(slot: str, array: Any, length: int) -> Any:
         return array[..., :length, :]
     if slot == "row_scale":
         return array[..., :length]
+    if slot == "rotors":
+        return array[..., :length, :, :, :]
     if slot in ("scores", "index"):
         return np.where(np.tri(length, dtype=bool), array[..., :length, :length], 0)
     if slot in ("bias", "gain", "rel_key", "rel_query", "rel_value", "rel_gain"):

@@ -119,6 +119,7 @@ class Parameters:
             taps=0,
             angles=0,
             row_scale=0,
+            rotors=0,
             projection=0,
             readout=0,
         )

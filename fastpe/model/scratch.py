@@ -20,7 +20,7 @@ from fastpe.model.precision import way_of
 
 Array = np.ndarray[Any, Any]
 
-LAYERED = frozenset(SLOTS) | {"angles", "row_scale"}
+LAYERED = frozenset(SLOTS) | {"angles", "row_scale", "rotors"}
 """Slots that act in every layer, and of which every layer may have its own."""
 
 _MOST_COMPOSED = 2**18  # elements of a map: it is to stay in a core's own cache
@@ -119,7 +119,7 @@ class Scratch:
         arena = model_memory.arena_layout(sizes, case, room, backward=backward, rows=rows)
         starting = {
             slot: simd.region(starts.get(slot, 0), np.prod(shapes.get(slot, 0)))
-            for slot in (*_INPUTS, "angles", "row_scale")
+            for slot in (*_INPUTS, "angles", "row_scale", "rotors")
         }
         first += parameters.flat.size
         starting["slots"], stride = simd.region(first, all_of_them), first + all_of_them
@@ -160,7 +160,8 @@ class Scratch:
         return model_memory.Position(
             table, qk_table, taps, turns, np.array(slots.get("row_scale", nothing), dtype).ravel(), given.bias,
             np.array(np.broadcast_to(scale, (self.sizes.layers, self.sizes.heads)), order="C"), self.spans,
-            self.gates, self.slopes, np.zeros(1), given.slots, self.numbers, self.places, self.case, self.room,
+            slots["rotors"].reshape(-1) if "rotors" in slots else None, self.gates, self.slopes, np.zeros(1),
+            given.slots, self.numbers, self.places, self.case, self.room,
         )  # fmt: skip
 
     def slot_gradients(self, slots: Mapping[str, Any], groups: int) -> dict[str, Array]:
@@ -204,6 +205,7 @@ def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: C
     angles = slots.get("angles", np.zeros((1, 1, length, 0)))
     layers, heads, _, pairs = angles.shape
     factors = slots.get("row_scale", np.ones((1, 1, length)))
+    of_layers, of_heads, positions, *_, block = slots.get("rotors", np.zeros((1, 1, 1, 0, 0, 0))).shape
     rule = config.rule
     return model_memory.Sizes(
         length=length, width=config.width, heads=config.heads, hidden=config.hidden,
@@ -216,9 +218,12 @@ def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: C
         taps=slots["taps"].shape[0] if "taps" in slots else 0, pairs=pairs, half=int(slots.get("pairs") == "half"),
         angles_layer=heads * length if layers > 1 else 0, angles_head=length if heads > 1 else 0,
         scales_rows=int("row_scale" in slots), row_scale_layer=factors[0].size if len(factors) > 1 else 0,
-        row_scale_head=length if factors.shape[1] > 1 else 0, wants_table=int("table" in wanted),
-        wants_qk_table=int("qk_table" in wanted), wants_taps=int("taps" in wanted),
+        row_scale_head=length if factors.shape[1] > 1 else 0, block=block,
+        rotors_layer=of_heads * positions if of_layers > 1 else 0,
+        rotors_head=positions if of_heads > 1 else 0, rotors_row=int(positions > 1),
+        wants_table=int("table" in wanted), wants_qk_table=int("qk_table" in wanted), wants_taps=int("taps" in wanted),
         wants_angles=int("angles" in wanted), wants_row_scale=int("row_scale" in wanted),
+        wants_rotors=int("rotors" in wanted),
         gathers_table=int(rule is not None and "table" in slots), gathers_angles=int(rule is not None and rule.turns),
         slots=0, composed_input=0, composed_output=0, packed=0, products=way_of(config),
     )  # fmt: skip

@@ -1,6 +1,7 @@
 """Attention with every slot of the score, and its gradients, in plain NumPy; public as `fastpe.reference.attention`.
 
-The score, for query i and key j (q^, k^ are rotated and grown, with `bands` by look-backs of theirs; s = ``scale``)::
+The score, for query i and key j (q^, k^ are mapped, rotated and grown, with `bands` by look-backs of theirs; s =
+``scale``)::
 
     content_ij = row_scale_i sum_d q^_id k^_jd rel_gain[j-i, d]
     inner_ij = content_ij + q_i . rel_key[j-i] + k_j . rel_query[j-i] + key_bias . k_j
@@ -75,10 +76,12 @@ def attention(
         ``rel_gain``, ``rel_key``, ``rel_query``, ``rel_value`` (H or 1, 2K+1, D); ``key_bias`` (H, D);
         ``gain``, ``bias`` (H, 2K+1); ``index`` (N, M) integers with ``values`` (H, V); ``scores`` (H, N, M);
         ``key_offset``, ``key_slope`` (H or 1, M); ``query_slope``, ``row_scale`` (H or 1, N), query i being j in j - i;
+        ``rotors`` (H or 1, L or 1, D/b, b, b), by which blocks of b channels are multiplied, before
         ``angles`` (H or 1, L, R/2) in radians; ``growth`` (L, R/2), natural logarithms, causal only;
         ``theta`` (R/2), radians for a step of one place of `bands`;
         ``scale`` a float or (H,), 1/sqrt(D) by default; ``rectify`` bool; ``pairs`` ``"interleaved"`` (default) or
-        ``"half"``. ``index`` and ``scores`` may also be (L, L), of which the last N rows and M columns are read.
+        ``"half"``, with which block r of the rotors is channels r, r + D/b, r + 2 D/b, ...; ``index`` and ``scores``
+        may also be (L, L), of which the last N rows and M columns are read.
 
     Returns
     -------

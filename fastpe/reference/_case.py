@@ -91,6 +91,20 @@ class Case:
                 return int(np.flatnonzero(side == d)[0])
         return None
 
+    def block_channels(self) -> Array:
+        """The channels of every block of the rotors, (D/b, b)."""
+        count, block = self.slots["rotors"].shape[-3:-1]
+        channels = np.arange(count * block)
+        return channels.reshape(count, block) if self.call.pairs == "interleaved" else channels.reshape(block, count).T
+
+    def rotor_matrices(self) -> Array:
+        """The rotors as one matrix a position, (B or 1, H or 1, L or 1, D, D)."""
+        rotors, d = self.slots["rotors"], self.q.shape[-1]
+        matrices = np.zeros((*rotors.shape[:3], d, d), rotors.dtype)
+        for block, own in enumerate(self.block_channels()):
+            matrices[..., own[:, None], own] = rotors[..., block, :, :]
+        return matrices
+
     def check_dout(self, dout: Any) -> Array:
         return self._given("dout", dout, (*self.q.shape[:-1], self.v.shape[-1]))
 
@@ -130,6 +144,15 @@ class Gradients:
         if name in self.sums:
             size, positions = int(self.sums[name].shape[-2]), self.case.positions
             self.add(name, (positions.queries_back if of == "q" else positions.keys_back)(rows, -2, size))
+
+    def add_rotors(self, of: str, matrices: Array) -> None:
+        """Add the gradients of the matrices that queries or keys were multiplied by, (B, H, N, D, D)."""
+        if "rotors" in self.sums:
+            blocks = [matrices[..., own[:, None], own] for own in self.case.block_channels()]
+            rows, size, positions = np.stack(blocks, axis=-3), self.sums["rotors"].shape[2], self.case.positions
+            if size > 1:
+                rows = (positions.queries_back if of == "q" else positions.keys_back)(rows, -4, size)
+            self.add("rotors", rows)
 
     def add_values(self, dlogits: Array) -> None:
         if "values" in self.sums:

@@ -123,18 +123,34 @@ def _add_columns(case: Case, dlogits: Array, gradients: Gradients) -> None:
     gradients.add("query_slope", (dlogits * offsets).sum(axis=-1))
 
 
-def _rotate(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], None]]:
-    """Turn each pair of channels of q or k by its angle: (x, y) -> (x cos - y sin, x sin + y cos)."""
+def _map(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], None]]:
+    """Every row of q or k times the map of its position: one matrix (D, D), zero outside its blocks."""
     x = case.q if name == "q" else case.k
-    if "angles" not in case.slots:
+    if "rotors" not in case.slots:
         return x, lambda dx, gradients: gradients.add(name, dx)
+    maps, positions = case.rotor_matrices(), case.positions
+    if maps.shape[2] > 1:
+        maps = positions.of_queries(maps, -3) if name == "q" else positions.of_keys(maps, -3)
+
+    def pullback(dy: Array, gradients: Gradients) -> None:
+        gradients.add(name, np.sum(maps * dy[..., None], axis=-2))
+        gradients.add_rotors(name, dy[..., None] * x[..., None, :])
+
+    return np.sum(maps * x[..., None, :], axis=-1), pullback
+
+
+def _rotate(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], None]]:
+    """Turn each pair of channels of q or k by its angle, (x, y) -> (x cos - y sin, x sin + y cos), after its map."""
+    x, map_pullback = _map(case, name)
+    if "angles" not in case.slots:
+        return x, map_pullback
     whole = case.slots["angles"]
     angles = case.positions.of_queries(whole, -2) if name == "q" else case.positions.of_keys(whole, -2)
     cos, sin = np.cos(angles).astype(x.dtype), np.sin(angles).astype(x.dtype)
     turned = turn(x, cos, sin, case.pairs)
 
     def pullback(dturned: Array, gradients: Gradients) -> None:
-        gradients.add(name, turn(dturned, cos, -sin, case.pairs))
+        map_pullback(turn(dturned, cos, -sin, case.pairs), gradients)
         gradients.add_rows("angles", name, crossed(turned, dturned, case.pairs))
 
     return turned, pullback

@@ -51,6 +51,7 @@ GRADIENTS = (
     "attention with masks, soft cap, sink and dropout",
     "attention with columns of keys and queries",
     "attention with bands and a sink",
+    "attention with maps of channels",
 )
 
 

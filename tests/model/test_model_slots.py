@@ -22,6 +22,7 @@ SHAPES = {
     "table": lambda n: (n, WIDTH),
     "qk_table": lambda n: (n, WIDTH),
     "taps": lambda n: (4, WIDTH),
+    "rotors": lambda n: (HEADS, n, 2, 3, 3),
     "angles": lambda n: (HEADS, n, 2),
     "growth": lambda n: (n, 2),
     "row_scale": lambda n: (HEADS, n),
@@ -181,3 +182,12 @@ def test_what_acts_once_cannot_be_a_layers_own(everything) -> None:
     everything(("table",), 9, {}, per_layer=True)
     with pytest.raises(ValueError, match="fills 'table' in every layer, which acts once"):
         fastpe.Transformer(config_of(9))
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1, 6, 6), (HEADS, 1, 3, 2, 2), (1, 9, 6, 1, 1)])
+@pytest.mark.parametrize("others", [(), ("angles", "rel_key", "growth")])
+def test_maps_of_every_kind(everything, monkeypatch, shape: tuple, others: tuple) -> None:
+    """Of all heads and positions together, and with slots that read rows before they are mapped."""
+    monkeypatch.setitem(SHAPES, "rotors", lambda n: shape)
+    everything(("rotors", *others), 9, {"pairs": "half"}, per_layer=bool(others))
+    compare(config_of(9, causal=True), 9, 1e-11)

@@ -11,7 +11,7 @@ OPTIONS = (
     "added", "spans", "query_start", "one_start", "softcap", "rectify", "scale", "scales", "sinks", "return_lse",
     "tolerance", "rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "gain", "values", "led_values", "scores",
     "angles", "own_angles", "growth", "half", "dropout", "key_offset", "wide_offset", "key_slope", "query_slope",
-    "row_scale",
+    "row_scale", "rotors", "one_rotor",
 )  # fmt: skip
 
 
@@ -41,6 +41,7 @@ def options(rng, names, b, h, n, m, d, dtype):
         "key_offset": {"key_offset": normal(b, 1, m)}, "wide_offset": {"key_offset": rng.standard_normal((h, m)) + 1e4},
         "key_slope": {"key_slope": normal(h, m) / m}, "query_slope": {"query_slope": normal(b, h, n) / m},
         "row_scale": {"row_scale": normal(1, n)},
+        "rotors": {"rotors": normal(h, most, d // 2, 2, 2)}, "one_rotor": {"rotors": normal(b, 1, 1, 1, d, d) / 4},
         "dropout": {"dropout": 0.25, "dropout_seed": int(rng.integers(99))}, "scales": {"scale": rng.random(h)},
     }  # fmt: skip
     others = {

@@ -11,7 +11,7 @@ from fastpe.reference._sizes import Sizes
 
 SLOTS = (
     "rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias", "values", "scores", "angles", "growth",
-    "scale", "key_offset", "key_slope", "query_slope", "row_scale",
+    "scale", "key_offset", "key_slope", "query_slope", "row_scale", "rotors",
 )  # fmt: skip
 
 
@@ -24,12 +24,13 @@ def problem(
     """
     m, hk = m or n, hk or h
     heads, length, rows = 1 if shared else h, max(n, m), 2 * reach + 1
-    pairs = max(1, d // 2)
+    pairs, block = max(1, d // 2), max(size for size in (1, 2, 3, 4, 8) if d % size == 0 and (size == 1 or size < d))
     shapes = {
         "rel_gain": (heads, rows, d), "rel_key": (heads, rows, d), "rel_query": (heads, rows, d),
         "rel_value": (heads, rows, d), "key_bias": (h, d), "gain": (h, rows), "bias": (h, rows), "values": (h, 7),
         "scores": (h, n, m), "angles": (heads, length, pairs), "growth": (length, pairs),
         "key_offset": (heads, m), "key_slope": (heads, m), "query_slope": (heads, n), "row_scale": (heads, n),
+        "rotors": (heads, length, d // block, block, block),
     }  # fmt: skip
     sizes = {"q": (b, h, n, d), "k": (b, hk, m, d), "v": (b, hk, m, d)}
     arguments = {name: rng.standard_normal(shape).astype(dtype) for name, shape in sizes.items()}
@@ -43,6 +44,8 @@ def problem(
             array = 1 + 0.3 * array
         if name in ("key_slope", "query_slope"):
             array *= 2 / length  # times offsets: as large as other terms
+        if name == "rotors":  # as large as what they are multiplied by
+            array /= np.sqrt(block)
         if name == "growth":
             array = -0.02 * np.arange(length)[:, None] * rng.uniform(0.5, 1, (*array.shape[:-2], 1, pairs))
         arguments[name] = array if name in ("angles", "growth") else array.astype(dtype)

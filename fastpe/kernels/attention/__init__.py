@@ -27,7 +27,8 @@ Tiles ahead of the queries' own one likewise, with sums over o' >= o; where ther
 sides share that half.
 
 Where keys have offsets, T is that of these: log of the sum of exp(key_offset) of the keys up to J; with a bias as well,
-T(o) and the largest offset of a key up to J. Of rows with factors, |row_scale_i q_i| stands for |q_i|.
+T(o) and the largest offset of a key up to J. Of rows with factors, |row_scale_i q_i| stands for |q_i|; of rows that
+maps of their channels (rotors) have changed, the norm is that of what they became.
 
 Second rule: a tile whose scores are known is left out when each is at most m_i + log(tolerance / 2M): of M keys at
 most, such have together at most the other half. What is left out of a row has then at most the weight `tolerance` in

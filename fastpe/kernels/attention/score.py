@@ -60,9 +60,9 @@ from fastpe.kernels.simd import (
 # ---------------------------------------------------------------------------------------------------------------------
 # What is known of the terms, by name
 
-BOUNDED = frozenset({"angles", "bias", "key_offset", "row_scale"})
-"""Terms with which S_ij <= |scale| |row_scale_i q_i| |k_j| + bias[o] + key_offset_j. With any other, whatever it is, no
-tile is left out."""
+BOUNDED = frozenset({"rotors", "angles", "bias", "key_offset", "row_scale"})
+"""Terms with which S_ij <= |scale| |row_scale_i q_i| |k_j| + bias[o] + key_offset_j, of mapped q_i and k_j. With any
+other, whatever it is, no tile is left out."""
 
 _DECAYING = frozenset({"bias", "key_offset"})
 

@@ -1,0 +1,165 @@
+"""Maps of blocks of channels: the slot `rotors` of attention."""
+
+import numpy as np
+import pytest
+from array_kinds import gapped, read_only, stepped, transposed, unaligned
+from attention_problems import assert_agrees, problem
+from skipping import N, alibi, left_out, trained
+
+import fastpe
+from fastpe import reference
+from fastpe.kernels import threads as threads_of_kernels
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(31)
+
+
+def maps(rng, d, b, h=1, length=1, dtype=np.float64):
+    return (rng.standard_normal((h, length, d // b, b, b)) / np.sqrt(b)).astype(dtype)
+
+
+@pytest.mark.parametrize("pairs", ["interleaved", "half"])
+@pytest.mark.parametrize("b", [1, 2, 3, 4, 6, 8, 12, 24])
+def test_blocks_of_any_size_agree_with_the_reference(b, pairs):
+    rng = np.random.default_rng(b)
+    dtype = np.float32 if b % 4 else np.float64
+    for length, h in ((1, 1), (7, 2), (7, 1), (1, 2)):
+        given = problem(rng, ("angles", "row_scale"), n=5, m=7, d=24, dtype=dtype)
+        given["rotors"] = maps(rng, 24, b, h, length, dtype)
+        assert_agrees(given, causal=True, pairs=pairs)
+
+
+@pytest.mark.parametrize("attention", [fastpe.attention, reference.attention])
+@pytest.mark.parametrize("pairs", ["interleaved", "half"])
+def test_what_they_are(rng, attention, pairs):
+    """Keys stand at positions 0 to 8, queries at 5 to 8; block r is channels 3 r on, or every fourth from r on."""
+    given = problem(rng, ("angles",), n=4, m=9, d=12)
+    rotors = maps(rng, 12, 3, 2, 9)
+
+    def mapped(x, own):
+        if pairs == "half":
+            return np.einsum("hnrij,bhnjr->bhnir", own, x.reshape(*x.shape[:3], 3, 4)).reshape(x.shape)
+        return np.einsum("hnrij,bhnrj->bhnri", own, x.reshape(*x.shape[:3], 4, 3)).reshape(x.shape)
+
+    by_hand = {**given, "q": mapped(given["q"], rotors[:, 5:]), "k": mapped(given["k"], rotors)}
+    expected = attention(**by_hand, pairs=pairs, causal=True)
+    np.testing.assert_allclose(attention(**given, rotors=rotors, pairs=pairs, causal=True), expected, atol=1e-13)
+
+
+@pytest.mark.parametrize("pairs", ["interleaved", "half"])
+def test_blocks_of_two_can_be_rotations(rng, pairs):
+    given = problem(rng, ("angles", "rel_key", "key_bias"), n=100, d=16)
+    angles = given.pop("angles")
+    cos, sin = np.cos(angles), np.sin(angles)
+    rotors = np.stack([np.stack([cos, -sin], axis=-1), np.stack([sin, cos], axis=-1)], axis=-2)
+    out, pull = fastpe.attention_vjp(**given, rotors=rotors, pairs=pairs)
+    expected, turned = fastpe.attention_vjp(**given, angles=angles, pairs=pairs)
+    np.testing.assert_allclose(out, expected, atol=1e-13)
+    found, expected = pull(given["q"]), turned(given["q"])
+    for name in given:
+        np.testing.assert_allclose(found[name], expected[name], atol=1e-11, err_msg=name)
+    d = found["rotors"]
+    of_angles = cos * (d[..., 1, 0] - d[..., 0, 1]) - sin * (d[..., 0, 0] + d[..., 1, 1])
+    np.testing.assert_allclose(of_angles, expected["angles"], atol=1e-11)
+
+
+def test_an_orthogonal_map_that_all_share_changes_nothing(rng):
+    given = problem(rng, n=50, m=70, d=16)
+    basis = np.linalg.qr(rng.standard_normal((16, 16)))[0]
+    found = fastpe.attention(**given, rotors=basis[None, None, None])
+    np.testing.assert_allclose(found, fastpe.attention(**given), atol=1e-13)
+
+
+@pytest.mark.parametrize("starts", [3, np.array([0, 6, 11])])
+def test_queries_that_stand_elsewhere(rng, starts):
+    for length, led in ((25, False), (25, True), (1, True)):
+        given = problem(rng, ("angles",), b=3, h=4, hk=2, n=5, m=20, d=8)
+        given["angles"] = rng.standard_normal((1, 25, 4))
+        rotors = rng.standard_normal((3 if led else 1, 4, length, 2, 4, 4)) / 2
+        given["rotors"] = rotors if led else rotors[0]
+        assert_agrees(given, query_start=starts, causal=True)
+
+
+def far_key_that_maps_enlarge(rng):
+    """Rows of small norm as they come; the maps of an early key, and of the later queries, make it matter."""
+    arguments = trained(rng) | {"bias": alibi([0.3])}
+    rotors = np.tile(np.eye(4), (1, N, 4, 1, 1))
+    rotors[0, 40] *= 300.0
+    arguments["q"][..., 0] = np.abs(arguments["q"][..., 0]) + 2.0
+    arguments["k"][0, 0, 40] = np.eye(16)[0] * 4.0
+    return arguments | {"rotors": rotors}
+
+
+@pytest.mark.parametrize("tolerance", [None, 1e-3])
+@pytest.mark.parametrize("bends", [False, True])
+def test_bounds_of_tiles_are_those_of_mapped_rows(tolerance, bends):
+    arguments = far_key_that_maps_enlarge(np.random.default_rng(3))
+    if bends:
+        arguments |= {"angles": np.zeros((1, N, 8)), "row_scale": np.full((1, N), 0.9)}
+    most = np.finfo(np.float64).eps / 4 if tolerance is None else tolerance
+    for _ in range(2):  # the second time of a kind that was seen before
+        assert left_out(arguments, tolerance, causal=True).max() <= most + 1e-12
+    without = {name: array for name, array in arguments.items() if name != "rotors"}
+    exact = reference.attention(**arguments, causal=True)
+    found, pull = fastpe.attention_vjp(**arguments, causal=True, tolerance=tolerance)
+    np.testing.assert_allclose(found, exact, atol=1e-11 if tolerance is None else 1e-2)
+    assert np.abs(exact - reference.attention(**without, causal=True)).max() > 0.5  # it does matter
+    every = fastpe.attention_vjp(**arguments, causal=True, tolerance=0)[1](exact)
+    for name, gradient in pull(exact).items():
+        allowed = 1e-9 if tolerance is None else 0.2
+        assert np.abs(gradient - every[name]).max() <= allowed * np.abs(every[name]).max(), name
+
+
+@pytest.mark.parametrize("length", [1, 300])
+def test_any_number_of_threads_gives_the_same_bits(rng, length, monkeypatch):
+    arguments = problem(rng, b=3, h=2, hk=1, n=200, m=300, d=32, dtype=np.float32)
+    found = []
+    for shared in (True, False):
+        arguments["rotors"] = maps(np.random.default_rng(2), 32, 8, 1 if shared else 2, length, np.float32)
+        for threads in (1, 2, 3, 8):
+            monkeypatch.setattr(threads_of_kernels, "default_threads", lambda threads=threads: threads)
+            out, pull = fastpe.attention_vjp(**arguments, causal=True)
+            found.append({"out": out, **pull(out)})
+        for other in found[1:]:
+            for name, array in found[0].items():
+                assert array.tobytes() == other[name].tobytes(), name
+        found.clear()
+
+
+@pytest.mark.parametrize("kind", [gapped, read_only, stepped, transposed, unaligned])
+def test_any_strides_give_the_same_bits(rng, kind):
+    plain = problem(rng, h=4, hk=2, n=40, m=60, d=16) | {"rotors": maps(rng, 16, 4, 4, 60)}
+    expected, pull = fastpe.attention_vjp(**plain)
+    out, back = fastpe.attention_vjp(**{name: kind(array) for name, array in plain.items()})
+    np.testing.assert_array_equal(out, expected)
+    expected = pull(out)
+    for name, gradient in back(kind(out)).items():
+        np.testing.assert_array_equal(gradient, expected[name])
+
+
+def test_half_precision_is_computed_in_float32(rng):
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    for n, dtype in ((1, np.float16), (1, bfloat16), (20, np.float16), (90, bfloat16)):
+        given = {name: x.astype(dtype) for name, x in problem(rng, n=n, m=90, d=16).items()}
+        given["rotors"] = maps(rng, 16, 4, 2, 90).astype(dtype)
+        exact = reference.attention(**{name: x.astype(np.float64) for name, x in given.items()})
+        out, pull = fastpe.attention_vjp(**given)
+        assert {out.dtype, pull(out)["rotors"].dtype} == {np.dtype(dtype)}
+        for found in (out, fastpe.attention(**given)):
+            np.testing.assert_allclose(found.astype(float), exact, atol=0.03)
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 3, 2, 2), (1, 1, 4, 2, 3), (1, 6, 4, 2, 2), (3, 1, 4, 2, 2), (4, 2, 2), (1, 1, 2, 2, 2), (1,) * 5]
+)
+def test_maps_that_do_not_fit_are_refused(rng, shape):
+    given = problem(rng, n=5, d=8)
+    for attention in (fastpe.attention, reference.attention):
+        with pytest.raises(ValueError, match=r"rotors must have the shape \(H or 1, max\(N, M\) or 1, D/b, b, b\)"):
+            attention(**given, rotors=np.zeros(shape))
+    with pytest.raises(ValueError, match="rotors must be finite"):
+        fastpe.attention(**given, rotors=np.full((1, 1, 4, 2, 2), np.nan))
+    with pytest.raises(TypeError, match="rotors must have the dtype of q"):
+        fastpe.attention(**given, rotors=np.zeros((1, 1, 4, 2, 2), np.float32))
