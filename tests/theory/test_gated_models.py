@@ -1,5 +1,7 @@
-"""Models whose layers have gates: what is measured of them sees the gates, and what is not known is not said. Factors of
-queries multiply what content can do to a score."""
+"""Models whose layers have gates: what is measured of them sees the gates, and what is not known is not said.
+
+Factors of queries multiply what content can do to a score.
+"""
 
 import numpy as np
 import pytest
