@@ -272,6 +272,8 @@ def _earlier(short: Mapping[str, Any], longer: Mapping[str, Any]) -> dict[str, t
             one, two = array, other[..., :LENGTH, :]
         elif slot == "rotors":
             one, two = array, other[..., :LENGTH, :, :, :]
+        elif slot == "row_scale":
+            one, two = array, other[..., :LENGTH]
         elif slot == "index":
             one = short["values"][:, array]
             two = longer["values"][:, other[..., :LENGTH, :LENGTH]]

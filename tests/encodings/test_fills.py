@@ -176,7 +176,7 @@ def test_every_fill_in_float32_is_within_one_unit(name: str) -> None:
     found = list(accuracy.histograms(name))
     assert bool(found) == bool(set(registry.get(name).slots) - {"scale"})
     for each in found:
-        assert each.values > 100
+        assert each.values >= 50  # those of one row
         if each.dtype == "float32":
             assert each.worst <= 1.0, each
             assert sum(each.counts[:2]) == each.values

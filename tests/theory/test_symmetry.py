@@ -18,7 +18,10 @@ CONST = REV - {"graphormer", "rwse"} | {
     "rope_ntk", "rope_ntk_mixed", "rope_proportional", "rope_resonance", "rope_yarn", "sincos_2d_detr", "spe",
     "swin_bias", "swinv2_cpb", "t5", "tener", "transformer_xl", "wavelet_relative",
 }  # fmt: skip
-CAUSAL = CONST | PERM | {"cable", "fire", "fox", "ssd_decay", "xpos"}  # const alone
+# const alone
+CAUSAL = CONST | PERM | {
+    "cable", "fire", "fox", "grape_a", "log_n", "ssd_decay", "ssmax", "temperature", "xpos",
+}  # fmt: skip
 CASES = [(name, causal) for name in NAMES for causal in (False, True) if causal or not is_causal(name)]
 
 

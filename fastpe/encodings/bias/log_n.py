@@ -8,9 +8,9 @@ max(ln N / ln L0, 1) in every row.
 Source: Su 2021, on the scale that keeps the entropy of attention (kexue.fm/archives/8823), with his code
 bojone/rerope; Qwen 1, in texts longer than those of training.
 
-**Slot**: `row_scale` (1, N). Nothing is learned.
+**Slot**: `row_scale` (1, N). **Options**: none. **Learns**: nothing.
 
-**Past the training length**: that is what it is for; up to there it changes nothing. "rope+log_n" rotates as well.
+**Past the training length**: defined, and what it is for; up to there it changes nothing. "rope+log_n" rotates as well.
 
 **Traps.** It counts positions: where a window or padding hides some of the keys, there are fewer. The factor is on the
 products of queries and keys, not on biases.
@@ -42,7 +42,7 @@ ENCODING = Encoding(
     summary="sharper past the training length, by ln i",
     slots=("row_scale",),
     beyond="defined",
-    direction="no",
+    direction="causal",
     use="earlier",
     source="Su 2021, kexue.fm/archives/8823, and released code",
     ulp=3.0,

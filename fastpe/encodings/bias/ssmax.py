@@ -68,7 +68,7 @@ ENCODING = Encoding(
     },
     per_layer=("scale",),
     beyond="defined",
-    direction="no",
+    direction="causal",
     use="proposed",
     source="Nakanishi 2025, arXiv:2501.19399",
     reported=Reported(

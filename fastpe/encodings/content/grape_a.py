@@ -37,7 +37,8 @@ from fastpe.encodings.slots import Spec
 
 
 def check(spec: Spec, *, gate: str) -> None:
-    """The model must be causal."""
+    """The model must be causal, its heads of one width."""
+    _ = spec.head_dim
     if not spec.causal:
         raise ValueError("'grape_a' needs causal=True: a key after its query would gain by distance")
 
