@@ -14,7 +14,7 @@ K = np.cos(0.7 * NUMBERS[:, None] + 0.3 * np.arange(4))
 V = np.sin(0.2 * NUMBERS[:, None] * (np.arange(4) + 1) + 0.1)
 THETA = [1.0, 0.01]
 LOG_N = temperatures.log_n(12, 4, dtype="float64")
-MSCALE = bands.dual_chunk_scale(12, 8, 4)
+MSCALE = temperatures.dual_chunk(12, 8, 4)
 
 # what the authors' attention functions give: S[9, 1], S[9, 7], P[9, 1], O[9, 0], O[11, 3]
 AUTHORS = {
@@ -232,7 +232,7 @@ def test_encodings_without_frequencies_are_refused(name, request_):
     (lambda: bands.leaky_rerope(4, step=0), "step"), (lambda: bands.dual_chunk(4, chunk=3, local=3), "local"),
     (lambda: bands.dual_chunk(4, chunk=0), "chunk"), (lambda: bands.lm_infinite(4, start=-1), "start"),
     (lambda: bands.streaming(4, recent=0), "recent"), (lambda: bands.streaming(4, start="a"), "start"),
-    (lambda: bands.dual_chunk_scale(4, 0, 8), "train_length"), (lambda: bands.frequencies("rope", 0, dim=4), "length"),
+    (lambda: temperatures.dual_chunk(4, 0, 8), "train_length"), (lambda: bands.frequencies("rope", 0, dim=4), "length"),
 ])  # fmt: skip
 def test_mistakes_are_refused_by_name(call, named):
     with pytest.raises((TypeError, ValueError), match=named):
