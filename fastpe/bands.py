@@ -12,7 +12,11 @@
 
 A band is a place for every query and for every key, and the keys of each query that are its own; they meet at the
 look-back queries[i] - keys[j]. Attention costs as many tiles as without bands, and O(N) memory; keys of no band are not
-seen, and cost nothing. Positions are true ones: keys are handed over unturned, from a cache as well.
+seen, and cost nothing. Positions are true ones: keys are handed over unturned, from a cache as well. Places are
+multiplied by theta in float64, which at place p leaves an error of about 1e-16 p theta radians.
+
+A model of `fastpe` that was trained with rope reads longer inputs so by `fastpe.reference.model_forward`, with
+``{"bands": bands, "theta": theta}`` as its slots.
 
 >>> import fastpe
 >>> bands, theta = self_extend(6, group=2, window=2), frequencies("rope", 6, dim=4)

@@ -217,6 +217,20 @@ def test_frequencies_are_an_encodings(name, options):
     np.testing.assert_allclose(found, fastpe.attention(q, k, v, causal=True, **built), rtol=0, atol=1e-12)
 
 
+def test_a_trained_model_is_read_with_bands_by_the_reference():
+    config = fastpe.ModelConfig("rope", width=8, heads=2, hidden=8, causal=True, train_length=8, dtype="float64")
+    model = fastpe.Transformer(config)
+    x, theta = np.random.default_rng(6).standard_normal((1, 20)), bands.frequencies("rope", 20, dim=4)
+    found = [
+        fastpe.reference.model_forward(config, model.parameters, {"bands": own, "theta": theta}, x).ravel()
+        for own in (bands.self_extend(20, group=1, window=4), bands.self_extend(20, group=4, window=4))
+    ]
+    exact = model(x)[0]
+    np.testing.assert_allclose(found[0], exact, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(found[1][:4], exact[:4], rtol=0, atol=1e-14)
+    assert abs(found[1][8:] - exact[8:]).min() > 1e-7
+
+
 @pytest.mark.parametrize(("name", "request_"), [
     ("alibi", {}), ("rope_longrope", {"start_tokens": 2, "long": [2.0] * 4, "train_length": 4}), ("sinusoidal", {}),
 ])  # fmt: skip
