@@ -8,12 +8,15 @@
     lm_infinite         a window, and the first keys at its edge
     streaming           a window, and the first keys right behind it
     frequencies         theta of a rotary encoding
-    dual_chunk_scale    the scale that goes with dual_chunk
     look_back           a picture of it all: how far every key seems to lie behind every query
 
 A band is a place for every query and for every key, and the keys of each query that are its own; they meet at the
 look-back queries[i] - keys[j]. Attention costs as many tiles as without bands, and O(N) memory; keys of no band are not
-seen, and cost nothing. Positions are true ones: keys are handed over unturned, from a cache as well.
+seen, and cost nothing. Positions are true ones: keys are handed over unturned, from a cache as well. Places are
+multiplied by theta in float64, which at place p leaves an error of about 1e-16 p theta radians.
+
+A model of `fastpe` that was trained with rope reads longer inputs so by `fastpe.reference.model_forward`, with
+``{"bands": bands, "theta": theta}`` as its slots.
 
 >>> import fastpe
 >>> bands, theta = self_extend(6, group=2, window=2), frequencies("rope", 6, dim=4)
@@ -24,21 +27,19 @@ seen, and cost nothing. Positions are true ones: keys are handed over unturned, 
 (1, 6, 4)
 """
 
-import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fastpe.base.validation import truth, whole
-from fastpe.encodings.build import build
-from fastpe.functional.bands import Array, Band
+from fastpe.encodings.build import frequencies
+from fastpe.functional.bands import Array, Band, look_back
 from fastpe.spans import positions
 from fastpe.spans import window as near_spans
 
 __all__ = [
-    "Band", "dual_chunk", "dual_chunk_scale", "frequencies", "leaky_rerope", "lm_infinite", "look_back", "rerope",
-    "self_extend", "streaming",
+    "Band", "dual_chunk", "frequencies", "leaky_rerope", "lm_infinite", "look_back", "rerope", "self_extend",
+    "streaming",
 ]  # fmt: skip
 
 
@@ -173,7 +174,7 @@ def dual_chunk(
 
     A query meets its own chunk at m, the one before at min(i mod c + c, chunk) - j mod c, and earlier ones at
     min(2 c - 1, chunk) - j mod c: those are no farther than the one before. The authors take chunk = 3/4 L0 and local =
-    L0 / 8, L0 being the training length (here 4096).
+    L0 / 8, L0 being the training length (here 4096); past it they sharpen rows by `fastpe.temperatures.dual_chunk`.
 
     Parameters
     ----------
@@ -296,106 +297,6 @@ def streaming(
     places, own, near = _near(queries, keys, recent, offset, name="recent")
     start = whole("start", start, 0)
     return near, Band(np.minimum(places, start + recent - 1.0), own, _before(near, start))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What goes with them
-
-
-def frequencies(name: str, length: int, **request: Any) -> Array:
-    """Radians by which a rotary encoding turns each pair for a step of one position: `theta` of `fastpe.attention`.
-
-    Parameters
-    ----------
-    name : str
-        The key of an encoding whose angles are positions times frequencies: ``"rope"``, ``"rope_yarn"``, ...
-    length : int
-        The length that the frequencies are for, where they depend on it.
-    **request
-        As for `fastpe.build`: dim, heads, train_length, the encoding's options. Its slots ``pairs`` and ``scale`` are
-        `build`'s to give.
-
-    Returns
-    -------
-    (R,) float64
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `fastpe.build` does; also for encodings whose angles are others.
-
-    Examples
-    --------
-    >>> frequencies("rope", 8, dim=4).tolist()
-    [1.0, 0.01]
-    """
-    last = max(whole("length", length, 1) - 1.0, 1.0)
-    points = np.array([0.0, 0.5, 1.0, last])
-    angles = build(name, len(points), positions=points, **request).get("angles")
-    if angles is not None and angles.shape[:-2] == (1,):
-        theta = angles[0, 2]
-        off = np.abs(np.exp(1j * angles[0]) - np.exp(1j * points[:, None] * theta))
-        if np.all(off <= 1e-12 * (1 + points[:, None])):
-            return np.asarray(theta)
-    raise ValueError(f"name must be an encoding that turns all heads by positions times frequencies, not {name!r}")
-
-
-def dual_chunk_scale(length: int, train_length: int, head_dim: int) -> float:
-    """The slot ``scale`` of `dual_chunk` past the training length: mscale^2 / sqrt(D), mscale = 0.05 ln(n / L0) + 1.
-
-    Parameters
-    ----------
-    length, train_length : int
-        n and L0; up to L0, mscale is 1.
-    head_dim : int
-        D.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    TypeError, ValueError
-        If one is no integer of at least 1.
-
-    References
-    ----------
-    HKUNLP/ChunkLlama, chunkllama_attn_replace.py, which multiplies cosines and sines of queries and keys by mscale; the
-    paper's results are without it.
-
-    Examples
-    --------
-    >>> round(dual_chunk_scale(12, 8, 4) * 2, 9)
-    1.040957516
-    """
-    ratio = whole("length", length, 1) / whole("train_length", train_length, 1)
-    return (0.05 * math.log(max(ratio, 1.0)) + 1) ** 2 / math.sqrt(whole("head_dim", head_dim, 1))
-
-
-def look_back(bands: Sequence[Band]) -> Array:
-    """How far every key lies behind every query as rotations have it, a dense array to be looked at.
-
-    Parameters
-    ----------
-    bands : tuple of Band
-        With an axis B or 1 of spans, as the functions above give them.
-
-    Returns
-    -------
-    (B or 1, N, M) float64
-        NaN where no band has the cell.
-
-    Examples
-    --------
-    >>> look_back(rerope(3, window=1))[0].tolist()
-    [[0.0, nan, nan], [1.0, 0.0, nan], [1.0, 1.0, 0.0]]
-    """
-    found: Any = np.nan
-    for queries, keys, spans in bands:
-        numbers, first, last = np.arange(len(keys)), spans[..., :1], spans[..., 1:]
-        found = np.where((first <= numbers) & (numbers < last), queries[..., None] - keys, found)
-    return np.asarray(found)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

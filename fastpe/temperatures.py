@@ -1,4 +1,5 @@
-"""Temperatures: arrays for the slot `row_scale` of `fastpe.attention`, factors of queries by their position.
+"""Temperatures: arrays for the slot `row_scale` of `fastpe.attention`, factors of queries by their position, and
+`dual_chunk`, one for its slot `scale`.
 
 Attention over many keys is blunter than over few; a factor that grows with their number sharpens it again. It acts on
 the products of queries and keys, not on biases.
@@ -9,6 +10,7 @@ the products of queries and keys, not on biases.
 (2, 8, 4)
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from fastpe.base import validation
 from fastpe.base.pulled import Array, Pullback, given, like, summed_to
 from fastpe.base.validation import floating, real, whole
 
-__all__ = ["llama4", "log_n", "ministral", "ssmax", "ssmax_vjp"]
+__all__ = ["dual_chunk", "llama4", "log_n", "ministral", "ssmax", "ssmax_vjp"]
 
 
 def log_n(positions: Any, train_length: int, *, dtype: Any = "float32") -> Array:
@@ -116,6 +118,39 @@ def ministral(positions: Any, train_length: int = 16384, *, strength: float = 0.
     [[1.0, 1.069315]]
     """
     return _by_steps(_positions(positions), strength, "train_length", train_length, dtype)
+
+
+def dual_chunk(length: int, train_length: int, head_dim: int) -> float:
+    """The slot ``scale`` of dual chunk attention: mscale^2 / sqrt(D), mscale = 0.05 ln(n / L0) + 1 past L0.
+
+    Parameters
+    ----------
+    length, train_length : int
+        n and L0; up to L0, mscale is 1.
+    head_dim : int
+        D.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one is no integer of at least 1.
+
+    References
+    ----------
+    An et al. 2024 (arXiv:2402.17463), by HKUNLP/ChunkLlama, chunkllama_attn_replace.py, which multiplies
+    cosines and sines of queries and keys by mscale. The paper's results are without it.
+
+    Examples
+    --------
+    >>> round(dual_chunk(12, 8, 4) * 2, 9)
+    1.040957516
+    """
+    ratio = whole("length", length, 1) / whole("train_length", train_length, 1)
+    return (0.05 * math.log(max(ratio, 1.0)) + 1) ** 2 / math.sqrt(whole("head_dim", head_dim, 1))
 
 
 def ssmax(scale: Any, positions: Any) -> Array:

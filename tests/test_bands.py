@@ -14,7 +14,7 @@ K = np.cos(0.7 * NUMBERS[:, None] + 0.3 * np.arange(4))
 V = np.sin(0.2 * NUMBERS[:, None] * (np.arange(4) + 1) + 0.1)
 THETA = [1.0, 0.01]
 LOG_N = temperatures.log_n(12, 4, dtype="float64")
-MSCALE = bands.dual_chunk_scale(12, 8, 4)
+MSCALE = temperatures.dual_chunk(12, 8, 4)
 
 # what the authors' attention functions give: S[9, 1], S[9, 7], P[9, 1], O[9, 0], O[11, 3]
 AUTHORS = {
@@ -217,6 +217,20 @@ def test_frequencies_are_an_encodings(name, options):
     np.testing.assert_allclose(found, fastpe.attention(q, k, v, causal=True, **built), rtol=0, atol=1e-12)
 
 
+def test_a_trained_model_is_read_with_bands_by_the_reference():
+    config = fastpe.ModelConfig("rope", width=8, heads=2, hidden=8, causal=True, train_length=8, dtype="float64")
+    model = fastpe.Transformer(config)
+    x, theta = np.random.default_rng(6).standard_normal((1, 20)), bands.frequencies("rope", 20, dim=4)
+    found = [
+        fastpe.reference.model_forward(config, model.parameters, {"bands": own, "theta": theta}, x).ravel()
+        for own in (bands.self_extend(20, group=1, window=4), bands.self_extend(20, group=4, window=4))
+    ]
+    exact = model(x)[0]
+    np.testing.assert_allclose(found[0], exact, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(found[1][:4], exact[:4], rtol=0, atol=1e-14)
+    assert abs(found[1][8:] - exact[8:]).min() > 1e-7
+
+
 @pytest.mark.parametrize(("name", "request_"), [
     ("alibi", {}), ("rope_longrope", {"start_tokens": 2, "long": [2.0] * 4, "train_length": 4}), ("sinusoidal", {}),
 ])  # fmt: skip
@@ -232,7 +246,7 @@ def test_encodings_without_frequencies_are_refused(name, request_):
     (lambda: bands.leaky_rerope(4, step=0), "step"), (lambda: bands.dual_chunk(4, chunk=3, local=3), "local"),
     (lambda: bands.dual_chunk(4, chunk=0), "chunk"), (lambda: bands.lm_infinite(4, start=-1), "start"),
     (lambda: bands.streaming(4, recent=0), "recent"), (lambda: bands.streaming(4, start="a"), "start"),
-    (lambda: bands.dual_chunk_scale(4, 0, 8), "train_length"), (lambda: bands.frequencies("rope", 0, dim=4), "length"),
+    (lambda: temperatures.dual_chunk(4, 0, 8), "train_length"), (lambda: bands.frequencies("rope", 0, dim=4), "length"),
 ])  # fmt: skip
 def test_mistakes_are_refused_by_name(call, named):
     with pytest.raises((TypeError, ValueError), match=named):

@@ -87,4 +87,4 @@ def test_what_is_wrong_is_one_clear_error(text):
 
 
 def test_what_there_is():
-    assert set(temperatures.__all__) == {"llama4", "log_n", "ministral", "ssmax", "ssmax_vjp"}
+    assert set(temperatures.__all__) == {"dual_chunk", "llama4", "log_n", "ministral", "ssmax", "ssmax_vjp"}

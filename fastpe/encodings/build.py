@@ -249,3 +249,43 @@ def pull(
     dparams = {name: np.zeros(shape, spec.dtype) for name, shape in shapes.items()}
     combined.add_gradients(parts, spec, values, gradients, dparams)
     return dparams
+
+
+def frequencies(name: str, length: int, **request: Any) -> np.ndarray[Any, Any]:
+    """Radians by which a rotary encoding turns each pair for a step of one position: `theta` of `fastpe.attention`.
+
+    Parameters
+    ----------
+    name : str
+        The key of an encoding whose angles are positions times frequencies: ``"rope"``, ``"rope_yarn"``, ...
+    length : int
+        The length that the frequencies are for, where they depend on it.
+    **request
+        As for `fastpe.build`: dim, heads, train_length, the encoding's options. Its slots ``pairs`` and ``scale`` are
+        `build`'s to give.
+
+    Returns
+    -------
+    (R,) float64
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `fastpe.build` does; also for encodings whose angles are others.
+
+    Examples
+    --------
+    >>> frequencies("rope", 8, dim=4).tolist()
+    [1.0, 0.01]
+    """
+    import numpy as np  # the command line knows this module without it
+
+    last = max(whole("length", length, 1) - 1.0, 1.0)
+    points = np.array([0.0, 0.5, 1.0, last])
+    angles = build(name, len(points), positions=points, **request).get("angles")
+    if angles is not None and angles.shape[:-2] == (1,):
+        theta = angles[0, 2]
+        off = np.abs(np.exp(1j * angles[0]) - np.exp(1j * points[:, None] * theta))
+        if np.all(off <= 1e-12 * (1 + points[:, None])):
+            return np.asarray(theta)
+    raise ValueError(f"name must be an encoding that turns all heads by positions times frequencies, not {name!r}")

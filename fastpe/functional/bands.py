@@ -38,6 +38,32 @@ class Band(NamedTuple):
     spans: Array
 
 
+def look_back(bands: Sequence[Band]) -> Array:
+    """How far every key lies behind every query as rotations have it, a dense array to be looked at.
+
+    Parameters
+    ----------
+    bands : tuple of Band
+        With an axis B or 1 of spans, as the functions of `fastpe.bands` give them.
+
+    Returns
+    -------
+    (B or 1, N, M) float64
+        NaN where no band has the cell.
+
+    Examples
+    --------
+    >>> import fastpe
+    >>> look_back(fastpe.bands.rerope(3, window=1))[0].tolist()
+    [[0.0, nan, nan], [1.0, 0.0, nan], [1.0, 1.0, 0.0]]
+    """
+    found: Any = np.nan
+    for queries, keys, spans in bands:
+        numbers, first, last = np.arange(len(keys)), spans[..., :1], spans[..., 1:]
+        found = np.where((first <= numbers) & (numbers < last), queries[..., None] - keys, found)
+    return np.asarray(found)
+
+
 def check_bands(given: Mapping[str, Any], sizes: Mapping[str, int]) -> tuple[Band, ...]:
     """The bands of a call, their arrays with an axis B or 1 in front; none where none are given."""
     value = given.get("bands")

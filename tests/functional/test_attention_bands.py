@@ -191,6 +191,24 @@ def test_tiles_of_no_band_cost_nothing():
     assert not found["v"][:, hidden].any()
 
 
+def test_tiles_that_a_decaying_bias_makes_faint_are_left_out_of_bands_too():
+    rng = np.random.default_rng(11)
+    tile, block = int(TILE_KEYS), int(TILE_QUERIES)
+    n, theta = 8 * tile, bands.frequencies("rope", 1024, dim=8)
+    q, k, v, dout = (rng.standard_normal((1, n, 8)) for _ in range(4))
+    rows, own = slice(n - block, n), bands.self_extend(block, n, group=4, window=4 * tile)
+    bias = -np.abs(np.arange(1.0 - n, n))[None]
+    given = {"bands": own, "theta": theta, "bias": bias, "causal": True}
+    out, pullback = fastpe.attention_vjp(q[:, rows], k, v, **given)
+    wanted = pullback(dout[:, rows])
+    for first in (0, 5 * tile):  # far behind the nearest keys of the band beyond the window, and of that within
+        v[:, first : first + tile] = np.nan
+    found, pullback = fastpe.attention_vjp(q[:, rows], k, v, **given)
+    np.testing.assert_array_equal(found, out)
+    np.testing.assert_array_equal(pullback(dout[:, rows])["q"], wanted["q"])
+    assert np.isnan(fastpe.attention(q[:, rows], k, v, tolerance=0, **given)).all()
+
+
 @pytest.mark.parametrize(("b", "n", "m"), [(1, 0, 3), (1, 3, 0), (0, 3, 3), (2, 1, 1)])
 def test_nothing_to_do(b, n, m):
     arguments = {name: np.ones((b, 2, size, 4)) for name, size in (("q", n), ("k", m), ("v", m))}
@@ -240,6 +258,7 @@ OVERLAP = (*GOOD, GOOD[0])
     ({"theta": None}, "bands and theta"), ({"bands": None}, "bands and theta"), ({"bands": ()}, "bands"),
     ({"bands": GOOD[0]}, "bands"), ({"bands": "ab"}, "bands"), ({"bands": [(1, 2)]}, r"bands\[0\]"),
     ({"bands": OVERLAP}, r"bands\[0\] and bands\[2\] both have key 0 of query 0"),
+    ({"bands": (GOOD[0], GOOD[0]._replace(spans=np.eye(4, 2, 1, int)))}, "both have key 0 of query 0"),
     ({"bands": bands.rerope(5, window=2)}, r"bands\[0\].queries"),
     ({"bands": bands.rerope(4, 5, window=2)}, r"bands\[0\].keys"),
     ({"bands": [GOOD[0]._replace(spans=np.zeros((4, 2)))]}, r"bands\[0\].spans"),
