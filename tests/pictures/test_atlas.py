@@ -233,6 +233,17 @@ def test_an_own_encoding_that_cannot_be_filled_has_a_card_that_says_why(tmp_path
     assert "It cannot be drawn: mine.py: reference gives slot 'bias' the shape" in said
     assert "as it cannot be filled: mine.py: reference gives slot 'bias'" in said
     assert "power" in said
+    text = """import fastpe
+
+def reference(spec, params):
+    raise RuntimeError("no luck")
+
+ENCODING = fastpe.Encoding(slots=("rel_key",), shapes=lambda spec: {"rel_key": (1, 3, spec.head_dim)})
+"""
+    key = fastpe.register(write(tmp_path, text=text, name="luckless.py"))
+    said = cards(Page(atlas([catalogue.entry(key)])))[key][1]
+    assert "It cannot be drawn: luckless.py, line 4: RuntimeError: no luck" in said
+    assert "as it cannot be filled: luckless.py, line 4: RuntimeError: no luck" in said
 
 
 # Drawings ------------------------------------------------------------------------------------------------------------
