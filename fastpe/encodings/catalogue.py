@@ -199,10 +199,7 @@ def learned(encoding: Encoding) -> str:
 def needs(key: str) -> tuple[str, ...]:
     """What an encoding needs beside positions, by default: words of `NEEDS`, as its record and its formula say.
 
-    Raises
-    ------
-    ValueError
-        If it is one of the user's own and cannot be filled.
+    Of one of the user's own that cannot be filled, what its record says alone.
 
     >>> needs("rope"), needs("fire"), needs("learned_2d")
     ((), ('training', 'causal'), ('training', 'length', 'coordinates'))
@@ -231,6 +228,8 @@ def _knows_training_length(key: str, causal: bool) -> bool:
             filled.append(build(key, _POSITIONS, **sizes, dtype="float64", reference=True))
         except BeyondTrainingLength:
             return True
+        except (ValueError, TypeError):  # of one of the user's own: lists have it all the same
+            return False
     one, other = filled
     return one.keys() != other.keys() or any(
         np.shape(one[slot]) != np.shape(other[slot]) or not np.array_equal(one[slot], other[slot]) for slot in one

@@ -204,6 +204,15 @@ def test_a_broken_package_leaves_the_list_whole(folder, monkeypatch):
     assert "broken" not in result.stdout
 
 
+def test_a_file_that_cannot_be_filled_leaves_lists_whole(folder):
+    registry.register(write(folder, ("spec.length, spec.length)", "spec.length, 3 * spec.length)")))
+    for flags in ([], ["--by", "needs"], ["--by", "year"], ["--by", "place"], ["--json"]):
+        result = fastpe("encodings", *flags)
+        assert result.exit_code == 0, result.output
+        assert "mine" in result.stdout
+    assert json.loads(fastpe("encodings", "mine", "--json").stdout)["needs"] == ["training"]
+
+
 def test_the_command_that_goes_on_names_files_but_no_module(folder, monkeypatch):
     key = registry.register(write(folder))
     monkeypatch.setitem(

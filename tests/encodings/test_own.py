@@ -24,7 +24,9 @@ def test_a_registered_encoding_is_one_like_any_other(tmp_path):
     assert fastpe.register(write(tmp_path)) == "mine"
     assert "mine" in fastpe.list_encodings()
     assert registry.page("mine").startswith("Root penalty: falls with")
-    assert "mine" in {each.key for each in catalogue.grouped(catalogue.entries()[0])["Biases and factors of the score"]}
+    for by, title in (("place", "Biases and factors of the score"), ("use", "No use stated")):
+        assert "mine" in {each.key for each in catalogue.grouped(catalogue.entries()[0], by)[title]}
+    assert catalogue.needs("mine") == ("training",)
     assert catalogue.learned(registry.get("mine")) == "yes"
     params = fastpe.init("mine", train_length=5, **SIZES)
     exact = -params["slope"][:, None] * np.abs(np.arange(-4.0, 5)) ** 0.5

@@ -3,14 +3,11 @@
 import itertools
 import os
 import re
-import struct
 import subprocess
 import sys
-import zlib
 from html.parser import HTMLParser
 from importlib import resources
 
-import numpy as np
 import pytest
 from own_encodings import write
 
@@ -18,9 +15,8 @@ import fastpe
 from fastpe.encodings import catalogue
 from fastpe.encodings.encoding import USES
 from fastpe.encodings.registry import get, list_encodings
-from fastpe.pictures.atlas import drawing, findings, prose
+from fastpe.pictures.atlas import findings
 from fastpe.pictures.atlas.page import atlas
-from fastpe.pictures.panels import Axis, Curves, Map
 
 VOID = {"meta", "input", "br", "image", "line", "polyline"}
 SOME = ("alibi", "fox", "learned_2d", "nope", "xpos")
@@ -234,108 +230,14 @@ def test_an_own_encoding_that_cannot_be_filled_has_a_card_that_says_why(tmp_path
     assert "It cannot be drawn: mine.py: reference gives slot 'bias' the shape" in said
     assert "as it cannot be filled: mine.py: reference gives slot 'bias'" in said
     assert "power" in said
+    text = """import fastpe
 
+def reference(spec, params):
+    raise RuntimeError("no luck")
 
-# Drawings ------------------------------------------------------------------------------------------------------------
-
-
-def pixels(png):
-    """The colours of a PNG of a palette, read by its specification: None where it is transparent."""
-    assert png[:8] == b"\x89PNG\r\n\x1a\n"
-    at, chunks = 8, {}
-    while at < len(png):
-        (size,) = struct.unpack(">I", png[at : at + 4])
-        kind, content = png[at + 4 : at + 8], png[at + 8 : at + 8 + size]
-        assert struct.unpack(">I", png[at + 8 + size : at + 12 + size])[0] == zlib.crc32(kind + content)
-        chunks[kind] = content
-        at += 12 + size
-    columns, rows, depth, colour, *_ = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
-    assert (depth, colour) == (8, 3)
-    data = zlib.decompress(chunks[b"IDAT"])
-    lines = [data[row * (columns + 1) : (row + 1) * (columns + 1)] for row in range(rows)]
-    assert all(line[0] == 0 for line in lines)
-    palette, opaque = chunks[b"PLTE"], chunks[b"tRNS"]
-    return [[palette[3 * i : 3 * i + 3].hex() if opaque[i] else None for i in line[1:]] for line in lines]
-
-
-def test_an_image_has_the_colour_of_every_value():
-    axis = Axis("position", np.arange(3))
-    values = np.array([[-2.0, 0.0, 2.0], [np.nan, -2.0, np.inf]])
-    shown = Map("table", Axis("position", np.arange(2)), axis, values, "value")
-    blue, white, red = "2166ac", "f7f7f7", "b2182b"
-    assert pixels(drawing.image(shown)) == [[blue, white, red], [None, blue, None]]
-    plain = Map("table", axis, axis, np.array([[1.0, 3.0, 2.0]]), "value")
-    assert pixels(drawing.image(plain)) == [["440154", "fde725", "21918c"]]
-    assert pixels(drawing.image(Map("table", axis, axis, np.zeros((1, 2)), "value"))) == [["440154"] * 2]
-
-
-def test_a_map_has_its_training_end_between_cells_and_its_scale_in_words():
-    axis = Axis("position", np.arange(4), (1.5,))
-    figure = drawing.drawn(Map("a < b", axis, Axis("channel", np.arange(2)), np.arange(8.0).reshape(4, 2), "value"))
-    assert 'aria-label="a &lt; b: position down, channel across, from 0 to 7"' in figure
-    box = {
-        name: float(value) for name, value in re.findall(r'(y|height)="([\d.]+)"', figure.partition("<image")[2])[:2]
-    }
-    (end,) = re.findall(r'class="end" .*? y1="([\d.]+)"', figure)
-    assert float(end) == pytest.approx(box["y"] + box["height"] / 2, abs=0.1)
-
-
-def test_curves_go_where_their_values_are_and_have_gaps_where_there_is_none():
-    x = Axis("offset", np.arange(5), (2.5,))
-    lines = {"one": np.array([0.0, 1.0, np.nan, 3.0, 4.0]), "other": np.array([4.0, 3.0, 2.0, 1.0, 0.0])}
-    figure = drawing.drawn(Curves("bias", x, lines, "added"))
-    drawn = re.findall(r'<polyline class="(c\d)" points="([^"]*)"', figure)
-    assert [kind for kind, _ in drawn] == ["c1", "c0", "c0"]
-    points = [[tuple(map(float, point.split(","))) for point in own.split()] for _, own in drawn]
-    other, first, second = points
-    assert [len(own) for own in points] == [5, 2, 2]
-    assert first == [(other[0][0], other[4][1]), (other[1][0], other[3][1])]
-    assert second == [(other[3][0], other[1][1]), (other[4][0], other[0][1])]
-    assert other[0][1] < other[4][1]  # larger values stand higher
-    (end,) = re.findall(r'class="end" x1="([\d.]+)"', figure)
-    assert float(end) == pytest.approx((other[2][0] + other[3][0]) / 2, abs=0.1)
-    assert "one" in figure.partition("<figcaption>")[2]
-
-
-def test_a_logarithmic_curve_leaves_out_what_has_no_logarithm():
-    lines = {"": np.array([0.0, 1.0, 10.0, np.inf, 100.0])}
-    figure = drawing.drawn(Curves("wavelength", Axis("pair", np.arange(5)), lines, "positions", log=True, level=10.0))
-    runs = [own.split() for own in re.findall(r'points="([^"]*)"', figure)]
-    assert [len(run) for run in runs] == [2, 1]
-    heights = [float(point.split(",")[1]) for run in runs for point in run]
-    assert heights[1] == pytest.approx((heights[0] + heights[2]) / 2, abs=0.1)
-    (level,) = re.findall(r'class="end" .*? y1="([\d.]+)"', figure)
-    assert float(level) == pytest.approx(heights[1], abs=0.1)
-    empty = drawing.drawn(Curves("none", Axis("pair", np.arange(2)), {"": np.array([np.nan, -1.0])}, "x", log=True))
-    assert "no finite value" in empty
-
-
-TEXT = """Title `x < 1`.
-
-    a < b
-      c
-
-Where
-it is.
-
-Source: A & B.
-
-**Beside `x`**, up to 2**27 and 2**24, `a**b**`.
-
-**Options**
-- `p`: of
-  it.
-- q"""
-
-
-def test_a_page_of_an_encoding_in_html():
-    found = prose.parts(TEXT)
-    assert found.title == "Title <code>x &lt; 1</code>."
-    assert found.formula == "<pre>a &lt; b\n  c</pre>\n<p>Where it is.</p>\n"
-    assert found.rest == (
-        "<p>Source: A &amp; B.</p>\n"
-        "<p><strong>Beside <code>x</code></strong>, up to 2**27 and 2**24, <code>a&#42;&#42;b&#42;&#42;</code>.</p>\n"
-        "<p><strong>Options</strong></p>\n<ul><li><code>p</code>: of it.</li><li>q</li></ul>\n"
-    )
-    assert prose.parts("") == ("", "", "")
-    assert prose.parts("Alone.") == ("Alone.", "", "")
+ENCODING = fastpe.Encoding(slots=("rel_key",), shapes=lambda spec: {"rel_key": (1, 3, spec.head_dim)})
+"""
+    key = fastpe.register(write(tmp_path, text=text, name="luckless.py"))
+    said = cards(Page(atlas([catalogue.entry(key)])))[key][1]
+    assert "It cannot be drawn: luckless.py, line 4: RuntimeError: no luck" in said
+    assert "as it cannot be filled: luckless.py, line 4: RuntimeError: no luck" in said

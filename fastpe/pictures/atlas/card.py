@@ -21,6 +21,8 @@ from fastpe.pictures.panels import Axis, Curves, View
 from fastpe.theory.essentials import SIZES, essentials
 from fastpe.theory.pages import of_model, words
 from fastpe.theory.pages.collect import subject_of
+from fastpe.theory.pages.record import Record
+from fastpe.theory.value import Value
 
 HEADS = 4  # of pictures: biases differ from head to head
 _MOST = 3  # pictures
@@ -144,9 +146,8 @@ def _rows(entry: Entry, encoding: Encoding) -> Iterator[tuple[str, str]]:
     yield "Acts on", "<br>".join(slots) or "nothing"
     learns = {"yes": "yes", "optional": "by an option", "no": "no"}[entry.learned]
     yield "Learns parameters", learns
-    needs = _tried(lambda: catalogue.needs(entry.key))
-    wanted = [catalogue.NEEDS[word] for word in needs or ("",)] if isinstance(needs, tuple) else [str(needs)]
-    yield "Needs", "; ".join(html.escape(each[:1].lower() + each[1:]) for each in wanted)
+    wanted = [catalogue.NEEDS[word] for word in catalogue.needs(entry.key) or ("",)]
+    yield "Needs", "; ".join(each[:1].lower() + each[1:] for each in wanted)
     yield "Left and right", _DIRECTIONS[encoding.direction]
     yield "Past the training length", f"{entry.beyond}: {_BEYOND[entry.beyond]}"
     found = f"{_REPORTED[entry.outcome]}"
@@ -162,12 +163,10 @@ def _rows(entry: Entry, encoding: Encoding) -> Iterator[tuple[str, str]]:
 
 def _theory(key: str) -> str:
     """The three numbers, and what no model with this encoding can do."""
-    numbers = _tried(lambda: essentials(key))
-    if not isinstance(numbers, dict):
-        return f"<h4>In theory</h4>\n<p>Nothing, as it cannot be filled: {html.escape(str(numbers))}</p>\n"
-    sizes: dict[str, Any] = dict(SIZES)
-    subject = subject_of(key, length=SIZES["train_length"], **sizes)
-    found = {record.name: record for record in of_model.records(subject)}
+    known = _tried(lambda: _known(key))
+    if not isinstance(known, tuple):
+        return f"<h4>In theory</h4>\n<p>Nothing, as it cannot be filled: {html.escape(str(known))}</p>\n"
+    numbers, found, causal = known
     lines = [
         f"{html.escape(what)}: {'-' if each is None else html.escape(words.short(each.value))}"
         for what, each in numbers.items()
@@ -175,13 +174,20 @@ def _theory(key: str) -> str:
     lines += [html.escape(line) for line in words.of_symmetry(found)]
     if "parameters" in found:
         lines.append(f"parameters that it adds: {words.number(found['parameters'].value)}")
-    mask = "with a causal mask" if subject.causal else "without a mask"
+    mask = "with a causal mask" if causal else "without a mask"
     told = (
         f"Symmetry: what holds of every model with it, {mask}; none: nothing is impossible for that reason. Least "
         f"errors are squared ones at {SIZES['train_length']} positions, which no training can lower."
     )
     listed = "".join(f"<li>{line}</li>" for line in lines)
     return f'<h4>In theory</h4>\n<ul>{listed}</ul>\n<p class="note">{told}</p>\n'
+
+
+def _known(key: str) -> tuple[dict[str, Value | None], dict[str, Record], bool]:
+    """The three numbers, what is known of models, and whether these have a causal mask."""
+    sizes: dict[str, Any] = dict(SIZES)
+    subject = subject_of(key, length=SIZES["train_length"], **sizes)
+    return essentials(key), {record.name: record for record in of_model.records(subject)}, subject.causal
 
 
 def _options(encoding: Encoding) -> str:
