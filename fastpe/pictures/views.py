@@ -161,6 +161,28 @@ def _decay(spec: Spec, angles: Mapping[str, Array], growth: Array | None) -> Cur
     return Curves("decay: mean cosine of angle differences", distance, lines, "mean cosine")
 
 
+def _rotors(slot: str, spec: Spec, slots: Slots) -> list[View]:
+    maps = _sample(slots[slot], 5)
+    heads, block = _heads(len(maps), 2), maps.shape[-1]
+    if maps.shape[1] < spec.length:
+        channels = [Axis(f"channel {of} block 0", np.arange(block)) for of in ("made in", "of")]
+        return _comparable(
+            [Map(_named("map of block 0", head), *channels, maps[h, 0, 0], "factor") for head, h in heads.items()]
+        )
+    where, entries = _positions(spec), Axis("entry of block 0, by rows", np.arange(block * block))
+    shown = [
+        Map(_named("maps of block 0", head), where, entries, maps[h, where.values, 0].reshape(-1, block**2), "factor")
+        for head, h in heads.items()
+    ]
+    alike = np.einsum("hnrij,hrij->hn", maps, maps[:, 0]) / (maps.shape[2] * block)
+    distance = Axis("distance (positions)", np.arange(spec.length), _ends(spec, spec.length, (1,)))
+    lines = {head or slot: alike[h] for head, h in _heads(len(maps), MOST_CURVES).items()}
+    return [
+        *_comparable(shown),
+        Curves("decay: mean product of a random vector with itself", distance, lines, "product"),
+    ]
+
+
 def _growth(slot: str, spec: Spec, slots: Slots) -> list[View]:
     growth = _sample(slots[slot], 2)
     with np.errstate(over="ignore"):
@@ -265,6 +287,7 @@ VIEWS: Mapping[str, Callable[[str, Spec, Slots], list[View]]] = {
     "table": _table,
     "qk_table": _table,
     "taps": _taps,
+    "rotors": _rotors,
     "angles": _angles,
     "growth": _growth,
     "row_scale": _row_scale,

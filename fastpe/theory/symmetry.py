@@ -266,6 +266,8 @@ def _keeps(slot: str, own: Mapping[str, Any], name: str, length: int) -> bool:
         return _same(array, array[..., ::-1]) if name == "rev" else _same(array, array[..., :1])
     if slot in ("angles", "growth"):  # they turn one way from left to right
         return _same(array, array[..., :1, :])
+    if slot == "rotors":  # nor are those of a position and of its mirror image the same
+        return _same(array, array[..., :1, :, :, :])
     if slot in OF_OFFSETS:
         return _offsets_keep(array if slot in ("gain", "bias") else np.moveaxis(array, -2, -1), name, length)
     pairs = own["values"][..., array.astype(np.intp)] if slot == "index" else array

@@ -25,6 +25,7 @@ MADE_UP = {
     "table": RNG.normal(size=(N, WIDTH)),
     "qk_table": np.abs(RNG.normal(size=(N, WIDTH))),
     "taps": RNG.normal(size=(5, WIDTH)),
+    "rotors": RNG.normal(size=(HEADS, N, 2, 2, 2)),
     "angles": np.angle(np.exp(1j * POSITIONS * TURNS))[None],
     "growth": -0.01 * POSITIONS * np.arange(1, 4),
     "row_scale": 1 + 0.1 * RNG.normal(size=(HEADS, N)),
@@ -109,6 +110,19 @@ def test_products_that_leave_float64_are_absent():
     assert not np.isfinite(np.diag(products.values)).any()
     stored = [view["values"] for view in found.as_dict()["views"]["table"] if view["title"] == products.title]
     assert [stored[0][i][i] for i in range(3)] == [None] * 3
+
+
+def test_maps_show_a_block_and_how_alike_they_stay(made_up):
+    *maps, decay = everything(made_up).views["rotors"]
+    assert [each.title for each in maps] == ["maps of block 0, head 0", "maps of block 0, head 1"][: len(maps)]
+    np.testing.assert_array_equal(maps[0].values, MADE_UP["rotors"][0, :, 0].reshape(N, 4))
+    first, fourth = (MADE_UP["rotors"][-1, p] for p in (0, 3))
+    np.testing.assert_allclose(
+        decay.lines[f"head {HEADS - 1}"][3], np.trace(first.mT @ fourth, axis1=1, axis2=2).mean() / 2
+    )
+    made_up({"rotors": MADE_UP["rotors"][:, :1]})
+    (one, *_) = look("nope", N, dim=WIDTH, heads=HEADS, train_length=TRAINED).views["rotors"]
+    np.testing.assert_array_equal(one.values, MADE_UP["rotors"][0, 0, 0])
 
 
 def test_wavelengths_come_back_from_reduced_angles(made_up):

@@ -1,0 +1,140 @@
+"""Rotations of blocks of channels as exponentials of skew-symmetric matrices, and their gradients.
+
+A real skew-symmetric A is V diag(-i w) V^H with real w and unitary V, so exp(s A) = V diag(exp(-i s w)) V^H. Its
+derivative in a direction E is V (F * (V^H E V)) V^H with the divided differences of exp,
+
+    F_jk = (exp(-i s w_j) - exp(-i s w_k)) / (-i s (w_j - w_k)) = exp(-i s (w_j + w_k)/2) sinc(s (w_j - w_k)/2)
+
+(Daleckii and Krein; Higham 2008, "Functions of Matrices", theorem 3.11), here without a difference that cancels.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastpe.base.option import Option
+from fastpe.encodings.parts.grids import chosen_sides, learned_grid
+from fastpe.encodings.parts.grids import coordinates as coordinates_of
+from fastpe.encodings.slots import Spec
+
+Array = np.ndarray[Any, Any]
+Grid = tuple[int, ...] | None
+
+MOST_COORDINATES = 4
+_USUAL = 8  # channels of a block
+_SMALL = 2.0**-5  # norm of what a Taylor series is summed for
+_TERMS = 16
+
+BLOCK = Option(
+    None, "channels of a block; none: the largest divisor of a head's width up to 8", int, minimum=1, optional=True
+)
+COORDINATES = Option(1, "how many coordinates a position has", int, minimum=1, maximum=MOST_COORDINATES)
+GRID = Option(None, "sides of the grid; none: as close to each other as there is", tuple, optional=True)
+TRAIN_GRID = Option(None, "sides of the grid trained on; none: of as many cells", tuple, optional=True)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Sizes
+
+
+def block_of(spec: Spec, block: int | None) -> int:
+    """b, the channels of a block.
+
+    Raises
+    ------
+    ValueError
+        If they do not divide a head's width.
+    """
+    if block is None:
+        return max(size for size in range(1, _USUAL + 1) if spec.head_dim % size == 0)
+    if spec.head_dim % block:
+        raise ValueError(f"option 'block' must divide a head's width {spec.head_dim}, not {block}")
+    return block
+
+
+def shapes(spec: Spec, *, block: int | None, **options: Any) -> dict[str, tuple[int, ...]]:
+    """A map of every head, token and block."""
+    b = block_of(spec, block)
+    return {"rotors": (*spec.batch, spec.heads, spec.length, spec.head_dim // b, b, b)}
+
+
+def trained_sides(
+    spec: Spec, *, coordinates: int, grid: Grid, train_grid: Grid, extra: int = 0
+) -> tuple[int, ...]:  # fmt: skip
+    """The sides that coordinates are divided by: of the training length, or of the grid trained on."""
+    if coordinates == 1:
+        for name, value in (("grid", grid), ("train_grid", train_grid)):
+            if value is not None:
+                raise ValueError(f"option {name!r} must be none with one coordinate, not {value}")
+        return (spec.train_length - extra,)
+    if spec.positions is None:
+        chosen_sides(spec, grid, coordinates, extra=extra)
+    return learned_grid(spec, grid, train_grid, coordinates, extra=extra)
+
+
+def cells(spec: Spec, *, coordinates: int, grid: Grid, extra: int = 0) -> Array:
+    """The undivided coordinates of every token but for the first `extra`, (..., N, n)."""
+    if coordinates == 1:
+        return spec.points()[..., : spec.length - extra, None]
+    return coordinates_of(spec, grid, coordinates, extra=extra)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Exponentials
+
+
+class Spectrum(NamedTuple):
+    """Of skew-symmetric matrices (..., b, b)."""
+
+    frequencies: Array  # w, (..., b)
+    vectors: Array  # V, (..., b, b)
+
+
+def spectrum(skew: Array) -> Spectrum:
+    """Frequencies and vectors of skew-symmetric matrices."""
+    frequencies, vectors = np.linalg.eigh(1j * skew)
+    return Spectrum(frequencies, vectors)
+
+
+def exponentials(of: Spectrum, s: Array) -> Array:
+    """exp(s A), s having the axes of A but for the last two, or such that broadcast with them."""
+    phases = np.exp(-1j * (s[..., None] * of.frequencies))
+    return _real((of.vectors * phases[..., None, :]) @ _adjoint(of.vectors))
+
+
+def derivative_back(of: Spectrum, s: Array, dr: Array) -> Array:
+    """s times the adjoint derivative of exp at s A, applied to gradients dr of exp(s A): in the basis of V."""
+    half = s[..., None] * of.frequencies / 2
+    sums, differences = (half[..., :, None] + sign * half[..., None, :] for sign in (1, -1))
+    factors = np.exp(1j * sums) * np.sinc(differences / math.pi)
+    found: Array = s[..., None, None] * factors * (_adjoint(of.vectors) @ dr @ of.vectors)
+    return found
+
+
+def out_of_basis(of: Spectrum, x: Array) -> Array:
+    """V x V^H, which is real."""
+    return _real(of.vectors @ x @ _adjoint(of.vectors))
+
+
+def _adjoint(x: Array) -> Array:
+    return np.swapaxes(x.conj(), -1, -2)
+
+
+def _real(x: Array) -> Array:
+    return np.ascontiguousarray(x.real)
+
+
+def exact_exponentials(skew: Array) -> Array:
+    """For references: exp of matrices (..., b, b) by Taylor's series and repeated squaring, in extended precision."""
+    a = skew.astype(np.longdouble)
+    size = float(np.abs(a).sum(axis=-1).max(initial=0.0))
+    halvings = max(0, math.ceil(math.log2(size / _SMALL))) if size else 0
+    a = a / np.longdouble(2) ** halvings
+    unit = np.broadcast_to(np.eye(a.shape[-1], dtype=np.longdouble), a.shape)
+    found = unit
+    for k in range(_TERMS, 0, -1):
+        found = unit + a @ found / k
+    for _ in range(halvings):
+        found = found @ found
+    return found.astype(np.float64)

@@ -1,0 +1,145 @@
+"""ComRoPE: learned rotations of blocks of channels that commute, so that scores depend on offsets alone.
+
+    R_j(x) = exp(s_j(x) (B_j - B_j^T)),   query and key of block j times R_j of their position
+    ld:  s_j(x) = sum_k a_jk x_k          ap:  s_j(x) = x_(j mod n)
+
+Source: Yu et al. 2025, "ComRoPE: Scalable and Robust Rotary Position Embedding Parameterized by Trainable Commuting
+Angle Matrices", CVPR 2025; Longin-Yu/ComRoPE, model.py, ComRoPELDAttention and ComRoPEAPAttention.
+
+**Slot**: `rotors` (H, N, D/b, b, b). **Learns**: `generators` B (H, D/b, b, b) and, of variant `ld`, `multipliers` a
+(D/b, n), which all heads share; for every layer its own.
+
+**Initial values.** B from N(0, std^2), a from N(0, 1).
+
+**Options**
+- `variant`: `ld`, one generator for all axes, linearly dependent; `ap`, every block turns with one axis alone.
+- `block`: b, channels of a block; by default the largest divisor of a head's width up to 8.
+- `coordinates`: n, how many coordinates a position has.
+- `grid`: sides of the grid, where n > 1; `train_grid`: of the one trained on.
+- `std`: of the initial generators.
+
+Coordinates are x_k = (p_k + 1/2) / m_k, m_k being the training length, or the sides of the grid trained on. Given
+positions are p; they may be real.
+
+**Past the training length**: defined; x goes on past 1.
+
+**Accuracy.** An error of 2^-53 in a generator turns by as much times x: entries are off by some b 2^-53 (1 + |x|) times
+the generator's size.
+
+**Facts.** R_j(x)^T R_j(y) = R_j(y - x): one block's matrices are powers of one rotation. With b = 2 it is a rotary
+encoding with learned frequencies.
+
+**Traps.** The generator is B - B^T of a full B, not of its upper triangle. Of `ap`, blocks take turns with the axes.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.option import Option
+from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.parts import generators as parts
+from fastpe.encodings.parts.generators import Array, Grid
+from fastpe.encodings.slots import Spec
+
+
+def check(spec: Spec, *, block: int | None, coordinates: int, grid: Grid, train_grid: Grid, **options: Any) -> None:
+    """Blocks must divide a head, and the grid be made of all tokens."""
+    parts.block_of(spec, block)
+    parts.trained_sides(spec, coordinates=coordinates, grid=grid, train_grid=train_grid)
+
+
+def parameters(
+    spec: Spec, *, variant: str, block: int | None, coordinates: int, **options: Any
+) -> dict[str, tuple[int, ...]]:
+    """Generators, and multipliers of axes."""
+    b = parts.block_of(spec, block)
+    found: dict[str, tuple[int, ...]] = {"generators": (spec.heads, spec.head_dim // b, b, b)}
+    return found | ({"multipliers": (spec.head_dim // b, coordinates)} if variant == "ld" else {})
+
+
+def init(spec: Spec, rng: Any, *, std: float, **options: Any) -> dict[str, Any]:
+    """N(0, std^2), and N(0, 1)."""
+    sizes = {"generators": std, "multipliers": 1.0}
+    return {name: sizes[name] * rng.normal(shape) for name, shape in parameters(spec, **options).items()}
+
+
+def _places(spec: Spec, *, coordinates: int, grid: Grid, train_grid: Grid, **options: Any) -> Array:
+    """x, (..., N, n)."""
+    sides = parts.trained_sides(spec, coordinates=coordinates, grid=grid, train_grid=train_grid)
+    return (parts.cells(spec, coordinates=coordinates, grid=grid) + 0.5) / np.array(sides, np.float64)
+
+
+def _weights(spec: Spec, params: dict[str, Any], *, block: int | None, coordinates: int) -> Array:
+    """How much every block takes of every axis, (D/b, n)."""
+    if "multipliers" in params:
+        return np.asarray(params["multipliers"], np.float64)
+    blocks = np.arange(spec.head_dim // parts.block_of(spec, block))
+    return np.eye(coordinates)[blocks % coordinates]
+
+
+def _turns(spec: Spec, params: dict[str, Any], *, block: int | None, coordinates: int, **options: Any) -> Array:
+    """s, (..., N, D/b); a sum in one order whatever the axes are."""
+    weights = _weights(spec, params, block=block, coordinates=coordinates)
+    return (_places(spec, coordinates=coordinates, **options)[..., None, :] * weights).sum(axis=-1)
+
+
+def _skew(generators: Any) -> Array:
+    b = np.asarray(generators, np.float64)
+    return b - np.swapaxes(b, -1, -2)
+
+
+def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
+    """exp(s (B - B^T)) of every block, by its series."""
+    s = _turns(spec, params, **options)[..., None, :, :]
+    return {"rotors": parts.exact_exponentials(s[..., None, None] * _skew(params["generators"])[:, None])}
+
+
+def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any) -> None:
+    """Fill `rotors`, from one spectrum for all positions."""
+    s = _turns(spec, params, **options)
+    for head, skew in enumerate(_skew(params["generators"])):
+        out["rotors"][..., head, :, :, :, :] = parts.exponentials(parts.spectrum(skew), s)
+
+
+def pull(
+    spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any
+) -> None:  # fmt: skip
+    """dB = G - G^T with G the adjoint derivative of exp, summed over positions; ds = sum of dR times R (B - B^T)."""
+    s, blocks = _turns(spec, params, **options), dparams["generators"].shape[1]
+    rows = s.reshape(-1, blocks)
+    of_turns = np.zeros(rows.shape)
+    for head, skew in enumerate(_skew(params["generators"])):
+        dr = dslots["rotors"][..., head, :, :, :, :].astype(np.float64).reshape(-1, *skew.shape)
+        own = parts.spectrum(skew)
+        gradient = parts.out_of_basis(own, parts.derivative_back(own, rows, dr).sum(axis=0))
+        dparams["generators"][head] += gradient - np.swapaxes(gradient, -1, -2)
+        of_turns += (dr * (parts.exponentials(own, rows) @ skew)).sum(axis=(-1, -2))
+    if "multipliers" in dparams:
+        options.pop("block")
+        x = np.broadcast_to(_places(spec, **options), (*s.shape[:-1], options["coordinates"])).reshape(len(rows), -1)
+        dparams["multipliers"] += (of_turns[:, :, None] * x[:, None, :]).sum(axis=0)
+
+
+ENCODING = Encoding(
+    summary="learned rotations of blocks that commute",
+    slots=("rotors",),
+    options={
+        "variant": Option("ld", "generators of axes: linearly dependent, or axes apart", str, ("ld", "ap")),
+        "block": parts.BLOCK,
+        "coordinates": parts.COORDINATES,
+        "grid": parts.GRID,
+        "train_grid": parts.TRAIN_GRID,
+        "std": Option(1.0, "standard deviation of the initial generators", float, minimum=0.0, maximum=1e3),
+    },
+    beyond="defined",
+    direction="yes",
+    use="proposed",
+    source="Yu et al. 2025, CVPR, and released code",
+    ulp=lambda spec, *, std, **options: (
+        64.0 + 64.0 * spec.head_dim * (1.0 + std) * (1.0 + spec.farthest / spec.train_length * 8.0)
+    ),
+    shapes=parts.shapes,
+    axes=lambda *, coordinates, **options: coordinates,
+    per_layer=("generators", "multipliers"),
+)

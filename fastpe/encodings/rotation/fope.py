@@ -1,0 +1,184 @@
+"""FoPE: every pair of channels gets a sum of frequencies in place of one, and frequencies too slow are dropped.
+
+    C_p,c = sum_t cos(p omega_t) Wc_htc,   S_p,c = sum_t sin(p omega_t) Ws_htc,   c < m;     C = S = 1 for m <= c < D/2
+    (a, b) -> (a C - b S, b C + a S),   channels c and c + D/2 being a pair
+
+omega are the n frequencies of rotary's ladder base^(-2t/D) that turn at least once in the training length, and
+m = min(n, D/4).
+
+Source: Hua et al. 2024, "Fourier Position Embedding: Enhancing Attention's Periodic Extension for Length
+Generalization" (arXiv:2412.17739); TsinghuaC3I/Fourier-Position-Embedding, olmo/model.py, FourierEmbedding.
+
+**Slots**: `rotors` (H, N, D/2, 2, 2), `pairs`, always `half`. **Learns**: nothing, Wc and Ws being drawn once, or with
+`learned` these matrices, `cosines` and `sines` (H, n, m), for every layer its own.
+
+**Initial values.** Entry (i ceil(n/m), i) is 1, and a normal number of standard deviation gain sqrt(2 / (n + m)) is
+added to every one.
+
+**Options**
+- `base`: of the ladder.
+- `gain`: of what is added: the authors' 0.3, 0.4 and 0.6 for 60 million to 1.2 billion parameters.
+- `learned`: learn both matrices; the authors do not by default.
+- `draw`: which random matrices, where they are not learned; the same for every seed of a model, and in all layers.
+
+**Past the training length**: defined.
+
+**Accuracy.** Entries are off by at most (8 + 4 n) 2^-52 times the size of the matrices.
+
+**Facts.** Not orthogonal: norms of queries and keys change, and a score depends on both positions, not on their
+offset alone.
+
+**Traps.** The released code sets both C and S to 1 where no frequency is left, so such a pair becomes (a - b, a + b): a
+turn by 45 degrees, times sqrt 2, of queries as of keys, which doubles its part of the score. The paper speaks of
+frequency zero there, which is C = 1 and S = 0. At least half of the pairs are such. Where no frequency turns once in
+the training length, here the fastest stays.
+"""
+
+import math
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.option import Option
+from fastpe.base.random import Stream
+from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.parts.angles import Array, Frequencies, exact_angles, fill_line, precise
+from fastpe.encodings.parts.rotary import base_option, ladder, rotated_width
+from fastpe.encodings.slots import Spec
+from fastpe.kernels.trig import PI
+
+
+def check(spec: Spec, **options: Any) -> None:
+    """A head must be made of pairs."""
+    rotated_width(spec, None)
+
+
+def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
+    """A map of every head, token and pair."""
+    return {"rotors": (*spec.batch, spec.heads, spec.length, rotated_width(spec, None) // 2, 2, 2)}
+
+
+def _frequencies(spec: Spec, base: float) -> Frequencies:
+    """Those that turn once in the training length, or the fastest."""
+    theta = ladder(base, rotated_width(spec, None))
+    with precise():
+        return tuple(each for each in theta if each * spec.train_length >= 2 * PI) or theta[:1]
+
+
+def _sizes(spec: Spec, base: float) -> tuple[int, int]:
+    """n and m."""
+    count = len(_frequencies(spec, base))
+    return count, min(count, max(1, spec.head_dim // 4))
+
+
+def parameters(spec: Spec, *, base: float, learned: bool, **options: Any) -> dict[str, tuple[int, ...]]:
+    """Both matrices, where they are learned."""
+    shape = spec.heads, *_sizes(spec, base)
+    return {"cosines": shape, "sines": shape} if learned else {}
+
+
+def init(spec: Spec, rng: Any, *, base: float, gain: float, learned: bool, **options: Any) -> dict[str, Any]:
+    """A step identity and Xavier's normal numbers."""
+    if not learned:
+        return {}
+    return dict(zip(("cosines", "sines"), _initial(rng, spec.heads, *_sizes(spec, base), gain), strict=True))
+
+
+def _initial(rng: Any, heads: int, count: int, kept: int, gain: float) -> Array:
+    """Wc and Ws, (2, H, n, m)."""
+    step = -(-count // kept)
+    identity = np.zeros((count, kept))
+    for i in range(-(-count // step)):
+        identity[i * step, i] = 1.0
+    drawn: Array = identity + gain * math.sqrt(2 / (count + kept)) * rng.normal((2, heads, count, kept))
+    return drawn
+
+
+@lru_cache(maxsize=16)
+def _drawn(draw: int, heads: int, count: int, kept: int, gain: float) -> Array:
+    matrices = _initial(Stream(draw, "fope"), heads, count, kept, gain)
+    matrices.flags.writeable = False
+    return matrices
+
+
+def _matrices(spec: Spec, params: dict[str, Any], *, base: float, gain: float, draw: int, **options: Any) -> Array:
+    if params:
+        return np.stack([params["cosines"], params["sines"]]).astype(np.float64)
+    return _drawn(draw, spec.heads, *_sizes(spec, base), gain)
+
+
+def reference(spec: Spec, params: dict[str, Any], *, base: float, **options: Any) -> dict[str, Any]:
+    """The released code's sums and maps, one pair after the other."""
+    width, points = rotated_width(spec, None), spec.points()
+    with precise():
+        floor = 2 * PI / spec.train_length
+        omega = [1 / Decimal(base) ** (Decimal(2 * t) / width) for t in range(width // 2)]
+        omega = [each for each in omega if each >= floor] or omega[:1]
+    angles = exact_angles(points, omega)
+    weights = _matrices(spec, params, base=base, **options)
+    rotors = np.empty((spec.heads, width // 2, *points.shape, 2, 2))
+    for head in range(spec.heads):
+        for c in range(width // 2):
+            of_cosines: Any = 1.0
+            of_sines: Any = 1.0
+            if c < weights.shape[-1]:
+                of_cosines = np.cos(angles) @ weights[0, head, :, c]
+                of_sines = np.sin(angles) @ weights[1, head, :, c]
+            rotors[head, c, ..., 0, 0] = rotors[head, c, ..., 1, 1] = of_cosines
+            rotors[head, c, ..., 1, 0], rotors[head, c, ..., 0, 1] = of_sines, -of_sines
+    return {"rotors": np.moveaxis(rotors, (0, 1), (-5, -3))}
+
+
+def _waves(spec: Spec, base: float) -> tuple[Array, Array]:
+    """Cosines and sines, (..., N, n)."""
+    omega = _frequencies(spec, base)
+    angles = np.empty((*spec.batch, 1, spec.length, len(omega)))
+    fill_line(spec, omega, angles)
+    return np.cos(angles[..., 0, :, :]), np.sin(angles[..., 0, :, :])
+
+
+def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, base: float, **options: Any) -> None:
+    """Fill `rotors`."""
+    rotors = out["rotors"]
+    rotors[...] = np.array([[1.0, -1.0], [1.0, 1.0]])
+    weights = _matrices(spec, params, base=base, **options)
+    for i, (wave, own) in enumerate(zip(_waves(spec, base), weights, strict=True)):
+        for head, matrix in enumerate(own):
+            sums = np.einsum("...t,tc->...c", wave, matrix)
+            both = rotors[..., head, :, : matrix.shape[1], :, :]
+            both[..., i, 0] = sums
+            both[..., 1 - i, 1] = sums if i == 0 else -sums
+
+
+def pull(
+    spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, base: float,
+    **options: Any,
+) -> None:  # fmt: skip
+    """dWc = sum over positions of the cosines times dC, dC = dR_11 + dR_22; dWs likewise, dS = dR_21 - dR_12."""
+    for i, (wave, gradient) in enumerate(zip(_waves(spec, base), (dparams["cosines"], dparams["sines"]), strict=True)):
+        rows = wave.reshape(-1, wave.shape[-1])
+        for head in range(spec.heads):
+            d = dslots["rotors"][..., head, :, : gradient.shape[-1], :, :].astype(np.float64)
+            of_sums = d[..., i, 0] + (d[..., 1, 1] if i == 0 else -d[..., 0, 1])
+            gradient[head] += np.einsum("pt,pc->tc", rows, of_sums.reshape(len(rows), -1))
+
+
+ENCODING = Encoding(
+    summary="rotary, each pair with a sum of frequencies",
+    slots=("rotors", "pairs"),
+    options={
+        "base": base_option(),
+        "gain": Option(0.3, "of the random part of the matrices", float, minimum=0.0, maximum=1e3),
+        "learned": Option(False, "whether the matrices are learned", bool),
+        "draw": Option(0, "which random matrices, where they are not learned", int, minimum=0),
+    },
+    beyond="defined",
+    direction="yes",
+    use="proposed",
+    source="Hua et al. 2024, arXiv:2412.17739, and released code",
+    ulp=lambda spec, **options: 16.0 + 8.0 * spec.head_dim,
+    plain=lambda spec, **options: {"pairs": "half"},
+    per_layer=("cosines", "sines"),
+)

@@ -1,0 +1,152 @@
+"""LieRE: learned rotations of blocks of channels, exponentials of the position's combination of generators.
+
+    R(x) = exp( sum_k x_k (U_k - U_k^T) ),   U_k the strict upper triangle of W_k,   query and key times R(x)
+
+Source: Ostmeier et al. 2024, "LieRE: Lie Rotational Positional Encodings" (arXiv:2406.10322); StanfordMIMI/LieRE,
+models/rope_vit.py, LierePositionEncoder.
+
+**Slot**: `rotors` (H, N, D/b, b, b). **Learns**: `generators` W (n, H, D/b, b, b), for every layer its own; their lower
+triangles are not read.
+
+**Initial values.** W uniform in [0, 2 pi).
+
+**Options**
+- `block`: b, channels of a block, which the authors vary up to D; by default the largest divisor of a head's width up
+  to 8. With b = 2 this is mixed rotary (`rope_mixed`).
+- `coordinates`: n, how many coordinates a position has.
+- `grid`: sides of the grid, where n > 1; `train_grid`: of the one trained on.
+- `class_token`: the first token stands on no cell and is not rotated.
+
+Coordinates are x_k = p_k / (m_k - 1), m_k being the training length, or the sides of the grid trained on: from 0 to 1
+there, ends included, as in the released code, which at other sizes has steps of slightly another width. Given positions
+are p; they may be real.
+
+**Past the training length**: defined; x goes on past 1.
+
+**Accuracy.** An error of 2^-53 in a generator turns by as much times x: entries are off by some b 2^-53 (1 + |x|) times
+the generator's size.
+
+**Facts.** With one coordinate a score depends on the offset alone. With several it does not: generators do not commute,
+and R(x)^T R(y) is not R(y - x); the same offset has other scores elsewhere in a grid.
+
+**Traps.** The released code subtracts 1/2 from W's triangle, which cancels.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.parts import generators as parts
+from fastpe.encodings.parts.generators import Array, Grid
+from fastpe.encodings.parts.rotary import CLASS_TOKEN
+from fastpe.encodings.slots import Spec
+
+
+def check(
+    spec: Spec, *, block: int | None, coordinates: int, grid: Grid, train_grid: Grid, class_token: bool,
+) -> None:  # fmt: skip
+    """Blocks must divide a head, and the grid be made of all tokens."""
+    parts.block_of(spec, block)
+    if class_token and spec.positions is None and min(spec.length, spec.train_length) < 2:
+        raise ValueError(f"length and train_length must be at least 2 with a class token, not {spec.length}")
+    parts.trained_sides(
+        spec, coordinates=coordinates, grid=grid, train_grid=train_grid, extra=_extra(spec, class_token)
+    )
+
+
+def parameters(spec: Spec, *, block: int | None, coordinates: int, **options: Any) -> dict[str, tuple[int, ...]]:
+    """Generators of every axis."""
+    b = parts.block_of(spec, block)
+    return {"generators": (coordinates, spec.heads, spec.head_dim // b, b, b)}
+
+
+def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
+    """Uniform in [0, 2 pi)."""
+    return {"generators": 2 * math.pi * rng.uniform(parameters(spec, **options)["generators"])}
+
+
+def _extra(spec: Spec, class_token: bool) -> int:
+    return int(class_token and spec.positions is None)
+
+
+def _places(
+    spec: Spec, *, coordinates: int, grid: Grid, train_grid: Grid, class_token: bool, **options: Any
+) -> Array:  # fmt: skip
+    """x, (..., N, n); 0 of a class token."""
+    extra = _extra(spec, class_token)
+    sides = parts.trained_sides(spec, coordinates=coordinates, grid=grid, train_grid=train_grid, extra=extra)
+    x = parts.cells(spec, coordinates=coordinates, grid=grid, extra=extra) / np.maximum(np.array(sides) - 1.0, 1.0)
+    return np.concatenate([np.zeros((extra, coordinates)), x]) if extra else x
+
+
+def _skew(generators: Any) -> Array:
+    upper = np.triu(np.asarray(generators, np.float64), 1)
+    return upper - np.swapaxes(upper, -1, -2)
+
+
+def _combined(x: Array, skew: Array) -> Array:
+    """The sum over axes of x_k times its generator, (..., N, D/b, b, b)."""
+    return (x[..., None, None, None] * skew).sum(axis=-4)
+
+
+def reference(spec: Spec, params: dict[str, Any], **options: Any) -> dict[str, Any]:
+    """The exponential of every token's generator, by its series."""
+    x, skew = _places(spec, **options), _skew(params["generators"])
+    heads = [_combined(x, skew[:, head]) for head in range(spec.heads)]
+    return {"rotors": parts.exact_exponentials(np.stack(heads, axis=-5))}
+
+
+def _spectra(x: Array, skew: Array) -> tuple[parts.Spectrum, Array]:
+    """One spectrum for all tokens of a line, and how far each turns; of several axes one for each token."""
+    if len(skew) == 1:
+        return parts.spectrum(skew[0]), x
+    return parts.spectrum(_combined(x, skew)), np.ones((1, 1))
+
+
+def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], **options: Any) -> None:
+    """Fill `rotors`."""
+    x, skew = _places(spec, **options), _skew(params["generators"])
+    for head in range(spec.heads):
+        out["rotors"][..., head, :, :, :, :] = parts.exponentials(*_spectra(x, skew[:, head]))
+
+
+def pull(
+    spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], **options: Any
+) -> None:  # fmt: skip
+    """dW_k = upper triangle of G - G^T, G = sum over positions of x_k times the adjoint derivative of exp."""
+    skew = _skew(params["generators"])
+    axes, shape = len(skew), skew.shape[2:]
+    x = np.broadcast_to(_places(spec, **options), (*spec.batch, spec.length, axes)).reshape(-1, axes)
+    for head in range(spec.heads):
+        dr = dslots["rotors"][..., head, :, :, :, :].astype(np.float64).reshape(-1, *shape)
+        own, s = _spectra(x, skew[:, head])
+        found = parts.derivative_back(own, s, dr)
+        if axes == 1:
+            gradient = parts.out_of_basis(own, found.sum(axis=0))[None]
+        else:
+            of_tokens = parts.out_of_basis(own, found)
+            gradient = np.stack([(place[:, None, None, None] * of_tokens).sum(axis=0) for place in x.T])
+        dparams["generators"][:, head] += np.triu(gradient - np.swapaxes(gradient, -1, -2), 1)
+
+
+ENCODING = Encoding(
+    summary="learned rotations of blocks of channels",
+    slots=("rotors",),
+    options={
+        "block": parts.BLOCK,
+        "coordinates": parts.COORDINATES,
+        "grid": parts.GRID,
+        "train_grid": parts.TRAIN_GRID,
+        "class_token": CLASS_TOKEN,
+    },
+    beyond="defined",
+    direction="yes",
+    use="proposed",
+    source="Ostmeier et al. 2024, arXiv:2406.10322, and released code",
+    ulp=lambda spec, **options: 64.0 + 512.0 * spec.head_dim * (1.0 + spec.farthest / max(spec.train_length - 1, 1)),
+    shapes=parts.shapes,
+    axes=lambda *, coordinates, **options: coordinates,
+    per_layer=("generators",),
+)
