@@ -134,7 +134,7 @@ ENCODING = Encoding(
     },
     beyond="defined",
     direction="yes",
-    use="proposed",
+    use="images",
     source="Yu et al. 2025, CVPR, and released code",
     ulp=lambda spec, *, std, **options: (
         64.0 + 64.0 * spec.head_dim * (1.0 + std) * (1.0 + spec.farthest / spec.train_length * 8.0)

@@ -143,7 +143,7 @@ ENCODING = Encoding(
     },
     beyond="defined",
     direction="yes",
-    use="proposed",
+    use="images",
     source="Ostmeier et al. 2024, arXiv:2406.10322, and released code",
     ulp=lambda spec, **options: 64.0 + 512.0 * spec.head_dim * (1.0 + spec.farthest / max(spec.train_length - 1, 1)),
     shapes=parts.shapes,

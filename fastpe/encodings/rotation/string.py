@@ -147,7 +147,7 @@ ENCODING = Encoding(
     },
     beyond="defined",
     direction="yes",
-    use="proposed",
+    use="images",
     source="Schenck et al. 2025, arXiv:2502.02562, definition 3.1 and eqs. (9) and (10)",
     ulp=lambda spec, **options: 16.0 + 16.0 * spec.head_dim,
     plain=plain_pairs,
