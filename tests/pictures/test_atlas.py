@@ -1,5 +1,6 @@
 """The atlas: every encoding is there, as its record has it; the page is whole, and loads and runs nothing of it."""
 
+import itertools
 import os
 import re
 import subprocess
@@ -178,7 +179,7 @@ def test_headings_go_down_one_by_one(page):
     levels = [int(tag[1]) for tag, _, _ in page.tags if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1
     assert levels.count(1) == 1
-    assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
 
 
 def test_the_same_encodings_give_the_same_bytes(text, tmp_path):
