@@ -17,8 +17,9 @@ import numpy as np
 from fastpe.functional.arguments import Array, Call
 from fastpe.functional.bands import Band
 from fastpe.functional.bounds import raised
-from fastpe.functional.passes import Pass, sinks_gradient
+from fastpe.functional.passes import Pass
 from fastpe.functional.rotation import without_warnings
+from fastpe.functional.sinks import sinks_gradient
 
 
 def attended(

@@ -21,6 +21,7 @@ from fastpe.functional.rotation import (
     without_warnings,
 )
 from fastpe.functional.rotors import mapped, rotors_gradient
+from fastpe.functional.sinks import drain, sinks_gradient
 from fastpe.functional.slot_arrays import cells_back, fold, slot_arrays
 from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
@@ -342,19 +343,6 @@ def _way(n: int, m: int) -> Way | None:
 @lru_cache(256)
 def _room(case: Case, table: bytes, gradients: bool) -> Room:
     return room_for(case, np.frombuffer(table, np.int64).reshape(len(SLOTS), -1), backward=gradients)
-
-
-def drain(out: Array, lse: Array, sinks: Array) -> None:
-    """What sinks take: all weights shrink alike, and lse is that of one more key."""
-    whole = np.logaddexp(lse, sinks[..., None]).astype(lse.dtype)
-    out *= np.exp(lse - whole)[..., None]
-    lse[...] = whole
-
-
-def sinks_gradient(sinks: Array, lse: Array, deltas: Array) -> Array:
-    """A sink has no value: its score's gradient is that of a key with dP = 0."""
-    weights = np.exp(sinks[..., None].astype(np.float64) - lse)
-    return np.asarray(-(weights * deltas).sum(axis=(0, 2))[None])
 
 
 def dropout_of(rate: float, seed: int) -> Dropout | None:

@@ -18,10 +18,11 @@ from fastpe.functional import again, arguments
 from fastpe.functional.arguments import AXES, UNLED, WIDE, Array
 from fastpe.functional.bounds import bounds_of, columns_with_room, limits_of, raised
 from fastpe.functional.layouts import contiguous
-from fastpe.functional.passes import Pass, drain, dropout_of
+from fastpe.functional.passes import Pass, dropout_of
 from fastpe.functional.positions import Positions
 from fastpe.functional.rotation import own_angles, rows_of_bounds, turned_rows, without_warnings
 from fastpe.functional.sight import Mask
+from fastpe.functional.sinks import drain
 from fastpe.functional.slot_arrays import Arrays, slot_arrays
 from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score

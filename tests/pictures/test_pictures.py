@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fastpe
-from fastpe.pictures import text
+from fastpe.pictures import figure, show, text
 from fastpe.pictures.look import joined, look
 
 # Wavelengths on a grid -----------------------------------------------------------------------------------------------
@@ -144,3 +144,19 @@ def test_no_number_of_a_scale_is_cut_off(glyphs):
     low, high = found.views["index"][0].limits()
     words = [line.plain.split() for line in text.render(found, 80, glyphs)]
     assert [line.count(f"{high:.4g}") for line in words if f"{low:.4g}" in line] == [2]
+
+
+# Nothing to draw, and what to draw with ------------------------------------------------------------------------------
+
+
+def test_what_fills_no_slot_has_nothing_to_show():
+    assert "nothing to draw" in command_line.run("show", "nope").stdout
+    with pytest.raises(ValueError, match="nothing to draw of 'nope'"):
+        figure.draw(look("nope"), "png")
+
+
+def test_characters_follow_where_they_go():
+    assert show._glyphs(False, "utf-8", False) is text.ASCII
+    assert show._glyphs(True, "ascii", True) is text.ASCII
+    assert show._glyphs(True, "UTF-8", False) is text.SHADES
+    assert show._glyphs(True, "utf-8", True) is text.COLOURS

@@ -14,7 +14,6 @@ from fastpe.encodings.encoding import BeyondTrainingLength
 from fastpe.encodings.slots import SLOTS
 from fastpe.pictures import canvas, figure, text, views
 from fastpe.pictures.look import look
-from fastpe_cli import show
 from fastpe_cli.main import main
 
 N, HEADS, WIDTH, TRAINED = 12, 2, 8, 5
@@ -272,19 +271,6 @@ def test_numbers_beside_a_chart(made_up):
     lines = [line.plain.split() for line in text.render(look("nope", 12, train_length=5), 80, text.ASCII)]
     for offset in (-11, -8, -4, -2, -1, 0, 1, 2, 4, 8, 11):
         assert [str(offset), str(-abs(offset))] in lines
-
-
-def test_what_fills_no_slot_has_nothing_to_show():
-    assert "nothing to draw" in run("nope").stdout
-    with pytest.raises(ValueError, match="nothing to draw of 'nope'"):
-        figure.draw(look("nope"), "png")
-
-
-def test_characters_follow_where_they_go():
-    assert show._glyphs(False, "utf-8", False) is text.ASCII
-    assert show._glyphs(True, "ascii", True) is text.ASCII
-    assert show._glyphs(True, "UTF-8", False) is text.SHADES
-    assert show._glyphs(True, "utf-8", True) is text.COLOURS
 
 
 def test_the_command_prints_text():
