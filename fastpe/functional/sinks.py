@@ -1,0 +1,20 @@
+"""Sinks: scores of no key, which take weight from all others."""
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def drain(out: Array, lse: Array, sinks: Array) -> None:
+    """What sinks take: all weights shrink alike, and lse is that of one more key."""
+    whole = np.logaddexp(lse, sinks[..., None]).astype(lse.dtype)
+    out *= np.exp(lse - whole)[..., None]
+    lse[...] = whole
+
+
+def sinks_gradient(sinks: Array, lse: Array, deltas: Array) -> Array:
+    """A sink has no value: its score's gradient is that of a key with dP = 0."""
+    weights = np.exp(sinks[..., None].astype(np.float64) - lse)
+    return np.asarray(-(weights * deltas).sum(axis=(0, 2))[None])
