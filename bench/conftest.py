@@ -6,7 +6,7 @@ import pytest
 
 from fastpe.doctor import probe
 
-collect_ignore = ["torch_gpt.py", "torch_train.py"]  # programs for the extra `peers`
+collect_ignore = ["bfloat16.py", "torch_gpt.py", "torch_train.py"]  # programs for the extra `peers`
 
 peak = cache(probe.sgemm_peak)
 
