@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastpe
-from fastpe.functional import attention, seen
+from fastpe.functional import banded, seen
+from fastpe.functional.passes import Pass
 from fastpe.kernels.attention.cells import FEW
 
 NAMES = ["float16", "bfloat16"]
@@ -79,8 +80,14 @@ def test_the_other_order_of_bytes():
 def test_a_cache_is_not_converted(n, monkeypatch):
     """Not one key of few queries becomes float32 before the kernel, and gradients are what they were."""
     q, k, v = (x.astype(np.float16) for x in qkv(np.random.default_rng(1), n=n))
-    kept, made = [], attention.Pass
-    monkeypatch.setattr(attention, "Pass", lambda call, *rest: kept.append(call.k.dtype) or made(call, *rest))
+    kept = []
+
+    class Kept(Pass):
+        def __init__(self, call, *rest, **options):
+            kept.append(call.k.dtype)
+            super().__init__(call, *rest, **options)
+
+    monkeypatch.setattr(banded, "Pass", Kept)
     out = fastpe.attention(q, k, v)
     same, pullback = fastpe.attention_vjp(q, k, v, wrt=())
     assert kept == [np.float16 if n <= FEW else np.float32, np.float32]
