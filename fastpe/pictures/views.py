@@ -165,9 +165,9 @@ def _rotors(slot: str, spec: Spec, slots: Slots) -> list[View]:
     maps = _sample(slots[slot], 5)
     heads, block = _heads(len(maps), 2), maps.shape[-1]
     if maps.shape[1] < spec.length:
-        channels = [Axis(f"channel {of} block 0", np.arange(block)) for of in ("made in", "of")]
+        made, of = (Axis(f"channel {each} block 0", np.arange(block)) for each in ("made in", "of"))
         return _comparable(
-            [Map(_named("map of block 0", head), *channels, maps[h, 0, 0], "factor") for head, h in heads.items()]
+            [Map(_named("map of block 0", head), made, of, maps[h, 0, 0], "factor") for head, h in heads.items()]
         )
     where, entries = _positions(spec), Axis("entry of block 0, by rows", np.arange(block * block))
     shown = [
