@@ -17,7 +17,7 @@ from fastpe.encodings.slots import make_spec
 
 GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "input": ("Added to the input", ("table", "qk_table", "taps")),
-    "rotation": ("Rotations of query and key", ("angles", "growth")),
+    "rotation": ("Rotations of query and key", ("angles", "growth", "rotors")),
     "relative": (
         "Vectors of the offset in score and output", ("rel_key", "rel_query", "rel_value", "rel_gain", "key_bias"),
     ),

@@ -165,7 +165,7 @@ def _rotors(slot: str, spec: Spec, slots: Slots) -> list[View]:
     maps = _sample(slots[slot], 5)
     heads, block = _heads(len(maps), 2), maps.shape[-1]
     if maps.shape[1] < spec.length:
-        made, of = (Axis(f"channel {where} block 0", np.arange(block)) for where in ("made in", "of"))
+        made, of = (Axis(f"channel {each} block 0", np.arange(block)) for each in ("made in", "of"))
         return _comparable(
             [Map(_named("map of block 0", head), made, of, maps[h, 0, 0], "factor") for head, h in heads.items()]
         )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.validation import at_least_zero, whole
-from fastpe.encodings.slots import SLOTS
+from fastpe.encodings.slots import neutral
 from fastpe.model.config import ModelConfig
 from fastpe.model.encoding import ModelEncoding
 from fastpe.model.transformer import Transformer
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 Slots = Mapping[str, Any]
 Get = Callable[[str], Array]
 
-_MIXING = {"angles", "growth", "rel_gain"}  # they stand between the query's map and the key's
+_MIXING = {"rotors", "angles", "growth", "rel_gain"}  # they stand between the query's map and the key's
 _UNEVEN = _MIXING | {"gain"}  # a score's constant is no longer one over all keys
 
 
@@ -137,7 +137,7 @@ def _neutral(slot: str, array: Any) -> bool:
     """Whether a slot is as good as absent, as those of a pattern are in the layers that do not have them."""
     if not isinstance(array, np.ndarray) or slot in ("scale", "index", "values"):
         return False
-    return bool((array == (1.0 if SLOTS[slot].combine == "multiply" else 0.0)).all())
+    return bool((array == neutral(slot, array.shape, array.dtype)).all())
 
 
 def spectral_norm(matrix: Array) -> float:
@@ -253,7 +253,7 @@ def _head(config: ModelConfig, get: Get, slots: Slots, head: int) -> Head:
     uneven = bool(slots.get("rectify")) or not _UNEVEN.isdisjoint(slots)
     of_query, of_key = spectral_norm(query), spectral_norm(key)
     of_rows = _rows(slots, "row_scale", head, np.abs, 1.0)
-    factor = of_rows * _rows(slots, "rel_gain", head, np.abs, 1.0) * _largest_growth(slots)
+    factor = of_rows * _rows(slots, "rel_gain", head, np.abs, 1.0) * _largest_growth(slots) * largest_map(slots, head)
     content = factor * of_query * of_key if mixing else of_rows * _product_norm(query, key)
     met_key, met_query = _rows(slots, "rel_query", head), _rows(slots, "rel_key", head)
     every_key = slots["key_bias"][head] if "key_bias" in slots else np.zeros(width)
@@ -288,6 +288,18 @@ def _rows(slots: Slots, slot: str, head: int, size: Any = None, absent: float = 
         return absent
     rows = slots[slot][min(head, len(slots[slot]) - 1)]
     return float((np.linalg.norm(rows, axis=-1) if size is None else size(rows)).max())
+
+
+def largest_map(slots: Slots, head: int) -> float:
+    """The largest factor by which a head's maps of channels, of query and key, multiply their product; 1 without.
+
+    >>> largest_map({"rotors": np.array([[[[[3.0, 0.0], [0.0, 1.0]]]]])}, 0)
+    9.0
+    """
+    if "rotors" not in slots:
+        return 1.0
+    rotors = slots["rotors"]
+    return float(np.linalg.norm(rotors[min(head, len(rotors) - 1)], 2, axis=(-2, -1)).max()) ** 2
 
 
 def _largest_growth(slots: Slots) -> float:

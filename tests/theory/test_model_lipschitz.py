@@ -16,7 +16,8 @@ KINDS = [
     ("rope", {}), ("rope_yarn", {}), ("xpos", {"causal": True}), ("shaw", {}), ("deberta", {}), ("huang1", {}),
     ("huang3", {}), ("huang4", {}), ("da", {}), ("t5", {}), ("tener", {}), ("transformer_xl", {}), ("li_eq5", {}),
     ("sincos_2d_detr", {}), ("swin_bias", {}), ("shaw+alibi", {"causal": True}),
-    ("rope,nope", {}), ("ssmax", {"causal": True}), ("rope+ssmax", {}),
+    ("rope,nope", {}), ("ssmax", {"causal": True}), ("rope+ssmax", {}), ("fope", {}), ("comrope", {}), ("string", {}),
+    ("comrope,nope", {}),
 ]  # fmt: skip
 
 

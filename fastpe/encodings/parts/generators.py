@@ -21,7 +21,7 @@ from fastpe.encodings.slots import Spec
 Array = np.ndarray[Any, Any]
 Grid = tuple[int, ...] | None
 
-MOST_COORDINATES = 4
+_MOST_COORDINATES = 16
 _USUAL = 8  # channels of a block
 _SMALL = 2.0**-5  # norm of what a Taylor series is summed for
 _TERMS = 16
@@ -29,7 +29,7 @@ _TERMS = 16
 BLOCK = Option(
     None, "channels of a block; none: the largest divisor of a head's width up to 8", int, minimum=1, optional=True
 )
-COORDINATES = Option(1, "how many coordinates a position has", int, minimum=1, maximum=MOST_COORDINATES)
+COORDINATES = Option(1, "how many coordinates a position has", int, minimum=1)
 GRID = Option(None, "sides of the grid; none: as close to each other as there is", tuple, optional=True)
 TRAIN_GRID = Option(None, "sides of the grid trained on; none: of as many cells", tuple, optional=True)
 
@@ -59,17 +59,25 @@ def shapes(spec: Spec, *, block: int | None, **options: Any) -> dict[str, tuple[
     return {"rotors": (*spec.batch, spec.heads, spec.length, spec.head_dim // b, b, b)}
 
 
+def check_places(spec: Spec, *, coordinates: int, grid: Grid, extra: int = 0) -> None:
+    """Raise ValueError where there are too many coordinates, or the grid is not that of all tokens but `extra`."""
+    if coordinates > _MOST_COORDINATES:
+        raise ValueError(f"option 'coordinates' must be at most {_MOST_COORDINATES}, not {coordinates}")
+    if coordinates == 1 and grid is not None:
+        raise ValueError(f"option 'grid' must be none with one coordinate, not {grid}")
+    if coordinates > 1 and spec.positions is None:
+        chosen_sides(spec, grid, coordinates, extra=extra)
+
+
 def trained_sides(
     spec: Spec, *, coordinates: int, grid: Grid, train_grid: Grid, extra: int = 0
 ) -> tuple[int, ...]:  # fmt: skip
     """The sides that coordinates are divided by: of the training length, or of the grid trained on."""
+    check_places(spec, coordinates=coordinates, grid=grid, extra=extra)
     if coordinates == 1:
-        for name, value in (("grid", grid), ("train_grid", train_grid)):
-            if value is not None:
-                raise ValueError(f"option {name!r} must be none with one coordinate, not {value}")
+        if train_grid is not None:
+            raise ValueError(f"option 'train_grid' must be none with one coordinate, not {train_grid}")
         return (spec.train_length - extra,)
-    if spec.positions is None:
-        chosen_sides(spec, grid, coordinates, extra=extra)
     return learned_grid(spec, grid, train_grid, coordinates, extra=extra)
 
 

@@ -1,4 +1,4 @@
-"""ComRoPE: learned rotations of blocks of channels that commute, so that scores depend on offsets alone.
+"""ComRoPE: learned rotations of blocks of channels that commute: scores depend on offsets alone.
 
     R_j(x) = exp(s_j(x) (B_j - B_j^T)),   query and key of block j times R_j of their position
     ld:  s_j(x) = sum_k a_jk x_k          ap:  s_j(x) = x_(j mod n)

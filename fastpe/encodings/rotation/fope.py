@@ -1,4 +1,4 @@
-"""FoPE: every pair of channels gets a sum of frequencies in place of one, and frequencies too slow are dropped.
+"""FoPE: every pair of channels turns with a sum of frequencies, and those too slow are dropped.
 
     C_p,c = sum_t cos(p omega_t) Wc_htc,   S_p,c = sum_t sin(p omega_t) Ws_htc,   c < m;     C = S = 1 for m <= c < D/2
     (a, b) -> (a C - b S, b C + a S),   channels c and c + D/2 being a pair

@@ -1,4 +1,4 @@
-"""LieRE: learned rotations of blocks of channels, exponentials of the position's combination of generators.
+"""LieRE: learned rotations of blocks of channels, exponentials of generators times coordinates.
 
     R(x) = exp( sum_k x_k (U_k - U_k^T) ),   U_k the strict upper triangle of W_k,   query and key times R(x)
 

@@ -1,4 +1,4 @@
-"""Cayley-STRING: one learned orthogonal map of query and key, then a rotation with learned frequencies.
+"""Cayley-STRING: a learned orthogonal map of query and key, then rotary with learned frequencies.
 
     R(x) = RoPE(x) P,   P = (I - S) (I + S)^-1,   S learned and skew-symmetric,   angle of pair t = sum_k x_k f_kt
 
@@ -39,7 +39,6 @@ from fastpe.encodings.encoding import Encoding
 from fastpe.encodings.parts import generators as parts
 from fastpe.encodings.parts.angles import Array, fill_angles, precise, turns_of
 from fastpe.encodings.parts.generators import Grid
-from fastpe.encodings.parts.grids import chosen_sides
 from fastpe.encodings.parts.rotary import base_option, pairs_option, plain_pairs, rotated_width
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.trig import PI
@@ -48,10 +47,7 @@ from fastpe.kernels.trig import PI
 def check(spec: Spec, *, coordinates: int, grid: Grid, **options: Any) -> None:
     """A head must be made of pairs, and the grid of all tokens."""
     rotated_width(spec, None)
-    if coordinates == 1 and grid is not None:
-        raise ValueError(f"option 'grid' must be none with one coordinate, not {grid}")
-    if coordinates > 1 and spec.positions is None:
-        chosen_sides(spec, grid, coordinates)
+    parts.check_places(spec, coordinates=coordinates, grid=grid)
 
 
 def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:

@@ -11,6 +11,7 @@ from fastpe.tasks.registry import list_tasks, load_task
 from fastpe.theory import biases, gaps
 from fastpe.theory.layers import FeedForward, Head, Layer
 from fastpe.theory.lipschitz import stack_bounds
+from fastpe.theory.model_lipschitz import largest_map
 from fastpe.theory.orbits import NUMBERS, OTHERS
 from fastpe.theory.pages.quantities import quantity
 from fastpe.theory.pages.record import Quantity, Record
@@ -117,6 +118,7 @@ def _unit_head(slots: Slots, head: int, width: int) -> Head:
     factor = 1.0
     for slot in {"row_scale", "rel_gain"} & slots.keys():
         factor *= float(np.abs(slots[slot][min(head, len(slots[slot]) - 1)]).max())
+    factor *= largest_map(slots, head)
     if "growth" in slots:
         growth = slots["growth"]
         factor *= math.exp(max(0.0, float((growth - np.minimum.accumulate(growth, axis=0)).max())))

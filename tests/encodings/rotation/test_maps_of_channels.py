@@ -65,8 +65,8 @@ def test_frequencies_that_fope_keeps() -> None:
     few = fastpe.build("fope", 3, dim=64, train_length=3, gain=0.0, **DOUBLE)["rotors"][0]
     np.testing.assert_allclose(few[:, 0, 1, 0], np.sin(np.arange(3)), atol=1e-15)  # the fastest stays
     half = fastpe.init("fope", dim=64, heads=2, train_length=2**17, learned=True, gain=0.0)["cosines"][0]
-    assert half.shape == (32, 8)
-    np.testing.assert_array_equal(np.argwhere(half), [[4 * i, i] for i in range(8)])
+    assert half.shape == (16, 8)
+    np.testing.assert_array_equal(np.argwhere(half), [[2 * i, i] for i in range(8)])
     other = fastpe.build("fope", 50, dim=64, train_length=50, draw=1, **DOUBLE)["rotors"][0]
     assert np.abs(other - rotors)[:, :8].max() > 0.1
 
