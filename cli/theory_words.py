@@ -11,7 +11,8 @@ Page = Mapping[str, Record]
 
 _ACTS = {
     "table": "adds to the input", "qk_table": "adds to query and key", "taps": "convolves the input",
-    "rotors": "maps query and key", "angles": "rotates query and key", "bias": "bias on scores", "scores": "bias on scores", "index": "bias on scores",
+    "rotors": "maps query and key", "angles": "rotates query and key",
+    "bias": "bias on scores", "scores": "bias on scores", "index": "bias on scores",
     "rel_key": "vectors of the offset", "rel_query": "vectors of the offset", "rel_value": "vectors of the offset",
     "rel_gain": "gains on scores", "gain": "gains on scores",
 }  # fmt: skip
