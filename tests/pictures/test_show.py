@@ -111,19 +111,6 @@ def test_products_that_leave_float64_are_absent():
     assert [stored[0][i][i] for i in range(3)] == [None] * 3
 
 
-def test_maps_show_a_block_and_how_alike_they_stay(made_up):
-    *maps, decay = everything(made_up).views["rotors"]
-    assert [each.title for each in maps] == ["maps of block 0, head 0", "maps of block 0, head 1"][: len(maps)]
-    np.testing.assert_array_equal(maps[0].values, MADE_UP["rotors"][0, :, 0].reshape(N, 4))
-    first, fourth = (MADE_UP["rotors"][-1, p] for p in (0, 3))
-    np.testing.assert_allclose(
-        decay.lines[f"head {HEADS - 1}"][3], np.trace(first.mT @ fourth, axis1=1, axis2=2).mean() / 2
-    )
-    made_up({"rotors": MADE_UP["rotors"][:, :1]})
-    (one, *_) = look("nope", N, dim=WIDTH, heads=HEADS, train_length=TRAINED).views["rotors"]
-    np.testing.assert_array_equal(one.values, MADE_UP["rotors"][0, 0, 0])
-
-
 def test_wavelengths_come_back_from_reduced_angles(made_up):
     wave, *_ = everything(made_up).views["angles"]
     np.testing.assert_allclose(wave.lines[""], 2 * np.pi / TURNS, rtol=1e-12)
