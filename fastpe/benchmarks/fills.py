@@ -84,7 +84,10 @@ def check_fill(library: str, encoding: str, length: int, dim: int, found: Array)
         If an element is off by more than 1e-5, or, beyond 10, by 1e-6 of it; NumPy's wavelets are allowed more.
     """
     settings, of_bias = _settings(encoding, dim), "bias" in registry.get(encoding).slots
-    params = fastpe.init(encoding, train_length=length, **settings) or None
+    drawn = (
+        {"dtype": found.dtype} if library == "fastpe" else {}
+    )  # what it learns is drawn in the type of what it fills
+    params = fastpe.init(encoding, train_length=length, **settings, **drawn) or None
     shape = (HEADS, 2 * length - 1) if of_bias else (length, dim)
     if found.shape != shape:
         raise WrongResult(f"{library}, {encoding}: the shape is {found.shape}, but should be {shape}")
