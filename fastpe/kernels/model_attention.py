@@ -220,7 +220,7 @@ def _head(layer, h, act, position, dropout, place_of_first, own, sizes, a):
     qr, kr = q, k
     if sizes.pairs or sizes.scales_rows or sizes.block:
         qr = at(act, a.turned + own.start * 2 * c + h * head)
-    if sizes.pairs:
+    if sizes.pairs or sizes.block:
         kr = at(qr, c)
     offsets = position.case.queries + position.case.keys - 1  # those of the longest sequence
     bias = part(pointer(position.bias), place(position.numbers, BIAS, layer, h), offsets)
