@@ -19,6 +19,8 @@ CASES = [
     {"encoding": "fox+ssmax", "norm": "layernorm", "final_norm": True}, {"encoding": "da+ssmax"},
     {"encoding": "learned+ssmax", "vocabulary": 7, "tied": True},
     {"encoding": "rope+log_n", "sight": "window:5,all", "residual": False},
+    {"encoding": "fope+ssmax", "options": {"fope.learned": True}}, {"encoding": "string+ssmax"},
+    {"encoding": "comrope+shaw+ssmax"},
 ]  # fmt: skip
 
 
