@@ -31,9 +31,9 @@ def test_any_combination(data):
     arguments = problem(rng, names, b=b, h=h, hk=hk, n=n, m=m, d=d, dtype=dtype, reach=draw(st.sampled_from([2, 300])))
     if starts is not None:
         length = max(m, n + int(starts.max()))
-        for name in ("angles", "growth"):
+        for name in ("rotors", "angles", "growth"):
             if name in arguments:
-                arguments[name] = problem(rng, [name], b=b, h=h, n=length, m=length, d=d)[name]
+                arguments[name] = problem(rng, [name], b=b, h=h, n=length, m=length, d=d, dtype=dtype)[name]
         arguments["query_start"] = starts
     width = draw(st.sampled_from([d, 1, 21]))
     if width != d:

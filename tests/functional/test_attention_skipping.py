@@ -251,7 +251,7 @@ def test_an_option_that_nobody_knows_leaves_nothing_out():
 def test_every_term_that_is_no_array_is_an_option():
     """What the kernels take otherwise, nobody asks whether the bound holds with it. It does with scale, pairs, with
     what hides keys, and with what is done to weights."""
-    harmless = {"scale", "pairs", "spans", "query_start", "mask", "dropout", "dropout_seed"}
+    harmless = {"scale", "pairs", "spans", "bands", "query_start", "mask", "dropout", "dropout_seed"}
     assert {*_PLAIN} - harmless == {*Options._fields}
     assert not any(bounded(frozenset({"bias", name})) for name in (*Options._fields, "mask"))
     assert keeps_raw(frozenset({"rectify"}), wants_scale=False)

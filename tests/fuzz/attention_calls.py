@@ -96,7 +96,7 @@ def _arguments(rng: np.random.Generator, case: dict[str, Any]) -> tuple[dict[str
     names = [name for name in case["names"] if name != "growth" or case["causal"]]
     names = [name for name in names if name not in ("angles", "growth") or case["d"] > 1]
     bands = case["bands"] is not None and case["d"] > 1
-    names = [name for name in names if not bands or name not in ("angles", "growth", "rel_gain")]
+    names = [name for name in names if not bands or name not in ("rotors", "angles", "growth", "rel_gain")]
     sizes = {key: case[key] for key in ("h", "hk", "n", "m", "d", "reach", "led", "shared", "sharp")}
     # where scores are rounded to 0, a factor of the gradient is 0 or 1 as it happens
     dtype = np.dtype("float64" if case["rectify"] else case["dtype"])
