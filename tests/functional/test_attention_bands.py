@@ -12,7 +12,7 @@ from fastpe.functional import attention as host
 from fastpe.functional import banded
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
 
-REFUSED = ("angles", "growth", "rel_gain")
+REFUSED = ("rotors", "angles", "growth", "rel_gain")
 OPTIONS = {
     "causal": {"causal": True}, "window": {"window": 9}, "softcap": {"softcap": 2.0}, "half": {"pairs": "half"},
     "dropout": {"dropout": 0.25, "dropout_seed": 7}, "rectify": {"rectify": True},
@@ -265,7 +265,8 @@ OVERLAP = (*GOOD, GOOD[0])
     ({"bands": [GOOD[0]._replace(spans=np.zeros((4, 3), int))]}, r"bands\[0\].spans"),
     ({"bands": [GOOD[0]._replace(queries=np.full(4, np.nan))]}, r"bands\[0\].queries"),
     ({"bands": [GOOD[0]._replace(keys=np.zeros((3, 4)))]}, r"bands\[0\].keys"),
-    ({"angles": np.zeros((1, 4, 1))}, "angles"), ({"growth": np.zeros((4, 1)), "causal": True}, "growth"),
+    ({"rotors": np.zeros((1, 1, 2, 2, 2))}, "rotors"), ({"angles": np.zeros((1, 4, 1))}, "angles"),
+    ({"growth": np.zeros((4, 1)), "causal": True}, "growth"),
     ({"rel_gain": np.ones((1, 3, 4))}, "rel_gain"), ({"theta": [1.0, 2.0, 3.0]}, "theta"), ({"theta": 1.0}, "theta"),
     ({"theta": [[1.0]]}, "theta"), ({"theta": [np.inf]}, "theta"), ({"wrt": ("bands",)}, "bands"),
 ])  # fmt: skip
