@@ -71,7 +71,7 @@ def attention(
         Which weights are dropped: a function of this seed, the sample, the head, the query and the key alone.
     bands : tuple of fastpe.bands.Band, optional
         Sets of places at which queries and keys are turned, each with the keys that are its own; keys of none are
-        hidden. With it goes the slot ``theta``, and neither ``angles`` nor ``growth``. See `fastpe.bands`.
+        hidden. With it goes the slot ``theta``, and neither ``rotors``, ``angles`` nor ``growth``. See `fastpe.bands`.
     tolerance : float, optional
         Tiles of keys are left out where all that is left out of a row of the softmax provably sums up to at most this
         weight. By default a quarter of the dtype's precision; 0 leaves out nothing. See `kernels.attention`.
