@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastpe import reference
+from fastpe.columns import gated_slopes
 from fastpe.encodings import catalogue
 from fastpe.encodings.build import init
 from fastpe.encodings.catalogue import Entry
@@ -123,7 +124,13 @@ def _gate(key: str, encoding: Encoding, gate: Gate) -> View:
     length, options = 2 * SIZES["train_length"], {key: each.default for key, each in encoding.options.items()}
     sizes = {"dim": SIZES["dim"], "heads": HEADS, "train_length": SIZES["train_length"]}
     params: Mapping[str, Any] = init(key, causal=True, **sizes, **options)
-    lost = reference.gate(np.zeros((length, SIZES["dim"])), gate.sign, **params)
+    if gate.slopes is None:
+        lost = reference.gate(np.zeros((length, SIZES["dim"])), gate.sign, **params)
+    else:
+        (direction,) = {"key", "query"} & params.keys()
+        heads = np.zeros((HEADS, 1, SIZES["dim"] // HEADS))
+        slopes = gated_slopes(heads, params[direction], slopes=gate.slopes(HEADS), weight=params["weight"])
+        lost = slopes * np.arange(length)
     shown = lost[:1] if (lost == lost[0]).all() else lost
     lines = {f"head {head}": own - own[-1] for head, own in enumerate(shown)}
     where = Axis("key - query (positions)", np.arange(1 - length, 1), (0.5 - SIZES["train_length"],))
