@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import fastpe
-from fastpe.pictures import figure, show, text
+from fastpe.pictures import figure, text
 from fastpe.pictures.look import joined, look
+from fastpe_cli import show
 
 # Wavelengths on a grid -----------------------------------------------------------------------------------------------
 
@@ -150,7 +151,7 @@ def test_no_number_of_a_scale_is_cut_off(glyphs):
 
 
 def test_what_fills_no_slot_has_nothing_to_show():
-    assert "nothing to draw" in command_line.run("show", "nope").stdout
+    assert "nothing to draw" in command_line.fastpe("show", "nope").stdout
     with pytest.raises(ValueError, match="nothing to draw of 'nope'"):
         figure.draw(look("nope"), "png")
 
