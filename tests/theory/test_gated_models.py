@@ -9,7 +9,9 @@ import pytest
 from fastpe import ModelConfig, Transformer
 from fastpe.theory.jacobian import largest_jacobian
 from fastpe.theory.model_lipschitz import layers_of, model_bounds
-from fastpe.theory.pages import of_run
+from fastpe.theory.pages import collect as pages
+from fastpe.theory.pages import of_run, words
+from fastpe.theory.pages.collect import subject_of
 from fastpe.theory.pages.subject import of_run as subject_of_run
 
 SMALL = {"width": 8, "heads": 2, "hidden": 8, "layers": 1, "train_length": 5, "causal": True, "dtype": "float64"}
@@ -31,6 +33,19 @@ def test_no_bound_is_claimed(name):
     subject = subject_of_run(model, None)
     assert [record.name for record in of_run.records(subject)] == ["run.spectral"]
     assert subject.remarks[-1].startswith("Lipschitz constants: model must have no gates")
+
+
+@pytest.mark.parametrize("name", ["fox", "cable", "alibi+fox"])
+def test_a_page_claims_nothing_that_content_decides(name):
+    """What it says without gates would be that of a model that forgets nothing."""
+    gated, plain = (subject_of(each, train_length=8, dim=16, causal=True) for each in (name, "alibi"))
+    found, others = pages.records(gated), pages.records(plain)
+    absent = {key.partition("@")[0] for key in others.keys() - found.keys()}
+    assert {"perplexity.most", "within.most", "effect", "lipschitz", "lipschitz.frobenius"} <= absent
+    assert {"symmetry.const", "token_norm@8"} <= found.keys()
+    assert "depends on what gates make of the content" in gated.remarks[-1]
+    assert "lets content decide what fades" in words.heading(gated, found)
+    assert "content" not in words.heading(plain, others)
 
 
 def test_what_is_measured_sees_them():

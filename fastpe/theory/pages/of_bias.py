@@ -26,6 +26,10 @@ _MOST_PAIRS = 2**28  # of heads, queries and keys whose weights are all looked a
 
 def records(subject: Subject) -> Iterator[Record]:
     """The records of an encoding that adds to scores, or of one that does nothing."""
+    if subject.gated():
+        what = "how far attention reaches, and how steep a model is"
+        subject.remarks.append(f"{what}, depends on what gates make of the content")
+        return
     if not _ADDED & subject.filled() and subject.filled():
         return
     for column in subject.columns:

@@ -99,6 +99,8 @@ def _steepness(subject: Subject, slots: Slots, length: int) -> Iterator[Record]:
     radius = taps * _CONTENT + _largest(slots, "table")
     value = exact(radius, "content of norm 1 plus the largest row of the table", length=length, content=_CONTENT)
     yield quantity("token_norm").of(value, length)
+    if subject.gated():
+        return
     heads = tuple(_unit_head(slots, head, subject.dim // subject.heads) for head in range(subject.heads))
     layers = (Layer(heads, 1.0, FeedForward(1.0, 1.0)),) * 2
     why = "two layers, all maps of spectral norm 1, no biases of maps (P5)"

@@ -141,6 +141,10 @@ class Subject:
         """The slots at the training length."""
         return set(self.slots(self.train_length) or {})
 
+    def gated(self) -> bool:
+        """Whether the content decides how far attention reaches, by gates of a layer's input, queries or keys."""
+        return any(part.encoding.gate is not None for part in self.parts)
+
     def window(self, column: int) -> tuple[int, int]:
         """The positions that are new at this length: from the length before it on."""
         before = [each for each in self.columns if each < column]
