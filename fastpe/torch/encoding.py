@@ -43,7 +43,7 @@ class Encoding(torch.nn.Module):
     Raises
     ------
     TypeError, ValueError
-        As `fastpe.init` does.
+        As `fastpe.init` does; also for encodings that fill no slot because a layer's input decides ("fox").
 
     Examples
     --------
@@ -64,6 +64,12 @@ class Encoding(torch.nn.Module):
         kind = _kind(torch.get_default_dtype() if dtype is None else dtype)
         sizes = {"dim": dim, "heads": heads, "train_length": train_length, "causal": causal}
         parts, spec = build.requested(name, train_length, sizes | options)
+        for part in parts:
+            if part.encoding.gate is not None:
+                raise ValueError(
+                    f"name must be of encodings that fill slots, not {part.scheme!r}, whose gates a layer makes of its "
+                    "input: fastpe.columns has them"
+                )
         self._name = name
         self._request: Mapping[str, Any] = {
             "dim": spec.dim, "heads": spec.heads, "train_length": spec.train_length, "causal": spec.causal,

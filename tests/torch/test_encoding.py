@@ -159,3 +159,10 @@ def test_what_is_refused():
         made("rope")(3, torch.zeros(4))
     with pytest.raises(TypeError, match="an encoding must lie in the CPU's memory, not on the device meta"):
         made("t5").to("meta")(4)
+
+
+@pytest.mark.parametrize("name", sorted({*fastpe.list_encodings()} - {*FILLING}))
+def test_what_a_layers_input_decides_is_no_module(name):
+    """It would be a module that does nothing."""
+    with pytest.raises(ValueError, match=f"^name must be of encodings that fill slots, not '{name}', whose gates"):
+        Encoding(f"alibi+{name}", dim=8, heads=2, train_length=4, causal=True)
