@@ -157,8 +157,11 @@ def turned_rows(
     if group > 1:
         k, v = (np.repeat(x, group, axis=1) for x in (k, v))
     q, k, v = plain_rows(q), plain_rows(k), plain_rows(v)
+    if angles is None and not {"rotors", "row_scale"} & slots.keys():
+        return q, q, k, k, v
     if angles is None and "rotors" not in slots:
-        return q, scaled_rows(np.ascontiguousarray(q), slots) if "row_scale" in slots else q, k, k, v
+        q = np.ascontiguousarray(q)
+        return q, scaled_rows(q, slots), k, k, v
     q, k = np.ascontiguousarray(q), np.ascontiguousarray(in_float32(k))
     qr, kr = q, k
     if "rotors" in slots:

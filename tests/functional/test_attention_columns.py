@@ -76,6 +76,15 @@ def test_equal_slopes_are_alibi(rng, name):
     np.testing.assert_allclose(pullback(out)[name].sum(axis=-1), by_offset.sum(axis=-1), rtol=0, atol=1e-9)
 
 
+def test_factors_of_rows_take_queries_that_lie_anyhow(rng):
+    """Rows that are scaled lie otherwise than those that were given."""
+    q, k, v = rng.standard_normal((3, 2, 9, 3, 4)).swapaxes(2, 3)
+    factors = rng.standard_normal((3, 9))
+    found = fastpe.attention(q, k, v, row_scale=factors, causal=True)
+    np.testing.assert_array_equal(found, fastpe.attention(q.copy(), k, v, row_scale=factors, causal=True))
+    np.testing.assert_allclose(found, reference.attention(q, k, v, row_scale=factors, causal=True), rtol=1e-12)
+
+
 def test_a_factor_of_rows_is_one_of_queries(rng):
     """With rotations, which come before it, and with terms that it leaves alone."""
     arguments = problem(rng, ("angles", "key_bias", "rel_query", "row_scale"), n=99, m=130)
