@@ -121,6 +121,8 @@ def build(
     if params is None:
         if combined.parameter_shapes(parts, spec):  # drawing them may be work
             combined.check(parts, spec)
+            combined.check_parameters(parts, spec)
+            combined.outlines(parts, spec)  # what has no room is refused before
         params = _seeded(parts, spec, seed)
     if reference:
         spec = replace(spec, dtype=np.dtype(np.float64))

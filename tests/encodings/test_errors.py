@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import fastpe
 from fastpe.encodings import combined, registry
+from fastpe.encodings.bias import alibi
 from fastpe.encodings.encoding import BeyondTrainingLength
 from fastpe.encodings.slots import make_spec
 
@@ -165,6 +166,12 @@ def test_gradients_past_the_dtype_are_infinite_without_a_warning(name: str) -> N
         dslots = {slot: (size * parts[slot]).astype(array.dtype) for slot, array in arrays.items()}
         dparams = fastpe.pull(name, LENGTH, dslots, params=params, **request)
         assert all(array.any() for array in dparams.values())
+
+
+def test_slots_without_room_are_refused_before_parameters_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alibi, "slopes", lambda heads: pytest.fail(f"drawn for {heads} heads"))
+    with pytest.raises(ValueError, match=r"^slot 'bias' of 'alibi' with length=2000, .* GB"):
+        fastpe.build("alibi", 2000, heads=2**30, dim=2**36, learned=True)
 
 
 @pytest.mark.parametrize("name", ["huang1", "huang2", "huang3", "huang4", "shaw", "li_eq5", "deberta"])
