@@ -121,6 +121,7 @@ def _arguments(rng: np.random.Generator, case: dict[str, Any]) -> tuple[dict[str
         if kind is not None and array.ndim > 1 and (array.dtype.kind == "f" or kind in (between_nan, unaligned)):
             arguments[name] = kind(array)
     options = {key: case[key] for key in ("causal", "window", "rectify", "pairs", "softcap", "dropout")}
+    options["rectify"] &= not bands  # rounded angles move scores across 0, where a factor of the gradient is 0 or 1
     options["dropout_seed"] = case["seed"]
     if case["mask"] in ("bool", "intervals"):
         options["mask"] = _mask(rng, case, arguments)
