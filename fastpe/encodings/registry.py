@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from os.path import isfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -101,9 +102,9 @@ def _known(name: str) -> tuple[str, str]:
 
     A label, as in "rope@far", tells terms of one encoding from each other that have options of their own.
     """
-    if isinstance(name, str) and "+" in name and not Path(name).is_file():
+    if isinstance(name, str) and "+" in name and not isfile(name):
         raise ValueError(f"one encoding is wanted here, not the sum {name!r}")
-    found = _LABELLED.fullmatch(name) if isinstance(name, str) and not Path(name).is_file() else None
+    found = _LABELLED.fullmatch(name) if isinstance(name, str) and not isfile(name) else None
     scheme, label = found.groups() if found else (name, "")
     return ENCODINGS.known(scheme), label
 
