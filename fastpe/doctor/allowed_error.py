@@ -82,10 +82,10 @@ def difference(result: Any, reference: Any, same_dtype: Any, terms: int, conditi
 def sum_bound(sizes: Array, dtype: Any, terms: int, condition: float = 1.0) -> Array:
     """The largest error of every entry of a gradient, by the sum of the sizes of its own terms.
 
-        |kernel - ref| <= 8 condition eps log2(terms) (s + eps max s),   s = sum |term|
+        |kernel - ref| <= 8 condition (eps log2(terms) (s + eps max s) + terms tiny),   s = sum |term|
 
     Entries that are small because large terms cancel may be off by what those round to, small ones of small terms may
-    not; what is left out and what underflows is small beside the largest.
+    not; what is left out is small beside the largest, and a term that underflows is off by the smallest normal number.
 
     Parameters
     ----------
@@ -101,8 +101,9 @@ def sum_bound(sizes: Array, dtype: Any, terms: int, condition: float = 1.0) -> A
     >>> (sum_bound(np.array([1.0, 1000.0]), "float32", terms=16) * 2**23).round(3).tolist()
     [32.004, 32000.004]
     """
-    eps = float(np.finfo(dtype).eps)
-    bound: Array = 8 * condition * eps * max(1.0, math.log2(max(terms, 2))) * (sizes + eps * np.max(sizes, initial=0.0))
+    eps, tiny = float(np.finfo(dtype).eps), float(np.finfo(dtype).tiny)
+    relative = eps * max(1.0, math.log2(max(terms, 2)))
+    bound: Array = 8 * condition * (relative * (sizes + eps * np.max(sizes, initial=0.0)) + terms * tiny)
     return bound
 
 
