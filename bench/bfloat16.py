@@ -2,10 +2,10 @@
 
     python bench/bfloat16.py [THREADS [ROUNDS]]
 
-Language models of three sizes: fastpe in float32 and in bfloat16, PyTorch eager in float32 and under autocast; causal
-attention of 8 heads of 64 channels at N = 2,048, beside `scaled_dot_product_attention`. The fastest of ROUNDS turns
-counts, by default 10. What is compared first: the losses of three steps with those of float32, and attention with
-float32's. On more than one thread the pools of two libraries disturb each other in one process: read ratios on one.
+Language models of three sizes: fastpe in float32 and in bfloat16, PyTorch eager in float32, and eager and compiled
+under autocast; causal attention of 8 heads of 64 channels at N = 2,048, beside `scaled_dot_product_attention`. The
+fastest of ROUNDS turns counts, by default 10. What is compared first: the losses of three steps with those of float32,
+and attention with float32's.
 """
 
 import sys
@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numba
 import numpy as np
 import torch
 from torch.nn import functional
@@ -26,7 +27,8 @@ Call = Callable[[], Any]
 
 MODELS = {"6 x 384": (6, 384, 6, 256, 4), "4 x 256": (4, 256, 4, 256, 8), "4 x 128": (4, 128, 4, 64, 12)}
 """Layers, width, heads, length, sequences."""
-_LOSS = {"fastpe bfloat16": 1e-3, "PyTorch float32": 1e-4, "PyTorch autocast": 5e-3}
+_LOSS = {"fastpe bfloat16": 1e-3, "PyTorch float32": 1e-4, "PyTorch autocast": 5e-3,
+         "PyTorch compiled autocast": 5e-3}  # fmt: skip
 """How far losses may be from float32's; seen: 4e-5, 1e-6, 2e-4."""
 
 
@@ -40,17 +42,23 @@ def model_of(name: str) -> tuple[fastpe.ModelConfig, int]:
     return config, batch
 
 
-def peer(config: fastpe.ModelConfig, x: Any, y: Any, autocast: bool) -> Call:
-    """A step of PyTorch eager, its own attention, fused Adam; the products in bfloat16 where `autocast`."""
+def peer(config: fastpe.ModelConfig, x: Any, y: Any, autocast: bool, compiled: bool = False) -> Call:
+    """A step of PyTorch, eager or compiled, its own attention, fused Adam; products in bfloat16 where `autocast`."""
     model = fastpe.Transformer(config)
     weights = torch_weights(model)
     slots = {name: torch.tensor(value) for name, value in model.slots(x.shape[1]).items()}
     optimiser = torch.optim.Adam(weights.values(), lr=1e-3, fused=True)
     inputs, targets = torch.tensor(x), torch.tensor(y)
 
+    def loss_of(weights: dict[str, Any], inputs: Any, targets: Any) -> Any:
+        return torch_loss(config, torch_forward(config, weights, slots, inputs, own=True), targets)
+
+    if compiled:
+        loss_of = torch.compile(loss_of, dynamic=False)
+
     def step() -> float:
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            loss = torch_loss(config, torch_forward(config, weights, slots, inputs, own=True), targets)
+            loss = loss_of(weights, inputs, targets)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -72,6 +80,7 @@ def steps(name: str, threads: int) -> dict[str, Call]:
     calls = {
         "fastpe float32": ours("float32"), "fastpe bfloat16": ours("bfloat16"),
         "PyTorch float32": peer(config, x, y, False), "PyTorch autocast": peer(config, x, y, True),
+        "PyTorch compiled autocast": peer(config, x, y, True, True),
     }  # fmt: skip
     losses = {each: [call() for _ in range(3)] for each, call in calls.items()}
     for each, allowed in _LOSS.items():
@@ -123,6 +132,7 @@ def best(calls: Mapping[str, Call], rounds: int) -> dict[str, float]:
 
 def main(threads: int = 1, rounds: int = 10) -> None:
     """Print a row for every problem: milliseconds, and how often each takes as long as ours in bfloat16."""
+    numba.set_num_threads(threads)  # starts them, which must be before PyTorch is told: they share OpenMP's number
     torch.set_num_threads(threads)
     problems: dict[str, Callable[[], dict[str, Call]]] = {
         name: lambda name=name: steps(name, threads)  # type: ignore[misc] # mypy infers no type of such a default

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from .output import figure_kind, print_json, print_table
+from .output import figure_kind, print_json, print_table, with_bands
 
 if TYPE_CHECKING:
     from fastpe.model.transformer import Transformer
@@ -34,7 +34,7 @@ class OnText:
     digest: str
 
 
-def on_texts(runs: Sequence[Path], data: Path | None) -> list[OnText]:
+def on_texts(runs: Sequence[Path], data: Path | None, bands: str | None = None) -> list[OnText]:
     """The models of runs, each with the part of its text that it is validated on, or with all of another text."""
     moved = data is not None and all(_is_own(stored_text(run), data) for run in runs)
     found = [_on_text(run, data, moved) for run in runs]
@@ -44,6 +44,7 @@ def on_texts(runs: Sequence[Path], data: Path | None) -> list[OnText]:
         raise click.UsageError("these runs have different tokens, bytes and characters: their losses differ in kind")
     labels = [each.label for each in found]
     for each in found:
+        each.model = with_bands(each.model, bands)
         if labels.count(each.label) > 1:
             each.label = str(each.run)
     return found

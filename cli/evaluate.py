@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .output import encoding_name, figure_kind, parse_lengths, print_json, print_tests, task_name, use_threads
+from .output import (
+    encoding_name,
+    figure_kind,
+    parse_lengths,
+    print_json,
+    print_tests,
+    task_name,
+    use_threads,
+    with_bands,
+)
 
 if TYPE_CHECKING:
     from fastpe.model.config import ModelConfig
@@ -31,6 +40,9 @@ if TYPE_CHECKING:
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE", help="Draw them: a .png, .svg or .pdf (needs matplotlib)."
 )
+@click.option(
+    "--bands", metavar="SCHEME", help="Read longer inputs by it, as self_extend:group=4,window=32 (fastpe.bands)."
+)
 @click.option("--sequences", "test_sequences", type=int, help="Test sequences at each length.  [default: the run's]")
 @click.option("--seed", type=int, help="Seed of the test sequences.  [default: the run's]")
 @click.option("--threads", type=int, help="Threads; the result does not depend on them.  [default: all cores]")
@@ -45,6 +57,7 @@ def evaluate(
     encoding: str | None,
     task: str | None,
     test_lengths: tuple[str, ...],
+    bands: str | None,
     test_sequences: int | None,
     seed: int | None,
     threads: int | None,
@@ -64,6 +77,8 @@ def evaluate(
             raise click.UsageError(f"{flag} is of {whose}")
     if not (curve or field) and len(runs) > 1:
         raise click.UsageError("several runs are for --length-curve and --receptive-field: give one, or one of these")
+    if field and bands is not None:
+        raise click.UsageError("--bands is of models that read, and --receptive-field of gradients")
     if out is not None:
         figure_kind(out)
     use_threads(threads)
@@ -71,13 +86,13 @@ def evaluate(
         from . import curves
 
         show = curves.print_curves if curve else curves.print_fields
-        show(curves.on_texts(runs, data), _lengths(lengths), threads, out, as_json)
+        show(curves.on_texts(runs, data, bands), _lengths(lengths), threads, out, as_json)
         return
     from fastpe.training import run_folder
 
-    model = run_folder.load(runs[0])
+    model = with_bands(run_folder.load(runs[0]), bands)
     if model.vocabulary is not None:
-        _test_on_text(runs[0], data, test_lengths, threads, as_json)
+        _test_on_text(runs[0], data, bands, test_lengths, threads, as_json)
     elif data is not None:
         raise click.UsageError(f"--data is of a text: run {runs[0]} has none")
     else:
@@ -128,7 +143,7 @@ def _test(run: Path, model: "Transformer", config: "TrainConfig", threads: int |
         )
     if as_json:
         facts = {"schema": 2, "run": str(run), "task": config.task, "encoding": config.encoding, "seed": config.seed}
-        print_json({**facts, "test": test})
+        print_json({**facts, **_bands_of(model), "test": test})
     else:
         print_tests(test)
 
@@ -145,7 +160,9 @@ def _as_trained(config: "ModelConfig", test_lengths: "tuple[int | str, ...]") ->
     return TrainConfig(**vars(config), test_lengths=test_lengths or usual or (config.train_length,))
 
 
-def _test_on_text(run: Path, data: Path | None, given: tuple[str, ...], threads: int | None, as_json: bool) -> None:
+def _test_on_text(
+    run: Path, data: Path | None, bands: str | None, given: tuple[str, ...], threads: int | None, as_json: bool
+) -> None:
     """Loss and bits per byte in blocks of each length, of a model that was trained on a text."""
     from fastpe.tasks.registry import choose
     from fastpe.training.lengths import checked_lengths
@@ -154,7 +171,7 @@ def _test_on_text(run: Path, data: Path | None, given: tuple[str, ...], threads:
     from .curves import on_texts, stored_text
     from .progress import Reporter
 
-    (found,) = on_texts([run], data)
+    (found,) = on_texts([run], data, bands)
     config, train_length = stored_text(run), found.model.config.train_length
     usual = (train_length, 2 * train_length, 4 * train_length) if config is None else config.test_lengths
     lengths = checked_lengths("test_lengths", parse_lengths(given) or usual or (train_length,), choose("text"))
@@ -165,9 +182,13 @@ def _test_on_text(run: Path, data: Path | None, given: tuple[str, ...], threads:
         )
     if as_json:
         own = {"encoding": found.model.config.encoding, "seed": found.model.config.seed}
-        print_json({"schema": 2, "run": str(run), "task": "text", **own, "test": test})
+        print_json({"schema": 2, "run": str(run), "task": "text", **own, **_bands_of(found.model), "test": test})
     else:
         print_tests(test)
+
+
+def _bands_of(model: "Transformer") -> dict[str, str]:
+    return {"bands": bands} if (bands := getattr(model, "bands", None)) is not None else {}
 
 
 def _lengths(text: str | None) -> tuple[int, ...] | None:

@@ -6,13 +6,16 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fastpe.doctor.machine import usable_cores
 
 from .tables import aligned
+
+if TYPE_CHECKING:
+    from fastpe.model.transformer import Transformer
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -166,6 +169,13 @@ def task_name(context: click.Context, parameter: click.Parameter, name: str | No
     from fastpe.tasks.registry import TASKS
 
     return None if name is None else TASKS.known(name)
+
+
+def with_bands(model: "Transformer", scheme: str | None) -> "Transformer":
+    """The model, or one that reads by a scheme of `fastpe.bands`."""
+    from fastpe.model.banded import Banded
+
+    return model if scheme is None else Banded(model, scheme)
 
 
 def parse_options(encoding: str, texts: Sequence[str]) -> dict[str, Any]:

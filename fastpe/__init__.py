@@ -23,6 +23,7 @@ The small transformer
     ModelConfig, Transformer    settings and model: outputs, loss, gradients, save
     schedule                    the layers of a released model: encodings, windows, chunks
     Adam                        its optimiser
+    Banded                      a trained model that reads longer inputs by bands
     TrainConfig, train          settings and run of a whole training
     evaluate, load              testing at other lengths; a trained or saved model
     length_curve, receptive_field
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from fastpe.functional.attention import attention, attention_vjp
     from fastpe.functional.rotation import rotate, rotate_vjp
     from fastpe.model.adam import Adam
+    from fastpe.model.banded import Banded
     from fastpe.model.config import ModelConfig
     from fastpe.model.schedules import schedule
     from fastpe.model.transformer import Transformer
@@ -103,6 +105,7 @@ _HOME = {
     "TrainConfig": "fastpe.training.config",
     "schedule": "fastpe.model.schedules",
     "Transformer": "fastpe.model.transformer",
+    "Banded": "fastpe.model.banded",
     "Adam": "fastpe.model.adam",
     "train": "fastpe.training.loop",
     "evaluate": "fastpe.training.evaluation",
@@ -125,8 +128,8 @@ __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "Encoding", "Option", "Spec", "Reported", "BeyondTrainingLength",
     "attention", "attention_vjp", "attention_scores", "rotate", "rotate_vjp", "spans", "bands", "columns",
     "temperatures",
-    "ModelConfig", "schedule", "Transformer", "Adam", "TrainConfig", "train", "evaluate", "load", "length_curve",
-    "receptive_field", "compare", "tasks", "theory", "reference",
+    "ModelConfig", "schedule", "Transformer", "Adam", "TrainConfig", "train", "evaluate", "load", "Banded",
+    "length_curve", "receptive_field", "compare", "tasks", "theory", "reference",
 ]  # fmt: skip
 
 

@@ -15,8 +15,8 @@ look-back queries[i] - keys[j]. Attention costs as many tiles as without bands, 
 seen, and cost nothing. Positions are true ones: keys are handed over unturned, from a cache as well. Places are
 multiplied by theta in float64, which at place p leaves an error of about 1e-16 p theta radians.
 
-A model of `fastpe` that was trained with rope reads longer inputs so by `fastpe.reference.model_forward`, with
-``{"bands": bands, "theta": theta}`` as its slots.
+A model of `fastpe` that was trained with rope reads longer inputs so as `fastpe.Banded`, and on the command line by
+``fastpe evaluate RUN --bands self_extend:group=4,window=32``.
 
 >>> import fastpe
 >>> bands, theta = self_extend(6, group=2, window=2), frequencies("rope", 6, dim=4)

@@ -4,11 +4,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from fastpe import reference
 from fastpe.doctor.case import Array, Case, Draw
 from fastpe.functional.attention import attention, attention_vjp
 from fastpe.functional.bands import Band
+
+_APART = 1e-5  # more than counts of float32 are wrong by
 
 
 def _attention_weights(q: Array, k: Array, bias: Array | float, causal: bool) -> tuple[Array, Callable[[Array], Array]]:
@@ -112,6 +115,46 @@ def attention_of_columns(draw: Draw, n: int, d: int) -> Iterator[Case]:
     yield Case(ours, formula, (do, q, k, v, *named.values()), n * d)
 
 
+def attention_of_counts(draw: Draw, n: int, d: int) -> Iterator[Case]:
+    """Keys that are counted by their gates, up to half as many as there may be."""
+    do, v, vectors = draw(n, d), draw(n, d), draw(n // 4 + 2, d)
+    q, k = draw(n, d), draw(n, d)
+    while _distance_from_whole(_counts(q, k)[1]) < _APART:
+        q, k = draw(n, d), draw(n, d)
+
+    def formula(do: Array, q: Array, k: Array, v: Array, vectors: Array) -> tuple[Array, ...]:
+        gates, counts = _counts(q, k)
+        places = np.minimum(counts, len(vectors) - 1)
+        below, above = np.floor(places).astype(int), np.ceil(places).astype(int)
+        share, z = places - below, q @ vectors.T
+        at_below, at_above = (np.take_along_axis(z, rows, -1) for rows in (below, above))
+        scores = q @ k.T * _scale(q) + (1 - share) * at_below + share * at_above
+        weights, pullback = reference.softmax_vjp(np.where(_offsets(n) > 0, -np.inf, scores))
+        dscores = pullback(do @ v.T)
+        dgates, dz = np.cumsum(dscores * (at_above - at_below), axis=-1), np.zeros_like(z)
+        np.add.at(dz, (np.arange(n)[:, None], below), dscores * (1 - share))
+        np.add.at(dz, (np.arange(n)[:, None], above), dscores * share)
+        dproducts = (dscores + dgates * gates * (1 - gates)) * _scale(q)
+        return weights @ v, dproducts @ k + dz @ vectors, dproducts.T @ q, weights.T @ do, dz.T @ q
+
+    out, pull = attention_vjp(q[None], k[None], v[None], causal=True, counts=vectors[None])
+    found = pull(do[None])
+    ours = out[0], *(found[name][0] for name in (*"qkv", "counts"))
+    yield Case(ours, formula, (do, q, k, v, vectors), n * d)
+
+
+def _counts(q: Array, k: Array) -> tuple[Array, Array]:
+    """The gates of keys, and their sums from the query back."""
+    gates = np.where(_offsets(len(q)) > 0, 0, 1 / (1 + np.exp(-q @ k.T * _scale(q))))
+    return gates, np.cumsum(gates[:, ::-1], axis=-1)[:, ::-1]
+
+
+def _distance_from_whole(counts: Array) -> float:
+    """Of the nearest count; there slopes jump, and rounding decides on which side it is."""
+    seen = counts[np.tri(len(counts), dtype=bool)].astype(np.float64)
+    return float(np.abs(seen - np.round(seen)).min())
+
+
 def attention_of_bands(draw: Draw, n: int, d: int) -> Iterator[Case]:
     """Two bands at places of their own, the keys from the third query back on in the second, and a sink."""
     do, q, k, v, sink, theta = draw(n, d), draw(n, d), draw(n, d), draw(n, d), draw(1), draw(d // 2)
@@ -170,3 +213,28 @@ def attention_of_maps(draw: Draw, n: int, d: int) -> Iterator[Case]:
         found = pull(do[None])
         ours = out[0], *(found[name][0] for name in (*"qkv", "rotors"))
         yield Case(ours, formula, (do, q, k, v, maps), n * d)
+
+
+def attention_of_radii(draw: Draw, n: int, d: int) -> Iterator[Case]:
+    """Channels as radii at angles of every position, those of keys with phases of their own."""
+    do, q, k, v, phases, angles = draw(n, d), draw(n, d), draw(n, d), draw(n, d), draw(1, d), draw(n, d)
+
+    def formula(do: Array, q: Array, k: Array, v: Array, phases: Array, angles: Array) -> tuple[Array, ...]:
+        turns, rows, found = (angles, angles + phases), [], []
+        radii = [np.logaddexp(0, x, dtype=x.dtype) for x in (q, k)]
+        for radius, turn in zip(radii, turns, strict=True):
+            rows.append(np.concatenate([radius * np.cos(turn), radius * np.sin(turn)], axis=1))
+        weights, pullback = reference.softmax_vjp(rows[0] @ rows[1].T * _scale(q))
+        dscores = _scale(q) * pullback(do @ v.T)
+        drows = dscores @ rows[1], dscores.T @ rows[0]
+        for x, radius, turn, drow in zip((q, k), radii, turns, drows, strict=True):
+            along, across = drow[:, :d], drow[:, d:]
+            dturn = radius * (across * np.cos(turn) - along * np.sin(turn))
+            found.append((expit(x) * (along * np.cos(turn) + across * np.sin(turn)), dturn))
+        (dq, of_queries), (dk, of_keys) = found
+        return weights @ v, dq, dk, weights.T @ do, of_keys.sum(axis=0, keepdims=True), of_queries + of_keys
+
+    out, pull = attention_vjp(q[None], k[None], v[None], polar=phases, angles=angles[None])
+    found = pull(do[None])
+    ours = out[0], *(found[name][0] for name in "qkv"), found["polar"], found["angles"][0]
+    yield Case(ours, formula, (do, q, k, v, phases, angles), n * d)

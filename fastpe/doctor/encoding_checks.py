@@ -304,7 +304,7 @@ def _tells_direction(key: str) -> bool:
     network, rng = Transformer(config), np.random.default_rng(2)
     for name, value in network.parameters.items():
         if "encoding." in name:
-            value += rng.uniform(0.1, 0.5, value.shape)
+            value += rng.uniform(0.1, 0.5, value.shape) * rng.choice([-1.0, 1.0], value.shape)  # some have limits
     x = rng.normal(size=(2, LENGTH))
     forth, back = network(x), network(x[:, ::-1])[:, ::-1]
     return bool(np.abs(forth - back).max() > 1e-9 * np.abs(forth).max())

@@ -18,7 +18,9 @@ from fastpe.doctor.attention_checks import (
     attention_of_all,
     attention_of_bands,
     attention_of_columns,
+    attention_of_counts,
     attention_of_maps,
+    attention_of_radii,
 )
 from fastpe.doctor.case import Array, Case, Draw
 from fastpe.encodings.build import build, pull
@@ -278,7 +280,9 @@ KERNELS: dict[str, Callable[[Draw, int, int], Iterator[Case]]] = {
     "attention with masks, soft cap, sink and dropout": attention_of_all,
     "attention with columns of keys and queries": attention_of_columns,
     "attention with bands and a sink": attention_of_bands,
+    "attention with keys that are counted": attention_of_counts,
     "attention with maps of channels": attention_of_maps,
+    "attention with channels as radii": attention_of_radii,
     "layer_norm_forward": _layer_norm_forward,
     "layer_norm_backward": _layer_norm_backward,
     "rms_norm_forward": _rms_norm_forward,

@@ -17,16 +17,16 @@ from fastpe.encodings.slots import make_spec
 
 GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "input": ("Added to the input", ("table", "qk_table", "taps")),
-    "rotation": ("Rotations of query and key", ("angles", "growth", "rotors")),
+    "rotation": ("Rotations of query and key", ("polar", "angles", "growth", "rotors")),
     "relative": (
         "Vectors of the offset in score and output", ("rel_key", "rel_query", "rel_value", "rel_gain", "key_bias"),
     ),
     "bias": ("Biases and factors of the score", ("bias", "gain", "row_scale", "scores", "index", "values")),
-    "content": ("Gates of a layer's input, queries and keys", ()),
+    "content": ("Gates of a layer's input, queries and keys", ("counts",)),
 }  # fmt: skip
 """Folder of `fastpe/encodings/` -> its title, and the slots that put an encoding there, in the order of acting."""
 
-_FIRST = ("rotation", "relative", "bias")  # of several groups that slots point to
+_FIRST = ("rotation", "relative", "bias", "content")  # of several groups that slots point to
 LEARNED = ("yes", "no", "optional")
 
 NEEDS: Mapping[str, str] = {

@@ -157,6 +157,9 @@ class Encoding:
     moves : callable
         (**options) -> whether, past the training length, a longer sequence changes what earlier positions get (of a
         grid, its cells), so that keys cached before do not fit.
+    column : callable
+        (spec, **options) -> what each head's scores in a causal model gain with every position that a key is further
+        on, a tuple; or None where there is more to it. By it an encoding acts on positions that tokens decide.
     check : callable
         (spec, **options) raises what is wrong with a request before any work.
     remarks : callable
@@ -194,6 +197,7 @@ class Encoding:
     plain: Callable[..., dict[str, Any]] = lambda spec, **options: {}
     axes: Callable[..., int] = lambda **options: 1
     moves: Callable[..., bool] = lambda **options: False
+    column: Callable[..., tuple[float, ...] | None] = lambda spec, **options: None
     check: Callable[..., None] = lambda spec, **options: None
     remarks: Callable[..., tuple[str, ...]] = lambda spec, **options: ()
     resize: Callable[..., dict[str, Any]] | None = None

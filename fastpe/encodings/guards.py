@@ -62,7 +62,7 @@ class _Border:
             raise self._error(f"shapes gives slot {min(found.keys() & _LOOKED_UP)!r} alone: {ALONE}")
         for slot, shape in found.items():
             whole = isinstance(shape, tuple) and all(type(size) is int for size in shape)
-            if not whole or misfit(slot, shape, spec):
+            if not whole or misfit(slot, shape, spec, found):
                 raise self._error(
                     f"shapes gives slot {slot!r} the shape {shape!r}, not one of {SLOTS[slot].axes} at length="
                     f"{spec.length}, dim={spec.dim}, heads={spec.heads}"

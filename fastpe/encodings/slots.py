@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -127,6 +127,7 @@ SLOTS: Mapping[str, Slot] = {
     "qk_table": Slot("(N, C)", "added to the input of every layer's query and key maps", shape=_rows),
     "taps": Slot("(K, C)", "depthwise convolution over the sequence, added at the input", "alone"),
     "rotors": Slot("(H or 1, N or 1, D/b, b, b)", "maps blocks of b channels of query and key", "alone"),
+    "polar": Slot("(H or 1, D)", "makes each channel a radius at an angle: phases of keys", "alone"),
     "angles": Slot("(H or 1, N, R/2)", "rotates the first R channels of query and key", dtype="float64"),
     "growth": Slot("(N, R/2)", "natural logarithm of a factor on query and, inverted, on key", dtype="float64"),
     "row_scale": Slot("(H or 1, N)", "multiplies the products of each query and its keys", "multiply"),
@@ -140,6 +141,7 @@ SLOTS: Mapping[str, Slot] = {
     "index": Slot("(N, M)", "score: which entry of values is added", "alone", "int32"),
     "values": Slot("(H, V)", "score: what index chooses from", "alone"),
     "scores": Slot("(H, N, M)", "added to the score", shape=_pairs),
+    "counts": Slot("(H or 1, P, D)", "score: query times a vector of how many keys it counts", "alone"),
     "rel_value": Slot("(H or 1, 2K+1, D)", "output: attention times a vector of the offset"),
     "scale": Slot("float or (H,)", "factor of the score, 1/sqrt(D) where it is not given", "alone", ""),
     "pairs": Slot("'interleaved' or 'half'", "which channels a rotation pairs", "alone", ""),
@@ -153,7 +155,7 @@ OF_OFFSETS = frozenset(slot for slot, each in SLOTS.items() if "2K+1" in each.ax
 
 
 def neutral(slot: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """A slot that changes nothing.
+    """A slot that changes nothing; there is none such of `polar`.
 
     >>> neutral("gain", (1, 3), "float32").tolist(), neutral("rotors", (1, 1, 1, 2, 2), "float32")[0, 0, 0].tolist()
     ([[1.0, 1.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]])
@@ -164,8 +166,8 @@ def neutral(slot: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     return np.array(np.broadcast_to(factor, shape), dtype, order="C")
 
 
-def misfit(slot: str, shape: tuple[int, ...], spec: Spec) -> bool:
-    """Whether an array of this shape cannot be that slot at these sizes.
+def misfit(slot: str, shape: tuple[int, ...], spec: Spec, beside: Collection[str] = ()) -> bool:
+    """Whether an array of this shape cannot be that slot at these sizes, beside others: with `polar` D pairs turn.
 
     >>> misfit("rel_key", (1, 5, 8), make_spec(3, dim=16, heads=2)), misfit("bias", (2, 4), make_spec(3, heads=2))
     (False, True)
@@ -174,6 +176,8 @@ def misfit(slot: str, shape: tuple[int, ...], spec: Spec) -> bool:
     front = len(shape) - len(names)
     if front < 0 or shape[:front] not in ((), spec.batch):
         return True
+    if slot == "angles" and "polar" in beside:
+        names[-1] = "D"
     return not all(_fits(name, size, spec) for name, size in zip(names, shape[front:], strict=True))
 
 

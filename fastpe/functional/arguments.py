@@ -10,6 +10,7 @@ import numpy as np
 from fastpe.base import validation
 from fastpe.base.random import Stream
 from fastpe.base.validation import at_least_zero, positive, truth, whole
+from fastpe.functional import polar
 from fastpe.functional.bands import Band, check_bands
 from fastpe.functional.positions import Positions
 from fastpe.functional.sight import Mask, added_mask, as_spans, check_mask, check_spans, check_starts
@@ -31,6 +32,7 @@ AXES = {
     "index": ("N", "M"),
     "scores": ("H", "N", "M"),
     "rotors": ("H1", "L1", "D/b", "b", "b"),
+    "polar": ("H1", "D"),
     "angles": ("H1", "L", "R"),
     "growth": ("L", "R"),
     "sinks": ("H",),
@@ -38,6 +40,7 @@ AXES = {
     "key_slope": ("H1", "M"),
     "query_slope": ("H1", "N"),
     "row_scale": ("H1", "N"),
+    "counts": ("H1", "P", "D"),
     "theta": ("R",),
 }
 UNLED = ("sinks", "theta")  # those that never have a leading axis B
@@ -118,10 +121,11 @@ def check(
     if starts is not None:
         sizes["L"] = max(sizes["M"], sizes["N"] + int(starts.max(initial=0)))
     as_given = {name: _slot_array(name, value) for name, value in given.items() if name in AXES}
-    own = {
-        name: _with_batch(name, _widened(name, in_float32(array)), sizes, longer=starts is not None)
-        for name, array in as_given.items()
-    }
+    axes = AXES | {"angles": polar.ANGLES} if "polar" in as_given else AXES
+    own = {}
+    for name, array in as_given.items():
+        array = array.astype(np.float64) if name in WIDE else in_float32(array)
+        own[name] = _with_batch(name, axes[name], array, sizes, longer=starts is not None)
     if "index" in own:  # a kernel follows it: once it has been checked, nobody else may change it
         own["index"] = cells_of(own["index"], positions).copy()
     bands = check_bands(given, sizes)
@@ -237,13 +241,8 @@ def _slot_array(name: str, value: Any) -> Array:
     return array
 
 
-def _widened(name: str, array: Array) -> Array:
-    return array.astype(np.float64) if name in WIDE else array
-
-
-def _with_batch(name: str, array: Array, sizes: Mapping[str, int], *, longer: bool) -> Array:
+def _with_batch(name: str, axes: tuple[str, ...], array: Array, sizes: Mapping[str, int], *, longer: bool) -> Array:
     """The slot with a leading axis B or 1, its axes checked; those over positions may be longer than need be."""
-    axes = AXES[name]
     led = array if array.ndim == len(axes) + 1 and name not in UNLED else array[None]
     square = axes[-2:] == ("N", "M") and len(set(led.shape[-2:])) == 1 and _fits("L", led.shape[-1], sizes, longer)
     fits = led.ndim == len(axes) + 1 and led.shape[0] in (1, sizes["B"])
@@ -274,10 +273,11 @@ def _fits(axis: str, size: int, sizes: Mapping[str, int], longer: bool) -> bool:
         return size >= 1 and sizes["D"] % size == 0
     if axis == "L" and longer:
         return size >= sizes["L"]
-    return size >= 1 if axis == "V" else size == sizes[axis]
+    return size >= 1 if axis in ("V", "P") else size == sizes[axis]
 
 
 def _check_together(slots: Mapping[str, Array], causal: bool) -> None:
+    polar.check_polar(slots)
     if ("index" in slots) != ("values" in slots):
         raise ValueError("index and values must be given together")
     if "index" in slots:
@@ -286,8 +286,9 @@ def _check_together(slots: Mapping[str, Array], causal: bool) -> None:
             raise ValueError(f"values must have at most {_MOST_VALUES} entries for index to choose from, not {count}")
         if index.size and (index.min() < 0 or index.max() >= count):
             raise ValueError(f"index must lie in [0, {count}), but reaches from {index.min()} to {index.max()}")
-    if "growth" in slots and not causal:
-        raise ValueError("growth needs causal=True: it grows without bound for keys after the query")
+    for name, fault in (("growth", "it grows without bound for"), ("counts", "nobody counts")):
+        if name in slots and not causal:
+            raise ValueError(f"{name} needs causal=True: {fault} keys after the query")
     counts = [slots[name].shape[-1] for name in ("angles", "growth") if name in slots]
     if len(set(counts)) > 1:
         raise ValueError(f"growth must have as many pairs as angles, {counts[0]}, not {counts[1]}")

@@ -71,7 +71,8 @@ def attention(
         Which weights are dropped: a function of this seed, the sample, the head, the query and the key alone.
     bands : tuple of fastpe.bands.Band, optional
         Sets of places at which queries and keys are turned, each with the keys that are its own; keys of none are
-        hidden. With it goes the slot ``theta``, and neither ``rotors``, ``angles`` nor ``growth``. See `fastpe.bands`.
+        hidden. With it goes the slot ``theta``, and neither ``rotors``, ``polar``, ``angles``, ``growth`` nor
+        ``counts``. See `fastpe.bands`.
     tolerance : float, optional
         Tiles of keys are left out where all that is left out of a row of the softmax provably sums up to at most this
         weight. By default a quarter of the dtype's precision; 0 leaves out nothing. See `kernels.attention`.
@@ -204,7 +205,8 @@ def gradients(
     `lse`; rounds: as for `rounded`."""
     call = checked(q, k, v, causal, window, lengths, True, wrt, slots)
     # an lse that is as large as offsets may be, and rounded, is too coarse to make weights of again
-    known = None if "key_offset" in call.slots else (out, lse)
+    # and tallies of counts are those of a forward pass
+    known = None if {"key_offset", "counts"} & call.slots.keys() else (out, lse)
     return attended(call, checked_tolerance(tolerance, call.q.dtype), known, rounds=rounds).pullback(dout)
 
 

@@ -9,20 +9,19 @@ from fastpe.functional import arguments
 from fastpe.functional.arguments import Array, Call, dropout_key
 from fastpe.functional.bands import angles_of, keys_met
 from fastpe.functional.bounds import bounds_of, columns_with_room, limits_of, raised
-from fastpe.functional.layouts import contiguous, summed_to
-from fastpe.functional.rotation import (
-    channels,
-    crossed,
+from fastpe.functional.content import (
+    content_gradients,
     own_angles,
     rows_of_bounds,
+    rows_read,
     shared_turns,
-    turned,
     turned_rows,
-    without_warnings,
+    width_of,
 )
-from fastpe.functional.rotors import mapped, rotors_gradient
+from fastpe.functional.layouts import contiguous, summed_to
+from fastpe.functional.rotation import without_warnings
 from fastpe.functional.sinks import drain, sinks_gradient
-from fastpe.functional.slot_arrays import cells_back, fold, slot_arrays
+from fastpe.functional.slot_arrays import cells_back, fold, for_gradients, slot_arrays, with_tallies
 from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
 from fastpe.kernels.attention.cells import FEW, TILE_KEYS, TILE_QUERIES
@@ -54,6 +53,7 @@ class Pass:
         self.tolerance = tolerance
         (b, h, n, d), (hk, m), dv = call.q.shape, call.k.shape[1:3], call.v.shape[-1]
         self.group = shared_turns(call.slots, h, hk)
+        d = width_of(call.slots, d)
         self.sizes = b, h, hk * self.group, n, m, d
         self.way = _way(n, m) if rounds or call.dtype.name == "bfloat16" else None
         self.nothing = np.zeros(1, self.dtype)
@@ -67,11 +67,10 @@ class Pass:
         if call.bands:
             self.keys = keys_met(call.bands[0].spans)
             self.angles = angles_of(call.bands[0], call.slots["theta"], self.keys)
-        rows = turned_rows(
+        self.rows = turned_rows(
             call.q, call.k, call.v, call.slots, self.angles, self.group, call.positions, call.pairs, self.keys
         )
-        q, self.qr, k, self.kr, v = rows
-        self.q, self.k = q, k
+        rows = q, _, k, _, v = rows_read(self.rows, call.slots)
         self.strides = tuple(stride // x.itemsize for x in (q, k, v) for stride in x.strides[:3])
         self.strides += (self.strides[2], self.strides[5], dv, d, dv)
         self.options = Options(rectify=int(call.rectify), softcap=call.softcap)
@@ -90,7 +89,8 @@ class Pass:
         scale = contiguous(np.broadcast_to(call.scale, (h,)), self.dtype)
         starts = [simd.start_of(x) for x in rows]
         sight, limits = (self._first_positions(), *self._seen(made.mask)), limits_of(tolerance, call.causal, m)
-        arrays = *starts, scale, lengths, *sight, made.bias, *bounds, made.slots, self.table, limits, self.columns
+        slots = with_tallies(made, b, h, n)
+        arrays = *starts, scale, lengths, *sight, made.bias, *bounds, slots, self.table, limits, self.columns
         self.inputs = Inputs._make(arrays)
         if known is None:
             self._forward()
@@ -135,7 +135,7 @@ class Pass:
         """Whether q and k have gradients that are not turned back with those of the content."""
         slots = set(self.call.slots)
         content = slots & {"rotors", "angles", "theta", "row_scale"}
-        return "growth" in slots or bool(content and slots & {"rel_key", "rel_query", "key_bias"})
+        return "growth" in slots or bool(content and slots & {"rel_key", "rel_query", "key_bias", "counts"})
 
     def room(self, case: Case, *, gradients: bool) -> Room:
         """What a lane needs."""
@@ -192,7 +192,7 @@ class Pass:
         turns = np.zeros(b * h * (-(-n // int(TILE_QUERIES)) + 1), np.int64)
         columns = None if g.columns is None else ColumnGradients._make(map(simd.start_of, g.columns))
         starts = Gradients._make((*map(simd.start_of, g[:-1]), columns))
-        rest = self.inputs, self.dropout, starts, turns, case, room, arenas
+        rest = for_gradients(self.inputs), self.dropout, starts, turns, case, room, arenas
         run_apart(lanes, *((calls.rounded_backward, self.way) if self.way else (calls.backward,)), *rest)
         return {
             name: gradient.reshape(call.shapes[name]).astype(call.dtypes[name], copy=False)
@@ -209,9 +209,8 @@ class Pass:
 
     def _room_for_gradients(self, case: Case, dout: Array, dlse: Array) -> Gradients:
         (b, h, hk, n, m, d), dv = self.sizes, case.v_width
-        shapes = {
-            "rel_gain": (d,), "rel_key": (d,), "rel_query": (d,), "rel_value": (dv,), "values": (), "key_bias": (d,),
-        }  # fmt: skip
+        shapes: dict[str, tuple[int, ...]] = {"rel_value": (dv,), "values": ()}
+        shapes |= dict.fromkeys(("rel_gain", "rel_key", "rel_query", "key_bias", "counts"), (d,))
 
         def zeros(*shape: int) -> Array:
             return np.zeros(shape, self.dtype)
@@ -243,33 +242,16 @@ class Pass:
 
     def _named(self, g: Gradients) -> dict[str, Array]:
         """The gradients by argument: turned back, folded, and summed over the axes along which arguments repeat."""
-        call, found = self.call, {}
-        dq, dk = g.dq, g.dk
+        call = self.call
+        dq, dk, found = content_gradients(call, self.rows, self.angles, self.keys, g.dq, g.dk)
         if "sinks" in call.shapes:
             found["sinks"] = self._sinks_gradient(g.deltas)
-        if "growth" in call.shapes:
-            found["growth"] = self._growth_gradient(dq, dk)
-        if self.angles is not None:
-            for name in {"angles", "theta"} & call.shapes.keys():
-                found[name] = self._angles_gradient(dq, dk) if name == "angles" else self._theta_gradient(dq, dk)
-            for dx, angles in zip((dq, dk[:, :, self.keys]), self.angles, strict=True):
-                if angles is not None:
-                    turned(dx, angles, call.pairs, dx, -1.0)
-        if "row_scale" in call.slots:
-            if "row_scale" in call.shapes:
-                found["row_scale"] = np.einsum("bhnd,bhnd->bhn", dq, self._mapped(self.q, queries=True))
-            dq *= call.slots["row_scale"][..., None]
-        if "rotors" in call.slots:
-            if "rotors" in call.shapes:
-                found["rotors"] = self._rotors_gradient(dq, dk)
-            for x, queries in ((dq, True), (dk, False)):
-                x[...] = self._mapped(x, queries=queries, back=True)
         if g.columns is not None:
             found |= dict(zip(_COLUMNS, g.columns, strict=True))
         found["q"] = dq if g.dq_rest is g.dq else dq + g.dq_rest
         dk = dk if g.dk_rest is g.dk else dk + g.dk_rest
         found |= {"k": self._ungrouped(dk), "v": self._ungrouped(g.dv)}
-        for name in ("rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "values"):
+        for name in ("rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "values", "counts"):
             found[name] = getattr(g, f"d{name}")
         for name in ("gain", "bias"):
             if name in call.shapes:
@@ -292,43 +274,6 @@ class Pass:
     def _ungrouped(self, x: Array) -> Array:
         """The sum over the heads that share a key head."""
         return x.reshape(x.shape[0], -1, self.group, *x.shape[2:]).sum(axis=2) if self.group > 1 else x
-
-    def _mapped(self, x: Array, *, queries: bool, back: bool = False) -> Array:
-        """Queries or keys times their maps, if there are any."""
-        if "rotors" not in self.call.slots:
-            return np.ascontiguousarray(x)
-        return mapped(x, self.call.slots["rotors"], self.call.positions, self.call.pairs, queries=queries, back=back)
-
-    def _rotors_gradient(self, dq: Array, dk: Array) -> Array:
-        call = self.call
-        return rotors_gradient(call.slots["rotors"], self.q, self.k, dq, dk, call.positions, call.pairs)
-
-    def _angles_gradient(self, dq: Array, dk: Array) -> Array:
-        angles, positions = self.call.slots["angles"], self.call.positions
-        (size, count), pairs = angles.shape[-2:], self.call.pairs
-        of_queries = positions.queries_back(crossed(self.qr, dq, count, pairs), -2, size)
-        of_keys = positions.keys_back(crossed(self.kr, dk, count, pairs), -2, size)
-        return summed_to(of_queries, angles.shape) + summed_to(of_keys, angles.shape)
-
-    def _theta_gradient(self, dq: Array, dk: Array) -> Array:
-        """Of what a band's places are multiplied by, (1, R)."""
-        band, count = self.call.bands[0], self.call.slots["theta"].shape[-1]
-        of_queries = crossed(self.qr, dq, count, self.call.pairs) * band.queries[:, None, :, None]
-        kr, dk = (x[:, :, self.keys] for x in (self.kr, dk))
-        of_keys = crossed(kr, dk, count, self.call.pairs) * band.keys[:, None, self.keys, None]
-        return np.asarray(of_queries.sum(axis=(0, 1, 2)) + of_keys.sum(axis=(0, 1, 2)))[None]
-
-    def _growth_gradient(self, dq: Array, dk: Array) -> Array:
-        growth = self.call.slots["growth"]
-        first, second = channels(growth.shape[-1], self.call.pairs)
-        positions, size = self.call.positions, growth.shape[-2]
-
-        def content(x: Array, dx: Array) -> Array:
-            product = dx.astype(np.float64) * x
-            return (product[..., first] + product[..., second]).sum(axis=1)
-
-        of_keys = positions.keys_back(content(self.kr, dk), -2, size)
-        return positions.queries_back(content(self.qr, dq), -2, size) - of_keys
 
     def _sinks_gradient(self, deltas: Array) -> Array:
         return sinks_gradient(self.call.slots["sinks"], raised(self.lse, self.columns), deltas)

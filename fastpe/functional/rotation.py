@@ -4,7 +4,7 @@ Attention turns its queries and keys here, too.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +12,12 @@ import numpy as np
 
 from fastpe.functional.arguments import any_real, check_pairs, in_float32, wanted
 from fastpe.functional.layouts import contiguous, plain_rows, summed_to
-from fastpe.functional.positions import Positions
-from fastpe.functional.rotors import mapped
 from fastpe.kernels import rotate as kernel
 from fastpe.kernels import simd
 from fastpe.kernels.threads import lanes_for, run_apart
 
 Array = np.ndarray[Any, Any]
 
-_ALL = slice(None)
 _OF_A_SINE = 16  # multiplications that one takes
 
 # x may hold NaN and infinities, and what becomes of them stands in the results
@@ -137,61 +134,6 @@ def turn(x: Array, turns: Turns, sign: float, pairs: str, y: Array) -> Array:
         pairs == "half",
     )  # fmt: skip
     return y
-
-
-def shared_turns(slots: Mapping[str, Array], h: int, hk: int) -> int:
-    """How many copies of keys and values there must be, as heads that turn or map keys on their own share none."""
-    apart = any(slots[name].shape[1] not in (1, hk) for name in ("rotors", "angles") if name in slots)
-    return h // hk if apart else 1
-
-
-def turned_rows(
-    q: Array, k: Array, v: Array, slots: Mapping[str, Array], angles: tuple[Array, Array | None] | None, group: int,
-    positions: Positions, pairs: str, keys: slice = _ALL,
-) -> tuple[Array, ...]:  # fmt: skip
-    """q, q mapped, turned and scaled row by row, k, k mapped and turned, and v, as kernels read them: before and after
-    they have the same strides.
-
-    angles: of queries, and of keys, None where these are not turned. keys: those that anybody reads.
-    """
-    if group > 1:
-        k, v = (np.repeat(x, group, axis=1) for x in (k, v))
-    q, k, v = plain_rows(q), plain_rows(k), plain_rows(v)
-    if angles is None and not {"rotors", "row_scale"} & slots.keys():
-        return q, q, k, k, v
-    if angles is None and "rotors" not in slots:
-        q = np.ascontiguousarray(q)
-        return q, scaled_rows(q, slots), k, k, v
-    q, k = np.ascontiguousarray(q), np.ascontiguousarray(in_float32(k))
-    qr, kr = q, k
-    if "rotors" in slots:
-        maps = slots["rotors"]
-        qr, kr = (mapped(x, maps, positions, pairs, queries=queries) for x, queries in ((q, True), (k, False)))
-    if angles is not None:
-        qr = turned(qr, angles[0], pairs, np.empty(q.shape, q.dtype) if qr is q else qr, 1.0)
-    if angles is not None and angles[1] is not None:
-        made = np.empty(k.shape, k.dtype) if keys == _ALL else np.zeros(k.shape, k.dtype)
-        turned(kr[:, :, keys], angles[1], pairs, made[:, :, keys], 1.0)
-        kr = made
-    return q, scaled_rows(qr, slots), k, kr, v
-
-
-def rows_of_bounds(rows: tuple[Array, ...], slots: Mapping[str, Array]) -> tuple[Array, Array]:
-    """Of what `turned_rows` gives, queries and keys whose norms are those of the content: rotations keep them."""
-    q, qr, k, kr, _ = rows
-    return qr if "row_scale" in slots or "rotors" in slots else q, kr if "rotors" in slots else k
-
-
-def scaled_rows(x: Array, slots: Mapping[str, Array]) -> Array:
-    """x (B, H, N, D), its rows times their `row_scale`, if there is one."""
-    return x * slots["row_scale"][..., None] if "row_scale" in slots else x
-
-
-def own_angles(slots: Mapping[str, Array], positions: Positions) -> tuple[Array, Array] | None:
-    """The angles of queries and those of keys, where the slots have any."""
-    if "angles" not in slots:
-        return None
-    return positions.of_queries(slots["angles"], -2), positions.of_keys(slots["angles"], -2)
 
 
 def turned(x: Array, angles: Array, pairs: str, y: Array, sign: float) -> Array:

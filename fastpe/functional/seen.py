@@ -17,13 +17,14 @@ import numpy as np
 from fastpe.functional import again, arguments
 from fastpe.functional.arguments import AXES, UNLED, WIDE, Array
 from fastpe.functional.bounds import bounds_of, columns_with_room, limits_of, raised
+from fastpe.functional.content import own_angles, rows_of_bounds, rows_read, turned_rows
 from fastpe.functional.layouts import contiguous
 from fastpe.functional.passes import Pass, dropout_of
 from fastpe.functional.positions import Positions
-from fastpe.functional.rotation import own_angles, rows_of_bounds, turned_rows, without_warnings
+from fastpe.functional.rotation import without_warnings
 from fastpe.functional.sight import Mask
 from fastpe.functional.sinks import drain
-from fastpe.functional.slot_arrays import Arrays, slot_arrays
+from fastpe.functional.slot_arrays import Arrays, slot_arrays, with_tallies
 from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
 from fastpe.kernels.attention.cells import FEW, TILE_KEYS, TILE_QUERIES
@@ -199,7 +200,8 @@ class _Plan:
         positions = Positions(n, m, None if slots["query_start"] is None else sight.starts)
         lain = q, k, v
         angles = own_angles(given, positions)
-        rows = q, qr, k, kr, v = turned_rows(q, k, v, given, angles, self.group, positions, self.pairs)
+        rows = turned_rows(q, k, v, given, angles, self.group, positions, self.pairs)
+        rows = q, qr, k, kr, v = rows_read(rows, given)
         first, keys = simd.start_of(q), simd.start_of(k)
         made, bounds = self._laid(given, sight.mask, positions), self.no_bounds
         if skips:
@@ -209,7 +211,7 @@ class _Plan:
         x = (
             first, first if qr is q else simd.start_of(qr), keys, keys if kr is k else simd.start_of(kr),
             simd.start_of(v), scale, sight.lengths, sight.starts, sight.spans, made.mask, sight.occupied, made.bias,
-            *bounds[:3], made.slots, made.table, bounds[3], columns,
+            *bounds[:3], with_tallies(made, b, h, n), made.table, bounds[3], columns,
         )  # fmt: skip
         out, lse = np.empty((b, h, n, dv), dtype), np.empty((b, h, n), dtype)
         lanes = lanes_for(b * h * n * m * (q.shape[-1] + dv), b * h * -(-n // _BLOCK))

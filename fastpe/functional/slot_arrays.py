@@ -12,7 +12,8 @@ from fastpe.functional.positions import Positions
 from fastpe.kernels.attention import unfolding
 from fastpe.kernels.attention.cells import TILE_QUERIES
 from fastpe.kernels.attention.columns import Columns
-from fastpe.kernels.attention.records import COLUMNS, SLOTS, Slots
+from fastpe.kernels.attention.counted import TALLY
+from fastpe.kernels.attention.records import COLUMNS, COUNTS, GIVEN, SLOTS, Inputs, Slots
 
 Array = np.ndarray[Any, Any]
 
@@ -97,7 +98,21 @@ def slot_arrays(
             parts = parts[0], np.broadcast_to(parts[1], (len(parts[0]), *parts[1].shape[1:]))
         growth_q, growth_k = (contiguous(part, np.float64).reshape(-1) for part in parts)
     del arrays["growth"]
-    return Arrays(bias, mask, Slots(**arrays, indices=indices, growth_q=growth_q, growth_k=growth_k), table, columns)
+    slots = Slots(**arrays, indices=indices, growth_q=growth_q, growth_k=growth_k, tallies=nothing)
+    return Arrays(bias, mask, slots, table, columns)
+
+
+def with_tallies(made: Arrays, b: int, h: int, n: int) -> Slots | None:
+    """The slots of a call, with a tally for each query where keys are counted."""
+    if made.slots is None or not made.table[COUNTS, GIVEN]:
+        return made.slots
+    return made.slots._replace(tallies=np.zeros(b * h * n * int(TALLY), made.slots.counts.dtype))
+
+
+def for_gradients(inputs: Inputs) -> Inputs:
+    """What one backward pass takes, which counts the tallies down."""
+    slots = inputs.slots
+    return inputs if slots is None else inputs._replace(slots=slots._replace(tallies=slots.tallies.copy()))
 
 
 def _check_growth(growth: Array, dtype: Any) -> None:

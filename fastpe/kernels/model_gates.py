@@ -4,8 +4,9 @@
 
 u is the layer's input after its norm. Of a causal model K_i - K_j is what position j has lost at i, but for a part of
 query i alone, which the softmax drops. The forget gate of Lin et al. 2025 has sign -1, where softplus(-z) is -log of
-sigmoid(z). Sums are made in float64. Layers without a gate add 0; of a model without any, and without `model_slopes`,
-`gates` is None.
+sigmoid(z). The sign STEPS stands for K_h,j = slope_h s_j, s the row of the rotations that a rule gives to token j: the
+number of segments before it, of BiPE. Sums are made in float64. Layers without a gate add 0; of a model without any,
+and without `model_slopes`, `gates` is None.
 
 In a layer's activations lie, for each head, z, then K, then the bases of its blocks of queries (`attention.columns`),
 then slopes of keys and of queries (`model_slopes`); in the arena gradients of K and of the two.
@@ -19,7 +20,7 @@ from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import add_scaled, clear, dot
 from fastpe.kernels.attention.columns import ColumnGradients, HeadColumns
 from fastpe.kernels.attention.records import KEY_OFFSET, KEY_SLOPE, QUERY_SLOPE
-from fastpe.kernels.pack import pass_on, rows_of, take_turn
+from fastpe.kernels.pack import pass_on, place_of, rows_of, take_turn
 from fastpe.kernels.simd import at, get, put, scalar
 
 WEIGHT, BIAS, RATE, SIGN, FACTOR, KEY_DIRECTION, QUERY_DIRECTION = (np.int64(number) for number in range(7))
@@ -28,6 +29,8 @@ have; of the sign 0 where the layer has no gate."""
 _LOGITS, _OFFSETS, _BASES, KEY_SLOPES, QUERY_SLOPES = (np.int64(number) for number in range(5))
 ARRAYS, GRADIENTS = 5, 3
 NONE, ONE = np.int64(0), np.int64(1)
+STEPS = np.int64(2)
+"""In place of the sign of a layer whose columns follow from tokens alone."""
 
 
 def gated_columns(gates: np.ndarray) -> dict[np.int64, bool]:
@@ -63,7 +66,7 @@ def _rate(gates, layer, h, w):
 
 
 @inner
-def make_gates(gates, layer, u, w, act, pack, sizes, a):
+def make_gates(gates, layer, slopes, u, w, act, pack, sizes, a):
     """z and K of a pack. w: all parameters, not the layer's."""
     if gates is None:
         return
@@ -75,6 +78,10 @@ def make_gates(gates, layer, u, w, act, pack, sizes, a):
             offsets = at(of_head(_OFFSETS, h, act, sizes, a), start)
             if sign == 0.0:
                 clear(offsets, own.before + own.length)
+                continue
+            if sign == STEPS:
+                for i in range(own.length):
+                    put(offsets, own.before + i, scalar(offsets, slopes[h] * place_of(1, i, own)))
                 continue
             rate, weight = _rate(gates, layer, h, w), gates[layer, WEIGHT]
             bias = np.float64(get(w, gates[layer, BIAS] + h))
@@ -128,7 +135,7 @@ def gates_backward(gates, layer, u, du, w, g, act, arena, pack, sizes, a):
     if gates is None:
         return
     c, start, sign = sizes.width, NONE, np.float64(gates[layer, SIGN])
-    if sign == 0.0:
+    if sign == 0.0 or sign == STEPS:
         return
     take_turn(pack)
     for sequence in range(pack.first, pack.last):

@@ -124,7 +124,7 @@ def layer_forward(z, out, layer, all_w, w, wt, act, arena, position, dropout, pa
         if sizes.has_qk_table:
             weight, row = at(w, o.qkv_weight), 3 * c
         project(u, weight, row, at(w, o.qkv_bias), act, arena, position, pack, sizes, a)
-    make_gates(position.gates, layer, u, all_w, act, pack, sizes, a)
+    make_gates(position.gates, layer, position.slopes, u, all_w, act, pack, sizes, a)
     make_slopes(position.gates, layer, position.slopes, all_w, act, pack, sizes, a)
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)

@@ -6,7 +6,9 @@ import numpy as np
 
 from fastpe.kernels.activation import RELU
 from fastpe.kernels.attention.cells import TILE_KEYS
+from fastpe.kernels.attention.counted import TALLY
 from fastpe.kernels.attention.records import (
+    COUNTS,
     GROWTH,
     KEY_BIAS,
     REL_GAIN,
@@ -46,6 +48,7 @@ class Sizes(NamedTuple):
     has_table: int
     has_qk_table: int
     gated: int  # whether layers have gates, or slopes of their own
+    counted: int  # whether queries count their keys
     taps: int  # of the convolution at the input; 0: none
     pairs: int  # of channels that are rotated
     half: int  # whether a pair is channels c and c + pairs, not 2c and 2c + 1
@@ -58,12 +61,16 @@ class Sizes(NamedTuple):
     rotors_layer: int  # rows from one layer's maps to the next one's, from one head's, from one position's; or 0
     rotors_head: int
     rotors_row: int
+    lifted: int  # whether channels become radii, two for one
+    polar_layer: int  # as `angles_layer` and `angles_head`, of phases
+    polar_head: int
     wants_table: int
     wants_qk_table: int
     wants_taps: int
     wants_angles: int
     wants_row_scale: int
     wants_rotors: int
+    wants_polar: int
     gathers_table: int  # whether a rule says each token's row of the table, and of the rotations
     gathers_angles: int
     slots: int  # elements of the gradients of slots that all layers may share
@@ -106,6 +113,7 @@ class Offsets(NamedTuple):
     angles: int
     row_scale: int
     rotors: int
+    polar: int
     projection: int  # those of `composed` ends, input and output
     readout: int
 
@@ -125,6 +133,7 @@ class Position(NamedTuple):
     scale: np.ndarray  # (layers, H)
     spans: np.ndarray  # (layers or 1, B or 1, N, 2), int64: the keys that each query sees, where not all
     rotors: np.ndarray | None  # maps of blocks of channels, one after the other
+    polar: np.ndarray | None  # cosines and sines of phases, see `model_content`
     gates: np.ndarray | None  # (layers, 7), int64, see `model_gates`; None where no layer has one
     slopes: np.ndarray  # (H,), float64, of `model_slopes`
     no_guard: np.ndarray  # float64, not read: short sequences leave no tile out
@@ -163,6 +172,7 @@ class Arena(NamedTuple):
     turned: int
     weights: int
     lse: int
+    tallies: int
     gates: int
     mixed: int
     middle: int
@@ -177,7 +187,7 @@ class Arena(NamedTuple):
     dmixed: int
     dqkv: int
     dcontent: int
-    mapped: int  # rows of a head as blocks, and a gradient before it is added
+    mapped: int  # rows of a head as blocks, and a gradient before it is added; or a lifted row
     dgates: int
     deltas: int
     slots: int
@@ -208,18 +218,19 @@ def attention_case(
     """
     n, c, heads = sizes.length, sizes.width, sizes.heads
     given = numbers[:, 0]
-    scaled = bool(given[[GROWTH, REL_GAIN]].any())
-    moved = sizes.pairs > 0 or sizes.scales_rows > 0 or sizes.block > 0
-    apart = bool(given[GROWTH] or (moved and given[[REL_KEY, REL_QUERY, KEY_BIAS]].any()))
-    turned = 2 * c
+    made_again = bool(given[[GROWTH, REL_GAIN, COUNTS]].any())
+    moved = sizes.pairs > 0 or sizes.scales_rows > 0 or sizes.block > 0 or sizes.lifted > 0
+    apart = bool(given[GROWTH] or (moved and given[[REL_KEY, REL_QUERY, KEY_BIAS, COUNTS]].any()))
+    turned = 2 * c * (1 + sizes.lifted)
     case = Case(
-        batch=1, heads=heads, key_heads=heads, queries=n, keys=n, width=c // heads, v_width=c // heads,
+        batch=1, heads=heads, key_heads=heads, queries=n, keys=n, width=c // heads * (1 + sizes.lifted),
+        v_width=c // heads,
         causal=sizes.causal, window=0, spanned=int(spanned), strips=-(-n // int(TILE_KEYS)), half=sizes.half,
         options=options, keep_raw=int(backward and keep_raw), keep_slopes=0, skip=0, q_batch=0, q_head=0, q_row=3 * c,
         k_batch=0, k_head=0, k_row=3 * c, v_batch=0, v_head=0, v_row=3 * c, qr_row=turned if moved else 3 * c,
-        kr_row=turned if sizes.pairs or sizes.block else 3 * c, o_row=c,
-        g_row=3 * c, gv_row=3 * c, apart=int(apart),
-        kept=int(backward and n <= TILE_KEYS and not dropped and not (more and (keep_raw or scaled))), alone=1,
+        kr_row=turned if sizes.pairs or sizes.block or sizes.lifted else 3 * c, o_row=c,
+        g_row=turned if sizes.lifted else 3 * c, gv_row=3 * c, apart=int(apart),
+        kept=int(backward and n <= TILE_KEYS and not dropped and not (more and (keep_raw or made_again))), alone=1,
         dropped=int(dropped),
     )  # fmt: skip
     return case, room_for(case, numbers, backward=backward)
@@ -241,9 +252,8 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: 
     rows: how many go through the model at a time where the others of their sequence stay, with what attention reads of
     them, in every layer; 0 where all of a sequence go together.
     """
-    whole_n, c, f = sizes.length, sizes.width, sizes.hidden
-    n = rows or whole_n
-    norms, rotated, tokens = sizes.norms, sizes.pairs > 0 or sizes.block > 0, sizes.vocabulary > 0
+    whole_n, n, c, f = sizes.length, rows or sizes.length, sizes.width, sizes.hidden
+    norms, rotated, tokens = sizes.norms, any((sizes.pairs, sizes.block, sizes.lifted)), sizes.vocabulary > 0
     cursor = 0
 
     def take(count: Any) -> int:
@@ -256,9 +266,10 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: 
         "normed1": take(norms * n * c),
         "stats1": take(norms * 2 * n),
         "qkv": take(3 * whole_n * c),
-        "turned": take((rotated or sizes.scales_rows > 0) * 2 * whole_n * c),
+        "turned": take((rotated or sizes.scales_rows > 0) * 2 * whole_n * case.width * sizes.heads),
         "weights": take(case.kept * sizes.heads * n * TILE_KEYS),
         "lse": take(sizes.heads * whole_n),
+        "tallies": take(sizes.counted * int(TALLY) * sizes.heads * whole_n),
         "gates": take(sizes.gated * GATE_ARRAYS * sizes.heads * whole_n),
         "mixed": take(whole_n * c),
         "middle": take(n * c),
@@ -278,8 +289,8 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: 
         "dbranch": take(backward * case.dropped * n * c),
         "dmixed": take(backward * n * c),
         "dqkv": take(backward * 3 * n * c),
-        "dcontent": take(backward * (rotated or case.apart) * 3 * n * c),
-        "mapped": take((sizes.block > 0) * 4 * (c // sizes.heads)),
+        "dcontent": take(backward * (rotated or case.apart) * n * case.g_row),
+        "mapped": take((sizes.block > 0 or sizes.lifted > 0) * 4 * (c // sizes.heads)),
         "dgates": take(backward * sizes.gated * GATE_GRADIENTS * sizes.heads * n),
         "deltas": take(backward * n),
         "slots": take(backward * sizes.slots),

@@ -24,9 +24,13 @@ A lane waits only for tasks that other lanes have claimed and are running, so an
 through. Numba's `prange` appears once, in `_all_lanes`: a kernel inside a `prange` of its own is compiled twice over.
 """
 
+import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numba
@@ -46,6 +50,7 @@ from fastpe.kernels.simd.pointers import check_status, element
 
 _LITTLE = 2**18
 _MOST_THREADS = 1024  # tens of thousands end the process without a word
+_most = ContextVar("_most", default=_MOST_THREADS)
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 
 
@@ -69,7 +74,17 @@ def default_threads() -> int:
 
 def lanes_for(work: int, tasks: int) -> int:
     """Lanes for so many multiplications and tasks: to wake another one takes longer than a little work."""
-    return max(1, min(default_threads(), tasks)) if work > _LITTLE else 1
+    return max(1, min(default_threads(), tasks, _most.get())) if work > _LITTLE else 1
+
+
+@contextmanager
+def at_most(threads: int) -> Iterator[None]:
+    """Within it `lanes_for` gives no more: what a framework was told holds for calls on its behalf."""
+    before = _most.set(threads)
+    try:
+        yield
+    finally:
+        _most.reset(before)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -128,13 +143,31 @@ def _start_threads() -> None:
     """
     parallel._backend_init_process_lock = None  # an interrupt of an earlier start may have left it taken; made anew
     if "OMP_WAIT_POLICY" in os.environ:
-        numba.get_num_threads()
+        _start_and_leave_openmp_as_it_is()
         return
     try:
         os.putenv("OMP_WAIT_POLICY", "passive")  # not os.environ, which is Python's: an interrupt may come within
-        numba.get_num_threads()
+        _start_and_leave_openmp_as_it_is()
     finally:
         os.unsetenv("OMP_WAIT_POLICY")
+
+
+def _start_and_leave_openmp_as_it_is() -> None:
+    """Numba tells OpenMP its own number of threads, which is also that of others here: of PyTorch, say."""
+    openmp = _openmp()
+    before = None if openmp is None else openmp.omp_get_max_threads()
+    numba.get_num_threads()
+    if openmp is not None:
+        openmp.omp_set_num_threads(before)
+
+
+def _openmp() -> ctypes.CDLL | None:
+    """The OpenMP that Numba's threads are of, found as the loader does: what all see comes before its own."""
+    try:
+        pool = import_module("numba.np.ufunc.omppool").__file__
+        return next(own for own in map(ctypes.CDLL, (None, pool)) if hasattr(own, "omp_set_num_threads"))
+    except (ImportError, OSError, TypeError, StopIteration):  # on Windows no name stands for what all see
+        return None
 
 
 @intrinsic

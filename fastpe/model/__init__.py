@@ -1,5 +1,5 @@
 """The small transformer: its settings, where its parameters lie, its passes, its optimiser.
 
-From outside: `adam`, `config`, `cost`, `encoding`, `generation`, `model_file`, `parameters`, `positions`,
+From outside: `adam`, `banded`, `config`, `cost`, `encoding`, `generation`, `model_file`, `parameters`, `positions`,
 `precision`, `schedules`, `transformer`.
 """

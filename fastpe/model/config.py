@@ -121,7 +121,8 @@ class ModelConfig:
         ``"digits:20:0-9"``; a task or text completes ``"digits:20"``. ``"documents:SEP"``: positions begin anew behind
         a separator, in table and rotations, and attention stays within a document; SEP are tokens, as ``10`` or
         ``3,5-7``; ``"documents:SEP:first"``: it begins a document. ``"segments:SEP"`` (BiPE): the place within the
-        segment for the table, the number of segments before for rotations. See `fastpe.model.positions`.
+        segment for the table, the number of segments before for rotations and, in a causal model, ALiBi. See
+        `fastpe.model.positions`.
 
     Raises
     ------

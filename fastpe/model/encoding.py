@@ -20,7 +20,7 @@ from fastpe.encodings.slots import Spec, neutral
 from fastpe.model import gates, sight
 from fastpe.model.config import ModelConfig
 from fastpe.model.drawn_positions import drawn
-from fastpe.model.scratch import LAYERED
+from fastpe.model.scratch import LAYERED, check_radii
 from fastpe.model.token_positions import Placed
 
 Array = np.ndarray[Any, Any]
@@ -78,6 +78,7 @@ class ModelEncoding:
         learns = {part.scheme: set(part.encoding.parameters(spec, **part.options)) for part in self._parts}
         self._own_layers = {part.scheme: learns[part.scheme] & set(part.encoding.per_layer) for part in self._parts}
         self.layered = frozenset().union(*(filled[scheme] for scheme, names in self._own_layers.items() if names))
+        check_radii(config.encoding, [combined.slot_shapes(own, spec).keys() for own in self._different()])
         if self._patterned:
             self._check_pattern(spec, filled)
             self.layered = frozenset().union(*filled.values()) & LAYERED

@@ -2,6 +2,7 @@
 
 table     all rows that there may be; each token has the one that the rule gives it
 angles    as usual; where the rule says so, each token has the row that it gives
+column    of ALiBi among segments: a slope for each of them, in place of its bias
 others    as usual
 """
 
@@ -17,9 +18,13 @@ from fastpe import reference
 from fastpe.base.patterns import expanded, shortest
 from fastpe.base.random import Stream
 from fastpe.encodings import combined, registry
+from fastpe.encodings.encoding import Part
+from fastpe.encodings.slots import Spec
+from fastpe.kernels.model_gates import STEPS
 from fastpe.model import sight, token_positions
 from fastpe.model.config import ModelConfig
 from fastpe.model.encoding import ModelEncoding
+from fastpe.model.gates import LayerGate
 from fastpe.model.positions import Documents, Segments
 from fastpe.model.token_positions import Placed
 
@@ -27,7 +32,7 @@ Array = np.ndarray[Any, Any]
 
 # slots that know where a position is, or mix neighbours: they would lead out of a document
 _PLACED = frozenset({"taps", "qk_table", "index", "values", "scores", "row_scale"})
-_OF_SEGMENTS = frozenset({"table", "angles", "growth", "pairs"})
+_OF_SEGMENTS = frozenset({"table", "polar", "angles", "growth", "pairs"})
 
 
 class EncodingByRule:
@@ -44,20 +49,21 @@ class EncodingByRule:
         self.config, self._rule = config, config.rule
         spec, parts = config.spec(config.train_length), registry.parse_all(config.encoding, config.options)
         filled = {part.scheme: set(combined.shapes_of(part, spec)) for part in parts}
-        self._check(filled)
+        steps = self._steps(parts, spec)
+        self._check({scheme: slots for scheme, slots in filled.items() if scheme not in steps}, bool(steps))
         tables = {scheme for scheme, slots in filled.items() if "table" in slots}
         rows = self._rule.rows or config.train_length
         self._table = ModelEncoding(_only(config, tables, rows)) if tables else None
-        self._rest = ModelEncoding(_only(config, filled.keys() - tables, config.train_length))
+        self._rest = ModelEncoding(_only(config, filled.keys() - tables - steps.keys(), config.train_length))
         both = [each for each in (self._table, self._rest) if each is not None]
         self.initial = {name: value for each in both for name, value in each.initial.items()}
-        self.gates = self._rest.gates
+        self.gates = self._gates(steps)
         self.layered = frozenset().union(*(each.layered for each in both))
         self.learned = frozenset().union(*(each.learned for each in both))
         self.table_factor = 1.0 if self._table is None else self._table.table_factor
         self._last: tuple[Any, Any, dict[str, Any]] = (None, None, {})
 
-    def _check(self, filled: Mapping[str, set[str]]) -> None:
+    def _check(self, filled: Mapping[str, set[str]], stepped: bool) -> None:
         config, all_slots = self.config, frozenset().union(*filled.values())
         cannot = f"positions cannot be {config.positions!r}"
         if combined.axes(registry.parse_all(config.encoding, config.options), given=True) > 1:
@@ -69,10 +75,36 @@ class EncodingByRule:
             raise ValueError(f"{cannot}: {config.encoding!r} fills {min(unfit)!r}, which does not begin anew")
         if isinstance(self._rule, Segments) and (unfit := all_slots - _OF_SEGMENTS):
             raise ValueError(f"{cannot}: {config.encoding!r} fills {min(unfit)!r}, not a table or rotations")
-        if not isinstance(self._rule, Documents) and not all_slots & (
-            {"table", "angles"} if self._rule.turns else {"table"}
-        ):
+        chosen = {"table", "angles"} if self._rule.turns else {"table"}
+        if not isinstance(self._rule, Documents) and not stepped and not all_slots & chosen:
             raise ValueError(f"{cannot}: they choose rows of a table, and {config.encoding!r} fills none")
+
+    def _steps(self, parts: Sequence[Part], spec: Spec) -> dict[str, tuple[float, ...]]:
+        """Of terms that a causal model has as columns of numbers of segments, their slopes."""
+        if not (isinstance(self._rule, Segments) and self.config.causal):
+            return {}
+        found = {part.scheme: part.encoding.column(spec, **part.options) for part in parts}
+        return {scheme: slopes for scheme, slopes in found.items() if slopes is not None}
+
+    def _gates(self, steps: Mapping[str, tuple[float, ...]]) -> tuple[LayerGate | None, ...]:
+        """The layers' gates, and those columns in their place.
+
+        Raises
+        ------
+        ValueError
+            If there are both, or two sets of slopes.
+        """
+        config = self.config
+        if not steps:
+            return self._rest.gates
+        (scheme, slopes), *others = steps.items()
+        if others or any(self._rest.gates):
+            more = repr(others[0][0]) if others else "a gate"
+            raise ValueError(f"positions cannot be {config.positions!r}: {config.encoding!r} has {scheme!r} and {more}")
+        pattern = registry.parse_layers(config.encoding, config.options)
+        gate = LayerGate(int(STEPS), slopes, {})
+        has = [any(part.scheme == scheme for part in own) for own in pattern]
+        return tuple(gate if has[layer % len(has)] else None for layer in range(config.layers))
 
     def _rows(self, length: int) -> int:
         return self._rule.rows or length
@@ -151,6 +183,8 @@ class EncodingByRule:
                 own["table"] = table["table"][rows[0]]
             if "angles" in own and self._rule.turns:
                 own["angles"] = np.moveaxis(own["angles"][:, rows[1]], 1, 0)
+            if (gate := self.gates[layer]) is not None and gate.sign == STEPS:
+                own["key_offset"] = np.array(gate.slopes)[:, None] * rows[1][:, None, :]
             if spans is not None:
                 own["spans"] = spans[min(layer, len(spans) - 1)]
         of_layers: Any

@@ -10,8 +10,8 @@ from fastpe.model.config import ModelConfig
 class LayerGate(NamedTuple):
     """The gate of one layer, and the model's names of its parameters by their roles; see `fastpe.encodings`' `Gate`."""
 
-    sign: int
-    slopes: tuple[float, ...]  # of heads; () of a gate of offsets
+    sign: int  # or `kernels.model_gates.STEPS`
+    slopes: tuple[float, ...]  # of heads; () of a gate of offsets that the content makes
     names: Mapping[str, str]
 
 

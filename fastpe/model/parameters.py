@@ -120,6 +120,7 @@ class Parameters:
             angles=0,
             row_scale=0,
             rotors=0,
+            polar=0,
             projection=0,
             readout=0,
         )
@@ -143,9 +144,9 @@ class Parameters:
         if gate is None:
             return -1, -1, -1, 0, -1, -1, -1
         starts = {role: self._places[name][0] for role, name in gate.names.items()}
-        if gate.slopes:
+        if not gate.sign:
             return -1, -1, -1, 0, starts["weight"], starts.get("key", -1), starts.get("query", -1)
-        return starts.get("weight", -1), starts["bias"], starts.get("rate", -1), gate.sign, -1, -1, -1
+        return starts.get("weight", -1), starts.get("bias", -1), starts.get("rate", -1), gate.sign, -1, -1, -1
 
     def _take(self, sizes: Mapping[str, int], base: int = 0) -> dict[str, int]:
         starts = {}

@@ -112,7 +112,8 @@ class Documents:
 @dataclass(frozen=True)
 class Segments:
     """BiPE (He et al. 2024, arXiv:2401.16421): of the table the place within the segment, at most DIGIT_ROWS - 1; of
-    rotations the number of segments before. A separator is the last token of its segment, or, with `first`, the first.
+    rotations, and of ALiBi in a causal model, the number of segments before. A separator is the last token of its
+    segment, or, with `first`, the first.
     """
 
     separators: tuple[int, ...]

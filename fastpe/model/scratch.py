@@ -1,12 +1,13 @@
 """What a call of the model needs beside its parameters: scratch memory, and the slots as kernels take them."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastpe.base import validation
+from fastpe.functional.polar import APART
 from fastpe.functional.positions import Positions
 from fastpe.functional.slot_arrays import fold, slot_arrays
 from fastpe.kernels import model_memory, simd
@@ -20,7 +21,8 @@ from fastpe.model.precision import way_of
 
 Array = np.ndarray[Any, Any]
 
-LAYERED = frozenset(SLOTS) | {"angles", "row_scale", "rotors"}
+_OF_CONTENT = ("angles", "row_scale", "rotors", "polar")  # acting on queries and keys before attention
+LAYERED = frozenset(SLOTS) | {*_OF_CONTENT}
 """Slots that act in every layer, and of which every layer may have its own."""
 
 _MOST_COMPOSED = 2**18  # elements of a map: it is to stay in a core's own cache
@@ -118,8 +120,7 @@ class Scratch:
         starts, sizes = starts | of_layers, sizes._replace(slots=all_of_them)
         arena = model_memory.arena_layout(sizes, case, room, backward=backward, rows=rows)
         starting = {
-            slot: simd.region(starts.get(slot, 0), np.prod(shapes.get(slot, 0)))
-            for slot in (*_INPUTS, "angles", "row_scale", "rotors")
+            slot: simd.region(starts.get(slot, 0), np.prod(shapes.get(slot, 0))) for slot in (*_INPUTS, *_OF_CONTENT)
         }
         first += parameters.flat.size
         starting["slots"], stride = simd.region(first, all_of_them), first + all_of_them
@@ -160,7 +161,8 @@ class Scratch:
         return model_memory.Position(
             table, qk_table, taps, turns, np.array(slots.get("row_scale", nothing), dtype).ravel(), given.bias,
             np.array(np.broadcast_to(scale, (self.sizes.layers, self.sizes.heads)), order="C"), self.spans,
-            slots["rotors"].reshape(-1) if "rotors" in slots else None, self.gates, self.slopes, np.zeros(1),
+            slots["rotors"].reshape(-1) if "rotors" in slots else None,
+            _circles(slots["polar"], dtype) if "polar" in slots else None, self.gates, self.slopes, np.zeros(1),
             given.slots, self.numbers, self.places, self.case, self.room,
         )  # fmt: skip
 
@@ -180,6 +182,33 @@ class Scratch:
         places = {slot: int(self.places[number, 0]) for number, slot in enumerate(SLOTS)}
         own = {slot: int(getattr(self.offsets, slot, places.get(slot, 0))) for slot in self.shapes}
         return {slot: start + (slot not in _ONCE) * int(self.offsets.slots) for slot, start in own.items()}
+
+
+def check_radii(name: str, layers: Sequence[Collection[str]]) -> None:
+    """Refuse what no kernel has: channels that become radii in some layers alone, or beside slots that read them.
+
+    Parameters
+    ----------
+    name : str
+        Of the encoding.
+    layers : sequence of collections of str
+        The slots of every layer, or of every kind of layer.
+
+    Raises
+    ------
+    ValueError
+        If there is such a layer.
+
+    Examples
+    --------
+    >>> check_radii("pope", [{"polar", "angles"}])
+    """
+    lifted = [own for own in layers if "polar" in own]
+    if lifted and len(lifted) < len(layers):
+        raise ValueError(f"{name!r} fills 'polar' in some layers: it must be in all")
+    for own in lifted:
+        if apart := [slot for slot in APART if slot in own]:
+            raise ValueError(f"{name!r} fills {apart[0]!r}, which does not go with its 'polar'")
 
 
 def _with_layers(slots: Mapping[str, Any], layered: frozenset[str]) -> dict[str, Any]:
@@ -206,6 +235,7 @@ def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: C
     layers, heads, _, pairs = angles.shape
     factors = slots.get("row_scale", np.ones((1, 1, length)))
     of_layers, of_heads, positions, *_, block = slots.get("rotors", np.zeros((1, 1, 1, 0, 0, 0))).shape
+    phases = slots.get("polar", np.zeros((1, 1, 0)))
     rule = config.rule
     return model_memory.Sizes(
         length=length, width=config.width, heads=config.heads, hidden=config.hidden,
@@ -214,16 +244,19 @@ def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: C
         centred=int(config.norm == "layernorm"), norm_biased=int(config.norm == "layernorm" and config.bias),
         final_norm=int(config.final_norm), biased=int(config.bias), residual=int(config.residual),
         vocabulary=config.vocabulary or 0, tied=int(config.tied), has_table=int("table" in slots),
-        has_qk_table=int("qk_table" in slots), gated=0,
-        taps=slots["taps"].shape[0] if "taps" in slots else 0, pairs=pairs, half=int(slots.get("pairs") == "half"),
+        has_qk_table=int("qk_table" in slots), gated=0, counted=int("counts" in slots),
+        taps=slots["taps"].shape[0] if "taps" in slots else 0, pairs=pairs,
+        half=int(slots.get("pairs") == "half" or "polar" in slots),
         angles_layer=heads * length if layers > 1 else 0, angles_head=length if heads > 1 else 0,
         scales_rows=int("row_scale" in slots), row_scale_layer=factors[0].size if len(factors) > 1 else 0,
         row_scale_head=length if factors.shape[1] > 1 else 0, block=block,
         rotors_layer=of_heads * positions if of_layers > 1 else 0,
         rotors_head=positions if of_heads > 1 else 0, rotors_row=int(positions > 1),
+        lifted=int("polar" in slots), polar_layer=phases.shape[1] if len(phases) > 1 else 0,
+        polar_head=int(phases.shape[1] > 1),
         wants_table=int("table" in wanted), wants_qk_table=int("qk_table" in wanted), wants_taps=int("taps" in wanted),
         wants_angles=int("angles" in wanted), wants_row_scale=int("row_scale" in wanted),
-        wants_rotors=int("rotors" in wanted),
+        wants_rotors=int("rotors" in wanted), wants_polar=int("polar" in wanted),
         gathers_table=int(rule is not None and "table" in slots), gathers_angles=int(rule is not None and rule.turns),
         slots=0, composed_input=0, composed_output=0, packed=0, products=way_of(config),
     )  # fmt: skip
@@ -267,6 +300,12 @@ def _factors(angles: Array, half: int) -> Array:
     if not half:
         cos, sin = np.repeat(cos, 2, axis=-1), np.stack([-sin, sin], axis=-1)
     return np.concatenate([cos.ravel(), sin.ravel(), -sin.ravel()])
+
+
+def _circles(phases: Array, dtype: Any) -> Array:
+    """Cosines and sines of phases, first those of queries: 1 and 0."""
+    own = np.stack([np.cos(phases.astype(np.float64)), np.sin(phases.astype(np.float64))], axis=-2)
+    return np.concatenate([[1.0] * phases.shape[-1], [0.0] * phases.shape[-1], own.ravel()]).astype(dtype)
 
 
 def _gradient_shape(slot: str, shape: tuple[int, ...], length: int) -> tuple[int, ...]:

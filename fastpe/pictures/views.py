@@ -235,11 +235,28 @@ def _vectors(slot: str, spec: Spec, slots: Slots) -> list[View]:
     return [*_comparable(maps), Curves(f"{size} of {slot}{clipped}", x, lines, size)]
 
 
-def _key_bias(slot: str, spec: Spec, slots: Slots) -> list[View]:
+def _counts(slot: str, spec: Spec, slots: Slots) -> list[View]:
+    vectors = np.asarray(slots[slot], np.float64)
+    some, channels = _some(vectors.shape[1]), Axis("channel of the head", np.arange(vectors.shape[2]))
+    maps = [
+        Map(_named(slot, head), Axis("counted keys", some), channels, vectors[h][some], "value")
+        for head, h in _heads(len(vectors), 2).items()
+    ]
+    sizes = np.sqrt(np.square(vectors).sum(axis=2))
+    lines = {head or slot: sizes[h] for head, h in _heads(len(vectors), MOST_CURVES).items()}
+    return [
+        *_comparable(maps),
+        Curves(f"norm of {slot}", Axis("counted keys", np.arange(vectors.shape[1])), lines, "norm"),
+    ]
+
+
+def _of_channels(slot: str, spec: Spec, slots: Slots) -> list[View]:
     values = np.asarray(slots[slot], np.float64)
     head, channel = (
         Axis(label, np.arange(n)) for label, n in zip(("head", "channel of the head"), values.shape, strict=True)
     )
+    if slot == "polar":
+        return [Map("phases of keys", head, channel, values, "radians")]
     return [Map(slot, head, channel, values, "value")]
 
 
@@ -288,19 +305,21 @@ VIEWS: Mapping[str, Callable[[str, Spec, Slots], list[View]]] = {
     "qk_table": _table,
     "taps": _taps,
     "rotors": _rotors,
+    "polar": _of_channels,
     "angles": _angles,
     "growth": _growth,
     "row_scale": _row_scale,
     "rel_gain": _vectors,
     "rel_key": _vectors,
     "rel_query": _vectors,
-    "key_bias": _key_bias,
+    "key_bias": _of_channels,
     "rectify": _nothing,
     "gain": _over_offsets,
     "bias": _over_offsets,
     "index": _index,
     "values": _nothing,  # shown where index puts them
     "scores": _scores,
+    "counts": _counts,
     "rel_value": _vectors,
     "scale": _nothing,
     "pairs": _nothing,

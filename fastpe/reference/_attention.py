@@ -1,13 +1,15 @@
 """Attention with every slot of the score, and its gradients, in plain NumPy; public as `fastpe.reference.attention`.
 
-The score, for query i and key j (q^, k^ are mapped, rotated and grown, with `bands` by look-backs of theirs; s =
-``scale``)::
+The score, for query i and key j (q^, k^ are mapped or lifted, rotated and grown, with `bands` by look-backs of theirs;
+s = ``scale``)::
 
     content_ij = row_scale_i sum_d q^_id k^_jd rel_gain[j-i, d]
     inner_ij = content_ij + q_i . rel_key[j-i] + k_j . rel_query[j-i] + key_bias . k_j
     u_ij = s inner_ij,  or  max(u_ij, 0) if rectify
-    S_ij = gain[j-i] u_ij + bias[j-i] + values[index_ij] + scores_ij
-           + key_offset_j + (j-i) (key_slope_j + query_slope_i)
+    c_ij = gain[j-i] u_ij
+    S_ij = c_ij + bias[j-i] + values[index_ij] + scores_ij + key_offset_j + (j-i) (key_slope_j + query_slope_i)
+           + (1 - w) q_i . counts[floor p_ij] + w q_i . counts[ceil p_ij],      w = p_ij - floor p_ij,
+    p_ij = min(sum of sigmoid(c_it) over the keys t >= j that query i sees, P - 1)
 
     P_i = softmax of S_i over the visible keys,      out_i = sum_j P_ij (v_j + rel_value[j-i])
 
@@ -76,8 +78,11 @@ def attention(
         ``rel_gain``, ``rel_key``, ``rel_query``, ``rel_value`` (H or 1, 2K+1, D); ``key_bias`` (H, D);
         ``gain``, ``bias`` (H, 2K+1); ``index`` (N, M) integers with ``values`` (H, V); ``scores`` (H, N, M);
         ``key_offset``, ``key_slope`` (H or 1, M); ``query_slope``, ``row_scale`` (H or 1, N), query i being j in j - i;
+        ``counts`` (H or 1, P, D), causal only, a vector for each number of keys that are counted (`cope`);
         ``rotors`` (H or 1, L or 1, D/b, b, b), by which blocks of b channels are multiplied, before
         ``angles`` (H or 1, L, R/2) in radians; ``growth`` (L, R/2), natural logarithms, causal only;
+        ``polar`` (H or 1, D), phases of keys in radians, by which each channel x becomes two, softplus(x) times cosine
+        and sine of its phase (0 of a query), a pair that ``angles`` (H or 1, L, D) then turn;
         ``theta`` (R/2), radians for a step of one place of `bands`;
         ``scale`` a float or (H,), 1/sqrt(D) by default; ``rectify`` bool; ``pairs`` ``"interleaved"`` (default) or
         ``"half"``, with which block r of the rotors is channels r, r + D/b, r + 2 D/b, ...; ``index`` and ``scores``
@@ -245,7 +250,11 @@ def attention_vjp_in(
     """
     case = check(dtype, q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, slots=slots)
     if isinstance(q, Rounding):  # as kernels see them; elsewhere they are plain arrays
-        rows = {name: like(case.slots[name], q) for name in ("rel_key", "rel_query", "rel_value") if name in case.slots}
+        rows = {
+            name: like(case.slots[name], q)
+            for name in ("rel_key", "rel_query", "rel_value", "counts")
+            if name in case.slots
+        }
         case = replace(case, q=like(case.q, q), k=like(case.k, q), v=like(case.v, q), slots=case.slots | rows)
     return _forward_and_pullback(case if factors is None else replace(case, dropped=np.asarray(factors, dtype)))
 

@@ -7,8 +7,13 @@ import numpy as np
 
 from fastpe.functional.arguments import Call
 from fastpe.reference._rotation import Pairs
+from fastpe.reference._sizes import Sizes
 
 Array = np.ndarray[Any, Any]
+
+# kernels turn rows by their own places before they meet: what an entry is rounded to is the size of its pair, however
+# small the cosine or the sine of the look-back is
+_SIZES_OF_TURNS = np.ones(()), np.ones(())
 
 
 def look_back(call: Call) -> tuple[Array, Array] | None:
@@ -33,6 +38,8 @@ def products(
     rest = np.setdiff1d(np.arange(q.shape[-1]), np.concatenate([first, second]))
     angles = [look_back * own for own in theta.ravel()]
     turns = [(np.cos(each).astype(q.dtype), np.sin(each).astype(q.dtype)) for each in angles]
+    if isinstance(q, Sizes):
+        turns = [_SIZES_OF_TURNS] * len(turns)
     inner = q[..., rest] @ _t(k[..., rest])
     for (cos, sin), one, other in zip(turns, first, second, strict=True):
         along, across = _along_and_across(q, k, one, other)
@@ -43,6 +50,8 @@ def products(
         dq[..., rest], dk[..., rest] = dinner @ k[..., rest], _t(dinner) @ q[..., rest]
         dtheta = np.empty_like(dinner, shape=len(turns))
         for t, ((cos, sin), one, other) in enumerate(zip(turns, first, second, strict=True)):
+            if isinstance(dinner, Sizes):
+                cos, sin = _SIZES_OF_TURNS
             along, across = dinner * cos, dinner * sin
             dq[..., one] = _rows(along, k, one) + _rows(across, k, other)
             dq[..., other] = _rows(along, k, other) - _rows(across, k, one)
@@ -63,7 +72,8 @@ def _along_and_across(q: Array, k: Array, one: int, other: int) -> tuple[Array, 
 
 def _rows(cells: Array, x: Array, channel: int) -> Array:
     """What cells of rows add up to, each times a channel of its column."""
-    return np.asarray((cells @ x[..., channel, None])[..., 0])
+    rows: Array = (cells @ x[..., channel, None])[..., 0]  # as `cells` are: sizes stay sizes
+    return rows
 
 
 def _t(matrices: Array) -> Array:

@@ -55,7 +55,7 @@ class Case:
     def scatter(self, cells: Array, slot: str, transposed: bool = False) -> Array:
         """(B, H, N, M) -> (B, H, N, 2K+1): the sum of each row's cells by offset; the adjoint of `gather`."""
         axis = -1 if slot in ("gain", "bias") else -2
-        return _add_up(cells, self.rows(slot, transposed), self.slots[slot].shape[axis])
+        return add_up(cells, self.rows(slot, transposed), self.slots[slot].shape[axis])
 
     def index_cells(self) -> Array:
         index = self.slots["index"]
@@ -157,7 +157,7 @@ class Gradients:
     def add_values(self, dlogits: Array) -> None:
         if "values" in self.sums:
             cells = dlogits.reshape(*dlogits.shape[:2], 1, -1)
-            by_value = _add_up(cells, self.case.index_cells(), self.sums["values"].shape[-1])
+            by_value = add_up(cells, self.case.index_cells(), self.sums["values"].shape[-1])
             self.add("values", by_value[:, :, 0, :])
 
     def add_channel_gain(self, d: int, cells: Array) -> None:
@@ -187,7 +187,7 @@ class Gradients:
         return done
 
 
-def _add_up(cells: Array, columns: Array, size: int) -> Array:
+def add_up(cells: Array, columns: Array, size: int) -> Array:
     """(B, H, N, M) -> (B, H, N, size): the sum of the cells of a row that name the same column."""
     b, h, n, _ = cells.shape
     sums = np.zeros_like(cells, shape=(b, h, n, size))
@@ -232,7 +232,7 @@ def check(
 
 def _pairs(call: Call) -> tuple[Array, Array]:
     count = max((call.slots[name].shape[-1] for name in ("angles", "growth", "theta") if name in call.slots), default=0)
-    return channels(count, call.pairs)
+    return channels(count, "half" if "polar" in call.slots else call.pairs)
 
 
 def _visible(call: Call) -> Array:

@@ -1,17 +1,12 @@
-"""CoPE, contextual position encoding: attention in which keys are counted by gates, in plain NumPy.
+"""CoPE, contextual position encoding: attention in which keys are counted by gates, in plain NumPy."""
 
-Positions depend on the content here, so no fill can know them: there is this reference and no encoding of that name.
-"""
-
-from collections.abc import Callable
+import math
 from typing import Any
 
 import numpy as np
 
-from fastpe.base import validation
-
-Array = np.ndarray[Any, Any]
-Pullback = Callable[[Array], dict[str, Array]]
+from fastpe.reference._attention import attention_vjp
+from fastpe.reference._causal import Array, Pullback, doubles
 
 
 def cope(q: Any, k: Any, v: Any, table: Any, *, scale: float | None = None) -> Array:
@@ -42,6 +37,9 @@ def cope(q: Any, k: Any, v: Any, table: Any, *, scale: float | None = None) -> A
 
     Notes
     -----
+    This is `attention` with ``causal=True, counts=table[None]``, and `fastpe.attention` has it compiled. The authors'
+    code divides what the table adds by sqrt(D) as well, unless told not to: hand in s times their table.
+
     For causal models only, as published. Past P - 1 counted keys every position is P - 1: counts are clamped, whatever
     the length. Keys that the mask hides have a gate of 0 and no term.
 
@@ -69,45 +67,16 @@ def cope_vjp(q: Any, k: Any, v: Any, table: Any, *, scale: float | None = None) 
     >>> sorted(pullback(np.ones_like(out)))
     ['k', 'q', 'table', 'v']
     """
-    given = {"q": q, "k": k, "v": v, "table": table}
-    q, k, v, table = (validation.array(name, value).astype(np.float64) for name, value in given.items())
-    _check(q, k, v, table)
-    s = q.shape[-1] ** -0.5 if scale is None else float(scale)
-    visible = np.tri(q.shape[-2], dtype=bool)
-    content = s * q @ _t(k)
-    gates = np.where(visible, 1 / (1 + np.exp(-content)), 0)
-    counted = np.flip(np.cumsum(np.flip(gates, -1), -1), -1)
-    place = np.minimum(counted, len(table) - 1)
-    low, high = np.floor(place).astype(int), np.ceil(place).astype(int)
-    share = place - low
-    at = q @ table.T
-    below, above = (np.take_along_axis(at, whole, -1) for whole in (low, high))
-    logits = np.where(visible, content + (1 - share) * below + share * above, -np.inf)
-    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    weights /= weights.sum(axis=-1, keepdims=True)
-
-    def pullback(dout: Array) -> dict[str, Array]:
-        dweights = dout @ _t(v)
-        dlogits = weights * (dweights - np.sum(weights * dweights, axis=-1, keepdims=True))
-        dplace = np.where(counted < len(table) - 1, dlogits * (above - below), 0)
-        dgates = np.where(visible, np.cumsum(dplace, axis=-1), 0)
-        dcontent = dlogits + dgates * gates * (1 - gates)
-        whole = np.arange(len(table))
-        dat = np.sum(((1 - share) * dlogits)[..., None] * (low[..., None] == whole), axis=-2)
-        dat += np.sum((share * dlogits)[..., None] * (high[..., None] == whole), axis=-2)
-        dtable = dat.reshape(-1, len(table)).T @ q.reshape(-1, q.shape[-1])
-        dq, dk = s * dcontent @ k + dat @ table, s * _t(dcontent) @ q
-        return {"q": dq, "k": dk, "v": _t(weights) @ dout, "table": dtable}
-
-    return weights @ v, pullback
-
-
-def _check(q: Array, k: Array, v: Array, table: Array) -> None:
-    if q.ndim < 2 or k.shape != q.shape or v.shape[:-1] != q.shape[:-1]:
-        raise ValueError(f"q, k and v must have one shape (..., N, D), not {q.shape}, {k.shape} and {v.shape}")
+    q, k, v, table = doubles({"q": q, "k": k, "v": v, "table": table})
     if table.ndim != 2 or table.shape[1] != q.shape[-1] or len(table) < 1:
         raise ValueError(f"table must have shape (P, {q.shape[-1]}), not {table.shape}")
+    batch = math.prod(q.shape[:-2])
+    rows = (x.reshape(batch, 1, *x.shape[-2:]) for x in (q, k, v))
+    out, back = attention_vjp(*rows, causal=True, counts=table[None], scale=scale, wrt=("q", "k", "v", "counts"))
+    shapes = {"q": q.shape, "k": k.shape, "v": v.shape, "table": table.shape}
 
+    def pullback(dout: Array) -> dict[str, Array]:
+        found = back(np.reshape(dout, out.shape))
+        return {name: found["counts" if name == "table" else name].reshape(shape) for name, shape in shapes.items()}
 
-def _t(matrices: Array) -> Array:
-    return np.swapaxes(matrices, -1, -2)
+    return out.reshape(v.shape), pullback

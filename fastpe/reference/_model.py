@@ -1,6 +1,7 @@
 """The small transformer in plain NumPy: its forward pass, its loss and all gradients."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,12 +32,14 @@ LayerPullback = Callable[[Array, Gradients, Gradients], Array]
 NamedPullback = Callable[[Array, Gradients], Array]
 
 
-def model_forward(config: Any, parameters: Arrays, slots: Slots, x: Array) -> Array:
+def model_forward(
+    config: Any, parameters: Arrays, slots: Slots, x: Array, attend: Callable[..., Any] = attention_vjp_in
+) -> Array:
     """Return the outputs of the small transformer (Li 2025, section 7.1) for a batch of sequences.
 
     ``z = e + taps * e + table`` with ``e = x embed``, or, of tokens, ``e = embed[x]``; in each layer
-    ``z = z + Attention(norm1(z))``,
-    ``z = z + FeedForward(norm2(z))``; then the linear head. Everything is computed in the dtype of the parameters.
+    ``z = z + Attention(norm1(z))``, ``z = z + FeedForward(norm2(z))``; then the linear head. Everything is computed in
+    the dtype of the parameters.
     Where these are `fastpe.reference.Rounding` arrays, operands of matrix products are rounded to bfloat16.
 
     Parameters
@@ -58,6 +61,8 @@ def model_forward(config: Any, parameters: Arrays, slots: Slots, x: Array) -> Ar
         mappings the first one's `table` and `taps` count.
     x : (B, N)
         Numbers, or tokens: integers in [0, V).
+    attend : callable, optional
+        Attention in another way: of dtype, q, k, v, ``causal``, ``factors`` and slots it gives the output, and another.
 
     Returns
     -------
@@ -72,7 +77,7 @@ def model_forward(config: Any, parameters: Arrays, slots: Slots, x: Array) -> Ar
     >>> model_forward(config, ends, {}, np.array([[1.0, 3.0]])).tolist()
     [[2.5, 6.5]]
     """
-    return _model_vjp(config, parameters, slots, x)[0]
+    return _model_vjp(config, parameters, slots, x, attend=attend)[0]
 
 
 def model_loss_and_grads(
@@ -127,8 +132,9 @@ def _loss_vjp(config: Any, prediction: Array, y: Array, weights: Array | None) -
 
 
 def _model_vjp(
-    config: Any, parameters: Arrays, slots: Slots, x: Array, factors: Arrays | None = None
-) -> tuple[Array, Callable[..., tuple[Gradients, Any]]]:
+    config: Any, parameters: Arrays, slots: Slots, x: Array, factors: Arrays | None = None,
+    attend: Callable[..., Any] = attention_vjp_in,
+) -> tuple[Array, Callable[..., tuple[Gradients, Any]]]:  # fmt: skip
     shared = isinstance(slots, Mapping)
     by_layer = [slots] * config.layers if isinstance(slots, Mapping) else list(slots)
     given = [{name: slot for name, slot in own.items() if slot is not None} for own in by_layer]
@@ -144,8 +150,9 @@ def _model_vjp(
     own_factors = {name: np.asarray(array, z.dtype) for name, array in (factors or {}).items()}
     z = z * own_factors.get("embed", 1)
     pullbacks: list[LayerPullback] = []
+    attention = partial(_attention, attend)
     for layer in range(config.layers):
-        for block, name, norm in ((_attention, "attention", "norm1"), (_feedforward, "feedforward", "norm2")):
+        for block, name, norm in ((attention, "attention", "norm1"), (_feedforward, "feedforward", "norm2")):
             prefix, dropped = f"layers.{layer}.", {}
             for suffix in ("", ".weights"):
                 if f"{prefix}{name}{suffix}" in own_factors:
@@ -155,8 +162,7 @@ def _model_vjp(
     final_pullback = None
     if getattr(config, "final_norm", False):
         z, final_pullback = _norm(config, parameters, "final_norm", z)
-    y, head_pullback = _head(config, parameters, z)
-    tokens = _of_tokens(config)
+    (y, head_pullback), tokens = _head(config, parameters, z), _of_tokens(config)
 
     def pullback_all(dy: Array, of_terms: bool = False) -> tuple[Gradients, Any]:
         gradients, slot_gradients = Gradients(), [Gradients() for _ in range(max(1, config.layers))]
@@ -248,8 +254,8 @@ def _norm(config: Any, parameters: Arrays, name: str, z: Array) -> tuple[Array, 
 
 
 def _block(
-    block: Callable[..., tuple[Array, LayerPullback]], config: Any, parameters: Arrays,
-    prefix: str, norm: str, slots: Arrays, factors: Arrays, z: Array,
+    block: Callable[..., tuple[Array, LayerPullback]], config: Any, parameters: Arrays, prefix: str, norm: str,
+    slots: Arrays, factors: Arrays, z: Array,
 ) -> tuple[Array, LayerPullback]:  # fmt: skip
     """z + block(norm(z)) times its factors, or without the norm or the residual connection."""
     normed, norm_pullback = (z, None) if config.norm == "none" else _norm(config, parameters, prefix + norm, z)
@@ -266,8 +272,9 @@ def _block(
 
 
 def _attention(
-    config: Any, parameters: Arrays, prefix: str, slots: Arrays, factors: Array | None, x: Array
-) -> tuple[Array, LayerPullback]:
+    attend: Callable[..., Any], config: Any, parameters: Arrays, prefix: str, slots: Arrays, factors: Array | None,
+    x: Array,
+) -> tuple[Array, LayerPullback]:  # fmt: skip
     prefix += "attention."
     slots = dict(slots)
     shift = slots.pop("qk_table", None)
@@ -278,7 +285,7 @@ def _attention(
     heads = [_split(projected, config.heads) for projected, _ in maps]
     columns, columns_pullback = columns_vjp(gated, parameters, x, *heads[:2])
     slots |= columns
-    mixed, mix_pullback = attention_vjp_in(x.dtype, *heads, causal=config.causal, factors=factors, **slots)
+    mixed, mix_pullback = attend(x.dtype, *heads, causal=config.causal, factors=factors, **slots)
     out, out_pullback = _named(linear_vjp, parameters, prefix + "out", _merge(mixed))
 
     def pullback(dout: Array, gradients: Gradients, slot_gradients: Gradients) -> Array:

@@ -4,10 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from fastpe.functional.slot_arrays import cells_of
 from fastpe.reference._bands import products
 from fastpe.reference._case import Array, Case, Gradients
+from fastpe.reference._counts import counted
 from fastpe.reference._rotation import crossed, turn
 from fastpe.reference._sizes import Sizes
 
@@ -124,8 +126,10 @@ def _add_columns(case: Case, dlogits: Array, gradients: Gradients) -> None:
 
 
 def _map(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], None]]:
-    """Every row of q or k times the map of its position: one matrix (D, D), zero outside its blocks."""
+    """Every row of q or k times the map of its position: one matrix (D, D), zero outside its blocks; or lifted."""
     x = case.q if name == "q" else case.k
+    if "polar" in case.slots:
+        return _lift(case, name)
     if "rotors" not in case.slots:
         return x, lambda dx, gradients: gradients.add(name, dx)
     maps, positions = case.rotor_matrices(), case.positions
@@ -137,6 +141,20 @@ def _map(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], Non
         gradients.add_rotors(name, dy[..., None] * x[..., None, :])
 
     return np.sum(maps * x[..., None, :], axis=-1), pullback
+
+
+def _lift(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], None]]:
+    """softplus(x) (cos phase, sin phase) of every channel, all cosines first; of queries the phase is 0."""
+    x, phase = (case.q, np.zeros(1, case.q.dtype)) if name == "q" else (case.k, case.slots["polar"][..., None, :])
+    radius, cos, sin = np.logaddexp(0, x, dtype=x.dtype), np.cos(phase), np.sin(phase)
+
+    def pullback(dy: Array, gradients: Gradients) -> None:
+        along, across = dy[..., : x.shape[-1]], dy[..., x.shape[-1] :]
+        gradients.add(name, expit(x) * (along * cos + across * sin))
+        if name == "k":
+            gradients.add("polar", np.sum(radius * (across * cos - along * sin), axis=-2))
+
+    return np.concatenate([radius * cos, radius * sin], axis=-1), pullback
 
 
 def _rotate(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], None]]:
@@ -156,13 +174,19 @@ def _rotate(case: Case, name: str) -> tuple[Array, Callable[[Array, Gradients], 
     return turned, pullback
 
 
+def _content_logits(case: Case, inner: Array, cut: Array) -> tuple[Array, Array]:
+    """The products times the scale, and these times the gain."""
+    u = np.where(cut, 0, case.scale * inner)
+    return u, case.gather(case.slots["gain"][:, :, None, :], "gain") * u if "gain" in case.slots else u
+
+
 def logits_of(case: Case, inner: Array, cut: Array) -> tuple[Array, Callable[[Array, Gradients], Array]]:
     """The score of every cell; `cut` are those that become 0, before anything is added to them."""
-    slots, scale = case.slots, case.scale
-    u = np.where(cut, 0, scale * inner)
-    logits = u
-    if "gain" in slots:
-        logits = case.gather(slots["gain"][:, :, None, :], "gain") * logits
+    slots, scale, sizes = case.slots, case.scale, isinstance(inner, Sizes)
+    u, logits = _content_logits(case, inner, cut)
+    exact = _content_logits(case, inner_products(case)[0], cut)[1] if sizes and "counts" in slots else logits
+    of_counts, counts_pullback = counted(case, exact, sizes=sizes)
+    logits = logits + of_counts
     if "bias" in slots:
         logits = logits + case.gather(slots["bias"][:, :, None, :], "bias")
     if "index" in slots:
@@ -173,7 +197,7 @@ def logits_of(case: Case, inner: Array, cut: Array) -> tuple[Array, Callable[[Ar
     slope: Any = 1
     if case.softcap:
         turned = np.tanh(logits / case.softcap)
-        logits, slope = case.softcap * turned, 1 if isinstance(inner, Sizes) else 1 - turned * turned
+        logits, slope = case.softcap * turned, 1 if sizes else 1 - turned * turned
 
     def pullback(dlogits: Array, gradients: Gradients) -> Array:
         du = dlogits = dlogits * slope
@@ -184,6 +208,7 @@ def logits_of(case: Case, inner: Array, cut: Array) -> tuple[Array, Callable[[Ar
             gradients.add_values(dlogits)
         if "bias" in slots:
             gradients.add("bias", case.scatter(dlogits, "bias").sum(axis=-2))
+        du = dlogits = dlogits + counts_pullback(dlogits, gradients)
         if "gain" in slots:
             gradients.add("gain", case.scatter(dlogits * u, "gain").sum(axis=-2))
             du = dlogits * case.gather(slots["gain"][:, :, None, :], "gain")

@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 Slots = Mapping[str, Any]
 Get = Callable[[str], Array]
 
-_MIXING = {"rotors", "angles", "growth", "rel_gain"}  # they stand between the query's map and the key's
+_MIXING = {"rotors", "polar", "angles", "growth", "rel_gain"}  # they stand between the query's map and the key's
 _UNEVEN = _MIXING | {"gain"}  # a score's constant is no longer one over all keys
 
 
@@ -135,7 +135,7 @@ def slots_of(model: Transformer, length: int) -> list[dict[str, Any]]:
 
 def _neutral(slot: str, array: Any) -> bool:
     """Whether a slot is as good as absent, as those of a pattern are in the layers that do not have them."""
-    if not isinstance(array, np.ndarray) or slot in ("scale", "index", "values"):
+    if not isinstance(array, np.ndarray) or slot in ("scale", "index", "values", "polar"):
         return False
     return bool((array == neutral(slot, array.shape, array.dtype)).all())
 
@@ -202,7 +202,7 @@ def layers_of(model_or_run: Transformer | str | Path, length: int) -> tuple[Laye
     ------
     ValueError
         If the encoding cannot have this length, positions are drawn at random, or a layer's input makes its scores by
-        a gate, of which no bound is known here.
+        a gate, or queries count keys by gates, of which no bound is known here.
 
     Examples
     --------
@@ -212,7 +212,7 @@ def layers_of(model_or_run: Transformer | str | Path, length: int) -> tuple[Laye
     """
     model = opened(model_or_run)
     weights, slots = weights_of(model), slots_of(model, length)
-    if any("gate" in own for own in slots):
+    if any({"gate", "counts"} & own.keys() for own in slots):
         raise ValueError(f"model must have no gates, whose steepness is not bounded: it has {model.config.encoding!r}")
     return tuple(_layer(model.config, weights, slots[number], number) for number in range(model.config.layers))
 
@@ -258,11 +258,12 @@ def _head(config: ModelConfig, get: Get, slots: Slots, head: int) -> Head:
     met_key, met_query = _rows(slots, "rel_query", head), _rows(slots, "rel_key", head)
     every_key = slots["key_bias"][head] if "key_bias" in slots else np.zeros(width)
     # without an uneven slot, what is the same for all keys of a query leaves the softmax as it is
-    by_key = factor * of_key * _norm(query_bias) if mixing else of_rows * _norm(key @ query_bias)
-    by_query = factor * of_query * _norm(key_bias) if uneven else 0.0
+    least_query, least_key = (_norm(bias) + least_radius(slots, width) for bias in (query_bias, key_bias))
+    by_key = factor * of_key * least_query if mixing else of_rows * _norm(key @ query_bias)
+    by_query = factor * of_query * least_key if uneven else 0.0
     constant = _norm(query_bias) * met_query + _norm(key_bias) * met_key
     if uneven:
-        constant += _norm(key_bias) * (factor * _norm(query_bias) + _norm(every_key))
+        constant += factor * least_query * least_key + _norm(key_bias) * _norm(every_key)
     scale = abs(float(np.broadcast_to(slots.get("scale", width**-0.5), config.heads)[head]))
     scale *= float(np.abs(slots["gain"][head]).max()) if "gain" in slots else 1.0
     return Head(
@@ -300,6 +301,15 @@ def largest_map(slots: Slots, head: int) -> float:
         return 1.0
     rotors = slots["rotors"]
     return float(np.linalg.norm(rotors[min(head, len(rotors) - 1)], 2, axis=(-2, -1)).max()) ** 2
+
+
+def least_radius(slots: Slots, width: int) -> float:
+    """What the norm of a row's radii is beyond that of the row, at most, 0 without any: softplus(x) <= |x| + log 2.
+
+    >>> least_radius({"polar": np.zeros((1, 4))}, 4) / math.log(2), least_radius({}, 4)
+    (2.0, 0.0)
+    """
+    return math.log(2.0) * math.sqrt(width) if "polar" in slots else 0.0
 
 
 def _largest_growth(slots: Slots) -> float:

@@ -253,9 +253,9 @@ def _breaking(name: str, slots: Sequence[Mapping[str, Any]], length: int) -> lis
 
 def _keeps(slot: str, own: Mapping[str, Any], name: str, length: int) -> bool:
     """Whether a slot leaves models a symmetry; where that is hard to see, False."""
-    if slot in ("key_bias", "rectify", "scale", "pairs") or (name == "const" and slot not in _AFTER_SOFTMAX):
+    if slot in ("key_bias", "polar", "rectify", "scale", "pairs") or (name == "const" and slot not in _AFTER_SOFTMAX):
         return True
-    if slot == "gate":  # it sums what was before
+    if slot in ("gate", "counts"):  # it sums what was before
         return False
     array = np.asarray(own[slot], np.float64)
     if slot == "taps":

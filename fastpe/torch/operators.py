@@ -151,17 +151,22 @@ def differentiable(
 
 
 def is_seen(tensors: tuple[torch.Tensor, ...]) -> bool:
-    """Whether anything looks at operators: a gradient, a transform, a mode, a tracer, the profiler, a subclass."""
+    """Whether anything looks at operators: a gradient, a subclass, or as `operators_are_seen` has it."""
     by_gradients = torch.is_grad_enabled()
     for x in tensors:
         if (by_gradients and x.requires_grad) or (type(x) is not torch.Tensor and type(x) is not torch.nn.Parameter):
             return True
+    return operators_are_seen()
+
+
+def operators_are_seen() -> bool:
+    """Whether a transform, a mode, a tracer or the profiler looks at operators of any tensors."""
     return bool(
         torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack()
         or torch._C._len_torch_function_stack()
         or torch.autograd.forward_ad._current_level >= 0
-        or torch.jit.is_tracing()
+        or torch._C._get_tracing_state()
         or torch.autograd._profiler_enabled()
     )
 

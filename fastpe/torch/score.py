@@ -8,6 +8,7 @@ import torch
 
 from fastpe.functional import attention as host
 from fastpe.functional.bands import joined
+from fastpe.kernels.threads import at_most
 from fastpe.torch.operators import HALVES, array, differentiable, tensor
 
 
@@ -42,10 +43,11 @@ def _attended(
     if "scale" in given and given["scale"].ndim == 0:
         given["scale"] = given["scale"].item()  # calls of a kind that was seen before take plain numbers
     dtype = tensors[0].dtype
-    if rounds and dtype not in HALVES:
-        out, lse = host.rounded(**given)
-    else:
-        out, lse = host.attention(**given, return_lse=True)
+    with at_most(torch.get_num_threads()):
+        if rounds and dtype not in HALVES:
+            out, lse = host.rounded(**given)
+        else:
+            out, lse = host.attention(**given, return_lse=True)
     return tensor(out, dtype), torch.from_numpy(lse)
 
 
@@ -63,7 +65,8 @@ def _attend_backward(
     dout, dlse = (None if dout is None else array(dout) for dout in douts)
     back = np.zeros_like(out) if dout is None else dout, dlse
     wrt = tuple(name for name, wants in zip(names.split(), wanted, strict=True) if wants)
-    found = host.gradients(out, lse, back, **given, wrt=wrt, rounds=rounds)
+    with at_most(torch.get_num_threads()):
+        found = host.gradients(out, lse, back, **given, wrt=wrt, rounds=rounds)
     return [torch.from_numpy(found[name]) for name in wrt]
 
 

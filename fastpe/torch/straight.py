@@ -8,11 +8,13 @@ import torch
 
 from fastpe.functional import again
 from fastpe.functional import attention as host
-from fastpe.torch.operators import HALVES, array, has_arrays, is_seen, tensor
+from fastpe.kernels.threads import at_most
+from fastpe.torch.operators import HALVES, array, has_arrays, operators_are_seen, tensor
 
 _MOST = 512  # calls that are kept; then all are dropped
+_TENSORS = {torch.Tensor, torch.nn.Parameter}
 _OPTIONS = {
-    (bool, window, softcap, scale)
+    (window, softcap, scale)
     for window in (int, type(None))
     for softcap in (float, type(None))
     for scale in (float, type(None))
@@ -26,16 +28,20 @@ def attend(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: Any, window: Any, softcap: Any, scale: Any
 ) -> torch.Tensor | None:
     """What `attention` returns, or None where something else is asked for, or somebody is to see it."""
-    if (type(causal), type(window), type(softcap), type(scale)) not in _OPTIONS:
+    if causal is not True and causal is not False:
         return None
-    tensors = (q, k, v)
-    for x in tensors:
-        if type(x) is not torch.Tensor and type(x) is not torch.nn.Parameter:
-            return None
-        if not x.is_cpu or x.layout is not torch.strided or x.is_neg():
-            return None
+    if not (window is softcap is scale is None) and (type(window), type(softcap), type(scale)) not in _OPTIONS:
+        return None
+    if not (type(q) in _TENSORS and type(k) in _TENSORS and type(v) in _TENSORS):
+        return None
+    if not (q.is_cpu and k.is_cpu and v.is_cpu) or q.is_neg() or k.is_neg() or v.is_neg():
+        return None
+    if not q.layout is k.layout is v.layout is torch.strided:
+        return None
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        return None
     dtype = q.dtype
-    if is_seen(tensors) or torch.is_autocast_enabled("cpu") or not dtype is k.dtype is v.dtype:
+    if operators_are_seen() or torch.is_autocast_enabled("cpu") or not dtype is k.dtype is v.dtype:
         return None
     key = q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), dtype, causal, window, softcap, scale
     kept = _kept.get(key)
@@ -57,7 +63,8 @@ def _attend_and_keep(
 ) -> torch.Tensor:
     """The call on arrays, and what it leaves for those to come."""
     q, k, v = map(array, tensors)
-    out = host.attention(q, k, v, **options)
+    with at_most(torch.get_num_threads()):
+        out = host.attention(q, k, v, **options)
     kept = again.kept_of((q, k, v), **options)
     if kept is not None:
         if len(_kept) >= _MOST:

@@ -209,7 +209,7 @@ def test_the_paper_s_options_are_used_where_asked_for_said_and_recorded(folder):
     record = json.loads((folder / "run" / "config.json").read_text())
     assert record["config"]["options"] == {"alpha0": 0.1}
     assert record["encoding_options"] == {
-        "slope": None, "alpha0": 0.1, "learned": False, "form": "symmetric", "schedule": "constant"
+        "slope": None, "alpha0": 0.1, "learned": False, "form": "symmetric", "schedule": "constant", "factor": 1.0
     }  # fmt: skip
 
 

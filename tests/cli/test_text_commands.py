@@ -37,6 +37,24 @@ def inside(made, monkeypatch):
     return made
 
 
+def test_bands_change_what_a_model_reads(inside):
+    def losses(*flags):
+        found = fastpe("evaluate", "run1", "--test-length", "8", "--test-length", "32", *flags, "--json")
+        return json.loads(found.stdout)
+
+    plain, near, far = losses(), losses("--bands", "rerope:window=32"), losses("--bands", "rerope:window=1")
+    assert (near.pop("bands"), far.pop("bands")) == ("rerope:window=32", "rerope:window=1")
+    for length in ("8", "32"):
+        assert near["test"][length]["loss"] == pytest.approx(plain["test"][length]["loss"], rel=1e-6)
+    given = ["run1", "--length-curve", "--lengths", "32", "--json"]
+    of_blocks = [
+        json.loads(fastpe("evaluate", *given, *flags).stdout)[0]["blocks"]
+        for flags in ((), ("--bands", "rerope:window=1"))
+    ]
+    assert far["test"] != plain["test"]
+    assert of_blocks[0] != of_blocks[1]
+
+
 def test_train_prints_losses_and_tokens_per_second(inside, tmp_path):
     found = fastpe("train", "--encoding", "rope", *SMALL, "--data", "text.txt", "--out", tmp_path / "run")
     assert found.exit_code == 0, found.output
@@ -133,6 +151,9 @@ def test_ctrl_c_while_writing_is_one_line(inside):
         ("generate run0 the --length 0", "--length must be at least 1, not 0"),
         ("generate none the", "there is no run folder or model file none"),
         ("evaluate none --length-curve", "there is no run folder or model file none"),
+        ("evaluate run0 --bands rerope:window=8", "bands turn queries and keys, which 'alibi' does not"),
+        ("evaluate run1 --bands rerope:8", "options of 'rerope' are window=NUMBER, not '8'"),
+        ("evaluate run1 --receptive-field --bands rerope:window=8", "--bands is of models that read"),
         ("evaluate run0 run1", "several runs are for --length-curve and --receptive-field"),
         ("evaluate run0 --lengths 8", "--lengths is of --length-curve and --receptive-field"),
         ("evaluate run0 --length-curve --receptive-field", "are two commands: give one"),

@@ -51,7 +51,9 @@ GRADIENTS = (
     "attention with masks, soft cap, sink and dropout",
     "attention with columns of keys and queries",
     "attention with bands and a sink",
+    "attention with keys that are counted",
     "attention with maps of channels",
+    "attention with channels as radii",
 )
 
 

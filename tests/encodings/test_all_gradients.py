@@ -14,6 +14,7 @@ from fastpe.encodings import registry
 LENGTH, LAYERS = 12, 2
 CASES = learning(LENGTH)
 AT_THE_INPUT = {"table", "qk_table", "taps"}
+AWAY = {"clex": 0.1}  # others 0.3: an ODE of large maps ends at frequencies of which differences are noise
 Arrays = dict[str, np.ndarray]
 
 
@@ -30,7 +31,7 @@ class Whole:
         self.model = fastpe.Transformer(self.config)
         self.own = [key for key in self.model.parameters if "encoding." in key]
         for key in self.own:
-            self.model.parameters[key][...] = away(self.model.parameters[key], rng)
+            self.model.parameters[key][...] = away(self.model.parameters[key], rng, AWAY.get(name, 0.3))
         self.x, self.y = rng.normal(size=(2, 3, LENGTH))
 
     def of_layer(self, layer: int) -> dict[str, str]:
@@ -101,4 +102,4 @@ def test_through_the_whole_model(name: str, options: dict) -> None:
     ids=label,
 )
 def test_through_attention(name: str, options: dict) -> None:
-    assert_same_along(name, LENGTH, 2, causal=is_causal(name), **SIZES, **options)
+    assert_same_along(name, LENGTH, 2, size=AWAY.get(name, 0.3), causal=is_causal(name), **SIZES, **options)

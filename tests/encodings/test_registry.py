@@ -100,7 +100,7 @@ def learning_requests(name: str) -> list:
         for positions in (None, [[3, 0, 4, 4, 1, 2]], [[9, 0, 2, 2, 6, 7], [1, 2, 3, 4, 5, 0]]):
             if positions is not None:
                 positions = np.array(positions).reshape(-1, 6, *[1 for _ in axes]) * np.ones(axes)
-            request = {"length": 6, "dim": 12, "heads": 2, "train_length": 6, "positions": positions}
+            request = {**sizes_of(name), "length": 6, "dim": 12, "train_length": 6, "positions": positions}
             cases.append({**request, "dtype": np.float64, **switches, **variant})
     return cases
 
@@ -116,7 +116,8 @@ def test_pull_is_the_gradient_of_the_reference(name: str) -> None:
             part.encoding.check(spec, **part.options)
         except ValueError:
             continue
-        params = fastpe.init(name, dim=12, heads=2, train_length=6, dtype=np.float64, **options)
+        sizes = {**sizes_of(name), "dim": 12, "train_length": 6, "dtype": np.float64}
+        params = fastpe.init(name, **sizes, **options)
         params = {key: value + rng.uniform(0.1, 1, value.shape) for key, value in params.items()}
         slots = fastpe.build(name, **request, params=params, reference=True)
         dslots = {slot: rng.normal(size=array.shape) for slot, array in slots.items() if has_gradient(slot)}
@@ -160,7 +161,8 @@ def test_what_the_registry_says_is_complete(name: str) -> None:
     assert registry.file_of(name).parent.name == catalogue.group_of(own.slots, gated=own.gate is not None)
     assert set(own.slots) <= set(SLOTS)
     part, spec = registry.parse(name)[0], make_spec(LENGTH, **sizes_of(name))
-    assert not any(misfit(slot, shape, spec) for slot, shape in combined.shapes_of(part, spec).items())
+    shapes = combined.shapes_of(part, spec)
+    assert not any(misfit(slot, shape, spec, shapes) for slot, shape in shapes.items())
     assert (own.pull is None and own.gate is None) == (own.parameters is Encoding.parameters)
     for key, option in own.options.items():
         assert option.doc
@@ -175,16 +177,17 @@ def test_what_the_registry_says_is_complete(name: str) -> None:
 @pytest.mark.parametrize("name", LEARNERS)
 def test_initial_values_depend_on_the_seed_alone(name: str) -> None:
     options = {key: True for key, option in ENCODINGS[name].options.items() if option.kind is bool}
-    one = fastpe.init(name, dim=24, heads=2, train_length=8, **options)
-    same = fastpe.init(name, dim=24, heads=2, train_length=8, dtype=np.float64, **options)
-    spec = make_spec(8, dim=24, heads=2)
+    sizes = {**sizes_of(name), "train_length": 8}
+    one = fastpe.init(name, **sizes, **options)
+    same = fastpe.init(name, **sizes, dtype=np.float64, **options)
+    spec = make_spec(8, **sizes)
     shapes = combined.parameter_shapes(registry.parse(name, options), spec)
     # in one order too: a model's parameters lie in it, and a process that unpickles the model must find them there
     assert [(key, value.shape) for key, value in one.items()] == list(shapes.items())
     for key in one:
         np.testing.assert_array_equal(one[key], same[key].astype(np.float32))
-    built = fastpe.build(name, 8, dim=24, heads=2, **options)
-    given_back = fastpe.build(name, 8, dim=24, heads=2, params=one, **options)
+    built = fastpe.build(name, 8, **sizes, **options)
+    given_back = fastpe.build(name, 8, **sizes, params=one, **options)
     for slot in built:
         np.testing.assert_array_equal(built[slot], given_back[slot])
 

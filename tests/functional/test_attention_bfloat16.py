@@ -48,6 +48,7 @@ def test_outputs_are_off_by_the_rounding_of_weights_alone(size, causal):
     [
         (False, {}), (True, {}),
         (True, {"angles": np.random.default_rng(3).uniform(-3, 3, (1, 300, 6)), "softcap": 5.0}),
+        (True, {"angles": np.random.default_rng(3).uniform(-3, 3, (1, 300, 24)), "polar": drawn(4, 24, seed=5)}),
     ],
 )  # fmt: skip
 def test_gradients_are_close(causal, slots):

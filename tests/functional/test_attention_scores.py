@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from attention_problems import problem
+from fixture_attention import K, Q
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,3 +66,20 @@ def test_what_is_no_stage_is_refused():
             fastpe.attention_scores(q, q, stage=stage)
     with pytest.raises(TypeError, match="biass is not a slot of attention"):
         fastpe.attention_scores(q, q, biass=1.0)
+
+
+@pytest.mark.parametrize(("factor", "score"), [(1.0, -1.881255663), (0.5, -1.276354315)])
+def test_scores_with_counts_are_those_of_their_authors(factor, score):
+    vectors = 0.1 * np.arange(3)[:, None] * np.arange(1, 5) - 0.05 * np.arange(4)
+    scores = fastpe.attention_scores(Q[None], K[None], stage="masked", causal=True, counts=factor * vectors[None])
+    np.testing.assert_allclose(scores[0, 3, 1], score, rtol=0, atol=1e-9)
+
+
+def test_the_counts_are_those_of_their_authors():
+    """Read off the scores, where vector m times the last query is m."""
+    vectors = np.arange(5)[:, None] * Q[3] / (Q[3] @ Q[3])
+    products, scores = (
+        fastpe.attention_scores(Q[None], K[None], stage=stage, causal=True, counts=vectors[None])[0, 3]
+        for stage in ("products", "biased")
+    )
+    np.testing.assert_allclose(scores - products, [1.924758313, 1.736342827, 1.398171254, 0.791527066], atol=1e-9)

@@ -219,7 +219,7 @@ def test_scores_that_the_bound_does_not_cover_are_all_computed(slots):
     np.testing.assert_allclose(out, fastpe.reference.attention(**arguments, causal=True), rtol=0, atol=1e-11)
 
 
-_BOUNDED = {"bias", "rotors", "angles", "key_offset", "row_scale"}
+_BOUNDED = {"bias", "rotors", "polar", "angles", "key_offset", "row_scale"}
 
 
 @pytest.mark.parametrize("name", sorted({*AXES, *Options._fields} - _BOUNDED))

@@ -54,9 +54,9 @@ def test_nor_do_they_if_they_change_while_kernels_run(arguments, monkeypatch, ki
         np.testing.assert_array_equal(gradient, expected[name], err_msg=name)
 
 
-@pytest.mark.parametrize("name", ["q", "k", "v", *SLOTS])
+@pytest.mark.parametrize("name", ["q", "k", "v", *SLOTS, "counts"])
 def test_numbers_that_change_before_the_pullback_harm_nobodys_memory(name):
-    given = problem(np.random.default_rng(4), SLOTS, n=70, m=90, d=8)
+    given = problem(np.random.default_rng(4), (*SLOTS, "counts"), n=70, m=90, d=8)
     kept = {key: array.copy() for key, array in given.items() if key != name}
     out, pullback = fastpe.attention_vjp(**given, causal=True)
     dout = np.ones_like(out)

@@ -30,7 +30,9 @@ def drawn(names=(), **sizes):
     return {name: jnp.asarray(array) for name, array in arguments.items()}
 
 
-@pytest.mark.parametrize("names", [(), *((name,) for name in SLOTS), SLOTS], ids="+".join)
+@pytest.mark.parametrize(
+    "names", [(), *((name,) for name in (*SLOTS, "counts")), SLOTS, ("polar", "angles")], ids="+".join
+)
 def test_gradients_are_those_of_jaxs_checker(names):
     given = drawn(names, h=2, hk=1)
     index = {name: given.pop(name) for name in ("index",) if name in given}

@@ -4,11 +4,15 @@ import numpy as np
 import pytest
 from array_kinds import gapped, read_only, stepped, transposed, unaligned
 from attention_problems import assert_agrees, problem
+from row_checks import (
+    assert_halves_are_computed_in_float32,
+    assert_strides_do_not_matter,
+    assert_threads_do_not_matter,
+)
 from skipping import N, alibi, left_out, trained
 
 import fastpe
 from fastpe import reference
-from fastpe.kernels import threads as threads_of_kernels
 
 
 @pytest.fixture
@@ -115,40 +119,22 @@ def test_bounds_of_tiles_are_those_of_mapped_rows(tolerance, bends):
 @pytest.mark.parametrize("length", [1, 300])
 def test_any_number_of_threads_gives_the_same_bits(rng, length, monkeypatch):
     arguments = problem(rng, b=3, h=2, hk=1, n=200, m=300, d=32, dtype=np.float32)
-    found = []
-    for shared in (True, False):
-        arguments["rotors"] = maps(np.random.default_rng(2), 32, 8, 1 if shared else 2, length, np.float32)
-        for threads in (1, 2, 3, 8):
-            monkeypatch.setattr(threads_of_kernels, "default_threads", lambda threads=threads: threads)
-            out, pull = fastpe.attention_vjp(**arguments, causal=True)
-            found.append({"out": out, **pull(out)})
-        for other in found[1:]:
-            for name, array in found[0].items():
-                assert array.tobytes() == other[name].tobytes(), name
-        found.clear()
+    for heads in (1, 2):
+        arguments["rotors"] = maps(np.random.default_rng(2), 32, 8, heads, length, np.float32)
+        assert_threads_do_not_matter(arguments, monkeypatch)
 
 
 @pytest.mark.parametrize("kind", [gapped, read_only, stepped, transposed, unaligned])
 def test_any_strides_give_the_same_bits(rng, kind):
     plain = problem(rng, h=4, hk=2, n=40, m=60, d=16) | {"rotors": maps(rng, 16, 4, 4, 60)}
-    expected, pull = fastpe.attention_vjp(**plain)
-    out, back = fastpe.attention_vjp(**{name: kind(array) for name, array in plain.items()})
-    np.testing.assert_array_equal(out, expected)
-    expected = pull(out)
-    for name, gradient in back(kind(out)).items():
-        np.testing.assert_array_equal(gradient, expected[name])
+    assert_strides_do_not_matter(plain, kind)
 
 
 def test_half_precision_is_computed_in_float32(rng):
-    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
-    for n, dtype in ((1, np.float16), (1, bfloat16), (20, np.float16), (90, bfloat16)):
-        given = {name: x.astype(dtype) for name, x in problem(rng, n=n, m=90, d=16).items()}
-        given["rotors"] = maps(rng, 16, 4, 2, 90).astype(dtype)
-        exact = reference.attention(**{name: x.astype(np.float64) for name, x in given.items()})
-        out, pull = fastpe.attention_vjp(**given)
-        assert {out.dtype, pull(out)["rotors"].dtype} == {np.dtype(dtype)}
-        for found in (out, fastpe.attention(**given)):
-            np.testing.assert_allclose(found.astype(float), exact, atol=0.03)
+    def made(n):
+        return problem(rng, n=n, m=90, d=16) | {"rotors": maps(rng, 16, 4, 2, 90)}
+
+    assert_halves_are_computed_in_float32("rotors", made)
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,7 @@ BAD = {
     "index": ({"index": np.zeros((1, 70), int), "values": slot(4, 3)}, 3, "index must lie in"),
     "index below": ({"index": np.zeros((1, 70), int), "values": slot(4, 3)}, -1, "index must lie in"),
     "growth": ({"growth": np.zeros((70, 2)), "causal": True}, 100.0, "growth must change by at most"),
+    "counts": ({"counts": slot(4, 5, 16), "causal": True}, np.nan, "counts must be finite"),
 } | {
     f"{name} {value}": ({name: array}, value, f"{name} must be finite")
     for name, array in {
@@ -289,3 +290,24 @@ def test_what_is_kept_is_bounded(rng, monkeypatch):
     for window in range(1, 9):
         fastpe.attention(q, k, v, window=window)
         assert len(seen._kept) <= 3
+
+
+@pytest.mark.parametrize("others", [{}, {"causal": True}, {"window": 7}], ids=str)
+@pytest.mark.parametrize("holes", [False, True])
+@pytest.mark.parametrize("slot", ["key_offset", "rel_value"])
+def test_under_a_mask_bits_are_those_of_the_first_call(slot, holes, others):
+    """A mask of intervals becomes spans in the first call alone: what depends on a tile's keys must not."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        n, m = rng.integers(1, 5), rng.integers(4, 200)
+        q, k, v = (rng.standard_normal((2, 2, rows, 8), np.float32) for rows in (n, m, m))
+        first, last = rng.integers(0, m + 1, (2, 2, 1, n, 1))
+        mask = (np.arange(m) >= first) & (np.arange(m) < last)
+        if holes:
+            mask &= rng.random(mask.shape) < 0.7
+        array = 3 * rng.standard_normal((2, m) if slot == "key_offset" else (1, 9, 8), np.float32)
+        slots = {slot: array, "bias": rng.standard_normal((2, 9), np.float32)}
+        for kept in (seen, again):
+            kept._kept.clear()
+        once, more = (fastpe.attention(q, k, v, mask=mask, **slots, **others) for _ in range(2))
+        np.testing.assert_array_equal(more, once, err_msg=f"seed {seed}")

@@ -82,10 +82,10 @@ BUILD = {
 }  # fmt: skip
 CALL = {
     "b": 1, "h": 2, "hk": 1, "n": 5, "m": 7, "d": 4, "names": ["bias", "gain"], "reach": 4, "led": False,
-    "shared": False, "sharp": 1.0, "dtype": "float32", "rectify": False, "pairs": "half", "causal": False,
+    "shared": False, "sharp": 1.0, "most": 5, "dtype": "float32", "rectify": False, "pairs": "half", "causal": False,
     "window": None, "lengths": None, "width": None, "mask": None, "mask axes": [True] * 4, "spans": False,
     "bands": None, "sinks": False, "softcap": None, "dropout": 0.0, "tolerance": None, "batched": True,
-    "kinds": [None] * 4, "wild": None, "mistake": None, "seed": 0,
+    "kinds": [None] * 4, "wild": None, "mistake": None, "seed": 0, "polar": False,
 }  # fmt: skip
 RUN = {"epochs": 3, "lost": None, "seed": 0}
 

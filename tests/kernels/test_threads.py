@@ -14,7 +14,17 @@ import pytest
 from fastpe import ModelConfig, Transformer
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.simd import pointer
-from fastpe.kernels.threads import claim, default_threads, finish, in_lanes, run_lanes, threads_for, wait_for
+from fastpe.kernels.threads import (
+    at_most,
+    claim,
+    default_threads,
+    finish,
+    in_lanes,
+    lanes_for,
+    run_lanes,
+    threads_for,
+    wait_for,
+)
 
 FIRST, TASKS = 40, 60
 
@@ -74,6 +84,39 @@ def test_numba_threads_stay_as_the_user_set_them():
 
 def small_model():
     return Transformer(ModelConfig("nope", width=8, hidden=8, train_length=4)), np.ones((2, 4))
+
+
+OPENMP = """
+import ctypes
+import numpy as np
+from numba.np.ufunc import omppool
+openmp = ctypes.CDLL(omppool.__file__)
+openmp.omp_set_num_threads(3)
+import fastpe
+fastpe.Transformer(fastpe.ModelConfig("nope"))(np.zeros((64, 20), np.float32), threads=2)
+assert __import__("numba").threading_layer() == "omp"
+print(openmp.omp_get_max_threads())
+"""
+
+
+def test_openmps_number_of_threads_stays_that_of_other_libraries():
+    pytest.importorskip("numba.np.ufunc.omppool")
+    environment = {**os.environ, "NUMBA_NUM_THREADS": "2", "NUMBA_THREADING_LAYER": "omp"}
+    done = subprocess.run([sys.executable, "-c", OPENMP], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["3"]
+
+
+def test_calls_take_no_more_lanes_than_they_may():
+    most = lanes_for(10**9, 10**6)
+    with at_most(1):
+        assert lanes_for(10**9, 10**6) == 1
+        with at_most(most + 1):
+            assert lanes_for(10**9, 10**6) == most
+        assert lanes_for(10**9, 10**6) == 1
+    assert lanes_for(10**9, 10**6) == most
+    with pytest.raises(KeyError), at_most(1):
+        raise KeyError
+    assert lanes_for(10**9, 10**6) == most
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers that raise signals")

@@ -4,12 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from guards import guarded_results
+from layer_checks import (
+    assert_gradients_are_the_references,
+    assert_learns,
+    assert_padding_does_not_matter,
+    assert_threads_do_not_matter,
+    assert_writes_stay_inside,
+    lengths_of,
+)
 
 import fastpe
-from fastpe import Adam, ModelConfig, Transformer, reference
-from fastpe.model import passes, scratch
-from fastpe.model.encoding import ModelEncoding
+from fastpe import ModelConfig, Transformer, reference
 
 BASE = ModelConfig("fox", width=24, heads=3, layers=3, hidden=20, causal=True, train_length=20, dtype="float64")
 CASES = [
@@ -22,31 +27,9 @@ CASES = [
 ]  # fmt: skip
 
 
-def batch(config, length, rng, count=3):
-    if config.vocabulary:
-        return rng.integers(0, config.vocabulary, (2, count, length))
-    return rng.normal(size=(2, count, length))
-
-
-@pytest.mark.parametrize(
-    ("own", "length"),
-    [*((own, 20) for own in CASES), *((own, 131) for own in CASES[:2])],  # weights are kept of short sequences alone
-    ids=lambda each: " ".join(map(str, each.values())) if isinstance(each, dict) else str(each),
-)
+@lengths_of(CASES, long=2)
 def test_loss_and_gradients_are_the_references(own, length):
-    config = replace(BASE, train_length=length, **own)
-    model, rng = Transformer(config), np.random.default_rng(1)
-    for name, parameter in model.parameters.items():
-        if "encoding" in name:
-            parameter += rng.normal(0, 0.3, parameter.shape)
-    x, y = batch(config, length, rng)
-    exact, gradients = ModelEncoding(config).reference_loss_and_grads(model.parameters, x, y)
-    loss, ours = model.loss_and_grads(x, y)
-    assert loss == pytest.approx(exact, rel=1e-12)
-    assert ours.keys() == gradients.keys() | {name for name in ours if name not in gradients and not ours[name].any()}
-    for name, gradient in gradients.items():
-        scale = np.abs(gradient).max() + 1e-4
-        np.testing.assert_allclose(ours[name], gradient, rtol=0, atol=1e-11 * scale, err_msg=name)
+    assert_gradients_are_the_references(replace(BASE, train_length=length, **own), length)
 
 
 def test_the_reference_is_the_formula_of_the_authors():
@@ -84,21 +67,11 @@ def test_a_gate_that_stays_is_alibi():
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_the_bits_do_not_depend_on_threads(threads):
-    config = replace(BASE, dtype="float32", encoding="rope+fox")
-    x, y = batch(config, 20, np.random.default_rng(0), 19)
-    ours = Transformer(config).loss_and_grads(x, y, threads=threads)
-    expected = Transformer(config).loss_and_grads(x, y, threads=1)
-    assert ours[0] == expected[0]
-    for name, gradient in expected[1].items():
-        np.testing.assert_array_equal(ours[1][name], gradient, err_msg=name)
+    assert_threads_do_not_matter(threads, BASE, encoding="rope+fox")
 
 
 def test_lengths_of_their_own():
-    x, lengths = np.random.default_rng(0).normal(size=(3, 20)), np.array([20, 7, 13])
-    model = Transformer(BASE)
-    together = model(x, lengths=lengths)
-    for row, length, found in zip(x, lengths, together, strict=True):
-        np.testing.assert_allclose(found[:length], model(row[:length]), rtol=1e-12)
+    assert_padding_does_not_matter(BASE)
 
 
 def test_tokens_written_one_by_one_are_those_of_whole_sequences():
@@ -109,21 +82,12 @@ def test_tokens_written_one_by_one_are_those_of_whole_sequences():
 
 
 def test_writes_stay_inside(monkeypatch):
-    check = guarded_results(monkeypatch, scratch, passes)
-    x = np.random.default_rng(0).normal(size=(3, 20))
-    Transformer(BASE).loss_and_grads(x, x)
-    check()
+    assert_writes_stay_inside(monkeypatch, BASE)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_it_learns(precision):
-    model = Transformer(replace(BASE, dtype="float32", precision=precision, norm="layernorm"))
-    optimiser, x = Adam(model, lr=3e-3), np.random.default_rng(0).normal(size=(16, 20))
-    before = {name: value.copy() for name, value in model.parameters.items()}
-    losses = [optimiser.step(x, np.cumsum(x, axis=1)) for _ in range(30)]
-    assert losses[-1] < 0.7 * losses[0]
-    for name, value in model.parameters.items():
-        assert not np.array_equal(value, before[name]), name
+    assert_learns(BASE, precision=precision)
 
 
 def test_initial_values():

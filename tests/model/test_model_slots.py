@@ -35,8 +35,9 @@ SHAPES = {
     "bias": lambda n: (HEADS, 2 * n - 1),
     "values": lambda n: (HEADS, 7),
     "scores": lambda n: (HEADS, n, n),
+    "counts": lambda n: (HEADS, 5, WIDTH // HEADS),
 }
-ONCE = ("table", "qk_table", "taps")
+ONCE, CAUSAL = ("table", "qk_table", "taps"), ("growth", "counts")
 
 
 def slots_of(rng: np.random.Generator, names: tuple[str, ...], n: int) -> dict[str, np.ndarray]:
@@ -140,19 +141,19 @@ def test_every_slot_alone(everything, name: str, per_layer: bool) -> None:
     if per_layer and name in ONCE:
         pytest.skip("acts once")
     everything((name,), 9, {}, per_layer=per_layer)
-    compare(config_of(9, causal=name == "growth"), 9, 1e-11)
+    compare(config_of(9, causal=name in CAUSAL), 9, 1e-11)
 
 
 @pytest.mark.parametrize("n", [1, 50, 96, 97, 130])
 @pytest.mark.parametrize("causal", [False, True])
 def test_all_slots_together_at_every_kind_of_length(everything, n: int, causal: bool) -> None:
-    names = tuple(name for name in SHAPES if causal or name != "growth")
+    names = tuple(name for name in SHAPES if causal or name not in CAUSAL)
     everything(names, n, {"scale": 0.3, "pairs": "half", "rectify": True}, per_layer=False)
     compare(config_of(n, causal=causal, norm="layernorm"), n, 1e-9)
 
 
 def test_slots_of_layers_with_plain_values_in_float32(everything) -> None:
-    names = tuple(name for name in SHAPES if name not in (*ONCE, "growth"))
+    names = tuple(name for name in SHAPES if name not in (*ONCE, *CAUSAL))
     everything(names, 20, {"scale": 0.2}, per_layer=True)
     compare(config_of(20, dtype="float32", causal=True, residual=False), 20, 2e-4)
 
@@ -165,11 +166,10 @@ def test_a_model_of_tokens_takes_them_too(everything) -> None:
 @pytest.mark.parametrize("groups", [9, 1])  # with one, lanes share its gradients
 def test_bits_do_not_depend_on_threads(everything, monkeypatch, groups: int) -> None:
     monkeypatch.setattr(Passes, "_groups", lambda self, batch, lengths: batch * np.arange(groups + 1) // groups)
-    names = tuple(name for name in SHAPES if name != "growth")
-    everything(names, 13, {}, per_layer=False)
+    everything(tuple(SHAPES), 13, {}, per_layer=False)
     x = np.random.default_rng(0).normal(size=(9, 13))
     found = [
-        fastpe.Transformer(config_of(13, dtype="float32")).loss_and_grads(x, x, threads=threads)
+        fastpe.Transformer(config_of(13, dtype="float32", causal=True)).loss_and_grads(x, x, threads=threads)
         for threads in (1, 2, 3)
     ]
     for loss, gradients in found[1:]:
@@ -191,3 +191,30 @@ def test_maps_of_every_kind(everything, monkeypatch, shape: tuple, others: tuple
     monkeypatch.setitem(SHAPES, "rotors", lambda n: shape)
     everything(("rotors", *others), 9, {"pairs": "half"}, per_layer=bool(others))
     compare(config_of(9, causal=True), 9, 1e-11)
+
+
+BESIDE_RADII = ("angles", "row_scale", "gain", "bias", "values", "scores", "rel_value")
+
+
+@pytest.mark.parametrize(("others", "heads"), [((), HEADS), (("angles",), 1), (BESIDE_RADII, HEADS)])
+@pytest.mark.parametrize(("n", "per_layer"), [(1, False), (9, True), (9, False), (130, False)])
+def test_channels_as_radii(everything, monkeypatch, n: int, per_layer: bool, others: tuple, heads: int) -> None:
+    monkeypatch.setitem(SHAPES, "polar", lambda n: (heads, WIDTH // HEADS))
+    monkeypatch.setitem(SHAPES, "angles", lambda n: (heads, n, WIDTH // HEADS))
+    everything(("polar", *others), n, {"scale": 0.3}, per_layer=per_layer)
+    compare(config_of(n, causal=bool(others), norm="layernorm"), n, 1e-9)
+
+
+def test_bits_of_radii_do_not_depend_on_threads(everything, monkeypatch) -> None:
+    monkeypatch.setitem(SHAPES, "polar", lambda n: (HEADS, WIDTH // HEADS))
+    monkeypatch.setitem(SHAPES, "angles", lambda n: (1, n, WIDTH // HEADS))
+    everything(("polar", "angles", "qk_table"), 13, {}, per_layer=False)
+    x = np.random.default_rng(0).normal(size=(9, 13))
+    one, *others = (
+        fastpe.Transformer(config_of(13, dtype="float32")).loss_and_grads(x, x, threads=threads)
+        for threads in (1, 2, 3)
+    )
+    for loss, gradients in others:
+        assert loss == one[0]
+        for name, array in gradients.items():
+            assert array.tobytes() == one[1][name].tobytes()

@@ -28,6 +28,8 @@ CASES = [
     {"encoding": "sinusoidal", "positions": "documents:3", "causal": False, "sight": "chunks:7"},
     {"encoding": "learned+rope", "positions": "segments:11,12"},
     {"encoding": "rope", "positions": "segments:11,12:first", "causal": False},
+    {"encoding": "alibi", "options": {"factor": 96.0}, "positions": "segments:11,12"},
+    {"encoding": "learned+rope,learned+alibi", "positions": "segments:5-12", "layers": 3, "norm": "rmsnorm"},
 ]
 
 
@@ -98,6 +100,20 @@ def test_documents_side_by_side_are_documents_alone():
             np.testing.assert_allclose(together[document], usual(x[document]), rtol=1e-12, atol=1e-14)
 
 
+def test_alibi_among_segments_of_one_token_is_alibi():
+    usual = Transformer(replace(CONFIG, encoding="alibi", options={"factor": 2.0}, positions="usual"))
+    model = Transformer(replace(usual.config, positions="segments:0-14"))
+    model.parameters, x = usual.parameters, tokens(8)[0]
+    np.testing.assert_allclose(model(x), usual(x), rtol=1e-11, atol=1e-13)
+    apart = Transformer(replace(model.config, positions="segments:3"))
+    apart.parameters = usual.parameters
+    nothing = Transformer(replace(CONFIG, encoding="nope", positions="usual"))
+    nothing.parameters = usual.parameters
+    without = np.where(x == 3, 4, x)
+    np.testing.assert_allclose(apart(without), nothing(without), rtol=1e-11, atol=1e-13)  # one segment
+    assert np.abs(apart(x) - nothing(x)).max() > 1e-3
+
+
 def test_only_rows_that_tokens_have_get_gradients():
     model, x = Transformer(CONFIG), np.array([[11, 1, 2, 3, 11, 4, 12, 13]])
     _, gradients = model.loss_and_grads(x, x, draw=3)
@@ -166,7 +182,19 @@ def test_a_place_beyond_the_table_is_an_error_before_any_work():
         ({"positions": "digits:20"}, "must say which tokens are digits, as in 'digits:20:0-9'"),
         ({"positions": "coupled:20"}, "must say which tokens are digits, as in 'coupled:20:0-9:12:reversed'"),
         ({"encoding": "rope"}, "they choose rows of a table, and 'rope' fills none"),
-        ({"encoding": "learned+alibi", "positions": "segments:3"}, "'learned+alibi' fills 'bias', not a table"),
+        (
+            {"encoding": "learned+alibi", "positions": "segments:3", "causal": False},
+            "'learned+alibi' fills 'bias', not a table",
+        ),
+        (
+            {"encoding": "alibi", "options": {"learned": True}, "positions": "segments:3"},
+            "'alibi' fills 'bias', not a table",
+        ),
+        (
+            {"encoding": "alibi@a,alibi@b", "options": {"alibi@a.factor": 2.0}, "positions": "segments:3"},
+            "'alibi@a,alibi@b' has 'alibi@a' and 'alibi@b'",
+        ),
+        ({"encoding": "alibi+fox", "positions": "segments:3"}, "'alibi+fox' has 'alibi' and a gate"),
         ({"encoding": "conv", "positions": "documents:3"}, "'conv' fills 'taps', which does not begin anew"),
         ({"encoding": "rope_2d", "positions": "documents:3"}, "several coordinates"),
     ],

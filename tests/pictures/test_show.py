@@ -25,6 +25,7 @@ MADE_UP = {
     "qk_table": np.abs(RNG.normal(size=(N, WIDTH))),
     "taps": RNG.normal(size=(5, WIDTH)),
     "rotors": RNG.normal(size=(HEADS, N, 2, 2, 2)),
+    "polar": -RNG.uniform(size=(HEADS, 4)),
     "angles": np.angle(np.exp(1j * POSITIONS * TURNS))[None],
     "growth": -0.01 * POSITIONS * np.arange(1, 4),
     "row_scale": 1 + 0.1 * RNG.normal(size=(HEADS, N)),
@@ -37,6 +38,7 @@ MADE_UP = {
     "index": RNG.integers(0, 3, (N, N)).astype(np.int32),
     "values": RNG.normal(size=(HEADS, 3)),
     "scores": RNG.normal(size=(HEADS, N, N)),
+    "counts": RNG.normal(size=(1, N + 1, 4)),
     "rel_value": RNG.normal(size=(1, 7, 4)),
 }
 PLAIN = {"scale": 0.25, "rectify": True, "pairs": "half"}

@@ -22,7 +22,7 @@ def problem(rng, *names, b=2, h=4, hk=2, n=3, m=4, d=5, reach=2):
         "rel_gain": (h, 2 * reach + 1, d), "rel_key": (1, 2 * reach + 1, d), "rel_query": (b, h, 2 * reach + 1, d),
         "rel_value": (h, 2 * reach + 1, d), "key_bias": (h, d), "gain": (h, 2 * reach + 1),
         "bias": (b, h, 2 * reach + 1), "values": (h, 3), "scores": (h, n, m), "angles": (1, length, 2),
-        "growth": (length, 2), "scale": (h,),
+        "growth": (length, 2), "scale": (h,), "counts": (b, h, 3, d),
     }  # fmt: skip
     arguments = {name: rng.standard_normal(shapes[name]) for name in ("q", "k", "v", *names)}
     if "values" in names:
@@ -54,6 +54,8 @@ ALL = [*SLOTS, "growth", "scale"]
         *[([name], {}) for name in [*SLOTS, "scale"]],
         (["growth"], {"causal": True}),
         (["angles", "growth"], {"causal": True, "pairs": "half"}),
+        (["counts"], {"causal": True}),
+        (["counts", "gain", "rel_key", "bias", "scale"], {"causal": True, "window": 2, "softcap": 3.0}),
         (["gain", "rel_key"], {"rectify": True, "lengths": ([3, 2], [4, 0])}),
         (ALL, {"causal": True, "rectify": True, "window": 3, "lengths": np.array([4, 3])}),
     ],

@@ -80,6 +80,10 @@ def uses():
     learned = {"name": "learned", "length": 3, "dim": 4}
     tokens, numbers = np.array([[2, 0, 1, 3]]), np.array([[2.0, 0.0, 1.0, 3.0]])
     rows, bias = TABLE[None].astype(np.float64), np.arange(5.0)[None]
+    network = {
+        "bias": bias, "w1": np.eye(2), "b1": np.ones(2), "w2": np.ones((1, 2)),
+    }  # fmt: skip
+    steps = {"w": rows, "beta": np.ones((1, 3))}
     found = {
         "positions": (TABLE[0], lambda x: fastpe.build("sinusoidal", 4, positions=x)["table"]),
         "params['table']": (TABLE, lambda x: fastpe.build(**learned, params={"table": x})["table"]),
@@ -96,6 +100,16 @@ def uses():
         "parameters['embed.weight']": (np.ones((1, 8)), assigned),
         "table": (rows[0], lambda x: fastpe.reference.cope(rows, rows, rows, x)),
     }  # fmt: skip
+    for name, value in network.items():
+        found[f"{name} of reference.dape"] = (
+            value,
+            lambda x, name=name: fastpe.reference.dape(rows, rows, rows, **{**network, name: x}),
+        )
+    for name, value in steps.items():
+        found[f"{name} of reference.path"] = (
+            value,
+            lambda x, name=name: fastpe.reference.path(rows, rows, rows, **{**steps, name: x}),
+        )
     arguments = {"q": rows, "k": rows, "v": rows, "bias": bias, "index": INDEX, "dout": rows, "scale": np.array([0.5])}
     for name, value in arguments.items():
         found[name] = value, lambda x, name=name: attended(fastpe.attention_vjp, **{name: x})

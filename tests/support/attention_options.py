@@ -5,13 +5,14 @@ import pytest
 
 import fastpe
 from fastpe.functional import attention
+from fastpe.functional.polar import APART
 
 OPTIONS = (
     "causal", "window", "lengths", "both_lengths", "bias", "clipped_bias", "led_bias", "mask", "one_mask", "head_mask",
     "added", "spans", "query_start", "one_start", "softcap", "rectify", "scale", "scales", "sinks", "return_lse",
     "tolerance", "rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "gain", "values", "led_values", "scores",
     "angles", "own_angles", "growth", "half", "dropout", "key_offset", "wide_offset", "key_slope", "query_slope",
-    "row_scale", "rotors", "one_rotor",
+    "row_scale", "rotors", "one_rotor", "polar", "counts", "one_counts",
 )  # fmt: skip
 
 
@@ -41,7 +42,10 @@ def options(rng, names, b, h, n, m, d, dtype):
         "key_offset": {"key_offset": normal(b, 1, m)}, "wide_offset": {"key_offset": rng.standard_normal((h, m)) + 1e4},
         "key_slope": {"key_slope": normal(h, m) / m}, "query_slope": {"query_slope": normal(b, h, n) / m},
         "row_scale": {"row_scale": normal(1, n)},
+        "polar": {"polar": normal(h, d)},
         "rotors": {"rotors": normal(h, most, d // 2, 2, 2)}, "one_rotor": {"rotors": normal(b, 1, 1, 1, d, d) / 4},
+        "counts": {"counts": normal(b, h, 30, d), "causal": True},
+        "one_counts": {"counts": normal(1, 5, d), "causal": True},
         "dropout": {"dropout": 0.25, "dropout_seed": int(rng.integers(99))}, "scales": {"scale": rng.random(h)},
     }  # fmt: skip
     others = {
@@ -63,6 +67,11 @@ def options(rng, names, b, h, n, m, d, dtype):
     given = {}
     for name in names:
         given |= drawn[name]
+    if "polar" in given:
+        given = {name: value for name, value in given.items() if name not in APART}
+        if "angles" in given:
+            shape = *given["angles"].shape[:-1], d
+            given["angles"] = rng.standard_normal(shape).astype(given["angles"].dtype)
     if "growth" in given and "angles" in given:
         given["growth"] = given["growth"][:, : given["angles"].shape[-1]]
     return given

@@ -16,21 +16,26 @@ SLOTS = (
 
 
 def problem(
-    rng, names=(), *, b=2, h=2, hk=None, n=5, m=None, d=8, reach=4, dtype=np.float64, led=False, shared=False, sharp=1.0
-):
+    rng, names=(), *, b=2, h=2, hk=None, n=5, m=None, d=8, reach=4, dtype=np.float64, led=False, shared=False,
+    sharp=1.0, most=7,
+):  # fmt: skip
     """Arguments of `fastpe.attention`: q, k, v and the slots named.
 
-    led: slots have a leading axis B. shared: one array for all heads where that may be. sharp: the size of q.
+    led: slots have a leading axis B. shared: one array for all heads where that may be. sharp: the size of q. most: the
+    largest count of keys.
     """
     m, hk = m or n, hk or h
     heads, length, rows = 1 if shared else h, max(n, m), 2 * reach + 1
-    pairs, block = max(1, d // 2), max(size for size in (1, 2, 3, 4, 8) if d % size == 0 and (size == 1 or size < d))
+    pairs, block = (
+        d if "polar" in names else max(1, d // 2),
+        max(size for size in (1, 2, 3, 4, 8) if d % size == 0 and (size == 1 or size < d)),
+    )
     shapes = {
         "rel_gain": (heads, rows, d), "rel_key": (heads, rows, d), "rel_query": (heads, rows, d),
         "rel_value": (heads, rows, d), "key_bias": (h, d), "gain": (h, rows), "bias": (h, rows), "values": (h, 7),
         "scores": (h, n, m), "angles": (heads, length, pairs), "growth": (length, pairs),
         "key_offset": (heads, m), "key_slope": (heads, m), "query_slope": (heads, n), "row_scale": (heads, n),
-        "rotors": (heads, length, d // block, block, block),
+        "rotors": (heads, length, d // block, block, block), "polar": (heads, d), "counts": (heads, most + 1, d),
     }  # fmt: skip
     sizes = {"q": (b, h, n, d), "k": (b, hk, m, d), "v": (b, hk, m, d)}
     arguments = {name: rng.standard_normal(shape).astype(dtype) for name, shape in sizes.items()}
@@ -46,12 +51,25 @@ def problem(
             array *= 2 / length  # times offsets: as large as other terms
         if name == "rotors":  # as large as what they are multiplied by
             array /= np.sqrt(block)
+        if name == "counts":  # every key that is counted moves a score by a part of what other terms are
+            array /= 4
         if name == "growth":
             array = -0.02 * np.arange(length)[:, None] * rng.uniform(0.5, 1, (*array.shape[:-2], 1, pairs))
         arguments[name] = array if name in ("angles", "growth") else array.astype(dtype)
     if "values" in names:
         arguments["index"] = rng.integers(0, 7, ((b,) if led else ()) + (n, m))
     return arguments
+
+
+def counts_apart(arguments):
+    """How far the nearest count of keys is from a whole one, where slopes jump and rounding decides on the side."""
+    q, k = (arguments[name].astype(np.float64) for name in "qk")
+    k = np.repeat(k, q.shape[1] // k.shape[1], axis=1)
+    scale = np.broadcast_to(arguments.get("scale", q.shape[-1] ** -0.5), q.shape[1])[:, None, None]
+    seen = np.arange(k.shape[-2]) <= np.arange(q.shape[-2])[:, None] + k.shape[-2] - q.shape[-2]
+    gates = np.where(seen, 1 / (1 + np.exp(-scale * (q @ k.swapaxes(-1, -2)))), 0)
+    counts = np.cumsum(gates[..., ::-1], axis=-1)[..., ::-1][..., seen]
+    return np.abs(counts - np.round(counts)).min(initial=1.0)
 
 
 def random_bands(rng, b, n, m, count=3):
@@ -61,6 +79,14 @@ def random_bands(rng, b, n, m, count=3):
         Band(3 * rng.standard_normal((b, n)), 3 * rng.standard_normal(m), edges[..., place : place + 2])
         for place in rng.permutation(count)
     )
+
+
+def _largest_angle(arguments, options):
+    """Radians of rows of bands, places times theta, which are rounded in float64 themselves."""
+    if not options.get("bands") or arguments["q"].dtype != np.float64:
+        return 1.0
+    places = [np.abs(each).max(initial=0.0) for band in options["bands"] for each in (band.queries, band.keys)]
+    return max(1.0, max(places) * np.abs(arguments["theta"]).max(initial=0.0))
 
 
 def assert_within(bound, result, exact, name):
@@ -76,9 +102,10 @@ def assert_agrees(arguments, *, condition=1.0, tolerance=None, **options):
     (out, lse), pullback = fastpe.attention_vjp(**arguments, **options, tolerance=tolerance, return_lse=True)
     exact, exact_pullback = attention_vjp_in(wider(dtype), **arguments, **options, return_lse=True)
     plain = attention_vjp_in(dtype, **arguments, **options, return_lse=True)[0]
-    terms = n + m + d
+    terms = n + m + d + (2 * arguments["rotors"].shape[-1] if "rotors" in arguments else 0)
+    condition *= _largest_angle(arguments, options)
     # every slot is one more term of the score, whose roundings add up as chance has it: a relative error of the weights
-    condition *= np.sqrt(1 + len(arguments.keys() & set(SLOTS)))
+    condition *= np.sqrt(1 + len(arguments.keys() & {*SLOTS, "counts"}))
     assert_error_law(out, exact[0], plain[0], terms, condition)
     seen = np.isfinite(exact[1])
     np.testing.assert_array_equal(lse[~seen], -np.inf)

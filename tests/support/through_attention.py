@@ -1,6 +1,7 @@
 """Gradients of an encoding's parameters through attention, beside central differences of the references."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -29,10 +30,10 @@ def assert_same_gradients(name: str, length: int, *, unseen: tuple[str, ...] = (
         np.testing.assert_allclose(got[key], expected, atol=1e-8 + 1e-7 * np.abs(expected).max(), err_msg=key)
 
 
-def assert_same_along(name: str, length: int, directions: int, **request) -> None:
+def assert_same_along(name: str, length: int, directions: int, *, size: float = 0.3, **request) -> None:
     """As `assert_same_gradients`, along a few random directions of every parameter."""
     rng = np.random.default_rng(0)
-    params, got, loss = _problem(name, length, request, rng, away)
+    params, got, loss = _problem(name, length, request, rng, partial(away, size=size))
     assert max(np.abs(gradient).max() for gradient in got.values()) > 1e-6
     for key, value in params.items():
         for _ in range(directions):
@@ -42,12 +43,12 @@ def assert_same_along(name: str, length: int, directions: int, **request) -> Non
             np.testing.assert_allclose((got[key] * along).sum(), expected, rtol=1e-6, atol=1e-8, err_msg=key)
 
 
-def away(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def away(value: np.ndarray, rng: np.random.Generator, size: float = 0.3) -> np.ndarray:
     """Values away from initial ones, many of which are zero or one.
 
     Matrices are moved to both sides: their sums would become so large that differences of the loss were noise.
     """
-    return value + 0.3 * rng.normal(size=value.shape) if value.ndim > 1 else _above(value, rng)
+    return value + size * rng.normal(size=value.shape) if value.ndim > 1 else _above(value, rng)
 
 
 def _above(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -17,7 +17,7 @@ KINDS = [
     ("huang3", {}), ("huang4", {}), ("da", {}), ("t5", {}), ("tener", {}), ("transformer_xl", {}), ("li_eq5", {}),
     ("sincos_2d_detr", {}), ("swin_bias", {}), ("shaw+alibi", {"causal": True}),
     ("rope,nope", {}), ("ssmax", {"causal": True}), ("rope+ssmax", {}), ("fope", {}), ("comrope", {}), ("string", {}),
-    ("comrope,nope", {}),
+    ("comrope,nope", {}), ("pope", {}), ("pope+ssmax", {"causal": True}),
 ]  # fmt: skip
 
 

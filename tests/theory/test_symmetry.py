@@ -13,15 +13,15 @@ REV = {
     "alibi", "da", "geodesic", "huang1", "kerple_log", "kerple_power", "rbf_distance", "sandwich", "graphormer", "rwse",
 }  # fmt: skip
 CONST = REV - {"graphormer", "rwse"} | {
-    "beit_bias", "comrope", "deberta", "dynamic_bias", "fope", "huang2", "huang3", "huang4", "irpe", "learned_2d_detr",
-    "li_eq5", "liere", "mrope",
+    "beit_bias", "clex", "comrope", "deberta", "dynamic_bias", "fope", "huang2", "huang3", "huang4", "irpe",
+    "learned_2d_detr", "li_eq5", "liere", "mrope", "pope",
     "rope", "rope_2d", "rope_dinov3", "rope_dynamic", "rope_linear", "rope_llama3", "rope_longrope", "rope_mixed",
     "rope_ntk", "rope_ntk_mixed", "rope_proportional", "rope_resonance", "rope_yarn", "sincos_2d_detr", "spe", "string",
     "swin_bias", "swinv2_cpb", "t5", "tener", "transformer_xl", "wavelet_relative",
 }  # fmt: skip
 # const alone
 CAUSAL = CONST | PERM | {
-    "cable", "fire", "fox", "grape_a", "log_n", "ssd_decay", "ssmax", "temperature", "xpos",
+    "cable", "cope", "fire", "fox", "grape_a", "log_n", "ssd_decay", "ssmax", "temperature", "xpos",
 }  # fmt: skip
 CASES = [(name, causal) for name in NAMES for causal in (False, True) if causal or not is_causal(name)]
 

@@ -2,6 +2,9 @@
 
 import doctest
 import importlib
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -23,7 +26,9 @@ def drawn(names=(), grad=True, **sizes):
     return tensors(problem(np.random.default_rng(1), names, **{"n": 4, "m": 5, "d": 4, "reach": 2, **sizes}), grad)
 
 
-@pytest.mark.parametrize("names", [(), *((name,) for name in SLOTS), SLOTS], ids="+".join)
+@pytest.mark.parametrize(
+    "names", [(), *((name,) for name in (*SLOTS, "counts")), SLOTS, ("polar", "angles")], ids="+".join
+)
 def test_gradients_are_those_of_pytorchs_checker(names):
     given = drawn(names, h=2, hk=1)
     real = {name: x for name, x in given.items() if x.requires_grad}
@@ -226,3 +231,30 @@ def test_gradients_with_offsets_of_keys_of_any_size_are_those_of_fastpe():
     out.backward(torch.tensor(expected))
     for name, gradient in pullback(expected).items():
         np.testing.assert_array_equal(given[name].grad, gradient, err_msg=name)
+
+
+LIMITED = """
+import torch
+torch.set_num_threads(1)
+import fastpe, fastpe.torch
+from fastpe.kernels import threads
+def refused(*_):
+    raise AssertionError("threads were started")
+start, threads._start_threads = threads._start_threads, refused
+q = torch.zeros(1, 4, 1000, 16, requires_grad=True)
+fastpe.torch.attention(q, q, q, causal=True).sum().backward()
+few = torch.zeros(1, 64, 1, 16)
+fastpe.torch.attention(few, *[torch.zeros(1, 64, 1000, 16)] * 2)
+threads._start_threads = start
+torch.set_num_threads(2)
+fastpe.torch.attention(q, q, q, causal=True)
+assert threads._threads_started
+print(torch.get_num_threads())
+"""
+
+
+def test_pytorchs_number_of_threads_counts_and_stays():
+    environment = {**os.environ, "NUMBA_NUM_THREADS": "3"}
+    done = subprocess.run([sys.executable, "-c", LIMITED], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["2"]

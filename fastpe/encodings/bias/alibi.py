@@ -24,6 +24,8 @@ N(-2, 1), here at the list's.
 **Options**
 - `slope`: one slope for all heads instead of the list.
 - `alpha0`: one slope alpha0 / N_train for all heads, Li's form. Not together with `slope`.
+- `factor`: multiplies the slopes, however chosen: 96 in BiPE (He et al. 2024, arXiv:2401.16421), where positions are
+  numbers of segments. Hand them in as positions; or give a causal model `--positions segments:SEP`.
 - `learned`: the slopes, however chosen, are only initial values.
 - `form`: `symmetric`, `one_sided` or `nonsymmetric`.
 - `schedule`: what the slopes are multiplied by at a length N beyond N_train. `constant`: 1. `linear`: N_train / N, so
@@ -75,7 +77,9 @@ def slopes(heads: int) -> np.ndarray:
 _HIDDEN = 2.0**30  # the slope towards keys that a head of the form one_sided must not see
 
 
-def check(spec: Spec, *, slope: float | None, alpha0: float | None, learned: bool, form: str, schedule: str) -> None:
+def check(
+    spec: Spec, *, slope: float | None, alpha0: float | None, learned: bool, form: str, **options: Any
+) -> None:  # fmt: skip
     """At most one of `slope` and `alpha0`; a form that fits heads, direction and learning."""
     if slope is not None and alpha0 is not None:
         raise ValueError(f"options 'slope' ({slope:g}) and 'alpha0' ({alpha0:g}) exclude each other: give one of them")
@@ -88,42 +92,52 @@ def check(spec: Spec, *, slope: float | None, alpha0: float | None, learned: boo
         raise ValueError("form 'nonsymmetric' learns a slope for each side: set option learned=True")
 
 
+def _column(
+    spec: Spec, *, learned: bool, form: str, schedule: str, **options: Any
+) -> tuple[float, ...] | None:  # fmt: skip
+    """The slopes, where they are what they are."""
+    fixed = not learned and form == "symmetric" and schedule == "constant"
+    return tuple(_chosen(spec, form=form, **options).tolist()) if fixed else None
+
+
 def parameters(spec: Spec, *, learned: bool, form: str, **options: Any) -> dict[str, tuple[int, ...]]:
     """The slopes, where they are learned."""
     names = ("slope", "slope_future") if form == "nonsymmetric" else ("slope",)
     return dict.fromkeys(names, (spec.heads,)) if learned else {}
 
 
-def _chosen(spec: Spec, slope: float | None, alpha0: float | None, form: str) -> np.ndarray:
+def _chosen(
+    spec: Spec, slope: float | None, alpha0: float | None, factor: float, form: str, **options: Any
+) -> np.ndarray:  # fmt: skip
     if slope is not None:
-        return np.full(spec.heads, slope)
-    if alpha0 is not None:
-        return np.full(spec.heads, alpha0 / spec.train_length)
-    return np.tile(slopes(spec.heads // 2), 2) if form == "one_sided" else slopes(spec.heads)
+        found = np.full(spec.heads, slope)
+    elif alpha0 is not None:
+        found = np.full(spec.heads, alpha0 / spec.train_length)
+    else:
+        found = np.tile(slopes(spec.heads // 2), 2) if form == "one_sided" else slopes(spec.heads)
+    return factor * found
 
 
-def init(
-    spec: Spec, rng: Any, *, slope: float | None, alpha0: float | None, form: str, **options: Any
-) -> dict[str, Any]:
+def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
     """The chosen slopes."""
-    names = parameters(spec, form=form, **options)
-    return dict.fromkeys(names, _chosen(spec, slope, alpha0, form))
+    return dict.fromkeys(parameters(spec, **options), _chosen(spec, **options))
 
 
 def reference(
-    spec: Spec, params: dict[str, Any], *, slope: float | None, alpha0: float | None, learned: bool, form: str,
-    schedule: str,
+    spec: Spec, params: dict[str, Any], *, slope: float | None, alpha0: float | None, learned: bool, factor: float,
+    form: str, schedule: str,
 ) -> dict[str, Any]:  # fmt: skip
     """-slope |j - i| (Press et al. 2021, section 3), with the slopes of the authors' recursion."""
     heads, n, n_train = spec.heads, spec.length, spec.train_length
     if learned:
         past, future = params["slope"], params.get("slope_future", params["slope"])
     elif alpha0 is not None:
-        past = future = np.array([alpha0 / n_train] * heads)
+        past = future = factor * np.array([alpha0 / n_train] * heads)
     elif slope is not None:
-        past = future = np.array([slope] * heads)
+        past = future = factor * np.array([slope] * heads)
     else:
-        past = future = np.array(_authors_slopes(heads // 2) * 2 if form == "one_sided" else _authors_slopes(heads))
+        own = _authors_slopes(heads // 2) * 2 if form == "one_sided" else _authors_slopes(heads)
+        past = future = factor * np.array(own)
     if n > n_train and schedule == "linear":
         past, future = past * n_train / n, future * n_train / n
     elif n > n_train and schedule == "log":
@@ -169,11 +183,11 @@ def _all_distances(spec: Spec) -> Runs:
 
 
 def fill(
-    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, slope: float | None, alpha0: float | None,
-    learned: bool, form: str, schedule: str,
+    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, learned: bool, form: str, schedule: str,
+    **options: Any,
 ) -> None:  # fmt: skip
     """Fill `bias`, or `scores` where positions are given."""
-    own = params["slope"].astype(np.float64) if learned else _chosen(spec, slope, alpha0, form)
+    own = params["slope"].astype(np.float64) if learned else _chosen(spec, form=form, **options)
     sides = np.array([own, params["slope_future"] if form == "nonsymmetric" else own]) * _factor(spec, schedule)
     sides = np.where(_visible(spec.heads, form), sides, _HIDDEN)
     if spec.positions is None:
@@ -254,6 +268,7 @@ ENCODING = Encoding(
     options={
         "slope": Option(None, "one slope for all heads, instead of the list", float, minimum=0.0, optional=True),
         "alpha0": Option(None, "one slope alpha0 / train_length for all heads", float, minimum=0.0, optional=True),
+        "factor": Option(1.0, "multiplies the slopes", float, minimum=0.0, samples=(96.0,)),
         "learned": Option(False, "whether the slopes are learned", bool),
         "form": Option("symmetric", "what is on which side", str, ("symmetric", "one_sided", "nonsymmetric")),
         "schedule": Option(
@@ -271,5 +286,6 @@ ENCODING = Encoding(
     ),
     ulp=lambda spec, **options: 2.0 + 2.0 * spec.heads,  # the authors' slopes are repeated products
     shapes=shapes,
+    column=_column,
     paper={"alpha0": 0.1},
 )

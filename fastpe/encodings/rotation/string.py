@@ -1,17 +1,27 @@
-"""Cayley-STRING: a learned orthogonal map of query and key, then rotary with learned frequencies.
+"""STRING: a learned orthogonal map of query and key, then rotary with learned frequencies.
 
-    R(x) = RoPE(x) P,   P = (I - S) (I + S)^-1,   S learned and skew-symmetric,   angle of pair t = sum_k x_k f_kt
+    R(x) = RoPE(x) P,   angle of pair t = sum_k x_k f_kt
+    cayley:      P = (I - S) (I + S)^-1, S learned and skew-symmetric, f learned
+    circulant:   R(x) = exp(sum_k x_k (C_k - C_k^T)) but for an outer map, C_k circulant, its first column c_k learned
 
 Source: Schenck et al. 2025, "Learning the RoPEs: Better 2D and 3D Position Encodings with STRING" (arXiv:2502.02562),
-definition 3.1, theorem 3.4, eqs. (9) and (10).
+definition 3.1, theorem 3.4, eqs. (9) to (11).
 
-**Slots**: `rotors` (H, 1, 1, D, D), which is P, `angles` (H, N, D/2), `pairs`. **Learns**: `skew` (H, D (D - 1) / 2),
-the upper triangle of S by rows, and `frequencies` (H, n, D/2), radians a position; for every layer its own.
+**Slots**: `rotors` (H or 1, 1, 1, D, D), which is P, `angles` (H, N, D/2), `pairs`. **Learns**: `skew`
+(H, D (D - 1) / 2), the upper triangle of S by rows, and `frequencies` (H, n, D/2), radians a position; of the form
+`circulant`, `circulant` (H, n, D), the columns c; for every layer its own.
+
+**Circulant.** Fourier's transform diagonalises all C_k: z turns as y = ifft(exp(x lambda) fft(z)) with
+lambda = 2i Im fft(c). So P is the real transform, rows sqrt(2/D) cos(2 pi b m / D) and sqrt(2/D) sin(2 pi b m / D) for
+the bins b = 1 .. D/2 - 1, each a pair that turns with f_b = 2 sum_m c_m sin(2 pi b m / D); bins 0 and D/2, the last
+pair, are at rest.
 
 **Initial values.** S = 0, which is P = I, and the frequencies of `rope`, of several axes in turn: pair t turns with
-axis t mod n at base^(-2t/D). (The paper does not say; this begins as a rotary encoding.)
+axis t mod n at base^(-2t/D). c such that bin t + 1 has those of pair t. (The paper does not say; both begin as a
+rotary encoding.)
 
 **Options**
+- `form`: `cayley` or `circulant`.
 - `base`: of the initial frequencies. `pairs`: as for `rope`.
 - `coordinates`: n, how many coordinates a position has.
 - `grid`: sides of the grid, where n > 1.
@@ -20,21 +30,25 @@ Positions are x, a step of one for each token or cell; given ones may be real.
 
 **Past the training length**: defined.
 
-**Accuracy.** An angle is off by two units of rounding; P is P (I + S) = I - S solved in float64.
+**Accuracy.** An angle is off by two units of rounding; P is P (I + S) = I - S solved in float64. A circulant frequency
+is a sum of D products, whose rounding the position multiplies.
 
 **Facts.** Every smooth encoding R(x) whose scores depend on y - x alone, with R(0) = I, is P^T RoPE(x) P with one
 orthogonal P for all positions (theorem 3.4), of which the outer P^T cancels in a score. So P could as well be a part of
 the maps to queries and keys: it changes how a model learns, not what it can be.
 
-**Traps.** With -S, P is its inverse: the other reading of eq. (10).
+**Traps.** With -S, P is its inverse: the other reading of eq. (10). Of c only c_m - c_(D-m) has an effect, so half of
+its numbers learn nothing of their own.
 """
 
 import math
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding
 from fastpe.encodings.parts import generators as parts
 from fastpe.encodings.parts.angles import Array, fill_angles, precise, turns_of
@@ -50,24 +64,34 @@ def check(spec: Spec, *, coordinates: int, grid: Grid, **options: Any) -> None:
     parts.check_places(spec, coordinates=coordinates, grid=grid)
 
 
-def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
-    """One map and angles for every head."""
-    d = rotated_width(spec, None)
-    return {"rotors": (spec.heads, 1, 1, d, d), "angles": (*spec.batch, spec.heads, spec.length, d // 2)}
+def shapes(spec: Spec, *, form: str, **options: Any) -> dict[str, tuple[int, ...]]:
+    """One map for every head, or for all; angles for every head."""
+    d, maps = rotated_width(spec, None), 1 if form == "circulant" else spec.heads
+    return {"rotors": (maps, 1, 1, d, d), "angles": (*spec.batch, spec.heads, spec.length, d // 2)}
 
 
-def parameters(spec: Spec, *, coordinates: int, **options: Any) -> dict[str, tuple[int, ...]]:
-    """A triangle and frequencies for every head."""
+def parameters(spec: Spec, *, form: str, coordinates: int, **options: Any) -> dict[str, tuple[int, ...]]:
+    """A triangle and frequencies, or a column for every axis, for every head."""
     d = rotated_width(spec, None)
+    if form == "circulant":
+        return {"circulant": (spec.heads, coordinates, d)}
     return {"skew": (spec.heads, d * (d - 1) // 2), "frequencies": (spec.heads, coordinates, d // 2)}
 
 
-def init(spec: Spec, rng: Any, *, base: float, coordinates: int, **options: Any) -> dict[str, Any]:
-    """No map, and the frequencies of `rope`, shared out to the axes."""
-    shape = parameters(spec, coordinates=coordinates)
+def init(spec: Spec, rng: Any, *, form: str, base: float, coordinates: int, **options: Any) -> dict[str, Any]:
+    """No map, or the least columns; and the frequencies of `rope`, shared out to the axes."""
+    shape = parameters(spec, form=form, coordinates=coordinates)
     t = np.arange(spec.head_dim // 2)
     ladder = base ** (-2.0 * t / spec.head_dim) * (t % coordinates == np.arange(coordinates)[:, None])
+    if form == "circulant":
+        # sines of different bins are orthogonal, and their squares add up to D/2
+        columns = (ladder[:, :-1, None] * _sines(spec.head_dim)).sum(axis=1) / spec.head_dim
+        return {"circulant": np.broadcast_to(columns, shape["circulant"]).copy()}
     return {"skew": np.zeros(shape["skew"]), "frequencies": np.broadcast_to(ladder, shape["frequencies"]).copy()}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Maps and frequencies
 
 
 def _skew(upper: Any, d: int) -> Array:
@@ -77,65 +101,126 @@ def _skew(upper: Any, d: int) -> Array:
     return s - np.swapaxes(s, -1, -2)
 
 
-def reference(
-    spec: Spec, params: dict[str, Any], *, coordinates: int, grid: Grid, **options: Any
-) -> dict[str, Any]:  # fmt: skip
-    """P = 2 (I + S)^-1 - I, and sums of x_k f_kt in Decimal."""
-    d = rotated_width(spec, None)
-    points = parts.cells(spec, coordinates=coordinates, grid=grid)
-    angles = np.empty((spec.heads, d // 2, *points.shape[:-1]))
-    with precise():
-        for place in np.ndindex(angles.shape):
-            frequencies = params["frequencies"][place[0], :, place[1]].tolist()
-            terms = zip(frequencies, points[place[2:]].tolist(), strict=True)
-            angle = sum((Decimal(f) * Decimal(x) for f, x in terms), Decimal(0))
-            angles[place] = float(angle - (angle / (2 * PI)).to_integral_value() * 2 * PI)
-    maps = 2 * np.linalg.inv(np.eye(d) + _skew(params["skew"], d)) - np.eye(d)
-    return {
-        "rotors": maps[:, None, None],
-        "angles": np.moveaxis(np.clip(angles, -math.pi, math.pi), (0, 1), (-3, -1)),
-    }
-
-
 def _map(s: Array) -> Array:
     """(I - S) (I + S)^-1: as (I + S)^T = I - S, the transpose of what (I - S) X = I + S gives."""
     unit = np.eye(s.shape[-1])
     return np.swapaxes(np.linalg.solve(unit - s, unit + s), -1, -2)
 
 
+@lru_cache(maxsize=16)
+def _waves(d: int) -> tuple[Array, Array]:
+    """cos and sin of 2 pi b m / D for the bins b = 1 .. D/2 - 1, each (D/2 - 1, D); the angles are reduced exactly."""
+    part = np.arange(1, d // 2)[:, None] * np.arange(d) % d * (2 * math.pi / d)
+    found = np.cos(part), np.sin(part)
+    for each in found:
+        each.flags.writeable = False
+    return found
+
+
+def _sines(d: int) -> Array:
+    return _waves(d)[1]
+
+
+def _transform(d: int, pairs: str) -> Array:
+    """The real Fourier transform: of pair t the cosine and sine of bin t + 1, of the last one the bins 0 and D/2."""
+    cosines, sines = _waves(d)
+    found = np.empty((2, d // 2, d))
+    found[0, :-1], found[1, :-1] = math.sqrt(2 / d) * cosines, math.sqrt(2 / d) * sines
+    found[0, -1] = 1 / math.sqrt(d)
+    found[1, -1] = found[0, -1] * (-1.0) ** np.arange(d)
+    return (found if pairs == "half" else np.swapaxes(found, 0, 1)).reshape(d, d)
+
+
+def _frequencies(params: dict[str, Any]) -> Array:
+    """F of every head and axis, (H, n, D/2)."""
+    if "frequencies" in params:
+        return np.asarray(params["frequencies"], np.float64)
+    columns = np.asarray(params["circulant"], np.float64)
+    found = np.zeros((*columns.shape[:-1], columns.shape[-1] // 2))
+    # a sum in one order whatever the machine's BLAS is
+    found[..., :-1] = 2 * (columns[..., None, :] * _sines(columns.shape[-1])).sum(axis=-1)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Slots
+
+
+def reference(
+    spec: Spec, params: dict[str, Any], *, form: str, pairs: str, coordinates: int, grid: Grid, **options: Any
+) -> dict[str, Any]:  # fmt: skip
+    """P = 2 (I + S)^-1 - I, or Fourier's transform of unit vectors; sums of x_k f_kt in Decimal."""
+    d = rotated_width(spec, None)
+    points = parts.cells(spec, coordinates=coordinates, grid=grid)
+    if form == "circulant":
+        bins = np.fft.rfft(np.eye(d))
+        bins[:, 1:-1] *= math.sqrt(2)
+        of_pairs = np.concatenate([bins[:, 1:-1], bins[:, :1] - 1j * bins[:, -1:].real], axis=1) / math.sqrt(d)
+        maps = np.stack([of_pairs.real, -of_pairs.imag], axis=-1 if pairs == "interleaved" else 1).reshape(1, d, d)
+        maps = np.swapaxes(maps, -1, -2)
+        turning = -2 * np.fft.rfft(np.asarray(params["circulant"], np.float64)).imag[..., 1:]
+    else:
+        maps = 2 * np.linalg.inv(np.eye(d) + _skew(params["skew"], d)) - np.eye(d)
+        turning = params["frequencies"]
+    angles = np.empty((spec.heads, d // 2, *points.shape[:-1]))
+    with precise():
+        for place in np.ndindex(angles.shape):
+            frequencies = turning[place[0], :, place[1]].tolist()
+            terms = zip(frequencies, points[place[2:]].tolist(), strict=True)
+            angle = sum((Decimal(f) * Decimal(x) for f, x in terms), Decimal(0))
+            angles[place] = float(angle - (angle / (2 * PI)).to_integral_value() * 2 * PI)
+    return {
+        "rotors": maps[:, None, None],
+        "angles": np.moveaxis(np.clip(angles, -math.pi, math.pi), (0, 1), (-3, -1)),
+    }
+
+
 def fill(
-    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, coordinates: int, grid: Grid, **options: Any
+    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, form: str, pairs: str, coordinates: int, grid: Grid,
+    **options: Any,
 ) -> None:  # fmt: skip
     """Fill `rotors` and `angles`."""
     d = rotated_width(spec, None)
-    out["rotors"][:, 0, 0] = _map(_skew(params["skew"], d))
+    circulant = form == "circulant"
+    out["rotors"][:, 0, 0] = _transform(d, pairs) if circulant else _map(_skew(params["skew"], d))
     points = parts.cells(spec, coordinates=coordinates, grid=grid)
-    fill_angles(points, turns_of(np.asarray(params["frequencies"], np.float64)), out["angles"])
+    fill_angles(points, turns_of(_frequencies(params)), out["angles"])
 
 
 def pull(
-    spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, coordinates: int,
-    grid: Grid, **options: Any,
+    spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, form: str,
+    coordinates: int, grid: Grid, **options: Any,
 ) -> None:  # fmt: skip
-    """dS = G - G^T on the upper triangle, G = -(I + P)^T dP (I + S)^-T; df_kt = sum of x_k times dangles."""
+    """df_kt = sum of x_k times dangles; dS = G - G^T, G = -(I + P)^T dP (I + S)^-T, or dc_m = 2 sum df_b sin."""
     d = rotated_width(spec, None)
+    points = parts.cells(spec, coordinates=coordinates, grid=grid)
+    rows = np.broadcast_to(points, (*spec.batch, spec.length, coordinates)).reshape(-1, coordinates)
+    turning = np.empty((spec.heads, coordinates, d // 2))
+    for head in range(spec.heads):
+        own = dslots["angles"][..., head, :, :].reshape(-1, d // 2)
+        turning[head] = (rows[:, :, None] * own[:, None, :]).sum(axis=0)
+    if form == "circulant":
+        dparams["circulant"] += 2 * (turning[..., :-1, None] * _sines(d)).sum(axis=-2)
+        return
+    dparams["frequencies"] += turning
     s = _skew(params["skew"], d)
     maps, dmaps = _map(s), dslots["rotors"][:, 0, 0].astype(np.float64)
     # (I + S)^-T = (I - S)^-1, from the right: the transpose of (I + S)^-1 from the left
     left = np.swapaxes(np.eye(d) + maps, -1, -2) @ dmaps
     g = -np.swapaxes(np.linalg.solve(np.eye(d) + s, np.swapaxes(left, -1, -2)), -1, -2)
     dparams["skew"] += (g - np.swapaxes(g, -1, -2))[:, *np.triu_indices(d, 1)]
-    points = parts.cells(spec, coordinates=coordinates, grid=grid)
-    rows = np.broadcast_to(points, (*spec.batch, spec.length, coordinates)).reshape(-1, coordinates)
-    for head in range(spec.heads):
-        own = dslots["angles"][..., head, :, :].reshape(-1, d // 2)
-        dparams["frequencies"][head] += (rows[:, :, None] * own[:, None, :]).sum(axis=0)
+
+
+def _ulp(spec: Spec, *, form: str, coordinates: int, **options: Any) -> float:
+    of_map = 16.0 + 16.0 * spec.head_dim
+    return of_map if form == "cayley" else of_map * (1.0 + coordinates * spec.farthest)
 
 
 ENCODING = Encoding(
     summary="rotary in a learned basis, learned frequencies",
     slots=("rotors", "angles", "pairs"),
     options={
+        "form": Option("cayley", "what is learned: a map and frequencies, or columns", str, ("cayley", "circulant")),
         "base": base_option(),
         "pairs": pairs_option("interleaved"),
         "coordinates": parts.COORDINATES,
@@ -144,9 +229,9 @@ ENCODING = Encoding(
     beyond="defined",
     direction="yes",
     use="images",
-    source="Schenck et al. 2025, arXiv:2502.02562, definition 3.1 and eqs. (9) and (10)",
-    ulp=lambda spec, **options: 16.0 + 16.0 * spec.head_dim,
+    source="Schenck et al. 2025, arXiv:2502.02562, definition 3.1 and eqs. (9) to (11)",
+    ulp=_ulp,
     plain=plain_pairs,
     axes=lambda *, coordinates, **options: coordinates,
-    per_layer=("skew", "frequencies"),
+    per_layer=("skew", "frequencies", "circulant"),
 )

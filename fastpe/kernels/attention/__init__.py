@@ -27,8 +27,8 @@ Tiles ahead of the queries' own one likewise, with sums over o' >= o; where ther
 sides share that half.
 
 Where keys have offsets, T is that of these: log of the sum of exp(key_offset) of the keys up to J; with a bias as well,
-T(o) and the largest offset of a key up to J. Of rows with factors, |row_scale_i q_i| stands for |q_i|; of rows that
-maps of their channels (rotors) have changed, the norm is that of what they became.
+T(o) and the largest offset of a key up to J. Of rows with factors, |row_scale_i q_i| stands for |q_i|; of rows whose
+channels were mapped or lifted (rotors, polar), the norm is that of what they became.
 
 Second rule: a tile whose scores are known is left out when each is at most m_i + log(tolerance / 2M): of M keys at
 most, such have together at most the other half. What is left out of a row has then at most the weight `tolerance` in
@@ -37,9 +37,10 @@ what is left out of any row of P sums up to at most `tolerance`. The computed no
 1e-6 for their own rounding; T is known for every CHUNK of offsets and taken at the chunk's far end.
 
 Files: `records` sizes, flags and arrays, `room` a lane's memory, `cells` and `masks` what all share; `bands` and
-`products` what is linear in queries and keys, `columns` what keys and queries add by themselves, `score` the rest of
-the score, its derivative, what may be left out, and how a term is added; `forward` and `backward` go through the tiles
-of one head, `calls` through heads, and for the model `kernels.model_attention`. Throughout, `head` is what is read of
-one head, `terms` the arrays of its terms but `bias` and columns (None where there are none: what they need is then not
-compiled), `grads` where its gradients go, `tile`, `case` and `scratch` what their types in `records` and `room` say.
+`products` what is linear in queries and keys, `columns` what keys and queries add by themselves, `counted` what depends
+on nearer keys, `score` the rest of the score, its derivative, what may be left out, and how a term is added; `forward`
+and `backward` go through the tiles of one head, `calls` through heads, and for the model `kernels.model_attention`.
+Throughout, `head` is what is read of one head, `terms` the arrays of its terms but `bias` and columns (None where there
+are none: what they need is then not compiled), `grads` where its gradients go, `tile`, `case` and `scratch` what their
+types in `records` and `room` say.
 """

@@ -12,6 +12,7 @@ from fastpe.kernels.attention.bands import (
 )
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled, clear, dot
 from fastpe.kernels.attention.columns import add_query_slopes
+from fastpe.kernels.attention.counted import counts_keys
 from fastpe.kernels.attention.dropped import drop_cells, mixed_weights
 from fastpe.kernels.attention.masks import (
     hide,
@@ -149,7 +150,7 @@ def _tile_weights(head, terms, grads, tile, slope, case, scratch):
         return score_factor(head, terms, case), True
     if terms is not None and given(head.table, GROWTH):
         prepare_keys(head, terms, tile, case, scratch)
-    factor = make_scores(head, terms, tile, case, scratch)
+    factor = make_scores(head, terms, tile, True, case, scratch)
     if case.skip and faint(head, tile, factor, slope, at(grads.lse, tile.i0), case, scratch):
         return factor, False
     _remake_weights(head, tile, factor, grads.lse, case, scratch)
@@ -302,9 +303,11 @@ def strip_backward(head, terms, grads, number, turns, case, scratch):
             _clear_rows(at(grads.dq, i0 * case.g_row), case.g_row, rows, case.width)
             if case.apart:
                 _clear_rows(at(grads.dq_rest, i0 * case.g_row), case.g_row, rows, case.width)
+        own = Turns(turns.counters, turns.spot + block, turns.number)
+        if counts_keys(head, terms):
+            _wait(own, case)
         if seen:
             factor, seen = _tile_weights(head, terms, grads, tile, slope, case, scratch)
-        own = Turns(turns.counters, turns.spot + block, turns.number)
         if seen:
             _tile_backward(head, terms, grads, tile, factor, own, case, scratch)
         else:

@@ -6,9 +6,11 @@ from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.attention.backward import prepare_deltas, prepare_strip, strip_backward
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled, clear
 from fastpe.kernels.attention.columns import column_gradients, columns_of
+from fastpe.kernels.attention.counted import tallies_of
 from fastpe.kernels.attention.forward import forward_rows
 from fastpe.kernels.attention.records import (
     BIAS,
+    COUNTS,
     GAIN,
     GIVEN,
     KEY_BIAS,
@@ -75,7 +77,7 @@ def _head(x, b, h, dropout, case, memory, way):
         at(_own(x.kr, memory, way), k), at(_own(x.v, memory, way), b * case.v_batch + kh * case.v_head),
         part(pointer(x.bias), place(x.table, BIAS, b, h), case.queries + case.keys - 1), pointer(x.table),
         x.scale[h], x.lengths[b, 0], x.lengths[b, 1], _sight(x, b, h, case), guard, dropout, b * case.heads + h,
-        columns_of(x.columns, x.table, b, h, case),
+        columns_of(x.columns, x.table, b, h, case), tallies_of(x.slots, pointer(x.scale), b, h, case),
     )  # fmt: skip
 
 
@@ -220,6 +222,7 @@ def _flush(g, terms, own, head, number, table, case):
         _flush_slot(table, REL_QUERY, g.drel_query, head, own.drel_query, d)
         _flush_slot(table, REL_VALUE, g.drel_value, head, own.drel_value, case.v_width)
         _flush_slot(table, VALUES, g.dvalues, head, own.dvalues, ONE)
+        _flush_slot(table, COUNTS, g.dcounts, head, own.dcounts, d)
         if table[KEY_BIAS, WANTED]:
             _add(at(pointer(g.dkey_bias), head * d), own.dkey_bias, d)
 
@@ -239,6 +242,7 @@ def _gradients(g, b, h, number, case, arena, room, memory, way):
         part(_own(g.dk_rest, memory, way), keys, met), part(_own(g.dv, memory, way), row * dv, rows * dv),
         at(arena, room.dbias), at(arena, room.dgain), at(arena, room.drel_gain), at(arena, room.drel_key),
         at(arena, room.drel_query), at(arena, room.drel_value), at(arena, room.dkey_bias), at(arena, room.dvalues),
+        at(arena, room.dcounts),
         part(_own(g.dscores, memory, way), first * case.keys, cells),
         part(_own(g.dmask, memory, way), first * case.keys, cells),
         part(_own(g.dscale, memory, None), head * case.strips + number, ONE),

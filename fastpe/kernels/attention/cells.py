@@ -27,6 +27,7 @@ from fastpe.kernels.simd import (
 TILE_QUERIES, TILE_KEYS = np.int64(96), np.int64(128)
 FEW = np.int64(4)  # queries for which it costs less to read keys where they lie than to turn a tile of them
 _AHEAD = 16  # rows that are asked for: the CPU sees by itself that those after them are next
+PACKED = np.int64(32)  # columns for which there is room where matrices are turned: so many, or twice, ...
 BAND = np.int64(256)  # elements from one row of a band to the next: TILE_QUERIES + TILE_KEYS - 1, rounded up
 
 

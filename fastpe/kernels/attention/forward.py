@@ -8,6 +8,7 @@ from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.attention.bands import offsets_of, relative_mix
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_rows, bring_rows_near, clear, scale_row
 from fastpe.kernels.attention.columns import choose_base
+from fastpe.kernels.attention.counted import counts_keys, start_tallies
 from fastpe.kernels.attention.dropped import drop_cells
 from fastpe.kernels.attention.masks import (
     hide,
@@ -15,6 +16,7 @@ from fastpe.kernels.attention.masks import (
     masked_out,
     on_diagonal,
     own_tile,
+    shown_of_block,
     visible,
     visible_of_block,
 )
@@ -148,10 +150,13 @@ def forward_rows(head, terms, i0, out, lse, case, scratch):
     for i in range(rows):
         put(tops, i, scalar(tops, -np.inf))
     low, high = visible_of_block(i0, m, head, case)
+    if in_place(case):
+        low, high = shown_of_block(i0, m, low, high, head, case)
     choose_base(head.columns, head.table, i0, low, high, case)
+    start_tallies(head, terms, i0, m, case)
     farthest, after = low // TILE_KEYS, (high + TILE_KEYS - 1) // TILE_KEYS
     nearest = min(max(own_tile(i0 + m, head), farthest), after - 1)
-    if in_place(case):  # nothing is left out, and rows that are read in the order of memory come sooner
+    if in_place(case) and not counts_keys(head, terms):  # rows that are read in the order of memory come sooner
         nearest = farthest - 1
     behind = nearest - farthest + 1
     step = np.int64(0)
@@ -168,7 +173,7 @@ def forward_rows(head, terms, i0, out, lse, case, scratch):
         if masked_out(i0, number, head, case):
             continue
         prepare_keys(head, terms, tile, case, scratch)
-        factor = make_scores(head, terms, tile, case, scratch)
+        factor = make_scores(head, terms, tile, False, case, scratch)
         if case.skip and faint(head, tile, factor, slope, tops, case, scratch):
             continue
         _soften(head, tile, factor, tops, sums, case, scratch)

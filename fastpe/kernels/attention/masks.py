@@ -55,6 +55,27 @@ def mask_of_row(i, j0, head):
 
 
 @inner
+def shown_of_block(i0, m, low, high, head, case):
+    """Of what `visible_of_block` gives, from the first key that the mask shows to any of the queries to the last one.
+
+    A mask that leaves every query an interval becomes spans in the first call of a kind, and is a mask in those after
+    it: the bits are the same where both have the same tiles.
+    """
+    if not given(head.table, MASK):
+        return low, high
+    first, last = high, np.int64(0)
+    for i in range(i0, i0 + m):
+        row, (own, end) = mask_of_row(i, np.int64(0), head), visible(i, head, case)
+        before, after = min(end, first), max(own, last)
+        while own < before and get(row, own) == -np.inf:
+            own += 1
+        while end > after and get(row, end - 1) == -np.inf:
+            end -= 1
+        first, last = own if own < before else first, end if end > after else last
+    return min(first, last), last
+
+
+@inner
 def masked_out(i0, number, head, case):
     """Whether the mask hides all of a tile."""
     return given(head.table, MASK) and not get(head.sight.occupied, i0 // TILE_QUERIES * case.strips + number)

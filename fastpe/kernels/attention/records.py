@@ -11,11 +11,11 @@ from fastpe.kernels.simd import at, get, part, pointer
 ONE, NONE = np.int64(1), np.int64(0)
 SLOTS = (
     "rel_gain", "rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias", "values", "index", "scores", "growth",
-    "mask", "key_offset", "key_slope", "query_slope",
+    "mask", "key_offset", "key_slope", "query_slope", "counts",
 )  # fmt: skip
 (
     REL_GAIN, REL_KEY, REL_QUERY, REL_VALUE, KEY_BIAS, GAIN, BIAS, VALUES, INDEX, SCORES, GROWTH, MASK, KEY_OFFSET,
-    KEY_SLOPE, QUERY_SLOPE,
+    KEY_SLOPE, QUERY_SLOPE, COUNTS,
 ) = (np.int64(number) for number in range(len(SLOTS)))  # fmt: skip
 # columns of the table of slots: whether it is given and its gradient wanted, strides of batch and head, rows
 GIVEN, WANTED, BATCH, HEAD, ROWS = (np.int64(number) for number in range(5))
@@ -45,7 +45,7 @@ class Case(NamedTuple):
     skip: tiles may be left out (`score.bounded`); with keep_raw only where nothing but the scale needs raw.
     apart: terms of q and k before rotation have gradients of their own, to be turned back or not.
     kept: a head is one strip, whose weights the forward pass leaves for the backward pass, instead of lse; not with
-    keep_raw, growth and rel_gain, whose gradients take what is made on the way to the scores.
+    keep_raw, growth, rel_gain and counts, whose gradients take what is made on the way to the scores.
     alone: one thread goes through all strips of a head, in their order; nobody waits for a turn.
     dropped: weights are dropped out (of the model's steps alone); those of a tile are then made again, not kept.
     """
@@ -113,8 +113,10 @@ class Slots(NamedTuple):
     values: np.ndarray
     indices: np.ndarray  # int32, of the slot `index`
     scores: np.ndarray
+    counts: np.ndarray
     growth_q: np.ndarray  # float64
     growth_k: np.ndarray
+    tallies: np.ndarray  # (B, H, N, TALLY) of a call with `counts`: see `counted`
 
 
 class Terms(NamedTuple):
@@ -129,6 +131,7 @@ class Terms(NamedTuple):
     values: int
     indices: int
     scores: int
+    counts: int
     growth_q: int
     growth_k: int
 
@@ -165,6 +168,7 @@ def terms_of(slots, table, b, h, case):
         part(pointer(slots.values), place(table, VALUES, b, h), table[VALUES, ROWS]),
         part(pointer(slots.indices), place(table, INDEX, b, h), cells),
         part(pointer(slots.scores), place(table, SCORES, b, h), cells),
+        part(pointer(slots.counts), place(table, COUNTS, b, h), table[COUNTS, ROWS] * d),
         part(pointer(slots.growth_q), led * case.queries * pairs, case.queries * pairs),
         part(pointer(slots.growth_k), led * case.keys * pairs, case.keys * pairs),
     )
@@ -225,6 +229,7 @@ class Head(NamedTuple):
     dropout: Dropout | None
     place: int  # the number of its weights where they are dropped out
     columns: Any  # `columns.HeadColumns`, None where there are none
+    tallies: int  # of `counted`
 
 
 class HeadGradients(NamedTuple):
@@ -249,6 +254,7 @@ class HeadGradients(NamedTuple):
     drel_value: int
     dkey_bias: int
     dvalues: int
+    dcounts: int
     dscores: int  # of the whole head, (N, M)
     dmask: int
     dscale: int
@@ -337,6 +343,7 @@ class Gradients(NamedTuple):
     dgain: np.ndarray
     dbias: np.ndarray
     dvalues: np.ndarray
+    dcounts: np.ndarray
     dscores: np.ndarray
     dmask: np.ndarray
     dscale: np.ndarray

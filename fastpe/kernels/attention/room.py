@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.kernels._jit import inner
-from fastpe.kernels.attention.cells import BAND, FEW, TILE_KEYS, TILE_QUERIES
+from fastpe.kernels.attention.cells import BAND, FEW, PACKED, TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.records import (
     BIAS,
+    COUNTS,
     GAIN,
     GIVEN,
     GROWTH,
@@ -46,6 +47,13 @@ class Room(NamedTuple):
     dq_scaled: int
     dk_scaled: int
     stats: int
+    gates: int
+    places: int
+    wholes: int
+    count_range: int
+    count_scores: int
+    dcount_scores: int
+    count_columns: int
     dbias: int
     dgain: int
     drel_gain: int
@@ -54,6 +62,7 @@ class Room(NamedTuple):
     drel_value: int
     dkey_bias: int
     dvalues: int
+    dcounts: int
     size: int
 
 
@@ -75,6 +84,8 @@ def room_for(case: Case, table: np.ndarray, *, backward: bool) -> Room:
     relative = bool(table[[REL_KEY, REL_QUERY, REL_VALUE], GIVEN].any())
     scaled = bool(table[[REL_GAIN, GROWTH], GIVEN].any())
     channels = 2 * int(table[GROWTH, ROWS])
+    counted, packed = bool(table[COUNTS, GIVEN]), int(PACKED)
+    vectors = -(-int(table[COUNTS, ROWS]) // packed) * packed
 
     def gradient(slot: np.int64, count: int) -> int:
         return take(backward and not case.alone and table[slot, WANTED] and count)
@@ -89,11 +100,15 @@ def room_for(case: Case, table: np.ndarray, *, backward: bool) -> Room:
         mixed=take(rows * dv),
         dq_scaled=take(backward and scaled and rows * d), dk_scaled=take(backward and scaled and k * d),
         stats=take(2 * TILE_QUERIES),
+        gates=take(counted and tile), places=take(counted and tile), wholes=take(counted and tile),
+        count_range=take(counted and 2), count_scores=take(rows * vectors),
+        dcount_scores=take(backward * rows * vectors), count_columns=take(not few and max(d, _PAIRS) * vectors),
         dbias=gradient(BIAS, n + k), dgain=gradient(GAIN, n + k),
         drel_gain=gradient(REL_GAIN, table[REL_GAIN, ROWS] * d), drel_key=gradient(REL_KEY, table[REL_KEY, ROWS] * d),
         drel_query=gradient(REL_QUERY, table[REL_QUERY, ROWS] * d),
         drel_value=gradient(REL_VALUE, table[REL_VALUE, ROWS] * dv),
-        dkey_bias=gradient(KEY_BIAS, d), dvalues=gradient(VALUES, table[VALUES, ROWS]), size=cursor,
+        dkey_bias=gradient(KEY_BIAS, d), dvalues=gradient(VALUES, table[VALUES, ROWS]),
+        dcounts=gradient(COUNTS, table[COUNTS, ROWS] * d), size=cursor,
     )  # fmt: skip
 
 
@@ -117,6 +132,13 @@ class Scratch(NamedTuple):
     dq_scaled: int
     dk_scaled: int
     stats: int
+    gates: int  # of `counted`, as all that follows
+    places: int
+    wholes: int
+    count_range: int
+    count_scores: int
+    dcount_scores: int
+    count_columns: int
 
 
 @inner
@@ -127,6 +149,8 @@ def scratch_of(arena, room, cells):
         at(arena, room.band), at(arena, room.rows), at(arena, room.k_columns), at(arena, room.v_columns),
         at(arena, room.q_scaled), at(arena, room.k_scaled), at(arena, room.q_factors), at(arena, room.k_factors),
         at(arena, room.mixed), at(arena, room.dq_scaled), at(arena, room.dk_scaled), at(arena, room.stats),
+        at(arena, room.gates), at(arena, room.places), at(arena, room.wholes), at(arena, room.count_range),
+        at(arena, room.count_scores), at(arena, room.dcount_scores), at(arena, room.count_columns),
     )  # fmt: skip
 
 
@@ -137,5 +161,7 @@ def at_block(scratch, i0, case):
     return Scratch(
         at(scratch.cells, moved), scratch.dcells, scratch.raw, scratch.slopes, scratch.dropped, scratch.band,
         scratch.rows, scratch.k_columns, scratch.v_columns, scratch.q_scaled, scratch.k_scaled, scratch.q_factors,
-        scratch.k_factors, scratch.mixed, scratch.dq_scaled, scratch.dk_scaled, scratch.stats,
+        scratch.k_factors, scratch.mixed, scratch.dq_scaled, scratch.dk_scaled, scratch.stats, scratch.gates,
+        scratch.places, scratch.wholes, scratch.count_range, scratch.count_scores, scratch.dcount_scores,
+        scratch.count_columns,
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """The score of a cell, its derivative, and what may be left out with it.
 
     u = scale inner,  then max(u, 0) where `rectify`             inner as in `products`
-    S = gain[o] u + bias[o] + values[index] + scores             o the offset of key and query
+    S = gain[o] u + z[p] + bias[o] + values[index] + scores      o the offset of key and query; z[p]: `counted`
       + key_offset_j + o (key_slope_j + query_slope_i)           `columns`
     S = c tanh(S / c) where there is a `softcap` c
     S + mask
@@ -26,10 +26,12 @@ import numpy as np
 from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.attention.cells import TILE_KEYS, add_cells, copy_cells
 from fastpe.kernels.attention.columns import columns_backward, tail_of_keys, with_columns
+from fastpe.kernels.attention.counted import add_counts, counts_backward
 from fastpe.kernels.attention.products import make_content, make_products
 from fastpe.kernels.attention.records import (
     BIAS,
     CHUNK,
+    COUNTS,
     GAIN,
     SCORES,
     VALUES,
@@ -60,7 +62,7 @@ from fastpe.kernels.simd import (
 # ---------------------------------------------------------------------------------------------------------------------
 # What is known of the terms, by name
 
-BOUNDED = frozenset({"rotors", "angles", "bias", "key_offset", "row_scale"})
+BOUNDED = frozenset({"rotors", "polar", "angles", "bias", "key_offset", "row_scale"})
 """Terms with which S_ij <= |scale| |row_scale_i q_i| |k_j| + bias[o] + key_offset_j, of mapped q_i and k_j. With any
 other, whatever it is, no tile is left out."""
 
@@ -90,23 +92,23 @@ def keeps_raw(terms: frozenset[str], wants_scale: bool) -> bool:
 
 
 @inner
-def make_scores(head, terms, tile, case, scratch):
+def make_scores(head, terms, tile, back, case, scratch):
     """The tile's scores before masks, in `cells`, as `score` takes them; returns its factor.
 
-    The tile's keys stand transposed in `k_columns`, scaled in `k_scaled`.
+    The tile's keys stand transposed in `k_columns`, scaled in `k_scaled`. back: whether this is the backward pass.
     """
     if terms is None:
         keys = at(head.kr, tile.j0 * case.kr_row)
         make_content(at(head.qr, tile.i0 * case.qr_row), case.qr_row, keys, case.kr_row, head, tile, case, scratch)
         return with_columns(head.columns, head.scale, head, tile, case, scratch)
-    factor = _make_all_scores(head, terms, tile, case, scratch)
+    factor = _make_all_scores(head, terms, tile, back, case, scratch)
     if case.options.softcap > 0.0:
         return factor
     return with_columns(head.columns, factor, head, tile, case, scratch)
 
 
 @inner
-def _make_all_scores(head, terms, tile, case, scratch):
+def _make_all_scores(head, terms, tile, back, case, scratch):
     i0, m, j0, n = tile
     table, cells, place = head.table, scratch.cells, i0 * case.keys + j0
     make_products(head, terms, tile, case, scratch)
@@ -116,6 +118,7 @@ def _make_all_scores(head, terms, tile, case, scratch):
         return head.scale
     gain = at_offset(terms.gain, tile, case)
     _scale_cells(cells, head.scale, case.options.rectify, gain, given(table, GAIN), m, n)
+    add_counts(head, terms, tile, back, case, scratch)
     if given(table, VALUES):
         _add_values(cells, at(terms.indices, place), case.keys, terms.values, m, n)
     if given(table, SCORES):
@@ -145,6 +148,7 @@ def scores_backward(head, terms, grads, tile, case, scratch):
         add_cells(at(grads.dscores, place), case.keys, dcells, TILE_KEYS, m, n)
     if wanted(table, VALUES):
         _values_backward(dcells, at(terms.indices, place), case.keys, grads.dvalues, m, n)
+    counts_backward(head, terms, grads, tile, case, scratch)
     if case.keep_raw:
         _scale_cells_backward(head, terms, grads, tile, case, scratch)
     elif _takes_passes(table, case) or has_columns:
@@ -163,7 +167,7 @@ def _columns_alone_backward(columns, grads, head, tile, scratch):
 def _takes_passes(table, case):
     """Whether something is done to the scores between the products and the bias, or raw is kept."""
     between = case.options.rectify or given(table, GAIN) or given(table, VALUES) or given(table, SCORES)
-    return case.keep_raw or between or case.options.softcap > 0.0
+    return case.keep_raw or between or given(table, COUNTS) or case.options.softcap > 0.0
 
 
 @inner

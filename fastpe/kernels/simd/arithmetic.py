@@ -174,6 +174,21 @@ def backwards(typingctx, x):
 
 
 @intrinsic
+def running_sums(typingctx, x):
+    """x0, x0 + x1, x0 + x1 + x2, ..., in a fixed order."""
+
+    def emit(context, b, signature, arguments):
+        (sums,), nothing, step = arguments, constant(x, 0.0), 1
+        while step < x.lanes:
+            order = [lane - step if lane >= step else x.lanes for lane in range(x.lanes)]
+            moved = b.shuffle_vector(sums, nothing, ir.Constant(ir.VectorType(I32, x.lanes), order))
+            sums, step = b.fadd(sums, moved), 2 * step
+        return sums
+
+    return x(x), emit
+
+
+@intrinsic
 def interleaved(typingctx, p, x, y):
     """x0, y0, x1, y1, ... of two float64 vectors, rounded to the float32 elements of `p`: one vector."""
     kind = Vector(p.dtype)

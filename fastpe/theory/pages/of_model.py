@@ -11,7 +11,7 @@ from fastpe.tasks.registry import list_tasks, load_task
 from fastpe.theory import biases, gaps
 from fastpe.theory.layers import FeedForward, Head, Layer
 from fastpe.theory.lipschitz import stack_bounds
-from fastpe.theory.model_lipschitz import largest_map
+from fastpe.theory.model_lipschitz import largest_map, least_radius
 from fastpe.theory.orbits import NUMBERS, OTHERS
 from fastpe.theory.pages.quantities import quantity
 from fastpe.theory.pages.record import Quantity, Record
@@ -125,9 +125,11 @@ def _unit_head(slots: Slots, head: int, width: int) -> Head:
         growth = slots["growth"]
         factor *= math.exp(max(0.0, float((growth - np.minimum.accumulate(growth, axis=0)).max())))
     every_key = float(np.linalg.norm(slots["key_bias"][head])) if "key_bias" in slots else 0.0
+    least = least_radius(slots, width)
     return Head(
-        scale * factor, 1.0, scale * _largest(slots, "rel_key", head),
-        scale * (_largest(slots, "rel_query", head) + every_key), 0.0, _largest(slots, "qk_table"),
+        scale * factor, 1.0, scale * (_largest(slots, "rel_key", head) + factor * least),
+        scale * (_largest(slots, "rel_query", head) + every_key + factor * least), scale * factor * least * least,
+        _largest(slots, "qk_table"),
         _largest(slots, "rel_value", head),
     )  # fmt: skip
 

@@ -143,6 +143,10 @@ class Subject:
 
     def gated(self) -> bool:
         """Whether the content decides how far attention reaches, by gates of a layer's input, queries or keys."""
+        return self.forgets() or "counts" in self.filled()
+
+    def forgets(self) -> bool:
+        """Whether the content decides what fades with distance."""
         return any(part.encoding.gate is not None for part in self.parts)
 
     def window(self, column: int) -> tuple[int, int]:

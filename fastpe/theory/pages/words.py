@@ -11,11 +11,11 @@ Page = Mapping[str, Record]
 
 _ACTS = {
     "table": "adds to the input", "qk_table": "adds to query and key", "taps": "convolves the input",
-    "rotors": "maps query and key", "angles": "rotates query and key",
+    "rotors": "maps query and key", "polar": "makes channels radii", "angles": "rotates query and key",
     "bias": "bias on scores", "scores": "bias on scores", "index": "bias on scores",
     "rel_key": "vectors of the offset", "rel_query": "vectors of the offset", "rel_value": "vectors of the offset",
     "rel_gain": "gains on scores", "gain": "gains on scores",
-    "row_scale": "sharpens queries",
+    "row_scale": "sharpens queries", "counts": "counts keys by content",
 }  # fmt: skip
 _ROUNDING = 1e-12  # what is smaller, of numbers whose terms are about 1, is rounding
 
@@ -59,7 +59,7 @@ def cell(record: Record) -> str:
 def heading(subject: Subject, page: Page) -> str:
     """The name, what it does, and for which sizes."""
     acts = dict.fromkeys(_ACTS[slot] for slot in _ACTS if slot in subject.filled())
-    acts |= dict.fromkeys(["lets content decide what fades"] * subject.gated())
+    acts |= dict.fromkeys(["lets content decide what fades"] * subject.forgets())
     sizes = [f"d {subject.dim}", f"training length {subject.train_length}"]
     sizes += [f"{subject.heads} heads"] * (subject.heads > 1) + ["causal"] * subject.causal
     sizes += [f"{key}={value}" for key, value in subject.options.items()]

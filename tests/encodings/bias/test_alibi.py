@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from fixture_attention import results
 from scipy.special import softmax
 
 import fastpe
@@ -97,3 +98,23 @@ def test_what_a_schedule_does_to_a_row_without_content(schedule: str, slope: flo
     np.testing.assert_allclose(bias[198], -slope, rtol=0, atol=5.1e-7)
     new, old = softmax(bias[199::-1]), softmax(-0.5 * np.arange(50))
     np.testing.assert_allclose((np.abs(new[:50] - old).sum() + new[50:].sum()) / 2, shift, rtol=0, atol=5.1e-7)
+
+
+def test_numbers_of_segments_are_positions_as_bipe_has_them() -> None:
+    """Printed values of two segments of two tokens; as a column of the keys it is the same."""
+    found = fastpe.build("alibi", 4, positions=[0, 0, 1, 1], factor=96.0, causal=True, dtype=np.float64)
+    printed = [0.128572347, 0.388161550, 0.699629834]
+    np.testing.assert_allclose(results(found, causal=True)[2:], printed, rtol=0, atol=5.1e-10)
+    column = {"key_offset": np.array([[0, 0, 1, 1]]) * 96 / 256}
+    np.testing.assert_allclose(results(column, causal=True)[2:], printed, rtol=0, atol=5.1e-10)
+
+
+def test_a_factor_multiplies_every_choice_of_slopes() -> None:
+    for chosen in ({}, {"slope": 0.5}, {"alpha0": 0.1}, {"form": "one_sided"}):
+        request = {"heads": 4, "train_length": 10, "dtype": np.float64, **chosen}
+        once, more = (fastpe.build("alibi", 5, factor=factor, **request)["bias"] for factor in (1.0, 96.0))
+        seen = once > -1e6  # what a head of `one_sided` must not see stays hidden
+        np.testing.assert_array_equal(more, np.where(seen, 96 * once, once))
+        if "form" not in chosen:
+            first = fastpe.init("alibi", factor=96.0, learned=True, **request)["slope"]
+            np.testing.assert_array_equal(-once[:, 5] * 96, first)

@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-from fixture_attention import K, Q, V, results
-from scipy.special import expit, softmax
+from fixture_attention import results
 from through_attention import assert_same_gradients
 
 import fastpe
-from fastpe import reference
 from fastpe.encodings.bias.alibi import slopes
 from fastpe.encodings.bias.t5 import bucket
 
@@ -280,57 +278,6 @@ def test_only_an_odd_part_of_the_bias_tells_left_from_right(name):
 )
 def test_gradients_through_attention(name, request_):
     assert_same_gradients(name, 6, **request_)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# CoPE, a reference only
-
-
-def test_cope_counts_its_gates():
-    q, k = np.tile([1.0, 0.0], (4, 1)), np.array([[2.0, 0], [0, 0], [-2, 0], [1, 0]])
-    table = np.outer(0.1 * np.arange(5), [1, 0])
-    weights = reference.cope(q, k, np.eye(4), table, scale=1.0)
-    places = np.array([2.231058579, 1.350261501, 0.850261501, 0.731058579])
-    np.testing.assert_allclose(weights[3], softmax(k[:, 0] + 0.1 * places), rtol=0, atol=1e-10)
-    np.testing.assert_allclose(expit(k[:, 0]), [0.880797078, 0.5, 0.119202922, 0.731058579], atol=5.1e-10)
-
-
-def test_cope_in_the_shared_attention_problem():
-    table = 0.1 * np.arange(4)[:, None] * (np.arange(4) + 1)
-    weights, out = (reference.cope(Q, K, v, table) for v in (np.eye(4), V))
-    got = [weights[2, 0], out[2, 0], out[3, 3]]
-    np.testing.assert_allclose(got, [0.109876354, 0.392425923, 0.670272443], rtol=0, atol=5.1e-10)
-    # S[3, 1] less S[3, 3], which is content and the position of the query's own gate
-    own = Q[3] @ K[3] / 2
-    term = Q[3] @ table[1] * expit(own)
-    assert np.log(weights[3, 1] / weights[3, 3]) == pytest.approx(-2.131855646 - own - term, abs=1e-9)
-
-
-def test_cope_without_vectors_is_causal_attention_and_its_counts_are_clamped():
-    q, k, v = np.random.default_rng(2).normal(size=(3, 2, 9, 4))
-    np.testing.assert_allclose(reference.cope(q, k, v, np.zeros((3, 4))), reference.attention(q, k, v, causal=True))
-    table = np.random.default_rng(3).normal(size=(40, 4))
-    np.testing.assert_array_equal(reference.cope(q, k, v, table), reference.cope(q, k, v, table[:10]))
-    with pytest.raises(ValueError, match=r"table must have shape \(P, 4\), not \(3, 5\)"):
-        reference.cope(q, k, v, np.zeros((3, 5)))
-
-
-@pytest.mark.parametrize("positions", [3, 12])
-def test_gradients_of_cope(positions):
-    rng = np.random.default_rng(5)
-    given = dict(zip("qkv", rng.normal(size=(3, 2, 6, 3)), strict=True)) | {"table": rng.normal(size=(positions, 3))}
-    weight = rng.normal(size=(2, 6, 3))
-    got = reference.cope_vjp(**given)[1](weight)
-    for name, array in given.items():
-        expected = np.zeros(array.shape)
-        for place in np.ndindex(array.shape):
-            ends = []
-            for step in (1e-6, -1e-6):
-                moved = {**given, name: array.copy()}
-                moved[name][place] += step
-                ends.append((reference.cope(**moved) * weight).sum())
-            expected[place] = (ends[0] - ends[1]) / 2e-6
-        np.testing.assert_allclose(got[name], expected, atol=1e-8, err_msg=name)
 
 
 def test_gradients_that_attention_returns_can_be_pulled_as_they_are() -> None:

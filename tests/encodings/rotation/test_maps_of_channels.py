@@ -5,6 +5,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from scipy.linalg import circulant, expm
 from through_attention import assert_same_gradients
 
 import fastpe
@@ -140,6 +141,40 @@ def test_string_begins_as_rope() -> None:
     np.testing.assert_allclose(found["angles"], rope["angles"], rtol=1e-15, atol=1e-15)
 
 
+@pytest.mark.parametrize("pairs", ["interleaved", "half"])
+@pytest.mark.parametrize("reference", [False, True])
+def test_circulant_string_is_the_exponential_of_circulant_matrices(pairs: str, reference: bool) -> None:
+    """Printed values of one axis, and SciPy's exponential of two."""
+    request = {**DOUBLE, "form": "circulant", "pairs": pairs, "reference": reference}
+
+    def turned(columns: np.ndarray, x: np.ndarray, place: list) -> np.ndarray:
+        where = {"positions": [place] if len(place) > 1 else place, "coordinates": len(place)}
+        params = {"circulant": columns[None]}
+        slots = fastpe.build("string", 1, dim=len(x), params=params, train_length=1, **where, **request)
+        basis = slots["rotors"][0, 0, 0]
+        np.testing.assert_allclose(basis @ basis.T, np.eye(len(x)), atol=1e-15)
+        return basis.T @ fastpe.rotate((basis @ x)[None], slots["angles"][0], pairs=pairs)[0]
+
+    printed = [0.705603160, 3.569681331, 3.294396840, 2.430318669]
+    np.testing.assert_allclose(turned(np.array([[0, 0.3, -0.2, 0.5]]), Q, [3.0]), printed, rtol=0, atol=5.1e-10)
+    rng = np.random.default_rng(0)
+    columns, x, place = rng.normal(size=(2, 10)), rng.normal(size=10), [2.0, -0.75]
+    generator = sum(p * circulant(c) for p, c in zip(place, columns, strict=True))
+    np.testing.assert_allclose(turned(columns, x, place), expm(generator - generator.T) @ x, rtol=0, atol=1e-13)
+
+
+def test_circulant_string_begins_as_rope_in_another_basis() -> None:
+    request = {**DOUBLE, "dim": 16, "train_length": 9}
+    found, rope = fastpe.build("string", 9, form="circulant", **request), fastpe.build("rope", 9, **request)
+    np.testing.assert_allclose(found["angles"][..., :7], rope["angles"][..., :7], rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(found["angles"][..., 7], 0)  # what does not change along a head, and what alternates
+    np.testing.assert_allclose(found["rotors"][0, 0, 0, -2:], 0.25 * np.array([[1] * 16, [1, -1] * 8]), atol=1e-15)
+    two = fastpe.init("string", form="circulant", coordinates=2, **request)["circulant"][0]
+    frequencies = -2 * np.fft.rfft(two).imag[:, 1:8]
+    ladder = 10000.0 ** (-np.arange(7) / 8)
+    np.testing.assert_allclose(frequencies, ladder * (np.arange(7) % 2 == [[0], [1]]), atol=1e-14)
+
+
 @pytest.mark.parametrize("name", ["liere", "comrope"])
 def test_exponentials_against_mpmath_far_away_too(name: str) -> None:
     positions = np.array([0.0, 3.0, -7.5, 1e6])
@@ -172,6 +207,8 @@ GRADIENTS = [
     ("comrope", {"block": 4, "coordinates": 2, "grid": (2, 3)}), ("liere", {"block": 4}),
     ("liere", {"block": 2, "coordinates": 2}), ("liere", {"coordinates": 2, "grid": (5, 1), "class_token": True}),
     ("string", {}), ("string", {"coordinates": 2, "grid": (2, 3), "pairs": "half"}),
+    ("string", {"form": "circulant"}),
+    ("string", {"form": "circulant", "coordinates": 2, "grid": (2, 3), "pairs": "half"}),
 ]  # fmt: skip
 
 

@@ -220,6 +220,11 @@ def x_transformers_cope():
     return (torch.softmax(scores, -1) @ v)[0].detach().numpy()
 
 
+def cope(build):
+    own = {"most": len(COUNTED) - 1, "divided": False, "params": {"vectors": COUNTED}}
+    return reference.attention(Q, K, V, causal=True, **build("cope", N, dim=C, heads=H, causal=True, **own))
+
+
 CASES = (
     Case("deberta", "transformers>=5", "transformers.models.deberta.modeling_deberta", "DisentangledSelfAttention",
          deberta, our_deberta(8, reach=4), DOUBLE, note="v1"),
@@ -243,5 +248,5 @@ CASES = (
          bert, attend("huang4", reach=N, params={"weight": HUANG[None]}), DOUBLE,
          why="its table goes by i - j: turned upside down"),
     Case("cope", "x-transformers", "x_transformers.x_transformers", "CoPE", x_transformers_cope,
-         lambda build: reference.cope(Q, K, V, COUNTED), DOUBLE, why="a reference only"),
+         cope, DOUBLE),
 )  # fmt: skip

@@ -1,0 +1,65 @@
+"""Channels as radii in the plane, at angles of their own: the slot `polar` (PoPE, arXiv:2509.10534).
+
+A channel x of a query becomes the two (softplus(x), 0), one of a key (softplus(x) cos phi, softplus(x) sin phi), phi
+its phase; then `angles` turn all D pairs. Products of such rows are sums of softplus(q) softplus(k) cos(b - a + phi), a
+and b the angles of query and key. Terms of the score that read queries and keys as they were do not go with it.
+"""
+
+import math
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from fastpe.functional.layouts import contiguous, plain_rows
+from fastpe.kernels import polar as kernel
+from fastpe.kernels.threads import lanes_for, run_apart
+
+Array = np.ndarray[Any, Any]
+
+APART = ("rotors", "growth", "rel_gain", "rel_key", "rel_query", "key_bias", "counts")  # read or map D channels
+ANGLES = ("H1", "L", "D")  # the axes of the slot `angles` beside this one
+_OF_A_RADIUS = 16  # multiplications that one takes
+
+
+def check_polar(slots: Collection[str]) -> None:
+    """Refuse what does not go with it."""
+    for name in APART:
+        if "polar" in slots and name in slots:
+            raise ValueError(f"{name} cannot be given with polar, which makes two channels of each")
+
+
+def lifted(x: Array, phases: Array | None) -> Array:
+    """Of x (B, H, N, D) rows of 2 D channels, first those of all cosines.
+
+    phases: (B or 1, H or 1, D) of keys, in radians; None of queries.
+    """
+    x = plain_rows(x)
+    y = np.empty((*x.shape[:-1], 2 * x.shape[-1]), x.dtype)
+    run_apart(_lanes(x), kernel.lift_rows, x, _strides(x), *_factors(x, phases), y, x.shape)
+    return y
+
+
+def lowered(x: Array, dy: Array, phases: Array | None) -> Array:
+    """The gradient of x, that of `lifted` being dy."""
+    x, dx = plain_rows(x), np.empty(x.shape, x.dtype)
+    dy = contiguous(dy, x.dtype)
+    run_apart(_lanes(x), kernel.lower_rows, x, _strides(x), *_factors(x, phases), dx, dy, x.shape)
+    return dx
+
+
+def _lanes(x: Array) -> int:
+    tasks = math.prod(x.shape[:2]) * -(-x.shape[2] // kernel.ROWS_OF_A_TASK)
+    return lanes_for(_OF_A_RADIUS * x.size, tasks)
+
+
+def _strides(x: Array) -> tuple[int, ...]:
+    return tuple(stride // x.itemsize for stride in x.strides[:3])
+
+
+def _factors(x: Array, phases: Array | None) -> tuple[Array, tuple[int, int]]:
+    """Cosines and sines, and their strides of samples and heads."""
+    phases = np.zeros((1, 1, x.shape[-1])) if phases is None else phases.astype(np.float64)
+    factors = np.stack([np.cos(phases), np.sin(phases)], axis=-2).astype(x.dtype)
+    led, per_head, _, width = factors.shape
+    return factors.reshape(-1), (2 * width * per_head if led > 1 else 0, 2 * width if per_head > 1 else 0)

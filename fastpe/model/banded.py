@@ -1,0 +1,187 @@
+"""Trained models whose rotations are chosen by how far keys lie back, to read longer inputs: see `fastpe.bands`."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fastpe import bands
+from fastpe.base import validation
+from fastpe.encodings import combined, registry
+from fastpe.encodings.encoding import Part
+from fastpe.functional.attention import attention
+from fastpe.kernels.threads import at_most, threads_for
+from fastpe.model import sight
+from fastpe.model.transformer import Transformer
+from fastpe.reference import model_forward
+
+Array = np.ndarray[Any, Any]
+_SCHEMES: Mapping[str, Callable[..., tuple[bands.Band, ...]]] = {
+    each.__name__: each
+    for each in (
+        bands.self_extend, bands.rerope, bands.leaky_rerope, bands.dual_chunk, bands.lm_infinite, bands.streaming,
+    )
+}  # fmt: skip
+_ROTATED = "angles"
+_MOST = 2**24  # numbers of a layer's activations that are held at a time
+
+
+class Banded(Transformer):
+    """A copy of a model, with bands in every layer that turns queries and keys by position. It only reads.
+
+    Its layers run one after the other, in NumPy but for attention, so that it is slower than the model itself where
+    inputs are short.
+
+    Parameters
+    ----------
+    model : Transformer
+        With rotary encodings whose angles are positions times frequencies, in some layers or all; beside them, whatever
+        `fastpe.attention` takes together with bands.
+    scheme : str
+        Of `fastpe.bands`, with its options: ``"self_extend:group=4,window=32"``. Their defaults are for models of
+        thousands of positions: a window should lie below the training length.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no such scheme, or the model has nothing that bands could turn.
+
+    Examples
+    --------
+    >>> from fastpe import ModelConfig
+    >>> model = Transformer(ModelConfig("rope", width=16, hidden=16, causal=True, train_length=8))
+    >>> x, near = np.ones((1, 6)), Banded(model, "self_extend:group=2,window=6")
+    >>> bool(np.allclose(near(x), model(x), atol=1e-6))
+    True
+    """
+
+    def __init__(self, model: Transformer, scheme: str) -> None:
+        validation.instance("model", model, Transformer, "Banded(fastpe.load('runs/rope-0'), 'rerope:window=50')")
+        self._scheme, self.bands = parsed(scheme), scheme
+        config = model.config
+        if config.positions != "usual":
+            raise ValueError(f"bands need the usual positions, not positions={config.positions!r}")
+        if not config.causal and not _goes_both_ways(self._scheme[0]):
+            raise ValueError(f"{scheme!r} is for causal models")
+        pattern = registry.parse_layers(config.encoding, config.options)
+        self._turned = [_turned(pattern[layer % len(pattern)]) for layer in range(config.layers)]
+        if not any(self._turned):
+            raise ValueError(f"bands turn queries and keys, which {config.encoding!r} does not")
+        super().__init__(config)
+        self.parameters = model.parameters
+        self.vocabulary = model.vocabulary
+        self(np.zeros((1, 2), int))  # whatever attention has against it is said now
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, bands {self.bands}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        make, arguments = super().__reduce__()
+        return Banded, (make(*arguments), self.bands)
+
+    def _slots_of_layers(self, length: int) -> list[dict[str, Any]]:
+        """What the attention of every layer takes; the first one's also has what acts at the input."""
+        config, filled = self.config, self._encoding.slots(length, self._layout.views)
+        options = {} if config.causal else {"causal": False}
+        made, layers = _SCHEMES[self._scheme[0]](length, **self._scheme[1], **options), list[dict[str, Any]]()
+        spans = sight.spans(config.sight, config.layers, length, causal=config.causal)
+        for layer, part in enumerate(self._turned):
+            own = {name: x for name, x in filled.items() if name != _ROTATED}
+            own |= {name: own[name][layer] for name in self._encoding.layered & own.keys()}
+            if np.ndim(own.get("scale", 0.0)) > 1:
+                own["scale"] = own["scale"][layer]
+            if spans is not None:
+                own["spans"] = spans[layer][None]
+            if (gate := self._encoding.gates[layer]) is not None:
+                own["gate"] = gate
+            if part is not None:
+                own |= {"bands": made, "theta": self._frequencies(part, length)}
+            layers.append(own)
+        return layers
+
+    def _frequencies(self, part: Part, length: int) -> Array:
+        if combined.axes((part,), given=True) > 1:
+            raise ValueError(f"bands need angles that are positions times frequencies, not those of {part.scheme!r}")
+        sizes = {"dim": self.config.width, "heads": self.config.heads, "causal": self.config.causal}
+        return bands.frequencies(
+            part.scheme.partition("@")[0], length, train_length=self.config.train_length, **sizes, **part.options
+        )
+
+    def _outputs(self, rows: Array, lengths: Array, threads: int | None, draw: int) -> Array:
+        batch, length = rows.shape
+        layers, values = self._slots_of_layers(length), self.config.vocabulary or 1
+        y = np.zeros((batch, length, values), self.dtype)
+        some = max(1, _MOST // (length * max(values, 4 * self.config.hidden)))
+        own = np.broadcast_to(lengths, batch)
+        tokens = rows.astype(np.int64) if self.config.vocabulary else rows
+        with at_most(threads_for(threads)):
+            for start in range(0, batch, some):
+                part = slice(start, start + some)
+                found = model_forward(
+                    self.config, self._layout.views, layers, tokens[part], attend=_attend_to(own[part])
+                )
+                y[part] = found.reshape(-1, length, values)
+        y[np.arange(length) >= own[:, None]] = 0
+        return y.reshape(batch, length * values)
+
+    def save(self, path: Any) -> None:
+        """Refused: files hold models without bands."""
+        raise ValueError("a model with bands is not saved: save the model that it was made of")
+
+    def _loss(self, *_: Any) -> Any:
+        raise ValueError("a model with bands reads, but neither learns nor writes: use the model that it was made of")
+
+    def _gradients(self, *_: Any) -> Any:
+        return self._loss()
+
+    def _writer(self, *_: Any) -> Any:
+        return self._loss()
+
+
+def parsed(scheme: str) -> tuple[str, dict[str, int]]:
+    """The name of a scheme of `fastpe.bands`, and its options.
+
+    >>> parsed("self_extend:group=4,window=32")
+    ('self_extend', {'group': 4, 'window': 32})
+    """
+    if not isinstance(scheme, str):
+        raise TypeError(f"bands must be a scheme such as 'self_extend:group=4,window=32', not {scheme!r}")
+    name, colon, text = scheme.partition(":")
+    if name not in _SCHEMES:
+        raise ValueError(f"bands must be one of {', '.join(_SCHEMES)}, not {name!r}")
+    known = [key for key in inspect.signature(_SCHEMES[name]).parameters if key not in _GIVEN]
+    options = {}
+    for each in text.split(",") if colon else []:
+        key, equals, value = each.partition("=")
+        if key not in known or not equals:
+            raise ValueError(f"options of {name!r} are {', '.join(f'{own}=NUMBER' for own in known)}, not {each!r}")
+        if not (value.isascii() and value.isdigit() and len(value) < 12):
+            raise ValueError(f"{key} of {name!r} must be an integer in digits, not {value!r}")
+        if key in options:
+            raise ValueError(f"{key} of {name!r} is given twice")
+        options[key] = int(value)
+    _SCHEMES[name](1, **options)  # a number that is too small
+    return name, options
+
+
+_GIVEN = {"queries", "keys", "causal", "offset"}
+
+
+def _goes_both_ways(name: str) -> bool:
+    return "causal" in inspect.signature(_SCHEMES[name]).parameters
+
+
+def _turned(parts: tuple[Part, ...]) -> Part | None:
+    """The one of a layer's encodings that turns rows by position."""
+    return next((part for part in parts if _ROTATED in part.encoding.slots), None)
+
+
+def _attend_to(lengths: Array) -> Callable[..., Any]:
+    """Attention as the model's layers call it, of sequences of these lengths."""
+
+    def attend(dtype: Any, q: Array, k: Array, v: Array, *, factors: None, **options: Any) -> tuple[Array, None]:
+        rows = (np.ascontiguousarray(x, dtype) for x in (q, k, v))
+        return attention(*rows, lengths=lengths, **options), None
+
+    return attend

@@ -1,0 +1,41 @@
+"""What `cope`, `dape` and `path` share: arguments in float64, and causal attention once all scores are known."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fastpe.base import validation
+from fastpe.reference._operations import softmax_vjp
+
+Array = np.ndarray[Any, Any]
+Pullback = Callable[[Array], dict[str, Array]]
+
+
+def doubles(given: Mapping[str, Any]) -> list[Array]:
+    """The arguments as float64, q, k and v first.
+
+    Raises
+    ------
+    TypeError
+        If one is no array of real numbers; the message names it.
+    ValueError
+        If q, k and v do not fit.
+    """
+    found = [validation.array(name, value).astype(np.float64) for name, value in given.items()]
+    q, k, v = found[:3]
+    if q.ndim < 2 or k.shape != q.shape or v.shape[:-1] != q.shape[:-1]:
+        raise ValueError(f"q, k and v must have one shape (..., N, D), not {q.shape}, {k.shape} and {v.shape}")
+    return found
+
+
+def attended_vjp(scores: Array, v: Array) -> tuple[Array, Callable[[Array], tuple[Array, Array]]]:
+    """Causal attention with these scores (..., N, N), and its pullback: the gradients of scores and values."""
+    visible = np.tri(scores.shape[-1], dtype=bool)
+    weights, of_weights = softmax_vjp(np.where(visible, scores, -np.inf))
+    return weights @ v, lambda dout: (of_weights(dout @ t(v)), t(weights) @ dout)
+
+
+def t(matrices: Array) -> Array:
+    """The transposed matrices (..., N, M)."""
+    return np.swapaxes(matrices, -1, -2)

@@ -1,0 +1,107 @@
+"""PaTH attention: what is accumulated between a key and a query is a product of reflections, in plain NumPy.
+
+The product depends on all tokens in between, which no slot can hold: there is this reference and no encoding of that
+name.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.reference._causal import Array, Pullback, attended_vjp, doubles
+
+
+def path(q: Any, k: Any, v: Any, w: Any, beta: Any, *, scale: float | None = None) -> Array:
+    """Causal attention through accumulated Householder maps, in float64.
+
+    For j <= i::
+
+        S_ij = s q_i . H_i H_(i-1) ... H_(j+1) k_j,    H_t = I - beta_t w_t w_t^T
+
+    Parameters
+    ----------
+    q, k, v : (..., N, D) array
+        Queries, keys and values.
+    w : (..., N, D) array
+        What each token reflects along; unit vectors in the source, which a layer makes of its input by a map of rank
+        32, a causal convolution of three taps for each channel, SiLU and a norm.
+    beta : (..., N) array
+        How far: 0 leaves a row, 1 projects it, 2 reflects it. In the source 2 sigmoid of a linear map of the input.
+    scale : float, optional
+        s; 1/sqrt(D) where it is not given.
+
+    Returns
+    -------
+    (..., N, D) float64
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit.
+
+    Notes
+    -----
+    From near to far keys, one row x for each query is all that is kept: it begins as q_i, gives S_ij = s x . k_j, and
+    becomes H_j x. Past the training length it is defined; a product of reflections does not decay.
+
+    It is not in the tiled kernels: they would hold that row for each query across the tiles of its keys, and, as H_j
+    cannot be inverted at beta = 1, one for each tile on the way back.
+
+    References
+    ----------
+    Yang et al. 2025, "PaTH Attention: Position Encoding via Accumulating Householder Transformations"
+    (arXiv:2505.16381); fla-org/flash-linear-attention, fla/ops/path_attn/naive.py, naive_path_attn.
+
+    Examples
+    --------
+    A key behind a token that reflects along it is seen from the other side:
+
+    >>> q, k = np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 0.0]])
+    >>> weights = path(q, k, np.eye(2), q, np.array([0.0, 2.0]), scale=1.0)
+    >>> np.log(weights[1] / weights[1, 1]).round(9).tolist()
+    [-1.0, 0.0]
+    """
+    return path_vjp(q, k, v, w, beta, scale=scale)[0]
+
+
+def path_vjp(q: Any, k: Any, v: Any, w: Any, beta: Any, *, scale: float | None = None) -> tuple[Array, Pullback]:
+    """Return `path` and the function that carries its gradient back, to a dict of "q", "k", "v", "w" and "beta".
+
+    >>> one = np.ones((2, 3))
+    >>> out, pullback = path_vjp(one, one, one, one, np.ones(2))
+    >>> sorted(pullback(np.ones_like(out)))
+    ['beta', 'k', 'q', 'v', 'w']
+    """
+    q, k, v, w, beta = doubles({"q": q, "k": k, "v": v, "w": w, "beta": beta})
+    if w.shape != q.shape:
+        raise ValueError(f"w must have the shape of q {q.shape}, not {w.shape}")
+    if beta.shape != q.shape[:-1]:
+        raise ValueError(f"beta must have shape {q.shape[:-1]}, not {beta.shape}")
+    n = q.shape[-2]
+    s = q.shape[-1] ** -0.5 if scale is None else float(scale)
+    scores, x, seen = np.zeros((*q.shape[:-1], n)), q.copy(), {}
+    for j in reversed(range(n)):  # every query meets its own key first
+        seen[j] = x[..., j:, :].copy()
+        scores[..., j:, j] = s * np.einsum("...id,...d->...i", seen[j], k[..., j, :])
+        x[..., j:, :] -= _along(seen[j], w, j) * (beta[..., j, None, None] * w[..., j, None, :])
+    out, of_scores = attended_vjp(scores, v)
+
+    def pullback(dout: Array) -> dict[str, Array]:
+        dscores, dv = of_scores(dout)
+        dx, dk, dw, dbeta = (np.zeros_like(each) for each in (q, k, w, beta))
+        for j in range(n):
+            y, rows, e = dx[..., j:, :], seen[j], s * dscores[..., j:, j, None]
+            u, along = _along(y, w, j), _along(rows, w, j)
+            dbeta[..., j] = -np.sum(along * u, axis=(-1, -2))
+            dw[..., j, :] = -beta[..., j, None] * np.sum(u * rows + along * y, axis=-2)
+            dk[..., j, :] = np.sum(e * rows, axis=-2)
+            y += e * k[..., j, None, :] - beta[..., j, None, None] * u * w[..., j, None, :]
+        return {"q": dx, "k": dk, "v": dv, "w": dw, "beta": dbeta}
+
+    return out, pullback
+
+
+def _along(rows: Array, w: Array, j: int) -> Array:
+    """The products of rows (..., M, D) and w_j, (..., M, 1)."""
+    found: Array = np.einsum("...id,...d->...i", rows, w[..., j, :])[..., None]
+    return found

@@ -1,0 +1,235 @@
+"""Channels as radii in the plane: the slot `polar` of attention."""
+
+import itertools
+
+import numpy as np
+import pytest
+from array_kinds import gapped, read_only, stepped, transposed, unaligned
+from attention_problems import SLOTS, assert_agrees, problem
+from fixture_attention import results
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from row_checks import (
+    assert_halves_are_computed_in_float32,
+    assert_strides_do_not_matter,
+    assert_threads_do_not_matter,
+)
+from skipping import N, alibi, left_out, trained
+
+import fastpe
+from fastpe import reference
+from fastpe.functional import polar
+
+WITH = tuple(name for name in SLOTS if name not in polar.APART)  # slots that may be given beside it
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(41)
+
+
+# --------------------------------------------------------------------------------------------------- what it is
+
+
+ANGLES = (np.arange(4.0)[:, None] * 10000.0 ** (-np.arange(4.0) / 4))[None]
+
+
+@pytest.mark.parametrize(("phases", "printed"), [
+    ([-0.1, -0.2, 0.0, -2 * np.pi], [0.321782262, 0.307362357, 0.286584498, 0.301876686, 0.617542594]),
+    ([0.0] * 4, [0.290385149, 0.336346695, 0.294149724, 0.298317227, 0.617953706]),
+])  # fmt: skip
+def test_values_of_the_papers_formula(phases, printed):
+    """Of a program in PyTorch."""
+    found = results({"polar": np.array([phases]), "angles": ANGLES}, causal=True)
+    np.testing.assert_allclose(found, printed, rtol=0, atol=5.1e-10)
+
+
+@pytest.mark.parametrize("attention", [fastpe.attention, reference.attention])
+def test_what_it_is(rng, attention):
+    """Two key heads for four; keys stand at positions 0 to 8, queries at 5 to 8."""
+    given = problem(rng, ("polar", "angles"), h=4, hk=2, n=4, m=9, d=6)
+    softplus = {name: np.log1p(np.exp(given[name])) for name in "qk"}
+    turns = given["angles"][:, 5:, None] - given["angles"][:, None] - given["polar"][:, None, None]
+    keys = np.repeat(softplus["k"], 2, axis=1)
+    scores = np.einsum("bhnc,bhmc,hnmc->bhnm", softplus["q"], keys, np.cos(turns)) / np.sqrt(6)
+    weights = np.exp(np.where(np.arange(9) > np.arange(5, 9)[:, None], -np.inf, scores))
+    expected = weights / weights.sum(axis=-1, keepdims=True) @ np.repeat(given["v"], 2, axis=1)
+    for pairs in ("interleaved", "half"):  # which says nothing here
+        np.testing.assert_allclose(attention(**given, causal=True, pairs=pairs), expected, rtol=0, atol=1e-13)
+
+
+def test_gradients_are_sums_over_cells(rng):
+    """Of sigmoid(q) sp(k) cos, sigmoid(k) sp(q) cos, and - sp(q) sp(k) sin, times the gradients of scores."""
+    given = problem(rng, ("polar", "angles"), b=1, n=5, m=7, d=3)
+    q, k = (given[name] for name in "qk")
+    turns = given["angles"][:, None] - given["angles"][:, 2:, None] + given["polar"][:, None, None]
+    zeros = np.zeros((2, 5, 7))
+    of_scores = fastpe.attention_vjp(**given, scores=zeros)[1](np.ones((1, 2, 5, 3)) * [1.0, -2.0, 0.5])["scores"]
+    cells = of_scores[..., None] / np.sqrt(3)
+    found = fastpe.attention_vjp(**given)[1](np.ones((1, 2, 5, 3)) * [1.0, -2.0, 0.5])
+    radii = np.log1p(np.exp(q))[0, :, :, None], np.log1p(np.exp(k))[0, :, None]
+    expected = {
+        "q": (cells * radii[1] * np.cos(turns)).sum(axis=2) / (1 + np.exp(-q[0])),
+        "k": (cells * radii[0] * np.cos(turns)).sum(axis=1) / (1 + np.exp(-k[0])),
+        "polar": -(cells * radii[0] * radii[1] * np.sin(turns)).sum(axis=(1, 2)),
+    }
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name].reshape(array.shape), array, rtol=0, atol=1e-14, err_msg=name)
+
+
+def test_without_angles_every_channel_has_its_phase_alone(rng):
+    arguments = problem(rng, ("polar",), h=4, hk=2, n=5, m=7, d=8)  # so that heads share no keys
+    assert_agrees(arguments, causal=True)
+    still = {**arguments, "angles": np.zeros((1, 7, 8))}
+    np.testing.assert_array_equal(fastpe.attention(**still), fastpe.attention(**arguments))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_radii_and_their_slopes_at_any_size(dtype):
+    """log(1 + e^x) and 1 / (1 + e^-x), beside NumPy in a wider type, relative precision in both tails."""
+    x = np.concatenate([np.linspace(-60, 60, 4001), [-0.0, 1e-30, -1e-30, 1e4, 3e38]]).astype(dtype)
+    least = np.finfo(dtype).tiny
+    wide = x.astype(np.longdouble)
+    rows = x.reshape(1, 1, 1, -1)
+    y = polar.lifted(rows, None)[0, 0, 0]
+    eps = np.finfo(dtype).eps
+    np.testing.assert_allclose(y[: x.size], np.logaddexp(0, wide), rtol=4 * eps, atol=least)
+    np.testing.assert_array_equal(y[x.size :], 0)
+    dy = np.ones((1, 1, 1, 2 * x.size), dtype)
+    slopes = polar.lowered(rows, dy, None)[0, 0, 0]
+    np.testing.assert_allclose(slopes, 1 / (1 + np.exp(-wide)), rtol=4 * eps, atol=least)
+    extreme = polar.lifted(np.array([-np.inf, np.inf, np.nan, -800.0], dtype).reshape(1, 1, 1, 4), None)
+    np.testing.assert_array_equal(extreme[0, 0, 0, :4], [0, np.inf, np.nan, 0])
+
+
+# ------------------------------------------------------------------------------------------ beside the reference
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_combination(data):
+    draw = data.draw
+    rng = np.random.default_rng(draw(st.integers(0, 2**31)))
+    b, h, hk = draw(st.sampled_from([(1, 1, 1), (2, 2, 1), (2, 4, 2), (3, 2, 2)]))
+    n, m = draw(st.sampled_from([1, 2, 5, 97, 130])), draw(st.sampled_from([1, 3, 64, 129, 200]))
+    names = ["polar", *draw(st.lists(st.sampled_from(WITH), unique=True, max_size=4))]
+    sizes = {"b": b, "h": h, "hk": hk, "d": draw(st.integers(1, 9))}
+    sizes |= {"dtype": draw(st.sampled_from([np.float64, np.float32])), "shared": draw(st.booleans())}
+    sizes |= {"led": draw(st.booleans())}
+    arguments = problem(rng, names, n=n, m=m, reach=draw(st.sampled_from([2, 300])), **sizes)
+    if draw(st.booleans()):
+        arguments["query_start"] = starts = rng.integers(0, 2 * m, b)
+        if "angles" in names:
+            length = max(m, n + int(starts.max()))
+            arguments["angles"] = problem(rng, ["polar", "angles"], n=length, m=length, **sizes)["angles"]
+    if draw(st.booleans()):
+        arguments["v"] = rng.standard_normal((b, hk, m, 11)).astype(sizes["dtype"])
+        if "rel_value" in arguments:
+            arguments["rel_value"] = rng.standard_normal((1, 5, 11)).astype(sizes["dtype"])
+    if draw(st.booleans()):
+        arguments["sinks"] = rng.standard_normal(h).astype(sizes["dtype"])
+    options = {"softcap": draw(st.sampled_from([None, 5.0])), "window": draw(st.sampled_from([None, 1, 70]))}
+    if draw(st.booleans()):
+        options |= {"dropout": 0.3, "dropout_seed": 4}
+    if draw(st.booleans()):
+        options["mask"] = rng.random((b, 1, n, m)) < 0.7
+    if draw(st.booleans()):
+        options["lengths"] = rng.integers(0, m + 1, b)
+    assert_agrees(arguments, condition=4.0, causal=draw(st.booleans()), **options)
+
+
+def test_long_sequences_too(rng):
+    for dtype, n in itertools.product((np.float32, np.float64), (300, 1)):
+        assert_agrees(
+            problem(rng, ("polar", "angles", "bias", "row_scale"), n=n, m=500, d=24, dtype=dtype), causal=True
+        )
+
+
+# ---------------------------------------------------------------------------------------------------- as elsewhere
+
+
+def far_key_with_large_radii(rng):
+    """Rows of one norm as they come; but softplus makes those below 0 small, and others large."""
+    arguments = {name: 0.01 * x for name, x in trained(rng).items()} | {"bias": alibi([0.3]), "scale": 10.0}
+    arguments["q"] += 1.0
+    arguments["k"] -= 1.0
+    arguments["k"][0, 0, 40] += 2.0
+    return arguments | {"polar": np.zeros((1, 16)), "angles": np.zeros((1, N, 16))}
+
+
+@pytest.mark.parametrize("tolerance", [None, 1e-3])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_bounds_of_tiles_are_those_of_lifted_rows(tolerance, scaled):
+    arguments = far_key_with_large_radii(np.random.default_rng(3))
+    if scaled:
+        arguments["row_scale"] = np.full((1, N), 0.9)
+    most = np.finfo(np.float64).eps / 4 if tolerance is None else tolerance
+    for _ in range(2):  # the second time of a kind that was seen before
+        assert left_out(arguments, tolerance, causal=True).max() <= most + 1e-12
+    without = {**arguments, "k": np.where(np.arange(N)[:, None] == 40, -1.0, arguments["k"])}
+    exact = reference.attention(**arguments, causal=True)
+    assert np.abs(exact - reference.attention(**without, causal=True))[0, 0, 600].max() > 0.001  # it does matter
+    found, pull = fastpe.attention_vjp(**arguments, causal=True, tolerance=tolerance)
+    np.testing.assert_allclose(found, exact, atol=1e-11 if tolerance is None else 1e-2)
+    every = fastpe.attention_vjp(**arguments, causal=True, tolerance=0)[1](exact)
+    for name, gradient in pull(exact).items():
+        allowed = 1e-9 if tolerance is None else 0.2
+        assert np.abs(gradient - every[name]).max() <= allowed * np.abs(every[name]).max(), name
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_any_number_of_threads_gives_the_same_bits(shared, monkeypatch):
+    sizes = {"b": 3, "h": 2, "hk": 1, "n": 200, "m": 300, "d": 32, "dtype": np.float32, "shared": shared}
+    assert_threads_do_not_matter(problem(np.random.default_rng(2), ("polar", "angles"), **sizes), monkeypatch)
+
+
+@pytest.mark.parametrize("kind", [gapped, read_only, stepped, transposed, unaligned])
+def test_any_strides_give_the_same_bits(rng, kind):
+    assert_strides_do_not_matter(problem(rng, ("polar", "angles"), h=4, hk=2, n=40, m=60, d=16), kind)
+
+
+def test_half_precision_is_computed_in_float32(rng):
+    assert_halves_are_computed_in_float32("polar", lambda n: problem(rng, ("polar", "angles"), n=n, m=90, d=16))
+
+
+def test_a_query_at_a_time_gives_what_all_give(rng):
+    """As decoding has it: query i at position i, keys 0 to i."""
+    given = problem(rng, ("polar", "angles"), b=2, h=4, hk=2, n=9, d=8)
+    whole = fastpe.attention(**given, causal=True)
+    for i in range(9):
+        q, k, v = given["q"][:, :, i : i + 1], given["k"][:, :, : i + 1], given["v"][:, :, : i + 1]
+        rest = {"polar": given["polar"], "angles": given["angles"]}
+        for options in ({"query_start": i}, {"query_start": np.array([i, i])}):
+            found = fastpe.attention(q, k, v, causal=True, **rest, **options)
+            np.testing.assert_allclose(found[:, :, 0], whole[:, :, i], rtol=0, atol=1e-14)
+
+
+# ----------------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize("name", polar.APART)
+def test_what_reads_or_maps_channels_does_not_go_with_it(rng, name):
+    given = problem(rng, (name,), n=5, d=8) | {"polar": np.zeros((1, 8))}
+    for attention in (fastpe.attention, fastpe.attention_vjp, reference.attention):
+        with pytest.raises(ValueError, match=f"{name} cannot be given with polar"):
+            attention(**given, causal=True)
+
+
+@pytest.mark.parametrize("shape", [(1, 7), (3, 8), (8,), (1, 1, 1, 8), (3, 2, 8)])
+def test_phases_that_do_not_fit_are_refused(rng, shape):
+    given = problem(rng, n=5, d=8)
+    for attention in (fastpe.attention, reference.attention):
+        with pytest.raises(ValueError, match=r"polar must have the shape \(H or 1, D\)"):
+            attention(**given, polar=np.zeros(shape))
+    with pytest.raises(ValueError, match="polar must be finite"):
+        fastpe.attention(**given, polar=np.full((1, 8), np.nan))
+    with pytest.raises(TypeError, match="polar must have the dtype of q"):
+        fastpe.attention(**given, polar=np.zeros((1, 8), np.float32))
+
+
+@pytest.mark.parametrize("count", [1, 4, 7, 9, 16])
+def test_every_channel_has_an_angle(rng, count):
+    given = problem(rng, ("polar",), n=5, d=8)
+    for attention in (fastpe.attention, reference.attention):
+        with pytest.raises(ValueError, match=r"angles must have the shape \(H or 1, max\(N, M\), D\)"):
+            attention(**given, angles=np.zeros((1, 5, count)))

@@ -1,0 +1,98 @@
+"""CoPE in the model's layers, beside the reference: queries that count their keys."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fixture_attention import K, Q, V
+from layer_checks import (
+    assert_gradients_are_the_references,
+    assert_learns,
+    assert_padding_does_not_matter,
+    assert_threads_do_not_matter,
+    assert_writes_stay_inside,
+    lengths_of,
+    moved,
+)
+
+import fastpe
+from fastpe import ModelConfig, Transformer, reference
+
+BASE = ModelConfig("cope", width=24, heads=3, layers=3, hidden=20, causal=True, train_length=20, dtype="float64")
+CASES = [
+    {}, {"options": {"divided": False, "most": 3}}, {"options": {"most": 1}}, {"encoding": "cope*2,nope"},
+    {"encoding": "rope+cope", "norm": "layernorm", "activation": "gelu"}, {"encoding": "alibi+cope", "vocabulary": 7},
+    {"encoding": "fox,cope,t5", "options": {"cope.most": 6}}, {"encoding": "shaw+cope", "residual": False},
+    {"encoding": "ssmax+cope"}, {"encoding": "grape_a+cope"}, {"sight": "window:5,all"},
+    {"vocabulary": 7, "tied": True, "positions": "documents:3"}, {"encoding": "da+cope"}, {"encoding": "learned+cope"},
+]  # fmt: skip
+
+
+@lengths_of(CASES, long=6)
+def test_loss_and_gradients_are_the_references(own, length):
+    assert_gradients_are_the_references(replace(BASE, train_length=length, **own), length)
+
+
+def test_a_model_without_vectors_is_one_without_positions():
+    """As it begins: and its vectors have gradients."""
+    model, plain = Transformer(BASE), Transformer(replace(BASE, encoding="nope"))
+    for name in plain.parameters:
+        plain.parameters[name][...] = model.parameters[name]
+    x = np.random.default_rng(0).normal(size=(2, 20))
+    np.testing.assert_allclose(model(x), plain(x), rtol=1e-12)
+    gradients = model.loss_and_grads(x, x)[1]
+    assert all(gradients[f"layers.{layer}.encoding.cope.vectors"].any() for layer in range(3))
+
+
+@pytest.mark.parametrize("divided", [True, False])
+def test_the_slot_is_the_authors_table(divided):
+    """Their two scalings, by the numbers of their code."""
+    vectors = 0.1 * np.arange(3)[:, None] * np.arange(1, 5) - 0.05 * np.arange(4)
+    slots = fastpe.build(
+        "cope", 4, dim=4, causal=True, most=2, divided=divided, params={"vectors": vectors}, dtype="f8"
+    )
+    out = reference.attention(Q[None], K[None], V[None], causal=True, **slots)[0]
+    expected = [0.379427011, 0.682689523] if divided else [0.392425923, 0.670272443]
+    np.testing.assert_allclose([out[2, 0], out[3, 3]], expected, rtol=0, atol=1e-9)
+
+
+def test_initial_values_and_their_number():
+    sizes = {"dim": 64, "heads": 4, "train_length": 50, "causal": True}
+    assert {key: (x.shape, x.any()) for key, x in fastpe.init("cope", **sizes).items()} == {
+        "vectors": ((51, 16), False)
+    }
+    assert fastpe.init("cope", **sizes, most=15)["vectors"].shape == (16, 16)
+    assert fastpe.build("cope", 200, **sizes)["counts"].shape == (1, 51, 16)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_bits_do_not_depend_on_threads(threads, precision):
+    assert_threads_do_not_matter(threads, BASE, encoding="rope+cope", precision=precision)
+
+
+def test_lengths_of_their_own():
+    assert_padding_does_not_matter(BASE)
+
+
+@pytest.mark.parametrize("encoding", ["cope", "rope+cope"])
+def test_tokens_written_one_by_one_are_those_of_whole_sequences(encoding):
+    model = moved(replace(BASE, encoding=encoding, vocabulary=11), seed=3)
+    written = model.generate([1, 2, 3], 30, temperature=0.0)
+    np.testing.assert_array_equal(written, model.generate([1, 2, 3], 30, temperature=0.0, cache=False))
+
+
+def test_writes_stay_inside(monkeypatch):
+    assert_writes_stay_inside(monkeypatch, BASE)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_it_learns(precision):
+    assert_learns(BASE, precision=precision)
+
+
+def test_mistakes():
+    with pytest.raises(ValueError, match=r"^'cope' needs causal=True"):
+        Transformer(replace(BASE, causal=False))
+    with pytest.raises(ValueError, match="counts"):
+        Transformer(replace(BASE, encoding="cope@near+cope@far"))
