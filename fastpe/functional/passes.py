@@ -28,6 +28,7 @@ from fastpe.kernels.attention.cells import FEW, TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.columns import ColumnGradients, Columns
 from fastpe.kernels.attention.records import SLOTS, Case, Gradients, Inputs, Options, in_one_row
 from fastpe.kernels.attention.room import Room, room_for
+from fastpe.kernels.attention.words import room_for_words
 from fastpe.kernels.bfloat16.product import MEMORY
 from fastpe.kernels.bfloat16.way import SHIFTS, Way, fastest
 from fastpe.kernels.dropout import Dropout
@@ -155,7 +156,11 @@ class Pass:
         case = self.case(gradients=False)
         arenas, room, lanes = self._arenas(case, gradients=False)
         rest = tuple(self.inputs), self.dropout, self.out, self.lse, in_one_row(case), tuple(room), arenas
-        run_apart(lanes, *((calls.rounded_forward, self.way) if self.way else (calls.forward,)), *rest)
+        if self.way:
+            words = room_for_words(case.batch * case.key_heads * case.strips, case.width, case.v_width)
+            run_apart(lanes, calls.rounded_forward, self.way, tuple(words), *rest)
+        else:
+            run_apart(lanes, calls.forward, *rest)
         self._drain()
 
     def _drain(self) -> None:

@@ -111,6 +111,7 @@ def _head(layer, h, act, position, dropout, place_of_first, own, sizes, a):
     return Head(
         q, qr, k, kr, v, bias, pointer(position.numbers), position.scale[layer, h], n, n, sight, guard, dropout,
         dropped, gates_of_head(position.gates, h, act, own, sizes, a), _tallies(h, act, position, own, sizes, a),
+        None,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from fastpe.base.validation import at_least_zero, positive, truth, unmasked, who
 from fastpe.functional.arguments import is_pair
 from fastpe.functional.attention import checked_tolerance
 from fastpe.functional.bands import flat
+from fastpe.kernels.attention.cells import FEW
 from fastpe.torch import straight
 from fastpe.torch.operators import HALVES, has_arrays, is_seen
 from fastpe.torch.score import attend
@@ -121,8 +122,13 @@ _SAID = {"query_lengths": "lengths of queries", "key_lengths": "lengths of keys"
 
 
 def _goes_as_it_lies(kinds: set[torch.dtype], tensors: dict[str, torch.Tensor]) -> bool:
-    """Whether kernels read q, k and v of half precision: nobody asks for gradients, which are float32, or sees them."""
-    if len(kinds) > 1 or torch.compiler.is_compiling() or is_seen(tuple(tensors.values())):
+    """Whether kernels read q, k and v of half precision: nobody asks for gradients, which are float32, or sees them.
+
+    Of many queries PyTorch widens them sooner, on all its threads.
+    """
+    if torch.compiler.is_compiling() or len(kinds) > 1 or tensors["q"].shape[-2] > FEW:
+        return False
+    if is_seen(tuple(tensors.values())):
         return False
     return all(kind in HALVES and has_arrays(kind) for kind in kinds)
 

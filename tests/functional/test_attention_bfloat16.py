@@ -43,12 +43,26 @@ def test_outputs_are_off_by_the_rounding_of_weights_alone(size, causal):
 
 
 @fast
+@pytest.mark.parametrize("seen", [300, 290, 170, 32, 1])
+def test_what_no_query_sees_may_be_anything(seen):
+    """Keys and values are packed by whole steps, for all queries at once."""
+    q, k, v = problem(200, 300)
+    spans = np.stack([np.zeros(200, np.int64), np.minimum(np.arange(1, 201), seen)], axis=-1)[None]
+    out, lse = host.rounded(q, k, v, **USUAL, spans=spans)
+    assert np.isfinite(out).all()
+    k[:, :, seen:], v[:, :, seen:] = np.nan, np.nan
+    for one, other in zip(host.rounded(q, k, v, **USUAL, spans=spans), (out, lse), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@fast
 @pytest.mark.parametrize(
     ("causal", "slots"),
     [
         (False, {}), (True, {}),
         (True, {"angles": np.random.default_rng(3).uniform(-3, 3, (1, 300, 6)), "softcap": 5.0}),
         (True, {"angles": np.random.default_rng(3).uniform(-3, 3, (1, 300, 24)), "polar": drawn(4, 24, seed=5)}),
+        (True, {"growth": -0.01 * np.arange(300)[:, None] * np.ones(8)}),
     ],
 )  # fmt: skip
 def test_gradients_are_close(causal, slots):

@@ -35,6 +35,7 @@ from fastpe.kernels.attention.records import (
     terms_of,
 )
 from fastpe.kernels.attention.room import Room, scratch_of
+from fastpe.kernels.attention.words import Words, pack_strip, strips_of_words, words_of_head
 from fastpe.kernels.bfloat16.way import rounding
 from fastpe.kernels.kept import LAYOUT, array_at, is_laid_out, keep, record_size, run_kept, start_within
 from fastpe.kernels.narrow import round_into, widened
@@ -64,7 +65,7 @@ def _sight(x, b, h, case):
 
 
 @inner
-def _head(x, b, h, dropout, case, memory, way):
+def _head(x, b, h, dropout, words, case, memory, way):
     """What attention reads of one head."""
     kh = h // (case.heads // case.key_heads)
     q, k = b * case.q_batch + h * case.q_head, b * case.k_batch + kh * case.k_head
@@ -78,25 +79,33 @@ def _head(x, b, h, dropout, case, memory, way):
         part(pointer(x.bias), place(x.table, BIAS, b, h), case.queries + case.keys - 1), pointer(x.table),
         x.scale[h], x.lengths[b, 0], x.lengths[b, 1], _sight(x, b, h, case), guard, dropout, b * case.heads + h,
         columns_of(x.columns, x.table, b, h, case), tallies_of(x.slots, pointer(x.scale), b, h, case),
+        words_of_head(words, b, kh, memory, way, case),
     )  # fmt: skip
 
 
 @inner
-def _forward_lane(lane, board, out, lse, arenas, rows, given, dropout, case, room, way):
-    """One task is one block of queries of one head, the longest rows first."""
+def _forward_lane(lane, board, out, lse, arenas, rows, given, dropout, case, room, way, words):
+    """One task is one block of queries of one head, the longest rows first; before them, strips of words."""
     x, case, room = Inputs(*rows, *given), case_of(case), Room(*room)
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
-    heads = case.batch * case.heads
+    heads, packed = case.batch * case.heads, strips_of_words(words)
     memory = at(row(arenas, lane), room.size)
     arena = rounding(row(arenas, lane), memory, way)
     scratch = scratch_of(arena, room, at(arena, room.cells))
     task = claim(board)
-    while task < heads * blocks:
-        b, h = task % heads // case.heads, task % heads % case.heads
+    if words is not None:
+        while task < packed:
+            pack_strip(task, words, x, memory, way, case)
+            finish(board)
+            task = claim(board)
+        wait_for(board, packed)
+    while task < packed + heads * blocks:
+        block, head = (task - packed) // heads, (task - packed) % heads
+        b, h = head // case.heads, head % case.heads
         rows = (b * case.heads + h) * case.queries
-        i0, terms = (blocks - 1 - task // heads) * TILE_QUERIES, terms_of(x.slots, x.table, b, h, case)
+        i0, terms = (blocks - 1 - block) * TILE_QUERIES, terms_of(x.slots, x.table, b, h, case)
         forward_rows(
-            _head(x, b, h, dropout, case, memory, way), terms, i0,
+            _head(x, b, h, dropout, words, case, memory, way), terms, i0,
             part(_own(out, memory, way), rows * case.o_row, case.queries * case.o_row),
             part(_own(lse, memory, way), rows, case.queries), case, scratch,
         )  # fmt: skip
@@ -111,7 +120,7 @@ def forward(crew, board, x, dropout, out, lse, case, room, arenas):
     """
     changing, rest = (
         (pointer(board), out, lse, arenas, x[:ROWS_OF_INPUTS]),
-        (x[ROWS_OF_INPUTS:], dropout, case, room, None),
+        (x[ROWS_OF_INPUTS:], dropout, case, room, None, None),
     )
     in_lanes(crew, _forward_lane, changing + rest)
     record = np.empty(record_size(changing + rest), np.int64)
@@ -185,11 +194,12 @@ def _again(record, size, out, lse, q, k, v):
 
 
 @entry(label="attention with bfloat16 products")
-def rounded_forward(crew, board, way, x, dropout, out, lse, case, room, arenas):
-    """As `forward`, of operands rounded to bfloat16; arenas: `MEMORY` elements longer (see `bfloat16.product`)."""
+def rounded_forward(crew, board, way, words, x, dropout, out, lse, case, room, arenas):
+    """As `forward`, of operands rounded to bfloat16; words: `Words`, as a plain tuple; arenas: `MEMORY` elements longer
+    (see `bfloat16.product`)."""
     changing, rest = (
         (pointer(board), out, lse, arenas, x[:ROWS_OF_INPUTS]),
-        (x[ROWS_OF_INPUTS:], dropout, case, room, way),
+        (x[ROWS_OF_INPUTS:], dropout, case, room, way, Words(*words)),
     )
     in_lanes(crew, _forward_lane, changing + rest)
 
@@ -258,7 +268,7 @@ def _strip(b, kh, number, x, dropout, g, turns, case, room, arena, memory, way):
     scratch = scratch_of(arena, room, at(arena, room.cells))
     for h in range(kh * group, (kh + 1) * group):
         head = b * case.heads + h
-        own, terms = _head(x, b, h, dropout, case, memory, way), terms_of(x.slots, x.table, b, h, case)
+        own, terms = _head(x, b, h, dropout, None, case, memory, way), terms_of(x.slots, x.table, b, h, case)
         grads = _gradients(g, b, h, number, case, arena, room, memory, way)
         if h == kh * group:
             prepare_strip(own, terms, grads, number, case, scratch)

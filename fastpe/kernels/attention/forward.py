@@ -24,6 +24,7 @@ from fastpe.kernels.attention.products import in_place, prepare_keys
 from fastpe.kernels.attention.records import MASK, NONE, ONE, REL_VALUE, Tile, at_offset, ends, given
 from fastpe.kernels.attention.room import at_block
 from fastpe.kernels.attention.score import adds_bias, bound, faint, make_scores, negligible, score
+from fastpe.kernels.attention.words import values_of_tile
 from fastpe.kernels.gemm import LOWER_A, ONTO, OVERWRITE, gemm
 from fastpe.kernels.simd import (
     at,
@@ -109,13 +110,13 @@ def _mix(head, terms, tile, start, y, y_row, case, scratch):
     """y = weights v (+ y with start ONTO) + rows of rel_value."""
     _, m, j0, n = tile
     d, mode, cells = case.v_width, start | LOWER_A if on_diagonal(head, tile, case) else start, scratch.cells
-    v = at(head.v, j0 * case.v_row)
     if in_place(case):
         bring_rows_near(at(head.kr, (j0 + n) * case.kr_row), case.kr_row, case.width)
         for i in range(m):
-            add_rows(at(cells, i * TILE_KEYS), v, case.v_row, n, d, at(y, i * y_row))
+            add_rows(at(cells, i * TILE_KEYS), at(head.v, j0 * case.v_row), case.v_row, n, d, at(y, i * y_row))
     else:
-        gemm(cells, TILE_KEYS, ONE, v, case.v_row, y, y_row, m, d, n, mode, y, y_row, y, NONE)
+        v, v_row = values_of_tile(head.words, head, tile, case)
+        gemm(cells, TILE_KEYS, ONE, v, v_row, y, y_row, m, d, n, mode, y, y_row, y, NONE)
     if terms is not None and given(head.table, REL_VALUE):
         relative_mix(cells, offsets_of(terms.rel_value, REL_VALUE, head, tile, case, scratch), y, y_row, False)
 

@@ -27,6 +27,7 @@ from fastpe.kernels.attention.records import (
     rows_of,
     wanted,
 )
+from fastpe.kernels.attention.words import is_packed, keys_of_tile
 from fastpe.kernels.gemm import LOWER_C, OVERWRITE, PANEL, gemm, row_of_turned, turn
 from fastpe.kernels.simd import (
     absolute,
@@ -106,7 +107,7 @@ def prepare_keys(head, terms, tile, case, scratch):
         grown(source, row, factors, 2 * pairs, scratch.k_scaled, n, d)
         if not in_place(case):
             turn(scratch.k_scaled, d, scratch.k_columns, TILE_KEYS, n, d)
-    elif not in_place(case):
+    elif not (is_packed(head.words) or in_place(case)):
         turn(source, row, scratch.k_columns, TILE_KEYS, n, d)
 
 
@@ -120,16 +121,17 @@ def columns_of(n, cells):
 @inner
 def make_content(content, content_row, keys, key_row, head, tile, case, scratch):
     """cells = content . key, of all that may be visible; keys: the tile's, which stand transposed in `k_columns`, too,
-    unless they are read in place."""
+    unless they are read in place or packed."""
     mode, cells = LOWER_C if on_diagonal(head, tile, case) else OVERWRITE, scratch.cells
     if in_place(case):
         bring_rows_near(at(head.v, tile.j0 * case.v_row), case.v_row, case.v_width)
         for i in range(tile.m):
             dots(at(content, i * content_row), keys, key_row, tile.n, case.width, at(cells, i * TILE_KEYS))
         return
+    columns = scratch.k_columns if has_factors(head.table) else keys_of_tile(head.words, tile, scratch.k_columns)
     gemm(
-        content, content_row, ONE, scratch.k_columns, row_of_turned(scratch.k_columns, TILE_KEYS, case.width), cells,
-        TILE_KEYS, tile.m, columns_of(tile.n, cells), case.width, mode, cells, NONE, cells, NONE,
+        content, content_row, ONE, columns, row_of_turned(columns, TILE_KEYS, case.width), cells, TILE_KEYS, tile.m,
+        columns_of(tile.n, cells), case.width, mode, cells, NONE, cells, NONE,
     )  # fmt: skip
 
 

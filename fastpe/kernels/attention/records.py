@@ -230,6 +230,7 @@ class Head(NamedTuple):
     place: int  # the number of its weights where they are dropped out
     columns: Any  # `columns.HeadColumns`, None where there are none
     tallies: int  # of `counted`
+    words: Any  # `words.HeadWords`, None where keys and values are not packed beforehand
 
 
 class HeadGradients(NamedTuple):
