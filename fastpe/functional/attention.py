@@ -113,14 +113,20 @@ def attention(
     [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]
     """
     key = None
-    if bands is lengths is mask is spans is query_start is sinks is dropout_seed is None and type(dropout) is float:
-        key = again.key_of(q, k, v, causal, window, softcap, dropout, tolerance, return_lse, slots)
-        if key is not None and (found := again.attend(key, q, k, v)) is not None:
+    given = None
+    if bands is dropout_seed is None and type(dropout) is float:
+        plain = lengths is mask is spans is query_start is sinks is None and "bias" not in slots
+        if not plain:
+            own = {"key_lengths": lengths, "mask": mask, "spans": spans, "query_start": query_start, "sinks": sinks}
+            given = again.given_arrays(**own, bias=slots.get("bias"))
+        if plain or given is not None:
+            key = again.key_of(q, k, v, causal, window, softcap, dropout, tolerance, return_lse, slots, given)
+        if key is not None and (found := again.attend(key, q, k, v, given)) is not None:
             return found
     slots |= {"mask": mask, "spans": spans, "query_start": query_start, "softcap": softcap, "sinks": sinks}
     slots |= {"dropout": dropout, "dropout_seed": dropout_seed, "bands": bands}
     kind = None if bands is not None else seen.kind_of(q, k, v, causal, window, lengths, tolerance, return_lse, slots)
-    if kind is not None and (done := seen.attend(kind, q, k, v, lengths, slots, key)) is not None:
+    if kind is not None and (done := seen.attend(kind, q, k, v, lengths, slots, key, given)) is not None:
         return done
     call = checked(q, k, v, causal, window, lengths, return_lse, (), slots, reads_halves=True)
     done = attended(call, checked_tolerance(tolerance, call.q.dtype))

@@ -91,7 +91,7 @@ class Pass:
         starts = [simd.start_of(x) for x in rows]
         sight, limits = (self._first_positions(), *self._seen(made.mask)), limits_of(tolerance, call.causal, m)
         slots = with_tallies(made, b, h, n)
-        arrays = *starts, scale, lengths, *sight, made.bias, *bounds, slots, self.table, limits, self.columns
+        arrays = *starts, lengths, *sight, made.bias, scale, *bounds, slots, self.table, limits, self.columns
         self.inputs = Inputs._make(arrays)
         if known is None:
             self._forward()

@@ -116,16 +116,19 @@ def _plain_count(value: Any) -> bool:
     return type(value) is int and 0 <= value <= _FARTHEST
 
 
-def attend(kind: Any, q: Array, k: Array, v: Array, lengths: Any, slots: Mapping[str, Any], key: Any = None) -> Any:
+def attend(
+    kind: Any, q: Array, k: Array, v: Array, lengths: Any, slots: Mapping[str, Any], key: Any = None,
+    given: Mapping[str, Array] | None = None,
+) -> Any:  # fmt: skip
     """What `attention` returns; None where the kind was not seen before, or a value is none that attention takes.
 
-    key: what `again` is to know such calls by; None of those that are none of its.
+    key: what `again` is to know such calls by; None of those that are none of its. given: the arrays that it takes.
     """
     plan = _kept.get(kind)
     if plan is None:
         return None
-    given = q, k, v, lengths, slots, key
-    return plan.run(*given) if plan.quiet else _run_quietly(plan, *given)
+    rest = q, k, v, lengths, slots, key, given
+    return plan.run(*rest) if plan.quiet else _run_quietly(plan, *rest)
 
 
 @without_warnings
@@ -184,10 +187,13 @@ class _Plan:
         self.last_sight: tuple[int, _Sight] | None = None
         self.last_case: tuple[Any, tuple[Any, ...]] | None = None
 
-    def run(self, q: Array, k: Array, v: Array, lengths: Any, slots: Mapping[str, Any], key: Any) -> Any:
+    def run(
+        self, q: Array, k: Array, v: Array, lengths: Any, slots: Mapping[str, Any], key: Any,
+        own: Mapping[str, Array] | None,
+    ) -> Any:  # fmt: skip
         """What `attention` returns, or None."""
         (b, h, n, dv), m, dtype = self.sizes, k.shape[-2], self.dtype
-        own, scale, sight = q, self._scale(slots), self._sight(m, lengths, slots)
+        first_q, scale, sight = q, self._scale(slots), self._sight(m, lengths, slots)
         if scale is None or sight is None or (given := self._given(m, sight.starts, slots)) is None:
             return None
         if self.own_dtype is not dtype:
@@ -210,7 +216,7 @@ class _Plan:
         columns = columns_with_room(made, (b, h, n, m), skips)
         x = (
             first, first if qr is q else simd.start_of(qr), keys, keys if kr is k else simd.start_of(kr),
-            simd.start_of(v), scale, sight.lengths, sight.starts, sight.spans, made.mask, sight.occupied, made.bias,
+            simd.start_of(v), sight.lengths, sight.starts, sight.spans, made.mask, sight.occupied, made.bias, scale,
             *bounds[:3], with_tallies(made, b, h, n), made.table, bounds[3], columns,
         )  # fmt: skip
         out, lse = np.empty((b, h, n, dv), dtype), np.empty((b, h, n), dtype)
@@ -220,8 +226,8 @@ class _Plan:
             lanes, calls.forward, x, dropout_of(self.dropout, slots["dropout_seed"]), out, lse,
             self._case(m, sight.spans is not _NO_SPANS, skips, (q, k, v)), self.room, arenas,
         )  # fmt: skip
-        if key is not None and self.has_records and all(map(is_, lain, (q, k, v))):
-            again.keep(key, again.Again((own, k, v), record, x, self.size, out, self.return_lse))
+        if key is not None and self.has_records and all(map(is_, lain, (q, k, v))) and again.fits(own, m, dtype):
+            again.keep(key, again.Again((first_q, k, v), own, record, x, self.size, out, self.return_lse))
         lse = raised(lse, columns)
         if "sinks" in given:
             drain(out, lse, given["sinks"])

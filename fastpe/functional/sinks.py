@@ -4,14 +4,15 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.functional.layouts import contiguous
+from fastpe.kernels.attention import draining
+
 Array = np.ndarray[Any, Any]
 
 
 def drain(out: Array, lse: Array, sinks: Array) -> None:
     """What sinks take: all weights shrink alike, and lse is that of one more key."""
-    whole = np.logaddexp(lse, sinks[..., None]).astype(lse.dtype)
-    out *= np.exp(lse - whole)[..., None]
-    lse[...] = whole
+    draining.drain(out, lse, contiguous(sinks, sinks.dtype).reshape(-1))
 
 
 def sinks_gradient(sinks: Array, lse: Array, deltas: Array) -> Array:

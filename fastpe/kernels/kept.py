@@ -6,10 +6,10 @@ a smaller entry runs the same machine code again, with other arrays in place of 
 
     @entry
     def work(crew, board, x, y, ...):
-        changing, rest = (pointer(board), x), (y, ...)
-        in_lanes(crew, _work, changing + rest)
-        record = np.empty(record_size(changing + rest), np.int64)
-        keep(record, _work, changing, changing + rest)
+        changing, more, rest = (pointer(board), x), (y,), (z, ...)
+        in_lanes(crew, _work, changing + more + rest)
+        record = np.empty(record_size(changing + more + rest), np.int64)
+        keep(record, _work, changing, changing + more, changing + more + rest)
         return record
 
     @entry
@@ -17,8 +17,9 @@ a smaller entry runs the same machine code again, with other arrays in place of 
         board, own = np.zeros(BOARD, np.int64), record.copy()
         return run_kept(own, (pointer(board), x), (board, x))
 
-A record holds addresses of arrays: who keeps it keeps the arrays, too, but for those that are changed. Of these it
-knows the types; whether they are as large as those before is what `is_laid_out` tells.
+or ``run_kept(own, (pointer(board), x, y), (board, x, y))``. A record holds addresses of arrays: who keeps it keeps the
+arrays, too, but for those that are changed. Of these it knows the types; whether they are as large as those before is
+what `is_laid_out` tells.
 """
 
 import zlib
@@ -33,7 +34,7 @@ from fastpe.kernels._jit import CHECK_BOUNDS
 from fastpe.kernels.threads import thunk_of
 
 _I64 = ir.IntType(64)
-_HEAD = 2  # words before the arguments: where the machine code lies, and of what types those are that may change
+_HEAD = 3  # words before the arguments: where the machine code lies, and of what types those are that may change
 
 
 @intrinsic
@@ -47,21 +48,23 @@ def record_size(typingctx, arguments):
 
 
 @intrinsic
-def keep(typingctx, record, function, changing, arguments):
-    """Fill a record for calls of the inner function ``function(lane, *arguments)``, the first of which are `changing`;
-    none of them is an array that compiled code has made."""
+def keep(typingctx, record, function, changing, more, arguments):
+    """Fill a record for calls of the inner function ``function(lane, *arguments)``, which begin with `changing`, and
+    with `more`: either may change. None of them is an array that compiled code has made."""
     called = function.get_call_type(typingctx, (types.intp, *arguments.types), {})
 
     def emit(context, b, signature, values):
-        thunk = thunk_of(context, b.module, function, called, values[3].type)
-        head, first = _places(context, b, signature, values, values[3].type)
+        whole = values[-1]
+        thunk = thunk_of(context, b.module, function, called, whole.type)
+        head, first = _places(context, b, signature, values, whole.type)
         b.store(b.ptrtoint(thunk, _I64), head)
-        b.store(_number_of(changing), b.gep(head, [ir.Constant(_I64, 1)]))
-        b.store(_without_owners(context, b, arguments, values[3]), first, align=8)
+        for word, each in enumerate((changing, more), start=1):
+            b.store(_number_of(each), b.gep(head, [ir.Constant(_I64, word)]))
+        b.store(_without_owners(context, b, arguments, whole), first, align=8)
         context.add_linking_libs([function.dispatcher.get_compile_result(called).library])
         return context.get_dummy_value()
 
-    return types.void(record, function, changing, arguments), emit
+    return types.void(record, function, changing, more, arguments), emit
 
 
 @intrinsic
@@ -74,7 +77,8 @@ def run_kept(typingctx, record, changing, alive):
 
     def emit(context, b, signature, values):
         head, first = _places(context, b, signature, values, values[1].type)
-        fits = b.icmp_signed("==", b.load(b.gep(head, [ir.Constant(_I64, 1)])), _number_of(changing))
+        known = [b.load(b.gep(head, [ir.Constant(_I64, word)])) for word in (1, 2)]
+        fits = b.or_(*(b.icmp_signed("==", number, _number_of(changing)) for number in known))
         with b.if_then(fits):
             b.store(values[1], first, align=8)
             thunk = ir.FunctionType(ir.VoidType(), [_I64, _I64]).as_pointer()

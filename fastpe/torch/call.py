@@ -86,10 +86,15 @@ def attention(
     >>> attention(q, q, q + 1).sum()
     tensor(8.)
     """
-    if bands is lengths is mask is spans is query_start is sinks is dropout_seed is tolerance is None and not (
-        return_lse or dropout or torch.compiler.is_compiling() or (slots and slots.keys() != {"scale"})
+    if bands is dropout_seed is tolerance is None and not (
+        return_lse or dropout or torch.compiler.is_compiling() or (slots and not slots.keys() <= {"scale", "bias"})
     ):
-        found = straight.attend(q, k, v, causal, window, softcap, slots.get("scale"))
+        bias = slots.get("bias")
+        short: dict[str, Any] = {}
+        if not lengths is mask is spans is query_start is sinks is bias is None:
+            short = {"key_lengths": lengths, "query_start": query_start, "spans": spans, "mask": mask, "bias": bias}
+            short = {name: x for name, x in {**short, "sinks": sinks}.items() if x is not None}
+        found = straight.attend(q, k, v, causal, window, softcap, slots.get("scale"), short)
         if found is not None:
             return found
     given = {"q": q, "k": k, "v": v, "mask": mask, "spans": spans, "query_start": query_start, "sinks": sinks, **slots}

@@ -1,9 +1,13 @@
-"""The shortest way from tensors to kernels: of few queries, where q, k and v alone are given, and nobody looks at
-operators. On the others Python takes as long as a query needs for thousands of keys."""
+"""The shortest way from tensors to kernels: of few queries, where beside q, k and v at most what they see, a bias and
+sinks are given, and nobody looks at operators.
+
+On the others Python takes as long as a query needs for thousands of keys.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from fastpe.functional import again
@@ -19,15 +23,20 @@ _OPTIONS = {
     for softcap in (float, type(None))
     for scale in (float, type(None))
 }
+_NAMES = {"key_lengths": "lengths"}
 _DTYPES = {torch.float32, torch.float64, *HALVES}
 
 _kept: dict[Any, again.Again] = {}
 
 
 def attend(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: Any, window: Any, softcap: Any, scale: Any
-) -> torch.Tensor | None:
-    """What `attention` returns, or None where something else is asked for, or somebody is to see it."""
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: Any, window: Any, softcap: Any, scale: Any,
+    given: Mapping[str, Any],
+) -> torch.Tensor | None:  # fmt: skip
+    """What `attention` returns, or None where something else is asked for, or somebody is to see it.
+
+    given: such slots as `functional.again` takes, None of one that there is not.
+    """
     if causal is not True and causal is not False:
         return None
     if not (window is softcap is scale is None) and (type(window), type(softcap), type(scale)) not in _OPTIONS:
@@ -44,9 +53,15 @@ def attend(
     if operators_are_seen() or torch.is_autocast_enabled("cpu") or not dtype is k.dtype is v.dtype:
         return None
     key = q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), dtype, causal, window, softcap, scale
+    arrays = None
+    if given:
+        arrays = _arrays(given)
+        if arrays is None:
+            return None
+        key += tuple((name, x.shape, x.dtype) for name, x in arrays.items())
     kept = _kept.get(key)
     if kept is not None:
-        found = kept.run_at(q.data_ptr(), k.data_ptr(), v.data_ptr())
+        found = kept.run_at(q.data_ptr(), k.data_ptr(), v.data_ptr(), arrays)
         if found is not None:
             own = torch.from_numpy(found)
             return own if own.dtype is dtype else own.view(dtype)
@@ -55,17 +70,31 @@ def attend(
     if dtype not in _DTYPES or not has_arrays(dtype):
         return None
     options = {"causal": causal, "window": window, "softcap": softcap} | ({} if scale is None else {"scale": scale})
-    return _attend_and_keep(key, (q, k, v), options)
+    return _attend_and_keep(key, (q, k, v), arrays, options)
+
+
+def _arrays(given: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]] | None:
+    """The slots as arrays, in the order of `functional.again`; None where one is no tensor such as q, k and v are."""
+    found = {}
+    for name, x in given.items():
+        if type(x) not in _TENSORS or not x.is_cpu or x.is_neg() or x.layout is not torch.strided:
+            return None
+        if x.requires_grad and torch.is_grad_enabled():
+            return None
+        found[name] = array(x.float() if x.dtype in HALVES else x)
+    return again.given_arrays(**found)
 
 
 def _attend_and_keep(
-    key: Any, tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor], options: Mapping[str, Any]
-) -> torch.Tensor:
+    key: Any, tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor], arrays: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
+) -> torch.Tensor:  # fmt: skip
     """The call on arrays, and what it leaves for those to come."""
     q, k, v = map(array, tensors)
+    own = {_NAMES.get(name, name): x for name, x in (arrays or {}).items()}
     with at_most(torch.get_num_threads()):
-        out = host.attention(q, k, v, **options)
-    kept = again.kept_of((q, k, v), **options)
+        out = host.attention(q, k, v, **options, **own)
+    kept = again.kept_of((q, k, v), arrays, **options)
     if kept is not None:
         if len(_kept) >= _MOST:
             _kept.clear()

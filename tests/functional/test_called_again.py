@@ -11,7 +11,7 @@ from attention_options import qkv
 import fastpe
 from fastpe import reference
 from fastpe.functional import again, attention, seen
-from fastpe.kernels.attention import calls
+from fastpe.kernels.attention import again as again_kernels
 from fastpe.kernels.attention.cells import FEW
 
 DTYPES = ("float32", "float64", "float16", "bfloat16")
@@ -179,7 +179,7 @@ def test_records_of_other_types_are_not_run(rng):
     record = kept.record.copy()
     record[:24] = again._layouts(wide)
     out = np.full(q.shape, 7.0)
-    assert not calls.forward_again(record, kept.size, out, None, *wide)
+    assert not again_kernels.forward_again(record, kept.size, out, None, *wide, None, None)
     np.testing.assert_array_equal(out, 7.0)
 
 
@@ -199,3 +199,117 @@ def test_what_is_kept_is_bounded(rng, monkeypatch):
         for _ in range(2):
             fastpe.attention(q, k, v, window=window)
         assert 0 < len(again._kept) <= 3
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# With what queries see, a bias and sinks
+
+
+def given_of(rng, name, n, m=130, b=2, h=4):
+    """Such slots in float32, by what is tried."""
+    spans = np.stack([rng.integers(0, m // 2, (b, n)), rng.integers(m // 2, m + 9, (b, n))], axis=-1)
+    shown = rng.random((b, h, n, m)) < 0.7
+    shown[0, 0, 0] = False
+    added = np.where(shown, rng.standard_normal(shown.shape), -np.inf).astype(np.float32)
+    starts, short = np.array([m - n, 3]), rng.standard_normal((h, 9)).astype(np.float32)
+    bias = rng.standard_normal((h, 2 * m + 21)).astype(np.float32)
+    of_samples = rng.standard_normal((b, h, 2 * m - 1)).astype(np.float32)
+    sinks, lengths = rng.standard_normal(h).astype(np.float32), np.array([m, 5])
+    return {
+        "bias": {"bias": bias, "causal": True}, "clipped bias": {"bias": short},
+        "bias of samples": {"bias": of_samples},
+        "bias from starts": {"bias": short, "query_start": starts, "causal": True},
+        "bools": {"mask": shown}, "a row of bools": {"mask": shown[:, :1, :1]}, "keys hidden": {"mask": shown[0, 0, 0]},
+        "numbers": {"mask": added}, "numbers of heads": {"mask": added[0, :, :1]}, "spans": {"spans": spans},
+        "spans of all": {"spans": spans[:1]}, "starts": {"query_start": starts, "causal": True, "window": 7},
+        "lengths": {"lengths": lengths}, "sinks": {"sinks": sinks},
+        "sinks alone": {"sinks": sinks, "lengths": lengths * 0},
+        "all": {
+            "sinks": sinks, "lengths": lengths, "query_start": starts, "spans": spans, "mask": added, "bias": bias,
+            "causal": True, "softcap": 3.0, "scale": 0.4,
+        },
+    }[name]  # fmt: skip
+
+
+NAMES = (
+    "bias", "clipped bias", "bias of samples", "bias from starts", "bools", "a row of bools", "keys hidden", "numbers",
+    "numbers of heads", "spans", "spans of all", "starts", "lengths", "sinks", "sinks alone", "all",
+)  # fmt: skip
+
+
+def in_dtype(given, dtype):
+    """Slots in the dtype that kernels compute with."""
+    wide = np.float64 if dtype == np.float64 else np.float32
+    floats = (name for name, x in given.items() if isinstance(x, np.ndarray) and x.dtype.kind == "f")
+    return given | {name: given[name].astype(wide) for name in floats}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_same_bits_with_slots(rng, dtype, name):
+    for n, return_lse in ((1, True), (3, False)):
+        problems = []
+        for _ in range(2):
+            rows = [x.astype(dtype_of(dtype)) for x in qkv(rng, 2, 4, 2, n, 130, 24)]
+            problems.append((rows, in_dtype(given_of(rng, name, n), dtype_of(dtype)) | {"return_lse": return_lse}))
+        expected = []
+        for rows, given in problems:
+            seen._kept.clear()
+            expected.append(bits(fastpe.attention(*rows, **given)))
+        for rows, given in problems * 2:
+            fastpe.attention(*rows, **given)
+        for (rows, given), exact in zip(problems, expected, strict=True):
+            for one, other in zip(bits(only_again(*rows, **given)), exact, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("good", "wrong", "words"),
+    [
+        ({"bias": np.zeros((4, 9), "f4")}, np.full((4, 9), np.nan, "f4"), "bias must be finite"),
+        ({"mask": np.zeros((1, 130), "f4")}, np.full((1, 130), np.inf, "f4"), "below infinity"),
+        ({"lengths": np.array([3, 4])}, np.array([3, 131]), "lengths"),
+        ({"query_start": np.array([3, 4])}, np.array([3, -1]), "query_start"),
+        ({"sinks": np.zeros(4, "f4")}, np.full(4, -np.inf, "f4"), "sinks must be finite"),
+        ({"bias": np.zeros((4, 9), "f4")}, np.zeros((4, 9), "f8"), "dtype"),
+        ({"bias": np.zeros((4, 9), "f4")}, np.zeros((3, 9), "f4"), "bias must have"),
+        ({"mask": np.zeros((1, 130), bool)}, np.zeros((2, 130), bool), "mask must have"),
+        ({"spans": np.zeros((2, 1, 2), int)}, np.zeros((2, 1, 3), int), "spans"),
+    ],
+)
+def test_errors_are_those_of_ever(rng, good, wrong, words):
+    q, k, v = qkv(rng, 2, 4, 2, 1, 130, 24)
+    for _ in range(3):
+        fastpe.attention(q, k, v, **good)
+    with pytest.raises((TypeError, ValueError), match=words):
+        fastpe.attention(q, k, v, **dict.fromkeys(good, wrong))
+    np.testing.assert_array_equal(fastpe.attention(q, k, v, **good), reference_of(q, k, v, good))
+
+
+def reference_of(q, k, v, given):
+    seen._kept.clear()
+    again._kept.clear()
+    return fastpe.attention(q, k, v, **given)
+
+
+def test_slots_lie_as_they_like_and_masks_may_be_narrow(rng):
+    q, k, v = qkv(rng, 2, 4, 2, 1, 130, 24)
+    bias, mask = rng.standard_normal((4, 9)).astype("f4"), rng.random((2, 4, 1, 130)) < 0.5
+    for given in (
+        {"bias": np.asfortranarray(bias)}, {"bias": bias[:, ::2]}, {"mask": mask[..., ::-1]}, {"mask": mask[..., :1]},
+        {"mask": np.where(mask, 0.0, -1e300)}, {"spans": np.array([[[1, 99]]], np.int32)},
+    ):  # fmt: skip
+        exact = reference_of(q, k, v, given)
+        for _ in range(3):
+            np.testing.assert_array_equal(fastpe.attention(q, k, v, **given), exact)
+
+
+def test_slots_that_grow_with_a_cache(rng):
+    q, k, v = qkv(rng, 2, 4, 2, 1, 200, 24)
+    mask = rng.random((2, 1, 1, 200)) < 0.8
+    for m in (64, 65, 66, 130):
+        for _ in range(3):
+            found = fastpe.attention(q, k[:, :, :m], v[:, :, :m], mask=mask[..., :m])
+            exact = reference.attention(q, k[:, :, :m], v[:, :, :m], mask=mask[..., :m])
+            np.testing.assert_allclose(found, exact, atol=1e-6)
+    assert len(again._kept) == 1

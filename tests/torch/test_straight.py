@@ -61,6 +61,48 @@ def test_the_same_bits(dtype, given):
     assert len(straight._kept) == 4
 
 
+SLOTS = {
+    "bias": {"bias": torch.linspace(-1, 1, 4 * 21).reshape(4, 21), "causal": True},
+    "bools": {"mask": torch.arange(2 * 70).reshape(2, 1, 1, 70) % 3 > 0},
+    "numbers": {"mask": torch.linspace(-2, 2, 70)},
+    "spans": {"spans": torch.tensor([[[3, 66]], [[0, 50]]])},
+    "lengths and starts": {"lengths": torch.tensor([50, 9]), "query_start": torch.tensor([60, 5]), "causal": True},
+    "sinks": {"sinks": torch.tensor([0.1, -2.0, 3.0, 0.0]), "scale": 0.3},
+}
+
+
+@pytest.mark.parametrize("name", SLOTS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_same_bits_with_slots(dtype, name):
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    given = {key: x.to(wide) if torch.is_tensor(x) and x.is_floating_point() else x for key, x in SLOTS[name].items()}
+    others = {key: x.clone() if torch.is_tensor(x) else x for key, x in given.items()}
+    q, k, v = qkv(dtype)
+    expected = the_long_way(q, k, v, **given)
+    for _ in range(2):
+        fastpe.torch.attention(q, k, v, **given)
+    found = only_straight(q.clone(), k, v, **others)
+    assert found.dtype == dtype
+    assert torch.equal(found, expected)
+    name, changed = next((key, x) for key, x in others.items() if torch.is_tensor(x))
+    changed[..., :1] = changed[..., :1] - 1 if changed.dtype != torch.bool else ~changed[..., :1]
+    assert torch.equal(only_straight(q, k, v, **others), the_long_way(q, k, v, **others))
+    assert not torch.equal(only_straight(q, k, v, **others), expected)
+
+
+def test_slots_with_gradients_and_of_other_kinds_take_the_long_way():
+    q, k, v = qkv()
+    bias = torch.zeros(4, 21, requires_grad=True)
+    for _ in range(3):
+        fastpe.torch.attention(q, k, v, bias=bias.detach())
+    fastpe.torch.attention(q, k, v, bias=bias).sum().backward()
+    assert bias.grad is not None
+    found = fastpe.torch.attention(q, k, v, bias=np.zeros((4, 21), np.float32), lengths=[70, 70])
+    torch.testing.assert_close(found, fastpe.torch.attention(q, k, v))
+    with pytest.raises(ValueError, match="bias must be finite"):
+        fastpe.torch.attention(q, k, v, bias=bias.detach() + float("nan"))
+
+
 def test_a_gradient_a_mode_a_transform_and_autocast_are_seen(monkeypatch):
     q, k, v = qkv()
     for _ in range(3):

@@ -22,6 +22,7 @@ from fastpe.kernels.attention.records import (
     REL_VALUE,
     ROWS,
     ROWS_OF_INPUTS,
+    SEEN_OF_INPUTS,
     VALUES,
     WANTED,
     Guard,
@@ -37,10 +38,9 @@ from fastpe.kernels.attention.records import (
 from fastpe.kernels.attention.room import Room, scratch_of
 from fastpe.kernels.attention.words import Words, pack_strip, strips_of_words, words_of_head
 from fastpe.kernels.bfloat16.way import rounding
-from fastpe.kernels.kept import LAYOUT, array_at, is_laid_out, keep, record_size, run_kept, start_within
-from fastpe.kernels.narrow import round_into, widened
+from fastpe.kernels.kept import keep, record_size
 from fastpe.kernels.simd import at, part, plain, pointer, row, scalar
-from fastpe.kernels.threads import BOARD, claim, end_turn, finish, in_lanes, wait_for, wait_turn
+from fastpe.kernels.threads import claim, end_turn, finish, in_lanes, wait_for, wait_turn
 
 
 @inlined
@@ -84,9 +84,9 @@ def _head(x, b, h, dropout, words, case, memory, way):
 
 
 @inner
-def _forward_lane(lane, board, out, lse, arenas, rows, given, dropout, case, room, way, words):
+def _forward_lane(lane, board, out, lse, arenas, rows, seen, rest, dropout, case, room, way, words):
     """One task is one block of queries of one head, the longest rows first; before them, strips of words."""
-    x, case, room = Inputs(*rows, *given), case_of(case), Room(*room)
+    x, case, room = Inputs(*rows, *seen, *rest), case_of(case), Room(*room)
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
     heads, packed = case.batch * case.heads, strips_of_words(words)
     memory = at(row(arenas, lane), room.size)
@@ -116,92 +116,25 @@ def _forward_lane(lane, board, out, lse, arenas, rows, given, dropout, case, roo
 def forward(crew, board, x, dropout, out, lse, case, room, arenas):
     """out (B, H, N, D) and lse (B, H, N); x: `Inputs`, room: `Room`, as plain tuples; case: as `in_one_row` has it.
 
-    Returns the record of the call (see `kernels.kept`), for `forward_again`.
+    Returns the record of the call (see `kernels.kept`), for `attention.again`.
     """
-    changing, rest = (
-        (pointer(board), out, lse, arenas, x[:ROWS_OF_INPUTS]),
-        (x[ROWS_OF_INPUTS:], dropout, case, room, None, None),
-    )
-    in_lanes(crew, _forward_lane, changing + rest)
-    record = np.empty(record_size(changing + rest), np.int64)
-    keep(record, _forward_lane, changing, changing + rest)
+    changing, seen, rest = (
+        (pointer(board), out, lse, arenas, x[:ROWS_OF_INPUTS]), (x[ROWS_OF_INPUTS:SEEN_OF_INPUTS],),
+        (x[SEEN_OF_INPUTS:], dropout, case, room, None, None),
+    )  # fmt: skip
+    in_lanes(crew, _forward_lane, changing + seen + rest)
+    record = np.empty(record_size(changing + seen + rest), np.int64)
+    keep(record, _forward_lane, changing, changing + seen, changing + seen + rest)
     return record
-
-
-@entry(label="attention that is called again")
-def forward_again(record, size, out, lse, q, k, v):
-    """As `forward`, in one lane, of other arrays, none of them turned; False, and nothing done, where they are of other
-    types or not laid out as those before.
-
-    record: the layouts of q, k and v, as `is_laid_out` takes them, then the record of the call. size: of a lane's
-    memory. lse: None where it is not wanted.
-    """
-    return _as_before(record, q, k, v) and _exactly(record, size, out, lse, q, k, v)
-
-
-@entry(label="attention of half precision that is called again")
-def halves_again(record, size, out, lse, q, k, v):
-    """As `forward_again`, of half precision, of which queries were float32 in one piece before; lse: float32 or None.
-
-    All but lse are the integers that `simd.halves` makes of such numbers.
-    """
-    return _as_before(record, q, k, v) and _rounded(record, size, out, lse, q, k, v)
-
-
-@entry(label="attention that is called again")
-def forward_at(record, size, out, q, k, v):
-    """`forward_again` without lse, of arrays at addresses, which must be laid out as those before."""
-    return _exactly(record, size, out, None, *_qkv_at(record, out, q, k, v))
-
-
-@entry(label="attention of half precision that is called again")
-def halves_at(record, size, out, q, k, v):
-    """`halves_again` of arrays at addresses, as `forward_at`."""
-    return _rounded(record, size, out, None, *_qkv_at(record, out, q, k, v))
-
-
-@inner
-def _as_before(record, q, k, v):
-    alike = is_laid_out(q, record, 0) and is_laid_out(k, record, LAYOUT)
-    return alike and is_laid_out(v, record, 2 * LAYOUT)
-
-
-@inner
-def _qkv_at(record, like, q, k, v):
-    return array_at(q, record, 0, like), array_at(k, record, LAYOUT, like), array_at(v, record, 2 * LAYOUT, like)
-
-
-@inner
-def _exactly(record, size, out, lse, q, k, v):
-    sums = np.empty(out.shape[:3], out.dtype) if lse is None else lse
-    return _again(record, size, out, sums, start_within(q), start_within(k), start_within(v))
-
-
-@inner
-def _rounded(record, size, out, lse, q, k, v):
-    exact, wide = np.empty(out.shape, np.float32), widened(q)
-    sums = np.empty(out.shape[:3], np.float32) if lse is None else lse
-    done = _again(record, size, exact, sums, wide, start_within(k), start_within(v))
-    round_into(exact.reshape(-1), out.reshape(-1))
-    return done
-
-
-@inner
-def _again(record, size, out, lse, q, k, v):
-    own, board, arenas = record[3 * LAYOUT :].copy(), np.zeros(BOARD, np.int64), np.zeros((1, size), out.dtype)
-    changing = pointer(board), out, lse, arenas, (q, q, k, k, v)
-    return run_kept(own, changing, (own, board, arenas, out, lse, q, k, v))
 
 
 @entry(label="attention with bfloat16 products")
 def rounded_forward(crew, board, way, words, x, dropout, out, lse, case, room, arenas):
     """As `forward`, of operands rounded to bfloat16; words: `Words`, as a plain tuple; arenas: `MEMORY` elements longer
     (see `bfloat16.product`)."""
-    changing, rest = (
-        (pointer(board), out, lse, arenas, x[:ROWS_OF_INPUTS]),
-        (x[ROWS_OF_INPUTS:], dropout, case, room, way, Words(*words)),
-    )
-    in_lanes(crew, _forward_lane, changing + rest)
+    seen = x[ROWS_OF_INPUTS:SEEN_OF_INPUTS]
+    arguments = pointer(board), out, lse, arenas, x[:ROWS_OF_INPUTS], seen, x[SEEN_OF_INPUTS:], dropout, case, room
+    in_lanes(crew, _forward_lane, (*arguments, way, Words(*words)))
 
 
 @inner

@@ -299,13 +299,13 @@ class Inputs(NamedTuple):
     k: np.ndarray
     kr: np.ndarray
     v: np.ndarray
-    scale: np.ndarray  # (H,)
     lengths: np.ndarray
     starts: np.ndarray  # (B,): the positions of the first queries
     spans: np.ndarray  # (B or 1, N, 2), int64, where there are any
     mask: np.ndarray  # flat
     occupied: np.ndarray  # (B or 1, H or 1, blocks, strips), int64
     bias: np.ndarray  # unfolded, flat
+    scale: np.ndarray  # (H,)
     q_norms: np.ndarray  # (B H N,)
     key_norms: np.ndarray  # (B, Hk, 2, tiles): the largest norm of keys up to each tile, and from it on
     # (B or 1, H, 2, chunks), float64: log sum exp of biases up to CHUNK offsets, and from them on
@@ -316,7 +316,8 @@ class Inputs(NamedTuple):
     columns: Any  # `columns.Columns`, None where there are none
 
 
-ROWS_OF_INPUTS = Inputs._fields.index("scale")  # the first of them
+ROWS_OF_INPUTS = Inputs._fields.index("lengths")  # the first of them
+SEEN_OF_INPUTS = Inputs._fields.index("scale")  # and what queries see, with the bias, after them
 
 
 class Gradients(NamedTuple):

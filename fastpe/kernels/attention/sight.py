@@ -35,8 +35,8 @@ def _lay_mask(shown, added, mask, occupied, m):
     return fits
 
 
-@entry(label="what queries see")
-def lay_out(sizes, given, made):
+@inner
+def lay(sizes, given, made):
     """Fill `made` from what is `given`; False where a value is none that attention takes.
 
     sizes: N and M. given: lengths of queries and of keys, starts, spans, the mask as bool or as numbers; flat, and
@@ -59,3 +59,9 @@ def lay_out(sizes, given, made):
     if shown.size or added.size:
         fits &= _lay_mask(shown, added, mask, occupied, m)
     return fits
+
+
+@entry(label="what queries see")
+def lay_out(sizes, given, made):
+    """`lay`, called from Python."""
+    return lay(sizes, given, made)

@@ -1,11 +1,11 @@
 """Arrays of slots before they are read: whether their numbers are finite, and those over clipped offsets unfolded."""
 
-from fastpe.kernels._jit import entry
+from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.simd import lanes, load_first, pointer, scalar, splat, total, zeros
 
 
-@entry(label="whether numbers are finite")
-def finite(x):
+@inner
+def are_finite(x):
     """Whether all elements of an array of one axis are finite."""
     start, count = pointer(x), x.size
     none, sums = splat(scalar(start, 0.0)), zeros(start)
@@ -14,8 +14,14 @@ def finite(x):
     return total(sums) == 0.0
 
 
-@entry(label="arrays over offsets")
-def unfold(x, heads, count, first, n, m, unfolded):
+@entry(label="whether numbers are finite")
+def finite(x):
+    """`are_finite`, called from Python."""
+    return are_finite(x)
+
+
+@inner
+def unfold_into(x, heads, count, first, n, m, unfolded):
     """Fill an array with an entry for each offset from -(n - 1) - first to m - 1 - first.
 
     x: (L, H, K) flat, over the clipped offsets -K // 2 .. K // 2. first: (B or 1,), the position of the first query.
@@ -35,3 +41,9 @@ def unfold(x, heads, count, first, n, m, unfolded):
                 unfolded[target + place] = x[source + start + place]
             for place in range(high, met):
                 unfolded[target + place] = x[source + count - 1]
+
+
+@entry(label="arrays over offsets")
+def unfold(x, heads, count, first, n, m, unfolded):
+    """`unfold_into`, called from Python."""
+    unfold_into(x, heads, count, first, n, m, unfolded)
