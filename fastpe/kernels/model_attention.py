@@ -10,7 +10,7 @@ sequences make them again.
 import numpy as np
 
 from fastpe.kernels._jit import inner
-from fastpe.kernels.attention.backward import prepare_deltas, prepare_strip, strip_backward
+from fastpe.kernels.attention.backward import Turns, prepare_deltas, prepare_strip, strip_backward
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.counted import TALLY
 from fastpe.kernels.attention.forward import forward_rows
@@ -29,7 +29,6 @@ from fastpe.kernels.attention.records import (
     Head,
     HeadGradients,
     Sight,
-    Turns,
     place,
     terms_of,
 )

@@ -1,5 +1,7 @@
 """Attention backward, through softmax, scores and products: strips of keys, which take turns in what they share."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fastpe.kernels._jit import inlined, inner
@@ -34,7 +36,6 @@ from fastpe.kernels.attention.records import (
     REL_KEY,
     REL_VALUE,
     Tile,
-    Turns,
     at_offset,
     ends,
     given,
@@ -70,6 +71,14 @@ from fastpe.kernels.simd import (
     zeros,
 )
 from fastpe.kernels.threads import end_turn, wait_turn
+
+
+class Turns(NamedTuple):
+    """Where a block of queries counts its turns, and which of them is the strip's."""
+
+    counters: int
+    spot: int
+    number: int
 
 
 @inlined

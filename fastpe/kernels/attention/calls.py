@@ -3,7 +3,7 @@
 import numpy as np
 
 from fastpe.kernels._jit import entry, inlined, inner
-from fastpe.kernels.attention.backward import prepare_deltas, prepare_strip, strip_backward
+from fastpe.kernels.attention.backward import Turns, prepare_deltas, prepare_strip, strip_backward
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled, clear
 from fastpe.kernels.attention.columns import column_gradients, columns_of
 from fastpe.kernels.attention.counted import tallies_of
@@ -30,7 +30,6 @@ from fastpe.kernels.attention.records import (
     HeadGradients,
     Inputs,
     Sight,
-    Turns,
     case_of,
     place,
     terms_of,

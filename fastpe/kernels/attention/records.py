@@ -262,14 +262,6 @@ class HeadGradients(NamedTuple):
     columns: Any  # `columns.ColumnGradients`
 
 
-class Turns(NamedTuple):
-    """Where a block of queries counts its turns, and which of them is the strip's."""
-
-    counters: int
-    spot: int
-    number: int
-
-
 class Tile(NamedTuple):
     """A tile's first query, number of queries, first key, number of keys."""
 
@@ -316,8 +308,8 @@ class Inputs(NamedTuple):
     columns: Any  # `columns.Columns`, None where there are none
 
 
-ROWS_OF_INPUTS = Inputs._fields.index("lengths")  # the first of them
-SEEN_OF_INPUTS = Inputs._fields.index("scale")  # and what queries see, with the bias, after them
+ROWS_OF_INPUTS = Inputs._fields.index("lengths")  # the first of them; after them what queries see, and the bias
+SEEN_OF_INPUTS = Inputs._fields.index("scale")
 
 
 class Gradients(NamedTuple):
