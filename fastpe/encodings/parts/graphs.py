@@ -1,6 +1,10 @@
-"""Graphs: undirected, unweighted, of the nodes 0 .. N-1; an option names their edges, by default those of a path."""
+"""Graphs: unweighted, of the nodes 0 .. N-1; an option names their edges, by default those of a path.
+
+Most encodings take edges as undirected (`EDGES`, `adjacency`), few as directed (`ARCS`, `arcs`).
+"""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +25,7 @@ EDGES = Option(
     optional=True,
     samples=((0, 1), (0, 1, 1, 2, 2, 0, 3, 4), (0, 4, 4, 1, 1, 3, 3, 2, 2, 0, 1, 0), (5, 0, 6, 5)),
 )
+ARCS = replace(EDGES, doc="directed edges u1, v1, u2, v2, ..., each from u to v; the path 0>1>2>... without")
 
 
 def check(spec: Spec, edges: Edges, nodes: int) -> None:
@@ -31,27 +36,40 @@ def check(spec: Spec, edges: Edges, nodes: int) -> None:
 
 
 @lru_cache(maxsize=8)
-def adjacency(nodes: int, edges: Edges) -> Any:
-    """The symmetric matrix of zeros and ones, (N, N) float64, sparse by rows.
+def arcs(nodes: int, edges: Edges) -> Any:
+    """The matrix of zeros and ones, (N, N) float64, sparse by rows, of edges from the row's node to the column's.
 
     Raises
     ------
     ValueError
         If the edges are not pairs of two different nodes each.
     """
+    return _matrix(nodes, *_ends(nodes, edges))
+
+
+@lru_cache(maxsize=8)
+def adjacency(nodes: int, edges: Edges) -> Any:
+    """As `arcs`, of edges that go both ways: symmetric."""
+    first, second = _ends(nodes, edges)
+    return _matrix(nodes, np.concatenate([first, second]), np.concatenate([second, first]))
+
+
+def _ends(nodes: int, edges: Edges) -> tuple[Array, Array]:
     if edges is None:
-        first, second = np.arange(nodes - 1), np.arange(1, nodes)
-    else:
-        if len(edges) % 2:
-            raise ValueError(f"option 'edges' must be pairs of nodes, one after the other, not {len(edges)} integers")
-        first, second = np.array(edges, np.int64).reshape(-1, 2).T
-        for u, v in zip(first.tolist(), second.tolist(), strict=True):
-            if not (0 <= u < nodes and 0 <= v < nodes):
-                raise ValueError(f"option 'edges' must name nodes from 0 to {nodes - 1}, but one is ({u}, {v})")
-            if u == v:
-                raise ValueError(f"option 'edges' must join different nodes, but one is ({u}, {v})")
-    both = np.concatenate([first, second]), np.concatenate([second, first])
-    matrix = sparse.csr_array((np.ones(len(both[0])), both), shape=(nodes, nodes))
+        return np.arange(nodes - 1), np.arange(1, nodes)
+    if len(edges) % 2:
+        raise ValueError(f"option 'edges' must be pairs of nodes, one after the other, not {len(edges)} integers")
+    first, second = np.array(edges, np.int64).reshape(-1, 2).T
+    for u, v in zip(first.tolist(), second.tolist(), strict=True):
+        if not (0 <= u < nodes and 0 <= v < nodes):
+            raise ValueError(f"option 'edges' must name nodes from 0 to {nodes - 1}, but one is ({u}, {v})")
+        if u == v:
+            raise ValueError(f"option 'edges' must join different nodes, but one is ({u}, {v})")
+    return first, second
+
+
+def _matrix(nodes: int, rows: Array, columns: Array) -> Any:
+    matrix = sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=(nodes, nodes))
     matrix.sum_duplicates()
     matrix.data[:] = 1.0
     return matrix
@@ -77,10 +95,10 @@ def largest_part(nodes: int, edges: Edges) -> int:
     return max(map(len, components(adjacency(nodes, edges))), default=0)
 
 
-def dense(nodes: int, edges: Edges) -> Array:
-    """The adjacency matrix written down edge by edge, for a reference."""
+def dense(nodes: int, edges: Edges, *, directed: bool = False) -> Array:
+    """The matrix of `adjacency`, or of `arcs`, written down edge by edge, for a reference."""
     pairs = [(u, u + 1) for u in range(nodes - 1)] if edges is None else list(zip(edges[::2], edges[1::2], strict=True))
     matrix = np.zeros((nodes, nodes))
     for u, v in pairs:
-        matrix[u, v] = matrix[v, u] = 1.0
-    return matrix
+        matrix[u, v] = 1.0
+    return matrix if directed else np.maximum(matrix, matrix.T)

@@ -9,7 +9,7 @@ from scipy.sparse import csgraph
 
 import fastpe
 from fastpe.encodings.combined import remarks
-from fastpe.encodings.input import laplacian
+from fastpe.encodings.parts import eigenvectors as parts
 from fastpe.encodings.registry import parse
 from fastpe.encodings.slots import make_spec
 
@@ -103,7 +103,7 @@ def test_repeated_eigenvalues_have_one_basis() -> None:
     space = np.linalg.qr(rng.normal(size=(9, 3)))[0]
     turned = space @ np.linalg.qr(rng.normal(size=(3, 3)))[0]
     for sign in ("largest", "first"):
-        one, other = laplacian._canonical(space, sign), laplacian._canonical(turned, sign)
+        one, other = parts.canonical(space, sign), parts.canonical(turned, sign)
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-14)
         np.testing.assert_allclose(one @ one.T, space @ space.T, rtol=0, atol=1e-14)
         np.testing.assert_allclose(one.T @ one, np.eye(3), rtol=0, atol=1e-14)

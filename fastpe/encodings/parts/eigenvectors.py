@@ -1,0 +1,198 @@
+"""Eigenvectors of Laplacians of graphs, made definite: each connected part by itself, signs and bases by a rule.
+
+Where an eigenvalue repeats, to 1e-9 of the largest, the vectors depend on the eigenspace and the order of nodes alone:
+with P the projector on it, the first is the column of P at a node with a large P_vv, the next the same of what is left
+of P, and so on. That entry is positive then, and so this is also a rule for the sign, or phase, of a single vector.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import linalg
+
+from fastpe.base.option import Option
+from fastpe.encodings.parts import graphs
+from fastpe.encodings.parts.graphs import Array, Edges
+from fastpe.encodings.slots import Spec
+
+COUNT = Option(8, "number of eigenvectors", int, minimum=1)
+NORMALISATION = Option("normalised", "which Laplacian", str, ("normalised", "combinatorial"))
+
+_MOST_NODES = 2048
+_REPEATED = 1e-9
+_SHARE = {"largest": 1 - 2e-9, "first": 0.36}  # of the largest square
+
+
+class Basis(NamedTuple):
+    """Eigenvectors (N, k), how many of them belong to repeated eigenvalues, how many no part has, the smallest gap."""
+
+    vectors: Array
+    repeated: int
+    missing: int
+    gap: float
+
+
+class Part(NamedTuple):
+    """Some nodes, and what a `Basis` says of them."""
+
+    nodes: Array
+    vectors: Array
+    repeated: int
+    gap: float
+
+
+def check(spec: Spec, edges: Edges) -> None:
+    """The graph must be one, and a connected part fit into a dense matrix."""
+    graphs.check(spec, edges, spec.length)
+    if edges is None:
+        return
+    if (largest := graphs.largest_part(spec.length, edges)) > _MOST_NODES:
+        raise ValueError(f"option 'edges' must have connected parts of at most {_MOST_NODES} nodes, not {largest}")
+
+
+def remarks(basis: Basis, count: int) -> tuple[str, ...]:
+    """Say where there are fewer eigenvectors than asked for, or where they are a matter of convention."""
+    found = []
+    if basis.missing:
+        found.append(
+            f"no connected part has more than {count - basis.missing} of {count} eigenvectors; the rest are zero"
+        )
+    if basis.repeated:
+        found.append(f"{basis.repeated} eigenvectors of repeated eigenvalues depend on the order of the nodes")
+    return tuple(found)
+
+
+def error(basis: Basis) -> float:
+    """In units of eps: a vector is known to the rounding of the matrix over the gap to the next eigenvalue."""
+    length, count = basis.vectors.shape
+    return 16.0 * length * float(np.sqrt(count * length)) / basis.gap
+
+
+@lru_cache(maxsize=8)
+def of_laplacian(length: int, edges: Edges, count: int, normalisation: str, sign: str) -> Basis:
+    """Those of an undirected graph from the second on, which is the first that says anything."""
+    if edges is None:
+        basis = of_path(length, count, normalisation, sign)
+    else:
+        matrix = graphs.adjacency(length, edges)
+        basis = joined(parts(matrix, lambda a: _laplacian(a, normalisation), 1, count, sign), length, count)
+    basis.vectors.flags.writeable = False
+    return basis
+
+
+def _laplacian(a: Array, normalisation: str) -> Array:
+    degree = a.sum(axis=1)
+    if normalisation == "combinatorial":
+        return np.diag(degree) - a
+    root = np.sqrt(degree)
+    return np.eye(len(a)) - a / np.outer(root, root)
+
+
+def of_path(length: int, count: int, normalisation: str, sign: str) -> Basis:
+    """Those of the path 0-1-2-..., from the second on, in closed form."""
+    vectors, used = np.zeros((length, count)), min(count, length - 1)
+    wave, place = np.arange(1, used + 1), np.arange(length)[:, None]
+    if normalisation == "combinatorial":
+        # multiples of pi / 2N, reduced as integers
+        angle = np.pi / (2 * length) * (wave * (2 * place + 1) % (4 * length))
+        vectors[:, :used] = np.sqrt(2 / length) * np.cos(angle)
+        values = 2 - 2 * np.cos(np.pi * np.arange(used + 2) / length)
+    else:
+        period = max(length - 1, 1)
+        degree = np.where((place == 0) | (place == length - 1), 1, 2)
+        norm = np.sqrt(np.where(wave == period, 2 * period, period))
+        vectors[:, :used] = np.sqrt(degree) * np.cos(np.pi / period * (wave * place % (2 * period))) / norm
+        values = 1 - np.cos(np.pi * np.arange(used + 2) / period)
+    for column in vectors.T[:used]:
+        column *= np.sign(column[_pivot(column**2, sign)])
+    return Basis(vectors, 0, count - used, float(np.diff(values[:length]).min(initial=1.0)) / 4)
+
+
+def parts(
+    adjacency: Any, matrix_of: Callable[[Array], Array], first: int, count: int, sign: str = "largest"
+) -> Iterator[Part]:
+    """Of each connected part, at most `count` eigenvectors of a Hermitian matrix, from number `first` on."""
+    for nodes in graphs.components(adjacency):
+        values, basis = np.linalg.eigh(matrix_of(adjacency[nodes][:, nodes].toarray()))
+        same = np.diff(values) <= _REPEATED * values[-1]
+        chosen, repeated, gap = [basis[:, :0]], 0, 1.0
+        for space in np.split(np.arange(first, len(nodes)), np.flatnonzero(~same[first:]) + 1):
+            left = count - sum(vectors.shape[1] for vectors in chosen)
+            if left <= 0:
+                break
+            chosen.append(canonical(basis[:, space], sign)[:, :left])
+            repeated += chosen[-1].shape[1] if len(space) > 1 else 0
+            gaps = values[[space[0], min(space[-1] + 1, len(nodes) - 1)]] - values[[space[0] - 1, space[-1]]]
+            gap = min(gap, *(gaps[gaps > _REPEATED * values[-1]] / values[-1]))
+        yield Part(nodes, np.concatenate(chosen, axis=1), repeated, float(gap))
+
+
+def joined(each: Iterable[Part], length: int, count: int, dtype: Any = np.float64) -> Basis:
+    """The vectors of all parts in one array, zeros where a part has fewer."""
+    vectors, repeated, most, gap = np.zeros((length, count), dtype), 0, 0, 1.0
+    for part in each:
+        own = part.vectors.shape[1]
+        vectors[part.nodes, :own] = part.vectors
+        repeated, most, gap = repeated + part.repeated, max(most, own), min(gap, part.gap)
+    return Basis(vectors, repeated, count - most, gap)
+
+
+def canonical(space: Array, sign: str) -> Array:
+    """The basis of a space, (n, m) orthonormal in and out, that its projector alone determines."""
+    out = np.empty_like(space)
+    for column in range(space.shape[1]):
+        size = np.square(np.abs(space)).sum(axis=1)  # the diagonal of what is left of the projector
+        pivot = _pivot(size, sign)
+        out[:, column] = space @ space[pivot].conj() / np.sqrt(size[pivot])
+        space = space - np.outer(out[:, column], out[:, column].conj() @ space)
+    return out
+
+
+def _pivot(size: Array, sign: str) -> int:
+    return int(np.argmax(size >= _SHARE[sign] * size.max()))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# For references
+
+
+def by_projectors(length: int, edges: Edges, count: int, normalisation: str, sign: str) -> Array:
+    """As `of_laplacian`, (N, k), with explicit projectors on the eigenspaces of each part, for a reference."""
+    adjacent = graphs.dense(length, edges)
+    features = np.zeros((length, count))
+    for nodes in together(adjacent):
+        a = adjacent[np.ix_(nodes, nodes)]
+        degree = a.sum(axis=1)
+        matrix = np.diag(degree) - a
+        if normalisation == "normalised":
+            root = np.sqrt(np.maximum(degree, 1))
+            matrix = matrix / root[:, None] / root
+        columns = projected(matrix, 1, count, sign)
+        features[nodes, : columns.shape[1]] = columns
+    return features
+
+
+def together(adjacent: Array) -> list[list[int]]:
+    """The nodes of each connected part of a dense matrix, the lone ones too."""
+    reachable = np.eye(len(adjacent)) + adjacent > 0
+    for _ in range(len(adjacent).bit_length()):
+        reachable = reachable @ reachable
+    return [list(nodes) for nodes in {tuple(map(int, np.flatnonzero(row))) for row in reachable}]
+
+
+def projected(matrix: Array, first: int, count: int, sign: str = "largest") -> Array:
+    """Eigenvectors of a Hermitian matrix from number `first` on, at most `count`."""
+    values, vectors = linalg.eigh(matrix, driver="ev")
+    taken, columns = first, list[Array]()
+    while taken < len(values) and len(columns) < count:
+        same = np.abs(values - values[taken]) <= _REPEATED * values[-1]
+        projector = vectors[:, same] @ vectors[:, same].conj().T
+        for _ in range(min(int(same.sum()), count - len(columns))):
+            size = np.diag(projector).real
+            pivot = int(np.flatnonzero(size >= _SHARE[sign] * size.max())[0])
+            columns.append(projector[:, pivot] / np.sqrt(size[pivot]))
+            projector = projector - np.outer(columns[-1], columns[-1].conj())
+        taken += int(same.sum())
+    return np.array(columns, matrix.dtype).reshape(len(columns), len(values)).T
