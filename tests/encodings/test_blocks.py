@@ -6,7 +6,8 @@ import pytest
 import fastpe
 from fastpe.doctor import diagnosis
 from fastpe.encodings import registry
-from fastpe.encodings.bias import fire, graphormer, rbf_distance, swinv2_cpb
+from fastpe.encodings.bias import fire, graphormer, rbf_distance, rrwp, swinv2_cpb
+from fastpe.encodings.input import signnet
 from fastpe.encodings.parts import offset_biases, offsets, row_blocks
 
 SIZES = {
@@ -17,6 +18,8 @@ SIZES = {
     (fire, "_BLOCK"): 24,
     (graphormer, "_ROWS"): 3,
     (rbf_distance, "_PAIRS"): 24,
+    (rrwp, "_BLOCK"): 300,
+    (signnet, "_BLOCK"): 200,
     (swinv2_cpb, "_BLOCK"): 4,
 }
 LENGTH = 10

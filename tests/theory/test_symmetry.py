@@ -10,9 +10,10 @@ from fastpe.theory.symmetry import PROPERTIES, TOLERANCE, _breaking, _Network, _
 # Q13 of the specification, bidirectional
 PERM = {"nope"}
 REV = {
-    "alibi", "da", "geodesic", "huang1", "kerple_log", "kerple_power", "rbf_distance", "sandwich", "graphormer", "rwse",
+    "alibi", "da", "geodesic", "huang1", "kerple_log", "kerple_power", "rbf_distance", "sandwich", "graphormer", "rrwp",
+    "rwse", "signnet",
 }  # fmt: skip
-CONST = REV - {"graphormer", "rwse"} | {
+CONST = REV - {"graphormer", "rrwp", "rwse", "signnet"} | {
     "beit_bias", "clex", "comrope", "deberta", "dynamic_bias", "fope", "huang2", "huang3", "huang4", "irpe",
     "learned_2d_detr", "li_eq5", "liere", "mrope", "pope",
     "rope", "rope_2d", "rope_dinov3", "rope_dynamic", "rope_linear", "rope_llama3", "rope_longrope", "rope_mixed",

@@ -13,6 +13,7 @@ from fastpe.encodings.parts import eigenvectors as parts
 from fastpe.encodings.registry import parse
 from fastpe.encodings.slots import make_spec
 
+NAMES = ["graphormer", "laplacian", "magnetic_laplacian", "rrwp", "rwse", "signnet"]
 C4 = (0, 1, 1, 2, 2, 3, 3, 0)
 
 
@@ -287,7 +288,7 @@ def test_gradients_through_attention() -> None:
 # Graphs that are none
 
 
-@pytest.mark.parametrize("name", ["graphormer", "laplacian", "rwse"])
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     ("edges", "message"),
     [
@@ -303,21 +304,23 @@ def test_what_is_no_graph_is_refused(name: str, edges: tuple, message: str) -> N
         fastpe.build(name, 5, edges=edges)
 
 
-@pytest.mark.parametrize("name", ["graphormer", "laplacian", "rwse"])
+@pytest.mark.parametrize("name", NAMES)
 def test_nodes_have_no_positions(name: str) -> None:
     with pytest.raises(ValueError, match="positions cannot be given: what the nodes of a graph have instead are"):
         fastpe.build(name, 3, positions=[0, 1, 2])
     one, other = fastpe.build(name, 6), fastpe.build(name, 6, start=3)
     for slot in one:
         np.testing.assert_array_equal(one[slot], other[slot])
-    repeated = fastpe.build(name, 6, edges=(*path(6), 1, 0, 0, 1))
+    again = (0, 1, 2, 3) if name == "magnetic_laplacian" else (1, 0, 0, 1)
+    repeated = fastpe.build(name, 6, edges=(*path(6), *again))
     for slot in one:
         np.testing.assert_allclose(repeated[slot], one[slot], rtol=0, atol=1e-6)
 
 
 def test_graphs_that_are_too_large_are_refused() -> None:
     star = tuple(node for v in range(1, 9000) for node in (0, v))
-    with pytest.raises(ValueError, match="connected parts of at most 2048 nodes, not 9000"):
-        fastpe.build("laplacian", 9000, edges=star)
+    for name in ("laplacian", "magnetic_laplacian", "signnet"):
+        with pytest.raises(ValueError, match="connected parts of at most 2048 nodes, not 9000"):
+            fastpe.build(name, 9000, edges=star)
     with pytest.raises(ValueError, match="at most 8192 different nodes, not 9000"):
         fastpe.build("rwse", 9000, edges=star)

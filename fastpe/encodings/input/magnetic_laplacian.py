@@ -1,0 +1,197 @@
+"""Eigenvectors of a directed graph's magnetic Laplacian, through a learned map, at the input.
+
+    PE = scale [Re v_1 .. Re v_k, Im v_1 .. Im v_k] weight,   L v_t = lambda_t v_t,   lambda_1 <= lambda_2 <= ...
+    H_uv = max(A_uv, A_vu) exp(2 pi i q (A_uv - A_vu)),   L = I - D^(-1/2) H D^(-1/2)   or   D - H
+
+A_uv is 1 where an edge goes from u to v, D counts the neighbours of each node whatever the direction. An edge turns the
+phase by 2 pi q, so that phases tell upstream from downstream; edges both ways turn nothing.
+
+Source: Geisler, Li, Mankowitz, Cemgil, Günnemann and Paduraru 2023, "Transformers Meet Directed Graphs"
+(arXiv:2302.00049); google-deepmind/digraph_transformer, utils.py, eigv_magnetic_laplacian_numba.
+
+**Slot**: `table` (N, C). **Learns**: `weight` (2k, C), at first normal of variance 1/k, cut off at two deviations: the
+authors' plain form, NaiveMagLapNet, less its two constant rows. Their usual form has a network in its place: one ReLU
+layer from each pair (Re, Im) to C/16 numbers, of v and of -v, added up, and another one from all of these to C; for
+some tasks attention between eigenvectors, a graph network, and eigenvalues as further inputs.
+
+**Options**
+- `edges`: the graph, directed: u1, v1, u2, v2, ..., edges from u1 to v1 and so on, nodes in 0 .. N-1, N being the
+  length; for example `edges=0,1,1,2,0,2`. A repeated edge counts once. Without it the path 0>1>2>...
+- `count`: k, how many eigenvectors.
+- `q`: how far an edge turns, in turns, from -1 to 1; 0 forgets directions.
+- `absolute`: q as it is. By default it is divided by min(m, n), n the nodes and m the pairs with an edge one way alone,
+  so that no path turns by more than q: by default, a right angle.
+- `normalisation`: `normalised` or `combinatorial`, the two forms of L. The authors take the first for their results.
+- `scale`: multiplies the table.
+
+Nodes have no positions but their edges: `positions` are refused, and `start` changes nothing.
+
+**What an eigenvector leaves open** is its phase. The authors' convention: v_1 is real at node 0, and its largest real
+part positive (each: the first of equal ones); at the node where it has the largest imaginary part every eigenvector is
+real and positive. Their code leaves the first step to LAPACK, which does the same. A vector that is zero there is
+positive where it is largest.
+
+Each connected part is taken by itself, q and unit vectors too, and its lowest node is node 0: a graph has the same rows
+whatever else is in the table, and a node without edges has zeros. Where an eigenvalue repeats, to 1e-9 of the largest,
+the vectors depend on the order of the nodes, as in `laplacian`, and a remark says so.
+
+**Past the training length**: resized. The path's vectors are those of `laplacian`, with the constant one, times
+exp(-2 pi i q p), and q is divided by N - 1: they stretch over its length. Of a given graph, nodes that no edge names
+have zeros.
+
+**Traps.** Which node has the largest imaginary part may change with the order of nodes, and then the phases of all
+vectors change. A large q wraps phases round: directions over long paths are lost.
+
+**Speed.** The path's vectors have a closed form, at any length. Of a given graph, a connected part has at most 2048
+nodes: its matrix is dense. The vectors are computed once and kept.
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from fastpe.base.option import Option
+from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.parts import eigenvectors, graphs, learned_map
+from fastpe.encodings.parts.eigenvectors import Basis, Part
+from fastpe.encodings.parts.graphs import Array, Edges
+from fastpe.encodings.slots import Spec
+
+_NOTHING = 1e-9  # of the largest
+
+
+def check(spec: Spec, *, edges: Edges, **options: Any) -> None:
+    """The graph must be one, and a connected part fit into a dense matrix."""
+    eigenvectors.check(spec, edges)
+
+
+def remarks(spec: Spec, *, scale: float, **options: Any) -> tuple[str, ...]:
+    """Say where there are fewer eigenvectors, or where they are a matter of convention."""
+    return eigenvectors.remarks(_basis(spec.length, **options), options["count"])
+
+
+def parameters(spec: Spec, *, count: int, **options: Any) -> dict[str, tuple[int, ...]]:
+    """A row for every real and every imaginary part."""
+    return {"weight": (2 * count, spec.dim)}
+
+
+def init(spec: Spec, rng: Any, *, count: int, **options: Any) -> dict[str, Any]:
+    """Normal of variance 1/k, cut off at two standard deviations."""
+    below = special.ndtr(-2.0)
+    return {"weight": special.ndtri(below + (1 - 2 * below) * rng.uniform((2 * count, spec.dim))) / np.sqrt(count)}
+
+
+def reference(
+    spec: Spec, params: dict[str, Any], *, edges: Edges, count: int, q: float, absolute: bool, normalisation: str,
+    scale: float,
+) -> dict[str, Any]:  # fmt: skip
+    """The printed matrix of each part, and the convention one vector after the other."""
+    directed = graphs.dense(spec.length, edges, directed=True)
+    found = np.zeros((spec.length, count), complex)
+    for nodes in eigenvectors.together(np.maximum(directed, directed.T)):
+        if len(nodes) == 1:
+            continue
+        a = directed[np.ix_(nodes, nodes)]
+        both = a + a.T
+        both = np.where((a != 0) & (a.T != 0), both / 2, both)
+        turn = q if absolute else q / max(min((a != a.T).sum() / 2, len(nodes)), 1)
+        degree = both.sum(axis=0)
+        matrix = np.diag(degree) - both * np.exp(2j * np.pi * turn * (a - a.T))
+        if normalisation == "normalised":
+            matrix = matrix / np.sqrt(degree)[:, None] / np.sqrt(degree)
+        vectors = eigenvectors.projected(matrix, 0, count)
+        first = vectors[:, 0] * np.exp(-1j * np.angle(vectors[0, 0] if abs(vectors[0, 0]) > _NOTHING else 1))
+        size = np.abs(first.real)
+        first = first * np.sign(first.real[np.flatnonzero(size >= (1 - _NOTHING) * size.max())[0]])
+        root = np.flatnonzero(first.imag >= first.imag.max() - _NOTHING)[0]
+        for column, vector in enumerate(vectors.T):
+            phase = np.angle(vector[root]) if abs(vector[root]) > _NOTHING else 0.0
+            found[nodes, column] = vector * np.exp(-1j * phase)
+    return {"table": scale * (np.concatenate([found.real, found.imag], axis=1) @ params["weight"])}
+
+
+def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, scale: float, **options: Any) -> None:
+    """Fill `table`."""
+    learned_map.fill(_basis(spec.length, **options).vectors, params["weight"], scale, out["table"])
+
+
+def pull(
+    spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, scale: float, **options: Any
+) -> None:
+    """dweight = the real and imaginary parts, transposed, times dtable."""
+    learned_map.pull(_basis(spec.length, **options).vectors, scale, dslots["table"], dparams["weight"])
+
+
+@lru_cache(maxsize=8)
+def _basis(length: int, edges: Edges, count: int, q: float, absolute: bool, normalisation: str) -> Basis:
+    """Real parts, then imaginary parts, (N, 2k)."""
+    if edges is None:
+        found = _of_path(length, count, q if absolute else q / max(length - 1, 1), normalisation)
+    else:
+        own = eigenvectors.parts(
+            graphs.arcs(length, edges), lambda a: _laplacian(a, q, absolute, normalisation), 0, count
+        )
+        found = eigenvectors.joined(map(_turned, own), length, count, complex)
+    vectors = np.concatenate([found.vectors.real, found.vectors.imag], axis=1)
+    vectors.flags.writeable = False
+    return found._replace(vectors=vectors)
+
+
+def _laplacian(a: Array, q: float, absolute: bool, normalisation: str) -> Array:
+    one_way, both = a - a.T, np.maximum(a, a.T)
+    turn = q if absolute else q / max(min(int(np.abs(one_way).sum()) // 2, len(a)), 1)
+    degree = both.sum(axis=1)
+    turning = both * np.exp(2j * np.pi * turn * one_way)
+    if normalisation == "combinatorial":
+        return np.diag(degree) - turning
+    root = np.sqrt(degree)
+    return np.eye(len(a)) - turning / np.outer(root, root)
+
+
+def _of_path(length: int, count: int, q: float, normalisation: str) -> Basis:
+    """A path has no circle, so that its phases are those of its nodes alone."""
+    plain = eigenvectors.of_path(length, count - 1, normalisation, "largest")
+    degree = np.full(length, 2.0 if normalisation == "normalised" else 1.0)
+    degree[[0, -1]] = 1.0
+    phase = np.exp(-2j * np.pi * np.remainder(q * np.arange(length), 1.0))
+    vectors = np.column_stack([np.sqrt(degree / degree.sum()), plain.vectors])[:, :length] * phase[:, None]
+    whole = [Part(np.arange(length), vectors, 0, plain.gap)] if length > 1 else []  # a lone node has zeros
+    return eigenvectors.joined(map(_turned, whole), length, count, complex)
+
+
+def _turned(part: Part) -> Part:
+    """The convention above for the phases of a part's vectors; `gap` with what they magnify."""
+    vectors, size = part.vectors, np.abs(part.vectors)
+    first = vectors[:, 0] * (vectors[0, 0].conj() if size[0, 0] > _NOTHING else 1)
+    real = np.abs(first.real)
+    first = first * np.sign(first.real[np.argmax(real >= (1 - _NOTHING) * real.max())]) / np.linalg.norm(first)
+    root = int(np.argmax(first.imag >= first.imag.max() - _NOTHING))
+    largest = np.argmax(size >= (1 - _NOTHING) * size.max(axis=0), axis=0)
+    place = np.where(size[root] > _NOTHING, root, largest), np.arange(size.shape[1])
+    least = (size[place] / size.max(axis=0)).min()
+    return part._replace(vectors=vectors * (vectors[place].conj() / size[place]), gap=part.gap * float(least))
+
+
+ENCODING = Encoding(
+    summary="eigenvectors of a directed graph, a trained map",
+    use="other",
+    slots=("table",),
+    options={
+        "edges": graphs.ARCS,
+        "count": replace(eigenvectors.COUNT, default=10),
+        "q": Option(
+            0.25, "how far an edge turns the phase, in turns", float, minimum=-1.0, maximum=1.0, samples=(0.1,)
+        ),
+        "absolute": Option(False, "whether q is taken as it is, however many edges there are", bool),
+        "normalisation": eigenvectors.NORMALISATION,
+        "scale": Option(1.0, "multiplies the table", float),
+    },
+    beyond="resized",
+    moves=lambda *, edges, **options: edges is None,
+    direction="yes",
+    source="Geisler et al. 2023, arXiv:2302.00049, section 3",
+    ulp=lambda spec, scale, **options: eigenvectors.error(_basis(spec.length, **options)),
+)

@@ -1,0 +1,215 @@
+"""Eigenvectors of a graph's Laplacian, through networks that do not see their signs, at the input.
+
+    PE[v] = rho([phi(u_1[v]) + phi(-u_1[v]), .., phi(u_k[v]) + phi(-u_k[v])])
+    phi(x) = W_out relu(.. relu(W relu(w_in x + b_in) + b) ..) + b_out,      rho likewise, from k p numbers to C
+
+u_1, u_2, .. are the eigenvectors that `laplacian` takes, and phi, the same for all of them, makes p numbers of each.
+
+Source: Lim, Robinson, Zhao, Smidt, Sra, Maron and Jegelka 2022, "Sign and Basis Invariant Networks for Spectral Graph
+Representation Learning" (arXiv:2202.13013), section 3; cptq/SignNet-BasisNet, GraphPrediction/layers/deepsigns.py.
+
+**Slot**: `table` (N, C). **Learns**, once for all layers: `phi_w_in`, `phi_b_in` (K,), `phi_w` (L-1, K, K), `phi_b`
+(L-1, K), of which there are none with one layer, `phi_w_out` (K, p), `phi_b_out` (p,); `rho_w_in` (k p, K) and so on to
+`rho_w_out` (K, C), `rho_b_out` (C,); each uniform in ±1/sqrt(fan in) at first.
+
+**Options**
+- `edges`: the graph, undirected: nodes u1, v1, u2, v2, ... of its edges, in 0 .. N-1, N being the length; for example
+  `edges=0,1,1,2,2,0`. A repeated edge counts once. Without it the path 0-1-2-...
+- `count`: k, how many eigenvectors; the authors' 16 on ZINC.
+- `normalisation`: `normalised` or `combinatorial`, the two forms of L.
+- `hidden`: K, the width of both networks, and `width`: p; 64 and 4 with the authors.
+- `depth`: L, the hidden layers of each; the authors have 7, with batch normalisation, which is left out here.
+
+Nodes have no positions but their edges: `positions` are refused, and `start` changes nothing.
+
+**What is free.** No sign of an eigenvector changes a bit of the table. Where an eigenvalue repeats, any rotation of its
+eigenvectors would do as well, and the networks do see that: as in `laplacian`, the ones taken depend on the order of
+the nodes, and a remark says so. The authors' BasisNet, which takes projectors on eigenspaces instead, is not here.
+
+**Past the training length**: resized, as `laplacian`: on the path all rows move as it grows. Where there is no
+eigenvector, and at a node without edges, phi is given zeros.
+
+**Traps.** phi sees one node at a time here, so that it is a function of |u_t[v]|: two nodes with u_t of opposite signs
+look alike, as both halves of the path do. On molecules the authors take a graph network for phi, which sees a node's
+neighbours, and with them whether the sign changes there. Without a causal mask left and right are the same.
+
+**Speed.** For each node the networks take about 4 k K (p + 1) + 2 K C operations with one hidden layer, and 4 k K^2
+with every further one; three times that with gradients. The eigenvectors are those of `laplacian`, kept, with its
+limits: 2048 nodes in a connected part.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.initial_values import initial_values
+from fastpe.base.option import Option
+from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.parts import eigenvectors, graphs
+from fastpe.encodings.parts.graphs import Array, Edges
+from fastpe.encodings.parts.offsets import stream_of
+from fastpe.encodings.slots import Spec
+from fastpe.kernels.arrays import gemm
+
+Maps = list[tuple[Array, Array]]
+"""Weights and constants of a network, the first map first."""
+
+_BLOCK = 2**14  # hidden units computed together
+
+
+def check(spec: Spec, *, edges: Edges, **options: Any) -> None:
+    """The graph must be one, and a connected part fit into a dense matrix."""
+    eigenvectors.check(spec, edges)
+
+
+def remarks(spec: Spec, *, edges: Edges, count: int, normalisation: str, **options: Any) -> tuple[str, ...]:
+    """Say where there are fewer eigenvectors, or where they are a matter of convention."""
+    return eigenvectors.remarks(_basis(spec, edges, count, normalisation), count)
+
+
+def parameters(
+    spec: Spec, *, count: int, hidden: int, width: int, depth: int, **options: Any
+) -> dict[str, tuple[int, ...]]:
+    """Both networks."""
+    inner = {"w": (depth - 1, hidden, hidden), "b": (depth - 1, hidden)} if depth > 1 else {}
+    both = {
+        "phi": {"w_in": (hidden,), "b_in": (hidden,), **inner, "w_out": (hidden, width), "b_out": (width,)},
+        "rho": {
+            "w_in": (count * width, hidden), "b_in": (hidden,), **inner,
+            "w_out": (hidden, spec.dim), "b_out": (spec.dim,),
+        },
+    }  # fmt: skip
+    return {f"{name}_{key}": shape for name, network in both.items() for key, shape in network.items()}
+
+
+def init(spec: Spec, rng: Any, *, count: int, hidden: int, width: int, **options: Any) -> dict[str, Any]:
+    """Uniform in ±1/sqrt(fan in)."""
+    own = parameters(spec, count=count, hidden=hidden, width=width, **options)
+    entering = {"phi_w_in": 1, "phi_b_in": 1, "rho_w_in": count * width, "rho_b_in": count * width}
+    return {
+        name: initial_values("uniform", stream_of(rng, name), "weight", shape, (entering.get(name, hidden), hidden))
+        for name, shape in own.items()
+    }
+
+
+def reference(
+    spec: Spec, params: dict[str, Any], *, edges: Edges, count: int, normalisation: str, **options: Any
+) -> dict[str, Any]:
+    """The formula above, a node at a time."""
+
+    def network(name: str, x: Array) -> Array:
+        own = {key.removeprefix(f"{name}_"): value for key, value in params.items() if key.startswith(name)}
+        x = np.maximum(x @ own["w_in"].reshape(len(x), -1) + own["b_in"], 0)
+        for w, b in zip(own.get("w", ()), own.get("b", ()), strict=True):
+            x = np.maximum(x @ w + b, 0)
+        return x @ own["w_out"] + own["b_out"]
+
+    rows = [
+        network("rho", np.concatenate([network("phi", np.array([u])) + network("phi", np.array([-u])) for u in node]))
+        for node in eigenvectors.by_projectors(spec.length, edges, count, normalisation, "largest")
+    ]
+    return {"table": np.array(rows)}
+
+
+def fill(
+    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, edges: Edges, count: int, normalisation: str,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Fill `table`."""
+    phi, rho = _maps(params, "phi"), _maps(params, "rho")
+    for rows, entries in _blocks(_basis(spec, edges, count, normalisation).vectors, phi):
+        made = _forward(entries, phi)[0] + _forward(-entries, phi)[0]
+        out["table"][rows] = _forward(made.reshape(len(entries) // count, -1), rho)[0]
+
+
+def pull(
+    spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, edges: Edges, count: int,
+    normalisation: str, **options: Any,
+) -> None:  # fmt: skip
+    """The chain rule of rho, and that of phi for either sign."""
+    phi, rho = _maps(params, "phi"), _maps(params, "rho")
+    dphi, drho = ([(np.zeros(w.shape), np.zeros(b.shape)) for w, b in maps] for maps in (phi, rho))
+    for rows, entries in _blocks(_basis(spec, edges, count, normalisation).vectors, phi):
+        ahead, behind = _forward(entries, phi), _forward(-entries, phi)
+        entering = _forward((ahead[0] + behind[0]).reshape(len(entries) // count, -1), rho)[1]
+        dmade = _backward(np.ascontiguousarray(dslots["table"][rows], np.float64), entering, rho, drho)
+        for _, units in (ahead, behind):
+            _backward(dmade.reshape(len(entries), -1), units, phi, dphi)
+    for name, found in (("phi", dphi), ("rho", drho)):
+        for key, gradient in _named(found).items():
+            target = dparams[f"{name}_{key}"]
+            target += gradient.reshape(target.shape)
+
+
+def _basis(spec: Spec, edges: Edges, count: int, normalisation: str) -> eigenvectors.Basis:
+    return eigenvectors.of_laplacian(spec.length, edges, count, normalisation, "largest")
+
+
+def _maps(params: dict[str, Any], name: str) -> Maps:
+    own = {key: np.asarray(value, np.float64) for key, value in params.items() if key.startswith(name)}
+    first = own[f"{name}_w_in"].reshape(-1, own[f"{name}_b_in"].size), own[f"{name}_b_in"]
+    inner = zip(own.get(f"{name}_w", ()), own.get(f"{name}_b", ()), strict=True)
+    return [first, *inner, (own[f"{name}_w_out"], own[f"{name}_b_out"])]
+
+
+def _named(maps: Maps) -> dict[str, Array]:
+    """The arrays of a network by their names, less the network's."""
+    (w_in, b_in), *inner, (w_out, b_out) = maps
+    between = {"w": np.stack([w for w, _ in inner]), "b": np.stack([b for _, b in inner])} if inner else {}
+    return {"w_in": w_in, "b_in": b_in, **between, "w_out": w_out, "b_out": b_out}
+
+
+def _blocks(vectors: Array, phi: Maps) -> Iterator[tuple[slice, Array]]:
+    """The entries of all eigenvectors at some nodes, (nodes k, 1)."""
+    nodes, count = vectors.shape
+    most = max(1, _BLOCK // (count * len(phi[0][1])))
+    for start in range(0, nodes, most):
+        rows = slice(start, min(start + most, nodes))
+        yield rows, vectors[rows].reshape(-1, 1)
+
+
+def _forward(x: Array, maps: Maps) -> tuple[Array, list[Array]]:
+    """What a network makes of each row, and what enters each map."""
+    entering = [x]
+    for w, b in maps[:-1]:
+        entering.append(np.maximum(gemm(entering[-1], w) + b, 0.0))
+    return gemm(entering[-1], maps[-1][0]) + maps[-1][1], entering
+
+
+def _backward(dout: Array, entering: list[Array], maps: Maps, found: Maps) -> Array:
+    """Add the gradients of the maps into `found`; returns that of what enters the first."""
+    for number, (x, (w, _), (dw, db)) in reversed(list(enumerate(zip(entering, maps, found, strict=True)))):
+        dw += gemm(np.ascontiguousarray(x.T), dout)
+        db += dout.sum(axis=0)
+        dout = gemm(dout, np.ascontiguousarray(w.T))
+        if number:
+            dout *= x > 0.0
+    return dout
+
+
+def _error(spec: Spec, *, edges: Edges, count: int, normalisation: str, hidden: int, depth: int, **options: Any) -> Any:
+    """An eigenvector's own error, which either network passes on, and sums of products that may cancel."""
+    own = eigenvectors.error(_basis(spec, edges, count, normalisation))
+    return 4.0 * own + 64.0 + 32.0 * depth * math.sqrt(hidden)
+
+
+ENCODING = Encoding(
+    summary="eigenvectors of a graph, blind to their signs",
+    use="other",
+    slots=("table",),
+    options={
+        "edges": graphs.EDGES,
+        "count": Option(16, "number of eigenvectors", int, minimum=1),
+        "normalisation": eigenvectors.NORMALISATION,
+        "hidden": Option(64, "width of both networks", int, minimum=1),
+        "width": Option(4, "numbers made of each eigenvector's entry", int, minimum=1),
+        "depth": Option(1, "hidden layers of each network", int, minimum=1, maximum=64),
+    },
+    beyond="resized",
+    moves=lambda *, edges, **options: edges is None,
+    direction="no",
+    source="Lim et al. 2022, arXiv:2202.13013, section 3",
+    ulp=_error,
+)
