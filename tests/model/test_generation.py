@@ -18,7 +18,7 @@ CONFIG = ModelConfig(
 )  # fmt: skip
 ANEW = {
     "axial", "beit_bias", "clex", "factorised_st", "graphormer", "irpe", "laplacian", "learned_2d", "learned_2d_detr",
-    "magnetic_laplacian", "rope_2d", "rope_dinov3", "rope_dynamic", "rope_linear", "rope_longrope", "rope_mixed",
+    "magnetic", "rope_2d", "rope_dinov3", "rope_dynamic", "rope_linear", "rope_longrope", "rope_mixed",
     "rope_ntk", "rope_ntk_mixed", "rope_yarn", "rrwp", "rwse", "signnet", "sincos_2d_detr", "sincos_2d_mae",
     "sincos_3d", "swin_bias", "swinv2_cpb",
 }  # fmt: skip

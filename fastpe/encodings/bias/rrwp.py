@@ -147,6 +147,6 @@ ENCODING = Encoding(
     beyond="defined",
     moves=lambda *, edges, **options: edges is None,
     direction="no",
-    source="Ma et al. 2023, arXiv:2305.17589, GRIT",
+    source="Ma et al. 2023, arXiv:2305.17589",
     ulp=lambda spec, walk_length, **options: 64.0 * _columns(walk_length),  # the map's sums may cancel
 )

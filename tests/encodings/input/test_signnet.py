@@ -94,7 +94,7 @@ def test_initial_values_are_uniform_by_what_enters() -> None:
     assert len(params) == 12
     for name, value in params.items():
         bound = 1 / np.sqrt(entering.get(name, 64))
-        assert 0.3 * bound < np.abs(value).max() <= bound
+        assert 0.5 * bound < np.abs(value).max() <= bound
     assert fastpe.init("signnet", dim=8, train_length=6)["rho_w_in"].shape == (64, 64)
 
 

@@ -48,7 +48,7 @@ WITHOUT = {
     "liere": NO_PACKAGE,
     "log_n": "Su's code is no package; tests have its numbers",
     "lonlat_wrap": NO_PACKAGE,
-    "magnetic_laplacian": "no package was found that has it as an encoding; tests have numbers of the authors' code",
+    "magnetic": "no package was found that has it as an encoding; tests have numbers of the authors' code",
     "mope": NO_PACKAGE,
     "nope": "there is nothing to compare",
     "pope": "x-transformers and PoPE-pytorch have it within attention; tests have the numbers of its formula",

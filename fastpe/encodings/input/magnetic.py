@@ -26,10 +26,10 @@ some tasks attention between eigenvectors, a graph network, and eigenvalues as f
 
 Nodes have no positions but their edges: `positions` are refused, and `start` changes nothing.
 
-**What an eigenvector leaves open** is its phase. The authors' convention: v_1 is real at node 0, and its largest real
-part positive (each: the first of equal ones); at the node where it has the largest imaginary part every eigenvector is
-real and positive. Their code leaves the first step to LAPACK, which does the same. A vector that is zero there is
-positive where it is largest.
+**What an eigenvector leaves open** is its phase. The authors' convention: turn v_1 so that it is real at node 0, and
+its largest real part in size is positive; at the node where its imaginary part is largest, every eigenvector is real
+and positive. Of equal ones the first node counts. Their code leaves it to LAPACK that node 0 is real. A vector that is
+zero at the node chosen is positive where it is largest.
 
 Each connected part is taken by itself, q and unit vectors too, and its lowest node is node 0: a graph has the same rows
 whatever else is in the table, and a node without edges has zeros. Where an eigenvalue repeats, to 1e-9 of the largest,
@@ -60,7 +60,7 @@ from fastpe.encodings.parts.eigenvectors import Basis, Part
 from fastpe.encodings.parts.graphs import Array, Edges
 from fastpe.encodings.slots import Spec
 
-_NOTHING = 1e-9  # of the largest
+_NOTHING = 1e-9  # in unit vectors
 
 
 def check(spec: Spec, *, edges: Edges, **options: Any) -> None:
@@ -152,7 +152,7 @@ def _laplacian(a: Array, q: float, absolute: bool, normalisation: str) -> Array:
 
 
 def _of_path(length: int, count: int, q: float, normalisation: str) -> Basis:
-    """A path has no circle, so that its phases are those of its nodes alone."""
+    """On a path the phase of every edge goes into those of its nodes: L is that of `laplacian`, turned."""
     plain = eigenvectors.of_path(length, count - 1, normalisation, "largest")
     degree = np.full(length, 2.0 if normalisation == "normalised" else 1.0)
     degree[[0, -1]] = 1.0
@@ -192,6 +192,6 @@ ENCODING = Encoding(
     beyond="resized",
     moves=lambda *, edges, **options: edges is None,
     direction="yes",
-    source="Geisler et al. 2023, arXiv:2302.00049, section 3",
+    source="Geisler et al. 2023, arXiv:2302.00049, and released code",
     ulp=lambda spec, scale, **options: eigenvectors.error(_basis(spec.length, **options)),
 )

@@ -19,7 +19,7 @@ def path(nodes: int, first: int = 0) -> tuple[int, ...]:
 def eigenvectors(nodes: int, count: int, **options: object) -> np.ndarray:
     """(N, k) complex: the learned map is the identity."""
     request = {"dim": 2 * count, "count": count, "dtype": np.float64, "params": {"weight": np.eye(2 * count)}}
-    table = fastpe.build("magnetic_laplacian", nodes, **request, **options)["table"]
+    table = fastpe.build("magnetic", nodes, **request, **options)["table"]
     return table[:, :count] + 1j * table[:, count:]
 
 
@@ -87,14 +87,15 @@ def turned_as_the_authors_do(vectors: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("normalisation", ["normalised", "combinatorial"])
 @pytest.mark.parametrize("seed", range(4))
-def test_lapacks_vectors_and_the_authors_steps(normalisation: str, seed: int) -> None:
+@pytest.mark.parametrize(("options", "turn"), [({}, 0.25 / 25), ({"q": 0.4, "absolute": True}, 0.4)])
+def test_lapacks_vectors_and_the_authors_steps(normalisation: str, seed: int, options: dict, turn: float) -> None:
     edges = random_graph(25, 20, seed)
     arcs = set(zip(edges[::2], edges[1::2], strict=True))
     one_way = sum((v, u) not in arcs for u, v in arcs)
     assert 25 <= one_way < len(arcs)
-    values, vectors = np.linalg.eigh(matrix_of(edges, 25, 0.25 / 25, normalisation))
+    values, vectors = np.linalg.eigh(matrix_of(edges, 25, turn, normalisation))
     assert np.diff(values).min() > 1e-6
-    found = eigenvectors(25, 12, edges=edges, normalisation=normalisation)
+    found = eigenvectors(25, 12, edges=edges, normalisation=normalisation, **options)
     np.testing.assert_allclose(found, turned_as_the_authors_do(vectors)[:, :12], rtol=0, atol=1e-11)
 
 
@@ -172,21 +173,31 @@ def test_a_vector_that_is_zero_at_the_root_is_positive_where_it_is_largest() -> 
     assert (np.abs(v[0]) < 1e-9).any()
 
 
+@pytest.mark.parametrize("q", [0.25, 0.9])
+def test_repeated_eigenvalues_have_one_basis(q: float) -> None:
+    """Three branches alike, of two edges each, where phases differ along a branch."""
+    options = {"edges": (0, 1, 1, 2, 0, 3, 3, 4, 0, 5, 5, 6), "q": q}
+    v = eigenvectors(7, 7, **options)
+    np.testing.assert_allclose(v.conj().T @ v, np.eye(7), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(eigenvectors(7, 7, reference=True, **options), v, rtol=0, atol=1e-13)
+    assert len(remarks(parse("magnetic", {**options, "count": 7}), make_spec(7))) == 1
+
+
 def test_remarks_say_what_is_missing_or_free() -> None:
     def said(nodes: int, **options: object) -> tuple[str, ...]:
-        return remarks(parse("magnetic_laplacian", options), make_spec(nodes))
+        return remarks(parse("magnetic", options), make_spec(nodes))
 
     assert said(10) == ()
     assert said(4, edges=EDGES) == (
-        "magnetic_laplacian: no connected part has more than 4 of 10 eigenvectors; the rest are zero",
+        "magnetic: no connected part has more than 4 of 10 eigenvectors; the rest are zero",
     )
     assert said(4, edges=(0, 1, 0, 2, 0, 3), count=3) == (
-        "magnetic_laplacian: 2 eigenvectors of repeated eigenvalues depend on the order of the nodes",
+        "magnetic: 2 eigenvectors of repeated eigenvalues depend on the order of the nodes",
     )
 
 
 def test_initial_values_are_cut_off_at_two_deviations() -> None:
-    weight = fastpe.init("magnetic_laplacian", dim=4000, train_length=4, dtype=np.float64)["weight"] * np.sqrt(10)
+    weight = fastpe.init("magnetic", dim=4000, train_length=4, dtype=np.float64)["weight"] * np.sqrt(10)
     assert weight.shape == (20, 4000)
     assert 1.99 < np.abs(weight).max() <= 2
     density = np.exp(-2) / np.sqrt(2 * np.pi)
