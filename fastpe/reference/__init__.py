@@ -4,8 +4,15 @@
 the value to the gradients of the arguments. Everything is computed in the dtype of the arguments, except `attention`
 and `attention_vjp`, which work in float64.
 
-`cope` is `attention` with the slot `counts` alone, as its paper has it; `dape` and `path` are attention whose positions
-depend on the content in ways that no slot can hold: they are here only.
+`cope` is `attention` with the slot `counts` alone, as its paper has it. Attention whose positions depend on the content
+in ways that no slot can hold is here only, causal:
+
+    dape                a network over the scores of all heads
+    path                products of reflections between query and key
+    wall                decay by channels
+    row_gates           gates of query and key, summed along rows: per-row ALiBi, GRAPE-AP
+    distance_bank       curves over distances, mixed by each query
+    tape, tape_map      positions as a stream of their own, which layers rewrite
 
 The whole training step of the model: `model_forward`, `model_loss_and_grads`, `adam_step`; `model_gradient_sizes` is
 what the rounding errors of its gradients are measured by. `bfloat16` rounds, and so do matrix products of `Rounding`
@@ -16,6 +23,7 @@ from fastpe.reference._adam import adam_step
 from fastpe.reference._attention import attention, attention_scores, attention_vjp
 from fastpe.reference._cope import cope, cope_vjp
 from fastpe.reference._dape import dape, dape_vjp
+from fastpe.reference._distance_bank import distance_bank, distance_bank_vjp
 from fastpe.reference._dropout import dropout_factors, philox4x32
 from fastpe.reference._gate import gate, gate_vjp
 from fastpe.reference._model import model_forward, model_gradient_sizes, model_loss_and_grads
@@ -46,10 +54,14 @@ from fastpe.reference._operations import (
 from fastpe.reference._path import path, path_vjp
 from fastpe.reference._rotation import rotate, rotate_vjp
 from fastpe.reference._rounding import Rounding, bfloat16
+from fastpe.reference._row_gates import row_gates, row_gates_vjp
+from fastpe.reference._tape import tape, tape_map, tape_map_vjp, tape_vjp
+from fastpe.reference._wall import wall, wall_vjp
 
 __all__ = [  # noqa: RUF022 - in the order of the model
     "attention", "attention_vjp", "attention_scores", "cope", "cope_vjp", "dape", "dape_vjp",
-    "path", "path_vjp", "gate", "gate_vjp", "rotate", "rotate_vjp",
+    "path", "path_vjp", "wall", "wall_vjp", "row_gates", "row_gates_vjp", "distance_bank", "distance_bank_vjp",
+    "tape", "tape_vjp", "tape_map", "tape_map_vjp", "gate", "gate_vjp", "rotate", "rotate_vjp",
     "embedding", "embedding_vjp", "linear", "linear_vjp", "relu", "relu_vjp", "gelu", "gelu_vjp",
     "gelu_tanh", "gelu_tanh_vjp", "swiglu", "swiglu_vjp", "layer_norm", "layer_norm_vjp", "rms_norm", "rms_norm_vjp",
     "softmax", "softmax_vjp", "mean_squared_error", "mean_squared_error_vjp",

@@ -1,4 +1,4 @@
-"""What `cope`, `dape` and `path` share: arguments in float64, and causal attention once all scores are known."""
+"""What the schemes whose scores depend on the content share: arguments in float64, causal attention of known scores."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,6 +27,16 @@ def doubles(given: Mapping[str, Any]) -> list[Array]:
     if q.ndim < 2 or k.shape != q.shape or v.shape[:-1] != q.shape[:-1]:
         raise ValueError(f"q, k and v must have one shape (..., N, D), not {q.shape}, {k.shape} and {v.shape}")
     return found
+
+
+def scale_of(q: Array, scale: float | None) -> float:
+    """s, by default 1/sqrt(D)."""
+    return float(q.shape[-1] ** -0.5 if scale is None else scale)
+
+
+def log_sigmoid(logits: Array) -> Array:
+    """Logarithms of gates."""
+    return np.asarray(-np.logaddexp(0, -logits))
 
 
 def attended_vjp(scores: Array, v: Array) -> tuple[Array, Callable[[Array], tuple[Array, Array]]]:

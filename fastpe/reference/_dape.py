@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.reference._causal import Array, Pullback, attended_vjp, doubles, t
+from fastpe.reference._causal import Array, Pullback, attended_vjp, doubles, scale_of, t
 
 _LEAK = 0.01  # slope of a unit below 0
 
@@ -88,7 +88,7 @@ def dape_vjp(
     q, k, v, bias, w1, b1, w2 = doubles(given)
     _check(q, bias, w1, b1, w2)
     heads, n = q.shape[-3:-1]
-    s = q.shape[-1] ** -0.5 if scale is None else float(scale)
+    s = scale_of(q, scale)
     visible, offset = np.tri(n, dtype=bool), np.arange(n) - np.arange(n)[:, None] + n - 1
     content = s * q @ t(k)
     cells = np.broadcast_to(bias[:, offset] if bias.ndim == 2 else bias, content.shape)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.reference._causal import Array, Pullback, attended_vjp, doubles
+from fastpe.reference._causal import Array, Pullback, attended_vjp, doubles, scale_of
 
 
 def path(q: Any, k: Any, v: Any, w: Any, beta: Any, *, scale: float | None = None) -> Array:
@@ -78,7 +78,7 @@ def path_vjp(q: Any, k: Any, v: Any, w: Any, beta: Any, *, scale: float | None =
     if beta.shape != q.shape[:-1]:
         raise ValueError(f"beta must have shape {q.shape[:-1]}, not {beta.shape}")
     n = q.shape[-2]
-    s = q.shape[-1] ** -0.5 if scale is None else float(scale)
+    s = scale_of(q, scale)
     scores, x, seen = np.zeros((*q.shape[:-1], n)), q.copy(), {}
     for j in reversed(range(n)):  # every query meets its own key first
         seen[j] = x[..., j:, :].copy()

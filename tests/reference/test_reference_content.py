@@ -2,35 +2,11 @@
 
 import numpy as np
 import pytest
+from content_checks import NEAR, G, assert_gradients, causal
 from fixture_attention import K, Q, V
 from scipy.special import expit, softmax
 
 from fastpe import reference
-
-NEAR = {"rtol": 0, "atol": 5.1e-10}
-G = np.cos(0.5 * np.arange(4)[:, None] - np.arange(4))  # what the printed gradients are of: sum(G * out)
-
-
-def assert_gradients(function, given: dict, weight: np.ndarray) -> None:
-    """The gradients of sum(weight * out), beside central differences."""
-    got = getattr(reference, f"{function.__name__}_vjp")(**given)[1](weight)
-    assert set(got) == set(given)
-    for name, array in given.items():
-        expected = np.zeros(array.shape)
-        for place in np.ndindex(array.shape):
-            ends = []
-            for step in (1e-6, -1e-6):
-                moved = {**given, name: array.copy()}
-                moved[name][place] += step
-                ends.append((function(**moved) * weight).sum())
-            expected[place] = (ends[0] - ends[1]) / 2e-6
-        np.testing.assert_allclose(got[name], expected, atol=1e-8, err_msg=name)
-
-
-def causal(scores: np.ndarray) -> np.ndarray:
-    """Weights of these scores."""
-    return softmax(np.where(np.tri(scores.shape[-1], dtype=bool), scores, -np.inf), axis=-1)
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # CoPE

@@ -75,6 +75,16 @@ def filled(out):
     return fastpe.build("sinusoidal", 3, dim=4, out={"table": out})["table"]
 
 
+def of_reference(scheme, own, name, rows):
+    """A scheme of the reference as a function of one of its arrays; of several outputs the first."""
+
+    def function(x):
+        out = getattr(fastpe.reference, scheme)(rows, rows, rows, **{**own, name: x})
+        return out[0] if isinstance(out, tuple) else out
+
+    return function
+
+
 def uses():
     """Argument -> (an array that it takes, the function of it), for every argument that is an array."""
     learned = {"name": "learned", "length": 3, "dim": 4}
@@ -83,7 +93,11 @@ def uses():
     network = {
         "bias": bias, "w1": np.eye(2), "b1": np.ones(2), "w2": np.ones((1, 2)),
     }  # fmt: skip
-    steps = {"w": rows, "beta": np.ones((1, 3))}
+    schemes = {
+        "dape": network, "path": {"w": rows, "beta": np.ones((1, 3))}, "wall": {"logits": rows},
+        "row_gates": {"gate_q": rows, "gate_k": rows}, "distance_bank": {"mixture": rows, "curves": np.ones((4, 2))},
+        "tape": {"positions": rows, "weight": np.ones((1, 1))},
+    }  # fmt: skip
     found = {
         "positions": (TABLE[0], lambda x: fastpe.build("sinusoidal", 4, positions=x)["table"]),
         "params['table']": (TABLE, lambda x: fastpe.build(**learned, params={"table": x})["table"]),
@@ -100,16 +114,9 @@ def uses():
         "parameters['embed.weight']": (np.ones((1, 8)), assigned),
         "table": (rows[0], lambda x: fastpe.reference.cope(rows, rows, rows, x)),
     }  # fmt: skip
-    for name, value in network.items():
-        found[f"{name} of reference.dape"] = (
-            value,
-            lambda x, name=name: fastpe.reference.dape(rows, rows, rows, **{**network, name: x}),
-        )
-    for name, value in steps.items():
-        found[f"{name} of reference.path"] = (
-            value,
-            lambda x, name=name: fastpe.reference.path(rows, rows, rows, **{**steps, name: x}),
-        )
+    for scheme, own in schemes.items():
+        for name, value in own.items():
+            found[f"{name} of reference.{scheme}"] = value, of_reference(scheme, own, name, rows)
     arguments = {"q": rows, "k": rows, "v": rows, "bias": bias, "index": INDEX, "dout": rows, "scale": np.array([0.5])}
     for name, value in arguments.items():
         found[name] = value, lambda x, name=name: attended(fastpe.attention_vjp, **{name: x})

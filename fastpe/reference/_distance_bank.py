@@ -1,0 +1,94 @@
+"""A bank of curves over distances, mixed by every query: in plain NumPy.
+
+A layer would make a second kind of queries of its input, the mixtures, which no encoding does: there is this reference
+and no encoding of that name.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.reference._causal import Array, Pullback, attended_vjp, doubles, scale_of, t
+
+
+def distance_bank(q: Any, k: Any, v: Any, mixture: Any, curves: Any, *, scale: float | None = None) -> Array:
+    """Causal attention with a bias that every query mixes of curves over distances, in float64.
+
+    For j <= i, with m = i - j::
+
+        S_ij = s q_i . k_j + sum_b mixture_ib curves_bm,    the sum 0 where m >= M
+
+    Parameters
+    ----------
+    q, k, v : (..., N, D) array
+        Queries, keys and values.
+    mixture : (..., N, B) array
+        How much of each curve; in the source a linear map of the layer's input, for each head.
+    curves : (B, M) array
+        A value for each distance, shared by all heads; B = 16 and N(0, 0.02^2) in the source.
+    scale : float, optional
+        s; 1/sqrt(D) where it is not given.
+
+    Returns
+    -------
+    (..., N, D) float64
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit.
+
+    Notes
+    -----
+    `fastpe.attention` has it with B channels more: queries [q, mixture / s], keys [k, 0], and the slot ``rel_key`` with
+    rows [0, curves of m], and of zeros for m = M and for keys after the query.
+
+    Past the training length it is defined: from M on there is no bias, whatever the length.
+
+    References
+    ----------
+    lucidrains/x-transformers, RelativeProjPositionalBias, after "Inkling" of Thinking Machines.
+
+    Examples
+    --------
+    >>> q = np.zeros((3, 2))
+    >>> weights = distance_bank(q, q, np.eye(3), [[0.0], [0.0], [2.0]], [[0.0, 1.0]])
+    >>> np.log(weights[2] / weights[2, 2]).round(9).tolist()
+    [0.0, 2.0, 0.0]
+    """
+    return distance_bank_vjp(q, k, v, mixture, curves, scale=scale)[0]
+
+
+def distance_bank_vjp(
+    q: Any, k: Any, v: Any, mixture: Any, curves: Any, *, scale: float | None = None
+) -> tuple[Array, Pullback]:
+    """Return `distance_bank` and the function that carries its gradient back, to a dict of all arrays by their names.
+
+    >>> one = np.ones((2, 3))
+    >>> out, pullback = distance_bank_vjp(one, one, one, one, np.zeros((3, 5)))
+    >>> sorted(pullback(np.ones_like(out)))
+    ['curves', 'k', 'mixture', 'q', 'v']
+    """
+    given = {"q": q, "k": k, "v": v, "mixture": mixture, "curves": curves}
+    q, k, v, mixture, curves = doubles(given)
+    if mixture.shape[:-1] != q.shape[:-1]:
+        raise ValueError(f"mixture must have shape {(*q.shape[:-1], 'B')}, not {mixture.shape}")
+    if curves.ndim != 2 or len(curves) != mixture.shape[-1] or not curves.size:
+        raise ValueError(f"curves must have shape ({mixture.shape[-1]}, M), M at least 1, not {curves.shape}")
+    n, s = q.shape[-2], scale_of(q, scale)
+    distance = np.arange(n)[:, None] - np.arange(n)
+    has = (distance >= 0) & (distance < curves.shape[1])
+    rows = np.where(has[..., None], curves.T[np.where(has, distance, 0)], 0.0)  # (N, N, B)
+    out, of_scores = attended_vjp(s * q @ t(k) + np.einsum("...ib,ijb->...ij", mixture, rows), v)
+
+    def pullback(dout: Array) -> dict[str, Array]:
+        dscores, dv = of_scores(dout)
+        drows = np.einsum("xij,xib->ijb", dscores.reshape(-1, n, n), mixture.reshape(-1, n, len(curves)))
+        dcurves = np.zeros(curves.shape)
+        np.add.at(dcurves.T, distance[has], drows[has])
+        return {
+            "q": s * dscores @ k, "k": s * t(dscores) @ q, "v": dv,
+            "mixture": np.einsum("...ij,ijb->...ib", dscores, rows), "curves": dcurves,
+        }  # fmt: skip
+
+    return out, pullback

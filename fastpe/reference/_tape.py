@@ -1,0 +1,205 @@
+"""TAPE: positions that layers rewrite by attention and by tokens, in plain NumPy.
+
+What turns queries and keys is a stream of its own through all layers, which neither a slot of one layer nor the stream
+of tokens holds: there is this reference of what a layer does with it and no encoding of that name.
+"""
+
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+
+from fastpe.base import validation
+from fastpe.reference._causal import Array, Pullback, attended_vjp, doubles, scale_of, t
+from fastpe.reference._rotation import rotate_vjp
+
+
+def tape(q: Any, k: Any, v: Any, positions: Any, weight: Any, *, scale: float | None = None) -> tuple[Array, Array]:
+    """Causal attention that turns by contextual positions and mixes them as it does values, in float64.
+
+    Positions E of a token and head are D/2 cosines and D/2 sines, of numbers that need be none. With R(E) the map of
+    pairs (x, y) -> (x cos - y sin, x sin + y cos), channel c paired with c + D/2, for j <= i::
+
+        S_ij = s R(E_i) q_i . R(E_j) k_j,    P = softmax(S),    out = P v,    E_i + c_h sum_j P_ij E_j
+
+    Parameters
+    ----------
+    q, k, v : (..., H, N, D) array
+        Queries, keys and values, D even.
+    positions : (..., H, N, D) array
+        E: in the first layer the cosines and sines of RoPE's angles, of which every head has the same.
+    weight : (H, H) array
+        c_h is the sum of row h; it starts at zeros.
+    scale : float, optional
+        s; 1/sqrt(D) where it is not given.
+
+    Returns
+    -------
+    out : (..., H, N, D) float64
+    positions : (..., H, N, D) float64
+        For `tape_map`.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit.
+
+    Notes
+    -----
+    The authors' code holds every cosine and sine twice, for both channels of a pair, and all that is done to the one is
+    done to the other. Its weight looks like a map between heads; but the sum runs over its columns alone.
+
+    Training moves all positions by a random number of them. Past the training length angles are new ones, as with RoPE.
+
+    It is not in the tiled kernels as one call. `fastpe.attention` mixes values of any width, so also [v, E] for queries
+    and keys that one has turned; there is no pullback to E through the turn but here.
+
+    References
+    ----------
+    Zhu et al. 2025, "Rethinking Addressing in Language Models via Contextualized Equivariant Positional Encoding"
+    (ICML; arXiv:2501.00712), by its code: VITA-Group/TAPE, models/llama/adape.py, PELlamaAttention, LlamaDecoderLayer.
+
+    Examples
+    --------
+    >>> q, v = np.zeros((1, 2, 2)), np.array([[[0.0, 1.0], [2.0, 3.0]]])
+    >>> out, positions = tape(q, q, v, [[[1.0, 0.0], [0.0, 1.0]]], [[2.0]])
+    >>> out[0].tolist(), positions[0].tolist()
+    ([[0.0, 1.0], [1.0, 2.0]], [[3.0, 0.0], [1.0, 2.0]])
+    """
+    return tape_vjp(q, k, v, positions, weight, scale=scale)[0]
+
+
+def tape_vjp(
+    q: Any, k: Any, v: Any, positions: Any, weight: Any, *, scale: float | None = None
+) -> tuple[tuple[Array, Array], Any]:
+    """Return `tape` and the function that carries its gradients back, (dout, dpositions) to a dict of all arrays.
+
+    >>> one = np.ones((1, 2, 4))
+    >>> outputs, pullback = tape_vjp(one, one, one, one, [[1.0]])
+    >>> sorted(pullback(outputs))
+    ['k', 'positions', 'q', 'v', 'weight']
+    """
+    given = {"q": q, "k": k, "v": v, "positions": positions, "weight": weight}
+    q, k, v, positions, weight = doubles(given)
+    _check(q, positions, weight)
+    s, half = scale_of(q, scale), q.shape[-1] // 2
+    pairs = positions[..., :half], positions[..., half:]
+    (turned_q, of_q), (turned_k, of_k) = (rotate_vjp(x, pairs="half", cos_sin=pairs) for x in (q, k))
+    # positions are values too
+    mixed, of_scores = attended_vjp(s * turned_q @ t(turned_k), np.concatenate([v, positions], axis=-1))
+    factor = weight.sum(axis=-1)[:, None, None]
+    out, rest = mixed[..., : v.shape[-1]], mixed[..., v.shape[-1] :]
+
+    def pullback(douts: Any) -> dict[str, Array]:
+        dout, dpositions = (np.asarray(each, np.float64) for each in douts)
+        dscores, dvalues = of_scores(np.concatenate([dout, factor * dpositions], axis=-1))
+        turns = of_q(s * dscores @ turned_k), of_k(s * t(dscores) @ turned_q)
+        own = sum(np.concatenate(each["cos_sin"], axis=-1) for each in turns)
+        dfactor = (dpositions * rest).reshape(-1, *q.shape[-3:]).sum(axis=(0, -1, -2))
+        return {
+            "q": turns[0]["x"], "k": turns[1]["x"], "v": dvalues[..., : v.shape[-1]],
+            "positions": dpositions + own + dvalues[..., v.shape[-1] :],
+            "weight": np.repeat(dfactor[:, None], len(weight), axis=1),
+        }  # fmt: skip
+
+    return (out, positions + factor * rest), pullback
+
+
+def tape_map(positions: Any, x: Any, up: Any, gate: Any, down: Any) -> Array:
+    """Contextual positions after a token's own map of its heads, in float64.
+
+    E + M_n E over the heads of every token::
+
+        M_n = down diag(silu(gate x_n)) up
+
+    Parameters
+    ----------
+    positions : (..., H, N, D) array
+        E, what `tape` gives.
+    x : (..., N, C) array
+        What decides: in the source the output of the layer's feed-forward block, before it is added to its stream.
+    up : (W, H) array
+        It starts at zeros, so that training starts at RoPE.
+    gate : (W, C) array
+    down : (H, W) array
+
+    Returns
+    -------
+    (..., H, N, D) float64
+        For the next layer.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit.
+
+    References
+    ----------
+    As for `tape`; PELayer.
+
+    Examples
+    --------
+    >>> tape_map([[[1.0, 2.0]]], [[0.0]], [[1.0]], [[1.0]], [[1.0]]).tolist()
+    [[[1.0, 2.0]]]
+    """
+    return tape_map_vjp(positions, x, up, gate, down)[0]
+
+
+def tape_map_vjp(positions: Any, x: Any, up: Any, gate: Any, down: Any) -> tuple[Array, Pullback]:
+    """Return `tape_map` and the function that carries its gradient back, to a dict of all arrays by their names.
+
+    >>> one = np.ones((1, 1))
+    >>> out, pullback = tape_map_vjp(np.ones((1, 1, 2)), one, one, one, one)
+    >>> sorted(pullback(out))
+    ['down', 'gate', 'positions', 'up', 'x']
+    """
+    given = {"positions": positions, "x": x, "up": up, "gate": gate, "down": down}
+    positions, x, up, gate, down = (validation.array(name, value).astype(np.float64) for name, value in given.items())
+    _check_map(positions, x, up, gate, down)
+    before = x @ gate.T  # (..., N, W)
+    slope = expit(before)
+    silu = before * slope
+    lifted = np.einsum("wh,...hnd->...wnd", up, positions)
+    gated = t(silu)[..., None] * lifted
+
+    def pullback(dout: Array) -> dict[str, Array]:
+        dgated = np.einsum("hw,...hnd->...wnd", down, dout)
+        dlifted = t(silu)[..., None] * dgated
+        dbefore = t(np.sum(dgated * lifted, axis=-1)) * (slope + silu * (1 - slope))
+        return {
+            "positions": dout + np.einsum("wh,...wnd->...hnd", up, dlifted), "x": dbefore @ gate,
+            "up": _product(dlifted, positions), "down": _product(dout, gated),
+            "gate": t(dbefore.reshape(-1, len(gate))) @ x.reshape(-1, x.shape[-1]),
+        }  # fmt: skip
+
+    return positions + np.einsum("hw,...wnd->...hnd", down, gated), pullback
+
+
+def _product(left: Array, right: Array) -> Array:
+    """The sum over samples, tokens and channels of products of (..., A, N, D) and (..., B, N, D)."""
+    rows = (x.reshape(-1, *x.shape[-3:]) for x in (left, right))
+    found: Array = np.einsum("sand,sbnd->ab", *rows)
+    return found
+
+
+def _check(q: Array, positions: Array, weight: Array) -> None:
+    if q.ndim < 3 or q.shape[-1] % 2:
+        raise ValueError(f"q, k and v must have heads and an even number of channels, (..., H, N, D), not {q.shape}")
+    if positions.shape != q.shape:
+        raise ValueError(f"positions must have the shape of q {q.shape}, not {positions.shape}")
+    if weight.shape != (q.shape[-3],) * 2:
+        raise ValueError(f"weight must have shape {(q.shape[-3],) * 2}, not {weight.shape}")
+
+
+def _check_map(positions: Array, x: Array, up: Array, gate: Array, down: Array) -> None:
+    if positions.ndim < 3:
+        raise ValueError(f"positions must have shape (..., H, N, D), not {positions.shape}")
+    heads, n = positions.shape[-3:-1]
+    if x.ndim < 2 or x.shape[:-1] != (*positions.shape[:-3], n):
+        raise ValueError(f"x must have shape {(*positions.shape[:-3], n, 'C')}, not {x.shape}")
+    if up.ndim != 2 or up.shape[1] != heads:
+        raise ValueError(f"up must have shape (W, {heads}), not {up.shape}")
+    if gate.shape != (len(up), x.shape[-1]):
+        raise ValueError(f"gate must have shape {(len(up), x.shape[-1])}, not {gate.shape}")
+    if down.shape != (heads, len(up)):
+        raise ValueError(f"down must have shape {(heads, len(up))}, not {down.shape}")
