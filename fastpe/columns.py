@@ -4,9 +4,10 @@
     forget_gate, cable, decay   key_offset: gates and decays, summed up over what comes before
     gated_slopes                key_slope of keys, query_slope of queries
     with_sinks                  what a sink leaves of the output where offsets of keys stand for sums of gates
+    two_sided                   attention with offsets of their own for keys before a query and after it
 
 A function whose name ends in `_vjp` gives the same, and a pullback from its gradient to a dict of those of the
-arguments. Causal attention is assumed: a gate says nothing of keys that are yet to come.
+arguments. Causal attention is assumed, but by `two_sided`: a gate says nothing of keys that are yet to come.
 
 >>> offset = forget_gate([[0.0, 1.0, 2.0]])
 >>> q = np.ones((1, 3, 4))
@@ -23,10 +24,11 @@ from scipy.special import expit
 
 from fastpe.base.pulled import Array, Pullback, given, like, summed_to
 from fastpe.base.validation import truth
+from fastpe.functional.two_sided import two_sided, two_sided_vjp
 
 __all__ = [
     "cable", "cable_vjp", "decay", "decay_vjp", "forget_gate", "forget_gate_vjp", "gated_slopes", "gated_slopes_vjp",
-    "with_sinks", "with_sinks_vjp",
+    "two_sided", "two_sided_vjp", "with_sinks", "with_sinks_vjp",
 ]  # fmt: skip
 
 _LEAST_NORM = 1e-6
@@ -342,8 +344,6 @@ def gated_slopes_vjp(x: Any, direction: Any, *, slopes: Any, weight: Any) -> tup
         dunit = summed_to(np.einsum("...hn,...hnd->...hd", dz, repeated), u.shape)
         along = np.sum(unit * dunit, axis=-1, keepdims=True)
         du = (dunit - np.where(norm > _LEAST_NORM, along * unit, 0.0)) / size
-        return {
-            "x": like(dx.sum(axis=-3), x), "direction": like(du, direction), "weight": like(dw, weight),
-        }  # fmt: skip
+        return {"x": like(dx.sum(axis=-3), x), "direction": like(du, direction), "weight": like(dw, weight)}
 
     return like(factor * gate, x), pullback

@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (
     "base",
     "kernels",
-    "columns encodings functional spans tasks temperatures text",
+    "encodings functional spans tasks temperatures text",
+    "columns",
     "bands reference torch jax",
     "model",
     "training",

@@ -117,6 +117,12 @@ def uses():
     for scheme, own in schemes.items():
         for name, value in own.items():
             found[f"{name} of reference.{scheme}"] = value, of_reference(scheme, own, name, rows)
+    sums = {"before": np.ones((1, 3)), "after": np.ones((1, 3))}
+    for name, value in sums.items():
+        found[f"{name} of two_sided"] = (
+            value,
+            lambda x, name=name: fastpe.columns.two_sided(rows, rows, rows, **{**sums, name: x}),
+        )
     arguments = {"q": rows, "k": rows, "v": rows, "bias": bias, "index": INDEX, "dout": rows, "scale": np.array([0.5])}
     for name, value in arguments.items():
         found[name] = value, lambda x, name=name: attended(fastpe.attention_vjp, **{name: x})

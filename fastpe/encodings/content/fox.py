@@ -18,7 +18,8 @@ input. With `fastpe.attention`, hand in `key_offset` = -cumsum(log f): the part 
 
 Initial `weight`: uniform in +-1/sqrt(C), as linear maps begin in the authors' framework.
 
-**Past the training length**: defined; what is forgotten stays so. For causal models alone.
+**Past the training length**: defined; what is forgotten stays so. For causal models alone; attention of both
+directions, with a gate for each, is `fastpe.columns.two_sided`.
 
 **Traps.** Sums over a long text must not be made in float32. The gradient of the first position's gate is 0: it shifts
 all keys alike. With learned sinks the query's part does not drop out. The authors use no other encoding beside it;

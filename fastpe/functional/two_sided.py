@@ -1,0 +1,162 @@
+"""Attention of both directions with offsets of keys on either side of the query; public as `fastpe.columns.two_sided`.
+
+One pass over keys up to the query's own, another over those after it, each with a column of its own: see `merged`.
+What a column leaves out, the offset of the query itself, is the same for all keys of its side, and comes in there.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.pulled import given, like, summed_to
+from fastpe.functional.arguments import Array, Call, wanted
+from fastpe.functional.attention import checked, checked_tolerance
+from fastpe.functional.merged import Merged, part
+from fastpe.functional.passes import Pass
+
+_REFUSED = {
+    "causal": "for one direction there is key_offset of attention", "key_offset": "before and after stand for it",
+    "query_start": "queries stand at the keys' own places", "bands": "keys are dealt out to two sides",
+    "growth": "it is for one direction", "counts": "they are for one direction",
+    "softcap": "no side knows whole scores",
+}  # fmt: skip
+
+
+def two_sided(
+    q: Any, k: Any, v: Any, before: Any, after: Any, *, window: int | None = None, lengths: Any = None,
+    tolerance: float | None = None, return_lse: bool = False, **options: Any,
+) -> Any:  # fmt: skip
+    """Attention of both directions with sums of gates towards the past and, of other gates, towards the future.
+
+    For query i and key j, beside all else that a score has::
+
+        S_ij += before_j - before_i  where j <= i,      S_ij += after_i - after_j  where j > i
+
+    With `before` and `after` from `forget_gate` that is C_i - C_j and C'_j - C'_i, C and C' the running sums of the
+    logarithms of two gates: keys fade with every gate between, on either side.
+
+    Parameters
+    ----------
+    q, k, v : (B, H, N, D), (B, Hk, N, D), (B, Hk, N, Dv), or with fewer axes
+        As for `fastpe.attention`, with as many queries as keys.
+    before, after : (H or 1, N) floats, or that after B
+        Running sums over the sequence, as `forget_gate`, `cable` and `decay` give them: of what fades keys before the
+        query, and keys after it. They are read in float64.
+    window, lengths, tolerance, return_lse, **options
+        As for `fastpe.attention`: ``mask``, ``spans``, ``sinks``, ``dropout``, ``dropout_seed``, ``scale`` and slots of
+        the score, but neither ``causal``, ``key_offset``, ``query_start``, ``bands``, ``growth``, ``counts`` nor
+        ``softcap``.
+
+    Returns
+    -------
+    out : (B, H, N, Dv)
+        In q's dtype; without the axes that q has not.
+    lse : (B, H, N)
+        Only if `return_lse`; of whole scores, with which sinks are compared too.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `fastpe.attention` does; also if `before` or `after` has another shape.
+
+    References
+    ----------
+    Lin et al. 2025, "Forgetting Transformer: Softmax Attention with a Forget Gate" (ICLR), in both directions as
+    lucidrains/x-transformers has it, DataDependentAlibi.
+
+    Examples
+    --------
+    >>> from fastpe.columns import forget_gate
+    >>> q, halves = np.zeros((1, 3, 4)), forget_gate(np.zeros((1, 3)))
+    >>> two_sided(q, q, np.eye(3)[None], halves, halves)[0, 1].round(9).tolist()
+    [0.25, 0.5, 0.25]
+    """
+    columns = {"before": before, "after": after}
+    return _passes(q, k, v, columns, window, lengths, tolerance, return_lse, (), options)[0].outputs()
+
+
+def two_sided_vjp(
+    q: Any, k: Any, v: Any, before: Any, after: Any, *, window: int | None = None, lengths: Any = None,
+    tolerance: float | None = None, return_lse: bool = False, wrt: tuple[str, ...] | None = None, **options: Any,
+) -> tuple[Any, Callable[[Any], dict[str, Array]]]:  # fmt: skip
+    """`two_sided`, and the function that carries its gradient back; `wrt` as for `fastpe.attention_vjp`.
+
+    >>> q, sums = np.ones((1, 2, 4)), np.zeros((1, 2))
+    >>> out, pullback = two_sided_vjp(q, q, q, sums, sums)
+    >>> sorted(pullback(out))
+    ['after', 'before', 'k', 'q', 'v']
+    """
+    columns = {"before": before, "after": after}
+    done, names = _passes(q, k, v, columns, window, lengths, tolerance, return_lse, wrt, options)
+    outputs = done.outputs()  # what the pullback reads stays its own: users add to outputs in place
+    kept = tuple(x.copy() for x in outputs) if isinstance(outputs, tuple) else outputs.copy()
+
+    def pullback(dout: Any) -> dict[str, Array]:
+        found = done.pullback(dout)
+        found |= {name: like(found[name].reshape(np.shape(value)), value) for name, value in columns.items()}
+        return {name: found[name] for name in names}
+
+    return kept, pullback
+
+
+class _TwoSided(Merged):
+    """The pass over keys up to the query's own, then the one over those after it."""
+
+    def __init__(self, call: Call, before: Array, after: Array, tolerance: float) -> None:
+        n = call.positions.n
+        edges = np.arange(n) + 1
+        sides = np.stack([np.zeros(n, int), edges], axis=-1)[None], np.stack([edges, np.full(n, n)], axis=-1)[None]
+        columns = before, -after
+        calls = [_with_offsets(part(call, spans)[0], own) for spans, own in zip(sides, columns, strict=True)]
+        super().__init__(call, [Pass(each, tolerance / 2) for each in calls], rows=[-own for own in columns])
+        self.past = self.passes[0].out  # what keys up to the query's own give of the output
+
+    def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
+        parts, deltas = self.by_pass(dout, dlse), self.deltas(dout, dlse)
+        found = dict[str, Array]()
+        shares = self.past, self.out - self.past
+        for name, sign, own, share, weight in zip(
+            ("before", "after"), (1, -1), parts, shares, self.weights, strict=True
+        ):
+            # of this side's scores, summed over queries, less those summed over keys
+            of_keys = own.pop("key_offset")
+            of_queries = np.einsum("bhnd,bhnd->bhn", dout, share, dtype=np.float64) - weight * deltas
+            found[name] = sign * (of_keys - summed_to(of_queries, of_keys.shape))
+        return self.summed(parts, dout, dlse) | found
+
+
+def _passes(
+    q: Any, k: Any, v: Any, columns: Mapping[str, Any], window: int | None, lengths: Any, tolerance: float | None,
+    return_lse: bool, wrt: tuple[str, ...] | None, slots: Mapping[str, Any],
+) -> tuple[_TwoSided, Collection[str]]:  # fmt: skip
+    """The passes, and the names of the arguments whose gradients are wanted."""
+    for name, why in _REFUSED.items():
+        if slots.get(name) is not None:
+            raise ValueError(f"{name} cannot be given to two_sided: {why}")
+    own = () if isinstance(wrt, tuple) and not wrt else None
+    call = checked(q, k, v, False, window, lengths, return_lse, own, slots)
+    if call.positions.n != call.positions.m:
+        raise ValueError(f"q must have as many rows as k, {call.positions.m}, not {call.positions.n}")
+    led = {name: _checked(name, value, call) for name, value in columns.items()}
+    shapes = wanted(wrt, call.shapes | {name: x.shape for name, x in led.items()})
+    call = replace(call, shapes={name: shape for name, shape in shapes.items() if name not in led})
+    return _TwoSided(call, **led, tolerance=checked_tolerance(tolerance, call.q.dtype)), shapes
+
+
+def _checked(name: str, value: Any, call: Call) -> Array:
+    """A column with an axis B or 1 in front."""
+    array, (b, h, n) = given(name, value), call.q.shape[:3]
+    led = array if array.ndim == 3 else array[None]
+    if led.ndim != 3 or led.shape[0] not in (1, b) or led.shape[1] not in (1, h) or led.shape[2] != n:
+        sizes = f"B = {b}, H = {h}, N = {n}"
+        raise ValueError(f"{name} must have the shape (H or 1, N), or that after B, where {sizes}; not {array.shape}")
+    return led
+
+
+def _with_offsets(call: Call, column: Array) -> Call:
+    return replace(
+        call, slots=call.slots | {"key_offset": column}, shapes=call.shapes | {"key_offset": column.shape},
+        dtypes=call.dtypes | {"key_offset": column.dtype},
+    )  # fmt: skip
