@@ -6,9 +6,9 @@ import pytest
 import fastpe
 from fastpe.doctor import diagnosis
 from fastpe.encodings import registry
-from fastpe.encodings.bias import fire, graphormer, rbf_distance, rrwp, swinv2_cpb
+from fastpe.encodings.bias import fire, graphormer, rbf_distance, rrwp
 from fastpe.encodings.input import signnet
-from fastpe.encodings.parts import offset_biases, offsets, row_blocks
+from fastpe.encodings.parts import offset_biases, offset_tables, offsets, row_blocks
 
 SIZES = {
     (offset_biases, "_PIECE"): 4,
@@ -20,7 +20,7 @@ SIZES = {
     (rbf_distance, "_PAIRS"): 24,
     (rrwp, "_BLOCK"): 300,
     (signnet, "_BLOCK"): 200,
-    (swinv2_cpb, "_BLOCK"): 4,
+    (offset_tables, "_BLOCK"): 4,
 }
 LENGTH = 10
 

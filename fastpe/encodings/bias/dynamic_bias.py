@@ -4,7 +4,7 @@
     x = m = i - j,      or with `logarithm`      x = sign(m) ln(|m| + 1)
 
 Source: lucidrains/x-transformers, x_transformers.py, DynamicPositionBias; the idea is that of CrossFormer (Wang et al.
-2021, arXiv:2108.00154), section 3.2, whose own network is for grids, with normalised layers and ReLU.
+2021, arXiv:2108.00154), section 3.2, whose own network, for grids, is `crossformer_bias`.
 
 **Slot**: `bias` (H, 2N-1); `scores` (H, N, N) where positions are given. **Learns**, once for all layers: `w_in`,
 `b_in` (K,), `w` (L-1, K, K), `b` (L-1, K), of which there are none with one layer, `w_out` (K, H), `b_out` (H,); each
@@ -33,10 +33,10 @@ import numpy as np
 from fastpe.base.initial_values import initial_values
 from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.parts import offset_network
 from fastpe.encodings.parts.offset_biases import as_slots, blocks, pairwise, shapes
 from fastpe.encodings.parts.offsets import stream_of
 from fastpe.encodings.slots import Spec
-from fastpe.kernels.arrays import gemm
 
 Array = np.ndarray[Any, Any]
 
@@ -49,9 +49,7 @@ def _width(spec: Spec, hidden: int | None) -> int:
 
 def parameters(spec: Spec, *, hidden: int | None, depth: int, **options: Any) -> dict[str, tuple[int, ...]]:
     """The network."""
-    width = _width(spec, hidden)
-    inner = {"w": (depth - 1, width, width), "b": (depth - 1, width)} if depth > 1 else {}
-    return {"w_in": (width,), "b_in": (width,), **inner, "w_out": (width, spec.heads), "b_out": (spec.heads,)}
+    return offset_network.parameters((), _width(spec, hidden), depth, spec.heads)
 
 
 def init(spec: Spec, rng: Any, *, hidden: int | None, depth: int, **options: Any) -> dict[str, Any]:
@@ -88,7 +86,7 @@ def reference(
 
 
 def _pieces(spec: Spec, slots: dict[str, Array], logarithm: bool, width: int) -> Iterator[tuple[Array, Array]]:
-    """x of some look-backs (M,), and their part (H, M) of the slot or of its gradient: a view."""
+    """x of some look-backs (M, 1), and their part (H, M) of the slot or of its gradient: a view."""
     step = max(1, _BLOCK // width)
     for offsets, slot in blocks(spec, slots):
         lines = [(offsets, slot)] if offsets.ndim == 1 else zip(offsets, slot.swapaxes(0, 1), strict=True)
@@ -96,28 +94,21 @@ def _pieces(spec: Spec, slots: dict[str, Array], logarithm: bool, width: int) ->
             for first in range(0, len(line), step):
                 m = -line[first : first + step]
                 x = np.copysign(np.log1p(np.abs(m)), m) if logarithm else m
-                yield x, values[:, first : first + step]
+                yield x[:, None], values[:, first : first + step]
 
 
-def _gate(z: Array) -> Array:
-    """The logistic function."""
+def _silu(z: Array, layer: int) -> tuple[Array, offset_network.Back]:
+    """g(z) = z sigmoid(z), and the way back."""
     with np.errstate(over="ignore"):
-        return 1.0 / (1.0 + np.exp(-z))
-
-
-def _forward(x: Array, network: dict[str, Array]) -> tuple[Array, list[Array]]:
-    """u (M, H), and what enters the units of each hidden layer, (M, K) each."""
-    before = [x[:, None] * network["w_in"] + network["b_in"]]
-    for w, b in zip(network.get("w", ()), network.get("b", ()), strict=True):
-        before.append(gemm(before[-1] * _gate(before[-1]), w) + b)
-    return gemm(before[-1] * _gate(before[-1]), network["w_out"]) + network["b_out"], before
+        gate = 1.0 / (1.0 + np.exp(-z))
+    return z * gate, lambda dg: dg * (gate * (1.0 + z * (1.0 - gate)))
 
 
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, logarithm: bool, **options: Any) -> None:
     """Fill `bias`, or `scores` where positions are given."""
-    network = {name: np.ascontiguousarray(each, np.float64) for name, each in params.items()}
+    network = offset_network.as_float64(params)
     for x, values in _pieces(spec, out, logarithm, len(network["b_in"])):
-        values[...] = _forward(x, network)[0].T
+        values[...] = offset_network.forward(x, network, _silu).T
 
 
 def pull(
@@ -125,20 +116,12 @@ def pull(
     **options: Any,
 ) -> None:  # fmt: skip
     """The network's chain rule, from the sums of the scores' gradients over the pairs of a look-back."""
-    network = {name: np.ascontiguousarray(each, np.float64) for name, each in params.items()}
+    network = offset_network.as_float64(params)
     found = {name: np.zeros(each.shape) for name, each in network.items()}
     for x, dvalues in _pieces(spec, dslots, logarithm, len(network["b_in"])):
-        _, before = _forward(x, network)
-        own = np.ascontiguousarray(dvalues.T, np.float64)
-        maps = [*network.get("w", ()), network["w_out"]]
-        targets = [*zip(found.get("w", ()), found.get("b", ()), strict=True), (found["w_out"], found["b_out"])]
-        for z, w, (dw, db) in zip(reversed(before), reversed(maps), reversed(targets), strict=True):
-            gate = _gate(z)
-            dw += gemm(np.ascontiguousarray((z * gate).T), own)
-            db += own.sum(axis=0)
-            own = gemm(own, np.ascontiguousarray(w.T)) * (gate * (1.0 + z * (1.0 - gate)))
-        found["w_in"] += (x[:, None] * own).sum(axis=0)
-        found["b_in"] += own.sum(axis=0)
+        layers: list[Any] = []
+        offset_network.forward(x, network, _silu, layers)
+        offset_network.backward(x, network, layers, dvalues.T, found)
     for name, gradient in found.items():
         dparams[name] += gradient
 

@@ -35,7 +35,7 @@ import numpy as np
 from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding, Reported
 from fastpe.encodings.parts import offset_tables
-from fastpe.encodings.parts.offset_tables import GRID, WINDOW, Sides
+from fastpe.encodings.parts.offset_tables import GRID, WINDOW, Sides, shapes
 from fastpe.encodings.slots import Spec
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.simd import fma, lanes, load_first, minus, pointer, relu, splat, store_first, total, where_negative
@@ -43,7 +43,6 @@ from fastpe.kernels.simd import fma, lanes, load_first, minus, pointer, relu, sp
 Array = np.ndarray[Any, Any]
 
 STANDARD_DEVIATION = 0.02
-_BLOCK = 2**11  # offsets that are computed before they are moved
 
 
 def check(spec: Spec, *, hidden: int, grid: Sides | None, window: Sides | None) -> None:
@@ -51,16 +50,6 @@ def check(spec: Spec, *, hidden: int, grid: Sides | None, window: Sides | None) 
     offset_tables.window_of(spec, window, grid)
     if spec.positions is None:
         offset_tables.grid_of(spec, grid)
-
-
-def shapes(spec: Spec, *, grid: Sides | None, **options: Any) -> dict[str, tuple[int, ...]]:
-    """The index of every pair and a value for every offset, or a value for every pair of given positions."""
-    if spec.positions is not None:
-        return {"scores": (*spec.batch, spec.heads, spec.length, spec.length)}
-    return {
-        "index": (spec.length, spec.length),
-        "values": (spec.heads, offset_tables.entries(offset_tables.grid_of(spec, grid))),
-    }
 
 
 def parameters(spec: Spec, *, hidden: int, **options: Any) -> dict[str, tuple[int, ...]]:
@@ -90,19 +79,13 @@ def reference(
 ) -> dict[str, Any]:
     """The formula above, a hidden unit at a time."""
     side = np.array(offset_tables.window_of(spec, window, grid))
-    points = offset_tables.cells(spec, grid)
-    c = points[..., :, None, :] - points[..., None, :, :]
-    if spec.positions is None:
-        h, w = offset_tables.grid_of(spec, grid)
-        index = (c[..., 0] + h - 1) * (2 * w - 1) + c[..., 1] + w - 1
-        c = np.stack(np.meshgrid(np.arange(1 - h, h), np.arange(1 - w, w), indexing="ij"), -1).reshape(-1, 2)
+    c, index = offset_tables.printed_offsets(spec, grid)
     c = 8 * c / np.where(side > 1, side - 1, 1)
     c = np.sign(c) * np.log2(np.abs(c) + 1) / np.log2(8)
     u = np.zeros((*c.shape[:-1], spec.heads))
     for w1, b1, w2 in zip(params["w1"].T, params["b1"], params["w2"], strict=True):
         u += np.maximum(c[..., 0] * w1[0] + c[..., 1] * w1[1] + b1, 0)[..., None] * w2
-    bias = np.moveaxis(16 / (1 + np.exp(-u)), -1, 0 if spec.positions is None else -3)
-    return {"scores": bias} if spec.positions is not None else {"index": index, "values": bias}
+    return offset_tables.as_slots(16 / (1 + np.exp(-u)), index)
 
 
 def _blocks(
@@ -110,18 +93,8 @@ def _blocks(
 ) -> Iterator[tuple[Array, Array]]:
     """Coordinates (M, 2) of some offsets, and their part (H, M) of the slot or of its gradient."""
     own = offset_tables.window_of(spec, window, grid)
-    if spec.positions is None:
-        places = logarithmic(offset_tables.offsets(offset_tables.grid_of(spec, grid)), own)
-        for first in range(0, len(places), _BLOCK):
-            yield places[first : first + _BLOCK], slots["values"][:, first : first + _BLOCK]
-        return
-    for sample in np.ndindex(*spec.batch):
-        points = spec.positions[sample]
-        for query in range(spec.length):
-            for first in range(0, spec.length, _BLOCK):
-                some = slice(first, first + _BLOCK)
-                part = slots["scores"][(*sample, slice(None), query, some)]
-                yield logarithmic(points[query] - points[some], own), part
+    for some, part in offset_tables.blocks(spec, slots, grid):
+        yield logarithmic(some, own), part
 
 
 def fill(
@@ -129,8 +102,7 @@ def fill(
 ) -> None:
     """Fill `index` and `values`, or `scores` where positions are given."""
     network = _network(params)
-    if spec.positions is None:
-        offset_tables.write_index(out["index"], spec, offset_tables.grid_of(spec, grid), grid)
+    offset_tables.write_own_index(out, spec, grid)
     for places, values in _blocks(spec, out, grid, window):
         u = np.empty((spec.heads, len(places)))
         _forward(places, *network, u)
@@ -225,5 +197,6 @@ ENCODING = Encoding(
     ),
     ulp=64.0,
     axes=lambda **options: 2,
+    shapes=shapes,
     per_layer=("w1", "b1", "w2"),
 )

@@ -88,6 +88,15 @@ def bucket(offsets: np.ndarray, causal: bool, buckets: int, max_distance: int) -
     return np.searchsorted(_ends(side, max_distance), np.abs(offsets), side="right") + side * (offsets > 0)
 
 
+def printed_bucket(offset: np.ndarray, causal: bool, buckets: int, max_distance: int) -> np.ndarray:
+    """For references: `bucket` by logarithms, their quotient to 12 digits, so that whole is whole."""
+    n, side = np.maximum(-offset, 0) if causal else np.abs(offset), buckets if causal else buckets // 2
+    exact = side // 2
+    wide = np.log(np.maximum(n, exact) / exact) / np.log(max_distance / exact) * (side - exact)
+    found = np.where(n < exact, n, np.minimum(exact + np.floor(wide.round(12)), side - 1))
+    return (found + (0 if causal else side * (offset > 0))).astype(int)
+
+
 _NONE = np.zeros((1, 1, 1))
 
 
@@ -118,14 +127,9 @@ def plain(spec: Spec, *, scaled: bool, **options: Any) -> dict[str, Any]:
 
 
 def reference(spec: Spec, params: dict[str, Any], *, buckets: int, max_distance: int, scaled: bool) -> dict[str, Any]:
-    """The released code's function of the offset; the logarithms' quotient to 12 digits, so that whole is whole."""
-    offset, side = pairwise(spec), buckets if spec.causal else buckets // 2
-    n = np.maximum(-offset, 0) if spec.causal else np.abs(offset)
-    exact = side // 2
-    wide = np.log(np.maximum(n, exact) / exact) / np.log(max_distance / exact) * (side - exact)
-    found = np.where(n < exact, n, np.minimum(exact + np.floor(wide.round(12)), side - 1))
-    found += 0 if spec.causal else side * (offset > 0)
-    return as_slots(spec, np.moveaxis(params["table"][found.astype(int)], -1, -3))
+    """The released code's function of the offset."""
+    found = printed_bucket(pairwise(spec), spec.causal, buckets, max_distance)
+    return as_slots(spec, np.moveaxis(params["table"][found], -1, -3))
 
 
 def fill(

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.encodings.parts import learned_map
 from fastpe.encodings.parts.frequencies import exact_product
 from fastpe.encodings.parts.gather import Term, fill_terms, of_axis
 from fastpe.encodings.parts.grids import along_axes
@@ -40,10 +41,10 @@ Array = np.ndarray[Any, Any]
 
 
 @contextmanager
-def precise() -> Iterator[None]:
-    """Decimal arithmetic on 60 digits, and exponents that no float64 exhausts."""
+def precise(digits: int = 60) -> Iterator[None]:
+    """Decimal arithmetic on so many digits, and exponents that no float64 exhausts."""
     with localcontext() as context:
-        context.prec = 60
+        context.prec = digits
         context.Emin, context.Emax = -999999, 999999
         yield
 
@@ -63,6 +64,11 @@ def exact_angles(points: Array, theta: list[Decimal]) -> Array:
 
 @lru_cache(maxsize=64)
 def turns(theta: Frequencies) -> Array:
+    """As `in_turns`, of frequencies that stay the same."""
+    return in_turns(theta)
+
+
+def in_turns(theta: Frequencies) -> Array:
     """Frequencies in turns, (1, 1, 2, .) float64: rounded, and what rounding lost; filled up to whole vectors."""
     table = np.zeros((1, 1, 2, whole_vectors(len(theta), np.float64)))
     with precise():
@@ -98,6 +104,15 @@ def fill_angles(points: Array, frequencies: Array, angles: Array) -> None:
     for index in np.ndindex(angles.shape[:-2]):
         own = np.ascontiguousarray(points[index[:-1]])
         _fill_table(own.__getitem__, frequencies[index[-1]], angles[index])
+
+
+def pull_angles(points: Array, dangles: Array) -> Array:
+    """The transpose of `fill_angles`: the gradient (G, axes, pairs) of the frequencies, in radians a step."""
+    found = np.zeros((dangles.shape[-3], points.shape[-1], dangles.shape[-1]))
+    for index in np.ndindex(dangles.shape[:-2]):
+        own, change = np.ascontiguousarray(points[index[:-1]]), np.ascontiguousarray(dangles[index])
+        learned_map.pull(own, 1.0, change, found[index[-1]])
+    return found
 
 
 def fill_sections(

@@ -2,10 +2,13 @@
 
 Tokens stand in raster order; an offset (dy, dx) in a window of h by w cells has the entry
 (dy + h - 1) (2w - 1) + dx + w - 1. One or more tokens before the cells (a class token) have no cell.
+
+A bias that is a function of the offset is computed once for each entry of the tokens' own grid; where positions are
+given, for every pair.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -109,6 +112,62 @@ def write_index(index: Array, spec: Spec, window: Sides, grid: Sides | None, ext
 def offsets(window: Sides) -> Array:
     """The offset of every entry, (V, 2) float64."""
     return raster((2 * window[0] - 1, 2 * window[1] - 1)) - (np.array(window) - 1)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Functions of the offset
+
+_BLOCK = 2**11  # offsets that are computed before they are moved
+
+
+def shapes(spec: Spec, *, grid: Sides | None, **options: Any) -> dict[str, tuple[int, ...]]:
+    """The index of every pair and a value for every offset, or a value for every pair of given positions."""
+    if spec.positions is not None:
+        return {"scores": (*spec.batch, spec.heads, spec.length, spec.length)}
+    return {"index": (spec.length, spec.length), "values": (spec.heads, entries(grid_of(spec, grid)))}
+
+
+def blocks(spec: Spec, slots: Mapping[str, Array], grid: Sides | None) -> Iterator[tuple[Array, Array]]:
+    """Some offsets (M, 2), and their part (H, M) of the slot or of its gradient: a view."""
+    if spec.positions is None:
+        every = offsets(grid_of(spec, grid))
+        for first in range(0, len(every), _BLOCK):
+            yield every[first : first + _BLOCK], slots["values"][:, first : first + _BLOCK]
+        return
+    for sample in np.ndindex(*spec.batch):
+        points = spec.positions[sample]
+        for query in range(spec.length):
+            for first in range(0, spec.length, _BLOCK):
+                some = slice(first, first + _BLOCK)
+                yield points[query] - points[some], slots["scores"][(*sample, slice(None), query, some)]
+
+
+def write_own_index(slots: Mapping[str, Array], spec: Spec, grid: Sides | None) -> None:
+    """Fill `index`, where positions are not given, with the entries that `blocks` goes through."""
+    if spec.positions is None:
+        write_index(slots["index"], spec, grid_of(spec, grid), grid)
+
+
+def printed_offsets(spec: Spec, grid: Sides | None) -> tuple[Array, Array | None]:
+    """For references: the offsets (..., 2) of all entries, and the index; or of all pairs of given positions."""
+    points = cells(spec, grid)
+    c = points[..., :, None, :] - points[..., None, :, :]
+    if spec.positions is not None:
+        return c, None
+    h, w = grid_of(spec, grid)
+    index = (c[..., 0] + h - 1) * (2 * w - 1) + c[..., 1] + w - 1
+    return np.stack(np.meshgrid(np.arange(1.0 - h, h), np.arange(1.0 - w, w), indexing="ij"), -1).reshape(-1, 2), index
+
+
+def as_slots(values: Array, index: Array | None) -> dict[str, Array]:
+    """For references: the slots that the values (..., H) of `printed_offsets` make."""
+    if index is None:
+        return {"scores": np.moveaxis(values, -1, -3)}
+    return {"index": index, "values": np.moveaxis(values, -1, 0)}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Resampling
 
 
 @lru_cache(maxsize=64)

@@ -31,8 +31,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.encodings.encoding import Encoding, Reported
-from fastpe.encodings.parts import learned_map
-from fastpe.encodings.parts.angles import fill_angles, fill_raster, precise, turns_of
+from fastpe.encodings.parts.angles import fill_angles, fill_raster, precise, pull_angles, turns_of
 from fastpe.encodings.parts.rotary import (
     CLASS_TOKEN,
     GRID,
@@ -109,14 +108,9 @@ def pull(
     grid: tuple[int, ...] | None, class_token: bool, **options: Any,
 ) -> None:  # fmt: skip
     """dfx_ht = sum of x times dangles over tokens, dfy likewise."""
-    points = cells(spec, grid, class_token).reshape(-1, spec.length, 2)
-    dangles = dslots["angles"].reshape(-1, spec.heads, *dslots["angles"].shape[-2:])
-    for own, each in zip(points, dangles, strict=True):
-        for head in range(spec.heads):
-            gradient = np.zeros((2, dangles.shape[-1]))
-            learned_map.pull(own, 1.0, each[head], gradient)
-            dparams["fy"][head] += gradient[0]
-            dparams["fx"][head] += gradient[1]
+    gradient = pull_angles(cells(spec, grid, class_token), dslots["angles"])
+    for axis, name in enumerate(("fy", "fx")):
+        dparams[name] += gradient[:, axis]
 
 
 ENCODING = Encoding(

@@ -51,7 +51,7 @@ import numpy as np
 from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding
 from fastpe.encodings.parts import generators as parts
-from fastpe.encodings.parts.angles import Array, fill_angles, precise, turns_of
+from fastpe.encodings.parts.angles import Array, fill_angles, precise, pull_angles, turns_of
 from fastpe.encodings.parts.generators import Grid
 from fastpe.encodings.parts.rotary import base_option, pairs_option, plain_pairs, rotated_width
 from fastpe.encodings.slots import Spec
@@ -194,11 +194,7 @@ def pull(
     """df_kt = sum of x_k times dangles; dS = G - G^T, G = -(I + P)^T dP (I + S)^-T, or dc_m = 2 sum df_b sin."""
     d = rotated_width(spec, None)
     points = parts.cells(spec, coordinates=coordinates, grid=grid)
-    rows = np.broadcast_to(points, (*spec.batch, spec.length, coordinates)).reshape(-1, coordinates)
-    turning = np.empty((spec.heads, coordinates, d // 2))
-    for head in range(spec.heads):
-        own = dslots["angles"][..., head, :, :].reshape(-1, d // 2)
-        turning[head] = (rows[:, :, None] * own[:, None, :]).sum(axis=0)
+    turning = pull_angles(points, dslots["angles"])
     if form == "circulant":
         dparams["circulant"] += 2 * (turning[..., :-1, None] * _sines(d)).sum(axis=-2)
         return

@@ -1,0 +1,70 @@
+"""A small network of offsets: linear maps, and between them what an encoding has there, give a number for every head.
+
+    z_0 = x w_in + b_in,    z_l = f(z_(l-1)) w_(l-1) + b_(l-1),    u = f(z_last) w_out + b_out
+
+Rows of x are offsets; f is the encoding's own, with parameters or without.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fastpe.kernels.arrays import gemm
+
+Array = np.ndarray[Any, Any]
+
+Back = Callable[[Array], Array]
+"""From the gradient of f(z) to that of z."""
+Between = Callable[[Array, int], tuple[Array, Back]]
+"""From z and the number of its layer to f(z) and the way back."""
+
+
+def parameters(inputs: tuple[int, ...], width: int, depth: int, heads: int) -> dict[str, tuple[int, ...]]:
+    """The maps of a network with so many hidden layers; `inputs` is () for one number, or (how many,).
+
+    >>> parameters((2,), 4, 1, 8)
+    {'w_in': (2, 4), 'b_in': (4,), 'w_out': (4, 8), 'b_out': (8,)}
+    """
+    inner = {"w": (depth - 1, width, width), "b": (depth - 1, width)} if depth > 1 else {}
+    return {"w_in": (*inputs, width), "b_in": (width,), **inner, "w_out": (width, heads), "b_out": (heads,)}
+
+
+def as_float64(params: Mapping[str, Array]) -> dict[str, Array]:
+    """The parameters as the functions below take them."""
+    return {name: np.ascontiguousarray(each, np.float64) for name, each in params.items()}
+
+
+def _maps(network: Mapping[str, Array]) -> list[tuple[Array, Array]]:
+    """Map and offset after each hidden layer."""
+    inner = zip(network.get("w", ()), network.get("b", ()), strict=True)
+    return [*inner, (network["w_out"], network["b_out"])]
+
+
+def forward(
+    x: Array, network: Mapping[str, Array], between: Between, layers: list[tuple[Array, Back]] | None = None
+) -> Array:
+    """u (M, H) of offsets x (M, inputs); what `between` gives for each hidden layer is added to a list of `layers`."""
+    w_in = network["w_in"].reshape(x.shape[1], -1)
+    z = sum((x[:, i, None] * w for i, w in enumerate(w_in[1:], 1)), x[:, :1] * w_in[0]) + network["b_in"]
+    for layer, (w, b) in enumerate(_maps(network)):
+        units, back = between(z, layer)
+        if layers is not None:
+            layers.append((units, back))
+        z = gemm(units, w) + b
+    return z
+
+
+def backward(
+    x: Array, network: Mapping[str, Array], layers: Sequence[tuple[Array, Back]], du: Array, found: Mapping[str, Array]
+) -> None:
+    """Add the gradients of the maps into `found`, float64, from that of u."""
+    own = np.ascontiguousarray(du, np.float64)
+    chain = zip(reversed(layers), reversed(_maps(network)), reversed(_maps(found)), strict=True)
+    for (units, back), (w, _), (dw, db) in chain:
+        dw += gemm(np.ascontiguousarray(units.T), own)
+        db += own.sum(axis=0)
+        own = back(gemm(own, np.ascontiguousarray(w.T)))
+    for i, dw in enumerate(found["w_in"].reshape(x.shape[1], -1)):  # views
+        dw += (x[:, i, None] * own).sum(axis=0)
+    found["b_in"][...] += own.sum(axis=0)
