@@ -9,7 +9,7 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from fastpe.base.validation import real
+from fastpe.base.validation import real, whole
 from fastpe.encodings.catalogue import entry
 from fastpe.encodings.registry import split
 
@@ -20,6 +20,7 @@ _LEAST = 0.01  # what KERPLE's authors set smaller parameters to
 
 _BOUNDED = {
     "beit_bias": "a finite table of numbers",
+    "crossformer_bias": "a network whose last units are normalised",
     "fire": "a network of a normalised distance in [0, 1]",
     "geodesic": "no two points of a sphere are farther apart than half its circumference",
     "graphormer": "a finite table of numbers",
@@ -32,6 +33,7 @@ _BOUNDED = {
     "t5": "all distances from max_distance on share one number",
     "tener": "a vector times sinusoids",
     "transformer_xl": "a vector times a map of sinusoids",
+    "tupe": "a finite table of numbers",
 }
 
 
@@ -96,7 +98,8 @@ def decay_of(scheme: str, **parameters: Any) -> tuple[Decay | None, str | None]:
     scheme : str
         Key of an encoding, or several joined by "+".
     **parameters : float
-        Of one head: `slope` (and `schedule`) for alibi, `r1` and `r2` for kerple_log, `a` and `p` for kerple_power.
+        Of one head: `slope` (and `schedule`) for alibi, `seen`, the number of keys, infinite or not, for hard_alibi,
+        `r1` and `r2` for kerple_log, `a` and `p` for kerple_power.
         Others need none: whatever they have learned, their biases are bounded.
 
     Returns
@@ -124,8 +127,8 @@ def decay_of(scheme: str, **parameters: Any) -> tuple[Decay | None, str | None]:
     (None, 'infinite: no bias, so equal weights')
     """
     parts = [part for part in split(scheme) if {"bias", "scores", "index"} & set(entry(part).slots)]
-    falling = [part for part in parts if part in _FALLING]
-    wanted = _FALLING[falling[0]][0] if len(falling) == 1 else ()
+    falling = [part for part in parts if part in FALLING]
+    wanted = FALLING[falling[0]][0] if len(falling) == 1 else ()
     if len(falling) == 1 and (set(parameters) - {"schedule"} != set(wanted)):
         raise ValueError(f"{scheme!r} needs the parameters {list(wanted)} of one head, not {sorted(parameters)}")
     if not falling and parameters:
@@ -135,7 +138,7 @@ def decay_of(scheme: str, **parameters: Any) -> tuple[Decay | None, str | None]:
     if not falling and set(parts) <= set(_BOUNDED):
         return None, f"infinite: {' and '.join(_BOUNDED[part] for part in parts)}"
     if len(parts) == 1 and falling:
-        return _FALLING[falling[0]][1](**parameters)
+        return FALLING[falling[0]][1](**parameters)
     return None, None
 
 
@@ -149,6 +152,13 @@ def _alibi(slope: float, schedule: str = "constant") -> tuple[Decay | None, str]
     total = 1 / rest
     moment = alpha * _MP.exp(-alpha) / rest**2
     return Decay(total, moment, lambda far: _MP.exp(-alpha * far) / rest), "finite: e^(-slope D) is a geometric series"
+
+
+def _hard_alibi(seen: float) -> tuple[Decay | None, str]:
+    if seen == math.inf:
+        return None, "infinite: a head without a window has no bias"
+    count = _MP.mpf(whole("seen", seen, 1))
+    return Decay(count, _MP.mpf(0), lambda far: max(count - far, _MP.mpf(0))), "finite: no key beyond the window"
 
 
 def _kerple_log(r1: float, r2: float) -> tuple[Decay | None, str]:
@@ -185,22 +195,24 @@ def _power_sum(size: float, power: float, moment: int, far: int) -> Any:
     return found + integral + term(last) / 2 - _MP.diff(term, last) / 12 + _MP.diff(term, last, 3) / 720
 
 
-_FALLING: Mapping[str, tuple[tuple[str, ...], Callable[..., tuple[Decay | None, str]]]] = {
+FALLING: Mapping[str, tuple[tuple[str, ...], Callable[..., tuple[Decay | None, str]]]] = {
     "alibi": (("slope",), _alibi),
+    "hard_alibi": (("seen",), _hard_alibi),
     "kerple_log": (("r1", "r2"), _kerple_log),
     "kerple_power": (("a", "p"), _kerple_power),
 }
+"""Encodings whose limits depend on parameters of the head: which, and the function that takes them."""
 
 
 def head_parameters(scheme: str, slots: Mapping[str, Any], params: Mapping[str, Any]) -> list[dict[str, float]]:
-    """What `decay_of` takes, for each head: slopes from the bias itself, KERPLE's from what it has learned.
+    """What `decay_of` takes, for each head: slopes and windows from the bias itself, KERPLE's from what it has learned.
 
     Parameters
     ----------
     scheme : str
         Key of one encoding.
     slots : dict
-        As `fastpe.build` returns them, for 2 positions or more.
+        As `fastpe.build` returns them, for 2 positions or more; for more than a window has, or it is none.
     params : dict
         As `fastpe.init` returns them, or a trained model has them.
 
@@ -215,13 +227,16 @@ def head_parameters(scheme: str, slots: Mapping[str, Any], params: Mapping[str, 
     >>> head_parameters("alibi", fastpe.build("alibi", 9, heads=2), {})
     [{'slope': 0.0625}, {'slope': 0.00390625}]
     """
-    if scheme not in _FALLING:
+    if scheme not in FALLING:
         return [{}]
-    names = _FALLING[scheme][0]
-    if scheme != "alibi":
+    names = FALLING[scheme][0]
+    if scheme not in ("alibi", "hard_alibi"):
         heads = zip(*(params[name] for name in names), strict=True)
         return [dict(zip(names, map(float, each), strict=True)) for each in heads]
     bias = np.asarray(slots["bias"], np.float64)
+    if scheme == "hard_alibi":
+        past = bias[:, : bias.shape[1] // 2 + 1] == 0.0
+        return [{"seen": math.inf if row.all() else int(row.sum())} for row in past]
     if (far := bias.shape[1] // 2) < 1:
         raise ValueError("slots['bias'] must be built for at least 2 positions: a slope is a difference")
     return [{"slope": float(slope)} for slope in bias[:, far] - bias[:, far - 1]]

@@ -6,7 +6,7 @@ import pytest
 import fastpe
 from fastpe.doctor import diagnosis
 from fastpe.encodings import registry
-from fastpe.encodings.bias import fire, graphormer, rbf_distance, rrwp
+from fastpe.encodings.bias import fire, graphormer, rbf_distance, rrwp, tupe
 from fastpe.encodings.input import signnet
 from fastpe.encodings.parts import offset_biases, offset_tables, offsets, row_blocks
 
@@ -21,6 +21,7 @@ SIZES = {
     (rrwp, "_BLOCK"): 300,
     (signnet, "_BLOCK"): 200,
     (offset_tables, "_BLOCK"): 4,
+    (tupe, "_ROWS"): 3,
 }
 LENGTH = 10
 

@@ -17,14 +17,15 @@ CONFIG = ModelConfig(
     final_norm=True,
 )  # fmt: skip
 ANEW = {
-    "axial", "beit_bias", "clex", "factorised_st", "graphormer", "irpe", "laplacian", "learned_2d", "learned_2d_detr",
-    "magnetic", "rope_2d", "rope_dinov3", "rope_dynamic", "rope_linear", "rope_longrope", "rope_mixed",
-    "rope_ntk", "rope_ntk_mixed", "rope_yarn", "rrwp", "rwse", "signnet", "sincos_2d_detr", "sincos_2d_mae",
-    "sincos_3d", "swin_bias", "swinv2_cpb",
+    "axial", "beit_bias", "clex", "crossformer_bias", "factorised_st", "graphormer", "irpe", "laplacian", "learned_2d",
+    "learned_2d_detr", "magnetic", "rope_2d", "rope_dinov3", "rope_dynamic", "rope_linear", "rope_longrope",
+    "rope_mixed", "rope_ntk", "rope_ntk_mixed", "rope_yarn", "rrwp", "rwse", "signnet", "sincos_2d_detr",
+    "sincos_2d_mae", "sincos_3d", "swin_bias", "swinv2_cpb",
 }  # fmt: skip
 """What they fill for a longer sequence begins with something else: their positions are those of a grid, or are scaled
 by the length."""
-BEYOND = {"learned": {"beyond": "clip"}, "abacus": {"rows": 1024}, "clex": {"original_length": 21}}  # 105 is five
+ROWS = {"rows": 1024}
+BEYOND = {"learned": {"beyond": "clip"}, "abacus": ROWS, "clex": {"original_length": 21}, "tupe": ROWS}  # 105 is five
 UNDEFINED = {"axial", "beit_bias", "learned_2d_detr", "swin_bias"}
 """At twice the training length."""
 PROMPT = np.arange(100) * 7 % 11

@@ -185,6 +185,7 @@ def test_whether_the_reach_is_finite():
 def test_every_encoding_of_the_registry_has_an_answer():
     """But for the network that may fall or grow without bound, as it has learned."""
     needed = {"alibi": {"slope": 0.5}, "kerple_log": {"r1": 2.0, "r2": 1.0}, "kerple_power": {"a": 1.0, "p": 1.0}}
+    needed |= {"hard_alibi": {"seen": 3}}
     for scheme in fastpe.list_encodings():
         assert reach.limit(scheme, **needed.get(scheme, {})) is not None or scheme == "dynamic_bias", scheme
 

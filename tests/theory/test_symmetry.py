@@ -14,15 +14,15 @@ REV = {
     "rwse", "signnet",
 }  # fmt: skip
 CONST = REV - {"graphormer", "rrwp", "rwse", "signnet"} | {
-    "beit_bias", "clex", "comrope", "deberta", "dynamic_bias", "fope", "huang2", "huang3", "huang4", "irpe",
-    "learned_2d_detr", "li_eq5", "liere", "mrope", "pope",
+    "beit_bias", "clex", "comrope", "crossformer_bias", "deberta", "dynamic_bias", "fope", "grape_m", "huang2",
+    "huang3", "huang4", "irpe", "learned_2d_detr", "li_eq5", "liere", "mrope", "pope",
     "rope", "rope_2d", "rope_dinov3", "rope_dynamic", "rope_linear", "rope_llama3", "rope_longrope", "rope_mixed",
     "rope_ntk", "rope_ntk_mixed", "rope_proportional", "rope_resonance", "rope_yarn", "sincos_2d_detr", "spe", "string",
-    "swin_bias", "swinv2_cpb", "t5", "tener", "transformer_xl", "wavelet_relative",
+    "swin_bias", "swinv2_cpb", "t5", "tener", "transformer_xl", "tupe", "wavelet_relative",
 }  # fmt: skip
 # const alone
 CAUSAL = CONST | PERM | {
-    "cable", "cope", "fire", "fox", "grape_a", "log_n", "ssd_decay", "ssmax", "temperature", "xpos",
+    "cable", "cope", "fire", "fox", "grape_a", "hard_alibi", "log_n", "ssd_decay", "ssmax", "temperature", "xpos",
 }  # fmt: skip
 CASES = [(name, causal) for name in NAMES for causal in (False, True) if causal or not is_causal(name)]
 

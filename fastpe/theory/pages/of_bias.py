@@ -9,7 +9,7 @@ import numpy as np
 from fastpe.encodings import combined
 from fastpe.theory import biases, reach
 from fastpe.theory.attention_information import attention_information, offset_information
-from fastpe.theory.decay import head_parameters
+from fastpe.theory.decay import FALLING, head_parameters
 from fastpe.theory.pages.quantities import CONTENTS, TOLERANCES, quantity
 from fastpe.theory.pages.record import Record
 from fastpe.theory.pages.subject import Slots, Subject
@@ -19,7 +19,6 @@ from fastpe.theory.value import Value
 Array = np.ndarray[Any, Any]
 
 _ADDED = {"bias", "scores", "index"}
-_FALLING = {"alibi", "kerple_log", "kerple_power"}  # whose limits depend on parameters of the head
 _BLOCK = 2**21  # scores that are held at once
 _MOST_PAIRS = 2**28  # of heads, queries and keys whose weights are all looked at
 
@@ -120,7 +119,7 @@ def subject_scheme(subject: Subject) -> str:
 def _parameters(subject: Subject) -> list[dict[str, Any]] | None:
     """What `reach.limit` takes for each head; None where the limit is not known."""
     adding = [part for part in subject.parts if _ADDED & set(part.encoding.slots)]
-    falling = [part for part in adding if part.scheme in _FALLING]
+    falling = [part for part in adding if part.scheme in FALLING]
     slots = subject.slots(max(2, subject.train_length)) if subject.model is None else None
     if falling and len(adding) > 1:
         return None

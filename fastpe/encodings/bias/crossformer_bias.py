@@ -1,0 +1,153 @@
+"""CrossFormer's dynamic position bias: a small network of the offset of two cells, normalised between its maps.
+
+    z_0 = (dy, dx) w_in + b_in,   z_l = f_l(z_(l-1)) w_(l-1) + b_(l-1), l = 1, 2,   u = f_3(z_2) w_out + b_out
+    f_l(z) = max(norm_weight_l (z - mean z) / sqrt(var z + 1e-5) + norm_bias_l, 0),   query minus key in dy and dx
+    S_ab = s q_a . k_b + u_h(y_a - y_b, x_a - x_b)
+
+Source: Wang et al. 2021, "CrossFormer: A Versatile Vision Transformer Hinging on Cross-scale Attention"
+(arXiv:2108.00154), section 3.2; number of layers, width and initial values: cheerss/CrossFormer, models/crossformer.py,
+DynamicPosBias, as its attention makes it, without residual connections.
+
+**Slots**: `index` (N, N) and `values` (H, V), computed once for each of the V = (2h-1)(2w-1) offsets of a grid of h by
+w; `scores` (H, N, N) where positions are given. **Learns**, in every layer its own: `w_in` (2, K), `b_in` (K,), `w`
+(2, K, K), `b` (2, K), `w_out` (K, H), `b_out` (H,), and `norm_weight` and `norm_bias` (3, K) of the normalisations.
+
+**Initial values.** N(0, 0.02^2) for the maps, zeros for what is added, ones for `norm_weight`.
+
+**Options**
+- `hidden`: K; by default a sixteenth of the model's width, as the authors have it, but at least the 4 of their
+  narrowest layer.
+- `grid`: rows and columns of this sequence's tokens, in raster order; the two factors of N closest to each other where
+  not given.
+
+Positions, where given, are (N, 2) or (B, N, 2), row and column, and may be real.
+
+**Past the training length**: defined for any grid, which is its purpose. The last normalisation bounds the bias by the
+size of its weights, whatever the offset.
+
+**Accuracy.** What enters a normalisation is divided by its deviation, never by less than 0.003: rounding of large
+offsets may be multiplied by as much as 300.
+
+**Traps.** With one unit a normalisation leaves zero, and no offset tells: K = 1 is a constant; with two units it leaves
+little more than a sign. Offsets enter as they are, but along a ray from (0, 0) only the first offsets differ much: once
+the deviation is large, and b_in small beside it, the normalisation takes the length away and leaves the direction.
+`dynamic_bias` is the variant of x-transformers for sequences.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.option import Option
+from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.parts import normed, offset_network, offset_tables
+from fastpe.encodings.parts.offset_tables import GRID, Sides, shapes
+from fastpe.encodings.parts.offsets import STANDARD_DEVIATION, stream_of
+from fastpe.encodings.slots import Spec
+
+Array = np.ndarray[Any, Any]
+
+_LAYERS = 3
+_LEAST = 4  # the width in the authors' narrowest layer, of 64 channels
+
+
+def _width(spec: Spec, hidden: int | None) -> int:
+    return max(spec.dim // 16, _LEAST) if hidden is None else hidden
+
+
+def check(spec: Spec, *, hidden: int | None, grid: Sides | None) -> None:
+    """The grid is that of the tokens."""
+    if spec.positions is None:
+        offset_tables.grid_of(spec, grid)
+
+
+def parameters(spec: Spec, *, hidden: int | None, **options: Any) -> dict[str, tuple[int, ...]]:
+    """The network, and the factors of its normalisations."""
+    width = _width(spec, hidden)
+    maps = offset_network.parameters((2,), width, _LAYERS, spec.heads)
+    return {**maps, "norm_weight": (_LAYERS, width), "norm_bias": (_LAYERS, width)}
+
+
+def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
+    """N(0, 0.02^2), zeros and ones."""
+    found = {name: np.zeros(shape) for name, shape in parameters(spec, **options).items()}
+    found["norm_weight"] += 1.0
+    for name in ("w_in", "w", "w_out"):
+        found[name] += STANDARD_DEVIATION * stream_of(rng, name).normal(found[name].shape)
+    return found
+
+
+def reference(spec: Spec, params: dict[str, Any], *, hidden: int | None, grid: Sides | None) -> dict[str, Any]:
+    """The formula above, layer by layer."""
+    offsets, index = offset_tables.printed_offsets(spec, grid)
+    z = offsets @ params["w_in"] + params["b_in"]
+    for layer in range(_LAYERS):
+        mean, var = z.mean(axis=-1)[..., None], z.var(axis=-1)[..., None]
+        normal = (z - mean) / np.sqrt(var + 1e-5)
+        units = np.maximum(params["norm_weight"][layer] * normal + params["norm_bias"][layer], 0)
+        last = layer == _LAYERS - 1
+        w, b = (params[f"{name}_out"] if last else params[name][layer] for name in ("w", "b"))
+        z = units @ w + b
+    return offset_tables.as_slots(z, index)
+
+
+def _between(network: dict[str, Array], found: dict[str, Array]) -> offset_network.Between:
+    """f_l; on the way back it adds the gradients of its own factors into `found`."""
+
+    def units(z: Array, layer: int) -> tuple[Array, offset_network.Back]:
+        weight, normal = network["norm_weight"][layer], normed.normed(z)
+        before = weight * normal.values + network["norm_bias"][layer]
+
+        def back(dunits: Array) -> Array:
+            own = np.where(before > 0.0, dunits, 0.0)
+            found["norm_weight"][layer] += (own * normal.values).sum(axis=0)
+            found["norm_bias"][layer] += own.sum(axis=0)
+            return normed.back(normal, weight * own)
+
+        return np.maximum(before, 0.0), back
+
+    return units
+
+
+def fill(
+    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, hidden: int | None, grid: Sides | None
+) -> None:  # fmt: skip
+    """Fill `index` and `values`, or `scores` where positions are given."""
+    network = offset_network.as_float64(params)
+    offset_tables.write_own_index(out, spec, grid)
+    for offsets, values in offset_tables.blocks(spec, out, grid):
+        values[...] = offset_network.forward(offsets, network, _between(network, {})).T
+
+
+def pull(
+    spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, hidden: int | None,
+    grid: Sides | None,
+) -> None:  # fmt: skip
+    """The network's chain rule, from the sums of the scores' gradients over the pairs of an offset."""
+    network = offset_network.as_float64(params)
+    found = {name: np.zeros(each.shape) for name, each in network.items()}
+    for offsets, dvalues in offset_tables.blocks(spec, dslots, grid):
+        layers: list[Any] = []
+        offset_network.forward(offsets, network, _between(network, found), layers)
+        offset_network.backward(offsets, network, layers, dvalues.T, found)
+    for name, gradient in found.items():
+        dparams[name] += gradient
+
+
+ENCODING = Encoding(
+    summary="a bias by a normalised network of the offset",
+    use="images",
+    slots=("index", "values", "scores"),
+    options={
+        "hidden": Option(None, "width of the network; none: a sixteenth of the model's", int, minimum=1, optional=True),
+        "grid": GRID,
+    },
+    beyond="defined",
+    direction="yes",
+    source="Wang et al. 2021, arXiv:2108.00154, section 3.2, and released code",
+    # sums of K products after each of four maps; and 1/sqrt(1e-5) times the rounding of the first, 0.06 an offset
+    ulp=lambda spec, *, hidden, **options: 256.0 + 64.0 * _width(spec, hidden) + 40.0 * spec.farthest,
+    axes=lambda **options: 2,
+    shapes=shapes,
+    per_layer=("w_in", "b_in", "w", "b", "w_out", "b_out", "norm_weight", "norm_bias"),
+)

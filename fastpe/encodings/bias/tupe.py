@@ -1,0 +1,258 @@
+"""TUPE: products of positions with positions, by maps of their own, added to the products of contents.
+
+    S_ij = (q_i . k_j + (P^_i U_Q + b_Q)_h . (P^_j U_K + b_K)_h) / sqrt(2 D) + table[bucket(j - i), h]
+    P^ = norm_weight (P - mean P) / sqrt(var P + 1e-5) + norm_bias
+
+Source: Ke, He and Liu 2021, "Rethinking Positional Encoding in Language Pre-training" (arXiv:2006.15595, ICLR 2021);
+guolinke/TUPE, fairseq/modules/transformer_sentence_encoder.py. Without buckets it is their TUPE-A, with them TUPE-R.
+
+**Slots**: `scores` (H, N, N), O(N^2) numbers, and `scale`, 1/sqrt(2 D), for the content. **Learns**, once for all
+layers: `position` P (rows, C), `norm_weight` and `norm_bias` (C,), `query` U_Q and `key` U_K (C, C), `query_bias` and
+`key_bias` (C,), and `table` (buckets, H).
+
+**Initial values.** N(0, 0.02^2), zeros for what is added, ones for `norm_weight`.
+
+**Options**
+- `class_token`: the first token is a class token, as always in the code. P gets one more row, before the others, whose
+  product of query and key is the term of the class token with every key; that of every other query with the class token
+  is the same product of row 1. (Row 1 is the class token's own, as position 0; there it serves nothing else.)
+- `buckets`: of offsets, for both sides as in `t5`, an even number; 32 in the code. By default there are none. With a
+  class token there is one more, for queries' terms with it; its own with every key have the bucket of offset 0 to the
+  right, which no other pair has.
+- `max_distance`: the distance from which offsets share the last bucket.
+- `rows`: for how many positions there are vectors; where not given, the training length. `fastpe train` has 1024.
+
+Positions, where given, are integers from 0 to rows - 1.
+
+**Past the training length**: undefined, as there are no vectors; with more `rows` those past the training length are
+there, and untrained.
+
+**Traps.** The scale of the content changes as well: with equal maps scores are 1/sqrt(2) of the usual ones. A causal
+model has buckets for both sides too, half of which it never sees.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastpe.base.option import Option
+from fastpe.encodings.bias.t5 import bucket, printed_bucket
+from fastpe.encodings.encoding import BeyondTrainingLength, Encoding
+from fastpe.encodings.parts import normed
+from fastpe.encodings.parts.grids import whole_points
+from fastpe.encodings.parts.offset_biases import pairwise
+from fastpe.encodings.parts.offsets import STANDARD_DEVIATION, per_head, stream_of, whole_width
+from fastpe.encodings.slots import Spec
+from fastpe.kernels.arrays import gemm
+
+Array = np.ndarray[Any, Any]
+
+_ROWS = 256  # queries whose scores are computed before they are moved
+_CLASS, _FIRST = 0, 1  # the rows of P whose products with themselves are a class token's terms
+
+
+def _scale(spec: Spec) -> float:
+    return 1.0 / math.sqrt(2.0 * spec.head_dim)
+
+
+def plain(spec: Spec, **options: Any) -> dict[str, Any]:
+    """Two terms share the variance."""
+    return {"scale": _scale(spec)}
+
+
+def check(spec: Spec, *, rows: int | None, buckets: int | None, max_distance: int, **options: Any) -> None:
+    """Whole positions that have vectors; buckets as `t5` has them, as many on either side."""
+    _ = spec.head_dim
+    if buckets is not None and buckets % 2:
+        raise ValueError(f"option 'buckets' must be even, not {buckets}")
+    if buckets is not None and max_distance <= buckets // 4:
+        raise ValueError(
+            f"option 'max_distance' must exceed {buckets // 4}, the number of exact buckets, but is {max_distance}"
+        )
+    points, count = whole_points("tupe", spec.points()), rows or spec.train_length
+    if points.max() >= count:
+        raise BeyondTrainingLength(
+            f"'tupe' has no vector for position {points.max():.0f}: there are {count}; option rows is how many"
+        )
+
+
+def parameters(
+    spec: Spec, *, rows: int | None, class_token: bool, buckets: int | None, **options: Any
+) -> dict[str, tuple[int, ...]]:
+    """Vectors, their normalisation and their two maps; numbers for buckets."""
+    c = spec.dim
+    found: dict[str, tuple[int, ...]] = {"position": ((rows or spec.train_length) + class_token, c)}
+    found |= {"norm_weight": (c,), "norm_bias": (c,)}
+    found |= {"query": (c, c), "query_bias": (c,), "key": (c, c), "key_bias": (c,)}
+    return found if buckets is None else {**found, "table": (buckets + class_token, spec.heads)}
+
+
+def init(spec: Spec, rng: Any, **options: Any) -> dict[str, Any]:
+    """N(0, 0.02^2), zeros and ones."""
+    found = {name: np.zeros(shape) for name, shape in parameters(spec, **options).items()}
+    found["norm_weight"] += 1.0
+    for name in {"position", "query", "key", "table"} & set(found):
+        found[name] += STANDARD_DEVIATION * stream_of(rng, name).normal(found[name].shape)
+    return found
+
+
+def reference(
+    spec: Spec, params: dict[str, Any], *, class_token: bool, buckets: int | None, max_distance: int, **options: Any
+) -> dict[str, Any]:  # fmt: skip
+    """The formula above, and what the code writes over it."""
+    p = params["position"]
+    hat = (p - p.mean(axis=1)[:, None]) / np.sqrt(p.var(axis=1)[:, None] + 1e-5)
+    hat = hat * params["norm_weight"] + params["norm_bias"]
+    place = spec.points().astype(int) + class_token
+    q, k = (hat @ params[name] + params[f"{name}_bias"] for name in ("query", "key"))
+    q, k = (each.reshape(-1, spec.heads, spec.head_dim) for each in (q, k))
+    scores = np.einsum("...ihd,...jhd->...hij", q[place], k[place]) / np.sqrt(2 * spec.head_dim)
+    if class_token:
+        of_class = np.einsum("rhd,rhd->rh", q[:2], k[:2]) / np.sqrt(2 * spec.head_dim)
+        scores[..., :, 0] = of_class[1][:, None]
+        scores[..., 0, :] = of_class[0][:, None]
+    if buckets is not None:
+        found = printed_bucket(pairwise(spec), False, buckets, max_distance)
+        found = np.broadcast_to(found, (*spec.batch, spec.length, spec.length)).copy()
+        if class_token:
+            found[..., :, 0] = buckets
+            found[..., 0, :] = buckets // 2
+        scores = scores + np.moveaxis(params["table"][found], -1, -3)
+    return {"scores": scores}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Compiled products
+
+
+class _Vectors(NamedTuple):
+    """What the rows of P that occur become."""
+
+    used: Array  # which rows, (R,)
+    where: Array  # of each token, its number among them, (..., N)
+    normal: normed.Normed  # (R, C)
+    hat: Array  # P^, (R, C)
+    query: Array  # (H, R, D), divided by sqrt(2 D)
+    key: Array  # (H, R, D)
+
+
+def _vectors(spec: Spec, params: dict[str, Any], class_token: bool) -> _Vectors:
+    place = spec.points().astype(np.int64) + class_token
+    used = np.union1d(place, np.arange(2 * class_token))
+    wide = {name: np.asarray(each, np.float64) for name, each in params.items() if name != "position"}
+    normal = normed.normed(params["position"][used].astype(np.float64))
+    hat = normal.values * wide["norm_weight"] + wide["norm_bias"]
+    query, key = (
+        np.ascontiguousarray(per_head(gemm(hat, wide[name]) + wide[f"{name}_bias"], spec.heads))
+        for name in ("query", "key")
+    )
+    return _Vectors(used, np.searchsorted(used, place), normal, hat, _scale(spec) * query, key)
+
+
+def _buckets(spec: Spec, sample: tuple[int, ...], some: slice, buckets: int, max_distance: int) -> Array:
+    """The bucket of some queries and every key."""
+    points = spec.points()[sample]
+    return bucket(points - points[some, None], False, buckets, max_distance)
+
+
+def _entries_of_class(params: dict[str, Any], buckets: int | None) -> tuple[Any, Any]:
+    """Of the class token's row and column, the numbers of their buckets, (H,) or 0."""
+    return (0.0, 0.0) if buckets is None else (params["table"][buckets // 2], params["table"][buckets])
+
+
+def fill(
+    spec: Spec, params: dict[str, Any], out: dict[str, Any], *, class_token: bool, buckets: int | None,
+    max_distance: int, **options: Any,
+) -> None:  # fmt: skip
+    """Fill `scores`, some queries at a time."""
+    own, scores = _vectors(spec, params, class_token), out["scores"]
+    for sample in np.ndindex(*spec.batch):
+        at = own.where[sample]
+        keys = np.ascontiguousarray(own.key[:, at].swapaxes(1, 2))
+        for first in range(0, spec.length, _ROWS):
+            some = slice(first, first + _ROWS)
+            found = None if buckets is None else _buckets(spec, sample, some, buckets, max_distance)
+            for h in range(spec.heads):
+                block = gemm(own.query[h, at[some]], keys[h])
+                scores[(*sample, h, some)] = block if found is None else block + params["table"][found, h]
+    if class_token:
+        of_class = (own.query[:, :2] * own.key[:, :2]).sum(axis=-1)
+        row, column = _entries_of_class(params, buckets)
+        scores[..., :, 0] = (of_class[:, _FIRST] + column)[:, None]
+        scores[..., 0, :] = (of_class[:, _CLASS] + row)[:, None]
+
+
+def pull(
+    spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, class_token: bool,
+    buckets: int | None, max_distance: int, **options: Any,
+) -> None:  # fmt: skip
+    """dquery = dscores key, dkey = dscores^T query, each times 1/sqrt(2 D); then the maps and the normalisation."""
+    own, dscores = _vectors(spec, params, class_token), dslots["scores"]
+    dquery, dkey = np.zeros(own.query.shape), np.zeros(own.key.shape)
+    dtable = np.zeros(params["table"].shape if buckets is not None else (2, spec.heads))
+    of_class = np.zeros((2, spec.heads))
+    for sample in np.ndindex(*spec.batch):
+        at = own.where[sample]
+        for first in range(0, spec.length, _ROWS):
+            some = slice(first, first + _ROWS)
+            found = None if buckets is None else _buckets(spec, sample, some, buckets, max_distance)
+            for h in range(spec.heads):
+                change = dscores[(*sample, h, some)].astype(np.float64)
+                if class_token:
+                    of_class[:, h] += _taken(change, first == 0)
+                np.add.at(dquery[h], at[some], gemm(change, own.key[h, at]))
+                np.add.at(dkey[h], at, gemm(np.ascontiguousarray(change.T), own.query[h, at[some]]))
+                if found is not None:
+                    dtable[:, h] += np.bincount(found.ravel(), change.ravel(), len(dtable))
+    if class_token:
+        dquery[:, :2] += of_class.T[..., None] * own.key[:, :2]
+        dkey[:, :2] += of_class.T[..., None] * own.query[:, :2]
+    if buckets is not None:
+        if class_token:
+            dtable[[buckets // 2, buckets]] += of_class
+        dparams["table"] += dtable
+    _pull_vectors(spec, params, own, _scale(spec) * dquery, dkey, dparams)
+
+
+def _taken(change: Array, has_class: bool) -> tuple[float, float]:
+    """The sums of the class token's row, where it is among these, and of its column: both become zero."""
+    row = 0.0
+    if has_class:
+        row, change[0] = change[0].sum(), 0.0
+    column = change[:, 0].sum()
+    change[:, 0] = 0.0
+    return row, column
+
+
+def _pull_vectors(
+    spec: Spec, params: dict[str, Any], own: _Vectors, dquery: Array, dkey: Array, dparams: dict[str, Any]
+) -> None:  # fmt: skip
+    dhat, across = np.zeros(own.hat.shape), np.ascontiguousarray(own.hat.T)
+    for name, gradient in {"query": dquery, "key": dkey}.items():
+        wide = whole_width(gradient)
+        dparams[name] += gemm(across, wide)
+        dparams[f"{name}_bias"] += wide.sum(axis=0)
+        dhat += gemm(wide, np.ascontiguousarray(params[name].T, np.float64))
+    dparams["norm_weight"] += (dhat * own.normal.values).sum(axis=0)
+    dparams["norm_bias"] += dhat.sum(axis=0)
+    dparams["position"][own.used] += normed.back(own.normal, dhat * params["norm_weight"].astype(np.float64))
+
+
+ENCODING = Encoding(
+    summary="products of positions by maps of their own",
+    use="proposed",
+    slots=("scores", "scale"),
+    options={
+        "class_token": Option(False, "whether the first token is a class token, with terms of its own", bool),
+        "buckets": Option(None, "of offsets, an even number; none: no such term", int, minimum=4, optional=True),
+        "max_distance": Option(128, "distance from which all share a bucket", int, minimum=2),
+        "rows": Option(None, "for how many positions; the training length if none", int, minimum=1, optional=True),
+    },
+    beyond="undefined",
+    direction="yes",
+    source="Ke, He and Liu 2021, arXiv:2006.15595, and released code",
+    ulp=lambda spec, **options: 64.0 + 8.0 * spec.dim,  # of a product of two sums of C products that do not cancel
+    plain=plain,
+    tested={"rows": 1024},
+)

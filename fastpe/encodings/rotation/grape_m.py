@@ -1,0 +1,113 @@
+"""GRAPE-M: rotary, whose frequencies are learned through their logarithms.
+
+    theta_t = exp(log_freq_t / scale),  t = 0 .. D/2 - 1,         the angle of pair t at position p is p theta_t
+
+Source: GRAPE, multiplicative and without context (Zhang et al. 2025, arXiv:2512.07805), by its released code,
+model-architectures/GRAPE, model/llama-mha-grape-m-nonctx.py, which was read and not run: no value here is compared with
+one of that code.
+
+**Slots**: `angles` (1 or H, N, D/2), `pairs`. **Learns**: `log_freq` (1 or H, D/2), in every layer its own.
+
+**Initial values.** log_freq_t = -scale (2t/D) ln(base): the frequencies of `rope`.
+
+**Options**
+- `scale`: divides the logarithms. The rotations do not change; a step of Adam, which has the size of the learning rate
+  whatever the gradient's, moves the logarithm of a frequency by a `scale`-th of it. 16 in the code's models.
+- `shared`: whether all heads have the same frequencies, as the authors' models do.
+- `base`: of the initial frequencies. `pairs`: as for `rope`; `half` in the code.
+
+Positions may be real or negative.
+
+**Past the training length**: defined, as `rope`: slow pairs reach angles that training never showed.
+
+**Accuracy.** An angle is as exact as that of `rope`, for log_freq as it is: in float32 that is rounded, which makes
+initial frequencies differ from those of `rope` by up to 10^-6 of themselves. Every exponential takes some microseconds.
+
+**Traps.** The gradient of log_freq is a sum over tokens weighted by their positions. The code turns the other way,
+which no score tells; and it normalises queries and keys after turning them, with a weight for each channel
+(QK-RMSNorm): where the two weights of a pair differ, its scores depend on more than the offset.
+"""
+
+import math
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.option import Option
+from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.parts.angles import exact_angles, fill_angles, in_turns, precise, pull_angles
+from fastpe.encodings.parts.rotary import base_option, check, pairs_option, plain_pairs, rotated_width
+from fastpe.encodings.slots import Spec
+
+Array = np.ndarray[Any, Any]
+
+_DIGITS = 36  # of frequencies: two float64 have 32
+
+
+def parameters(spec: Spec, *, shared: bool, **options: Any) -> dict[str, tuple[int, ...]]:
+    """A logarithm for every pair, of all heads or of each."""
+    return {"log_freq": (1 if shared else spec.heads, rotated_width(spec, None) // 2)}
+
+
+def shapes(spec: Spec, *, shared: bool, **options: Any) -> dict[str, tuple[int, ...]]:
+    """Angles for all heads, or for each."""
+    groups, pairs = parameters(spec, shared=shared)["log_freq"]
+    return {"angles": (*spec.batch, groups, spec.length, pairs)}
+
+
+def init(spec: Spec, rng: Any, *, scale: float, shared: bool, base: float, **options: Any) -> dict[str, Any]:
+    """Those of the frequencies of `rope`."""
+    shape = parameters(spec, shared=shared)["log_freq"]
+    ladder = -2.0 * np.arange(shape[1]) / spec.head_dim * math.log(base)
+    return {"log_freq": np.broadcast_to(scale * ladder, shape).copy()}
+
+
+def reference(spec: Spec, params: dict[str, Any], *, scale: float, **options: Any) -> dict[str, Any]:
+    """p exp(log_freq / scale), in Decimal and rounded once."""
+    with precise():
+        theta = [[(Decimal(each) / Decimal(scale)).exp() for each in own] for own in params["log_freq"].tolist()]
+    return {"angles": np.stack([exact_angles(spec.points(), own) for own in theta], axis=-3)}
+
+
+def _turns(params: dict[str, Any], scale: float) -> Array:
+    """The frequencies as `fill_angles` takes them: float64 is not enough, as positions multiply what it rounds."""
+    with precise(_DIGITS):
+        divisor = Decimal(scale)
+        exact = [tuple((Decimal(each) / divisor).exp() for each in own) for own in params["log_freq"].tolist()]
+    return np.concatenate([in_turns(own) for own in exact])
+
+
+def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, scale: float, **options: Any) -> None:
+    """Fill `angles`."""
+    fill_angles(spec.points()[..., None], _turns(params, scale), out["angles"])
+
+
+def pull(
+    spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, scale: float,
+    **options: Any,
+) -> None:  # fmt: skip
+    """dlog_freq_t = theta_t / scale times the sum of p dangles over tokens."""
+    turning = pull_angles(spec.points()[..., None], dslots["angles"])[:, 0]
+    dparams["log_freq"] += np.exp(params["log_freq"].astype(np.float64) / scale) / scale * turning
+
+
+ENCODING = Encoding(
+    summary="rotary, with learned logarithms of frequencies",
+    use="proposed",
+    slots=("angles", "pairs"),
+    options={
+        "scale": Option(16.0, "divides the learned logarithms", float, above=0.0),
+        "shared": Option(True, "whether all heads have the same frequencies", bool),
+        "base": base_option(),
+        "pairs": pairs_option("half"),
+    },
+    beyond="defined",
+    direction="yes",
+    source="Zhang et al. 2025, arXiv:2512.07805, by its released code",
+    ulp=2.0,
+    shapes=shapes,
+    plain=plain_pairs,
+    check=check,
+    per_layer=("log_freq",),
+)

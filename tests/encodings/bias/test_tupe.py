@@ -1,0 +1,130 @@
+"""Products of positions with positions: printed values, the formula pair by pair, gradients, what is refused."""
+
+import math
+
+import numpy as np
+import pytest
+
+import fastpe
+
+DOUBLE = {"dtype": np.float64}
+
+
+def sines(*shape: int) -> np.ndarray:
+    return np.sin(0.37 * np.arange(float(math.prod(shape)))).reshape(shape)
+
+
+def printed_parameters() -> dict[str, np.ndarray]:
+    """Those of the check: maps as PyTorch has them, outputs first, and nothing added."""
+    n = np.arange(64.0).reshape(8, 8)
+    return {
+        "position": sines(6, 8), "norm_weight": np.ones(8), "norm_bias": np.zeros(8),
+        "query": np.cos(0.21 * n).T, "query_bias": np.zeros(8), "key": np.cos(1 + 0.33 * n).T, "key_bias": np.zeros(8),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("reference", [False, True])
+def test_printed_values(reference: bool) -> None:
+    request = {"dim": 8, "heads": 2, "train_length": 5, "class_token": True, **DOUBLE}
+    slots = fastpe.build("tupe", 4, params=printed_parameters(), reference=reference, **request)
+    assert slots["scale"] == 1 / math.sqrt(2 * 4)
+    np.testing.assert_allclose(slots["scores"][0, 0], [-1.586482249] * 4, rtol=0, atol=5.1e-10)
+    printed = [-2.364761860, -2.873933637, 3.084929354, -3.209632333]
+    np.testing.assert_allclose(slots["scores"][0, 1], printed, rtol=0, atol=5.1e-10)
+
+
+def drawn(options: dict, train_length: int = 6) -> dict[str, np.ndarray]:
+    """Parameters of which none is zero or one."""
+    first = fastpe.init("tupe", dim=6, heads=2, train_length=train_length, **options, **DOUBLE)
+    rng = np.random.default_rng(4)
+    return {name: value + rng.normal(size=value.shape) for name, value in first.items()}
+
+
+def by_pairs(params: dict, places: list[int], class_token: bool, buckets: int | None) -> np.ndarray:
+    """The paper's term, one pair of tokens after the other, without a matrix."""
+    heads, width = 2, 3
+
+    def vector(row: int, name: str, head: int) -> list[float]:
+        p = [float(x) for x in params["position"][row]]
+        mean = sum(p) / len(p)
+        deviation = math.sqrt(sum((x - mean) ** 2 for x in p) / len(p) + 1e-5)
+        hat = [
+            float(g) * (x - mean) / deviation + float(b)
+            for x, g, b in zip(p, params["norm_weight"], params["norm_bias"], strict=True)
+        ]
+        channels = range(head * width, (head + 1) * width)
+        return [sum(hat[a] * params[name][a, c] for a in range(len(hat))) + params[f"{name}_bias"][c] for c in channels]
+
+    def entry(offset: int) -> int:
+        """Six buckets, three a side: 0 and 1 to 11 and farther on, as sqrt(128) is 11.3."""
+        return (abs(offset) > 0) + (abs(offset) > 11) + 3 * (offset > 0)
+
+    scores = np.empty((heads, len(places), len(places)))
+    for h, i, j in np.ndindex(scores.shape):
+        left, right = (places[each] + class_token for each in (i, j))
+        if class_token and i == 0:
+            left = right = 0
+        elif class_token and j == 0:
+            left = right = 1
+        product = sum(a * b for a, b in zip(vector(left, "query", h), vector(right, "key", h), strict=True))
+        scores[h, i, j] = product / math.sqrt(2 * width)
+        if buckets:
+            own = entry(places[j] - places[i])
+            own = buckets // 2 if class_token and i == 0 else buckets if class_token and j == 0 else own
+            scores[h, i, j] += params["table"][own, h]
+    return scores
+
+
+@pytest.mark.parametrize("class_token", [False, True])
+@pytest.mark.parametrize("buckets", [None, 6])
+@pytest.mark.parametrize("places", [None, [4, 0, 17, 4, 1]])
+@pytest.mark.parametrize("reference", [False, True])
+def test_pair_by_pair(class_token: bool, buckets: int | None, places: list[int] | None, reference: bool) -> None:
+    options = {"class_token": class_token, "buckets": buckets, "rows": 20}
+    params = drawn(options)
+    found = fastpe.build(
+        "tupe", 5, dim=6, heads=2, positions=places, params=params, reference=reference, **options, **DOUBLE
+    )["scores"]  # fmt: skip
+    expected = by_pairs(params, places or list(range(5)), class_token, buckets)
+    np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("class_token", [False, True])
+@pytest.mark.parametrize("buckets", [None, 6])
+@pytest.mark.parametrize("places", [None, [[4, 0, 5, 4, 1], [0, 1, 2, 3, 5]]])
+def test_gradients_are_slopes(class_token: bool, buckets: int | None, places: list | None) -> None:
+    options = {"class_token": class_token, "buckets": buckets}
+    params = drawn(options)
+    request = {"dim": 6, "heads": 2, "positions": places, "train_length": 6, **options, **DOUBLE}
+    change = np.random.default_rng(5).normal(size=(2, 2, 5, 5) if places else (2, 5, 5))
+    found = fastpe.pull("tupe", 5, {"scores": change}, params=params, **request)
+    for key, value in params.items():
+        for place in np.ndindex(value.shape):
+            ends = []
+            for step in (1e-6, -1e-6):
+                moved = {each: array.copy() for each, array in params.items()}
+                moved[key][place] += step
+                built = fastpe.build("tupe", 5, params=moved, reference=True, **request)["scores"]
+                ends.append(float((built * change).sum()))
+            np.testing.assert_allclose(found[key][place], (ends[0] - ends[1]) / 2e-6, rtol=0, atol=3e-7, err_msg=key)
+
+
+def test_positions_without_a_vector() -> None:
+    request = {"dim": 8, "train_length": 4}
+    with pytest.raises(fastpe.BeyondTrainingLength, match="'tupe' has no vector for position 4: there are 4; option"):
+        fastpe.build("tupe", 5, **request)
+    assert fastpe.build("tupe", 5, **request, rows=5)["scores"].shape == (1, 5, 5)
+    with pytest.raises(ValueError, match=r"'tupe' needs integer positions >= 0, but one is 0\.5"):
+        fastpe.build("tupe", 2, **request, positions=[0, 0.5])
+    with pytest.raises(ValueError, match="option 'buckets' must be even, not 7"):
+        fastpe.build("tupe", 2, **request, buckets=7)
+    with pytest.raises(ValueError, match="option 'max_distance' must exceed 8, the number of exact buckets, but is 8"):
+        fastpe.build("tupe", 2, **request, buckets=32, max_distance=8)
+
+
+def test_initial_values_are_the_authors() -> None:
+    params = fastpe.init("tupe", dim=64, heads=4, train_length=200, buckets=512, **DOUBLE)
+    for name in ("position", "query", "key", "table"):
+        np.testing.assert_allclose(params[name].std(), 0.02, rtol=0.06)
+    assert {float(value) for name in ("query_bias", "key_bias", "norm_bias") for value in params[name]} == {0.0}
+    np.testing.assert_array_equal(params["norm_weight"], 1)
