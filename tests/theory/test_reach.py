@@ -197,6 +197,18 @@ def test_reaches_that_no_number_holds():
     assert decay_of("kerple_power", a=0.01, p=0.01)[0].perplexity() == math.inf
 
 
+def test_windows_end_the_past():
+    """A window of three keys in an endless text, and none; the windows of hard-ALiBi are read off its bias."""
+    found = reach.limit("hard_alibi", train_length=2, seen=3)
+    assert (found.perplexity.value, found.window.value) == (pytest.approx(3.0, rel=1e-15), 3.0)
+    assert found.beyond.value == pytest.approx(1 / 3, rel=1e-15)
+    assert reach.limit("hard_alibi", seen=math.inf).window.value == math.inf
+    bias = fastpe.build("hard_alibi", 9, heads=4, masked=3, causal=True)
+    assert [each["seen"] for each in head_parameters("hard_alibi", bias, {})] == [1, 2, 3, math.inf]
+    with pytest.raises(ValueError, match="seen must be at least 1, not 0"):
+        decay_of("hard_alibi", seen=0)
+
+
 def test_parameters_of_heads():
     slots = fastpe.build("alibi", 100, heads=2, train_length=50, schedule="linear", dtype="float64")
     assert head_parameters("alibi", slots, {}) == [{"slope": 2.0**-5}, {"slope": 2.0**-9}]

@@ -28,10 +28,9 @@ size of its weights, whatever the offset.
 **Accuracy.** What enters a normalisation is divided by its deviation, never by less than 0.003: rounding of large
 offsets may be multiplied by as much as 300.
 
-**Traps.** With one unit a normalisation leaves zero, and no offset tells: K = 1 is a constant; with two units it leaves
-little more than a sign. Offsets enter as they are, but along a ray from (0, 0) only the first offsets differ much: once
-the deviation is large, and b_in small beside it, the normalisation takes the length away and leaves the direction.
-`dynamic_bias` is the variant of x-transformers for sequences.
+**Traps.** The first normalisation takes an offset's length away: only b_in, which starts as zeros, tells near from far,
+so that at first all offsets in one direction share a bias. One unit is normalised to zero, so K = 1 is a constant; of
+two units little more than a sign is left. `dynamic_bias` is the variant of x-transformers for sequences.
 """
 
 from typing import Any

@@ -98,6 +98,18 @@ def test_initial_values_are_the_authors() -> None:
     assert fastpe.init("crossformer_bias", dim=16, train_length=49)["b_in"].shape == (4,)
 
 
+def test_at_first_all_offsets_in_one_direction_share_a_bias() -> None:
+    """And no longer once b_in is there, as its page says; (0, 0) has a bias of its own."""
+    request = {"heads": 2, "dim": 128, "positions": [[0, 0], [1, 2], [7, 14], [2, 1]], **DOUBLE}
+    params = fastpe.init("crossformer_bias", heads=2, dim=128, train_length=4, **DOUBLE)
+    same, other = (fastpe.build("crossformer_bias", 4, params=params | {"b_in": b_in}, **request)["scores"][:, :, 0]
+                   for b_in in (0.0 * params["b_in"], 0.1 * np.arange(8)))  # fmt: skip
+    np.testing.assert_allclose(same[:, 1], same[:, 2], atol=1e-6)
+    assert np.abs(same[:, 1] - same[:, 3]).max() > 1e-3
+    assert np.abs(other[:, 1] - other[:, 2]).max() > 1e-3
+    np.testing.assert_array_equal(same[:, 0], 0)
+
+
 def test_the_bias_is_bounded_by_the_last_map() -> None:
     """As its page says: normalised values have at most the root of K, whatever the offset."""
     params = fastpe.init("crossformer_bias", heads=2, dim=128, train_length=4, **DOUBLE)

@@ -57,6 +57,17 @@ def test_hidden_tiles_weigh_nothing_in_a_long_text() -> None:
         np.testing.assert_allclose(found[:, h], expected[:, 0], atol=3e-6)
 
 
+@pytest.mark.parametrize("masked", [0, 1])
+def test_tiles_behind_a_window_are_not_read(masked: int) -> None:
+    """Values far behind that are no numbers reach the head without a window, and not the other."""
+    n = 700
+    q, k, v = np.random.default_rng(3).normal(size=(3, 1, 1, n, 8))
+    v[..., 0, :] = np.nan
+    bias = fastpe.build("hard_alibi", n, dim=8, masked=masked, **REQUEST)["bias"]
+    found = fastpe.attention(q, k, v, causal=True, bias=bias)[0, 0, -1]
+    assert np.isfinite(found).all() == (masked == 1)
+
+
 def test_the_values_of_the_fixture_are_those_of_windows() -> None:
     bias = fastpe.build("hard_alibi", 4, heads=1, **REQUEST)["bias"]
     out = fastpe.attention(Q[None, None], K[None, None], V[None, None], causal=True, bias=bias)[0, 0]
