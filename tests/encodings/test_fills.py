@@ -191,7 +191,8 @@ LONG, SIZES = 2**16, {"dim": 64, "heads": 2}
 
 def options_of(name: str) -> dict:
     entries = {"entries": 256} if "entries" in registry.get(name).options else {}
-    keywords = {**SIZES, "train_length": LONG, **entries}
+    causal = registry.get(name).direction == "causal"
+    keywords = {**SIZES, "train_length": LONG, "causal": causal, **entries}
     drawn = fastpe.init(name, **keywords)
     return {**keywords, "params": drawn} if drawn else keywords
 
