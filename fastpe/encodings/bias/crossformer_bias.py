@@ -1,4 +1,4 @@
-"""CrossFormer's dynamic position bias: a small network of the offset of two cells, normalised between its maps.
+"""CrossFormer's dynamic position bias: a small network, normalised, of the offset of two cells.
 
     z_0 = (dy, dx) w_in + b_in,   z_l = f_l(z_(l-1)) w_(l-1) + b_(l-1), l = 1, 2,   u = f_3(z_2) w_out + b_out
     f_l(z) = max(norm_weight_l (z - mean z) / sqrt(var z + 1e-5) + norm_bias_l, 0),   query minus key in dy and dx

@@ -1,4 +1,4 @@
-"""Hard-ALiBi: the first heads see a window each, of 1, 2, 3, ... keys; the others see every key, without positions.
+"""Hard-ALiBi: the first heads see windows of 1, 2, 3, ... keys; the others have no positions.
 
     S_ij = s q_i . k_j                      head h >= masked, or i - j <= h
          = -infinity                        otherwise

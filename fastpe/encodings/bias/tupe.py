@@ -1,4 +1,4 @@
-"""TUPE: products of positions with positions, by maps of their own, added to the products of contents.
+"""TUPE: products of positions with positions, by maps of their own, beside those of contents.
 
     S_ij = (q_i . k_j + (P^_i U_Q + b_Q)_h . (P^_j U_K + b_K)_h) / sqrt(2 D) + table[bucket(j - i), h]
     P^ = norm_weight (P - mean P) / sqrt(var P + 1e-5) + norm_bias
