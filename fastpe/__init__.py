@@ -16,6 +16,7 @@ Attention, with any slots
     spans                       which keys queries see: documents, prefixes, padding, windows
     bands                       rotations by how far keys lie back: Self-Extend, ReRoPE, DCA, StreamingLLM
     columns                     what the content adds to scores: forget gates, decays, gated slopes
+    angles                      rotations by what the content says: Selective RoPE
     temperatures                factors of queries by position
     fastpe.torch, fastpe.jax    the same for PyTorch and JAX
 
@@ -51,6 +52,7 @@ from fastpe.base.shielded import load as _load
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from fastpe import angles as angles
     from fastpe import bands as bands
     from fastpe import columns as columns
     from fastpe import reference as reference
@@ -113,6 +115,7 @@ _HOME = {
     "length_curve": "fastpe.training.length_curve",
     "receptive_field": "fastpe.training.receptive_field",
     "compare": "fastpe.experiments.compare",
+    "angles": "",
     "bands": "",
     "columns": "",
     "reference": "",
@@ -127,7 +130,7 @@ __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "list_encodings", "page", "build", "init", "pull", "resize", "show", "register",
     "Encoding", "Option", "Spec", "Reported", "BeyondTrainingLength",
     "attention", "attention_vjp", "attention_scores", "rotate", "rotate_vjp", "spans", "bands", "columns",
-    "temperatures",
+    "angles", "temperatures",
     "ModelConfig", "schedule", "Transformer", "Adam", "TrainConfig", "train", "evaluate", "load", "Banded",
     "length_curve", "receptive_field", "compare", "tasks", "theory", "reference",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from fixture_attention import K, Q, V, results
+from pullbacks import assert_gradients, differences
 
 import fastpe
 from fastpe import columns, reference
@@ -21,32 +22,6 @@ def gradients_of(slot, column):
     ]
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-15)
     return found[0]
-
-
-def differences(function, value, dresult, step=1e-6):
-    """The gradient of sum(dresult function(value)), by central differences."""
-    found = np.zeros(value.shape)
-    for place in np.ndindex(value.shape):
-        ends = []
-        for sign in (1, -1):
-            moved = value.copy()
-            moved[place] += sign * step
-            ends.append(np.sum(dresult * function(moved)))
-        found[place] = (ends[0] - ends[1]) / (2 * step)
-    return found
-
-
-def assert_gradients(vjp, arguments, rtol=1e-7):
-    """Those of every argument, by differences."""
-    value, pullback = vjp(**arguments)
-    dresult = np.random.default_rng(0).standard_normal(value.shape)
-    found = pullback(dresult)
-    for name, gradient in found.items():
-        assert gradient.shape == np.shape(arguments[name]), name
-        expected = differences(
-            lambda x, name=name: vjp(**{**arguments, name: x})[0], np.asarray(arguments[name]), dresult
-        )
-        np.testing.assert_allclose(gradient, expected, rtol=rtol, atol=1e-8, err_msg=name)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -75,18 +75,21 @@ class Reported(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """How a layer's input becomes offsets of keys, see `fastpe.reference.gate`; or its queries and keys become slopes,
-    see `fastpe.columns.gated_slopes`.
+    """What a layer makes of its input: offsets of keys, see `fastpe.reference.gate`; slopes, of its queries and keys,
+    see `fastpe.columns.gated_slopes`; or angles, see `fastpe.angles.selective`.
 
     The encoding's parameters are those of the gate: ``bias`` (H,), and ``weight`` (H, C) and ``rate`` (H,) where it has
-    them; of slopes ``weight`` (H,), and ``key`` (H, D), ``query`` (H, D) or both, the directions.
+    them; of slopes ``weight`` (H,), and ``key`` (H, D), ``query`` (H, D) or both, the directions; of angles ``down``
+    (C, rank), ``up`` (rank, C/2) and ``taps`` (4, C/2).
 
     Parameters
     ----------
     sign : {-1, 1, 0}
-        Of what is mapped by softplus: -1 of a gate that keeps, 1 of one that forgets; 0 of slopes.
+        Of what is mapped by softplus: -1 of a gate that keeps, 1 of one that forgets; 0 of slopes and angles.
     slopes : callable, optional
         Number of heads -> what their slopes are multiples of.
+    frequencies : callable, optional
+        (D, **options) -> what a step of 1 turns each pair of channels by.
 
     Examples
     --------
@@ -96,6 +99,12 @@ class Gate(NamedTuple):
 
     sign: int
     slopes: Callable[[int], Any] | None = None
+    frequencies: Callable[..., Any] | None = None
+
+    @property
+    def turns(self) -> bool:
+        """Whether it makes angles."""
+        return self.frequencies is not None
 
 
 @dataclass(frozen=True)

@@ -4,5 +4,5 @@ From outside: `_jit`, `activation`, `arrays`, `attention.again`, `attention.call
 `attention.columns`, `attention.counted`, `attention.draining`, `attention.records`, `attention.room`,
 `attention.score`, `attention.sight`, `attention.unfolding`, `attention.words`, `bfloat16.on_arrays`, `bfloat16.pack`,
 `bfloat16.product`, `bfloat16.way`, `dropout`, `gemm`, `kept`, `model`, `model_batch`, `model_gates`, `model_memory`,
-`pack`, `polar`, `rotate`, `rotors`, `sides`, `simd`, `table`, `threads`, `trig`.
+`model_selective`, `pack`, `polar`, `rotate`, `rotors`, `sides`, `simd`, `table`, `threads`, `trig`.
 """

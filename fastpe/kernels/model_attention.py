@@ -36,7 +36,7 @@ from fastpe.kernels.attention.room import scratch_of
 from fastpe.kernels.dropout import place_in
 from fastpe.kernels.ends import add
 from fastpe.kernels.gemm import FROM, OVERWRITE, add_column_sums, gemm
-from fastpe.kernels.model_content import content_backward, make_content, moves, widened
+from fastpe.kernels.model_content import content_backward, make_content, moves, moves_keys, widened
 from fastpe.kernels.model_gates import clear_gate_gradients, gate_gradients, gates_of_head
 from fastpe.kernels.pack import rows_of
 from fastpe.kernels.simd import at, part, pointer
@@ -97,7 +97,7 @@ def _head(layer, h, act, position, dropout, place_of_first, own, sizes, a):
     qr, kr = q, k
     if moves(sizes):
         qr = at(act, a.turned + widened(own.start * 2 * c + h * head, sizes))
-    if sizes.pairs or sizes.block or sizes.lifted:
+    if moves_keys(sizes):
         kr = at(qr, widened(c, sizes))
     offsets = position.case.queries + position.case.keys - 1  # those of the longest sequence
     bias = part(pointer(position.bias), place(position.numbers, BIAS, layer, h), offsets)
@@ -163,7 +163,7 @@ def _gradients(layer, h, j0, act, arena, slot_gradients, position, own, sizes, a
     channel, keys = h * (c // sizes.heads), j0 * case.g_row
     first = own.start * 3 * c + channel
     content = rest = at(arena, a.dqkv + first)
-    if sizes.pairs or sizes.block or sizes.lifted or case.apart:
+    if moves_keys(sizes) or case.apart:
         content = at(arena, a.dcontent + own.start * case.g_row + widened(channel, sizes))
     if not case.apart:
         rest = content

@@ -7,6 +7,7 @@ lifted channel is two there (`kernels.polar`), and in `dcontent`, whose rows the
 from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import add_scaled, dot, scale_row
 from fastpe.kernels.attention.records import GROWTH, ROWS, WANTED
+from fastpe.kernels.model_selective import add_turns, clear_turns, turn_row
 from fastpe.kernels.pack import place_of
 from fastpe.kernels.polar import lift_row, lower_row
 from fastpe.kernels.rotate import add_angle_gradients, add_growth_gradients, factors_of_row, rotate_row
@@ -15,9 +16,15 @@ from fastpe.kernels.simd import at, get, pointer, put, scalar
 
 
 @inner
+def moves_keys(sizes):
+    """Whether keys are other in the content than they are."""
+    return sizes.pairs or sizes.block or sizes.lifted or sizes.rank
+
+
+@inner
 def moves(sizes):
-    """Whether queries are other in the content than they are."""
-    return sizes.pairs or sizes.scales_rows or sizes.block or sizes.lifted
+    """Whether queries are."""
+    return moves_keys(sizes) or sizes.scales_rows
 
 
 @inner
@@ -87,7 +94,7 @@ def _lift_rows(polar, qkv, turned, own, layer, sizes):
 
 
 @inner
-def _turn(qkv, turned, own, layer, position, sizes):
+def _turn(qkv, turned, act, own, layer, position, sizes, a):
     """The queries and keys of all heads, rotated, queries with their factors: a sequence's rows from `before` on.
 
     Mapped and lifted ones are turned in place; keys that are neither, nor rotated, stay where they are.
@@ -99,11 +106,12 @@ def _turn(qkv, turned, own, layer, position, sizes):
         for i in range(own.before, own.before + own.length):
             angle = place_of(1, i - own.before, own) if sizes.gathers_angles else i
             cos = at(pointer(position.turns), (first + angle) * row)
-            for which in range(2 if pairs else 1):
+            for which in range(2 if pairs or sizes.rank else 1):
                 x, y = at(qkv, (3 * i + which) * c + h * head), at(turned, _turned(which, i, h, sizes))
                 if sizes.block or sizes.lifted:
                     x = y
                 rotate_row(x, cos, at(cos, position.turns.size // 3), y, wide, pairs, sizes.half)
+                turn_row(position.selective, layer, y, h, own.start + i - own.before, 0, act, sizes, a)
             if sizes.scales_rows:
                 factor = get(pointer(position.row_scale), _place_of_factor(layer, h, i, sizes))
                 scale_row(at(turned, _turned(0, i, h, sizes)), wide, factor)
@@ -117,7 +125,7 @@ def make_content(layer, act, arena, position, own, sizes, a):
     qkv, turned = at(act, a.qkv + own.start * 3 * sizes.width), at(act, a.turned + _turned(0, own.start, 0, sizes))
     _map_rows(position.rotors, qkv, turned, at(arena, a.mapped), own, layer, sizes)
     _lift_rows(position.polar, qkv, turned, own, layer, sizes)
-    _turn(qkv, turned, own, layer, position, sizes)
+    _turn(qkv, turned, act, own, layer, position, sizes, a)
 
 
 @inner
@@ -164,6 +172,7 @@ def content_backward(layer, act, arena, slot_gradients, position, own, sizes, o,
     c, case, pairs, wide = sizes.width, position.case, sizes.pairs, widened(sizes.width // sizes.heads, sizes)
     head, row = c // sizes.heads, factors_of_row(pairs, sizes.half)
     places, growing = position.places, position.numbers[GROWTH, ROWS]
+    clear_turns(position.selective, arena, own, sizes, a)
     for h in range(sizes.heads):
         first = layer * sizes.angles_layer + h * sizes.angles_head
         for i in range(own.length):
@@ -173,7 +182,7 @@ def content_backward(layer, act, arena, slot_gradients, position, own, sizes, o,
                 dx, y = at(arena, a.dqkv + place), at(act, a.qkv + place)
                 dy = at(arena, a.dcontent + (own.start + i) * case.g_row + widened(which * c, sizes) + h * wide)
                 x = y
-                if pairs or sizes.block or sizes.lifted or (sizes.scales_rows and which == 0):
+                if moves_keys(sizes) or (sizes.scales_rows and which == 0):
                     y = at(act, a.turned + _turned(which, own.start + i, h, sizes))
                 if position.numbers[GROWTH, WANTED]:
                     dgrowth = at(slot_gradients, places[GROWTH, 0] + layer * places[GROWTH, 1] + i * growing)
@@ -185,10 +194,12 @@ def content_backward(layer, act, arena, slot_gradients, position, own, sizes, o,
                 if sizes.wants_polar and which == 1:
                     dphases = at(slot_gradients, o.polar + _place_of_phases(layer, h, sizes))
                     add_angle_gradients(y, dy, dphases, head, sizes.half)
+                add_turns(position.selective, y, dy, h, own.start + i, arena, sizes, a)
                 target = dy if case.apart or sizes.block or sizes.lifted else dx
-                if pairs:
+                if pairs or sizes.rank:
                     cos = at(pointer(position.turns), (first + angle) * row)
                     rotate_row(dy, cos, at(cos, position.turns.size // 3 * 2), target, wide, pairs, sizes.half)
+                    turn_row(position.selective, layer, target, h, own.start + i, 1, act, sizes, a)
                 of_maps, spare = _place_of_maps(layer, h, i, sizes), at(arena, a.mapped)
                 if sizes.scales_rows and which == 0:
                     spot = _place_of_factor(layer, h, i, sizes)

@@ -20,6 +20,7 @@ from fastpe.kernels.ends import add
 from fastpe.kernels.gemm import FROM, NOT_SOON, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add_column_sums, gemm
 from fastpe.kernels.model_attention import attention_backward, attention_forward, project, project_backward
 from fastpe.kernels.model_gates import gates_backward, make_gates
+from fastpe.kernels.model_selective import angles_backward, make_angles
 from fastpe.kernels.model_slopes import make_slopes, slopes_backward
 from fastpe.kernels.norm import norm_backward, norm_forward
 from fastpe.kernels.pack import drop_pack, pass_on, rows_of, take_turn
@@ -126,6 +127,7 @@ def layer_forward(z, out, layer, all_w, w, wt, act, arena, position, dropout, pa
         project(u, weight, row, at(w, o.qkv_bias), act, arena, position, pack, sizes, a)
     make_gates(position.gates, layer, position.slopes, u, all_w, act, pack, sizes, a)
     make_slopes(position.gates, layer, position.slopes, all_w, act, pack, sizes, a)
+    make_angles(position.selective, layer, position.frequencies, u, all_w, act, arena, pack, sizes, a)
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
         attention_forward(layer, act, arena, position, dropout, _place(layer, 2, sizes), own, sizes, a)
@@ -197,6 +199,13 @@ def feedforward_backward(dz, layer, w, wt, g, grow, act, arena, dropout, pack, s
 
 
 @inner
+def _made_backward(layer, u, du, w, g, act, arena, position, pack, sizes, a):
+    """Adds to du, and to the gradients g of all parameters, what those of gates and angles made of u say."""
+    gates_backward(position.gates, layer, u, du, w, g, act, arena, pack, sizes, a)
+    angles_backward(position.selective, layer, position.frequencies, u, du, w, g, act, arena, pack, sizes, a)
+
+
+@inner
 def attention_layer_backward(
     dz, z, layer, all_w, w, wt, g, all_g, slot_gradients, grow, act, arena, position, dropout, pack, sizes, o, t, a
 ):  # fmt: skip
@@ -227,11 +236,11 @@ def attention_layer_backward(
     if sizes.norms:
         dnormed = at(arena, a.dnormed)
         linear_back(dqkv, 3 * c, transposed, row, dnormed, c, n, OVERWRITE)
-        gates_backward(position.gates, layer, u, dnormed, all_w, all_g, act, arena, pack, sizes, a)
+        _made_backward(layer, u, dnormed, all_w, all_g, act, arena, position, pack, sizes, a)
         normalise_backward(
             dnormed, z, at(w, o.norm1_weight), at(act, a.stats1), dz, at(g, o.norm1_weight), at(g, o.norm1_bias),
             sizes.residual, pack, sizes,
         )  # fmt: skip
     else:
         linear_back(dqkv, 3 * c, transposed, row, dz, c, n, FROM if sizes.residual else OVERWRITE)
-        gates_backward(position.gates, layer, u, dz, all_w, all_g, act, arena, pack, sizes, a)
+        _made_backward(layer, u, dz, all_w, all_g, act, arena, position, pack, sizes, a)

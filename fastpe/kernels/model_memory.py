@@ -23,6 +23,7 @@ from fastpe.kernels.bfloat16.product import MEMORY
 from fastpe.kernels.bfloat16.way import Way
 from fastpe.kernels.model_gates import ARRAYS as GATE_ARRAYS
 from fastpe.kernels.model_gates import GRADIENTS as GATE_GRADIENTS
+from fastpe.kernels.model_selective import KINDS
 from fastpe.kernels.simd import region
 
 
@@ -48,6 +49,7 @@ class Sizes(NamedTuple):
     has_table: int
     has_qk_table: int
     gated: int  # whether layers have gates, or slopes of their own
+    rank: int  # of the maps by which layers make angles of their input, the largest; 0: none does
     counted: int  # whether queries count their keys
     taps: int  # of the convolution at the input; 0: none
     pairs: int  # of channels that are rotated
@@ -136,6 +138,8 @@ class Position(NamedTuple):
     polar: np.ndarray | None  # cosines and sines of phases, see `model_content`
     gates: np.ndarray | None  # (layers, 7), int64, see `model_gates`; None where no layer has one
     slopes: np.ndarray  # (H,), float64, of `model_slopes`
+    selective: np.ndarray | None  # (layers, 4), int64, see `model_selective`; None where no layer makes angles
+    frequencies: np.ndarray  # (C/2,), float64, of those
     no_guard: np.ndarray  # float64, not read: short sequences leave no tile out
     slots: Slots | None  # None where there are none but those above
     numbers: np.ndarray  # as `kernels.attention` takes them, layers in place of the batch
@@ -174,6 +178,10 @@ class Arena(NamedTuple):
     lse: int
     tallies: int
     gates: int
+    low: int  # of `model_selective`, as what follows
+    steps: int
+    sums: int
+    factors: int
     mixed: int
     middle: int
     normed2: int
@@ -189,6 +197,9 @@ class Arena(NamedTuple):
     dcontent: int
     mapped: int  # rows of a head as blocks, and a gradient before it is added; or a lifted row
     dgates: int
+    unit: int  # of `model_selective`, as what follows
+    dangles: int
+    maps: int
     deltas: int
     slots: int
     embedded: int
@@ -219,7 +230,8 @@ def attention_case(
     n, c, heads = sizes.length, sizes.width, sizes.heads
     given = numbers[:, 0]
     made_again = bool(given[[GROWTH, REL_GAIN, COUNTS]].any())
-    moved = sizes.pairs > 0 or sizes.scales_rows > 0 or sizes.block > 0 or sizes.lifted > 0
+    rotated = _rotates(sizes)
+    moved = rotated or sizes.scales_rows > 0
     apart = bool(given[GROWTH] or (moved and given[[REL_KEY, REL_QUERY, KEY_BIAS, COUNTS]].any()))
     turned = 2 * c * (1 + sizes.lifted)
     case = Case(
@@ -228,7 +240,7 @@ def attention_case(
         causal=sizes.causal, window=0, spanned=int(spanned), strips=-(-n // int(TILE_KEYS)), half=sizes.half,
         options=options, keep_raw=int(backward and keep_raw), keep_slopes=0, skip=0, q_batch=0, q_head=0, q_row=3 * c,
         k_batch=0, k_head=0, k_row=3 * c, v_batch=0, v_head=0, v_row=3 * c, qr_row=turned if moved else 3 * c,
-        kr_row=turned if sizes.pairs or sizes.block or sizes.lifted else 3 * c, o_row=c,
+        kr_row=turned if rotated else 3 * c, o_row=c,
         g_row=turned if sizes.lifted else 3 * c, gv_row=3 * c, apart=int(apart),
         kept=int(backward and n <= TILE_KEYS and not dropped and not (more and (keep_raw or made_again))), alone=1,
         dropped=int(dropped),
@@ -246,15 +258,32 @@ def composed_sizes(sizes: Sizes) -> tuple[int, int]:
     return sizes.composed_input * projection, sizes.composed_output * (sizes.hidden + sizes.biased)
 
 
+def _rotates(sizes: Sizes) -> bool:
+    """Whether keys are other in the content than they are."""
+    return any((sizes.pairs, sizes.block, sizes.lifted, sizes.rank))
+
+
+def _of_angles(sizes: Sizes, n: int) -> dict[str, int]:
+    """Elements that a layer keeps of the angles it makes (`model_selective`), n rows at a time."""
+    pairs = sizes.width // 2 * (sizes.rank > 0)
+    factors = KINDS * pairs * (1 if sizes.half else 2)
+    return {"low": n * sizes.rank, "steps": sizes.length * pairs, "sums": 2 * pairs, "factors": n * factors}
+
+
+def _for_angles(sizes: Sizes, n: int, *, backward: bool) -> dict[str, int]:
+    """Elements that layers make them in."""
+    c, made = sizes.width, int(sizes.rank > 0)
+    return {"unit": made * n * c, "dangles": backward * made * n * (c // 2), "maps": backward * c * sizes.rank}
+
+
 def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: int = 0) -> Arena:
     """Offsets into the arena, of regions; without a backward pass all layers share one place for their activations.
 
     rows: how many go through the model at a time where the others of their sequence stay, with what attention reads of
     them, in every layer; 0 where all of a sequence go together.
     """
-    whole_n, n, c, f = sizes.length, rows or sizes.length, sizes.width, sizes.hidden
-    norms, rotated, tokens = sizes.norms, any((sizes.pairs, sizes.block, sizes.lifted)), sizes.vocabulary > 0
-    cursor = 0
+    whole_n, n, c, f, cursor = sizes.length, rows or sizes.length, sizes.width, sizes.hidden, 0
+    norms, tokens, rotated = sizes.norms, sizes.vocabulary > 0, _rotates(sizes)
 
     def take(count: Any) -> int:
         nonlocal cursor
@@ -271,6 +300,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: 
         "lse": take(sizes.heads * whole_n),
         "tallies": take(sizes.counted * int(TALLY) * sizes.heads * whole_n),
         "gates": take(sizes.gated * GATE_ARRAYS * sizes.heads * whole_n),
+        **{name: take(count) for name, count in _of_angles(sizes, n).items()},
         "mixed": take(whole_n * c),
         "middle": take(n * c),
         "normed2": take(norms * n * c),
@@ -278,7 +308,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: 
         "slopes": take((sizes.activation != RELU) * n * sizes.inner),
         "hidden": take(n * f),
     }
-    layer_size, cursor = cursor, 0
+    layer_size, layer_stride, cursor = cursor, cursor * bool(backward or rows), 0
     stream_stride = -(-n * c // 16) * 16
     whole = {
         "streams": take((sizes.layers + 1) * stream_stride),
@@ -292,6 +322,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: 
         "dcontent": take(backward * (rotated or case.apart) * n * case.g_row),
         "mapped": take((sizes.block > 0 or sizes.lifted > 0) * 4 * (c // sizes.heads)),
         "dgates": take(backward * sizes.gated * GATE_GRADIENTS * sizes.heads * n),
+        **{name: take(count) for name, count in _for_angles(sizes, n, backward=backward).items()},
         "deltas": take(backward * n),
         "slots": take(backward * sizes.slots),
         "embedded": take((sizes.taps > 0) * whole_n * c),
@@ -309,5 +340,4 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: 
         "shares": take(tokens * n),
         "packed": take((sizes.products is not None) * MEMORY),
     }
-    strides = {"stream_stride": stream_stride, "layer_stride": layer_size if backward or rows else 0}
-    return Arena(**layer, **whole, **strides, size=cursor)
+    return Arena(**layer, **whole, stream_stride=stream_stride, layer_stride=layer_stride, size=cursor)

@@ -9,7 +9,7 @@ share their angles. They are kept as factors of whole vectors: without `half` a 
 neighbours in each other's place, C = cos, cos, ... and S = -sin, sin, ... of each pair.
 """
 
-from fastpe.kernels._jit import entry, inner
+from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.simd import (
     at,
     get,
@@ -43,6 +43,17 @@ def scratch_size(pairs: int) -> int:
     return 4 * ROWS_OF_A_TASK * pairs
 
 
+@inlined
+def put_factors(cos, sin, j, c, s, left, half):
+    """Store the factors of the pairs from j on, float64 vectors of cosines and sines, of which `left` count."""
+    if half:
+        store_rounded(cos, j, c, left)
+        store_rounded(sin, j, s, left)
+    else:
+        store_interleaved(cos, 2 * j, c, c, 2 * left)
+        store_interleaved(sin, 2 * j, minus(s), s, 2 * left)
+
+
 @inner
 def _make_factors(turns, sines, place, sign, cos, sin, n, half):
     angles = at(pointer(turns), place)
@@ -51,13 +62,7 @@ def _make_factors(turns, sines, place, sign, cos, sin, n, half):
             s, c = sincos(load_first(angles, j, n - j), splat(1.0), splat(0.0))
         else:
             s, c = load_first(pointer(sines), place + j, n - j), load_first(angles, j, n - j)
-        s = splat(sign) * s
-        if half:
-            store_rounded(cos, j, c, n - j)
-            store_rounded(sin, j, s, n - j)
-        else:
-            store_interleaved(cos, 2 * j, c, c, 2 * (n - j))
-            store_interleaved(sin, 2 * j, minus(s), s, 2 * (n - j))
+        put_factors(cos, sin, j, c, splat(sign) * s, n - j, half)
 
 
 @inner

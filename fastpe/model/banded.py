@@ -69,6 +69,9 @@ class Banded(Transformer):
         if not any(self._turned):
             raise ValueError(f"bands turn queries and keys, which {config.encoding!r} does not")
         super().__init__(config)
+        for part, gate in zip(self._turned, self._encoding.gates, strict=True):
+            if part is not None and gate is not None and gate.frequencies:
+                raise ValueError(f"bands need layers that turn by position alone, not {config.encoding!r}")
         self.parameters = model.parameters
         self.vocabulary = model.vocabulary
         self(np.zeros((1, 2), int))  # whatever attention has against it is said now

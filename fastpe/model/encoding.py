@@ -78,7 +78,7 @@ class ModelEncoding:
         learns = {part.scheme: set(part.encoding.parameters(spec, **part.options)) for part in self._parts}
         self._own_layers = {part.scheme: learns[part.scheme] & set(part.encoding.per_layer) for part in self._parts}
         self.layered = frozenset().union(*(filled[scheme] for scheme, names in self._own_layers.items() if names))
-        check_radii(config.encoding, [combined.slot_shapes(own, spec).keys() for own in self._different()])
+        check_radii(config.encoding, shapes := [combined.slot_shapes(own, spec) for own in self._different()])
         if self._patterned:
             self._check_pattern(spec, filled)
             self.layered = frozenset().union(*filled.values()) & LAYERED
@@ -86,7 +86,7 @@ class ModelEncoding:
         if unfit := self.layered - LAYERED:
             raise ValueError(f"{config.encoding!r} fills {min(unfit)!r} in every layer, which acts once")
         self.initial = self._initial_values()
-        self.gates = gates.of_layers(self._of_layers, config, self._own_layers, self._name)
+        self.gates = gates.of_layers(self._of_layers, config, self._own_layers, self._name, shapes)
         self.table_factor = self._find_table_factor()
 
     def _check_pattern(self, spec: Spec, filled: Mapping[str, set[str]]) -> None:

@@ -1,47 +1,124 @@
-"""Gates of a model's layers, of offsets or of slopes: which encoding has one, and where its parameters are."""
+"""What a model's layers make of their input, by gates of offsets, slopes or angles: which encoding has one, and where
+its parameters are."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from fastpe.encodings.encoding import Part
 from fastpe.model.config import ModelConfig
 
+Array = np.ndarray[Any, Any]
+Place = tuple[int, tuple[int, ...], tuple[int, ...]]
+
 
 class LayerGate(NamedTuple):
-    """The gate of one layer, and the model's names of its parameters by their roles; see `fastpe.encodings`' `Gate`."""
+    """The gates of one layer, and the model's names of their parameters by their roles; see `fastpe.encodings`' `Gate`.
+
+    A layer may have one that adds to scores and one of angles.
+    """
 
     sign: int  # or `kernels.model_gates.STEPS`
     slopes: tuple[float, ...]  # of heads; () of a gate of offsets that the content makes
     names: Mapping[str, str]
+    frequencies: tuple[float, ...] = ()  # of pairs of channels; () where the layer makes no angles
 
 
 def of_layers(
     parts: Sequence[Sequence[Part]], config: ModelConfig, learned: Mapping[str, Collection[str]],
-    named: Callable[[str, str, int], str],
+    named: Callable[[str, str, int], str], shapes: Sequence[Mapping[str, tuple[int, ...]]],
 ) -> tuple[LayerGate | None, ...]:  # fmt: skip
-    """The gate of each layer, given its parts.
+    """The gates of each layer, given its parts.
 
-    learned: of each part the parameters that a layer has for itself. named: the model's name of one.
+    learned: of each part the parameters that a layer has for itself. named: the model's name of one. shapes: of the
+    slots of every kind of layer.
 
     Raises
     ------
     ValueError
-        If two parts of a layer have one.
+        If two parts of a layer add to scores, or turn, by the content; or if slots do not go with angles of content.
     """
-    return tuple(_gate(layer, own, config, learned, named) for layer, own in enumerate(parts))
+    found = tuple(_gate(layer, own, config, learned, named) for layer, own in enumerate(parts))
+    _check_angles(config.encoding, found, shapes)
+    return found
 
 
 def _gate(
     layer: int, parts: Sequence[Part], config: ModelConfig, learned: Mapping[str, Collection[str]],
     named: Callable[[str, str, int], str],
 ) -> LayerGate | None:  # fmt: skip
-    gated = [part for part in parts if part.encoding.gate is not None]
-    if len(gated) > 1:
-        names = " and ".join(repr(part.scheme) for part in gated)
-        raise ValueError(f"{config.encoding!r} has two gates in one layer, {names}: choose one")
-    for part in gated:
-        assert part.encoding.gate is not None
-        sign, of_heads = part.encoding.gate
-        names_of = {role: named(part.scheme, role, layer) for role in sorted(learned[part.scheme])}
-        return LayerGate(sign, () if of_heads is None else tuple(map(float, of_heads(config.heads))), names_of)
-    return None
+    gated = [(part, part.encoding.gate) for part in parts if part.encoding.gate is not None]
+    found, names = LayerGate(0, (), {}), dict[str, str]()
+    for turns in (False, True):
+        alike = [(part, gate) for part, gate in gated if gate.turns == turns]
+        if len(alike) > 1:
+            both = " and ".join(repr(part.scheme) for part, _ in alike)
+            raise ValueError(f"{config.encoding!r} has two gates in one layer, {both}: choose one")
+        for part, gate in alike:
+            names |= {role: named(part.scheme, role, layer) for role in sorted(learned[part.scheme])}
+            if gate.frequencies is not None:
+                made = gate.frequencies(config.head_width, **part.options)
+                found = found._replace(frequencies=tuple(map(float, made)))
+            else:
+                slopes = () if gate.slopes is None else tuple(map(float, gate.slopes(config.heads)))
+                found = found._replace(sign=gate.sign, slopes=slopes)
+    return found._replace(names=names) if gated else None
+
+
+def _check_angles(
+    name: str, gates: Sequence[LayerGate | None], shapes: Sequence[Mapping[str, tuple[int, ...]]]
+) -> None:  # fmt: skip
+    """Channels cannot become radii, nor positions turn other pairs; all layers have the same frequencies."""
+    made = {gate.frequencies for gate in gates if gate is not None and gate.frequencies}
+    if not made:
+        return
+    if len(made) > 1:
+        raise ValueError(f"{name!r} makes angles by different frequencies in its layers: they must be the same")
+    (pairs,) = map(len, made)
+    for own in shapes:
+        if "polar" in own:
+            raise ValueError(f"{name!r} fills 'polar', which does not go with angles that layers make of their input")
+        if own.get("angles", (pairs,))[-1] != pairs:
+            raise ValueError(
+                f"{name!r} turns {own['angles'][-1]} pairs of channels by position: with angles that layers make of "
+                f"their input it must be all {pairs}"
+            )
+
+
+class Made(NamedTuple):
+    """What all layers make, as kernels take it."""
+
+    gates: Array | None  # (layers, 7), int64: where parameters are of what adds to scores, see `kernels.model_gates`
+    slopes: Array  # (H,), float64: what slopes are multiples of; of no meaning where no layer has any
+    selective: Array | None  # (layers, 4), int64: of what turns, see `kernels.model_selective`
+    frequencies: Array  # (C/2,), float64: what a step turns each pair of channels by; likewise
+
+
+def made_by(gates: Sequence[LayerGate | None], places: Mapping[str, Place], heads: int) -> Made:
+    """The layers' gates for kernels, given start, shape and strides of every parameter."""
+    found = [gate for gate in gates if gate is not None]
+    slopes = next((gate.slopes for gate in found if gate.slopes), (0.0,) * heads)
+    frequencies = next((gate.frequencies for gate in found if gate.frequencies), ())
+    adds = any(gate.sign or gate.slopes for gate in found)
+    return Made(
+        np.array([_adding(gate, places) for gate in gates], np.int64) if adds else None, np.array(slopes),
+        np.array([_turning(gate, places) for gate in gates], np.int64) if frequencies else None,
+        np.tile(frequencies or (0.0,), heads),
+    )  # fmt: skip
+
+
+def _adding(gate: LayerGate | None, places: Mapping[str, Place]) -> tuple[int, ...]:
+    if gate is None or not (gate.sign or gate.slopes):
+        return -1, -1, -1, 0, -1, -1, -1
+    starts = {role: places[name][0] for role, name in gate.names.items()}
+    if not gate.sign:
+        return -1, -1, -1, 0, starts["weight"], starts.get("key", -1), starts.get("query", -1)
+    return starts.get("weight", -1), starts.get("bias", -1), starts.get("rate", -1), gate.sign, -1, -1, -1
+
+
+def _turning(gate: LayerGate | None, places: Mapping[str, Place]) -> tuple[int, ...]:
+    if gate is None or not gate.frequencies:
+        return -1, -1, -1, 0
+    down, up, taps = (places[gate.names[role]] for role in ("down", "up", "taps"))
+    return down[0], up[0], taps[0], up[1][0]

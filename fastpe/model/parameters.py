@@ -12,6 +12,7 @@ from fastpe.base.random import Stream
 from fastpe.kernels import model_memory, simd
 from fastpe.kernels.bfloat16.pack import STEP, packed_words
 from fastpe.model.config import ModelConfig
+from fastpe.model.gates import LayerGate, made_by
 
 Array = np.ndarray[Any, Any]
 
@@ -77,13 +78,13 @@ class Parameters:
         Views into `flat` by the parameters' names; they stay in here, because kernels trust their shapes.
     offsets : kernels.model_memory.Offsets
         Where the kernels find them.
-    gates : (layers, 7) int64 array or None
-        Where those of gates and slopes are, as `kernels.model_gates` has them; None without any.
-    slopes : (H,) float64 array
-        What slopes are multiples of; of no meaning where no layer has any.
+    made : gates.Made
+        What layers make of their input, as kernels take it.
     """
 
-    def __init__(self, config: ModelConfig, learned: Mapping[str, Array], gates: Sequence[Any] = ()) -> None:
+    def __init__(
+        self, config: ModelConfig, learned: Mapping[str, Array], gates: Sequence[LayerGate | None] = ()
+    ) -> None:
         self._cursor = 0
         c, f, outputs, wide = config.width, config.hidden, config.vocabulary or 1, inner_width(config)
         norm, bias = c * (config.norm != "none"), int(config.bias)
@@ -134,19 +135,7 @@ class Parameters:
         order = [*parameter_shapes(config), *learned]
         self._places = {name: self._places[name] for name in order}
         self.views = self.views_of(self.flat)
-        rows = [self._gate(each) for each in gates]
-        self.gates = np.array(rows, np.int64) if any(gates) else None
-        sloping = [each.slopes for each in gates if each is not None and each.slopes]
-        self.slopes = np.array(sloping[0] if sloping else np.zeros(config.heads))
-
-    def _gate(self, gate: Any) -> tuple[int, ...]:
-        """Where a layer's gate, if it has one, finds its parameters, as kernels take it."""
-        if gate is None:
-            return -1, -1, -1, 0, -1, -1, -1
-        starts = {role: self._places[name][0] for role, name in gate.names.items()}
-        if not gate.sign:
-            return -1, -1, -1, 0, starts["weight"], starts.get("key", -1), starts.get("query", -1)
-        return starts.get("weight", -1), starts.get("bias", -1), starts.get("rate", -1), gate.sign, -1, -1, -1
+        self.made = made_by(gates, self._places, config.heads)
 
     def _take(self, sizes: Mapping[str, int], base: int = 0) -> dict[str, int]:
         starts = {}

@@ -14,8 +14,10 @@ from fastpe.kernels import model_memory, simd
 from fastpe.kernels.attention.records import GIVEN, SLOTS, WANTED, Options
 from fastpe.kernels.attention.score import keeps_raw, terms_given
 from fastpe.kernels.model_gates import gated_columns
+from fastpe.kernels.model_selective import RANK
 from fastpe.model import sight
 from fastpe.model.config import ACTIVATIONS, ModelConfig
+from fastpe.model.gates import Made
 from fastpe.model.parameters import ALIGN, Parameters, inner_width, rounded, sum_in_order
 from fastpe.model.precision import way_of
 
@@ -63,8 +65,7 @@ class Scratch:
     numbers: Array
     places: Array
     spans: Array
-    gates: Array | None
-    slopes: Array
+    made: Made
     case: model_memory.Case
     room: model_memory.Room
     layered: frozenset[str]
@@ -97,15 +98,15 @@ class Scratch:
         backward = groups > 0
         wanted = [slot for slot in wanted if backward and isinstance(slots[slot], np.ndarray) and slot != "index"]
         slots = _with_layers(slots, layered)
-        sizes = _sizes(config, length, slots, wanted)._replace(gated=int(parameters.gates is not None))
+        sizes = _sizes(config, length, slots, wanted, parameters.made)
         if backward:
-            packed = int(sizes.products is not None)
-            sizes = sizes._replace(packed=packed, **composed_ends(config, length, slots, gated=sizes.gated > 0))
+            packed, made = int(sizes.products is not None), sizes.gated + sizes.rank > 0
+            sizes = sizes._replace(packed=packed, **composed_ends(config, length, slots, gated=made))
         keep_raw, options = _keeps_raw(slots), _options(slots)
         given = slot_arrays(_scored(slots), wanted, Positions(length, length), config.dtype, keep_raw)
         others, numbers = given.slots, given.table
-        if parameters.gates is not None:
-            for slot, filled in gated_columns(parameters.gates).items():
+        if parameters.made.gates is not None:
+            for slot, filled in gated_columns(parameters.made.gates).items():
                 numbers[slot, GIVEN], numbers[slot, WANTED] = filled, filled and backward
         spans, rule = sight.spans(config.sight, config.layers, length, causal=config.causal), config.rule
         case, room = model_memory.attention_case(
@@ -135,8 +136,7 @@ class Scratch:
             sizes, arena, parameters.offsets._replace(**starting),
             simd.aligned_zeros((lanes, own), config.dtype), simd.aligned_zeros((groups, stride), config.dtype),
             np.zeros(groups), numbers, _places(starts, shapes),
-            np.zeros((1, 1, 1, 2), np.int64) if spans is None else spans[:, None], parameters.gates,
-            parameters.slopes, case, room,
+            np.zeros((1, 1, 1, 2), np.int64) if spans is None else spans[:, None], parameters.made, case, room,
             layered, shapes, [],
         )  # fmt: skip
 
@@ -162,8 +162,8 @@ class Scratch:
             table, qk_table, taps, turns, np.array(slots.get("row_scale", nothing), dtype).ravel(), given.bias,
             np.array(np.broadcast_to(scale, (self.sizes.layers, self.sizes.heads)), order="C"), self.spans,
             slots["rotors"].reshape(-1) if "rotors" in slots else None,
-            _circles(slots["polar"], dtype) if "polar" in slots else None, self.gates, self.slopes, np.zeros(1),
-            given.slots, self.numbers, self.places, self.case, self.room,
+            _circles(slots["polar"], dtype) if "polar" in slots else None, *self.made, np.zeros(1), given.slots,
+            self.numbers, self.places, self.case, self.room,
         )  # fmt: skip
 
     def slot_gradients(self, slots: Mapping[str, Any], groups: int) -> dict[str, Array]:
@@ -230,7 +230,9 @@ def _keeps_raw(slots: Mapping[str, Any]) -> bool:
     return keeps_raw(terms_given(_scored(slots), _options(slots)), wants_scale=False)
 
 
-def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: Collection[str]) -> model_memory.Sizes:
+def _sizes(
+    config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: Collection[str], made: Made
+) -> model_memory.Sizes:  # fmt: skip
     angles = slots.get("angles", np.zeros((1, 1, length, 0)))
     layers, heads, _, pairs = angles.shape
     factors = slots.get("row_scale", np.ones((1, 1, length)))
@@ -244,7 +246,8 @@ def _sizes(config: ModelConfig, length: int, slots: Mapping[str, Any], wanted: C
         centred=int(config.norm == "layernorm"), norm_biased=int(config.norm == "layernorm" and config.bias),
         final_norm=int(config.final_norm), biased=int(config.bias), residual=int(config.residual),
         vocabulary=config.vocabulary or 0, tied=int(config.tied), has_table=int("table" in slots),
-        has_qk_table=int("qk_table" in slots), gated=0, counted=int("counts" in slots),
+        has_qk_table=int("qk_table" in slots), gated=int(made.gates is not None),
+        rank=0 if made.selective is None else int(made.selective[:, RANK].max()), counted=int("counts" in slots),
         taps=slots["taps"].shape[0] if "taps" in slots else 0, pairs=pairs,
         half=int(slots.get("pairs") == "half" or "polar" in slots),
         angles_layer=heads * length if layers > 1 else 0, angles_head=length if heads > 1 else 0,

@@ -1,13 +1,18 @@
-"""Gates of a layer: offsets of keys that its input makes, as the forget gate of Lin et al. (2025) does, or slopes."""
+"""Gates of a layer: offsets of keys that its input makes, as the forget gate of Lin et al. (2025) does; or slopes, or
+angles."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from fastpe.angles import selective_vjp
+from fastpe.base.pulled import summed_to
 from fastpe.columns import gated_slopes_vjp
 
 Array = np.ndarray[Any, Any]
+
+_OF_OFFSETS, _OF_ANGLES = ("weight", "bias", "rate"), ("down", "up", "taps")
 
 
 def gate(x: Any, sign: float, bias: Any, weight: Any = None, rate: Any = None) -> Array:
@@ -69,40 +74,44 @@ def gate_vjp(
     return np.swapaxes(lost, -1, -2), pullback
 
 
-def columns_vjp(
-    gated: Any, parameters: Mapping[str, Array], x: Array, q: Array, k: Array
+def made_vjp(
+    gated: Any, parameters: Mapping[str, Array], x: Array, q: Array, k: Array, angles: Any = None
 ) -> tuple[dict[str, Array], Callable[[dict[str, Array], dict[str, Array]], dict[str, Array]]]:
-    """The columns that a layer's gate makes of its input, and of queries and keys (B, H, N, D); {} without one.
+    """The slots that a layer's gates make of its input, and of queries and keys (B, H, N, D); {} without one.
 
-    The pullback takes its own gradients out of those of all slots, files those of parameters, and returns those of
-    ``x``, ``q`` and ``k`` that it knows.
+    angles: those of positions, to which a layer's own are added. The pullback takes its own gradients out of those of
+    all slots, files those of parameters, and returns those of ``x``, ``q`` and ``k`` that it knows.
     """
     if gated is None:
         return {}, lambda found, gradients: {}
-    own = {role: parameters[name] for role, name in gated.names.items()}
-    columns, pulls = {}, dict[str, tuple[str, Callable[[Array], dict[str, Array]]]]()
-    if gated.slopes:
-        for role, name, rows in (("key", "k", k), ("query", "q", q)):
-            if role in own:
-                direction, weight = (np.asarray(own[each]).view(np.ndarray) for each in (role, "weight"))
-                columns[f"{role}_slope"], pull = gated_slopes_vjp(
-                    np.asarray(rows).view(np.ndarray), direction, slopes=gated.slopes, weight=weight
-                )
-                pulls[f"{role}_slope"] = (name, _renamed(pull, {"x": name, "direction": role}))
-    else:
-        columns["key_offset"], pull = gate_vjp(x, gated.sign, **own)
+    # nothing of a gate is rounded, whatever type its arrays have
+    own = {role: np.asarray(parameters[name]).view(np.ndarray) for role, name in gated.names.items()}
+    x, q, k = (np.asarray(each).view(np.ndarray) for each in (x, q, k))
+    made, pulls = {}, dict[str, tuple[str, Callable[[Array], dict[str, Array]]]]()
+    for role, name, rows in (("key", "k", k), ("query", "q", q)) if gated.slopes else ():
+        if role in own:
+            made[f"{role}_slope"], pull = gated_slopes_vjp(rows, own[role], slopes=gated.slopes, weight=own["weight"])
+            pulls[f"{role}_slope"] = (name, _renamed(pull, {"x": name, "direction": role}))
+    if gated.sign:
+        made["key_offset"], pull = gate_vjp(x, gated.sign, **{role: own[role] for role in own if role in _OF_OFFSETS})
         pulls["key_offset"] = ("x", pull)
+    if gated.frequencies:
+        turns, pull = selective_vjp(x, *(own[role] for role in _OF_ANGLES), frequencies=gated.frequencies)
+        made["angles"], pulls["angles"] = turns + (0.0 if angles is None else angles), ("x", pull)
 
     def pullback(found: dict[str, Array], gradients: dict[str, Array]) -> dict[str, Array]:
-        of_rows = {}
+        of_rows = dict[str, Array]()
         for slot, (name, pull) in pulls.items():
-            back = pull(np.asarray(found.pop(slot)).view(np.ndarray))
-            of_rows[name] = back.pop(name)
+            given = found.pop(slot)
+            if slot == "angles" and angles is not None:
+                found[slot] = summed_to(given, np.shape(angles))
+            back = pull(np.asarray(given).view(np.ndarray))
+            of_rows[name] = of_rows.get(name, 0) + back.pop(name)
             for role, gradient in back.items():
                 gradients[gated.names[role]] = gradients.get(gated.names[role], 0) + gradient
         return of_rows
 
-    return columns, pullback
+    return made, pullback
 
 
 def _renamed(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.reference._attention import attention_vjp_in
-from fastpe.reference._gate import columns_vjp
+from fastpe.reference._gate import made_vjp
 from fastpe.reference._operations import (
     Array,
     cross_entropy_vjp,
@@ -283,21 +283,21 @@ def _attention(
     inputs = {"query": shifted, "key": shifted, "value": x}
     maps = [_named(linear_vjp, parameters, prefix + name, own) for name, own in inputs.items()]
     heads = [_split(projected, config.heads) for projected, _ in maps]
-    columns, columns_pullback = columns_vjp(gated, parameters, x, *heads[:2])
-    slots |= columns
+    made, made_pullback = made_vjp(gated, parameters, x, heads[0], heads[1], slots.get("angles"))
+    slots |= made
     mixed, mix_pullback = attend(x.dtype, *heads, causal=config.causal, factors=factors, **slots)
     out, out_pullback = _named(linear_vjp, parameters, prefix + "out", _merge(mixed))
 
     def pullback(dout: Array, gradients: Gradients, slot_gradients: Gradients) -> Array:
         found = mix_pullback(_split(out_pullback(dout, gradients), config.heads))
-        of_columns = columns_pullback(found, gradients)
-        dheads = [found.pop(name) + of_columns.get(name, 0) for name in "qkv"]
+        of_made = made_pullback(found, gradients)
+        dheads = [found.pop(name) + of_made.get(name, 0) for name in "qkv"]
         dq, dk, dv = (back(_merge(dhead), gradients) for (_, back), dhead in zip(maps, dheads, strict=True))
         if shift is not None:
             found["qk_table"] = (dq + dk).sum(axis=0)
         for name, gradient in found.items():
             slot_gradients[name] = slot_gradients.get(name, 0) + gradient
-        dx: Array = dq + dk + dv + of_columns.get("x", 0)
+        dx: Array = dq + dk + dv + of_made.get("x", 0)
         return dx
 
     return out, pullback

@@ -40,7 +40,7 @@ def test_loss_and_gradients_are_the_references(own, length):
 class Gate:
     """What the model hands to the reference."""
 
-    slopes = (1 / 16,)
+    slopes, frequencies = (1 / 16,), ()
 
     def __init__(self, *roles):
         self.sign, self.names = 0, {role: role for role in ("weight", *roles)}
@@ -60,7 +60,7 @@ AUTHORS = {
 @pytest.mark.parametrize("roles", AUTHORS, ids="+".join)
 def test_the_references_columns_are_the_authors(roles):
     q, k, v = Q[None, None], K[None, None], V[None, None]
-    made, pullback = _gate.columns_vjp(Gate(*roles), U, q[0], q, k)
+    made, pullback = _gate.made_vjp(Gate(*roles), U, q[0], q, k)
     _, *found = results({slot: each[0] for slot, each in made.items()}, causal=True)
     np.testing.assert_allclose(found, AUTHORS[roles], atol=1e-9)
     if roles == ("key",):

@@ -24,7 +24,7 @@ def drawn(name):
     return model
 
 
-@pytest.mark.parametrize("name", ["fox", "grape_a", "cope"])
+@pytest.mark.parametrize("name", ["fox", "grape_a", "cope", "selective_rope"])
 def test_no_bound_is_claimed(name):
     model = drawn(name)
     for bound in (layers_of, model_bounds):
@@ -35,7 +35,13 @@ def test_no_bound_is_claimed(name):
     assert subject.remarks[-1].startswith("Lipschitz constants: model must have no gates")
 
 
-@pytest.mark.parametrize("name", ["fox", "cable", "alibi+fox", "alibi+cope"])
+SAYS = {
+    "fox": "lets content decide", "cable": "lets content decide", "alibi+fox": "lets content decide",
+    "alibi+cope": "counts keys by content", "alibi+selective_rope": "lets content rotate query and key",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAYS)
 def test_a_page_claims_nothing_that_content_decides(name):
     """What it says without gates would be that of a model that forgets nothing."""
     gated, plain = (subject_of(each, train_length=8, dim=16, causal=True) for each in (name, "alibi"))
@@ -44,8 +50,17 @@ def test_a_page_claims_nothing_that_content_decides(name):
     assert {"perplexity.most", "within.most", "effect", "lipschitz", "lipschitz.frobenius"} <= absent
     assert {"symmetry.const", "token_norm@8"} <= found.keys()
     assert "depends on what gates make of the content" in gated.remarks[-1]
-    assert ("counts keys by content" if "cope" in name else "lets content decide") in words.heading(gated, found)
+    assert SAYS[name] in words.heading(gated, found)
     assert "content" not in words.heading(plain, others)
+
+
+def test_rotations_by_position_are_not_all_that_turns():
+    options = {"rope.pairs": "half"}
+    both = subject_of("rope+selective_rope", train_length=8, dim=16, causal=True, **options)
+    plain = subject_of("rope", train_length=8, dim=16, causal=True, pairs="half")
+    absent = {key.partition("@")[0] for key in pages.records(plain).keys() - pages.records(both).keys()}
+    assert {"similarity", "turned", "unseen.channels", "lipschitz"} <= absent
+    assert "rotates query and key, lets content rotate query and key" in words.heading(both, {})
 
 
 def test_what_is_measured_sees_them():

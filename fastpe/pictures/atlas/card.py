@@ -120,8 +120,12 @@ def _chosen(slots: Sequence[Sequence[View]]) -> list[View]:
 
 
 def _gate(key: str, encoding: Encoding, gate: Gate) -> View:
-    """What a gate takes from the score by its initial values, of an input of zeros."""
+    """What a gate takes from the score by its initial values, of an input of zeros; or what it turns by."""
     length, options = 2 * SIZES["train_length"], {key: each.default for key, each in encoding.options.items()}
+    if gate.frequencies is not None:
+        speeds = np.array(gate.frequencies(SIZES["dim"] // HEADS, **options))
+        pairs = Axis("pair of channels", np.arange(len(speeds)))
+        return Curves("turned by where the content says 1", pairs, {"every head": speeds}, "radians")
     sizes = {"dim": SIZES["dim"], "heads": HEADS, "train_length": SIZES["train_length"]}
     params: Mapping[str, Any] = init(key, causal=True, **sizes, **options)
     if gate.slopes is None:
@@ -149,7 +153,9 @@ def _facts(entry: Entry, encoding: Encoding) -> str:
 def _rows(entry: Entry, encoding: Encoding) -> Iterator[tuple[str, str]]:
     """Each fact, the value in HTML."""
     slots = [f"<code>{slot}</code>, {html.escape(SLOTS[slot].acts)}" for slot in encoding.slots]
-    slots += ["a gate of every layer's input, which takes from the score"] * entry.gated
+    if encoding.gate is not None:
+        made = "angles that rotate query and key" if encoding.gate.turns else "a gate, which takes from the score"
+        slots.append(f"every layer's input becomes {made}")
     yield "Acts on", "<br>".join(slots) or "nothing"
     learns = {"yes": "yes", "optional": "by an option", "no": "no"}[entry.learned]
     yield "Learns parameters", learns

@@ -20,7 +20,7 @@ _PARTS = 8  # of a position, between which no channel of any rotation turns by m
 def records(subject: Subject) -> Iterator[Record]:
     """The records of an encoding that rotates."""
     trained = subject.trained("angles")
-    if trained is None:
+    if trained is None or subject.turns():
         return
     for column in subject.columns:
         slots = subject.slots(column)

@@ -142,12 +142,16 @@ class Subject:
         return set(self.slots(self.train_length) or {})
 
     def gated(self) -> bool:
-        """Whether the content decides how far attention reaches, by gates of a layer's input, queries or keys."""
-        return self.forgets() or "counts" in self.filled()
+        """Whether the content decides how far attention reaches: what layers make of their input, queries or keys."""
+        return self.forgets() or self.turns() or "counts" in self.filled()
 
     def forgets(self) -> bool:
         """Whether the content decides what fades with distance."""
-        return any(part.encoding.gate is not None for part in self.parts)
+        return any(part.encoding.gate is not None and not part.encoding.gate.turns for part in self.parts)
+
+    def turns(self) -> bool:
+        """Whether the content decides how far queries and keys are rotated."""
+        return any(part.encoding.gate is not None and part.encoding.gate.turns for part in self.parts)
 
     def window(self, column: int) -> tuple[int, int]:
         """The positions that are new at this length: from the length before it on."""

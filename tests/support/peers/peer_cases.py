@@ -58,6 +58,7 @@ WITHOUT = {
     "rope_ntk_mixed": NO_PACKAGE,
     "rope_resonance": NO_PACKAGE,
     "rrwp": NO_PACKAGE,
+    "selective_rope": "angles of a layer's input, not filled: test_angles has numbers of the authors' code",
     "signnet": NO_PACKAGE,
     "slepian": SCIPY,
     "sph_harm": SCIPY,
