@@ -102,6 +102,20 @@ def test_lengths_of_their_own():
     assert_padding_does_not_matter(BASE)
 
 
+def test_short_sequences_that_go_together_are_those_that_go_alone():
+    """Of 7, 13 and 5, 15 rows two at a time go through the model: each begins anew."""
+    x, y = batch(BASE, 20, np.random.default_rng(1), 5)
+    lengths, model = np.array([20, 7, 13, 5, 15]), moved(replace(BASE, norm="layernorm"))
+    loss, found = model.loss_and_grads(x, y, lengths=lengths)
+    alone = [
+        (n / 60, *model.loss_and_grads(x[i : i + 1, :n], y[i : i + 1, :n])) for i, n in enumerate(lengths.tolist())
+    ]  # fmt: skip
+    assert loss == pytest.approx(sum(share * each for share, each, _ in alone), rel=1e-12)
+    for name, gradient in found.items():
+        expected = sum(share * each[name] for share, _, each in alone)
+        np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-12 * (1 + np.abs(expected).max()), err_msg=name)
+
+
 @pytest.mark.parametrize("encoding", ["selective_rope", "rope+selective_rope", "selective_rope,nope,fox"])
 @pytest.mark.parametrize("prompt", [1, 2, 3, 500])
 def test_tokens_written_one_by_one_are_those_of_whole_sequences(encoding, prompt):
