@@ -27,6 +27,7 @@ _BOUNDED = {
     "irpe": "a finite table of numbers",
     "li_eq5": "all distances beyond the clipping distance share one number",
     "rbf_distance": "a network of Gaussians, which vanish far away",
+    "rrwp": "a map of probabilities",
     "sandwich": "a sum of dbar/2 cosines",
     "swin_bias": "a finite table of numbers",
     "swinv2_cpb": "16 times a sigmoid",
