@@ -72,9 +72,12 @@ def attend(key: Any, q: Array, k: Array, v: Array, given: Mapping[str, Array] | 
     return None if kept is None else kept.run(q, k, v, given)
 
 
-def fits(given: Mapping[str, Array] | None, keys: int, dtype: Any) -> bool:
-    """Whether compiled code takes the arrays as they are: a mask with a column for each key, which is not rounded."""
+def fits(q: Array, given: Mapping[str, Array] | None, keys: int, dtype: Any) -> bool:
+    """Whether compiled code takes the arrays as they are: queries in rows of one piece, and a mask with a column for
+    each key, which is not rounded."""
     mask = None if given is None else given.get("mask")
+    if q.strides[-1] != q.itemsize and q.shape[-1] > 1:
+        return False
     return mask is None or (mask.shape[-1] == keys and mask.dtype in (np.dtype(bool), dtype))
 
 
@@ -141,7 +144,7 @@ class Again:
 
     def run(self, q: Array, k: Array, v: Array, given: Mapping[str, Array] | None) -> Any:
         """What `attention` returns, or None."""
-        if lanes_for(self.work * k.shape[-2], self.tasks) > 1 or self.given != _shapes(given):
+        if k.ndim != 4 or lanes_for(self.work * k.shape[2], self.tasks) > 1 or self.given != _shapes(given):
             return None
         rest = self.sizes, self._flat(given)
         bits = self.bits

@@ -204,7 +204,7 @@ class _Plan:
             q, k, v = (x.reshape((1,) * (2 - self.lead) + x.shape) for x in (q, k, v))
         skips = self.skips and (sight.mask is None or sight.mask.hides_only)
         positions = Positions(n, m, None if slots["query_start"] is None else sight.starts)
-        lain = q, k, v
+        unturned = q, k, v
         angles = own_angles(given, positions)
         rows = turned_rows(q, k, v, given, angles, self.group, positions, self.pairs)
         rows = q, qr, k, kr, v = rows_read(rows, given)
@@ -226,7 +226,8 @@ class _Plan:
             lanes, calls.forward, x, dropout_of(self.dropout, slots["dropout_seed"]), out, lse,
             self._case(m, sight.spans is not _NO_SPANS, skips, (q, k, v)), self.room, arenas,
         )  # fmt: skip
-        if key is not None and self.has_records and all(map(is_, lain, (q, k, v))) and again.fits(own, m, dtype):
+        lain = all(map(is_, unturned, (q, k, v))) and again.fits(first_q, own, m, dtype)
+        if key is not None and self.has_records and lain:
             again.keep(key, again.Again((first_q, k, v), own, record, x, self.size, out, self.return_lse))
         lse = raised(lse, columns)
         if "sinks" in given:

@@ -30,7 +30,7 @@ def _is_bfloat16(typingctx, x):
 @inner
 def widened(x):
     """Rows of half precision (B, H, N, D), each in one piece, as float32 in one row."""
-    (b, h, n, d), (of_b, of_h, of_n, size) = x.shape, x.strides
+    (b, h, n, d), (of_b, of_h, of_n, _), size = x.shape, x.strides, x.itemsize
     wide = np.empty(b * h * n * d, np.float32)
     for row in range(b * h * n):
         place = row // (h * n) * of_b + row // n % h * of_h + row % n * of_n

@@ -313,3 +313,37 @@ def test_slots_that_grow_with_a_cache(rng):
             exact = reference.attention(q, k[:, :, :m], v[:, :, :m], mask=mask[..., :m])
             np.testing.assert_allclose(found, exact, atol=1e-6)
     assert len(again._kept) == 1
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32"])
+def test_queries_may_lie_as_they_like(rng, name):
+    """What is widened in compiled code must be rows of one piece; others take another way, every time."""
+    q, k, v = (x.astype(dtype_of(name)) for x in qkv(rng, 1, 4, 2, 2, 70, 8))
+    wide = np.repeat(q, 2, axis=-1)
+    for given in (
+        q[..., ::-1], wide[..., ::2], np.asfortranarray(q), q.swapaxes(-1, -2).copy().swapaxes(-1, -2),
+        np.broadcast_to(q[..., :1], q.shape), q[:, :, ::-1],
+    ):  # fmt: skip
+        exact = reference_of(given.copy(), k, v, {})
+        for _ in range(4):
+            np.testing.assert_array_equal(fastpe.attention(given, k, v), exact)
+
+
+def test_keys_of_fewer_axes_are_refused_as_ever(rng):
+    q, k, v = qkv(rng)
+    for _ in range(3):
+        fastpe.attention(q, k, v)
+    with pytest.raises(ValueError, match="k must have"):
+        fastpe.attention(q, k[0, 0, 0], v)
+
+
+def test_keys_that_a_mask_hides_may_be_anything(rng):
+    """Also where the mask is added, not taken for an interval."""
+    q, k, v = qkv(rng, 1, 4, 2, 2, 70, 8)
+    mask = np.ones((2, 70), bool)
+    mask[0, 50:] = mask[0, 3] = mask[1, 3] = False
+    wild = k.copy()
+    wild[:, :, 3], wild[:, :, 51] = np.nan, np.inf
+    exact = reference_of(q, k, v, {"mask": mask})[:, :, 0]
+    for _ in range(4):
+        np.testing.assert_array_equal(fastpe.attention(q, wild, v, mask=mask)[:, :, 0], exact)

@@ -13,6 +13,7 @@ from fastpe.kernels.attention.dropped import drop_cells
 from fastpe.kernels.attention.masks import (
     hide,
     mask_of_row,
+    masked,
     masked_out,
     on_diagonal,
     own_tile,
@@ -56,7 +57,7 @@ def _score_row(row, factors, offsets, has_bias, mask, low, count):
     for j in range(0, count, width):
         x = score(load(row, j), j, count - j, factors, offsets, has_bias)
         if mask is not None:
-            x = x + load_first(mask, j, count - j)
+            x = masked(x, load_first(mask, j, count - j), lowest)
         x = hide(x, j, low, count, lowest, width)
         store(row, j, x)
         best = maximum(best, x)

@@ -5,7 +5,7 @@ import numpy as np
 from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.records import MASK, given, rows_of
-from fastpe.kernels.simd import at, blend, get
+from fastpe.kernels.simd import at, blend, get, minus, where_negative
 
 
 @inlined
@@ -46,6 +46,12 @@ def hide(x, j, low, high, lowest, width):
     if low > j:
         x = blend(lowest, low - j, x)
     return x
+
+
+@inner
+def masked(x, added, lowest):
+    """x + added; minus infinity where that is added, to whatever."""
+    return where_negative(minus(added - lowest), x + added, lowest)
 
 
 @inner
