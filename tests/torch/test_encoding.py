@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is a peer: pip install -e '
 from fastpe.torch import Encoding, attention  # noqa: E402 - only where PyTorch is
 
 SIZES = {"dim": 24, "heads": 2, "train_length": 16}
-CAUSAL = ("fire", "xpos", "sandwich", "cope")
+CAUSAL = ("fire", "xpos", "sandwich", "cope", "hard_alibi")
 FILLING = [name for name in fastpe.list_encodings() if registry.get(name).gate is None]
 
 
