@@ -95,7 +95,7 @@ def test_a_subclass_cannot_hide_what_a_check_looks_for(argument, wrong, says):
         USES[argument][1](liar(wrong))
 
 
-def test_a_masked_array_of_the_users_own_encoding_is_refused(tmp_path, unregistered):
+def test_a_masked_array_of_the_users_own_encoding_is_refused(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(
         '"""Mine."""\nimport numpy as np\nfrom fastpe.encodings.record import Encoding\n'

@@ -19,7 +19,6 @@ def test_it_writes_a_page_of_some_and_replaces_a_file(folder):
     assert os.listdir(folder) == ["atlas.html"]
 
 
-@pytest.mark.usefixtures("unregistered")
 def test_it_takes_a_file_of_ones_own(folder):
     write(folder)
     result = fastpe("atlas", "--out", "mine.html", "--encoding", "./mine.py")

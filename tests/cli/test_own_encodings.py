@@ -13,7 +13,7 @@ from fastpe.encodings.own import template
 from fastpe.training.config_file import RunError, read_config
 from fastpe_cli import train
 
-pytestmark = pytest.mark.usefixtures("folder", "unregistered")
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def in_a_new_process(monkeypatch):

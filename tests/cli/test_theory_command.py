@@ -224,6 +224,6 @@ def test_a_mistake_is_one_line(arguments, words):
     assert words in refused(2, "theory", *arguments.split())
 
 
-def test_a_file_of_ones_own(folder, unregistered):
+def test_a_file_of_ones_own(folder):
     write(folder)
     assert shown("./mine.py", "--causal").startswith("mine   ")

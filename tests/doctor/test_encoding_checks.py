@@ -7,7 +7,6 @@ import fastpe
 from fastpe.doctor import encoding_checks
 from fastpe.doctor.diagnosis import judge
 
-pytestmark = pytest.mark.usefixtures("unregistered")
 
 STRIDED = """out['bias'][...] = reference(spec, params, power=power)['bias']
     step = out['bias'].strides[-1]

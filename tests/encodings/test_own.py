@@ -14,7 +14,6 @@ from fastpe.doctor import encoding_checks
 from fastpe.doctor.diagnosis import judge
 from fastpe.encodings import catalogue, registry
 
-pytestmark = pytest.mark.usefixtures("unregistered")
 SIZES = {"dim": 8, "heads": 2}
 
 # What it is good for -------------------------------------------------------------------------------------------------

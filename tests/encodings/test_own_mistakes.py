@@ -16,7 +16,6 @@ from fastpe.doctor import encoding_checks
 from fastpe.doctor.diagnosis import judge
 from fastpe.encodings import registry
 
-pytestmark = pytest.mark.usefixtures("unregistered")
 SIZES = {"dim": 8, "heads": 2}
 
 # What a kernel would follow -------------------------------------------------------------------------------------------

@@ -217,7 +217,6 @@ def test_a_sweep_outlives_a_warm_up_that_diverges(tmp_path):
 # Encodings of one's own ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("unregistered")
 def test_workers_find_an_encoding_of_ones_own(tmp_path, monkeypatch):
     config = replace(SMALL, encoding=str(write(tmp_path)), samples=16, epochs=1)
     (done,), (found,) = do(tmp_path / "sweep", [config])

@@ -201,7 +201,6 @@ def test_the_same_encodings_give_the_same_bytes(text, tmp_path):
 EVIL = "<script>alert(1)</script>"
 
 
-@pytest.mark.usefixtures("unregistered")
 def test_nothing_of_an_own_encoding_is_run_or_breaks_the_page(tmp_path):
     changes = [
         ("a learned penalty, a power of the distance", EVIL),
@@ -223,7 +222,6 @@ def test_nothing_of_an_own_encoding_is_run_or_breaks_the_page(tmp_path):
     assert ("none", "none stated") in [(a["value"], words) for a, words in page.all("option")]
 
 
-@pytest.mark.usefixtures("unregistered")
 def test_an_own_encoding_that_cannot_be_filled_has_a_card_that_says_why(tmp_path):
     key = fastpe.register(write(tmp_path, ("spec.length, spec.length)", "spec.length, 3 * spec.length)")))
     said = cards(Page(atlas([catalogue.entry(key)])))[key][1]

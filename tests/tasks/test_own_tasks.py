@@ -18,14 +18,6 @@ from fastpe.tasks.registry import TASKS, choose
 TEMPLATE = Path(template_module.__file__).read_text()
 
 
-@pytest.fixture(autouse=True)
-def unregistered(monkeypatch):
-    monkeypatch.setattr(TASKS, "_registered", {})
-    vars(TASKS).pop("_offered", None)
-    yield
-    vars(TASKS).pop("_offered", None)
-
-
 def write(folder, *changes, name="mine.py"):
     text = TEMPLATE
     for old, new in changes:

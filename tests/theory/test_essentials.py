@@ -99,7 +99,7 @@ def test_json_has_them_in_full_precision():
     assert found["numbers"] == json.loads(json.dumps(expected))
 
 
-def test_a_file_of_ones_own_that_cannot_be_filled_has_a_page(tmp_path, unregistered):
+def test_a_file_of_ones_own_that_cannot_be_filled_has_a_page(tmp_path):
     file = tmp_path / "broken.py"
     file.write_text(
         '"""Broken."""\nimport fastpe\n\n\ndef reference(spec, params):\n    raise ValueError("no such graph")\n\n\n'

@@ -112,7 +112,7 @@ def test_bad_arguments(arguments, error):
         maximal_table(**arguments)
 
 
-def test_the_maximal_table_as_an_encoding_of_ones_own(unregistered):
+def test_the_maximal_table_as_an_encoding_of_ones_own():
     """bench/maximal.py: a simplex, whose last row goes on, and the tables that it is compared with at equal power."""
     file = Path(__file__).parents[2] / "bench" / "maximal.py"
     name = fastpe.register(file)

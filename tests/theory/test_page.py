@@ -260,7 +260,7 @@ def test_the_longest_length():
     assert [remark[:28] for remark in what.remarks] == ["not looked at 32768 position", "not looked at 65536 position"]
 
 
-def test_an_encoding_of_ones_own(tmp_path, unregistered):
+def test_an_encoding_of_ones_own(tmp_path):
     name = fastpe.register(write(tmp_path))
     found = page(name, causal=True)
     assert found["symmetry.const"].value == 0
