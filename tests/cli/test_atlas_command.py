@@ -2,7 +2,6 @@
 
 import os
 
-import pytest
 from command_line import fastpe, refused
 from own_encodings import write
 

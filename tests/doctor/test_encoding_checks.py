@@ -7,7 +7,6 @@ import fastpe
 from fastpe.doctor import encoding_checks
 from fastpe.doctor.diagnosis import judge
 
-
 STRIDED = """out['bias'][...] = reference(spec, params, power=power)['bias']
     step = out['bias'].strides[-1]
     np.lib.stride_tricks.as_strided(out['bias'][-1:, -1:], (1, 2), (step, step))[0, 1] = 3"""
