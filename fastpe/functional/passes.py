@@ -21,7 +21,7 @@ from fastpe.functional.content import (
 from fastpe.functional.layouts import contiguous, summed_to
 from fastpe.functional.rotation import without_warnings
 from fastpe.functional.sinks import drain, sinks_gradient
-from fastpe.functional.slot_arrays import cells_back, fold, for_gradients, slot_arrays, with_tallies
+from fastpe.functional.slot_arrays import all_or_none, cells_back, fold, for_gradients, slot_arrays, with_tallies
 from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
 from fastpe.kernels.attention.cells import FEW, TILE_KEYS, TILE_QUERIES
@@ -78,7 +78,6 @@ class Pass:
         self.terms = score.terms_given(call.slots.keys() - _NO_TERMS, self.options)
         if call.mask is not None and not call.mask.hides_only:
             self.terms |= {"mask"}
-        self.dropout = dropout_of(call.dropout, call.dropout_seed)
         self.keeps_raw = score.keeps_raw(self.terms, "scale" in call.shapes)
         given = call.slots if call.mask is None else {**call.slots, "mask": call.mask.added}
         has_terms = self.keeps_raw or call.softcap > 0
@@ -91,7 +90,9 @@ class Pass:
         starts = [simd.start_of(x) for x in rows]
         sight, limits = (self._first_positions(), *self._seen(made.mask)), limits_of(tolerance, call.causal, m)
         slots = with_tallies(made, b, h, n)
-        arrays = *starts, lengths, *sight, made.bias, scale, *bounds, slots, self.table, limits, self.columns
+        dropout = dropout_of(call.dropout, call.dropout_seed)
+        slots, columns, self.dropout = all_or_none(slots, self.columns, dropout, self.dtype)
+        arrays = *starts, lengths, *sight, made.bias, scale, *bounds, slots, self.table, limits, columns
         self.inputs = Inputs._make(arrays)
         if known is None:
             self._forward()
@@ -129,8 +130,8 @@ class Pass:
         sizes = b, h, hk, n, m, d, call.v.shape[-1], *seen, -(-m // int(TILE_KEYS))
         half, keep_raw = int(call.pairs == "half"), int(gradients and self.keeps_raw)
         flags = half, self.options, keep_raw, int(gradients and call.softcap > 0), int(self._skips())
-        dropped = int(self.dropout is not None)
-        return Case._make((*sizes, *flags, *self.strides, int(self._apart()), kept, alone, dropped))
+        last = int(self._apart()), kept, alone, int(call.dropout > 0), int(self.inputs.slots is not None)
+        return Case._make((*sizes, *flags, *self.strides, *last))
 
     def _apart(self) -> bool:
         """Whether q and k have gradients that are not turned back with those of the content."""
@@ -237,7 +238,7 @@ class Pass:
 
         dq, dk, apart = rows(b, h, n, d), rows(b, hk, m, d), self._apart()
         own = {f"d{name}": slot(name) for name in SLOTS if name not in ("index", "growth", *_COLUMNS)}
-        columns = None if self.columns is None else ColumnGradients(*map(slot, _COLUMNS))
+        columns = None if self.inputs.columns is None else ColumnGradients(*map(slot, _COLUMNS))
         return Gradients(
             out=self.out, lse=self.lse, dout=dout, dlse=dlse, deltas=np.empty((b, h, n), self.dtype),
             dq=dq, dq_rest=rows(b, h, n, d) if apart else dq, dk=dk, dk_rest=rows(b, hk, m, d) if apart else dk,

@@ -24,7 +24,7 @@ from fastpe.functional.positions import Positions
 from fastpe.functional.rotation import without_warnings
 from fastpe.functional.sight import Mask
 from fastpe.functional.sinks import drain
-from fastpe.functional.slot_arrays import Arrays, slot_arrays, with_tallies
+from fastpe.functional.slot_arrays import Arrays, all_or_none, slot_arrays, with_tallies
 from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
 from fastpe.kernels.attention.cells import FEW, TILE_KEYS, TILE_QUERIES
@@ -214,16 +214,18 @@ class _Plan:
             content = rows_of_bounds(rows, given)
             bounds = *bounds_of(*content, made, (h, n + m - 1)), limits_of(self.tolerance, self.causal, m)
         columns = columns_with_room(made, (b, h, n, m), skips)
+        dropout = dropout_of(self.dropout, slots["dropout_seed"])
+        own_slots, own_columns, dropout = all_or_none(with_tallies(made, b, h, n), columns, dropout, dtype)
         x = (
             first, first if qr is q else simd.start_of(qr), keys, keys if kr is k else simd.start_of(kr),
             simd.start_of(v), sight.lengths, sight.starts, sight.spans, made.mask, sight.occupied, made.bias, scale,
-            *bounds[:3], with_tallies(made, b, h, n), made.table, bounds[3], columns,
+            *bounds[:3], own_slots, made.table, bounds[3], own_columns,
         )  # fmt: skip
         out, lse = np.empty((b, h, n, dv), dtype), np.empty((b, h, n), dtype)
         lanes = lanes_for(b * h * n * m * (q.shape[-1] + dv), b * h * -(-n // _BLOCK))
         arenas = np.zeros((lanes, self.size), dtype) if n <= _FEW else simd.aligned_zeros((lanes, self.size), dtype)
         record = run_apart(
-            lanes, calls.forward, x, dropout_of(self.dropout, slots["dropout_seed"]), out, lse,
+            lanes, calls.forward, x, dropout, out, lse,
             self._case(m, sight.spans is not _NO_SPANS, skips, (q, k, v)), self.room, arenas,
         )  # fmt: skip
         lain = all(map(is_, unturned, (q, k, v))) and again.fits(first_q, own, m, dtype)

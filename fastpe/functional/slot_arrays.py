@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from fastpe.kernels.attention.cells import TILE_QUERIES
 from fastpe.kernels.attention.columns import Columns
 from fastpe.kernels.attention.counted import TALLY
 from fastpe.kernels.attention.records import COLUMNS, COUNTS, GIVEN, SLOTS, Inputs, Slots
+from fastpe.kernels.dropout import NO_DROPOUT, Dropout
 
 Array = np.ndarray[Any, Any]
 
@@ -39,8 +41,7 @@ def slot_arrays(
 ) -> Arrays:
     """The slots as kernels take them, and the table of what is given, what is wanted, strides and rows.
 
-    Where nothing but a bias, a mask and columns is given there are no others, and where there is no column no columns:
-    kernels are then compiled without them.
+    Where nothing but a bias, a mask and columns is given there are no others, and where there is no column no columns.
 
     Parameters
     ----------
@@ -100,6 +101,32 @@ def slot_arrays(
     del arrays["growth"]
     slots = Slots(**arrays, indices=indices, growth_q=growth_q, growth_k=growth_k, tallies=nothing)
     return Arrays(bias, mask, slots, table, columns)
+
+
+def all_or_none(
+    slots: Slots | None, columns: Columns | None, dropout: Dropout | None, dtype: Any
+) -> tuple[Slots | None, Columns | None, Dropout | None]:
+    """What kernels are given for these: where a call has any of them, for the others something that is not read.
+
+    Kernels are compiled for all of them, or for none (see `records.terms_of`).
+    """
+    if slots is None and columns is None and dropout is None:
+        return None, None, None
+    return slots or no_slots(np.dtype(dtype)), columns or _no_columns(np.dtype(dtype)), dropout or NO_DROPOUT
+
+
+@lru_cache
+def no_slots(dtype: np.dtype[Any]) -> Slots:
+    """What is given for slots that nobody reads."""
+    nothing, wide = np.zeros(1, dtype), np.zeros(1)
+    own = dict.fromkeys(Slots._fields, nothing) | {"indices": np.zeros(1, np.int32)}
+    return Slots(**own | {"growth_q": wide, "growth_k": wide})
+
+
+@lru_cache
+def _no_columns(dtype: np.dtype[Any]) -> Columns:
+    nothing, wide = np.zeros(1, dtype), np.zeros(1)
+    return Columns(wide, nothing, nothing, bases=wide, tails=wide)
 
 
 def with_tallies(made: Arrays, b: int, h: int, n: int) -> Slots | None:

@@ -41,6 +41,9 @@ class Dropout(NamedTuple):
     places: int  # of the model: from one sequence to the next
 
 
+NO_DROPOUT = Dropout(0, 0, 0, 0, 0, 1.0, 0)
+
+
 def places_of(layers: int, heads: int) -> int:
     """How many places a model has: 0 is the input; of layer l, from 1 + l (2 + heads) on, the output of attention, that
     of the feed-forward map, and the weights of every head."""

@@ -70,6 +70,8 @@ def _map_rows(rotors, qkv, turned, scratch, own, layer, sizes):
     """The queries and keys of all heads, mapped: the rows of a sequence from `before` on."""
     if rotors is None:
         return
+    if not sizes.block:
+        return
     c, head = sizes.width, sizes.width // sizes.heads
     for h in range(sizes.heads):
         for i in range(own.before, own.before + own.length):
@@ -83,6 +85,8 @@ def _map_rows(rotors, qkv, turned, scratch, own, layer, sizes):
 def _lift_rows(polar, qkv, turned, own, layer, sizes):
     """As `_map_rows`, of channels that become radii."""
     if polar is None:
+        return
+    if not sizes.lifted:
         return
     c, head = sizes.width, sizes.width // sizes.heads
     for h in range(sizes.heads):
@@ -132,11 +136,13 @@ def make_content(layer, act, arena, position, own, sizes, a):
 def _content_of_factor(rotors, polar, q, dq, layer, h, place, scratch, sizes):
     """The product of a query, mapped or lifted, and the gradient of what was made of it but for the factor."""
     head = sizes.width // sizes.heads
-    if polar is not None:
+    if rotors is None:
+        return dot(q, dq, head)
+    if sizes.lifted:
         cos = _circles(polar, layer, 0, h, sizes)
         lift_row(q, cos, at(cos, head), scratch, head)
         return dot(scratch, dq, 2 * head)
-    if rotors is None:
+    if not sizes.block:
         return dot(q, dq, head)
     map_row(q, at(pointer(rotors), place), at(scratch, 3 * head), head, sizes.block, sizes.half, False, scratch)
     return dot(at(scratch, 3 * head), dq, head)
@@ -146,6 +152,8 @@ def _content_of_factor(rotors, polar, q, dq, layer, h, place, scratch, sizes):
 def _map_row_back(rotors, x, dy, dx, place, dmaps, scratch, sizes):
     """The gradient of a row before its maps, in `dx`, and that of the maps added; `dy` where there are none."""
     if rotors is None:
+        return dy
+    if not sizes.block:
         return dy
     head = sizes.width // sizes.heads
     if sizes.wants_rotors:
@@ -157,7 +165,9 @@ def _map_row_back(rotors, x, dy, dx, place, dmaps, scratch, sizes):
 @inner
 def _lower_row(polar, x, dy, dx, layer, which, h, sizes):
     """The gradient of a row before its channels became radii, in `dx`, where they did."""
-    if polar is not None:
+    if polar is None:
+        return
+    if sizes.lifted:
         cos, head = _circles(polar, layer, which, h, sizes), sizes.width // sizes.heads
         lower_row(x, dy, cos, at(cos, head), dx, head)
 

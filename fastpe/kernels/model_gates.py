@@ -5,8 +5,8 @@
 u is the layer's input after its norm. Of a causal model K_i - K_j is what position j has lost at i, but for a part of
 query i alone, which the softmax drops. The forget gate of Lin et al. 2025 has sign -1, where softplus(-z) is -log of
 sigmoid(z). The sign STEPS stands for K_h,j = slope_h s_j, s the row of the rotations that a rule gives to token j: the
-number of segments before it, of BiPE. Sums are made in float64. Layers without a gate add 0; of a model without any,
-and without `model_slopes`, `gates` is None.
+number of segments before it, of BiPE. Sums are made in float64. Layers without a gate add 0; a model without any,
+and without `model_slopes`, is not `gated`, and may have None as `gates` (see `model_memory.Position`).
 
 In a layer's activations lie, for each head, z, then K, then the bases of its blocks of queries (`attention.columns`),
 then slopes of keys and of queries (`model_slopes`); in the arena gradients of K and of the two.
@@ -70,6 +70,8 @@ def make_gates(gates, layer, slopes, u, w, act, pack, sizes, a):
     """z and K of a pack. w: all parameters, not the layer's."""
     if gates is None:
         return
+    if not sizes.gated:
+        return
     c, start, sign = sizes.width, NONE, np.float64(gates[layer, SIGN])
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
@@ -124,6 +126,8 @@ def clear_gate_gradients(gates, arena, own, sizes, a):
     """Before attention adds to those of a sequence."""
     if gates is None:
         return
+    if not sizes.gated:
+        return
     for which in range(GRADIENTS):
         for h in range(sizes.heads):
             clear(gradients_of_head(which, h, arena, own, sizes, a), own.length)
@@ -133,6 +137,8 @@ def clear_gate_gradients(gates, arena, own, sizes, a):
 def gates_backward(gates, layer, u, du, w, g, act, arena, pack, sizes, a):
     """Adds to du, and to the gradients g of all parameters, what those of K say."""
     if gates is None:
+        return
+    if not sizes.gated:
         return
     c, start, sign = sizes.width, NONE, np.float64(gates[layer, SIGN])
     if sign == 0.0 or sign == STEPS:

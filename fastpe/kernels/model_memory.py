@@ -124,6 +124,8 @@ class Position(NamedTuple):
     """The slots of a model at one length, and what attention needs to find its way in them.
 
     An array that is not read stands for a slot that is not given. Rows of `numbers` and `places` are attention's slots.
+    Of `rotors`, `polar`, `gates`, `selective` and `slots` there are all or none: a model with none of them is compiled
+    without, any other for all of them. To compile each subset by itself would take as long as all together.
     """
 
     table: np.ndarray
@@ -136,12 +138,12 @@ class Position(NamedTuple):
     spans: np.ndarray  # (layers or 1, B or 1, N, 2), int64: the keys that each query sees, where not all
     rotors: np.ndarray | None  # maps of blocks of channels, one after the other
     polar: np.ndarray | None  # cosines and sines of phases, see `model_content`
-    gates: np.ndarray | None  # (layers, 7), int64, see `model_gates`; None where no layer has one
+    gates: np.ndarray | None  # (layers, 7), int64, see `model_gates`
     slopes: np.ndarray  # (H,), float64, of `model_slopes`
-    selective: np.ndarray | None  # (layers, 4), int64, see `model_selective`; None where no layer makes angles
+    selective: np.ndarray | None  # (layers, 4), int64, see `model_selective`
     frequencies: np.ndarray  # (C/2,), float64, of those
     no_guard: np.ndarray  # float64, not read: short sequences leave no tile out
-    slots: Slots | None  # None where there are none but those above
+    slots: Slots | None  # those that are not above
     numbers: np.ndarray  # as `kernels.attention` takes them, layers in place of the batch
     places: np.ndarray  # in the gradients of `slots`: start, from layer to layer, from head to head, size of a head's
     case: Case
@@ -243,7 +245,7 @@ def attention_case(
         kr_row=turned if rotated else 3 * c, o_row=c,
         g_row=turned if sizes.lifted else 3 * c, gv_row=3 * c, apart=int(apart),
         kept=int(backward and n <= TILE_KEYS and not dropped and not (more and (keep_raw or made_again))), alone=1,
-        dropped=int(dropped),
+        dropped=int(dropped), slotted=int(more),
     )  # fmt: skip
     return case, room_for(case, numbers, backward=backward)
 

@@ -5,7 +5,8 @@
 
 u (n, C) is the layer's input after its norm, down (C, rank), up (rank, C/2), taps (4, C/2): a number for each pair of
 channels of each head. Nothing is rounded to bfloat16, sums over positions are made in float64, and whole turns are
-taken away before sines and cosines. Of a model in which no layer makes angles, `selective` is None.
+taken away before sines and cosines. A model in which no layer makes angles has the `rank` 0, and may have None as
+`selective` (see `model_memory.Position`).
 
 In a layer's activations lie u^ down, p, the sums as two numbers of the model's type each, from which a text that is
 written goes on, and of every row the factors of its rotation: all heads' cosines, sines, and sines of turning back.
@@ -130,6 +131,8 @@ def clear_turns(selective, arena, own, sizes, a):
     """Before gradients of the angles of a sequence are added."""
     if selective is None:
         return
+    if not sizes.rank:
+        return
     pairs = sizes.width // 2
     clear(at(arena, a.dangles + own.start * pairs), own.length * pairs)
 
@@ -138,6 +141,8 @@ def clear_turns(selective, arena, own, sizes, a):
 def add_turns(selective, y, dy, h, i, arena, sizes, a):
     """Add what the gradient dy of a turned row y says of the angles of row i of the pack."""
     if selective is None:
+        return
+    if not sizes.rank:
         return
     pairs = sizes.width // sizes.heads // 2
     add_angle_gradients(y, dy, at(arena, a.dangles + (i * sizes.heads + h) * pairs), pairs, sizes.half)

@@ -54,6 +54,8 @@ def make_slopes(gates, layer, sigma, w, act, pack, sizes, a):
     """The slopes of a pack, from its queries and keys. w: all parameters, not the layer's."""
     if gates is None:
         return
+    if not sizes.gated:
+        return
     for of_keys in range(2):
         first = gates[layer, KEY_DIRECTION if of_keys else QUERY_DIRECTION]
         _make(first, np.int64(of_keys), gates, layer, sigma, w, act, pack, sizes, a)
@@ -83,6 +85,8 @@ def _make(first, of_keys, gates, layer, sigma, w, act, pack, sizes, a):
 def slopes_backward(gates, layer, sigma, w, g, act, arena, pack, sizes, a):
     """Adds to the gradients of queries and keys, and to those of all parameters, g, what those of slopes say."""
     if gates is None:
+        return
+    if not sizes.gated:
         return
     take_turn(pack)
     for of_keys in range(2):

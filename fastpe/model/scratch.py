@@ -9,7 +9,7 @@ import numpy as np
 from fastpe.base import validation
 from fastpe.functional.polar import APART
 from fastpe.functional.positions import Positions
-from fastpe.functional.slot_arrays import fold, slot_arrays
+from fastpe.functional.slot_arrays import fold, no_slots, slot_arrays
 from fastpe.kernels import model_memory, simd
 from fastpe.kernels.attention.records import GIVEN, SLOTS, WANTED, Options
 from fastpe.kernels.attention.score import keeps_raw, terms_given
@@ -158,12 +158,20 @@ class Scratch:
         turns = _factors(slots["angles"], self.sizes.half).astype(dtype) if "angles" in slots else nothing
         scale = np.asarray(slots.get("scale", (self.sizes.width // self.sizes.heads) ** -0.5), dtype)
         table, qk_table, taps = (slots[slot].ravel() if slot in slots else nothing for slot in _INPUTS)
+        rotors = slots["rotors"].reshape(-1) if "rotors" in slots else None
+        polar = _circles(slots["polar"], dtype) if "polar" in slots else None
+        gates, slopes, selective, frequencies = self.made
+        rare, others = (rotors, polar, gates, selective), given.slots
+        if others is not None or any(x is not None for x in rare):  # then kernels take them all
+            none = np.zeros((self.sizes.layers, 8), np.int64)  # more columns than either has
+            unread = nothing, nothing, none, none
+            rotors, polar, gates, selective = (y if x is None else x for x, y in zip(rare, unread, strict=True))
+            others = no_slots(dtype) if others is None else others
         return model_memory.Position(
             table, qk_table, taps, turns, np.array(slots.get("row_scale", nothing), dtype).ravel(), given.bias,
-            np.array(np.broadcast_to(scale, (self.sizes.layers, self.sizes.heads)), order="C"), self.spans,
-            slots["rotors"].reshape(-1) if "rotors" in slots else None,
-            _circles(slots["polar"], dtype) if "polar" in slots else None, *self.made, np.zeros(1), given.slots,
-            self.numbers, self.places, self.case, self.room,
+            np.array(np.broadcast_to(scale, (self.sizes.layers, self.sizes.heads)), order="C"), self.spans, rotors,
+            polar, gates, slopes, selective, frequencies, np.zeros(1), others, self.numbers, self.places, self.case,
+            self.room,
         )  # fmt: skip
 
     def slot_gradients(self, slots: Mapping[str, Any], groups: int) -> dict[str, Array]:

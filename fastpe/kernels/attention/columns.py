@@ -80,7 +80,7 @@ class ColumnGradients(NamedTuple):
 
 @inner
 def columns_of(columns, table, b, h, case):
-    """The columns of one head; None of none, so that what they need is not even compiled."""
+    """The columns of one head; None of a call of which nothing beyond a bias is compiled (`records.terms_of`)."""
     if columns is None:
         return None
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
@@ -92,6 +92,12 @@ def columns_of(columns, table, b, h, case):
         part(pointer(columns.bases), (b * case.heads + h) * blocks, blocks),
         part(pointer(columns.tails), own // case.keys * sides, sides),
     )  # fmt: skip
+
+
+@inner
+def has_columns(table):
+    """Whether any column is given."""
+    return given(table, KEY_OFFSET) or given(table, KEY_SLOPE) or given(table, QUERY_SLOPE)
 
 
 @inner
@@ -112,8 +118,10 @@ def choose_base(columns, table, i0, low, high, case):
     """The base of the block of queries from i0 on, which see none but the keys low .. high - 1."""
     if columns is None:
         return
+    if not given(table, KEY_OFFSET):
+        return
     base = 0.0
-    if given(table, KEY_OFFSET) and high > low and not case.options.softcap > 0.0:
+    if high > low and not case.options.softcap > 0.0:
         lowest = scalar(columns.key_offset, -np.inf)
         best = splat(lowest)
         for j in range(low, high, lanes(columns.key_offset)):
@@ -126,6 +134,8 @@ def choose_base(columns, table, i0, low, high, case):
 def with_columns(columns, factor, head, tile, case, scratch):
     """Scores, so far cells times the factor, with columns added; returns what the factor is then."""
     if columns is None:
+        return factor
+    if not has_columns(head.table):
         return factor
     i0, m, j0, n = tile
     cells, offsets, width, factors = scratch.cells, scratch.band, lanes(scratch.cells), splat(factor)
@@ -167,10 +177,12 @@ def _add_slopes(columns, head, tile, cells):
 
 @inner
 def columns_backward(columns, grads, head, tile, scratch):
-    """Adds the gradients of keys' columns; leaves the block's own of query_slope in `stats`. Returns whether there are
-    columns; dcells: the gradients of scores."""
+    """Adds the gradients of keys' columns; leaves the block's own of query_slope in `stats`. dcells: the gradients of
+    scores."""
     if columns is None:
-        return False
+        return
+    if not has_columns(head.table):
+        return
     _, m, _, n = tile
     cells, sums, width = scratch.dcells, scratch.stats, lanes(scratch.dcells)
     if wanted(head.table, KEY_OFFSET):
@@ -192,7 +204,6 @@ def columns_backward(columns, grads, head, tile, scratch):
             for j in range(0, n, width):
                 row = fma(_offsets(cells, head, tile, i, j), load_first(cells, i * TILE_KEYS + j, n - j), row)
             put(sums, i, total(row))
-    return True
 
 
 @inner

@@ -9,7 +9,9 @@ from fastpe.kernels.simd import at
 @inner
 def drop_cells(dropout, place, cells, tile, case):
     """The tile's cells times their factors; the cells' own place is that of its head in the sequence."""
-    if dropout is not None:
+    if dropout is None:
+        return
+    if case.dropped:
         i0, m, j0, n = tile
         in_row = (case.keys + CELL - 1) // CELL
         for i in range(m):
@@ -20,6 +22,8 @@ def drop_cells(dropout, place, cells, tile, case):
 def mixed_weights(dropout, place, tile, case, scratch):
     """What the tile's values were mixed with: its weights themselves, or, in memory of their own, what was kept."""
     if dropout is None:
+        return scratch.cells
+    if not case.dropped:
         return scratch.cells
     copy_cells(scratch.cells, scratch.dropped, TILE_KEYS, tile.m, tile.n)
     drop_cells(dropout, place, scratch.dropped, tile, case)

@@ -47,7 +47,8 @@ class Case(NamedTuple):
     kept: a head is one strip, whose weights the forward pass leaves for the backward pass, instead of lse; not with
     keep_raw, growth, rel_gain and counts, whose gradients take what is made on the way to the scores.
     alone: one thread goes through all strips of a head, in their order; nobody waits for a turn.
-    dropped: weights are dropped out (of the model's steps alone); those of a tile are then made again, not kept.
+    dropped: weights are dropped out; those of a tile are then made again, not kept.
+    slotted: there are slots but a bias, a mask and columns.
     """
 
     batch: int
@@ -84,6 +85,7 @@ class Case(NamedTuple):
     kept: int
     alone: int
     dropped: int
+    slotted: int
 
 
 _OPTIONS = Case._fields.index("options")
@@ -153,7 +155,10 @@ def place(table, slot, b, h):
 
 @inner
 def terms_of(slots, table, b, h, case):
-    """The terms of one head; None of none, so that what they need is not even compiled."""
+    """The terms of one head; None of a call without: then nothing of slots, columns and dropout is compiled.
+
+    A call with any of these is compiled for all: for each subset of them it would take as long as for all together.
+    """
     if slots is None:
         return None
     pairs, d, cells = table[GROWTH, ROWS], case.width, case.queries * case.keys

@@ -25,7 +25,7 @@ import numpy as np
 
 from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.attention.cells import TILE_KEYS, add_cells, copy_cells
-from fastpe.kernels.attention.columns import columns_backward, tail_of_keys, with_columns
+from fastpe.kernels.attention.columns import columns_backward, has_columns, tail_of_keys, with_columns
 from fastpe.kernels.attention.counted import add_counts, counts_backward
 from fastpe.kernels.attention.products import make_content, make_products
 from fastpe.kernels.attention.records import (
@@ -100,7 +100,7 @@ def make_scores(head, terms, tile, back, case, scratch):
     if terms is None:
         keys = at(head.kr, tile.j0 * case.kr_row)
         make_content(at(head.qr, tile.i0 * case.qr_row), case.qr_row, keys, case.kr_row, head, tile, case, scratch)
-        return with_columns(head.columns, head.scale, head, tile, case, scratch)
+        return head.scale
     factor = _make_all_scores(head, terms, tile, back, case, scratch)
     if case.options.softcap > 0.0:
         return factor
@@ -137,13 +137,12 @@ def scores_backward(head, terms, grads, tile, case, scratch):
     i0, m, j0, n = tile
     table, dcells, place = head.table, scratch.dcells, i0 * case.keys + j0
     if terms is None:
-        _columns_alone_backward(head.columns, grads, head, tile, scratch)
         return
     if case.options.softcap > 0.0:
         cap_cells_backward(dcells, scratch.slopes, m, n)
         if wanted(table, BIAS):
             _bias_backward(dcells, at(grads.dbias, case.queries - 1 - i0), m, n)
-    has_columns = columns_backward(head.columns, grads.columns, head, tile, scratch)
+    columns_backward(head.columns, grads.columns, head, tile, scratch)
     if wanted(table, SCORES):
         add_cells(at(grads.dscores, place), case.keys, dcells, TILE_KEYS, m, n)
     if wanted(table, VALUES):
@@ -151,16 +150,8 @@ def scores_backward(head, terms, grads, tile, case, scratch):
     counts_backward(head, terms, grads, tile, case, scratch)
     if case.keep_raw:
         _scale_cells_backward(head, terms, grads, tile, case, scratch)
-    elif _takes_passes(table, case) or has_columns:
+    elif _takes_passes(table, case) or has_columns(table):
         _scale_cells(dcells, head.scale, False, terms.gain, False, m, n)
-
-
-@inner
-def _columns_alone_backward(columns, grads, head, tile, scratch):
-    """`scores_backward` where there is nothing but columns."""
-    if columns is not None:
-        columns_backward(columns, grads.columns, head, tile, scratch)
-        _scale_cells(scratch.dcells, head.scale, False, scratch.dcells, False, tile.m, tile.n)
 
 
 @inner
@@ -197,9 +188,9 @@ def _bias_backward(cells, dbias, m, n):
 @inner
 def score_factor(head, terms, case):
     """What `make_scores` returns."""
-    if head.columns is not None or (terms is not None and _takes_passes(head.table, case)):
-        return scalar(head.q, 1.0)
-    return head.scale
+    if terms is None:
+        return head.scale
+    return scalar(head.q, 1.0) if has_columns(head.table) or _takes_passes(head.table, case) else head.scale
 
 
 @inner
