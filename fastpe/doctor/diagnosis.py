@@ -242,7 +242,7 @@ def in_words(request: Request) -> str:
 
 
 _STEP = 2.0**-20  # of central differences: Gaussians and the like bend within few of them
-_ENTRIES = 24  # of a parameter, at most, along which differences are taken
+_ENTRIES = 10  # of a parameter, at most, along which differences are taken
 
 
 def pull_differences(name: str, dtype: str) -> Iterator[Difference]:

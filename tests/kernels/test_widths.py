@@ -13,20 +13,20 @@ from fastpe.doctor.kernel_checks import KERNELS
 from fastpe.kernels import simd
 
 OLDER = {
-    32: ("haswell", "+avx2,+fma,+avx,+sse4.2,+sse4.1,+ssse3,+sse3,+sse2,+sse,+popcnt", "float32"),
-    16: ("generic", "+sse2,+sse", "float64"),
+    32: (
+        "haswell",
+        "+avx2,+fma,+avx,+sse4.2,+sse4.1,+ssse3,+sse3,+sse2,+sse,+popcnt",
+        ["kernel attention float32", "step relative float32"],
+    ),
+    16: ("generic", "+sse2,+sse", ["kernel attention float64"]),
 }  # the name alone would keep this CPU's own features
-
-
-def titles(dtype):
-    """Every small kernel in both dtypes; what takes long to compile, attention and a step, in one."""
-    small = [each for each in KERNELS if not each.startswith("attention")]
-    return [f"kernel {each}" for each in small] + [f"{each} {dtype}" for each in ("kernel attention", "step relative")]
+SMALL = [f"kernel {each}" for each in KERNELS if not each.startswith("attention")]
 
 
 def examine(width):
-    name, features, dtype = OLDER[width]
-    command = [sys.executable, "-m", "fastpe", "doctor", "--json", *(f"--only={title}" for title in titles(dtype))]
+    """Every small kernel in both dtypes; of what takes long to compile the width's own."""
+    name, features, large = OLDER[width]
+    command = [sys.executable, "-m", "fastpe", "doctor", "--json", *(f"--only={title}" for title in SMALL + large)]
     environment = {**os.environ, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
