@@ -89,6 +89,17 @@ def _largest_angle(arguments, options):
     return max(1.0, max(places) * np.abs(arguments["theta"]).max(initial=0.0))
 
 
+def _moved_by_theta(arguments, bands, sizes):
+    """What the gradient of theta is summed of: of every row its place, times its gradient across the row. Those of
+    queries and keys at nearly the same place cancel, which look-backs, as the reference has them, do not know."""
+    whole = 0.0
+    for name, places in (("q", [band.queries for band in bands]), ("k", [band.keys for band in bands])):
+        across = np.sum(abs(np.asarray(sizes[name])), axis=-1) * np.sum(abs(arguments[name]), axis=-1)
+        farthest = np.max([np.abs(own).reshape(-1, own.shape[-1]).max(axis=0) for own in places], axis=0)
+        whole += np.sum(across * farthest)
+    return whole
+
+
 def assert_within(bound, result, exact, name):
     """Every entry is within its own bound."""
     error = np.abs(np.asarray(result) - exact)
@@ -103,6 +114,7 @@ def assert_agrees(arguments, *, condition=1.0, tolerance=None, **options):
     exact, exact_pullback = attention_vjp_in(wider(dtype), **arguments, **options, return_lse=True)
     plain, plain_pullback = attention_vjp_in(dtype, **arguments, **options, return_lse=True)
     terms = n + m + d + (2 * arguments["rotors"].shape[-1] if "rotors" in arguments else 0)
+    terms += 8 if options.get("bands") else 0  # both rotations and their way back, which few cells do not hide
     condition *= _largest_angle(arguments, options)
     # every slot is one more term of the score, whose roundings add up as chance has it: a relative error of the weights
     condition *= np.sqrt(1 + len(arguments.keys() & {*SLOTS, "counts"}))
@@ -122,7 +134,10 @@ def assert_agrees(arguments, *, condition=1.0, tolerance=None, **options):
     for name, gradient in gradients.items():
         assert gradient.shape == np.shape(arguments[name])
         assert gradient.dtype == (np.float64 if name in ("angles", "growth", "scale", "theta") else dtype)
-        bound = sum_bound(abs(np.asarray(sizes[name])), dtype, terms, condition)
+        size = abs(np.asarray(sizes[name]))
+        if name == "theta":
+            size = size + _moved_by_theta(arguments, options["bands"], sizes)
+        bound = sum_bound(size, dtype, terms, condition)
         bound = bound + 2 * np.max(np.abs(np.asarray(ours[name]) - exact[name]), initial=0.0)
         assert_within(bound, gradient, exact[name], name)
     return out, gradients
