@@ -23,12 +23,12 @@ def mapped(
     """
     x, y = plain_rows(x), np.empty(x.shape, x.dtype)
     strides = tuple(stride // x.itemsize for stride in x.strides[:3])
-    of_maps, maps = _sizes(rotors), contiguous(rotors, x.dtype).reshape(-1)
+    of_maps, maps = _sizes(rotors), contiguous(rotors if back else rotors.swapaxes(-1, -2), x.dtype).reshape(-1)
     tasks = math.prod(x.shape[:2]) * -(-x.shape[2] // kernel.ROWS_OF_A_TASK)
     lanes = lanes_for(x.size * of_maps[-1], tasks)
     run_apart(
         lanes, kernel.map_rows, x, strides, maps, _starts(x, rotors, positions, queries), y, x.shape, of_maps,
-        pairs == "half", back, _scratch(lanes, x),
+        pairs == "half", _scratch(lanes, x),
     )  # fmt: skip
     return y
 

@@ -1,15 +1,15 @@
 """Linear maps of blocks of channels: y_r = R_r x_r for every block r of b channels, b given and the same for all.
 
 Block r is channels r b, r b + 1, ...; or, with `half`, r, r + D/b, r + 2 D/b, ... (b = 2 are then the pairs of
-`rotate`). The maps of one row stand one after the other, each by its rows: D b elements. 2 D b FLOP a row; bound by
-the maps' memory where every row has its own.
+`rotate`). The maps of one row stand one after the other, D b elements: transposed to be applied, by their rows for the
+way back. 2 D b FLOP a row; bound by the maps' memory where every row has its own.
 
 A row's result depends on nothing else, and the gradient of a map is one sum in the order of samples, heads and rows.
 """
 
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.attention.cells import add_scaled
-from fastpe.kernels.simd import at, fma, get, lanes, load_first, part, pointer, put, splat, store_first, total
+from fastpe.kernels.simd import at, fma, get, lanes, load_first, part, pointer, put, splat, store_first
 from fastpe.kernels.simd import zeros as zeros_of
 from fastpe.kernels.threads import claim, in_lanes
 
@@ -40,42 +40,24 @@ def _as_channels(x, y, width, block):
 
 
 @inner
-def _map(x, maps, y, width, block):
-    for c in range(width):
-        row, own = at(maps, c * block), at(x, c // block * block)
-        if block < lanes(x):
-            found = get(row, 0) * get(own, 0)
-            for j in range(1, block):
-                found += get(row, j) * get(own, j)
-            put(y, c, found)
-        else:
-            sums = zeros_of(x)
-            for j in range(0, block, lanes(x)):
-                sums = fma(load_first(row, j, block - j), load_first(own, j, block - j), sums)
-            put(y, c, total(sums))
-
-
-@inner
-def _map_back(dy, maps, dx, width, block):
+def _times_maps(x, maps, y, width, block):
+    """y_r = x_r M_r: row after row of a map in whole vectors, so that no sum goes across one."""
     for r in range(0, width, block):
-        for c in range(0, block, lanes(dy)):
-            sums, left = zeros_of(dy), block - c
+        for c in range(0, block, lanes(x)):
+            sums, left = zeros_of(x), block - c
             for i in range(block):
-                sums = fma(splat(get(dy, r + i)), load_first(maps, (r + i) * block + c, left), sums)
-            store_first(dx, r + c, sums, left)
+                sums = fma(splat(get(x, r + i)), load_first(maps, (r + i) * block + c, left), sums)
+            store_first(y, r + c, sums, left)
 
 
 @inner
-def map_row(x, maps, y, width, block, half, back, scratch):
-    """y = R x, or R^T x with `back`; y may be x with `half` alone."""
+def map_row(x, maps, y, width, block, half, scratch):
+    """y_r = x_r M_r: R x where `maps` are the R_r^T, and R^T x where they are the R_r. y may be x with `half` alone."""
     source, target = x, y
     if half:
         source, target = scratch, at(scratch, width)
         _as_blocks(x, source, width, block)
-    if back:
-        _map_back(source, maps, target, width, block)
-    else:
-        _map(source, maps, target, width, block)
+    _times_maps(source, maps, target, width, block)
     if half:
         _as_channels(target, y, width, block)
 
@@ -93,7 +75,7 @@ def add_map_gradients(x, dy, dmaps, first, last, width, block, half, scratch):
 
 
 @inner
-def _map_lane(lane, board, x, strides, maps, starts, y, shape, of_maps, half, back, scratch):
+def _map_lane(lane, board, x, strides, maps, starts, y, shape, of_maps, half, scratch):
     batch, heads, rows, width = shape
     led, per_head, length, block = of_maps
     pieces, size = (rows + ROWS_OF_A_TASK - 1) // ROWS_OF_A_TASK, width * block
@@ -107,7 +89,7 @@ def _map_lane(lane, board, x, strides, maps, starts, y, shape, of_maps, half, ba
             source = at(pointer(x), b * strides[0] + h * strides[1] + i * strides[2])
             which = place + (starts[b] + i if length > 1 else 0)
             target = at(pointer(y), (head * rows + i) * width)
-            map_row(source, at(pointer(maps), which * size), target, width, block, half, back, own)
+            map_row(source, at(pointer(maps), which * size), target, width, block, half, own)
         task = claim(board)
 
 
@@ -141,16 +123,14 @@ def _gradient_lane(lane, board, x, dy, starts, dmaps, shape, of_maps, half, scra
 
 
 @entry(label="maps of channels")
-def map_rows(crew, board, x, strides, maps, starts, y, shape, of_maps, half, back, scratch):
-    """y (B, H, N, D), contiguous, from x by the maps of its rows, or their transposes with `back`.
+def map_rows(crew, board, x, strides, maps, starts, y, shape, of_maps, half, scratch):
+    """y (B, H, N, D), contiguous, from x by the maps of its rows, as `map_row` has them.
 
     strides: of batch, head and row of x, in elements. of_maps: samples, heads and positions that have maps of their
     own, 1 where one serves all, and the channels of a block. starts: the position of each sample's first row. scratch:
     `scratch_size` elements for every lane.
     """
-    in_lanes(
-        crew, _map_lane, (pointer(board), x, strides, maps, starts, y, shape, of_maps, half, back, scratch)
-    )  # fmt: skip
+    in_lanes(crew, _map_lane, (pointer(board), x, strides, maps, starts, y, shape, of_maps, half, scratch))
 
 
 @entry(label="gradients of maps of channels")

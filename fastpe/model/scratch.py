@@ -158,7 +158,7 @@ class Scratch:
         turns = _factors(slots["angles"], self.sizes.half).astype(dtype) if "angles" in slots else nothing
         scale = np.asarray(slots.get("scale", (self.sizes.width // self.sizes.heads) ** -0.5), dtype)
         table, qk_table, taps = (slots[slot].ravel() if slot in slots else nothing for slot in _INPUTS)
-        rotors = slots["rotors"].reshape(-1) if "rotors" in slots else None
+        rotors = _both_ways(slots["rotors"]) if "rotors" in slots else None
         polar = _circles(slots["polar"], dtype) if "polar" in slots else None
         gates, slopes, selective, frequencies = self.made
         rare, others = (rotors, polar, gates, selective), given.slots
@@ -311,6 +311,11 @@ def _factors(angles: Array, half: int) -> Array:
     if not half:
         cos, sin = np.repeat(cos, 2, axis=-1), np.stack([-sin, sin], axis=-1)
     return np.concatenate([cos.ravel(), sin.ravel(), -sin.ravel()])
+
+
+def _both_ways(maps: Array) -> Array:
+    """Maps transposed, as they are applied, and behind them as they are, for the way back."""
+    return np.concatenate([maps.swapaxes(-1, -2).reshape(-1), maps.reshape(-1)])
 
 
 def _circles(phases: Array, dtype: Any) -> Array:

@@ -108,16 +108,33 @@ def spectrum(skew: Array) -> Spectrum:
 def exponentials(of: Spectrum, s: Array) -> Array:
     """exp(s A), s having the axes of A but for the last two, or such that broadcast with them."""
     phases = np.exp(-1j * (s[..., None] * of.frequencies))
-    return _real((of.vectors * phases[..., None, :]) @ _adjoint(of.vectors))
+    return _real(_times(of.vectors * phases[..., None, :], _adjoint(of.vectors)))
 
 
-def derivative_back(of: Spectrum, s: Array, dr: Array) -> Array:
-    """s times the adjoint derivative of exp at s A, applied to gradients dr of exp(s A): in the basis of V."""
-    half = s[..., None] * of.frequencies / 2
-    sums, differences = (half[..., :, None] + sign * half[..., None, :] for sign in (1, -1))
-    factors = np.exp(1j * sums) * np.sinc(differences / math.pi)
-    found: Array = s[..., None, None] * factors * (_adjoint(of.vectors) @ dr @ of.vectors)
-    return found
+def derivative_back(of: Spectrum, s: Array, dr: Array) -> tuple[Array, Array]:
+    """Of gradients dr of exp(s A): s times the adjoint derivative of exp at s A, in the basis of V; and the gradient of
+    s.
+
+    exp(s A) A = V diag(-i w exp(-i s w)) V^H, of which only the diagonal meets V^H dr V.
+    """
+    turns = s[..., None] * of.frequencies
+    differences = (turns[..., :, None] - turns[..., None, :]) / 2
+    half = np.exp(0.5j * turns)
+    inner = _adjoint(_times(_adjoint(_times(dr, of.vectors)), of.vectors))
+    factors = half[..., :, None] * half[..., None, :] * np.sinc(differences / math.pi)
+    diagonal = np.diagonal(inner, axis1=-2, axis2=-1)
+    of_turns: Array = (-1j * of.frequencies * half.conj() ** 2 * diagonal.conj()).real.sum(axis=-1)
+    found: Array = s[..., None, None] * factors * inner
+    return found, of_turns
+
+
+def _times(x: Array, y: Array) -> Array:
+    """x y, of stacks of matrices (..., b, b): one product for all that meet the same y."""
+    if y.ndim >= x.ndim or y.ndim != 3 or x.ndim != 4:
+        return x @ y
+    n, blocks, b, _ = x.shape
+    flat = x.swapaxes(0, 1).reshape(blocks, n * b, b) @ y
+    return flat.reshape(blocks, n, b, b).swapaxes(0, 1)
 
 
 def out_of_basis(of: Spectrum, x: Array) -> Array:

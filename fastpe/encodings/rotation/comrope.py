@@ -112,9 +112,10 @@ def pull(
     for head, skew in enumerate(_skew(params["generators"])):
         dr = dslots["rotors"][..., head, :, :, :, :].astype(np.float64).reshape(-1, *skew.shape)
         own = parts.spectrum(skew)
-        gradient = parts.out_of_basis(own, parts.derivative_back(own, rows, dr).sum(axis=0))
+        found, further = parts.derivative_back(own, rows, dr)
+        gradient = parts.out_of_basis(own, found.sum(axis=0))
         dparams["generators"][head] += gradient - np.swapaxes(gradient, -1, -2)
-        of_turns += (dr * (parts.exponentials(own, rows) @ skew)).sum(axis=(-1, -2))
+        of_turns += further
     if "multipliers" in dparams:
         options.pop("block")
         x = np.broadcast_to(_places(spec, **options), (*s.shape[:-1], options["coordinates"])).reshape(len(rows), -1)

@@ -122,7 +122,7 @@ def pull(
     for head in range(spec.heads):
         dr = dslots["rotors"][..., head, :, :, :, :].astype(np.float64).reshape(-1, *shape)
         own, s = _spectra(x, skew[:, head])
-        found = parts.derivative_back(own, s, dr)
+        found, _ = parts.derivative_back(own, s, dr)
         if axes == 1:
             gradient = parts.out_of_basis(own, found.sum(axis=0))[None]
         else:
