@@ -23,12 +23,12 @@ def mapped(
     """
     x, y = plain_rows(x), np.empty(x.shape, x.dtype)
     strides = tuple(stride // x.itemsize for stride in x.strides[:3])
-    of_maps, maps = _sizes(rotors), contiguous(rotors if back else rotors.swapaxes(-1, -2), x.dtype).reshape(-1)
+    of_maps, maps = _sizes(rotors), kernel.lie_in(rotors.astype(x.dtype, copy=False))
     tasks = math.prod(x.shape[:2]) * -(-x.shape[2] // kernel.ROWS_OF_A_TASK)
     lanes = lanes_for(x.size * of_maps[-1], tasks)
     run_apart(
         lanes, kernel.map_rows, x, strides, maps, _starts(x, rotors, positions, queries), y, x.shape, of_maps,
-        pairs == "half", _scratch(lanes, x),
+        pairs == "half", back, _scratch(lanes, x),
     )  # fmt: skip
     return y
 
@@ -37,17 +37,17 @@ def rotors_gradient(
     rotors: Array, q: Array, k: Array, dq: Array, dk: Array, positions: Positions, pairs: str
 ) -> Array:  # fmt: skip
     """The gradient of the maps: q and k are what they were applied to, dq and dk the gradients of what they made."""
-    found, of_maps = np.zeros(rotors.shape, q.dtype), _sizes(rotors)
+    found, of_maps = np.zeros(rotors.size, q.dtype), _sizes(rotors)
     led, per_head, length, _ = of_maps
     for x, dx, queries in ((q, dq, True), (k, dk, False)):
         x, dx = contiguous(x, x.dtype), contiguous(dx, x.dtype)
         pieces = length // kernel.ROWS_OF_A_TASK if length > 1 else x.shape[-1] // kernel.CHANNELS_OF_A_TASK
         lanes = lanes_for(x.size * of_maps[-1], led * per_head * (pieces + 1))
         run_apart(
-            lanes, kernel.map_gradients, x, dx, _starts(x, rotors, positions, queries), found.reshape(-1), x.shape,
+            lanes, kernel.map_gradients, x, dx, _starts(x, rotors, positions, queries), found, x.shape,
             of_maps, pairs == "half", _scratch(lanes, x),
         )  # fmt: skip
-    return found
+    return kernel.lie_out(found, rotors.shape)
 
 
 def _sizes(rotors: Array) -> tuple[int, int, int, int]:

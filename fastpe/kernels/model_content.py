@@ -53,12 +53,6 @@ def _place_of_maps(layer, h, i, sizes):
 
 
 @inner
-def _maps(rotors, place, back):
-    """The maps from a place on: transposed, or, with 1 as `back`, as they are."""
-    return at(pointer(rotors), back * (rotors.size // 2) + place)
-
-
-@inner
 def _place_of_phases(layer, h, sizes):
     """Where the phases of keys begin, and their gradients."""
     return (layer * sizes.polar_layer + h * sizes.polar_head) * (sizes.width // sizes.heads)
@@ -81,10 +75,10 @@ def _map_rows(rotors, qkv, turned, scratch, own, layer, sizes):
     c, head = sizes.width, sizes.width // sizes.heads
     for h in range(sizes.heads):
         for i in range(own.before, own.before + own.length):
-            maps = _maps(rotors, _place_of_maps(layer, h, i, sizes), 0)
+            maps = at(pointer(rotors), _place_of_maps(layer, h, i, sizes))
             for which in range(2):
                 x, y = at(qkv, (3 * i + which) * c + h * head), at(turned, _turned(which, i, h, sizes))
-                map_row(x, maps, y, head, sizes.block, sizes.half, scratch)
+                map_row(x, maps, y, head, sizes.block, sizes.half, False, scratch)
 
 
 @inner
@@ -150,7 +144,7 @@ def _content_of_factor(rotors, polar, q, dq, layer, h, place, scratch, sizes):
         return dot(scratch, dq, 2 * head)
     if not sizes.block:
         return dot(q, dq, head)
-    map_row(q, _maps(rotors, place, 0), at(scratch, 3 * head), head, sizes.block, sizes.half, scratch)
+    map_row(q, at(pointer(rotors), place), at(scratch, 3 * head), head, sizes.block, sizes.half, False, scratch)
     return dot(at(scratch, 3 * head), dq, head)
 
 
@@ -164,7 +158,7 @@ def _map_row_back(rotors, x, dy, dx, place, dmaps, scratch, sizes):
     head = sizes.width // sizes.heads
     if sizes.wants_rotors:
         add_map_gradients(x, dy, at(dmaps, place), 0, head, head, sizes.block, sizes.half, scratch)
-    map_row(dy, _maps(rotors, place, 1), dx, head, sizes.block, sizes.half, scratch)
+    map_row(dy, at(pointer(rotors), place), dx, head, sizes.block, sizes.half, True, scratch)
     return dx
 
 

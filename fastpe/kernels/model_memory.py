@@ -136,7 +136,7 @@ class Position(NamedTuple):
     bias: np.ndarray
     scale: np.ndarray  # (layers, H)
     spans: np.ndarray  # (layers or 1, B or 1, N, 2), int64: the keys that each query sees, where not all
-    rotors: np.ndarray | None  # maps of blocks of channels, one after the other: transposed, then as they are
+    rotors: np.ndarray | None  # maps of blocks of channels, as `rotors.lie_in` has them
     polar: np.ndarray | None  # cosines and sines of phases, see `model_content`
     gates: np.ndarray | None  # (layers, 7), int64, see `model_gates`
     slopes: np.ndarray  # (H,), float64, of `model_slopes`

@@ -1,25 +1,80 @@
 """Linear maps of blocks of channels: y_r = R_r x_r for every block r of b channels, b given and the same for all.
 
 Block r is channels r b, r b + 1, ...; or, with `half`, r, r + D/b, r + 2 D/b, ... (b = 2 are then the pairs of
-`rotate`). The maps of one row stand one after the other, D b elements: transposed to be applied, by their rows for the
-way back. 2 D b FLOP a row; bound by the maps' memory where every row has its own.
+`rotate`). 2 D b FLOP a row; bound by the maps' memory where every row has its own.
+
+The maps of one row are D b elements. Where b is a power of 2 they lie (`lie_in`) as whole vectors take them, without
+sums across lanes: R_r[i, i ^ d] at d D + r b + i, what channels d apart, by exclusive or, have of each other. Else they
+stand one after the other, each by its rows.
 
 A row's result depends on nothing else, and the gradient of a map is one sum in the order of samples, heads and rows.
 """
 
-from fastpe.kernels._jit import entry, inner
+import numpy as np
+
+from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.attention.cells import add_scaled
-from fastpe.kernels.simd import at, fma, get, lanes, load_first, part, pointer, put, splat, store_first
+from fastpe.kernels.simd import (
+    at,
+    fma,
+    get,
+    lanes,
+    load_first,
+    part,
+    pointer,
+    put,
+    splat,
+    store_first,
+    swapped,
+    swapped_eights,
+    swapped_fours,
+    swapped_twos,
+    total,
+)
 from fastpe.kernels.simd import zeros as zeros_of
 from fastpe.kernels.threads import claim, in_lanes
 
 ROWS_OF_A_TASK = 64
-CHANNELS_OF_A_TASK = 8  # of a gradient, where all rows have the same maps
+CHANNELS_OF_A_TASK = 16  # of a gradient, where all rows have the same maps; whole vectors
 
 
 def scratch_size(width: int) -> int:
     """Elements that a lane needs: two rows as blocks."""
     return 2 * width
+
+
+def lie_in(maps: np.ndarray) -> np.ndarray:
+    """Maps (..., D/b, b, b) as kernels take them, flat."""
+    *leading, count, b, _ = maps.shape
+    if _is_power(b):
+        own = maps.reshape(*leading, count, b * b).take(_partners(b), axis=-1)
+        maps = np.moveaxis(own, -2, -3)
+    return np.ascontiguousarray(maps).reshape(-1)
+
+
+def lie_out(flat: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """What `lie_in` is of: maps of this shape."""
+    *leading, count, b, _ = shape
+    if not _is_power(b):
+        return flat.reshape(shape)
+    own = np.moveaxis(flat.reshape(*leading, b, count, b), -3, -2).reshape(*leading, count, b * b)
+    return own.take(_places(b), axis=-1).reshape(shape)
+
+
+def _partners(b: int) -> np.ndarray:
+    """(b, b): of d and i the place of R[i, i ^ d] in a map."""
+    channels = np.arange(b)
+    return channels * b + (channels ^ channels[:, None])
+
+
+def _places(b: int) -> np.ndarray:
+    """(b, b): of i and j the place of R[i, j] among those of its block, (i ^ j) b + i."""
+    channels = np.arange(b)
+    return (channels[:, None] ^ channels) * b + channels[:, None]
+
+
+def _is_power(b: int) -> bool:
+    return b & (b - 1) == 0
 
 
 @inner
@@ -39,43 +94,205 @@ def _as_channels(x, y, width, block):
             put(y, r + i * count, get(x, r * block + i))
 
 
+# ---------------------------------------------------------------------------------------------------------------------
+# Maps by their rows
+
+
 @inner
-def _times_maps(x, maps, y, width, block):
-    """y_r = x_r M_r: row after row of a map in whole vectors, so that no sum goes across one."""
+def _map(x, maps, y, width, block):
+    for c in range(width):
+        row, own = at(maps, c * block), at(x, c // block * block)
+        if block < lanes(x):
+            found = get(row, 0) * get(own, 0)
+            for j in range(1, block):
+                found += get(row, j) * get(own, j)
+            put(y, c, found)
+        else:
+            sums = zeros_of(x)
+            for j in range(0, block, lanes(x)):
+                sums = fma(load_first(row, j, block - j), load_first(own, j, block - j), sums)
+            put(y, c, total(sums))
+
+
+@inner
+def _map_back(dy, maps, dx, width, block):
     for r in range(0, width, block):
-        for c in range(0, block, lanes(x)):
-            sums, left = zeros_of(x), block - c
+        for c in range(0, block, lanes(dy)):
+            sums, left = zeros_of(dy), block - c
             for i in range(block):
-                sums = fma(splat(get(x, r + i)), load_first(maps, (r + i) * block + c, left), sums)
-            store_first(y, r + c, sums, left)
+                sums = fma(splat(get(dy, r + i)), load_first(maps, (r + i) * block + c, left), sums)
+            store_first(dx, r + c, sums, left)
 
 
 @inner
-def map_row(x, maps, y, width, block, half, scratch):
-    """y_r = x_r M_r: R x where `maps` are the R_r^T, and R^T x where they are the R_r. y may be x with `half` alone."""
+def _add_rows(x, dy, dmaps, first, last, block):
+    for c in range(first, last):
+        add_scaled(at(dmaps, c * block), get(dy, c), at(x, c // block * block), block)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Maps by exclusive or: of a vector its lanes 1, 2, 4 and 8 apart, of several one vector or another
+
+
+@inlined
+def _one(x, maps, place, step, left, sums):
+    return fma(load_first(maps, place, left), x, sums)
+
+
+@inlined
+def _two(x, maps, place, step, left, sums):
+    return _one(swapped(x), maps, place + step, step, left, _one(x, maps, place, step, left, sums))
+
+
+@inlined
+def _four(x, maps, place, step, left, sums):
+    return _two(swapped_twos(x), maps, place + 2 * step, step, left, _two(x, maps, place, step, left, sums))
+
+
+@inlined
+def _eight(x, maps, place, step, left, sums):
+    return _four(swapped_fours(x), maps, place + 4 * step, step, left, _four(x, maps, place, step, left, sums))
+
+
+@inlined
+def _sixteen(x, maps, place, step, left, sums):
+    return _eight(swapped_eights(x), maps, place + 8 * step, step, left, _eight(x, maps, place, step, left, sums))
+
+
+@inner
+def _apart(x, maps, y, width, block):
+    """y = R x"""
+    span = min(block, lanes(x))
+    for c in range(0, width, lanes(x)):
+        left, sums = width - c, zeros_of(x)
+        for d in range(0, block, span):
+            own, place = load_first(x, c ^ d, left), d * width + c
+            if span == 16:
+                sums = _sixteen(own, maps, place, width, left, sums)
+            elif span == 8:
+                sums = _eight(own, maps, place, width, left, sums)
+            elif span == 4:
+                sums = _four(own, maps, place, width, left, sums)
+            elif span == 2:
+                sums = _two(own, maps, place, width, left, sums)
+            else:
+                sums = _one(own, maps, place, width, left, sums)
+        store_first(y, c, sums, left)
+
+
+@inlined
+def _one_back(x, maps, place, step, left):
+    return load_first(maps, place, left) * x
+
+
+@inlined
+def _two_back(x, maps, place, step, left):
+    return _one_back(x, maps, place, step, left) + swapped(_one_back(x, maps, place + step, step, left))
+
+
+@inlined
+def _four_back(x, maps, place, step, left):
+    return _two_back(x, maps, place, step, left) + swapped_twos(_two_back(x, maps, place + 2 * step, step, left))
+
+
+@inlined
+def _eight_back(x, maps, place, step, left):
+    return _four_back(x, maps, place, step, left) + swapped_fours(_four_back(x, maps, place + 4 * step, step, left))
+
+
+@inlined
+def _sixteen_back(x, maps, place, step, left):
+    return _eight_back(x, maps, place, step, left) + swapped_eights(_eight_back(x, maps, place + 8 * step, step, left))
+
+
+@inner
+def _apart_back(x, maps, y, width, block):
+    """y = R^T x"""
+    span = min(block, lanes(x))
+    for c in range(0, width, lanes(x)):
+        left, sums = width - c, zeros_of(x)
+        for d in range(0, block, span):
+            own, place = load_first(x, c ^ d, left), d * width + (c ^ d)
+            if span == 16:
+                sums = sums + _sixteen_back(own, maps, place, width, left)
+            elif span == 8:
+                sums = sums + _eight_back(own, maps, place, width, left)
+            elif span == 4:
+                sums = sums + _four_back(own, maps, place, width, left)
+            elif span == 2:
+                sums = sums + _two_back(own, maps, place, width, left)
+            else:
+                sums = sums + _one_back(own, maps, place, width, left)
+        store_first(y, c, sums, left)
+
+
+@inlined
+def _add_one(d, x, dmaps, place, left):
+    store_first(dmaps, place, fma(d, x, load_first(dmaps, place, left)), left)
+
+
+@inner
+def _add_apart(x, dy, dmaps, first, last, width, block):
+    """dmaps += dy x^T of the channels `first`, at which a vector begins, to `last`."""
+    span = min(block, lanes(x))
+    for c in range(first, last, lanes(x)):
+        left, own = last - c, load_first(dy, c, last - c)
+        for d in range(0, block, span):
+            other = load_first(x, c ^ d, width - c)
+            for e in range(span):
+                _add_one(own, other, dmaps, (d + (e ^ (e >> 1))) * width + c, left)
+                turn = (e + 1) & -(e + 1)  # the bit in which the next of Gray's numbers is another
+                if turn == 1:
+                    other = swapped(other)
+                elif turn == 2:
+                    other = swapped_twos(other)
+                elif turn == 4:
+                    other = swapped_fours(other)
+                else:
+                    other = swapped_eights(other)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Rows
+
+
+@inner
+def map_row(x, maps, y, width, block, half, back, scratch):
+    """y = R x, or R^T x with `back`; y is not x."""
     source, target = x, y
     if half:
         source, target = scratch, at(scratch, width)
         _as_blocks(x, source, width, block)
-    _times_maps(source, maps, target, width, block)
+    if block & (block - 1) == 0:
+        if back:
+            _apart_back(source, maps, target, width, block)
+        else:
+            _apart(source, maps, target, width, block)
+    elif back:
+        _map_back(source, maps, target, width, block)
+    else:
+        _map(source, maps, target, width, block)
     if half:
         _as_channels(target, y, width, block)
 
 
 @inner
 def add_map_gradients(x, dy, dmaps, first, last, width, block, half, scratch):
-    """dmaps += dy x^T of the rows `first` to `last` of all maps, which are as many as channels."""
+    """dmaps += dy x^T of the rows `first`, with which a vector begins, to `last` of all maps, which are as many as
+    channels."""
     if half:
         own, down = scratch, at(scratch, width)
         _as_blocks(x, own, width, block)
         _as_blocks(dy, down, width, block)
         x, dy = own, down
-    for c in range(first, last):
-        add_scaled(at(dmaps, c * block), get(dy, c), at(x, c // block * block), block)
+    if block & (block - 1) == 0:
+        _add_apart(x, dy, dmaps, first, last, width, block)
+    else:
+        _add_rows(x, dy, dmaps, first, last, block)
 
 
 @inner
-def _map_lane(lane, board, x, strides, maps, starts, y, shape, of_maps, half, scratch):
+def _map_lane(lane, board, x, strides, maps, starts, y, shape, of_maps, half, back, scratch):
     batch, heads, rows, width = shape
     led, per_head, length, block = of_maps
     pieces, size = (rows + ROWS_OF_A_TASK - 1) // ROWS_OF_A_TASK, width * block
@@ -89,7 +306,7 @@ def _map_lane(lane, board, x, strides, maps, starts, y, shape, of_maps, half, sc
             source = at(pointer(x), b * strides[0] + h * strides[1] + i * strides[2])
             which = place + (starts[b] + i if length > 1 else 0)
             target = at(pointer(y), (head * rows + i) * width)
-            map_row(source, at(pointer(maps), which * size), target, width, block, half, own)
+            map_row(source, at(pointer(maps), which * size), target, width, block, half, back, own)
         task = claim(board)
 
 
@@ -123,14 +340,16 @@ def _gradient_lane(lane, board, x, dy, starts, dmaps, shape, of_maps, half, scra
 
 
 @entry(label="maps of channels")
-def map_rows(crew, board, x, strides, maps, starts, y, shape, of_maps, half, scratch):
-    """y (B, H, N, D), contiguous, from x by the maps of its rows, as `map_row` has them.
+def map_rows(crew, board, x, strides, maps, starts, y, shape, of_maps, half, back, scratch):
+    """y (B, H, N, D), contiguous, from x by the maps of its rows, or their transposes with `back`.
 
     strides: of batch, head and row of x, in elements. of_maps: samples, heads and positions that have maps of their
     own, 1 where one serves all, and the channels of a block. starts: the position of each sample's first row. scratch:
     `scratch_size` elements for every lane.
     """
-    in_lanes(crew, _map_lane, (pointer(board), x, strides, maps, starts, y, shape, of_maps, half, scratch))
+    in_lanes(
+        crew, _map_lane, (pointer(board), x, strides, maps, starts, y, shape, of_maps, half, back, scratch)
+    )  # fmt: skip
 
 
 @entry(label="gradients of maps of channels")

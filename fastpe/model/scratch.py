@@ -15,6 +15,7 @@ from fastpe.kernels.attention.records import GIVEN, SLOTS, WANTED, Options
 from fastpe.kernels.attention.score import keeps_raw, terms_given
 from fastpe.kernels.model_gates import gated_columns
 from fastpe.kernels.model_selective import RANK
+from fastpe.kernels.rotors import lie_in, lie_out
 from fastpe.model import sight
 from fastpe.model.config import ACTIVATIONS, ModelConfig
 from fastpe.model.gates import Made
@@ -158,7 +159,7 @@ class Scratch:
         turns = _factors(slots["angles"], self.sizes.half).astype(dtype) if "angles" in slots else nothing
         scale = np.asarray(slots.get("scale", (self.sizes.width // self.sizes.heads) ** -0.5), dtype)
         table, qk_table, taps = (slots[slot].ravel() if slot in slots else nothing for slot in _INPUTS)
-        rotors = _both_ways(slots["rotors"]) if "rotors" in slots else None
+        rotors = lie_in(slots["rotors"]) if "rotors" in slots else None
         polar = _circles(slots["polar"], dtype) if "polar" in slots else None
         gates, slopes, selective, frequencies = self.made
         rare, others = (rotors, polar, gates, selective), given.slots
@@ -180,6 +181,8 @@ class Scratch:
         for slot, shape in self.shapes.items():
             size = int(np.prod(shape))
             summed = sum_in_order(self.gradients[:groups, start[slot] : start[slot] + size]).reshape(shape)
+            if slot == "rotors":
+                summed = lie_out(summed.reshape(-1), shape)
             if slot in ("gain", "bias"):
                 summed = fold(summed, Positions(n, n), slots[slot].shape[-1])
             found[slot] = summed.reshape(slots[slot].shape).astype(slots[slot].dtype, copy=False)
@@ -311,11 +314,6 @@ def _factors(angles: Array, half: int) -> Array:
     if not half:
         cos, sin = np.repeat(cos, 2, axis=-1), np.stack([-sin, sin], axis=-1)
     return np.concatenate([cos.ravel(), sin.ravel(), -sin.ravel()])
-
-
-def _both_ways(maps: Array) -> Array:
-    """Maps transposed, as they are applied, and behind them as they are, for the way back."""
-    return np.concatenate([maps.swapaxes(-1, -2).reshape(-1), maps.reshape(-1)])
 
 
 def _circles(phases: Array, dtype: Any) -> Array:

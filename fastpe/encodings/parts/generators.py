@@ -118,23 +118,30 @@ def derivative_back(of: Spectrum, s: Array, dr: Array) -> tuple[Array, Array]:
     exp(s A) A = V diag(-i w exp(-i s w)) V^H, of which only the diagonal meets V^H dr V.
     """
     turns = s[..., None] * of.frequencies
-    differences = (turns[..., :, None] - turns[..., None, :]) / 2
     half = np.exp(0.5j * turns)
-    inner = _adjoint(_times(_adjoint(_times(dr, of.vectors)), of.vectors))
-    factors = half[..., :, None] * half[..., None, :] * np.sinc(differences / math.pi)
+    columns = np.concatenate([of.vectors.real, of.vectors.imag], axis=-1)
+    real, imaginary = np.split(_times(dr, columns), 2, axis=-1)  # dr V, of real matrices
+    inner = np.swapaxes(_times(np.swapaxes(real + 1j * imaginary, -1, -2), of.vectors.conj()), -1, -2)
     diagonal = np.diagonal(inner, axis1=-2, axis2=-1)
     of_turns: Array = (-1j * of.frequencies * half.conj() ** 2 * diagonal.conj()).real.sum(axis=-1)
-    found: Array = s[..., None, None] * factors * inner
-    return found, of_turns
+    outer = (s[..., None] * half)[..., :, None] * half[..., None, :]
+    outer *= _sinc((turns[..., :, None] - turns[..., None, :]) / 2)
+    return outer * inner, of_turns
+
+
+def _sinc(x: Array) -> Array:
+    """sin(x) / x"""
+    found = np.ones(x.shape)
+    return np.divide(np.sin(x), x, out=found, where=x != 0)
 
 
 def _times(x: Array, y: Array) -> Array:
     """x y, of stacks of matrices (..., b, b): one product for all that meet the same y."""
-    if y.ndim >= x.ndim or y.ndim != 3 or x.ndim != 4:
+    if x.ndim != 4 or y.ndim != 3:
         return x @ y
     n, blocks, b, _ = x.shape
     flat = x.swapaxes(0, 1).reshape(blocks, n * b, b) @ y
-    return flat.reshape(blocks, n, b, b).swapaxes(0, 1)
+    return flat.reshape(blocks, n, b, -1).swapaxes(0, 1)
 
 
 def out_of_basis(of: Spectrum, x: Array) -> Array:

@@ -39,6 +39,9 @@ from fastpe.kernels.simd.arithmetic import (
     splat,
     sqrt,
     swapped,
+    swapped_eights,
+    swapped_fours,
+    swapped_twos,
     total,
     where_negative,
     zeros,
@@ -86,5 +89,6 @@ __all__ = [
     "keep_first", "lanes", "largest", "llvm_scalar", "llvm_vector", "load", "load_first", "load_wide", "maximum",
     "minimum", "minus", "part", "plain", "pointer", "put", "put_totals", "region", "relu", "row", "running_sums",
     "scalar", "splat", "sqrt", "start_of", "store", "store_first", "store_interleaved", "store_past_caches",
-    "store_rounded", "swapped", "total", "transpose_block", "where_negative", "whole_vectors", "zeros",
+    "store_rounded", "swapped", "swapped_eights", "swapped_fours", "swapped_twos", "total", "transpose_block",
+    "where_negative", "whole_vectors", "zeros",
 ]  # fmt: skip

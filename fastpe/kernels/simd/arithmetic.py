@@ -151,15 +151,38 @@ def any_negative(typingctx, x):
     return types.boolean(x), emit
 
 
-@intrinsic
-def swapped(typingctx, x):
-    """x1, x0, x3, x2, ...: neighbours in each other's place."""
+def _exchange(x, distance):
+    """Lane i gets what lane i ^ distance has; of a vector with fewer lanes anything."""
 
     def emit(context, b, signature, arguments):
-        order = ir.Constant(ir.VectorType(I32, x.lanes), [lane ^ 1 for lane in range(x.lanes)])
+        order = ir.Constant(ir.VectorType(I32, x.lanes), [(lane ^ distance) % x.lanes for lane in range(x.lanes)])
         return b.shuffle_vector(arguments[0], arguments[0], order)
 
     return x(x), emit
+
+
+@intrinsic
+def swapped(typingctx, x):
+    """x1, x0, x3, x2, ...: neighbours in each other's place."""
+    return _exchange(x, 1)
+
+
+@intrinsic
+def swapped_twos(typingctx, x):
+    """x2, x3, x0, x1, ...: likewise pairs of them, of four lanes or more."""
+    return _exchange(x, 2)
+
+
+@intrinsic
+def swapped_fours(typingctx, x):
+    """Likewise fours, of eight lanes or more."""
+    return _exchange(x, 4)
+
+
+@intrinsic
+def swapped_eights(typingctx, x):
+    """Likewise eights, of sixteen lanes."""
+    return _exchange(x, 8)
 
 
 @intrinsic
