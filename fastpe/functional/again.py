@@ -14,7 +14,7 @@ import numpy as np
 from fastpe.functional.arguments import Array
 from fastpe.functional.layouts import contiguous
 from fastpe.kernels.attention import again
-from fastpe.kernels.attention.again import Sizes
+from fastpe.kernels.attention.again import Given, Sizes
 from fastpe.kernels.attention.cells import FEW
 from fastpe.kernels.attention.records import GIVEN, MASK, ROWS_OF_INPUTS, SEEN_OF_INPUTS, Inputs
 from fastpe.kernels.kept import LAYOUT
@@ -51,8 +51,8 @@ def key_of(
 _OF_SLOTS = {"scale", "bias"}
 
 
-def given_arrays(**arrays: Any) -> dict[str, Array] | None:
-    """What of it there is, in an order of its own; None where anything is no array as records are made with."""
+def given_arrays(arrays: Mapping[str, Any]) -> dict[str, Array] | None:
+    """Those that are not None, in an order of their own; None where one is no array as records are made with."""
     found = {}
     for name, axes in _AXES.items():
         x = arrays.get(name)
@@ -117,7 +117,9 @@ class Again:
         "given",
         "keys",
         "lse_dtype",
+        "nothing",
         "others",
+        "places",
         "record",
         "return_lse",
         "shape",
@@ -136,6 +138,7 @@ class Again:
         self.bits = None if self.dtype.itemsize > 2 else bits_of(qkv[0]).dtype
         self.size, self.return_lse = size, return_lse
         self.given, self.sizes = _shapes(given), None if given is None else _sizes_of(given, Inputs(*inputs), qkv)
+        self.nothing, self.places = _nothing_of(given, self.lse_dtype)
         # to keep them; not the arrays of the call
         self.others = inputs[ROWS_OF_INPUTS if given is None else SEEN_OF_INPUTS :]
         self.record = np.concatenate([np.array(_layouts(qkv), np.int64), record])
@@ -176,26 +179,27 @@ class Again:
         """The arrays as compiled code takes them, `kernels.attention.again.Given`."""
         if given is None:
             return None
-        own, none = self.lse_dtype, _NOTHING[self.lse_dtype]
-        mask, bias, sinks = given.get("mask"), given.get("bias"), given.get("sinks")
-        shown, added = _NO_BOOLS, none
-        if mask is not None and mask.dtype == bool:
-            shown = contiguous(mask, mask.dtype).reshape(-1)
-        elif mask is not None:
-            added = contiguous(mask, own).reshape(-1)
-        return (
-            *(_integers(given.get(name)) for name in ("key_lengths", "query_start", "spans")), shown, added,
-            none if bias is None else contiguous(bias, own).reshape(-1),
-            none if sinks is None else contiguous(sinks, own).reshape(-1),
-        )  # fmt: skip
+        flat = [*self.nothing]
+        for (place, dtype), x in zip(self.places, given.values(), strict=True):
+            flat[place] = contiguous(x, dtype).reshape(-1)
+        return tuple(flat)
 
 
 _NO_BOOLS, _NO_INTEGERS = np.zeros(0, np.bool_), np.zeros(0, np.int64)
-_NOTHING = {np.dtype(dtype): np.zeros(0, dtype) for dtype in (np.float32, np.float64)}
 
 
-def _integers(x: Array | None) -> Array:
-    return _NO_INTEGERS if x is None else contiguous(x, np.int64).reshape(-1)
+def _nothing_of(
+    given: Mapping[str, Array] | None, dtype: Any
+) -> tuple[tuple[Array, ...], tuple[tuple[int, Any], ...]]:  # fmt: skip
+    """`Given` of nothing, and of each array that is given its place there and the type that it is read in."""
+    number = np.zeros(0, dtype)
+    own = Given(_NO_INTEGERS, _NO_INTEGERS, _NO_INTEGERS, _NO_BOOLS, number, number, number)
+    names = {"query_start": "starts", "mask": "added"}
+    places = []
+    for name, x in (given or {}).items():
+        field = "shown" if name == "mask" and x.dtype == bool else names.get(name, name)
+        places.append((Given._fields.index(field), getattr(own, field).dtype))
+    return tuple(own), tuple(places)
 
 
 def _sizes_of(given: Mapping[str, Array], inputs: Inputs, qkv: tuple[Array, ...]) -> tuple[int, ...]:

@@ -118,7 +118,8 @@ def attention(
         plain = lengths is mask is spans is query_start is sinks is None and "bias" not in slots
         if not plain:
             own = {"key_lengths": lengths, "mask": mask, "spans": spans, "query_start": query_start, "sinks": sinks}
-            given = again.given_arrays(**own, bias=slots.get("bias"))
+            own["bias"] = slots.get("bias")
+            given = again.given_arrays(own)
         if plain or given is not None:
             key = again.key_of(q, k, v, causal, window, softcap, dropout, tolerance, return_lse, slots, given)
         if key is not None and (found := again.attend(key, q, k, v, given)) is not None:

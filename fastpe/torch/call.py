@@ -86,15 +86,12 @@ def attention(
     >>> attention(q, q, q + 1).sum()
     tensor(8.)
     """
-    if bands is dropout_seed is tolerance is None and not (
-        return_lse or dropout or torch.compiler.is_compiling() or (slots and not slots.keys() <= {"scale", "bias"})
-    ):
-        bias = slots.get("bias")
-        short: dict[str, Any] = {}
-        if not lengths is mask is spans is query_start is sinks is bias is None:
-            short = {"key_lengths": lengths, "query_start": query_start, "spans": spans, "mask": mask, "bias": bias}
-            short = {name: x for name, x in {**short, "sinks": sinks}.items() if x is not None}
-        found = straight.attend(q, k, v, causal, window, softcap, slots.get("scale"), short)
+    if bands is dropout_seed is None and not (return_lse or dropout or torch.compiler.is_compiling()):
+        if lengths is mask is spans is query_start is sinks is tolerance is None and not slots:
+            found = straight.attend(q, k, v, causal, window, softcap, None, None)
+        else:
+            seen = {"mask": mask, "spans": spans, "query_start": query_start, "sinks": sinks}
+            found = _straight(q, k, v, causal, window, lengths, softcap, tolerance, seen, slots)
         if found is not None:
             return found
     given = {"q": q, "k": k, "v": v, "mask": mask, "spans": spans, "query_start": query_start, "sinks": sinks, **slots}
@@ -121,6 +118,21 @@ def attention(
     out, lse = attend((" ".join(tensors), *options, rounds), *single)
     out = out.to(dtype)
     return (out, lse) if truth("return_lse", return_lse) else out
+
+
+def _straight(
+    q: Any, k: Any, v: Any, causal: Any, window: Any, lengths: Any, softcap: Any, tolerance: Any, seen: dict[str, Any],
+    slots: dict[str, Any],
+) -> torch.Tensor | None:  # fmt: skip
+    """The output of a call that needs nothing of the operator; None of others."""
+    if tolerance is None and (not slots or slots.keys() <= {"scale", "bias"}):
+        own = {"key_lengths": lengths, **seen, "bias": slots.get("bias")}
+        short = {name: x for name, x in own.items() if x is not None}
+        return straight.attend(q, k, v, causal, window, softcap, slots.get("scale"), short)
+    if type(q) is not torch.Tensor or q.ndim != 4 or q.shape[2] > FEW or "wrt" in slots:
+        return None
+    given = {"causal": causal, "window": window, "softcap": softcap, "tolerance": tolerance, "lengths": lengths}
+    return straight.attend_with(q, k, v, {name: x for name, x in {**given, **seen, **slots}.items() if x is not None})
 
 
 _SAID = {"query_lengths": "lengths of queries", "key_lengths": "lengths of keys"}

@@ -1,7 +1,8 @@
-"""The shortest way from tensors to kernels: of few queries, where beside q, k and v at most what they see, a bias and
-sinks are given, and nobody looks at operators.
+"""The shortest ways from tensors to kernels: of few queries, where nobody looks at operators.
 
-On the others Python takes as long as a query needs for thousands of keys.
+On the others Python takes as long as a query needs for thousands of keys. Where beside q, k and v at most what queries
+see, a bias and sinks are given, addresses are all that compiled code needs (`attend`); any other slots go to
+`fastpe.attention` as the arrays that they are (`attend_with`).
 """
 
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ _OPTIONS = {
     for scale in (float, type(None))
 }
 _NAMES = {"key_lengths": "lengths"}
+_CONSTANTS = {bool, int, float, str, np.ndarray}
 _DTYPES = {torch.float32, torch.float64, *HALVES}
 
 _kept: dict[Any, again.Again] = {}
@@ -31,58 +33,96 @@ _kept: dict[Any, again.Again] = {}
 
 def attend(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: Any, window: Any, softcap: Any, scale: Any,
-    given: Mapping[str, Any],
+    given: Mapping[str, Any] | None,
 ) -> torch.Tensor | None:  # fmt: skip
     """What `attention` returns, or None where something else is asked for, or somebody is to see it.
 
-    given: such slots as `functional.again` takes, None of one that there is not.
+    given: such slots as `functional.again` takes, those that there are.
     """
     if causal is not True and causal is not False:
         return None
     if not (window is softcap is scale is None) and (type(window), type(softcap), type(scale)) not in _OPTIONS:
         return None
-    if not (type(q) in _TENSORS and type(k) in _TENSORS and type(v) in _TENSORS):
-        return None
-    if not (q.is_cpu and k.is_cpu and v.is_cpu) or q.is_neg() or k.is_neg() or v.is_neg():
-        return None
-    if not q.layout is k.layout is v.layout is torch.strided:
-        return None
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+    if not _are_plain(q, k, v):
         return None
     dtype = q.dtype
-    if operators_are_seen() or torch.is_autocast_enabled("cpu") or not dtype is k.dtype is v.dtype:
-        return None
-    key = q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), dtype, causal, window, softcap, scale
+    key: Any = q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), dtype, causal, window, softcap, scale
     arrays = None
     if given:
         arrays = _arrays(given)
         if arrays is None:
             return None
-        key += tuple((name, x.shape, x.dtype) for name, x in arrays.items())
+        for name, x in arrays.items():
+            key += name, x.shape, x.dtype
     kept = _kept.get(key)
     if kept is not None:
         found = kept.run_at(q.data_ptr(), k.data_ptr(), v.data_ptr(), arrays)
         if found is not None:
             own = torch.from_numpy(found)
             return own if own.dtype is dtype else own.view(dtype)
-    if q.ndim != 4 or q.shape[2] > again.MOST_QUERIES or not q.shape[0] == k.shape[0] == v.shape[0]:
-        return None
-    if dtype not in _DTYPES or not has_arrays(dtype):
+    if not _are_few(q, k, v):
         return None
     options = {"causal": causal, "window": window, "softcap": softcap} | ({} if scale is None else {"scale": scale})
     return _attend_and_keep(key, (q, k, v), arrays, options)
+
+
+def attend_with(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: Mapping[str, Any]
+) -> torch.Tensor | None:  # fmt: skip
+    """As `attend`, with any slots and options of `fastpe.attention` that need no gradient."""
+    if not (_are_plain(q, k, v) and _are_few(q, k, v)):
+        return None
+    own: dict[str, Any] = {}
+    for name, x in given.items():
+        if isinstance(x, torch.Tensor):
+            if not _is_plain(x):
+                return None
+            x = array(x.float() if x.dtype in HALVES else x)
+        elif type(x) not in _CONSTANTS:
+            return None
+        own[name] = x
+    with at_most(torch.get_num_threads()):
+        out = host.attention(*map(array, (q, k, v)), **own)
+    return tensor(out, q.dtype)
+
+
+def _are_plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
+    """Whether they are of one dtype, in the CPU's memory as they stand there, and nobody looks at what becomes of
+    them."""
+    if not (type(q) in _TENSORS and type(k) in _TENSORS and type(v) in _TENSORS):
+        return False
+    if not (q.is_cpu and k.is_cpu and v.is_cpu) or q.is_neg() or k.is_neg() or v.is_neg():
+        return False
+    if not q.layout is k.layout is v.layout is torch.strided:
+        return False
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        return False
+    return not (operators_are_seen() or torch.is_autocast_enabled("cpu")) and q.dtype is k.dtype is v.dtype
+
+
+def _are_few(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
+    """Whether NumPy has such arrays, with few queries, and as many samples in all."""
+    if q.ndim != 4 or q.shape[2] > again.MOST_QUERIES or not q.shape[0] == k.shape[0] == v.shape[0]:
+        return False
+    return q.dtype in _DTYPES and has_arrays(q.dtype)
+
+
+def _is_plain(x: torch.Tensor) -> bool:
+    """As `_are_plain`, of one that is given beside them."""
+    if type(x) not in _TENSORS or not x.is_cpu or x.is_neg() or x.layout is not torch.strided:
+        return False
+    return not (x.requires_grad and torch.is_grad_enabled())
 
 
 def _arrays(given: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]] | None:
     """The slots as arrays, in the order of `functional.again`; None where one is no tensor such as q, k and v are."""
     found = {}
     for name, x in given.items():
-        if type(x) not in _TENSORS or not x.is_cpu or x.is_neg() or x.layout is not torch.strided:
+        if not (isinstance(x, torch.Tensor) and _is_plain(x)):
             return None
-        if x.requires_grad and torch.is_grad_enabled():
-            return None
-        found[name] = array(x.float() if x.dtype in HALVES else x)
-    return again.given_arrays(**found)
+        x = x.float() if x.dtype in HALVES else x
+        found[name] = x.detach().numpy() if x.requires_grad else x.numpy()
+    return again.given_arrays(found)
 
 
 def _attend_and_keep(

@@ -39,7 +39,8 @@ def only_straight(*arguments, **given):
 
 def the_long_way(*arguments, **given):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(straight, "attend", lambda *_: None)
+        for each in ("attend", "attend_with"):
+            patch.setattr(straight, each, lambda *_: None)
         return fastpe.torch.attention(*arguments, **given)
 
 
@@ -88,6 +89,41 @@ def test_the_same_bits_with_slots(dtype, name):
     changed[..., :1] = changed[..., :1] - 1 if changed.dtype != torch.bool else ~changed[..., :1]
     assert torch.equal(only_straight(q, k, v, **others), the_long_way(q, k, v, **others))
     assert not torch.equal(only_straight(q, k, v, **others), expected)
+
+
+OTHERS = {
+    "gain": {"gain": torch.linspace(0.5, 2, 4 * 21).reshape(4, 21), "rectify": True},
+    "vectors": {"rel_key": torch.linspace(-1, 1, 33 * 16).reshape(1, 33, 16), "tolerance": 0.0},
+    "columns": {"key_offset": torch.linspace(-3, 0, 2 * 4 * 70).reshape(2, 4, 70), "lengths": torch.tensor([70, 9])},
+    "rotations": {"angles": torch.linspace(0, 9, 70 * 8, dtype=torch.float64).reshape(1, 70, 8), "pairs": "half"},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_same_bits_with_any_slots(dtype, name):
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    given = {key: x.to(wide) if getattr(x, "dtype", None) is torch.float32 else x for key, x in OTHERS[name].items()}
+    q, k, v = qkv(dtype)
+    expected = the_long_way(q, k, v, **given)
+    for _ in range(3):
+        found = only_straight(q, k, v, **given)
+        assert found.dtype == dtype
+        assert torch.equal(found, expected)
+
+
+def test_any_slots_that_have_gradients_or_are_no_arrays_take_the_long_way():
+    q, k, v = qkv()
+    gain = torch.ones(4, 21, requires_grad=True)
+    fastpe.torch.attention(q, k, v, gain=gain).sum().backward()
+    assert gain.grad is not None
+    lengths = torch.tensor([1, 1]), torch.tensor([70, 70])
+    found = fastpe.torch.attention(q, k, v, gain=gain.detach(), lengths=lengths)
+    torch.testing.assert_close(found, fastpe.torch.attention(q, k, v))
+    with pytest.raises(ValueError, match="gain must be finite"):
+        fastpe.torch.attention(q, k, v, gain=gain.detach() + float("nan"))
+    with pytest.raises(TypeError, match="gian"):
+        fastpe.torch.attention(q, k, v, gian=gain.detach())
 
 
 def test_slots_with_gradients_and_of_other_kinds_take_the_long_way():
