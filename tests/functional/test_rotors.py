@@ -35,6 +35,17 @@ def test_blocks_of_any_size_agree_with_the_reference(b, pairs):
         assert_agrees(given, causal=True, pairs=pairs)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("b", [2, 4, 8, 16, 32, 64])
+def test_blocks_that_are_shorter_than_a_register_and_longer(b, dtype):
+    """Powers of 2, of which a row of 128 channels has parts of a register, whole ones, and several."""
+    rng = np.random.default_rng(b)
+    for length in (1, 4):
+        given = problem(rng, n=3, m=4, d=128, dtype=dtype)
+        given["rotors"] = maps(rng, 128, b, 1, length, dtype)
+        assert_agrees(given, causal=True)
+
+
 @pytest.mark.parametrize("attention", [fastpe.attention, reference.attention])
 @pytest.mark.parametrize("pairs", ["interleaved", "half"])
 def test_what_they_are(rng, attention, pairs):
