@@ -233,7 +233,7 @@ class Head(NamedTuple):
     guard: Guard
     dropout: Dropout | None
     place: int  # the number of its weights where they are dropped out
-    columns: Any  # `columns.HeadColumns`, None where there are none
+    columns: Any  # `columns.HeadColumns`, None where there are no terms
     tallies: int  # of `counted`
     words: Any  # `words.HeadWords`, None where keys and values are not packed beforehand
 
@@ -307,10 +307,10 @@ class Inputs(NamedTuple):
     key_norms: np.ndarray  # (B, Hk, 2, tiles): the largest norm of keys up to each tile, and from it on
     # (B or 1, H, 2, chunks), float64: log sum exp of biases up to CHUNK offsets, and from them on
     bias_tails: np.ndarray
-    slots: Slots | None  # None where there are none but a bias
+    slots: Slots | None  # None as `terms_of` says
     table: np.ndarray
     limits: tuple[float, float]  # as `Guard` has them
-    columns: Any  # `columns.Columns`, None where there are none
+    columns: Any  # `columns.Columns`, likewise
 
 
 ROWS_OF_INPUTS = Inputs._fields.index("lengths")  # the first of them; after them what queries see, and the bias
