@@ -130,7 +130,7 @@ class Pass:
         sizes = b, h, hk, n, m, d, call.v.shape[-1], *seen, -(-m // int(TILE_KEYS))
         half, keep_raw = int(call.pairs == "half"), int(gradients and self.keeps_raw)
         flags = half, self.options, keep_raw, int(gradients and call.softcap > 0), int(self._skips())
-        last = int(self._apart()), kept, alone, int(call.dropout > 0), int(self.inputs.slots is not None)
+        last = int(self._apart()), kept, alone, int(call.dropout > 0), 0
         return Case._make((*sizes, *flags, *self.strides, *last))
 
     def _apart(self) -> bool:

@@ -245,7 +245,8 @@ def attention_case(
         kr_row=turned if rotated else 3 * c, o_row=c,
         g_row=turned if sizes.lifted else 3 * c, gv_row=3 * c, apart=int(apart),
         kept=int(backward and n <= TILE_KEYS and not dropped and not (more and (keep_raw or made_again))), alone=1,
-        dropped=int(dropped), slotted=int(more),
+        dropped=int(dropped),
+        joined=int(given[[REL_GAIN, REL_KEY, REL_QUERY, KEY_BIAS, GROWTH, COUNTS]].any()),
     )  # fmt: skip
     return case, room_for(case, numbers, backward=backward)
 

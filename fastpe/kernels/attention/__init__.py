@@ -42,6 +42,6 @@ on nearer keys, `score` the rest of the score, its derivative, what may be left 
 keys and values as bfloat16 products read them; `forward` and `backward` go through the tiles of one head, `calls`
 through heads, and for the model `kernels.model_attention`; `again` calls of few queries that were made before.
 Throughout, `head` is what is read of one head, `terms` the arrays of its terms but `bias` and columns (None of a call
-with neither slots, columns nor dropout: what any of these needs is then not compiled), `grads` where its gradients go, `tile`, `case` and `scratch` what their
-types in `records` and `room` say.
+with neither slots, columns nor dropout: what any of these needs is then not compiled), `grads` where its gradients go,
+`tile`, `case` and `scratch` what their types in `records` and `room` say.
 """

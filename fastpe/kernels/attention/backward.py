@@ -149,7 +149,7 @@ def _weights_backward(head, grads, tile, factor, case, scratch):
 @inner
 def _is_whole(head, terms, case):
     """Whether a tile makes all there is of its rows' gradients."""
-    return case.kept and not case.slotted and head.query_length <= TILE_QUERIES
+    return case.kept and not case.joined and head.query_length <= TILE_QUERIES
 
 
 @inner

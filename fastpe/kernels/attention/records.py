@@ -48,7 +48,7 @@ class Case(NamedTuple):
     keep_raw, growth, rel_gain and counts, whose gradients take what is made on the way to the scores.
     alone: one thread goes through all strips of a head, in their order; nobody waits for a turn.
     dropped: weights are dropped out; those of a tile are then made again, not kept.
-    slotted: there are slots but a bias, a mask and columns.
+    joined: of the model, whether slots beside the content give gradients to queries and keys.
     """
 
     batch: int
@@ -85,7 +85,7 @@ class Case(NamedTuple):
     kept: int
     alone: int
     dropped: int
-    slotted: int
+    joined: int
 
 
 _OPTIONS = Case._fields.index("options")
