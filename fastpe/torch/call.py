@@ -129,7 +129,7 @@ def _straight(
         own = {"key_lengths": lengths, **seen, "bias": slots.get("bias")}
         short = {name: x for name, x in own.items() if x is not None}
         return straight.attend(q, k, v, causal, window, softcap, slots.get("scale"), short)
-    if type(q) is not torch.Tensor or q.ndim != 4 or q.shape[2] > FEW or "wrt" in slots:
+    if "wrt" in slots:
         return None
     given = {"causal": causal, "window": window, "softcap": softcap, "tolerance": tolerance, "lengths": lengths}
     return straight.attend_with(q, k, v, {name: x for name, x in {**given, **seen, **slots}.items() if x is not None})

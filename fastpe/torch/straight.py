@@ -118,7 +118,7 @@ def _arrays(given: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]] | None:
     """The slots as arrays, in the order of `functional.again`; None where one is no tensor such as q, k and v are."""
     found = {}
     for name, x in given.items():
-        if not (isinstance(x, torch.Tensor) and _is_plain(x)):
+        if not _is_plain(x):
             return None
         x = x.float() if x.dtype in HALVES else x
         found[name] = x.detach().numpy() if x.requires_grad else x.numpy()

@@ -147,7 +147,7 @@ def _weights_backward(head, grads, tile, factor, case, scratch):
 
 
 @inner
-def _is_whole(head, terms, case):
+def _is_whole(head, case):
     """Whether a tile makes all there is of its rows' gradients."""
     return case.kept and not case.joined and head.query_length <= TILE_QUERIES
 
@@ -177,7 +177,7 @@ def _tile_backward(head, terms, grads, tile, factor, turns, case, scratch):
         do, case.o_row, ONE, scratch.v_columns, row_of_turned(scratch.v_columns, TILE_KEYS, dv), dcells, TILE_KEYS, m,
         columns_of(n, dcells), dv, LOWER_C if diagonal else OVERWRITE, dcells, NONE, dcells, NONE,
     )  # fmt: skip
-    start = OVERWRITE if _is_whole(head, terms, case) else ONTO
+    start = OVERWRITE if _is_whole(head, case) else ONTO
     over_queries, over_keys = start | UPPER_A if diagonal else start, start | LOWER_A if diagonal else start
     gemm(
         mixed, ONE, TILE_KEYS, do, case.o_row, grads.dv, case.gv_row, n, dv, m, over_queries, grads.dv, case.gv_row,
@@ -278,7 +278,7 @@ def prepare_strip(head, terms, grads, number, case, scratch):
     """What all heads that share a strip's keys have in common; its own gradients are cleared."""
     d, j0 = case.width, number * TILE_KEYS
     n = min(TILE_KEYS, ends(head, case)[1] - j0)
-    if not _is_whole(head, terms, case):
+    if not _is_whole(head, case):
         _clear_rows(grads.dk, case.g_row, n, d)
         _clear_rows(grads.dv, case.gv_row, n, case.v_width)
     if case.apart:
@@ -308,7 +308,7 @@ def strip_backward(head, terms, grads, number, turns, case, scratch):
             ahead = np.int64(number > own_tile(i0 + m, head))
             slope, term = bound(head, tile, number, ahead, case)
             seen = not negligible(head, tile, slope, term, at(grads.lse, i0))
-        if number == 0 and not _is_whole(head, terms, case):  # the first to have its turn
+        if number == 0 and not _is_whole(head, case):  # the first to have its turn
             _clear_rows(at(grads.dq, i0 * case.g_row), case.g_row, rows, case.width)
             if case.apart:
                 _clear_rows(at(grads.dq_rest, i0 * case.g_row), case.g_row, rows, case.width)

@@ -151,49 +151,49 @@ def any_negative(typingctx, x):
     return types.boolean(x), emit
 
 
-def _exchange(x, distance):
-    """Lane i gets what lane i ^ distance has; of a vector with fewer lanes anything."""
+def _in_order(x, order):
+    """Lane i gets what lane order[i] has."""
 
     def emit(context, b, signature, arguments):
-        order = ir.Constant(ir.VectorType(I32, x.lanes), [(lane ^ distance) % x.lanes for lane in range(x.lanes)])
-        return b.shuffle_vector(arguments[0], arguments[0], order)
+        lanes = ir.Constant(ir.VectorType(I32, x.lanes), list(order))
+        return b.shuffle_vector(arguments[0], arguments[0], lanes)
 
     return x(x), emit
+
+
+def _exchanged(x, distance):
+    """Lane i gets what lane i ^ distance has; of a vector with fewer lanes anything."""
+    return _in_order(x, [(lane ^ distance) % x.lanes for lane in range(x.lanes)])
 
 
 @intrinsic
 def swapped(typingctx, x):
     """x1, x0, x3, x2, ...: neighbours in each other's place."""
-    return _exchange(x, 1)
+    return _exchanged(x, 1)
 
 
 @intrinsic
 def swapped_twos(typingctx, x):
     """x2, x3, x0, x1, ...: likewise pairs of them, of four lanes or more."""
-    return _exchange(x, 2)
+    return _exchanged(x, 2)
 
 
 @intrinsic
 def swapped_fours(typingctx, x):
     """Likewise fours, of eight lanes or more."""
-    return _exchange(x, 4)
+    return _exchanged(x, 4)
 
 
 @intrinsic
 def swapped_eights(typingctx, x):
     """Likewise eights, of sixteen lanes."""
-    return _exchange(x, 8)
+    return _exchanged(x, 8)
 
 
 @intrinsic
 def backwards(typingctx, x):
     """The lanes in the opposite order."""
-
-    def emit(context, b, signature, arguments):
-        order = ir.Constant(ir.VectorType(I32, x.lanes), list(range(x.lanes - 1, -1, -1)))
-        return b.shuffle_vector(arguments[0], arguments[0], order)
-
-    return x(x), emit
+    return _in_order(x, range(x.lanes - 1, -1, -1))
 
 
 @intrinsic
