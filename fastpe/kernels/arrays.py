@@ -18,8 +18,10 @@ Array = np.ndarray[Any, Any]
 
 
 @entry
-def _gemm(a, b, c, mode, d, e):
+def _gemm(a, turned, b, c, mode, d, e):
     ai, aj = a.strides[0] // a.itemsize, a.strides[1] // a.itemsize
+    if turned:
+        ai, aj = aj, ai
     products.gemm(
         pointer(a), ai, aj, pointer(b), b.shape[1], pointer(c), c.shape[1], c.shape[0], c.shape[1], b.shape[0], mode,
         pointer(d), d.shape[1] if d.shape[0] > 1 else 0, pointer(e), e.shape[1] if e.shape[0] > 1 else 0,
@@ -29,7 +31,8 @@ def _gemm(a, b, c, mode, d, e):
 def gemm(a: Array, b: Array, mode: int = 0, d: Array | None = None, e: Array | None = None) -> Array:
     """f(start + a b): a (m, k) plain or transposed, b (k, n); d, e (m, n) or (1, n); `mode` as in `kernels.gemm`."""
     c = np.full((a.shape[0], b.shape[1]), np.nan, a.dtype)
-    _gemm(a, np.ascontiguousarray(b), c, np.int64(mode), c if d is None else d, c if e is None else e)
+    turned = a.flags.f_contiguous and not a.flags.c_contiguous  # a number: an array of another order is another type
+    _gemm(a.T if turned else a, turned, np.ascontiguousarray(b), c, np.int64(mode), c if d is None else d, c if e is None else e)
     return c
 
 

@@ -51,9 +51,9 @@ def test_gemm(dtype, mode, m, n, depth, transposed, seed):
             c = np.maximum(c, 0)
         return np.where(e > 0, c, 0) if mode & WHERE_POSITIVE else c
 
-    laid_out = np.asfortranarray(a) if transposed else a
+    laid_out = np.ascontiguousarray(a.T) if transposed else a
     c, check = guarded((m, n), dtype)
-    arrays._gemm(laid_out, b, c, np.int64(mode), d, e)
+    arrays._gemm(laid_out, transposed, b, c, np.int64(mode), d, e)
     check()
     reference, same = both(formula, dtype, a, b, d, e)
     # max(., 0) and the mask are exact: an entry may differ only where the sum changes sign within its own error
@@ -73,7 +73,7 @@ def test_gemm_leaves_out_what_causal_attention_masks(dtype, n, width, seed):
         error = np.abs(arrays.gemm(a, b, mode) - a.astype(wider(dtype)) @ b)
         np.testing.assert_array_less(error, (n + 4) * np.finfo(dtype).eps * scale + 1e-300)
     c, check = guarded((n, n), dtype)
-    arrays._gemm(b, np.ascontiguousarray(b.T), c, LOWER_C, c, c)
+    arrays._gemm(b, False, np.ascontiguousarray(b.T), c, LOWER_C, c, c)
     check()
     np.testing.assert_allclose(np.tril(c), np.tril(arrays.gemm(b, np.ascontiguousarray(b.T))), rtol=1e-5, atol=1e-5)
 

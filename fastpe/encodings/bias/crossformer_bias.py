@@ -39,10 +39,11 @@ import numpy as np
 
 from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding
-from fastpe.encodings.parts import normed, offset_network, offset_tables
+from fastpe.encodings.parts import offset_network, offset_tables
 from fastpe.encodings.parts.offset_tables import GRID, Sides, shapes
 from fastpe.encodings.parts.offsets import STANDARD_DEVIATION, stream_of
 from fastpe.encodings.slots import Spec
+from fastpe.kernels.arrays import layer_norm_backward, layer_norm_forward
 
 Array = np.ndarray[Any, Any]
 
@@ -94,16 +95,17 @@ def _between(network: dict[str, Array], found: dict[str, Array]) -> offset_netwo
     """f_l; on the way back it adds the gradients of its own factors into `found`."""
 
     def units(z: Array, layer: int) -> tuple[Array, offset_network.Back]:
-        weight, normal = network["norm_weight"][layer], normed.normed(z)
-        before = weight * normal.values + network["norm_bias"][layer]
+        weight = network["norm_weight"][layer]
+        before, stats = layer_norm_forward(z, weight, network["norm_bias"][layer])
+        after = np.maximum(before, 0.0)
 
         def back(dunits: Array) -> Array:
-            own = np.where(before > 0.0, dunits, 0.0)
-            found["norm_weight"][layer] += (own * normal.values).sum(axis=0)
-            found["norm_bias"][layer] += own.sum(axis=0)
-            return normed.back(normal, weight * own)
+            dz, dweight, dbias = layer_norm_backward(np.where(after > 0.0, dunits, 0.0), z, weight, stats)
+            found["norm_weight"][layer] += dweight
+            found["norm_bias"][layer] += dbias
+            return dz
 
-        return np.maximum(before, 0.0), back
+        return after, back
 
     return units
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.kernels.arrays import gemm
+from fastpe.kernels.arrays import column_sums, gemm
+from fastpe.kernels.gemm import FROM
 
 Array = np.ndarray[Any, Any]
 
@@ -45,13 +46,12 @@ def forward(
     x: Array, network: Mapping[str, Array], between: Between, layers: list[tuple[Array, Back]] | None = None
 ) -> Array:
     """u (M, H) of offsets x (M, inputs); what `between` gives for each hidden layer is added to a list of `layers`."""
-    w_in = network["w_in"].reshape(x.shape[1], -1)
-    z = sum((x[:, i, None] * w for i, w in enumerate(w_in[1:], 1)), x[:, :1] * w_in[0]) + network["b_in"]
+    z = gemm(x, network["w_in"].reshape(x.shape[1], -1), FROM, network["b_in"][None])
     for layer, (w, b) in enumerate(_maps(network)):
         units, back = between(z, layer)
         if layers is not None:
             layers.append((units, back))
-        z = gemm(units, w) + b
+        z = gemm(units, w, FROM, b[None])
     return z
 
 
@@ -62,9 +62,9 @@ def backward(
     own = np.ascontiguousarray(du, np.float64)
     chain = zip(reversed(layers), reversed(_maps(network)), reversed(_maps(found)), strict=True)
     for (units, back), (w, _), (dw, db) in chain:
-        dw += gemm(np.ascontiguousarray(units.T), own)
-        db += own.sum(axis=0)
+        dw += gemm(units.T, own)
+        db += column_sums(own)
         own = back(gemm(own, np.ascontiguousarray(w.T)))
-    for i, dw in enumerate(found["w_in"].reshape(x.shape[1], -1)):  # views
-        dw += (x[:, i, None] * own).sum(axis=0)
-    found["b_in"][...] += own.sum(axis=0)
+    dw_in = found["w_in"].reshape(x.shape[1], -1)  # a view
+    dw_in += gemm(x.T, own)
+    found["b_in"][...] += column_sums(own)

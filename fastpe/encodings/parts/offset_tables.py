@@ -101,17 +101,24 @@ def check_inside(name: str, spec: Spec, window: Sides, grid: Sides | None, extra
 def write_index(index: Array, spec: Spec, window: Sides, grid: Sides | None, extra: int = 0) -> None:
     """Write every pair's entry into the cells' part of an index (..., N, N)."""
     width = 2 * window[1] - 1
-    found = cells(spec, grid, extra)
-    found = found - found.min(axis=-2, keepdims=True)  # far from the origin the entries' numbers leave int32
-    places = (found @ np.array([width, 1.0])).astype(np.int32)
+    if spec.positions is None:
+        rows, columns = (np.arange(side, dtype=np.int32) for side in grid_of(spec, grid, extra))
+        places = (rows[:, None] * np.int32(width) + columns).reshape(-1)
+    else:
+        found = cells(spec, grid, extra)
+        found = found - found.min(axis=-2, keepdims=True)  # far from the origin the entries' numbers leave int32
+        places = (found @ np.array([width, 1.0])).astype(np.int32)
     inner = index[..., extra:, extra:]
     np.subtract(places[..., :, None], places[..., None, :], out=inner)
     inner += np.int32((window[0] - 1) * width + window[1] - 1)
 
 
+@lru_cache(maxsize=8)
 def offsets(window: Sides) -> Array:
     """The offset of every entry, (V, 2) float64."""
-    return raster((2 * window[0] - 1, 2 * window[1] - 1)) - (np.array(window) - 1)
+    found: Array = raster((2 * window[0] - 1, 2 * window[1] - 1)) - (np.array(window) - 1)
+    found.flags.writeable = False
+    return found
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -132,7 +139,8 @@ def blocks(spec: Spec, slots: Mapping[str, Array], grid: Sides | None) -> Iterat
     if spec.positions is None:
         every = offsets(grid_of(spec, grid))
         for first in range(0, len(every), _BLOCK):
-            yield every[first : first + _BLOCK], slots["values"][:, first : first + _BLOCK]
+            # a copy, as arrays that are only read are another type to compiled code
+            yield every[first : first + _BLOCK].copy(), slots["values"][:, first : first + _BLOCK]
         return
     for sample in np.ndindex(*spec.batch):
         points = spec.positions[sample]
