@@ -32,6 +32,7 @@ model has buckets for both sides too, half of which it never sees.
 """
 
 import math
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,12 +40,12 @@ import numpy as np
 from fastpe.base.option import Option
 from fastpe.encodings.bias.t5 import bucket, printed_bucket
 from fastpe.encodings.encoding import BeyondTrainingLength, Encoding
-from fastpe.encodings.parts import normed
 from fastpe.encodings.parts.grids import whole_points
 from fastpe.encodings.parts.offset_biases import pairwise
 from fastpe.encodings.parts.offsets import STANDARD_DEVIATION, per_head, stream_of, whole_width
 from fastpe.encodings.slots import Spec
-from fastpe.kernels.arrays import gemm
+from fastpe.kernels.arrays import column_sums, gemm, layer_norm_backward, layer_norm_forward
+from fastpe.kernels.gemm import FROM
 
 Array = np.ndarray[Any, Any]
 
@@ -131,23 +132,40 @@ class _Vectors(NamedTuple):
 
     used: Array  # which rows, (R,)
     where: Array  # of each token, its number among them, (..., N)
-    normal: normed.Normed  # (R, C)
+    position: Array  # (R, C)
+    stats: Array  # of their normalisation
     hat: Array  # P^, (R, C)
     query: Array  # (H, R, D), divided by sqrt(2 D)
     key: Array  # (H, R, D)
 
 
 def _vectors(spec: Spec, params: dict[str, Any], class_token: bool) -> _Vectors:
-    place = spec.points().astype(np.int64) + class_token
-    used = np.union1d(place, np.arange(2 * class_token))
+    consecutive = spec.positions is None
+    used, where = _run(spec.length, spec.start, class_token) if consecutive else _rows(spec.points(), class_token)
     wide = {name: np.asarray(each, np.float64) for name, each in params.items() if name != "position"}
-    normal = normed.normed(params["position"][used].astype(np.float64))
-    hat = normal.values * wide["norm_weight"] + wide["norm_bias"]
+    position = params["position"][used].astype(np.float64)
+    hat, stats = layer_norm_forward(position, wide["norm_weight"], wide["norm_bias"])
     query, key = (
-        np.ascontiguousarray(per_head(gemm(hat, wide[name]) + wide[f"{name}_bias"], spec.heads))
+        np.ascontiguousarray(per_head(gemm(hat, wide[name], FROM, wide[f"{name}_bias"][None]), spec.heads))
         for name in ("query", "key")
     )
-    return _Vectors(used, np.searchsorted(used, place), normal, hat, _scale(spec) * query, key)
+    return _Vectors(used, where, position, stats, hat, _scale(spec) * query, key)
+
+
+def _rows(points: Array, class_token: bool) -> tuple[Array, Array]:
+    """The rows of P that occur, and of each token its number among them."""
+    place = points.astype(np.int64) + class_token
+    used = np.union1d(place, np.arange(2 * class_token))
+    return used, np.searchsorted(used, place)
+
+
+@lru_cache(maxsize=8)
+def _run(length: int, start: float, class_token: bool) -> tuple[Array, Array]:
+    """As `_rows`, of positions one after the other."""
+    found = _rows(np.arange(length) + start, class_token)
+    for each in found:
+        each.flags.writeable = False
+    return found
 
 
 def _buckets(spec: Spec, sample: tuple[int, ...], some: slice, buckets: int, max_distance: int) -> Array:
@@ -201,8 +219,8 @@ def pull(
                 change = dscores[(*sample, h, some)].astype(np.float64)
                 if class_token:
                     of_class[:, h] += _taken(change, first == 0)
-                np.add.at(dquery[h], at[some], gemm(change, own.key[h, at]))
-                np.add.at(dkey[h], at, gemm(np.ascontiguousarray(change.T), own.query[h, at[some]]))
+                _add_rows(spec, dquery[h], at[some], gemm(change, own.key[h, at]))
+                _add_rows(spec, dkey[h], at, gemm(change.T, own.query[h, at[some]]))
                 if found is not None:
                     dtable[:, h] += np.bincount(found.ravel(), change.ravel(), len(dtable))
     if class_token:
@@ -213,6 +231,13 @@ def pull(
             dtable[[buckets // 2, buckets]] += of_class
         dparams["table"] += dtable
     _pull_vectors(spec, params, own, _scale(spec) * dquery, dkey, dparams)
+
+
+def _add_rows(spec: Spec, target: Array, at: Array, change: Array) -> None:
+    if spec.positions is None:  # no two tokens have one row: many times as fast
+        target[at] += change
+    else:
+        np.add.at(target, at, change)
 
 
 def _taken(change: Array, has_class: bool) -> tuple[float, float]:
@@ -228,15 +253,17 @@ def _taken(change: Array, has_class: bool) -> tuple[float, float]:
 def _pull_vectors(
     spec: Spec, params: dict[str, Any], own: _Vectors, dquery: Array, dkey: Array, dparams: dict[str, Any]
 ) -> None:  # fmt: skip
-    dhat, across = np.zeros(own.hat.shape), np.ascontiguousarray(own.hat.T)
+    dhat = np.zeros(own.hat.shape)
     for name, gradient in {"query": dquery, "key": dkey}.items():
         wide = whole_width(gradient)
-        dparams[name] += gemm(across, wide)
-        dparams[f"{name}_bias"] += wide.sum(axis=0)
+        dparams[name] += gemm(own.hat.T, wide)
+        dparams[f"{name}_bias"] += column_sums(wide)
         dhat += gemm(wide, np.ascontiguousarray(params[name].T, np.float64))
-    dparams["norm_weight"] += (dhat * own.normal.values).sum(axis=0)
-    dparams["norm_bias"] += dhat.sum(axis=0)
-    dparams["position"][own.used] += normed.back(own.normal, dhat * params["norm_weight"].astype(np.float64))
+    weight = params["norm_weight"].astype(np.float64)
+    dposition, dweight, dbias = layer_norm_backward(dhat, own.position, weight, own.stats)
+    dparams["norm_weight"] += dweight
+    dparams["norm_bias"] += dbias
+    dparams["position"][own.used] += dposition
 
 
 ENCODING = Encoding(
