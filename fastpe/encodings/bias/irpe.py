@@ -35,6 +35,7 @@ until it has been trained.
 """
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -141,6 +142,15 @@ def _buckets(offsets: Array, method: str, ratio: float) -> Array:
     return piecewise(np.sqrt(square).round() if method == "euclidean" else square, ratio) + np.int32(reach)
 
 
+@lru_cache(maxsize=8)
+def _backwards(grid: Sides, method: str, ratio: float) -> Array:
+    """The buckets of all offsets of a grid, from the last to the first, (2h-1, 2w-1)."""
+    h, w = grid
+    found = _buckets(offset_tables.offsets(grid)[::-1], method, ratio).reshape(2 * h - 1, 2 * w - 1)
+    found.flags.writeable = False
+    return found
+
+
 def fill(
     spec: Spec, params: dict[str, Any], out: dict[str, Any], *, method: str, ratio: float, shared_heads: bool,
     class_token: bool, grid: Sides | None,
@@ -152,9 +162,9 @@ def fill(
     inner = index[..., class_token:, class_token:]
     if spec.positions is None:
         rows, columns = offset_tables.grid_of(spec, grid, class_token)
-        buckets = _buckets(offset_tables.offsets((rows, columns)), method, ratio).reshape(2 * rows - 1, 2 * columns - 1)
         # a query's row: the part of all offsets, from the last to the first, that begins at its own
-        windows = np.lib.stride_tricks.sliding_window_view(buckets[::-1, ::-1].copy(), (rows, columns))
+        backwards = _backwards((rows, columns), method, ratio)
+        windows = np.lib.stride_tricks.sliding_window_view(backwards, (rows, columns))
         inner.reshape(rows, columns, rows, columns)[...] = windows[::-1, ::-1]
     else:
         cells = offset_tables.cells(spec, grid, class_token)
