@@ -173,13 +173,28 @@ def pull(
     if virtual_node:
         dparams["virtual"] += dvalues[:, TABLE_ROWS]
     if centrality:
-        degree = _degree_rows(_nodes(spec, virtual_node), edges)
+        order, starts, rows = _by_degree(_nodes(spec, virtual_node), edges)
+        change = np.add.reduceat(dslots["table"][virtual_node:][order], starts, dtype=np.float64)
         for name in ("zin", "zout"):
-            np.add.at(dparams[name], degree, dslots["table"][virtual_node:])
+            dparams[name][rows] += change.astype(spec.dtype)
 
 
+@lru_cache(maxsize=8)
+def _by_degree(nodes: int, edges: Edges) -> tuple[Array, Array, Array]:
+    """The nodes in the order of their rows of the tables; where in it each row's begin, and which rows they are."""
+    degree = _degree_rows(nodes, edges)
+    rows, starts = np.unique(np.sort(degree), return_index=True)
+    found = np.argsort(degree, kind="stable"), starts, rows
+    for each in found:
+        each.flags.writeable = False
+    return found
+
+
+@lru_cache(maxsize=8)
 def _degree_rows(nodes: int, edges: Edges) -> Array:
-    return np.minimum(graphs.degrees(graphs.adjacency(nodes, edges)), FARTHEST) + 1
+    found: Array = np.minimum(graphs.degrees(graphs.adjacency(nodes, edges)), FARTHEST) + 1
+    found.flags.writeable = False
+    return found
 
 
 @lru_cache(maxsize=2)
