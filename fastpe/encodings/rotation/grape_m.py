@@ -21,7 +21,7 @@ Positions may be real or negative.
 **Past the training length**: defined, as `rope`: slow pairs reach angles that training never showed.
 
 **Accuracy.** An angle is as exact as that of `rope`, for log_freq as it is: in float32 that is rounded, which makes
-initial frequencies differ from those of `rope` by up to 10^-6 of themselves. Every exponential takes some microseconds.
+initial frequencies differ from those of `rope` by up to 10^-6 of themselves.
 
 **Traps.** The gradient of log_freq is a sum over tokens weighted by their positions. The code turns the other way,
 which no score tells; and it normalises queries and keys after turning them, with a weight for each channel
@@ -36,13 +36,12 @@ import numpy as np
 
 from fastpe.base.option import Option
 from fastpe.encodings.encoding import Encoding
-from fastpe.encodings.parts.angles import exact_angles, fill_angles, in_turns, precise, pull_angles
+from fastpe.encodings.parts.angles import exact_angles, fill_angles, precise, pull_angles
+from fastpe.encodings.parts.exponentials import in_turns
 from fastpe.encodings.parts.rotary import base_option, check, pairs_option, plain_pairs, rotated_width
 from fastpe.encodings.slots import Spec
 
 Array = np.ndarray[Any, Any]
-
-_DIGITS = 36  # of frequencies: two float64 have 32
 
 
 def parameters(spec: Spec, *, shared: bool, **options: Any) -> dict[str, tuple[int, ...]]:
@@ -70,17 +69,10 @@ def reference(spec: Spec, params: dict[str, Any], *, scale: float, **options: An
     return {"angles": np.stack([exact_angles(spec.points(), own) for own in theta], axis=-3)}
 
 
-def _turns(params: dict[str, Any], scale: float) -> Array:
-    """The frequencies as `fill_angles` takes them: float64 is not enough, as positions multiply what it rounds."""
-    with precise(_DIGITS):
-        divisor = Decimal(scale)
-        exact = [tuple((Decimal(each) / divisor).exp() for each in own) for own in params["log_freq"].tolist()]
-    return np.concatenate([in_turns(own) for own in exact])
-
-
 def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, scale: float, **options: Any) -> None:
     """Fill `angles`."""
-    fill_angles(spec.points()[..., None], _turns(params, scale), out["angles"])
+    # float64 is not enough: positions multiply what it rounds
+    fill_angles(spec.points()[..., None], in_turns(params["log_freq"], scale), out["angles"])
 
 
 def pull(
