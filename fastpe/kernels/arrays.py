@@ -28,7 +28,7 @@ def _gemm(a, turned, b, c, mode, d, e):
     )  # fmt: skip
 
 
-def gemm(a: Array, b: Array, mode: int = 0, d: Array | None = None, e: Array | None = None) -> Array:
+def gemm(a: Array, b: Array, mode: Any = 0, d: Array | None = None, e: Array | None = None) -> Array:
     """f(start + a b): a (m, k) plain or transposed, b (k, n); d, e (m, n) or (1, n); `mode` as in `kernels.gemm`."""
     c = np.full((a.shape[0], b.shape[1]), np.nan, a.dtype)
     turned = a.flags.f_contiguous and not a.flags.c_contiguous  # a number: an array of another order is another type

@@ -52,12 +52,13 @@ from fastpe.encodings.parts import eigenvectors, graphs
 from fastpe.encodings.parts.graphs import Array, Edges
 from fastpe.encodings.parts.offsets import stream_of
 from fastpe.encodings.slots import Spec
-from fastpe.kernels.arrays import gemm
+from fastpe.kernels.arrays import column_sums, gemm
+from fastpe.kernels.gemm import FROM, RELU, WHERE_POSITIVE
 
 Maps = list[tuple[Array, Array]]
 """Weights and constants of a network, the first map first."""
 
-_BLOCK = 2**14  # hidden units computed together
+_BLOCK = 2**17  # hidden units computed together
 
 
 def check(spec: Spec, *, edges: Edges, **options: Any) -> None:
@@ -121,8 +122,8 @@ def fill(
     """Fill `table`."""
     phi, rho = _maps(params, "phi"), _maps(params, "rho")
     for rows, entries in _blocks(_basis(spec, edges, count, normalisation).vectors, phi):
-        made = _forward(entries, phi)[0] + _forward(-entries, phi)[0]
-        out["table"][rows] = _forward(made.reshape(len(entries) // count, -1), rho)[0]
+        made = _of_both_signs(_forward(entries, phi)[0], count)
+        out["table"][rows] = _forward(made, rho)[0]
 
 
 def pull(
@@ -133,11 +134,11 @@ def pull(
     phi, rho = _maps(params, "phi"), _maps(params, "rho")
     dphi, drho = ([(np.zeros(w.shape), np.zeros(b.shape)) for w, b in maps] for maps in (phi, rho))
     for rows, entries in _blocks(_basis(spec, edges, count, normalisation).vectors, phi):
-        ahead, behind = _forward(entries, phi), _forward(-entries, phi)
-        entering = _forward((ahead[0] + behind[0]).reshape(len(entries) // count, -1), rho)[1]
-        dmade = _backward(np.ascontiguousarray(dslots["table"][rows], np.float64), entering, rho, drho)
-        for _, units in (ahead, behind):
-            _backward(dmade.reshape(len(entries), -1), units, phi, dphi)
+        made, of_phi = _forward(entries, phi)
+        of_rho = _forward(_of_both_signs(made, count), rho)[1]
+        dunits = _backward(np.ascontiguousarray(dslots["table"][rows], np.float64), of_rho, rho, drho)
+        dmade = gemm(dunits, rho[0][0].T)
+        _backward(np.tile(dmade.reshape(-1, made.shape[1]), (2, 1)), of_phi, phi, dphi)
     for name, found in (("phi", dphi), ("rho", drho)):
         for key, gradient in _named(found).items():
             target = dparams[f"{name}_{key}"]
@@ -163,30 +164,37 @@ def _named(maps: Maps) -> dict[str, Array]:
 
 
 def _blocks(vectors: Array, phi: Maps) -> Iterator[tuple[slice, Array]]:
-    """The entries of all eigenvectors at some nodes, (nodes k, 1)."""
+    """The entries of all eigenvectors at some nodes, and again with the other sign, (2 nodes k, 1)."""
     nodes, count = vectors.shape
-    most = max(1, _BLOCK // (count * len(phi[0][1])))
+    most = max(1, _BLOCK // (2 * count * len(phi[0][1])))
     for start in range(0, nodes, most):
         rows = slice(start, min(start + most, nodes))
-        yield rows, vectors[rows].reshape(-1, 1)
+        entries = vectors[rows].reshape(-1, 1)
+        yield rows, np.concatenate([entries, -entries])
+
+
+def _of_both_signs(made: Array, count: int) -> Array:
+    """What phi makes of both signs of all entries of a node, (nodes, k p)."""
+    ahead, behind = np.split(made, 2)
+    return (ahead + behind).reshape(len(ahead) // count, -1)
 
 
 def _forward(x: Array, maps: Maps) -> tuple[Array, list[Array]]:
     """What a network makes of each row, and what enters each map."""
     entering = [x]
     for w, b in maps[:-1]:
-        entering.append(np.maximum(gemm(entering[-1], w) + b, 0.0))
-    return gemm(entering[-1], maps[-1][0]) + maps[-1][1], entering
+        entering.append(gemm(entering[-1], w, FROM | RELU, b[None]))
+    w, b = maps[-1]
+    return gemm(entering[-1], w, FROM, b[None]), entering
 
 
 def _backward(dout: Array, entering: list[Array], maps: Maps, found: Maps) -> Array:
-    """Add the gradients of the maps into `found`; returns that of what enters the first."""
+    """Add the gradients of the maps into `found`; returns that of what leaves the first, before its kink."""
     for number, (x, (w, _), (dw, db)) in reversed(list(enumerate(zip(entering, maps, found, strict=True)))):
-        dw += gemm(np.ascontiguousarray(x.T), dout)
-        db += dout.sum(axis=0)
-        dout = gemm(dout, np.ascontiguousarray(w.T))
+        dw += gemm(x.T, dout)
+        db += column_sums(dout)
         if number:
-            dout *= x > 0.0
+            dout = gemm(dout, w.T, WHERE_POSITIVE, e=x)
     return dout
 
 
