@@ -187,13 +187,30 @@ def _offset_rows(positions: Positions, count: int) -> Array:
     return np.clip(positions.offsets_met(), -reach, reach) + reach
 
 
+@lru_cache(maxsize=8)
+def _first_of_rows(n: int, m: int, count: int) -> tuple[Array, Array]:
+    """The rows that offsets read, of samples that all begin alike, and the first offset that reads each."""
+    return _first_of_equals(_offset_rows(Positions(n, m), count)[0])
+
+
+def _first_of_equals(rows: Array) -> tuple[Array, Array]:
+    """Of rows of which equal ones stand side by side: each once, and where it first stands."""
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(rows)) + 1])
+    return rows[edges], edges
+
+
 def fold(unfolded: Array, positions: Positions, count: int) -> Array:
     """The adjoint of `unfold`, but for samples that share an array: (B, ..., 2K+1)."""
     if positions.starts is None and positions.n == positions.m and count == 2 * positions.n - 1:
         return unfolded
-    folded, rows = np.zeros((*unfolded.shape[:-1], count), unfolded.dtype), _offset_rows(positions, count)
+    folded = np.zeros((*unfolded.shape[:-1], count), unfolded.dtype)
+    if positions.starts is None:
+        met, edges = _first_of_rows(positions.n, positions.m, count)
+        folded[..., met] = np.add.reduceat(unfolded, edges, axis=-1)
+        return folded
+    rows = _offset_rows(positions, count)
     for which, own in enumerate(rows):
         samples = slice(None) if len(rows) == 1 else slice(which, which + 1)
-        edges = np.concatenate([[0], np.flatnonzero(np.diff(own)) + 1])  # equal rows stand side by side
-        folded[samples][..., own[edges]] = np.add.reduceat(unfolded[samples], edges, axis=-1)
+        met, edges = _first_of_equals(own)
+        folded[samples][..., met] = np.add.reduceat(unfolded[samples], edges, axis=-1)
     return folded

@@ -65,6 +65,7 @@ class ModelEncoding:
         self._draws: dict[int, int | str] = {}
         self._arrays: dict[int, dict[str, Any]] = {}
         self._filled: dict[int, Spec] = {}
+        self._checked: Spec | None = None  # the last one filled for
         if config.position_range is not None and (axes := combined.axes(self._parts, given=True)) > 1:
             raise ValueError(
                 f"positions cannot be {config.positions!r}: those of {config.encoding!r} have {axes} coordinates"
@@ -213,7 +214,9 @@ class ModelEncoding:
         arrays = {slot: x for slot, x in slots.items() if isinstance(x, np.ndarray)}
         for layer, parts in enumerate(self._of_layers[: None if self.layered else 1]):
             mine = {slot: x[layer] if slot in self.layered else x for slot, x in self._filled_by(parts, spec, arrays)}
-            combined.fill(parts, spec, self._own(parameters, layer), mine, finite=finite)
+            checked = self._checked is spec
+            combined.fill(parts, spec, self._own(parameters, layer), mine, finite=finite, checked=checked)
+        self._checked = spec
         if self.table_factor != 1.0:
             slots["table"] *= self.table_factor
 

@@ -1,7 +1,9 @@
 """What a call of the model needs beside its parameters: scratch memory, and the slots as kernels take them."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +33,7 @@ LAYERED = frozenset(SLOTS) | {*_OF_CONTENT}
 _MOST_COMPOSED = 2**18  # elements of a map: it is to stay in a core's own cache
 
 _INPUTS = ("table", "qk_table", "taps")
+_IN_PLACE = frozenset({*SLOTS, *_INPUTS}) - {"gain", "bias", "growth"}  # those that kernels read as they are filled
 _ONCE = ("table", "taps")  # of the slots with gradients: those that no layer has but the input
 
 
@@ -146,10 +149,19 @@ class Scratch:
 
         spans (layers or 1, B, N, 2): of a call whose sequences have their own.
         """
-        if not (self.last and self.last[0][0] is slots):
+        if not (self.last and (self.last[0][0] is slots or self._lie_where_they_did(slots))):
             self.last[:] = [(slots, self._position(slots))]
         position = self.last[0][1]
         return position if spans is None else position._replace(spans=spans)
+
+    def _lie_where_they_did(self, slots: Mapping[str, Any]) -> bool:
+        """Whether kernels read these slots in place, from the arrays of those last taken, which were filled anew."""
+        before, n = self.last[0][0], self.sizes.length
+        return all(
+            x is before[slot] and (slot in _IN_PLACE or (slot in ("gain", "bias") and x.shape[-1] == 2 * n - 1))
+            for slot, x in slots.items()
+            if isinstance(x, np.ndarray)
+        )
 
     def _position(self, slots: Mapping[str, Any]) -> model_memory.Position:
         slots, dtype = _with_layers(slots, self.layered), self.arenas.dtype
@@ -177,9 +189,9 @@ class Scratch:
 
     def slot_gradients(self, slots: Mapping[str, Any], groups: int) -> dict[str, Array]:
         """The gradients of the slots that are wanted, the first `groups` groups summed in order."""
-        found, n, start = {}, self.sizes.length, self.offsets_of_slots()
+        found, n, start = {}, self.sizes.length, self.offsets_of_slots
         for slot, shape in self.shapes.items():
-            size = int(np.prod(shape))
+            size = math.prod(shape)
             summed = sum_in_order(self.gradients[:groups, start[slot] : start[slot] + size]).reshape(shape)
             if slot == "rotors":
                 summed = lie_out(summed.reshape(-1), shape)
@@ -188,6 +200,7 @@ class Scratch:
             found[slot] = summed.reshape(slots[slot].shape).astype(slots[slot].dtype, copy=False)
         return found
 
+    @cached_property
     def offsets_of_slots(self) -> dict[str, int]:
         """Where the gradient of each slot begins in a group's row."""
         places = {slot: int(self.places[number, 0]) for number, slot in enumerate(SLOTS)}
