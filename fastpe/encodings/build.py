@@ -248,6 +248,7 @@ def pull(
     given = arrays("dslots", dslots, slot_shapes, widest, some=True, measure=combined.largest)
     gradients = {slot: array.astype(kinds[slot], copy=False) for slot, array in given.items()}
     combined.check(parts, spec)
+    combined.check_gradients(parts, spec)
     dparams = {name: np.zeros(shape, spec.dtype) for name, shape in shapes.items()}
     combined.add_gradients(parts, spec, values, gradients, dparams)
     return dparams

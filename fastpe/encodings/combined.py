@@ -168,8 +168,9 @@ def slot_shapes(parts: Sequence[Part], spec: Spec) -> dict[str, tuple[int, ...]]
 
 def _own(parts: Sequence[Part], part: Part, params: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
     """The part's own parameters out of those of the sum."""
-    names = part.encoding.parameters(spec, **part.options)
-    return {name: params[key(parts, part, name)] for name in names}
+    if len(parts) == 1:
+        return dict(params)
+    return {name: params[key(parts, part, name)] for name in part.encoding.parameters(spec, **part.options)}
 
 
 def key(parts: Sequence[Part], part: Part, parameter: str) -> str:
@@ -187,19 +188,13 @@ def parameter_shapes(parts: Sequence[Part], spec: Spec) -> dict[str, tuple[int, 
 
 
 def fill(
-    parts: Sequence[Part],
-    spec: Spec,
-    params: Mapping[str, Any],
-    out: dict[str, Any],
-    reference: bool = False,
-    finite: bool = True,
-    sizes: Collection[float] | None = None,
-    checked: bool = False,
-) -> None:
+    parts: Sequence[Part], spec: Spec, params: Mapping[str, Any], out: dict[str, Any], reference: bool = False,
+    finite: bool = True, sizes: Collection[float] | None = None, checked: bool = False,
+) -> None:  # fmt: skip
     """Fill `out`, arrays as from `allocate`, whatever their strides, with what the parts add up to.
 
-    Values that leave the dtype are an error, unless `finite` is false. `sizes` are the largest absolute values of the
-    parameters, where the caller knows them. `checked`: the same parts were filled for the same spec before.
+    Values that leave the dtype are an error, unless `finite` is false. `sizes`: the largest absolute values of the
+    parameters, where they are known. `checked`: whether the same parts were filled for the same spec before.
     """
     import numpy as np
 
@@ -301,7 +296,6 @@ def add_gradients(
     """Add the parameters' gradients into `dparams`, given those of the slots (C-contiguous, in `spec.dtype`)."""
     import numpy as np
 
-    check_gradients(parts, spec)
     with np.errstate(over="ignore", invalid="ignore"):  # a model that diverges has gradients that are not finite
         for part in parts:
             own = _own(parts, part, params, spec)

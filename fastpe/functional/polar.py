@@ -6,7 +6,7 @@ and b the angles of query and key. Terms of the score that read queries and keys
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,3 +63,30 @@ def _factors(x: Array, phases: Array | None) -> tuple[Array, tuple[int, int]]:
     factors = np.stack([np.cos(phases), np.sin(phases)], axis=-2).astype(x.dtype)
     led, per_head, _, width = factors.shape
     return factors.reshape(-1), (2 * width * per_head if led > 1 else 0, 2 * width if per_head > 1 else 0)
+
+
+def check_radii(name: str, layers: Sequence[Collection[str]]) -> None:
+    """Refuse what no kernel has: channels that become radii in some layers alone, or beside slots that read them.
+
+    Parameters
+    ----------
+    name : str
+        Of the encoding.
+    layers : sequence of collections of str
+        The slots of every layer, or of every kind of layer.
+
+    Raises
+    ------
+    ValueError
+        If there is such a layer.
+
+    Examples
+    --------
+    >>> check_radii("pope", [{"polar", "angles"}])
+    """
+    lifted = [own for own in layers if "polar" in own]
+    if lifted and len(lifted) < len(layers):
+        raise ValueError(f"{name!r} fills 'polar' in some layers: it must be in all")
+    for own in lifted:
+        if apart := [slot for slot in APART if slot in own]:
+            raise ValueError(f"{name!r} fills {apart[0]!r}, which does not go with its 'polar'")

@@ -26,7 +26,7 @@ from fastpe.kernels.model import (
     stream_forward,
 )
 from fastpe.kernels.pack import ALONE, Pack, pack_from, packs_in, pass_on, side_by_side, take_turn
-from fastpe.kernels.simd import at, plain, pointer, row
+from fastpe.kernels.simd import at, plain, pointer, row, with_pointers
 from fastpe.kernels.threads import claim, finish, in_lanes, wait_for
 
 ALL = np.int64(-1)  # in the place of a pack's number
@@ -179,7 +179,7 @@ def step(crew, board, x, target, shares, lengths, places, w, wt, panels, gradien
     in_lanes(
         crew, _step_lane,
         (pointer(board), x, target, shares, lengths, places, w, wt, panels, gradients, starts, turns, losses, arenas,
-         position, dropout, moments, numbers, ranges, squares, sizes, o, t, a),
+         with_pointers(position), dropout, moments, numbers, ranges, squares, sizes, o, t, a),
     )  # fmt: skip
     if ranges.shape[0]:
         steps[0] += 1
@@ -208,7 +208,10 @@ def _forward_lane(lane, board, x, lengths, places, y, head, w, arenas, position,
 @entry(label="the forward pass")
 def forward(crew, board, x, lengths, places, y, head, w, arenas, position, sizes, o, t, a):
     """y (B, n), or (B, n V) logits, from x (B, n), 0 past the lengths; one arena per lane. head (C V,)."""
-    in_lanes(crew, _forward_lane, (pointer(board), x, lengths, places, y, head, w, arenas, position, sizes, o, t, a))
+    in_lanes(
+        crew, _forward_lane,
+        (pointer(board), x, lengths, places, y, head, w, arenas, with_pointers(position), sizes, o, t, a),
+    )  # fmt: skip
 
 
 @inner
@@ -236,7 +239,8 @@ def losses(crew, board, x, target, shares, lengths, places, starts, losses, head
     """losses (G,), those of the groups of a batch x, target (B, n), which add up to the mean; one arena per lane."""
     in_lanes(
         crew, _losses_lane,
-        (pointer(board), x, target, shares, lengths, places, starts, losses, head, w, arenas, position, sizes, o, t, a),
+        (pointer(board), x, target, shares, lengths, places, starts, losses, head, w, arenas, with_pointers(position),
+         sizes, o, t, a),
     )  # fmt: skip
 
 
@@ -263,5 +267,5 @@ def extend(crew, board, x, lengths, places, before, y, head, w, arenas, position
     arena already, with their keys and values in every layer."""
     in_lanes(
         crew, _extend_lane,
-        (pointer(board), x, lengths, places, before, y, head, w, arenas, position, sizes, o, t, a),
+        (pointer(board), x, lengths, places, before, y, head, w, arenas, with_pointers(position), sizes, o, t, a),
     )  # fmt: skip

@@ -114,7 +114,7 @@ def _turn(qkv, turned, act, own, layer, position, sizes, a):
                 x, y = at(qkv, (3 * i + which) * c + h * head), at(turned, _turned(which, i, h, sizes))
                 if sizes.block or sizes.lifted:
                     x = y
-                rotate_row(x, cos, at(cos, position.turns.size // 3), y, wide, pairs, sizes.half)
+                rotate_row(x, cos, at(cos, position.turns.shape[1]), y, wide, pairs, sizes.half)
                 turn_row(position.selective, layer, y, h, own.start + i - own.before, 0, act, sizes, a)
             if sizes.scales_rows:
                 factor = get(pointer(position.row_scale), _place_of_factor(layer, h, i, sizes))
@@ -208,7 +208,7 @@ def content_backward(layer, act, arena, slot_gradients, position, own, sizes, o,
                 target = dy if case.apart or sizes.block or sizes.lifted else dx
                 if pairs or sizes.rank:
                     cos = at(pointer(position.turns), (first + angle) * row)
-                    rotate_row(dy, cos, at(cos, position.turns.size // 3 * 2), target, wide, pairs, sizes.half)
+                    rotate_row(dy, cos, at(cos, 2 * position.turns.shape[1]), target, wide, pairs, sizes.half)
                     turn_row(position.selective, layer, target, h, own.start + i, 1, act, sizes, a)
                 of_maps, spare = _place_of_maps(layer, h, i, sizes), at(arena, a.mapped)
                 if sizes.scales_rows and which == 0:

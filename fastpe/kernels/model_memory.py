@@ -126,12 +126,14 @@ class Position(NamedTuple):
     An array that is not read stands for a slot that is not given. Rows of `numbers` and `places` are attention's slots.
     Of `rotors`, `polar`, `gates`, `selective` and `slots` there are all or none: a model with none of them is compiled
     without, any other for all of them. To compile each subset by itself would take as long as all together.
+
+    Lanes have it with pointers in the place of arrays of one axis (`simd.with_pointers`).
     """
 
     table: np.ndarray
     qk_table: np.ndarray
     taps: np.ndarray
-    turns: np.ndarray  # factors of rotation, as `kernels.rotate` has them: cos, sin, and sin of turning back
+    turns: np.ndarray  # (3, any), factors of rotation, as `kernels.rotate` has them: cos, sin, and sin of turning back
     row_scale: np.ndarray
     bias: np.ndarray
     scale: np.ndarray  # (layers, H)

@@ -46,7 +46,7 @@ def _inverse_norm(u, n):
 @inner
 def _steepness(gates, layer, sigma, h, w):
     """sigma_h softplus(w_h)"""
-    return sigma[h] * softplus(np.float64(get(w, gates[layer, FACTOR] + h)))
+    return get(sigma, h) * softplus(np.float64(get(w, gates[layer, FACTOR] + h)))
 
 
 @inner
@@ -123,5 +123,5 @@ def _backward(first, of_keys, gates, layer, sigma, w, g, act, arena, pack, sizes
             if inverse * _LEAST_NORM < 1.0:
                 add_scaled(du, scalar(du, -along * inverse * inverse), u, head)
             z = np.float64(get(w, gates[layer, FACTOR] + h))
-            add_number(g, gates[layer, FACTOR] + h, of_factor * sigma[h] / (1.0 + math.exp(-z)))
+            add_number(g, gates[layer, FACTOR] + h, of_factor * get(sigma, h) / (1.0 + math.exp(-z)))
         start += own.length

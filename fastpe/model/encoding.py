@@ -6,6 +6,7 @@ This is where a model and an encoding meet. The model sees arrays by slot; the e
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,11 @@ from fastpe.base.random import Stream
 from fastpe.encodings import build, combined, registry
 from fastpe.encodings.encoding import BeyondTrainingLength, Part
 from fastpe.encodings.slots import Spec, neutral
+from fastpe.functional.polar import check_radii
 from fastpe.model import gates, sight
 from fastpe.model.config import ModelConfig
 from fastpe.model.drawn_positions import drawn
-from fastpe.model.scratch import LAYERED, check_radii
+from fastpe.model.scratch import LAYERED
 from fastpe.model.token_positions import Placed
 
 Array = np.ndarray[Any, Any]
@@ -65,11 +67,9 @@ class ModelEncoding:
         self._draws: dict[int, int | str] = {}
         self._arrays: dict[int, dict[str, Any]] = {}
         self._filled: dict[int, Spec] = {}
-        self._checked: Spec | None = None  # the last one filled for
         if config.position_range is not None and (axes := combined.axes(self._parts, given=True)) > 1:
-            raise ValueError(
-                f"positions cannot be {config.positions!r}: those of {config.encoding!r} have {axes} coordinates"
-            )
+            have = f"those of {config.encoding!r} have {axes} coordinates"
+            raise ValueError(f"positions cannot be {config.positions!r}: {have}")
         spec = self._spec(config.train_length)
         if config.shifted and (others := set(combined.slot_shapes(self._parts, spec)) - {"table"}):
             fills = f"{config.encoding!r} fills {min(others)!r}, not a table alone"
@@ -102,9 +102,8 @@ class ModelEncoding:
         for own in self._different():
             for slot, shape in combined.slot_shapes(own, spec).items():
                 if shapes.setdefault(slot, shape) != shape:
-                    raise ValueError(
-                        f"slot {slot!r} has different shapes in layers of {name!r}: {shapes[slot]}, {shape}"
-                    )
+                    both = f"{shapes[slot]}, {shape}"
+                    raise ValueError(f"slot {slot!r} has different shapes in layers of {name!r}: {both}")
         plain = [combined.plain(own, spec) for own in self._different()]
         for key in {key for own in plain for key in own} - {"scale"}:
             values = [own[key] for own in plain if key in own]
@@ -115,9 +114,8 @@ class ModelEncoding:
         """What the encoding is filled for; where positions are drawn, every draw has its own. None: the last draw's."""
         most = self.config.position_range
         if most is not None and length > most:
-            raise BeyondTrainingLength(
-                f"length {length} needs more positions than the {most} that positions={self.config.positions!r} has"
-            )
+            has = f"the {most} that positions={self.config.positions!r} has"
+            raise BeyondTrainingLength(f"length {length} needs more positions than {has}")
         if self.config.shifted:
             assert most is not None
             return self._specs.setdefault(most, self.config.spec(most))
@@ -158,19 +156,21 @@ class ModelEncoding:
 
     def _own(self, arrays: Mapping[str, Array], layer: int) -> dict[str, Array]:
         """The encoding's arrays by its own keys, as one layer has them, out of arrays by the model's names."""
-        found, spec, parts = {}, self._made_for, self._of_layers[layer]
-        for part in parts:
-            own = self._own_layers.get(part.scheme, set())
-            for name in part.encoding.parameters(spec, **part.options):
-                full = self._name(part.scheme, name, layer if name in own else None)
-                found[combined.key(parts, part, name)] = arrays[full]
-        return found
+        return {key: arrays[name] for key, name in self._names[layer].items()}
+
+    @cached_property
+    def _names(self) -> list[dict[str, str]]:
+        return [
+            {combined.key(parts, part, name):
+             self._name(part.scheme, name, layer if name in self._own_layers[part.scheme] else None)
+             for part in parts for name in part.encoding.parameters(self._made_for, **part.options)}
+            for layer, parts in enumerate(self._of_layers)
+        ]  # fmt: skip
 
     def _find_table_factor(self) -> float:
         """What the table is multiplied by: one constant, so that the encoding keeps its shape."""
-        c, spec = self.config, self._made_for
+        c, spec, parts = self.config, self._made_for, self._of_layers[0]
         wanted = {"defined": None, "rms": math.sqrt(c.width / 2), "unit": 1.0}[c.table_scale]
-        parts = self._of_layers[0]
         if wanted is None or "table" not in combined.slot_shapes(parts, spec):
             return 1.0
         arrays = combined.allocate(parts, spec)
@@ -199,8 +199,7 @@ class ModelEncoding:
         slots = self._arrays.get(length)
         if slots is not None and not self.initial and spec is self._filled[length]:
             return slots
-        first = slots is None
-        slots = self._allocated(spec) if slots is None else dict(slots)
+        slots, first = (self._allocated(spec), True) if slots is None else (dict(slots), False)
         # later fills are those of a training, which finds by itself that a parameter has diverged
         self._fill(spec, parameters, slots, finite=first)
         self._arrays[length], self._filled[length] = slots, spec
@@ -211,12 +210,11 @@ class ModelEncoding:
         self._fill(self._spec(length), parameters, slots, finite=finite)
 
     def _fill(self, spec: Spec, parameters: Mapping[str, Array], slots: dict[str, Any], *, finite: bool) -> None:
+        checked = self._filled.get(spec.length) is spec
         arrays = {slot: x for slot, x in slots.items() if isinstance(x, np.ndarray)}
         for layer, parts in enumerate(self._of_layers[: None if self.layered else 1]):
             mine = {slot: x[layer] if slot in self.layered else x for slot, x in self._filled_by(parts, spec, arrays)}
-            checked = self._checked is spec
             combined.fill(parts, spec, self._own(parameters, layer), mine, finite=finite, checked=checked)
-        self._checked = spec
         if self.table_factor != 1.0:
             slots["table"] *= self.table_factor
 
@@ -231,9 +229,8 @@ class ModelEncoding:
 
     def _allocated(self, spec: Spec) -> dict[str, Any]:
         """Arrays for all slots; those of layers that do not have one change nothing."""
-        arrays: dict[str, Any] = {}
-        for parts in self._different():
-            arrays |= combined.allocate(parts, spec)
+        filled = (combined.allocate(parts, spec) for parts in self._different())
+        arrays: dict[str, Any] = {slot: array for own in filled for slot, array in own.items()}
         for slot in self.layered:
             arrays[slot] = neutral(slot, (self.config.layers, *arrays[slot].shape), arrays[slot].dtype)
         return arrays | self._plain(spec)

@@ -1,7 +1,7 @@
 """What a call of the model needs beside its parameters: scratch memory, and the slots as kernels take them."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.base import validation
-from fastpe.functional.polar import APART
 from fastpe.functional.positions import Positions
 from fastpe.functional.slot_arrays import fold, no_slots, slot_arrays
 from fastpe.kernels import model_memory, simd
@@ -168,7 +167,7 @@ class Scratch:
         nothing = np.zeros(1, dtype)
         n = self.sizes.length
         given = slot_arrays(_scored(slots), (), Positions(n, n), dtype, _keeps_raw(slots))
-        turns = _factors(slots["angles"], self.sizes.half).astype(dtype) if "angles" in slots else nothing
+        turns = _factors(slots["angles"], self.sizes.half).astype(dtype) if "angles" in slots else nothing[None]
         scale = np.asarray(slots.get("scale", (self.sizes.width // self.sizes.heads) ** -0.5), dtype)
         table, qk_table, taps = (slots[slot].ravel() if slot in slots else nothing for slot in _INPUTS)
         rotors = lie_in(slots["rotors"]) if "rotors" in slots else None
@@ -206,33 +205,6 @@ class Scratch:
         places = {slot: int(self.places[number, 0]) for number, slot in enumerate(SLOTS)}
         own = {slot: int(getattr(self.offsets, slot, places.get(slot, 0))) for slot in self.shapes}
         return {slot: start + (slot not in _ONCE) * int(self.offsets.slots) for slot, start in own.items()}
-
-
-def check_radii(name: str, layers: Sequence[Collection[str]]) -> None:
-    """Refuse what no kernel has: channels that become radii in some layers alone, or beside slots that read them.
-
-    Parameters
-    ----------
-    name : str
-        Of the encoding.
-    layers : sequence of collections of str
-        The slots of every layer, or of every kind of layer.
-
-    Raises
-    ------
-    ValueError
-        If there is such a layer.
-
-    Examples
-    --------
-    >>> check_radii("pope", [{"polar", "angles"}])
-    """
-    lifted = [own for own in layers if "polar" in own]
-    if lifted and len(lifted) < len(layers):
-        raise ValueError(f"{name!r} fills 'polar' in some layers: it must be in all")
-    for own in lifted:
-        if apart := [slot for slot in APART if slot in own]:
-            raise ValueError(f"{name!r} fills {apart[0]!r}, which does not go with its 'polar'")
 
 
 def _with_layers(slots: Mapping[str, Any], layered: frozenset[str]) -> dict[str, Any]:
@@ -326,7 +298,7 @@ def _factors(angles: Array, half: int) -> Array:
     cos, sin = np.cos(angles), np.sin(angles)
     if not half:
         cos, sin = np.repeat(cos, 2, axis=-1), np.stack([-sin, sin], axis=-1)
-    return np.concatenate([cos.ravel(), sin.ravel(), -sin.ravel()])
+    return np.stack([cos.ravel(), sin.ravel(), -sin.ravel()])
 
 
 def _circles(phases: Array, dtype: Any) -> Array:

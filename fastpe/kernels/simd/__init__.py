@@ -70,6 +70,7 @@ from fastpe.kernels.simd.memory import (
     store_past_caches,
     store_rounded,
     transpose_block,
+    with_pointers,
 )
 from fastpe.kernels.simd.pointers import region
 from fastpe.kernels.simd.vector import (
@@ -90,5 +91,5 @@ __all__ = [
     "minimum", "minus", "part", "plain", "pointer", "put", "put_totals", "region", "relu", "row", "running_sums",
     "scalar", "splat", "sqrt", "start_of", "store", "store_first", "store_interleaved", "store_past_caches",
     "store_rounded", "swapped", "swapped_eights", "swapped_fours", "swapped_twos", "total", "transpose_block",
-    "where_negative", "whole_vectors", "zeros",
+    "where_negative", "whole_vectors", "with_pointers", "zeros",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from llvmlite import ir
 from numba import types
+from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
@@ -37,7 +38,44 @@ def pointer(typingctx, array):
         kind = signature.args[0]
         return pointers.first_element(b, kind, make_array(kind)(context, b, arguments[0]))
 
+    if not isinstance(array, types.Array):  # one of `with_pointers`
+        return array(array), lambda context, b, signature, arguments: arguments[0]
     return pointers.pointer_type(array.dtype)(array), emit
+
+
+@intrinsic
+def with_pointers(typingctx, record):
+    """A named tuple with pointers in the place of its arrays of one axis, and of those of named tuples in it.
+
+    Numba calls a function wherever it hands an array on, to count references to it. The arrays must outlive the record.
+    """
+
+    def emit(context, b, signature, arguments):
+        made = _pointers_in(context, b, signature.args[0], arguments[0])
+        return impl_ret_borrowed(context, b, signature.return_type, made)
+
+    return _with_pointers(record)(record), emit
+
+
+def _is_line(kind):
+    return isinstance(kind, types.Array) and kind.ndim == 1
+
+
+def _with_pointers(kind):
+    if _is_line(kind):
+        return pointers.pointer_type(kind.dtype)
+    if not isinstance(kind, types.BaseNamedTuple):
+        return kind
+    return types.BaseTuple.from_types([_with_pointers(member) for member in kind.types], kind.instance_class)
+
+
+def _pointers_in(context, b, kind, value):
+    if _is_line(kind):
+        return pointers.first_element(b, kind, make_array(kind)(context, b, value))
+    if not isinstance(kind, types.BaseNamedTuple):
+        return value
+    members = [_pointers_in(context, b, member, b.extract_value(value, i)) for i, member in enumerate(kind.types)]
+    return context.make_tuple(b, _with_pointers(kind), members)
 
 
 @intrinsic
