@@ -2,29 +2,45 @@
 
 They run the record of the call before (`kernels.kept`): compiled code sees whether the new arrays are laid out as those
 before. Where they are not, as once for each token when a cache has grown, the call goes the way of `functional.seen`,
-which leaves a record of it here. Nothing that is written to is kept from call to call. Beside q, k and v there may be
-what queries see, a bias and sinks; calls with other slots always go that way.
+which leaves a record of it here. Nothing that is written to is kept from call to call. Calls with maps of channels,
+lifted channels, bands or dropout always go that way, and so do those whose slots are no arrays of the call's own sizes.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from fastpe.functional.arguments import Array
+from fastpe.functional.arguments import AXES, Array
 from fastpe.functional.layouts import contiguous
 from fastpe.kernels.attention import again
-from fastpe.kernels.attention.again import Given, Sizes
 from fastpe.kernels.attention.cells import FEW
-from fastpe.kernels.attention.records import GIVEN, MASK, ROWS_OF_INPUTS, SEEN_OF_INPUTS, Inputs
+from fastpe.kernels.attention.given import INTEGERS, LOGICAL, WIDE, Given, Sizes
+from fastpe.kernels.attention.records import (
+    GIVEN,
+    MASK,
+    ROWS_OF_INPUTS,
+    SEEN_OF_INPUTS,
+    SLOTS_OF_INPUTS,
+    Inputs,
+)
 from fastpe.kernels.kept import LAYOUT
 from fastpe.kernels.simd import bits_of
 from fastpe.kernels.threads import lanes_for
 
 MOST_QUERIES = int(FEW)
 _MOST = 512  # calls that are kept; then all are dropped
-_AXES = {"key_lengths": (1,), "query_start": (1,), "spans": (3,), "mask": (1, 2, 3, 4), "bias": (2, 3), "sinks": (1,)}
-"""What may be given beside q, k and v, in the order of `kernels.attention.again.Given`: the axes that it has."""
+_SEEN = {"key_lengths": (1,), "query_start": (1,), "spans": (3,), "mask": (1, 2, 3, 4), "bias": (2, 3), "sinks": (1,)}
+_ARRAYS = [name for name in (*Given._fields, "index") if name in AXES]
+_SLOTS = {name: (len(AXES[name]), len(AXES[name]) + 1) for name in _ARRAYS} | {"growth": (2,)}
+_AXES = _SLOTS | _SEEN
+"""What may be given beside q, k and v, and how many axes it has."""
+_TURNS = {"angles", "row_scale"}
+_OF_KERNELS = _SLOTS.keys() - _SEEN.keys() - _TURNS
+_FIELDS = {"query_start": "starts", "index": "indices"}  # of `Given`, for those that are called otherwise there
+OPTIONS = ("scale", "pairs", "rectify")
+"""What else may be among slots."""
 
 _kept: dict[Any, "Again"] = {}
 
@@ -36,30 +52,28 @@ def key_of(
     """What tells calls apart of which a record may be kept; None of others. given: as `given_arrays` has it."""
     if not (type(q) is type(k) is type(v) is np.ndarray and q.dtype is k.dtype is v.dtype) or dropout:
         return None
-    scale = None
+    options = None
     if slots:
-        if not slots.keys() <= _OF_SLOTS:
-            return None
-        scale = slots.get("scale")
+        scale, pairs, rectify = map(slots.get, OPTIONS)
+        if not scale is pairs is rectify is None:
+            options = scale, pairs, rectify, type(scale), type(pairs), type(rectify)
     own = None if given is None else tuple((name, x.dtype, x.ndim) for name, x in given.items())
     return (
-        q.shape, q.dtype, causal, window, softcap, tolerance, return_lse, scale, own,
-        type(causal), type(window), type(softcap), type(tolerance), type(return_lse), type(scale),
+        q.shape, q.dtype, causal, window, softcap, tolerance, return_lse, options, own,
+        type(causal), type(window), type(softcap), type(tolerance), type(return_lse),
     )  # fmt: skip
 
 
-_OF_SLOTS = {"scale", "bias"}
-
-
 def given_arrays(arrays: Mapping[str, Any]) -> dict[str, Array] | None:
-    """Those that are not None, in an order of their own; None where one is no array as records are made with."""
+    """Those that are not None; None where one is no array as records are made with. Options are passed over."""
     found = {}
-    for name, axes in _AXES.items():
-        x = arrays.get(name)
-        if x is not None:
-            if type(x) is not np.ndarray or x.ndim not in axes:
-                return None
-            found[name] = x
+    for name, x in arrays.items():
+        if x is None or name in OPTIONS:
+            continue
+        axes = _AXES.get(name)
+        if axes is None or type(x) is not np.ndarray or x.ndim not in axes:
+            return None
+        found[name] = x
     return found
 
 
@@ -73,12 +87,17 @@ def attend(key: Any, q: Array, k: Array, v: Array, given: Mapping[str, Array] | 
 
 
 def fits(q: Array, given: Mapping[str, Array] | None, keys: int, dtype: Any) -> bool:
-    """Whether compiled code takes the arrays as they are: queries in rows of one piece, and a mask with a column for
-    each key, which is not rounded."""
-    mask = None if given is None else given.get("mask")
+    """Whether compiled code takes the arrays as they are: queries in rows of one piece, a mask with a column for each
+    key, which is not rounded, and cells of these queries and keys; growth of the last places."""
     if q.strides[-1] != q.itemsize and q.shape[-1] > 1:
         return False
-    return mask is None or (mask.shape[-1] == keys and mask.dtype in (np.dtype(bool), dtype))
+    if not given:
+        return True
+    mask = given.get("mask")
+    if mask is not None and not (mask.shape[-1] == keys and mask.dtype in (np.dtype(bool), dtype)):
+        return False
+    cells = (given[name].shape[-2:] for name in ("index", "scores") if name in given)
+    return all(size == (q.shape[-2], keys) for size in cells) and not {"growth", "query_start"} <= given.keys()
 
 
 def keep(key: Any, kept: "Again") -> None:
@@ -92,9 +111,8 @@ def kept_of(
     qkv: tuple[Array, Array, Array], given: Mapping[str, Array] | None, **options: Any
 ) -> "Again | None":  # fmt: skip
     """The call of these arrays that is kept; options: `causal` and such as `key_of` takes."""
-    slots = {"scale": options["scale"]} if "scale" in options else {}
     causal, window, softcap = (options.get(name) for name in ("causal", "window", "softcap"))
-    kept = _kept.get(key_of(*qkv, causal, window, softcap, 0.0, None, False, slots, given))
+    kept = _kept.get(key_of(*qkv, causal, window, softcap, 0.0, None, False, options, given))
     if kept is None or kept.record[: 3 * LAYOUT].tolist() != _layouts(qkv) or kept.given != _shapes(given):
         return None
     return kept
@@ -117,31 +135,39 @@ class Again:
         "given",
         "keys",
         "lse_dtype",
-        "nothing",
+        "nowhere",
         "others",
         "places",
         "record",
         "return_lse",
         "shape",
         "size",
-        "sizes",
+        "slots",
         "tasks",
+        "turns",
         "work",
     )
 
     def __init__(
         self, qkv: tuple[Array, ...], given: Mapping[str, Array] | None, record: Array, inputs: tuple[Any, ...],
-        size: int, out: Array, return_lse: bool,
+        size: int, out: Array, half: bool, return_lse: bool,
     ) -> None:  # fmt: skip
         """inputs: the arrays that the record was made of. size: of a lane's memory. out: as kernels compute it."""
         self.dtype, self.lse_dtype, self.shape = qkv[0].dtype, out.dtype, out.shape
         self.bits = None if self.dtype.itemsize > 2 else bits_of(qkv[0]).dtype
-        self.size, self.return_lse = size, return_lse
-        self.given, self.sizes = _shapes(given), None if given is None else _sizes_of(given, Inputs(*inputs), qkv)
-        self.nothing, self.places = _nothing_of(given, self.lse_dtype)
-        # to keep them; not the arrays of the call
-        self.others = inputs[ROWS_OF_INPUTS if given is None else SEEN_OF_INPUTS :]
-        self.record = np.concatenate([np.array(_layouts(qkv), np.int64), record])
+        self.size, self.return_lse, self.given = size, return_lse, _shapes(given)
+        self.slots = True if given and given.keys() & _OF_KERNELS else None
+        self.turns = True if given and given.keys() & _TURNS else None
+        rest = SLOTS_OF_INPUTS if self.slots else ROWS_OF_INPUTS if given is None else SEEN_OF_INPUTS
+        self.others = inputs[rest:]  # to keep them; not the arrays of the call
+        self.nowhere, counts = np.zeros((2, len(Given._fields)), np.int64)  # addresses, and elements, of nothing
+        self.places, sizes = dict[str, tuple[int, np.dtype[Any]]](), (0,) * len(Sizes._fields)
+        if given is not None:
+            self.places = _places_of(given, out.dtype)
+            sizes = _sizes_of(given, Inputs(*inputs), qkv, half)
+            for name, x in given.items():
+                counts[self.places[name][0]] = x.size
+        self.record = np.concatenate([np.array([*_layouts(qkv), *sizes, *counts], np.int64), record])
         self.keys, self.tasks = qkv[1].shape[2], out.shape[0] * out.shape[1]
         self.work = self.tasks * out.shape[2] * (qkv[0].shape[-1] + out.shape[-1])
 
@@ -149,8 +175,8 @@ class Again:
         """What `attention` returns, or None."""
         if k.ndim != 4 or lanes_for(self.work * k.shape[2], self.tasks) > 1 or self.given != _shapes(given):
             return None
-        rest = self.sizes, self._flat(given)
-        bits = self.bits
+        addresses, _alive = self.addresses(given)
+        rest, bits = (addresses, self.slots, self.turns), self.bits
         out = np.empty(self.shape, self.dtype if bits is None else bits)
         lse = np.empty(self.shape[:-1], self.lse_dtype) if self.return_lse else None
         if bits is None:
@@ -163,52 +189,69 @@ class Again:
             return None
         return out if lse is None else (out, lse)
 
-    def run_at(self, q: int, k: int, v: int, given: Mapping[str, Array] | None) -> Array | None:
+    def run_at(self, q: int, k: int, v: int, addresses: Array | None) -> Array | None:
         """The output, of half precision its bits, of arrays at addresses that are laid out as those of the call, or
         None."""
         if lanes_for(self.work * self.keys, self.tasks) > 1:
             return None
-        rest = q, k, v, self.sizes, self._flat(given)
+        rest = q, k, v, addresses, self.slots, self.turns
         if self.bits is None:
             out = np.empty(self.shape, self.dtype)
             return out if again.forward_at(self.record, self.size, out, *rest) else None
         out = np.empty(self.shape, self.bits)
         return out if again.halves_at(self.record, self.size, out, *rest) else None
 
-    def _flat(self, given: Mapping[str, Array] | None) -> tuple[Array, ...] | None:
-        """The arrays as compiled code takes them, `kernels.attention.again.Given`."""
+    def addresses(self, given: Mapping[str, Array] | None) -> tuple[Array | None, list[Array]]:
+        """Where compiled code finds what is given, and the arrays that lie there."""
         if given is None:
-            return None
-        flat = [*self.nothing]
-        for (place, dtype), x in zip(self.places, given.values(), strict=True):
-            flat[place] = contiguous(x, dtype).reshape(-1)
-        return tuple(flat)
+            return None, []
+        found, alive = self.nowhere.copy(), []
+        for name, x in given.items():
+            place, dtype = self.places[name]
+            whole = contiguous(x, dtype)
+            alive.append(whole)
+            found[place] = whole.ctypes.data
+        return found, alive
 
 
-_NO_BOOLS, _NO_INTEGERS = np.zeros(0, np.bool_), np.zeros(0, np.int64)
+def _places_of(given: Mapping[str, Array], dtype: Any) -> dict[str, tuple[int, np.dtype[Any]]]:
+    """The place of each array in `Given`, and the type that it is read in."""
+    places = {}
+    for name, x in given.items():
+        field = ("shown" if x.dtype == bool else "added") if name == "mask" else _FIELDS.get(name, name)
+        read = (
+            np.int64 if field in INTEGERS else np.bool_ if field in LOGICAL else np.float64 if field in WIDE else dtype
+        )
+        places[name] = Given._fields.index(field), np.dtype(read)
+    return places
 
 
-def _nothing_of(
-    given: Mapping[str, Array] | None, dtype: Any
-) -> tuple[tuple[Array, ...], tuple[tuple[int, Any], ...]]:  # fmt: skip
-    """`Given` of nothing, and of each array that is given its place there and the type that it is read in."""
-    number = np.zeros(0, dtype)
-    own = Given(_NO_INTEGERS, _NO_INTEGERS, _NO_INTEGERS, _NO_BOOLS, number, number, number)
-    names = {"query_start": "starts", "mask": "added"}
-    places = []
-    for name, x in (given or {}).items():
-        field = "shown" if name == "mask" and x.dtype == bool else names.get(name, name)
-        places.append((Given._fields.index(field), getattr(own, field).dtype))
-    return tuple(own), tuple(places)
-
-
-def _sizes_of(given: Mapping[str, Array], inputs: Inputs, qkv: tuple[Array, ...]) -> tuple[int, ...]:
+def _sizes_of(given: Mapping[str, Array], inputs: Inputs, qkv: tuple[Array, ...], half: bool) -> Sizes:
     """The sizes of arrays that a call has made of what was given."""
-    (samples, _, queries, _), keys = qkv[0].shape, qkv[1].shape[2]
+    (samples, heads, queries, width), (key_heads, keys) = qkv[0].shape, qkv[1].shape[1:3]
     masks, heads_of_masks, _, tiles = inputs.occupied.shape
-    bias = given.get("bias")
-    mask = inputs.mask.size if inputs.table[MASK, GIVEN] else 1
-    return tuple(Sizes(
-        samples, queries, keys, len(inputs.spans), masks, heads_of_masks, tiles, mask,
-        *((1, 1, 1) if bias is None else (bias.shape[-2], bias.shape[-1], inputs.bias.size)),
-    ))  # fmt: skip
+    slots, sizes = inputs.slots, {name: x.shape for name, x in given.items()}
+    places, pairs = sizes.get("angles", (1, 0))[-2:]
+    grown_places, grown_pairs = sizes.get("growth", (1, 0))
+    of_sample, of_head = _strides(sizes.get("angles", (1, 1, 1)), 3)
+    scales_of_sample, scales_of_head = _strides(sizes.get("row_scale", (1, 1)), 2)
+    return Sizes(
+        samples=samples, heads=heads, key_heads=key_heads, queries=queries, keys=keys, width=width,
+        spans=len(inputs.spans), masks=masks, heads_of_masks=heads_of_masks, tiles=tiles,
+        mask=inputs.mask.size if inputs.table[MASK, GIVEN] else 1,
+        bias_offsets=sizes.get("bias", (1,))[-1], bias=inputs.bias.size,
+        gain_offsets=sizes.get("gain", (1,))[-1], gain=1 if slots is None else slots.gain.size,
+        choices=sizes.get("values", (1,))[-1], tallies=1 if slots is None else slots.tallies.size,
+        places=places, pairs=pairs, angles_of_sample=of_sample, angles_of_head=of_head, half=int(half),
+        scales_of_sample=scales_of_sample, scales_of_head=scales_of_head,
+        grown_places=grown_places, grown_pairs=grown_pairs,
+    )  # fmt: skip
+
+
+def _strides(shape: tuple[int, ...], axes: int) -> tuple[int, int]:
+    """Elements from sample to sample, and from head to head, of an array (heads, ...) of so many axes, or led by
+    samples; 0 where one serves all."""
+    of_head = math.prod(shape[-axes + 1 :])
+    heads = shape[-axes]
+    led = len(shape) > axes and shape[0] > 1
+    return heads * of_head if led else 0, of_head if heads > 1 else 0

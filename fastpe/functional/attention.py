@@ -113,14 +113,14 @@ def attention(
     [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]
     """
     key = None
-    given = None
+    given: Any = None
     if bands is dropout_seed is None and type(dropout) is float:
-        plain = lengths is mask is spans is query_start is sinks is None and "bias" not in slots
+        plain = lengths is mask is spans is query_start is sinks is None and not slots
         if not plain:
-            own = {"key_lengths": lengths, "mask": mask, "spans": spans, "query_start": query_start, "sinks": sinks}
-            own["bias"] = slots.get("bias")
-            given = again.given_arrays(own)
-        if plain or given is not None:
+            own = {"mask": mask, "spans": spans, "query_start": query_start, "sinks": sinks, "key_lengths": lengths}
+            given = again.given_arrays({**own, **slots})
+            plain, given = given is not None, given or None
+        if plain:
             key = again.key_of(q, k, v, causal, window, softcap, dropout, tolerance, return_lse, slots, given)
         if key is not None and (found := again.attend(key, q, k, v, given)) is not None:
             return found

@@ -218,8 +218,8 @@ class _Plan:
         own_slots, own_columns, dropout = all_or_none(with_tallies(made, b, h, n), columns, dropout, dtype)
         x = (
             first, first if qr is q else simd.start_of(qr), keys, keys if kr is k else simd.start_of(kr),
-            simd.start_of(v), sight.lengths, sight.starts, sight.spans, made.mask, sight.occupied, made.bias, scale,
-            *bounds[:3], own_slots, made.table, bounds[3], own_columns,
+            simd.start_of(v), sight.lengths, sight.starts, sight.spans, made.mask, sight.occupied, made.bias,
+            own_slots, own_columns, scale, *bounds[:3], made.table, bounds[3],
         )  # fmt: skip
         out, lse = np.empty((b, h, n, dv), dtype), np.empty((b, h, n), dtype)
         lanes = lanes_for(b * h * n * m * (q.shape[-1] + dv), b * h * -(-n // _BLOCK))
@@ -230,7 +230,8 @@ class _Plan:
         )  # fmt: skip
         lain = all(map(is_, unturned, (q, k, v))) and again.fits(first_q, own, m, dtype)
         if key is not None and self.has_records and lain:
-            again.keep(key, again.Again((first_q, k, v), own, record, x, self.size, out, self.return_lse))
+            half = self.pairs == "half"
+            again.keep(key, again.Again((first_q, k, v), own, record, x, self.size, out, half, self.return_lse))
         lse = raised(lse, columns)
         if "sinks" in given:
             drain(out, lse, given["sinks"])

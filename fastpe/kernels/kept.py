@@ -6,10 +6,10 @@ a smaller entry runs the same machine code again, with other arrays in place of 
 
     @entry
     def work(crew, board, x, y, ...):
-        changing, more, rest = (pointer(board), x), (y,), (z, ...)
-        in_lanes(crew, _work, changing + more + rest)
-        record = np.empty(record_size(changing + more + rest), np.int64)
-        keep(record, _work, changing, changing + more, changing + more + rest)
+        whole = pointer(board), x, y, z, ...
+        in_lanes(crew, _work, whole)
+        record = np.empty(record_size(whole), np.int64)
+        keep(record, _work, (whole[:2], whole[:3]), whole)
         return record
 
     @entry
@@ -17,12 +17,13 @@ a smaller entry runs the same machine code again, with other arrays in place of 
         board, own = np.zeros(BOARD, np.int64), record.copy()
         return run_kept(own, (pointer(board), x), (board, x))
 
-or ``run_kept(own, (pointer(board), x, y), (board, x, y))``. A record holds addresses of arrays: who keeps it keeps the
-arrays, too, but for those that are changed. Of these it knows the types; whether they are as large as those before is
-what `is_laid_out` tells.
+or ``run_kept(own, (pointer(board), x, y), (board, x, y))``: `keep` says how many of the first may be others. A record
+holds addresses of arrays: who keeps it keeps the arrays, too, but for those that are changed. Of these it knows the
+types; whether they are as large as those before is what `is_laid_out` tells.
 """
 
 import zlib
+from functools import reduce
 
 from llvmlite import ir
 from numba import types
@@ -34,7 +35,10 @@ from fastpe.kernels._jit import CHECK_BOUNDS
 from fastpe.kernels.threads import thunk_of
 
 _I64 = ir.IntType(64)
-_HEAD = 3  # words before the arguments: where the machine code lies, and of what types those are that may change
+_PREFIXES = 3  # at most
+_HEAD = (
+    1 + _PREFIXES
+)  # words before the arguments: where machine code lies, and of what types those are that may change
 
 
 @intrinsic
@@ -48,9 +52,9 @@ def record_size(typingctx, arguments):
 
 
 @intrinsic
-def keep(typingctx, record, function, changing, more, arguments):
-    """Fill a record for calls of the inner function ``function(lane, *arguments)``, which begin with `changing`, and
-    with `more`: either may change. None of them is an array that compiled code has made."""
+def keep(typingctx, record, function, prefixes, arguments):
+    """Fill a record for calls of the inner function ``function(lane, *arguments)``, which begin with each of up to
+    three prefixes: either may change. None of them is an array that compiled code has made."""
     called = function.get_call_type(typingctx, (types.intp, *arguments.types), {})
 
     def emit(context, b, signature, values):
@@ -58,13 +62,14 @@ def keep(typingctx, record, function, changing, more, arguments):
         thunk = thunk_of(context, b.module, function, called, whole.type)
         head, first = _places(context, b, signature, values, whole.type)
         b.store(b.ptrtoint(thunk, _I64), head)
-        for word, each in enumerate((changing, more), start=1):
-            b.store(_number_of(each), b.gep(head, [ir.Constant(_I64, word)]))
+        for word in range(_PREFIXES):
+            each = prefixes[min(word, len(prefixes) - 1)]
+            b.store(_number_of(each), b.gep(head, [ir.Constant(_I64, 1 + word)]))
         b.store(_without_owners(context, b, arguments, whole), first, align=8)
         context.add_linking_libs([function.dispatcher.get_compile_result(called).library])
         return context.get_dummy_value()
 
-    return types.void(record, function, changing, more, arguments), emit
+    return types.void(record, function, prefixes, arguments), emit
 
 
 @intrinsic
@@ -77,8 +82,8 @@ def run_kept(typingctx, record, changing, alive):
 
     def emit(context, b, signature, values):
         head, first = _places(context, b, signature, values, values[1].type)
-        known = [b.load(b.gep(head, [ir.Constant(_I64, word)])) for word in (1, 2)]
-        fits = b.or_(*(b.icmp_signed("==", number, _number_of(changing)) for number in known))
+        known = [b.load(b.gep(head, [ir.Constant(_I64, 1 + word)])) for word in range(_PREFIXES)]
+        fits = reduce(b.or_, (b.icmp_signed("==", number, _number_of(changing)) for number in known))
         with b.if_then(fits):
             b.store(values[1], first, align=8)
             thunk = ir.FunctionType(ir.VoidType(), [_I64, _I64]).as_pointer()

@@ -9,6 +9,8 @@ share their angles. They are kept as factors of whole vectors: without `half` a 
 neighbours in each other's place, C = cos, cos, ... and S = -sin, sin, ... of each pair.
 """
 
+import numpy as np
+
 from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.simd import (
     at,
@@ -25,7 +27,7 @@ from fastpe.kernels.simd import (
     store_rounded,
     swapped,
 )
-from fastpe.kernels.threads import claim, in_lanes
+from fastpe.kernels.threads import BOARD, claim, in_lanes
 from fastpe.kernels.trig import sincos
 
 ROWS_OF_A_TASK = 64
@@ -129,6 +131,13 @@ def _rotate_lane(lane, board, x, strides, turns, sines, sign, turn_strides, fact
                     half,
                 )  # fmt: skip
         task = claim(board)
+
+
+@inner
+def rotate_alone(x, strides, angles, angle_strides, y, shape, pairs, half):
+    """As `rotate`, by angles, in the thread that calls."""
+    board, factors = np.zeros(BOARD, np.int64), np.empty((1, 4 * ROWS_OF_A_TASK * pairs), x.dtype)
+    _rotate_lane(0, pointer(board), x, strides, angles, None, 1.0, angle_strides, factors, y, shape, pairs, half)
 
 
 @entry(label="rotation")

@@ -7,6 +7,7 @@ import torch
 
 from fastpe.base import validation
 from fastpe.base.validation import at_least_zero, positive, truth, unmasked, whole
+from fastpe.functional.again import OPTIONS
 from fastpe.functional.arguments import is_pair
 from fastpe.functional.attention import checked_tolerance
 from fastpe.functional.bands import flat
@@ -88,7 +89,7 @@ def attention(
     """
     if bands is dropout_seed is None and not (return_lse or dropout or torch.compiler.is_compiling()):
         if lengths is mask is spans is query_start is sinks is tolerance is None and not slots:
-            found = straight.attend(q, k, v, causal, window, softcap, None, None)
+            found = straight.attend(q, k, v, causal, window, softcap, straight.NO_OPTIONS, None)
         else:
             seen = {"mask": mask, "spans": spans, "query_start": query_start, "sinks": sinks}
             found = _straight(q, k, v, causal, window, lengths, softcap, tolerance, seen, slots)
@@ -125,14 +126,21 @@ def _straight(
     slots: dict[str, Any],
 ) -> torch.Tensor | None:  # fmt: skip
     """The output of a call that needs nothing of the operator; None of others."""
-    if tolerance is None and (not slots or slots.keys() <= {"scale", "bias"}):
-        own = {"key_lengths": lengths, **seen, "bias": slots.get("bias")}
-        short = {name: x for name, x in own.items() if x is not None}
-        return straight.attend(q, k, v, causal, window, softcap, slots.get("scale"), short)
     if "wrt" in slots:
         return None
-    given = {"causal": causal, "window": window, "softcap": softcap, "tolerance": tolerance, "lengths": lengths}
-    return straight.attend_with(q, k, v, {name: x for name, x in {**given, **seen, **slots}.items() if x is not None})
+    given = {name: x for name, x in {**seen, "key_lengths": lengths, **slots}.items() if x is not None}
+    if tolerance is None:
+        options = straight.NO_OPTIONS
+        if not slots.keys().isdisjoint(OPTIONS):
+            options = tuple(given.pop(name, None) for name in OPTIONS)
+        found = straight.attend(q, k, v, causal, window, softcap, options, given)
+        if found is not None:
+            return found
+        given |= {name: x for name, x in zip(OPTIONS, options, strict=True) if x is not None}
+    if lengths is not None:
+        given["lengths"] = given.pop("key_lengths")
+    own = {"causal": causal, "window": window, "softcap": softcap, "tolerance": tolerance}
+    return straight.attend_with(q, k, v, {name: x for name, x in {**own, **given}.items() if x is not None})
 
 
 _SAID = {"query_lengths": "lengths of queries", "key_lengths": "lengths of keys"}

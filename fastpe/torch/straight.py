@@ -1,8 +1,8 @@
 """The shortest ways from tensors to kernels: of few queries, where nobody looks at operators.
 
-On the others Python takes as long as a query needs for thousands of keys. Where beside q, k and v at most what queries
-see, a bias and sinks are given, addresses are all that compiled code needs (`attend`); any other slots go to
-`fastpe.attention` as the arrays that they are (`attend_with`).
+On the others Python takes as long as a query needs for thousands of keys. Where all that is given is tensors, and a
+record of such a call is kept (`functional.again`), addresses are all that compiled code needs (`attend`); all else goes
+to `fastpe.attention` as the arrays that it is (`attend_with`).
 """
 
 from collections.abc import Mapping
@@ -18,52 +18,57 @@ from fastpe.torch.operators import HALVES, array, has_arrays, operators_are_seen
 
 _MOST = 512  # calls that are kept; then all are dropped
 _TENSORS = {torch.Tensor, torch.nn.Parameter}
+_TYPES = {(window, softcap) for window in (int, type(None)) for softcap in (float, type(None))}
 _OPTIONS = {
-    (window, softcap, scale)
-    for window in (int, type(None))
-    for softcap in (float, type(None))
+    (scale, pairs, rectify)
     for scale in (float, type(None))
+    for pairs in (str, type(None))
+    for rectify in (bool, type(None))
 }
+NO_OPTIONS = (None, None, None)
 _NAMES = {"key_lengths": "lengths"}
 _CONSTANTS = {bool, int, float, str, np.ndarray}
 _DTYPES = {torch.float32, torch.float64, *HALVES}
+_READ = {np.dtype(name): getattr(torch, name) for name in ("int64", "bool", "float32", "float64")}
 
 _kept: dict[Any, again.Again] = {}
 
 
 def attend(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: Any, window: Any, softcap: Any, scale: Any,
-    given: Mapping[str, Any] | None,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: Any, window: Any, softcap: Any,
+    options: tuple[Any, Any, Any], given: Mapping[str, Any] | None,
 ) -> torch.Tensor | None:  # fmt: skip
     """What `attention` returns, or None where something else is asked for, or somebody is to see it.
 
-    given: such slots as `functional.again` takes, those that there are.
+    options: scale, pairs and rectify. given: such slots as `functional.again` takes, those that there are.
     """
     if causal is not True and causal is not False:
         return None
-    if not (window is softcap is scale is None) and (type(window), type(softcap), type(scale)) not in _OPTIONS:
+    if not (window is softcap is None) and (type(window), type(softcap)) not in _TYPES:
+        return None
+    if options is not NO_OPTIONS and tuple(map(type, options)) not in _OPTIONS:
         return None
     if not _are_plain(q, k, v):
         return None
     dtype = q.dtype
-    key: Any = q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), dtype, causal, window, softcap, scale
-    arrays = None
+    key: Any = q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), dtype, causal, window, softcap, options
     if given:
-        arrays = _arrays(given)
-        if arrays is None:
-            return None
-        for name, x in arrays.items():
+        for name, x in given.items():
+            if not _is_plain(x):
+                return None
             key += name, x.shape, x.dtype
     kept = _kept.get(key)
     if kept is not None:
-        found = kept.run_at(q.data_ptr(), k.data_ptr(), v.data_ptr(), arrays)
+        addresses, _alive = _addresses(kept, given)
+        found = kept.run_at(q.data_ptr(), k.data_ptr(), v.data_ptr(), addresses)
         if found is not None:
             own = torch.from_numpy(found)
             return own if own.dtype is dtype else own.view(dtype)
     if not _are_few(q, k, v):
         return None
-    options = {"causal": causal, "window": window, "softcap": softcap} | ({} if scale is None else {"scale": scale})
-    return _attend_and_keep(key, (q, k, v), arrays, options)
+    chosen = {"causal": causal, "window": window, "softcap": softcap}
+    chosen |= {name: x for name, x in zip(again.OPTIONS, options, strict=True) if x is not None}
+    return _attend_and_keep(key, (q, k, v), given, chosen)
 
 
 def attend_with(
@@ -114,27 +119,30 @@ def _is_plain(x: torch.Tensor) -> bool:
     return not (x.requires_grad and torch.is_grad_enabled())
 
 
-def _arrays(given: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]] | None:
-    """The slots as arrays, in the order of `functional.again`; None where one is no tensor such as q, k and v are."""
-    found = {}
+def _addresses(kept: again.Again, given: Mapping[str, torch.Tensor] | None) -> tuple[Any, list[Any]]:
+    """As `Again.addresses`, of tensors."""
+    if not given:
+        return None, []
+    found, alive = kept.nowhere.copy(), []
     for name, x in given.items():
-        if not _is_plain(x):
-            return None
-        x = x.float() if x.dtype in HALVES else x
-        found[name] = x.detach().numpy() if x.requires_grad else x.numpy()
-    return again.given_arrays(found)
+        place, dtype = kept.places[name]
+        own = x if x.dtype is _READ[dtype] and x.is_contiguous() else x.to(_READ[dtype]).contiguous()
+        alive.append(own)
+        found[place] = own.data_ptr()
+    return found, alive
 
 
 def _attend_and_keep(
-    key: Any, tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor], arrays: Mapping[str, Any] | None,
+    key: Any, tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor], given: Mapping[str, torch.Tensor] | None,
     options: Mapping[str, Any],
 ) -> torch.Tensor:  # fmt: skip
     """The call on arrays, and what it leaves for those to come."""
     q, k, v = map(array, tensors)
-    own = {_NAMES.get(name, name): x for name, x in (arrays or {}).items()}
+    arrays: dict[str, Any] = {n: array(x.float() if x.dtype in HALVES else x) for n, x in (given or {}).items()}
+    own = {_NAMES.get(name, name): x for name, x in arrays.items()}
     with at_most(torch.get_num_threads()):
         out = host.attention(q, k, v, **options, **own)
-    kept = again.kept_of((q, k, v), arrays, **options)
+    kept = again.kept_of((q, k, v), arrays or None, **options)
     if kept is not None:
         if len(_kept) >= _MOST:
             _kept.clear()

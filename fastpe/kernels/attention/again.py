@@ -1,81 +1,69 @@
-"""Calls of attention that are made again (see `kernels.kept`): of few queries, in one lane, none of them turned.
+"""Calls of attention that are made again (see `kernels.kept`): of few queries, in one lane.
 
-q, k and v are laid out as those of the call that left the record; so is what queries see, with bias and sinks, where
-`given` has it: all that `functional.seen` makes of these in Python is made here.
+q, k and v are laid out as those of the call that left the record; so is what else is given.
 """
 
-from typing import NamedTuple
-
 import numpy as np
+from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.attention.draining import drain_rows
-from fastpe.kernels.attention.sight import lay
-from fastpe.kernels.attention.unfolding import are_finite, unfold_into
+from fastpe.kernels.attention.given import (
+    NUMBER,
+    SIZES,
+    Sizes,
+    given_at,
+    has_columns,
+    scaled_of,
+    seen_of,
+    slots_of,
+    turned_of,
+)
+from fastpe.kernels.attention.unfolding import are_finite
 from fastpe.kernels.kept import LAYOUT, array_at, is_laid_out, run_kept, start_within
 from fastpe.kernels.narrow import round_into, widened
 from fastpe.kernels.simd import pointer
 from fastpe.kernels.threads import BOARD
 
-
-class Sizes(NamedTuple):
-    """Of what `Given` becomes; an axis of what is not there is 1, and no slot has elements then."""
-
-    samples: int
-    queries: int
-    keys: int
-    spans: int  # samples that have their own
-    masks: int
-    heads_of_masks: int
-    tiles: int  # of keys
-    mask: int  # elements
-    heads: int  # of the bias
-    offsets: int  # that it has
-    bias: int  # elements, unfolded
-
-
-class Given(NamedTuple):
-    """Arrays of one axis, empty where there is none."""
-
-    key_lengths: np.ndarray  # int64
-    starts: np.ndarray  # int64
-    spans: np.ndarray  # int64
-    shown: np.ndarray  # bool: the mask; or as numbers
-    added: np.ndarray
-    bias: np.ndarray
-    sinks: np.ndarray
+FRONT = 3 * LAYOUT
+_COUNTS = FRONT + SIZES
+HEAD = _COUNTS + NUMBER
+"""Words before the record of the call: the layouts of q, k and v, as `is_laid_out` takes them, `Sizes`, and how many
+elements each of `Given` has."""
 
 
 @entry(label="attention that is called again")
-def forward_again(record, size, out, lse, q, k, v, sizes, given):
+def forward_again(record, size, out, lse, q, k, v, given, slots, turns):
     """As `calls.forward`, of other arrays; False, and nothing done, where they are of other types or not laid out as
     those before, or hold what attention does not take.
 
-    record: the layouts of q, k and v, as `is_laid_out` takes them, then the record of the call. size: of a lane's
-    memory. lse: None where it is not wanted. sizes, given: `Sizes` and `Given` as plain tuples, or None twice.
+    record: `HEAD` words, then the record of the call. size: of a lane's memory. lse: None where it is not wanted.
+    given: the addresses of `Given`, or None. slots, turns: True where it has slots of the kernels, and where it has
+    what turns or scales rows, else None.
     """
-    return _as_before(record, q, k, v) and _exactly(record, size, out, lse, q, k, v, sizes, given)
+    return _as_before(record, q, k, v) and _exactly(record, size, out, lse, q, k, v, given, slots, turns)
 
 
 @entry(label="attention of half precision that is called again")
-def halves_again(record, size, out, lse, q, k, v, sizes, given):
+def halves_again(record, size, out, lse, q, k, v, given, slots, turns):
     """As `forward_again`, of half precision, of which queries were float32 in one piece before; lse: float32 or None.
 
-    All of q, k, v and out are the integers that `simd.halves` makes of such numbers; what is given is float32.
+    All of q, k, v and out are the integers that `simd.halves` makes of such numbers; what is given is float32, or
+    float64, and turns nothing.
     """
-    return _as_before(record, q, k, v) and _rounded(record, size, out, lse, q, k, v, sizes, given)
+    return _as_before(record, q, k, v) and _rounded(record, size, out, lse, q, k, v, given, slots, turns)
 
 
 @entry(label="attention that is called again")
-def forward_at(record, size, out, q, k, v, sizes, given):
+def forward_at(record, size, out, q, k, v, given, slots, turns):
     """`forward_again` without lse, of arrays at addresses, which must be laid out as those before."""
-    return _exactly(record, size, out, None, *_qkv_at(record, out, q, k, v), sizes, given)
+    return _exactly(record, size, out, None, *_qkv_at(record, out, q, k, v), given, slots, turns)
 
 
 @entry(label="attention of half precision that is called again")
-def halves_at(record, size, out, q, k, v, sizes, given):
+def halves_at(record, size, out, q, k, v, given, slots, turns):
     """`halves_again` of arrays at addresses, as `forward_at`."""
-    return _rounded(record, size, out, None, *_qkv_at(record, out, q, k, v), sizes, given)
+    return _rounded(record, size, out, None, *_qkv_at(record, out, q, k, v), given, slots, turns)
 
 
 @inner
@@ -90,50 +78,61 @@ def _qkv_at(record, like, q, k, v):
 
 
 @inner
-def _exactly(record, size, out, lse, q, k, v, sizes, given):
+def _exactly(record, size, out, lse, q, k, v, given, slots, turns):
     sums = np.empty(out.shape[:3], out.dtype) if lse is None else lse
-    return _again(record, size, out, sums, start_within(q), start_within(k), start_within(v), sizes, given)
+    return _again(record, size, out, sums, start_within(q), start_within(k), start_within(v), given, slots, turns, None)
 
 
 @inner
-def _rounded(record, size, out, lse, q, k, v, sizes, given):
+def _rounded(record, size, out, lse, q, k, v, given, slots, turns):
     exact, wide = np.empty(out.shape, np.float32), widened(q)
     sums = np.empty(out.shape[:3], np.float32) if lse is None else lse
-    done = _again(record, size, exact, sums, wide, start_within(k), start_within(v), sizes, given)
+    done = _again(record, size, exact, sums, wide, start_within(k), start_within(v), given, slots, turns, True)
     round_into(exact.reshape(-1), out.reshape(-1))
     return done
 
 
 @inner
-def _again(record, size, out, lse, q, k, v, sizes, given):
-    own, board, arenas = record[3 * LAYOUT :].copy(), np.zeros(BOARD, np.int64), np.zeros((1, size), out.dtype)
-    changing, alive = (pointer(board), out, lse, arenas, (q, q, k, k, v)), (own, board, arenas, out, lse, q, k, v)
+def _again(record, size, out, lse, q, k, v, given, slots, turns, halves):
+    """halves: True where keys are of half precision, which no slot turns here; else None."""
+    own, board, arenas = record[HEAD:].copy(), np.zeros(BOARD, np.int64), np.zeros((1, size), out.dtype)
+    call, alive = (pointer(board), out, lse, arenas), (own, board, arenas, out, lse, q, k, v)
     if given is None:
-        return run_kept(own, changing, alive)
-    fits, seen = _seen(Sizes(*sizes), Given(*given), out)
-    if not (fits and run_kept(own, (*changing, seen), (*alive, seen))):
+        return run_kept(own, (*call, (q, q, k, k, v)), alive)
+    sizes = Sizes(*to_fixed_tuple(record[FRONT:_COUNTS], SIZES))
+    arrays, none = given_at(given, record[_COUNTS:HEAD], out)
+    fits, seen = seen_of(sizes, arrays, out)
+    takes, qr, kr = _turned(sizes, arrays, q, k, turns, halves)
+    if not (fits and takes and are_finite(arrays.sinks)):
         return False
-    sinks = given[6]
-    if sinks.size:
-        if not are_finite(sinks):
-            return False
-        drain_rows(out, lse, sinks)
+    more = (*call, (q, qr, k, kr, v), seen)
+    all_alive = (*alive, qr, kr, seen, none)
+    if slots is None:
+        return run_kept(own, more, all_alive) and _drained(out, lse, arrays.sinks)
+    takes, of_slots = slots_of(sizes, arrays, out)
+    if not (takes and run_kept(own, (*more, of_slots), (*all_alive, of_slots))):
+        return False
+    if not has_columns(arrays):
+        return _drained(out, lse, arrays.sinks)
+    raised = lse + of_slots[1].bases.reshape(lse.shape[0], lse.shape[1], 1)
+    _drained(out, raised, arrays.sinks)
+    lse[:] = raised
     return True
 
 
 @inner
-def _seen(sizes, given, like):
-    """Lengths, starts, spans, the mask, what it leaves of tiles, and the bias, as `Inputs` has them; before them,
-    whether attention takes what is given."""
-    b, n, m = sizes.samples, sizes.queries, sizes.keys
-    lengths, starts = np.empty((b, 2), np.int64), np.empty(b, np.int64)
-    spans, none = np.zeros((sizes.spans, n, 2), np.int64), np.empty(0, np.int64)
-    occupied = np.zeros((sizes.masks, sizes.heads_of_masks, 1, sizes.tiles), np.int64)
-    mask, bias = np.zeros(sizes.mask, like.dtype), np.zeros(sizes.bias, like.dtype)
-    made = lengths, starts, spans.reshape(-1), mask, occupied.reshape(-1)
-    fits = lay((n, m), (none, given.key_lengths, given.starts, given.spans, given.shown, given.added), made)
-    if given.bias.size:
-        fits = fits and are_finite(given.bias)
-        first = given.starts if given.starts.size else np.full(1, m - n)
-        unfold_into(given.bias, sizes.heads, sizes.offsets, first, n, m, bias)
-    return fits, (lengths, starts, spans, mask, occupied, bias)
+def _turned(sizes, arrays, q, k, turns, halves):
+    """Queries and keys as the content has them; before both, whether attention takes what turns and scales them."""
+    if turns is None:
+        return True, q, k
+    if halves is None:
+        return turned_of(sizes, arrays, q, k)
+    takes, qr = scaled_of(sizes, arrays, q)
+    return takes, qr, k
+
+
+@inner
+def _drained(out, lse, sinks):
+    if sinks.size:
+        drain_rows(out, lse, sinks)
+    return True

@@ -23,6 +23,7 @@ from fastpe.kernels.attention.records import (
     ROWS,
     ROWS_OF_INPUTS,
     SEEN_OF_INPUTS,
+    SLOTS_OF_INPUTS,
     VALUES,
     WANTED,
     Guard,
@@ -83,9 +84,9 @@ def _head(x, b, h, dropout, words, case, memory, way):
 
 
 @inner
-def _forward_lane(lane, board, out, lse, arenas, rows, seen, rest, dropout, case, room, way, words):
+def _forward_lane(lane, board, out, lse, arenas, rows, seen, slots, rest, dropout, case, room, way, words):
     """One task is one block of queries of one head, the longest rows first; before them, strips of words."""
-    x, case, room = Inputs(*rows, *seen, *rest), case_of(case), Room(*room)
+    x, case, room = Inputs(*rows, *seen, *slots, *rest), case_of(case), Room(*room)
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
     heads, packed = case.batch * case.heads, strips_of_words(words)
     memory = at(row(arenas, lane), room.size)
@@ -117,13 +118,14 @@ def forward(crew, board, x, dropout, out, lse, case, room, arenas):
 
     Returns the record of the call (see `kernels.kept`), for `attention.again`.
     """
-    changing, seen, rest = (
+    changing, seen, slots, rest = (
         (pointer(board), out, lse, arenas, x[:ROWS_OF_INPUTS]), (x[ROWS_OF_INPUTS:SEEN_OF_INPUTS],),
-        (x[SEEN_OF_INPUTS:], dropout, case, room, None, None),
+        (x[SEEN_OF_INPUTS:SLOTS_OF_INPUTS],), (x[SLOTS_OF_INPUTS:], dropout, case, room, None, None),
     )  # fmt: skip
-    in_lanes(crew, _forward_lane, changing + seen + rest)
-    record = np.empty(record_size(changing + seen + rest), np.int64)
-    keep(record, _forward_lane, changing, changing + seen, changing + seen + rest)
+    whole = changing + seen + slots + rest
+    in_lanes(crew, _forward_lane, whole)
+    record = np.empty(record_size(whole), np.int64)
+    keep(record, _forward_lane, (changing, changing + seen, changing + seen + slots), whole)
     return record
 
 
@@ -131,9 +133,11 @@ def forward(crew, board, x, dropout, out, lse, case, room, arenas):
 def rounded_forward(crew, board, way, words, x, dropout, out, lse, case, room, arenas):
     """As `forward`, of operands rounded to bfloat16; words: `Words`, as a plain tuple; arenas: `MEMORY` elements longer
     (see `bfloat16.product`)."""
-    seen = x[ROWS_OF_INPUTS:SEEN_OF_INPUTS]
-    arguments = pointer(board), out, lse, arenas, x[:ROWS_OF_INPUTS], seen, x[SEEN_OF_INPUTS:], dropout, case, room
-    in_lanes(crew, _forward_lane, (*arguments, way, Words(*words)))
+    inputs = (
+        x[:ROWS_OF_INPUTS], x[ROWS_OF_INPUTS:SEEN_OF_INPUTS], x[SEEN_OF_INPUTS:SLOTS_OF_INPUTS], x[SLOTS_OF_INPUTS:],
+    )  # fmt: skip
+    rest = dropout, case, room, way, Words(*words)
+    in_lanes(crew, _forward_lane, (pointer(board), out, lse, arenas, *inputs, *rest))
 
 
 @inner

@@ -302,19 +302,19 @@ class Inputs(NamedTuple):
     mask: np.ndarray  # flat
     occupied: np.ndarray  # (B or 1, H or 1, blocks, strips), int64
     bias: np.ndarray  # unfolded, flat
+    slots: Slots | None  # None as `terms_of` says
+    columns: Any  # `columns.Columns`, likewise
     scale: np.ndarray  # (H,)
     q_norms: np.ndarray  # (B H N,)
     key_norms: np.ndarray  # (B, Hk, 2, tiles): the largest norm of keys up to each tile, and from it on
     # (B or 1, H, 2, chunks), float64: log sum exp of biases up to CHUNK offsets, and from them on
     bias_tails: np.ndarray
-    slots: Slots | None  # None as `terms_of` says
     table: np.ndarray
     limits: tuple[float, float]  # as `Guard` has them
-    columns: Any  # `columns.Columns`, likewise
 
 
-ROWS_OF_INPUTS = Inputs._fields.index("lengths")  # the first of them; after them what queries see, and the bias
-SEEN_OF_INPUTS = Inputs._fields.index("scale")
+# the first of them are rows; after them come what queries see, with the bias, then slots, then all else
+ROWS_OF_INPUTS, SEEN_OF_INPUTS, SLOTS_OF_INPUTS = map(Inputs._fields.index, ("lengths", "slots", "scale"))
 
 
 class Gradients(NamedTuple):

@@ -1,0 +1,265 @@
+"""What is given beside q, k and v in a call of few queries that is made again, as the kernels take it.
+
+All that `functional.seen` makes of it in Python is made here: that takes longer than attention of a single query.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core.errors import RequireLiteralValue
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array, populate_array
+
+from fastpe.kernels._jit import inner
+from fastpe.kernels.attention.columns import Columns
+from fastpe.kernels.attention.records import Slots
+from fastpe.kernels.attention.sight import lay
+from fastpe.kernels.attention.unfolding import are_finite, unfold_into
+from fastpe.kernels.rotate import rotate_alone
+from fastpe.kernels.simd import get, pointer
+
+_I64 = ir.IntType(64)
+
+
+class Sizes(NamedTuple):
+    """Of a call and of what its arrays become; an axis of what is not there is 1, and no slot has elements then."""
+
+    samples: int
+    heads: int
+    key_heads: int
+    queries: int
+    keys: int
+    width: int
+    spans: int  # samples that have their own
+    masks: int
+    heads_of_masks: int
+    tiles: int  # of keys
+    mask: int  # elements
+    bias_offsets: int  # that it has
+    bias: int  # elements, unfolded
+    gain_offsets: int
+    gain: int
+    choices: int  # that indices make
+    tallies: int  # elements
+    places: int  # that angles have rows for
+    pairs: int  # that they turn; 0: none
+    angles_of_sample: int  # elements, 0 where one serves all
+    angles_of_head: int
+    half: int  # whether channels c and c + R are paired
+    scales_of_sample: int  # of `row_scale`
+    scales_of_head: int
+    grown_places: int  # that `growth` has rows for
+    grown_pairs: int
+
+
+class Given(NamedTuple):
+    """Arrays of one axis, empty where there is none: of int64, of bool, of the dtype of q, of float64."""
+
+    key_lengths: np.ndarray
+    starts: np.ndarray
+    spans: np.ndarray
+    indices: np.ndarray
+    shown: np.ndarray  # the mask; or as numbers
+    added: np.ndarray
+    bias: np.ndarray
+    sinks: np.ndarray
+    gain: np.ndarray
+    rel_gain: np.ndarray
+    rel_key: np.ndarray
+    rel_query: np.ndarray
+    rel_value: np.ndarray
+    key_bias: np.ndarray
+    values: np.ndarray
+    scores: np.ndarray
+    key_slope: np.ndarray
+    query_slope: np.ndarray
+    counts: np.ndarray
+    row_scale: np.ndarray
+    key_offset: np.ndarray
+    angles: np.ndarray
+    growth: np.ndarray
+
+
+SIZES, NUMBER = len(Sizes._fields), len(Given._fields)
+INTEGERS, LOGICAL, OWN, WIDE = Given._fields[:4], Given._fields[4:5], Given._fields[5:-3], Given._fields[-3:]
+_OF_INTEGERS, _OF_LOGICAL, _OF_OWN, _OF_WIDE = map(len, (INTEGERS, LOGICAL, OWN, WIDE))
+_FIRST_OWN, _FIRST_WIDE = _OF_INTEGERS + _OF_LOGICAL, NUMBER - _OF_WIDE
+_MOST_GROWTH = 0.9  # of the exponent that the dtype has room for: as `functional.slot_arrays` has it
+
+
+@intrinsic
+def _arrays(typingctx, addresses, counts, count, like):
+    """The first `count` arrays of as many elements as `counts` says, of another's type; it is each that has none."""
+    if not isinstance(count, types.IntegerLiteral):
+        raise RequireLiteralValue("count")
+    kind, number = types.Array(like.dtype, 1, "C"), count.literal_value
+    made = types.UniTuple(kind, number)
+
+    def emit(context, b, signature, values):
+        of_addresses, of_counts = (make_array(signature.args[x])(context, b, values[x]).data for x in range(2))
+        other, found = make_array(like)(context, b, values[3]), []
+        for place in range(number):
+            each = make_array(kind)(context, b)
+            address, size = (b.load(b.gep(x, [ir.Constant(_I64, place)])) for x in (of_addresses, of_counts))
+            none = b.icmp_signed("==", size, ir.Constant(_I64, 0))
+            data = b.select(none, other.data, b.inttoptr(address, each.data.type))
+            step = other.itemsize
+            populate_array(each, data=data, shape=[size], strides=[step], itemsize=step, meminfo=None, parent=None)
+            found.append(each._getvalue())
+        return context.make_tuple(b, made, found)
+
+    return made(addresses, counts, count, like), emit
+
+
+@inner
+def given_at(addresses, counts, like):
+    """`Given` of arrays at addresses, of so many elements each; and what must live as long as it."""
+    whole, logical, own, wide = np.zeros(1, np.int64), np.zeros(1, np.bool_), np.zeros(1, like.dtype), np.zeros(1)
+    found = Given(
+        *_arrays(addresses, counts, _OF_INTEGERS, whole),
+        *_arrays(addresses[_OF_INTEGERS:], counts[_OF_INTEGERS:], _OF_LOGICAL, logical),
+        *_arrays(addresses[_FIRST_OWN:], counts[_FIRST_OWN:], _OF_OWN, own),
+        *_arrays(addresses[_FIRST_WIDE:], counts[_FIRST_WIDE:], _OF_WIDE, wide),
+    )  # fmt: skip
+    return found, (whole, logical, own, wide)
+
+
+@inner
+def seen_of(sizes, given, like):
+    """Lengths, starts, spans, the mask, what it leaves of tiles, and the bias, as `Inputs` has them; before them,
+    whether attention takes what is given."""
+    b, n, m = sizes.samples, sizes.queries, sizes.keys
+    lengths, starts = np.empty((b, 2), np.int64), np.empty(b, np.int64)
+    spans, none = np.zeros((sizes.spans, n, 2), np.int64), np.empty(0, np.int64)
+    occupied = np.zeros((sizes.masks, sizes.heads_of_masks, 1, sizes.tiles), np.int64)
+    mask, bias = np.zeros(sizes.mask, like.dtype), np.zeros(sizes.bias, like.dtype)
+    made = lengths, starts, spans.reshape(-1), mask, occupied.reshape(-1)
+    fits = lay((n, m), (none, given.key_lengths, given.starts, given.spans, given.shown, given.added), made)
+    if given.bias.size:
+        fits = fits and are_finite(given.bias)
+        unfold_into(given.bias, sizes.heads, sizes.bias_offsets, _firsts(sizes, given), n, m, bias)
+    return fits, (lengths, starts, spans, mask, occupied, bias)
+
+
+@inner
+def _firsts(sizes, given):
+    """The positions of the first queries."""
+    return given.starts if given.starts.size else np.full(1, sizes.keys - sizes.queries)
+
+
+@inner
+def slots_of(sizes, given, like):
+    """`Slots` and `Columns`; before them, whether attention takes what is given."""
+    gain, indices = np.zeros(max(sizes.gain, 1), like.dtype), np.zeros(max(given.indices.size, 1), np.int32)
+    fits = (
+        are_finite(given.gain) and are_finite(given.rel_gain) and are_finite(given.rel_key)
+        and are_finite(given.rel_query) and are_finite(given.rel_value) and are_finite(given.key_bias)
+        and are_finite(given.values) and are_finite(given.scores) and are_finite(given.key_slope)
+        and are_finite(given.query_slope) and are_finite(given.counts) and are_finite(given.key_offset)
+        and _grows_little(sizes, given.growth, like)
+    )  # fmt: skip
+    if given.gain.size:
+        unfold_into(given.gain, sizes.heads, sizes.gain_offsets, _firsts(sizes, given), sizes.queries, sizes.keys, gain)
+    for place in range(given.indices.size):
+        chosen = given.indices[place]
+        fits &= 0 <= chosen < sizes.choices
+        indices[place] = chosen if fits else 0
+    rest, pairs = sizes.grown_places, sizes.grown_pairs
+    growth_q, growth_k = given.growth, given.growth
+    if growth_q.size:
+        growth_q, growth_k = growth_q[(rest - sizes.queries) * pairs :], growth_k[(rest - sizes.keys) * pairs :]
+    slots = Slots(
+        given.rel_gain, given.rel_key, given.rel_query, given.rel_value, given.key_bias, gain, given.values, indices,
+        given.scores, given.counts, growth_q, growth_k, np.zeros(max(sizes.tallies, 1), like.dtype),
+    )  # fmt: skip
+    bases = np.zeros(sizes.samples * sizes.heads)  # few queries are one block
+    return fits, (slots, Columns(given.key_offset, given.key_slope, given.query_slope, bases, np.zeros(1)))
+
+
+@inner
+def _grows_little(sizes, growth, like):
+    """Whether the logarithms of growth are finite, and change by no more over all places than they may within a block;
+    those that do only there go the long way."""
+    if not are_finite(growth):
+        return False
+    most = _MOST_GROWTH * np.log(np.float64(np.finfo(like.dtype).max))
+    pairs = sizes.grown_pairs if growth.size else 0
+    for pair in range(pairs):
+        low = high = growth[pair]
+        for place in range(1, sizes.grown_places):
+            here = growth[place * pairs + pair]
+            low, high = min(low, here), max(high, here)
+        if high - low > most:
+            return False
+    return True
+
+
+@inner
+def has_columns(given):
+    """Whether there are columns, from whose bases lse is counted."""
+    return given.key_offset.size > 0 or given.key_slope.size > 0 or given.query_slope.size > 0
+
+
+@inner
+def turned_of(sizes, given, q, k):
+    """Queries and keys turned by their angles, queries then scaled; they themselves where there is none of either.
+
+    q, k: in one piece, of one axis, as `start_within` has them. Before both, whether attention takes what is given.
+    """
+    b, n, m, d = sizes.samples, sizes.queries, sizes.keys, sizes.width
+    if not given.angles.size:
+        fits, qr = scaled_of(sizes, given, q)
+        return fits, qr, k
+    farthest = np.int64(0)
+    for start in given.starts:
+        farthest = max(farthest, start)
+    if not (farthest + n <= sizes.places and m <= sizes.places and are_finite(given.angles)):
+        return False, q, k
+    (of_queries, strides), first = _of_queries(sizes, given), 0 if given.starts.size else sizes.places - m
+    qr, kr = np.empty(b * sizes.heads * n * d, q.dtype), np.empty(b * sizes.key_heads * m * d, k.dtype)
+    _turn(q, (b, sizes.heads, n, d), of_queries, strides, sizes, qr)
+    of_keys, strides = given.angles[first * sizes.pairs :], (sizes.angles_of_sample, sizes.angles_of_head)
+    _turn(k, (b, sizes.key_heads, m, d), of_keys, strides, sizes, kr)
+    fits, qr = scaled_of(sizes, given, qr)
+    return fits, qr, kr
+
+
+@inner
+def _of_queries(sizes, given):
+    """The angles of queries, and the strides of samples and heads."""
+    n, pairs, firsts = sizes.queries, sizes.pairs, _firsts(sizes, given)
+    heads = sizes.heads if sizes.angles_of_head else 1
+    found = np.empty((sizes.samples, heads, n, pairs))
+    for b in range(sizes.samples):
+        first = firsts[b] if given.starts.size else sizes.places - n
+        for h in range(heads):
+            place = b * sizes.angles_of_sample + h * sizes.angles_of_head + first * pairs
+            for i in range(n):
+                for pair in range(pairs):
+                    found[b, h, i, pair] = given.angles[place + i * pairs + pair]
+    return found.reshape(-1), (heads * n * pairs, n * pairs if heads > 1 else 0)
+
+
+@inner
+def _turn(x, shape, angles, strides, sizes, y):
+    _, heads, rows, width = shape
+    own = heads * rows * width, rows * width, width
+    rotate_alone(x, own, angles, strides, y, shape, sizes.pairs, sizes.half > 0)
+
+
+@inner
+def scaled_of(sizes, given, x):
+    """Queries times their `row_scale`, or x itself; before them, whether attention takes it."""
+    n, width, scale = sizes.queries, sizes.width, given.row_scale
+    if not scale.size:
+        return True, x
+    rows, first = sizes.samples * sizes.heads * n, pointer(x)
+    y = np.empty(rows * width, x.dtype)
+    for row in range(rows):
+        b, h = row // n // sizes.heads, row // n % sizes.heads
+        factor = scale[b * sizes.scales_of_sample + h * sizes.scales_of_head + row % n]
+        for c in range(width):
+            y[row * width + c] = get(first, row * width + c) * factor
+    return are_finite(scale), y
