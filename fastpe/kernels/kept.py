@@ -32,7 +32,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
 from fastpe.kernels._jit import CHECK_BOUNDS
-from fastpe.kernels.threads import thunk_of
+from fastpe.kernels.threads import thunk_of, uncounted
 
 _I64 = ir.IntType(64)
 _PREFIXES = 3  # at most
@@ -65,7 +65,7 @@ def keep(typingctx, record, function, prefixes, arguments):
         for word in range(_PREFIXES):
             each = prefixes[min(word, len(prefixes) - 1)]
             b.store(_number_of(each), b.gep(head, [ir.Constant(_I64, 1 + word)]))
-        b.store(_without_owners(context, b, arguments, whole), first, align=8)
+        b.store(uncounted(b, arguments, whole), first, align=8)
         context.add_linking_libs([function.dispatcher.get_compile_result(called).library])
         return context.get_dummy_value()
 
@@ -158,20 +158,6 @@ def _places(context, b, signature, values, kind):
     array = signature.args[0]
     head = make_array(array)(context, b, values[0]).data
     return head, b.bitcast(b.gep(head, [ir.Constant(_I64, _HEAD)]), kind.as_pointer())
-
-
-def _without_owners(context, b, kind, value):
-    """The value with arrays that nobody is said to own: what Numba counts references with lives for one call."""
-    if isinstance(kind, types.Array):
-        array = make_array(kind)(context, b, value)
-        array.meminfo = cgutils.get_null_value(array.meminfo.type)
-        array.parent = cgutils.get_null_value(array.parent.type)
-        return array._getvalue()
-    if isinstance(kind, types.BaseTuple):
-        for place, each in enumerate(kind.types):
-            part = _without_owners(context, b, each, b.extract_value(value, place))
-            value = b.insert_value(value, part, place)
-    return value
 
 
 def _number_of(changing):

@@ -232,7 +232,7 @@ def in_lanes(typingctx, crew, function, arguments):
 
     def emit(context, b, signature, values):
         run, lanes, threads = (b.extract_value(values[0], place) for place in range(3))
-        record = cgutils.alloca_once_value(b, _uncounted(b, signature.args[2], values[2]))
+        record = cgutils.alloca_once_value(b, uncounted(b, signature.args[2], values[2]))
         thunk = thunk_of(context, b.module, function, called, values[2].type)
         kind = context.call_conv.get_function_type(types.void, _ALL_LANES.args)
         result, error = (cgutils.alloca_once(b, place.pointee) for place in kind.args[:2])  # of Numba's own convention
@@ -249,12 +249,12 @@ def in_lanes(typingctx, crew, function, arguments):
     return types.void(crew, function, arguments), emit
 
 
-def _uncounted(b, kind, value):
+def uncounted(b, kind, value):
     """A value with arrays in it of which nobody owns the memory: what Numba does not count references to."""
     if isinstance(kind, types.Array):
         return b.insert_value(value, ir.Constant(value.type.elements[0], None), 0)  # its first field is the owner
     for place, member in enumerate(kind.types if isinstance(kind, types.BaseTuple) else ()):
-        value = b.insert_value(value, _uncounted(b, member, b.extract_value(value, place)), place)
+        value = b.insert_value(value, uncounted(b, member, b.extract_value(value, place)), place)
     return value
 
 

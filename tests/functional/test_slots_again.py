@@ -1,0 +1,135 @@
+"""Calls with slots of which the arrays alone are new: the same bits, whatever the slots are, and the same errors."""
+
+import numba
+import numpy as np
+import pytest
+from attention_options import qkv
+from called_again import DTYPES, bits, dtype_of, in_dtype, only_again, reference_of
+
+import fastpe
+from fastpe.functional import again, seen
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept():
+    seen._kept.clear()
+    again._kept.clear()
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    yield
+    numba.set_num_threads(before)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(8)
+
+
+def slot_of(rng, name, n, m=130, b=2, h=4, d=24):
+    """Such slots, of numbers that differ from call to call."""
+
+    def normal(*shape):
+        return rng.standard_normal(shape).astype(np.float32)
+
+    starts, offsets = np.array([m - n, 3]), normal(h, 9)
+    angles = 9 * rng.random((1, m + 2, d // 2))
+    return {
+        "gain": {"gain": offsets, "rectify": True}, "gain of samples": {"gain": normal(b, h, 2 * m - 1)},
+        "gain from starts": {"gain": offsets, "query_start": starts, "causal": True},
+        "vectors of keys": {"rel_key": normal(1, 9, d), "rel_gain": normal(h, 11, d)},
+        "vectors of queries": {"rel_query": normal(h, 9, d), "key_bias": normal(h, d), "softcap": 3.0},
+        "vectors of values": {"rel_value": normal(h, 2 * m - 1, d)},
+        "values": {"values": normal(h, 5), "index": rng.integers(0, 5, (n, m)), "scale": 0.3},
+        "scores": {"scores": normal(b, h, n, m), "bias": offsets, "mask": rng.random((b, 1, n, m)) < 0.7},
+        "offsets of keys": {"key_offset": 1e4 * rng.random((b, h, m)), "sinks": normal(h), "causal": True},
+        "slopes": {"key_slope": normal(1, m), "query_slope": normal(b, h, n), "lengths": np.array([m, 9])},
+        "counts": {"counts": normal(1, 7, d), "causal": True},
+        "angles": {"angles": angles[:, :m], "pairs": "half"},
+        "angles of heads": {"angles": 9 * rng.random((b, h, m, 5))},
+        "angles from starts": {"angles": angles, "query_start": starts, "rel_key": normal(1, 9, d)},
+        "factors": {"row_scale": normal(b, h, n), "gain": offsets},
+        "factors of all": {"row_scale": normal(1, n), "angles": angles[:, :m]},
+        "growth": {"growth": 0.1 * rng.random((m, d // 2)), "angles": angles[:, :m], "causal": True},
+    }[name]  # fmt: skip
+
+
+SLOT_NAMES = (
+    "gain", "gain of samples", "gain from starts", "vectors of keys", "vectors of queries", "vectors of values",
+    "values", "scores", "offsets of keys", "slopes", "counts", "angles", "angles of heads", "angles from starts",
+    "factors", "factors of all", "growth",
+)  # fmt: skip
+TURNING = {"angles", "angles of heads", "angles from starts", "factors of all", "growth"}
+
+
+@pytest.mark.parametrize("name", SLOT_NAMES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_same_bits_with_any_slots(rng, dtype, name):
+    for n, hk, return_lse in ((1, 4, True), (3, 2, False)):
+        problems, expected = [], []
+        for _ in range(2):
+            rows = [x.astype(dtype_of(dtype)) for x in qkv(rng, 2, 4, hk, n, 130, 24)]
+            problems.append((rows, in_dtype(slot_of(rng, name, n), dtype_of(dtype)) | {"return_lse": return_lse}))
+        for rows, given in problems:
+            seen._kept.clear()
+            expected.append(bits(fastpe.attention(*rows, **given)))
+        for rows, given in problems * 2:
+            fastpe.attention(*rows, **given)
+        # keys of half precision that are turned are widened first; of heads of their own, repeated
+        elsewhere = name in TURNING and (dtype in ("float16", "bfloat16") or (name == "angles of heads" and hk < 4))
+        run = fastpe.attention if elsewhere else only_again
+        for (rows, given), exact in zip(problems, expected, strict=True):
+            for one, other in zip(bits(run(*rows, **given)), exact, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "words"),
+    [
+        ({"gain": np.ones((4, 9), "f4")}, {"gain": np.full((4, 9), np.inf, "f4")}, "gain must be finite"),
+        ({"angles": np.ones((1, 130, 3))}, {"angles": np.full((1, 130, 3), np.nan)}, "angles must be finite"),
+        ({"row_scale": np.ones((1, 1), "f4")}, {"row_scale": np.full((1, 1), np.nan, "f4")}, "row_scale must"),
+        ({"key_offset": np.ones((1, 130))}, {"key_offset": np.full((1, 130), np.nan)}, "key_offset must be finite"),
+        (
+            {"growth": np.zeros((130, 3)), "causal": True}, {"growth": np.full((130, 3), np.inf), "causal": True},
+            "growth must be finite",
+        ),
+        (
+            {"values": np.ones((4, 3), "f4"), "index": np.zeros((1, 130), int)},
+            {"values": np.ones((4, 3), "f4"), "index": np.full((1, 130), 3)}, "index",
+        ),
+        (
+            {"angles": np.ones((1, 140, 3)), "query_start": np.array([9, 3])},
+            {"angles": np.ones((1, 140, 3)), "query_start": np.array([9, 140])}, "angles must have",
+        ),
+        ({"gain": np.ones((4, 9), "f4"), "rectify": True}, {"gain": np.ones((4, 9), "f4"), "rectify": 1}, "rectify"),
+    ],
+)  # fmt: skip
+def test_errors_of_any_slots_are_those_of_ever(rng, good, bad, words):
+    q, k, v = qkv(rng, 2, 4, 2, 1, 130, 24)
+    for _ in range(3):
+        fastpe.attention(q, k, v, **good)
+    with pytest.raises((TypeError, ValueError), match=words):
+        fastpe.attention(q, k, v, **bad)
+    np.testing.assert_array_equal(only_again(q, k, v, **good), reference_of(q, k, v, good))
+
+
+def test_growth_that_changes_much_goes_the_long_way(rng):
+    """Within a block it may change by less than over all places."""
+    q, k, v = qkv(rng, 2, 4, 2, 1, 300, 24)
+    for most in (50.0, 150.0):
+        growth = np.linspace(0, most, 300)[:, None] * np.ones(12)
+        for _ in range(3):
+            np.testing.assert_array_equal(
+                fastpe.attention(q, k, v, causal=True, growth=growth),
+                reference_of(q, k, v, {"causal": True, "growth": growth}),
+            )
+
+
+def test_slots_of_a_call_are_not_kept(rng):
+    q, k, v = qkv(rng, 2, 4, 2, 1, 130, 24)
+    given = slot_of(rng, "scores", 1)
+    for _ in range(3):
+        fastpe.attention(q, k, v, **given)
+    (kept,) = again._kept.values()
+    own = [x for x in given.values() if isinstance(x, np.ndarray)]
+    assert not any(np.shares_memory(x, y) for x in kept.others if isinstance(x, np.ndarray) for y in own)
