@@ -1,5 +1,6 @@
 """What a vector of floats is: the width of the CPU's registers, its Numba type, and memory aligned to it."""
 
+import math
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -88,7 +89,7 @@ def start_of(x: np.ndarray) -> np.ndarray:
 def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
     """Zeros that start on a 64-byte boundary: vectors that straddle cache lines cost a tenth of the speed."""
     dtype = np.dtype(dtype)
-    count = int(np.prod(shape))
+    count = math.prod(shape) if isinstance(shape, tuple) else shape
     raw = np.zeros(count * dtype.itemsize + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + count * dtype.itemsize].view(dtype).reshape(shape)
