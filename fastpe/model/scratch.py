@@ -167,7 +167,7 @@ class Scratch:
         nothing = np.zeros(1, dtype)
         n = self.sizes.length
         given = slot_arrays(_scored(slots), (), Positions(n, n), dtype, _keeps_raw(slots))
-        turns = _factors(slots["angles"], self.sizes.half).astype(dtype) if "angles" in slots else nothing[None]
+        turns = _factors(slots["angles"], self.sizes.half, dtype) if "angles" in slots else nothing[None]
         scale = np.asarray(slots.get("scale", (self.sizes.width // self.sizes.heads) ** -0.5), dtype)
         table, qk_table, taps = (slots[slot].ravel() if slot in slots else nothing for slot in _INPUTS)
         rotors = lie_in(slots["rotors"]) if "rotors" in slots else None
@@ -293,12 +293,16 @@ def composed_ends(
     }
 
 
-def _factors(angles: Array, half: int) -> Array:
+def _factors(angles: Array, half: int, dtype: Any) -> Array:
     """What `kernels.rotate` turns rows by: cosines and sines; and the sines with other signs, to turn them back."""
-    cos, sin = np.cos(angles), np.sin(angles)
-    if not half:
-        cos, sin = np.repeat(cos, 2, axis=-1), np.stack([-sin, sin], axis=-1)
-    return np.stack([cos.ravel(), sin.ravel(), -sin.ravel()])
+    cos, sin = np.cos(angles).ravel(), np.sin(angles).ravel()
+    if half:
+        return np.array([cos, sin, -sin], dtype)
+    found = np.empty((3, cos.size, 2), dtype)
+    found[0, :, 0] = found[0, :, 1] = cos
+    found[1, :, 1] = found[2, :, 0] = sin
+    found[1, :, 0] = found[2, :, 1] = -sin
+    return found.reshape(3, -1)
 
 
 def _circles(phases: Array, dtype: Any) -> Array:
