@@ -14,13 +14,13 @@ import numpy as np
 from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.simd import (
     at,
-    get,
+    evens_first,
     lanes,
     load_first,
     minus,
     part,
     pointer,
-    put,
+    row,
     splat,
     store_first,
     store_interleaved,
@@ -67,6 +67,17 @@ def _make_factors(turns, sines, place, sign, cos, sin, n, half):
         put_factors(cos, sin, j, c, splat(sign) * s, n - j, half)
 
 
+@entry(label="cosines and sines")
+def make_factors(angles, half, found):
+    """Of angles in one row, what `rotate_row` turns rows by, and what turns them back: cosines, sines, and the sines of
+    the other sign. found: (3, as many), or twice as many without `half`."""
+    cos, sin, back = row(found, 0), row(found, 1), row(found, 2)
+    _make_factors(angles, None, 0, 1.0, cos, sin, angles.size, half)
+    for j in range(0, found.shape[1], lanes(sin)):
+        left = found.shape[1] - j
+        store_first(back, j, minus(load_first(sin, j, left)), left)
+
+
 @inner
 def rotate_row(x, cos, sin, y, width, pairs, half):
     """y, which may be x, from x by the factors of one row."""
@@ -89,19 +100,48 @@ def rotate_row(x, cos, sin, y, width, pairs, half):
 @inner
 def add_angle_gradients(y, dy, dangles, pairs, half):
     """dangles += the gradient of a row's angles, y being what they made."""
-    apart, step = (pairs, 1) if half else (1, 2)
-    for c in range(pairs):
-        i, j = c * step, c * step + apart
-        put(dangles, c, get(dangles, c) + (get(dy, j) * get(y, i) - get(dy, i) * get(y, j)))
+    if half:
+        for c in range(0, pairs, lanes(y)):
+            left = pairs - c
+            turned = load_first(dy, c + pairs, left) * load_first(y, c, left)
+            _add(dangles, c, turned - load_first(dy, c, left) * load_first(y, c + pairs, left), left)
+    else:
+        for c in range(0, 2 * pairs, lanes(y)):
+            left = 2 * pairs - c
+            crossed = load_first(dy, c, left) * swapped(load_first(y, c, left))
+            _add_of_pairs(dangles, c, swapped(crossed) - crossed, left)
 
 
 @inner
 def add_growth_gradients(y, dy, dgrowth, pairs, half, sign):
     """dgrowth += sign times the gradient of a row's logarithms of growth, y being the row before it grew."""
-    apart, step = (pairs, 1) if half else (1, 2)
-    for c in range(pairs):
-        i, j = c * step, c * step + apart
-        put(dgrowth, c, get(dgrowth, c) + sign * (get(dy, i) * get(y, i) + get(dy, j) * get(y, j)))
+    if half:
+        for c in range(0, pairs, lanes(y)):
+            left = pairs - c
+            first = load_first(dy, c, left) * load_first(y, c, left)
+            _add(
+                dgrowth,
+                c,
+                splat(sign) * (first + load_first(dy, c + pairs, left) * load_first(y, c + pairs, left)),
+                left,
+            )
+    else:
+        for c in range(0, 2 * pairs, lanes(y)):
+            left = 2 * pairs - c
+            own = load_first(dy, c, left) * load_first(y, c, left)
+            _add_of_pairs(dgrowth, c, splat(sign) * (own + swapped(own)), left)
+
+
+@inlined
+def _add(sums, c, x, left):
+    store_first(sums, c, load_first(sums, c, left) + x, left)
+
+
+@inlined
+def _add_of_pairs(sums, c, x, left):
+    """Add the lane of each pair's first channel; `left` channels from c on count."""
+    met = min(left, lanes(sums)) // 2
+    store_first(sums, c // 2, load_first(sums, c // 2, met) + evens_first(x), met)
 
 
 @inner

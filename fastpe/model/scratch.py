@@ -16,6 +16,7 @@ from fastpe.kernels.attention.records import GIVEN, SLOTS, WANTED, Options
 from fastpe.kernels.attention.score import keeps_raw, terms_given
 from fastpe.kernels.model_gates import gated_columns
 from fastpe.kernels.model_selective import RANK
+from fastpe.kernels.rotate import make_factors
 from fastpe.kernels.rotors import lie_in, lie_out
 from fastpe.model import sight
 from fastpe.model.config import ACTIVATIONS, ModelConfig
@@ -294,15 +295,10 @@ def composed_ends(
 
 
 def _factors(angles: Array, half: int, dtype: Any) -> Array:
-    """What `kernels.rotate` turns rows by: cosines and sines; and the sines with other signs, to turn them back."""
-    cos, sin = np.cos(angles).ravel(), np.sin(angles).ravel()
-    if half:
-        return np.array([cos, sin, -sin], dtype)
-    found = np.empty((3, cos.size, 2), dtype)
-    found[0, :, 0] = found[0, :, 1] = cos
-    found[1, :, 1] = found[2, :, 0] = sin
-    found[1, :, 0] = found[2, :, 1] = -sin
-    return found.reshape(3, -1)
+    """What `kernels.rotate` turns rows by, and turns them back."""
+    found = np.empty((3, angles.size * (1 if half else 2)), dtype)
+    make_factors(np.array(angles, np.float64).reshape(-1), half > 0, found)
+    return found
 
 
 def _circles(phases: Array, dtype: Any) -> Array:

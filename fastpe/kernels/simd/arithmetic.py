@@ -191,6 +191,12 @@ def swapped_eights(typingctx, x):
 
 
 @intrinsic
+def evens_first(typingctx, x):
+    """x0, x2, x4, ..., then x1, x3, x5, ..."""
+    return _in_order(x, [*range(0, x.lanes, 2), *range(1, x.lanes, 2)])
+
+
+@intrinsic
 def backwards(typingctx, x):
     """The lanes in the opposite order."""
     return _in_order(x, range(x.lanes - 1, -1, -1))
