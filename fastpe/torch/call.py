@@ -91,7 +91,10 @@ def attention(
         if lengths is mask is spans is query_start is sinks is tolerance is None and not slots:
             found = straight.attend(q, k, v, causal, window, softcap, straight.NO_OPTIONS, None)
         else:
-            seen = {"mask": mask, "spans": spans, "query_start": query_start, "sinks": sinks}
+            seen = {} if mask is None else {"mask": mask}
+            if not spans is query_start is sinks is None:
+                own = {"spans": spans, "query_start": query_start, "sinks": sinks}
+                seen |= {name: x for name, x in own.items() if x is not None}
             found = _straight(q, k, v, causal, window, lengths, softcap, tolerance, seen, slots)
         if found is not None:
             return found
@@ -128,19 +131,16 @@ def _straight(
     """The output of a call that needs nothing of the operator; None of others."""
     if "wrt" in slots:
         return None
-    given = {name: x for name, x in {**seen, "key_lengths": lengths, **slots}.items() if x is not None}
     if tolerance is None:
-        options = straight.NO_OPTIONS
+        given = seen if lengths is None else {**seen, "key_lengths": lengths}
+        given, options = {**given, **slots}, straight.NO_OPTIONS
         if not slots.keys().isdisjoint(OPTIONS):
             options = tuple(given.pop(name, None) for name in OPTIONS)
         found = straight.attend(q, k, v, causal, window, softcap, options, given)
         if found is not None:
             return found
-        given |= {name: x for name, x in zip(OPTIONS, options, strict=True) if x is not None}
-    if lengths is not None:
-        given["lengths"] = given.pop("key_lengths")
-    own = {"causal": causal, "window": window, "softcap": softcap, "tolerance": tolerance}
-    return straight.attend_with(q, k, v, {name: x for name, x in {**own, **given}.items() if x is not None})
+    own = {"causal": causal, "window": window, "softcap": softcap, "tolerance": tolerance, "lengths": lengths}
+    return straight.attend_with(q, k, v, {name: x for name, x in {**own, **seen, **slots}.items() if x is not None})
 
 
 _SAID = {"query_lengths": "lengths of queries", "key_lengths": "lengths of keys"}

@@ -29,9 +29,11 @@ NO_OPTIONS = (None, None, None)
 _NAMES = {"key_lengths": "lengths"}
 _CONSTANTS = {bool, int, float, str, np.ndarray}
 _DTYPES = {torch.float32, torch.float64, *HALVES}
-_READ = {np.dtype(name): getattr(torch, name) for name in ("int64", "bool", "float32", "float64")}
 
-_kept: dict[Any, again.Again] = {}
+_Places = list[tuple[int, torch.dtype | None]]
+"""Of what is given its places in the addresses, and the dtype that it is read in, None where it lies there so."""
+
+_kept: dict[Any, tuple[again.Again, _Places]] = {}
 
 
 def attend(
@@ -56,11 +58,12 @@ def attend(
         for name, x in given.items():
             if not _is_plain(x):
                 return None
-            key += name, x.shape, x.dtype
+            key += name, x.shape, x.stride(), x.dtype
     kept = _kept.get(key)
     if kept is not None:
-        addresses, _alive = _addresses(kept, given)
-        found = kept.run_at(q.data_ptr(), k.data_ptr(), v.data_ptr(), addresses)
+        call, places = kept
+        addresses, _alive = _addresses(call, places, given)
+        found = call.run_at(q.data_ptr(), k.data_ptr(), v.data_ptr(), addresses)
         if found is not None:
             own = torch.from_numpy(found)
             return own if own.dtype is dtype else own.view(dtype)
@@ -119,17 +122,27 @@ def _is_plain(x: torch.Tensor) -> bool:
     return not (x.requires_grad and torch.is_grad_enabled())
 
 
-def _addresses(kept: again.Again, given: Mapping[str, torch.Tensor] | None) -> tuple[Any, list[Any]]:
+def _addresses(
+    call: again.Again, places: _Places, given: Mapping[str, torch.Tensor] | None
+) -> tuple[Any, list[torch.Tensor]]:  # fmt: skip
     """As `Again.addresses`, of tensors."""
     if not given:
         return None, []
-    found, alive = kept.nowhere.copy(), []
-    for name, x in given.items():
-        place, dtype = kept.places[name]
-        own = x if x.dtype is _READ[dtype] and x.is_contiguous() else x.to(_READ[dtype]).contiguous()
-        alive.append(own)
-        found[place] = own.data_ptr()
+    found, alive = call.nowhere.copy(), list(given.values())
+    for number, (place, dtype) in enumerate(places):
+        if dtype is not None:
+            alive[number] = alive[number].to(dtype).contiguous()
+        found[place] = alive[number].data_ptr()
     return found, alive
+
+
+def _places(call: again.Again, given: Mapping[str, torch.Tensor]) -> _Places:
+    places: _Places = []
+    for name, x in given.items():
+        place, read = call.places[name]
+        dtype = getattr(torch, read.name)
+        places.append((place, None if x.dtype is dtype and x.is_contiguous() else dtype))
+    return places
 
 
 def _attend_and_keep(
@@ -146,5 +159,5 @@ def _attend_and_keep(
     if kept is not None:
         if len(_kept) >= _MOST:
             _kept.clear()
-        _kept[key] = kept
+        _kept[key] = kept, _places(kept, given or {})
     return tensor(out, tensors[0].dtype)
