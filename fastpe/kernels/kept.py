@@ -28,6 +28,7 @@ from functools import reduce
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.errors import RequireLiteralValue
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
@@ -133,6 +134,31 @@ def array_at(typingctx, address, layout, place, like):
         return made._getvalue()
 
     return kind(types.intp, layout, types.intp, like), emit
+
+
+@intrinsic
+def arrays_at(typingctx, addresses, counts, count, like):
+    """The first `count` arrays at addresses, of as many elements as `counts` says and of another's type; one without
+    elements lies where that other one does."""
+    if not isinstance(count, types.IntegerLiteral):
+        raise RequireLiteralValue("count")
+    kind, number = types.Array(like.dtype, 1, "C"), count.literal_value
+    made = types.UniTuple(kind, number)
+
+    def emit(context, b, signature, values):
+        of_addresses, of_counts = (make_array(signature.args[x])(context, b, values[x]).data for x in range(2))
+        other, found = make_array(like)(context, b, values[3]), []
+        for place in range(number):
+            each = make_array(kind)(context, b)
+            address, size = (b.load(b.gep(x, [ir.Constant(_I64, place)])) for x in (of_addresses, of_counts))
+            none = b.icmp_signed("==", size, ir.Constant(_I64, 0))
+            data = b.select(none, other.data, b.inttoptr(address, each.data.type))
+            step = other.itemsize
+            populate_array(each, data=data, shape=[size], strides=[step], itemsize=step, meminfo=None, parent=None)
+            found.append(each._getvalue())
+        return context.make_tuple(b, made, found)
+
+    return made(addresses, counts, count, like), emit
 
 
 @intrinsic

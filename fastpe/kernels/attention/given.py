@@ -6,21 +6,15 @@ All that `functional.seen` makes of it in Python is made here: that takes longer
 from typing import NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core.errors import RequireLiteralValue
-from numba.extending import intrinsic
-from numba.np.arrayobj import make_array, populate_array
 
 from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.columns import Columns
 from fastpe.kernels.attention.records import Slots
 from fastpe.kernels.attention.sight import lay
 from fastpe.kernels.attention.unfolding import are_finite, unfold_into
+from fastpe.kernels.kept import arrays_at
 from fastpe.kernels.rotate import rotate_alone
 from fastpe.kernels.simd import get, pointer
-
-_I64 = ir.IntType(64)
 
 
 class Sizes(NamedTuple):
@@ -89,39 +83,15 @@ _FIRST_OWN, _FIRST_WIDE = _OF_INTEGERS + _OF_LOGICAL, NUMBER - _OF_WIDE
 _MOST_GROWTH = 0.9  # of the exponent that the dtype has room for: as `functional.slot_arrays` has it
 
 
-@intrinsic
-def _arrays(typingctx, addresses, counts, count, like):
-    """The first `count` arrays of as many elements as `counts` says, of another's type; it is each that has none."""
-    if not isinstance(count, types.IntegerLiteral):
-        raise RequireLiteralValue("count")
-    kind, number = types.Array(like.dtype, 1, "C"), count.literal_value
-    made = types.UniTuple(kind, number)
-
-    def emit(context, b, signature, values):
-        of_addresses, of_counts = (make_array(signature.args[x])(context, b, values[x]).data for x in range(2))
-        other, found = make_array(like)(context, b, values[3]), []
-        for place in range(number):
-            each = make_array(kind)(context, b)
-            address, size = (b.load(b.gep(x, [ir.Constant(_I64, place)])) for x in (of_addresses, of_counts))
-            none = b.icmp_signed("==", size, ir.Constant(_I64, 0))
-            data = b.select(none, other.data, b.inttoptr(address, each.data.type))
-            step = other.itemsize
-            populate_array(each, data=data, shape=[size], strides=[step], itemsize=step, meminfo=None, parent=None)
-            found.append(each._getvalue())
-        return context.make_tuple(b, made, found)
-
-    return made(addresses, counts, count, like), emit
-
-
 @inner
 def given_at(addresses, counts, like):
     """`Given` of arrays at addresses, of so many elements each; and what must live as long as it."""
     whole, logical, own, wide = np.zeros(1, np.int64), np.zeros(1, np.bool_), np.zeros(1, like.dtype), np.zeros(1)
     found = Given(
-        *_arrays(addresses, counts, _OF_INTEGERS, whole),
-        *_arrays(addresses[_OF_INTEGERS:], counts[_OF_INTEGERS:], _OF_LOGICAL, logical),
-        *_arrays(addresses[_FIRST_OWN:], counts[_FIRST_OWN:], _OF_OWN, own),
-        *_arrays(addresses[_FIRST_WIDE:], counts[_FIRST_WIDE:], _OF_WIDE, wide),
+        *arrays_at(addresses, counts, _OF_INTEGERS, whole),
+        *arrays_at(addresses[_OF_INTEGERS:], counts[_OF_INTEGERS:], _OF_LOGICAL, logical),
+        *arrays_at(addresses[_FIRST_OWN:], counts[_FIRST_OWN:], _OF_OWN, own),
+        *arrays_at(addresses[_FIRST_WIDE:], counts[_FIRST_WIDE:], _OF_WIDE, wide),
     )  # fmt: skip
     return found, (whole, logical, own, wide)
 
