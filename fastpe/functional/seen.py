@@ -181,7 +181,7 @@ class _Plan:
         row = in_one_row(case._replace(window=min(call.window or 0, _FARTHEST)))
         self.numbers = row[:_KEYS], row[_KEYS + 1 : _SPANNED], row[_SPANNED + 2 : _SKIP], row[_AFTER:]
         self.nothing = slot_arrays({}, (), call.positions, self.dtype, self.has_terms)
-        self.no_bounds = *bounds_of(call.q, call.k, self.nothing, None), limits_of(0.0, self.causal, 1)
+        self.no_bounds = *bounds_of(done.rows[0], done.rows[2], self.nothing, None), limits_of(0.0, self.causal, 1)
         self.has_records = self.lead == 2 and call.positions.n <= _FEW and call.k.dtype == call.v.dtype
         self.has_records &= (self.reads_halves or self.own_dtype is self.dtype) and self.scale is not None
         self.last_sight: tuple[int, _Sight] | None = None
