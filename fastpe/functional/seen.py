@@ -235,6 +235,7 @@ class _Plan:
         lse = raised(lse, columns)
         if "sinks" in given:
             drain(out, lse, given["sinks"])
+            lse = raised(raised(lse, columns, -1.0).astype(dtype), columns)  # rounded as `Pass` keeps it
         if columns is not None:
             lse = lse.astype(dtype)
         if self.own_dtype is not dtype:

@@ -125,6 +125,17 @@ def test_growth_that_changes_much_goes_the_long_way(rng):
             )
 
 
+def test_lse_of_sinks_and_offsets_is_rounded_alike_every_time(rng):
+    for _ in range(20):
+        q, k, v = qkv(rng, 1, 4, 2, 4, 1, 16)
+        given = {"sinks": rng.standard_normal(4).astype("f4"), "key_offset": rng.standard_normal((1, 1))}
+        found = [fastpe.attention(q, k, v, **given, return_lse=True)[1] for _ in range(3)]
+        for each in found[1:]:
+            np.testing.assert_array_equal(each, found[0])
+        seen._kept.clear()
+        again._kept.clear()
+
+
 def test_slots_of_a_call_are_not_kept(rng):
     q, k, v = qkv(rng, 2, 4, 2, 1, 130, 24)
     given = slot_of(rng, "scores", 1)

@@ -114,9 +114,12 @@ def _again(record, size, out, lse, q, k, v, given, slots, turns, halves):
         return False
     if not has_columns(arrays):
         return _drained(out, lse, arrays.sinks)
-    raised = lse + of_slots[1].bases.reshape(lse.shape[0], lse.shape[1], 1)
-    _drained(out, raised, arrays.sinks)
-    lse[:] = raised
+    bases = of_slots[1].bases.reshape(lse.shape[0], lse.shape[1], 1)
+    if arrays.sinks.size:
+        raised = lse + bases
+        drain_rows(out, raised, arrays.sinks)
+        lse[:] = raised - bases
+    lse[:] = lse + bases
     return True
 
 
