@@ -83,7 +83,7 @@ def make_gates(gates, layer, slopes, u, w, act, pack, sizes, a):
                 continue
             if sign == STEPS:
                 for i in range(own.length):
-                    put(offsets, own.before + i, scalar(offsets, slopes[h] * place_of(1, i, own)))
+                    put(offsets, own.before + i, scalar(offsets, get(slopes, h) * place_of(1, i, own)))
                 continue
             rate, weight = _rate(gates, layer, h, w), gates[layer, WEIGHT]
             bias = np.float64(get(w, gates[layer, BIAS] + h))
