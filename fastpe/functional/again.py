@@ -3,7 +3,8 @@
 They run the record of the call before (`kernels.kept`): compiled code sees whether the new arrays are laid out as those
 before. Where they are not, as once for each token when a cache has grown, the call goes the way of `functional.seen`,
 which leaves a record of it here. Nothing that is written to is kept from call to call. Calls with maps of channels,
-lifted channels, bands or dropout always go that way, and so do those whose slots are no arrays of the call's own sizes.
+lifted channels, bands, dropout or a scale for each head always go that way; so do those whose slots are no arrays of
+the call's own sizes, and those whose keys are copied first, as those of half precision are where angles turn them.
 """
 
 import math

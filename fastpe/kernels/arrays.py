@@ -32,15 +32,8 @@ def gemm(a: Array, b: Array, mode: Any = 0, d: Array | None = None, e: Array | N
     """f(start + a b): a (m, k) plain or transposed, b (k, n); d, e (m, n) or (1, n); `mode` as in `kernels.gemm`."""
     c = np.full((a.shape[0], b.shape[1]), np.nan, a.dtype)
     turned = a.flags.f_contiguous and not a.flags.c_contiguous  # a number: an array of another order is another type
-    _gemm(
-        a.T if turned else a,
-        turned,
-        np.ascontiguousarray(b),
-        c,
-        np.int64(mode),
-        c if d is None else d,
-        c if e is None else e,
-    )
+    a, b, d, e = a.T if turned else a, np.ascontiguousarray(b), c if d is None else d, c if e is None else e
+    _gemm(a, turned, b, c, np.int64(mode), d, e)
     return c
 
 

@@ -40,9 +40,12 @@ def factors_of_row(pairs, half):
     return pairs if half else 2 * pairs
 
 
+_OF_A_PAIR = 4 * ROWS_OF_A_TASK
+
+
 def scratch_size(pairs: int) -> int:
     """Elements that a lane needs for the sines and cosines of a task."""
-    return 4 * ROWS_OF_A_TASK * pairs
+    return _OF_A_PAIR * pairs
 
 
 @inlined
@@ -119,12 +122,8 @@ def add_growth_gradients(y, dy, dgrowth, pairs, half, sign):
         for c in range(0, pairs, lanes(y)):
             left = pairs - c
             first = load_first(dy, c, left) * load_first(y, c, left)
-            _add(
-                dgrowth,
-                c,
-                splat(sign) * (first + load_first(dy, c + pairs, left) * load_first(y, c + pairs, left)),
-                left,
-            )
+            second = load_first(dy, c + pairs, left) * load_first(y, c + pairs, left)
+            _add(dgrowth, c, splat(sign) * (first + second), left)
     else:
         for c in range(0, 2 * pairs, lanes(y)):
             left = 2 * pairs - c
@@ -176,7 +175,7 @@ def _rotate_lane(lane, board, x, strides, turns, sines, sign, turn_strides, fact
 @inner
 def rotate_alone(x, strides, angles, angle_strides, y, shape, pairs, half):
     """As `rotate`, by angles, in the thread that calls."""
-    board, factors = np.zeros(BOARD, np.int64), np.empty((1, 4 * ROWS_OF_A_TASK * pairs), x.dtype)
+    board, factors = np.zeros(BOARD, np.int64), np.empty((1, _OF_A_PAIR * pairs), x.dtype)
     _rotate_lane(0, pointer(board), x, strides, angles, None, 1.0, angle_strides, factors, y, shape, pairs, half)
 
 

@@ -38,6 +38,14 @@ _C4, _C6, _C8, _C10, _C12, _C14, _C16, _C18 = ((-1.0) ** (n // 2) / math.factori
 
 
 @inlined
+def exact_sum(a, b):
+    """a + b, rounded, and what rounding took from it, exactly (Knuth's sum of two)."""
+    total = a + b
+    shadow = total - a
+    return total, (a - (total - shadow)) + (b - shadow)
+
+
+@inlined
 def product_error(x, y, product):
     """x * y - product, exactly, where `product` is x * y rounded."""
     if FUSED:
@@ -135,9 +143,8 @@ def part_of_turn(position, high, low):
 @inlined
 def plus_part(first, second, part, rest):
     """The sum of two such sums, again as a sum of two."""
-    total = first + part
-    shadow = total - first
-    return total, second + rest + ((first - (total - shadow)) + (part - shadow))
+    total, error = exact_sum(first, part)
+    return total, second + rest + error
 
 
 @inlined

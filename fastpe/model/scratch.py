@@ -297,7 +297,7 @@ def composed_ends(
 def _factors(angles: Array, half: int, dtype: Any) -> Array:
     """What `kernels.rotate` turns rows by, and turns them back."""
     found = np.empty((3, angles.size * (1 if half else 2)), dtype)
-    make_factors(np.array(angles, np.float64).reshape(-1), half > 0, found)
+    make_factors(np.ascontiguousarray(angles, np.float64).reshape(-1), half > 0, found)
     return found
 
 

@@ -2,7 +2,6 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-import numba
 import numpy as np
 import pytest
 from array_kinds import gapped, read_only, stepped, transposed, unaligned
@@ -20,14 +19,7 @@ OPTIONS = (
 )  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def _nothing_kept():
-    seen._kept.clear()
-    again._kept.clear()
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("nothing_kept")
 
 
 @pytest.fixture

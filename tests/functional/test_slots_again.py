@@ -1,6 +1,5 @@
 """Calls with slots of which the arrays alone are new: the same bits, whatever the slots are, and the same errors."""
 
-import numba
 import numpy as np
 import pytest
 from attention_options import qkv
@@ -9,15 +8,7 @@ from called_again import DTYPES, bits, dtype_of, in_dtype, only_again, reference
 import fastpe
 from fastpe.functional import again, seen
 
-
-@pytest.fixture(autouse=True)
-def _nothing_kept():
-    seen._kept.clear()
-    again._kept.clear()
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("nothing_kept")
 
 
 @pytest.fixture

@@ -1,8 +1,11 @@
-"""What one test or example registers is unknown to the next (tests/conftest.py brings this to the examples too)."""
+"""What a test or example registers is unknown to the next (tests/conftest.py brings this to the examples too); so is, to
+those that ask, what calls of attention left behind."""
 
+import numba
 import pytest
 
 from fastpe.encodings.registry import ENCODINGS
+from fastpe.functional import again, seen
 from fastpe.tasks.registry import TASKS
 
 
@@ -15,3 +18,14 @@ def unregistered(monkeypatch):
     yield
     for found in (ENCODINGS, TASKS):
         vars(found).pop("_offered", None)
+
+
+@pytest.fixture
+def nothing_kept():
+    """No call of attention was made before, and those to come have one lane."""
+    for each in (seen, again):
+        each._kept.clear()
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    yield
+    numba.set_num_threads(before)

@@ -5,24 +5,18 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("ml_dtypes")
 
-import numba  # noqa: E402 - what comes after needs torch
-import numpy as np  # noqa: E402
+import numpy as np  # noqa: E402 - what comes after needs torch
 
 import fastpe.torch  # noqa: E402
-from fastpe.functional import again, seen  # noqa: E402
+from fastpe.functional import again  # noqa: E402
 from fastpe.torch import call, straight  # noqa: E402
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
 
 @pytest.fixture(autouse=True)
-def _nothing_kept():
-    for each in (seen, again, straight):
-        each._kept.clear()
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(before)
+def _nothing_kept(nothing_kept):
+    straight._kept.clear()
 
 
 def qkv(dtype=torch.float32, n=1, m=70):

@@ -14,7 +14,7 @@ import numpy as np
 
 from fastpe.kernels._jit import entry, inlined
 from fastpe.kernels.simd import aligned_zeros, fma, lanes, load, minus, pointer, splat, store, whole_vectors
-from fastpe.kernels.trig import PI, nearest, product_error
+from fastpe.kernels.trig import PI, exact_sum, nearest, product_error
 
 Array = np.ndarray[Any, Any]
 
@@ -56,23 +56,15 @@ def in_turns(x: Array, scale: float) -> Array:
 
 
 @inlined
-def _sum(a, b):  # type: ignore[no-untyped-def] # a kernel's types are Numba's
-    """a + b as a sum of two."""
-    total = a + b
-    shadow = total - a
-    return total, (a - (total - shadow)) + (b - shadow)
-
-
-@inlined
-def _plus(a1, a2, b1, b2):  # type: ignore[no-untyped-def]
-    high, low = _sum(a1, b1)
-    return _sum(high, low + (a2 + b2))
+def _plus(a1, a2, b1, b2):  # type: ignore[no-untyped-def] # a kernel's types are Numba's
+    high, low = exact_sum(a1, b1)
+    return exact_sum(high, low + (a2 + b2))
 
 
 @inlined
 def _times(a1, a2, b1, b2):  # type: ignore[no-untyped-def]
     high = a1 * b1
-    return _sum(high, fma(a1, b2, fma(a2, b1, product_error(a1, b1, high))))
+    return exact_sum(high, fma(a1, b2, fma(a2, b1, product_error(a1, b1, high))))
 
 
 @entry(label="exponentials to more than float64")
@@ -85,9 +77,9 @@ def _exponentials(x: Array, scale: float, found: Array) -> None:
         second = ((given - product) - product_error(first, divisor, product)) / divisor
         n = nearest(first * splat(_PER_OCTAVE))
         part = n * splat(_LN_2_HIGH)
-        high, low = _sum(first - n * splat(_LN_1), minus(part))
+        high, low = exact_sum(first - n * splat(_LN_1), minus(part))
         low = low + (second - product_error(n, splat(_LN_2_HIGH), part) - n * splat(_LN_3))
-        high, low = _sum(high, low)
+        high, low = exact_sum(high, low)
         high, low = high * splat(_SMALLER), low * splat(_SMALLER)
         e, rest = _small(high, low)
         for _ in range(_DOUBLINGS):

@@ -80,7 +80,7 @@ SIZES, NUMBER = len(Sizes._fields), len(Given._fields)
 INTEGERS, LOGICAL, OWN, WIDE = Given._fields[:4], Given._fields[4:5], Given._fields[5:-3], Given._fields[-3:]
 _OF_INTEGERS, _OF_LOGICAL, _OF_OWN, _OF_WIDE = map(len, (INTEGERS, LOGICAL, OWN, WIDE))
 _FIRST_OWN, _FIRST_WIDE = _OF_INTEGERS + _OF_LOGICAL, NUMBER - _OF_WIDE
-_MOST_GROWTH = 0.9  # of the exponent that the dtype has room for: as `functional.slot_arrays` has it
+MOST_GROWTH = 0.9  # of the exponent that the dtype has room for, by which growth may change within a block of queries
 
 
 @inner
@@ -154,7 +154,7 @@ def _grows_little(sizes, growth, like):
     those that do only there go the long way."""
     if not are_finite(growth):
         return False
-    most = _MOST_GROWTH * np.log(np.float64(np.finfo(like.dtype).max))
+    most = MOST_GROWTH * np.log(np.float64(np.finfo(like.dtype).max))
     pairs = sizes.grown_pairs if growth.size else 0
     for pair in range(pairs):
         low = high = growth[pair]
