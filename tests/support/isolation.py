@@ -1,5 +1,7 @@
-"""What a test or example registers is unknown to the next (tests/conftest.py brings this to the examples too); so is, to
-those that ask, what calls of attention left behind."""
+"""What a test or example registers is unknown to the next (tests/conftest.py brings this to examples too).
+
+What calls of attention leave behind is forgotten for those that ask.
+"""
 
 import numba
 import pytest
