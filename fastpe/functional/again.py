@@ -158,7 +158,8 @@ class Again:
         self.bits = None if self.dtype.itemsize > 2 else bits_of(qkv[0]).dtype
         self.size, self.return_lse, self.given = size, return_lse, _shapes(given)
         self.slots = True if given and given.keys() & _OF_KERNELS else None
-        self.turns = True if given and given.keys() & _TURNS else None
+        # with slots of the kernels it is compiled for both: one kind less
+        self.turns = True if self.slots or (given and given.keys() & _TURNS) else None
         rest = SLOTS_OF_INPUTS if self.slots else ROWS_OF_INPUTS if given is None else SEEN_OF_INPUTS
         self.others = inputs[rest:]  # to keep them; not the arrays of the call
         self.nowhere, counts = np.zeros((2, len(Given._fields)), np.int64)  # addresses, and elements, of nothing
@@ -179,7 +180,7 @@ class Again:
         addresses, _alive = self.addresses(given)
         rest, bits = (addresses, self.slots, self.turns), self.bits
         out = np.empty(self.shape, self.dtype if bits is None else bits)
-        lse = np.empty(self.shape[:-1], self.lse_dtype) if self.return_lse else None
+        lse = np.empty(self.shape[:-1], self.lse_dtype)
         if bits is None:
             done = again.forward_again(self.record, self.size, out, lse, q, k, v, *rest)
         else:
@@ -188,7 +189,7 @@ class Again:
             out = out.view(self.dtype)
         if not done:
             return None
-        return out if lse is None else (out, lse)
+        return (out, lse) if self.return_lse else out
 
     def run_at(self, q: int, k: int, v: int, addresses: Array | None) -> Array | None:
         """The output, of half precision its bits, of arrays at addresses that are laid out as those of the call, or

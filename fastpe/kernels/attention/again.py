@@ -37,16 +37,16 @@ def forward_again(record, size, out, lse, q, k, v, given, slots, turns):
     """As `calls.forward`, of other arrays; False, and nothing done, where they are of other types or not laid out as
     those before, or hold what attention does not take.
 
-    record: `HEAD` words, then the record of the call. size: of a lane's memory. lse: None where it is not wanted.
-    given: the addresses of `Given`, or None. slots, turns: True where it has slots of the kernels, and where it has
-    what turns or scales rows, else None.
+    record: `HEAD` words, then the record of the call. size: of a lane's memory.
+    given: the addresses of `Given`, or None. slots, turns: True where it has slots of the kernels, and where it may
+    have what turns or scales rows, else None.
     """
     return _as_before(record, q, k, v) and _exactly(record, size, out, lse, q, k, v, given, slots, turns)
 
 
 @entry(label="attention of half precision that is called again")
 def halves_again(record, size, out, lse, q, k, v, given, slots, turns):
-    """As `forward_again`, of half precision, of which queries were float32 in one piece before; lse: float32 or None.
+    """As `forward_again`, of half precision, of which queries were float32 in one piece before; lse: float32.
 
     All of q, k, v and out are the integers that `simd.halves` makes of such numbers; what is given is float32, or
     float64, and turns nothing.
@@ -57,13 +57,15 @@ def halves_again(record, size, out, lse, q, k, v, given, slots, turns):
 @entry(label="attention that is called again")
 def forward_at(record, size, out, q, k, v, given, slots, turns):
     """`forward_again` without lse, of arrays at addresses, which must be laid out as those before."""
-    return _exactly(record, size, out, None, *_qkv_at(record, out, q, k, v), given, slots, turns)
+    lse = np.empty(out.shape[:3], out.dtype)
+    return _exactly(record, size, out, lse, *_qkv_at(record, out, q, k, v), given, slots, turns)
 
 
 @entry(label="attention of half precision that is called again")
 def halves_at(record, size, out, q, k, v, given, slots, turns):
     """`halves_again` of arrays at addresses, as `forward_at`."""
-    return _rounded(record, size, out, None, *_qkv_at(record, out, q, k, v), given, slots, turns)
+    lse = np.empty(out.shape[:3], np.float32)
+    return _rounded(record, size, out, lse, *_qkv_at(record, out, q, k, v), given, slots, turns)
 
 
 @inner
@@ -79,15 +81,13 @@ def _qkv_at(record, like, q, k, v):
 
 @inner
 def _exactly(record, size, out, lse, q, k, v, given, slots, turns):
-    sums = np.empty(out.shape[:3], out.dtype) if lse is None else lse
-    return _again(record, size, out, sums, start_within(q), start_within(k), start_within(v), given, slots, turns, None)
+    return _again(record, size, out, lse, start_within(q), start_within(k), start_within(v), given, slots, turns, None)
 
 
 @inner
 def _rounded(record, size, out, lse, q, k, v, given, slots, turns):
     exact, wide = np.empty(out.shape, np.float32), widened(q)
-    sums = np.empty(out.shape[:3], np.float32) if lse is None else lse
-    done = _again(record, size, exact, sums, wide, start_within(k), start_within(v), given, slots, turns, True)
+    done = _again(record, size, exact, lse, wide, start_within(k), start_within(v), given, slots, turns, True)
     round_into(exact.reshape(-1), out.reshape(-1))
     return done
 
