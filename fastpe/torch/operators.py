@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.autograd import forward_ad
 
 from fastpe.kernels.simd import bits_of
 
@@ -162,13 +163,18 @@ def is_seen(tensors: tuple[torch.Tensor, ...]) -> bool:
 def operators_are_seen() -> bool:
     """Whether a transform, a mode, a tracer or the profiler looks at operators of any tensors."""
     return bool(
-        torch._C._are_functorch_transforms_active()
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._len_torch_function_stack()
-        or torch.autograd.forward_ad._current_level >= 0
-        or torch._C._get_tracing_state()
-        or torch.autograd._profiler_enabled()
+        _transforms_are_active()
+        or _dispatch_modes()
+        or _function_modes()
+        or forward_ad._current_level >= 0
+        or _tracing_state()
+        or _profiler_is_enabled()
     )
+
+
+_transforms_are_active, _tracing_state = torch._C._are_functorch_transforms_active, torch._C._get_tracing_state
+_dispatch_modes, _function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
+_profiler_is_enabled = torch.autograd._profiler_enabled
 
 
 def _split(flat: tuple[Any, ...], counts: tuple[int, ...]) -> list[list[Any]]:

@@ -28,6 +28,7 @@ _OPTIONS = {
 NO_OPTIONS = (None, None, None)
 _NAMES = {"key_lengths": "lengths"}
 _CONSTANTS = {bool, int, float, str, np.ndarray}
+_DENSE, _grad_is_enabled, _is_autocast = torch.strided, torch.is_grad_enabled, torch.is_autocast_enabled
 _DTYPES = {torch.float32, torch.float64, *HALVES}
 
 _Places = list[tuple[int, torch.dtype | None]]
@@ -101,11 +102,11 @@ def _are_plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
         return False
     if not (q.is_cpu and k.is_cpu and v.is_cpu) or q.is_neg() or k.is_neg() or v.is_neg():
         return False
-    if not q.layout is k.layout is v.layout is torch.strided:
+    if not q.layout is k.layout is v.layout is _DENSE:
         return False
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+    if _grad_is_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return False
-    return not (operators_are_seen() or torch.is_autocast_enabled("cpu")) and q.dtype is k.dtype is v.dtype
+    return not (operators_are_seen() or _is_autocast("cpu")) and q.dtype is k.dtype is v.dtype
 
 
 def _are_few(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:

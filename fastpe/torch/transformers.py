@@ -3,11 +3,13 @@
 import inspect
 import sys
 from collections.abc import Callable
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any
 
 import torch
 
+from fastpe.functional.again import MOST_QUERIES
+from fastpe.torch import straight
 from fastpe.torch.call import attention
 
 _HARMLESS = frozenset({  # what models hand on to every layer, and no attention reads beside its mask
@@ -15,6 +17,7 @@ _HARMLESS = frozenset({  # what models hand on to every layer, and no attention 
     "num_items_in_batch", "output_hidden_states", "output_router_logits", "position_embeddings", "position_ids",
     "return_dict", "seq_idx", "sliding_window", "use_cache",
 })  # fmt: skip
+_WHOLE = (int, torch.SymInt)
 _OF_T5 = ["self", "query_length", "key_length", "device", "past_seen_tokens"]
 
 
@@ -43,10 +46,11 @@ def register_transformers() -> None:
     """
     try:
         from transformers import AttentionInterface, AttentionMaskInterface
+        from transformers.masking_utils import sdpa_mask
     except ImportError as error:
         raise ImportError("register_transformers needs transformers 5: pip install 'transformers>=5'") from error
     AttentionInterface.register("fastpe", _attend)
-    AttentionMaskInterface.register("fastpe", _mask)
+    AttentionMaskInterface.register("fastpe", partial(_mask, sdpa_mask))
 
 
 def _attend(
@@ -68,12 +72,24 @@ def _attend(
             f"{type(module).__name__} needs an attention_mask where {queries} queries meet {keys} keys: fastpe cannot "
             "know where they stand"
         )
+    sinks = None if s_aux is None else s_aux.reshape(-1).to(query.dtype)
+    if (
+        queries <= MOST_QUERIES
+        and position_bias is cu_seq_lens_q is None
+        and not (dropout or torch.compiler.is_compiling())
+    ):  # where a token is written Python is what takes long
+        seen = {} if attention_mask is None else {"mask": attention_mask}
+        if sinks is not None:
+            seen["sinks"] = sinks
+        found = straight.attend(query, key, value, causal, None, softcap, (scaling, None, None), seen)
+        if found is not None:
+            return found.transpose(1, 2).contiguous(), None
     slots: dict[str, Any] = {} if position_bias is None else _position_bias(position_bias, queries, keys)
     if cu_seq_lens_q is not None:
         slots["spans"] = _documents(module, queries, cu_seq_lens_q, cu_seq_lens_k)
     out = attention(
         query, key, value, causal=causal, mask=attention_mask, scale=scaling, softcap=softcap, dropout=dropout,
-        sinks=None if s_aux is None else s_aux.reshape(-1).to(query.dtype), **slots,
+        sinks=sinks, **slots,
     )  # fmt: skip
     return out.transpose(1, 2).contiguous(), None
 
@@ -98,27 +114,24 @@ def _documents(module: torch.nn.Module, queries: int, edges: torch.Tensor, of_ke
 
 
 def _mask(
-    *, q_length: int, kv_length: int, q_offset: Any = 0, kv_offset: Any = 0, allow_is_causal_skip: bool = True,
-    config: Any = None, **others: Any,
+    dense: Callable[..., torch.Tensor | None], *, q_length: int, kv_length: int, q_offset: Any = 0, kv_offset: Any = 0,
+    allow_is_causal_skip: bool = True, config: Any = None, **others: Any,
 ) -> torch.Tensor | None:  # fmt: skip
-    """A mask of bool, or None where it hides nothing: it is causal, and as many keys as queries are at hand, or the
-    only query is the last of them."""
-    from transformers.masking_utils import sdpa_mask
-
+    """A mask of bool, as transformers' own `dense` makes it, or None where it hides nothing: it is causal, and as many
+    keys as queries are at hand, or the only query is the last of them."""
     if config is not None and not _prepared(type(config)):
         raise ValueError(
             f"models of {type(config).__name__} do not attend by transformers' interface: make them with "
             "attn_implementation='eager', and hand them to fastpe.torch.patch"
         )
     # where a tensor holds it, as of a static cache, keys may be at hand that are not yet filled
-    known = not isinstance(q_offset, torch.Tensor) and not isinstance(kv_offset, torch.Tensor)
+    known = isinstance(q_offset, _WHOLE) and isinstance(kv_offset, _WHOLE)
     square = known and q_length == kv_length and q_offset == 0
     last = known and q_length == 1 and q_offset + 1 == kv_offset + kv_length
-    mask: torch.Tensor | None = sdpa_mask(
+    return dense(
         q_length=q_length, kv_length=kv_length, q_offset=q_offset, kv_offset=kv_offset,
         allow_is_causal_skip=allow_is_causal_skip and (square or last), **others,
     )  # fmt: skip
-    return mask
 
 
 @torch.compiler.assume_constant_result
