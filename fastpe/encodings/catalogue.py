@@ -22,7 +22,9 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "Vectors of the offset in score and output", ("rel_key", "rel_query", "rel_value", "rel_gain", "key_bias"),
     ),
     "bias": ("Biases and factors of the score", ("bias", "gain", "row_scale", "scores", "index", "values")),
-    "content": ("Gates of a layer's input, queries and keys", ("counts",)),
+    "content": (
+        "Gates of a layer's input, queries, keys and scores", ("counts", "mlp_in", "mlp_bias", "mlp_out"),
+    ),
 }  # fmt: skip
 """Folder of `fastpe/encodings/` -> its title, and the slots that put an encoding there, in the order of acting."""
 

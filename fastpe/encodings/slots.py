@@ -142,6 +142,9 @@ SLOTS: Mapping[str, Slot] = {
     "values": Slot("(H, V)", "score: what index chooses from", "alone"),
     "scores": Slot("(H, N, M)", "added to the score", shape=_pairs),
     "counts": Slot("(H or 1, P, D)", "score: query times a vector of how many keys it counts", "alone"),
+    "mlp_in": Slot("(W, 2H, T)", "score: adds a network of the scores and biases of all heads: its first map", "alone"),
+    "mlp_bias": Slot("(W,)", "what that map adds", "alone"),
+    "mlp_out": Slot("(H, W, T)", "its second map, to a number for each head", "alone"),
     "rel_value": Slot("(H or 1, 2K+1, D)", "output: attention times a vector of the offset"),
     "scale": Slot("float or (H,)", "factor of the score, 1/sqrt(D) where it is not given", "alone", ""),
     "pairs": Slot("'interleaved' or 'half'", "which channels a rotation pairs", "alone", ""),
@@ -199,8 +202,10 @@ def _fits(axis: str, size: int, spec: Spec) -> bool:
             return size == spec.head_dim
         case "R/2":
             return 0 < size <= spec.head_dim // 2
-        case "2K+1":
+        case "2K+1" | "T":
             return size % 2 == 1
+        case "2H":
+            return size == 2 * spec.heads
     return size > 0
 
 

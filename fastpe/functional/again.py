@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.functional.arguments import AXES, Array
+from fastpe.functional.axes import AXES, Array
 from fastpe.functional.layouts import contiguous
 from fastpe.kernels.attention import again
 from fastpe.kernels.attention.cells import FEW

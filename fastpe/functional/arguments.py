@@ -11,7 +11,9 @@ from fastpe.base import validation
 from fastpe.base.random import Stream
 from fastpe.base.validation import at_least_zero, positive, truth, whole
 from fastpe.functional import polar
+from fastpe.functional.axes import AXES, WIDE, with_batch
 from fastpe.functional.bands import Band, check_bands
+from fastpe.functional.network import check_network
 from fastpe.functional.positions import Positions
 from fastpe.functional.sight import Mask, added_mask, as_spans, check_mask, check_spans, check_starts
 from fastpe.functional.slot_arrays import cells_of
@@ -19,33 +21,6 @@ from fastpe.kernels.attention.cells import FEW
 
 Array = np.ndarray[Any, Any]
 
-# the axes of every slot that is an array; "H1" is H or 1, "T" an odd 2K+1, "R" at most D/2, "L" is max(N, M)
-AXES = {
-    "rel_gain": ("H1", "T", "D"),
-    "rel_key": ("H1", "T", "D"),
-    "rel_query": ("H1", "T", "D"),
-    "rel_value": ("H1", "T", "Dv"),
-    "key_bias": ("H", "D"),
-    "gain": ("H", "T"),
-    "bias": ("H", "T"),
-    "values": ("H", "V"),
-    "index": ("N", "M"),
-    "scores": ("H", "N", "M"),
-    "rotors": ("H1", "L1", "D/b", "b", "b"),
-    "polar": ("H1", "D"),
-    "angles": ("H1", "L", "R"),
-    "growth": ("L", "R"),
-    "sinks": ("H",),
-    "key_offset": ("H1", "M"),
-    "key_slope": ("H1", "M"),
-    "query_slope": ("H1", "N"),
-    "row_scale": ("H1", "N"),
-    "counts": ("H1", "P", "D"),
-    "theta": ("R",),
-}
-UNLED = ("sinks", "theta")  # those that never have a leading axis B
-WIDE = ("angles", "growth", "key_offset", "theta")  # those that are read in float64
-_PRINTED = {"H1": "H or 1", "T": "2K+1", "R": "R/2", "L": "max(N, M)", "L1": "max(N, M) or 1"}
 _SIGHT = ("mask", "spans", "query_start", "bands")
 _PLAIN = ("scale", "rectify", "pairs", "softcap", "dropout", "dropout_seed", *_SIGHT)
 _HALVES = ("float16", "bfloat16")  # computed in float32
@@ -125,13 +100,14 @@ def check(
     own = {}
     for name, array in as_given.items():
         array = array.astype(np.float64) if name in WIDE else in_float32(array)
-        own[name] = _with_batch(name, axes[name], array, sizes, longer=starts is not None)
+        own[name] = with_batch(name, axes[name], array, sizes, longer=starts is not None)
     if "index" in own:  # a kernel follows it: once it has been checked, nobody else may change it
         own["index"] = cells_of(own["index"], positions).copy()
     bands = check_bands(given, sizes)
     mask, spans, given_mask = sight(given, sizes, batched, arrays["q"].dtype, wrt)
     causal = truth("causal", causal)
     _check_together(own, causal)
+    check_network(given | {"window": window}, own)
     scale = _scale(given.get("scale"), sizes)
     real = {name: array for name, array in (own_arrays | as_given).items() if name != "index"}
     real |= {"scale": scale} if "scale" in given else {}
@@ -239,41 +215,6 @@ def _slot_array(name: str, value: Any) -> Array:
     if array.dtype.kind not in "iu":
         raise TypeError(f"index must be an array of integers, not of {array.dtype}")
     return array
-
-
-def _with_batch(name: str, axes: tuple[str, ...], array: Array, sizes: Mapping[str, int], *, longer: bool) -> Array:
-    """The slot with a leading axis B or 1, its axes checked; those over positions may be longer than need be."""
-    led = array if array.ndim == len(axes) + 1 and name not in UNLED else array[None]
-    square = axes[-2:] == ("N", "M") and len(set(led.shape[-2:])) == 1 and _fits("L", led.shape[-1], sizes, longer)
-    fits = led.ndim == len(axes) + 1 and led.shape[0] in (1, sizes["B"])
-    fits = fits and all(
-        _fits(axis, size, sizes, longer) or (square and axis in "NM")
-        for axis, size in zip(axes, led.shape[1:], strict=True)
-    )
-    if name == "rotors" and fits:
-        fits = led.shape[-3] * led.shape[-2] == sizes["D"] and led.shape[-2] == led.shape[-1]
-    if not fits:
-        printed = ", ".join(_PRINTED.get(axis, axis) for axis in axes)
-        known = ", ".join(f"{axis} = {size}" for axis, size in sizes.items() if axis not in ("L", "Dv") or axis in axes)
-        after = "" if name in UNLED else ", or that after B,"
-        raise ValueError(f"{name} must have the shape ({printed}){after} where {known}; not {array.shape}")
-    return led
-
-
-def _fits(axis: str, size: int, sizes: Mapping[str, int], longer: bool) -> bool:
-    if axis == "H1":
-        return size in (1, sizes["H"])
-    if axis == "T":
-        return size % 2 == 1
-    if axis == "R":
-        return 1 <= size <= sizes["D"] // 2
-    if axis == "L1":
-        return size == 1 or _fits("L", size, sizes, longer)
-    if axis in ("D/b", "b"):
-        return size >= 1 and sizes["D"] % size == 0
-    if axis == "L" and longer:
-        return size >= sizes["L"]
-    return size >= 1 if axis in ("V", "P") else size == sizes[axis]
 
 
 def _check_together(slots: Mapping[str, Array], causal: bool) -> None:

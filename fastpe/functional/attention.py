@@ -10,6 +10,7 @@ import numpy as np
 
 from fastpe.functional import again, arguments, seen
 from fastpe.functional.arguments import Array, Call
+from fastpe.functional.axes import WIDE
 from fastpe.functional.banded import attended
 from fastpe.functional.passes import Pass
 
@@ -240,7 +241,7 @@ def checked(
         if name in call.dtypes and call.dtypes[name] != call.dtype:
             raise TypeError(f"{name} must have the dtype of q, {call.dtype}, not {call.dtypes[name]}")
     for name, array in call.slots.items():
-        if name not in ("index", *arguments.WIDE) and array.dtype != dtype:
+        if name not in ("index", *WIDE) and array.dtype != dtype:
             raise TypeError(f"{name} must have the dtype of q, {dtype}, not {array.dtype}")
         if name != "index" and array.size and not (np.isfinite(array.min()) and np.isfinite(array.max())):
             raise ValueError(f"{name} must be finite")

@@ -7,13 +7,16 @@ import numpy as np
 from fastpe.functional.arguments import Array, Call
 from fastpe.functional.bands import Band
 from fastpe.functional.merged import Merged, part
+from fastpe.functional.mlp import Networked
 from fastpe.functional.passes import Pass
 
 
 def attended(
     call: Call, tolerance: float, known: tuple[Array, Array] | None = None, *, rounds: bool = False
-) -> Pass | Merged:
+) -> Pass | Merged | Networked:
     """The call's passes, the forward one done; the arguments are those of `Pass`."""
+    if "mlp_in" in call.slots:
+        return Networked(call, known)
     if not call.bands or call.empty:
         return Pass(call, tolerance, known, rounds=rounds)
     calls = [_of_band(call, band) for band in call.bands]

@@ -181,8 +181,8 @@ class Pass:
         dlse: Any = None
         if self.call.return_lse and isinstance(dout, tuple) and len(dout) == 2:
             dout, dlse = dout
-        dout = self._given("dout", dout, self.out)
-        return dout, np.zeros_like(self.lse) if dlse is None else self._given("dlse", dlse, self.lse)
+        dout = gradient_of("dout", dout, self.out, self.call)
+        return dout, np.zeros_like(self.lse) if dlse is None else gradient_of("dlse", dlse, self.lse, self.call)
 
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
         """Gradients of the arguments that are wanted."""
@@ -204,14 +204,6 @@ class Pass:
             name: gradient.reshape(call.shapes[name]).astype(call.dtypes[name], copy=False)
             for name, gradient in self._named(g).items()
         }
-
-    def _given(self, name: str, value: Any, like: Array) -> Array:
-        """The gradient of an output."""
-        given = arguments.in_float32(arguments.any_real(name, value))
-        shape = self.call.without_axes(like).shape
-        if given.shape != shape:
-            raise ValueError(f"{name} must have the shape of the output, {shape}, not {given.shape}")
-        return contiguous(given, self.dtype).reshape(like.shape)
 
     def _room_for_gradients(self, case: Case, dout: Array, dlse: Array) -> Gradients:
         (b, h, hk, n, m, d), dv = self.sizes, case.v_width
@@ -283,6 +275,15 @@ class Pass:
 
     def _sinks_gradient(self, deltas: Array) -> Array:
         return sinks_gradient(self.call.slots["sinks"], raised(self.lse, self.columns), deltas)
+
+
+def gradient_of(name: str, value: Any, like: Array, call: Call) -> Array:
+    """The gradient of an output, laid out as it is."""
+    given = arguments.in_float32(arguments.any_real(name, value))
+    shape = call.without_axes(like).shape
+    if given.shape != shape:
+        raise ValueError(f"{name} must have the shape of the output, {shape}, not {given.shape}")
+    return contiguous(given, like.dtype).reshape(like.shape)
 
 
 def _way(n: int, m: int) -> Way | None:

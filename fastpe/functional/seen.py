@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.functional import again, arguments
-from fastpe.functional.arguments import AXES, UNLED, WIDE, Array
+from fastpe.functional.arguments import Array
+from fastpe.functional.axes import AXES, UNLED, WIDE
 from fastpe.functional.bounds import bounds_of, columns_with_room, limits_of, raised
 from fastpe.functional.content import own_angles, rows_of_bounds, rows_read, turned_rows
 from fastpe.functional.layouts import contiguous

@@ -7,6 +7,7 @@ import numpy as np
 from fastpe.kernels.activation import RELU
 from fastpe.kernels.attention.cells import TILE_KEYS
 from fastpe.kernels.attention.counted import TALLY
+from fastpe.kernels.attention.mlp import MlpRoom
 from fastpe.kernels.attention.records import (
     COUNTS,
     GROWTH,
@@ -23,7 +24,8 @@ from fastpe.kernels.bfloat16.product import MEMORY
 from fastpe.kernels.bfloat16.way import Way
 from fastpe.kernels.model_gates import ARRAYS as GATE_ARRAYS
 from fastpe.kernels.model_gates import GRADIENTS as GATE_GRADIENTS
-from fastpe.kernels.model_selective import KINDS
+from fastpe.kernels.model_network import Network
+from fastpe.kernels.model_selective import kept_of_angles, memory_for_angles
 from fastpe.kernels.simd import region
 
 
@@ -66,6 +68,9 @@ class Sizes(NamedTuple):
     lifted: int  # whether channels become radii, two for one
     polar_layer: int  # as `angles_layer` and `angles_head`, of phases
     polar_head: int
+    units: int  # of a network over scores (`attention.mlp`); 0: none
+    unit_taps: int
+    net_layers: int  # that have a network of their own; 1: all share one
     wants_table: int
     wants_qk_table: int
     wants_taps: int
@@ -73,6 +78,7 @@ class Sizes(NamedTuple):
     wants_row_scale: int
     wants_rotors: int
     wants_polar: int
+    wants_net: int
     gathers_table: int  # whether a rule says each token's row of the table, and of the rotations
     gathers_angles: int
     slots: int  # elements of the gradients of slots that all layers may share
@@ -116,6 +122,9 @@ class Offsets(NamedTuple):
     row_scale: int
     rotors: int
     polar: int
+    mlp_in: int
+    mlp_bias: int
+    mlp_out: int
     projection: int  # those of `composed` ends, input and output
     readout: int
 
@@ -124,8 +133,9 @@ class Position(NamedTuple):
     """The slots of a model at one length, and what attention needs to find its way in them.
 
     An array that is not read stands for a slot that is not given. Rows of `numbers` and `places` are attention's slots.
-    Of `rotors`, `polar`, `gates`, `selective` and `slots` there are all or none: a model with none of them is compiled
-    without, any other for all of them. To compile each subset by itself would take as long as all together.
+    Of `rotors`, `polar`, `gates`, `selective` and `slots` there are all or none, and all where there is a `net`: a
+    model with none of them is compiled without, any other for all of them. To compile each subset by itself would take
+    as long as all together.
 
     Lanes have it with pointers in the place of arrays of one axis (`simd.with_pointers`).
     """
@@ -144,6 +154,8 @@ class Position(NamedTuple):
     slopes: np.ndarray  # (H,), float64, of `model_slopes`
     selective: np.ndarray | None  # (layers, 4), int64, see `model_selective`
     frequencies: np.ndarray  # (C/2,), float64, of those
+    net: Network | None  # over scores, of every layer or of all
+    net_room: MlpRoom | None
     no_guard: np.ndarray  # float64, not read: short sequences leave no tile out
     slots: Slots | None  # those that are not above
     numbers: np.ndarray  # as `kernels.attention` takes them, layers in place of the batch
@@ -268,24 +280,11 @@ def _rotates(sizes: Sizes) -> bool:
     return any((sizes.pairs, sizes.block, sizes.lifted, sizes.rank))
 
 
-def _of_angles(sizes: Sizes, n: int) -> dict[str, int]:
-    """Elements that a layer keeps of the angles it makes (`model_selective`), n rows at a time."""
-    pairs = sizes.width // 2 * (sizes.rank > 0)
-    factors = KINDS * pairs * (1 if sizes.half else 2)
-    return {"low": n * sizes.rank, "steps": sizes.length * pairs, "sums": 2 * pairs, "factors": n * factors}
-
-
-def _for_angles(sizes: Sizes, n: int, *, backward: bool) -> dict[str, int]:
-    """Elements that layers make them in."""
-    c, made = sizes.width, int(sizes.rank > 0)
-    return {"unit": made * n * c, "dangles": backward * made * n * (c // 2), "maps": backward * c * sizes.rank}
-
-
-def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: int = 0) -> Arena:
+def arena_layout(sizes: Sizes, case: Case, room: Room, more: int, *, backward: bool, rows: int = 0) -> Arena:
     """Offsets into the arena, of regions; without a backward pass all layers share one place for their activations.
 
-    rows: how many go through the model at a time where the others of their sequence stay, with what attention reads of
-    them, in every layer; 0 where all of a sequence go together.
+    more: what attention needs where `room` is not it. rows: how many go through the model at a time where the others of
+    their sequence stay, with what attention reads of them, in every layer; 0 where all of a sequence go together.
     """
     whole_n, n, c, f, cursor = sizes.length, rows or sizes.length, sizes.width, sizes.hidden, 0
     norms, tokens, rotated = sizes.norms, sizes.vocabulary > 0, _rotates(sizes)
@@ -305,7 +304,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: 
         "lse": take(sizes.heads * whole_n),
         "tallies": take(sizes.counted * int(TALLY) * sizes.heads * whole_n),
         "gates": take(sizes.gated * GATE_ARRAYS * sizes.heads * whole_n),
-        **{name: take(count) for name, count in _of_angles(sizes, n).items()},
+        **{name: take(count) for name, count in kept_of_angles(sizes, n).items()},
         "mixed": take(whole_n * c),
         "middle": take(n * c),
         "normed2": take(norms * n * c),
@@ -327,7 +326,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: 
         "dcontent": take(backward * (rotated or case.apart) * n * case.g_row),
         "mapped": take((sizes.block > 0 or sizes.lifted > 0) * 4 * (c // sizes.heads)),
         "dgates": take(backward * sizes.gated * GATE_GRADIENTS * sizes.heads * n),
-        **{name: take(count) for name, count in _for_angles(sizes, n, backward=backward).items()},
+        **{name: take(count) for name, count in memory_for_angles(sizes, n, backward=backward).items()},
         "deltas": take(backward * n),
         "slots": take(backward * sizes.slots),
         "embedded": take((sizes.taps > 0) * whole_n * c),
@@ -337,7 +336,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, *, backward: bool, rows: 
         "embedding": take(sizes.composed_input * _composed_rows(sizes) * c),
         "projection": take(composed_sizes(sizes)[0]),
         "readout": take(composed_sizes(sizes)[1]),
-        "attention": take(room.size),
+        "attention": take(max(room.size, more)),
         "output": take(n * max(sizes.vocabulary, 1)),
         "picked": take(tokens * n * c),
         "dpicked": take(backward * tokens * n * c),

@@ -13,6 +13,7 @@ written goes on, and of every row the factors of its rotation: all heads' cosine
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -44,6 +45,19 @@ KINDS = 3  # of factors of rotation
 _COUNT = np.int64(4)  # of taps
 _LEAST = 1e-6
 ONE, NONE = np.int64(1), np.int64(0)
+
+
+def kept_of_angles(sizes: Any, n: int) -> dict[str, int]:
+    """Elements that a layer keeps of the angles it makes, n rows at a time."""
+    pairs = sizes.width // 2 * (sizes.rank > 0)
+    factors = KINDS * pairs * (1 if sizes.half else 2)
+    return {"low": n * sizes.rank, "steps": sizes.length * pairs, "sums": 2 * pairs, "factors": n * factors}
+
+
+def memory_for_angles(sizes: Any, n: int, *, backward: bool) -> dict[str, int]:
+    """Elements that layers make them in."""
+    c, made = sizes.width, int(sizes.rank > 0)
+    return {"unit": made * n * c, "dangles": backward * made * n * (c // 2), "maps": backward * c * sizes.rank}
 
 
 @inner

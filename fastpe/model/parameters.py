@@ -122,6 +122,9 @@ class Parameters:
             row_scale=0,
             rotors=0,
             polar=0,
+            mlp_in=0,
+            mlp_bias=0,
+            mlp_out=0,
             projection=0,
             readout=0,
         )

@@ -9,12 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.base import validation
+from fastpe.functional.network import NETWORK
 from fastpe.functional.positions import Positions
 from fastpe.functional.slot_arrays import fold, no_slots, slot_arrays
 from fastpe.kernels import model_memory, simd
+from fastpe.kernels.attention.mlp import MlpRoom
 from fastpe.kernels.attention.records import GIVEN, SLOTS, WANTED, Options
 from fastpe.kernels.attention.score import keeps_raw, terms_given
 from fastpe.kernels.model_gates import gated_columns
+from fastpe.kernels.model_network import Network, network_gradient, room_for_net
 from fastpe.kernels.model_selective import RANK
 from fastpe.kernels.rotate import make_factors
 from fastpe.kernels.rotors import lie_in, lie_out
@@ -27,13 +30,17 @@ from fastpe.model.precision import way_of
 Array = np.ndarray[Any, Any]
 
 _OF_CONTENT = ("angles", "row_scale", "rotors", "polar")  # acting on queries and keys before attention
-LAYERED = frozenset(SLOTS) | {*_OF_CONTENT}
+LAYERED = frozenset(SLOTS) | {*_OF_CONTENT, *NETWORK}
 """Slots that act in every layer, and of which every layer may have its own."""
 
 _MOST_COMPOSED = 2**18  # elements of a map: it is to stay in a core's own cache
 
 _INPUTS = ("table", "qk_table", "taps")
-_IN_PLACE = frozenset({*SLOTS, *_INPUTS}) - {"gain", "bias", "growth"}  # those that kernels read as they are filled
+_IN_PLACE = frozenset({*SLOTS, *_INPUTS, *NETWORK}) - {
+    "gain",
+    "bias",
+    "growth",
+}  # those that kernels read as they are filled
 _ONCE = ("table", "taps")  # of the slots with gradients: those that no layer has but the input
 
 
@@ -63,6 +70,7 @@ class Scratch:
     sizes: model_memory.Sizes
     arena: model_memory.Arena
     offsets: model_memory.Offsets
+    net_room: MlpRoom
     arenas: Array
     gradients: Array
     losses: Array
@@ -123,9 +131,11 @@ class Scratch:
         starts = {slot: start + parameters.flat.size for slot, start in starts.items()}
         of_layers, all_of_them = _one_after_the_other({slot: shapes[slot] for slot in shapes if slot not in _ONCE})
         starts, sizes = starts | of_layers, sizes._replace(slots=all_of_them)
-        arena = model_memory.arena_layout(sizes, case, room, backward=backward, rows=rows)
+        net_room = room_for_net(sizes, backward=backward)
+        arena = model_memory.arena_layout(sizes, case, room, net_room.size, backward=backward, rows=rows)
         starting = {
-            slot: simd.region(starts.get(slot, 0), np.prod(shapes.get(slot, 0))) for slot in (*_INPUTS, *_OF_CONTENT)
+            slot: simd.region(starts.get(slot, 0), np.prod(shapes.get(slot, 0)))
+            for slot in (*_INPUTS, *_OF_CONTENT, *NETWORK)
         }
         first += parameters.flat.size
         starting["slots"], stride = simd.region(first, all_of_them), first + all_of_them
@@ -137,7 +147,7 @@ class Scratch:
         which = f"a {'training step' if backward else 'call'} with length={length}, heads={config.heads}, lanes={lanes}"
         validation.room(which, (lanes * own + groups * stride) * np.dtype(config.dtype).itemsize)
         return cls(
-            sizes, arena, parameters.offsets._replace(**starting),
+            sizes, arena, parameters.offsets._replace(**starting), net_room,
             simd.aligned_zeros((lanes, own), config.dtype), simd.aligned_zeros((groups, stride), config.dtype),
             np.zeros(groups), numbers, _places(starts, shapes),
             np.zeros((1, 1, 1, 2), np.int64) if spans is None else spans[:, None], parameters.made, case, room,
@@ -174,8 +184,9 @@ class Scratch:
         rotors = lie_in(slots["rotors"]) if "rotors" in slots else None
         polar = _circles(slots["polar"], dtype) if "polar" in slots else None
         gates, slopes, selective, frequencies = self.made
+        net = Network(*(slots[slot].ravel() for slot in NETWORK)) if NETWORK[0] in slots else None
         rare, others = (rotors, polar, gates, selective), given.slots
-        if others is not None or any(x is not None for x in rare):  # then kernels take them all
+        if any(x is not None for x in (*rare, others, net)):  # then kernels take them all
             none = np.zeros((self.sizes.layers, 8), np.int64)  # more columns than either has
             unread = nothing, nothing, none, none
             rotors, polar, gates, selective = (y if x is None else x for x, y in zip(rare, unread, strict=True))
@@ -183,8 +194,8 @@ class Scratch:
         return model_memory.Position(
             table, qk_table, taps, turns, np.array(slots.get("row_scale", nothing), dtype).ravel(), given.bias,
             np.array(np.broadcast_to(scale, (self.sizes.layers, self.sizes.heads)), order="C"), self.spans, rotors,
-            polar, gates, slopes, selective, frequencies, np.zeros(1), others, self.numbers, self.places, self.case,
-            self.room,
+            polar, gates, slopes, selective, frequencies, net, None if net is None else self.net_room, np.zeros(1),
+            others, self.numbers, self.places, self.case, self.room,
         )  # fmt: skip
 
     def slot_gradients(self, slots: Mapping[str, Any], groups: int) -> dict[str, Array]:
@@ -193,6 +204,8 @@ class Scratch:
         for slot, shape in self.shapes.items():
             size = math.prod(shape)
             summed = sum_in_order(self.gradients[:groups, start[slot] : start[slot] + size]).reshape(shape)
+            if slot in NETWORK:
+                summed = network_gradient(slot, summed)
             if slot == "rotors":
                 summed = lie_out(summed.reshape(-1), shape)
             if slot in ("gain", "bias"):
@@ -235,6 +248,7 @@ def _sizes(
     factors = slots.get("row_scale", np.ones((1, 1, length)))
     of_layers, of_heads, positions, *_, block = slots.get("rotors", np.zeros((1, 1, 1, 0, 0, 0))).shape
     phases = slots.get("polar", np.zeros((1, 1, 0)))
+    net_layers, units, _, taps = slots.get(NETWORK[0], np.zeros((1, 0, 0, 0))).shape
     rule = config.rule
     return model_memory.Sizes(
         length=length, width=config.width, heads=config.heads, hidden=config.hidden,
@@ -253,10 +267,12 @@ def _sizes(
         rotors_layer=of_heads * positions if of_layers > 1 else 0,
         rotors_head=positions if of_heads > 1 else 0, rotors_row=int(positions > 1),
         lifted=int("polar" in slots), polar_layer=phases.shape[1] if len(phases) > 1 else 0,
-        polar_head=int(phases.shape[1] > 1),
+        polar_head=int(phases.shape[1] > 1), units=units, unit_taps=taps,
+        net_layers=net_layers,
         wants_table=int("table" in wanted), wants_qk_table=int("qk_table" in wanted), wants_taps=int("taps" in wanted),
         wants_angles=int("angles" in wanted), wants_row_scale=int("row_scale" in wanted),
         wants_rotors=int("rotors" in wanted), wants_polar=int("polar" in wanted),
+        wants_net=int(NETWORK[0] in wanted),
         gathers_table=int(rule is not None and "table" in slots), gathers_angles=int(rule is not None and rule.turns),
         slots=0, composed_input=0, composed_output=0, packed=0, products=way_of(config),
     )  # fmt: skip

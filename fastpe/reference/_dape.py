@@ -1,16 +1,11 @@
-"""DAPE, data-adaptive biases: attention in which a small network corrects all heads' scores, in plain NumPy.
-
-A cell's scores depend on those of all heads, which no slot can hold: there is this reference and no encoding of that
-name.
-"""
+"""DAPE, data-adaptive biases: attention in which a small network corrects all heads' scores, in plain NumPy."""
 
 from typing import Any
 
 import numpy as np
 
-from fastpe.reference._causal import Array, Pullback, attended_vjp, doubles, scale_of, t
-
-_LEAK = 0.01  # slope of a unit below 0
+from fastpe.reference._attention import attention_vjp
+from fastpe.reference._causal import Array, Pullback, doubles, scale_of
 
 
 def dape(
@@ -55,8 +50,8 @@ def dape(
 
     Past the training length it is defined; the network then meets larger biases than it was trained on.
 
-    It is not in the tiled kernels: a tile's scores need those of all heads at once, and version 2 those of a column of
-    keys more on either side for each of its convolutions.
+    This is `attention` with ``causal=True`` and the slots ``mlp_in``, ``mlp_bias`` and ``mlp_out``, and
+    `fastpe.attention` has it compiled; so has the encoding ``dape``.
 
     References
     ----------
@@ -87,68 +82,18 @@ def dape_vjp(
     given = {"q": q, "k": k, "v": v, "bias": bias, "w1": w1, "b1": b1, "w2": w2}
     q, k, v, bias, w1, b1, w2 = doubles(given)
     _check(q, bias, w1, b1, w2)
-    heads, n = q.shape[-3:-1]
-    s = scale_of(q, scale)
-    visible, offset = np.tri(n, dtype=bool), np.arange(n) - np.arange(n)[:, None] + n - 1
-    content = s * q @ t(k)
-    cells = np.broadcast_to(bias[:, offset] if bias.ndim == 2 else bias, content.shape)
-    x = np.where(visible, np.concatenate([content, cells], axis=-3), 0)
-    before = _convolved(x, w1) + b1[:, None, None]
-    slope = np.where(before > 0, 1, _LEAK)
-    units = slope * before
-    out, of_scores = attended_vjp(content + cells + _convolved(units, w2), v)
+    rows = (x.reshape(-1, *x.shape[-3:]) for x in (q, k, v))
+    slot, taps = "bias" if bias.ndim == 2 else "scores", w1.shape[2:] or (1,)
+    slots = {slot: bias, "mlp_in": w1.reshape(*w1.shape[:2], *taps), "mlp_bias": b1}
+    slots["mlp_out"] = w2.reshape(*w2.shape[:2], *taps)
+    names = {"bias": slot, "w1": "mlp_in", "b1": "mlp_bias", "w2": "mlp_out"}
+    out, back = attention_vjp(*rows, causal=True, scale=scale_of(q, scale), wrt=("q", "k", "v", *slots), **slots)
 
     def pullback(dout: Array) -> dict[str, Array]:
-        dscores, dv = of_scores(dout)
-        dunits, dw2 = _convolved_back(units, w2, dscores)
-        dbefore = slope * dunits
-        dx, dw1 = _convolved_back(x, w1, dbefore)
-        dx = np.where(visible, dx, 0)
-        dcontent, dcells = dscores + dx[..., :heads, :, :], _total(dscores + dx[..., heads:, :, :], 3)
-        dbias = dcells
-        if bias.ndim == 2:
-            dbias = np.zeros(bias.shape)
-            for own, of_head in zip(dbias, dcells, strict=True):
-                np.add.at(own, offset, of_head)
-        return {
-            "q": s * dcontent @ k, "k": s * t(dcontent) @ q, "v": dv, "bias": dbias, "w1": dw1.reshape(w1.shape),
-            "b1": _total(dbefore, 3).sum(axis=(-1, -2)), "w2": dw2.reshape(w2.shape),
-        }  # fmt: skip
+        found = back(np.reshape(dout, out.shape))
+        return {name: found[names.get(name, name)].reshape(np.shape(value)) for name, value in given.items()}
 
-    return out, pullback
-
-
-def _taps(maps: Array) -> list[tuple[int, Array]]:
-    """By how many keys each tap of (out, in, T), or (out, in), looks ahead, and its map (out, in)."""
-    taps = maps.reshape(*maps.shape[:2], -1)
-    return [(number - taps.shape[-1] // 2, taps[..., number]) for number in range(taps.shape[-1])]
-
-
-def _moved(x: Array, by: int) -> Array:
-    """What stands so many keys further on, 0 past the ends."""
-    found = np.zeros_like(x)
-    last = max(x.shape[-1] - abs(by), 0)
-    found[..., max(-by, 0) :][..., :last] = x[..., max(by, 0) :][..., :last]
-    return found
-
-
-def _convolved(x: Array, maps: Array) -> Array:
-    """y_oij = sum over taps and channels of W_oc(tap) x_ci(j + tap), of x (..., C, N, N)."""
-    found: Array = np.sum([np.einsum("oc,...cij->...oij", tap, _moved(x, by)) for by, tap in _taps(maps)], axis=0)
-    return found
-
-
-def _convolved_back(x: Array, maps: Array, dy: Array) -> tuple[Array, Array]:
-    """The gradients of x and of the maps, (out, in, T)."""
-    taps = _taps(maps)
-    dx: Array = np.sum([_moved(np.einsum("oc,...oij->...cij", tap, dy), -by) for by, tap in taps], axis=0)
-    of_taps = [_total(np.einsum("...oij,...cij->...oc", dy, _moved(x, by)), 2) for by, _ in taps]
-    return dx, np.stack(of_taps, axis=-1)
-
-
-def _total(x: Array, axes: int) -> Array:
-    """The sum over all but the last axes."""
-    return x.sum(axis=tuple(range(x.ndim - axes)))
+    return out.reshape(v.shape), pullback
 
 
 def _check(q: Array, bias: Array, w1: Array, b1: Array, w2: Array) -> None:

@@ -10,6 +10,7 @@ from fastpe.functional.slot_arrays import cells_of
 from fastpe.reference._bands import products
 from fastpe.reference._case import Array, Case, Gradients
 from fastpe.reference._counts import counted
+from fastpe.reference._mlp import networked
 from fastpe.reference._rotation import crossed, turn
 from fastpe.reference._sizes import Sizes
 
@@ -187,13 +188,15 @@ def logits_of(case: Case, inner: Array, cut: Array) -> tuple[Array, Callable[[Ar
     exact = _content_logits(case, inner_products(case)[0], cut)[1] if sizes and "counts" in slots else logits
     of_counts, counts_pullback = counted(case, exact, sizes=sizes)
     logits = logits + of_counts
+    biases: Any = 0
     if "bias" in slots:
-        logits = logits + case.gather(slots["bias"][:, :, None, :], "bias")
+        biases = biases + case.gather(slots["bias"][:, :, None, :], "bias")
     if "index" in slots:
-        logits = logits + case.look_up_values()
+        biases = biases + case.look_up_values()
     if "scores" in slots:
-        logits = logits + cells_of(slots["scores"], case.positions)
-    logits = logits + _columns(case)
+        biases = biases + cells_of(slots["scores"], case.positions)
+    of_network, network_pullback = networked(case, logits, biases)
+    logits = logits + biases + _columns(case) + of_network
     slope: Any = 1
     if case.softcap:
         turned = np.tanh(logits / case.softcap)
@@ -202,12 +205,15 @@ def logits_of(case: Case, inner: Array, cut: Array) -> tuple[Array, Callable[[Ar
     def pullback(dlogits: Array, gradients: Gradients) -> Array:
         du = dlogits = dlogits * slope
         _add_columns(case, dlogits, gradients)
+        dcells, dx = dlogits, network_pullback(dlogits, gradients)
+        if "mlp_in" in slots:
+            dcells, dlogits = (dlogits + own for own in (dx[:, len(dx[0]) // 2 :], dx[:, : len(dx[0]) // 2]))
         if "scores" in slots:
-            gradients.add_cells("scores", dlogits)
+            gradients.add_cells("scores", dcells)
         if "index" in slots:
-            gradients.add_values(dlogits)
+            gradients.add_values(dcells)
         if "bias" in slots:
-            gradients.add("bias", case.scatter(dlogits, "bias").sum(axis=-2))
+            gradients.add("bias", case.scatter(dcells, "bias").sum(axis=-2))
         du = dlogits = dlogits + counts_pullback(dlogits, gradients)
         if "gain" in slots:
             gradients.add("gain", case.scatter(dlogits * u, "gain").sum(axis=-2))

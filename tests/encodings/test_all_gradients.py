@@ -14,7 +14,9 @@ from fastpe.encodings import registry
 LENGTH, LAYERS = 12, 2
 CASES = learning(LENGTH)
 AT_THE_INPUT = {"table", "qk_table", "taps"}
-AWAY = {"clex": 0.1}  # others 0.3: an ODE of large maps ends at frequencies of which differences are noise
+AWAY = {"clex": 0.1, "dape": 0.2}
+"""Others 0.3. An ODE of large maps ends at frequencies of which differences are noise; a difference must not lead over
+a kink of the network's units."""
 Arrays = dict[str, np.ndarray]
 
 

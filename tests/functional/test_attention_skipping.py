@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from skipping import N, alibi, left_out, tiles_met, trained
 
 import fastpe
-from fastpe.functional.arguments import _PLAIN, AXES
+from fastpe.functional.arguments import _PLAIN
+from fastpe.functional.axes import AXES
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.records import Options
 from fastpe.kernels.attention.score import bounded, keeps_raw, terms_given

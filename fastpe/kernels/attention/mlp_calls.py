@@ -1,0 +1,152 @@
+"""Calls of attention whose scores go through a small network (`mlp`): samples and blocks of queries as tasks."""
+
+from typing import Any, NamedTuple
+
+from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.attention.mlp import ONE, ROWS, Net, Side
+from fastpe.kernels.attention.mlp_backward import MlpGradients, mlp_backward
+from fastpe.kernels.attention.mlp_forward import mlp_forward
+from fastpe.kernels.simd import at, pointer, row
+from fastpe.kernels.threads import claim, in_lanes
+
+
+class MlpCase(NamedTuple):
+    """Sizes, flags, and strides in elements; 0 where an axis repeats."""
+
+    batch: int
+    heads: int
+    group: int
+    queries: int
+    width: int
+    v_width: int
+    hidden: int
+    taps: int
+    causal: int
+    q_batch: int
+    q_head: int
+    q_row: int
+    k_batch: int
+    k_head: int
+    k_row: int
+    v_batch: int
+    v_head: int
+    v_row: int
+    biased: int
+    bias_batch: int
+    bias_head: int
+    zero: int
+    has_cells: int
+    cells_batch: int
+    cells_head: int
+    cells_row: int
+    window: int
+    spanned: int
+    spans_batch: int
+    parts: int  # that the sums over queries are made in
+
+
+class MlpInputs(NamedTuple):
+    """Arrays of one axis."""
+
+    q: Any
+    k: Any
+    v: Any
+    bias: Any
+    cells: Any
+    scale: Any
+    into: Any
+    offsets: Any
+    readout: Any
+    lengths: Any  # (B, 2), int64: queries and keys that are no padding
+    firsts: Any  # (B or 1,), int64: the positions of first queries
+    spans: Any  # int64
+
+
+class MlpOutputs(NamedTuple):
+    """Those of the forward pass and, in several parts what is summed over queries, the gradients."""
+
+    out: Any  # (B, H, N, Dv)
+    lse: Any
+    dout: Any
+    dlse: Any
+    dq: Any
+    dk: Any  # (B, parts, Hk, M, D)
+    dv: Any
+    dscale: Any  # (B, parts, H)
+    dbias: Any  # (B, parts, H, offsets)
+    dcells: Any  # (B, H, N, M)
+    dinto: Any  # (B, parts, T, W, 2 H)
+    doffsets: Any  # (B, parts, W)
+    dreadout: Any  # (B, parts, T, W, H)
+
+
+@inner
+def _side(x, b, case):
+    """One sample."""
+    return Side(
+        at(pointer(x.q), b * case.q_batch), case.q_head, case.q_row, at(pointer(x.k), b * case.k_batch), case.k_head,
+        case.k_row, at(pointer(x.v), b * case.v_batch), case.v_head, case.v_row,
+        at(pointer(x.bias), b * case.bias_batch), case.bias_head, case.zero, case.biased,
+        at(pointer(x.cells), b * case.cells_batch), case.cells_head, case.cells_row, case.has_cells, pointer(x.scale),
+        case.heads, case.group, case.width, case.v_width, x.lengths[b, 1], x.firsts[min(b, len(x.firsts) - 1)],
+        case.causal, case.window, at(pointer(x.spans), b * case.spans_batch), case.spanned,
+    )  # fmt: skip
+
+
+@inner
+def _net(x, case):
+    return Net(pointer(x.into), pointer(x.offsets), pointer(x.readout), case.hidden, case.taps)
+
+
+@inner
+def _gradients(y, b, part, keys, offsets, case):
+    """Where those of one sample go, of sums the part's."""
+    h, n, d, e, w = case.heads, case.queries, case.width, case.v_width, case.hidden
+    of_keys, own = h // case.group * keys, b * case.parts + part
+    units = case.taps * w * h
+    return MlpGradients(
+        at(pointer(y.dout), b * h * n * e), at(pointer(y.out), b * h * n * e), n * e, e, at(pointer(y.lse), b * h * n),
+        at(pointer(y.dlse), b * h * n), n, at(pointer(y.dq), b * h * n * d), n * d, d,
+        at(pointer(y.dk), own * of_keys * d), keys * d, d, at(pointer(y.dv), own * of_keys * e), keys * e, e,
+        at(pointer(y.dscale), own * h), at(pointer(y.dbias), own * h * offsets),
+        at(pointer(y.dcells), b * h * n * keys * case.has_cells), at(pointer(y.dinto), own * 2 * units),
+        at(pointer(y.doffsets), own * w), at(pointer(y.dreadout), own * units), ONE, case.biased, case.has_cells, ONE,
+    )  # fmt: skip
+
+
+@inner
+def _forward(lane, board, x, y, case, room, arenas):
+    blocks, task = (case.queries + ROWS - 1) // ROWS, claim(board)
+    h, n, e = case.heads, case.queries, case.v_width
+    while task < case.batch * blocks:
+        b, query = task // blocks, task % blocks * ROWS
+        rows = min(ROWS, x.lengths[b, 0] - query)
+        if rows > 0:
+            out, lse = at(pointer(y.out), b * h * n * e), at(pointer(y.lse), b * h * n)
+            mlp_forward(_side(x, b, case), _net(x, case), query, rows, out, n * e, e, lse, n, row(arenas, lane), room)
+        task = claim(board)
+
+
+@inner
+def _backward(lane, board, x, y, case, keys, offsets, room, arenas):
+    blocks, task = (case.queries + ROWS - 1) // ROWS, claim(board)
+    while task < case.batch * case.parts:
+        b, part = task // case.parts, task % case.parts
+        side, gradients = _side(x, b, case), _gradients(y, b, part, keys, offsets, case)
+        for block in range(part, blocks, case.parts):
+            rows = min(ROWS, x.lengths[b, 0] - block * ROWS)
+            if rows > 0:
+                mlp_backward(side, _net(x, case), gradients, block * ROWS, rows, row(arenas, lane), room)
+        task = claim(board)
+
+
+@entry(label="attention through a network over scores")
+def mlp_forward_calls(crew, board, x, y, case, room, arenas):
+    """`out` and `lse` of `y`, which hold zeros and minus infinity for queries that are padding."""
+    in_lanes(crew, _forward, (pointer(board), x, y, case, room, arenas))
+
+
+@entry(label="gradients of attention through a network over scores")
+def mlp_backward_calls(crew, board, x, y, case, keys, offsets, room, arenas):
+    """All gradients of `y`, which hold zeros. keys, offsets: axes of `dk` and of `dbias`."""
+    in_lanes(crew, _backward, (pointer(board), x, y, case, keys, offsets, room, arenas))

@@ -1,0 +1,46 @@
+"""What can be side by side in the layers of one model, as far as kernels say so and not the encodings themselves."""
+
+from collections.abc import Collection, Sequence
+
+from fastpe.encodings.encoding import Part
+from fastpe.functional.network import BESIDE, NETWORK
+from fastpe.functional.polar import check_radii
+from fastpe.model.config import ModelConfig
+
+_AT_INPUT = ("table", "qk_table", "taps")
+_PLAIN = ("scale", "pairs")
+
+
+def check_beside(config: ModelConfig, parts: Sequence[Part], layers: Sequence[Collection[str]]) -> None:
+    """Refuse what no kernel has.
+
+    Parameters
+    ----------
+    config : ModelConfig
+        Its settings.
+    parts : sequence of Part
+        Its encodings.
+    layers : sequence of collections of str
+        The slots of every layer, or of every kind of layer.
+
+    Raises
+    ------
+    ValueError
+        Which names what cannot be beside what.
+
+    Examples
+    --------
+    >>> check_beside(ModelConfig("alibi"), (), [{"bias", "mlp_in", "mlp_bias", "mlp_out"}])
+    """
+    name = config.encoding
+    check_radii(name, layers)
+    if not any(NETWORK[0] in own for own in layers):
+        return
+    beside = {*NETWORK, *BESIDE, *_AT_INPUT, *_PLAIN}
+    unfit = sorted(set().union(*layers) - beside)
+    gated = sorted(part.scheme for part in parts if part.encoding.gate is not None)
+    if unfit or gated:
+        what = repr(unfit[0]) if unfit else f"gates of {gated[0]!r}"
+        raise ValueError(f"{name!r} fills {what} beside a network over scores: with it go {', '.join(sorted(beside))}")
+    if config.dropout:
+        raise ValueError(f"dropout must be 0 with {name!r}, whose scores go through a network, not {config.dropout:g}")

@@ -1,0 +1,66 @@
+"""A small network over the scores of all heads (DAPE), in plain NumPy, with pullback."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fastpe.reference._case import Array, Case, Gradients
+
+_LEAK = 0.01  # slope of a unit below 0
+
+
+def networked(case: Case, content: Array, biases: Array) -> tuple[Any, Callable[[Array, Gradients], Any]]:
+    """What the network adds to scores; the pullback gives the gradients of products and of biases, (B, 2 H, N, M)."""
+    if "mlp_in" not in case.slots:
+        return 0, lambda dlogits, gradients: 0
+    into, offsets, readout = (case.slots[name][0] for name in ("mlp_in", "mlp_bias", "mlp_out"))
+    there = (np.arange(content.shape[-1]) < case.call.key_lengths[:, None])[:, None, None]
+    x = np.where(case.visible, np.concatenate([content, np.broadcast_to(biases, content.shape)], axis=1), 0)
+    before = _convolved(x, into) + offsets[:, None, None]
+    slope = np.where(there, np.where(before > 0, 1, _LEAK), 0).astype(offsets.dtype)
+    units = slope * before
+
+    def pullback(dlogits: Array, gradients: Gradients) -> Array:
+        dunits, dreadout = _convolved_back(units, readout, dlogits)
+        dbefore = slope * dunits
+        dx, dinto = _convolved_back(x, into, dbefore)
+        gradients.add("mlp_in", dinto[None])
+        gradients.add("mlp_bias", dbefore.sum(axis=(0, 2, 3))[None])
+        gradients.add("mlp_out", dreadout[None])
+        return np.where(case.visible, dx, 0)
+
+    return _convolved(units, readout), pullback
+
+
+def _taps(maps: Array) -> list[tuple[int, Array]]:
+    """By how many keys each tap of (out, in, T) looks ahead, and its map (out, in)."""
+    return [(number - maps.shape[-1] // 2, maps[..., number]) for number in range(maps.shape[-1])]
+
+
+def _moved(x: Array, by: int) -> Array:
+    """What stands so many keys further on, 0 past the ends."""
+    found = np.zeros_like(x)
+    last = max(x.shape[-1] - abs(by), 0)
+    found[..., max(-by, 0) :][..., :last] = x[..., max(by, 0) :][..., :last]
+    return found
+
+
+def _product(maps: Array, x: Array) -> Array:
+    """(B, out, N, M) of maps (out, in) and x (B, in, N, M)."""
+    rows = x.reshape(*x.shape[:2], -1)
+    return (maps @ rows).reshape(len(x), len(maps), *x.shape[2:])
+
+
+def _convolved(x: Array, maps: Array) -> Array:
+    """y_oij = sum over taps and channels of W_oc(tap) x_ci(j + tap), of x (B, C, N, M)."""
+    return np.asanyarray(sum(_product(tap, _moved(x, by)) for by, tap in _taps(maps)))
+
+
+def _convolved_back(x: Array, maps: Array, dy: Array) -> tuple[Array, Array]:
+    """The gradients of x and of the maps, (out, in, T)."""
+    taps = _taps(maps)
+    dx = np.asanyarray(sum(_moved(_product(tap.T, dy), -by) for by, tap in taps))
+    flat = dy.reshape(*dy.shape[:2], -1)
+    moved = [_moved(x, by).reshape(*x.shape[:2], -1) for by, _ in taps]
+    return dx, np.stack([(flat @ np.swapaxes(each, -1, -2)).sum(axis=0) for each in moved], axis=-1)
