@@ -105,7 +105,7 @@ def unpacked_tile(b, tile, packed):
     return [b.extract_value(packed, number) for number, _, _ in cells_of(tile)]
 
 
-def _load_cell(b, tile, p, p_row, i, j, count):
+def load_cell(b, tile, p, p_row, i, j, count):
     """Vector (i, j) of a matrix; a tile one vector wide reads only its first `count` lanes."""
     offset = b.add(b.mul(p_row, _index(i)), _index(j * tile.vector.lanes))
     if tile.columns == 1:
@@ -132,7 +132,7 @@ def tile_add(typingctx, tile, p, p_row, count):
         packed, p, p_row, count = arguments
         old = unpacked_tile(b, tile, packed)
         return packed_tile(
-            b, tile, [b.fadd(old[c], _load_cell(b, tile, p, p_row, i, j, count)) for c, i, j in cells_of(tile)]
+            b, tile, [b.fadd(old[c], load_cell(b, tile, p, p_row, i, j, count)) for c, i, j in cells_of(tile)]
         )
 
     return tile(tile, p, types.intp, types.intp), emit
@@ -145,7 +145,7 @@ def tile_multiply_add(typingctx, tile, a, a_row, b_, count):
     def emit(context, b, signature, arguments):
         packed, a, a_row, row, count = arguments
         old, vector = unpacked_tile(b, tile, packed), tile.vector
-        across = [_load_cell(b, tile, row, _index(0), 0, j, count) for j in range(tile.columns)]
+        across = [load_cell(b, tile, row, _index(0), 0, j, count) for j in range(tile.columns)]
         down = [code.broadcast(b, vector, code.load_element(b, a, b.mul(a_row, _index(i)))) for i in range(tile.rows)]
         return packed_tile(
             b, tile, [code.multiply_add(b, vector, down[i], across[j], old[c]) for c, i, j in cells_of(tile)]
@@ -172,7 +172,7 @@ def tile_where_positive(typingctx, tile, e, e_row, count):
         packed, e, e_row, count = arguments
         old = unpacked_tile(b, tile, packed)
         kept = [
-            code.where_positive(b, tile.vector, old[c], _load_cell(b, tile, e, e_row, i, j, count))
+            code.where_positive(b, tile.vector, old[c], load_cell(b, tile, e, e_row, i, j, count))
             for c, i, j in cells_of(tile)
         ]
         return packed_tile(b, tile, kept)

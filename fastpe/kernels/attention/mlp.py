@@ -33,8 +33,8 @@ from fastpe.kernels.simd import (
     zeros,
 )
 
-ROWS, KEYS = np.int64(32), np.int64(32)
-"""Queries of a block, and keys of a chunk."""
+ROWS, KEYS = np.int64(32), np.int64(30)
+"""Queries of a block, and keys of a chunk: a product has no single rows then."""
 LEAK = 0.01  # slope of u below 0
 HIDDEN = -1e37  # the score of a key that is not seen; and, negated, the lse of a query that sees none
 ONE, NONE = np.int64(1), np.int64(0)
@@ -92,11 +92,13 @@ class MlpRoom(NamedTuple):
     x: int  # 2 H grids
     u: int  # W
     s: int  # H: scores, then weights, then the gradients of scores
+    offsets: int  # of a head: its biases, one for each offset that cells have, and gradients of them
     turned: int  # (H, D, ROWS): queries times the scale, transposed
     out: int  # (H, ROWS, Dv)
     top: int  # (H, ROWS): the largest score so far, or lse
     sum: int  # (H, ROWS): that of weights so far, or what is taken from gradients of weights
     factors: int  # (ROWS,)
+    ones: int  # (ROWS,)
     low: int  # (ROWS,): the first key that each query sees,
     high: int  # and the first that it no longer does
     scaled: int  # (H, ROWS, D): queries times the scale
@@ -105,9 +107,6 @@ class MlpRoom(NamedTuple):
     du: int
     dp: int
     dq: int  # (H, ROWS, D), before the scale
-    x_turned: int
-    s_turned: int
-    dbias: int  # sums by offset, of one head
     dscale: int  # (H,)
     size: int
 
@@ -127,14 +126,15 @@ def room_for_mlp(heads: int, width: int, v_width: int, hidden: int, taps: int, *
         return region(start, count)
 
     sizes = {
-        "x": 2 * heads * grid, "u": hidden * grid, "s": heads * grid, "turned": heads * width * rows,
+        "x": 2 * heads * grid, "u": hidden * grid, "s": heads * grid, "offsets": grid // rows + 2 * rows,
+        "turned": heads * width * rows,
         "out": heads * rows * v_width, "top": heads * rows, "sum": heads * rows, "factors": rows,
-        "low": rows, "high": rows,
+        "ones": rows, "low": rows, "high": rows,
     }  # fmt: skip
     more = {
         "scaled": heads * rows * width, "dturned": heads * v_width * rows, "dx": 2 * heads * grid, "du": hidden * grid,
-        "dp": heads * grid, "dq": heads * rows * width, "x_turned": 2 * heads * grid, "s_turned": heads * grid,
-        "dbias": 2 * grid // rows + 2 * rows, "dscale": heads,
+        "dp": heads * grid, "dq": heads * rows * width,
+        "dscale": heads,
     }  # fmt: skip
     places = {name: take(count) for name, count in sizes.items()}
     places |= {name: take(backward * count) for name, count in more.items()}
@@ -184,6 +184,7 @@ def block_of(side, query, rows, arena, room):
         if i < rows:
             all_start, all_end = max(all_start, first), min(all_end, last)
         put(low, i, scalar(low, first))
+        put(at(arena, room.ones), i, scalar(low, 1.0))
         put(high, i, scalar(low, last))
     return Block(query, rows, start, end, all_start, all_end)
 
@@ -204,12 +205,13 @@ def cell_of(key, chunk, room):
 
 @inner
 def clear_outside(x, grids, start, end, chunk, room):
-    """Zeros in the cells of all keys but those from `start` to `end`."""
+    """Zeros in the cells of keys before `start` and from `end` on, as far as taps reach."""
     first, last = cell_of(start, chunk, room), cell_of(end, chunk, room)
-    for number in range(grids):
-        own = at(x, number * room.grid)
-        clear(own, first)
-        clear(at(own, last), room.grid - last)
+    before, after = min(first, room.edge * ROWS), min(room.grid - last, room.edge * ROWS)
+    if room.edge:
+        for number in range(grids):
+            clear(at(x, number * room.grid + first - before), before)
+            clear(at(x, number * room.grid + last), after)
 
 
 @inner
@@ -222,9 +224,15 @@ def seen(key, lane, x, other, arena, room):
 
 
 @inner
+def sees_all(block, start, end):
+    """Whether all queries see these keys."""
+    return block.all_start <= start and end <= block.all_end
+
+
+@inner
 def hide(x, grids, block, chunk, arena, room):
     """Zeros where a query does not see its key."""
-    if block.all_start <= chunk.x_start and chunk.x_end <= block.all_end:
+    if sees_all(block, chunk.x_start, chunk.x_end):
         return
     for key in range(chunk.x_start, chunk.x_end):
         for number in range(grids):

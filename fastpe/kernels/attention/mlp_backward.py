@@ -3,11 +3,10 @@
 from typing import Any, NamedTuple
 
 from fastpe.kernels._jit import inner
-from fastpe.kernels.attention.cells import clear, dot, scale_row
+from fastpe.kernels.attention.cells import clear, dot
 from fastpe.kernels.attention.mlp import (
     HIDDEN,
     KEYS,
-    LEAK,
     NONE,
     ONE,
     ROWS,
@@ -17,9 +16,11 @@ from fastpe.kernels.attention.mlp import (
     clear_outside,
     hide,
     seen,
+    sees_all,
 )
-from fastpe.kernels.attention.mlp_forward import make_scores, turn_queries
-from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
+from fastpe.kernels.attention.mlp_forward import in_columns, make_scores, turn_queries
+from fastpe.kernels.attention.mlp_maps import PLAIN, SLOPED, add_products, map_cells
+from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm
 from fastpe.kernels.simd import (
     at,
     backwards,
@@ -27,13 +28,13 @@ from fastpe.kernels.simd import (
     get,
     lanes,
     load,
-    minus,
+    load_first,
     put,
     scalar,
     splat,
     store,
+    store_first,
     total,
-    where_negative,
     zeros,
 )
 
@@ -73,11 +74,10 @@ class MlpGradients(NamedTuple):
 def _prepare(side, g, block, arena, room):
     """Of the block's queries: columns of the gradients of outputs, rows times the scale, lse, and what is taken from
     the gradients of weights."""
-    clear(at(arena, room.dturned), side.heads * side.v_width * ROWS)
-    clear(at(arena, room.scaled), side.heads * ROWS * side.width)
     clear(at(arena, room.dq), side.heads * ROWS * side.width)
     for h in range(side.heads):
-        turned, factor = at(arena, room.dturned + h * side.v_width * ROWS), get(side.scale, h)
+        turned, factor = at(arena, room.dturned + h * side.v_width * ROWS), splat(get(side.scale, h))
+        in_columns(at(g.dout, h * g.out_head + block.query * g.out_row), g.out_row, turned, block.rows, side.v_width)
         for i in range(ROWS):
             spot, query = h * ROWS + i, block.query + i
             put(at(arena, room.top), spot, scalar(arena, -HIDDEN))
@@ -85,11 +85,9 @@ def _prepare(side, g, block, arena, room):
             if i < block.rows:
                 place = h * g.out_head + query * g.out_row
                 dout, lse = at(g.dout, place), get(g.lse, h * g.lse_head + query)
-                for c in range(side.v_width):
-                    put(turned, c * ROWS + i, get(dout, c))
                 q, scaled = at(side.q, h * side.q_head + query * side.q_row), at(arena, room.scaled + spot * side.width)
-                for c in range(side.width):
-                    put(scaled, c, factor * get(q, c))
+                for c in range(0, side.width, lanes(q)):
+                    store_first(scaled, c, factor * load_first(q, c, side.width - c), side.width - c)
                 taken = dot(dout, at(g.out, place), side.v_width)
                 if g.has_dlse:
                     taken -= get(g.dlse, h * g.lse_head + query)
@@ -104,11 +102,13 @@ def _weights_back(side, g, block, chunk, h, arena, room):
     s, place, n = at(arena, room.s + h * room.grid), cell_of(chunk.start, chunk, room), chunk.end - chunk.start
     own, dp = at(s, place), at(arena, room.dp)
     lse, taken = at(arena, room.top + h * ROWS), at(arena, room.sum + h * ROWS)
+    whole = sees_all(block, chunk.start, chunk.end)
     for lane in range(0, ROWS, lanes(s)):
+        less = load(lse, lane)
         for key in range(chunk.start, chunk.end):
             cell = (key - chunk.start) * ROWS + lane
-            weight = exp(load(own, cell) - load(lse, lane))
-            store(own, cell, seen(key, lane, weight, zeros(s), arena, room))
+            weight = exp(load(own, cell) - less)
+            store(own, cell, weight if whole else seen(key, lane, weight, zeros(s), arena, room))
     of_keys = h // side.group
     dv, v = (
         at(g.dv, of_keys * g.dv_head + chunk.start * g.dv_row),
@@ -128,55 +128,40 @@ def _weights_back(side, g, block, chunk, h, arena, room):
 @inner
 def _u_back(side, net, g, chunk, arena, room):
     """The gradients of what lrelu takes, in `du`, and those of W2 and b1."""
-    u, s, du, turned = at(arena, room.u), at(arena, room.s), at(arena, room.du), at(arena, room.s_turned)
+    u, s, du = at(arena, room.u), at(arena, room.s), at(arena, room.du)
     place, first, reach = cell_of(chunk.u_start, chunk, room), cell_of(chunk.start, chunk, room), net.taps // 2
     n, cells, w, heads = (chunk.u_end - chunk.u_start) * ROWS, (chunk.end - chunk.start) * ROWS, net.hidden, side.heads
     clear_outside(du, w, chunk.u_start, chunk.u_end, chunk, room)
-    transpose(at(s, first), room.grid, turned, heads, heads, cells)
-    for tap in range(net.taps):
-        made, shift = at(du, place), (reach - tap) * ROWS
-        float_gemm(
-            at(net.out, tap), net.taps, w * net.taps, at(s, place + shift), room.grid, made, room.grid, w, n, heads,
-            FROM if tap else OVERWRITE, made, room.grid, made, NONE,
-        )  # fmt: skip
-        if g.wants_net:
-            dreadout = at(g.dreadout, tap * w * heads)
-            float_gemm(
-                at(u, first - shift), room.grid, ONE, turned, heads, dreadout, heads, w, heads, cells, FROM, dreadout,
-                heads, dreadout, NONE,
-            )  # fmt: skip
-    leak = splat(scalar(u, LEAK))
-    for unit in range(w):
-        own, units, sums = at(du, unit * room.grid + place), at(u, unit * room.grid + place), zeros(u)
-        for cell in range(0, n, lanes(u)):
-            d = load(own, cell)
-            d = where_negative(minus(load(units, cell)), d, leak * d)
-            store(own, cell, d)
-            sums = sums + d
-        if g.wants_net:
+    map_cells(
+        net.out, (net.taps, w * net.taps, ONE), net.taps, heads, -ONE, at(arena, room.ones), at(s, place),
+        at(du, place), room.grid, w, n, SLOPED, at(u, place), room.grid,
+    )  # fmt: skip
+    if g.wants_net:
+        for tap in range(net.taps):
+            scores, taken = at(s, first), at(u, first + (tap - reach) * ROWS)
+            add_products(taken, room.grid, w, scores, room.grid, heads, cells, at(g.dreadout, tap * w * heads))
+        for unit in range(w):
+            own, sums = at(du, unit * room.grid + place), zeros(u)
+            for cell in range(0, n, lanes(u)):
+                sums = sums + load(own, cell)
             put(g.dhidden, unit, get(g.dhidden, unit) + total(sums))
 
 
 @inner
 def _x_back(side, net, g, block, chunk, arena, room):
     """The gradients of products and biases, in `dx`, and those of W1."""
-    x, dx, du, turned = at(arena, room.x), at(arena, room.dx), at(arena, room.du), at(arena, room.x_turned)
+    x, dx, du = at(arena, room.x), at(arena, room.dx), at(arena, room.du)
     place, of_u, reach = cell_of(chunk.x_start, chunk, room), cell_of(chunk.u_start, chunk, room), net.taps // 2
     n, inputs, w = (chunk.x_end - chunk.x_start) * ROWS, 2 * side.heads, net.hidden
     units = (chunk.u_end - chunk.u_start) * ROWS
-    transpose(x, room.grid, turned, inputs, inputs, room.grid)
-    for tap in range(net.taps):
-        made, shift = at(dx, place), (reach - tap) * ROWS
-        float_gemm(
-            at(net.into, tap), net.taps, inputs * net.taps, at(du, place + shift), room.grid, made, room.grid, inputs,
-            n, w, FROM if tap else OVERWRITE, made, room.grid, made, NONE,
-        )  # fmt: skip
-        if g.wants_net:
-            dinto = at(g.dinto, tap * w * inputs)
-            float_gemm(
-                at(du, of_u), room.grid, ONE, at(turned, (of_u - shift) * inputs), inputs, dinto, inputs, w, inputs,
-                units, FROM, dinto, inputs, dinto, NONE,
-            )  # fmt: skip
+    map_cells(
+        net.into, (net.taps, inputs * net.taps, ONE), net.taps, w, -ONE, at(arena, room.ones), at(du, place),
+        at(dx, place), room.grid, inputs, n, PLAIN, dx, NONE,
+    )  # fmt: skip
+    if g.wants_net:
+        for tap in range(net.taps):
+            taken = at(x, of_u + (tap - reach) * ROWS)
+            add_products(at(du, of_u), room.grid, w, taken, room.grid, inputs, units, at(g.dinto, tap * w * inputs))
     hide(dx, inputs, block, chunk, arena, room)
     first, cells = cell_of(chunk.start, chunk, room), (chunk.end - chunk.start) * ROWS
     for number in range(inputs):
@@ -195,7 +180,7 @@ def _biases_back(side, g, block, chunk, h, arena, room):
                 place = h * side.cells_head + (block.query + i) * side.cells_row + key
                 put(g.dcells, place, get(g.dcells, place) + get(own, cell_of(key, chunk, room) + i))
     if g.wants_bias:
-        sums, n, width = at(arena, room.dbias), chunk.x_end - chunk.x_start, lanes(own)
+        sums, n, width = at(arena, room.offsets), chunk.x_end - chunk.x_start, lanes(own)
         clear(sums, n + ROWS)
         for key in range(chunk.x_start, chunk.x_end):
             for lane in range(0, ROWS, width):
@@ -240,11 +225,10 @@ def mlp_backward(side, net, g, query, rows, arena, room):
             _biases_back(side, g, block, chunk, h, arena, room)
             _rows_back(side, g, block, chunk, h, arena, room)
     for h in range(side.heads):
-        summed = get(g.dscale, h)
+        summed, factor = get(g.dscale, h), splat(get(side.scale, h))
         for i in range(rows):
-            dq, own = at(g.dq, h * g.dq_head + (query + i) * g.dq_row), at(arena, room.dq + (h * ROWS + i) * side.width)
+            own, dq = at(arena, room.dq + (h * ROWS + i) * side.width), at(g.dq, h * g.dq_head + (query + i) * g.dq_row)
             summed += dot(at(side.q, h * side.q_head + (query + i) * side.q_row), own, side.width)
-            scale_row(own, side.width, get(side.scale, h))
-            for c in range(side.width):
-                put(dq, c, get(own, c))
+            for c in range(0, side.width, lanes(own)):
+                store_first(dq, c, factor * load_first(own, c, side.width - c), side.width - c)
         put(g.dscale, h, summed)

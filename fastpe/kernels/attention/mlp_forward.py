@@ -7,7 +7,6 @@ from fastpe.kernels.attention.cells import clear, scale_row
 from fastpe.kernels.attention.mlp import (
     HIDDEN,
     KEYS,
-    LEAK,
     NONE,
     ONE,
     ROWS,
@@ -17,21 +16,43 @@ from fastpe.kernels.attention.mlp import (
     clear_outside,
     hide,
     seen,
+    sees_all,
 )
-from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm
-from fastpe.kernels.simd import at, exp, get, lanes, load, maximum, put, scalar, splat, store, zeros
+from fastpe.kernels.attention.mlp_maps import LEAKY, ONTO, map_cells
+from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
+from fastpe.kernels.simd import (
+    at,
+    backwards,
+    exp,
+    get,
+    lanes,
+    load,
+    load_first,
+    maximum,
+    put,
+    scalar,
+    splat,
+    store,
+    store_first,
+    zeros,
+)
+
+
+@inner
+def in_columns(x, x_row, y, rows, width):
+    """Rows of x in columns of y, which has `ROWS`; the others are zero."""
+    if rows < ROWS:
+        clear(y, width * ROWS)
+    transpose(x, x_row, y, ROWS, rows, width)
 
 
 @inner
 def turn_queries(side, block, arena, room):
     """The block's queries, times the scale, in columns."""
     for h in range(side.heads):
-        turned, factor = at(arena, room.turned + h * side.width * ROWS), get(side.scale, h)
-        clear(turned, side.width * ROWS)
-        for i in range(block.rows):
-            q = at(side.q, h * side.q_head + (block.query + i) * side.q_row)
-            for c in range(side.width):
-                put(turned, c * ROWS + i, factor * get(q, c))
+        turned, size = at(arena, room.turned + h * side.width * ROWS), side.width * ROWS
+        in_columns(at(side.q, h * side.q_head + block.query * side.q_row), side.q_row, turned, block.rows, side.width)
+        scale_row(turned, size, get(side.scale, h))
 
 
 @inner
@@ -45,41 +66,41 @@ def _make_x(side, block, chunk, arena, room):
         float_gemm(
             k, side.k_row, ONE, turned, ROWS, content, ROWS, n, ROWS, side.width, OVERWRITE, turned, NONE, turned, NONE
         )
-        _make_biases(side, block, chunk, h, at(x, (side.heads + h) * room.grid + place), n)
+        _make_biases(side, block, chunk, h, at(x, (side.heads + h) * room.grid + place), n, arena, room)
     hide(x, 2 * side.heads, block, chunk, arena, room)
 
 
 @inner
-def _make_biases(side, block, chunk, h, biases, n):
-    clear(biases, n * ROWS)
-    for j in range(n):
-        key = chunk.x_start + j
-        for i in range(block.rows):
-            query, b = block.query + i, scalar(biases, 0.0)
-            if side.biased:
-                b += get(side.bias, h * side.bias_head + key - query + side.zero)
-            if side.has_cells:
-                b += get(side.cells, h * side.cells_head + query * side.cells_row + key)
-            put(biases, j * ROWS + i, b)
+def _make_biases(side, block, chunk, h, biases, n, arena, room):
+    """Biases of a head, of n keys. Cells of a key lie one offset below each other."""
+    if not side.biased:
+        clear(biases, n * ROWS)
+    else:
+        offsets, nearest, width = at(arena, room.offsets), ROWS - block.rows, lanes(biases)
+        clear(offsets, nearest)  # of queries past the last one
+        first = h * side.bias_head + chunk.x_start - block.query + 1 - ROWS + side.zero
+        for place in range(nearest, n + ROWS - 1, width):
+            left = n + ROWS - 1 - place
+            store_first(offsets, place, load_first(side.bias, first + place, left), left)
+        for j in range(n):
+            for lane in range(0, ROWS, width):
+                store(biases, j * ROWS + lane, backwards(load(offsets, j + ROWS - width - lane)))
+    if side.has_cells:
+        for j in range(n):
+            for i in range(block.rows):
+                cell = get(side.cells, h * side.cells_head + (block.query + i) * side.cells_row + chunk.x_start + j)
+                put(biases, j * ROWS + i, get(biases, j * ROWS + i) + cell)
 
 
 @inner
 def _make_u(side, net, chunk, arena, room):
     x, u, place = at(arena, room.x), at(arena, room.u), cell_of(chunk.u_start, chunk, room)
-    reach, n, inputs = net.taps // 2, (chunk.u_end - chunk.u_start) * ROWS, 2 * side.heads
+    cells, inputs = (chunk.u_end - chunk.u_start) * ROWS, 2 * side.heads
     clear_outside(u, net.hidden, chunk.u_start, chunk.u_end, chunk, room)
-    for tap in range(net.taps):
-        taken, made = at(x, place + (tap - reach) * ROWS), at(u, place)
-        float_gemm(
-            at(net.into, tap), inputs * net.taps, net.taps, taken, room.grid, made, room.grid, net.hidden, n, inputs,
-            FROM if tap else OVERWRITE, made, room.grid, made, NONE,
-        )  # fmt: skip
-    leak = splat(scalar(u, LEAK))
-    for unit in range(net.hidden):
-        own, off = at(u, unit * room.grid + place), splat(get(net.bias, unit))
-        for cell in range(0, n, lanes(u)):
-            z = load(own, cell) + off
-            store(own, cell, maximum(z, leak * z))
+    map_cells(
+        net.into, (inputs * net.taps, net.taps, ONE), net.taps, inputs, ONE, at(arena, room.ones), at(x, place),
+        at(u, place), room.grid, net.hidden, cells, LEAKY, net.bias, ONE,
+    )  # fmt: skip
 
 
 @inner
@@ -88,39 +109,39 @@ def make_scores(side, net, block, chunk, arena, room):
     _make_x(side, block, chunk, arena, room)
     _make_u(side, net, chunk, arena, room)
     x, u, s, place = at(arena, room.x), at(arena, room.u), at(arena, room.s), cell_of(chunk.start, chunk, room)
-    n, reach = (chunk.end - chunk.start) * ROWS, net.taps // 2
-    for tap in range(net.taps):
-        made, taken = at(s, place), at(u, place + (tap - reach) * ROWS)
-        before = made if tap else at(x, place)
-        float_gemm(
-            at(net.out, tap), net.hidden * net.taps, net.taps, taken, room.grid, made, room.grid, side.heads, n,
-            net.hidden, FROM, before, room.grid, made, NONE,
-        )  # fmt: skip
+    cells = (chunk.end - chunk.start) * ROWS
     for h in range(side.heads):
-        own, biases = at(s, h * room.grid + place), at(x, (side.heads + h) * room.grid + place)
-        for cell in range(0, n, lanes(s)):
-            store(own, cell, load(own, cell) + load(biases, cell))
+        content, biases = at(x, h * room.grid + place), at(x, (side.heads + h) * room.grid + place)
+        for cell in range(0, cells, lanes(s)):
+            store(s, h * room.grid + place + cell, load(content, cell) + load(biases, cell))
+    own = at(s, place)
+    map_cells(
+        net.out, (net.hidden * net.taps, net.taps, ONE), net.taps, net.hidden, ONE, at(arena, room.ones),
+        at(u, place), own, room.grid, side.heads, cells, ONTO, own, room.grid,
+    )  # fmt: skip
 
 
 @inner
-def _weigh(chunk, h, arena, room):
+def _weigh(block, chunk, h, arena, room):
     """Weights of a head in the place of scores, by the largest score so far, and their sums; `factors` shrink what was
     summed up before."""
     top, sums = at(arena, room.top + h * ROWS), at(arena, room.sum + h * ROWS)
     factors, s = at(arena, room.factors), at(arena, room.s + h * room.grid + cell_of(chunk.start, chunk, room))
+    whole = sees_all(block, chunk.start, chunk.end)
     for lane in range(0, ROWS, lanes(s)):
         before, hidden = load(top, lane), splat(scalar(s, HIDDEN))
         largest = before
         for key in range(chunk.start, chunk.end):
             place = (key - chunk.start) * ROWS + lane
-            score = seen(key, lane, load(s, place), hidden, arena, room)
-            store(s, place, score)
-            largest = maximum(largest, score)
+            score = load(s, place)
+            largest = maximum(largest, score if whole else seen(key, lane, score, hidden, arena, room))
         factor = exp(before - largest)
         total = load(sums, lane) * factor
         for key in range(chunk.start, chunk.end):
             place = (key - chunk.start) * ROWS + lane
-            weight = seen(key, lane, exp(load(s, place) - largest), zeros(s), arena, room)
+            weight = exp(load(s, place) - largest)
+            if not whole:
+                weight = seen(key, lane, weight, zeros(s), arena, room)
             store(s, place, weight)
             total = total + weight
         store(top, lane, largest)
@@ -153,7 +174,7 @@ def mlp_forward(side, net, query, rows, out, out_head, out_row, lse, lse_head, a
         chunk = chunk_of(side, net, block, start)
         make_scores(side, net, block, chunk, arena, room)
         for h in range(side.heads):
-            _weigh(chunk, h, arena, room)
+            _weigh(block, chunk, h, arena, room)
             _sum_values(side, block, chunk, h, arena, room)
     for h in range(side.heads):
         for i in range(rows):
@@ -162,8 +183,8 @@ def mlp_forward(side, net, query, rows, out, out_head, out_row, lse, lse_head, a
                 at(out, h * out_head + (query + i) * out_row),
             )
             total = get(at(arena, room.sum), h * ROWS + i)
-            share = scalar(arena, 0.0) if total == 0 else scalar(arena, 1.0) / total
-            for c in range(side.v_width):
-                put(target, c, get(own, c) * share)
+            share = splat(scalar(arena, 0.0) if total == 0 else scalar(arena, 1.0) / total)
+            for c in range(0, side.v_width, lanes(own)):
+                store_first(target, c, share * load_first(own, c, side.v_width - c), side.v_width - c)
             whole = get(at(arena, room.top), h * ROWS + i) + np.log(total) if total > 0 else -np.inf
             put(lse, h * lse_head + query + i, scalar(arena, whole))
