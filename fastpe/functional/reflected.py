@@ -88,7 +88,8 @@ class Reflected(Outcome):
         call, (b, h, hk, n, m, d, dv, *_) = self.call, self.sizes
         deltas = np.einsum("bhnd,bhnd->bhn", dout, self.out) - dlse
         shapes = (b, h, n, d), (b, h, m, d), (b, h, m, dv), (b, h, m, d), (b, h, m)
-        own = [np.zeros(shape, self.dtype) for shape in shapes]
+        # filled here: where lanes are the first to touch memory, they wait for each other
+        own = [np.full(shape, 0, self.dtype) for shape in shapes]
         dscale, room = np.zeros((b, h)), self._room()
         seen = np.where(self.lse == -np.inf, self.dtype.type(0), self.lse)
         rows = [self._in_one_piece(x) for x in (seen, deltas, dout, *own)]
