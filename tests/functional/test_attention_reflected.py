@@ -1,5 +1,7 @@
 """Attention whose queries are reflected by every token up to a key: the slots `reflectors` and `reflect` (PaTH)."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from array_kinds import gapped, read_only, stepped, transposed, unaligned
@@ -45,9 +47,8 @@ def agrees(arguments, **options):
     for name, gradient in found.items():
         assert gradient.shape == np.shape(arguments[name])
         assert gradient.dtype == (np.float64 if name == "scale" else dtype)
-        assert_agrees(
-            gradient.astype(dtype), expected[name], same[name], n * m * d
-        )  # that of scale is summed in float64
+        narrow = gradient.astype(dtype)  # that of scale is summed in float64, of terms that are not
+        assert_agrees(narrow, expected[name], same[name], n * m * d)
 
 
 def assert_agrees(result, exact, same_dtype, terms):
@@ -269,6 +270,33 @@ def test_half_precision_is_computed_in_float32(rng, n, name):
     for name, gradient in pull(out).items():
         assert gradient.dtype == dtype
         np.testing.assert_array_equal(gradient, expected[name].astype(dtype))
+
+
+def test_nan_stays_where_it_belongs(rng):
+    """In its query, or its sample, whose lane's memory others use after it."""
+    given = problem(rng, SLOTS, b=3, h=1, n=70, d=5)
+    calm, pull = fastpe.attention_vjp(**given, causal=True)
+    gradients = pull(calm)
+    given["q"][1, 0, 20], given["v"][1, 0, 66] = np.nan, np.inf
+    out, pull = fastpe.attention_vjp(**given, causal=True)
+    np.testing.assert_array_equal(out[::2], calm[::2])
+    np.testing.assert_array_equal(np.isnan(out[1, 0, :64]).any(axis=-1), np.arange(64) == 20)
+    found = pull(calm)
+    for name in "qkv":
+        np.testing.assert_array_equal(found[name][::2], gradients[name][::2])
+
+
+def test_4096_positions_take_no_array_of_cells(rng):
+    """Scores would take 64 MiB."""
+    given = problem(rng, SLOTS, b=1, h=1, n=4096, d=8, dtype=np.float32)
+    tracemalloc.start()
+    try:
+        out, pull = fastpe.attention_vjp(**given, causal=True)
+        pull(out)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 10 * 2**20
 
 
 def test_no_call_is_kept_for_others(rng, monkeypatch):

@@ -9,7 +9,7 @@ keys from near to far, a tile of TILE at a time. With x as it comes to the tile,
 
 and x leaves it as x + sum_n r_n w_n: three products of matrices, and sums of at most TILE terms with the products of
 rows that `lay_products` has made once for all blocks, (2, TILE, TILE) for each tile. A lane whose query stands before
-key j has t_j = r_j = 0 and S_j = -inf. (8 D + 4 TILE) FLOP a cell, forward.
+key j has t_j = r_j = 0 and S_j = -inf. (8 D + 2 TILE) FLOP a cell, forward.
 
 A task is a block of one head; what it writes is its own. `reflected_backward` has the way back.
 """
