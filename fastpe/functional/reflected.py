@@ -10,11 +10,12 @@ from fastpe.functional.outcome import Outcome
 from fastpe.functional.rotation import without_warnings
 from fastpe.functional.sinks import drain, sinks_gradient
 from fastpe.kernels import simd
-from fastpe.kernels.attention import reflected, reflected_backward
+from fastpe.kernels.attention import reflected, reflected_backward, reflected_rows
+from fastpe.kernels.attention.cells import FEW
 from fastpe.kernels.attention.reflected import BLOCK, TILE
 from fastpe.kernels.threads import lanes_for, run_apart
 
-_TILE = int(TILE)
+_TILE, _FEW = int(TILE), int(FEW)
 _WORK = 2  # what a cell costs, measured by one of plain attention
 
 
@@ -38,7 +39,6 @@ class Reflected(Outcome):
         given = [self._in_one_piece(in_float32(x)) for x in rows]
         scale, limits = np.broadcast_to(call.scale, (h,)), np.array([np.finfo(self.dtype).min, 1.0], self.dtype)
         self.tokens = reflected.Tokens._make([*given, limits[:0], self._in_one_piece(scale), lengths, limits])
-        self.tokens = self.tokens._replace(products=self._products())
         self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.full((b, h, n), -np.inf, self.dtype)
         if known is None:
             self._forward()
@@ -49,15 +49,17 @@ class Reflected(Outcome):
     def _in_one_piece(self, x: Array) -> Array:
         return contiguous(x, self.dtype).reshape(-1)
 
-    def _products(self) -> Array:
+    def _lay_products(self) -> None:
         """Of the rows of every tile of keys, those with reflectors."""
+        if self.tokens.products.size:
+            return
         sizes = self.sizes
         tasks = sizes.batch * sizes.pairs * -(-sizes.keys // _TILE)
         found = np.zeros(tasks * 2 * _TILE * _TILE, self.dtype)
         lanes = lanes_for(found.size * sizes.width, tasks)
         arenas = simd.aligned_zeros((lanes, sizes.width * _TILE), self.dtype)
         run_apart(lanes, reflected.lay_products, self.tokens, sizes, found, arenas)
-        return found
+        self.tokens = self.tokens._replace(products=found)
 
     def _lanes(self, tasks: int) -> int:
         sizes = self.sizes
@@ -65,13 +67,27 @@ class Reflected(Outcome):
         return lanes_for(_WORK * cells * (sizes.width + sizes.v_width), tasks)
 
     def _forward(self) -> None:
+        if self.sizes.queries <= _FEW:
+            self._forward_by_rows()
+        else:
+            self._forward_in_blocks()
+        if "sinks" in self.call.slots:
+            drain(self.out, self.lse, self.call.slots["sinks"])
+
+    def _forward_by_rows(self) -> None:
+        sizes = self.sizes
+        lanes = self._lanes(sizes.batch * sizes.heads * sizes.queries)
+        size = simd.whole_vectors(sizes.width, self.dtype) + simd.whole_vectors(sizes.keys, self.dtype)
+        arenas, outputs = simd.aligned_zeros((lanes, size), self.dtype), (self.out.reshape(-1), self.lse.reshape(-1))
+        run_apart(lanes, reflected_rows.forward, self.tokens, sizes, *outputs, arenas)
+
+    def _forward_in_blocks(self) -> None:
+        self._lay_products()
         sizes, size, cells = self.sizes, self.block, _TILE * self.block
         starts, total = _laid_out([sizes.width * size, cells, cells, cells, size, size, sizes.v_width * size])
         lanes = self._lanes(sizes.batch * sizes.heads * -(-sizes.queries // size))
         arenas, outputs = simd.aligned_zeros((lanes, total), self.dtype), (self.out.reshape(-1), self.lse.reshape(-1))
         run_apart(lanes, reflected.forward, self.tokens, sizes, *outputs, tuple(starts), arenas)
-        if "sinks" in self.call.slots:
-            drain(self.out, self.lse, self.call.slots["sinks"])
 
     def _room(self) -> reflected_backward.Room:
         d, dv, size = self.sizes.width, self.sizes.v_width, self.block
@@ -85,6 +101,7 @@ class Reflected(Outcome):
     @without_warnings
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
         """As `pullback`, of both outputs."""
+        self._lay_products()
         call, (b, h, hk, n, m, d, dv, *_) = self.call, self.sizes
         deltas = np.einsum("bhnd,bhnd->bhn", dout, self.out) - dlse
         shapes = (b, h, n, d), (b, h, m, d), (b, h, m, dv), (b, h, m, d), (b, h, m)

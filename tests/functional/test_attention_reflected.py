@@ -177,9 +177,10 @@ def test_any_sizes_and_all_that_goes_with_it(data):
     agrees(arguments, lengths=draw(st.sampled_from([None, keys, (queries, keys), (queries, None)])))
 
 
+@pytest.mark.parametrize("n", [3, 130])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_wide_rows_and_many_keys(rng, dtype):
-    agrees(problem(rng, SLOTS, b=1, h=2, hk=1, n=130, m=300, d=70, dtype=dtype))
+def test_wide_rows_and_many_keys(rng, n, dtype):
+    agrees(problem(rng, SLOTS, b=1, h=2, hk=1, n=n, m=300, d=70, dtype=dtype))
 
 
 def test_without_axes(rng):
@@ -235,8 +236,9 @@ def test_scores_that_one_looks_at(rng):
 # ---------------------------------------------------------------------------------------------------- as elsewhere
 
 
-def test_any_number_of_threads_gives_the_same_bits(rng, monkeypatch):
-    given, found = problem(rng, SLOTS, b=2, h=4, hk=2, n=200, m=230, d=20, dtype=np.float32, shared=True), []
+@pytest.mark.parametrize("n", [2, 200])
+def test_any_number_of_threads_gives_the_same_bits(rng, n, monkeypatch):
+    given, found = problem(rng, SLOTS, b=2, h=4, hk=2, n=n, m=430, d=40, dtype=np.float32, shared=True), []
     for threads in (1, 2, 5):
         monkeypatch.setattr(threads_of_kernels, "default_threads", lambda threads=threads: threads)
         out, pull = fastpe.attention_vjp(**given, causal=True)

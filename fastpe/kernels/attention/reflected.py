@@ -15,7 +15,7 @@ A task is a block of one head; what it writes is its own. `reflected_backward` h
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,25 +65,25 @@ class Tokens(NamedTuple):
     """q, k and v (B, H, N or M, D), reflectors and how far each reflects; the products of a tile's rows, W W^T and K
     W^T; the scale of each head; (B, 2) the numbers of queries and keys; the least number, and 1. All in one piece."""
 
-    q: object
-    k: object
-    v: object
-    w: object
-    beta: object
-    products: object
-    scale: object
-    lengths: object
-    limits: object
+    q: Any
+    k: Any
+    v: Any
+    w: Any
+    beta: Any
+    products: Any
+    scale: Any
+    lengths: Any
+    limits: Any
 
 
 class Head(NamedTuple):
     """Pointers to the keys of one head, and to what belongs to them."""
 
-    k: object
-    v: object
-    w: object
-    beta: object
-    products: object
+    k: Any
+    v: Any
+    w: Any
+    beta: Any
+    products: Any
 
 
 class Block(NamedTuple):

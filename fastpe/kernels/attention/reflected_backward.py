@@ -14,7 +14,7 @@ y, and of TILE x TILE ones, E R^T and G R^T, with keys and reflectors. 30 D FLOP
 A task is a head: it goes through its blocks in their order and adds to gradients of its own.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.attention.reflected import (
@@ -53,15 +53,15 @@ class Gradients(NamedTuple):
     """lse and what is taken from the gradient of a weight, (B, H, N); dout; where gradients go, which are zero: all
     for every head, in one piece, those of scales in float64."""
 
-    lse: object
-    deltas: object
-    dout: object
-    dq: object
-    dk: object
-    dv: object
-    dw: object
-    dbeta: object
-    dscale: object
+    lse: Any
+    deltas: Any
+    dout: Any
+    dq: Any
+    dk: Any
+    dv: Any
+    dw: Any
+    dbeta: Any
+    dscale: Any
 
 
 class Room(NamedTuple):
