@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.kernels._jit import entry, inner
-from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
+from fastpe.kernels.gemm import FROM, OVERWRITE, gemm, transpose
 from fastpe.kernels.simd import (
     at,
     blend,
@@ -131,7 +131,7 @@ def turned_block(rows, width, x, count, factor):
 @inner
 def product(a, a_row, a_col, b, c, n, m, depth, mode):
     """C (m, n), in one piece as B is, from A B, added to what C was or not."""
-    float_gemm(a, a_row, a_col, b, n, c, n, m, n, depth, mode, c, n, c, n)
+    gemm(a, a_row, a_col, b, n, c, n, m, n, depth, mode, c, n, c, n)
 
 
 @inner
@@ -170,7 +170,7 @@ def meet(head, width, block, first, x, far, along, steps, scores):
     product(at(head.k, first * width), width, 1, x, scores, size, count, width, OVERWRITE)
     _carry(at(head.products, 2 * TILE * first), beta, along, steps, scores, count, first - block.position)
     if first > 0:
-        float_gemm(w, 1, width, steps, size, far, size, width, size, count, FROM, x, size, x, size)
+        gemm(w, 1, width, steps, size, far, size, width, size, count, FROM, x, size, x, size)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def _products_lane(lane, board, tokens, sizes, products, arenas):
         count, own = min(TILE, sizes.keys - first), at(pointer(products), task * 2 * TILE * TILE)
         transpose(w, width, turned, TILE, count, width)
         for a, c in ((w, own), (k, at(own, TILE * TILE))):
-            float_gemm(a, width, 1, turned, TILE, c, TILE, count, count, width, OVERWRITE, c, TILE, c, TILE)
+            gemm(a, width, 1, turned, TILE, c, TILE, count, count, width, OVERWRITE, c, TILE, c, TILE)
         task = claim(board)
 
 

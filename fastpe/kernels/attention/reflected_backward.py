@@ -26,7 +26,7 @@ from fastpe.kernels.attention.reflected import (
     product,
     turned_block,
 )
-from fastpe.kernels.gemm import FROM, ONTO, OVERWRITE, float_gemm, transpose
+from fastpe.kernels.gemm import FROM, ONTO, OVERWRITE, gemm, transpose
 from fastpe.kernels.simd import (
     at,
     blend,
@@ -158,7 +158,7 @@ def _add_to_tokens(head, width, first, count, queries, arena, room, x, dk, dw):
     transpose(at(arena, room.y), size, y_rows, width, width, size)
     transpose(steps, size, step_rows, TILE, count, size)
     for a, c in ((dscores, of_scores), (back, of_back)):
-        float_gemm(a, size, 1, step_rows, TILE, c, TILE, count, count, size, OVERWRITE, c, TILE, c, TILE)
+        gemm(a, size, 1, step_rows, TILE, c, TILE, count, count, size, OVERWRITE, c, TILE, c, TILE)
     _mirror(of_scores, of_back, count)
     _onto(dscores, size, 1, x_rows, dk, width, count, queries)
     _onto(of_scores, TILE, 1, w, dk, width, count, count)
