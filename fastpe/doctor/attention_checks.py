@@ -238,3 +238,29 @@ def attention_of_radii(draw: Draw, n: int, d: int) -> Iterator[Case]:
     found = pull(do[None])
     ours = out[0], *(found[name][0] for name in "qkv"), found["polar"], found["angles"][0]
     yield Case(ours, formula, (do, q, k, v, phases, angles), n * d)
+
+
+def attention_of_reflections(draw: Draw, n: int, d: int) -> Iterator[Case]:
+    """Queries that every token up to a key reflects."""
+    do, q, k, v, w, beta = draw(n, d), draw(n, d), draw(n, d), draw(n, d), draw(n, d), 2 * expit(draw(n))
+    w /= np.sqrt((w * w).sum(axis=1, keepdims=True))
+
+    def formula(do: Array, q: Array, k: Array, v: Array, w: Array, beta: Array) -> tuple[Array, ...]:
+        x, scores, seen = q * _scale(q), np.full((n, n), -np.inf, q.dtype), {}
+        for j in reversed(range(n)):
+            seen[j] = x[j:].copy()
+            scores[j:, j] = seen[j] @ k[j]
+            x[j:] -= beta[j] * np.outer(seen[j] @ w[j], w[j])
+        weights, pullback = reference.softmax_vjp(scores)
+        dscores, y = pullback(do @ v.T), np.zeros_like(q)
+        dk, dw, dbeta = np.zeros_like(k), np.zeros_like(w), np.zeros_like(beta)
+        for j in range(n):
+            u, t, e = y[j:] @ w[j], seen[j] @ w[j], dscores[j:, j]
+            dk[j], dw[j], dbeta[j] = e @ seen[j], -beta[j] * (u @ seen[j] + t @ y[j:]), -(u @ t)
+            y[j:] += np.outer(e, k[j]) - beta[j] * np.outer(u, w[j])
+        return weights @ v, y * _scale(q), dk, weights.T @ do, dw, dbeta
+
+    out, pull = attention_vjp(q[None], k[None], v[None], causal=True, reflectors=w[None], reflect=beta[None])
+    found = pull(do[None])
+    ours = out[0], *(found[name][0] for name in (*"qkv", "reflectors", "reflect"))
+    yield Case(ours, formula, (do, q, k, v, w, beta), n * d)

@@ -13,10 +13,10 @@ from fastpe.base.validation import at_least_zero, positive, truth, whole
 from fastpe.functional import polar
 from fastpe.functional.axes import AXES, WIDE, with_batch
 from fastpe.functional.bands import Band, check_bands
-from fastpe.functional.network import check_network
 from fastpe.functional.positions import Positions
 from fastpe.functional.sight import Mask, added_mask, as_spans, check_mask, check_spans, check_starts
 from fastpe.functional.slot_arrays import cells_of
+from fastpe.functional.together import check_network, check_reflections, check_together
 from fastpe.kernels.attention.cells import FEW
 
 Array = np.ndarray[Any, Any]
@@ -24,7 +24,6 @@ Array = np.ndarray[Any, Any]
 _SIGHT = ("mask", "spans", "query_start", "bands")
 _PLAIN = ("scale", "rectify", "pairs", "softcap", "dropout", "dropout_seed", *_SIGHT)
 _HALVES = ("float16", "bfloat16")  # computed in float32
-_MOST_VALUES = 2**31 - 1  # that a kernel's index, int32, can choose from
 
 
 @dataclass(frozen=True)
@@ -91,6 +90,8 @@ def check(
     for name in given:
         if name not in AXES and name not in _PLAIN:
             raise TypeError(f"{name} is not a slot of attention; those are {', '.join((*AXES, *_PLAIN))}")
+    causal = truth("causal", causal)
+    check_reflections(given, causal, window)
     starts = check_starts(given.get("query_start"), sizes, batched)
     positions = Positions(sizes["N"], sizes["M"], starts)
     if starts is not None:
@@ -105,8 +106,7 @@ def check(
         own["index"] = cells_of(own["index"], positions).copy()
     bands = check_bands(given, sizes)
     mask, spans, given_mask = sight(given, sizes, batched, arrays["q"].dtype, wrt)
-    causal = truth("causal", causal)
-    _check_together(own, causal)
+    check_together(own, causal)
     check_network(given | {"window": window}, own)
     scale = _scale(given.get("scale"), sizes)
     real = {name: array for name, array in (own_arrays | as_given).items() if name != "index"}
@@ -215,24 +215,6 @@ def _slot_array(name: str, value: Any) -> Array:
     if array.dtype.kind not in "iu":
         raise TypeError(f"index must be an array of integers, not of {array.dtype}")
     return array
-
-
-def _check_together(slots: Mapping[str, Array], causal: bool) -> None:
-    polar.check_polar(slots)
-    if ("index" in slots) != ("values" in slots):
-        raise ValueError("index and values must be given together")
-    if "index" in slots:
-        count, index = slots["values"].shape[-1], slots["index"]
-        if count > _MOST_VALUES:
-            raise ValueError(f"values must have at most {_MOST_VALUES} entries for index to choose from, not {count}")
-        if index.size and (index.min() < 0 or index.max() >= count):
-            raise ValueError(f"index must lie in [0, {count}), but reaches from {index.min()} to {index.max()}")
-    for name, fault in (("growth", "it grows without bound for"), ("counts", "nobody counts")):
-        if name in slots and not causal:
-            raise ValueError(f"{name} needs causal=True: {fault} keys after the query")
-    counts = [slots[name].shape[-1] for name in ("angles", "growth") if name in slots]
-    if len(set(counts)) > 1:
-        raise ValueError(f"growth must have as many pairs as angles, {counts[0]}, not {counts[1]}")
 
 
 def _scale(scale: Any, sizes: Mapping[str, int]) -> Array:

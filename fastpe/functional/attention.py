@@ -82,7 +82,9 @@ def attention(
     **slots
         Arrays of the score, as in `fastpe.reference.attention`; None is as good as absent. They have q's dtype, but
         for ``angles``, ``growth``, ``theta`` and ``key_offset``, which are read in float64 whatever they have: offsets
-        of keys may be sums over a long sequence, and lose nothing by their size (`fastpe.columns`).
+        of keys may be sums over a long sequence, and lose nothing by their size (`fastpe.columns`). With
+        ``reflectors`` and ``reflect`` (PaTH, `fastpe.reference.path`), causal, go sinks, lengths and a scale, and
+        nothing else; keys that are padding reflect nothing.
 
     Returns
     -------
@@ -99,7 +101,8 @@ def attention(
     Notes
     -----
     q, k and v are not looked through for NaN and infinities: one in v spreads to every row that sees its key, but for
-    those where the key's tile is left out, so that `tolerance` = 0 can give NaN where the default does not.
+    those where the key's tile is left out, so that `tolerance` = 0 can give NaN where the default does not. With
+    reflectors it may reach some queries before that key as well, which are computed with those after it.
 
     References
     ----------

@@ -30,6 +30,8 @@ AXES = {
     "row_scale": ("H1", "N"),
     "counts": ("H1", "P", "D"),
     "theta": ("R",),
+    "reflectors": ("H1", "M", "D"),
+    "reflect": ("H1", "M"),
     "mlp_in": ("W", "2H", "T"),
     "mlp_bias": ("W",),
     "mlp_out": ("H", "W", "T"),

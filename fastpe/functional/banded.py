@@ -1,4 +1,4 @@
-"""Attention whose keys are dealt out to bands: a pass for each, see `merged`."""
+"""The way that a call of attention goes: one pass, one for each band of keys (`merged`), or through reflections."""
 
 from dataclasses import replace
 
@@ -8,15 +8,19 @@ from fastpe.functional.arguments import Array, Call
 from fastpe.functional.bands import Band
 from fastpe.functional.merged import Merged, part
 from fastpe.functional.mlp import Networked
+from fastpe.functional.outcome import Outcome
 from fastpe.functional.passes import Pass
+from fastpe.functional.reflected import Reflected
 
 
 def attended(
     call: Call, tolerance: float, known: tuple[Array, Array] | None = None, *, rounds: bool = False
-) -> Pass | Merged | Networked:
+) -> Outcome | Merged:
     """The call's passes, the forward one done; the arguments are those of `Pass`."""
     if "mlp_in" in call.slots:
         return Networked(call, known)
+    if "reflectors" in call.slots and not call.empty:
+        return Reflected(call, known)
     if not call.bands or call.empty:
         return Pass(call, tolerance, known, rounds=rounds)
     calls = [_of_band(call, band) for band in call.bands]

@@ -10,11 +10,11 @@ import numpy as np
 from fastpe.functional.arguments import Array, Call
 from fastpe.functional.content import content_gradients, own_angles, shared_turns, turned_rows
 from fastpe.functional.layouts import contiguous, summed_to
-from fastpe.functional.network import NETWORK
-from fastpe.functional.passes import gradient_of
+from fastpe.functional.outcome import Outcome
 from fastpe.functional.rotation import without_warnings
 from fastpe.functional.sinks import drain, sinks_gradient
 from fastpe.functional.slot_arrays import cells_back, cells_of, fold, unfold
+from fastpe.functional.together import NETWORK
 from fastpe.kernels import simd
 from fastpe.kernels.attention.mlp import ROWS, room_for_mlp
 from fastpe.kernels.attention.mlp_calls import MlpCase, MlpInputs, MlpOutputs, mlp_backward_calls, mlp_forward_calls
@@ -23,7 +23,7 @@ from fastpe.kernels.threads import lanes_for, run_apart
 _PARTS = 8  # that sums over queries are made in, at most: as many threads take part
 
 
-class Networked:
+class Networked(Outcome):
     """One call, as `passes.Pass` is one."""
 
     @without_warnings
@@ -74,11 +74,6 @@ class Networked:
         of_head = int(np.prod(made.shape[-axes:]))
         return made.reshape(-1), (made.shape[1] * of_head if made.shape[0] > 1 else 0, of_head)
 
-    def outputs(self) -> Any:
-        """What `attention` returns."""
-        out, lse = (self.call.without_axes(x) for x in (self.out.astype(self.call.dtype, copy=False), self.lse))
-        return (out, lse) if self.call.return_lse else out
-
     def _forward(self) -> None:
         b, _, n, _ = self.out.shape
         self._run(mlp_forward_calls, b * -(-n // int(ROWS)), self._outputs(), backward=False)
@@ -97,18 +92,13 @@ class Networked:
         return MlpOutputs(**{name: simd.start_of(x) for name, x in arrays.items()})
 
     @without_warnings
-    def pullback(self, dout: Any) -> dict[str, Array]:
+    def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
         """Gradients of the arguments that are wanted."""
-        call, case = self.call, None if self.call.empty else self.case
-        dlse: Any = None
-        if call.return_lse and isinstance(dout, tuple) and len(dout) == 2:
-            dout, dlse = dout
-        dout = gradient_of("dout", dout, self.out, call)
-        dlse = np.zeros_like(self.lse) if dlse is None else gradient_of("dlse", dlse, self.lse, call)
-        if case is None:
+        call = self.call
+        if call.empty:
             found = {name: np.zeros(shape) for name, shape in call.shapes.items()}
         else:
-            found = self._gradients(dout, dlse, case)
+            found = self._gradients(dout, dlse, self.case)
         if "sinks" in call.shapes:
             deltas = (dout * self.out).sum(axis=-1) - dlse
             found["sinks"] = sinks_gradient(call.slots["sinks"], self.lse, deltas)

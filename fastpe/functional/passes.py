@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.functional import arguments
 from fastpe.functional.arguments import Array, Call, dropout_key
 from fastpe.functional.bands import angles_of, keys_met
 from fastpe.functional.bounds import bounds_of, columns_with_room, limits_of, raised
@@ -19,13 +18,14 @@ from fastpe.functional.content import (
     width_of,
 )
 from fastpe.functional.layouts import contiguous, summed_to
+from fastpe.functional.outcome import Outcome
 from fastpe.functional.rotation import without_warnings
 from fastpe.functional.sinks import drain, sinks_gradient
 from fastpe.functional.slot_arrays import all_or_none, cells_back, fold, for_gradients, slot_arrays, with_tallies
 from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
 from fastpe.kernels.attention.cells import FEW, TILE_KEYS, TILE_QUERIES
-from fastpe.kernels.attention.columns import ColumnGradients, Columns
+from fastpe.kernels.attention.columns import ColumnGradients
 from fastpe.kernels.attention.records import SLOTS, Case, Gradients, Inputs, Options, in_one_row
 from fastpe.kernels.attention.room import Room, room_for
 from fastpe.kernels.attention.words import room_for_words
@@ -40,7 +40,7 @@ _COLUMNS = "key_offset", "key_slope", "query_slope"
 _NO_TERMS = {"sinks", "theta"}  # of the scores, but for norms, which turns keep
 
 
-class Pass:
+class Pass(Outcome):
     """One call: its arrays as the kernels take them, the forward pass, and the backward pass after it."""
 
     @without_warnings
@@ -59,7 +59,7 @@ class Pass:
         self.way = _way(n, m) if rounds or call.dtype.name == "bfloat16" else None
         self.nothing = np.zeros(1, self.dtype)
         self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.full((b, h, n), -np.inf, self.dtype)
-        self.columns: Columns | None = None
+        self.columns = None
         if call.empty:
             self._drain()
             return
@@ -99,12 +99,6 @@ class Pass:
         else:
             for whole, part in zip((self.out, self.lse), known, strict=True):
                 whole[...] = part.reshape(whole.shape)
-
-    def outputs(self) -> Any:
-        """What `attention` returns."""
-        lse = raised(self.lse, self.columns).astype(self.dtype, copy=False)
-        out, lse = (self.call.without_axes(x) for x in (self.out.astype(self.call.dtype, copy=False), lse))
-        return (out, lse) if self.call.return_lse else out
 
     # ----------------------------------------------------------------------------------------------- what kernels take
 
@@ -170,19 +164,6 @@ class Pass:
             whole = raised(self.lse, self.columns)
             drain(self.out, whole, self.call.slots["sinks"])
             self.lse[...] = raised(whole, self.columns, -1.0)
-
-    @without_warnings
-    def pullback(self, dout: Any) -> dict[str, Array]:
-        """Gradients of the arguments that are wanted."""
-        return self.gradients(*self.given(dout))
-
-    def given(self, dout: Any) -> tuple[Array, Array]:
-        """The gradients of out and lse, (B, H, N, Dv) and (B, H, N), of what a pullback takes."""
-        dlse: Any = None
-        if self.call.return_lse and isinstance(dout, tuple) and len(dout) == 2:
-            dout, dlse = dout
-        dout = gradient_of("dout", dout, self.out, self.call)
-        return dout, np.zeros_like(self.lse) if dlse is None else gradient_of("dlse", dlse, self.lse, self.call)
 
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
         """Gradients of the arguments that are wanted."""
@@ -275,15 +256,6 @@ class Pass:
 
     def _sinks_gradient(self, deltas: Array) -> Array:
         return sinks_gradient(self.call.slots["sinks"], raised(self.lse, self.columns), deltas)
-
-
-def gradient_of(name: str, value: Any, like: Array, call: Call) -> Array:
-    """The gradient of an output, laid out as it is."""
-    given = arguments.in_float32(arguments.any_real(name, value))
-    shape = call.without_axes(like).shape
-    if given.shape != shape:
-        raise ValueError(f"{name} must have the shape of the output, {shape}, not {given.shape}")
-    return contiguous(given, like.dtype).reshape(like.shape)
 
 
 def _way(n: int, m: int) -> Way | None:

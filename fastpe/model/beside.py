@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 
 from fastpe.encodings.encoding import Part
-from fastpe.functional.network import BESIDE, NETWORK
 from fastpe.functional.polar import check_radii
+from fastpe.functional.together import BESIDE_NETWORK, NETWORK
 from fastpe.model.config import ModelConfig
 
 _AT_INPUT = ("table", "qk_table", "taps")
@@ -36,7 +36,7 @@ def check_beside(config: ModelConfig, parts: Sequence[Part], layers: Sequence[Co
     check_radii(name, layers)
     if not any(NETWORK[0] in own for own in layers):
         return
-    beside = {*NETWORK, *BESIDE, *_AT_INPUT, *_PLAIN}
+    beside = {*NETWORK, *BESIDE_NETWORK, *_AT_INPUT, *_PLAIN}
     unfit = sorted(set().union(*layers) - beside)
     gated = sorted(part.scheme for part in parts if part.encoding.gate is not None)
     if unfit or gated:

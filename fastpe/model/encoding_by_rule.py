@@ -20,7 +20,7 @@ from fastpe.base.random import Stream
 from fastpe.encodings import combined, registry
 from fastpe.encodings.encoding import Part
 from fastpe.encodings.slots import Spec
-from fastpe.functional.network import NETWORK
+from fastpe.functional.together import NETWORK
 from fastpe.kernels.model_gates import STEPS
 from fastpe.model import sight, token_positions
 from fastpe.model.config import ModelConfig

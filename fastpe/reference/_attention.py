@@ -1,7 +1,7 @@
 """Attention with every slot of the score, and its gradients, in plain NumPy; public as `fastpe.reference.attention`.
 
 The score, for query i and key j (q^, k^ are mapped or lifted, rotated and grown, with `bands` by look-backs of theirs;
-s = ``scale``)::
+s = ``scale``; with `reflectors` content_ij is q_i H_i H_(i-1) ... H_(j+1) k_j, H_t = 1 - reflect_t w_t w_t^T)::
 
     content_ij = row_scale_i sum_d q^_id k^_jd rel_gain[j-i, d]
     inner_ij = content_ij + q_i . rel_key[j-i] + k_j . rel_query[j-i] + key_bias . k_j
@@ -84,6 +84,8 @@ def attention(
         ``polar`` (H or 1, D), phases of keys in radians, by which each channel x becomes two, softplus(x) times cosine
         and sine of its phase (0 of a query), a pair that ``angles`` (H or 1, L, D) then turn;
         ``theta`` (R/2), radians for a step of one place of `bands`;
+        ``reflectors`` w (H or 1, M, D) with ``reflect`` (H or 1, M), causal only, and beside sinks, lengths and scale
+        alone: what every token from a query's own one to a key reflects along, and how far (`path`);
         ``scale`` a float or (H,), 1/sqrt(D) by default; ``rectify`` bool; ``pairs`` ``"interleaved"`` (default) or
         ``"half"``, with which block r of the rotors is channels r, r + D/b, r + 2 D/b, ...; ``index`` and ``scores``
         may also be (L, L), of which the last N rows and M columns are read.

@@ -1,7 +1,6 @@
 """PaTH attention: what is accumulated between a key and a query is a product of reflections, in plain NumPy.
 
-The product depends on all tokens in between, which no slot can hold: there is this reference and no encoding of that
-name.
+`fastpe.attention` has it in compiled kernels, as its slots `reflectors` (w) and `reflect` (beta).
 """
 
 from typing import Any
@@ -44,8 +43,9 @@ def path(q: Any, k: Any, v: Any, w: Any, beta: Any, *, scale: float | None = Non
     From near to far keys, one row x for each query is all that is kept: it begins as q_i, gives S_ij = s x . k_j, and
     becomes H_j x. Past the training length it is defined; a product of reflections does not decay.
 
-    It is not in the tiled kernels: they would hold that row for each query across the tiles of its keys, and, as H_j
-    cannot be inverted at beta = 1, one for each tile on the way back.
+    ``fastpe.attention(q, k, v, causal=True, reflectors=w, reflect=beta)`` is the same in tiles, in O(N) memory: it
+    holds that row for each query across the tiles of its keys, and, as H_j cannot be inverted at beta = 1, one for each
+    tile on the way back.
 
     References
     ----------

@@ -11,6 +11,7 @@ from fastpe.reference._bands import products
 from fastpe.reference._case import Array, Case, Gradients
 from fastpe.reference._counts import counted
 from fastpe.reference._mlp import networked
+from fastpe.reference._reflected import reflected
 from fastpe.reference._rotation import crossed, turn
 from fastpe.reference._sizes import Sizes
 
@@ -48,6 +49,8 @@ def _content(case: Case) -> tuple[Array, Callable[[Array, Gradients], None]]:
     """sum_d q^_id k^_jd rel_gain[j-i, d], growth included; channel by channel where channels have factors."""
     if case.look_back is not None:
         return _banded(case, case.look_back)
+    if "reflectors" in case.slots:
+        return reflected(case)
     q, q_pullback = _scaled_rows(case, *_rotate(case, "q"))
     k, k_pullback = _rotate(case, "k")
     plain = "rel_gain" not in case.slots and "growth" not in case.slots

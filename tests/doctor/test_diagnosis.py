@@ -54,6 +54,7 @@ GRADIENTS = (
     "attention with keys that are counted",
     "attention with maps of channels",
     "attention with channels as radii",
+    "attention through reflections",
 )
 
 

@@ -45,6 +45,18 @@ def test_gradients_are_those_of_jaxs_checker(names):
     check_grads(jax.jit(function), (given,), order=1, modes=["rev"])
 
 
+def test_gradients_of_reflections():
+    given = drawn(("reflectors", "reflect"), h=2, hk=1)
+
+    def function(given):
+        return attention(**given, causal=True, lengths=jnp.array([5, 4]))
+
+    expected = fastpe.attention(**{name: np.asarray(x) for name, x in given.items()}, causal=True, lengths=[5, 4])
+    for call in (function, jax.jit(function)):
+        np.testing.assert_array_equal(call(given), expected)
+        check_grads(call, (given,), order=1, modes=["rev"])
+
+
 def test_bands_are_constants_and_theta_has_a_gradient():
     given = drawn(("bias", "key_bias"), n=6, m=6, d=4) | {"theta": jnp.array([1.0, 0.1])}
     own = fastpe.bands.self_extend(6, group=2, window=2)

@@ -36,6 +36,7 @@ def problem(
         "scores": (h, n, m), "angles": (heads, length, pairs), "growth": (length, pairs),
         "key_offset": (heads, m), "key_slope": (heads, m), "query_slope": (heads, n), "row_scale": (heads, n),
         "rotors": (heads, length, d // block, block, block), "polar": (heads, d), "counts": (heads, most + 1, d),
+        "reflectors": (heads, m, d), "reflect": (heads, m),
     }  # fmt: skip
     sizes = {"q": (b, h, n, d), "k": (b, hk, m, d), "v": (b, hk, m, d)}
     arguments = {name: rng.standard_normal(shape).astype(dtype) for name, shape in sizes.items()}
@@ -53,6 +54,10 @@ def problem(
             array /= np.sqrt(block)
         if name == "counts":  # every key that is counted moves a score by a part of what other terms are
             array /= 4
+        if name == "reflectors":  # along unit vectors nothing grows
+            array /= np.linalg.norm(array, axis=-1, keepdims=True)
+        if name == "reflect":
+            array = 2 / (1 + np.exp(-array))
         if name == "growth":
             array = -0.02 * np.arange(length)[:, None] * rng.uniform(0.5, 1, (*array.shape[:-2], 1, pairs))
         arguments[name] = array if name in ("angles", "growth") else array.astype(dtype)

@@ -26,6 +26,37 @@ def drawn(names=(), grad=True, **sizes):
     return tensors(problem(np.random.default_rng(1), names, **{"n": 4, "m": 5, "d": 4, "reach": 2, **sizes}), grad)
 
 
+def test_reflections_are_those_of_matrices_written_out():
+    """Outputs and gradients beside PyTorch's own of a dense formula; and its checker."""
+    given = drawn(("reflectors", "reflect"), h=2, n=5, m=7)
+    w, beta = given["reflectors"], given["reflect"]
+    rows = []
+    for i in range(5):
+        row, scores = given["q"][:, :, i], []
+        for j in range(i + 2, -1, -1):
+            scores.append((row * given["k"][:, :, j]).sum(-1) / 2)
+            row = row - (beta[:, j] * (row * w[:, j]).sum(-1))[..., None] * w[:, j]
+        weights = torch.stack(scores[::-1], -1).softmax(-1)
+        rows.append((weights[..., None] * given["v"][:, :, : i + 3]).sum(-2))
+    expected, out = torch.stack(rows, -2), attention(**given, causal=True)
+    torch.testing.assert_close(out, expected)
+    dout = torch.randn(out.shape, dtype=out.dtype, generator=torch.Generator().manual_seed(2))
+    found, own = (torch.autograd.grad(x, list(given.values()), dout) for x in (out, expected))
+    for name, ours, theirs in zip(given, found, own, strict=True):
+        torch.testing.assert_close(ours, theirs, msg=name)
+
+    def function(*values):
+        return attention(**dict(zip(given, values, strict=True)), causal=True, lengths=[5, 4])
+
+    assert torch.autograd.gradcheck(function, list(given.values()))
+    with torch.no_grad():  # the straight ways
+        for _ in range(3):
+            one = {**given, "q": given["q"][:, :, -1:]}
+            torch.testing.assert_close(attention(**one, causal=True), expected[:, :, -1:])
+    with pytest.raises(ValueError, match="window cannot be given with reflectors"):
+        attention(**given, causal=True, window=2)
+
+
 @pytest.mark.parametrize(
     "names", [(), *((name,) for name in (*SLOTS, "counts")), SLOTS, ("polar", "angles")], ids="+".join
 )

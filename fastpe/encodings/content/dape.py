@@ -3,7 +3,7 @@
     x_ij = [C_1 .. C_H, b_1 .. b_H],    S = C + b + W2 lrelu(W1 x + b1),    C_h = scale q_h . k_h
 
 b is the bias of another encoding beside it, as of "alibi+dape", "kerple_log+dape" or "fire+dape"; without one it is 0,
-and what "dape" knows of position is its causal mask and, with taps, the order of keys. With more than one tap (version
+and what "dape" knows of position is its causal mask and, with taps, the order of keys. With a reach (version
 2) W1 and W2 are convolutions along the keys; x is 0 where a key is hidden.
 
 Source: Zheng et al. 2024, "DAPE: Data-Adaptive Positional Encoding for Length Extrapolation" (arXiv:2405.14722), and
@@ -15,7 +15,7 @@ uniform in +-1/sqrt(fan-in), the default of the authors' framework.
 
 **Options**
 - `units`: the width W, 32 in the released code.
-- `taps`: T: 1 in version 1, 3 in version 2, or 5 or 7.
+- `reach`: how many keys on either side both maps read, T = 2 reach + 1: 0 in version 1, 1 in version 2.
 
 **Past the training length**: defined; the network then meets larger biases than it was trained on.
 
@@ -34,34 +34,35 @@ from fastpe.encodings.parts.offsets import stream_of
 from fastpe.encodings.slots import Spec
 
 
-def parameters(spec: Spec, *, units: int, taps: int) -> dict[str, tuple[int, ...]]:
+def parameters(spec: Spec, *, units: int, reach: int) -> dict[str, tuple[int, ...]]:
     """Two maps, and what the first adds; also the slots' shapes."""
-    heads = spec.heads
+    heads, taps = spec.heads, 2 * reach + 1
     return {"mlp_in": (units, 2 * heads, taps), "mlp_bias": (units,), "mlp_out": (heads, units, taps)}
 
 
-def init(spec: Spec, rng: Stream, *, units: int, taps: int) -> dict[str, Any]:
+def init(spec: Spec, rng: Stream, *, units: int, reach: int) -> dict[str, Any]:
     """Uniform, by the fan-in of each map."""
+    taps = 2 * reach + 1
     limits = {"mlp_in": 2 * spec.heads * taps, "mlp_bias": 2 * spec.heads * taps, "mlp_out": units * taps}
     return {
         name: (2.0 * stream_of(rng, name).uniform(shape) - 1.0) / math.sqrt(limits[name])
-        for name, shape in parameters(spec, units=units, taps=taps).items()
+        for name, shape in parameters(spec, units=units, reach=reach).items()
     }
 
 
-def reference(spec: Spec, params: dict[str, Any], *, units: int, taps: int) -> dict[str, Any]:
+def reference(spec: Spec, params: dict[str, Any], *, units: int, reach: int) -> dict[str, Any]:
     """The parameters as they are."""
     return dict(params)
 
 
-def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, units: int, taps: int) -> None:
+def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, units: int, reach: int) -> None:
     """Fill the slots."""
     for name, array in out.items():
         array[...] = params[name]
 
 
 def pull(
-    spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, units: int, taps: int
+    spec: Spec, params: dict[str, Any], dslots: dict[str, Any], dparams: dict[str, Any], *, units: int, reach: int
 ) -> None:
     """The slots' gradients are the parameters'."""
     for name in dparams:
@@ -74,7 +75,7 @@ ENCODING = Encoding(
     slots=("mlp_in", "mlp_bias", "mlp_out"),
     options={
         "units": Option(32, "width of the network", int, minimum=1, maximum=4096, samples=(3,)),
-        "taps": Option(1, "keys that its maps read: 1, or 3 in version 2", int, choices=(1, 3, 5, 7)),
+        "reach": Option(0, "keys on either side that its maps read: 1 in version 2", int, minimum=0, maximum=31),
     },
     per_layer=("mlp_in", "mlp_bias", "mlp_out"),
     beyond="defined",

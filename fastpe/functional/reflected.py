@@ -1,0 +1,136 @@
+"""One call of attention whose queries are reflected by what lies between them and a key: `reflectors` and `reflect`."""
+
+from typing import Any
+
+import numpy as np
+
+from fastpe.functional.arguments import Array, Call, in_float32
+from fastpe.functional.layouts import contiguous, summed_to
+from fastpe.functional.outcome import Outcome
+from fastpe.functional.rotation import without_warnings
+from fastpe.functional.sinks import drain, sinks_gradient
+from fastpe.kernels import simd
+from fastpe.kernels.attention import reflected, reflected_backward, reflected_rows
+from fastpe.kernels.attention.cells import FEW
+from fastpe.kernels.attention.reflected import BLOCK, TILE
+from fastpe.kernels.threads import lanes_for, run_apart
+
+_TILE, _FEW = int(TILE), int(FEW)
+_WORK = 2  # what a cell costs, measured by one of plain attention
+
+
+class Reflected(Outcome):
+    """A call with reflections, as `Pass` is one without; something is to be computed."""
+
+    @without_warnings
+    def __init__(self, call: Call, known: tuple[Array, Array] | None = None) -> None:
+        """`known`: out and lse, where the forward pass was done before."""
+        self.call, self.dtype = call, call.q.dtype
+        (b, h, n, d), (hk, m), dv = call.q.shape, call.k.shape[1:3], call.v.shape[-1]
+        w, beta = call.slots["reflectors"], call.slots["reflect"]
+        samples, heads = (max(sizes) for sizes in zip(w.shape[:2], beta.shape[:2], strict=True))
+        self.shape = samples, heads, m, d
+        self.block = int(BLOCK) * simd.whole_vectors(1, self.dtype)
+        self.sizes = reflected.Sizes(
+            b, h, hk, n, m, d, dv, heads * m if samples > 1 else 0, m if heads > 1 else 0, max(heads, hk)
+        )
+        rows = call.q, call.k, call.v, np.broadcast_to(w, self.shape), np.broadcast_to(beta, self.shape[:-1])
+        lengths = np.stack([call.query_lengths, call.key_lengths], axis=1).astype(np.int64)
+        given = [self._in_one_piece(in_float32(x)) for x in rows]
+        scale, limits = np.broadcast_to(call.scale, (h,)), np.array([np.finfo(self.dtype).min, 1.0], self.dtype)
+        self.tokens = reflected.Tokens._make([*given, limits[:0], self._in_one_piece(scale), lengths, limits])
+        self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.full((b, h, n), -np.inf, self.dtype)
+        if known is None:
+            self._forward()
+        else:
+            for whole, part in zip((self.out, self.lse), known, strict=True):
+                whole[...] = part.reshape(whole.shape)
+
+    def _in_one_piece(self, x: Array) -> Array:
+        return contiguous(x, self.dtype).reshape(-1)
+
+    def _lay_products(self) -> None:
+        """Of the rows of every tile of keys, those with reflectors."""
+        if self.tokens.products.size:
+            return
+        sizes = self.sizes
+        tasks = sizes.batch * sizes.pairs * -(-sizes.keys // _TILE)
+        found = np.zeros(tasks * 2 * _TILE * _TILE, self.dtype)
+        lanes = lanes_for(found.size * sizes.width, tasks)
+        arenas = simd.aligned_zeros((lanes, sizes.width * _TILE), self.dtype)
+        run_apart(lanes, reflected.lay_products, self.tokens, sizes, found, arenas)
+        self.tokens = self.tokens._replace(products=found)
+
+    def _lanes(self, tasks: int) -> int:
+        sizes = self.sizes
+        cells = sizes.batch * sizes.heads * sizes.queries * sizes.keys
+        return lanes_for(_WORK * cells * (sizes.width + sizes.v_width), tasks)
+
+    def _forward(self) -> None:
+        if self.sizes.queries <= _FEW:
+            self._forward_by_rows()
+        else:
+            self._forward_in_blocks()
+        if "sinks" in self.call.slots:
+            drain(self.out, self.lse, self.call.slots["sinks"])
+
+    def _forward_by_rows(self) -> None:
+        sizes = self.sizes
+        lanes = self._lanes(sizes.batch * sizes.heads * sizes.queries)
+        size = simd.whole_vectors(sizes.width, self.dtype) + simd.whole_vectors(sizes.keys, self.dtype)
+        arenas, outputs = simd.aligned_zeros((lanes, size), self.dtype), (self.out.reshape(-1), self.lse.reshape(-1))
+        run_apart(lanes, reflected_rows.forward, self.tokens, sizes, *outputs, arenas)
+
+    def _forward_in_blocks(self) -> None:
+        self._lay_products()
+        sizes, size, cells = self.sizes, self.block, _TILE * self.block
+        starts, total = _laid_out([sizes.width * size, cells, cells, cells, size, size, sizes.v_width * size])
+        lanes = self._lanes(sizes.batch * sizes.heads * -(-sizes.queries // size))
+        arenas, outputs = simd.aligned_zeros((lanes, total), self.dtype), (self.out.reshape(-1), self.lse.reshape(-1))
+        run_apart(lanes, reflected.forward, self.tokens, sizes, *outputs, tuple(starts), arenas)
+
+    def _room(self) -> reflected_backward.Room:
+        d, dv, size = self.sizes.width, self.sizes.v_width, self.block
+        tiles, cells, pairs = -(-self.sizes.keys // _TILE), _TILE * self.block, _TILE * _TILE
+        starts, total = _laid_out([
+            tiles * d * size, tiles * cells, tiles * cells, cells, cells, cells, d * size, dv * size, d * size,
+            d * size, cells, pairs, pairs, 2 * size,
+        ])  # fmt: skip
+        return reflected_backward.Room._make([*starts, total])
+
+    @without_warnings
+    def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
+        """As `pullback`, of both outputs."""
+        self._lay_products()
+        call, (b, h, hk, n, m, d, dv, *_) = self.call, self.sizes
+        deltas = np.einsum("bhnd,bhnd->bhn", dout, self.out) - dlse
+        shapes = (b, h, n, d), (b, h, m, d), (b, h, m, dv), (b, h, m, d), (b, h, m)
+        # filled here: where lanes are the first to touch memory, they wait for each other
+        own = [np.full(shape, 0, self.dtype) for shape in shapes]
+        dscale, room = np.zeros((b, h)), self._room()
+        seen = np.where(self.lse == -np.inf, self.dtype.type(0), self.lse)
+        rows = [self._in_one_piece(x) for x in (seen, deltas, dout, *own)]
+        g = reflected_backward.Gradients._make([*rows, dscale.reshape(-1)])
+        lanes = self._lanes(b * h)
+        arenas = simd.aligned_zeros((lanes, room.size), self.dtype)
+        run_apart(lanes, reflected_backward.backward, self.tokens, self.sizes, g, room, arenas)
+        found: dict[str, Any] = dict(zip(("q", "k", "v", "reflectors", "reflect"), own, strict=True))
+        found |= {name: found[name].reshape(b, hk, -1, *found[name].shape[2:]).sum(axis=2) for name in ("k", "v")}
+        found["scale"] = dscale.sum(axis=0) if call.scale.shape else dscale.sum()
+        if "sinks" in call.shapes:
+            found["sinks"] = sinks_gradient(call.slots["sinks"], self.lse, deltas)
+        for name in ("reflectors", "reflect"):
+            found[name] = summed_to(found[name], call.slots[name].shape)
+        return {
+            name: np.asarray(found[name]).reshape(shape).astype(call.dtypes[name], copy=False)
+            for name, shape in call.shapes.items()
+        }
+
+
+def _laid_out(sizes: list[int]) -> tuple[list[int], int]:
+    """Where parts of memory begin that hold so many numbers, each on a cache line, and the size of all."""
+    starts, total = [], 0
+    for size in sizes:
+        starts.append(simd.region(total, size))
+        total += -(-size // 16) * 16
+    return starts, total

@@ -1,0 +1,96 @@
+"""What may be given to one call of attention beside what."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from fastpe.functional import polar
+
+Array = np.ndarray[Any, Any]
+
+NETWORK = ("mlp_in", "mlp_bias", "mlp_out")
+BESIDE_NETWORK = ("angles", "bias", "scores", "sinks")
+"""Slots that may be given with it: its kernels hold the scores of all heads, and make no others."""
+_OPTIONS_BESIDE_NETWORK = ("scale", "pairs", "window", "spans", "query_start")
+
+REFLECTIONS = ("reflectors", "reflect")
+_BESIDE_REFLECTIONS = {*REFLECTIONS, "sinks", "scale", "pairs", "dropout_seed"}  # of pairs and seeds nothing is read
+_MOST_VALUES = 2**31 - 1  # that a kernel's index, int32, can choose from
+
+
+def check_reflections(given: Mapping[str, Any], causal: bool, window: Any) -> None:
+    """Refuse what does not go with reflections between keys and queries; given: all slots and options that are not
+    None."""
+    if not given.keys() & set(REFLECTIONS):
+        return
+    if not given.keys() >= set(REFLECTIONS):
+        raise ValueError("reflectors and reflect must be given together")
+    if not causal:
+        raise ValueError("reflectors needs causal=True: nothing is reflected between a query and keys after it")
+    asked = {"window": window is not None} | {name: name not in _BESIDE_REFLECTIONS for name in given}
+    asked |= {name: bool(given[name]) for name in ("dropout", "rectify") if name in given}
+    for name, wanted in asked.items():
+        if wanted:
+            raise ValueError(f"{name} cannot be given with reflectors: sinks, lengths and scale alone go with them")
+
+
+def check_together(slots: Mapping[str, Array], causal: bool) -> None:
+    """Refuse slots that do not fit one another."""
+    polar.check_polar(slots)
+    if ("index" in slots) != ("values" in slots):
+        raise ValueError("index and values must be given together")
+    if "index" in slots:
+        count, index = slots["values"].shape[-1], slots["index"]
+        if count > _MOST_VALUES:
+            raise ValueError(f"values must have at most {_MOST_VALUES} entries for index to choose from, not {count}")
+        if index.size and (index.min() < 0 or index.max() >= count):
+            raise ValueError(f"index must lie in [0, {count}), but reaches from {index.min()} to {index.max()}")
+    for name, fault in (("growth", "it grows without bound for"), ("counts", "nobody counts")):
+        if name in slots and not causal:
+            raise ValueError(f"{name} needs causal=True: {fault} keys after the query")
+    counts = [slots[name].shape[-1] for name in ("angles", "growth") if name in slots]
+    if len(set(counts)) > 1:
+        raise ValueError(f"growth must have as many pairs as angles, {counts[0]}, not {counts[1]}")
+
+
+def check_network(given: Mapping[str, Any], slots: Collection[str] | Mapping[str, Any]) -> None:
+    """Refuse parts of a network, and what does not go with one.
+
+    Parameters
+    ----------
+    given : dict
+        All that a call has beside q, k and v, by name.
+    slots : dict of str to array
+        Its arrays with a leading axis.
+
+    Raises
+    ------
+    ValueError
+        Which names what is wrong.
+
+    Examples
+    --------
+    >>> check_network({"mlp_in": 0, "mlp_bias": 0, "mlp_out": 0, "softcap": 3}, {})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    ValueError: softcap cannot be given with mlp_in: beside it go angles, bias, scores, sinks, scale, pairs, ...
+    """
+    own = [name for name in NETWORK if given.get(name) is not None]
+    if not own:
+        return
+    if len(own) < len(NETWORK):
+        raise ValueError(f"mlp_in, mlp_bias and mlp_out must be given together, not {' and '.join(own)} alone")
+    for name, value in given.items():
+        fits = name in (*NETWORK, *BESIDE_NETWORK, *_OPTIONS_BESIDE_NETWORK) or name == "dropout_seed"
+        if not (fits or value is None or (name in ("dropout", "rectify") and not value)):
+            beside = ", ".join((*BESIDE_NETWORK, *_OPTIONS_BESIDE_NETWORK))
+            raise ValueError(f"{name} cannot be given with mlp_in: beside it go {beside}")
+    if isinstance(slots, Mapping) and slots:
+        (width, _, taps), offsets, readout = (slots[name].shape[1:] for name in NETWORK)
+        if offsets != (width,):
+            raise ValueError(f"mlp_bias must have the shape (W,) = ({width},) of mlp_in's first axis, not {offsets}")
+        if readout[1:] != (width, taps):
+            raise ValueError(
+                f"mlp_out must have the shape (H, W, T) with W = {width} and T = {taps} as in mlp_in, not {readout}"
+            )

@@ -1,0 +1,281 @@
+"""Attention whose queries are reflected by every token between them and a key (PaTH), forward, in O(N) memory.
+
+    S_ij = x_ij . k_j,   x_ii = s q_i,   x_i,j-1 = x_ij + r_j w_j,   r_j = -beta_j t_j,   t_j = w_j . x_ij
+
+A block of queries, BLOCK vectors of lanes, is kept transposed: channels are rows, and a lane is a query. It meets the
+keys from near to far, a tile of TILE at a time. With x as it comes to the tile,
+
+    t_j = w_j . x + sum_n r_n w_j . w_n,   S_j = k_j . x + sum_n r_n k_j . w_n      over the tile's n > j
+
+and x leaves it as x + sum_n r_n w_n: three products of matrices, and sums of at most TILE terms with the products of
+rows that `lay_products` has made once for all blocks, (2, TILE, TILE) for each tile. A lane whose query stands before
+key j has t_j = r_j = 0 and S_j = -inf. (8 D + 2 TILE) FLOP a cell, forward.
+
+A task is a block of one head; what it writes is its own. `reflected_backward` has the way back.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.gemm import FROM, OVERWRITE, gemm, transpose
+from fastpe.kernels.simd import (
+    at,
+    blend,
+    exp,
+    fma,
+    get,
+    lanes,
+    load,
+    load_first,
+    maximum,
+    pointer,
+    put,
+    row,
+    scalar,
+    splat,
+    store,
+    zeros,
+)
+from fastpe.kernels.threads import claim, in_lanes
+
+TILE = np.int64(32)
+BLOCK = np.int64(4)
+
+
+class Sizes(NamedTuple):
+    """Axes of the arrays; how many tokens lie between the reflectors of samples and of heads; of products, the heads
+    that have their own."""
+
+    batch: int
+    heads: int
+    key_heads: int
+    queries: int
+    keys: int
+    width: int
+    v_width: int
+    of_sample: int
+    of_head: int
+    pairs: int
+
+
+class Tokens(NamedTuple):
+    """q, k and v (B, H, N or M, D), reflectors and how far each reflects; the products of a tile's rows, W W^T and K
+    W^T; the scale of each head; (B, 2) the numbers of queries and keys; the least number, and 1. All in one piece."""
+
+    q: Any
+    k: Any
+    v: Any
+    w: Any
+    beta: Any
+    products: Any
+    scale: Any
+    lengths: Any
+    limits: Any
+
+
+class Head(NamedTuple):
+    """Pointers to the keys of one head, and to what belongs to them."""
+
+    k: Any
+    v: Any
+    w: Any
+    beta: Any
+    products: Any
+
+
+class Block(NamedTuple):
+    """The first query of a block, how many there are, where the first stands, how many keys the last one meets."""
+
+    first: int
+    queries: int
+    position: int
+    met: int
+
+
+@inner
+def head_of(tokens, sizes, b, h):
+    of_keys = (b * sizes.key_heads + h // (sizes.heads // sizes.key_heads)) * sizes.keys
+    token = b * sizes.of_sample + h * sizes.of_head
+    tiles = (sizes.keys + TILE - 1) // TILE
+    pair = b * sizes.pairs + h // (sizes.heads // sizes.pairs)
+    return Head(
+        at(pointer(tokens.k), of_keys * sizes.width),
+        at(pointer(tokens.v), of_keys * sizes.v_width),
+        at(pointer(tokens.w), token * sizes.width),
+        at(pointer(tokens.beta), token),
+        at(pointer(tokens.products), pair * tiles * 2 * TILE * TILE),
+    )
+
+
+@inner
+def block_of(tokens, sizes, b, number, size):
+    """The block of so many queries with this number."""
+    queries, keys, first = tokens.lengths[b, 0], tokens.lengths[b, 1], number * size
+    count, position = min(size, queries - first), first + sizes.keys - sizes.queries
+    return Block(first, count, position, max(0, min(position + count, keys)))
+
+
+@inner
+def turned_block(rows, width, x, count, factor):
+    """x (D, lanes) from `count` rows of D channels, times the factor; lanes past them are zero."""
+    size, factors = BLOCK * lanes(x), splat(scalar(x, factor))
+    transpose(rows, width, x, size, count, width)
+    for c in range(width):
+        for i in range(0, size, lanes(x)):
+            store(x, c * size + i, load_first(x, c * size + i, count - i) * factors)
+
+
+@inner
+def product(a, a_row, a_col, b, c, n, m, depth, mode):
+    """C (m, n), in one piece as B is, from A B, added to what C was or not."""
+    gemm(a, a_row, a_col, b, n, c, n, m, n, depth, mode, c, n, c, n)
+
+
+@inner
+def _carry(products, beta, along, steps, scores, count, ahead):
+    """From products with x alone to those with the row as it comes to every key: t, r, and scores.
+
+    ahead: how far the tile's first key stands before the position of the first lane, negative.
+    """
+    lane = lanes(along)
+    size, of_keys, none = BLOCK * lane, at(products, TILE * TILE), zeros(along)
+    hidden = splat(scalar(along, -np.inf))
+    for j in range(count - 1, -1, -1):
+        t, s, off = at(along, j * size), at(scores, j * size), ahead + j
+        t0, t1, t2, t3 = load(t, 0), load(t, lane), load(t, 2 * lane), load(t, 3 * lane)
+        s0, s1, s2, s3 = load(s, 0), load(s, lane), load(s, 2 * lane), load(s, 3 * lane)
+        for n in range(j + 1, count):
+            r, f, g = at(steps, n * size), splat(get(products, j * TILE + n)), splat(get(of_keys, j * TILE + n))
+            r0, r1, r2, r3 = load(r, 0), load(r, lane), load(r, 2 * lane), load(r, 3 * lane)
+            t0, t1, t2, t3 = fma(r0, f, t0), fma(r1, f, t1), fma(r2, f, t2), fma(r3, f, t3)
+            s0, s1, s2, s3 = fma(r0, g, s0), fma(r1, g, s1), fma(r2, g, s2), fma(r3, g, s3)
+        t0, t1 = blend(none, off, t0), blend(none, off - lane, t1)
+        t2, t3 = blend(none, off - 2 * lane, t2), blend(none, off - 3 * lane, t3)
+        store(t, 0, t0), store(t, lane, t1), store(t, 2 * lane, t2), store(t, 3 * lane, t3)
+        store(s, 0, blend(hidden, off, s0)), store(s, lane, blend(hidden, off - lane, s1))
+        store(s, 2 * lane, blend(hidden, off - 2 * lane, s2)), store(s, 3 * lane, blend(hidden, off - 3 * lane, s3))
+        r, far = at(steps, j * size), splat(-get(beta, j))
+        store(r, 0, far * t0), store(r, lane, far * t1), store(r, 2 * lane, far * t2), store(r, 3 * lane, far * t3)
+
+
+@inner
+def meet(head, width, block, first, x, far, along, steps, scores):
+    """A block meets the keys of the tile that begins with `first`: x becomes `far`, which may be x itself."""
+    size, count = BLOCK * lanes(x), min(TILE, block.met - first)
+    w, beta = at(head.w, first * width), at(head.beta, first)
+    product(w, width, 1, x, along, size, count, width, OVERWRITE)
+    product(at(head.k, first * width), width, 1, x, scores, size, count, width, OVERWRITE)
+    _carry(at(head.products, 2 * TILE * first), beta, along, steps, scores, count, first - block.position)
+    if first > 0:
+        gemm(w, 1, width, steps, size, far, size, width, size, count, FROM, x, size, x, size)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Forward
+
+
+@inner
+def _mix(scores, count, v, v_width, peaks, sums, mixed):
+    """A tile's keys into the running softmax of all lanes; mixed: (Dv, lanes)."""
+    lane = lanes(scores)
+    size = BLOCK * lane
+    for i in range(0, size, lane):
+        old = load(peaks, i)
+        peak = old
+        for j in range(count):
+            peak = maximum(peak, load(scores, j * size + i))
+        kept = exp(old - peak)
+        whole = load(sums, i) * kept
+        for j in range(count):
+            weight = exp(load(scores, j * size + i) - peak)
+            whole = whole + weight
+            store(scores, j * size + i, weight)
+        store(peaks, i, peak)
+        store(sums, i, whole)
+        for c in range(v_width):
+            store(mixed, c * size + i, load(mixed, c * size + i) * kept)
+    product(v, 1, v_width, scores, mixed, size, v_width, count, FROM)
+
+
+@inner
+def _write(block, peaks, sums, mixed, v_width, out, lse):
+    """The rows of a block: shares of what was mixed, and the logarithm of the whole; nothing where no key is seen."""
+    size = BLOCK * lanes(mixed)
+    for i in range(size):
+        whole = np.float64(get(sums, i))
+        if i < block.queries:
+            put(lse, i, np.float64(get(peaks, i)) + math.log(whole) if whole != 0.0 else -np.inf)
+        put(sums, i, 1.0 / whole if whole != 0.0 else 0.0)
+    for c in range(v_width):
+        for i in range(0, size, lanes(mixed)):
+            store(mixed, c * size + i, load(mixed, c * size + i) * load(sums, i))
+    transpose(mixed, size, out, v_width, v_width, block.queries)
+
+
+@inner
+def _forward_lane(lane, board, tokens, sizes, out, lse, room, arenas):
+    arena, width, v_width = row(arenas, lane), sizes.width, sizes.v_width
+    x, along, scores, steps = (at(arena, room[0]), at(arena, room[1]), at(arena, room[2]), at(arena, room[3]))
+    peaks, sums, mixed = at(arena, room[4]), at(arena, room[5]), at(arena, room[6])
+    size, lowest = BLOCK * lanes(x), splat(tokens.limits[0])
+    blocks = (sizes.queries + size - 1) // size
+    task = claim(board)
+    while task < sizes.batch * sizes.heads * blocks:
+        of_head, number = task // blocks, blocks - 1 - task % blocks  # long ones first
+        b, h = of_head // sizes.heads, of_head % sizes.heads
+        block = block_of(tokens, sizes, b, number, size)
+        if block.queries > 0:
+            head, at_query = head_of(tokens, sizes, b, h), of_head * sizes.queries + block.first
+            turned_block(at(pointer(tokens.q), at_query * width), width, x, block.queries, tokens.scale[h])
+            for i in range(0, size, lanes(x)):
+                store(peaks, i, lowest)
+            for i in range(0, size, lanes(x)):
+                store(sums, i, zeros(x))
+            for i in range(0, v_width * size, lanes(x)):
+                store(mixed, i, zeros(x))
+            for tile in range((block.met + TILE - 1) // TILE - 1, -1, -1):
+                first = tile * TILE
+                meet(head, width, block, first, x, x, along, steps, scores)
+                v = at(head.v, first * v_width)
+                _mix(scores, min(TILE, block.met - first), v, v_width, peaks, sums, mixed)
+            own = at(pointer(out), at_query * v_width), at(pointer(lse), at_query)
+            _write(block, peaks, sums, mixed, v_width, *own)
+        task = claim(board)
+
+
+@entry(label="attention through reflections")
+def forward(crew, board, tokens, sizes, out, lse, room, arenas):
+    """out (B, H, N, Dv) and lse (B, H, N), in one piece; what no query sees stays as it is.
+
+    room: where the row of a block, t, scores, r, peaks, sums and mixed values lie in a lane's arena.
+    """
+    in_lanes(crew, _forward_lane, (pointer(board), tokens, sizes, out, lse, room, arenas))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What all blocks read
+
+
+@inner
+def _products_lane(lane, board, tokens, sizes, products, arenas):
+    turned, width = row(arenas, lane), sizes.width
+    tiles, repeats = (sizes.keys + TILE - 1) // TILE, sizes.heads // sizes.pairs
+    task = claim(board)
+    while task < sizes.batch * sizes.pairs * tiles:
+        pair, first = task // tiles, task % tiles * TILE
+        head = head_of(tokens, sizes, pair // sizes.pairs, pair % sizes.pairs * repeats)
+        w, k = at(head.w, first * width), at(head.k, first * width)
+        count, own = min(TILE, sizes.keys - first), at(pointer(products), task * 2 * TILE * TILE)
+        transpose(w, width, turned, TILE, count, width)
+        for a, c in ((w, own), (k, at(own, TILE * TILE))):
+            gemm(a, width, 1, turned, TILE, c, TILE, count, count, width, OVERWRITE, c, TILE, c, TILE)
+        task = claim(board)
+
+
+@entry(label="products of reflectors")
+def lay_products(crew, board, tokens, sizes, products, arenas):
+    """products (B, pairs, tiles, 2, TILE, TILE): of every tile W W^T and K W^T. arenas: D TILE numbers for a lane."""
+    in_lanes(crew, _products_lane, (pointer(board), tokens, sizes, products, arenas))

@@ -1,0 +1,111 @@
+"""Few queries that are reflected on their way to the keys, one at a time: `reflected` without its blocks.
+
+A block costs the same for one query as for all that it has room for, and the products of a tile's rows serve few. Here
+a task is one query: its row goes from key to key, one pass over its channels for each, which reflects it by the key's
+token and multiplies it with the next key and reflector. 6 D FLOP a cell; scores lie in the lane's arena.
+"""
+
+import math
+
+import numpy as np
+
+from fastpe.kernels._jit import entry, inlined, inner
+from fastpe.kernels.attention.reflected import head_of, product
+from fastpe.kernels.gemm import ONTO
+from fastpe.kernels.simd import (
+    at,
+    exp,
+    fma,
+    get,
+    keep_first,
+    lanes,
+    largest,
+    load,
+    load_first,
+    maximum,
+    pointer,
+    put,
+    row,
+    scalar,
+    splat,
+    store,
+    store_first,
+    total,
+    zeros,
+)
+from fastpe.kernels.threads import claim, in_lanes
+
+_KEYS = np.int64(128)  # whose sum is rounded on its own
+
+
+@inlined
+def _pass(x, width, far, behind, w, k):
+    """x + far * behind in the place of x; the products of that with w and k."""
+    factor, of_w, of_k = splat(far), zeros(x), zeros(x)
+    for c in range(0, width, lanes(x)):
+        left = width - c
+        own = fma(factor, load_first(behind, c, left), load(x, c))
+        store(x, c, own)
+        of_w, of_k = fma(own, load_first(w, c, left), of_w), fma(own, load_first(k, c, left), of_k)
+    return total(of_w), total(of_k)
+
+
+@inner
+def _scores_of_row(head, width, x, scores, met):
+    """The scores of the keys before `met`."""
+    far, behind = scalar(x, 0.0), head.w
+    for j in range(met - 1, -1, -1):
+        w = at(head.w, j * width)
+        t, s = _pass(x, width, far, behind, w, at(head.k, j * width))
+        put(scores, j, s)
+        far, behind = -get(head.beta, j) * t, w
+
+
+@inner
+def _weigh(scores, met):
+    """Scores to exp(score - largest), of which the sum is 1 at least; returns the sum and the largest."""
+    lowest, lane = scalar(scores, -np.inf), lanes(scores)
+    peaks = splat(lowest)
+    for j in range(0, met, lane):
+        peaks = maximum(peaks, keep_first(load_first(scores, j, met - j), met - j, lowest))
+    peak, whole = largest(peaks), 0.0
+    shift = splat(peak)
+    for j in range(0, met, lane):
+        weights = exp(keep_first(load_first(scores, j, met - j), met - j, lowest) - shift)
+        store_first(scores, j, weights, met - j)
+        whole += total(weights)
+    return whole, peak
+
+
+@inner
+def _lane(lane, board, tokens, sizes, out, lse, arenas):
+    arena, width, v_width = row(arenas, lane), sizes.width, sizes.v_width
+    x, scores = arena, at(arena, (width + lanes(arena) - 1) // lanes(arena) * lanes(arena))
+    task = claim(board)
+    while task < sizes.batch * sizes.heads * sizes.queries:
+        of_head, i = task // sizes.queries, task % sizes.queries
+        b, h = of_head // sizes.heads, of_head % sizes.heads
+        met = min(i + sizes.keys - sizes.queries + 1, tokens.lengths[b, 1])
+        if i < tokens.lengths[b, 0] and met > 0:
+            head, q, factor = head_of(tokens, sizes, b, h), at(pointer(tokens.q), task * width), splat(tokens.scale[h])
+            for c in range(0, width, lanes(x)):
+                store(x, c, load_first(q, c, width - c) * factor)
+            _scores_of_row(head, width, x, scores, met)
+            whole, peak = _weigh(scores, met)
+            own, share = at(pointer(out), task * v_width), splat(scalar(x, 1.0 / whole))
+            for j in range(0, met, _KEYS):
+                count = min(_KEYS, met - j)
+                product(at(scores, j), met, 1, at(head.v, j * v_width), own, v_width, 1, count, ONTO)
+            for c in range(0, v_width, lanes(x)):
+                store_first(own, c, load_first(own, c, v_width - c) * share, v_width - c)
+            put(pointer(lse), task, peak + math.log(whole))
+        task = claim(board)
+
+
+@entry(label="attention of few queries through reflections")
+def forward(crew, board, tokens, sizes, out, lse, arenas):
+    """As `reflected.forward`, without products; out is zero.
+
+    arenas: for a lane D numbers, in whole vectors, and one for each key.
+    """
+    in_lanes(crew, _lane, (pointer(board), tokens, sizes, out, lse, arenas))

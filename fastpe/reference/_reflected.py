@@ -1,0 +1,47 @@
+"""Products of keys with queries that all tokens in between reflect (PaTH), in plain NumPy, with pullback."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fastpe.reference._case import Array, Case, Gradients
+
+
+def reflected(case: Case) -> tuple[Array, Callable[[Array, Gradients], None]]:
+    """q_i . H_i H_(i-1) ... H_(j+1) k_j, H_t = 1 - reflect_t reflectors_t reflectors_t^T; padding reflects nothing."""
+    k, w, beta = case.k, case.slots["reflectors"], case.slots["reflect"][..., None, None]
+    x, seen, products = case.q, {}, []
+    for j in reversed(range(k.shape[-2])):
+        seen[j] = x
+        products.append(_along(x, k, j))
+        step = beta[..., j, :, :] * _along(x, w, j) * w[..., j, None, :]
+        x = np.where(_turned(case, j), x - step, x)
+    inner = np.concatenate(products[::-1], axis=-1) if products else np.zeros((*x.shape[:-1], 0), x.dtype)
+
+    def pullback(dinner: Array, gradients: Gradients) -> None:
+        y, found = np.zeros_like(case.q), []
+        for j in range(k.shape[-2]):
+            rows, e, turned = seen[j], dinner[..., j, None], _turned(case, j)
+            u, t = np.where(turned, _along(y, w, j), 0), np.where(turned, _along(rows, w, j), 0)
+            dw = -beta[..., j, :, 0] * np.sum(u * rows + t * y, axis=-2)
+            found.append((np.sum(e * rows, axis=-2), dw, -np.sum(t * u, axis=(-1, -2))))
+            y = y + e * k[..., j, None, :] - beta[..., j, :, :] * u * w[..., j, None, :]
+        gradients.add("q", y)
+        if found:
+            dk, dw, dbeta = zip(*found, strict=True)
+            gradients.add("k", np.stack(dk, axis=-2))
+            gradients.add("reflectors", np.stack(dw, axis=-2))
+            gradients.add("reflect", np.stack(dbeta, axis=-1))
+
+    return inner, pullback
+
+
+def _along(rows: Array, others: Array, j: int) -> Array:
+    """The products of rows (B, H, N, D) and row j of others, (B, H, N, 1)."""
+    return np.asarray(np.sum(rows * others[..., j, None, :], axis=-1, keepdims=True))
+
+
+def _turned(case: Case, j: int) -> Array:
+    """Whether token j reflects the row of a query before it comes to the keys behind: (B, 1, N, 1)."""
+    queries = case.positions.first[:, None] + np.arange(case.positions.n)
+    return ((queries >= j) & (j < case.call.key_lengths[:, None]))[:, None, :, None]
