@@ -184,9 +184,11 @@ class Scratch:
         rotors = lie_in(slots["rotors"]) if "rotors" in slots else None
         polar = _circles(slots["polar"], dtype) if "polar" in slots else None
         gates, slopes, selective, frequencies = self.made
-        net = Network(*(slots[slot].ravel() for slot in NETWORK)) if NETWORK[0] in slots else None
-        rare, others = (rotors, polar, gates, selective), given.slots
-        if any(x is not None for x in (*rare, others, net)):  # then kernels take them all
+        rare, others, net = (rotors, polar, gates, selective), given.slots, None
+        if NETWORK[0] in slots:  # beside it is none of the others
+            cells = nothing if others is None else others.scores
+            net, others = Network._make((*(slots[slot].ravel() for slot in NETWORK), cells)), None
+        if others is not None or any(x is not None for x in rare):  # then kernels take them all
             none = np.zeros((self.sizes.layers, 8), np.int64)  # more columns than either has
             unread = nothing, nothing, none, none
             rotors, polar, gates, selective = (y if x is None else x for x, y in zip(rare, unread, strict=True))
