@@ -290,7 +290,8 @@ def attention_through_network(draw: Draw, n: int, d: int) -> Iterator[Case]:
         dz = slope * sum(moved(np.einsum("hw,hij->wij", second[..., 1 + t], e), -t) for t in taps)
         dx = np.where(seen, sum(moved(np.einsum("wc,wij->cij", first[..., 1 + t], dz), -t) for t in taps), 0)
         dcontent, dcells, dbias = _scale(q[0]) * (e + dx[:2]), e + dx[2:], np.zeros_like(bias)
-        np.add.at(dbias, (slice(None), _offsets(n) + n - 1), dcells)
+        for own, cells in zip(dbias, dcells, strict=True):
+            np.add.at(own, _offsets(n) + n - 1, cells)
         dfirst = np.stack([np.einsum("wij,cij->wc", dz, moved(x, t)) for t in taps], axis=-1)
         dsecond = np.stack([np.einsum("hij,wij->hw", e, moved(slope * z, t)) for t in taps], axis=-1)
         rows = weights @ v, dcontent @ k, np.swapaxes(dcontent, 1, 2) @ q, np.swapaxes(weights, 1, 2) @ do

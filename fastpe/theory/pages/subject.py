@@ -143,7 +143,7 @@ class Subject:
 
     def gated(self) -> bool:
         """Whether the content decides how far attention reaches: what layers make of their input, queries or keys."""
-        return self.forgets() or self.turns() or "counts" in self.filled()
+        return self.forgets() or self.turns() or not {"counts", "mlp_in"}.isdisjoint(self.filled())
 
     def forgets(self) -> bool:
         """Whether the content decides what fades with distance."""
