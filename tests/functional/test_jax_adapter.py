@@ -57,6 +57,20 @@ def test_gradients_of_reflections():
         check_grads(call, (given,), order=1, modes=["rev"])
 
 
+def test_gradients_of_a_network_over_scores():
+    given, rng = drawn(("bias",), h=2, hk=1), np.random.default_rng(3)
+    shapes = {"mlp_in": (3, 4, 1), "mlp_bias": (3,), "mlp_out": (2, 3, 1)}
+    given |= {name: jnp.asarray(rng.normal(size=shape)) for name, shape in shapes.items()}
+
+    def function(given):
+        return attention(**given, causal=True)
+
+    expected = fastpe.attention(**{name: np.asarray(x) for name, x in given.items()}, causal=True)
+    for call in (function, jax.jit(function)):
+        np.testing.assert_array_equal(call(given), expected)
+        check_grads(call, (given,), order=1, modes=["rev"])
+
+
 def test_bands_are_constants_and_theta_has_a_gradient():
     given = drawn(("bias", "key_bias"), n=6, m=6, d=4) | {"theta": jnp.array([1.0, 0.1])}
     own = fastpe.bands.self_extend(6, group=2, window=2)

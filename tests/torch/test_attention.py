@@ -57,6 +57,32 @@ def test_reflections_are_those_of_matrices_written_out():
         attention(**given, causal=True, window=2)
 
 
+def test_a_network_over_scores_is_that_of_pytorchs_own_operators():
+    """Convolutions, leaky_relu and softmax, dense; outputs, gradients, and the checker."""
+    given, rng = drawn(("bias",), h=2, n=6, m=6), np.random.default_rng(3)
+    shapes = {"mlp_in": (3, 4, 3), "mlp_bias": (3,), "mlp_out": (2, 3, 3)}
+    given |= {name: torch.tensor(rng.normal(size=shape), requires_grad=True) for name, shape in shapes.items()}
+    seen, offset = torch.ones(6, 6).tril() > 0, np.clip(np.arange(6) - np.arange(6)[:, None], -2, 2) + 2
+    content = given["q"] @ given["k"].transpose(-1, -2) / 2
+    cells = given["bias"][:, torch.tensor(offset)].expand(content.shape)
+    x = torch.where(seen, torch.cat([content, cells], 1), 0.0)
+    pad, convolve = (0, 1), torch.nn.functional.conv2d
+    units = torch.nn.functional.leaky_relu(convolve(x, given["mlp_in"][:, :, None], given["mlp_bias"], padding=pad))
+    scores = content + cells + convolve(units, given["mlp_out"][:, :, None], padding=pad)
+    expected = scores.masked_fill(~seen, -torch.inf).softmax(-1) @ given["v"]
+    out = attention(**given, causal=True)
+    torch.testing.assert_close(out, expected)
+    dout = torch.randn(out.shape, dtype=out.dtype, generator=torch.Generator().manual_seed(2))
+    found, own = (torch.autograd.grad(x, list(given.values()), dout) for x in (out, expected))
+    for name, ours, theirs in zip(given, found, own, strict=True):
+        torch.testing.assert_close(ours, theirs, msg=name)
+
+    def function(*values):
+        return attention(**dict(zip(given, values, strict=True)), causal=True, window=3, lengths=[5, 4])
+
+    assert torch.autograd.gradcheck(function, list(given.values()))
+
+
 @pytest.mark.parametrize(
     "names", [(), *((name,) for name in (*SLOTS, "counts")), SLOTS, ("polar", "angles")], ids="+".join
 )
