@@ -15,9 +15,9 @@ from fastpe.encodings import registry
 
 GOAL, COLUMNS_GOAL, MOST = 1.25, 1.6, 2.5
 """Goals: time over that without an encoding, at most. The second where layers make offsets of keys, or slopes, of their
-input; the last where they make angles of it, where there is a vector for every offset, and where channels are mapped,
-lifted or counted."""
-_MORE = {"rel_gain", "rel_key", "rel_query", "rel_value", "rotors", "polar", "counts"}
+input; the last where they make angles of it, where there is a vector for every offset, where channels are mapped,
+lifted or counted, and where scores go through a network."""
+_MORE = {"rel_gain", "rel_key", "rel_query", "rel_value", "rotors", "polar", "counts", "mlp_in"}
 
 
 def goal(name: str) -> float:
