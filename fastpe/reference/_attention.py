@@ -251,7 +251,7 @@ def attention_vjp_in(
     factors (B, H, N, M): what weights are multiplied by before values are mixed with them, as dropout does.
     """
     case = check(dtype, q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, slots=slots)
-    if isinstance(q, Rounding):  # as kernels see them; elsewhere they are plain arrays
+    if isinstance(q, Rounding) and "reflectors" not in slots:  # as kernels see them; elsewhere they are plain arrays
         rows = {
             name: like(case.slots[name], q)
             for name in ("rel_key", "rel_query", "rel_value", "counts")

@@ -24,7 +24,7 @@ def drawn(name):
     return model
 
 
-@pytest.mark.parametrize("name", ["fox", "grape_a", "cope", "selective_rope"])
+@pytest.mark.parametrize("name", ["fox", "grape_a", "cope", "path", "selective_rope"])
 def test_no_bound_is_claimed(name):
     model = drawn(name)
     for bound in (layers_of, model_bounds):
@@ -37,7 +37,7 @@ def test_no_bound_is_claimed(name):
 
 SAYS = {
     "fox": "lets content decide", "cable": "lets content decide", "alibi+fox": "lets content decide",
-    "alibi+cope": "counts keys by content", "alibi+selective_rope": "lets content rotate query and key",
+    "path": "lets content reflect queries", "alibi+cope": "counts keys by content", "alibi+selective_rope": "lets content rotate query and key",
 }  # fmt: skip
 
 
