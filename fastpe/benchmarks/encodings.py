@@ -15,8 +15,8 @@ from fastpe.encodings import registry
 
 GOAL, COLUMNS_GOAL, MOST = 1.25, 1.6, 2.5
 """Goals: time over that without an encoding, at most. The second where layers make offsets of keys, or slopes, of their
-input; the last where they make angles or reflections of it, where there is a vector for every offset, and where channels are mapped,
-lifted or counted."""
+input; the last where they make angles or reflections of it, where there is a vector for every offset, and where
+channels are mapped, lifted or counted."""
 _MORE = {"rel_gain", "rel_key", "rel_query", "rel_value", "rotors", "polar", "counts"}
 
 

@@ -37,7 +37,8 @@ def test_no_bound_is_claimed(name):
 
 SAYS = {
     "fox": "lets content decide", "cable": "lets content decide", "alibi+fox": "lets content decide",
-    "path": "lets content reflect queries", "alibi+cope": "counts keys by content", "alibi+selective_rope": "lets content rotate query and key",
+    "path": "lets content reflect queries",
+    "alibi+cope": "counts keys by content", "alibi+selective_rope": "lets content rotate query and key",
 }  # fmt: skip
 
 

@@ -35,7 +35,6 @@ from typing import Any
 from fastpe.base.option import Option
 from fastpe.base.random import Stream
 from fastpe.encodings.encoding import Encoding, Gate
-from fastpe.encodings.parts.gates import needs_causal
 from fastpe.encodings.parts.offsets import stream_of
 from fastpe.encodings.slots import Spec
 
@@ -43,9 +42,9 @@ _TAPS = 3
 
 
 def check(spec: Spec, **options: Any) -> None:
-    """The model must be causal, its heads of one width."""
-    needs_causal("path", spec)
-    assert spec.head_dim
+    """The model must be causal, and its heads must divide its width."""
+    if spec.head_dim and not spec.causal:
+        raise ValueError("'path' needs causal=True: tokens reflect the queries after them")
 
 
 def parameters(spec: Spec, *, rank: int) -> dict[str, tuple[int, ...]]:
