@@ -296,7 +296,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, more: int, *, backward: b
         cursor += -(-int(count) // 16) * 16
         return region(start, count)
 
-    layer = {
+    layer: dict[str, Any] = {
         "normed1": take(norms * n * c),
         "stats1": take(norms * 2 * n),
         "qkv": take(3 * whole_n * c),
@@ -316,7 +316,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, more: int, *, backward: b
     }
     layer_size, layer_stride, cursor = cursor, cursor * bool(backward or rows), 0
     stream_stride = -(-n * c // 16) * 16
-    whole = {
+    whole: dict[str, Any] = {
         "streams": take((sizes.layers + 1) * stream_stride),
         "layers": take(layer_size * (sizes.layers if backward or rows else 1)),
         "dz": take(backward * n * c),
@@ -337,14 +337,12 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, more: int, *, backward: b
         "final": take(sizes.final_norm * n * c),
         "final_stats": take(sizes.final_norm * 2 * n),
         "embedding": take(composed_sizes(sizes)[0] // 3),
-        "projection": take(composed_sizes(sizes)[0]),
-        "readout": take(composed_sizes(sizes)[1]),
+        **{end: take(size) for end, size in zip(("projection", "readout"), composed_sizes(sizes), strict=True)},
         "attention": take(max(room.size, more)),
         "output": take(n * max(sizes.vocabulary, 1)),
         "picked": take(tokens * n * c),
         "dpicked": take(backward * tokens * n * c),
-        "tokens": take(tokens * n),
-        "shares": take(tokens * n),
+        **{name: take(tokens * n) for name in ("tokens", "shares")},
         "packed": take((sizes.products is not None) * MEMORY),
     }
     return Arena(**layer, **whole, stream_stride=stream_stride, layer_stride=layer_stride, size=cursor)

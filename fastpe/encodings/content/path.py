@@ -1,4 +1,4 @@
-"""PaTH: every token between a key and a query reflects the query, along a direction that the content makes.
+"""PaTH: tokens between a key and a query reflect the query, along directions of the content.
 
     S_ij = scale q_i . H_i H_{i-1} ... H_{j+1} k_j,      H_t = 1 - beta_t w_t w_t^T
 
