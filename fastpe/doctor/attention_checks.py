@@ -264,3 +264,46 @@ def attention_of_reflections(draw: Draw, n: int, d: int) -> Iterator[Case]:
     found = pull(do[None])
     ours = out[0], *(found[name][0] for name in (*"qkv", "reflectors", "reflect"))
     yield Case(ours, formula, (do, q, k, v, w, beta), n * d)
+
+
+def attention_through_network(draw: Draw, n: int, d: int) -> Iterator[Case]:
+    """Two heads whose scores a network corrects that reads a key on either side."""
+    do, q, k, v = (draw(2 * n, d).reshape(2, n, d) for _ in range(4))
+    bias, into, offsets, readout = draw(2, 2 * n - 1), draw(3, 12), draw(3), draw(2, 9)
+    taps, seen = range(-1, 2), np.tri(n, dtype=bool)
+
+    def moved(x: Array, by: int) -> Array:
+        there = np.pad(x, ((0, 0), (0, 0), (1, 1)))
+        return there[..., 1 + by : n + 1 + by]
+
+    def formula(
+        do: Array, q: Array, k: Array, v: Array, bias: Array, into: Array, offsets: Array, readout: Array
+    ) -> tuple[Array, ...]:
+        first, second = into.reshape(3, 4, 3), readout.reshape(2, 3, 3)
+        turned = np.swapaxes(k, 1, 2)
+        x = np.where(seen, np.concatenate([_scale(q[0]) * q @ turned, bias[:, _offsets(n) + n - 1]]), 0)
+        z = sum(np.einsum("wc,cij->wij", first[..., 1 + t], moved(x, t)) for t in taps) + offsets[:, None, None]
+        slope = np.where(z > 0, 1, 0.01).astype(z.dtype)
+        added = sum(np.einsum("hw,wij->hij", second[..., 1 + t], moved(slope * z, t)) for t in taps)
+        weights, pullback = reference.softmax_vjp(np.where(seen, x[:2] + x[2:] + added, -np.inf))
+        e = pullback(do @ np.swapaxes(v, 1, 2))
+        dz = slope * sum(moved(np.einsum("hw,hij->wij", second[..., 1 + t], e), -t) for t in taps)
+        dx = np.where(seen, sum(moved(np.einsum("wc,wij->cij", first[..., 1 + t], dz), -t) for t in taps), 0)
+        dcontent, dcells, dbias = _scale(q[0]) * (e + dx[:2]), e + dx[2:], np.zeros_like(bias)
+        for own, cells in zip(dbias, dcells, strict=True):
+            np.add.at(own, _offsets(n) + n - 1, cells)
+        dfirst = np.stack([np.einsum("wij,cij->wc", dz, moved(x, t)) for t in taps], axis=-1)
+        dsecond = np.stack([np.einsum("hij,wij->hw", e, moved(slope * z, t)) for t in taps], axis=-1)
+        rows = weights @ v, dcontent @ k, np.swapaxes(dcontent, 1, 2) @ q, np.swapaxes(weights, 1, 2) @ do
+        return *rows, dbias, dfirst.reshape(3, 12), dz.sum(axis=(1, 2)), dsecond.reshape(2, 9)
+
+    network: dict[str, Any] = {
+        "mlp_in": into.reshape(3, 4, 3),
+        "mlp_bias": offsets,
+        "mlp_out": readout.reshape(2, 3, 3),
+    }
+    out, pull = attention_vjp(q, k, v, causal=True, bias=bias, **network)
+    found = pull(do)
+    ours = out, *(found[name] for name in (*"qkv", "bias"))
+    ours += found["mlp_in"].reshape(3, 12), found["mlp_bias"], found["mlp_out"].reshape(2, 9)
+    yield Case(ours, formula, (do, q, k, v, bias, into, offsets, readout), n * n * d)

@@ -22,6 +22,7 @@ from fastpe.doctor.attention_checks import (
     attention_of_maps,
     attention_of_radii,
     attention_of_reflections,
+    attention_through_network,
 )
 from fastpe.doctor.case import Array, Case, Draw
 from fastpe.encodings.build import build, pull
@@ -285,6 +286,7 @@ KERNELS: dict[str, Callable[[Draw, int, int], Iterator[Case]]] = {
     "attention with maps of channels": attention_of_maps,
     "attention with channels as radii": attention_of_radii,
     "attention through reflections": attention_of_reflections,
+    "attention through a network over scores": attention_through_network,
     "layer_norm_forward": _layer_norm_forward,
     "layer_norm_backward": _layer_norm_backward,
     "rms_norm_forward": _rms_norm_forward,

@@ -135,9 +135,9 @@ class Position(NamedTuple):
     """The slots of a model at one length, and what attention needs to find its way in them.
 
     An array that is not read stands for a slot that is not given. Rows of `numbers` and `places` are attention's slots.
-    Of `rotors`, `polar`, `gates`, `selective` and `slots` there are all or none, and all where there is a `net`: a
-    model with none of them is compiled without, any other for all of them. To compile each subset by itself would take
-    as long as all together.
+    Of `rotors`, `polar`, `gates`, `selective` and `slots` there are all or none: a model with none of them is compiled
+    without, any other for all of them. To compile each subset by itself would take as long as all together. None of
+    them is beside a `net`.
 
     Lanes have it with pointers in the place of arrays of one axis (`simd.with_pointers`).
     """

@@ -25,6 +25,7 @@ class Network(NamedTuple):
     into: np.ndarray
     bias: np.ndarray
     out: np.ndarray
+    cells: np.ndarray  # the slot `scores`
 
 
 def network_gradient(slot: str, found: np.ndarray) -> np.ndarray:
@@ -51,7 +52,7 @@ def _net(net, layer, sizes):
 
 
 @inner
-def _side(layer, act, arena, position, own, sizes, a):
+def _side(net, layer, act, arena, position, own, sizes, a):
     """All heads of one sequence."""
     case, numbers, c = position.case, position.numbers, sizes.width
     head = c // sizes.heads
@@ -64,7 +65,7 @@ def _side(layer, act, arena, position, own, sizes, a):
     layers, batch, queries, _ = position.spans.shape
     which = min(layer, layers - 1) * batch + min(own.sequence, batch - 1)
     bias = at(pointer(position.bias), place(numbers, BIAS, layer, NONE))
-    cells = at(pointer(position.slots.scores), place(numbers, SCORES, layer, NONE))
+    cells = at(pointer(net.cells), place(numbers, SCORES, layer, NONE))
     return Side(
         q, head, row, k, head, row, v, head, 3 * c, bias, numbers[BIAS, HEAD], case.queries - 1, numbers[BIAS, GIVEN],
         cells, numbers[SCORES, HEAD], case.keys, numbers[SCORES, GIVEN], scale, sizes.heads, ONE, head, head,
@@ -82,7 +83,7 @@ def network_forward(net, layer, act, arena, position, own, sizes, a):
         return False
     case, c, end = position.case, sizes.width, own.before + own.length
     head = c // sizes.heads
-    side, made = _side(layer, act, arena, position, own, sizes, a), _net(net, layer, sizes)
+    side, made = _side(net, layer, act, arena, position, own, sizes, a), _net(net, layer, sizes)
     out, lse, memory = at(act, a.mixed + own.start * c), at(act, a.lse + own.start), at(arena, a.attention)
     for query in range(own.before, end, ROWS):
         rows = min(ROWS, end - query)
@@ -121,7 +122,7 @@ def network_backward(net, layer, act, arena, slot_gradients, position, own, size
         sizes.wants_net,
     )  # fmt: skip
     clear(at(memory, room.dscale), sizes.heads)
-    side, made = _side(layer, act, arena, position, own, sizes, a), _net(net, layer, sizes)
+    side, made = _side(net, layer, act, arena, position, own, sizes, a), _net(net, layer, sizes)
     for query in range(0, own.length, ROWS):
         mlp_backward(side, made, g, query, min(ROWS, own.length - query), memory, room)
     return True

@@ -177,8 +177,7 @@ class Scratch:
 
     def _position(self, slots: Mapping[str, Any]) -> model_memory.Position:
         slots, dtype = _with_layers(slots, self.layered), self.arenas.dtype
-        nothing = np.zeros(1, dtype)
-        n = self.sizes.length
+        nothing, n = np.zeros(1, dtype), self.sizes.length
         given = slot_arrays(_scored(slots), (), Positions(n, n), dtype, _keeps_raw(slots))
         turns = _factors(slots["angles"], self.sizes.half, dtype) if "angles" in slots else nothing[None]
         scale = np.asarray(slots.get("scale", (self.sizes.width // self.sizes.heads) ** -0.5), dtype)
@@ -186,9 +185,11 @@ class Scratch:
         rotors = lie_in(slots["rotors"]) if "rotors" in slots else None
         polar = _circles(slots["polar"], dtype) if "polar" in slots else None
         gates, slopes, selective, frequencies, _ = self.made
-        net = Network(*(slots[slot].ravel() for slot in NETWORK)) if NETWORK[0] in slots else None
-        rare, others = (rotors, polar, gates, selective), given.slots
-        if any(x is not None for x in (*rare, others, net)):  # then kernels take them all
+        rare, others, net = (rotors, polar, gates, selective), given.slots, None
+        if NETWORK[0] in slots:  # beside it is none of the others
+            cells = nothing if others is None else others.scores
+            net, others = Network._make((*(slots[slot].ravel() for slot in NETWORK), cells)), None
+        if others is not None or any(x is not None for x in rare):  # then kernels take them all
             none = np.zeros((self.sizes.layers, 8), np.int64)  # more columns than either has
             unread = nothing, nothing, none, none
             rotors, polar, gates, selective = (y if x is None else x for x, y in zip(rare, unread, strict=True))

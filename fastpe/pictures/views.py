@@ -260,6 +260,17 @@ def _of_channels(slot: str, spec: Spec, slots: Slots) -> list[View]:
     return [Map(slot, head, channel, values, "value")]
 
 
+def _network(slot: str, spec: Spec, slots: Slots) -> list[View]:
+    values = np.asarray(slots[slot], np.float64)
+    if slot == "mlp_bias":
+        return [Curves(slot, Axis("unit", np.arange(len(values))), {slot: values}, "value")]
+    labels = ("unit", "scores of all heads, then biases") if slot == "mlp_in" else ("head", "unit")
+    rows, columns = (Axis(label, np.arange(n)) for label, n in zip(labels, values.shape, strict=False))
+    taps = values.shape[2]
+    titles = [f"{slot}, key {tap - taps // 2:+d}" for tap in range(taps)] if taps > 1 else [slot]
+    return _comparable([Map(title, rows, columns, values[..., tap], "value") for tap, title in enumerate(titles)])
+
+
 def _scores(slot: str, spec: Spec, slots: Slots) -> list[View]:
     return _comparable(_squares(slot, spec, _sample(slots[slot], 3)))
 
@@ -320,6 +331,9 @@ VIEWS: Mapping[str, Callable[[str, Spec, Slots], list[View]]] = {
     "values": _nothing,  # shown where index puts them
     "scores": _scores,
     "counts": _counts,
+    "mlp_in": _network,
+    "mlp_bias": _network,
+    "mlp_out": _network,
     "rel_value": _vectors,
     "scale": _nothing,
     "pairs": _nothing,

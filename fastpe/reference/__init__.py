@@ -4,11 +4,10 @@
 the value to the gradients of the arguments. Everything is computed in the dtype of the arguments, except `attention`
 and `attention_vjp`, which work in float64.
 
-`cope` is `attention` with the slot `counts` alone, as its paper has it. Attention whose positions depend on the content
-in ways that no slot can hold is here only, causal:
+`cope` is `attention` with the slot `counts` alone, as its paper has it, `dape` with ``mlp_in``, ``mlp_bias`` and
+``mlp_out``, `path` with ``reflectors`` and ``reflect``. Attention whose positions depend on the content in ways that no
+slot can hold is here only, causal:
 
-    dape                a network over the scores of all heads
-    path                products of reflections between query and key
     wall                decay by channels
     row_gates           gates of query and key, summed along rows: per-row ALiBi, GRAPE-AP
     distance_bank       curves over distances, mixed by each query

@@ -48,7 +48,7 @@ def _moved(x: Array, by: int) -> Array:
 
 def _product(maps: Array, x: Array) -> Array:
     """(B, out, N, M) of maps (out, in) and x (B, in, N, M)."""
-    rows = x.reshape(*x.shape[:2], -1)
+    rows = x.reshape(*x.shape[:2], x.shape[2] * x.shape[3])
     return (maps @ rows).reshape(len(x), len(maps), *x.shape[2:])
 
 
@@ -61,6 +61,7 @@ def _convolved_back(x: Array, maps: Array, dy: Array) -> tuple[Array, Array]:
     """The gradients of x and of the maps, (out, in, T)."""
     taps = _taps(maps)
     dx = np.asanyarray(sum(_moved(_product(tap.T, dy), -by) for by, tap in taps))
-    flat = dy.reshape(*dy.shape[:2], -1)
-    moved = [_moved(x, by).reshape(*x.shape[:2], -1) for by, _ in taps]
+    cells = dy.shape[2] * dy.shape[3]
+    flat = dy.reshape(*dy.shape[:2], cells)
+    moved = [_moved(x, by).reshape(*x.shape[:2], cells) for by, _ in taps]
     return dx, np.stack([(flat @ np.swapaxes(each, -1, -2)).sum(axis=0) for each in moved], axis=-1)

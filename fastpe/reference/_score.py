@@ -210,7 +210,8 @@ def logits_of(case: Case, inner: Array, cut: Array) -> tuple[Array, Callable[[Ar
         _add_columns(case, dlogits, gradients)
         dcells, dx = dlogits, network_pullback(dlogits, gradients)
         if "mlp_in" in slots:
-            dcells, dlogits = (dlogits + own for own in (dx[:, len(dx[0]) // 2 :], dx[:, : len(dx[0]) // 2]))
+            heads = case.q.shape[1]
+            dcells, dlogits = dlogits + dx[:, heads:], dlogits + dx[:, :heads]
         if "scores" in slots:
             gradients.add_cells("scores", dcells)
         if "index" in slots:

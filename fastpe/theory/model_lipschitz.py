@@ -202,7 +202,7 @@ def layers_of(model_or_run: Transformer | str | Path, length: int) -> tuple[Laye
     ------
     ValueError
         If the encoding cannot have this length, positions are drawn at random, or a layer's input makes its scores by
-        a gate, or queries count keys by gates, of which no bound is known here.
+        a gate, queries count keys by gates, or a network corrects scores, of which no bound is known here.
 
     Examples
     --------
@@ -212,8 +212,11 @@ def layers_of(model_or_run: Transformer | str | Path, length: int) -> tuple[Laye
     """
     model = opened(model_or_run)
     weights, slots = weights_of(model), slots_of(model, length)
-    if any({"gate", "counts"} & own.keys() for own in slots):
-        raise ValueError(f"model must have no gates, whose steepness is not bounded: it has {model.config.encoding!r}")
+    if any({"gate", "counts", "mlp_in"} & own.keys() for own in slots):
+        raise ValueError(
+            f"model must have no gates or networks of scores, whose steepness is not bounded: it has "
+            f"{model.config.encoding!r}"
+        )
     return tuple(_layer(model.config, weights, slots[number], number) for number in range(model.config.layers))
 
 

@@ -15,6 +15,7 @@ from fastpe.base.random import Stream
 from fastpe.base.validation import whole
 from fastpe.encodings import registry
 from fastpe.encodings.slots import OF_OFFSETS
+from fastpe.functional.together import NETWORK
 from fastpe.model.config import ModelConfig
 from fastpe.model.encoding import ModelEncoding
 from fastpe.model.parameters import parameter_shapes
@@ -258,6 +259,9 @@ def _keeps(slot: str, own: Mapping[str, Any], name: str, length: int) -> bool:
     if slot in ("gate", "counts"):  # it sums what was before
         return False
     array = np.asarray(own[slot], np.float64)
+    if slot in NETWORK:  # its maps read neighbours on either side, or a cell alone
+        alike = name == "rev" and _same(array, array[..., ::-1])
+        return slot == "mlp_bias" or array.shape[-1] == 1 or alike
     if slot == "taps":
         return len(array) == 1 or (name == "rev" and len(array) % 2 == 1 and _same(array, array[::-1]))
     if slot in ("table", "qk_table"):

@@ -55,6 +55,7 @@ GRADIENTS = (
     "attention with maps of channels",
     "attention with channels as radii",
     "attention through reflections",
+    "attention through a network over scores",
 )
 
 

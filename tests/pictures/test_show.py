@@ -39,6 +39,9 @@ MADE_UP = {
     "values": RNG.normal(size=(HEADS, 3)),
     "scores": RNG.normal(size=(HEADS, N, N)),
     "counts": RNG.normal(size=(1, N + 1, 4)),
+    "mlp_in": RNG.normal(size=(5, 2 * HEADS, 3)),
+    "mlp_bias": RNG.normal(size=5),
+    "mlp_out": RNG.normal(size=(HEADS, 5, 1)),
     "rel_value": RNG.normal(size=(1, 7, 4)),
 }
 PLAIN = {"scale": 0.25, "rectify": True, "pairs": "half"}

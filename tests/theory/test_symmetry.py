@@ -8,7 +8,7 @@ from fastpe import reference
 from fastpe.theory.symmetry import PROPERTIES, TOLERANCE, _breaking, _Network, _property, change_of_order, symmetry
 
 # Q13 of the specification, bidirectional
-PERM = {"nope"}
+PERM = {"nope", "dape"}
 REV = {
     "alibi", "da", "geodesic", "huang1", "kerple_log", "kerple_power", "rbf_distance", "sandwich", "graphormer", "rrwp",
     "rwse", "signnet",
@@ -57,6 +57,7 @@ def test_the_specification_names_encodings_that_are_there():
     ("name", "options", "held"),
     [
         ("shaw", {"use_values": False}, ("const",)),
+        ("dape", {"reach": 1}, ("const",)),
         ("graphormer", {"centrality": False}, ("const", "rev")),
         ("graphormer", {"virtual_node": True}, ()),
         ("alibi", {"form": "one_sided"}, ("const",)),

@@ -143,7 +143,8 @@ class Subject:
 
     def gated(self) -> bool:
         """Whether the content decides how far attention reaches: what layers make of their input, queries or keys."""
-        return self.forgets() or self.turns() or self.reflects() or "counts" in self.filled()
+        made = self.forgets() or self.turns() or self.reflects()
+        return made or not {"counts", "mlp_in"}.isdisjoint(self.filled())
 
     def forgets(self) -> bool:
         """Whether the content decides what fades with distance."""

@@ -15,7 +15,7 @@ _ACTS = {
     "bias": "bias on scores", "scores": "bias on scores", "index": "bias on scores",
     "rel_key": "vectors of the offset", "rel_query": "vectors of the offset", "rel_value": "vectors of the offset",
     "rel_gain": "gains on scores", "gain": "gains on scores",
-    "row_scale": "sharpens queries", "counts": "counts keys by content",
+    "row_scale": "sharpens queries", "counts": "counts keys by content", "mlp_in": "corrects scores by a network",
 }  # fmt: skip
 _ROUNDING = 1e-12  # what is smaller, of numbers whose terms are about 1, is rounding
 

@@ -32,6 +32,7 @@ WITHOUT = {
     "comrope": NO_PACKAGE,
     "crossformer_bias": NO_PACKAGE,
     "da": NO_CODE,
+    "dape": "a network as it is; tests of attention have the authors' numbers",
     "fire": NO_CODE,
     "fope": NO_PACKAGE,
     "fox": "a gate, which fills nothing: test_gates has numbers of the authors' code",

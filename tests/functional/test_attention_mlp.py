@@ -1,0 +1,286 @@
+"""Attention whose scores a small network of all heads corrects: the slots `mlp_in`, `mlp_bias` and `mlp_out` (DAPE)."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from array_kinds import gapped, read_only, stepped, transposed, unaligned
+from content_checks import NEAR, G
+from fixture_attention import K, Q, V
+from guards import assert_error_law, guarded_allocations
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fastpe
+from fastpe import reference, spans
+from fastpe.doctor.allowed_error import wider
+from fastpe.functional import again, attention, seen
+from fastpe.functional.axes import AXES
+from fastpe.functional.together import BESIDE_NETWORK, NETWORK
+from fastpe.kernels import threads as threads_of_kernels
+from fastpe.reference._attention import attention_vjp_in
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(61)
+
+
+def problem(rng, *, b=2, h=2, hk=None, n=6, m=None, d=4, dv=5, w=3, taps=1, dtype=np.float64, beside=()):
+    """q, k, v, a network, and what goes with it."""
+    m, hk = n if m is None else m, hk or h
+    shapes = {
+        "q": (b, h, n, d), "k": (b, hk, m, d), "v": (b, hk, m, dv), "mlp_in": (w, 2 * h, taps), "mlp_bias": (w,),
+        "mlp_out": (h, w, taps), "bias": (h, 9), "scores": (h, n, m), "sinks": (h,),
+    }  # fmt: skip
+    names = ("q", "k", "v", *NETWORK, *(name for name in beside if name not in ("angles", "scale")))
+    made = {name: (rng.standard_normal(shapes[name]) / (1 + (name in NETWORK))).astype(dtype) for name in names}
+    if "scale" in beside:
+        made["scale"] = np.linspace(0.2, 0.5, h)
+    if "angles" in beside:
+        made["angles"] = rng.standard_normal((1, max(n, m), d // 2))
+    return made
+
+
+def agrees(arguments, **options):
+    """Outputs, logarithms and all gradients obey the error law beside the reference."""
+    dtype, (h, n, d), m = arguments["q"].dtype, arguments["q"].shape[1:], arguments["k"].shape[2]
+    terms = (n + m + d) * len(arguments["mlp_bias"]) * arguments["mlp_in"].shape[-1]
+    options |= {"return_lse": True}
+    ours, pull = fastpe.attention_vjp(**arguments, **options)
+    exact, exact_pull = attention_vjp_in(wider(dtype), **arguments, **options)
+    plain, plain_pull = attention_vjp_in(dtype, **arguments, **options)
+    hidden = exact[1] == -np.inf
+    np.testing.assert_array_equal(ours[1][hidden], -np.inf)
+    np.testing.assert_array_equal(ours[0][hidden], exact[0][hidden])
+    rows = np.random.default_rng(3)
+    douts = tuple(rows.standard_normal(x.shape).astype(dtype) for x in ours)
+    found, expected, same = pull(douts), exact_pull(douts), plain_pull(douts)
+    assert found.keys() == expected.keys()
+    assert_agrees(ours[0], exact[0], plain[0], terms)
+    assert_agrees(*(np.where(hidden, 0, x) for x in (ours[1], exact[1], plain[1])), terms)
+    for name, gradient in found.items():
+        assert gradient.shape == np.shape(arguments[name])
+        assert gradient.dtype == (np.float64 if name in ("scale", "angles") else dtype)
+        narrow = gradient.astype(dtype)  # that of scale is summed in float64, of terms that are not
+        assert_agrees(narrow, expected[name], same[name], terms * n * m * h)
+
+
+def assert_agrees(result, exact, same_dtype, terms):
+    """The error law, with no less than 0.25 for the largest entry: of what is next to nothing the terms are not."""
+    ours, exact, numpys = (np.append(x, x.dtype.type(0.25)) for x in (result, exact, same_dtype.astype(result.dtype)))
+    assert_error_law(ours, exact, numpys, terms)
+
+
+# --------------------------------------------------------------------------------------------------- what it is
+
+
+def printed_problem(taps):
+    """Two heads, of which the second has keys for queries."""
+    return {
+        "q": np.stack([Q, K]), "k": np.stack([K, Q]), "v": np.stack([V, V]),
+        "bias": -np.array([[1 / 16], [1 / 256]]) * np.abs(np.arange(-3, 4)),
+        "mlp_in": np.cos(0.7 * np.arange(12 * taps)).reshape(3, 4, taps), "mlp_bias": np.array([0.1, -0.2, 0.05]),
+        "mlp_out": np.sin(1 + 0.9 * np.arange(6 * taps)).reshape(2, 3, taps),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("vjp", [fastpe.attention_vjp, reference.attention_vjp])
+@pytest.mark.parametrize(
+    ("taps", "printed"),
+    [(1, [0.136686251, 0.405319750, 0.840073728]), (3, [0.058473361, 0.410222331, 0.590118738])],
+)
+def test_values_of_the_authors_code(vjp, taps, printed):
+    """Of both versions, and of PyTorch's autograd."""
+    given = printed_problem(taps)
+    weights = vjp(**{**given, "v": np.stack([np.eye(4)] * 2)}, causal=True)[0]
+    out, pull = vjp(**given, causal=True)
+    np.testing.assert_allclose([weights[0, 2, 0], out[0, 2, 0], out[1, 3, 3]], printed, **NEAR)
+    if taps == 1:
+        found = pull(np.stack([G, G]))["mlp_bias"]
+        np.testing.assert_allclose(found, [0.009478508, 0.079585389, -0.108420651], **NEAR)
+
+
+def test_a_network_that_says_nothing_is_attention(rng):
+    given = problem(rng, n=70, m=90, taps=3, beside=("bias", "scores", "angles"))
+    plain = {name: x for name, x in given.items() if name not in NETWORK}
+    given["mlp_out"][...] = 0
+    np.testing.assert_allclose(fastpe.attention(**given), fastpe.attention(**plain), rtol=0, atol=1e-13)
+
+
+def test_heads_know_of_each_other(rng):
+    """Each corrects by the products of the other: S_0 = C_0 + |C_1|, as a unit and its negative make it."""
+    given = problem(rng, b=1, w=4)
+    into = np.zeros((4, 4, 1))
+    into[:2, 1, 0], into[2:, 0, 0] = (1, -1), (1, -1)
+    out = np.repeat([[1, 1, 0, 0], [0, 0, 1, 1]], 1, axis=0)[..., None] / 0.99  # lrelu(x) + lrelu(-x) = 0.99 |x|
+    given |= {"mlp_in": into, "mlp_bias": np.zeros(4), "mlp_out": out}
+    products = given["q"] @ np.swapaxes(given["k"], -1, -2) / 2
+    scores = products + np.abs(products[:, ::-1])
+    expected = reference.attention(given["q"], given["k"], given["v"], scores=(scores - products)[0])
+    np.testing.assert_allclose(fastpe.attention(**given), expected, rtol=0, atol=1e-14)
+
+
+def test_a_query_at_a_time_gives_what_all_give(rng):
+    """As decoding has it: the last query of as many keys as there are."""
+    given = problem(rng, h=4, hk=2, n=70, d=8, taps=3, beside=("bias",))
+    whole, kept = fastpe.attention(**given, causal=True), (len(again._kept), len(seen._kept))
+    rest = {name: given[name] for name in (*NETWORK, "bias")}
+    for i in (0, 1, 29, 30, 31, 69):
+        q, k, v = given["q"][:, :, i : i + 1], given["k"][:, :, : i + 2], given["v"][:, :, : i + 2]
+        for _ in range(3):  # of a kind that was seen before
+            found = fastpe.attention(q, k, v, causal=True, query_start=i, **rest)
+            np.testing.assert_allclose(found[:, :, 0], whole[:, :, i], rtol=0, atol=1e-13)
+    assert (len(again._kept), len(seen._kept)) == kept
+
+
+# ------------------------------------------------------------------------------------------ beside the reference
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_sizes_and_all_that_goes_with_it(data):
+    draw = data.draw
+    rng = np.random.default_rng(draw(st.integers(0, 2**31)))
+    b, h, hk = draw(st.sampled_from([(1, 1, 1), (2, 2, 1), (2, 4, 2), (3, 3, 3)]))
+    n, m = draw(st.sampled_from([1, 2, 5, 33, 65])), draw(st.sampled_from([1, 3, 30, 31, 64, 97]))
+    sizes = {"b": b, "h": h, "hk": hk, "d": 2 * draw(st.integers(1, 5)), "dv": draw(st.integers(1, 17))}
+    sizes |= {"dtype": draw(st.sampled_from([np.float64, np.float32])), "w": draw(st.sampled_from([1, 4, 9, 13]))}
+    beside = draw(st.sets(st.sampled_from(["bias", "scores", "angles", "sinks", "scale"])))
+    arguments = problem(rng, n=n, m=m, taps=draw(st.sampled_from([1, 3, 7])), beside=sorted(beside), **sizes)
+    keys, queries = rng.integers(0, m + 1, b), rng.integers(0, n + 1, b)
+    options = {"causal": draw(st.booleans()), "window": draw(st.sampled_from([None, 1, 8]))}
+    options["lengths"] = draw(st.sampled_from([None, keys, (queries, keys), (queries, None)]))
+    if draw(st.booleans()):
+        first = rng.integers(0, m + 1, (b, n))
+        options["spans"] = np.stack([first, np.minimum(first + rng.integers(0, 40, (b, n)), m)], axis=-1)
+    agrees(arguments, **options)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_wide_rows_and_many_keys(rng, dtype):
+    given = problem(rng, b=1, h=3, n=130, m=300, d=70, dv=33, w=32, taps=3, dtype=dtype, beside=("bias",))
+    agrees(given, causal=True)
+
+
+def test_first_positions_and_documents(rng):
+    given = problem(rng, n=50, m=90, d=6, taps=3, beside=("bias",))
+    agrees(given, causal=True, query_start=np.array([3, 40]))
+    own = spans.documents(np.repeat([0, 1, 2], [20, 1, 29]))
+    agrees(problem(rng, n=50, taps=5, beside=("bias", "scores")), spans=own, causal=True)
+
+
+@pytest.mark.parametrize("sizes", [{"b": 0}, {"n": 0}, {"m": 0}])
+def test_of_nothing(rng, sizes):
+    given = problem(rng, **{"b": 2, "n": 3, "m": 3, "beside": ("sinks",)} | sizes)
+    for vjp in (fastpe.attention_vjp, reference.attention_vjp):
+        out, pull = vjp(**given)
+        np.testing.assert_array_equal(out, np.zeros((*given["q"].shape[:3], 5)))
+        for name, gradient in pull(out).items():
+            assert gradient.shape == given[name].shape
+            assert not gradient.any(), name
+
+
+def test_gradients_that_are_wanted_and_known_outputs(rng):
+    given = problem(rng, n=40, m=50, beside=("scale", "sinks", "bias"))
+    (out, lse), pull = fastpe.attention_vjp(**given, causal=True, return_lse=True)
+    whole = pull((out, lse))
+    found = fastpe.attention_vjp(**given, causal=True, return_lse=True, wrt=("mlp_in", "scale"))[1]((out, lse))
+    assert list(found) == ["mlp_in", "scale"]
+    options = {"causal": True, "window": None, "lengths": None, "tolerance": None}
+    known = attention.gradients(out, lse, (out, lse), **given, **options, wrt=tuple(whole))
+    for name, gradient in whole.items():
+        np.testing.assert_array_equal(known[name], gradient)
+        if name in found:
+            np.testing.assert_array_equal(found[name], gradient)
+
+
+# ---------------------------------------------------------------------------------------------------- as elsewhere
+
+
+@pytest.mark.parametrize("laid", [gapped, read_only, stepped, transposed, unaligned])
+def test_arrays_however_they_lie(rng, laid):
+    given = problem(rng, b=2, h=3, n=7, d=4, taps=3, beside=("bias", "scores"))
+    out, pull = fastpe.attention_vjp(**given)
+    same, back = fastpe.attention_vjp(**{name: laid(x) if x.ndim > 1 else x for name, x in given.items()})
+    np.testing.assert_array_equal(same, out)
+    for (name, found), expected in zip(back(laid(out)).items(), pull(out).values(), strict=True):
+        np.testing.assert_array_equal(found, expected, err_msg=name)
+
+
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_half_precision_is_float32_rounded(rng, half):
+    dtype = np.dtype(half) if half == "float16" else pytest.importorskip("ml_dtypes").bfloat16
+    given = {name: x.astype(dtype) for name, x in problem(rng, n=70, d=8, dtype=np.float32).items()}
+    wide = {name: x.astype(np.float32) for name, x in given.items()}
+    np.testing.assert_array_equal(fastpe.attention(**given), fastpe.attention(**wide).astype(dtype))
+
+
+def test_the_bits_do_not_depend_on_threads(rng, monkeypatch):
+    given = problem(rng, b=2, n=300, d=16, w=32, dtype=np.float32, beside=("bias",))
+    results = []
+    for threads in (1, 2, 5):
+        monkeypatch.setattr(threads_of_kernels, "default_threads", lambda threads=threads: threads)
+        out, pull = fastpe.attention_vjp(**given, causal=True)
+        results.append((out, *pull(out).values()))
+    for others in results[1:]:
+        for one, other in zip(results[0], others, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_writes_stay_inside(rng, monkeypatch):
+    check = guarded_allocations(monkeypatch)
+    given = problem(rng, b=2, h=3, n=45, m=61, d=5, w=5, taps=5, beside=("bias", "scores"))
+    out, pull = fastpe.attention_vjp(**given, causal=True)
+    pull(out)
+    check()
+
+
+def test_no_array_of_queries_times_keys(rng):
+    given = problem(rng, b=1, n=4096, d=8, dv=8, dtype=np.float32)
+    fastpe.attention_vjp(**given)[1](np.ones((1, 2, 4096, 8), np.float32))
+    tracemalloc.start()
+    out, pull = fastpe.attention_vjp(**given)
+    pull(out)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4096 * 4096 * 4 / 4
+
+
+# --------------------------------------------------------------------------------------------------------- mistakes
+
+
+@pytest.mark.parametrize("attend", [fastpe.attention, reference.attention])
+def test_nothing_else_goes_with_it(rng, attend):
+    given = problem(rng, b=1, h=1, n=4, d=4)
+    others: dict = {name: np.zeros((1,) * len(axes)) for name, axes in AXES.items() if name not in BESIDE_NETWORK}
+    others |= {
+        "mask": np.ones((4, 4), bool),
+        "softcap": 2.0,
+        "dropout": 0.5,
+        "rectify": True,
+        "polar": np.zeros((1, 4)),
+    }
+    others |= {"key_offset": np.zeros((1, 4)), "gain": np.ones((1, 1)), "rel_key": np.zeros((1, 1, 4))}
+    for name in ("mask", "softcap", "dropout", "rectify", "polar", "key_offset", "gain", "rel_key"):
+        with pytest.raises(ValueError, match=f"^{name} cannot be given with mlp_in: beside it go angles, bias"):
+            attend(**given, **{name: others[name]}, **({"dropout_seed": 1} if name == "dropout" else {}))
+    attend(**given, dropout=0.0, rectify=False, pairs="half", softcap=None)
+
+
+MISFITS = {
+    r"mlp_in, mlp_bias and mlp_out must be given together, not mlp_in and mlp_out alone": {"mlp_bias": None},
+    r"mlp_in must have the shape \(W, 2H, 2K\+1\) where B = 2, H = 2": {"mlp_in": np.zeros((3, 4, 2))},
+    r"mlp_bias must have the shape \(W,\) = \(3,\) of mlp_in's first axis, not \(4,\)": {"mlp_bias": np.zeros(4)},
+    r"mlp_out must have the shape \(H, W, T\) with W = 3 and T = 1 as in mlp_in, not \(2, 3, 3\)": {
+        "mlp_out": np.zeros((2, 3, 3))
+    },
+    r"mlp_out must have the shape \(H, W, 2K\+1\)": {"mlp_out": np.zeros((3, 3, 1))},
+    r"mlp_bias must be finite": {"mlp_bias": np.array([0, np.nan, 0])},
+}
+
+
+@pytest.mark.parametrize(("message", "wrong"), MISFITS.items(), ids=range(len(MISFITS)))
+def test_mistakes(rng, message, wrong):
+    with pytest.raises(ValueError, match=message):
+        fastpe.attention(**problem(rng) | wrong)

@@ -1,0 +1,105 @@
+"""DAPE in the model's layers, beside the reference: a network over the scores of all heads."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from layer_checks import (
+    assert_gradients_are_the_references,
+    assert_learns,
+    assert_padding_does_not_matter,
+    assert_threads_do_not_matter,
+    assert_writes_stay_inside,
+    lengths_of,
+    moved,
+)
+
+import fastpe
+from fastpe import ModelConfig, Transformer
+
+BASE = ModelConfig(
+    "alibi+dape", options={"dape.units": 5, "dape.reach": 1}, width=24, heads=3, layers=3, hidden=20, causal=True,
+    train_length=20, dtype="float64",
+)  # fmt: skip
+CASES = [
+    {}, {"options": {"dape.reach": 3, "dape.units": 2}, "causal": False}, {"encoding": "dape", "options": {}},
+    {"encoding": "dape", "options": {"units": 9}, "heads": 1, "norm": "rmsnorm"},
+    {"encoding": "alibi+dape*2,alibi"}, {"encoding": "kerple_log+dape", "activation": "gelu", "norm": "layernorm"},
+    {"encoding": "rope+fire+dape"}, {"encoding": "t5+dape", "vocabulary": 7, "tied": True}, {"residual": False},
+    {"encoding": "learned+dape", "positions": "digits:3:2-4", "vocabulary": 7}, {"sight": "window:5,all"},
+    {"encoding": "dape@near,dape@far", "options": {"dape@near.units": 4, "dape@far.units": 4}}, {"bias": False},
+]  # fmt: skip
+
+
+@lengths_of(CASES, long=2)
+def test_loss_and_gradients_are_the_references(own, length):
+    own = {"options": BASE.options if own.get("encoding", "alibi+dape").startswith("alibi+dape") else {}} | own
+    assert_gradients_are_the_references(replace(BASE, train_length=length, **own), length)
+
+
+def test_a_network_that_says_nothing_is_its_bias():
+    model, plain = Transformer(BASE), Transformer(replace(BASE, encoding="alibi", options={}))
+    for name, parameter in model.parameters.items():
+        if name in plain.parameters:
+            plain.parameters[name][...] = parameter
+        elif name.endswith("mlp_out"):
+            parameter[...] = 0
+    x = np.random.default_rng(0).normal(size=(2, 20))
+    np.testing.assert_allclose(model(x), plain(x), rtol=1e-12)
+
+
+def test_initial_values_and_their_number():
+    found = fastpe.init("dape", dim=64, heads=4, train_length=50, reach=1)
+    assert {key: x.shape for key, x in found.items()} == {
+        "mlp_in": (32, 8, 3), "mlp_bias": (32,), "mlp_out": (4, 32, 3)
+    }  # fmt: skip
+    for name, fan_in in (("mlp_in", 24), ("mlp_bias", 24), ("mlp_out", 96)):
+        assert 0.8 * fan_in**-0.5 < np.abs(found[name]).max() <= fan_in**-0.5
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_bits_do_not_depend_on_threads(threads, precision):
+    assert_threads_do_not_matter(threads, BASE, precision=precision)
+
+
+def test_lengths_of_their_own():
+    assert_padding_does_not_matter(BASE)
+
+
+@pytest.mark.parametrize("encoding", ["dape", "rope+t5+dape"])
+def test_tokens_written_one_by_one_are_those_of_whole_sequences(encoding):
+    options = {"reach": 1} if encoding == "dape" else {"dape.reach": 1}
+    model = moved(replace(BASE, encoding=encoding, options=options, vocabulary=11), seed=3)
+    written = model.generate([1, 2, 3], 30, temperature=0.0)
+    np.testing.assert_array_equal(written, model.generate([1, 2, 3], 30, temperature=0.0, cache=False))
+
+
+def test_writes_stay_inside(monkeypatch):
+    assert_writes_stay_inside(monkeypatch, BASE)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_it_learns(precision):
+    assert_learns(BASE, precision=precision)
+
+
+MISTAKES = {
+    "'shaw[+]dape' fills 'rel_key' beside a network over scores: with it go angles, bias": {"encoding": "shaw+dape"},
+    "'fox[+]dape' fills gates of 'fox' beside a network over scores": {"encoding": "fox+dape"},
+    "dropout must be 0 with 'alibi[+]dape', whose scores go through a network, not 0.1": {"dropout": 0.1},
+    "two encodings of 'dape@a[+]dape@b' both fill slot 'mlp_in'": {"encoding": "dape@a+dape@b"},
+    "slot 'mlp_in' has different shapes in layers of 'dape,dape@b'": {
+        "encoding": "dape,dape@b", "options": {"dape@b.units": 7}
+    },
+    "positions cannot be 'documents:3': 'alibi[+]dape' fills 'mlp_bias', which does not begin anew": {
+        "positions": "documents:3", "vocabulary": 7
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("message", "wrong"), MISTAKES.items(), ids=range(len(MISTAKES)))
+def test_mistakes(message, wrong):
+    options = {} if "encoding" in wrong else BASE.options
+    with pytest.raises(ValueError, match=message):
+        Transformer(replace(BASE, **{"options": options, **wrong}))
