@@ -44,6 +44,7 @@ from fastpe.kernels.threads import claim, in_lanes
 
 TILE = np.int64(32)
 BLOCK = np.int64(4)
+ONE = np.int64(1)  # named: a call would be compiled once more for the literal
 
 
 class Sizes(NamedTuple):
@@ -180,11 +181,11 @@ def meet(head, width, block, first, x, far, along, steps, scores):
     """A block meets the keys of the tile that begins with `first`: x becomes `far`, which may be x itself."""
     size, count = BLOCK * lanes(x), min(TILE, block.met - first)
     w, beta = at(head.w, first * width), at(head.beta, first)
-    product(w, width, 1, x, along, size, count, width, OVERWRITE)
-    product(at(head.k, first * width), width, 1, x, scores, size, count, width, OVERWRITE)
+    product(w, width, ONE, x, along, size, count, width, OVERWRITE)
+    product(at(head.k, first * width), width, ONE, x, scores, size, count, width, OVERWRITE)
     _carry(at(head.products, 2 * TILE * first), beta, along, steps, scores, count, first - block.position)
     if first > 0:
-        float_gemm(w, 1, width, steps, size, far, size, width, size, count, FROM, x, size, x, size)
+        float_gemm(w, ONE, width, steps, size, far, size, width, size, count, FROM, x, size, x, size)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -211,7 +212,7 @@ def _mix(scores, count, v, v_width, peaks, sums, mixed):
         store(sums, i, whole)
         for c in range(v_width):
             store(mixed, c * size + i, load(mixed, c * size + i) * kept)
-    product(v, 1, v_width, scores, mixed, size, v_width, count, FROM)
+    product(v, ONE, v_width, scores, mixed, size, v_width, count, FROM)
 
 
 @inner
@@ -290,7 +291,7 @@ def tile_products(w, k, width, count, turned, own):
     """W W^T and K W^T of a tile's rows, into `own`. turned: room for D TILE numbers."""
     transpose(w, width, turned, TILE, count, width)
     for a, c in ((w, own), (k, at(own, TILE * TILE))):
-        float_gemm(a, width, 1, turned, TILE, c, TILE, count, count, width, OVERWRITE, c, TILE, c, TILE)
+        float_gemm(a, width, ONE, turned, TILE, c, TILE, count, count, width, OVERWRITE, c, TILE, c, TILE)
 
 
 @inner

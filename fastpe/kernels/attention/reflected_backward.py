@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.attention.reflected import (
     BLOCK,
+    ONE,
     TILE,
     block_of,
     head_of,
@@ -168,14 +169,14 @@ def _add_to_tokens(head, width, first, count, queries, arena, room, x, dk, dw):
     transpose(at(arena, room.y), size, y_rows, width, width, size)
     transpose(steps, size, step_rows, TILE, count, size)
     for a, c in ((dscores, of_scores), (back, of_back)):
-        float_gemm(a, size, 1, step_rows, TILE, c, TILE, count, count, size, OVERWRITE, c, TILE, c, TILE)
+        float_gemm(a, size, ONE, step_rows, TILE, c, TILE, count, count, size, OVERWRITE, c, TILE, c, TILE)
     _mirror(of_scores, of_back, count)
-    _onto(dscores, size, 1, x_rows, dk, width, count, queries)
-    _onto(of_scores, TILE, 1, w, dk, width, count, count)
-    _onto(back, size, 1, x_rows, dw, width, count, queries)
-    _onto(steps, size, 1, y_rows, dw, width, count, queries)
-    _onto(of_back, TILE, 1, w, dw, width, count, count)
-    _onto(of_scores, 1, TILE, k, dw, width, count, count)
+    _onto(dscores, size, ONE, x_rows, dk, width, count, queries)
+    _onto(of_scores, TILE, ONE, w, dk, width, count, count)
+    _onto(back, size, ONE, x_rows, dw, width, count, queries)
+    _onto(steps, size, ONE, y_rows, dw, width, count, queries)
+    _onto(of_back, TILE, ONE, w, dw, width, count, count)
+    _onto(of_scores, ONE, TILE, k, dw, width, count, count)
 
 
 @inner
@@ -188,17 +189,17 @@ def _tile_back(head, sizes, block, first, arena, room, dout, own):
     along, scores = at(at(arena, room.along), first * size), at(at(arena, room.scores), first * size)
     steps, dscores, back = at(arena, room.steps), at(arena, room.dscores), at(arena, room.back)
     w, beta = at(head.w, first * width), at(head.beta, first)
-    product(at(head.v, first * v_width), v_width, 1, at(arena, room.dout), dscores, size, count, v_width, OVERWRITE)
+    product(at(head.v, first * v_width), v_width, ONE, at(arena, room.dout), dscores, size, count, v_width, OVERWRITE)
     _dscores(scores, dscores, at(arena, room.stats), count)
-    _onto(scores, size, 1, dout, at(dv, first * v_width), v_width, count, block.queries)
+    _onto(scores, size, ONE, dout, at(dv, first * v_width), v_width, count, block.queries)
     _steps_again(along, beta, steps, count)
-    product(w, width, 1, y, back, size, count, width, OVERWRITE)
+    product(w, width, ONE, y, back, size, count, width, OVERWRITE)
     products = at(head.products, 2 * TILE * first)
     _carry_back(products, beta, along, dscores, back, at(dbeta, first), count, first - block.position)
     at_keys = first * width
     _add_to_tokens(head, width, first, count, block.queries, arena, room, x, at(dk, at_keys), at(dw, at_keys))
-    product(at(head.k, at_keys), 1, width, dscores, y, size, width, count, FROM)
-    product(w, 1, width, back, y, size, width, count, FROM)
+    product(at(head.k, at_keys), ONE, width, dscores, y, size, width, count, FROM)
+    product(w, ONE, width, back, y, size, width, count, FROM)
 
 
 @inner

@@ -11,7 +11,7 @@ import numpy as np
 
 from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.attention.cells import clear
-from fastpe.kernels.attention.reflected import head_of
+from fastpe.kernels.attention.reflected import ONE, head_of
 from fastpe.kernels.gemm import ONTO, float_gemm
 from fastpe.kernels.simd import (
     at,
@@ -90,7 +90,9 @@ def row_forward(head, width, k_row, v_width, v_row, q, scale, met, x, scores, ou
     clear(out, v_width)
     for j in range(0, met, _KEYS):
         v, count = at(head.v, j * v_row), min(_KEYS, met - j)
-        float_gemm(at(scores, j), met, 1, v, v_row, out, v_width, 1, v_width, count, ONTO, out, v_width, out, v_width)
+        float_gemm(
+            at(scores, j), met, ONE, v, v_row, out, v_width, ONE, v_width, count, ONTO, out, v_width, out, v_width
+        )
     for c in range(0, v_width, lanes(x)):
         store_first(out, c, load_first(out, c, v_width - c) * share, v_width - c)
     return peak + math.log(whole)
