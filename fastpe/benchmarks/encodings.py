@@ -15,8 +15,8 @@ from fastpe.encodings import registry
 
 GOAL, COLUMNS_GOAL, MOST = 1.25, 1.6, 2.5
 """Goals: time over that without an encoding, at most. The second where layers make offsets of keys, or slopes, of their
-input; the last where they make angles of it, where there is a vector for every offset, where channels are mapped,
-lifted or counted, and where scores go through a network."""
+input; the last where they make angles or reflections of it, where there is a vector for every offset, where channels
+are mapped, lifted or counted, and where scores go through a network."""
 _MORE = {"rel_gain", "rel_key", "rel_query", "rel_value", "rotors", "polar", "counts", "mlp_in"}
 
 
@@ -29,7 +29,7 @@ def goal(name: str) -> float:
     (1.25, 1.6, 2.5, 2.5)
     """
     encoding = registry.get(name)
-    if not _MORE.isdisjoint(encoding.slots) or (encoding.gate is not None and encoding.gate.turns):
+    if not _MORE.isdisjoint(encoding.slots) or (encoding.gate is not None and encoding.gate.kind != "adds"):
         return MOST
     return GOAL if encoding.gate is None else COLUMNS_GOAL
 

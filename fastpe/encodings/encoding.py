@@ -76,20 +76,24 @@ class Reported(NamedTuple):
 
 class Gate(NamedTuple):
     """What a layer makes of its input: offsets of keys, see `fastpe.reference.gate`; slopes, of its queries and keys,
-    see `fastpe.columns.gated_slopes`; or angles, see `fastpe.angles.selective`.
+    see `fastpe.columns.gated_slopes`; or angles, see `fastpe.angles.selective`; or reflections, see
+    `fastpe.reference.reflections`.
 
     The encoding's parameters are those of the gate: ``bias`` (H,), and ``weight`` (H, C) and ``rate`` (H,) where it has
     them; of slopes ``weight`` (H,), and ``key`` (H, D), ``query`` (H, D) or both, the directions; of angles ``down``
-    (C, rank), ``up`` (rank, C/2) and ``taps`` (4, C/2).
+    (C, rank), ``up`` (rank, C/2) and ``taps`` (4, C/2); of reflections ``down`` (C, rank), ``up`` (rank, C), ``taps``
+    (3, C), ``weight`` (H, C) and ``bias`` (H,).
 
     Parameters
     ----------
     sign : {-1, 1, 0}
-        Of what is mapped by softplus: -1 of a gate that keeps, 1 of one that forgets; 0 of slopes and angles.
+        Of what is mapped by softplus: -1 of a gate that keeps, 1 of one that forgets; 0 of all others.
     slopes : callable, optional
         Number of heads -> what their slopes are multiples of.
     frequencies : callable, optional
         (D, **options) -> what a step of 1 turns each pair of channels by.
+    reflects : bool
+        Whether it makes reflections.
 
     Examples
     --------
@@ -100,6 +104,12 @@ class Gate(NamedTuple):
     sign: int
     slopes: Callable[[int], Any] | None = None
     frequencies: Callable[..., Any] | None = None
+    reflects: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What it does: "adds" to scores, "turns" or "reflects"; a layer has one of a kind at most."""
+        return "reflects" if self.reflects else "turns" if self.turns else "adds"
 
     @property
     def turns(self) -> bool:

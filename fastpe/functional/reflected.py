@@ -13,6 +13,7 @@ from fastpe.kernels import simd
 from fastpe.kernels.attention import reflected, reflected_backward, reflected_rows
 from fastpe.kernels.attention.cells import FEW
 from fastpe.kernels.attention.reflected import BLOCK, TILE
+from fastpe.kernels.attention.reflected_room import backward_room, forward_sizes, laid_out
 from fastpe.kernels.threads import lanes_for, run_apart
 
 _TILE, _FEW = int(TILE), int(FEW)
@@ -30,7 +31,7 @@ class Reflected(Outcome):
         w, beta = call.slots["reflectors"], call.slots["reflect"]
         samples, heads = (max(sizes) for sizes in zip(w.shape[:2], beta.shape[:2], strict=True))
         self.shape = samples, heads, m, d
-        self.block = int(BLOCK) * simd.whole_vectors(1, self.dtype)
+        self.lane = simd.whole_vectors(1, self.dtype)
         self.sizes = reflected.Sizes(
             b, h, hk, n, m, d, dv, heads * m if samples > 1 else 0, m if heads > 1 else 0, max(heads, hk)
         )
@@ -83,20 +84,11 @@ class Reflected(Outcome):
 
     def _forward_in_blocks(self) -> None:
         self._lay_products()
-        sizes, size, cells = self.sizes, self.block, _TILE * self.block
-        starts, total = _laid_out([sizes.width * size, cells, cells, cells, size, size, sizes.v_width * size])
-        lanes = self._lanes(sizes.batch * sizes.heads * -(-sizes.queries // size))
+        sizes = self.sizes
+        starts, total = laid_out(forward_sizes(sizes.width, sizes.v_width, self.lane))
+        lanes = self._lanes(sizes.batch * sizes.heads * -(-sizes.queries // (int(BLOCK) * self.lane)))
         arenas, outputs = simd.aligned_zeros((lanes, total), self.dtype), (self.out.reshape(-1), self.lse.reshape(-1))
         run_apart(lanes, reflected.forward, self.tokens, sizes, *outputs, tuple(starts), arenas)
-
-    def _room(self) -> reflected_backward.Room:
-        d, dv, size = self.sizes.width, self.sizes.v_width, self.block
-        tiles, cells, pairs = -(-self.sizes.keys // _TILE), _TILE * self.block, _TILE * _TILE
-        starts, total = _laid_out([
-            tiles * d * size, tiles * cells, tiles * cells, cells, cells, cells, d * size, dv * size, d * size,
-            d * size, cells, pairs, pairs, 2 * size,
-        ])  # fmt: skip
-        return reflected_backward.Room._make([*starts, total])
 
     @without_warnings
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
@@ -107,7 +99,7 @@ class Reflected(Outcome):
         shapes = (b, h, n, d), (b, h, m, d), (b, h, m, dv), (b, h, m, d), (b, h, m)
         # filled here: where lanes are the first to touch memory, they wait for each other
         own = [np.full(shape, 0, self.dtype) for shape in shapes]
-        dscale, room = np.zeros((b, h)), self._room()
+        dscale, room = np.zeros((b, h)), backward_room(m, d, dv, self.lane)
         seen = np.where(self.lse == -np.inf, self.dtype.type(0), self.lse)
         rows = [self._in_one_piece(x) for x in (seen, deltas, dout, *own)]
         g = reflected_backward.Gradients._make([*rows, dscale.reshape(-1)])
@@ -125,12 +117,3 @@ class Reflected(Outcome):
             name: np.asarray(found[name]).reshape(shape).astype(call.dtypes[name], copy=False)
             for name, shape in call.shapes.items()
         }
-
-
-def _laid_out(sizes: list[int]) -> tuple[list[int], int]:
-    """Where parts of memory begin that hold so many numbers, each on a cache line, and the size of all."""
-    starts, total = [], 0
-    for size in sizes:
-        starts.append(simd.region(total, size))
-        total += -(-size // 16) * 16
-    return starts, total

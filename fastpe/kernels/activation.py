@@ -96,7 +96,7 @@ def gelu(x, y, n):
 
 
 @inlined
-def _step(t, one):
+def logistic(t, one):
     """s(t), and its slope s(t) (1 - s(t))."""
     small = exp(minus(absolute(t)))
     share = one / (one + small)
@@ -111,7 +111,7 @@ def gelu_tanh(x, y, n):
     for j in range(0, n, lanes(x)):
         v = load_first(x, j, n - j)
         cubed = cube * v * v
-        share, rise = _step(slope * fma(cubed, v, v), one)
+        share, rise = logistic(slope * fma(cubed, v, v), one)
         store_first(y, j, v * share, n - j)
         store_first(x, j, fma(v * rise, slope * fma(three, cubed, one), share), n - j)
 
@@ -124,7 +124,7 @@ def swiglu(both, y, rows, n):
         gate, linear, out = at(both, 2 * i * n), at(both, (2 * i + 1) * n), at(y, i * n)
         for j in range(0, n, lanes(both)):
             v, other = load_first(gate, j, n - j), load_first(linear, j, n - j)
-            share, rise = _step(v, one)
+            share, rise = logistic(v, one)
             store_first(out, j, v * share * other, n - j)
             store_first(gate, j, other * fma(v, rise, share), n - j)
             store_first(linear, j, v * share, n - j)

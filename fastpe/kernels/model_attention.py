@@ -39,6 +39,7 @@ from fastpe.kernels.gemm import FROM, OVERWRITE, add_column_sums, gemm
 from fastpe.kernels.model_content import content_backward, make_content, moves, moves_keys, widened
 from fastpe.kernels.model_gates import clear_gate_gradients, gate_gradients, gates_of_head
 from fastpe.kernels.model_network import network_backward, network_forward
+from fastpe.kernels.model_reflected import reflected_backward, reflected_forward
 from fastpe.kernels.pack import rows_of
 from fastpe.kernels.simd import at, part, pointer
 
@@ -145,6 +146,8 @@ def attention_forward(layer, act, arena, position, dropout, place_of_first, own,
     make_content(layer, act, arena, position, own, sizes, a)
     if network_forward(position.net, layer, act, arena, position, own, sizes, a):
         return
+    if reflected_forward(position.reflections, layer, act, arena, position, own, sizes, a):
+        return
     for h in range(sizes.heads):
         head = _head(layer, h, act, position, dropout, place_of_first, own, sizes, a)
         terms = terms_of(position.slots, position.numbers, layer, h, case)
@@ -191,7 +194,8 @@ def attention_backward(layer, act, arena, slot_gradients, position, dropout, pla
     n, c, case = own.length, sizes.width, position.case
     clear_gate_gradients(position.gates, arena, own, sizes, a)
     networked = network_backward(position.net, layer, act, arena, slot_gradients, position, own, sizes, o, a)
-    for h in range(0 if networked else sizes.heads):
+    reflected = reflected_backward(position.reflections, layer, act, arena, position, own, sizes, a)
+    for h in range(0 if networked or reflected else sizes.heads):
         head = _head(layer, h, act, position, dropout, place_of_first, own, sizes, a)
         terms = terms_of(position.slots, position.numbers, layer, h, case)
         scratch = _scratch(h, act, arena, position, own, sizes, a)

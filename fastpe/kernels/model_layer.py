@@ -20,6 +20,7 @@ from fastpe.kernels.ends import add
 from fastpe.kernels.gemm import FROM, NOT_SOON, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add_column_sums, gemm
 from fastpe.kernels.model_attention import attention_backward, attention_forward, project, project_backward
 from fastpe.kernels.model_gates import gates_backward, make_gates
+from fastpe.kernels.model_reflections import make_reflections, reflections_backward
 from fastpe.kernels.model_selective import angles_backward, make_angles
 from fastpe.kernels.model_slopes import make_slopes, slopes_backward
 from fastpe.kernels.norm import norm_backward, norm_forward
@@ -128,6 +129,7 @@ def layer_forward(z, out, layer, all_w, w, wt, act, arena, position, dropout, pa
     make_gates(position.gates, layer, position.slopes, u, all_w, act, pack, sizes, a)
     make_slopes(position.gates, layer, position.slopes, all_w, act, pack, sizes, a)
     make_angles(position.selective, layer, position.frequencies, u, all_w, act, arena, pack, sizes, a)
+    make_reflections(position.reflections, layer, u, all_w, act, pack, sizes, a)
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
         attention_forward(layer, act, arena, position, dropout, _place(layer, 2, sizes), own, sizes, a)
@@ -200,9 +202,10 @@ def feedforward_backward(dz, layer, w, wt, g, grow, act, arena, dropout, pack, s
 
 @inner
 def _made_backward(layer, u, du, w, g, act, arena, position, pack, sizes, a):
-    """Adds to du, and to the gradients g of all parameters, what those of gates and angles made of u say."""
+    """Adds to du, and to the gradients g of all parameters, what is made of u says."""
     gates_backward(position.gates, layer, u, du, w, g, act, arena, pack, sizes, a)
     angles_backward(position.selective, layer, position.frequencies, u, du, w, g, act, arena, pack, sizes, a)
+    reflections_backward(position.reflections, layer, u, du, w, g, act, arena, pack, sizes, a)
 
 
 @inner

@@ -25,6 +25,7 @@ from fastpe.kernels.bfloat16.way import Way
 from fastpe.kernels.model_gates import ARRAYS as GATE_ARRAYS
 from fastpe.kernels.model_gates import GRADIENTS as GATE_GRADIENTS
 from fastpe.kernels.model_network import Network
+from fastpe.kernels.model_reflections import Given, Kept, Reflections, kept_of_reflections, memory_for_reflections
 from fastpe.kernels.model_selective import kept_of_angles, memory_for_angles
 from fastpe.kernels.simd import region
 
@@ -52,6 +53,7 @@ class Sizes(NamedTuple):
     has_qk_table: int
     gated: int  # whether layers have gates, or slopes of their own
     rank: int  # of the maps by which layers make angles of their input, the largest; 0: none does
+    reflects: int  # as `rank`, of the maps by which layers make reflections
     counted: int  # whether queries count their keys
     taps: int  # of the convolution at the input; 0: none
     pairs: int  # of channels that are rotated
@@ -154,6 +156,7 @@ class Position(NamedTuple):
     slopes: np.ndarray  # (H,), float64, of `model_slopes`
     selective: np.ndarray | None  # (layers, 4), int64, see `model_selective`
     frequencies: np.ndarray  # (C/2,), float64, of those
+    reflections: Reflections | None  # see `model_reflections`; beside them is none of those, nor a `net`
     net: Network | None  # over scores, of every layer or of all
     net_room: MlpRoom | None
     no_guard: np.ndarray  # float64, not read: short sequences leave no tile out
@@ -198,6 +201,7 @@ class Arena(NamedTuple):
     steps: int
     sums: int
     factors: int
+    reflected: Kept
     mixed: int
     middle: int
     normed2: int
@@ -216,6 +220,7 @@ class Arena(NamedTuple):
     unit: int  # of `model_selective`, as what follows
     dangles: int
     maps: int
+    dreflected: Given
     deltas: int
     slots: int
     embedded: int
@@ -265,13 +270,9 @@ def attention_case(
     return case, room_for(case, numbers, backward=backward)
 
 
-def _composed_rows(sizes: Sizes) -> int:
-    return max(sizes.vocabulary, 1) + sizes.length
-
-
 def composed_sizes(sizes: Sizes) -> tuple[int, int]:
     """Elements of the maps that are `composed`, at the input and at the output: 0 for one that is not."""
-    projection = _composed_rows(sizes) * 3 * sizes.width
+    projection = (max(sizes.vocabulary, 1) + sizes.length) * 3 * sizes.width
     return sizes.composed_input * projection, sizes.composed_output * (sizes.hidden + sizes.biased)
 
 
@@ -295,7 +296,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, more: int, *, backward: b
         cursor += -(-int(count) // 16) * 16
         return region(start, count)
 
-    layer = {
+    layer: dict[str, Any] = {
         "normed1": take(norms * n * c),
         "stats1": take(norms * 2 * n),
         "qkv": take(3 * whole_n * c),
@@ -305,6 +306,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, more: int, *, backward: b
         "tallies": take(sizes.counted * int(TALLY) * sizes.heads * whole_n),
         "gates": take(sizes.gated * GATE_ARRAYS * sizes.heads * whole_n),
         **{name: take(count) for name, count in kept_of_angles(sizes, n).items()},
+        "reflected": kept_of_reflections(sizes, n, take),
         "mixed": take(whole_n * c),
         "middle": take(n * c),
         "normed2": take(norms * n * c),
@@ -314,7 +316,7 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, more: int, *, backward: b
     }
     layer_size, layer_stride, cursor = cursor, cursor * bool(backward or rows), 0
     stream_stride = -(-n * c // 16) * 16
-    whole = {
+    whole: dict[str, Any] = {
         "streams": take((sizes.layers + 1) * stream_stride),
         "layers": take(layer_size * (sizes.layers if backward or rows else 1)),
         "dz": take(backward * n * c),
@@ -327,21 +329,20 @@ def arena_layout(sizes: Sizes, case: Case, room: Room, more: int, *, backward: b
         "mapped": take((sizes.block > 0 or sizes.lifted > 0) * 4 * (c // sizes.heads)),
         "dgates": take(backward * sizes.gated * GATE_GRADIENTS * sizes.heads * n),
         **{name: take(count) for name, count in memory_for_angles(sizes, n, backward=backward).items()},
+        "dreflected": memory_for_reflections(sizes, take, backward=backward),
         "deltas": take(backward * n),
         "slots": take(backward * sizes.slots),
         "embedded": take((sizes.taps > 0) * whole_n * c),
         "shifted": take(sizes.has_qk_table * n * c),
         "final": take(sizes.final_norm * n * c),
         "final_stats": take(sizes.final_norm * 2 * n),
-        "embedding": take(sizes.composed_input * _composed_rows(sizes) * c),
-        "projection": take(composed_sizes(sizes)[0]),
-        "readout": take(composed_sizes(sizes)[1]),
+        "embedding": take(composed_sizes(sizes)[0] // 3),
+        **{end: take(size) for end, size in zip(("projection", "readout"), composed_sizes(sizes), strict=True)},
         "attention": take(max(room.size, more)),
         "output": take(n * max(sizes.vocabulary, 1)),
         "picked": take(tokens * n * c),
         "dpicked": take(backward * tokens * n * c),
-        "tokens": take(tokens * n),
-        "shares": take(tokens * n),
+        **{name: take(tokens * n) for name in ("tokens", "shares")},
         "packed": take((sizes.products is not None) * MEMORY),
     }
     return Arena(**layer, **whole, stream_stride=stream_stride, layer_stride=layer_stride, size=cursor)

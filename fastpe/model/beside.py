@@ -34,6 +34,7 @@ def check_beside(config: ModelConfig, parts: Sequence[Part], layers: Sequence[Co
     """
     name = config.encoding
     check_radii(name, layers)
+    _check_reflections(config, parts, layers)
     if not any(NETWORK[0] in own for own in layers):
         return
     beside = {*NETWORK, *BESIDE_NETWORK, *_AT_INPUT, *_PLAIN}
@@ -44,3 +45,20 @@ def check_beside(config: ModelConfig, parts: Sequence[Part], layers: Sequence[Co
         raise ValueError(f"{name!r} fills {what} beside a network over scores: with it go {', '.join(sorted(beside))}")
     if config.dropout:
         raise ValueError(f"dropout must be 0 with {name!r}, whose scores go through a network, not {config.dropout:g}")
+
+
+def _check_reflections(config: ModelConfig, parts: Sequence[Part], layers: Sequence[Collection[str]]) -> None:
+    """Of a model whose layers make reflections: nothing else may act in its attention."""
+    name = config.encoding
+    reflecting = {part.scheme for part in parts if part.encoding.gate is not None and part.encoding.gate.reflects}
+    if not reflecting:
+        return
+    unfit = sorted(set().union(*layers) - set(_AT_INPUT))
+    gated = sorted(part.scheme for part in parts if part.encoding.gate is not None and part.scheme not in reflecting)
+    if unfit or gated:
+        what = f"fills {unfit[0]!r}" if unfit else f"has gates of {gated[0]!r}"
+        raise ValueError(f"{name!r} {what} beside reflections: with them go {', '.join(sorted(_AT_INPUT))}")
+    if config.dropout:
+        raise ValueError(f"dropout must be 0 with {name!r}, which reflects queries, not {config.dropout:g}")
+    if config.sight != "all":
+        raise ValueError(f"sight must be 'all' with {name!r}, which reflects queries, not {config.sight!r}")

@@ -59,7 +59,9 @@ class EncodingByRule:
         both = [each for each in (self._table, self._rest) if each is not None]
         self.initial = {name: value for each in both for name, value in each.initial.items()}
         self.gates = self._gates(steps)
-        if isinstance(self._rule, Documents) and any(gate and gate.frequencies for gate in self.gates):
+        if isinstance(self._rule, Documents) and any(
+            gate and (gate.frequencies or gate.reflects) for gate in self.gates
+        ):
             what = f"{config.encoding!r} sums and convolves a layer's input, which does not begin anew"
             raise ValueError(f"positions cannot be {config.positions!r}: {what}")
         self.layered = frozenset().union(*(each.layered for each in both))

@@ -1,5 +1,5 @@
-"""What a model's layers make of their input, by gates of offsets, slopes or angles: which encoding has one, and where
-its parameters are."""
+"""What a model's layers make of their input, by gates of offsets, slopes, angles or reflections: which encoding has
+one, and where its parameters are."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,13 +16,14 @@ Place = tuple[int, tuple[int, ...], tuple[int, ...]]
 class LayerGate(NamedTuple):
     """The gates of one layer, and the model's names of their parameters by their roles; see `fastpe.encodings`' `Gate`.
 
-    A layer may have one that adds to scores and one of angles.
+    A layer may have one that adds to scores and one of angles; or one of reflections.
     """
 
     sign: int  # or `kernels.model_gates.STEPS`
     slopes: tuple[float, ...]  # of heads; () of a gate of offsets that the content makes
     names: Mapping[str, str]
     frequencies: tuple[float, ...] = ()  # of pairs of channels; () where the layer makes no angles
+    reflects: bool = False
 
 
 def of_layers(
@@ -50,14 +51,16 @@ def _gate(
 ) -> LayerGate | None:  # fmt: skip
     gated = [(part, part.encoding.gate) for part in parts if part.encoding.gate is not None]
     found, names = LayerGate(0, (), {}), dict[str, str]()
-    for turns in (False, True):
-        alike = [(part, gate) for part, gate in gated if gate.turns == turns]
+    for kind in ("adds", "turns", "reflects"):
+        alike = [(part, gate) for part, gate in gated if gate.kind == kind]
         if len(alike) > 1:
             both = " and ".join(repr(part.scheme) for part, _ in alike)
             raise ValueError(f"{config.encoding!r} has two gates in one layer, {both}: choose one")
         for part, gate in alike:
             names |= {role: named(part.scheme, role, layer) for role in sorted(learned[part.scheme])}
-            if gate.frequencies is not None:
+            if gate.reflects:
+                found = found._replace(reflects=True)
+            elif gate.frequencies is not None:
                 made = gate.frequencies(config.head_width, **part.options)
                 found = found._replace(frequencies=tuple(map(float, made)))
             else:
@@ -93,6 +96,7 @@ class Made(NamedTuple):
     slopes: Array  # (H,), float64: what slopes are multiples of; of no meaning where no layer has any
     selective: Array | None  # (layers, 4), int64: of what turns, see `kernels.model_selective`
     frequencies: Array  # (C/2,), float64: what a step turns each pair of channels by; likewise
+    reflections: Array | None  # (layers, 6), int64: see `kernels.model_reflections`
 
 
 def made_by(gates: Sequence[LayerGate | None], places: Mapping[str, Place], heads: int) -> Made:
@@ -105,6 +109,7 @@ def made_by(gates: Sequence[LayerGate | None], places: Mapping[str, Place], head
         np.array([_adding(gate, places) for gate in gates], np.int64) if adds else None, np.array(slopes),
         np.array([_turning(gate, places) for gate in gates], np.int64) if frequencies else None,
         np.tile(frequencies or (0.0,), heads),
+        np.array([_reflecting(gate, places) for gate in gates], np.int64) if any(g.reflects for g in found) else None,
     )  # fmt: skip
 
 
@@ -122,3 +127,10 @@ def _turning(gate: LayerGate | None, places: Mapping[str, Place]) -> tuple[int, 
         return -1, -1, -1, 0
     down, up, taps = (places[gate.names[role]] for role in ("down", "up", "taps"))
     return down[0], up[0], taps[0], up[1][0]
+
+
+def _reflecting(gate: LayerGate | None, places: Mapping[str, Place]) -> tuple[int, ...]:
+    if gate is None or not gate.reflects:
+        return -1, -1, -1, -1, -1, 0
+    down, up, taps, weight, bias = (places[gate.names[role]] for role in ("down", "up", "taps", "weight", "bias"))
+    return down[0], up[0], taps[0], weight[0], bias[0], up[1][0]

@@ -12,7 +12,7 @@ from fastpe.base import validation
 from fastpe.functional.positions import Positions
 from fastpe.functional.slot_arrays import fold, no_slots, slot_arrays
 from fastpe.functional.together import NETWORK
-from fastpe.kernels import model_memory, simd
+from fastpe.kernels import model_memory, model_reflections, simd
 from fastpe.kernels.attention.mlp import MlpRoom
 from fastpe.kernels.attention.records import GIVEN, SLOTS, WANTED, Options
 from fastpe.kernels.attention.score import keeps_raw, terms_given
@@ -36,11 +36,8 @@ LAYERED = frozenset(SLOTS) | {*_OF_CONTENT, *NETWORK}
 _MOST_COMPOSED = 2**18  # elements of a map: it is to stay in a core's own cache
 
 _INPUTS = ("table", "qk_table", "taps")
-_IN_PLACE = frozenset({*SLOTS, *_INPUTS, *NETWORK}) - {
-    "gain",
-    "bias",
-    "growth",
-}  # those that kernels read as they are filled
+# those that kernels read as they are filled
+_IN_PLACE = frozenset({*SLOTS, *_INPUTS, *NETWORK}) - {"gain", "bias", "growth"}
 _ONCE = ("table", "taps")  # of the slots with gradients: those that no layer has but the input
 
 
@@ -71,6 +68,7 @@ class Scratch:
     arena: model_memory.Arena
     offsets: model_memory.Offsets
     net_room: MlpRoom
+    reflections: model_reflections.Reflections | None
     arenas: Array
     gradients: Array
     losses: Array
@@ -112,7 +110,7 @@ class Scratch:
         slots = _with_layers(slots, layered)
         sizes = _sizes(config, length, slots, wanted, parameters.made)
         if backward:
-            packed, made = int(sizes.products is not None), sizes.gated + sizes.rank > 0
+            packed, made = int(sizes.products is not None), sizes.gated + sizes.rank + sizes.reflects > 0
             sizes = sizes._replace(packed=packed, **composed_ends(config, length, slots, gated=made))
         keep_raw, options = _keeps_raw(slots), _options(slots)
         given = slot_arrays(_scored(slots), wanted, Positions(length, length), config.dtype, keep_raw)
@@ -132,7 +130,11 @@ class Scratch:
         of_layers, all_of_them = _one_after_the_other({slot: shapes[slot] for slot in shapes if slot not in _ONCE})
         starts, sizes = starts | of_layers, sizes._replace(slots=all_of_them)
         net_room = room_for_net(sizes, backward=backward)
-        arena = model_memory.arena_layout(sizes, case, room, net_room.size, backward=backward, rows=rows)
+        reflections = model_reflections.reflections_of(
+            parameters.made.reflections, sizes, np.dtype(config.dtype), simd.whole_vectors(1, config.dtype)
+        )
+        more = max(net_room.size, 0 if reflections is None else reflections.room.size)
+        arena = model_memory.arena_layout(sizes, case, room, more, backward=backward, rows=rows)
         starting = {
             slot: simd.region(starts.get(slot, 0), np.prod(shapes.get(slot, 0)))
             for slot in (*_INPUTS, *_OF_CONTENT, *NETWORK)
@@ -147,7 +149,7 @@ class Scratch:
         which = f"a {'training step' if backward else 'call'} with length={length}, heads={config.heads}, lanes={lanes}"
         validation.room(which, (lanes * own + groups * stride) * np.dtype(config.dtype).itemsize)
         return cls(
-            sizes, arena, parameters.offsets._replace(**starting), net_room,
+            sizes, arena, parameters.offsets._replace(**starting), net_room, reflections,
             simd.aligned_zeros((lanes, own), config.dtype), simd.aligned_zeros((groups, stride), config.dtype),
             np.zeros(groups), numbers, _places(starts, shapes),
             np.zeros((1, 1, 1, 2), np.int64) if spans is None else spans[:, None], parameters.made, case, room,
@@ -175,15 +177,14 @@ class Scratch:
 
     def _position(self, slots: Mapping[str, Any]) -> model_memory.Position:
         slots, dtype = _with_layers(slots, self.layered), self.arenas.dtype
-        nothing = np.zeros(1, dtype)
-        n = self.sizes.length
+        nothing, n = np.zeros(1, dtype), self.sizes.length
         given = slot_arrays(_scored(slots), (), Positions(n, n), dtype, _keeps_raw(slots))
         turns = _factors(slots["angles"], self.sizes.half, dtype) if "angles" in slots else nothing[None]
         scale = np.asarray(slots.get("scale", (self.sizes.width // self.sizes.heads) ** -0.5), dtype)
         table, qk_table, taps = (slots[slot].ravel() if slot in slots else nothing for slot in _INPUTS)
         rotors = lie_in(slots["rotors"]) if "rotors" in slots else None
         polar = _circles(slots["polar"], dtype) if "polar" in slots else None
-        gates, slopes, selective, frequencies = self.made
+        gates, slopes, selective, frequencies, _ = self.made
         rare, others, net = (rotors, polar, gates, selective), given.slots, None
         if NETWORK[0] in slots:  # beside it is none of the others
             cells = nothing if others is None else others.scores
@@ -196,8 +197,8 @@ class Scratch:
         return model_memory.Position(
             table, qk_table, taps, turns, np.array(slots.get("row_scale", nothing), dtype).ravel(), given.bias,
             np.array(np.broadcast_to(scale, (self.sizes.layers, self.sizes.heads)), order="C"), self.spans, rotors,
-            polar, gates, slopes, selective, frequencies, net, None if net is None else self.net_room, np.zeros(1),
-            others, self.numbers, self.places, self.case, self.room,
+            polar, gates, slopes, selective, frequencies, self.reflections, net, None if net is None else self.net_room,
+            np.zeros(1), others, self.numbers, self.places, self.case, self.room,
         )  # fmt: skip
 
     def slot_gradients(self, slots: Mapping[str, Any], groups: int) -> dict[str, Array]:
@@ -261,6 +262,7 @@ def _sizes(
         vocabulary=config.vocabulary or 0, tied=int(config.tied), has_table=int("table" in slots),
         has_qk_table=int("qk_table" in slots), gated=int(made.gates is not None),
         rank=0 if made.selective is None else int(made.selective[:, RANK].max()), counted=int("counts" in slots),
+        reflects=0 if made.reflections is None else int(made.reflections[:, model_reflections.RANK].max()),
         taps=slots["taps"].shape[0] if "taps" in slots else 0, pairs=pairs,
         half=int(slots.get("pairs") == "half" or "polar" in slots),
         angles_layer=heads * length if layers > 1 else 0, angles_head=length if heads > 1 else 0,
@@ -269,8 +271,7 @@ def _sizes(
         rotors_layer=of_heads * positions if of_layers > 1 else 0,
         rotors_head=positions if of_heads > 1 else 0, rotors_row=int(positions > 1),
         lifted=int("polar" in slots), polar_layer=phases.shape[1] if len(phases) > 1 else 0,
-        polar_head=int(phases.shape[1] > 1), units=units, unit_taps=taps,
-        net_layers=net_layers,
+        polar_head=int(phases.shape[1] > 1), units=units, unit_taps=taps, net_layers=net_layers,
         wants_table=int("table" in wanted), wants_qk_table=int("qk_table" in wanted), wants_taps=int("taps" in wanted),
         wants_angles=int("angles" in wanted), wants_row_scale=int("row_scale" in wanted),
         wants_rotors=int("rotors" in wanted), wants_polar=int("polar" in wanted),

@@ -51,6 +51,7 @@ from fastpe.reference._operations import (
     swiglu_vjp,
 )
 from fastpe.reference._path import path, path_vjp
+from fastpe.reference._reflections import reflections, reflections_vjp
 from fastpe.reference._rotation import rotate, rotate_vjp
 from fastpe.reference._rounding import Rounding, bfloat16
 from fastpe.reference._row_gates import row_gates, row_gates_vjp
@@ -60,7 +61,8 @@ from fastpe.reference._wall import wall, wall_vjp
 __all__ = [  # noqa: RUF022 - in the order of the model
     "attention", "attention_vjp", "attention_scores", "cope", "cope_vjp", "dape", "dape_vjp",
     "path", "path_vjp", "wall", "wall_vjp", "row_gates", "row_gates_vjp", "distance_bank", "distance_bank_vjp",
-    "tape", "tape_vjp", "tape_map", "tape_map_vjp", "gate", "gate_vjp", "rotate", "rotate_vjp",
+    "tape", "tape_vjp", "tape_map", "tape_map_vjp", "gate", "gate_vjp", "reflections",
+    "reflections_vjp", "rotate", "rotate_vjp",
     "embedding", "embedding_vjp", "linear", "linear_vjp", "relu", "relu_vjp", "gelu", "gelu_vjp",
     "gelu_tanh", "gelu_tanh_vjp", "swiglu", "swiglu_vjp", "layer_norm", "layer_norm_vjp", "rms_norm", "rms_norm_vjp",
     "softmax", "softmax_vjp", "mean_squared_error", "mean_squared_error_vjp",

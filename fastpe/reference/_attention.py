@@ -255,12 +255,9 @@ def attention_vjp_in(
     factors (B, H, N, M): what weights are multiplied by before values are mixed with them, as dropout does.
     """
     case = check(dtype, q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, slots=slots)
-    if isinstance(q, Rounding):  # as kernels see them; elsewhere they are plain arrays
-        rows = {
-            name: like(case.slots[name], q)
-            for name in ("rel_key", "rel_query", "rel_value", "counts")
-            if name in case.slots
-        }
+    if isinstance(q, Rounding) and "reflectors" not in slots:  # as kernels see them; elsewhere they are plain arrays
+        named = [name for name in ("rel_key", "rel_query", "rel_value", "counts") if name in case.slots]
+        rows = {name: like(case.slots[name], q) for name in named}
         case = replace(case, q=like(case.q, q), k=like(case.k, q), v=like(case.v, q), slots=case.slots | rows)
     return _forward_and_pullback(case if factors is None else replace(case, dropped=np.asarray(factors, dtype)))
 

@@ -1,5 +1,5 @@
 """Gates of a layer: offsets of keys that its input makes, as the forget gate of Lin et al. (2025) does; or slopes, or
-angles."""
+angles, or reflections."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,10 +9,12 @@ import numpy as np
 from fastpe.angles import selective_vjp
 from fastpe.base.pulled import summed_to
 from fastpe.columns import gated_slopes_vjp
+from fastpe.reference._reflections import reflections_vjp
 
 Array = np.ndarray[Any, Any]
 
 _OF_OFFSETS, _OF_ANGLES = ("weight", "bias", "rate"), ("down", "up", "taps")
+_REFLECTIONS = ("reflectors", "reflect")
 
 
 def gate(x: Any, sign: float, bias: Any, weight: Any = None, rate: Any = None) -> Array:
@@ -98,9 +100,17 @@ def made_vjp(
     if gated.frequencies:
         turns, pull = selective_vjp(x, *(own[role] for role in _OF_ANGLES), frequencies=gated.frequencies)
         made["angles"], pulls["angles"] = turns + (0.0 if angles is None else angles), ("x", pull)
+    reflected: Any = None
+    if gated.reflects:
+        both, reflected = reflections_vjp(x, **own)
+        made |= dict(zip(_REFLECTIONS, both, strict=True))
 
     def pullback(found: dict[str, Array], gradients: dict[str, Array]) -> dict[str, Array]:
         of_rows = dict[str, Array]()
+        if reflected is not None:
+            back = reflected(*(np.asarray(found.pop(slot)).view(np.ndarray) for slot in _REFLECTIONS))
+            of_rows["x"] = back.pop("x")
+            gradients.update({gated.names[role]: gradient for role, gradient in back.items()})
         for slot, (name, pull) in pulls.items():
             given = found.pop(slot)
             if slot == "angles" and angles is not None:

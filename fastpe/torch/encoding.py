@@ -68,7 +68,7 @@ class Encoding(torch.nn.Module):
             if part.encoding.gate is not None:
                 raise ValueError(
                     f"name must be of encodings that fill slots, not {part.scheme!r}, whose gates a layer makes of its "
-                    "input: fastpe.columns and fastpe.angles have them"
+                    "input: fastpe.columns, fastpe.angles and fastpe.reference have them"
                 )
         self._name = name
         self._request: Mapping[str, Any] = {

@@ -25,6 +25,7 @@ MODELS = {
     ),
     "shifted queries and keys": replace(TINY, encoding="sincos_2d_detr"),
     "relative": replace(TOKENS, encoding="shaw"),
+    "reflections": replace(TOKENS, encoding="path"),
 }
 
 

@@ -24,11 +24,11 @@ def drawn(name):
     return model
 
 
-@pytest.mark.parametrize("name", ["fox", "grape_a", "cope", "selective_rope"])
+@pytest.mark.parametrize("name", ["fox", "grape_a", "cope", "path", "selective_rope"])
 def test_no_bound_is_claimed(name):
     model = drawn(name)
     for bound in (layers_of, model_bounds):
-        with pytest.raises(ValueError, match=rf"^model must have no gates, .* '{name}'"):
+        with pytest.raises(ValueError, match=rf"^model must have no gates .* '{name}'"):
             bound(model, 5)
     subject = subject_of_run(model, None)
     assert [record.name for record in of_run.records(subject)] == ["run.spectral"]
@@ -37,6 +37,7 @@ def test_no_bound_is_claimed(name):
 
 SAYS = {
     "fox": "lets content decide", "cable": "lets content decide", "alibi+fox": "lets content decide",
+    "path": "lets content reflect queries",
     "alibi+cope": "counts keys by content", "alibi+selective_rope": "lets content rotate query and key",
 }  # fmt: skip
 

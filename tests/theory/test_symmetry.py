@@ -22,7 +22,7 @@ CONST = REV - {"graphormer", "rrwp", "rwse", "signnet"} | {
 }  # fmt: skip
 # const alone
 CAUSAL = CONST | PERM | {
-    "cable", "cope", "fire", "fox", "grape_a", "hard_alibi", "log_n", "selective_rope", "ssd_decay", "ssmax",
+    "cable", "cope", "fire", "fox", "grape_a", "hard_alibi", "log_n", "path", "selective_rope", "ssd_decay", "ssmax",
     "temperature", "xpos",
 }  # fmt: skip
 CASES = [(name, causal) for name in NAMES for causal in (False, True) if causal or not is_causal(name)]

@@ -115,7 +115,7 @@ def room_for_mlp(heads: int, width: int, v_width: int, hidden: int, taps: int, *
     """The room for such a network.
 
     >>> room_for_mlp(2, 4, 4, 3, 1, backward=False).grid
-    1024
+    960
     """
     edge, rows, cursor = taps // 2 * 3, int(ROWS), 0
     grid = (int(KEYS) + 2 * edge) * rows

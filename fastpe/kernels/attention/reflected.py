@@ -11,7 +11,8 @@ and x leaves it as x + sum_n r_n w_n: three products of matrices, and sums of at
 rows that `lay_products` has made once for all blocks, (2, TILE, TILE) for each tile. A lane whose query stands before
 key j has t_j = r_j = 0 and S_j = -inf. (8 D + 2 TILE) FLOP a cell, forward.
 
-A task is a block of one head; what it writes is its own. `reflected_backward` has the way back.
+A task is a block of one head; what it writes is its own. `reflected_backward` has the way back. Nothing is rounded to
+bfloat16, in models neither.
 """
 
 import math
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.kernels._jit import entry, inner
-from fastpe.kernels.gemm import FROM, OVERWRITE, gemm, transpose
+from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,
     blend,
@@ -43,6 +44,7 @@ from fastpe.kernels.threads import claim, in_lanes
 
 TILE = np.int64(32)
 BLOCK = np.int64(4)
+ONE = np.int64(1)  # named: a call would be compiled once more for the literal
 
 
 class Sizes(NamedTuple):
@@ -95,6 +97,19 @@ class Block(NamedTuple):
     met: int
 
 
+class Desk(NamedTuple):
+    """Pointers to the memory of a block on its way: its rows, t, scores and r of a tile, peaks and sums of weights, and
+    mixed values."""
+
+    x: Any
+    along: Any
+    scores: Any
+    steps: Any
+    peaks: Any
+    sums: Any
+    mixed: Any
+
+
 @inner
 def head_of(tokens, sizes, b, h):
     of_keys = (b * sizes.key_heads + h // (sizes.heads // sizes.key_heads)) * sizes.keys
@@ -131,7 +146,7 @@ def turned_block(rows, width, x, count, factor):
 @inner
 def product(a, a_row, a_col, b, c, n, m, depth, mode):
     """C (m, n), in one piece as B is, from A B, added to what C was or not."""
-    gemm(a, a_row, a_col, b, n, c, n, m, n, depth, mode, c, n, c, n)
+    float_gemm(a, a_row, a_col, b, n, c, n, m, n, depth, mode, c, n, c, n)
 
 
 @inner
@@ -166,11 +181,11 @@ def meet(head, width, block, first, x, far, along, steps, scores):
     """A block meets the keys of the tile that begins with `first`: x becomes `far`, which may be x itself."""
     size, count = BLOCK * lanes(x), min(TILE, block.met - first)
     w, beta = at(head.w, first * width), at(head.beta, first)
-    product(w, width, 1, x, along, size, count, width, OVERWRITE)
-    product(at(head.k, first * width), width, 1, x, scores, size, count, width, OVERWRITE)
+    product(w, width, ONE, x, along, size, count, width, OVERWRITE)
+    product(at(head.k, first * width), width, ONE, x, scores, size, count, width, OVERWRITE)
     _carry(at(head.products, 2 * TILE * first), beta, along, steps, scores, count, first - block.position)
     if first > 0:
-        gemm(w, 1, width, steps, size, far, size, width, size, count, FROM, x, size, x, size)
+        float_gemm(w, ONE, width, steps, size, far, size, width, size, count, FROM, x, size, x, size)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -197,11 +212,11 @@ def _mix(scores, count, v, v_width, peaks, sums, mixed):
         store(sums, i, whole)
         for c in range(v_width):
             store(mixed, c * size + i, load(mixed, c * size + i) * kept)
-    product(v, 1, v_width, scores, mixed, size, v_width, count, FROM)
+    product(v, ONE, v_width, scores, mixed, size, v_width, count, FROM)
 
 
 @inner
-def _write(block, peaks, sums, mixed, v_width, out, lse):
+def _write(block, peaks, sums, mixed, v_width, out, out_row, lse):
     """The rows of a block: shares of what was mixed, and the logarithm of the whole; nothing where no key is seen."""
     size = BLOCK * lanes(mixed)
     for i in range(size):
@@ -212,15 +227,36 @@ def _write(block, peaks, sums, mixed, v_width, out, lse):
     for c in range(v_width):
         for i in range(0, size, lanes(mixed)):
             store(mixed, c * size + i, load(mixed, c * size + i) * load(sums, i))
-    transpose(mixed, size, out, v_width, v_width, block.queries)
+    transpose(mixed, size, out, out_row, v_width, block.queries)
+
+
+@inner
+def block_forward(head, width, v_width, block, q, scale, lowest, desk, out, out_row, lse):
+    """The rows of `out`, and lse, of a block's queries q. lowest: the least number."""
+    x, scores, peaks, sums, mixed = desk.x, desk.scores, desk.peaks, desk.sums, desk.mixed
+    size, least = BLOCK * lanes(x), splat(scalar(x, lowest))
+    turned_block(q, width, x, block.queries, scale)
+    for i in range(0, size, lanes(x)):
+        store(peaks, i, least)
+    for i in range(0, size, lanes(x)):
+        store(sums, i, zeros(x))
+    for i in range(0, v_width * size, lanes(x)):
+        store(mixed, i, zeros(x))
+    for tile in range((block.met + TILE - 1) // TILE - 1, -1, -1):
+        first = tile * TILE
+        meet(head, width, block, first, x, x, desk.along, desk.steps, scores)
+        _mix(scores, min(TILE, block.met - first), at(head.v, first * v_width), v_width, peaks, sums, mixed)
+    _write(block, peaks, sums, mixed, v_width, out, out_row, lse)
 
 
 @inner
 def _forward_lane(lane, board, tokens, sizes, out, lse, room, arenas):
     arena, width, v_width = row(arenas, lane), sizes.width, sizes.v_width
-    x, along, scores, steps = (at(arena, room[0]), at(arena, room[1]), at(arena, room[2]), at(arena, room[3]))
-    peaks, sums, mixed = at(arena, room[4]), at(arena, room[5]), at(arena, room[6])
-    size, lowest = BLOCK * lanes(x), splat(tokens.limits[0])
+    desk = Desk(
+        at(arena, room[0]), at(arena, room[1]), at(arena, room[2]), at(arena, room[3]), at(arena, room[4]),
+        at(arena, room[5]), at(arena, room[6]),
+    )  # fmt: skip
+    size = BLOCK * lanes(arena)
     blocks = (sizes.queries + size - 1) // size
     task = claim(board)
     while task < sizes.batch * sizes.heads * blocks:
@@ -229,20 +265,11 @@ def _forward_lane(lane, board, tokens, sizes, out, lse, room, arenas):
         block = block_of(tokens, sizes, b, number, size)
         if block.queries > 0:
             head, at_query = head_of(tokens, sizes, b, h), of_head * sizes.queries + block.first
-            turned_block(at(pointer(tokens.q), at_query * width), width, x, block.queries, tokens.scale[h])
-            for i in range(0, size, lanes(x)):
-                store(peaks, i, lowest)
-            for i in range(0, size, lanes(x)):
-                store(sums, i, zeros(x))
-            for i in range(0, v_width * size, lanes(x)):
-                store(mixed, i, zeros(x))
-            for tile in range((block.met + TILE - 1) // TILE - 1, -1, -1):
-                first = tile * TILE
-                meet(head, width, block, first, x, x, along, steps, scores)
-                v = at(head.v, first * v_width)
-                _mix(scores, min(TILE, block.met - first), v, v_width, peaks, sums, mixed)
-            own = at(pointer(out), at_query * v_width), at(pointer(lse), at_query)
-            _write(block, peaks, sums, mixed, v_width, *own)
+            q, own = at(pointer(tokens.q), at_query * width), at(pointer(out), at_query * v_width)
+            block_forward(
+                head, width, v_width, block, q, tokens.scale[h], tokens.limits[0], desk, own, v_width,
+                at(pointer(lse), at_query),
+            )  # fmt: skip
         task = claim(board)
 
 
@@ -260,6 +287,14 @@ def forward(crew, board, tokens, sizes, out, lse, room, arenas):
 
 
 @inner
+def tile_products(w, k, width, count, turned, own):
+    """W W^T and K W^T of a tile's rows, into `own`. turned: room for D TILE numbers."""
+    transpose(w, width, turned, TILE, count, width)
+    for a, c in ((w, own), (k, at(own, TILE * TILE))):
+        float_gemm(a, width, ONE, turned, TILE, c, TILE, count, count, width, OVERWRITE, c, TILE, c, TILE)
+
+
+@inner
 def _products_lane(lane, board, tokens, sizes, products, arenas):
     turned, width = row(arenas, lane), sizes.width
     tiles, repeats = (sizes.keys + TILE - 1) // TILE, sizes.heads // sizes.pairs
@@ -269,9 +304,7 @@ def _products_lane(lane, board, tokens, sizes, products, arenas):
         head = head_of(tokens, sizes, pair // sizes.pairs, pair % sizes.pairs * repeats)
         w, k = at(head.w, first * width), at(head.k, first * width)
         count, own = min(TILE, sizes.keys - first), at(pointer(products), task * 2 * TILE * TILE)
-        transpose(w, width, turned, TILE, count, width)
-        for a, c in ((w, own), (k, at(own, TILE * TILE))):
-            gemm(a, width, 1, turned, TILE, c, TILE, count, count, width, OVERWRITE, c, TILE, c, TILE)
+        tile_products(w, k, width, count, turned, own)
         task = claim(board)
 
 

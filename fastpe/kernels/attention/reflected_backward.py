@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.attention.reflected import (
     BLOCK,
+    ONE,
     TILE,
     block_of,
     head_of,
@@ -26,7 +27,7 @@ from fastpe.kernels.attention.reflected import (
     product,
     turned_block,
 )
-from fastpe.kernels.gemm import FROM, ONTO, OVERWRITE, gemm, transpose
+from fastpe.kernels.gemm import FROM, ONTO, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,
     blend,
@@ -62,6 +63,16 @@ class Gradients(NamedTuple):
     dw: Any
     dbeta: Any
     dscale: Any
+
+
+class Queries(NamedTuple):
+    """Pointers to what belongs to a block's queries, rows in one piece."""
+
+    q: Any
+    dout: Any
+    lse: Any
+    deltas: Any
+    dq: Any
 
 
 class Room(NamedTuple):
@@ -158,14 +169,14 @@ def _add_to_tokens(head, width, first, count, queries, arena, room, x, dk, dw):
     transpose(at(arena, room.y), size, y_rows, width, width, size)
     transpose(steps, size, step_rows, TILE, count, size)
     for a, c in ((dscores, of_scores), (back, of_back)):
-        gemm(a, size, 1, step_rows, TILE, c, TILE, count, count, size, OVERWRITE, c, TILE, c, TILE)
+        float_gemm(a, size, ONE, step_rows, TILE, c, TILE, count, count, size, OVERWRITE, c, TILE, c, TILE)
     _mirror(of_scores, of_back, count)
-    _onto(dscores, size, 1, x_rows, dk, width, count, queries)
-    _onto(of_scores, TILE, 1, w, dk, width, count, count)
-    _onto(back, size, 1, x_rows, dw, width, count, queries)
-    _onto(steps, size, 1, y_rows, dw, width, count, queries)
-    _onto(of_back, TILE, 1, w, dw, width, count, count)
-    _onto(of_scores, 1, TILE, k, dw, width, count, count)
+    _onto(dscores, size, ONE, x_rows, dk, width, count, queries)
+    _onto(of_scores, TILE, ONE, w, dk, width, count, count)
+    _onto(back, size, ONE, x_rows, dw, width, count, queries)
+    _onto(steps, size, ONE, y_rows, dw, width, count, queries)
+    _onto(of_back, TILE, ONE, w, dw, width, count, count)
+    _onto(of_scores, ONE, TILE, k, dw, width, count, count)
 
 
 @inner
@@ -178,17 +189,17 @@ def _tile_back(head, sizes, block, first, arena, room, dout, own):
     along, scores = at(at(arena, room.along), first * size), at(at(arena, room.scores), first * size)
     steps, dscores, back = at(arena, room.steps), at(arena, room.dscores), at(arena, room.back)
     w, beta = at(head.w, first * width), at(head.beta, first)
-    product(at(head.v, first * v_width), v_width, 1, at(arena, room.dout), dscores, size, count, v_width, OVERWRITE)
+    product(at(head.v, first * v_width), v_width, ONE, at(arena, room.dout), dscores, size, count, v_width, OVERWRITE)
     _dscores(scores, dscores, at(arena, room.stats), count)
-    _onto(scores, size, 1, dout, at(dv, first * v_width), v_width, count, block.queries)
+    _onto(scores, size, ONE, dout, at(dv, first * v_width), v_width, count, block.queries)
     _steps_again(along, beta, steps, count)
-    product(w, width, 1, y, back, size, count, width, OVERWRITE)
+    product(w, width, ONE, y, back, size, count, width, OVERWRITE)
     products = at(head.products, 2 * TILE * first)
     _carry_back(products, beta, along, dscores, back, at(dbeta, first), count, first - block.position)
     at_keys = first * width
     _add_to_tokens(head, width, first, count, block.queries, arena, room, x, at(dk, at_keys), at(dw, at_keys))
-    product(at(head.k, at_keys), 1, width, dscores, y, size, width, count, FROM)
-    product(w, 1, width, back, y, size, width, count, FROM)
+    product(at(head.k, at_keys), ONE, width, dscores, y, size, width, count, FROM)
+    product(w, ONE, width, back, y, size, width, count, FROM)
 
 
 @inner
@@ -206,17 +217,16 @@ def _rows_back(q, dq, width, count, scale):
 
 
 @inner
-def _block_back(head, tokens, sizes, h, at_head, block, g, arena, room, own):
-    """A block's part of all gradients."""
+def block_back(head, sizes, block, queries, scale, one, arena, room, own):
+    """A block's part of all gradients; returns the scale's. one: 1, of the type of `scale`."""
     size, width, v_width = BLOCK * lanes(arena), sizes.width, sizes.v_width
-    rows, y, stats, at_query = at(arena, room.rows), at(arena, room.y), at(arena, room.stats), at_head + block.first
-    tiles, dout = (block.met + TILE - 1) // TILE, at(pointer(g.dout), at_query * v_width)
-    q, dq = at(pointer(tokens.q), at_query * width), at(pointer(g.dq), at_query * width)
-    turned_block(q, width, at(rows, (tiles - 1) * width * size), block.queries, tokens.scale[h])
-    turned_block(dout, v_width, at(arena, room.dout), block.queries, tokens.limits[1])
+    rows, y, stats = at(arena, room.rows), at(arena, room.y), at(arena, room.stats)
+    tiles = (block.met + TILE - 1) // TILE
+    turned_block(queries.q, width, at(rows, (tiles - 1) * width * size), block.queries, scale)
+    turned_block(queries.dout, v_width, at(arena, room.dout), block.queries, one)
     for i in range(0, size, lanes(arena)):
-        store(stats, i, load_first(pointer(g.lse), at_query + i, block.queries - i))
-        store(stats, size + i, load_first(pointer(g.deltas), at_query + i, block.queries - i))
+        store(stats, i, load_first(queries.lse, i, block.queries - i))
+        store(stats, size + i, load_first(queries.deltas, i, block.queries - i))
     for i in range(0, width * size, lanes(arena)):
         store(y, i, zeros(y))
     for tile in range(tiles - 1, -1, -1):
@@ -225,9 +235,9 @@ def _block_back(head, tokens, sizes, h, at_head, block, g, arena, room, own):
         far = at(rows, max(tile - 1, 0) * width * size)
         meet(head, width, block, first, x, far, along, at(arena, room.steps), scores)
     for tile in range(tiles):
-        _tile_back(head, sizes, block, tile * TILE, arena, room, dout, own)
-    transpose(y, size, dq, width, width, block.queries)
-    return _rows_back(q, dq, width, block.queries, tokens.scale[h])
+        _tile_back(head, sizes, block, tile * TILE, arena, room, queries.dout, own)
+    transpose(y, size, queries.dq, width, width, block.queries)
+    return _rows_back(queries.q, queries.dq, width, block.queries, scale)
 
 
 @inner
@@ -247,7 +257,13 @@ def _lane(lane, board, tokens, sizes, g, room, arenas):
         for number in range((sizes.queries + size - 1) // size):
             block = block_of(tokens, sizes, b, number, size)
             if block.queries > 0 and block.met > 0:
-                of_scale = _block_back(head, tokens, sizes, h, task * sizes.queries, block, g, arena, room, own)
+                i = task * sizes.queries + block.first
+                queries = Queries(
+                    at(pointer(tokens.q), i * sizes.width), at(pointer(g.dout), i * sizes.v_width),
+                    at(pointer(g.lse), i), at(pointer(g.deltas), i), at(pointer(g.dq), i * sizes.width),
+                )  # fmt: skip
+                scale, one = tokens.scale[h], tokens.limits[1]
+                of_scale = block_back(head, sizes, block, queries, scale, one, arena, room, own)
                 g.dscale[task] += of_scale
         task = claim(board)
 

@@ -10,8 +10,9 @@ import math
 import numpy as np
 
 from fastpe.kernels._jit import entry, inlined, inner
-from fastpe.kernels.attention.reflected import head_of, product
-from fastpe.kernels.gemm import ONTO
+from fastpe.kernels.attention.cells import clear
+from fastpe.kernels.attention.reflected import ONE, head_of
+from fastpe.kernels.gemm import ONTO, float_gemm
 from fastpe.kernels.simd import (
     at,
     exp,
@@ -51,12 +52,12 @@ def _pass(x, width, far, behind, w, k):
 
 
 @inner
-def _scores_of_row(head, width, x, scores, met):
+def _scores_of_row(head, width, k_row, x, scores, met):
     """The scores of the keys before `met`."""
     far, behind = scalar(x, 0.0), head.w
     for j in range(met - 1, -1, -1):
         w = at(head.w, j * width)
-        t, s = _pass(x, width, far, behind, w, at(head.k, j * width))
+        t, s = _pass(x, width, far, behind, w, at(head.k, j * k_row))
         put(scores, j, s)
         far, behind = -get(head.beta, j) * t, w
 
@@ -78,6 +79,26 @@ def _weigh(scores, met):
 
 
 @inner
+def row_forward(head, width, k_row, v_width, v_row, q, scale, met, x, scores, out):
+    """`out` of one query, and its lse; it meets so many keys, one at least. k_row, v_row: from key to key."""
+    factor = splat(scalar(x, scale))
+    for c in range(0, width, lanes(x)):
+        store(x, c, load_first(q, c, width - c) * factor)
+    _scores_of_row(head, width, k_row, x, scores, met)
+    whole, peak = _weigh(scores, met)
+    share = splat(scalar(x, 1.0 / whole))
+    clear(out, v_width)
+    for j in range(0, met, _KEYS):
+        v, count = at(head.v, j * v_row), min(_KEYS, met - j)
+        float_gemm(
+            at(scores, j), met, ONE, v, v_row, out, v_width, ONE, v_width, count, ONTO, out, v_width, out, v_width
+        )
+    for c in range(0, v_width, lanes(x)):
+        store_first(out, c, load_first(out, c, v_width - c) * share, v_width - c)
+    return peak + math.log(whole)
+
+
+@inner
 def _lane(lane, board, tokens, sizes, out, lse, arenas):
     arena, width, v_width = row(arenas, lane), sizes.width, sizes.v_width
     x, scores = arena, at(arena, (width + lanes(arena) - 1) // lanes(arena) * lanes(arena))
@@ -87,24 +108,19 @@ def _lane(lane, board, tokens, sizes, out, lse, arenas):
         b, h = of_head // sizes.heads, of_head % sizes.heads
         met = min(i + sizes.keys - sizes.queries + 1, tokens.lengths[b, 1])
         if i < tokens.lengths[b, 0] and met > 0:
-            head, q, factor = head_of(tokens, sizes, b, h), at(pointer(tokens.q), task * width), splat(tokens.scale[h])
-            for c in range(0, width, lanes(x)):
-                store(x, c, load_first(q, c, width - c) * factor)
-            _scores_of_row(head, width, x, scores, met)
-            whole, peak = _weigh(scores, met)
-            own, share = at(pointer(out), task * v_width), splat(scalar(x, 1.0 / whole))
-            for j in range(0, met, _KEYS):
-                count = min(_KEYS, met - j)
-                product(at(scores, j), met, 1, at(head.v, j * v_width), own, v_width, 1, count, ONTO)
-            for c in range(0, v_width, lanes(x)):
-                store_first(own, c, load_first(own, c, v_width - c) * share, v_width - c)
-            put(pointer(lse), task, peak + math.log(whole))
+            head, q, own = (
+                head_of(tokens, sizes, b, h),
+                at(pointer(tokens.q), task * width),
+                at(pointer(out), task * v_width),
+            )
+            found = row_forward(head, width, width, v_width, v_width, q, tokens.scale[h], met, x, scores, own)
+            put(pointer(lse), task, found)
         task = claim(board)
 
 
 @entry(label="attention of few queries through reflections")
 def forward(crew, board, tokens, sizes, out, lse, arenas):
-    """As `reflected.forward`, without products; out is zero.
+    """As `reflected.forward`, without products.
 
     arenas: for a lane D numbers, in whole vectors, and one for each key.
     """

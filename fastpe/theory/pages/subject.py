@@ -143,15 +143,23 @@ class Subject:
 
     def gated(self) -> bool:
         """Whether the content decides how far attention reaches: what layers make of their input, queries or keys."""
-        return self.forgets() or self.turns() or not {"counts", "mlp_in"}.isdisjoint(self.filled())
+        made = self.forgets() or self.turns() or self.reflects()
+        return made or not {"counts", "mlp_in"}.isdisjoint(self.filled())
 
     def forgets(self) -> bool:
         """Whether the content decides what fades with distance."""
-        return any(part.encoding.gate is not None and not part.encoding.gate.turns for part in self.parts)
+        return self._has_gate("adds")
 
     def turns(self) -> bool:
         """Whether the content decides how far queries and keys are rotated."""
-        return any(part.encoding.gate is not None and part.encoding.gate.turns for part in self.parts)
+        return self._has_gate("turns")
+
+    def reflects(self) -> bool:
+        """Whether the content decides how queries are reflected."""
+        return self._has_gate("reflects")
+
+    def _has_gate(self, kind: str) -> bool:
+        return any(part.encoding.gate is not None and part.encoding.gate.kind == kind for part in self.parts)
 
     def window(self, column: int) -> tuple[int, int]:
         """The positions that are new at this length: from the length before it on."""

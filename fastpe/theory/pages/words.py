@@ -61,6 +61,7 @@ def heading(subject: Subject, page: Page) -> str:
     acts = dict.fromkeys(_ACTS[slot] for slot in _ACTS if slot in subject.filled())
     acts |= dict.fromkeys(["lets content decide what fades"] * subject.forgets())
     acts |= dict.fromkeys(["lets content rotate query and key"] * subject.turns())
+    acts |= dict.fromkeys(["lets content reflect queries"] * subject.reflects())
     sizes = [f"d {subject.dim}", f"training length {subject.train_length}"]
     sizes += [f"{subject.heads} heads"] * (subject.heads > 1) + ["causal"] * subject.causal
     sizes += [f"{key}={value}" for key, value in subject.options.items()]

@@ -55,6 +55,7 @@ WITHOUT = {
     "magnetic": "no package was found that has it as an encoding; tests have numbers of the authors' code",
     "mope": NO_PACKAGE,
     "nope": "there is nothing to compare",
+    "path": "reflections that a layer makes of its input, which fill nothing",
     "pope": "x-transformers and PoPE-pytorch have it within attention; tests have the numbers of its formula",
     "rope_ntk_mixed": NO_PACKAGE,
     "rope_resonance": NO_PACKAGE,

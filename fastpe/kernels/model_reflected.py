@@ -1,0 +1,119 @@
+"""The model's attention where a layer makes reflections (`model_reflections`): head by head, by blocks of queries.
+
+A head's rows are copied into one piece, which costs O(N D) of O(N^2 D). A few new queries, as of a text that is
+written, go one at a time, and read keys and values where they lie.
+"""
+
+from fastpe.kernels._jit import inner
+from fastpe.kernels.attention.cells import FEW, clear, dot
+from fastpe.kernels.attention.reflected import BLOCK, TILE, Block, Desk, Head, Sizes, block_forward, tile_products
+from fastpe.kernels.attention.reflected_backward import Queries, block_back
+from fastpe.kernels.attention.reflected_rows import row_forward
+from fastpe.kernels.model_reflections import RANK, given_of_head, made_of_head
+from fastpe.kernels.simd import at, lanes, load_first, part, put, scalar, store_first
+
+
+@inner
+def _copied(x, x_row, y, y_row, n, d):
+    """n rows of d elements."""
+    for i in range(n):
+        for j in range(0, d, lanes(x)):
+            store_first(y, i * y_row + j, load_first(x, i * x_row + j, d - j), d - j)
+
+
+@inner
+def _head_of(h, act, memory, room, own, sizes, a):
+    """A head's rows in one piece, and the products of its tiles."""
+    c, n = sizes.width, own.before + own.length
+    d, q = c // sizes.heads, at(act, a.qkv + own.start * 3 * c + h * (c // sizes.heads))
+    k, v, products, turned = at(memory, room.k), at(memory, room.v), at(memory, room.products), at(memory, room.turned)
+    w, beta = made_of_head(h, act, own, sizes, a)
+    _copied(q, 3 * c, at(memory, room.q), d, n, d)
+    _copied(at(q, c), 3 * c, k, d, n, d)
+    _copied(at(q, 2 * c), 3 * c, v, d, n, d)
+    for first in range(0, n, TILE):
+        rows, own_products = min(TILE, n - first), at(products, 2 * TILE * first)
+        tile_products(at(w, first * d), at(k, first * d), d, rows, turned, own_products)
+    return Head(k, v, w, beta, products)
+
+
+@inner
+def _block(first, size, own):
+    """The block of a sequence's new queries that begins with this one."""
+    count = min(size, own.length - first)
+    return Block(first, count, own.before + first, own.before + first + count)
+
+
+@inner
+def _out_of_head(h, act, own, sizes, a):
+    """Its rows of `mixed`, and lse."""
+    lse = part(at(act, a.lse), h * sizes.length, sizes.length)
+    return at(act, a.mixed + own.start * sizes.width + h * (sizes.width // sizes.heads)), at(lse, own.start)
+
+
+@inner
+def reflected_forward(reflections, layer, act, arena, position, own, sizes, a):
+    """Whether the layer makes reflections; if so `mixed` from `qkv`, of one sequence."""
+    if reflections is None:
+        return False
+    if reflections.layers[layer, RANK] == 0:
+        return False
+    c, room, memory = sizes.width, reflections.room, at(arena, a.attention)
+    d, x, of_row = c // sizes.heads, at(memory, room.x), at(memory, room.of_row)
+    desk = Desk(
+        x, at(memory, room.along), at(memory, room.scores), at(memory, room.steps), at(memory, room.peaks),
+        at(memory, room.sums), at(memory, room.mixed),
+    )  # fmt: skip
+    size = BLOCK * lanes(x)
+    for h in range(sizes.heads):
+        (out, lse), scale = _out_of_head(h, act, own, sizes, a), position.scale[layer, h]
+        if own.length <= FEW:
+            q, (w, beta) = at(act, a.qkv + own.start * 3 * c + h * d), made_of_head(h, act, own, sizes, a)
+            head = Head(at(q, c), at(q, 2 * c), w, beta, w)
+            for i in range(own.before, own.before + own.length):
+                row, found = at(q, i * 3 * c), at(out, i * c)
+                put(lse, i, row_forward(head, d, 3 * c, d, 3 * c, row, scale, i + 1, x, of_row, found))
+        else:
+            head = _head_of(h, act, memory, room, own, sizes, a)
+            for first in range(0, own.length, size):
+                block = _block(first, size, own)
+                i = block.position
+                q = at(memory, room.q + i * d)
+                block_forward(head, d, d, block, q, scale, room.lowest, desk, at(out, i * c), c, at(lse, i))
+    return True
+
+
+@inner
+def reflected_backward(reflections, layer, act, arena, position, own, sizes, a):
+    """As `reflected_forward`; `dqkv`, and the gradients of w and beta, from `dmixed`."""
+    if reflections is None:
+        return False
+    if reflections.layers[layer, RANK] == 0:
+        return False
+    c, room, memory, n = sizes.width, reflections.room, at(arena, a.attention), own.length
+    d, deltas, back = c // sizes.heads, at(arena, a.deltas), at(memory, room.back)
+    dq, dk, dv, dout = at(memory, room.dq), at(memory, room.dk), at(memory, room.dv), at(memory, room.dout)
+    size, widths = BLOCK * lanes(back), Sizes(1, 1, 1, n, n, d, d, 0, 0, 1)
+    for h in range(sizes.heads):
+        (out, lse), (dw, dbeta) = _out_of_head(h, act, own, sizes, a), given_of_head(h, arena, own, sizes, a)
+        head, scale = _head_of(h, act, memory, room, own, sizes, a), position.scale[layer, h]
+        _copied(at(arena, a.dmixed + own.start * c + h * d), c, dout, d, n, d)
+        for i in range(n):
+            put(deltas, i, dot(at(dout, i * d), at(out, i * c), d))
+        clear(dk, n * d)
+        clear(dv, n * d)
+        clear(dw, n * d)
+        clear(dbeta, n)
+        for first in range(0, n, size):
+            block, rows = _block(first, size, own), first * d
+            queries = Queries(
+                at(memory, room.q + rows), at(dout, rows), at(lse, first), at(deltas, first), at(dq, rows)
+            )  # fmt: skip
+            block_back(
+                head, widths, block, queries, scale, scalar(back, 1.0), back, reflections.back, (dk, dv, dw, dbeta)
+            )  # fmt: skip
+        dqkv = at(arena, a.dqkv + own.start * 3 * c + h * d)
+        _copied(dq, d, dqkv, 3 * c, n, d)
+        _copied(dk, d, at(dqkv, c), 3 * c, n, d)
+        _copied(dv, d, at(dqkv, 2 * c), 3 * c, n, d)
+    return True

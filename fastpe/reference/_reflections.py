@@ -1,0 +1,120 @@
+"""What every token reflects along, and how far, as a layer makes it of its input (PaTH), in plain NumPy."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Pullback = Callable[[Array, Array], dict[str, Array]]
+
+_LEAST = 1e-6
+
+
+def reflections(x: Any, down: Any, up: Any, taps: Any, weight: Any, bias: Any) -> tuple[Array, Array]:
+    """The slots `reflectors` and `reflect` of attention from a layer's input.
+
+        p = x down up,    y_t = silu(sum over k < 3 of taps_k p_{t-2+k}),    w_t = y_t / sqrt(|y_t|^2 + 1e-6)
+        beta = 2 sigmoid(x weight^T + bias)
+
+    Parameters
+    ----------
+    x : (..., N, C)
+        A layer's input, after its norm.
+    down : (C, rank)
+    up : (rank, C)
+    taps : (3, C)
+        Of a causal depthwise convolution, that of the oldest first.
+    weight : (H, C)
+    bias : (H,)
+
+    Returns
+    -------
+    w : (..., H, N, C/H)
+        Of length 1, but for the 1e-6.
+    beta : (..., H, N)
+        In (0, 2).
+
+    References
+    ----------
+    Yang et al. 2025, "PaTH Attention" (arXiv:2505.16381); fla-org/flash-linear-attention, fla/layers/path_attn.py.
+
+    Examples
+    --------
+    >>> x, eye = np.ones((2, 1)), np.ones((1, 1))
+    >>> w, beta = reflections(x, eye, eye, np.ones((3, 1)), 0 * eye, np.zeros(1))
+    >>> w.shape, beta.tolist()
+    ((1, 2, 1), [[1.0, 1.0]])
+    """
+    return reflections_vjp(x, down, up, taps, weight, bias)[0]
+
+
+def reflections_vjp(
+    x: Any, down: Any, up: Any, taps: Any, weight: Any, bias: Any
+) -> tuple[tuple[Array, Array], Pullback]:  # fmt: skip
+    """As `reflections`, and its pullback from both gradients to a dict of those of all arguments.
+
+    >>> x, eye = np.ones((2, 1)), np.ones((1, 1))
+    >>> (w, beta), pullback = reflections_vjp(x, eye, eye, np.ones((3, 1)), 0 * eye, np.zeros(1))
+    >>> pullback(0 * w, beta)["bias"].tolist()
+    [1.0]
+    """
+    # nothing of it is rounded, whatever type its arrays have
+    x, down, up, taps, weight, bias = (
+        np.asarray(each).view(np.ndarray) for each in (x, down, up, taps, weight, bias)
+    )  # fmt: skip
+    heads = len(bias)
+    low = x @ down
+    steps = low @ up
+    convolved = np.zeros_like(steps)
+    for k, tap in enumerate(taps):
+        convolved += tap * _later(steps, len(taps) - 1 - k)
+    share = _sigmoid(convolved)
+    y = _split(convolved * share, heads)
+    norm = np.sqrt(np.sum(y**2, axis=-1, keepdims=True) + _LEAST)
+    w = y / norm
+    far = _sigmoid(x @ weight.T + bias)
+
+    def pullback(dw: Array, dbeta: Array) -> dict[str, Array]:
+        dy = (dw - w * np.sum(w * dw, axis=-1, keepdims=True)) / norm
+        dconvolved = _merged(dy) * share * (1 + convolved * (1 - share))
+        dsteps, dtaps = np.zeros_like(steps), np.zeros_like(taps)
+        for k, tap in enumerate(taps):
+            ago = len(taps) - 1 - k
+            dsteps += tap * _later(dconvolved, -ago)
+            dtaps[k] = _rows(dconvolved * _later(steps, ago)).sum(axis=0)
+        dlow, dz = dsteps @ up.T, np.swapaxes(dbeta, -1, -2) * 2 * far * (1 - far)
+        return {
+            "x": dlow @ down.T + dz @ weight, "down": _rows(x).T @ _rows(dlow), "up": _rows(low).T @ _rows(dsteps),
+            "taps": dtaps, "weight": _rows(dz).T @ _rows(x), "bias": _rows(dz).sum(axis=0),
+        }  # fmt: skip
+
+    return (w, np.swapaxes(2 * far, -1, -2)), pullback
+
+
+def _sigmoid(x: Array) -> Array:
+    found: Array = np.exp(-np.logaddexp(0, -x))
+    return found
+
+
+def _later(x: Array, ago: int) -> Array:
+    """Row t is row t - ago of x (..., N, C), zero where there is none."""
+    n, found = x.shape[-2], np.zeros_like(x)
+    if abs(ago) < n:
+        found[..., max(0, ago) : n + min(0, ago), :] = x[..., max(0, -ago) : n - max(0, ago), :]
+    return found
+
+
+def _split(x: Array, heads: int) -> Array:
+    """(..., N, C) -> (..., H, N, C/H)."""
+    return np.moveaxis(x.reshape(*x.shape[:-1], heads, -1), -2, -3)
+
+
+def _merged(x: Array) -> Array:
+    """(..., H, N, C/H) -> (..., N, C)."""
+    rows = np.moveaxis(x, -3, -2)
+    return rows.reshape(*rows.shape[:-2], -1)
+
+
+def _rows(x: Array) -> Array:
+    return x.reshape(-1, x.shape[-1])

@@ -1,0 +1,183 @@
+"""PaTH in the model's layers, beside the reference: reflections that a layer makes of its input."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from layer_checks import (
+    assert_gradients_are_the_references,
+    assert_learns,
+    assert_padding_does_not_matter,
+    assert_threads_do_not_matter,
+    assert_writes_stay_inside,
+    batch,
+    lengths_of,
+    moved,
+)
+
+import fastpe
+from fastpe import ModelConfig, Transformer
+from fastpe.model.generation import Generation, Sampling
+from fastpe.reference import _gate, reflections_vjp
+
+BASE = ModelConfig("path", width=24, heads=4, layers=2, hidden=20, causal=True, train_length=20, dtype="float64")
+CASES = [
+    {}, {"norm": "layernorm", "activation": "gelu", "final_norm": True}, {"heads": 1, "norm": "rmsnorm"},
+    {"encoding": "path*2,nope", "layers": 3}, {"encoding": "sinusoidal+path"}, {"options": {"rank": 3}},
+    {"residual": False, "bias": False}, {"vocabulary": 7, "tied": True}, {"encoding": "learned+path", "width": 20},
+    {"encoding": "path@a,path@b", "options": {"path@a.rank": 5}}, {"width": 36, "heads": 2},
+    {"encoding": "learned+path", "positions": "digits:3:2-4", "vocabulary": 7},
+]  # fmt: skip
+
+
+@lengths_of(CASES, long=4)
+def test_loss_and_gradients_are_the_references(own, length):
+    assert_gradients_are_the_references(replace(BASE, train_length=length, **own), length)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 33])
+def test_short_sequences(length):
+    assert_gradients_are_the_references(replace(BASE, train_length=length), length)
+
+
+def test_a_mistake_is_caught(monkeypatch):
+    """One tap too late."""
+
+    def wrong(x, down, up, taps, weight, bias):
+        return reflections_vjp(x, down, up, np.roll(taps, 1, axis=0), weight, bias)
+
+    monkeypatch.setattr(_gate, "reflections_vjp", wrong)
+    with pytest.raises(AssertionError):
+        assert_gradients_are_the_references(BASE, 20)
+
+
+def test_gradients_by_differences():
+    """Of the whole model, where no reference helps."""
+    model = moved(BASE)
+    x, y = batch(BASE, 9, np.random.default_rng(2))
+    gradients = model.loss_and_grads(x, y)[1]
+    places = {"down": (3, 7), "up": (1, 5), "taps": (2, 4), "weight": (1, 6), "bias": (2,)}
+    for role, place in places.items():
+        name = f"layers.0.encoding.path.{role}"
+        losses = []
+        for step in (1e-5, -1e-5):
+            model.parameters[name][place] += step
+            losses.append(model.loss(x, y))
+            model.parameters[name][place] -= step
+        assert gradients[name][place] == pytest.approx((losses[0] - losses[1]) / 2e-5, rel=1e-6, abs=1e-9), name
+
+
+def test_what_reflects_nothing_is_a_model_without():
+    """A bias far below zero, where beta is 0."""
+    config = replace(BASE, encoding="nope")
+    model, plain = moved(BASE), Transformer(config)
+    for name, parameter in plain.parameters.items():
+        parameter[...] = model.parameters[name]
+    for layer in range(2):
+        model.parameters[f"layers.{layer}.encoding.path.bias"][...] = -100.0
+    x = np.random.default_rng(0).normal(size=(2, 20))
+    np.testing.assert_allclose(model(x), plain(x), rtol=1e-11)
+    assert np.abs(moved(BASE)(x) - plain(x)).max() > 1e-3
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_bits_do_not_depend_on_threads(threads, precision):
+    assert_threads_do_not_matter(threads, BASE, precision=precision)
+
+
+def test_lengths_of_their_own():
+    assert_padding_does_not_matter(BASE)
+
+
+def test_short_sequences_that_go_together_are_those_that_go_alone():
+    """Of 7, 13 and 5, 15 rows two at a time go through the model: each begins anew."""
+    x, y = batch(BASE, 20, np.random.default_rng(1), 5)
+    lengths, model = np.array([20, 7, 13, 5, 15]), moved(replace(BASE, norm="layernorm"))
+    loss, found = model.loss_and_grads(x, y, lengths=lengths)
+    alone = [
+        (n / 60, *model.loss_and_grads(x[i : i + 1, :n], y[i : i + 1, :n])) for i, n in enumerate(lengths.tolist())
+    ]  # fmt: skip
+    assert loss == pytest.approx(sum(share * each for share, each, _ in alone), rel=1e-12)
+    for name, gradient in found.items():
+        expected = sum(share * each[name] for share, _, each in alone)
+        np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-12 * (1 + np.abs(expected).max()), err_msg=name)
+
+
+@pytest.mark.parametrize("encoding", ["path", "sinusoidal+path", "path,nope"])
+@pytest.mark.parametrize("prompt", [1, 2, 3, 500])
+def test_tokens_written_one_by_one_are_those_of_whole_sequences(encoding, prompt):
+    """500 go through the model in two parts."""
+    model = moved(replace(BASE, encoding=encoding, vocabulary=11))
+    text = np.random.default_rng(0).integers(0, 11, prompt)
+    generation = Generation(model, text, 20, Sampling(temperature=0.0))
+    assert generation.cached
+    first = next(generation._kept(text.tolist()))
+    np.testing.assert_allclose(first, model(text)[-1], rtol=1e-9, atol=1e-12)
+    written = model.generate(text, 20, temperature=0.0)
+    np.testing.assert_array_equal(written, model.generate(text, 20, temperature=0.0, cache=False))
+
+
+@pytest.mark.parametrize("parts", [[1] * 40, [7, 1, 1, 1, 30], [3, 2, 35]])
+def test_logits_of_a_text_in_parts(parts):
+    """What each part leaves behind is all that the next one needs."""
+    model = moved(replace(BASE, vocabulary=5))
+    text, done = np.random.default_rng(0).integers(0, 5, sum(parts)), 0
+    writer, whole = model._writer(len(text), max(parts)), model(text)
+    for count in parts:
+        new = text[done : done + count]
+        rows, _ = model._place(writer, new, done, None)
+        logits = model._extend(writer, new, rows, done)
+        done += count
+        np.testing.assert_allclose(logits, whole[done - 1], rtol=1e-9, atol=1e-12)
+
+
+def test_writes_stay_inside(monkeypatch):
+    assert_writes_stay_inside(monkeypatch, BASE)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_it_learns(precision):
+    assert_learns(BASE, precision=precision)
+
+
+def test_float32_is_as_near_as_its_roundings():
+    config = replace(BASE, norm="layernorm")
+    x, y = batch(config, 20, np.random.default_rng(1))
+    exact = moved(config).loss_and_grads(x, y)
+    found = moved(replace(config, dtype="float32")).loss_and_grads(x, y)
+    assert found[0] == pytest.approx(exact[0], rel=1e-5)
+    for name, gradient in exact[1].items():
+        scale = np.abs(gradient).max() + 1e-3
+        np.testing.assert_allclose(found[1][name], gradient, rtol=0, atol=1e-4 * scale, err_msg=name)
+
+
+def test_initial_values():
+    sizes = {"dim": 512, "heads": 8, "train_length": 20, "causal": True, "dtype": "float64"}
+    values = fastpe.init("path", **sizes)
+    bounds = {"down": 512**-0.5, "up": 32**-0.5, "taps": 3**-0.5, "weight": 512**-0.5, "bias": 512**-0.5}
+    assert {name: each.shape for name, each in values.items()} == {
+        "down": (512, 32), "up": (32, 512), "taps": (3, 512), "weight": (8, 512), "bias": (8,)
+    }  # fmt: skip
+    for name, bound in bounds.items():
+        assert 0.7 * bound < np.abs(values[name]).max() <= bound
+
+
+MISTAKES = {
+    "'path' needs causal=True": {"causal": False},
+    "'path@a[+]path@b' has two gates in one layer": {"encoding": "path@a+path@b"},
+    "'rope[+]path' fills 'angles' beside reflections: with them go qk_table, table, taps": {"encoding": "rope+path"},
+    "'alibi,path' fills 'bias' beside reflections": {"encoding": "alibi,path"},
+    "'fox[+]path' has gates of 'fox' beside reflections": {"encoding": "fox+path"},
+    "'selective_rope[+]path' ": {"encoding": "selective_rope+path"},
+    "'path[+]log_n' fills 'row_scale' beside reflections": {"encoding": "path+log_n"},
+    "dropout must be 0 with 'path', which reflects queries, not 0.1": {"dropout": 0.1},
+    "sight must be 'all' with 'path', which reflects queries, not 'window:5'": {"sight": "window:5"},
+    "positions cannot be 'documents:3': 'path' sums and convolves": {"vocabulary": 7, "positions": "documents:3"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", MISTAKES)
+def test_mistakes(text):
+    with pytest.raises(ValueError, match=f"^{text}"):
+        Transformer(replace(BASE, **MISTAKES[text]))

@@ -1,0 +1,58 @@
+"""What a layer makes reflections of: token by token, and gradients by differences."""
+
+import numpy as np
+from content_checks import differences
+from scipy.special import expit
+
+import fastpe
+from fastpe import reference
+
+
+def problem(heads=2, n=6, front=()):
+    rng = np.random.default_rng(0)
+    shapes = {"x": (*front, n, 4), "down": (4, 3), "up": (3, 4), "taps": (3, 4), "weight": (heads, 4), "bias": (heads,)}
+    return {name: rng.normal(size=shape) for name, shape in shapes.items()}
+
+
+def test_token_by_token():
+    given = problem()
+    w, beta = reference.reflections(**given)
+    x, taps = given["x"], given["taps"]
+    p = x @ given["down"] @ given["up"]
+    for t in range(6):
+        c = sum(taps[k] * p[t - 2 + k] for k in range(3) if t - 2 + k >= 0)
+        y = (c * expit(c)).reshape(2, 2)
+        np.testing.assert_allclose(w[:, t], y / np.sqrt(np.sum(y**2, axis=1, keepdims=True) + 1e-6), rtol=1e-12)
+        far = 2 * expit(given["weight"] @ x[t] + given["bias"])
+        np.testing.assert_allclose(beta[:, t], far, rtol=1e-12)
+
+
+def test_what_is_far_from_zero_overflows_nowhere():
+    given = problem()
+    w, beta = reference.reflections(**given | {"bias": np.array([-1000.0, 1000.0]), "taps": 1e4 * given["taps"]})
+    assert np.isfinite(w).all()
+    np.testing.assert_array_equal(beta, [[0.0] * 6, [2.0] * 6])
+
+
+def test_gradients_are_differences():
+    given, rng = problem(n=5, front=(2,)), np.random.default_rng(1)
+    (w, beta), pullback = reference.reflections_vjp(**given)
+    dw, dbeta = rng.normal(size=w.shape), rng.normal(size=beta.shape)
+    found = pullback(dw, dbeta)
+    assert found.keys() == given.keys()
+    for name, value in given.items():
+
+        def weighed(x, name=name):
+            w, beta = reference.reflections(**given | {name: x})
+            return np.sum(w * dw) + np.sum(beta * dbeta)
+
+        np.testing.assert_allclose(found[name], differences(weighed, value), rtol=1e-6, atol=1e-8, err_msg=name)
+
+
+def test_attention_takes_them():
+    """As the layer of a model does."""
+    given, rng = problem(), np.random.default_rng(2)
+    w, beta = reference.reflections(**given)
+    q, k, v = rng.normal(size=(3, 2, 6, 2))
+    found = fastpe.attention(q, k, v, causal=True, reflectors=w, reflect=beta)
+    np.testing.assert_allclose(found, reference.path(q, k, v, w, beta), rtol=1e-12)
