@@ -29,7 +29,7 @@ def complex_product(x, factors, pairs):
     return y
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_it_is_a_complex_product(data):
     draw = data.draw

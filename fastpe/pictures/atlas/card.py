@@ -128,6 +128,8 @@ def _gate(key: str, encoding: Encoding, gate: Gate) -> View:
         return Curves("turned by where the content says 1", pairs, {"every head": speeds}, "radians")
     sizes = {"dim": SIZES["dim"], "heads": HEADS, "train_length": SIZES["train_length"]}
     params: Mapping[str, Any] = init(key, causal=True, **sizes, **options)
+    if gate.reflects:
+        return _left(params, length)
     if gate.slopes is None:
         lost = reference.gate(np.zeros((length, SIZES["dim"])), gate.sign, **params)
     else:
@@ -139,6 +141,19 @@ def _gate(key: str, encoding: Encoding, gate: Gate) -> View:
     lines = {f"head {head}": own - own[-1] for head, own in enumerate(shown)}
     where = Axis("key - query (positions)", np.arange(1 - length, 1), (0.5 - SIZES["train_length"],))
     return Curves("taken from the score where the input is zero", where, lines, "added to the score")
+
+
+def _left(params: Mapping[str, Any], length: int) -> View:
+    """How long a query of any direction is after the reflections that inputs drawn at random make."""
+    w, beta = reference.reflections(np.random.default_rng(0).normal(size=(length, SIZES["dim"])), **params)
+    rows, sizes = np.broadcast_to(np.eye(w.shape[-1]), (len(w), *w.shape[-1:] * 2)), []
+    for j in reversed(range(length)):
+        sizes.append(np.sqrt(np.square(rows).sum(axis=(1, 2)) / w.shape[-1]))
+        along = rows @ w[:, j, :, None]
+        rows = rows - beta[:, j, None, None] * along * w[:, j, None, :]
+    lines = {f"head {head}": own for head, own in enumerate(np.array(sizes[::-1]).T)}
+    where = Axis("key - query (positions)", np.arange(1 - length, 1), (0.5 - SIZES["train_length"],))
+    return Curves("what is left of a query, of inputs at random", where, lines, "length")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
