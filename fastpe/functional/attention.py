@@ -11,8 +11,8 @@ import numpy as np
 from fastpe.functional import again, arguments, seen
 from fastpe.functional.arguments import Array, Call
 from fastpe.functional.axes import WIDE
-from fastpe.functional.banded import attended
 from fastpe.functional.passes import Pass
+from fastpe.functional.ways import attended
 
 
 def attention(
@@ -82,9 +82,12 @@ def attention(
     **slots
         Arrays of the score, as in `fastpe.reference.attention`; None is as good as absent. They have q's dtype, but
         for ``angles``, ``growth``, ``theta`` and ``key_offset``, which are read in float64 whatever they have: offsets
-        of keys may be sums over a long sequence, and lose nothing by their size (`fastpe.columns`). With
-        ``reflectors`` and ``reflect`` (PaTH, `fastpe.reference.path`), causal, go sinks, lengths and a scale, and
-        nothing else; keys that are padding reflect nothing.
+        of keys may be sums over a long sequence, and lose nothing by their size (`fastpe.columns`). With ``mlp_in``,
+        ``mlp_bias`` and ``mlp_out``, a network over the scores of all heads (DAPE, `fastpe.reference.dape`), go angles,
+        bias, scores, sinks, lengths, spans, a window, `query_start` and a scale; nothing of half precision is rounded
+        there, or with reflectors, until the output. With ``reflectors`` and ``reflect`` (PaTH,
+        `fastpe.reference.path`), causal, go sinks, lengths and a scale, and nothing else; keys that are padding reflect
+        nothing.
 
     Returns
     -------

@@ -1,6 +1,6 @@
 """What may be given to one call of attention beside what."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,7 @@ def check_together(slots: Mapping[str, Array], causal: bool) -> None:
         raise ValueError(f"growth must have as many pairs as angles, {counts[0]}, not {counts[1]}")
 
 
-def check_network(given: Mapping[str, Any], slots: Collection[str] | Mapping[str, Any]) -> None:
+def check_network(given: Mapping[str, Any], slots: Mapping[str, Array]) -> None:
     """Refuse parts of a network, and what does not go with one.
 
     Parameters
@@ -84,9 +84,9 @@ def check_network(given: Mapping[str, Any], slots: Collection[str] | Mapping[str
     for name, value in given.items():
         fits = name in (*NETWORK, *BESIDE_NETWORK, *_OPTIONS_BESIDE_NETWORK) or name == "dropout_seed"
         if not (fits or value is None or (name in ("dropout", "rectify") and not value)):
-            beside = ", ".join((*BESIDE_NETWORK, *_OPTIONS_BESIDE_NETWORK))
+            beside = ", ".join((*BESIDE_NETWORK, *_OPTIONS_BESIDE_NETWORK, "lengths"))
             raise ValueError(f"{name} cannot be given with mlp_in: beside it go {beside}")
-    if isinstance(slots, Mapping) and slots:
+    if slots:
         (width, _, taps), offsets, readout = (slots[name].shape[1:] for name in NETWORK)
         if offsets != (width,):
             raise ValueError(f"mlp_bias must have the shape (W,) = ({width},) of mlp_in's first axis, not {offsets}")

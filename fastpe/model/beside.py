@@ -37,12 +37,12 @@ def check_beside(config: ModelConfig, parts: Sequence[Part], layers: Sequence[Co
     _check_reflections(config, parts, layers)
     if not any(NETWORK[0] in own for own in layers):
         return
-    beside = {*NETWORK, *BESIDE_NETWORK, *_AT_INPUT, *_PLAIN}
-    unfit = sorted(set().union(*layers) - beside)
+    beside = (*BESIDE_NETWORK, *_AT_INPUT, *_PLAIN)
+    unfit = sorted(set().union(*layers) - {*beside, *NETWORK})
     gated = sorted(part.scheme for part in parts if part.encoding.gate is not None)
     if unfit or gated:
         what = repr(unfit[0]) if unfit else f"gates of {gated[0]!r}"
-        raise ValueError(f"{name!r} fills {what} beside a network over scores: with it go {', '.join(sorted(beside))}")
+        raise ValueError(f"{name!r} has {what} beside a network over scores: with it go {', '.join(beside)}")
     if config.dropout:
         raise ValueError(f"dropout must be 0 with {name!r}, whose scores go through a network, not {config.dropout:g}")
 

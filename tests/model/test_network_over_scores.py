@@ -83,8 +83,8 @@ def test_it_learns():
 
 
 MISTAKES = {
-    "'shaw[+]dape' fills 'rel_key' beside a network over scores: with it go angles, bias": {"encoding": "shaw+dape"},
-    "'fox[+]dape' fills gates of 'fox' beside a network over scores": {"encoding": "fox+dape"},
+    "'shaw[+]dape' has 'rel_key' beside a network over scores: with it go angles, bias": {"encoding": "shaw+dape"},
+    "'fox[+]dape' has gates of 'fox' beside a network over scores": {"encoding": "fox+dape"},
     "dropout must be 0 with 'alibi[+]dape', whose scores go through a network, not 0.1": {"dropout": 0.1},
     "two encodings of 'dape@a[+]dape@b' both fill slot 'mlp_in'": {"encoding": "dape@a+dape@b"},
     "slot 'mlp_in' has different shapes in layers of 'dape,dape@b'": {

@@ -7,9 +7,11 @@ import pytest
 from layer_checks import (
     assert_gradients_are_the_references,
     assert_learns,
+    assert_packed_sequences_are_those_alone,
     assert_padding_does_not_matter,
     assert_threads_do_not_matter,
     assert_writes_stay_inside,
+    assert_written_as_a_whole,
     batch,
     lengths_of,
     moved,
@@ -17,7 +19,6 @@ from layer_checks import (
 
 import fastpe
 from fastpe import ModelConfig, Transformer
-from fastpe.model.generation import Generation, Sampling
 from fastpe.reference import _gate, reflections_vjp
 
 BASE = ModelConfig("path", width=24, heads=4, layers=2, hidden=20, causal=True, train_length=20, dtype="float64")
@@ -90,17 +91,7 @@ def test_lengths_of_their_own():
 
 
 def test_short_sequences_that_go_together_are_those_that_go_alone():
-    """Of 7, 13 and 5, 15 rows two at a time go through the model: each begins anew."""
-    x, y = batch(BASE, 20, np.random.default_rng(1), 5)
-    lengths, model = np.array([20, 7, 13, 5, 15]), moved(replace(BASE, norm="layernorm"))
-    loss, found = model.loss_and_grads(x, y, lengths=lengths)
-    alone = [
-        (n / 60, *model.loss_and_grads(x[i : i + 1, :n], y[i : i + 1, :n])) for i, n in enumerate(lengths.tolist())
-    ]  # fmt: skip
-    assert loss == pytest.approx(sum(share * each for share, each, _ in alone), rel=1e-12)
-    for name, gradient in found.items():
-        expected = sum(share * each[name] for share, _, each in alone)
-        np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-12 * (1 + np.abs(expected).max()), err_msg=name)
+    assert_packed_sequences_are_those_alone(BASE)
 
 
 @pytest.mark.parametrize("encoding", ["path", "sinusoidal+path", "path,nope"])
@@ -108,13 +99,7 @@ def test_short_sequences_that_go_together_are_those_that_go_alone():
 def test_tokens_written_one_by_one_are_those_of_whole_sequences(encoding, prompt):
     """500 go through the model in two parts."""
     model = moved(replace(BASE, encoding=encoding, vocabulary=11))
-    text = np.random.default_rng(0).integers(0, 11, prompt)
-    generation = Generation(model, text, 20, Sampling(temperature=0.0))
-    assert generation.cached
-    first = next(generation._kept(text.tolist()))
-    np.testing.assert_allclose(first, model(text)[-1], rtol=1e-9, atol=1e-12)
-    written = model.generate(text, 20, temperature=0.0)
-    np.testing.assert_array_equal(written, model.generate(text, 20, temperature=0.0, cache=False))
+    assert_written_as_a_whole(model, prompt, atol=1e-12)
 
 
 @pytest.mark.parametrize("parts", [[1] * 40, [7, 1, 1, 1, 30], [3, 2, 35]])

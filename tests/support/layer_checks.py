@@ -9,6 +9,7 @@ from guards import guarded_results
 from fastpe import Adam, Transformer
 from fastpe.model import passes, scratch
 from fastpe.model.encoding import ModelEncoding
+from fastpe.model.generation import Generation, Sampling
 
 LONG = 131  # beyond what weights are kept of
 
@@ -68,6 +69,31 @@ def assert_padding_does_not_matter(config):
     model = moved(config)
     for row, length, found in zip(x, lengths, model(x, lengths=lengths), strict=True):
         np.testing.assert_allclose(found[:length], model(row[:length]), rtol=1e-12)
+
+
+def assert_packed_sequences_are_those_alone(config):
+    """Of 7, 13 and 5, 15 rows two at a time go through the model: each begins anew."""
+    x, y = batch(config, 20, np.random.default_rng(1), 5)
+    lengths, model = np.array([20, 7, 13, 5, 15]), moved(replace(config, norm="layernorm"))
+    loss, found = model.loss_and_grads(x, y, lengths=lengths)
+    alone = [
+        (n / 60, *model.loss_and_grads(x[i : i + 1, :n], y[i : i + 1, :n])) for i, n in enumerate(lengths.tolist())
+    ]  # fmt: skip
+    assert loss == pytest.approx(sum(share * each for share, each, _ in alone), rel=1e-12)
+    for name, gradient in found.items():
+        expected = sum(share * each[name] for share, _, each in alone)
+        np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-12 * (1 + np.abs(expected).max()), err_msg=name)
+
+
+def assert_written_as_a_whole(model, prompt, atol=0.0):
+    """Tokens written one by one after a prompt of so many, and the logits after it, are those of whole sequences."""
+    text = np.random.default_rng(0).integers(0, 11, prompt)
+    generation = Generation(model, text, 20, Sampling(temperature=0.0))
+    assert generation.cached
+    first = next(generation._kept(text.tolist()))
+    np.testing.assert_allclose(first, model(text)[-1], rtol=1e-9, atol=atol)
+    written = model.generate(text, 20, temperature=0.0)
+    np.testing.assert_array_equal(written, model.generate(text, 20, temperature=0.0, cache=False))
 
 
 def assert_writes_stay_inside(monkeypatch, config):

@@ -1,4 +1,5 @@
-"""The way that a call of attention goes: one pass, one for each band of keys (`merged`), or through reflections."""
+"""The way that a call of attention goes: one pass, one for each band of keys (`merged`), through a network of scores
+(`mlp`), or through reflections (`reflected`)."""
 
 from dataclasses import replace
 
