@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import fastpe
 from fastpe import bands
 from fastpe.functional import attention as host
-from fastpe.functional import banded
+from fastpe.functional import ways
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
 
 REFUSED = ("rotors", "angles", "growth", "rel_gain")
@@ -159,12 +159,12 @@ def test_keys_of_no_band_are_neither_read_nor_turned(monkeypatch):
     cut, made = k.copy(), []
     cut[:, 40:300], v[:, 40:300] = np.nan, np.nan
 
-    class Counted(banded.Pass):
+    class Counted(ways.Pass):
         def __init__(self, call, *rest, **options):
             super().__init__(call, *rest, **options)
             made.append(self.keys)
 
-    monkeypatch.setattr(banded, "Pass", Counted)
+    monkeypatch.setattr(ways, "Pass", Counted)
     own = bands.lm_infinite(1, n, window=100, start=4)
     found = fastpe.attention(q[:, -1:], cut, v, bands=own, theta=theta)
     assert made == [slice(412, 512), slice(0, 4)]

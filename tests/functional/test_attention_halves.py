@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastpe
-from fastpe.functional import banded, seen
+from fastpe.functional import seen, ways
 from fastpe.functional.passes import Pass
 from fastpe.kernels.attention.cells import FEW
 
@@ -87,7 +87,7 @@ def test_a_cache_is_not_converted(n, monkeypatch):
             kept.append(call.k.dtype)
             super().__init__(call, *rest, **options)
 
-    monkeypatch.setattr(banded, "Pass", Kept)
+    monkeypatch.setattr(ways, "Pass", Kept)
     out = fastpe.attention(q, k, v)
     same, pullback = fastpe.attention_vjp(q, k, v, wrt=())
     assert kept == [np.float16 if n <= FEW else np.float32, np.float32]
