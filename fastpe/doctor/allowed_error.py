@@ -135,12 +135,17 @@ def fill_bound(part: Part, spec: Spec, reference: Mapping[str, Array]) -> dict[s
     """The largest error that `fill` may make in each entry, by the encoding's own statement.
 
     `ulp` times the float64 precision times the slot's largest value, and in float32 half a unit of rounding on top.
+    Angles are what whole turns leave: all may be 0, and then what the turns are known to is what they are off by, the
+    square of that precision times the farthest position.
     """
     ulp = part.encoding.ulp
     factor = ulp(spec, **part.options) if callable(ulp) else ulp
     bounds = {}
     for slot, exact in reference.items():
-        bound = factor * np.finfo(np.float64).eps * np.abs(exact).max(initial=0.0)
+        size = np.abs(exact).max(initial=0.0)
+        if slot == "angles":
+            size = max(size, 2 * np.pi * spec.farthest * np.finfo(np.float64).eps)
+        bound = factor * np.finfo(np.float64).eps * size
         if spec.dtype == np.float32:
             bound = bound + np.abs(exact) * (np.finfo(np.float32).eps / 2) + np.finfo(np.float32).smallest_subnormal
         bounds[slot] = np.broadcast_to(bound, exact.shape)

@@ -7,69 +7,21 @@ import pytest
 from array_kinds import gapped, read_only, stepped, transposed, unaligned
 from content_checks import NEAR, G
 from fixture_attention import K, Q, V
-from guards import assert_error_law, guarded_allocations
+from guards import guarded_allocations
 from hypothesis import given, settings
-from hypothesis import strategies as st
+from network_problems import agrees, arguments_of, cases, problem
 
 import fastpe
 from fastpe import reference, spans
-from fastpe.doctor.allowed_error import wider
 from fastpe.functional import again, attention, seen
 from fastpe.functional.axes import AXES
 from fastpe.functional.together import BESIDE_NETWORK, NETWORK
 from fastpe.kernels import threads as threads_of_kernels
-from fastpe.reference._attention import attention_vjp_in
 
 
 @pytest.fixture
 def rng():
     return np.random.default_rng(61)
-
-
-def problem(rng, *, b=2, h=2, hk=None, n=6, m=None, d=4, dv=5, w=3, taps=1, dtype=np.float64, beside=()):
-    """q, k, v, a network, and what goes with it."""
-    m, hk = n if m is None else m, hk or h
-    shapes = {
-        "q": (b, h, n, d), "k": (b, hk, m, d), "v": (b, hk, m, dv), "mlp_in": (w, 2 * h, taps), "mlp_bias": (w,),
-        "mlp_out": (h, w, taps), "bias": (h, 9), "scores": (h, n, m), "sinks": (h,),
-    }  # fmt: skip
-    names = ("q", "k", "v", *NETWORK, *(name for name in beside if name not in ("angles", "scale")))
-    made = {name: (rng.standard_normal(shapes[name]) / (1 + (name in NETWORK))).astype(dtype) for name in names}
-    if "scale" in beside:
-        made["scale"] = np.linspace(0.2, 0.5, h)
-    if "angles" in beside:
-        made["angles"] = rng.standard_normal((1, max(n, m), d // 2))
-    return made
-
-
-def agrees(arguments, **options):
-    """Outputs, logarithms and all gradients obey the error law beside the reference."""
-    dtype, (h, n, d), m = arguments["q"].dtype, arguments["q"].shape[1:], arguments["k"].shape[2]
-    terms = (n + m + d) * len(arguments["mlp_bias"]) * arguments["mlp_in"].shape[-1]
-    options |= {"return_lse": True}
-    ours, pull = fastpe.attention_vjp(**arguments, **options)
-    exact, exact_pull = attention_vjp_in(wider(dtype), **arguments, **options)
-    plain, plain_pull = attention_vjp_in(dtype, **arguments, **options)
-    hidden = exact[1] == -np.inf
-    np.testing.assert_array_equal(ours[1][hidden], -np.inf)
-    np.testing.assert_array_equal(ours[0][hidden], exact[0][hidden])
-    rows = np.random.default_rng(3)
-    douts = tuple(rows.standard_normal(x.shape).astype(dtype) for x in ours)
-    found, expected, same = pull(douts), exact_pull(douts), plain_pull(douts)
-    assert found.keys() == expected.keys()
-    assert_agrees(ours[0], exact[0], plain[0], terms)
-    assert_agrees(*(np.where(hidden, 0, x) for x in (ours[1], exact[1], plain[1])), terms)
-    for name, gradient in found.items():
-        assert gradient.shape == np.shape(arguments[name])
-        assert gradient.dtype == (np.float64 if name in ("scale", "angles") else dtype)
-        narrow = gradient.astype(dtype)  # that of scale is summed in float64, of terms that are not
-        assert_agrees(narrow, expected[name], same[name], terms * n * m * h)
-
-
-def assert_agrees(result, exact, same_dtype, terms):
-    """The error law, with no less than 0.25 for the largest entry: of what is next to nothing the terms are not."""
-    ours, exact, numpys = (np.append(x, x.dtype.type(0.25)) for x in (result, exact, same_dtype.astype(result.dtype)))
-    assert_error_law(ours, exact, numpys, terms)
 
 
 # --------------------------------------------------------------------------------------------------- what it is
@@ -138,22 +90,9 @@ def test_a_query_at_a_time_gives_what_all_give(rng):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.data())
-def test_any_sizes_and_all_that_goes_with_it(data):
-    draw = data.draw
-    rng = np.random.default_rng(draw(st.integers(0, 2**31)))
-    b, h, hk = draw(st.sampled_from([(1, 1, 1), (2, 2, 1), (2, 4, 2), (3, 3, 3)]))
-    n, m = draw(st.sampled_from([1, 2, 5, 33, 65])), draw(st.sampled_from([1, 3, 30, 31, 64, 97]))
-    sizes = {"b": b, "h": h, "hk": hk, "d": 2 * draw(st.integers(1, 5)), "dv": draw(st.integers(1, 17))}
-    sizes |= {"dtype": draw(st.sampled_from([np.float64, np.float32])), "w": draw(st.sampled_from([1, 4, 9, 13]))}
-    beside = draw(st.sets(st.sampled_from(["bias", "scores", "angles", "sinks", "scale"])))
-    arguments = problem(rng, n=n, m=m, taps=draw(st.sampled_from([1, 3, 7])), beside=sorted(beside), **sizes)
-    keys, queries = rng.integers(0, m + 1, b), rng.integers(0, n + 1, b)
-    options = {"causal": draw(st.booleans()), "window": draw(st.sampled_from([None, 1, 8]))}
-    options["lengths"] = draw(st.sampled_from([None, keys, (queries, keys), (queries, None)]))
-    if draw(st.booleans()):
-        first = rng.integers(0, m + 1, (b, n))
-        options["spans"] = np.stack([first, np.minimum(first + rng.integers(0, 40, (b, n)), m)], axis=-1)
+@given(cases())
+def test_any_sizes_and_all_that_goes_with_it(case):
+    arguments, options = arguments_of(case)
     agrees(arguments, **options)
 
 

@@ -25,7 +25,7 @@ def between_nan(x: np.ndarray) -> np.ndarray:
     return guarded(x.shape, x.dtype, x, mark=np.nan if x.dtype.kind == "f" else 2**30)[0]
 
 
-_KINDS = {kind.__name__: kind for kind in (between_nan, gapped, stepped, read_only, unaligned, transposed)}
+KINDS = {kind.__name__: kind for kind in (between_nan, gapped, stepped, read_only, unaligned, transposed)}
 
 
 @st.composite
@@ -66,7 +66,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         "dropout": draw(st.sampled_from([0.0, 0.0, 0.25])),
         "tolerance": draw(st.sampled_from([None, None, 0, 1e-3])),
         "batched": draw(st.booleans()),
-        "kinds": draw(st.lists(st.sampled_from([None, *_KINDS]), min_size=4, max_size=4)),
+        "kinds": draw(st.lists(st.sampled_from([None, *KINDS]), min_size=4, max_size=4)),
         "wild": draw(st.sampled_from([None] * 10 + list(_WILD))),
         "mistake": draw(st.sampled_from([None] * 30 + list(MISTAKES))),
         "seed": draw(st.integers(0, 2**16)),
@@ -121,7 +121,7 @@ def _arguments(rng: np.random.Generator, case: dict[str, Any]) -> tuple[dict[str
     for place, (name, array) in enumerate(arguments.items()):
         if not case["batched"] and name in "qkv":
             arguments[name] = array = array[0]
-        kind = _KINDS.get(case["kinds"][min(place, 3)])
+        kind = KINDS.get(case["kinds"][min(place, 3)])
         if kind is not None and array.ndim > 1 and (array.dtype.kind == "f" or kind in (between_nan, unaligned)):
             arguments[name] = kind(array)
     options = {key: case[key] for key in ("causal", "window", "rectify", "pairs", "softcap", "dropout")}

@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 
 import attention_calls
+import attention_networks
 import builds
 import damaged_runs
 import numpy as np
@@ -14,6 +15,7 @@ from worker import found
 
 from fastpe.encodings import registry
 from fastpe.encodings.bias import alibi
+from fastpe.functional.mlp import Networked
 from fastpe.functional.passes import Pass
 
 WORKER = """
@@ -87,6 +89,10 @@ CALL = {
     "bands": None, "sinks": False, "softcap": None, "dropout": 0.0, "tolerance": None, "batched": True,
     "kinds": [None] * 4, "wild": None, "mistake": None, "seed": 0, "polar": False,
 }  # fmt: skip
+NETWORK = {
+    "b": 1, "h": 2, "hk": 1, "n": 5, "m": 3, "d": 4, "dv": 3, "dtype": "float64", "w": 4, "taps": 3, "beside": ["bias"],
+    "causal": False, "window": None, "spans": False, "lengths": None, "seed": 0,
+}  # fmt: skip
 RUN = {"epochs": 3, "lost": None, "seed": 0}
 
 
@@ -131,6 +137,26 @@ def test_calls_that_are_wrong_are_found(monkeypatch, what):
 
     monkeypatch.setattr(Pass, "pullback", wrong)
     assert "AssertionError" in found(attention_calls.judge, CALL)
+
+
+@pytest.mark.parametrize("what", ["gradient", "beyond", "input"])
+def test_networks_that_are_wrong_are_found(monkeypatch, what):
+    case, gradients = (NETWORK, [None] * 8), Networked.gradients
+    assert found(attention_networks.judge, case) is None
+
+    def wrong(self, dout, dlse):
+        made = gradients(self, dout, dlse)
+        match what:
+            case "gradient":
+                made["mlp_in"][0, 3] *= 1 + 1e-9
+            case "beyond":
+                beyond(self.lse)
+            case "input":
+                self.call.k[0, 0, 0, 0] += 1
+        return made
+
+    monkeypatch.setattr(Networked, "gradients", wrong)
+    assert "AssertionError" in found(attention_networks.judge, case)
 
 
 @pytest.mark.parametrize("mistake", sorted(attention_calls.MISTAKES))

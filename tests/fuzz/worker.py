@@ -70,7 +70,8 @@ def _say(line: str) -> None:
 
 if __name__ == "__main__":
     from attention_calls import ATTENTION
+    from attention_networks import NETWORKS
     from builds import BUILDS
     from damaged_runs import DAMAGE
 
-    work({"build": BUILDS, "attention": ATTENTION, "files": DAMAGE})
+    work({"build": BUILDS, "attention": ATTENTION, "network": NETWORKS, "files": DAMAGE})

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 import fastpe
+from fastpe.doctor.allowed_error import fill_bound
+from fastpe.encodings import registry
 from fastpe.encodings.rotation import mrope
+from fastpe.encodings.slots import make_spec
 from fastpe.kernels.simd import FUSED, aligned_zeros
 
 GRIDS = ["rope_2d", "rope_mixed"]
@@ -291,6 +294,17 @@ def test_dinov3_takes_places_coordinates_and_a_prefix() -> None:
         seen = fastpe.build("rope_dinov3", 12, positions=np.stack([y, x], -1).reshape(12, 2), **keywords)["angles"]
         grid = fastpe.build("rope_dinov3", 12, grid=(3, 4), normalise=normalise, **keywords)["angles"]
         np.testing.assert_allclose(np.exp(1j * seen), np.exp(1j * grid), rtol=0, atol=4e-15)
+
+
+def test_whole_turns_leave_no_angle() -> None:
+    sizes = {"dim": 8, "heads": 1, "train_length": 1, "start": 100}  # 100 and 10 turns
+    angles = fastpe.build("rope_dinov3", 1, **sizes, dtype=np.float64)["angles"]
+    assert np.abs(angles).max() < 1e-28
+    exact = fastpe.build("rope_dinov3", 1, **sizes, reference=True)
+    (part,), spec = registry.parse("rope_dinov3", {}), make_spec(1, **sizes, dtype=np.float64)
+    bound = fill_bound(part, spec, {"angles": exact["angles"]})
+    assert (np.abs(angles - exact["angles"]) <= bound["angles"]).all()
+    assert bound["angles"].max() < 1e-25  # and no larger angle passes for none
 
 
 def test_printed_angles_of_eva02() -> None:
