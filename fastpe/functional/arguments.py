@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from fastpe.functional.positions import Positions
 from fastpe.functional.sight import Mask, added_mask, as_spans, check_mask, check_spans, check_starts
 from fastpe.functional.slot_arrays import cells_of
 from fastpe.functional.together import check_network, check_reflections, check_together
-from fastpe.kernels.attention.cells import FEW
 
 Array = np.ndarray[Any, Any]
 
@@ -31,8 +30,8 @@ class Call:
     """Checked arguments: arrays as they came, but with an axis B or 1 in front where they had none.
 
     What kernels index with, `index`, lengths, spans and starts, is a copy; all else may lie in the caller's memory.
-    Half precision has become float32, but for k and v where `check` says so; `dtype` is that of the output. `lead`: how
-    many axes q has before N.
+    Half precision has become float32, but for q, k and v where `check` was told so (see `widened`); `dtype` is that of
+    the output. `lead`: how many axes q has before N.
     `shapes`: those of the arguments whose gradients are wanted, as they were given; `dtypes`: those of the gradients.
     """
 
@@ -65,6 +64,15 @@ class Call:
         """Whether there is nothing to compute."""
         return 0 in (self.q.shape[0], self.positions.n, self.positions.m)
 
+    @property
+    def computed(self) -> np.dtype[Any]:
+        """The dtype of what is computed: float32 of half precision."""
+        return np.dtype(np.float32) if self.q.dtype.itemsize == 2 else self.q.dtype
+
+    def widened(self, names: str = "qkv") -> "Call":
+        """With these of q, k and v in float32 where they are of half precision."""
+        return replace(self, **{name: in_float32(getattr(self, name)) for name in names})
+
     def without_axes(self, x: Array) -> Array:
         """x (B, H, ...) without the axes that q did not have."""
         return x.reshape(x.shape[2 - self.lead :])
@@ -74,13 +82,12 @@ def check(
     q: Any, k: Any, v: Any, *, causal: bool, window: int | None, lengths: Any, return_lse: bool,
     wrt: tuple[str, ...] | None, slots: Mapping[str, Any], reads_halves: bool = False,
 ) -> Call:  # fmt: skip
-    """Check everything, or raise an error that names the argument. reads_halves: whether k and v of half precision may
-    stay so, which forward kernels of few queries read."""
+    """Check everything, or raise an error that names the argument. reads_halves: whether q, k and v of half precision
+    stay so, which some forward kernels read."""
     check_names(wrt)
     own_arrays = {name: any_real(name, value) for name, value in (("q", q), ("k", k), ("v", v))}
-    stay = "kv" if reads_halves and own_arrays["q"].shape[-2:-1] <= (FEW,) else ""
     arrays = {
-        name: array if name in stay and array.dtype.isnative else in_float32(array)
+        name: array if reads_halves and array.dtype.isnative else in_float32(array)
         for name, array in own_arrays.items()
     }
     lead = arrays["q"].ndim - 2
@@ -105,7 +112,7 @@ def check(
     if "index" in own:  # a kernel follows it: once it has been checked, nobody else may change it
         own["index"] = cells_of(own["index"], positions).copy()
     bands = check_bands(given, sizes)
-    mask, spans, given_mask = sight(given, sizes, batched, arrays["q"].dtype, wrt)
+    mask, spans, given_mask = sight(given, sizes, batched, in_float32(arrays["q"][..., :0]).dtype, wrt)
     check_together(own, causal)
     check_network(given | {"window": window}, own)
     scale = _scale(given.get("scale"), sizes)

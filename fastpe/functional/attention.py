@@ -137,7 +137,7 @@ def attention(
     if kind is not None and (done := seen.attend(kind, q, k, v, lengths, slots, key, given)) is not None:
         return done
     call = checked(q, k, v, causal, window, lengths, return_lse, (), slots, reads_halves=True)
-    done = attended(call, checked_tolerance(tolerance, call.q.dtype))
+    done = attended(call, checked_tolerance(tolerance, call.computed))
     if kind is not None and isinstance(done, Pass):
         seen.keep(kind, done, slots)
     return done.outputs()
@@ -205,7 +205,7 @@ def attention_vjp(
     slots |= {"mask": mask, "spans": spans, "query_start": query_start, "softcap": softcap, "sinks": sinks}
     slots |= {"dropout": dropout, "dropout_seed": dropout_seed, "bands": bands}
     call = checked(q, k, v, causal, window, lengths, return_lse, wrt, slots)
-    done = attended(call, checked_tolerance(tolerance, call.q.dtype))
+    done = attended(call, checked_tolerance(tolerance, call.computed))
     outputs = done.outputs()  # what the pullback reads stays its own: users add to outputs in place
     kept = tuple(x.copy() for x in outputs) if isinstance(outputs, tuple) else outputs.copy()
     return kept, done.pullback
@@ -221,7 +221,7 @@ def gradients(
     # an lse that is as large as offsets may be, and rounded, is too coarse to make weights of again
     # and tallies of counts are those of a forward pass
     known = None if {"key_offset", "counts"} & call.slots.keys() else (out, lse)
-    return attended(call, checked_tolerance(tolerance, call.q.dtype), known, rounds=rounds).pullback(dout)
+    return attended(call, checked_tolerance(tolerance, call.computed), known, rounds=rounds).pullback(dout)
 
 
 def rounded(
@@ -229,7 +229,7 @@ def rounded(
 ) -> tuple[Array, Array]:
     """Output and lse of `attention`, of float32 arrays that hold bfloat16 numbers: where NumPy has no such type."""
     call = checked(q, k, v, causal, window, lengths, True, (), slots)
-    out, lse = attended(call, checked_tolerance(tolerance, call.q.dtype), rounds=True).outputs()
+    out, lse = attended(call, checked_tolerance(tolerance, call.computed), rounds=True).outputs()
     return out, lse
 
 
@@ -242,7 +242,7 @@ def checked(
         q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, wrt=wrt, slots=slots,
         reads_halves=reads_halves,
     )  # fmt: skip
-    dtype = call.q.dtype
+    dtype = call.computed
     for name in ("k", "v"):
         if name in call.dtypes and call.dtypes[name] != call.dtype:
             raise TypeError(f"{name} must have the dtype of q, {call.dtype}, not {call.dtypes[name]}")

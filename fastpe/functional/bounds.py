@@ -28,7 +28,7 @@ def bounds_of(q: Array, k: Array, made: Arrays, met: tuple[int, int] | None) -> 
     q, k: as the content has them. met: heads, and offsets of the bias; None where no tile is left out, and nothing is
     looked up.
     """
-    dtype = q.dtype
+    dtype = made.bias.dtype
     if met is None:
         return np.zeros(1, dtype), np.zeros((*k.shape[:2], 2, 1), dtype), np.zeros((1, q.shape[1], 2, 1))
     squares = (np.einsum("bhnd,bhnd->bhn", x, x) for x in (q, k))

@@ -29,7 +29,7 @@ class Networked(Outcome):
     @without_warnings
     def __init__(self, call: Call, known: tuple[Array, Array] | None = None) -> None:
         """`known`: out and lse, where the forward pass was done before."""
-        self.call, self.dtype = call, call.q.dtype
+        self.call, self.dtype = call, call.computed
         (b, h, n, _), m, dv = call.q.shape, call.k.shape[2], call.v.shape[-1]
         self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.full((b, h, n), -np.inf, self.dtype)
         self.group = shared_turns(call.slots, h, call.k.shape[1])

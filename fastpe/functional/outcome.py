@@ -24,7 +24,9 @@ class Outcome:
     def outputs(self) -> Any:
         """What `attention` returns."""
         lse = raised(self.lse, self.columns).astype(self.dtype, copy=False)
-        out, lse = (self.call.without_axes(x) for x in (self.out.astype(self.call.dtype, copy=False), lse))
+        dtype, bits = self.call.dtype, self.out.dtype.itemsize == 2  # of half precision kernels write bits
+        out = self.out.view(dtype) if bits else self.out.astype(dtype, copy=False)
+        out, lse = (self.call.without_axes(x) for x in (out, lse))
         return (out, lse) if self.call.return_lse else out
 
     @without_warnings

@@ -1,5 +1,6 @@
 """One call of attention: arguments become the arrays that kernels take, and their gradients those of the arguments."""
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -50,7 +51,7 @@ class Pass(Outcome):
         """`known`: out and lse, where the forward pass was done before. rounds: whether q, k and v come of bfloat16
         numbers; those of that type do."""
         self.call = call
-        self.dtype = call.q.dtype
+        self.dtype = call.computed
         self.tolerance = tolerance
         (b, h, n, d), (hk, m), dv = call.q.shape, call.k.shape[1:3], call.v.shape[-1]
         self.group = shared_turns(call.slots, h, hk)
@@ -58,9 +59,9 @@ class Pass(Outcome):
         self.sizes = b, h, hk * self.group, n, m, d
         self.way = _way(n, m) if rounds or call.dtype.name == "bfloat16" else None
         self.nothing = np.zeros(1, self.dtype)
-        self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.full((b, h, n), -np.inf, self.dtype)
         self.columns = None
         if call.empty:
+            self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.full((b, h, n), -np.inf, self.dtype)
             self._drain()
             return
         self.keys = slice(None)
@@ -68,16 +69,20 @@ class Pass(Outcome):
         if call.bands:
             self.keys = keys_met(call.bands[0].spans)
             self.angles = angles_of(call.bands[0], call.slots["theta"], self.keys)
-        self.rows = turned_rows(
-            call.q, call.k, call.v, call.slots, self.angles, self.group, call.positions, call.pairs, self.keys
-        )
-        rows = q, _, k, _, v = rows_read(self.rows, call.slots)
-        self.strides = tuple(stride // x.itemsize for x in (q, k, v) for stride in x.strides[:3])
-        self.strides += (self.strides[2], self.strides[5], dv, d, dv)
         self.options = Options(rectify=int(call.rectify), softcap=call.softcap)
         self.terms = score.terms_given(call.slots.keys() - _NO_TERMS, self.options)
         if call.mask is not None and not call.mask.hides_only:
             self.terms |= {"mask"}
+        self.reads_halves = n > FEW and call.q.dtype.itemsize == 2 and self.way is not None and self._is_plainest()
+        self.call = call = self._with_rows_as_read(call)
+        self.rows = turned_rows(
+            call.q, call.k, call.v, call.slots, self.angles, self.group, call.positions, call.pairs, self.keys
+        )
+        rows = q, _, k, _, v = rows_read(self.rows, call.slots)
+        self.out = np.empty((b, h, n, dv), simd.bits_of(q).dtype if self.reads_halves else self.dtype)
+        self.lse = np.empty((b, h, n), self.dtype)
+        self.strides = tuple(stride // x.itemsize for x in (q, k, v) for stride in x.strides[:3])
+        self.strides += (self.strides[2], self.strides[5], dv, d, dv)
         self.keeps_raw = score.keeps_raw(self.terms, "scale" in call.shapes)
         given = call.slots if call.mask is None else {**call.slots, "mask": call.mask.added}
         has_terms = self.keeps_raw or call.softcap > 0
@@ -99,6 +104,20 @@ class Pass(Outcome):
         else:
             for whole, part in zip((self.out, self.lse), known, strict=True):
                 whole[...] = part.reshape(whole.shape)
+
+    def _is_plainest(self) -> bool:
+        """Whether kernels of many rounded rows read and write bfloat16 numbers where they lie."""
+        return self.angles is None and not (self.terms or self.call.dropout or "sinks" in self.call.slots)
+
+    def _with_rows_as_read(self, call: Call) -> Call:
+        """With q, k and v as kernels read them, before they are turned."""
+        if not self.reads_halves:
+            call = call.widened("q" if self.sizes[3] <= FEW else "qkv")
+        if self.way is None:
+            return call
+        # products take a matrix whose rows lie in reverse order for a packed one
+        k, v = (x if x.strides[-2] >= 0 else np.ascontiguousarray(x) for x in (call.k, call.v))
+        return replace(call, k=k, v=v)
 
     # ----------------------------------------------------------------------------------------------- what kernels take
 

@@ -26,7 +26,7 @@ class Reflected(Outcome):
     @without_warnings
     def __init__(self, call: Call, known: tuple[Array, Array] | None = None) -> None:
         """`known`: out and lse, where the forward pass was done before."""
-        self.call, self.dtype = call, call.q.dtype
+        self.call, self.dtype = call, call.computed
         (b, h, n, d), (hk, m), dv = call.q.shape, call.k.shape[1:3], call.v.shape[-1]
         w, beta = call.slots["reflectors"], call.slots["reflect"]
         samples, heads = (max(sizes) for sizes in zip(w.shape[:2], beta.shape[:2], strict=True))

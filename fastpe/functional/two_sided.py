@@ -142,7 +142,7 @@ def _passes(
     led = {name: _checked(name, value, call) for name, value in columns.items()}
     shapes = wanted(wrt, call.shapes | {name: x.shape for name, x in led.items()})
     call = replace(call, shapes={name: shape for name, shape in shapes.items() if name not in led})
-    return _TwoSided(call, **led, tolerance=checked_tolerance(tolerance, call.q.dtype)), shapes
+    return _TwoSided(call, **led, tolerance=checked_tolerance(tolerance, call.computed)), shapes
 
 
 def _checked(name: str, value: Any, call: Call) -> Array:

@@ -19,9 +19,9 @@ def attended(
 ) -> Outcome | Merged:
     """The call's passes, the forward one done; the arguments are those of `Pass`."""
     if "mlp_in" in call.slots:
-        return Networked(call, known)
+        return Networked(call.widened(), known)
     if "reflectors" in call.slots and not call.empty:
-        return Reflected(call, known)
+        return Reflected(call.widened(), known)
     if not call.bands or call.empty:
         return Pass(call, tolerance, known, rounds=rounds)
     calls = [_of_band(call, band) for band in call.bands]

@@ -260,7 +260,7 @@ def _called_rounding(typingctx, function, arguments, place):
     from fastpe.kernels.bfloat16.way import WayType, no_way
 
     plain = pointers.pointer_type(arguments[place].dtype)
-    kinds = [plain if kind.__class__ in (plain.__class__, pointers.RoundingPointer) else kind for kind in arguments]
+    kinds = [plain if isinstance(kind, pointers.RoundingPointer) else kind for kind in arguments]
 
     def convert(context, b, values):
         bare = [pointers.plain_of(b, kind, value) for kind, value in zip(arguments, values, strict=True)]

@@ -147,11 +147,11 @@ _SAID = {"query_lengths": "lengths of queries", "key_lengths": "lengths of keys"
 
 
 def _goes_as_it_lies(kinds: set[torch.dtype], tensors: dict[str, torch.Tensor]) -> bool:
-    """Whether kernels read q, k and v of half precision: nobody asks for gradients, which are float32, or sees them.
+    """Whether kernels read k and v of half precision: nobody asks for gradients, which are float32, or sees them.
 
-    Of many queries PyTorch widens them sooner, on all its threads.
+    Of many queries they read bfloat16, whose products are rounded; float16 PyTorch widens sooner, on all its threads.
     """
-    if torch.compiler.is_compiling() or len(kinds) > 1 or tensors["q"].shape[-2] > FEW:
+    if torch.compiler.is_compiling() or len(kinds) > 1 or (tensors["q"].shape[-2] > FEW and torch.float16 in kinds):
         return False
     if is_seen(tuple(tensors.values())):
         return False

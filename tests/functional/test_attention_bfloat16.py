@@ -2,10 +2,15 @@
 
 import numpy as np
 import pytest
+from array_kinds import gapped, read_only, stepped, transposed, unaligned
+from hypothesis import given as drawing
+from hypothesis import settings
+from hypothesis import strategies as st
 
+import fastpe
 from fastpe import reference
 from fastpe.functional import attention as host
-from fastpe.functional import passes
+from fastpe.functional import passes, ways
 from fastpe.kernels import threads as threads_of_kernels
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.bfloat16 import way
@@ -86,6 +91,85 @@ def test_bits_do_not_depend_on_threads(monkeypatch):
         found = host.gradients(out, lse, dout, q, k, v, **options, wrt=("q", "k", "v"), rounds=True)
         results.append([x.tobytes() for x in (out, lse, *found.values())])
     assert results[0] == results[1] == results[2]
+
+
+def bfloat16(x):
+    return x.astype(pytest.importorskip("ml_dtypes").bfloat16)
+
+
+@fast
+@settings(max_examples=40, deadline=None)
+@drawing(data=st.data())
+def test_arrays_are_read_and_written_where_they_lie(data):
+    """Bit for bit what float32 arrays of the same numbers give, rounded; whatever they hold that nobody sees."""
+    draw, rng = data.draw, np.random.default_rng(data.draw(st.integers(0, 2**31)))
+    n, m = draw(st.sampled_from([64, 97, 200])), draw(st.sampled_from([64, 129, 300]))
+    (h, hk), d, dv = (
+        draw(st.sampled_from([(1, 1), (4, 2)])),
+        draw(st.sampled_from([8, 24, 40])),
+        draw(st.integers(1, 40)),
+    )
+    q, k, v = (rng.standard_normal((2, *shape)) for shape in ((h, n, d), (hk, m, d), (hk, m, dv)))
+    given = [bfloat16(x) for x in (q, k, v)]
+    options = USUAL | {"causal": draw(st.booleans()), "window": draw(st.sampled_from([None, 40]))}
+    hidden = draw(st.sampled_from([None, "lengths", "spans"]))
+    if hidden == "lengths":
+        options["lengths"] = rng.integers(0, n + 1, 2), rng.integers(0, m + 1, 2)
+    if hidden == "spans":
+        seen = draw(st.integers(0, m))
+        options["spans"] = np.sort(rng.integers(0, seen + 1, (2, n, 2)), axis=-1)
+        for x in given[1:]:
+            x[:, :, seen:] = np.nan
+    layout = draw(st.sampled_from([np.array, gapped, stepped, read_only, unaligned, transposed]))
+    out, lse = fastpe.attention(*map(layout, given), **options, return_lse=True)
+    right, right_lse = host.rounded(*(x.astype(np.float32) for x in given), **options)
+    assert out.dtype == given[0].dtype
+    np.testing.assert_array_equal(out.view(np.uint16), right.astype(out.dtype).view(np.uint16))
+    np.testing.assert_array_equal(lse, right_lse)
+
+
+@fast
+def test_arrays_without_samples_and_heads():
+    given = [bfloat16(x) for x in problem(200, 300)]
+    out = fastpe.attention(*(x[1, 0] for x in given), causal=True)
+    assert (out.shape, out.dtype) == ((200, 24), given[0].dtype)
+    np.testing.assert_array_equal(out, fastpe.attention(*given, causal=True)[1, 0])
+
+
+@fast
+def test_no_float32_copy_of_arrays(monkeypatch):
+    widths = []
+
+    class Seen(passes.Pass):
+        def _forward(self):
+            widths.extend(x.dtype.itemsize for x in (*self.inputs[:5], self.out))
+            super()._forward()
+
+    monkeypatch.setattr(ways, "Pass", Seen)
+    given = [bfloat16(x) for x in problem(200, 300)]
+    for slots, expected in (({}, [2] * 6), ({"softcap": 4.0}, [4] * 6), ({"sinks": np.zeros(2, np.float32)}, [4] * 6)):
+        widths.clear()
+        fastpe.attention(*given, causal=True, **slots)
+        assert widths == expected
+
+
+@fast
+def test_slots_beside_bfloat16_arrays():
+    """With them rows are widened first; nothing else differs."""
+    given = [bfloat16(x) for x in problem(200, 300)]
+    wide = [x.astype(np.float32) for x in given]
+    rng = np.random.default_rng(3)
+    masks = {
+        "mask": np.where(rng.random((200, 300)) < 0.1, -np.inf, rng.standard_normal((200, 300))).astype(np.float32)
+    }
+    beside = (
+        {"bias": rng.standard_normal((2, 499)).astype(np.float32)},
+        {"softcap": 3.0},
+        {"sinks": np.ones(2, np.float32)},
+    )
+    for slots in (*beside, masks, {"angles": rng.uniform(-3, 3, (1, 300, 12))}, {"dropout": 0.2, "dropout_seed": 1}):
+        found = fastpe.attention(*given, **slots)
+        np.testing.assert_array_equal(found, host.rounded(*wide, **USUAL, **slots)[0].astype(found.dtype))
 
 
 def test_few_queries_or_keys_are_computed_in_float32():

@@ -84,8 +84,8 @@ def test_a_cache_is_not_converted(n, monkeypatch):
 
     class Kept(Pass):
         def __init__(self, call, *rest, **options):
-            kept.append(call.k.dtype)
             super().__init__(call, *rest, **options)
+            kept.append(self.call.k.dtype)
 
     monkeypatch.setattr(ways, "Pass", Kept)
     out = fastpe.attention(q, k, v)

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+from numba.extending import intrinsic
 
 from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.attention.bands import offsets_of, relative_mix
@@ -25,7 +26,8 @@ from fastpe.kernels.attention.products import in_place, prepare_keys
 from fastpe.kernels.attention.records import MASK, NONE, ONE, REL_VALUE, Tile, at_offset, ends, given
 from fastpe.kernels.attention.room import at_block
 from fastpe.kernels.attention.score import adds_bias, bound, faint, make_scores, negligible, score
-from fastpe.kernels.attention.words import values_of_tile
+from fastpe.kernels.attention.words import packs_values, values_of_tile
+from fastpe.kernels.choice import called
 from fastpe.kernels.gemm import LOWER_A, ONTO, OVERWRITE, gemm
 from fastpe.kernels.simd import (
     at,
@@ -107,6 +109,17 @@ def _soften(head, tile, factor, tops, sums, case, scratch):
 
 
 @inner
+def _mix_values(words, v, cells, tile, mode, y, y_row, case):
+    """As `_mix`, of the tile's values, which stand at v and in words, if there are any."""
+    _, m, _, n = tile
+    if words is not None and packs_values(tile, case):
+        packed, row = values_of_tile(words, tile, case)
+        gemm(cells, TILE_KEYS, ONE, packed, row, y, y_row, m, case.v_width, n, mode, y, y_row, y, NONE)
+        return
+    gemm(cells, TILE_KEYS, ONE, v, case.v_row, y, y_row, m, case.v_width, n, mode, y, y_row, y, NONE)
+
+
+@inner
 def _mix(head, terms, tile, start, y, y_row, case, scratch):
     """y = weights v (+ y with start ONTO) + rows of rel_value."""
     _, m, j0, n = tile
@@ -116,8 +129,7 @@ def _mix(head, terms, tile, start, y, y_row, case, scratch):
         for i in range(m):
             add_rows(at(cells, i * TILE_KEYS), at(head.v, j0 * case.v_row), case.v_row, n, d, at(y, i * y_row))
     else:
-        v, v_row = values_of_tile(head.words, head, tile, case)
-        gemm(cells, TILE_KEYS, ONE, v, v_row, y, y_row, m, d, n, mode, y, y_row, y, NONE)
+        _mix_values(head.words, at(head.v, j0 * case.v_row), cells, tile, mode, y, y_row, case)
     if terms is not None and given(head.table, REL_VALUE):
         relative_mix(cells, offsets_of(terms.rel_value, REL_VALUE, head, tile, case, scratch), y, y_row, False)
 
@@ -135,6 +147,22 @@ def _finish_rows(tops, sums, i0, rows, out, lse, case, scratch):
 
 
 @inner
+def _either(out, mixed, kept):
+    return out if kept else mixed
+
+
+@inner
+def _second(out, mixed, kept):
+    return mixed
+
+
+@intrinsic
+def _mixed_in(typingctx, out, mixed, kept):
+    """Where values are mixed: in `out` itself where weights are kept, which is never of half precision."""
+    return called(typingctx, _either if out == mixed else _second, (out, mixed, kept))
+
+
+@inner
 def forward_rows(head, terms, i0, out, lse, case, scratch):
     """out (N, D) and lse of the queries of one head from i0 on, TILE_QUERIES at most.
 
@@ -143,9 +171,9 @@ def forward_rows(head, terms, i0, out, lse, case, scratch):
     rows, scratch = min(TILE_QUERIES, ends(head, case)[0] - i0), at_block(scratch, i0, case)
     m = max(np.int64(0), min(rows, head.query_length - i0))
     tops, sums = scratch.stats, at(scratch.stats, TILE_QUERIES)
-    y, y_row, start = scratch.mixed, case.v_width, ONTO
+    y, y_row, start = _mixed_in(at(out, i0 * case.o_row), scratch.mixed, case.kept), case.v_width, ONTO
     if case.kept:
-        y, y_row, start = at(out, i0 * case.o_row), case.o_row, OVERWRITE
+        y_row, start = case.o_row, OVERWRITE
     else:
         clear(scratch.mixed, rows * case.v_width)
         clear(sums, rows)

@@ -13,7 +13,7 @@ from fastpe.kernels.attention.cells import TILE_KEYS
 from fastpe.kernels.bfloat16.pack import STEP, pack_panels, packed_words
 from fastpe.kernels.bfloat16.way import named, rounding
 from fastpe.kernels.gemm import turn
-from fastpe.kernels.simd import aligned_zeros, at, part, pointer, row
+from fastpe.kernels.simd import aligned_room, at, part, pointer, row
 
 Array = np.ndarray[Any, Any]
 
@@ -38,8 +38,8 @@ def room_for_words(strips: int, width: int, v_width: int) -> Words:
     """Room for the words of so many strips, of all key heads together."""
     tile = int(TILE_KEYS)
     return Words(
-        aligned_zeros((strips, packed_words(width, tile)), np.float32),
-        aligned_zeros((strips, packed_words(tile, v_width)), np.float32),
+        aligned_room((strips, packed_words(width, tile)), np.float32),
+        aligned_room((strips, packed_words(tile, v_width)), np.float32),
     )
 
 
@@ -87,13 +87,20 @@ def keys_of_tile(words, tile, otherwise):
 
 
 @inner
-def values_of_tile(words, head, tile, case):
-    """The tile's values as B of products, and what these take as its row.
+def packs_values(tile, case):
+    """Whether the tile's values can be read as they are packed.
 
     Words end at whole steps: beyond the tile's last key may stand values that no query sees, which may be anything.
     """
-    if words is not None:
-        keys = min(TILE_KEYS, case.keys - tile.j0)
-        if tile.n == keys or tile.n % STEP == 0:
-            return at(words.values, tile.j0 // TILE_KEYS * words.values_of_strip), -keys
-    return at(head.v, tile.j0 * case.v_row), case.v_row
+    return tile.n == _keys_of(tile, case) or tile.n % STEP == 0
+
+
+@inner
+def values_of_tile(words, tile, case):
+    """The tile's values as B of products, and what these take as its row."""
+    return at(words.values, tile.j0 // TILE_KEYS * words.values_of_strip), -_keys_of(tile, case)
+
+
+@inner
+def _keys_of(tile, case):
+    return min(TILE_KEYS, case.keys - tile.j0)

@@ -61,11 +61,12 @@ def pack_rows(way, a, a_row, a_col, m, depth, spare, out):
     for i in range((m + BLOCK_ROWS - 1) // BLOCK_ROWS * BLOCK_ROWS):
         row, place = at(a, i * a_row), at(out, i // BLOCK_ROWS * steps * BLOCK_WORDS + i % BLOCK_ROWS * (STEP // 2))
         own = depth if i < m else np.int64(0)
-        if a_col != 1:
+        if a_col == 1:
+            _row_of_words(way, row, own, place)
+        else:
             for k in range(own):
                 put(spare, k, get(row, k * a_col))
-            row = spare
-        _row_of_words(way, row, own, place)
+            _row_of_words(way, spare, own, place)
         if i >= m:
             for k in range(0, steps * STEP, 2 * lanes(a)):
                 store(place, k // STEP * BLOCK_WORDS + k % STEP // 2, zeros(a))

@@ -11,6 +11,7 @@ B is packed already. Both in the order of memory.
 """
 
 import numpy as np
+from numba.extending import intrinsic
 
 from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.bfloat16.pack import (
@@ -24,6 +25,7 @@ from fastpe.kernels.bfloat16.pack import (
     words_of_panel,
 )
 from fastpe.kernels.bfloat16.sums import BLOCK, Ahead, begin, end, sums_of_block
+from fastpe.kernels.choice import called
 from fastpe.kernels.gemm import (
     FROM,
     LOWER_A,
@@ -130,6 +132,24 @@ def _ahead(mode, c, c_row, i, rows, b, steps, more, far):
 
 
 @inner
+def _panel_of_either(b, panels, far, j, wide, stride):
+    return at(b, j // PANEL_COLUMNS * stride) if far else at(panels, j % wide // PANEL_COLUMNS * stride)
+
+
+@inner
+def _panel_of_panels(b, panels, far, j, wide, stride):
+    return at(panels, j % wide // PANEL_COLUMNS * stride)
+
+
+@intrinsic
+def _panel(typingctx, b, panels, far, j, wide, stride):
+    """The panel of the columns from j on: of B, which is packed if it lies far, or of those that were packed here.
+    What holds bfloat16 numbers is no words."""
+    own = _panel_of_either if b == panels else _panel_of_panels
+    return called(typingctx, own, (b, panels, far, j, wide, stride))
+
+
+@inner
 def _slab(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth, mode, d, d_row, e, e_row):
     """C = f(start + A B), of terms that `before` others of the product precede."""
     words, panels, sums = part(memory, 0, _ROWS), part(memory, _AT_PANEL, _PANEL), part(memory, _AT_SUMS, _SUMS)
@@ -143,12 +163,9 @@ def _slab(way, memory, a, a_row, a_col, b, b_row, c, c_row, m, n, before, depth,
         for j in range(0, n, PANEL_COLUMNS):
             if mode & LOWER_C and j >= top + rows:
                 break
-            if far:
-                panel = at(b, j // PANEL_COLUMNS * stride)
-            else:
-                if j % wide == 0:
-                    pack_panels(way, at(b, j), b_row, min(n - j, wide), depth, panels)
-                panel = at(panels, j % wide // PANEL_COLUMNS * stride)
+            if not far and j % wide == 0:
+                pack_panels(way, at(b, j), b_row, min(n - j, wide), depth, panels)
+            panel = _panel(b, panels, far, j, wide, stride)
             own_c, soon, more = at(c, top * c_row + j), at(panel, stride), j + PANEL_COLUMNS < n
             for i in range(0, rows, BLOCK):
                 row, first, last = top + i, np.int64(0), steps

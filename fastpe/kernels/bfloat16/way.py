@@ -11,6 +11,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
 from fastpe.kernels.simd import pointers
+from fastpe.kernels.simd.halves import BFLOAT16
 from fastpe.kernels.simd.vector import cpu_features
 
 _ARCH_PRCTL, _ASK, _TILES = 158, 0x1023, 18  # of Linux on x86-64: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
@@ -100,8 +101,9 @@ def fastest() -> Way:
 
 @intrinsic
 def rounding(typingctx, p, memory, way):
-    """The pointer `p`, rounding in products, which take `MEMORY` elements at `memory`; as it is where `way` is None."""
-    if way is types.none:
+    """The pointer `p`, rounding in products, which take `MEMORY` elements at `memory`; as it is where `way` is None, or
+    where it points to bfloat16 numbers."""
+    if way is types.none or p == pointers.pointer_type(BFLOAT16):
         return p(p, memory, way), lambda context, b, signature, a: a[0]
     made = pointers.RoundingPointer(p.dtype, _NAMES[way.instance_class])
     fits = p.dtype == types.float32 and memory == pointers.pointer_type(p.dtype)

@@ -73,8 +73,12 @@ def load_vector(b, kind, pointer, offset):
 
 
 def store_vector(b, kind, pointer, offset, value):
-    """Unaligned store."""
-    b.store(value, address_of(b, kind, pointer, offset), align=kind.dtype.bitwidth // 8)
+    """Unaligned store; of bfloat16 numbers, rounded to such."""
+    place = element(b, pointer, offset, kind.lanes)
+    if _half(place):
+        b.store(narrowed(b, kind, value), _bits_at(b, place, kind.lanes), align=2)
+    else:
+        b.store(value, b.bitcast(place, llvm_vector(kind).as_pointer()), align=kind.dtype.bitwidth // 8)
 
 
 def lanes_below(b, kind, count):
@@ -125,11 +129,13 @@ def store_lanes(b, kind, pointer, offset, value, count):
         with then:
             store_vector(b, kind, pointer, offset, value)
         with otherwise:
-            mask = lanes_below(b, kind, count)
-            alignment = ir.Constant(I32, kind.dtype.bitwidth // 8)
-            address = address_of(b, kind, pointer, offset, count)
-            name = f"llvm.masked.store.{suffix(kind)}.p0"
-            call_intrinsic(b, name, ir.VoidType(), [value, address, alignment, mask])
+            mask, place = lanes_below(b, kind, count), element(b, pointer, offset, count)
+            half = _half(place)
+            name, size = (f"v{kind.lanes}i16", 2) if half else (suffix(kind), kind.dtype.bitwidth // 8)
+            stored = narrowed(b, kind, value) if half else value
+            address = b.bitcast(place, stored.type.as_pointer())
+            arguments = [stored, address, ir.Constant(I32, size), mask]
+            call_intrinsic(b, f"llvm.masked.store.{name}.p0", ir.VoidType(), arguments)
 
 
 def fold(b, kind, vector, combine):
@@ -256,6 +262,21 @@ def widened(b, bits, place):
     found = b.select(finite, scaled, b.or_(size, number(I32, 0x7F800000)))
     sign = b.shl(b.and_(wide, number(I32, 0x8000)), number(I32, 16))
     return b.bitcast(b.or_(found, sign), of(ir.FloatType()))
+
+
+def narrowed(b, kind, value):
+    """The bits of a vector's lanes as bfloat16: to nearest, ties to even."""
+    integers = ir.VectorType(I32, kind.lanes)
+
+    def every(number):
+        return ir.Constant(integers, [number] * kind.lanes)
+
+    bits = b.bitcast(value, integers)
+    upper = b.lshr(bits, every(16))
+    nearest = b.lshr(b.add(bits, b.add(b.and_(upper, every(1)), every(0x7FFF))), every(16))
+    no_number = b.or_(b.and_(upper, every(0x8000)), every(0x7FC0))
+    rounded = b.select(b.fcmp_unordered("uno", value, value), no_number, nearest)
+    return b.trunc(rounded, ir.VectorType(I16, kind.lanes))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

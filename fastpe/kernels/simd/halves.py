@@ -1,7 +1,8 @@
-"""Numbers of half precision in memory, which are read as float32 and never written.
+"""Numbers of half precision in memory, which are read as float32; of these bfloat16 is written, too, rounded.
 
 Numba has no arrays of them. They come as integers of their bits, and pointers to those point to `FLOAT16` or to
-`BFLOAT16`: whatever is read through such a pointer is widened on its way, and a kernel need not know of it.
+`BFLOAT16`: whatever is read through such a pointer is widened on its way, and a kernel need not know of it; nor of the
+rounding of vectors that it stores (to nearest, ties to even).
 """
 
 from typing import Any

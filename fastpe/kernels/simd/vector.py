@@ -1,6 +1,7 @@
 """What a vector of floats is: the width of the CPU's registers, its Numba type, and memory aligned to it."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -88,8 +89,16 @@ def start_of(x: np.ndarray) -> np.ndarray:
 
 def aligned_zeros(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
     """Zeros that start on a 64-byte boundary: vectors that straddle cache lines cost a tenth of the speed."""
-    dtype = np.dtype(dtype)
+    return _aligned(np.zeros, shape, np.dtype(dtype))
+
+
+def aligned_room(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
+    """As `aligned_zeros`, but of anything: for what is written before it is read."""
+    return _aligned(np.empty, shape, np.dtype(dtype))
+
+
+def _aligned(make: Callable[..., np.ndarray], shape: int | tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     count = math.prod(shape) if isinstance(shape, tuple) else shape
-    raw = np.zeros(count * dtype.itemsize + 64, np.uint8)
+    raw = make(count * dtype.itemsize + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + count * dtype.itemsize].view(dtype).reshape(shape)
