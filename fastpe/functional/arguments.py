@@ -71,7 +71,8 @@ class Call:
 
     def widened(self, names: str = "qkv") -> "Call":
         """With these of q, k and v in float32 where they are of half precision."""
-        return replace(self, **{name: in_float32(getattr(self, name)) for name in names})
+        wide: dict[str, Any] = {name: in_float32(getattr(self, name)) for name in names}
+        return replace(self, **wide)
 
     def without_axes(self, x: Array) -> Array:
         """x (B, H, ...) without the axes that q did not have."""
