@@ -22,6 +22,7 @@ POWER = 0.8
 _EXACT = 16  # differences whose signs are all tried
 _DRAWN, _PARTS = 100_000, 20
 MOST_SEEDS = 10_000
+_SIGNS_OF_BYTES = 1.0 - 2.0 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
 
 
 def sign_flip(differences: Sequence[float]) -> float:
@@ -89,7 +90,7 @@ def _slack(values: Array) -> float:
 
 def _share(values: Array, counts: Callable[[Array], Array]) -> float:
     """Of all choices of signs, or of those that are drawn and the one that is there, the share whose sum counts."""
-    found = sum(int(np.sum(counts(_signs(part, len(values)) @ values))) for part in _coins(len(values)))
+    found = sum(int(np.sum(counts(_sums(part, values)))) for part in _coins(len(values)))
     return found / 2 ** len(values) if len(values) <= _EXACT else (1 + found) / (1 + _DRAWN)
 
 
@@ -102,9 +103,14 @@ def _coins(count: int) -> list[Array]:
     return [np.packbits(Stream(0, "signs", part).uniform((each, count)) < 0.5, axis=1) for part in range(_PARTS)]
 
 
-def _signs(coins: Array, count: int) -> Array:
-    """The signs that coins stand for: -1 where one is up."""
-    return 1.0 - 2.0 * np.unpackbits(coins, axis=1, count=count)
+def _sums(coins: Array, values: Array) -> Array:
+    """The sums of values whose sign is changed where a coin is up: of eight together, looked up among their 256 sums."""
+    eights = np.zeros((coins.shape[1], 8))
+    eights.reshape(-1)[: len(values)] = values
+    found = np.zeros(len(coins))
+    for sums, column in zip(eights @ _SIGNS_OF_BYTES.T, coins.T, strict=True):
+        found += sums[column]
+    return found
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -187,13 +193,12 @@ def _can_be_significant(count: int, family: int) -> bool:
 
 def _power(effect: float, count: int, family: int) -> float:
     """Of the two-sided t test of a mean, its true value in standard deviations."""
-    from scipy import stats
+    from scipy import special  # what scipy.stats calls, at a twentieth of the time
 
-    limit = stats.t.ppf(1.0 - ALPHA / (2 * family), count - 1)
-    shift = effect * math.sqrt(count)
-    upper = float(stats.nct.sf(limit, count - 1, shift))
-    lower = float(stats.nct.cdf(-limit, count - 1, shift))
-    return upper + (0.0 if math.isnan(lower) else lower)
+    limit, shift = special.stdtrit(count - 1, 1.0 - ALPHA / (2 * family)), effect * math.sqrt(count)
+    tails = (float(special.nctdtr(count - 1, shift, end)) for end in (limit, -limit))
+    below, lower = (0.0 if math.isnan(tail) else tail for tail in tails)  # those that are next to nothing
+    return 1.0 - below + lower
 
 
 @dataclass(frozen=True)
