@@ -20,7 +20,6 @@ from fastpe.base.random import Stream
 from fastpe.encodings import combined, registry
 from fastpe.encodings.encoding import Part
 from fastpe.encodings.slots import Spec
-from fastpe.functional.together import NETWORK
 from fastpe.kernels.model_gates import STEPS
 from fastpe.model import sight, token_positions
 from fastpe.model.config import ModelConfig
@@ -32,7 +31,7 @@ from fastpe.model.token_positions import Placed
 Array = np.ndarray[Any, Any]
 
 # slots that know where a position is, or mix neighbours: they would lead out of a document
-_PLACED = frozenset({"taps", "qk_table", "index", "values", "scores", "row_scale", *NETWORK})
+_PLACED = frozenset({"taps", "qk_table", "index", "values", "scores", "row_scale"})
 _OF_SEGMENTS = frozenset({"table", "polar", "angles", "growth", "pairs"})
 
 
