@@ -1,4 +1,7 @@
-"""A small network over the scores of all heads (DAPE), in plain NumPy, with pullback."""
+"""A small network over the scores of all heads (DAPE), in plain NumPy, with pullback.
+
+What W1 reads is 0 where a key is hidden; so is what W2 reads, but in causal attention behind the keys that are seen.
+"""
 
 from collections.abc import Callable
 from typing import Any
