@@ -1,4 +1,4 @@
-"""`fastpe.attention` and `fastpe.build` for JAX: custom derivatives over callbacks to the host. Needs the extra `jax`.
+"""Attention and `fastpe.build` for JAX: custom derivatives over callbacks to the host. Needs the extra `jax`.
 
 >>> import jax
 >>> import jax.numpy as jnp
@@ -16,8 +16,10 @@ import numpy as np
 from fastpe.base.validation import truth, unmasked
 from fastpe.encodings import build as encodings
 from fastpe.encodings import combined
-from fastpe.functional import attention as host
+from fastpe.functional import by_name
+from fastpe.functional.arguments import check_slots
 from fastpe.functional.bands import flat, joined
+from fastpe.functional.two_sided import refuse
 
 try:
     import jax
@@ -25,35 +27,21 @@ except ImportError as error:
     raise ImportError("fastpe.jax needs JAX: pip install -e '.[jax]' from a clone of fastpe") from error
 
 Array = Any  # what JAX computes with: its arrays, NumPy's, and the tracers that stand for them
-_PLAIN = ("causal", "window", "lengths", "tolerance")
-_OPTIONS = ("causal", "window", "tolerance", "pairs", "rectify", "softcap", "dropout", "return_lse")
+_OPTIONS = ("causal", "window", "tolerance", "pairs", "rectify", "softcap", "dropout")
 # NumPy's arrays stay in their own dtype
 _CONSTANT = (
-    "angles", "growth", "key_offset", "theta", "scale", "index", "lengths", "spans", "query_start", "dropout_seed",
+    "angles", "growth", "key_offset", "before", "after", "theta", "scale", "index", "lengths", "spans", "query_start",
+    "dropout_seed",
 )  # fmt: skip
 _HALVES = ("float16", "bfloat16")
 
 
 def attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    *,
-    causal: bool = False,
-    window: int | None = None,
-    lengths: Any = None,
-    mask: Any = None,
-    spans: Any = None,
-    query_start: Any = None,
-    softcap: float | None = None,
-    sinks: Any = None,
-    dropout: float = 0.0,
-    dropout_seed: Any = None,
-    bands: Any = None,
-    tolerance: float | None = None,
-    return_lse: bool = False,
-    **slots: Any,
-) -> Any:
+    q: Array, k: Array, v: Array, *, causal: bool = False, window: int | None = None, lengths: Any = None,
+    mask: Any = None, spans: Any = None, query_start: Any = None, softcap: float | None = None, sinks: Any = None,
+    dropout: float = 0.0, dropout_seed: Any = None, bands: Any = None, tolerance: float | None = None,
+    return_lse: bool = False, **slots: Any,
+) -> Any:  # fmt: skip
     """`fastpe.attention` under `jax.jit`, `jax.grad`, `jax.vjp` and `jax.vmap` (one sample after the other).
 
     Parameters
@@ -98,26 +86,56 @@ def attention(
     """
     if "wrt" in slots:
         raise TypeError("wrt is not an argument of fastpe.jax.attention, but of fastpe.attention_vjp")
-    given = {"q": q, "k": k, "v": v, "lengths": lengths, "causal": causal, "window": window, "tolerance": tolerance}
-    given |= {"mask": mask, "spans": spans, "query_start": query_start, "softcap": softcap, "sinks": sinks}
-    given |= {"dropout": dropout, "dropout_seed": dropout_seed, "bands": bands, **slots}
-    of_bands = {} if bands is None else flat(bands)
-    for name, value in ({name: given.get(name) for name in _OPTIONS} | of_bands).items():
-        if isinstance(value, jax.core.Tracer):
-            raise TypeError(f"{name} must be known when the function is traced, not {value}")
-    given |= joined({name: np.asarray(x) if isinstance(x, jax.Array) else x for name, x in of_bands.items()})
-    for name, value in given.items():
-        unmasked(name, value)  # which JAX would take for its values
-        if isinstance(value, np.ndarray) and name not in _CONSTANT:
-            given[name] = jax.numpy.asarray(value)
-    _check(given)
-    dtype = given["q"].dtype
-    given |= {name: x.astype(np.float32) for name, x in given.items() if str(getattr(x, "dtype", "")) in _HALVES}
-    traced, constants = _split(given)
-    real = {name: value for name, value in traced.items() if jax.numpy.issubdtype(value.dtype, jax.numpy.floating)}
-    whole = {name: value for name, value in traced.items() if name not in real}
-    out, lse = _differentiable(constants)(real, whole)
-    out = out.astype(dtype)
+    check_slots(slots)
+    given = {"lengths": lengths, "causal": causal, "window": window, "tolerance": tolerance, "mask": mask}
+    given |= {"spans": spans, "query_start": query_start, "softcap": softcap, "sinks": sinks, "dropout": dropout}
+    out, lse = _attended({"q": q, "k": k, "v": v, **given, "dropout_seed": dropout_seed, "bands": bands, **slots})
+    return (out, lse) if truth("return_lse", return_lse) else out
+
+
+def two_sided(
+    q: Array, k: Array, v: Array, before: Array, after: Array, *, window: int | None = None, lengths: Any = None,
+    tolerance: float | None = None, return_lse: bool = False, **options: Any,
+) -> Any:  # fmt: skip
+    """`fastpe.columns.two_sided` under JAX's transformations, as `attention`.
+
+    Parameters
+    ----------
+    q, k, v : (B, H, N, D), (B, Hk, N, D), (B, Hk, N, Dv), or with fewer axes
+        As for `attention`, with as many queries as keys.
+    before, after : (H or 1, N) floats, or that after B
+        Running sums of what fades keys before the query, and keys after it, best in float64; NumPy arrays stay as they
+        are, in float64 for instance.
+    window, lengths, tolerance, return_lse, **options
+        As for `fastpe.columns.two_sided`; what may be traced, and has gradients, does so as for `attention`.
+
+    Returns
+    -------
+    out : (B, H, N, Dv)
+        In q's dtype. There is no second derivative.
+    lse : (B, H, N)
+        Only if `return_lse`; never of half precision.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `attention` does; also for what `fastpe.columns.two_sided` does not take.
+
+    References
+    ----------
+    Lin et al. 2025, "Forgetting Transformer: Softmax Attention with a Forget Gate" (ICLR), in both directions.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> q, halves = jnp.zeros((1, 3, 4)), -jnp.log(jnp.full((1, 3), 0.5)).cumsum(-1)
+    >>> two_sided(q, q, jnp.eye(3)[None], halves, halves)[0, 1].round(6).tolist()
+    [0.25, 0.5, 0.25]
+    """
+    refuse(options)
+    check_slots(options)
+    given = {"lengths": lengths, "causal": False, "window": window, "tolerance": tolerance}
+    out, lse = _attended({"q": q, "k": k, "v": v, "before": before, "after": after, **given, **options})
     return (out, lse) if truth("return_lse", return_lse) else out
 
 
@@ -230,8 +248,29 @@ def _slots(name: str, length: int, request: Mapping[str, Any], outlines: Mapping
     return call
 
 
+def _attended(given: dict[str, Any]) -> tuple[Array, Array]:
+    """Output and lse of arguments by name."""
+    of_bands = {} if given.get("bands") is None else flat(given["bands"])
+    for name, value in ({name: given.get(name) for name in _OPTIONS} | of_bands).items():
+        if isinstance(value, jax.core.Tracer):
+            raise TypeError(f"{name} must be known when the function is traced, not {value}")
+    given |= joined({name: np.asarray(x) if isinstance(x, jax.Array) else x for name, x in of_bands.items()})
+    for name, value in given.items():
+        unmasked(name, value)  # which JAX would take for its values
+        if isinstance(value, np.ndarray) and name not in _CONSTANT:
+            given[name] = jax.numpy.asarray(value)
+    _check(given)
+    dtype = given["q"].dtype
+    given |= {name: x.astype(np.float32) for name, x in given.items() if str(getattr(x, "dtype", "")) in _HALVES}
+    traced, constants = _split(given)
+    real = {name: value for name, value in traced.items() if jax.numpy.issubdtype(value.dtype, jax.numpy.floating)}
+    whole = {name: value for name, value in traced.items() if name not in real}
+    out, lse = _differentiable(constants)(real, whole)
+    return out.astype(dtype), lse
+
+
 def _check(given: Mapping[str, Any]) -> None:
-    """Raise the errors of `fastpe.attention` now, those of values that are not yet known aside."""
+    """Raise the errors of the call now, those of values that are not yet known aside."""
 
     def seen(value: Any) -> Any:
         if isinstance(value, tuple):
@@ -240,10 +279,7 @@ def _check(given: Mapping[str, Any]) -> None:
             return np.broadcast_to(np.zeros((), value.dtype), value.shape)
         return np.asarray(value) if isinstance(value, jax.Array) else value
 
-    rest = {name: seen(value) for name, value in given.items()}
-    q, k, v, causal, window, lengths, tolerance = (rest.pop(name) for name in (*"qkv", *_PLAIN))
-    call = host.checked(q, k, v, causal, window, lengths, False, None, rest)
-    host.checked_tolerance(tolerance, call.q.dtype)
+    by_name.check({name: seen(value) for name, value in given.items()})
 
 
 def _split(given: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -277,7 +313,7 @@ def _differentiable(constants: Mapping[str, Any]) -> Any:
     @jax.custom_vjp
     def call(real: Mapping[str, Array], whole: Mapping[str, Array]) -> tuple[Array, Array]:
         found: tuple[Array, Array] = on_host(
-            lambda *parts: host.attention(**_joined(*parts, constants), return_lse=True), outlines(real), real, whole
+            lambda *parts: by_name.outputs(_joined(*parts, constants)), outlines(real), real, whole
         )
         return found
 
@@ -292,7 +328,7 @@ def _differentiable(constants: Mapping[str, Any]) -> Any:
 
         def gradients(douts: Any, done: Any, *parts: Any) -> dict[str, Any]:
             out, lse, *known = (np.asarray(each) for each in (*done, *douts))
-            return host.gradients(out, lse, tuple(known), wrt=tuple(wanted), **_joined(*parts, constants))
+            return by_name.gradients(out, lse, tuple(known), _joined(*parts, constants), wrt=tuple(wanted))
 
         given = [
             jax.numpy.zeros(x.shape, x.dtype) if isinstance(x, jax.custom_derivatives.SymbolicZero) else x

@@ -95,9 +95,7 @@ def check(
     batched = lead == 2
     sizes = _sizes(arrays)
     given = {name: value for name, value in slots.items() if value is not None}
-    for name in given:
-        if name not in AXES and name not in _PLAIN:
-            raise TypeError(f"{name} is not a slot of attention; those are {', '.join((*AXES, *_PLAIN))}")
+    check_slots(given)
     causal = truth("causal", causal)
     check_reflections(given, causal, window)
     starts = check_starts(given.get("query_start"), sizes, batched)
@@ -135,6 +133,13 @@ def check(
         dtypes={name: array.dtype if is_real(array.dtype) else np.dtype(np.float64) for name, array in real.items()},
         bands=bands,
     )  # fmt: skip
+
+
+def check_slots(given: Mapping[str, Any]) -> None:
+    """Refuse what is neither a slot of attention nor an option."""
+    for name, value in given.items():
+        if value is not None and name not in AXES and name not in _PLAIN:
+            raise TypeError(f"{name} is not a slot of attention; those are {', '.join((*AXES, *_PLAIN))}")
 
 
 def dropout_key(seed: int) -> tuple[int, int]:

@@ -1,18 +1,19 @@
-"""Attention of both directions with offsets of keys on either side of the query; public as `fastpe.columns.two_sided`.
+"""Attention of both directions with offsets of keys on either side of the query; public as `fastpe.columns.two_sided`,
+and by `by_name` for tensors of PyTorch and arrays of JAX.
 
 One pass over keys up to the query's own, another over those after it, each with a column of its own: see `merged`.
 What a column leaves out, the offset of the query itself, is the same for all keys of its side, and comes in there.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fastpe.base.pulled import given, like, summed_to
+from fastpe.functional import attention
 from fastpe.functional.arguments import Array, Call, wanted
-from fastpe.functional.attention import checked, checked_tolerance
 from fastpe.functional.merged import Merged, part
 from fastpe.functional.passes import Pass
 
@@ -73,8 +74,10 @@ def two_sided(
     >>> two_sided(q, q, np.eye(3)[None], halves, halves)[0, 1].round(9).tolist()
     [0.25, 0.5, 0.25]
     """
-    columns = {"before": before, "after": after}
-    return _passes(q, k, v, columns, window, lengths, tolerance, return_lse, (), options)[0].outputs()
+    call, led = checked(
+        q, k, v, before, after, window=window, lengths=lengths, return_lse=return_lse, wrt=(), slots=options
+    )
+    return attended(call, led, tolerance).outputs()
 
 
 def two_sided_vjp(
@@ -88,34 +91,60 @@ def two_sided_vjp(
     >>> sorted(pullback(out))
     ['after', 'before', 'k', 'q', 'v']
     """
-    columns = {"before": before, "after": after}
-    done, names = _passes(q, k, v, columns, window, lengths, tolerance, return_lse, wrt, options)
+    call, led = checked(
+        q, k, v, before, after, window=window, lengths=lengths, return_lse=return_lse, wrt=wrt, slots=options
+    )
+    done = attended(call, led, tolerance)
     outputs = done.outputs()  # what the pullback reads stays its own: users add to outputs in place
     kept = tuple(x.copy() for x in outputs) if isinstance(outputs, tuple) else outputs.copy()
+    return kept, done.pullback
 
-    def pullback(dout: Any) -> dict[str, Array]:
-        found = done.pullback(dout)
-        found |= {name: like(found[name].reshape(np.shape(value)), value) for name, value in columns.items()}
-        return {name: found[name] for name in names}
 
-    return kept, pullback
+def refuse(options: Mapping[str, Any]) -> None:
+    """Raise ValueError for what attention takes and `two_sided` does not."""
+    for name, why in _REFUSED.items():
+        if options.get(name) is not None:
+            raise ValueError(f"{name} cannot be given to two_sided: {why}")
+
+
+def checked(
+    q: Any, k: Any, v: Any, before: Any, after: Any, *, window: int | None, lengths: Any, return_lse: bool,
+    wrt: tuple[str, ...] | None, slots: Mapping[str, Any],
+) -> tuple[Call, list[Array]]:  # fmt: skip
+    """The call, both columns among what has gradients; and the columns, an axis B or 1 in front."""
+    refuse(slots)
+    own = () if isinstance(wrt, tuple) and not wrt else None
+    call = attention.checked(q, k, v, False, window, lengths, return_lse, own, slots)
+    if call.positions.n != call.positions.m:
+        raise ValueError(f"q must have as many rows as k, {call.positions.m}, not {call.positions.n}")
+    columns = {name: given(name, value) for name, value in (("before", before), ("after", after))}
+    led = [_led(name, column, call) for name, column in columns.items()]
+    shapes = wanted(wrt, call.shapes | {name: column.shape for name, column in columns.items()})
+    dtypes = {name: like(columns[name], value).dtype for name, value in (("before", before), ("after", after))}
+    return replace(call, shapes=shapes, dtypes=call.dtypes | dtypes), led
+
+
+def attended(call: Call, columns: Sequence[Array], tolerance: float | None, *, rounds: bool = False) -> Merged:
+    """The call's passes, the forward ones done; rounds: as for `Pass`."""
+    return _TwoSided(call, columns, attention.checked_tolerance(tolerance, call.computed), rounds)
 
 
 class _TwoSided(Merged):
     """The pass over keys up to the query's own, then the one over those after it."""
 
-    def __init__(self, call: Call, before: Array, after: Array, tolerance: float) -> None:
+    def __init__(self, call: Call, led: Sequence[Array], tolerance: float, rounds: bool) -> None:
         n = call.positions.n
         edges = np.arange(n) + 1
         sides = np.stack([np.zeros(n, int), edges], axis=-1)[None], np.stack([edges, np.full(n, n)], axis=-1)[None]
+        before, after = led
         columns = before, -after
         calls = [_with_offsets(part(call, spans)[0], own) for spans, own in zip(sides, columns, strict=True)]
-        super().__init__(call, [Pass(each, tolerance / 2) for each in calls], rows=[-own for own in columns])
+        passes = [Pass(each, tolerance / 2, rounds=rounds) for each in calls]
+        super().__init__(call, passes, rows=[-own for own in columns])
         self.past = self.passes[0].out  # what keys up to the query's own give of the output
 
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
         parts, deltas = self.by_pass(dout, dlse), self.deltas(dout, dlse)
-        found = dict[str, Array]()
         shares = self.past, self.out - self.past
         for name, sign, own, share, weight in zip(
             ("before", "after"), (1, -1), parts, shares, self.weights, strict=True
@@ -123,40 +152,23 @@ class _TwoSided(Merged):
             # of this side's scores, summed over queries, less those summed over keys
             of_keys = own.pop("key_offset")
             of_queries = np.einsum("bhnd,bhnd->bhn", dout, share, dtype=np.float64) - weight * deltas
-            found[name] = sign * (of_keys - summed_to(of_queries, of_keys.shape))
-        return self.summed(parts, dout, dlse) | found
+            own[name] = sign * (of_keys - summed_to(of_queries, of_keys.shape))
+        return self.summed(parts, dout, dlse)
 
 
-def _passes(
-    q: Any, k: Any, v: Any, columns: Mapping[str, Any], window: int | None, lengths: Any, tolerance: float | None,
-    return_lse: bool, wrt: tuple[str, ...] | None, slots: Mapping[str, Any],
-) -> tuple[_TwoSided, Collection[str]]:  # fmt: skip
-    """The passes, and the names of the arguments whose gradients are wanted."""
-    for name, why in _REFUSED.items():
-        if slots.get(name) is not None:
-            raise ValueError(f"{name} cannot be given to two_sided: {why}")
-    own = () if isinstance(wrt, tuple) and not wrt else None
-    call = checked(q, k, v, False, window, lengths, return_lse, own, slots)
-    if call.positions.n != call.positions.m:
-        raise ValueError(f"q must have as many rows as k, {call.positions.m}, not {call.positions.n}")
-    led = {name: _checked(name, value, call) for name, value in columns.items()}
-    shapes = wanted(wrt, call.shapes | {name: x.shape for name, x in led.items()})
-    call = replace(call, shapes={name: shape for name, shape in shapes.items() if name not in led})
-    return _TwoSided(call, **led, tolerance=checked_tolerance(tolerance, call.computed)), shapes
-
-
-def _checked(name: str, value: Any, call: Call) -> Array:
+def _led(name: str, column: Array, call: Call) -> Array:
     """A column with an axis B or 1 in front."""
-    array, (b, h, n) = given(name, value), call.q.shape[:3]
-    led = array if array.ndim == 3 else array[None]
+    b, h, n = call.q.shape[:3]
+    led = column if column.ndim == 3 else column[None]
     if led.ndim != 3 or led.shape[0] not in (1, b) or led.shape[1] not in (1, h) or led.shape[2] != n:
         sizes = f"B = {b}, H = {h}, N = {n}"
-        raise ValueError(f"{name} must have the shape (H or 1, N), or that after B, where {sizes}; not {array.shape}")
+        raise ValueError(f"{name} must have the shape (H or 1, N), or that after B, where {sizes}; not {column.shape}")
     return led
 
 
 def _with_offsets(call: Call, column: Array) -> Call:
+    shapes = {name: shape for name, shape in call.shapes.items() if name not in ("before", "after")}
     return replace(
-        call, slots=call.slots | {"key_offset": column}, shapes=call.shapes | {"key_offset": column.shape},
+        call, slots=call.slots | {"key_offset": column}, shapes=shapes | {"key_offset": column.shape},
         dtypes=call.dtypes | {"key_offset": column.dtype},
     )  # fmt: skip

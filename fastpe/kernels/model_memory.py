@@ -83,6 +83,7 @@ class Sizes(NamedTuple):
     wants_net: int
     gathers_table: int  # whether a rule says each token's row of the table, and of the rotations
     gathers_angles: int
+    anew: int  # whether what a layer makes of rows in a row begins anew with every document
     slots: int  # elements of the gradients of slots that all layers may share
     composed_input: int  # whether the ends are `composed`
     composed_output: int

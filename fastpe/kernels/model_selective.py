@@ -3,6 +3,8 @@
     u^ = u, the channels of each head divided by their norm;      p_t = u^_t down up
     f_t = sum over k < 4 of taps_k p_{t-3+k};      angles_t = tau (f_0 + ... + f_t)
 
+Sums and convolution begin anew with every document, where positions do (`Sizes.anew`).
+
 u (n, C) is the layer's input after its norm, down (C, rank), up (rank, C/2), taps (4, C/2): a number for each pair of
 channels of each head. Nothing is rounded to bfloat16, sums over positions are made in float64, and whole turns are
 taken away before sines and cosines. A model in which no layer makes angles has the `rank` 0, and may have None as
@@ -20,7 +22,7 @@ import numpy as np
 from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.attention.cells import add_scaled, clear, dot
 from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
-from fastpe.kernels.pack import pass_on, rows_of, take_turn
+from fastpe.kernels.pack import pass_on, place_of, rows_of, take_turn
 from fastpe.kernels.rotate import add_angle_gradients, factors_of_row, put_factors, rotate_row
 from fastpe.kernels.simd import (
     at,
@@ -77,9 +79,15 @@ def _directions(u, unit, n, sizes):
 
 
 @inlined
-def _row(steps, i, j, width, left):
-    """Part of row i, in float64; of one before the first, zeros."""
-    return load_wide(steps, i * width + j, left if i >= 0 else 0)
+def _row(steps, i, ago, place, j, width, left):
+    """Part of the row so many before row i, in float64; of one before the first of its document, zeros."""
+    return load_wide(steps, (i - ago) * width + j, left if ago <= place else 0)
+
+
+@inlined
+def _place(new, own, sizes):
+    """How many rows stand before a sequence's new row: those of its document, where there are such."""
+    return place_of(1, new, own) if sizes.anew else own.before + new
 
 
 @inner
@@ -98,13 +106,14 @@ def make_angles(selective, layer, tau, u, w, act, arena, pack, sizes, a):
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
         factors = at(act, a.factors + start * KINDS * factors_of_row(pairs, sizes.half))
-        _sum_up(at(act, a.steps + start * pairs), taps, tau, at(act, a.sums), factors, own, pairs, sizes.half)
+        _sum_up(at(act, a.steps + start * pairs), taps, tau, at(act, a.sums), factors, own, pairs, sizes)
         start += own.length
 
 
 @inner
-def _sum_up(steps, taps, tau, sums, factors, own, width, half):
+def _sum_up(steps, taps, tau, sums, factors, own, width, sizes):
     """Factors of one sequence from its steps p, those of rows before these included; the sums stay."""
+    half = sizes.half
     row = factors_of_row(width, half)
     for j in range(0, width, lanes(pointer(tau))):
         left = width - j
@@ -112,12 +121,11 @@ def _sum_up(steps, taps, tau, sums, factors, own, width, half):
         if own.before:
             total = load_wide(sums, j, left) + load_wide(sums, width + j, left)
         for new in range(own.length):
-            i, step = own.before + new, zeros(pointer(tau))
+            i, place, step = own.before + new, _place(new, own, sizes), zeros(pointer(tau))
             for k in range(_COUNT):
-                step = fma(
-                    load_wide(taps, k * width + j, left), _row(steps, i + k - (_COUNT - 1), j, width, left), step
-                )
-            total = total + step
+                p = _row(steps, i, _COUNT - 1 - k, place, j, width, left)
+                step = fma(load_wide(taps, k * width + j, left), p, step)
+            total = step if place == 0 else total + step
             s, c = sincos(total, speed, splat(0.0))
             cos = at(factors, KINDS * new * row)
             put_factors(cos, at(cos, row), j, c, s, left, half)
@@ -175,7 +183,7 @@ def angles_backward(selective, layer, tau, u, du, w, g, act, arena, pack, sizes,
     dsteps, low, unit, turned = at(arena, a.dangles), at(act, a.low), at(arena, a.unit), at(arena, a.maps)
     for sequence in range(pack.first, pack.last):
         own = rows_of(pack, sequence, start)
-        _sum_down(at(act, a.steps + start * pairs), at(dsteps, start * pairs), taps, dtaps, tau, own.length, pairs)
+        _sum_down(at(act, a.steps + start * pairs), at(dsteps, start * pairs), taps, dtaps, tau, own, pairs, sizes)
         start += own.length
     dup, ddown = at(g, selective[layer, UP]), at(g, selective[layer, DOWN])
     float_gemm(low, ONE, rank, dsteps, pairs, dup, pairs, rank, pairs, n, FROM, dup, pairs, dup, NONE)
@@ -190,7 +198,7 @@ def angles_backward(selective, layer, tau, u, du, w, g, act, arena, pack, sizes,
 
 
 @inner
-def _sum_down(steps, dangles, taps, dtaps, tau, n, width):
+def _sum_down(steps, dangles, taps, dtaps, tau, own, width, sizes):
     """From the gradients of a sequence's angles, in their place, those of its steps; adds to those of taps."""
     for j in range(0, width, lanes(pointer(tau))):
         left = width - j
@@ -198,19 +206,22 @@ def _sum_down(steps, dangles, taps, dtaps, tau, n, width):
         # the gradients of f of the last rows looked at, and what taps have so far
         f0, f1, f2, f3 = later, later, later, later
         t0, t1, t2, t3 = later, later, later, later
-        for back in range(n):
-            i = n - 1 - back
+        for back in range(own.length):
+            i = own.length - 1 - back
+            place = _place(i, own, sizes)
             later = fma(speed, load_wide(dangles, i * width + j, left), later)
             f0, f1, f2, f3 = later, f0, f1, f2
-            t3 = fma(f0, _row(steps, i, j, width, left), t3)
-            t2 = fma(f0, _row(steps, i - 1, j, width, left), t2)
-            t1 = fma(f0, _row(steps, i - 2, j, width, left), t1)
-            t0 = fma(f0, _row(steps, i - 3, j, width, left), t0)
+            t3 = fma(f0, _row(steps, i, 0, place, j, width, left), t3)
+            t2 = fma(f0, _row(steps, i, 1, place, j, width, left), t2)
+            t1 = fma(f0, _row(steps, i, 2, place, j, width, left), t1)
+            t0 = fma(f0, _row(steps, i, 3, place, j, width, left), t0)
             step = load_wide(taps, j, left) * f3
             step = fma(load_wide(taps, width + j, left), f2, step)
             step = fma(load_wide(taps, 2 * width + j, left), f1, step)
             step = fma(load_wide(taps, 3 * width + j, left), f0, step)
             store_rounded(dangles, i * width + j, step, left)
+            if place == 0:  # nothing is known of the document before
+                later = f0 = f1 = f2 = zeros(pointer(tau))
         store_rounded(dtaps, j, load_wide(dtaps, j, left) + t0, left)
         store_rounded(dtaps, width + j, load_wide(dtaps, width + j, left) + t1, left)
         store_rounded(dtaps, 2 * width + j, load_wide(dtaps, 2 * width + j, left) + t2, left)

@@ -20,7 +20,6 @@ from fastpe.base.random import Stream
 from fastpe.encodings import combined, registry
 from fastpe.encodings.encoding import Part
 from fastpe.encodings.slots import Spec
-from fastpe.functional.together import NETWORK
 from fastpe.kernels.model_gates import STEPS
 from fastpe.model import sight, token_positions
 from fastpe.model.config import ModelConfig
@@ -32,7 +31,7 @@ from fastpe.model.token_positions import Placed
 Array = np.ndarray[Any, Any]
 
 # slots that know where a position is, or mix neighbours: they would lead out of a document
-_PLACED = frozenset({"taps", "qk_table", "index", "values", "scores", "row_scale", *NETWORK})
+_PLACED = frozenset({"taps", "qk_table", "index", "values", "scores", "row_scale"})
 _OF_SEGMENTS = frozenset({"table", "polar", "angles", "growth", "pairs"})
 
 
@@ -59,9 +58,7 @@ class EncodingByRule:
         both = [each for each in (self._table, self._rest) if each is not None]
         self.initial = {name: value for each in both for name, value in each.initial.items()}
         self.gates = self._gates(steps)
-        if isinstance(self._rule, Documents) and any(
-            gate and (gate.frequencies or gate.reflects) for gate in self.gates
-        ):
+        if isinstance(self._rule, Documents) and any(gate and gate.reflects for gate in self.gates):
             what = f"{config.encoding!r} sums and convolves a layer's input, which does not begin anew"
             raise ValueError(f"positions cannot be {config.positions!r}: {what}")
         self.layered = frozenset().union(*(each.layered for each in both))
@@ -193,6 +190,7 @@ class EncodingByRule:
                 own["key_offset"] = np.array(gate.slopes)[:, None] * rows[1][:, None, :]
             if spans is not None:
                 own["spans"] = spans[min(layer, len(spans) - 1)]
+                own["gate"] = None if gate is None else gate._replace(places=rows[1])
         of_layers: Any
         loss, gradients, of_layers = reference.model_loss_and_grads(self.config, parameters, layers, x, y, weights)
         own_gradients = {name: gradients.get(name, np.zeros_like(parameters[name])) for name in self.initial}

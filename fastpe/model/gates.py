@@ -24,6 +24,7 @@ class LayerGate(NamedTuple):
     names: Mapping[str, str]
     frequencies: tuple[float, ...] = ()  # of pairs of channels; () where the layer makes no angles
     reflects: bool = False
+    places: Array | None = None  # (B, N), of the reference: within documents, each of which a layer reads by itself
 
 
 def of_layers(

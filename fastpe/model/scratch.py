@@ -275,8 +275,8 @@ def _sizes(
         wants_table=int("table" in wanted), wants_qk_table=int("qk_table" in wanted), wants_taps=int("taps" in wanted),
         wants_angles=int("angles" in wanted), wants_row_scale=int("row_scale" in wanted),
         wants_rotors=int("rotors" in wanted), wants_polar=int("polar" in wanted),
-        wants_net=int(NETWORK[0] in wanted),
-        gathers_table=int(rule is not None and "table" in slots), gathers_angles=int(rule is not None and rule.turns),
+        wants_net=int(NETWORK[0] in wanted), gathers_table=int(rule is not None and "table" in slots),
+        gathers_angles=int(rule is not None and rule.turns), anew=int(rule is not None and rule.keeps_apart),
         slots=0, composed_input=0, composed_output=0, packed=0, products=way_of(config),
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ s = ``scale``; with `reflectors` content_ij is q_i H_i H_(i-1) ... H_(j+1) k_j, 
 
     P_i = softmax of S_i over the visible keys,      out_i = sum_j P_ij (v_j + rel_value[j-i])
 
-With a network, W2 lrelu(W1 [c, b] + b1) is added, b all that is added to c by ``bias`` and ``scores``.
+With a network, W2 lrelu(W1 [c, b] + b1) is added, b all that is added to c by ``bias`` and ``scores``: see `_mlp`.
 
 Each stage below is one function that returns its value and a pullback; a pullback takes the gradient of the value, adds
 to the gradients of the arrays that the stage read, and returns the gradient of the stage's input.

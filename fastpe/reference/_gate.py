@@ -2,6 +2,7 @@
 angles, or reflections."""
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -98,7 +99,7 @@ def made_vjp(
         made["key_offset"], pull = gate_vjp(x, gated.sign, **{role: own[role] for role in own if role in _OF_OFFSETS})
         pulls["key_offset"] = ("x", pull)
     if gated.frequencies:
-        turns, pull = selective_vjp(x, *(own[role] for role in _OF_ANGLES), frequencies=gated.frequencies)
+        turns, pull = _selective_vjp(x, gated.places, gated.frequencies, *(own[role] for role in _OF_ANGLES))
         made["angles"], pulls["angles"] = turns + (0.0 if angles is None else angles), ("x", pull)
     reflected: Any = None
     if gated.reflects:
@@ -122,6 +123,29 @@ def made_vjp(
         return of_rows
 
     return made, pullback
+
+
+def _selective_vjp(
+    x: Array, places: Array | None, frequencies: Any, *maps: Array
+) -> tuple[Array, Callable[[Array], dict[str, Array]]]:
+    """`selective_vjp`, of every document by itself where there are places within documents."""
+    count, n = x.shape[:2]
+    first = np.broadcast_to(np.arange(n) if places is None else places, (count, n)) == 0
+    parts = [(b, slice(*ends)) for b in range(count) for ends in pairwise([*np.flatnonzero(first[b]), n])]
+    done = [selective_vjp(x[b, own], *maps, frequencies=frequencies) for b, own in parts]
+    found = np.empty((count, len(done[0][0]), n, len(frequencies)))
+    for (b, own), (angles, _) in zip(parts, done, strict=True):
+        found[b, :, own] = angles
+
+    def pullback(dangles: Array) -> dict[str, Array]:
+        gradients: dict[str, Array] = {"x": np.zeros(x.shape)}
+        for (b, own), (_, pull) in zip(parts, done, strict=True):
+            back = pull(dangles[b, :, own])
+            gradients["x"][b, own] = back.pop("x")
+            gradients |= {role: gradients.get(role, 0) + gradient for role, gradient in back.items()}
+        return gradients
+
+    return found, pullback
 
 
 def _renamed(

@@ -1,4 +1,7 @@
-"""A small network over the scores of all heads (DAPE), in plain NumPy, with pullback."""
+"""A small network over the scores of all heads (DAPE), in plain NumPy, with pullback.
+
+What W1 reads is 0 where a key is hidden; so is what W2 reads, but in causal attention behind the keys that are seen.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,22 +18,30 @@ def networked(case: Case, content: Array, biases: Array) -> tuple[Any, Callable[
     if "mlp_in" not in case.slots:
         return 0, lambda dlogits, gradients: 0
     into, offsets, readout = (case.slots[name][0] for name in ("mlp_in", "mlp_bias", "mlp_out"))
-    there = (np.arange(content.shape[-1]) < case.call.key_lengths[:, None])[:, None, None]
+    keys, reach = content.shape[-1], into.shape[-1] // 2
     x = np.where(case.visible, np.concatenate([content, np.broadcast_to(biases, content.shape)], axis=1), 0)
+    x, there = (_longer(array, reach) for array in (x, case.visible))
+    if case.call.causal:  # whatever comes after what a query sees is there, with x = 0
+        there = np.maximum.accumulate(there, axis=-1)
     before = _convolved(x, into) + offsets[:, None, None]
     slope = np.where(there, np.where(before > 0, 1, _LEAK), 0).astype(offsets.dtype)
     units = slope * before
 
     def pullback(dlogits: Array, gradients: Gradients) -> Array:
-        dunits, dreadout = _convolved_back(units, readout, dlogits)
+        dunits, dreadout = _convolved_back(units, readout, _longer(dlogits, reach))
         dbefore = slope * dunits
         dx, dinto = _convolved_back(x, into, dbefore)
         gradients.add("mlp_in", dinto[None])
         gradients.add("mlp_bias", dbefore.sum(axis=(0, 2, 3))[None])
         gradients.add("mlp_out", dreadout[None])
-        return np.where(case.visible, dx, 0)
+        return np.where(case.visible, dx[..., :keys], 0)
 
-    return _convolved(units, readout), pullback
+    return _convolved(units, readout)[..., :keys], pullback
+
+
+def _longer(x: Array, by: int) -> Array:
+    """x with so many keys more, of zeros."""
+    return np.concatenate([x, np.zeros((*x.shape[:-1], by), x.dtype)], axis=-1)
 
 
 def _taps(maps: Array) -> list[tuple[int, Array]]:

@@ -13,9 +13,9 @@ try:
 except ImportError as error:
     raise ImportError("fastpe.torch needs PyTorch: pip install -e '.[torch]' from a clone of fastpe") from error
 
-from fastpe.torch.call import attention
+from fastpe.torch.call import attention, two_sided
 from fastpe.torch.encoding import Encoding
 from fastpe.torch.patches import patch
 from fastpe.torch.transformers import register_transformers
 
-__all__ = ["Encoding", "attention", "patch", "register_transformers"]
+__all__ = ["Encoding", "attention", "patch", "register_transformers", "two_sided"]

@@ -1,5 +1,6 @@
-"""`fastpe.attention` of tensors."""
+"""`fastpe.attention` and `fastpe.columns.two_sided` of tensors."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,10 @@ import torch
 from fastpe.base import validation
 from fastpe.base.validation import at_least_zero, positive, truth, unmasked, whole
 from fastpe.functional.again import OPTIONS
-from fastpe.functional.arguments import is_pair
+from fastpe.functional.arguments import check_slots, is_pair
 from fastpe.functional.attention import checked_tolerance
 from fastpe.functional.bands import flat
+from fastpe.functional.two_sided import refuse
 from fastpe.kernels.attention.cells import FEW
 from fastpe.torch import straight
 from fastpe.torch.operators import HALVES, has_arrays, is_seen
@@ -98,21 +100,79 @@ def attention(
             found = _straight(q, k, v, causal, window, lengths, softcap, tolerance, seen, slots)
         if found is not None:
             return found
-    given = {"q": q, "k": k, "v": v, "mask": mask, "spans": spans, "query_start": query_start, "sinks": sinks, **slots}
+    if "wrt" in slots:
+        raise TypeError("wrt is not an argument of fastpe.torch.attention, but of fastpe.attention_vjp")
+    check_slots(slots)
+    given = {"mask": mask, "spans": spans, "query_start": query_start, "sinks": sinks, "dropout_seed": dropout_seed}
+    given |= slots if bands is None else slots | flat(bands)
+    found = _attended(q, k, v, causal, window, lengths, softcap, dropout, tolerance, given)
+    return found if truth("return_lse", return_lse) else found[0]
+
+
+def two_sided(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, before: Any, after: Any, *, window: int | None = None,
+    lengths: Any = None, tolerance: float | None = None, return_lse: bool = False, **options: Any,
+) -> Any:  # fmt: skip
+    """`fastpe.columns.two_sided` of tensors, an operator as `attention` is one.
+
+    Parameters
+    ----------
+    q, k, v : (B, H, N, D), (B, Hk, N, D), (B, Hk, N, Dv) tensors, or with fewer axes
+        As for `attention`, with as many queries as keys.
+    before, after : (H or 1, N) tensors, or that after B
+        Running sums of what fades keys before the query, and keys after it, best in float64: of logits x of gates,
+        ``-logsigmoid(x.double()).cumsum(-1)``. NumPy arrays are constants.
+    window, lengths, tolerance, return_lse, **options
+        As for `fastpe.columns.two_sided`; tensors where it has arrays.
+
+    Returns
+    -------
+    out : (B, H, N, Dv) tensor
+        As of `attention`: its gradient can be taken once.
+    lse : (B, H, N) tensor
+        Only if `return_lse`; differentiable, and never of half precision.
+
+    Raises
+    ------
+    TypeError, ValueError, RuntimeError
+        As `attention` does; also for what `fastpe.columns.two_sided` does not take.
+
+    References
+    ----------
+    Lin et al. 2025, "Forgetting Transformer: Softmax Attention with a Forget Gate" (ICLR), in both directions.
+
+    Examples
+    --------
+    >>> import torch
+    >>> q, halves = torch.zeros(1, 3, 4), torch.full((1, 3), 0.5).log().neg().cumsum(-1)
+    >>> two_sided(q, q, torch.eye(3)[None], halves, halves)[0, 1]
+    tensor([0.2500, 0.5000, 0.2500])
+    """
+    refuse(options)
+    check_slots(options)
+    columns = {name: _tensor(name, value) for name, value in (("before", before), ("after", after))}
+    dropout = options.pop("dropout", 0.0)
+    found = _attended(q, k, v, False, window, lengths, None, dropout, tolerance, columns | options)
+    return found if truth("return_lse", return_lse) else found[0]
+
+
+def _attended(
+    q: Any, k: Any, v: Any, causal: Any, window: Any, lengths: Any, softcap: Any, dropout: Any, tolerance: Any,
+    rest: Mapping[str, Any],
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """Output and lse by the operator; rest: slots, sight, and the seed of dropout."""
+    given = {"q": q, "k": k, "v": v, **rest}
     for name in ("q", "k", "v"):
         if not isinstance(given[name], torch.Tensor):
             raise TypeError(f"{name} must be a torch.Tensor, not {type(given[name]).__name__}")
-    if "wrt" in slots:
-        raise TypeError("wrt is not an argument of fastpe.torch.attention, but of fastpe.attention_vjp")
-    pairs, rectify = given.pop("pairs", None), given.pop("rectify", None)
+    pairs, rectify, seed = (given.pop(name, None) for name in ("pairs", "rectify", "dropout_seed"))
     if is_pair(lengths, q.ndim > 3):
         given["query_lengths"], given["key_lengths"] = lengths
     else:
         given["key_lengths"] = lengths
-    given |= {} if bands is None else flat(bands)
     options = _options(causal, window, softcap, dropout, tolerance, pairs, rectify)
     if dropout:
-        given["dropout_seed"] = torch.randint(2**62, ()) if dropout_seed is None else dropout_seed
+        given["dropout_seed"] = torch.randint(2**62, ()) if seed is None else seed
     tensors = {name: _tensor(_SAID.get(name, name), value) for name, value in given.items() if value is not None}
     dtype = _common_dtype(tensors)
     tensors |= _as_many_samples(tensors)
@@ -120,8 +180,7 @@ def attention(
     rounds, kept = kinds == {torch.bfloat16}, ("q", "k", "v") if _goes_as_it_lies(kinds, tensors) else ()
     single = [x.float() if x.dtype in HALVES and name not in kept else x for name, x in tensors.items()]
     out, lse = attend((" ".join(tensors), *options, rounds), *single)
-    out = out.to(dtype)
-    return (out, lse) if truth("return_lse", return_lse) else out
+    return out.to(dtype), lse
 
 
 def _straight(

@@ -1,4 +1,5 @@
-"""Attention as an operator: tensors come as a list with their names in one string, for a schema has no dictionaries."""
+"""Attention as an operator, that of two sides too: tensors come as a list with their names in one string, for a schema
+has no dictionaries."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fastpe.functional import attention as host
+from fastpe.functional import by_name
 from fastpe.functional.bands import joined
 from fastpe.kernels.threads import at_most
 from fastpe.torch.operators import HALVES, array, differentiable, tensor
@@ -16,7 +17,7 @@ def _arguments(
     tensors: Sequence[torch.Tensor], names: str, causal: bool, window: int | None, softcap: float | None,
     dropout: float, tolerance: float | None, pairs: str, rectify: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """What `fastpe.attention` takes."""
+    """What attention takes, by name."""
     given: dict[str, Any] = {name: array(tensor) for name, tensor in zip(names.split(), tensors, strict=True)}
     lengths = given.pop("key_lengths", None)
     if "query_lengths" in given:
@@ -44,10 +45,7 @@ def _attended(
         given["scale"] = given["scale"].item()  # calls of a kind that was seen before take plain numbers
     dtype = tensors[0].dtype
     with at_most(torch.get_num_threads()):
-        if rounds and dtype not in HALVES:
-            out, lse = host.rounded(**given)
-        else:
-            out, lse = host.attention(**given, return_lse=True)
+        out, lse = by_name.outputs(given, rounds=rounds and dtype not in HALVES)
     return tensor(out, dtype), torch.from_numpy(lse)
 
 
@@ -66,7 +64,7 @@ def _attend_backward(
     back = np.zeros_like(out) if dout is None else dout, dlse
     wrt = tuple(name for name, wants in zip(names.split(), wanted, strict=True) if wants)
     with at_most(torch.get_num_threads()):
-        found = host.gradients(out, lse, back, **given, wrt=wrt, rounds=rounds)
+        found = by_name.gradients(out, lse, back, given, wrt=wrt, rounds=rounds)
     return [torch.from_numpy(found[name]) for name in wrt]
 
 

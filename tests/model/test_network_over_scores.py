@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from layer_checks import (
+    assert_documents_are_those_alone,
     assert_gradients_are_the_references,
     assert_learns,
     assert_padding_does_not_matter,
@@ -28,6 +29,7 @@ CASES = [
     {"encoding": "rope+fire+dape"}, {"encoding": "t5+dape", "vocabulary": 7, "tied": True}, {"residual": False},
     {"encoding": "learned+dape", "positions": "digits:3:2-4", "vocabulary": 7}, {"sight": "window:5,all"},
     {"encoding": "dape@near,dape@far", "options": {"dape@near.units": 4, "dape@far.units": 4}}, {"bias": False},
+    {"positions": "documents:3", "vocabulary": 7}, {"positions": "documents:3", "vocabulary": 7, "causal": False},
 ]  # fmt: skip
 
 
@@ -66,6 +68,13 @@ def test_lengths_of_their_own():
     assert_padding_does_not_matter(BASE)
 
 
+@pytest.mark.parametrize("own", [
+    {}, {"causal": False}, {"sight": "window:4,all"}, {"encoding": "rope+t5+dape", "options": {"dape.reach": 2}},
+], ids=str)  # fmt: skip
+def test_documents_are_those_alone(own):
+    assert_documents_are_those_alone(replace(BASE, **{"train_length": 60, **own}))
+
+
 @pytest.mark.parametrize("encoding", ["dape", "rope+t5+dape"])
 def test_tokens_written_one_by_one_are_those_of_whole_sequences(encoding):
     options = {"reach": 1} if encoding == "dape" else {"dape.reach": 1}
@@ -89,9 +98,6 @@ MISTAKES = {
     "two encodings of 'dape@a[+]dape@b' both fill slot 'mlp_in'": {"encoding": "dape@a+dape@b"},
     "slot 'mlp_in' has different shapes in layers of 'dape,dape@b'": {
         "encoding": "dape,dape@b", "options": {"dape@b.units": 7}
-    },
-    "positions cannot be 'documents:3': 'alibi[+]dape' fills 'mlp_bias', which does not begin anew": {
-        "positions": "documents:3", "vocabulary": 7
     },
 }  # fmt: skip
 

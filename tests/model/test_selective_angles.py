@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from layer_checks import (
+    assert_documents_are_those_alone,
     assert_gradients_are_the_references,
     assert_learns,
     assert_packed_sequences_are_those_alone,
@@ -25,6 +26,7 @@ from fastpe.reference import _gate
 BASE = ModelConfig(
     "selective_rope", width=24, heads=3, layers=3, hidden=20, causal=True, train_length=20, dtype="float64"
 )  # fmt: skip
+DOCUMENTS = {"vocabulary": 7, "positions": "documents:3"}
 CASES = [
     {}, {"norm": "layernorm", "activation": "gelu", "final_norm": True},
     {"options": {"pairs": "interleaved", "rank": 3}}, {"encoding": "selective_rope*2,nope"},
@@ -37,6 +39,7 @@ CASES = [
     {"encoding": "xpos+selective_rope", "options": {"xpos.pairs": "half"}}, {"heads": 1, "width": 10},
     {"encoding": "sinusoidal+selective_rope"}, {"sight": "window:5,all"}, {"vocabulary": 7, "tied": True},
     {"encoding": "learned+selective_rope", "positions": "digits:3:2-4", "vocabulary": 7},
+    {"encoding": "rope+fox+selective_rope", "options": {"rope.pairs": "half"}, **DOCUMENTS},
 ]  # fmt: skip
 
 
@@ -130,6 +133,11 @@ def test_a_long_text_goes_on_from_sums_in_full():
     np.testing.assert_allclose(logits, model(text)[-1], atol=2e-5)
 
 
+@pytest.mark.parametrize("own", [{}, {"encoding": "rope+fox+selective_rope", "options": {"rope.pairs": "half"}}])
+def test_documents_are_those_alone(own):
+    assert_documents_are_those_alone(replace(BASE, **{"train_length": 60, **own}))
+
+
 def test_writes_stay_inside(monkeypatch):
     assert_writes_stay_inside(monkeypatch, replace(BASE, encoding="fox+selective_rope"))
 
@@ -177,9 +185,6 @@ MISTAKES = {
     "'pope[+]selective_rope' fills 'polar'": {"encoding": "pope+selective_rope"},
     "'selective_rope@a,selective_rope@b' makes angles by different frequencies": {
         "encoding": "selective_rope@a,selective_rope@b", "options": {"selective_rope@a.base": 10.0}
-    },
-    "positions cannot be 'documents:3': 'selective_rope' sums and convolves": {
-        "vocabulary": 7, "positions": "documents:3"
     },
 }  # fmt: skip
 

@@ -96,6 +96,23 @@ def assert_written_as_a_whole(model, prompt, atol=0.0):
     np.testing.assert_array_equal(written, model.generate(text, 20, temperature=0.0, cache=False))
 
 
+def assert_documents_are_those_alone(config):
+    """Three side by side, each as the model has it by itself; and, written token by token, as they are."""
+    config = replace(config, vocabulary=11, positions="documents:3")
+    model, usual = moved(config), moved(replace(config, positions="usual"))
+    text = np.array([1, 2, 0, 3, 4, 5, 3, 6, 7, 8, 9, 10, 1, 3, 5] + [4, 8] * 20)
+    whole = model(text)
+    for document in (slice(0, 4), slice(4, 7), slice(7, 14), slice(14, None)):
+        np.testing.assert_allclose(whole[document], usual(text[document]), rtol=1e-11, atol=1e-13)
+    if config.causal:
+        writer, done, state = model._writer(len(text), 10), 0, None
+        for end in (2, 5, 15, *range(16, len(text) + 1)):
+            rows, state = model._place(writer, text[done:end], done, state)
+            logits = model._extend(writer, text[done:end], rows, done)
+            np.testing.assert_allclose(logits, whole[end - 1], rtol=1e-11, atol=1e-13)
+            done = end
+
+
 def assert_writes_stay_inside(monkeypatch, config):
     check = guarded_results(monkeypatch, scratch, passes)
     x = np.random.default_rng(0).normal(size=(3, 20))

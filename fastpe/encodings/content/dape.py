@@ -4,7 +4,8 @@
 
 b is the bias of another encoding beside it, as of "alibi+dape", "kerple_log+dape" or "fire+dape"; without one it is 0,
 and what "dape" knows of position is its causal mask and, with taps, the order of keys. With a reach (version
-2) W1 and W2 are convolutions along the keys; x is 0 where a key is hidden.
+2) W1 and W2 are convolutions along the keys; x is 0 where a key is hidden, and so is the hidden layer, but in causal
+attention behind the query.
 
 Source: Zheng et al. 2024, "DAPE: Data-Adaptive Positional Encoding for Length Extrapolation" (arXiv:2405.14722), and
 "DAPE V2: Process Attention Score as Feature Map for Length Extrapolation" (arXiv:2410.04798);
@@ -20,8 +21,10 @@ uniform in +-1/sqrt(fan-in), the default of the authors' framework.
 **Past the training length**: defined; the network then meets larger biases than it was trained on.
 
 **Traps.** Their second map has a bias too, a constant of a row, which no softmax sees: it is left out. In version 2 the
-hidden layer is not 0 one key past the query, and feeds the query's own cell; nothing of the future comes in. The class
-of the released code cuts all slopes of ALiBi to none by default.
+hidden layer is not 0 one key past the query, and feeds the query's own cell; nothing of the future comes in. In their
+code it is 0 past the end of the text, so that what the last query gives changes when a token follows; here it is as if
+one did, and a text that is written gives what it gives as a whole. The class of the released code cuts all slopes of
+ALiBi to none by default.
 """
 
 import math

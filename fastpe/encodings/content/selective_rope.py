@@ -28,9 +28,10 @@ causal models alone.
 
 **Traps.** Sums of angles over a long text lose their digits in float32: here they are made in float64, and whole turns
 are taken away. Angles are relative along the path of the text, not in key - query. A cache needs the last sums and the
-last three p beside its keys. The authors' options that they leave off are not here: a gate or a bias for f, an
-activation after the convolution, learned or other tau. With "rope+selective_rope", which must rotate all pairs by the
-same layout, angles add up; "fox+selective_rope" forgets as well.
+last three p beside its keys; both begin anew with a document (`documents:`). The authors' options that they leave off
+are not here: a gate or a bias for f, an activation after the convolution, learned or other tau. With
+"rope+selective_rope", which must rotate all pairs by the same layout, angles add up; "fox+selective_rope" forgets as
+well.
 """
 
 from typing import Any

@@ -4,10 +4,12 @@ With the products C_h = s q_h k_h^T and the biases b_h of all heads, at every ce
 
     x = [C_1 .. C_H, b_1 .. b_H],    u = lrelu(W1 x + b1),    S = C + b + W2 u
 
-W1 and W2 are T taps of a convolution along the keys: x is 0 where a key is hidden, x and u where there is none. A block
-of `ROWS` queries goes through its keys `KEYS` at a time, with the cells of all heads at hand. Those of a key lie side
-by side, so that a tap is a product whose columns begin a row earlier or later. Of keys beyond a chunk's edges, as far
-as the taps reach, x and u are made twice.
+W1 and W2 are T taps of a convolution along the keys. x is 0 where a key is hidden, and so is u; but in causal attention
+x alone for keys after those that a query sees, which need not be there: what a query gives stays as a text goes on.
+
+A block of `ROWS` queries goes through its keys `KEYS` at a time, with the cells of all heads at hand. Those of a key
+lie side by side, so that a tap is a product whose columns begin a row earlier or later. Of keys beyond a chunk's edges,
+as far as the taps reach, x and u are made twice.
 
 Backward, all of that is made again. What a chunk's own scores say of x and u beyond its edges is added there: the
 slopes of u are known, and the rest is linear. Per cell and tap 6 H W FLOP forward, three times as many backward.
@@ -193,8 +195,9 @@ def block_of(side, query, rows, arena, room):
 def chunk_of(side, net, block, start):
     """The chunk from key `start` on."""
     reach, end = net.taps // 2, min(start + KEYS, block.end)
-    x_start, u_start = max(block.start, start - 2 * reach), max(NONE, start - reach)
-    return Chunk(start, end, x_start, min(block.end, end + 2 * reach), u_start, min(side.keys, end + reach))
+    x_start, u_start = max(block.start, start - 2 * reach), max(block.start, start - reach)
+    u_end = end + reach if side.causal else min(block.end, end + reach)
+    return Chunk(start, end, x_start, min(block.end, end + 2 * reach), u_start, u_end)
 
 
 @inner
@@ -239,3 +242,20 @@ def hide(x, grids, block, chunk, arena, room):
             cells = at(x, number * room.grid + cell_of(key, chunk, room))
             for lane in range(0, ROWS, lanes(x)):
                 store(cells, lane, seen(key, lane, load(cells, lane), zeros(x), arena, room))
+
+
+@inner
+def hide_units(side, u, units, block, chunk, arena, room):
+    """Zeros of u where a query does not see its key; in causal attention of keys before those alone."""
+    if sees_all(block, chunk.u_start, block.all_end if side.causal else chunk.u_end):
+        return
+    for key in range(chunk.u_start, chunk.u_end):
+        for unit in range(units):
+            cells = at(u, unit * room.grid + cell_of(key, chunk, room))
+            for lane in range(0, ROWS, lanes(u)):
+                own, none = load(cells, lane), zeros(u)
+                if side.causal:
+                    past = splat(scalar(u, key)) - load(at(arena, room.low), lane)
+                    store(cells, lane, where_negative(past, none, own))
+                else:
+                    store(cells, lane, seen(key, lane, own, none, arena, room))

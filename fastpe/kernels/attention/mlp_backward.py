@@ -15,6 +15,7 @@ from fastpe.kernels.attention.mlp import (
     chunk_of,
     clear_outside,
     hide,
+    hide_units,
     seen,
     sees_all,
 )
@@ -126,7 +127,7 @@ def _weights_back(side, g, block, chunk, h, arena, room):
 
 
 @inner
-def _u_back(side, net, g, chunk, arena, room):
+def _u_back(side, net, g, block, chunk, arena, room):
     """The gradients of what lrelu takes, in `du`, and those of W2 and b1."""
     u, s, du = at(arena, room.u), at(arena, room.s), at(arena, room.du)
     place, first, reach = cell_of(chunk.u_start, chunk, room), cell_of(chunk.start, chunk, room), net.taps // 2
@@ -136,6 +137,7 @@ def _u_back(side, net, g, chunk, arena, room):
         net.out, (net.taps, w * net.taps, ONE), net.taps, heads, -ONE, at(arena, room.ones), at(s, place),
         at(du, place), room.grid, w, n, SLOPED, at(u, place), room.grid,
     )  # fmt: skip
+    hide_units(side, du, w, block, chunk, arena, room)
     if g.wants_net:
         for tap in range(net.taps):
             scores, taken = at(s, first), at(u, first + (tap - reach) * ROWS)
@@ -219,7 +221,7 @@ def mlp_backward(side, net, g, query, rows, arena, room):
         clear_outside(at(arena, room.s), side.heads, chunk.start, chunk.end, chunk, room)
         for h in range(side.heads):
             _weights_back(side, g, block, chunk, h, arena, room)
-        _u_back(side, net, g, chunk, arena, room)
+        _u_back(side, net, g, block, chunk, arena, room)
         _x_back(side, net, g, block, chunk, arena, room)
         for h in range(side.heads):
             _biases_back(side, g, block, chunk, h, arena, room)

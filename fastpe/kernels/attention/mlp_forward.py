@@ -15,6 +15,7 @@ from fastpe.kernels.attention.mlp import (
     chunk_of,
     clear_outside,
     hide,
+    hide_units,
     seen,
     sees_all,
 )
@@ -93,7 +94,7 @@ def _make_biases(side, block, chunk, h, biases, n, arena, room):
 
 
 @inner
-def _make_u(side, net, chunk, arena, room):
+def _make_u(side, net, block, chunk, arena, room):
     x, u, place = at(arena, room.x), at(arena, room.u), cell_of(chunk.u_start, chunk, room)
     cells, inputs = (chunk.u_end - chunk.u_start) * ROWS, 2 * side.heads
     clear_outside(u, net.hidden, chunk.u_start, chunk.u_end, chunk, room)
@@ -101,13 +102,14 @@ def _make_u(side, net, chunk, arena, room):
         net.into, (inputs * net.taps, net.taps, ONE), net.taps, inputs, ONE, at(arena, room.ones), at(x, place),
         at(u, place), room.grid, net.hidden, cells, LEAKY, net.bias, ONE,
     )  # fmt: skip
+    hide_units(side, u, net.hidden, block, chunk, arena, room)
 
 
 @inner
 def make_scores(side, net, block, chunk, arena, room):
     """x, u and the scores of a chunk, hidden ones among them."""
     _make_x(side, block, chunk, arena, room)
-    _make_u(side, net, chunk, arena, room)
+    _make_u(side, net, block, chunk, arena, room)
     x, u, s, place = at(arena, room.x), at(arena, room.u), at(arena, room.s), cell_of(chunk.start, chunk, room)
     cells = (chunk.end - chunk.start) * ROWS
     for h in range(side.heads):

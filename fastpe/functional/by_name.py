@@ -1,0 +1,44 @@
+"""Attention of arguments by name, as adapters of frameworks hold them: `fastpe.attention`, or with `before` and `after`
+among them `fastpe.columns.two_sided`, which is never causal."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastpe.functional import attention, two_sided
+from fastpe.functional.arguments import Array, Call
+
+
+def check(given: Mapping[str, Any]) -> None:
+    """Raise the errors of the call; values that are not known yet may be zeros."""
+    if "before" in given:
+        call, _ = _of_both_sides(given, None)
+    else:
+        own = {name: given[name] for name in ("q", "k", "v", "causal", "window", "lengths")}
+        rest = {name: value for name, value in given.items() if name not in (*own, "tolerance")}
+        call = attention.checked(**own, return_lse=False, wrt=None, slots=rest)
+    attention.checked_tolerance(given["tolerance"], call.computed)
+
+
+def outputs(given: Mapping[str, Any], *, rounds: bool = False) -> tuple[Array, Array]:
+    """Output and lse; rounds: whether q, k and v are float32 arrays that hold bfloat16 numbers."""
+    if "before" in given:
+        found = two_sided.attended(*_of_both_sides(given, ()), given["tolerance"], rounds=rounds).outputs()
+    else:
+        found = attention.rounded(**given) if rounds else attention.attention(**given, return_lse=True)
+    out, lse = found
+    return out, lse
+
+
+def gradients(
+    out: Array, lse: Array, dout: Any, given: Mapping[str, Any], *, wrt: tuple[str, ...], rounds: bool = False
+) -> dict[str, Array]:
+    """The gradients of arguments for `dout`, or (dout, dlse), after a forward pass that gave `out` and `lse`."""
+    if "before" in given:  # what each side has of the output is not known of both
+        return two_sided.attended(*_of_both_sides(given, wrt), given["tolerance"], rounds=rounds).pullback(dout)
+    return attention.gradients(out, lse, dout, **given, wrt=wrt, rounds=rounds)
+
+
+def _of_both_sides(given: Mapping[str, Any], wrt: tuple[str, ...] | None) -> tuple[Call, list[Array]]:
+    own = {name: given[name] for name in ("q", "k", "v", "before", "after", "window", "lengths")}
+    rest = {name: value for name, value in given.items() if name not in (*own, "causal", "tolerance")}
+    return two_sided.checked(**own, return_lse=True, wrt=wrt, slots=rest)
