@@ -104,7 +104,7 @@ def _coins(count: int) -> list[Array]:
 
 
 def _sums(coins: Array, values: Array) -> Array:
-    """The sums of values whose sign is changed where a coin is up: of eight together, looked up among their 256 sums."""
+    """The sums of values whose sign is changed where a coin is up: of eight together, from a table of 256."""
     eights = np.zeros((coins.shape[1], 8))
     eights.reshape(-1)[: len(values)] = values
     found = np.zeros(len(coins))

@@ -66,10 +66,11 @@ def _side(net, layer, act, arena, position, own, sizes, a):
     which = min(layer, layers - 1) * batch + min(own.sequence, batch - 1)
     bias = at(pointer(position.bias), place(numbers, BIAS, layer, NONE))
     cells = at(pointer(net.cells), place(numbers, SCORES, layer, NONE))
+    more = sizes.unit_taps // 2 if sizes.causal else NONE  # keys that may follow
     return Side(
         q, head, row, k, head, row, v, head, 3 * c, bias, numbers[BIAS, HEAD], case.queries - 1, numbers[BIAS, GIVEN],
         cells, numbers[SCORES, HEAD], case.keys, numbers[SCORES, GIVEN], scale, sizes.heads, ONE, head, head,
-        own.before + own.length, NONE, sizes.causal, NONE, at(pointer(position.spans), which * 2 * queries),
+        own.before + own.length + more, NONE, sizes.causal, NONE, at(pointer(position.spans), which * 2 * queries),
         case.spanned,
     )  # fmt: skip
 

@@ -248,18 +248,17 @@ def _at_stage(case: Case, stage: str) -> Array:
 
 def attention_vjp_in(
     dtype: Any, q: Array, k: Array, v: Array, *, causal: Any = False, window: Any = None, lengths: Any = None,
-    return_lse: Any = False, factors: Array | None = None, **slots: Any,
+    return_lse: Any = False, factors: Array | None = None, follows: bool = False, **slots: Any,
 ) -> tuple[Any, Callable[[Array], dict[str, Array]]]:  # fmt: skip
-    """`attention_vjp` computed in another dtype: what NumPy gives in float32, for the error law of the tests.
-
-    factors (B, H, N, M): what weights are multiplied by before values are mixed with them, as dropout does.
-    """
+    """`attention_vjp` computed in another dtype: what NumPy gives in float32, for the error law of the tests. factors
+    (B, H, N, M): what dropout multiplies weights by before values are mixed. follows: as `Case` has it."""
     case = check(dtype, q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, slots=slots)
     if isinstance(q, Rounding) and "reflectors" not in slots:  # as kernels see them; elsewhere they are plain arrays
         named = [name for name in ("rel_key", "rel_query", "rel_value", "counts") if name in case.slots]
         rows = {name: like(case.slots[name], q) for name in named}
         case = replace(case, q=like(case.q, q), k=like(case.k, q), v=like(case.v, q), slots=case.slots | rows)
-    return _forward_and_pullback(case if factors is None else replace(case, dropped=np.asarray(factors, dtype)))
+    dropped = None if factors is None else factors.astype(dtype)
+    return _forward_and_pullback(replace(case, dropped=dropped, follows=follows))
 
 
 # q, k, v and dout may hold NaN and infinities, and what becomes of them stands in the results

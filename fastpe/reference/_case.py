@@ -39,6 +39,7 @@ class Case:
     return_lse: bool
     shapes: dict[str, tuple[int, ...]]  # of the arguments whose gradients are wanted, as they were given
     look_back: Array | None  # of bands, (B or 1, 1, N, M), 0 where no band has the cell
+    follows: bool = False  # whether keys may follow the last, as tokens do in a model
 
     def rows(self, slot: str, transposed: bool = False) -> Array:
         """Which row of the slot every cell reads: clip(j - i, -K, K) + K, as (B or 1, 1, N, M)."""

@@ -17,8 +17,7 @@ def dape(
 
         x = [C_1 .. C_H, b_1 .. b_H],    S = C + b + W2 lrelu(W1 x + b1)
 
-    Version 2 has convolutions along the keys, of three taps, for both maps; what lies above the diagonal of x is 0, and
-    what W2 reads there is lrelu(W1 x + b1) all the same, past the last key too.
+    Version 2 has convolutions along the keys, of three taps, for both maps; what lies above the diagonal of x is 0.
 
     Parameters
     ----------

@@ -1,6 +1,7 @@
 """A small network over the scores of all heads (DAPE), in plain NumPy, with pullback.
 
-What W1 reads is 0 where a key is hidden; so is what W2 reads, but in causal attention behind the keys that are seen.
+What W1 reads is 0 where a key is hidden; so is what W2 reads, but in causal attention behind the query: as far as there
+are keys, or any number of them where `Case.follows` says that more may.
 """
 
 from collections.abc import Callable
@@ -21,8 +22,9 @@ def networked(case: Case, content: Array, biases: Array) -> tuple[Any, Callable[
     keys, reach = content.shape[-1], into.shape[-1] // 2
     x = np.where(case.visible, np.concatenate([content, np.broadcast_to(biases, content.shape)], axis=1), 0)
     x, there = (_longer(array, reach) for array in (x, case.visible))
-    if case.call.causal:  # whatever comes after what a query sees is there, with x = 0
-        there = np.maximum.accumulate(there, axis=-1)
+    if case.call.causal:
+        last = np.inf if case.follows else case.call.key_lengths[:, None, None, None]
+        there = np.maximum.accumulate(there, axis=-1) & (np.arange(keys + reach) < last)
     before = _convolved(x, into) + offsets[:, None, None]
     slope = np.where(there, np.where(before > 0, 1, _LEAK), 0).astype(offsets.dtype)
     units = slope * before

@@ -284,7 +284,7 @@ def _attention(
     maps = [_named(linear_vjp, parameters, prefix + name, own) for name, own in inputs.items()]
     heads = [_split(projected, config.heads) for projected, _ in maps]
     made, made_pullback = made_vjp(gated, parameters, x, heads[0], heads[1], slots.get("angles"))
-    slots |= made
+    slots |= made | ({"follows": True} if "mlp_in" in slots else {})
     mixed, mix_pullback = attend(x.dtype, *heads, causal=config.causal, factors=factors, **slots)
     out, out_pullback = _named(linear_vjp, parameters, prefix + "out", _merge(mixed))
 

@@ -22,9 +22,9 @@ uniform in +-1/sqrt(fan-in), the default of the authors' framework.
 
 **Traps.** Their second map has a bias too, a constant of a row, which no softmax sees: it is left out. In version 2 the
 hidden layer is not 0 one key past the query, and feeds the query's own cell; nothing of the future comes in. In their
-code it is 0 past the end of the text, so that what the last query gives changes when a token follows; here it is as if
-one did, and a text that is written gives what it gives as a whole. The class of the released code cuts all slopes of
-ALiBi to none by default.
+code, and in `fastpe.attention`, it is 0 past the last key, so that what the last query gives changes when a key
+follows; in models here it is as if one did, and a text that is written gives what it gives as a whole. The class of the
+released code cuts all slopes of ALiBi to none by default.
 """
 
 import math

@@ -5,7 +5,8 @@ With the products C_h = s q_h k_h^T and the biases b_h of all heads, at every ce
     x = [C_1 .. C_H, b_1 .. b_H],    u = lrelu(W1 x + b1),    S = C + b + W2 u
 
 W1 and W2 are T taps of a convolution along the keys. x is 0 where a key is hidden, and so is u; but in causal attention
-x alone for keys after those that a query sees, which need not be there: what a query gives stays as a text goes on.
+x alone of keys behind the query. Past the last of `Side.keys` there is neither: a model counts in as many more as the
+taps reach, so that what its last tokens give stays as it is when others follow.
 
 A block of `ROWS` queries goes through its keys `KEYS` at a time, with the cells of all heads at hand. Those of a key
 lie side by side, so that a tap is a product whose columns begin a row earlier or later. Of keys beyond a chunk's edges,
@@ -196,7 +197,7 @@ def chunk_of(side, net, block, start):
     """The chunk from key `start` on."""
     reach, end = net.taps // 2, min(start + KEYS, block.end)
     x_start, u_start = max(block.start, start - 2 * reach), max(block.start, start - reach)
-    u_end = end + reach if side.causal else min(block.end, end + reach)
+    u_end = min(side.keys if side.causal else block.end, end + reach)
     return Chunk(start, end, x_start, min(block.end, end + 2 * reach), u_start, u_end)
 
 
