@@ -91,7 +91,7 @@ def check(
         if name not in AXES and name not in _PLAIN:
             raise TypeError(f"{name} is not a slot of attention; those are {', '.join((*AXES, *_PLAIN))}")
     causal = truth("causal", causal)
-    check_reflections(given, causal, window)
+    check_reflections(given, causal)
     starts = check_starts(given.get("query_start"), sizes, batched)
     positions = Positions(sizes["N"], sizes["M"], starts)
     if starts is not None:

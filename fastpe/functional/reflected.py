@@ -12,12 +12,22 @@ from fastpe.functional.sinks import drain, sinks_gradient
 from fastpe.kernels import simd
 from fastpe.kernels.attention import reflected, reflected_backward, reflected_rows
 from fastpe.kernels.attention.cells import FEW
-from fastpe.kernels.attention.reflected import BLOCK, TILE
+from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE
 from fastpe.kernels.attention.reflected_room import backward_room, forward_sizes, laid_out
 from fastpe.kernels.threads import lanes_for, run_apart
 
 _TILE, _FEW = int(TILE), int(FEW)
 _WORK = 2  # what a cell costs, measured by one of plain attention
+
+
+def _spans(call: Call) -> Array | None:
+    """The keys that queries see of those up to their own, (B or 1, N, 2), where not all."""
+    if call.window is None:
+        return call.spans
+    queries = call.positions.first[:, None] + np.arange(call.positions.n)
+    near = np.maximum(queries - (call.window - 1), 0)
+    first, last = (near, queries + 1) if call.spans is None else np.moveaxis(call.spans, -1, 0)
+    return np.stack(np.broadcast_arrays(np.maximum(first, near), last), axis=-1)
 
 
 class Reflected(Outcome):
@@ -32,14 +42,18 @@ class Reflected(Outcome):
         samples, heads = (max(sizes) for sizes in zip(w.shape[:2], beta.shape[:2], strict=True))
         self.shape = samples, heads, m, d
         self.lane = simd.whole_vectors(1, self.dtype)
+        spans = _spans(call)
         self.sizes = reflected.Sizes(
-            b, h, hk, n, m, d, dv, heads * m if samples > 1 else 0, m if heads > 1 else 0, max(heads, hk)
-        )
+            b, h, hk, n, m, d, dv, heads * m if samples > 1 else 0, m if heads > 1 else 0, max(heads, hk),
+            0 if spans is None else len(spans),
+        )  # fmt: skip
         rows = call.q, call.k, call.v, np.broadcast_to(w, self.shape), np.broadcast_to(beta, self.shape[:-1])
-        lengths = np.stack([call.query_lengths, call.key_lengths], axis=1).astype(np.int64)
+        starts = np.broadcast_to(call.positions.first, (b,))
+        lengths = np.stack([call.query_lengths, call.key_lengths, starts], axis=1).astype(np.int64)
         given = [self._in_one_piece(in_float32(x)) for x in rows]
         scale, limits = np.broadcast_to(call.scale, (h,)), np.array([np.finfo(self.dtype).min, 1.0], self.dtype)
-        self.tokens = reflected.Tokens._make([*given, limits[:0], self._in_one_piece(scale), lengths, limits])
+        seen = np.zeros(1, np.int64) if spans is None else contiguous(spans, np.int64).reshape(-1)
+        self.tokens = reflected.Tokens._make([*given, limits[:0], self._in_one_piece(scale), lengths, seen, limits])
         self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.full((b, h, n), -np.inf, self.dtype)
         if known is None:
             self._forward()

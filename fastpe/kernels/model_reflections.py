@@ -19,8 +19,8 @@ import numpy as np
 from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.activation import logistic
 from fastpe.kernels.attention.cells import add_scaled, dot, scale_row
-from fastpe.kernels.attention.reflected import TILE
 from fastpe.kernels.attention.reflected_backward import Room
+from fastpe.kernels.attention.reflected_blocks import TILE
 from fastpe.kernels.attention.reflected_room import backward_room, forward_sizes, laid_out
 from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.model_gates import add_number
@@ -64,6 +64,7 @@ class AttentionRoom(NamedTuple):
     peaks: int
     sums: int
     mixed: int
+    sight: int
     of_row: int
     dout: int
     dq: int

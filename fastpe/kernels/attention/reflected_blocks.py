@@ -1,0 +1,78 @@
+"""Blocks of queries that are reflected, the tiles of keys that they meet, and which keys of a tile they see.
+
+All tokens up to a query reflect it, whatever it sees: of keys up to its own it sees an interval. A block goes from the
+tile of its last query to the farthest key that one of its queries sees. Of a tile on the way in which none sees a key
+it makes no scores, but for what the tile's reflectors make of the rows.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastpe.kernels._jit import inner
+from fastpe.kernels.simd import at, get, lanes, load, put, scalar, splat, store, where_negative
+
+TILE = np.int64(32)  # keys
+BLOCK = np.int64(4)  # vectors of queries
+
+
+class Block(NamedTuple):
+    """The first query of a block, how many there are, where the first stands; the farthest key that one of them sees,
+    how many keys the last one meets; a pointer to their spans, (queries, 2), and whether they have any."""
+
+    first: int
+    queries: int
+    position: int
+    low: int
+    met: int
+    spans: Any
+    spanned: int
+
+
+@inner
+def span_of(spans, spanned, i, last):
+    """The first key that query i sees, and the first that it no longer sees, `last` at most."""
+    if not spanned:
+        return last * 0, last
+    return get(spans, 2 * i), min(last, get(spans, 2 * i + 1))
+
+
+@inner
+def block_from(first, count, position, keys, spans, spanned):
+    """The block of `count` queries from this one on, with so many keys."""
+    met = max(0, min(position + count, keys))
+    low = met if spanned else met * 0
+    for i in range(count if spanned else 0):
+        near, last = span_of(spans, spanned, i, min(position + i + 1, keys))
+        low = min(low, near if near < last else met)
+    return Block(first, count, position, low, met, spans, spanned)
+
+
+@inner
+def look_at_tile(block, first, count, sight):
+    """Whether a query of the block sees one of a tile's keys; `sight` gets the first and the last for every query,
+    counted from the tile's first key on."""
+    if not block.spanned:
+        return True
+    size, seen = BLOCK * lanes(sight), False
+    for i in range(block.queries):
+        near, last = span_of(block.spans, block.spanned, i, min(block.position + i + 1, block.met))
+        near, last = max(near - first, 0), min(last - first, count)
+        seen |= near < last
+        put(sight, i, scalar(sight, min(near, TILE)))
+        put(sight, size + i, scalar(sight, max(last, 0) - 1))
+    return seen
+
+
+@inner
+def hide(block, scores, count, sight):
+    """Minus infinity in the place of scores of keys that are not seen."""
+    if not block.spanned:
+        return
+    lane, hidden = lanes(scores), splat(scalar(scores, -np.inf))
+    size = BLOCK * lane
+    for i in range(0, size, lane):
+        near, last = load(sight, i), load(sight, size + i)
+        for j in range(count):
+            s, key = at(scores, j * size + i), splat(scalar(scores, j))
+            store(s, 0, where_negative(key - near, hidden, where_negative(last - key, hidden, load(s, 0))))
