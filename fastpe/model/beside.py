@@ -60,5 +60,3 @@ def _check_reflections(config: ModelConfig, parts: Sequence[Part], layers: Seque
         raise ValueError(f"{name!r} {what} beside reflections: with them go {', '.join(sorted(_AT_INPUT))}")
     if config.dropout:
         raise ValueError(f"dropout must be 0 with {name!r}, which reflects queries, not {config.dropout:g}")
-    if config.sight != "all":
-        raise ValueError(f"sight must be 'all' with {name!r}, which reflects queries, not {config.sight!r}")

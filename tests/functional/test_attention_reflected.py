@@ -155,6 +155,48 @@ def test_padding_reflects_nothing(rng):
         np.testing.assert_array_equal(array[..., 50:, :], 0)
 
 
+SEEN = {"window": {"window": 37}, "spans": {"spans": np.stack([np.arange(90) % 50, 35 + np.arange(90) % 40], axis=-1)}}
+
+
+@pytest.mark.parametrize("options", SEEN.values(), ids=SEEN)
+def test_keys_that_are_not_seen_reflect(rng, options):
+    """Weights are those of all keys, of which some are left out."""
+    given = problem(rng, SLOTS, b=1, n=90, d=5)
+    given["v"] = np.broadcast_to(np.eye(90), (1, 2, 90, 90))
+    whole, i, j = fastpe.attention(**given, causal=True), *np.ogrid[:90, :90]
+    seen = (
+        i - j < options["window"]
+        if "window" in options
+        else (options["spans"][:, :1] <= j) & (j < options["spans"][:, 1:])
+    )
+    expected = np.where(seen, whole, 0)
+    total = expected.sum(axis=-1, keepdims=True)
+    expected = np.divide(expected, total, where=total > 0, out=np.zeros_like(expected))
+    np.testing.assert_allclose(fastpe.attention(**given, causal=True, **options), expected, rtol=0, atol=1e-13)
+    few = {"causal": True, "spans": options["spans"][40:42]} if "spans" in options else {"causal": True, **options}
+    two = fastpe.attention(**{**given, "q": given["q"][:, :, 40:42]}, query_start=40, **few)
+    np.testing.assert_allclose(two, expected[:, :, 40:42], rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("n", [2, 70])
+def test_tiles_of_which_nobody_sees_a_key_are_not_read(rng, n):
+    """Nor do they get gradients, but for what their reflectors do on the way."""
+    given = problem(rng, SLOTS, b=1, n=n, m=300, d=5)
+    options = {"causal": True, "spans": np.tile([100, 130], (n, 1)), "wrt": ("q", "k", "v", *SLOTS)}
+    calm, pull = fastpe.attention_vjp(**given, **options)
+    expected = pull(calm)
+    for name in "kv":
+        given[name][:, :, :96] = given[name][:, :, 160:] = np.nan
+    out, pull = fastpe.attention_vjp(**given, **options)
+    np.testing.assert_array_equal(out, calm)
+    for name, gradient in pull(out).items():
+        np.testing.assert_array_equal(gradient, expected[name])
+        if name != "q":
+            row = gradient if name == "reflect" else gradient[..., 0]
+            assert not row[..., :100].any()
+            assert row[..., 130:].any() == (name in SLOTS)
+
+
 # ------------------------------------------------------------------------------------------ beside the reference
 
 
@@ -172,8 +214,14 @@ def test_any_sizes_and_all_that_goes_with_it(data):
         arguments["v"] = rng.standard_normal((b, hk, m, 11)).astype(sizes["dtype"])
     if draw(st.booleans()):
         arguments["sinks"] = rng.standard_normal(h).astype(sizes["dtype"])
-    keys, queries = rng.integers(0, m + 1, b), rng.integers(0, n + 1, b)
-    agrees(arguments, lengths=draw(st.sampled_from([None, keys, (queries, keys), (queries, None)])))
+    keys, queries, options = rng.integers(0, m + 1, b), rng.integers(0, n + 1, b), {}
+    if draw(st.booleans()):
+        options["window"] = draw(st.sampled_from([1, 2, 31, 50]))
+    if draw(st.booleans()):
+        options["spans"] = np.sort(rng.integers(-3, m + 4, (draw(st.sampled_from([1, b])), n, 2)), axis=-1)
+    if draw(st.booleans()):
+        options["query_start"] = rng.integers(0, m + 20, b)
+    agrees(arguments, **options, lengths=draw(st.sampled_from([None, keys, (queries, keys), (queries, None)])))
 
 
 @pytest.mark.parametrize("n", [3, 130])
@@ -235,12 +283,13 @@ def test_scores_that_one_looks_at(rng):
 # ---------------------------------------------------------------------------------------------------- as elsewhere
 
 
+@pytest.mark.parametrize("window", [None, 60])
 @pytest.mark.parametrize("n", [2, 200])
-def test_any_number_of_threads_gives_the_same_bits(rng, n, monkeypatch):
+def test_any_number_of_threads_gives_the_same_bits(rng, n, window, monkeypatch):
     given, found = problem(rng, SLOTS, b=2, h=4, hk=2, n=n, m=430, d=40, dtype=np.float32, shared=True), []
     for threads in (1, 2, 5):
         monkeypatch.setattr(threads_of_kernels, "default_threads", lambda threads=threads: threads)
-        out, pull = fastpe.attention_vjp(**given, causal=True)
+        out, pull = fastpe.attention_vjp(**given, causal=True, window=window)
         found.append({"out": out, **pull(out)})
     for name, array in found[0].items():
         assert all(array.tobytes() == other[name].tobytes() for other in found[1:]), name

@@ -23,15 +23,16 @@ from fastpe.reference import _gate, reflections_vjp
 
 BASE = ModelConfig("path", width=24, heads=4, layers=2, hidden=20, causal=True, train_length=20, dtype="float64")
 CASES = [
-    {}, {"norm": "layernorm", "activation": "gelu", "final_norm": True}, {"heads": 1, "norm": "rmsnorm"},
+    {}, {"sight": "window:9,chunks:70"}, {"norm": "layernorm", "activation": "gelu", "final_norm": True},
+    {"heads": 1, "norm": "rmsnorm"},
     {"encoding": "path*2,nope", "layers": 3}, {"encoding": "sinusoidal+path"}, {"options": {"rank": 3}},
     {"residual": False, "bias": False}, {"vocabulary": 7, "tied": True}, {"encoding": "learned+path", "width": 20},
     {"encoding": "path@a,path@b", "options": {"path@a.rank": 5}}, {"width": 36, "heads": 2},
-    {"encoding": "learned+path", "positions": "digits:3:2-4", "vocabulary": 7},
+    {"encoding": "learned+path", "positions": "digits:3:2-4", "vocabulary": 7}, {"sight": "chunks:7,all"},
 ]  # fmt: skip
 
 
-@lengths_of(CASES, long=4)
+@lengths_of(CASES, long=5)
 def test_loss_and_gradients_are_the_references(own, length):
     assert_gradients_are_the_references(replace(BASE, train_length=length, **own), length)
 
@@ -94,11 +95,13 @@ def test_short_sequences_that_go_together_are_those_that_go_alone():
     assert_packed_sequences_are_those_alone(BASE)
 
 
-@pytest.mark.parametrize("encoding", ["path", "sinusoidal+path", "path,nope"])
+@pytest.mark.parametrize(
+    "own", [{}, {"encoding": "sinusoidal+path"}, {"encoding": "path,nope"}, {"sight": "window:40,chunks:64"}]
+)
 @pytest.mark.parametrize("prompt", [1, 2, 3, 500])
-def test_tokens_written_one_by_one_are_those_of_whole_sequences(encoding, prompt):
+def test_tokens_written_one_by_one_are_those_of_whole_sequences(own, prompt):
     """500 go through the model in two parts."""
-    model = moved(replace(BASE, encoding=encoding, vocabulary=11))
+    model = moved(replace(BASE, **own, vocabulary=11))
     assert_written_as_a_whole(model, prompt, atol=1e-12)
 
 
@@ -155,7 +158,6 @@ MISTAKES = {
     "'selective_rope[+]path' ": {"encoding": "selective_rope+path"},
     "'path[+]log_n' fills 'row_scale' beside reflections": {"encoding": "path+log_n"},
     "dropout must be 0 with 'path', which reflects queries, not 0.1": {"dropout": 0.1},
-    "sight must be 'all' with 'path', which reflects queries, not 'window:5'": {"sight": "window:5"},
     "positions cannot be 'documents:3': 'path' sums and convolves": {"vocabulary": 7, "positions": "documents:3"},
 }  # fmt: skip
 
