@@ -9,7 +9,8 @@ keys from near to far, a tile of TILE at a time. With x as it comes to the tile,
 
 and x leaves it as x + sum_n r_n w_n: three products of matrices, and sums of at most TILE terms with the products of
 rows that `lay_products` has made once for all blocks, (2, TILE, TILE) for each tile. A lane whose query stands before
-key j has t_j = r_j = 0 and S_j = -inf. (8 D + 2 TILE) FLOP a cell, forward.
+key j has t_j = r_j = 0 and S_j = -inf. (8 D + 2 TILE) FLOP a cell, forward; where no lane sees a key of the tile
+(`reflected_blocks`) it has no S, and costs half.
 
 A task is a block of one head; what it writes is its own. `reflected_backward` has the way back. Nothing is rounded to
 bfloat16, in models neither.
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.kernels._jit import entry, inner
-from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE, block_from, hide, look_at_tile, span_of
+from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE, block_from, hide, look_at_tile
 from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,
