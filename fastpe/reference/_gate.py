@@ -77,12 +77,13 @@ def gate_vjp(
 
 
 def made_vjp(
-    gated: Any, parameters: Mapping[str, Array], x: Array, q: Array, k: Array, angles: Any = None
+    gated: Any, parameters: Mapping[str, Array], x: Array, q: Array, k: Array, angles: Any = None, places: Any = None
 ) -> tuple[dict[str, Array], Callable[[dict[str, Array], dict[str, Array]], dict[str, Array]]]:
     """The slots that a layer's gates make of its input, and of queries and keys (B, H, N, D); {} without one.
 
-    angles: those of positions, to which a layer's own are added. The pullback takes its own gradients out of those of
-    all slots, files those of parameters, and returns those of ``x``, ``q`` and ``k`` that it knows.
+    angles: those of positions, to which a layer's own are added. places: as for `reflections`. The pullback takes its
+    own gradients out of those of all slots, files those of parameters, and returns those of ``x``, ``q`` and ``k`` that
+    it knows.
     """
     if gated is None:
         return {}, lambda found, gradients: {}
@@ -102,7 +103,7 @@ def made_vjp(
         made["angles"], pulls["angles"] = turns + (0.0 if angles is None else angles), ("x", pull)
     reflected: Any = None
     if gated.reflects:
-        both, reflected = reflections_vjp(x, **own)
+        both, reflected = reflections_vjp(x, **own, places=places)
         made |= dict(zip(_REFLECTIONS, both, strict=True))
 
     def pullback(found: dict[str, Array], gradients: dict[str, Array]) -> dict[str, Array]:
