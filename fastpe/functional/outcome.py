@@ -23,9 +23,13 @@ class Outcome:
 
     def outputs(self) -> Any:
         """What `attention` returns."""
-        lse = raised(self.lse, self.columns).astype(self.dtype, copy=False)
+        lse = self.whole_lse().astype(self.dtype, copy=False)
         out, lse = (self.call.without_axes(x) for x in (self.out.astype(self.call.dtype, copy=False), lse))
         return (out, lse) if self.call.return_lse else out
+
+    def whole_lse(self) -> Array:
+        """lse with the bases of blocks, which kernels leave it less of."""
+        return raised(self.lse, self.columns)
 
     @without_warnings
     def pullback(self, dout: Any) -> dict[str, Array]:

@@ -15,7 +15,7 @@ BESIDE_NETWORK = ("angles", "bias", "scores", "sinks")
 _OPTIONS_BESIDE_NETWORK = ("scale", "pairs", "window", "spans", "query_start")
 
 REFLECTIONS = ("reflectors", "reflect")
-_BESIDE_REFLECTIONS = ("sinks", "scale", "window", "spans", "query_start")
+_BESIDE_REFLECTIONS = ("key_offset", "sinks", "scale", "window", "spans", "query_start")
 _MOST_VALUES = 2**31 - 1  # that a kernel's index, int32, can choose from
 
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.kernels._jit import entry, inner
-from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE, block_from, hide, look_at_tile
+from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE, block_from, hide, look_at_tile, raise_scores
 from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,
@@ -49,7 +49,7 @@ ONE = np.int64(1)  # named: a call would be compiled once more for the literal
 
 class Sizes(NamedTuple):
     """Axes of the arrays; how many tokens lie between the reflectors of samples and of heads; of products, the heads
-    that have their own; of spans, the samples."""
+    that have their own; of spans, the samples; whether keys have offsets, and strides of those."""
 
     batch: int
     heads: int
@@ -62,12 +62,15 @@ class Sizes(NamedTuple):
     of_head: int
     pairs: int
     spans: int
+    raised: int
+    offsets_sample: int
+    offsets_head: int
 
 
 class Tokens(NamedTuple):
     """q, k and v (B, H, N or M, D), reflectors and how far each reflects; the products of a tile's rows, W W^T and K
     W^T; the scale of each head; (B, 3) the numbers of queries and keys, and where the first query stands; the keys that
-    queries see, (B or 1, N, 2), where not all; the least number, and 1. All in one piece."""
+    queries see, (B or 1, N, 2), where not all; offsets of keys, float64; the least number, and 1. All in one piece."""
 
     q: Any
     k: Any
@@ -78,17 +81,20 @@ class Tokens(NamedTuple):
     scale: Any
     lengths: Any
     spans: Any
+    offsets: Any
     limits: Any
 
 
 class Head(NamedTuple):
-    """Pointers to the keys of one head, and to what belongs to them."""
+    """Pointers to the keys of one head, and to what belongs to them; whether there are offsets."""
 
     k: Any
     v: Any
     w: Any
     beta: Any
     products: Any
+    offsets: Any
+    raised: int
 
 
 class Desk(NamedTuple):
@@ -117,6 +123,8 @@ def head_of(tokens, sizes, b, h):
         at(pointer(tokens.w), token * sizes.width),
         at(pointer(tokens.beta), token),
         at(pointer(tokens.products), pair * tiles * 2 * TILE * TILE),
+        at(pointer(tokens.offsets), b * sizes.offsets_sample + h * sizes.offsets_head),
+        sizes.raised,
     )
 
 
@@ -127,11 +135,11 @@ def spans_of(tokens, sizes, b):
 
 
 @inner
-def block_of(tokens, sizes, b, number, size):
-    """The block of so many queries with this number."""
+def block_of(tokens, sizes, head, b, number, size):
+    """The block of so many queries of a head with this number."""
     first = number * size
     count, spans = min(size, tokens.lengths[b, 0] - first), at(spans_of(tokens, sizes, b), 2 * first)
-    return block_from(first, count, tokens.lengths[b, 2] + first, tokens.lengths[b, 1], spans, sizes.spans)
+    return block_from(head, first, count, tokens.lengths[b, 2] + first, tokens.lengths[b, 1], spans, sizes.spans)
 
 
 @inner
@@ -201,6 +209,7 @@ def meet(head, width, block, first, x, far, along, steps, scores, sight):
     if seen:
         product(at(head.k, first * width), width, ONE, x, scores, size, count, width, OVERWRITE)
         _score(at(products, TILE * TILE), steps, scores, count, ahead)
+        raise_scores(head, block, first, scores, count)
         hide(block, scores, count, sight)
     if first > block.low:
         float_gemm(w, ONE, width, steps, size, far, size, width, size, count, FROM, x, size, x, size)
@@ -269,7 +278,7 @@ def block_forward(head, width, v_width, block, q, scale, lowest, desk, out, out_
 
 
 @inner
-def _forward_lane(lane, board, tokens, sizes, out, lse, room, arenas):
+def _forward_lane(lane, board, tokens, sizes, out, lse, bases, room, arenas):
     arena, width, v_width = row(arenas, lane), sizes.width, sizes.v_width
     desk = Desk(
         at(arena, room[0]), at(arena, room[1]), at(arena, room[2]), at(arena, room[3]), at(arena, room[4]),
@@ -281,25 +290,29 @@ def _forward_lane(lane, board, tokens, sizes, out, lse, room, arenas):
     while task < sizes.batch * sizes.heads * blocks:
         of_head, number = task // blocks, blocks - 1 - task % blocks  # long ones first
         b, h = of_head // sizes.heads, of_head % sizes.heads
-        block = block_of(tokens, sizes, b, number, size)
+        head = head_of(tokens, sizes, b, h)
+        block = block_of(tokens, sizes, head, b, number, size)
         if block.queries > 0:
-            head, at_query = head_of(tokens, sizes, b, h), of_head * sizes.queries + block.first
+            at_query = of_head * sizes.queries + block.first
             q, own = at(pointer(tokens.q), at_query * width), at(pointer(out), at_query * v_width)
             block_forward(
                 head, width, v_width, block, q, tokens.scale[h], tokens.limits[0], desk, own, v_width,
                 at(pointer(lse), at_query),
             )  # fmt: skip
+            for i in range(block.queries * sizes.raised):
+                put(pointer(bases), at_query + i, block.base)
         task = claim(board)
 
 
 @entry(label="attention through reflections")
-def forward(crew, board, tokens, sizes, out, lse, room, arenas):
-    """out (B, H, N, Dv) and lse (B, H, N), in one piece; what no query sees stays as it is.
+def forward(crew, board, tokens, sizes, out, lse, bases, room, arenas):
+    """out (B, H, N, Dv) and lse (B, H, N), in one piece; what no query sees stays as it is. bases: where keys have
+    offsets, (B, H, N) float64, what lse is less of.
 
     room: where the row of a block, t, scores, r, peaks, sums, mixed values and sight lie in a lane's
     arena.
     """
-    in_lanes(crew, _forward_lane, (pointer(board), tokens, sizes, out, lse, room, arenas))
+    in_lanes(crew, _forward_lane, (pointer(board), tokens, sizes, out, lse, bases, room, arenas))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ from fastpe.kernels.threads import claim, in_lanes
 
 class Gradients(NamedTuple):
     """lse and what is taken from the gradient of a weight, (B, H, N); dout; where gradients go, which are zero: all
-    for every head, in one piece, those of scales in float64."""
+    for every head, in one piece, those of scales in float64, those of offsets of any size where keys have none."""
 
     lse: Any
     deltas: Any
@@ -54,6 +54,7 @@ class Gradients(NamedTuple):
     dv: Any
     dw: Any
     dbeta: Any
+    doffsets: Any
     dscale: Any
 
 
@@ -187,13 +188,25 @@ def _add_to_keys(k, w, width, count, queries, arena, room, dk, dw):
 
 
 @inner
-def _scores_back(head, sizes, block, first, arena, room, dout, dv):
-    """e from dout, and what values get; products of the reflectors with what it adds to y."""
+def _add_to_offsets(dscores, doffsets, count):
+    """The sum over a block's queries for every key of a tile."""
+    lane = lanes(dscores)
+    for j in range(count):
+        e = at(dscores, j * BLOCK * lane)
+        sums = (load(e, 0) + load(e, lane)) + (load(e, 2 * lane) + load(e, 3 * lane))
+        put(doffsets, j, get(doffsets, j) + total(sums))
+
+
+@inner
+def _scores_back(head, sizes, block, first, arena, room, dout, dv, doffsets):
+    """e from dout, and what values and offsets get; products of the reflectors with what it adds to y."""
     width, count, size = sizes.v_width, min(TILE, block.met - first), BLOCK * lanes(arena)
     scores, dscores = at(at(arena, room.scores), first * size), at(arena, room.dscores)
     product(at(head.v, first * width), width, ONE, at(arena, room.dout), dscores, size, count, width, OVERWRITE)
     _dscores(scores, dscores, at(arena, room.stats), count)
     _onto(scores, size, ONE, dout, at(dv, first * width), width, count, block.queries)
+    if head.raised:
+        _add_to_offsets(dscores, at(doffsets, first), count)
     of_keys = at(head.products, 2 * TILE * first + TILE * TILE)
     _back_from_scores(of_keys, dscores, at(arena, room.back), count)
 
@@ -202,14 +215,14 @@ def _scores_back(head, sizes, block, first, arena, room, dout, dv):
 def _tile_back(head, sizes, block, first, arena, room, dout, own):
     """A block's way back through a tile; own: where gradients of the head's keys go."""
     width, tile, count = sizes.width, first // TILE, min(TILE, block.met - first)
-    (dk, dv, dw, dbeta), at_keys, size = own, first * width, BLOCK * lanes(arena)
+    (dk, dv, dw, dbeta, doffsets), at_keys, size = own, first * width, BLOCK * lanes(arena)
     x, y = at(at(arena, room.rows), tile * width * size), at(arena, room.y)
     along, steps, back = at(at(arena, room.along), first * size), at(arena, room.steps), at(arena, room.back)
     w, k, beta = at(head.w, at_keys), at(head.k, at_keys), at(head.beta, first)
     seen = look_at_tile(block, first, count, at(arena, room.sight))
     product(w, width, ONE, y, back, size, count, width, OVERWRITE)
     if seen:
-        _scores_back(head, sizes, block, first, arena, room, dout, dv)
+        _scores_back(head, sizes, block, first, arena, room, dout, dv, doffsets)
     products = at(head.products, 2 * TILE * first)
     _carry_back(products, beta, along, back, at(dbeta, first), count, first - block.position)
     _steps_again(along, beta, steps, count)
@@ -274,9 +287,10 @@ def _lane(lane, board, tokens, sizes, g, room, arenas):
             at(pointer(g.dv), at_key * sizes.v_width),
             at(pointer(g.dw), at_key * sizes.width),
             at(pointer(g.dbeta), at_key),
+            at(pointer(g.doffsets), at_key * sizes.raised),
         )
         for number in range((sizes.queries + size - 1) // size):
-            block = block_of(tokens, sizes, b, number, size)
+            block = block_of(tokens, sizes, head, b, number, size)
             if block.queries > 0 and block.low < block.met:
                 i = task * sizes.queries + block.first
                 queries = Queries(

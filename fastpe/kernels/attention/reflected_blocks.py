@@ -1,8 +1,12 @@
-"""Blocks of queries that are reflected, the tiles of keys that they meet, and which keys of a tile they see.
+"""Blocks of queries that are reflected, the tiles of keys that they meet, and which keys of a tile they see; and what
+keys add to scores by themselves.
 
 All tokens up to a query reflect it, whatever it sees: of keys up to its own it sees an interval. A block goes from the
 tile of its last query to the farthest key that one of its queries sees. Of a tile on the way in which none sees a key
 it makes no scores, but for what the tile's reflectors make of the rows.
+
+Offsets of keys, which may be sums over a whole sequence, are taken less the largest that the block may see, its base,
+as in `columns`; `lse` is left less the base.
 """
 
 from typing import Any, NamedTuple
@@ -10,7 +14,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.kernels._jit import inner
-from fastpe.kernels.simd import at, get, lanes, load, put, scalar, splat, store, where_negative
+from fastpe.kernels.simd import (
+    at,
+    get,
+    keep_first,
+    lanes,
+    largest,
+    load,
+    load_first,
+    maximum,
+    put,
+    scalar,
+    splat,
+    store,
+    where_negative,
+)
 
 TILE = np.int64(32)  # keys
 BLOCK = np.int64(4)  # vectors of queries
@@ -18,7 +36,7 @@ BLOCK = np.int64(4)  # vectors of queries
 
 class Block(NamedTuple):
     """The first query of a block, how many there are, where the first stands; the farthest key that one of them sees,
-    how many keys the last one meets; a pointer to their spans, (queries, 2), and whether they have any."""
+    how many keys the last one meets; a pointer to their spans, (queries, 2), and whether they have any; the base."""
 
     first: int
     queries: int
@@ -27,6 +45,7 @@ class Block(NamedTuple):
     met: int
     spans: Any
     spanned: int
+    base: float
 
 
 @inner
@@ -38,14 +57,25 @@ def span_of(spans, spanned, i, last):
 
 
 @inner
-def block_from(first, count, position, keys, spans, spanned):
+def _base_of(head, low, met):
+    """The largest offset of these keys of a head."""
+    lowest = scalar(head.offsets, -np.inf)
+    best = splat(lowest)
+    for j in range(low, met, lanes(head.offsets)):
+        best = maximum(best, keep_first(load_first(head.offsets, j, met - j), met - j, lowest))
+    return largest(best)
+
+
+@inner
+def block_from(head, first, count, position, keys, spans, spanned):
     """The block of `count` queries from this one on, with so many keys."""
     met = max(0, min(position + count, keys))
     low = met if spanned else met * 0
     for i in range(count if spanned else 0):
         near, last = span_of(spans, spanned, i, min(position + i + 1, keys))
         low = min(low, near if near < last else met)
-    return Block(first, count, position, low, met, spans, spanned)
+    base = _base_of(head, low, met) if head.raised and low < met else scalar(head.offsets, 0.0)
+    return Block(first, count, position, low, met, spans, spanned, base)
 
 
 @inner
@@ -62,6 +92,18 @@ def look_at_tile(block, first, count, sight):
         put(sight, i, scalar(sight, min(near, TILE)))
         put(sight, size + i, scalar(sight, max(last, 0) - 1))
     return seen
+
+
+@inner
+def raise_scores(head, block, first, scores, count):
+    """Offsets of a tile's keys, added to scores."""
+    if not head.raised:
+        return
+    for j in range(count):
+        offset = splat(scalar(scores, get(head.offsets, first + j) - block.base))
+        for i in range(0, BLOCK * lanes(scores), lanes(scores)):
+            s = at(scores, j * BLOCK * lanes(scores) + i)
+            store(s, 0, load(s, 0) + offset)
 
 
 @inner

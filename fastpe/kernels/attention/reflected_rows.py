@@ -10,8 +10,8 @@ import math
 import numpy as np
 
 from fastpe.kernels._jit import entry, inlined, inner
-from fastpe.kernels.attention.cells import clear
-from fastpe.kernels.attention.reflected import ONE, head_of, spans_of
+from fastpe.kernels.attention.cells import FEW, clear
+from fastpe.kernels.attention.reflected import ONE, block_of, head_of, spans_of
 from fastpe.kernels.attention.reflected_blocks import span_of
 from fastpe.kernels.gemm import ONTO, float_gemm
 from fastpe.kernels.simd import (
@@ -78,6 +78,13 @@ def _scores_of_row(head, width, k_row, x, scores, near, last, met):
 
 
 @inner
+def _raise(head, scores, near, last, base):
+    """Offsets of keys, less the base, added to their scores."""
+    for j in range(near, last if head.raised else near):
+        put(scores, j - near, get(scores, j - near) + scalar(scores, get(head.offsets, j) - base))
+
+
+@inner
 def _weigh(scores, count):
     """Scores to exp(score - largest), of which the sum is 1 at least; returns the sum and the largest."""
     lowest, lane = scalar(scores, -np.inf), lanes(scores)
@@ -94,13 +101,14 @@ def _weigh(scores, count):
 
 
 @inner
-def row_forward(head, width, k_row, v_width, v_row, q, scale, seen, met, x, scores, out):
+def row_forward(head, width, k_row, v_width, v_row, q, scale, seen, met, base, x, scores, out):
     """`out` of one query, and its lse. seen: the first key that it sees, one at least, and the first that it no longer
-    does; met: how many reflect it. k_row, v_row: from key to key."""
+    does; met: how many reflect it; base: of the block that it would be in. k_row, v_row: from key to key."""
     factor, (near, last) = splat(scalar(x, scale)), seen
     for c in range(0, width, lanes(x)):
         store(x, c, load_first(q, c, width - c) * factor)
     _scores_of_row(head, width, k_row, x, scores, near, last, met)
+    _raise(head, scores, near, last, base)
     count = last - near
     whole, peak = _weigh(scores, count)
     share = splat(scalar(x, 1.0 / whole))
@@ -116,7 +124,7 @@ def row_forward(head, width, k_row, v_width, v_row, q, scale, seen, met, x, scor
 
 
 @inner
-def _lane(lane, board, tokens, sizes, out, lse, arenas):
+def _lane(lane, board, tokens, sizes, out, lse, bases, arenas):
     arena, width, v_width = row(arenas, lane), sizes.width, sizes.v_width
     x, scores = arena, at(arena, (width + lanes(arena) - 1) // lanes(arena) * lanes(arena))
     task = claim(board)
@@ -126,21 +134,20 @@ def _lane(lane, board, tokens, sizes, out, lse, arenas):
         met = min(tokens.lengths[b, 2] + i + 1, tokens.lengths[b, 1])
         near, last = span_of(spans_of(tokens, sizes, b), sizes.spans, i, met)
         if i < tokens.lengths[b, 0] and near < last:
-            head, q, own = (
-                head_of(tokens, sizes, b, h),
-                at(pointer(tokens.q), task * width),
-                at(pointer(out), task * v_width),
-            )
-            scale = tokens.scale[h]
-            found = row_forward(head, width, width, v_width, v_width, q, scale, (near, last), met, x, scores, own)
+            head, scale = head_of(tokens, sizes, b, h), tokens.scale[h]
+            q, own = at(pointer(tokens.q), task * width), at(pointer(out), task * v_width)
+            base = block_of(tokens, sizes, head, b, of_head * 0, FEW).base
+            found = row_forward(head, width, width, v_width, v_width, q, scale, (near, last), met, base, x, scores, own)
             put(pointer(lse), task, found)
+            if sizes.raised:
+                put(pointer(bases), task, base)
         task = claim(board)
 
 
 @entry(label="attention of few queries through reflections")
-def forward(crew, board, tokens, sizes, out, lse, arenas):
+def forward(crew, board, tokens, sizes, out, lse, bases, arenas):
     """As `reflected.forward`, without products.
 
     arenas: for a lane D numbers, in whole vectors, and one for each key.
     """
-    in_lanes(crew, _lane, (pointer(board), tokens, sizes, out, lse, arenas))
+    in_lanes(crew, _lane, (pointer(board), tokens, sizes, out, lse, bases, arenas))
