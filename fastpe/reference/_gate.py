@@ -88,7 +88,10 @@ def made_vjp(
     if gated is None:
         return {}, lambda found, gradients: {}
     # nothing of a gate is rounded, whatever type its arrays have
-    own = {role: np.asarray(parameters[name]).view(np.ndarray) for role, name in gated.names.items()}
+    own, of_reflections = (
+        {role: np.asarray(parameters[name]).view(np.ndarray) for role, name in (names or {}).items()}
+        for names in (gated.names, gated.reflected)
+    )
     x, q, k = (np.asarray(each).view(np.ndarray) for each in (x, q, k))
     made, pulls = {}, dict[str, tuple[str, Callable[[Array], dict[str, Array]]]]()
     for role, name, rows in (("key", "k", k), ("query", "q", q)) if gated.slopes else ():
@@ -102,8 +105,8 @@ def made_vjp(
         turns, pull = selective_vjp(x, *(own[role] for role in _OF_ANGLES), frequencies=gated.frequencies)
         made["angles"], pulls["angles"] = turns + (0.0 if angles is None else angles), ("x", pull)
     reflected: Any = None
-    if gated.reflects:
-        both, reflected = reflections_vjp(x, **own, places=places)
+    if gated.reflected:
+        both, reflected = reflections_vjp(x, **of_reflections, places=places)
         made |= dict(zip(_REFLECTIONS, both, strict=True))
 
     def pullback(found: dict[str, Array], gradients: dict[str, Array]) -> dict[str, Array]:
@@ -111,7 +114,7 @@ def made_vjp(
         if reflected is not None:
             back = reflected(*(np.asarray(found.pop(slot)).view(np.ndarray) for slot in _REFLECTIONS))
             of_rows["x"] = back.pop("x")
-            gradients.update({gated.names[role]: gradient for role, gradient in back.items()})
+            gradients.update({gated.reflected[role]: gradient for role, gradient in back.items()})
         for slot, (name, pull) in pulls.items():
             given = found.pop(slot)
             if slot == "angles" and angles is not None:

@@ -30,6 +30,7 @@ CASES = [
     {"residual": False, "bias": False}, {"vocabulary": 7, "tied": True}, {"encoding": "learned+path", "width": 20},
     {"encoding": "path@a,path@b", "options": {"path@a.rank": 5}}, {"width": 36, "heads": 2},
     {"encoding": "learned+path", "positions": "digits:3:2-4", "vocabulary": 7}, {"sight": "chunks:7,all"},
+    {"encoding": "fox+path"}, {"encoding": "path+cable,path,fox", "layers": 3, "sight": "all,window:6,all"},
     DOCUMENTS | {"encoding": "learned+path"}, DOCUMENTS | {"positions": "documents:3:first", "sight": "window:4,all"},
 ]  # fmt: skip
 
@@ -173,10 +174,11 @@ def test_initial_values():
 MISTAKES = {
     "'path' needs causal=True": {"causal": False},
     "'path@a[+]path@b' has two gates in one layer": {"encoding": "path@a+path@b"},
-    "'rope[+]path' fills 'angles' beside reflections: with them go qk_table, table, taps": {"encoding": "rope+path"},
+    "'rope[+]path' fills 'angles' beside reflections: with them go qk_table, table, taps and gates": {
+        "encoding": "rope+path"},
     "'alibi,path' fills 'bias' beside reflections": {"encoding": "alibi,path"},
-    "'fox[+]path' has gates of 'fox' beside reflections": {"encoding": "fox+path"},
-    "'selective_rope[+]path' ": {"encoding": "selective_rope+path"},
+    "'grape_a[+]path' has gates of 'grape_a' beside reflections": {"encoding": "grape_a+path"},
+    "'path,selective_rope' has gates of 'selective_rope' beside ": {"encoding": "path,selective_rope"},
     "'path[+]log_n' fills 'row_scale' beside reflections": {"encoding": "path+log_n"},
     "dropout must be 0 with 'path', which reflects queries, not 0.1": {"dropout": 0.1},
 }  # fmt: skip
