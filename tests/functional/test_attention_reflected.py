@@ -167,7 +167,8 @@ def test_any_sizes_and_all_that_goes_with_it(data):
     n, m = draw(st.sampled_from([1, 2, 5, 65, 97])), draw(st.sampled_from([1, 3, 32, 64, 129]))
     sizes = {"b": b, "h": h, "hk": hk, "d": draw(st.integers(1, 9)), "shared": draw(st.booleans())}
     sizes |= {"dtype": draw(st.sampled_from([np.float64, np.float32])), "led": draw(st.booleans())}
-    arguments = problem(rng, [*SLOTS, *draw(st.sampled_from([(), ("scale",)]))], n=n, m=m, **sizes)
+    others = draw(st.sampled_from([(), ("scale",), ("key_offset",), ("scale", "key_offset")]))
+    arguments = problem(rng, [*SLOTS, *others], n=n, m=m, **sizes)
     if draw(st.booleans()):
         arguments["v"] = rng.standard_normal((b, hk, m, 11)).astype(sizes["dtype"])
     if draw(st.booleans()):

@@ -32,6 +32,7 @@ CASES = [
     {"encoding": "learned+path", "positions": "digits:3:2-4", "vocabulary": 7}, {"sight": "chunks:7,all"},
     {"encoding": "fox+path"}, {"encoding": "path+cable,path,fox", "layers": 3, "sight": "all,window:6,all"},
     DOCUMENTS | {"encoding": "learned+path"}, DOCUMENTS | {"positions": "documents:3:first", "sight": "window:4,all"},
+    DOCUMENTS | {"encoding": "fox+path"},
 ]  # fmt: skip
 
 
@@ -99,7 +100,15 @@ def test_short_sequences_that_go_together_are_those_that_go_alone():
 
 
 @pytest.mark.parametrize(
-    "own", [{}, {"encoding": "sinusoidal+path"}, {"encoding": "path,nope"}, {"sight": "window:40,chunks:64"}, DOCUMENTS]
+    "own",
+    [
+        {},
+        {"encoding": "sinusoidal+path"},
+        {"encoding": "path,nope"},
+        {"sight": "window:40,chunks:64"},
+        DOCUMENTS,
+        {"encoding": "fox+path"},
+    ],
 )
 @pytest.mark.parametrize("prompt", [1, 2, 3, 500])
 def test_tokens_written_one_by_one_are_those_of_whole_sequences(own, prompt):
