@@ -26,7 +26,7 @@ def _spans(call: Call) -> Array | None:
     if call.window is None:
         return call.spans
     queries = call.positions.first[:, None] + np.arange(call.positions.n)
-    near = np.maximum(queries - (call.window - 1), 0)
+    near = np.maximum(queries - min(call.window - 1, int(queries.max(initial=0))), 0)
     first, last = (near, queries + 1) if call.spans is None else np.moveaxis(call.spans, -1, 0)
     return np.stack(np.broadcast_arrays(np.maximum(first, near), last), axis=-1)
 

@@ -55,3 +55,16 @@ def test_tiles_of_which_nobody_sees_a_key_are_not_read(rng, n):
             row = gradient if name == "reflect" else gradient[..., 0]
             assert not row[..., :100].any()
             assert row[..., 130:].any() == (name in SLOTS)
+
+
+@pytest.mark.parametrize("n", [2, 70])
+def test_queries_far_beyond_the_keys(rng, n):
+    """Tokens between, of which there are none, reflect nothing: wherever they stand, queries get the same."""
+    given = problem(rng, SLOTS, n=n, m=50, d=5)
+    near, pull = fastpe.attention_vjp(**given, causal=True, query_start=50)
+    expected = pull(near)
+    for start in (51, 2**32 + 3, 2**62):
+        far, pull = fastpe.attention_vjp(**given, causal=True, query_start=start, window=2**70)
+        np.testing.assert_array_equal(far, near)
+        for name, gradient in pull(far).items():
+            np.testing.assert_array_equal(gradient, expected[name])

@@ -22,7 +22,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.kernels._jit import entry, inner
-from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE, block_from, hide, look_at_tile, raise_scores
+from fastpe.kernels.attention.reflected_blocks import (
+    BLOCK,
+    TILE,
+    ahead_of,
+    block_from,
+    hide,
+    look_at_tile,
+    raise_scores,
+    spans_of,
+)
 from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,
@@ -129,12 +138,6 @@ def head_of(tokens, sizes, b, h):
 
 
 @inner
-def spans_of(tokens, sizes, b):
-    """Those of a sample's queries."""
-    return at(pointer(tokens.spans), b % max(sizes.spans, ONE) * 2 * sizes.queries * (sizes.spans > 0))
-
-
-@inner
 def block_of(tokens, sizes, head, b, number, size):
     """The block of so many queries of a head with this number."""
     first = number * size
@@ -160,10 +163,7 @@ def product(a, a_row, a_col, b, c, n, m, depth, mode):
 
 @inner
 def _carry(products, beta, along, steps, count, ahead):
-    """From products with x alone to those with the row as it comes to every reflector: t, and r.
-
-    ahead: how far the tile's first key stands before the position of the first lane, negative.
-    """
+    """From products with x alone to those with the row as it comes to every reflector: t, and r."""
     lane = lanes(along)
     size, none = BLOCK * lane, zeros(along)
     for j in range(count - 1, -1, -1):
@@ -201,7 +201,7 @@ def _score(of_keys, steps, scores, count, ahead):
 def meet(head, width, block, first, x, far, along, steps, scores, sight):
     """A block meets the keys of the tile that begins with `first`: x becomes `far`, which may be x itself; returns
     whether a key is seen, without which there are no scores."""
-    size, count, ahead = BLOCK * lanes(x), min(TILE, block.met - first), first - block.position
+    size, count, ahead = BLOCK * lanes(x), min(TILE, block.met - first), ahead_of(block, first)
     w, beta, products = at(head.w, first * width), at(head.beta, first), at(head.products, 2 * TILE * first)
     product(w, width, ONE, x, along, size, count, width, OVERWRITE)
     _carry(products, beta, along, steps, count, ahead)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.attention.reflected import ONE, block_of, head_of, meet, product, turned_block
-from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE, look_at_tile
+from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE, ahead_of, look_at_tile
 from fastpe.kernels.gemm import FROM, ONTO, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,
@@ -224,7 +224,7 @@ def _tile_back(head, sizes, block, first, arena, room, dout, own):
     if seen:
         _scores_back(head, sizes, block, first, arena, room, dout, dv, doffsets)
     products = at(head.products, 2 * TILE * first)
-    _carry_back(products, beta, along, back, at(dbeta, first), count, first - block.position)
+    _carry_back(products, beta, along, back, at(dbeta, first), count, ahead_of(block, first))
     _steps_again(along, beta, steps, count)
     transpose(x, size, at(arena, room.x_rows), width, width, size)
     transpose(y, size, at(arena, room.y_rows), width, width, size)

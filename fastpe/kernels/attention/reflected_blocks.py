@@ -23,6 +23,7 @@ from fastpe.kernels.simd import (
     load,
     load_first,
     maximum,
+    pointer,
     put,
     scalar,
     splat,
@@ -46,6 +47,12 @@ class Block(NamedTuple):
     spans: Any
     spanned: int
     base: float
+
+
+@inner
+def spans_of(tokens, sizes, b):
+    """Those of a sample's queries."""
+    return at(pointer(tokens.spans), b % max(sizes.spans, 1) * 2 * sizes.queries * (sizes.spans > 0))
 
 
 @inner
@@ -76,6 +83,13 @@ def block_from(head, first, count, position, keys, spans, spanned):
         low = min(low, near if near < last else met)
     base = _base_of(head, low, met) if head.raised and low < met else scalar(head.offsets, 0.0)
     return Block(first, count, position, low, met, spans, spanned, base)
+
+
+@inner
+def ahead_of(block, first):
+    """How far the tile's first key stands before the position of the block's first lane, negative; no more than it
+    takes for none of its keys to stand after it, for vectors count lanes in 32 bits."""
+    return max(first - block.position, -TILE)
 
 
 @inner

@@ -11,8 +11,8 @@ import numpy as np
 
 from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.attention.cells import FEW, clear
-from fastpe.kernels.attention.reflected import ONE, block_of, head_of, spans_of
-from fastpe.kernels.attention.reflected_blocks import span_of
+from fastpe.kernels.attention.reflected import ONE, block_of, head_of
+from fastpe.kernels.attention.reflected_blocks import span_of, spans_of
 from fastpe.kernels.gemm import ONTO, float_gemm
 from fastpe.kernels.simd import (
     at,
