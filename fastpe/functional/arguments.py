@@ -97,7 +97,7 @@ def check(
     given = {name: value for name, value in slots.items() if value is not None}
     check_slots(given)
     causal = truth("causal", causal)
-    check_reflections(given, causal, window)
+    check_reflections(given, causal)
     starts = check_starts(given.get("query_start"), sizes, batched)
     positions = Positions(sizes["N"], sizes["M"], starts)
     if starts is not None:

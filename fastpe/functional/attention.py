@@ -86,7 +86,8 @@ def attention(
         ``mlp_bias`` and ``mlp_out``, a network over the scores of all heads (DAPE, `fastpe.reference.dape`), go angles,
         bias, scores, sinks, lengths, spans, a window, `query_start` and a scale; nothing of half precision is rounded
         there, or with reflectors, until the output. With ``reflectors`` and ``reflect`` (PaTH,
-        `fastpe.reference.path`), causal, go sinks, lengths and a scale, and nothing else; keys that are padding reflect
+        `fastpe.reference.path`), causal, go ``key_offset`` (PaTH-FoX), sinks, lengths, spans, a window, `query_start`
+        and a scale, and nothing else; keys that are not seen reflect all the same, but for padding, which reflects
         nothing.
 
     Returns
@@ -105,7 +106,7 @@ def attention(
     -----
     q, k and v are not looked through for NaN and infinities: one in v spreads to every row that sees its key, but for
     those where the key's tile is left out, so that `tolerance` = 0 can give NaN where the default does not. With
-    reflectors it may reach some queries before that key as well, which are computed with those after it.
+    reflectors it may reach some queries that do not see that key as well, which are computed with others.
 
     References
     ----------

@@ -23,11 +23,15 @@ class Outcome:
 
     def outputs(self) -> Any:
         """What `attention` returns."""
-        lse = raised(self.lse, self.columns).astype(self.dtype, copy=False)
+        lse = self.whole_lse().astype(self.dtype, copy=False)
         dtype, bits = self.call.dtype, self.out.dtype.itemsize == 2  # of half precision kernels write bits
         out = self.out.view(dtype) if bits else self.out.astype(dtype, copy=False)
         out, lse = (self.call.without_axes(x) for x in (out, lse))
         return (out, lse) if self.call.return_lse else out
+
+    def whole_lse(self) -> Array:
+        """lse with the bases of blocks, which kernels leave it less of."""
+        return raised(self.lse, self.columns)
 
     @without_warnings
     def pullback(self, dout: Any) -> dict[str, Array]:

@@ -12,12 +12,28 @@ from fastpe.functional.sinks import drain, sinks_gradient
 from fastpe.kernels import simd
 from fastpe.kernels.attention import reflected, reflected_backward, reflected_rows
 from fastpe.kernels.attention.cells import FEW
-from fastpe.kernels.attention.reflected import BLOCK, TILE
+from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE
 from fastpe.kernels.attention.reflected_room import backward_room, forward_sizes, laid_out
 from fastpe.kernels.threads import lanes_for, run_apart
 
 _TILE, _FEW = int(TILE), int(FEW)
+_OF_KEYS = ("reflectors", "reflect", "key_offset")
 _WORK = 2  # what a cell costs, measured by one of plain attention
+
+
+def _spans(call: Call) -> Array | None:
+    """The keys that queries see of those up to their own, (B or 1, N, 2), where not all."""
+    if call.window is None:
+        return call.spans
+    queries = call.positions.first[:, None] + np.arange(call.positions.n)
+    near = np.maximum(queries - min(call.window - 1, int(queries.max(initial=0))), 0)
+    first, last = (near, queries + 1) if call.spans is None else np.moveaxis(call.spans, -1, 0)
+    return np.stack(np.broadcast_arrays(np.maximum(first, near), last), axis=-1)
+
+
+def _strides(samples: int, heads: int, m: int) -> tuple[int, int]:
+    """How many keys lie between those of samples and of heads of an array (B or 1, H or 1, M) in one piece."""
+    return heads * m if samples > 1 else 0, m if heads > 1 else 0
 
 
 class Reflected(Outcome):
@@ -32,15 +48,23 @@ class Reflected(Outcome):
         samples, heads = (max(sizes) for sizes in zip(w.shape[:2], beta.shape[:2], strict=True))
         self.shape = samples, heads, m, d
         self.lane = simd.whole_vectors(1, self.dtype)
+        spans, offsets = _spans(call), call.slots.get("key_offset")
+        of_offsets = (0, 0) if offsets is None else _strides(*offsets.shape)
         self.sizes = reflected.Sizes(
-            b, h, hk, n, m, d, dv, heads * m if samples > 1 else 0, m if heads > 1 else 0, max(heads, hk)
-        )
+            b, h, hk, n, m, d, dv, *_strides(samples, heads, m), max(heads, hk),
+            0 if spans is None else len(spans), int(offsets is not None), *of_offsets,
+        )  # fmt: skip
         rows = call.q, call.k, call.v, np.broadcast_to(w, self.shape), np.broadcast_to(beta, self.shape[:-1])
-        lengths = np.stack([call.query_lengths, call.key_lengths], axis=1).astype(np.int64)
+        starts = np.broadcast_to(call.positions.first, (b,))
+        lengths = np.stack([call.query_lengths, call.key_lengths, starts], axis=1).astype(np.int64)
         given = [self._in_one_piece(in_float32(x)) for x in rows]
-        scale, limits = np.broadcast_to(call.scale, (h,)), np.array([np.finfo(self.dtype).min, 1.0], self.dtype)
-        self.tokens = reflected.Tokens._make([*given, limits[:0], self._in_one_piece(scale), lengths, limits])
+        limits = np.array([np.finfo(self.dtype).min, 1.0], self.dtype)
+        seen = np.zeros(1, np.int64) if spans is None else contiguous(spans, np.int64).reshape(-1)
+        raising = np.zeros(1) if offsets is None else contiguous(offsets, np.float64).reshape(-1)
+        scale = self._in_one_piece(np.broadcast_to(call.scale, (h,)))
+        self.tokens = reflected.Tokens._make([*given, limits[:0], scale, lengths, seen, raising, limits])
         self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.full((b, h, n), -np.inf, self.dtype)
+        self.bases = np.zeros((b, h, n) if self.sizes.raised else (1, 1, 1))
         if known is None:
             self._forward()
         else:
@@ -73,22 +97,31 @@ class Reflected(Outcome):
         else:
             self._forward_in_blocks()
         if "sinks" in self.call.slots:
-            drain(self.out, self.lse, self.call.slots["sinks"])
+            whole = self.whole_lse()
+            drain(self.out, whole, self.call.slots["sinks"])
+            self.lse[...] = whole - self.bases
+
+    def whole_lse(self) -> Array:
+        """As `Outcome.whole_lse`; float64 where keys have offsets."""
+        return self.lse + self.bases if self.sizes.raised else self.lse.copy()
+
+    def _outputs(self) -> tuple[Array, Array, Array]:
+        return self.out.reshape(-1), self.lse.reshape(-1), self.bases.reshape(-1)
 
     def _forward_by_rows(self) -> None:
         sizes = self.sizes
         lanes = self._lanes(sizes.batch * sizes.heads * sizes.queries)
         size = simd.whole_vectors(sizes.width, self.dtype) + simd.whole_vectors(sizes.keys, self.dtype)
-        arenas, outputs = simd.aligned_zeros((lanes, size), self.dtype), (self.out.reshape(-1), self.lse.reshape(-1))
-        run_apart(lanes, reflected_rows.forward, self.tokens, sizes, *outputs, arenas)
+        arenas = simd.aligned_zeros((lanes, size), self.dtype)
+        run_apart(lanes, reflected_rows.forward, self.tokens, sizes, *self._outputs(), arenas)
 
     def _forward_in_blocks(self) -> None:
         self._lay_products()
         sizes = self.sizes
         starts, total = laid_out(forward_sizes(sizes.width, sizes.v_width, self.lane))
         lanes = self._lanes(sizes.batch * sizes.heads * -(-sizes.queries // (int(BLOCK) * self.lane)))
-        arenas, outputs = simd.aligned_zeros((lanes, total), self.dtype), (self.out.reshape(-1), self.lse.reshape(-1))
-        run_apart(lanes, reflected.forward, self.tokens, sizes, *outputs, tuple(starts), arenas)
+        arenas = simd.aligned_zeros((lanes, total), self.dtype)
+        run_apart(lanes, reflected.forward, self.tokens, sizes, *self._outputs(), tuple(starts), arenas)
 
     @without_warnings
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
@@ -96,7 +129,7 @@ class Reflected(Outcome):
         self._lay_products()
         call, (b, h, hk, n, m, d, dv, *_) = self.call, self.sizes
         deltas = np.einsum("bhnd,bhnd->bhn", dout, self.out) - dlse
-        shapes = (b, h, n, d), (b, h, m, d), (b, h, m, dv), (b, h, m, d), (b, h, m)
+        shapes = (b, h, n, d), (b, h, m, d), (b, h, m, dv), (b, h, m, d), (b, h, m), (b, h, m * self.sizes.raised)
         # filled here: where lanes are the first to touch memory, they wait for each other
         own = [np.full(shape, 0, self.dtype) for shape in shapes]
         dscale, room = np.zeros((b, h)), backward_room(m, d, dv, self.lane)
@@ -106,12 +139,12 @@ class Reflected(Outcome):
         lanes = self._lanes(b * h)
         arenas = simd.aligned_zeros((lanes, room.size), self.dtype)
         run_apart(lanes, reflected_backward.backward, self.tokens, self.sizes, g, room, arenas)
-        found: dict[str, Any] = dict(zip(("q", "k", "v", "reflectors", "reflect"), own, strict=True))
+        found: dict[str, Any] = dict(zip(("q", "k", "v", *_OF_KEYS), own, strict=True))
         found |= {name: found[name].reshape(b, hk, -1, *found[name].shape[2:]).sum(axis=2) for name in ("k", "v")}
         found["scale"] = dscale.sum(axis=0) if call.scale.shape else dscale.sum()
         if "sinks" in call.shapes:
-            found["sinks"] = sinks_gradient(call.slots["sinks"], self.lse, deltas)
-        for name in ("reflectors", "reflect"):
+            found["sinks"] = sinks_gradient(call.slots["sinks"], self.whole_lse(), deltas)
+        for name in call.slots.keys() & set(_OF_KEYS):
             found[name] = summed_to(found[name], call.slots[name].shape)
         return {
             name: np.asarray(found[name]).reshape(shape).astype(call.dtypes[name], copy=False)

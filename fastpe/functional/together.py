@@ -15,11 +15,11 @@ BESIDE_NETWORK = ("angles", "bias", "scores", "sinks")
 _OPTIONS_BESIDE_NETWORK = ("scale", "pairs", "window", "spans", "query_start")
 
 REFLECTIONS = ("reflectors", "reflect")
-_BESIDE_REFLECTIONS = {*REFLECTIONS, "sinks", "scale", "pairs", "dropout_seed"}  # of pairs and seeds nothing is read
+_BESIDE_REFLECTIONS = ("key_offset", "sinks", "scale", "window", "spans", "query_start")
 _MOST_VALUES = 2**31 - 1  # that a kernel's index, int32, can choose from
 
 
-def check_reflections(given: Mapping[str, Any], causal: bool, window: Any) -> None:
+def check_reflections(given: Mapping[str, Any], causal: bool) -> None:
     """Refuse what does not go with reflections between keys and queries; given: all slots and options that are not
     None."""
     if not given.keys() & set(REFLECTIONS):
@@ -28,11 +28,11 @@ def check_reflections(given: Mapping[str, Any], causal: bool, window: Any) -> No
         raise ValueError("reflectors and reflect must be given together")
     if not causal:
         raise ValueError("reflectors needs causal=True: nothing is reflected between a query and keys after it")
-    asked = {"window": window is not None} | {name: name not in _BESIDE_REFLECTIONS for name in given}
-    asked |= {name: bool(given[name]) for name in ("dropout", "rectify") if name in given}
-    for name, wanted in asked.items():
-        if wanted:
-            raise ValueError(f"{name} cannot be given with reflectors: sinks, lengths and scale alone go with them")
+    unread = {*REFLECTIONS, "pairs", "dropout_seed"} | {name for name in ("dropout", "rectify") if not given.get(name)}
+    for name in given:
+        if name not in unread and name not in _BESIDE_REFLECTIONS:
+            beside = ", ".join(_BESIDE_REFLECTIONS)
+            raise ValueError(f"{name} cannot be given with reflectors: beside them go {beside} and lengths")
 
 
 def check_together(slots: Mapping[str, Array], causal: bool) -> None:

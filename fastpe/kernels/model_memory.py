@@ -157,7 +157,7 @@ class Position(NamedTuple):
     slopes: np.ndarray  # (H,), float64, of `model_slopes`
     selective: np.ndarray | None  # (layers, 4), int64, see `model_selective`
     frequencies: np.ndarray  # (C/2,), float64, of those
-    reflections: Reflections | None  # see `model_reflections`; beside them is none of those, nor a `net`
+    reflections: Reflections | None  # see `model_reflections`; beside them are `gates` of offsets alone, and no `net`
     net: Network | None  # over scores, of every layer or of all
     net_room: MlpRoom | None
     no_guard: np.ndarray  # float64, not read: short sequences leave no tile out

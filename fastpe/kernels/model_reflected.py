@@ -4,13 +4,17 @@ A head's rows are copied into one piece, which costs O(N D) of O(N^2 D). A few n
 written, go one at a time, and read keys and values where they lie.
 """
 
+import numpy as np
+
 from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import FEW, clear, dot
-from fastpe.kernels.attention.reflected import BLOCK, TILE, Block, Desk, Head, Sizes, block_forward, tile_products
+from fastpe.kernels.attention.reflected import Desk, Head, Sizes, block_forward, tile_products
 from fastpe.kernels.attention.reflected_backward import Queries, block_back
+from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE, block_from, span_of
 from fastpe.kernels.attention.reflected_rows import row_forward
-from fastpe.kernels.model_reflections import RANK, given_of_head, made_of_head
-from fastpe.kernels.simd import at, lanes, load_first, part, put, scalar, store_first
+from fastpe.kernels.model_gates import SIGN, gate_gradients, gates_of_head
+from fastpe.kernels.model_reflections import NONE, RANK, given_of_head, made_of_head
+from fastpe.kernels.simd import at, lanes, load_first, part, pointer, put, scalar, store_first
 
 
 @inner
@@ -22,7 +26,15 @@ def _copied(x, x_row, y, y_row, n, d):
 
 
 @inner
-def _head_of(h, act, memory, room, own, sizes, a):
+def _offsets_of(gates, layer, h, act, own, sizes, a):
+    """Offsets of a head's keys, and whether the layer's gate makes any; if not, some pointer."""
+    if gates is None:
+        return made_of_head(h, act, own, sizes, a)[1], NONE
+    return gates_of_head(gates, h, act, own, sizes, a).key_offset, sizes.gated * np.int64(gates[layer, SIGN] != 0)
+
+
+@inner
+def _head_of(h, act, memory, room, offsets, own, sizes, a):
     """A head's rows in one piece, and the products of its tiles."""
     c, n = sizes.width, own.before + own.length
     d, q = c // sizes.heads, at(act, a.qkv + own.start * 3 * c + h * (c // sizes.heads))
@@ -34,14 +46,30 @@ def _head_of(h, act, memory, room, own, sizes, a):
     for first in range(0, n, TILE):
         rows, own_products = min(TILE, n - first), at(products, 2 * TILE * first)
         tile_products(at(w, first * d), at(k, first * d), d, rows, turned, own_products)
-    return Head(k, v, w, beta, products)
+    return Head(k, v, w, beta, products, *offsets)
 
 
 @inner
-def _block(first, size, own):
+def _offset_gradients(gates, h, unread, arena, own, sizes, a):
+    """Where attention adds those of offsets of keys; `unread` where no layer has any."""
+    if gates is None:
+        return unread
+    return gate_gradients(gates, h, NONE, arena, own, sizes, a).dkey_offset
+
+
+@inner
+def _spans_of(layer, position, own):
+    """The keys that a sequence's queries see, by their positions."""
+    layers, batch, queries, _ = position.spans.shape
+    which = min(layer, layers - 1) * batch + min(own.sequence, batch - 1)
+    return at(pointer(position.spans), which * 2 * queries)
+
+
+@inner
+def _block(head, first, size, spans, spanned, own):
     """The block of a sequence's new queries that begins with this one."""
-    count = min(size, own.length - first)
-    return Block(first, count, own.before + first, own.before + first + count)
+    i, count = own.before + first, min(size, own.length - first)
+    return block_from(head, first, count, i, i + count, at(spans, 2 * i), spanned)
 
 
 @inner
@@ -62,21 +90,23 @@ def reflected_forward(reflections, layer, act, arena, position, own, sizes, a):
     d, x, of_row = c // sizes.heads, at(memory, room.x), at(memory, room.of_row)
     desk = Desk(
         x, at(memory, room.along), at(memory, room.scores), at(memory, room.steps), at(memory, room.peaks),
-        at(memory, room.sums), at(memory, room.mixed),
+        at(memory, room.sums), at(memory, room.mixed), at(memory, room.sight),
     )  # fmt: skip
-    size = BLOCK * lanes(x)
+    size, spans, spanned = BLOCK * lanes(x), _spans_of(layer, position, own), position.case.spanned
     for h in range(sizes.heads):
         (out, lse), scale = _out_of_head(h, act, own, sizes, a), position.scale[layer, h]
+        offsets = _offsets_of(position.gates, layer, h, act, own, sizes, a)
         if own.length <= FEW:
             q, (w, beta) = at(act, a.qkv + own.start * 3 * c + h * d), made_of_head(h, act, own, sizes, a)
-            head = Head(at(q, c), at(q, 2 * c), w, beta, w)
+            head = Head(at(q, c), at(q, 2 * c), w, beta, w, *offsets)
+            base = _block(head, NONE, FEW, spans, spanned, own).base
             for i in range(own.before, own.before + own.length):
-                row, found = at(q, i * 3 * c), at(out, i * c)
-                put(lse, i, row_forward(head, d, 3 * c, d, 3 * c, row, scale, i + 1, x, of_row, found))
+                row, found, seen = at(q, i * 3 * c), at(out, i * c), span_of(spans, spanned, i, i + 1)
+                put(lse, i, row_forward(head, d, 3 * c, d, 3 * c, row, scale, seen, i + 1, base, x, of_row, found))
         else:
-            head = _head_of(h, act, memory, room, own, sizes, a)
+            head = _head_of(h, act, memory, room, offsets, own, sizes, a)
             for first in range(0, own.length, size):
-                block = _block(first, size, own)
+                block = _block(head, first, size, spans, spanned, own)
                 i = block.position
                 q = at(memory, room.q + i * d)
                 block_forward(head, d, d, block, q, scale, room.lowest, desk, at(out, i * c), c, at(lse, i))
@@ -93,10 +123,13 @@ def reflected_backward(reflections, layer, act, arena, position, own, sizes, a):
     c, room, memory, n = sizes.width, reflections.room, at(arena, a.attention), own.length
     d, deltas, back = c // sizes.heads, at(arena, a.deltas), at(memory, room.back)
     dq, dk, dv, dout = at(memory, room.dq), at(memory, room.dk), at(memory, room.dv), at(memory, room.dout)
-    size, widths = BLOCK * lanes(back), Sizes(1, 1, 1, n, n, d, d, 0, 0, 1)
+    size, widths = BLOCK * lanes(back), Sizes(1, 1, 1, n, n, d, d, 0, 0, 1, 0, 0, 0, 0)
+    spans, spanned = _spans_of(layer, position, own), position.case.spanned
     for h in range(sizes.heads):
         (out, lse), (dw, dbeta) = _out_of_head(h, act, own, sizes, a), given_of_head(h, arena, own, sizes, a)
-        head, scale = _head_of(h, act, memory, room, own, sizes, a), position.scale[layer, h]
+        offsets = _offsets_of(position.gates, layer, h, act, own, sizes, a)
+        head, scale = _head_of(h, act, memory, room, offsets, own, sizes, a), position.scale[layer, h]
+        grads = dk, dv, dw, dbeta, _offset_gradients(position.gates, h, dbeta, arena, own, sizes, a)
         _copied(at(arena, a.dmixed + own.start * c + h * d), c, dout, d, n, d)
         for i in range(n):
             put(deltas, i, dot(at(dout, i * d), at(out, i * c), d))
@@ -105,13 +138,11 @@ def reflected_backward(reflections, layer, act, arena, position, own, sizes, a):
         clear(dw, n * d)
         clear(dbeta, n)
         for first in range(0, n, size):
-            block, rows = _block(first, size, own), first * d
+            block, rows = _block(head, first, size, spans, spanned, own), first * d
             queries = Queries(
                 at(memory, room.q + rows), at(dout, rows), at(lse, first), at(deltas, first), at(dq, rows)
             )  # fmt: skip
-            block_back(
-                head, widths, block, queries, scale, scalar(back, 1.0), back, reflections.back, (dk, dv, dw, dbeta)
-            )  # fmt: skip
+            block_back(head, widths, block, queries, scale, scalar(back, 1.0), back, reflections.back, grads)
         dqkv = at(arena, a.dqkv + own.start * 3 * c + h * d)
         _copied(dq, d, dqkv, 3 * c, n, d)
         _copied(dk, d, at(dqkv, c), 3 * c, n, d)

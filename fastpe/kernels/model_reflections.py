@@ -3,9 +3,10 @@
     p = u down up;   y_t = silu( sum over k < 3 of taps_k p_{t-2+k} );   w_t = y_t / sqrt(|y_t|^2 + 1e-6), head by head
     beta_t = 2 sigmoid(u_t W^T + b)
 
-u (n, C) is the layer's input after its norm, down (C, rank), up (rank, C), taps (3, C), W (H, C). Attention with w and
-beta is `attention.reflected`'s, of one sequence at a time. Nothing of all this is rounded to bfloat16. A layer that
-makes none has the `rank` 0; a model in which none does has None as `Position.reflections`.
+u (n, C) is the layer's input after its norm, down (C, rank), up (rank, C), taps (3, C), W (H, C); p is 0 before the
+sequence begins, and where documents are kept apart before the document does. Attention with w and beta is
+`attention.reflected`'s, of one sequence at a time. Nothing of all this is rounded to bfloat16. A layer that makes none
+has the `rank` 0; a model in which none does has None as `Position.reflections`.
 
 In a layer's activations lie u down, p, w and beta, the last two head by head: a text that is written goes on from them.
 """
@@ -19,12 +20,12 @@ import numpy as np
 from fastpe.kernels._jit import inlined, inner
 from fastpe.kernels.activation import logistic
 from fastpe.kernels.attention.cells import add_scaled, dot, scale_row
-from fastpe.kernels.attention.reflected import TILE
 from fastpe.kernels.attention.reflected_backward import Room
+from fastpe.kernels.attention.reflected_blocks import TILE
 from fastpe.kernels.attention.reflected_room import backward_room, forward_sizes, laid_out
 from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.model_gates import add_number
-from fastpe.kernels.pack import pass_on, rows_of, take_turn
+from fastpe.kernels.pack import pass_on, place_of, rows_of, take_turn
 from fastpe.kernels.simd import (
     at,
     fma,
@@ -64,6 +65,7 @@ class AttentionRoom(NamedTuple):
     peaks: int
     sums: int
     mixed: int
+    sight: int
     of_row: int
     dout: int
     dq: int
@@ -75,9 +77,11 @@ class AttentionRoom(NamedTuple):
 
 
 class Reflections(NamedTuple):
-    """What a model's layers make: (layers, 6), int64, places of parameters; and the memory of attention."""
+    """What a model's layers make: (layers, 6), int64, places of parameters; whether it begins anew with every document;
+    and the memory of attention."""
 
     layers: np.ndarray
+    apart: int
     room: AttentionRoom
     back: Room
 
@@ -114,7 +118,9 @@ def memory_for_reflections(sizes: Any, take: Callable[[int], Any], *, backward: 
     return Given._make([take(count) for count in counts])
 
 
-def reflections_of(layers: np.ndarray | None, sizes: Any, dtype: np.dtype[Any], lane: int) -> Reflections | None:
+def reflections_of(
+    layers: np.ndarray | None, sizes: Any, dtype: np.dtype[Any], lane: int, *, apart: bool
+) -> Reflections | None:
     """What kernels need in a model whose layers are at these places, with vectors of `lane` numbers."""
     if layers is None:
         return None
@@ -124,7 +130,7 @@ def reflections_of(layers: np.ndarray | None, sizes: Any, dtype: np.dtype[Any], 
     starts, size = laid_out([
         rows, rows, rows, products, d * int(TILE), *forward_sizes(d, d, lane), n, rows, rows, rows, rows, back.size
     ])  # fmt: skip
-    return Reflections(layers, AttentionRoom._make([*starts, size, float(np.finfo(dtype).min)]), back)
+    return Reflections(layers, int(apart), AttentionRoom._make([*starts, size, float(np.finfo(dtype).min)]), back)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -132,19 +138,31 @@ def reflections_of(layers: np.ndarray | None, sizes: Any, dtype: np.dtype[Any], 
 
 
 @inlined
-def _convolved(steps, taps, i, j, width, left):
-    """Part of the convolution's row i; rows before the first are zeros."""
-    found = load_first(taps, (_COUNT - 1) * width + j, left) * load_first(steps, i * width + j, left)
-    found = fma(load_first(taps, width + j, left), load_first(steps, (i - 1) * width + j, left if i > 0 else 0), found)
-    return fma(load_first(taps, j, left), load_first(steps, (i - 2) * width + j, left if i > 1 else 0), found)
+def _place(reflections, new, own):
+    """How many rows stand before one of a sequence's new rows that the convolution may reach."""
+    return place_of(ONE, new, own) if reflections.apart else own.before + new
+
+
+@inlined
+def _before(steps, place, ago, j, width, left):
+    """Part of the row that stands so many rows before the one at `steps`, zeros where it may not be reached."""
+    return load_first(steps, j - ago * width, left if place >= ago else 0)
+
+
+@inlined
+def _convolved(steps, taps, place, j, width, left):
+    """Part of the convolution's row at `steps`."""
+    found = load_first(taps, (_COUNT - 1) * width + j, left) * load_first(steps, j, left)
+    found = fma(load_first(taps, width + j, left), _before(steps, place, 1, j, width, left), found)
+    return fma(load_first(taps, j, left), _before(steps, place, 2, j, width, left), found)
 
 
 @inner
-def _make_row(steps, taps, i, first, width, head, w):
-    """w of one head of row i; first: its channel."""
+def _make_row(steps, taps, place, first, width, head, w):
+    """w of one head of the row at `steps`; first: its channel."""
     squares, one = zeros(w), splat(scalar(w, 1.0))
     for j in range(0, head, lanes(w)):
-        x = _convolved(steps, taps, i, first + j, width, head - j)
+        x = _convolved(steps, taps, place, first + j, width, head - j)
         share, _ = logistic(x, one)
         y = x * share
         store_first(w, j, y, head - j)
@@ -172,7 +190,8 @@ def make_reflections(reflections, layer, u, w, act, pack, sizes, a):
             weight, bias = at(w, places[layer, WEIGHT] + h * c), np.float64(get(w, places[layer, BIAS] + h))
             for new in range(own.length):
                 i = own.before + new
-                _make_row(at(steps, start * c), taps, i, h * head, c, head, at(rows, i * head))
+                place, p = _place(reflections, new, own), at(steps, (start + i) * c)
+                _make_row(p, taps, place, h * head, c, head, at(rows, i * head))
                 z = bias + np.float64(dot(at(u, (start + new) * c), weight, c))
                 put(far, i, scalar(far, 2.0 / (1.0 + math.exp(-z))))
         start += own.length
@@ -197,11 +216,11 @@ def given_of_head(h, arena, own, sizes, a):
 
 
 @inner
-def _row_back(steps, taps, i, first, width, head, w, dw, dsteps):
-    """The gradient of one head's part of the convolution's row i, from that of w."""
+def _row_back(steps, taps, place, first, width, head, w, dw, dsteps):
+    """The gradient of one head's part of the convolution's row at `steps`, from that of w."""
     squares, along, one = zeros(w), zeros(w), splat(scalar(w, 1.0))
     for j in range(0, head, lanes(w)):
-        x = _convolved(steps, taps, i, first + j, width, head - j)
+        x = _convolved(steps, taps, place, first + j, width, head - j)
         share, _ = logistic(x, one)
         y = x * share
         squares = fma(y, y, squares)
@@ -209,28 +228,30 @@ def _row_back(steps, taps, i, first, width, head, w, dw, dsteps):
     inverse = splat(scalar(w, 1.0 / math.sqrt(np.float64(total(squares)) + _LEAST)))
     part_of_w = splat(total(along))
     for j in range(0, head, lanes(w)):
-        x = _convolved(steps, taps, i, first + j, width, head - j)
+        x = _convolved(steps, taps, place, first + j, width, head - j)
         share, rise = logistic(x, one)
         across = load_first(dw, j, head - j) - load_first(w, j, head - j) * part_of_w
         store_first(dsteps, j, across * inverse * fma(x, rise, share), head - j)
 
 
 @inner
-def _convolved_back(steps, dsteps, taps, dtaps, n, width):
+def _convolved_back(reflections, steps, dsteps, taps, dtaps, own, width):
     """From the gradients of a sequence's convolution, in their place, those of p; adds to those of taps."""
+    none = zeros(steps)
     for j in range(0, width, lanes(steps)):
         left = width - j
-        f0, f1, f2 = zeros(steps), zeros(steps), zeros(steps)  # gradients of this row and of the two after it
-        t0, t1, t2 = f0, f0, f0
-        for back in range(n):
-            i = n - 1 - back
-            f0, f1, f2 = load_first(dsteps, i * width + j, left), f0, f1
-            t2 = fma(f0, load_first(steps, i * width + j, left), t2)
-            t1 = fma(f0, load_first(steps, (i - 1) * width + j, left if i > 0 else 0), t1)
-            t0 = fma(f0, load_first(steps, (i - 2) * width + j, left if i > 1 else 0), t0)
+        f1, f2, later = none, none, none  # gradients of the rows after this one that reach it, and the one before it
+        t0, t1, t2 = none, none, none
+        for back in range(own.length):
+            i = own.length - 1 - back
+            p, place, f0 = at(steps, i * width), _place(reflections, i, own), load_first(dsteps, i * width + j, left)
+            t2 = fma(f0, load_first(p, j, left), t2)
+            t1 = fma(f0, _before(p, place, 1, j, width, left), t1)
+            t0 = fma(f0, _before(p, place, 2, j, width, left), t0)
             step = load_first(taps, 2 * width + j, left) * f0
             step = fma(load_first(taps, width + j, left), f1, step)
             store_first(dsteps, i * width + j, fma(load_first(taps, j, left), f2, step), left)
+            f1, f2, later = f0 if place >= 1 else none, later, f0 if place >= 2 else none
         store_first(dtaps, j, load_first(dtaps, j, left) + t0, left)
         store_first(dtaps, width + j, load_first(dtaps, width + j, left) + t1, left)
         store_first(dtaps, 2 * width + j, load_first(dtaps, 2 * width + j, left) + t2, left)
@@ -267,10 +288,10 @@ def reflections_backward(reflections, layer, u, du, w, g, act, arena, pack, size
         for h in range(sizes.heads):
             (rows, beta), (drows, dbeta) = made_of_head(h, act, own, sizes, a), given_of_head(h, arena, own, sizes, a)
             for i in range(own.length):
-                row, drow = at(rows, i * head), at(drows, i * head)
-                _row_back(steps, taps, i, h * head, c, head, row, drow, at(given, i * c + h * head))
+                row, drow, place = at(rows, i * head), at(drows, i * head), _place(reflections, i, own)
+                _row_back(at(steps, i * c), taps, place, h * head, c, head, row, drow, at(given, i * c + h * head))
             _far_back(places, layer, h, at(u, start * c), at(du, start * c), w, g, beta, dbeta, own.length, c)
-        _convolved_back(steps, given, taps, dtaps, own.length, c)
+        _convolved_back(reflections, steps, given, taps, dtaps, own, c)
         start += own.length
     dup, ddown = at(g, places[layer, UP]), at(g, places[layer, DOWN])
     float_gemm(low, ONE, rank, dsteps, c, dup, c, rank, c, n, FROM, dup, c, dup, NONE)

@@ -48,17 +48,17 @@ def check_beside(config: ModelConfig, parts: Sequence[Part], layers: Sequence[Co
 
 
 def _check_reflections(config: ModelConfig, parts: Sequence[Part], layers: Sequence[Collection[str]]) -> None:
-    """Of a model whose layers make reflections: nothing else may act in its attention."""
+    """Of a model whose layers make reflections: but for offsets of keys that they make, nothing else may act in its
+    attention."""
     name = config.encoding
-    reflecting = {part.scheme for part in parts if part.encoding.gate is not None and part.encoding.gate.reflects}
-    if not reflecting:
+    gates = {part.scheme: part.encoding.gate for part in parts if part.encoding.gate is not None}
+    if not any(gate.reflects for gate in gates.values()):
         return
     unfit = sorted(set().union(*layers) - set(_AT_INPUT))
-    gated = sorted(part.scheme for part in parts if part.encoding.gate is not None and part.scheme not in reflecting)
+    gated = sorted(scheme for scheme, gate in gates.items() if gate.turns or gate.slopes is not None)
     if unfit or gated:
         what = f"fills {unfit[0]!r}" if unfit else f"has gates of {gated[0]!r}"
-        raise ValueError(f"{name!r} {what} beside reflections: with them go {', '.join(sorted(_AT_INPUT))}")
+        beside = ", ".join(sorted(_AT_INPUT))
+        raise ValueError(f"{name!r} {what} beside reflections: with them go {beside} and gates of offsets")
     if config.dropout:
         raise ValueError(f"dropout must be 0 with {name!r}, which reflects queries, not {config.dropout:g}")
-    if config.sight != "all":
-        raise ValueError(f"sight must be 'all' with {name!r}, which reflects queries, not {config.sight!r}")

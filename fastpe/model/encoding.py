@@ -281,7 +281,7 @@ class ModelEncoding:
         spec, layers = replace(self._spec(length), dtype=np.dtype(np.float64)), list[dict[str, Any]]()
         for layer, parts in enumerate(self._of_layers):
             if layer and not self.layered:
-                layers.append(layers[0])
+                layers.append({s: x for s, x in layers[0].items() if s != "scale"} | combined.plain(parts, spec))
                 continue
             slots: dict[str, Any] = combined.allocate(parts, spec)
             combined.fill(parts, spec, self._own(parameters, layer), slots, reference=True)

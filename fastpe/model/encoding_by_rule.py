@@ -58,9 +58,6 @@ class EncodingByRule:
         both = [each for each in (self._table, self._rest) if each is not None]
         self.initial = {name: value for each in both for name, value in each.initial.items()}
         self.gates = self._gates(steps)
-        if isinstance(self._rule, Documents) and any(gate and gate.reflects for gate in self.gates):
-            what = f"{config.encoding!r} sums and convolves a layer's input, which does not begin anew"
-            raise ValueError(f"positions cannot be {config.positions!r}: {what}")
         self.layered = frozenset().union(*(each.layered for each in both))
         self.learned = frozenset().union(*(each.learned for each in both))
         self.table_factor = 1.0 if self._table is None else self._table.table_factor
@@ -189,8 +186,7 @@ class EncodingByRule:
             if (gate := self.gates[layer]) is not None and gate.sign == STEPS:
                 own["key_offset"] = np.array(gate.slopes)[:, None] * rows[1][:, None, :]
             if spans is not None:
-                own["spans"] = spans[min(layer, len(spans) - 1)]
-                own["gate"] = None if gate is None else gate._replace(places=rows[1])
+                own |= {"spans": spans[min(layer, len(spans) - 1)], "places": rows[1]}
         of_layers: Any
         loss, gradients, of_layers = reference.model_loss_and_grads(self.config, parameters, layers, x, y, weights)
         own_gradients = {name: gradients.get(name, np.zeros_like(parameters[name])) for name in self.initial}

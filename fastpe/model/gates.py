@@ -16,15 +16,14 @@ Place = tuple[int, tuple[int, ...], tuple[int, ...]]
 class LayerGate(NamedTuple):
     """The gates of one layer, and the model's names of their parameters by their roles; see `fastpe.encodings`' `Gate`.
 
-    A layer may have one that adds to scores and one of angles; or one of reflections.
+    A layer may have one that adds to scores, and one of angles or of reflections.
     """
 
     sign: int  # or `kernels.model_gates.STEPS`
     slopes: tuple[float, ...]  # of heads; () of a gate of offsets that the content makes
     names: Mapping[str, str]
     frequencies: tuple[float, ...] = ()  # of pairs of channels; () where the layer makes no angles
-    reflects: bool = False
-    places: Array | None = None  # (B, N), of the reference: within documents, each of which a layer reads by itself
+    reflected: Mapping[str, str] | None = None  # likewise, of reflections; None where the layer makes none
 
 
 def of_layers(
@@ -58,10 +57,12 @@ def _gate(
             both = " and ".join(repr(part.scheme) for part, _ in alike)
             raise ValueError(f"{config.encoding!r} has two gates in one layer, {both}: choose one")
         for part, gate in alike:
-            names |= {role: named(part.scheme, role, layer) for role in sorted(learned[part.scheme])}
+            own = {role: named(part.scheme, role, layer) for role in sorted(learned[part.scheme])}
             if gate.reflects:
-                found = found._replace(reflects=True)
-            elif gate.frequencies is not None:
+                found = found._replace(reflected=own)
+                continue
+            names |= own
+            if gate.frequencies is not None:
                 made = gate.frequencies(config.head_width, **part.options)
                 found = found._replace(frequencies=tuple(map(float, made)))
             else:
@@ -110,7 +111,7 @@ def made_by(gates: Sequence[LayerGate | None], places: Mapping[str, Place], head
         np.array([_adding(gate, places) for gate in gates], np.int64) if adds else None, np.array(slopes),
         np.array([_turning(gate, places) for gate in gates], np.int64) if frequencies else None,
         np.tile(frequencies or (0.0,), heads),
-        np.array([_reflecting(gate, places) for gate in gates], np.int64) if any(g.reflects for g in found) else None,
+        np.array([_reflecting(gate, places) for gate in gates], np.int64) if any(g.reflected for g in found) else None,
     )  # fmt: skip
 
 
@@ -131,7 +132,8 @@ def _turning(gate: LayerGate | None, places: Mapping[str, Place]) -> tuple[int, 
 
 
 def _reflecting(gate: LayerGate | None, places: Mapping[str, Place]) -> tuple[int, ...]:
-    if gate is None or not gate.reflects:
+    if gate is None or gate.reflected is None:
         return -1, -1, -1, -1, -1, 0
-    down, up, taps, weight, bias = (places[gate.names[role]] for role in ("down", "up", "taps", "weight", "bias"))
+    own = gate.reflected
+    down, up, taps, weight, bias = (places[own[role]] for role in ("down", "up", "taps", "weight", "bias"))
     return down[0], up[0], taps[0], weight[0], bias[0], up[1][0]

@@ -118,11 +118,11 @@ class Scratch:
         if parameters.made.gates is not None:
             for slot, filled in gated_columns(parameters.made.gates).items():
                 numbers[slot, GIVEN], numbers[slot, WANTED] = filled, filled and backward
-        spans, rule = sight.spans(config.sight, config.layers, length, causal=config.causal), config.rule
+        spans = sight.spans(config.sight, config.layers, length, causal=config.causal)
+        apart = config.rule is not None and config.rule.keeps_apart
         case, room = model_memory.attention_case(
             sizes, numbers, options, keep_raw=keep_raw, more=others is not None,
-            spanned=spans is not None or (rule is not None and rule.keeps_apart),
-            backward=backward, dropped=backward and config.dropout > 0,
+            spanned=spans is not None or apart, backward=backward, dropped=backward and config.dropout > 0,
         )  # fmt: skip
         shapes = {slot: _gradient_shape(slot, slots[slot].shape, length) for slot in wanted}
         starts, first = _one_after_the_other({slot: shapes[slot] for slot in _ONCE if slot in shapes})
@@ -131,7 +131,7 @@ class Scratch:
         starts, sizes = starts | of_layers, sizes._replace(slots=all_of_them)
         net_room = room_for_net(sizes, backward=backward)
         reflections = model_reflections.reflections_of(
-            parameters.made.reflections, sizes, np.dtype(config.dtype), simd.whole_vectors(1, config.dtype)
+            parameters.made.reflections, sizes, np.dtype(config.dtype), simd.whole_vectors(1, config.dtype), apart=apart
         )
         more = max(net_room.size, 0 if reflections is None else reflections.room.size)
         arena = model_memory.arena_layout(sizes, case, room, more, backward=backward, rows=rows)

@@ -78,17 +78,21 @@ def gate_vjp(
 
 
 def made_vjp(
-    gated: Any, parameters: Mapping[str, Array], x: Array, q: Array, k: Array, angles: Any = None
+    gated: Any, parameters: Mapping[str, Array], x: Array, q: Array, k: Array, angles: Any = None, places: Any = None
 ) -> tuple[dict[str, Array], Callable[[dict[str, Array], dict[str, Array]], dict[str, Array]]]:
     """The slots that a layer's gates make of its input, and of queries and keys (B, H, N, D); {} without one.
 
-    angles: those of positions, to which a layer's own are added. The pullback takes its own gradients out of those of
-    all slots, files those of parameters, and returns those of ``x``, ``q`` and ``k`` that it knows.
+    angles: those of positions, to which a layer's own are added. places: as for `reflections`. The pullback takes its
+    own gradients out of those of all slots, files those of parameters, and returns those of ``x``, ``q`` and ``k`` that
+    it knows.
     """
     if gated is None:
         return {}, lambda found, gradients: {}
     # nothing of a gate is rounded, whatever type its arrays have
-    own = {role: np.asarray(parameters[name]).view(np.ndarray) for role, name in gated.names.items()}
+    own, of_reflections = (
+        {role: np.asarray(parameters[name]).view(np.ndarray) for role, name in (names or {}).items()}
+        for names in (gated.names, gated.reflected)
+    )
     x, q, k = (np.asarray(each).view(np.ndarray) for each in (x, q, k))
     made, pulls = {}, dict[str, tuple[str, Callable[[Array], dict[str, Array]]]]()
     for role, name, rows in (("key", "k", k), ("query", "q", q)) if gated.slopes else ():
@@ -99,11 +103,11 @@ def made_vjp(
         made["key_offset"], pull = gate_vjp(x, gated.sign, **{role: own[role] for role in own if role in _OF_OFFSETS})
         pulls["key_offset"] = ("x", pull)
     if gated.frequencies:
-        turns, pull = _selective_vjp(x, gated.places, gated.frequencies, *(own[role] for role in _OF_ANGLES))
+        turns, pull = _selective_vjp(x, places, gated.frequencies, *(own[role] for role in _OF_ANGLES))
         made["angles"], pulls["angles"] = turns + (0.0 if angles is None else angles), ("x", pull)
     reflected: Any = None
-    if gated.reflects:
-        both, reflected = reflections_vjp(x, **own)
+    if gated.reflected:
+        both, reflected = reflections_vjp(x, **of_reflections, places=places)
         made |= dict(zip(_REFLECTIONS, both, strict=True))
 
     def pullback(found: dict[str, Array], gradients: dict[str, Array]) -> dict[str, Array]:
@@ -111,7 +115,7 @@ def made_vjp(
         if reflected is not None:
             back = reflected(*(np.asarray(found.pop(slot)).view(np.ndarray) for slot in _REFLECTIONS))
             of_rows["x"] = back.pop("x")
-            gradients.update({gated.names[role]: gradient for role, gradient in back.items()})
+            gradients.update({gated.reflected[role]: gradient for role, gradient in back.items()})
         for slot, (name, pull) in pulls.items():
             given = found.pop(slot)
             if slot == "angles" and angles is not None:

@@ -278,14 +278,14 @@ def _attention(
     prefix += "attention."
     slots = dict(slots)
     shift = slots.pop("qk_table", None)
-    gated: Any = slots.pop("gate", None)
+    gated, places = (slots.pop(name, None) for name in ("gate", "places"))
     shifted = x if shift is None else x + np.asarray(shift, x.dtype)
     inputs = {"query": shifted, "key": shifted, "value": x}
     maps = [_named(linear_vjp, parameters, prefix + name, own) for name, own in inputs.items()]
     heads = [_split(projected, config.heads) for projected, _ in maps]
-    made, made_pullback = made_vjp(gated, parameters, x, heads[0], heads[1], slots.get("angles"))
-    slots |= made | ({"follows": True} if "mlp_in" in slots else {})
-    mixed, mix_pullback = attend(x.dtype, *heads, causal=config.causal, factors=factors, **slots)
+    made, made_pullback = made_vjp(gated, parameters, x, heads[0], heads[1], slots.get("angles"), places)
+    slots, more = slots | made, {"follows": True} if "mlp_in" in slots else {}
+    mixed, mix_pullback = attend(x.dtype, *heads, causal=config.causal, factors=factors, **more, **slots)
     out, out_pullback = _named(linear_vjp, parameters, prefix + "out", _merge(mixed))
 
     def pullback(dout: Array, gradients: Gradients, slot_gradients: Gradients) -> Array:

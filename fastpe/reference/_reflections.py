@@ -11,7 +11,9 @@ Pullback = Callable[[Array, Array], dict[str, Array]]
 _LEAST = 1e-6
 
 
-def reflections(x: Any, down: Any, up: Any, taps: Any, weight: Any, bias: Any) -> tuple[Array, Array]:
+def reflections(
+    x: Any, down: Any, up: Any, taps: Any, weight: Any, bias: Any, *, places: Any = None
+) -> tuple[Array, Array]:
     """The slots `reflectors` and `reflect` of attention from a layer's input.
 
         p = x down up,    y_t = silu(sum over k < 3 of taps_k p_{t-2+k}),    w_t = y_t / sqrt(|y_t|^2 + 1e-6)
@@ -27,6 +29,9 @@ def reflections(x: Any, down: Any, up: Any, taps: Any, weight: Any, bias: Any) -
         Of a causal depthwise convolution, that of the oldest first.
     weight : (H, C)
     bias : (H,)
+    places : (..., N) integers, optional
+        How many of its document's tokens stand before each one; p of what is before the document is 0. By default
+        every sequence is one document.
 
     Returns
     -------
@@ -46,11 +51,11 @@ def reflections(x: Any, down: Any, up: Any, taps: Any, weight: Any, bias: Any) -
     >>> w.shape, beta.tolist()
     ((1, 2, 1), [[1.0, 1.0]])
     """
-    return reflections_vjp(x, down, up, taps, weight, bias)[0]
+    return reflections_vjp(x, down, up, taps, weight, bias, places=places)[0]
 
 
 def reflections_vjp(
-    x: Any, down: Any, up: Any, taps: Any, weight: Any, bias: Any
+    x: Any, down: Any, up: Any, taps: Any, weight: Any, bias: Any, *, places: Any = None
 ) -> tuple[tuple[Array, Array], Pullback]:  # fmt: skip
     """As `reflections`, and its pullback from both gradients to a dict of those of all arguments.
 
@@ -67,8 +72,11 @@ def reflections_vjp(
     low = x @ down
     steps = low @ up
     convolved = np.zeros_like(steps)
+    place = np.arange(x.shape[-2]) if places is None else np.asarray(places)
+    within = [(place >= ago)[..., None] for ago in range(len(taps))]
     for k, tap in enumerate(taps):
-        convolved += tap * _later(steps, len(taps) - 1 - k)
+        ago = len(taps) - 1 - k
+        convolved += tap * within[ago] * _later(steps, ago)
     share = _sigmoid(convolved)
     y = _split(convolved * share, heads)
     norm = np.sqrt(np.sum(y**2, axis=-1, keepdims=True) + _LEAST)
@@ -81,8 +89,9 @@ def reflections_vjp(
         dsteps, dtaps = np.zeros_like(steps), np.zeros_like(taps)
         for k, tap in enumerate(taps):
             ago = len(taps) - 1 - k
-            dsteps += tap * _later(dconvolved, -ago)
-            dtaps[k] = _rows(dconvolved * _later(steps, ago)).sum(axis=0)
+            reached = within[ago] * dconvolved
+            dsteps += tap * _later(reached, -ago)
+            dtaps[k] = _rows(reached * _later(steps, ago)).sum(axis=0)
         dlow, dz = dsteps @ up.T, np.swapaxes(dbeta, -1, -2) * 2 * far * (1 - far)
         return {
             "x": dlow @ down.T + dz @ weight, "down": _rows(x).T @ _rows(dlow), "up": _rows(low).T @ _rows(dsteps),

@@ -167,13 +167,20 @@ def test_any_sizes_and_all_that_goes_with_it(data):
     n, m = draw(st.sampled_from([1, 2, 5, 65, 97])), draw(st.sampled_from([1, 3, 32, 64, 129]))
     sizes = {"b": b, "h": h, "hk": hk, "d": draw(st.integers(1, 9)), "shared": draw(st.booleans())}
     sizes |= {"dtype": draw(st.sampled_from([np.float64, np.float32])), "led": draw(st.booleans())}
-    arguments = problem(rng, [*SLOTS, *draw(st.sampled_from([(), ("scale",)]))], n=n, m=m, **sizes)
+    others = draw(st.sampled_from([(), ("scale",), ("key_offset",), ("scale", "key_offset")]))
+    arguments = problem(rng, [*SLOTS, *others], n=n, m=m, **sizes)
     if draw(st.booleans()):
         arguments["v"] = rng.standard_normal((b, hk, m, 11)).astype(sizes["dtype"])
     if draw(st.booleans()):
         arguments["sinks"] = rng.standard_normal(h).astype(sizes["dtype"])
-    keys, queries = rng.integers(0, m + 1, b), rng.integers(0, n + 1, b)
-    agrees(arguments, lengths=draw(st.sampled_from([None, keys, (queries, keys), (queries, None)])))
+    keys, queries, options = rng.integers(0, m + 1, b), rng.integers(0, n + 1, b), {}
+    if draw(st.booleans()):
+        options["window"] = draw(st.sampled_from([1, 2, 31, 50]))
+    if draw(st.booleans()):
+        options["spans"] = np.sort(rng.integers(-3, m + 4, (draw(st.sampled_from([1, b])), n, 2)), axis=-1)
+    if draw(st.booleans()):
+        options["query_start"] = rng.integers(0, m + 20, b)
+    agrees(arguments, **options, lengths=draw(st.sampled_from([None, keys, (queries, keys), (queries, None)])))
 
 
 @pytest.mark.parametrize("n", [3, 130])
@@ -235,12 +242,13 @@ def test_scores_that_one_looks_at(rng):
 # ---------------------------------------------------------------------------------------------------- as elsewhere
 
 
+@pytest.mark.parametrize("window", [None, 60])
 @pytest.mark.parametrize("n", [2, 200])
-def test_any_number_of_threads_gives_the_same_bits(rng, n, monkeypatch):
+def test_any_number_of_threads_gives_the_same_bits(rng, n, window, monkeypatch):
     given, found = problem(rng, SLOTS, b=2, h=4, hk=2, n=n, m=430, d=40, dtype=np.float32, shared=True), []
     for threads in (1, 2, 5):
         monkeypatch.setattr(threads_of_kernels, "default_threads", lambda threads=threads: threads)
-        out, pull = fastpe.attention_vjp(**given, causal=True)
+        out, pull = fastpe.attention_vjp(**given, causal=True, window=window)
         found.append({"out": out, **pull(out)})
     for name, array in found[0].items():
         assert all(array.tobytes() == other[name].tobytes() for other in found[1:]), name

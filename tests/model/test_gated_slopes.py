@@ -40,7 +40,7 @@ def test_loss_and_gradients_are_the_references(own, length):
 class Gate:
     """What the model hands to the reference."""
 
-    slopes, frequencies, reflects = (1 / 16,), (), False
+    slopes, frequencies, reflected = (1 / 16,), (), None
 
     def __init__(self, *roles):
         self.sign, self.names = 0, {role: role for role in ("weight", *roles)}

@@ -22,16 +22,21 @@ from fastpe import ModelConfig, Transformer
 from fastpe.reference import _gate, reflections_vjp
 
 BASE = ModelConfig("path", width=24, heads=4, layers=2, hidden=20, causal=True, train_length=20, dtype="float64")
+DOCUMENTS = {"vocabulary": 11, "positions": "documents:3"}
 CASES = [
-    {}, {"norm": "layernorm", "activation": "gelu", "final_norm": True}, {"heads": 1, "norm": "rmsnorm"},
+    {}, {"sight": "window:9,chunks:70"}, {"norm": "layernorm", "activation": "gelu", "final_norm": True},
+    {"heads": 1, "norm": "rmsnorm"},
     {"encoding": "path*2,nope", "layers": 3}, {"encoding": "sinusoidal+path"}, {"options": {"rank": 3}},
     {"residual": False, "bias": False}, {"vocabulary": 7, "tied": True}, {"encoding": "learned+path", "width": 20},
     {"encoding": "path@a,path@b", "options": {"path@a.rank": 5}}, {"width": 36, "heads": 2},
-    {"encoding": "learned+path", "positions": "digits:3:2-4", "vocabulary": 7},
+    {"encoding": "learned+path", "positions": "digits:3:2-4", "vocabulary": 7}, {"sight": "chunks:7,all"},
+    {"encoding": "fox+path"}, {"encoding": "path+cable,path,fox", "layers": 3, "sight": "all,window:6,all"},
+    DOCUMENTS | {"encoding": "learned+path"}, DOCUMENTS | {"positions": "documents:3:first", "sight": "window:4,all"},
+    DOCUMENTS | {"encoding": "fox+path"},
 ]  # fmt: skip
 
 
-@lengths_of(CASES, long=4)
+@lengths_of(CASES, long=5)
 def test_loss_and_gradients_are_the_references(own, length):
     assert_gradients_are_the_references(replace(BASE, train_length=length, **own), length)
 
@@ -44,8 +49,8 @@ def test_short_sequences(length):
 def test_a_mistake_is_caught(monkeypatch):
     """One tap too late."""
 
-    def wrong(x, down, up, taps, weight, bias):
-        return reflections_vjp(x, down, up, np.roll(taps, 1, axis=0), weight, bias)
+    def wrong(x, down, up, taps, weight, bias, **places):
+        return reflections_vjp(x, down, up, np.roll(taps, 1, axis=0), weight, bias, **places)
 
     monkeypatch.setattr(_gate, "reflections_vjp", wrong)
     with pytest.raises(AssertionError):
@@ -94,26 +99,55 @@ def test_short_sequences_that_go_together_are_those_that_go_alone():
     assert_packed_sequences_are_those_alone(BASE)
 
 
-@pytest.mark.parametrize("encoding", ["path", "sinusoidal+path", "path,nope"])
+@pytest.mark.parametrize(
+    "own",
+    [
+        {},
+        {"encoding": "sinusoidal+path"},
+        {"encoding": "path,nope"},
+        {"sight": "window:40,chunks:64"},
+        DOCUMENTS,
+        {"encoding": "fox+path"},
+    ],
+)
 @pytest.mark.parametrize("prompt", [1, 2, 3, 500])
-def test_tokens_written_one_by_one_are_those_of_whole_sequences(encoding, prompt):
+def test_tokens_written_one_by_one_are_those_of_whole_sequences(own, prompt):
     """500 go through the model in two parts."""
-    model = moved(replace(BASE, encoding=encoding, vocabulary=11))
+    model = moved(replace(BASE, **{"vocabulary": 11, **own}))
     assert_written_as_a_whole(model, prompt, atol=1e-12)
 
 
+@pytest.mark.parametrize("own", [{}, DOCUMENTS], ids=["usual", "documents"])
 @pytest.mark.parametrize("parts", [[1] * 40, [7, 1, 1, 1, 30], [3, 2, 35]])
-def test_logits_of_a_text_in_parts(parts):
+def test_logits_of_a_text_in_parts(parts, own):
     """What each part leaves behind is all that the next one needs."""
-    model = moved(replace(BASE, vocabulary=5))
-    text, done = np.random.default_rng(0).integers(0, 5, sum(parts)), 0
+    model = moved(replace(BASE, **{"vocabulary": 5, **own}))
+    text, done, state = np.random.default_rng(0).integers(0, 5, sum(parts)), 0, None
     writer, whole = model._writer(len(text), max(parts)), model(text)
     for count in parts:
         new = text[done : done + count]
-        rows, _ = model._place(writer, new, done, None)
+        rows, state = model._place(writer, new, done, state)
         logits = model._extend(writer, new, rows, done)
         done += count
         np.testing.assert_allclose(logits, whole[done - 1], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 40, 64, 98])
+def test_documents_of_a_row_are_those_alone(cut):
+    """Nothing leads from one to another, neither attention nor the convolution: outputs, losses and gradients."""
+    config = replace(BASE, **DOCUMENTS)
+    model, (x, y) = moved(config), batch(config, 99, np.random.default_rng(4), 1)
+    x[x == 3] = 4
+    x[0, cut - 1] = 3
+    parts = slice(0, cut), slice(cut, 99)
+    for part in parts:
+        np.testing.assert_allclose(model(x)[:, part], model(x[:, part]), rtol=1e-11, atol=1e-13)
+    loss, found = model.loss_and_grads(x, y)
+    alone = [(len(range(99)[part]) / 99, *model.loss_and_grads(x[:, part], y[:, part])) for part in parts]
+    assert loss == pytest.approx(sum(share * each for share, each, _ in alone), rel=1e-12)
+    for name, gradient in found.items():
+        expected = sum(share * each[name] for share, _, each in alone)
+        np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-12 * (1 + np.abs(expected).max()), err_msg=name)
 
 
 def test_writes_stay_inside(monkeypatch):
@@ -149,14 +183,13 @@ def test_initial_values():
 MISTAKES = {
     "'path' needs causal=True": {"causal": False},
     "'path@a[+]path@b' has two gates in one layer": {"encoding": "path@a+path@b"},
-    "'rope[+]path' fills 'angles' beside reflections: with them go qk_table, table, taps": {"encoding": "rope+path"},
+    "'rope[+]path' fills 'angles' beside reflections: with them go qk_table, table, taps and gates": {
+        "encoding": "rope+path"},
     "'alibi,path' fills 'bias' beside reflections": {"encoding": "alibi,path"},
-    "'fox[+]path' has gates of 'fox' beside reflections": {"encoding": "fox+path"},
-    "'selective_rope[+]path' ": {"encoding": "selective_rope+path"},
+    "'grape_a[+]path' has gates of 'grape_a' beside reflections": {"encoding": "grape_a+path"},
+    "'path,selective_rope' has gates of 'selective_rope' beside ": {"encoding": "path,selective_rope"},
     "'path[+]log_n' fills 'row_scale' beside reflections": {"encoding": "path+log_n"},
     "dropout must be 0 with 'path', which reflects queries, not 0.1": {"dropout": 0.1},
-    "sight must be 'all' with 'path', which reflects queries, not 'window:5'": {"sight": "window:5"},
-    "positions cannot be 'documents:3': 'path' sums and convolves": {"vocabulary": 7, "positions": "documents:3"},
 }  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """What a layer makes reflections of: token by token, and gradients by differences."""
 
 import numpy as np
+import pytest
 from content_checks import differences
 from scipy.special import expit
 
@@ -33,16 +34,27 @@ def test_what_is_far_from_zero_overflows_nowhere():
     np.testing.assert_array_equal(beta, [[0.0] * 6, [2.0] * 6])
 
 
-def test_gradients_are_differences():
+def test_documents_begin_anew():
+    """Of one, three and two tokens."""
+    given = problem()
+    w, beta = reference.reflections(**given, places=np.array([0, 0, 1, 2, 0, 1]))
+    for part in (slice(0, 1), slice(1, 4), slice(4, 6)):
+        alone = reference.reflections(**given | {"x": given["x"][part]})
+        np.testing.assert_allclose(w[:, part], alone[0], rtol=1e-12)
+        np.testing.assert_allclose(beta[:, part], alone[1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("own", [{}, {"places": np.array([[0, 1, 2, 3, 4], [0, 0, 1, 2, 0]])}])
+def test_gradients_are_differences(own):
     given, rng = problem(n=5, front=(2,)), np.random.default_rng(1)
-    (w, beta), pullback = reference.reflections_vjp(**given)
+    (w, beta), pullback = reference.reflections_vjp(**given, **own)
     dw, dbeta = rng.normal(size=w.shape), rng.normal(size=beta.shape)
     found = pullback(dw, dbeta)
     assert found.keys() == given.keys()
     for name, value in given.items():
 
         def weighed(x, name=name):
-            w, beta = reference.reflections(**given | {name: x})
+            w, beta = reference.reflections(**given | {name: x}, **own)
             return np.sum(w * dw) + np.sum(beta * dbeta)
 
         np.testing.assert_allclose(found[name], differences(weighed, value), rtol=1e-6, atol=1e-8, err_msg=name)

@@ -23,7 +23,7 @@ directions, with a gate for each, is `fastpe.columns.two_sided`.
 
 **Traps.** Sums over a long text must not be made in float32. The gradient of the first position's gate is 0: it shifts
 all keys alike. With learned sinks the query's part does not drop out. The authors use no other encoding beside it;
-"rope+fox" rotates as well.
+"rope+fox" rotates as well, and "fox+path" reflects (PaTH-FoX).
 """
 
 from typing import Any

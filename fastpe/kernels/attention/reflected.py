@@ -9,7 +9,8 @@ keys from near to far, a tile of TILE at a time. With x as it comes to the tile,
 
 and x leaves it as x + sum_n r_n w_n: three products of matrices, and sums of at most TILE terms with the products of
 rows that `lay_products` has made once for all blocks, (2, TILE, TILE) for each tile. A lane whose query stands before
-key j has t_j = r_j = 0 and S_j = -inf. (8 D + 2 TILE) FLOP a cell, forward.
+key j has t_j = r_j = 0 and S_j = -inf. (8 D + 2 TILE) FLOP a cell, forward; where no lane sees a key of the tile
+(`reflected_blocks`) it has no S, and costs half.
 
 A task is a block of one head; what it writes is its own. `reflected_backward` has the way back. Nothing is rounded to
 bfloat16, in models neither.
@@ -21,6 +22,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.attention.reflected_blocks import (
+    BLOCK,
+    TILE,
+    ahead_of,
+    block_from,
+    hide,
+    look_at_tile,
+    raise_scores,
+    spans_of,
+)
 from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,
@@ -42,14 +53,12 @@ from fastpe.kernels.simd import (
 )
 from fastpe.kernels.threads import claim, in_lanes
 
-TILE = np.int64(32)
-BLOCK = np.int64(4)
 ONE = np.int64(1)  # named: a call would be compiled once more for the literal
 
 
 class Sizes(NamedTuple):
     """Axes of the arrays; how many tokens lie between the reflectors of samples and of heads; of products, the heads
-    that have their own."""
+    that have their own; of spans, the samples; whether keys have offsets, and strides of those."""
 
     batch: int
     heads: int
@@ -61,11 +70,16 @@ class Sizes(NamedTuple):
     of_sample: int
     of_head: int
     pairs: int
+    spans: int
+    raised: int
+    offsets_sample: int
+    offsets_head: int
 
 
 class Tokens(NamedTuple):
     """q, k and v (B, H, N or M, D), reflectors and how far each reflects; the products of a tile's rows, W W^T and K
-    W^T; the scale of each head; (B, 2) the numbers of queries and keys; the least number, and 1. All in one piece."""
+    W^T; the scale of each head; (B, 3) the numbers of queries and keys, and where the first query stands; the keys that
+    queries see, (B or 1, N, 2), where not all; offsets of keys, float64; the least number, and 1. All in one piece."""
 
     q: Any
     k: Any
@@ -75,31 +89,26 @@ class Tokens(NamedTuple):
     products: Any
     scale: Any
     lengths: Any
+    spans: Any
+    offsets: Any
     limits: Any
 
 
 class Head(NamedTuple):
-    """Pointers to the keys of one head, and to what belongs to them."""
+    """Pointers to the keys of one head, and to what belongs to them; whether there are offsets."""
 
     k: Any
     v: Any
     w: Any
     beta: Any
     products: Any
-
-
-class Block(NamedTuple):
-    """The first query of a block, how many there are, where the first stands, how many keys the last one meets."""
-
-    first: int
-    queries: int
-    position: int
-    met: int
+    offsets: Any
+    raised: int
 
 
 class Desk(NamedTuple):
-    """Pointers to the memory of a block on its way: its rows, t, scores and r of a tile, peaks and sums of weights, and
-    mixed values."""
+    """Pointers to the memory of a block on its way: its rows, t, scores and r of a tile, peaks and sums of weights,
+    mixed values, and the keys that it sees of a tile."""
 
     x: Any
     along: Any
@@ -108,6 +117,7 @@ class Desk(NamedTuple):
     peaks: Any
     sums: Any
     mixed: Any
+    sight: Any
 
 
 @inner
@@ -122,15 +132,17 @@ def head_of(tokens, sizes, b, h):
         at(pointer(tokens.w), token * sizes.width),
         at(pointer(tokens.beta), token),
         at(pointer(tokens.products), pair * tiles * 2 * TILE * TILE),
+        at(pointer(tokens.offsets), b * sizes.offsets_sample + h * sizes.offsets_head),
+        sizes.raised,
     )
 
 
 @inner
-def block_of(tokens, sizes, b, number, size):
-    """The block of so many queries with this number."""
-    queries, keys, first = tokens.lengths[b, 0], tokens.lengths[b, 1], number * size
-    count, position = min(size, queries - first), first + sizes.keys - sizes.queries
-    return Block(first, count, position, max(0, min(position + count, keys)))
+def block_of(tokens, sizes, head, b, number, size):
+    """The block of so many queries of a head with this number."""
+    first = number * size
+    count, spans = min(size, tokens.lengths[b, 0] - first), at(spans_of(tokens, sizes, b), 2 * first)
+    return block_from(head, first, count, tokens.lengths[b, 2] + first, tokens.lengths[b, 1], spans, sizes.spans)
 
 
 @inner
@@ -150,42 +162,58 @@ def product(a, a_row, a_col, b, c, n, m, depth, mode):
 
 
 @inner
-def _carry(products, beta, along, steps, scores, count, ahead):
-    """From products with x alone to those with the row as it comes to every key: t, r, and scores.
-
-    ahead: how far the tile's first key stands before the position of the first lane, negative.
-    """
+def _carry(products, beta, along, steps, count, ahead):
+    """From products with x alone to those with the row as it comes to every reflector: t, and r."""
     lane = lanes(along)
-    size, of_keys, none = BLOCK * lane, at(products, TILE * TILE), zeros(along)
-    hidden = splat(scalar(along, -np.inf))
+    size, none = BLOCK * lane, zeros(along)
     for j in range(count - 1, -1, -1):
-        t, s, off = at(along, j * size), at(scores, j * size), ahead + j
+        t, off = at(along, j * size), ahead + j
         t0, t1, t2, t3 = load(t, 0), load(t, lane), load(t, 2 * lane), load(t, 3 * lane)
-        s0, s1, s2, s3 = load(s, 0), load(s, lane), load(s, 2 * lane), load(s, 3 * lane)
         for n in range(j + 1, count):
-            r, f, g = at(steps, n * size), splat(get(products, j * TILE + n)), splat(get(of_keys, j * TILE + n))
-            r0, r1, r2, r3 = load(r, 0), load(r, lane), load(r, 2 * lane), load(r, 3 * lane)
-            t0, t1, t2, t3 = fma(r0, f, t0), fma(r1, f, t1), fma(r2, f, t2), fma(r3, f, t3)
-            s0, s1, s2, s3 = fma(r0, g, s0), fma(r1, g, s1), fma(r2, g, s2), fma(r3, g, s3)
+            r, f = at(steps, n * size), splat(get(products, j * TILE + n))
+            t0, t1 = fma(load(r, 0), f, t0), fma(load(r, lane), f, t1)
+            t2, t3 = fma(load(r, 2 * lane), f, t2), fma(load(r, 3 * lane), f, t3)
         t0, t1 = blend(none, off, t0), blend(none, off - lane, t1)
         t2, t3 = blend(none, off - 2 * lane, t2), blend(none, off - 3 * lane, t3)
         store(t, 0, t0), store(t, lane, t1), store(t, 2 * lane, t2), store(t, 3 * lane, t3)
-        store(s, 0, blend(hidden, off, s0)), store(s, lane, blend(hidden, off - lane, s1))
-        store(s, 2 * lane, blend(hidden, off - 2 * lane, s2)), store(s, 3 * lane, blend(hidden, off - 3 * lane, s3))
         r, far = at(steps, j * size), splat(-get(beta, j))
         store(r, 0, far * t0), store(r, lane, far * t1), store(r, 2 * lane, far * t2), store(r, 3 * lane, far * t3)
 
 
 @inner
-def meet(head, width, block, first, x, far, along, steps, scores):
-    """A block meets the keys of the tile that begins with `first`: x becomes `far`, which may be x itself."""
-    size, count = BLOCK * lanes(x), min(TILE, block.met - first)
-    w, beta = at(head.w, first * width), at(head.beta, first)
+def _score(of_keys, steps, scores, count, ahead):
+    """From products with x alone to those with the row as it comes to every key; minus infinity where the key stands
+    after the query."""
+    lane = lanes(scores)
+    size, hidden = BLOCK * lane, splat(scalar(scores, -np.inf))
+    for j in range(count):
+        s, off = at(scores, j * size), ahead + j
+        s0, s1, s2, s3 = load(s, 0), load(s, lane), load(s, 2 * lane), load(s, 3 * lane)
+        for n in range(j + 1, count):
+            r, f = at(steps, n * size), splat(get(of_keys, j * TILE + n))
+            s0, s1 = fma(load(r, 0), f, s0), fma(load(r, lane), f, s1)
+            s2, s3 = fma(load(r, 2 * lane), f, s2), fma(load(r, 3 * lane), f, s3)
+        store(s, 0, blend(hidden, off, s0)), store(s, lane, blend(hidden, off - lane, s1))
+        store(s, 2 * lane, blend(hidden, off - 2 * lane, s2)), store(s, 3 * lane, blend(hidden, off - 3 * lane, s3))
+
+
+@inner
+def meet(head, width, block, first, x, far, along, steps, scores, sight):
+    """A block meets the keys of the tile that begins with `first`: x becomes `far`, which may be x itself; returns
+    whether a key is seen, without which there are no scores."""
+    size, count, ahead = BLOCK * lanes(x), min(TILE, block.met - first), ahead_of(block, first)
+    w, beta, products = at(head.w, first * width), at(head.beta, first), at(head.products, 2 * TILE * first)
     product(w, width, ONE, x, along, size, count, width, OVERWRITE)
-    product(at(head.k, first * width), width, ONE, x, scores, size, count, width, OVERWRITE)
-    _carry(at(head.products, 2 * TILE * first), beta, along, steps, scores, count, first - block.position)
-    if first > 0:
+    _carry(products, beta, along, steps, count, ahead)
+    seen = look_at_tile(block, first, count, sight)
+    if seen:
+        product(at(head.k, first * width), width, ONE, x, scores, size, count, width, OVERWRITE)
+        _score(at(products, TILE * TILE), steps, scores, count, ahead)
+        raise_scores(head, block, first, scores, count)
+        hide(block, scores, count, sight)
+    if first > block.low:
         float_gemm(w, ONE, width, steps, size, far, size, width, size, count, FROM, x, size, x, size)
+    return seen
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -242,19 +270,19 @@ def block_forward(head, width, v_width, block, q, scale, lowest, desk, out, out_
         store(sums, i, zeros(x))
     for i in range(0, v_width * size, lanes(x)):
         store(mixed, i, zeros(x))
-    for tile in range((block.met + TILE - 1) // TILE - 1, -1, -1):
+    for tile in range((block.met + TILE - 1) // TILE - 1, block.low // TILE - 1, -1):
         first = tile * TILE
-        meet(head, width, block, first, x, x, desk.along, desk.steps, scores)
-        _mix(scores, min(TILE, block.met - first), at(head.v, first * v_width), v_width, peaks, sums, mixed)
+        if meet(head, width, block, first, x, x, desk.along, desk.steps, scores, desk.sight):
+            _mix(scores, min(TILE, block.met - first), at(head.v, first * v_width), v_width, peaks, sums, mixed)
     _write(block, peaks, sums, mixed, v_width, out, out_row, lse)
 
 
 @inner
-def _forward_lane(lane, board, tokens, sizes, out, lse, room, arenas):
+def _forward_lane(lane, board, tokens, sizes, out, lse, bases, room, arenas):
     arena, width, v_width = row(arenas, lane), sizes.width, sizes.v_width
     desk = Desk(
         at(arena, room[0]), at(arena, room[1]), at(arena, room[2]), at(arena, room[3]), at(arena, room[4]),
-        at(arena, room[5]), at(arena, room[6]),
+        at(arena, room[5]), at(arena, room[6]), at(arena, room[7]),
     )  # fmt: skip
     size = BLOCK * lanes(arena)
     blocks = (sizes.queries + size - 1) // size
@@ -262,24 +290,29 @@ def _forward_lane(lane, board, tokens, sizes, out, lse, room, arenas):
     while task < sizes.batch * sizes.heads * blocks:
         of_head, number = task // blocks, blocks - 1 - task % blocks  # long ones first
         b, h = of_head // sizes.heads, of_head % sizes.heads
-        block = block_of(tokens, sizes, b, number, size)
+        head = head_of(tokens, sizes, b, h)
+        block = block_of(tokens, sizes, head, b, number, size)
         if block.queries > 0:
-            head, at_query = head_of(tokens, sizes, b, h), of_head * sizes.queries + block.first
+            at_query = of_head * sizes.queries + block.first
             q, own = at(pointer(tokens.q), at_query * width), at(pointer(out), at_query * v_width)
             block_forward(
                 head, width, v_width, block, q, tokens.scale[h], tokens.limits[0], desk, own, v_width,
                 at(pointer(lse), at_query),
             )  # fmt: skip
+            for i in range(block.queries * sizes.raised):
+                put(pointer(bases), at_query + i, block.base)
         task = claim(board)
 
 
 @entry(label="attention through reflections")
-def forward(crew, board, tokens, sizes, out, lse, room, arenas):
-    """out (B, H, N, Dv) and lse (B, H, N), in one piece; what no query sees stays as it is.
+def forward(crew, board, tokens, sizes, out, lse, bases, room, arenas):
+    """out (B, H, N, Dv) and lse (B, H, N), in one piece; what no query sees stays as it is. bases: where keys have
+    offsets, (B, H, N) float64, what lse is less of.
 
-    room: where the row of a block, t, scores, r, peaks, sums and mixed values lie in a lane's arena.
+    room: where the row of a block, t, scores, r, peaks, sums, mixed values and sight lie in a lane's
+    arena.
     """
-    in_lanes(crew, _forward_lane, (pointer(board), tokens, sizes, out, lse, room, arenas))
+    in_lanes(crew, _forward_lane, (pointer(board), tokens, sizes, out, lse, bases, room, arenas))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

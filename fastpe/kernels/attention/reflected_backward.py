@@ -17,16 +17,8 @@ A task is a head: it goes through its blocks in their order and adds to gradient
 from typing import Any, NamedTuple
 
 from fastpe.kernels._jit import entry, inner
-from fastpe.kernels.attention.reflected import (
-    BLOCK,
-    ONE,
-    TILE,
-    block_of,
-    head_of,
-    meet,
-    product,
-    turned_block,
-)
+from fastpe.kernels.attention.reflected import ONE, block_of, head_of, meet, product, turned_block
+from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE, ahead_of, look_at_tile
 from fastpe.kernels.gemm import FROM, ONTO, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,
@@ -52,7 +44,7 @@ from fastpe.kernels.threads import claim, in_lanes
 
 class Gradients(NamedTuple):
     """lse and what is taken from the gradient of a weight, (B, H, N); dout; where gradients go, which are zero: all
-    for every head, in one piece, those of scales in float64."""
+    for every head, in one piece, those of scales in float64, those of offsets of any size where keys have none."""
 
     lse: Any
     deltas: Any
@@ -62,6 +54,7 @@ class Gradients(NamedTuple):
     dv: Any
     dw: Any
     dbeta: Any
+    doffsets: Any
     dscale: Any
 
 
@@ -77,7 +70,7 @@ class Queries(NamedTuple):
 
 class Room(NamedTuple):
     """Where things lie in a lane's arena: of all tiles the rows x, t and scores; of one r, e, g and weights; y and
-    dout of the block; x, y and r with a row for each query; E R^T and G R^T; lse and deltas."""
+    dout of the block; x, y and r with a row for each query; E R^T and G R^T; lse and deltas; sight."""
 
     rows: int
     along: int
@@ -93,6 +86,7 @@ class Room(NamedTuple):
     of_scores: int
     of_back: int
     stats: int
+    sight: int
     size: int
 
 
@@ -108,17 +102,29 @@ def _dscores(scores, dscores, stats, count):
 
 
 @inner
-def _carry_back(products, beta, along, dscores, back, dbeta, count, ahead):
-    """From products with y alone to those with the gradient as it comes to every key, times -beta: g, and dbeta."""
-    lane = lanes(along)
-    size, of_keys, none = BLOCK * lane, at(products, TILE * TILE), zeros(along)
+def _back_from_scores(of_keys, dscores, back, count):
+    """To products of the reflectors with y, what scores of the tile's keys before each add."""
+    lane = lanes(back)
+    size = BLOCK * lane
     for j in range(count):
-        u, t, off = at(back, j * size), at(along, j * size), ahead + j
+        u = at(back, j * size)
         u0, u1, u2, u3 = load(u, 0), load(u, lane), load(u, 2 * lane), load(u, 3 * lane)
         for n in range(j):
             e, f = at(dscores, n * size), splat(get(of_keys, n * TILE + j))
             u0, u1 = fma(load(e, 0), f, u0), fma(load(e, lane), f, u1)
             u2, u3 = fma(load(e, 2 * lane), f, u2), fma(load(e, 3 * lane), f, u3)
+        store(u, 0, u0), store(u, lane, u1), store(u, 2 * lane, u2), store(u, 3 * lane, u3)
+
+
+@inner
+def _carry_back(products, beta, along, back, dbeta, count, ahead):
+    """From these to products with the gradient as it comes to every reflector, times -beta: g, and dbeta."""
+    lane = lanes(along)
+    size, none = BLOCK * lane, zeros(along)
+    for j in range(count):
+        u, t, off = at(back, j * size), at(along, j * size), ahead + j
+        u0, u1, u2, u3 = load(u, 0), load(u, lane), load(u, 2 * lane), load(u, 3 * lane)
+        for n in range(j):
             g, f = at(back, n * size), splat(get(products, n * TILE + j))
             u0, u1 = fma(load(g, 0), f, u0), fma(load(g, lane), f, u1)
             u2, u3 = fma(load(g, 2 * lane), f, u2), fma(load(g, 3 * lane), f, u3)
@@ -141,64 +147,92 @@ def _steps_again(along, beta, steps, count):
 
 
 @inner
-def _mirror(of_scores, of_back, count):
-    """Of pairs (j, n) those with n > j are meant: the others to 0 in E R^T, to their mirrored ones in G R^T."""
-    for j in range(count):
-        for n in range(j):
-            put(of_scores, j * TILE + n, scalar(of_scores, 0.0))
-            put(of_back, j * TILE + n, get(of_back, n * TILE + j))
-    for j in range(count):
-        put(of_scores, j * TILE + j, scalar(of_scores, 0.0))
-        put(of_back, j * TILE + j, get(of_back, j * TILE + j) * 0)
-
-
-@inner
 def _onto(a, a_row, a_col, b, c, n, m, depth):
     """C += A B, the rows of B and C being n long."""
     product(a, a_row, a_col, b, c, n, m, depth, ONTO)
 
 
 @inner
-def _add_to_tokens(head, width, first, count, queries, arena, room, x, dk, dw):
-    """What a tile's keys and reflectors get of a block."""
-    steps, dscores, back = at(arena, room.steps), at(arena, room.dscores), at(arena, room.back)
-    x_rows, y_rows, step_rows = at(arena, room.x_rows), at(arena, room.y_rows), at(arena, room.step_rows)
-    of_scores, of_back = at(arena, room.of_scores), at(arena, room.of_back)
-    size, w, k = BLOCK * lanes(x), at(head.w, first * width), at(head.k, first * width)
-    transpose(x, size, x_rows, width, width, size)
-    transpose(at(arena, room.y), size, y_rows, width, width, size)
-    transpose(steps, size, step_rows, TILE, count, size)
-    for a, c in ((dscores, of_scores), (back, of_back)):
-        float_gemm(a, size, ONE, step_rows, TILE, c, TILE, count, count, size, OVERWRITE, c, TILE, c, TILE)
-    _mirror(of_scores, of_back, count)
-    _onto(dscores, size, ONE, x_rows, dk, width, count, queries)
-    _onto(of_scores, TILE, ONE, w, dk, width, count, count)
-    _onto(back, size, ONE, x_rows, dw, width, count, queries)
-    _onto(steps, size, ONE, y_rows, dw, width, count, queries)
-    _onto(of_back, TILE, ONE, w, dw, width, count, count)
-    _onto(of_scores, ONE, TILE, k, dw, width, count, count)
+def _with_steps(rows, steps, pairs, count):
+    """For pairs (j, n) of a tile's tokens the sums of a row of j times r of n."""
+    size = BLOCK * lanes(rows)
+    float_gemm(rows, size, ONE, steps, TILE, pairs, TILE, count, count, size, OVERWRITE, pairs, TILE, pairs, TILE)
+
+
+@inner
+def _add_to_reflectors(w, width, count, queries, arena, room, dw):
+    """What a tile's reflectors get of a block, but for its scores; x, y and r lie there with a row for each query."""
+    back, pairs, steps = at(arena, room.back), at(arena, room.of_back), at(arena, room.steps)
+    size = BLOCK * lanes(arena)
+    _with_steps(back, at(arena, room.step_rows), pairs, count)
+    for j in range(count):  # those with n > j are meant: the others to mirrored ones
+        for n in range(j):
+            put(pairs, j * TILE + n, get(pairs, n * TILE + j))
+        put(pairs, j * TILE + j, get(pairs, j * TILE + j) * 0)
+    _onto(back, size, ONE, at(arena, room.x_rows), dw, width, count, queries)
+    _onto(steps, size, ONE, at(arena, room.y_rows), dw, width, count, queries)
+    _onto(pairs, TILE, ONE, w, dw, width, count, count)
+
+
+@inner
+def _add_to_keys(k, w, width, count, queries, arena, room, dk, dw):
+    """What a tile's keys, and its reflectors by its scores, get of a block."""
+    dscores, pairs = at(arena, room.dscores), at(arena, room.of_scores)
+    _with_steps(dscores, at(arena, room.step_rows), pairs, count)
+    for j in range(count):  # likewise: the others to 0
+        for n in range(j + 1):
+            put(pairs, j * TILE + n, scalar(pairs, 0.0))
+    _onto(dscores, BLOCK * lanes(arena), ONE, at(arena, room.x_rows), dk, width, count, queries)
+    _onto(pairs, TILE, ONE, w, dk, width, count, count)
+    _onto(pairs, ONE, TILE, k, dw, width, count, count)
+
+
+@inner
+def _add_to_offsets(dscores, doffsets, count):
+    """The sum over a block's queries for every key of a tile."""
+    lane = lanes(dscores)
+    for j in range(count):
+        e = at(dscores, j * BLOCK * lane)
+        sums = (load(e, 0) + load(e, lane)) + (load(e, 2 * lane) + load(e, 3 * lane))
+        put(doffsets, j, get(doffsets, j) + total(sums))
+
+
+@inner
+def _scores_back(head, sizes, block, first, arena, room, dout, dv, doffsets):
+    """e from dout, and what values and offsets get; products of the reflectors with what it adds to y."""
+    width, count, size = sizes.v_width, min(TILE, block.met - first), BLOCK * lanes(arena)
+    scores, dscores = at(at(arena, room.scores), first * size), at(arena, room.dscores)
+    product(at(head.v, first * width), width, ONE, at(arena, room.dout), dscores, size, count, width, OVERWRITE)
+    _dscores(scores, dscores, at(arena, room.stats), count)
+    _onto(scores, size, ONE, dout, at(dv, first * width), width, count, block.queries)
+    if head.raised:
+        _add_to_offsets(dscores, at(doffsets, first), count)
+    of_keys = at(head.products, 2 * TILE * first + TILE * TILE)
+    _back_from_scores(of_keys, dscores, at(arena, room.back), count)
 
 
 @inner
 def _tile_back(head, sizes, block, first, arena, room, dout, own):
     """A block's way back through a tile; own: where gradients of the head's keys go."""
-    width, v_width, tile, count = sizes.width, sizes.v_width, first // TILE, min(TILE, block.met - first)
-    dk, dv, dw, dbeta = own
-    x = at(at(arena, room.rows), tile * width * BLOCK * lanes(arena))
-    size, y = BLOCK * lanes(arena), at(arena, room.y)
-    along, scores = at(at(arena, room.along), first * size), at(at(arena, room.scores), first * size)
-    steps, dscores, back = at(arena, room.steps), at(arena, room.dscores), at(arena, room.back)
-    w, beta = at(head.w, first * width), at(head.beta, first)
-    product(at(head.v, first * v_width), v_width, ONE, at(arena, room.dout), dscores, size, count, v_width, OVERWRITE)
-    _dscores(scores, dscores, at(arena, room.stats), count)
-    _onto(scores, size, ONE, dout, at(dv, first * v_width), v_width, count, block.queries)
-    _steps_again(along, beta, steps, count)
+    width, tile, count = sizes.width, first // TILE, min(TILE, block.met - first)
+    (dk, dv, dw, dbeta, doffsets), at_keys, size = own, first * width, BLOCK * lanes(arena)
+    x, y = at(at(arena, room.rows), tile * width * size), at(arena, room.y)
+    along, steps, back = at(at(arena, room.along), first * size), at(arena, room.steps), at(arena, room.back)
+    w, k, beta = at(head.w, at_keys), at(head.k, at_keys), at(head.beta, first)
+    seen = look_at_tile(block, first, count, at(arena, room.sight))
     product(w, width, ONE, y, back, size, count, width, OVERWRITE)
+    if seen:
+        _scores_back(head, sizes, block, first, arena, room, dout, dv, doffsets)
     products = at(head.products, 2 * TILE * first)
-    _carry_back(products, beta, along, dscores, back, at(dbeta, first), count, first - block.position)
-    at_keys = first * width
-    _add_to_tokens(head, width, first, count, block.queries, arena, room, x, at(dk, at_keys), at(dw, at_keys))
-    product(at(head.k, at_keys), ONE, width, dscores, y, size, width, count, FROM)
+    _carry_back(products, beta, along, back, at(dbeta, first), count, ahead_of(block, first))
+    _steps_again(along, beta, steps, count)
+    transpose(x, size, at(arena, room.x_rows), width, width, size)
+    transpose(y, size, at(arena, room.y_rows), width, width, size)
+    transpose(steps, size, at(arena, room.step_rows), TILE, count, size)
+    _add_to_reflectors(w, width, count, block.queries, arena, room, at(dw, at_keys))
+    if seen:
+        _add_to_keys(k, w, width, count, block.queries, arena, room, at(dk, at_keys), at(dw, at_keys))
+        product(k, ONE, width, at(arena, room.dscores), y, size, width, count, FROM)
     product(w, ONE, width, back, y, size, width, count, FROM)
 
 
@@ -221,7 +255,7 @@ def block_back(head, sizes, block, queries, scale, one, arena, room, own):
     """A block's part of all gradients; returns the scale's. one: 1, of the type of `scale`."""
     size, width, v_width = BLOCK * lanes(arena), sizes.width, sizes.v_width
     rows, y, stats = at(arena, room.rows), at(arena, room.y), at(arena, room.stats)
-    tiles = (block.met + TILE - 1) // TILE
+    tiles, farthest = (block.met + TILE - 1) // TILE, block.low // TILE
     turned_block(queries.q, width, at(rows, (tiles - 1) * width * size), block.queries, scale)
     turned_block(queries.dout, v_width, at(arena, room.dout), block.queries, one)
     for i in range(0, size, lanes(arena)):
@@ -229,12 +263,12 @@ def block_back(head, sizes, block, queries, scale, one, arena, room, own):
         store(stats, size + i, load_first(queries.deltas, i, block.queries - i))
     for i in range(0, width * size, lanes(arena)):
         store(y, i, zeros(y))
-    for tile in range(tiles - 1, -1, -1):
+    for tile in range(tiles - 1, farthest - 1, -1):
         x, first = at(rows, tile * width * size), tile * TILE
         along, scores = at(at(arena, room.along), first * size), at(at(arena, room.scores), first * size)
-        far = at(rows, max(tile - 1, 0) * width * size)
-        meet(head, width, block, first, x, far, along, at(arena, room.steps), scores)
-    for tile in range(tiles):
+        far, steps = at(rows, max(tile - 1, 0) * width * size), at(arena, room.steps)
+        meet(head, width, block, first, x, far, along, steps, scores, at(arena, room.sight))
+    for tile in range(farthest, tiles):
         _tile_back(head, sizes, block, tile * TILE, arena, room, queries.dout, own)
     transpose(y, size, queries.dq, width, width, block.queries)
     return _rows_back(queries.q, queries.dq, width, block.queries, scale)
@@ -253,10 +287,11 @@ def _lane(lane, board, tokens, sizes, g, room, arenas):
             at(pointer(g.dv), at_key * sizes.v_width),
             at(pointer(g.dw), at_key * sizes.width),
             at(pointer(g.dbeta), at_key),
+            at(pointer(g.doffsets), at_key * sizes.raised),
         )
         for number in range((sizes.queries + size - 1) // size):
-            block = block_of(tokens, sizes, b, number, size)
-            if block.queries > 0 and block.met > 0:
+            block = block_of(tokens, sizes, head, b, number, size)
+            if block.queries > 0 and block.low < block.met:
                 i = task * sizes.queries + block.first
                 queries = Queries(
                     at(pointer(tokens.q), i * sizes.width), at(pointer(g.dout), i * sizes.v_width),

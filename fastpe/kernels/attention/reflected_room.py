@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fastpe.kernels.attention.reflected import BLOCK, TILE
 from fastpe.kernels.attention.reflected_backward import Room
+from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE
 from fastpe.kernels.simd import region
 
 _TILE = int(TILE)
@@ -26,7 +26,7 @@ def laid_out(sizes: Sequence[int]) -> tuple[list[Any], int]:
 def forward_sizes(width: int, v_width: int, lane: int) -> list[int]:
     """Of the parts of a `reflected.Desk`, of vectors of so many numbers."""
     size = int(BLOCK) * lane
-    return [width * size, _TILE * size, _TILE * size, _TILE * size, size, size, v_width * size]
+    return [width * size, _TILE * size, _TILE * size, _TILE * size, size, size, v_width * size, 2 * size]
 
 
 def backward_room(keys: int, width: int, v_width: int, lane: int) -> Room:
@@ -35,6 +35,6 @@ def backward_room(keys: int, width: int, v_width: int, lane: int) -> Room:
     tiles, cells, pairs = -(-keys // _TILE), _TILE * size, _TILE * _TILE
     starts, total = laid_out([
         tiles * width * size, tiles * cells, tiles * cells, cells, cells, cells, width * size, v_width * size,
-        width * size, width * size, cells, pairs, pairs, 2 * size,
+        width * size, width * size, cells, pairs, pairs, 2 * size, 2 * size,
     ])  # fmt: skip
     return Room._make([*starts, total])

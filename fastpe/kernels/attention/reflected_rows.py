@@ -10,8 +10,9 @@ import math
 import numpy as np
 
 from fastpe.kernels._jit import entry, inlined, inner
-from fastpe.kernels.attention.cells import clear
-from fastpe.kernels.attention.reflected import ONE, head_of
+from fastpe.kernels.attention.cells import FEW, clear
+from fastpe.kernels.attention.reflected import ONE, block_of, head_of
+from fastpe.kernels.attention.reflected_blocks import span_of, spans_of
 from fastpe.kernels.gemm import ONTO, float_gemm
 from fastpe.kernels.simd import (
     at,
@@ -51,47 +52,71 @@ def _pass(x, width, far, behind, w, k):
     return total(of_w), total(of_k)
 
 
+@inlined
+def _turn(x, width, far, behind, w):
+    """As `_pass`, past a key that is not seen."""
+    factor, of_w = splat(far), zeros(x)
+    for c in range(0, width, lanes(x)):
+        own = fma(factor, load_first(behind, c, width - c), load(x, c))
+        store(x, c, own)
+        of_w = fma(own, load_first(w, c, width - c), of_w)
+    return total(of_w)
+
+
 @inner
-def _scores_of_row(head, width, k_row, x, scores, met):
-    """The scores of the keys before `met`."""
+def _scores_of_row(head, width, k_row, x, scores, near, last, met):
+    """The scores of the keys near .. last - 1, of those before `met`."""
     far, behind = scalar(x, 0.0), head.w
-    for j in range(met - 1, -1, -1):
+    for j in range(met - 1, last - 1, -1):
+        w = at(head.w, j * width)
+        far, behind = -get(head.beta, j) * _turn(x, width, far, behind, w), w
+    for j in range(last - 1, near - 1, -1):
         w = at(head.w, j * width)
         t, s = _pass(x, width, far, behind, w, at(head.k, j * k_row))
-        put(scores, j, s)
+        put(scores, j - near, s)
         far, behind = -get(head.beta, j) * t, w
 
 
 @inner
-def _weigh(scores, met):
+def _raise(head, scores, near, last, base):
+    """Offsets of keys, less the base, added to their scores."""
+    for j in range(near, last if head.raised else near):
+        put(scores, j - near, get(scores, j - near) + scalar(scores, get(head.offsets, j) - base))
+
+
+@inner
+def _weigh(scores, count):
     """Scores to exp(score - largest), of which the sum is 1 at least; returns the sum and the largest."""
     lowest, lane = scalar(scores, -np.inf), lanes(scores)
     peaks = splat(lowest)
-    for j in range(0, met, lane):
-        peaks = maximum(peaks, keep_first(load_first(scores, j, met - j), met - j, lowest))
+    for j in range(0, count, lane):
+        peaks = maximum(peaks, keep_first(load_first(scores, j, count - j), count - j, lowest))
     peak, whole = largest(peaks), 0.0
     shift = splat(peak)
-    for j in range(0, met, lane):
-        weights = exp(keep_first(load_first(scores, j, met - j), met - j, lowest) - shift)
-        store_first(scores, j, weights, met - j)
+    for j in range(0, count, lane):
+        weights = exp(keep_first(load_first(scores, j, count - j), count - j, lowest) - shift)
+        store_first(scores, j, weights, count - j)
         whole += total(weights)
     return whole, peak
 
 
 @inner
-def row_forward(head, width, k_row, v_width, v_row, q, scale, met, x, scores, out):
-    """`out` of one query, and its lse; it meets so many keys, one at least. k_row, v_row: from key to key."""
-    factor = splat(scalar(x, scale))
+def row_forward(head, width, k_row, v_width, v_row, q, scale, seen, met, base, x, scores, out):
+    """`out` of one query, and its lse. seen: the first key that it sees, one at least, and the first that it no longer
+    does; met: how many reflect it; base: of the block that it would be in. k_row, v_row: from key to key."""
+    factor, (near, last) = splat(scalar(x, scale)), seen
     for c in range(0, width, lanes(x)):
         store(x, c, load_first(q, c, width - c) * factor)
-    _scores_of_row(head, width, k_row, x, scores, met)
-    whole, peak = _weigh(scores, met)
+    _scores_of_row(head, width, k_row, x, scores, near, last, met)
+    _raise(head, scores, near, last, base)
+    count = last - near
+    whole, peak = _weigh(scores, count)
     share = splat(scalar(x, 1.0 / whole))
     clear(out, v_width)
-    for j in range(0, met, _KEYS):
-        v, count = at(head.v, j * v_row), min(_KEYS, met - j)
+    for j in range(0, count, _KEYS):
+        v, some = at(head.v, (near + j) * v_row), min(_KEYS, count - j)
         float_gemm(
-            at(scores, j), met, ONE, v, v_row, out, v_width, ONE, v_width, count, ONTO, out, v_width, out, v_width
+            at(scores, j), count, ONE, v, v_row, out, v_width, ONE, v_width, some, ONTO, out, v_width, out, v_width
         )
     for c in range(0, v_width, lanes(x)):
         store_first(out, c, load_first(out, c, v_width - c) * share, v_width - c)
@@ -99,29 +124,30 @@ def row_forward(head, width, k_row, v_width, v_row, q, scale, met, x, scores, ou
 
 
 @inner
-def _lane(lane, board, tokens, sizes, out, lse, arenas):
+def _lane(lane, board, tokens, sizes, out, lse, bases, arenas):
     arena, width, v_width = row(arenas, lane), sizes.width, sizes.v_width
     x, scores = arena, at(arena, (width + lanes(arena) - 1) // lanes(arena) * lanes(arena))
     task = claim(board)
     while task < sizes.batch * sizes.heads * sizes.queries:
         of_head, i = task // sizes.queries, task % sizes.queries
         b, h = of_head // sizes.heads, of_head % sizes.heads
-        met = min(i + sizes.keys - sizes.queries + 1, tokens.lengths[b, 1])
-        if i < tokens.lengths[b, 0] and met > 0:
-            head, q, own = (
-                head_of(tokens, sizes, b, h),
-                at(pointer(tokens.q), task * width),
-                at(pointer(out), task * v_width),
-            )
-            found = row_forward(head, width, width, v_width, v_width, q, tokens.scale[h], met, x, scores, own)
+        met = min(tokens.lengths[b, 2] + i + 1, tokens.lengths[b, 1])
+        near, last = span_of(spans_of(tokens, sizes, b), sizes.spans, i, met)
+        if i < tokens.lengths[b, 0] and near < last:
+            head, scale = head_of(tokens, sizes, b, h), tokens.scale[h]
+            q, own = at(pointer(tokens.q), task * width), at(pointer(out), task * v_width)
+            base = block_of(tokens, sizes, head, b, of_head * 0, FEW).base
+            found = row_forward(head, width, width, v_width, v_width, q, scale, (near, last), met, base, x, scores, own)
             put(pointer(lse), task, found)
+            if sizes.raised:
+                put(pointer(bases), task, base)
         task = claim(board)
 
 
 @entry(label="attention of few queries through reflections")
-def forward(crew, board, tokens, sizes, out, lse, arenas):
+def forward(crew, board, tokens, sizes, out, lse, bases, arenas):
     """As `reflected.forward`, without products.
 
     arenas: for a lane D numbers, in whole vectors, and one for each key.
     """
-    in_lanes(crew, _lane, (pointer(board), tokens, sizes, out, lse, arenas))
+    in_lanes(crew, _lane, (pointer(board), tokens, sizes, out, lse, bases, arenas))
