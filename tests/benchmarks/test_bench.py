@@ -120,7 +120,7 @@ def test_every_table_that_grows_is_filled():
 
 @pytest.mark.parametrize("name", fastpe.list_encodings())
 def test_the_first_losses_of_every_encodings_step_are_right(name):
-    case = jobs.encoding_case(name, registry.get(name).direction == "causal", batch=4)
+    case = jobs.encoding_case(name, registry.get(name).direction == "causal", batch=1)
     x, y = models.batch_of(case)
     adam = Adam(Transformer(case.config))
     jobs._checked(lambda: adam.step(x, y, threads=1), "fastpe", name, jobs.expected_losses(case))
