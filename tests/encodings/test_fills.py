@@ -186,7 +186,7 @@ def test_every_fill_in_float32_is_within_one_unit(name: str) -> None:
 # In place
 
 
-LONG, SIZES = 2**15, {"dim": 64, "heads": 2}
+LONG, SIZES = 2**16, {"dim": 64, "heads": 2}
 
 
 def options_of(name: str) -> dict:

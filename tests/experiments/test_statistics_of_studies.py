@@ -156,13 +156,13 @@ def test_one_false_equivalence_among_many_is_as_rare_as_said(mean, draw):
     scale = np.array([0.1] * 3 + [0.01] * 6)[:, None]
     true = np.array([mean] * 3 + [0.0] * 6)[:, None]
     noise = {"normal": rng.normal, "laplace": rng.laplace, "uniform": lambda a, b, size: rng.uniform(-b, b, size)}[draw]
-    for _ in range(300):
+    for _ in range(120):
         pairs = [(values, np.zeros(10)) for values in true + noise(0.0, 1.0, (9, 10)) * scale]
         found = [each.verdict for each in comparison.compare(pairs, larger_is_better=True, margin=0.1)]
         wrong += "equivalent" in found[:3]
         right += found[3:].count("equivalent")
-    assert wrong / 300 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 300)
-    assert right == 6 * 300
+    assert wrong / 120 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 120)
+    assert right == 6 * 120
 
 
 def test_equivalence_is_adjusted_for_the_family():
