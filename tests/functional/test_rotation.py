@@ -29,11 +29,11 @@ def complex_product(x, factors, pairs):
     return y
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_it_is_a_complex_product(data):
     draw = data.draw
-    lead = draw(st.sampled_from([(), (1,), (17,), (2, 1), (3, 2), (1, 17), (2, 3, 1), (1, 2, 17), (3, 1, 2)]))
+    lead = draw(st.sampled_from([(), (1,), (17,), (2, 3), (1, 17), (3, 1), (17, 1, 2), (2, 3, 17), (3, 2, 1)]))
     n, d = draw(st.sampled_from([1, 2, 63, 64, 65])), draw(st.sampled_from([2, 3, 7, 16, 33, 64, 130]))
     count = draw(st.integers(1, d // 2))
     kept = draw(st.integers(0, len(lead)))

@@ -16,7 +16,7 @@ OLDER = {
     32: (
         "haswell",
         "+avx2,+fma,+avx,+sse4.2,+sse4.1,+ssse3,+sse3,+sse2,+sse,+popcnt",
-        ["kernel attention float32", "step tokens float32"],
+        ["kernel attention float32", "kernel attention_vjp float32", "step tokens float32"],
     ),
     16: ("generic", "+sse2,+sse", ["kernel attention float64"]),
 }  # the name alone would keep this CPU's own features
