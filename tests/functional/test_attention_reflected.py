@@ -8,16 +8,13 @@ from array_kinds import gapped, read_only, stepped, transposed, unaligned
 from attention_problems import problem
 from content_checks import NEAR, G
 from fixture_attention import K, Q, V
-from guards import assert_error_law
 from hypothesis import given, settings
-from hypothesis import strategies as st
+from reflected_problems import agrees, arguments_of, cases
 
 import fastpe
 from fastpe import reference
-from fastpe.doctor.allowed_error import wider
 from fastpe.functional import again, attention, seen
 from fastpe.kernels import threads as threads_of_kernels
-from fastpe.reference._attention import attention_vjp_in
 
 SLOTS = ("reflectors", "reflect")
 
@@ -25,35 +22,6 @@ SLOTS = ("reflectors", "reflect")
 @pytest.fixture
 def rng():
     return np.random.default_rng(51)
-
-
-def agrees(arguments, **options):
-    """Outputs, logarithms and all gradients obey the error law beside the reference."""
-    dtype, (n, d), m = arguments["q"].dtype, arguments["q"].shape[-2:], arguments["k"].shape[-2]
-    options |= {"causal": True, "return_lse": True}
-    ours, pull = fastpe.attention_vjp(**arguments, **options)
-    exact, exact_pull = attention_vjp_in(wider(dtype), **arguments, **options)
-    plain, plain_pull = attention_vjp_in(dtype, **arguments, **options)
-    unseen = exact[1] == -np.inf
-    np.testing.assert_array_equal(ours[1][unseen], -np.inf)
-    np.testing.assert_array_equal(ours[0][unseen], 0)
-    rows = np.random.default_rng(3)
-    douts = tuple(rows.standard_normal(x.shape).astype(dtype) for x in ours)
-    found, expected, same = pull(douts), exact_pull(douts), plain_pull(douts)
-    assert list(found) == list(expected)
-    assert_agrees(ours[0], exact[0], plain[0], n + m + d)
-    assert_agrees(*(np.where(unseen, 0, x) for x in (ours[1], exact[1], plain[1])), n + m + d)
-    for name, gradient in found.items():
-        assert gradient.shape == np.shape(arguments[name])
-        assert gradient.dtype == (np.float64 if name == "scale" else dtype)
-        narrow = gradient.astype(dtype)  # that of scale is summed in float64, of terms that are not
-        assert_agrees(narrow, expected[name], same[name], n * m * d)
-
-
-def assert_agrees(result, exact, same_dtype, terms):
-    """The error law, with no less than 0.25 for the largest entry: of what is next to nothing the terms are not."""
-    ours, exact, numpys = (np.append(x, x.dtype.type(0.25)) for x in (result, exact, same_dtype.astype(result.dtype)))
-    assert_error_law(ours, exact, numpys, terms)
 
 
 # --------------------------------------------------------------------------------------------------- what it is
@@ -159,34 +127,16 @@ def test_padding_reflects_nothing(rng):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.data())
-def test_any_sizes_and_all_that_goes_with_it(data):
-    draw = data.draw
-    rng = np.random.default_rng(draw(st.integers(0, 2**31)))
-    b, h, hk = draw(st.sampled_from([(1, 1, 1), (2, 2, 1), (2, 4, 2), (3, 2, 2)]))
-    n, m = draw(st.sampled_from([1, 2, 5, 65, 97])), draw(st.sampled_from([1, 3, 32, 64, 129]))
-    sizes = {"b": b, "h": h, "hk": hk, "d": draw(st.integers(1, 9)), "shared": draw(st.booleans())}
-    sizes |= {"dtype": draw(st.sampled_from([np.float64, np.float32])), "led": draw(st.booleans())}
-    others = draw(st.sampled_from([(), ("scale",), ("key_offset",), ("scale", "key_offset")]))
-    arguments = problem(rng, [*SLOTS, *others], n=n, m=m, **sizes)
-    if draw(st.booleans()):
-        arguments["v"] = rng.standard_normal((b, hk, m, 11)).astype(sizes["dtype"])
-    if draw(st.booleans()):
-        arguments["sinks"] = rng.standard_normal(h).astype(sizes["dtype"])
-    keys, queries, options = rng.integers(0, m + 1, b), rng.integers(0, n + 1, b), {}
-    if draw(st.booleans()):
-        options["window"] = draw(st.sampled_from([1, 2, 31, 50]))
-    if draw(st.booleans()):
-        options["spans"] = np.sort(rng.integers(-3, m + 4, (draw(st.sampled_from([1, b])), n, 2)), axis=-1)
-    if draw(st.booleans()):
-        options["query_start"] = rng.integers(0, m + 20, b)
-    agrees(arguments, **options, lengths=draw(st.sampled_from([None, keys, (queries, keys), (queries, None)])))
+@given(cases())
+def test_any_sizes_and_all_that_goes_with_it(case):
+    arguments, options = arguments_of(case)
+    agrees(arguments, **options)
 
 
 @pytest.mark.parametrize("n", [3, 130])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_wide_rows_and_many_keys(rng, n, dtype):
-    agrees(problem(rng, SLOTS, b=1, h=2, hk=1, n=n, m=300, d=70, dtype=dtype))
+    agrees(problem(rng, SLOTS, b=1, h=2, hk=1, n=n, m=300, d=70, dtype=dtype), causal=True)
 
 
 def test_without_axes(rng):

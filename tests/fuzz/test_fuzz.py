@@ -4,8 +4,8 @@ import re
 import sys
 from dataclasses import replace
 
+import attention_apart
 import attention_calls
-import attention_networks
 import builds
 import damaged_runs
 import numpy as np
@@ -17,6 +17,7 @@ from fastpe.encodings import registry
 from fastpe.encodings.bias import alibi
 from fastpe.functional.mlp import Networked
 from fastpe.functional.passes import Pass
+from fastpe.functional.reflected import Reflected
 
 WORKER = """
 import os, signal, time, warnings
@@ -93,6 +94,10 @@ NETWORK = {
     "b": 1, "h": 2, "hk": 1, "n": 5, "m": 3, "d": 4, "dv": 3, "dtype": "float64", "w": 4, "taps": 3, "beside": ["bias"],
     "causal": False, "window": None, "spans": False, "lengths": None, "seed": 0,
 }  # fmt: skip
+REFLECTED = {
+    "b": 1, "h": 2, "hk": 1, "n": 5, "m": 5, "d": 4, "dv": None, "dtype": "float64", "shared": False, "led": False,
+    "beside": ["key_offset"], "window": None, "sight": [], "lengths": None, "seed": 0,
+}  # fmt: skip
 RUN = {"epochs": 3, "lost": None, "seed": 0}
 
 
@@ -140,23 +145,27 @@ def test_calls_that_are_wrong_are_found(monkeypatch, what):
 
 
 @pytest.mark.parametrize("what", ["gradient", "beyond", "input"])
-def test_networks_that_are_wrong_are_found(monkeypatch, what):
-    case, gradients = (NETWORK, [None] * 8), Networked.gradients
-    assert found(attention_networks.judge, case) is None
+@pytest.mark.parametrize(
+    ("kind", "sizes", "way", "slot"),
+    [("NETWORKS", NETWORK, Networked, "mlp_in"), ("REFLECTIONS", REFLECTED, Reflected, "reflectors")],
+)
+def test_ways_apart_that_are_wrong_are_found(monkeypatch, kind, sizes, way, slot, what):
+    (_, judge), case, gradients = getattr(attention_apart, kind), (sizes, [None] * 8), way.gradients
+    assert found(judge, case) is None
 
     def wrong(self, dout, dlse):
         made = gradients(self, dout, dlse)
         match what:
             case "gradient":
-                made["mlp_in"][0, 3] *= 1 + 1e-9
+                made[slot][0, 1] *= 1 + 1e-9  # the first token reflects nothing that counts
             case "beyond":
                 beyond(self.lse)
             case "input":
                 self.call.k[0, 0, 0, 0] += 1
         return made
 
-    monkeypatch.setattr(Networked, "gradients", wrong)
-    assert "AssertionError" in found(attention_networks.judge, case)
+    monkeypatch.setattr(way, "gradients", wrong)
+    assert "AssertionError" in found(judge, case)
 
 
 @pytest.mark.parametrize("mistake", sorted(attention_calls.MISTAKES))

@@ -69,9 +69,10 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
+    from attention_apart import NETWORKS, REFLECTIONS
     from attention_calls import ATTENTION
-    from attention_networks import NETWORKS
     from builds import BUILDS
     from damaged_runs import DAMAGE
 
-    work({"build": BUILDS, "attention": ATTENTION, "network": NETWORKS, "files": DAMAGE})
+    apart = {"network": NETWORKS, "reflections": REFLECTIONS}
+    work({"build": BUILDS, "attention": ATTENTION, **apart, "files": DAMAGE})

@@ -1,13 +1,10 @@
 """Arguments of attention with a network over its scores (DAPE), at random, and the comparison with the reference."""
 
 import numpy as np
-from guards import assert_error_law
+from beside_reference import assert_agrees_in
 from hypothesis import strategies as st
 
-import fastpe
-from fastpe.doctor.allowed_error import wider
 from fastpe.functional.together import BESIDE_NETWORK, NETWORK
-from fastpe.reference._attention import attention_vjp_in
 
 
 @st.composite
@@ -56,31 +53,7 @@ def problem(rng, *, b=2, h=2, hk=None, n=6, m=None, d=4, dv=5, w=3, taps=1, dtyp
 
 
 def agrees(arguments, **options):
-    """Outputs, logarithms and all gradients obey the error law beside the reference; returns the outputs."""
-    dtype, (h, n, d), m = arguments["q"].dtype, arguments["q"].shape[1:], arguments["k"].shape[2]
+    """As `assert_agrees_in`, of sums over units and taps as well."""
+    (h, n, d), m = arguments["q"].shape[1:], arguments["k"].shape[2]
     terms = (n + m + d) * len(arguments["mlp_bias"]) * arguments["mlp_in"].shape[-1]
-    options |= {"return_lse": True}
-    ours, pull = fastpe.attention_vjp(**arguments, **options)
-    exact, exact_pull = attention_vjp_in(wider(dtype), **arguments, **options)
-    plain, plain_pull = attention_vjp_in(dtype, **arguments, **options)
-    hidden = exact[1] == -np.inf
-    np.testing.assert_array_equal(ours[1][hidden], -np.inf)
-    np.testing.assert_array_equal(ours[0][hidden], exact[0][hidden])
-    rows = np.random.default_rng(3)
-    douts = tuple(rows.standard_normal(x.shape).astype(dtype) for x in ours)
-    found, expected, same = pull(douts), exact_pull(douts), plain_pull(douts)
-    assert found.keys() == expected.keys()
-    _assert_agrees(ours[0], exact[0], plain[0], terms)
-    _assert_agrees(*(np.where(hidden, 0, x) for x in (ours[1], exact[1], plain[1])), terms)
-    for name, gradient in found.items():
-        assert gradient.shape == np.shape(arguments[name])
-        assert gradient.dtype == (np.float64 if name in ("scale", "angles") else dtype)
-        narrow = gradient.astype(dtype)  # that of scale is summed in float64, of terms that are not
-        _assert_agrees(narrow, expected[name], same[name], terms * n * m * h)
-    return ours
-
-
-def _assert_agrees(result, exact, same_dtype, terms):
-    """The error law, with no less than 0.25 for the largest entry: of what is next to nothing the terms are not."""
-    ours, exact, numpys = (np.append(x, x.dtype.type(0.25)) for x in (result, exact, same_dtype.astype(result.dtype)))
-    assert_error_law(ours, exact, numpys, terms)
+    return assert_agrees_in(terms, terms * n * m * h, arguments, **options)

@@ -1,0 +1,37 @@
+"""Attention that goes a way of its own, through a network of scores or reflections, compared with the reference."""
+
+import numpy as np
+from guards import assert_error_law
+
+import fastpe
+from fastpe.doctor.allowed_error import wider
+from fastpe.reference._attention import attention_vjp_in
+
+
+def assert_agrees_in(terms, gradient_terms, arguments, **options):
+    """Outputs, logarithms and all gradients obey the error law, with sums of so many terms; returns the outputs."""
+    dtype, options = arguments["q"].dtype, options | {"return_lse": True}
+    ours, pull = fastpe.attention_vjp(**arguments, **options)
+    exact, exact_pull = attention_vjp_in(wider(dtype), **arguments, **options)
+    plain, plain_pull = attention_vjp_in(dtype, **arguments, **options)
+    unseen = exact[1] == -np.inf
+    np.testing.assert_array_equal(ours[1][unseen], -np.inf)
+    np.testing.assert_array_equal(ours[0][unseen], 0)
+    rows = np.random.default_rng(3)
+    douts = tuple(rows.standard_normal(x.shape).astype(dtype) for x in ours)
+    found, expected, same = pull(douts), exact_pull(douts), plain_pull(douts)
+    assert found.keys() == expected.keys()
+    _assert_law(ours[0], exact[0], plain[0], terms)
+    _assert_law(*(np.where(unseen, 0, x) for x in (ours[1], exact[1], plain[1])), terms)
+    for name, gradient in found.items():
+        assert gradient.shape == np.shape(arguments[name])
+        assert gradient.dtype == np.asarray(arguments[name]).dtype
+        narrow = gradient.astype(dtype)  # that of scale is summed in float64, of terms that are not
+        _assert_law(narrow, expected[name], same[name], gradient_terms)
+    return ours
+
+
+def _assert_law(result, exact, same_dtype, terms):
+    """The error law, with no less than 0.25 for the largest entry: of what is next to nothing the terms are not."""
+    ours, exact, numpys = (np.append(x, x.dtype.type(0.25)) for x in (result, exact, same_dtype.astype(result.dtype)))
+    assert_error_law(ours, exact, numpys, terms)
