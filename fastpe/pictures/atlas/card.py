@@ -165,12 +165,18 @@ def _facts(entry: Entry, encoding: Encoding) -> str:
     return f"<h4>At a glance</h4>\n<dl>\n{lines}</dl>\n"
 
 
+def _made(gate: Gate) -> str:
+    """What a layer makes of its input."""
+    if gate.turns:
+        return "angles that rotate query and key"
+    return "reflections of the query" if gate.reflects else "a gate, which takes from the score"
+
+
 def _rows(entry: Entry, encoding: Encoding) -> Iterator[tuple[str, str]]:
     """Each fact, the value in HTML."""
     slots = [f"<code>{slot}</code>, {html.escape(SLOTS[slot].acts)}" for slot in encoding.slots]
     if encoding.gate is not None:
-        made = "angles that rotate query and key" if encoding.gate.turns else "a gate, which takes from the score"
-        slots.append(f"every layer's input becomes {made}")
+        slots.append(f"every layer's input becomes {_made(encoding.gate)}")
     yield "Acts on", "<br>".join(slots) or "nothing"
     learns = {"yes": "yes", "optional": "by an option", "no": "no"}[entry.learned]
     yield "Learns parameters", learns
