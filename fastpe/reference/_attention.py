@@ -257,7 +257,7 @@ def attention_vjp_in(
         named = [name for name in ("rel_key", "rel_query", "rel_value", "counts") if name in case.slots]
         rows = {name: like(case.slots[name], q) for name in named}
         case = replace(case, q=like(case.q, q), k=like(case.k, q), v=like(case.v, q), slots=case.slots | rows)
-    dropped = None if factors is None else factors.astype(dtype)
+    dropped = case.dropped if factors is None else factors.astype(dtype)
     return _forward_and_pullback(replace(case, dropped=dropped, follows=follows))
 
 
