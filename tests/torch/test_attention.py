@@ -45,16 +45,18 @@ def test_reflections_are_those_of_matrices_written_out():
     for name, ours, theirs in zip(given, found, own, strict=True):
         torch.testing.assert_close(ours, theirs, msg=name)
 
-    def function(*values):
-        return attention(**dict(zip(given, values, strict=True)), causal=True, lengths=[5, 4])
+    beside = given | {"key_offset": torch.linspace(-1, 1, 14, dtype=torch.float64).reshape(2, 7).requires_grad_()}
 
-    assert torch.autograd.gradcheck(function, list(given.values()))
+    def function(*values):
+        return attention(**dict(zip(beside, values, strict=True)), causal=True, window=4, lengths=[5, 4])
+
+    assert torch.autograd.gradcheck(function, list(beside.values()))
     with torch.no_grad():  # the straight ways
         for _ in range(3):
             one = {**given, "q": given["q"][:, :, -1:]}
             torch.testing.assert_close(attention(**one, causal=True), expected[:, :, -1:])
-    with pytest.raises(ValueError, match="window cannot be given with reflectors"):
-        attention(**given, causal=True, window=2)
+    with pytest.raises(ValueError, match="softcap cannot be given with reflectors"):
+        attention(**given, causal=True, softcap=2.0)
 
 
 def test_a_network_over_scores_is_that_of_pytorchs_own_operators():
