@@ -21,6 +21,7 @@ class Outcome:
     lse: Array  # (B, H, N)
     columns: Columns | None = None
 
+    @without_warnings
     def outputs(self) -> Any:
         """What `attention` returns."""
         lse = self.whole_lse().astype(self.dtype, copy=False)

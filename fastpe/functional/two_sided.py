@@ -16,12 +16,15 @@ from fastpe.functional import attention
 from fastpe.functional.arguments import Array, Call, wanted
 from fastpe.functional.merged import Merged, part
 from fastpe.functional.passes import Pass
+from fastpe.functional.together import NETWORK, REFLECTIONS
 
 _REFUSED = {
     "causal": "for one direction there is key_offset of attention", "key_offset": "before and after stand for it",
     "query_start": "queries stand at the keys' own places", "bands": "keys are dealt out to two sides",
     "growth": "it is for one direction", "counts": "they are for one direction",
     "softcap": "no side knows whole scores",
+    **dict.fromkeys(NETWORK, "no side knows whole scores"),
+    **dict.fromkeys(REFLECTIONS, "they are for one direction"),
 }  # fmt: skip
 
 
@@ -47,8 +50,8 @@ def two_sided(
         query, and keys after it. They are read in float64.
     window, lengths, tolerance, return_lse, **options
         As for `fastpe.attention`: ``mask``, ``spans``, ``sinks``, ``dropout``, ``dropout_seed``, ``scale`` and slots of
-        the score, but neither ``causal``, ``key_offset``, ``query_start``, ``bands``, ``growth``, ``counts`` nor
-        ``softcap``.
+        the score, but neither ``causal``, ``key_offset``, ``query_start``, ``bands``, ``growth``, ``counts``,
+        ``softcap``, a network of scores nor reflections.
 
     Returns
     -------

@@ -148,6 +148,8 @@ def two_sided(
     >>> two_sided(q, q, torch.eye(3)[None], halves, halves)[0, 1]
     tensor([0.2500, 0.5000, 0.2500])
     """
+    if "wrt" in options:
+        raise TypeError("wrt is not an argument of fastpe.torch.two_sided, but of fastpe.columns.two_sided_vjp")
     refuse(options)
     check_slots(options)
     columns = {name: _tensor(name, value) for name, value in (("before", before), ("after", after))}

@@ -199,6 +199,8 @@ def test_only_what_is_wanted():
     ({"after": np.ones(4)}, r"after must have the shape .*; not \(4,\)"), ({"before": [[np.nan] * 4]}, "before"),
     ({"after": [["a"] * 4]}, "after"), ({"causal": True}, "causal cannot be given"),
     ({"key_offset": np.ones((1, 4))}, "key_offset cannot be given"), ({"softcap": 3.0}, "softcap cannot be given"),
+    ({"mlp_in": np.ones((1, 2, 1))}, "mlp_in cannot be given to two_sided"),
+    ({"reflect": np.ones((1, 4))}, "reflect cannot be given to two_sided"),
     ({"growth": np.ones((4, 2))}, "growth cannot be given"), ({"counts": np.ones((1, 2, 4))}, "counts cannot be given"),
     ({"bands": ()}, "bands cannot be given"), ({"query_start": 0}, "query_start cannot be given"),
     ({"q": np.ones((1, 3, 4))}, "q must have as many rows as k, 4, not 3"), ({"wrt": ("key_offset",)}, "wrt names"),
