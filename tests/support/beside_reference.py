@@ -27,11 +27,12 @@ def assert_agrees_in(terms, gradient_terms, arguments, **options):
         assert gradient.shape == np.shape(arguments[name])
         assert gradient.dtype == np.asarray(arguments[name]).dtype
         narrow = gradient.astype(dtype)  # that of scale is summed in float64, of terms that are not
-        _assert_law(narrow, expected[name], same[name], gradient_terms)
+        # where a row sees a single key, gradients of its weight cancel that are several times what is left
+        _assert_law(narrow, expected[name], same[name], gradient_terms, condition=4.0)
     return ours
 
 
-def _assert_law(result, exact, same_dtype, terms):
+def _assert_law(result, exact, same_dtype, terms, condition=1.0):
     """The error law, with no less than 0.25 for the largest entry: of what is next to nothing the terms are not."""
     ours, exact, numpys = (np.append(x, x.dtype.type(0.25)) for x in (result, exact, same_dtype.astype(result.dtype)))
-    assert_error_law(ours, exact, numpys, terms)
+    assert_error_law(ours, exact, numpys, terms, condition)

@@ -47,5 +47,5 @@ def arguments_of(case):
 
 def agrees(arguments, **options):
     """As `assert_agrees_in`; gradients are sums over all cells."""
-    (n, d), m = arguments["q"].shape[-2:], arguments["k"].shape[-2]
-    return assert_agrees_in(n + m + d, n * m * d, arguments, **options)
+    (n, d), (m, dv) = arguments["q"].shape[-2:], arguments["v"].shape[-2:]
+    return assert_agrees_in(n + m + d + dv, n * m * (d + dv), arguments, **options)
