@@ -179,8 +179,9 @@ def test_machine_code_that_an_interrupt_kept_from_the_cache_is_used_all_the_same
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers that raise signals")
-def test_alarms_while_numba_compiles_leave_it_whole():
+def test_alarms_while_numba_compiles_leave_it_whole(tmp_path, monkeypatch):
     """Its tables are filled by generators, which an exception within would end for good."""
+    monkeypatch.setattr(_jit, "cache_folder", tmp_path)  # what an earlier run left would not be compiled
 
     def alarm(*_):
         raise Interrupted
@@ -206,7 +207,9 @@ def test_alarms_while_numba_compiles_leave_it_whole():
     assert seen > 3
 
 
-def test_an_interrupted_compilation_is_made_again():
+def test_an_interrupted_compilation_is_made_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(_jit, "cache_folder", tmp_path)
+
     @entry
     def tripled(x):
         return 3 * x

@@ -12,7 +12,7 @@ To see that they are right, run with FASTPE_CHECK_BOUNDS=1: a build whose pointe
 
 Offsets count elements. `load_first` and `store_first` touch only the first `n` lanes, so a row of any length works.
 
-    halves.py      half precision, which is read as float32
+    halves.py      half precision, which is read as float32; bfloat16, which is rounded as it is stored
     vector.py      the type, the width of its registers, memory aligned to them
     memory.py      between memory and vectors
     pointers.py    what a pointer is, and the build in which it is checked
