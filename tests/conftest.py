@@ -2,6 +2,14 @@
 
 import pytest
 
+try:
+    from hypothesis import settings
+except ImportError:  # the adapters are also tested where there are frameworks and little else
+    pass
+else:  # the same examples for everybody; others, for every change, are drawn by tests/fuzz
+    settings.register_profile("same", derandomize=True, deadline=None)
+    settings.load_profile("same")
+
 # without tests or examples, and they import what only the extra `peers` brings
 collect_ignore = ["support/peers/make_torch_values.py", "support/peers/small_models.py"]
 

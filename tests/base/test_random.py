@@ -7,7 +7,7 @@ import mpmath
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpe.base.random import Stream, normal_quantile
@@ -63,7 +63,6 @@ def test_choices_are_sets_and_equally_likely():
     assert scipy.stats.kstest(many / 2**27, "uniform").pvalue > 0.01
 
 
-@settings(deadline=None)
 @given(
     seed=st.integers(0, MASK),
     stream=st.text(max_size=8),
@@ -109,7 +108,6 @@ def test_all_bits_of_many_normals_never_change():
     assert digest == "d9d15990c952c31556c32f480847a59639c76e3a1e6b0f2167dce6302c449e57"
 
 
-@settings(deadline=None)
 @given(short=st.integers(0, 30), more=st.integers(0, 30))
 def test_a_shorter_request_is_a_prefix(short, more):
     stream = Stream(3, "prefix")
@@ -173,7 +171,6 @@ def test_quantile_refuses_what_is_no_probability(p):
         normal_quantile(np.array([0.5, p]))
 
 
-@settings(deadline=None)
 @given(n=st.integers(0, 200), seed=st.integers(0, MASK))
 def test_permutation_is_a_permutation(n, seed):
     np.testing.assert_array_equal(np.sort(Stream(seed, "order").permutation(n)), np.arange(n))

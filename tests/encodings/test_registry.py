@@ -30,7 +30,7 @@ from fastpe.encodings.slots import SLOTS, make_spec, misfit
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_fill_keeps_its_stated_error(name: str, data: st.DataObject) -> None:
     request = data.draw(requests(name))

@@ -39,7 +39,7 @@ def test_all_slots_together(rng, dtype):
     assert_agrees(arguments, causal=True, window=40, lengths=(np.array([99, 17]), np.array([60, 130])))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_any_combination(data):
     draw = data.draw

@@ -52,7 +52,7 @@ def test_every_slot_and_option_goes_with_bands(name, dtype):
     assert_agrees(arguments, bands=own, **options_of(rng, [name] if name in OPTIONS else [], arguments))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.data())
 def test_bands_agree_with_the_reference(data):
     sizes = st.sampled_from([1, 2, 5, int(TILE_KEYS), int(TILE_QUERIES) + 1, 70])

@@ -98,7 +98,7 @@ def bfloat16(x):
 
 
 @fast
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @drawing(data=st.data())
 def test_arrays_are_read_and_written_where_they_lie(data):
     """Bit for bit what float32 arrays of the same numbers give, rounded; whatever they hold that nobody sees."""

@@ -167,7 +167,7 @@ def test_every_slot_and_option_goes_with_them(rng, name):
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_any_combination(data):
     draw = data.draw

@@ -39,7 +39,7 @@ def widened(arguments, dtype):
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_the_bits_are_those_of_converted_arrays(data):
     draw = data.draw

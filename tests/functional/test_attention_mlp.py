@@ -89,7 +89,7 @@ def test_a_query_at_a_time_gives_what_all_give(rng):
 # ------------------------------------------------------------------------------------------ beside the reference
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cases())
 def test_any_sizes_and_all_that_goes_with_it(case):
     arguments, options = arguments_of(case)

@@ -126,7 +126,7 @@ def test_padding_reflects_nothing(rng):
 # ------------------------------------------------------------------------------------------ beside the reference
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(cases())
 def test_any_sizes_and_all_that_goes_with_it(case):
     arguments, options = arguments_of(case)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import fastpe
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.integers(0, 2**31), st.sampled_from([(1, 1), (4, 2)]), st.booleans(), st.sampled_from([None, 3]),
     st.sampled_from([None, 2.0]), st.sampled_from([0.0, 0.3]), st.booleans(), st.booleans(),

@@ -16,7 +16,7 @@ def rng():
     return np.random.default_rng(7)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_any_combination(data):
     """With any slots, causal or not, windows, lengths."""

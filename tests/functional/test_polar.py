@@ -105,7 +105,7 @@ def test_radii_and_their_slopes_at_any_size(dtype):
 # ------------------------------------------------------------------------------------------ beside the reference
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_combination(data):
     draw = data.draw

@@ -29,7 +29,7 @@ def complex_product(x, factors, pairs):
     return y
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_it_is_a_complex_product(data):
     draw = data.draw
@@ -49,7 +49,7 @@ def test_it_is_a_complex_product(data):
     assert_error_law(y, exact, exact.astype(dtype), 2)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_gradients(data):
     draw = data.draw

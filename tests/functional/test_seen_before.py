@@ -29,7 +29,7 @@ def rng():
     return np.random.default_rng(8)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_a_kind_that_was_seen_before_gives_the_same_bits(data):
     draw = data.draw

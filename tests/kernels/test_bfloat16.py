@@ -19,7 +19,7 @@ from fastpe.kernels.gemm import FROM, LOWER_A, LOWER_C, NOT_SOON, ONTO, PLUS, RE
 WAYS = way.ways()
 SIZES = sorted({1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65})
 sizes, ways = st.sampled_from(SIZES), st.sampled_from(WAYS)
-quick = settings(max_examples=60, deadline=None)
+quick = settings(max_examples=60)
 EPS = float(np.finfo(np.float32).eps)
 
 

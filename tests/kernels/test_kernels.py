@@ -18,7 +18,7 @@ DTYPES = [np.float32, np.float64]
 TILE = 4 * simd.REGISTER_BYTES // 4  # columns of a whole float32 panel
 SIZES = sorted({1, 2, 3, ROWS - 1, ROWS, ROWS + 1, 29, 30, 31, TILE - 1, TILE, TILE + 1})
 sizes = st.integers(1, 70)
-quick = settings(max_examples=40, deadline=None)
+quick = settings(max_examples=40)
 
 
 def normal(seed, *shape, dtype=np.float64, scale=1.0):

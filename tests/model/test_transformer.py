@@ -46,7 +46,7 @@ configs = st.builds(
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(config=configs, sequences=st.integers(1, 11))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_outputs_loss_and_gradients_agree_with_the_reference(dtype, config, sequences):
     config = ModelConfig.from_dict({**config.to_dict(), "dtype": dtype})
     model = Transformer(config)
@@ -184,7 +184,7 @@ def test_every_number_of_heads_stays_inside_the_arrays(monkeypatch, heads):
     norm=st.sampled_from(["none", "layernorm"]), activation=st.sampled_from(["relu", "gelu"]),
     encoding=st.sampled_from(["nope", "learned", "learned+alibi"]),
 )  # fmt: skip
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_pointer_leaves_its_array(length, width, heads, hidden, norm, activation, encoding):
     """Everything that a step writes to is fenced with marks; they stay."""
     options = {"alibi.learned": True} if encoding == "learned+alibi" else {}

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from running_sums import RUNNING_SUM, sample
 
@@ -11,7 +11,6 @@ from fastpe.tasks import frame, targets
 from fastpe.tasks.registry import choose
 
 
-@settings(deadline=None)
 @given(count=st.integers(1, 12), more=st.integers(0, 12), length=st.integers(1, 9), seed=st.integers(0, 2**64 - 1))
 def test_more_sequences_begin_with_the_same(count, more, length, seed):
     few, many = (sample(seed, "train", n, length, np.float32) for n in (count, count + more))

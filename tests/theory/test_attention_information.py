@@ -55,7 +55,7 @@ def test_closed_form_of_a_long_row():
     assert attention_information(zero_content_rows([0.0], n, True)).value == pytest.approx(by_definition, rel=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 9), st.integers(1, 7), st.floats(0.1, 5.0), st.integers(0, 999))
 def test_rows_by_the_definition(n, m, size, seed):
     rows = softmax(size * np.random.default_rng(seed).normal(size=(n, m)), axis=1)

@@ -97,7 +97,7 @@ def test_every_head_and_the_worst():
     assert biases.worst(found[::-1]).value == 32.0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 40), st.integers(1, 3), st.booleans(), st.integers(0, 2**32))
 def test_blocks_of_queries_against_the_whole_square(length, heads, causal, seed):
     square = np.random.default_rng(seed).standard_normal((heads, length, length))
@@ -119,7 +119,7 @@ def test_blocks_of_queries_against_the_whole_square(length, heads, causal, seed)
         assert columns[h].value == pytest.approx(shares.sum(axis=0).max(), rel=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 40), st.integers(0, 45), st.floats(0.1, 100.0), st.booleans(), st.integers(0, 2**32))
 def test_biases_of_offsets_against_the_square_they_stand_for(length, far, size, causal, seed):
     bias = {"bias": size * np.random.default_rng(seed).standard_normal((2, 2 * far + 1))}

@@ -158,7 +158,7 @@ def test_three_points_by_an_integral():
     assert abs(found.estimate.value - expected) < 1.6 * (found.estimate.high - found.estimate.value)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 12), st.integers(1, 9), st.floats(0.05, 20.0), st.integers(0, 1000))
 def test_bounds_are_those_of_the_definition(n, dim, sigma, seed):
     rows = np.random.default_rng(seed).normal(size=(n, dim)) + 3.0

@@ -6,7 +6,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from paper_tables import near, paper_table
 from scipy import linalg
@@ -161,7 +161,6 @@ def drawn(shape):
     return rows + rng.choice([0.0, 1e3])
 
 
-@settings(deadline=None)
 @given(shapes)
 def test_kernel_against_its_definition(shape):
     rows = drawn(shape)

@@ -15,7 +15,7 @@ from fastpe.theory.information import position_information
 from fastpe.theory.maximal import lower_bound_and_gradient, maximal_table
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 7), st.integers(1, 4), st.floats(0.3, 3.0), st.integers(0, 99))
 def test_gradient_by_central_differences(n, dim, sigma, seed):
     table = np.random.default_rng(seed).normal(size=(n, dim))

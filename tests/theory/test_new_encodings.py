@@ -5,7 +5,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import eval_legendre
 
@@ -134,7 +134,6 @@ def test_step_bounds():
     assert math.sqrt(polynomials.derivative_sum(64).value) == near(14651.313662, 1e-10)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 60), st.integers(1, 500), st.floats(0.0, 1e4), st.floats(0.01, 8.0))
 def test_no_step_is_beyond_its_bounds(dim, train_length, step, gamma):
     found = values(polynomials.step_bounds(dim, train_length, step, gamma))
@@ -178,7 +177,6 @@ def test_the_map_is_not_linear():
     assert math.atanh(0.99) == near(2.646652412, 1e-9)
 
 
-@settings(deadline=None)
 @given(st.floats(1e-3, 20.0), st.floats(0.0, 1.0))
 def test_nowhere_is_the_map_farther_from_linear(gamma, u):
     assert abs(math.tanh(gamma * u) - u * math.tanh(gamma)) <= polynomials.bend(gamma).value + 1e-15
@@ -197,7 +195,6 @@ def test_not_a_basis():
     assert polynomials.gram(8)[4, 7] == pytest.approx(float(product / mpmath.sqrt(sizes[0] * sizes[1])), rel=1e-12)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 60), st.floats(-1.0, 1.0))
 def test_taylor(degree, x):
     """C115."""

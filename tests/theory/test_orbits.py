@@ -92,7 +92,7 @@ MATRICES = st.integers(1, 5).flatmap(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(case=MATRICES, group=st.sampled_from(GROUPS))
 def test_any_matrix_over_all_orders(case, group):
     matrix, offsets = case

@@ -101,7 +101,6 @@ def drawn(shape):
     return rows + rng.choice([0.0, 1e3])
 
 
-@settings(deadline=None)
 @given(shapes)
 def test_distances_against_scipy(shape):
     rows = drawn(shape)
@@ -111,7 +110,7 @@ def test_distances_against_scipy(shape):
     assert np.linalg.norm(rows[::2] - rows[1::2][which], axis=1) == pytest.approx(distances, rel=1e-12, abs=0.0)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(500, 1100), st.integers(0, 2**32 - 1))
 def test_distances_over_several_tiles(n, seed):
     rows = np.random.default_rng(seed).standard_normal((n, 3))
@@ -137,7 +136,6 @@ def test_a_table_of_equal_distances_by_lag():
     assert tables.separation(wavelet, (0, 50), share=toeplitz_share(wavelet).value).value == near(0.425790, 1e-6)
 
 
-@settings(deadline=None)
 @given(shapes, st.floats(1e-4, 0.4))
 def test_noise_meets_its_bound(shape, confusion):
     n, channels, seed = shape

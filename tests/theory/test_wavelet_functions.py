@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpe.encodings.parts.daubechies import evaluate, orthogonal_filter
@@ -33,7 +33,6 @@ def test_products_cut_by_an_end():
     assert edge_product(4, 3).value == pytest.approx(edge_product(3, 4).value, abs=1e-15)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(["haar", "db2", "db4", "sym5", "coif2"]), st.integers(-3, 12), st.integers(-3, 12))
 def test_products_of_whole_wavelets_are_those_of_a_basis(wavelet, m, n):
     end = support_length(wavelet).value
@@ -56,7 +55,6 @@ def test_suprema():
     assert support_length("db4").value == 7.0
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from(["haar", "db2", "db4", "db8", "sym5", "coif2"]),
     st.booleans(),

@@ -46,7 +46,7 @@ configs = st.builds(
 
 
 @given(configs)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_every_configuration_survives_json(config):
     assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict(), allow_nan=False))) == config
     assert ModelConfig.from_dict(config.model.to_dict()) == config.model
