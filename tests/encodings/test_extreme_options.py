@@ -1,5 +1,6 @@
 """Numbers of every size for every option: a result that is the reference's, or an error that names the option."""
 
+import contextlib
 import math
 
 import numpy as np
@@ -10,7 +11,7 @@ from extreme_values import extremes
 import fastpe
 from fastpe.base.option import Option
 from fastpe.doctor.allowed_error import fill_bound
-from fastpe.encodings import build, registry
+from fastpe.encodings import build, combined, registry
 from fastpe.encodings.slots import make_spec
 
 SIZES = {"dim": 24, "heads": 2}
@@ -64,6 +65,18 @@ def test_large_integers_are_refused_before_memory_is_asked_for():
     with pytest.raises(ValueError, match=r"with length=4, dim=64, .*, option grid=\(134217728, 134217728\) needs"):
         fastpe.build("axial", 4, grid=(2**27, 2**27))
     assert fastpe.build("fourier", 4, draw=2**59)["table"].shape == (4, 64)  # a seed
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shapes_beyond_any_memory_are_known_without_making_what_they_hold(name):
+    """What refuses a request must first hear its shapes; were they counted one by one, this would not end."""
+    learned = {"learned": True} if "learned" in ENCODINGS[name].options else {}
+    parts = registry.parse(name, learned)
+    for sizes in ({"length": 8, "dim": 2**40, "train_length": 8}, {"length": 2**40, "dim": 8, "train_length": 2**40}):
+        with contextlib.suppress(ValueError):  # the encoding has no such width or length
+            spec = make_spec(**sizes, heads=1, axes=combined.axes(parts, given=False))
+            shapes = {**combined.slot_shapes(parts, spec), **combined.parameter_shapes(parts, spec)}
+            assert all(side >= 0 for shape in shapes.values() for side in shape)
 
 
 def test_a_wrong_grid_is_refused_before_parameters_are_drawn(monkeypatch):

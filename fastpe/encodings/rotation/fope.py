@@ -35,6 +35,7 @@ the training length, here the fastest stays.
 """
 
 import math
+from bisect import bisect_left
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -44,7 +45,7 @@ import numpy as np
 from fastpe.base.option import Option
 from fastpe.base.random import Stream
 from fastpe.encodings.encoding import Encoding
-from fastpe.encodings.parts.angles import Array, Frequencies, exact_angles, fill_line, precise
+from fastpe.encodings.parts.angles import Array, exact_angles, fill_line, precise
 from fastpe.encodings.parts.rotary import base_option, ladder, rotated_width
 from fastpe.encodings.slots import Spec
 from fastpe.kernels.trig import PI
@@ -60,16 +61,15 @@ def shapes(spec: Spec, **options: Any) -> dict[str, tuple[int, ...]]:
     return {"rotors": (*spec.batch, spec.heads, spec.length, rotated_width(spec, None) // 2, 2, 2)}
 
 
-def _frequencies(spec: Spec, base: float) -> Frequencies:
-    """Those that turn once in the training length, or the fastest."""
-    theta = ladder(base, rotated_width(spec, None))
-    with precise():
-        return tuple(each for each in theta if each * spec.train_length >= 2 * PI) or theta[:1]
-
-
 def _sizes(spec: Spec, base: float) -> tuple[int, int]:
-    """n and m."""
-    count = len(_frequencies(spec, base))
+    """n, of the frequencies that turn once in the training length or of the fastest, and m."""
+    width = rotated_width(spec, None)
+
+    def slow(t: int) -> bool:
+        return Decimal(base) ** (Decimal(-2 * t) / width) * spec.train_length < 2 * PI
+
+    with precise():  # by halves, as a shape must be known before anything of a head's size is made
+        count = max(1, bisect_left(range(width // 2), True, key=slow))
     return count, min(count, max(1, spec.head_dim // 4))
 
 
@@ -133,7 +133,7 @@ def reference(spec: Spec, params: dict[str, Any], *, base: float, **options: Any
 
 def _waves(spec: Spec, base: float) -> tuple[Array, Array]:
     """Cosines and sines, (..., N, n)."""
-    omega = _frequencies(spec, base)
+    omega = ladder(base, rotated_width(spec, None))[: _sizes(spec, base)[0]]
     angles = np.empty((*spec.batch, 1, spec.length, len(omega)))
     fill_line(spec, omega, angles)
     return np.cos(angles[..., 0, :, :]), np.sin(angles[..., 0, :, :])
