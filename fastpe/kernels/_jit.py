@@ -28,7 +28,7 @@ from numba.core import caching
 from numba.core.compiler_lock import global_compiler_lock
 
 from fastpe.base.shielded import shielded
-from fastpe.kernels._pipeline import compilers, without_collection
+from fastpe.kernels._pipeline import compilers, undisturbed
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -66,6 +66,13 @@ def inner(function: Function) -> Function:
     return compiled
 
 
+def allocating(function: Function) -> Function:
+    """As `inner`, for a function that makes arrays, or returns any to an `entry`: there references are counted."""
+    owning = {**_LINKED, **({"_nrt": True} if _LINKED else {})}
+    compiled: Function = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **owning, **_OPTIONS)(function)
+    return compiled
+
+
 def inlined(function: Function) -> Function:
     """As `inner`, for a part of a loop's body: a call would cost more than the function, and move vectors to memory."""
     compiled: Function = numba.njit(
@@ -90,7 +97,7 @@ def entry(function: Function | None = None, *, label: str = "", parallel: bool =
     if not numba.config.DISABLE_JIT:
         dispatcher._cache = _open_cache(function, label or function.__name__.strip("_").replace("_", " "))
         # Numba's own tables, such as those of what it knows how to compile, do not survive an exception within
-        compile_quickly = without_collection()(dispatcher._compile_for_args)
+        compile_quickly = undisturbed()(dispatcher._compile_for_args)
         dispatcher._compile_for_args = shielded(compile_quickly, global_compiler_lock.is_locked)
     return dispatcher
 

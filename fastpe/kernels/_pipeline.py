@@ -18,14 +18,18 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
     assembles every function for itself, and optimises it again as a part of each caller. For the functions of a deep
     tree of kernels the first is for nothing, and takes half of the time.
 
+    Nor does it count references to the arrays that it is handed (another tenth): its caller holds them. So it makes
+    none; one that does is compiled with `_nrt=True`, and only those that count alike hand each other arrays back
+    (`_check_ownership`).
+
     In both, closures and expressions of whole arrays are not looked for (a tenth of the time): kernels have none. One
     with a closure would not compile; one that adds arrays would make a temporary for each operation.
     """
     try:
         from numba.core.codegen import JITCodeLibrary
         from numba.core.compiler import CompilerBase, DefaultPassBuilder
-        from numba.core.compiler_machinery import register_pass
-        from numba.core.typed_passes import NativeLowering, NopythonRewrites
+        from numba.core.compiler_machinery import AnalysisPass, register_pass
+        from numba.core.typed_passes import NativeLowering, NopythonRewrites, NopythonTypeInference
         from numba.core.untyped_passes import InlineClosureLikes
 
         class Linked(JITCodeLibrary):
@@ -52,9 +56,21 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
                 state.library = Linked(state.targetctx.codegen(), state.func_id.func_qualname)
                 return super().run_pass(state)
 
+        @register_pass(mutates_CFG=False, analysis_only=True)
+        class Ownership(AnalysisPass):
+            _name = "who owns arrays"
+
+            def __init__(self) -> None:  # Numba's is abstract
+                pass
+
+            def run_pass(self, state: Any) -> bool:
+                _check_ownership(state)
+                return False
+
         class PlainCompiler(CompilerBase):
             def define_pipelines(self) -> Any:
                 passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+                passes.add_pass_after(Ownership, NopythonTypeInference)
                 if not self.state.flags.auto_parallel.enabled:  # a `prange` is made of both
                     unused = (InlineClosureLikes, NopythonRewrites)
                     passes.passes = [(each, why) for each, why in passes.passes if each not in unused]
@@ -73,7 +89,24 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
     except ImportError:
         known = False
     # a Numba that is put together otherwise compiles every function by itself too; nothing else changes
-    return ({"pipeline_class": PlainCompiler}, {"pipeline_class": LinkedCompiler}) if known else ({}, {})
+    linked = {"pipeline_class": LinkedCompiler, "_nrt": False} if known else {}
+    return ({"pipeline_class": PlainCompiler}, linked) if known else ({}, {})
+
+
+def _check_ownership(state: Any) -> None:
+    """Refuse calls that hand back arrays from where references are counted to where they are not, or the other way.
+
+    Nobody would free the ones; the others would be taken from their owner.
+    """
+    from numba.core import ir, types
+
+    models, counts = state.targetctx.data_model_manager, bool(state.flags.nrt)
+    for call, signature in state.calltypes.items():
+        if isinstance(call, ir.Expr) and call.op == "call" and models[signature.return_type].contains_nrt_meminfo():
+            callee = state.typemap[call.func.name]
+            if isinstance(callee, types.Dispatcher) and callee.dispatcher.targetoptions.get("_nrt", True) != counts:
+                names = state.func_id.func_qualname, callee.dispatcher.py_func.__name__
+                raise TypeError("{} takes arrays from {}: either both are `allocating`, or neither".format(*names))
 
 
 class _NoEnvironment:
@@ -84,25 +117,40 @@ class _NoEnvironment:
         pass
 
 
-_pauses, _collects, _counting = 0, False, threading.Lock()
+_within, _collects, _counting = 0, False, threading.Lock()
+_clocks: list[Any] = []
 
 
 @contextmanager
-def without_collection() -> Iterator[None]:
-    """Python looks for no cycles meanwhile, which costs a tenth of compiling: what Numba makes lives to the end anyway.
+def undisturbed() -> Iterator[None]:
+    """Python looks for no cycles meanwhile, a tenth of compiling: what Numba makes lives to the end anyway. Nor are
+    calls of LLVM timed, each by the clocks of all functions on the way there: a twentieth.
 
-    Several threads may be within; the last to leave lets Python look again, if it did before.
+    Several threads may be within; the last to leave lets all be as it was.
     """
-    global _pauses, _collects
+    global _within, _collects
     with _counting:
-        if _pauses == 0:
+        if _within == 0:
             _collects = gc.isenabled()
             gc.disable()
-        _pauses += 1
+            _clocks.extend(_timed())
+            _timed().clear()
+        _within += 1
     try:
         yield
     finally:
         with _counting:
-            _pauses -= 1
-            if _pauses == 0 and _collects:
-                gc.enable()
+            _within -= 1
+            if _within == 0:
+                _timed().extend(_clocks)
+                _clocks.clear()
+                if _collects:
+                    gc.enable()
+
+
+def _timed() -> list[Any]:
+    """What llvmlite calls around each call of LLVM, itself; of one that is put together otherwise, some other list."""
+    from llvmlite.binding import ffi
+
+    found = getattr(getattr(ffi.lib, "_lock", None), "_cblist", None)
+    return found if isinstance(found, list) else []

@@ -9,7 +9,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from fastpe.kernels._jit import inner
+from fastpe.kernels._jit import allocating, inner
 from fastpe.kernels.simd import at, lanes, load_first, pointer, store_first
 from fastpe.kernels.simd.halves import BFLOAT16, stored_as
 
@@ -27,7 +27,7 @@ def _is_bfloat16(typingctx, x):
     )
 
 
-@inner
+@allocating
 def widened(x):
     """Rows of half precision (B, H, N, D), each in one piece, as float32 in one row."""
     (b, h, n, d), (of_b, of_h, of_n, _), size = x.shape, x.strides, x.itemsize

@@ -11,7 +11,7 @@ neighbours in each other's place, C = cos, cos, ... and S = -sin, sin, ... of ea
 
 import numpy as np
 
-from fastpe.kernels._jit import entry, inlined, inner
+from fastpe.kernels._jit import allocating, entry, inlined, inner
 from fastpe.kernels.simd import (
     at,
     evens_first,
@@ -172,7 +172,7 @@ def _rotate_lane(lane, board, x, strides, turns, sines, sign, turn_strides, fact
         task = claim(board)
 
 
-@inner
+@allocating
 def rotate_alone(x, strides, angles, angle_strides, y, shape, pairs, half):
     """As `rotate`, by angles, in the thread that calls."""
     board, factors = np.zeros(BOARD, np.int64), np.empty((1, _OF_A_PAIR * pairs), x.dtype)

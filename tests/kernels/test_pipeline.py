@@ -2,15 +2,17 @@
 
 import gc
 import re
+import sys
 import threading
 
 import numba
 import numpy as np
 import pytest
+from llvmlite.binding import ffi
 
 from fastpe.encodings.bias import alibi
 from fastpe.kernels import _jit, table
-from fastpe.kernels._pipeline import without_collection
+from fastpe.kernels._pipeline import undisturbed
 
 
 def instructions(dispatcher):
@@ -40,7 +42,7 @@ def test_the_collector_rests_until_the_last_thread_has_compiled():
     inside, leave = threading.Event(), threading.Event()
 
     def compile_long():
-        with without_collection():
+        with undisturbed():
             inside.set()
             leave.wait()
 
@@ -48,7 +50,7 @@ def test_the_collector_rests_until_the_last_thread_has_compiled():
     assert gc.isenabled()
     thread.start()
     inside.wait()
-    with without_collection():
+    with undisturbed():
         assert not gc.isenabled()
     assert not gc.isenabled()
     leave.set()
@@ -59,7 +61,7 @@ def test_the_collector_rests_until_the_last_thread_has_compiled():
 def test_a_collector_that_was_off_stays_off():
     gc.disable()
     try:
-        with pytest.raises(ZeroDivisionError), without_collection():
+        with pytest.raises(ZeroDivisionError), undisturbed():
             _ = 1 / 0
         assert not gc.isenabled()
     finally:
@@ -67,7 +69,7 @@ def test_a_collector_that_was_off_stays_off():
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
-def test_compiling_is_without_collection_and_ends_it_after_an_error():
+def test_compiling_is_undisturbed_and_ends_it_after_an_error():
     states = []
 
     @_jit.entry
@@ -84,3 +86,76 @@ def test_compiling_is_without_collection_and_ends_it_after_an_error():
     assert states
     assert not any(states)
     assert gc.isenabled()
+
+
+@_jit.allocating
+def made():
+    return np.zeros(3)
+
+
+@_jit.inner
+def handed_on(x):
+    return x
+
+
+@_jit.inner
+def made_by_another():
+    return made().sum()
+
+
+@_jit.inner
+def made_itself():
+    return np.zeros(3).sum()
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+@pytest.mark.parametrize(
+    ("function", "arguments", "message"),
+    [
+        (handed_on, [np.ones(3)], "takes arrays from handed_on: either both are `allocating`, or neither"),
+        (made_by_another, [], "made_by_another takes arrays from made: either both are `allocating`, or neither"),
+        (made_itself, [], "Only accept returning of array passed into the function"),
+    ],
+)
+def test_who_counts_references_takes_no_arrays_from_who_does_not_and_the_other_way(function, arguments, message):
+    caller = _jit.entry(lambda *arguments: function(*arguments))
+    with pytest.raises(Exception, match=message):
+        caller(*arguments)
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+def test_arrays_live_as_long_as_somebody_has_them():
+    @_jit.allocating
+    def both(x):
+        return x, np.full(3, 7.0)
+
+    @_jit.inner
+    def total(x):
+        return x.sum()
+
+    @_jit.entry
+    def use(x):
+        own, other = both(x)
+        return own, other, total(own) + total(other)
+
+    x = np.ones(5)
+    before = sys.getrefcount(x)
+    for _ in range(3):
+        own, other, whole = use(x)
+        assert whole == 26.0
+        np.testing.assert_array_equal(other, [7.0] * 3)
+    assert own is x or own.base is x
+    del own, other
+    assert sys.getrefcount(x) == before
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+def test_calls_of_llvm_are_timed_again_afterwards():
+    clocks = ffi.lib._lock._cblist
+    before = list(clocks)
+    assert before
+    with undisturbed():
+        with undisturbed():
+            assert clocks == []
+        assert clocks == []
+    assert clocks == before

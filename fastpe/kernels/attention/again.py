@@ -6,7 +6,7 @@ q, k and v are laid out as those of the call that left the record; so is what el
 import numpy as np
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
-from fastpe.kernels._jit import entry, inner
+from fastpe.kernels._jit import allocating, entry, inner
 from fastpe.kernels.attention.draining import drain_rows
 from fastpe.kernels.attention.given import (
     NUMBER,
@@ -74,7 +74,7 @@ def _as_before(record, q, k, v):
     return alike and is_laid_out(v, record, 2 * LAYOUT)
 
 
-@inner
+@allocating
 def _qkv_at(record, like, q, k, v):
     return array_at(q, record, 0, like), array_at(k, record, LAYOUT, like), array_at(v, record, 2 * LAYOUT, like)
 
@@ -84,7 +84,7 @@ def _exactly(record, size, out, lse, q, k, v, given, slots, turns):
     return _again(record, size, out, lse, start_within(q), start_within(k), start_within(v), given, slots, turns, None)
 
 
-@inner
+@allocating
 def _rounded(record, size, out, lse, q, k, v, given, slots, turns):
     exact, wide = np.empty(out.shape, np.float32), widened(q)
     done = _again(record, size, exact, lse, wide, start_within(k), start_within(v), given, slots, turns, True)
@@ -92,7 +92,7 @@ def _rounded(record, size, out, lse, q, k, v, given, slots, turns):
     return done
 
 
-@inner
+@allocating
 def _again(record, size, out, lse, q, k, v, given, slots, turns, halves):
     """halves: True where keys are of half precision, which no slot turns here; else None."""
     own, board, arenas = record[HEAD:].copy(), np.zeros(BOARD, np.int64), np.zeros((1, size), out.dtype)
@@ -123,7 +123,7 @@ def _again(record, size, out, lse, q, k, v, given, slots, turns, halves):
     return True
 
 
-@inner
+@allocating
 def _turned(sizes, arrays, q, k, turns, halves):
     """Queries and keys as the content has them; before both, whether attention takes what turns and scales them."""
     if turns is None:

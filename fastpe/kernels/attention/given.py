@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastpe.kernels._jit import inner
+from fastpe.kernels._jit import allocating, inner
 from fastpe.kernels.attention.columns import Columns
 from fastpe.kernels.attention.records import Slots
 from fastpe.kernels.attention.sight import lay
@@ -83,7 +83,7 @@ _FIRST_OWN, _FIRST_WIDE = _OF_INTEGERS + _OF_LOGICAL, NUMBER - _OF_WIDE
 MOST_GROWTH = 0.9  # of the exponent that the dtype has room for, by which growth may change within a block of queries
 
 
-@inner
+@allocating
 def given_at(addresses, counts, like):
     """`Given` of arrays at addresses, of so many elements each; and what must live as long as it."""
     whole, logical, own, wide = np.zeros(1, np.int64), np.zeros(1, np.bool_), np.zeros(1, like.dtype), np.zeros(1)
@@ -96,7 +96,7 @@ def given_at(addresses, counts, like):
     return found, (whole, logical, own, wide)
 
 
-@inner
+@allocating
 def seen_of(sizes, given, like):
     """Lengths, starts, spans, the mask, what it leaves of tiles, and the bias, as `Inputs` has them; before them,
     whether attention takes what is given."""
@@ -113,13 +113,13 @@ def seen_of(sizes, given, like):
     return fits, (lengths, starts, spans, mask, occupied, bias)
 
 
-@inner
+@allocating
 def _firsts(sizes, given):
     """The positions of the first queries."""
     return given.starts if given.starts.size else np.full(1, sizes.keys - sizes.queries)
 
 
-@inner
+@allocating
 def slots_of(sizes, given, like):
     """`Slots` and `Columns`; before them, whether attention takes what is given."""
     gain, indices = np.zeros(max(sizes.gain, 1), like.dtype), np.zeros(max(given.indices.size, 1), np.int32)
@@ -172,7 +172,7 @@ def has_columns(given):
     return given.key_offset.size > 0 or given.key_slope.size > 0 or given.query_slope.size > 0
 
 
-@inner
+@allocating
 def turned_of(sizes, given, q, k):
     """Queries and keys turned by their angles, queries then scaled; they themselves where there is none of either.
 
@@ -196,7 +196,7 @@ def turned_of(sizes, given, q, k):
     return fits, qr, kr
 
 
-@inner
+@allocating
 def _of_queries(sizes, given):
     """The angles of queries, and the strides of samples and heads."""
     n, pairs, firsts = sizes.queries, sizes.pairs, _firsts(sizes, given)
@@ -219,7 +219,7 @@ def _turn(x, shape, angles, strides, sizes, y):
     rotate_alone(x, own, angles, strides, y, shape, sizes.pairs, sizes.half > 0)
 
 
-@inner
+@allocating
 def scaled_of(sizes, given, x):
     """Queries times their `row_scale`, or x itself; before them, whether attention takes it."""
     n, width, scale = sizes.queries, sizes.width, given.row_scale
