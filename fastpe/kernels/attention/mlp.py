@@ -38,6 +38,8 @@ from fastpe.kernels.simd import (
 
 ROWS, KEYS = np.int64(32), np.int64(30)
 """Queries of a block, and keys of a chunk: a product has no single rows then."""
+ACROSS = np.int64(128)
+"""Keys of the cells of dropout that a chunk meets, and of the whole square that is turned."""
 LEAK = 0.01  # slope of u below 0
 HIDDEN = -1e37  # the score of a key that is not seen; and, negated, the lse of a query that sees none
 ONE, NONE = np.int64(1), np.int64(0)
@@ -111,13 +113,17 @@ class MlpRoom(NamedTuple):
     dp: int
     dq: int  # (H, ROWS, D), before the scale
     dscale: int  # (H,)
+    drawn: int  # (ROWS, ACROSS): factors of dropout, as they are found,
+    kept: int  # (ROWS, ROWS): and those of a chunk, a row for each key
     size: int
 
 
-def room_for_mlp(heads: int, width: int, v_width: int, hidden: int, taps: int, *, backward: bool) -> MlpRoom:
+def room_for_mlp(
+    heads: int, width: int, v_width: int, hidden: int, taps: int, *, backward: bool, dropped: bool
+) -> MlpRoom:
     """The room for such a network.
 
-    >>> room_for_mlp(2, 4, 4, 3, 1, backward=False).grid
+    >>> room_for_mlp(2, 4, 4, 3, 1, backward=False, dropped=False).grid
     960
     """
     edge, rows, cursor = taps // 2 * 3, int(ROWS), 0
@@ -141,6 +147,7 @@ def room_for_mlp(heads: int, width: int, v_width: int, hidden: int, taps: int, *
     }  # fmt: skip
     places = {name: take(count) for name, count in sizes.items()}
     places |= {name: take(backward * count) for name, count in more.items()}
+    places |= {"drawn": take(dropped * rows * int(ACROSS)), "kept": take(dropped * rows * rows)}
     return MlpRoom(edge=edge, grid=grid, **places, size=cursor)
 
 
