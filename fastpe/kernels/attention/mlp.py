@@ -22,6 +22,7 @@ import numpy as np
 
 from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import clear
+from fastpe.kernels.dropout import CELL
 from fastpe.kernels.simd import (
     at,
     get,
@@ -38,8 +39,6 @@ from fastpe.kernels.simd import (
 
 ROWS, KEYS = np.int64(32), np.int64(30)
 """Queries of a block, and keys of a chunk: a product has no single rows then."""
-ACROSS = np.int64(128)
-"""Keys of the cells of dropout that a chunk meets, and of the whole square that is turned."""
 LEAK = 0.01  # slope of u below 0
 HIDDEN = -1e37  # the score of a key that is not seen; and, negated, the lse of a query that sees none
 ONE, NONE = np.int64(1), np.int64(0)
@@ -113,8 +112,9 @@ class MlpRoom(NamedTuple):
     dp: int
     dq: int  # (H, ROWS, D), before the scale
     dscale: int  # (H,)
-    drawn: int  # (ROWS, ACROSS): factors of dropout, as they are found,
-    kept: int  # (ROWS, ROWS): and those of a chunk, a row for each key
+    drawn: int  # (ROWS, CELL): factors of dropout, as they are found,
+    turned_cell: int  # (H, CELL, ROWS): in columns, of each head those that were found last,
+    kept: int  # (KEYS, ROWS): and those of a chunk
     size: int
 
 
@@ -147,7 +147,8 @@ def room_for_mlp(
     }  # fmt: skip
     places = {name: take(count) for name, count in sizes.items()}
     places |= {name: take(backward * count) for name, count in more.items()}
-    places |= {"drawn": take(dropped * rows * int(ACROSS)), "kept": take(dropped * rows * rows)}
+    cell = dropped * int(CELL) * rows
+    places |= {"drawn": take(cell), "turned_cell": take(heads * cell), "kept": take(dropped * int(KEYS) * rows)}
     return MlpRoom(edge=edge, grid=grid, **places, size=cursor)
 
 

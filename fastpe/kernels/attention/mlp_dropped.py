@@ -4,7 +4,7 @@
 from typing import Any, NamedTuple
 
 from fastpe.kernels._jit import inner
-from fastpe.kernels.attention.mlp import ACROSS, NONE, ROWS, cell_of
+from fastpe.kernels.attention.mlp import NONE, ROWS, cell_of
 from fastpe.kernels.dropout import CELL, drop_row, place_in
 from fastpe.kernels.gemm import transpose
 from fastpe.kernels.simd import at, lanes, load, scalar, splat, store
@@ -27,17 +27,31 @@ def drops_of(dropout, place, keys):
 
 
 @inner
-def _make_factors(drops, h, block, chunk, arena, room):
-    """What a head's weights of a chunk are multiplied by, a row for each key."""
-    rows, one, first = at(arena, room.drawn), splat(scalar(arena, 1.0)), chunk.start // CELL
-    count, place = ((chunk.end - 1) // CELL + 1 - first) * CELL, place_in(drops.dropout, NONE, drops.place + h)
+def _draw(drops, h, block, cell, target, arena, room):
+    """The factors of one cell of every query's row, a row for each key."""
+    drawn, one, place = at(arena, room.drawn), splat(scalar(arena, 1.0)), place_in(drops.dropout, NONE, drops.place + h)
     for i in range(ROWS):
-        own = at(rows, i * ACROSS)
-        for j in range(0, count, lanes(rows)):
+        own = at(drawn, i * CELL)
+        for j in range(0, CELL, lanes(drawn)):
             store(own, j, one)
         if i < block.rows:
-            drop_row(drops.dropout, own, count, (block.query + i) * drops.in_row + first, place)
-    transpose(at(rows, chunk.start - first * CELL), ACROSS, at(arena, room.kept), ROWS, ROWS, ROWS)
+            drop_row(drops.dropout, own, CELL, (block.query + i) * drops.in_row + cell, place)
+    transpose(drawn, CELL, target, ROWS, ROWS, CELL)
+
+
+@inner
+def _make_factors(drops, h, block, chunk, arena, room):
+    """What a head's weights of a chunk are multiplied by. A cell reaches beyond a chunk: it stays for the next."""
+    kept, turned, start = at(arena, room.kept), at(arena, room.turned_cell + h * CELL * ROWS), chunk.start
+    while start < chunk.end:
+        cell = start // CELL
+        if start == max(block.start, cell * CELL):  # no chunk before had a key of it
+            _draw(drops, h, block, cell, turned, arena, room)
+        end = min(chunk.end, (cell + 1) * CELL)
+        own, target = at(turned, (start - cell * CELL) * ROWS), at(kept, (start - chunk.start) * ROWS)
+        for place in range(0, (end - start) * ROWS, lanes(kept)):
+            store(target, place, load(own, place))
+        start = end
 
 
 @inner
