@@ -100,9 +100,7 @@ def network_forward(net, layer, act, arena, position, dropout, place_of_first, o
 
 
 @inner
-def network_backward(
-    net, layer, act, arena, slot_gradients, position, dropout, place_of_first, own, sizes, o, a
-):  # fmt: skip
+def network_backward(net, layer, act, arena, slot_gradients, position, dropout, place_of_first, own, sizes, o, a):
     """As `network_forward`; `dqkv`, or what is turned back, from `dmixed`, and the gradients of slots added."""
     if net is None:
         return False

@@ -303,11 +303,9 @@ class ModelEncoding:
         float64, and so is this encoding's model. factors: as `reference.model_loss_and_grads` has them.
         """
         length = x.shape[1]
-        slots = self.reference_slots(length, parameters)
+        given = parameters, self.reference_slots(length, parameters), x, y, weights, factors
         of_layers: Any  # one for every layer, as the slots are
-        loss, gradients, of_layers = reference.model_loss_and_grads(
-            self.config, parameters, slots, x, y, weights, factors
-        )
+        loss, gradients, of_layers = reference.model_loss_and_grads(self.config, *given)
         if self.initial:
             # those of gates are there already
             own = {name: gradients.get(name, np.zeros_like(parameters[name])) for name in self.initial}
