@@ -84,8 +84,8 @@ def attention(
         for ``angles``, ``growth``, ``theta`` and ``key_offset``, which are read in float64 whatever they have: offsets
         of keys may be sums over a long sequence, and lose nothing by their size (`fastpe.columns`). With ``mlp_in``,
         ``mlp_bias`` and ``mlp_out``, a network over the scores of all heads (DAPE, `fastpe.reference.dape`), go angles,
-        bias, scores, sinks, lengths, spans, a window, `query_start` and a scale; nothing of half precision is rounded
-        there, or with reflectors, until the output. With ``reflectors`` and ``reflect`` (PaTH,
+        bias, scores, sinks, lengths, spans, a window, `query_start`, a scale and dropout; nothing of half precision is
+        rounded there, or with reflectors, until the output. With ``reflectors`` and ``reflect`` (PaTH,
         `fastpe.reference.path`), causal, go ``key_offset`` (PaTH-FoX), sinks, lengths, spans, a window, `query_start`
         and a scale, and nothing else; keys that are not seen reflect all the same, but for padding, which reflects
         nothing.

@@ -11,6 +11,7 @@ from fastpe.functional.arguments import Array, Call
 from fastpe.functional.content import content_gradients, own_angles, shared_turns, turned_rows
 from fastpe.functional.layouts import contiguous, summed_to
 from fastpe.functional.outcome import Outcome
+from fastpe.functional.passes import dropout_of
 from fastpe.functional.rotation import without_warnings
 from fastpe.functional.sinks import drain, sinks_gradient
 from fastpe.functional.slot_arrays import cells_back, cells_of, fold, unfold
@@ -37,6 +38,7 @@ class Networked(Outcome):
         self.rows = turned_rows(call.q, call.k, call.v, call.slots, self.angles, self.group, call.positions, call.pairs)
         if not call.empty:
             self.inputs, self.case = self._laid_out(m)
+            self.dropout = dropout_of(call.dropout, call.dropout_seed)
         if known is not None:
             self.out[...], self.lse[...] = (
                 part.reshape(whole.shape) for whole, part in zip((self.out, self.lse), known, strict=True)
@@ -53,7 +55,7 @@ class Networked(Outcome):
         bias, of_bias = self._laid("bias", 1)
         cells, of_cells = self._laid("scores", 2)
         strides = [stride // x.itemsize for x in (q, k, v) for stride in x.strides[:3]]
-        sizes = b, h, h // k.shape[1], n, d, v.shape[-1], into.shape[0], into.shape[-1], int(call.causal)
+        sizes = b, h, h // k.shape[1], n, m, d, v.shape[-1], into.shape[0], into.shape[-1], int(call.causal)
         biases = int("bias" in call.slots), *of_bias, n - 1, int("scores" in call.slots), *of_cells, m
         spans = np.zeros((1, 1, 2), np.int64) if call.spans is None else contiguous(call.spans, np.int64)
         far = int(np.abs(call.positions.first).max()) + n + m  # no offset is as large
@@ -80,11 +82,12 @@ class Networked(Outcome):
 
     def _run(self, function: Any, tasks: int, y: MlpOutputs, *sizes: int, backward: bool) -> None:
         case = self.case
-        room = room_for_mlp(case.heads, case.width, case.v_width, case.hidden, case.taps, backward=backward)
+        sizes_of_room = case.heads, case.width, case.v_width, case.hidden, case.taps
+        room = room_for_mlp(*sizes_of_room, backward=backward, dropped=self.dropout is not None)
         cells = self.out.size // case.v_width * self.rows[3].shape[2]
         lanes = lanes_for(cells * (case.width + case.v_width + 3 * case.hidden * case.taps), tasks)
         arenas = simd.aligned_zeros((lanes, room.size), self.dtype)
-        run_apart(lanes, function, self.inputs, y, case, *sizes, room, arenas)
+        run_apart(lanes, function, self.inputs, self.dropout, y, case, *sizes, room, arenas)
 
     def _outputs(self, **gradients: Array) -> MlpOutputs:
         nothing = np.zeros(1, self.dtype)
@@ -116,7 +119,7 @@ class Networked(Outcome):
             "dinto": (b, p, t, w, 2 * h), "doffsets": (b, p, w), "dreadout": (b, p, t, w, h),
         }  # fmt: skip
         g = {name: np.zeros(shape, self.dtype) for name, shape in shapes.items()}
-        self._run(mlp_backward_calls, b * p, self._outputs(dout=dout, dlse=dlse, **g), m, offsets, backward=True)
+        self._run(mlp_backward_calls, b * p, self._outputs(dout=dout, dlse=dlse, **g), offsets, backward=True)
         return self._named(g)
 
     def _named(self, g: dict[str, Array]) -> dict[str, Array]:

@@ -12,7 +12,7 @@ Array = np.ndarray[Any, Any]
 NETWORK = ("mlp_in", "mlp_bias", "mlp_out")
 BESIDE_NETWORK = ("angles", "bias", "scores", "sinks")
 """Slots that may be given with it: its kernels hold the scores of all heads, and make no others."""
-_OPTIONS_BESIDE_NETWORK = ("scale", "pairs", "window", "spans", "query_start")
+_OPTIONS_BESIDE_NETWORK = ("scale", "pairs", "window", "spans", "query_start", "dropout")
 
 REFLECTIONS = ("reflectors", "reflect")
 _BESIDE_REFLECTIONS = ("key_offset", "sinks", "scale", "window", "spans", "query_start")
@@ -83,7 +83,7 @@ def check_network(given: Mapping[str, Any], slots: Mapping[str, Array]) -> None:
         raise ValueError(f"mlp_in, mlp_bias and mlp_out must be given together, not {' and '.join(own)} alone")
     for name, value in given.items():
         fits = name in (*NETWORK, *BESIDE_NETWORK, *_OPTIONS_BESIDE_NETWORK) or name == "dropout_seed"
-        if not (fits or value is None or (name in ("dropout", "rectify") and not value)):
+        if not (fits or value is None or (name == "rectify" and not value)):
             beside = ", ".join((*BESIDE_NETWORK, *_OPTIONS_BESIDE_NETWORK, "lengths"))
             raise ValueError(f"{name} cannot be given with mlp_in: beside it go {beside}")
     if slots:

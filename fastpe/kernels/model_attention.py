@@ -144,7 +144,7 @@ def attention_forward(layer, act, arena, position, dropout, place_of_first, own,
     """`mixed` from `qkv`, of one sequence. place_of_first: where the weights of the first head are dropped out."""
     c, case = sizes.width, position.case
     make_content(layer, act, arena, position, own, sizes, a)
-    if network_forward(position.net, layer, act, arena, position, own, sizes, a):
+    if network_forward(position.net, layer, act, arena, position, dropout, place_of_first, own, sizes, a):
         return
     if reflected_forward(position.reflections, layer, act, arena, position, own, sizes, a):
         return
@@ -193,7 +193,9 @@ def attention_backward(layer, act, arena, slot_gradients, position, dropout, pla
     """`dqkv` from `dmixed`, of one sequence; adds to the gradients of slots."""
     n, c, case = own.length, sizes.width, position.case
     clear_gate_gradients(position.gates, arena, own, sizes, a)
-    networked = network_backward(position.net, layer, act, arena, slot_gradients, position, own, sizes, o, a)
+    networked = network_backward(
+        position.net, layer, act, arena, slot_gradients, position, dropout, place_of_first, own, sizes, o, a
+    )
     reflected = reflected_backward(position.reflections, layer, act, arena, position, own, sizes, a)
     for h in range(0 if networked or reflected else sizes.heads):
         head = _head(layer, h, act, position, dropout, place_of_first, own, sizes, a)

@@ -11,8 +11,10 @@ from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import clear
 from fastpe.kernels.attention.mlp import ROWS, MlpRoom, Net, Side, room_for_mlp
 from fastpe.kernels.attention.mlp_backward import MlpGradients, mlp_backward
+from fastpe.kernels.attention.mlp_dropped import drops_of
 from fastpe.kernels.attention.mlp_forward import mlp_forward
 from fastpe.kernels.attention.records import BIAS, GIVEN, HEAD, SCORES, WANTED, place
+from fastpe.kernels.dropout import place_in
 from fastpe.kernels.model_content import moves_keys, widened
 from fastpe.kernels.simd import at, pointer
 
@@ -38,10 +40,11 @@ def network_gradient(slot: str, found: np.ndarray) -> np.ndarray:
     return found.reshape(layers, taps, second, first).transpose(0, 3, 2, 1)
 
 
-def room_for_net(sizes: Any, *, backward: bool) -> MlpRoom:
+def room_for_net(sizes: Any, *, backward: bool, dropped: bool) -> MlpRoom:
     """What it needs; of a model without one, a little."""
     units, taps, head = sizes.units, max(sizes.unit_taps, 1), sizes.width // sizes.heads
-    return room_for_mlp(sizes.heads if units else 0, head, head, units, taps, backward=backward)
+    dropped = dropped and units > 0
+    return room_for_mlp(sizes.heads if units else 0, head, head, units, taps, backward=backward, dropped=dropped)
 
 
 @inner
@@ -76,8 +79,11 @@ def _side(net, layer, act, arena, position, own, sizes, a):
 
 
 @inner
-def network_forward(net, layer, act, arena, position, own, sizes, a):
-    """Whether the model has a network; if so `mixed` from `qkv`, or from what was turned, of one sequence."""
+def network_forward(net, layer, act, arena, position, dropout, place_of_first, own, sizes, a):
+    """Whether the model has a network; if so `mixed` from `qkv`, or from what was turned, of one sequence.
+
+    place_of_first: where the weights of the first head are dropped out.
+    """
     if net is None:
         return False
     if not sizes.units:
@@ -85,15 +91,16 @@ def network_forward(net, layer, act, arena, position, own, sizes, a):
     case, c, end = position.case, sizes.width, own.before + own.length
     head = c // sizes.heads
     side, made = _side(net, layer, act, arena, position, own, sizes, a), _net(net, layer, sizes)
+    drops = drops_of(dropout, place_in(dropout, own.sequence, place_of_first), case.keys)
     out, lse, memory = at(act, a.mixed + own.start * c), at(act, a.lse + own.start), at(arena, a.attention)
     for query in range(own.before, end, ROWS):
         rows = min(ROWS, end - query)
-        mlp_forward(side, made, query, rows, out, head, c, lse, case.queries, memory, position.net_room)
+        mlp_forward(side, made, drops, query, rows, out, head, c, lse, case.queries, memory, position.net_room)
     return True
 
 
 @inner
-def network_backward(net, layer, act, arena, slot_gradients, position, own, sizes, o, a):
+def network_backward(net, layer, act, arena, slot_gradients, position, dropout, place_of_first, own, sizes, o, a):
     """As `network_forward`; `dqkv`, or what is turned back, from `dmixed`, and the gradients of slots added."""
     if net is None:
         return False
@@ -124,6 +131,7 @@ def network_backward(net, layer, act, arena, slot_gradients, position, own, size
     )  # fmt: skip
     clear(at(memory, room.dscale), sizes.heads)
     side, made = _side(net, layer, act, arena, position, own, sizes, a), _net(net, layer, sizes)
+    drops = drops_of(dropout, place_in(dropout, own.sequence, place_of_first), case.keys)
     for query in range(0, own.length, ROWS):
-        mlp_backward(side, made, g, query, min(ROWS, own.length - query), memory, room)
+        mlp_backward(side, made, drops, g, query, min(ROWS, own.length - query), memory, room)
     return True

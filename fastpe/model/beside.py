@@ -43,8 +43,6 @@ def check_beside(config: ModelConfig, parts: Sequence[Part], layers: Sequence[Co
     if unfit or gated:
         what = repr(unfit[0]) if unfit else f"gates of {gated[0]!r}"
         raise ValueError(f"{name!r} has {what} beside a network over scores: with it go {', '.join(beside)}")
-    if config.dropout:
-        raise ValueError(f"dropout must be 0 with {name!r}, whose scores go through a network, not {config.dropout:g}")
 
 
 def _check_reflections(config: ModelConfig, parts: Sequence[Part], layers: Sequence[Collection[str]]) -> None:

@@ -129,7 +129,7 @@ class Scratch:
         starts = {slot: start + parameters.flat.size for slot, start in starts.items()}
         of_layers, all_of_them = _one_after_the_other({slot: shapes[slot] for slot in shapes if slot not in _ONCE})
         starts, sizes = starts | of_layers, sizes._replace(slots=all_of_them)
-        net_room = room_for_net(sizes, backward=backward)
+        net_room = room_for_net(sizes, backward=backward, dropped=case.dropped > 0)
         reflections = model_reflections.reflections_of(
             parameters.made.reflections, sizes, np.dtype(config.dtype), simd.whole_vectors(1, config.dtype), apart=apart
         )

@@ -18,6 +18,8 @@ from fastpe.functional.axes import AXES
 from fastpe.functional.together import BESIDE_NETWORK, NETWORK
 from fastpe.kernels import threads as threads_of_kernels
 
+DROPPED = {"dropout": 0.3, "dropout_seed": 7}
+
 
 @pytest.fixture
 def rng():
@@ -53,11 +55,25 @@ def test_values_of_the_authors_code(vjp, taps, printed):
         np.testing.assert_allclose(found, [0.009478508, 0.079585389, -0.108420651], **NEAR)
 
 
-def test_a_network_that_says_nothing_is_attention(rng):
-    given = problem(rng, n=70, m=90, taps=3, beside=("bias", "scores", "angles"))
+@pytest.mark.parametrize("dropped", [{}, {"dropout": 0.4, "dropout_seed": 5}], ids=["all", "dropped"])
+def test_a_network_that_says_nothing_is_attention(rng, dropped):
+    """Which drops the same weights: of padding, too, the cells of dropout are counted."""
+    given = problem(rng, h=4, hk=2, n=170, m=190, taps=3, beside=("bias", "scores", "angles", "sinks"))
     plain = {name: x for name, x in given.items() if name not in NETWORK}
     given["mlp_out"][...] = 0
-    np.testing.assert_allclose(fastpe.attention(**given), fastpe.attention(**plain), rtol=0, atol=1e-13)
+    options = {**dropped, "lengths": (np.array([170, 99]), np.array([190, 120]))}
+    (out, pull), (expected, back) = (fastpe.attention_vjp(**each, **options) for each in (given, plain))
+    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-13)
+    found = pull(out)
+    for name, gradient in back(out).items():
+        np.testing.assert_allclose(found[name], gradient, rtol=0, atol=1e-12, err_msg=name)
+
+
+def test_dropout_changes_no_lse(rng):
+    given = problem(rng, n=40, m=70, beside=("sinks",))
+    kept, dropped = (fastpe.attention(**given, return_lse=True, **own) for own in ({}, DROPPED))
+    np.testing.assert_array_equal(dropped[1], kept[1])
+    assert not np.array_equal(dropped[0], kept[0])
 
 
 def test_heads_know_of_each_other(rng):
@@ -100,6 +116,7 @@ def test_any_sizes_and_all_that_goes_with_it(case):
 def test_wide_rows_and_many_keys(rng, dtype):
     given = problem(rng, b=1, h=3, n=130, m=300, d=70, dv=33, w=32, taps=3, dtype=dtype, beside=("bias",))
     agrees(given, causal=True)
+    agrees(given, causal=True, **DROPPED)
 
 
 def test_first_positions_and_documents(rng):
@@ -132,7 +149,7 @@ def test_of_nothing(rng, sizes):
 
 
 def test_gradients_that_are_wanted_and_known_outputs(rng):
-    given = problem(rng, n=40, m=50, beside=("scale", "sinks", "bias"))
+    given = problem(rng, n=40, m=50, beside=("scale", "sinks", "bias")) | DROPPED
     (out, lse), pull = fastpe.attention_vjp(**given, causal=True, return_lse=True)
     whole = pull((out, lse))
     found = fastpe.attention_vjp(**given, causal=True, return_lse=True, wrt=("mlp_in", "scale"))[1]((out, lse))
@@ -166,10 +183,11 @@ def test_half_precision_is_float32_rounded(rng, half):
     np.testing.assert_array_equal(fastpe.attention(**given), fastpe.attention(**wide).astype(dtype))
 
 
-def test_the_bits_do_not_depend_on_threads(rng, monkeypatch):
-    given = problem(rng, b=2, n=300, d=16, w=32, dtype=np.float32, beside=("bias",))
+@pytest.mark.parametrize("own", [{}, DROPPED], ids=["all", "dropped"])
+def test_the_bits_do_not_depend_on_threads(rng, monkeypatch, own):
+    given = own | problem(rng, b=2, n=300, d=16, w=32, dtype=np.float32, beside=("bias",))
     results = []
-    for threads in (1, 2, 5):
+    for threads in (1, 2, 3, 5):
         monkeypatch.setattr(threads_of_kernels, "default_threads", lambda threads=threads: threads)
         out, pull = fastpe.attention_vjp(**given, causal=True)
         results.append((out, *pull(out).values()))
@@ -178,16 +196,17 @@ def test_the_bits_do_not_depend_on_threads(rng, monkeypatch):
             np.testing.assert_array_equal(one, other)
 
 
-def test_writes_stay_inside(rng, monkeypatch):
+@pytest.mark.parametrize("own", [{}, DROPPED], ids=["all", "dropped"])
+def test_writes_stay_inside(rng, monkeypatch, own):
     check = guarded_allocations(monkeypatch)
-    given = problem(rng, b=2, h=3, n=45, m=61, d=5, w=5, taps=5, beside=("bias", "scores"))
+    given = own | problem(rng, b=2, h=3, n=45, m=61, d=5, w=5, taps=5, beside=("bias", "scores"))
     out, pull = fastpe.attention_vjp(**given, causal=True)
     pull(out)
     check()
 
 
 def test_no_array_of_queries_times_keys(rng):
-    given = problem(rng, b=1, n=4096, d=8, dv=8, dtype=np.float32)
+    given = DROPPED | problem(rng, b=1, n=4096, d=8, dv=8, dtype=np.float32)
     fastpe.attention_vjp(**given)[1](np.ones((1, 2, 4096, 8), np.float32))
     tracemalloc.start()
     out, pull = fastpe.attention_vjp(**given)
@@ -207,14 +226,13 @@ def test_nothing_else_goes_with_it(rng, attend):
     others |= {
         "mask": np.ones((4, 4), bool),
         "softcap": 2.0,
-        "dropout": 0.5,
         "rectify": True,
         "polar": np.zeros((1, 4)),
     }
     others |= {"key_offset": np.zeros((1, 4)), "gain": np.ones((1, 1)), "rel_key": np.zeros((1, 1, 4))}
-    for name in ("mask", "softcap", "dropout", "rectify", "polar", "key_offset", "gain", "rel_key"):
+    for name in ("mask", "softcap", "rectify", "polar", "key_offset", "gain", "rel_key"):
         with pytest.raises(ValueError, match=f"^{name} cannot be given with mlp_in: beside it go angles, bias"):
-            attend(**given, **{name: others[name]}, **({"dropout_seed": 1} if name == "dropout" else {}))
+            attend(**given, **{name: others[name]})
     attend(**given, dropout=0.0, rectify=False, pairs="half", softcap=None)
 
 

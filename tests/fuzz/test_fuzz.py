@@ -92,7 +92,7 @@ CALL = {
 }  # fmt: skip
 NETWORK = {
     "b": 1, "h": 2, "hk": 1, "n": 5, "m": 3, "d": 4, "dv": 3, "dtype": "float64", "w": 4, "taps": 3, "beside": ["bias"],
-    "causal": False, "window": None, "spans": False, "lengths": None, "seed": 0,
+    "causal": False, "window": None, "spans": False, "lengths": None, "seed": 0, "dropout": 0.25,
 }  # fmt: skip
 REFLECTED = {
     "b": 1, "h": 2, "hk": 1, "n": 5, "m": 5, "d": 4, "dv": None, "dtype": "float64", "shared": False, "led": False,

@@ -70,7 +70,10 @@ def test_each_sequence_is_as_if_it_were_alone(encoding, norm, causal):
         np.testing.assert_allclose(model(x, lengths=LENGTHS)[i, :n], model(x[i, :n]), rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize(("encoding", "dtype"), [("wavelet", "float32"), ("rope", "float32"), ("shaw", "float64")])
+@pytest.mark.parametrize(
+    ("encoding", "dtype"),
+    [("wavelet", "float32"), ("rope", "float32"), ("shaw", "float64"), ("alibi+dape", "float64")],
+)
 def test_what_is_dropped_out_is_the_same_in_sequences_that_go_together(encoding, dtype):
     """Of a sequence whose neighbours have nothing past their ends as of one whose neighbours are padded."""
     config = ModelConfig(

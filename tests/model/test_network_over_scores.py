@@ -23,17 +23,19 @@ BASE = ModelConfig(
     train_length=20, dtype="float64",
 )  # fmt: skip
 CASES = [
-    {}, {"options": {"dape.reach": 3, "dape.units": 2}, "causal": False}, {"encoding": "dape", "options": {}},
+    {}, {"options": {"dape.reach": 3, "dape.units": 2}, "causal": False}, {"dropout": 0.3},
+    {"encoding": "dape", "options": {}}, {"encoding": "dape", "options": {}, "dropout": 0.5, "bias": False},
     {"encoding": "dape", "options": {"units": 9}, "heads": 1, "norm": "rmsnorm"},
     {"encoding": "alibi+dape*2,alibi"}, {"encoding": "kerple_log+dape", "activation": "gelu", "norm": "layernorm"},
     {"encoding": "rope+fire+dape"}, {"encoding": "t5+dape", "vocabulary": 7, "tied": True}, {"residual": False},
     {"encoding": "learned+dape", "positions": "digits:3:2-4", "vocabulary": 7}, {"sight": "window:5,all"},
     {"encoding": "dape@near,dape@far", "options": {"dape@near.units": 4, "dape@far.units": 4}}, {"bias": False},
     {"positions": "documents:3", "vocabulary": 7}, {"positions": "documents:3", "vocabulary": 7, "causal": False},
+    {"positions": "documents:3", "vocabulary": 7, "dropout": 0.2}, {"encoding": "rope+t5+dape", "dropout": 0.2},
 ]  # fmt: skip
 
 
-@lengths_of(CASES, long=2)
+@lengths_of(CASES, long=3)
 def test_loss_and_gradients_are_the_references(own, length):
     own = {"options": BASE.options if own.get("encoding", "alibi+dape").startswith("alibi+dape") else {}} | own
     assert_gradients_are_the_references(replace(BASE, train_length=length, **own), length)
@@ -59,9 +61,10 @@ def test_initial_values_and_their_number():
         assert 0.8 * fan_in**-0.5 < np.abs(found[name]).max() <= fan_in**-0.5
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("threads", [2, 3])
-def test_the_bits_do_not_depend_on_threads(threads):
-    assert_threads_do_not_matter(threads, BASE)
+def test_the_bits_do_not_depend_on_threads(threads, dropout):
+    assert_threads_do_not_matter(threads, BASE, dropout=dropout)
 
 
 def test_lengths_of_their_own():
@@ -78,13 +81,14 @@ def test_documents_are_those_alone(own):
 @pytest.mark.parametrize("encoding", ["dape", "rope+t5+dape"])
 def test_tokens_written_one_by_one_are_those_of_whole_sequences(encoding):
     options = {"reach": 1} if encoding == "dape" else {"dape.reach": 1}
-    model = moved(replace(BASE, encoding=encoding, options=options, vocabulary=11), seed=3)
+    model = moved(replace(BASE, encoding=encoding, options=options, vocabulary=11, dropout=0.3), seed=3)
     written = model.generate([1, 2, 3], 30, temperature=0.0)
     np.testing.assert_array_equal(written, model.generate([1, 2, 3], 30, temperature=0.0, cache=False))
 
 
-def test_writes_stay_inside(monkeypatch):
-    assert_writes_stay_inside(monkeypatch, BASE)
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_writes_stay_inside(monkeypatch, dropout):
+    assert_writes_stay_inside(monkeypatch, BASE, dropout=dropout)
 
 
 def test_it_learns():
@@ -94,7 +98,6 @@ def test_it_learns():
 MISTAKES = {
     "'shaw[+]dape' has 'rel_key' beside a network over scores: with it go angles, bias": {"encoding": "shaw+dape"},
     "'fox[+]dape' has gates of 'fox' beside a network over scores": {"encoding": "fox+dape"},
-    "dropout must be 0 with 'alibi[+]dape', whose scores go through a network, not 0.1": {"dropout": 0.1},
     "two encodings of 'dape@a[+]dape@b' both fill slot 'mlp_in'": {"encoding": "dape@a+dape@b"},
     "slot 'mlp_in' has different shapes in layers of 'dape,dape@b'": {
         "encoding": "dape,dape@b", "options": {"dape@b.units": 7}

@@ -150,8 +150,9 @@ def test_no_two_places_steps_or_seeds_drop_the_same():
     assert len(found) == 2 * 3 * 3 * (1 + 2 * (2 + 3))
 
 
-def test_a_test_drops_nothing():
-    config = with_parts("dropout")
+@pytest.mark.parametrize("encoding", ["alibi", "alibi+dape"])
+def test_a_test_drops_nothing(encoding):
+    config = with_parts("dropout", encoding=encoding)
     model, plain = Transformer(config), Transformer(replace(config, dropout=0.0))
     x, y = drawn(config)
     np.testing.assert_array_equal(model(x), plain(x))
@@ -170,7 +171,7 @@ def test_every_step_drops_anew_and_as_the_gradients_of_that_step():
     assert losses == [Transformer(config).loss_and_grads(x, y, draw=step)[0] for step in range(4)]
 
 
-@pytest.mark.parametrize("encoding", ["shaw", "rope+t5", "transformer_xl", "deberta", "da"])
+@pytest.mark.parametrize("encoding", ["shaw", "rope+t5", "transformer_xl", "deberta", "da", "alibi+dape"])
 def test_weights_are_dropped_whatever_the_score_is_made_of(encoding):
     """Of several tiles, so that they are made again in the backward pass."""
     config = replace(BASE, encoding=encoding, train_length=130, dropout=0.4, dtype="float64", layers=1)

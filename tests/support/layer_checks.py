@@ -43,7 +43,8 @@ def assert_gradients_are_the_references(config, length):
     model = moved(config)
     x, y = batch(config, length, np.random.default_rng(1), 1 if config.rule else 3)
     encoding = model._encoding if config.rule else ModelEncoding(config)
-    exact, gradients = encoding.reference_loss_and_grads(model.parameters, x, y)
+    factors = model.dropout_factors(*x.shape) if config.dropout else None
+    exact, gradients = encoding.reference_loss_and_grads(model.parameters, x, y, factors=factors)
     loss, ours = model.loss_and_grads(x, y)
     assert loss == pytest.approx(exact, rel=1e-12)
     assert ours.keys() == gradients.keys() | {name for name in ours if name not in gradients and not ours[name].any()}
@@ -113,10 +114,10 @@ def assert_documents_are_those_alone(config):
             done = end
 
 
-def assert_writes_stay_inside(monkeypatch, config):
+def assert_writes_stay_inside(monkeypatch, config, **own):
     check = guarded_results(monkeypatch, scratch, passes)
     x = np.random.default_rng(0).normal(size=(3, 20))
-    moved(config).loss_and_grads(x, x)
+    moved(replace(config, **own)).loss_and_grads(x, x)
     check()
 
 

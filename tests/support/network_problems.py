@@ -19,6 +19,7 @@ def cases(draw):
         "beside": sorted(draw(st.sets(st.sampled_from([*BESIDE_NETWORK, "scale"])))),
         "causal": draw(st.booleans()), "window": draw(st.sampled_from([None, 1, 8])), "spans": draw(st.booleans()),
         "lengths": draw(st.sampled_from([None, "keys", "queries", "both"])), "seed": draw(st.integers(0, 2**31)),
+        "dropout": draw(st.sampled_from([0.0, 0.0, 0.3, 0.9])),
     }  # fmt: skip
 
 
@@ -30,6 +31,8 @@ def arguments_of(case):
     keys, queries = rng.integers(0, m + 1, b), rng.integers(0, n + 1, b)
     lengths = {None: None, "keys": keys, "queries": (queries, None), "both": (queries, keys)}[case["lengths"]]
     options = {"causal": case["causal"], "window": case["window"], "lengths": lengths}
+    if case["dropout"]:
+        options |= {"dropout": case["dropout"], "dropout_seed": case["seed"]}
     if case["spans"]:
         first = rng.integers(0, m + 1, (b, n))
         options["spans"] = np.stack([first, np.minimum(first + rng.integers(0, 40, (b, n)), m)], axis=-1)

@@ -22,6 +22,7 @@ import numpy as np
 
 from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import clear
+from fastpe.kernels.dropout import CELL
 from fastpe.kernels.simd import (
     at,
     get,
@@ -111,13 +112,18 @@ class MlpRoom(NamedTuple):
     dp: int
     dq: int  # (H, ROWS, D), before the scale
     dscale: int  # (H,)
+    drawn: int  # (ROWS, CELL): factors of dropout, as they are found,
+    turned_cell: int  # (H, CELL, ROWS): in columns, of each head those that were found last,
+    kept: int  # (KEYS, ROWS): and those of a chunk
     size: int
 
 
-def room_for_mlp(heads: int, width: int, v_width: int, hidden: int, taps: int, *, backward: bool) -> MlpRoom:
+def room_for_mlp(
+    heads: int, width: int, v_width: int, hidden: int, taps: int, *, backward: bool, dropped: bool
+) -> MlpRoom:
     """The room for such a network.
 
-    >>> room_for_mlp(2, 4, 4, 3, 1, backward=False).grid
+    >>> room_for_mlp(2, 4, 4, 3, 1, backward=False, dropped=False).grid
     960
     """
     edge, rows, cursor = taps // 2 * 3, int(ROWS), 0
@@ -141,6 +147,8 @@ def room_for_mlp(heads: int, width: int, v_width: int, hidden: int, taps: int, *
     }  # fmt: skip
     places = {name: take(count) for name, count in sizes.items()}
     places |= {name: take(backward * count) for name, count in more.items()}
+    cell = dropped * int(CELL) * rows
+    places |= {"drawn": take(cell), "turned_cell": take(heads * cell), "kept": take(dropped * int(KEYS) * rows)}
     return MlpRoom(edge=edge, grid=grid, **places, size=cursor)
 
 

@@ -19,6 +19,7 @@ from fastpe.kernels.attention.mlp import (
     seen,
     sees_all,
 )
+from fastpe.kernels.attention.mlp_dropped import drop_again, mixed_weights
 from fastpe.kernels.attention.mlp_forward import in_columns, make_scores, turn_queries
 from fastpe.kernels.attention.mlp_maps import PLAIN, SLOPED, add_products, map_cells
 from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm
@@ -98,7 +99,7 @@ def _prepare(side, g, block, arena, room):
 
 
 @inner
-def _weights_back(side, g, block, chunk, h, arena, room):
+def _weights_back(side, drops, g, block, chunk, h, arena, room):
     """Weights in the place of a head's scores, with the gradients of values; then the gradients of the scores."""
     s, place, n = at(arena, room.s + h * room.grid), cell_of(chunk.start, chunk, room), chunk.end - chunk.start
     own, dp = at(s, place), at(arena, room.dp)
@@ -116,9 +117,13 @@ def _weights_back(side, g, block, chunk, h, arena, room):
         at(side.v, of_keys * side.v_head + chunk.start * side.v_row),
     )
     dout = at(g.dout, h * g.out_head + block.query * g.out_row)
-    float_gemm(own, ROWS, ONE, dout, g.out_row, dv, g.dv_row, n, side.v_width, block.rows, FROM, dv, g.dv_row, dv, NONE)
+    mixed = mixed_weights(drops, own, dp, h, block, chunk, arena, room)
+    float_gemm(
+        mixed, ROWS, ONE, dout, g.out_row, dv, g.dv_row, n, side.v_width, block.rows, FROM, dv, g.dv_row, dv, NONE
+    )
     turned = at(arena, room.dturned + h * side.v_width * ROWS)
     float_gemm(v, side.v_row, ONE, turned, ROWS, dp, ROWS, n, ROWS, side.v_width, OVERWRITE, dp, NONE, dp, NONE)
+    drop_again(drops, dp, chunk, arena, room)
     for lane in range(0, ROWS, lanes(s)):
         less = load(taken, lane)
         for j in range(n):
@@ -210,7 +215,7 @@ def _rows_back(side, g, block, chunk, h, arena, room):
 
 
 @inner
-def mlp_backward(side, net, g, query, rows, arena, room):
+def mlp_backward(side, net, drops, g, query, rows, arena, room):
     """Gradients of a block of queries: those of q and of the scale as they are, all others added to."""
     block = block_of(side, query, rows, arena, room)
     turn_queries(side, block, arena, room)
@@ -220,7 +225,7 @@ def mlp_backward(side, net, g, query, rows, arena, room):
         make_scores(side, net, block, chunk, arena, room)
         clear_outside(at(arena, room.s), side.heads, chunk.start, chunk.end, chunk, room)
         for h in range(side.heads):
-            _weights_back(side, g, block, chunk, h, arena, room)
+            _weights_back(side, drops, g, block, chunk, h, arena, room)
         _u_back(side, net, g, block, chunk, arena, room)
         _x_back(side, net, g, block, chunk, arena, room)
         for h in range(side.heads):

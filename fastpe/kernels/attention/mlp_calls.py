@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.attention.mlp import ONE, ROWS, Net, Side
 from fastpe.kernels.attention.mlp_backward import MlpGradients, mlp_backward
+from fastpe.kernels.attention.mlp_dropped import drops_of
 from fastpe.kernels.attention.mlp_forward import mlp_forward
 from fastpe.kernels.simd import at, pointer, row
 from fastpe.kernels.threads import claim, in_lanes
@@ -17,6 +18,7 @@ class MlpCase(NamedTuple):
     heads: int
     group: int
     queries: int
+    keys: int
     width: int
     v_width: int
     hidden: int
@@ -99,9 +101,9 @@ def _net(x, case):
 
 
 @inner
-def _gradients(y, b, part, keys, offsets, case):
+def _gradients(y, b, part, offsets, case):
     """Where those of one sample go, of sums the part's."""
-    h, n, d, e, w = case.heads, case.queries, case.width, case.v_width, case.hidden
+    h, n, keys, d, e, w = case.heads, case.queries, case.keys, case.width, case.v_width, case.hidden
     of_keys, own = h // case.group * keys, b * case.parts + part
     units = case.taps * w * h
     return MlpGradients(
@@ -115,7 +117,12 @@ def _gradients(y, b, part, keys, offsets, case):
 
 
 @inner
-def _forward(lane, board, x, y, case, room, arenas):
+def _drops(dropout, b, case):
+    return drops_of(dropout, b * case.heads, case.keys)
+
+
+@inner
+def _forward(lane, board, x, dropout, y, case, room, arenas):
     blocks, task = (case.queries + ROWS - 1) // ROWS, claim(board)
     h, n, e = case.heads, case.queries, case.v_width
     while task < case.batch * blocks:
@@ -123,30 +130,33 @@ def _forward(lane, board, x, y, case, room, arenas):
         rows = min(ROWS, x.lengths[b, 0] - query)
         if rows > 0:
             out, lse = at(pointer(y.out), b * h * n * e), at(pointer(y.lse), b * h * n)
-            mlp_forward(_side(x, b, case), _net(x, case), query, rows, out, n * e, e, lse, n, row(arenas, lane), room)
+            mlp_forward(
+                _side(x, b, case), _net(x, case), _drops(dropout, b, case), query, rows, out, n * e, e, lse, n,
+                row(arenas, lane), room,
+            )  # fmt: skip
         task = claim(board)
 
 
 @inner
-def _backward(lane, board, x, y, case, keys, offsets, room, arenas):
+def _backward(lane, board, x, dropout, y, case, offsets, room, arenas):
     blocks, task = (case.queries + ROWS - 1) // ROWS, claim(board)
     while task < case.batch * case.parts:
         b, part = task // case.parts, task % case.parts
-        side, gradients = _side(x, b, case), _gradients(y, b, part, keys, offsets, case)
+        side, drops, gradients = _side(x, b, case), _drops(dropout, b, case), _gradients(y, b, part, offsets, case)
         for block in range(part, blocks, case.parts):
             rows = min(ROWS, x.lengths[b, 0] - block * ROWS)
             if rows > 0:
-                mlp_backward(side, _net(x, case), gradients, block * ROWS, rows, row(arenas, lane), room)
+                mlp_backward(side, _net(x, case), drops, gradients, block * ROWS, rows, row(arenas, lane), room)
         task = claim(board)
 
 
 @entry(label="attention through a network over scores")
-def mlp_forward_calls(crew, board, x, y, case, room, arenas):
+def mlp_forward_calls(crew, board, x, dropout, y, case, room, arenas):
     """`out` and `lse` of `y`, which hold zeros and minus infinity for queries that are padding."""
-    in_lanes(crew, _forward, (pointer(board), x, y, case, room, arenas))
+    in_lanes(crew, _forward, (pointer(board), x, dropout, y, case, room, arenas))
 
 
 @entry(label="gradients of attention through a network over scores")
-def mlp_backward_calls(crew, board, x, y, case, keys, offsets, room, arenas):
-    """All gradients of `y`, which hold zeros. keys, offsets: axes of `dk` and of `dbias`."""
-    in_lanes(crew, _backward, (pointer(board), x, y, case, keys, offsets, room, arenas))
+def mlp_backward_calls(crew, board, x, dropout, y, case, offsets, room, arenas):
+    """All gradients of `y`, which hold zeros. offsets: the axis of `dbias`."""
+    in_lanes(crew, _backward, (pointer(board), x, dropout, y, case, offsets, room, arenas))

@@ -19,6 +19,7 @@ from fastpe.kernels.attention.mlp import (
     seen,
     sees_all,
 )
+from fastpe.kernels.attention.mlp_dropped import drop_weights
 from fastpe.kernels.attention.mlp_maps import LEAKY, ONTO, map_cells
 from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
@@ -164,7 +165,7 @@ def _sum_values(side, block, chunk, h, arena, room):
 
 
 @inner
-def mlp_forward(side, net, query, rows, out, out_head, out_row, lse, lse_head, arena, room):
+def mlp_forward(side, net, drops, query, rows, out, out_head, out_row, lse, lse_head, arena, room):
     """Outputs and lse of a block of queries."""
     block, h_rows = block_of(side, query, rows, arena, room), side.heads * ROWS
     turn_queries(side, block, arena, room)
@@ -177,6 +178,7 @@ def mlp_forward(side, net, query, rows, out, out_head, out_row, lse, lse_head, a
         make_scores(side, net, block, chunk, arena, room)
         for h in range(side.heads):
             _weigh(block, chunk, h, arena, room)
+            drop_weights(drops, h, block, chunk, arena, room)
             _sum_values(side, block, chunk, h, arena, room)
     for h in range(side.heads):
         for i in range(rows):
