@@ -295,17 +295,17 @@ class ModelEncoding:
         return layers
 
     def reference_loss_and_grads(
-        self, parameters: Mapping[str, Array], x: Array, y: Array, weights: Array | None = None
+        self, parameters: Mapping[str, Array], x: Array, y: Array, weights: Array | None = None, factors: Any = None
     ) -> tuple[float, dict[str, Array]]:
         """The model's loss and gradients, the encoding's own among them, by `fastpe.reference`.
 
         Only what turns gradients of slots into those of the encoding's parameters is compiled. `parameters` are
-        float64, and so is this encoding's model.
+        float64, and so is this encoding's model. factors: of dropout, `Transformer.dropout_factors`.
         """
         length = x.shape[1]
-        slots = self.reference_slots(length, parameters)
+        given = self.config, parameters, self.reference_slots(length, parameters), x, y, weights, factors
         of_layers: Any  # one for every layer, as the slots are
-        loss, gradients, of_layers = reference.model_loss_and_grads(self.config, parameters, slots, x, y, weights)
+        loss, gradients, of_layers = reference.model_loss_and_grads(*given)
         if self.initial:
             # those of gates are there already
             own = {name: gradients.get(name, np.zeros_like(parameters[name])) for name in self.initial}

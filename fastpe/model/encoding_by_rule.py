@@ -171,8 +171,9 @@ class EncodingByRule:
     # ------------------------------------------------------------------------------------------------------- reference
 
     def reference_loss_and_grads(
-        self, parameters: Mapping[str, Array], x: Array, y: Array, weights: Array | None = None, step: int = 0
-    ) -> tuple[float, dict[str, Array]]:
+        self, parameters: Mapping[str, Array], x: Array, y: Array, weights: Array | None = None, factors: Any = None,
+        step: int = 0,
+    ) -> tuple[float, dict[str, Array]]:  # fmt: skip
         """As `ModelEncoding.reference_loss_and_grads`, of a training step."""
         length = x.shape[1]
         rows, spans, _ = self.placed(x, np.full(1, length), step=step)
@@ -188,7 +189,8 @@ class EncodingByRule:
             if spans is not None:
                 own |= {"spans": spans[min(layer, len(spans) - 1)], "places": rows[1]}
         of_layers: Any
-        loss, gradients, of_layers = reference.model_loss_and_grads(self.config, parameters, layers, x, y, weights)
+        given = self.config, parameters, layers, x, y, weights, factors
+        loss, gradients, of_layers = reference.model_loss_and_grads(*given)
         own_gradients = {name: gradients.get(name, np.zeros_like(parameters[name])) for name in self.initial}
         self._pull_reference(length, parameters, of_layers, rows, own_gradients)
         return float(loss), gradients | own_gradients
