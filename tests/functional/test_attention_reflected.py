@@ -71,11 +71,12 @@ def test_what_it_is(rng, vjp):
 
 
 @pytest.mark.parametrize("dropout", [{}, {"dropout": 0.4, "dropout_seed": 7}], ids=["whole", "dropped"])
-@pytest.mark.parametrize(("n", "window"), [(3, None), (3, 50), (70, None), (150, 50), (300, None)])
-def test_what_reflects_nothing_is_attention(rng, n, window, dropout):
+@pytest.mark.parametrize("window", [None, 50])
+@pytest.mark.parametrize(("n", "m"), [(3, 300), (3, 320), (70, 300), (300, 320)])
+def test_what_reflects_nothing_is_attention(rng, n, m, window, dropout):
     """The same weights are dropped out."""
-    given, options = problem(rng, SLOTS, h=4, hk=2, n=n, m=300), {"causal": True, "window": window, **dropout}
-    given["reflect"] = np.zeros((4, 300))
+    given, options = problem(rng, SLOTS, h=4, hk=2, n=n, m=m), {"causal": True, "window": window, **dropout}
+    given["reflect"] = np.zeros((4, m))
     plain, back = fastpe.attention_vjp(*(given[name] for name in "qkv"), **options)
     out, pull = fastpe.attention_vjp(**given, **options)
     np.testing.assert_allclose(out, plain, rtol=0, atol=1e-14)
@@ -129,7 +130,7 @@ def test_padding_reflects_nothing(rng):
 # ------------------------------------------------------------------------------------------ beside the reference
 
 
-@settings(max_examples=40)
+@settings(max_examples=60)
 @given(cases())
 def test_any_sizes_and_all_that_goes_with_it(case):
     arguments, options = arguments_of(case)

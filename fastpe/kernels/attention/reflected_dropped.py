@@ -46,7 +46,7 @@ def lay_factors(dropped, block, first, held):
         return held
     size, one = BLOCK * lane, splat(scalar(dropped.factors, 1.0))
     rows = at(dropped.factors, CELL * size)
-    for i in range(0, size, lane):  # of lanes without a query too: they are sums of zeros, which NaN would spoil
+    for i in range(0, size, lane):  # lanes without a query too: sums go over all of them, and NaN would stay
         for j in range(0, lane * CELL, lane):
             store(rows, j, one)
         for r in range(lane):
