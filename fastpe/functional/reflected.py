@@ -7,10 +7,11 @@ import numpy as np
 from fastpe.functional.arguments import Array, Call, in_float32
 from fastpe.functional.layouts import contiguous, summed_to
 from fastpe.functional.outcome import Outcome
+from fastpe.functional.passes import dropout_of
 from fastpe.functional.rotation import without_warnings
 from fastpe.functional.sinks import drain, sinks_gradient
 from fastpe.kernels import simd
-from fastpe.kernels.attention import reflected, reflected_backward, reflected_rows
+from fastpe.kernels.attention import reflected, reflected_backward, reflected_products, reflected_rows
 from fastpe.kernels.attention.cells import FEW
 from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE
 from fastpe.kernels.attention.reflected_room import backward_room, forward_sizes, laid_out
@@ -63,6 +64,7 @@ class Reflected(Outcome):
         raising = np.zeros(1) if offsets is None else contiguous(offsets, np.float64).reshape(-1)
         scale = self._in_one_piece(np.broadcast_to(call.scale, (h,)))
         self.tokens = reflected.Tokens._make([*given, limits[:0], scale, lengths, seen, raising, limits])
+        self.dropout = dropout_of(call.dropout, call.dropout_seed)
         self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.full((b, h, n), -np.inf, self.dtype)
         self.bases = np.zeros((b, h, n) if self.sizes.raised else (1, 1, 1))
         if known is None:
@@ -83,7 +85,7 @@ class Reflected(Outcome):
         found = np.zeros(tasks * 2 * _TILE * _TILE, self.dtype)
         lanes = lanes_for(found.size * sizes.width, tasks)
         arenas = simd.aligned_zeros((lanes, sizes.width * _TILE), self.dtype)
-        run_apart(lanes, reflected.lay_products, self.tokens, sizes, found, arenas)
+        run_apart(lanes, reflected_products.lay_products, self.tokens, sizes, found, arenas)
         self.tokens = self.tokens._replace(products=found)
 
     def _lanes(self, tasks: int) -> int:
@@ -113,15 +115,17 @@ class Reflected(Outcome):
         lanes = self._lanes(sizes.batch * sizes.heads * sizes.queries)
         size = simd.whole_vectors(sizes.width, self.dtype) + simd.whole_vectors(sizes.keys, self.dtype)
         arenas = simd.aligned_zeros((lanes, size), self.dtype)
-        run_apart(lanes, reflected_rows.forward, self.tokens, sizes, *self._outputs(), arenas)
+        run_apart(lanes, reflected_rows.forward, self.tokens, sizes, self.dropout, *self._outputs(), arenas)
 
     def _forward_in_blocks(self) -> None:
         self._lay_products()
         sizes = self.sizes
-        starts, total = laid_out(forward_sizes(sizes.width, sizes.v_width, self.lane))
+        dropped = self.dropout is not None
+        starts, total = laid_out(forward_sizes(sizes.width, sizes.v_width, self.lane, dropped=dropped))
         lanes = self._lanes(sizes.batch * sizes.heads * -(-sizes.queries // (int(BLOCK) * self.lane)))
         arenas = simd.aligned_zeros((lanes, total), self.dtype)
-        run_apart(lanes, reflected.forward, self.tokens, sizes, *self._outputs(), tuple(starts), arenas)
+        rest = *self._outputs(), tuple(starts), arenas
+        run_apart(lanes, reflected.forward, self.tokens, sizes, self.dropout, *rest)
 
     @without_warnings
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
@@ -132,13 +136,14 @@ class Reflected(Outcome):
         shapes = (b, h, n, d), (b, h, m, d), (b, h, m, dv), (b, h, m, d), (b, h, m), (b, h, m * self.sizes.raised)
         # filled here: where lanes are the first to touch memory, they wait for each other
         own = [np.full(shape, 0, self.dtype) for shape in shapes]
-        dscale, room = np.zeros((b, h)), backward_room(m, d, dv, self.lane)
+        dscale, dropout = np.zeros((b, h)), self.dropout
+        room = backward_room(m, d, dv, self.lane, dropped=dropout is not None)
         seen = np.where(self.lse == -np.inf, self.dtype.type(0), self.lse)
         rows = [self._in_one_piece(x) for x in (seen, deltas, dout, *own)]
         g = reflected_backward.Gradients._make([*rows, dscale.reshape(-1)])
         lanes = self._lanes(b * h)
         arenas = simd.aligned_zeros((lanes, room.size), self.dtype)
-        run_apart(lanes, reflected_backward.backward, self.tokens, self.sizes, g, room, arenas)
+        run_apart(lanes, reflected_backward.backward, self.tokens, self.sizes, dropout, g, room, arenas)
         found: dict[str, Any] = dict(zip(("q", "k", "v", *_OF_KEYS), own, strict=True))
         found |= {name: found[name].reshape(b, hk, -1, *found[name].shape[2:]).sum(axis=2) for name in ("k", "v")}
         found["scale"] = dscale.sum(axis=0) if call.scale.shape else dscale.sum()

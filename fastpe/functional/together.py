@@ -15,7 +15,7 @@ BESIDE_NETWORK = ("angles", "bias", "scores", "sinks")
 _OPTIONS_BESIDE_NETWORK = ("scale", "pairs", "window", "spans", "query_start", "dropout")
 
 REFLECTIONS = ("reflectors", "reflect")
-_BESIDE_REFLECTIONS = ("key_offset", "sinks", "scale", "window", "spans", "query_start")
+_BESIDE_REFLECTIONS = ("key_offset", "sinks", "scale", "window", "spans", "query_start", "dropout")
 _MOST_VALUES = 2**31 - 1  # that a kernel's index, int32, can choose from
 
 
@@ -28,7 +28,7 @@ def check_reflections(given: Mapping[str, Any], causal: bool) -> None:
         raise ValueError("reflectors and reflect must be given together")
     if not causal:
         raise ValueError("reflectors needs causal=True: nothing is reflected between a query and keys after it")
-    unread = {*REFLECTIONS, "pairs", "dropout_seed"} | {name for name in ("dropout", "rectify") if not given.get(name)}
+    unread = {*REFLECTIONS, "pairs", "dropout_seed"} | ({"rectify"} if not given.get("rectify") else set())
     for name in given:
         if name not in unread and name not in _BESIDE_REFLECTIONS:
             beside = ", ".join(_BESIDE_REFLECTIONS)

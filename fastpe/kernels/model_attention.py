@@ -146,7 +146,7 @@ def attention_forward(layer, act, arena, position, dropout, place_of_first, own,
     make_content(layer, act, arena, position, own, sizes, a)
     if network_forward(position.net, layer, act, arena, position, dropout, place_of_first, own, sizes, a):
         return
-    if reflected_forward(position.reflections, layer, act, arena, position, own, sizes, a):
+    if reflected_forward(position.reflections, layer, act, arena, position, dropout, place_of_first, own, sizes, a):
         return
     for h in range(sizes.heads):
         head = _head(layer, h, act, position, dropout, place_of_first, own, sizes, a)
@@ -196,7 +196,9 @@ def attention_backward(layer, act, arena, slot_gradients, position, dropout, pla
     networked = network_backward(
         position.net, layer, act, arena, slot_gradients, position, dropout, place_of_first, own, sizes, o, a
     )
-    reflected = reflected_backward(position.reflections, layer, act, arena, position, own, sizes, a)
+    reflected = reflected_backward(
+        position.reflections, layer, act, arena, position, dropout, place_of_first, own, sizes, a
+    )
     for h in range(0 if networked or reflected else sizes.heads):
         head = _head(layer, h, act, position, dropout, place_of_first, own, sizes, a)
         terms = terms_of(position.slots, position.numbers, layer, h, case)

@@ -8,10 +8,13 @@ import numpy as np
 
 from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.cells import FEW, clear, dot
-from fastpe.kernels.attention.reflected import Desk, Head, Sizes, block_forward, tile_products
+from fastpe.kernels.attention.reflected import Desk, Head, Sizes, block_forward
 from fastpe.kernels.attention.reflected_backward import Queries, block_back
 from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE, block_from, span_of
+from fastpe.kernels.attention.reflected_dropped import dropped_of
+from fastpe.kernels.attention.reflected_products import tile_products
 from fastpe.kernels.attention.reflected_rows import row_forward
+from fastpe.kernels.dropout import place_in
 from fastpe.kernels.model_gates import SIGN, gate_gradients, gates_of_head
 from fastpe.kernels.model_reflections import NONE, RANK, given_of_head, made_of_head
 from fastpe.kernels.simd import at, lanes, load_first, part, pointer, put, scalar, store_first
@@ -80,8 +83,15 @@ def _out_of_head(h, act, own, sizes, a):
 
 
 @inner
-def reflected_forward(reflections, layer, act, arena, position, own, sizes, a):
-    """Whether the layer makes reflections; if so `mixed` from `qkv`, of one sequence."""
+def _dropped(dropout, place, position, own, factors):
+    """What drops the weights of the head with this place, as `model_attention` has them dropped."""
+    return dropped_of(dropout, place_in(dropout, own.sequence, place), position.case.keys, factors)
+
+
+@inner
+def reflected_forward(reflections, layer, act, arena, position, dropout, place_of_first, own, sizes, a):
+    """Whether the layer makes reflections; if so `mixed` from `qkv`, of one sequence. place_of_first: where the weights
+    of the first head are dropped out."""
     if reflections is None:
         return False
     if reflections.layers[layer, RANK] == 0:
@@ -96,25 +106,29 @@ def reflected_forward(reflections, layer, act, arena, position, own, sizes, a):
     for h in range(sizes.heads):
         (out, lse), scale = _out_of_head(h, act, own, sizes, a), position.scale[layer, h]
         offsets = _offsets_of(position.gates, layer, h, act, own, sizes, a)
+        dropped = _dropped(dropout, place_of_first + h, position, own, at(memory, room.factors))
         if own.length <= FEW:
             q, (w, beta) = at(act, a.qkv + own.start * 3 * c + h * d), made_of_head(h, act, own, sizes, a)
             head = Head(at(q, c), at(q, 2 * c), w, beta, w, *offsets)
             base = _block(head, NONE, FEW, spans, spanned, own).base
             for i in range(own.before, own.before + own.length):
                 row, found, seen = at(q, i * 3 * c), at(out, i * c), span_of(spans, spanned, i, i + 1)
-                put(lse, i, row_forward(head, d, 3 * c, d, 3 * c, row, scale, seen, i + 1, base, x, of_row, found))
+                of_query = row_forward(
+                    head, d, 3 * c, d, 3 * c, row, scale, seen, i + 1, base, dropped, i, x, of_row, found
+                )
+                put(lse, i, of_query)
         else:
             head = _head_of(h, act, memory, room, offsets, own, sizes, a)
             for first in range(0, own.length, size):
                 block = _block(head, first, size, spans, spanned, own)
                 i = block.position
                 q = at(memory, room.q + i * d)
-                block_forward(head, d, d, block, q, scale, room.lowest, desk, at(out, i * c), c, at(lse, i))
+                block_forward(head, d, d, block, q, scale, room.lowest, dropped, desk, at(out, i * c), c, at(lse, i))
     return True
 
 
 @inner
-def reflected_backward(reflections, layer, act, arena, position, own, sizes, a):
+def reflected_backward(reflections, layer, act, arena, position, dropout, place_of_first, own, sizes, a):
     """As `reflected_forward`; `dqkv`, and the gradients of w and beta, from `dmixed`."""
     if reflections is None:
         return False
@@ -129,6 +143,7 @@ def reflected_backward(reflections, layer, act, arena, position, own, sizes, a):
         (out, lse), (dw, dbeta) = _out_of_head(h, act, own, sizes, a), given_of_head(h, arena, own, sizes, a)
         offsets = _offsets_of(position.gates, layer, h, act, own, sizes, a)
         head, scale = _head_of(h, act, memory, room, offsets, own, sizes, a), position.scale[layer, h]
+        dropped = _dropped(dropout, place_of_first + h, position, own, at(back, reflections.back.factors))
         grads = dk, dv, dw, dbeta, _offset_gradients(position.gates, h, dbeta, arena, own, sizes, a)
         _copied(at(arena, a.dmixed + own.start * c + h * d), c, dout, d, n, d)
         for i in range(n):
@@ -142,7 +157,8 @@ def reflected_backward(reflections, layer, act, arena, position, own, sizes, a):
             queries = Queries(
                 at(memory, room.q + rows), at(dout, rows), at(lse, first), at(deltas, first), at(dq, rows)
             )  # fmt: skip
-            block_back(head, widths, block, queries, scale, scalar(back, 1.0), back, reflections.back, grads)
+            one = scalar(back, 1.0)
+            block_back(head, widths, block, queries, scale, one, dropped, back, reflections.back, grads)
         dqkv = at(arena, a.dqkv + own.start * 3 * c + h * d)
         _copied(dq, d, dqkv, 3 * c, n, d)
         _copied(dk, d, at(dqkv, c), 3 * c, n, d)

@@ -37,6 +37,7 @@ from fastpe.kernels.simd import (
     splat,
     store_first,
     total,
+    whole_vectors,
     zeros,
 )
 
@@ -50,8 +51,8 @@ ONE, NONE = np.int64(1), np.int64(0)
 
 class AttentionRoom(NamedTuple):
     """Where things lie that attention needs for a head: its rows in one piece, products of tiles, a tile's rows turned;
-    the parts of a `Desk`; scores of one query; dout, gradients of rows, and what the way back needs. And the least
-    number."""
+    the parts of a `Desk`, and factors of dropout; scores of one query; dout, gradients of rows, and what the way back
+    needs. And the least number."""
 
     q: int
     k: int
@@ -66,6 +67,7 @@ class AttentionRoom(NamedTuple):
     sums: int
     mixed: int
     sight: int
+    factors: int
     of_row: int
     dout: int
     dq: int
@@ -119,16 +121,17 @@ def memory_for_reflections(sizes: Any, take: Callable[[int], Any], *, backward: 
 
 
 def reflections_of(
-    layers: np.ndarray | None, sizes: Any, dtype: np.dtype[Any], lane: int, *, apart: bool
+    layers: np.ndarray | None, sizes: Any, dtype: np.dtype[Any], *, apart: bool, dropped: bool
 ) -> Reflections | None:
-    """What kernels need in a model whose layers are at these places, with vectors of `lane` numbers."""
+    """What kernels need in a model whose layers are at these places. dropped: weights are dropped out."""
     if layers is None:
         return None
-    n, d = sizes.length, sizes.width // sizes.heads
-    back = backward_room(n, d, d, lane)
+    n, d, lane = sizes.length, sizes.width // sizes.heads, whole_vectors(1, dtype)
+    back = backward_room(n, d, d, lane, dropped=dropped)
     rows, products = n * d, -(-n // int(TILE)) * 2 * int(TILE) ** 2
     starts, size = laid_out([
-        rows, rows, rows, products, d * int(TILE), *forward_sizes(d, d, lane), n, rows, rows, rows, rows, back.size
+        rows, rows, rows, products, d * int(TILE), *forward_sizes(d, d, lane, dropped=dropped), n,
+        rows, rows, rows, rows, back.size,
     ])  # fmt: skip
     return Reflections(layers, int(apart), AttentionRoom._make([*starts, size, float(np.finfo(dtype).min)]), back)
 

@@ -58,5 +58,3 @@ def _check_reflections(config: ModelConfig, parts: Sequence[Part], layers: Seque
         what = f"fills {unfit[0]!r}" if unfit else f"has gates of {gated[0]!r}"
         beside = ", ".join(sorted(_AT_INPUT))
         raise ValueError(f"{name!r} {what} beside reflections: with them go {beside} and gates of offsets")
-    if config.dropout:
-        raise ValueError(f"dropout must be 0 with {name!r}, which reflects queries, not {config.dropout:g}")

@@ -300,12 +300,12 @@ class ModelEncoding:
         """The model's loss and gradients, the encoding's own among them, by `fastpe.reference`.
 
         Only what turns gradients of slots into those of the encoding's parameters is compiled. `parameters` are
-        float64, and so is this encoding's model. factors: as `reference.model_loss_and_grads` has them.
+        float64, and so is this encoding's model. factors: of dropout, `Transformer.dropout_factors`.
         """
         length = x.shape[1]
-        given = parameters, self.reference_slots(length, parameters), x, y, weights, factors
+        given = self.config, parameters, self.reference_slots(length, parameters), x, y, weights, factors
         of_layers: Any  # one for every layer, as the slots are
-        loss, gradients, of_layers = reference.model_loss_and_grads(self.config, *given)
+        loss, gradients, of_layers = reference.model_loss_and_grads(*given)
         if self.initial:
             # those of gates are there already
             own = {name: gradients.get(name, np.zeros_like(parameters[name])) for name in self.initial}

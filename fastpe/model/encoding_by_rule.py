@@ -189,8 +189,8 @@ class EncodingByRule:
             if spans is not None:
                 own |= {"spans": spans[min(layer, len(spans) - 1)], "places": rows[1]}
         of_layers: Any
-        given = parameters, layers, x, y, weights, factors
-        loss, gradients, of_layers = reference.model_loss_and_grads(self.config, *given)
+        given = self.config, parameters, layers, x, y, weights, factors
+        loss, gradients, of_layers = reference.model_loss_and_grads(*given)
         own_gradients = {name: gradients.get(name, np.zeros_like(parameters[name])) for name in self.initial}
         self._pull_reference(length, parameters, of_layers, rows, own_gradients)
         return float(loss), gradients | own_gradients

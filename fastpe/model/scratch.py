@@ -130,9 +130,8 @@ class Scratch:
         of_layers, all_of_them = _one_after_the_other({slot: shapes[slot] for slot in shapes if slot not in _ONCE})
         starts, sizes = starts | of_layers, sizes._replace(slots=all_of_them)
         net_room = room_for_net(sizes, backward=backward, dropped=case.dropped > 0)
-        reflections = model_reflections.reflections_of(
-            parameters.made.reflections, sizes, np.dtype(config.dtype), simd.whole_vectors(1, config.dtype), apart=apart
-        )
+        places, dtype = parameters.made.reflections, np.dtype(config.dtype)
+        reflections = model_reflections.reflections_of(places, sizes, dtype, apart=apart, dropped=bool(case.dropped))
         more = max(net_room.size, 0 if reflections is None else reflections.room.size)
         arena = model_memory.arena_layout(sizes, case, room, more, backward=backward, rows=rows)
         starting = {

@@ -70,11 +70,15 @@ def test_what_it_is(rng, vjp):
         np.testing.assert_allclose(weights[0, h, i], expected / expected.sum(), rtol=0, atol=1e-14)
 
 
-def test_what_reflects_nothing_is_attention(rng):
-    given = problem(rng, SLOTS, n=70, m=90)
-    given["reflect"] = np.zeros((2, 90))
-    plain, back = fastpe.attention_vjp(*(given[name] for name in "qkv"), causal=True)
-    out, pull = fastpe.attention_vjp(**given, causal=True)
+@pytest.mark.parametrize("dropout", [{}, {"dropout": 0.4, "dropout_seed": 7}], ids=["whole", "dropped"])
+@pytest.mark.parametrize("window", [None, 50])
+@pytest.mark.parametrize(("n", "m"), [(3, 300), (3, 320), (70, 300), (300, 320)])
+def test_what_reflects_nothing_is_attention(rng, n, m, window, dropout):
+    """The same weights are dropped out."""
+    given, options = problem(rng, SLOTS, h=4, hk=2, n=n, m=m), {"causal": True, "window": window, **dropout}
+    given["reflect"] = np.zeros((4, m))
+    plain, back = fastpe.attention_vjp(*(given[name] for name in "qkv"), **options)
+    out, pull = fastpe.attention_vjp(**given, **options)
     np.testing.assert_allclose(out, plain, rtol=0, atol=1e-14)
     found, expected = pull(out), back(out)
     for name in "qkv":
@@ -126,17 +130,18 @@ def test_padding_reflects_nothing(rng):
 # ------------------------------------------------------------------------------------------ beside the reference
 
 
-@settings(max_examples=40)
+@settings(max_examples=60)
 @given(cases())
 def test_any_sizes_and_all_that_goes_with_it(case):
     arguments, options = arguments_of(case)
     agrees(arguments, **options)
 
 
+@pytest.mark.parametrize("dropout", [{}, {"dropout": 0.2, "dropout_seed": 1}], ids=["whole", "dropped"])
 @pytest.mark.parametrize("n", [3, 130])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_wide_rows_and_many_keys(rng, n, dtype):
-    agrees(problem(rng, SLOTS, b=1, h=2, hk=1, n=n, m=300, d=70, dtype=dtype), causal=True)
+def test_wide_rows_and_many_keys(rng, n, dtype, dropout):
+    agrees(problem(rng, SLOTS, b=1, h=2, hk=1, n=n, m=300, d=70, dtype=dtype), causal=True, **dropout)
 
 
 def test_without_axes(rng):
@@ -182,23 +187,25 @@ def test_gradients_that_are_wanted_and_known_outputs(rng):
     np.testing.assert_array_equal(some[0], out)
 
 
-def test_scores_that_one_looks_at(rng):
-    given = problem(rng, SLOTS, n=5, m=7)
+@pytest.mark.parametrize("dropout", [{}, {"dropout": 0.4, "dropout_seed": 7}], ids=["whole", "dropped"])
+def test_scores_that_one_looks_at(rng, dropout):
+    given, options = problem(rng, SLOTS, n=5, m=7), {"causal": True, **dropout}
     given["v"] = np.broadcast_to(np.eye(7), (2, 2, 7, 7))
-    weights = fastpe.reference.attention_scores(**{name: given[name] for name in ("q", "k", *SLOTS)}, causal=True)
-    np.testing.assert_allclose(fastpe.attention(**given, causal=True), weights, rtol=0, atol=1e-14)
+    given_scores = {name: given[name] for name in ("q", "k", *SLOTS)}
+    weights = fastpe.reference.attention_scores(**given_scores, **options, stage="dropped")
+    np.testing.assert_allclose(fastpe.attention(**given, **options), weights, rtol=0, atol=1e-14)
 
 
 # ---------------------------------------------------------------------------------------------------- as elsewhere
 
 
-@pytest.mark.parametrize("window", [None, 60])
+@pytest.mark.parametrize("options", [{}, {"window": 60}, {"dropout": 0.3, "dropout_seed": 2}])
 @pytest.mark.parametrize("n", [2, 200])
-def test_any_number_of_threads_gives_the_same_bits(rng, n, window, monkeypatch):
+def test_any_number_of_threads_gives_the_same_bits(rng, n, options, monkeypatch):
     given, found = problem(rng, SLOTS, b=2, h=4, hk=2, n=n, m=430, d=40, dtype=np.float32, shared=True), []
-    for threads in (1, 2, 5):
+    for threads in (1, 2, 3, 5):
         monkeypatch.setattr(threads_of_kernels, "default_threads", lambda threads=threads: threads)
-        out, pull = fastpe.attention_vjp(**given, causal=True, window=window)
+        out, pull = fastpe.attention_vjp(**given, causal=True, **options)
         found.append({"out": out, **pull(out)})
     for name, array in found[0].items():
         assert all(array.tobytes() == other[name].tobytes() for other in found[1:]), name
@@ -245,12 +252,13 @@ def test_nan_stays_where_it_belongs(rng):
         np.testing.assert_array_equal(found[name][::2], gradients[name][::2])
 
 
-def test_4096_positions_take_no_array_of_cells(rng):
+@pytest.mark.parametrize("dropout", [{}, {"dropout": 0.4, "dropout_seed": 7}], ids=["whole", "dropped"])
+def test_4096_positions_take_no_array_of_cells(rng, dropout):
     """Scores would take 64 MiB."""
     given = problem(rng, SLOTS, b=1, h=1, n=4096, d=8, dtype=np.float32)
     tracemalloc.start()
     try:
-        out, pull = fastpe.attention_vjp(**given, causal=True)
+        out, pull = fastpe.attention_vjp(**given, causal=True, **dropout)
         pull(out)
         most = tracemalloc.get_traced_memory()[1]
     finally:

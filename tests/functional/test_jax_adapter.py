@@ -45,13 +45,14 @@ def test_gradients_are_those_of_jaxs_checker(names):
     check_grads(jax.jit(function), (given,), order=1, modes=["rev"])
 
 
-def test_gradients_of_reflections():
-    given = drawn(("reflectors", "reflect"), h=2, hk=1)
+@pytest.mark.parametrize("dropout", [{}, {"dropout": 0.3, "dropout_seed": 3}], ids=["whole", "dropped"])
+def test_gradients_of_reflections(dropout):
+    given, options = drawn(("reflectors", "reflect"), h=2, hk=1), {"causal": True, **dropout}
 
     def function(given):
-        return attention(**given, causal=True, lengths=jnp.array([5, 4]))
+        return attention(**given, **options, lengths=jnp.array([5, 4]))
 
-    expected = fastpe.attention(**{name: np.asarray(x) for name, x in given.items()}, causal=True, lengths=[5, 4])
+    expected = fastpe.attention(**{name: np.asarray(x) for name, x in given.items()}, **options, lengths=[5, 4])
     for call in (function, jax.jit(function)):
         np.testing.assert_array_equal(call(given), expected)
         check_grads(call, (given,), order=1, modes=["rev"])

@@ -23,10 +23,10 @@ BESIDE = {
     "mask": np.ones((4, 4), bool), "softcap": 2.0,
     "bands": (_BAND,), "rectify": True, "bias": np.zeros((1, 3)), "values": np.zeros((1, 2)),
     "index": np.zeros((4, 4), int), "angles": np.zeros((1, 4, 1)),
-    "counts": np.zeros((1, 2, 4)), "theta": np.ones(1), "dropout": 0.5,
+    "counts": np.zeros((1, 2, 4)), "theta": np.ones(1),
 }  # fmt: skip
 
-GO = "key_offset, sinks, scale, window, spans, query_start and lengths"
+GO = "key_offset, sinks, scale, window, spans, query_start, dropout and lengths"
 
 
 @pytest.mark.parametrize("attention", BOTH)
@@ -39,6 +39,8 @@ def test_nothing_else_goes_with_it(rng, attention):
         with pytest.raises(ValueError, match=f"^{name} cannot be given with reflectors: beside them go {GO}"):
             attention(**given, causal=True, **{name: value})
     attention(**given, causal=True, dropout=0.0, rectify=False, pairs="half", softcap=None)
+    with pytest.raises(ValueError, match=r"^dropout needs dropout_seed"):
+        attention(**given, causal=True, dropout=0.5)
 
 
 @pytest.mark.parametrize("attention", BOTH)

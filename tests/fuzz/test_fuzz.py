@@ -96,7 +96,7 @@ NETWORK = {
 }  # fmt: skip
 REFLECTED = {
     "b": 1, "h": 2, "hk": 1, "n": 5, "m": 5, "d": 4, "dv": None, "dtype": "float64", "shared": False, "led": False,
-    "beside": ["key_offset"], "window": None, "sight": [], "lengths": None, "seed": 0,
+    "beside": ["key_offset"], "window": None, "sight": [], "lengths": None, "dropout": 0.1, "seed": 0,
 }  # fmt: skip
 RUN = {"epochs": 3, "lost": None, "seed": 0}
 

@@ -20,6 +20,7 @@ def cases(draw):
         "beside": sorted(draw(st.sets(st.sampled_from(["scale", "key_offset", "sinks"])))),
         "window": draw(st.sampled_from([None, None, 1, 2, 31, 50])),
         "sight": sorted(draw(st.sets(st.sampled_from(["spans", "query_start"])))),
+        "dropout": draw(st.sampled_from([0.0, 0.1, 0.9])),
         "lengths": draw(st.sampled_from([None, "keys", "queries", "both"])), "seed": draw(st.integers(0, 2**31)),
     }  # fmt: skip
 
@@ -42,6 +43,8 @@ def arguments_of(case):
         options["spans"] = np.sort(rng.integers(-3, m + 4, (rng.choice([1, b]), n, 2)), axis=-1)
     if "query_start" in case["sight"]:
         options["query_start"] = rng.integers(0, m + 20, b)
+    if case["dropout"]:
+        options |= {"dropout": case["dropout"], "dropout_seed": int(rng.integers(2**40))}
     return arguments, {"causal": True, **options}
 
 

@@ -48,7 +48,8 @@ def test_reflections_are_those_of_matrices_written_out():
     beside = given | {"key_offset": torch.linspace(-1, 1, 14, dtype=torch.float64).reshape(2, 7).requires_grad_()}
 
     def function(*values):
-        return attention(**dict(zip(beside, values, strict=True)), causal=True, window=4, lengths=[5, 4])
+        options = {"causal": True, "window": 4, "lengths": [5, 4], "dropout": 0.3, "dropout_seed": 3}
+        return attention(**dict(zip(beside, values, strict=True)), **options)
 
     assert torch.autograd.gradcheck(function, list(beside.values()))
     with torch.no_grad():  # the straight ways

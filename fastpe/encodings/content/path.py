@@ -26,10 +26,10 @@ framework; beta is then about 1.
 
 **Traps.** No other encoding can be beside it but what acts at the input, such as "sinusoidal+path", and gates that add
 to scores: "fox+path" is their PaTH-FoX, with the gate beside the scale as FoX has it, where their code scales it too.
-Nor can dropout. Tokens outside a window of `sight` reflect all the same; with `--positions documents:SEP` none outside
-a document does, and the convolution begins anew with it. The 1e-6 is the default of the norm in their code, which
-rounds w to half precision; here it is not rounded. A cache needs w and beta of all tokens, and the last two p, beside
-its keys. Their norms of queries and keys, off by default, are not here.
+Tokens outside a window of `sight` reflect all the same; with `--positions documents:SEP` none outside a document does,
+and the convolution begins anew with it. The 1e-6 is the default of the norm in their code, which rounds w to half
+precision; here it is not rounded. A cache needs w and beta of all tokens, and the last two p, beside its keys. Their
+norms of queries and keys, off by default, are not here.
 """
 
 from typing import Any

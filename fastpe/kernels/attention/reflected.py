@@ -8,9 +8,10 @@ keys from near to far, a tile of TILE at a time. With x as it comes to the tile,
     t_j = w_j . x + sum_n r_n w_j . w_n,   S_j = k_j . x + sum_n r_n k_j . w_n      over the tile's n > j
 
 and x leaves it as x + sum_n r_n w_n: three products of matrices, and sums of at most TILE terms with the products of
-rows that `lay_products` has made once for all blocks, (2, TILE, TILE) for each tile. A lane whose query stands before
-key j has t_j = r_j = 0 and S_j = -inf. (8 D + 2 TILE) FLOP a cell, forward; where no lane sees a key of the tile
-(`reflected_blocks`) it has no S, and costs half.
+rows that `reflected_products` has made once for all blocks, (2, TILE, TILE) for each tile. A lane whose query stands
+before key j has t_j = r_j = 0 and S_j = -inf. (8 D + 2 TILE) FLOP a cell, forward; where no lane sees a key of the tile
+(`reflected_blocks`) it has no S, and costs half. Where weights are dropped out (`reflected_dropped`), those that mix
+values are, and the sums of weights are not.
 
 A task is a block of one head; what it writes is its own. `reflected_backward` has the way back. Nothing is rounded to
 bfloat16, in models neither.
@@ -32,6 +33,7 @@ from fastpe.kernels.attention.reflected_blocks import (
     raise_scores,
     spans_of,
 )
+from fastpe.kernels.attention.reflected_dropped import NOTHING, drop_tile, dropped_of, lay_factors
 from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,
@@ -221,8 +223,8 @@ def meet(head, width, block, first, x, far, along, steps, scores, sight):
 
 
 @inner
-def _mix(scores, count, v, v_width, peaks, sums, mixed):
-    """A tile's keys into the running softmax of all lanes; mixed: (Dv, lanes)."""
+def _weigh(scores, count, v_width, peaks, sums, mixed):
+    """Scores of a tile's keys to weights in the running softmax of all lanes; mixed: (Dv, lanes)."""
     lane = lanes(scores)
     size = BLOCK * lane
     for i in range(0, size, lane):
@@ -240,7 +242,6 @@ def _mix(scores, count, v, v_width, peaks, sums, mixed):
         store(sums, i, whole)
         for c in range(v_width):
             store(mixed, c * size + i, load(mixed, c * size + i) * kept)
-    product(v, ONE, v_width, scores, mixed, size, v_width, count, FROM)
 
 
 @inner
@@ -259,8 +260,8 @@ def _write(block, peaks, sums, mixed, v_width, out, out_row, lse):
 
 
 @inner
-def block_forward(head, width, v_width, block, q, scale, lowest, desk, out, out_row, lse):
-    """The rows of `out`, and lse, of a block's queries q. lowest: the least number."""
+def block_forward(head, width, v_width, block, q, scale, lowest, dropped, desk, out, out_row, lse):
+    """The rows of `out`, and lse, of a block's queries q. lowest: the least number. dropped: as `dropped_of` has it."""
     x, scores, peaks, sums, mixed = desk.x, desk.scores, desk.peaks, desk.sums, desk.mixed
     size, least = BLOCK * lanes(x), splat(scalar(x, lowest))
     turned_block(q, width, x, block.queries, scale)
@@ -270,15 +271,20 @@ def block_forward(head, width, v_width, block, q, scale, lowest, desk, out, out_
         store(sums, i, zeros(x))
     for i in range(0, v_width * size, lanes(x)):
         store(mixed, i, zeros(x))
+    held = NOTHING
     for tile in range((block.met + TILE - 1) // TILE - 1, block.low // TILE - 1, -1):
         first = tile * TILE
+        count = min(TILE, block.met - first)
         if meet(head, width, block, first, x, x, desk.along, desk.steps, scores, desk.sight):
-            _mix(scores, min(TILE, block.met - first), at(head.v, first * v_width), v_width, peaks, sums, mixed)
+            _weigh(scores, count, v_width, peaks, sums, mixed)
+            held = lay_factors(dropped, block, first, held)
+            drop_tile(dropped, first, scores, count)
+            product(at(head.v, first * v_width), ONE, v_width, scores, mixed, size, v_width, count, FROM)
     _write(block, peaks, sums, mixed, v_width, out, out_row, lse)
 
 
 @inner
-def _forward_lane(lane, board, tokens, sizes, out, lse, bases, room, arenas):
+def _forward_lane(lane, board, tokens, sizes, dropout, out, lse, bases, room, arenas):
     arena, width, v_width = row(arenas, lane), sizes.width, sizes.v_width
     desk = Desk(
         at(arena, room[0]), at(arena, room[1]), at(arena, room[2]), at(arena, room[3]), at(arena, room[4]),
@@ -295,8 +301,9 @@ def _forward_lane(lane, board, tokens, sizes, out, lse, bases, room, arenas):
         if block.queries > 0:
             at_query = of_head * sizes.queries + block.first
             q, own = at(pointer(tokens.q), at_query * width), at(pointer(out), at_query * v_width)
+            dropped = dropped_of(dropout, of_head, sizes.keys, at(arena, room[8]))
             block_forward(
-                head, width, v_width, block, q, tokens.scale[h], tokens.limits[0], desk, own, v_width,
+                head, width, v_width, block, q, tokens.scale[h], tokens.limits[0], dropped, desk, own, v_width,
                 at(pointer(lse), at_query),
             )  # fmt: skip
             for i in range(block.queries * sizes.raised):
@@ -305,43 +312,11 @@ def _forward_lane(lane, board, tokens, sizes, out, lse, bases, room, arenas):
 
 
 @entry(label="attention through reflections")
-def forward(crew, board, tokens, sizes, out, lse, bases, room, arenas):
+def forward(crew, board, tokens, sizes, dropout, out, lse, bases, room, arenas):
     """out (B, H, N, Dv) and lse (B, H, N), in one piece; what no query sees stays as it is. bases: where keys have
     offsets, (B, H, N) float64, what lse is less of.
 
-    room: where the row of a block, t, scores, r, peaks, sums, mixed values and sight lie in a lane's
-    arena.
+    dropout: as `kernels.dropout` has it, or None. room: where the row of a block, t, scores, r, peaks, sums, mixed
+    values, sight and factors of dropout lie in a lane's arena.
     """
-    in_lanes(crew, _forward_lane, (pointer(board), tokens, sizes, out, lse, bases, room, arenas))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What all blocks read
-
-
-@inner
-def tile_products(w, k, width, count, turned, own):
-    """W W^T and K W^T of a tile's rows, into `own`. turned: room for D TILE numbers."""
-    transpose(w, width, turned, TILE, count, width)
-    for a, c in ((w, own), (k, at(own, TILE * TILE))):
-        float_gemm(a, width, ONE, turned, TILE, c, TILE, count, count, width, OVERWRITE, c, TILE, c, TILE)
-
-
-@inner
-def _products_lane(lane, board, tokens, sizes, products, arenas):
-    turned, width = row(arenas, lane), sizes.width
-    tiles, repeats = (sizes.keys + TILE - 1) // TILE, sizes.heads // sizes.pairs
-    task = claim(board)
-    while task < sizes.batch * sizes.pairs * tiles:
-        pair, first = task // tiles, task % tiles * TILE
-        head = head_of(tokens, sizes, pair // sizes.pairs, pair % sizes.pairs * repeats)
-        w, k = at(head.w, first * width), at(head.k, first * width)
-        count, own = min(TILE, sizes.keys - first), at(pointer(products), task * 2 * TILE * TILE)
-        tile_products(w, k, width, count, turned, own)
-        task = claim(board)
-
-
-@entry(label="products of reflectors")
-def lay_products(crew, board, tokens, sizes, products, arenas):
-    """products (B, pairs, tiles, 2, TILE, TILE): of every tile W W^T and K W^T. arenas: D TILE numbers for a lane."""
-    in_lanes(crew, _products_lane, (pointer(board), tokens, sizes, products, arenas))
+    in_lanes(crew, _forward_lane, (pointer(board), tokens, sizes, dropout, out, lse, bases, room, arenas))

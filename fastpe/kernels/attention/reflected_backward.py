@@ -8,7 +8,8 @@ g_j = -beta_j u_j:
     dk_j = sum_i e_j x_j,   dw_j = sum_i (g_j x_j + r_j y_j),   dbeta_j = -sum_i t_j u_j
     x_j = x + sum_(n > j) r_n w_n,   y_j = y + sum_(n < j) (e_n k_n + g_n w_n)
 
-and y goes on as y + sum_n (e_n k_n + g_n w_n). The sums over a block's queries i are products of matrices with x and
+and y goes on as y + sum_n (e_n k_n + g_n w_n). With weights P, factors f of dropout and delta as in `backward`,
+e = P (f dP - delta) and dv_j = sum_i f P dout_i. The sums over a block's queries i are products of matrices with x and
 y, and of TILE x TILE ones, E R^T and G R^T, with keys and reflectors. 30 D FLOP a cell, about.
 
 A task is a head: it goes through its blocks in their order and adds to gradients of its own.
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.attention.reflected import ONE, block_of, head_of, meet, product, turned_block
 from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE, ahead_of, look_at_tile
+from fastpe.kernels.attention.reflected_dropped import NOTHING, drop_tile, dropped_of, lay_factors
 from fastpe.kernels.gemm import FROM, ONTO, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,
@@ -70,7 +72,8 @@ class Queries(NamedTuple):
 
 class Room(NamedTuple):
     """Where things lie in a lane's arena: of all tiles the rows x, t and scores; of one r, e, g and weights; y and
-    dout of the block; x, y and r with a row for each query; E R^T and G R^T; lse and deltas; sight."""
+    dout of the block; x, y and r with a row for each query; E R^T and G R^T; lse and deltas; sight; factors of
+    dropout."""
 
     rows: int
     along: int
@@ -87,6 +90,7 @@ class Room(NamedTuple):
     of_back: int
     stats: int
     sight: int
+    factors: int
     size: int
 
 
@@ -198,12 +202,14 @@ def _add_to_offsets(dscores, doffsets, count):
 
 
 @inner
-def _scores_back(head, sizes, block, first, arena, room, dout, dv, doffsets):
+def _scores_back(head, sizes, block, first, dropped, arena, room, dout, dv, doffsets):
     """e from dout, and what values and offsets get; products of the reflectors with what it adds to y."""
     width, count, size = sizes.v_width, min(TILE, block.met - first), BLOCK * lanes(arena)
     scores, dscores = at(at(arena, room.scores), first * size), at(arena, room.dscores)
     product(at(head.v, first * width), width, ONE, at(arena, room.dout), dscores, size, count, width, OVERWRITE)
+    drop_tile(dropped, first, dscores, count)
     _dscores(scores, dscores, at(arena, room.stats), count)
+    drop_tile(dropped, first, scores, count)
     _onto(scores, size, ONE, dout, at(dv, first * width), width, count, block.queries)
     if head.raised:
         _add_to_offsets(dscores, at(doffsets, first), count)
@@ -212,7 +218,7 @@ def _scores_back(head, sizes, block, first, arena, room, dout, dv, doffsets):
 
 
 @inner
-def _tile_back(head, sizes, block, first, arena, room, dout, own):
+def _tile_back(head, sizes, block, first, dropped, arena, room, dout, own):
     """A block's way back through a tile; own: where gradients of the head's keys go."""
     width, tile, count = sizes.width, first // TILE, min(TILE, block.met - first)
     (dk, dv, dw, dbeta, doffsets), at_keys, size = own, first * width, BLOCK * lanes(arena)
@@ -222,7 +228,7 @@ def _tile_back(head, sizes, block, first, arena, room, dout, own):
     seen = look_at_tile(block, first, count, at(arena, room.sight))
     product(w, width, ONE, y, back, size, count, width, OVERWRITE)
     if seen:
-        _scores_back(head, sizes, block, first, arena, room, dout, dv, doffsets)
+        _scores_back(head, sizes, block, first, dropped, arena, room, dout, dv, doffsets)
     products = at(head.products, 2 * TILE * first)
     _carry_back(products, beta, along, back, at(dbeta, first), count, ahead_of(block, first))
     _steps_again(along, beta, steps, count)
@@ -251,8 +257,9 @@ def _rows_back(q, dq, width, count, scale):
 
 
 @inner
-def block_back(head, sizes, block, queries, scale, one, arena, room, own):
-    """A block's part of all gradients; returns the scale's. one: 1, of the type of `scale`."""
+def block_back(head, sizes, block, queries, scale, one, dropped, arena, room, own):
+    """A block's part of all gradients; returns the scale's. one: 1, of the type of `scale`. dropped: as that of
+    `reflected.block_forward`."""
     size, width, v_width = BLOCK * lanes(arena), sizes.width, sizes.v_width
     rows, y, stats = at(arena, room.rows), at(arena, room.y), at(arena, room.stats)
     tiles, farthest = (block.met + TILE - 1) // TILE, block.low // TILE
@@ -268,14 +275,16 @@ def block_back(head, sizes, block, queries, scale, one, arena, room, own):
         along, scores = at(at(arena, room.along), first * size), at(at(arena, room.scores), first * size)
         far, steps = at(rows, max(tile - 1, 0) * width * size), at(arena, room.steps)
         meet(head, width, block, first, x, far, along, steps, scores, at(arena, room.sight))
+    held = NOTHING
     for tile in range(farthest, tiles):
-        _tile_back(head, sizes, block, tile * TILE, arena, room, queries.dout, own)
+        held = lay_factors(dropped, block, tile * TILE, held)
+        _tile_back(head, sizes, block, tile * TILE, dropped, arena, room, queries.dout, own)
     transpose(y, size, queries.dq, width, width, block.queries)
     return _rows_back(queries.q, queries.dq, width, block.queries, scale)
 
 
 @inner
-def _lane(lane, board, tokens, sizes, g, room, arenas):
+def _lane(lane, board, tokens, sizes, dropout, g, room, arenas):
     arena = row(arenas, lane)
     size = BLOCK * lanes(arena)
     task = claim(board)
@@ -298,12 +307,13 @@ def _lane(lane, board, tokens, sizes, g, room, arenas):
                     at(pointer(g.lse), i), at(pointer(g.deltas), i), at(pointer(g.dq), i * sizes.width),
                 )  # fmt: skip
                 scale, one = tokens.scale[h], tokens.limits[1]
-                of_scale = block_back(head, sizes, block, queries, scale, one, arena, room, own)
+                dropped = dropped_of(dropout, task, sizes.keys, at(arena, room.factors))
+                of_scale = block_back(head, sizes, block, queries, scale, one, dropped, arena, room, own)
                 g.dscale[task] += of_scale
         task = claim(board)
 
 
 @entry(label="gradients of attention through reflections")
-def backward(crew, board, tokens, sizes, g, room, arenas):
+def backward(crew, board, tokens, sizes, dropout, g, room, arenas):
     """All gradients, added to those in g; the other arguments as those of `reflected.forward`."""
-    in_lanes(crew, _lane, (pointer(board), tokens, sizes, g, room, arenas))
+    in_lanes(crew, _lane, (pointer(board), tokens, sizes, dropout, g, room, arenas))

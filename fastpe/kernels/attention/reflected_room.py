@@ -5,6 +5,7 @@ from typing import Any
 
 from fastpe.kernels.attention.reflected_backward import Room
 from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE
+from fastpe.kernels.dropout import CELL
 from fastpe.kernels.simd import region
 
 _TILE = int(TILE)
@@ -23,18 +24,24 @@ def laid_out(sizes: Sequence[int]) -> tuple[list[Any], int]:
     return starts, total
 
 
-def forward_sizes(width: int, v_width: int, lane: int) -> list[int]:
-    """Of the parts of a `reflected.Desk`, of vectors of so many numbers."""
+def _factors(lane: int, *, dropped: bool) -> int:
+    """Of the memory of a `reflected_dropped.Dropped`."""
+    return dropped * int(CELL) * (int(BLOCK) + 1) * lane
+
+
+def forward_sizes(width: int, v_width: int, lane: int, *, dropped: bool) -> list[int]:
+    """Of the parts of a `reflected.Desk`, of vectors of so many numbers, and of factors where weights are dropped."""
     size = int(BLOCK) * lane
-    return [width * size, _TILE * size, _TILE * size, _TILE * size, size, size, v_width * size, 2 * size]
+    desk = [width * size, _TILE * size, _TILE * size, _TILE * size, size, size, v_width * size, 2 * size]
+    return [*desk, _factors(lane, dropped=dropped)]
 
 
-def backward_room(keys: int, width: int, v_width: int, lane: int) -> Room:
+def backward_room(keys: int, width: int, v_width: int, lane: int, *, dropped: bool) -> Room:
     """Of `reflected_backward.block_back`, with so many keys."""
     size = int(BLOCK) * lane
     tiles, cells, pairs = -(-keys // _TILE), _TILE * size, _TILE * _TILE
     starts, total = laid_out([
         tiles * width * size, tiles * cells, tiles * cells, cells, cells, cells, width * size, v_width * size,
-        width * size, width * size, cells, pairs, pairs, 2 * size, 2 * size,
+        width * size, width * size, cells, pairs, pairs, 2 * size, 2 * size, _factors(lane, dropped=dropped),
     ])  # fmt: skip
     return Room._make([*starts, total])

@@ -13,6 +13,7 @@ from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.attention.cells import FEW, clear
 from fastpe.kernels.attention.reflected import ONE, block_of, head_of
 from fastpe.kernels.attention.reflected_blocks import span_of, spans_of
+from fastpe.kernels.attention.reflected_dropped import drop_from, dropped_of, margin
 from fastpe.kernels.gemm import ONTO, float_gemm
 from fastpe.kernels.simd import (
     at,
@@ -101,16 +102,19 @@ def _weigh(scores, count):
 
 
 @inner
-def row_forward(head, width, k_row, v_width, v_row, q, scale, seen, met, base, x, scores, out):
-    """`out` of one query, and its lse. seen: the first key that it sees, one at least, and the first that it no longer
-    does; met: how many reflect it; base: of the block that it would be in. k_row, v_row: from key to key."""
+def row_forward(head, width, k_row, v_width, v_row, q, scale, seen, met, base, dropped, i, x, memory, out):
+    """`out` of one query, i in its sequence, and its lse. seen: the first key that it sees, one at least, and the first
+    that it no longer does; met: how many reflect it; base: of the block that it would be in; dropped: as that of
+    `reflected.block_forward`. k_row, v_row: from key to key; memory: room for a number for each key."""
     factor, (near, last) = splat(scalar(x, scale)), seen
+    scores = at(memory, margin(dropped, near))
     for c in range(0, width, lanes(x)):
         store(x, c, load_first(q, c, width - c) * factor)
     _scores_of_row(head, width, k_row, x, scores, near, last, met)
     _raise(head, scores, near, last, base)
     count = last - near
     whole, peak = _weigh(scores, count)
+    drop_from(dropped, i, memory, near, last)
     share = splat(scalar(x, 1.0 / whole))
     clear(out, v_width)
     for j in range(0, count, _KEYS):
@@ -124,7 +128,7 @@ def row_forward(head, width, k_row, v_width, v_row, q, scale, seen, met, base, x
 
 
 @inner
-def _lane(lane, board, tokens, sizes, out, lse, bases, arenas):
+def _lane(lane, board, tokens, sizes, dropout, out, lse, bases, arenas):
     arena, width, v_width = row(arenas, lane), sizes.width, sizes.v_width
     x, scores = arena, at(arena, (width + lanes(arena) - 1) // lanes(arena) * lanes(arena))
     task = claim(board)
@@ -137,7 +141,10 @@ def _lane(lane, board, tokens, sizes, out, lse, bases, arenas):
             head, scale = head_of(tokens, sizes, b, h), tokens.scale[h]
             q, own = at(pointer(tokens.q), task * width), at(pointer(out), task * v_width)
             base = block_of(tokens, sizes, head, b, of_head * 0, FEW).base
-            found = row_forward(head, width, width, v_width, v_width, q, scale, (near, last), met, base, x, scores, own)
+            dropped = dropped_of(dropout, of_head, sizes.keys, scores)
+            found = row_forward(
+                head, width, width, v_width, v_width, q, scale, (near, last), met, base, dropped, i, x, scores, own
+            )
             put(pointer(lse), task, found)
             if sizes.raised:
                 put(pointer(bases), task, base)
@@ -145,9 +152,9 @@ def _lane(lane, board, tokens, sizes, out, lse, bases, arenas):
 
 
 @entry(label="attention of few queries through reflections")
-def forward(crew, board, tokens, sizes, out, lse, bases, arenas):
+def forward(crew, board, tokens, sizes, dropout, out, lse, bases, arenas):
     """As `reflected.forward`, without products.
 
     arenas: for a lane D numbers, in whole vectors, and one for each key.
     """
-    in_lanes(crew, _lane, (pointer(board), tokens, sizes, out, lse, bases, arenas))
+    in_lanes(crew, _lane, (pointer(board), tokens, sizes, dropout, out, lse, bases, arenas))
