@@ -28,9 +28,11 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         from numba.core.codegen import JITCodeLibrary
         from numba.core.compiler import CompilerBase, DefaultPassBuilder
-        from numba.core.compiler_machinery import AnalysisPass, register_pass
+        from numba.core.compiler_machinery import register_pass
         from numba.core.typed_passes import NativeLowering, NopythonRewrites, NopythonTypeInference
         from numba.core.untyped_passes import InlineClosureLikes
+
+        ownership = _ownership_pass()
 
         class Linked(JITCodeLibrary):
             def _optimize_final_module(self) -> None:
@@ -56,21 +58,10 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
                 state.library = Linked(state.targetctx.codegen(), state.func_id.func_qualname)
                 return super().run_pass(state)
 
-        @register_pass(mutates_CFG=False, analysis_only=True)
-        class Ownership(AnalysisPass):
-            _name = "who owns arrays"
-
-            def __init__(self) -> None:  # Numba's is abstract
-                pass
-
-            def run_pass(self, state: Any) -> bool:
-                _check_ownership(state)
-                return False
-
         class PlainCompiler(CompilerBase):
             def define_pipelines(self) -> Any:
                 passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
-                passes.add_pass_after(Ownership, NopythonTypeInference)
+                passes.add_pass_after(ownership, NopythonTypeInference)
                 if not self.state.flags.auto_parallel.enabled:  # a `prange` is made of both
                     unused = (InlineClosureLikes, NopythonRewrites)
                     passes.passes = [(each, why) for each, why in passes.passes if each not in unused]
@@ -91,6 +82,24 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
     # a Numba that is put together otherwise compiles every function by itself too; nothing else changes
     linked = {"pipeline_class": LinkedCompiler, "_nrt": False} if known else {}
     return ({"pipeline_class": PlainCompiler}, linked) if known else ({}, {})
+
+
+def _ownership_pass() -> type:
+    """`_check_ownership` as a pass of Numba."""
+    from numba.core.compiler_machinery import AnalysisPass, register_pass
+
+    @register_pass(mutates_CFG=False, analysis_only=True)
+    class Ownership(AnalysisPass):
+        _name = "who owns arrays"
+
+        def __init__(self) -> None:  # Numba's is abstract
+            pass
+
+        def run_pass(self, state: Any) -> bool:
+            _check_ownership(state)
+            return False
+
+    return Ownership
 
 
 def _check_ownership(state: Any) -> None:

@@ -61,10 +61,10 @@ def test_initial_values_and_their_number():
         assert 0.8 * fan_in**-0.5 < np.abs(found[name]).max() <= fan_in**-0.5
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("own", [{}, {"dropout": 0.3, "dtype": "float64"}], ids=["whole", "dropped"])
 @pytest.mark.parametrize("threads", [2, 3])
-def test_the_bits_do_not_depend_on_threads(threads, dropout):
-    assert_threads_do_not_matter(threads, BASE, dropout=dropout)
+def test_the_bits_do_not_depend_on_threads(threads, own):
+    assert_threads_do_not_matter(threads, BASE, **own)
 
 
 def test_lengths_of_their_own():

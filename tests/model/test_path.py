@@ -24,7 +24,7 @@ from fastpe.reference import _gate, reflections_vjp
 BASE = ModelConfig("path", width=24, heads=4, layers=2, hidden=20, causal=True, train_length=20, dtype="float64")
 DOCUMENTS = {"vocabulary": 11, "positions": "documents:3"}
 CASES = [
-    {}, {"sight": "window:9,chunks:70"}, {"dropout": 0.3}, {"encoding": "fox+path", "dropout": 0.2},
+    {}, {"sight": "window:9,chunks:70"}, {"dropout": 0.3},
     {"norm": "layernorm", "activation": "gelu", "final_norm": True},
     {"heads": 1, "norm": "rmsnorm"},
     {"encoding": "path*2,nope", "layers": 3}, {"encoding": "sinusoidal+path"}, {"options": {"rank": 3}},
@@ -89,10 +89,10 @@ def test_what_reflects_nothing_is_a_model_without():
     assert np.abs(moved(BASE)(x) - plain(x)).max() > 1e-3
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("own", [{}, {"dropout": 0.3, "dtype": "float64"}], ids=["whole", "dropped"])
 @pytest.mark.parametrize("threads", [2, 3])
-def test_the_bits_do_not_depend_on_threads(threads, dropout):
-    assert_threads_do_not_matter(threads, BASE, dropout=dropout)
+def test_the_bits_do_not_depend_on_threads(threads, own):
+    assert_threads_do_not_matter(threads, BASE, **own)
 
 
 def test_lengths_of_their_own():

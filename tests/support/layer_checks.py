@@ -54,8 +54,8 @@ def assert_gradients_are_the_references(config, length):
 
 
 def assert_threads_do_not_matter(threads, config, **own):
-    """Loss and gradients of float32, bit by bit those of one thread."""
-    config = replace(config, dtype="float32", **own)
+    """Loss and gradients, of float32 unless told otherwise, bit by bit those of one thread."""
+    config = replace(config, **{"dtype": "float32", **own})
     x, y = batch(config, 20, np.random.default_rng(0), 19)
     ours = moved(config).loss_and_grads(x, y, threads=threads)
     expected = moved(config).loss_and_grads(x, y, threads=1)
