@@ -18,7 +18,7 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
     assembles every function for itself, and optimises it again as a part of each caller. For the functions of a deep
     tree of kernels the first is for nothing, and takes half of the time.
 
-    Nor does it count references to the arrays that it is handed (another tenth): its caller holds them. So it makes
+    Nor does it count references to the arrays that it is handed (a twentieth): its caller holds them. So it makes
     none; one that does is compiled with `_nrt=True`, and only those that count alike hand each other arrays back
     (`_check_ownership`).
 
