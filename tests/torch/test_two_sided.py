@@ -123,7 +123,7 @@ def test_it_compiles_without_a_break_and_under_transforms():
     ({"softcap": 1.0}, "softcap cannot"), ({"key_offset": torch.ones(1, 5)}, "key_offset cannot"),
     ({"before": torch.full((1, 5), torch.nan)}, "before must be finite"), ({"foo": 1}, "foo is not a slot"),
     ({"q": torch.ones(2, 2, 3, 4).double()}, "q must have as many rows as k, 5, not 3"), ({"q": 1}, "q must be a"),
-    ({"wrt": ("q",)}, "wrt is not a slot"), ({"tolerance": 2}, "tolerance must"),
+    ({"wrt": ("q",)}, "wrt is not an argument"), ({"tolerance": 2}, "tolerance must"),
     ({"return_lse": 1}, "return_lse must be"),
 ])  # fmt: skip
 def test_mistakes_are_refused_by_name(wrong, named):
