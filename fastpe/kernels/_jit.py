@@ -68,7 +68,7 @@ def inner(function: Function) -> Function:
 
 def allocating(function: Function) -> Function:
     """As `inner`, for a function that makes arrays, or returns any to an `entry`: there references are counted."""
-    owning = {**_LINKED, **({"_nrt": True} if _LINKED else {})}
+    owning = {**_LINKED, "_nrt": True}
     compiled: Function = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **owning, **_OPTIONS)(function)
     return compiled
 

@@ -1,7 +1,7 @@
 """How Numba is put together here: what it does to a function, less what our functions have no use for.
 
 A training step is some 170 functions, of which Python calls one. Two thirds of the time that it takes to compile are
-Numba's own, in Python, and the rest LLVM's. What is left out below changes no instruction of what comes out.
+Numba's own, in Python, and the rest LLVM's. What is left out below changes no number that comes out.
 """
 
 import gc
