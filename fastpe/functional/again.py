@@ -28,7 +28,7 @@ from fastpe.kernels.attention.records import (
 )
 from fastpe.kernels.kept import LAYOUT
 from fastpe.kernels.simd import bits_of
-from fastpe.kernels.threads import lanes_for
+from fastpe.kernels.threads import lanes_for, run_again
 
 MOST_QUERIES = int(FEW)
 _MOST = 512  # calls that are kept; then all are dropped
@@ -175,33 +175,31 @@ class Again:
 
     def run(self, q: Array, k: Array, v: Array, given: Mapping[str, Array] | None) -> Any:
         """What `attention` returns, or None."""
-        if k.ndim != 4 or lanes_for(self.work * k.shape[2], self.tasks) > 1 or self.given != _shapes(given):
+        if k.ndim != 4 or self.given != _shapes(given):
             return None
+        lanes = lanes_for(self.work * k.shape[2], self.tasks)
         addresses, _alive = self.addresses(given)
         rest, bits = (addresses, self.slots, self.turns), self.bits
         out = np.empty(self.shape, self.dtype if bits is None else bits)
         lse = np.empty(self.shape[:-1], self.lse_dtype)
         if bits is None:
-            done = again.forward_again(self.record, self.size, out, lse, q, k, v, *rest)
+            done = run_again(lanes, again.forward_again, self.record, self.size, out, lse, q, k, v, *rest)
         else:
             halves = q.view(bits), k.view(bits), v.view(bits)
-            done = again.halves_again(self.record, self.size, out, lse, *halves, *rest)
+            done = run_again(lanes, again.halves_again, self.record, self.size, out, lse, *halves, *rest)
             out = out.view(self.dtype)
         if not done:
             return None
         return (out, lse) if self.return_lse else out
 
-    def run_at(self, q: int, k: int, v: int, addresses: Array | None) -> Array | None:
+    def run_at(self, threads: int, q: int, k: int, v: int, addresses: Array | None) -> Array | None:
         """The output, of half precision its bits, of arrays at addresses that are laid out as those of the call, or
-        None."""
-        if lanes_for(self.work * self.keys, self.tasks) > 1:
-            return None
+        None; on so many threads at most."""
+        lanes = min(threads, lanes_for(self.work * self.keys, self.tasks))
+        out = np.empty(self.shape, self.dtype if self.bits is None else self.bits)
+        function = again.forward_at if self.bits is None else again.halves_at
         rest = q, k, v, addresses, self.slots, self.turns
-        if self.bits is None:
-            out = np.empty(self.shape, self.dtype)
-            return out if again.forward_at(self.record, self.size, out, *rest) else None
-        out = np.empty(self.shape, self.bits)
-        return out if again.halves_at(self.record, self.size, out, *rest) else None
+        return out if run_again(lanes, function, self.record, self.size, out, *rest) else None
 
     def addresses(self, given: Mapping[str, Array] | None) -> tuple[Array | None, list[Array]]:
         """Where compiled code finds what is given, and the arrays that lie there."""

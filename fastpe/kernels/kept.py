@@ -13,12 +13,14 @@ a smaller entry runs the same machine code again, with other arrays in place of 
         return record
 
     @entry
-    def again(record, x):
+    def again(run, lanes, record, x):
         board, own = np.zeros(BOARD, np.int64), record.copy()
-        return run_kept(own, (pointer(board), x), (board, x))
+        return run_kept((run, lanes), own, (pointer(board), x), (board, x))
 
-or ``run_kept(own, (pointer(board), x, y), (board, x, y))``: `keep` says how many of the first may be others. A record
-holds addresses of arrays: who keeps it keeps the arrays, too, but for those that are changed. Of these it knows the
+    run_again(lanes, again, record, x)
+
+or ``run_kept(crew, own, (pointer(board), x, y), (board, x, y))``: `keep` says how many of the first may be others. A
+record holds addresses of arrays: who keeps it keeps the arrays, too, but for those that are changed. Of these it knows the
 types; whether they are as large as those before is what `is_laid_out` tells.
 """
 
@@ -33,7 +35,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
 from fastpe.kernels._jit import CHECK_BOUNDS
-from fastpe.kernels.threads import thunk_of, uncounted
+from fastpe.kernels.threads import call_lanes, thunk_of, uncounted
 
 _I64 = ir.IntType(64)
 _PREFIXES = 3  # at most
@@ -61,7 +63,7 @@ def keep(typingctx, record, function, prefixes, arguments):
     def emit(context, b, signature, values):
         whole = values[-1]
         thunk = thunk_of(context, b.module, function, called, whole.type)
-        head, first = _places(context, b, signature, values, whole.type)
+        head, first = _places(context, b, signature.args[0], values[0], whole.type)
         b.store(b.ptrtoint(thunk, _I64), head)
         for word in range(_PREFIXES):
             each = prefixes[min(word, len(prefixes) - 1)]
@@ -74,24 +76,25 @@ def keep(typingctx, record, function, prefixes, arguments):
 
 
 @intrinsic
-def run_kept(typingctx, record, changing, alive):
-    """Call what a record was made for with other arguments in place of its first, and a single lane.
+def run_kept(typingctx, crew, record, changing, alive):
+    """Call what a record was made for with other arguments in place of its first.
 
-    Returns False, and calls nothing, where those are of other types. The record is written to. alive: the arrays that
-    `changing` points to.
+    Returns False, and calls nothing, where those are of other types. The record is written to. crew: the first two of
+    `threads.Crew`, of no more lanes than threads. alive: the arrays that `changing` points to.
     """
 
     def emit(context, b, signature, values):
-        head, first = _places(context, b, signature, values, values[1].type)
+        head, first = _places(context, b, signature.args[1], values[1], values[2].type)
         known = [b.load(b.gep(head, [ir.Constant(_I64, 1 + word)])) for word in range(_PREFIXES)]
         fits = reduce(b.or_, (b.icmp_signed("==", number, _number_of(changing)) for number in known))
         with b.if_then(fits):
-            b.store(values[1], first, align=8)
-            thunk = ir.FunctionType(ir.VoidType(), [_I64, _I64]).as_pointer()
-            b.call(b.inttoptr(b.load(head), thunk), [b.ptrtoint(first, _I64), ir.Constant(_I64, 0)])
+            b.store(values[2], first, align=8)
+            thunk = b.inttoptr(b.load(head), ir.FunctionType(ir.VoidType(), [_I64, _I64]).as_pointer())
+            run, lanes = cgutils.unpack_tuple(b, values[0])
+            call_lanes(context, b, (run, lanes, lanes), thunk, b.ptrtoint(first, _I64))
         return fits
 
-    return types.boolean(record, changing, alive), emit
+    return types.boolean(crew, record, changing, alive), emit
 
 
 @intrinsic
@@ -179,10 +182,9 @@ def start_within(typingctx, x):
     return kind(x), emit
 
 
-def _places(context, b, signature, values, kind):
+def _places(context, b, array, record, kind):
     """The pointers to a record's head, and to its arguments, of the LLVM type `kind` or beginning with such."""
-    array = signature.args[0]
-    head = make_array(array)(context, b, values[0]).data
+    head = make_array(array)(context, b, record).data
     return head, b.bitcast(b.gep(head, [ir.Constant(_I64, _HEAD)]), kind.as_pointer())
 
 

@@ -49,6 +49,7 @@ from fastpe.kernels.simd import aligned_zeros
 from fastpe.kernels.simd.pointers import check_status, element
 
 _LITTLE = 2**18
+_WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "10000"}
 _MOST_THREADS = 1024  # tens of thousands end the process without a word
 _most = ContextVar("_most", default=_MOST_THREADS)
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
@@ -112,19 +113,28 @@ def run_lanes(threads: int, function: Callable[..., Any], *arguments: Any) -> An
     Numba's default threading layers abort the process when entered from two threads at once, and kill a child that was
     forked after their first use.
     """
-    global _threads_started
+    _refuse_lost_threads()
+    with _lanes_lock:
+        crew = _crew_of(threads)
+        _board[:] = 0
+        return function(crew, _board, *arguments)
+
+
+def _refuse_lost_threads() -> None:
     if forks.threads_lost:
         raise RuntimeError(
             "threads of fastpe, Numba and GNU OpenMP do not survive os.fork(): start worker processes with the 'spawn' "
             "or 'forkserver' method"
         )
-    with _lanes_lock:
-        if not _threads_started:
-            _start_threads()
-            _threads_started = True
-        _board[:] = 0
-        crew = Crew(_address_of_all_lanes(), threads, max(1, min(threads, numba.config.NUMBA_NUM_THREADS)))
-        return function(crew, _board, *arguments)
+
+
+def _crew_of(lanes: int) -> Crew:
+    """Those who run so many lanes; whoever has them holds `_lanes_lock`."""
+    global _threads_started
+    if not _threads_started:
+        _start_threads()
+        _threads_started = True
+    return Crew(_address_of_all_lanes(), lanes, max(1, min(lanes, numba.config.NUMBA_NUM_THREADS)))
 
 
 def run_apart(threads: int, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -135,21 +145,37 @@ def run_apart(threads: int, function: Callable[..., Any], *arguments: Any) -> An
     return function(_ALONE, np.zeros(BOARD, np.int64), *arguments)
 
 
+def run_again(lanes: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What an entry ``function(run, lanes, *arguments)`` returns that makes its own board: as `run_apart`, of no more
+    lanes than threads.
+
+    A `Crew` and a board take Numba as long to take in as all else that a call which is made again has.
+    """
+    if lanes == 1:
+        return function(0, 1, *arguments)
+    _refuse_lost_threads()
+    with _lanes_lock:
+        return function(_crew_of(lanes).run, lanes, *arguments)
+
+
 def _start_threads() -> None:
-    """Start Numba's threads so that idle ones sleep, unless the user's `OMP_WAIT_POLICY` says otherwise.
+    """Start Numba's threads so that idle ones sleep, unless the user's `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` say
+    otherwise.
 
     By default OpenMP's spin. Where another process wanted a core, that made the median training step 2.3 times as long
-    as on one thread. OpenMP reads the variable once, when loaded: other OpenMP libraries here must not see it.
+    as on one thread. But one that sleeps takes 60 microseconds to wake, one that spins takes 4, and calls often follow
+    each other closely: GNU's spin for a quarter of a millisecond, and then sleep. OpenMP reads the variables once, when
+    loaded: other OpenMP libraries here must not see them.
     """
     parallel._backend_init_process_lock = None  # an interrupt of an earlier start may have left it taken; made anew
-    if "OMP_WAIT_POLICY" in os.environ:
-        _start_and_leave_openmp_as_it_is()
-        return
+    own = {} if _WAITING.keys() & os.environ.keys() else _WAITING
     try:
-        os.putenv("OMP_WAIT_POLICY", "passive")  # not os.environ, which is Python's: an interrupt may come within
+        for name, value in own.items():
+            os.putenv(name, value)  # not os.environ, which is Python's: an interrupt may come within
         _start_and_leave_openmp_as_it_is()
     finally:
-        os.unsetenv("OMP_WAIT_POLICY")
+        for name in own:
+            os.unsetenv(name)
 
 
 def _start_and_leave_openmp_as_it_is() -> None:
@@ -234,19 +260,25 @@ def in_lanes(typingctx, crew, function, arguments):
         run, lanes, threads = (b.extract_value(values[0], place) for place in range(3))
         record = cgutils.alloca_once_value(b, uncounted(b, signature.args[2], values[2]))
         thunk = thunk_of(context, b.module, function, called, values[2].type)
-        kind = context.call_conv.get_function_type(types.void, _ALL_LANES.args)
-        result, error = (cgutils.alloca_once(b, place.pointee) for place in kind.args[:2])  # of Numba's own convention
-        numbers = [b.ptrtoint(record, _I64), lanes, threads]
-        with b.if_else(b.icmp_signed("==", lanes, ir.Constant(_I64, 1))) as (alone, together):
-            with alone:
-                b.call(thunk, [numbers[0], ir.Constant(_I64, 0)])
-            with together:
-                b.call(b.inttoptr(run, kind.as_pointer()), [result, error, b.ptrtoint(thunk, _I64), *numbers])
+        call_lanes(context, b, (run, lanes, threads), thunk, b.ptrtoint(record, _I64))
         # compiled code calls `function` from the thunk alone: tell Numba that the two belong together
         context.add_linking_libs([function.dispatcher.get_compile_result(called).library])
         return context.get_dummy_value()
 
     return types.void(crew, function, arguments), emit
+
+
+def call_lanes(context, b, crew, thunk, record):
+    """Call a thunk once for each lane of a crew, LLVM's values of one, with a record's address."""
+    run, lanes, threads = crew
+    kind = context.call_conv.get_function_type(types.void, _ALL_LANES.args)
+    result, error = (cgutils.alloca_once(b, place.pointee) for place in kind.args[:2])  # of Numba's own convention
+    with b.if_else(b.icmp_signed("==", lanes, ir.Constant(_I64, 1))) as (alone, together):
+        with alone:
+            b.call(thunk, [record, ir.Constant(_I64, 0)])
+        with together:
+            numbers = [b.ptrtoint(thunk, _I64), record, lanes, threads]
+            b.call(b.inttoptr(run, kind.as_pointer()), [result, error, *numbers])
 
 
 def uncounted(b, kind, value):

@@ -28,7 +28,8 @@ _OPTIONS = {
 NO_OPTIONS = (None, None, None)
 _NAMES = {"key_lengths": "lengths"}
 _CONSTANTS = {bool, int, float, str, np.ndarray}
-_DENSE, _grad_is_enabled, _is_autocast = torch.strided, torch.is_grad_enabled, torch.is_autocast_enabled
+_DENSE, _threads = torch.strided, torch.get_num_threads
+_grad_is_enabled, _is_autocast = torch.is_grad_enabled, torch.is_autocast_enabled
 _DTYPES = {torch.float32, torch.float64, *HALVES}
 
 _Places = list[tuple[int, torch.dtype | None]]
@@ -64,7 +65,7 @@ def attend(
     if kept is not None:
         call, places = kept
         addresses, _alive = _addresses(call, places, given)
-        found = call.run_at(q.data_ptr(), k.data_ptr(), v.data_ptr(), addresses)
+        found = call.run_at(_threads(), q.data_ptr(), k.data_ptr(), v.data_ptr(), addresses)
         if found is not None:
             own = torch.from_numpy(found)
             return own if own.dtype is dtype else own.view(dtype)
@@ -90,7 +91,7 @@ def attend_with(
         elif type(x) not in _CONSTANTS:
             return None
         own[name] = x
-    with at_most(torch.get_num_threads()):
+    with at_most(_threads()):
         out = host.attention(*map(array, (q, k, v)), **own)
     return tensor(out, q.dtype)
 
@@ -154,7 +155,7 @@ def _attend_and_keep(
     q, k, v = map(array, tensors)
     arrays: dict[str, Any] = {n: array(x.float() if x.dtype in HALVES else x) for n, x in (given or {}).items()}
     own = {_NAMES.get(name, name): x for name, x in arrays.items()}
-    with at_most(torch.get_num_threads()):
+    with at_most(_threads()):
         out = host.attention(q, k, v, **options, **own)
     kept = again.kept_of((q, k, v), arrays or None, **options)
     if kept is not None:

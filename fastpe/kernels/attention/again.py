@@ -1,4 +1,4 @@
-"""Calls of attention that are made again (see `kernels.kept`): of few queries, in one lane.
+"""Calls of attention that are made again (see `kernels.kept`): of few queries.
 
 q, k and v are laid out as those of the call that left the record; so is what else is given.
 """
@@ -33,39 +33,41 @@ elements each of `Given` has."""
 
 
 @entry(label="attention that is called again")
-def forward_again(record, size, out, lse, q, k, v, given, slots, turns):
+def forward_again(run, lanes, record, size, out, lse, q, k, v, given, slots, turns):
     """As `calls.forward`, of other arrays; False, and nothing done, where they are of other types or not laid out as
     those before, or hold what attention does not take.
 
-    record: `HEAD` words, then the record of the call. size: of a lane's memory.
+    run, lanes: see `threads.run_again`. record: `HEAD` words, then the record of the call. size: of a lane's memory.
     given: the addresses of `Given`, or None. slots, turns: True where it has slots of the kernels, and where it may
     have what turns or scales rows, else None.
     """
-    return _as_before(record, q, k, v) and _exactly(record, size, out, lse, q, k, v, given, slots, turns)
+    return _as_before(record, q, k, v) and _exactly(
+        (run, lanes), record, size, out, lse, q, k, v, given, slots, turns
+    )  # fmt: skip
 
 
 @entry(label="attention of half precision that is called again")
-def halves_again(record, size, out, lse, q, k, v, given, slots, turns):
+def halves_again(run, lanes, record, size, out, lse, q, k, v, given, slots, turns):
     """As `forward_again`, of half precision, of which queries were float32 in one piece before; lse: float32.
 
     All of q, k, v and out are the integers that `simd.halves` makes of such numbers; what is given is float32, or
     float64, and turns nothing.
     """
-    return _as_before(record, q, k, v) and _rounded(record, size, out, lse, q, k, v, given, slots, turns)
+    return _as_before(record, q, k, v) and _rounded((run, lanes), record, size, out, lse, q, k, v, given, slots, turns)
 
 
 @entry(label="attention that is called again")
-def forward_at(record, size, out, q, k, v, given, slots, turns):
+def forward_at(run, lanes, record, size, out, q, k, v, given, slots, turns):
     """`forward_again` without lse, of arrays at addresses, which must be laid out as those before."""
     lse = np.empty(out.shape[:3], out.dtype)
-    return _exactly(record, size, out, lse, *_qkv_at(record, out, q, k, v), given, slots, turns)
+    return _exactly((run, lanes), record, size, out, lse, *_qkv_at(record, out, q, k, v), given, slots, turns)
 
 
 @entry(label="attention of half precision that is called again")
-def halves_at(record, size, out, q, k, v, given, slots, turns):
+def halves_at(run, lanes, record, size, out, q, k, v, given, slots, turns):
     """`halves_again` of arrays at addresses, as `forward_at`."""
     lse = np.empty(out.shape[:3], np.float32)
-    return _rounded(record, size, out, lse, *_qkv_at(record, out, q, k, v), given, slots, turns)
+    return _rounded((run, lanes), record, size, out, lse, *_qkv_at(record, out, q, k, v), given, slots, turns)
 
 
 @inner
@@ -80,25 +82,26 @@ def _qkv_at(record, like, q, k, v):
 
 
 @inner
-def _exactly(record, size, out, lse, q, k, v, given, slots, turns):
-    return _again(record, size, out, lse, start_within(q), start_within(k), start_within(v), given, slots, turns, None)
+def _exactly(crew, record, size, out, lse, q, k, v, given, slots, turns):
+    first = start_within(q), start_within(k), start_within(v)
+    return _again(crew, record, size, out, lse, *first, given, slots, turns, None)
 
 
 @allocating
-def _rounded(record, size, out, lse, q, k, v, given, slots, turns):
+def _rounded(crew, record, size, out, lse, q, k, v, given, slots, turns):
     exact, wide = np.empty(out.shape, np.float32), widened(q)
-    done = _again(record, size, exact, lse, wide, start_within(k), start_within(v), given, slots, turns, True)
+    done = _again(crew, record, size, exact, lse, wide, start_within(k), start_within(v), given, slots, turns, True)
     round_into(exact.reshape(-1), out.reshape(-1))
     return done
 
 
 @allocating
-def _again(record, size, out, lse, q, k, v, given, slots, turns, halves):
+def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, halves):
     """halves: True where keys are of half precision, which no slot turns here; else None."""
-    own, board, arenas = record[HEAD:].copy(), np.zeros(BOARD, np.int64), np.zeros((1, size), out.dtype)
+    own, board, arenas = record[HEAD:].copy(), np.zeros(BOARD, np.int64), np.zeros((crew[1], size), out.dtype)
     call, alive = (pointer(board), out, lse, arenas), (own, board, arenas, out, lse, q, k, v)
     if given is None:
-        return run_kept(own, (*call, (q, q, k, k, v)), alive)
+        return run_kept(crew, own, (*call, (q, q, k, k, v)), alive)
     sizes = Sizes(*to_fixed_tuple(record[FRONT:_COUNTS], SIZES))
     arrays, none = given_at(given, record[_COUNTS:HEAD], out)
     fits, seen = seen_of(sizes, arrays, out)
@@ -108,9 +111,9 @@ def _again(record, size, out, lse, q, k, v, given, slots, turns, halves):
     more = (*call, (q, qr, k, kr, v), seen)
     all_alive = (*alive, qr, kr, seen, none)
     if slots is None:
-        return run_kept(own, more, all_alive) and _drained(out, lse, arrays.sinks)
+        return run_kept(crew, own, more, all_alive) and _drained(out, lse, arrays.sinks)
     takes, of_slots = slots_of(sizes, arrays, out)
-    if not (takes and run_kept(own, (*more, of_slots), (*all_alive, of_slots))):
+    if not (takes and run_kept(crew, own, (*more, of_slots), (*all_alive, of_slots))):
         return False
     if not has_columns(arrays):
         return _drained(out, lse, arrays.sinks)
