@@ -3,8 +3,8 @@
 They run the record of the call before (`kernels.kept`): compiled code sees whether the new arrays are laid out as those
 before. Where they are not, as once for each token when a cache has grown, the call goes the way of `functional.seen`,
 which leaves a record of it here. Nothing that is written to is kept from call to call. Calls with maps of channels,
-lifted channels, bands, dropout or a scale for each head always go that way; so do those whose slots are no arrays of
-the call's own sizes, and those whose keys are copied first, as those of half precision are where angles turn them.
+lifted channels, bands or dropout always go that way; so do those whose slots are no arrays of the call's own sizes, and
+those whose keys are copied first, as those of half precision are where angles turn them.
 """
 
 import math
@@ -15,6 +15,7 @@ import numpy as np
 
 from fastpe.functional.axes import AXES, Array
 from fastpe.functional.layouts import contiguous
+from fastpe.functional.rotation import without_warnings
 from fastpe.kernels.attention import again
 from fastpe.kernels.attention.cells import FEW
 from fastpe.kernels.attention.given import INTEGERS, LOGICAL, WIDE, Given, Sizes
@@ -32,16 +33,20 @@ from fastpe.kernels.threads import lanes_for, run_again
 
 MOST_QUERIES = int(FEW)
 _MOST = 512  # calls that are kept; then all are dropped
-_SEEN = {"key_lengths": (1,), "query_start": (1,), "spans": (3,), "mask": (1, 2, 3, 4), "bias": (2, 3), "sinks": (1,)}
+_SEEN = {
+    "key_lengths": (1,), "query_start": (1,), "spans": (3,), "mask": (1, 2, 3, 4), "bias": (2, 3), "sinks": (1,),
+    "scale": (1,),
+}  # fmt: skip
 _ARRAYS = [name for name in (*Given._fields, "index") if name in AXES]
 _SLOTS = {name: (len(AXES[name]), len(AXES[name]) + 1) for name in _ARRAYS} | {"growth": (2,)}
 _AXES = _SLOTS | _SEEN
 """What may be given beside q, k and v, and how many axes it has."""
 _TURNS = {"angles", "row_scale"}
 _OF_KERNELS = _SLOTS.keys() - _SEEN.keys() - _TURNS
+_SCALE = Given._fields.index("scale")
 _FIELDS = {"query_start": "starts", "index": "indices"}  # of `Given`, for those that are called otherwise there
 OPTIONS = ("scale", "pairs", "rectify")
-"""What else may be among slots."""
+"""What else may be among slots, and is no array."""
 
 _kept: dict[Any, "Again"] = {}
 
@@ -56,6 +61,8 @@ def key_of(
     options = None
     if slots:
         scale, pairs, rectify = map(slots.get, OPTIONS)
+        if type(scale) is np.ndarray:
+            scale = None  # it is among `given`
         if not scale is pairs is rectify is None:
             options = scale, pairs, rectify, type(scale), type(pairs), type(rectify)
     own = None if given is None else tuple((name, x.dtype, x.ndim) for name, x in given.items())
@@ -69,7 +76,7 @@ def given_arrays(arrays: Mapping[str, Any]) -> dict[str, Array] | None:
     """Those that are not None; None where one is no array as records are made with. Options are passed over."""
     found = {}
     for name, x in arrays.items():
-        if x is None or name in OPTIONS:
+        if x is None or (name in OPTIONS and type(x) is not np.ndarray):
             continue
         axes = _AXES.get(name)
         if axes is None or type(x) is not np.ndarray or x.ndim not in axes:
@@ -161,12 +168,14 @@ class Again:
         # with slots of the kernels it is compiled for both: one kind less
         self.turns = True if self.slots or (given and given.keys() & _TURNS) else None
         rest = SLOTS_OF_INPUTS if self.slots else ROWS_OF_INPUTS if given is None else SEEN_OF_INPUTS
-        self.others = inputs[rest:]  # to keep them; not the arrays of the call
+        own = Inputs(*inputs)
+        self.others = own.scale, *inputs[rest:]  # to keep them; not the arrays of the call
         self.nowhere, counts = np.zeros((2, len(Given._fields)), np.int64)  # addresses, and elements, of nothing
         self.places, sizes = dict[str, tuple[int, np.dtype[Any]]](), (0,) * len(Sizes._fields)
         if given is not None:
+            self.nowhere[_SCALE], counts[_SCALE] = own.scale.ctypes.data, own.scale.size
             self.places = _places_of(given, out.dtype)
-            sizes = _sizes_of(given, Inputs(*inputs), qkv, half)
+            sizes = _sizes_of(given, own, qkv, half)
             for name, x in given.items():
                 counts[self.places[name][0]] = x.size
         self.record = np.concatenate([np.array([*_layouts(qkv), *sizes, *counts], np.int64), record])
@@ -208,10 +217,16 @@ class Again:
         found, alive = self.nowhere.copy(), []
         for name, x in given.items():
             place, dtype = self.places[name]
-            whole = contiguous(x, dtype)
+            whole = contiguous(x, dtype) if x.dtype is dtype else _converted(x, dtype)
             alive.append(whole)
             found[place] = whole.ctypes.data
         return found, alive
+
+
+@without_warnings
+def _converted(x: Array, dtype: Any) -> Array:
+    """x in another dtype; compiled code refuses what is no longer finite."""
+    return contiguous(x, dtype)
 
 
 def _places_of(given: Mapping[str, Array], dtype: Any) -> dict[str, tuple[int, np.dtype[Any]]]:

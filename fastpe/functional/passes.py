@@ -97,7 +97,7 @@ class Pass(Outcome):
         slots = with_tallies(made, b, h, n)
         dropout = dropout_of(call.dropout, call.dropout_seed)
         slots, columns, self.dropout = all_or_none(slots, self.columns, dropout, self.dtype)
-        arrays = *starts, lengths, *sight, made.bias, slots, columns, scale, *bounds, self.table, limits
+        arrays = *starts, lengths, *sight, made.bias, scale, slots, columns, *bounds, self.table, limits
         self.inputs = Inputs._make(arrays)
         if known is None:
             self._forward()

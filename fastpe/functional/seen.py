@@ -184,7 +184,7 @@ class _Plan:
         self.nothing = slot_arrays({}, (), call.positions, self.dtype, self.has_terms)
         self.no_bounds = *bounds_of(done.rows[0], done.rows[2], self.nothing, None), limits_of(0.0, self.causal, 1)
         self.has_records = self.lead == 2 and call.positions.n <= _FEW and call.k.dtype == call.v.dtype
-        self.has_records &= (self.reads_halves or self.own_dtype is self.dtype) and self.scale is not None
+        self.has_records &= self.reads_halves or self.own_dtype is self.dtype
         self.last_sight: tuple[int, _Sight] | None = None
         self.last_case: tuple[Any, tuple[Any, ...]] | None = None
 
@@ -220,7 +220,7 @@ class _Plan:
         x = (
             first, first if qr is q else simd.start_of(qr), keys, keys if kr is k else simd.start_of(kr),
             simd.start_of(v), sight.lengths, sight.starts, sight.spans, made.mask, sight.occupied, made.bias,
-            own_slots, own_columns, scale, *bounds[:3], made.table, bounds[3],
+            scale, own_slots, own_columns, *bounds[:3], made.table, bounds[3],
         )  # fmt: skip
         out, lse = np.empty((b, h, n, dv), dtype), np.empty((b, h, n), dtype)
         lanes = lanes_for(b * h * n * m * (q.shape[-1] + dv), b * h * -(-n // _BLOCK))

@@ -20,8 +20,8 @@ a smaller entry runs the same machine code again, with other arrays in place of 
     run_again(lanes, again, record, x)
 
 or ``run_kept(crew, own, (pointer(board), x, y), (board, x, y))``: `keep` says how many of the first may be others. A
-record holds addresses of arrays: who keeps it keeps the arrays, too, but for those that are changed. Of these it knows the
-types; whether they are as large as those before is what `is_laid_out` tells.
+record holds addresses of arrays: who keeps it keeps the arrays, too, but for those that are changed. Of these it knows
+the types; whether they are as large as those before is what `is_laid_out` tells.
 """
 
 import zlib
@@ -140,28 +140,27 @@ def array_at(typingctx, address, layout, place, like):
 
 
 @intrinsic
-def arrays_at(typingctx, addresses, counts, count, like):
-    """The first `count` arrays at addresses, of as many elements as `counts` says and of another's type; one without
-    elements lies where that other one does."""
+def arrays_at(typingctx, addresses, counts, count, dtype):
+    """The first `count` arrays at addresses, of as many elements as `counts` says; one without elements lies where
+    these do."""
     if not isinstance(count, types.IntegerLiteral):
         raise RequireLiteralValue("count")
-    kind, number = types.Array(like.dtype, 1, "C"), count.literal_value
+    kind, number = types.Array(dtype.dtype, 1, "C"), count.literal_value
     made = types.UniTuple(kind, number)
 
     def emit(context, b, signature, values):
         of_addresses, of_counts = (make_array(signature.args[x])(context, b, values[x]).data for x in range(2))
-        other, found = make_array(like)(context, b, values[3]), []
+        found, step = [], ir.Constant(_I64, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
         for place in range(number):
             each = make_array(kind)(context, b)
             address, size = (b.load(b.gep(x, [ir.Constant(_I64, place)])) for x in (of_addresses, of_counts))
             none = b.icmp_signed("==", size, ir.Constant(_I64, 0))
-            data = b.select(none, other.data, b.inttoptr(address, each.data.type))
-            step = other.itemsize
+            data = b.select(none, b.bitcast(of_counts, each.data.type), b.inttoptr(address, each.data.type))
             populate_array(each, data=data, shape=[size], strides=[step], itemsize=step, meminfo=None, parent=None)
             found.append(each._getvalue())
         return context.make_tuple(b, made, found)
 
-    return made(addresses, counts, count, like), emit
+    return made(addresses, counts, count, dtype), emit
 
 
 @intrinsic

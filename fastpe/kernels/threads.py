@@ -24,13 +24,11 @@ A lane waits only for tasks that other lanes have claimed and are running, so an
 through. Numba's `prange` appears once, in `_all_lanes`: a kernel inside a `prange` of its own is compiled twice over.
 """
 
-import ctypes
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import numba
@@ -45,11 +43,11 @@ from fastpe.base import forks
 from fastpe.base.guard import OneAtATime
 from fastpe.base.validation import whole
 from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.openmp import start_threads
 from fastpe.kernels.simd import aligned_zeros
 from fastpe.kernels.simd.pointers import check_status, element
 
 _LITTLE = 2**18
-_WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "10000"}
 _MOST_THREADS = 1024  # tens of thousands end the process without a word
 _most = ContextVar("_most", default=_MOST_THREADS)
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
@@ -132,7 +130,7 @@ def _crew_of(lanes: int) -> Crew:
     """Those who run so many lanes; whoever has them holds `_lanes_lock`."""
     global _threads_started
     if not _threads_started:
-        _start_threads()
+        start_threads()
         _threads_started = True
     return Crew(_address_of_all_lanes(), lanes, max(1, min(lanes, numba.config.NUMBA_NUM_THREADS)))
 
@@ -156,44 +154,6 @@ def run_again(lanes: int, function: Callable[..., Any], *arguments: Any) -> Any:
     _refuse_lost_threads()
     with _lanes_lock:
         return function(_crew_of(lanes).run, lanes, *arguments)
-
-
-def _start_threads() -> None:
-    """Start Numba's threads so that idle ones sleep, unless the user's `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` say
-    otherwise.
-
-    By default OpenMP's spin. Where another process wanted a core, that made the median training step 2.3 times as long
-    as on one thread. But one that sleeps takes 60 microseconds to wake, one that spins takes 4, and calls often follow
-    each other closely: GNU's spin for a quarter of a millisecond, and then sleep. OpenMP reads the variables once, when
-    loaded: other OpenMP libraries here must not see them.
-    """
-    parallel._backend_init_process_lock = None  # an interrupt of an earlier start may have left it taken; made anew
-    own = {} if _WAITING.keys() & os.environ.keys() else _WAITING
-    try:
-        for name, value in own.items():
-            os.putenv(name, value)  # not os.environ, which is Python's: an interrupt may come within
-        _start_and_leave_openmp_as_it_is()
-    finally:
-        for name in own:
-            os.unsetenv(name)
-
-
-def _start_and_leave_openmp_as_it_is() -> None:
-    """Numba tells OpenMP its own number of threads, which is also that of others here: of PyTorch, say."""
-    openmp = _openmp()
-    before = None if openmp is None else openmp.omp_get_max_threads()
-    numba.get_num_threads()
-    if openmp is not None:
-        openmp.omp_set_num_threads(before)
-
-
-def _openmp() -> ctypes.CDLL | None:
-    """The OpenMP that Numba's threads are of, found as the loader does: what all see comes before its own."""
-    try:
-        pool = import_module("numba.np.ufunc.omppool").__file__
-        return next(own for own in map(ctypes.CDLL, (None, pool)) if hasattr(own, "omp_set_num_threads"))
-    except (ImportError, OSError, TypeError, StopIteration):  # on Windows no name stands for what all see
-        return None
 
 
 @intrinsic

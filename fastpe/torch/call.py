@@ -197,6 +197,8 @@ def _straight(
         given, options = {**given, **slots}, straight.NO_OPTIONS
         if not slots.keys().isdisjoint(OPTIONS):
             options = tuple(given.pop(name, None) for name in OPTIONS)
+            if isinstance(options[0], torch.Tensor):  # a scale for each head
+                given["scale"], options = options[0], (None, *options[1:])
         found = straight.attend(q, k, v, causal, window, softcap, options, given)
         if found is not None:
             return found

@@ -13,6 +13,7 @@ from fastpe import reference
 from fastpe.functional import again, seen
 from fastpe.kernels.attention import again as again_kernels
 from fastpe.kernels.attention.cells import FEW
+from fastpe.kernels.threads import default_threads
 
 OPTIONS = (
     {}, {"causal": True}, {"window": 9}, {"softcap": 2.0}, {"scale": 0.3}, {"return_lse": True}, {"tolerance": 0.0},
@@ -167,6 +168,21 @@ def test_threads_do_not_meet(rng):
                 np.testing.assert_array_equal(one, exact)
 
 
+@pytest.mark.parametrize("given", [{"causal": True}, {"sinks": np.linspace(-2, 2, 4, dtype=np.float32)}], ids=str)
+@pytest.mark.parametrize("name", ["float32", "bfloat16"])
+def test_lanes_change_no_bit(rng, monkeypatch, name, given):
+    arrays = [x.astype(dtype_of(name)) for x in qkv(rng, m=700)]
+    expected = reference_of(*arrays, given)
+    counts = []
+    for lanes in range(1, default_threads() + 1):
+        monkeypatch.setattr(again, "lanes_for", lambda work, tasks, lanes=lanes: counts.append(tasks) or lanes)
+        fastpe.attention(*arrays, **given)
+        for _ in range(5):
+            found = only_again(*arrays, **given)
+            np.testing.assert_array_equal(*(x.view(f"u{x.itemsize}") for x in (found, expected)))
+    assert set(counts) == {2 * 4}
+
+
 def test_what_is_kept_is_bounded(rng, monkeypatch):
     monkeypatch.setattr(again, "_MOST", 3)
     q, k, v = qkv(rng)
@@ -197,7 +213,7 @@ def given_of(rng, name, n, m=130, b=2, h=4):
         "bools": {"mask": shown}, "a row of bools": {"mask": shown[:, :1, :1]}, "keys hidden": {"mask": shown[0, 0, 0]},
         "numbers": {"mask": added}, "numbers of heads": {"mask": added[0, :, :1]}, "spans": {"spans": spans},
         "spans of all": {"spans": spans[:1]}, "starts": {"query_start": starts, "causal": True, "window": 7},
-        "lengths": {"lengths": lengths}, "sinks": {"sinks": sinks},
+        "lengths": {"lengths": lengths}, "sinks": {"sinks": sinks}, "scales": {"scale": short[:, 0]},
         "sinks alone": {"sinks": sinks, "lengths": lengths * 0},
         "all": {
             "sinks": sinks, "lengths": lengths, "query_start": starts, "spans": spans, "mask": added, "bias": bias,
@@ -208,7 +224,7 @@ def given_of(rng, name, n, m=130, b=2, h=4):
 
 NAMES = (
     "bias", "clipped bias", "bias of samples", "bias from starts", "bools", "a row of bools", "keys hidden", "numbers",
-    "numbers of heads", "spans", "spans of all", "starts", "lengths", "sinks", "sinks alone", "all",
+    "numbers of heads", "spans", "spans of all", "starts", "lengths", "sinks", "scales", "sinks alone", "all",
 )  # fmt: skip
 
 
@@ -239,6 +255,9 @@ def test_the_same_bits_with_slots(rng, dtype, name):
         ({"lengths": np.array([3, 4])}, np.array([3, 131]), "lengths"),
         ({"query_start": np.array([3, 4])}, np.array([3, -1]), "query_start"),
         ({"sinks": np.zeros(4, "f4")}, np.full(4, -np.inf, "f4"), "sinks must be finite"),
+        ({"scale": np.ones(4, "f4")}, np.full(4, np.nan, "f4"), "scale must be finite"),
+        ({"scale": np.ones(4)}, np.full(4, 1e39), "scale must be finite in float32"),
+        ({"scale": np.ones(4)}, np.ones(2), "scale must"),
         ({"bias": np.zeros((4, 9), "f4")}, np.zeros((4, 9), "f8"), "dtype"),
         ({"bias": np.zeros((4, 9), "f4")}, np.zeros((3, 9), "f4"), "bias must have"),
         ({"mask": np.zeros((1, 130), bool)}, np.zeros((2, 130), bool), "mask must have"),

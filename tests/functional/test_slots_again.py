@@ -38,7 +38,7 @@ def slot_of(rng, name, n, m=130, b=2, h=4, d=24):
         "angles": {"angles": angles[:, :m], "pairs": "half"},
         "angles of heads": {"angles": 9 * rng.random((b, h, m, 5))},
         "angles from starts": {"angles": angles, "query_start": starts, "rel_key": normal(1, 9, d)},
-        "factors": {"row_scale": normal(b, h, n), "gain": offsets},
+        "factors": {"row_scale": normal(b, h, n), "gain": offsets, "scale": offsets[:, 0].astype(np.float64)},
         "factors of all": {"row_scale": normal(1, n), "angles": angles[:, :m]},
         "growth": {"growth": 0.1 * rng.random((m, d // 2)), "angles": angles[:, :m], "causal": True},
     }[name]  # fmt: skip

@@ -300,12 +300,12 @@ import fastpe, fastpe.torch
 from fastpe.kernels import threads
 def refused(*_):
     raise AssertionError("threads were started")
-start, threads._start_threads = threads._start_threads, refused
+start, threads.start_threads = threads.start_threads, refused
 q = torch.zeros(1, 4, 1000, 16, requires_grad=True)
 fastpe.torch.attention(q, q, q, causal=True).sum().backward()
 few = torch.zeros(1, 64, 1, 16)
 fastpe.torch.attention(few, *[torch.zeros(1, 64, 1000, 16)] * 2)
-threads._start_threads = start
+threads.start_threads = start
 torch.set_num_threads(2)
 fastpe.torch.attention(q, q, q, causal=True)
 assert threads._threads_started

@@ -65,6 +65,7 @@ SLOTS = {
     "spans": {"spans": torch.tensor([[[3, 66]], [[0, 50]]])},
     "lengths and starts": {"lengths": torch.tensor([50, 9]), "query_start": torch.tensor([60, 5]), "causal": True},
     "sinks": {"sinks": torch.tensor([0.1, -2.0, 3.0, 0.0]), "scale": 0.3},
+    "scales": {"scale": torch.tensor([0.1, -2.0, 3.0, 0.0])},
 }
 
 
@@ -195,6 +196,23 @@ def test_a_cache_that_grows_and_one_for_all_samples():
             assert torch.equal(found, the_long_way(q, k[:, :, :m], v[:, :, :m]))
     for _ in range(3):
         assert torch.equal(fastpe.torch.attention(q, k[:1], v[:1])[1], fastpe.torch.attention(q[1:], k[:1], v[:1])[0])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_are_pytorchs(monkeypatch, threads):
+    lanes, run, before = [], again.run_again, torch.get_num_threads()
+    monkeypatch.setattr(again, "run_again", lambda number, *rest: lanes.append(number) or run(number, *rest))
+    monkeypatch.setattr(again, "lanes_for", lambda work, tasks: 2)
+    q, k, v = qkv(m=4000)
+    expected = the_long_way(q, k, v)
+    fastpe.torch.attention(q, k, v), fastpe.torch.attention(q, k, v)
+    try:
+        torch.set_num_threads(threads)
+        lanes.clear()
+        assert torch.equal(only_straight(q, k, v), expected)
+    finally:
+        torch.set_num_threads(before)
+    assert lanes == [threads]
 
 
 def test_without_ml_dtypes(monkeypatch):

@@ -103,13 +103,13 @@ def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, halves):
     if given is None:
         return run_kept(crew, own, (*call, (q, q, k, k, v)), alive)
     sizes = Sizes(*to_fixed_tuple(record[FRONT:_COUNTS], SIZES))
-    arrays, none = given_at(given, record[_COUNTS:HEAD], out)
+    arrays = given_at(given, record[_COUNTS:HEAD], out)
     fits, seen = seen_of(sizes, arrays, out)
     takes, qr, kr = _turned(sizes, arrays, q, k, turns, halves)
     if not (fits and takes and are_finite(arrays.sinks)):
         return False
     more = (*call, (q, qr, k, kr, v), seen)
-    all_alive = (*alive, qr, kr, seen, none)
+    all_alive = (*alive, qr, kr, seen)
     if slots is None:
         return run_kept(crew, own, more, all_alive) and _drained(out, lse, arrays.sinks)
     takes, of_slots = slots_of(sizes, arrays, out)

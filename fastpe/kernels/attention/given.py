@@ -58,6 +58,7 @@ class Given(NamedTuple):
     shown: np.ndarray  # the mask; or as numbers
     added: np.ndarray
     bias: np.ndarray
+    scale: np.ndarray  # of each head, always there
     sinks: np.ndarray
     gain: np.ndarray
     rel_gain: np.ndarray
@@ -85,32 +86,32 @@ MOST_GROWTH = 0.9  # of the exponent that the dtype has room for, by which growt
 
 @allocating
 def given_at(addresses, counts, like):
-    """`Given` of arrays at addresses, of so many elements each; and what must live as long as it."""
-    whole, logical, own, wide = np.zeros(1, np.int64), np.zeros(1, np.bool_), np.zeros(1, like.dtype), np.zeros(1)
-    found = Given(
-        *arrays_at(addresses, counts, _OF_INTEGERS, whole),
-        *arrays_at(addresses[_OF_INTEGERS:], counts[_OF_INTEGERS:], _OF_LOGICAL, logical),
-        *arrays_at(addresses[_FIRST_OWN:], counts[_FIRST_OWN:], _OF_OWN, own),
-        *arrays_at(addresses[_FIRST_WIDE:], counts[_FIRST_WIDE:], _OF_WIDE, wide),
+    """`Given` of arrays at addresses, of so many elements each; who holds `counts` holds those without elements."""
+    return Given(
+        *arrays_at(addresses, counts, _OF_INTEGERS, np.int64),
+        *arrays_at(addresses[_OF_INTEGERS:], counts[_OF_INTEGERS:], _OF_LOGICAL, np.bool_),
+        *arrays_at(addresses[_FIRST_OWN:], counts[_FIRST_OWN:], _OF_OWN, like.dtype),
+        *arrays_at(addresses[_FIRST_WIDE:], counts[_FIRST_WIDE:], _OF_WIDE, np.float64),
     )  # fmt: skip
-    return found, (whole, logical, own, wide)
 
 
 @allocating
 def seen_of(sizes, given, like):
-    """Lengths, starts, spans, the mask, what it leaves of tiles, and the bias, as `Inputs` has them; before them,
-    whether attention takes what is given."""
+    """Lengths, starts, spans, the mask, what it leaves of tiles, the bias and the scale, as `Inputs` has them; before
+    them, whether attention takes what is given."""
     b, n, m = sizes.samples, sizes.queries, sizes.keys
-    lengths, starts = np.empty((b, 2), np.int64), np.empty(b, np.int64)
-    spans, none = np.zeros((sizes.spans, n, 2), np.int64), np.empty(0, np.int64)
-    occupied = np.zeros((sizes.masks, sizes.heads_of_masks, 1, sizes.tiles), np.int64)
+    of_spans, of_tiles = 2 * n * sizes.spans, sizes.masks * sizes.heads_of_masks * sizes.tiles
+    whole = np.zeros(3 * b + of_spans + of_tiles, np.int64)  # one array: to make one takes as long as to fill it
+    starts, spans, occupied = whole[:b], whole[3 * b : 3 * b + of_spans], whole[3 * b + of_spans :]
+    lengths = whole[b : 3 * b].reshape(b, 2)
     mask, bias = np.zeros(sizes.mask, like.dtype), np.zeros(sizes.bias, like.dtype)
-    made = lengths, starts, spans.reshape(-1), mask, occupied.reshape(-1)
-    fits = lay((n, m), (none, given.key_lengths, given.starts, given.spans, given.shown, given.added), made)
+    own = whole[:0], given.key_lengths, given.starts, given.spans, given.shown, given.added
+    fits = lay((n, m), own, (lengths, starts, spans, mask, occupied)) and are_finite(given.scale)
     if given.bias.size:
         fits = fits and are_finite(given.bias)
         unfold_into(given.bias, sizes.heads, sizes.bias_offsets, _firsts(sizes, given), n, m, bias)
-    return fits, (lengths, starts, spans, mask, occupied, bias)
+    tiles = occupied.reshape(sizes.masks, sizes.heads_of_masks, 1, sizes.tiles)
+    return fits, (lengths, starts, spans.reshape(sizes.spans, n, 2), mask, tiles, bias, given.scale)
 
 
 @allocating

@@ -302,9 +302,9 @@ class Inputs(NamedTuple):
     mask: np.ndarray  # flat
     occupied: np.ndarray  # (B or 1, H or 1, blocks, strips), int64
     bias: np.ndarray  # unfolded, flat
+    scale: np.ndarray  # (H,)
     slots: Slots | None  # None as `terms_of` says
     columns: Any  # `columns.Columns`, likewise
-    scale: np.ndarray  # (H,)
     q_norms: np.ndarray  # (B H N,)
     key_norms: np.ndarray  # (B, Hk, 2, tiles): the largest norm of keys up to each tile, and from it on
     # (B or 1, H, 2, chunks), float64: log sum exp of biases up to CHUNK offsets, and from them on
@@ -313,8 +313,8 @@ class Inputs(NamedTuple):
     limits: tuple[float, float]  # as `Guard` has them
 
 
-# the first of them are rows; after them come what queries see, with the bias, then slots, then all else
-ROWS_OF_INPUTS, SEEN_OF_INPUTS, SLOTS_OF_INPUTS = map(Inputs._fields.index, ("lengths", "slots", "scale"))
+# the first of them are rows; after them come what queries see, with bias and scale, then slots, then all else
+ROWS_OF_INPUTS, SEEN_OF_INPUTS, SLOTS_OF_INPUTS = map(Inputs._fields.index, ("lengths", "slots", "q_norms"))
 
 
 class Gradients(NamedTuple):
