@@ -20,6 +20,7 @@ from fastpe.benchmarks.attention_cases import Calls, Exact, Problem
 from fastpe.benchmarks.figures import WrongResult
 from fastpe.benchmarks.products import check_product, product_call
 from fastpe.doctor import probe
+from fastpe.kernels.openmp import start_threads
 from fastpe.model.adam import Adam
 from fastpe.model.config import ModelConfig
 from fastpe.model.encoding import ModelEncoding
@@ -41,6 +42,12 @@ class Job:
     call: Callable[[], Any]
     repeats: int = 1
     facts: dict[str, Any] = field(default_factory=dict)
+
+
+def _take(threads: int) -> None:
+    """So many of Numba's threads, which wait for work as fastpe lets them."""
+    start_threads()
+    numba.set_num_threads(threads)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -245,7 +252,7 @@ def _checked_calls(
     library: str, problem: Problem, threads: int, tolerance: float | None
 ) -> tuple[Calls, dict[str, float], float]:
     if library == "fastpe":
-        numba.set_num_threads(threads)
+        _take(threads)
         calls = attention_cases.own_calls(problem, tolerance)
     else:
         if library == "flex":
@@ -267,7 +274,7 @@ _exact: Callable[[Problem], Exact] = lru_cache(maxsize=1)(attention_cases.exact)
 def attention_memory(problem: Mapping[str, Any], threads: int) -> Job:
     """Forward and backward; of its facts, ``extra_bytes`` are those beyond inputs and outputs, or None and ``why``."""
     asked = Problem(**{**problem, "slopes": tuple(problem["slopes"])})
-    numba.set_num_threads(threads)
+    _take(threads)
     short = replace(asked, length=2)
     attention_cases.own_calls(short).part(attention_cases.BOTH, short.inputs()[-1])()  # compiled now
     call = attention_cases.own_calls(asked).part(attention_cases.BOTH, asked.inputs()[-1])
@@ -280,7 +287,7 @@ def attention_memory(problem: Mapping[str, Any], threads: int) -> Job:
 
 def feature(name: str, length: int, part: str, threads: int) -> Job:
     """Causal attention with one of `features.FEATURES`."""
-    numba.set_num_threads(threads)
+    _take(threads)
     problem = Problem(length)
     if wrong := attention_cases.too_large(features.errors(name, problem), "fastpe"):
         raise WrongResult(f"fastpe, {name}, {problem}: {wrong}")
@@ -292,7 +299,6 @@ def framework(way: str, kind: str, length: int, part: str, threads: int) -> Job:
 
     ``seconds`` are those of the call that gave them.
     """
-    numba.set_num_threads(threads)
     with _peer("transformers" if kind.split()[0] in framework_cases.MODELS else "torch"):
         if way == "flex":
             _need_a_compiler()
