@@ -81,7 +81,8 @@ def turned_as_the_authors_do(vectors: np.ndarray) -> np.ndarray:
     vectors = vectors.copy()
     for vector in vectors.T:
         vector *= np.sign(vector.real[np.abs(vector.real).argmax()])
-    root = vectors[:, 0].imag.argmax()
+    height = vectors[:, 0].imag
+    root = np.argmax(height > height.max() - 1e-12)  # the first of equal ones, where theirs is as rounding has it
     return vectors * np.exp(-1j * np.angle(vectors[root]))
 
 
