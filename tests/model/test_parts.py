@@ -152,7 +152,7 @@ def test_no_two_places_steps_or_seeds_drop_the_same():
 
 @pytest.mark.parametrize("encoding", ["alibi", "alibi+dape"])
 def test_a_test_drops_nothing(encoding):
-    config = with_parts("dropout", encoding=encoding)
+    config = with_parts("dropout", encoding=encoding, dtype="float64", vocabulary=11)
     model, plain = Transformer(config), Transformer(replace(config, dropout=0.0))
     x, y = drawn(config)
     np.testing.assert_array_equal(model(x), plain(x))
