@@ -14,9 +14,11 @@ import hashlib
 import os
 import platform
 import re
+import secrets
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +29,7 @@ import numpy as np
 from numba.core import caching
 from numba.core.compiler_lock import global_compiler_lock
 
+from fastpe.base.files import lock_folder
 from fastpe.base.shielded import shielded
 from fastpe.kernels._pipeline import compilers, undisturbed
 
@@ -48,6 +51,7 @@ _OPTIONS = {"nogil": True, "error_model": "numpy", **({"boundscheck": True} if C
 _KEPT_DIGESTS = 4
 PLAIN_ROOMS = ("experiments", "pictures", "text", "theory", "torch", "training")
 """Rooms without compiled code, which no compiled code imports: an edit there costs no compilation."""
+_PATIENCE, _BLINK = 2.0, 0.002  # seconds that a process waits for another that saves, and between its looks
 _MARKER = "fastpe-compiled-code"  # what a folder holds that may be pruned
 
 on_compile: Callable[[str], None] | None = None
@@ -236,11 +240,34 @@ class _CacheImpl(caching.CompileResultCacheImpl):
     _locator_classes = (_Locator,)
 
 
+class _CacheFile(caching.IndexDataCacheFile):
+    """Numba numbers its files: of two processes that save at once both take the next number, and the index of one then
+    names the machine code of the other. Here nobody else takes the name of a file."""
+
+    def save(self, key: Any, data: Any) -> None:
+        """As Numba's; one process after the other, or an entry of the index might be lost, and compiled again."""
+        end, lock = time.monotonic() + _PATIENCE, lock_folder(Path(self._cache_path))
+        while lock is None and time.monotonic() < end:
+            time.sleep(_BLINK)
+            lock = lock_folder(Path(self._cache_path))
+        try:
+            super().save(key, data)
+        finally:
+            if lock is not None:
+                lock.close()
+
+    def _data_name(self, number: int) -> str:
+        return f"{self._index_name.removesuffix('.nbi')}.{secrets.token_hex(8)}.nbc"
+
+
 class _Cache(caching.FunctionCache):
     _impl_class = _CacheImpl
 
     def __init__(self, function: Callable[..., Any], label: str) -> None:
         super().__init__(function)
+        self._cache_file = _CacheFile(
+            self._cache_path, self._impl.filename_base, self._impl.locator.get_source_stamp()
+        )  # fmt: skip
         self._label = label
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:

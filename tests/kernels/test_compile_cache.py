@@ -5,11 +5,15 @@ import shutil
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import numba
 import pytest
+from numba.core import caching
 
 import fastpe
+from fastpe.base.files import lock_folder
 from fastpe.kernels import _jit
 
 PACKAGE = Path(fastpe.__file__).parent
@@ -89,6 +93,44 @@ def test_a_cache_that_cannot_be_written_is_done_without(package, tmp_path):
     result = run(package, blocked / "cache")
     assert "compiled" in result
     assert result["problem"] != "None"
+
+
+def save_at_once(kind, folder):
+    """What is found under two names, where the second process read the index before the first one saved, and saves all
+    that it has before the first one's code is there."""
+    first, second = (kind(str(folder), "kernel", "stamp") for _ in range(2))
+    save_code = first._save_data
+
+    def meanwhile(name, code):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(second, "_load_index", dict)
+            second.save("b", "code of b")
+        save_code(name, code)
+
+    first._save_data = meanwhile
+    first.save("a", "code of a")
+    return [second.load(name) for name in "ab"]
+
+
+def test_processes_that_save_at_once_find_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(_jit, "_PATIENCE", 0.0)
+    assert save_at_once(_jit._CacheFile, tmp_path) == [None, "code of b"]  # the other is compiled again
+    if numba.__version__.startswith("0.68."):
+        (tmp_path / "numbas").mkdir()
+        assert save_at_once(caching.IndexDataCacheFile, tmp_path / "numbas") == [None, "code of a"]
+
+
+def test_a_process_waits_for_one_that_saves(tmp_path):
+    held = lock_folder(tmp_path)
+    other = _jit._CacheFile(str(tmp_path), "kernel", "stamp")
+    saving = threading.Thread(target=other.save, args=("a", "code of a"))
+    saving.start()
+    saving.join(0.1)
+    assert saving.is_alive() == (held._descriptor is not None)
+    assert not any(tmp_path.iterdir()) or held._descriptor is None
+    held.close()
+    saving.join()
+    assert other.load("a") == "code of a"
 
 
 def test_old_digests_are_pruned(package, tmp_path):
