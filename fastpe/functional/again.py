@@ -15,7 +15,6 @@ import numpy as np
 
 from fastpe.functional.axes import AXES, Array
 from fastpe.functional.layouts import contiguous
-from fastpe.functional.rotation import without_warnings
 from fastpe.kernels.attention import again
 from fastpe.kernels.attention.cells import FEW
 from fastpe.kernels.attention.given import INTEGERS, LOGICAL, WIDE, Given, Sizes
@@ -46,7 +45,7 @@ _OF_KERNELS = _SLOTS.keys() - _SEEN.keys() - _TURNS
 _SCALE = Given._fields.index("scale")
 _FIELDS = {"query_start": "starts", "index": "indices"}  # of `Given`, for those that are called otherwise there
 OPTIONS = ("scale", "pairs", "rectify")
-"""What else may be among slots, and is no array."""
+"""What else may be among slots, where it is no array."""
 
 _kept: dict[Any, "Again"] = {}
 
@@ -96,13 +95,15 @@ def attend(key: Any, q: Array, k: Array, v: Array, given: Mapping[str, Array] | 
 
 def fits(q: Array, given: Mapping[str, Array] | None, keys: int, dtype: Any) -> bool:
     """Whether compiled code takes the arrays as they are: queries in rows of one piece, a mask with a column for each
-    key, which is not rounded, and cells of these queries and keys; growth of the last places."""
+    key and scales, neither of which is rounded, and cells of these queries and keys; growth of the last places."""
     if q.strides[-1] != q.itemsize and q.shape[-1] > 1:
         return False
     if not given:
         return True
     mask = given.get("mask")
     if mask is not None and not (mask.shape[-1] == keys and mask.dtype in (np.dtype(bool), dtype)):
+        return False
+    if "scale" in given and given["scale"].dtype != dtype:
         return False
     cells = (given[name].shape[-2:] for name in ("index", "scores") if name in given)
     return all(size == (q.shape[-2], keys) for size in cells) and not {"growth", "query_start"} <= given.keys()
@@ -217,16 +218,10 @@ class Again:
         found, alive = self.nowhere.copy(), []
         for name, x in given.items():
             place, dtype = self.places[name]
-            whole = contiguous(x, dtype) if x.dtype is dtype else _converted(x, dtype)
+            whole = contiguous(x, dtype)
             alive.append(whole)
             found[place] = whole.ctypes.data
         return found, alive
-
-
-@without_warnings
-def _converted(x: Array, dtype: Any) -> Array:
-    """x in another dtype; compiled code refuses what is no longer finite."""
-    return contiguous(x, dtype)
 
 
 def _places_of(given: Mapping[str, Array], dtype: Any) -> dict[str, tuple[int, np.dtype[Any]]]:

@@ -10,6 +10,7 @@ code is compiled anew in every process and `cache_problem` says why.
 """
 
 import contextlib
+import glob
 import hashlib
 import os
 import platform
@@ -256,8 +257,17 @@ class _CacheFile(caching.IndexDataCacheFile):
             if lock is not None:
                 lock.close()
 
+    def flush(self) -> None:
+        """Forget everything; Numba would write over its files, these are deleted."""
+        super().flush()
+        for path in Path(self._cache_path).glob(f"{glob.escape(self._base())}.*.nbc"):
+            path.unlink(missing_ok=True)
+
     def _data_name(self, number: int) -> str:
-        return f"{self._index_name.removesuffix('.nbi')}.{secrets.token_hex(8)}.nbc"
+        return f"{self._base()}.{secrets.token_hex(8)}.nbc"
+
+    def _base(self) -> str:
+        return str(self._index_name).removesuffix(".nbi")
 
 
 class _Cache(caching.FunctionCache):

@@ -36,15 +36,18 @@ def _start_and_leave_openmp_as_it_is() -> None:
     here. PyTorch took up to six times as long with the latter."""
     openmp = _openmp()
     before = {} if openmp is None else {own: getattr(openmp, f"omp_get_{said}")() for said, own in _SHARED.items()}
-    numba.get_num_threads()
-    for own, number in before.items():
-        getattr(openmp, f"omp_set_{own}")(number)
+    try:
+        numba.get_num_threads()
+    finally:
+        for own, number in before.items():
+            getattr(openmp, f"omp_set_{own}")(number)
 
 
 def _openmp() -> ctypes.CDLL | None:
     """The OpenMP that Numba's threads are of, found as the loader does: what all see comes before its own."""
     try:
         pool = import_module("numba.np.ufunc.omppool").__file__
-        return next(own for own in map(ctypes.CDLL, (None, pool)) if hasattr(own, "omp_set_num_threads"))
+        libraries = map(ctypes.CDLL, (None, pool))
+        return next(own for own in libraries if all(hasattr(own, f"omp_set_{name}") for name in _SHARED.values()))
     except (ImportError, OSError, TypeError, StopIteration):  # on Windows no name stands for what all see
         return None

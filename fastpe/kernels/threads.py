@@ -144,8 +144,8 @@ def run_apart(threads: int, function: Callable[..., Any], *arguments: Any) -> An
 
 
 def run_again(lanes: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What an entry ``function(run, lanes, *arguments)`` returns that makes its own board: as `run_apart`, of no more
-    lanes than threads.
+    """What an entry ``function(run, lanes, *arguments)`` returns that makes its own board: as `run_apart`, but with no
+    more lanes than threads.
 
     A `Crew` and a board take Numba as long to take in as all else that a call which is made again has.
     """
@@ -153,7 +153,8 @@ def run_again(lanes: int, function: Callable[..., Any], *arguments: Any) -> Any:
         return function(0, 1, *arguments)
     _refuse_lost_threads()
     with _lanes_lock:
-        return function(_crew_of(lanes).run, lanes, *arguments)
+        crew = _crew_of(lanes)
+        return function(crew.run, crew.threads, *arguments)
 
 
 @intrinsic

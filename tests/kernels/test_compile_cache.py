@@ -120,6 +120,17 @@ def test_processes_that_save_at_once_find_their_own(tmp_path, monkeypatch):
         assert save_at_once(caching.IndexDataCacheFile, tmp_path / "numbas") == [None, "code of a"]
 
 
+def test_what_is_forgotten_leaves_no_files(tmp_path):
+    kept, other = (_jit._CacheFile(str(tmp_path), name, "stamp") for name in ("kernel", "kernels"))
+    for number in range(3):
+        kept.save(number, "code")
+    other.save("a", "code of a")
+    kept.flush()
+    assert kept.load(0) is None
+    assert other.load("a") == "code of a"
+    assert len([*tmp_path.glob("*.nbc")]) == 1
+
+
 def test_a_process_waits_for_one_that_saves(tmp_path):
     held = lock_folder(tmp_path)
     other = _jit._CacheFile(str(tmp_path), "kernel", "stamp")

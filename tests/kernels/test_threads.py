@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fastpe import ModelConfig, Transformer
+from fastpe.kernels import openmp
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.simd import pointer
 from fastpe.kernels.threads import (
@@ -97,14 +98,18 @@ import fastpe
 fastpe.Transformer(fastpe.ModelConfig("nope"))(np.zeros((64, 20), np.float32), threads=2)
 assert __import__("numba").threading_layer() == "omp"
 print(openmp.omp_get_max_threads(), openmp.omp_get_max_active_levels())
+getenv = ctypes.CDLL(None).getenv  # what other libraries and processes would read
+print(*(bool(getenv(name)) for name in (b"OMP_WAIT_POLICY", b"GOMP_SPINCOUNT")))
 """
 
 
 def test_openmp_stays_as_other_libraries_have_it():
     pytest.importorskip("numba.np.ufunc.omppool")
     environment = {**os.environ, "NUMBA_NUM_THREADS": "2", "NUMBA_THREADING_LAYER": "omp"}
+    for name in openmp._WAITING:
+        environment.pop(name, None)
     done = subprocess.run([sys.executable, "-c", OPENMP], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["3", "2"]
+    assert done.stdout.split() == ["3", "2", "False", "False"]
 
 
 def test_calls_take_no_more_lanes_than_they_may():

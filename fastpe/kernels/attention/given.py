@@ -58,7 +58,7 @@ class Given(NamedTuple):
     shown: np.ndarray  # the mask; or as numbers
     added: np.ndarray
     bias: np.ndarray
-    scale: np.ndarray  # of each head, always there
+    scale: np.ndarray  # of each head, there where anything is given
     sinks: np.ndarray
     gain: np.ndarray
     rel_gain: np.ndarray
