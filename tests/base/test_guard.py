@@ -125,22 +125,30 @@ def test_never_are_two_inside():
 
 def test_exceptions_sent_to_a_thread_keep_nobody_out():
     """As `PyThreadState_SetAsyncExc` sends them, to a thread that is forever inside or about to be."""
-    one, stop = OneAtATime(), threading.Event()
+    one, stop, entries, caught = OneAtATime(), threading.Event(), [0], [0]
 
     def work():
         while not stop.is_set():
             try:
                 while not stop.is_set():
                     with one:
-                        pass
+                        entries[0] += 1
             except TimeoutError:
-                pass
+                caught[0] += 1
+
+    def wait_for(count, more):
+        end = time.monotonic() + 10
+        while count[0] < more:
+            assert time.monotonic() < end
+            time.sleep(0)
 
     thread = threading.Thread(target=work)
     thread.start()
-    for _ in range(200):
+    for number in range(1, 201):
+        wait_for(entries, entries[0] + 1)  # it is where exceptions are caught
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(TimeoutError))
         assert entered(one)
+        wait_for(caught, number)
     stop.set()
     thread.join(10)
     assert not thread.is_alive()

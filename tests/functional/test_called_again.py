@@ -257,7 +257,7 @@ def test_the_same_bits_with_slots(rng, dtype, name):
         ({"sinks": np.zeros(4, "f4")}, np.full(4, -np.inf, "f4"), "sinks must be finite"),
         ({"scale": np.ones(4, "f4")}, np.full(4, np.nan, "f4"), "scale must be finite"),
         ({"scale": np.ones(4)}, np.full(4, 1e39), "scale must be finite in float32"),
-        ({"scale": np.ones(4)}, np.full(4, 3.4028235e38), "scale must be finite in float32"),  # which rounds to a number
+        ({"scale": np.ones(4)}, np.full(4, 3.4028235e38), "scale must be finite in float32"),  # rounds to one
         ({"scale": np.ones(4)}, np.ones(2), "scale must"),
         ({"bias": np.zeros((4, 9), "f4")}, np.zeros((4, 9), "f8"), "dtype"),
         ({"bias": np.zeros((4, 9), "f4")}, np.zeros((3, 9), "f4"), "bias must have"),
