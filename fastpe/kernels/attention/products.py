@@ -139,7 +139,6 @@ def make_content(content, content_row, keys, key_row, head, tile, case, scratch)
 def make_products(head, terms, tile, case, scratch):
     """cells = inner; the tile's keys stand as `prepare_keys` left them."""
     d, table, cells, m = case.width, head.table, scratch.cells, tile.m
-    q, k = at(head.q, tile.i0 * case.q_row), at(head.k, tile.j0 * case.k_row)
     content, content_row = at(head.qr, tile.i0 * case.qr_row), case.qr_row
     if has_factors(table):
         pairs, factors, scaled = rows_of(table, GROWTH), scratch.q_factors, scratch.q_scaled
@@ -154,6 +153,14 @@ def make_products(head, terms, tile, case, scratch):
     else:
         keys = at(head.kr, tile.j0 * case.kr_row)
         make_content(content, content_row, keys, case.kr_row, head, tile, case, scratch)
+    add_relative_products(head, terms, tile, case, scratch)
+
+
+@inner
+def add_relative_products(head, terms, tile, case, scratch):
+    """All of `inner` but the content, added to it in `cells`."""
+    table, cells = head.table, scratch.cells
+    q, k = at(head.q, tile.i0 * case.q_row), at(head.k, tile.j0 * case.k_row)
     if given(table, REL_KEY):
         relative_scores(q, case.q_row, offsets_of(terms.rel_key, REL_KEY, head, tile, case, scratch), cells, False)
     if given(table, REL_QUERY):

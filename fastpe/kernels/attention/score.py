@@ -109,9 +109,15 @@ def make_scores(head, terms, tile, back, case, scratch):
 
 @inner
 def _make_all_scores(head, terms, tile, back, case, scratch):
+    make_products(head, terms, tile, case, scratch)
+    return scores_of_products(head, terms, tile, back, case, scratch)
+
+
+@inner
+def scores_of_products(head, terms, tile, back, case, scratch):
+    """As `make_scores`, but for columns without a soft cap, of `inner` in `cells`."""
     i0, m, j0, n = tile
     table, cells, place = head.table, scratch.cells, i0 * case.keys + j0
-    make_products(head, terms, tile, case, scratch)
     if case.keep_raw:
         copy_cells(cells, scratch.raw, TILE_KEYS, m, n)
     if not _takes_passes(table, case):
