@@ -12,6 +12,7 @@ from fastpe.functional import again, arguments, seen
 from fastpe.functional.arguments import Array, Call
 from fastpe.functional.axes import WIDE
 from fastpe.functional.passes import Pass
+from fastpe.functional.together import check_held
 from fastpe.functional.ways import attended
 
 
@@ -243,6 +244,7 @@ def checked(
         q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, wrt=wrt, slots=slots,
         reads_halves=reads_halves,
     )  # fmt: skip
+    check_held(call.slots)
     dtype = call.computed
     for name in ("k", "v"):
         if name in call.dtypes and call.dtypes[name] != call.dtype:

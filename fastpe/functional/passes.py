@@ -193,7 +193,7 @@ class Pass(Outcome):
                 found["sinks"][...] = self._sinks_gradient(-dlse)[0]
             return found
         case = self.case(gradients=True)
-        g = self._room_for_gradients(case, dout, dlse)
+        g = self.room_for_gradients(case, dout, dlse)
         arenas, room, lanes = self._arenas(case, gradients=True)
         turns = np.zeros(b * h * (-(-n // int(TILE_QUERIES)) + 1), np.int64)
         columns = None if g.columns is None else ColumnGradients._make(map(simd.start_of, g.columns))
@@ -202,10 +202,10 @@ class Pass(Outcome):
         run_apart(lanes, *((calls.rounded_backward, self.way) if self.way else (calls.backward,)), *rest)
         return {
             name: gradient.reshape(call.shapes[name]).astype(call.dtypes[name], copy=False)
-            for name, gradient in self._named(g).items()
+            for name, gradient in self.named(g).items()
         }
 
-    def _room_for_gradients(self, case: Case, dout: Array, dlse: Array) -> Gradients:
+    def room_for_gradients(self, case: Case, dout: Array, dlse: Array) -> Gradients:
         (b, h, hk, n, m, d), dv = self.sizes, case.v_width
         shapes: dict[str, tuple[int, ...]] = {"rel_value": (dv,), "values": ()}
         shapes |= dict.fromkeys(("rel_gain", "rel_key", "rel_query", "key_bias", "counts"), (d,))
@@ -238,7 +238,7 @@ class Pass(Outcome):
             columns=columns,
         )  # fmt: skip
 
-    def _named(self, g: Gradients) -> dict[str, Array]:
+    def named(self, g: Gradients) -> dict[str, Array]:
         """The gradients by argument: turned back, folded, and summed over the axes along which arguments repeat."""
         call = self.call
         dq, dk, found = content_gradients(call, self.rows, self.angles, self.keys, g.dq, g.dk)

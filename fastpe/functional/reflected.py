@@ -1,5 +1,10 @@
-"""One call of attention whose queries are reflected by what lies between them and a key: `reflectors` and `reflect`."""
+"""One call of attention whose queries are reflected by what lies between them and a key: `reflectors` and `reflect`.
 
+Of all else but sinks and offsets of keys the arrays are those of the call without reflections, and so is what becomes
+of its gradients.
+"""
+
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,19 +12,35 @@ import numpy as np
 from fastpe.functional.arguments import Array, Call, in_float32
 from fastpe.functional.layouts import contiguous, summed_to
 from fastpe.functional.outcome import Outcome
-from fastpe.functional.passes import dropout_of
+from fastpe.functional.passes import Pass, dropout_of
 from fastpe.functional.rotation import without_warnings
 from fastpe.functional.sinks import drain, sinks_gradient
 from fastpe.kernels import simd
 from fastpe.kernels.attention import reflected, reflected_backward, reflected_products, reflected_rows
 from fastpe.kernels.attention.cells import FEW
+from fastpe.kernels.attention.columns import ColumnGradients
+from fastpe.kernels.attention.records import Gradients
 from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE
 from fastpe.kernels.attention.reflected_room import backward_room, forward_sizes, laid_out
+from fastpe.kernels.attention.reflected_terms import Others
 from fastpe.kernels.threads import lanes_for, run_apart
 
 _TILE, _FEW = int(TILE), int(FEW)
 _OF_KEYS = ("reflectors", "reflect", "key_offset")
+_OF_ROWS = {"angles", "rotors", "row_scale"}  # that queries and keys have before they are reflected
 _WORK = 2  # what a cell costs, measured by one of plain attention
+
+
+def _without_reflections(call: Call) -> Pass | None:
+    """What a call has beside them, of which nothing is computed; None where there is nothing else."""
+    own = {"reflectors", "reflect", "sinks"}
+    rest = {name: array for name, array in call.slots.items() if name not in own}
+    if rest.keys() <= {"key_offset"} and call.mask is None and not (call.softcap or call.rectify):
+        return None
+    shapes = {name: shape for name, shape in call.shapes.items() if name not in own}
+    plain = replace(call, slots=rest, shapes=shapes, dropout=0.0, dtype=call.computed)
+    (b, h, n, _), dv = call.q.shape, call.v.shape[-1]
+    return Pass(plain, 0.0, (np.zeros((b, h, n, dv)), np.zeros((b, h, n))))
 
 
 def _spans(call: Call) -> Array | None:
@@ -44,25 +65,27 @@ class Reflected(Outcome):
     def __init__(self, call: Call, known: tuple[Array, Array] | None = None) -> None:
         """`known`: out and lse, where the forward pass was done before."""
         self.call, self.dtype = call, call.computed
-        (b, h, n, d), (hk, m), dv = call.q.shape, call.k.shape[1:3], call.v.shape[-1]
+        self.rest = _without_reflections(call)
+        q, k, v = (call.q, call.k, call.v) if self.rest is None else self.rest.rows[1::2] + self.rest.rows[4:]
+        (b, h, n, d), (hk, m), dv = q.shape, k.shape[1:3], v.shape[-1]
         w, beta = call.slots["reflectors"], call.slots["reflect"]
         samples, heads = (max(sizes) for sizes in zip(w.shape[:2], beta.shape[:2], strict=True))
         self.shape = samples, heads, m, d
         self.lane = simd.whole_vectors(1, self.dtype)
-        spans, offsets = _spans(call), call.slots.get("key_offset")
+        spans, offsets = _spans(call), None if call.softcap else call.slots.get("key_offset")
         of_offsets = (0, 0) if offsets is None else _strides(*offsets.shape)
         self.sizes = reflected.Sizes(
             b, h, hk, n, m, d, dv, *_strides(samples, heads, m), max(heads, hk),
             0 if spans is None else len(spans), int(offsets is not None), *of_offsets,
         )  # fmt: skip
-        rows = call.q, call.k, call.v, np.broadcast_to(w, self.shape), np.broadcast_to(beta, self.shape[:-1])
+        rows = q, k, v, np.broadcast_to(w, self.shape), np.broadcast_to(beta, self.shape[:-1])
         starts = np.broadcast_to(call.positions.first, (b,))
         lengths = np.stack([call.query_lengths, call.key_lengths, starts], axis=1).astype(np.int64)
         given = [self._in_one_piece(in_float32(x)) for x in rows]
         limits = np.array([np.finfo(self.dtype).min, 1.0], self.dtype)
         seen = np.zeros(1, np.int64) if spans is None else contiguous(spans, np.int64).reshape(-1)
         raising = np.zeros(1) if offsets is None else contiguous(offsets, np.float64).reshape(-1)
-        scale = self._in_one_piece(np.broadcast_to(call.scale, (h,)))
+        scale = self._in_one_piece(np.broadcast_to(1.0 if self._has_terms() else call.scale, (h,)))
         self.tokens = reflected.Tokens._make([*given, limits[:0], scale, lengths, seen, raising, limits])
         self.dropout = dropout_of(call.dropout, call.dropout_seed)
         self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.full((b, h, n), -np.inf, self.dtype)
@@ -72,6 +95,24 @@ class Reflected(Outcome):
         else:
             for whole, part in zip((self.out, self.lse), known, strict=True):
                 whole[...] = part.reshape(whole.shape)
+
+    def _has_terms(self) -> bool:
+        """Whether there is more beside reflections than what rows have before them."""
+        if self.rest is None:
+            return False
+        call = self.rest.call
+        return bool(call.slots.keys() - _OF_ROWS) or call.mask is not None or call.softcap > 0 or call.rectify
+
+    def _others(self, lanes: int, g: Gradients | None) -> Others | None:
+        if self.rest is None or not self._has_terms():
+            return None
+        case = self.rest.case(gradients=g is not None)
+        room = self.rest.room(case, gradients=g is not None)
+        arenas = simd.aligned_zeros((lanes, room.size), self.dtype)
+        if g is not None:
+            columns = None if g.columns is None else ColumnGradients._make(map(simd.start_of, g.columns))
+            g = Gradients._make((*map(simd.start_of, g[:-1]), columns))
+        return Others(self.rest.inputs, case, room, arenas, g)
 
     def _in_one_piece(self, x: Array) -> Array:
         return contiguous(x, self.dtype).reshape(-1)
@@ -94,7 +135,7 @@ class Reflected(Outcome):
         return lanes_for(_WORK * cells * (sizes.width + sizes.v_width), tasks)
 
     def _forward(self) -> None:
-        if self.sizes.queries <= _FEW:
+        if self.sizes.queries <= _FEW and not self._has_terms():
             self._forward_by_rows()
         else:
             self._forward_in_blocks()
@@ -124,14 +165,14 @@ class Reflected(Outcome):
         starts, total = laid_out(forward_sizes(sizes.width, sizes.v_width, self.lane, dropped=dropped))
         lanes = self._lanes(sizes.batch * sizes.heads * -(-sizes.queries // (int(BLOCK) * self.lane)))
         arenas = simd.aligned_zeros((lanes, total), self.dtype)
-        rest = *self._outputs(), tuple(starts), arenas
+        rest = self._others(lanes, None), *self._outputs(), tuple(starts), arenas
         run_apart(lanes, reflected.forward, self.tokens, sizes, self.dropout, *rest)
 
     @without_warnings
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
         """As `pullback`, of both outputs."""
         self._lay_products()
-        call, (b, h, hk, n, m, d, dv, *_) = self.call, self.sizes
+        call, (b, h, _, n, m, d, dv, *_) = self.call, self.sizes
         deltas = np.einsum("bhnd,bhnd->bhn", dout, self.out) - dlse
         shapes = (b, h, n, d), (b, h, m, d), (b, h, m, dv), (b, h, m, d), (b, h, m), (b, h, m * self.sizes.raised)
         # filled here: where lanes are the first to touch memory, they wait for each other
@@ -143,15 +184,39 @@ class Reflected(Outcome):
         g = reflected_backward.Gradients._make([*rows, dscale.reshape(-1)])
         lanes = self._lanes(b * h)
         arenas = simd.aligned_zeros((lanes, room.size), self.dtype)
-        run_apart(lanes, reflected_backward.backward, self.tokens, self.sizes, dropout, g, room, arenas)
+        of_rest = self._room_for_rest(dout, dlse, own)
+        others = self._others(lanes, of_rest)
+        run_apart(lanes, reflected_backward.backward, self.tokens, self.sizes, dropout, others, g, room, arenas)
         found: dict[str, Any] = dict(zip(("q", "k", "v", *_OF_KEYS), own, strict=True))
-        found |= {name: found[name].reshape(b, hk, -1, *found[name].shape[2:]).sum(axis=2) for name in ("k", "v")}
-        found["scale"] = dscale.sum(axis=0) if call.scale.shape else dscale.sum()
+        found |= self._named(found, dscale, of_rest)
         if "sinks" in call.shapes:
             found["sinks"] = sinks_gradient(call.slots["sinks"], self.whole_lse(), deltas)
-        for name in call.slots.keys() & set(_OF_KEYS):
+        for name in call.slots.keys() & set(_OF_KEYS if self.rest is None else _OF_KEYS[:2]):
             found[name] = summed_to(found[name], call.slots[name].shape)
         return {
             name: np.asarray(found[name]).reshape(shape).astype(call.dtypes[name], copy=False)
             for name, shape in call.shapes.items()
         }
+
+    def _room_for_rest(self, dout: Array, dlse: Array, own: list[Array]) -> Gradients | None:
+        """Gradients of what goes beside reflections: of every head those of keys."""
+        if self.rest is None:
+            return None
+        dq, dk, dv, *_ = own
+        g = self.rest.room_for_gradients(self.rest.case(gradients=True), dout, dlse)
+        more = (np.full_like(dq, 0), np.full_like(dk, 0)) if self._has_terms() else (dq, dk)
+        b, h = self.lse.shape[:2]
+        return g._replace(dq=dq, dk=dk, dv=dv, dq_rest=more[0], dk_rest=more[1], dscale=np.zeros((b, h, 1)))
+
+    def _named(self, found: dict[str, Array], dscale: Array, of_rest: Gradients | None) -> dict[str, Array]:
+        """Gradients of all but reflections and what keys and sinks add, by argument."""
+        dk, dv = (self._of_key_heads(found[name]) for name in ("k", "v"))
+        if self.rest is None or of_rest is None:
+            return {"k": dk, "v": dv, "scale": dscale.sum(axis=0) if self.call.scale.shape else dscale.sum()}
+        of_scale = of_rest.dscale if self._has_terms() else dscale[..., None]
+        more = dk if of_rest.dk_rest is of_rest.dk else self._of_key_heads(of_rest.dk_rest)
+        return self.rest.named(of_rest._replace(dk=dk, dv=dv, dk_rest=more, dscale=of_scale))
+
+    def _of_key_heads(self, x: Array) -> Array:
+        """The sums over the heads that share keys."""
+        return np.asarray(x.reshape(len(x), self.sizes.key_heads, -1, *x.shape[2:]).sum(axis=2))

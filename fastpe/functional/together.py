@@ -15,7 +15,18 @@ BESIDE_NETWORK = ("angles", "bias", "scores", "sinks")
 _OPTIONS_BESIDE_NETWORK = ("scale", "pairs", "window", "spans", "query_start", "dropout")
 
 REFLECTIONS = ("reflectors", "reflect")
-_BESIDE_REFLECTIONS = ("key_offset", "sinks", "scale", "window", "spans", "query_start", "dropout")
+_NOT_REFLECTED = {
+    "rel_gain": "a reflected query has no product by channels with a key",
+    "growth": "reflections mix the channels that grow",
+    "polar": "reflectors have half as many channels as its rows",
+    "bands": "a query has one path to a key, whatever its place is",
+    "theta": "bands, which it is for, cannot either",
+}
+_NOT_HELD = {
+    "counts": "its backward pass counts keys by strips of keys, and reflections go back by blocks of queries",
+    **dict.fromkeys(NETWORK, "a network reads the scores of all heads at once, and reflections make those of one"),
+}
+"""What has a formula beside reflections, but no kernel."""
 _MOST_VALUES = 2**31 - 1  # that a kernel's index, int32, can choose from
 
 
@@ -28,11 +39,23 @@ def check_reflections(given: Mapping[str, Any], causal: bool) -> None:
         raise ValueError("reflectors and reflect must be given together")
     if not causal:
         raise ValueError("reflectors needs causal=True: nothing is reflected between a query and keys after it")
-    unread = {*REFLECTIONS, "pairs", "dropout_seed"} | ({"rectify"} if not given.get("rectify") else set())
     for name in given:
-        if name not in unread and name not in _BESIDE_REFLECTIONS:
-            beside = ", ".join(_BESIDE_REFLECTIONS)
-            raise ValueError(f"{name} cannot be given with reflectors: beside them go {beside} and lengths")
+        if name in _NOT_REFLECTED:
+            raise ValueError(f"{name} cannot be given with reflectors: {_NOT_REFLECTED[name]}")
+
+
+def check_held(slots: Mapping[str, Any]) -> None:
+    """Refuse what goes together, but in no tile of the kernels.
+
+    >>> check_held({"reflectors": 0, "counts": 0})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    ValueError: counts cannot be given with reflectors but to fastpe.reference.attention: its backward pass counts ...
+    """
+    if "reflectors" in slots:
+        for name in _NOT_HELD.keys() & slots.keys():
+            only = "cannot be given with reflectors but to fastpe.reference.attention"
+            raise ValueError(f"{name} {only}: {_NOT_HELD[name]}")
 
 
 def check_together(slots: Mapping[str, Array], causal: bool) -> None:

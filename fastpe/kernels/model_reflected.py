@@ -123,7 +123,9 @@ def reflected_forward(reflections, layer, act, arena, position, dropout, place_o
                 block = _block(head, first, size, spans, spanned, own)
                 i = block.position
                 q = at(memory, room.q + i * d)
-                block_forward(head, d, d, block, q, scale, room.lowest, dropped, desk, at(out, i * c), c, at(lse, i))
+                block_forward(
+                    head, None, d, d, block, q, scale, room.lowest, dropped, desk, at(out, i * c), c, at(lse, i)
+                )
     return True
 
 
@@ -158,7 +160,7 @@ def reflected_backward(reflections, layer, act, arena, position, dropout, place_
                 at(memory, room.q + rows), at(dout, rows), at(lse, first), at(deltas, first), at(dq, rows)
             )  # fmt: skip
             one = scalar(back, 1.0)
-            block_back(head, widths, block, queries, scale, one, dropped, back, reflections.back, grads)
+            block_back(head, None, widths, block, queries, scale, one, dropped, back, reflections.back, grads)
         dqkv = at(arena, a.dqkv + own.start * 3 * c + h * d)
         _copied(dq, d, dqkv, 3 * c, n, d)
         _copied(dk, d, at(dqkv, c), 3 * c, n, d)

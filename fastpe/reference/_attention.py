@@ -88,8 +88,8 @@ def attention(
         ``theta`` (R/2), radians for a step of one place of `bands`;
         ``mlp_in`` W1 (W, 2H, T), ``mlp_bias`` b1 (W,) and ``mlp_out`` W2 (H, W, T), beside angles, bias, scores, sinks
         alone: a network of all heads' products C and biases b that adds to scores (`dape`), T taps along the keys;
-        ``reflectors`` w (H or 1, M, D) with ``reflect`` (H or 1, M), causal only, beside key_offset, sinks, spans,
-        dropout and scale alone: what every token from a query's own one to a key reflects along, and how far (`path`);
+        ``reflectors`` w (H or 1, M, D) with ``reflect`` (H or 1, M), causal only, without rel_gain, growth, polar and
+        bands: what every token from a query's own one to a key reflects along, and how far (`path`);
         ``scale`` a float or (H,), 1/sqrt(D) by default; ``rectify`` bool; ``pairs`` ``"interleaved"`` (default) or
         ``"half"``, with which block r of the rotors is channels r, r + D/b, r + 2 D/b, ...; ``index`` and ``scores``
         may also be (L, L), of which the last N rows and M columns are read.

@@ -6,11 +6,17 @@ import numpy as np
 
 from fastpe.reference._case import Array, Case, Gradients
 
+_Rows = tuple[Array, Callable[[Array, Gradients], None]]
 
-def reflected(case: Case) -> tuple[Array, Callable[[Array, Gradients], None]]:
-    """q_i . H_i H_(i-1) ... H_(j+1) k_j, H_t = 1 - reflect_t reflectors_t reflectors_t^T; padding reflects nothing."""
-    k, w, beta = case.k, case.slots["reflectors"], case.slots["reflect"][..., None, None]
-    x, seen, products = case.q, {}, []
+
+def reflected(case: Case, queries: _Rows, keys: _Rows) -> tuple[Array, Callable[[Array, Gradients], None]]:
+    """q_i . H_i H_(i-1) ... H_(j+1) k_j, H_t = 1 - reflect_t reflectors_t reflectors_t^T; padding reflects nothing.
+
+    queries, keys: rows of the content, with their pullbacks.
+    """
+    (q, q_pullback), (k, k_pullback) = queries, keys
+    w, beta = case.slots["reflectors"], case.slots["reflect"][..., None, None]
+    x, seen, products = q, {}, []
     for j in reversed(range(k.shape[-2])):
         seen[j] = x
         products.append(_along(x, k, j))
@@ -19,17 +25,17 @@ def reflected(case: Case) -> tuple[Array, Callable[[Array, Gradients], None]]:
     inner = np.concatenate(products[::-1], axis=-1) if products else np.zeros((*x.shape[:-1], 0), x.dtype)
 
     def pullback(dinner: Array, gradients: Gradients) -> None:
-        y, found = np.zeros_like(case.q), []
+        y, found = np.zeros_like(q), []
         for j in range(k.shape[-2]):
             rows, e, turned = seen[j], dinner[..., j, None], _turned(case, j)
             u, t = np.where(turned, _along(y, w, j), 0), np.where(turned, _along(rows, w, j), 0)
             dw = -beta[..., j, :, 0] * np.sum(u * rows + t * y, axis=-2)
             found.append((np.sum(e * rows, axis=-2), dw, -np.sum(t * u, axis=(-1, -2))))
             y = y + e * k[..., j, None, :] - beta[..., j, :, :] * u * w[..., j, None, :]
-        gradients.add("q", y)
+        q_pullback(y, gradients)
         if found:
             dk, dw, dbeta = zip(*found, strict=True)
-            gradients.add("k", np.stack(dk, axis=-2))
+            k_pullback(np.stack(dk, axis=-2), gradients)
             gradients.add("reflectors", np.stack(dw, axis=-2))
             gradients.add("reflect", np.stack(dbeta, axis=-1))
 

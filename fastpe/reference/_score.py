@@ -49,10 +49,10 @@ def _content(case: Case) -> tuple[Array, Callable[[Array, Gradients], None]]:
     """sum_d q^_id k^_jd rel_gain[j-i, d], growth included; channel by channel where channels have factors."""
     if case.look_back is not None:
         return _banded(case, case.look_back)
-    if "reflectors" in case.slots:
-        return reflected(case)
     q, q_pullback = _scaled_rows(case, *_rotate(case, "q"))
     k, k_pullback = _rotate(case, "k")
+    if "reflectors" in case.slots:
+        return reflected(case, (q, q_pullback), (k, k_pullback))
     plain = "rel_gain" not in case.slots and "growth" not in case.slots
     channels = [] if plain else range(q.shape[-1])
 

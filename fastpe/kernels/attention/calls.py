@@ -65,7 +65,7 @@ def _sight(x, b, h, case):
 
 
 @inner
-def _head(x, b, h, dropout, words, case, memory, way):
+def head_of_call(x, b, h, dropout, words, case, memory, way):
     """What attention reads of one head."""
     kh = h // (case.heads // case.key_heads)
     q, k = b * case.q_batch + h * case.q_head, b * case.k_batch + kh * case.k_head
@@ -105,7 +105,7 @@ def _forward_lane(lane, board, out, lse, arenas, rows, seen, slots, rest, dropou
         rows = (b * case.heads + h) * case.queries
         i0, terms = (blocks - 1 - block) * TILE_QUERIES, terms_of(x.slots, x.table, b, h, case)
         forward_rows(
-            _head(x, b, h, dropout, words, case, memory, way), terms, i0,
+            head_of_call(x, b, h, dropout, words, case, memory, way), terms, i0,
             part(_own(out, memory, way), rows * case.o_row, case.queries * case.o_row),
             part(_own(lse, memory, way), rows, case.queries), case, scratch,
         )  # fmt: skip
@@ -204,7 +204,7 @@ def _strip(b, kh, number, x, dropout, g, turns, case, room, arena, memory, way):
     scratch = scratch_of(arena, room, at(arena, room.cells))
     for h in range(kh * group, (kh + 1) * group):
         head = b * case.heads + h
-        own, terms = _head(x, b, h, dropout, None, case, memory, way), terms_of(x.slots, x.table, b, h, case)
+        own, terms = head_of_call(x, b, h, dropout, None, case, memory, way), terms_of(x.slots, x.table, b, h, case)
         grads = _gradients(g, b, h, number, case, arena, room, memory, way)
         if h == kh * group:
             prepare_strip(own, terms, grads, number, case, scratch)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastpe.kernels._jit import inner
-from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled, clear
+from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled, clear, scale_row
 from fastpe.kernels.attention.records import (
     GIVEN,
     KEY_OFFSET,
@@ -149,9 +149,27 @@ def with_columns(columns, factor, head, tile, case, scratch):
         for j in range(0, n, width):
             s = fma(load_first(row, j, n - j), factors, load_first(offsets, j, n - j))
             store_first(row, j, s, n - j)
-    if given(head.table, KEY_SLOPE) or given(head.table, QUERY_SLOPE):
+    if _has_slopes(head.table):
         _add_slopes(columns, head, tile, cells)
     return scalar(cells, 1.0)
+
+
+@inner
+def with_slopes(columns, factor, head, tile, cells):
+    """As `with_columns`, but without offsets of keys."""
+    if columns is None:
+        return factor
+    if not _has_slopes(head.table):
+        return factor
+    for i in range(tile.m):
+        scale_row(at(cells, i * TILE_KEYS), tile.n, factor)
+    _add_slopes(columns, head, tile, cells)
+    return scalar(cells, 1.0)
+
+
+@inner
+def _has_slopes(table):
+    return given(table, KEY_SLOPE) or given(table, QUERY_SLOPE)
 
 
 @inner

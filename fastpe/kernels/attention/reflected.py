@@ -34,6 +34,7 @@ from fastpe.kernels.attention.reflected_blocks import (
     spans_of,
 )
 from fastpe.kernels.attention.reflected_dropped import NOTHING, drop_tile, dropped_of, lay_factors
+from fastpe.kernels.attention.reflected_terms import beside_of, finish_scores, mix_offsets
 from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,
@@ -200,9 +201,9 @@ def _score(of_keys, steps, scores, count, ahead):
 
 
 @inner
-def meet(head, width, block, first, x, far, along, steps, scores, sight):
+def meet(head, beside, width, block, first, x, far, along, steps, scores, sight):
     """A block meets the keys of the tile that begins with `first`: x becomes `far`, which may be x itself; returns
-    whether a key is seen, without which there are no scores."""
+    whether a key is seen, without which there are no scores. With terms beside reflections these are the content."""
     size, count, ahead = BLOCK * lanes(x), min(TILE, block.met - first), ahead_of(block, first)
     w, beta, products = at(head.w, first * width), at(head.beta, first), at(head.products, 2 * TILE * first)
     product(w, width, ONE, x, along, size, count, width, OVERWRITE)
@@ -210,9 +211,12 @@ def meet(head, width, block, first, x, far, along, steps, scores, sight):
     seen = look_at_tile(block, first, count, sight)
     if seen:
         product(at(head.k, first * width), width, ONE, x, scores, size, count, width, OVERWRITE)
-        _score(at(products, TILE * TILE), steps, scores, count, ahead)
-        raise_scores(head, block, first, scores, count)
-        hide(block, scores, count, sight)
+        if beside is None:
+            _score(at(products, TILE * TILE), steps, scores, count, ahead)
+            raise_scores(head, block, first, scores, count)
+            hide(block, scores, count, sight)
+        else:  # nothing is hidden before all is added
+            _score(at(products, TILE * TILE), steps, scores, count, -TILE)
     if first > block.low:
         float_gemm(w, ONE, width, steps, size, far, size, width, size, count, FROM, x, size, x, size)
     return seen
@@ -260,8 +264,9 @@ def _write(block, peaks, sums, mixed, v_width, out, out_row, lse):
 
 
 @inner
-def block_forward(head, width, v_width, block, q, scale, lowest, dropped, desk, out, out_row, lse):
-    """The rows of `out`, and lse, of a block's queries q. lowest: the least number. dropped: as `dropped_of` has it."""
+def block_forward(head, beside, width, v_width, block, q, scale, lowest, dropped, desk, out, out_row, lse):
+    """The rows of `out`, and lse, of a block's queries q. lowest: the least number. beside, dropped: as `beside_of` and
+    `dropped_of` have them."""
     x, scores, peaks, sums, mixed = desk.x, desk.scores, desk.peaks, desk.sums, desk.mixed
     size, least = BLOCK * lanes(x), splat(scalar(x, lowest))
     turned_block(q, width, x, block.queries, scale)
@@ -275,16 +280,18 @@ def block_forward(head, width, v_width, block, q, scale, lowest, dropped, desk, 
     for tile in range((block.met + TILE - 1) // TILE - 1, block.low // TILE - 1, -1):
         first = tile * TILE
         count = min(TILE, block.met - first)
-        if meet(head, width, block, first, x, x, desk.along, desk.steps, scores, desk.sight):
+        if meet(head, beside, width, block, first, x, x, desk.along, desk.steps, scores, desk.sight):
+            finish_scores(head, beside, block, first, False, scores, count, desk.sight)
             _weigh(scores, count, v_width, peaks, sums, mixed)
             held = lay_factors(dropped, block, first, held)
             drop_tile(dropped, first, scores, count)
             product(at(head.v, first * v_width), ONE, v_width, scores, mixed, size, v_width, count, FROM)
+            mix_offsets(beside, block, first, scores, count, v_width, mixed)
     _write(block, peaks, sums, mixed, v_width, out, out_row, lse)
 
 
 @inner
-def _forward_lane(lane, board, tokens, sizes, dropout, out, lse, bases, room, arenas):
+def _forward_lane(lane, board, tokens, sizes, dropout, others, out, lse, bases, room, arenas):
     arena, width, v_width = row(arenas, lane), sizes.width, sizes.v_width
     desk = Desk(
         at(arena, room[0]), at(arena, room[1]), at(arena, room[2]), at(arena, room[3]), at(arena, room[4]),
@@ -303,8 +310,8 @@ def _forward_lane(lane, board, tokens, sizes, dropout, out, lse, bases, room, ar
             q, own = at(pointer(tokens.q), at_query * width), at(pointer(out), at_query * v_width)
             dropped = dropped_of(dropout, of_head, sizes.keys, at(arena, room[8]))
             block_forward(
-                head, width, v_width, block, q, tokens.scale[h], tokens.limits[0], dropped, desk, own, v_width,
-                at(pointer(lse), at_query),
+                head, beside_of(others, lane, b, h), width, v_width, block, q, tokens.scale[h], tokens.limits[0],
+                dropped, desk, own, v_width, at(pointer(lse), at_query),
             )  # fmt: skip
             for i in range(block.queries * sizes.raised):
                 put(pointer(bases), at_query + i, block.base)
@@ -312,11 +319,12 @@ def _forward_lane(lane, board, tokens, sizes, dropout, out, lse, bases, room, ar
 
 
 @entry(label="attention through reflections")
-def forward(crew, board, tokens, sizes, dropout, out, lse, bases, room, arenas):
+def forward(crew, board, tokens, sizes, dropout, others, out, lse, bases, room, arenas):
     """out (B, H, N, Dv) and lse (B, H, N), in one piece; what no query sees stays as it is. bases: where keys have
     offsets, (B, H, N) float64, what lse is less of.
 
-    dropout: as `kernels.dropout` has it, or None. room: where the row of a block, t, scores, r, peaks, sums, mixed
-    values, sight and factors of dropout lie in a lane's arena.
+    dropout: as `kernels.dropout` has it, or None. others: `Others`, or None; where they are, the scale is theirs. room:
+    where the row of a block, t, scores, r, peaks, sums, mixed values, sight and factors of dropout lie in a lane's
+    arena.
     """
-    in_lanes(crew, _forward_lane, (pointer(board), tokens, sizes, dropout, out, lse, bases, room, arenas))
+    in_lanes(crew, _forward_lane, (pointer(board), tokens, sizes, dropout, others, out, lse, bases, room, arenas))

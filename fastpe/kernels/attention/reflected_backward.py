@@ -21,6 +21,7 @@ from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.attention.reflected import ONE, block_of, head_of, meet, product, turned_block
 from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE, ahead_of, look_at_tile
 from fastpe.kernels.attention.reflected_dropped import NOTHING, drop_tile, dropped_of, lay_factors
+from fastpe.kernels.attention.reflected_terms import beside_of, finish_scores, offsets_of_weights, terms_back
 from fastpe.kernels.gemm import FROM, ONTO, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,
@@ -192,33 +193,36 @@ def _add_to_keys(k, w, width, count, queries, arena, room, dk, dw):
 
 
 @inner
-def _add_to_offsets(dscores, doffsets, count):
+def _add_to_offsets(head, dscores, doffsets, count):
     """The sum over a block's queries for every key of a tile."""
     lane = lanes(dscores)
-    for j in range(count):
+    for j in range(count if head.raised else 0):
         e = at(dscores, j * BLOCK * lane)
         sums = (load(e, 0) + load(e, lane)) + (load(e, 2 * lane) + load(e, 3 * lane))
         put(doffsets, j, get(doffsets, j) + total(sums))
 
 
 @inner
-def _scores_back(head, sizes, block, first, dropped, arena, room, dout, dv, doffsets):
-    """e from dout, and what values and offsets get; products of the reflectors with what it adds to y."""
+def _scores_back(head, beside, sizes, block, first, dropped, arena, room, dout, dv, doffsets):
+    """e from dout, and what values, offsets and other terms get; products of the reflectors with what it adds to y."""
     width, count, size = sizes.v_width, min(TILE, block.met - first), BLOCK * lanes(arena)
     scores, dscores = at(at(arena, room.scores), first * size), at(arena, room.dscores)
+    finish_scores(head, beside, block, first, True, scores, count, at(arena, room.sight))
     product(at(head.v, first * width), width, ONE, at(arena, room.dout), dscores, size, count, width, OVERWRITE)
+    offsets_of_weights(beside, block, first, dout, count, dscores)
     drop_tile(dropped, first, dscores, count)
     _dscores(scores, dscores, at(arena, room.stats), count)
     drop_tile(dropped, first, scores, count)
     _onto(scores, size, ONE, dout, at(dv, first * width), width, count, block.queries)
-    if head.raised:
-        _add_to_offsets(dscores, at(doffsets, first), count)
+    if beside is None:
+        _add_to_offsets(head, dscores, at(doffsets, first), count)
+    terms_back(beside, block, first, scores, dout, count, dscores)
     of_keys = at(head.products, 2 * TILE * first + TILE * TILE)
     _back_from_scores(of_keys, dscores, at(arena, room.back), count)
 
 
 @inner
-def _tile_back(head, sizes, block, first, dropped, arena, room, dout, own):
+def _tile_back(head, beside, sizes, block, first, dropped, arena, room, dout, own):
     """A block's way back through a tile; own: where gradients of the head's keys go."""
     width, tile, count = sizes.width, first // TILE, min(TILE, block.met - first)
     (dk, dv, dw, dbeta, doffsets), at_keys, size = own, first * width, BLOCK * lanes(arena)
@@ -228,7 +232,7 @@ def _tile_back(head, sizes, block, first, dropped, arena, room, dout, own):
     seen = look_at_tile(block, first, count, at(arena, room.sight))
     product(w, width, ONE, y, back, size, count, width, OVERWRITE)
     if seen:
-        _scores_back(head, sizes, block, first, dropped, arena, room, dout, dv, doffsets)
+        _scores_back(head, beside, sizes, block, first, dropped, arena, room, dout, dv, doffsets)
     products = at(head.products, 2 * TILE * first)
     _carry_back(products, beta, along, back, at(dbeta, first), count, ahead_of(block, first))
     _steps_again(along, beta, steps, count)
@@ -257,9 +261,9 @@ def _rows_back(q, dq, width, count, scale):
 
 
 @inner
-def block_back(head, sizes, block, queries, scale, one, dropped, arena, room, own):
-    """A block's part of all gradients; returns the scale's. one: 1, of the type of `scale`. dropped: as that of
-    `reflected.block_forward`."""
+def block_back(head, beside, sizes, block, queries, scale, one, dropped, arena, room, own):
+    """A block's part of all gradients; returns the scale's. one: 1, of the type of `scale`. beside,
+    dropped: as those of `reflected.block_forward`."""
     size, width, v_width = BLOCK * lanes(arena), sizes.width, sizes.v_width
     rows, y, stats = at(arena, room.rows), at(arena, room.y), at(arena, room.stats)
     tiles, farthest = (block.met + TILE - 1) // TILE, block.low // TILE
@@ -274,17 +278,17 @@ def block_back(head, sizes, block, queries, scale, one, dropped, arena, room, ow
         x, first = at(rows, tile * width * size), tile * TILE
         along, scores = at(at(arena, room.along), first * size), at(at(arena, room.scores), first * size)
         far, steps = at(rows, max(tile - 1, 0) * width * size), at(arena, room.steps)
-        meet(head, width, block, first, x, far, along, steps, scores, at(arena, room.sight))
+        meet(head, beside, width, block, first, x, far, along, steps, scores, at(arena, room.sight))
     held = NOTHING
     for tile in range(farthest, tiles):
         held = lay_factors(dropped, block, tile * TILE, held)
-        _tile_back(head, sizes, block, tile * TILE, dropped, arena, room, queries.dout, own)
+        _tile_back(head, beside, sizes, block, tile * TILE, dropped, arena, room, queries.dout, own)
     transpose(y, size, queries.dq, width, width, block.queries)
     return _rows_back(queries.q, queries.dq, width, block.queries, scale)
 
 
 @inner
-def _lane(lane, board, tokens, sizes, dropout, g, room, arenas):
+def _lane(lane, board, tokens, sizes, dropout, others, g, room, arenas):
     arena = row(arenas, lane)
     size = BLOCK * lanes(arena)
     task = claim(board)
@@ -308,12 +312,13 @@ def _lane(lane, board, tokens, sizes, dropout, g, room, arenas):
                 )  # fmt: skip
                 scale, one = tokens.scale[h], tokens.limits[1]
                 dropped = dropped_of(dropout, task, sizes.keys, at(arena, room.factors))
-                of_scale = block_back(head, sizes, block, queries, scale, one, dropped, arena, room, own)
+                beside = beside_of(others, lane, b, h)
+                of_scale = block_back(head, beside, sizes, block, queries, scale, one, dropped, arena, room, own)
                 g.dscale[task] += of_scale
         task = claim(board)
 
 
 @entry(label="gradients of attention through reflections")
-def backward(crew, board, tokens, sizes, dropout, g, room, arenas):
+def backward(crew, board, tokens, sizes, dropout, others, g, room, arenas):
     """All gradients, added to those in g; the other arguments as those of `reflected.forward`."""
-    in_lanes(crew, _lane, (pointer(board), tokens, sizes, dropout, g, room, arenas))
+    in_lanes(crew, _lane, (pointer(board), tokens, sizes, dropout, others, g, room, arenas))

@@ -131,7 +131,7 @@ def scores_of_products(head, terms, tile, back, case, scratch):
         add_cells(cells, TILE_KEYS, at(terms.scores, place), case.keys, m, n)
     if case.options.softcap > 0.0:
         if given(table, BIAS):
-            _add_bias(cells, at_offset(head.bias, tile, case), m, n)
+            add_bias(cells, at_offset(head.bias, tile, case), m, n)
         with_columns(head.columns, scalar(cells, 1.0), head, tile, case, scratch)
         cap_cells(cells, scratch.slopes, case.options.softcap, m, n, case.keep_slopes)
     return scalar(cells, 1.0)
@@ -147,7 +147,7 @@ def scores_backward(head, terms, grads, tile, case, scratch):
     if case.options.softcap > 0.0:
         cap_cells_backward(dcells, scratch.slopes, m, n)
         if wanted(table, BIAS):
-            _bias_backward(dcells, at(grads.dbias, case.queries - 1 - i0), m, n)
+            bias_backward(dcells, at(grads.dbias, case.queries - 1 - i0), m, n)
     columns_backward(head.columns, grads.columns, head, tile, scratch)
     if wanted(table, SCORES):
         add_cells(at(grads.dscores, place), case.keys, dcells, TILE_KEYS, m, n)
@@ -174,7 +174,7 @@ def adds_bias(table, case):
 
 
 @inner
-def _add_bias(cells, bias, m, n):
+def add_bias(cells, bias, m, n):
     """cells += bias, which stands at the tile's cell (0, 0)."""
     for i in range(m):
         row, offsets = at(cells, i * TILE_KEYS), at(bias, -i)
@@ -183,7 +183,7 @@ def _add_bias(cells, bias, m, n):
 
 
 @inner
-def _bias_backward(cells, dbias, m, n):
+def bias_backward(cells, dbias, m, n):
     """dbias += the sums of the gradients of cells by offset."""
     for i in range(m):
         row, offsets = at(cells, i * TILE_KEYS), at(dbias, -i)
