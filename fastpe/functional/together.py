@@ -15,14 +15,14 @@ BESIDE_NETWORK = ("angles", "bias", "scores", "sinks")
 _OPTIONS_BESIDE_NETWORK = ("scale", "pairs", "window", "spans", "query_start", "dropout")
 
 REFLECTIONS = ("reflectors", "reflect")
-_NOT_REFLECTED = {
+NOT_REFLECTED = {
     "rel_gain": "a reflected query has no product by channels with a key",
     "growth": "reflections mix the channels that grow",
     "polar": "reflectors have half as many channels as its rows",
     "bands": "a query has one path to a key, whatever its place is",
     "theta": "bands, which it is for, cannot either",
 }
-_NOT_HELD = {
+NOT_HELD = {
     "counts": "its backward pass counts keys by strips of keys, and reflections go back by blocks of queries",
     **dict.fromkeys(NETWORK, "a network reads the scores of all heads at once, and reflections make those of one"),
 }
@@ -40,8 +40,8 @@ def check_reflections(given: Mapping[str, Any], causal: bool) -> None:
     if not causal:
         raise ValueError("reflectors needs causal=True: nothing is reflected between a query and keys after it")
     for name in given:
-        if name in _NOT_REFLECTED:
-            raise ValueError(f"{name} cannot be given with reflectors: {_NOT_REFLECTED[name]}")
+        if name in NOT_REFLECTED:
+            raise ValueError(f"{name} cannot be given with reflectors: {NOT_REFLECTED[name]}")
 
 
 def check_held(slots: Mapping[str, Any]) -> None:
@@ -53,9 +53,9 @@ def check_held(slots: Mapping[str, Any]) -> None:
     ValueError: counts cannot be given with reflectors but to fastpe.reference.attention: its backward pass counts ...
     """
     if "reflectors" in slots:
-        for name in _NOT_HELD.keys() & slots.keys():
+        for name in NOT_HELD.keys() & slots.keys():
             only = "cannot be given with reflectors but to fastpe.reference.attention"
-            raise ValueError(f"{name} {only}: {_NOT_HELD[name]}")
+            raise ValueError(f"{name} {only}: {NOT_HELD[name]}")
 
 
 def check_together(slots: Mapping[str, Array], causal: bool) -> None:
@@ -105,7 +105,7 @@ def check_network(given: Mapping[str, Any], slots: Mapping[str, Array]) -> None:
     if len(own) < len(NETWORK):
         raise ValueError(f"mlp_in, mlp_bias and mlp_out must be given together, not {' and '.join(own)} alone")
     for name, value in given.items():
-        fits = name in (*NETWORK, *BESIDE_NETWORK, *_OPTIONS_BESIDE_NETWORK) or name == "dropout_seed"
+        fits = name in (*NETWORK, *REFLECTIONS, *BESIDE_NETWORK, *_OPTIONS_BESIDE_NETWORK) or name == "dropout_seed"
         if not (fits or value is None or (name == "rectify" and not value)):
             beside = ", ".join((*BESIDE_NETWORK, *_OPTIONS_BESIDE_NETWORK, "lengths"))
             raise ValueError(f"{name} cannot be given with mlp_in: beside it go {beside}")

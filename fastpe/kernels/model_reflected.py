@@ -1,21 +1,24 @@
 """The model's attention where a layer makes reflections (`model_reflections`): head by head, by blocks of queries.
 
 A head's rows are copied into one piece, which costs O(N D) of O(N^2 D). A few new queries, as of a text that is
-written, go one at a time, and read keys and values where they lie.
+written, go one at a time, and read keys and values where they lie, unless scores have other terms.
 """
 
 import numpy as np
 
 from fastpe.kernels._jit import inner
-from fastpe.kernels.attention.cells import FEW, clear, dot
+from fastpe.kernels.attention.cells import FEW, add_scaled, clear, dot
+from fastpe.kernels.attention.records import terms_of
 from fastpe.kernels.attention.reflected import Desk, Head, Sizes, block_forward
 from fastpe.kernels.attention.reflected_backward import Queries, block_back
 from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE, block_from, span_of
 from fastpe.kernels.attention.reflected_dropped import dropped_of
 from fastpe.kernels.attention.reflected_products import tile_products
 from fastpe.kernels.attention.reflected_rows import row_forward
+from fastpe.kernels.attention.reflected_terms import Beside
 from fastpe.kernels.dropout import place_in
 from fastpe.kernels.model_gates import SIGN, gate_gradients, gates_of_head
+from fastpe.kernels.model_head import gradients_of, head_of, scratch_memory
 from fastpe.kernels.model_reflections import NONE, RANK, given_of_head, made_of_head
 from fastpe.kernels.simd import at, lanes, load_first, part, pointer, put, scalar, store_first
 
@@ -37,15 +40,24 @@ def _offsets_of(gates, layer, h, act, own, sizes, a):
 
 
 @inner
-def _head_of(h, act, memory, room, offsets, own, sizes, a):
+def _content(beside, q, c):
+    """Queries and keys as the content has them, each with what lies from row to row."""
+    if beside is None:
+        return (q, 3 * c), (at(q, c), 3 * c)
+    return (beside.head.qr, beside.case.qr_row), (beside.head.kr, beside.case.kr_row)
+
+
+@inner
+def _head_of(beside, h, act, memory, room, offsets, own, sizes, a):
     """A head's rows in one piece, and the products of its tiles."""
     c, n = sizes.width, own.before + own.length
-    d, q = c // sizes.heads, at(act, a.qkv + own.start * 3 * c + h * (c // sizes.heads))
+    d, qkv = c // sizes.heads, at(act, a.qkv + own.start * 3 * c + h * (c // sizes.heads))
+    queries, keys = _content(beside, qkv, c)
     k, v, products, turned = at(memory, room.k), at(memory, room.v), at(memory, room.products), at(memory, room.turned)
     w, beta = made_of_head(h, act, own, sizes, a)
-    _copied(q, 3 * c, at(memory, room.q), d, n, d)
-    _copied(at(q, c), 3 * c, k, d, n, d)
-    _copied(at(q, 2 * c), 3 * c, v, d, n, d)
+    _copied(queries[0], queries[1], at(memory, room.q), d, n, d)
+    _copied(keys[0], keys[1], k, d, n, d)
+    _copied(at(qkv, 2 * c), 3 * c, v, d, n, d)
     for first in range(0, n, TILE):
         rows, own_products = min(TILE, n - first), at(products, 2 * TILE * first)
         tile_products(at(w, first * d), at(k, first * d), d, rows, turned, own_products)
@@ -89,6 +101,61 @@ def _dropped(dropout, place, position, own, factors):
 
 
 @inner
+def _beside(given, layer, h, act, memory, position, own, sizes, a):
+    """All other terms of the scores; None, for which nothing is compiled, where `given` is."""
+    if given is None:
+        return None
+    own_head = head_of(layer, h, act, position, None, NONE, own, sizes, a)
+    terms, scratch = (
+        terms_of(position.slots, position.numbers, layer, h, position.case),
+        scratch_memory(h, act, at(memory, position.reflections.room.others), position, own, a),
+    )
+    return Beside(own_head, terms, position.case, scratch, None)
+
+
+@inner
+def _with_gradients(beside, layer, h, act, arena, memory, slot_gradients, position, own, sizes, a):
+    """The same, with where gradients go, which those of rows are added to."""
+    if beside is None:
+        return None
+    others, case, n = at(memory, position.reflections.room.others), position.case, own.length
+    grads = gradients_of(layer, h, NONE, act, arena, others, slot_gradients, position, own, sizes, a)
+    for i in range(n):
+        clear(at(grads.dq, i * case.g_row), case.width)
+        clear(at(grads.dk, i * case.g_row), case.width)
+    for i in range(n if case.apart else 0):
+        clear(at(grads.dq_rest, i * case.g_row), case.width)
+        clear(at(grads.dk_rest, i * case.g_row), case.width)
+    return Beside(beside.head, beside.terms, case, beside.scratch, grads)
+
+
+@inner
+def _give_rows(beside, dq, dk, dqkv, n, d, c):
+    """The gradients of queries and keys as the content has them."""
+    if beside is None:
+        _copied(dq, d, dqkv, 3 * c, n, d)
+        _copied(dk, d, at(dqkv, c), 3 * c, n, d)
+    else:
+        row, grads, one = beside.case.g_row, beside.gradients, scalar(dq, 1.0)
+        for i in range(n):
+            add_scaled(at(grads.dq, i * row), one, at(dq, i * d), d)
+            add_scaled(at(grads.dk, i * row), one, at(dk, i * d), d)
+
+
+@inner
+def _is_none(given):
+    return given is None
+
+
+@inner
+def _factor(beside, scale, one):
+    """What queries are multiplied by: all products are by the scale, where there are others than these."""
+    if beside is None:
+        return scale
+    return one
+
+
+@inner
 def reflected_forward(reflections, layer, act, arena, position, dropout, place_of_first, own, sizes, a):
     """Whether the layer makes reflections; if so `mixed` from `qkv`, of one sequence. place_of_first: where the weights
     of the first head are dropped out."""
@@ -97,6 +164,7 @@ def reflected_forward(reflections, layer, act, arena, position, dropout, place_o
     if reflections.layers[layer, RANK] == 0:
         return False
     c, room, memory = sizes.width, reflections.room, at(arena, a.attention)
+    few = own.length <= FEW and _is_none(reflections.beside)
     d, x, of_row = c // sizes.heads, at(memory, room.x), at(memory, room.of_row)
     desk = Desk(
         x, at(memory, room.along), at(memory, room.scores), at(memory, room.steps), at(memory, room.peaks),
@@ -107,7 +175,7 @@ def reflected_forward(reflections, layer, act, arena, position, dropout, place_o
         (out, lse), scale = _out_of_head(h, act, own, sizes, a), position.scale[layer, h]
         offsets = _offsets_of(position.gates, layer, h, act, own, sizes, a)
         dropped = _dropped(dropout, place_of_first + h, position, own, at(memory, room.factors))
-        if own.length <= FEW:
+        if few:
             q, (w, beta) = at(act, a.qkv + own.start * 3 * c + h * d), made_of_head(h, act, own, sizes, a)
             head = Head(at(q, c), at(q, 2 * c), w, beta, w, *offsets)
             base = _block(head, NONE, FEW, spans, spanned, own).base
@@ -118,19 +186,25 @@ def reflected_forward(reflections, layer, act, arena, position, dropout, place_o
                 )
                 put(lse, i, of_query)
         else:
-            head = _head_of(h, act, memory, room, offsets, own, sizes, a)
+            beside = _beside(reflections.beside, layer, h, act, memory, position, own, sizes, a)
+            head, factor = (
+                _head_of(beside, h, act, memory, room, offsets, own, sizes, a),
+                _factor(beside, scale, scalar(x, 1.0)),
+            )
             for first in range(0, own.length, size):
                 block = _block(head, first, size, spans, spanned, own)
                 i = block.position
                 q = at(memory, room.q + i * d)
                 block_forward(
-                    head, None, d, d, block, q, scale, room.lowest, dropped, desk, at(out, i * c), c, at(lse, i)
+                    head, beside, d, d, block, q, factor, room.lowest, dropped, desk, at(out, i * c), c, at(lse, i)
                 )
     return True
 
 
 @inner
-def reflected_backward(reflections, layer, act, arena, position, dropout, place_of_first, own, sizes, a):
+def reflected_backward(
+    reflections, layer, act, arena, slot_gradients, position, dropout, place_of_first, own, sizes, a
+):
     """As `reflected_forward`; `dqkv`, and the gradients of w and beta, from `dmixed`."""
     if reflections is None:
         return False
@@ -144,7 +218,9 @@ def reflected_backward(reflections, layer, act, arena, position, dropout, place_
     for h in range(sizes.heads):
         (out, lse), (dw, dbeta) = _out_of_head(h, act, own, sizes, a), given_of_head(h, arena, own, sizes, a)
         offsets = _offsets_of(position.gates, layer, h, act, own, sizes, a)
-        head, scale = _head_of(h, act, memory, room, offsets, own, sizes, a), position.scale[layer, h]
+        beside, one = _beside(reflections.beside, layer, h, act, memory, position, own, sizes, a), scalar(back, 1.0)
+        head, scale = _head_of(beside, h, act, memory, room, offsets, own, sizes, a), position.scale[layer, h]
+        others = _with_gradients(beside, layer, h, act, arena, memory, slot_gradients, position, own, sizes, a)
         dropped = _dropped(dropout, place_of_first + h, position, own, at(back, reflections.back.factors))
         grads = dk, dv, dw, dbeta, _offset_gradients(position.gates, h, dbeta, arena, own, sizes, a)
         _copied(at(arena, a.dmixed + own.start * c + h * d), c, dout, d, n, d)
@@ -159,10 +235,9 @@ def reflected_backward(reflections, layer, act, arena, position, dropout, place_
             queries = Queries(
                 at(memory, room.q + rows), at(dout, rows), at(lse, first), at(deltas, first), at(dq, rows)
             )  # fmt: skip
-            one = scalar(back, 1.0)
-            block_back(head, None, widths, block, queries, scale, one, dropped, back, reflections.back, grads)
+            factor = _factor(beside, scale, one)
+            block_back(head, others, widths, block, queries, factor, one, dropped, back, reflections.back, grads)
         dqkv = at(arena, a.dqkv + own.start * 3 * c + h * d)
-        _copied(dq, d, dqkv, 3 * c, n, d)
-        _copied(dk, d, at(dqkv, c), 3 * c, n, d)
+        _give_rows(others, dq, dk, dqkv, n, d, c)
         _copied(dv, d, at(dqkv, 2 * c), 3 * c, n, d)
     return True

@@ -51,8 +51,8 @@ ONE, NONE = np.int64(1), np.int64(0)
 
 class AttentionRoom(NamedTuple):
     """Where things lie that attention needs for a head: its rows in one piece, products of tiles, a tile's rows turned;
-    the parts of a `Desk`, and factors of dropout; scores of one query; dout, gradients of rows, and what the way back
-    needs. And the least number."""
+    the parts of a `Desk`, and factors of dropout; scores of one query; dout, gradients of rows, what the way back
+    needs, and what other terms need. And the least number."""
 
     q: int
     k: int
@@ -74,16 +74,18 @@ class AttentionRoom(NamedTuple):
     dk: int
     dv: int
     back: int
+    others: int
     size: int
     lowest: float
 
 
 class Reflections(NamedTuple):
     """What a model's layers make: (layers, 6), int64, places of parameters; whether it begins anew with every document;
-    and the memory of attention."""
+    1 where scores have other terms, else None; and the memory of attention."""
 
     layers: np.ndarray
     apart: int
+    beside: int | None
     room: AttentionRoom
     back: Room
 
@@ -121,9 +123,10 @@ def memory_for_reflections(sizes: Any, take: Callable[[int], Any], *, backward: 
 
 
 def reflections_of(
-    layers: np.ndarray | None, sizes: Any, dtype: np.dtype[Any], *, apart: bool, dropped: bool
+    layers: np.ndarray | None, sizes: Any, dtype: np.dtype[Any], *, apart: bool, dropped: bool, others: int | None
 ) -> Reflections | None:
-    """What kernels need in a model whose layers are at these places. dropped: weights are dropped out."""
+    """What kernels need in a model whose layers are at these places. dropped: weights are dropped out. others: how much
+    memory other terms need, None where there are none."""
     if layers is None:
         return None
     n, d, lane = sizes.length, sizes.width // sizes.heads, whole_vectors(1, dtype)
@@ -131,9 +134,10 @@ def reflections_of(
     rows, products = n * d, -(-n // int(TILE)) * 2 * int(TILE) ** 2
     starts, size = laid_out([
         rows, rows, rows, products, d * int(TILE), *forward_sizes(d, d, lane, dropped=dropped), n,
-        rows, rows, rows, rows, back.size,
+        rows, rows, rows, rows, back.size, others or 0,
     ])  # fmt: skip
-    return Reflections(layers, int(apart), AttentionRoom._make([*starts, size, float(np.finfo(dtype).min)]), back)
+    room = AttentionRoom._make([*starts, size, float(np.finfo(dtype).min)])
+    return Reflections(layers, int(apart), None if others is None else 1, room, back)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

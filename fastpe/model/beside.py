@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from fastpe.encodings.encoding import Part
 from fastpe.functional.polar import check_radii
-from fastpe.functional.together import BESIDE_NETWORK, NETWORK
+from fastpe.functional.together import BESIDE_NETWORK, NETWORK, NOT_HELD, NOT_REFLECTED
 from fastpe.model.config import ModelConfig
 
 _AT_INPUT = ("table", "qk_table", "taps")
@@ -46,15 +46,9 @@ def check_beside(config: ModelConfig, parts: Sequence[Part], layers: Sequence[Co
 
 
 def _check_reflections(config: ModelConfig, parts: Sequence[Part], layers: Sequence[Collection[str]]) -> None:
-    """Of a model whose layers make reflections: but for offsets of keys that they make, nothing else may act in its
-    attention."""
-    name = config.encoding
-    gates = {part.scheme: part.encoding.gate for part in parts if part.encoding.gate is not None}
-    if not any(gate.reflects for gate in gates.values()):
+    """Of a model whose layers make reflections: what attention does not take beside them."""
+    if not any(part.encoding.gate.reflects for part in parts if part.encoding.gate is not None):
         return
-    unfit = sorted(set().union(*layers) - set(_AT_INPUT))
-    gated = sorted(scheme for scheme, gate in gates.items() if gate.turns or gate.slopes is not None)
-    if unfit or gated:
-        what = f"fills {unfit[0]!r}" if unfit else f"has gates of {gated[0]!r}"
-        beside = ", ".join(sorted(_AT_INPUT))
-        raise ValueError(f"{name!r} {what} beside reflections: with them go {beside} and gates of offsets")
+    for slot in sorted(set().union(*layers) & (NOT_REFLECTED.keys() | NOT_HELD.keys())):
+        why = (NOT_REFLECTED | NOT_HELD)[slot]
+        raise ValueError(f"{config.encoding!r} fills {slot!r} beside reflections, which cannot be: {why}")

@@ -22,7 +22,7 @@ from fastpe.model import gates, sight
 from fastpe.model.beside import check_beside
 from fastpe.model.config import ModelConfig
 from fastpe.model.drawn_positions import drawn
-from fastpe.model.scratch import LAYERED
+from fastpe.model.score_terms import LAYERED
 from fastpe.model.token_positions import Placed
 
 Array = np.ndarray[Any, Any]

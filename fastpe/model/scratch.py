@@ -14,8 +14,7 @@ from fastpe.functional.slot_arrays import fold, no_slots, slot_arrays
 from fastpe.functional.together import NETWORK
 from fastpe.kernels import model_memory, model_reflections, simd
 from fastpe.kernels.attention.mlp import MlpRoom
-from fastpe.kernels.attention.records import GIVEN, SLOTS, WANTED, Options
-from fastpe.kernels.attention.score import keeps_raw, terms_given
+from fastpe.kernels.attention.records import GIVEN, SLOTS, WANTED
 from fastpe.kernels.model_gates import gated_columns
 from fastpe.kernels.model_network import Network, network_gradient, room_for_net
 from fastpe.kernels.model_selective import RANK
@@ -26,18 +25,22 @@ from fastpe.model.config import ACTIVATIONS, ModelConfig
 from fastpe.model.gates import Made
 from fastpe.model.parameters import ALIGN, Parameters, inner_width, rounded, sum_in_order
 from fastpe.model.precision import way_of
+from fastpe.model.score_terms import (
+    INPUTS,
+    OF_CONTENT,
+    needs_raw,
+    options_of,
+    reads_more,
+    scored,
+    with_layers,
+)
 
 Array = np.ndarray[Any, Any]
 
-_OF_CONTENT = ("angles", "row_scale", "rotors", "polar")  # acting on queries and keys before attention
-LAYERED = frozenset(SLOTS) | {*_OF_CONTENT, *NETWORK}
-"""Slots that act in every layer, and of which every layer may have its own."""
-
 _MOST_COMPOSED = 2**18  # elements of a map: it is to stay in a core's own cache
 
-_INPUTS = ("table", "qk_table", "taps")
 # those that kernels read as they are filled
-_IN_PLACE = frozenset({*SLOTS, *_INPUTS, *NETWORK}) - {"gain", "bias", "growth"}
+_IN_PLACE = frozenset({*SLOTS, *INPUTS, *NETWORK}) - {"gain", "bias", "growth"}
 _ONCE = ("table", "taps")  # of the slots with gradients: those that no layer has but the input
 
 
@@ -107,13 +110,13 @@ class Scratch:
         """
         backward = groups > 0
         wanted = [slot for slot in wanted if backward and isinstance(slots[slot], np.ndarray) and slot != "index"]
-        slots = _with_layers(slots, layered)
+        slots = with_layers(slots, layered)
         sizes = _sizes(config, length, slots, wanted, parameters.made)
         if backward:
             packed, made = int(sizes.products is not None), sizes.gated + sizes.rank + sizes.reflects > 0
             sizes = sizes._replace(packed=packed, **composed_ends(config, length, slots, gated=made))
-        keep_raw, options = _keeps_raw(slots), _options(slots)
-        given = slot_arrays(_scored(slots), wanted, Positions(length, length), config.dtype, keep_raw)
+        keep_raw, options = needs_raw(slots), options_of(slots)
+        given = slot_arrays(scored(slots), wanted, Positions(length, length), config.dtype, keep_raw)
         others, numbers = given.slots, given.table
         if parameters.made.gates is not None:
             for slot, filled in gated_columns(parameters.made.gates).items():
@@ -131,12 +134,15 @@ class Scratch:
         starts, sizes = starts | of_layers, sizes._replace(slots=all_of_them)
         net_room = room_for_net(sizes, backward=backward, dropped=case.dropped > 0)
         places, dtype = parameters.made.reflections, np.dtype(config.dtype)
-        reflections = model_reflections.reflections_of(places, sizes, dtype, apart=apart, dropped=bool(case.dropped))
+        beside = room.size if reads_more(slots, numbers, parameters.made) else None
+        reflections = model_reflections.reflections_of(
+            places, sizes, dtype, apart=apart, dropped=bool(case.dropped), others=beside
+        )
         more = max(net_room.size, 0 if reflections is None else reflections.room.size)
         arena = model_memory.arena_layout(sizes, case, room, more, backward=backward, rows=rows)
         starting = {
             slot: simd.region(starts.get(slot, 0), np.prod(shapes.get(slot, 0)))
-            for slot in (*_INPUTS, *_OF_CONTENT, *NETWORK)
+            for slot in (*INPUTS, *OF_CONTENT, *NETWORK)
         }
         first += parameters.flat.size
         starting["slots"], stride = simd.region(first, all_of_them), first + all_of_them
@@ -175,12 +181,12 @@ class Scratch:
         )
 
     def _position(self, slots: Mapping[str, Any]) -> model_memory.Position:
-        slots, dtype = _with_layers(slots, self.layered), self.arenas.dtype
+        slots, dtype = with_layers(slots, self.layered), self.arenas.dtype
         nothing, n = np.zeros(1, dtype), self.sizes.length
-        given = slot_arrays(_scored(slots), (), Positions(n, n), dtype, _keeps_raw(slots))
+        given = slot_arrays(scored(slots), (), Positions(n, n), dtype, needs_raw(slots))
         turns = _factors(slots["angles"], self.sizes.half, dtype) if "angles" in slots else nothing[None]
         scale = np.asarray(slots.get("scale", (self.sizes.width // self.sizes.heads) ** -0.5), dtype)
-        table, qk_table, taps = (slots[slot].ravel() if slot in slots else nothing for slot in _INPUTS)
+        table, qk_table, taps = (slots[slot].ravel() if slot in slots else nothing for slot in INPUTS)
         rotors = lie_in(slots["rotors"]) if "rotors" in slots else None
         polar = _circles(slots["polar"], dtype) if "polar" in slots else None
         gates, slopes, selective, frequencies, _ = self.made
@@ -221,25 +227,6 @@ class Scratch:
         places = {slot: int(self.places[number, 0]) for number, slot in enumerate(SLOTS)}
         own = {slot: int(getattr(self.offsets, slot, places.get(slot, 0))) for slot in self.shapes}
         return {slot: start + (slot not in _ONCE) * int(self.offsets.slots) for slot, start in own.items()}
-
-
-def _with_layers(slots: Mapping[str, Any], layered: frozenset[str]) -> dict[str, Any]:
-    """The slots, those that act in every layer with an axis of layers in front."""
-    return {slot: x[None] if slot in LAYERED and slot not in layered else x for slot, x in slots.items()}
-
-
-def _scored(slots: Mapping[str, Any]) -> dict[str, Array]:
-    """The arrays that attention takes, with a leading axis of layers."""
-    return {slot: slots[slot] for slot in SLOTS if slot in slots}
-
-
-def _options(slots: Mapping[str, Any]) -> Options:
-    """The terms that are no arrays."""
-    return Options(rectify=int(slots.get("rectify", False)))
-
-
-def _keeps_raw(slots: Mapping[str, Any]) -> bool:
-    return keeps_raw(terms_given(_scored(slots), _options(slots)), wants_scale=False)
 
 
 def _sizes(

@@ -19,25 +19,61 @@ def rng():
 
 BOTH = [fastpe.attention, reference.attention]
 _BAND = Band(np.arange(4.0), np.arange(4.0), np.tile([0, 4], (4, 1)))
-BESIDE = {
-    "mask": np.ones((4, 4), bool), "softcap": 2.0,
-    "bands": (_BAND,), "rectify": True, "bias": np.zeros((1, 3)), "values": np.zeros((1, 2)),
-    "index": np.zeros((4, 4), int), "angles": np.zeros((1, 4, 1)),
-    "counts": np.zeros((1, 2, 4)), "theta": np.ones(1),
-}  # fmt: skip
-
-GO = "key_offset, sinks, scale, window, spans, query_start, dropout and lengths"
+WITHOUT_MEANING = {
+    "rel_gain": "a reflected query has no product by channels with a key",
+    "growth": "reflections mix the channels that grow",
+    "polar": "reflectors have half as many channels as its rows",
+    "bands": "a query has one path to a key, whatever its place is",
+    "theta": "bands, which it is for, cannot either",
+}
+WITHOUT_KERNEL = {
+    "counts": "its backward pass counts keys by strips of keys, and reflections go back by blocks of queries",
+    "mlp_in": "a network reads the scores of all heads at once, and reflections make those of one",
+}
 
 
 @pytest.mark.parametrize("attention", BOTH)
-def test_nothing_else_goes_with_it(rng, attention):
+@pytest.mark.parametrize("name", WITHOUT_MEANING)
+def test_what_has_no_meaning_beside_it(rng, attention, name):
     given = problem(rng, SLOTS, b=1, h=1, n=4, d=4)
-    others = {name: np.zeros((1,) * len(axes)) for name, axes in arguments.AXES.items()}
-    for name, value in (others | BESIDE).items():
-        if name in (*SLOTS, "sinks", "key_offset"):
-            continue
-        with pytest.raises(ValueError, match=f"^{name} cannot be given with reflectors: beside them go {GO}"):
-            attention(**given, causal=True, **{name: value})
+    value = (_BAND,) if name == "bands" else np.zeros((1,) * len(arguments.AXES[name]))
+    with pytest.raises(ValueError, match=f"^{name} cannot be given with reflectors: {WITHOUT_MEANING[name]}$"):
+        attention(**given, causal=True, **{name: value})
+
+
+def test_all_else_is_taken_or_known_to_the_reference(rng):
+    others = (*arguments.AXES, "softcap", "mask", "rectify", "window", "spans", "query_start", "dropout", "scale")
+    own = {*SLOTS, *WITHOUT_MEANING, *WITHOUT_KERNEL, "mlp_bias", "mlp_out"}
+    known = problem(rng, [name for name in arguments.AXES if name not in own | {"index", "sinks"}], b=1, n=4, d=4)
+    known |= {"sinks": np.zeros(2), "softcap": 2.0, "mask": np.ones((4, 4), bool), "rectify": True, "window": 2}
+    known |= {"spans": np.tile([0, 4], (4, 1)), "query_start": 0, "dropout": 0.0, "scale": 1.0}
+    given = problem(rng, SLOTS, b=1, n=4, d=4)
+    for name in set(others) - own:
+        pair = {each: known[each] for each in ("index", "values")} if name in ("index", "values") else {}
+        fastpe.attention(**given, causal=True, **(pair or {name: known[name]}))
+
+
+@pytest.mark.parametrize("name", WITHOUT_KERNEL)
+def test_what_only_the_reference_takes(rng, name):
+    given = problem(rng, [*SLOTS, *(["counts"] if name == "counts" else [])], b=1, n=4, d=4)
+    if name != "counts":
+        given |= {"mlp_in": rng.standard_normal((3, 4, 1)), "mlp_bias": np.zeros(3)}
+        given["mlp_out"] = rng.standard_normal((2, 3, 1))
+    with pytest.raises(ValueError, match=f"cannot be given with reflectors but to .*: {WITHOUT_KERNEL[name]}$"):
+        fastpe.attention(**given, causal=True)
+    out, pull = reference.attention_vjp(**given, causal=True)
+    found = pull(np.ones_like(out))
+    for slot, place in {name: (0, 1, 0), "reflectors": (0, 1, 2), "reflect": (1, 2), "k": (0, 1, 1, 2)}.items():
+        moved = [{**given, slot: given[slot].copy()} for _ in range(2)]
+        for step, each in zip((1e-6, -1e-6), moved, strict=True):
+            each[slot][place] += step
+        rise = [reference.attention(**each, causal=True).sum() for each in moved]
+        assert found[slot][place] == pytest.approx((rise[0] - rise[1]) / 2e-6, rel=1e-5, abs=1e-8), slot
+
+
+@pytest.mark.parametrize("attention", BOTH)
+def test_what_is_not_asked_for(rng, attention):
+    given = problem(rng, SLOTS, b=1, h=1, n=4, d=4)
     attention(**given, causal=True, dropout=0.0, rectify=False, pairs="half", softcap=None)
     with pytest.raises(ValueError, match=r"^dropout needs dropout_seed"):
         attention(**given, causal=True, dropout=0.5)

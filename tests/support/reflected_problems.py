@@ -7,6 +7,11 @@ from hypothesis import strategies as st
 
 from fastpe.functional.together import REFLECTIONS
 
+TERMS = (
+    "rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias", "values", "scores", "angles", "key_slope",
+    "query_slope", "row_scale", "rotors",
+)  # fmt: skip
+
 
 @st.composite
 def cases(draw):
@@ -18,6 +23,11 @@ def cases(draw):
         "dv": draw(st.sampled_from([None, 11])), "dtype": draw(st.sampled_from(["float64", "float32"])),
         "shared": draw(st.booleans()), "led": draw(st.booleans()),
         "beside": sorted(draw(st.sets(st.sampled_from(["scale", "key_offset", "sinks"])))),
+        "terms": sorted(draw(st.sets(st.sampled_from(TERMS), max_size=draw(st.sampled_from([0, 1, 3, len(TERMS)]))))),
+        "mask": draw(st.sampled_from([None, None, "bool", "floats"])), "reach": draw(st.sampled_from([0, 4, 300])),
+        "softcap": draw(st.sampled_from([None, None, 0.5, 20.0])),
+        "pairs": draw(st.sampled_from(["interleaved", "half"])),
+        "rectify": draw(st.sampled_from([False, False, False, True])),
         "window": draw(st.sampled_from([None, None, 1, 2, 31, 50])),
         "sight": sorted(draw(st.sets(st.sampled_from(["spans", "query_start"])))),
         "dropout": draw(st.sampled_from([0.0, 0.1, 0.9])),
@@ -27,28 +37,41 @@ def cases(draw):
 
 def arguments_of(case):
     """Arrays and settings of a case."""
-    rng, dtype = np.random.default_rng(case["seed"]), np.dtype(case["dtype"])
+    # where scores are rounded to 0 a factor of the gradient is 0 or not as it happens
+    rng, dtype = np.random.default_rng(case["seed"]), np.dtype("float64" if case["rectify"] else case["dtype"])
     b, n, m = (case[name] for name in "bnm")
-    names = [*REFLECTIONS, *(name for name in case["beside"] if name != "sinks")]
-    sizes = {name: case[name] for name in ("b", "h", "hk", "n", "m", "d", "shared", "led")}
+    terms = [name for name in case["terms"] if name != "angles" or case["d"] > 1]
+    names = [*REFLECTIONS, *(name for name in case["beside"] if name != "sinks"), *terms]
+    sizes = {name: case[name] for name in ("b", "h", "hk", "n", "m", "d", "shared", "led", "reach")}
     arguments = problem(rng, names, **sizes, dtype=dtype)
-    if case["dv"]:
-        arguments["v"] = rng.standard_normal((b, case["hk"], m, case["dv"])).astype(dtype)
+    for name in {"v", "rel_value"} & arguments.keys() if case["dv"] else ():
+        arguments[name] = rng.standard_normal((*arguments[name].shape[:-1], case["dv"])).astype(dtype)
     if "sinks" in case["beside"]:
         arguments["sinks"] = rng.standard_normal(case["h"]).astype(dtype)
     keys, queries = rng.integers(0, m + 1, b), rng.integers(0, n + 1, b)
     lengths = {None: None, "keys": keys, "queries": (queries, None), "both": (queries, keys)}[case["lengths"]]
-    options = {"window": case["window"], "lengths": lengths}
+    options = {name: case[name] for name in ("window", "softcap", "rectify", "pairs")} | {"lengths": lengths}
+    seen = rng.random([rng.choice([1, size]) for size in (b, case["h"], n)] + [m]) < 0.7
+    if case["mask"] == "bool":
+        options["mask"] = seen
+    elif case["mask"]:
+        arguments["mask"] = np.where(seen, rng.standard_normal(seen.shape), -np.inf).astype(dtype)
     if "spans" in case["sight"]:
         options["spans"] = np.sort(rng.integers(-3, m + 4, (rng.choice([1, b]), n, 2)), axis=-1)
     if "query_start" in case["sight"]:
         options["query_start"] = rng.integers(0, m + 20, b)
+        longest = max(m, n + int(options["query_start"].max(initial=0)))
+        sizes |= {"n": longest, "m": longest}
+        arguments |= problem(rng, [name for name in terms if name in ("angles", "rotors")], **sizes, dtype=dtype) | {
+            name: arguments[name] for name in "qkv"
+        }
     if case["dropout"]:
         options |= {"dropout": case["dropout"], "dropout_seed": int(rng.integers(2**40))}
     return arguments, {"causal": True, **options}
 
 
 def agrees(arguments, **options):
-    """As `assert_agrees_in`; gradients are sums over all cells."""
+    """As `assert_agrees_in`; gradients are sums over all cells, and every term adds its own rounding."""
     (n, d), (m, dv) = arguments["q"].shape[-2:], arguments["v"].shape[-2:]
-    return assert_agrees_in(n + m + d + dv, n * m * (d + dv), arguments, **options)
+    more = 1 + len(arguments.keys() & {*TERMS, "mask"}) + (options.get("softcap") is not None)
+    return assert_agrees_in(more * (n + m + d + dv), more * n * m * (d + dv), arguments, **options)

@@ -1,0 +1,45 @@
+"""What of a model's slots attention reads, and how it reads them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fastpe.functional.together import NETWORK
+from fastpe.kernels.attention.records import GIVEN, SLOTS, Options
+from fastpe.kernels.attention.score import keeps_raw, terms_given
+from fastpe.model.gates import Made
+
+Array = np.ndarray[Any, Any]
+
+INPUTS = ("table", "qk_table", "taps")
+OF_CONTENT = ("angles", "row_scale", "rotors", "polar")  # acting on queries and keys before attention
+LAYERED = frozenset(SLOTS) | {*OF_CONTENT, *NETWORK}
+"""Slots that act in every layer, and of which every layer may have its own."""
+
+
+def with_layers(slots: Mapping[str, Any], layered: frozenset[str]) -> dict[str, Any]:
+    """The slots, those that act in every layer with an axis of layers in front."""
+    return {slot: x[None] if slot in LAYERED and slot not in layered else x for slot, x in slots.items()}
+
+
+def scored(slots: Mapping[str, Any]) -> dict[str, Array]:
+    """The arrays that attention takes, with a leading axis of layers."""
+    return {slot: slots[slot] for slot in SLOTS if slot in slots}
+
+
+def options_of(slots: Mapping[str, Any]) -> Options:
+    """The terms that are no arrays."""
+    return Options(rectify=int(slots.get("rectify", False)))
+
+
+def needs_raw(slots: Mapping[str, Any]) -> bool:
+    """Whether the way back needs products before terms."""
+    return keeps_raw(terms_given(scored(slots), options_of(slots)), wants_scale=False)
+
+
+def reads_more(slots: Mapping[str, Any], numbers: Array, made: Made) -> bool:
+    """Whether attention reads more than reflections and offsets of keys."""
+    slopes = SLOTS.index("key_slope"), SLOTS.index("query_slope")
+    more = {slot for slot, x in slots.items() if x is not False} - {*INPUTS, "scale", "pairs"}
+    return bool(more) or made.selective is not None or bool(numbers[slopes, GIVEN].any())
