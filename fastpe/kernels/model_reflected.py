@@ -84,7 +84,7 @@ def _spans_of(layer, position, own):
 def _block(head, first, size, spans, spanned, own):
     """The block of a sequence's new queries that begins with this one."""
     i, count = own.before + first, min(size, own.length - first)
-    return block_from(head, first, count, i, i + count, at(spans, 2 * i), spanned)
+    return block_from(head, i, count, i, i + count, at(spans, 2 * i), spanned)
 
 
 @inner

@@ -35,6 +35,10 @@ CASES = [
     {"encoding": "path*2,nope", "layers": 3, "dropout": 0.1},
     DOCUMENTS | {"encoding": "learned+path"}, DOCUMENTS | {"positions": "documents:3:first", "sight": "window:4,all"},
     DOCUMENTS | {"encoding": "fox+path"}, DOCUMENTS | {"dropout": 0.3},
+    {"encoding": "alibi+path"}, {"encoding": "rope+shaw+path"}, {"encoding": "grape_a+selective_rope+path"},
+    {"encoding": "path+transformer_xl,nope,rope+fire", "layers": 3, "sight": "all,window:6,all"},
+    {"encoding": "liere+ssmax+path", "dropout": 0.3}, {"encoding": "huang4+learned+path", "width": 20},
+    DOCUMENTS | {"encoding": "rope+shaw+path"},
 ]  # fmt: skip
 
 
@@ -89,7 +93,7 @@ def test_what_reflects_nothing_is_a_model_without():
     assert np.abs(moved(BASE)(x) - plain(x)).max() > 1e-3
 
 
-@pytest.mark.parametrize("own", [{}, {"dropout": 0.3, "dtype": "float64"}], ids=["whole", "dropped"])
+@pytest.mark.parametrize("own", [{}, {"dropout": 0.3, "dtype": "float64"}, {"encoding": "rope+shaw+cable+path"}])
 @pytest.mark.parametrize("threads", [2, 3])
 def test_the_bits_do_not_depend_on_threads(threads, own):
     assert_threads_do_not_matter(threads, BASE, **own)
@@ -126,6 +130,7 @@ def test_short_sequences_that_go_together_are_those_that_go_alone():
         {"sight": "window:40,chunks:64"},
         DOCUMENTS,
         {"encoding": "fox+path"},
+        {"encoding": "rope+shaw+cable+path"},
     ],
 )
 @pytest.mark.parametrize("prompt", [1, 2, 3, 500])
@@ -168,9 +173,9 @@ def test_documents_of_a_row_are_those_alone(cut):
         np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-12 * (1 + np.abs(expected).max()), err_msg=name)
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_writes_stay_inside(monkeypatch, dropout):
-    assert_writes_stay_inside(monkeypatch, replace(BASE, dropout=dropout))
+@pytest.mark.parametrize("own", [{}, {"dropout": 0.3}, {"encoding": "rope+shaw+cable+path"}])
+def test_writes_stay_inside(monkeypatch, own):
+    assert_writes_stay_inside(monkeypatch, replace(BASE, **own))
 
 
 def test_it_learns():
@@ -202,12 +207,10 @@ def test_initial_values():
 MISTAKES = {
     "'path' needs causal=True": {"causal": False},
     "'path@a[+]path@b' has two gates in one layer": {"encoding": "path@a+path@b"},
-    "'rope[+]path' fills 'angles' beside reflections: with them go qk_table, table, taps and gates": {
-        "encoding": "rope+path"},
-    "'alibi,path' fills 'bias' beside reflections": {"encoding": "alibi,path"},
-    "'grape_a[+]path' has gates of 'grape_a' beside reflections": {"encoding": "grape_a+path"},
-    "'path,selective_rope' has gates of 'selective_rope' beside ": {"encoding": "path,selective_rope"},
-    "'path[+]log_n' fills 'row_scale' beside reflections": {"encoding": "path+log_n"},
+    "'xpos,path' fills 'growth' beside reflections, which cannot be: reflections mix": {"encoding": "xpos,path"},
+    "'spe[+]path' fills 'rel_gain' beside reflections": {"encoding": "spe+path"},
+    "'path[+]cope' fills 'counts' beside reflections": {"encoding": "path+cope"},
+    "'dape[+]path' fills 'mlp_bias' beside reflections": {"encoding": "dape+path"},
 }  # fmt: skip
 
 

@@ -1,0 +1,99 @@
+"""Every other term of the score beside reflections: bias, gain, products with rows over offsets, caps, masks."""
+
+import numpy as np
+import pytest
+from attention_problems import problem
+from reflected_problems import TERMS, agrees
+
+import fastpe
+from fastpe import reference
+from fastpe.kernels import threads as threads_of_kernels
+
+SLOTS = ("reflectors", "reflect")
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(55)
+
+
+def all_terms(rng, **sizes):
+    """Arguments with every term, a mask of floats and sinks."""
+    given = problem(rng, (*SLOTS, *TERMS, "key_offset", "scale"), **sizes)
+    (b, _, n, _), m = given["q"].shape, given["k"].shape[2]
+    mask = np.where(rng.random((b, 1, n, m)) < 0.7, rng.standard_normal((b, 1, n, m)), -np.inf)
+    return {**given, "mask": mask.astype(given["q"].dtype), "sinks": np.zeros(given["q"].shape[1], given["q"].dtype)}
+
+
+@pytest.mark.parametrize("vjp", [fastpe.attention_vjp, reference.attention_vjp])
+def test_what_it_is(rng, vjp):
+    """One term of each place where there is one, with all matrices written out."""
+    names = ("row_scale", "rel_key", "gain", "bias", "scores", "key_offset", "key_slope")
+    given = problem(rng, (*SLOTS, *names), b=1, h=2, n=7, d=4, reach=6)
+    given["v"] = np.broadcast_to(np.eye(7), (1, 2, 7, 7))
+    mask = rng.random((7, 7)) < 0.6
+    weights = vjp(**given, mask=mask, softcap=1.5, causal=True)[0]
+    for h, i in np.ndindex(2, 7):
+        row, scores = given["row_scale"][h, i] * given["q"][0, h, i], np.full(7, -np.inf)
+        for j in range(i, -1, -1):
+            o, w = j - i + 6, given["reflectors"][h, j]
+            inner = row @ given["k"][0, h, j] + given["q"][0, h, i] @ given["rel_key"][h, o]
+            s = given["gain"][h, o] * inner / 2 + given["bias"][h, o] + given["scores"][h, i, j]
+            s += given["key_offset"][h, j] + (j - i) * given["key_slope"][h, j]
+            scores[j] = 1.5 * np.tanh(s / 1.5) if mask[i, j] else -np.inf
+            row = row - given["reflect"][h, j] * (row @ w) * w
+        expected = np.exp(scores - scores.max()) if mask[i, : i + 1].any() else np.zeros(7)
+        expected /= max(expected.sum(), 1e-30)
+        np.testing.assert_allclose(weights[0, h, i], expected, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("softcap", [None, 3.0])
+@pytest.mark.parametrize(("n", "m"), [(2, 40), (70, 100), (130, 130)])
+def test_what_reflects_nothing_is_attention(rng, n, m, softcap):
+    """Which adds its terms elsewhere."""
+    given, options = all_terms(rng, h=4, hk=2, n=n, m=m), {"causal": True, "softcap": softcap, "return_lse": True}
+    given["reflect"] = np.zeros((4, m))
+    plain = {name: array for name, array in given.items() if name not in SLOTS}
+    (out, lse), pull = fastpe.attention_vjp(**given, **options)
+    (expected, same), back = fastpe.attention_vjp(**plain, **options)
+    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(lse, same, rtol=0, atol=1e-12)
+    found, gradients = pull((out, lse)), back((out, lse))
+    for name, gradient in gradients.items():
+        scale = 1 + np.abs(gradient).max()
+        np.testing.assert_allclose(found[name], gradient, rtol=0, atol=1e-12 * scale, err_msg=name)
+
+
+@pytest.mark.parametrize("options", [{}, {"softcap": 2.0}, {"window": 40, "dropout": 0.2, "dropout_seed": 3}])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_all_at_once(rng, dtype, options):
+    agrees(all_terms(rng, h=4, hk=2, n=70, m=100, dtype=dtype), causal=True, **options)
+
+
+@pytest.mark.parametrize("name", [*TERMS, "mask"])
+def test_gradients_alone(rng, name):
+    """What nobody asks for is not written, and of what is asked for nothing is missing."""
+    given, options = all_terms(rng, n=40), {"causal": True, "softcap": 2.0}
+    out, pull = fastpe.attention_vjp(**given, **options)
+    alone = fastpe.attention_vjp(**given, **options, wrt=(name,))[1](out)
+    assert alone.keys() == {name}
+    np.testing.assert_array_equal(alone[name], pull(out)[name])
+
+
+def test_any_number_of_threads_gives_the_same_bits(rng, monkeypatch):
+    given, found = all_terms(rng, h=4, hk=2, n=130), []
+    for threads in (1, 3):
+        monkeypatch.setattr(threads_of_kernels, "default_threads", lambda threads=threads: threads)
+        out, pull = fastpe.attention_vjp(**given, causal=True)
+        found.append({"out": out, **pull(out)})
+    for name, array in found[0].items():
+        np.testing.assert_array_equal(found[1][name], array, err_msg=name)
+
+
+def test_half_precision_is_rounded_once(rng):
+    """At the end: as float32 gives it."""
+    given = all_terms(rng, n=70, dtype=np.float32)
+    halves = {name: given[name].astype(np.float16) for name in "qkv"}
+    wide = {**given, **{name: half.astype(np.float32) for name, half in halves.items()}}
+    expected = fastpe.attention(**wide, causal=True).astype(np.float16)
+    np.testing.assert_array_equal(fastpe.attention(**{**given, **halves}, causal=True), expected)
