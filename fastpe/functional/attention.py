@@ -87,9 +87,10 @@ def attention(
         ``mlp_bias`` and ``mlp_out``, a network over the scores of all heads (DAPE, `fastpe.reference.dape`), go angles,
         bias, scores, sinks, lengths, spans, a window, `query_start`, a scale and dropout; nothing of half precision is
         rounded there, or with reflectors, until the output. With ``reflectors`` and ``reflect`` (PaTH,
-        `fastpe.reference.path`), causal, go ``key_offset`` (PaTH-FoX), sinks, lengths, spans, a window, `query_start`,
-        a scale and dropout, and nothing else; keys that are not seen reflect all the same, but for padding, which
-        reflects nothing.
+        `fastpe.reference.path`), causal, goes all else but ``rel_gain``, ``growth``, ``polar`` and bands, which have no
+        meaning there, and ``counts`` and networks, which the reference alone takes; queries and keys are mapped,
+        turned and scaled before they are reflected. Keys that are not seen reflect all the same, but for padding,
+        which reflects nothing.
 
     Returns
     -------

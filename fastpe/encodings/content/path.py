@@ -24,8 +24,9 @@ framework; beta is then about 1.
 
 **Past the training length**: defined; a product of reflections does not decay with distance. For causal models alone.
 
-**Traps.** No other encoding can be beside it but what acts at the input, such as "sinusoidal+path", and gates that add
-to scores: "fox+path" is their PaTH-FoX, with the gate beside the scale as FoX has it, where their code scales it too.
+**Traps.** What turns or scales queries and keys, as in "rope+path", does so before they are reflected; what adds to
+scores adds to the reflected ones. "fox+path" is their PaTH-FoX, with the gate beside the scale as FoX has it, where
+their code scales it too. Factors of channels (`spe`, `xpos`, `huang3`) and radii (`pope`) have no meaning beside it.
 Tokens outside a window of `sight` reflect all the same; with `--positions documents:SEP` none outside a document does,
 and the convolution begins anew with it. The 1e-6 is the default of the norm in their code, which rounds w to half
 precision; here it is not rounded. A cache needs w and beta of all tokens, and the last two p, beside its keys. Their
