@@ -193,23 +193,23 @@ class Again:
         out = np.empty(self.shape, self.dtype if bits is None else bits)
         lse = np.empty(self.shape[:-1], self.lse_dtype)
         if bits is None:
-            done = run_again(lanes, again.forward_again, self.record, self.size, out, lse, q, k, v, *rest)
+            done = run_again(lanes, 0, again.forward_again, self.record, self.size, out, lse, q, k, v, *rest)
         else:
             halves = q.view(bits), k.view(bits), v.view(bits)
-            done = run_again(lanes, again.halves_again, self.record, self.size, out, lse, *halves, *rest)
+            done = run_again(lanes, 0, again.halves_again, self.record, self.size, out, lse, *halves, *rest)
             out = out.view(self.dtype)
         if not done:
             return None
         return (out, lse) if self.return_lse else out
 
-    def run_at(self, threads: int, q: int, k: int, v: int, addresses: Array | None) -> Array | None:
+    def run_at(self, threads: int, team: int, q: int, k: int, v: int, addresses: Array | None) -> Array | None:
         """The output, of half precision its bits, of arrays at addresses that are laid out as those of the call, or
-        None; on so many threads at most."""
+        None; on so many threads at most, of this `threads.run_again`'s team."""
         lanes = min(threads, lanes_for(self.work * self.keys, self.tasks))
         out = np.empty(self.shape, self.dtype if self.bits is None else self.bits)
         function = again.forward_at if self.bits is None else again.halves_at
         rest = q, k, v, addresses, self.slots, self.turns
-        return out if run_again(lanes, function, self.record, self.size, out, *rest) else None
+        return out if run_again(lanes, team, function, self.record, self.size, out, *rest) else None
 
     def addresses(self, given: Mapping[str, Array] | None) -> tuple[Array | None, list[Array]]:
         """Where compiled code finds what is given, and the arrays that lie there."""

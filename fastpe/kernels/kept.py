@@ -17,7 +17,7 @@ a smaller entry runs the same machine code again, with other arrays in place of 
         board, own = np.zeros(BOARD, np.int64), record.copy()
         return run_kept((run, lanes), own, (pointer(board), x), (board, x))
 
-    run_again(lanes, again, record, x)
+    run_again(lanes, 0, again, record, x)
 
 or ``run_kept(crew, own, (pointer(board), x, y), (board, x, y))``: `keep` says how many of the first may be others. A
 record holds addresses of arrays: who keeps it keeps the arrays, too, but for those that are changed. Of these it knows

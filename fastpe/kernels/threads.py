@@ -43,7 +43,7 @@ from fastpe.base import forks
 from fastpe.base.guard import OneAtATime
 from fastpe.base.validation import whole
 from fastpe.kernels._jit import entry, inner
-from fastpe.kernels.openmp import start_threads
+from fastpe.kernels.openmp import RUNS_LANES, start_threads
 from fastpe.kernels.simd import aligned_zeros
 from fastpe.kernels.simd.pointers import check_status, element
 
@@ -143,15 +143,17 @@ def run_apart(threads: int, function: Callable[..., Any], *arguments: Any) -> An
     return function(_ALONE, np.zeros(BOARD, np.int64), *arguments)
 
 
-def run_again(lanes: int, function: Callable[..., Any], *arguments: Any) -> Any:
+def run_again(lanes: int, team: int, function: Callable[..., Any], *arguments: Any) -> Any:
     """What an entry ``function(run, lanes, *arguments)`` returns that makes its own board: as `run_apart`, but with no
-    more lanes than threads.
+    more lanes than threads. team: as `openmp.team_of` has it, 0 for Numba's threads.
 
     A `Crew` and a board take Numba as long to take in as all else that a call which is made again has.
     """
     if lanes == 1:
         return function(0, 1, *arguments)
     _refuse_lost_threads()
+    if team:  # which others may enter, too
+        return function(team, lanes, *arguments)
     with _lanes_lock:
         crew = _crew_of(lanes)
         return function(crew.run, crew.threads, *arguments)
@@ -196,13 +198,10 @@ def _all_lanes(thunk, record, lanes, threads):
     _exchange_threads(before)
 
 
-_ALL_LANES = types.void(types.intp, types.intp, types.intp, types.intp)
-
-
 @cache
 def _address_of_all_lanes() -> int:
     """Where the machine code of `_all_lanes` lies, compiled now if it was not; Numba keeps it for good."""
-    compiled = _all_lanes.get_compile_result(_ALL_LANES)
+    compiled = _all_lanes.get_compile_result(RUNS_LANES)
     return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
 
 
@@ -232,7 +231,7 @@ def in_lanes(typingctx, crew, function, arguments):
 def call_lanes(context, b, crew, thunk, record):
     """Call a thunk once for each lane of a crew, LLVM's values of one, with a record's address."""
     run, lanes, threads = crew
-    kind = context.call_conv.get_function_type(types.void, _ALL_LANES.args)
+    kind = context.call_conv.get_function_type(types.void, RUNS_LANES.args)
     result, error = (cgutils.alloca_once(b, place.pointee) for place in kind.args[:2])  # of Numba's own convention
     with b.if_else(b.icmp_signed("==", lanes, ir.Constant(_I64, 1))) as (alone, together):
         with alone:

@@ -6,6 +6,7 @@ to `fastpe.attention` as the arrays that it is (`attend_with`).
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 
 from fastpe.functional import again
 from fastpe.functional import attention as host
+from fastpe.kernels.openmp import team_of
 from fastpe.kernels.threads import at_most
 from fastpe.torch.operators import HALVES, array, has_arrays, operators_are_seen, tensor
 
@@ -34,6 +36,8 @@ _DTYPES = {torch.float32, torch.float64, *HALVES}
 
 _Places = list[tuple[int, torch.dtype | None]]
 """Of what is given its places in the addresses, and the dtype that it is read in, None where it lies there so."""
+
+_team = team_of(str(Path(torch.__file__).parent / "lib" / "libgomp.so.1"))  # its wheels for Linux have it there
 
 _kept: dict[Any, tuple[again.Again, _Places]] = {}
 
@@ -65,7 +69,7 @@ def attend(
     if kept is not None:
         call, places = kept
         addresses, _alive = _addresses(call, places, given)
-        found = call.run_at(_threads(), q.data_ptr(), k.data_ptr(), v.data_ptr(), addresses)
+        found = call.run_at(_threads(), _team, q.data_ptr(), k.data_ptr(), v.data_ptr(), addresses)
         if found is not None:
             own = torch.from_numpy(found)
             return own if own.dtype is dtype else own.view(dtype)
