@@ -96,7 +96,7 @@ def _add(kind: list[Any], name: str, value: Any, m: int) -> bool:
         return True
     if name in _COUNTS:
         kind += name, int
-        return _plain_count(value)
+        return again.is_seed(value) if name == "dropout_seed" else _plain_count(value)
     kind += name, type(value), value
     return type(value) in _PLAIN
 
@@ -215,8 +215,8 @@ class _Plan:
             content = rows_of_bounds(rows, given)
             bounds = *bounds_of(*content, made, (h, n + m - 1)), limits_of(self.tolerance, self.causal, m)
         columns = columns_with_room(made, (b, h, n, m), skips)
-        dropout = dropout_of(self.dropout, slots["dropout_seed"])
-        own_slots, own_columns, dropout = all_or_none(with_tallies(made, b, h, n), columns, dropout, dtype)
+        dropped = dropout_of(self.dropout, slots["dropout_seed"])
+        own_slots, own_columns, dropout = all_or_none(with_tallies(made, b, h, n), columns, dropped, dtype)
         x = (
             first, first if qr is q else simd.start_of(qr), keys, keys if kr is k else simd.start_of(kr),
             simd.start_of(v), sight.lengths, sight.starts, sight.spans, made.mask, sight.occupied, made.bias,
@@ -232,7 +232,8 @@ class _Plan:
         lain = all(map(is_, unturned, (q, k, v))) and again.fits(first_q, own, m, dtype)
         if key is not None and self.has_records and lain:
             half = self.pairs == "half"
-            again.keep(key, again.Again((first_q, k, v), own, record, x, self.size, out, half, self.return_lse))
+            rest = record, x, self.size, out, half, self.return_lse, dropped
+            again.keep(key, again.Again((first_q, k, v), own, *rest))
         lse = raised(lse, columns)
         if "sinks" in given:
             drain(out, lse, given["sinks"])

@@ -23,7 +23,7 @@ def slot_of(rng, name, n, m=130, b=2, h=4, d=24):
         return rng.standard_normal(shape).astype(np.float32)
 
     starts, offsets = np.array([m - n, 3]), normal(h, 9)
-    angles = 9 * rng.random((1, m + 2, d // 2))
+    angles, dropped = 9 * rng.random((1, m + 2, d // 2)), {"dropout": 0.3, "dropout_seed": int(rng.integers(2**62))}
     return {
         "gain": {"gain": offsets, "rectify": True}, "gain of samples": {"gain": normal(b, h, 2 * m - 1)},
         "gain from starts": {"gain": offsets, "query_start": starts, "causal": True},
@@ -41,15 +41,19 @@ def slot_of(rng, name, n, m=130, b=2, h=4, d=24):
         "factors": {"row_scale": normal(b, h, n), "gain": offsets, "scale": offsets[:, 0].astype(np.float64)},
         "factors of all": {"row_scale": normal(1, n), "angles": angles[:, :m]},
         "growth": {"growth": 0.1 * rng.random((m, d // 2)), "angles": angles[:, :m], "causal": True},
+        "dropout": dropped, "dropout of a window": {**dropped, "window": 90, "softcap": 2.0, "scale": 0.3},
+        "dropout and others": {
+            **dropped, "bias": offsets, "sinks": normal(h), "lengths": np.array([m, 9]), "angles": angles[:, :m],
+        },
     }[name]  # fmt: skip
 
 
 SLOT_NAMES = (
     "gain", "gain of samples", "gain from starts", "vectors of keys", "vectors of queries", "vectors of values",
     "values", "scores", "offsets of keys", "slopes", "counts", "angles", "angles of heads", "angles from starts",
-    "factors", "factors of all", "growth",
+    "factors", "factors of all", "growth", "dropout", "dropout of a window", "dropout and others",
 )  # fmt: skip
-TURNING = {"angles", "angles of heads", "angles from starts", "factors of all", "growth"}
+TURNING = {"angles", "angles of heads", "angles from starts", "factors of all", "growth", "dropout and others"}
 
 
 @pytest.mark.parametrize("name", SLOT_NAMES)
@@ -93,6 +97,11 @@ def test_the_same_bits_with_any_slots(rng, dtype, name):
             {"angles": np.ones((1, 140, 3)), "query_start": np.array([9, 140])}, "angles must have",
         ),
         ({"gain": np.ones((4, 9), "f4"), "rectify": True}, {"gain": np.ones((4, 9), "f4"), "rectify": 1}, "rectify"),
+        ({"dropout": 0.5, "dropout_seed": 1}, {"dropout": 0.5}, "dropout needs dropout_seed"),
+        ({"dropout": 0.5, "dropout_seed": 1}, {"dropout": 0.5, "dropout_seed": True}, "dropout_seed must be an"),
+        ({"dropout": 0.5, "dropout_seed": 1}, {"dropout": 0.5, "dropout_seed": -1}, "dropout_seed must be at"),
+        ({"dropout": 0.5, "dropout_seed": 1}, {"dropout": 1.5, "dropout_seed": 1}, "dropout must"),
+        ({}, {"dropout": 0.0, "dropout_seed": 0.5}, "dropout_seed must be an"),
     ],
 )  # fmt: skip
 def test_errors_of_any_slots_are_those_of_ever(rng, good, bad, words):

@@ -12,6 +12,7 @@ from fastpe.kernels.attention.given import (
     NUMBER,
     SIZES,
     Sizes,
+    dropout_of,
     given_at,
     has_columns,
     scaled_of,
@@ -38,8 +39,8 @@ def forward_again(run, lanes, record, size, out, lse, q, k, v, given, slots, tur
     those before, or hold what attention does not take.
 
     run, lanes: see `threads.run_again`. record: `HEAD` words, then the record of the call. size: of a lane's memory.
-    given: the addresses of `Given`, or None. slots, turns: True where it has slots of the kernels, and where it may
-    have what turns or scales rows, else None.
+    given: the `WORDS` of what is given, or None. slots, turns: True where it has slots of the kernels or drops weights,
+    and where it may have what turns or scales rows, else None.
     """
     return _as_before(record, q, k, v) and _exactly(
         (run, lanes), record, size, out, lse, q, k, v, given, slots, turns
@@ -113,7 +114,7 @@ def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, halves):
     if slots is None:
         return run_kept(crew, own, more, all_alive) and _drained(out, lse, arrays.sinks)
     takes, of_slots = slots_of(sizes, arrays, out)
-    if not (takes and run_kept(crew, own, (*more, of_slots), (*all_alive, of_slots))):
+    if not (takes and run_kept(crew, own, (*more, of_slots, dropout_of(given)), (*all_alive, of_slots))):
         return False
     if not has_columns(arrays):
         return _drained(out, lse, arrays.sinks)

@@ -12,6 +12,7 @@ from fastpe.kernels.attention.columns import Columns
 from fastpe.kernels.attention.records import Slots
 from fastpe.kernels.attention.sight import lay
 from fastpe.kernels.attention.unfolding import are_finite, unfold_into
+from fastpe.kernels.dropout import Dropout
 from fastpe.kernels.kept import arrays_at
 from fastpe.kernels.rotate import rotate_alone
 from fastpe.kernels.simd import get, pointer
@@ -78,6 +79,8 @@ class Given(NamedTuple):
 
 
 SIZES, NUMBER = len(Sizes._fields), len(Given._fields)
+WORDS = NUMBER + len(Dropout._fields)
+"""Addresses of `Given`, then the numbers of `Dropout`, which float64 holds exactly, by their bits."""
 INTEGERS, LOGICAL, OWN, WIDE = Given._fields[:4], Given._fields[4:5], Given._fields[5:-3], Given._fields[-3:]
 _OF_INTEGERS, _OF_LOGICAL, _OF_OWN, _OF_WIDE = map(len, (INTEGERS, LOGICAL, OWN, WIDE))
 _FIRST_OWN, _FIRST_WIDE = _OF_INTEGERS + _OF_LOGICAL, NUMBER - _OF_WIDE
@@ -165,6 +168,15 @@ def _grows_little(sizes, growth, like):
         if high - low > most:
             return False
     return True
+
+
+@allocating
+def dropout_of(words):
+    """What is dropped, from the last of `WORDS`."""
+    x = words[NUMBER:].view(np.float64)
+    return Dropout(
+        np.int64(x[0]), np.int64(x[1]), np.int64(x[2]), np.int64(x[3]), np.int64(x[4]), x[5], np.int64(x[6])
+    )  # fmt: skip
 
 
 @inner
