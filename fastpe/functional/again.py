@@ -2,9 +2,9 @@
 
 They run the record of the call before (`kernels.kept`): compiled code sees whether the new arrays are laid out as those
 before. Where they are not, as once for each token when a cache has grown, the call goes the way of `functional.seen`,
-which leaves a record of it here. Nothing that is written to is kept from call to call. Calls with maps of channels,
-lifted channels or bands always go that way; so do those whose slots are no arrays of the call's own sizes, and those
-whose keys are copied first, as those of half precision are where angles turn them.
+which leaves a record of it here. Nothing that is written to is kept from call to call. Calls with bands always go that
+way; so do those whose slots are no arrays of the call's own sizes, and those whose keys are copied first, as those of
+half precision are where angles turn them.
 """
 
 import math
@@ -43,7 +43,8 @@ _ARRAYS = [name for name in (*Given._fields, "index") if name in AXES]
 _SLOTS = {name: (len(AXES[name]), len(AXES[name]) + 1) for name in _ARRAYS} | {"growth": (2,)}
 _AXES = _SLOTS | _SEEN
 """What may be given beside q, k and v, and how many axes it has."""
-_TURNS = {"angles", "row_scale"}
+_MOVES = {"rotors", "polar"}
+_TURNS = {"angles", "row_scale", *_MOVES}
 _OF_KERNELS = _SLOTS.keys() - _SEEN.keys() - _TURNS
 _SCALE = Given._fields.index("scale")
 _FIELDS = {"query_start": "starts", "index": "indices"}  # of `Given`, for those that are called otherwise there
@@ -159,6 +160,7 @@ class Again:
         "given",
         "keys",
         "lse_dtype",
+        "moves",
         "nowhere",
         "others",
         "places",
@@ -182,6 +184,7 @@ class Again:
         self.bits = None if self.dtype.itemsize > 2 else bits_of(qkv[0]).dtype
         self.size, self.return_lse, self.given = size, return_lse, _shapes(given)
         self.slots = True if dropout or (given and given.keys() & _OF_KERNELS) else None
+        self.moves = True if given and given.keys() & _MOVES else None
         # with slots of the kernels it is compiled for both: one kind less
         self.turns = True if self.slots or (given and given.keys() & _TURNS) else None
         rest = SLOTS_OF_INPUTS if self.slots else ROWS_OF_INPUTS if given is None else SEEN_OF_INPUTS
@@ -207,7 +210,7 @@ class Again:
             return None
         lanes = lanes_for(self.work * k.shape[2], self.tasks)
         addresses, _alive = self.addresses(given, seed)
-        rest, bits = (addresses, self.slots, self.turns), self.bits
+        rest, bits = (addresses, self.slots, self.turns, self.moves), self.bits
         out = np.empty(self.shape, self.dtype if bits is None else bits)
         lse = np.empty(self.shape[:-1], self.lse_dtype)
         if bits is None:
@@ -226,7 +229,7 @@ class Again:
         lanes = min(threads, lanes_for(self.work * self.keys, self.tasks))
         out = np.empty(self.shape, self.dtype if self.bits is None else self.bits)
         function = again.forward_at if self.bits is None else again.halves_at
-        rest = q, k, v, addresses, self.slots, self.turns
+        rest = q, k, v, addresses, self.slots, self.turns, self.moves
         return out if run_again(lanes, function, self.record, self.size, out, *rest) else None
 
     def addresses(self, given: Mapping[str, Array] | None, seed: int | None) -> tuple[Array | None, list[Array]]:
@@ -270,6 +273,8 @@ def _sizes_of(given: Mapping[str, Array], inputs: Inputs, qkv: tuple[Array, ...]
     grown_places, grown_pairs = sizes.get("growth", (1, 0))
     of_sample, of_head = _strides(sizes.get("angles", (1, 1, 1)), 3)
     scales_of_sample, scales_of_head = _strides(sizes.get("row_scale", (1, 1)), 2)
+    phases_of_sample, phases_of_head = _strides(sizes.get("polar", (1, 1)), 2)
+    maps = (1, *sizes.get("rotors", (1, 1, 1, 0, 0)))[-6:]
     return Sizes(
         samples=samples, heads=heads, key_heads=key_heads, queries=queries, keys=keys, width=width,
         spans=len(inputs.spans), masks=masks, heads_of_masks=heads_of_masks, tiles=tiles,
@@ -279,6 +284,8 @@ def _sizes_of(given: Mapping[str, Array], inputs: Inputs, qkv: tuple[Array, ...]
         choices=sizes.get("values", (1,))[-1], tallies=1 if slots is None else slots.tallies.size,
         places=places, pairs=pairs, angles_of_sample=of_sample, angles_of_head=of_head, half=int(half),
         scales_of_sample=scales_of_sample, scales_of_head=scales_of_head,
+        maps_of_samples=maps[0], maps_of_heads=maps[1], mapped_places=maps[2], block=maps[-1],
+        phases_of_sample=phases_of_sample, phases_of_head=phases_of_head,
         grown_places=grown_places, grown_pairs=grown_pairs,
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ from fastpe.functional import again, arguments
 from fastpe.functional.arguments import Array
 from fastpe.functional.axes import AXES, UNLED, WIDE
 from fastpe.functional.bounds import bounds_of, columns_with_room, limits_of, raised
-from fastpe.functional.content import own_angles, rows_of_bounds, rows_read, turned_rows
+from fastpe.functional.content import own_angles, pairs_of, rows_of_bounds, rows_read, turned_rows
 from fastpe.functional.layouts import contiguous
 from fastpe.functional.passes import Pass, dropout_of
 from fastpe.functional.positions import Positions
@@ -208,6 +208,7 @@ class _Plan:
         unturned = q, k, v
         angles = own_angles(given, positions)
         rows = turned_rows(q, k, v, given, angles, self.group, positions, self.pairs)
+        lain = all(map(is_, unturned, rows[::2])) and again.fits(first_q, own, m, dtype)
         rows = q, qr, k, kr, v = rows_read(rows, given)
         first, keys = simd.start_of(q), simd.start_of(k)
         made, bounds = self._laid(given, sight.mask, positions), self.no_bounds
@@ -229,11 +230,10 @@ class _Plan:
             lanes, calls.forward, x, dropout, out, lse,
             self._case(m, sight.spans is not _NO_SPANS, skips, (q, k, v)), self.room, arenas,
         )  # fmt: skip
-        lain = all(map(is_, unturned, (q, k, v))) and again.fits(first_q, own, m, dtype)
         if key is not None and self.has_records and lain:
-            half = self.pairs == "half"
+            half = pairs_of(given, self.pairs) == "half"
             rest = record, x, self.size, out, half, self.return_lse, dropped
-            again.keep(key, again.Again((first_q, k, v), own, *rest))
+            again.keep(key, again.Again((first_q, *unturned[1:]), own, *rest))
         lse = raised(lse, columns)
         if "sinks" in given:
             drain(out, lse, given["sinks"])

@@ -41,6 +41,18 @@ def slot_of(rng, name, n, m=130, b=2, h=4, d=24):
         "factors": {"row_scale": normal(b, h, n), "gain": offsets, "scale": offsets[:, 0].astype(np.float64)},
         "factors of all": {"row_scale": normal(1, n), "angles": angles[:, :m]},
         "growth": {"growth": 0.1 * rng.random((m, d // 2)), "angles": angles[:, :m], "causal": True},
+        "maps": {"rotors": normal(1, m, d // 2, 2, 2)},
+        "maps of heads": {"rotors": normal(b, h, 1, d // 8, 8, 8), "angles": angles[:, :m], "pairs": "half"},
+        "maps of odd blocks": {
+            "rotors": normal(1, m + 2, d // 3, 3, 3), "query_start": starts, "row_scale": normal(1, n),
+        },
+        "maps and others": {"rotors": normal(b, 1, m, d // 4, 4, 4), "gain": offsets, "lengths": np.array([m, 9])},
+        "radii": {"polar": normal(1, d), "angles": 9 * rng.random((1, m, d))},
+        "radii of heads": {"polar": normal(b, h, d), "bias": offsets, "causal": True},
+        "radii from starts": {
+            "polar": normal(1, 1, d), "angles": 9 * rng.random((b, 1, m + 2, d)), "query_start": starts,
+            "gain": offsets, "row_scale": normal(b, 1, n),
+        },
         "dropout": dropped, "dropout of a window": {**dropped, "window": 90, "softcap": 2.0, "scale": 0.3},
         "dropout and others": {
             **dropped, "bias": offsets, "sinks": normal(h), "lengths": np.array([m, 9]), "angles": angles[:, :m],
@@ -51,9 +63,14 @@ def slot_of(rng, name, n, m=130, b=2, h=4, d=24):
 SLOT_NAMES = (
     "gain", "gain of samples", "gain from starts", "vectors of keys", "vectors of queries", "vectors of values",
     "values", "scores", "offsets of keys", "slopes", "counts", "angles", "angles of heads", "angles from starts",
-    "factors", "factors of all", "growth", "dropout", "dropout of a window", "dropout and others",
+    "factors", "factors of all", "growth", "maps", "maps of heads", "maps of odd blocks", "maps and others", "radii",
+    "radii of heads", "radii from starts", "dropout", "dropout of a window", "dropout and others",
 )  # fmt: skip
-TURNING = {"angles", "angles of heads", "angles from starts", "factors of all", "growth", "dropout and others"}
+OF_HEADS = {"angles of heads", "maps of heads", "radii of heads"}
+TURNING = {
+    *OF_HEADS, "angles", "angles from starts", "factors of all", "growth", "maps", "maps of odd blocks",
+    "maps and others", "radii", "radii from starts", "dropout and others",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SLOT_NAMES)
@@ -70,7 +87,7 @@ def test_the_same_bits_with_any_slots(rng, dtype, name):
         for rows, given in problems * 2:
             fastpe.attention(*rows, **given)
         # keys of half precision that are turned are widened first; of heads of their own, repeated
-        elsewhere = name in TURNING and (dtype in ("float16", "bfloat16") or (name == "angles of heads" and hk < 4))
+        elsewhere = name in TURNING and (dtype in ("float16", "bfloat16") or (name in OF_HEADS and hk < 4))
         run = fastpe.attention if elsewhere else only_again
         for (rows, given), exact in zip(problems, expected, strict=True):
             for one, other in zip(bits(run(*rows, **given)), exact, strict=True):
@@ -97,6 +114,16 @@ def test_the_same_bits_with_any_slots(rng, dtype, name):
             {"angles": np.ones((1, 140, 3)), "query_start": np.array([9, 140])}, "angles must have",
         ),
         ({"gain": np.ones((4, 9), "f4"), "rectify": True}, {"gain": np.ones((4, 9), "f4"), "rectify": 1}, "rectify"),
+        ({"rotors": np.ones((1, 1, 8, 3, 3), "f4")}, {"rotors": np.full((1, 1, 8, 3, 3), np.inf, "f4")}, "rotors must"),
+        (
+            {"rotors": np.ones((1, 140, 8, 3, 3), "f4"), "query_start": np.array([9, 3])},
+            {"rotors": np.ones((1, 140, 8, 3, 3), "f4"), "query_start": np.array([9, 140])}, "rotors must have",
+        ),
+        ({"polar": np.ones((1, 24), "f4")}, {"polar": np.full((1, 24), np.nan, "f4")}, "polar must be finite"),
+        (
+            {"polar": np.ones((1, 24), "f4"), "angles": np.ones((1, 130, 24))},
+            {"polar": np.ones((1, 24), "f4"), "angles": np.full((1, 130, 24), np.inf)}, "angles must be finite",
+        ),
         ({"dropout": 0.5, "dropout_seed": 1}, {"dropout": 0.5}, "dropout needs dropout_seed"),
         ({"dropout": 0.5, "dropout_seed": 1}, {"dropout": 0.5, "dropout_seed": True}, "dropout_seed must be an"),
         ({"dropout": 0.5, "dropout_seed": 1}, {"dropout": 0.5, "dropout_seed": -1}, "dropout_seed must be at"),
