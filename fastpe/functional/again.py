@@ -35,6 +35,7 @@ from fastpe.kernels.threads import lanes_for, run_again
 MOST_QUERIES = int(FEW)
 _MOST = 512  # calls that are kept; then all are dropped
 _SEEDS = 2**63
+_MOST_TURNED = 2**25  # bytes of turned keys: for more the C library gets memory anew in each call, page by page
 _SEEN = {
     "key_lengths": (1,), "query_start": (1,), "spans": (3,), "mask": (1, 2, 3, 4), "bias": (2, 3), "sinks": (1,),
     "scale": (1,),
@@ -44,7 +45,8 @@ _SLOTS = {name: (len(AXES[name]), len(AXES[name]) + 1) for name in _ARRAYS} | {"
 _AXES = _SLOTS | _SEEN
 """What may be given beside q, k and v, and how many axes it has."""
 _MOVES = {"rotors", "polar"}
-_TURNS = {"angles", "row_scale", *_MOVES}
+_OF_KEYS = {"angles", *_MOVES}
+_TURNS = {"row_scale", *_OF_KEYS}
 _OF_KERNELS = _SLOTS.keys() - _SEEN.keys() - _TURNS
 _SCALE = Given._fields.index("scale")
 _FIELDS = {"query_start": "starts", "index": "indices"}  # of `Given`, for those that are called otherwise there
@@ -108,13 +110,17 @@ def attend(key: Any, q: Array, k: Array, v: Array, given: Mapping[str, Array] | 
     return None if kept is None else kept.run(q, k, v, given, seed)
 
 
-def fits(q: Array, given: Mapping[str, Array] | None, keys: int, dtype: Any) -> bool:
+def fits(q: Array, k: Array, given: Mapping[str, Array] | None, dtype: Any) -> bool:
     """Whether compiled code takes the arrays as they are: queries in rows of one piece, a mask with a column for each
-    key and scales, neither of which is rounded, and cells of these queries and keys; growth of the last places."""
+    key and scales, neither of which is rounded, and cells of these queries and keys; growth of the last places; of
+    keys that are turned not too many."""
+    keys = k.shape[2]
     if q.strides[-1] != q.itemsize and q.shape[-1] > 1:
         return False
     if not given:
         return True
+    if given.keys() & _OF_KEYS and k.size * dtype.itemsize * (2 if "polar" in given else 1) >= _MOST_TURNED:
+        return False
     mask = given.get("mask")
     if mask is not None and not (mask.shape[-1] == keys and mask.dtype in (np.dtype(bool), dtype)):
         return False

@@ -208,7 +208,7 @@ class _Plan:
         unturned = q, k, v
         angles = own_angles(given, positions)
         rows = turned_rows(q, k, v, given, angles, self.group, positions, self.pairs)
-        lain = all(map(is_, unturned, rows[::2])) and again.fits(first_q, own, m, dtype)
+        lain = all(map(is_, unturned, rows[::2])) and again.fits(first_q, k, own, dtype)
         rows = q, qr, k, kr, v = rows_read(rows, given)
         first, keys = simd.start_of(q), simd.start_of(k)
         made, bounds = self._laid(given, sight.mask, positions), self.no_bounds

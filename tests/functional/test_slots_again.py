@@ -163,6 +163,18 @@ def test_lse_of_sinks_and_offsets_is_rounded_alike_every_time(rng):
         again._kept.clear()
 
 
+def test_of_many_keys_that_are_turned_no_call_is_kept(rng, monkeypatch):
+    q, k, v = qkv(rng, 2, 4, 2, 1, 130, 24)
+    monkeypatch.setattr(again, "_MOST_TURNED", 4 * k.size + 1)
+    for name in ("radii", "maps", "angles"):
+        given = slot_of(rng, name, 1)
+        expected = fastpe.attention(q, k, v, **given)
+        for _ in range(3):
+            np.testing.assert_array_equal(fastpe.attention(q, k, v, **given), expected)
+        assert len(again._kept) == (0 if name == "radii" else 1)
+        again._kept.clear()
+
+
 def test_slots_of_a_call_are_not_kept(rng):
     q, k, v = qkv(rng, 2, 4, 2, 1, 130, 24)
     given = slot_of(rng, "scores", 1)

@@ -217,7 +217,9 @@ def turned_of(sizes, given, q, k, moves):
         fits, qr = scaled_of(sizes, given, qm, width)
         return fits, qr, km
     (of_queries, strides), first = _of_queries(sizes, given), 0 if given.starts.size else sizes.places - m
-    qr, kr = np.empty(b * sizes.heads * n * width, q.dtype), np.empty(b * sizes.key_heads * m * width, k.dtype)
+    qr, kr = qm, km  # where they are nobody's they are turned in place
+    if moves is None:
+        qr, kr = np.empty(b * sizes.heads * n * width, q.dtype), np.empty(b * sizes.key_heads * m * width, k.dtype)
     _turn(qm, (b, sizes.heads, n, width), of_queries, strides, sizes, qr)
     of_keys, strides = given.angles[first * sizes.pairs :], (sizes.angles_of_sample, sizes.angles_of_head)
     _turn(km, (b, sizes.key_heads, m, width), of_keys, strides, sizes, kr)
