@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.functional.arguments import dropout_key
+from fastpe.functional.arguments import dropout_stream
 from fastpe.functional.axes import AXES, Array
 from fastpe.functional.layouts import contiguous
 from fastpe.kernels.attention import again
@@ -199,6 +199,7 @@ class Again:
         self.nowhere, counts = np.zeros(WORDS, np.int64), np.zeros(NUMBER, np.int64)  # addresses, and elements
         if dropout is not None:
             self.nowhere[NUMBER:].view(np.float64)[:] = dropout
+            self.nowhere[NUMBER : NUMBER + 2] = dropout_stream(0).key().view(np.int64)
         self.places, sizes = dict[str, tuple[int, np.dtype[Any]]](), (0,) * len(Sizes._fields)
         if given is not None:
             self.nowhere[_SCALE], counts[_SCALE] = own.scale.ctypes.data, own.scale.size
@@ -254,7 +255,7 @@ class Again:
         """`WORDS` without addresses."""
         found = self.nowhere.copy()
         if seed is not None:
-            found[NUMBER : NUMBER + 2].view(np.float64)[:] = dropout_key(seed)
+            found[NUMBER] = seed
         return found
 
 

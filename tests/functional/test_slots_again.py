@@ -175,6 +175,22 @@ def test_of_many_keys_that_are_turned_no_call_is_kept(rng, monkeypatch):
         again._kept.clear()
 
 
+def test_every_seed_drops_the_weights_of_ever(rng):
+    """Compiled code makes of a seed the key that `Stream` makes of it."""
+    q, k, v = qkv(rng, 1, 2, 1, 1, 200, 4)
+    seeds = [0, 1, 2**32, 2**63 - 1, *map(int, rng.integers(2**63, size=20))]
+    expected = [reference_of(q, k, v, {"dropout": 0.5, "dropout_seed": seed}) for seed in seeds]
+    for _ in range(2):
+        fastpe.attention(q, k, v, dropout=0.5, dropout_seed=9)
+    for seed, exact in zip(seeds, expected, strict=True):
+        np.testing.assert_array_equal(only_again(q, k, v, dropout=0.5, dropout_seed=seed), exact)
+    np.testing.assert_array_equal(fastpe.attention(q, k, v, dropout=0.5, dropout_seed=2**64 - 1), reference_of(
+        q, k, v, {"dropout": 0.5, "dropout_seed": 2**64 - 1}
+    ))  # fmt: skip
+    with pytest.raises(ValueError, match="seed must"):
+        fastpe.attention(q, k, v, dropout=0.5, dropout_seed=2**64)
+
+
 def test_slots_of_a_call_are_not_kept(rng):
     q, k, v = qkv(rng, 2, 4, 2, 1, 130, 24)
     given = slot_of(rng, "scores", 1)

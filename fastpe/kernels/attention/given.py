@@ -12,7 +12,7 @@ from fastpe.kernels.attention.columns import Columns
 from fastpe.kernels.attention.records import Slots
 from fastpe.kernels.attention.sight import lay
 from fastpe.kernels.attention.unfolding import are_finite, unfold_into
-from fastpe.kernels.dropout import Dropout
+from fastpe.kernels.dropout import Dropout, first_word, halves_of
 from fastpe.kernels.kept import arrays_at
 from fastpe.kernels.polar import lift_alone
 from fastpe.kernels.rotate import rotate_alone
@@ -90,7 +90,8 @@ class Given(NamedTuple):
 
 SIZES, NUMBER = len(Sizes._fields), len(Given._fields)
 WORDS = NUMBER + len(Dropout._fields)
-"""Addresses of `Given`, then the numbers of `Dropout`, which float64 holds exactly, by their bits."""
+"""Addresses of `Given`, then the numbers of `Dropout`, which float64 holds exactly, by their bits; in the place of its
+key the seed, and the other word that the key is made of."""
 INTEGERS, LOGICAL, OWN, WIDE = Given._fields[:4], Given._fields[4:5], Given._fields[5:-3], Given._fields[-3:]
 _OF_INTEGERS, _OF_LOGICAL, _OF_OWN, _OF_WIDE = map(len, (INTEGERS, LOGICAL, OWN, WIDE))
 _FIRST_OWN, _FIRST_WIDE = _OF_INTEGERS + _OF_LOGICAL, NUMBER - _OF_WIDE
@@ -184,9 +185,8 @@ def _grows_little(sizes, growth, like):
 def dropout_of(words):
     """What is dropped, from the last of `WORDS`."""
     x = words[NUMBER:].view(np.float64)
-    return Dropout(
-        np.int64(x[0]), np.int64(x[1]), np.int64(x[2]), np.int64(x[3]), np.int64(x[4]), x[5], np.int64(x[6])
-    )  # fmt: skip
+    low, high = halves_of(first_word(words[NUMBER], words[NUMBER + 1]))
+    return Dropout(low, high, np.int64(x[2]), np.int64(x[3]), np.int64(x[4]), x[5], np.int64(x[6]))
 
 
 @inner
