@@ -192,8 +192,25 @@ def _frameworks(measured: Mapping[str, Any]) -> list[Table]:
     alone = f"causal, N {features[0]['length']:,}, nothing skipped but beyond the window, in NumPy"
     return [
         Table("Frameworks", about, head, _timed(rows, present), [*notes, *_absences(rows, PEERS)]),
+        _decoding(measured["decoding"], measured["threads"]),
         Table("Features", alone, ("", "", "ms", "over none"), priced),
     ]
+
+
+def _decoding(measured: Mapping[str, Any], threads: int) -> Table:
+    """A line for each slot, a cell for each number of keys."""
+    lines: dict[str, list[str]] = {}
+    for row in measured["rows"]:
+        found = f"{row['us']:.1f}: {_verdict(row['times'], _times)}, {_times(row['sdpa'])}"
+        lines.setdefault(row["slot"], [row["slot"]]).append(found)
+    lengths = dict.fromkeys(row["length"] for row in measured["rows"])
+    about = (
+        f"float32, threads: {threads}; microseconds of fastpe's fastest call in PyTorch; how often as long the same "
+        "takes as PyTorch's users write it, and SDPA with a dense mask of floats, whatever the slot is"
+    )
+    head, absent = ["keys", *(f"{length:,}" for length in lengths)], measured["absent"]
+    notes = [] if absent is None else [f"one query and a cache: {absent}"]
+    return Table("One query and a cache, with each slot", about, head, list(lines.values()), notes)
 
 
 def _gemm(measured: Mapping[str, Any]) -> list[Table]:

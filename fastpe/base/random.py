@@ -62,10 +62,13 @@ class Stream:
         """Return the first n words, each of 64 random bits, (n,) uint64."""
         n = _size("n", n)
         step = _hash(self.step) if isinstance(self.step, str) else operator.index(self.step)
-        key = np.array([operator.index(self.seed), _hash(self.stream)], dtype=np.uint64)
         counter = np.array([0, step, 0, 0], dtype=np.uint64)
-        words: NDArray[np.uint64] = np.random.Philox(key=key, counter=counter).random_raw(n)
+        words: NDArray[np.uint64] = np.random.Philox(key=self.key(), counter=counter).random_raw(n)
         return words
+
+    def key(self) -> NDArray[np.uint64]:
+        """Return the two words that Philox makes all others of: the seed, and one for the name, (2,) uint64."""
+        return np.array([operator.index(self.seed), _hash(self.stream)], dtype=np.uint64)
 
     def uniform(self, shape: Shape) -> NDArray[np.float64]:
         """Return float64 numbers uniform in (0, 1): odd multiples of 2**-53, so never 0, 1/2 or 1."""

@@ -234,13 +234,15 @@ def sampled(results: Sequence[Any]) -> list[dict[str, Any]]:
     return found
 
 
-def disagreement(found: Sequence[Mapping[str, Any]], right: Sequence[Mapping[str, Any]]) -> str | None:
+def disagreement(
+    found: Sequence[Mapping[str, Any]], right: Sequence[Mapping[str, Any]], tolerance: float = _TOLERANCE
+) -> str | None:
     """In which result what `sampled` found differs, and by how much, or None."""
     if len(found) != len(right):
         return f"{len(found)} results, but should be {len(right)}"
     for number, error in enumerate(_errors(found, right)):
-        if not error <= _TOLERANCE:
-            return f"result {number} is off by {error:.2g} of the largest entry, bound {_TOLERANCE:.2g}"
+        if not error <= tolerance:
+            return f"result {number} is off by {error:.2g} of the largest entry, bound {tolerance:.2g}"
     return None
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fastpe.benchmarks import features, framework_cases
+from fastpe.benchmarks import decoding, features, framework_cases
 from fastpe.benchmarks.attention_cases import BOTH, FORWARD
 from fastpe.benchmarks.figures import WrongResult, judged
 from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, take_turns
@@ -48,7 +48,8 @@ CASES = (
 def measure(
     effort: Effort, tell: Tell, threads: int, shorter: int = 1, peers: Sequence[str] = tuple(PEERS)
 ) -> dict[str, Any]:
-    """Time models and attention by fastpe's adapter beside their own ways, and what every feature costs by itself.
+    """Time models and attention by fastpe's adapter beside their own ways, one query with every slot, and what every
+    feature costs by itself.
 
     Parameters
     ----------
@@ -66,12 +67,12 @@ def measure(
     dict
         ``beside``: per case, length and part our ``ms``, and each peer's with ``times`` (how often as long as ours),
         judged, or ``absent``, the reason; ``absent``: why a case cannot be measured at all, by its name;
-        ``features``: as `features.measure` gives them.
+        ``decoding`` and ``features``: as `decoding.measure` and `features.measure` give them.
 
     Raises
     ------
     WrongResult
-        If results of a case differ from its first peer's, or those of a feature from the reference's.
+        If results of a case differ from its first peer's, or those of a slot or a feature from what they should be.
     WorkerDied
         If a process ends.
     """
@@ -93,6 +94,7 @@ def measure(
                 rows += _rows(case, length, found)
     return {
         "threads": threads, "shorter": shorter, "beside": rows, "absent": absent,
+        "decoding": decoding.measure(effort, tell, threads, shorter),
         "features": features.measure(effort, tell, threads, shorter),
     }  # fmt: skip
 

@@ -15,7 +15,16 @@ import numba
 import numpy as np
 
 from fastpe import reference
-from fastpe.benchmarks import attention_cases, attention_peers, features, framework_cases, memory, models, peers
+from fastpe.benchmarks import (
+    attention_cases,
+    attention_peers,
+    decoding_cases,
+    features,
+    framework_cases,
+    memory,
+    models,
+    peers,
+)
 from fastpe.benchmarks.attention_cases import Calls, Exact, Problem
 from fastpe.benchmarks.figures import WrongResult
 from fastpe.benchmarks.products import check_product, product_call
@@ -28,6 +37,7 @@ from fastpe.model.transformer import Transformer
 
 STEPS = 4
 """Steps that are compared with the reference before a step is timed: the losses after the first tell all gradients."""
+_ON_END = 4  # calls of one query that are timed together
 _TOLERANCE = 1e-5  # relative, of a loss in float32 after so many steps; seen: 5e-7
 
 
@@ -309,9 +319,27 @@ def framework(way: str, kind: str, length: int, part: str, threads: int) -> Job:
         return Job(call, facts={"results": framework_cases.sampled(results), "seconds": seconds})
 
 
+def decoding(way: str, slot: str, length: int, threads: int) -> Job:
+    """One query of `decoding_cases`, some times on end; of its facts, ``results`` are as those of `framework`."""
+    with _peer("torch"):
+        import torch
+
+        torch.set_num_threads(threads)
+        call, checked = decoding_cases.call(way, slot, decoding_cases.Cache(length))
+
+        def calls() -> None:
+            with torch.no_grad():
+                for _ in range(_ON_END):
+                    call()
+
+        with torch.no_grad():
+            results = framework_cases.sampled([checked()])
+        return Job(calls, _ON_END, {"results": results})
+
+
 JOBS: dict[str, Callable[..., Job]] = {
     "step": step, "step by threads": step_by_threads, "peak": peak, "blas": blas, "write": write, "product": product,
     "fill": fill, "encoding step": encoding_step, "encoding fill": encoding_fill, "encoding pull": encoding_pull,
     "attention": attention, "attention memory": attention_memory,
-    "feature": feature, "framework": framework,
+    "feature": feature, "framework": framework, "decoding": decoding,
 }  # fmt: skip

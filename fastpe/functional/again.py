@@ -2,9 +2,9 @@
 
 They run the record of the call before (`kernels.kept`): compiled code sees whether the new arrays are laid out as those
 before. Where they are not, as once for each token when a cache has grown, the call goes the way of `functional.seen`,
-which leaves a record of it here. Nothing that is written to is kept from call to call. Calls with maps of channels,
-lifted channels, bands or dropout always go that way; so do those whose slots are no arrays of the call's own sizes, and
-those whose keys are copied first, as those of half precision are where angles turn them.
+which leaves a record of it here. Nothing that is written to is kept from call to call. Calls with bands always go that
+way; so do those whose slots are no arrays of the call's own sizes, and those whose keys are copied first, as those of
+half precision are where angles turn them.
 """
 
 import math
@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.functional.arguments import dropout_stream
 from fastpe.functional.axes import AXES, Array
 from fastpe.functional.layouts import contiguous
 from fastpe.kernels.attention import again
 from fastpe.kernels.attention.cells import FEW
-from fastpe.kernels.attention.given import INTEGERS, LOGICAL, WIDE, Given, Sizes
+from fastpe.kernels.attention.given import INTEGERS, LOGICAL, NUMBER, WIDE, WORDS, Given, Sizes
 from fastpe.kernels.attention.records import (
     GIVEN,
     MASK,
@@ -26,12 +27,15 @@ from fastpe.kernels.attention.records import (
     SLOTS_OF_INPUTS,
     Inputs,
 )
+from fastpe.kernels.dropout import Dropout
 from fastpe.kernels.kept import LAYOUT
 from fastpe.kernels.simd import bits_of
 from fastpe.kernels.threads import lanes_for, run_again
 
 MOST_QUERIES = int(FEW)
 _MOST = 512  # calls that are kept; then all are dropped
+_SEEDS = 2**63
+_MOST_TURNED = 2**25  # bytes of turned keys: for more the C library gets memory anew in each call, page by page
 _SEEN = {
     "key_lengths": (1,), "query_start": (1,), "spans": (3,), "mask": (1, 2, 3, 4), "bias": (2, 3), "sinks": (1,),
     "scale": (1,),
@@ -40,7 +44,9 @@ _ARRAYS = [name for name in (*Given._fields, "index") if name in AXES]
 _SLOTS = {name: (len(AXES[name]), len(AXES[name]) + 1) for name in _ARRAYS} | {"growth": (2,)}
 _AXES = _SLOTS | _SEEN
 """What may be given beside q, k and v, and how many axes it has."""
-_TURNS = {"angles", "row_scale"}
+_MOVES = {"rotors", "polar"}
+_OF_KEYS = {"angles", *_MOVES}
+_TURNS = {"row_scale", *_OF_KEYS}
 _OF_KERNELS = _SLOTS.keys() - _SEEN.keys() - _TURNS
 _SCALE = Given._fields.index("scale")
 _FIELDS = {"query_start": "starts", "index": "indices"}  # of `Given`, for those that are called otherwise there
@@ -50,12 +56,20 @@ OPTIONS = ("scale", "pairs", "rectify")
 _kept: dict[Any, "Again"] = {}
 
 
+def is_seed(value: Any) -> bool:
+    """Whether it is a seed of dropout that is taken here."""
+    return type(value) is int and 0 <= value < _SEEDS
+
+
 def key_of(
     q: Any, k: Any, v: Any, causal: Any, window: Any, softcap: Any, dropout: float, tolerance: Any, return_lse: Any,
     slots: Mapping[str, Any], given: Mapping[str, Array] | None,
 ) -> Any:  # fmt: skip
-    """What tells calls apart of which a record may be kept; None of others. given: as `given_arrays` has it."""
-    if not (type(q) is type(k) is type(v) is np.ndarray and q.dtype is k.dtype is v.dtype) or dropout:
+    """What tells calls apart of which a record may be kept; None of others.
+
+    given: as `given_arrays` has it; not None where weights are dropped.
+    """
+    if not (type(q) is type(k) is type(v) is np.ndarray and q.dtype is k.dtype is v.dtype):
         return None
     options = None
     if slots:
@@ -66,7 +80,7 @@ def key_of(
             options = scale, pairs, rectify, type(scale), type(pairs), type(rectify)
     own = None if given is None else tuple((name, x.dtype, x.ndim) for name, x in given.items())
     return (
-        q.shape, q.dtype, causal, window, softcap, tolerance, return_lse, options, own,
+        q.shape, q.dtype, causal, window, softcap, dropout, tolerance, return_lse, options, own,
         type(causal), type(window), type(softcap), type(tolerance), type(return_lse),
     )  # fmt: skip
 
@@ -84,22 +98,29 @@ def given_arrays(arrays: Mapping[str, Any]) -> dict[str, Array] | None:
     return found
 
 
-def attend(key: Any, q: Array, k: Array, v: Array, given: Mapping[str, Array] | None) -> Any:
-    """What `attention` returns; None where no such call, of arrays laid out alike, was made before."""
+def attend(key: Any, q: Array, k: Array, v: Array, given: Mapping[str, Array] | None, seed: int | None) -> Any:
+    """What `attention` returns; None where no such call, of arrays laid out alike, was made before.
+
+    seed: of dropout, None where nothing is dropped.
+    """
     try:
         kept = _kept.get(key)
     except TypeError:  # an option that is no plain number
         return None
-    return None if kept is None else kept.run(q, k, v, given)
+    return None if kept is None else kept.run(q, k, v, given, seed)
 
 
-def fits(q: Array, given: Mapping[str, Array] | None, keys: int, dtype: Any) -> bool:
+def fits(q: Array, k: Array, given: Mapping[str, Array] | None, dtype: Any) -> bool:
     """Whether compiled code takes the arrays as they are: queries in rows of one piece, a mask with a column for each
-    key and scales, neither of which is rounded, and cells of these queries and keys; growth of the last places."""
+    key and scales, neither of which is rounded, and cells of these queries and keys; growth of the last places; of
+    keys that are turned not too many."""
+    keys = k.shape[2]
     if q.strides[-1] != q.itemsize and q.shape[-1] > 1:
         return False
     if not given:
         return True
+    if given.keys() & _OF_KEYS and k.size * dtype.itemsize * (2 if "polar" in given else 1) >= _MOST_TURNED:
+        return False
     mask = given.get("mask")
     if mask is not None and not (mask.shape[-1] == keys and mask.dtype in (np.dtype(bool), dtype)):
         return False
@@ -121,7 +142,8 @@ def kept_of(
 ) -> "Again | None":  # fmt: skip
     """The call of these arrays that is kept; options: `causal` and such as `key_of` takes."""
     causal, window, softcap = (options.get(name) for name in ("causal", "window", "softcap"))
-    kept = _kept.get(key_of(*qkv, causal, window, softcap, 0.0, None, False, options, given))
+    dropout = options.get("dropout", 0.0)
+    kept = _kept.get(key_of(*qkv, causal, window, softcap, dropout, None, False, options, given))
     if kept is None or kept.record[: 3 * LAYOUT].tolist() != _layouts(qkv) or kept.given != _shapes(given):
         return None
     return kept
@@ -144,6 +166,7 @@ class Again:
         "given",
         "keys",
         "lse_dtype",
+        "moves",
         "nowhere",
         "others",
         "places",
@@ -159,19 +182,24 @@ class Again:
 
     def __init__(
         self, qkv: tuple[Array, ...], given: Mapping[str, Array] | None, record: Array, inputs: tuple[Any, ...],
-        size: int, out: Array, half: bool, return_lse: bool,
+        size: int, out: Array, half: bool, return_lse: bool, dropout: Dropout | None,
     ) -> None:  # fmt: skip
-        """inputs: the arrays that the record was made of. size: of a lane's memory. out: as kernels compute it."""
+        """inputs: the arrays that the record was made of. size: of a lane's memory. out: as kernels compute it.
+        dropout: None where nothing is dropped."""
         self.dtype, self.lse_dtype, self.shape = qkv[0].dtype, out.dtype, out.shape
         self.bits = None if self.dtype.itemsize > 2 else bits_of(qkv[0]).dtype
         self.size, self.return_lse, self.given = size, return_lse, _shapes(given)
-        self.slots = True if given and given.keys() & _OF_KERNELS else None
+        self.slots = True if dropout or (given and given.keys() & _OF_KERNELS) else None
+        self.moves = True if given and given.keys() & _MOVES else None
         # with slots of the kernels it is compiled for both: one kind less
         self.turns = True if self.slots or (given and given.keys() & _TURNS) else None
         rest = SLOTS_OF_INPUTS if self.slots else ROWS_OF_INPUTS if given is None else SEEN_OF_INPUTS
         own = Inputs(*inputs)
         self.others = own.scale, *inputs[rest:]  # to keep them; not the arrays of the call
-        self.nowhere, counts = np.zeros((2, len(Given._fields)), np.int64)  # addresses, and elements, of nothing
+        self.nowhere, counts = np.zeros(WORDS, np.int64), np.zeros(NUMBER, np.int64)  # addresses, and elements
+        if dropout is not None:
+            self.nowhere[NUMBER:].view(np.float64)[:] = dropout
+            self.nowhere[NUMBER : NUMBER + 2] = dropout_stream(0).key().view(np.int64)
         self.places, sizes = dict[str, tuple[int, np.dtype[Any]]](), (0,) * len(Sizes._fields)
         if given is not None:
             self.nowhere[_SCALE], counts[_SCALE] = own.scale.ctypes.data, own.scale.size
@@ -183,13 +211,13 @@ class Again:
         self.keys, self.tasks = qkv[1].shape[2], out.shape[0] * out.shape[1]
         self.work = self.tasks * out.shape[2] * (qkv[0].shape[-1] + out.shape[-1])
 
-    def run(self, q: Array, k: Array, v: Array, given: Mapping[str, Array] | None) -> Any:
+    def run(self, q: Array, k: Array, v: Array, given: Mapping[str, Array] | None, seed: int | None) -> Any:
         """What `attention` returns, or None."""
         if k.ndim != 4 or self.given != _shapes(given):
             return None
         lanes = lanes_for(self.work * k.shape[2], self.tasks)
-        addresses, _alive = self.addresses(given)
-        rest, bits = (addresses, self.slots, self.turns), self.bits
+        addresses, _alive = self.addresses(given, seed)
+        rest, bits = (addresses, self.slots, self.turns, self.moves), self.bits
         out = np.empty(self.shape, self.dtype if bits is None else bits)
         lse = np.empty(self.shape[:-1], self.lse_dtype)
         if bits is None:
@@ -208,20 +236,27 @@ class Again:
         lanes = min(threads, lanes_for(self.work * self.keys, self.tasks))
         out = np.empty(self.shape, self.dtype if self.bits is None else self.bits)
         function = again.forward_at if self.bits is None else again.halves_at
-        rest = q, k, v, addresses, self.slots, self.turns
+        rest = q, k, v, addresses, self.slots, self.turns, self.moves
         return out if run_again(lanes, team, function, self.record, self.size, out, *rest) else None
 
-    def addresses(self, given: Mapping[str, Array] | None) -> tuple[Array | None, list[Array]]:
+    def addresses(self, given: Mapping[str, Array] | None, seed: int | None) -> tuple[Array | None, list[Array]]:
         """Where compiled code finds what is given, and the arrays that lie there."""
         if given is None:
             return None, []
-        found, alive = self.nowhere.copy(), []
+        found, alive = self.words(seed), []
         for name, x in given.items():
             place, dtype = self.places[name]
             whole = contiguous(x, dtype)
             alive.append(whole)
             found[place] = whole.ctypes.data
         return found, alive
+
+    def words(self, seed: int | None) -> Array:
+        """`WORDS` without addresses."""
+        found = self.nowhere.copy()
+        if seed is not None:
+            found[NUMBER] = seed
+        return found
 
 
 def _places_of(given: Mapping[str, Array], dtype: Any) -> dict[str, tuple[int, np.dtype[Any]]]:
@@ -245,6 +280,8 @@ def _sizes_of(given: Mapping[str, Array], inputs: Inputs, qkv: tuple[Array, ...]
     grown_places, grown_pairs = sizes.get("growth", (1, 0))
     of_sample, of_head = _strides(sizes.get("angles", (1, 1, 1)), 3)
     scales_of_sample, scales_of_head = _strides(sizes.get("row_scale", (1, 1)), 2)
+    phases_of_sample, phases_of_head = _strides(sizes.get("polar", (1, 1)), 2)
+    maps = (1, *sizes.get("rotors", (1, 1, 1, 0, 0)))[-6:]
     return Sizes(
         samples=samples, heads=heads, key_heads=key_heads, queries=queries, keys=keys, width=width,
         spans=len(inputs.spans), masks=masks, heads_of_masks=heads_of_masks, tiles=tiles,
@@ -254,6 +291,8 @@ def _sizes_of(given: Mapping[str, Array], inputs: Inputs, qkv: tuple[Array, ...]
         choices=sizes.get("values", (1,))[-1], tallies=1 if slots is None else slots.tallies.size,
         places=places, pairs=pairs, angles_of_sample=of_sample, angles_of_head=of_head, half=int(half),
         scales_of_sample=scales_of_sample, scales_of_head=scales_of_head,
+        maps_of_samples=maps[0], maps_of_heads=maps[1], mapped_places=maps[2], block=maps[-1],
+        phases_of_sample=phases_of_sample, phases_of_head=phases_of_head,
         grown_places=grown_places, grown_pairs=grown_pairs,
     )  # fmt: skip
 

@@ -142,9 +142,14 @@ def check_slots(given: Mapping[str, Any]) -> None:
             raise TypeError(f"{name} is not a slot of attention; those are {', '.join((*AXES, *_PLAIN))}")
 
 
+def dropout_stream(seed: int) -> Stream:
+    """What the key of dropped weights is the first word of."""
+    return Stream(seed, "attention dropout")
+
+
 def dropout_key(seed: int) -> tuple[int, int]:
     """The two words that the numbers of dropped weights come from."""
-    key = int(Stream(seed, "attention dropout").words(1)[0])
+    key = int(dropout_stream(seed).words(1)[0])
     return key % 2**32, key // 2**32
 
 

@@ -124,15 +124,17 @@ def attention(
     """
     key = None
     given: Any = None
-    if bands is dropout_seed is None and type(dropout) is float:
+    if bands is None and type(dropout) is float and (again.is_seed(dropout_seed) if dropout else dropout_seed is None):
+        nothing: Any = {} if dropout else None
+        given = nothing
         plain = lengths is mask is spans is query_start is sinks is None and not slots
         if not plain:
             own = {"mask": mask, "spans": spans, "query_start": query_start, "sinks": sinks, "key_lengths": lengths}
             given = again.given_arrays({**own, **slots})
-            plain, given = given is not None, given or None
+            plain, given = given is not None, given or nothing
         if plain:
             key = again.key_of(q, k, v, causal, window, softcap, dropout, tolerance, return_lse, slots, given)
-        if key is not None and (found := again.attend(key, q, k, v, given)) is not None:
+        if key is not None and (found := again.attend(key, q, k, v, given, dropout_seed)) is not None:
             return found
     slots |= {"mask": mask, "spans": spans, "query_start": query_start, "softcap": softcap, "sinks": sinks}
     slots |= {"dropout": dropout, "dropout_seed": dropout_seed, "bands": bands}

@@ -59,10 +59,11 @@ def _strides(x: Array) -> tuple[int, ...]:
 
 def _factors(x: Array, phases: Array | None) -> tuple[Array, tuple[int, int]]:
     """Cosines and sines, and their strides of samples and heads."""
-    phases = np.zeros((1, 1, x.shape[-1])) if phases is None else phases.astype(np.float64)
-    factors = np.stack([np.cos(phases), np.sin(phases)], axis=-2).astype(x.dtype)
-    led, per_head, _, width = factors.shape
-    return factors.reshape(-1), (2 * width * per_head if led > 1 else 0, 2 * width if per_head > 1 else 0)
+    phases = np.zeros((1, 1, x.shape[-1])) if phases is None else contiguous(phases, np.float64)
+    led, per_head, width = phases.shape
+    factors = np.empty(2 * phases.size, x.dtype)
+    kernel.fill_factors(phases.reshape(-1), width, factors)
+    return factors, (2 * width * per_head if led > 1 else 0, 2 * width if per_head > 1 else 0)
 
 
 def check_radii(name: str, layers: Sequence[Collection[str]]) -> None:

@@ -18,7 +18,7 @@ from fastpe.functional import again, arguments
 from fastpe.functional.arguments import Array
 from fastpe.functional.axes import AXES, UNLED, WIDE
 from fastpe.functional.bounds import bounds_of, columns_with_room, limits_of, raised
-from fastpe.functional.content import own_angles, rows_of_bounds, rows_read, turned_rows
+from fastpe.functional.content import own_angles, pairs_of, rows_of_bounds, rows_read, turned_rows
 from fastpe.functional.layouts import contiguous
 from fastpe.functional.passes import Pass, dropout_of
 from fastpe.functional.positions import Positions
@@ -96,7 +96,7 @@ def _add(kind: list[Any], name: str, value: Any, m: int) -> bool:
         return True
     if name in _COUNTS:
         kind += name, int
-        return _plain_count(value)
+        return again.is_seed(value) if name == "dropout_seed" else _plain_count(value)
     kind += name, type(value), value
     return type(value) in _PLAIN
 
@@ -208,6 +208,7 @@ class _Plan:
         unturned = q, k, v
         angles = own_angles(given, positions)
         rows = turned_rows(q, k, v, given, angles, self.group, positions, self.pairs)
+        lain = all(map(is_, unturned, rows[::2])) and again.fits(first_q, k, own, dtype)
         rows = q, qr, k, kr, v = rows_read(rows, given)
         first, keys = simd.start_of(q), simd.start_of(k)
         made, bounds = self._laid(given, sight.mask, positions), self.no_bounds
@@ -215,8 +216,8 @@ class _Plan:
             content = rows_of_bounds(rows, given)
             bounds = *bounds_of(*content, made, (h, n + m - 1)), limits_of(self.tolerance, self.causal, m)
         columns = columns_with_room(made, (b, h, n, m), skips)
-        dropout = dropout_of(self.dropout, slots["dropout_seed"])
-        own_slots, own_columns, dropout = all_or_none(with_tallies(made, b, h, n), columns, dropout, dtype)
+        dropped = dropout_of(self.dropout, slots["dropout_seed"])
+        own_slots, own_columns, dropout = all_or_none(with_tallies(made, b, h, n), columns, dropped, dtype)
         x = (
             first, first if qr is q else simd.start_of(qr), keys, keys if kr is k else simd.start_of(kr),
             simd.start_of(v), sight.lengths, sight.starts, sight.spans, made.mask, sight.occupied, made.bias,
@@ -229,10 +230,10 @@ class _Plan:
             lanes, calls.forward, x, dropout, out, lse,
             self._case(m, sight.spans is not _NO_SPANS, skips, (q, k, v)), self.room, arenas,
         )  # fmt: skip
-        lain = all(map(is_, unturned, (q, k, v))) and again.fits(first_q, own, m, dtype)
         if key is not None and self.has_records and lain:
-            half = self.pairs == "half"
-            again.keep(key, again.Again((first_q, k, v), own, record, x, self.size, out, half, self.return_lse))
+            half = pairs_of(given, self.pairs) == "half"
+            rest = record, x, self.size, out, half, self.return_lse, dropped
+            again.keep(key, again.Again((first_q, *unturned[1:]), own, *rest))
         lse = raised(lse, columns)
         if "sinks" in given:
             drain(out, lse, given["sinks"])

@@ -12,7 +12,7 @@ A row's result depends on nothing else, and the gradient of a map is one sum in 
 
 import numpy as np
 
-from fastpe.kernels._jit import entry, inner
+from fastpe.kernels._jit import allocating, entry, inner
 from fastpe.kernels.attention.cells import add_scaled
 from fastpe.kernels.maps_apart import add_apart, map_apart, map_apart_back
 from fastpe.kernels.simd import (
@@ -29,7 +29,7 @@ from fastpe.kernels.simd import (
     total,
 )
 from fastpe.kernels.simd import zeros as zeros_of
-from fastpe.kernels.threads import claim, in_lanes
+from fastpe.kernels.threads import BOARD, claim, in_lanes
 
 ROWS_OF_A_TASK = 64
 CHANNELS_OF_A_TASK = 16  # of a gradient, where all rows have the same maps; whole vectors
@@ -183,6 +183,28 @@ def _map_lane(lane, board, x, strides, maps, starts, y, shape, of_maps, half, ba
             target = at(pointer(y), (head * rows + i) * width)
             map_row(source, at(pointer(maps), which * size), target, width, block, half, back, own)
         task = claim(board)
+
+
+@allocating
+def laid_in(maps, width, block):
+    """`lie_in` of maps that stand in one row."""
+    if block & (block - 1):
+        return maps
+    found = np.empty(maps.size, maps.dtype)
+    source, target = pointer(maps), pointer(found)
+    for first in range(0, maps.size, width * block):
+        for c in range(width):
+            i, row = c & (block - 1), first + c * block
+            for d in range(block):
+                put(target, first + d * width + c, get(source, row + (i ^ d)))
+    return found
+
+
+@allocating
+def map_alone(x, strides, maps, starts, y, shape, of_maps, half):
+    """As `map_rows`, in the thread that calls."""
+    board, scratch = np.zeros(BOARD, np.int64), np.empty((1, 2 * shape[3]), x.dtype)
+    _map_lane(0, pointer(board), x, strides, maps, starts, y, shape, of_maps, half, False, scratch)
 
 
 @inner

@@ -89,15 +89,17 @@ def attention(
     >>> attention(q, q, q + 1).sum()
     tensor(8.)
     """
-    if bands is dropout_seed is None and not (return_lse or dropout or torch.compiler.is_compiling()):
+    plain = straight.drops(dropout, dropout_seed) if dropout else dropout_seed is None
+    if bands is None and plain and not (return_lse or torch.compiler.is_compiling()):
+        dropped = (dropout, dropout_seed) if dropout else None
         if lengths is mask is spans is query_start is sinks is tolerance is None and not slots:
-            found = straight.attend(q, k, v, causal, window, softcap, straight.NO_OPTIONS, None)
+            found = straight.attend(q, k, v, causal, window, softcap, straight.NO_OPTIONS, None, dropped)
         else:
             seen = {} if mask is None else {"mask": mask}
             if not spans is query_start is sinks is None:
                 own = {"spans": spans, "query_start": query_start, "sinks": sinks}
                 seen |= {name: x for name, x in own.items() if x is not None}
-            found = _straight(q, k, v, causal, window, lengths, softcap, tolerance, seen, slots)
+            found = _straight(q, k, v, causal, window, lengths, softcap, tolerance, seen, slots, dropped)
         if found is not None:
             return found
     if "wrt" in slots:
@@ -187,7 +189,7 @@ def _attended(
 
 def _straight(
     q: Any, k: Any, v: Any, causal: Any, window: Any, lengths: Any, softcap: Any, tolerance: Any, seen: dict[str, Any],
-    slots: dict[str, Any],
+    slots: dict[str, Any], dropped: tuple[float, Any] | None,
 ) -> torch.Tensor | None:  # fmt: skip
     """The output of a call that needs nothing of the operator; None of others."""
     if "wrt" in slots:
@@ -199,9 +201,11 @@ def _straight(
             options = tuple(given.pop(name, None) for name in OPTIONS)
             if isinstance(options[0], torch.Tensor):  # a scale for each head
                 given["scale"], options = options[0], (None, *options[1:])
-        found = straight.attend(q, k, v, causal, window, softcap, options, given)
+        found = straight.attend(q, k, v, causal, window, softcap, options, given, dropped)
         if found is not None:
             return found
+    if dropped is not None:
+        return None
     own = {"causal": causal, "window": window, "softcap": softcap, "tolerance": tolerance, "lengths": lengths}
     return straight.attend_with(q, k, v, {name: x for name, x in {**own, **seen, **slots}.items() if x is not None})
 

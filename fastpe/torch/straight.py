@@ -44,11 +44,12 @@ _kept: dict[Any, tuple[again.Again, _Places]] = {}
 
 def attend(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: Any, window: Any, softcap: Any,
-    options: tuple[Any, Any, Any], given: Mapping[str, Any] | None,
+    options: tuple[Any, Any, Any], given: Mapping[str, Any] | None, dropped: tuple[float, Any] | None = None,
 ) -> torch.Tensor | None:  # fmt: skip
     """What `attention` returns, or None where something else is asked for, or somebody is to see it.
 
-    options: scale, pairs and rectify. given: such slots as `functional.again` takes, those that there are.
+    options: scale, pairs and rectify. given: such slots as `functional.again` takes, those that there are. dropped:
+    the rate of dropout, and its seed, as `drops` takes them.
     """
     if causal is not True and causal is not False:
         return None
@@ -65,10 +66,16 @@ def attend(
             if not _is_plain(x):
                 return None
             key += name, x.shape, x.stride(), x.dtype
+    seed = None
+    if dropped is not None:
+        if not _are_few(q, k, v):
+            return None
+        rate, seed = dropped
+        key, seed = (*key, rate), drawn_seed() if seed is None else seed
     kept = _kept.get(key)
     if kept is not None:
         call, places = kept
-        addresses, _alive = _addresses(call, places, given)
+        addresses, _alive = _addresses(call, places, given, seed)
         found = call.run_at(_threads(), _team, q.data_ptr(), k.data_ptr(), v.data_ptr(), addresses)
         if found is not None:
             own = torch.from_numpy(found)
@@ -77,7 +84,19 @@ def attend(
         return None
     chosen = {"causal": causal, "window": window, "softcap": softcap}
     chosen |= {name: x for name, x in zip(again.OPTIONS, options, strict=True) if x is not None}
+    if dropped is not None:
+        chosen |= {"dropout": dropped[0], "dropout_seed": seed}
     return _attend_and_keep(key, (q, k, v), given, chosen)
+
+
+def drops(dropout: Any, seed: Any) -> bool:
+    """Whether `attend` takes such a rate of dropout and its seed, None where one is to be drawn."""
+    return type(dropout) is float and 0.0 < dropout < 1.0 and (seed is None or again.is_seed(seed))
+
+
+def drawn_seed() -> int:
+    """A seed of dropout from PyTorch's generator."""
+    return int(torch.randint(2**62, ()))
 
 
 def attend_with(
@@ -129,12 +148,12 @@ def _is_plain(x: torch.Tensor) -> bool:
 
 
 def _addresses(
-    call: again.Again, places: _Places, given: Mapping[str, torch.Tensor] | None
+    call: again.Again, places: _Places, given: Mapping[str, torch.Tensor] | None, seed: int | None
 ) -> tuple[Any, list[torch.Tensor]]:  # fmt: skip
     """As `Again.addresses`, of tensors."""
-    if not given:
+    if call.given is None:
         return None, []
-    found, alive = call.nowhere.copy(), list(given.values())
+    found, alive = call.words(seed), list((given or {}).values())
     for number, (place, dtype) in enumerate(places):
         if dtype is not None:
             alive[number] = alive[number].to(dtype).contiguous()
@@ -161,7 +180,7 @@ def _attend_and_keep(
     own = {_NAMES.get(name, name): x for name, x in arrays.items()}
     with at_most(_threads()):
         out = host.attention(q, k, v, **options, **own)
-    kept = again.kept_of((q, k, v), arrays or None, **options)
+    kept = again.kept_of((q, k, v), arrays or ({} if "dropout" in options else None), **options)
     if kept is not None:
         if len(_kept) >= _MOST:
             _kept.clear()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fastpe.benchmarks import features, framework_cases, frameworks, jobs, turns, worker
+from fastpe.benchmarks import decoding, decoding_cases, features, framework_cases, frameworks, jobs, turns, worker
 from fastpe.benchmarks.attention_cases import BOTH, FORWARD, Problem
 from fastpe.benchmarks.figures import WrongResult, goals_in
 
@@ -140,8 +140,49 @@ def test_models_are_those_of_transformers(kind, way, monkeypatch):
         assert len(results[0]) > 1 or part == FORWARD
 
 
+# ---------------------------------------------------------------------------------------------------------------------
+# One query and a cache
+
+
+@needs_torch
+@pytest.mark.parametrize("slot", decoding_cases.CASES)
+def test_peers_of_one_query_give_the_same_result(slot):
+    import torch
+
+    found = []
+    for way in ("fastpe", "peer", "sdpa"):
+        with torch.no_grad():
+            timed, checked = decoding_cases.call(way, slot, decoding_cases.Cache(70, heads=2, width=16))
+            found.append(framework_cases.sampled([checked()]))
+            assert timed().shape == (1, 2, 1, 16)
+            assert way == "peer" or framework_cases.disagreement(framework_cases.sampled([timed()]), found[-1]) is None
+    assert framework_cases.disagreement(*found[:2], decoding.TOLERANCE) is None
+    with torch.no_grad():
+        plain, _ = decoding_cases.call("fastpe", "none", decoding_cases.Cache(70, heads=2, width=16))
+        same = framework_cases.disagreement(found[0], framework_cases.sampled([plain()])) is None
+    assert same is (slot == "none")
+
+
+def test_a_wrong_result_of_one_query_is_not_timed(monkeypatch):
+    right, wrong = (framework_cases.sampled([np.full(9, value)]) for value in (1.0, 1.00002))
+    found = {
+        way: turns.Candidate(way, None, "decoding", {}, None, {"results": results})
+        for way, results in (("fastpe", wrong), ("peer", right))
+    }
+    with pytest.raises(WrongResult, match="one query and a cache, bias, 64 keys: fastpe differs from its peer: result"):
+        decoding._check("bias", 64, found)
+
+
+def test_without_pytorch_there_is_no_table_of_one_query(monkeypatch):
+    monkeypatch.setattr(decoding, "find_spec", lambda name: None)
+    found = decoding.measure(turns.QUICK, silent, 1)
+    assert (found["rows"], found["absent"][:13]) == ([], "not installed")
+
+
 def test_the_table(monkeypatch):
-    """Of two cases; the others are tested above."""
+    """Of two cases and two slots; the others are tested above."""
+    slots = {slot: decoding_cases.CASES[slot] for slot in ("bias", "dropout")}
+    monkeypatch.setattr(decoding, "CASES", slots)
     few = [replace(case, lengths=case.lengths[:1]) for case in frameworks.CASES if case.kind in ("packed", "llama")]
     monkeypatch.setattr(frameworks, "CASES", few)
     table = json.loads(json.dumps(frameworks.measure(turns.QUICK, silent, 2, 64, ("sdpa",)), allow_nan=False))
@@ -151,7 +192,9 @@ def test_the_table(monkeypatch):
         (case.name, part) for case in there for part in (FORWARD, BOTH)
     ]
     assert all(set(row["peers"]) == {"sdpa"} for row in table["beside"])
-    assert len(list(goals_in(table))) == 2 * len(there)
+    rows = [(row["slot"], row["length"]) for row in table["decoding"]["rows"]]
+    assert rows == [(slot, length) for slot in slots for length in (64, 128)] * TORCH
+    assert len(list(goals_in(table))) == 2 * len(there) + len(rows)
     assert [(row["feature"], row["part"]) for row in table["features"]] == [
         (name, part) for name in features.FEATURES for part in (FORWARD, BOTH)
     ]

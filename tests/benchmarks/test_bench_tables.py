@@ -56,6 +56,10 @@ MADE_UP = {
             "eager": {"ms": 2.0, "times": MET}, "flex": {"absent": "no compiler"},
         }}],
         "absent": {"T5 encoder": "not installed"},
+        "decoding": {"absent": None, "rows": [
+            {"slot": "bias", "length": 64, "us": 9.0, "times": MET, "sdpa": 0.8},
+            {"slot": "bias", "length": 2048, "us": 90.0, "times": MISSED, "sdpa": 1.25},
+        ]},
         "features": [{"feature": "none", "length": 1024, "part": "forward", "ms": 1.0, "times": None},
                      {"feature": "sinks", "length": 1024, "part": "forward", "ms": 1.0, "times": 1.02}],
     },
@@ -75,7 +79,7 @@ MADE_UP = {
         "disturbed": [],
     },
 }  # fmt: skip
-GOALS = {"step": 2, "encodings": 1, "attention": 6, "frameworks": 1, "gemm": 1, "tables": 1, "scaling": 3}
+GOALS = {"step": 2, "encodings": 1, "attention": 6, "frameworks": 3, "gemm": 1, "tables": 1, "scaling": 3}
 
 
 @pytest.fixture
@@ -111,18 +115,21 @@ def test_a_full_run_counts_its_goals(measured):
     done = CliRunner().invoke(main, ["bench"])
     assert done.exit_code == 0, done.stderr
     assert measured == list(MADE_UP)
-    assert done.stdout.endswith("\n8 of 15 goals met\n")
+    assert done.stdout.endswith("\n9 of 17 goals met\n")
     found = json.loads(CliRunner().invoke(main, ["bench", "--json"]).stdout)
-    assert found["goals"] == {"met": 8, "of": 15}
+    assert found["goals"] == {"met": 9, "of": 17}
     assert found["attention"] == MADE_UP["attention"]
 
 
 def test_the_table_of_frameworks_says_what_is_not_there():
-    beside, features = map(as_text, tables_of("frameworks", MADE_UP["frameworks"]))
+    beside, decoding, features = map(as_text, tables_of("frameworks", MADE_UP["frameworks"]))
     assert "transformers eager" in beside
     assert "PyTorch SDPA" not in beside
     assert beside.endswith("T5 encoder: not installed\ncompiled FlexAttention: no compiler")
+    assert re.search(r"bias +9\.0: 2\.00x \(>= 1\.00x: met\), 0\.80x +90\.0: 2\.00x \(.*: MISSED\), 1\.25x", decoding)
     assert "sinks  forward  1.00  1.02x" in features
+    without = {**MADE_UP["frameworks"], "decoding": {"rows": [], "absent": "not installed"}}
+    assert as_text(tables_of("frameworks", without)[1]).endswith("one query and a cache: not installed")
 
 
 def test_a_quick_run_judges_nothing(measured, folder):

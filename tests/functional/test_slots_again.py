@@ -23,7 +23,7 @@ def slot_of(rng, name, n, m=130, b=2, h=4, d=24):
         return rng.standard_normal(shape).astype(np.float32)
 
     starts, offsets = np.array([m - n, 3]), normal(h, 9)
-    angles = 9 * rng.random((1, m + 2, d // 2))
+    angles, dropped = 9 * rng.random((1, m + 2, d // 2)), {"dropout": 0.3, "dropout_seed": int(rng.integers(2**62))}
     return {
         "gain": {"gain": offsets, "rectify": True}, "gain of samples": {"gain": normal(b, h, 2 * m - 1)},
         "gain from starts": {"gain": offsets, "query_start": starts, "causal": True},
@@ -41,15 +41,36 @@ def slot_of(rng, name, n, m=130, b=2, h=4, d=24):
         "factors": {"row_scale": normal(b, h, n), "gain": offsets, "scale": offsets[:, 0].astype(np.float64)},
         "factors of all": {"row_scale": normal(1, n), "angles": angles[:, :m]},
         "growth": {"growth": 0.1 * rng.random((m, d // 2)), "angles": angles[:, :m], "causal": True},
+        "maps": {"rotors": normal(1, m, d // 2, 2, 2)},
+        "maps of heads": {"rotors": normal(b, h, 1, d // 8, 8, 8), "angles": angles[:, :m], "pairs": "half"},
+        "maps of odd blocks": {
+            "rotors": normal(1, m + 2, d // 3, 3, 3), "query_start": starts, "row_scale": normal(1, n),
+        },
+        "maps and others": {"rotors": normal(b, 1, m, d // 4, 4, 4), "gain": offsets, "lengths": np.array([m, 9])},
+        "radii": {"polar": normal(1, d), "angles": 9 * rng.random((1, m, d))},
+        "radii of heads": {"polar": normal(b, h, d), "bias": offsets, "causal": True},
+        "radii from starts": {
+            "polar": normal(1, 1, d), "angles": 9 * rng.random((b, 1, m + 2, d)), "query_start": starts,
+            "gain": offsets, "row_scale": normal(b, 1, n),
+        },
+        "dropout": dropped, "dropout of a window": {**dropped, "window": 90, "softcap": 2.0, "scale": 0.3},
+        "dropout and others": {
+            **dropped, "bias": offsets, "sinks": normal(h), "lengths": np.array([m, 9]), "angles": angles[:, :m],
+        },
     }[name]  # fmt: skip
 
 
 SLOT_NAMES = (
     "gain", "gain of samples", "gain from starts", "vectors of keys", "vectors of queries", "vectors of values",
     "values", "scores", "offsets of keys", "slopes", "counts", "angles", "angles of heads", "angles from starts",
-    "factors", "factors of all", "growth",
+    "factors", "factors of all", "growth", "maps", "maps of heads", "maps of odd blocks", "maps and others", "radii",
+    "radii of heads", "radii from starts", "dropout", "dropout of a window", "dropout and others",
 )  # fmt: skip
-TURNING = {"angles", "angles of heads", "angles from starts", "factors of all", "growth"}
+OF_HEADS = {"angles of heads", "maps of heads", "radii of heads"}
+TURNING = {
+    *OF_HEADS, "angles", "angles from starts", "factors of all", "growth", "maps", "maps of odd blocks",
+    "maps and others", "radii", "radii from starts", "dropout and others",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SLOT_NAMES)
@@ -66,7 +87,7 @@ def test_the_same_bits_with_any_slots(rng, dtype, name):
         for rows, given in problems * 2:
             fastpe.attention(*rows, **given)
         # keys of half precision that are turned are widened first; of heads of their own, repeated
-        elsewhere = name in TURNING and (dtype in ("float16", "bfloat16") or (name == "angles of heads" and hk < 4))
+        elsewhere = name in TURNING and (dtype in ("float16", "bfloat16") or (name in OF_HEADS and hk < 4))
         run = fastpe.attention if elsewhere else only_again
         for (rows, given), exact in zip(problems, expected, strict=True):
             for one, other in zip(bits(run(*rows, **given)), exact, strict=True):
@@ -93,6 +114,21 @@ def test_the_same_bits_with_any_slots(rng, dtype, name):
             {"angles": np.ones((1, 140, 3)), "query_start": np.array([9, 140])}, "angles must have",
         ),
         ({"gain": np.ones((4, 9), "f4"), "rectify": True}, {"gain": np.ones((4, 9), "f4"), "rectify": 1}, "rectify"),
+        ({"rotors": np.ones((1, 1, 8, 3, 3), "f4")}, {"rotors": np.full((1, 1, 8, 3, 3), np.inf, "f4")}, "rotors must"),
+        (
+            {"rotors": np.ones((1, 140, 8, 3, 3), "f4"), "query_start": np.array([9, 3])},
+            {"rotors": np.ones((1, 140, 8, 3, 3), "f4"), "query_start": np.array([9, 140])}, "rotors must have",
+        ),
+        ({"polar": np.ones((1, 24), "f4")}, {"polar": np.full((1, 24), np.nan, "f4")}, "polar must be finite"),
+        (
+            {"polar": np.ones((1, 24), "f4"), "angles": np.ones((1, 130, 24))},
+            {"polar": np.ones((1, 24), "f4"), "angles": np.full((1, 130, 24), np.inf)}, "angles must be finite",
+        ),
+        ({"dropout": 0.5, "dropout_seed": 1}, {"dropout": 0.5}, "dropout needs dropout_seed"),
+        ({"dropout": 0.5, "dropout_seed": 1}, {"dropout": 0.5, "dropout_seed": True}, "dropout_seed must be an"),
+        ({"dropout": 0.5, "dropout_seed": 1}, {"dropout": 0.5, "dropout_seed": -1}, "dropout_seed must be at"),
+        ({"dropout": 0.5, "dropout_seed": 1}, {"dropout": 1.5, "dropout_seed": 1}, "dropout must"),
+        ({}, {"dropout": 0.0, "dropout_seed": 0.5}, "dropout_seed must be an"),
     ],
 )  # fmt: skip
 def test_errors_of_any_slots_are_those_of_ever(rng, good, bad, words):
@@ -125,6 +161,34 @@ def test_lse_of_sinks_and_offsets_is_rounded_alike_every_time(rng):
             np.testing.assert_array_equal(each, found[0])
         seen._kept.clear()
         again._kept.clear()
+
+
+def test_of_many_keys_that_are_turned_no_call_is_kept(rng, monkeypatch):
+    q, k, v = qkv(rng, 2, 4, 2, 1, 130, 24)
+    monkeypatch.setattr(again, "_MOST_TURNED", 4 * k.size + 1)
+    for name in ("radii", "maps", "angles"):
+        given = slot_of(rng, name, 1)
+        expected = fastpe.attention(q, k, v, **given)
+        for _ in range(3):
+            np.testing.assert_array_equal(fastpe.attention(q, k, v, **given), expected)
+        assert len(again._kept) == (0 if name == "radii" else 1)
+        again._kept.clear()
+
+
+def test_every_seed_drops_the_weights_of_ever(rng):
+    """Compiled code makes of a seed the key that `Stream` makes of it."""
+    q, k, v = qkv(rng, 1, 2, 1, 1, 200, 4)
+    seeds = [0, 1, 2**32, 2**63 - 1, *map(int, rng.integers(2**63, size=20))]
+    expected = [reference_of(q, k, v, {"dropout": 0.5, "dropout_seed": seed}) for seed in seeds]
+    for _ in range(2):
+        fastpe.attention(q, k, v, dropout=0.5, dropout_seed=9)
+    for seed, exact in zip(seeds, expected, strict=True):
+        np.testing.assert_array_equal(only_again(q, k, v, dropout=0.5, dropout_seed=seed), exact)
+    np.testing.assert_array_equal(fastpe.attention(q, k, v, dropout=0.5, dropout_seed=2**64 - 1), reference_of(
+        q, k, v, {"dropout": 0.5, "dropout_seed": 2**64 - 1}
+    ))  # fmt: skip
+    with pytest.raises(ValueError, match="seed must"):
+        fastpe.attention(q, k, v, dropout=0.5, dropout_seed=2**64)
 
 
 def test_slots_of_a_call_are_not_kept(rng):

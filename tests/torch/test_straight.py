@@ -131,6 +131,41 @@ def test_any_slots_that_have_gradients_or_are_no_arrays_take_the_long_way():
         fastpe.torch.attention(q, k, v, gian=gain.detach())
 
 
+@pytest.mark.parametrize("given", [{}, {"bias": torch.linspace(-1, 1, 36).reshape(4, 9), "scale": 0.3}], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_same_weights_are_dropped(dtype, given):
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    given = {key: x.to(wide) if torch.is_tensor(x) else x for key, x in given.items()} | {"dropout": 0.4}
+    q, k, v = qkv(dtype)
+    for _ in range(2):
+        fastpe.torch.attention(q, k, v, dropout_seed=3, **given)
+    for seed in (3, 2**62 + 5, 0):
+        expected = the_long_way(q, k, v, dropout_seed=seed, **given)
+        assert torch.equal(only_straight(q, k, v, dropout_seed=seed, **given), expected)
+        assert torch.equal(the_long_way(q, k, v, dropout_seed=torch.tensor(seed), **given), expected)
+    drawn = []
+    for run in (only_straight, the_long_way, fastpe.torch.attention):
+        torch.manual_seed(4)
+        drawn.append([run(q, k, v, **given), run(q, k, v, **given), torch.rand(1)])
+    assert not torch.equal(*drawn[0][:2])
+    for each in drawn[1:]:
+        assert all(map(torch.equal, each, drawn[0]))
+
+
+@pytest.mark.parametrize(
+    ("dropout", "seed", "words"),
+    [(1.0, 3, "dropout must lie in"), (-0.5, None, "dropout must"), (0.5, 0.5, "dropout_seed must be an integer"),
+     (0.5, -1, "dropout_seed must be at least 0"), (0.5, True, "dropout_seed must be"), ("0.5", 1, "dropout must be")],
+)  # fmt: skip
+def test_errors_of_dropout_are_those_of_ever(dropout, seed, words):
+    q, k, v = qkv()
+    for _ in range(3):
+        fastpe.torch.attention(q, k, v, dropout=0.5, dropout_seed=1)
+    for _ in range(2):
+        with pytest.raises((TypeError, ValueError), match=words):
+            fastpe.torch.attention(q, k, v, dropout=dropout, dropout_seed=seed)
+
+
 def test_slots_with_gradients_and_of_other_kinds_take_the_long_way():
     q, k, v = qkv()
     bias = torch.zeros(4, 21, requires_grad=True)

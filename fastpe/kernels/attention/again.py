@@ -12,6 +12,7 @@ from fastpe.kernels.attention.given import (
     NUMBER,
     SIZES,
     Sizes,
+    dropout_of,
     given_at,
     has_columns,
     scaled_of,
@@ -33,41 +34,43 @@ elements each of `Given` has."""
 
 
 @entry(label="attention that is called again")
-def forward_again(run, lanes, record, size, out, lse, q, k, v, given, slots, turns):
+def forward_again(run, lanes, record, size, out, lse, q, k, v, given, slots, turns, moves):
     """As `calls.forward`, of other arrays; False, and nothing done, where they are of other types or not laid out as
     those before, or hold what attention does not take.
 
     run, lanes: see `threads.run_again`. record: `HEAD` words, then the record of the call. size: of a lane's memory.
-    given: the addresses of `Given`, or None. slots, turns: True where it has slots of the kernels, and where it may
-    have what turns or scales rows, else None.
+    given: the `WORDS` of what is given, or None. True, else None: slots, where it has slots of the kernels or drops
+    weights; turns, where it may have what turns or scales rows; moves, where it has what maps or lifts them.
     """
     return _as_before(record, q, k, v) and _exactly(
-        (run, lanes), record, size, out, lse, q, k, v, given, slots, turns
+        (run, lanes), record, size, out, lse, q, k, v, given, slots, turns, moves
     )  # fmt: skip
 
 
 @entry(label="attention of half precision that is called again")
-def halves_again(run, lanes, record, size, out, lse, q, k, v, given, slots, turns):
+def halves_again(run, lanes, record, size, out, lse, q, k, v, given, slots, turns, moves):
     """As `forward_again`, of half precision, of which queries were float32 in one piece before; lse: float32.
 
     All of q, k, v and out are the integers that `simd.halves` makes of such numbers; what is given is float32, or
     float64, and turns nothing.
     """
-    return _as_before(record, q, k, v) and _rounded((run, lanes), record, size, out, lse, q, k, v, given, slots, turns)
+    return _as_before(record, q, k, v) and _rounded(
+        (run, lanes), record, size, out, lse, q, k, v, given, slots, turns, moves
+    )
 
 
 @entry(label="attention that is called again")
-def forward_at(run, lanes, record, size, out, q, k, v, given, slots, turns):
+def forward_at(run, lanes, record, size, out, q, k, v, given, slots, turns, moves):
     """`forward_again` without lse, of arrays at addresses, which must be laid out as those before."""
     lse = np.empty(out.shape[:3], out.dtype)
-    return _exactly((run, lanes), record, size, out, lse, *_qkv_at(record, out, q, k, v), given, slots, turns)
+    return _exactly((run, lanes), record, size, out, lse, *_qkv_at(record, out, q, k, v), given, slots, turns, moves)
 
 
 @entry(label="attention of half precision that is called again")
-def halves_at(run, lanes, record, size, out, q, k, v, given, slots, turns):
+def halves_at(run, lanes, record, size, out, q, k, v, given, slots, turns, moves):
     """`halves_again` of arrays at addresses, as `forward_at`."""
     lse = np.empty(out.shape[:3], np.float32)
-    return _rounded((run, lanes), record, size, out, lse, *_qkv_at(record, out, q, k, v), given, slots, turns)
+    return _rounded((run, lanes), record, size, out, lse, *_qkv_at(record, out, q, k, v), given, slots, turns, moves)
 
 
 @inner
@@ -82,21 +85,23 @@ def _qkv_at(record, like, q, k, v):
 
 
 @inner
-def _exactly(crew, record, size, out, lse, q, k, v, given, slots, turns):
+def _exactly(crew, record, size, out, lse, q, k, v, given, slots, turns, moves):
     first = start_within(q), start_within(k), start_within(v)
-    return _again(crew, record, size, out, lse, *first, given, slots, turns, None)
+    return _again(crew, record, size, out, lse, *first, given, slots, turns, moves, None)
 
 
 @allocating
-def _rounded(crew, record, size, out, lse, q, k, v, given, slots, turns):
+def _rounded(crew, record, size, out, lse, q, k, v, given, slots, turns, moves):
     exact, wide = np.empty(out.shape, np.float32), widened(q)
-    done = _again(crew, record, size, exact, lse, wide, start_within(k), start_within(v), given, slots, turns, True)
+    done = _again(
+        crew, record, size, exact, lse, wide, start_within(k), start_within(v), given, slots, turns, moves, True
+    )
     round_into(exact.reshape(-1), out.reshape(-1))
     return done
 
 
 @allocating
-def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, halves):
+def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, moves, halves):
     """halves: True where keys are of half precision, which no slot turns here; else None."""
     own, board, arenas = record[HEAD:].copy(), np.zeros(BOARD, np.int64), np.zeros((crew[1], size), out.dtype)
     call, alive = (pointer(board), out, lse, arenas), (own, board, arenas, out, lse, q, k, v)
@@ -105,15 +110,16 @@ def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, halves):
     sizes = Sizes(*to_fixed_tuple(record[FRONT:_COUNTS], SIZES))
     arrays = given_at(given, record[_COUNTS:HEAD], out)
     fits, seen = seen_of(sizes, arrays, out)
-    takes, qr, kr = _turned(sizes, arrays, q, k, turns, halves)
-    if not (fits and takes and are_finite(arrays.sinks)):
+    if not (fits and are_finite(arrays.sinks)):
         return False
-    more = (*call, (q, qr, k, kr, v), seen)
-    all_alive = (*alive, qr, kr, seen)
+    takes, rows = _turned(sizes, arrays, q, k, v, turns, moves, halves)
+    if not takes:
+        return False
+    more, all_alive = (*call, rows, seen), (*alive, rows, seen)
     if slots is None:
         return run_kept(crew, own, more, all_alive) and _drained(out, lse, arrays.sinks)
     takes, of_slots = slots_of(sizes, arrays, out)
-    if not (takes and run_kept(crew, own, (*more, of_slots), (*all_alive, of_slots))):
+    if not (takes and run_kept(crew, own, (*more, of_slots, dropout_of(given)), (*all_alive, of_slots))):
         return False
     if not has_columns(arrays):
         return _drained(out, lse, arrays.sinks)
@@ -127,14 +133,17 @@ def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, halves):
 
 
 @allocating
-def _turned(sizes, arrays, q, k, turns, halves):
-    """Queries and keys as the content has them; before both, whether attention takes what turns and scales them."""
+def _turned(sizes, arrays, q, k, v, turns, moves, halves):
+    """The rows that kernels read; before them, whether attention takes what turns and scales them."""
     if turns is None:
-        return True, q, k
+        return True, (q, q, k, k, v)
     if halves is None:
-        return turned_of(sizes, arrays, q, k)
-    takes, qr = scaled_of(sizes, arrays, q)
-    return takes, qr, k
+        takes, qr, kr = turned_of(sizes, arrays, q, k, moves)
+        if arrays.polar.size:  # nothing reads rows before they were lifted
+            return takes, (qr, qr, kr, kr, v)
+        return takes, (q, qr, k, kr, v)
+    takes, qr = scaled_of(sizes, arrays, q, sizes.width)
+    return takes, (q, qr, k, k, v)
 
 
 @inner

@@ -84,7 +84,7 @@ def head_of_call(x, b, h, dropout, words, case, memory, way):
 
 
 @inner
-def _forward_lane(lane, board, out, lse, arenas, rows, seen, slots, rest, dropout, case, room, way, words):
+def _forward_lane(lane, board, out, lse, arenas, rows, seen, slots, dropout, rest, case, room, way, words):
     """One task is one block of queries of one head, the longest rows first; before them, strips of words."""
     x, case, room = Inputs(*rows, *seen, *slots, *rest), case_of(case), Room(*room)
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
@@ -120,7 +120,7 @@ def forward(crew, board, x, dropout, out, lse, case, room, arenas):
     """
     changing, seen, slots, rest = (
         (pointer(board), out, lse, arenas, x[:ROWS_OF_INPUTS]), (x[ROWS_OF_INPUTS:SEEN_OF_INPUTS],),
-        (x[SEEN_OF_INPUTS:SLOTS_OF_INPUTS],), (x[SLOTS_OF_INPUTS:], dropout, case, room, None, None),
+        (x[SEEN_OF_INPUTS:SLOTS_OF_INPUTS], dropout), (x[SLOTS_OF_INPUTS:], case, room, None, None),
     )  # fmt: skip
     whole = changing + seen + slots + rest
     in_lanes(crew, _forward_lane, whole)
@@ -134,9 +134,10 @@ def rounded_forward(crew, board, way, words, x, dropout, out, lse, case, room, a
     """As `forward`, of operands rounded to bfloat16; words: `Words`, as a plain tuple; arenas: `MEMORY` elements longer
     (see `bfloat16.product`)."""
     inputs = (
-        x[:ROWS_OF_INPUTS], x[ROWS_OF_INPUTS:SEEN_OF_INPUTS], x[SEEN_OF_INPUTS:SLOTS_OF_INPUTS], x[SLOTS_OF_INPUTS:],
+        x[:ROWS_OF_INPUTS], x[ROWS_OF_INPUTS:SEEN_OF_INPUTS], x[SEEN_OF_INPUTS:SLOTS_OF_INPUTS], dropout,
+        x[SLOTS_OF_INPUTS:],
     )  # fmt: skip
-    rest = dropout, case, room, way, Words(*words)
+    rest = case, room, way, Words(*words)
     in_lanes(crew, _forward_lane, (pointer(board), out, lse, arenas, *inputs, *rest))
 
 

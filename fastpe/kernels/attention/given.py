@@ -12,8 +12,11 @@ from fastpe.kernels.attention.columns import Columns
 from fastpe.kernels.attention.records import Slots
 from fastpe.kernels.attention.sight import lay
 from fastpe.kernels.attention.unfolding import are_finite, unfold_into
+from fastpe.kernels.dropout import Dropout, first_word, halves_of
 from fastpe.kernels.kept import arrays_at
+from fastpe.kernels.polar import lift_alone
 from fastpe.kernels.rotate import rotate_alone
+from fastpe.kernels.rotors import laid_in, map_alone
 from fastpe.kernels.simd import get, pointer
 
 
@@ -44,6 +47,12 @@ class Sizes(NamedTuple):
     half: int  # whether channels c and c + R are paired
     scales_of_sample: int  # of `row_scale`
     scales_of_head: int
+    maps_of_samples: int  # samples, heads and positions that have rotors of their own, and channels of a block, 0: none
+    maps_of_heads: int
+    mapped_places: int
+    block: int
+    phases_of_sample: int  # of `polar`
+    phases_of_head: int
     grown_places: int  # that `growth` has rows for
     grown_pairs: int
 
@@ -72,12 +81,17 @@ class Given(NamedTuple):
     query_slope: np.ndarray
     counts: np.ndarray
     row_scale: np.ndarray
+    rotors: np.ndarray
+    polar: np.ndarray
     key_offset: np.ndarray
     angles: np.ndarray
     growth: np.ndarray
 
 
 SIZES, NUMBER = len(Sizes._fields), len(Given._fields)
+WORDS = NUMBER + len(Dropout._fields)
+"""Addresses of `Given`, then the numbers of `Dropout`, which float64 holds exactly, by their bits; in the place of its
+key the seed, and the other word that the key is made of."""
 INTEGERS, LOGICAL, OWN, WIDE = Given._fields[:4], Given._fields[4:5], Given._fields[5:-3], Given._fields[-3:]
 _OF_INTEGERS, _OF_LOGICAL, _OF_OWN, _OF_WIDE = map(len, (INTEGERS, LOGICAL, OWN, WIDE))
 _FIRST_OWN, _FIRST_WIDE = _OF_INTEGERS + _OF_LOGICAL, NUMBER - _OF_WIDE
@@ -167,6 +181,14 @@ def _grows_little(sizes, growth, like):
     return True
 
 
+@allocating
+def dropout_of(words):
+    """What is dropped, from the last of `WORDS`."""
+    x = words[NUMBER:].view(np.float64)
+    low, high = halves_of(first_word(words[NUMBER], words[NUMBER + 1]))
+    return Dropout(low, high, np.int64(x[2]), np.int64(x[3]), np.int64(x[4]), x[5], np.int64(x[6]))
+
+
 @inner
 def has_columns(given):
     """Whether there are columns, from whose bases lse is counted."""
@@ -174,27 +196,62 @@ def has_columns(given):
 
 
 @allocating
-def turned_of(sizes, given, q, k):
-    """Queries and keys turned by their angles, queries then scaled; they themselves where there is none of either.
+def turned_of(sizes, given, q, k, moves):
+    """Queries and keys mapped or lifted, then turned by their angles, queries then scaled; they themselves where there
+    is nothing of that. Before both, whether attention takes what is given.
 
-    q, k: in one piece, of one axis, as `start_within` has them. Before both, whether attention takes what is given.
+    q, k: in one piece, of one axis, as `start_within` has them. moves: True where anything is mapped or lifted, else
+    None.
     """
-    b, n, m, d = sizes.samples, sizes.queries, sizes.keys, sizes.width
-    if not given.angles.size:
-        fits, qr = scaled_of(sizes, given, q)
-        return fits, qr, k
+    b, n, m = sizes.samples, sizes.queries, sizes.keys
     farthest = np.int64(0)
     for start in given.starts:
         farthest = max(farthest, start)
-    if not (farthest + n <= sizes.places and m <= sizes.places and are_finite(given.angles)):
+    most = max(farthest + n, m)
+    fits = are_finite(given.angles) and are_finite(given.rotors) and are_finite(given.polar)
+    fits &= not given.angles.size or most <= sizes.places
+    if not (fits and (sizes.mapped_places < 2 or most <= sizes.mapped_places)):
         return False, q, k
+    qm, km, width = moved_of(sizes, given, q, k, moves)
+    if not given.angles.size:
+        fits, qr = scaled_of(sizes, given, qm, width)
+        return fits, qr, km
     (of_queries, strides), first = _of_queries(sizes, given), 0 if given.starts.size else sizes.places - m
-    qr, kr = np.empty(b * sizes.heads * n * d, q.dtype), np.empty(b * sizes.key_heads * m * d, k.dtype)
-    _turn(q, (b, sizes.heads, n, d), of_queries, strides, sizes, qr)
+    qr, kr = qm, km  # where they are nobody's they are turned in place
+    if moves is None:
+        qr, kr = np.empty(b * sizes.heads * n * width, q.dtype), np.empty(b * sizes.key_heads * m * width, k.dtype)
+    _turn(qm, (b, sizes.heads, n, width), of_queries, strides, sizes, qr)
     of_keys, strides = given.angles[first * sizes.pairs :], (sizes.angles_of_sample, sizes.angles_of_head)
-    _turn(k, (b, sizes.key_heads, m, d), of_keys, strides, sizes, kr)
-    fits, qr = scaled_of(sizes, given, qr)
+    _turn(km, (b, sizes.key_heads, m, width), of_keys, strides, sizes, kr)
+    fits, qr = scaled_of(sizes, given, qr, width)
     return fits, qr, kr
+
+
+@allocating
+def moved_of(sizes, given, q, k, moves):
+    """Queries and keys mapped or lifted, and the channels of their rows."""
+    b, n, m, d = sizes.samples, sizes.queries, sizes.keys, sizes.width
+    if moves is None:
+        return q, k, d
+    of_queries, of_keys, lifts = (b, sizes.heads, n, d), (b, sizes.key_heads, m, d), given.polar.size > 0
+    width = 2 * d if lifts else d
+    qm, km = np.empty(b * sizes.heads * n * width, q.dtype), np.empty(b * sizes.key_heads * m * width, k.dtype)
+    if lifts:
+        lift_alone(q, (sizes.heads * n * d, n * d, d), np.zeros(d, q.dtype), (0, 0), qm, of_queries)
+        own = sizes.phases_of_sample, sizes.phases_of_head
+        lift_alone(k, (sizes.key_heads * m * d, m * d, d), given.polar, own, km, of_keys)
+        return qm, km, width
+    maps, of_maps = laid_in(given.rotors, d, sizes.block), (
+        sizes.maps_of_samples, sizes.maps_of_heads, sizes.mapped_places, sizes.block,
+    )  # fmt: skip
+    starts = np.zeros(b, np.int64)
+    if not given.starts.size:
+        starts[:] = sizes.mapped_places - m
+    map_alone(k, (sizes.key_heads * m * d, m * d, d), maps, starts, km, of_keys, of_maps, sizes.half > 0)
+    for sample in range(b):
+        starts[sample] = given.starts[sample] if given.starts.size else sizes.mapped_places - n
+    map_alone(q, (sizes.heads * n * d, n * d, d), maps, starts, qm, of_queries, of_maps, sizes.half > 0)
+    return qm, km, width
 
 
 @allocating
@@ -221,9 +278,10 @@ def _turn(x, shape, angles, strides, sizes, y):
 
 
 @allocating
-def scaled_of(sizes, given, x):
-    """Queries times their `row_scale`, or x itself; before them, whether attention takes it."""
-    n, width, scale = sizes.queries, sizes.width, given.row_scale
+def scaled_of(sizes, given, x, width):
+    """Queries, rows of so many channels, times their `row_scale`, or x itself; before them, whether attention takes
+    it."""
+    n, scale = sizes.queries, given.row_scale
     if not scale.size:
         return True, x
     rows, first = sizes.samples * sizes.heads * n, pointer(x)

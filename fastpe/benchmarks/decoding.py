@@ -1,0 +1,74 @@
+"""One query and a cache with each slot of attention: by fastpe's adapter, and as users of PyTorch write the same."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from fastpe.benchmarks import framework_cases, peers
+from fastpe.benchmarks.decoding_cases import CASES
+from fastpe.benchmarks.figures import WrongResult, judged
+from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, take_turns
+
+LENGTHS = (64, 512, 2048, 8192)
+LEAST = 0.95
+"""The goal, how often as long as ours the same by PyTorch should take."""
+TOLERANCE = 1e-5  # of results in float32, relative to the largest entry; seen: 4e-6
+_WAYS = ("fastpe", "peer", "sdpa")
+
+
+def measure(effort: Effort, tell: Tell, threads: int, shorter: int = 1) -> dict[str, Any]:
+    """Time attention of one query with every slot, checked against its peer first.
+
+    Parameters
+    ----------
+    effort, tell, threads, shorter
+        As for `fastpe.benchmarks.frameworks.measure`.
+
+    Returns
+    -------
+    dict
+        ``rows``: per slot and length our ``us``, ``times`` (how often as long the peer takes), judged, and ``sdpa``,
+        how often as long PyTorch's function takes with a dense mask, whatever the slot is; ``absent``: why there are
+        none, or None.
+
+    Raises
+    ------
+    WrongResult
+        If a result is not the peer's.
+    WorkerDied
+        If a process ends.
+    """
+    rows: list[dict[str, Any]] = []
+    if find_spec("torch") is None:
+        return {"rows": rows, "absent": peers.INSTALL}
+    lengths = sorted({max(length // shorter, 64) for length in LENGTHS})
+    with Worker("fastpe in PyTorch", threads) as ours, Worker("torch", threads) as theirs:
+        for slot in CASES:
+            tell(f"frameworks: one query and a cache, {slot}")
+            for length in lengths:
+                found = {
+                    way: Candidate(f"{way}, {slot}", ours if way == "fastpe" else theirs, "decoding", {
+                        "way": way, "slot": slot, "length": length, "threads": threads,
+                    })
+                    for way in _WAYS
+                }  # fmt: skip
+                prepare(found.values())
+                if reason := next((each.absent for each in found.values() if each.absent is not None), None):
+                    return {"rows": [], "absent": reason}
+                _check(slot, length, found)
+                take_turns(found.values(), effort)
+                rows.append(_row(slot, length, found))
+    return {"rows": rows, "absent": None}
+
+
+def _check(slot: str, length: int, found: Mapping[str, Candidate]) -> None:
+    own, right = (found[way].facts["results"] for way in ("fastpe", "peer"))
+    if wrong := framework_cases.disagreement(own, right, TOLERANCE):
+        raise WrongResult(f"one query and a cache, {slot}, {length} keys: fastpe differs from its peer: {wrong}")
+
+
+def _row(slot: str, length: int, found: Mapping[str, Candidate]) -> dict[str, Any]:
+    ours, peer, sdpa = (found[way].best for way in _WAYS)
+    return {
+        "slot": slot, "length": length, "us": ours * 1e6, "times": judged(peer / ours, LEAST), "sdpa": sdpa / ours,
+    }  # fmt: skip
