@@ -44,9 +44,8 @@ def arguments_of(case):
     beside = [name for name in case["beside"] if not (case["polar"] and name == "angles")]
     arguments = problem(rng, **sizes, beside=beside, dtype=dtype)
     apart = {"rel_key", "rel_query", "key_bias", "rotors"} if case["polar"] else set()
-    arguments |= _terms(
-        rng, [name for name in case["terms"] if name not in apart] + ["polar"] * case["polar"], case, dtype
-    )
+    names = [name for name in case["terms"] if name not in apart] + ["polar"] * case["polar"]
+    arguments |= _terms(rng, names, case, dtype)
     b, n, m = (case[name] for name in "bnm")
     keys, queries = rng.integers(0, m + 1, b), rng.integers(0, n + 1, b)
     lengths = {None: None, "keys": keys, "queries": (queries, None), "both": (queries, keys)}[case["lengths"]]
