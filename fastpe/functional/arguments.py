@@ -113,7 +113,7 @@ def check(
     bands = check_bands(given, sizes)
     mask, spans, given_mask = sight(given, sizes, batched, in_float32(arrays["q"][..., :0]).dtype, wrt)
     check_together(own, causal)
-    check_network(given | {"window": window}, own)
+    check_network(given, own)
     scale = _scale(given.get("scale"), sizes)
     real = {name: array for name, array in (own_arrays | as_given).items() if name != "index"}
     real |= {"scale": scale} if "scale" in given else {}

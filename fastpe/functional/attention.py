@@ -247,7 +247,7 @@ def checked(
         q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, wrt=wrt, slots=slots,
         reads_halves=reads_halves,
     )  # fmt: skip
-    check_held(call.slots)
+    check_held(call.slots.keys() | ({"bands"} if call.bands else set()))
     dtype = call.computed
     for name in ("k", "v"):
         if name in call.dtypes and call.dtypes[name] != call.dtype:

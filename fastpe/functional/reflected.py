@@ -17,12 +17,12 @@ from fastpe.functional.rotation import without_warnings
 from fastpe.functional.sinks import drain, sinks_gradient
 from fastpe.kernels import simd
 from fastpe.kernels.attention import reflected, reflected_backward, reflected_products, reflected_rows
+from fastpe.kernels.attention.beside import Others
 from fastpe.kernels.attention.cells import FEW
 from fastpe.kernels.attention.columns import ColumnGradients
 from fastpe.kernels.attention.records import Gradients
 from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE
 from fastpe.kernels.attention.reflected_room import backward_room, forward_sizes, laid_out
-from fastpe.kernels.attention.reflected_terms import Others
 from fastpe.kernels.threads import lanes_for, run_apart
 
 _TILE, _FEW = int(TILE), int(FEW)

@@ -1,6 +1,6 @@
 """What may be given to one call of attention beside what."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,14 @@ from fastpe.functional import polar
 Array = np.ndarray[Any, Any]
 
 NETWORK = ("mlp_in", "mlp_bias", "mlp_out")
-BESIDE_NETWORK = ("angles", "bias", "scores", "sinks")
-"""Slots that may be given with it: its kernels hold the scores of all heads, and make no others."""
-_OPTIONS_BESIDE_NETWORK = ("scale", "pairs", "window", "spans", "query_start", "dropout")
+NOT_NETWORKED = {
+    "rel_gain": "the kernels of a network have one product for a query and a key, not one for each channel",
+    "growth": "rows that grow have no finite factors over all keys, and the kernels of a network take rows as they are",
+    "counts": "it counts from near to far, and what a network reads is made from far to near",
+    "bands": "a network reads the scores of keys side by side, and bands are passes of their own",
+    "theta": "bands, which it is for, cannot either",
+}
+"""What has a formula beside a network, but no kernel."""
 
 REFLECTIONS = ("reflectors", "reflect")
 NOT_REFLECTED = {
@@ -44,18 +49,18 @@ def check_reflections(given: Mapping[str, Any], causal: bool) -> None:
             raise ValueError(f"{name} cannot be given with reflectors: {NOT_REFLECTED[name]}")
 
 
-def check_held(slots: Mapping[str, Any]) -> None:
-    """Refuse what goes together, but in no tile of the kernels.
+def check_held(names: Collection[str]) -> None:
+    """Refuse what goes together, but in no tile of the kernels. names: of slots, and "bands" where there are any.
 
-    >>> check_held({"reflectors": 0, "counts": 0})  # doctest: +ELLIPSIS
+    >>> check_held({"reflectors", "counts"})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
     ValueError: counts cannot be given with reflectors but to fastpe.reference.attention: its backward pass counts ...
     """
-    if "reflectors" in slots:
-        for name in NOT_HELD.keys() & slots.keys():
-            only = "cannot be given with reflectors but to fastpe.reference.attention"
-            raise ValueError(f"{name} {only}: {NOT_HELD[name]}")
+    for main, unheld in (("reflectors", NOT_HELD), ("mlp_in", NOT_NETWORKED)):
+        for name, why in unheld.items() if main in names else ():
+            if name in names:
+                raise ValueError(f"{name} cannot be given with {main} but to fastpe.reference.attention: {why}")
 
 
 def check_together(slots: Mapping[str, Array], causal: bool) -> None:
@@ -78,7 +83,7 @@ def check_together(slots: Mapping[str, Array], causal: bool) -> None:
 
 
 def check_network(given: Mapping[str, Any], slots: Mapping[str, Array]) -> None:
-    """Refuse parts of a network, and what does not go with one.
+    """Refuse parts of a network that do not fit.
 
     Parameters
     ----------
@@ -94,25 +99,23 @@ def check_network(given: Mapping[str, Any], slots: Mapping[str, Array]) -> None:
 
     Examples
     --------
-    >>> check_network({"mlp_in": 0, "mlp_bias": 0, "mlp_out": 0, "softcap": 3}, {})  # doctest: +ELLIPSIS
+    >>> check_network({"mlp_in": 0, "mlp_bias": 0}, {})
     Traceback (most recent call last):
     ...
-    ValueError: softcap cannot be given with mlp_in: beside it go angles, bias, scores, sinks, scale, pairs, ...
+    ValueError: mlp_in, mlp_bias and mlp_out must be given together, not mlp_in and mlp_bias alone
     """
     own = [name for name in NETWORK if given.get(name) is not None]
     if not own:
         return
     if len(own) < len(NETWORK):
         raise ValueError(f"mlp_in, mlp_bias and mlp_out must be given together, not {' and '.join(own)} alone")
-    for name, value in given.items():
-        fits = name in (*NETWORK, *REFLECTIONS, *BESIDE_NETWORK, *_OPTIONS_BESIDE_NETWORK) or name == "dropout_seed"
-        if not (fits or value is None or (name == "rectify" and not value)):
-            beside = ", ".join((*BESIDE_NETWORK, *_OPTIONS_BESIDE_NETWORK, "lengths"))
-            raise ValueError(f"{name} cannot be given with mlp_in: beside it go {beside}")
     if slots:
         (width, _, taps), offsets, readout = (slots[name].shape[1:] for name in NETWORK)
         if offsets != (width,):
             raise ValueError(f"mlp_bias must have the shape (W,) = ({width},) of mlp_in's first axis, not {offsets}")
+        mask: tuple[int, ...] = np.shape(given.get("mask"))  # type: ignore[arg-type]  # None has the shape ()
+        if len(mask) > 2 and mask[-3] > 1:
+            raise ValueError(f"mask must be one for all heads, whose scores mlp_in reads together, not of shape {mask}")
         if readout[1:] != (width, taps):
             raise ValueError(
                 f"mlp_out must have the shape (H, W, T) with W = {width} and T = {taps} as in mlp_in, not {readout}"

@@ -95,7 +95,7 @@ def network_forward(net, layer, act, arena, position, dropout, place_of_first, o
     out, lse, memory = at(act, a.mixed + own.start * c), at(act, a.lse + own.start), at(arena, a.attention)
     for query in range(own.before, end, ROWS):
         rows = min(ROWS, end - query)
-        mlp_forward(side, made, drops, query, rows, out, head, c, lse, case.queries, memory, position.net_room)
+        mlp_forward(side, made, None, drops, query, rows, out, head, c, lse, case.queries, memory, position.net_room)
     return True
 
 
@@ -133,5 +133,5 @@ def network_backward(net, layer, act, arena, slot_gradients, position, dropout, 
     side, made = _side(net, layer, act, arena, position, own, sizes, a), _net(net, layer, sizes)
     drops = drops_of(dropout, place_in(dropout, own.sequence, place_of_first), case.keys)
     for query in range(0, own.length, ROWS):
-        mlp_backward(side, made, drops, g, query, min(ROWS, own.length - query), memory, room)
+        mlp_backward(side, made, None, drops, g, query, min(ROWS, own.length - query), memory, room)
     return True

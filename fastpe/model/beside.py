@@ -4,11 +4,12 @@ from collections.abc import Collection, Sequence
 
 from fastpe.encodings.encoding import Part
 from fastpe.functional.polar import check_radii
-from fastpe.functional.together import BESIDE_NETWORK, NETWORK, NOT_HELD, NOT_REFLECTED
+from fastpe.functional.together import NETWORK, NOT_HELD, NOT_REFLECTED
 from fastpe.model.config import ModelConfig
 
 _AT_INPUT = ("table", "qk_table", "taps")
 _PLAIN = ("scale", "pairs")
+_BESIDE_NETWORK = ("angles", "bias", "scores", "sinks")
 
 
 def check_beside(config: ModelConfig, parts: Sequence[Part], layers: Sequence[Collection[str]]) -> None:
@@ -37,7 +38,7 @@ def check_beside(config: ModelConfig, parts: Sequence[Part], layers: Sequence[Co
     _check_reflections(config, parts, layers)
     if not any(NETWORK[0] in own for own in layers):
         return
-    beside = (*BESIDE_NETWORK, *_AT_INPUT, *_PLAIN)
+    beside = (*_BESIDE_NETWORK, *_AT_INPUT, *_PLAIN)
     unfit = sorted(set().union(*layers) - {*beside, *NETWORK})
     gated = sorted(part.scheme for part in parts if part.encoding.gate is not None)
     if unfit or gated:

@@ -2,6 +2,7 @@
 
 import tracemalloc
 
+import attention_problems
 import numpy as np
 import pytest
 from array_kinds import gapped, read_only, stepped, transposed, unaligned
@@ -13,9 +14,9 @@ from network_problems import agrees, arguments_of, cases, problem
 
 import fastpe
 from fastpe import reference, spans
+from fastpe.bands import Band
 from fastpe.functional import again, attention, seen
-from fastpe.functional.axes import AXES
-from fastpe.functional.together import BESIDE_NETWORK, NETWORK
+from fastpe.functional.together import NETWORK
 from fastpe.kernels import threads as threads_of_kernels
 
 DROPPED = {"dropout": 0.3, "dropout_seed": 7}
@@ -219,21 +220,40 @@ def test_no_array_of_queries_times_keys(rng):
 # --------------------------------------------------------------------------------------------------------- mistakes
 
 
+WITHOUT_KERNEL = {
+    "rel_gain": "the kernels of a network have one product for a query and a key, not one for each channel",
+    "growth": "rows that grow have no finite factors over all keys, and the kernels of a network take rows as they are",
+    "counts": "it counts from near to far, and what a network reads is made from far to near",
+    "bands": "a network reads the scores of keys side by side, and bands are passes of their own",
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_KERNEL)
+def test_what_only_the_reference_takes(rng, name):
+    given, options = problem(rng, b=1, h=2, n=4, d=4), {"causal": True}
+    if name == "bands":
+        options |= {"bands": (Band(np.arange(4.0), np.arange(4.0), np.tile([0, 4], (4, 1))),), "theta": np.ones(2)}
+    else:
+        given[name] = attention_problems.problem(rng, [name], b=1, n=4, d=4)[name]
+    with pytest.raises(ValueError, match=f"^{name} cannot be given with mlp_in but to .*: {WITHOUT_KERNEL[name]}$"):
+        fastpe.attention(**given, **options)
+    out, pull = reference.attention_vjp(**given, **options)
+    found = pull(np.ones_like(out))
+    for slot in ("mlp_in", "k", *(() if name == "bands" else [name])):
+        place = (0, *(1 for _ in range(given[slot].ndim - 2)), 0)
+        moved = [{**given, slot: given[slot].copy()} for _ in range(2)]
+        for step, each in zip((1e-6, -1e-6), moved, strict=True):
+            each[slot][place] += step
+        rise = [reference.attention(**each, **options).sum() for each in moved]
+        assert found[slot][place] == pytest.approx((rise[0] - rise[1]) / 2e-6, rel=1e-5, abs=1e-8), slot
+
+
 @pytest.mark.parametrize("attend", [fastpe.attention, reference.attention])
-def test_nothing_else_goes_with_it(rng, attend):
-    given = problem(rng, b=1, h=1, n=4, d=4)
-    others: dict = {name: np.zeros((1,) * len(axes)) for name, axes in AXES.items() if name not in BESIDE_NETWORK}
-    others |= {
-        "mask": np.ones((4, 4), bool),
-        "softcap": 2.0,
-        "rectify": True,
-        "polar": np.zeros((1, 4)),
-    }
-    others |= {"key_offset": np.zeros((1, 4)), "gain": np.ones((1, 1)), "rel_key": np.zeros((1, 1, 4))}
-    for name in ("mask", "softcap", "rectify", "polar", "key_offset", "gain", "rel_key"):
-        with pytest.raises(ValueError, match=f"^{name} cannot be given with mlp_in: beside it go angles, bias"):
-            attend(**given, **{name: others[name]})
-    attend(**given, dropout=0.0, rectify=False, pairs="half", softcap=None)
+def test_a_mask_is_one_for_all_heads(rng, attend):
+    given = problem(rng, b=1, h=2, n=4, d=4)
+    attend(**given, dropout=0.0, rectify=False, pairs="half", softcap=None, mask=np.ones((1, 4, 4), bool))
+    with pytest.raises(ValueError, match=r"^mask must be one for all heads, .* not of shape \(2, 4, 4\)"):
+        attend(**given, mask=np.tile(np.tri(4) > 0, (2, 1, 1)))
 
 
 MISFITS = {

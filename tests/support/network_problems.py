@@ -1,10 +1,17 @@
 """Arguments of attention with a network over its scores (DAPE), at random, and the comparison with the reference."""
 
+import attention_problems
 import numpy as np
 from beside_reference import assert_agrees_in
 from hypothesis import strategies as st
 
-from fastpe.functional.together import BESIDE_NETWORK, NETWORK
+from fastpe.functional.together import NETWORK
+
+OWN = ("angles", "bias", "scores", "scale", "sinks")
+TERMS = (
+    "rel_key", "rel_query", "rel_value", "key_bias", "gain", "values", "key_offset", "key_slope", "query_slope",
+    "row_scale", "rotors",
+)  # fmt: skip
 
 
 @st.composite
@@ -16,7 +23,12 @@ def cases(draw):
         "m": draw(st.sampled_from([1, 3, 30, 31, 64, 97])), "d": 2 * draw(st.integers(1, 5)),
         "dv": draw(st.integers(1, 17)), "dtype": draw(st.sampled_from(["float64", "float32"])),
         "w": draw(st.sampled_from([1, 4, 9, 13])), "taps": draw(st.sampled_from([1, 3, 7])),
-        "beside": sorted(draw(st.sets(st.sampled_from([*BESIDE_NETWORK, "scale"])))),
+        "beside": sorted(draw(st.sets(st.sampled_from(OWN)))),
+        "terms": sorted(draw(st.sets(st.sampled_from(TERMS), max_size=draw(st.sampled_from([0, 1, 3, len(TERMS)]))))),
+        "polar": draw(st.sampled_from([False] * 4 + [True])), "reach": draw(st.sampled_from([0, 4, 300])),
+        "mask": draw(st.sampled_from([None, None, "bool", "floats"])), "shared": draw(st.booleans()),
+        "softcap": draw(st.sampled_from([None, None, 0.5, 20.0])), "led": draw(st.booleans()),
+        "rectify": draw(st.sampled_from([False, False, False, True])),
         "causal": draw(st.booleans()), "window": draw(st.sampled_from([None, 1, 8])), "spans": draw(st.booleans()),
         "lengths": draw(st.sampled_from([None, "keys", "queries", "both"])), "seed": draw(st.integers(0, 2**31)),
         "dropout": draw(st.sampled_from([0.0, 0.0, 0.3, 0.9])),
@@ -26,17 +38,38 @@ def cases(draw):
 def arguments_of(case):
     """Arrays and settings of a case."""
     rng = np.random.default_rng(case["seed"])
-    sizes = {name: case[name] for name in ("b", "h", "hk", "n", "m", "d", "dv", "w", "taps", "beside")}
+    # where products round to 0 a factor of the gradient is 0 or not as it happens
+    dtype = np.dtype("float64" if case["rectify"] else case["dtype"])
+    sizes = {name: case[name] for name in ("b", "h", "hk", "n", "m", "d", "dv", "w", "taps")}
+    beside = [name for name in case["beside"] if not (case["polar"] and name == "angles")]
+    arguments = problem(rng, **sizes, beside=beside, dtype=dtype)
+    apart = {"rel_key", "rel_query", "key_bias", "rotors"} if case["polar"] else set()
+    names = [name for name in case["terms"] if name not in apart] + ["polar"] * case["polar"]
+    arguments |= _terms(rng, names, case, dtype)
     b, n, m = (case[name] for name in "bnm")
     keys, queries = rng.integers(0, m + 1, b), rng.integers(0, n + 1, b)
     lengths = {None: None, "keys": keys, "queries": (queries, None), "both": (queries, keys)}[case["lengths"]]
-    options = {"causal": case["causal"], "window": case["window"], "lengths": lengths}
+    options = {name: case[name] for name in ("causal", "window", "softcap", "rectify")} | {"lengths": lengths}
+    seen = rng.random([rng.choice([1, b]), 1, rng.choice([1, n]), m]) < 0.7
+    if case["mask"] == "bool":
+        options["mask"] = seen
+    elif case["mask"]:
+        arguments["mask"] = np.where(seen, rng.standard_normal(seen.shape), -np.inf).astype(dtype)
     if case["dropout"]:
         options |= {"dropout": case["dropout"], "dropout_seed": case["seed"]}
     if case["spans"]:
         first = rng.integers(0, m + 1, (b, n))
         options["spans"] = np.stack([first, np.minimum(first + rng.integers(0, 40, (b, n)), m)], axis=-1)
-    return problem(rng, **sizes, dtype=np.dtype(case["dtype"])), options
+    return arguments, options
+
+
+def _terms(rng, names, case, dtype):
+    """Slots of other attention, as it has them."""
+    sizes = {name: case[name] for name in ("b", "h", "hk", "n", "m", "d", "shared", "led", "reach")}
+    found = attention_problems.problem(rng, names, **sizes, dtype=dtype)
+    if "rel_value" in found:
+        found["rel_value"] = rng.standard_normal((*found["rel_value"].shape[:-1], case["dv"])).astype(dtype)
+    return {name: array for name, array in found.items() if name not in "qkv"}
 
 
 def problem(rng, *, b=2, h=2, hk=None, n=6, m=None, d=4, dv=5, w=3, taps=1, dtype=np.float64, beside=()):
@@ -58,5 +91,6 @@ def problem(rng, *, b=2, h=2, hk=None, n=6, m=None, d=4, dv=5, w=3, taps=1, dtyp
 def agrees(arguments, **options):
     """As `assert_agrees_in`, of sums over units and taps as well."""
     (b, h, n, d), (m, dv) = arguments["q"].shape, arguments["v"].shape[2:]
-    terms = (n + m + d + dv) * len(arguments["mlp_bias"]) * arguments["mlp_in"].shape[-1]
+    more = 1 + len(arguments.keys() & {*TERMS, "polar", "mask"}) + (options.get("softcap") is not None)
+    terms = more * (n + m + d + dv) * len(arguments["mlp_bias"]) * arguments["mlp_in"].shape[-1]
     return assert_agrees_in(terms, terms * n * m * h, arguments, cells=b * h * n * m, **options)

@@ -22,6 +22,16 @@ from fastpe.kernels.attention.mlp import (
 from fastpe.kernels.attention.mlp_dropped import drop_again, mixed_weights
 from fastpe.kernels.attention.mlp_forward import in_columns, make_scores, turn_queries
 from fastpe.kernels.attention.mlp_maps import PLAIN, SLOPED, add_products, map_cells
+from fastpe.kernels.attention.mlp_terms import (
+    add_offsets_to,
+    begin_where_shown,
+    choose_bases,
+    finish_scores,
+    hide_masked,
+    of_offsets,
+    products_back,
+    scores_back,
+)
 from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm
 from fastpe.kernels.simd import (
     at,
@@ -99,12 +109,13 @@ def _prepare(side, g, block, arena, room):
 
 
 @inner
-def _weights_back(side, drops, g, block, chunk, h, arena, room):
+def _weights_back(side, terms, drops, g, block, chunk, h, arena, room):
     """Weights in the place of a head's scores, with the gradients of values; then the gradients of the scores."""
     s, place, n = at(arena, room.s + h * room.grid), cell_of(chunk.start, chunk, room), chunk.end - chunk.start
     own, dp = at(s, place), at(arena, room.dp)
     lse, taken = at(arena, room.top + h * ROWS), at(arena, room.sum + h * ROWS)
     whole = sees_all(block, chunk.start, chunk.end)
+    finish_scores(terms, h, block, chunk, arena, room)
     for lane in range(0, ROWS, lanes(s)):
         less = load(lse, lane)
         for key in range(chunk.start, chunk.end):
@@ -122,17 +133,20 @@ def _weights_back(side, drops, g, block, chunk, h, arena, room):
         mixed, ROWS, ONE, dout, g.out_row, dv, g.dv_row, n, side.v_width, block.rows, FROM, dv, g.dv_row, dv, NONE
     )
     turned = at(arena, room.dturned + h * side.v_width * ROWS)
+    of_offsets(terms, h, block, chunk, dout, g.out_row, mixed)
     float_gemm(v, side.v_row, ONE, turned, ROWS, dp, ROWS, n, ROWS, side.v_width, OVERWRITE, dp, NONE, dp, NONE)
+    add_offsets_to(terms, h, block, chunk, dout, g.out_row, dp)
     drop_again(drops, dp, chunk, arena, room)
     for lane in range(0, ROWS, lanes(s)):
         less = load(taken, lane)
         for j in range(n):
             cell = j * ROWS + lane
             store(own, cell, load(own, cell) * (load(dp, cell) - less))
+    scores_back(terms, h, block, chunk, own)
 
 
 @inner
-def _u_back(side, net, g, block, chunk, arena, room):
+def _u_back(side, net, terms, g, block, chunk, arena, room):
     """The gradients of what lrelu takes, in `du`, and those of W2 and b1."""
     u, s, du = at(arena, room.u), at(arena, room.s), at(arena, room.du)
     place, first, reach = cell_of(chunk.u_start, chunk, room), cell_of(chunk.start, chunk, room), net.taps // 2
@@ -143,6 +157,8 @@ def _u_back(side, net, g, block, chunk, arena, room):
         at(du, place), room.grid, w, n, SLOPED, at(u, place), room.grid,
     )  # fmt: skip
     hide_units(side, du, w, block, chunk, arena, room)
+    if not side.causal:
+        hide_masked(terms, du, w, block, chunk, chunk.u_start, chunk.u_end, room)
     if g.wants_net:
         for tap in range(net.taps):
             scores, taken = at(s, first), at(u, first + (tap - reach) * ROWS)
@@ -155,7 +171,7 @@ def _u_back(side, net, g, block, chunk, arena, room):
 
 
 @inner
-def _x_back(side, net, g, block, chunk, arena, room):
+def _x_back(side, net, terms, g, block, chunk, arena, room):
     """The gradients of products and biases, in `dx`, and those of W1."""
     x, dx, du = at(arena, room.x), at(arena, room.dx), at(arena, room.du)
     place, of_u, reach = cell_of(chunk.x_start, chunk, room), cell_of(chunk.u_start, chunk, room), net.taps // 2
@@ -170,6 +186,7 @@ def _x_back(side, net, g, block, chunk, arena, room):
             taken = at(x, of_u + (tap - reach) * ROWS)
             add_products(at(du, of_u), room.grid, w, taken, room.grid, inputs, units, at(g.dinto, tap * w * inputs))
     hide(dx, inputs, block, chunk, arena, room)
+    hide_masked(terms, dx, inputs, block, chunk, chunk.x_start, chunk.x_end, room)
     first, cells = cell_of(chunk.start, chunk, room), (chunk.end - chunk.start) * ROWS
     for number in range(inputs):
         own, e = at(dx, number * room.grid + first), at(arena, room.s + number % side.heads * room.grid + first)
@@ -203,34 +220,49 @@ def _biases_back(side, g, block, chunk, h, arena, room):
 
 
 @inner
-def _rows_back(side, g, block, chunk, h, arena, room):
+def _products_back(side, terms, block, chunk, h, k, dx, arena, room):
+    """From the gradients of what the network reads of a head to those of products of its queries and keys."""
+    if terms is None:
+        return
+    n, turned, content = chunk.x_end - chunk.x_start, at(arena, room.turned + h * side.width * ROWS), at(arena, room.dp)
+    float_gemm(
+        k, side.k_row, ONE, turned, ROWS, content, ROWS, n, ROWS, side.width, OVERWRITE, turned, NONE, turned, NONE
+    )
+    products_back(terms, h, block, chunk.x_start, n, content, dx)
+
+
+@inner
+def _rows_back(side, terms, g, block, chunk, h, arena, room):
     """Adds to the gradients of a head's queries, before the scale, and of keys."""
     n, d, of_keys = chunk.x_end - chunk.x_start, side.width, h // side.group
     dx = at(arena, room.dx + h * room.grid + cell_of(chunk.x_start, chunk, room))
     dq, scaled = at(arena, room.dq + h * ROWS * d), at(arena, room.scaled + h * ROWS * d)
     k = at(side.k, of_keys * side.k_head + chunk.x_start * side.k_row)
     dk = at(g.dk, of_keys * g.dk_head + chunk.x_start * g.dk_row)
+    _products_back(side, terms, block, chunk, h, k, dx, arena, room)
     float_gemm(dx, ONE, ROWS, k, side.k_row, dq, d, block.rows, d, n, FROM, dq, d, dq, NONE)
     float_gemm(dx, ROWS, ONE, scaled, d, dk, g.dk_row, n, d, block.rows, FROM, dk, g.dk_row, dk, NONE)
 
 
 @inner
-def mlp_backward(side, net, drops, g, query, rows, arena, room):
-    """Gradients of a block of queries: those of q and of the scale as they are, all others added to."""
-    block = block_of(side, query, rows, arena, room)
+def mlp_backward(side, net, terms, drops, g, query, rows, arena, room):
+    """Gradients of a block of queries: those of q and of the scale as they are, all others added to. terms: as those of
+    `mlp_forward`."""
+    block = begin_where_shown(terms, block_of(side, query, rows, arena, room), arena, room)
     turn_queries(side, block, arena, room)
+    choose_bases(terms, side.heads, block)
     _prepare(side, g, block, arena, room)
     for start in range(block.start, block.end, KEYS):
         chunk = chunk_of(side, net, block, start)
-        make_scores(side, net, block, chunk, arena, room)
+        make_scores(side, net, terms, block, chunk, arena, room)
         clear_outside(at(arena, room.s), side.heads, chunk.start, chunk.end, chunk, room)
         for h in range(side.heads):
-            _weights_back(side, drops, g, block, chunk, h, arena, room)
-        _u_back(side, net, g, block, chunk, arena, room)
-        _x_back(side, net, g, block, chunk, arena, room)
+            _weights_back(side, terms, drops, g, block, chunk, h, arena, room)
+        _u_back(side, net, terms, g, block, chunk, arena, room)
+        _x_back(side, net, terms, g, block, chunk, arena, room)
         for h in range(side.heads):
             _biases_back(side, g, block, chunk, h, arena, room)
-            _rows_back(side, g, block, chunk, h, arena, room)
+            _rows_back(side, terms, g, block, chunk, h, arena, room)
     for h in range(side.heads):
         summed, factor = get(g.dscale, h), splat(get(side.scale, h))
         for i in range(rows):

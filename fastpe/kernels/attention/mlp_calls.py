@@ -7,6 +7,7 @@ from fastpe.kernels.attention.mlp import ONE, ROWS, Net, Side
 from fastpe.kernels.attention.mlp_backward import MlpGradients, mlp_backward
 from fastpe.kernels.attention.mlp_dropped import drops_of
 from fastpe.kernels.attention.mlp_forward import mlp_forward
+from fastpe.kernels.attention.mlp_terms import Terms
 from fastpe.kernels.simd import at, pointer, row
 from fastpe.kernels.threads import claim, in_lanes
 
@@ -117,12 +118,20 @@ def _gradients(y, b, part, offsets, case):
 
 
 @inner
+def _terms(others, bases, lane, b, place):
+    """None, for which nothing is compiled, where nothing is beside the network."""
+    if others is None:
+        return None
+    return Terms(others, lane, b, place, bases)
+
+
+@inner
 def _drops(dropout, b, case):
     return drops_of(dropout, b * case.heads, case.keys)
 
 
 @inner
-def _forward(lane, board, x, dropout, y, case, room, arenas):
+def _forward(lane, board, x, dropout, others, bases, y, case, room, arenas):
     blocks, task = (case.queries + ROWS - 1) // ROWS, claim(board)
     h, n, e = case.heads, case.queries, case.v_width
     while task < case.batch * blocks:
@@ -131,32 +140,38 @@ def _forward(lane, board, x, dropout, y, case, room, arenas):
         if rows > 0:
             out, lse = at(pointer(y.out), b * h * n * e), at(pointer(y.lse), b * h * n)
             mlp_forward(
-                _side(x, b, case), _net(x, case), _drops(dropout, b, case), query, rows, out, n * e, e, lse, n,
-                row(arenas, lane), room,
+                _side(x, b, case), _net(x, case), _terms(others, bases, lane, b, b * h), _drops(dropout, b, case),
+                query, rows, out, n * e, e, lse, n, row(arenas, lane), room,
             )  # fmt: skip
         task = claim(board)
 
 
 @inner
-def _backward(lane, board, x, dropout, y, case, offsets, room, arenas):
+def _backward(lane, board, x, dropout, others, bases, y, case, offsets, room, arenas):
     blocks, task = (case.queries + ROWS - 1) // ROWS, claim(board)
     while task < case.batch * case.parts:
         b, part = task // case.parts, task % case.parts
         side, drops, gradients = _side(x, b, case), _drops(dropout, b, case), _gradients(y, b, part, offsets, case)
+        terms = _terms(others, bases, lane, b, task * case.heads)
         for block in range(part, blocks, case.parts):
             rows = min(ROWS, x.lengths[b, 0] - block * ROWS)
             if rows > 0:
-                mlp_backward(side, _net(x, case), drops, gradients, block * ROWS, rows, row(arenas, lane), room)
+                net, arena = _net(x, case), row(arenas, lane)
+                mlp_backward(side, net, terms, drops, gradients, block * ROWS, rows, arena, room)
         task = claim(board)
 
 
 @entry(label="attention through a network over scores")
-def mlp_forward_calls(crew, board, x, dropout, y, case, room, arenas):
-    """`out` and `lse` of `y`, which hold zeros and minus infinity for queries that are padding."""
-    in_lanes(crew, _forward, (pointer(board), x, dropout, y, case, room, arenas))
+def mlp_forward_calls(crew, board, x, dropout, others, bases, y, case, room, arenas):
+    """`out` and `lse` of `y`, which hold zeros and minus infinity for queries that are padding.
+
+    others: `beside.Others`, or None; where they are, the scale is theirs. bases: where keys have offsets, what lse is
+    less of.
+    """
+    in_lanes(crew, _forward, (pointer(board), x, dropout, others, bases, y, case, room, arenas))
 
 
 @entry(label="gradients of attention through a network over scores")
-def mlp_backward_calls(crew, board, x, dropout, y, case, offsets, room, arenas):
+def mlp_backward_calls(crew, board, x, dropout, others, bases, y, case, offsets, room, arenas):
     """All gradients of `y`, which hold zeros. offsets: the axis of `dbias`."""
-    in_lanes(crew, _backward, (pointer(board), x, dropout, y, case, offsets, room, arenas))
+    in_lanes(crew, _backward, (pointer(board), x, dropout, others, bases, y, case, offsets, room, arenas))

@@ -21,6 +21,14 @@ from fastpe.kernels.attention.mlp import (
 )
 from fastpe.kernels.attention.mlp_dropped import drop_weights
 from fastpe.kernels.attention.mlp_maps import LEAKY, ONTO, map_cells
+from fastpe.kernels.attention.mlp_terms import (
+    begin_where_shown,
+    choose_bases,
+    finish_products,
+    finish_scores,
+    hide_masked,
+    mix_rel_value,
+)
 from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,
@@ -58,7 +66,7 @@ def turn_queries(side, block, arena, room):
 
 
 @inner
-def _make_x(side, block, chunk, arena, room):
+def _make_x(side, terms, block, chunk, arena, room):
     x, n = at(arena, room.x), chunk.x_end - chunk.x_start
     clear_outside(x, 2 * side.heads, chunk.x_start, chunk.x_end, chunk, room)
     place = cell_of(chunk.x_start, chunk, room)
@@ -68,8 +76,10 @@ def _make_x(side, block, chunk, arena, room):
         float_gemm(
             k, side.k_row, ONE, turned, ROWS, content, ROWS, n, ROWS, side.width, OVERWRITE, turned, NONE, turned, NONE
         )
+        finish_products(terms, h, block, chunk.x_start, n, content)
         _make_biases(side, block, chunk, h, at(x, (side.heads + h) * room.grid + place), n, arena, room)
     hide(x, 2 * side.heads, block, chunk, arena, room)
+    hide_masked(terms, x, 2 * side.heads, block, chunk, chunk.x_start, chunk.x_end, room)
 
 
 @inner
@@ -95,7 +105,7 @@ def _make_biases(side, block, chunk, h, biases, n, arena, room):
 
 
 @inner
-def _make_u(side, net, block, chunk, arena, room):
+def _make_u(side, net, terms, block, chunk, arena, room):
     x, u, place = at(arena, room.x), at(arena, room.u), cell_of(chunk.u_start, chunk, room)
     cells, inputs = (chunk.u_end - chunk.u_start) * ROWS, 2 * side.heads
     clear_outside(u, net.hidden, chunk.u_start, chunk.u_end, chunk, room)
@@ -104,13 +114,15 @@ def _make_u(side, net, block, chunk, arena, room):
         at(u, place), room.grid, net.hidden, cells, LEAKY, net.bias, ONE,
     )  # fmt: skip
     hide_units(side, u, net.hidden, block, chunk, arena, room)
+    if not side.causal:
+        hide_masked(terms, u, net.hidden, block, chunk, chunk.u_start, chunk.u_end, room)
 
 
 @inner
-def make_scores(side, net, block, chunk, arena, room):
-    """x, u and the scores of a chunk, hidden ones among them."""
-    _make_x(side, block, chunk, arena, room)
-    _make_u(side, net, block, chunk, arena, room)
+def make_scores(side, net, terms, block, chunk, arena, room):
+    """x, u and the scores of a chunk, hidden ones among them, before what comes after the network."""
+    _make_x(side, terms, block, chunk, arena, room)
+    _make_u(side, net, terms, block, chunk, arena, room)
     x, u, s, place = at(arena, room.x), at(arena, room.u), at(arena, room.s), cell_of(chunk.start, chunk, room)
     cells = (chunk.end - chunk.start) * ROWS
     for h in range(side.heads):
@@ -153,7 +165,7 @@ def _weigh(block, chunk, h, arena, room):
 
 
 @inner
-def _sum_values(side, block, chunk, h, arena, room):
+def _sum_values(side, terms, block, chunk, h, arena, room):
     out, p = at(arena, room.out + h * ROWS * side.v_width), at(arena, room.s + h * room.grid)
     for i in range(block.rows):
         scale_row(at(out, i * side.v_width), side.v_width, get(at(arena, room.factors), i))
@@ -162,24 +174,28 @@ def _sum_values(side, block, chunk, h, arena, room):
         at(p, cell_of(chunk.start, chunk, room)), ONE, ROWS, v, side.v_row, out, side.v_width, block.rows, side.v_width,
         chunk.end - chunk.start, FROM, out, side.v_width, out, NONE,
     )  # fmt: skip
+    mix_rel_value(terms, h, block, chunk, at(p, cell_of(chunk.start, chunk, room)), out, side.v_width)
 
 
 @inner
-def mlp_forward(side, net, drops, query, rows, out, out_head, out_row, lse, lse_head, arena, room):
-    """Outputs and lse of a block of queries."""
+def mlp_forward(side, net, terms, drops, query, rows, out, out_head, out_row, lse, lse_head, arena, room):
+    """Outputs and lse of a block of queries. terms: `mlp_terms.Terms`, or None: then the scale is that of `side`."""
     block, h_rows = block_of(side, query, rows, arena, room), side.heads * ROWS
+    block = begin_where_shown(terms, block, arena, room)
     turn_queries(side, block, arena, room)
+    choose_bases(terms, side.heads, block)
     clear(at(arena, room.out), h_rows * side.v_width)
     clear(at(arena, room.sum), h_rows)
     for place in range(h_rows):
         put(at(arena, room.top), place, scalar(arena, HIDDEN))
     for start in range(block.start, block.end, KEYS):
         chunk = chunk_of(side, net, block, start)
-        make_scores(side, net, block, chunk, arena, room)
+        make_scores(side, net, terms, block, chunk, arena, room)
         for h in range(side.heads):
+            finish_scores(terms, h, block, chunk, arena, room)
             _weigh(block, chunk, h, arena, room)
             drop_weights(drops, h, block, chunk, arena, room)
-            _sum_values(side, block, chunk, h, arena, room)
+            _sum_values(side, terms, block, chunk, h, arena, room)
     for h in range(side.heads):
         for i in range(rows):
             own, target = (

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.attention.beside import beside_of
 from fastpe.kernels.attention.reflected_blocks import (
     BLOCK,
     TILE,
@@ -34,7 +35,7 @@ from fastpe.kernels.attention.reflected_blocks import (
     spans_of,
 )
 from fastpe.kernels.attention.reflected_dropped import NOTHING, drop_tile, dropped_of, lay_factors
-from fastpe.kernels.attention.reflected_terms import beside_of, finish_scores, mix_offsets
+from fastpe.kernels.attention.reflected_terms import finish_scores, mix_rel_value
 from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,
@@ -286,7 +287,7 @@ def block_forward(head, beside, width, v_width, block, q, scale, lowest, dropped
             held = lay_factors(dropped, block, first, held)
             drop_tile(dropped, first, scores, count)
             product(at(head.v, first * v_width), ONE, v_width, scores, mixed, size, v_width, count, FROM)
-            mix_offsets(beside, block, first, scores, count, v_width, mixed)
+            mix_rel_value(beside, block, first, scores, count, v_width, mixed)
     _write(block, peaks, sums, mixed, v_width, out, out_row, lse)
 
 
@@ -309,8 +310,9 @@ def _forward_lane(lane, board, tokens, sizes, dropout, others, out, lse, bases, 
             at_query = of_head * sizes.queries + block.first
             q, own = at(pointer(tokens.q), at_query * width), at(pointer(out), at_query * v_width)
             dropped = dropped_of(dropout, of_head, sizes.keys, at(arena, room[8]))
+            beside = beside_of(others, lane, b, h, of_head)
             block_forward(
-                head, beside_of(others, lane, b, h), width, v_width, block, q, tokens.scale[h], tokens.limits[0],
+                head, beside, width, v_width, block, q, tokens.scale[h], tokens.limits[0],
                 dropped, desk, own, v_width, at(pointer(lse), at_query),
             )  # fmt: skip
             for i in range(block.queries * sizes.raised):

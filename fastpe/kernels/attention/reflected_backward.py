@@ -18,10 +18,11 @@ A task is a head: it goes through its blocks in their order and adds to gradient
 from typing import Any, NamedTuple
 
 from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.attention.beside import beside_of
 from fastpe.kernels.attention.reflected import ONE, block_of, head_of, meet, product, turned_block
 from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE, ahead_of, look_at_tile
 from fastpe.kernels.attention.reflected_dropped import NOTHING, drop_tile, dropped_of, lay_factors
-from fastpe.kernels.attention.reflected_terms import beside_of, finish_scores, offsets_of_weights, terms_back
+from fastpe.kernels.attention.reflected_terms import finish_scores, offsets_of_weights, terms_back
 from fastpe.kernels.gemm import FROM, ONTO, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,
@@ -312,7 +313,7 @@ def _lane(lane, board, tokens, sizes, dropout, others, g, room, arenas):
                 )  # fmt: skip
                 scale, one = tokens.scale[h], tokens.limits[1]
                 dropped = dropped_of(dropout, task, sizes.keys, at(arena, room.factors))
-                beside = beside_of(others, lane, b, h)
+                beside = beside_of(others, lane, b, h, task)
                 of_scale = block_back(head, beside, sizes, block, queries, scale, one, dropped, arena, room, own)
                 g.dscale[task] += of_scale
         task = claim(board)

@@ -122,8 +122,7 @@ def scores_of_products(head, terms, tile, back, case, scratch):
         copy_cells(cells, scratch.raw, TILE_KEYS, m, n)
     if not _takes_passes(table, case):
         return head.scale
-    gain = at_offset(terms.gain, tile, case)
-    _scale_cells(cells, head.scale, case.options.rectify, gain, given(table, GAIN), m, n)
+    scale_products(head, terms, tile, case, cells)
     add_counts(head, terms, tile, back, case, scratch)
     if given(table, VALUES):
         _add_values(cells, at(terms.indices, place), case.keys, terms.values, m, n)
@@ -155,7 +154,7 @@ def scores_backward(head, terms, grads, tile, case, scratch):
         _values_backward(dcells, at(terms.indices, place), case.keys, grads.dvalues, m, n)
     counts_backward(head, terms, grads, tile, case, scratch)
     if case.keep_raw:
-        _scale_cells_backward(head, terms, grads, tile, case, scratch)
+        scale_products_backward(head, terms, grads, tile, case, scratch)
     elif _takes_passes(table, case) or has_columns(table):
         _scale_cells(dcells, head.scale, False, terms.gain, False, m, n)
 
@@ -215,8 +214,15 @@ def _scale_cells(cells, scale, rectify, gain, has_gain, m, n):
 
 
 @inner
-def _scale_cells_backward(head, terms, grads, tile, case, scratch):
-    """dcells: the gradient of `_scale_cells`' result on entry, of its input (`raw`) on return; adds to the others."""
+def scale_products(head, terms, tile, case, cells):
+    """Cells times the scale, then max(cells, 0) where `rectify`, then times gain."""
+    gain = at_offset(terms.gain, tile, case)
+    _scale_cells(cells, head.scale, case.options.rectify, gain, given(head.table, GAIN), tile.m, tile.n)
+
+
+@inner
+def scale_products_backward(head, terms, grads, tile, case, scratch):
+    """dcells: the gradient of `scale_products`' result on entry, of its input (`raw`) on return; adds to the others."""
     _, m, _, n = tile
     rectify, has_gain, wants_gain = case.options.rectify, given(head.table, GAIN), wanted(head.table, GAIN)
     gain, dgain = at_offset(terms.gain, tile, case), at(grads.dgain, case.queries - 1 - tile.i0)

@@ -1,0 +1,277 @@
+"""All other terms of the score beside a network over scores (`mlp`), a tile of a head at a time (see `beside`).
+
+Products of rows over offsets, the scale, `rectify` and gains come before the network, which reads what they make of the
+content. Columns, the soft cap and the mask come after it. Biases are the network's own.
+
+Offsets of keys are taken less the largest that a block of queries may see, its base, as in `columns`, unless there is a
+soft cap, which sees whole scores; lse is left less the base.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastpe.kernels._jit import inner
+from fastpe.kernels.attention.beside import (
+    add_mask,
+    add_offset_scores,
+    add_rel_value,
+    add_to_mask,
+    beside_of,
+    from_key,
+    mix_offsets,
+    relative_backward,
+    turned,
+    turned_back,
+)
+from fastpe.kernels.attention.cells import TILE_KEYS, copy_cells, scale_row
+from fastpe.kernels.attention.columns import add_query_slopes, columns_backward, with_slopes
+from fastpe.kernels.attention.mlp import ROWS, Block, cell_of
+from fastpe.kernels.attention.products import add_relative_products
+from fastpe.kernels.attention.records import KEY_OFFSET, MASK, Tile, given, rows_of
+from fastpe.kernels.attention.score import scale_products, scale_products_backward
+from fastpe.kernels.attention.softcap import cap_cells, cap_cells_backward
+from fastpe.kernels.simd import (
+    at,
+    get,
+    keep_first,
+    lanes,
+    largest,
+    load_first,
+    maximum,
+    pointer,
+    put,
+    scalar,
+    splat,
+)
+
+
+class Terms(NamedTuple):
+    """What a lane has of the terms of one sample: `beside.Others`, the lane, the sample, the number of the first head
+    where gradients are sums over queries, and the bases of all queries, (B, H, N) float64."""
+
+    others: Any
+    lane: int
+    b: int
+    place: int
+    bases: Any
+
+
+@inner
+def _of_head(terms, h):
+    return beside_of(terms.others, terms.lane, terms.b, h, terms.place + h)
+
+
+@inner
+def _base_at(terms, h, query):
+    case = terms.others.case
+    return at(pointer(terms.bases), ((terms.b * case.heads + h) * case.queries + query) * (terms.bases.size > 1))
+
+
+@inner
+def choose_bases(terms, heads, block):
+    """Those of a block of queries."""
+    if terms is None:
+        return
+    for h in range(heads):
+        own = _of_head(terms, h)
+        _choose(own.head, own.head.columns, own.case, block, _base_at(terms, h, block.query))
+
+
+@inner
+def _choose(head, columns, case, block, bases):
+    """The largest offset of a key that a query of the block sees; 0 under a soft cap."""
+    if columns is None:
+        return
+    if not given(head.table, KEY_OFFSET):
+        return
+    base = 0.0
+    if block.end > block.start and not case.options.softcap > 0.0:
+        lowest = scalar(columns.key_offset, -np.inf)
+        best = splat(lowest)
+        for j in range(block.start, block.end, lanes(columns.key_offset)):
+            left = block.end - j
+            best = maximum(best, keep_first(load_first(columns.key_offset, j, left), left, lowest))
+        base = largest(best)
+    for i in range(block.rows):
+        put(bases, i, base)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a mask hides, which is the same in all heads
+
+
+@inner
+def _hides(mask, i, key, row):
+    return get(mask, i * row + key) == -np.inf
+
+
+@inner
+def begin_where_shown(terms, block, arena, room):
+    """The block, whose queries see nothing before the first key that the mask shows them."""
+    if terms is None:
+        return block
+    head, low, high = _of_head(terms, 0).head, at(arena, room.low), at(arena, room.high)
+    if not given(head.table, MASK):
+        return block
+    first, last, row = block.all_start, block.all_end, rows_of(head.table, MASK)
+    for i in range(block.rows):
+        key, end = np.int64(get(low, i)), np.int64(get(high, i))
+        while key < end and _hides(head.sight.mask, block.query + i, key, row):
+            key += 1
+        put(low, i, scalar(low, key if key < end else 0))
+        put(high, i, scalar(low, end if key < end else 0))
+        first, last = max(first, key), min(last, end if key < end else 0)
+    return Block(block.query, block.rows, block.start, block.end, first, last)
+
+
+@inner
+def hide_masked(terms, x, grids, block, chunk, start, end, room):
+    """Zeros in the cells of keys start .. end - 1 that the mask hides."""
+    if terms is None:
+        return
+    head = _of_head(terms, 0).head
+    if not given(head.table, MASK):
+        return
+    row = rows_of(head.table, MASK)
+    for key in range(start, end):
+        place = cell_of(key, chunk, room)
+        for i in range(block.rows):
+            if _hides(head.sight.mask, block.query + i, key, row):
+                for number in range(grids):
+                    put(x, number * room.grid + place + i, scalar(x, 0.0))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Before the network
+
+
+@inner
+def finish_products(terms, h, block, first, n, content):
+    """From products of queries and n keys, key by key, to what a network reads of a head."""
+    if terms is None:
+        return
+    own = _of_head(terms, h)
+    for start in range(0, n, TILE_KEYS):
+        tile, cells = Tile(block.query, block.rows, first + start, min(TILE_KEYS, n - start)), own.scratch.cells
+        turned(at(content, start * ROWS), ROWS, tile, cells)
+        _finish(own.head, own.terms, tile, own.case, own.scratch)
+        turned_back(cells, tile, at(content, start * ROWS), ROWS)
+
+
+@inner
+def _finish(head, terms, tile, case, scratch):
+    if terms is None:
+        for i in range(tile.m):
+            scale_row(at(scratch.cells, i * TILE_KEYS), tile.n, head.scale)
+    else:
+        add_relative_products(head, terms, tile, case, scratch)
+        scale_products(head, terms, tile, case, scratch.cells)
+
+
+@inner
+def products_back(terms, h, block, first, n, content, dcontent):
+    """The gradients of `finish_products`; content: again the products alone."""
+    if terms is None:
+        return
+    own = _of_head(terms, h)
+    for start in range(0, n, TILE_KEYS):
+        tile, scratch = Tile(block.query, block.rows, first + start, min(TILE_KEYS, n - start)), own.scratch
+        turned(at(content, start * ROWS), ROWS, tile, scratch.cells)
+        turned(at(dcontent, start * ROWS), ROWS, tile, scratch.dcells)
+        _back(own.head, own.terms, from_key(own.gradients, tile.j0, own.case), tile, own.case, scratch)
+        turned_back(scratch.dcells, tile, at(dcontent, start * ROWS), ROWS)
+
+
+@inner
+def _back(head, terms, grads, tile, case, scratch):
+    if terms is None:
+        for i in range(tile.m):
+            scale_row(at(scratch.dcells, i * TILE_KEYS), tile.n, head.scale)
+    else:
+        add_relative_products(head, terms, tile, case, scratch)
+        copy_cells(scratch.cells, scratch.raw, TILE_KEYS, tile.m, tile.n)
+        scale_products_backward(head, terms, grads, tile, case, scratch)
+        relative_backward(head, terms, grads, tile, case, scratch)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# After the network
+
+
+@inner
+def _tile(block, chunk):
+    return Tile(block.query, block.rows, chunk.start, chunk.end - chunk.start)
+
+
+@inner
+def finish_scores(terms, h, block, chunk, arena, room):
+    """A head's scores of a chunk, from what the network has left of them."""
+    if terms is None:
+        return
+    own, tile, base = _of_head(terms, h), _tile(block, chunk), get(_base_at(terms, h, block.query), 0)
+    s, cells = at(arena, room.s + h * room.grid + cell_of(chunk.start, chunk, room)), own.scratch.cells
+    turned(s, ROWS, tile, cells)
+    with_slopes(own.head.columns, scalar(cells, 1.0), own.head, tile, cells)
+    _add_offsets(own.head, own.head.columns, tile, base, cells)
+    if own.case.options.softcap > 0.0:
+        keeps = own.case.keep_slopes
+        cap_cells(cells, own.scratch.slopes, own.case.options.softcap, tile.m, tile.n, keeps)
+    add_mask(own.head, tile, cells)
+    turned_back(cells, tile, s, ROWS)
+
+
+@inner
+def _add_offsets(head, columns, tile, base, cells):
+    if columns is None:
+        return
+    if not given(head.table, KEY_OFFSET):
+        return
+    for j in range(tile.n):
+        offset = scalar(cells, get(columns.key_offset, tile.j0 + j) - base)
+        for i in range(tile.m):
+            put(cells, i * TILE_KEYS + j, get(cells, i * TILE_KEYS + j) + offset)
+
+
+@inner
+def mix_rel_value(terms, h, block, chunk, weights, out, v_width):
+    """out, a row for each query, += rows of rel_value by a chunk's weights."""
+    if terms is not None:
+        own = _of_head(terms, h)
+        mix_offsets(
+            own.head, own.terms, _tile(block, chunk), weights, ROWS, out, v_width, own.case, own.scratch
+        )  # fmt: skip
+
+
+@inner
+def of_offsets(terms, h, block, chunk, dout, dout_row, weights):
+    """Adds the gradient of rel_value. weights: those that mixed it."""
+    if terms is not None:
+        own, tile = _of_head(terms, h), _tile(block, chunk)
+        grads = from_key(own.gradients, tile.j0, own.case)
+        add_rel_value(own.head, own.terms, grads, tile, dout, dout_row, weights, ROWS, own.case, own.scratch)
+
+
+@inner
+def add_offsets_to(terms, h, block, chunk, dout, dout_row, dweights):
+    """dweights += dout . rel_value."""
+    if terms is not None:
+        own, tile = _of_head(terms, h), _tile(block, chunk)
+        add_offset_scores(own.head, own.terms, tile, dout, dout_row, dweights, ROWS, own.case, own.scratch)
+
+
+@inner
+def scores_back(terms, h, block, chunk, dscores):
+    """The gradients of `finish_scores`, which was the last to be called, of this head; dscores: from those of its
+    scores to those of what it was given."""
+    if terms is None:
+        return
+    own, tile = _of_head(terms, h), _tile(block, chunk)
+    scratch, grads = own.scratch, from_key(own.gradients, tile.j0, own.case)
+    turned(dscores, ROWS, tile, scratch.dcells)
+    add_to_mask(own.head, grads.dmask, tile, scratch.dcells, own.case)
+    if own.case.options.softcap > 0.0:
+        cap_cells_backward(scratch.dcells, scratch.slopes, tile.m, tile.n)
+    columns_backward(own.head.columns, grads.columns, own.head, tile, scratch)
+    add_query_slopes(own.head.columns, grads.columns, own.head.table, tile, scratch)
+    turned_back(scratch.dcells, tile, dscores, ROWS)

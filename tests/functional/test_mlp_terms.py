@@ -1,0 +1,115 @@
+"""Every other term of the score beside a network over scores: gain, products with rows over offsets, caps, masks."""
+
+import numpy as np
+import pytest
+from attention_problems import problem
+from network_problems import TERMS, agrees
+from network_problems import problem as network
+
+import fastpe
+from fastpe import reference
+from fastpe.kernels import threads as threads_of_kernels
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(56)
+
+
+def all_terms(rng, *, b=2, h=4, hk=2, n=40, m=65, dtype=np.float64, taps=3):
+    """Arguments with every term, a mask of floats and sinks."""
+    own = ("bias", "scores", "angles", "sinks", "scale")
+    given = network(rng, b=b, h=h, hk=hk, n=n, m=m, d=8, dv=5, w=5, taps=taps, dtype=dtype, beside=own)
+    more = problem(rng, TERMS, b=b, h=h, hk=hk, n=n, m=m, d=8, dtype=dtype)
+    more["rel_value"] = rng.standard_normal((h, 9, 5)).astype(dtype)
+    mask = np.where(rng.random((b, 1, n, m)) < 0.7, rng.standard_normal((b, 1, n, m)), -np.inf)
+    return more | given | {"mask": mask.astype(dtype)}
+
+
+@pytest.mark.parametrize("vjp", [fastpe.attention_vjp, reference.attention_vjp])
+def test_what_it_is(rng, vjp):
+    """A term of each place where there is one: before the network, in it, and after it."""
+    given = network(rng, b=1, h=2, n=7, d=4, w=3, taps=1, beside=("bias",))
+    terms = ("row_scale", "rel_key", "gain", "values", "key_offset", "key_slope")
+    given |= {name: x for name, x in problem(rng, terms, b=1, h=2, n=7, d=4, reach=6).items() if name not in "qkv"}
+    given["bias"], given["v"] = rng.standard_normal((2, 13)), np.broadcast_to(np.eye(7), (1, 2, 7, 7))
+    mask = (rng.random((7, 7)) < 0.6) & (np.tri(7) > 0)
+    weights, (q, k) = vjp(**given, mask=mask, softcap=1.5, causal=True)[0], (given[name][0] for name in "qk")
+    o = np.arange(7) - np.arange(7)[:, None]
+    scaled = given["row_scale"][..., None] * q
+    inner = scaled @ k.swapaxes(-1, -2) + np.einsum("hid,hijd->hij", q, given["rel_key"][:, o + 6])
+    c, b = given["gain"][:, o + 6] * inner / 2, given["bias"][:, o + 6] + given["values"][:, given["index"]]
+    x = np.where(mask, np.concatenate([c, b]), 0)
+    hidden = np.einsum("uc,cij->uij", given["mlp_in"][..., 0], x) + given["mlp_bias"][:, None, None]
+    hidden = np.where(np.maximum.accumulate(mask, axis=-1), np.where(hidden > 0, hidden, 0.01 * hidden), 0)
+    s = c + b + np.einsum("hu,uij->hij", given["mlp_out"][..., 0], hidden)
+    s = s + given["key_offset"][:, None, :] + o * given["key_slope"][:, None, :]
+    powers = np.where(mask, np.exp(1.5 * np.tanh(s / 1.5)), 0)
+    expected = powers / np.maximum(powers.sum(axis=-1, keepdims=True), 1e-30)
+    np.testing.assert_allclose(weights[0], expected, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("softcap", [None, 3.0])
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_network_that_adds_nothing_is_attention(rng, causal, softcap):
+    """Which adds its terms elsewhere."""
+    given, options = all_terms(rng), {"causal": causal, "softcap": softcap, "return_lse": True}
+    given["mlp_out"] = np.zeros_like(given["mlp_out"])
+    plain = {name: array for name, array in given.items() if not name.startswith("mlp")}
+    (out, lse), pull = fastpe.attention_vjp(**given, **options)
+    (expected, same), back = fastpe.attention_vjp(**plain, **options)
+    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(lse, same, rtol=0, atol=1e-12)
+    found, gradients = pull((out, lse)), back((out, lse))
+    for name, gradient in gradients.items():
+        scale = 1 + np.abs(gradient).max()
+        np.testing.assert_allclose(found[name], gradient, rtol=0, atol=1e-12 * scale, err_msg=name)
+
+
+@pytest.mark.parametrize("options", [{"softcap": 2.0}, {"window": 30, "dropout": 0.2, "dropout_seed": 3}])
+@pytest.mark.parametrize("causal", [True, False])
+def test_all_at_once(rng, causal, options):
+    agrees(all_terms(rng), causal=causal, **options)
+
+
+def test_all_at_once_in_float32(rng):
+    agrees(all_terms(rng, n=70, dtype=np.float32), causal=True)
+
+
+@pytest.mark.parametrize("name", [*TERMS, "mask", "scores", "bias", "scale"])
+def test_gradients_alone(rng, name):
+    """What nobody asks for is not written, and of what is asked for nothing is missing."""
+    given, options = all_terms(rng), {"causal": True, "softcap": 2.0}
+    out, pull = fastpe.attention_vjp(**given, **options)
+    alone = fastpe.attention_vjp(**given, **options, wrt=(name,))[1](out)
+    assert alone.keys() == {name}
+    np.testing.assert_array_equal(alone[name], pull(out)[name])
+
+
+def test_many_taps(rng):
+    """That reach over more keys than a tile has."""
+    agrees(all_terms(rng, b=1, h=2, hk=1, n=5, m=300, taps=61), causal=True)
+
+
+def test_any_number_of_threads_gives_the_same_bits(rng, monkeypatch):
+    given, found = all_terms(rng, n=130, m=130), []
+    for threads in (1, 3):
+        monkeypatch.setattr(threads_of_kernels, "default_threads", lambda threads=threads: threads)
+        out, pull = fastpe.attention_vjp(**given, causal=True)
+        found.append({"out": out, **pull(out)})
+    for name, array in found[0].items():
+        np.testing.assert_array_equal(found[1][name], array, err_msg=name)
+
+
+@pytest.mark.parametrize("n", [3, 70])
+def test_sums_over_a_long_text_lose_nothing(rng, n):
+    """In float32 as if they had begun with the first key: 2^22 is taken off before anything is rounded."""
+    given, found = network(rng, b=2, h=2, n=n, m=80, dtype=np.float32), []
+    offsets = np.round(np.cumsum(rng.exponential(size=(2, 80)), axis=-1) * 1024) / 1024
+    for more in (0.0, 2.0**22):
+        own = {**given, "key_offset": offsets + more}
+        (out, lse), pull = fastpe.attention_vjp(**own, causal=True, window=30, return_lse=True)
+        found.append({"out": out, "lse": lse - more, **pull((out, np.ones_like(lse)))})
+    for name, array in found[0].items():
+        atol = 1.0 if name == "lse" else 1e-6
+        np.testing.assert_allclose(found[1][name], array, rtol=0, atol=atol, err_msg=name)
