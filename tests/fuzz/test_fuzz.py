@@ -92,11 +92,13 @@ CALL = {
 }  # fmt: skip
 NETWORK = {
     "b": 1, "h": 2, "hk": 1, "n": 5, "m": 3, "d": 4, "dv": 3, "dtype": "float64", "w": 4, "taps": 3, "beside": ["bias"],
-    "causal": False, "window": None, "spans": False, "lengths": None, "seed": 0, "dropout": 0.25,
+    "causal": False, "window": None, "spans": False, "lengths": None, "seed": 0, "dropout": 0.25, "terms": ["gain"],
+    "polar": False, "reach": 2, "mask": None, "shared": False, "softcap": None, "led": False, "rectify": False,
 }  # fmt: skip
 REFLECTED = {
     "b": 1, "h": 2, "hk": 1, "n": 5, "m": 5, "d": 4, "dv": None, "dtype": "float64", "shared": False, "led": False,
     "beside": ["key_offset"], "window": None, "sight": [], "lengths": None, "dropout": 0.1, "seed": 0,
+    "terms": ["bias"], "mask": None, "reach": 2, "softcap": None, "rectify": False, "pairs": "half",
 }  # fmt: skip
 RUN = {"epochs": 3, "lost": None, "seed": 0}
 
