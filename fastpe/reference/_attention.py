@@ -13,7 +13,7 @@ s = ``scale``; with `reflectors` content_ij is q_i H_i H_(i-1) ... H_(j+1) k_j, 
 
     P_i = softmax of S_i over the visible keys,      out_i = sum_j P_ij (v_j + rel_value[j-i])
 
-With a network, W2 lrelu(W1 [c, b] + b1) is added, b all that is added to c by ``bias`` and ``scores``: see `_mlp`.
+With a network, W2 lrelu(W1 [c, b] + b1) is added, b all that ``bias``, ``values`` and ``scores`` add to c: see `_mlp`.
 
 Each stage below is one function that returns its value and a pullback; a pullback takes the gradient of the value, adds
 to the gradients of the arrays that the stage read, and returns the gradient of the stage's input.
@@ -86,8 +86,8 @@ def attention(
         ``polar`` (H or 1, D), phases of keys in radians, by which each channel x becomes two, softplus(x) times cosine
         and sine of its phase (0 of a query), a pair that ``angles`` (H or 1, L, D) then turn;
         ``theta`` (R/2), radians for a step of one place of `bands`;
-        ``mlp_in`` W1 (W, 2H, T), ``mlp_bias`` b1 (W,) and ``mlp_out`` W2 (H, W, T), beside angles, bias, scores, sinks
-        alone: a network of all heads' products C and biases b that adds to scores (`dape`), T taps along the keys;
+        ``mlp_in`` W1 (W, 2H, T), ``mlp_bias`` b1 (W,) and ``mlp_out`` W2 (H, W, T), with a mask that is one for all
+        heads: a network of all heads' c and biases b that adds to scores (`dape`), T taps along the keys;
         ``reflectors`` w (H or 1, M, D) with ``reflect`` (H or 1, M), causal only, without rel_gain, growth, polar and
         bands: what every token from a query's own one to a key reflects along, and how far (`path`);
         ``scale`` a float or (H,), 1/sqrt(D) by default; ``rectify`` bool; ``pairs`` ``"interleaved"`` (default) or
