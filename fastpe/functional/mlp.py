@@ -83,7 +83,14 @@ class Networked(Outcome):
         cells, of_cells = self._laid_cells()
         strides = [stride // x.itemsize for x in (q, k, v) for stride in x.strides[:3]]
         sizes = b, h, h // k.shape[1], n, m, d, v.shape[-1], into.shape[0], into.shape[-1], int(call.causal)
-        biases = int("bias" in call.slots), *of_bias, n - 1, int(cells.size > 1 or m * n * h == 1), *of_cells, m
+        biases = (
+            int("bias" in call.slots),
+            *of_bias,
+            n - 1,
+            int(bool({"scores", "values"} & call.slots.keys())),
+            *of_cells,
+            m,
+        )
         spans = np.zeros((1, 1, 2), np.int64) if call.spans is None else contiguous(call.spans, np.int64)
         far = int(np.abs(call.positions.first).max()) + n + m  # no offset is as large
         sight = min(call.window or 0, far), int(call.spans is not None), spans[0].size if len(spans) > 1 else 0
@@ -121,7 +128,7 @@ class Networked(Outcome):
 
     def whole_lse(self) -> Array:
         """As `Outcome.whole_lse`; float64 where keys have offsets."""
-        return self.lse + self.bases if self.bases.size > 1 else self.lse.copy()
+        return self.lse + self.bases if "key_offset" in self.call.slots else self.lse.copy()
 
     def _forward(self) -> None:
         b, _, n, _ = self.out.shape
