@@ -85,8 +85,8 @@ def attention(
         for ``angles``, ``growth``, ``theta`` and ``key_offset``, which are read in float64 whatever they have: offsets
         of keys may be sums over a long sequence, and lose nothing by their size (`fastpe.columns`). With ``mlp_in``,
         ``mlp_bias`` and ``mlp_out``, a network over the scores of all heads (DAPE, `fastpe.reference.dape`), goes all
-        else but ``rel_gain``, ``growth``, ``counts`` and bands, which the reference alone takes; a mask is one for all
-        heads; nothing of half precision is rounded there, or with reflectors, until the output. With ``reflectors`` and ``reflect`` (PaTH,
+        else but ``rel_gain``, ``growth``, ``counts`` and bands, which the reference alone takes; nothing of half
+        precision is rounded there, or with reflectors, until the output. With ``reflectors`` and ``reflect`` (PaTH,
         `fastpe.reference.path`), causal, goes all else but ``rel_gain``, ``growth``, ``polar`` and bands, which have no
         meaning there, and ``counts`` and networks, which the reference alone takes; queries and keys are mapped,
         turned and scaled before they are reflected. Keys that are not seen reflect all the same, but for padding,

@@ -204,7 +204,9 @@ class Networked(Outcome):
 
         own: dict[str, Any] = {name: _of_parts(x, parts) for name, x in _sums_over_queries(g).items()}
         own["columns"] = None if g.columns is None else ColumnGradients(*(_of_parts(x, parts) for x in g.columns))
-        own |= {"dk_rest": np.zeros((b * parts, h, *g.dk.shape[2:]), self.dtype), "dq_rest": np.zeros_like(g.dq)}
+        more = _RELATIVE & self.rest.call.slots.keys()
+        keys = np.zeros((b * parts, h, *g.dk.shape[2:]) if more else 1, self.dtype)
+        own |= {"dk_rest": keys, "dq_rest": np.zeros_like(g.dq) if more else keys}
         return g._replace(**own | {"dscale": np.zeros((b * parts, h, 1))})
 
     def _named_rest(self, g: Gradients, dq: Array, dk: Array, dv: Array) -> dict[str, Array]:

@@ -113,9 +113,6 @@ def check_network(given: Mapping[str, Any], slots: Mapping[str, Array]) -> None:
         (width, _, taps), offsets, readout = (slots[name].shape[1:] for name in NETWORK)
         if offsets != (width,):
             raise ValueError(f"mlp_bias must have the shape (W,) = ({width},) of mlp_in's first axis, not {offsets}")
-        mask: tuple[int, ...] = np.shape(given.get("mask"))  # type: ignore[arg-type]  # None has the shape ()
-        if len(mask) > 2 and mask[-3] > 1:
-            raise ValueError(f"mask must be one for all heads, whose scores mlp_in reads together, not of shape {mask}")
         if readout[1:] != (width, taps):
             raise ValueError(
                 f"mlp_out must have the shape (H, W, T) with W = {width} and T = {taps} as in mlp_in, not {readout}"

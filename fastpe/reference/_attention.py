@@ -86,8 +86,8 @@ def attention(
         ``polar`` (H or 1, D), phases of keys in radians, by which each channel x becomes two, softplus(x) times cosine
         and sine of its phase (0 of a query), a pair that ``angles`` (H or 1, L, D) then turn;
         ``theta`` (R/2), radians for a step of one place of `bands`;
-        ``mlp_in`` W1 (W, 2H, T), ``mlp_bias`` b1 (W,) and ``mlp_out`` W2 (H, W, T), with a mask that is one for all
-        heads: a network of all heads' c and biases b that adds to scores (`dape`), T taps along the keys;
+        ``mlp_in`` W1 (W, 2H, T), ``mlp_bias`` b1 (W,) and ``mlp_out`` W2 (H, W, T): a network of all heads' c and
+        biases b that adds to scores (`dape`), T taps along the keys;
         ``reflectors`` w (H or 1, M, D) with ``reflect`` (H or 1, M), causal only, without rel_gain, growth, polar and
         bands: what every token from a query's own one to a key reflects along, and how far (`path`);
         ``scale`` a float or (H,), 1/sqrt(D) by default; ``rectify`` bool; ``pairs`` ``"interleaved"`` (default) or

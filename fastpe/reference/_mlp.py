@@ -1,7 +1,7 @@
 """A small network over the scores of all heads (DAPE), in plain NumPy, with pullback.
 
-What W1 reads is 0 where a key is hidden; so is what W2 reads, but in causal attention behind the query: as far as there
-are keys, or any number of them where `Case.follows` says that more may.
+What W1 reads is 0 where a key is hidden; so is what W2 reads, where it is from all heads, but in causal attention
+behind the query: as far as there are keys, or any number of them where `Case.follows` says that more may.
 """
 
 from collections.abc import Callable
@@ -20,8 +20,9 @@ def networked(case: Case, content: Array, biases: Array) -> tuple[Any, Callable[
         return 0, lambda dlogits, gradients: 0
     into, offsets, readout = (case.slots[name][0] for name in ("mlp_in", "mlp_bias", "mlp_out"))
     keys, reach = content.shape[-1], into.shape[-1] // 2
-    x = np.where(case.visible, np.concatenate([content, np.broadcast_to(biases, content.shape)], axis=1), 0)
-    x, there = (_longer(array, reach) for array in (x, case.visible))
+    seen = case.visible if case.visible.shape[1] == 1 else np.concatenate([case.visible] * 2, axis=1)
+    x = np.where(seen, np.concatenate([content, np.broadcast_to(biases, content.shape)], axis=1), 0)
+    x, there = (_longer(array, reach) for array in (x, np.any(case.visible, axis=1, keepdims=True)))
     if case.call.causal:
         last = np.inf if case.follows else case.call.key_lengths[:, None, None, None]
         there = np.maximum.accumulate(there, axis=-1) & (np.arange(keys + reach) < last)
@@ -36,7 +37,7 @@ def networked(case: Case, content: Array, biases: Array) -> tuple[Any, Callable[
         gradients.add("mlp_in", dinto[None])
         gradients.add("mlp_bias", dbefore.sum(axis=(0, 2, 3))[None])
         gradients.add("mlp_out", dreadout[None])
-        return np.where(case.visible, dx[..., :keys], 0)
+        return np.where(seen, dx[..., :keys], 0)
 
     return _convolved(units, readout)[..., :keys], pullback
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from attention_problems import problem
+from guards import guarded_allocations
 from network_problems import TERMS, agrees
 from network_problems import problem as network
 
@@ -113,3 +114,55 @@ def test_sums_over_a_long_text_lose_nothing(rng, n):
     for name, array in found[0].items():
         atol = 1.0 if name == "lse" else 1e-6
         np.testing.assert_allclose(found[1][name], array, rtol=0, atol=atol, err_msg=name)
+
+
+# --------------------------------------------------------------------------------------------------- masks
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shape", [(33, 65), (1, 65), (2, 1, 33, 65), (2, 33, 65)])
+def test_masks_of_all_kinds(rng, shape, causal):
+    """Those of heads, too: the network reads what is hidden from one head as 0."""
+    given = network(rng, n=33, m=65, taps=3, beside=("bias",))
+    seen = rng.random(shape) < 0.5
+    for mask in (seen, np.where(seen, rng.standard_normal(shape), -np.inf), rng.standard_normal(shape)):
+        agrees({**given, "mask": mask}, causal=causal)
+
+
+def test_a_mask_of_one_interval_is_spans(rng):
+    given = network(rng, n=33, m=65, taps=3, beside=("bias",))
+    mask = np.arange(65) < rng.integers(0, 66, (33, 1))
+    own = np.stack([np.zeros(33, int), mask.sum(axis=1)], axis=-1)
+    np.testing.assert_array_equal(fastpe.attention(**given, mask=mask), fastpe.attention(**given, spans=own))
+
+
+@pytest.mark.parametrize("options", [{}, {"softcap": 2.0}])
+def test_what_a_mask_hides_stays_out(rng, options):
+    """Neither outputs nor gradients know of a key that no query sees, whatever it holds."""
+    given = options | network(rng, n=40, m=70, d=8, taps=3)
+    given["mask"] = np.broadcast_to(rng.random(70) < 0.6, (40, 70)).copy()
+    given["mask"][3] = False
+    out, pull = fastpe.attention_vjp(**given)
+    found = pull(out)
+    k = np.where(given["mask"][0][:, None], given["k"], np.nan)
+    same, back = fastpe.attention_vjp(**{**given, "k": k})
+    np.testing.assert_array_equal(same, out)
+    for name, gradient in back(out).items():
+        if name not in "qk":  # products of what is hidden with rows that are no numbers are none
+            np.testing.assert_array_equal(gradient, found[name], err_msg=name)
+
+
+def test_a_row_whose_keys_all_have_the_least_number_shares_its_weight(rng):
+    """As without a network, where a mask adds that number in place of minus infinity."""
+    given, least = network(rng, n=40, m=48, taps=3, dtype=np.float32, beside=("bias",)), np.finfo(np.float32).min
+    mask = np.where(rng.random((40, 48)) < 0.7, 0, least).astype(np.float32)
+    mask[3] = least
+    expected = reference.attention(**given, mask=mask)
+    np.testing.assert_allclose(fastpe.attention(**given, mask=mask), expected, rtol=0, atol=1e-5)
+
+
+def test_writes_stay_inside(rng, monkeypatch):
+    check = guarded_allocations(monkeypatch)
+    out, pull = fastpe.attention_vjp(**all_terms(rng, n=45, m=61), causal=True, dropout=0.3, dropout_seed=1)
+    pull(out)
+    check()

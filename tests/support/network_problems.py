@@ -50,7 +50,7 @@ def arguments_of(case):
     keys, queries = rng.integers(0, m + 1, b), rng.integers(0, n + 1, b)
     lengths = {None: None, "keys": keys, "queries": (queries, None), "both": (queries, keys)}[case["lengths"]]
     options = {name: case[name] for name in ("causal", "window", "softcap", "rectify")} | {"lengths": lengths}
-    seen = rng.random([rng.choice([1, b]), 1, rng.choice([1, n]), m]) < 0.7
+    seen = rng.random([rng.choice([1, size]) for size in (b, case["h"], n)] + [m]) < 0.7
     if case["mask"] == "bool":
         options["mask"] = seen
     elif case["mask"]:

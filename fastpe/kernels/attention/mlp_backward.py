@@ -28,6 +28,7 @@ from fastpe.kernels.attention.mlp_terms import (
     choose_bases,
     finish_scores,
     hide_masked,
+    hide_masked_units,
     of_offsets,
     products_back,
     scores_back,
@@ -158,7 +159,7 @@ def _u_back(side, net, terms, g, block, chunk, arena, room):
     )  # fmt: skip
     hide_units(side, du, w, block, chunk, arena, room)
     if not side.causal:
-        hide_masked(terms, du, w, block, chunk, chunk.u_start, chunk.u_end, room)
+        hide_masked_units(terms, du, w, block, chunk, room)
     if g.wants_net:
         for tap in range(net.taps):
             scores, taken = at(s, first), at(u, first + (tap - reach) * ROWS)
@@ -186,7 +187,7 @@ def _x_back(side, net, terms, g, block, chunk, arena, room):
             taken = at(x, of_u + (tap - reach) * ROWS)
             add_products(at(du, of_u), room.grid, w, taken, room.grid, inputs, units, at(g.dinto, tap * w * inputs))
     hide(dx, inputs, block, chunk, arena, room)
-    hide_masked(terms, dx, inputs, block, chunk, chunk.x_start, chunk.x_end, room)
+    hide_masked(terms, dx, inputs, block, chunk, room)
     first, cells = cell_of(chunk.start, chunk, room), (chunk.end - chunk.start) * ROWS
     for number in range(inputs):
         own, e = at(dx, number * room.grid + first), at(arena, room.s + number % side.heads * room.grid + first)

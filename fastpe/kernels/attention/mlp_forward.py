@@ -27,6 +27,7 @@ from fastpe.kernels.attention.mlp_terms import (
     finish_products,
     finish_scores,
     hide_masked,
+    hide_masked_units,
     mix_rel_value,
 )
 from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
@@ -79,7 +80,7 @@ def _make_x(side, terms, block, chunk, arena, room):
         finish_products(terms, h, block, chunk.x_start, n, content)
         _make_biases(side, block, chunk, h, at(x, (side.heads + h) * room.grid + place), n, arena, room)
     hide(x, 2 * side.heads, block, chunk, arena, room)
-    hide_masked(terms, x, 2 * side.heads, block, chunk, chunk.x_start, chunk.x_end, room)
+    hide_masked(terms, x, 2 * side.heads, block, chunk, room)
 
 
 @inner
@@ -115,7 +116,7 @@ def _make_u(side, net, terms, block, chunk, arena, room):
     )  # fmt: skip
     hide_units(side, u, net.hidden, block, chunk, arena, room)
     if not side.causal:
-        hide_masked(terms, u, net.hidden, block, chunk, chunk.u_start, chunk.u_end, room)
+        hide_masked_units(terms, u, net.hidden, block, chunk, room)
 
 
 @inner

@@ -28,7 +28,8 @@ from fastpe.kernels.attention.cells import TILE_KEYS, copy_cells, scale_row
 from fastpe.kernels.attention.columns import add_query_slopes, columns_backward, with_slopes
 from fastpe.kernels.attention.mlp import ROWS, Block, cell_of
 from fastpe.kernels.attention.products import add_relative_products
-from fastpe.kernels.attention.records import KEY_OFFSET, MASK, Tile, given, rows_of
+from fastpe.kernels.attention.records import GIVEN, HEAD, KEY_OFFSET, MASK, ONE, Tile, given, place
+from fastpe.kernels.attention.records import ROWS as OF_ROW
 from fastpe.kernels.attention.score import scale_products, scale_products_backward
 from fastpe.kernels.attention.softcap import cap_cells, cap_cells_backward
 from fastpe.kernels.simd import (
@@ -39,11 +40,16 @@ from fastpe.kernels.simd import (
     largest,
     load_first,
     maximum,
+    minus,
     pointer,
     put,
     scalar,
     splat,
+    store_first,
+    where_negative,
 )
+
+_LEAST = -1e36  # above `mlp.HIDDEN`
 
 
 class Terms(NamedTuple):
@@ -98,12 +104,30 @@ def _choose(head, columns, case, block, bases):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a mask hides, which is the same in all heads
+# What a mask hides: the network reads 0 of a head for a key that is hidden from it
 
 
 @inner
-def _hides(mask, i, key, row):
-    return get(mask, i * row + key) == -np.inf
+def _masks(terms):
+    """How many heads have a mask of their own; 1 where one serves all, 0 without any."""
+    table = terms.others.x.table
+    return (terms.others.case.heads if table[MASK, HEAD] else ONE) * table[MASK, GIVEN]
+
+
+@inner
+def _hides(terms, h, i, key):
+    """Whether the mask of head h hides a key from query i."""
+    x = terms.others.x
+    first = place(x.table, MASK, terms.b, h)
+    return get(pointer(x.mask), first + i * x.table[MASK, OF_ROW] + key) == -np.inf
+
+
+@inner
+def _hides_from_all(terms, masks, i, key):
+    h = np.int64(0)
+    while h < masks and _hides(terms, h, i, key):
+        h += 1
+    return h == masks
 
 
 @inner
@@ -111,13 +135,13 @@ def begin_where_shown(terms, block, arena, room):
     """The block, whose queries see nothing before the first key that the mask shows them."""
     if terms is None:
         return block
-    head, low, high = _of_head(terms, 0).head, at(arena, room.low), at(arena, room.high)
-    if not given(head.table, MASK):
+    masks, low, high = _masks(terms), at(arena, room.low), at(arena, room.high)
+    if masks == 0:
         return block
-    first, last, row = block.all_start, block.all_end, rows_of(head.table, MASK)
+    first, last = block.all_start, block.all_end
     for i in range(block.rows):
         key, end = np.int64(get(low, i)), np.int64(get(high, i))
-        while key < end and _hides(head.sight.mask, block.query + i, key, row):
+        while key < end and _hides_from_all(terms, masks, block.query + i, key):
             key += 1
         put(low, i, scalar(low, key if key < end else 0))
         put(high, i, scalar(low, end if key < end else 0))
@@ -126,20 +150,33 @@ def begin_where_shown(terms, block, arena, room):
 
 
 @inner
-def hide_masked(terms, x, grids, block, chunk, start, end, room):
-    """Zeros in the cells of keys start .. end - 1 that the mask hides."""
+def hide_masked(terms, x, grids, block, chunk, room):
+    """Zeros in x, or its gradients, of a head for keys that are hidden from it; so many grids, all heads once or
+    twice."""
     if terms is None:
         return
-    head = _of_head(terms, 0).head
-    if not given(head.table, MASK):
+    masks = _masks(terms)
+    for h in range(masks):
+        for key in range(chunk.x_start, chunk.x_end):
+            cell = cell_of(key, chunk, room)
+            for i in range(ROWS):  # of those past the last query nobody hides anything else
+                if i >= block.rows or _hides(terms, h, block.query + i, key):
+                    for number in range(h, grids, masks):
+                        put(x, number * room.grid + cell + i, scalar(x, 0.0))
+
+
+@inner
+def hide_masked_units(terms, u, units, block, chunk, room):
+    """Zeros in u, or its gradients, for keys that are hidden from all heads."""
+    if terms is None:
         return
-    row = rows_of(head.table, MASK)
-    for key in range(start, end):
-        place = cell_of(key, chunk, room)
-        for i in range(block.rows):
-            if _hides(head.sight.mask, block.query + i, key, row):
-                for number in range(grids):
-                    put(x, number * room.grid + place + i, scalar(x, 0.0))
+    masks = _masks(terms)
+    for key in range(chunk.u_start, chunk.u_end if masks > 0 else chunk.u_start):
+        cell = cell_of(key, chunk, room)
+        for i in range(ROWS):
+            if i >= block.rows or _hides_from_all(terms, masks, block.query + i, key):
+                for unit in range(units):
+                    put(u, unit * room.grid + cell + i, scalar(u, 0.0))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -218,7 +255,20 @@ def finish_scores(terms, h, block, chunk, arena, room):
         keeps = own.case.keep_slopes
         cap_cells(cells, own.scratch.slopes, own.case.options.softcap, tile.m, tile.n, keeps)
     add_mask(own.head, tile, cells)
+    if given(own.head.table, MASK):
+        _raise_least(tile, cells)
     turned_back(cells, tile, s, ROWS)
+
+
+@inner
+def _raise_least(tile, cells):
+    """What a mask makes as good as hidden stays above what is: rows of nothing else share their weight."""
+    least, lowest = splat(scalar(cells, _LEAST)), splat(scalar(cells, -np.inf))
+    for i in range(tile.m):
+        own = at(cells, i * TILE_KEYS)
+        for j in range(0, tile.n, lanes(cells)):
+            x = load_first(own, j, tile.n - j)
+            store_first(own, j, where_negative(minus(x - lowest), maximum(x, least), lowest), tile.n - j)
 
 
 @inner
