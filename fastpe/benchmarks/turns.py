@@ -35,6 +35,11 @@ class Effort:
 QUICK = Effort(turns=1, seconds=0.0, least=1)
 
 
+# glibc: memory that was freed stays with the process. Whether a model's cache, made anew for every token, comes page by
+# page, which takes as long as all else, would be decided by what lies beside it
+_KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**25)}
+
+
 class Worker:
     """A process for one library on so many threads; a context manager that ends it.
 
@@ -51,7 +56,7 @@ class Worker:
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", _MODULE],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, encoding="utf-8",
-            env={**os.environ, **_environment(library, threads)},
+            env={**os.environ, **_KEPT_MEMORY, **_environment(library, threads)},
             start_new_session=True,  # so that Ctrl-C reaches the parent alone
         )  # fmt: skip
 
