@@ -38,12 +38,10 @@ class Positions:
         """What queries read along an axis of an array (B or 1, ...) over positions, counted from its end."""
         if self.starts is None:
             return _last(x, self.n, axis)
-        samples = (x[b % len(x)] for b in range(len(self.starts)))
-        rows = (
-            np.take(sample, range(int(start), int(start) + self.n), axis)
-            for sample, start in zip(samples, self.starts, strict=True)
-        )
-        return np.stack(list(rows))
+        found = np.empty_like(x, shape=(len(self.starts), *_last(x, self.n, axis).shape[1:]))
+        for b, start in enumerate(self.starts.tolist()):
+            found[b] = np.take(x[b % len(x)], range(start, start + self.n), axis)
+        return found
 
     def of_keys(self, x: Array, axis: int) -> Array:
         """What keys read along an axis, counted from the array's end."""
@@ -54,17 +52,27 @@ class Positions:
     def queries_back(self, x: Array, axis: int, size: int) -> Array:
         """The adjoint of `of_queries`, but for samples that share an array: `size` rows, 0 where no query reads."""
         firsts = [size - self.n] * len(x) if self.starts is None else self.starts.tolist()
-        return np.stack([_placed(sample, first, axis, size) for sample, first in zip(x, firsts, strict=True)])
+        return _all_placed(x, firsts, axis, size)
 
     def keys_back(self, x: Array, axis: int, size: int) -> Array:
         """The adjoint of `of_keys`."""
         first = size - self.m if self.starts is None else 0
-        return np.stack([_placed(sample, first, axis, size) for sample in x])
+        return _all_placed(x, [first] * len(x), axis, size)
 
 
 def _last(x: Array, count: int, axis: int) -> Array:
     where = range(x.ndim)[axis]
     return x[(*[slice(None)] * where, slice(x.shape[axis] - count, None))]
+
+
+def _all_placed(x: Array, firsts: list[int], axis: int, size: int) -> Array:
+    """The samples of x, each as the rows from its first on of an array of zeros; axis: counted from the end."""
+    shape = list(x.shape)
+    shape[axis] = size
+    whole = np.empty_like(x, shape=shape)
+    for b, first in enumerate(firsts):
+        whole[b] = _placed(x[b], first, axis, size)
+    return whole
 
 
 def _placed(x: Array, first: int, axis: int, size: int) -> Array:

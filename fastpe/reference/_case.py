@@ -50,7 +50,7 @@ class Case:
     def gather(self, by_offset: Array, slot: str, transposed: bool = False) -> Array:
         """(B, H, N or 1, 2K+1) -> (B, H, N, M): to each cell the entry of its offset."""
         rows = self.rows(slot, transposed)
-        led = np.broadcast_to(by_offset, (max(len(rows), len(by_offset)), *by_offset.shape[1:]))
+        led = np.broadcast_to(by_offset, (*_samples(rows, by_offset), *by_offset.shape[1:]))
         return np.take_along_axis(led, rows, axis=-1)
 
     def scatter(self, cells: Array, slot: str, transposed: bool = False) -> Array:
@@ -60,12 +60,12 @@ class Case:
 
     def index_cells(self) -> Array:
         index = self.slots["index"]
-        return index.reshape(len(index), 1, 1, -1)
+        return index.reshape(len(index), 1, 1, index.shape[-2] * index.shape[-1])
 
     def look_up_values(self) -> Array:
         index = self.index_cells()
         values = self.slots["values"][:, :, None, :]
-        led = np.broadcast_to(values, (max(len(index), len(values)), *values.shape[1:]))
+        led = np.broadcast_to(values, (*_samples(index, values), *values.shape[1:]))
         cells = np.take_along_axis(led, index, axis=-1)
         return cells.reshape(*cells.shape[:2], self.q.shape[-2], self.k.shape[-2])
 
@@ -120,6 +120,11 @@ class Case:
         return array.reshape(whole)
 
 
+def _samples(first: Array, second: Array) -> tuple[int, ...]:
+    """The axis of samples of both, of which either may serve all, or there may be none."""
+    return np.broadcast_shapes(first.shape[:1], second.shape[:1])
+
+
 class Gradients:
     """Sums gradients into the shapes of the arguments; those that are not wanted are dropped."""
 
@@ -157,7 +162,7 @@ class Gradients:
 
     def add_values(self, dlogits: Array) -> None:
         if "values" in self.sums:
-            cells = dlogits.reshape(*dlogits.shape[:2], 1, -1)
+            cells = dlogits.reshape(*dlogits.shape[:2], 1, dlogits.shape[-2] * dlogits.shape[-1])
             by_value = add_up(cells, self.case.index_cells(), self.sums["values"].shape[-1])
             self.add("values", by_value[:, :, 0, :])
 
