@@ -37,7 +37,7 @@ CASES = [
     DOCUMENTS | {"encoding": "fox+path"}, DOCUMENTS | {"dropout": 0.3},
     {"encoding": "alibi+path"}, {"encoding": "rope+shaw+path"}, {"encoding": "grape_a+selective_rope+path"},
     {"encoding": "path+transformer_xl,nope,rope+fire", "layers": 3, "sight": "all,window:6,all"},
-    {"encoding": "liere+ssmax+path", "dropout": 0.3}, {"encoding": "huang4+learned+path", "width": 20},
+    {"encoding": "liere+ssmax+path"}, {"encoding": "huang4+learned+path", "width": 20},
     DOCUMENTS | {"encoding": "rope+shaw+path"},
 ]  # fmt: skip
 
