@@ -30,7 +30,8 @@ _PARTS = 8  # that sums over queries are made in, at most: as many threads take 
 _BIASES = ("bias", "scores", "index", "values")
 _OF_ROWS = {"angles", "rotors", "polar", "row_scale"}  # that queries and keys have before their products
 _RELATIVE = {"rel_key", "rel_query", "key_bias"}
-_OF_QUERIES = {"dout", "dlse", "deltas", "dq", "dq_rest", "dscores", "dmask"}  # that are no sums over queries
+# that are no sums over queries, or not made of parts here
+_OF_QUERIES = {"dout", "dlse", "deltas", "dq", "dq_rest", "dscores", "dmask", "dk", "dv", "dk_rest"}
 
 
 def _without_network(call: Call) -> Pass | None:
@@ -57,8 +58,12 @@ class Networked(Outcome):
         self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.full((b, h, n), -np.inf, self.dtype)
         self.group = shared_turns(call.slots, h, call.k.shape[1])
         self.angles = own_angles(call.slots, call.positions)
-        self.rows = turned_rows(call.q, call.k, call.v, call.slots, self.angles, self.group, call.positions, call.pairs)
         self.rest = _without_network(call)
+        self.rows = (
+            turned_rows(call.q, call.k, call.v, call.slots, self.angles, self.group, call.positions, call.pairs)
+            if self.rest is None
+            else self.rest.rows
+        )
         offsets = "key_offset" in call.slots and not call.empty
         self.bases = np.zeros((b, h, n) if offsets else (1, 1, 1))
         if not call.empty:
@@ -217,7 +222,7 @@ class Networked(Outcome):
         own["columns"] = None if g.columns is None else ColumnGradients(*(_whole(x, parts) for x in g.columns))
         rest = dq, dk
         if _RELATIVE & self.rest.call.slots.keys():
-            keys = own["dk_rest"].reshape(*dk.shape[:2], -1, *dk.shape[2:]).sum(axis=2)
+            keys = _whole(g.dk_rest, parts).reshape(*dk.shape[:2], -1, *dk.shape[2:]).sum(axis=2)
             rest = g.dq_rest, keys
         own |= {"dq": dq, "dk": dk, "dv": dv, "dq_rest": rest[0], "dk_rest": rest[1]}
         return self.rest.named(g._replace(**own))

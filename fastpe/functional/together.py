@@ -44,9 +44,9 @@ def check_reflections(given: Mapping[str, Any], causal: bool) -> None:
         raise ValueError("reflectors and reflect must be given together")
     if not causal:
         raise ValueError("reflectors needs causal=True: nothing is reflected between a query and keys after it")
-    for name in given:
-        if name in NOT_REFLECTED:
-            raise ValueError(f"{name} cannot be given with reflectors: {NOT_REFLECTED[name]}")
+    for name, why in NOT_REFLECTED.items():
+        if name in given:
+            raise ValueError(f"{name} cannot be given with reflectors: {why}")
 
 
 def check_held(names: Collection[str]) -> None:
