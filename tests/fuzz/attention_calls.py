@@ -25,6 +25,11 @@ def between_nan(x: np.ndarray) -> np.ndarray:
     return guarded(x.shape, x.dtype, x, mark=np.nan if x.dtype.kind == "f" else 2**30)[0]
 
 
+def lays_out(kind: Any, array: np.ndarray) -> bool:
+    """Whether a kind of layout, most of which have NaN between their elements, can have this array's."""
+    return array.dtype.kind == "f" or kind in (between_nan, unaligned)
+
+
 KINDS = {kind.__name__: kind for kind in (between_nan, gapped, stepped, read_only, unaligned, transposed)}
 
 
@@ -122,7 +127,7 @@ def _arguments(rng: np.random.Generator, case: dict[str, Any]) -> tuple[dict[str
         if not case["batched"] and name in "qkv":
             arguments[name] = array = array[0]
         kind = KINDS.get(case["kinds"][min(place, 3)])
-        if kind is not None and array.ndim > 1 and (array.dtype.kind == "f" or kind in (between_nan, unaligned)):
+        if kind is not None and array.ndim > 1 and lays_out(kind, array):
             arguments[name] = kind(array)
     options = {key: case[key] for key in ("causal", "window", "rectify", "pairs", "softcap", "dropout")}
     options["dropout_seed"] = case["seed"]
