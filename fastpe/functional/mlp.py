@@ -4,12 +4,12 @@ It reads what no other term does, the scores of every head at once. Of all else 
 those of the call without a network, and so is what becomes of its gradients.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fastpe.functional.arguments import Array, Call
+from fastpe.functional.beside import others_of, pass_without
 from fastpe.functional.content import content_gradients, own_angles, shared_turns, turned_rows
 from fastpe.functional.layouts import contiguous, summed_to
 from fastpe.functional.outcome import Outcome
@@ -27,24 +27,11 @@ from fastpe.kernels.attention.records import Case, Gradients
 from fastpe.kernels.threads import lanes_for, run_apart
 
 _PARTS = 8  # that sums over queries are made in, at most: as many threads take part
-_BIASES = ("bias", "scores", "index", "values")
+_OWN = {*NETWORK, "bias", "scores", "index", "values", "sinks"}
 _OF_ROWS = {"angles", "rotors", "polar", "row_scale"}  # that queries and keys have before their products
 _RELATIVE = {"rel_key", "rel_query", "key_bias"}
 # that are no sums over queries, or not made of parts here
 _OF_QUERIES = {"dout", "dlse", "deltas", "dq", "dq_rest", "dscores", "dmask", "dk", "dv", "dk_rest"}
-
-
-def _without_network(call: Call) -> Pass | None:
-    """What a call has beside it and its biases, of which nothing is computed; None where that is nothing but what rows
-    have before their products."""
-    own = {*NETWORK, *_BIASES, "sinks"}
-    rest = {name: array for name, array in call.slots.items() if name not in own}
-    if call.empty or not (rest.keys() - _OF_ROWS or call.mask is not None or call.softcap or call.rectify):
-        return None
-    shapes = {name: shape for name, shape in call.shapes.items() if name not in own}
-    plain = replace(call, slots=rest, shapes=shapes, dropout=0.0, dtype=call.computed)
-    (b, h, n, _), dv = call.q.shape, call.v.shape[-1]
-    return Pass(plain, 0.0, (np.zeros((b, h, n, dv)), np.zeros((b, h, n))))
 
 
 class Networked(Outcome):
@@ -58,7 +45,7 @@ class Networked(Outcome):
         self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.full((b, h, n), -np.inf, self.dtype)
         self.group = shared_turns(call.slots, h, call.k.shape[1])
         self.angles = own_angles(call.slots, call.positions)
-        self.rest = _without_network(call)
+        self.rest = None if call.empty else pass_without(call, _OWN, _OF_ROWS)
         self.rows = (
             turned_rows(call.q, call.k, call.v, call.slots, self.angles, self.group, call.positions, call.pairs)
             if self.rest is None
@@ -159,11 +146,7 @@ class Networked(Outcome):
         if self.rest is None:
             return None
         case = self._case_of_rest(self.rest, backward=backward)
-        room = self.rest.room(case, gradients=backward)
-        if g is not None:
-            columns = None if g.columns is None else ColumnGradients._make(map(simd.start_of, g.columns))
-            g = Gradients._make((*map(simd.start_of, g[:-1]), columns))
-        return Others(self.rest.inputs, case, room, simd.aligned_zeros((lanes, room.size), self.dtype), g)
+        return others_of(self.rest, case, lanes, g, backward=backward)
 
     def _outputs(self, **gradients: Array) -> MlpOutputs:
         nothing = np.zeros(1, self.dtype)

@@ -196,8 +196,7 @@ class Pass(Outcome):
         g = self.room_for_gradients(case, dout, dlse)
         arenas, room, lanes = self._arenas(case, gradients=True)
         turns = np.zeros(b * h * (-(-n // int(TILE_QUERIES)) + 1), np.int64)
-        columns = None if g.columns is None else ColumnGradients._make(map(simd.start_of, g.columns))
-        starts = Gradients._make((*map(simd.start_of, g[:-1]), columns))
+        starts = starts_of(g)
         rest = for_gradients(self.inputs), self.dropout, starts, turns, case, room, arenas
         run_apart(lanes, *((calls.rounded_backward, self.way) if self.way else (calls.backward,)), *rest)
         return {
@@ -275,6 +274,12 @@ class Pass(Outcome):
 
     def _sinks_gradient(self, deltas: Array) -> Array:
         return sinks_gradient(self.call.slots["sinks"], raised(self.lse, self.columns), deltas)
+
+
+def starts_of(g: Gradients) -> Gradients:
+    """Gradients as kernels take them."""
+    columns = None if g.columns is None else ColumnGradients._make(map(simd.start_of, g.columns))
+    return Gradients._make((*map(simd.start_of, g[:-1]), columns))
 
 
 def _way(n: int, m: int) -> Way | None:

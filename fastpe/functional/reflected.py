@@ -4,22 +4,21 @@ Of all else but sinks and offsets of keys the arrays are those of the call witho
 of its gradients.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fastpe.functional.arguments import Array, Call, in_float32
+from fastpe.functional.beside import others_of, pass_without
 from fastpe.functional.layouts import contiguous, summed_to
 from fastpe.functional.outcome import Outcome
-from fastpe.functional.passes import Pass, dropout_of
+from fastpe.functional.passes import dropout_of
 from fastpe.functional.rotation import without_warnings
 from fastpe.functional.sinks import drain, sinks_gradient
 from fastpe.kernels import simd
 from fastpe.kernels.attention import reflected, reflected_backward, reflected_products, reflected_rows
 from fastpe.kernels.attention.beside import Others
 from fastpe.kernels.attention.cells import FEW
-from fastpe.kernels.attention.columns import ColumnGradients
 from fastpe.kernels.attention.records import Gradients
 from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE
 from fastpe.kernels.attention.reflected_room import backward_room, forward_sizes, laid_out
@@ -27,20 +26,9 @@ from fastpe.kernels.threads import lanes_for, run_apart
 
 _TILE, _FEW = int(TILE), int(FEW)
 _OF_KEYS = ("reflectors", "reflect", "key_offset")
+_OWN = {"reflectors", "reflect", "sinks"}
 _OF_ROWS = {"angles", "rotors", "row_scale"}  # that queries and keys have before they are reflected
 _WORK = 2  # what a cell costs, measured by one of plain attention
-
-
-def _without_reflections(call: Call) -> Pass | None:
-    """What a call has beside them, of which nothing is computed; None where there is nothing else."""
-    own = {"reflectors", "reflect", "sinks"}
-    rest = {name: array for name, array in call.slots.items() if name not in own}
-    if rest.keys() <= {"key_offset"} and call.mask is None and not (call.softcap or call.rectify):
-        return None
-    shapes = {name: shape for name, shape in call.shapes.items() if name not in own}
-    plain = replace(call, slots=rest, shapes=shapes, dropout=0.0, dtype=call.computed)
-    (b, h, n, _), dv = call.q.shape, call.v.shape[-1]
-    return Pass(plain, 0.0, (np.zeros((b, h, n, dv)), np.zeros((b, h, n))))
 
 
 def _spans(call: Call) -> Array | None:
@@ -65,7 +53,7 @@ class Reflected(Outcome):
     def __init__(self, call: Call, known: tuple[Array, Array] | None = None) -> None:
         """`known`: out and lse, where the forward pass was done before."""
         self.call, self.dtype = call, call.computed
-        self.rest = _without_reflections(call)
+        self.rest = pass_without(call, _OWN, {"key_offset"})
         q, k, v = (call.q, call.k, call.v) if self.rest is None else self.rest.rows[1::2] + self.rest.rows[4:]
         (b, h, n, d), (hk, m), dv = q.shape, k.shape[1:3], v.shape[-1]
         w, beta = call.slots["reflectors"], call.slots["reflect"]
@@ -106,13 +94,8 @@ class Reflected(Outcome):
     def _others(self, lanes: int, g: Gradients | None) -> Others | None:
         if self.rest is None or not self._has_terms():
             return None
-        case = self.rest.case(gradients=g is not None)
-        room = self.rest.room(case, gradients=g is not None)
-        arenas = simd.aligned_zeros((lanes, room.size), self.dtype)
-        if g is not None:
-            columns = None if g.columns is None else ColumnGradients._make(map(simd.start_of, g.columns))
-            g = Gradients._make((*map(simd.start_of, g[:-1]), columns))
-        return Others(self.rest.inputs, case, room, arenas, g)
+        backward = g is not None
+        return others_of(self.rest, self.rest.case(gradients=backward), lanes, g, backward=backward)
 
     def _in_one_piece(self, x: Array) -> Array:
         return contiguous(x, self.dtype).reshape(-1)

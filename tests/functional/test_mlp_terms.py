@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 from attention_problems import problem
+from beside_attention import assert_is_attention
 from guards import guarded_allocations
 from network_problems import TERMS, agrees
 from network_problems import problem as network
 
 import fastpe
 from fastpe import reference
+from fastpe.functional.together import NETWORK
 from fastpe.kernels import threads as threads_of_kernels
 
 
@@ -54,17 +56,9 @@ def test_what_it_is(rng, vjp):
 @pytest.mark.parametrize("causal", [True, False])
 def test_a_network_that_adds_nothing_is_attention(rng, causal, softcap):
     """Which adds its terms elsewhere."""
-    given, options = all_terms(rng), {"causal": causal, "softcap": softcap, "return_lse": True}
+    given = all_terms(rng)
     given["mlp_out"] = np.zeros_like(given["mlp_out"])
-    plain = {name: array for name, array in given.items() if not name.startswith("mlp")}
-    (out, lse), pull = fastpe.attention_vjp(**given, **options)
-    (expected, same), back = fastpe.attention_vjp(**plain, **options)
-    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(lse, same, rtol=0, atol=1e-12)
-    found, gradients = pull((out, lse)), back((out, lse))
-    for name, gradient in gradients.items():
-        scale = 1 + np.abs(gradient).max()
-        np.testing.assert_allclose(found[name], gradient, rtol=0, atol=1e-12 * scale, err_msg=name)
+    assert_is_attention(given, NETWORK, causal=causal, softcap=softcap)
 
 
 @pytest.mark.parametrize("options", [{"softcap": 2.0}, {"window": 30, "dropout": 0.2, "dropout_seed": 3}])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from attention_problems import problem
+from beside_attention import assert_is_attention
 from reflected_problems import TERMS, agrees
 
 import fastpe
@@ -51,17 +52,9 @@ def test_what_it_is(rng, vjp):
 @pytest.mark.parametrize(("n", "m"), [(2, 40), (70, 100), (130, 130)])
 def test_what_reflects_nothing_is_attention(rng, n, m, softcap):
     """Which adds its terms elsewhere."""
-    given, options = all_terms(rng, h=4, hk=2, n=n, m=m), {"causal": True, "softcap": softcap, "return_lse": True}
+    given = all_terms(rng, h=4, hk=2, n=n, m=m)
     given["reflect"] = np.zeros((4, m))
-    plain = {name: array for name, array in given.items() if name not in SLOTS}
-    (out, lse), pull = fastpe.attention_vjp(**given, **options)
-    (expected, same), back = fastpe.attention_vjp(**plain, **options)
-    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(lse, same, rtol=0, atol=1e-12)
-    found, gradients = pull((out, lse)), back((out, lse))
-    for name, gradient in gradients.items():
-        scale = 1 + np.abs(gradient).max()
-        np.testing.assert_allclose(found[name], gradient, rtol=0, atol=1e-12 * scale, err_msg=name)
+    assert_is_attention(given, SLOTS, causal=True, softcap=softcap)
 
 
 @pytest.mark.parametrize("options", [{}, {"softcap": 2.0}, {"window": 40, "dropout": 0.2, "dropout_seed": 3}])
