@@ -9,11 +9,11 @@ from fastpe.reference._attention import attention_vjp_in
 from fastpe.reference._sizes import Sizes
 
 
-def assert_agrees_in(terms, gradient_terms, arguments, *, cells=None, **options):
+def assert_agrees_in(terms, gradient_terms, arguments, *, by_sizes=None, **options):
     """Outputs, logarithms and all gradients obey the error law, with sums of so many terms; returns the outputs.
 
-    cells: of how many a gradient is summed, where the sizes of its terms say what their rounding leaves; they do not
-    where maps are multiplied along a path, as sizes grow with every one.
+    by_sizes: gradients where the sizes of terms say what their rounding leaves, None for all: those do not that come
+    through maps multiplied along a path, as sizes grow with every one.
     """
     dtype, options = arguments["q"].dtype, options | {"return_lse": True}
     ours, pull = fastpe.attention_vjp(**arguments, **options)
@@ -25,7 +25,9 @@ def assert_agrees_in(terms, gradient_terms, arguments, *, cells=None, **options)
     rows = np.random.default_rng(3)
     douts = tuple(rows.standard_normal(x.shape).astype(dtype) for x in ours)
     found, expected, same = pull(douts), exact_pull(douts), plain_pull(douts)
-    sizes = exact_pull(tuple(x.view(Sizes) for x in douts)) if cells else {}
+    sized = found.keys() if by_sizes is None else found.keys() & by_sizes
+    sizes = exact_pull(tuple(x.view(Sizes) for x in douts)) if sized else {}
+    cells = exact[1].size * arguments["k"].shape[-2]
     assert found.keys() == expected.keys()
     _assert_law(ours[0], exact[0], plain[0], terms)
     _assert_law(*(np.where(unseen, 0, x) for x in (ours[1], exact[1], plain[1])), terms)
@@ -33,7 +35,7 @@ def assert_agrees_in(terms, gradient_terms, arguments, *, cells=None, **options)
         assert gradient.shape == np.shape(arguments[name])
         assert gradient.dtype == np.asarray(arguments[name]).dtype
         narrow = gradient.astype(dtype)  # that of scale is summed in float64, of terms that are not
-        if cells:  # terms may cancel; what their rounding leaves grows as the root of their number
+        if name in sized:  # terms may cancel; what their rounding leaves grows as the root of their number
             scattered = np.max(sizes[name], initial=0.0) / np.sqrt(max(1.0, cells / max(1, gradient.size)))
             _assert_law(narrow, expected[name], same[name], gradient_terms, least=max(0.25, float(scattered)))
         else:  # where a row sees a single key, gradients of its weight cancel that are several times what is left

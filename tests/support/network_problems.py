@@ -108,4 +108,4 @@ def agrees(arguments, **options):
     (b, h, n, d), (m, dv) = arguments["q"].shape, arguments["v"].shape[2:]
     more = 1 + len(arguments.keys() & {*TERMS, "polar", "mask"}) + (options.get("softcap") is not None)
     terms = more * (n + m + d + dv) * len(arguments["mlp_bias"]) * arguments["mlp_in"].shape[-1]
-    return assert_agrees_in(terms, terms * n * m * h, arguments, cells=b * h * n * m, **options)
+    return assert_agrees_in(terms, terms * n * m * h, arguments, **options)

@@ -11,6 +11,7 @@ TERMS = (
     "rel_key", "rel_query", "rel_value", "key_bias", "gain", "bias", "values", "scores", "angles", "key_slope",
     "query_slope", "row_scale", "rotors",
 )  # fmt: skip
+SLOPES = {"key_slope", "query_slope"}
 
 
 @st.composite
@@ -73,7 +74,9 @@ def arguments_of(case):
 
 
 def agrees(arguments, **options):
-    """As `assert_agrees_in`; gradients are sums over all cells, and every term adds its own rounding."""
+    """As `assert_agrees_in`; gradients are sums over all cells, and every term adds its own rounding.
+
+    Those of slopes are sums of offsets, up to the length as large as others."""
     (n, d), (m, dv) = arguments["q"].shape[-2:], arguments["v"].shape[-2:]
     more = 1 + len(arguments.keys() & {*TERMS, "mask"}) + (options.get("softcap") is not None)
-    return assert_agrees_in(more * (n + m + d + dv), more * n * m * (d + dv), arguments, **options)
+    return assert_agrees_in(more * (n + m + d + dv), more * n * m * (d + dv), arguments, by_sizes=SLOPES, **options)
