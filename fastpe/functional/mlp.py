@@ -73,25 +73,22 @@ class Networked(Outcome):
         into = call.slots["mlp_in"][0]
         bias, of_bias = self._laid_bias()
         cells, of_cells = self._laid_cells()
+        values, of_values, index = self._laid_values()
         strides = [stride // x.itemsize for x in (q, k, v) for stride in x.strides[:3]]
         sizes = b, h, h // k.shape[1], n, m, d, v.shape[-1], into.shape[0], into.shape[-1], int(call.causal)
-        biases = (
-            int("bias" in call.slots),
-            *of_bias,
-            n - 1,
-            int(bool({"scores", "values"} & call.slots.keys())),
-            *of_cells,
-            m,
-        )
+        of_index = index[0].size if len(index) > 1 else 0
+        given = (int(name in call.slots) for name in ("bias", "scores", "values"))
+        biases = next(given), *of_bias, n - 1, next(given), *of_cells, m, next(given), *of_values, of_index
         spans = np.zeros((1, 1, 2), np.int64) if call.spans is None else contiguous(call.spans, np.int64)
         far = int(np.abs(call.positions.first).max()) + n + m  # no offset is as large
         sight = min(call.window or 0, far), int(call.spans is not None), spans[0].size if len(spans) > 1 else 0
         case = MlpCase._make((*sizes, *strides, *biases, *sight, min(_PARTS, -(-n // int(ROWS)))))
         lengths = np.stack([call.query_lengths, call.key_lengths], axis=1).astype(np.int64)
         sights = contiguous(call.positions.first, np.int64), spans.reshape(-1)
-        scale = contiguous(np.broadcast_to(call.scale if self.rest is None else 1.0, (h,)), self.dtype)
+        scale = contiguous(np.broadcast_to(call.scale, (h,)), self.dtype)
         net = [contiguous(call.slots[name], self.dtype).reshape(-1) for name in NETWORK]
-        return MlpInputs._make((*map(simd.start_of, (q, k, v)), bias, cells, scale, *net, lengths, *sights)), case
+        rows = map(simd.start_of, (q, k, v))
+        return MlpInputs._make((*rows, bias, cells, values, index.reshape(-1), scale, *net, lengths, *sights)), case
 
     def _laid_bias(self) -> tuple[Array, tuple[int, int]]:
         """In one piece, and its strides of samples and heads."""
@@ -100,18 +97,17 @@ class Networked(Outcome):
         return self._in_one_piece(unfold(self.call.slots["bias"], self.call.positions), 1)
 
     def _laid_cells(self) -> tuple[Array, tuple[int, int]]:
-        """Likewise, what `scores` and `values` add."""
-        slots, cells = self.call.slots, None
-        if "scores" in slots:
-            cells = cells_of(slots["scores"], self.call.positions)
-        if "values" in slots:
-            index, values = slots["index"][:, None], slots["values"][:, :, None]
-            led, n = max(len(index), len(values)), index.shape[-2]
-            values = np.broadcast_to(values, (led, values.shape[1], n, values.shape[-1]))
-            index = np.broadcast_to(index, (led, values.shape[1], *index.shape[2:]))
-            chosen = np.take_along_axis(values, index, axis=-1)
-            cells = chosen if cells is None else cells + chosen
-        return (np.zeros(1, self.dtype), (0, 0)) if cells is None else self._in_one_piece(cells, 2)
+        """Likewise, what `scores` adds."""
+        if "scores" not in self.call.slots:
+            return np.zeros(1, self.dtype), (0, 0)
+        return self._in_one_piece(cells_of(self.call.slots["scores"], self.call.positions), 2)
+
+    def _laid_values(self) -> tuple[Array, tuple[int, int], Array]:
+        """Likewise, of `values`; and which of them every cell has, (B or 1, N, M)."""
+        slots = self.call.slots
+        if "values" not in slots:
+            return np.zeros(1, self.dtype), (0, 0), np.zeros((1, 1), np.int32)
+        return *self._in_one_piece(slots["values"], 1), contiguous(slots["index"], np.int32)
 
     def _in_one_piece(self, x: Array, axes: int) -> tuple[Array, tuple[int, int]]:
         """An array (B or 1, H, ...) of so many axes for a head, and the strides of samples and heads."""
@@ -175,6 +171,7 @@ class Networked(Outcome):
         shapes = {
             "dq": (b, h, n, case.width), "dk": (b, p, hk, m, case.width), "dv": (b, p, hk, m, dv), "dscale": (b, p, h),
             "dbias": (b, p, h, offsets) if case.biased else (1,), "dcells": (b, h, n, m) if case.has_cells else (1,),
+            "dvalues": (b, p, h, case.values_head) if case.has_values else (1,),
             "dinto": (b, p, t, w, 2 * h), "doffsets": (b, p, w), "dreadout": (b, p, t, w, h),
         }  # fmt: skip
         g = {name: np.zeros(shape, self.dtype) for name, shape in shapes.items()}
@@ -227,7 +224,7 @@ class Networked(Outcome):
         if "scores" in call.shapes:
             found["scores"] = cells_back(whole["dcells"], positions, slots["scores"].shape[-2:])
         if "values" in call.shapes:
-            found["values"] = _values_gradient(whole["dcells"], slots["index"], slots["values"].shape[-1])
+            found["values"] = whole["dvalues"]
         if "scale" in call.shapes and of_rest is None:
             per_head = whole["dscale"].sum(axis=0)
             found["scale"] = per_head if call.scale.shape else per_head.sum()
@@ -238,17 +235,6 @@ class Networked(Outcome):
     def _ungrouped(self, x: Array) -> Array:
         """The sum over the heads that share a key head."""
         return x.reshape(x.shape[0], -1, self.group, *x.shape[2:]).sum(axis=2) if self.group > 1 else x
-
-
-def _values_gradient(dcells: Array, index: Array, count: int) -> Array:
-    """The sums of cells (B, H, N, M) that chose each of so many values, (B, H, V)."""
-    b, h = dcells.shape[:2]
-    chosen = np.broadcast_to(index, (b, *index.shape[1:])).reshape(b, -1)
-    sums = [
-        [np.bincount(chosen[sample], dcells[sample, head].reshape(-1), count) for head in range(h)]
-        for sample in range(b)
-    ]
-    return np.array(sums, np.float64).astype(dcells.dtype)
 
 
 def _sums_over_queries(g: Gradients) -> dict[str, Array]:

@@ -4,7 +4,7 @@
     o = attention of each head
 
 Where a head is one strip (at most TILE_KEYS positions), its weights stay in the arena for the backward pass; longer
-sequences make them again.
+sequences make them again. Nothing is rounded to bfloat16 where scores go through a network or reflections.
 """
 
 import numpy as np
@@ -14,6 +14,7 @@ from fastpe.kernels.attention.backward import Turns, prepare_deltas, prepare_str
 from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.forward import forward_rows
 from fastpe.kernels.attention.records import terms_of
+from fastpe.kernels.bfloat16.way import exact
 from fastpe.kernels.ends import add
 from fastpe.kernels.gemm import FROM, OVERWRITE, add_column_sums, gemm
 from fastpe.kernels.model_content import content_backward, make_content, moves
@@ -75,9 +76,10 @@ def attention_forward(layer, act, arena, position, dropout, place_of_first, own,
     """`mixed` from `qkv`, of one sequence. place_of_first: where the weights of the first head are dropped out."""
     c, case = sizes.width, position.case
     make_content(layer, act, arena, position, own, sizes, a)
-    if network_forward(position.net, layer, act, arena, position, dropout, place_of_first, own, sizes, a):
+    rest = exact(act), exact(arena), position, dropout, place_of_first, own, sizes, a
+    if network_forward(position.net, layer, *rest):
         return
-    if reflected_forward(position.reflections, layer, act, arena, position, dropout, place_of_first, own, sizes, a):
+    if reflected_forward(position.reflections, layer, *rest):
         return
     for h in range(sizes.heads):
         head = head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a)
@@ -93,12 +95,10 @@ def attention_backward(layer, act, arena, slot_gradients, position, dropout, pla
     """`dqkv` from `dmixed`, of one sequence; adds to the gradients of slots."""
     n, c, case = own.length, sizes.width, position.case
     clear_gate_gradients(position.gates, arena, own, sizes, a)
-    networked = network_backward(
-        position.net, layer, act, arena, slot_gradients, position, dropout, place_of_first, own, sizes, o, a
-    )
-    reflected = reflected_backward(
-        position.reflections, layer, act, arena, slot_gradients, position, dropout, place_of_first, own, sizes, a
-    )
+    exactly = exact(act), exact(arena), exact(slot_gradients)
+    rest = position, dropout, place_of_first, own, sizes
+    networked = network_backward(position.net, layer, *exactly, *rest, o, a)
+    reflected = reflected_backward(position.reflections, layer, *exactly, *rest, a)
     for h in range(0 if networked or reflected else sizes.heads):
         head = head_of(layer, h, act, position, dropout, place_of_first, own, sizes, a)
         terms = terms_of(position.slots, position.numbers, layer, h, case)

@@ -1,6 +1,7 @@
 """The model's attention where a layer has a network over the scores of all heads (`attention.mlp`).
 
-A model without has `units` 0, and may have None as `net`.
+A model without has `units` 0, and may have None as `net`. What else is in its scores is made a tile of a head at a time
+(`attention.mlp_terms`); in a model that has none of it beside a network `slots` is None, and none of it is compiled.
 """
 
 from typing import Any, NamedTuple
@@ -8,14 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpe.kernels._jit import inner
+from fastpe.kernels.attention.beside import Beside, makes_beside
 from fastpe.kernels.attention.cells import clear
 from fastpe.kernels.attention.mlp import ROWS, MlpRoom, Net, Side, room_for_mlp
 from fastpe.kernels.attention.mlp_backward import MlpGradients, mlp_backward
 from fastpe.kernels.attention.mlp_dropped import drops_of
 from fastpe.kernels.attention.mlp_forward import mlp_forward
-from fastpe.kernels.attention.records import BIAS, GIVEN, HEAD, SCORES, WANTED, place
+from fastpe.kernels.attention.mlp_terms import Terms
+from fastpe.kernels.attention.records import BIAS, GIVEN, HEAD, INDEX, SCORES, VALUES, WANTED, place, terms_of
 from fastpe.kernels.dropout import place_in
-from fastpe.kernels.model_content import moves_keys, widened
+from fastpe.kernels.model_content import moves, moves_keys, widened
+from fastpe.kernels.model_gates import first_base
+from fastpe.kernels.model_head import gradients_of, head_of, scratch_memory
 from fastpe.kernels.simd import at, pointer
 
 ONE, NONE = np.int64(1), np.int64(0)
@@ -28,6 +33,8 @@ class Network(NamedTuple):
     bias: np.ndarray
     out: np.ndarray
     cells: np.ndarray  # the slot `scores`
+    values: np.ndarray
+    indices: np.ndarray  # int32, of the slot `index`
 
 
 def network_gradient(slot: str, found: np.ndarray) -> np.ndarray:
@@ -41,10 +48,10 @@ def network_gradient(slot: str, found: np.ndarray) -> np.ndarray:
 
 
 def room_for_net(sizes: Any, *, backward: bool, dropped: bool) -> MlpRoom:
-    """What it needs; of a model without one, a little."""
+    """What it needs; of a model without one, a little. What else is in scores has its memory behind it."""
     units, taps, head = sizes.units, max(sizes.unit_taps, 1), sizes.width // sizes.heads
-    dropped = dropped and units > 0
-    return room_for_mlp(sizes.heads if units else 0, head, head, units, taps, backward=backward, dropped=dropped)
+    heads, wide, dropped = sizes.heads if units else 0, head * (1 + sizes.lifted), dropped and units > 0
+    return room_for_mlp(heads, wide, head, units, taps, backward=backward, dropped=dropped)
 
 
 @inner
@@ -55,27 +62,69 @@ def _net(net, layer, sizes):
 
 
 @inner
-def _side(net, layer, act, arena, position, own, sizes, a):
-    """All heads of one sequence."""
+def _side(net, layer, act, position, own, sizes, a):
+    """All heads of one sequence, whose queries and keys are as the content has them."""
     case, numbers, c = position.case, position.numbers, sizes.width
     head = c // sizes.heads
-    q = at(act, a.qkv + own.start * 3 * c)
-    k, v, row = at(q, c), at(q, 2 * c), 3 * c
-    if moves_keys(sizes):
-        q, row = at(act, a.turned + own.start * 2 * c), case.qr_row
-        k = at(q, c)
-    scale = at(pointer(position.scale), layer * sizes.heads)
+    qkv, turned = at(act, a.qkv + own.start * 3 * c), at(act, a.turned + widened(own.start * 2 * c, sizes))
+    q, of_query = (turned, widened(head, sizes)) if moves(sizes) else (qkv, head)
+    k, of_key = (at(turned, widened(c, sizes)), widened(head, sizes)) if moves_keys(sizes) else (at(qkv, c), head)
     layers, batch, queries, _ = position.spans.shape
     which = min(layer, layers - 1) * batch + min(own.sequence, batch - 1)
     bias = at(pointer(position.bias), place(numbers, BIAS, layer, NONE))
     cells = at(pointer(net.cells), place(numbers, SCORES, layer, NONE))
+    values = at(pointer(net.values), place(numbers, VALUES, layer, NONE))
+    index = at(pointer(net.indices), place(numbers, INDEX, layer, NONE))
     more = sizes.unit_taps // 2 if sizes.causal else NONE  # keys that may follow
     return Side(
-        q, head, row, k, head, row, v, head, 3 * c, bias, numbers[BIAS, HEAD], case.queries - 1, numbers[BIAS, GIVEN],
-        cells, numbers[SCORES, HEAD], case.keys, numbers[SCORES, GIVEN], scale, sizes.heads, ONE, head, head,
-        own.before + own.length + more, NONE, sizes.causal, NONE, at(pointer(position.spans), which * 2 * queries),
-        case.spanned,
+        q, of_query, case.qr_row, k, of_key, case.kr_row, at(qkv, 2 * c), head, 3 * c, bias, numbers[BIAS, HEAD],
+        case.queries - 1, numbers[BIAS, GIVEN], cells, numbers[SCORES, HEAD], case.keys, numbers[SCORES, GIVEN],
+        values, numbers[VALUES, HEAD], index, numbers[VALUES, GIVEN], at(pointer(position.scale), layer * sizes.heads),
+        sizes.heads, ONE, case.width, head, own.before + own.length + more, NONE, sizes.causal, NONE,
+        at(pointer(position.spans), which * 2 * queries), case.spanned,
     )  # fmt: skip
+
+
+class OfSequence(NamedTuple):
+    """A layer's activations of one sequence; None forward as `slot_gradients`."""
+
+    slot_gradients: Any
+    layer: int
+    act: Any
+    arena: Any
+    position: Any
+    own: Any
+    sizes: Any
+    a: Any
+
+
+@makes_beside(OfSequence)
+@inner
+def _beside(given, h):
+    """All other terms of a head's scores, backward with where their gradients go."""
+    slot_gradients, layer, act, arena, position, own, sizes, a = given
+    memory, case = at(arena, a.attention + position.net_room.size), position.case
+    head = head_of(layer, h, act, position, None, NONE, own, sizes, a)
+    scratch = scratch_memory(h, act, memory, position, own, a)
+    terms = terms_of(position.slots, position.numbers, layer, h, case)
+    grads = _gradients_of(slot_gradients, layer, h, act, arena, memory, position, own, sizes, a)
+    return Beside(head, terms, case, scratch, grads)
+
+
+@inner
+def _gradients_of(slot_gradients, layer, h, act, arena, memory, position, own, sizes, a):
+    if slot_gradients is None:
+        return None
+    return gradients_of(layer, h, NONE, act, arena, memory, slot_gradients, position, own, sizes, a)
+
+
+@inner
+def _terms(slots, slot_gradients, layer, act, arena, position, own, sizes, a):
+    """None, for which nothing is compiled, where nothing is beside the network."""
+    if slots is None:
+        return None
+    given = OfSequence(slot_gradients, layer, act, arena, position, own, sizes, a)
+    return Terms(given, None, first_base(act, own, sizes, a), sizes.length)
 
 
 @inner
@@ -90,12 +139,13 @@ def network_forward(net, layer, act, arena, position, dropout, place_of_first, o
         return False
     case, c, end = position.case, sizes.width, own.before + own.length
     head = c // sizes.heads
-    side, made = _side(net, layer, act, arena, position, own, sizes, a), _net(net, layer, sizes)
+    side, made = _side(net, layer, act, position, own, sizes, a), _net(net, layer, sizes)
+    terms = _terms(position.slots, None, layer, act, arena, position, own, sizes, a)
     drops = drops_of(dropout, place_in(dropout, own.sequence, place_of_first), case.keys)
     out, lse, memory = at(act, a.mixed + own.start * c), at(act, a.lse + own.start), at(arena, a.attention)
     for query in range(own.before, end, ROWS):
         rows = min(ROWS, end - query)
-        mlp_forward(side, made, None, drops, query, rows, out, head, c, lse, case.queries, memory, position.net_room)
+        mlp_forward(side, made, terms, drops, query, rows, out, head, c, lse, case.queries, memory, position.net_room)
     return True
 
 
@@ -106,32 +156,38 @@ def network_backward(net, layer, act, arena, slot_gradients, position, dropout, 
         return False
     if not sizes.units:
         return False
-    case, c, memory, room = position.case, sizes.width, at(arena, a.attention), position.net_room
-    places, numbers, head, of_layer = (
-        position.places,
-        position.numbers,
-        c // sizes.heads,
-        min(layer, sizes.net_layers - 1),
-    )
+    c, memory, room = sizes.width, at(arena, a.attention), position.net_room
+    side, made = _side(net, layer, act, position, own, sizes, a), _net(net, layer, sizes)
+    terms = _terms(position.slots, slot_gradients, layer, act, arena, position, own, sizes, a)
+    drops = drops_of(dropout, place_in(dropout, own.sequence, place_of_first), position.case.keys)
+    clear(at(arena, a.dqkv + own.start * 3 * c), own.length * 3 * c)
+    clear(at(memory, room.dscale), sizes.heads)
+    g = _gradients(layer, act, arena, slot_gradients, position, own, sizes, o, a)
+    for query in range(0, own.length, ROWS):
+        mlp_backward(side, made, terms, drops, g, query, min(ROWS, own.length - query), memory, room)
+    return True
+
+
+@inner
+def _gradients(layer, act, arena, slot_gradients, position, own, sizes, o, a):
+    """Where gradients go; of queries and keys as the content has them, which are cleared."""
+    case, c, memory = position.case, sizes.width, at(arena, a.attention)
+    places, numbers, head = position.places, position.numbers, c // sizes.heads
+    of_layer = min(layer, sizes.net_layers - 1)
     dqkv = at(arena, a.dqkv + own.start * 3 * c)
-    dq, row = dqkv, 3 * c
-    clear(dqkv, own.length * 3 * c)
-    if moves_keys(sizes):
-        dq, row = at(arena, a.dcontent + own.start * case.g_row), case.g_row
-        clear(dq, own.length * row)
-    units, dlse = sizes.units * sizes.heads * sizes.unit_taps, at(act, a.lse)
-    g = MlpGradients(
+    dq = dqkv
+    if moves_keys(sizes) or case.apart:
+        dq = at(arena, a.dcontent + own.start * case.g_row)
+        clear(dq, own.length * case.g_row)
+    units, wide = sizes.units * sizes.heads * sizes.unit_taps, widened(head, sizes)
+    return MlpGradients(
         at(arena, a.dmixed + own.start * c), at(act, a.mixed + own.start * c), head, c, at(act, a.lse + own.start),
-        dlse, case.queries, dq, head, row, at(dq, widened(c, sizes)), head, row, at(dqkv, 2 * c), head, 3 * c,
-        at(memory, room.dscale), at(slot_gradients, places[BIAS, 0] + layer * places[BIAS, 1]),
+        at(act, a.lse), case.queries, dq, wide, case.g_row, at(dq, widened(c, sizes)), wide, case.g_row,
+        at(dqkv, 2 * c), head, 3 * c, at(memory, position.net_room.dscale),
+        at(slot_gradients, places[BIAS, 0] + layer * places[BIAS, 1]),
         at(slot_gradients, places[SCORES, 0] + layer * places[SCORES, 1]),
+        at(slot_gradients, places[VALUES, 0] + layer * places[VALUES, 1]),
         at(slot_gradients, o.mlp_in + of_layer * 2 * units), at(slot_gradients, o.mlp_bias + of_layer * sizes.units),
         at(slot_gradients, o.mlp_out + of_layer * units), NONE, numbers[BIAS, WANTED], numbers[SCORES, WANTED],
-        sizes.wants_net,
+        numbers[VALUES, WANTED], sizes.wants_net,
     )  # fmt: skip
-    clear(at(memory, room.dscale), sizes.heads)
-    side, made = _side(net, layer, act, arena, position, own, sizes, a), _net(net, layer, sizes)
-    drops = drops_of(dropout, place_in(dropout, own.sequence, place_of_first), case.keys)
-    for query in range(0, own.length, ROWS):
-        mlp_backward(side, made, None, drops, g, query, min(ROWS, own.length - query), memory, room)
-    return True

@@ -90,8 +90,9 @@ class ModelConfig:
         Type of parameters, activations and gradients.
     precision : {"float32", "bfloat16"}
         ``"bfloat16"``: the operands of all matrix products, forward and backward, are rounded to bfloat16 (to nearest,
-        ties to even). Sums, the stream of activations, norms, softmax, losses, gradients of parameters, Adam's moments
-        and the parameters themselves stay float32, so dtype must be. ``"float32"``: nothing is rounded further.
+        ties to even), but for those of attention through reflections or a network over scores. Sums, the stream of
+        activations, norms, softmax, losses, gradients of parameters, Adam's moments and the parameters themselves stay
+        float32, so dtype must be. ``"float32"``: nothing is rounded further.
     seed : int
         Seed of all random streams, in [0, 2**64).
     init : {"uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_normal"}

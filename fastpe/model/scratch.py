@@ -30,6 +30,7 @@ from fastpe.model.score_terms import (
     OF_CONTENT,
     needs_raw,
     options_of,
+    reads_beside_network,
     reads_more,
     scored,
     with_layers,
@@ -138,7 +139,7 @@ class Scratch:
         reflections = model_reflections.reflections_of(
             places, sizes, dtype, apart=apart, dropped=bool(case.dropped), others=beside
         )
-        more = max(net_room.size, 0 if reflections is None else reflections.room.size)
+        more = max(net_room.size + room.size, 0 if reflections is None else reflections.room.size)
         arena = model_memory.arena_layout(sizes, case, room, more, backward=backward, rows=rows)
         starting = {
             slot: simd.region(starts.get(slot, 0), np.prod(shapes.get(slot, 0)))
@@ -191,9 +192,10 @@ class Scratch:
         polar = _circles(slots["polar"], dtype) if "polar" in slots else None
         gates, slopes, selective, frequencies, _ = self.made
         rare, others, net = (rotors, polar, gates, selective), given.slots, None
-        if NETWORK[0] in slots:  # beside it is none of the others
-            cells = nothing if others is None else others.scores
-            net, others = Network._make((*(slots[slot].ravel() for slot in NETWORK), cells)), None
+        if NETWORK[0] in slots:
+            own = no_slots(dtype) if others is None else others
+            net = Network._make((*(slots[slot].ravel() for slot in NETWORK), own.scores, own.values, own.indices))
+            others = own if reads_beside_network(slots, self.made) else None
         if others is not None or any(x is not None for x in rare):  # then kernels take them all
             none = np.zeros((self.sizes.layers, 8), np.int64)  # more columns than either has
             unread = nothing, nothing, none, none

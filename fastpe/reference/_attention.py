@@ -253,7 +253,7 @@ def attention_vjp_in(
     """`attention_vjp` computed in another dtype: what NumPy gives in float32, for the error law of the tests. factors
     (B, H, N, M): what dropout multiplies weights by before values are mixed. follows: as `Case` has it."""
     case = check(dtype, q, k, v, causal=causal, window=window, lengths=lengths, return_lse=return_lse, slots=slots)
-    if isinstance(q, Rounding) and "reflectors" not in slots:  # as kernels see them; elsewhere they are plain arrays
+    if isinstance(q, Rounding) and not {"reflectors", "mlp_in"} & slots.keys():  # as kernels see them: else exactly
         named = [name for name in ("rel_key", "rel_query", "rel_value", "counts") if name in case.slots]
         rows = {name: like(case.slots[name], q) for name in named}
         case = replace(case, q=like(case.q, q), k=like(case.k, q), v=like(case.v, q), slots=case.slots | rows)

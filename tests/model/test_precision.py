@@ -26,7 +26,8 @@ MODELS = {
     ),
     "shifted queries and keys": replace(TINY, encoding="sincos_2d_detr"),
     "relative": replace(TOKENS, encoding="shaw"),
-    "reflections": replace(TOKENS, encoding="path"),
+    "network": replace(TOKENS, encoding="rope+shaw+fox+dape"),
+    "reflections": replace(TOKENS, encoding="rope+shaw+fox+path"),
 }
 
 

@@ -2,10 +2,11 @@
 
     x_ij = [C_1 .. C_H, b_1 .. b_H],    S = C + b + W2 lrelu(W1 x + b1),    C_h = scale q_h . k_h
 
-b is the bias of another encoding beside it, as of "alibi+dape", "kerple_log+dape" or "fire+dape"; without one it is 0,
-and what "dape" knows of position is its causal mask and, with taps, the order of keys. With a reach (version
-2) W1 and W2 are convolutions along the keys; x is 0 where a key is hidden, and so is the hidden layer, but in causal
-attention behind the query.
+b is the bias of another encoding beside it, as of "alibi+dape", "kerple_log+dape" or "fire+dape". Rotations, products
+with rows over offsets and gains of others are parts of C, as of "rope+shaw+dape"; what gates take away, as of
+"fox+dape", is added to S, which the network does not read. Without any other b is 0, and what "dape" knows of position
+is its causal mask and, with taps, the order of keys. With a reach (version 2) W1 and W2 are convolutions along the
+keys; x is 0 where a key is hidden, and so is the hidden layer, but in causal attention behind the query.
 
 Source: Zheng et al. 2024, "DAPE: Data-Adaptive Positional Encoding for Length Extrapolation" (arXiv:2405.14722), and
 "DAPE V2: Process Attention Score as Feature Map for Length Extrapolation" (arXiv:2410.04798);

@@ -4,9 +4,11 @@ It is laid out as `calls` takes it. Cells stand key by key on those ways, a lane
 query by query: they are turned for its passes, and turned back.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba.extending import intrinsic
 
 from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.bands import offsets_of, relative_gradient, relative_mix, relative_scores
@@ -29,6 +31,7 @@ from fastpe.kernels.attention.records import (
     wanted,
 )
 from fastpe.kernels.attention.room import scratch_of
+from fastpe.kernels.choice import called
 from fastpe.kernels.gemm import transpose
 from fastpe.kernels.simd import at, lanes, load_first, pointer, row, scalar, splat, store_first
 
@@ -52,6 +55,25 @@ class Beside(NamedTuple):
     case: Any
     scratch: Any
     gradients: Any
+
+
+_MAKERS: dict[type, Any] = {}
+
+
+def makes_beside(kind: type) -> Callable[[Any], Any]:
+    """Of a function of a tuple of this kind and a head: `beside_in` is it, where such a tuple is given."""
+
+    def registered(function: Any) -> Any:
+        _MAKERS[kind] = function
+        return function
+
+    return registered
+
+
+@intrinsic
+def beside_in(typingctx, given, h):
+    """`Beside` of one head, of a call or of a model's layer."""
+    return called(typingctx, _MAKERS[given.instance_class], (given, h))
 
 
 @inner

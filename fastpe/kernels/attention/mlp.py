@@ -74,7 +74,11 @@ class Side(NamedTuple):
     cells_head: int
     cells_row: int
     has_cells: int
-    scale: Any  # of each head
+    values: Any  # of which every query and key has one as a bias,
+    values_head: int
+    index: Any  # the one that this says, in rows as those of cells
+    has_values: int
+    scale: Any  # of each head; not read where other terms have it
     heads: int
     group: int  # heads that share keys
     width: int

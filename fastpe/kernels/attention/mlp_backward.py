@@ -20,15 +20,17 @@ from fastpe.kernels.attention.mlp import (
     sees_all,
 )
 from fastpe.kernels.attention.mlp_dropped import drop_again, mixed_weights
-from fastpe.kernels.attention.mlp_forward import in_columns, make_scores, turn_queries
+from fastpe.kernels.attention.mlp_forward import in_columns, make_scores, turn_queries, value_of
 from fastpe.kernels.attention.mlp_maps import PLAIN, SLOPED, add_products, map_cells
 from fastpe.kernels.attention.mlp_terms import (
     add_offsets_to,
     begin_where_shown,
     choose_bases,
+    factor_of,
     finish_scores,
     hide_masked,
     hide_masked_units,
+    masks_of,
     of_offsets,
     products_back,
     scores_back,
@@ -38,6 +40,7 @@ from fastpe.kernels.simd import (
     at,
     backwards,
     exp,
+    fma,
     get,
     lanes,
     load,
@@ -53,7 +56,7 @@ from fastpe.kernels.simd import (
 
 
 class MlpGradients(NamedTuple):
-    """Pointers to where gradients go, and strides; those of keys, values, biases and the network are added to."""
+    """Pointers to where gradients go, and strides; all are added to."""
 
     dout: Any
     out: Any
@@ -74,22 +77,24 @@ class MlpGradients(NamedTuple):
     dscale: Any  # of each head
     dbias: Any  # laid out as the bias
     dcells: Any  # as `Side.cells`
+    dvalues: Any  # as `Side.values`
     dinto: Any  # (T, W, 2 H): other than the network itself
     dhidden: Any  # (W,)
     dreadout: Any  # (T, W, H)
     has_dlse: int
     wants_bias: int
     wants_cells: int
+    wants_values: int
     wants_net: int
 
 
 @inner
-def _prepare(side, g, block, arena, room):
+def _prepare(side, terms, g, block, arena, room):
     """Of the block's queries: columns of the gradients of outputs, rows times the scale, lse, and what is taken from
     the gradients of weights."""
     clear(at(arena, room.dq), side.heads * ROWS * side.width)
     for h in range(side.heads):
-        turned, factor = at(arena, room.dturned + h * side.v_width * ROWS), splat(get(side.scale, h))
+        turned, factor = at(arena, room.dturned + h * side.v_width * ROWS), splat(factor_of(terms, side, h))
         in_columns(at(g.dout, h * g.out_head + block.query * g.out_row), g.out_row, turned, block.rows, side.v_width)
         for i in range(ROWS):
             spot, query = h * ROWS + i, block.query + i
@@ -159,7 +164,7 @@ def _u_back(side, net, terms, g, block, chunk, arena, room):
     )  # fmt: skip
     hide_units(side, du, w, block, chunk, arena, room)
     if not side.causal:
-        hide_masked_units(terms, du, w, block, chunk, room)
+        hide_masked_units(masks_of(terms), du, w, block, chunk, room)
     if g.wants_net:
         for tap in range(net.taps):
             scores, taken = at(s, first), at(u, first + (tap - reach) * ROWS)
@@ -187,7 +192,7 @@ def _x_back(side, net, terms, g, block, chunk, arena, room):
             taken = at(x, of_u + (tap - reach) * ROWS)
             add_products(at(du, of_u), room.grid, w, taken, room.grid, inputs, units, at(g.dinto, tap * w * inputs))
     hide(dx, inputs, block, chunk, arena, room)
-    hide_masked(terms, dx, inputs, block, chunk, room)
+    hide_masked(masks_of(terms), dx, inputs, block, chunk, room)
     first, cells = cell_of(chunk.start, chunk, room), (chunk.end - chunk.start) * ROWS
     for number in range(inputs):
         own, e = at(dx, number * room.grid + first), at(arena, room.s + number % side.heads * room.grid + first)
@@ -204,6 +209,11 @@ def _biases_back(side, g, block, chunk, h, arena, room):
             for i in range(block.rows):
                 place = h * side.cells_head + (block.query + i) * side.cells_row + key
                 put(g.dcells, place, get(g.dcells, place) + get(own, cell_of(key, chunk, room) + i))
+    if g.wants_values:
+        for key in range(chunk.x_start, chunk.x_end):
+            for i in range(block.rows):
+                place = h * side.values_head + value_of(side, block.query + i, key)
+                put(g.dvalues, place, get(g.dvalues, place) + get(own, cell_of(key, chunk, room) + i))
     if g.wants_bias:
         sums, n, width = at(arena, room.offsets), chunk.x_end - chunk.x_start, lanes(own)
         clear(sums, n + ROWS)
@@ -247,12 +257,11 @@ def _rows_back(side, terms, g, block, chunk, h, arena, room):
 
 @inner
 def mlp_backward(side, net, terms, drops, g, query, rows, arena, room):
-    """Gradients of a block of queries: those of q and of the scale as they are, all others added to. terms: as those of
-    `mlp_forward`."""
-    block = begin_where_shown(terms, block_of(side, query, rows, arena, room), arena, room)
-    turn_queries(side, block, arena, room)
+    """Adds the gradients of a block of queries. terms: as those of `mlp_forward`."""
+    block = begin_where_shown(masks_of(terms), block_of(side, query, rows, arena, room), arena, room)
+    turn_queries(side, terms, block, arena, room)
     choose_bases(terms, side.heads, block)
-    _prepare(side, g, block, arena, room)
+    _prepare(side, terms, g, block, arena, room)
     for start in range(block.start, block.end, KEYS):
         chunk = chunk_of(side, net, block, start)
         make_scores(side, net, terms, block, chunk, arena, room)
@@ -265,10 +274,11 @@ def mlp_backward(side, net, terms, drops, g, query, rows, arena, room):
             _biases_back(side, g, block, chunk, h, arena, room)
             _rows_back(side, terms, g, block, chunk, h, arena, room)
     for h in range(side.heads):
-        summed, factor = get(g.dscale, h), splat(get(side.scale, h))
+        summed, factor = get(g.dscale, h), splat(factor_of(terms, side, h))
         for i in range(rows):
             own, dq = at(arena, room.dq + (h * ROWS + i) * side.width), at(g.dq, h * g.dq_head + (query + i) * g.dq_row)
             summed += dot(at(side.q, h * side.q_head + (query + i) * side.q_row), own, side.width)
             for c in range(0, side.width, lanes(own)):
-                store_first(dq, c, factor * load_first(own, c, side.width - c), side.width - c)
+                left = side.width - c
+                store_first(dq, c, fma(factor, load_first(own, c, left), load_first(dq, c, left)), left)
         put(g.dscale, h, summed)

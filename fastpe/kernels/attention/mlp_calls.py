@@ -3,11 +3,12 @@
 from typing import Any, NamedTuple
 
 from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.attention.beside import beside_of, makes_beside
 from fastpe.kernels.attention.mlp import ONE, ROWS, Net, Side
 from fastpe.kernels.attention.mlp_backward import MlpGradients, mlp_backward
 from fastpe.kernels.attention.mlp_dropped import drops_of
 from fastpe.kernels.attention.mlp_forward import mlp_forward
-from fastpe.kernels.attention.mlp_terms import Terms
+from fastpe.kernels.attention.mlp_terms import Terms, masked_of
 from fastpe.kernels.simd import at, pointer, row
 from fastpe.kernels.threads import claim, in_lanes
 
@@ -42,6 +43,10 @@ class MlpCase(NamedTuple):
     cells_batch: int
     cells_head: int
     cells_row: int
+    has_values: int
+    values_batch: int
+    values_head: int
+    index_batch: int
     window: int
     spanned: int
     spans_batch: int
@@ -56,7 +61,9 @@ class MlpInputs(NamedTuple):
     v: Any
     bias: Any
     cells: Any
-    scale: Any
+    values: Any
+    index: Any  # int32
+    scale: Any  # not read where there are others
     into: Any
     offsets: Any
     readout: Any
@@ -78,6 +85,7 @@ class MlpOutputs(NamedTuple):
     dscale: Any  # (B, parts, H)
     dbias: Any  # (B, parts, H, offsets)
     dcells: Any  # (B, H, N, M)
+    dvalues: Any  # (B, parts, H, V)
     dinto: Any  # (B, parts, T, W, 2 H)
     doffsets: Any  # (B, parts, W)
     dreadout: Any  # (B, parts, T, W, H)
@@ -90,9 +98,11 @@ def _side(x, b, case):
         at(pointer(x.q), b * case.q_batch), case.q_head, case.q_row, at(pointer(x.k), b * case.k_batch), case.k_head,
         case.k_row, at(pointer(x.v), b * case.v_batch), case.v_head, case.v_row,
         at(pointer(x.bias), b * case.bias_batch), case.bias_head, case.zero, case.biased,
-        at(pointer(x.cells), b * case.cells_batch), case.cells_head, case.cells_row, case.has_cells, pointer(x.scale),
-        case.heads, case.group, case.width, case.v_width, x.lengths[b, 1], x.firsts[min(b, len(x.firsts) - 1)],
-        case.causal, case.window, at(pointer(x.spans), b * case.spans_batch), case.spanned,
+        at(pointer(x.cells), b * case.cells_batch), case.cells_head, case.cells_row, case.has_cells,
+        at(pointer(x.values), b * case.values_batch), case.values_head, at(pointer(x.index), b * case.index_batch),
+        case.has_values, pointer(x.scale), case.heads, case.group, case.width, case.v_width, x.lengths[b, 1],
+        x.firsts[min(b, len(x.firsts) - 1)], case.causal, case.window, at(pointer(x.spans), b * case.spans_batch),
+        case.spanned,
     )  # fmt: skip
 
 
@@ -112,9 +122,26 @@ def _gradients(y, b, part, offsets, case):
         at(pointer(y.dlse), b * h * n), n, at(pointer(y.dq), b * h * n * d), n * d, d,
         at(pointer(y.dk), own * of_keys * d), keys * d, d, at(pointer(y.dv), own * of_keys * e), keys * e, e,
         at(pointer(y.dscale), own * h), at(pointer(y.dbias), own * h * offsets),
-        at(pointer(y.dcells), b * h * n * keys * case.has_cells), at(pointer(y.dinto), own * 2 * units),
-        at(pointer(y.doffsets), own * w), at(pointer(y.dreadout), own * units), ONE, case.biased, case.has_cells, ONE,
+        at(pointer(y.dcells), b * h * n * keys * case.has_cells),
+        at(pointer(y.dvalues), own * h * case.values_head), at(pointer(y.dinto), own * 2 * units),
+        at(pointer(y.doffsets), own * w), at(pointer(y.dreadout), own * units), ONE, case.biased, case.has_cells,
+        case.has_values, ONE,
     )  # fmt: skip
+
+
+class OfSample(NamedTuple):
+    """`beside.Others`, the lane, the sample, and the place of its first head, where gradients are sums over queries."""
+
+    others: Any
+    lane: int
+    b: int
+    place: int
+
+
+@makes_beside(OfSample)
+@inner
+def _beside(given, h):
+    return beside_of(given.others, given.lane, given.b, h, given.place + h)
 
 
 @inner
@@ -122,7 +149,9 @@ def _terms(others, bases, lane, b, place):
     """None, for which nothing is compiled, where nothing is beside the network."""
     if others is None:
         return None
-    return Terms(others, lane, b, place, bases)
+    case = others.case
+    first = at(pointer(bases), b * case.heads * case.queries * (bases.size > 1))
+    return Terms(OfSample(others, lane, b, place), masked_of(others.x, b, case), first, case.queries)
 
 
 @inner
@@ -165,8 +194,7 @@ def _backward(lane, board, x, dropout, others, bases, y, case, offsets, room, ar
 def mlp_forward_calls(crew, board, x, dropout, others, bases, y, case, room, arenas):
     """`out` and `lse` of `y`, which hold zeros and minus infinity for queries that are padding.
 
-    others: `beside.Others`, or None; where they are, the scale is theirs. bases: where keys have offsets, what lse is
-    less of.
+    others: `beside.Others`, or None. bases (B, H, N), float64: where keys have offsets, what lse is less of.
     """
     in_lanes(crew, _forward, (pointer(board), x, dropout, others, bases, y, case, room, arenas))
 

@@ -24,10 +24,12 @@ from fastpe.kernels.attention.mlp_maps import LEAKY, ONTO, map_cells
 from fastpe.kernels.attention.mlp_terms import (
     begin_where_shown,
     choose_bases,
+    factor_of,
     finish_products,
     finish_scores,
     hide_masked,
     hide_masked_units,
+    masks_of,
     mix_rel_value,
 )
 from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
@@ -58,12 +60,12 @@ def in_columns(x, x_row, y, rows, width):
 
 
 @inner
-def turn_queries(side, block, arena, room):
+def turn_queries(side, terms, block, arena, room):
     """The block's queries, times the scale, in columns."""
     for h in range(side.heads):
         turned, size = at(arena, room.turned + h * side.width * ROWS), side.width * ROWS
         in_columns(at(side.q, h * side.q_head + block.query * side.q_row), side.q_row, turned, block.rows, side.width)
-        scale_row(turned, size, get(side.scale, h))
+        scale_row(turned, size, factor_of(terms, side, h))
 
 
 @inner
@@ -80,7 +82,13 @@ def _make_x(side, terms, block, chunk, arena, room):
         finish_products(terms, h, block, chunk.x_start, n, content)
         _make_biases(side, block, chunk, h, at(x, (side.heads + h) * room.grid + place), n, arena, room)
     hide(x, 2 * side.heads, block, chunk, arena, room)
-    hide_masked(terms, x, 2 * side.heads, block, chunk, room)
+    hide_masked(masks_of(terms), x, 2 * side.heads, block, chunk, room)
+
+
+@inner
+def value_of(side, query, key):
+    """Which of the values they have."""
+    return np.int64(get(side.index, query * side.cells_row + key))
 
 
 @inner
@@ -103,6 +111,11 @@ def _make_biases(side, block, chunk, h, biases, n, arena, room):
             for i in range(block.rows):
                 cell = get(side.cells, h * side.cells_head + (block.query + i) * side.cells_row + chunk.x_start + j)
                 put(biases, j * ROWS + i, get(biases, j * ROWS + i) + cell)
+    if side.has_values:
+        for j in range(n):
+            for i in range(block.rows):
+                chosen = get(side.values, h * side.values_head + value_of(side, block.query + i, chunk.x_start + j))
+                put(biases, j * ROWS + i, get(biases, j * ROWS + i) + chosen)
 
 
 @inner
@@ -116,7 +129,7 @@ def _make_u(side, net, terms, block, chunk, arena, room):
     )  # fmt: skip
     hide_units(side, u, net.hidden, block, chunk, arena, room)
     if not side.causal:
-        hide_masked_units(terms, u, net.hidden, block, chunk, room)
+        hide_masked_units(masks_of(terms), u, net.hidden, block, chunk, room)
 
 
 @inner
@@ -180,10 +193,10 @@ def _sum_values(side, terms, block, chunk, h, arena, room):
 
 @inner
 def mlp_forward(side, net, terms, drops, query, rows, out, out_head, out_row, lse, lse_head, arena, room):
-    """Outputs and lse of a block of queries. terms: `mlp_terms.Terms`, or None: then the scale is that of `side`."""
+    """Outputs and lse of a block of queries. terms: `mlp_terms.Terms`, or None."""
     block, h_rows = block_of(side, query, rows, arena, room), side.heads * ROWS
-    block = begin_where_shown(terms, block, arena, room)
-    turn_queries(side, block, arena, room)
+    block = begin_where_shown(masks_of(terms), block, arena, room)
+    turn_queries(side, terms, block, arena, room)
     choose_bases(terms, side.heads, block)
     clear(at(arena, room.out), h_rows * side.v_width)
     clear(at(arena, room.sum), h_rows)

@@ -17,7 +17,7 @@ from fastpe.kernels.attention.beside import (
     add_offset_scores,
     add_rel_value,
     add_to_mask,
-    beside_of,
+    beside_in,
     from_key,
     mix_offsets,
     relative_backward,
@@ -26,10 +26,10 @@ from fastpe.kernels.attention.beside import (
 )
 from fastpe.kernels.attention.cells import TILE_KEYS, copy_cells, scale_row
 from fastpe.kernels.attention.columns import add_query_slopes, columns_backward, with_slopes
-from fastpe.kernels.attention.mlp import ROWS, Block, cell_of
+from fastpe.kernels.attention.mlp import NONE, ROWS, Block, cell_of
 from fastpe.kernels.attention.products import add_relative_products
 from fastpe.kernels.attention.records import GIVEN, HEAD, KEY_OFFSET, MASK, ONE, Tile, given, place
-from fastpe.kernels.attention.records import ROWS as OF_ROW
+from fastpe.kernels.attention.records import ROWS as ROWS_OF_SLOT
 from fastpe.kernels.attention.score import scale_products, scale_products_backward
 from fastpe.kernels.attention.softcap import cap_cells, cap_cells_backward
 from fastpe.kernels.simd import (
@@ -52,26 +52,41 @@ from fastpe.kernels.simd import (
 _LEAST = -1e36  # above `mlp.HIDDEN`
 
 
-class Terms(NamedTuple):
-    """What a lane has of the terms of one sample: `beside.Others`, the lane, the sample, the number of the first head
-    where gradients are sums over queries, and the bases of all queries, (B, H, N) float64."""
+class Masked(NamedTuple):
+    """The masks of one sample: a pointer to the first, how many heads have one of their own (1 where one serves all, 0
+    without any), and what lies from one to the next, and from row to row."""
 
-    others: Any
-    lane: int
-    b: int
-    place: int
-    bases: Any
+    mask: Any
+    masks: int
+    head: int
+    row: int
+
+
+class Terms(NamedTuple):
+    """What a lane has of the terms of one sample."""
+
+    given: Any  # what `beside_in` takes
+    masked: Masked | None  # None where no mask is compiled
+    bases: Any  # pointer to those of all queries, (H, N), which nobody reads where keys have no offsets
+    bases_head: int
 
 
 @inner
 def _of_head(terms, h):
-    return beside_of(terms.others, terms.lane, terms.b, h, terms.place + h)
+    return beside_in(terms.given, h)
 
 
 @inner
 def _base_at(terms, h, query):
-    case = terms.others.case
-    return at(pointer(terms.bases), ((terms.b * case.heads + h) * case.queries + query) * (terms.bases.size > 1))
+    return at(terms.bases, h * terms.bases_head + query)
+
+
+@inner
+def factor_of(terms, side, h):
+    """What a head's queries are multiplied by: other terms multiply products by the scale."""
+    if terms is None:
+        return get(side.scale, h)
+    return scalar(side.q, 1.0)
 
 
 @inner
@@ -100,7 +115,7 @@ def _choose(head, columns, case, block, bases):
             best = maximum(best, keep_first(load_first(columns.key_offset, j, left), left, lowest))
         base = largest(best)
     for i in range(block.rows):
-        put(bases, i, base)
+        put(bases, i, scalar(bases, base))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -108,40 +123,47 @@ def _choose(head, columns, case, block, bases):
 
 
 @inner
-def _masks(terms):
-    """How many heads have a mask of their own; 1 where one serves all, 0 without any."""
-    table = terms.others.x.table
-    return (terms.others.case.heads if table[MASK, HEAD] else ONE) * table[MASK, GIVEN]
+def masked_of(x, b, case):
+    """Those of a call."""
+    masks = (case.heads if x.table[MASK, HEAD] else ONE) * x.table[MASK, GIVEN]
+    first = at(pointer(x.mask), place(x.table, MASK, b, NONE) * x.table[MASK, GIVEN])
+    return Masked(first, masks, x.table[MASK, HEAD], x.table[MASK, ROWS_OF_SLOT])
 
 
 @inner
-def _hides(terms, h, i, key):
-    """Whether the mask of head h hides a key from query i."""
-    x = terms.others.x
-    first = place(x.table, MASK, terms.b, h)
-    return get(pointer(x.mask), first + i * x.table[MASK, OF_ROW] + key) == -np.inf
-
-
-@inner
-def _hides_from_all(terms, masks, i, key):
-    h = np.int64(0)
-    while h < masks and _hides(terms, h, i, key):
-        h += 1
-    return h == masks
-
-
-@inner
-def begin_where_shown(terms, block, arena, room):
-    """The block, whose queries see nothing before the first key that the mask shows them."""
+def masks_of(terms):
+    """None, for which nothing is compiled, where there can be none."""
     if terms is None:
+        return None
+    return terms.masked
+
+
+@inner
+def _hides(masked, h, i, key):
+    """Whether the mask of head h hides a key from query i."""
+    return get(masked.mask, h * masked.head + i * masked.row + key) == -np.inf
+
+
+@inner
+def _hides_from_all(masked, i, key):
+    h = np.int64(0)
+    while h < masked.masks and _hides(masked, h, i, key):
+        h += 1
+    return h == masked.masks
+
+
+@inner
+def begin_where_shown(masked, block, arena, room):
+    """The block, whose queries see nothing before the first key that the mask shows them."""
+    if masked is None:
         return block
-    masks, low, high = _masks(terms), at(arena, room.low), at(arena, room.high)
-    if masks == 0:
+    low, high = at(arena, room.low), at(arena, room.high)
+    if masked.masks == 0:
         return block
     first, last = block.all_start, block.all_end
     for i in range(block.rows):
         key, end = np.int64(get(low, i)), np.int64(get(high, i))
-        while key < end and _hides_from_all(terms, masks, block.query + i, key):
+        while key < end and _hides_from_all(masked, block.query + i, key):
             key += 1
         put(low, i, scalar(low, key if key < end else 0))
         put(high, i, scalar(low, end if key < end else 0))
@@ -150,31 +172,29 @@ def begin_where_shown(terms, block, arena, room):
 
 
 @inner
-def hide_masked(terms, x, grids, block, chunk, room):
+def hide_masked(masked, x, grids, block, chunk, room):
     """Zeros in x, or its gradients, of a head for keys that are hidden from it; so many grids, all heads once or
     twice."""
-    if terms is None:
+    if masked is None:
         return
-    masks = _masks(terms)
-    for h in range(masks):
+    for h in range(masked.masks):
         for key in range(chunk.x_start, chunk.x_end):
             cell = cell_of(key, chunk, room)
             for i in range(ROWS):  # of those past the last query nobody hides anything else
-                if i >= block.rows or _hides(terms, h, block.query + i, key):
-                    for number in range(h, grids, masks):
+                if i >= block.rows or _hides(masked, h, block.query + i, key):
+                    for number in range(h, grids, masked.masks):
                         put(x, number * room.grid + cell + i, scalar(x, 0.0))
 
 
 @inner
-def hide_masked_units(terms, u, units, block, chunk, room):
+def hide_masked_units(masked, u, units, block, chunk, room):
     """Zeros in u, or its gradients, for keys that are hidden from all heads."""
-    if terms is None:
+    if masked is None:
         return
-    masks = _masks(terms)
-    for key in range(chunk.u_start, chunk.u_end if masks > 0 else chunk.u_start):
+    for key in range(chunk.u_start, chunk.u_end if masked.masks > 0 else chunk.u_start):
         cell = cell_of(key, chunk, room)
         for i in range(ROWS):
-            if i >= block.rows or _hides_from_all(terms, masks, block.query + i, key):
+            if i >= block.rows or _hides_from_all(masked, block.query + i, key):
                 for unit in range(units):
                     put(u, unit * room.grid + cell + i, scalar(u, 0.0))
 
@@ -246,7 +266,7 @@ def finish_scores(terms, h, block, chunk, arena, room):
     """A head's scores of a chunk, from what the network has left of them."""
     if terms is None:
         return
-    own, tile, base = _of_head(terms, h), _tile(block, chunk), get(_base_at(terms, h, block.query), 0)
+    own, tile, base = _of_head(terms, h), _tile(block, chunk), _base_at(terms, h, block.query)
     s, cells = at(arena, room.s + h * room.grid + cell_of(chunk.start, chunk, room)), own.scratch.cells
     turned(s, ROWS, tile, cells)
     with_slopes(own.head.columns, scalar(cells, 1.0), own.head, tile, cells)
@@ -273,12 +293,14 @@ def _raise_least(tile, cells):
 
 @inner
 def _add_offsets(head, columns, tile, base, cells):
+    """base: pointer to that of the tile's queries."""
     if columns is None:
         return
     if not given(head.table, KEY_OFFSET):
         return
+    less = np.float64(get(base, 0))
     for j in range(tile.n):
-        offset = scalar(cells, get(columns.key_offset, tile.j0 + j) - base)
+        offset = scalar(cells, get(columns.key_offset, tile.j0 + j) - less)
         for i in range(tile.m):
             put(cells, i * TILE_KEYS + j, get(cells, i * TILE_KEYS + j) + offset)
 

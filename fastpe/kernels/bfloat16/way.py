@@ -111,6 +111,13 @@ def rounding(typingctx, p, memory, way):
 
 
 @intrinsic
+def exact(typingctx, p):
+    """The pointer `p`, not rounding in products."""
+    plain = pointers.pointer_type(p.dtype) if isinstance(p, pointers.RoundingPointer) else p
+    return plain(p), lambda context, b, signature, a: pointers.plain_of(b, p, a[0])
+
+
+@intrinsic
 def named(typingctx, way):
     """A way, as the instructions take it."""
     return WayType(_NAMES[way.instance_class])(way), lambda context, b, signature, arguments: no_way(b)
