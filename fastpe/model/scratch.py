@@ -139,7 +139,9 @@ class Scratch:
         reflections = model_reflections.reflections_of(
             places, sizes, dtype, apart=apart, dropped=bool(case.dropped), others=beside
         )
-        more = max(net_room.size + room.size, 0 if reflections is None else reflections.room.size)
+        more = sizes.units and net_room.size + room.size
+        if reflections is not None:
+            more = max(more, reflections.room.size)
         arena = model_memory.arena_layout(sizes, case, room, more, backward=backward, rows=rows)
         starting = {
             slot: simd.region(starts.get(slot, 0), np.prod(shapes.get(slot, 0)))

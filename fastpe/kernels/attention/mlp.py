@@ -101,6 +101,7 @@ class MlpRoom(NamedTuple):
     u: int  # W
     s: int  # H: scores, then weights, then the gradients of scores
     offsets: int  # of a head: its biases, one for each offset that cells have, and gradients of them
+    mask: int  # of a head, and another
     turned: int  # (H, D, ROWS): queries times the scale, transposed
     out: int  # (H, ROWS, Dv)
     top: int  # (H, ROWS): the largest score so far, or lse
@@ -140,6 +141,7 @@ def room_for_mlp(
 
     sizes = {
         "x": 2 * heads * grid, "u": hidden * grid, "s": heads * grid, "offsets": grid // rows + 2 * rows,
+        "mask": 2 * grid,
         "turned": heads * width * rows,
         "out": heads * rows * v_width, "top": heads * rows, "sum": heads * rows, "factors": rows,
         "ones": rows, "low": rows, "high": rows,

@@ -22,15 +22,12 @@ from fastpe.kernels.attention.mlp import (
 from fastpe.kernels.attention.mlp_dropped import drop_again, mixed_weights
 from fastpe.kernels.attention.mlp_forward import in_columns, make_scores, turn_queries, value_of
 from fastpe.kernels.attention.mlp_maps import PLAIN, SLOPED, add_products, map_cells
+from fastpe.kernels.attention.mlp_masks import begin_where_shown, hide_masked, hide_masked_units, masks_of
 from fastpe.kernels.attention.mlp_terms import (
     add_offsets_to,
-    begin_where_shown,
     choose_bases,
     factor_of,
     finish_scores,
-    hide_masked,
-    hide_masked_units,
-    masks_of,
     of_offsets,
     products_back,
     scores_back,
@@ -164,7 +161,7 @@ def _u_back(side, net, terms, g, block, chunk, arena, room):
     )  # fmt: skip
     hide_units(side, du, w, block, chunk, arena, room)
     if not side.causal:
-        hide_masked_units(masks_of(terms), du, w, block, chunk, room)
+        hide_masked_units(masks_of(terms), du, w, block, chunk, arena, room)
     if g.wants_net:
         for tap in range(net.taps):
             scores, taken = at(s, first), at(u, first + (tap - reach) * ROWS)
@@ -192,7 +189,7 @@ def _x_back(side, net, terms, g, block, chunk, arena, room):
             taken = at(x, of_u + (tap - reach) * ROWS)
             add_products(at(du, of_u), room.grid, w, taken, room.grid, inputs, units, at(g.dinto, tap * w * inputs))
     hide(dx, inputs, block, chunk, arena, room)
-    hide_masked(masks_of(terms), dx, inputs, block, chunk, room)
+    hide_masked(masks_of(terms), dx, inputs, block, chunk, arena, room)
     first, cells = cell_of(chunk.start, chunk, room), (chunk.end - chunk.start) * ROWS
     for number in range(inputs):
         own, e = at(dx, number * room.grid + first), at(arena, room.s + number % side.heads * room.grid + first)

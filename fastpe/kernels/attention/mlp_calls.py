@@ -8,7 +8,8 @@ from fastpe.kernels.attention.mlp import ONE, ROWS, Net, Side
 from fastpe.kernels.attention.mlp_backward import MlpGradients, mlp_backward
 from fastpe.kernels.attention.mlp_dropped import drops_of
 from fastpe.kernels.attention.mlp_forward import mlp_forward
-from fastpe.kernels.attention.mlp_terms import Terms, masked_of
+from fastpe.kernels.attention.mlp_masks import masked_of
+from fastpe.kernels.attention.mlp_terms import Terms
 from fastpe.kernels.simd import at, pointer, row
 from fastpe.kernels.threads import claim, in_lanes
 

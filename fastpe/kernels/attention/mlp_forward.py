@@ -21,15 +21,12 @@ from fastpe.kernels.attention.mlp import (
 )
 from fastpe.kernels.attention.mlp_dropped import drop_weights
 from fastpe.kernels.attention.mlp_maps import LEAKY, ONTO, map_cells
+from fastpe.kernels.attention.mlp_masks import begin_where_shown, hide_masked, hide_masked_units, masks_of
 from fastpe.kernels.attention.mlp_terms import (
-    begin_where_shown,
     choose_bases,
     factor_of,
     finish_products,
     finish_scores,
-    hide_masked,
-    hide_masked_units,
-    masks_of,
     mix_rel_value,
 )
 from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
@@ -82,7 +79,7 @@ def _make_x(side, terms, block, chunk, arena, room):
         finish_products(terms, h, block, chunk.x_start, n, content)
         _make_biases(side, block, chunk, h, at(x, (side.heads + h) * room.grid + place), n, arena, room)
     hide(x, 2 * side.heads, block, chunk, arena, room)
-    hide_masked(masks_of(terms), x, 2 * side.heads, block, chunk, room)
+    hide_masked(masks_of(terms), x, 2 * side.heads, block, chunk, arena, room)
 
 
 @inner
@@ -129,7 +126,7 @@ def _make_u(side, net, terms, block, chunk, arena, room):
     )  # fmt: skip
     hide_units(side, u, net.hidden, block, chunk, arena, room)
     if not side.causal:
-        hide_masked_units(masks_of(terms), u, net.hidden, block, chunk, room)
+        hide_masked_units(masks_of(terms), u, net.hidden, block, chunk, arena, room)
 
 
 @inner

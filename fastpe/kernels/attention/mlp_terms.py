@@ -26,10 +26,9 @@ from fastpe.kernels.attention.beside import (
 )
 from fastpe.kernels.attention.cells import TILE_KEYS, copy_cells, scale_row
 from fastpe.kernels.attention.columns import add_query_slopes, columns_backward, with_slopes
-from fastpe.kernels.attention.mlp import NONE, ROWS, Block, cell_of
+from fastpe.kernels.attention.mlp import ROWS, cell_of
 from fastpe.kernels.attention.products import add_relative_products
-from fastpe.kernels.attention.records import GIVEN, HEAD, KEY_OFFSET, MASK, ONE, Tile, given, place
-from fastpe.kernels.attention.records import ROWS as ROWS_OF_SLOT
+from fastpe.kernels.attention.records import KEY_OFFSET, MASK, Tile, given
 from fastpe.kernels.attention.score import scale_products, scale_products_backward
 from fastpe.kernels.attention.softcap import cap_cells, cap_cells_backward
 from fastpe.kernels.simd import (
@@ -41,7 +40,6 @@ from fastpe.kernels.simd import (
     load_first,
     maximum,
     minus,
-    pointer,
     put,
     scalar,
     splat,
@@ -52,21 +50,11 @@ from fastpe.kernels.simd import (
 _LEAST = -1e36  # above `mlp.HIDDEN`
 
 
-class Masked(NamedTuple):
-    """The masks of one sample: a pointer to the first, how many heads have one of their own (1 where one serves all, 0
-    without any), and what lies from one to the next, and from row to row."""
-
-    mask: Any
-    masks: int
-    head: int
-    row: int
-
-
 class Terms(NamedTuple):
     """What a lane has of the terms of one sample."""
 
     given: Any  # what `beside_in` takes
-    masked: Masked | None  # None where no mask is compiled
+    masked: Any  # `mlp_masks.Masked`, None where no mask is compiled
     bases: Any  # pointer to those of all queries, (H, N), which nobody reads where keys have no offsets
     bases_head: int
 
@@ -116,87 +104,6 @@ def _choose(head, columns, case, block, bases):
         base = largest(best)
     for i in range(block.rows):
         put(bases, i, scalar(bases, base))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What a mask hides: the network reads 0 of a head for a key that is hidden from it
-
-
-@inner
-def masked_of(x, b, case):
-    """Those of a call."""
-    masks = (case.heads if x.table[MASK, HEAD] else ONE) * x.table[MASK, GIVEN]
-    first = at(pointer(x.mask), place(x.table, MASK, b, NONE) * x.table[MASK, GIVEN])
-    return Masked(first, masks, x.table[MASK, HEAD], x.table[MASK, ROWS_OF_SLOT])
-
-
-@inner
-def masks_of(terms):
-    """None, for which nothing is compiled, where there can be none."""
-    if terms is None:
-        return None
-    return terms.masked
-
-
-@inner
-def _hides(masked, h, i, key):
-    """Whether the mask of head h hides a key from query i."""
-    return get(masked.mask, h * masked.head + i * masked.row + key) == -np.inf
-
-
-@inner
-def _hides_from_all(masked, i, key):
-    h = np.int64(0)
-    while h < masked.masks and _hides(masked, h, i, key):
-        h += 1
-    return h == masked.masks
-
-
-@inner
-def begin_where_shown(masked, block, arena, room):
-    """The block, whose queries see nothing before the first key that the mask shows them."""
-    if masked is None:
-        return block
-    low, high = at(arena, room.low), at(arena, room.high)
-    if masked.masks == 0:
-        return block
-    first, last = block.all_start, block.all_end
-    for i in range(block.rows):
-        key, end = np.int64(get(low, i)), np.int64(get(high, i))
-        while key < end and _hides_from_all(masked, block.query + i, key):
-            key += 1
-        put(low, i, scalar(low, key if key < end else 0))
-        put(high, i, scalar(low, end if key < end else 0))
-        first, last = max(first, key), min(last, end if key < end else 0)
-    return Block(block.query, block.rows, block.start, block.end, first, last)
-
-
-@inner
-def hide_masked(masked, x, grids, block, chunk, room):
-    """Zeros in x, or its gradients, of a head for keys that are hidden from it; so many grids, all heads once or
-    twice."""
-    if masked is None:
-        return
-    for h in range(masked.masks):
-        for key in range(chunk.x_start, chunk.x_end):
-            cell = cell_of(key, chunk, room)
-            for i in range(ROWS):  # of those past the last query nobody hides anything else
-                if i >= block.rows or _hides(masked, h, block.query + i, key):
-                    for number in range(h, grids, masked.masks):
-                        put(x, number * room.grid + cell + i, scalar(x, 0.0))
-
-
-@inner
-def hide_masked_units(masked, u, units, block, chunk, room):
-    """Zeros in u, or its gradients, for keys that are hidden from all heads."""
-    if masked is None:
-        return
-    for key in range(chunk.u_start, chunk.u_end if masked.masks > 0 else chunk.u_start):
-        cell = cell_of(key, chunk, room)
-        for i in range(ROWS):
-            if i >= block.rows or _hides_from_all(masked, block.query + i, key):
-                for unit in range(units):
-                    put(u, unit * room.grid + cell + i, scalar(u, 0.0))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
