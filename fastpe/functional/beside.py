@@ -13,6 +13,7 @@ from fastpe.functional.passes import Pass, starts_of
 from fastpe.kernels import simd
 from fastpe.kernels.attention.beside import Others
 from fastpe.kernels.attention.records import Case, Gradients
+from fastpe.kernels.dropout import NO_DROPOUT, Dropout
 
 
 def pass_without(call: Call, own: Collection[str], needless: Collection[str]) -> Pass | None:
@@ -24,6 +25,11 @@ def pass_without(call: Call, own: Collection[str], needless: Collection[str]) ->
     plain = replace(call, slots=rest, shapes=shapes, dropout=0.0, dtype=call.computed)
     (b, h, n, _), dv = call.q.shape, call.v.shape[-1]
     return Pass(plain, 0.0, (np.zeros((b, h, n, dv)), np.zeros((b, h, n))))
+
+
+def dropout_beside(others: Others | None, dropout: Dropout | None) -> Dropout | None:
+    """What kernels are given: beside others they are compiled for dropout too."""
+    return dropout if others is None else dropout or NO_DROPOUT
 
 
 def others_of(rest: Pass, case: Case, lanes: int, g: Gradients | None, *, backward: bool) -> Others:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.functional.arguments import Array, Call
-from fastpe.functional.beside import others_of, pass_without
+from fastpe.functional.beside import dropout_beside, others_of, pass_without
 from fastpe.functional.content import content_gradients, own_angles, shared_turns, turned_rows
 from fastpe.functional.layouts import contiguous, summed_to
 from fastpe.functional.outcome import Outcome
@@ -132,7 +132,8 @@ class Networked(Outcome):
         lanes = lanes_for(cells * (case.width + case.v_width + 3 * case.hidden * case.taps), tasks)
         arenas = simd.aligned_zeros((lanes, room.size), self.dtype)
         others, bases = self._others(lanes, g, backward=backward), self.bases.reshape(-1)
-        run_apart(lanes, function, self.inputs, self.dropout, others, bases, y, case, *sizes, room, arenas)
+        dropout = dropout_beside(others, self.dropout)
+        run_apart(lanes, function, self.inputs, dropout, others, bases, y, case, *sizes, room, arenas)
 
     def _case_of_rest(self, rest: Pass, *, backward: bool) -> Case:
         """Where the network reads products, their own are kept on the way back."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.functional.arguments import Array, Call, in_float32
-from fastpe.functional.beside import others_of, pass_without
+from fastpe.functional.beside import dropout_beside, others_of, pass_without
 from fastpe.functional.layouts import contiguous, summed_to
 from fastpe.functional.outcome import Outcome
 from fastpe.functional.passes import dropout_of
@@ -148,8 +148,9 @@ class Reflected(Outcome):
         starts, total = laid_out(forward_sizes(sizes.width, sizes.v_width, self.lane, dropped=dropped))
         lanes = self._lanes(sizes.batch * sizes.heads * -(-sizes.queries // (int(BLOCK) * self.lane)))
         arenas = simd.aligned_zeros((lanes, total), self.dtype)
-        rest = self._others(lanes, None), *self._outputs(), tuple(starts), arenas
-        run_apart(lanes, reflected.forward, self.tokens, sizes, self.dropout, *rest)
+        others, rest = self._others(lanes, None), (*self._outputs(), tuple(starts), arenas)
+        dropout = dropout_beside(others, self.dropout)
+        run_apart(lanes, reflected.forward, self.tokens, sizes, dropout, others, *rest)
 
     @without_warnings
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
@@ -160,8 +161,7 @@ class Reflected(Outcome):
         shapes = (b, h, n, d), (b, h, m, d), (b, h, m, dv), (b, h, m, d), (b, h, m), (b, h, m * self.sizes.raised)
         # filled here: where lanes are the first to touch memory, they wait for each other
         own = [np.full(shape, 0, self.dtype) for shape in shapes]
-        dscale, dropout = np.zeros((b, h)), self.dropout
-        room = backward_room(m, d, dv, self.lane, dropped=dropout is not None)
+        dscale, room = np.zeros((b, h)), backward_room(m, d, dv, self.lane, dropped=self.dropout is not None)
         seen = np.where(self.lse == -np.inf, self.dtype.type(0), self.lse)
         rows = [self._in_one_piece(x) for x in (seen, deltas, dout, *own)]
         g = reflected_backward.Gradients._make([*rows, dscale.reshape(-1)])
@@ -169,7 +169,8 @@ class Reflected(Outcome):
         arenas = simd.aligned_zeros((lanes, room.size), self.dtype)
         of_rest = self._room_for_rest(dout, dlse, own)
         others = self._others(lanes, of_rest)
-        run_apart(lanes, reflected_backward.backward, self.tokens, self.sizes, dropout, others, g, room, arenas)
+        rest = dropout_beside(others, self.dropout), others, g, room, arenas
+        run_apart(lanes, reflected_backward.backward, self.tokens, self.sizes, *rest)
         found: dict[str, Any] = dict(zip(("q", "k", "v", *_OF_KEYS), own, strict=True))
         found |= self._named(found, dscale, of_rest)
         if "sinks" in call.shapes:

@@ -144,6 +144,14 @@ def philox(lanes, counter, key):
 
 
 @inner
+def drops(dropout):
+    """Whether anything is dropped: kernels that are compiled for it may be given none."""
+    if dropout is None:
+        return False
+    return dropout.scale > 1.0
+
+
+@inner
 def _times(x, j, count, factor):
     if j < count:
         store_first(x, j, load_first(x, j, count - j) * factor, count - j)

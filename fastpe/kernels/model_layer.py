@@ -5,7 +5,7 @@
 
 `u`, `w` are `z`, `y` themselves where there are no norms; "z +" and "y +" only with residual connections; biases where
 the model has them; f an activation (`activation`), for SWIGLU of two maps side by side in Win. drop: `dropout`; where
-the model has none, its `dropout` is None and nothing of it is compiled.
+the model has none, its `dropout` may be None, and nothing of it is compiled.
 
 Where an end of the model is `composed`, the first layer's q, k, v are there already, or the last layer's Wff takes h to
 the model's output: both without the layer's own maps, whose gradients are made elsewhere.
@@ -16,6 +16,7 @@ import numpy as np
 from fastpe.kernels._jit import inner
 from fastpe.kernels.activation import RELU as ACTIVATION_RELU
 from fastpe.kernels.activation import activate, activate_backward
+from fastpe.kernels.dropout import drops
 from fastpe.kernels.ends import add
 from fastpe.kernels.gemm import FROM, NOT_SOON, OVERWRITE, PLUS, RELU, WHERE_POSITIVE, add_column_sums, gemm
 from fastpe.kernels.model_attention import attention_backward, attention_forward, project, project_backward
@@ -45,7 +46,7 @@ def linear(x, c, weight, row, bias, y, n, width, mode, biased):
 def _linear_onto(x, c, weight, row, bias, z, y, width, dropout, place, pack, sizes):
     """y = z + drop(x weight + bias), without z where there is no residual connection."""
     n = pack.rows
-    if dropout is None and sizes.residual:
+    if sizes.residual and not drops(dropout):
         if sizes.biased:
             gemm(x, c, ONE, weight, row, y, width, n, width, c, FROM | PLUS, z, width, bias, NONE)
         else:
@@ -162,7 +163,7 @@ def _dropped(dropout, dz, target, c, place, pack):
 
     dz stays: the residual connection has it too.
     """
-    if dropout is None:
+    if not drops(dropout):
         return dz
     end = pack.rows * c
     for j in range(0, end, lanes(dz)):

@@ -137,7 +137,8 @@ class Position(NamedTuple):
 
     An array that is not read stands for a slot that is not given. Rows of `numbers` and `places` are attention's slots.
     Of `rotors`, `polar`, `gates`, `selective` and `slots` there are all or none: a model with none of them is compiled
-    without, any other for all of them. To compile each subset by itself would take as long as all together.
+    without, any other for all of them. To compile each subset by itself would take as long as all together. Beside
+    `reflections` are all; and beside any of these, or a `net`, is dropout.
 
     Lanes have it with pointers in the place of arrays of one axis (`simd.with_pointers`).
     """
@@ -156,7 +157,7 @@ class Position(NamedTuple):
     slopes: np.ndarray  # (H,), float64, of `model_slopes`
     selective: np.ndarray | None  # (layers, 4), int64, see `model_selective`
     frequencies: np.ndarray  # (C/2,), float64, of those
-    reflections: Reflections | None  # see `model_reflections`; beside them are `gates` of offsets alone, and no `net`
+    reflections: Reflections | None  # see `model_reflections`; not beside a `net`
     net: Network | None  # over scores, of every layer or of all
     net_room: MlpRoom | None
     no_guard: np.ndarray  # float64, not read: short sequences leave no tile out
@@ -250,7 +251,7 @@ def attention_case(
     """
     n, c, heads = sizes.length, sizes.width, sizes.heads
     given = numbers[:, 0]
-    made_again = bool(given[[GROWTH, REL_GAIN, COUNTS]].any())
+    made_again = more and (keep_raw or bool(given[[GROWTH, REL_GAIN, COUNTS]].any()))
     rotated = _rotates(sizes)
     moved = rotated or sizes.scales_rows > 0
     apart = bool(given[GROWTH] or (moved and given[[REL_KEY, REL_QUERY, KEY_BIAS, COUNTS]].any()))
@@ -263,9 +264,7 @@ def attention_case(
         k_batch=0, k_head=0, k_row=3 * c, v_batch=0, v_head=0, v_row=3 * c, qr_row=turned if moved else 3 * c,
         kr_row=turned if rotated else 3 * c, o_row=c,
         g_row=turned if sizes.lifted else 3 * c, gv_row=3 * c, apart=int(apart),
-        kept=int(
-            backward and n <= TILE_KEYS and not (dropped or sizes.units or (more and (keep_raw or made_again)))
-        ), alone=1,
+        kept=int(backward and n <= TILE_KEYS and not (dropped or sizes.units or made_again)), alone=1,
         dropped=int(dropped),
         joined=int(given[[REL_GAIN, REL_KEY, REL_QUERY, KEY_BIAS, GROWTH, COUNTS]].any()),
     )  # fmt: skip

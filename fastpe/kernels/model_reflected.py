@@ -33,9 +33,7 @@ def _copied(x, x_row, y, y_row, n, d):
 
 @inner
 def _offsets_of(gates, layer, h, act, own, sizes, a):
-    """Offsets of a head's keys, and whether the layer's gate makes any; if not, some pointer."""
-    if gates is None:
-        return made_of_head(h, act, own, sizes, a)[1], NONE
+    """Offsets of a head's keys, and whether the layer's gate makes any."""
     return gates_of_head(gates, h, act, own, sizes, a).key_offset, sizes.gated * np.int64(gates[layer, SIGN] != 0)
 
 
@@ -67,7 +65,7 @@ def _head_of(beside, h, act, memory, room, offsets, own, sizes, a):
 @inner
 def _offset_gradients(gates, h, unread, arena, own, sizes, a):
     """Where attention adds those of offsets of keys; `unread` where no layer has any."""
-    if gates is None:
+    if not sizes.gated:
         return unread
     return gate_gradients(gates, h, NONE, arena, own, sizes, a).dkey_offset
 

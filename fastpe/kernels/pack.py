@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastpe.kernels._jit import inner
-from fastpe.kernels.dropout import drop_rows, place_in
+from fastpe.kernels.dropout import drop_rows, drops, place_in
 from fastpe.kernels.simd import at, pointer
 from fastpe.kernels.threads import end_turn, shared_count, wait_turn
 
@@ -112,7 +112,7 @@ def first_place(own):
 @inner
 def drop_pack(dropout, x, c, place, pack):
     """The pack's rows of c elements, at one of the model's places of dropout, in place."""
-    if dropout is not None:
+    if drops(dropout):
         start = np.int64(0)
         for sequence in range(pack.first, pack.last):
             own = rows_of(pack, sequence, start)

@@ -9,6 +9,7 @@ import numpy as np
 from fastpe.base import validation
 from fastpe.base.guard import OneAtATime
 from fastpe.kernels import model_batch
+from fastpe.kernels.dropout import NO_DROPOUT
 from fastpe.kernels.model_memory import Position
 from fastpe.kernels.pack import LINE
 from fastpe.kernels.threads import run_lanes, threads_for
@@ -109,6 +110,8 @@ class Passes:
         placed = self._encoding.placed(x, lengths, step=draw)
         panels, position = self._transposes.panels, work.position(slots, placed.spans)
         dropped = dropout.of_step(self.config, draw)
+        if dropped is None and (position.slots is not None or position.net is not None):
+            dropped = NO_DROPOUT
 
         def run(panels: Array, starts: Array, update: Update) -> None:
             run_lanes(

@@ -198,7 +198,7 @@ class Scratch:
             own = no_slots(dtype) if others is None else others
             net = Network._make((*(slots[slot].ravel() for slot in NETWORK), own.scores, own.values, own.indices))
             others = own if reads_beside_network(slots, self.made) else None
-        if others is not None or any(x is not None for x in rare):  # then kernels take them all
+        if any(x is not None for x in (others, self.reflections, *rare)):  # then kernels take them all
             none = np.zeros((self.sizes.layers, 8), np.int64)  # more columns than either has
             unread = nothing, nothing, none, none
             rotors, polar, gates, selective = (y if x is None else x for x, y in zip(rare, unread, strict=True))

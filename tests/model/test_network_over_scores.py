@@ -73,7 +73,7 @@ def test_initial_values_and_their_number():
 
 
 @pytest.mark.parametrize("own", [
-    {}, {"dropout": 0.3, "dtype": "float64"}, {"encoding": "shaw+cable+dape", "options": {}},
+    {}, {"dropout": 0.3, "dtype": "float64"}, {"encoding": "shaw+cable+dape", "options": {}, "dtype": "float64"},
 ], ids=["whole", "dropped", "beside"])  # fmt: skip
 @pytest.mark.parametrize("threads", [2, 3])
 def test_the_bits_do_not_depend_on_threads(threads, own):

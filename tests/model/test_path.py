@@ -93,7 +93,9 @@ def test_what_reflects_nothing_is_a_model_without():
     assert np.abs(moved(BASE)(x) - plain(x)).max() > 1e-3
 
 
-@pytest.mark.parametrize("own", [{}, {"dropout": 0.3, "dtype": "float64"}, {"encoding": "rope+shaw+cable+path"}])
+@pytest.mark.parametrize(
+    "own", [{}, {"dropout": 0.3, "dtype": "float64"}, {"encoding": "rope+shaw+cable+path", "dtype": "float64"}]
+)
 @pytest.mark.parametrize("threads", [2, 3])
 def test_the_bits_do_not_depend_on_threads(threads, own):
     assert_threads_do_not_matter(threads, BASE, **own)

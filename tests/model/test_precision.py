@@ -26,7 +26,7 @@ MODELS = {
     ),
     "shifted queries and keys": replace(TINY, encoding="sincos_2d_detr"),
     "relative": replace(TOKENS, encoding="shaw"),
-    "network": replace(TOKENS, encoding="rope+shaw+fox+dape"),
+    "network": replace(TOKENS, encoding="alibi+dape"),
     "reflections": replace(TOKENS, encoding="rope+shaw+fox+path"),
 }
 

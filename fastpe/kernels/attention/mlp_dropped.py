@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.mlp import NONE, ROWS, cell_of
-from fastpe.kernels.dropout import CELL, drop_row, place_in
+from fastpe.kernels.dropout import CELL, drop_row, drops, place_in
 from fastpe.kernels.gemm import transpose
 from fastpe.kernels.simd import at, lanes, load, scalar, splat, store
 
@@ -14,6 +14,7 @@ class Drops(NamedTuple):
     """What one sample needs to drop weights."""
 
     dropout: Any
+    on: bool
     place: int  # that of its first head
     in_row: int  # cells of dropout
 
@@ -23,7 +24,7 @@ def drops_of(dropout, place, keys):
     """None without dropout: then nothing of this is compiled. keys: how many a row has, padding too."""
     if dropout is None:
         return None
-    return Drops(dropout, place, (keys + CELL - 1) // CELL)
+    return Drops(dropout, drops(dropout), place, (keys + CELL - 1) // CELL)
 
 
 @inner
@@ -65,7 +66,9 @@ def _times_factors(x, target, chunk, arena, room):
 @inner
 def drop_weights(drops, h, block, chunk, arena, room):
     """A head's weights in place of its scores, in place."""
-    if drops is not None:
+    if drops is None:
+        return
+    if drops.on:
         own = at(arena, room.s + h * room.grid + cell_of(chunk.start, chunk, room))
         _make_factors(drops, h, block, chunk, arena, room)
         _times_factors(own, own, chunk, arena, room)
@@ -76,6 +79,8 @@ def mixed_weights(drops, weights, target, h, block, chunk, arena, room):
     """What a chunk's values were mixed with: its weights themselves, or, in the target, what was kept of them."""
     if drops is None:
         return weights
+    if not drops.on:
+        return weights
     _make_factors(drops, h, block, chunk, arena, room)
     _times_factors(weights, target, chunk, arena, room)
     return target
@@ -84,5 +89,7 @@ def mixed_weights(drops, weights, target, h, block, chunk, arena, room):
 @inner
 def drop_again(drops, x, chunk, arena, room):
     """Cells of a chunk times the factors that `mixed_weights` has left, in place."""
-    if drops is not None:
+    if drops is None:
+        return
+    if drops.on:
         _times_factors(x, x, chunk, arena, room)

@@ -10,7 +10,7 @@ import numpy as np
 
 from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.reflected_blocks import BLOCK
-from fastpe.kernels.dropout import CELL, drop_row
+from fastpe.kernels.dropout import CELL, drop_row, drops
 from fastpe.kernels.gemm import transpose
 from fastpe.kernels.simd import at, lanes, load, scalar, splat, store
 
@@ -18,10 +18,12 @@ NOTHING = np.int64(-1)  # in the place of the cell whose factors lie there
 
 
 class Dropped(NamedTuple):
-    """What drops the weights of a head: its place in the sequence, how many cells a row has, and a pointer to the
-    factors of a cell, (CELL, lanes), with room behind them for those of a vector of queries, row by row."""
+    """What drops the weights of a head, if anything does: its place in the sequence, how many cells a row has, and a
+    pointer to the factors of a cell, (CELL, lanes), with room behind them for those of a vector of queries, row by
+    row."""
 
     dropout: Any
+    on: bool
     place: int
     in_row: int
     factors: Any
@@ -32,7 +34,7 @@ def dropped_of(dropout, place, keys, factors):
     """None, for which nothing is compiled, where nothing is dropped out."""
     if dropout is None:
         return None
-    return Dropped(dropout, place, (keys + CELL - 1) // CELL, factors)
+    return Dropped(dropout, drops(dropout), place, (keys + CELL - 1) // CELL, factors)
 
 
 @inner
@@ -40,6 +42,8 @@ def lay_factors(dropped, block, first, held):
     """Those of the cell in which a tile lies, where they are not there: they are of the cell `held`. Returns whose they
     are now."""
     if dropped is None:
+        return held
+    if not dropped.on:
         return held
     cell, lane = first // CELL, lanes(dropped.factors)
     if cell == held:
@@ -61,6 +65,8 @@ def drop_tile(dropped, first, weights, count):
     """A tile's weights, or their gradients, times the factors that lie there."""
     if dropped is None:
         return
+    if not dropped.on:
+        return
     lane = lanes(weights)
     size = BLOCK * lane
     factors = at(dropped.factors, first % CELL * size)
@@ -80,6 +86,8 @@ def margin(dropped, near):
 def drop_from(dropped, i, weights, near, last):
     """Query i's weights of the keys near .. last - 1, behind their margin."""
     if dropped is None:
+        return
+    if not dropped.on:
         return
     count = near % CELL + last - near
     drop_row(dropped.dropout, weights, count, i * dropped.in_row + near // CELL, dropped.place)
