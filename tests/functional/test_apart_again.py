@@ -153,12 +153,26 @@ def test_bands_without_keys_and_bands_that_turn_none(rng):
 
 
 @pytest.mark.parametrize("name", ["network", "reflections", "bands"])
+def test_masks_of_one_interval_and_of_several(rng, name):
+    """Those of one are spans, with which kernels do something else."""
+    each = problem(rng, name, np.float32)
+    one, several = np.arange(130) < 90, rng.random(130) < 0.6
+    for masks in ([one, several, one], [several, one, several]):
+        seen._kept.clear()
+        again._kept.clear()
+        check([{**each, "mask": mask} for mask in masks], fastpe.attention)
+
+
+@pytest.mark.parametrize("name", ["network", "reflections", "bands"])
 @pytest.mark.parametrize("layout", [gapped, stepped, read_only, unaligned, transposed])
 def test_every_layout(rng, layout, name):
     first, second = (problem(rng, name, np.float32, 2) for _ in range(2))
     other = {key: layout(x) if key != "bands" and np.ndim(x) > 1 else x for key, x in second.items()}
     if name == "bands":
-        other["bands"] = tuple(each._replace(spans=layout(each.spans)) for each in other["bands"])
+        other["bands"] = tuple(
+            each._replace(queries=layout(each.queries), keys=stepped(each.keys), spans=read_only(each.spans))
+            for each in other["bands"]
+        )
     check([first, other, second, other], fastpe.attention)
 
 
@@ -212,10 +226,15 @@ def with_last(array, value):
         ("bands", {"bands": lambda x: None}, "bands and theta"),
         ("bands", {"bands": lambda x: ()}, "bands must be"),
         ("bands", {"bands": lambda x: (x[0], x[0])}, "bands must have no key in common"),
-        ("bands", {"bands": lambda x: (x[0], x[1]._replace(keys=with_last(x[1].keys, np.nan)))}, r"bands\[1\].keys"),
-        ("bands", {"bands": lambda x: (x[0]._replace(queries=x[0].queries * np.inf),)}, r"bands\[0\].queries"),
-        ("bands", {"bands": lambda x: (x[0]._replace(keys=x[0].keys[1:]),)}, r"bands\[0\].keys must have"),
-        ("bands", {"bands": lambda x: (x[0]._replace(spans=x[0].spans * 1.0),)}, r"bands\[0\].spans must be"),
+        ("bands", {"bands": lambda x: (x[0], x[1], x[0])}, "bands must have no key in common"),
+        ("bands", {"bands": lambda x: (*x[:2], x[2]._replace(spans=x[2].spans - 1))}, "both have key 40 of query 0"),
+        (
+            "bands", {"bands": lambda x: (x[0], x[1]._replace(keys=with_last(x[1].keys, np.nan)), x[2])},
+            r"bands\[1\].keys",
+        ),
+        ("bands", {"bands": lambda x: (x[0]._replace(queries=x[0].queries * np.inf), *x[1:])}, r"bands\[0\].queries"),
+        ("bands", {"bands": lambda x: (x[0]._replace(keys=x[0].keys[1:]), *x[1:])}, r"bands\[0\].keys must have"),
+        ("bands", {"bands": lambda x: (x[0]._replace(spans=x[0].spans * 1.0), *x[1:])}, r"bands\[0\].spans must be"),
         ("bands and offsets", {"key_offset": lambda x: with_last(x, np.inf)}, "key_offset must be finite"),
         ("bands and offsets", {"sinks": lambda x: with_last(x, np.inf)}, "sinks must be finite"),
     ],
