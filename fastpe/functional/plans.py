@@ -191,10 +191,10 @@ class Apart(Plan):
     """Of calls that go a way of their own, where others may go beside."""
 
     def __init__(self, done: Networked | Reflected, slots: Mapping[str, Any]) -> None:
-        rest, beside = done.rest, done.beside
+        beside = done.beside
         scale = done.own.scale if beside is None else beside.inputs.scale
         looks = Looks(done.call, scale, slots, spans_of_masks=True)
-        super().__init__(done, looks, 1 if rest is None else rest.group, slots)
+        super().__init__(done, looks, done.group, slots)
         self.is_masked, self.scale = done.call.mask is not None, None if beside is None else done.own.scale
         self.names = () if beside is None else tuple(beside.call.slots)
         self.laid = None if beside is None else Laid(beside, self.names)

@@ -38,6 +38,7 @@ class Reflected(Outcome):
         self.call, self.dtype = call, call.computed
         self.rest = pass_without(call, _OWN, {"key_offset"})
         q, k, v = (call.q, call.k, call.v) if self.rest is None else self.rest.rows[1::2] + self.rest.rows[4:]
+        self.group = 1 if self.rest is None else self.rest.group
         self.beside = self.rest if self._has_terms() else None
         scale = np.full(q.shape[1], 1.0 if self.beside else call.scale, self.dtype)
         sight = call.sight()

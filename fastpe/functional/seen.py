@@ -2,10 +2,10 @@
 
 The kernels of a single query take microseconds, and what Python does before them took a hundred. So a call whose kind
 was seen before is checked by its `kind` alone: all that makes an error but values of arrays. Those are looked at in
-compiled code (`kernels.attention.sight` and `unfolding`), and what is not as it should be goes the whole way again,
-where the errors are. The number of keys is no part of the kind: a cache grows. Nothing that is written to is kept from
-call to call; what is read alone, and depends on the number of keys, is kept of the last one, as all layers of a model
-have it.
+compiled code (`looked`), and what is not as it should be goes the whole way again, where the errors are; the others go
+on as those before (`plans`). The number of keys is no part of the kind: a cache grows. Nothing that is written to is
+kept from call to call; what is read alone, and depends on the number of keys, is kept of the last one, as all layers of
+a model have it. Calls with bands are none of these: they leave records for `again` at once.
 """
 
 from collections.abc import Mapping

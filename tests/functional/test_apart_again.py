@@ -86,6 +86,8 @@ def slots_of(rng, name, n, m, b=2, h=4, d=8):
         "network and offsets": {**network, "key_offset": 9 * rng.random((h, m)), "sinks": normal(h), "window": 20},
         "network and values": {**network, "values": normal(h, 6), "index": rng.integers(0, 6, (n, m))},
         "network, turned": {**network, "angles": rng.random((1, m, d // 2)), "rel_key": normal(1, 5, d)},
+        "network of turned heads": {**network, "angles": rng.random((h, m, d // 2)), "query_start": m - n},
+        "reflections of turned heads": {**path, "angles": rng.random((b, h, m, d // 2))},
         "reflections": path, "reflections in a window": {**path, "window": 9, "scale": 0.3},
         "reflections from starts": {**path, **starts, "window": 40, "lengths": np.array([m, 7])},
         "reflections and offsets": {**path, "key_offset": 30 * rng.random((h, m)), "sinks": normal(h)},
@@ -105,9 +107,9 @@ BANDED = (
     "bands, dropped",
 )  # fmt: skip
 APART = (
-    "network", "network of causal ones", "network and offsets", "network and values", "network, turned", "reflections",
-    "reflections in a window", "reflections from starts", "reflections and offsets", "reflections, turned",
-    "reflections and a cap",
+    "network", "network of turned heads", "network of causal ones", "network and offsets", "network and values",
+    "network, turned", "reflections", "reflections of turned heads", "reflections in a window",
+    "reflections from starts", "reflections and offsets", "reflections, turned", "reflections and a cap",
 )  # fmt: skip
 
 
