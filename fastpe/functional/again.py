@@ -51,7 +51,7 @@ _OF_BANDS: dict[str, tuple[int, np.dtype[Any]]] = {
     for field, name in enumerate(names)
 }
 """Of arrays of bands the places of their addresses, and the types that they are read in."""
-_AXES = _SLOTS | _SEEN | {name: (2, 3) if dtype == np.int64 else (1, 2) for name, (_, dtype) in _OF_BANDS.items()}
+_AXES = _SLOTS | _SEEN
 """What may be given beside q, k and v, and how many axes it has."""
 _MOVES = {"rotors", "polar"}
 _OF_KEYS = {"angles", "theta", *_MOVES}
@@ -94,14 +94,9 @@ def key_of(
     )  # fmt: skip
 
 
-def given_arrays(arrays: dict[str, Any], bands: Any = None) -> dict[str, Array] | None:
+def given_arrays(arrays: Mapping[str, Any], bands: Any = None) -> dict[str, Array] | None:
     """Those that are not None; None where one is no array as records are made with. Options are passed over."""
     found = {}
-    if bands is not None:
-        if type(bands) is not tuple or len(bands) > len(_BANDS) or any(type(each) is not Band for each in bands):
-            return None
-        for names, each in zip(_BANDS, bands, strict=False):
-            arrays.update(zip(names, each, strict=True))
     for name, x in arrays.items():
         if x is None or (name in OPTIONS and type(x) is not np.ndarray):
             continue
@@ -109,6 +104,14 @@ def given_arrays(arrays: dict[str, Any], bands: Any = None) -> dict[str, Array] 
         if axes is None or type(x) is not np.ndarray or x.ndim not in axes:
             return None
         found[name] = x
+    if bands is None:
+        return found
+    if type(bands) is not tuple or len(bands) > len(_BANDS):
+        return None
+    for names, each in zip(_BANDS, bands, strict=False):
+        if type(each) is not Band or not all(type(x) is np.ndarray for x in each):
+            return None
+        found.update(zip(names, each, strict=True))
     return found
 
 
@@ -228,7 +231,7 @@ class Again:
                 if name not in _OF_BANDS:
                     counts[place] = x.size
                 else:  # samples
-                    self.nowhere[place + OF_A_BAND // 2] = x.shape[0] if x.ndim == max(_AXES[name]) else 1
+                    self.nowhere[place + OF_A_BAND // 2] = x.shape[0] if x.ndim > 1 + ("spans" in name) else 1
         self.record = np.concatenate([np.array([*_layouts(qkv), *sizes, *counts], np.int64), record])
         self.keys, self.tasks = qkv[1].shape[2], out.shape[0] * out.shape[1]
         self.work = self.tasks * out.shape[2] * (qkv[0].shape[-1] + out.shape[-1])

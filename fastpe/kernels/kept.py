@@ -27,7 +27,6 @@ the types; whether they are as large as those before is what `is_laid_out` tells
 import zlib
 from functools import reduce
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -35,11 +34,10 @@ from numba.core.errors import RequireLiteralValue
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
-from fastpe.kernels._jit import CHECK_BOUNDS, allocating
+from fastpe.kernels._jit import CHECK_BOUNDS
 from fastpe.kernels.threads import call_lanes, thunk_of, uncounted
 
 _I64 = ir.IntType(64)
-_LINE = 64  # bytes
 _PREFIXES = 3  # at most
 _HEAD = (
     1 + _PREFIXES
@@ -163,14 +161,6 @@ def arrays_at(typingctx, addresses, counts, count, dtype):
         return context.make_tuple(b, made, found)
 
     return made(addresses, counts, count, dtype), emit
-
-
-@allocating
-def memory_of(lanes, size, like):
-    """Zeros, so many for each lane, from a cache line on: of vectors across two, what was stored is read late."""
-    whole = np.zeros(lanes * size + _LINE // like.itemsize, like.dtype)
-    first = -np.int64(whole.ctypes.data) % _LINE // like.itemsize
-    return whole[first : first + lanes * size].reshape((lanes, size))
 
 
 @intrinsic

@@ -31,7 +31,7 @@ from fastpe.kernels.attention.given import (
     turned_of,
 )
 from fastpe.kernels.attention.unfolding import are_finite
-from fastpe.kernels.kept import LAYOUT, array_at, is_laid_out, memory_of, run_kept, start_within
+from fastpe.kernels.kept import LAYOUT, array_at, is_laid_out, run_kept, start_within
 from fastpe.kernels.narrow import round_into, widened
 from fastpe.kernels.simd import pointer
 from fastpe.kernels.threads import BOARD
@@ -119,7 +119,7 @@ def _rounded(crew, record, size, out, lse, q, k, v, given, slots, turns, moves):
 @allocating
 def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, moves, halves):
     """halves: True where keys are of half precision, which no slot turns here; else None."""
-    own, board, arenas = record[HEAD:].copy(), np.zeros(BOARD, np.int64), memory_of(crew[1], size, out)
+    own, board, arenas = record[HEAD:].copy(), np.zeros(BOARD, np.int64), np.zeros((crew[1], size), out.dtype)
     call, alive = (pointer(board), out, lse, arenas), (own, board, arenas, out, lse, q, k, v)
     if given is None:
         return run_kept(crew, own, (*call, (q, q, k, k, v)), alive)
@@ -171,7 +171,7 @@ def _drained(out, lse, sinks):
 
 @allocating
 def _banded(crew, record, size, out, lse, q, k, v, given, slots):
-    own, board, arenas = record[HEAD:].copy(), np.zeros(BOARD, np.int64), memory_of(crew[1], size, out)
+    own, board, arenas = record[HEAD:].copy(), np.zeros(BOARD, np.int64), np.zeros((crew[1], size), out.dtype)
     sizes = Sizes(*to_fixed_tuple(record[FRONT:_COUNTS], SIZES))
     arrays, words = given_at(given, record[_COUNTS:HEAD], out), given[WORDS:]
     fits, (lengths, starts, _, mask, occupied, bias, scale) = seen_of(sizes, arrays, out)
