@@ -2,9 +2,9 @@
 
 They run the record of the call before (`kernels.kept`): compiled code sees whether the new arrays are laid out as those
 before. Where they are not, as once for each token when a cache has grown, the call goes the way of `functional.seen`,
-which leaves a record of it here. Nothing that is written to is kept from call to call. Calls with bands always go that
-way; so do those whose slots are no arrays of the call's own sizes, and those whose keys are copied first, as those of
-half precision are where angles turn them.
+which leaves a record of it here; of a call with bands the whole way does. Nothing that is written to is kept from call
+to call. Calls whose slots are no arrays of the call's own sizes always go that way; so do those whose keys are copied
+first, as those of half precision are where angles turn them.
 """
 
 import math
@@ -15,8 +15,10 @@ import numpy as np
 
 from fastpe.functional.arguments import dropout_stream
 from fastpe.functional.axes import AXES, Array
-from fastpe.functional.layouts import contiguous
+from fastpe.functional.bands import Band
+from fastpe.functional.layouts import address_of, contiguous
 from fastpe.kernels.attention import again
+from fastpe.kernels.attention.banded import OF_A_BAND
 from fastpe.kernels.attention.cells import FEW
 from fastpe.kernels.attention.given import INTEGERS, LOGICAL, NUMBER, WIDE, WORDS, Given, Sizes
 from fastpe.kernels.attention.records import (
@@ -42,10 +44,17 @@ _SEEN = {
 }  # fmt: skip
 _ARRAYS = [name for name in (*Given._fields, "index") if name in AXES]
 _SLOTS = {name: (len(AXES[name]), len(AXES[name]) + 1) for name in _ARRAYS} | {"growth": (2,)}
+_BANDS = [[f"bands[{number}].{field}" for field in Band._fields] for number in range(8)]
+_OF_BANDS: dict[str, tuple[int, np.dtype[Any]]] = {
+    name: (WORDS + OF_A_BAND * number + field, np.dtype(np.int64 if Band._fields[field] == "spans" else np.float64))
+    for number, names in enumerate(_BANDS)
+    for field, name in enumerate(names)
+}
+"""Of arrays of bands the places of their addresses, and the types that they are read in."""
 _AXES = _SLOTS | _SEEN
 """What may be given beside q, k and v, and how many axes it has."""
 _MOVES = {"rotors", "polar"}
-_OF_KEYS = {"angles", *_MOVES}
+_OF_KEYS = {"angles", "theta", *_MOVES}
 _TURNS = {"row_scale", *_OF_KEYS}
 _OF_KERNELS = _SLOTS.keys() - _SEEN.keys() - _TURNS
 _SCALE = Given._fields.index("scale")
@@ -85,7 +94,7 @@ def key_of(
     )  # fmt: skip
 
 
-def given_arrays(arrays: Mapping[str, Any]) -> dict[str, Array] | None:
+def given_arrays(arrays: Mapping[str, Any], bands: Any = None) -> dict[str, Array] | None:
     """Those that are not None; None where one is no array as records are made with. Options are passed over."""
     found = {}
     for name, x in arrays.items():
@@ -95,6 +104,14 @@ def given_arrays(arrays: Mapping[str, Any]) -> dict[str, Array] | None:
         if axes is None or type(x) is not np.ndarray or x.ndim not in axes:
             return None
         found[name] = x
+    if bands is None:
+        return found
+    if type(bands) is not tuple or len(bands) > len(_BANDS):
+        return None
+    for names, each in zip(_BANDS, bands, strict=False):
+        if type(each) is not Band or not all(type(x) is np.ndarray for x in each):
+            return None
+        found.update(zip(names, each, strict=True))
     return found
 
 
@@ -161,6 +178,7 @@ class Again:
     """A call, and what runs it again."""
 
     __slots__ = (
+        "banded",
         "bits",
         "dtype",
         "given",
@@ -196,9 +214,12 @@ class Again:
         rest = SLOTS_OF_INPUTS if self.slots else ROWS_OF_INPUTS if given is None else SEEN_OF_INPUTS
         own = Inputs(*inputs)
         self.others = own.scale, *inputs[rest:]  # to keep them; not the arrays of the call
-        self.nowhere, counts = np.zeros(WORDS, np.int64), np.zeros(NUMBER, np.int64)  # addresses, and elements
+        of_bands = 0 if given is None else len(given.keys() & _OF_BANDS.keys()) // len(Band._fields)
+        self.banded = of_bands > 0
+        # addresses, and elements
+        self.nowhere, counts = np.zeros(WORDS + OF_A_BAND * of_bands, np.int64), np.zeros(NUMBER, np.int64)
         if dropout is not None:
-            self.nowhere[NUMBER:].view(np.float64)[:] = dropout
+            self.nowhere[NUMBER:WORDS].view(np.float64)[:] = dropout
             self.nowhere[NUMBER : NUMBER + 2] = dropout_stream(0).key().view(np.int64)
         self.places, sizes = dict[str, tuple[int, np.dtype[Any]]](), (0,) * len(Sizes._fields)
         if given is not None:
@@ -206,7 +227,11 @@ class Again:
             self.places = _places_of(given, out.dtype)
             sizes = _sizes_of(given, own, qkv, half)
             for name, x in given.items():
-                counts[self.places[name][0]] = x.size
+                place = self.places[name][0]
+                if name not in _OF_BANDS:
+                    counts[place] = x.size
+                else:  # samples
+                    self.nowhere[place + OF_A_BAND // 2] = x.shape[0] if x.ndim > 1 + ("spans" in name) else 1
         self.record = np.concatenate([np.array([*_layouts(qkv), *sizes, *counts], np.int64), record])
         self.keys, self.tasks = qkv[1].shape[2], out.shape[0] * out.shape[1]
         self.work = self.tasks * out.shape[2] * (qkv[0].shape[-1] + out.shape[-1])
@@ -220,7 +245,9 @@ class Again:
         rest, bits = (addresses, self.slots, self.turns, self.moves), self.bits
         out = np.empty(self.shape, self.dtype if bits is None else bits)
         lse = np.empty(self.shape[:-1], self.lse_dtype)
-        if bits is None:
+        if self.banded:
+            done = run_again(lanes, 0, again.bands_again, self.record, self.size, out, lse, q, k, v, *rest[:2])
+        elif bits is None:
             done = run_again(lanes, 0, again.forward_again, self.record, self.size, out, lse, q, k, v, *rest)
         else:
             halves = q.view(bits), k.view(bits), v.view(bits)
@@ -248,7 +275,7 @@ class Again:
             place, dtype = self.places[name]
             whole = contiguous(x, dtype)
             alive.append(whole)
-            found[place] = whole.ctypes.data
+            found[place] = address_of(whole)
         return found, alive
 
     def words(self, seed: int | None) -> Array:
@@ -263,6 +290,9 @@ def _places_of(given: Mapping[str, Array], dtype: Any) -> dict[str, tuple[int, n
     """The place of each array in `Given`, and the type that it is read in."""
     places = {}
     for name, x in given.items():
+        if name in _OF_BANDS:
+            places[name] = _OF_BANDS[name]
+            continue
         field = ("shown" if x.dtype == bool else "added") if name == "mask" else _FIELDS.get(name, name)
         read = (
             np.int64 if field in INTEGERS else np.bool_ if field in LOGICAL else np.float64 if field in WIDE else dtype

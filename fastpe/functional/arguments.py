@@ -13,8 +13,9 @@ from fastpe.base.validation import at_least_zero, positive, truth, whole
 from fastpe.functional import polar
 from fastpe.functional.axes import AXES, WIDE, with_batch
 from fastpe.functional.bands import Band, check_bands
+from fastpe.functional.layouts import contiguous
 from fastpe.functional.positions import Positions
-from fastpe.functional.sight import Mask, added_mask, as_spans, check_mask, check_spans, check_starts
+from fastpe.functional.sight import NO_SPANS, Mask, Sight, added_mask, as_spans, check_mask, check_spans, check_starts
 from fastpe.functional.slot_arrays import cells_of
 from fastpe.functional.together import check_network, check_reflections, check_together
 
@@ -68,6 +69,12 @@ class Call:
     def computed(self) -> np.dtype[Any]:
         """The dtype of what is computed: float32 of half precision."""
         return np.dtype(np.float32) if self.q.dtype.itemsize == 2 else self.q.dtype
+
+    def sight(self) -> Sight:
+        """What queries see, but for the mask."""
+        lengths = np.stack([self.query_lengths, self.key_lengths], axis=1).astype(np.int64)
+        spans = NO_SPANS if self.spans is None else contiguous(self.spans, np.int64)
+        return Sight(lengths, contiguous(self.positions.first, np.int64), spans)
 
     def widened(self, names: str = "qkv") -> "Call":
         """With these of q, k and v in float32 where they are of half precision."""

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.functional import again, arguments, seen
+from fastpe.functional import again, arguments, plans, seen
 from fastpe.functional.arguments import Array, Call
 from fastpe.functional.axes import WIDE
-from fastpe.functional.passes import Pass
 from fastpe.functional.together import check_held
 from fastpe.functional.ways import attended
 
@@ -125,13 +124,13 @@ def attention(
     """
     key = None
     given: Any = None
-    if bands is None and type(dropout) is float and (again.is_seed(dropout_seed) if dropout else dropout_seed is None):
+    if type(dropout) is float and (again.is_seed(dropout_seed) if dropout else dropout_seed is None):
         nothing: Any = {} if dropout else None
         given = nothing
-        plain = lengths is mask is spans is query_start is sinks is None and not slots
+        plain = lengths is mask is spans is query_start is sinks is bands is None and not slots
         if not plain:
             own = {"mask": mask, "spans": spans, "query_start": query_start, "sinks": sinks, "key_lengths": lengths}
-            given = again.given_arrays({**own, **slots})
+            given = again.given_arrays({**own, **slots}, bands)
             plain, given = given is not None, given or nothing
         if plain:
             key = again.key_of(q, k, v, causal, window, softcap, dropout, tolerance, return_lse, slots, given)
@@ -144,7 +143,9 @@ def attention(
         return done
     call = checked(q, k, v, causal, window, lengths, return_lse, (), slots, reads_halves=True)
     done = attended(call, checked_tolerance(tolerance, call.computed))
-    if kind is not None and isinstance(done, Pass):
+    if bands is not None and key is not None:
+        plans.keep_banded(key, done, (q, k, v), given)
+    if kind is not None:
         seen.keep(kind, done, slots)
     return done.outputs()
 

@@ -20,6 +20,9 @@ from fastpe.functional.bounds import raised
 from fastpe.functional.passes import Pass
 from fastpe.functional.rotation import without_warnings
 from fastpe.functional.sinks import sinks_gradient
+from fastpe.kernels.attention.banded import weigh
+
+_NO_SINKS = np.zeros(0)
 
 
 class Merged:
@@ -44,11 +47,10 @@ class Merged:
             raised(each.lse, each.columns).astype(np.float64) + row
             for each, row in zip(self.passes, self.rows, strict=True)
         ]
-        self.lse = np.logaddexp.reduce(own)
-        if "sinks" in self.call.slots:
-            self.lse = np.logaddexp(self.lse, self.call.slots["sinks"][..., None])
-        whole = np.where(self.lse == -np.inf, 0.0, self.lse)
-        self.weights = [np.exp(lse - whole) for lse in own]
+        weights, sinks = np.stack(own), self.call.slots.get("sinks", _NO_SINKS).astype(np.float64).reshape(-1)
+        self.lse = np.empty(weights.shape[1:])
+        weigh(weights, sinks, self.lse)
+        self.weights = list(weights)
         self.out = np.zeros_like(self.passes[0].out)
         for each, weight in zip(self.passes, self.weights, strict=True):
             each.out *= weight.astype(self.dtype)[..., None]

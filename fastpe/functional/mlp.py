@@ -4,29 +4,27 @@ It reads what no other term does, the scores of every head at once. Of all else 
 those of the call without a network, and so is what becomes of its gradients.
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fastpe.functional.arguments import Array, Call
-from fastpe.functional.beside import dropout_beside, others_of, pass_without
+from fastpe.functional.beside import others_of, pass_without
 from fastpe.functional.content import content_gradients, own_angles, shared_turns, turned_rows
-from fastpe.functional.layouts import contiguous, summed_to
+from fastpe.functional.layouts import summed_to
+from fastpe.functional.networks import Network
 from fastpe.functional.outcome import Outcome
 from fastpe.functional.passes import Pass, dropout_of
 from fastpe.functional.rotation import without_warnings
 from fastpe.functional.sinks import drain, sinks_gradient
-from fastpe.functional.slot_arrays import cells_back, cells_of, fold, unfold
+from fastpe.functional.slot_arrays import cells_back, fold
 from fastpe.functional.together import NETWORK
-from fastpe.kernels import simd
 from fastpe.kernels.attention.beside import Others
 from fastpe.kernels.attention.columns import ColumnGradients
-from fastpe.kernels.attention.mlp import ROWS, room_for_mlp
-from fastpe.kernels.attention.mlp_calls import MlpCase, MlpInputs, MlpOutputs, mlp_backward_calls, mlp_forward_calls
+from fastpe.kernels.attention.mlp_calls import MlpCase, mlp_backward_calls
 from fastpe.kernels.attention.records import Case, Gradients
-from fastpe.kernels.threads import lanes_for, run_apart
 
-_PARTS = 8  # that sums over queries are made in, at most: as many threads take part
 _OWN = {*NETWORK, "bias", "scores", "index", "values", "sinks"}
 _OF_ROWS = {"angles", "rotors", "polar", "row_scale"}  # that queries and keys have before their products
 _RELATIVE = {"rel_key", "rel_query", "key_bias"}
@@ -41,114 +39,51 @@ class Networked(Outcome):
     def __init__(self, call: Call, known: tuple[Array, Array] | None = None) -> None:
         """`known`: out and lse, where the forward pass was done before."""
         self.call, self.dtype = call, call.computed
-        (b, h, n, _), m, dv = call.q.shape, call.k.shape[2], call.v.shape[-1]
-        self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.full((b, h, n), -np.inf, self.dtype)
-        self.group = shared_turns(call.slots, h, call.k.shape[1])
+        self.group = shared_turns(call.slots, call.q.shape[1], call.k.shape[1])
+        if call.empty:
+            self._nothing_to_compute()
+            return
         self.angles = own_angles(call.slots, call.positions)
-        self.rest = None if call.empty else pass_without(call, _OWN, _OF_ROWS)
+        self.rest = self.beside = pass_without(call, _OWN, _OF_ROWS)
         self.rows = (
             turned_rows(call.q, call.k, call.v, call.slots, self.angles, self.group, call.positions, call.pairs)
             if self.rest is None
             else self.rest.rows
         )
-        offsets = "key_offset" in call.slots and not call.empty
-        self.bases = np.zeros((b, h, n) if offsets else (1, 1, 1))
-        if not call.empty:
-            self.inputs, self.case = self._laid_out(m)
-            self.dropout = dropout_of(call.dropout, call.dropout_seed)
+        scale = np.full(call.q.shape[1], call.scale, self.dtype)
+        dropout = dropout_of(call.dropout, call.dropout_seed)
+        self.own = own = Network(
+            self.rows, call.slots, call.positions, call.sight(), scale, dropout, causal=call.causal, window=call.window
+        )
+        self.out, self.lse = own.out, own.lse
         if known is not None:
-            self.out[...], self.lse[...] = (
-                part.reshape(whole.shape) for whole, part in zip((self.out, self.lse), known, strict=True)
-            )
-        elif not call.empty:
-            self._forward()
-        if known is None and "sinks" in call.slots:
-            whole = self.whole_lse()
-            drain(self.out, whole, call.slots["sinks"])
-            self.lse[...] = whole - self.bases
+            for whole, part in zip((self.out, self.lse), known, strict=True):
+                whole[...] = part.reshape(whole.shape)
+            return
+        own.forward(None if self.rest is None else partial(self._others, g=None, backward=False))
+        if "sinks" in call.slots:
+            own.drain(call.slots["sinks"])
 
-    def _laid_out(self, m: int) -> tuple[MlpInputs, MlpCase]:
-        call, (_, q, _, k, v) = self.call, self.rows
-        b, h, n, d = q.shape
-        into = call.slots["mlp_in"][0]
-        bias, of_bias = self._laid_bias()
-        cells, of_cells = self._laid_cells()
-        values, of_values, index = self._laid_values()
-        strides = [stride // x.itemsize for x in (q, k, v) for stride in x.strides[:3]]
-        sizes = b, h, h // k.shape[1], n, m, d, v.shape[-1], into.shape[0], into.shape[-1], int(call.causal)
-        of_index = index[0].size if len(index) > 1 else 0
-        given = (int(name in call.slots) for name in ("bias", "scores", "values"))
-        biases = next(given), *of_bias, n - 1, next(given), *of_cells, m, next(given), *of_values, of_index
-        spans = np.zeros((1, 1, 2), np.int64) if call.spans is None else contiguous(call.spans, np.int64)
-        far = int(np.abs(call.positions.first).max()) + n + m  # no offset is as large
-        sight = min(call.window or 0, far), int(call.spans is not None), spans[0].size if len(spans) > 1 else 0
-        case = MlpCase._make((*sizes, *strides, *biases, *sight, min(_PARTS, -(-n // int(ROWS)))))
-        lengths = np.stack([call.query_lengths, call.key_lengths], axis=1).astype(np.int64)
-        sights = contiguous(call.positions.first, np.int64), spans.reshape(-1)
-        scale = contiguous(np.broadcast_to(call.scale, (h,)), self.dtype)
-        net = [contiguous(call.slots[name], self.dtype).reshape(-1) for name in NETWORK]
-        rows = map(simd.start_of, (q, k, v))
-        return MlpInputs._make((*rows, bias, cells, values, index.reshape(-1), scale, *net, lengths, *sights)), case
-
-    def _laid_bias(self) -> tuple[Array, tuple[int, int]]:
-        """In one piece, and its strides of samples and heads."""
-        if "bias" not in self.call.slots:
-            return np.zeros(1, self.dtype), (0, 0)
-        return self._in_one_piece(unfold(self.call.slots["bias"], self.call.positions), 1)
-
-    def _laid_cells(self) -> tuple[Array, tuple[int, int]]:
-        """Likewise, what `scores` adds."""
-        if "scores" not in self.call.slots:
-            return np.zeros(1, self.dtype), (0, 0)
-        return self._in_one_piece(cells_of(self.call.slots["scores"], self.call.positions), 2)
-
-    def _laid_values(self) -> tuple[Array, tuple[int, int], Array]:
-        """Likewise, of `values`; and which of them every cell has, (B or 1, N, M)."""
-        slots = self.call.slots
-        if "values" not in slots:
-            return np.zeros(1, self.dtype), (0, 0), np.zeros((1, 1), np.int32)
-        return *self._in_one_piece(slots["values"], 1), contiguous(slots["index"], np.int32)
-
-    def _in_one_piece(self, x: Array, axes: int) -> tuple[Array, tuple[int, int]]:
-        """An array (B or 1, H, ...) of so many axes for a head, and the strides of samples and heads."""
-        of_head = int(np.prod(x.shape[-axes:]))
-        return contiguous(x, self.dtype).reshape(-1), (x.shape[1] * of_head if x.shape[0] > 1 else 0, of_head)
+    def _nothing_to_compute(self) -> None:
+        """Outputs without keys."""
+        (b, h, n, _), dv = self.call.q.shape, self.call.v.shape[-1]
+        self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.full((b, h, n), -np.inf, self.dtype)
+        if "sinks" in self.call.slots:
+            drain(self.out, self.lse, self.call.slots["sinks"])
 
     def whole_lse(self) -> Array:
         """As `Outcome.whole_lse`; float64 where keys have offsets."""
-        return self.lse + self.bases if "key_offset" in self.call.slots else self.lse.copy()
-
-    def _forward(self) -> None:
-        b, _, n, _ = self.out.shape
-        self._run(mlp_forward_calls, b * -(-n // int(ROWS)), self._outputs(), None)
-
-    def _run(self, function: Any, tasks: int, y: MlpOutputs, g: Gradients | None, *sizes: int) -> None:
-        """g: of the backward pass the gradients of what is beside the network, if there is anything."""
-        case = self.case
-        sizes_of_room = case.heads, case.width, case.v_width, case.hidden, case.taps
-        backward = function is mlp_backward_calls
-        room = room_for_mlp(*sizes_of_room, backward=backward, dropped=self.dropout is not None)
-        cells = self.out.size // case.v_width * self.rows[3].shape[2]
-        lanes = lanes_for(cells * (case.width + case.v_width + 3 * case.hidden * case.taps), tasks)
-        arenas = simd.aligned_zeros((lanes, room.size), self.dtype)
-        others, bases = self._others(lanes, g, backward=backward), self.bases.reshape(-1)
-        dropout = dropout_beside(others, self.dropout)
-        run_apart(lanes, function, self.inputs, dropout, others, bases, y, case, *sizes, room, arenas)
+        return self.lse if self.call.empty else self.own.whole_lse()
 
     def _case_of_rest(self, rest: Pass, *, backward: bool) -> Case:
         """Where the network reads products, their own are kept on the way back."""
         return rest.case(gradients=backward)._replace(keep_raw=int(backward))
 
-    def _others(self, lanes: int, g: Gradients | None, *, backward: bool) -> Others | None:
-        if self.rest is None:
-            return None
+    def _others(self, lanes: int, g: Gradients | None, *, backward: bool) -> Others:
+        """g: of the backward pass the gradients of what is beside the network, if there is anything."""
+        assert self.rest is not None
         case = self._case_of_rest(self.rest, backward=backward)
         return others_of(self.rest, case, lanes, g, backward=backward)
-
-    def _outputs(self, **gradients: Array) -> MlpOutputs:
-        nothing = np.zeros(1, self.dtype)
-        arrays = dict.fromkeys(MlpOutputs._fields, nothing) | {"out": self.out, "lse": self.lse} | gradients
-        return MlpOutputs(**{name: simd.start_of(x) for name, x in arrays.items()})
 
     @without_warnings
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
@@ -157,7 +92,7 @@ class Networked(Outcome):
         if call.empty:
             found = {name: np.zeros(shape) for name, shape in call.shapes.items()}
         else:
-            found = self._gradients(dout, dlse, self.case)
+            found = self._gradients(dout, dlse, self.own.case)
         if "sinks" in call.shapes:
             deltas = (dout * self.out).sum(axis=-1) - dlse
             found["sinks"] = sinks_gradient(call.slots["sinks"], self.whole_lse(), deltas)
@@ -177,7 +112,9 @@ class Networked(Outcome):
         }  # fmt: skip
         g = {name: np.zeros(shape, self.dtype) for name, shape in shapes.items()}
         of_rest = self._room_for_rest(dout, dlse, p)
-        self._run(mlp_backward_calls, b * p, self._outputs(dout=dout, dlse=dlse, **g), of_rest, offsets)
+        y = self.own.outputs(dout, dlse, *g.values())
+        others = None if self.rest is None else partial(self._others, g=of_rest, backward=True)
+        self.own.run(mlp_backward_calls, b * p, y, others, offsets)
         return self._named(g, of_rest)
 
     def _room_for_rest(self, dout: Array, dlse: Array, parts: int) -> Gradients | None:
@@ -198,7 +135,7 @@ class Networked(Outcome):
     def _named_rest(self, g: Gradients, dq: Array, dk: Array, dv: Array) -> dict[str, Array]:
         """The gradients of what goes beside the network by argument, and those of rows."""
         assert self.rest is not None
-        parts = self.case.parts
+        parts = self.own.case.parts
         own: dict[str, Any] = {name: _whole(x, parts) for name, x in _sums_over_queries(g).items()}
         own["columns"] = None if g.columns is None else ColumnGradients(*(_whole(x, parts) for x in g.columns))
         rest = dq, dk

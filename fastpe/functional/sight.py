@@ -5,7 +5,7 @@ A mask that leaves every query one interval of keys, the same for all heads, bec
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,6 +52,20 @@ def check_mask(value: Any, sizes: Mapping[str, int], batched: bool) -> tuple[Arr
     if array.dtype != bool and array.size and not array.max() < np.inf:  # nor is it where one is no number
         raise ValueError("mask must hold numbers below infinity")
     return given, array.reshape((1,) * (4 - len(padded)) + padded)
+
+
+NO_SPANS = np.zeros((1, 1, 2), np.int64)
+_NO_TILES = np.zeros((1, 1, 1, 1), np.int64)
+
+
+class Sight(NamedTuple):
+    """What queries see, as kernels take it, in one piece each."""
+
+    lengths: Array  # (B, 2): of queries and keys
+    starts: Array  # (B,) or (1,): the positions of first queries
+    spans: Array  # (B or 1, N, 2); `NO_SPANS` where there are none
+    mask: Mask | None = None
+    occupied: Array = _NO_TILES
 
 
 def as_spans(mask: Array, m: int) -> Array | None:

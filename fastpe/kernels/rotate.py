@@ -179,6 +179,29 @@ def rotate_alone(x, strides, angles, angle_strides, y, shape, pairs, half):
     _rotate_lane(0, pointer(board), x, strides, angles, None, 1.0, angle_strides, factors, y, shape, pairs, half)
 
 
+@allocating
+def rotate_rows(x, shape, places, turns, first, last, half, y):
+    """The rows from `first` to `last` of y (B, H, N, D) from those of x, each in one piece, by the angles places (B or
+    1, N) times turns (R,), in the thread that calls."""
+    batch, heads, rows, width = shape
+    pairs = turns.size
+    size = factors_of_row(pairs, half)
+    angles, factors = np.empty(ROWS_OF_A_TASK * pairs), np.empty((2, ROWS_OF_A_TASK * size), x.dtype)
+    cos, sin = row(factors, 0), row(factors, 1)
+    for b in range(batch):
+        for start in range(first, last, ROWS_OF_A_TASK):
+            count = min(ROWS_OF_A_TASK, last - start)
+            for i in range(count):
+                for pair in range(pairs):
+                    angles[i * pairs + pair] = places[(b * rows + start + i) % places.size] * turns[pair]
+            _make_factors(angles, None, 0, 1.0, cos, sin, count * pairs, half)
+            for head in range(heads):
+                for i in range(count):
+                    place = ((b * heads + head) * rows + start + i) * width
+                    source, target = at(pointer(x), place), at(pointer(y), place)
+                    rotate_row(source, at(cos, i * size), at(sin, i * size), target, width, pairs, half)
+
+
 @entry(label="rotation")
 def rotate(crew, board, x, strides, turns, sines, sign, turn_strides, factors, y, shape, pairs, half):
     """y (B, H, N, D), contiguous, from x by angles times `sign` (1 or -1); it may be x itself.

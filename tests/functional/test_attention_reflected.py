@@ -13,7 +13,7 @@ from reflected_problems import agrees, arguments_of, cases
 
 import fastpe
 from fastpe import reference
-from fastpe.functional import again, attention, seen
+from fastpe.functional import attention
 from fastpe.kernels import threads as threads_of_kernels
 
 SLOTS = ("reflectors", "reflect")
@@ -264,14 +264,3 @@ def test_4096_positions_take_no_array_of_cells(rng, dropout):
     finally:
         tracemalloc.stop()
     assert most < 10 * 2**20
-
-
-def test_no_call_is_kept_for_others(rng, monkeypatch):
-    """The ways of calls made again have no reflections."""
-    monkeypatch.setattr(seen, "_kept", {})
-    monkeypatch.setattr(again, "_kept", {})
-    given = problem(rng, SLOTS, n=1, m=6)
-    for _ in range(3):
-        fastpe.attention(**given, causal=True)
-    assert not seen._kept
-    assert not again._kept

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import fastpe
 from fastpe import reference
-from fastpe.functional import again, seen
+from fastpe.functional import again, looked, plans, seen
 from fastpe.kernels.attention.cells import FEW
 
 
@@ -245,8 +245,8 @@ def test_a_position_beyond_all_counting(rng):
 def test_little_work_wakes_nobody_and_much_work_has_the_same_bits_on_any_number_of_threads(rng, monkeypatch):
     little, much = qkv(rng), qkv(rng, 2, 4, 4, 1, 2000, 64)
     expected = [fastpe.attention(*each) for each in (little, much)]
-    before, lanes, run = numba.get_num_threads(), [], seen.run_apart
-    monkeypatch.setattr(seen, "run_apart", lambda count, *rest: lanes.append(count) or run(count, *rest))
+    before, lanes, run = numba.get_num_threads(), [], plans.run_apart
+    monkeypatch.setattr(plans, "run_apart", lambda count, *rest: lanes.append(count) or run(count, *rest))
     monkeypatch.setattr(again, "_kept", {})
     monkeypatch.setattr(again, "keep", lambda *_: None)
     try:
@@ -274,7 +274,7 @@ def test_nothing_beyond_is_written_to(rng, monkeypatch):
     q, k, v = qkv(rng, d=17)
     given = options(rng, ("bias", "mask", "lengths", "spans", "query_start", "softcap"), 2, 4, 1, 70, 17, np.float32)
     expected = fastpe.attention(q, k, v, **given)
-    check = guarded_results(monkeypatch, seen, again)
+    check = guarded_results(monkeypatch, looked, plans, again)
     np.testing.assert_array_equal(fastpe.attention(q, k, v, **given), expected)
     check()
     expected = fastpe.attention(q, k, v)

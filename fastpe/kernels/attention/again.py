@@ -7,10 +7,20 @@ import numpy as np
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from fastpe.kernels._jit import allocating, entry, inner
+from fastpe.kernels.attention.banded import (
+    OF_A_BAND,
+    are_bands,
+    band_at,
+    mix_parts,
+    rows_of_band,
+    spans_of_band,
+    weigh_parts,
+)
 from fastpe.kernels.attention.draining import drain_rows
 from fastpe.kernels.attention.given import (
     NUMBER,
     SIZES,
+    WORDS,
     Sizes,
     dropout_of,
     given_at,
@@ -71,6 +81,12 @@ def halves_at(run, lanes, record, size, out, q, k, v, given, slots, turns, moves
     """`halves_again` of arrays at addresses, as `forward_at`."""
     lse = np.empty(out.shape[:3], np.float32)
     return _rounded((run, lanes), record, size, out, lse, *_qkv_at(record, out, q, k, v), given, slots, turns, moves)
+
+
+@entry(label="attention with bands that is called again")
+def bands_again(run, lanes, record, size, out, lse, q, k, v, given, slots):
+    """`forward_again` with bands, whose record is that of the pass over one of them."""
+    return _as_before(record, q, k, v) and _banded((run, lanes), record, size, out, lse, q, k, v, given, slots)
 
 
 @inner
@@ -150,4 +166,39 @@ def _turned(sizes, arrays, q, k, v, turns, moves, halves):
 def _drained(out, lse, sinks):
     if sinks.size:
         drain_rows(out, lse, sinks)
+    return True
+
+
+@allocating
+def _banded(crew, record, size, out, lse, q, k, v, given, slots):
+    own, board, arenas = record[HEAD:].copy(), np.zeros(BOARD, np.int64), np.zeros((crew[1], size), out.dtype)
+    sizes = Sizes(*to_fixed_tuple(record[FRONT:_COUNTS], SIZES))
+    arrays, words = given_at(given, record[_COUNTS:HEAD], out), given[WORDS:]
+    fits, (lengths, starts, _, mask, occupied, bias, scale) = seen_of(sizes, arrays, out)
+    takes, of_slots = slots_of(sizes, arrays, out)
+    if not (fits and takes and are_finite(arrays.sinks) and are_finite(arrays.theta) and are_bands(words, sizes)):
+        return False
+    first_q, first_k, first_v, parts = start_within(q), start_within(k), start_within(v), words.size // OF_A_BAND
+    outs, lses, whole = np.empty((parts, *out.shape), out.dtype), np.empty((parts, *lse.shape)), np.empty(lse.shape)
+    for number in range(parts):
+        band = band_at(words[number * OF_A_BAND :], sizes)
+        spans, low, high = spans_of_band(band[2], arrays.spans, sizes)
+        takes, qr, kr = rows_of_band(sizes, arrays, band, low, high, first_q, first_k)
+        rows, seen = (first_q, qr, first_k, kr, first_v), (lengths, starts, spans, mask, occupied, bias, scale)
+        board[:] = 0
+        changing, alive = (pointer(board), outs[number], lse, arenas, rows, seen), (own, board, outs, lse, arenas)
+        of_slots[1].bases[:] = 0.0
+        if slots is None:
+            takes = takes and run_kept(crew, own, changing, (*alive, rows, seen))
+        else:
+            more = of_slots, dropout_of(given)
+            takes = takes and run_kept(crew, own, (*changing, *more), (*alive, rows, seen, of_slots))
+        if not takes:
+            return False
+        lses[number] = lse
+        if has_columns(arrays):
+            lses[number] += of_slots[1].bases.reshape(lse.shape[0], lse.shape[1], 1)
+    weigh_parts(lses, arrays.sinks, whole)
+    mix_parts(outs, lses, out)
+    lse[:] = whole
     return True

@@ -86,13 +86,14 @@ class Given(NamedTuple):
     key_offset: np.ndarray
     angles: np.ndarray
     growth: np.ndarray
+    theta: np.ndarray
 
 
 SIZES, NUMBER = len(Sizes._fields), len(Given._fields)
 WORDS = NUMBER + len(Dropout._fields)
 """Addresses of `Given`, then the numbers of `Dropout`, which float64 holds exactly, by their bits; in the place of its
-key the seed, and the other word that the key is made of."""
-INTEGERS, LOGICAL, OWN, WIDE = Given._fields[:4], Given._fields[4:5], Given._fields[5:-3], Given._fields[-3:]
+key the seed, and the other word that the key is made of. Bands come after all that (`banded`)."""
+INTEGERS, LOGICAL, OWN, WIDE = Given._fields[:4], Given._fields[4:5], Given._fields[5:-4], Given._fields[-4:]
 _OF_INTEGERS, _OF_LOGICAL, _OF_OWN, _OF_WIDE = map(len, (INTEGERS, LOGICAL, OWN, WIDE))
 _FIRST_OWN, _FIRST_WIDE = _OF_INTEGERS + _OF_LOGICAL, NUMBER - _OF_WIDE
 MOST_GROWTH = 0.9  # of the exponent that the dtype has room for, by which growth may change within a block of queries

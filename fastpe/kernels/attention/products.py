@@ -153,7 +153,8 @@ def make_products(head, terms, tile, case, scratch):
     else:
         keys = at(head.kr, tile.j0 * case.kr_row)
         make_content(content, content_row, keys, case.kr_row, head, tile, case, scratch)
-    add_relative_products(head, terms, tile, case, scratch)
+    if given(table, REL_KEY) or given(table, REL_QUERY) or given(table, KEY_BIAS):  # as counts: see `score`
+        add_relative_products(head, terms, tile, case, scratch)
 
 
 @inner

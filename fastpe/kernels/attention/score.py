@@ -123,7 +123,8 @@ def scores_of_products(head, terms, tile, back, case, scratch):
     if not _takes_passes(table, case):
         return head.scale
     scale_products(head, terms, tile, case, cells)
-    add_counts(head, terms, tile, back, case, scratch)
+    if given(table, COUNTS):  # asked before the call, which hands over more than a query has cells in a tile
+        add_counts(head, terms, tile, back, case, scratch)
     if given(table, VALUES):
         _add_values(cells, at(terms.indices, place), case.keys, terms.values, m, n)
     if given(table, SCORES):
