@@ -105,7 +105,7 @@ def problem(rng, *, b=2, h=2, hk=None, n=6, m=None, d=4, dv=5, w=3, taps=1, dtyp
 
 def agrees(arguments, **options):
     """As `assert_agrees_in`, of sums over units and taps as well."""
-    (b, h, n, d), (m, dv) = arguments["q"].shape, arguments["v"].shape[2:]
+    (_, h, n, d), (m, dv) = arguments["q"].shape, arguments["v"].shape[2:]
     more = 1 + len(arguments.keys() & {*TERMS, "polar", "mask"}) + (options.get("softcap") is not None)
     terms = more * (n + m + d + dv) * len(arguments["mlp_bias"]) * arguments["mlp_in"].shape[-1]
     return assert_agrees_in(terms, terms * n * m * h, arguments, **options)
