@@ -12,13 +12,13 @@ from guards import guarded_allocations, guarded_results
 from hypothesis import strategies as st
 
 import fastpe
-from fastpe.functional import mlp, passes, reflected, slot_arrays
+from fastpe.functional import mlp, networks, passes, reflected, reflections, slot_arrays
 
 _Case = tuple[dict[str, Any], list[str | None]]
 _LAYOUTS = st.lists(st.sampled_from([None, *KINDS]), min_size=8, max_size=8)
 
 
-def _judge(problems: Any, module: Any) -> Callable[[_Case], None]:
+def _judge(problems: Any, *modules: Any) -> Callable[[_Case], None]:
     def judge(case: _Case) -> None:
         """Results and gradients agree with the reference, whatever lies around the arrays, and again the same."""
         sizes, kinds = case
@@ -28,7 +28,7 @@ def _judge(problems: Any, module: Any) -> Callable[[_Case], None]:
                 arguments[name] = KINDS[kind](array)
         before = {name: np.copy(array) for name, array in arguments.items()}
         with pytest.MonkeyPatch.context() as patch:
-            checks = guarded_allocations(patch, some=False), guarded_results(patch, module, passes, slot_arrays)
+            checks = guarded_allocations(patch, some=False), guarded_results(patch, *modules, passes, slot_arrays)
             out, _ = problems.agrees(arguments, **options)
             np.testing.assert_array_equal(fastpe.attention(**arguments, **options), out, err_msg="once more")
             for check in checks:
@@ -39,5 +39,5 @@ def _judge(problems: Any, module: Any) -> Callable[[_Case], None]:
     return judge
 
 
-NETWORKS = st.tuples(network_problems.cases(), _LAYOUTS), _judge(network_problems, mlp)
-REFLECTIONS = st.tuples(reflected_problems.cases(), _LAYOUTS), _judge(reflected_problems, reflected)
+NETWORKS = st.tuples(network_problems.cases(), _LAYOUTS), _judge(network_problems, mlp, networks)
+REFLECTIONS = st.tuples(reflected_problems.cases(), _LAYOUTS), _judge(reflected_problems, reflected, reflections)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from refusals import attempt
 
 import fastpe
-from fastpe.functional import passes, seen, slot_arrays
+from fastpe.functional import looked, passes, plans, slot_arrays
 from fastpe.functional.polar import APART
 
 _SIZES = (1, 2, 3, 4, 5, 8, 16, 17, 31, 33)
@@ -84,7 +84,7 @@ def judge(case: dict[str, Any]) -> None:
     arguments, options = _arguments(rng, case)
     before = {name: np.copy(array) for name, array in arguments.items()}
     with pytest.MonkeyPatch.context() as patch:
-        checks = guarded_allocations(patch, some=False), guarded_results(patch, passes, seen, slot_arrays)
+        checks = guarded_allocations(patch, some=False), guarded_results(patch, looked, passes, plans, slot_arrays)
         if case["mistake"] is not None:
             _refused(case["mistake"], rng, arguments, options)
         elif case["wild"] is not None or case["tolerance"] == 1e-3:
