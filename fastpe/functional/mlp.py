@@ -44,11 +44,11 @@ class Networked(Outcome):
             self._nothing_to_compute()
             return
         self.angles = own_angles(call.slots, call.positions)
-        self.rest = self.beside = pass_without(call, _OWN, _OF_ROWS)
+        self.beside = pass_without(call, _OWN, _OF_ROWS)
         self.rows = (
             turned_rows(call.q, call.k, call.v, call.slots, self.angles, self.group, call.positions, call.pairs)
-            if self.rest is None
-            else self.rest.rows
+            if self.beside is None
+            else self.beside.rows
         )
         scale = np.full(call.q.shape[1], call.scale, self.dtype)
         dropout = dropout_of(call.dropout, call.dropout_seed)
@@ -60,7 +60,7 @@ class Networked(Outcome):
             for whole, part in zip((self.out, self.lse), known, strict=True):
                 whole[...] = part.reshape(whole.shape)
             return
-        own.forward(None if self.rest is None else partial(self._others, g=None, backward=False))
+        own.forward(None if self.beside is None else partial(self._others, g=None, backward=False))
         if "sinks" in call.slots:
             own.drain(call.slots["sinks"])
 
@@ -81,9 +81,9 @@ class Networked(Outcome):
 
     def _others(self, lanes: int, g: Gradients | None, *, backward: bool) -> Others:
         """g: of the backward pass the gradients of what is beside the network, if there is anything."""
-        assert self.rest is not None
-        case = self._case_of_rest(self.rest, backward=backward)
-        return others_of(self.rest, case, lanes, g, backward=backward)
+        assert self.beside is not None
+        case = self._case_of_rest(self.beside, backward=backward)
+        return others_of(self.beside, case, lanes, g, backward=backward)
 
     @without_warnings
     def gradients(self, dout: Array, dlse: Array) -> dict[str, Array]:
@@ -113,37 +113,37 @@ class Networked(Outcome):
         g = {name: np.zeros(shape, self.dtype) for name, shape in shapes.items()}
         of_rest = self._room_for_rest(dout, dlse, p)
         y = self.own.outputs(dout, dlse, *g.values())
-        others = None if self.rest is None else partial(self._others, g=of_rest, backward=True)
+        others = None if self.beside is None else partial(self._others, g=of_rest, backward=True)
         self.own.run(mlp_backward_calls, b * p, y, others, offsets)
         return self._named(g, of_rest)
 
     def _room_for_rest(self, dout: Array, dlse: Array, parts: int) -> Gradients | None:
         """Gradients of what goes beside the network: of every head those of keys, and of every part what are sums over
         queries."""
-        if self.rest is None:
+        if self.beside is None:
             return None
-        g = self.rest.room_for_gradients(self._case_of_rest(self.rest, backward=True), dout, dlse)
+        g = self.beside.room_for_gradients(self._case_of_rest(self.beside, backward=True), dout, dlse)
         b, h = self.lse.shape[:2]
 
         own: dict[str, Any] = {name: _of_parts(x, parts) for name, x in _sums_over_queries(g).items()}
         own["columns"] = None if g.columns is None else ColumnGradients(*(_of_parts(x, parts) for x in g.columns))
-        more = _RELATIVE & self.rest.call.slots.keys()
+        more = _RELATIVE & self.beside.call.slots.keys()
         keys = np.zeros((b * parts, h, *g.dk.shape[2:]) if more else 1, self.dtype)
         own |= {"dk_rest": keys, "dq_rest": np.zeros_like(g.dq) if more else keys}
         return g._replace(**own | {"dscale": np.zeros((b * parts, h, 1))})
 
     def _named_rest(self, g: Gradients, dq: Array, dk: Array, dv: Array) -> dict[str, Array]:
         """The gradients of what goes beside the network by argument, and those of rows."""
-        assert self.rest is not None
+        assert self.beside is not None
         parts = self.own.case.parts
         own: dict[str, Any] = {name: _whole(x, parts) for name, x in _sums_over_queries(g).items()}
         own["columns"] = None if g.columns is None else ColumnGradients(*(_whole(x, parts) for x in g.columns))
         rest = dq, dk
-        if _RELATIVE & self.rest.call.slots.keys():
+        if _RELATIVE & self.beside.call.slots.keys():
             keys = _whole(g.dk_rest, parts).reshape(*dk.shape[:2], -1, *dk.shape[2:]).sum(axis=2)
             rest = g.dq_rest, keys
         own |= {"dq": dq, "dk": dk, "dv": dv, "dq_rest": rest[0], "dk_rest": rest[1]}
-        return self.rest.named(g._replace(**own))
+        return self.beside.named(g._replace(**own))
 
     def _named(self, g: dict[str, Array], of_rest: Gradients | None) -> dict[str, Array]:
         """The gradients by argument, of parts and repeated axes the sums."""

@@ -195,7 +195,7 @@ class Apart(Plan):
         scale = done.own.scale if beside is None else beside.inputs.scale
         looks = Looks(done.call, scale, slots, spans_of_masks=True)
         super().__init__(done, looks, done.group, slots)
-        self.is_masked, self.scale = done.call.mask is not None, None if beside is None else done.own.scale
+        self.is_masked = done.call.mask is not None
         self.names = () if beside is None else tuple(beside.call.slots)
         self.laid = None if beside is None else Laid(beside, self.names)
 
@@ -231,10 +231,8 @@ class ThroughNetwork(Apart):
 
     def made(self, rows: Rows, looked: Looked, dropped: Dropout | None) -> Network:
         """As `Apart` has it."""
-        scale = looked.scale if self.scale is None else self.scale
-        return Network(
-            rows, looked.slots, looked.positions, looked.sight, scale, dropped, causal=self.causal, window=self.window
-        )
+        sights = looked.positions, looked.sight, looked.scale
+        return Network(rows, looked.slots, *sights, dropped, causal=self.causal, window=self.window)
 
 
 class ThroughReflections(Apart):
@@ -243,6 +241,7 @@ class ThroughReflections(Apart):
     def __init__(self, done: Reflected, slots: Mapping[str, Any]) -> None:
         super().__init__(done, slots)
         self.has_offsets = bool(done.own.sizes.raised)
+        self.scale = None if done.beside is None else done.own.scale  # where all products are by the scale later on
 
     def made(self, rows: Rows, looked: Looked, dropped: Dropout | None) -> Reflections:
         """As `Apart` has it."""
