@@ -54,7 +54,7 @@ _OF_BANDS: dict[str, tuple[int, np.dtype[Any]]] = {
 _AXES = _SLOTS | _SEEN
 """What may be given beside q, k and v, and how many axes it has."""
 _MOVES = {"rotors", "polar"}
-_OF_KEYS = {"angles", "theta", *_MOVES}
+_OF_KEYS = {"angles", "growth", "theta", *_MOVES}
 _TURNS = {"row_scale", *_OF_KEYS}
 _OF_KERNELS = _SLOTS.keys() - _SEEN.keys() - _TURNS
 _SCALE = Given._fields.index("scale")
@@ -207,7 +207,8 @@ class Again:
         self.dtype, self.lse_dtype, self.shape = qkv[0].dtype, out.dtype, out.shape
         self.bits = None if self.dtype.itemsize > 2 else bits_of(qkv[0]).dtype
         self.size, self.return_lse, self.given = size, return_lse, _shapes(given)
-        self.slots = True if dropout or (given and given.keys() & _OF_KERNELS) else None
+        of_kernels = _OF_KERNELS if self.bits is None else _OF_KERNELS | {"growth"}  # which else is of rows
+        self.slots = True if dropout or (given and given.keys() & of_kernels) else None
         self.moves = True if given and given.keys() & _MOVES else None
         # with slots of the kernels it is compiled for both: one kind less
         self.turns = True if self.slots or (given and given.keys() & _TURNS) else None
@@ -260,7 +261,7 @@ class Again:
     def run_at(self, threads: int, team: int, q: int, k: int, v: int, addresses: Array | None) -> Array | None:
         """The output, of half precision its bits, of arrays at addresses that are laid out as those of the call, or
         None; on so many threads at most, of this `threads.run_again`'s team."""
-        lanes = min(threads, lanes_for(self.work * self.keys, self.tasks))
+        lanes = min(threads, lanes_for(self.work * self.keys, self.tasks, awake=team > 0))
         out = np.empty(self.shape, self.dtype if self.bits is None else self.bits)
         function = again.forward_at if self.bits is None else again.halves_at
         rest = q, k, v, addresses, self.slots, self.turns, self.moves

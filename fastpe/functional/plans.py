@@ -12,7 +12,15 @@ from fastpe.functional import again
 from fastpe.functional.arguments import Array
 from fastpe.functional.axes import AXES, UNLED
 from fastpe.functional.bounds import bounds_of, columns_with_room, limits_of, raised
-from fastpe.functional.content import Rows, own_angles, pairs_of, rows_of_bounds, rows_read, turned_rows
+from fastpe.functional.content import (
+    Rows,
+    grown_rows,
+    own_angles,
+    pairs_of,
+    rows_of_bounds,
+    rows_read,
+    turned_rows,
+)
 from fastpe.functional.looked import Looked, Looks
 from fastpe.functional.merged import Merged
 from fastpe.functional.mlp import Networked
@@ -23,7 +31,7 @@ from fastpe.functional.reflected import Reflected
 from fastpe.functional.reflections import Reflections, spans_near
 from fastpe.functional.sight import NO_SPANS
 from fastpe.functional.sinks import drain
-from fastpe.functional.slot_arrays import Arrays, all_or_none, slot_arrays, with_tallies
+from fastpe.functional.slot_arrays import Arrays, all_or_none, check_growth, slot_arrays, with_tallies
 from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
 from fastpe.kernels.attention.beside import Others
@@ -155,16 +163,27 @@ class InOnePass(Plan):
         call = done.call
         looks = Looks(call, done.inputs.scale, slots, spans_of_masks=call.positions.n > _FEW)
         super().__init__(done, looks, done.group, slots)
-        self.laid = Laid(done, [name for name in AXES if slots.get(name) is not None])
+        self.grows = self._grows(done, slots)
+        self.laid = Laid(done, [name for name in AXES if slots.get(name) is not None and name not in self.grows])
         self.room, self.size = tuple(self.laid.room), self.laid.size + 80
         self.has_records = self.lead == 2 and call.positions.n <= _FEW and call.k.dtype == call.v.dtype
         self.has_records &= self.reads_halves or self.own_dtype is self.dtype
+
+    def _grows(self, done: Pass, slots: Mapping[str, Any]) -> tuple[str, ...]:
+        """The slot `growth`, where rows are made to grow beforehand, as they are turned: the powers are made once."""
+        few = done.call.positions.n <= _FEW and not self.reads_halves
+        growth = slots.get("growth")
+        return ("growth",) if few and growth is not None and growth.ndim == 2 and slots["query_start"] is None else ()
 
     def attended(
         self, rows: Rows, looked: Looked, dropped: Dropout | None, came: tuple[Array, ...], kept: tuple[Any, Any]
     ) -> tuple[Array, Array]:
         """As `Plan` has it."""
         (b, h, n, dv), dtype, given, mask = self.sizes, self.dtype, looked.slots, looked.sight.mask
+        if self.grows:
+            check_growth(given["growth"], dtype)
+            rows = grown_rows(rows, given["growth"], looked.positions, self.pairs)
+            given = {name: x for name, x in given.items() if name not in self.grows}
         skips, (key, own), m = self.laid.skips and (mask is None or mask.hides_only), kept, looked.positions.m
         lain = all(map(is_, came[1:], rows[::2])) and again.fits(came[0], came[2], own, dtype)
         rows = q, _, k, _, v = rows_read(rows, given)

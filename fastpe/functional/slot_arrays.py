@@ -93,7 +93,7 @@ def slot_arrays(
         growth_q = growth_k = np.zeros(1)
     else:
         table[SLOTS.index("growth"), 2] = growth.shape[0] > 1
-        _check_growth(growth, dtype)
+        check_growth(growth, dtype)
         parts = positions.of_queries(growth, -2), positions.of_keys(growth, -2)
         if positions.starts is not None and len(growth) == 1:  # one stride serves queries and keys
             table[SLOTS.index("growth"), 2] = 1
@@ -143,7 +143,7 @@ def for_gradients(inputs: Inputs) -> Inputs:
     return inputs if slots is None else inputs._replace(slots=slots._replace(tallies=slots.tallies.copy()))
 
 
-def _check_growth(growth: Array, dtype: Any) -> None:
+def check_growth(growth: Array, dtype: Any) -> None:
     """Raise ValueError where factors would leave the dtype; a block of queries takes them from its first one on."""
     span, most = min(int(TILE_QUERIES), growth.shape[1]), MOST_GROWTH * float(np.log(np.finfo(dtype).max))
     if (growth.max(axis=1) - growth.min(axis=1)).max() <= most:

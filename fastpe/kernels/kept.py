@@ -15,11 +15,13 @@ a smaller entry runs the same machine code again, with other arrays in place of 
     @entry
     def again(run, lanes, record, x):
         board, own = np.zeros(BOARD, np.int64), record.copy()
-        return run_kept((run, lanes), own, (pointer(board), x), (board, x))
+        done = run_kept((run, lanes), own, (pointer(board), x))
+        hold(board)
+        return done
 
     run_again(lanes, 0, again, record, x)
 
-or ``run_kept(crew, own, (pointer(board), x, y), (board, x, y))``: `keep` says how many of the first may be others. A
+or ``run_kept(crew, own, (pointer(board), x, y))``: `keep` says how many of the first may be others. A
 record holds addresses of arrays: who keeps it keeps the arrays, too, but for those that are changed. Of these it knows
 the types; whether they are as large as those before is what `is_laid_out` tells.
 """
@@ -76,11 +78,11 @@ def keep(typingctx, record, function, prefixes, arguments):
 
 
 @intrinsic
-def run_kept(typingctx, crew, record, changing, alive):
+def run_kept(typingctx, crew, record, changing):
     """Call what a record was made for with other arguments in place of its first.
 
     Returns False, and calls nothing, where those are of other types. The record is written to. crew: the first two of
-    `threads.Crew`, of no more lanes than threads. alive: the arrays that `changing` points to.
+    `threads.Crew`, of no more lanes than threads. What `changing` points to must be held (`simd.hold`).
     """
 
     def emit(context, b, signature, values):
@@ -94,7 +96,7 @@ def run_kept(typingctx, crew, record, changing, alive):
             call_lanes(context, b, (run, lanes, lanes), thunk, b.ptrtoint(first, _I64))
         return fits
 
-    return types.boolean(crew, record, changing, alive), emit
+    return types.boolean(crew, record, changing), emit
 
 
 @intrinsic

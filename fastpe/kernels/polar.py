@@ -15,6 +15,7 @@ from fastpe.kernels.simd import (
     at,
     code,
     exp,
+    hold,
     lanes,
     load_first,
     minus,
@@ -122,13 +123,15 @@ def fill_factors(phases, width, factors):
 
 
 @allocating
-def lift_alone(x, strides, phases, own, y, shape):
-    """As `lift_rows`, in the thread that calls, by phases; own: their strides of batch and head."""
+def lift_within(crew, x, strides, phases, own, y, shape):
+    """As `lift_rows`, for compiled code, by phases; own: their strides of batch and head. crew: as a plain tuple."""
     board, wide, factors = np.zeros(BOARD, np.int64), np.empty(phases.size), np.empty(2 * phases.size, x.dtype)
     for c in range(phases.size):
         wide[c] = phases[c]
     _fill(wide, shape[3], factors)
-    _lane(0, pointer(board), x, strides, factors, (2 * own[0], 2 * own[1]), y, None, shape)
+    first = pointer(board)
+    in_lanes(crew, _lane, (first, x, strides, factors, (2 * own[0], 2 * own[1]), y, None, shape))
+    hold(board)
 
 
 @entry(label="radii of channels")

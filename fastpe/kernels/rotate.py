@@ -1,8 +1,8 @@
 """Rotation of pairs of channels (Su et al. 2021, RoFormer, eq. 34): (x, y) -> (x cos - y sin, x sin + y cos).
 
 x: rows of `width` elements; its first 2 R channels are R pairs, channels 2c and 2c + 1 or, with `half`, c and c + R;
-the others are copied. Angles: R a row, float64; sine and cosine are taken in float64, or given, and rounded to x's
-type. 6 FLOP a pair; bound by memory.
+the others are copied. Angles: R a row, float64; sine and cosine are taken in float64 (of rows of float32 to 2^-36 of
+themselves), or given, and rounded to x's type. 6 FLOP a pair; bound by memory.
 
 One task is a block of rows of a few heads: the sines and cosines are made for it in a cache, once for all heads that
 share their angles. They are kept as factors of whole vectors: without `half` a row is x C + x' S, where x' is x with
@@ -10,11 +10,15 @@ neighbours in each other's place, C = cos, cos, ... and S = -sin, sin, ... of ea
 """
 
 import numpy as np
+from numba import types
+from numba.extending import intrinsic
 
 from fastpe.kernels._jit import allocating, entry, inlined, inner
+from fastpe.kernels.choice import called
 from fastpe.kernels.simd import (
     at,
     evens_first,
+    hold,
     lanes,
     load_first,
     minus,
@@ -28,7 +32,7 @@ from fastpe.kernels.simd import (
     swapped,
 )
 from fastpe.kernels.threads import BOARD, claim, in_lanes
-from fastpe.kernels.trig import sincos
+from fastpe.kernels.trig import sincos, sincos_near
 
 ROWS_OF_A_TASK = 64
 HEADS_OF_A_TASK = 16
@@ -60,13 +64,34 @@ def put_factors(cos, sin, j, c, s, left, half):
 
 
 @inner
+def _make_exactly(angles, sign, cos, sin, n, half):
+    for j in range(0, n, lanes(angles)):
+        s, c = sincos(load_first(angles, j, n - j), splat(1.0), splat(0.0))
+        put_factors(cos, sin, j, c, splat(sign) * s, n - j, half)
+
+
+@inner
+def _make_nearly(angles, sign, cos, sin, n, half):
+    for j in range(0, n, lanes(angles)):
+        s, c = sincos_near(load_first(angles, j, n - j))
+        put_factors(cos, sin, j, c, splat(sign) * s, n - j, half)
+
+
+@intrinsic
+def _make_of_angles(typingctx, angles, sign, cos, sin, n, half):
+    """As `_make_factors`; those of float32 need not be as near as those of float64."""
+    own = _make_nearly if cos.dtype == types.float32 else _make_exactly
+    return called(typingctx, own, (angles, sign, cos, sin, n, half))
+
+
+@inner
 def _make_factors(turns, sines, place, sign, cos, sin, n, half):
     angles = at(pointer(turns), place)
+    if sines is None:
+        _make_of_angles(angles, sign, cos, sin, n, half)
+        return
     for j in range(0, n, lanes(angles)):
-        if sines is None:
-            s, c = sincos(load_first(angles, j, n - j), splat(1.0), splat(0.0))
-        else:
-            s, c = load_first(pointer(sines), place + j, n - j), load_first(angles, j, n - j)
+        s, c = load_first(pointer(sines), place + j, n - j), load_first(angles, j, n - j)
         put_factors(cos, sin, j, c, splat(sign) * s, n - j, half)
 
 
@@ -173,10 +198,14 @@ def _rotate_lane(lane, board, x, strides, turns, sines, sign, turn_strides, fact
 
 
 @allocating
-def rotate_alone(x, strides, angles, angle_strides, y, shape, pairs, half):
-    """As `rotate`, by angles, in the thread that calls."""
-    board, factors = np.zeros(BOARD, np.int64), np.empty((1, _OF_A_PAIR * pairs), x.dtype)
-    _rotate_lane(0, pointer(board), x, strides, angles, None, 1.0, angle_strides, factors, y, shape, pairs, half)
+def rotate_within(crew, x, strides, angles, angle_strides, y, shape, pairs, half):
+    """As `rotate`, by angles, for compiled code; crew: as a plain tuple."""
+    board, factors = np.zeros(BOARD, np.int64), np.empty((crew[1], _OF_A_PAIR * pairs), x.dtype)
+    first = pointer(board)
+    in_lanes(
+        crew, _rotate_lane, (first, x, strides, angles, None, 1.0, angle_strides, factors, y, shape, pairs, half)
+    )  # fmt: skip
+    hold(board)
 
 
 @allocating
@@ -200,6 +229,7 @@ def rotate_rows(x, shape, places, turns, first, last, half, y):
                     place = ((b * heads + head) * rows + start + i) * width
                     source, target = at(pointer(x), place), at(pointer(y), place)
                     rotate_row(source, at(cos, i * size), at(sin, i * size), target, width, pairs, half)
+    hold(factors)
 
 
 @entry(label="rotation")

@@ -19,6 +19,7 @@ from fastpe.kernels.simd import (
     at,
     fma,
     get,
+    hold,
     lanes,
     load_first,
     part,
@@ -201,10 +202,12 @@ def laid_in(maps, width, block):
 
 
 @allocating
-def map_alone(x, strides, maps, starts, y, shape, of_maps, half):
-    """As `map_rows`, in the thread that calls."""
-    board, scratch = np.zeros(BOARD, np.int64), np.empty((1, 2 * shape[3]), x.dtype)
-    _map_lane(0, pointer(board), x, strides, maps, starts, y, shape, of_maps, half, False, scratch)
+def map_within(crew, x, strides, maps, starts, y, shape, of_maps, half):
+    """As `map_rows`, for compiled code; crew: as a plain tuple."""
+    board, scratch = np.zeros(BOARD, np.int64), np.empty((crew[1], 2 * shape[3]), x.dtype)
+    first = pointer(board)
+    in_lanes(crew, _map_lane, (first, x, strides, maps, starts, y, shape, of_maps, half, False, scratch))
+    hold(board)
 
 
 @inner

@@ -47,7 +47,7 @@ from fastpe.kernels.openmp import RUNS_LANES, start_threads
 from fastpe.kernels.simd import aligned_zeros
 from fastpe.kernels.simd.pointers import check_status, element
 
-_LITTLE = 2**18
+_LITTLE, _LITTLE_AWAKE = 2**18, 2**15
 _MOST_THREADS = 1024  # tens of thousands end the process without a word
 _most = ContextVar("_most", default=_MOST_THREADS)
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
@@ -71,9 +71,13 @@ def default_threads() -> int:
     return int(getattr(parallel, "_get_num_threads", numba.get_num_threads)())
 
 
-def lanes_for(work: int, tasks: int) -> int:
-    """Lanes for so many multiplications and tasks: to wake another one takes longer than a little work."""
-    return max(1, min(default_threads(), tasks, _most.get())) if work > _LITTLE else 1
+def lanes_for(work: int, tasks: int, *, awake: bool = False) -> int:
+    """Lanes for so many multiplications and tasks: to wake another one takes longer than a little work.
+
+    awake: whether threads wait in a loop for what comes, as those of `openmp.team_of` do, which takes them a
+    microsecond.
+    """
+    return max(1, min(default_threads(), tasks, _most.get())) if work > (_LITTLE_AWAKE if awake else _LITTLE) else 1
 
 
 @contextmanager

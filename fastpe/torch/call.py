@@ -90,16 +90,19 @@ def attention(
     tensor(8.)
     """
     plain = straight.drops(dropout, dropout_seed) if dropout else dropout_seed is None
-    if bands is None and plain and not (return_lse or torch.compiler.is_compiling()):
+    if plain and (return_lse is False or return_lse is True) and not torch.compiler.is_compiling():
         dropped = (dropout, dropout_seed) if dropout else None
-        if lengths is mask is spans is query_start is sinks is tolerance is None and not slots:
+        if lengths is mask is spans is query_start is sinks is tolerance is bands is None and not (slots or return_lse):
             found = straight.attend(q, k, v, causal, window, softcap, straight.NO_OPTIONS, None, dropped)
         else:
             seen = {} if mask is None else {"mask": mask}
             if not spans is query_start is sinks is None:
                 own = {"spans": spans, "query_start": query_start, "sinks": sinks}
                 seen |= {name: x for name, x in own.items() if x is not None}
-            found = _straight(q, k, v, causal, window, lengths, softcap, tolerance, seen, slots, dropped)
+            if bands is not None:
+                seen["bands"] = bands
+            options = causal, window, lengths, softcap, tolerance, return_lse
+            found = _straight(q, k, v, *options, seen, slots, dropped)
         if found is not None:
             return found
     if "wrt" in slots:
@@ -188,13 +191,13 @@ def _attended(
 
 
 def _straight(
-    q: Any, k: Any, v: Any, causal: Any, window: Any, lengths: Any, softcap: Any, tolerance: Any, seen: dict[str, Any],
-    slots: dict[str, Any], dropped: tuple[float, Any] | None,
-) -> torch.Tensor | None:  # fmt: skip
-    """The output of a call that needs nothing of the operator; None of others."""
+    q: Any, k: Any, v: Any, causal: Any, window: Any, lengths: Any, softcap: Any, tolerance: Any, return_lse: bool,
+    seen: dict[str, Any], slots: dict[str, Any], dropped: tuple[float, Any] | None,
+) -> torch.Tensor | tuple[torch.Tensor, ...] | None:  # fmt: skip
+    """What a call returns that needs nothing of the operator; None of others."""
     if "wrt" in slots:
         return None
-    if tolerance is None:
+    if tolerance is None and not return_lse and "bands" not in seen:
         given = seen if lengths is None else {**seen, "key_lengths": lengths}
         given, options = {**given, **slots}, straight.NO_OPTIONS
         if not slots.keys().isdisjoint(OPTIONS):
@@ -204,10 +207,9 @@ def _straight(
         found = straight.attend(q, k, v, causal, window, softcap, options, given, dropped)
         if found is not None:
             return found
-    if dropped is not None:
-        return None
     own = {"causal": causal, "window": window, "softcap": softcap, "tolerance": tolerance, "lengths": lengths}
-    return straight.attend_with(q, k, v, {name: x for name, x in {**own, **seen, **slots}.items() if x is not None})
+    own |= {"return_lse": return_lse, **seen, **slots}
+    return straight.attend_with(q, k, v, {name: x for name, x in own.items() if x is not None}, dropped)
 
 
 _SAID = {"query_lengths": "lengths of queries", "key_lengths": "lengths of keys"}

@@ -14,6 +14,7 @@ import torch
 
 from fastpe.functional import again
 from fastpe.functional import attention as host
+from fastpe.functional.bands import Band
 from fastpe.kernels.openmp import team_of
 from fastpe.kernels.threads import at_most
 from fastpe.torch.operators import HALVES, array, has_arrays, operators_are_seen, tensor
@@ -100,23 +101,41 @@ def drawn_seed() -> int:
 
 
 def attend_with(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: Mapping[str, Any]
-) -> torch.Tensor | None:  # fmt: skip
-    """As `attend`, with any slots and options of `fastpe.attention` that need no gradient."""
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: Mapping[str, Any], dropped: tuple[float, Any] | None
+) -> torch.Tensor | tuple[torch.Tensor, ...] | None:  # fmt: skip
+    """As `attend`, with anything that `fastpe.attention` takes and that needs no gradient; lse, too, where it is asked
+    for."""
     if not (_are_plain(q, k, v) and _are_few(q, k, v)):
         return None
     own: dict[str, Any] = {}
     for name, x in given.items():
-        if isinstance(x, torch.Tensor):
-            if not _is_plain(x):
-                return None
-            x = array(x.float() if x.dtype in HALVES else x)
-        elif type(x) not in _CONSTANTS:
+        made = _bands(x) if name == "bands" else _constant(x)
+        if made is None:
             return None
-        own[name] = x
+        own[name] = made
+    if dropped is not None:
+        rate, seed = dropped
+        own |= {"dropout": rate, "dropout_seed": drawn_seed() if seed is None else seed}
     with at_most(_threads()):
-        out = host.attention(*map(array, (q, k, v)), **own)
-    return tensor(out, q.dtype)
+        found = host.attention(*map(array, (q, k, v)), **own)
+    if given.get("return_lse"):
+        return tensor(found[0], q.dtype), torch.from_numpy(found[1])
+    return tensor(found, q.dtype)
+
+
+def _bands(bands: Any) -> tuple[Band, ...] | None:
+    """Bands of arrays; None where that is not to be seen here."""
+    if type(bands) is not tuple or not all(type(each) is Band for each in bands):
+        return None
+    made = [Band(*map(_constant, each)) for each in bands]
+    return None if any(x is None for each in made for x in each) else tuple(made)
+
+
+def _constant(x: Any) -> Any:
+    """What `fastpe.attention` takes in the place of something; None where gradients may go through it."""
+    if isinstance(x, torch.Tensor):
+        return array(x.float() if x.dtype in HALVES else x) if _is_plain(x) else None
+    return x if type(x) in _CONSTANTS else None
 
 
 def _are_plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:

@@ -8,6 +8,7 @@ pytest.importorskip("ml_dtypes")
 import numpy as np  # noqa: E402 - what comes after needs torch
 
 import fastpe.torch  # noqa: E402
+from fastpe.bands import Band  # noqa: E402
 from fastpe.functional import again  # noqa: E402
 from fastpe.torch import call, straight  # noqa: E402
 
@@ -115,6 +116,57 @@ def test_the_same_bits_with_any_slots(dtype, name):
     found = only_straight(q, k, v, kept=kept, **others)
     assert torch.equal(found, the_long_way(q, k, v, **others))
     assert not torch.equal(found, expected)
+
+
+def near_and_far(m=70):
+    """Two bands: the last keys, counted from the query, and the others, which all stand at one place."""
+    places, spans = torch.tensor([m - 1.0]), torch.tensor([[m - 9, m]])
+    near = Band(places, torch.arange(float(m)), spans)
+    return near, Band(places, torch.full((m,), 20.0), torch.tensor([[0, m - 9]]))
+
+
+BESIDE = {
+    "lse": {"return_lse": True, "causal": True},
+    "lse and slots": {"return_lse": True, "gain": torch.linspace(-1, 1, 44).reshape(4, 11), "softcap": 2.0},
+    "lse and dropout": {"return_lse": True, "dropout": 0.4, "dropout_seed": 5},
+    "bands": {"bands": near_and_far(), "theta": torch.rand(8), "causal": True},
+    "bands and lse": {
+        "bands": near_and_far(), "theta": torch.rand(8), "bias": torch.rand(4, 9), "return_lse": True,
+        "dropout": 0.2, "dropout_seed": 1,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BESIDE)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_bands_and_lse_go_straight_to_arrays(dtype, name):
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    given = {key: x.to(wide) if getattr(x, "dtype", None) is torch.float32 else x for key, x in BESIDE[name].items()}
+    q, k, v = qkv(dtype)
+    expected = the_long_way(q, k, v, **given)
+    for _ in range(3):
+        found = only_straight(q, k, v, kept=False, **given)
+        pairs = zip(found, expected, strict=True) if given.get("return_lse") else [(found, expected)]
+        for one, other in pairs:
+            assert one.dtype == other.dtype
+            assert torch.equal(one, other)
+
+
+def test_bands_that_have_gradients_or_are_not_of_tensors_are_taken_as_ever():
+    q, k, v = qkv()
+    near, far = near_and_far()
+    theta = torch.rand(8, requires_grad=True)
+    fastpe.torch.attention(q, k, v, bands=(near, far), theta=theta).sum().backward()
+    assert theta.grad is not None
+    given = {"theta": theta.detach(), "causal": True}
+    arrays = tuple(Band(*(x.numpy() for x in each)) for each in (near, far))
+    expected = fastpe.torch.attention(q, k, v, bands=(near, far), **given)
+    assert torch.equal(fastpe.torch.attention(q, k, v, bands=arrays, **given), expected)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="bands"):
+            fastpe.torch.attention(q, k, v, bands=(near, near), **given)
+    with pytest.raises(TypeError, match="return_lse"):
+        fastpe.torch.attention(q, k, v, return_lse=1)
 
 
 def test_any_slots_that_have_gradients_or_are_no_arrays_take_the_long_way():
@@ -237,7 +289,7 @@ def test_a_cache_that_grows_and_one_for_all_samples():
 def test_threads_are_pytorchs(monkeypatch, threads):
     lanes, run, before = [], again.run_again, torch.get_num_threads()
     monkeypatch.setattr(again, "run_again", lambda number, *rest: lanes.append(number) or run(number, *rest))
-    monkeypatch.setattr(again, "lanes_for", lambda work, tasks: 2)
+    monkeypatch.setattr(again, "lanes_for", lambda work, tasks, awake: 2)
     q, k, v = qkv(m=4000)
     expected = the_long_way(q, k, v)
     fastpe.torch.attention(q, k, v), fastpe.torch.attention(q, k, v)

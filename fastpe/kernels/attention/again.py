@@ -25,6 +25,7 @@ from fastpe.kernels.attention.given import (
     dropout_of,
     given_at,
     has_columns,
+    has_turns,
     scaled_of,
     seen_of,
     slots_of,
@@ -33,7 +34,7 @@ from fastpe.kernels.attention.given import (
 from fastpe.kernels.attention.unfolding import are_finite
 from fastpe.kernels.kept import LAYOUT, array_at, is_laid_out, run_kept, start_within
 from fastpe.kernels.narrow import round_into, widened
-from fastpe.kernels.simd import pointer
+from fastpe.kernels.simd import hold, pointer
 from fastpe.kernels.threads import BOARD
 
 FRONT = 3 * LAYOUT
@@ -120,22 +121,29 @@ def _rounded(crew, record, size, out, lse, q, k, v, given, slots, turns, moves):
 def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, moves, halves):
     """halves: True where keys are of half precision, which no slot turns here; else None."""
     own, board, arenas = record[HEAD:].copy(), np.zeros(BOARD, np.int64), np.zeros((crew[1], size), out.dtype)
-    call, alive = (pointer(board), out, lse, arenas), (own, board, arenas, out, lse, q, k, v)
+    first = pointer(board)
     if given is None:
-        return run_kept(crew, own, (*call, (q, q, k, k, v)), alive)
+        done = run_kept(crew, own, (first, out, lse, arenas, (q, q, k, k, v)))
+        hold(board)
+        return done
     sizes = Sizes(*to_fixed_tuple(record[FRONT:_COUNTS], SIZES))
     arrays = given_at(given, record[_COUNTS:HEAD], out)
     fits, seen = seen_of(sizes, arrays, out)
     if not (fits and are_finite(arrays.sinks)):
         return False
-    takes, rows = _turned(sizes, arrays, q, k, v, turns, moves, halves)
+    takes, rows = _turned(crew, sizes, arrays, q, k, v, turns, moves, halves)
     if not takes:
         return False
-    more, all_alive = (*call, rows, seen), (*alive, rows, seen)
     if slots is None:
-        return run_kept(crew, own, more, all_alive) and _drained(out, lse, arrays.sinks)
+        done = run_kept(crew, own, (first, out, lse, arenas, rows, seen))
+        hold(board)
+        return done and _drained(out, lse, arrays.sinks)
     takes, of_slots = slots_of(sizes, arrays, out)
-    if not (takes and run_kept(crew, own, (*more, of_slots, dropout_of(given)), (*all_alive, of_slots))):
+    if not takes:
+        return False
+    done = run_kept(crew, own, (first, out, lse, arenas, rows, seen, of_slots, dropout_of(given)))
+    hold(board)
+    if not done:
         return False
     if not has_columns(arrays):
         return _drained(out, lse, arrays.sinks)
@@ -149,12 +157,12 @@ def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, moves, ha
 
 
 @allocating
-def _turned(sizes, arrays, q, k, v, turns, moves, halves):
+def _turned(crew, sizes, arrays, q, k, v, turns, moves, halves):
     """The rows that kernels read; before them, whether attention takes what turns and scales them."""
-    if turns is None:
+    if turns is None or not has_turns(arrays):
         return True, (q, q, k, k, v)
     if halves is None:
-        takes, qr, kr = turned_of(sizes, arrays, q, k, moves)
+        takes, qr, kr = turned_of((crew[0], crew[1], crew[1]), sizes, arrays, q, k, moves)
         if arrays.polar.size:  # nothing reads rows before they were lifted
             return takes, (qr, qr, kr, kr, v)
         return takes, (q, qr, k, kr, v)
@@ -186,13 +194,13 @@ def _banded(crew, record, size, out, lse, q, k, v, given, slots):
         takes, qr, kr = rows_of_band(sizes, arrays, band, low, high, first_q, first_k)
         rows, seen = (first_q, qr, first_k, kr, first_v), (lengths, starts, spans, mask, occupied, bias, scale)
         board[:] = 0
-        changing, alive = (pointer(board), outs[number], lse, arenas, rows, seen), (own, board, outs, lse, arenas)
+        changing = pointer(board), outs[number], lse, arenas, rows, seen
         of_slots[1].bases[:] = 0.0
         if slots is None:
-            takes = takes and run_kept(crew, own, changing, (*alive, rows, seen))
+            takes = takes and run_kept(crew, own, changing)
         else:
-            more = of_slots, dropout_of(given)
-            takes = takes and run_kept(crew, own, (*changing, *more), (*alive, rows, seen, of_slots))
+            takes = takes and run_kept(crew, own, (*changing, of_slots, dropout_of(given)))
+        hold(board)
         if not takes:
             return False
         lses[number] = lse

@@ -13,11 +13,12 @@ from fastpe.kernels.attention.records import Slots
 from fastpe.kernels.attention.sight import lay
 from fastpe.kernels.attention.unfolding import are_finite, unfold_into
 from fastpe.kernels.dropout import Dropout, first_word, halves_of
+from fastpe.kernels.growth import grow_within
 from fastpe.kernels.kept import arrays_at
-from fastpe.kernels.polar import lift_alone
-from fastpe.kernels.rotate import rotate_alone
-from fastpe.kernels.rotors import laid_in, map_alone
-from fastpe.kernels.simd import get, pointer
+from fastpe.kernels.polar import lift_within
+from fastpe.kernels.rotate import rotate_within
+from fastpe.kernels.rotors import laid_in, map_within
+from fastpe.kernels.simd import any_negative, get, lanes, load_first, maximum, minimum, pointer, splat
 
 
 class Sizes(NamedTuple):
@@ -96,6 +97,7 @@ key the seed, and the other word that the key is made of. Bands come after all t
 INTEGERS, LOGICAL, OWN, WIDE = Given._fields[:4], Given._fields[4:5], Given._fields[5:-4], Given._fields[-4:]
 _OF_INTEGERS, _OF_LOGICAL, _OF_OWN, _OF_WIDE = map(len, (INTEGERS, LOGICAL, OWN, WIDE))
 _FIRST_OWN, _FIRST_WIDE = _OF_INTEGERS + _OF_LOGICAL, NUMBER - _OF_WIDE
+_ALONE = (0, 1, 1)
 MOST_GROWTH = 0.9  # of the exponent that the dtype has room for, by which growth may change within a block of queries
 
 
@@ -171,13 +173,13 @@ def _grows_little(sizes, growth, like):
     if not are_finite(growth):
         return False
     most = MOST_GROWTH * np.log(np.float64(np.finfo(like.dtype).max))
-    pairs = sizes.grown_pairs if growth.size else 0
-    for pair in range(pairs):
-        low = high = growth[pair]
+    first, pairs = pointer(growth), sizes.grown_pairs if growth.size else 0
+    for c in range(0, pairs, lanes(first)):
+        low = high = load_first(first, c, pairs - c)
         for place in range(1, sizes.grown_places):
-            here = growth[place * pairs + pair]
-            low, high = min(low, here), max(high, here)
-        if high - low > most:
+            here = load_first(first, place * pairs + c, pairs - c)
+            low, high = minimum(low, here), maximum(high, here)
+        if any_negative(splat(most) - (high - low)):
             return False
     return True
 
@@ -196,13 +198,20 @@ def has_columns(given):
     return given.key_offset.size > 0 or given.key_slope.size > 0 or given.query_slope.size > 0
 
 
-@allocating
-def turned_of(sizes, given, q, k, moves):
-    """Queries and keys mapped or lifted, then turned by their angles, queries then scaled; they themselves where there
-    is nothing of that. Before both, whether attention takes what is given.
+@inner
+def has_turns(given):
+    """Whether anything turns, maps, lifts or scales rows."""
+    of_rows = given.angles.size + given.growth.size + given.rotors.size + given.polar.size
+    return of_rows + given.row_scale.size > 0
 
-    q, k: in one piece, of one axis, as `start_within` has them. moves: True where anything is mapped or lifted, else
-    None.
+
+@allocating
+def turned_of(crew, sizes, given, q, k, moves):
+    """Queries and keys mapped or lifted, turned by their angles, and grown, queries then scaled; they themselves where
+    there is nothing of that. Before both, whether attention takes what is given.
+
+    crew: who does it, as a plain tuple. q, k: in one piece, of one axis, as `start_within` has them. moves: True where
+    anything is mapped or lifted, else None.
     """
     b, n, m = sizes.samples, sizes.queries, sizes.keys
     farthest = np.int64(0)
@@ -210,26 +219,31 @@ def turned_of(sizes, given, q, k, moves):
         farthest = max(farthest, start)
     most = max(farthest + n, m)
     fits = are_finite(given.angles) and are_finite(given.rotors) and are_finite(given.polar)
-    fits &= not given.angles.size or most <= sizes.places
+    fits &= (not given.angles.size or most <= sizes.places) and _grows_little(sizes, given.growth, q)
     if not (fits and (sizes.mapped_places < 2 or most <= sizes.mapped_places)):
         return False, q, k
-    qm, km, width = moved_of(sizes, given, q, k, moves)
-    if not given.angles.size:
-        fits, qr = scaled_of(sizes, given, qm, width)
-        return fits, qr, km
-    (of_queries, strides), first = _of_queries(sizes, given), 0 if given.starts.size else sizes.places - m
-    qr, kr = qm, km  # where they are nobody's they are turned in place
-    if moves is None:
+    qm, km, width = moved_of(crew, sizes, given, q, k, moves)
+    qr, kr = qm, km  # where they are nobody's they are changed in place
+    if moves is None and (given.angles.size or given.growth.size):
         qr, kr = np.empty(b * sizes.heads * n * width, q.dtype), np.empty(b * sizes.key_heads * m * width, k.dtype)
-    _turn(qm, (b, sizes.heads, n, width), of_queries, strides, sizes, qr)
-    of_keys, strides = given.angles[first * sizes.pairs :], (sizes.angles_of_sample, sizes.angles_of_head)
-    _turn(km, (b, sizes.key_heads, m, width), of_keys, strides, sizes, kr)
+    queries, keys = (b, sizes.heads, n, width), (b, sizes.key_heads, m, width)
+    if given.angles.size:
+        (of_queries, strides), first = _of_queries(sizes, given), 0 if given.starts.size else sizes.places - m
+        _turn(_ALONE, qm, queries, of_queries, strides, sizes, qr)
+        of_keys, strides = given.angles[first * sizes.pairs :], (sizes.angles_of_sample, sizes.angles_of_head)
+        _turn(crew, km, keys, of_keys, strides, sizes, kr)
+        qm, km = qr, kr
+    if given.growth.size:
+        pairs, half, places = sizes.grown_pairs, sizes.half > 0, sizes.grown_places
+        origin = given.growth[(places - n) * pairs :]
+        grow_within(_ALONE, qm, origin, origin, 1.0, qr, queries, pairs, half)
+        grow_within(crew, km, given.growth[(places - m) * pairs :], origin, -1.0, kr, keys, pairs, half)
     fits, qr = scaled_of(sizes, given, qr, width)
     return fits, qr, kr
 
 
 @allocating
-def moved_of(sizes, given, q, k, moves):
+def moved_of(crew, sizes, given, q, k, moves):
     """Queries and keys mapped or lifted, and the channels of their rows."""
     b, n, m, d = sizes.samples, sizes.queries, sizes.keys, sizes.width
     if moves is None:
@@ -238,9 +252,9 @@ def moved_of(sizes, given, q, k, moves):
     width = 2 * d if lifts else d
     qm, km = np.empty(b * sizes.heads * n * width, q.dtype), np.empty(b * sizes.key_heads * m * width, k.dtype)
     if lifts:
-        lift_alone(q, (sizes.heads * n * d, n * d, d), np.zeros(d, q.dtype), (0, 0), qm, of_queries)
+        lift_within(_ALONE, q, (sizes.heads * n * d, n * d, d), np.zeros(d, q.dtype), (0, 0), qm, of_queries)
         own = sizes.phases_of_sample, sizes.phases_of_head
-        lift_alone(k, (sizes.key_heads * m * d, m * d, d), given.polar, own, km, of_keys)
+        lift_within(crew, k, (sizes.key_heads * m * d, m * d, d), given.polar, own, km, of_keys)
         return qm, km, width
     maps, of_maps = laid_in(given.rotors, d, sizes.block), (
         sizes.maps_of_samples, sizes.maps_of_heads, sizes.mapped_places, sizes.block,
@@ -248,10 +262,12 @@ def moved_of(sizes, given, q, k, moves):
     starts = np.zeros(b, np.int64)
     if not given.starts.size:
         starts[:] = sizes.mapped_places - m
-    map_alone(k, (sizes.key_heads * m * d, m * d, d), maps, starts, km, of_keys, of_maps, sizes.half > 0)
+    of_rows = sizes.key_heads * m * d, m * d, d
+    map_within(crew, k, of_rows, maps, starts, km, of_keys, of_maps, sizes.half > 0)
     for sample in range(b):
         starts[sample] = given.starts[sample] if given.starts.size else sizes.mapped_places - n
-    map_alone(q, (sizes.heads * n * d, n * d, d), maps, starts, qm, of_queries, of_maps, sizes.half > 0)
+    of_rows = sizes.heads * n * d, n * d, d
+    map_within(_ALONE, q, of_rows, maps, starts, qm, of_queries, of_maps, sizes.half > 0)
     return qm, km, width
 
 
@@ -272,10 +288,10 @@ def _of_queries(sizes, given):
 
 
 @inner
-def _turn(x, shape, angles, strides, sizes, y):
+def _turn(crew, x, shape, angles, strides, sizes, y):
     _, heads, rows, width = shape
     own = heads * rows * width, rows * width, width
-    rotate_alone(x, own, angles, strides, y, shape, sizes.pairs, sizes.half > 0)
+    rotate_within(crew, x, own, angles, strides, y, shape, sizes.pairs, sizes.half > 0)
 
 
 @allocating

@@ -29,56 +29,14 @@ from fastpe.kernels.attention.records import (
 )
 from fastpe.kernels.attention.words import is_packed, keys_of_tile
 from fastpe.kernels.gemm import LOWER_C, OVERWRITE, PANEL, gemm, row_of_turned, turn
+from fastpe.kernels.growth import grown, growth_factors
 from fastpe.kernels.simd import (
-    absolute,
     at,
-    exp,
     get,
     lanes,
     load_first,
-    minus,
-    splat,
     store_first,
-    store_interleaved,
-    store_rounded,
-    where_negative,
 )
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Growth
-
-
-@inner
-def _growth_factors(growth, origin, n, pairs, half, sign, factors):
-    """exp(sign (growth - origin)) of n rows, for every channel of the pairs.
-
-    Only differences are raised to a power: neither power alone need be a finite number.
-    """
-    for i in range(n):
-        row, out = at(growth, i * pairs), at(factors, i * 2 * pairs)
-        for c in range(0, pairs, lanes(growth)):
-            left = pairs - c
-            power = splat(sign) * (load_first(row, c, left) - load_first(origin, c, left))
-            below_one = exp(minus(absolute(power)))
-            factor = where_negative(power, below_one, splat(1.0) / below_one)
-            if half:
-                store_rounded(out, c, factor, left)
-                store_rounded(out, pairs + c, factor, left)
-            else:
-                store_interleaved(out, 2 * c, factor, factor, 2 * left)
-
-
-@inner
-def grown(x, x_row, factors, channels, y, n, width):
-    """y = x times factors, the channels beyond theirs as they are; y has rows of `width` elements, and may be x."""
-    for i in range(n):
-        for c in range(0, channels, lanes(y)):
-            left = channels - c
-            factor = load_first(factors, i * channels + c, left)
-            store_first(y, i * width + c, load_first(x, i * x_row + c, left) * factor, left)
-        for c in range(channels, width, lanes(y)):
-            store_first(y, i * width + c, load_first(x, i * x_row + c, width - c), width - c)
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Forward
@@ -103,7 +61,7 @@ def prepare_keys(head, terms, tile, case, scratch):
     if terms is not None and has_factors(head.table):
         pairs, factors = rows_of(head.table, GROWTH), scratch.k_factors
         growth, origin = at(terms.growth_k, tile.j0 * pairs), at(terms.growth_q, tile.i0 * pairs)
-        _growth_factors(growth, origin, n, pairs, case.half, -1.0, factors)
+        growth_factors(growth, origin, n, pairs, case.half, -1.0, factors)
         grown(source, row, factors, 2 * pairs, scratch.k_scaled, n, d)
         if not in_place(case):
             turn(scratch.k_scaled, d, scratch.k_columns, TILE_KEYS, n, d)
@@ -143,7 +101,7 @@ def make_products(head, terms, tile, case, scratch):
     if has_factors(table):
         pairs, factors, scaled = rows_of(table, GROWTH), scratch.q_factors, scratch.q_scaled
         growth = at(terms.growth_q, tile.i0 * pairs)
-        _growth_factors(growth, growth, m, pairs, case.half, 1.0, factors)
+        growth_factors(growth, growth, m, pairs, case.half, 1.0, factors)
         grown(content, content_row, factors, 2 * pairs, scaled, m, d)
         if given(table, REL_GAIN):
             offsets = offsets_of(terms.rel_gain, REL_GAIN, head, tile, case, scratch)

@@ -5,6 +5,7 @@ import numpy as np
 
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.attention.cells import TILE_KEYS
+from fastpe.kernels.simd import lanes, largest, load, maximum, pointer, relu, scalar, splat, store, total, zeros
 
 FARTHEST = np.int64(2**40)  # position of a first query, with which no sum of positions overflows
 
@@ -12,6 +13,34 @@ FARTHEST = np.int64(2**40)  # position of a first query, with which no sum of po
 @inner
 def _count(lengths, b, most):
     return lengths[b] if lengths.size else most
+
+
+@inner
+def _lay_shown(shown, mask):
+    """Numbers to add in the place of bool; whether any is seen."""
+    seen = False
+    for j in range(shown.size):
+        mask[j] = 0.0 if shown[j] else -np.inf
+        seen |= shown[j]
+    return seen
+
+
+@inner
+def _lay_added(added, mask):
+    """Numbers to add, copied; whether any is above minus infinity, and whether all are numbers below infinity."""
+    source, target = pointer(added), pointer(mask)
+    step, none, lowest = lanes(source), zeros(source), splat(scalar(source, -np.inf))
+    whole, top, sums = added.size - added.size % step, lowest, none
+    for j in range(0, whole, step):
+        x = load(source, j)
+        store(target, j, x)
+        top, sums = maximum(x, top), sums + relu(x) * none  # 0, or no number
+    seen, fits = largest(top) > -np.inf, total(sums) == 0.0
+    for j in range(whole, added.size):
+        mask[j] = added[j]
+        seen |= added[j] > -np.inf
+        fits &= added[j] < np.inf
+    return seen, fits
 
 
 @inner
@@ -23,15 +52,15 @@ def _lay_mask(shown, added, mask, occupied, m):
     in_a_tile = rows // (occupied.size // strips)
     occupied[:] = 0
     for row in range(rows):
-        for j in range(m):
-            place = row * m + j
+        for strip in range(strips):
+            first, last = row * m + strip * TILE_KEYS, row * m + min((strip + 1) * TILE_KEYS, m)
             if shown.size:
-                mask[place] = 0.0 if shown[place] else -np.inf
+                seen = _lay_shown(shown[first:last], mask[first:last])
             else:
-                mask[place] = added[place]
-                fits &= added[place] < np.inf
-            if mask[place] > -np.inf:
-                occupied[row // in_a_tile * strips + j // TILE_KEYS] = 1
+                seen, are_numbers = _lay_added(added[first:last], mask[first:last])
+                fits &= are_numbers
+            if seen:
+                occupied[row // in_a_tile * strips + strip] = 1
     return fits
 
 

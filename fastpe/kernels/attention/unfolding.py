@@ -1,23 +1,36 @@
 """Arrays of slots before they are read: whether their numbers are finite, and those over clipped offsets unfolded."""
 
 from fastpe.kernels._jit import entry, inner
-from fastpe.kernels.simd import lanes, load_first, pointer, scalar, splat, total, zeros
+from fastpe.kernels.simd import at, get, lanes, load, load_first, pointer, scalar, splat, store_first, total, zeros
 
 
 @inner
 def are_finite(x):
     """Whether all elements of an array of one axis are finite."""
     start, count = pointer(x), x.size
-    none, sums = splat(scalar(start, 0.0)), zeros(start)
-    for place in range(0, count, lanes(start)):
-        sums = sums + load_first(start, place, count - place) * none  # 0, or no number
-    return total(sums) == 0.0
+    none, step = splat(scalar(start, 0.0)), lanes(start)
+    whole = count - count % (4 * step)
+    sums, a, b, c = zeros(start), zeros(start), zeros(start), zeros(start)  # one would wait for itself
+    for place in range(0, whole, 4 * step):
+        sums = sums + load(start, place) * none  # 0, or no number
+        a = a + load(start, place + step) * none
+        b = b + load(start, place + 2 * step) * none
+        c = c + load(start, place + 3 * step) * none
+    for place in range(whole, count, step):
+        sums = sums + load_first(start, place, count - place) * none
+    return total((sums + a) + (b + c)) == 0.0
 
 
 @entry(label="whether numbers are finite")
 def finite(x):
     """`are_finite`, called from Python."""
     return are_finite(x)
+
+
+@inner
+def _repeat(x, target, count):
+    for place in range(0, count, lanes(target)):
+        store_first(target, place, splat(x), count - place)
 
 
 @inner
@@ -34,13 +47,12 @@ def unfold_into(x, heads, count, first, n, m, unfolded):
         low = min(max(-start, 0), met)
         high = min(max(count - start, low), met)
         for head in range(heads):
-            source, target = (lead % leads * heads + head) * count, (lead * heads + head) * met
-            for place in range(low):
-                unfolded[target + place] = x[source]
-            for place in range(low, high):
-                unfolded[target + place] = x[source + start + place]
-            for place in range(high, met):
-                unfolded[target + place] = x[source + count - 1]
+            source = at(pointer(x), (lead % leads * heads + head) * count)
+            target = at(pointer(unfolded), (lead * heads + head) * met)
+            _repeat(get(source, 0), target, low)
+            for place in range(low, high, lanes(source)):
+                store_first(target, place, load_first(source, start + place, high - place), high - place)
+            _repeat(get(source, count - 1), at(target, high), met - high)
 
 
 @entry(label="arrays over offsets")
