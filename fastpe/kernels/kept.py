@@ -142,6 +142,21 @@ def array_at(typingctx, address, layout, place, like):
 
 
 @intrinsic
+def numbers_at(typingctx, array, place, count):
+    """The `count` elements of an array from `place` on, as a tuple."""
+    if not isinstance(count, types.IntegerLiteral):
+        raise RequireLiteralValue("count")
+    made = types.UniTuple(array.dtype, count.literal_value)
+
+    def emit(context, b, signature, values):
+        first = b.gep(make_array(array)(context, b, values[0]).data, [values[1]])
+        found = [b.load(b.gep(first, [ir.Constant(_I64, number)])) for number in range(len(made))]
+        return context.make_tuple(b, made, found)
+
+    return made(array, types.intp, count), emit
+
+
+@intrinsic
 def arrays_at(typingctx, addresses, counts, count, dtype):
     """The first `count` arrays at addresses, of as many elements as `counts` says; one without elements lies where
     these do."""

@@ -4,7 +4,6 @@ q, k and v are laid out as those of the call that left the record; so is what el
 """
 
 import numpy as np
-from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from fastpe.kernels._jit import allocating, entry, inner
 from fastpe.kernels.attention.banded import (
@@ -32,7 +31,7 @@ from fastpe.kernels.attention.given import (
     turned_of,
 )
 from fastpe.kernels.attention.unfolding import are_finite
-from fastpe.kernels.kept import LAYOUT, array_at, is_laid_out, run_kept, start_within
+from fastpe.kernels.kept import LAYOUT, array_at, is_laid_out, numbers_at, run_kept, start_within
 from fastpe.kernels.narrow import round_into, widened
 from fastpe.kernels.simd import hold, pointer
 from fastpe.kernels.threads import BOARD
@@ -126,7 +125,7 @@ def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, moves, ha
         done = run_kept(crew, own, (first, out, lse, arenas, (q, q, k, k, v)))
         hold(board)
         return done
-    sizes = Sizes(*to_fixed_tuple(record[FRONT:_COUNTS], SIZES))
+    sizes = Sizes(*numbers_at(record, FRONT, SIZES))
     arrays = given_at(given, record[_COUNTS:HEAD], out)
     fits, seen = seen_of(sizes, arrays, out)
     if not (fits and are_finite(arrays.sinks)):
@@ -180,7 +179,7 @@ def _drained(out, lse, sinks):
 @allocating
 def _banded(crew, record, size, out, lse, q, k, v, given, slots):
     own, board, arenas = record[HEAD:].copy(), np.zeros(BOARD, np.int64), np.zeros((crew[1], size), out.dtype)
-    sizes = Sizes(*to_fixed_tuple(record[FRONT:_COUNTS], SIZES))
+    sizes = Sizes(*numbers_at(record, FRONT, SIZES))
     arrays, words = given_at(given, record[_COUNTS:HEAD], out), given[WORDS:]
     fits, (lengths, starts, _, mask, occupied, bias, scale) = seen_of(sizes, arrays, out)
     takes, of_slots = slots_of(sizes, arrays, out)
