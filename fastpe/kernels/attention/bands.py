@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastpe.kernels._jit import inner
-from fastpe.kernels.attention.cells import BAND, FEW, TILE_KEYS, add_scaled, cell_sums, dot
+from fastpe.kernels.attention.cells import BAND, FEW, TILE_KEYS, add_scaled, cell_sums, dot, dots
 from fastpe.kernels.attention.records import REL_VALUE, first_offset, rows_of
 from fastpe.kernels.gemm import ONTO, OVERWRITE, gemm
 from fastpe.kernels.simd import at, fma, get, lanes, load_first, put, scalar, splat, store_first, total, zeros
@@ -177,9 +177,16 @@ def relative_gradient(cells, x, x_row, drel, offsets, by_key):
 
 @inner
 def channel_scores(q, k, offsets, cells):
-    """cells[i, j] = sum_d q_id k_jd rel[o, d]; q and k with rows of `width` elements."""
+    """cells[i, j] = sum_d q_id k_jd rel[o, d]; q and k with rows of `width` elements, q with room for one more."""
     rel, reach, width, first, m, n, _, _ = offsets
+    row, own = _clipped_row(offsets), at(q, m * width)
     for i in range(m):
+        if row >= 0:  # of all keys: products of one row
+            for d in range(0, width, lanes(q)):
+                product = load_first(q, i * width + d, width - d) * load_first(rel, row * width + d, width - d)
+                store_first(own, d, product, width - d)
+            dots(own, k, width, n, width, at(cells, i * TILE_KEYS))
+            continue
         for j in range(n):
             factors, sums = at(rel, _row_of(first + j - i, reach) * width), zeros(q)
             for d in range(0, width, lanes(q)):

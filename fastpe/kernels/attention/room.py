@@ -95,7 +95,7 @@ def room_for(case: Case, table: np.ndarray, *, backward: bool) -> Room:
         slopes=take(backward and case.keep_slopes and tile), dropped=take(backward and case.dropped and tile),
         band=take(longer * BAND if relative else longer), rows=take(relative and max(d, dv) * BAND),
         k_columns=take(not few and max(d, _PAIRS) * k), v_columns=take(backward * max(dv, _PAIRS) * k),
-        q_scaled=take(scaled and rows * d), k_scaled=take(scaled and k * d),
+        q_scaled=take(scaled and (rows + 1) * d), k_scaled=take(scaled and k * d),
         q_factors=take(rows * channels), k_factors=take(k * channels),
         mixed=take(rows * dv),
         dq_scaled=take(backward and scaled and rows * d), dk_scaled=take(backward and scaled and k * d),
