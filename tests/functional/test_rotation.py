@@ -110,6 +110,17 @@ def test_a_full_turn_of_a_large_angle_is_exact_to_the_last_bits(rng):
     np.testing.assert_allclose(fastpe.rotate(x, angles), exact, rtol=0, atol=4e-7)
 
 
+def test_sines_of_float32_are_the_nearest_but_where_two_are_as_near(rng):
+    """Up to 2^26 radians: one in two thousand may be the other neighbour of what lies in the middle."""
+    for reach in (1.0, 100.0, 2.0**26):
+        angles = rng.uniform(-reach, reach, (5000, 2))
+        turned = fastpe.rotate(np.tile(np.float32([1, 0, 1, 0]), (5000, 1)), angles)
+        exact = np.stack([np.cos(angles), np.sin(angles)], -1).reshape(5000, 4)
+        nearest = exact.astype(np.float32)
+        assert (turned != nearest).mean() < 1 / 2000
+        np.testing.assert_array_less(np.abs(turned - exact), 0.51 * np.spacing(np.abs(nearest)))
+
+
 def test_what_attention_turns_by_its_slot_is_what_rotate_turns(rng):
     q, k, v = rng.standard_normal((3, 2, 4, 9, 8))
     angles = rng.uniform(-4, 4, (4, 9, 3))

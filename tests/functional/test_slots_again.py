@@ -41,6 +41,11 @@ def slot_of(rng, name, n, m=130, b=2, h=4, d=24):
         "factors": {"row_scale": normal(b, h, n), "gain": offsets, "scale": offsets[:, 0].astype(np.float64)},
         "factors of all": {"row_scale": normal(1, n), "angles": angles[:, :m]},
         "growth": {"growth": 0.1 * rng.random((m, d // 2)), "angles": angles[:, :m], "causal": True},
+        "growth alone": {"growth": 9 * rng.random((m, d // 3)), "causal": True, "pairs": "half"},
+        "growth and others": {
+            "growth": 0.1 * rng.random((m, d // 2)), "row_scale": normal(b, h, n), "causal": True,
+            "rotors": normal(1, m, d // 2, 2, 2),
+        },
         "maps": {"rotors": normal(1, m, d // 2, 2, 2)},
         "maps of heads": {"rotors": normal(b, h, 1, d // 8, 8, 8), "angles": angles[:, :m], "pairs": "half"},
         "maps of odd blocks": {
@@ -63,13 +68,14 @@ def slot_of(rng, name, n, m=130, b=2, h=4, d=24):
 SLOT_NAMES = (
     "gain", "gain of samples", "gain from starts", "vectors of keys", "vectors of queries", "vectors of values",
     "values", "scores", "offsets of keys", "slopes", "counts", "angles", "angles of heads", "angles from starts",
-    "factors", "factors of all", "growth", "maps", "maps of heads", "maps of odd blocks", "maps and others", "radii",
-    "radii of heads", "radii from starts", "dropout", "dropout of a window", "dropout and others",
+    "factors", "factors of all", "growth", "growth alone", "growth and others", "maps", "maps of heads",
+    "maps of odd blocks", "maps and others", "radii", "radii of heads", "radii from starts", "dropout",
+    "dropout of a window", "dropout and others",
 )  # fmt: skip
 OF_HEADS = {"angles of heads", "maps of heads", "radii of heads"}
 TURNING = {
-    *OF_HEADS, "angles", "angles from starts", "factors of all", "growth", "maps", "maps of odd blocks",
-    "maps and others", "radii", "radii from starts", "dropout and others",
+    *OF_HEADS, "angles", "angles from starts", "factors of all", "growth", "growth and others", "maps",
+    "maps of odd blocks", "maps and others", "radii", "radii from starts", "dropout and others",
 }  # fmt: skip
 
 

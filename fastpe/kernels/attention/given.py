@@ -207,7 +207,7 @@ def has_turns(given):
 
 @allocating
 def turned_of(crew, sizes, given, q, k, moves):
-    """Queries and keys mapped or lifted, turned by their angles, and grown, queries then scaled; they themselves where
+    """Queries and keys mapped or lifted, turned by their angles, queries scaled, and both grown; they themselves where
     there is nothing of that. Before both, whether attention takes what is given.
 
     crew: who does it, as a plain tuple. q, k: in one piece, of one axis, as `start_within` has them. moves: True where
@@ -233,13 +233,14 @@ def turned_of(crew, sizes, given, q, k, moves):
         of_keys, strides = given.angles[first * sizes.pairs :], (sizes.angles_of_sample, sizes.angles_of_head)
         _turn(crew, km, keys, of_keys, strides, sizes, kr)
         qm, km = qr, kr
+    fits, qm = scaled_of(sizes, given, qm, width)
     if given.growth.size:
         pairs, half, places = sizes.grown_pairs, sizes.half > 0, sizes.grown_places
         origin = given.growth[(places - n) * pairs :]
         grow_within(_ALONE, qm, origin, origin, 1.0, qr, queries, pairs, half)
         grow_within(crew, km, given.growth[(places - m) * pairs :], origin, -1.0, kr, keys, pairs, half)
-    fits, qr = scaled_of(sizes, given, qr, width)
-    return fits, qr, kr
+        qm, km = qr, kr
+    return fits, qm, km
 
 
 @allocating
