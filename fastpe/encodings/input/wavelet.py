@@ -263,7 +263,7 @@ _LONG = 24  # taps of filters whose far ends are tiny
 
 
 def _ulp(spec: Spec, *, wavelet: str, normalise: str, **options: Any) -> float:
-    """Up to 128 binary digits, each one product of matrices; and rows of tiny entries are raised."""
+    """Each binary digit is one product of matrices; and rows of tiny entries are raised."""
     return 1024.0 if normalise == "unit" and len(orthogonal_filter(wavelet).low) > _LONG else 128.0
 
 

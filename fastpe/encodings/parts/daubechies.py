@@ -34,8 +34,11 @@ from fastpe.kernels.simd import (
     whole_vectors,
 )
 
-MOST_DIGITS = 128
-"""Binary digits that are used of an argument; what follows is below 2**-128."""
+_MOST_DIGITS = 1074
+"""Binary digits that the fraction of a float64 may have."""
+
+_SUMMED = 64
+"""Digits after which the values of phi are divided by their sum, which is 1 but for what has been rounded."""
 
 _ADMITTED = 1e-10
 
@@ -124,7 +127,7 @@ def shifted_taps(filters: Filter) -> np.ndarray:
 def scratch(filters: Filter) -> np.ndarray:
     """What `at_fractions` and `mixed_taps` need as `work`."""
     count = len(filters.integers)
-    return aligned_zeros((MOST_DIGITS + 1 + 2 * (count + 2) + 2 * count, whole_vectors(1, np.float64)), np.float64)
+    return aligned_zeros((_MOST_DIGITS + 1 + 2 * (count + 2) + 2 * count, whole_vectors(1, np.float64)), np.float64)
 
 
 @inner
@@ -133,7 +136,7 @@ def binary_digits(x, digits, lane):  # type: ignore[no-untyped-def]
     count, width = 0, lanes(digits)
     if x >= 0.0:
         f = x - math.floor(x)
-        while f > 0.0 and count < MOST_DIGITS:
+        while f > 0.0:
             f = f + f
             digit = 1.0 if f >= 1.0 else 0.0
             put(digits, count * width + lane, digit)
@@ -141,7 +144,7 @@ def binary_digits(x, digits, lane):  # type: ignore[no-untyped-def]
             count += 1
         return count
     r = x - (math.floor(x) + 1.0)  # the fraction is 1 + r, which would round; r in [-1, 0) does not
-    while r > -1.0 and count < MOST_DIGITS:
+    while r > -1.0:
         r = r + r
         put(digits, count * width + lane, 0.0 if r < -1.0 else 1.0)
         if r < -1.0:
@@ -177,17 +180,12 @@ def refine(taps, values, phi, psi, count):  # type: ignore[no-untyped-def]
 @inner
 def at_fractions(x, taps, integers, count, phi, psi, work):  # type: ignore[no-untyped-def]
     """phi[a], psi[a] at (x - floor(x)) + a, a = 0 .. L-2, for a vector of arguments."""
-    width, most = lanes(x), 1
-    digits, known, mixed = work, at(work, MOST_DIGITS * width), at(work, (MOST_DIGITS + 1) * width)
+    width = lanes(x)
+    digits, known, mixed = work, at(work, _MOST_DIGITS * width), at(work, (_MOST_DIGITS + 1) * width)
     spare = at(mixed, 2 * (count + 2) * width)
     for a in range(count):
         store(phi, a * width, splat(get(integers, a)))
     store(digits, 0, splat(0.0))
-    for lane in range(width):
-        if get(x, lane) != math.floor(get(x, lane)):
-            for step in range(MOST_DIGITS if most == 1 else 0):
-                store(digits, step * width, splat(0.0))
-            most = MOST_DIGITS
     longest = 1  # at least the digit 0, which gives psi at an integer
     for lane in range(width):
         number = binary_digits(get(x, lane), digits, lane)
@@ -197,8 +195,15 @@ def at_fractions(x, taps, integers, count, phi, psi, work):  # type: ignore[no-u
         chosen = mixed_taps(taps, at(digits, step * width), mixed, count)
         refine(chosen, phi, spare, psi, count)
         beyond = splat(float(step)) - load(known, 0)  # negative where a lane has this digit
+        factor = splat(1.0)
+        if step % _SUMMED == _SUMMED - 1:
+            total = splat(0.0)
+            for a in range(count):
+                total = total + load(spare, a * width)
+            factor = splat(1.0) / total
         for a in range(count):
-            store(phi, a * width, where_negative(beyond, load(spare, a * width), load(phi, a * width)))
+            value = factor * load(spare, a * width)
+            store(phi, a * width, where_negative(beyond, value, load(phi, a * width)))
 
 
 @entry(label="wavelet values")
@@ -269,12 +274,14 @@ def reference_values(filters: Filter, fraction: Fraction) -> tuple[np.ndarray, n
         return np.where((index >= 0) & (index <= count), taps[np.clip(index, 0, count)], 0.0)
 
     digits: list[int] = []
-    while fraction and len(digits) < MOST_DIGITS:
+    while fraction:
         digit, fraction = divmod(2 * fraction, 1)
         digits.append(int(digit))
     values = integers
-    for digit in reversed(digits[1:]):
-        values = matrix(low, digit) @ values
+    for step in range(len(digits) - 1, 0, -1):
+        values = matrix(low, digits[step]) @ values
+        if step % _SUMMED == _SUMMED - 1:
+            values = values / values.sum()
     first = digits[0] if digits else 0
     return (matrix(low, first) @ values if digits else values), matrix(high, first) @ values
 

@@ -235,7 +235,7 @@ def test_unit_rows_and_where_they_end() -> None:
 
 
 def test_a_large_scale_times_a_row_of_small_values_does_not_overflow() -> None:
-    options = {"wavelet": "db2", "scales": 2, "shifts": (-3, 2, 70), "positions": np.array([-1.6e-199])}
+    options = {"wavelet": "db2", "scales": 2, "shifts": (-3, 2, 70), "positions": np.array([-1.6e-99])}
     whole = table(1, 64, dim=4, **options)
     np.testing.assert_allclose(np.linalg.norm(whole), 1, rtol=1e-14)
     np.testing.assert_allclose(table(1, 64, dim=4, scale=-1e300, **options), -1e300 * whole, rtol=1e-15)
@@ -273,6 +273,22 @@ def test_real_and_negative_positions_are_evaluated_exactly() -> None:
             reference=True,
         )
         np.testing.assert_allclose(rows, reference["table"], atol=1e-14)
+
+
+@pytest.mark.parametrize(("name", "nearest"), [("db2", 1e-120), ("db2", -1e-120), ("db2", -1e-177), ("db2", 5e-324)])
+def test_next_to_an_end_of_the_support_alone(name: str, nearest: float) -> None:
+    """What is tiny there is as exact as all else, and it is the only entry; -1e-177 from the end it underflows."""
+    positions = nearest * np.array([1.0, 0.7])
+    shift = 0 if nearest > 0 else -3
+    options = {"wavelet": name, "scales": 0, "shifts": (shift,), "functions": "phi+psi", "positions": positions}
+    got = table(2, 7, dim=2, normalise="none", **options)
+    with mpmath.workdps(400):
+        exact = [exact_values(exact_filter(2), Fraction(x) + (x < 0)) for x in positions]
+        expected = [[float(function[-1 if nearest < 0 else 0]) for function in each] for each in exact]
+    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-300)
+    assert np.abs(got).max() < 1e-60
+    (reference,) = fastpe.build("wavelet", 2, train_length=7, dim=2, normalise="none", reference=True, **options).values()
+    np.testing.assert_allclose(got, reference, rtol=1e-13, atol=1e-300)
 
 
 def test_too_many_functions_are_refused() -> None:
