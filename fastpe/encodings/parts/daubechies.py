@@ -37,6 +37,9 @@ from fastpe.kernels.simd import (
 _MOST_DIGITS = 1074
 """Binary digits that the fraction of a float64 may have."""
 
+_STACKED = 32
+"""Digits that are kept in one float64, the last one as its first binary digit."""
+
 _SUMMED = 64
 """Digits after which the values of phi are divided by their sum, which is 1 but for what has been rounded."""
 
@@ -127,28 +130,22 @@ def shifted_taps(filters: Filter) -> np.ndarray:
 def scratch(filters: Filter) -> np.ndarray:
     """What `at_fractions` and `mixed_taps` need as `work`."""
     count = len(filters.integers)
-    return aligned_zeros((_MOST_DIGITS + 1 + 2 * (count + 2) + 2 * count, whole_vectors(1, np.float64)), np.float64)
+    rows = 2 + 2 * (count + 2) + count + -(-_MOST_DIGITS // _STACKED)
+    return aligned_zeros((rows, whole_vectors(1, np.float64)), np.float64)
 
 
 @inner
-def binary_digits(x, digits, lane):  # type: ignore[no-untyped-def]
+def _push_digits(x, stacks, lane):  # type: ignore[no-untyped-def]
     """The binary digits of x - floor(x) into one lane, first to last; their number; exact for negative x too."""
-    count, width = 0, lanes(digits)
-    if x >= 0.0:
-        f = x - math.floor(x)
-        while f > 0.0:
-            f = f + f
-            digit = 1.0 if f >= 1.0 else 0.0
-            put(digits, count * width + lane, digit)
-            f -= digit
-            count += 1
-        return count
-    r = x - (math.floor(x) + 1.0)  # the fraction is 1 + r, which would round; r in [-1, 0) does not
-    while r > -1.0:
-        r = r + r
-        put(digits, count * width + lane, 0.0 if r < -1.0 else 1.0)
-        if r < -1.0:
-            r += 1.0
+    count, width, raised = 0, lanes(stacks), 1.0 if x < 0.0 else 0.0
+    rest = x - (math.floor(x) + raised)  # the fraction of a negative x would round; less 1, it does not
+    while rest > -raised:
+        rest = rest + rest
+        digit = 1.0 if rest >= 1.0 - 2.0 * raised else 0.0
+        rest += raised - digit
+        place = count // _STACKED * width + lane
+        below = get(stacks, place) if count % _STACKED else 0.0
+        put(stacks, place, 0.5 * (below + digit))
         count += 1
     return count
 
@@ -181,20 +178,25 @@ def refine(taps, values, phi, psi, count):  # type: ignore[no-untyped-def]
 def at_fractions(x, taps, integers, count, phi, psi, work):  # type: ignore[no-untyped-def]
     """phi[a], psi[a] at (x - floor(x)) + a, a = 0 .. L-2, for a vector of arguments."""
     width = lanes(x)
-    digits, known, mixed = work, at(work, _MOST_DIGITS * width), at(work, (_MOST_DIGITS + 1) * width)
+    known, digit, mixed = work, at(work, width), at(work, 2 * width)
     spare = at(mixed, 2 * (count + 2) * width)
+    stacks = at(spare, count * width)
     for a in range(count):
         store(phi, a * width, splat(get(integers, a)))
-    store(digits, 0, splat(0.0))
+    store(stacks, 0, splat(0.0))
     longest = 1  # at least the digit 0, which gives psi at an integer
     for lane in range(width):
-        number = binary_digits(get(x, lane), digits, lane)
+        number = _push_digits(get(x, lane), stacks, lane)
         put(known, lane, float(number))
         longest = max(longest, number)
     for step in range(longest - 1, -1, -1):
-        chosen = mixed_taps(taps, at(digits, step * width), mixed, count)
-        refine(chosen, phi, spare, psi, count)
         beyond = splat(float(step)) - load(known, 0)  # negative where a lane has this digit
+        stack = at(stacks, step // _STACKED * width)
+        left = load(stack, 0) + load(stack, 0)
+        store(digit, 0, where_negative(left - splat(1.0), splat(0.0), splat(1.0)))
+        store(stack, 0, where_negative(beyond, left - load(digit, 0), load(stack, 0)))
+        chosen = mixed_taps(taps, digit, mixed, count)
+        refine(chosen, phi, spare, psi, count)
         factor = splat(1.0)
         if step % _SUMMED == _SUMMED - 1:
             total = splat(0.0)

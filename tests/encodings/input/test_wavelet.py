@@ -287,7 +287,9 @@ def test_next_to_an_end_of_the_support_alone(name: str, nearest: float) -> None:
         expected = [[float(function[-1 if nearest < 0 else 0]) for function in each] for each in exact]
     np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-300)
     assert np.abs(got).max() < 1e-60
-    (reference,) = fastpe.build("wavelet", 2, train_length=7, dim=2, normalise="none", reference=True, **options).values()
+    (reference,) = fastpe.build(
+        "wavelet", 2, train_length=7, dim=2, normalise="none", reference=True, **options
+    ).values()
     np.testing.assert_allclose(got, reference, rtol=1e-13, atol=1e-300)
 
 
