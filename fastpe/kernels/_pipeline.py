@@ -16,7 +16,8 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
 
     The latter is kept for its callers: typed and lowered, but without machine code of its own. Numba optimises and
     assembles every function for itself, and optimises it again as a part of each caller. For the functions of a deep
-    tree of kernels the first is for nothing, and takes half of the time.
+    tree of kernels the first is for nothing, and takes half of the time. Nor is it copied into its callers: what Python
+    calls takes all functions below it, each once, without the arguments that nobody reads (`_drop_arguments`).
 
     Nor does it count references to the arrays that it is handed (a twentieth): its caller holds them. So it makes
     none; one that does is compiled with `_nrt=True`, and only those that count alike hand each other arrays back
@@ -26,6 +27,7 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
     with a closure would not compile; one that adds arrays would make a temporary for each operation.
     """
     try:
+        from llvmlite.binding import Linkage
         from numba.core.codegen import JITCodeLibrary
         from numba.core.compiler import CompilerBase, DefaultPassBuilder
         from numba.core.compiler_machinery import register_pass
@@ -35,12 +37,27 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
         ownership = _ownership_pass()
 
         class Linked(JITCodeLibrary):
-            def _optimize_final_module(self) -> None:
-                pass
+            _linking_libraries: list[Any]  # Numba's
+            _shared_module: Any
 
-            def _finalize_final_module(self) -> None:
+            def finalize(self) -> None:
+                self._raise_if_finalized()
                 self._finalize_dynamic_globals()
                 self._finalized = True
+
+            def alone(self) -> Any:
+                self._ensure_finalized()
+                for function in self._final_module.functions:
+                    if not function.is_declaration and function.linkage == Linkage.external:
+                        function.linkage = Linkage.linkonce_odr
+                return self._final_module
+
+            def _get_module_for_linking(self) -> Any:  # by what is compiled otherwise
+                if self._shared_module is None:
+                    self._shared_module = self.alone().clone()
+                    for library in self._linking_libraries:
+                        self._shared_module.link_in(library._get_module_for_linking(), preserve=True)
+                return self._shared_module
 
             def get_pointer_to_function(self, name: str) -> int:
                 self._ensure_finalized()
@@ -49,6 +66,34 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
             @property
             def codegen(self) -> Any:
                 return _NoEnvironment
+
+        class Whole(JITCodeLibrary):
+            _linking_libraries: list[Any]
+
+            def finalize(self) -> None:
+                self._raise_if_finalized()
+                others = []
+                for library in _with_those_below(self._linking_libraries, Linked):
+                    if isinstance(library, Linked):
+                        self._reload_init.update(library._reload_init)
+                        self._final_module.link_in(library.alone(), preserve=True)
+                    else:
+                        others.append(library)
+                self._linking_libraries = others
+                super().finalize()
+
+            def _optimize_final_module(self) -> None:
+                with _drop_arguments(self._final_module, self._codegen):
+                    super()._optimize_final_module()
+
+        @register_pass(mutates_CFG=True, analysis_only=False)
+        class WholeLowering(NativeLowering):
+            _name = "lowering with all that is called"
+
+            def run_pass(self, state: Any) -> Any:
+                state.library = Whole(state.targetctx.codegen(), state.func_id.func_qualname)
+                state.library.enable_object_caching()  # as Numba's
+                return super().run_pass(state)
 
         @register_pass(mutates_CFG=True, analysis_only=False)
         class LinkedLowering(NativeLowering):
@@ -59,29 +104,79 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
                 return super().run_pass(state)
 
         class PlainCompiler(CompilerBase):
+            lowering = WholeLowering
+
             def define_pipelines(self) -> Any:
                 passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
                 passes.add_pass_after(ownership, NopythonTypeInference)
                 if not self.state.flags.auto_parallel.enabled:  # a `prange` is made of both
                     unused = (InlineClosureLikes, NopythonRewrites)
                     passes.passes = [(each, why) for each, why in passes.passes if each not in unused]
+                    passes.passes = [(self.lowering if p is NativeLowering else p, why) for p, why in passes.passes]
                 passes.finalize()
                 return [passes]
 
         class LinkedCompiler(PlainCompiler):
-            def define_pipelines(self) -> Any:
-                (passes,) = super().define_pipelines()
-                passes.passes = [(LinkedLowering if p is NativeLowering else p, why) for p, why in passes.passes]
-                passes.finalize()
-                return [passes]
+            lowering = LinkedLowering
 
-        replaced = [name for name in vars(Linked) if not name.startswith("__")]
-        known = all(hasattr(JITCodeLibrary, name) for name in (*replaced, "_finalize_dynamic_globals"))
+        replaced = {name for name in (*vars(Linked), *vars(Whole)) if not name.startswith("__")} - {"alone"}
+        used = {"_raise_if_finalized", "_ensure_finalized", "_finalize_dynamic_globals", "enable_object_caching"}
+        known = all(hasattr(JITCodeLibrary, name) for name in replaced | used)
     except ImportError:
         known = False
     # a Numba that is put together otherwise compiles every function by itself too; nothing else changes
     linked = {"pipeline_class": LinkedCompiler, "_nrt": False} if known else {}
     return ({"pipeline_class": PlainCompiler}, linked) if known else ({}, {})
+
+
+def _with_those_below(libraries: list[Any], kind: type[Any]) -> list[Any]:
+    """Libraries and all that those of a kind call, each once, after all that call it: LLVM links what is called."""
+    found: dict[Any, None] = {}
+
+    def visit(library: Any) -> None:
+        if library not in found:
+            for below in library._linking_libraries if isinstance(library, kind) else ():
+                visit(below)
+            found[library] = None
+
+    for library in libraries:
+        visit(library)
+    return list(reversed(found))
+
+
+@contextmanager
+def _drop_arguments(module: Any, codegen: Any) -> Iterator[None]:
+    """What the functions of a module do not read is not handed to them, nor is what it is the same in all calls.
+
+    Ours take whole tuples of numbers and pointers, a hundred in all, of which most read a few. LLVM changes arguments
+    only of functions that no other module calls. In between they are what they were: one that is called once would be
+    joined to its caller whatever its size, which takes long to compile, and gains nothing.
+    """
+    from llvmlite.binding import Linkage
+
+    try:
+        from llvmlite.binding.newpassmanagers import create_new_module_pass_manager
+
+        passes, builder = create_new_module_pass_manager(), codegen._pass_builder(opt=0)
+        for _ in range(2):  # what one function no longer reads another need not be handed
+            passes.add_ipsccp_pass()
+            passes.add_dead_arg_elimination_pass()
+            passes.add_argument_promotion_pass()
+    except (ImportError, AttributeError):  # an older Numba
+        yield
+        return
+    own = {f.name for f in module.functions if not f.is_declaration and f.linkage == Linkage.linkonce_odr}
+    _link_as(Linkage.internal, module, own)
+    passes.run(module, builder)
+    _link_as(Linkage.linkonce_odr, module, own)
+    yield
+    _link_as(Linkage.internal, module, own)  # other modules have functions of these names with other arguments
+
+
+def _link_as(linkage: Any, module: Any, names: set[str]) -> None:
+    for function in module.functions:
+        if function.name in names:
+            function.linkage = linkage
 
 
 def _ownership_pass() -> type:

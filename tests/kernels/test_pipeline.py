@@ -1,5 +1,6 @@
 """What Numba is spared leaves no trace: the same instructions come out, and Python's collector is as it was before."""
 
+import contextlib
 import gc
 import re
 import sys
@@ -8,10 +9,11 @@ import threading
 import numba
 import numpy as np
 import pytest
-from llvmlite.binding import ffi
+from llvmlite.binding import ffi, parse_assembly
+from numba.core.registry import cpu_target
 
 from fastpe.encodings.bias import alibi
-from fastpe.kernels import _jit, table
+from fastpe.kernels import _jit, _pipeline, table
 from fastpe.kernels._pipeline import undisturbed
 
 
@@ -27,8 +29,9 @@ def instructions(dispatcher):
     ("kernel", "arguments"),
     [(table.largest_of, [np.ones(7)]), (alibi._pull_pairs, [np.ones((1, 3)), np.ones((1, 2, 3, 3)), np.ones((2, 2))])],
 )
-def test_passes_that_are_left_out_change_no_instruction(kernel, arguments):
+def test_passes_that_are_left_out_change_no_instruction(kernel, arguments, monkeypatch):
     both = []
+    monkeypatch.setattr(_pipeline, "_drop_arguments", lambda module, codegen: contextlib.nullcontext())
     for spared in (_jit._PLAIN, {}):
         compiled = numba.njit(no_cfunc_wrapper=True, **spared, **_jit._OPTIONS)(kernel.py_func)
         compiled(*arguments)
@@ -36,6 +39,43 @@ def test_passes_that_are_left_out_change_no_instruction(kernel, arguments):
     assert _jit._PLAIN
     assert len(both[0]) > 1000
     assert both[0] == both[1]
+
+
+_MODULE = """
+define linkonce_odr i64 @inner(i64 %read, i64 %unread, i64 %same) {
+  %sum = mul i64 %read, %same
+  ret i64 %sum
+}
+
+define i64 @entry(i64 %x, i64 %y) {
+  %first = call i64 @inner(i64 %x, i64 %y, i64 7)
+  %second = call i64 @inner(i64 %y, i64 %x, i64 7)
+  %both = add i64 %first, %second
+  ret i64 %both
+}
+"""
+
+
+def test_arguments_that_are_not_read_and_those_that_are_always_the_same_are_dropped():
+    module = parse_assembly(_MODULE)
+    with _pipeline._drop_arguments(module, cpu_target.target_context.codegen()):
+        assert re.search(r"define linkonce_odr .*@inner\((.*)\)", str(module))[1].count("%") == 1
+    assert re.search(r"define internal .*@inner\((.*)\)", str(module))[1].count("%") == 1
+    assert re.search(r"define i64 @entry\((.*)\)", str(module))[1].count("%") == 2  # Python calls it
+    assert str(module).count(", 7\n") == 1  # where it is multiplied by
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+def test_inner_functions_are_linked_by_what_is_compiled_otherwise():
+    @_jit.inner
+    def power(x, times):
+        return x**times
+
+    @_jit.inner
+    def twice(x, times):
+        return power(x, times) + power(x, times + 1)
+
+    assert numba.njit(lambda x, times: twice(x, times))(1.5, 3) == 1.5**3 + 1.5**4
 
 
 def test_the_collector_rests_until_the_last_thread_has_compiled():
