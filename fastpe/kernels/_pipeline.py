@@ -27,71 +27,19 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
     with a closure would not compile; one that adds arrays would make a temporary for each operation.
     """
     try:
-        from llvmlite.binding import Linkage
-        from numba.core.codegen import JITCodeLibrary
         from numba.core.compiler import CompilerBase, DefaultPassBuilder
         from numba.core.compiler_machinery import register_pass
         from numba.core.typed_passes import NativeLowering, NopythonRewrites, NopythonTypeInference
         from numba.core.untyped_passes import InlineClosureLikes
 
-        ownership = _ownership_pass()
-
-        class Linked(JITCodeLibrary):
-            _linking_libraries: list[Any]  # Numba's
-            _shared_module: Any
-
-            def finalize(self) -> None:
-                self._raise_if_finalized()
-                self._finalize_dynamic_globals()
-                self._finalized = True
-
-            def alone(self) -> Any:
-                self._ensure_finalized()
-                for function in self._final_module.functions:
-                    if not function.is_declaration and function.linkage == Linkage.external:
-                        function.linkage = Linkage.linkonce_odr
-                return self._final_module
-
-            def _get_module_for_linking(self) -> Any:  # by what is compiled otherwise
-                if self._shared_module is None:
-                    self._shared_module = self.alone().clone()
-                    for library in self._linking_libraries:
-                        self._shared_module.link_in(library._get_module_for_linking(), preserve=True)
-                return self._shared_module
-
-            def get_pointer_to_function(self, name: str) -> int:
-                self._ensure_finalized()
-                return 0
-
-            @property
-            def codegen(self) -> Any:
-                return _NoEnvironment
-
-        class Whole(JITCodeLibrary):
-            _linking_libraries: list[Any]
-
-            def finalize(self) -> None:
-                self._raise_if_finalized()
-                others = []
-                for library in _with_those_below(self._linking_libraries, Linked):
-                    if isinstance(library, Linked):
-                        self._reload_init.update(library._reload_init)
-                        self._final_module.link_in(library.alone(), preserve=True)
-                    else:
-                        others.append(library)
-                self._linking_libraries = others
-                super().finalize()
-
-            def _optimize_final_module(self) -> None:
-                with _drop_arguments(self._final_module, self._codegen):
-                    super()._optimize_final_module()
+        ownership, (linked_library, whole_library) = _ownership_pass(), _libraries()
 
         @register_pass(mutates_CFG=True, analysis_only=False)
         class WholeLowering(NativeLowering):
             _name = "lowering with all that is called"
 
             def run_pass(self, state: Any) -> Any:
-                state.library = Whole(state.targetctx.codegen(), state.func_id.func_qualname)
+                state.library = whole_library(state.targetctx.codegen(), state.func_id.func_qualname)
                 state.library.enable_object_caching()  # as Numba's
                 return super().run_pass(state)
 
@@ -100,7 +48,7 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
             _name = "lowering for callers alone"
 
             def run_pass(self, state: Any) -> Any:
-                state.library = Linked(state.targetctx.codegen(), state.func_id.func_qualname)
+                state.library = linked_library(state.targetctx.codegen(), state.func_id.func_qualname)
                 return super().run_pass(state)
 
         class PlainCompiler(CompilerBase):
@@ -119,14 +67,74 @@ def compilers() -> tuple[dict[str, Any], dict[str, Any]]:
         class LinkedCompiler(PlainCompiler):
             lowering = LinkedLowering
 
-        replaced = {name for name in (*vars(Linked), *vars(Whole)) if not name.startswith("__")} - {"alone"}
-        used = {"_raise_if_finalized", "_ensure_finalized", "_finalize_dynamic_globals", "enable_object_caching"}
-        known = all(hasattr(JITCodeLibrary, name) for name in replaced | used)
+        known = True
     except ImportError:
         known = False
     # a Numba that is put together otherwise compiles every function by itself too; nothing else changes
     linked = {"pipeline_class": LinkedCompiler, "_nrt": False} if known else {}
     return ({"pipeline_class": PlainCompiler}, linked) if known else ({}, {})
+
+
+def _libraries() -> tuple[type[Any], type[Any]]:
+    """What holds the code of functions that only compiled code calls, and of those that Python calls."""
+    from llvmlite.binding import Linkage
+    from numba.core.codegen import JITCodeLibrary
+
+    class Linked(JITCodeLibrary):
+        _linking_libraries: list[Any]  # Numba's
+        _shared_module: Any
+
+        def finalize(self) -> None:
+            self._raise_if_finalized()
+            self._finalize_dynamic_globals()
+            self._finalized = True
+
+        def alone(self) -> Any:
+            self._ensure_finalized()
+            for function in self._final_module.functions:
+                if not function.is_declaration and function.linkage == Linkage.external:
+                    function.linkage = Linkage.linkonce_odr
+            return self._final_module
+
+        def _get_module_for_linking(self) -> Any:  # by what is compiled otherwise
+            if self._shared_module is None:
+                self._shared_module = self.alone().clone()
+                for library in self._linking_libraries:
+                    self._shared_module.link_in(library._get_module_for_linking(), preserve=True)
+            return self._shared_module
+
+        def get_pointer_to_function(self, name: str) -> int:
+            self._ensure_finalized()
+            return 0
+
+        @property
+        def codegen(self) -> Any:
+            return _NoEnvironment
+
+    class Whole(JITCodeLibrary):
+        _linking_libraries: list[Any]
+
+        def finalize(self) -> None:
+            self._raise_if_finalized()
+            others = []
+            for library in _with_those_below(self._linking_libraries, Linked):
+                if isinstance(library, Linked):
+                    self._reload_init.update(library._reload_init)
+                    self._final_module.link_in(library.alone(), preserve=True)
+                else:
+                    others.append(library)
+            self._linking_libraries = others
+            super().finalize()
+
+        def _optimize_final_module(self) -> None:
+            with _drop_arguments(self._final_module, self._codegen):
+                super()._optimize_final_module()
+
+    replaced = {name for name in (*vars(Linked), *vars(Whole)) if not name.startswith("__")} - {"alone"}
+    used = {"_raise_if_finalized", "_ensure_finalized", "_finalize_dynamic_globals", "enable_object_caching"}
+    if not all(hasattr(JITCodeLibrary, name) for name in replaced | used):
+        raise ImportError("this version of Numba puts its code together differently")
+    return Linked, Whole
 
 
 def _with_those_below(libraries: list[Any], kind: type[Any]) -> list[Any]:
