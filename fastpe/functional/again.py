@@ -261,7 +261,7 @@ class Again:
     def run_at(self, threads: int, team: int, q: int, k: int, v: int, addresses: Array | None) -> Array | None:
         """The output, of half precision its bits, of arrays at addresses that are laid out as those of the call, or
         None; on so many threads at most, of this `threads.run_again`'s team."""
-        lanes = min(threads, lanes_for(self.work * self.keys, self.tasks, awake=team > 0))
+        lanes = 1 if threads == 1 else min(threads, lanes_for(self.work * self.keys, self.tasks, awake=team > 0))
         out = np.empty(self.shape, self.dtype if self.bits is None else self.bits)
         function = again.forward_at if self.bits is None else again.halves_at
         rest = q, k, v, addresses, self.slots, self.turns, self.moves

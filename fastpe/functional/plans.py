@@ -190,7 +190,7 @@ class InOnePass(Plan):
         x, dropout, columns = self.laid.inputs(rows, given, looked, dropped, skips=skips)
         out, lse = np.empty((b, h, n, dv), dtype), np.empty((b, h, n), dtype)
         lanes = lanes_for(b * h * n * m * (q.shape[-1] + dv), b * h * -(-n // _BLOCK))
-        arenas = np.zeros((lanes, self.size), dtype) if n <= _FEW else simd.aligned_zeros((lanes, self.size), dtype)
+        arenas = _arenas(lanes, self.size, n, dtype)
         record = run_apart(
             lanes, calls.forward, x, dropout, out, lse,
             self.laid.case(m, looked.sight.spans is not NO_SPANS, skips, (q, k, v)), self.room, arenas,
@@ -241,7 +241,7 @@ class Apart(Plan):
         rows = q, _, k, _, v = rows_read(rows, given)
         x, _, _ = self.laid.inputs(rows, given, looked, None, skips=False)
         case = self.laid.case(looked.positions.m, looked.sight.spans is not NO_SPANS, False, (q, k, v))
-        arenas = simd.aligned_zeros((lanes, self.laid.size), self.dtype)
+        arenas = _arenas(lanes, self.laid.size, self.sizes[2], self.dtype)
         return Others(Inputs._make(x), _case_of(case), self.laid.room, arenas, None)
 
 
@@ -295,6 +295,11 @@ def keep_banded(
         size, dropped = one.room(one.case(gradients=False), gradients=False).size + 80, dropout_of(call.dropout, 0)
         rest = one.record, tuple(one.inputs), size, one.out, call.pairs == "half", call.return_lse, dropped
         again.keep(key, again.Again(qkv, given, *rest))
+
+
+def _arenas(lanes: int, size: int, n: int, dtype: Any) -> Array:
+    """Memory of lanes; of few queries it lies as it comes: to align it takes longer than its vectors gain."""
+    return np.zeros((lanes, size), dtype) if n <= _FEW else simd.aligned_zeros((lanes, size), dtype)
 
 
 def _case_of(row: tuple[Any, ...]) -> Case:

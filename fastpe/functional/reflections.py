@@ -121,8 +121,8 @@ class Reflections:
 
     def forward(self, others: Callable[[int], Others] | None) -> None:
         """others: what goes beside, on so many lanes, or None."""
-        if self.sizes.queries <= _FEW and others is None:
-            self._forward_by_rows()
+        if self.sizes.queries <= _FEW:
+            self._forward_by_rows(others)
         else:
             self._forward_in_blocks(others)
 
@@ -139,12 +139,14 @@ class Reflections:
     def _outputs(self) -> tuple[Array, Array, Array]:
         return self.out.reshape(-1), self.lse.reshape(-1), self.bases.reshape(-1)
 
-    def _forward_by_rows(self) -> None:
+    def _forward_by_rows(self, others: Callable[[int], Others] | None) -> None:
         sizes = self.sizes
         lanes = self.lanes(sizes.batch * sizes.heads * sizes.queries)
         size = simd.whole_vectors(sizes.width, self.dtype) + simd.whole_vectors(sizes.keys, self.dtype)
-        arenas = simd.aligned_zeros((lanes, size), self.dtype)
-        run_apart(lanes, reflected_rows.forward, self.tokens, sizes, self.dropout, *self._outputs(), arenas)
+        arenas = np.zeros((lanes, size), self.dtype)  # to align it takes longer than its vectors gain
+        beside = None if others is None else others(lanes)
+        rest = dropout_beside(beside, self.dropout), beside, *self._outputs(), arenas
+        run_apart(lanes, reflected_rows.forward, self.tokens, sizes, *rest)
 
     def _forward_in_blocks(self, others: Callable[[int], Others] | None) -> None:
         self.lay_products()

@@ -180,7 +180,7 @@ def reflected_forward(reflections, layer, act, arena, position, dropout, place_o
             for i in range(own.before, own.before + own.length):
                 row, found, seen = at(q, i * 3 * c), at(out, i * c), span_of(spans, spanned, i, i + 1)
                 of_query = row_forward(
-                    head, d, 3 * c, d, 3 * c, row, scale, seen, i + 1, base, dropped, i, x, of_row, found
+                    head, None, d, 3 * c, d, 3 * c, row, scale, seen, i + 1, base, dropped, i, x, of_row, found
                 )
                 put(lse, i, of_query)
         else:

@@ -47,7 +47,7 @@ from fastpe.kernels.openmp import RUNS_LANES, start_threads
 from fastpe.kernels.simd import aligned_zeros
 from fastpe.kernels.simd.pointers import check_status, element
 
-_LITTLE, _LITTLE_AWAKE = 2**18, 2**15
+_LITTLE, _LITTLE_AWAKE = 2**18, 2**17
 _MOST_THREADS = 1024  # tens of thousands end the process without a word
 _most = ContextVar("_most", default=_MOST_THREADS)
 _I32, _I64 = ir.IntType(32), ir.IntType(64)

@@ -8,7 +8,6 @@ import torch
 
 from fastpe.base import validation
 from fastpe.base.validation import at_least_zero, positive, truth, unmasked, whole
-from fastpe.functional.again import OPTIONS
 from fastpe.functional.arguments import check_slots, is_pair
 from fastpe.functional.attention import checked_tolerance
 from fastpe.functional.bands import flat
@@ -89,24 +88,27 @@ def attention(
     >>> attention(q, q, q + 1).sum()
     tensor(8.)
     """
-    plain = straight.drops(dropout, dropout_seed) if dropout else dropout_seed is None
-    if plain and (return_lse is False or return_lse is True) and not torch.compiler.is_compiling():
-        dropped = (dropout, dropout_seed) if dropout else None
-        if lengths is mask is spans is query_start is sinks is tolerance is bands is None and not (slots or return_lse):
-            found = straight.attend(q, k, v, causal, window, softcap, straight.NO_OPTIONS, None, dropped)
-        else:
-            seen = {} if mask is None else {"mask": mask}
-            if not spans is query_start is sinks is None:
-                own = {"spans": spans, "query_start": query_start, "sinks": sinks}
-                seen |= {name: x for name, x in own.items() if x is not None}
-            if bands is not None:
-                seen["bands"] = bands
-            options = causal, window, lengths, softcap, tolerance, return_lse
-            found = _straight(q, k, v, *options, seen, slots, dropped)
-        if found is not None:
-            return found
     if "wrt" in slots:
         raise TypeError("wrt is not an argument of fastpe.torch.attention, but of fastpe.attention_vjp")
+    plain = straight.drops(dropout, dropout_seed) if dropout else dropout_seed is None
+    plain = (
+        plain and (return_lse is False or return_lse is True) and "key_lengths" not in slots
+    )  # as `straight` says it
+    if plain and not torch.compiler.is_compiling():
+        dropped = (dropout, dropout_seed) if dropout else None
+        given = slots
+        if not lengths is mask is spans is query_start is sinks is None:
+            own = {"mask": mask, "spans": spans, "query_start": query_start, "sinks": sinks, "key_lengths": lengths}
+            given = {**{name: x for name, x in own.items() if x is not None}, **slots}
+        found = None
+        if tolerance is bands is None and not return_lse:
+            found = straight.attend(q, k, v, causal, window, softcap, given, dropped)
+        if found is None and (given or return_lse or not tolerance is bands is None):
+            options = {"causal": causal, "window": window, "softcap": softcap, "tolerance": tolerance}
+            options |= {"bands": bands, "return_lse": return_lse}
+            found = straight.attend_with(q, k, v, options | given, dropped)
+        if found is not None:
+            return found
     check_slots(slots)
     given = {"mask": mask, "spans": spans, "query_start": query_start, "sinks": sinks, "dropout_seed": dropout_seed}
     given |= slots if bands is None else slots | flat(bands)
@@ -188,28 +190,6 @@ def _attended(
     single = [x.float() if x.dtype in HALVES and name not in kept else x for name, x in tensors.items()]
     out, lse = attend((" ".join(tensors), *options, rounds), *single)
     return out.to(dtype), lse
-
-
-def _straight(
-    q: Any, k: Any, v: Any, causal: Any, window: Any, lengths: Any, softcap: Any, tolerance: Any, return_lse: bool,
-    seen: dict[str, Any], slots: dict[str, Any], dropped: tuple[float, Any] | None,
-) -> torch.Tensor | tuple[torch.Tensor, ...] | None:  # fmt: skip
-    """What a call returns that needs nothing of the operator; None of others."""
-    if "wrt" in slots:
-        return None
-    if tolerance is None and not return_lse and "bands" not in seen:
-        given = seen if lengths is None else {**seen, "key_lengths": lengths}
-        given, options = {**given, **slots}, straight.NO_OPTIONS
-        if not slots.keys().isdisjoint(OPTIONS):
-            options = tuple(given.pop(name, None) for name in OPTIONS)
-            if isinstance(options[0], torch.Tensor):  # a scale for each head
-                given["scale"], options = options[0], (None, *options[1:])
-        found = straight.attend(q, k, v, causal, window, softcap, options, given, dropped)
-        if found is not None:
-            return found
-    own = {"causal": causal, "window": window, "softcap": softcap, "tolerance": tolerance, "lengths": lengths}
-    own |= {"return_lse": return_lse, **seen, **slots}
-    return straight.attend_with(q, k, v, {name: x for name, x in own.items() if x is not None}, dropped)
 
 
 _SAID = {"query_lengths": "lengths of queries", "key_lengths": "lengths of keys"}

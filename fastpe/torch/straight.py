@@ -28,7 +28,7 @@ _OPTIONS = {
     for pairs in (str, type(None))
     for rectify in (bool, type(None))
 }
-NO_OPTIONS = (None, None, None)
+_NO_OPTIONS = (None, None, None)
 _NAMES = {"key_lengths": "lengths"}
 _CONSTANTS = {bool, int, float, str, np.ndarray}
 _DENSE, _threads = torch.strided, torch.get_num_threads
@@ -41,43 +41,51 @@ _Places = list[tuple[int, torch.dtype | None]]
 _team = team_of(str(Path(torch.__file__).parent / "lib" / "libgomp.so.1"))  # its wheels for Linux have it there
 
 _kept: dict[Any, tuple[again.Again, _Places]] = {}
+_last: tuple[Any, tuple[again.Again, _Places] | None] = (None, None)
+"""The last call that was made again: what it is kept by, and what is kept."""
 
 
 def attend(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: Any, window: Any, softcap: Any,
-    options: tuple[Any, Any, Any], given: Mapping[str, Any] | None, dropped: tuple[float, Any] | None = None,
+    given: Mapping[str, Any], dropped: tuple[float, Any] | None = None,
 ) -> torch.Tensor | None:  # fmt: skip
     """What `attention` returns, or None where something else is asked for, or somebody is to see it.
 
-    options: scale, pairs and rectify. given: such slots as `functional.again` takes, those that there are. dropped:
-    the rate of dropout, and its seed, as `drops` takes them.
+    given: such slots as `functional.again` takes, those that there are, with its `OPTIONS`. dropped: the rate of
+    dropout, and its seed, as `drops` takes them.
     """
+    global _last
+    options = _NO_OPTIONS
+    if given and not given.keys().isdisjoint(again.OPTIONS):
+        given, options = _apart(given)
     if causal is not True and causal is not False:
         return None
     if not (window is softcap is None) and (type(window), type(softcap)) not in _TYPES:
         return None
-    if options is not NO_OPTIONS and tuple(map(type, options)) not in _OPTIONS:
+    if options is not _NO_OPTIONS and tuple(map(type, options)) not in _OPTIONS:
         return None
     if not _are_plain(q, k, v):
         return None
     dtype = q.dtype
     key: Any = q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), dtype, causal, window, softcap, options
-    if given:
-        for name, x in given.items():
-            if not _is_plain(x):
-                return None
-            key += name, x.shape, x.stride(), x.dtype
+    for name, x in given.items():
+        if not _is_plain(x):
+            return None
+        key += name, x.shape, x.stride(), x.dtype
     seed = None
     if dropped is not None:
         if not _are_few(q, k, v):
             return None
         rate, seed = dropped
         key, seed = (*key, rate), drawn_seed() if seed is None else seed
-    kept = _kept.get(key)
+    before, kept = _last
+    if key != before:  # as in all layers of a model; to look it up takes longer
+        kept = _kept.get(key)
     if kept is not None:
         call, places = kept
-        addresses, _alive = _addresses(call, places, given, seed)
+        addresses, _alive = (None, None) if call.given is None else _addresses(call, places, given, seed)
         found = call.run_at(_threads(), _team, q.data_ptr(), k.data_ptr(), v.data_ptr(), addresses)
+        _last = (None, None) if found is None else (key, kept)
         if found is not None:
             own = torch.from_numpy(found)
             return own if own.dtype is dtype else own.view(dtype)
@@ -103,16 +111,16 @@ def drawn_seed() -> int:
 def attend_with(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: Mapping[str, Any], dropped: tuple[float, Any] | None
 ) -> torch.Tensor | tuple[torch.Tensor, ...] | None:  # fmt: skip
-    """As `attend`, with anything that `fastpe.attention` takes and that needs no gradient; lse, too, where it is asked
-    for."""
+    """As `attend`, with anything that `fastpe.attention` takes and that needs no gradient, None as good as absent; lse,
+    too, where it is asked for."""
     if not (_are_plain(q, k, v) and _are_few(q, k, v)):
         return None
     own: dict[str, Any] = {}
     for name, x in given.items():
-        made = _bands(x) if name == "bands" else _constant(x)
-        if made is None:
-            return None
-        own[name] = made
+        if x is not None:
+            own[_NAMES.get(name, name)] = made = _bands(x) if name == "bands" else _constant(x)
+            if made is None:
+                return None
     if dropped is not None:
         rate, seed = dropped
         own |= {"dropout": rate, "dropout_seed": drawn_seed() if seed is None else seed}
@@ -121,6 +129,15 @@ def attend_with(
     if given.get("return_lse"):
         return tensor(found[0], q.dtype), torch.from_numpy(found[1])
     return tensor(found, q.dtype)
+
+
+def _apart(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[Any, Any, Any]]:
+    """What is given without options, and these; a scale for each head is none."""
+    own = dict(given)
+    scale, pairs, rectify = (own.pop(name, None) for name in again.OPTIONS)
+    if isinstance(scale, torch.Tensor):
+        own["scale"], scale = scale, None
+    return own, (scale, pairs, rectify)
 
 
 def _bands(bands: Any) -> tuple[Band, ...] | None:
@@ -161,18 +178,16 @@ def _are_few(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
 
 def _is_plain(x: torch.Tensor) -> bool:
     """As `_are_plain`, of one that is given beside them."""
-    if type(x) not in _TENSORS or not x.is_cpu or x.is_neg() or x.layout is not torch.strided:
+    if type(x) not in _TENSORS or not x.is_cpu or x.is_neg() or x.layout is not _DENSE:
         return False
-    return not (x.requires_grad and torch.is_grad_enabled())
+    return not (x.requires_grad and _grad_is_enabled())
 
 
 def _addresses(
-    call: again.Again, places: _Places, given: Mapping[str, torch.Tensor] | None, seed: int | None
+    call: again.Again, places: _Places, given: Mapping[str, torch.Tensor], seed: int | None
 ) -> tuple[Any, list[torch.Tensor]]:  # fmt: skip
     """As `Again.addresses`, of tensors."""
-    if call.given is None:
-        return None, []
-    found, alive = call.words(seed), list((given or {}).values())
+    found, alive = call.words(seed), list(given.values())
     for number, (place, dtype) in enumerate(places):
         if dtype is not None:
             alive[number] = alive[number].to(dtype).contiguous()
@@ -190,12 +205,12 @@ def _places(call: again.Again, given: Mapping[str, torch.Tensor]) -> _Places:
 
 
 def _attend_and_keep(
-    key: Any, tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor], given: Mapping[str, torch.Tensor] | None,
+    key: Any, tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor], given: Mapping[str, torch.Tensor],
     options: Mapping[str, Any],
 ) -> torch.Tensor:  # fmt: skip
     """The call on arrays, and what it leaves for those to come."""
     q, k, v = map(array, tensors)
-    arrays: dict[str, Any] = {n: array(x.float() if x.dtype in HALVES else x) for n, x in (given or {}).items()}
+    arrays: dict[str, Any] = {n: array(x.float() if x.dtype in HALVES else x) for n, x in given.items()}
     own = {_NAMES.get(name, name): x for name, x in arrays.items()}
     with at_most(_threads()):
         out = host.attention(q, k, v, **options, **own)
@@ -203,5 +218,5 @@ def _attend_and_keep(
     if kept is not None:
         if len(_kept) >= _MOST:
             _kept.clear()
-        _kept[key] = kept, _places(kept, given or {})
+        _kept[key] = kept, _places(kept, given)
     return tensor(out, tensors[0].dtype)

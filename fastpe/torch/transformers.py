@@ -78,10 +78,9 @@ def _attend(
         and position_bias is cu_seq_lens_q is None
         and not (dropout or torch.compiler.is_compiling())
     ):  # where a token is written Python is what takes long
-        seen = {} if attention_mask is None else {"mask": attention_mask}
-        if sinks is not None:
-            seen["sinks"] = sinks
-        found = straight.attend(query, key, value, causal, None, softcap, (scaling, None, None), seen)
+        own = {"mask": attention_mask, "sinks": sinks, "scale": scaling}
+        seen = {name: x for name, x in own.items() if x is not None}
+        found = straight.attend(query, key, value, causal, None, softcap, seen)
         if found is not None:
             return found.transpose(1, 2).contiguous(), None
     slots: dict[str, Any] = {} if position_bias is None else _position_bias(position_bias, queries, keys)

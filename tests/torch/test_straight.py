@@ -18,6 +18,7 @@ DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 @pytest.fixture(autouse=True)
 def _nothing_kept(nothing_kept):
     straight._kept.clear()
+    straight._last = (None, None)
 
 
 def qkv(dtype=torch.float32, n=1, m=70):
@@ -273,6 +274,8 @@ def test_other_tensors_are_refused_as_ever():
             fastpe.torch.attention(*wrong)
     with pytest.raises(TypeError, match="causal must be"):
         fastpe.torch.attention(q, k, v, causal=0)
+    with pytest.raises(TypeError, match="key_lengths"):
+        fastpe.torch.attention(q, k, v, key_lengths=torch.tensor([3, 70]))
 
 
 def test_a_cache_that_grows_and_one_for_all_samples():
@@ -283,6 +286,36 @@ def test_a_cache_that_grows_and_one_for_all_samples():
             assert torch.equal(found, the_long_way(q, k[:, :, :m], v[:, :, :m]))
     for _ in range(3):
         assert torch.equal(fastpe.torch.attention(q, k[:1], v[:1])[1], fastpe.torch.attention(q[1:], k[:1], v[:1])[0])
+
+
+def test_calls_that_differ_in_one_thing_are_told_from_the_last_one():
+    q, k, v = qkv()
+    turned = k.transpose(1, 2).contiguous().transpose(1, 2)
+    mask = torch.linspace(-2, 2, 70)
+    calls = [
+        ((q, k, v), {}), ((q, turned, v), {}), ((q, k, v[..., :8]), {}), ((q, k, v), {"causal": True}),
+        ((q, k, v), {"scale": 0.3}), ((q, k, v), {"scale": 1.0}), ((q, k, v), {"softcap": 1.0}),
+        ((q, k, v), {"window": 1}), ((q, k, v), {"mask": mask}), ((q, k, v), {"mask": mask[None]}),
+        ((q, k, v), {"mask": mask > 0}), ((q, k, v), {"sinks": mask[:4]}),
+    ]  # fmt: skip
+    expected = [the_long_way(*rows, **given) for rows, given in calls]
+    for order in (range(len(calls)), np.random.default_rng(1).permutation(len(calls) * 4) % len(calls)):
+        for number in order:
+            rows, given = calls[number]
+            for _ in range(3):
+                assert torch.equal(fastpe.torch.attention(*rows, **given), expected[number])
+
+
+def test_what_the_last_call_left_is_dropped_where_it_does_not_serve():
+    q, k, v = qkv()
+    lengths = torch.tensor([70, 3])
+    for _ in range(3):
+        expected = fastpe.torch.attention(q, k, v, lengths=lengths)
+    assert straight._last[1] is not None
+    with pytest.raises(ValueError, match="lengths"):
+        fastpe.torch.attention(q, k, v, lengths=torch.tensor([71, 3]))
+    assert straight._last[1] is None
+    assert torch.equal(fastpe.torch.attention(q, k, v, lengths=lengths), expected)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -306,6 +339,7 @@ def test_without_ml_dtypes(monkeypatch):
     q, k, v = qkv(torch.bfloat16)
     expected = fastpe.torch.attention(q, k, v)
     straight._kept.clear()
+    straight._last = (None, None)
     for module in (straight, call):
         monkeypatch.setattr(module, "has_arrays", lambda dtype: dtype != torch.bfloat16)
     assert torch.equal(fastpe.torch.attention(q, k, v), expected)

@@ -10,10 +10,12 @@ import math
 import numpy as np
 
 from fastpe.kernels._jit import entry, inlined, inner
+from fastpe.kernels.attention.beside import beside_of
 from fastpe.kernels.attention.cells import FEW, clear
 from fastpe.kernels.attention.reflected import ONE, block_of, head_of
 from fastpe.kernels.attention.reflected_blocks import span_of, spans_of
 from fastpe.kernels.attention.reflected_dropped import drop_from, dropped_of, margin
+from fastpe.kernels.attention.reflected_terms import finish_row, mix_rel_value_of_row
 from fastpe.kernels.gemm import ONTO, float_gemm
 from fastpe.kernels.simd import (
     at,
@@ -87,13 +89,14 @@ def _raise(head, scores, near, last, base):
 
 @inner
 def _weigh(scores, count):
-    """Scores to exp(score - largest), of which the sum is 1 at least; returns the sum and the largest."""
+    """Scores to exp(score - largest), of which the sum is 1 at least, or 0 where all are minus infinity; returns the
+    sum and the largest."""
     lowest, lane = scalar(scores, -np.inf), lanes(scores)
     peaks = splat(lowest)
     for j in range(0, count, lane):
         peaks = maximum(peaks, keep_first(load_first(scores, j, count - j), count - j, lowest))
     peak, whole = largest(peaks), 0.0
-    shift = splat(peak)
+    shift = splat(peak if peak > -np.inf else scalar(scores, 0.0))
     for j in range(0, count, lane):
         weights = exp(keep_first(load_first(scores, j, count - j), count - j, lowest) - shift)
         store_first(scores, j, weights, count - j)
@@ -102,33 +105,35 @@ def _weigh(scores, count):
 
 
 @inner
-def row_forward(head, width, k_row, v_width, v_row, q, scale, seen, met, base, dropped, i, x, memory, out):
+def row_forward(head, beside, width, k_row, v_width, v_row, q, scale, seen, met, base, dropped, i, x, memory, out):
     """`out` of one query, i in its sequence, and its lse. seen: the first key that it sees, one at least, and the first
-    that it no longer does; met: how many reflect it; base: of the block that it would be in; dropped: as that of
-    `reflected.block_forward`. k_row, v_row: from key to key; memory: room for a number for each key."""
+    that it no longer does; met: how many reflect it; base: of the block that it would be in; beside, dropped: as those
+    of `reflected.block_forward`. k_row, v_row: from key to key; memory: room for a number for each key."""
     factor, (near, last) = splat(scalar(x, scale)), seen
     scores = at(memory, margin(dropped, near))
     for c in range(0, width, lanes(x)):
         store(x, c, load_first(q, c, width - c) * factor)
     _scores_of_row(head, width, k_row, x, scores, near, last, met)
+    finish_row(beside, i, near, last, scores)
     _raise(head, scores, near, last, base)
     count = last - near
     whole, peak = _weigh(scores, count)
     drop_from(dropped, i, memory, near, last)
-    share = splat(scalar(x, 1.0 / whole))
+    share = splat(scalar(x, 1.0 / whole if whole > 0.0 else 0.0))
     clear(out, v_width)
     for j in range(0, count, _KEYS):
         v, some = at(head.v, (near + j) * v_row), min(_KEYS, count - j)
         float_gemm(
             at(scores, j), count, ONE, v, v_row, out, v_width, ONE, v_width, some, ONTO, out, v_width, out, v_width
         )
+    mix_rel_value_of_row(beside, i, near, last, scores, v_width, out)
     for c in range(0, v_width, lanes(x)):
         store_first(out, c, load_first(out, c, v_width - c) * share, v_width - c)
     return peak + math.log(whole)
 
 
 @inner
-def _lane(lane, board, tokens, sizes, dropout, out, lse, bases, arenas):
+def _lane(lane, board, tokens, sizes, dropout, others, out, lse, bases, arenas):
     arena, width, v_width = row(arenas, lane), sizes.width, sizes.v_width
     x, scores = arena, at(arena, (width + lanes(arena) - 1) // lanes(arena) * lanes(arena))
     task = claim(board)
@@ -142,9 +147,11 @@ def _lane(lane, board, tokens, sizes, dropout, out, lse, bases, arenas):
             q, own = at(pointer(tokens.q), task * width), at(pointer(out), task * v_width)
             base = block_of(tokens, sizes, head, b, of_head * 0, FEW).base
             dropped = dropped_of(dropout, of_head, sizes.keys, scores)
+            beside = beside_of(others, lane, b, h, of_head)
             found = row_forward(
-                head, width, width, v_width, v_width, q, scale, (near, last), met, base, dropped, i, x, scores, own
-            )
+                head, beside, width, width, v_width, v_width, q, scale, (near, last), met, base, dropped, i, x, scores,
+                own,
+            )  # fmt: skip
             put(pointer(lse), task, found)
             if sizes.raised:
                 put(pointer(bases), task, base)
@@ -152,9 +159,9 @@ def _lane(lane, board, tokens, sizes, dropout, out, lse, bases, arenas):
 
 
 @entry(label="attention of few queries through reflections")
-def forward(crew, board, tokens, sizes, dropout, out, lse, bases, arenas):
+def forward(crew, board, tokens, sizes, dropout, others, out, lse, bases, arenas):
     """As `reflected.forward`, without products.
 
     arenas: for a lane D numbers, in whole vectors, and one for each key.
     """
-    in_lanes(crew, _lane, (pointer(board), tokens, sizes, dropout, out, lse, bases, arenas))
+    in_lanes(crew, _lane, (pointer(board), tokens, sizes, dropout, others, out, lse, bases, arenas))

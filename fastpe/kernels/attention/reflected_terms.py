@@ -7,6 +7,7 @@ cell at most, of 8 D FLOP and more.
 import numpy as np
 
 from fastpe.kernels._jit import inner
+from fastpe.kernels.attention.bands import offsets_of, relative_mix
 from fastpe.kernels.attention.beside import (
     add_mask,
     add_offset_scores,
@@ -18,10 +19,10 @@ from fastpe.kernels.attention.beside import (
     turned,
     turned_back,
 )
-from fastpe.kernels.attention.cells import TILE_KEYS, clear, scale_row
+from fastpe.kernels.attention.cells import TILE_KEYS, clear, copy_cells, scale_row
 from fastpe.kernels.attention.columns import add_query_slopes, with_slopes
 from fastpe.kernels.attention.products import add_relative_products
-from fastpe.kernels.attention.records import BIAS, Tile, at_offset, wanted
+from fastpe.kernels.attention.records import BIAS, ONE, REL_VALUE, Tile, at_offset, given, wanted
 from fastpe.kernels.attention.reflected_blocks import BLOCK, ahead_of, hide, raise_scores
 from fastpe.kernels.attention.score import (
     add_bias,
@@ -53,6 +54,20 @@ def finish_scores(head, beside, block, first, back, scores, count, sight):
     raise_scores(head, block, first, scores, count)
     _hide_ahead(scores, count, ahead_of(block, first))
     hide(block, scores, count, sight)
+
+
+@inner
+def finish_row(beside, i, near, last, scores):
+    """As `finish_scores`, of the keys near .. last - 1 of query i, but for their offsets."""
+    if beside is None:
+        return
+    own, case, cells = beside.head, beside.case, beside.scratch.cells
+    for first in range(near, last, TILE_KEYS):
+        tile, row = Tile(i, ONE, first, min(TILE_KEYS, last - first)), at(scores, first - near)
+        copy_cells(row, cells, TILE_KEYS, ONE, tile.n)
+        factor = _with_terms(own, beside.terms, tile, False, case, beside.scratch)
+        _add_what_is_last(own, tile, factor, case, cells)
+        copy_cells(cells, row, TILE_KEYS, ONE, tile.n)
 
 
 @inner
@@ -98,6 +113,25 @@ def mix_rel_value(beside, block, first, weights, count, v_width, mixed):
         for i in range(tile.m):
             for c in range(v_width):
                 put(mixed, c * size + i, get(mixed, c * size + i) + get(own, i * v_width + c))
+
+
+@inner
+def mix_rel_value_of_row(beside, i, near, last, weights, v_width, y):
+    """y += rows of rel_value, by the weights of query i's keys near .. last - 1."""
+    if beside is not None:
+        _mix_row(beside.head, beside.terms, i, near, last, weights, v_width, y, beside.case, beside.scratch)
+
+
+@inner
+def _mix_row(head, terms, i, near, last, weights, v_width, y, case, scratch):
+    if terms is None:
+        return
+    if given(head.table, REL_VALUE):
+        for first in range(near, last, TILE_KEYS):
+            tile = Tile(i, ONE, first, min(TILE_KEYS, last - first))
+            copy_cells(at(weights, first - near), scratch.cells, TILE_KEYS, ONE, tile.n)
+            offsets = offsets_of(terms.rel_value, REL_VALUE, head, tile, case, scratch)
+            relative_mix(scratch.cells, offsets, y, v_width, False)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
