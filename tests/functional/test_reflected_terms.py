@@ -57,6 +57,32 @@ def test_what_reflects_nothing_is_attention(rng, n, m, softcap):
     assert_is_attention(given, SLOTS, causal=True, softcap=softcap)
 
 
+@pytest.mark.parametrize("options", [{}, {"softcap": 2.0}, {"window": 200, "dropout": 0.2, "dropout_seed": 3}])
+def test_few_queries_are_the_last_of_many(rng, options):
+    """They go from key to key, over several tiles; others in blocks."""
+    given = all_terms(rng, h=4, hk=2, n=300, m=300)
+    whole, lse = fastpe.attention(**given, causal=True, return_lse=True, **{**options, "dropout": 0.0})
+    last = {name: x[..., -3:, :] if name in ("q", "mask", "scores") else x for name, x in given.items()}
+    last |= {name: given[name][..., -3:] for name in ("row_scale", "query_slope")}
+    found, own = fastpe.attention(**last, causal=True, return_lse=True, **{**options, "dropout": 0.0})
+    np.testing.assert_allclose(found, whole[:, :, -3:], rtol=0, atol=1e-11)
+    np.testing.assert_allclose(own, lse[:, :, -3:], rtol=0, atol=1e-11)
+    if "dropout" in options:
+        exact = reference.attention(**last, causal=True, **options)
+        np.testing.assert_allclose(fastpe.attention(**last, causal=True, **options), exact, rtol=0, atol=1e-11)
+
+
+def test_a_query_from_which_all_is_hidden(rng):
+    given = problem(rng, (*SLOTS, "bias", "rel_value"), h=2, hk=2, n=2, m=150)
+    mask = np.ones((2, 150), np.bool_)
+    mask[1] = mask[0, 4] = False
+    out, lse = fastpe.attention(**given, mask=mask, causal=True, return_lse=True)
+    assert np.isfinite(out).all()
+    assert np.abs(out[:, :, 0]).min() > 0
+    np.testing.assert_array_equal(out[:, :, 1], 0)
+    np.testing.assert_array_equal(lse[:, :, 1], -np.inf)
+
+
 @pytest.mark.parametrize("options", [{}, {"softcap": 2.0}, {"window": 40, "dropout": 0.2, "dropout_seed": 3}])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_all_at_once(rng, dtype, options):
