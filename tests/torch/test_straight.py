@@ -288,36 +288,6 @@ def test_a_cache_that_grows_and_one_for_all_samples():
         assert torch.equal(fastpe.torch.attention(q, k[:1], v[:1])[1], fastpe.torch.attention(q[1:], k[:1], v[:1])[0])
 
 
-def test_calls_that_differ_in_one_thing_are_told_from_the_last_one():
-    q, k, v = qkv()
-    turned = k.transpose(1, 2).contiguous().transpose(1, 2)
-    mask = torch.linspace(-2, 2, 70)
-    calls = [
-        ((q, k, v), {}), ((q, turned, v), {}), ((q, k, v[..., :8]), {}), ((q, k, v), {"causal": True}),
-        ((q, k, v), {"scale": 0.3}), ((q, k, v), {"scale": 1.0}), ((q, k, v), {"softcap": 1.0}),
-        ((q, k, v), {"window": 1}), ((q, k, v), {"mask": mask}), ((q, k, v), {"mask": mask[None]}),
-        ((q, k, v), {"mask": mask > 0}), ((q, k, v), {"sinks": mask[:4]}),
-    ]  # fmt: skip
-    expected = [the_long_way(*rows, **given) for rows, given in calls]
-    for order in (range(len(calls)), np.random.default_rng(1).permutation(len(calls) * 4) % len(calls)):
-        for number in order:
-            rows, given = calls[number]
-            for _ in range(3):
-                assert torch.equal(fastpe.torch.attention(*rows, **given), expected[number])
-
-
-def test_what_the_last_call_left_is_dropped_where_it_does_not_serve():
-    q, k, v = qkv()
-    lengths = torch.tensor([70, 3])
-    for _ in range(3):
-        expected = fastpe.torch.attention(q, k, v, lengths=lengths)
-    assert straight._last[1] is not None
-    with pytest.raises(ValueError, match="lengths"):
-        fastpe.torch.attention(q, k, v, lengths=torch.tensor([71, 3]))
-    assert straight._last[1] is None
-    assert torch.equal(fastpe.torch.attention(q, k, v, lengths=lengths), expected)
-
-
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads_are_pytorchs(monkeypatch, threads):
     lanes, run, before = [], again.run_again, torch.get_num_threads()
