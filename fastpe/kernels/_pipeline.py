@@ -119,7 +119,9 @@ def _libraries() -> tuple[type[Any], type[Any]]:
             others = []
             for library in _with_those_below(self._linking_libraries, Linked):
                 if isinstance(library, Linked):
-                    self._reload_init.update(library._reload_init)
+                    getattr(self, "_reload_init", set()).update(
+                        getattr(library, "_reload_init", ())
+                    )  # not in Numba 0.61
                     self._final_module.link_in(library.alone(), preserve=True)
                 else:
                     others.append(library)

@@ -182,7 +182,7 @@ def gradients_of(g, place, own, table, case):
         at(pointer(g.drel_value), place * rows_of(table, REL_VALUE) * case.v_width),
         at(pointer(g.dkey_bias), place * d), at(pointer(g.dvalues), place * rows_of(table, VALUES)), unread,
         at(pointer(g.dscores), own * n * m), at(pointer(g.dmask), own * n * m), at(pointer(g.dscale), place),
-        column_gradients(g.columns, place, NONE, case),
+        column_gradients(g.columns, place, NONE, m, case),
     )  # fmt: skip
 
 

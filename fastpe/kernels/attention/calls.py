@@ -193,7 +193,7 @@ def _gradients(g, b, h, number, case, arena, room, memory, way):
         part(_own(g.dscores, memory, way), first * case.keys, cells),
         part(_own(g.dmask, memory, way), first * case.keys, cells),
         part(_own(g.dscale, memory, None), head * case.strips + number, ONE),
-        column_gradients(g.columns, head, j0, case),
+        column_gradients(g.columns, head, j0, min(TILE_KEYS, case.keys - j0), case),
     )  # fmt: skip
 
 

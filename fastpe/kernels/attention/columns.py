@@ -101,11 +101,11 @@ def has_columns(table):
 
 
 @inner
-def column_gradients(gradients, head, j0, case):
-    """Where those of one head's strip of keys go."""
+def column_gradients(gradients, head, j0, keys, case):
+    """Where those of so many keys of one head from j0 on go."""
     if gradients is None:
         return None
-    keys, queries = min(TILE_KEYS, case.keys - j0), case.queries
+    queries = case.queries
     return ColumnGradients(
         part(pointer(gradients.dkey_offset), head * case.keys + j0, keys),
         part(pointer(gradients.dkey_slope), head * case.keys + j0, keys),
