@@ -132,11 +132,16 @@ def _libraries() -> tuple[type[Any], type[Any]]:
             with _drop_arguments(self._final_module, self._codegen):
                 super()._optimize_final_module()
 
-    replaced = {name for name in (*vars(Linked), *vars(Whole)) if not name.startswith("__")} - {"alone"}
-    used = {"_raise_if_finalized", "_ensure_finalized", "_finalize_dynamic_globals", "enable_object_caching"}
-    if not all(hasattr(JITCodeLibrary, name) for name in replaced | used):
-        raise ImportError("this version of Numba puts its code together differently")
+    _check_names(JITCodeLibrary, Linked, Whole)
     return Linked, Whole
+
+
+def _check_names(library: type[Any], *ours: type[Any]) -> None:
+    """Refuse a Numba whose library has not what ours replace and use."""
+    replaced = {name for kind in ours for name in vars(kind) if not name.startswith("__")} - {"alone"}
+    used = {"_raise_if_finalized", "_ensure_finalized", "_finalize_dynamic_globals", "enable_object_caching"}
+    if not all(hasattr(library, name) for name in replaced | used):
+        raise ImportError("this version of Numba puts its code together differently")
 
 
 def _with_those_below(libraries: list[Any], kind: type[Any]) -> list[Any]:
