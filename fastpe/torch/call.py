@@ -90,11 +90,10 @@ def attention(
     """
     if "wrt" in slots:
         raise TypeError("wrt is not an argument of fastpe.torch.attention, but of fastpe.attention_vjp")
+    if "key_lengths" in slots:  # the name of `lengths` on the straight ways
+        check_slots(slots)
     plain = straight.drops(dropout, dropout_seed) if dropout else dropout_seed is None
-    plain = (
-        plain and (return_lse is False or return_lse is True) and "key_lengths" not in slots
-    )  # as `straight` says it
-    if plain and not torch.compiler.is_compiling():
+    if plain and (return_lse is False or return_lse is True) and not torch.compiler.is_compiling():
         dropped = (dropout, dropout_seed) if dropout else None
         given = slots
         if not lengths is mask is spans is query_start is sinks is None:

@@ -7,7 +7,6 @@ cell at most, of 8 D FLOP and more.
 import numpy as np
 
 from fastpe.kernels._jit import inner
-from fastpe.kernels.attention.bands import offsets_of, relative_mix
 from fastpe.kernels.attention.beside import (
     add_mask,
     add_offset_scores,
@@ -22,7 +21,7 @@ from fastpe.kernels.attention.beside import (
 from fastpe.kernels.attention.cells import TILE_KEYS, clear, copy_cells, scale_row
 from fastpe.kernels.attention.columns import add_query_slopes, with_slopes
 from fastpe.kernels.attention.products import add_relative_products
-from fastpe.kernels.attention.records import BIAS, ONE, REL_VALUE, Tile, at_offset, given, wanted
+from fastpe.kernels.attention.records import BIAS, ONE, Tile, at_offset, wanted
 from fastpe.kernels.attention.reflected_blocks import BLOCK, ahead_of, hide, raise_scores
 from fastpe.kernels.attention.score import (
     add_bias,
@@ -118,20 +117,11 @@ def mix_rel_value(beside, block, first, weights, count, v_width, mixed):
 @inner
 def mix_rel_value_of_row(beside, i, near, last, weights, v_width, y):
     """y += rows of rel_value, by the weights of query i's keys near .. last - 1."""
-    if beside is not None:
-        _mix_row(beside.head, beside.terms, i, near, last, weights, v_width, y, beside.case, beside.scratch)
-
-
-@inner
-def _mix_row(head, terms, i, near, last, weights, v_width, y, case, scratch):
-    if terms is None:
+    if beside is None:
         return
-    if given(head.table, REL_VALUE):
-        for first in range(near, last, TILE_KEYS):
-            tile = Tile(i, ONE, first, min(TILE_KEYS, last - first))
-            copy_cells(at(weights, first - near), scratch.cells, TILE_KEYS, ONE, tile.n)
-            offsets = offsets_of(terms.rel_value, REL_VALUE, head, tile, case, scratch)
-            relative_mix(scratch.cells, offsets, y, v_width, False)
+    for first in range(near, last, TILE_KEYS):
+        tile, own = Tile(i, ONE, first, min(TILE_KEYS, last - first)), at(weights, first - near)
+        mix_offsets(beside.head, beside.terms, tile, own, ONE, y, v_width, beside.case, beside.scratch)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
