@@ -17,6 +17,7 @@ from fastpe.functional.arguments import dropout_stream
 from fastpe.functional.axes import AXES, Array
 from fastpe.functional.bands import Band
 from fastpe.functional.layouts import address_of, contiguous
+from fastpe.kernels._jit import direct
 from fastpe.kernels.attention import again
 from fastpe.kernels.attention.banded import OF_A_BAND
 from fastpe.kernels.attention.cells import FEW
@@ -58,6 +59,8 @@ _OF_KEYS = {"angles", "growth", "theta", *_MOVES}
 _TURNS = {"row_scale", *_OF_KEYS}
 _OF_KERNELS = _SLOTS.keys() - _SEEN.keys() - _TURNS
 _SCALE = Given._fields.index("scale")
+AT, SEED_AT = again.AT, again.AT + NUMBER
+"""Places in the words of `Again.run_at`: of the first word of what is given, and of the seed of dropout."""
 _FIELDS = {"query_start": "starts", "index": "indices"}  # of `Given`, for those that are called otherwise there
 OPTIONS = ("scale", "pairs", "rectify")
 """What else may be among slots, where it is no array."""
@@ -178,25 +181,9 @@ class Again:
     """A call, and what runs it again."""
 
     __slots__ = (
-        "banded",
-        "bits",
-        "dtype",
-        "given",
-        "keys",
-        "lse_dtype",
-        "moves",
-        "nowhere",
-        "others",
-        "places",
-        "record",
-        "return_lse",
-        "shape",
-        "size",
-        "slots",
-        "tasks",
-        "turns",
-        "work",
-    )
+        "banded", "bits", "direct", "dtype", "entry", "given", "keys", "kind", "lse_dtype", "moves", "nowhere",
+        "others", "places", "record", "return_lse", "shape", "size", "slots", "tasks", "turns", "work",
+    )  # fmt: skip
 
     def __init__(
         self, qkv: tuple[Array, ...], given: Mapping[str, Array] | None, record: Array, inputs: tuple[Any, ...],
@@ -212,6 +199,8 @@ class Again:
         self.moves = True if given and given.keys() & _MOVES else None
         # with slots of the kernels it is compiled for both: one kind less
         self.turns = True if self.slots or (given and given.keys() & _TURNS) else None
+        self.entry, self.direct = again.forward_at if self.bits is None else again.halves_at, None
+        self.kind = None if given is None else True, self.slots, self.turns, self.moves
         rest = SLOTS_OF_INPUTS if self.slots else ROWS_OF_INPUTS if given is None else SEEN_OF_INPUTS
         own = Inputs(*inputs)
         self.others = own.scale, *inputs[rest:]  # to keep them; not the arrays of the call
@@ -258,14 +247,22 @@ class Again:
             return None
         return (out, lse) if self.return_lse else out
 
-    def run_at(self, threads: int, team: int, q: int, k: int, v: int, addresses: Array | None) -> Array | None:
+    def run_at(self, threads: int, team: int, words: Array) -> Array | None:
         """The output, of half precision its bits, of arrays at addresses that are laid out as those of the call, or
-        None; on so many threads at most, of this `threads.run_again`'s team."""
+        None; on so many threads at most, of this `threads.run_again`'s team. words: `words_at` with the addresses."""
         lanes = 1 if threads == 1 else min(threads, lanes_for(self.work * self.keys, self.tasks, awake=team > 0))
         out = np.empty(self.shape, self.dtype if self.bits is None else self.bits)
-        function = again.forward_at if self.bits is None else again.halves_at
-        rest = q, k, v, addresses, self.slots, self.turns, self.moves
-        return out if run_again(lanes, team, function, self.record, self.size, out, *rest) else None
+        if self.direct is not None:
+            return out if run_again(lanes, team, self.direct, self.record, self.size, out, words, *self.kind) else None
+        function, rest = self.entry, (self.record, self.size, out, words, *self.kind)
+        done = run_again(lanes, team, function, *rest)
+        self.direct = direct(function, 0, lanes, *rest)
+        return out if done else None
+
+    def words_at(self) -> Array:
+        """What `run_at` takes, without addresses: those of q, k and v come first, from `AT` on what is given."""
+        rest = self.nowhere[:0] if self.given is None else self.nowhere
+        return np.concatenate([np.zeros(AT, np.int64), rest])
 
     def addresses(self, given: Mapping[str, Array] | None, seed: int | None) -> tuple[Array | None, list[Array]]:
         """Where compiled code finds what is given, and the arrays that lie there."""

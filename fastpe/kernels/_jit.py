@@ -86,7 +86,9 @@ def inlined(function: Function) -> Function:
     return compiled
 
 
-def entry(function: Function | None = None, *, label: str = "", parallel: bool = False) -> Any:
+def entry(
+    function: Function | None = None, *, label: str = "", parallel: bool = False, objects: bool = False
+) -> Any:  # fmt: skip
     """Compile a function that Python calls, keeping its machine code on disk.
 
     Parameters
@@ -95,16 +97,27 @@ def entry(function: Function | None = None, *, label: str = "", parallel: bool =
         What the user is told is being compiled; the function's name by default.
     parallel : bool
         Whether the function has a `numba.prange` (see `kernels.threads`).
+    objects : bool
+        Whether it looks at Python's objects: no other thread of Python's then runs meanwhile.
     """
     if function is None:
-        return lambda f: entry(f, label=label, parallel=parallel)
-    dispatcher = numba.njit(parallel=parallel, no_cfunc_wrapper=True, **_PLAIN, **_OPTIONS)(function)
+        return lambda f: entry(f, label=label, parallel=parallel, objects=objects)
+    options = _PLAIN | _OPTIONS | {"nogil": not objects}
+    dispatcher = numba.njit(parallel=parallel, no_cfunc_wrapper=True, **options)(function)
     if not numba.config.DISABLE_JIT:
         dispatcher._cache = _open_cache(function, label or function.__name__.strip("_").replace("_", " "))
         # Numba's own tables, such as those of what it knows how to compile, do not survive an exception within
         compile_quickly = undisturbed()(dispatcher._compile_for_args)
         dispatcher._compile_for_args = shielded(compile_quickly, global_compiler_lock.is_locked)
     return dispatcher
+
+
+def direct(function: Any, *arguments: Any) -> Any:
+    """What Python calls of an entry that has been called with such arguments, without asking for their types again,
+    which takes as long as the call: whoever calls it answers for them."""
+    if numba.config.DISABLE_JIT:
+        return function
+    return function.overloads[tuple(map(function.typeof_pyval, arguments))].entry_point
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ def attention(
         found = None
         if tolerance is bands is None and not return_lse:
             found = straight.attend(q, k, v, causal, window, softcap, given, dropped)
-        if found is None and (given or return_lse or not tolerance is bands is None):
+        if found is None:
             options = {"causal": causal, "window": window, "softcap": softcap, "tolerance": tolerance}
             options |= {"bands": bands, "return_lse": return_lse}
             found = straight.attend_with(q, k, v, options | given, dropped)

@@ -7,7 +7,7 @@ to `fastpe.attention` as the arrays that it is (`attend_with`).
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +15,8 @@ import torch
 from fastpe.functional import again
 from fastpe.functional import attention as host
 from fastpe.functional.bands import Band
+from fastpe.kernels._jit import direct
+from fastpe.kernels.dlpack import layouts_of, locate, reader_of
 from fastpe.kernels.openmp import team_of
 from fastpe.kernels.threads import at_most
 from fastpe.torch.operators import HALVES, array, has_arrays, operators_are_seen, tensor
@@ -30,19 +32,30 @@ _OPTIONS = {
 }
 _NO_OPTIONS = (None, None, None)
 _NAMES = {"key_lengths": "lengths"}
+Array = np.ndarray[Any, Any]
 _CONSTANTS = {bool, int, float, str, np.ndarray}
-_DENSE, _threads = torch.strided, torch.get_num_threads
+_threads = torch.get_num_threads
 _grad_is_enabled, _is_autocast = torch.is_grad_enabled, torch.is_autocast_enabled
 _DTYPES = {torch.float32, torch.float64, *HALVES}
 
-_Places = list[tuple[int, torch.dtype | None]]
-"""Of what is given its places in the addresses, and the dtype that it is read in, None where it lies there so."""
-
 _team = team_of(str(Path(torch.__file__).parent / "lib" / "libgomp.so.1"))  # its wheels for Linux have it there
+_reader = reader_of(torch.Tensor)  # 0 before PyTorch 2.10
 
-_kept: dict[Any, tuple[again.Again, _Places]] = {}
-_last: tuple[Any, tuple[again.Again, _Places] | None] = (None, None)
-"""The last call that was made again: what it is kept by, and what is kept."""
+
+class _Kept(NamedTuple):
+    """A call, and how it is made again."""
+
+    call: again.Again
+    locate: Any  # as `dlpack.locate`, of its arrays
+    layouts: Array  # of its tensors, as `locate` takes them
+    words: Array  # what that writes to, without addresses
+    converted: list[tuple[int, int, torch.dtype]]  # tensors that lie otherwise than they are read, and their places
+    view: torch.dtype | None  # of half precision, whose bits come out
+
+
+_kept: dict[Any, _Kept] = {}
+_last: dict[Any, _Kept] = {}
+"""Of the calls that differ in tensors alone the last one that was made again."""
 
 
 def attend(
@@ -54,7 +67,6 @@ def attend(
     given: such slots as `functional.again` takes, those that there are, with its `OPTIONS`. dropped: the rate of
     dropout, and its seed, as `drops` takes them.
     """
-    global _last
     options = _NO_OPTIONS
     if given and not given.keys().isdisjoint(again.OPTIONS):
         given, options = _apart(given)
@@ -64,38 +76,23 @@ def attend(
         return None
     if options is not _NO_OPTIONS and tuple(map(type, options)) not in _OPTIONS:
         return None
-    if not _are_plain(q, k, v):
+    tensors = (q, k, v, *given.values())
+    if not (_reader and _are_unseen(tensors)):
         return None
-    dtype = q.dtype
-    key: Any = q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), dtype, causal, window, softcap, options
-    for name, x in given.items():
-        if not _is_plain(x):
-            return None
-        key += name, x.shape, x.stride(), x.dtype
-    seed = None
-    if dropped is not None:
-        if not _are_few(q, k, v):
-            return None
-        rate, seed = dropped
-        key, seed = (*key, rate), drawn_seed() if seed is None else seed
-    before, kept = _last
-    if key != before:  # as in all layers of a model; to look it up takes longer
-        kept = _kept.get(key)
-    if kept is not None:
-        call, places = kept
-        addresses, _alive = (None, None) if call.given is None else _addresses(call, places, given, seed)
-        found = call.run_at(_threads(), _team, q.data_ptr(), k.data_ptr(), v.data_ptr(), addresses)
-        _last = (None, None) if found is None else (key, kept)
-        if found is not None:
-            own = torch.from_numpy(found)
-            return own if own.dtype is dtype else own.view(dtype)
-    if not _are_few(q, k, v):
+    rate, seed = (None, None) if dropped is None else dropped
+    key = causal, window, softcap, options, rate, *given
+    kept, words = _located(key, tensors)
+    if kept is None and not _are_few(tensors):
         return None
+    if dropped is not None and seed is None:
+        seed = drawn_seed()
+    if kept is not None and (found := _again(kept, tensors, words, seed)) is not None:
+        return found
     chosen = {"causal": causal, "window": window, "softcap": softcap}
     chosen |= {name: x for name, x in zip(again.OPTIONS, options, strict=True) if x is not None}
     if dropped is not None:
-        chosen |= {"dropout": dropped[0], "dropout_seed": seed}
-    return _attend_and_keep(key, (q, k, v), given, chosen)
+        chosen |= {"dropout": rate, "dropout_seed": seed}
+    return _attend_and_keep(key, tensors, given, chosen)
 
 
 def drops(dropout: Any, seed: Any) -> bool:
@@ -113,7 +110,7 @@ def attend_with(
 ) -> torch.Tensor | tuple[torch.Tensor, ...] | None:  # fmt: skip
     """As `attend`, with anything that `fastpe.attention` takes and that needs no gradient, None as good as absent; lse,
     too, where it is asked for."""
-    if not (_are_plain(q, k, v) and _are_few(q, k, v)):
+    if not (_are_unseen((q, k, v)) and _are_few((q, k, v))):
         return None
     own: dict[str, Any] = {}
     for name, x in given.items():
@@ -151,72 +148,102 @@ def _bands(bands: Any) -> tuple[Band, ...] | None:
 def _constant(x: Any) -> Any:
     """What `fastpe.attention` takes in the place of something; None where gradients may go through it."""
     if isinstance(x, torch.Tensor):
-        return array(x.float() if x.dtype in HALVES else x) if _is_plain(x) else None
+        return array(x.float() if x.dtype in HALVES else x) if _are_unseen((x,)) and _lie_here((x,)) else None
     return x if type(x) in _CONSTANTS else None
 
 
-def _are_plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
-    """Whether they are of one dtype, in the CPU's memory as they stand there, and nobody looks at what becomes of
-    them."""
-    if not (type(q) in _TENSORS and type(k) in _TENSORS and type(v) in _TENSORS):
-        return False
-    if not (q.is_cpu and k.is_cpu and v.is_cpu) or q.is_neg() or k.is_neg() or v.is_neg():
-        return False
-    if not q.layout is k.layout is v.layout is _DENSE:
-        return False
-    if _grad_is_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        return False
-    return not (operators_are_seen() or _is_autocast("cpu")) and q.dtype is k.dtype is v.dtype
+def _are_unseen(tensors: tuple[torch.Tensor, ...]) -> bool:
+    """Whether they are tensors of PyTorch's own with values as they lie, and nobody looks at what becomes of them."""
+    for x in tensors:
+        if type(x) not in _TENSORS or x.is_neg():
+            return False
+    if _grad_is_enabled():
+        for x in tensors:
+            if x.requires_grad:
+                return False
+    return not (operators_are_seen() or _is_autocast("cpu"))
 
 
-def _are_few(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
-    """Whether NumPy has such arrays, with few queries, and as many samples in all."""
+def _lie_here(tensors: tuple[torch.Tensor, ...]) -> bool:
+    """Whether they are dense, in the CPU's memory."""
+    return all(x.is_cpu and x.layout is torch.strided for x in tensors)
+
+
+def _are_few(tensors: tuple[torch.Tensor, ...]) -> bool:
+    """Whether NumPy has such q, k and v, the first three, with few queries, and as many samples in all."""
+    q, k, v = tensors[:3]
     if q.ndim != 4 or q.shape[2] > again.MOST_QUERIES or not q.shape[0] == k.shape[0] == v.shape[0]:
+        return False
+    if not (q.dtype is k.dtype is v.dtype and _lie_here(tensors)):
         return False
     return q.dtype in _DTYPES and has_arrays(q.dtype)
 
 
-def _is_plain(x: torch.Tensor) -> bool:
-    """As `_are_plain`, of one that is given beside them."""
-    if type(x) not in _TENSORS or not x.is_cpu or x.is_neg() or x.layout is not _DENSE:
-        return False
-    return not (x.requires_grad and _grad_is_enabled())
+def _located(key: Any, tensors: tuple[torch.Tensor, ...]) -> tuple[_Kept | None, Any]:
+    """The call that is kept of tensors that are laid out so, and its words with their addresses."""
+    kept = _last.get(key)  # as in all layers of a model
+    if kept is not None:
+        words = kept.words.copy()
+        if kept.locate(_reader, id(tensors), kept.layouts, words):
+            return kept, words
+    kept = _kept.get((key, layouts_of(_reader, id(tensors), len(tensors)).tobytes()))
+    if kept is None:
+        return None, None
+    words = kept.words.copy()
+    if not kept.locate(_reader, id(tensors), kept.layouts, words):
+        return None, None
+    _last[key] = kept
+    return kept, words
 
 
-def _addresses(
-    call: again.Again, places: _Places, given: Mapping[str, torch.Tensor], seed: int | None
-) -> tuple[Any, list[torch.Tensor]]:  # fmt: skip
-    """As `Again.addresses`, of tensors."""
-    found, alive = call.words(seed), list(given.values())
-    for number, (place, dtype) in enumerate(places):
-        if dtype is not None:
-            alive[number] = alive[number].to(dtype).contiguous()
-        found[place] = alive[number].data_ptr()
-    return found, alive
-
-
-def _places(call: again.Again, given: Mapping[str, torch.Tensor]) -> _Places:
-    places: _Places = []
-    for name, x in given.items():
-        place, read = call.places[name]
-        dtype = getattr(torch, read.name)
-        places.append((place, None if x.dtype is dtype and x.is_contiguous() else dtype))
-    return places
+def _again(kept: _Kept, tensors: tuple[torch.Tensor, ...], words: Array, seed: int | None) -> torch.Tensor | None:
+    """What comes out, or None where what is given takes another way."""
+    alive = []
+    for number, place, dtype in kept.converted:
+        alive.append(tensors[number].to(dtype).contiguous())
+        words[place] = alive[-1].data_ptr()
+    if seed is not None:
+        words[again.SEED_AT] = seed
+    found = kept.call.run_at(_threads(), _team, words)
+    if found is None:
+        return None
+    own = torch.from_numpy(found)
+    return own if kept.view is None else own.view(kept.view)
 
 
 def _attend_and_keep(
-    key: Any, tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor], given: Mapping[str, torch.Tensor],
-    options: Mapping[str, Any],
-) -> torch.Tensor:  # fmt: skip
+    key: Any, tensors: tuple[torch.Tensor, ...], given: Mapping[str, torch.Tensor], options: Mapping[str, Any]
+) -> torch.Tensor:
     """The call on arrays, and what it leaves for those to come."""
-    q, k, v = map(array, tensors)
+    q, k, v = map(array, tensors[:3])
     arrays: dict[str, Any] = {n: array(x.float() if x.dtype in HALVES else x) for n, x in given.items()}
     own = {_NAMES.get(name, name): x for name, x in arrays.items()}
     with at_most(_threads()):
         out = host.attention(q, k, v, **options, **own)
     kept = again.kept_of((q, k, v), arrays or ({} if "dropout" in options else None), **options)
-    if kept is not None:
+    layouts = layouts_of(_reader, id(tensors), len(tensors))
+    if kept is not None and layouts.size:
         if len(_kept) >= _MOST:
             _kept.clear()
-        _kept[key] = kept, _places(kept, given)
+            _last.clear()
+        named = key, layouts.tobytes()
+        _kept[named] = _last[key] = _made(kept, layouts, tensors, given)
     return tensor(out, tensors[0].dtype)
+
+
+def _made(
+    call: again.Again, layouts: Array, tensors: tuple[torch.Tensor, ...], given: Mapping[str, torch.Tensor]
+) -> _Kept:
+    """What is kept of a call."""
+    layouts[:3, 0] = range(3)
+    converted = []
+    for number, (name, x) in enumerate(given.items(), 3):
+        place, read = call.places[name]
+        layouts[number, 0] = again.AT + place
+        dtype = getattr(torch, read.name)
+        if not (x.dtype is dtype and x.is_contiguous()):
+            converted.append((number, again.AT + place, dtype))
+    dtype, words = tensors[0].dtype, call.words_at()
+    located = _reader, id(tensors), layouts, words.copy()
+    locate(*located)
+    return _Kept(call, direct(locate, *located), layouts, words, converted, dtype if dtype in HALVES else None)

@@ -13,7 +13,7 @@ from fastpe.torch import straight  # noqa: E402
 @pytest.fixture(autouse=True)
 def _nothing_kept(nothing_kept):
     straight._kept.clear()
-    straight._last = (None, None)
+    straight._last.clear()
 
 
 @pytest.fixture
@@ -47,13 +47,51 @@ def test_calls_that_differ_in_one_thing_are_told_apart(qkv):
                 assert torch.equal(fastpe.torch.attention(*rows, **given), expected[number])
 
 
-def test_what_the_last_call_left_is_dropped_where_it_does_not_serve(qkv):
+def test_what_the_last_call_left_may_not_serve(qkv):
     q, k, v = qkv
     lengths = torch.tensor([70, 3])
     for _ in range(3):
         expected = fastpe.torch.attention(q, k, v, lengths=lengths)
-    assert straight._last[1] is not None
+    assert len(straight._last) == 1
     with pytest.raises(ValueError, match="lengths"):
         fastpe.torch.attention(q, k, v, lengths=torch.tensor([71, 3]))
-    assert straight._last[1] is None
     assert torch.equal(fastpe.torch.attention(q, k, v, lengths=lengths), expected)
+
+
+def test_the_last_of_calls_with_the_same_options_is_the_one_that_was_made_last(qkv):
+    q, k, v = qkv
+    sizes = 70, 64, 70, 33
+    expected = {m: the_long_way(q, k[:, :, :m], v[:, :, :m]) for m in sizes}
+    for m in 3 * sizes:
+        assert torch.equal(fastpe.torch.attention(q, k[:, :, :m], v[:, :, :m]), expected[m])
+    assert len(straight._last) == 1
+    (kept,) = straight._last.values()
+    assert kept.call.keys == sizes[-1]
+
+
+def test_other_tensors_in_the_places_of_those_before(qkv):
+    q, k, v = qkv
+    bias = torch.linspace(-1, 1, 4 * 9).reshape(4, 9)
+    for _ in range(3):
+        fastpe.torch.attention(q, k, v, bias=bias)
+    negative = torch.complex(torch.zeros(4, 9), -bias).conj().imag
+    assert negative.is_neg()
+    for own in (torch.nn.Parameter(bias, requires_grad=False), negative, bias.T.contiguous().T):
+        torch.testing.assert_close(fastpe.torch.attention(q, k, v, bias=own), the_long_way(q, k, v, bias=bias))
+    assert fastpe.torch.attention(q, k, v, bias=bias.clone().requires_grad_()).requires_grad
+    assert fastpe.torch.attention(q.clone().requires_grad_(), k, v, bias=bias).requires_grad
+    with pytest.raises(TypeError, match="k must lie in the CPU's memory"):
+        fastpe.torch.attention(q, k.to("meta"), v, bias=bias)
+    with pytest.raises(TypeError, match="bias must be a dense tensor"):
+        fastpe.torch.attention(q, k, v, bias=bias.to_sparse())
+
+
+def test_where_pytorch_does_not_say_where_tensors_lie_the_way_is_longer(qkv, monkeypatch):
+    q, k, v = qkv
+    calls = {}, {"causal": True}, {"bias": torch.linspace(-1, 1, 4 * 9).reshape(4, 9)}
+    expected = [fastpe.torch.attention(q, k, v, **given) for given in calls]
+    monkeypatch.setattr(straight, "_reader", 0)
+    monkeypatch.setattr(straight, "_located", None)
+    for _ in range(3):
+        for given, own in zip(calls, expected, strict=True):
+            assert torch.equal(fastpe.torch.attention(q, k, v, **given), own)

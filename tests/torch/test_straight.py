@@ -18,7 +18,7 @@ DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 @pytest.fixture(autouse=True)
 def _nothing_kept(nothing_kept):
     straight._kept.clear()
-    straight._last = (None, None)
+    straight._last.clear()
 
 
 def qkv(dtype=torch.float32, n=1, m=70):
@@ -309,7 +309,7 @@ def test_without_ml_dtypes(monkeypatch):
     q, k, v = qkv(torch.bfloat16)
     expected = fastpe.torch.attention(q, k, v)
     straight._kept.clear()
-    straight._last = (None, None)
+    straight._last.clear()
     for module in (straight, call):
         monkeypatch.setattr(module, "has_arrays", lambda dtype: dtype != torch.bfloat16)
     assert torch.equal(fastpe.torch.attention(q, k, v), expected)

@@ -36,7 +36,8 @@ from fastpe.kernels.narrow import round_into, widened
 from fastpe.kernels.simd import hold, pointer
 from fastpe.kernels.threads import BOARD
 
-FRONT = 3 * LAYOUT
+AT = 3
+FRONT = AT * LAYOUT
 _COUNTS = FRONT + SIZES
 HEAD = _COUNTS + NUMBER
 """Words before the record of the call: the layouts of q, k and v, as `is_laid_out` takes them, `Sizes`, and how many
@@ -70,17 +71,24 @@ def halves_again(run, lanes, record, size, out, lse, q, k, v, given, slots, turn
 
 
 @entry(label="attention that is called again")
-def forward_at(run, lanes, record, size, out, q, k, v, given, slots, turns, moves):
-    """`forward_again` without lse, of arrays at addresses, which must be laid out as those before."""
-    lse = np.empty(out.shape[:3], out.dtype)
-    return _exactly((run, lanes), record, size, out, lse, *_qkv_at(record, out, q, k, v), given, slots, turns, moves)
+def forward_at(run, lanes, record, size, out, words, given, slots, turns, moves):
+    """`forward_again` without lse, of arrays at addresses, which must be laid out as those before.
+
+    words: the addresses of q, k and v, and from `AT` on what is given; of that nothing where given is None.
+    """
+    lse, rows = np.empty(out.shape[:3], out.dtype), _qkv_at(record, out, words)
+    if given is None:
+        return _exactly((run, lanes), record, size, out, lse, *rows, None, slots, turns, moves)
+    return _exactly((run, lanes), record, size, out, lse, *rows, words[AT:], slots, turns, moves)
 
 
 @entry(label="attention of half precision that is called again")
-def halves_at(run, lanes, record, size, out, q, k, v, given, slots, turns, moves):
+def halves_at(run, lanes, record, size, out, words, given, slots, turns, moves):
     """`halves_again` of arrays at addresses, as `forward_at`."""
-    lse = np.empty(out.shape[:3], np.float32)
-    return _rounded((run, lanes), record, size, out, lse, *_qkv_at(record, out, q, k, v), given, slots, turns, moves)
+    lse, rows = np.empty(out.shape[:3], np.float32), _qkv_at(record, out, words)
+    if given is None:
+        return _rounded((run, lanes), record, size, out, lse, *rows, None, slots, turns, moves)
+    return _rounded((run, lanes), record, size, out, lse, *rows, words[AT:], slots, turns, moves)
 
 
 @entry(label="attention with bands that is called again")
@@ -96,7 +104,8 @@ def _as_before(record, q, k, v):
 
 
 @allocating
-def _qkv_at(record, like, q, k, v):
+def _qkv_at(record, like, words):
+    q, k, v = numbers_at(words, 0, AT)
     return array_at(q, record, 0, like), array_at(k, record, LAYOUT, like), array_at(v, record, 2 * LAYOUT, like)
 
 

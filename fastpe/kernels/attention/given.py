@@ -121,7 +121,8 @@ def seen_of(sizes, given, like):
     whole = np.zeros(3 * b + of_spans + of_tiles, np.int64)  # one array: to make one takes as long as to fill it
     starts, spans, occupied = whole[:b], whole[3 * b : 3 * b + of_spans], whole[3 * b + of_spans :]
     lengths = whole[b : 3 * b].reshape(b, 2)
-    mask, bias = np.zeros(sizes.mask, like.dtype), np.zeros(sizes.bias, like.dtype)
+    mask = np.zeros(sizes.mask, like.dtype) if given.shown.size + given.added.size else given.added
+    bias = np.zeros(sizes.bias, like.dtype) if given.bias.size else given.bias
     own = whole[:0], given.key_lengths, given.starts, given.spans, given.shown, given.added
     fits = lay((n, m), own, (lengths, starts, spans, mask, occupied)) and are_finite(given.scale)
     if given.bias.size:
@@ -140,7 +141,9 @@ def _firsts(sizes, given):
 @allocating
 def slots_of(sizes, given, like):
     """`Slots` and `Columns`; before them, whether attention takes what is given."""
-    gain, indices = np.zeros(max(sizes.gain, 1), like.dtype), np.zeros(max(given.indices.size, 1), np.int32)
+    gain = np.zeros(sizes.gain, like.dtype) if given.gain.size else given.gain
+    indices = np.zeros(given.indices.size, np.int32) if given.indices.size else given.indices.view(np.int32)
+    tallies = np.zeros(sizes.tallies, like.dtype) if given.counts.size else given.counts
     fits = (
         are_finite(given.gain) and are_finite(given.rel_gain) and are_finite(given.rel_key)
         and are_finite(given.rel_query) and are_finite(given.rel_value) and are_finite(given.key_bias)
@@ -160,10 +163,10 @@ def slots_of(sizes, given, like):
         growth_q, growth_k = growth_q[(rest - sizes.queries) * pairs :], growth_k[(rest - sizes.keys) * pairs :]
     slots = Slots(
         given.rel_gain, given.rel_key, given.rel_query, given.rel_value, given.key_bias, gain, given.values, indices,
-        given.scores, given.counts, growth_q, growth_k, np.zeros(max(sizes.tallies, 1), like.dtype),
+        given.scores, given.counts, growth_q, growth_k, tallies,
     )  # fmt: skip
     bases = np.zeros(sizes.samples * sizes.heads)  # few queries are one block
-    return fits, (slots, Columns(given.key_offset, given.key_slope, given.query_slope, bases, np.zeros(1)))
+    return fits, (slots, Columns(given.key_offset, given.key_slope, given.query_slope, bases, bases))
 
 
 @inner

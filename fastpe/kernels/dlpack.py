@@ -1,0 +1,132 @@
+"""Where the tensors of another library lie, read by compiled code, as DLPack has it.
+
+Python asks a tensor for its axes, its strides and its address in half a microsecond, which is as long as one head needs
+for a query and 64 keys. Libraries that know DLPack 1.2 or later hand out C functions that tell all of it at once.
+"""
+
+import ctypes
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from fastpe.kernels._jit import entry
+
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
+_ADDRESS = ir.IntType(8).as_pointer()
+_ABI = 1  # the major version of DLPack whose structures these are
+_DL_TENSOR = ir.LiteralStructType([_I64] * 6)
+"""`DLTensor`: its address; device; axes and type; addresses of sizes and of strides; bytes before the first element."""
+_MOST_AXES = 8
+_AXES = 255  # of the word of axes and type
+_FRONT = 3
+LAYOUT = _FRONT + 2 * _MOST_AXES
+"""Words that say how a tensor is laid out: a place for who locates it (`locate`), its device, its axes and type, and
+then the size and the stride, in elements, of each axis."""
+
+
+class _Exchange(ctypes.Structure):
+    """`DLPackExchangeAPI`."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("of_older_version", ctypes.c_void_p),
+        ("managed_tensor_allocator", ctypes.c_void_p),
+        ("managed_tensor_from_py_object_no_sync", ctypes.c_void_p),
+        ("managed_tensor_to_py_object_no_sync", ctypes.c_void_p),
+        ("dltensor_from_py_object_no_sync", ctypes.c_void_p),
+        ("current_work_stream", ctypes.c_void_p),
+    )
+
+
+def reader_of(kind: type) -> int:
+    """The address of the C function that tells where a tensor of this class lies; 0 where its library has none.
+
+    Such a function takes any object of the class, and none of another.
+    """
+    capsule = getattr(kind, "__dlpack_c_exchange_api__", None)
+    if capsule is None or numba.config.DISABLE_JIT:
+        return 0
+    get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", ctypes.pythonapi)
+    )
+    try:
+        address = get(capsule, b"dlpack_exchange_api")
+    except (TypeError, ValueError):
+        return 0
+    while address:
+        table = _Exchange.from_address(address)
+        if table.major == _ABI:
+            return int(table.dltensor_from_py_object_no_sync or 0)
+        address = table.of_older_version
+    return 0
+
+
+@intrinsic
+def _read(typingctx, reader, objects, place):
+    """The six words of the object at a place of the tuple that Python has at an address; 0 where it has no memory."""
+
+    def emit(context, b, signature, values):
+        room = cgutils.alloca_once_value(b, ir.Constant(_DL_TENSOR, None))
+        find = cgutils.get_or_insert_function(b.module, ir.FunctionType(_ADDRESS, [_ADDRESS, _I64]), "PyTuple_GetItem")
+        forget = cgutils.get_or_insert_function(b.module, ir.FunctionType(ir.VoidType(), []), "PyErr_Clear")
+        read = b.inttoptr(values[0], ir.FunctionType(_I32, [_ADDRESS, room.type]).as_pointer())
+        found = b.call(find, [b.inttoptr(values[1], _ADDRESS), values[2]])
+        with b.if_then(cgutils.is_not_null(b, b.call(read, [found, room])), likely=False):
+            b.call(forget, [])
+            b.store(ir.Constant(_DL_TENSOR, None), room)
+        return context.make_tuple(b, signature.return_type, cgutils.unpack_tuple(b, b.load(room)))
+
+    return types.UniTuple(types.intp, len(_DL_TENSOR.elements))(types.intp, types.intp, types.intp), emit
+
+
+@intrinsic
+def _word(typingctx, address, number):
+    """One of the words at an address."""
+
+    def emit(context, b, signature, values):
+        return b.load(b.gep(b.inttoptr(values[0], _I64.as_pointer()), [values[1]]))
+
+    return types.intp(types.intp, types.intp), emit
+
+
+@entry(label="where tensors lie", objects=True)
+def layouts_of(reader, objects, count):
+    """How the first tensors of a tuple are laid out: (tensors, `LAYOUT`), without a row where one has no memory that
+    can be read.
+
+    reader: see `reader_of`. objects: the tuple's address (`id`). count: of tensors.
+    """
+    found = np.zeros((count, LAYOUT), np.int64)
+    for number in range(count):
+        _, device, kind, sizes, strides, _ = _read(reader, objects, number)
+        axes = kind & _AXES
+        if axes > _MOST_AXES or sizes == 0 or strides == 0:
+            return found[:0]
+        found[number, 1], found[number, 2] = device, kind
+        for axis in range(axes):
+            found[number, _FRONT + 2 * axis] = _word(sizes, axis)
+            found[number, _FRONT + 2 * axis + 1] = _word(strides, axis)
+    return found
+
+
+@entry(label="where tensors lie", objects=True)
+def locate(reader, objects, layouts, words):
+    """Write the addresses of a tuple's tensors to the places that their layouts name; whether they are laid out so.
+
+    reader, objects: as for `layouts_of`. layouts: (tensors, `LAYOUT`). words: int64, partly written where one is not.
+    """
+    for number in range(layouts.shape[0]):
+        first, device, kind, sizes, strides, offset = _read(reader, objects, number)
+        if device != layouts[number, 1] or kind != layouts[number, 2]:
+            return False
+        for axis in range(kind & _AXES):
+            size, stride = layouts[number, _FRONT + 2 * axis], layouts[number, _FRONT + 2 * axis + 1]
+            if _word(sizes, axis) != size or _word(strides, axis) != stride:
+                return False
+        words[layouts[number, 0]] = first + offset
+    return True

@@ -1,0 +1,129 @@
+"""Where another library's tensors lie, as its C functions tell: here those of a class that is made up."""
+
+import ctypes
+
+import numpy as np
+import pytest
+from numba import config
+
+from fastpe.kernels import dlpack
+
+pytestmark = pytest.mark.skipif(bool(config.DISABLE_JIT), reason="compiled code alone reads tensors")
+CPU, ACCELERATOR, FLOATS = 1, 2, 2
+
+
+class DLTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p), ("device", ctypes.c_int32), ("device_id", ctypes.c_int32),
+        ("axes", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+        ("sizes", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("offset", ctypes.c_uint64),
+    )  # fmt: skip
+
+
+class Tensor:
+    """An array, with what its library says of it."""
+
+    def __init__(self, array, device=CPU, strides=True, offset=0, fails=False):
+        self.array, self.device, self.offset, self.fails = array, device, offset, fails
+        self.sizes = (ctypes.c_int64 * array.ndim)(*array.shape)
+        steps = [step // array.itemsize for step in array.strides]
+        self.strides = (ctypes.c_int64 * array.ndim)(*steps) if strides else None
+
+
+@ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))
+def read(tensor, out):
+    if getattr(tensor, "fails", True):
+        return -1
+    out[0] = DLTensor(
+        tensor.array.ctypes.data - tensor.offset, tensor.device, 0, tensor.array.ndim, FLOATS,
+        8 * tensor.array.itemsize, 1, tensor.sizes, tensor.strides, tensor.offset,
+    )  # fmt: skip
+    return 0
+
+
+READER = ctypes.cast(read, ctypes.c_void_p).value
+NAME = b"dlpack_exchange_api"
+
+
+def table(major, older=None, reader=READER):
+    return dlpack._Exchange(major, 3, older and ctypes.addressof(older), None, None, None, reader, None)
+
+
+def kind_with(table, name=NAME):
+    """A class that hands out such a table."""
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    return type("Kind", (), {"__dlpack_c_exchange_api__": make(ctypes.addressof(table), name, None), "kept": table})
+
+
+def laid_out(*tensors):
+    """How they are laid out, each with a place of its own."""
+    layouts = dlpack.layouts_of(READER, id(tensors), len(tensors))
+    layouts[:, 0] = np.arange(len(layouts))[::-1]
+    return layouts
+
+
+def located(tensors, layouts):
+    words = np.zeros(len(tensors), np.int64)
+    return words.tolist() if dlpack.locate(READER, id(tensors), layouts, words) else None
+
+
+def test_the_table_of_the_version_that_is_known_is_found():
+    own = table(1)
+    assert dlpack.reader_of(kind_with(own)) == READER
+    assert dlpack.reader_of(kind_with(table(2, own, 7))) == READER
+    assert dlpack.reader_of(kind_with(table(2))) == 0
+    assert dlpack.reader_of(kind_with(table(1, reader=None))) == 0
+    assert dlpack.reader_of(kind_with(own, b"another")) == 0
+    assert dlpack.reader_of(type("Kind", (), {"__dlpack_c_exchange_api__": 5})) == 0
+    assert dlpack.reader_of(np.ndarray) == 0
+
+
+def several():
+    x = np.zeros((3, 4, 5))
+    return Tensor(x), Tensor(x.T[1:], offset=16), Tensor(np.float32(x[0])), Tensor(np.zeros(()))
+
+
+def test_tensors_are_where_they_lie():
+    tensors, others = several(), several()
+    layouts = laid_out(*tensors)
+    assert layouts[1, 3:9].tolist() == [4, 1, 4, 5, 3, 20]
+    assert layouts[3, 3:].tolist() == [0] * 16
+    for each in (tensors, others):
+        assert located(each, layouts) == [x.array.ctypes.data for x in each[::-1]]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Tensor(np.zeros((2, 3), np.float32)), Tensor(np.zeros((3, 2))), Tensor(np.zeros((3, 2)).T),
+        Tensor(np.zeros((2, 3, 1))), Tensor(np.zeros(2)), Tensor(np.zeros((2, 3)), ACCELERATOR),
+        Tensor(np.zeros((2, 3)), fails=True), object(), None,
+    ],
+    ids=["dtype", "sizes", "strides", "axes", "fewer axes", "device", "no memory", "no tensor", "nothing"],
+)  # fmt: skip
+def test_what_is_laid_out_otherwise_is_told_from_it(other):
+    same = Tensor(np.zeros((2, 3)))
+    layouts = laid_out(same, same)
+    assert located((same, same), layouts)
+    for tensors in ((same, other), (other, same)):
+        assert located(tensors, layouts) is None
+
+
+def test_what_has_no_memory_has_no_layout():
+    plain = Tensor(np.zeros((2, 3)))
+    others = Tensor(np.zeros((2, 3)), strides=False), Tensor(np.zeros((1,) * 9)), Tensor(np.zeros(3), fails=True)
+    for other in others:
+        tensors = plain, other
+        assert dlpack.layouts_of(READER, id(tensors), 2).shape == (0, dlpack.LAYOUT)
+    most = (Tensor(np.zeros(tuple(range(1, 9)))),)
+    assert dlpack.layouts_of(READER, id(most), 1)[0, 3::2].tolist() == list(range(1, 9))
+
+
+def test_an_error_of_the_library_does_not_outlive_the_call():
+    """Here Python's own function of lengths is asked, which raises an exception."""
+    asked = ctypes.cast(ctypes.pythonapi.PyObject_Size, ctypes.c_void_p).value
+    tensors = (object(),)
+    assert dlpack.layouts_of(asked, id(tensors), 1).shape == (0, dlpack.LAYOUT)
+    assert not dlpack.locate(asked, id(tensors), np.ones((1, dlpack.LAYOUT), np.int64), np.zeros(1, np.int64))
