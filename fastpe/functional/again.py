@@ -55,8 +55,8 @@ _OF_BANDS: dict[str, tuple[int, np.dtype[Any]]] = {
 _AXES = _SLOTS | _SEEN
 """What may be given beside q, k and v, and how many axes it has."""
 _MOVES = {"rotors", "polar"}
-_OF_KEYS = {"angles", "growth", "theta", *_MOVES}
-_TURNS = {"row_scale", *_OF_KEYS}
+_TURNS = {"row_scale", "angles", "growth", "theta", *_MOVES}
+_IN_MEMORY = {"rotors", "theta", "rel_gain"}  # with which keys that are turned are laid down; with others none are
 _OF_KERNELS = _SLOTS.keys() - _SEEN.keys() - _TURNS
 _SCALE = Given._fields.index("scale")
 AT, SEED_AT = again.AT, again.AT + NUMBER
@@ -139,7 +139,7 @@ def fits(q: Array, k: Array, given: Mapping[str, Array] | None, dtype: Any) -> b
         return False
     if not given:
         return True
-    if given.keys() & _OF_KEYS and k.size * dtype.itemsize * (2 if "polar" in given else 1) >= _MOST_TURNED:
+    if given.keys() & _IN_MEMORY and k.size * dtype.itemsize * (2 if "polar" in given else 1) >= _MOST_TURNED:
         return False
     mask = given.get("mask")
     if mask is not None and not (mask.shape[-1] == keys and mask.dtype in (np.dtype(bool), dtype)):

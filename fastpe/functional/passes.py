@@ -97,7 +97,8 @@ class Pass(Outcome):
         slots = with_tallies(made, b, h, n)
         dropout = dropout_of(call.dropout, call.dropout_seed)
         slots, columns, self.dropout = all_or_none(slots, self.columns, dropout, self.dtype)
-        arrays = *starts, lengths, *sight, made.bias, scale, slots, columns, *bounds, self.table, limits
+        terms = made.bias, scale, slots, columns
+        arrays = *starts, self.nothing[:0], lengths, *sight, *terms, *bounds, self.table, limits
         self.inputs = Inputs._make(arrays)
         if known is None:
             self._forward()

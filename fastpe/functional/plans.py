@@ -61,6 +61,7 @@ class Laid:
         self.numbers = row[:_KEYS], row[_KEYS + 1 : _SPANNED], row[_SPANNED + 2 : _SKIP], row[_AFTER:]
         self.nothing = slot_arrays({}, (), call.positions, self.dtype, self.has_terms)
         self.no_bounds = *bounds_of(done.rows[0], done.rows[2], self.nothing, None), limits_of(0.0, self.causal, 1)
+        self.no_products = np.zeros(0, self.dtype)
         self.last_case: tuple[Any, tuple[Any, ...]] | None = None
 
     def inputs(
@@ -81,8 +82,8 @@ class Laid:
         slots, own, dropout = all_or_none(with_tallies(made, *dims[:3]), columns, dropped, self.dtype)
         x = (
             first, first if qr is q else simd.start_of(qr), keys, keys if kr is k else simd.start_of(kr),
-            simd.start_of(v), sight.lengths, sight.starts, sight.spans, made.mask, sight.occupied, made.bias,
-            looked.scale, slots, own, *bounds[:3], made.table, bounds[3],
+            simd.start_of(v), self.no_products, sight.lengths, sight.starts, sight.spans, made.mask, sight.occupied,
+            made.bias, looked.scale, slots, own, *bounds[:3], made.table, bounds[3],
         )  # fmt: skip
         return x, dropout, columns
 

@@ -123,12 +123,19 @@ def fill_factors(phases, width, factors):
 
 
 @allocating
-def lift_within(crew, x, strides, phases, own, y, shape):
-    """As `lift_rows`, for compiled code, by phases; own: their strides of batch and head. crew: as a plain tuple."""
-    board, wide, factors = np.zeros(BOARD, np.int64), np.empty(phases.size), np.empty(2 * phases.size, x.dtype)
+def factors_of_phases(phases, width, like):
+    """As `fill_factors`, of phases of any floats."""
+    wide, factors = np.empty(phases.size), np.empty(2 * phases.size, like.dtype)
     for c in range(phases.size):
         wide[c] = phases[c]
-    _fill(wide, shape[3], factors)
+    _fill(wide, width, factors)
+    return factors
+
+
+@allocating
+def lift_within(crew, x, strides, phases, own, y, shape):
+    """As `lift_rows`, for compiled code, by phases; own: their strides of batch and head. crew: as a plain tuple."""
+    board, factors = np.zeros(BOARD, np.int64), factors_of_phases(phases, shape[3], x)
     first = pointer(board)
     in_lanes(crew, _lane, (first, x, strides, factors, (2 * own[0], 2 * own[1]), y, None, shape))
     hold(board)

@@ -85,6 +85,12 @@ def _make_of_angles(typingctx, angles, sign, cos, sin, n, half):
 
 
 @inner
+def angle_factors(angles, cos, sin, n, half):
+    """What `rotate_row` turns rows by, of n angles in a row."""
+    _make_of_angles(angles, 1.0, cos, sin, n, half)
+
+
+@inner
 def _make_factors(turns, sines, place, sign, cos, sin, n, half):
     angles = at(pointer(turns), place)
     if sines is None:

@@ -24,12 +24,10 @@ from fastpe.kernels.attention.given import (
     dropout_of,
     given_at,
     has_columns,
-    has_turns,
-    scaled_of,
     seen_of,
     slots_of,
-    turned_of,
 )
+from fastpe.kernels.attention.turns import has_turns, scaled_of, turned_of
 from fastpe.kernels.attention.unfolding import are_finite
 from fastpe.kernels.kept import LAYOUT, array_at, is_laid_out, numbers_at, run_kept, start_within
 from fastpe.kernels.narrow import round_into, widened
@@ -131,7 +129,7 @@ def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, moves, ha
     own, board, arenas = record[HEAD:].copy(), np.zeros(BOARD, np.int64), np.zeros((crew[1], size), out.dtype)
     first = pointer(board)
     if given is None:
-        done = run_kept(crew, own, (first, out, lse, arenas, (q, q, k, k, v)))
+        done = run_kept(crew, own, (first, out, lse, arenas, (q, q, k, k, v, q[:0])))
         hold(board)
         return done
     sizes = Sizes(*numbers_at(record, FRONT, SIZES))
@@ -168,14 +166,14 @@ def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, moves, ha
 def _turned(crew, sizes, arrays, q, k, v, turns, moves, halves):
     """The rows that kernels read; before them, whether attention takes what turns and scales them."""
     if turns is None or not has_turns(arrays):
-        return True, (q, q, k, k, v)
+        return True, (q, q, k, k, v, q[:0])
     if halves is None:
-        takes, qr, kr = turned_of((crew[0], crew[1], crew[1]), sizes, arrays, q, k, moves)
+        takes, qr, kr, products = turned_of((crew[0], crew[1], crew[1]), sizes, arrays, q, k, moves)
         if arrays.polar.size:  # nothing reads rows before they were lifted
-            return takes, (qr, qr, kr, kr, v)
-        return takes, (q, qr, k, kr, v)
+            return takes, (qr, qr, kr, kr, v, products)
+        return takes, (q, qr, k, kr, v, products)
     takes, qr = scaled_of(sizes, arrays, q, sizes.width)
-    return takes, (q, qr, k, k, v)
+    return takes, (q, qr, k, k, v, q[:0])
 
 
 @inner
@@ -200,7 +198,8 @@ def _banded(crew, record, size, out, lse, q, k, v, given, slots):
         band = band_at(words[number * OF_A_BAND :], sizes)
         spans, low, high = spans_of_band(band[2], arrays.spans, sizes)
         takes, qr, kr = rows_of_band(sizes, arrays, band, low, high, first_q, first_k)
-        rows, seen = (first_q, qr, first_k, kr, first_v), (lengths, starts, spans, mask, occupied, bias, scale)
+        rows = first_q, qr, first_k, kr, first_v, first_q[:0]
+        seen = lengths, starts, spans, mask, occupied, bias, scale
         board[:] = 0
         changing = pointer(board), outs[number], lse, arenas, rows, seen
         of_slots[1].bases[:] = 0.0

@@ -10,7 +10,7 @@ import numpy as np
 
 from fastpe.kernels._jit import allocating, entry, inlined, inner
 from fastpe.kernels.attention.cells import TILE_KEYS
-from fastpe.kernels.attention.given import scaled_of
+from fastpe.kernels.attention.turns import scaled_of
 from fastpe.kernels.attention.unfolding import are_finite
 from fastpe.kernels.kept import arrays_at
 from fastpe.kernels.rotate import rotate_rows

@@ -8,6 +8,7 @@ from fastpe.kernels.attention.cells import TILE_KEYS, TILE_QUERIES, add_scaled, 
 from fastpe.kernels.attention.columns import column_gradients, columns_of
 from fastpe.kernels.attention.counted import tallies_of
 from fastpe.kernels.attention.forward import forward_rows
+from fastpe.kernels.attention.products import Products
 from fastpe.kernels.attention.records import (
     BIAS,
     COUNTS,
@@ -65,6 +66,12 @@ def _sight(x, b, h, case):
 
 
 @inner
+def _products(x, head, case):
+    cells = case.queries * case.keys
+    return Products(part(pointer(x.products), head * cells, cells), x.products.size)
+
+
+@inner
 def head_of_call(x, b, h, dropout, words, case, memory, way):
     """What attention reads of one head."""
     kh = h // (case.heads // case.key_heads)
@@ -76,6 +83,7 @@ def head_of_call(x, b, h, dropout, words, case, memory, way):
     return Head(
         at(_own(x.q, memory, way), q), at(_own(x.qr, memory, way), q), at(_own(x.k, memory, way), k),
         at(_own(x.kr, memory, way), k), at(_own(x.v, memory, way), b * case.v_batch + kh * case.v_head),
+        _products(x, b * case.heads + h, case),
         part(pointer(x.bias), place(x.table, BIAS, b, h), case.queries + case.keys - 1), pointer(x.table),
         x.scale[h], x.lengths[b, 0], x.lengths[b, 1], _sight(x, b, h, case), guard, dropout, b * case.heads + h,
         columns_of(x.columns, x.table, b, h, case), tallies_of(x.slots, pointer(x.scale), b, h, case),

@@ -13,12 +13,8 @@ from fastpe.kernels.attention.records import Slots
 from fastpe.kernels.attention.sight import lay
 from fastpe.kernels.attention.unfolding import are_finite, unfold_into
 from fastpe.kernels.dropout import Dropout, first_word, halves_of
-from fastpe.kernels.growth import grow_within
 from fastpe.kernels.kept import arrays_at
-from fastpe.kernels.polar import lift_within
-from fastpe.kernels.rotate import rotate_within
-from fastpe.kernels.rotors import laid_in, map_within
-from fastpe.kernels.simd import any_negative, get, lanes, load_first, maximum, minimum, pointer, splat
+from fastpe.kernels.simd import any_negative, lanes, load_first, maximum, minimum, pointer, splat
 
 
 class Sizes(NamedTuple):
@@ -97,7 +93,6 @@ key the seed, and the other word that the key is made of. Bands come after all t
 INTEGERS, LOGICAL, OWN, WIDE = Given._fields[:4], Given._fields[4:5], Given._fields[5:-4], Given._fields[-4:]
 _OF_INTEGERS, _OF_LOGICAL, _OF_OWN, _OF_WIDE = map(len, (INTEGERS, LOGICAL, OWN, WIDE))
 _FIRST_OWN, _FIRST_WIDE = _OF_INTEGERS + _OF_LOGICAL, NUMBER - _OF_WIDE
-_ALONE = (0, 1, 1)
 MOST_GROWTH = 0.9  # of the exponent that the dtype has room for, by which growth may change within a block of queries
 
 
@@ -127,13 +122,13 @@ def seen_of(sizes, given, like):
     fits = lay((n, m), own, (lengths, starts, spans, mask, occupied)) and are_finite(given.scale)
     if given.bias.size:
         fits = fits and are_finite(given.bias)
-        unfold_into(given.bias, sizes.heads, sizes.bias_offsets, _firsts(sizes, given), n, m, bias)
+        unfold_into(given.bias, sizes.heads, sizes.bias_offsets, first_positions(sizes, given), n, m, bias)
     tiles = occupied.reshape(sizes.masks, sizes.heads_of_masks, 1, sizes.tiles)
     return fits, (lengths, starts, spans.reshape(sizes.spans, n, 2), mask, tiles, bias, given.scale)
 
 
 @allocating
-def _firsts(sizes, given):
+def first_positions(sizes, given):
     """The positions of the first queries."""
     return given.starts if given.starts.size else np.full(1, sizes.keys - sizes.queries)
 
@@ -149,10 +144,12 @@ def slots_of(sizes, given, like):
         and are_finite(given.rel_query) and are_finite(given.rel_value) and are_finite(given.key_bias)
         and are_finite(given.values) and are_finite(given.scores) and are_finite(given.key_slope)
         and are_finite(given.query_slope) and are_finite(given.counts) and are_finite(given.key_offset)
-        and _grows_little(sizes, given.growth, like)
+        and grows_little(sizes, given.growth, like)
     )  # fmt: skip
     if given.gain.size:
-        unfold_into(given.gain, sizes.heads, sizes.gain_offsets, _firsts(sizes, given), sizes.queries, sizes.keys, gain)
+        unfold_into(
+            given.gain, sizes.heads, sizes.gain_offsets, first_positions(sizes, given), sizes.queries, sizes.keys, gain
+        )
     for place in range(given.indices.size):
         chosen = given.indices[place]
         fits &= 0 <= chosen < sizes.choices
@@ -170,7 +167,7 @@ def slots_of(sizes, given, like):
 
 
 @inner
-def _grows_little(sizes, growth, like):
+def grows_little(sizes, growth, like):
     """Whether the logarithms of growth are finite, and change by no more over all places than they may within a block;
     those that do only there go the long way."""
     if not are_finite(growth):
@@ -199,117 +196,3 @@ def dropout_of(words):
 def has_columns(given):
     """Whether there are columns, from whose bases lse is counted."""
     return given.key_offset.size > 0 or given.key_slope.size > 0 or given.query_slope.size > 0
-
-
-@inner
-def has_turns(given):
-    """Whether anything turns, maps, lifts or scales rows."""
-    of_rows = given.angles.size + given.growth.size + given.rotors.size + given.polar.size
-    return of_rows + given.row_scale.size > 0
-
-
-@allocating
-def turned_of(crew, sizes, given, q, k, moves):
-    """Queries and keys mapped or lifted, turned by their angles, queries scaled, and both grown; they themselves where
-    there is nothing of that. Before both, whether attention takes what is given.
-
-    crew: who does it, as a plain tuple. q, k: in one piece, of one axis, as `start_within` has them. moves: True where
-    anything is mapped or lifted, else None.
-    """
-    b, n, m = sizes.samples, sizes.queries, sizes.keys
-    farthest = np.int64(0)
-    for start in given.starts:
-        farthest = max(farthest, start)
-    most = max(farthest + n, m)
-    fits = are_finite(given.angles) and are_finite(given.rotors) and are_finite(given.polar)
-    fits &= (not given.angles.size or most <= sizes.places) and _grows_little(sizes, given.growth, q)
-    if not (fits and (sizes.mapped_places < 2 or most <= sizes.mapped_places)):
-        return False, q, k
-    qm, km, width = moved_of(crew, sizes, given, q, k, moves)
-    qr, kr = qm, km  # where they are nobody's they are changed in place
-    if moves is None and (given.angles.size or given.growth.size):
-        qr, kr = np.empty(b * sizes.heads * n * width, q.dtype), np.empty(b * sizes.key_heads * m * width, k.dtype)
-    queries, keys = (b, sizes.heads, n, width), (b, sizes.key_heads, m, width)
-    if given.angles.size:
-        (of_queries, strides), first = _of_queries(sizes, given), 0 if given.starts.size else sizes.places - m
-        _turn(_ALONE, qm, queries, of_queries, strides, sizes, qr)
-        of_keys, strides = given.angles[first * sizes.pairs :], (sizes.angles_of_sample, sizes.angles_of_head)
-        _turn(crew, km, keys, of_keys, strides, sizes, kr)
-        qm, km = qr, kr
-    fits, qm = scaled_of(sizes, given, qm, width)
-    if given.growth.size:
-        pairs, half, places = sizes.grown_pairs, sizes.half > 0, sizes.grown_places
-        origin = given.growth[(places - n) * pairs :]
-        grow_within(_ALONE, qm, origin, origin, 1.0, qr, queries, pairs, half)
-        grow_within(crew, km, given.growth[(places - m) * pairs :], origin, -1.0, kr, keys, pairs, half)
-        qm, km = qr, kr
-    return fits, qm, km
-
-
-@allocating
-def moved_of(crew, sizes, given, q, k, moves):
-    """Queries and keys mapped or lifted, and the channels of their rows."""
-    b, n, m, d = sizes.samples, sizes.queries, sizes.keys, sizes.width
-    if moves is None:
-        return q, k, d
-    of_queries, of_keys, lifts = (b, sizes.heads, n, d), (b, sizes.key_heads, m, d), given.polar.size > 0
-    width = 2 * d if lifts else d
-    qm, km = np.empty(b * sizes.heads * n * width, q.dtype), np.empty(b * sizes.key_heads * m * width, k.dtype)
-    if lifts:
-        lift_within(_ALONE, q, (sizes.heads * n * d, n * d, d), np.zeros(d, q.dtype), (0, 0), qm, of_queries)
-        own = sizes.phases_of_sample, sizes.phases_of_head
-        lift_within(crew, k, (sizes.key_heads * m * d, m * d, d), given.polar, own, km, of_keys)
-        return qm, km, width
-    maps, of_maps = laid_in(given.rotors, d, sizes.block), (
-        sizes.maps_of_samples, sizes.maps_of_heads, sizes.mapped_places, sizes.block,
-    )  # fmt: skip
-    starts = np.zeros(b, np.int64)
-    if not given.starts.size:
-        starts[:] = sizes.mapped_places - m
-    of_rows = sizes.key_heads * m * d, m * d, d
-    map_within(crew, k, of_rows, maps, starts, km, of_keys, of_maps, sizes.half > 0)
-    for sample in range(b):
-        starts[sample] = given.starts[sample] if given.starts.size else sizes.mapped_places - n
-    of_rows = sizes.heads * n * d, n * d, d
-    map_within(_ALONE, q, of_rows, maps, starts, qm, of_queries, of_maps, sizes.half > 0)
-    return qm, km, width
-
-
-@allocating
-def _of_queries(sizes, given):
-    """The angles of queries, and the strides of samples and heads."""
-    n, pairs, firsts = sizes.queries, sizes.pairs, _firsts(sizes, given)
-    heads = sizes.heads if sizes.angles_of_head else 1
-    found = np.empty((sizes.samples, heads, n, pairs))
-    for b in range(sizes.samples):
-        first = firsts[b] if given.starts.size else sizes.places - n
-        for h in range(heads):
-            place = b * sizes.angles_of_sample + h * sizes.angles_of_head + first * pairs
-            for i in range(n):
-                for pair in range(pairs):
-                    found[b, h, i, pair] = given.angles[place + i * pairs + pair]
-    return found.reshape(-1), (heads * n * pairs, n * pairs if heads > 1 else 0)
-
-
-@inner
-def _turn(crew, x, shape, angles, strides, sizes, y):
-    _, heads, rows, width = shape
-    own = heads * rows * width, rows * width, width
-    rotate_within(crew, x, own, angles, strides, y, shape, sizes.pairs, sizes.half > 0)
-
-
-@allocating
-def scaled_of(sizes, given, x, width):
-    """Queries, rows of so many channels, times their `row_scale`, or x itself; before them, whether attention takes
-    it."""
-    n, scale = sizes.queries, given.row_scale
-    if not scale.size:
-        return True, x
-    rows, first = sizes.samples * sizes.heads * n, pointer(x)
-    y = np.empty(rows * width, x.dtype)
-    for row in range(rows):
-        b, h = row // n // sizes.heads, row // n % sizes.heads
-        factor = scale[b * sizes.scales_of_sample + h * sizes.scales_of_head + row % n]
-        for c in range(width):
-            y[row * width + c] = get(first, row * width + c) * factor
-    return are_finite(scale), y

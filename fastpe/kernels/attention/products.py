@@ -5,6 +5,8 @@
 The content is the product of the rotated queries and keys, with their growth and `rel_gain` (`bands`).
 """
 
+from typing import NamedTuple
+
 from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.bands import (
     channel_scores,
@@ -37,6 +39,14 @@ from fastpe.kernels.simd import (
     load_first,
     store_first,
 )
+
+
+class Products(NamedTuple):
+    """Those of one head's queries with all keys, as they are turned, and how many there are: 0 where none were made."""
+
+    first: int  # pointer
+    size: int
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Forward
@@ -77,14 +87,33 @@ def columns_of(n, cells):
 
 
 @inner
+def _make_in_place(products, content, content_row, keys, key_row, tile, case, cells):
+    if products is not None and products.size > 0:
+        for i in range(tile.m):
+            made, own = at(products.first, (tile.i0 + i) * case.keys + tile.j0), at(cells, i * TILE_KEYS)
+            for j in range(0, tile.n, lanes(cells)):
+                store_first(own, j, load_first(made, j, tile.n - j), tile.n - j)
+        return
+    for i in range(tile.m):
+        dots(at(content, i * content_row), keys, key_row, tile.n, case.width, at(cells, i * TILE_KEYS))
+
+
+@inner
+def bring_keys_near(products, keys, case):
+    """Ask for the keys that are read next, where they are."""
+    if products is not None and products.size > 0:
+        return
+    bring_rows_near(keys, case.kr_row, case.width)
+
+
+@inner
 def make_content(content, content_row, keys, key_row, head, tile, case, scratch):
     """cells = content . key, of all that may be visible; keys: the tile's, which stand transposed in `k_columns`, too,
     unless they are read in place or packed."""
     mode, cells = LOWER_C if on_diagonal(head, tile, case) else OVERWRITE, scratch.cells
     if in_place(case):
         bring_rows_near(at(head.v, tile.j0 * case.v_row), case.v_row, case.v_width)
-        for i in range(tile.m):
-            dots(at(content, i * content_row), keys, key_row, tile.n, case.width, at(cells, i * TILE_KEYS))
+        _make_in_place(head.products, content, content_row, keys, key_row, tile, case, cells)
         return
     columns = scratch.k_columns if has_factors(head.table) else keys_of_tile(head.words, tile, scratch.k_columns)
     gemm(

@@ -19,8 +19,7 @@ SLOTS = (
 ) = (np.int64(number) for number in range(len(SLOTS)))  # fmt: skip
 # columns of the table of slots: whether it is given and its gradient wanted, strides of batch and head, rows
 GIVEN, WANTED, BATCH, HEAD, ROWS = (np.int64(number) for number in range(5))
-COLUMNS = np.int64(5)
-CHUNK = np.int64(32)  # offsets for which one sum of biases is known
+COLUMNS, CHUNK = np.int64(5), np.int64(32)  # of that table; offsets for which one sum of biases is known
 
 
 class Options(NamedTuple):
@@ -224,6 +223,7 @@ class Head(NamedTuple):
     k: int
     kr: int
     v: int
+    products: Any  # `products.Products`, None of the model
     bias: int
     table: int
     scale: float
@@ -296,6 +296,7 @@ class Inputs(NamedTuple):
     k: np.ndarray
     kr: np.ndarray
     v: np.ndarray
+    products: np.ndarray  # (B, H, N, M), flat, of queries and keys as they are turned, where made before; else empty
     lengths: np.ndarray
     starts: np.ndarray  # (B,): the positions of the first queries
     spans: np.ndarray  # (B or 1, N, 2), int64, where there are any
