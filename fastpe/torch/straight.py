@@ -221,14 +221,20 @@ def _attend_and_keep(
     with at_most(_threads()):
         out = host.attention(q, k, v, **options, **own)
     kept = again.kept_of((q, k, v), arrays or ({} if "dropout" in options else None), **options)
+    if kept is not None:
+        _keep(key, kept, tensors, given)
+    return tensor(out, tensors[0].dtype)
+
+
+def _keep(key: Any, call: again.Again, tensors: tuple[torch.Tensor, ...], given: Mapping[str, torch.Tensor]) -> None:
+    """Keep a call, if compiled code can read where its tensors lie."""
     layouts = layouts_of(_reader, id(tensors), len(tensors))
-    if kept is not None and layouts.size:
+    if layouts.size:
         if len(_kept) >= _MOST:
             _kept.clear()
             _last.clear()
         named = key, layouts.tobytes()
-        _kept[named] = _last[key] = _made(kept, layouts, tensors, given)
-    return tensor(out, tensors[0].dtype)
+        _kept[named] = _last[key] = _made(call, layouts, tensors, given)
 
 
 def _made(
