@@ -41,8 +41,9 @@ Files: `records` sizes, flags and arrays, `room` a lane's memory, `cells` and `m
 on nearer keys, `score` the rest of the score, its derivative, what may be left out, and how a term is added; `words`
 keys and values as bfloat16 products read them; `forward` and `backward` go through the tiles of one head, `calls`
 through heads, and for the model `kernels.model_attention`; `again` calls of few queries that were made before, with
-`given` for their slots and `banded` for bands. What reads a head, or all, in a way of its own stands apart: `mlp` and
-its files, scores that a network corrects; `reflected` and its files, reflections between key and query.
+`given` for their slots, `turns` and `turned_products` for what turns rows, and `banded` for bands. What reads a head,
+or all, in a way of its own stands apart: `mlp` and its files, scores that a network corrects; `reflected` and its
+files, reflections between key and query.
 Throughout, `head` is what is read of one head, `terms` the arrays of its terms but `bias` and columns (None of a call
 with neither slots, columns nor dropout: what any of these needs is then not compiled), `grads` where its gradients go,
 `tile`, `case` and `scratch` what their types in `records` and `room` say.

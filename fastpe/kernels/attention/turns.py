@@ -4,7 +4,7 @@ import numpy as np
 
 from fastpe.kernels._jit import allocating, inner
 from fastpe.kernels.attention.given import first_positions, grows_little
-from fastpe.kernels.attention.turned import Turns, products_within
+from fastpe.kernels.attention.turned_products import Turns, products_within
 from fastpe.kernels.attention.unfolding import are_finite
 from fastpe.kernels.growth import grow_within
 from fastpe.kernels.polar import factors_of_phases, lift_within
