@@ -14,7 +14,7 @@ from fastpe.functional.bands import flat
 from fastpe.functional.two_sided import refuse
 from fastpe.kernels.attention.cells import FEW
 from fastpe.torch import straight
-from fastpe.torch.operators import HALVES, has_arrays, is_seen
+from fastpe.torch.operators import HALVES, has_arrays, is_seen, lies_here
 from fastpe.torch.score import attend
 
 
@@ -241,7 +241,7 @@ def _options(
 def _tensor(name: str, value: Any) -> torch.Tensor:
     """A tensor of the CPU; what is none becomes one that needs no gradient, sharing its memory where that may be."""
     compiling = torch.compiler.is_compiling()
-    if not compiling and type(value) is torch.Tensor and value.is_cpu and value.layout is torch.strided:
+    if not compiling and type(value) is torch.Tensor and lies_here(value):
         return value
     if not isinstance(value, torch.Tensor):
         if compiling:
@@ -257,6 +257,8 @@ def _tensor(name: str, value: Any) -> torch.Tensor:
         unmasked(name, value, "its values, as to_tensor gives them")
     if value.device.type != "cpu":
         raise TypeError(f"{name} must lie in the CPU's memory, not on the device {value.device}")
+    if value.is_nested:
+        raise TypeError(f"{name} must be a dense tensor, not a nested one")
     if value.layout != torch.strided:
         raise TypeError(f"{name} must be a dense tensor, not one of {value.layout}")
     return value

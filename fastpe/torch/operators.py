@@ -34,6 +34,11 @@ def tensor(found: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
     return torch.from_numpy(found)
 
 
+def lies_here(x: torch.Tensor) -> bool:
+    """Whether it is dense, in the CPU's memory."""
+    return x.is_cpu and x.layout is torch.strided and not x.is_nested
+
+
 def has_arrays(dtype: torch.dtype) -> bool:
     """Whether NumPy has arrays of such elements."""
     return dtype is not torch.bfloat16 or _bfloat16() is not None

@@ -19,7 +19,7 @@ from fastpe.kernels._jit import direct
 from fastpe.kernels.dlpack import layouts_of, locate, reader_of
 from fastpe.kernels.openmp import team_of
 from fastpe.kernels.threads import at_most
-from fastpe.torch.operators import HALVES, array, has_arrays, operators_are_seen, tensor
+from fastpe.torch.operators import HALVES, array, has_arrays, lies_here, operators_are_seen, tensor
 
 _MOST = 512  # calls that are kept; then all are dropped
 _TENSORS = {torch.Tensor, torch.nn.Parameter}
@@ -148,7 +148,7 @@ def _bands(bands: Any) -> tuple[Band, ...] | None:
 def _constant(x: Any) -> Any:
     """What `fastpe.attention` takes in the place of something; None where gradients may go through it."""
     if isinstance(x, torch.Tensor):
-        return array(x.float() if x.dtype in HALVES else x) if _are_unseen((x,)) and _lie_here((x,)) else None
+        return array(x.float() if x.dtype in HALVES else x) if _are_unseen((x,)) and lies_here(x) else None
     return x if type(x) in _CONSTANTS else None
 
 
@@ -164,19 +164,14 @@ def _are_unseen(tensors: tuple[torch.Tensor, ...]) -> bool:
     return not (operators_are_seen() or _is_autocast("cpu"))
 
 
-def _lie_here(tensors: tuple[torch.Tensor, ...]) -> bool:
-    """Whether they are dense, in the CPU's memory."""
-    return all(x.is_cpu and x.layout is torch.strided for x in tensors)
-
-
 def _are_few(tensors: tuple[torch.Tensor, ...]) -> bool:
     """Whether NumPy has such q, k and v, the first three, with few queries, and as many samples in all."""
     q, k, v = tensors[:3]
+    if not all(map(lies_here, tensors)):
+        return False
     if q.ndim != 4 or q.shape[2] > again.MOST_QUERIES or not q.shape[0] == k.shape[0] == v.shape[0]:
         return False
-    if not (q.dtype is k.dtype is v.dtype and _lie_here(tensors)):
-        return False
-    return q.dtype in _DTYPES and has_arrays(q.dtype)
+    return q.dtype is k.dtype is v.dtype and q.dtype in _DTYPES and has_arrays(q.dtype)
 
 
 def _located(key: Any, tensors: tuple[torch.Tensor, ...]) -> tuple[_Kept | None, Any]:

@@ -262,6 +262,7 @@ def test_halves_with_a_mask_go_in_as_they_lie(dtype, n):
     assert torch.equal(lse, sums)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")  # said where one is made
 def test_other_tensors_are_refused_as_ever():
     q, k, v = qkv()
     for _ in range(3):
@@ -271,6 +272,10 @@ def test_other_tensors_are_refused_as_ever():
         ((q.int(), k.int(), v.int()), "q must"), ((q, k.to_sparse(), v), "dense"), ((q, k[:1, :1, :0], v), "must"),
     ):  # fmt: skip
         with pytest.raises((TypeError, ValueError), match=words):
+            fastpe.torch.attention(*wrong)
+    nested = torch.nested.nested_tensor([x[0] for x in (k, k)], layout=torch.strided)
+    for wrong, name in (((nested, k, v), "q"), ((q, nested, v), "k")):
+        with pytest.raises(TypeError, match=f"{name} must be a dense tensor, not a nested one"):
             fastpe.torch.attention(*wrong)
     with pytest.raises(TypeError, match="causal must be"):
         fastpe.torch.attention(q, k, v, causal=0)
