@@ -139,7 +139,7 @@ def fits(q: Array, k: Array, given: Mapping[str, Array] | None, dtype: Any) -> b
         return False
     if not given:
         return True
-    if given.keys() & _IN_MEMORY and k.size * dtype.itemsize * (2 if "polar" in given else 1) >= _MOST_TURNED:
+    if given.keys() & _IN_MEMORY and is_much(k, dtype, lifted="polar" in given):
         return False
     mask = given.get("mask")
     if mask is not None and not (mask.shape[-1] == keys and mask.dtype in (np.dtype(bool), dtype)):
@@ -148,6 +148,11 @@ def fits(q: Array, k: Array, given: Mapping[str, Array] | None, dtype: Any) -> b
         return False
     cells = (given[name].shape[-2:] for name in ("index", "scores") if name in given)
     return all(size == (q.shape[-2], keys) for size in cells) and not {"growth", "query_start"} <= given.keys()
+
+
+def is_much(k: Array, dtype: Any, *, lifted: bool) -> bool:
+    """Whether keys that are laid down turned take more memory than is given to calls that are made again."""
+    return k.size * dtype.itemsize * (2 if lifted else 1) >= _MOST_TURNED
 
 
 def keep(key: Any, kept: "Again") -> None:
@@ -200,7 +205,7 @@ class Again:
         # with slots of the kernels it is compiled for both: one kind less
         self.turns = True if self.slots or (given and given.keys() & _TURNS) else None
         self.entry, self.direct = again.forward_at if self.bits is None else again.halves_at, None
-        self.kind = None if given is None else True, self.slots, self.turns, self.moves
+        self.kind: tuple[bool | None, ...] = (None if given is None else True, self.slots, self.turns, self.moves)
         rest = SLOTS_OF_INPUTS if self.slots else ROWS_OF_INPUTS if given is None else SEEN_OF_INPUTS
         own = Inputs(*inputs)
         self.others = own.scale, *inputs[rest:]  # to keep them; not the arrays of the call
@@ -232,20 +237,22 @@ class Again:
             return None
         lanes = lanes_for(self.work * k.shape[2], self.tasks)
         addresses, _alive = self.addresses(given, seed)
-        rest, bits = (addresses, self.slots, self.turns, self.moves), self.bits
-        out = np.empty(self.shape, self.dtype if bits is None else bits)
+        out = np.empty(self.shape, self.dtype if self.bits is None else self.bits)
         lse = np.empty(self.shape[:-1], self.lse_dtype)
-        if self.banded:
-            done = run_again(lanes, 0, again.bands_again, self.record, self.size, out, lse, q, k, v, *rest[:2])
-        elif bits is None:
-            done = run_again(lanes, 0, again.forward_again, self.record, self.size, out, lse, q, k, v, *rest)
-        else:
-            halves = q.view(bits), k.view(bits), v.view(bits)
-            done = run_again(lanes, 0, again.halves_again, self.record, self.size, out, lse, *halves, *rest)
-            out = out.view(self.dtype)
-        if not done:
+        if not self._run(lanes, (out, lse), (q, k, v), addresses):
             return None
+        out = out.view(self.dtype)
         return (out, lse) if self.return_lse else out
+
+    def _run(self, lanes: int, found: tuple[Array, Array], qkv: tuple[Array, ...], given: Array | None) -> bool:
+        """Whether compiled code has found output and lse, of what lies at the addresses `given`."""
+        rest = given, self.slots, self.turns, self.moves
+        if self.banded:
+            return bool(run_again(lanes, 0, again.bands_again, self.record, self.size, *found, *qkv, *rest[:2]))
+        if self.bits is None:
+            return bool(run_again(lanes, 0, again.forward_again, self.record, self.size, *found, *qkv, *rest))
+        halves = [x.view(self.bits) for x in qkv]
+        return bool(run_again(lanes, 0, again.halves_again, self.record, self.size, *found, *halves, *rest))
 
     def run_at(self, threads: int, team: int, words: Array) -> Array | None:
         """The output, of half precision its bits, of arrays at addresses that are laid out as those of the call, or

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.functional.arguments import Array
-from fastpe.functional.beside import dropout_beside
+from fastpe.functional.beside import Ran, dropout_beside
 from fastpe.functional.content import Rows
 from fastpe.functional.layouts import contiguous
 from fastpe.functional.positions import Positions
@@ -20,11 +20,12 @@ from fastpe.kernels import simd
 from fastpe.kernels.attention.beside import Others
 from fastpe.kernels.attention.mlp import ROWS, room_for_mlp
 from fastpe.kernels.attention.mlp_calls import MlpCase, MlpInputs, MlpOutputs, mlp_backward_calls, mlp_forward_calls
+from fastpe.kernels.attention.sight import FARTHEST
 from fastpe.kernels.dropout import Dropout
 from fastpe.kernels.threads import lanes_for, run_apart
 
 _PARTS = 8  # that sums over queries are made in, at most: as many threads take part
-_ROWS = int(ROWS)
+_ROWS, _FARTHEST = int(ROWS), int(FARTHEST)
 _NO_BASES, _NO_INDEX = np.zeros((1, 1, 1)), np.zeros(1, np.int32)
 _room = lru_cache(room_for_mlp)
 
@@ -50,11 +51,10 @@ class Network:
         spans = sight.spans
         strides = [stride // x.itemsize for x in (q, k, v) for stride in x.strides[:3]]
         biased, has_cells, has_values = (int(name in slots) for name in ("bias", "scores", "values"))
-        far = (m if positions.starts is None else int(positions.starts.max())) + n + m  # no offset is as large
         self.case = MlpCase._make((
             b, h, h // k.shape[1], n, m, d, dv, into.shape[0], into.shape[-1], int(causal), *strides,
             biased, *of_bias, n - 1, has_cells, *of_cells, m, has_values, *of_values, of_index,
-            min(window or 0, far), int(spans is not NO_SPANS), spans[0].size if len(spans) > 1 else 0,
+            min(window or 0, _FARTHEST), int(spans is not NO_SPANS), spans[0].size if len(spans) > 1 else 0,
             min(_PARTS, -(-n // _ROWS)),
         ))  # fmt: skip
         net = (contiguous(slots[name], self.dtype).reshape(-1) for name in NETWORK)
@@ -93,24 +93,26 @@ class Network:
         of_head = math.prod(x.shape[-axes:])
         return contiguous(x, self.dtype).reshape(-1), (x.shape[1] * of_head if x.shape[0] > 1 else 0, of_head)
 
-    def forward(self, others: Callable[[int], Others] | None) -> None:
+    def forward(self, others: Callable[[int], Others] | None) -> Ran:
         """others: what goes beside, on so many lanes, or None."""
-        self.run(mlp_forward_calls, self.case.batch * -(-self.case.queries // _ROWS), self.outputs(), others)
+        return self.run(mlp_forward_calls, self.case.batch * -(-self.case.queries // _ROWS), self.outputs(), others)
 
     def run(
         self, function: Any, tasks: int, y: MlpOutputs, others: Callable[[int], Others] | None, *sizes: int
-    ) -> None:  # fmt: skip
-        """Either pass."""
+    ) -> Ran:  # fmt: skip
+        """Either pass; of the forward pass there is a record."""
         case, backward = self.case, function is mlp_backward_calls
         sizes_of_room = case.heads, case.width, case.v_width, case.hidden, case.taps
         room = _room(*sizes_of_room, backward=backward, dropped=self.dropout is not None)
         work = case.width + case.v_width + 3 * case.hidden * case.taps
-        lanes = lanes_for(case.batch * case.heads * case.queries * case.keys * work, tasks)
+        work *= case.batch * case.heads * case.queries * case.keys
+        lanes = lanes_for(work, tasks)
         make = simd.aligned_zeros if backward else simd.aligned_room
         arenas = make((lanes, room.size), self.dtype)
         beside = None if others is None else others(lanes)
         rest = beside, self.bases.reshape(-1), y, case, *sizes, room, arenas
-        run_apart(lanes, function, self.inputs, dropout_beside(beside, self.dropout), *rest)
+        record = run_apart(lanes, function, self.inputs, dropout_beside(beside, self.dropout), *rest)
+        return Ran(record, beside, room.size, tasks, work)
 
     def outputs(self, *gradients: Array) -> MlpOutputs:
         """What either pass fills."""

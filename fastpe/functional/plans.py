@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.functional import again
+from fastpe.functional import again, apart_again
 from fastpe.functional.arguments import Array
 from fastpe.functional.axes import AXES, UNLED
 from fastpe.functional.bounds import bounds_of, columns_with_room, limits_of, raised
@@ -226,7 +226,12 @@ class Apart(Plan):
         if (looked.sight.mask is not None) != self.is_masked:
             return None
         own = self.made(rows, looked, dropped)
-        own.forward(None if self.laid is None else partial(self.others, rows, looked))
+        ran, (key, given) = own.forward(None if self.laid is None else partial(self.others, rows, looked)), kept
+        lain = self.lead == 2 and self.own_dtype is self.dtype and all(map(is_, came[1:], rows[::2]))
+        if key is not None and ran is not None and lain and apart_again.fits(came[1:], given, own):
+            made = apart_again.Made(own, ran, looked.sight.spans, looked.sight.occupied, looked.scale)
+            half = pairs_of(looked.slots, self.pairs) == "half"
+            again.keep(key, apart_again.ApartAgain(came[1:], given, made, self.window, half, self.return_lse))
         if "sinks" in looked.slots:
             own.drain(looked.slots["sinks"])
         return own.out, own.whole_lse().astype(self.dtype, copy=False)
@@ -260,7 +265,7 @@ class ThroughReflections(Apart):
 
     def __init__(self, done: Reflected, slots: Mapping[str, Any]) -> None:
         super().__init__(done, slots)
-        self.has_offsets = bool(done.own.sizes.raised)
+        self.has_offsets = done.own.has_offsets
         self.scale = None if done.beside is None else done.own.scale  # where all products are by the scale later on
 
     def made(self, rows: Rows, looked: Looked, dropped: Dropout | None) -> Reflections:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.functional.arguments import Array
-from fastpe.functional.beside import dropout_beside
+from fastpe.functional.beside import Ran, dropout_beside
 from fastpe.functional.layouts import contiguous
 from fastpe.functional.positions import Positions
 from fastpe.functional.sight import NO_SPANS, Sight
@@ -92,7 +92,8 @@ class Reflections:
         ))  # fmt: skip
         self.out, self.lse = np.zeros((b, h, n, dv), self.dtype), np.empty((b, h, n), self.dtype)
         self.lse.fill(-np.inf)
-        self.bases = np.zeros((b, h, n)) if self.sizes.raised else _NO_BASES
+        self.has_offsets = offsets is not None
+        self.bases = np.zeros((b, h, n)) if self.has_offsets else _NO_BASES
 
     def in_one_piece(self, x: Array) -> Array:
         """x as kernels read it."""
@@ -113,18 +114,22 @@ class Reflections:
         run_apart(lanes, reflected_products.lay_products, self.tokens, sizes, found, arenas)
         self.tokens = self.tokens._replace(products=found)
 
-    def lanes(self, tasks: int) -> int:
-        """The lanes of so many tasks."""
+    def work(self) -> int:
+        """Of all cells."""
         sizes = self.sizes
         cells = sizes.batch * sizes.heads * sizes.queries * sizes.keys
-        return lanes_for(_WORK * cells * (sizes.width + sizes.v_width), tasks)
+        return _WORK * cells * (sizes.width + sizes.v_width)
 
-    def forward(self, others: Callable[[int], Others] | None) -> None:
-        """others: what goes beside, on so many lanes, or None."""
+    def lanes(self, tasks: int) -> int:
+        """The lanes of so many tasks."""
+        return lanes_for(self.work(), tasks)
+
+    def forward(self, others: Callable[[int], Others] | None) -> Ran | None:
+        """others: what goes beside, on so many lanes, or None. Of few queries a record is made."""
         if self.sizes.queries <= _FEW:
-            self._forward_by_rows(others)
-        else:
-            self._forward_in_blocks(others)
+            return self._forward_by_rows(others)
+        self._forward_in_blocks(others)
+        return None
 
     def drain(self, sinks: Array) -> None:
         """What sinks take."""
@@ -134,19 +139,21 @@ class Reflections:
 
     def whole_lse(self) -> Array:
         """lse with what kernels leave it less of; float64 where keys have offsets."""
-        return self.lse + self.bases if self.sizes.raised else self.lse.copy()
+        return self.lse + self.bases if self.has_offsets else self.lse.copy()
 
     def _outputs(self) -> tuple[Array, Array, Array]:
         return self.out.reshape(-1), self.lse.reshape(-1), self.bases.reshape(-1)
 
-    def _forward_by_rows(self, others: Callable[[int], Others] | None) -> None:
+    def _forward_by_rows(self, others: Callable[[int], Others] | None) -> Ran:
         sizes = self.sizes
-        lanes = self.lanes(sizes.batch * sizes.heads * sizes.queries)
+        tasks = sizes.batch * sizes.heads * sizes.queries
+        lanes = self.lanes(tasks)
         size = simd.whole_vectors(sizes.width, self.dtype) + simd.whole_vectors(sizes.keys, self.dtype)
         arenas = np.zeros((lanes, size), self.dtype)  # to align it takes longer than its vectors gain
         beside = None if others is None else others(lanes)
         rest = dropout_beside(beside, self.dropout), beside, *self._outputs(), arenas
-        run_apart(lanes, reflected_rows.forward, self.tokens, sizes, *rest)
+        record = run_apart(lanes, reflected_rows.forward, self.tokens, sizes, *rest)
+        return Ran(record, beside, size, tasks, self.work())
 
     def _forward_in_blocks(self, others: Callable[[int], Others] | None) -> None:
         self.lay_products()

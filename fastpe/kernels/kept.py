@@ -40,7 +40,7 @@ from fastpe.kernels._jit import CHECK_BOUNDS
 from fastpe.kernels.threads import call_lanes, thunk_of, uncounted
 
 _I64 = ir.IntType(64)
-_PREFIXES = 3  # at most
+_PREFIXES = 4  # at most
 _HEAD = (
     1 + _PREFIXES
 )  # words before the arguments: where machine code lies, and of what types those are that may change
@@ -59,7 +59,7 @@ def record_size(typingctx, arguments):
 @intrinsic
 def keep(typingctx, record, function, prefixes, arguments):
     """Fill a record for calls of the inner function ``function(lane, *arguments)``, which begin with each of up to
-    three prefixes: either may change. None of them is an array that compiled code has made."""
+    four prefixes: either may change. None of them is an array that compiled code has made."""
     called = function.get_call_type(typingctx, (types.intp, *arguments.types), {})
 
     def emit(context, b, signature, values):

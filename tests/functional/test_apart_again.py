@@ -78,7 +78,8 @@ def slots_of(rng, name, n, m, b=2, h=4, d=8):
         return rng.standard_normal(shape).astype(np.float32)
 
     network = {"mlp_in": normal(5, 2 * h, 3), "mlp_bias": normal(5), "mlp_out": normal(h, 5, 3)}
-    path = {"reflectors": normal(h, m, d) / 3, "reflect": normal(b, 1, m), "causal": True}
+    path = {"reflectors": normal(b, h, m, d) / 3, "reflect": normal(b, h, m), "causal": True}
+    shared = {"reflectors": normal(1, m, d) / 3, "reflect": normal(1, m), "causal": True}
     bands = {"bands": random_bands(rng, b, n, m), "theta": rng.standard_normal(d // 2)}
     starts, seed = {"query_start": np.array([m - n, 3])}, int(rng.integers(2**40))
     return {
@@ -93,6 +94,18 @@ def slots_of(rng, name, n, m, b=2, h=4, d=8):
         "reflections and offsets": {**path, "key_offset": 30 * rng.random((h, m)), "sinks": normal(h)},
         "reflections, turned": {**path, "angles": rng.random((1, m, d // 2)), "row_scale": normal(1, n)},
         "reflections and a cap": {**path, "softcap": 2.0, "bias": normal(h, 9), "dropout": 0.3, "dropout_seed": seed},
+        "reflections of mixed heads": {**path, "reflectors": normal(h, m, d) / 3, "reflect": normal(b, 1, m)},
+        "reflections of all heads, dropped": {**shared, "dropout": 0.3, "dropout_seed": seed},
+        "reflections and others": {**shared, "rel_value": normal(h, 9, d), "gain": normal(h, 9), "rectify": True},
+        "reflections, mapped": {**shared, "rotors": normal(1, m, d // 2, 2, 2), "scale": normal(h)},
+        "reflections of spans": {
+            **shared, "spans": np.sort(rng.integers(-2, m + 3, (1, n, 2)), axis=-1), "window": 60, **starts,
+        },
+        "network, dropped": {**network, "dropout": 0.3, "dropout_seed": seed, "window": 40, "causal": True},
+        "network, lifted": {**network, "polar": normal(1, d), "angles": rng.random((1, m, d)), "scale": normal(h)},
+        "network and others": {
+            **network, "scores": normal(b, h, n, m), "gain": normal(h, 9), "softcap": 2.0, "lengths": np.array([m, 7]),
+        },
         "bands": bands, "bands and others": {**bands, "bias": normal(h, 9), "rel_key": normal(1, 5, d)},
         "bands and offsets": {**bands, "key_offset": 30 * rng.random((h, m)), "sinks": normal(h), "window": 30},
         "bands of spans": {**bands, "spans": np.sort(rng.integers(-2, m + 3, (1, n, 2)), axis=-1), "causal": True},
@@ -110,7 +123,10 @@ APART = (
     "network", "network of turned heads", "network of causal ones", "network and offsets", "network and values",
     "network, turned", "reflections", "reflections of turned heads", "reflections in a window",
     "reflections from starts", "reflections and offsets", "reflections, turned", "reflections and a cap",
+    "reflections of mixed heads", "reflections of all heads, dropped", "reflections and others", "reflections, mapped",
+    "reflections of spans", "network, dropped", "network, lifted", "network and others",
 )  # fmt: skip
+LONG = {"network of turned heads", "reflections of turned heads", "reflections of mixed heads"}  # are never kept
 
 
 def problem(rng, name, dtype, n=1, m=130, d=8):
@@ -125,6 +141,19 @@ def test_a_cache_grows_within_one_kind(rng, dtype, name):
         seen._kept.clear()
         check([problem(rng, name, dtype_of(dtype), n, m) for m in (70, 71, 131, 70)])
         assert len(seen._kept) == 1
+
+
+@pytest.mark.parametrize("name", APART)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_of_few_queries_calls_are_kept(rng, dtype, name):
+    kept = dtype in ("float32", "float64") and name not in LONG
+    for n, m in ((1, 130), (4, 300)):
+        again._kept.clear()
+        problems = [problem(rng, name, dtype_of(dtype), n, m) for _ in range(4)]
+        check(problems[:2], fastpe.attention)
+        assert len(again._kept) == kept
+        for each in problems[2:] if kept else []:
+            assert_same(only_again(**each), anew(**each))
 
 
 @pytest.mark.parametrize("name", BANDED)

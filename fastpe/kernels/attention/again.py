@@ -51,7 +51,7 @@ def forward_again(run, lanes, record, size, out, lse, q, k, v, given, slots, tur
     given: the `WORDS` of what is given, or None. True, else None: slots, where it has slots of the kernels or drops
     weights; turns, where it may have what turns or scales rows; moves, where it has what maps or lifts them.
     """
-    return _as_before(record, q, k, v) and _exactly(
+    return as_before(record, q, k, v) and _exactly(
         (run, lanes), record, size, out, lse, q, k, v, given, slots, turns, moves
     )  # fmt: skip
 
@@ -63,7 +63,7 @@ def halves_again(run, lanes, record, size, out, lse, q, k, v, given, slots, turn
     All of q, k, v and out are the integers that `simd.halves` makes of such numbers; what is given is float32, or
     float64, and turns nothing.
     """
-    return _as_before(record, q, k, v) and _rounded(
+    return as_before(record, q, k, v) and _rounded(
         (run, lanes), record, size, out, lse, q, k, v, given, slots, turns, moves
     )
 
@@ -74,7 +74,7 @@ def forward_at(run, lanes, record, size, out, words, given, slots, turns, moves)
 
     words: the addresses of q, k and v, and from `AT` on what is given; of that nothing where given is None.
     """
-    lse, rows = np.empty(out.shape[:3], out.dtype), _qkv_at(record, out, words)
+    lse, rows = np.empty(out.shape[:3], out.dtype), qkv_at(record, out, words)
     if given is None:
         return _exactly((run, lanes), record, size, out, lse, *rows, None, slots, turns, moves)
     return _exactly((run, lanes), record, size, out, lse, *rows, words[AT:], slots, turns, moves)
@@ -83,7 +83,7 @@ def forward_at(run, lanes, record, size, out, words, given, slots, turns, moves)
 @entry(label="attention of half precision that is called again")
 def halves_at(run, lanes, record, size, out, words, given, slots, turns, moves):
     """`halves_again` of arrays at addresses, as `forward_at`."""
-    lse, rows = np.empty(out.shape[:3], np.float32), _qkv_at(record, out, words)
+    lse, rows = np.empty(out.shape[:3], np.float32), qkv_at(record, out, words)
     if given is None:
         return _rounded((run, lanes), record, size, out, lse, *rows, None, slots, turns, moves)
     return _rounded((run, lanes), record, size, out, lse, *rows, words[AT:], slots, turns, moves)
@@ -92,17 +92,19 @@ def halves_at(run, lanes, record, size, out, words, given, slots, turns, moves):
 @entry(label="attention with bands that is called again")
 def bands_again(run, lanes, record, size, out, lse, q, k, v, given, slots):
     """`forward_again` with bands, whose record is that of the pass over one of them."""
-    return _as_before(record, q, k, v) and _banded((run, lanes), record, size, out, lse, q, k, v, given, slots)
+    return as_before(record, q, k, v) and _banded((run, lanes), record, size, out, lse, q, k, v, given, slots)
 
 
 @inner
-def _as_before(record, q, k, v):
+def as_before(record, q, k, v):
+    """Whether they are laid out as those of the call that left a record."""
     alike = is_laid_out(q, record, 0) and is_laid_out(k, record, LAYOUT)
     return alike and is_laid_out(v, record, 2 * LAYOUT)
 
 
 @allocating
-def _qkv_at(record, like, words):
+def qkv_at(record, like, words):
+    """q, k and v, which lie where the first words say, laid out likewise."""
     q, k, v = numbers_at(words, 0, AT)
     return array_at(q, record, 0, like), array_at(k, record, LAYOUT, like), array_at(v, record, 2 * LAYOUT, like)
 
@@ -143,7 +145,7 @@ def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, moves, ha
     if slots is None:
         done = run_kept(crew, own, (first, out, lse, arenas, rows, seen))
         hold(board)
-        return done and _drained(out, lse, arrays.sinks)
+        return done and drained(out, lse, arrays.sinks)
     takes, of_slots = slots_of(sizes, arrays, out)
     if not takes:
         return False
@@ -152,14 +154,8 @@ def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, moves, ha
     if not done:
         return False
     if not has_columns(arrays):
-        return _drained(out, lse, arrays.sinks)
-    bases = of_slots[1].bases.reshape(lse.shape[0], lse.shape[1], 1)
-    if arrays.sinks.size:
-        raised = lse + bases
-        drain_rows(out, raised, arrays.sinks)
-        lse[:] = raised - bases
-    lse[:] = lse + bases
-    return True
+        return drained(out, lse, arrays.sinks)
+    return raised(out, lse, of_slots[1].bases.reshape(lse.shape[0], lse.shape[1], 1), arrays.sinks)
 
 
 @allocating
@@ -177,9 +173,21 @@ def _turned(crew, sizes, arrays, q, k, v, turns, moves, halves):
 
 
 @inner
-def _drained(out, lse, sinks):
+def drained(out, lse, sinks):
+    """True, after what sinks take."""
     if sinks.size:
         drain_rows(out, lse, sinks)
+    return True
+
+
+@allocating
+def raised(out, lse, bases, sinks):
+    """As `drained`, of lse that is less than it is by bases, which broadcast to it."""
+    if sinks.size:
+        whole = lse + bases
+        drain_rows(out, whole, sinks)
+        lse[:] = whole - bases
+    lse[:] = lse + bases
     return True
 
 

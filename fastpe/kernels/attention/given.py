@@ -80,6 +80,11 @@ class Given(NamedTuple):
     row_scale: np.ndarray
     rotors: np.ndarray
     polar: np.ndarray
+    reflectors: np.ndarray
+    reflect: np.ndarray
+    mlp_in: np.ndarray
+    mlp_bias: np.ndarray
+    mlp_out: np.ndarray
     key_offset: np.ndarray
     angles: np.ndarray
     growth: np.ndarray

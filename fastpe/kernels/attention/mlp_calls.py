@@ -2,14 +2,17 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fastpe.kernels._jit import entry, inner
-from fastpe.kernels.attention.beside import beside_of, makes_beside
+from fastpe.kernels.attention.beside import beside_of, in_parts, makes_beside, whole_of
 from fastpe.kernels.attention.mlp import ONE, ROWS, Net, Side
 from fastpe.kernels.attention.mlp_backward import MlpGradients, mlp_backward
 from fastpe.kernels.attention.mlp_dropped import drops_of
 from fastpe.kernels.attention.mlp_forward import mlp_forward
 from fastpe.kernels.attention.mlp_masks import masked_of
 from fastpe.kernels.attention.mlp_terms import Terms
+from fastpe.kernels.kept import keep, record_size
 from fastpe.kernels.simd import at, pointer, row
 from fastpe.kernels.threads import claim, in_lanes
 
@@ -161,17 +164,21 @@ def _drops(dropout, b, case):
 
 
 @inner
-def _forward(lane, board, x, dropout, others, bases, y, case, room, arenas):
+def _forward(
+    lane, board, x, y, bases, arenas, dropout, rows, seen, of_others, slots, rest, case_of_others, room_of_others, case,
+    room,
+):  # fmt: skip
+    others = whole_of((rows, seen, of_others, slots, rest, case_of_others, room_of_others))
     blocks, task = (case.queries + ROWS - 1) // ROWS, claim(board)
     h, n, e = case.heads, case.queries, case.v_width
     while task < case.batch * blocks:
         b, query = task // blocks, task % blocks * ROWS
-        rows = min(ROWS, x.lengths[b, 0] - query)
-        if rows > 0:
+        queries = min(ROWS, x.lengths[b, 0] - query)
+        if queries > 0:
             out, lse = at(pointer(y.out), b * h * n * e), at(pointer(y.lse), b * h * n)
             mlp_forward(
                 _side(x, b, case), _net(x, case), _terms(others, bases, lane, b, b * h), _drops(dropout, b, case),
-                query, rows, out, n * e, e, lse, n, row(arenas, lane), room,
+                query, queries, out, n * e, e, lse, n, row(arenas, lane), room,
             )  # fmt: skip
         task = claim(board)
 
@@ -193,11 +200,19 @@ def _backward(lane, board, x, dropout, others, bases, y, case, offsets, room, ar
 
 @entry(label="attention through a network over scores")
 def mlp_forward_calls(crew, board, x, dropout, others, bases, y, case, room, arenas):
-    """`out` and `lse` of `y`, which hold zeros and minus infinity for queries that are padding.
+    """`out` and `lse` of `y`, which hold zeros and minus infinity for queries that are padding; returns the record of
+    the call (see `kernels.kept`).
 
     others: `beside.Others`, or None. bases (B, H, N), float64: where keys have offsets, what lse is less of.
     """
-    in_lanes(crew, _forward, (pointer(board), x, dropout, others, bases, y, case, room, arenas))
+    first = pointer(board), x, y, bases, arenas
+    beside, slots, rest = in_parts(others)
+    dropped = (*first, dropout)
+    whole = (*dropped, *beside, *slots, *rest, case, room)
+    in_lanes(crew, _forward, whole)
+    record = np.empty(record_size(whole), np.int64)
+    keep(record, _forward, (first, dropped, (*dropped, *beside), (*dropped, *beside, *slots)), whole)
+    return record
 
 
 @entry(label="gradients of attention through a network over scores")

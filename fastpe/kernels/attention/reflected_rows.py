@@ -10,13 +10,14 @@ import math
 import numpy as np
 
 from fastpe.kernels._jit import entry, inlined, inner
-from fastpe.kernels.attention.beside import beside_of
+from fastpe.kernels.attention.beside import beside_of, in_parts, whole_of
 from fastpe.kernels.attention.cells import FEW, clear
 from fastpe.kernels.attention.reflected import ONE, block_of, head_of
 from fastpe.kernels.attention.reflected_blocks import span_of, spans_of
 from fastpe.kernels.attention.reflected_dropped import drop_from, dropped_of, margin
 from fastpe.kernels.attention.reflected_terms import finish_row, mix_rel_value_of_row
 from fastpe.kernels.gemm import ONTO, float_gemm
+from fastpe.kernels.kept import keep, record_size
 from fastpe.kernels.simd import (
     at,
     exp,
@@ -133,7 +134,8 @@ def row_forward(head, beside, width, k_row, v_width, v_row, q, scale, seen, met,
 
 
 @inner
-def _lane(lane, board, tokens, sizes, dropout, others, out, lse, bases, arenas):
+def _lane(lane, board, out, lse, bases, arenas, tokens, dropout, rows, seen, of_others, slots, rest, case, room, sizes):
+    others = whole_of((rows, seen, of_others, slots, rest, case, room))
     arena, width, v_width = row(arenas, lane), sizes.width, sizes.v_width
     x, scores = arena, at(arena, (width + lanes(arena) - 1) // lanes(arena) * lanes(arena))
     task = claim(board)
@@ -160,8 +162,15 @@ def _lane(lane, board, tokens, sizes, dropout, others, out, lse, bases, arenas):
 
 @entry(label="attention of few queries through reflections")
 def forward(crew, board, tokens, sizes, dropout, others, out, lse, bases, arenas):
-    """As `reflected.forward`, without products.
+    """As `reflected.forward`, without products; returns the record of the call (see `kernels.kept`).
 
     arenas: for a lane D numbers, in whole vectors, and one for each key.
     """
-    in_lanes(crew, _lane, (pointer(board), tokens, sizes, dropout, others, out, lse, bases, arenas))
+    first = pointer(board), out, lse, bases, arenas, tokens
+    beside, slots, rest = in_parts(others)
+    dropped = (*first, dropout)
+    whole = (*dropped, *beside, *slots, *rest, sizes)
+    in_lanes(crew, _lane, whole)
+    record = np.empty(record_size(whole), np.int64)
+    keep(record, _lane, (first, dropped, (*dropped, *beside), (*dropped, *beside, *slots)), whole)
+    return record

@@ -31,22 +31,41 @@ def turned_of(crew, sizes, given, q, k, moves):
     crew: who does it, as a plain tuple. q, k: in one piece, of one axis, as `start_within` has them. moves: True where
     anything is mapped or lifted, else None.
     """
-    m = sizes.keys
-    farthest = np.int64(0)
-    for start in given.starts:
-        farthest = max(farthest, start)
-    most = max(farthest + sizes.queries, m)
-    fits = are_finite(given.angles) and are_finite(given.rotors) and are_finite(given.polar)
-    fits &= (not given.angles.size or most <= sizes.places) and grows_little(sizes, given.growth, q)
-    if not (fits and (sizes.mapped_places < 2 or most <= sizes.mapped_places)):
+    if not _takes(sizes, given, q):
         return False, q, k, q[:0]
     fits, qr, width = _turned_queries(sizes, given, q, moves)
     if given.rotors.size or given.rel_gain.size or not (given.angles.size + given.growth.size + given.polar.size):
         return fits, qr, _turned_keys(crew, sizes, given, k, moves), q[:0]
     turns, shape = _turns_of_keys(sizes, given, q), (
-        sizes.samples, sizes.heads, sizes.key_heads, sizes.queries, m, sizes.width, width,
+        sizes.samples, sizes.heads, sizes.key_heads, sizes.queries, sizes.keys, sizes.width, width,
     )  # fmt: skip
     return fits, qr, k, products_within(crew, qr, k, turns, shape)
+
+
+@allocating
+def turned_in_memory(crew, sizes, given, q, k):
+    """`turned_of` without products: keys too are turned in memory, where a query reads them by itself."""
+    if not has_turns(given):
+        return True, q, k
+    if not _takes(sizes, given, q):
+        return False, q, k
+    if given.rotors.size or given.polar.size:
+        fits, qr, _ = _turned_queries(sizes, given, q, True)
+        return fits, qr, _turned_keys(crew, sizes, given, k, True)
+    fits, qr, _ = _turned_queries(sizes, given, q, None)
+    return fits, qr, _turned_keys(crew, sizes, given, k, None)
+
+
+@inner
+def _takes(sizes, given, like):
+    """Whether attention takes what is given, but for scales."""
+    farthest = np.int64(0)
+    for start in given.starts:
+        farthest = max(farthest, start)
+    most = max(farthest + sizes.queries, sizes.keys)
+    fits = are_finite(given.angles) and are_finite(given.rotors) and are_finite(given.polar)
+    fits &= (not given.angles.size or most <= sizes.places) and grows_little(sizes, given.growth, like)
+    return fits and (sizes.mapped_places < 2 or most <= sizes.mapped_places)
 
 
 @allocating

@@ -1,0 +1,93 @@
+"""Calls through reflections or a network of which the arrays alone are new, as `again` has others.
+
+Of few queries a record is made, of what goes beside as well. Calls with a mask always go the long way, since one that
+leaves every query an interval of keys becomes spans; so do those of half precision.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastpe.functional import again
+from fastpe.functional.axes import Array
+from fastpe.functional.beside import Ran
+from fastpe.functional.layouts import PLAIN
+from fastpe.functional.networks import Network
+from fastpe.functional.reflections import Reflections
+from fastpe.kernels.attention import apart_again
+from fastpe.kernels.attention.records import SLOTS, Inputs
+from fastpe.kernels.attention.sight import FARTHEST
+from fastpe.kernels.dropout import NO_DROPOUT
+from fastpe.kernels.threads import run_again
+
+_IN_MEMORY = {"angles", "rotors", "polar"}  # with which keys are laid down
+
+
+class Made(NamedTuple):
+    """What a call was made of."""
+
+    own: Network | Reflections
+    ran: Ran
+    spans: Array
+    occupied: Array
+    scale: Array  # of each head, as it was given
+
+
+def fits(qkv: tuple[Array, ...], given: Mapping[str, Array] | None, own: Network | Reflections) -> bool:
+    """Whether compiled code takes the arrays as they are."""
+    q, k, _ = qkv
+    if not given or "mask" in given or q.shape[2] > again.MOST_QUERIES or not again.fits(q, k, given, own.dtype):
+        return False
+    if given.keys() & _IN_MEMORY and again.is_much(k, own.dtype, lifted="polar" in given):
+        return False
+    if isinstance(own, Network):
+        return True
+    own_heads = given["reflectors"].shape[:-1] == given["reflect"].shape
+    return own_heads and all(x.flags.num & PLAIN == PLAIN for x in qkv)
+
+
+class ApartAgain(again.Again):
+    """Such a call, and what runs it again."""
+
+    __slots__ = ("run_arrays",)
+
+    def __init__(
+        self, qkv: tuple[Array, ...], given: Mapping[str, Array] | None, made: Made, window: int | None, half: bool,
+        return_lse: bool,
+    ) -> None:  # fmt: skip
+        own, ran = made.own, made.ran
+        inputs, level, of_others = _inputs_of(made), apart_again.PLAIN, 0
+        if ran.others is not None:
+            level = apart_again.BESIDE if ran.others.x.slots is None else apart_again.WITH_SLOTS
+            of_others = ran.others.arenas.shape[1]
+        elif own.dropout is not None:
+            level = apart_again.DROPPED
+        dropout = NO_DROPOUT if own.dropout is None and ran.others is not None else own.dropout
+        head = np.array([level, min(window or 0, int(FARTHEST)), own.has_offsets, of_others], np.int64)
+        record = np.concatenate([head, ran.record])
+        super().__init__(qkv, given, record, tuple(inputs), ran.size, own.out, half, return_lse, dropout)
+        functions = (
+            (apart_again.network_at, apart_again.network_again)
+            if isinstance(own, Network)
+            else (apart_again.reflected_at, apart_again.reflected_again)
+        )
+        (self.entry, self.run_arrays), self.kind = functions, ()
+        self.work, self.tasks = -(-ran.work // self.keys), ran.tasks
+
+    def _run(self, lanes: int, found: tuple[Array, Array], qkv: tuple[Array, ...], given: Array | None) -> bool:
+        return bool(run_again(lanes, 0, self.run_arrays, self.record, self.size, *found, *qkv, given))
+
+
+def _inputs_of(made: Made) -> Inputs:
+    """Of what the sizes are taken that `again` lays down: a network has the bias of its own."""
+    others = made.ran.others
+    if others is None:
+        nothing: Any = np.zeros(0)
+        table = np.zeros((len(SLOTS), 1), np.int64)
+        inputs = Inputs(*[nothing] * len(Inputs._fields))._replace(
+            spans=made.spans, occupied=made.occupied, scale=made.scale, slots=None, columns=None, table=table
+        )
+    else:
+        inputs = others.x
+    return inputs._replace(bias=made.own.inputs.bias) if isinstance(made.own, Network) else inputs

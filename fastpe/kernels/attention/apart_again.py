@@ -1,0 +1,158 @@
+"""Calls of attention through reflections or a network that are made again, as `again` has those of others.
+
+On those ways a query reads keys by itself, so that they are turned in memory.
+"""
+
+import numpy as np
+
+from fastpe.kernels._jit import allocating, entry
+from fastpe.kernels.attention.again import AT, FRONT, HEAD, as_before, drained, qkv_at, raised
+from fastpe.kernels.attention.given import NUMBER, SIZES, Sizes, dropout_of, given_at, seen_of, slots_of
+from fastpe.kernels.attention.mlp_calls import MlpInputs, MlpOutputs
+from fastpe.kernels.attention.reflected import Tokens
+from fastpe.kernels.attention.turns import turned_in_memory
+from fastpe.kernels.attention.unfolding import are_finite
+from fastpe.kernels.kept import numbers_at, run_kept, start_within
+from fastpe.kernels.simd import hold, pointer
+from fastpe.kernels.threads import BOARD
+
+PLAIN, DROPPED, BESIDE, WITH_SLOTS = map(np.int64, range(4))
+"""What a record has others of: what all have, weights that are dropped as well, what goes beside, and its slots."""
+OWN = 4
+BODY = HEAD + OWN
+"""Words before the record: after `again.HEAD` one of these; the window, or 0; whether lse is less than it is by bases;
+the memory that a lane has for what goes beside."""
+
+
+@entry(label="attention through reflections that is called again")
+def reflected_again(run, lanes, record, size, out, lse, q, k, v, given):
+    """As `again.forward_again`; q, k and v lie in one piece, and there is a reflector for each `reflect`."""
+    return as_before(record, q, k, v) and _reflected((run, lanes), record, size, out, lse, q, k, v, given)
+
+
+@entry(label="attention through reflections that is called again")
+def reflected_at(run, lanes, record, size, out, words):
+    """As `again.forward_at`."""
+    lse, (q, k, v) = np.empty(out.shape[:3], out.dtype), qkv_at(record, out, words)
+    return _reflected((run, lanes), record, size, out, lse, q, k, v, words[AT:])
+
+
+@entry(label="attention through a network that is called again")
+def network_again(run, lanes, record, size, out, lse, q, k, v, given):
+    """As `again.forward_again`."""
+    return as_before(record, q, k, v) and _networked((run, lanes), record, size, out, lse, q, k, v, given)
+
+
+@entry(label="attention through a network that is called again")
+def network_at(run, lanes, record, size, out, words):
+    """As `again.forward_at`."""
+    lse, (q, k, v) = np.empty(out.shape[:3], out.dtype), qkv_at(record, out, words)
+    return _networked((run, lanes), record, size, out, lse, q, k, v, words[AT:])
+
+
+@allocating
+def _reflected(crew, record, size, out, lse, q, k, v, given):
+    level, window, is_raised, _ = numbers_at(record, HEAD, OWN)
+    sizes = Sizes(*numbers_at(record, FRONT, SIZES))
+    arrays = given_at(given, record[HEAD - NUMBER : HEAD], out)
+    takes, rows, seen, slots = _looked(crew, sizes, arrays, out, q, k, v)
+    if not (takes and are_finite(arrays.reflectors) and are_finite(arrays.reflect)):
+        return False
+    (_, qr, _, kr, first_v, nothing), (lengths, starts, spans, _, _, _, scale) = rows, seen
+    tokens = Tokens(
+        qr, kr, first_v, arrays.reflectors, arrays.reflect, nothing, np.ones_like(scale) if level >= BESIDE else scale,
+        _numbers(lengths, starts), _near(sizes, arrays, spans, starts, window).reshape(-1),
+        arrays.key_offset, np.array([np.finfo(out.dtype).min, out.dtype.type(1.0)]),
+    )  # fmt: skip
+    board, bases = np.zeros(BOARD, np.int64), _cleared(out, lse, is_raised)
+    arenas = np.zeros((crew[1], size), out.dtype)
+    first = pointer(board), out.reshape(-1), lse.reshape(-1), bases.reshape(-1), arenas, tokens
+    done = _run(crew, record, first, dropout_of(given), rows, seen, slots)
+    hold(board)
+    return done and _finished(out, lse, bases, arrays.sinks, is_raised)
+
+
+@allocating
+def _networked(crew, record, size, out, lse, q, k, v, given):
+    is_raised, sizes = record[HEAD + 2], Sizes(*numbers_at(record, FRONT, SIZES))
+    arrays = given_at(given, record[HEAD - NUMBER : HEAD], out)
+    takes, rows, seen, slots = _looked(crew, sizes, arrays, out, q, k, v)
+    if not (takes and are_finite(arrays.mlp_in) and are_finite(arrays.mlp_bias) and are_finite(arrays.mlp_out)):
+        return False
+    (_, qr, _, kr, first_v, none), (lengths, starts, spans, _, _, bias, scale) = rows, seen
+    x = MlpInputs(
+        qr, kr, first_v, bias, arrays.scores, arrays.values, slots[0].indices, scale, arrays.mlp_in, arrays.mlp_bias,
+        arrays.mlp_out, lengths, starts, spans.reshape(-1),
+    )  # fmt: skip
+    board, bases = np.zeros(BOARD, np.int64), _cleared(out, lse, is_raised)
+    y = MlpOutputs(
+        out.reshape(-1), lse.reshape(-1), none, none, none, none, none, none, none, none, none, none, none, none
+    )
+    arenas = np.empty((crew[1], size), out.dtype)
+    done = _run(crew, record, (pointer(board), x, y, bases.reshape(-1), arenas), dropout_of(given), rows, seen, slots)
+    hold(board)
+    return done and _finished(out, lse, bases, arrays.sinks, is_raised)
+
+
+@allocating
+def _looked(crew, sizes, arrays, out, q, k, v):
+    """Rows, what queries see, and slots, as `Inputs` has them; before them, whether attention takes what is given."""
+    first_q, first_k, first_v = start_within(q), start_within(k), start_within(v)
+    fits, seen = seen_of(sizes, arrays, out)
+    takes, slots = slots_of(sizes, arrays, out)
+    fits = fits and takes and are_finite(arrays.sinks)
+    takes, qr, kr = turned_in_memory((crew[0], crew[1], crew[1]), sizes, arrays, first_q, first_k)
+    if arrays.polar.size:  # nothing reads rows before they were lifted
+        first_q, first_k = qr, kr
+    return fits and takes, (first_q, qr, first_k, kr, first_v, first_q[:0]), seen, slots
+
+
+@allocating
+def _numbers(lengths, starts):
+    """`Tokens.lengths`."""
+    found = np.empty((starts.size, 3), np.int64)
+    found[:, :2], found[:, 2] = lengths, starts
+    return found
+
+
+@allocating
+def _near(sizes, arrays, spans, starts, window):
+    """What `functional.reflections.spans_near` gives."""
+    if window == 0:
+        return spans
+    samples = sizes.samples if arrays.starts.size else 1
+    found = np.empty((max(sizes.spans, samples), sizes.queries, 2), np.int64)
+    for b in range(found.shape[0]):
+        for i in range(sizes.queries):
+            query = starts[b] + i
+            near, last = max(query - window + 1, 0), query + 1
+            if arrays.spans.size:
+                near, last = max(spans[b % sizes.spans, i, 0], near), spans[b % sizes.spans, i, 1]
+            found[b, i, 0], found[b, i, 1] = near, last
+    return found
+
+
+@allocating
+def _cleared(out, lse, is_raised):
+    """Bases; outputs of queries that see nothing."""
+    out[:], lse[:] = 0.0, -np.inf
+    return np.zeros(lse.shape if is_raised else (1, 1, 1))
+
+
+@allocating
+def _run(crew, record, first, dropout, rows, seen, slots):
+    """Run the record with as much of that as it has."""
+    own, level, size = record[BODY:].copy(), record[HEAD], record[BODY - 1]
+    if level == PLAIN:
+        return run_kept(crew, own, first)
+    if level == DROPPED:
+        return run_kept(crew, own, (*first, dropout))
+    arenas = np.zeros((crew[1], size), rows[0].dtype)
+    if level == BESIDE:
+        return run_kept(crew, own, (*first, dropout, rows, seen, arenas))
+    return run_kept(crew, own, (*first, dropout, rows, seen, arenas, slots))
+
+
+@allocating
+def _finished(out, lse, bases, sinks, is_raised):
+    return raised(out, lse, bases, sinks) if is_raised else drained(out, lse, sinks)
