@@ -8,6 +8,7 @@ alone need be a finite number. The powers are made once for all heads. Two to th
 import numpy as np
 
 from fastpe.kernels._jit import allocating, entry, inner
+from fastpe.kernels.board import BOARD, claim
 from fastpe.kernels.simd import (
     absolute,
     at,
@@ -24,7 +25,7 @@ from fastpe.kernels.simd import (
     store_rounded,
     where_negative,
 )
-from fastpe.kernels.threads import BOARD, claim, in_lanes
+from fastpe.kernels.threads import in_lanes
 
 ROWS_OF_A_TASK = 64
 

@@ -14,6 +14,7 @@ from fastpe.kernels._jit import entry, inlined, inner
 from fastpe.kernels.adam import adam, add_up, clipped_share
 from fastpe.kernels.bfloat16.pack import pack_band
 from fastpe.kernels.bfloat16.way import named, rounding
+from fastpe.kernels.board import claim, finish, wait_for
 from fastpe.kernels.composed import compose, decompose
 from fastpe.kernels.ends import clear
 from fastpe.kernels.gemm import FROM, OVERWRITE, transpose
@@ -27,7 +28,7 @@ from fastpe.kernels.model import (
 )
 from fastpe.kernels.pack import ALONE, Pack, pack_from, packs_in, pass_on, side_by_side, take_turn
 from fastpe.kernels.simd import at, plain, pointer, row, with_pointers
-from fastpe.kernels.threads import claim, finish, in_lanes, wait_for
+from fastpe.kernels.threads import in_lanes
 
 ALL = np.int64(-1)  # in the place of a pack's number
 

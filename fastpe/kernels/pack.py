@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fastpe.kernels._jit import inner
+from fastpe.kernels.board import end_turn, shared_count, wait_turn
 from fastpe.kernels.dropout import drop_rows, drops, place_in
 from fastpe.kernels.simd import at, pointer
-from fastpe.kernels.threads import end_turn, shared_count, wait_turn
 
 LINE = np.int64(8)  # counters that lanes share stand on cache lines of their own
 ALONE = np.int64(-1)  # in the place of a counter

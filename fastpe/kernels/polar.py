@@ -10,6 +10,7 @@ import numpy as np
 from numba.extending import intrinsic
 
 from fastpe.kernels._jit import allocating, entry, inlined, inner
+from fastpe.kernels.board import BOARD, claim
 from fastpe.kernels.simd import (
     absolute,
     at,
@@ -27,7 +28,7 @@ from fastpe.kernels.simd import (
     store_rounded,
     where_negative,
 )
-from fastpe.kernels.threads import BOARD, claim, in_lanes
+from fastpe.kernels.threads import in_lanes
 from fastpe.kernels.trig import sincos
 
 ROWS_OF_A_TASK = 64

@@ -14,6 +14,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from fastpe.kernels._jit import allocating, entry, inlined, inner
+from fastpe.kernels.board import BOARD, claim
 from fastpe.kernels.choice import called
 from fastpe.kernels.simd import (
     at,
@@ -31,7 +32,7 @@ from fastpe.kernels.simd import (
     store_rounded,
     swapped,
 )
-from fastpe.kernels.threads import BOARD, claim, in_lanes
+from fastpe.kernels.threads import in_lanes
 from fastpe.kernels.trig import sincos, sincos_near
 
 ROWS_OF_A_TASK = 64

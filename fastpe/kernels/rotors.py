@@ -14,6 +14,7 @@ import numpy as np
 
 from fastpe.kernels._jit import allocating, entry, inner
 from fastpe.kernels.attention.cells import add_scaled
+from fastpe.kernels.board import BOARD, claim
 from fastpe.kernels.maps_apart import add_apart, map_apart, map_apart_back
 from fastpe.kernels.simd import (
     at,
@@ -30,7 +31,7 @@ from fastpe.kernels.simd import (
     total,
 )
 from fastpe.kernels.simd import zeros as zeros_of
-from fastpe.kernels.threads import BOARD, claim, in_lanes
+from fastpe.kernels.threads import in_lanes
 
 ROWS_OF_A_TASK = 64
 CHANNELS_OF_A_TASK = 16  # of a gradient, where all rows have the same maps; whole vectors

@@ -1,7 +1,7 @@
 """Threads: how a kernel's work is spread over cores, and the only place that starts any.
 
 A batch is cut into numbered *tasks*, by its shape alone. Threads, called *lanes*, claim the tasks one after the other
-from a shared counter, so that a core which another process holds up does fewer of them. Which lane runs a task never
+from a shared counter (`board`), so that a core which another process holds up does fewer of them. Which lane runs a task never
 changes a bit of its result. A task of a later phase waits until all tasks of the phases before it are finished:
 
     @inner
@@ -24,7 +24,6 @@ A lane waits only for tasks that other lanes have claimed and are running, so an
 through. Numba's `prange` appears once, in `_all_lanes`: a kernel inside a `prange` of its own is compiled twice over.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -42,10 +41,11 @@ from numba.np.ufunc import parallel
 from fastpe.base import forks
 from fastpe.base.guard import OneAtATime
 from fastpe.base.validation import whole
-from fastpe.kernels._jit import entry, inner
+from fastpe.kernels._jit import entry
+from fastpe.kernels.board import BOARD
 from fastpe.kernels.openmp import RUNS_LANES, start_threads
 from fastpe.kernels.simd import aligned_zeros
-from fastpe.kernels.simd.pointers import check_status, element
+from fastpe.kernels.simd.pointers import check_status
 
 _LITTLE, _LITTLE_AWAKE = 2**18, 2**17
 _MOST_THREADS = 1024  # tens of thousands end the process without a word
@@ -104,7 +104,6 @@ class Crew(NamedTuple):
 
 _threads_started = False
 _lanes_lock = OneAtATime()
-BOARD = 24  # elements: its counters with their cache lines
 _board = aligned_zeros(BOARD, np.int64)
 _ALONE = Crew(0, 1, 1)
 
@@ -270,77 +269,3 @@ def thunk_of(context, module, function, called, record_type):
     check_status(b, status.is_error)
     b.ret_void()
     return thunk
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The board: how lanes share out tasks. Two counters, each alone on its cache line: tasks claimed, tasks finished.
-
-_FINISHED = np.int64(8)
-_PATIENCE = 2000  # looks at the board, some microseconds, before a waiting lane offers its core to others
-_YIELD = "SwitchToThread" if os.name == "nt" else "sched_yield"
-
-
-@intrinsic
-def _fetch_add(typingctx, p, offset):
-    """Add one to a counter that lanes share; returns what it was."""
-
-    def emit(context, b, signature, arguments):
-        return b.atomic_rmw("add", element(b, *arguments), ir.Constant(_I64, 1), "acq_rel")
-
-    return types.int64(p, types.intp), emit
-
-
-@intrinsic
-def shared_count(typingctx, p, offset):
-    """A counter that lanes share, and all that was written before it came to that."""
-
-    def emit(context, b, signature, arguments):
-        return b.load_atomic(element(b, *arguments), "acquire", 8)
-
-    return types.int64(p, types.intp), emit
-
-
-@intrinsic
-def _give_way(typingctx):
-    """Let another thread have this core."""
-
-    def emit(context, b, signature, arguments):
-        function = cgutils.get_or_insert_function(b.module, ir.FunctionType(_I32, []), _YIELD)
-        b.call(function, [])
-        return context.get_dummy_value()
-
-    return types.void(), emit
-
-
-@inner
-def claim(board):
-    """The number of a task that is now the caller's to run; past the last task there is nothing left to do."""
-    return _fetch_add(board, np.int64(0))
-
-
-@inner
-def finish(board):
-    """Tell the other lanes that a claimed task is done, and let them see what it wrote."""
-    _fetch_add(board, _FINISHED)
-
-
-@inner
-def wait_for(board, tasks):
-    """Return when so many tasks are finished, and all that they wrote can be read."""
-    wait_turn(board, _FINISHED, tasks)
-
-
-@inner
-def wait_turn(turns, place, turn):
-    """Return when the shared counter at `place` has come to `turn`: what is added up in turns has one order."""
-    looks = 0
-    while shared_count(turns, place) < turn:
-        looks += 1
-        if looks > _PATIENCE:
-            _give_way()
-
-
-@inner
-def end_turn(turns, place):
-    """Let the next one have its turn."""
-    _fetch_add(turns, place)

@@ -22,7 +22,8 @@ from fastpe.kernels.simd import (
     aligned_zeros, at, get, load, load_first, part, plain, pointer, put, region, row, store, store_first,
     store_past_caches, store_rounded, total, transpose_block,
 )
-from fastpe.kernels.threads import claim, in_lanes, run_lanes
+from fastpe.kernels.board import claim
+from fastpe.kernels.threads import in_lanes, run_lanes
 
 class Layout(NamedTuple):
     first: int

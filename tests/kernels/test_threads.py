@@ -14,18 +14,9 @@ import pytest
 from fastpe import ModelConfig, Transformer
 from fastpe.kernels import openmp
 from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.board import claim, claim_at_ends, finish, wait_for
 from fastpe.kernels.simd import pointer
-from fastpe.kernels.threads import (
-    at_most,
-    claim,
-    default_threads,
-    finish,
-    in_lanes,
-    lanes_for,
-    run_lanes,
-    threads_for,
-    wait_for,
-)
+from fastpe.kernels.threads import at_most, default_threads, in_lanes, lanes_for, run_lanes, threads_for
 
 FIRST, TASKS = 40, 60
 
@@ -58,6 +49,31 @@ def test_every_task_runs_once_and_after_those_it_needs(lanes):
         np.testing.assert_array_equal(runs, 1)
         np.testing.assert_array_equal(sums, FIRST)
         assert set(owners) <= set(range(lanes))
+
+
+@inner
+def _mark(lane, board, runs, owners):
+    task = claim_at_ends(board, lane, len(owners))
+    while task < len(owners):
+        owners[task] = lane
+        runs[task] += 1
+        task = claim_at_ends(board, lane, len(owners))
+
+
+@entry
+def _marked(crew, board, runs, owners):
+    in_lanes(crew, _mark, (pointer(board), runs, owners))
+
+
+@pytest.mark.parametrize("tasks", [0, 1, 2, 7, 5000])
+def test_lanes_that_begin_at_ends_run_every_task_once(tasks):
+    for lanes in (1, 2, 3, 8):
+        for _ in range(20):
+            runs, owners = np.zeros(tasks, np.int64), np.full(tasks, -1)
+            run_lanes(lanes, _marked, runs, owners)
+            np.testing.assert_array_equal(runs, 1)
+            backward = owners % 2
+            assert np.all(np.diff(backward) >= 0)  # first those of even lanes
 
 
 def test_threads_are_checked():

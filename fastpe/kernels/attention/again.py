@@ -29,10 +29,10 @@ from fastpe.kernels.attention.given import (
 )
 from fastpe.kernels.attention.turns import has_turns, scaled_of, turned_of
 from fastpe.kernels.attention.unfolding import are_finite
+from fastpe.kernels.board import BOARD
 from fastpe.kernels.kept import LAYOUT, array_at, is_laid_out, numbers_at, run_kept, start_within
 from fastpe.kernels.narrow import round_into, widened
 from fastpe.kernels.simd import hold, pointer
-from fastpe.kernels.threads import BOARD
 
 AT = 3
 FRONT = AT * LAYOUT

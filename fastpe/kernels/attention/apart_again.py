@@ -12,9 +12,9 @@ from fastpe.kernels.attention.mlp_calls import MlpInputs, MlpOutputs
 from fastpe.kernels.attention.reflected import Tokens
 from fastpe.kernels.attention.turns import turned_in_memory
 from fastpe.kernels.attention.unfolding import are_finite
+from fastpe.kernels.board import BOARD
 from fastpe.kernels.kept import numbers_at, run_kept, start_within
 from fastpe.kernels.simd import hold, pointer
-from fastpe.kernels.threads import BOARD
 
 PLAIN, DROPPED, BESIDE, WITH_SLOTS = map(np.int64, range(4))
 """What a record has others of: what all have, weights that are dropped as well, what goes beside, and its slots."""

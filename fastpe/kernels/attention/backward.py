@@ -54,6 +54,7 @@ from fastpe.kernels.attention.score import (
     score_factor,
     scores_backward,
 )
+from fastpe.kernels.board import end_turn, wait_turn
 from fastpe.kernels.gemm import LOWER_A, LOWER_C, ONTO, OVERWRITE, UPPER_A, gemm, row_of_turned, turn
 from fastpe.kernels.simd import (
     at,
@@ -70,7 +71,6 @@ from fastpe.kernels.simd import (
     store_first,
     zeros,
 )
-from fastpe.kernels.threads import end_turn, wait_turn
 
 
 class Turns(NamedTuple):

@@ -39,9 +39,10 @@ from fastpe.kernels.attention.records import (
 from fastpe.kernels.attention.room import Room, scratch_of
 from fastpe.kernels.attention.words import Words, pack_strip, strips_of_words, words_of_head
 from fastpe.kernels.bfloat16.way import rounding
+from fastpe.kernels.board import claim, claim_at_ends, end_turn, finish, wait_for, wait_turn
 from fastpe.kernels.kept import keep, record_size
 from fastpe.kernels.simd import at, part, plain, pointer, row, scalar
-from fastpe.kernels.threads import claim, end_turn, finish, in_lanes, wait_for, wait_turn
+from fastpe.kernels.threads import in_lanes
 
 
 @inlined
@@ -92,6 +93,14 @@ def head_of_call(x, b, h, dropout, words, case, memory, way):
 
 
 @inner
+def _claim(board, lane, blocks, packed, tasks):
+    """Where a head is one block no task is longer than another."""
+    if blocks == 1 and packed == 0:
+        return claim_at_ends(board, lane, tasks)
+    return claim(board)
+
+
+@inner
 def _forward_lane(lane, board, out, lse, arenas, rows, seen, slots, dropout, rest, case, room, way, words):
     """One task is one block of queries of one head, the longest rows first; before them, strips of words."""
     x, case, room = Inputs(*rows, *seen, *slots, *rest), case_of(case), Room(*room)
@@ -100,14 +109,15 @@ def _forward_lane(lane, board, out, lse, arenas, rows, seen, slots, dropout, res
     memory = at(row(arenas, lane), room.size)
     arena = rounding(row(arenas, lane), memory, way)
     scratch = scratch_of(arena, room, at(arena, room.cells))
-    task = claim(board)
+    tasks = packed + heads * blocks
+    task = _claim(board, lane, blocks, packed, tasks)
     if words is not None:
         while task < packed:
             pack_strip(task, words, x, memory, way, case)
             finish(board)
             task = claim(board)
         wait_for(board, packed)
-    while task < packed + heads * blocks:
+    while task < tasks:
         block, head = (task - packed) // heads, (task - packed) % heads
         b, h = head // case.heads, head % case.heads
         rows = (b * case.heads + h) * case.queries
@@ -117,7 +127,7 @@ def _forward_lane(lane, board, out, lse, arenas, rows, seen, slots, dropout, res
             part(_own(out, memory, way), rows * case.o_row, case.queries * case.o_row),
             part(_own(lse, memory, way), rows, case.queries), case, scratch,
         )  # fmt: skip
-        task = claim(board)
+        task = _claim(board, lane, blocks, packed, tasks)
 
 
 @entry(label="attention")

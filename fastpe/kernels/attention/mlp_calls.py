@@ -12,9 +12,10 @@ from fastpe.kernels.attention.mlp_dropped import drops_of
 from fastpe.kernels.attention.mlp_forward import mlp_forward
 from fastpe.kernels.attention.mlp_masks import masked_of
 from fastpe.kernels.attention.mlp_terms import Terms
+from fastpe.kernels.board import claim
 from fastpe.kernels.kept import keep, record_size
 from fastpe.kernels.simd import at, pointer, row
-from fastpe.kernels.threads import claim, in_lanes
+from fastpe.kernels.threads import in_lanes
 
 
 class MlpCase(NamedTuple):

@@ -36,6 +36,7 @@ from fastpe.kernels.attention.reflected_blocks import (
 )
 from fastpe.kernels.attention.reflected_dropped import NOTHING, drop_tile, dropped_of, lay_factors
 from fastpe.kernels.attention.reflected_terms import finish_scores, mix_rel_value
+from fastpe.kernels.board import claim
 from fastpe.kernels.gemm import FROM, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,
@@ -55,7 +56,7 @@ from fastpe.kernels.simd import (
     store,
     zeros,
 )
-from fastpe.kernels.threads import claim, in_lanes
+from fastpe.kernels.threads import in_lanes
 
 ONE = np.int64(1)  # named: a call would be compiled once more for the literal
 

@@ -23,6 +23,7 @@ from fastpe.kernels.attention.reflected import ONE, block_of, head_of, meet, pro
 from fastpe.kernels.attention.reflected_blocks import BLOCK, TILE, ahead_of, look_at_tile
 from fastpe.kernels.attention.reflected_dropped import NOTHING, drop_tile, dropped_of, lay_factors
 from fastpe.kernels.attention.reflected_terms import finish_scores, offsets_of_weights, terms_back
+from fastpe.kernels.board import claim
 from fastpe.kernels.gemm import FROM, ONTO, OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import (
     at,
@@ -43,7 +44,7 @@ from fastpe.kernels.simd import (
     total,
     zeros,
 )
-from fastpe.kernels.threads import claim, in_lanes
+from fastpe.kernels.threads import in_lanes
 
 
 class Gradients(NamedTuple):

@@ -3,9 +3,10 @@
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.attention.reflected import ONE, head_of
 from fastpe.kernels.attention.reflected_blocks import TILE
+from fastpe.kernels.board import claim
 from fastpe.kernels.gemm import OVERWRITE, float_gemm, transpose
 from fastpe.kernels.simd import at, pointer, row
-from fastpe.kernels.threads import claim, in_lanes
+from fastpe.kernels.threads import in_lanes
 
 
 @inner

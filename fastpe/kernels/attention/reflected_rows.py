@@ -16,6 +16,7 @@ from fastpe.kernels.attention.reflected import ONE, block_of, head_of
 from fastpe.kernels.attention.reflected_blocks import span_of, spans_of
 from fastpe.kernels.attention.reflected_dropped import drop_from, dropped_of, margin
 from fastpe.kernels.attention.reflected_terms import finish_row, mix_rel_value_of_row
+from fastpe.kernels.board import claim_at_ends
 from fastpe.kernels.gemm import ONTO, float_gemm
 from fastpe.kernels.kept import keep, record_size
 from fastpe.kernels.simd import (
@@ -39,7 +40,7 @@ from fastpe.kernels.simd import (
     total,
     zeros,
 )
-from fastpe.kernels.threads import claim, in_lanes
+from fastpe.kernels.threads import in_lanes
 
 _KEYS = np.int64(128)  # whose sum is rounded on its own
 
@@ -138,8 +139,9 @@ def _lane(lane, board, out, lse, bases, arenas, tokens, dropout, rows, seen, of_
     others = whole_of((rows, seen, of_others, slots, rest, case, room))
     arena, width, v_width = row(arenas, lane), sizes.width, sizes.v_width
     x, scores = arena, at(arena, (width + lanes(arena) - 1) // lanes(arena) * lanes(arena))
-    task = claim(board)
-    while task < sizes.batch * sizes.heads * sizes.queries:
+    tasks = sizes.batch * sizes.heads * sizes.queries
+    task = claim_at_ends(board, lane, tasks)
+    while task < tasks:
         of_head, i = task // sizes.queries, task % sizes.queries
         b, h = of_head // sizes.heads, of_head % sizes.heads
         met = min(tokens.lengths[b, 2] + i + 1, tokens.lengths[b, 1])
@@ -157,7 +159,7 @@ def _lane(lane, board, out, lse, bases, arenas, tokens, dropout, rows, seen, of_
             put(pointer(lse), task, found)
             if sizes.raised:
                 put(pointer(bases), task, base)
-        task = claim(board)
+        task = claim_at_ends(board, lane, tasks)
 
 
 @entry(label="attention of few queries through reflections")

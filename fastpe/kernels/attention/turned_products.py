@@ -10,11 +10,12 @@ import numpy as np
 
 from fastpe.kernels._jit import allocating, inner
 from fastpe.kernels.attention.cells import dots
+from fastpe.kernels.board import BOARD, claim
 from fastpe.kernels.growth import grown, growth_factors
 from fastpe.kernels.polar import lift_row
 from fastpe.kernels.rotate import angle_factors, factors_of_row, rotate_row
 from fastpe.kernels.simd import at, hold, pointer, row
-from fastpe.kernels.threads import BOARD, claim, in_lanes
+from fastpe.kernels.threads import in_lanes
 
 _ROWS = np.int64(32)  # of keys of a task
 
