@@ -4,7 +4,7 @@ They run the record of the call before (`kernels.kept`): compiled code sees whet
 before. Where they are not, as once for each token when a cache has grown, the call goes the way of `functional.seen`,
 which leaves a record of it here; of a call with bands the whole way does. Nothing that is written to is kept from call
 to call. Calls whose slots are no arrays of the call's own sizes always go that way; so do those whose keys are copied
-first, as those of half precision are where angles turn them.
+first, as those of half precision are where they are mapped, or turned and grown.
 """
 
 import math
@@ -16,7 +16,7 @@ import numpy as np
 from fastpe.functional.arguments import dropout_stream
 from fastpe.functional.axes import AXES, Array
 from fastpe.functional.bands import Band
-from fastpe.functional.layouts import address_of, contiguous
+from fastpe.functional.layouts import PLAIN, address_of, contiguous
 from fastpe.kernels._jit import direct
 from fastpe.kernels.attention import again
 from fastpe.kernels.attention.banded import OF_A_BAND
@@ -148,6 +148,13 @@ def fits(q: Array, k: Array, given: Mapping[str, Array] | None, dtype: Any) -> b
         return False
     cells = (given[name].shape[-2:] for name in ("index", "scores") if name in given)
     return all(size == (q.shape[-2], keys) for size in cells) and not {"growth", "query_start"} <= given.keys()
+
+
+def turns_halves(k: Array, given: Mapping[str, Array] | None) -> bool:
+    """Whether compiled code turns or lifts such keys of half precision where it reads them."""
+    names = given.keys() if given else set()
+    turns = not names.isdisjoint({"angles", "polar"}) and names.isdisjoint({"rotors", "rel_gain", "growth"})
+    return turns and k.dtype.itemsize == 2 and k.flags.num & PLAIN == PLAIN
 
 
 def is_much(k: Array, dtype: Any, *, lifted: bool) -> bool:

@@ -180,31 +180,50 @@ class InOnePass(Plan):
         self, rows: Rows, looked: Looked, dropped: Dropout | None, came: tuple[Array, ...], kept: tuple[Any, Any]
     ) -> tuple[Array, Array]:
         """As `Plan` has it."""
-        (b, h, n, dv), dtype, given, mask = self.sizes, self.dtype, looked.slots, looked.sight.mask
+        dtype, given, mask = self.dtype, looked.slots, looked.sight.mask
         if self.grows:
             check_growth(given["growth"], dtype)
             rows = grown_rows(rows, given["growth"], looked.positions, self.pairs)
             given = {name: x for name, x in given.items() if name not in self.grows}
-        skips, (key, own), m = self.laid.skips and (mask is None or mask.hides_only), kept, looked.positions.m
-        lain = all(map(is_, came[1:], rows[::2])) and again.fits(came[0], came[2], own, dtype)
-        rows = q, _, k, _, v = rows_read(rows, given)
-        x, dropout, columns = self.laid.inputs(rows, given, looked, dropped, skips=skips)
-        out, lse = np.empty((b, h, n, dv), dtype), np.empty((b, h, n), dtype)
-        lanes = lanes_for(b * h * n * m * (q.shape[-1] + dv), b * h * -(-n // _BLOCK))
-        arenas = _arenas(lanes, self.size, n, dtype)
-        record = run_apart(
-            lanes, calls.forward, x, dropout, out, lse,
-            self.laid.case(m, looked.sight.spans is not NO_SPANS, skips, (q, k, v)), self.room, arenas,
-        )  # fmt: skip
-        if key is not None and self.has_records and lain:
-            half = pairs_of(given, self.pairs) == "half"
-            rest = record, x, self.size, out, half, self.return_lse, dropped
-            again.keep(key, again.Again((came[0], *came[2:]), own, *rest))
+        skips, (key, own) = self.laid.skips and (mask is None or mask.hides_only), kept
+        came_as_rows, rows = all(map(is_, came[1:], rows[::2])), rows_read(rows, given)
+        out, lse, record, x, columns = self._run(rows, given, looked, dropped, skips)
+        if key is not None and self.has_records and again.fits(came[0], came[2], own, dtype):
+            lain = came_as_rows
+            if not lain and again.turns_halves(came[2], own):
+                q, qr, k = *rows[:2], came[2]
+                *_, record, x, _ = self._run((q, qr, k, k, came[3]), given, looked, dropped, skips, with_products=True)
+                lain = came[3] is rows[4]
+            if lain:
+                half = pairs_of(given, self.pairs) == "half"
+                rest = record, x, self.size, out, half, self.return_lse, dropped
+                again.keep(key, again.Again((came[0], *came[2:]), own, *rest))
         lse = raised(lse, columns)
         if "sinks" in given:
             drain(out, lse, given["sinks"])
             lse = raised(raised(lse, columns, -1.0).astype(dtype), columns)  # rounded as `Pass` keeps it
         return out, lse if columns is None else lse.astype(dtype)
+
+    def _run(
+        self, rows: Rows, given: dict[str, Array], looked: Looked, dropped: Dropout | None, skips: bool, *,
+        with_products: bool = False,
+    ) -> tuple[Array, Array, Array, tuple[Any, ...], Columns | None]:  # fmt: skip
+        """Output and lse, the record of the call and the `Inputs` that it was made of, and columns.
+
+        with_products: as a call that is made again hands over products of keys which it turns; here they are all 0.
+        """
+        (b, h, n, dv), dtype, m, (q, _, k, _, v) = self.sizes, self.dtype, looked.positions.m, rows
+        x, dropout, columns = self.laid.inputs(rows, given, looked, dropped, skips=skips)
+        if with_products:
+            x = *x[:_PRODUCTS], np.zeros(b * h * n * m, dtype), *x[_PRODUCTS + 1 :]
+        out, lse = np.empty((b, h, n, dv), dtype), np.empty((b, h, n), dtype)
+        lanes = lanes_for(b * h * n * m * (q.shape[-1] + dv), b * h * -(-n // _BLOCK))
+        record = run_apart(
+            lanes, calls.forward, x, dropout, out, lse,
+            self.laid.case(m, looked.sight.spans is not NO_SPANS, skips, (q, k, v)), self.room,
+            _arenas(lanes, self.size, n, dtype),
+        )  # fmt: skip
+        return out, lse, record, x, columns
 
 
 class Apart(Plan):
@@ -314,6 +333,6 @@ def _case_of(row: tuple[Any, ...]) -> Case:
     return Case._make((*row[:_OPTIONS], Options(*row[_OPTIONS:after]), *row[after:]))
 
 
-_OPTIONS = Case._fields.index("options")
+_OPTIONS, _PRODUCTS = Case._fields.index("options"), Inputs._fields.index("products")
 _NAMES = in_one_row(Case._make(Case._fields)._replace(options=Options()))  # of its numbers
 _KEYS, _SPANNED, _SKIP, _AFTER = map(_NAMES.index, ("keys", "spanned", "skip", "o_row"))

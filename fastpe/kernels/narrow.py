@@ -10,8 +10,9 @@ from numba import types
 from numba.extending import intrinsic
 
 from fastpe.kernels._jit import allocating, inner
+from fastpe.kernels.choice import called
 from fastpe.kernels.simd import at, lanes, load_first, pointer, store_first
-from fastpe.kernels.simd.halves import BFLOAT16, stored_as
+from fastpe.kernels.simd.halves import BFLOAT16, Half, stored_as
 
 _SIGN, _INFINITE = np.int32(0x8000), np.int32(0x7F800000)
 _TOO_LARGE, _SUBNORMAL = np.int32(0x47800000), np.int32(0x38800000)  # bits of 65,536, and of the least normal float16
@@ -27,6 +28,24 @@ def _is_bfloat16(typingctx, x):
     )
 
 
+@intrinsic
+def as_floats(typingctx, source, target, count):
+    """The pointer to so many numbers: `source`; of half precision `target`, where they are laid down as float32."""
+    return called(typingctx, _widen if isinstance(source.dtype, Half) else _as_they_are, (source, target, count))
+
+
+@inner
+def _widen(source, target, count):
+    for c in range(0, count, lanes(target)):
+        store_first(target, c, load_first(source, c, count - c), count - c)
+    return target
+
+
+@inner
+def _as_they_are(source, target, count):
+    return source
+
+
 @allocating
 def widened(x):
     """Rows of half precision (B, H, N, D), each in one piece, as float32 in one row."""
@@ -35,8 +54,7 @@ def widened(x):
     for row in range(b * h * n):
         place = row // (h * n) * of_b + row // n % h * of_h + row % n * of_n
         source, target = at(pointer(x), place // size), at(pointer(wide), row * d)
-        for c in range(0, d, lanes(target)):
-            store_first(target, c, load_first(source, c, d - c), d - c)
+        _widen(source, target, d)
     return wide
 
 

@@ -1,8 +1,9 @@
 """Threads: how a kernel's work is spread over cores, and the only place that starts any.
 
 A batch is cut into numbered *tasks*, by its shape alone. Threads, called *lanes*, claim the tasks one after the other
-from a shared counter (`board`), so that a core which another process holds up does fewer of them. Which lane runs a task never
-changes a bit of its result. A task of a later phase waits until all tasks of the phases before it are finished:
+from a shared counter (`board`), so that a core which another process holds up does fewer of them. Which lane runs a
+task never changes a bit of its result. A task of a later phase waits until all tasks of the phases before it are
+finished:
 
     @inner
     def _work(lane, board, x, ...):

@@ -27,7 +27,7 @@ from fastpe.kernels.attention.given import (
     seen_of,
     slots_of,
 )
-from fastpe.kernels.attention.turns import has_turns, scaled_of, turned_of
+from fastpe.kernels.attention.turns import has_turns, turned_of, turned_of_halves
 from fastpe.kernels.attention.unfolding import are_finite
 from fastpe.kernels.board import BOARD
 from fastpe.kernels.kept import LAYOUT, array_at, is_laid_out, numbers_at, run_kept, start_within
@@ -61,7 +61,7 @@ def halves_again(run, lanes, record, size, out, lse, q, k, v, given, slots, turn
     """As `forward_again`, of half precision, of which queries were float32 in one piece before; lse: float32.
 
     All of q, k, v and out are the integers that `simd.halves` makes of such numbers; what is given is float32, or
-    float64, and turns nothing.
+    float64, and maps nothing. What turns and lifts keys does not make them grow.
     """
     return as_before(record, q, k, v) and _rounded(
         (run, lanes), record, size, out, lse, q, k, v, given, slots, turns, moves
@@ -127,7 +127,7 @@ def _rounded(crew, record, size, out, lse, q, k, v, given, slots, turns, moves):
 
 @allocating
 def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, moves, halves):
-    """halves: True where keys are of half precision, which no slot turns here; else None."""
+    """halves: True where keys are of half precision, which nothing maps here; else None."""
     own, board, arenas = record[HEAD:].copy(), np.zeros(BOARD, np.int64), np.zeros((crew[1], size), out.dtype)
     first = pointer(board)
     if given is None:
@@ -168,8 +168,8 @@ def _turned(crew, sizes, arrays, q, k, v, turns, moves, halves):
         if arrays.polar.size:  # nothing reads rows before they were lifted
             return takes, (qr, qr, kr, kr, v, products)
         return takes, (q, qr, k, kr, v, products)
-    takes, qr = scaled_of(sizes, arrays, q, sizes.width)
-    return takes, (q, qr, k, k, v, q[:0])
+    takes, qr, products = turned_of_halves((crew[0], crew[1], crew[1]), sizes, arrays, q, k)
+    return takes, (qr if arrays.polar.size else q, qr, k, k, v, products)
 
 
 @inner

@@ -12,6 +12,7 @@ from fastpe.kernels._jit import allocating, inner
 from fastpe.kernels.attention.cells import dots
 from fastpe.kernels.board import BOARD, claim
 from fastpe.kernels.growth import grown, growth_factors
+from fastpe.kernels.narrow import as_floats
 from fastpe.kernels.polar import lift_row
 from fastpe.kernels.rotate import angle_factors, factors_of_row, rotate_row
 from fastpe.kernels.simd import at, hold, pointer, row
@@ -42,6 +43,7 @@ class _Room(NamedTuple):
     cos: int
     sin: int
     powers: int
+    wide: int
     size: int
 
 
@@ -49,7 +51,8 @@ class _Room(NamedTuple):
 def _room(width, turns):
     factors = _ROWS * factors_of_row(turns.pairs, turns.half)
     cos = _ROWS * width
-    return _Room(cos, cos + factors, cos + 2 * factors, cos + 2 * factors + _ROWS * 2 * turns.grown_pairs)
+    wide = cos + 2 * factors + _ROWS * 2 * turns.grown_pairs
+    return _Room(cos, cos + factors, cos + 2 * factors, wide, wide + cos)
 
 
 @inner
@@ -94,7 +97,7 @@ def _lane(lane, board, q, k, turns, shape, products, arenas):
                 )
                 known = turn
             phases = at(pointer(turns.phases), b * turns.phases_of_sample + head * turns.phases_of_head)
-            source = at(pointer(k), ((b * key_heads + head) * m + start) * d)
+            source = as_floats(at(pointer(k), ((b * key_heads + head) * m + start) * d), at(own, room.wide), count * d)
             _turn_block(source, d, count, cos, sin, turns, phases, room, own, width)
             first = (b * heads + head * group) * n
             for i in range(first, first + group * n):
@@ -104,8 +107,9 @@ def _lane(lane, board, q, k, turns, shape, products, arenas):
 
 @allocating
 def products_within(crew, q, k, turns, shape):
-    """The products (B, H, N, M), flat, of queries as they are turned, in one piece, and keys, in one piece, as `turns`
-    has them. crew: as a plain tuple. shape: B, H, key heads, N, M, channels of keys, and as they are turned."""
+    """The products (B, H, N, M), flat, of queries as they are turned, in one piece, and keys, likewise and maybe of half
+    precision, as `turns` has them. crew: as a plain tuple. shape: B, H, key heads, N, M, channels of keys, and as they
+    are turned."""
     samples, heads, _, n, m, _, width = shape
     board, products = np.zeros(BOARD, np.int64), np.empty(samples * heads * n * m, q.dtype)
     arenas, first = np.empty((crew[1], _room(width, turns).size), q.dtype), pointer(board)

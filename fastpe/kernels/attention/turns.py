@@ -36,10 +36,28 @@ def turned_of(crew, sizes, given, q, k, moves):
     fits, qr, width = _turned_queries(sizes, given, q, moves)
     if given.rotors.size or given.rel_gain.size or not (given.angles.size + given.growth.size + given.polar.size):
         return fits, qr, _turned_keys(crew, sizes, given, k, moves), q[:0]
-    turns, shape = _turns_of_keys(sizes, given, q), (
-        sizes.samples, sizes.heads, sizes.key_heads, sizes.queries, sizes.keys, sizes.width, width,
-    )  # fmt: skip
-    return fits, qr, k, products_within(crew, qr, k, turns, shape)
+    return fits, qr, k, _products(crew, sizes, given, qr, k, width)
+
+
+@allocating
+def turned_of_halves(crew, sizes, given, q, k):
+    """As `turned_of` without rotors, `rel_gain` and growth, of keys of half precision, but for what comes last."""
+    if not (given.angles.size or given.polar.size):
+        fits, qr = scaled_of(sizes, given, q, sizes.width)
+        return fits, qr, q[:0]
+    if not _takes(sizes, given, q):
+        return False, q, q[:0]
+    if given.polar.size:
+        fits, qr, width = _turned_queries(sizes, given, q, True)
+    else:
+        fits, qr, width = _turned_queries(sizes, given, q, None)
+    return fits, qr, _products(crew, sizes, given, qr, k, width)
+
+
+@allocating
+def _products(crew, sizes, given, qr, k, width):
+    shape = sizes.samples, sizes.heads, sizes.key_heads, sizes.queries, sizes.keys, sizes.width, width
+    return products_within(crew, qr, k, _turns_of_keys(sizes, given, qr), shape)
 
 
 @allocating
