@@ -246,20 +246,20 @@ class Again:
         addresses, _alive = self.addresses(given, seed)
         out = np.empty(self.shape, self.dtype if self.bits is None else self.bits)
         lse = np.empty(self.shape[:-1], self.lse_dtype)
-        if not self._run(lanes, (out, lse), (q, k, v), addresses):
+        rows = (q, k, v) if self.bits is None else (q.view(self.bits), k.view(self.bits), v.view(self.bits))
+        if not self._run(lanes, (out, lse), rows, addresses):
             return None
         out = out.view(self.dtype)
         return (out, lse) if self.return_lse else out
 
     def _run(self, lanes: int, found: tuple[Array, Array], qkv: tuple[Array, ...], given: Array | None) -> bool:
         """Whether compiled code has found output and lse, of what lies at the addresses `given`."""
-        rest = given, self.slots, self.turns, self.moves
+        rest: tuple[Any, ...] = (given, self.slots, self.turns, self.moves)
         if self.banded:
-            return bool(run_again(lanes, 0, again.bands_again, self.record, self.size, *found, *qkv, *rest[:2]))
-        if self.bits is None:
-            return bool(run_again(lanes, 0, again.forward_again, self.record, self.size, *found, *qkv, *rest))
-        halves = [x.view(self.bits) for x in qkv]
-        return bool(run_again(lanes, 0, again.halves_again, self.record, self.size, *found, *halves, *rest))
+            function, rest = again.bands_again if self.bits is None else again.banded_halves_again, rest[:2]
+        else:
+            function = again.forward_again if self.bits is None else again.halves_again
+        return bool(run_again(lanes, 0, function, self.record, self.size, *found, *qkv, *rest))
 
     def run_at(self, threads: int, team: int, words: Array) -> Array | None:
         """The output, of half precision its bits, of arrays at addresses that are laid out as those of the call, or

@@ -1,7 +1,7 @@
 """Calls through reflections or a network of which the arrays alone are new, as `again` has others.
 
 Of few queries a record is made, of what goes beside as well. Calls with a mask always go the long way, since one that
-leaves every query an interval of keys becomes spans; so do those of half precision.
+leaves every query an interval of keys becomes spans.
 """
 
 from collections.abc import Mapping
@@ -23,6 +23,14 @@ from fastpe.kernels.threads import run_again
 
 _IN_MEMORY = {"angles", "rotors", "polar"}  # with which keys are laid down
 
+_FUNCTIONS: dict[tuple[bool, bool], tuple[Any, Any]] = {
+    (False, False): (apart_again.reflected_at, apart_again.reflected_again),
+    (False, True): (apart_again.reflected_halves_at, apart_again.reflected_halves_again),
+    (True, False): (apart_again.network_at, apart_again.network_again),
+    (True, True): (apart_again.network_halves_at, apart_again.network_halves_again),
+}
+"""By whether there is a network, and whether precision is half: of arrays at addresses, and of arrays."""
+
 
 class Made(NamedTuple):
     """What a call was made of."""
@@ -41,10 +49,11 @@ def fits(qkv: tuple[Array, ...], given: Mapping[str, Array] | None, own: Network
         return False
     if given.keys() & _IN_MEMORY and again.is_much(k, own.dtype, lifted="polar" in given):
         return False
-    if isinstance(own, Network):
-        return True
-    own_heads = given["reflectors"].shape[:-1] == given["reflect"].shape
-    return own_heads and all(x.flags.num & PLAIN == PLAIN for x in qkv)
+    if q.dtype != own.dtype:  # all are widened, row by row
+        lies = all(x.strides[-1] == x.itemsize for x in qkv)
+    else:
+        lies = isinstance(own, Network) or all(x.flags.num & PLAIN == PLAIN for x in qkv)
+    return lies and (isinstance(own, Network) or given["reflectors"].shape[:-1] == given["reflect"].shape)
 
 
 class ApartAgain(again.Again):
@@ -67,12 +76,8 @@ class ApartAgain(again.Again):
         head = np.array([level, min(window or 0, int(FARTHEST)), own.has_offsets, of_others], np.int64)
         record = np.concatenate([head, ran.record])
         super().__init__(qkv, given, record, tuple(inputs), ran.size, own.out, half, return_lse, dropout)
-        functions = (
-            (apart_again.network_at, apart_again.network_again)
-            if isinstance(own, Network)
-            else (apart_again.reflected_at, apart_again.reflected_again)
-        )
-        (self.entry, self.run_arrays), self.kind = functions, ()
+        self.entry, self.run_arrays = _FUNCTIONS[isinstance(own, Network), self.bits is not None]
+        self.kind = ()
         self.work, self.tasks = -(-ran.work // self.keys), ran.tasks
 
     def _run(self, lanes: int, found: tuple[Array, Array], qkv: tuple[Array, ...], given: Array | None) -> bool:

@@ -42,6 +42,7 @@ from fastpe.kernels.attention.sight import FARTHEST
 from fastpe.kernels.dropout import Dropout
 from fastpe.kernels.threads import lanes_for, run_apart
 
+Qkv = tuple[Array, Array, Array]
 _FEW, _BLOCK, _TILE, _FARTHEST = int(FEW), int(TILE_QUERIES), int(TILE_KEYS), int(FARTHEST)
 
 
@@ -127,19 +128,19 @@ class Plan:
         own: Mapping[str, Array] | None,
     ) -> Any:  # fmt: skip
         """What `attention` returns, or None where a value is none that it takes."""
-        looked, first_q = self.looks(k.shape[-2], lengths, slots), q
+        looked, given_qkv = self.looks(k.shape[-2], lengths, slots), (q, k, v)
         if looked is None:
             return None
         if self.own_dtype is not self.dtype:
             q = q.astype(self.dtype, "C")
             if not self.reads_halves:
-                k, v = k.astype(self.dtype), v.astype(self.dtype)
+                k, v = k.astype(self.dtype, "C"), v.astype(self.dtype, "C")
         if self.lead < 2:
             q, k, v = (x.reshape((1,) * (2 - self.lead) + x.shape) for x in (q, k, v))
         given, positions = looked.slots, looked.positions
         rows = turned_rows(q, k, v, given, own_angles(given, positions), self.group, positions, self.pairs)
         dropped = dropout_of(self.dropout, slots["dropout_seed"])
-        found = self.attended(rows, looked, dropped, (first_q, q, k, v), (key, own))
+        found = self.attended(rows, looked, dropped, (given_qkv, (q, k, v)), (key, own))
         if found is None:
             return None
         out, lse = found
@@ -150,10 +151,10 @@ class Plan:
         return (out, lse) if self.return_lse else out
 
     def attended(
-        self, rows: Rows, looked: Looked, dropped: Dropout | None, came: tuple[Array, ...], kept: tuple[Any, Any]
+        self, rows: Rows, looked: Looked, dropped: Dropout | None, came: tuple[Qkv, Qkv], kept: tuple[Any, Any]
     ) -> tuple[Array, Array] | None:
-        """Output and lse, as they are computed. rows: of the content. came: q as it was given, and all as they were
-        before they became rows. kept: `key` and `own` of a call for `again`."""
+        """Output and lse, as they are computed. rows: of the content. came: q, k and v as they were given, and as they
+        were before they became rows. kept: `key` and `own` of a call for `again`."""
         raise NotImplementedError
 
 
@@ -177,7 +178,7 @@ class InOnePass(Plan):
         return ("growth",) if few and growth is not None and growth.ndim == 2 and slots["query_start"] is None else ()
 
     def attended(
-        self, rows: Rows, looked: Looked, dropped: Dropout | None, came: tuple[Array, ...], kept: tuple[Any, Any]
+        self, rows: Rows, looked: Looked, dropped: Dropout | None, came: tuple[Qkv, Qkv], kept: tuple[Any, Any]
     ) -> tuple[Array, Array]:
         """As `Plan` has it."""
         dtype, given, mask = self.dtype, looked.slots, looked.sight.mask
@@ -185,19 +186,17 @@ class InOnePass(Plan):
             check_growth(given["growth"], dtype)
             rows = grown_rows(rows, given["growth"], looked.positions, self.pairs)
             given = {name: x for name, x in given.items() if name not in self.grows}
-        skips, (key, own) = self.laid.skips and (mask is None or mask.hides_only), kept
-        came_as_rows, rows = all(map(is_, came[1:], rows[::2])), rows_read(rows, given)
+        skips, (key, own), qkv = self.laid.skips and (mask is None or mask.hides_only), kept, came[0]
+        lain, rows = all(map(is_, came[1], rows[::2])), rows_read(rows, given)
         out, lse, record, x, columns = self._run(rows, given, looked, dropped, skips)
-        if key is not None and self.has_records and again.fits(came[0], came[2], own, dtype):
-            lain = came_as_rows
-            if not lain and again.turns_halves(came[2], own):
-                q, qr, k = *rows[:2], came[2]
-                *_, record, x, _ = self._run((q, qr, k, k, came[3]), given, looked, dropped, skips, with_products=True)
-                lain = came[3] is rows[4]
+        if key is not None and self.has_records and again.fits(*qkv[:2], own, dtype):
+            if not lain and again.turns_halves(qkv[1], own):
+                q, qr, k, lain = *rows[:2], qkv[1], qkv[2] is rows[4]
+                *_, record, x, _ = self._run((q, qr, k, k, qkv[2]), given, looked, dropped, skips, with_products=True)
             if lain:
                 half = pairs_of(given, self.pairs) == "half"
                 rest = record, x, self.size, out, half, self.return_lse, dropped
-                again.keep(key, again.Again((came[0], *came[2:]), own, *rest))
+                again.keep(key, again.Again(qkv, own, *rest))
         lse = raised(lse, columns)
         if "sinks" in given:
             drain(out, lse, given["sinks"])
@@ -239,18 +238,18 @@ class Apart(Plan):
         self.laid = None if beside is None else Laid(beside, self.names)
 
     def attended(
-        self, rows: Rows, looked: Looked, dropped: Dropout | None, came: tuple[Array, ...], kept: tuple[Any, Any]
+        self, rows: Rows, looked: Looked, dropped: Dropout | None, came: tuple[Qkv, Qkv], kept: tuple[Any, Any]
     ) -> tuple[Array, Array] | None:
         """As `Plan` has it; None where there is a mask and those before had spans for theirs, or the other way."""
         if (looked.sight.mask is not None) != self.is_masked:
             return None
         own = self.made(rows, looked, dropped)
         ran, (key, given) = own.forward(None if self.laid is None else partial(self.others, rows, looked)), kept
-        lain = self.lead == 2 and self.own_dtype is self.dtype and all(map(is_, came[1:], rows[::2]))
-        if key is not None and ran is not None and lain and apart_again.fits(came[1:], given, own):
+        lain = self.lead == 2 and all(map(is_, came[1], rows[::2]))
+        if key is not None and ran is not None and lain and apart_again.fits(came[0], given, own):
             made = apart_again.Made(own, ran, looked.sight.spans, looked.sight.occupied, looked.scale)
             half = pairs_of(looked.slots, self.pairs) == "half"
-            again.keep(key, apart_again.ApartAgain(came[1:], given, made, self.window, half, self.return_lse))
+            again.keep(key, apart_again.ApartAgain(came[0], given, made, self.window, half, self.return_lse))
         if "sinks" in looked.slots:
             own.drain(looked.slots["sinks"])
         return own.out, own.whole_lse().astype(self.dtype, copy=False)
@@ -312,10 +311,12 @@ def keep_banded(
     """Keep a call with bands that was done for `again`, where that takes it: its rows as they lie, and its mask, if it
     has one, as a mask."""
     one = done.passes[0] if isinstance(done, Merged) else None
-    if one is None or given is None or one.call.positions.n > _FEW or one.call.lead < 2 or one.dtype != one.call.dtype:
+    if one is None or given is None or one.call.positions.n > _FEW or one.call.lead < 2:
         return
-    call, rows = one.call, one.rows[::2]
-    lies = all(x.ctypes.data == y.ctypes.data and x.strides == y.strides for x, y in zip(qkv, rows, strict=True))
+    call, rows, halves = one.call, one.rows[::2], qkv[0].dtype != one.dtype
+    as_they_are = zip(qkv[2 * halves :], rows[2 * halves :], strict=True)  # others are widened, row by row
+    lies = all(x.ctypes.data == y.ctypes.data and x.strides == y.strides for x, y in as_they_are)
+    lies &= not halves or qkv[1].strides[-1] == qkv[1].itemsize
     if lies and ("mask" in given) == (call.mask is not None) and again.fits(*qkv[:2], given, one.dtype):
         size, dropped = one.room(one.case(gradients=False), gradients=False).size + 80, dropout_of(call.dropout, 0)
         rest = one.record, tuple(one.inputs), size, one.out, call.pairs == "half", call.return_lse, dropped

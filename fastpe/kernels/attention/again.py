@@ -92,7 +92,17 @@ def halves_at(run, lanes, record, size, out, words, given, slots, turns, moves):
 @entry(label="attention with bands that is called again")
 def bands_again(run, lanes, record, size, out, lse, q, k, v, given, slots):
     """`forward_again` with bands, whose record is that of the pass over one of them."""
-    return as_before(record, q, k, v) and _banded((run, lanes), record, size, out, lse, q, k, v, given, slots)
+    return as_before(record, q, k, v) and _banded(
+        (run, lanes), record, size, out, lse, start_within(q), start_within(k), start_within(v), given, slots
+    )
+
+
+@entry(label="attention of half precision with bands that is called again")
+def banded_halves_again(run, lanes, record, size, out, lse, q, k, v, given, slots):
+    """Likewise `halves_again`, with whatever is given; keys were float32 in one piece before."""
+    return as_before(record, q, k, v) and _banded_halves(
+        (run, lanes), record, size, out, lse, q, k, start_within(v), given, slots
+    )
 
 
 @inner
@@ -192,6 +202,14 @@ def raised(out, lse, bases, sinks):
 
 
 @allocating
+def _banded_halves(crew, record, size, out, lse, q, k, v, given, slots):
+    exact = np.empty(out.shape, np.float32)
+    done = _banded(crew, record, size, exact, lse, widened(q), widened(k), v, given, slots)
+    round_into(exact.reshape(-1), out.reshape(-1))
+    return done
+
+
+@allocating
 def _banded(crew, record, size, out, lse, q, k, v, given, slots):
     own, board, arenas = record[HEAD:].copy(), np.zeros(BOARD, np.int64), np.zeros((crew[1], size), out.dtype)
     sizes = Sizes(*numbers_at(record, FRONT, SIZES))
@@ -200,13 +218,13 @@ def _banded(crew, record, size, out, lse, q, k, v, given, slots):
     takes, of_slots = slots_of(sizes, arrays, out)
     if not (fits and takes and are_finite(arrays.sinks) and are_finite(arrays.theta) and are_bands(words, sizes)):
         return False
-    first_q, first_k, first_v, parts = start_within(q), start_within(k), start_within(v), words.size // OF_A_BAND
+    parts = words.size // OF_A_BAND
     outs, lses, whole = np.empty((parts, *out.shape), out.dtype), np.empty((parts, *lse.shape)), np.empty(lse.shape)
     for number in range(parts):
         band = band_at(words[number * OF_A_BAND :], sizes)
         spans, low, high = spans_of_band(band[2], arrays.spans, sizes)
-        takes, qr, kr = rows_of_band(sizes, arrays, band, low, high, first_q, first_k)
-        rows = first_q, qr, first_k, kr, first_v, first_q[:0]
+        takes, qr, kr = rows_of_band(sizes, arrays, band, low, high, q, k)
+        rows = q, qr, k, kr, v, q[:0]
         seen = lengths, starts, spans, mask, occupied, bias, scale
         board[:] = 0
         changing = pointer(board), outs[number], lse, arenas, rows, seen

@@ -14,6 +14,7 @@ from fastpe.kernels.attention.turns import turned_in_memory
 from fastpe.kernels.attention.unfolding import are_finite
 from fastpe.kernels.board import BOARD
 from fastpe.kernels.kept import numbers_at, run_kept, start_within
+from fastpe.kernels.narrow import round_into, widened
 from fastpe.kernels.simd import hold, pointer
 
 PLAIN, DROPPED, BESIDE, WITH_SLOTS = map(np.int64, range(4))
@@ -27,40 +28,88 @@ the memory that a lane has for what goes beside."""
 @entry(label="attention through reflections that is called again")
 def reflected_again(run, lanes, record, size, out, lse, q, k, v, given):
     """As `again.forward_again`; q, k and v lie in one piece, and there is a reflector for each `reflect`."""
-    return as_before(record, q, k, v) and _reflected((run, lanes), record, size, out, lse, q, k, v, given)
+    return as_before(record, q, k, v) and _reflected(
+        (run, lanes), record, size, out, lse, (start_within(q), start_within(k), start_within(v)), given
+    )
 
 
 @entry(label="attention through reflections that is called again")
 def reflected_at(run, lanes, record, size, out, words):
     """As `again.forward_at`."""
     lse, (q, k, v) = np.empty(out.shape[:3], out.dtype), qkv_at(record, out, words)
-    return _reflected((run, lanes), record, size, out, lse, q, k, v, words[AT:])
+    rows = start_within(q), start_within(k), start_within(v)
+    return _reflected((run, lanes), record, size, out, lse, rows, words[AT:])
+
+
+@entry(label="attention of half precision through reflections that is called again")
+def reflected_halves_again(run, lanes, record, size, out, lse, q, k, v, given):
+    """As `again.halves_again`, but that anything may be given, and k and v too were float32 in one piece before."""
+    return as_before(record, q, k, v) and _reflected_halves((run, lanes), record, size, out, lse, q, k, v, given)
+
+
+@entry(label="attention of half precision through reflections that is called again")
+def reflected_halves_at(run, lanes, record, size, out, words):
+    """As `again.halves_at`."""
+    lse, (q, k, v) = np.empty(out.shape[:3], np.float32), qkv_at(record, out, words)
+    return _reflected_halves((run, lanes), record, size, out, lse, q, k, v, words[AT:])
 
 
 @entry(label="attention through a network that is called again")
 def network_again(run, lanes, record, size, out, lse, q, k, v, given):
     """As `again.forward_again`."""
-    return as_before(record, q, k, v) and _networked((run, lanes), record, size, out, lse, q, k, v, given)
+    return as_before(record, q, k, v) and _networked(
+        (run, lanes), record, size, out, lse, (start_within(q), start_within(k), start_within(v)), given
+    )
 
 
 @entry(label="attention through a network that is called again")
 def network_at(run, lanes, record, size, out, words):
     """As `again.forward_at`."""
     lse, (q, k, v) = np.empty(out.shape[:3], out.dtype), qkv_at(record, out, words)
-    return _networked((run, lanes), record, size, out, lse, q, k, v, words[AT:])
+    rows = start_within(q), start_within(k), start_within(v)
+    return _networked((run, lanes), record, size, out, lse, rows, words[AT:])
+
+
+@entry(label="attention of half precision through a network that is called again")
+def network_halves_again(run, lanes, record, size, out, lse, q, k, v, given):
+    """As `reflected_halves_again`."""
+    return as_before(record, q, k, v) and _network_halves((run, lanes), record, size, out, lse, q, k, v, given)
+
+
+@entry(label="attention of half precision through a network that is called again")
+def network_halves_at(run, lanes, record, size, out, words):
+    """As `again.halves_at`."""
+    lse, (q, k, v) = np.empty(out.shape[:3], np.float32), qkv_at(record, out, words)
+    return _network_halves((run, lanes), record, size, out, lse, q, k, v, words[AT:])
 
 
 @allocating
-def _reflected(crew, record, size, out, lse, q, k, v, given):
+def _reflected_halves(crew, record, size, out, lse, q, k, v, given):
+    exact = np.empty(out.shape, np.float32)
+    done = _reflected(crew, record, size, exact, lse, (widened(q), widened(k), widened(v)), given)
+    round_into(exact.reshape(-1), out.reshape(-1))
+    return done
+
+
+@allocating
+def _network_halves(crew, record, size, out, lse, q, k, v, given):
+    exact = np.empty(out.shape, np.float32)
+    done = _networked(crew, record, size, exact, lse, (widened(q), widened(k), widened(v)), given)
+    round_into(exact.reshape(-1), out.reshape(-1))
+    return done
+
+
+@allocating
+def _reflected(crew, record, size, out, lse, rows, given):
     level, window, is_raised, _ = numbers_at(record, HEAD, OWN)
     sizes = Sizes(*numbers_at(record, FRONT, SIZES))
     arrays = given_at(given, record[HEAD - NUMBER : HEAD], out)
-    takes, rows, seen, slots = _looked(crew, sizes, arrays, out, q, k, v)
+    takes, rows, seen, slots = _looked(crew, sizes, arrays, out, rows)
     if not (takes and are_finite(arrays.reflectors) and are_finite(arrays.reflect)):
         return False
-    (_, qr, _, kr, first_v, nothing), (lengths, starts, spans, _, _, _, scale) = rows, seen
+    (_, qr, _, kr, v, nothing), (lengths, starts, spans, _, _, _, scale) = rows, seen
     tokens = Tokens(
-        qr, kr, first_v, arrays.reflectors, arrays.reflect, nothing, np.ones_like(scale) if level >= BESIDE else scale,
+        qr, kr, v, arrays.reflectors, arrays.reflect, nothing, np.ones_like(scale) if level >= BESIDE else scale,
         _numbers(lengths, starts), _near(sizes, arrays, spans, starts, window).reshape(-1),
         arrays.key_offset, np.array([np.finfo(out.dtype).min, out.dtype.type(1.0)]),
     )  # fmt: skip
@@ -73,15 +122,15 @@ def _reflected(crew, record, size, out, lse, q, k, v, given):
 
 
 @allocating
-def _networked(crew, record, size, out, lse, q, k, v, given):
+def _networked(crew, record, size, out, lse, rows, given):
     is_raised, sizes = record[HEAD + 2], Sizes(*numbers_at(record, FRONT, SIZES))
     arrays = given_at(given, record[HEAD - NUMBER : HEAD], out)
-    takes, rows, seen, slots = _looked(crew, sizes, arrays, out, q, k, v)
+    takes, rows, seen, slots = _looked(crew, sizes, arrays, out, rows)
     if not (takes and are_finite(arrays.mlp_in) and are_finite(arrays.mlp_bias) and are_finite(arrays.mlp_out)):
         return False
-    (_, qr, _, kr, first_v, none), (lengths, starts, spans, _, _, bias, scale) = rows, seen
+    (_, qr, _, kr, v, none), (lengths, starts, spans, _, _, bias, scale) = rows, seen
     x = MlpInputs(
-        qr, kr, first_v, bias, arrays.scores, arrays.values, slots[0].indices, scale, arrays.mlp_in, arrays.mlp_bias,
+        qr, kr, v, bias, arrays.scores, arrays.values, slots[0].indices, scale, arrays.mlp_in, arrays.mlp_bias,
         arrays.mlp_out, lengths, starts, spans.reshape(-1),
     )  # fmt: skip
     board, bases = np.zeros(BOARD, np.int64), _cleared(out, lse, is_raised)
@@ -95,16 +144,16 @@ def _networked(crew, record, size, out, lse, q, k, v, given):
 
 
 @allocating
-def _looked(crew, sizes, arrays, out, q, k, v):
+def _looked(crew, sizes, arrays, out, rows):
     """Rows, what queries see, and slots, as `Inputs` has them; before them, whether attention takes what is given."""
-    first_q, first_k, first_v = start_within(q), start_within(k), start_within(v)
+    q, k, v = rows
     fits, seen = seen_of(sizes, arrays, out)
     takes, slots = slots_of(sizes, arrays, out)
     fits = fits and takes and are_finite(arrays.sinks)
-    takes, qr, kr = turned_in_memory((crew[0], crew[1], crew[1]), sizes, arrays, first_q, first_k)
+    takes, qr, kr = turned_in_memory((crew[0], crew[1], crew[1]), sizes, arrays, q, k)
     if arrays.polar.size:  # nothing reads rows before they were lifted
-        first_q, first_k = qr, kr
-    return fits and takes, (first_q, qr, first_k, kr, first_v, first_q[:0]), seen, slots
+        q, k = qr, kr
+    return fits and takes, (q, qr, k, kr, v, q[:0]), seen, slots
 
 
 @allocating

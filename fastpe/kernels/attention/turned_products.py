@@ -107,9 +107,9 @@ def _lane(lane, board, q, k, turns, shape, products, arenas):
 
 @allocating
 def products_within(crew, q, k, turns, shape):
-    """The products (B, H, N, M), flat, of queries as they are turned, in one piece, and keys, likewise and maybe of half
-    precision, as `turns` has them. crew: as a plain tuple. shape: B, H, key heads, N, M, channels of keys, and as they
-    are turned."""
+    """The products (B, H, N, M), flat, of queries as they are turned and keys as `turns` has them, both in one piece,
+    keys maybe of half precision. crew: as a plain tuple. shape: B, H, key heads, N, M, channels of keys, and those of
+    keys as they are turned."""
     samples, heads, _, n, m, _, width = shape
     board, products = np.zeros(BOARD, np.int64), np.empty(samples * heads * n * m, q.dtype)
     arenas, first = np.empty((crew[1], _room(width, turns).size), q.dtype), pointer(board)
