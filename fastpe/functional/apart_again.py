@@ -1,7 +1,7 @@
 """Calls through reflections or a network of which the arrays alone are new, as `again` has others.
 
-Of few queries a record is made, of what goes beside as well. Calls with a mask always go the long way, since one that
-leaves every query an interval of keys becomes spans.
+Of few queries a record is made, of what goes beside as well. A mask that leaves every query an interval of keys becomes
+spans, and others stay what they are: a call whose mask becomes the other of both goes the long way.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,10 @@ from fastpe.functional.beside import Ran
 from fastpe.functional.layouts import PLAIN
 from fastpe.functional.networks import Network
 from fastpe.functional.reflections import Reflections
+from fastpe.functional.sight import Sight
 from fastpe.kernels.attention import apart_again
-from fastpe.kernels.attention.records import SLOTS, Inputs
+from fastpe.kernels.attention.cells import TILE_KEYS
+from fastpe.kernels.attention.records import GIVEN, MASK, SLOTS, SLOTS_OF_INPUTS, Inputs
 from fastpe.kernels.attention.sight import FARTHEST
 from fastpe.kernels.dropout import NO_DROPOUT
 from fastpe.kernels.threads import run_again
@@ -37,15 +39,14 @@ class Made(NamedTuple):
 
     own: Network | Reflections
     ran: Ran
-    spans: Array
-    occupied: Array
+    sight: Sight  # without a window
     scale: Array  # of each head, as it was given
 
 
 def fits(qkv: tuple[Array, ...], given: Mapping[str, Array] | None, own: Network | Reflections) -> bool:
     """Whether compiled code takes the arrays as they are."""
     q, k, _ = qkv
-    if not given or "mask" in given or q.shape[2] > again.MOST_QUERIES or not again.fits(q, k, given, own.dtype):
+    if not given or q.shape[2] > again.MOST_QUERIES or not again.fits(q, k, given, own.dtype):
         return False
     if given.keys() & _IN_MEMORY and again.is_much(k, own.dtype, lifted="polar" in given):
         return False
@@ -62,37 +63,45 @@ class ApartAgain(again.Again):
     __slots__ = ("run_arrays",)
 
     def __init__(
-        self, qkv: tuple[Array, ...], given: Mapping[str, Array] | None, made: Made, window: int | None, half: bool,
+        self, qkv: tuple[Array, ...], given: Mapping[str, Array], made: Made, window: int | None, half: bool,
         return_lse: bool,
     ) -> None:  # fmt: skip
         own, ran = made.own, made.ran
-        inputs, level, of_others = _inputs_of(made), apart_again.PLAIN, 0
+        level, of_others, masked = apart_again.PLAIN, 0, apart_again.UNMASKED
+        if "mask" in given:
+            masked = apart_again.INTERVALS if made.sight.mask is None else apart_again.MASKED
         if ran.others is not None:
             level = apart_again.BESIDE if ran.others.x.slots is None else apart_again.WITH_SLOTS
             of_others = ran.others.arenas.shape[1]
         elif own.dropout is not None:
             level = apart_again.DROPPED
         dropout = NO_DROPOUT if own.dropout is None and ran.others is not None else own.dropout
-        head = np.array([level, min(window or 0, int(FARTHEST)), own.has_offsets, of_others], np.int64)
+        head = np.array([level, min(window or 0, int(FARTHEST)), own.has_offsets, of_others, masked], np.int64)
         record = np.concatenate([head, ran.record])
+        inputs = _inputs_of(made, given)
         super().__init__(qkv, given, record, tuple(inputs), ran.size, own.out, half, return_lse, dropout)
         self.entry, self.run_arrays = _FUNCTIONS[isinstance(own, Network), self.bits is not None]
         self.kind = ()
+        if ran.others is not None:
+            self.others = made.scale, *ran.others.x[SLOTS_OF_INPUTS:]
         self.work, self.tasks = -(-ran.work // self.keys), ran.tasks
 
     def _run(self, lanes: int, found: tuple[Array, Array], qkv: tuple[Array, ...], given: Array | None) -> bool:
         return bool(run_again(lanes, 0, self.run_arrays, self.record, self.size, *found, *qkv, given))
 
 
-def _inputs_of(made: Made) -> Inputs:
-    """Of what the sizes are taken that `again` lays down: a network has the bias of its own."""
-    others = made.ran.others
+def _inputs_of(made: Made, given: Mapping[str, Array]) -> Inputs:
+    """Arrays as large as those that `again` is to make of what is given: a network has the bias of its own, and masks
+    come before the spans that they become."""
+    others, nothing = made.ran.others, np.zeros(0)
     if others is None:
-        nothing: Any = np.zeros(0)
-        table = np.zeros((len(SLOTS), 1), np.int64)
-        inputs = Inputs(*[nothing] * len(Inputs._fields))._replace(
-            spans=made.spans, occupied=made.occupied, scale=made.scale, slots=None, columns=None, table=table
-        )
+        empty: Any = nothing
+        inputs = Inputs(*[empty] * len(Inputs._fields))._replace(scale=made.scale, slots=None, columns=None)
     else:
         inputs = others.x
+    table, mask, occupied = np.zeros((len(SLOTS), 1), np.int64), nothing, made.sight.occupied
+    if "mask" in given:
+        mask = given["mask"].reshape((1,) * (4 - given["mask"].ndim) + given["mask"].shape)
+        table[MASK, GIVEN], occupied = 1, np.empty((*mask.shape[:2], 1, -(-mask.shape[-1] // int(TILE_KEYS))))
+    inputs = inputs._replace(table=table, mask=mask, occupied=occupied, spans=made.sight.spans)
     return inputs._replace(bias=made.own.inputs.bias) if isinstance(made.own, Network) else inputs

@@ -247,7 +247,7 @@ class Apart(Plan):
         ran, (key, given) = own.forward(None if self.laid is None else partial(self.others, rows, looked)), kept
         lain = self.lead == 2 and all(map(is_, came[1], rows[::2]))
         if key is not None and ran is not None and lain and apart_again.fits(came[0], given, own):
-            made = apart_again.Made(own, ran, looked.sight.spans, looked.sight.occupied, looked.scale)
+            made = apart_again.Made(own, ran, looked.sight, looked.scale)
             half = pairs_of(looked.slots, self.pairs) == "half"
             again.keep(key, apart_again.ApartAgain(came[0], given, made, self.window, half, self.return_lse))
         if "sinks" in looked.slots:

@@ -82,6 +82,9 @@ def slots_of(rng, name, n, m, b=2, h=4, d=8):
     shared = {"reflectors": normal(1, m, d) / 3, "reflect": normal(1, m), "causal": True}
     bands = {"bands": random_bands(rng, b, n, m), "theta": rng.standard_normal(d // 2)}
     starts, seed = {"query_start": np.array([m - n, 3])}, int(rng.integers(2**40))
+    keys, ends = np.arange(m), np.sort(rng.integers(0, m + 1, (2, b, 1, n, 1)), axis=0)
+    interval, holes = (keys >= ends[0]) & (keys < ends[1]), rng.random((b, 1, n, m)) < 0.6
+    hiding = np.where(interval[:, :, :1], 0.0, -np.inf)
     return {
         "network": network, "network of causal ones": {**network, "causal": True, "bias": normal(h, 9), **starts},
         "network and offsets": {**network, "key_offset": 9 * rng.random((h, m)), "sinks": normal(h), "window": 20},
@@ -101,6 +104,17 @@ def slots_of(rng, name, n, m, b=2, h=4, d=8):
         "reflections of spans": {
             **shared, "spans": np.sort(rng.integers(-2, m + 3, (1, n, 2)), axis=-1), "window": 60, **starts,
         },
+        "reflections of intervals": {**path, "mask": interval, "window": 60},
+        "reflections of an interval and spans": {**shared, "mask": hiding, "spans": np.tile([3, m - 9], (1, n, 1))},
+        "reflections with holes": {**path, "mask": holes},
+        "reflections with holes of heads": {**path, "mask": rng.random((h, n, m)) < 0.6, "bias": normal(h, 9)},
+        "reflections with added numbers": {**shared, "mask": normal(b, 1, 1, m), "sinks": normal(h)},
+        "network of intervals": {**network, "mask": interval, "bias": normal(h, 9), "causal": True},
+        "network of an interval and offsets": {
+            **network, "mask": hiding, "key_offset": 9 * rng.random((h, m)), **starts,
+        },
+        "network with holes": {**network, "mask": holes, "gain": normal(h, 9)},
+        "network with added numbers": {**network, "mask": normal(n, m)},
         "network, dropped": {**network, "dropout": 0.3, "dropout_seed": seed, "window": 40, "causal": True},
         "network, lifted": {**network, "polar": normal(1, d), "angles": rng.random((1, m, d)), "scale": normal(h)},
         "network and others": {
@@ -123,8 +137,11 @@ APART = (
     "network", "network of turned heads", "network of causal ones", "network and offsets", "network and values",
     "network, turned", "reflections", "reflections of turned heads", "reflections in a window",
     "reflections from starts", "reflections and offsets", "reflections, turned", "reflections and a cap",
-    "reflections of mixed heads", "reflections of all heads, dropped", "reflections and others", "reflections, mapped",
-    "reflections of spans", "network, dropped", "network, lifted", "network and others",
+    "reflections of mixed heads", "reflections of all heads, dropped", "reflections and others",
+    "reflections, mapped", "reflections of spans", "network, dropped", "network, lifted", "network and others",
+    "reflections of intervals", "reflections of an interval and spans", "reflections with holes",
+    "reflections with holes of heads", "reflections with added numbers", "network of intervals",
+    "network of an interval and offsets", "network with holes", "network with added numbers",
 )  # fmt: skip
 LONG = {"network of turned heads", "reflections of turned heads", "reflections of mixed heads"}  # are never kept
 

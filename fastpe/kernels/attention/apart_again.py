@@ -19,10 +19,12 @@ from fastpe.kernels.simd import hold, pointer
 
 PLAIN, DROPPED, BESIDE, WITH_SLOTS = map(np.int64, range(4))
 """What a record has others of: what all have, weights that are dropped as well, what goes beside, and its slots."""
-OWN = 4
+UNMASKED, INTERVALS, MASKED = map(np.int64, range(3))
+"""Whether there is a mask, and whether it was one that leaves every query an interval of keys, and so became spans."""
+OWN = 5
 BODY = HEAD + OWN
-"""Words before the record: after `again.HEAD` one of these; the window, or 0; whether lse is less than it is by bases;
-the memory that a lane has for what goes beside."""
+"""Words before the record: after `again.HEAD` one of the first; the window, or 0; whether lse is less than it is by
+bases; the memory that a lane has for what goes beside; one of the second."""
 
 
 @entry(label="attention through reflections that is called again")
@@ -101,16 +103,16 @@ def _network_halves(crew, record, size, out, lse, q, k, v, given):
 
 @allocating
 def _reflected(crew, record, size, out, lse, rows, given):
-    level, window, is_raised, _ = numbers_at(record, HEAD, OWN)
+    level, window, is_raised, _, masked = numbers_at(record, HEAD, OWN)
     sizes = Sizes(*numbers_at(record, FRONT, SIZES))
     arrays = given_at(given, record[HEAD - NUMBER : HEAD], out)
-    takes, rows, seen, slots = _looked(crew, sizes, arrays, out, rows)
+    takes, rows, seen, slots = _looked(crew, sizes, arrays, masked, out, rows)
     if not (takes and are_finite(arrays.reflectors) and are_finite(arrays.reflect)):
         return False
     (_, qr, _, kr, v, nothing), (lengths, starts, spans, _, _, _, scale) = rows, seen
     tokens = Tokens(
         qr, kr, v, arrays.reflectors, arrays.reflect, nothing, np.ones_like(scale) if level >= BESIDE else scale,
-        _numbers(lengths, starts), _near(sizes, arrays, spans, starts, window).reshape(-1),
+        _numbers(lengths, starts), _near(sizes, arrays, masked, spans, starts, window).reshape(-1),
         arrays.key_offset, np.array([np.finfo(out.dtype).min, out.dtype.type(1.0)]),
     )  # fmt: skip
     board, bases = np.zeros(BOARD, np.int64), _cleared(out, lse, is_raised)
@@ -123,9 +125,9 @@ def _reflected(crew, record, size, out, lse, rows, given):
 
 @allocating
 def _networked(crew, record, size, out, lse, rows, given):
-    is_raised, sizes = record[HEAD + 2], Sizes(*numbers_at(record, FRONT, SIZES))
+    is_raised, masked, sizes = record[HEAD + 2], record[BODY - 1], Sizes(*numbers_at(record, FRONT, SIZES))
     arrays = given_at(given, record[HEAD - NUMBER : HEAD], out)
-    takes, rows, seen, slots = _looked(crew, sizes, arrays, out, rows)
+    takes, rows, seen, slots = _looked(crew, sizes, arrays, masked, out, rows)
     if not (takes and are_finite(arrays.mlp_in) and are_finite(arrays.mlp_bias) and are_finite(arrays.mlp_out)):
         return False
     (_, qr, _, kr, v, none), (lengths, starts, spans, _, _, bias, scale) = rows, seen
@@ -144,16 +146,58 @@ def _networked(crew, record, size, out, lse, rows, given):
 
 
 @allocating
-def _looked(crew, sizes, arrays, out, rows):
-    """Rows, what queries see, and slots, as `Inputs` has them; before them, whether attention takes what is given."""
+def _looked(crew, sizes, arrays, masked, out, rows):
+    """Rows, what queries see, and slots, as `Inputs` has them; before them, whether attention takes what is given, and
+    a mask has become what it was."""
     q, k, v = rows
-    fits, seen = seen_of(sizes, arrays, out)
+    fits, (lengths, starts, spans, mask, occupied, bias, scale) = seen_of(sizes, arrays, out)
+    if fits and masked != UNMASKED:
+        are_intervals, intervals = _intervals(sizes, mask)
+        fits = are_intervals == (masked == INTERVALS)
+        if are_intervals:
+            spans = _spans_of(sizes, arrays, spans, intervals)
+    seen = lengths, starts, spans, mask, occupied, bias, scale
     takes, slots = slots_of(sizes, arrays, out)
     fits = fits and takes and are_finite(arrays.sinks)
     takes, qr, kr = turned_in_memory((crew[0], crew[1], crew[1]), sizes, arrays, q, k)
     if arrays.polar.size:  # nothing reads rows before they were lifted
         q, k = qr, kr
     return fits and takes, (q, qr, k, kr, v, q[:0]), seen, slots
+
+
+@allocating
+def _intervals(sizes, mask):
+    """Whether a mask only hides, and leaves every query one interval of keys, the same for all heads; and those."""
+    m = sizes.keys
+    found = np.zeros((mask.size // m, 2), np.int64)
+    for row in range(found.shape[0]):
+        first, last, count = m, 0, 0
+        for j in range(m):
+            x = mask[row * m + j]
+            if x == 0.0:
+                first, last, count = min(first, j), j + 1, count + 1
+            elif x > -np.inf:
+                return False, found
+        if count:
+            found[row, 0], found[row, 1] = first, last
+        if count and last - first > count:
+            return False, found
+    return sizes.heads_of_masks == 1, found
+
+
+@allocating
+def _spans_of(sizes, arrays, spans, intervals):
+    """What is in the spans that are given, if there are any, and in the intervals of a mask."""
+    n, samples, rows = sizes.queries, arrays.spans.size // (2 * sizes.queries), intervals.shape[0] // sizes.masks
+    found = np.empty(spans.shape, np.int64)
+    for b in range(sizes.spans):
+        for i in range(n):
+            own = intervals[b % sizes.masks * rows + i % rows]
+            low, high = own[0], own[1]
+            if samples:
+                low, high = max(spans[b % samples, i, 0], low), min(spans[b % samples, i, 1], high)
+            found[b, i, 0], found[b, i, 1] = low, high
+    return found
 
 
 @allocating
@@ -165,17 +209,17 @@ def _numbers(lengths, starts):
 
 
 @allocating
-def _near(sizes, arrays, spans, starts, window):
+def _near(sizes, arrays, masked, spans, starts, window):
     """What `functional.reflections.spans_near` gives."""
     if window == 0:
         return spans
-    samples = sizes.samples if arrays.starts.size else 1
+    samples, has_spans = sizes.samples if arrays.starts.size else 1, arrays.spans.size or masked == INTERVALS
     found = np.empty((max(sizes.spans, samples), sizes.queries, 2), np.int64)
     for b in range(found.shape[0]):
         for i in range(sizes.queries):
             query = starts[b] + i
             near, last = max(query - window + 1, 0), query + 1
-            if arrays.spans.size:
+            if has_spans:
                 near, last = max(spans[b % sizes.spans, i, 0], near), spans[b % sizes.spans, i, 1]
             found[b, i, 0], found[b, i, 1] = near, last
     return found
@@ -191,7 +235,7 @@ def _cleared(out, lse, is_raised):
 @allocating
 def _run(crew, record, first, dropout, rows, seen, slots):
     """Run the record with as much of that as it has."""
-    own, level, size = record[BODY:].copy(), record[HEAD], record[BODY - 1]
+    own, level, size = record[BODY:].copy(), record[HEAD], record[HEAD + 3]
     if level == PLAIN:
         return run_kept(crew, own, first)
     if level == DROPPED:
