@@ -190,9 +190,9 @@ class InOnePass(Plan):
         lain, rows = all(map(is_, came[1], rows[::2])), rows_read(rows, given)
         out, lse, record, x, columns = self._run(rows, given, looked, dropped, skips)
         if key is not None and self.has_records and again.fits(*qkv[:2], own, dtype):
-            if not lain and again.turns_halves(qkv[1], own):
-                q, qr, k, lain = *rows[:2], qkv[1], qkv[2] is rows[4]
-                *_, record, x, _ = self._run((q, qr, k, k, qkv[2]), given, looked, dropped, skips, with_products=True)
+            if not lain and qkv[2] is rows[4] and again.turns_halves(qkv[1], own):
+                (q, qr, *_, v), k, lain = rows, qkv[1], True
+                *_, record, x, _ = self._run((q, qr, k, k, v), given, looked, dropped, skips, with_products=True)
             if lain:
                 half = pairs_of(given, self.pairs) == "half"
                 rest = record, x, self.size, out, half, self.return_lse, dropped
