@@ -105,7 +105,9 @@ def slots_of(rng, name, n, m, b=2, h=4, d=8):
             **shared, "spans": np.sort(rng.integers(-2, m + 3, (1, n, 2)), axis=-1), "window": 60, **starts,
         },
         "reflections of intervals": {**path, "mask": interval, "window": 60},
-        "reflections of an interval and spans": {**shared, "mask": hiding, "spans": np.tile([3, m - 9], (1, n, 1))},
+        "reflections of an interval and spans": {
+            **shared, "mask": hiding, "spans": np.tile([m // 2, m - 9], (1, n, 1)),
+        },
         "reflections with holes": {**path, "mask": holes},
         "reflections with holes of heads": {**path, "mask": rng.random((h, n, m)) < 0.6, "bias": normal(h, 9)},
         "reflections with added numbers": {**shared, "mask": normal(b, 1, 1, m), "sinks": normal(h)},
