@@ -95,7 +95,19 @@ OTHERS = {
     "vectors": {"rel_key": torch.linspace(-1, 1, 33 * 16).reshape(1, 33, 16), "tolerance": 0.0},
     "columns": {"key_offset": torch.linspace(-3, 0, 2 * 4 * 70).reshape(2, 4, 70), "lengths": torch.tensor([70, 9])},
     "rotations": {"angles": torch.linspace(0, 9, 70 * 8, dtype=torch.float64).reshape(1, 70, 8), "pairs": "half"},
-}
+    "reflections": {
+        "reflectors": torch.linspace(-0.3, 0.3, 4 * 70 * 16).reshape(4, 70, 16), "causal": True,
+        "reflect": torch.linspace(0, 1, 4 * 70).reshape(4, 70), "bias": torch.linspace(-1, 1, 4 * 21).reshape(4, 21),
+    },
+    "reflections that are masked": {
+        "reflectors": torch.linspace(-0.3, 0.3, 70 * 16).reshape(1, 70, 16), "causal": True,
+        "reflect": torch.linspace(0, 1, 70)[None], "mask": torch.arange(70) > 9,
+    },
+    "a network": {
+        "mlp_in": torch.linspace(-1, 1, 5 * 8 * 3).reshape(5, 8, 3), "mlp_bias": torch.linspace(-1, 1, 5),
+        "mlp_out": torch.linspace(-1, 1, 4 * 5 * 3).reshape(4, 5, 3), "lengths": torch.tensor([70, 9]),
+    },
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -107,14 +119,13 @@ def test_the_same_bits_with_any_slots(dtype, name):
     expected = the_long_way(q, k, v, **given)
     for _ in range(2):
         fastpe.torch.attention(q, k, v, **given)
-    kept = name != "rotations" or dtype.itemsize > 2  # keys of half precision are widened before they are turned
     others = {key: x.clone() if torch.is_tensor(x) else x for key, x in given.items()}
-    found = only_straight(q, k, v, kept=kept, **others)
+    found = only_straight(q, k, v, **others)
     assert found.dtype == dtype
     assert torch.equal(found, expected)
     changed = next(x for x in others.values() if torch.is_tensor(x)).view(-1)
     changed[: len(changed) // 3] -= 1
-    found = only_straight(q, k, v, kept=kept, **others)
+    found = only_straight(q, k, v, **others)
     assert torch.equal(found, the_long_way(q, k, v, **others))
     assert not torch.equal(found, expected)
 
