@@ -90,6 +90,7 @@ def slots_of(rng, name, n, m, b=2, h=4, d=8):
         "network and offsets": {**network, "key_offset": 9 * rng.random((h, m)), "sinks": normal(h), "window": 20},
         "network and values": {**network, "values": normal(h, 6), "index": rng.integers(0, 6, (n, m))},
         "network, turned": {**network, "angles": rng.random((1, m, d // 2)), "rel_key": normal(1, 5, d)},
+        "network, turned from starts": {**network, "angles": rng.random((1, 340, d // 2)), **starts},
         "network of turned heads": {**network, "angles": rng.random((h, m, d // 2)), "query_start": m - n},
         "reflections of turned heads": {**path, "angles": rng.random((b, h, m, d // 2))},
         "reflections": path, "reflections in a window": {**path, "window": 9, "scale": 0.3},
@@ -137,7 +138,8 @@ BANDED = (
 )  # fmt: skip
 APART = (
     "network", "network of turned heads", "network of causal ones", "network and offsets", "network and values",
-    "network, turned", "reflections", "reflections of turned heads", "reflections in a window",
+    "network, turned", "network, turned from starts", "reflections", "reflections of turned heads",
+    "reflections in a window",
     "reflections from starts", "reflections and offsets", "reflections, turned", "reflections and a cap",
     "reflections of mixed heads", "reflections of all heads, dropped", "reflections and others",
     "reflections, mapped", "reflections of spans", "network, dropped", "network, lifted", "network and others",
@@ -267,6 +269,7 @@ def with_last(array, value):
         ("reflections", {"reflect": lambda x: None}, "reflectors and reflect"),
         ("reflections from starts", {"query_start": lambda x: -x}, "query_start must be at least"),
         ("reflections from starts", {"lengths": lambda x: x + 1}, "lengths of keys must lie"),
+        ("network, turned from starts", {"query_start": lambda x: -x}, "query_start must be at least"),
         ("bands", {"theta": lambda x: with_last(x, np.nan)}, "theta must be finite"),
         ("bands", {"theta": lambda x: None}, "bands and theta"),
         ("bands", {"theta": lambda x: x[:, None]}, "theta must have"),

@@ -158,11 +158,12 @@ def _looked(crew, sizes, arrays, masked, out, rows):
             spans = _spans_of(sizes, arrays, spans, intervals)
     seen = lengths, starts, spans, mask, occupied, bias, scale
     takes, slots = slots_of(sizes, arrays, out)
-    fits = fits and takes and are_finite(arrays.sinks)
+    if not (fits and takes and are_finite(arrays.sinks)):  # nor are the places that angles are read at looked at
+        return False, (q, q, k, k, v, q[:0]), seen, slots
     takes, qr, kr = turned_in_memory((crew[0], crew[1], crew[1]), sizes, arrays, q, k)
     if arrays.polar.size:  # nothing reads rows before they were lifted
         q, k = qr, kr
-    return fits and takes, (q, qr, k, kr, v, q[:0]), seen, slots
+    return takes, (q, qr, k, kr, v, q[:0]), seen, slots
 
 
 @allocating
