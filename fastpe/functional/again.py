@@ -7,7 +7,6 @@ to call. Calls whose slots are no arrays of the call's own sizes always go that 
 first, as those of half precision are where they are mapped, or turned and grown.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,14 +16,13 @@ from fastpe.functional.arguments import dropout_stream
 from fastpe.functional.axes import AXES, Array
 from fastpe.functional.bands import Band
 from fastpe.functional.layouts import PLAIN, address_of, contiguous
+from fastpe.functional.places import BANDS, OF_BANDS, places_of, sizes_of
 from fastpe.kernels._jit import direct
 from fastpe.kernels.attention import again
 from fastpe.kernels.attention.banded import OF_A_BAND
 from fastpe.kernels.attention.cells import FEW
-from fastpe.kernels.attention.given import INTEGERS, LOGICAL, NUMBER, WIDE, WORDS, Given, Sizes
+from fastpe.kernels.attention.given import NUMBER, WORDS, Given, Sizes
 from fastpe.kernels.attention.records import (
-    GIVEN,
-    MASK,
     ROWS_OF_INPUTS,
     SEEN_OF_INPUTS,
     SLOTS_OF_INPUTS,
@@ -45,13 +43,6 @@ _SEEN = {
 }  # fmt: skip
 _ARRAYS = [name for name in (*Given._fields, "index") if name in AXES]
 _SLOTS = {name: (len(AXES[name]), len(AXES[name]) + 1) for name in _ARRAYS} | {"growth": (2,)}
-_BANDS = [[f"bands[{number}].{field}" for field in Band._fields] for number in range(8)]
-_OF_BANDS: dict[str, tuple[int, np.dtype[Any]]] = {
-    name: (WORDS + OF_A_BAND * number + field, np.dtype(np.int64 if Band._fields[field] == "spans" else np.float64))
-    for number, names in enumerate(_BANDS)
-    for field, name in enumerate(names)
-}
-"""Of arrays of bands the places of their addresses, and the types that they are read in."""
 _AXES = _SLOTS | _SEEN
 """What may be given beside q, k and v, and how many axes it has."""
 _MOVES = {"rotors", "polar"}
@@ -61,7 +52,7 @@ _OF_KERNELS = _SLOTS.keys() - _SEEN.keys() - _TURNS
 _SCALE = Given._fields.index("scale")
 AT, SEED_AT = again.AT, again.AT + NUMBER
 """Places in the words of `Again.run_at`: of the first word of what is given, and of the seed of dropout."""
-_FIELDS = {"query_start": "starts", "index": "indices"}  # of `Given`, for those that are called otherwise there
+ELSEWHERE, DONE = int(again.ELSEWHERE), int(again.DONE)
 OPTIONS = ("scale", "pairs", "rectify")
 """What else may be among slots, where it is no array."""
 
@@ -109,9 +100,9 @@ def given_arrays(arrays: Mapping[str, Any], bands: Any = None) -> dict[str, Arra
         found[name] = x
     if bands is None:
         return found
-    if type(bands) is not tuple or len(bands) > len(_BANDS):
+    if type(bands) is not tuple or len(bands) > len(BANDS):
         return None
-    for names, each in zip(_BANDS, bands, strict=False):
+    for names, each in zip(BANDS, bands, strict=False):
         if type(each) is not Band or not all(type(x) is np.ndarray for x in each):
             return None
         found.update(zip(names, each, strict=True))
@@ -216,7 +207,7 @@ class Again:
         rest = SLOTS_OF_INPUTS if self.slots else ROWS_OF_INPUTS if given is None else SEEN_OF_INPUTS
         own = Inputs(*inputs)
         self.others = own.scale, *inputs[rest:]  # to keep them; not the arrays of the call
-        of_bands = 0 if given is None else len(given.keys() & _OF_BANDS.keys()) // len(Band._fields)
+        of_bands = 0 if given is None else len(given.keys() & OF_BANDS.keys()) // len(Band._fields)
         self.banded = of_bands > 0
         # addresses, and elements
         self.nowhere, counts = np.zeros(WORDS + OF_A_BAND * of_bands, np.int64), np.zeros(NUMBER, np.int64)
@@ -226,11 +217,11 @@ class Again:
         self.places, sizes = dict[str, tuple[int, np.dtype[Any]]](), (0,) * len(Sizes._fields)
         if given is not None:
             self.nowhere[_SCALE], counts[_SCALE] = own.scale.ctypes.data, own.scale.size
-            self.places = _places_of(given, out.dtype)
-            sizes = _sizes_of(given, own, qkv, half)
+            self.places = places_of(given, out.dtype)
+            sizes = sizes_of(given, own, qkv, half)
             for name, x in given.items():
                 place = self.places[name][0]
-                if name not in _OF_BANDS:
+                if name not in OF_BANDS:
                     counts[place] = x.size
                 else:  # samples
                     self.nowhere[place + OF_A_BAND // 2] = x.shape[0] if x.ndim > 1 + ("spans" in name) else 1
@@ -261,20 +252,26 @@ class Again:
             function = again.forward_again if self.bits is None else again.halves_again
         return bool(run_again(lanes, 0, function, self.record, self.size, *found, *qkv, *rest))
 
-    def run_at(self, threads: int, team: int, words: Array) -> Array | None:
-        """The output, of half precision its bits, of arrays at addresses that are laid out as those of the call, or
-        None; on so many threads at most, of this `threads.run_again`'s team. words: `words_at` with the addresses."""
-        lanes = 1 if threads == 1 else min(threads, lanes_for(self.work * self.keys, self.tasks, awake=team > 0))
+    def run_at(
+        self, threads: int, team: int, reader: int, tensors: tuple[Any, ...], layouts: Array, words: Array
+    ) -> tuple[int, Array]:  # fmt: skip
+        """How the call of tensors went (`ELSEWHERE`, `REFUSED`, `DONE`), and its output, of half precision its bits; on
+        so many threads at most, of this `threads.run_again`'s team.
+
+        reader, layouts: as `dlpack.locate` has them. words: `words_at`, with the addresses of what is given otherwise.
+        """
+        lanes = lanes_for(self.work * self.keys, self.tasks, most=threads, awake=team > 0)
         out = np.empty(self.shape, self.dtype if self.bits is None else self.bits)
-        if self.direct is not None:
-            return out if run_again(lanes, team, self.direct, self.record, self.size, out, words, *self.kind) else None
-        function, rest = self.entry, (self.record, self.size, out, words, *self.kind)
-        done = run_again(lanes, team, function, *rest)
-        self.direct = direct(function, 0, lanes, *rest)
-        return out if done else None
+        function, where = self.direct or self.entry, id(tensors)
+        went = run_again(lanes, team, function, self.record, self.size, out, reader, where, layouts, words, *self.kind)
+        if self.direct is None:
+            self.direct = direct(
+                function, 0, lanes, self.record, self.size, out, reader, where, layouts, words, *self.kind
+            )
+        return went, out
 
     def words_at(self) -> Array:
-        """What `run_at` takes, without addresses: those of q, k and v come first, from `AT` on what is given."""
+        """What `run_at` takes: places for the addresses of q, k and v, and from `AT` on of what is given."""
         rest = self.nowhere[:0] if self.given is None else self.nowhere
         return np.concatenate([np.zeros(AT, np.int64), rest])
 
@@ -296,53 +293,3 @@ class Again:
         if seed is not None:
             found[NUMBER] = seed
         return found
-
-
-def _places_of(given: Mapping[str, Array], dtype: Any) -> dict[str, tuple[int, np.dtype[Any]]]:
-    """The place of each array in `Given`, and the type that it is read in."""
-    places = {}
-    for name, x in given.items():
-        if name in _OF_BANDS:
-            places[name] = _OF_BANDS[name]
-            continue
-        field = ("shown" if x.dtype == bool else "added") if name == "mask" else _FIELDS.get(name, name)
-        read = (
-            np.int64 if field in INTEGERS else np.bool_ if field in LOGICAL else np.float64 if field in WIDE else dtype
-        )
-        places[name] = Given._fields.index(field), np.dtype(read)
-    return places
-
-
-def _sizes_of(given: Mapping[str, Array], inputs: Inputs, qkv: tuple[Array, ...], half: bool) -> Sizes:
-    """The sizes of arrays that a call has made of what was given."""
-    (samples, heads, queries, width), (key_heads, keys) = qkv[0].shape, qkv[1].shape[1:3]
-    masks, heads_of_masks, _, tiles = inputs.occupied.shape
-    slots, sizes = inputs.slots, {name: x.shape for name, x in given.items()}
-    places, pairs = sizes.get("angles", (1, 0))[-2:]
-    grown_places, grown_pairs = sizes.get("growth", (1, 0))
-    of_sample, of_head = _strides(sizes.get("angles", (1, 1, 1)), 3)
-    scales_of_sample, scales_of_head = _strides(sizes.get("row_scale", (1, 1)), 2)
-    phases_of_sample, phases_of_head = _strides(sizes.get("polar", (1, 1)), 2)
-    maps = (1, *sizes.get("rotors", (1, 1, 1, 0, 0)))[-6:]
-    return Sizes(
-        samples=samples, heads=heads, key_heads=key_heads, queries=queries, keys=keys, width=width,
-        spans=len(inputs.spans), masks=masks, heads_of_masks=heads_of_masks, tiles=tiles,
-        mask=inputs.mask.size if inputs.table[MASK, GIVEN] else 1,
-        bias_offsets=sizes.get("bias", (1,))[-1], bias=inputs.bias.size,
-        gain_offsets=sizes.get("gain", (1,))[-1], gain=1 if slots is None else slots.gain.size,
-        choices=sizes.get("values", (1,))[-1], tallies=1 if slots is None else slots.tallies.size,
-        places=places, pairs=pairs, angles_of_sample=of_sample, angles_of_head=of_head, half=int(half),
-        scales_of_sample=scales_of_sample, scales_of_head=scales_of_head,
-        maps_of_samples=maps[0], maps_of_heads=maps[1], mapped_places=maps[2], block=maps[-1],
-        phases_of_sample=phases_of_sample, phases_of_head=phases_of_head,
-        grown_places=grown_places, grown_pairs=grown_pairs,
-    )  # fmt: skip
-
-
-def _strides(shape: tuple[int, ...], axes: int) -> tuple[int, int]:
-    """Elements from sample to sample, and from head to head, of an array (heads, ...) of so many axes, or led by
-    samples; 0 where one serves all."""
-    of_head = math.prod(shape[-axes + 1 :])
-    heads = shape[-axes]
-    led = len(shape) > axes and shape[0] > 1
-    return heads * of_head if led else 0, of_head if heads > 1 else 0

@@ -13,7 +13,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from fastpe.kernels._jit import entry
+from fastpe.kernels._jit import entry, inner
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _ADDRESS = ir.IntType(8).as_pointer()
@@ -24,8 +24,8 @@ _MOST_AXES = 8
 _AXES = 255  # of the word of axes and type
 _FRONT = 3
 LAYOUT = _FRONT + 2 * _MOST_AXES
-"""Words that say how a tensor is laid out: a place for who locates it (`locate`), its device, its axes and type, and
-then the size and the stride, in elements, of each axis."""
+"""Words that say how a tensor is laid out: the place of its address (`locate`), below 0 if nobody asks for it; its
+device; its axes and type; and then the size and the stride, in elements, of each axis."""
 
 
 class _Exchange(ctypes.Structure):
@@ -114,7 +114,7 @@ def layouts_of(reader, objects, count):
     return found
 
 
-@entry(label="where tensors lie", objects=True)
+@inner
 def locate(reader, objects, layouts, words):
     """Write the addresses of a tuple's tensors to the places that their layouts name; whether they are laid out so.
 
@@ -128,5 +128,6 @@ def locate(reader, objects, layouts, words):
             size, stride = layouts[number, _FRONT + 2 * axis], layouts[number, _FRONT + 2 * axis + 1]
             if _word(sizes, axis) != size or _word(strides, axis) != stride:
                 return False
-        words[layouts[number, 0]] = first + offset
+        if layouts[number, 0] >= 0:
+            words[layouts[number, 0]] = first + offset
     return True

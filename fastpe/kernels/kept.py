@@ -14,20 +14,20 @@ a smaller entry runs the same machine code again, with other arrays in place of 
 
     @entry
     def again(run, lanes, record, x):
-        board, own = np.zeros(BOARD, np.int64), record.copy()
-        done = run_kept((run, lanes), own, (pointer(board), x))
+        board = np.zeros(BOARD, np.int64)
+        done = run_kept((run, lanes), record, (pointer(board), x))
         hold(board)
         return done
 
     run_again(lanes, 0, again, record, x)
 
-or ``run_kept(crew, own, (pointer(board), x, y))``: `keep` says how many of the first may be others. A
+or ``run_kept(crew, record, (pointer(board), x, y))``: `keep` says how many of the first may be others. A
 record holds addresses of arrays: who keeps it keeps the arrays, too, but for those that are changed. Of these it knows
-the types; whether they are as large as those before is what `is_laid_out` tells.
+the types; whether they are as large as those before is what `is_laid_out` tells. Nobody writes to it again: another
+lane's core has it near from the call before, where what a call writes has to come from core to core.
 """
 
 import zlib
-from functools import reduce
 
 from llvmlite import ir
 from numba import types
@@ -41,9 +41,7 @@ from fastpe.kernels.threads import call_lanes, thunk_of, uncounted
 
 _I64 = ir.IntType(64)
 _PREFIXES = 4  # at most
-_HEAD = (
-    1 + _PREFIXES
-)  # words before the arguments: where machine code lies, and of what types those are that may change
+_HEAD = 2 * _PREFIXES  # words before the arguments: of each prefix what tells its types, and where machine code lies
 
 
 @intrinsic
@@ -64,12 +62,13 @@ def keep(typingctx, record, function, prefixes, arguments):
 
     def emit(context, b, signature, values):
         whole = values[-1]
-        thunk = thunk_of(context, b.module, function, called, whole.type)
         head, first = _places(context, b, signature.args[0], values[0], whole.type)
-        b.store(b.ptrtoint(thunk, _I64), head)
         for word in range(_PREFIXES):
-            each = prefixes[min(word, len(prefixes) - 1)]
-            b.store(_number_of(each), b.gep(head, [ir.Constant(_I64, 1 + word)]))
+            place = min(word, len(prefixes) - 1)
+            changing = b.extract_value(values[2], place).type
+            thunk = thunk_of(context, b.module, function, called, whole.type, changing)
+            b.store(_number_of(prefixes[place]), b.gep(head, [ir.Constant(_I64, 2 * word)]))
+            b.store(b.ptrtoint(thunk, _I64), b.gep(head, [ir.Constant(_I64, 2 * word + 1)]))
         b.store(uncounted(b, arguments, whole), first, align=8)
         context.add_linking_libs([function.dispatcher.get_compile_result(called).library])
         return context.get_dummy_value()
@@ -81,19 +80,23 @@ def keep(typingctx, record, function, prefixes, arguments):
 def run_kept(typingctx, crew, record, changing):
     """Call what a record was made for with other arguments in place of its first.
 
-    Returns False, and calls nothing, where those are of other types. The record is written to. crew: the first two of
-    `threads.Crew`, of no more lanes than threads. What `changing` points to must be held (`simd.hold`).
+    Returns False, and calls nothing, where those are of other types. crew: the first two of `threads.Crew`, of no more
+    lanes than threads. What `changing` points to must be held (`simd.hold`).
     """
 
     def emit(context, b, signature, values):
-        head, first = _places(context, b, signature.args[1], values[1], values[2].type)
-        known = [b.load(b.gep(head, [ir.Constant(_I64, 1 + word)])) for word in range(_PREFIXES)]
-        fits = reduce(b.or_, (b.icmp_signed("==", number, _number_of(changing)) for number in known))
+        head, first = _places(context, b, signature.args[1], values[1], _I64)
+        number, thunk = _number_of(changing), ir.Constant(_I64, 0)
+        for word in range(_PREFIXES):
+            known, code = (b.load(b.gep(head, [ir.Constant(_I64, 2 * word + own)])) for own in range(2))
+            thunk = b.select(b.icmp_signed("==", known, number), code, thunk)
+        fits = b.icmp_signed("!=", thunk, ir.Constant(_I64, 0))
         with b.if_then(fits):
-            b.store(values[2], first, align=8)
-            thunk = b.inttoptr(b.load(head), ir.FunctionType(ir.VoidType(), [_I64, _I64]).as_pointer())
+            own = cgutils.alloca_once_value(b, values[2])
+            frame = cgutils.alloca_once_value(b, cgutils.pack_array(b, [b.ptrtoint(x, _I64) for x in (first, own)]))
+            function = b.inttoptr(thunk, ir.FunctionType(ir.VoidType(), [_I64, _I64]).as_pointer())
             run, lanes = cgutils.unpack_tuple(b, values[0])
-            call_lanes(context, b, (run, lanes, lanes), thunk, b.ptrtoint(first, _I64))
+            call_lanes(context, b, (run, lanes, lanes), function, b.ptrtoint(frame, _I64))
         return fits
 
     return types.boolean(crew, record, changing), emit

@@ -48,7 +48,7 @@ from fastpe.kernels.openmp import RUNS_LANES, start_threads
 from fastpe.kernels.simd import aligned_zeros
 from fastpe.kernels.simd.pointers import check_status
 
-_LITTLE, _LITTLE_AWAKE = 2**18, 2**17
+_LITTLE, _LITTLE_AWAKE = 2**18, 2**15
 _MOST_THREADS = 1024  # tens of thousands end the process without a word
 _most = ContextVar("_most", default=_MOST_THREADS)
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
@@ -72,13 +72,18 @@ def default_threads() -> int:
     return int(getattr(parallel, "_get_num_threads", numba.get_num_threads)())
 
 
-def lanes_for(work: int, tasks: int, *, awake: bool = False) -> int:
+def lanes_for(work: int, tasks: int, *, most: int = _MOST_THREADS, awake: bool = False) -> int:
     """Lanes for so many multiplications and tasks: to wake another one takes longer than a little work.
 
-    awake: whether threads wait in a loop for what comes, as those of `openmp.team_of` do, which takes them a
-    microsecond.
+    most: that there may be. awake: whether threads wait in a loop for what comes, as those of `openmp.team_of` do,
+    which takes them a microsecond.
     """
-    return max(1, min(default_threads(), tasks, _most.get())) if work > (_LITTLE_AWAKE if awake else _LITTLE) else 1
+    if most == 1 or tasks < 2 or work <= (_LITTLE_AWAKE if awake else _LITTLE):
+        return 1
+    lanes, threads = _most.get(), default_threads()  # all without `min`, which takes as long as these two
+    lanes = lanes if lanes < most else most
+    lanes = lanes if lanes < tasks else tasks
+    return lanes if lanes < threads else threads
 
 
 @contextmanager
@@ -254,17 +259,28 @@ def uncounted(b, kind, value):
     return value
 
 
-def thunk_of(context, module, function, called, record_type):
-    """The C function (record's address, lane) -> nothing that unpacks the record and calls `function`."""
+def thunk_of(context, module, function, called, record_type, changed_type=None):
+    """The C function (record's address, lane) -> nothing that unpacks the record and calls `function`.
+
+    changed_type: where the first arguments are others, the type of these; in the record's place then stand two
+    addresses, the record's and theirs.
+    """
     compiled = function.dispatcher.get_compile_result(called)
-    name = f"fastpe.lane.{compiled.fndesc.mangled_name}"
+    changed = 0 if changed_type is None else len(changed_type.elements)
+    name = f"fastpe.lane.{changed}.{compiled.fndesc.mangled_name}"
     if name in module.globals:
         return module.globals[name]
     thunk = ir.Function(module, ir.FunctionType(ir.VoidType(), [_I64, _I64]), name)
     thunk.linkage = "internal"
     b = ir.IRBuilder(thunk.append_basic_block())
-    record = b.load(b.inttoptr(thunk.args[0], record_type.as_pointer()))
-    values = [thunk.args[1], *(b.extract_value(record, place) for place in range(len(called.args) - 1))]
+    record, own = thunk.args[0], None
+    if changed:
+        both = b.load(b.inttoptr(record, ir.ArrayType(_I64, 2).as_pointer()))
+        record, own = b.extract_value(both, 0), b.inttoptr(b.extract_value(both, 1), changed_type.as_pointer())
+    record = b.inttoptr(record, record_type.as_pointer())
+    values = [thunk.args[1]]
+    for place in range(len(called.args) - 1):
+        values.append(b.load(cgutils.gep_inbounds(b, own if place < changed else record, 0, place)))
     callee = context.declare_function(module, compiled.fndesc)
     status, _ = context.call_conv.call_function(b, callee, called.return_type, called.args, values)
     check_status(b, status.is_error)

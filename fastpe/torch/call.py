@@ -17,6 +17,8 @@ from fastpe.torch import straight
 from fastpe.torch.operators import HALVES, has_arrays, is_seen, lies_here
 from fastpe.torch.score import attend
 
+_is_compiling = torch.compiler.is_compiling
+
 
 def attention(
     q: torch.Tensor,
@@ -93,7 +95,7 @@ def attention(
     if "key_lengths" in slots:  # the name of `lengths` on the straight ways
         check_slots(slots)
     plain = straight.drops(dropout, dropout_seed) if dropout else dropout_seed is None
-    if plain and (return_lse is False or return_lse is True) and not torch.compiler.is_compiling():
+    if plain and (return_lse is False or return_lse is True) and not _is_compiling():
         dropped = (dropout, dropout_seed) if dropout else None
         given = slots
         if not lengths is mask is spans is query_start is sinks is None:
@@ -129,7 +131,7 @@ def _with_sight(
         given["sinks"] = sinks
     if lengths is not None:
         given["key_lengths"] = lengths
-    return given | slots
+    return given | slots if slots else given
 
 
 def two_sided(
@@ -216,7 +218,7 @@ def _goes_as_it_lies(kinds: set[torch.dtype], tensors: dict[str, torch.Tensor]) 
 
     Of many queries they read bfloat16, whose products are rounded; float16 PyTorch widens sooner, on all its threads.
     """
-    if torch.compiler.is_compiling() or len(kinds) > 1 or (tensors["q"].shape[-2] > FEW and torch.float16 in kinds):
+    if _is_compiling() or len(kinds) > 1 or (tensors["q"].shape[-2] > FEW and torch.float16 in kinds):
         return False
     if is_seen(tuple(tensors.values())):
         return False
@@ -227,7 +229,7 @@ def _options(
     causal: bool, window: Any, softcap: Any, dropout: Any, tolerance: Any, pairs: Any, rectify: Any
 ) -> tuple[Any, ...]:
     """The operator's options after the names, of the types that it has; values are checked once more as it runs."""
-    if not torch.compiler.is_compiling():
+    if not _is_compiling():
         causal, rectify = truth("causal", causal), rectify is not None and truth("rectify", rectify)
         window = None if window is None else whole("window", window, 1)
         softcap = None if softcap is None else positive("softcap", softcap, "float32")
@@ -240,7 +242,7 @@ def _options(
 
 def _tensor(name: str, value: Any) -> torch.Tensor:
     """A tensor of the CPU; what is none becomes one that needs no gradient, sharing its memory where that may be."""
-    compiling = torch.compiler.is_compiling()
+    compiling = _is_compiling()
     if not compiling and type(value) is torch.Tensor and lies_here(value):
         return value
     if not isinstance(value, torch.Tensor):

@@ -15,21 +15,16 @@ import torch
 from fastpe.functional import again
 from fastpe.functional import attention as host
 from fastpe.functional.bands import Band
-from fastpe.kernels._jit import direct
-from fastpe.kernels.dlpack import layouts_of, locate, reader_of
+from fastpe.kernels.dlpack import layouts_of, reader_of
 from fastpe.kernels.openmp import team_of
 from fastpe.kernels.threads import at_most
 from fastpe.torch.operators import HALVES, array, has_arrays, lies_here, operators_are_seen, tensor
 
 _MOST = 512  # calls that are kept; then all are dropped
+_NOWHERE = -1  # for addresses that nobody asks for
 _TENSORS = {torch.Tensor, torch.nn.Parameter}
 _TYPES = {(window, softcap) for window in (int, type(None)) for softcap in (float, type(None))}
-_OPTIONS = {
-    (scale, pairs, rectify)
-    for scale in (float, type(None))
-    for pairs in (str, type(None))
-    for rectify in (bool, type(None))
-}
+_WORDS = {(pairs, rectify) for pairs in (str, type(None)) for rectify in (bool, type(None))}
 _NO_OPTIONS = (None, None, None)
 _NAMES = {"key_lengths": "lengths"}
 Array = np.ndarray[Any, Any]
@@ -46,9 +41,8 @@ class _Kept(NamedTuple):
     """A call, and how it is made again."""
 
     call: again.Again
-    locate: Any  # as `dlpack.locate`, of its arrays
-    layouts: Array  # of its tensors, as `locate` takes them
-    words: Array  # what that writes to, without addresses
+    layouts: Array  # of its tensors, as `dlpack.locate` takes them
+    words: Array  # what that takes to write to
     converted: list[tuple[int, int, torch.dtype]]  # tensors that lie otherwise than they are read, and their places
     view: torch.dtype | None  # of half precision, whose bits come out
 
@@ -67,26 +61,26 @@ def attend(
     given: such slots as `functional.again` takes, those that there are, with its `OPTIONS`. dropped: the rate of
     dropout, and its seed, as `drops` takes them.
     """
-    options = _NO_OPTIONS
-    if given and not given.keys().isdisjoint(again.OPTIONS):
+    options: tuple[Any, Any, Any] | None = _NO_OPTIONS
+    if "scale" in given or "pairs" in given or "rectify" in given:
         given, options = _apart(given)
     if causal is not True and causal is not False:
         return None
     if not (window is softcap is None) and (type(window), type(softcap)) not in _TYPES:
         return None
-    if options is not _NO_OPTIONS and tuple(map(type, options)) not in _OPTIONS:
+    if options is None:
         return None
     tensors = (q, k, v, *given.values())
     if not (_reader and _are_unseen(tensors)):
         return None
     rate, seed = (None, None) if dropped is None else dropped
-    key = causal, window, softcap, options, rate, *given
-    kept, words = _located(key, tensors)
-    if kept is None and not _are_few(tensors):
-        return None
     if dropped is not None and seed is None:
+        if not _are_few(tensors):  # another way draws one
+            return None
         seed = drawn_seed()
-    if kept is not None and (found := _again(kept, tensors, words, seed)) is not None:
+    key = causal, window, softcap, options, rate, *given
+    found = _made_again(key, tensors, seed)
+    if found is not None or not _are_few(tensors):
         return found
     chosen = {"causal": causal, "window": window, "softcap": softcap}
     chosen |= {name: x for name, x in zip(again.OPTIONS, options, strict=True) if x is not None}
@@ -128,13 +122,18 @@ def attend_with(
     return tensor(found, q.dtype)
 
 
-def _apart(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[Any, Any, Any]]:
-    """What is given without options, and these; a scale for each head is none."""
+def _apart(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[Any, Any, Any] | None]:
+    """What is given without options, and these, None where they are not of their types; a scale for each head is none.
+    One by one, since a loop takes three times as long."""
     own = dict(given)
-    scale, pairs, rectify = (own.pop(name, None) for name in again.OPTIONS)
-    if isinstance(scale, torch.Tensor):
+    scale, pairs, rectify = own.pop("scale", None), own.pop("pairs", None), own.pop("rectify", None)
+    if type(scale) in _TENSORS:
         own["scale"], scale = scale, None
-    return own, (scale, pairs, rectify)
+    if scale is not None and type(scale) is not float:
+        return own, None
+    if pairs is rectify is None or (type(pairs), type(rectify)) in _WORDS:
+        return own, (scale, pairs, rectify)
+    return own, None
 
 
 def _bands(bands: Any) -> tuple[Band, ...] | None:
@@ -174,36 +173,38 @@ def _are_few(tensors: tuple[torch.Tensor, ...]) -> bool:
     return q.dtype is k.dtype is v.dtype and q.dtype in _DTYPES and has_arrays(q.dtype)
 
 
-def _located(key: Any, tensors: tuple[torch.Tensor, ...]) -> tuple[_Kept | None, Any]:
-    """The call that is kept of tensors that are laid out so, and its words with their addresses."""
+def _made_again(key: Any, tensors: tuple[torch.Tensor, ...], seed: int | None) -> torch.Tensor | None:
+    """What comes out, or None where no such call of tensors that are laid out so is kept, or what is given takes
+    another way."""
     kept = _last.get(key)  # as in all layers of a model
     if kept is not None:
-        words = kept.words.copy()
-        if kept.locate(_reader, id(tensors), kept.layouts, words):
-            return kept, words
+        went, found = _run(kept, tensors, seed)
+        if went != again.ELSEWHERE:
+            return found
     kept = _kept.get((key, layouts_of(_reader, id(tensors), len(tensors)).tobytes()))
     if kept is None:
-        return None, None
-    words = kept.words.copy()
-    if not kept.locate(_reader, id(tensors), kept.layouts, words):
-        return None, None
-    _last[key] = kept
-    return kept, words
-
-
-def _again(kept: _Kept, tensors: tuple[torch.Tensor, ...], words: Array, seed: int | None) -> torch.Tensor | None:
-    """What comes out, or None where what is given takes another way."""
-    alive = []
-    for number, place, dtype in kept.converted:
-        alive.append(tensors[number].to(dtype).contiguous())
-        words[place] = alive[-1].data_ptr()
-    if seed is not None:
-        words[again.SEED_AT] = seed
-    found = kept.call.run_at(_threads(), _team, words)
-    if found is None:
         return None
-    own = torch.from_numpy(found)
-    return own if kept.view is None else own.view(kept.view)
+    _last[key] = kept
+    return _run(kept, tensors, seed)[1]
+
+
+def _run(kept: _Kept, tensors: tuple[torch.Tensor, ...], seed: int | None) -> tuple[int, torch.Tensor | None]:
+    """How it went, as `Again.run_at` has it, and what comes out, if anything does."""
+    words = kept.words
+    if seed is not None or kept.converted:
+        words = words.copy()
+        if not all(lies_here(tensors[number]) for number, _, _ in kept.converted):
+            return again.ELSEWHERE, None
+        alive = [tensors[number].to(dtype).contiguous() for number, _, dtype in kept.converted]
+        for (_, place, _), x in zip(kept.converted, alive, strict=True):
+            words[place] = x.data_ptr()
+        if seed is not None:
+            words[again.SEED_AT] = seed
+    went, out = kept.call.run_at(_threads(), _team, _reader, tensors, kept.layouts, words)
+    if went != again.DONE:
+        return went, None
+    own = torch.from_numpy(out)
+    return went, own if kept.view is None else own.view(kept.view)
 
 
 def _attend_and_keep(
@@ -243,8 +244,7 @@ def _made(
         layouts[number, 0] = again.AT + place
         dtype = getattr(torch, read.name)
         if not (x.dtype is dtype and x.is_contiguous()):
+            layouts[number, 0] = _NOWHERE
             converted.append((number, again.AT + place, dtype))
-    dtype, words = tensors[0].dtype, call.words_at()
-    located = _reader, id(tensors), layouts, words.copy()
-    locate(*located)
-    return _Kept(call, direct(locate, *located), layouts, words, converted, dtype if dtype in HALVES else None)
+    dtype = tensors[0].dtype
+    return _Kept(call, layouts, call.words_at(), converted, dtype if dtype in HALVES else None)

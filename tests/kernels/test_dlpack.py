@@ -7,6 +7,7 @@ import pytest
 from numba import config
 
 from fastpe.kernels import dlpack
+from fastpe.kernels._jit import entry
 
 pytestmark = pytest.mark.skipif(bool(config.DISABLE_JIT), reason="compiled code alone reads tensors")
 CPU, ACCELERATOR, FLOATS = 1, 2, 2
@@ -64,9 +65,14 @@ def laid_out(*tensors):
     return layouts
 
 
+@entry(objects=True)
+def _locate(reader, tensors, layouts, words):
+    return dlpack.locate(reader, tensors, layouts, words)
+
+
 def located(tensors, layouts):
     words = np.zeros(len(tensors), np.int64)
-    return words.tolist() if dlpack.locate(READER, id(tensors), layouts, words) else None
+    return words.tolist() if _locate(READER, id(tensors), layouts, words) else None
 
 
 def test_the_table_of_the_version_that_is_known_is_found():
@@ -92,6 +98,8 @@ def test_tensors_are_where_they_lie():
     assert layouts[3, 3:].tolist() == [0] * 16
     for each in (tensors, others):
         assert located(each, layouts) == [x.array.ctypes.data for x in each[::-1]]
+    layouts[1, 0] = -1  # of this one nobody wants to know
+    assert located(tensors, layouts)[2] == 0
 
 
 @pytest.mark.parametrize(
@@ -126,4 +134,4 @@ def test_an_error_of_the_library_does_not_outlive_the_call():
     asked = ctypes.cast(ctypes.pythonapi.PyObject_Size, ctypes.c_void_p).value
     tensors = (object(),)
     assert dlpack.layouts_of(asked, id(tensors), 1).shape == (0, dlpack.LAYOUT)
-    assert not dlpack.locate(asked, id(tensors), np.ones((1, dlpack.LAYOUT), np.int64), np.zeros(1, np.int64))
+    assert not _locate(asked, id(tensors), np.ones((1, dlpack.LAYOUT), np.int64), np.zeros(1, np.int64))

@@ -14,6 +14,7 @@ import pytest
 from fastpe import ModelConfig, Transformer
 from fastpe.kernels import openmp
 from fastpe.kernels._jit import entry, inner
+from fastpe.kernels.attention.calls import _claim
 from fastpe.kernels.board import claim, claim_at_ends, finish, wait_for
 from fastpe.kernels.simd import pointer
 from fastpe.kernels.threads import at_most, default_threads, in_lanes, lanes_for, run_lanes, threads_for
@@ -76,6 +77,35 @@ def test_lanes_that_begin_at_ends_run_every_task_once(tasks):
             assert np.all(np.diff(backward) >= 0)  # first those of even lanes
 
 
+@inner
+def _take(lane, board, lanes, run, runs, owners):
+    task, after = _claim(board, lane, lanes, run, len(owners), False)
+    while task < len(owners):
+        owners[task] = lane
+        runs[task] += 1
+        task += 1
+        if task == after:
+            task, after = _claim(board, lane, lanes, run, len(owners), True)
+
+
+@entry
+def _taken(crew, board, run, runs, owners):
+    in_lanes(crew, _take, (pointer(board), crew[1], run, runs, owners))
+
+
+@pytest.mark.parametrize("tasks", [0, 1, 5, 8, 1000])
+@pytest.mark.parametrize("run", [0, 1, 2, 4, 500])
+def test_heads_are_claimed_some_at_a_time(tasks, run):
+    for lanes in (1, 2, 3, 8):
+        runs, owners = np.zeros(tasks, np.int64), np.full(tasks, -1)
+        run_lanes(lanes, _taken, run, runs, owners)
+        np.testing.assert_array_equal(runs, 1)
+        if run * lanes >= tasks:
+            np.testing.assert_array_equal(owners, np.arange(tasks) // max(run, 1))
+        elif run:
+            assert all(len(set(owners[first : first + run])) == 1 for first in range(0, tasks, run))
+
+
 def test_threads_are_checked():
     assert threads_for(None) == default_threads()
     assert threads_for(np.int64(2)) == 2
@@ -130,6 +160,9 @@ def test_openmp_stays_as_other_libraries_have_it():
 
 def test_calls_take_no_more_lanes_than_they_may():
     most = lanes_for(10**9, 10**6)
+    assert [lanes_for(10**9, tasks) for tasks in (0, 1)] == [1, 1]
+    assert lanes_for(10**9, 10**6, most=1) == lanes_for(1, 10**6) == 1
+    assert lanes_for(10**9, 10**6, most=most + 1) == lanes_for(10**5, 10**6, awake=True) == most
     with at_most(1):
         assert lanes_for(10**9, 10**6) == 1
         with at_most(most + 1):

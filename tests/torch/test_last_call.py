@@ -82,8 +82,14 @@ def test_other_tensors_in_the_places_of_those_before(qkv):
     assert fastpe.torch.attention(q.clone().requires_grad_(), k, v, bias=bias).requires_grad
     with pytest.raises(TypeError, match="k must lie in the CPU's memory"):
         fastpe.torch.attention(q, k.to("meta"), v, bias=bias)
-    with pytest.raises(TypeError, match="bias must be a dense tensor"):
-        fastpe.torch.attention(q, k, v, bias=bias.to_sparse())
+    for own in (bias, bias.T.contiguous().T):  # the other is copied before anybody sees where it lies
+        for _ in range(3):
+            found = fastpe.torch.attention(q, k, v, bias=own)
+        assert torch.equal(found, the_long_way(q, k, v, bias=own))
+        with pytest.raises(TypeError, match="bias must be a dense tensor"):
+            fastpe.torch.attention(q, k, v, bias=own.to_sparse())
+        with pytest.raises(TypeError, match="bias must lie in the CPU's memory"):
+            fastpe.torch.attention(q, k, v, bias=own.to("meta"))
 
 
 def test_where_pytorch_does_not_say_where_tensors_lie_the_way_is_longer(qkv, monkeypatch):
@@ -91,7 +97,40 @@ def test_where_pytorch_does_not_say_where_tensors_lie_the_way_is_longer(qkv, mon
     calls = {}, {"causal": True}, {"bias": torch.linspace(-1, 1, 4 * 9).reshape(4, 9)}
     expected = [fastpe.torch.attention(q, k, v, **given) for given in calls]
     monkeypatch.setattr(straight, "_reader", 0)
-    monkeypatch.setattr(straight, "_located", None)
+    monkeypatch.setattr(straight, "_made_again", None)
     for _ in range(3):
         for given, own in zip(calls, expected, strict=True):
             assert torch.equal(fastpe.torch.attention(q, k, v, **given), own)
+
+
+@pytest.mark.parametrize("heads", [1, 3, 8, 13])
+def test_little_work_is_the_same_on_any_number_of_threads(heads):
+    """So little that each lane has its share from the start; and more, of which it claims some at a time."""
+    before = torch.get_num_threads()
+    made = torch.Generator().manual_seed(heads)
+    for keys in (40, 64, 200, 500):
+        q, k, v = (torch.randn(1, heads, rows, 64, generator=made) for rows in (1, keys, keys))
+        offsets = torch.randn(heads, keys, generator=made)
+        for given in ({}, {"key_offset": offsets}, {"mask": offsets[:, None]}):
+            expected = the_long_way(q, k, v, **given)
+            try:
+                for threads in (1, 2, 3, 2):
+                    torch.set_num_threads(threads)
+                    for _ in range(3):
+                        assert torch.equal(fastpe.torch.attention(q, k, v, **given), expected)
+            finally:
+                torch.set_num_threads(before)
+
+
+def test_a_seed_is_drawn_once_whatever_was_called_before(qkv):
+    """Of few queries and of many, where records are kept and where there are none."""
+    q, k, v = qkv
+    many = torch.cat([q] * 9, dim=2)
+    drawn = []
+    for _ in range(3):
+        torch.manual_seed(5)
+        for rows in (q, many, q):
+            fastpe.torch.attention(rows, k, v, dropout=0.5)
+        drawn.append(int(torch.randint(2**62, ())))
+        fastpe.torch.attention(q, k, v, dropout=0.5)
+    assert len(set(drawn)) == 1

@@ -30,9 +30,11 @@ from fastpe.kernels.attention.given import (
 from fastpe.kernels.attention.turns import has_turns, turned_of, turned_of_halves
 from fastpe.kernels.attention.unfolding import are_finite
 from fastpe.kernels.board import BOARD
+from fastpe.kernels.dlpack import locate
 from fastpe.kernels.kept import LAYOUT, array_at, is_laid_out, numbers_at, run_kept, start_within
 from fastpe.kernels.narrow import round_into, widened
 from fastpe.kernels.simd import hold, pointer
+from fastpe.kernels.unlocked import unlocked
 
 AT = 3
 FRONT = AT * LAYOUT
@@ -40,6 +42,9 @@ _COUNTS = FRONT + SIZES
 HEAD = _COUNTS + NUMBER
 """Words before the record of the call: the layouts of q, k and v, as `is_laid_out` takes them, `Sizes`, and how many
 elements each of `Given` has."""
+ELSEWHERE, REFUSED, DONE = map(np.int64, range(3))
+"""How a call of tensors went: they are laid out otherwise than those before; attention does not take what they hold;
+or it was made."""
 
 
 @entry(label="attention that is called again")
@@ -68,21 +73,43 @@ def halves_again(run, lanes, record, size, out, lse, q, k, v, given, slots, turn
     )
 
 
-@entry(label="attention that is called again")
-def forward_at(run, lanes, record, size, out, words, given, slots, turns, moves):
-    """`forward_again` without lse, of arrays at addresses, which must be laid out as those before.
+@entry(label="attention that is called again", objects=True)
+def forward_at(run, lanes, record, size, out, reader, tensors, layouts, words, given, slots, turns, moves):
+    """`forward_again` without lse, of tensors; `ELSEWHERE`, `REFUSED` or `DONE`.
 
-    words: the addresses of q, k and v, and from `AT` on what is given; of that nothing where given is None.
+    reader, tensors, layouts: as `dlpack.locate` has them. words: for the addresses of q, k and v, and from `AT` on of
+    what is given; of that nothing where given is None. Not written to.
     """
+    arguments = run, lanes, record, size, out, given, slots, turns, moves
+    return where_they_lie(_forward_at, reader, tensors, layouts, words, arguments)
+
+
+@entry(label="attention of half precision that is called again", objects=True)
+def halves_at(run, lanes, record, size, out, reader, tensors, layouts, words, given, slots, turns, moves):
+    """`halves_again` of tensors, as `forward_at`."""
+    arguments = run, lanes, record, size, out, given, slots, turns, moves
+    return where_they_lie(_halves_at, reader, tensors, layouts, words, arguments)
+
+
+@allocating
+def where_they_lie(function, reader, tensors, layouts, words, arguments):
+    """How ``function(words, *arguments)`` went, with words in which stands where tensors lie."""
+    found = words.copy()
+    if not locate(reader, tensors, layouts, found):
+        return ELSEWHERE
+    return DONE if unlocked(function, (found, *arguments)) else REFUSED
+
+
+@allocating
+def _forward_at(words, run, lanes, record, size, out, given, slots, turns, moves):
     lse, rows = np.empty(out.shape[:3], out.dtype), qkv_at(record, out, words)
     if given is None:
         return _exactly((run, lanes), record, size, out, lse, *rows, None, slots, turns, moves)
     return _exactly((run, lanes), record, size, out, lse, *rows, words[AT:], slots, turns, moves)
 
 
-@entry(label="attention of half precision that is called again")
-def halves_at(run, lanes, record, size, out, words, given, slots, turns, moves):
-    """`halves_again` of arrays at addresses, as `forward_at`."""
+@allocating
+def _halves_at(words, run, lanes, record, size, out, given, slots, turns, moves):
     lse, rows = np.empty(out.shape[:3], np.float32), qkv_at(record, out, words)
     if given is None:
         return _rounded((run, lanes), record, size, out, lse, *rows, None, slots, turns, moves)
@@ -138,7 +165,7 @@ def _rounded(crew, record, size, out, lse, q, k, v, given, slots, turns, moves):
 @allocating
 def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, moves, halves):
     """halves: True where keys are of half precision, which nothing maps here; else None."""
-    own, board, arenas = record[HEAD:].copy(), np.zeros(BOARD, np.int64), np.zeros((crew[1], size), out.dtype)
+    own, board, arenas = record[HEAD:], np.zeros(BOARD, np.int64), np.empty((crew[1], size), out.dtype)
     first = pointer(board)
     if given is None:
         done = run_kept(crew, own, (first, out, lse, arenas, (q, q, k, k, v, q[:0])))
@@ -211,7 +238,7 @@ def _banded_halves(crew, record, size, out, lse, q, k, v, given, slots):
 
 @allocating
 def _banded(crew, record, size, out, lse, q, k, v, given, slots):
-    own, board, arenas = record[HEAD:].copy(), np.zeros(BOARD, np.int64), np.zeros((crew[1], size), out.dtype)
+    own, board, arenas = record[HEAD:], np.zeros(BOARD, np.int64), np.empty((crew[1], size), out.dtype)
     sizes = Sizes(*numbers_at(record, FRONT, SIZES))
     arrays, words = given_at(given, record[_COUNTS:HEAD], out), given[WORDS:]
     fits, (lengths, starts, _, mask, occupied, bias, scale) = seen_of(sizes, arrays, out)

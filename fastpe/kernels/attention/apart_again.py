@@ -6,7 +6,7 @@ On those ways a query reads keys by itself, so that they are turned in memory.
 import numpy as np
 
 from fastpe.kernels._jit import allocating, entry
-from fastpe.kernels.attention.again import AT, FRONT, HEAD, as_before, drained, qkv_at, raised
+from fastpe.kernels.attention.again import AT, FRONT, HEAD, as_before, drained, qkv_at, raised, where_they_lie
 from fastpe.kernels.attention.given import NUMBER, SIZES, Sizes, dropout_of, given_at, seen_of, slots_of
 from fastpe.kernels.attention.mlp_calls import MlpInputs, MlpOutputs
 from fastpe.kernels.attention.reflected import Tokens
@@ -35,9 +35,14 @@ def reflected_again(run, lanes, record, size, out, lse, q, k, v, given):
     )
 
 
-@entry(label="attention through reflections that is called again")
-def reflected_at(run, lanes, record, size, out, words):
+@entry(label="attention through reflections that is called again", objects=True)
+def reflected_at(run, lanes, record, size, out, reader, tensors, layouts, words):
     """As `again.forward_at`."""
+    return where_they_lie(_reflected_at, reader, tensors, layouts, words, (run, lanes, record, size, out))
+
+
+@allocating
+def _reflected_at(words, run, lanes, record, size, out):
     lse, (q, k, v) = np.empty(out.shape[:3], out.dtype), qkv_at(record, out, words)
     rows = start_within(q), start_within(k), start_within(v)
     return _reflected((run, lanes), record, size, out, lse, rows, words[AT:])
@@ -49,9 +54,14 @@ def reflected_halves_again(run, lanes, record, size, out, lse, q, k, v, given):
     return as_before(record, q, k, v) and _reflected_halves((run, lanes), record, size, out, lse, q, k, v, given)
 
 
-@entry(label="attention of half precision through reflections that is called again")
-def reflected_halves_at(run, lanes, record, size, out, words):
+@entry(label="attention of half precision through reflections that is called again", objects=True)
+def reflected_halves_at(run, lanes, record, size, out, reader, tensors, layouts, words):
     """As `again.halves_at`."""
+    return where_they_lie(_reflected_halves_at, reader, tensors, layouts, words, (run, lanes, record, size, out))
+
+
+@allocating
+def _reflected_halves_at(words, run, lanes, record, size, out):
     lse, (q, k, v) = np.empty(out.shape[:3], np.float32), qkv_at(record, out, words)
     return _reflected_halves((run, lanes), record, size, out, lse, q, k, v, words[AT:])
 
@@ -64,9 +74,14 @@ def network_again(run, lanes, record, size, out, lse, q, k, v, given):
     )
 
 
-@entry(label="attention through a network that is called again")
-def network_at(run, lanes, record, size, out, words):
+@entry(label="attention through a network that is called again", objects=True)
+def network_at(run, lanes, record, size, out, reader, tensors, layouts, words):
     """As `again.forward_at`."""
+    return where_they_lie(_network_at, reader, tensors, layouts, words, (run, lanes, record, size, out))
+
+
+@allocating
+def _network_at(words, run, lanes, record, size, out):
     lse, (q, k, v) = np.empty(out.shape[:3], out.dtype), qkv_at(record, out, words)
     rows = start_within(q), start_within(k), start_within(v)
     return _networked((run, lanes), record, size, out, lse, rows, words[AT:])
@@ -78,9 +93,14 @@ def network_halves_again(run, lanes, record, size, out, lse, q, k, v, given):
     return as_before(record, q, k, v) and _network_halves((run, lanes), record, size, out, lse, q, k, v, given)
 
 
-@entry(label="attention of half precision through a network that is called again")
-def network_halves_at(run, lanes, record, size, out, words):
+@entry(label="attention of half precision through a network that is called again", objects=True)
+def network_halves_at(run, lanes, record, size, out, reader, tensors, layouts, words):
     """As `again.halves_at`."""
+    return where_they_lie(_network_halves_at, reader, tensors, layouts, words, (run, lanes, record, size, out))
+
+
+@allocating
+def _network_halves_at(words, run, lanes, record, size, out):
     lse, (q, k, v) = np.empty(out.shape[:3], np.float32), qkv_at(record, out, words)
     return _network_halves((run, lanes), record, size, out, lse, q, k, v, words[AT:])
 
@@ -236,7 +256,7 @@ def _cleared(out, lse, is_raised):
 @allocating
 def _run(crew, record, first, dropout, rows, seen, slots):
     """Run the record with as much of that as it has."""
-    own, level, size = record[BODY:].copy(), record[HEAD], record[HEAD + 3]
+    own, level, size = record[BODY:], record[HEAD], record[HEAD + 3]
     if level == PLAIN:
         return run_kept(crew, own, first)
     if level == DROPPED:

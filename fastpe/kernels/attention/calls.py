@@ -44,6 +44,8 @@ from fastpe.kernels.kept import keep, record_size
 from fastpe.kernels.simd import at, part, plain, pointer, row, scalar
 from fastpe.kernels.threads import in_lanes
 
+_OF_A_CLAIM = 2**15  # multiplications that a claim is to bring
+
 
 @inlined
 def _own(array, memory, way):
@@ -93,11 +95,29 @@ def head_of_call(x, b, h, dropout, words, case, memory, way):
 
 
 @inner
-def _claim(board, lane, blocks, packed, tasks):
-    """Where a head is one block no task is longer than another."""
-    if blocks == 1 and packed == 0:
-        return claim_at_ends(board, lane, tasks)
-    return claim(board)
+def _claim(board, lane, lanes, run, tasks, more):
+    """The first of some tasks that are now the lane's, and the one after them. run: see `_run_of`. more: whether it has
+    had some."""
+    if run == 0:
+        task = claim(board)
+        return task, task + 1
+    if run * lanes >= tasks:  # one run for each, and no counter that goes from core to core
+        first = tasks if more else run * lane
+    else:
+        first = run * claim_at_ends(board, lane, (tasks + run - 1) // run)
+    return min(first, tasks), min(first + run, tasks)
+
+
+@inner
+def _run_of(blocks, packed, tasks, lanes, case):
+    """How many tasks a lane claims at once where a head is one block, so that none is longer than another; else 0.
+
+    A claim takes as long as a query needs for a dozen keys when another lane has just made one.
+    """
+    if blocks > 1 or packed > 0:
+        return np.int64(0)
+    many = _OF_A_CLAIM // max(case.queries * case.keys * (case.width + case.v_width), 1)
+    return max(np.int64(1), min(many, (tasks + lanes - 1) // lanes))
 
 
 @inner
@@ -110,12 +130,14 @@ def _forward_lane(lane, board, out, lse, arenas, rows, seen, slots, dropout, res
     arena = rounding(row(arenas, lane), memory, way)
     scratch = scratch_of(arena, room, at(arena, room.cells))
     tasks = packed + heads * blocks
-    task = _claim(board, lane, blocks, packed, tasks)
+    lanes = arenas.shape[0]
+    run = _run_of(blocks, packed, tasks, lanes, case)
+    task, after = _claim(board, lane, lanes, run, tasks, False)
     if words is not None:
         while task < packed:
             pack_strip(task, words, x, memory, way, case)
             finish(board)
-            task = claim(board)
+            task, after = _claim(board, lane, lanes, run, tasks, True)
         wait_for(board, packed)
     while task < tasks:
         block, head = (task - packed) // heads, (task - packed) % heads
@@ -127,7 +149,9 @@ def _forward_lane(lane, board, out, lse, arenas, rows, seen, slots, dropout, res
             part(_own(out, memory, way), rows * case.o_row, case.queries * case.o_row),
             part(_own(lse, memory, way), rows, case.queries), case, scratch,
         )  # fmt: skip
-        task = _claim(board, lane, blocks, packed, tasks)
+        task += 1
+        if task == after:
+            task, after = _claim(board, lane, lanes, run, tasks, True)
 
 
 @entry(label="attention")

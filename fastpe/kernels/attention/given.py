@@ -121,7 +121,7 @@ def seen_of(sizes, given, like):
     whole = np.zeros(3 * b + of_spans + of_tiles, np.int64)  # one array: to make one takes as long as to fill it
     starts, spans, occupied = whole[:b], whole[3 * b : 3 * b + of_spans], whole[3 * b + of_spans :]
     lengths = whole[b : 3 * b].reshape(b, 2)
-    mask = np.zeros(sizes.mask, like.dtype) if given.shown.size + given.added.size else given.added
+    mask = np.zeros(sizes.mask, like.dtype) if given.shown.size else given.added[:0]
     bias = np.zeros(sizes.bias, like.dtype) if given.bias.size else given.bias
     own = whole[:0], given.key_lengths, given.starts, given.spans, given.shown, given.added
     fits = lay((n, m), own, (lengths, starts, spans, mask, occupied)) and are_finite(given.scale)
@@ -129,6 +129,7 @@ def seen_of(sizes, given, like):
         fits = fits and are_finite(given.bias)
         unfold_into(given.bias, sizes.heads, sizes.bias_offsets, first_positions(sizes, given), n, m, bias)
     tiles = occupied.reshape(sizes.masks, sizes.heads_of_masks, 1, sizes.tiles)
+    mask = mask if given.shown.size else given.added
     return fits, (lengths, starts, spans.reshape(sizes.spans, n, 2), mask, tiles, bias, given.scale)
 
 

@@ -27,17 +27,20 @@ def _lay_shown(shown, mask):
 
 @inner
 def _lay_added(added, mask):
-    """Numbers to add, copied; whether any is above minus infinity, and whether all are numbers below infinity."""
-    source, target = pointer(added), pointer(mask)
+    """Numbers to add, copied unless `mask` is empty; whether any is above minus infinity, and whether all are numbers
+    below infinity."""
+    source, target, copies = pointer(added), pointer(mask), mask.size > 0
     step, none, lowest = lanes(source), zeros(source), splat(scalar(source, -np.inf))
     whole, top, sums = added.size - added.size % step, lowest, none
     for j in range(0, whole, step):
         x = load(source, j)
-        store(target, j, x)
+        if copies:
+            store(target, j, x)
         top, sums = maximum(x, top), sums + relu(x) * none  # 0, or no number
     seen, fits = largest(top) > -np.inf, total(sums) == 0.0
     for j in range(whole, added.size):
-        mask[j] = added[j]
+        if copies:
+            mask[j] = added[j]
         seen |= added[j] > -np.inf
         fits &= added[j] < np.inf
     return seen, fits
@@ -48,7 +51,7 @@ def _lay_mask(shown, added, mask, occupied, m):
     """The mask as numbers to add, and whether it leaves anything of a tile; False where one is no number below
     infinity."""
     strips, fits = (m + TILE_KEYS - 1) // TILE_KEYS, True
-    rows = mask.size // m
+    rows = (shown.size + added.size) // m
     in_a_tile = rows // (occupied.size // strips)
     occupied[:] = 0
     for row in range(rows):
@@ -70,7 +73,7 @@ def lay(sizes, given, made):
 
     sizes: N and M. given: lengths of queries and of keys, starts, spans, the mask as bool or as numbers; flat, and
     empty where there is none. made: lengths (B, 2), starts (B,), spans, mask and occupied, flat, of which those that
-    are not given are any arrays.
+    are not given are any arrays; the mask is empty, too, where numbers stay where they are.
     """
     n, m = sizes
     query_lengths, key_lengths, starts, spans, shown, added = given
