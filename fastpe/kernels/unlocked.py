@@ -8,7 +8,10 @@ from numba.extending import intrinsic
 
 @intrinsic
 def unlocked(typingctx, function, arguments):
-    """What the inner function ``function(*arguments)`` returns, in an entry that holds Python's lock; not within."""
+    """What the inner function ``function(*arguments)`` returns, which runs without Python's lock.
+
+    The entry that calls this holds the lock (`_jit.entry` with `objects`), and has it again afterwards.
+    """
     called = function.get_call_type(typingctx, arguments.types, {})
 
     def emit(context, b, signature, values):

@@ -24,7 +24,7 @@ _MOST = 512  # calls that are kept; then all are dropped
 _NOWHERE = -1  # for addresses that nobody asks for
 _TENSORS = {torch.Tensor, torch.nn.Parameter}
 _TYPES = {(window, softcap) for window in (int, type(None)) for softcap in (float, type(None))}
-_WORDS = {(pairs, rectify) for pairs in (str, type(None)) for rectify in (bool, type(None))}
+_OTHER_TYPES = {(pairs, rectify) for pairs in (str, type(None)) for rectify in (bool, type(None))}
 _NO_OPTIONS = (None, None, None)
 _NAMES = {"key_lengths": "lengths"}
 Array = np.ndarray[Any, Any]
@@ -42,7 +42,7 @@ class _Kept(NamedTuple):
 
     call: again.Again
     layouts: Array  # of its tensors, as `dlpack.locate` takes them
-    words: Array  # what that takes to write to
+    words: Array  # what compiled code copies, to write addresses to
     converted: list[tuple[int, int, torch.dtype]]  # tensors that lie otherwise than they are read, and their places
     view: torch.dtype | None  # of half precision, whose bits come out
 
@@ -131,7 +131,7 @@ def _apart(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[Any, Any,
         own["scale"], scale = scale, None
     if scale is not None and type(scale) is not float:
         return own, None
-    if pairs is rectify is None or (type(pairs), type(rectify)) in _WORDS:
+    if pairs is rectify is None or (type(pairs), type(rectify)) in _OTHER_TYPES:
         return own, (scale, pairs, rectify)
     return own, None
 

@@ -1,29 +1,34 @@
 """Compiled code that has looked at Python's objects, and lets other threads run while it works."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
 from numba import config
 
 from fastpe.kernels._jit import allocating, entry, inner
-from fastpe.kernels.board import wait_for
+from fastpe.kernels.board import claim, shared_count
 from fastpe.kernels.simd import pointer
 from fastpe.kernels.unlocked import unlocked
 
 pytestmark = pytest.mark.skipif(bool(config.DISABLE_JIT), reason="there is nothing compiled that could be unlocked")
-FINISHED = 8  # of a board, as `finish` counts it
+BEGUN, ENDED = 0, 8  # places of marks: the first counts claims
+LOOKS = 10**10  # some seconds: of another thread that may not run
 
 
 @inner
-def _wait(board, x, nothing):
-    wait_for(board, 1)
-    return x + 1 if nothing is None else x
+def _wait(marks, looks, nothing):
+    claim(marks)
+    for _ in range(looks):
+        if shared_count(marks, np.int64(ENDED)) > 0:
+            return nothing is None
+    return False
 
 
 @entry(objects=True)
-def _waiting(board, x):
-    return unlocked(_wait, (pointer(board), x, None))
+def _waiting(marks, looks):
+    return unlocked(_wait, (pointer(marks), looks, None))
 
 
 @allocating
@@ -39,11 +44,16 @@ def _refusing(x):
 
 
 def test_other_threads_run_meanwhile():
-    board = np.zeros(24, np.int64)
-    _refusing(np.zeros(1))
-    other = threading.Thread(target=lambda: board.__setitem__(FINISHED, 1))
-    other.start()  # it may be done before, and the wait is then none; mostly it is not
-    assert _waiting(board, 4) == 5
+    marks = np.zeros(16, np.int64)
+
+    def answer():
+        while marks[BEGUN] == 0:
+            time.sleep(0.001)
+        marks[ENDED] = 1
+
+    other = threading.Thread(target=answer)
+    other.start()
+    assert _waiting(marks, LOOKS)
     other.join()
 
 

@@ -105,7 +105,7 @@ def test_where_pytorch_does_not_say_where_tensors_lie_the_way_is_longer(qkv, mon
 
 @pytest.mark.parametrize("heads", [1, 3, 8, 13])
 def test_little_work_is_the_same_on_any_number_of_threads(heads):
-    """So little that each lane has its share from the start; and more, of which it claims some at a time."""
+    """So little that a lane claims all of its share at once; and more, of which it claims some at a time."""
     before = torch.get_num_threads()
     made = torch.Generator().manual_seed(heads)
     for keys in (40, 64, 200, 500):

@@ -93,7 +93,7 @@ def halves_at(run, lanes, record, size, out, reader, tensors, layouts, words, gi
 
 @allocating
 def where_they_lie(function, reader, tensors, layouts, words, arguments):
-    """How ``function(words, *arguments)`` went, with words in which stands where tensors lie."""
+    """How ``function(words, *arguments)`` went, of a copy of the words in which stands where tensors lie."""
     found = words.copy()
     if not locate(reader, tensors, layouts, found):
         return ELSEWHERE
@@ -165,10 +165,10 @@ def _rounded(crew, record, size, out, lse, q, k, v, given, slots, turns, moves):
 @allocating
 def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, moves, halves):
     """halves: True where keys are of half precision, which nothing maps here; else None."""
-    own, board, arenas = record[HEAD:], np.zeros(BOARD, np.int64), np.empty((crew[1], size), out.dtype)
+    body, board, arenas = record[HEAD:], np.zeros(BOARD, np.int64), np.empty((crew[1], size), out.dtype)
     first = pointer(board)
     if given is None:
-        done = run_kept(crew, own, (first, out, lse, arenas, (q, q, k, k, v, q[:0])))
+        done = run_kept(crew, body, (first, out, lse, arenas, (q, q, k, k, v, q[:0])))
         hold(board)
         return done
     sizes = Sizes(*numbers_at(record, FRONT, SIZES))
@@ -180,13 +180,13 @@ def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, moves, ha
     if not takes:
         return False
     if slots is None:
-        done = run_kept(crew, own, (first, out, lse, arenas, rows, seen))
+        done = run_kept(crew, body, (first, out, lse, arenas, rows, seen))
         hold(board)
         return done and drained(out, lse, arrays.sinks)
     takes, of_slots = slots_of(sizes, arrays, out)
     if not takes:
         return False
-    done = run_kept(crew, own, (first, out, lse, arenas, rows, seen, of_slots, dropout_of(given)))
+    done = run_kept(crew, body, (first, out, lse, arenas, rows, seen, of_slots, dropout_of(given)))
     hold(board)
     if not done:
         return False
@@ -238,7 +238,7 @@ def _banded_halves(crew, record, size, out, lse, q, k, v, given, slots):
 
 @allocating
 def _banded(crew, record, size, out, lse, q, k, v, given, slots):
-    own, board, arenas = record[HEAD:], np.zeros(BOARD, np.int64), np.empty((crew[1], size), out.dtype)
+    body, board, arenas = record[HEAD:], np.zeros(BOARD, np.int64), np.empty((crew[1], size), out.dtype)
     sizes = Sizes(*numbers_at(record, FRONT, SIZES))
     arrays, words = given_at(given, record[_COUNTS:HEAD], out), given[WORDS:]
     fits, (lengths, starts, _, mask, occupied, bias, scale) = seen_of(sizes, arrays, out)
@@ -257,9 +257,9 @@ def _banded(crew, record, size, out, lse, q, k, v, given, slots):
         changing = pointer(board), outs[number], lse, arenas, rows, seen
         of_slots[1].bases[:] = 0.0
         if slots is None:
-            takes = takes and run_kept(crew, own, changing)
+            takes = takes and run_kept(crew, body, changing)
         else:
-            takes = takes and run_kept(crew, own, (*changing, of_slots, dropout_of(given)))
+            takes = takes and run_kept(crew, body, (*changing, of_slots, dropout_of(given)))
         hold(board)
         if not takes:
             return False

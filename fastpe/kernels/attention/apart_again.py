@@ -256,15 +256,15 @@ def _cleared(out, lse, is_raised):
 @allocating
 def _run(crew, record, first, dropout, rows, seen, slots):
     """Run the record with as much of that as it has."""
-    own, level, size = record[BODY:], record[HEAD], record[HEAD + 3]
+    body, level, size = record[BODY:], record[HEAD], record[HEAD + 3]
     if level == PLAIN:
-        return run_kept(crew, own, first)
+        return run_kept(crew, body, first)
     if level == DROPPED:
-        return run_kept(crew, own, (*first, dropout))
+        return run_kept(crew, body, (*first, dropout))
     arenas = np.zeros((crew[1], size), rows[0].dtype)
     if level == BESIDE:
-        return run_kept(crew, own, (*first, dropout, rows, seen, arenas))
-    return run_kept(crew, own, (*first, dropout, rows, seen, arenas, slots))
+        return run_kept(crew, body, (*first, dropout, rows, seen, arenas))
+    return run_kept(crew, body, (*first, dropout, rows, seen, arenas, slots))
 
 
 @allocating

@@ -95,16 +95,12 @@ def head_of_call(x, b, h, dropout, words, case, memory, way):
 
 
 @inner
-def _claim(board, lane, lanes, run, tasks, more):
-    """The first of some tasks that are now the lane's, and the one after them. run: see `_run_of`. more: whether it has
-    had some."""
+def _claim(board, lane, run, tasks):
+    """The first of some tasks that are now the lane's, and the one after them. run: see `_run_of`."""
     if run == 0:
         task = claim(board)
         return task, task + 1
-    if run * lanes >= tasks:  # one run for each, and no counter that goes from core to core
-        first = tasks if more else run * lane
-    else:
-        first = run * claim_at_ends(board, lane, (tasks + run - 1) // run)
+    first = run * claim_at_ends(board, lane, (tasks + run - 1) // run)
     return min(first, tasks), min(first + run, tasks)
 
 
@@ -112,7 +108,7 @@ def _claim(board, lane, lanes, run, tasks, more):
 def _run_of(blocks, packed, tasks, lanes, case):
     """How many tasks a lane claims at once where a head is one block, so that none is longer than another; else 0.
 
-    A claim takes as long as a query needs for a dozen keys when another lane has just made one.
+    A counter that another lane's core has just changed takes as long to come as a query needs for a dozen keys.
     """
     if blocks > 1 or packed > 0:
         return np.int64(0)
@@ -130,14 +126,13 @@ def _forward_lane(lane, board, out, lse, arenas, rows, seen, slots, dropout, res
     arena = rounding(row(arenas, lane), memory, way)
     scratch = scratch_of(arena, room, at(arena, room.cells))
     tasks = packed + heads * blocks
-    lanes = arenas.shape[0]
-    run = _run_of(blocks, packed, tasks, lanes, case)
-    task, after = _claim(board, lane, lanes, run, tasks, False)
+    run = _run_of(blocks, packed, tasks, arenas.shape[0], case)
+    task, after = _claim(board, lane, run, tasks)
     if words is not None:
         while task < packed:
             pack_strip(task, words, x, memory, way, case)
             finish(board)
-            task, after = _claim(board, lane, lanes, run, tasks, True)
+            task, after = _claim(board, lane, run, tasks)
         wait_for(board, packed)
     while task < tasks:
         block, head = (task - packed) // heads, (task - packed) % heads
@@ -151,7 +146,7 @@ def _forward_lane(lane, board, out, lse, arenas, rows, seen, slots, dropout, res
         )  # fmt: skip
         task += 1
         if task == after:
-            task, after = _claim(board, lane, lanes, run, tasks, True)
+            task, after = _claim(board, lane, run, tasks)
 
 
 @entry(label="attention")
