@@ -16,6 +16,7 @@ from fastpe.benchmarks.attention_peers import torch_calls
 DOCUMENT, WINDOW = 512, 4096
 """Tokens of every packed document, and those that Mistral sees."""
 _WORDS, _WIDTH, _HEADS, _LAYERS = 128, 256, 4, 2
+_TOKENS = 256  # by which a cache grows
 _PLACES = 509
 """Entries of every result that are compared: a prime, so that no block of rows or columns is passed over."""
 _TOLERANCE = 5e-5  # of results in float32, relative to the largest entry; seen: 3e-6
@@ -203,7 +204,7 @@ def _of_model(name: str, length: int, way: str, part: str, packed: bool) -> Call
 
 
 def _decoded(length: int, way: str) -> Call:
-    """One more token for Llama with a cache, which is then as it was before."""
+    """One more token for Llama with a cache, which grows by it, and after `_TOKENS` of them begins anew."""
     import torch
     from transformers import DynamicCache
 
@@ -213,7 +214,8 @@ def _decoded(length: int, way: str) -> Call:
     def one() -> Sequence[Any]:
         with torch.no_grad():
             out = model(input_ids=words[:, -1:], past_key_values=cache, use_cache=True)[0]
-        cache.crop(-1)  # by one token
+        if cache.get_seq_length() == length + _TOKENS:
+            cache.crop(length)
         return [out]
 
     with torch.no_grad():

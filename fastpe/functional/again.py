@@ -1,8 +1,9 @@
 """Calls whose arrays alone are new, as every layer of a model makes them while it writes one token.
 
 They run the record of the call before (`kernels.kept`): compiled code sees whether the new arrays are laid out as those
-before. Where they are not, as once for each token when a cache has grown, the call goes the way of `functional.seen`,
-which leaves a record of it here; of a call with bands the whole way does. Nothing that is written to is kept from call
+before. Where there are but other keys, as with every token of a growing cache, the record is changed (`grown`); else
+the call goes the way of `functional.seen`, which leaves a record of it here; of a call with bands the whole way does.
+Nothing that is written to is kept from call
 to call. Calls whose slots are no arrays of the call's own sizes always go that way; so do those whose keys are copied
 first, as those of half precision are where they are mapped, or turned and grown.
 """
@@ -15,6 +16,7 @@ import numpy as np
 from fastpe.functional.arguments import dropout_stream
 from fastpe.functional.axes import AXES, Array
 from fastpe.functional.bands import Band
+from fastpe.functional.grown import grown, reads_as_they_lie
 from fastpe.functional.layouts import PLAIN, address_of, contiguous
 from fastpe.functional.places import BANDS, OF_BANDS, places_of, sizes_of
 from fastpe.kernels._jit import direct
@@ -49,10 +51,10 @@ _MOVES = {"rotors", "polar"}
 _TURNS = {"row_scale", "angles", "growth", "theta", *_MOVES}
 _IN_MEMORY = {"rotors", "theta", "rel_gain"}  # with which keys that are turned are laid down; with others none are
 _OF_KERNELS = _SLOTS.keys() - _SEEN.keys() - _TURNS
-_SCALE = Given._fields.index("scale")
+_SCALE, _TABLE, _SOFTCAP = Given._fields.index("scale"), Inputs._fields.index("table"), again.OF_CASE.index("softcap")
 AT, SEED_AT = again.AT, again.AT + NUMBER
 """Places in the words of `Again.run_at`: of the first word of what is given, and of the seed of dropout."""
-ELSEWHERE, DONE = int(again.ELSEWHERE), int(again.DONE)
+ELSEWHERE = int(again.ELSEWHERE)
 OPTIONS = ("scale", "pairs", "rectify")
 """What else may be among slots, where it is no array."""
 
@@ -118,7 +120,16 @@ def attend(key: Any, q: Array, k: Array, v: Array, given: Mapping[str, Array] | 
         kept = _kept.get(key)
     except TypeError:  # an option that is no plain number
         return None
-    return None if kept is None else kept.run(q, k, v, given, seed)
+    if kept is None:
+        return None
+    found = kept.run(q, k, v, given, seed)
+    if found is not None:
+        return found
+    longer = kept.grown(layouts_of((q, k, v)), shapes_of(given)) if k.ndim == v.ndim == 4 else None
+    if longer is None:
+        return None
+    keep(key, longer)
+    return longer.run(q, k, v, given, seed)
 
 
 def fits(q: Array, k: Array, given: Mapping[str, Array] | None, dtype: Any) -> bool:
@@ -167,36 +178,45 @@ def kept_of(
     causal, window, softcap = (options.get(name) for name in ("causal", "window", "softcap"))
     dropout = options.get("dropout", 0.0)
     kept = _kept.get(key_of(*qkv, causal, window, softcap, dropout, None, False, options, given))
-    if kept is None or kept.record[: 3 * LAYOUT].tolist() != _layouts(qkv) or kept.given != _shapes(given):
+    if kept is None or kept.record[: 3 * LAYOUT].tolist() != layouts_of(qkv) or kept.given != shapes_of(given):
         return None
     return kept
 
 
-def _shapes(given: Mapping[str, Array] | None) -> list[tuple[int, ...]] | None:
+def layouts_of(qkv: Sequence[Array]) -> list[int]:
+    """The first words of a record."""
+    return [number for x in qkv for number in (*x.shape, *x.strides)]
+
+
+def shapes_of(given: Mapping[str, Array] | None) -> list[tuple[int, ...]] | None:
+    """The shapes of what is given, one after the other."""
     return None if given is None else [x.shape for x in given.values()]
 
 
-def _layouts(qkv: Sequence[Array]) -> list[int]:
-    return [number for x in qkv for number in (*x.shape, *x.strides)]
+def with_case(case: tuple[Any, ...], inputs: tuple[Any, ...], record: Array) -> Array:
+    """The record of a call after its case, as `records.in_one_row` has it, the table of slots, and room for slopes."""
+    words = np.array([*map(int, case)], np.int64)
+    words[_SOFTCAP : _SOFTCAP + 1].view(np.float64)[0] = case[_SOFTCAP]
+    return np.concatenate([words, inputs[_TABLE].reshape(-1), np.zeros(again.SLOPES, np.int64), record])
 
 
 class Again:
     """A call, and what runs it again."""
 
     __slots__ = (
-        "banded", "bits", "direct", "dtype", "entry", "given", "keys", "kind", "lse_dtype", "moves", "nowhere",
-        "others", "places", "record", "return_lse", "shape", "size", "slots", "tasks", "turns", "work",
+        "banded", "bits", "direct", "dtype", "entry", "given", "grows", "keys", "kind", "lse_dtype", "moves",
+        "nowhere", "others", "places", "record", "return_lse", "shape", "size", "slots", "tasks", "turns", "work",
     )  # fmt: skip
 
     def __init__(
         self, qkv: tuple[Array, ...], given: Mapping[str, Array] | None, record: Array, inputs: tuple[Any, ...],
         size: int, out: Array, half: bool, return_lse: bool, dropout: Dropout | None,
     ) -> None:  # fmt: skip
-        """inputs: the arrays that the record was made of. size: of a lane's memory. out: as kernels compute it.
-        dropout: None where nothing is dropped."""
+        """inputs: the arrays that the record was made of. record: as `with_case` has it. size: of a lane's memory. out:
+        as kernels compute it. dropout: None where nothing is dropped."""
         self.dtype, self.lse_dtype, self.shape = qkv[0].dtype, out.dtype, out.shape
         self.bits = None if self.dtype.itemsize > 2 else bits_of(qkv[0]).dtype
-        self.size, self.return_lse, self.given = size, return_lse, _shapes(given)
+        self.size, self.return_lse, self.given = size, return_lse, shapes_of(given)
         of_kernels = _OF_KERNELS if self.bits is None else _OF_KERNELS | {"growth"}  # which else is of rows
         self.slots = True if dropout or (given and given.keys() & of_kernels) else None
         self.moves = True if given and given.keys() & _MOVES else None
@@ -225,13 +245,41 @@ class Again:
                     counts[place] = x.size
                 else:  # samples
                     self.nowhere[place + OF_A_BAND // 2] = x.shape[0] if x.ndim > 1 + ("spans" in name) else 1
-        self.record = np.concatenate([np.array([*_layouts(qkv), *sizes, *counts], np.int64), record])
+        self.record = np.concatenate([np.array([*layouts_of(qkv), *sizes, *counts], np.int64), record])
         self.keys, self.tasks = qkv[1].shape[2], out.shape[0] * out.shape[1]
         self.work = self.tasks * out.shape[2] * (qkv[0].shape[-1] + out.shape[-1])
+        self.grows = self._may_grow(set(given or ()))
+
+    def _may_grow(self, names: set[str]) -> bool:
+        """Whether a record for other keys differs in sizes alone: of a call that is given arrays of these names."""
+        laid = self.banded or self.moves or ("rel_gain" in names and names & _TURNS)
+        return not laid and reads_as_they_lie(self.record, self.dtype.itemsize)
+
+    def grown(self, layouts: list[int], shapes: list[tuple[int, ...]] | None) -> "Again | None":
+        """The call of another number of keys, or of keys that lie otherwise; None where more is new."""
+        if not self.grows or len(shapes or ()) != len(self.given or ()):
+            return None
+        given = {
+            name: (place, before, now)
+            for (name, (place, _)), before, now in zip(self.places.items(), self.given or (), shapes or (), strict=True)
+        }
+        record = grown(self.record, layouts, self.dtype.itemsize, given)
+        if record is None:
+            return None
+        made = Again.__new__(Again)
+        for name in Again.__slots__:
+            setattr(made, name, getattr(self, name))
+        made.record, made.given, made.keys = record, shapes, layouts[LAYOUT + 2]
+        return made
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether compiled code makes its record for any number of keys."""
+        return bool(self.record[again.SLOPES + LAYOUT + 2])
 
     def run(self, q: Array, k: Array, v: Array, given: Mapping[str, Array] | None, seed: int | None) -> Any:
         """What `attention` returns, or None."""
-        if k.ndim != 4 or self.given != _shapes(given):
+        if k.ndim != 4 or self.given != shapes_of(given):
             return None
         lanes = lanes_for(self.work * k.shape[2], self.tasks)
         addresses, _alive = self.addresses(given, seed)
@@ -255,8 +303,8 @@ class Again:
     def run_at(
         self, threads: int, team: int, reader: int, tensors: tuple[Any, ...], layouts: Array, words: Array
     ) -> tuple[int, Array]:  # fmt: skip
-        """How the call of tensors went (`ELSEWHERE`, `REFUSED`, `DONE`), and its output, of half precision its bits; on
-        so many threads at most, of this `threads.run_again`'s team.
+        """How the call of tensors went (below 0 if it was not made), and its output, of half precision its bits; on so
+        many threads at most, of this `threads.run_again`'s team.
 
         reader, layouts: as `dlpack.locate` has them. words: `words_at`, with the addresses of what is given otherwise.
         """
@@ -268,6 +316,8 @@ class Again:
             self.direct = direct(
                 function, 0, lanes, self.record, self.size, out, reader, where, layouts, words, *self.kind
             )
+        if went > 0:
+            self.keys = went  # the next call has about as many
         return went, out
 
     def words_at(self) -> Array:

@@ -86,6 +86,9 @@ class ApartAgain(again.Again):
             self.others = made.scale, *ran.others.x[SLOTS_OF_INPUTS:]
         self.work, self.tasks = -(-ran.work // self.keys), ran.tasks
 
+    def _may_grow(self, names: set[str]) -> bool:
+        return False
+
     def _run(self, lanes: int, found: tuple[Array, Array], qkv: tuple[Array, ...], given: Array | None) -> bool:
         return bool(run_again(lanes, 0, self.run_arrays, self.record, self.size, *found, *qkv, given))
 

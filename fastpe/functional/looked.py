@@ -34,13 +34,16 @@ class Looked(NamedTuple):
 class Looks:
     """How calls of one kind are looked at."""
 
-    def __init__(self, call: Call, scale: Array, slots: Mapping[str, Any], *, spans_of_masks: bool) -> None:
+    def __init__(
+        self, call: Call, scale: Array, slots: Mapping[str, Any], *, spans_of_masks: bool, says_whole: bool = True
+    ) -> None:  # fmt: skip
         """scale: of each head, as kernels take it. spans_of_masks: whether a mask is turned into spans where it may
-        be."""
+        be. says_whole: whether lengths and first positions are told where nothing but the sizes tells them."""
         self.sizes, self.lead, self.dtype = call.q.shape[:3], call.lead, call.computed
         self._arrays = [name for name in AXES if slots.get(name) is not None]
         self._constant = None if isinstance(slots.get("scale"), np.ndarray) else scale
-        self._spans_of_masks, self._last = spans_of_masks, (-1, Sight(NO_SPANS, NO_SPANS, NO_SPANS, None))
+        self._spans_of_masks, self._says_whole = spans_of_masks, says_whole
+        self._last = -1, _WHOLE
 
     def __call__(self, m: int, lengths: Any, slots: Mapping[str, Any]) -> Looked | None:
         """What a call with m keys is given, or None."""
@@ -86,6 +89,8 @@ class Looks:
         b, _, n = self.sizes
         spans, mask, own = slots["spans"], slots["mask"], slots["query_start"]
         if spans is mask is own is lengths is None:
+            if not self._says_whole:
+                return _WHOLE
             kept = self._last
             if kept[0] != m:
                 kept = self._last = m, Sight(np.tile([n, m], (b, 1)), np.full(b, m - n), NO_SPANS, None)
@@ -131,5 +136,6 @@ def _integers(array: Any, b: int) -> Array:
     return contiguous(array, np.int64).reshape(-1) if np.ndim(array) else np.full(b, array, np.int64)
 
 
+_WHOLE = Sight(np.zeros((0, 2), np.int64), np.zeros(0, np.int64), NO_SPANS)
 _NOTHING = {dtype: np.zeros(0, dtype) for dtype in (np.int64, np.dtype(np.float32), np.dtype(np.float64))}
 _NO_BOOLS = np.zeros(0, np.bool_)

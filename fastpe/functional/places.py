@@ -9,6 +9,7 @@ import numpy as np
 from fastpe.functional.axes import Array
 from fastpe.functional.bands import Band
 from fastpe.kernels.attention.banded import OF_A_BAND
+from fastpe.kernels.attention.cells import TILE_KEYS
 from fastpe.kernels.attention.given import INTEGERS, LOGICAL, WIDE, WORDS, Given, Sizes
 from fastpe.kernels.attention.records import GIVEN, MASK, Inputs
 
@@ -41,7 +42,7 @@ def places_of(given: Mapping[str, Array], dtype: Any) -> dict[str, tuple[int, np
 def sizes_of(given: Mapping[str, Array], inputs: Inputs, qkv: tuple[Array, ...], half: bool) -> Sizes:
     """The sizes of arrays that a call has made of what was given."""
     (samples, heads, queries, width), (key_heads, keys) = qkv[0].shape, qkv[1].shape[1:3]
-    masks, heads_of_masks, _, tiles = inputs.occupied.shape
+    masks, heads_of_masks = inputs.occupied.shape[:2]
     slots, sizes = inputs.slots, {name: x.shape for name, x in given.items()}
     places, pairs = sizes.get("angles", (1, 0))[-2:]
     grown_places, grown_pairs = sizes.get("growth", (1, 0))
@@ -51,7 +52,7 @@ def sizes_of(given: Mapping[str, Array], inputs: Inputs, qkv: tuple[Array, ...],
     maps = (1, *sizes.get("rotors", (1, 1, 1, 0, 0)))[-6:]
     return Sizes(
         samples=samples, heads=heads, key_heads=key_heads, queries=queries, keys=keys, width=width,
-        spans=len(inputs.spans), masks=masks, heads_of_masks=heads_of_masks, tiles=tiles,
+        spans=len(inputs.spans), masks=masks, heads_of_masks=heads_of_masks, tiles=-(-keys // int(TILE_KEYS)),
         mask=inputs.mask.size if inputs.table[MASK, GIVEN] else 1,
         bias_offsets=sizes.get("bias", (1,))[-1], bias=inputs.bias.size,
         gain_offsets=sizes.get("gain", (1,))[-1], gain=1 if slots is None else slots.gain.size,

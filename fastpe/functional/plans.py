@@ -34,6 +34,7 @@ from fastpe.functional.sinks import drain
 from fastpe.functional.slot_arrays import Arrays, all_or_none, check_growth, slot_arrays, with_tallies
 from fastpe.kernels import simd
 from fastpe.kernels.attention import calls, score
+from fastpe.kernels.attention.again import OF_CASE
 from fastpe.kernels.attention.beside import Others
 from fastpe.kernels.attention.cells import FEW, TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.columns import Columns
@@ -163,7 +164,7 @@ class InOnePass(Plan):
 
     def __init__(self, done: Pass, slots: Mapping[str, Any]) -> None:
         call = done.call
-        looks = Looks(call, done.inputs.scale, slots, spans_of_masks=call.positions.n > _FEW)
+        looks = Looks(call, done.inputs.scale, slots, spans_of_masks=call.positions.n > _FEW, says_whole=False)
         super().__init__(done, looks, done.group, slots)
         self.grows = self._grows(done, slots)
         self.laid = Laid(done, [name for name in AXES if slots.get(name) is not None and name not in self.grows])
@@ -207,7 +208,7 @@ class InOnePass(Plan):
         self, rows: Rows, given: dict[str, Array], looked: Looked, dropped: Dropout | None, skips: bool, *,
         with_products: bool = False,
     ) -> tuple[Array, Array, Array, tuple[Any, ...], Columns | None]:  # fmt: skip
-        """Output and lse, the record of the call and the `Inputs` that it was made of, and columns.
+        """Output and lse, the record of the call as `again` has it, the `Inputs` that it was made of, and columns.
 
         with_products: as a call that is made again hands over products of keys which it turns; here they are all 0.
         """
@@ -217,12 +218,10 @@ class InOnePass(Plan):
             x = *x[:_PRODUCTS], np.zeros(b * h * n * m, dtype), *x[_PRODUCTS + 1 :]
         out, lse = np.empty((b, h, n, dv), dtype), np.empty((b, h, n), dtype)
         lanes = lanes_for(b * h * n * m * (q.shape[-1] + dv), b * h * -(-n // _BLOCK))
-        record = run_apart(
-            lanes, calls.forward, x, dropout, out, lse,
-            self.laid.case(m, looked.sight.spans is not NO_SPANS, skips, (q, k, v)), self.room,
-            _arenas(lanes, self.size, n, dtype),
-        )  # fmt: skip
-        return out, lse, record, x, columns
+        case = self.laid.case(m, looked.sight.spans is not NO_SPANS, skips, (q, k, v))
+        arenas = _arenas(lanes, self.size, n, dtype)
+        record = run_apart(lanes, calls.forward, x, dropout, out, lse, case, self.room, arenas)
+        return out, lse, again.with_case(case, x, record), x, columns
 
 
 class Apart(Plan):
@@ -319,7 +318,8 @@ def keep_banded(
     lies &= not halves or qkv[1].strides[-1] == qkv[1].itemsize
     if lies and ("mask" in given) == (call.mask is not None) and again.fits(*qkv[:2], given, one.dtype):
         size, dropped = one.room(one.case(gradients=False), gradients=False).size + 80, dropout_of(call.dropout, 0)
-        rest = one.record, tuple(one.inputs), size, one.out, call.pairs == "half", call.return_lse, dropped
+        x, case = tuple(one.inputs), in_one_row(one.case(gradients=False))
+        rest = again.with_case(case, x, one.record), x, size, one.out, call.pairs == "half", call.return_lse, dropped
         again.keep(key, again.Again(qkv, given, *rest))
 
 
@@ -335,5 +335,4 @@ def _case_of(row: tuple[Any, ...]) -> Case:
 
 
 _OPTIONS, _PRODUCTS = Case._fields.index("options"), Inputs._fields.index("products")
-_NAMES = in_one_row(Case._make(Case._fields)._replace(options=Options()))  # of its numbers
-_KEYS, _SPANNED, _SKIP, _AFTER = map(_NAMES.index, ("keys", "spanned", "skip", "o_row"))
+_KEYS, _SPANNED, _SKIP, _AFTER = map(OF_CASE.index, ("keys", "spanned", "skip", "o_row"))

@@ -22,8 +22,8 @@ _DL_TENSOR = ir.LiteralStructType([_I64] * 6)
 """`DLTensor`: its address; device; axes and type; addresses of sizes and of strides; bytes before the first element."""
 _MOST_AXES = 8
 _AXES = 255  # of the word of axes and type
-_FRONT = 3
-LAYOUT = _FRONT + 2 * _MOST_AXES
+FRONT = 3
+LAYOUT = FRONT + 2 * _MOST_AXES
 """Words that say how a tensor is laid out: the place of its address (`locate`), below 0 if nobody asks for it; its
 device; its axes and type; and then the size and the stride, in elements, of each axis."""
 
@@ -109,25 +109,34 @@ def layouts_of(reader, objects, count):
             return found[:0]
         found[number, 1], found[number, 2] = device, kind
         for axis in range(axes):
-            found[number, _FRONT + 2 * axis] = _word(sizes, axis)
-            found[number, _FRONT + 2 * axis + 1] = _word(strides, axis)
+            found[number, FRONT + 2 * axis] = _word(sizes, axis)
+            found[number, FRONT + 2 * axis + 1] = _word(strides, axis)
     return found
 
 
 @inner
-def locate(reader, objects, layouts, words):
-    """Write the addresses of a tuple's tensors to the places that their layouts name; whether they are laid out so.
+def locate(reader, objects, layouts, words, tensor, axis):
+    """Write the addresses of a tuple's tensors to the places that their layouts name. Returns the size of one axis of
+    one tensor, which may be any if all that depends on it is linear in it; -1 where they are laid out otherwise.
 
-    reader, objects: as for `layouts_of`. layouts: (tensors, `LAYOUT`). words: int64, partly written where one is not.
+    reader, objects: as for `layouts_of`. layouts: (2, tensors, `LAYOUT`), and after them what is added to sizes and
+    strides for each row that this axis has more. words: int64, partly written where tensors are laid out otherwise.
     """
-    for number in range(layouts.shape[0]):
+    _, _, kind, sizes, _, _ = _read(reader, objects, tensor)
+    if kind & _AXES <= axis:
+        return np.int64(-1)
+    rows = _word(sizes, axis)
+    more = rows - layouts[0, tensor, FRONT + 2 * axis]
+    for number in range(layouts.shape[1]):
         first, device, kind, sizes, strides, offset = _read(reader, objects, number)
-        if device != layouts[number, 1] or kind != layouts[number, 2]:
-            return False
-        for axis in range(kind & _AXES):
-            size, stride = layouts[number, _FRONT + 2 * axis], layouts[number, _FRONT + 2 * axis + 1]
-            if _word(sizes, axis) != size or _word(strides, axis) != stride:
-                return False
-        if layouts[number, 0] >= 0:
-            words[layouts[number, 0]] = first + offset
-    return True
+        if device != layouts[0, number, 1] or kind != layouts[0, number, 2]:
+            return np.int64(-1)
+        for each in range(kind & _AXES):
+            place = FRONT + 2 * each
+            size = layouts[0, number, place] + more * layouts[1, number, place]
+            stride = layouts[0, number, place + 1] + more * layouts[1, number, place + 1]
+            if _word(sizes, each) != size or _word(strides, each) != stride:
+                return np.int64(-1)
+        if layouts[0, number, 0] >= 0:
+            words[layouts[0, number, 0]] = first + offset
+    return rows

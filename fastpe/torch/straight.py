@@ -15,12 +15,14 @@ import torch
 from fastpe.functional import again
 from fastpe.functional import attention as host
 from fastpe.functional.bands import Band
-from fastpe.kernels.dlpack import layouts_of, reader_of
+from fastpe.functional.grown import slopes
+from fastpe.kernels.dlpack import FRONT, layouts_of, reader_of
 from fastpe.kernels.openmp import team_of
 from fastpe.kernels.threads import at_most
 from fastpe.torch.operators import HALVES, array, has_arrays, lies_here, operators_are_seen, tensor
 
 _MOST = 512  # calls that are kept; then all are dropped
+_OPTIONS = 5  # of a call's key
 _NOWHERE = -1  # for addresses that nobody asks for
 _TENSORS = {torch.Tensor, torch.nn.Parameter}
 _TYPES = {(window, softcap) for window in (int, type(None)) for softcap in (float, type(None))}
@@ -78,7 +80,7 @@ def attend(
         if not _are_few(tensors):  # another way draws one
             return None
         seed = drawn_seed()
-    key = causal, window, softcap, options, rate, *given
+    key = causal, window, softcap, options, rate, *given  # the first `_OPTIONS` are no names
     found = _made_again(key, tensors, seed)
     if found is not None or not _are_few(tensors):
         return found
@@ -181,11 +183,36 @@ def _made_again(key: Any, tensors: tuple[torch.Tensor, ...], seed: int | None) -
         went, found = _run(kept, tensors, seed)
         if went != again.ELSEWHERE:
             return found
-    kept = _kept.get((key, layouts_of(_reader, id(tensors), len(tensors)).tobytes()))
-    if kept is None:
+    layouts = layouts_of(_reader, id(tensors), len(tensors))
+    other = _kept.get((key, layouts.tobytes()))
+    if other is None:
+        other = None if kept is None else _grown(kept, key, layouts, tensors)
+    if other is None:
         return None
-    _last[key] = kept
-    return _run(kept, tensors, seed)[1]
+    _last[key] = other
+    return _run(other, tensors, seed)[1]
+
+
+def _grown(kept: _Kept, key: Any, layouts: Array, tensors: tuple[torch.Tensor, ...]) -> _Kept | None:
+    """A call of another number of keys, which is kept, too; None where more is new.
+
+    Where all is linear in that number, as for the cache of a model, compiled code takes any other from there on.
+    """
+    before = kept.layouts[0]
+    if not (layouts.size and np.array_equal(layouts[:, 1:FRONT], before[:, 1:FRONT])):  # devices, axes and types
+        return None
+    sizes, item = layouts[:, FRONT:].tolist(), tensors[0].element_size()
+    rows = [number for x in sizes[:3] for number in (*x[:8:2], *(stride * item for stride in x[1:8:2]))]
+    shapes = [tuple(own[: 2 * x.ndim : 2]) for own, x in zip(sizes[3:], tensors[3:], strict=True)]
+    call = kept.call.grown(rows, None if kept.call.given is None else shapes)
+    if call is None:
+        return None
+    made = _keep(key, call, layouts, tensors, dict(zip(key[_OPTIONS:], tensors[3:], strict=True)))
+    more = call.keys - before[1, FRONT + 4]
+    found = slopes(before[:, FRONT:], layouts[:, FRONT:], more) if call.is_linear else None
+    if found is not None:
+        made.layouts[1, :, FRONT:] = found
+    return made
 
 
 def _run(kept: _Kept, tensors: tuple[torch.Tensor, ...], seed: int | None) -> tuple[int, torch.Tensor | None]:
@@ -201,7 +228,7 @@ def _run(kept: _Kept, tensors: tuple[torch.Tensor, ...], seed: int | None) -> tu
         if seed is not None:
             words[again.SEED_AT] = seed
     went, out = kept.call.run_at(_threads(), _team, _reader, tensors, kept.layouts, words)
-    if went != again.DONE:
+    if went < 0:
         return went, None
     own = torch.from_numpy(out)
     return went, own if kept.view is None else own.view(kept.view)
@@ -217,34 +244,37 @@ def _attend_and_keep(
     with at_most(_threads()):
         out = host.attention(q, k, v, **options, **own)
     kept = again.kept_of((q, k, v), arrays or ({} if "dropout" in options else None), **options)
-    if kept is not None:
-        _keep(key, kept, tensors, given)
+    layouts = layouts_of(_reader, id(tensors), len(tensors))
+    if kept is not None and layouts.size:
+        _last[key] = _keep(key, kept, layouts, tensors, given)
     return tensor(out, tensors[0].dtype)
 
 
-def _keep(key: Any, call: again.Again, tensors: tuple[torch.Tensor, ...], given: Mapping[str, torch.Tensor]) -> None:
-    """Keep a call, if compiled code can read where its tensors lie."""
-    layouts = layouts_of(_reader, id(tensors), len(tensors))
-    if layouts.size:
-        if len(_kept) >= _MOST:
-            _kept.clear()
-            _last.clear()
-        named = key, layouts.tobytes()
-        _kept[named] = _last[key] = _made(call, layouts, tensors, given)
+def _keep(
+    key: Any, call: again.Again, layouts: Array, tensors: tuple[torch.Tensor, ...], given: Mapping[str, torch.Tensor]
+) -> _Kept:  # fmt: skip
+    """Keep a call of tensors that are laid out so."""
+    if len(_kept) >= _MOST:
+        _kept.clear()
+        _last.clear()
+    named = key, layouts.tobytes()
+    _kept[named] = made = _made(call, layouts, tensors, given)
+    return made
 
 
 def _made(
     call: again.Again, layouts: Array, tensors: tuple[torch.Tensor, ...], given: Mapping[str, torch.Tensor]
 ) -> _Kept:
     """What is kept of a call."""
-    layouts[:3, 0] = range(3)
+    own = np.stack([layouts, np.zeros_like(layouts)])
+    own[0, :3, 0] = range(3)
     converted = []
     for number, (name, x) in enumerate(given.items(), 3):
         place, read = call.places[name]
-        layouts[number, 0] = again.AT + place
+        own[0, number, 0] = again.AT + place
         dtype = getattr(torch, read.name)
         if not (x.dtype is dtype and x.is_contiguous()):
-            layouts[number, 0] = _NOWHERE
+            own[0, number, 0] = _NOWHERE
             converted.append((number, again.AT + place, dtype))
     dtype = tensors[0].dtype
-    return _Kept(call, layouts, call.words_at(), converted, dtype if dtype in HALVES else None)
+    return _Kept(call, own, call.words_at(), converted, dtype if dtype in HALVES else None)

@@ -76,6 +76,7 @@ def test_the_other_order_of_bytes():
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.usefixtures("nothing_kept")
 @pytest.mark.parametrize("n", [1, int(FEW), int(FEW) + 1])
 def test_a_cache_is_not_converted(n, monkeypatch):
     """Not one key of few queries becomes float32 before the kernel, and gradients are what they were."""

@@ -153,7 +153,7 @@ def test_records_of_other_types_are_not_run(rng):
     (kept,) = again._kept.values()
     wide = [x.astype(np.float64) for x in (q, k, v)]
     record = kept.record.copy()
-    record[:24] = again._layouts(wide)
+    record[:24] = again.layouts_of(wide)
     out, nothing = np.full(q.shape, 7.0), (None,) * 4
     assert not again_kernels.forward_again(0, 1, record, kept.size, out, out[..., 0].copy(), *wide, *nothing)
     np.testing.assert_array_equal(out, 7.0)

@@ -62,17 +62,22 @@ def laid_out(*tensors):
     """How they are laid out, each with a place of its own."""
     layouts = dlpack.layouts_of(READER, id(tensors), len(tensors))
     layouts[:, 0] = np.arange(len(layouts))[::-1]
-    return layouts
+    return np.stack([layouts, np.zeros_like(layouts)])
 
 
 @entry(objects=True)
 def _locate(reader, tensors, layouts, words):
-    return dlpack.locate(reader, tensors, layouts, words)
+    return dlpack.locate(reader, tensors, layouts, words, 0, 1)
 
 
 def located(tensors, layouts):
     words = np.zeros(len(tensors), np.int64)
-    return words.tolist() if _locate(READER, id(tensors), layouts, words) else None
+    rows = _locate(READER, id(tensors), layouts, words)
+    assert rows in (
+        -1,
+        tensors[0].array.shape[1] if isinstance(tensors[0], Tensor) and tensors[0].array.ndim > 1 else -1,
+    )
+    return words.tolist() if rows >= 0 else None
 
 
 def test_the_table_of_the_version_that_is_known_is_found():
@@ -94,11 +99,11 @@ def several():
 def test_tensors_are_where_they_lie():
     tensors, others = several(), several()
     layouts = laid_out(*tensors)
-    assert layouts[1, 3:9].tolist() == [4, 1, 4, 5, 3, 20]
-    assert layouts[3, 3:].tolist() == [0] * 16
+    assert layouts[0, 1, 3:9].tolist() == [4, 1, 4, 5, 3, 20]
+    assert layouts[0, 3, 3:].tolist() == [0] * 16
     for each in (tensors, others):
         assert located(each, layouts) == [x.array.ctypes.data for x in each[::-1]]
-    layouts[1, 0] = -1  # of this one nobody wants to know
+    layouts[0, 1, 0] = -1  # of this one nobody wants to know
     assert located(tensors, layouts)[2] == 0
 
 
@@ -134,4 +139,26 @@ def test_an_error_of_the_library_does_not_outlive_the_call():
     asked = ctypes.cast(ctypes.pythonapi.PyObject_Size, ctypes.c_void_p).value
     tensors = (object(),)
     assert dlpack.layouts_of(asked, id(tensors), 1).shape == (0, dlpack.LAYOUT)
-    assert not _locate(asked, id(tensors), np.ones((1, dlpack.LAYOUT), np.int64), np.zeros(1, np.int64))
+    assert _locate(asked, id(tensors), np.ones((2, 1, dlpack.LAYOUT), np.int64), np.zeros(1, np.int64)) == -1
+
+
+def test_sizes_and_strides_may_be_linear_in_one_size():
+    """Of that of the first tensor's second axis."""
+
+    def three(rows, offset=0):
+        return (
+            Tensor(np.zeros((2, rows, 5))), Tensor(np.zeros((3, 2 * rows + 1 + offset))),
+            Tensor(np.zeros((2, 50, 5))[:, :rows]),
+        )  # fmt: skip
+
+    first, second = three(4), three(7)
+    layouts = laid_out(*first)
+    assert located(second, layouts) is None
+    layouts[1] = (laid_out(*second)[0] - layouts[0]) // 3
+    assert not layouts[1, :, :3].any()
+    for rows in (4, 7, 1, 40):
+        tensors = three(rows)
+        assert located(tensors, layouts) == [x.array.ctypes.data for x in tensors[::-1]]
+        assert located(three(rows, offset=1), layouts) is None
+        assert located((*tensors[:2], three(rows + 1)[2]), layouts) is None
+        assert located((*tensors[:2], Tensor(np.zeros((2, 49, 5))[:, :rows])), layouts) is None

@@ -1,6 +1,7 @@
 """Calls of attention that are made again (see `kernels.kept`): of few queries.
 
-q, k and v are laid out as those of the call that left the record; so is what else is given.
+q, k and v are laid out as those of the call that left the record; so is what else is given. Of tensors there may be
+another number of keys.
 """
 
 import numpy as np
@@ -15,6 +16,7 @@ from fastpe.kernels.attention.banded import (
     spans_of_band,
     weigh_parts,
 )
+from fastpe.kernels.attention.cells import TILE_KEYS
 from fastpe.kernels.attention.draining import drain_rows
 from fastpe.kernels.attention.given import (
     NUMBER,
@@ -27,6 +29,7 @@ from fastpe.kernels.attention.given import (
     seen_of,
     slots_of,
 )
+from fastpe.kernels.attention.records import COLUMNS, SLOTS, Case, Options
 from fastpe.kernels.attention.turns import has_turns, turned_of, turned_of_halves
 from fastpe.kernels.attention.unfolding import are_finite
 from fastpe.kernels.board import BOARD
@@ -37,14 +40,28 @@ from fastpe.kernels.simd import hold, pointer
 from fastpe.kernels.unlocked import unlocked
 
 AT = 3
+_OPTIONS = Case._fields.index("options")
+_QUERIES, _KEYS = 2, LAYOUT + 2
 FRONT = AT * LAYOUT
 _COUNTS = FRONT + SIZES
 HEAD = _COUNTS + NUMBER
 """Words before the record of the call: the layouts of q, k and v, as `is_laid_out` takes them, `Sizes`, and how many
 elements each of `Given` has."""
-ELSEWHERE, REFUSED, DONE = map(np.int64, range(3))
-"""How a call of tensors went: they are laid out otherwise than those before; attention does not take what they hold;
-or it was made."""
+OF_CASE = (*Case._fields[:_OPTIONS], *Options._fields, *Case._fields[_OPTIONS + 1 :])
+"""The numbers of a case as `records.in_one_row` has it, which here come after the first `HEAD` words."""
+_SLOTS, _COLUMNS, _BEFORE = len(SLOTS), int(COLUMNS), OF_CASE.index("softcap")
+_SOFTCAP = HEAD + _BEFORE
+_AFTER, _REST = _SOFTCAP + 1, len(OF_CASE) - _BEFORE - 1
+TABLE = HEAD + len(OF_CASE)
+SLOPES = TABLE + _SLOTS * _COLUMNS
+BODY = 2 * SLOPES
+"""Where the table of slots begins; then what is added to each word up to there for every key more; then the record of
+the call."""
+STRIPS, TILES = HEAD + OF_CASE.index("strips"), FRONT + Sizes._fields.index("tiles")
+"""The words that are not linear in the number of keys: both are the number of tiles."""
+ELSEWHERE, REFUSED = np.int64(-1), np.int64(-2)
+"""How a call of tensors went that was not made: they are laid out otherwise than those before; attention does not take
+what they hold."""
 
 
 @entry(label="attention that is called again")
@@ -52,7 +69,7 @@ def forward_again(run, lanes, record, size, out, lse, q, k, v, given, slots, tur
     """As `calls.forward`, of other arrays; False, and nothing done, where they are of other types or not laid out as
     those before, or hold what attention does not take.
 
-    run, lanes: see `threads.run_again`. record: `HEAD` words, then the record of the call. size: of a lane's memory.
+    run, lanes: see `threads.run_again`. record: `BODY` words, then the record of the call. size: of a lane's memory.
     given: the `WORDS` of what is given, or None. True, else None: slots, where it has slots of the kernels or drops
     weights; turns, where it may have what turns or scales rows; moves, where it has what maps or lifts them.
     """
@@ -75,33 +92,47 @@ def halves_again(run, lanes, record, size, out, lse, q, k, v, given, slots, turn
 
 @entry(label="attention that is called again", objects=True)
 def forward_at(run, lanes, record, size, out, reader, tensors, layouts, words, given, slots, turns, moves):
-    """`forward_again` without lse, of tensors; `ELSEWHERE`, `REFUSED` or `DONE`.
+    """`forward_again` without lse, of tensors; the number of keys, `ELSEWHERE` or `REFUSED`.
 
     reader, tensors, layouts: as `dlpack.locate` has them. words: for the addresses of q, k and v, and from `AT` on of
     what is given; of that nothing where given is None. Not written to.
     """
-    arguments = run, lanes, record, size, out, given, slots, turns, moves
-    return where_they_lie(_forward_at, reader, tensors, layouts, words, arguments)
+    arguments = run, lanes, size, out, given, slots, turns, moves
+    return where_they_lie(_forward_at, reader, tensors, layouts, words, record, arguments)
 
 
 @entry(label="attention of half precision that is called again", objects=True)
 def halves_at(run, lanes, record, size, out, reader, tensors, layouts, words, given, slots, turns, moves):
     """`halves_again` of tensors, as `forward_at`."""
-    arguments = run, lanes, record, size, out, given, slots, turns, moves
-    return where_they_lie(_halves_at, reader, tensors, layouts, words, arguments)
+    arguments = run, lanes, size, out, given, slots, turns, moves
+    return where_they_lie(_halves_at, reader, tensors, layouts, words, record, arguments)
 
 
 @allocating
-def where_they_lie(function, reader, tensors, layouts, words, arguments):
-    """How ``function(words, *arguments)`` went, of a copy of the words in which stands where tensors lie."""
+def where_they_lie(function, reader, tensors, layouts, words, record, arguments):
+    """How ``function(words, record, *arguments)`` went, of a copy of the words in which stands where tensors lie, and a
+    record for as many keys as there are."""
     found = words.copy()
-    if not locate(reader, tensors, layouts, found):
+    keys = locate(reader, tensors, layouts, found, 1, 2)
+    if keys < record[_QUERIES]:
         return ELSEWHERE
-    return DONE if unlocked(function, (found, *arguments)) else REFUSED
+    if keys != record[_KEYS]:
+        record = _stretched(record, keys)
+    return keys if unlocked(function, (found, record, *arguments)) else REFUSED
 
 
 @allocating
-def _forward_at(words, run, lanes, record, size, out, given, slots, turns, moves):
+def _stretched(record, keys):
+    """The record for another number of keys."""
+    made, more = record.copy(), keys - record[_KEYS]
+    for place in range(SLOPES):
+        made[place] += more * record[SLOPES + place]
+    made[STRIPS] = made[TILES] = (keys + TILE_KEYS - 1) // TILE_KEYS
+    return made
+
+
+@allocating
+def _forward_at(words, record, run, lanes, size, out, given, slots, turns, moves):
     lse, rows = np.empty(out.shape[:3], out.dtype), qkv_at(record, out, words)
     if given is None:
         return _exactly((run, lanes), record, size, out, lse, *rows, None, slots, turns, moves)
@@ -109,7 +140,7 @@ def _forward_at(words, run, lanes, record, size, out, given, slots, turns, moves
 
 
 @allocating
-def _halves_at(words, run, lanes, record, size, out, given, slots, turns, moves):
+def _halves_at(words, record, run, lanes, size, out, given, slots, turns, moves):
     lse, rows = np.empty(out.shape[:3], np.float32), qkv_at(record, out, words)
     if given is None:
         return _rounded((run, lanes), record, size, out, lse, *rows, None, slots, turns, moves)
@@ -165,10 +196,11 @@ def _rounded(crew, record, size, out, lse, q, k, v, given, slots, turns, moves):
 @allocating
 def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, moves, halves):
     """halves: True where keys are of half precision, which nothing maps here; else None."""
-    body, board, arenas = record[HEAD:], np.zeros(BOARD, np.int64), np.empty((crew[1], size), out.dtype)
-    first = pointer(board)
+    body, board, arenas = record[BODY:], np.zeros(BOARD, np.int64), np.empty((crew[1], size), out.dtype)
+    case, table = _case_and_table(record)
+    first = pointer(board), out, lse, arenas, case, table
     if given is None:
-        done = run_kept(crew, body, (first, out, lse, arenas, (q, q, k, k, v, q[:0])))
+        done = run_kept(crew, body, (*first, (q, q, k, k, v, q[:0])))
         hold(board)
         return done
     sizes = Sizes(*numbers_at(record, FRONT, SIZES))
@@ -180,19 +212,26 @@ def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, moves, ha
     if not takes:
         return False
     if slots is None:
-        done = run_kept(crew, body, (first, out, lse, arenas, rows, seen))
+        done = run_kept(crew, body, (*first, rows, seen))
         hold(board)
         return done and drained(out, lse, arrays.sinks)
     takes, of_slots = slots_of(sizes, arrays, out)
     if not takes:
         return False
-    done = run_kept(crew, body, (first, out, lse, arenas, rows, seen, of_slots, dropout_of(given)))
+    done = run_kept(crew, body, (*first, rows, seen, of_slots, dropout_of(given)))
     hold(board)
     if not done:
         return False
     if not has_columns(arrays):
         return drained(out, lse, arrays.sinks)
     return raised(out, lse, of_slots[1].bases.reshape(lse.shape[0], lse.shape[1], 1), arrays.sinks)
+
+
+@allocating
+def _case_and_table(record):
+    softcap = record[_SOFTCAP:_AFTER].view(np.float64)[0]
+    case = *numbers_at(record, HEAD, _BEFORE), softcap, *numbers_at(record, _AFTER, _REST)
+    return case, record[TABLE:SLOPES].reshape(_SLOTS, _COLUMNS)
 
 
 @allocating
@@ -238,8 +277,8 @@ def _banded_halves(crew, record, size, out, lse, q, k, v, given, slots):
 
 @allocating
 def _banded(crew, record, size, out, lse, q, k, v, given, slots):
-    body, board, arenas = record[HEAD:], np.zeros(BOARD, np.int64), np.empty((crew[1], size), out.dtype)
-    sizes = Sizes(*numbers_at(record, FRONT, SIZES))
+    body, board, arenas = record[BODY:], np.zeros(BOARD, np.int64), np.empty((crew[1], size), out.dtype)
+    (case, table), sizes = _case_and_table(record), Sizes(*numbers_at(record, FRONT, SIZES))
     arrays, words = given_at(given, record[_COUNTS:HEAD], out), given[WORDS:]
     fits, (lengths, starts, _, mask, occupied, bias, scale) = seen_of(sizes, arrays, out)
     takes, of_slots = slots_of(sizes, arrays, out)
@@ -254,7 +293,7 @@ def _banded(crew, record, size, out, lse, q, k, v, given, slots):
         rows = q, qr, k, kr, v, q[:0]
         seen = lengths, starts, spans, mask, occupied, bias, scale
         board[:] = 0
-        changing = pointer(board), outs[number], lse, arenas, rows, seen
+        changing = pointer(board), outs[number], lse, arenas, case, table, rows, seen
         of_slots[1].bases[:] = 0.0
         if slots is None:
             takes = takes and run_kept(crew, body, changing)

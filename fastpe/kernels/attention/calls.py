@@ -45,6 +45,8 @@ from fastpe.kernels.simd import at, part, plain, pointer, row, scalar
 from fastpe.kernels.threads import in_lanes
 
 _OF_A_CLAIM = 2**15  # multiplications that a claim is to bring
+_TABLE = Inputs._fields.index("table")
+_AFTER_TABLE = _TABLE + 1
 
 
 @inlined
@@ -61,8 +63,9 @@ def _sight(x, b, h, case):
     own = (b % by_sample * by_head + h % by_head) * blocks
     spans = b % x.spans.shape[0] * case.queries * 2
     size = max(x.table[MASK, ROWS] * case.queries, case.keys)
+    start = x.starts[b] if x.starts.size else case.keys - case.queries
     return Sight(
-        x.starts[b], part(pointer(x.spans), spans, 2 * case.queries * case.spanned),
+        start, part(pointer(x.spans), spans, 2 * case.queries * case.spanned),
         part(pointer(x.mask), place(x.table, MASK, b, h), size * x.table[MASK, GIVEN]),
         part(pointer(x.occupied), own, blocks * x.table[MASK, GIVEN]),
     )  # fmt: skip
@@ -79,6 +82,7 @@ def head_of_call(x, b, h, dropout, words, case, memory, way):
     """What attention reads of one head."""
     kh = h // (case.heads // case.key_heads)
     q, k = b * case.q_batch + h * case.q_head, b * case.k_batch + kh * case.k_head
+    whole = x.lengths.size == 0
     guard = Guard(
         part(pointer(x.q_norms), (b * case.heads + h) * case.queries, case.queries), pointer(x.key_norms[b, kh]),
         pointer(x.bias_tails[b % x.bias_tails.shape[0], h]), x.limits[0], x.limits[1],
@@ -88,7 +92,8 @@ def head_of_call(x, b, h, dropout, words, case, memory, way):
         at(_own(x.kr, memory, way), k), at(_own(x.v, memory, way), b * case.v_batch + kh * case.v_head),
         _products(x, b * case.heads + h, case),
         part(pointer(x.bias), place(x.table, BIAS, b, h), case.queries + case.keys - 1), pointer(x.table),
-        x.scale[h], x.lengths[b, 0], x.lengths[b, 1], _sight(x, b, h, case), guard, dropout, b * case.heads + h,
+        x.scale[h], case.queries if whole else x.lengths[b, 0], case.keys if whole else x.lengths[b, 1],
+        _sight(x, b, h, case), guard, dropout, b * case.heads + h,
         columns_of(x.columns, x.table, b, h, case), tallies_of(x.slots, pointer(x.scale), b, h, case),
         words_of_head(words, b, kh, memory, way, case),
     )  # fmt: skip
@@ -117,9 +122,9 @@ def _run_of(blocks, packed, tasks, lanes, case):
 
 
 @inner
-def _forward_lane(lane, board, out, lse, arenas, rows, seen, slots, dropout, rest, case, room, way, words):
+def _forward_lane(lane, board, out, lse, arenas, case, table, rows, seen, slots, dropout, rest, last, room, way, words):
     """One task is one block of queries of one head, the longest rows first; before them, strips of words."""
-    x, case, room = Inputs(*rows, *seen, *slots, *rest), case_of(case), Room(*room)
+    x, case, room = Inputs(*rows, *seen, *slots, *rest, table, *last), case_of(case), Room(*room)
     blocks = (case.queries + TILE_QUERIES - 1) // TILE_QUERIES
     heads, packed = case.batch * case.heads, strips_of_words(words)
     memory = at(row(arenas, lane), room.size)
@@ -156,8 +161,9 @@ def forward(crew, board, x, dropout, out, lse, case, room, arenas):
     Returns the record of the call (see `kernels.kept`), for `attention.again`.
     """
     changing, seen, slots, rest = (
-        (pointer(board), out, lse, arenas, x[:ROWS_OF_INPUTS]), (x[ROWS_OF_INPUTS:SEEN_OF_INPUTS],),
-        (x[SEEN_OF_INPUTS:SLOTS_OF_INPUTS], dropout), (x[SLOTS_OF_INPUTS:], case, room, None, None),
+        (pointer(board), out, lse, arenas, case, x[_TABLE], x[:ROWS_OF_INPUTS]), (x[ROWS_OF_INPUTS:SEEN_OF_INPUTS],),
+        (x[SEEN_OF_INPUTS:SLOTS_OF_INPUTS], dropout),
+        (x[SLOTS_OF_INPUTS:_TABLE], x[_AFTER_TABLE:], room, None, None),
     )  # fmt: skip
     whole = changing + seen + slots + rest
     in_lanes(crew, _forward_lane, whole)
@@ -171,11 +177,10 @@ def rounded_forward(crew, board, way, words, x, dropout, out, lse, case, room, a
     """As `forward`, of operands rounded to bfloat16; words: `Words`, as a plain tuple; arenas: `MEMORY` elements longer
     (see `bfloat16.product`)."""
     inputs = (
-        x[:ROWS_OF_INPUTS], x[ROWS_OF_INPUTS:SEEN_OF_INPUTS], x[SEEN_OF_INPUTS:SLOTS_OF_INPUTS], dropout,
-        x[SLOTS_OF_INPUTS:],
+        x[_TABLE], x[:ROWS_OF_INPUTS], x[ROWS_OF_INPUTS:SEEN_OF_INPUTS], x[SEEN_OF_INPUTS:SLOTS_OF_INPUTS], dropout,
+        x[SLOTS_OF_INPUTS:_TABLE], x[_AFTER_TABLE:],
     )  # fmt: skip
-    rest = case, room, way, Words(*words)
-    in_lanes(crew, _forward_lane, (pointer(board), out, lse, arenas, *inputs, *rest))
+    in_lanes(crew, _forward_lane, (pointer(board), out, lse, arenas, case, *inputs, room, way, Words(*words)))
 
 
 @inner

@@ -297,8 +297,8 @@ class Inputs(NamedTuple):
     kr: np.ndarray
     v: np.ndarray
     products: np.ndarray  # (B, H, N, M), flat, of queries and keys as they are turned, where made before; else empty
-    lengths: np.ndarray
-    starts: np.ndarray  # (B,): the positions of the first queries
+    lengths: np.ndarray  # empty where nothing is padding
+    starts: np.ndarray  # (B,): the positions of the first queries; empty where these are the last
     spans: np.ndarray  # (B or 1, N, 2), int64, where there are any
     mask: np.ndarray  # flat
     occupied: np.ndarray  # (B or 1, H or 1, blocks, strips), int64
