@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from refusals import attempt
 
 import fastpe
-from fastpe.functional import looked, passes, plans, slot_arrays
+from fastpe.functional import again, looked, passes, plans, seen, slot_arrays
+from fastpe.functional.again import MOST_QUERIES
 from fastpe.functional.polar import APART
 
 _SIZES = (1, 2, 3, 4, 5, 8, 16, 17, 31, 33)
@@ -92,13 +93,26 @@ def judge(case: dict[str, Any]) -> None:
         else:
             condition = max(1.0, case["sharp"])
             assert_agrees(arguments, condition=condition, tolerance=case["tolerance"], **options)
-            first, again = (fastpe.attention(**arguments, **options, tolerance=case["tolerance"]) for _ in range(2))
-            np.testing.assert_array_equal(again, first, err_msg="of a kind that was seen before")
+            first, second = (fastpe.attention(**arguments, **options, tolerance=case["tolerance"]) for _ in range(2))
+            np.testing.assert_array_equal(second, first, err_msg="of a kind that was seen before")
+            if case["n"] <= MOST_QUERIES:
+                _grows(case, rng)
         for check in checks:
             check()
     for name, array in arguments.items():
         if case["wild"] is None:
             np.testing.assert_array_equal(array, before[name], err_msg=name)
+
+
+def _grows(case: dict[str, Any], rng: np.random.Generator) -> None:
+    """A call with more keys than the one before it gives what it gives where none was before."""
+    keys = (case["m"] or case["n"]) + case["seed"] % 70 + 1
+    arguments, options = _arguments(rng, {**case, "m": keys})
+    found = fastpe.attention(**arguments, **options, tolerance=case["tolerance"])
+    for kept in (seen._kept, again._kept):
+        kept.clear()
+    alone = fastpe.attention(**arguments, **options, tolerance=case["tolerance"])
+    np.testing.assert_array_equal(found, alone, err_msg="of a cache that has grown")
 
 
 def _arguments(rng: np.random.Generator, case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
