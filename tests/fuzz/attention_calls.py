@@ -105,13 +105,15 @@ def judge(case: dict[str, Any]) -> None:
 
 
 def _grows(case: dict[str, Any], rng: np.random.Generator) -> None:
-    """A call with more keys than the one before it gives what it gives where none was before."""
-    keys = (case["m"] or case["n"]) + case["seed"] % 70 + 1
-    arguments, options = _arguments(rng, {**case, "m": keys})
-    found = fastpe.attention(**arguments, **options, tolerance=case["tolerance"])
+    """A call with more keys than those before it gives what it gives where none were before."""
+    plain = {"kinds": [None] * 4, "batched": True, "spans": False, "lengths": case["lengths"] and "keys"}
+    keys, tolerance = case["m"] or case["n"], case["tolerance"]
+    for m in (keys, keys, keys + 1 + case["seed"] % 70):
+        arguments, options = _arguments(rng, {**case, **plain, "m": m})
+        found = fastpe.attention(**arguments, **options, tolerance=tolerance)
     for kept in (seen._kept, again._kept):
         kept.clear()
-    alone = fastpe.attention(**arguments, **options, tolerance=case["tolerance"])
+    alone = fastpe.attention(**arguments, **options, tolerance=tolerance)
     np.testing.assert_array_equal(found, alone, err_msg="of a cache that has grown")
 
 
@@ -144,7 +146,7 @@ def _arguments(rng: np.random.Generator, case: dict[str, Any]) -> tuple[dict[str
         if kind is not None and array.ndim > 1 and lays_out(kind, array):
             arguments[name] = kind(array)
     options = {key: case[key] for key in ("causal", "window", "rectify", "pairs", "softcap", "dropout")}
-    options["dropout_seed"] = case["seed"]
+    options["dropout_seed"] = case["seed"] if case["dropout"] else None
     if case["mask"] in ("bool", "intervals"):
         options["mask"] = _mask(rng, case, arguments)
     if case["spans"]:
