@@ -316,7 +316,7 @@ class Again:
             self.direct = direct(
                 function, 0, lanes, self.record, self.size, out, reader, where, layouts, words, *self.kind
             )
-        if went > 0:
+        if went != self.keys and went > 0:
             self.keys = went  # the next call has about as many
         return went, out
 

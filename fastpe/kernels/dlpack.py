@@ -120,17 +120,16 @@ def locate(reader, objects, layouts, words, tensor, axis):
     one tensor, which may be any if all that depends on it is linear in it; -1 where they are laid out otherwise.
 
     reader, objects: as for `layouts_of`. layouts: (2, tensors, `LAYOUT`), and after them what is added to sizes and
-    strides for each row that this axis has more. words: int64, partly written where tensors are laid out otherwise.
+    strides, of tensors from this one on, for each row that this axis has more. words: int64, partly written where
+    tensors are laid out otherwise.
     """
-    _, _, kind, sizes, _, _ = _read(reader, objects, tensor)
-    if kind & _AXES <= axis:
-        return np.int64(-1)
-    rows = _word(sizes, axis)
-    more = rows - layouts[0, tensor, FRONT + 2 * axis]
+    rows, more = layouts[0, tensor, FRONT + 2 * axis], np.int64(0)
     for number in range(layouts.shape[1]):
         first, device, kind, sizes, strides, offset = _read(reader, objects, number)
         if device != layouts[0, number, 1] or kind != layouts[0, number, 2]:
             return np.int64(-1)
+        if number == tensor:
+            more = _word(sizes, axis) - rows
         for each in range(kind & _AXES):
             place = FRONT + 2 * each
             size = layouts[0, number, place] + more * layouts[1, number, place]
@@ -139,4 +138,4 @@ def locate(reader, objects, layouts, words, tensor, axis):
                 return np.int64(-1)
         if layouts[0, number, 0] >= 0:
             words[layouts[0, number, 0]] = first + offset
-    return rows
+    return rows + more

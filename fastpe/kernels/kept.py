@@ -160,6 +160,34 @@ def numbers_at(typingctx, array, place, count):
 
 
 @intrinsic
+def float_at(typingctx, array, place):
+    """The element of an array of words at a place, of which it is the bits."""
+
+    def emit(context, b, signature, values):
+        word = b.gep(make_array(array)(context, b, values[0]).data, [values[1]])
+        return b.load(b.bitcast(word, ir.DoubleType().as_pointer()))
+
+    return types.float64(array, types.intp), emit
+
+
+@intrinsic
+def table_at(typingctx, array, place, rows, columns):
+    """The elements of an array from `place` on in so many rows, as an array that nobody counts references to."""
+    kind = types.Array(array.dtype, 2, "C")
+
+    def emit(context, b, signature, values):
+        own, made = make_array(array)(context, b, values[0]), make_array(kind)(context, b)
+        strides = [b.mul(values[3], own.itemsize), own.itemsize]
+        data = b.gep(own.data, [values[1]])
+        populate_array(
+            made, data=data, shape=values[2:], strides=strides, itemsize=own.itemsize, meminfo=None, parent=None
+        )
+        return made._getvalue()
+
+    return kind(array, types.intp, types.intp, types.intp), emit
+
+
+@intrinsic
 def arrays_at(typingctx, addresses, counts, count, dtype):
     """The first `count` arrays at addresses, of as many elements as `counts` says; one without elements lies where
     these do."""

@@ -34,7 +34,16 @@ from fastpe.kernels.attention.turns import has_turns, turned_of, turned_of_halve
 from fastpe.kernels.attention.unfolding import are_finite
 from fastpe.kernels.board import BOARD
 from fastpe.kernels.dlpack import locate
-from fastpe.kernels.kept import LAYOUT, array_at, is_laid_out, numbers_at, run_kept, start_within
+from fastpe.kernels.kept import (
+    LAYOUT,
+    array_at,
+    float_at,
+    is_laid_out,
+    numbers_at,
+    run_kept,
+    start_within,
+    table_at,
+)
 from fastpe.kernels.narrow import round_into, widened
 from fastpe.kernels.simd import hold, pointer
 from fastpe.kernels.unlocked import unlocked
@@ -229,9 +238,8 @@ def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, moves, ha
 
 @allocating
 def _case_and_table(record):
-    softcap = record[_SOFTCAP:_AFTER].view(np.float64)[0]
-    case = *numbers_at(record, HEAD, _BEFORE), softcap, *numbers_at(record, _AFTER, _REST)
-    return case, record[TABLE:SLOPES].reshape(_SLOTS, _COLUMNS)
+    before, after = numbers_at(record, HEAD, _BEFORE), numbers_at(record, _AFTER, _REST)
+    return (*before, float_at(record, _SOFTCAP), *after), table_at(record, TABLE, _SLOTS, _COLUMNS)
 
 
 @allocating
