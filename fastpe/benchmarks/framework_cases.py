@@ -215,7 +215,7 @@ def _decoded(length: int, way: str) -> Call:
         with torch.no_grad():
             out = model(input_ids=words[:, -1:], past_key_values=cache, use_cache=True)[0]
         if cache.get_seq_length() == length + _TOKENS:
-            cache.crop(length)
+            cache.crop(-_TOKENS)
         return [out]
 
     with torch.no_grad():

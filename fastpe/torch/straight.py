@@ -52,6 +52,8 @@ class _Kept(NamedTuple):
 _kept: dict[Any, _Kept] = {}
 _last: dict[Any, _Kept] = {}
 """Of the calls that differ in tensors alone the last one that was made again."""
+_like: dict[Any, _Kept] = {}
+"""Likewise of those whose queries are laid out alike, too."""
 
 
 def attend(
@@ -184,13 +186,24 @@ def _made_again(key: Any, tensors: tuple[torch.Tensor, ...], seed: int | None) -
         if went != again.ELSEWHERE:
             return found
     layouts = layouts_of(_reader, id(tensors), len(tensors))
+    like = _like.get(_with_queries(key, layouts))  # as where models take turns
+    if like is not None and like is not kept:
+        went, found = _run(like, tensors, seed)
+        if went != again.ELSEWHERE:
+            _last[key] = like
+            return found
     other = _kept.get((key, layouts.tobytes()))
-    if other is None:
-        other = None if kept is None else _grown(kept, key, layouts, tensors)
+    if other is None and like is not None:
+        other = _grown(like, key, layouts, tensors)
     if other is None:
         return None
-    _last[key] = other
+    _last[key] = _like[_with_queries(key, layouts)] = other
     return _run(other, tensors, seed)[1]
+
+
+def _with_queries(key: Any, layouts: Array) -> Any:
+    """What tells calls apart that have such queries, too."""
+    return key, layouts[:1].tobytes()
 
 
 def _grown(kept: _Kept, key: Any, layouts: Array, tensors: tuple[torch.Tensor, ...]) -> _Kept | None:
@@ -246,7 +259,7 @@ def _attend_and_keep(
     kept = again.kept_of((q, k, v), arrays or ({} if "dropout" in options else None), **options)
     layouts = layouts_of(_reader, id(tensors), len(tensors))
     if kept is not None and layouts.size:
-        _last[key] = _keep(key, kept, layouts, tensors, given)
+        _last[key] = _like[_with_queries(key, layouts)] = _keep(key, kept, layouts, tensors, given)
     return tensor(out, tensors[0].dtype)
 
 
@@ -255,8 +268,8 @@ def _keep(
 ) -> _Kept:  # fmt: skip
     """Keep a call of tensors that are laid out so."""
     if len(_kept) >= _MOST:
-        _kept.clear()
-        _last.clear()
+        for each in (_kept, _last, _like):
+            each.clear()
     named = key, layouts.tobytes()
     _kept[named] = made = _made(call, layouts, tensors, given)
     return made

@@ -173,6 +173,16 @@ def test_a_wrong_result_of_one_query_is_not_timed(monkeypatch):
         decoding._check("bias", 64, found)
 
 
+@pytest.mark.skipif(not TRANSFORMERS, reason="transformers is a peer: pip install -e '.[peers]'")
+@pytest.mark.parametrize("way", ["fastpe", "sdpa"])
+def test_a_cache_grows_and_begins_anew(way, monkeypatch):
+    monkeypatch.setattr(framework_cases, "_TOKENS", 2)
+    call = framework_cases._decoded(8, way)
+    first, second, third = (np.asarray(call()[0]) for _ in range(3))
+    np.testing.assert_array_equal(third, first)
+    assert (second != first).any()
+
+
 def test_without_pytorch_there_is_no_table_of_one_query(monkeypatch):
     monkeypatch.setattr(decoding, "find_spec", lambda name: None)
     found = decoding.measure(turns.QUICK, silent, 1)

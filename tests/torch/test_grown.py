@@ -16,6 +16,7 @@ DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 def _nothing_kept(nothing_kept):
     straight._kept.clear()
     straight._last.clear()
+    straight._like.clear()
 
 
 def given_of(name, m, dtype):
@@ -93,6 +94,20 @@ def test_what_is_not_linear_is_laid_down_in_python():
     for k in (room[:, :, :95].contiguous(), room[:, :, 1:96], room[:, :1, :95].expand(2, 2, 95, 16)):
         again_rows = rows[0], k, rows[2]
         assert torch.equal(fastpe.torch.attention(*again_rows, **given), the_long_way(again_rows, given))
+
+
+def test_models_may_take_turns():
+    """One with other heads, and one that sees the last keys alone."""
+    for m in range(70, 80):
+        for heads, keys in ((4, m), (2, m + 5), (4, 60)):
+            rows = torch.randn(2, heads, 1, 16), torch.randn(2, 2, keys, 16), torch.randn(2, 2, keys, 16)
+            right = the_long_way(rows, {})
+            ways = IN_PYTHON[:2] if m > 72 else ()
+            found = only_compiled(rows, {}, *ways) if m > 70 else fastpe.torch.attention(*rows)
+            assert torch.equal(found, right)
+        if m == 70:
+            for heads in (4, 2):
+                fastpe.torch.attention(torch.randn(2, heads, 1, 16), *torch.randn(2, 2, 2, 70, 16))
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from fastpe.torch import straight  # noqa: E402
 def _nothing_kept(nothing_kept):
     straight._kept.clear()
     straight._last.clear()
+    straight._like.clear()
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 def _nothing_kept(nothing_kept):
     straight._kept.clear()
     straight._last.clear()
+    straight._like.clear()
 
 
 def qkv(dtype=torch.float32, n=1, m=70):
@@ -326,6 +327,7 @@ def test_without_ml_dtypes(monkeypatch):
     expected = fastpe.torch.attention(q, k, v)
     straight._kept.clear()
     straight._last.clear()
+    straight._like.clear()
     for module in (straight, call):
         monkeypatch.setattr(module, "has_arrays", lambda dtype: dtype != torch.bfloat16)
     assert torch.equal(fastpe.torch.attention(q, k, v), expected)
