@@ -48,7 +48,8 @@ _SLOTS = {name: (len(AXES[name]), len(AXES[name]) + 1) for name in _ARRAYS} | {"
 _AXES = _SLOTS | _SEEN
 """What may be given beside q, k and v, and how many axes it has."""
 _MOVES = {"rotors", "polar"}
-_TURNS = {"row_scale", "angles", "growth", "theta", *_MOVES}
+_TURNED = {"angles", "growth", "theta", *_MOVES}  # with which keys are no longer what they were
+_TURNS = {"row_scale", *_TURNED}
 _IN_MEMORY = {"rotors", "theta", "rel_gain"}  # with which keys that are turned are laid down; with others none are
 _OF_KERNELS = _SLOTS.keys() - _SEEN.keys() - _TURNS
 _SCALE, _TABLE, _SOFTCAP = Given._fields.index("scale"), Inputs._fields.index("table"), again.OF_CASE.index("softcap")
@@ -263,7 +264,8 @@ class Again:
             name: (place, before, now)
             for (name, (place, _)), before, now in zip(self.places.items(), self.given or (), shapes or (), strict=True)
         }
-        record = grown(self.record, layouts, self.dtype.itemsize, given)
+        turned = not _TURNED.isdisjoint(given)
+        record = grown(self.record, layouts, self.dtype.itemsize, given, in_one_piece=turned)
         if record is None:
             return None
         made = Again.__new__(Again)

@@ -34,11 +34,13 @@ _KEYS_OF_CASE = HEAD + OF_CASE.index("keys")
 _STRIDES_OF_SLOT = slice(int(BATCH), int(records.HEAD) + 1)
 
 
-def grown(record: Array, layouts: list[int], itemsize: int, given: Given) -> Array | None:
+def grown(
+    record: Array, layouts: list[int], itemsize: int, given: Given, *, in_one_piece: bool
+) -> Array | None:  # fmt: skip
     """The record of a call that differs in the number of keys, and in how they lie; None where more is new.
 
     record: of a call whose keys are read where they lie. layouts, itemsize: of q, k and v as they are now. given: of
-    each array its place in `Given`, and its shape before and now.
+    each array its place in `Given`, and its shape before and now. in_one_piece: whether keys must be.
     """
     was = record[: 3 * LAYOUT].tolist()
     before, keys, queries = was[_KEYS], layouts[_KEYS], layouts[2]
@@ -46,6 +48,8 @@ def grown(record: Array, layouts: list[int], itemsize: int, given: Given) -> Arr
     if any(was[place] != layouts[place] for place in _ALIKE) or keys != layouts[_VALUES] or min(before, keys) < queries:
         return None
     if any(layouts[place] < 0 or layouts[place] % itemsize for place in _STRIDES):
+        return None
+    if in_one_piece and layouts[_KEYS + 2 : _KEYS + 5] != _in_one_piece(layouts[LAYOUT : _KEYS + 2], itemsize):
         return None
     starts = "query_start" in given
     if not all(_fits(name, then, now, keys, starts) for name, (_, then, now) in given.items()):
@@ -79,6 +83,13 @@ def reads_as_they_lie(record: Array, itemsize: int) -> bool:
 
 def _strides(layouts: list[int], itemsize: int) -> list[int]:
     return [layouts[place] // itemsize for place in _STRIDES]
+
+
+def _in_one_piece(shape: list[int], itemsize: int) -> list[int]:
+    """The strides of keys that are."""
+    _, heads, keys, width = shape
+    row = width * itemsize
+    return [heads * keys * row, keys * row, row]
 
 
 def _fits(name: str, before: Shape, now: Shape, keys: int, starts: bool) -> bool:

@@ -85,6 +85,18 @@ def test_keys_may_lie_in_a_larger_cache(rng):
         fastpe.attention(q, k, v)
 
 
+@pytest.mark.parametrize("name", ["maps of heads", "angles and gains of channels", "radii", "angles", "growth alone"])
+def test_so_may_keys_that_are_laid_down_first(rng, name):
+    rows, given = call_of(rng, name, 1, 130, "float32")
+    for _ in range(3):
+        fastpe.attention(*rows, **given)
+    rows, given = call_of(rng, name, 1, 141, "float32")
+    q, *cache = rows
+    k, v = (np.concatenate([x, x], axis=2)[:, :, :141] for x in cache)
+    for keys in (k, k.copy()):
+        np.testing.assert_array_equal(fastpe.attention(q, keys, v, **given), reference_of(*rows, given))
+
+
 @pytest.mark.parametrize(
     ("name", "wrong", "words"),
     [

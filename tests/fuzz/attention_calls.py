@@ -110,6 +110,8 @@ def _grows(case: dict[str, Any], rng: np.random.Generator) -> None:
     keys, tolerance = case["m"] or case["n"], case["tolerance"]
     for m in (keys, keys, keys + 1 + case["seed"] % 70):
         arguments, options = _arguments(rng, {**case, **plain, "m": m})
+        if m > keys and case["seed"] % 2:  # there is room for more
+            arguments |= {name: np.concatenate([arguments[name]] * 2, axis=-2)[..., :m, :] for name in "kv"}
         found = fastpe.attention(**arguments, **options, tolerance=tolerance)
     for kept in (seen._kept, again._kept):
         kept.clear()

@@ -96,6 +96,19 @@ def test_what_is_not_linear_is_laid_down_in_python():
         assert torch.equal(fastpe.torch.attention(*again_rows, **given), the_long_way(again_rows, given))
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", ["nothing", "cells", "turns"])
+def test_a_cache_with_room_for_more_may_follow_one_without(name, dtype):
+    for m in (70, 70, 71, 72):
+        rows, given = call_of(name, m, dtype)
+        fastpe.torch.attention(*rows, **given)
+    for m in (73, 71, 90):
+        (q, k, v), given = call_of(name, m, dtype)
+        room = torch.cat([k, k], dim=2)[:, :, :m], torch.cat([v, v], dim=2)[:, :, :m]
+        for rows in ((q, *room), (q, k, room[1]), (q, room[0], v)):
+            assert torch.equal(fastpe.torch.attention(*rows, **given), the_long_way((q, k, v), given))
+
+
 def test_models_may_take_turns():
     """One with other heads, and one that sees the last keys alone."""
     for m in range(70, 80):
