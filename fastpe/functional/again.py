@@ -3,9 +3,9 @@
 They run the record of the call before (`kernels.kept`): compiled code sees whether the new arrays are laid out as those
 before. Where there are but other keys, as with every token of a growing cache, the record is changed (`grown`); else
 the call goes the way of `functional.seen`, which leaves a record of it here; of a call with bands the whole way does.
-Nothing that is written to is kept from call
-to call. Calls whose slots are no arrays of the call's own sizes always go that way; so do those whose keys are copied
-first, as those of half precision are where they are mapped, or turned and grown.
+Nothing that is written to is kept from call to call. Calls whose slots are no arrays of the call's own sizes always go
+that way; so do those whose keys are copied first, as those of half precision are where they are mapped, or turned and
+grown.
 """
 
 from collections.abc import Mapping, Sequence

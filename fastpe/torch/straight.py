@@ -268,11 +268,16 @@ def _keep(
 ) -> _Kept:  # fmt: skip
     """Keep a call of tensors that are laid out so."""
     if len(_kept) >= _MOST:
-        for each in (_kept, _last, _like):
-            each.clear()
+        _forget()
     named = key, layouts.tobytes()
     _kept[named] = made = _made(call, layouts, tensors, given)
     return made
+
+
+def _forget() -> None:
+    """Keep no call any longer."""
+    for each in (_kept, _last, _like):
+        each.clear()
 
 
 def _made(

@@ -5,6 +5,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("ml_dtypes")
 
+from ways_of_tensors import the_long_way  # noqa: E402
+
 import fastpe.torch  # noqa: E402 - what comes after needs torch
 from fastpe.functional import again  # noqa: E402
 from fastpe.torch import call, straight  # noqa: E402
@@ -12,11 +14,7 @@ from fastpe.torch import call, straight  # noqa: E402
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
 
-@pytest.fixture(autouse=True)
-def _nothing_kept(nothing_kept):
-    straight._kept.clear()
-    straight._last.clear()
-    straight._like.clear()
+pytestmark = pytest.mark.usefixtures("no_tensors_kept")
 
 
 def given_of(name, m, dtype):
@@ -51,13 +49,6 @@ def call_of(name, m, dtype):
     return rows, given_of(name, m, dtype)
 
 
-def the_long_way(rows, given):
-    with pytest.MonkeyPatch.context() as patch:
-        for each in ("attend", "attend_with"):
-            patch.setattr(straight, each, lambda *_: None)
-        return fastpe.torch.attention(*rows, **given)
-
-
 def only_compiled(rows, given, *ways):
     """Without the ways that lay down a record in Python."""
     with pytest.MonkeyPatch.context() as patch:
@@ -78,7 +69,7 @@ def test_from_the_second_token_on_compiled_code_takes_any_number_of_keys(dtype, 
         rows, given = call_of(name, m, dtype)
         found = only_compiled(rows, given, *(IN_PYTHON if m != 71 else ()))
         assert found.dtype == dtype
-        assert torch.equal(found, the_long_way(rows, given))
+        assert torch.equal(found, the_long_way(*rows, **given))
     assert len(straight._kept) == 2
 
 
@@ -88,12 +79,12 @@ def test_what_is_not_linear_is_laid_down_in_python():
     for m, offsets in ((70, 11), (70, 11), (70, 11), (71, 13), (73, 13), (80, 13), (81, 13), (90, 13)):
         rows = torch.randn(2, 4, 1, 16), room[:, :, :m], torch.randn(2, 2, m, 16)
         given = {"bias": torch.randn(4, offsets)}
-        assert torch.equal(fastpe.torch.attention(*rows, **given), the_long_way(rows, given))
+        assert torch.equal(fastpe.torch.attention(*rows, **given), the_long_way(*rows, **given))
     rows = torch.randn(2, 4, 1, 16), room[:, :, :95], torch.randn(2, 2, 95, 16)
-    assert torch.equal(only_compiled(rows, given, *IN_PYTHON), the_long_way(rows, given))
+    assert torch.equal(only_compiled(rows, given, *IN_PYTHON), the_long_way(*rows, **given))
     for k in (room[:, :, :95].contiguous(), room[:, :, 1:96], room[:, :1, :95].expand(2, 2, 95, 16)):
         again_rows = rows[0], k, rows[2]
-        assert torch.equal(fastpe.torch.attention(*again_rows, **given), the_long_way(again_rows, given))
+        assert torch.equal(fastpe.torch.attention(*again_rows, **given), the_long_way(*again_rows, **given))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -106,7 +97,7 @@ def test_a_cache_with_room_for_more_may_follow_one_without(name, dtype):
         (q, k, v), given = call_of(name, m, dtype)
         room = torch.cat([k, k], dim=2)[:, :, :m], torch.cat([v, v], dim=2)[:, :, :m]
         for rows in ((q, *room), (q, k, room[1]), (q, room[0], v)):
-            assert torch.equal(fastpe.torch.attention(*rows, **given), the_long_way((q, k, v), given))
+            assert torch.equal(fastpe.torch.attention(*rows, **given), the_long_way(q, k, v, **given))
 
 
 def test_models_may_take_turns():
@@ -114,7 +105,7 @@ def test_models_may_take_turns():
     for m in range(70, 80):
         for heads, keys in ((4, m), (2, m + 5), (4, 60)):
             rows = torch.randn(2, heads, 1, 16), torch.randn(2, 2, keys, 16), torch.randn(2, 2, keys, 16)
-            right = the_long_way(rows, {})
+            right = the_long_way(*rows)
             ways = IN_PYTHON[:2] if m > 72 else ()
             found = only_compiled(rows, {}, *ways) if m > 70 else fastpe.torch.attention(*rows)
             assert torch.equal(found, right)
@@ -140,7 +131,7 @@ def test_calls_of_other_sizes_are_others(other):
         with pytest.raises(ValueError, match="v must"):
             fastpe.torch.attention(*rows)
     else:
-        assert torch.equal(fastpe.torch.attention(*rows), the_long_way(rows, {}))
+        assert torch.equal(fastpe.torch.attention(*rows), the_long_way(*rows))
 
 
 def test_numbers_that_attention_does_not_take_are_errors():

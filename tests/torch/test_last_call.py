@@ -9,12 +9,7 @@ import numpy as np  # noqa: E402 - what comes after needs torch
 import fastpe.torch  # noqa: E402
 from fastpe.torch import straight  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def _nothing_kept(nothing_kept):
-    straight._kept.clear()
-    straight._last.clear()
-    straight._like.clear()
+pytestmark = pytest.mark.usefixtures("no_tensors_kept")
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("ml_dtypes")
 
 import numpy as np  # noqa: E402 - what comes after needs torch
+from ways_of_tensors import the_long_way  # noqa: E402
 
 import fastpe.torch  # noqa: E402
 from fastpe.bands import Band  # noqa: E402
@@ -15,11 +16,7 @@ from fastpe.torch import call, straight  # noqa: E402
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
 
-@pytest.fixture(autouse=True)
-def _nothing_kept(nothing_kept):
-    straight._kept.clear()
-    straight._last.clear()
-    straight._like.clear()
+pytestmark = pytest.mark.usefixtures("no_tensors_kept")
 
 
 def qkv(dtype=torch.float32, n=1, m=70):
@@ -33,13 +30,6 @@ def only_straight(*arguments, kept=True, **given):
         if kept:
             patch.setattr(straight, "_attend_and_keep", None)
         patch.setattr(call, "attend", None)
-        return fastpe.torch.attention(*arguments, **given)
-
-
-def the_long_way(*arguments, **given):
-    with pytest.MonkeyPatch.context() as patch:
-        for each in ("attend", "attend_with"):
-            patch.setattr(straight, each, lambda *_: None)
         return fastpe.torch.attention(*arguments, **given)
 
 
@@ -325,9 +315,7 @@ def test_threads_are_pytorchs(monkeypatch, threads):
 def test_without_ml_dtypes(monkeypatch):
     q, k, v = qkv(torch.bfloat16)
     expected = fastpe.torch.attention(q, k, v)
-    straight._kept.clear()
-    straight._last.clear()
-    straight._like.clear()
+    straight._forget()
     for module in (straight, call):
         monkeypatch.setattr(module, "has_arrays", lambda dtype: dtype != torch.bfloat16)
     assert torch.equal(fastpe.torch.attention(q, k, v), expected)
