@@ -24,12 +24,7 @@ from fastpe.kernels.attention import again
 from fastpe.kernels.attention.banded import OF_A_BAND
 from fastpe.kernels.attention.cells import FEW
 from fastpe.kernels.attention.given import NUMBER, WORDS, Given, Sizes
-from fastpe.kernels.attention.records import (
-    ROWS_OF_INPUTS,
-    SEEN_OF_INPUTS,
-    SLOTS_OF_INPUTS,
-    Inputs,
-)
+from fastpe.kernels.attention.records import ROWS_OF_INPUTS, SEEN_OF_INPUTS, SLOTS_OF_INPUTS, Inputs
 from fastpe.kernels.dropout import Dropout
 from fastpe.kernels.kept import LAYOUT
 from fastpe.kernels.simd import bits_of
@@ -54,7 +49,7 @@ _IN_MEMORY = {"rotors", "theta", "rel_gain"}  # with which keys that are turned 
 _OF_KERNELS = _SLOTS.keys() - _SEEN.keys() - _TURNS
 _SCALE, _TABLE, _SOFTCAP = Given._fields.index("scale"), Inputs._fields.index("table"), again.OF_CASE.index("softcap")
 AT, SEED_AT = again.AT, again.AT + NUMBER
-"""Places in the words of `Again.run_at`: of the first word of what is given, and of the seed of dropout."""
+"""Places in the words of `Again.words_at`: of the first word of what is given, and of the seed of dropout."""
 ELSEWHERE = int(again.ELSEWHERE)
 OPTIONS = ("scale", "pairs", "rectify")
 """What else may be among slots, where it is no array."""
@@ -302,28 +297,32 @@ class Again:
             function = again.forward_again if self.bits is None else again.halves_again
         return bool(run_again(lanes, 0, function, self.record, self.size, *found, *qkv, *rest))
 
-    def run_at(
-        self, threads: int, team: int, reader: int, tensors: tuple[Any, ...], layouts: Array, words: Array
-    ) -> tuple[int, Array]:  # fmt: skip
+    def run_at(self, threads: int, team: int, reader: int, tensors: tuple[Any, ...], block: int) -> tuple[int, Array]:
         """How the call of tensors went (below 0 if it was not made), and its output, of half precision its bits; on so
         many threads at most, of this `threads.run_again`'s team.
 
-        reader, layouts: as `dlpack.locate` has them. words: `words_at`, with the addresses of what is given otherwise.
+        reader: as `dlpack.locate` has it. block: where that of `block_of` lies.
         """
         lanes = lanes_for(self.work * self.keys, self.tasks, most=threads, awake=team > 0)
-        out = np.empty(self.shape, self.dtype if self.bits is None else self.bits)
-        function, where = self.direct or self.entry, id(tensors)
-        went = run_again(lanes, team, function, self.record, self.size, out, reader, where, layouts, words, *self.kind)
+        out, function = np.empty(self.shape, self.bits or self.dtype), self.direct or self.entry
+        went = run_again(lanes, team, function, block, out, reader, id(tensors), *self.kind)
         if self.direct is None:
-            self.direct = direct(
-                function, 0, lanes, self.record, self.size, out, reader, where, layouts, words, *self.kind
-            )
+            self.direct = direct(function, 0, lanes, block, out, reader, id(tensors), *self.kind)
         if went != self.keys and went > 0:
             self.keys = went  # the next call has about as many
         return went, out
 
+    def block_of(self, layouts: Array, words: Array) -> tuple[Array, int]:
+        """What compiled code reads of a call of tensors, `again.BLOCK` words, and where they lie; keep all arrays.
+
+        layouts: as `dlpack.locate` has them. words: `words_at`, with the addresses of what is given otherwise.
+        """
+        parts = (self.record, self.record.size), (layouts, layouts.shape[1]), (words, words.size)
+        made = np.array([*(x for array, size in parts for x in (address_of(array), size)), self.size], np.int64)
+        return made, address_of(made)
+
     def words_at(self) -> Array:
-        """What `run_at` takes: places for the addresses of q, k and v, and from `AT` on of what is given."""
+        """Words for `block_of`: places for the addresses of q, k and v, and from `AT` on of what is given."""
         rest = self.nowhere[:0] if self.given is None else self.nowhere
         return np.concatenate([np.zeros(AT, np.int64), rest])
 

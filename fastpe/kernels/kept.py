@@ -188,6 +188,23 @@ def table_at(typingctx, array, place, rows, columns):
 
 
 @intrinsic
+def words_at(typingctx, address, shape):
+    """The array of int64 that lies at an address in one piece, of such a shape; nobody counts references to it."""
+    kind = types.Array(types.int64, len(shape), "C")
+
+    def emit(context, b, signature, values):
+        made, sizes, step = make_array(kind)(context, b), cgutils.unpack_tuple(b, values[1]), ir.Constant(_I64, 8)
+        strides = [step]
+        for size in sizes[:0:-1]:
+            strides.insert(0, b.mul(strides[0], size))
+        data = b.inttoptr(values[0], made.data.type)
+        populate_array(made, data=data, shape=sizes, strides=strides, itemsize=step, meminfo=None, parent=None)
+        return made._getvalue()
+
+    return kind(address, shape), emit
+
+
+@intrinsic
 def arrays_at(typingctx, addresses, counts, count, dtype):
     """The first `count` arrays at addresses, of as many elements as `counts` says; one without elements lies where
     these do."""

@@ -24,7 +24,8 @@ from fastpe.torch.operators import HALVES, array, has_arrays, lies_here, operato
 _MOST = 512  # calls that are kept; then all are dropped
 _OPTIONS = 5  # of a call's key
 _NOWHERE = -1  # for addresses that nobody asks for
-_TENSORS = {torch.Tensor, torch.nn.Parameter}
+_Tensor = torch.Tensor
+_TENSORS = {_Tensor, torch.nn.Parameter}
 _TYPES = {(window, softcap) for window in (int, type(None)) for softcap in (float, type(None))}
 _OTHER_TYPES = {(pairs, rectify) for pairs in (str, type(None)) for rectify in (bool, type(None))}
 _NO_OPTIONS = (None, None, None)
@@ -33,6 +34,7 @@ Array = np.ndarray[Any, Any]
 _CONSTANTS = {bool, int, float, str, np.ndarray}
 _threads = torch.get_num_threads
 _grad_is_enabled, _is_autocast = torch.is_grad_enabled, torch.is_autocast_enabled
+_is_any_autocast = torch._C._is_any_autocast_enabled
 _DTYPES = {torch.float32, torch.float64, *HALVES}
 
 _team = team_of(str(Path(torch.__file__).parent / "lib" / "libgomp.so.1"))  # its wheels for Linux have it there
@@ -45,6 +47,8 @@ class _Kept(NamedTuple):
     call: again.Again
     layouts: Array  # of its tensors, as `dlpack.locate` takes them
     words: Array  # what compiled code copies, to write addresses to
+    block: Array  # where it finds these (`again.Again.block_of`)
+    place: int  # of the block
     converted: list[tuple[int, int, torch.dtype]]  # tensors that lie otherwise than they are read, and their places
     view: torch.dtype | None  # of half precision, whose bits come out
 
@@ -158,13 +162,13 @@ def _constant(x: Any) -> Any:
 def _are_unseen(tensors: tuple[torch.Tensor, ...]) -> bool:
     """Whether they are tensors of PyTorch's own with values as they lie, and nobody looks at what becomes of them."""
     for x in tensors:
-        if type(x) not in _TENSORS or x.is_neg():
+        if (type(x) is not _Tensor and type(x) not in _TENSORS) or x.is_neg():
             return False
     if _grad_is_enabled():
         for x in tensors:
             if x.requires_grad:
                 return False
-    return not (operators_are_seen() or _is_autocast("cpu"))
+    return not (operators_are_seen() or (_is_any_autocast() and _is_autocast("cpu")))
 
 
 def _are_few(tensors: tuple[torch.Tensor, ...]) -> bool:
@@ -230,17 +234,18 @@ def _grown(kept: _Kept, key: Any, layouts: Array, tensors: tuple[torch.Tensor, .
 
 def _run(kept: _Kept, tensors: tuple[torch.Tensor, ...], seed: int | None) -> tuple[int, torch.Tensor | None]:
     """How it went, as `Again.run_at` has it, and what comes out, if anything does."""
-    words = kept.words
+    place = kept.place
     if seed is not None or kept.converted:
-        words = words.copy()
+        words = kept.words.copy()
         if not all(lies_here(tensors[number]) for number, _, _ in kept.converted):
             return again.ELSEWHERE, None
         alive = [tensors[number].to(dtype).contiguous() for number, _, dtype in kept.converted]
-        for (_, place, _), x in zip(kept.converted, alive, strict=True):
-            words[place] = x.data_ptr()
+        for (_, at, _), x in zip(kept.converted, alive, strict=True):
+            words[at] = x.data_ptr()
         if seed is not None:
             words[again.SEED_AT] = seed
-    went, out = kept.call.run_at(_threads(), _team, _reader, tensors, kept.layouts, words)
+        _block, place = kept.call.block_of(kept.layouts, words)
+    went, out = kept.call.run_at(_threads(), _team, _reader, tensors, place)
     if went < 0:
         return went, None
     own = torch.from_numpy(out)
@@ -295,4 +300,5 @@ def _made(
             own[0, number, 0] = _NOWHERE
             converted.append((number, again.AT + place, dtype))
     dtype = tensors[0].dtype
-    return _Kept(call, own, call.words_at(), converted, dtype if dtype in HALVES else None)
+    words = call.words_at()
+    return _Kept(call, own, words, *call.block_of(own, words), converted, dtype if dtype in HALVES else None)

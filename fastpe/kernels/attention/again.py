@@ -33,6 +33,7 @@ from fastpe.kernels.attention.records import COLUMNS, SLOTS, Case, Options
 from fastpe.kernels.attention.turns import has_turns, turned_of, turned_of_halves
 from fastpe.kernels.attention.unfolding import are_finite
 from fastpe.kernels.board import BOARD
+from fastpe.kernels.dlpack import LAYOUT as LAYOUT_OF_TENSOR
 from fastpe.kernels.dlpack import locate
 from fastpe.kernels.kept import (
     LAYOUT,
@@ -43,6 +44,7 @@ from fastpe.kernels.kept import (
     run_kept,
     start_within,
     table_at,
+    words_at,
 )
 from fastpe.kernels.narrow import round_into, widened
 from fastpe.kernels.simd import hold, pointer
@@ -68,6 +70,10 @@ BODY = 2 * SLOPES
 the call."""
 STRIPS, TILES = HEAD + OF_CASE.index("strips"), FRONT + Sizes._fields.index("tiles")
 """The words that are not linear in the number of keys: both are the number of tiles."""
+BLOCK = 7
+"""Words of which the address tells a call of tensors all that is kept of it (`where_they_lie`): the addresses of the
+record, of layouts and of words, each before how many words, tensors and words these are, and the size of a lane's
+memory. Python hands over one number in a third of the time that an array takes."""
 ELSEWHERE, REFUSED = np.int64(-1), np.int64(-2)
 """How a call of tensors went that was not made: they are laid out otherwise than those before; attention does not take
 what they hold."""
@@ -100,34 +106,35 @@ def halves_again(run, lanes, record, size, out, lse, q, k, v, given, slots, turn
 
 
 @entry(label="attention that is called again", objects=True)
-def forward_at(run, lanes, record, size, out, reader, tensors, layouts, words, given, slots, turns, moves):
+def forward_at(run, lanes, block, out, reader, tensors, given, slots, turns, moves):
     """`forward_again` without lse, of tensors; the number of keys, `ELSEWHERE` or `REFUSED`.
 
-    reader, tensors, layouts: as `dlpack.locate` has them. words: for the addresses of q, k and v, and from `AT` on of
-    what is given; of that nothing where given is None. Not written to.
+    block: see `BLOCK`. reader, tensors: as `dlpack.locate` has them.
     """
-    arguments = run, lanes, size, out, given, slots, turns, moves
-    return where_they_lie(_forward_at, reader, tensors, layouts, words, record, arguments)
+    return where_they_lie(_forward_at, reader, tensors, block, (run, lanes, out, given, slots, turns, moves))
 
 
 @entry(label="attention of half precision that is called again", objects=True)
-def halves_at(run, lanes, record, size, out, reader, tensors, layouts, words, given, slots, turns, moves):
+def halves_at(run, lanes, block, out, reader, tensors, given, slots, turns, moves):
     """`halves_again` of tensors, as `forward_at`."""
-    arguments = run, lanes, size, out, given, slots, turns, moves
-    return where_they_lie(_halves_at, reader, tensors, layouts, words, record, arguments)
+    return where_they_lie(_halves_at, reader, tensors, block, (run, lanes, out, given, slots, turns, moves))
 
 
 @allocating
-def where_they_lie(function, reader, tensors, layouts, words, record, arguments):
-    """How ``function(words, record, *arguments)`` went, of a copy of the words in which stands where tensors lie, and a
-    record for as many keys as there are."""
-    found = words.copy()
-    keys = locate(reader, tensors, layouts, found, 1, 2)
+def where_they_lie(function, reader, tensors, block, arguments):
+    """How ``function(words, record, size, *arguments)`` went, of a copy of the words in which stands where tensors lie,
+    and a record for as many keys as there are.
+
+    The words are for the addresses of q, k and v, and from `AT` on of what is given; they end there where nothing is.
+    """
+    first, length, layouts, count, words, number, size = numbers_at(words_at(block, (BLOCK,)), 0, BLOCK)
+    record, found = words_at(first, (length,)), words_at(words, (number,)).copy()
+    keys = locate(reader, tensors, words_at(layouts, (2, count, LAYOUT_OF_TENSOR)), found, 1, 2)
     if keys < record[_QUERIES]:
         return ELSEWHERE
     if keys != record[_KEYS]:
         record = _stretched(record, keys)
-    return keys if unlocked(function, (found, record, *arguments)) else REFUSED
+    return keys if unlocked(function, (found, record, size, *arguments)) else REFUSED
 
 
 @allocating
@@ -141,7 +148,7 @@ def _stretched(record, keys):
 
 
 @allocating
-def _forward_at(words, record, run, lanes, size, out, given, slots, turns, moves):
+def _forward_at(words, record, size, run, lanes, out, given, slots, turns, moves):
     lse, rows = np.empty(out.shape[:3], out.dtype), qkv_at(record, out, words)
     if given is None:
         return _exactly((run, lanes), record, size, out, lse, *rows, None, slots, turns, moves)
@@ -149,7 +156,7 @@ def _forward_at(words, record, run, lanes, size, out, given, slots, turns, moves
 
 
 @allocating
-def _halves_at(words, record, run, lanes, size, out, given, slots, turns, moves):
+def _halves_at(words, record, size, run, lanes, out, given, slots, turns, moves):
     lse, rows = np.empty(out.shape[:3], np.float32), qkv_at(record, out, words)
     if given is None:
         return _rounded((run, lanes), record, size, out, lse, *rows, None, slots, turns, moves)

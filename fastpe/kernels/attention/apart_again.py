@@ -36,13 +36,13 @@ def reflected_again(run, lanes, record, size, out, lse, q, k, v, given):
 
 
 @entry(label="attention through reflections that is called again", objects=True)
-def reflected_at(run, lanes, record, size, out, reader, tensors, layouts, words):
+def reflected_at(run, lanes, block, out, reader, tensors):
     """As `again.forward_at`."""
-    return where_they_lie(_reflected_at, reader, tensors, layouts, words, record, (run, lanes, size, out))
+    return where_they_lie(_reflected_at, reader, tensors, block, (run, lanes, out))
 
 
 @allocating
-def _reflected_at(words, record, run, lanes, size, out):
+def _reflected_at(words, record, size, run, lanes, out):
     lse, (q, k, v) = np.empty(out.shape[:3], out.dtype), qkv_at(record, out, words)
     rows = start_within(q), start_within(k), start_within(v)
     return _reflected((run, lanes), record, size, out, lse, rows, words[AT:])
@@ -55,13 +55,13 @@ def reflected_halves_again(run, lanes, record, size, out, lse, q, k, v, given):
 
 
 @entry(label="attention of half precision through reflections that is called again", objects=True)
-def reflected_halves_at(run, lanes, record, size, out, reader, tensors, layouts, words):
+def reflected_halves_at(run, lanes, block, out, reader, tensors):
     """As `again.halves_at`."""
-    return where_they_lie(_reflected_halves_at, reader, tensors, layouts, words, record, (run, lanes, size, out))
+    return where_they_lie(_reflected_halves_at, reader, tensors, block, (run, lanes, out))
 
 
 @allocating
-def _reflected_halves_at(words, record, run, lanes, size, out):
+def _reflected_halves_at(words, record, size, run, lanes, out):
     lse, (q, k, v) = np.empty(out.shape[:3], np.float32), qkv_at(record, out, words)
     return _reflected_halves((run, lanes), record, size, out, lse, q, k, v, words[AT:])
 
@@ -75,13 +75,13 @@ def network_again(run, lanes, record, size, out, lse, q, k, v, given):
 
 
 @entry(label="attention through a network that is called again", objects=True)
-def network_at(run, lanes, record, size, out, reader, tensors, layouts, words):
+def network_at(run, lanes, block, out, reader, tensors):
     """As `again.forward_at`."""
-    return where_they_lie(_network_at, reader, tensors, layouts, words, record, (run, lanes, size, out))
+    return where_they_lie(_network_at, reader, tensors, block, (run, lanes, out))
 
 
 @allocating
-def _network_at(words, record, run, lanes, size, out):
+def _network_at(words, record, size, run, lanes, out):
     lse, (q, k, v) = np.empty(out.shape[:3], out.dtype), qkv_at(record, out, words)
     rows = start_within(q), start_within(k), start_within(v)
     return _networked((run, lanes), record, size, out, lse, rows, words[AT:])
@@ -94,13 +94,13 @@ def network_halves_again(run, lanes, record, size, out, lse, q, k, v, given):
 
 
 @entry(label="attention of half precision through a network that is called again", objects=True)
-def network_halves_at(run, lanes, record, size, out, reader, tensors, layouts, words):
+def network_halves_at(run, lanes, block, out, reader, tensors):
     """As `again.halves_at`."""
-    return where_they_lie(_network_halves_at, reader, tensors, layouts, words, record, (run, lanes, size, out))
+    return where_they_lie(_network_halves_at, reader, tensors, block, (run, lanes, out))
 
 
 @allocating
-def _network_halves_at(words, record, run, lanes, size, out):
+def _network_halves_at(words, record, size, run, lanes, out):
     lse, (q, k, v) = np.empty(out.shape[:3], np.float32), qkv_at(record, out, words)
     return _network_halves((run, lanes), record, size, out, lse, q, k, v, words[AT:])
 
