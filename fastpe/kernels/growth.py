@@ -10,13 +10,11 @@ import numpy as np
 from fastpe.kernels._jit import allocating, entry, inner
 from fastpe.kernels.board import BOARD, claim
 from fastpe.kernels.simd import (
-    absolute,
     at,
     exp,
     hold,
     lanes,
     load_first,
-    minus,
     pointer,
     row,
     splat,
@@ -28,6 +26,7 @@ from fastpe.kernels.simd import (
 from fastpe.kernels.threads import in_lanes
 
 ROWS_OF_A_TASK = 64
+_HIGHEST = 708.0  # beyond it exp is no number that float64 has, or nearly so
 
 
 @inner
@@ -38,8 +37,7 @@ def growth_factors(growth, origin, n, pairs, half, sign, factors):
         for c in range(0, pairs, lanes(growth)):
             left = pairs - c
             power = splat(sign) * (load_first(own, c, left) - load_first(origin, c, left))
-            below_one = exp(minus(absolute(power)))
-            factor = where_negative(power, below_one, splat(1.0) / below_one)
+            factor = where_negative(splat(_HIGHEST) - power, splat(np.inf), exp(power))
             if half:
                 store_rounded(out, c, factor, left)
                 store_rounded(out, pairs + c, factor, left)

@@ -295,7 +295,7 @@ _EXP_COEFFICIENTS = {
 
 
 def exponential(b, kind, x):
-    """exp(x) for x <= 0; exactly 0 below -87 (float32) or -708 (float64); NaN stays NaN."""
+    """exp(x) for x <= 87 (float32) or 708 (float64), exactly 0 below minus that; NaN stays NaN."""
     bits = kind.dtype.bitwidth
     mantissa = 23 if bits == 32 else 52
     integers = ir.VectorType(ir.IntType(bits), kind.lanes)
