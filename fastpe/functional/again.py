@@ -17,9 +17,9 @@ from fastpe.functional.arguments import dropout_stream
 from fastpe.functional.axes import AXES, Array
 from fastpe.functional.bands import Band
 from fastpe.functional.grown import grown, reads_as_they_lie
-from fastpe.functional.layouts import PLAIN, address_of, contiguous
+from fastpe.functional.layouts import address_of, contiguous
 from fastpe.functional.places import BANDS, OF_BANDS, places_of, sizes_of
-from fastpe.kernels._jit import direct
+from fastpe.kernels._jit import direct, strided
 from fastpe.kernels.attention import again
 from fastpe.kernels.attention.banded import OF_A_BAND
 from fastpe.kernels.attention.cells import FEW
@@ -33,7 +33,6 @@ from fastpe.kernels.threads import lanes_for, run_again
 MOST_QUERIES = int(FEW)
 _MOST = 512  # calls that are kept; then all are dropped
 _SEEDS = 2**63
-_MOST_TURNED = 2**25  # bytes of turned keys: for more the C library gets memory anew in each call, page by page
 _SEEN = {
     "key_lengths": (1,), "query_start": (1,), "spans": (3,), "mask": (1, 2, 3, 4), "bias": (2, 3), "sinks": (1,),
     "scale": (1,),
@@ -45,7 +44,6 @@ _AXES = _SLOTS | _SEEN
 _MOVES = {"rotors", "polar"}
 _TURNED = {"angles", "growth", "theta", *_MOVES}  # with which keys are no longer what they were
 _TURNS = {"row_scale", *_TURNED}
-_IN_MEMORY = {"rotors", "theta", "rel_gain"}  # with which keys that are turned are laid down; with others none are
 _OF_KERNELS = _SLOTS.keys() - _SEEN.keys() - _TURNS
 _SCALE, _TABLE, _SOFTCAP = Given._fields.index("scale"), Inputs._fields.index("table"), again.OF_CASE.index("softcap")
 AT, SEED_AT = again.AT, again.AT + NUMBER
@@ -53,6 +51,16 @@ AT, SEED_AT = again.AT, again.AT + NUMBER
 ELSEWHERE = int(again.ELSEWHERE)
 OPTIONS = ("scale", "pairs", "rectify")
 """What else may be among slots, where it is no array."""
+
+_ENTRIES: dict[tuple[bool, bool], tuple[Any, Any]] = {
+    (False, False): (again.forward_at, again.forward_again),
+    (False, True): (again.halves_at, again.halves_again),
+    (True, False): (None, again.bands_again),
+    (True, True): (None, again.banded_halves_again),
+}
+"""By whether there are bands, and whether precision is half."""
+OF_TENSORS, OF_ARRAYS = range(2)
+"""Places of both entries, and of what is called of them."""
 
 _kept: dict[Any, "Again"] = {}
 
@@ -128,38 +136,6 @@ def attend(key: Any, q: Array, k: Array, v: Array, given: Mapping[str, Array] | 
     return longer.run(q, k, v, given, seed)
 
 
-def fits(q: Array, k: Array, given: Mapping[str, Array] | None, dtype: Any) -> bool:
-    """Whether compiled code takes the arrays as they are: queries in rows of one piece, a mask with a column for each
-    key and scales, neither of which is rounded, and cells of these queries and keys; growth of the last places; of
-    keys that are turned not too many."""
-    keys = k.shape[2]
-    if q.strides[-1] != q.itemsize and q.shape[-1] > 1:
-        return False
-    if not given:
-        return True
-    if given.keys() & _IN_MEMORY and is_much(k, dtype, lifted="polar" in given):
-        return False
-    mask = given.get("mask")
-    if mask is not None and not (mask.shape[-1] == keys and mask.dtype in (np.dtype(bool), dtype)):
-        return False
-    if "scale" in given and given["scale"].dtype != dtype:
-        return False
-    cells = (given[name].shape[-2:] for name in ("index", "scores") if name in given)
-    return all(size == (q.shape[-2], keys) for size in cells) and not {"growth", "query_start"} <= given.keys()
-
-
-def turns_halves(k: Array, given: Mapping[str, Array] | None) -> bool:
-    """Whether compiled code turns or lifts such keys of half precision where it reads them."""
-    names = given.keys() if given else set()
-    turns = not names.isdisjoint({"angles", "polar"}) and names.isdisjoint({"rotors", "rel_gain", "growth"})
-    return turns and k.dtype.itemsize == 2 and k.flags.num & PLAIN == PLAIN
-
-
-def is_much(k: Array, dtype: Any, *, lifted: bool) -> bool:
-    """Whether keys that are laid down turned take more memory than is given to calls that are made again."""
-    return k.size * dtype.itemsize * (2 if lifted else 1) >= _MOST_TURNED
-
-
 def keep(key: Any, kept: "Again") -> None:
     """Keep a call for the next one like it."""
     if len(_kept) >= _MOST:
@@ -200,8 +176,8 @@ class Again:
     """A call, and what runs it again."""
 
     __slots__ = (
-        "banded", "bits", "direct", "dtype", "entry", "given", "grows", "keys", "kind", "lse_dtype", "moves",
-        "nowhere", "others", "places", "record", "return_lse", "shape", "size", "slots", "tasks", "turns", "work",
+        "banded", "bits", "direct", "dtype", "entries", "given", "grows", "keys", "kind", "lse_dtype", "nowhere",
+        "others", "places", "record", "return_lse", "shape", "size", "tasks", "work",
     )  # fmt: skip
 
     def __init__(
@@ -214,17 +190,19 @@ class Again:
         self.bits = None if self.dtype.itemsize > 2 else bits_of(qkv[0]).dtype
         self.size, self.return_lse, self.given = size, return_lse, shapes_of(given)
         of_kernels = _OF_KERNELS if self.bits is None else _OF_KERNELS | {"growth"}  # which else is of rows
-        self.slots = True if dropout or (given and given.keys() & of_kernels) else None
-        self.moves = True if given and given.keys() & _MOVES else None
+        slots = True if dropout or (given and given.keys() & of_kernels) else None
+        moves = True if given and given.keys() & _MOVES else None
         # with slots of the kernels it is compiled for both: one kind less
-        self.turns = True if self.slots or (given and given.keys() & _TURNS) else None
-        self.entry, self.direct = again.forward_at if self.bits is None else again.halves_at, None
-        self.kind: tuple[bool | None, ...] = (None if given is None else True, self.slots, self.turns, self.moves)
-        rest = SLOTS_OF_INPUTS if self.slots else ROWS_OF_INPUTS if given is None else SEEN_OF_INPUTS
+        turns = True if slots or (given and given.keys() & _TURNS) else None
+        rest = SLOTS_OF_INPUTS if slots else ROWS_OF_INPUTS if given is None else SEEN_OF_INPUTS
         own = Inputs(*inputs)
         self.others = own.scale, *inputs[rest:]  # to keep them; not the arrays of the call
         of_bands = 0 if given is None else len(given.keys() & OF_BANDS.keys()) // len(Band._fields)
         self.banded = of_bands > 0
+        self.kind: tuple[bool | None, ...] = (None if given is None else True, slots, turns, moves)
+        if self.banded:
+            self.kind = True, slots
+        self.entries, self.direct = _ENTRIES[self.banded, self.bits is not None], list[Any]([None, None])
         # addresses, and elements
         self.nowhere, counts = np.zeros(WORDS + OF_A_BAND * of_bands, np.int64), np.zeros(NUMBER, np.int64)
         if dropout is not None:
@@ -248,7 +226,7 @@ class Again:
 
     def _may_grow(self, names: set[str]) -> bool:
         """Whether a record for other keys differs in sizes alone: of a call that is given arrays of these names."""
-        laid = self.banded or self.moves or ("rel_gain" in names and names & _TURNS)
+        laid = self.banded or names & _MOVES or ("rel_gain" in names and names & _TURNS)
         return not laid and reads_as_they_lie(self.record, self.dtype.itemsize)
 
     def grown(self, layouts: list[int], shapes: list[tuple[int, ...]] | None) -> "Again | None":
@@ -264,7 +242,7 @@ class Again:
         if record is None:
             return None
         made = Again.__new__(Again)
-        for name in Again.__slots__:
+        for name in Again.__slots__:  # machine code as well
             setattr(made, name, getattr(self, name))
         made.record, made.given, made.keys = record, shapes, layouts[LAYOUT + 2]
         return made
@@ -276,7 +254,7 @@ class Again:
 
     def run(self, q: Array, k: Array, v: Array, given: Mapping[str, Array] | None, seed: int | None) -> Any:
         """What `attention` returns, or None."""
-        if k.ndim != 4 or self.given != shapes_of(given):
+        if not q.ndim == k.ndim == v.ndim == 4 or self.given != shapes_of(given):
             return None
         lanes = lanes_for(self.work * k.shape[2], self.tasks)
         addresses, _alive = self.addresses(given, seed)
@@ -290,12 +268,11 @@ class Again:
 
     def _run(self, lanes: int, found: tuple[Array, Array], qkv: tuple[Array, ...], given: Array | None) -> bool:
         """Whether compiled code has found output and lse, of what lies at the addresses `given`."""
-        rest: tuple[Any, ...] = (given, self.slots, self.turns, self.moves)
-        if self.banded:
-            function, rest = again.bands_again if self.bits is None else again.banded_halves_again, rest[:2]
-        else:
-            function = again.forward_again if self.bits is None else again.halves_again
-        return bool(run_again(lanes, 0, function, self.record, self.size, *found, *qkv, *rest))
+        first, rest, function = (self.record, self.size, *found), (given, *self.kind[1:]), self.direct[OF_ARRAYS]
+        if function is None:
+            function = direct(self.entries[OF_ARRAYS], 0, lanes, *first, *map(strided, qkv), *rest)
+            self.direct[OF_ARRAYS] = function
+        return bool(run_again(lanes, 0, function, *first, *qkv, *rest))
 
     def run_at(self, threads: int, team: int, reader: int, tensors: tuple[Any, ...], block: int) -> tuple[int, Array]:
         """How the call of tensors went (below 0 if it was not made), and its output, of half precision its bits; on so
@@ -304,10 +281,11 @@ class Again:
         reader: as `dlpack.locate` has it. block: where that of `block_of` lies.
         """
         lanes = lanes_for(self.work * self.keys, self.tasks, most=threads, awake=team > 0)
-        out, function = np.empty(self.shape, self.bits or self.dtype), self.direct or self.entry
+        out, function = np.empty(self.shape, self.bits or self.dtype), self.direct[OF_TENSORS]
+        if function is None:
+            function = direct(self.entries[OF_TENSORS], 0, lanes, block, out, reader, id(tensors), *self.kind)
+            self.direct[OF_TENSORS] = function
         went = run_again(lanes, team, function, block, out, reader, id(tensors), *self.kind)
-        if self.direct is None:
-            self.direct = direct(function, 0, lanes, block, out, reader, id(tensors), *self.kind)
         if went != self.keys and went > 0:
             self.keys = went  # the next call has about as many
         return went, out

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpe.functional import again
+from fastpe.functional import again, fitting
 from fastpe.functional.axes import Array
 from fastpe.functional.beside import Ran
 from fastpe.functional.layouts import PLAIN
@@ -21,17 +21,16 @@ from fastpe.kernels.attention.cells import TILE_KEYS
 from fastpe.kernels.attention.records import GIVEN, MASK, SLOTS, SLOTS_OF_INPUTS, Inputs
 from fastpe.kernels.attention.sight import FARTHEST
 from fastpe.kernels.dropout import NO_DROPOUT
-from fastpe.kernels.threads import run_again
 
 _IN_MEMORY = {"angles", "rotors", "polar"}  # with which keys are laid down
 
-_FUNCTIONS: dict[tuple[bool, bool], tuple[Any, Any]] = {
+_ENTRIES: dict[tuple[bool, bool], tuple[Any, Any]] = {
     (False, False): (apart_again.reflected_at, apart_again.reflected_again),
     (False, True): (apart_again.reflected_halves_at, apart_again.reflected_halves_again),
     (True, False): (apart_again.network_at, apart_again.network_again),
     (True, True): (apart_again.network_halves_at, apart_again.network_halves_again),
 }
-"""By whether there is a network, and whether precision is half: of arrays at addresses, and of arrays."""
+"""By whether there is a network, and whether precision is half: of tensors, and of arrays."""
 
 
 class Made(NamedTuple):
@@ -46,9 +45,9 @@ class Made(NamedTuple):
 def fits(qkv: tuple[Array, ...], given: Mapping[str, Array] | None, own: Network | Reflections) -> bool:
     """Whether compiled code takes the arrays as they are."""
     q, k, _ = qkv
-    if not given or q.shape[2] > again.MOST_QUERIES or not again.fits(q, k, given, own.dtype):
+    if not given or q.shape[2] > again.MOST_QUERIES or not fitting.fits(q, k, given, own.dtype):
         return False
-    if given.keys() & _IN_MEMORY and again.is_much(k, own.dtype, lifted="polar" in given):
+    if given.keys() & _IN_MEMORY and fitting.is_much(k, own.dtype, lifted="polar" in given):
         return False
     if q.dtype != own.dtype:  # all are widened, row by row
         lies = all(x.strides[-1] == x.itemsize for x in qkv)
@@ -60,7 +59,7 @@ def fits(qkv: tuple[Array, ...], given: Mapping[str, Array] | None, own: Network
 class ApartAgain(again.Again):
     """Such a call, and what runs it again."""
 
-    __slots__ = ("run_arrays",)
+    __slots__ = ()
 
     def __init__(
         self, qkv: tuple[Array, ...], given: Mapping[str, Array], made: Made, window: int | None, half: bool,
@@ -80,7 +79,7 @@ class ApartAgain(again.Again):
         record = np.concatenate([head, ran.record])
         inputs = _inputs_of(made, given)
         super().__init__(qkv, given, record, tuple(inputs), ran.size, own.out, half, return_lse, dropout)
-        self.entry, self.run_arrays = _FUNCTIONS[isinstance(own, Network), self.bits is not None]
+        self.entries = _ENTRIES[isinstance(own, Network), self.bits is not None]
         self.kind = ()
         if ran.others is not None:
             self.others = made.scale, *ran.others.x[SLOTS_OF_INPUTS:]
@@ -88,9 +87,6 @@ class ApartAgain(again.Again):
 
     def _may_grow(self, names: set[str]) -> bool:
         return False
-
-    def _run(self, lanes: int, found: tuple[Array, Array], qkv: tuple[Array, ...], given: Array | None) -> bool:
-        return bool(run_again(lanes, 0, self.run_arrays, self.record, self.size, *found, *qkv, given))
 
 
 def _inputs_of(made: Made, given: Mapping[str, Array]) -> Inputs:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.functional import again, apart_again
+from fastpe.functional import again, apart_again, fitting
 from fastpe.functional.arguments import Array
 from fastpe.functional.axes import AXES, UNLED
 from fastpe.functional.bounds import bounds_of, columns_with_room, limits_of, raised
@@ -190,8 +190,8 @@ class InOnePass(Plan):
         skips, (key, own), qkv = self.laid.skips and (mask is None or mask.hides_only), kept, came[0]
         lain, rows = all(map(is_, came[1], rows[::2])), rows_read(rows, given)
         out, lse, record, x, columns = self._run(rows, given, looked, dropped, skips)
-        if key is not None and self.has_records and again.fits(*qkv[:2], own, dtype):
-            if not lain and qkv[2] is rows[4] and again.turns_halves(qkv[1], own):
+        if key is not None and self.has_records and fitting.fits(*qkv[:2], own, dtype):
+            if not lain and qkv[2] is rows[4] and fitting.turns_halves(qkv[1], own):
                 (q, qr, *_, v), k, lain = rows, qkv[1], True
                 *_, record, x, _ = self._run((q, qr, k, k, v), given, looked, dropped, skips, with_products=True)
             if lain:
@@ -316,7 +316,7 @@ def keep_banded(
     as_they_are = zip(qkv[2 * halves :], rows[2 * halves :], strict=True)  # others are widened, row by row
     lies = all(x.ctypes.data == y.ctypes.data and x.strides == y.strides for x, y in as_they_are)
     lies &= not halves or qkv[1].strides[-1] == qkv[1].itemsize
-    if lies and ("mask" in given) == (call.mask is not None) and again.fits(*qkv[:2], given, one.dtype):
+    if lies and ("mask" in given) == (call.mask is not None) and fitting.fits(*qkv[:2], given, one.dtype):
         size, dropped = one.room(one.case(gradients=False), gradients=False).size + 80, dropout_of(call.dropout, 0)
         x, case = tuple(one.inputs), in_one_row(one.case(gradients=False))
         rest = again.with_case(case, x, one.record), x, size, one.out, call.pairs == "half", call.return_lse, dropped

@@ -113,11 +113,15 @@ def entry(
 
 
 def direct(function: Any, *arguments: Any) -> Any:
-    """What Python calls of an entry that has been called with such arguments, without asking for their types again,
-    which takes as long as the call: whoever calls it answers for them."""
-    if numba.config.DISABLE_JIT:
-        return function
-    return function.overloads[tuple(map(function.typeof_pyval, arguments))].entry_point
+    """What Python calls of an entry for such arguments without asking for their types, which takes as long as the call:
+    whoever calls it answers for them. It is compiled, where it was not, and not called."""
+    return function if numba.config.DISABLE_JIT else function._compile_for_args(*arguments)
+
+
+def strided(x: Any) -> Any:
+    """An array that stands for all with such elements and as many axes, in one piece or not, in `direct`: machine code
+    reads of an array what it was compiled for, and this reads strides."""
+    return np.zeros((*[2] * (x.ndim - 1), 4), x.dtype)[..., ::2]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

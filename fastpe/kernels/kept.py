@@ -107,15 +107,18 @@ def is_laid_out(typingctx, x, layout, place):
     """Whether x has the four axes, and the strides in bytes, that stand in an array from `place` on, and is aligned."""
 
     def emit(context, b, signature, values):
-        if x.ndim != _AXES or not x.aligned:
+        if x.ndim != _AXES:
             return cgutils.false_bit
         array, words = make_array(x)(context, b, values[0]), make_array(layout)(context, b, values[1]).data
-        own = [*cgutils.unpack_tuple(b, array.shape), *cgutils.unpack_tuple(b, array.strides)]
-        held = cgutils.true_bit
-        for number, each in enumerate(own):
+        shape, strides = cgutils.unpack_tuple(b, array.shape), cgutils.unpack_tuple(b, array.strides)
+        held, bits = cgutils.true_bit, b.ptrtoint(array.data, _I64)
+        for number, each in enumerate([*shape, *strides]):
             word = b.load(b.gep(words, [b.add(values[2], ir.Constant(_I64, number))]))
             held = b.and_(held, b.icmp_signed("==", each, word))
-        return held
+        for stride in strides:
+            bits = b.or_(bits, stride)
+        beyond = b.urem(bits, array.itemsize)
+        return b.and_(held, b.icmp_signed("==", beyond, ir.Constant(_I64, 0)))
 
     return types.boolean(x, layout, types.intp), emit
 

@@ -69,6 +69,18 @@ def test_every_layout(rng, layout, name):
             np.testing.assert_array_equal(bits(fastpe.attention(*each)), bits(exact))
 
 
+def test_layouts_are_compiled_for_together(rng):
+    kinds = again_kernels.forward_again.overloads
+    for layout in (np.array, gapped, read_only, transposed):
+        q, *kv = qkv(rng)
+        for _ in range(2):
+            fastpe.attention(q, *map(layout, kv))
+        only_again(q, *map(layout, kv))
+        if layout is np.array:
+            first = set(kinds)
+    assert set(kinds) == first
+
+
 def test_numbers_that_are_none(rng):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     for dtype in (np.float16, ml_dtypes.bfloat16, np.float32):

@@ -7,7 +7,7 @@ from called_again import DTYPES, bits, dtype_of, in_dtype, only_again, reference
 from slots_again import OF_HEADS, SLOT_NAMES, WIDENED, slot_of
 
 import fastpe
-from fastpe.functional import again, seen
+from fastpe.functional import again, fitting, seen
 
 pytestmark = pytest.mark.usefixtures("nothing_kept")
 
@@ -109,7 +109,7 @@ def test_lse_of_sinks_and_offsets_is_rounded_alike_every_time(rng):
 
 def test_of_many_keys_that_are_turned_in_memory_no_call_is_kept(rng, monkeypatch):
     q, k, v = qkv(rng, 2, 4, 2, 1, 130, 24)
-    monkeypatch.setattr(again, "_MOST_TURNED", 4 * k.size)
+    monkeypatch.setattr(fitting, "_MOST_TURNED", 4 * k.size)
     for name in ("radii", "maps", "angles"):
         given = slot_of(rng, name, 1)
         expected = fastpe.attention(q, k, v, **given)
