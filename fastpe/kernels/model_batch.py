@@ -8,6 +8,8 @@ Sequences of a batch may differ in length: of what lies past the end of one noth
 are those of the longest that there is room for.
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from fastpe.kernels._jit import entry, inlined, inner
@@ -29,6 +31,8 @@ from fastpe.kernels.model import (
 from fastpe.kernels.pack import ALONE, Pack, pack_from, packs_in, pass_on, side_by_side, take_turn
 from fastpe.kernels.simd import at, plain, pointer, row, with_pointers
 from fastpe.kernels.threads import in_lanes
+
+Array = np.ndarray[Any, Any]
 
 ALL = np.int64(-1)  # in the place of a pack's number
 
@@ -186,10 +190,47 @@ def step(crew, board, x, target, shares, lengths, places, w, wt, panels, gradien
         steps[0] += 1
 
 
+class Asked(NamedTuple):
+    """What is asked of a forward pass, one of the three of `outputs`, `losses` and `logits`."""
+
+    y: Array  # (B, n), or (B, n V) logits, 0 past the lengths; of the last token alone (1, V)
+    target: Array  # (B, n)
+    shares: Array  # as in a step
+    starts: Array  # (G + 1,) groups, as in a step, so that the sums have the same order
+    losses: Array  # (G,), those of the groups, which add up to the mean
+    before: Array  # (1,): others of a sequence that stand in the arena already, with keys and values in every layer
+
+    @classmethod
+    def outputs(cls, y: Array) -> "Asked":
+        """Those of every token."""
+        nothing, no_number = np.empty(0, y.dtype), np.empty(0, np.int64)
+        return cls(y, y[:0], nothing, no_number, np.empty(0), no_number)
+
+    @classmethod
+    def losses_of(cls, target: Array, shares: Array, starts: Array, losses: Array) -> "Asked":
+        """The losses of a batch."""
+        return cls(target[:0], target, shares, starts, losses, starts[:0])
+
+    @classmethod
+    def logits(cls, y: Array, before: int) -> "Asked":
+        """Those after the tokens of one sequence."""
+        return cls.outputs(y)._replace(before=np.full(1, before))
+
+
 @inner
-def _forward_lane(lane, board, x, lengths, places, y, head, w, arenas, position, sizes, o, t, a):
+def _forward_lane(lane, board, x, lengths, places, asked, head, w, arenas, position, sizes, o, t, a):
+    if asked.starts.size:
+        _losses(lane, board, x, lengths, places, asked, head, w, arenas, position, sizes, o, t, a)
+    elif asked.before.size:
+        _logits(lane, board, x, lengths, places, asked, head, w, arenas, position, sizes, o, t, a)
+    else:
+        _outputs(lane, board, x, lengths, places, asked, head, w, arenas, position, sizes, o, t, a)
+
+
+@inner
+def _outputs(lane, board, x, lengths, places, asked, head, w, arenas, position, sizes, o, t, a):
     """One task is one sequence."""
-    memory = row(arenas, lane)
+    memory, y = row(arenas, lane), asked.y
     arena, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
     inputs, outward = _own(pointer(x), memory, sizes, a), _own(pointer(head), memory, sizes, a)
     sequence = claim(board)
@@ -206,67 +247,48 @@ def _forward_lane(lane, board, x, lengths, places, y, head, w, arenas, position,
         sequence = claim(board)
 
 
-@entry(label="the forward pass")
-def forward(crew, board, x, lengths, places, y, head, w, arenas, position, sizes, o, t, a):
-    """y (B, n), or (B, n V) logits, from x (B, n), 0 past the lengths; one arena per lane. head (C V,)."""
-    in_lanes(
-        crew, _forward_lane,
-        (pointer(board), x, lengths, places, y, head, w, arenas, with_pointers(position), sizes, o, t, a),
-    )  # fmt: skip
-
-
 @inner
-def _losses_lane(
-    lane, board, x, target, shares, lengths, places, starts, losses, head, w, arenas, position, sizes, o, t, a
-):
-    """One task is one group of sequences, as in a step, so that the sums have the same order."""
-    memory, group, step = row(arenas, lane), claim(board), step_of(shares)
+def _losses(lane, board, x, lengths, places, asked, head, w, arenas, position, sizes, o, t, a):
+    """One task is one group of sequences."""
+    memory, group, step, starts = row(arenas, lane), claim(board), step_of(asked.shares), asked.starts
     arena, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
     inputs, outward = _own(pointer(x), memory, sizes, a), _own(pointer(head), memory, sizes, a)
-    targets, counts = _own(pointer(target), memory, sizes, a), _own(pointer(shares), memory, sizes, a)
-    while group < losses.size:
+    targets, counts = _own(pointer(asked.target), memory, sizes, a), _own(pointer(asked.shares), memory, sizes, a)
+    while group < asked.losses.size:
         loss, done, last = 0.0, starts[group], starts[group + 1]
         while done < last:
             pack = pack_from(done, last, sizes.length, lengths, places)
             stream_forward(inputs, weights, weights, arena, position, None, pack, sizes, o, t, a)
             loss += pack_loss(targets, counts, step, outward, weights, arena, pack, sizes, o, a)[0]
             done = pack.last
-        losses[group] = loss
+        asked.losses[group] = loss
         group = claim(board)
 
 
-@entry(label="the loss")
-def losses(crew, board, x, target, shares, lengths, places, starts, losses, head, w, arenas, position, sizes, o, t, a):
-    """losses (G,), those of the groups of a batch x, target (B, n), which add up to the mean; one arena per lane."""
-    in_lanes(
-        crew, _losses_lane,
-        (pointer(board), x, target, shares, lengths, places, starts, losses, head, w, arenas, with_pointers(position),
-         sizes, o, t, a),
-    )  # fmt: skip
-
-
 @inner
-def _extend_lane(lane, board, x, lengths, places, before, y, head, w, arenas, position, sizes, o, t, a):
+def _logits(lane, board, x, lengths, places, asked, head, w, arenas, position, sizes, o, t, a):
     """One task: of one sequence nothing is shared out."""
-    memory, sequence = row(arenas, lane), claim(board)
+    memory, sequence, y = row(arenas, lane), claim(board), asked.y
     if sequence:
         return
     arena, weights = _own(memory, memory, sizes, a), _own(pointer(w), memory, sizes, a)
     inputs, outward = _own(pointer(x), memory, sizes, a), _own(pointer(head), memory, sizes, a)
     whole = pack_from(sequence, sequence + 1, sizes.length, lengths, places)
-    pack = Pack(whole.first, whole.last, whole.rows, lengths, places, before[0], lengths, ALONE, ALONE)
+    pack = Pack(whole.first, whole.last, whole.rows, lengths, places, asked.before[0], lengths, ALONE, ALONE)
     stream_forward(inputs, weights, weights, arena, position, None, pack, sizes, o, t, a)
     last = at(rows_of_stream(arena, sizes, a), (pack.rows - 1) * sizes.width)
     head_of_rows(last, pack.last - pack.first, outward, weights, arena, sizes, o, a)
     for i in range(y.size):
-        y[i] = arenas[lane, plain(a.output) + i]
+        y[0, i] = arenas[lane, plain(a.output) + i]
 
 
-@entry(label="generation")
-def extend(crew, board, x, lengths, places, before, y, head, w, arenas, position, sizes, o, t, a):
-    """Logits y (V,) after the tokens x (n,) of a sequence, lengths (1,): n. before (1,): others of it that stand in the
-    arena already, with their keys and values in every layer."""
+@entry(label="the forward pass")
+def forward(crew, board, x, lengths, places, asked, head, w, arenas, position, sizes, o, t, a):
+    """What is asked of a batch x (B, n), as `Asked` has it; one arena per lane. head (C V,).
+
+    Outputs, losses and logits are compiled as one: most of each is the model.
+    """
     in_lanes(
-        crew, _extend_lane,
-        (pointer(board), x, lengths, places, before, y, head, w, arenas, with_pointers(position), sizes, o, t, a),
+        crew, _forward_lane,
+        (pointer(board), x, lengths, places, asked, head, w, arenas, with_pointers(position), sizes, o, t, a),
     )  # fmt: skip

@@ -10,6 +10,7 @@ from fastpe.base import validation
 from fastpe.base.guard import OneAtATime
 from fastpe.kernels import model_batch
 from fastpe.kernels.dropout import NO_DROPOUT
+from fastpe.kernels.model_batch import Asked
 from fastpe.kernels.model_memory import Position
 from fastpe.kernels.pack import LINE
 from fastpe.kernels.threads import run_lanes, threads_for
@@ -67,10 +68,8 @@ class Passes:
         placed = self._encoding.placed(rows, lengths)
         validation.room(f"outputs of {batch} sequences with length={length}", size, "need")
         y = np.empty(shape, self.dtype)
-        run_lanes(
-            lanes, model_batch.forward, rows, lengths, placed.rows, y, self._head(), self._layout.flat, work.arenas,
-            work.position(slots, placed.spans), work.sizes, work.offsets, self._transposes.offsets, work.arena,
-        )  # fmt: skip
+        position = work.position(slots, placed.spans)
+        self._forward(lanes, work, position, rows, lengths, placed.rows, Asked.outputs(y))
         return y
 
     def _loss(self, x: Any, y: Any, weights: Any, lengths: Any, threads: int | None, draw: int) -> float:
@@ -79,12 +78,17 @@ class Passes:
         slots, starts = self._encoding.slots(length, self._layout.views, draw), self._groups(batch, lengths)
         lanes, losses = min(threads_for(threads), starts.size - 1), np.zeros(starts.size - 1)
         work, placed = self._scratch(length, lanes, slots, backward=False), self._encoding.placed(x, lengths)
-        run_lanes(
-            lanes, model_batch.losses, x, y, shares, lengths, placed.rows, starts, losses, self._head(),
-            self._layout.flat, work.arenas, work.position(slots, placed.spans), work.sizes, work.offsets,
-            self._transposes.offsets, work.arena,
-        )  # fmt: skip
+        position, asked = work.position(slots, placed.spans), Asked.losses_of(y, shares, starts, losses)
+        self._forward(lanes, work, position, x, lengths, placed.rows, asked)
         return float(losses.sum())
+
+    def _forward(
+        self, lanes: int, work: Scratch, position: Position, x: Array, lengths: Array, places: Array, asked: Asked
+    ) -> None:  # fmt: skip
+        run_lanes(
+            lanes, model_batch.forward, x, lengths, places, asked, self._head(), self._layout.flat, work.arenas,
+            position, work.sizes, work.offsets, self._transposes.offsets, work.arena,
+        )  # fmt: skip
 
     def _head(self) -> Array:
         """The head's matrix, row by row."""
@@ -169,11 +173,9 @@ class Passes:
 
     def _extend(self, writer: "Writer", tokens: Array, rows: Array, before: int) -> Array:
         """The logits after some tokens of a sequence, of which `before` others went through the model before."""
-        work = writer.scratch
-        run_lanes(
-            1, model_batch.extend, tokens.astype(self.dtype), np.full(1, len(tokens)), np.array(rows, order="C"),
-            np.full(1, before), writer.logits, self._head(), self._layout.flat, work.arenas, writer.position,
-            work.sizes, work.offsets, self._transposes.offsets, work.arena,
+        self._forward(
+            1, writer.scratch, writer.position, tokens.astype(self.dtype)[None], np.full(1, len(tokens)),
+            np.array(rows, order="C"), Asked.logits(writer.logits[None], before),
         )  # fmt: skip
         return writer.logits
 
