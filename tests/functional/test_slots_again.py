@@ -7,6 +7,7 @@ from called_again import DTYPES, bits, dtype_of, in_dtype, only_again, reference
 from slots_again import OF_HEADS, SLOT_NAMES, WIDENED, slot_of
 
 import fastpe
+from fastpe import reference
 from fastpe.functional import again, fitting, seen
 
 pytestmark = pytest.mark.usefixtures("nothing_kept")
@@ -82,6 +83,20 @@ def test_errors_of_any_slots_are_those_of_ever(rng, good, bad, words):
     with pytest.raises((TypeError, ValueError), match=words):
         fastpe.attention(q, k, v, **bad)
     np.testing.assert_array_equal(only_again(q, k, v, **good), reference_of(q, k, v, good))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("pairs", ["interleaved", "half"])
+@pytest.mark.parametrize(("heads", "d", "m"), [(4, 64, 130), (3, 24, 67), (1, 2, 3), (2, 10, 35)])
+def test_keys_that_only_grow_need_not_be_laid_down(rng, heads, d, m, pairs, dtype):
+    """Each is read by one query alone, all channels grow: a way of its own, of the same numbers."""
+    q, k, v = (x.astype(dtype) for x in qkv(rng, 2, heads, heads, 1, m, d))
+    given = {"causal": True, "pairs": pairs, "growth": 0.1 * rng.standard_normal((m, d // 2))}
+    expected = reference_of(q, k, v, given)
+    fastpe.attention(q, k, v, **given)
+    np.testing.assert_array_equal(only_again(q, k, v, **given), expected)
+    exact = reference.attention(*(x.astype(np.float64) for x in (q, k, v)), **given)
+    np.testing.assert_allclose(expected, exact, rtol=0, atol=2e-6 if dtype == np.float32 else 1e-14)
 
 
 def test_growth_that_changes_much_goes_the_long_way(rng):

@@ -8,14 +8,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastpe.kernels._jit import allocating, inner
+from fastpe.kernels._jit import allocating, inlined, inner
 from fastpe.kernels.attention.cells import dots
 from fastpe.kernels.board import BOARD, claim
 from fastpe.kernels.growth import grown, growth_factors
 from fastpe.kernels.narrow import as_floats
 from fastpe.kernels.polar import lift_row
 from fastpe.kernels.rotate import angle_factors, factors_of_row, rotate_row
-from fastpe.kernels.simd import at, hold, pointer, row
+from fastpe.kernels.simd import (
+    at,
+    fma,
+    hold,
+    lanes,
+    load,
+    load_first,
+    pointer,
+    put_totals,
+    row,
+    zeros,
+)
 from fastpe.kernels.threads import in_lanes
 
 _ROWS = np.int64(32)  # of keys of a task
@@ -75,20 +86,56 @@ def _turn_block(source, d, count, cos, sin, turns, phases, room, own, width):
 
 
 @inner
+def _grown_dots(x, y, factors, n, d, out):
+    """`cells.dots` of rows times factors, of a multiple of four, in one piece as these are: nothing is laid down."""
+    width, whole = lanes(x), d // lanes(x) * lanes(x)
+    for j in range(0, n, 4):
+        first, second, third, fourth = j * d, (j + 1) * d, (j + 2) * d, (j + 3) * d
+        s, t, u, w = zeros(x), zeros(x), zeros(x), zeros(x)
+        for c in range(0, whole, width):
+            own = load(x, c)
+            s = fma(own, load(y, first + c) * load(factors, first + c), s)
+            t = fma(own, load(y, second + c) * load(factors, second + c), t)
+            u = fma(own, load(y, third + c) * load(factors, third + c), u)
+            w = fma(own, load(y, fourth + c) * load(factors, fourth + c), w)
+        if whole < d:
+            left, own = d - whole, load_first(x, whole, d - whole)
+            s = fma(own, _first_of_both(y, factors, first + whole, left), s)
+            t = fma(own, _first_of_both(y, factors, second + whole, left), t)
+            u = fma(own, _first_of_both(y, factors, third + whole, left), u)
+            w = fma(own, _first_of_both(y, factors, fourth + whole, left), w)
+        put_totals(out, j, s, t, u, w)
+
+
+@inlined
+def _first_of_both(x, factors, place, n):
+    return load_first(x, place, n) * load_first(factors, place, n)
+
+
+@inner
+def _grown_products(q, keys, factors, n, d, own, out):
+    """The products of one query with keys of which all channels grow, and nothing else becomes of them."""
+    four = n // 4 * 4
+    _grown_dots(q, keys, factors, four, d, out)
+    if four < n:
+        grown(at(keys, four * d), d, at(factors, four * d), d, own, n - four, d)
+        dots(q, own, d, n - four, d, at(out, four))
+
+
+@inner
 def _lane(lane, board, q, k, turns, shape, products, arenas):
     """One task is a block of keys of all heads of a sample; q: as they are turned."""
     samples, heads, key_heads, n, m, d, width = shape
     room, own, blocks, group = _room(width, turns), row(arenas, lane), (m + _ROWS - 1) // _ROWS, heads // key_heads
-    cos, sin = at(own, room.cos), at(own, room.sin)
+    cos, sin, powers = at(own, room.cos), at(own, room.sin), at(own, room.powers)
+    grows_alone = 2 * turns.grown_pairs == d and not (turns.angles.size or turns.phases.size)
     task = claim(board)
     while task < samples * blocks:
         b, start, known = task // blocks, task % blocks * _ROWS, np.int64(-1)
         count = min(_ROWS, m - start)
         if turns.growth.size:
             grows = at(pointer(turns.growth), start * turns.grown_pairs)
-            growth_factors(
-                grows, pointer(turns.origin), count, turns.grown_pairs, turns.half, -1.0, at(own, room.powers)
-            )
+            growth_factors(grows, pointer(turns.origin), count, turns.grown_pairs, turns.half, -1.0, powers)
         for head in range(key_heads):
             turn = b * turns.angles_of_sample + head * turns.angles_of_head
             if turns.angles.size and turn != known:
@@ -98,8 +145,12 @@ def _lane(lane, board, q, k, turns, shape, products, arenas):
                 known = turn
             phases = at(pointer(turns.phases), b * turns.phases_of_sample + head * turns.phases_of_head)
             source = as_floats(at(pointer(k), ((b * key_heads + head) * m + start) * d), at(own, room.wide), count * d)
-            _turn_block(source, d, count, cos, sin, turns, phases, room, own, width)
             first = (b * heads + head * group) * n
+            if grows_alone and group * n == 1:
+                out = at(pointer(products), first * m + start)
+                _grown_products(at(pointer(q), first * d), source, powers, count, d, own, out)
+                continue
+            _turn_block(source, d, count, cos, sin, turns, phases, room, own, width)
             for i in range(first, first + group * n):
                 dots(at(pointer(q), i * width), own, width, count, width, at(pointer(products), i * m + start))
         task = claim(board)
