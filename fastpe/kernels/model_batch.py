@@ -30,6 +30,7 @@ from fastpe.kernels.model import (
 )
 from fastpe.kernels.pack import ALONE, Pack, pack_from, packs_in, pass_on, side_by_side, take_turn
 from fastpe.kernels.simd import at, plain, pointer, row, with_pointers
+from fastpe.kernels.simd.by_address import by_address
 from fastpe.kernels.threads import in_lanes
 
 Array = np.ndarray[Any, Any]
@@ -184,7 +185,8 @@ def step(crew, board, x, target, shares, lengths, places, w, wt, panels, gradien
     in_lanes(
         crew, _step_lane,
         (pointer(board), x, target, shares, lengths, places, w, wt, panels, gradients, starts, turns, losses, arenas,
-         with_pointers(position), dropout, moments, numbers, ranges, squares, sizes, o, t, a),
+         by_address(with_pointers(position)), dropout, moments, numbers, ranges, squares, by_address(sizes),
+         by_address(o), by_address(t), by_address(a)),
     )  # fmt: skip
     if ranges.shape[0]:
         steps[0] += 1
@@ -290,5 +292,6 @@ def forward(crew, board, x, lengths, places, asked, head, w, arenas, position, s
     """
     in_lanes(
         crew, _forward_lane,
-        (pointer(board), x, lengths, places, asked, head, w, arenas, with_pointers(position), sizes, o, t, a),
+        (pointer(board), x, lengths, places, asked, head, w, arenas, by_address(with_pointers(position)),
+         by_address(sizes), by_address(o), by_address(t), by_address(a)),
     )  # fmt: skip
