@@ -18,7 +18,7 @@ class ByAddress(types.Type):
     """A named tuple in memory; those in it are of this type, too."""
 
     def __init__(self, members: types.BaseNamedTuple) -> None:
-        self.members = members
+        self.members, self.instance_class = members, members.instance_class
         super().__init__(name=f"ByAddress({members})")
 
 
