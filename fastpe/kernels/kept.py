@@ -117,7 +117,8 @@ def is_laid_out(typingctx, x, layout, place):
             held = b.and_(held, b.icmp_signed("==", each, word))
         for stride in strides:
             bits = b.or_(bits, stride)
-        beyond = b.urem(bits, array.itemsize)
+        size = context.get_abi_sizeof(context.get_data_type(x.dtype))  # a power of two
+        beyond = b.and_(bits, ir.Constant(_I64, size - 1))
         return b.and_(held, b.icmp_signed("==", beyond, ir.Constant(_I64, 0)))
 
     return types.boolean(x, layout, types.intp), emit

@@ -1,5 +1,6 @@
 """Named tuples that compiled code hands on by their address."""
 
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,6 +56,11 @@ def sums(n):
 
 
 @entry
+def array_of(whole):
+    return by_address(whole).numbers
+
+
+@entry
 def passes_on(nothing):
     return by_address(nothing) is None
 
@@ -73,6 +79,16 @@ def test_members_are_read():
 
 def test_what_is_written_anew_is_read_anew():
     assert sums(100) == sum(i * i for i in range(100))
+
+
+def test_arrays_keep_their_owners():
+    numbers = np.ones((3, 2))
+    whole, before = Whole(Pair(3, 0.25), numbers, None, True), sys.getrefcount(numbers)
+    for _ in range(9):
+        found = array_of(whole)
+        np.testing.assert_array_equal(found, numbers)
+        del found
+    assert sys.getrefcount(numbers) == before
 
 
 def test_none_stays_what_it_is():

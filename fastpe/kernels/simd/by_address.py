@@ -10,6 +10,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.imputils import impl_ret_borrowed
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import infer_getattr, intrinsic, lower_getattr_generic, models, register_model
 
@@ -42,17 +43,21 @@ class _Members(AttributeTemplate):
 @lower_getattr_generic(ByAddress)
 def _member(context: Any, b: Any, kind: ByAddress, value: Any, name: str) -> Any:
     place = kind.members.fields.index(name)
-    found = cgutils.gep_inbounds(b, value, 0, place)
-    if isinstance(kind.members.types[place], types.BaseNamedTuple):
+    found, member = cgutils.gep_inbounds(b, value, 0, place), kind.members.types[place]
+    if isinstance(member, types.BaseNamedTuple):
         return found
     loaded = b.load(found)
     loaded.set_metadata("invariant.load", b.module.add_metadata([]))
-    return loaded
+    return impl_ret_borrowed(context, b, member, loaded)
 
 
 @intrinsic
 def by_address(typingctx: Any, record: Any) -> Any:
-    """A named tuple by its address, and None as it is: it lies on the stack of the function that calls this, once."""
+    """A named tuple by its address, and None as it is.
+
+    It lies on the stack of the function that calls this, one for each place of the source: what a loop lays down is
+    there until its next turn. Its arrays must outlive it.
+    """
     if not isinstance(record, types.BaseNamedTuple):
         return record(record), lambda context, b, signature, values: values[0]
 
