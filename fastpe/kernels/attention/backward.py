@@ -231,9 +231,12 @@ def _scaled_content_backward(head, terms, grads, tile, turns, case, scratch):
         offsets = offsets_of(terms.rel_gain, REL_GAIN, head, tile, case, scratch)
         clear(mine, m * d)
         clear(theirs, n * d)
-        channel_gradients(
-            dcells, q_scaled, k_scaled, offsets, mine, theirs, grads.drel_gain, wanted(head.table, REL_GAIN)
-        )
+        wants, drel_gain = wanted(head.table, REL_GAIN), grads.drel_gain
+        if given(head.table, GROWTH):
+            channel_gradients(dcells, q_scaled, d, k_scaled, d, offsets, mine, theirs, drel_gain, wants)
+        else:
+            qr, kr = at(head.qr, tile.i0 * case.qr_row), at(head.kr, tile.j0 * case.kr_row)
+            channel_gradients(dcells, qr, case.qr_row, kr, case.kr_row, offsets, mine, theirs, drel_gain, wants)
     else:
         diagonal = on_diagonal(head, tile, case)
         over_queries, over_keys = (UPPER_A, LOWER_A) if diagonal else (OVERWRITE, OVERWRITE)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastpe.kernels._jit import inner
-from fastpe.kernels.attention.cells import BAND, FEW, TILE_KEYS, add_scaled, cell_sums, dot, dots
+from fastpe.kernels.attention.cells import BAND, FEW, TILE_KEYS, add_cells, add_scaled, cell_sums, dot, dots
 from fastpe.kernels.attention.records import REL_VALUE, first_offset, rows_of
 from fastpe.kernels.gemm import ONTO, OVERWRITE, gemm
 from fastpe.kernels.simd import at, fma, get, lanes, load_first, put, scalar, splat, store_first, total, zeros
@@ -52,7 +52,7 @@ def _row_of(offset, reach):
 
 
 @inner
-def _clipped_row(offsets):
+def clipped_row(offsets):
     """The row that all cells of the tile read, or -1."""
     first, reach = offsets.first, offsets.reach
     if first - (offsets.m - 1) >= reach:
@@ -60,6 +60,14 @@ def _clipped_row(offsets):
     if first + offsets.n - 1 <= -reach:
         return NONE
     return -ONE
+
+
+@inner
+def _beyond_reach(offsets, i):
+    """Keys before which all read the first row with query i, and from which on all read the last one."""
+    own = i - offsets.first
+    low = min(max(own - offsets.reach + 1, NONE), offsets.n)
+    return low, min(max(own + offsets.reach, low), offsets.n)
 
 
 @inner
@@ -109,17 +117,39 @@ def _cells_into_band(cells, band, m, n, by_key):
 
 
 @inner
+def _row_sums(x, x_row, offsets, i, by_key):
+    """band[j] = x_i . rel[o], or x_j . rel[o] where `by_key`, of query i."""
+    rel, reach, width, first, _, n, sums, _ = offsets
+    low, high = _beyond_reach(offsets, i)
+    last, near = at(rel, 2 * reach * width), at(rel, _row_of(first + low - i, reach) * width)
+    if by_key:
+        dots(rel, x, x_row, low, width, sums)
+        for j in range(low, high):
+            put(sums, j, dot(at(x, j * x_row), at(near, (j - low) * width), width))
+        dots(last, at(x, high * x_row), x_row, n - high, width, at(sums, high))
+        return
+    own = at(x, i * x_row)
+    _fill(sums, dot(own, rel, width), low)
+    dots(own, near, width, high - low, width, at(sums, low))
+    _fill(at(sums, high), dot(own, last, width), n - high)
+
+
+@inner
+def _fill(y, value, n):
+    for j in range(0, n, lanes(y)):
+        store_first(y, j, splat(value), n - j)
+
+
+@inner
 def relative_scores(x, x_row, offsets, cells, by_key):
     """cells[i, j] += x_i . rel[o], or x_j . rel[o] where `by_key`."""
     rel, _, width, _, m, n, band, rows = offsets
     count = n if by_key else m
-    clipped = _clipped_row(offsets)
+    clipped = clipped_row(offsets)
     if clipped < 0 and m <= FEW:
         for i in range(m):
-            for j in range(n):
-                row = at(rel, _row_of(offsets.first + j - i, offsets.reach) * width)
-                more = dot(at(x, (j if by_key else i) * x_row), row, width)
-                put(cells, i * TILE_KEYS + j, get(cells, i * TILE_KEYS + j) + more)
+            _row_sums(x, x_row, offsets, i, by_key)
+            add_cells(at(cells, i * TILE_KEYS), NONE, band, NONE, ONE, n)
         return
     if clipped < 0:
         _collect_rows(offsets, True)
@@ -140,7 +170,7 @@ def relative_mix(cells, offsets, y, y_row, by_key):
     """y_i += sum_j cells[i, j] rel[o], or y_j += the sum over i where `by_key`."""
     rel, _, width, _, m, n, band, rows = offsets
     count = n if by_key else m
-    clipped = _clipped_row(offsets)
+    clipped = clipped_row(offsets)
     if clipped < 0 and m <= FEW:
         for i in range(m):
             for j in range(n):
@@ -162,7 +192,7 @@ def relative_gradient(cells, x, x_row, drel, offsets, by_key):
     """drel[o] += the sum of cells[i, j] x_i, or cells[i, j] x_j where `by_key`."""
     _, reach, width, first, m, n, band, rows = offsets
     count = n if by_key else m
-    clipped = _clipped_row(offsets)
+    clipped = clipped_row(offsets)
     if clipped < 0:
         _cells_into_band(cells, band, m, n, by_key)
         gemm(band, ONE, BAND, x, x_row, rows, width, m + n - 1, width, count, OVERWRITE, rows, NONE, rows, NONE)
@@ -176,35 +206,42 @@ def relative_gradient(cells, x, x_row, drel, offsets, by_key):
 
 
 @inner
-def channel_scores(q, k, offsets, cells):
-    """cells[i, j] = sum_d q_id k_jd rel[o, d]; q and k with rows of `width` elements, q with room for one more."""
-    rel, reach, width, first, m, n, _, _ = offsets
-    row, own = _clipped_row(offsets), at(q, m * width)
-    for i in range(m):
-        if row >= 0:  # of all keys: products of one row
-            for d in range(0, width, lanes(q)):
-                product = load_first(q, i * width + d, width - d) * load_first(rel, row * width + d, width - d)
-                store_first(own, d, product, width - d)
-            dots(own, k, width, n, width, at(cells, i * TILE_KEYS))
-            continue
-        for j in range(n):
-            factors, sums = at(rel, _row_of(first + j - i, reach) * width), zeros(q)
-            for d in range(0, width, lanes(q)):
-                product = load_first(q, i * width + d, width - d) * load_first(k, j * width + d, width - d)
-                sums = fma(product, load_first(factors, d, width - d), sums)
-            put(cells, i * TILE_KEYS + j, total(sums))
+def _row_scores(x, factors, k, k_row, n, width, own, out):
+    """The products of one query, times the factors, with n keys; own: room for a row."""
+    for d in range(0, width, lanes(own)):
+        store_first(own, d, load_first(x, d, width - d) * load_first(factors, d, width - d), width - d)
+    dots(own, k, k_row, n, width, out)
 
 
 @inner
-def channel_gradients(cells, q, k, offsets, dq, dk, drel, wants_rel):
+def channel_scores(q, q_row, k, k_row, offsets, own, cells):
+    """cells[i, j] = sum_d q_id k_jd rel[o, d]; own: room for a row."""
+    rel, reach, width, first, m, n, _, _ = offsets
+    for i in range(m):
+        x, row, (low, high) = at(q, i * q_row), at(cells, i * TILE_KEYS), _beyond_reach(offsets, i)
+        if low > 0:
+            _row_scores(x, rel, k, k_row, low, width, own, row)
+        for j in range(low, high):
+            y, factors, sums = at(k, j * k_row), at(rel, _row_of(first + j - i, reach) * width), zeros(own)
+            for d in range(0, width, lanes(own)):
+                product = load_first(x, d, width - d) * load_first(y, d, width - d)
+                sums = fma(product, load_first(factors, d, width - d), sums)
+            put(row, j, total(sums))
+        if high < n:
+            last = at(rel, 2 * reach * width)
+            _row_scores(x, last, at(k, high * k_row), k_row, n - high, width, own, at(row, high))
+
+
+@inner
+def channel_gradients(cells, q, q_row, k, k_row, offsets, dq, dk, drel, wants_rel):
     """Adds the gradients of `channel_scores`, cells being that of its result."""
     rel, reach, width, first, m, n, _, _ = offsets
     for i in range(m):
         for j in range(n):
             c, row = splat(get(cells, i * TILE_KEYS + j)), _row_of(first + j - i, reach) * width
-            for d in range(0, width, lanes(q)):
+            for d in range(0, width, lanes(cells)):
                 left = width - d
-                x, y = load_first(q, i * width + d, left), load_first(k, j * width + d, left)
+                x, y = load_first(q, i * q_row + d, left), load_first(k, j * k_row + d, left)
                 g = load_first(rel, row + d, left)
                 store_first(dq, i * width + d, fma(c * y, g, load_first(dq, i * width + d, left)), left)
                 store_first(dk, j * width + d, fma(c * x, g, load_first(dk, j * width + d, left)), left)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from fastpe.kernels._jit import inner
 from fastpe.kernels.attention.bands import (
     channel_scores,
+    clipped_row,
     offsets_of,
     relative_gradient,
     relative_mix,
@@ -37,6 +38,7 @@ from fastpe.kernels.simd import (
     get,
     lanes,
     load_first,
+    same_place,
     store_first,
 )
 
@@ -54,7 +56,7 @@ class Products(NamedTuple):
 
 @inner
 def has_factors(table):
-    """Whether the content has factors, and queries and keys are scaled by them first."""
+    """Whether the content has factors: growth, with which queries and keys are scaled first, or `rel_gain`."""
     return given(table, GROWTH) or given(table, REL_GAIN)
 
 
@@ -66,17 +68,25 @@ def in_place(case):
 
 @inner
 def prepare_keys(head, terms, tile, case, scratch):
-    """The tile's rotated keys, transposed; with growth they are scaled for the block of queries from tile.i0 on."""
+    """The tile's rotated keys, transposed; with growth they are scaled for the block of queries from tile.i0 on. With
+    `rel_gain` they are read where they lie, or are scaled."""
     d, n, source, row = case.width, tile.n, at(head.kr, tile.j0 * case.kr_row), case.kr_row
-    if terms is not None and has_factors(head.table):
+    if terms is not None and given(head.table, GROWTH):
         pairs, factors = rows_of(head.table, GROWTH), scratch.k_factors
         growth, origin = at(terms.growth_k, tile.j0 * pairs), at(terms.growth_q, tile.i0 * pairs)
         growth_factors(growth, origin, n, pairs, case.half, -1.0, factors)
         grown(source, row, factors, 2 * pairs, scratch.k_scaled, n, d)
-        if not in_place(case):
+        if not (in_place(case) or given(head.table, REL_GAIN)):
             turn(scratch.k_scaled, d, scratch.k_columns, TILE_KEYS, n, d)
-    elif not (is_packed(head.words) or in_place(case)):
+    elif not (is_packed(head.words) or in_place(case) or _has_gain(terms, head.table)):
         turn(source, row, scratch.k_columns, TILE_KEYS, n, d)
+
+
+@inner
+def _has_gain(terms, table):
+    if terms is None:
+        return False
+    return bool(given(table, REL_GAIN))
 
 
 @inner
@@ -125,36 +135,88 @@ def make_content(content, content_row, keys, key_row, head, tile, case, scratch)
 @inner
 def make_products(head, terms, tile, case, scratch):
     """cells = inner; the tile's keys stand as `prepare_keys` left them."""
-    d, table, cells, m = case.width, head.table, scratch.cells, tile.m
+    table, keys = head.table, at(head.kr, tile.j0 * case.kr_row)
     content, content_row = at(head.qr, tile.i0 * case.qr_row), case.qr_row
     if has_factors(table):
-        pairs, factors, scaled = rows_of(table, GROWTH), scratch.q_factors, scratch.q_scaled
-        growth = at(terms.growth_q, tile.i0 * pairs)
-        growth_factors(growth, growth, m, pairs, case.half, 1.0, factors)
-        grown(content, content_row, factors, 2 * pairs, scaled, m, d)
-        if given(table, REL_GAIN):
-            offsets = offsets_of(terms.rel_gain, REL_GAIN, head, tile, case, scratch)
-            channel_scores(scaled, scratch.k_scaled, offsets, cells)
-        else:
-            make_content(scaled, d, scratch.k_scaled, d, head, tile, case, scratch)
+        _make_with_factors(content, content_row, keys, head, terms, tile, case, scratch)
+    elif _reads_keys_once(head.products, head, terms, tile, case, scratch):
+        _make_with_key_terms(content, content_row, keys, head, terms, tile, case, scratch)
+        if given(table, REL_KEY):
+            _add_query_terms(head, terms, tile, case, scratch)
+        return
     else:
-        keys = at(head.kr, tile.j0 * case.kr_row)
         make_content(content, content_row, keys, case.kr_row, head, tile, case, scratch)
     if given(table, REL_KEY) or given(table, REL_QUERY) or given(table, KEY_BIAS):  # as counts: see `score`
         add_relative_products(head, terms, tile, case, scratch)
 
 
 @inner
+def _make_with_factors(content, content_row, keys, head, terms, tile, case, scratch):
+    """The content where it `has_factors`."""
+    d, m, table, cells = case.width, tile.m, head.table, scratch.cells
+    pairs, factors, scaled = rows_of(table, GROWTH), scratch.q_factors, scratch.q_scaled
+    if given(table, GROWTH):
+        growth = at(terms.growth_q, tile.i0 * pairs)
+        growth_factors(growth, growth, m, pairs, case.half, 1.0, factors)
+        grown(content, content_row, factors, 2 * pairs, scaled, m, d)
+        if not given(table, REL_GAIN):
+            make_content(scaled, d, scratch.k_scaled, d, head, tile, case, scratch)
+            return
+    offsets = offsets_of(terms.rel_gain, REL_GAIN, head, tile, case, scratch)
+    if given(table, GROWTH):
+        channel_scores(scaled, d, scratch.k_scaled, d, offsets, at(scaled, m * d), cells)
+    else:
+        channel_scores(content, content_row, keys, case.kr_row, offsets, scaled, cells)
+
+
+@inner
+def _reads_keys_once(products, head, terms, tile, case, scratch):
+    """Whether `_make_with_key_terms` may be called, and has something to add."""
+    if products is None:
+        return False
+    table = head.table
+    if not (in_place(case) and (given(table, KEY_BIAS) or given(table, REL_QUERY))):
+        return False
+    offsets = offsets_of(terms.rel_query, REL_QUERY, head, tile, case, scratch)
+    one_row = not given(table, REL_QUERY) or clipped_row(offsets) >= 0
+    return one_row and products.size == 0 and same_place(head.k, head.kr)
+
+
+@inner
+def _make_with_key_terms(content, content_row, keys, head, terms, tile, case, scratch):
+    """cells = content + key_bias . k + k . rel_query[o], of keys that have not been turned and read one row of
+    `rel_query`: what they are multiplied by is added to the queries, and keys come once from memory."""
+    d, table, summed = case.width, head.table, scratch.q_scaled
+    offsets = offsets_of(terms.rel_query, REL_QUERY, head, tile, case, scratch)
+    for i in range(tile.m):
+        for c in range(0, d, lanes(summed)):
+            x = load_first(content, i * content_row + c, d - c)
+            if given(table, KEY_BIAS):
+                x = x + load_first(terms.key_bias, c, d - c)
+            if given(table, REL_QUERY):
+                x = x + load_first(offsets.rel, clipped_row(offsets) * d + c, d - c)
+            store_first(summed, i * d + c, x, d - c)
+    bring_rows_near(at(head.v, tile.j0 * case.v_row), case.v_row, case.v_width)
+    _make_in_place(None, summed, d, keys, case.kr_row, tile, case, scratch.cells)
+
+
+@inner
 def add_relative_products(head, terms, tile, case, scratch):
     """All of `inner` but the content, added to it in `cells`."""
-    table, cells = head.table, scratch.cells
-    q, k = at(head.q, tile.i0 * case.q_row), at(head.k, tile.j0 * case.k_row)
+    table, cells, k = head.table, scratch.cells, at(head.k, tile.j0 * case.k_row)
     if given(table, REL_KEY):
-        relative_scores(q, case.q_row, offsets_of(terms.rel_key, REL_KEY, head, tile, case, scratch), cells, False)
+        _add_query_terms(head, terms, tile, case, scratch)
     if given(table, REL_QUERY):
         relative_scores(k, case.k_row, offsets_of(terms.rel_query, REL_QUERY, head, tile, case, scratch), cells, True)
     if given(table, KEY_BIAS):
         _add_key_terms(cells, terms.key_bias, k, tile, case, scratch)
+
+
+@inner
+def _add_query_terms(head, terms, tile, case, scratch):
+    """cells[i, j] += q_i . rel_key[o]."""
+    q, offsets = at(head.q, tile.i0 * case.q_row), offsets_of(terms.rel_key, REL_KEY, head, tile, case, scratch)
+    relative_scores(q, case.q_row, offsets, scratch.cells, False)
 
 
 @inner

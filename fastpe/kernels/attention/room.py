@@ -82,7 +82,11 @@ def room_for(case: Case, table: np.ndarray, *, backward: bool) -> Room:
     dv = case.v_width
     longer = max(int(TILE_QUERIES), k)
     relative = bool(table[[REL_KEY, REL_QUERY, REL_VALUE], GIVEN].any())
-    scaled = bool(table[[REL_GAIN, GROWTH], GIVEN].any())
+    grown = bool(table[GROWTH, GIVEN])
+    summed = few and bool(table[[KEY_BIAS, REL_QUERY], GIVEN].any())
+    gained = bool(table[REL_GAIN, GIVEN])
+    rows_of_queries = (rows * (grown or summed) + gained) * d
+    scaled = backward and (grown or gained)
     channels = 2 * int(table[GROWTH, ROWS])
     counted, packed = bool(table[COUNTS, GIVEN]), int(PACKED)
     vectors = -(-int(table[COUNTS, ROWS]) // packed) * packed
@@ -95,10 +99,10 @@ def room_for(case: Case, table: np.ndarray, *, backward: bool) -> Room:
         slopes=take(backward and case.keep_slopes and tile), dropped=take(backward and case.dropped and tile),
         band=take(longer * BAND if relative else longer), rows=take(relative and max(d, dv) * BAND),
         k_columns=take(not few and max(d, _PAIRS) * k), v_columns=take(backward * max(dv, _PAIRS) * k),
-        q_scaled=take(scaled and (rows + 1) * d), k_scaled=take(scaled and k * d),
+        q_scaled=take(rows_of_queries), k_scaled=take(grown and k * d),
         q_factors=take(rows * channels), k_factors=take(k * channels),
         mixed=take(rows * dv),
-        dq_scaled=take(backward and scaled and rows * d), dk_scaled=take(backward and scaled and k * d),
+        dq_scaled=take(scaled and rows * d), dk_scaled=take(scaled and k * d),
         stats=take(2 * TILE_QUERIES),
         gates=take(counted and tile), places=take(counted and tile), wholes=take(counted and tile),
         count_range=take(counted and 2), count_scores=take(rows * vectors),

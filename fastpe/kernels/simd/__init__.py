@@ -65,6 +65,7 @@ from fastpe.kernels.simd.memory import (
     put,
     put_totals,
     row,
+    same_place,
     scalar,
     store,
     store_first,
@@ -92,7 +93,7 @@ __all__ = [
     "before_boundary", "bits_of", "blend", "bring_near", "counting", "evens_first", "exp", "fence", "fma", "get",
     "hold", "interleaved", "keep_first", "lanes", "largest", "llvm_scalar", "llvm_vector", "load", "load_first",
     "load_wide", "maximum", "minimum", "minus", "part", "plain", "pointer", "put", "put_totals", "region", "relu",
-    "row", "running_sums", "scalar", "splat", "sqrt", "start_of", "store", "store_first", "store_interleaved",
-    "store_past_caches", "store_rounded", "swapped", "swapped_eights", "swapped_fours", "swapped_twos", "total",
-    "transpose_block", "where_negative", "whole_vectors", "with_pointers", "zeros",
+    "row", "running_sums", "same_place", "scalar", "splat", "sqrt", "start_of", "store", "store_first",
+    "store_interleaved", "store_past_caches", "store_rounded", "swapped", "swapped_eights", "swapped_fours",
+    "swapped_twos", "total", "transpose_block", "where_negative", "whole_vectors", "with_pointers", "zeros",
 ]  # fmt: skip

@@ -118,6 +118,17 @@ def plain(typingctx, offset):
 
 
 @intrinsic
+def same_place(typingctx, p, other):
+    """Whether both point to the same byte."""
+
+    def emit(context, b, signature, arguments):
+        first, second = (b.ptrtoint(pointers.address(b, each), I64) for each in arguments)
+        return b.icmp_unsigned("==", first, second)
+
+    return types.boolean(p, other), emit
+
+
+@intrinsic
 def get(typingctx, p, offset):
     """One element."""
     return read_as(p.dtype)(p, types.intp), lambda context, b, signature, a: load_element(b, *a)
