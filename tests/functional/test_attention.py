@@ -81,6 +81,20 @@ def test_edges_of_tiles(rng, n, m):
         assert_agrees(problem(rng, ("bias", "rel_query"), b=1, n=n, m=m, reach=max(n, m)), causal=causal)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("names", [
+    ("rel_gain",), ("growth", "rel_gain"), ("rel_key",), ("rel_query",), ("key_bias",), ("rel_query", "key_bias"),
+    ("angles", "rel_query", "key_bias"), ("row_scale", "rel_key", "rel_query", "key_bias"),
+])  # fmt: skip
+def test_few_queries_among_keys_far_and_near(rng, names, dtype):
+    """Keys beyond the reach of vectors over offsets, before the queries and after them, and those within it."""
+    for n, reach in ((1, 0), (3, 5), (4, 150)):
+        arguments = problem(rng, names, h=4, hk=2, n=n, m=290, d=6, reach=reach, dtype=dtype)
+        assert_agrees(arguments, causal="growth" in names)
+        if "growth" not in names:
+            assert_agrees(arguments | {"query_start": np.array([200, 60])})
+
+
 @pytest.mark.parametrize("name", ["k", "rel_key", "scale"])
 def test_a_gradient_that_is_wrong_is_seen_however_small(rng, monkeypatch, name):
     """Queries of 1e-20 make these gradients so small beside those of values."""
