@@ -43,8 +43,8 @@ def attention(
     """`fastpe.attention` of tensors, differentiable in every floating tensor that requires a gradient.
 
     It is an operator of PyTorch's dispatcher: `torch.compile`, `torch.export`, `torch.func.grad`, `torch.func.vjp`,
-    `torch.vmap` (one sample after the other) and checkpoints take it as one of their own. It runs on as many
-    threads as `torch.get_num_threads` says, or fewer where `numba.set_num_threads` says so.
+    `torch.vmap` (samples become those of one call where they can) and checkpoints take it as one of their own. It runs
+    on as many threads as `torch.get_num_threads` says, or fewer where `numba.set_num_threads` says so.
 
     Parameters
     ----------

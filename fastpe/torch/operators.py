@@ -55,7 +55,7 @@ def _bfloat16() -> np.dtype[Any] | None:
 
 # Long: two autograd Functions and the rules that are registered, all of which close over the operators
 def differentiable(
-    operator: Any, gradients: Any, of: str, *, keeps: bool, unseen: Callable[..., Any] | None = None
+    operator: Any, gradients: Any, of: str, *, keeps: bool, unseen: Callable[..., Any] | None = None, folds: Any = None
 ) -> Callable[..., tuple[torch.Tensor, ...]]:
     """The operator with its derivative: a function of (options, *tensors) that gives all outputs.
 
@@ -75,6 +75,8 @@ def differentiable(
     unseen : callable, optional
         What the operator does, called in its place where nothing looks at operators: on the way through PyTorch's
         dispatcher Python takes as long as a query needs for thousands of keys.
+    folds : module, optional
+        One that has `outputs` and `gradients` as `mapped` does: how `torch.vmap` makes one call of many.
     """
 
     def second(ctx: Any, *_: Any) -> Any:
@@ -114,7 +116,15 @@ def differentiable(
 
         @staticmethod
         def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
-            return _one_by_one(Derivative.apply)(info, (None, *in_dims[1:]), *inputs)
+            ((counts, wants), options), flat = inputs[0], inputs[1:]
+            (douts, kept, tensors), dims = _split(flat, counts), _split(in_dims[1:], counts)
+            every = *dims[:2], None, dims[2], *[None] * len(options)
+            return _mapped_gradients(pull, folds)(info, every, douts, kept, wants, tensors, *options)
+
+    def pull(douts: Any, kept: Any, wants: Any, tensors: Any, *options: Any) -> tuple[torch.Tensor, ...]:
+        rest = ((len(douts), len(kept), len(tensors)), wants), options
+        found: tuple[torch.Tensor, ...] = Derivative.apply(rest, *douts, *kept, *tensors)
+        return found
 
     class Function(torch.autograd.Function):
         @staticmethod
@@ -127,31 +137,30 @@ def differentiable(
 
         @staticmethod
         def backward(ctx: Any, *douts: Any) -> tuple[Any, ...]:
-            def pull(*lists: Any) -> Any:
-                (douts, kept, wants, tensors), options = lists[:4], lists[4:]
-                rest = ((len(douts), len(kept), len(tensors)), wants), options
-                return Derivative.apply(rest, *douts, *kept, *tensors)
-
             return None, *pulled(ctx, douts, ctx.needs_input_grad[1:], pull)
 
         @staticmethod
         def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
-            return _one_by_one(Function.apply)(info, (None, *in_dims[1:]), *inputs)
+            options, *tensors = inputs
+            return _mapped(done, folds)(info, (in_dims[1:], *[None] * len(options)), tensors, *options)
+
+    def done(tensors: Any, *options: Any) -> tuple[torch.Tensor, ...]:
+        found: tuple[torch.Tensor, ...] = Function.apply(options, *tensors)
+        return found
 
     Function.jvp = Derivative.jvp = staticmethod(forward_mode)
     Derivative.backward = staticmethod(second)
     operator.register_autograd(backward, setup_context=keep)
     gradients.register_autograd(second)
-    for each in (operator, gradients):
-        each.register_vmap(_one_by_one(each))
+    operator.register_vmap(_mapped(operator, folds))
+    gradients.register_vmap(_mapped_gradients(gradients, folds))
 
     def run(options: tuple[Any, ...], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         if torch.compiler.is_compiling():
             return tuple(operator(tensors, *options))
         if unseen is not None and not is_seen(tensors):
             return tuple(unseen(tensors, *options))
-        found: tuple[torch.Tensor, ...] = Function.apply(options, *tensors)
-        return found
+        return done(tensors, *options)
 
     return run
 
@@ -185,6 +194,48 @@ _profiler_is_enabled = torch.autograd._profiler_enabled
 def _split(flat: tuple[Any, ...], counts: tuple[int, ...]) -> list[list[Any]]:
     ends = np.cumsum(counts)
     return [list(flat[end - count : end]) for end, count in zip(ends, counts, strict=True)]
+
+
+def _mapped(call: Callable[..., Any], folds: Any) -> Callable[..., Any]:
+    """The rule of `torch.vmap` for call(tensors, *options)."""
+
+    def rule(info: Any, in_dims: Any, tensors: Any, *options: Any) -> tuple[Any, Any]:
+        found = None
+        if folds is not None:
+            dims = _each(in_dims[0], tensors)
+            found = folds.outputs(lambda own: call(own, *options), options[0], tensors, dims, info.batch_size)
+        if found is None:
+            return _one_by_one(call)(info, in_dims, tensors, *options)
+        return found, (0,) * len(found)
+
+    return rule
+
+
+def _mapped_gradients(call: Callable[..., Any], folds: Any) -> Callable[..., Any]:
+    """That for call(douts, outputs, wanted, tensors, *options)."""
+
+    def rule(
+        info: Any, in_dims: Any, douts: Any, outputs: Any, wanted: Any, tensors: Any, *options: Any
+    ) -> tuple[Any, Any]:
+        found = None
+        if folds is not None:
+            lists = douts, outputs, tensors
+            dims = [_each(dim, own) for dim, own in zip((*in_dims[:2], in_dims[3]), lists, strict=True)]
+
+            def run(douts: Any, outputs: Any, tensors: Any) -> Any:
+                return call(douts, outputs, wanted, tensors, *options)
+
+            found = folds.gradients(run, options[0], lists, dims, wanted, info.batch_size)
+        if found is None:
+            return _one_by_one(call)(info, in_dims, douts, outputs, wanted, tensors, *options)
+        return found, [0] * len(found)
+
+    return rule
+
+
+def _each(dim: Any, own: Any) -> list[Any]:
+    """The axis of each of a list that is mapped over, None where none is."""
+    return [None] * len(own) if dim is None else list(dim)
 
 
 def _one_by_one(operator: Any) -> Callable[..., Any]:

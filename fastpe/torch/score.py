@@ -10,6 +10,7 @@ import torch
 from fastpe.functional import by_name
 from fastpe.functional.bands import joined
 from fastpe.kernels.threads import at_most
+from fastpe.torch import mapped
 from fastpe.torch.operators import HALVES, array, differentiable, tensor
 
 
@@ -81,5 +82,5 @@ def _gradient_outlines(
     return [tensor.new_empty(tensor.shape) for tensor, wants in zip(tensors, wanted, strict=True) if wants]
 
 
-attend = differentiable(_attend, _attend_backward, "attention", keeps=True, unseen=_attended)
+attend = differentiable(_attend, _attend_backward, "attention", keeps=True, unseen=_attended, folds=mapped)
 """(options, *tensors) -> (out, lse), the options those of the operator after its tensors."""

@@ -1,0 +1,132 @@
+"""`torch.vmap` of attention: what it maps over becomes samples of one call.
+
+Slots that have a leading axis B, or may have one, follow queries, keys and values. Where something cannot, nothing is
+folded (None), and samples go one after the other (`operators`): sinks, theta, networks, a scale and bands of their own,
+and dropout, whose seed is that of a whole call; and rows that are one and the same, but too many to be copied for each.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from fastpe.functional.axes import AXES, UNLED
+
+Tensors = Sequence[torch.Tensor]
+Dims = Sequence[int | None]
+_ROWS = ("q", "k", "v")
+_OF_SAMPLES = ("query_lengths", "key_lengths", "query_start")  # no axis of one serves all samples
+_AXES = {name: len(axes) for name, axes in AXES.items() if name not in UNLED}
+_AXES |= {"mask": 3, "spans": 2} | dict.fromkeys(_OF_SAMPLES, 0)  # after B
+_CONSTANT = ("scale", "sinks", "theta")
+_MOST_COPIED = 2**26  # elements of rows that are one and the same
+
+
+class _Sizes(NamedTuple):
+    mapped: int
+    samples: int  # of each that is mapped over
+
+
+def outputs(run: Callable[[Tensors], Tensors], names: str, tensors: Tensors, dims: Dims, count: int) -> Any:
+    """What `run` gives of samples in one call, stacked along a first axis of so many; None where they do not fold.
+
+    names: of the tensors, q, k and v first, as the operator has them. dims: the axes that are mapped over, if any.
+    """
+    _, folded = _folded(names, tensors, dims, [False] * len(tensors), count)
+    if folded is None:
+        return None
+    try:
+        out, lse = run(folded)
+    except (TypeError, ValueError):  # one after the other says it of the sizes that they have
+        return None
+    shape = _shape(tensors[0], dims[0])
+    v_width = _shape(tensors[2], dims[2])[-1]
+    return out.reshape(count, *shape[:-1], v_width), lse.reshape(count, *shape[:-1])
+
+
+def gradients(
+    run: Callable[..., Tensors], names: str, lists: Sequence[Sequence[Any]], dims: Sequence[Dims],
+    wanted: Sequence[bool], count: int,
+) -> list[torch.Tensor] | None:  # fmt: skip
+    """As `outputs`, of the gradients of the tensors that are wanted.
+
+    lists: gradients of output and lse, None of what has none; these themselves; and the tensors.
+    """
+    sizes, folded = _folded(names, lists[2], dims[2], wanted, count)
+    if folded is None:
+        return None
+    douts, found = (
+        [_rows(x, dim, tail, count) for x, dim, tail in zip(own, of, (2, 1), strict=True)]
+        for own, of in zip(lists[:2], dims[:2], strict=True)
+    )
+    pulled = iter(run(douts, found, folded))
+    return [
+        _unfolded(next(pulled), name, _shape(x, dim), sizes)
+        for name, x, dim, wants in zip(names.split(), lists[2], dims[2], wanted, strict=True) if wants
+    ]  # fmt: skip
+
+
+def _shape(x: torch.Tensor, dim: int | None) -> tuple[int, ...]:
+    """Of a sample."""
+    shape = list(x.shape)
+    if dim is not None:
+        del shape[dim]
+    return tuple(shape)
+
+
+def _first(x: torch.Tensor, dim: int | None, count: int) -> torch.Tensor:
+    """With what is mapped over as the first axis."""
+    return x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)
+
+
+def _rows(x: torch.Tensor | None, dim: int | None, tail: int, count: int) -> torch.Tensor | None:
+    """Rows of all samples, or a number for each row: (samples, heads, ...), of which `tail` axes are no heads."""
+    if x is None:
+        return None
+    own = _first(x, dim, count)
+    lead, rest = own.shape[1:-tail], own.shape[-tail:]
+    samples = lead[0] if len(lead) == 2 else 1
+    return own.reshape(count * samples, lead[-1] if lead else 1, *rest)
+
+
+def _folded(
+    names: str, tensors: Tensors, dims: Dims, wanted: Sequence[bool], count: int
+) -> tuple[_Sizes, list[Any] | None]:
+    shapes = [_shape(x, dim) for x, dim in zip(tensors[:3], dims[:3], strict=True)]
+    ranks, leads = {len(shape) for shape in shapes}, {shape[:-3] for shape in shapes}
+    copied = sum(x.numel() for x, dim in zip(tensors[:3], dims[:3], strict=True) if dim is None)
+    if len(leads) > 1 or not ranks < {2, 3, 4} or count * copied > _MOST_COPIED:
+        return _Sizes(count, 1), None
+    sizes = _Sizes(count, next(iter(leads))[0] if ranks == {4} else 1)
+    folded: list[Any] = []
+    for name, x, dim, wants in zip(names.split(), tensors, dims, wanted, strict=True):
+        own = _rows(x, dim, 2, count) if name in _ROWS else _slot(name, x, dim, wants, sizes)
+        if own is None:
+            return sizes, None
+        folded.append(own)
+    return sizes, folded
+
+
+def _slot(name: str, x: torch.Tensor, dim: int | None, wants: bool, sizes: _Sizes) -> torch.Tensor | None:
+    """A slot of all samples, or as it is where it is one and the same."""
+    alike = dim is None and not wants
+    if name not in _AXES:
+        return x if alike and name in _CONSTANT else None
+    axes, shape = _AXES[name], _shape(x, dim)
+    missing = axes + 1 - len(shape)
+    own = 1 if missing else shape[0]
+    if missing < 0 or own not in (1, sizes.samples):
+        return None
+    if alike and own == 1 and name not in _OF_SAMPLES:
+        return x
+    led = _first(x, dim, sizes.mapped).reshape(sizes.mapped, *[1] * missing, *shape)
+    return led.expand(sizes.mapped, sizes.samples, *led.shape[2:]).flatten(0, 1)
+
+
+def _unfolded(gradient: torch.Tensor, name: str, shape: tuple[int, ...], sizes: _Sizes) -> torch.Tensor:
+    """The gradients of what had such a shape in each sample, summed over samples that shared it."""
+    if name not in _ROWS:
+        gradient = gradient.unflatten(0, sizes)
+        if len(shape) <= _AXES[name] or shape[0] == 1:
+            gradient = gradient.sum(1)
+    return gradient.reshape(sizes.mapped, *shape)
