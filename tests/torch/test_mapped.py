@@ -10,9 +10,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 COUNT = 3
 SLOTS = [
     ("bias", (4, 13)), ("gain", (4, 13)), ("rel_key", (4, 5, 8)), ("rel_value", (1, 5, 3)), ("rel_gain", (4, 5, 8)),
-    ("key_bias", (4, 8)), ("scores", (4, 6, 7)), ("key_offset", (1, 7)), ("row_scale", (4, 6)),
-    ("angles", (1, 7, 4)), ("counts", (1, 5, 8)), ("mask", (4, 6, 7)), ("mask", (1, 1, 7)),
+    ("key_bias", (4, 8)), ("scores", (4, 6, 7)), ("key_offset", (1, 7)), ("key_slope", (4, 7)), ("query_slope", (1, 6)),
+    ("row_scale", (4, 6)), ("rel_query", (1, 5, 8)), ("angles", (1, 7, 4)), ("rotors", (1, 7, 4, 2, 2)), ("polar", (4, 8)),
+    ("growth", (7, 4)), ("reflectors", (1, 7, 8)), ("counts", (1, 5, 8)), ("mask", (4, 6, 7)), ("mask", (1, 1, 7)),
 ]  # fmt: skip
+CAUSAL = ("counts", "growth", "reflectors")
 
 
 @pytest.fixture
@@ -83,9 +85,10 @@ def test_rows_of_any_rank_mapped_over_or_not(alone, rank):
 def test_slots_with_samples_and_without(alone, name, shape, lead):
     q, k, v = rows(COUNT, 2)
     slots = 0.3 * normal(COUNT, *lead, *shape)
+    beside = {"reflect": torch.rand(1, 7, dtype=torch.float64)} if name == "reflectors" else {}
 
     def function(q, k, v, x):
-        return attention(q, k, v, causal=name == "counts", **{name: x})
+        return attention(q, k, v, causal=name in CAUSAL, **{name: x}, **beside)
 
     assert_as_alone(function, (q, k, v, slots), (0, 0, 0, 0))
     assert_as_alone(function, (q[0], k[0], v[0], slots.movedim(0, -1)), (None, None, None, -1))
