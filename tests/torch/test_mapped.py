@@ -11,8 +11,9 @@ COUNT = 3
 SLOTS = [
     ("bias", (4, 13)), ("gain", (4, 13)), ("rel_key", (4, 5, 8)), ("rel_value", (1, 5, 3)), ("rel_gain", (4, 5, 8)),
     ("key_bias", (4, 8)), ("scores", (4, 6, 7)), ("key_offset", (1, 7)), ("key_slope", (4, 7)), ("query_slope", (1, 6)),
-    ("row_scale", (4, 6)), ("rel_query", (1, 5, 8)), ("angles", (1, 7, 4)), ("rotors", (1, 7, 4, 2, 2)), ("polar", (4, 8)),
-    ("growth", (7, 4)), ("reflectors", (1, 7, 8)), ("counts", (1, 5, 8)), ("mask", (4, 6, 7)), ("mask", (1, 1, 7)),
+    ("row_scale", (4, 6)), ("rel_query", (1, 5, 8)), ("angles", (1, 7, 4)), ("rotors", (1, 7, 4, 2, 2)),
+    ("polar", (4, 8)), ("growth", (7, 4)), ("reflectors", (1, 7, 8)), ("counts", (1, 5, 8)),
+    ("mask", (4, 6, 7)), ("mask", (1, 1, 7)),
 ]  # fmt: skip
 CAUSAL = ("counts", "growth", "reflectors")
 
