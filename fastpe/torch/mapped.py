@@ -1,8 +1,9 @@
 """`torch.vmap` of attention: what it maps over becomes samples of one call.
 
 Slots that have a leading axis B, or may have one, follow queries, keys and values. Where something cannot, nothing is
-folded (None), and samples go one after the other (`operators`): sinks, theta, networks, a scale and bands of their own,
-and dropout, whose seed is that of a whole call; and rows that are one and the same, but too many to be copied for each.
+folded (None), and samples go one after the other (`operators`): sinks, networks or a scale that are mapped over, or want
+gradients of each sample; bands; dropout, whose seed is that of a whole call; and rows that are one and the same, but
+too many to be copied for each.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ _ROWS = ("q", "k", "v")
 _OF_SAMPLES = ("query_lengths", "key_lengths", "query_start")  # no axis of one serves all samples
 _AXES = {name: len(axes) for name, axes in AXES.items() if name not in UNLED}
 _AXES |= {"mask": 3, "spans": 2} | dict.fromkeys(_OF_SAMPLES, 0)  # after B
-_CONSTANT = ("scale", "sinks", "theta")
+_SHARED = ("scale", *UNLED)  # by all samples, or nothing is folded
 _MOST_COPIED = 2**26  # elements of rows that are one and the same
 
 
@@ -111,7 +112,7 @@ def _slot(name: str, x: torch.Tensor, dim: int | None, wants: bool, sizes: _Size
     """A slot of all samples, or as it is where it is one and the same."""
     alike = dim is None and not wants
     if name not in _AXES:
-        return x if alike and name in _CONSTANT else None
+        return x if alike and name in _SHARED else None
     axes, shape = _AXES[name], _shape(x, dim)
     missing = axes + 1 - len(shape)
     own = 1 if missing else shape[0]

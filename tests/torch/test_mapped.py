@@ -123,6 +123,15 @@ def test_other_things_go_one_after_the_other(alone, monkeypatch):
     assert before
     constant = normal(4)
     assert_as_alone(lambda q, k, v: attention(q, k, v, sinks=constant, softcap=2.0), (q, k, v), (0, 0, 0))
+    network = {"mlp_in": normal(5, 8, 3), "mlp_bias": normal(5), "mlp_out": normal(4, 5, 3)}
+    each = samples((q, k, v), (0, 0, 0))
+    for given in (network, {"sinks": constant, "scale": constant.exp()}):
+
+        def function(*x, given=given):
+            return attention(*x, **given)
+
+        found = torch.vmap(function)(q, k, v)
+        torch.testing.assert_close(found, torch.stack([function(*own) for own in each]), rtol=0, atol=0)
     assert len(alone) == before
     monkeypatch.setattr(mapped, "_MOST_COPIED", COUNT * k[0].numel() - 1)
     assert_as_alone(attention, (q, k[0], v), (0, None, 0))

@@ -128,7 +128,7 @@ class Scratch(NamedTuple):
     rows: int
     k_columns: int
     v_columns: int
-    q_scaled: int
+    q_scaled: int  # rows that grew, or to which vectors of keys' terms were added; after those that grew, room for one
     k_scaled: int
     q_factors: int
     k_factors: int

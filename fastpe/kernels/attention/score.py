@@ -95,7 +95,7 @@ def keeps_raw(terms: frozenset[str], wants_scale: bool) -> bool:
 def make_scores(head, terms, tile, back, case, scratch):
     """The tile's scores before masks, in `cells`, as `score` takes them; returns its factor.
 
-    The tile's keys stand transposed in `k_columns`, scaled in `k_scaled`. back: whether this is the backward pass.
+    The tile's keys stand as `prepare_keys` left them. back: whether this is the backward pass.
     """
     if terms is None:
         keys = at(head.kr, tile.j0 * case.kr_row)
