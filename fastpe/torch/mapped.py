@@ -1,7 +1,7 @@
 """`torch.vmap` of attention: what it maps over becomes samples of one call.
 
 Slots that have a leading axis B, or may have one, follow queries, keys and values. Where something cannot, nothing is
-folded (None), and samples go one after the other (`operators`): sinks, networks or a scale that are mapped over, or want
+folded (None), and samples go one after the other (`operators`): sinks, networks or a scale that are mapped over or want
 gradients of each sample; bands; dropout, whose seed is that of a whole call; and rows that are one and the same, but
 too many to be copied for each.
 """
