@@ -119,7 +119,10 @@ def differentiable(
             ((counts, wants), options), flat = inputs[0], inputs[1:]
             (douts, kept, tensors), dims = _split(flat, counts), _split(in_dims[1:], counts)
             every = *dims[:2], None, dims[2], *[None] * len(options)
-            return _mapped_gradients(pull, folds)(info, every, douts, kept, wants, tensors, *options)
+            found, axes = _mapped_gradients(pull, folds)(info, every, douts, kept, wants, tensors, *options)
+            return tuple(found), tuple(
+                axes
+            )  # a list would be a constant to PyTorch: second derivatives 0, not an error
 
     def pull(douts: Any, kept: Any, wants: Any, tensors: Any, *options: Any) -> tuple[torch.Tensor, ...]:
         rest = ((len(douts), len(kept), len(tensors)), wants), options

@@ -138,6 +138,35 @@ def test_other_things_go_one_after_the_other(alone, monkeypatch):
     assert len(alone) > before
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_second_derivatives_are_errors_wherever_samples_are_mapped(shared):
+    """With a scale that wants gradients samples go one after the other."""
+    q, scale = normal(COUNT, 2, 4, 6, 8), torch.tensor(0.3, dtype=torch.float64)
+    mapped_over = (0, None)
+
+    def loss(x, scale):
+        return attention(x, x, x, scale=scale if shared else 0.3).square().sum()
+
+    first = torch.func.grad(loss, argnums=(0, 1) if shared else 0)
+
+    def of_first(x, scale):
+        return sum(own.sum() for own in (first(x, scale) if shared else [first(x, scale)]))
+
+    def of_mapped(x, scale):
+        found = torch.vmap(first, in_dims=mapped_over)(x, scale)
+        return sum(own.sum() for own in (found if shared else [found]))
+
+    leaf = q.clone().requires_grad_()
+    for second in (
+        lambda: torch.vmap(torch.func.grad(of_first), in_dims=mapped_over)(q, scale),
+        lambda: torch.func.grad(of_mapped)(q, scale),
+        lambda: torch.autograd.grad(of_mapped(leaf, scale), leaf),
+        lambda: torch.vmap(torch.func.jacrev(of_first), in_dims=mapped_over)(q, scale),
+    ):
+        with pytest.raises(RuntimeError, match=r"fastpe\.torch has no second derivatives"):
+            second()
+
+
 def test_errors_are_those_of_a_sample():
     q, k, v = rows(COUNT, 2)
     wrong = normal(3, 13)
