@@ -294,6 +294,25 @@ _EXP_COEFFICIENTS = {
 }
 
 
+def _polynomial(b, kind, coefficients, r, square):
+    """Terms of powers of r, the highest first; float64's are added in pairs, and those in fours (Estrin), as each of
+    twelve in a row would wait for the one before."""
+
+    def chain(terms, step):
+        p, *others = terms
+        for term in others:
+            p = multiply_add(b, kind, p, step, term)
+        return p
+
+    def joined(terms, step):
+        return [chain(pair, step) for pair in zip(terms[::2], terms[1::2], strict=True)]
+
+    terms = [constant(kind, coefficient) for coefficient in coefficients]
+    if kind.dtype.bitwidth == 32:
+        return chain(terms, r)
+    return chain(joined(joined(terms, r), square), b.fmul(square, square))
+
+
 def exponential(b, kind, x):
     """exp(x) for x <= 87 (float32) or 708 (float64), exactly 0 below minus that; NaN stays NaN."""
     bits = kind.dtype.bitwidth
@@ -305,11 +324,9 @@ def exponential(b, kind, x):
     n = b.fsub(shifted, magic)
     r = multiply_add(b, kind, n, constant(kind, -_LN2_HIGH[bits]), x)
     r = multiply_add(b, kind, n, constant(kind, -_LN2_LOW[bits]), r)
-    first, *others = _EXP_COEFFICIENTS[bits]
-    p = constant(kind, first)
-    for coefficient in others:
-        p = multiply_add(b, kind, p, r, constant(kind, coefficient))
-    p = b.fadd(multiply_add(b, kind, p, b.fmul(r, r), r), constant(kind, 1.0))
+    square = b.fmul(r, r)
+    p = _polynomial(b, kind, _EXP_COEFFICIENTS[bits], r, square)
+    p = b.fadd(multiply_add(b, kind, p, square, r), constant(kind, 1.0))
     shift = ir.Constant(integers, [mantissa] * kind.lanes)
     exponent = b.shl(b.bitcast(shifted, integers), shift)
     scaled = b.bitcast(b.add(b.bitcast(p, integers), exponent), llvm_vector(kind))
