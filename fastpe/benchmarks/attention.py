@@ -7,7 +7,7 @@ from typing import Any
 from fastpe.benchmarks.attention_cases import BACKWARD, BOTH, FORWARD, Problem
 from fastpe.benchmarks.disturbance import between_turns
 from fastpe.benchmarks.figures import judged
-from fastpe.benchmarks.turns import Candidate, Effort, Tell, Worker, prepare, take_turns
+from fastpe.benchmarks.turns import QUICK, Candidate, Effort, Tell, Worker, prepare, take_turns
 from fastpe.doctor import probe
 
 PEERS = {"sdpa": "PyTorch SDPA", "flashbias": "FlashBias on SDPA", "flex": "compiled FlexAttention"}
@@ -210,7 +210,7 @@ def _terms(effort: Effort, tell: Tell, ours: Worker, threads: int, shorter: int)
 
 def _long(tell: Tell, threads: int, shorter: int) -> list[dict[str, Any]]:
     """Forward and backward of causal ALiBi over `LONG` positions, a few calls of each."""
-    few, rows = Effort(turns=1, seconds=0.0, least=2), []
+    few, rows = replace(QUICK, least=2), []
     for slope in _SLOPES:
         problem = _shortened(Problem(LONG, term="alibi", heads=1, slopes=(slope,)), shorter)
         tell(f"attention: N {problem.length}, one head, slope {slope}")
@@ -233,7 +233,7 @@ def _skipping(tell: Tell, ours: Worker, threads: int, shorter: int) -> dict[str,
     some = Candidate("some", ours, "attention", _asked("fastpe", problem, BOTH, threads))
     every = Candidate("every", ours, "attention", _asked("fastpe", problem, BOTH, threads, tolerance=0))
     prepare([some, every])
-    take_turns([some], Effort(turns=1, seconds=0.0, least=1))
+    take_turns([some], QUICK)
     seconds = every.facts["seconds"]
     return {
         "length": problem.length, "seconds": some.best, "every_seconds": seconds,

@@ -130,7 +130,8 @@ def _check(case: Case, length: int, found: Found) -> None:
 def _effort(effort: Effort, found: Found) -> Effort:
     """Few turns where all calls together take seconds: what disturbs them does so for a part of their time alone."""
     taken = sum(each.facts["seconds"] for each in found.values() if each.absent is None)
-    return effort if taken < _SECONDS else replace(effort, turns=min(effort.turns, _FEW_TURNS))
+    few = min(effort.turns, _FEW_TURNS)
+    return effort if taken < _SECONDS else replace(effort, turns=few, most=few)
 
 
 def _rows(case: Case, length: int, found: Found) -> list[dict[str, Any]]:

@@ -25,14 +25,20 @@ class WorkerDied(ChildProcessError):
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: so many turns, in each at least so many calls and so many seconds."""
+    """How long to measure: so many turns, in each at least so many calls and so many seconds.
+
+    More turns follow, `most` in all, while there is anything whose fastest turn no other turn of its own comes near: on
+    a machine that others use too, that may be the only one in which it was left alone, or none was.
+    """
 
     turns: int = 5
     seconds: float = 0.06
     least: int = 3
+    most: int = 15
 
 
-QUICK = Effort(turns=1, seconds=0.0, least=1)
+QUICK = Effort(turns=1, seconds=0.0, least=1, most=1)
+_NEAR = 1.03
 
 
 # glibc: memory that was freed stays with the process. Whether a model's cache, made anew for every token, comes page by
@@ -48,6 +54,7 @@ class Worker:
     library : str
         Its name in messages; ``"jax"`` is kept to as many cores as threads, having no other way.
     threads : int
+        With one, all libraries run on the same core: of two, one may have a busier neighbour on the chip.
     """
 
     def __init__(self, library: str, threads: int) -> None:
@@ -59,6 +66,8 @@ class Worker:
             env={**os.environ, **_KEPT_MEMORY, **_environment(library, threads)},
             start_new_session=True,  # so that Ctrl-C reaches the parent alone
         )  # fmt: skip
+        if threads == 1 and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(self._process.pid, {min(os.sched_getaffinity(0))})
 
     def __enter__(self) -> Self:
         return self
@@ -160,6 +169,12 @@ class Candidate:
         """Seconds of the fastest call."""
         return min(self.seconds)
 
+    @property
+    def confirmed(self) -> bool:
+        """Whether two turns agree about what the fastest call takes."""
+        first, *others = sorted(self.turns)
+        return bool(others) and others[0] <= _NEAR * first
+
 
 def prepare(candidates: Iterable[Candidate]) -> None:
     """Build and check every candidate, those of different workers at the same time."""
@@ -185,9 +200,11 @@ def _prepare_in_order(candidates: list[Candidate]) -> None:
 
 
 def take_turns(candidates: Iterable[Candidate], effort: Effort) -> None:
-    """Time every candidate that is not absent, one after the other in every turn."""
+    """Time every candidate that is not absent, one after the other in every turn, all of them as often."""
     present = [candidate for candidate in candidates if candidate.absent is None]
-    for _ in range(effort.turns):
+    for turn in range(max(effort.turns, effort.most)):
+        if turn >= effort.turns and all(each.confirmed for each in present):
+            break
         for each in present:
             request = {"time": each.key, "seconds": effort.seconds, "least": effort.least}
             seconds = each.worker.ask(request)["seconds"]

@@ -211,8 +211,30 @@ def test_a_turn_is_its_fastest_call():
             return {"seconds": next(self.answers)}
 
     one = turns.Candidate("sgemm", Timed(), "peak")
-    turns.take_turns([one], turns.Effort(turns=2))
+    turns.take_turns([one], turns.Effort(turns=2, most=2))
     assert (one.turns, one.best) == ([2.0, 4.0], 2.0)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "taken"),
+    [
+        ([1.0, 1.02], [4.0, 4.0, 4.0], 2),
+        ([1.5, 1.0, 1.4, 1.01], [4.0] * 4, 4),
+        ([4.0] * 4, [1.5, 1.0, 1.4, 1.01], 4),
+        ([2.0, 1.0, 1.5, 3.0, 1.4, 1.5], [4.0] * 6, 5),
+    ],
+)
+def test_turns_go_on_for_all_until_the_fastest_of_each_was_met_twice(first, second, taken):
+    class Timed:
+        def __init__(self, answers):
+            self.answers = iter(answers)
+
+        def ask(self, request):
+            return {"seconds": [next(self.answers)]}
+
+    both = [turns.Candidate("", Timed(answers), "peak") for answers in (first, second)]
+    turns.take_turns(both, turns.Effort(turns=2, most=5))
+    assert [each.turns for each in both] == [first[:taken], second[:taken]]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

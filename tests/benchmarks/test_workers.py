@@ -1,6 +1,7 @@
 """Libraries in processes of their own: answers, timings, deaths and absences."""
 
 import importlib.util
+import os
 import sys
 import time
 
@@ -23,7 +24,7 @@ def test_a_worker_answers_and_times():
     with turns.Worker("fastpe", 1) as process:
         peak = turns.Candidate("peak", process, "peak", {"threads": 1})
         turns.prepare([peak])
-        turns.take_turns([peak], turns.Effort(turns=2, seconds=0.0, least=3))
+        turns.take_turns([peak], turns.Effort(turns=2, seconds=0.0, least=3, most=2))
         assert len(peak.seconds) == 6
         assert 0 < peak.best == min(peak.seconds)
         with pytest.raises(turns.WorkerDied, match="process of fastpe failed: KeyError"):
@@ -31,6 +32,14 @@ def test_a_worker_answers_and_times():
         arguments = {"library": "fastpe", "model": "paper", "threads": 1, "expected": [1.0]}
         with pytest.raises(WrongResult, match="fastpe, paper: the loss of step 1"):
             turns.prepare([turns.Candidate("step", process, "step", arguments)])
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="where processes run is not told on this system")
+def test_on_one_thread_all_libraries_run_on_the_same_core():
+    with turns.Worker("fastpe", 1) as ours, turns.Worker("torch", 1) as theirs, turns.Worker("fastpe", 2) as more:
+        one, other, all_cores = (os.sched_getaffinity(each._process.pid) for each in (ours, theirs, more))
+    assert one == other == {min(all_cores)}
+    assert all_cores == os.sched_getaffinity(0)
 
 
 def test_a_timing_is_of_one_repeat_for_so_long_and_so_often():

@@ -73,8 +73,8 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path, after):
 
 
 def test_the_best_epoch_is_kept_and_the_last_one_where_it_is_asked_for(tmp_path):
-    """With a rate that is far too large the loss rises after the first epochs."""
-    config = replace(CONFIG, lr=0.3, min_lr=0.0, decay="constant", clip=None, warmup=0, seed=2, epochs=5)
+    """With a rate that rises to one far too large, so does the loss: a hundredfold, whatever the machine's rounding."""
+    config = replace(CONFIG, lr=30.0, min_lr=0.0, decay="constant", clip=None, warmup=48, seed=2, epochs=5)
     best = train(config, out=tmp_path / "best", progress=False)
     last = train(replace(config, keep="last"), out=tmp_path / "last", progress=False)
     losses = [line["validation"]["loss"] for line in best.history]
