@@ -1,5 +1,6 @@
 """What `fastpe bench frameworks` compares with, checks before it times, and prints. No test here looks at a timing."""
 
+import contextlib
 import importlib.util
 import json
 from dataclasses import replace
@@ -210,6 +211,30 @@ def test_the_table(monkeypatch):
         (name, part) for name in features.FEATURES for part in (FORWARD, BOTH)
     ]
     assert all((row["times"] is None) is (row["feature"] == "none") for row in table["features"])
+
+
+@pytest.mark.parametrize(("effort", "processes"), [(turns.Effort(), 3), (turns.QUICK, 1)])
+def test_short_calls_are_timed_in_several_processes(monkeypatch, effort, processes):
+    made, times = [], {"fastpe": iter([3.0, 2.0, 4.0]), "sdpa": iter([6.0, 8.0, 5.0])}
+
+    def time(candidates, _):
+        for each in candidates:
+            each.seconds = [next(times[each.label.partition(" ")[0]])]
+
+    def prepare(candidates):
+        for each in candidates:
+            each.facts = {"results": framework_cases.sampled([np.ones(3)]), "seconds": 0.0}
+
+    monkeypatch.setattr(frameworks, "Worker", lambda *given: contextlib.nullcontext(made.append(given)))
+    monkeypatch.setattr(frameworks, "prepare", prepare)
+    monkeypatch.setattr(frameworks, "take_turns", time)
+    monkeypatch.setattr(frameworks, "CASES", [frameworks.Case("short", "decode", (64,), {"sdpa": {FORWARD: 1}}, 3)])
+    for rest in (decoding, features):
+        monkeypatch.setattr(rest, "measure", lambda *_: None)
+    (row,) = frameworks.measure(effort, silent, 1)["beside"]
+    ours, theirs = (2.0, 5.0) if processes == 3 else (3.0, 6.0)
+    assert len(made) == 2 * processes
+    assert (row["ms"], row["peers"]["sdpa"]["ms"]) == (1e3 * ours, 1e3 * theirs)
 
 
 def test_calls_of_seconds_take_few_turns():
