@@ -133,6 +133,8 @@ def attend_with(
 def _apart(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[Any, Any, Any] | None]:
     """What is given without options, and these, None where they are not of their types; a scale for each head is none.
     One by one, since a loop takes three times as long."""
+    if len(given) == 1 and type(given.get("scale")) is float:  # as models of transformers have it
+        return {}, (given["scale"], None, None)
     own = dict(given)
     scale, pairs, rectify = own.pop("scale", None), own.pop("pairs", None), own.pop("rectify", None)
     if type(scale) in _TENSORS:
