@@ -120,9 +120,8 @@ def differentiable(
             (douts, kept, tensors), dims = _split(flat, counts), _split(in_dims[1:], counts)
             every = *dims[:2], None, dims[2], *[None] * len(options)
             found, axes = _mapped_gradients(pull, folds)(info, every, douts, kept, wants, tensors, *options)
-            return tuple(found), tuple(
-                axes
-            )  # a list would be a constant to PyTorch: second derivatives 0, not an error
+            # a list would be a constant to PyTorch: second derivatives 0, not an error
+            return tuple(found), tuple(axes)
 
     def pull(douts: Any, kept: Any, wants: Any, tensors: Any, *options: Any) -> tuple[torch.Tensor, ...]:
         rest = ((len(douts), len(kept), len(tensors)), wants), options
