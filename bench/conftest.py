@@ -1,6 +1,7 @@
 """Settings of all benchmarks: compiled beforehand, one thread unless a test says otherwise; figures beside the peak."""
 
 from functools import cache
+from time import perf_counter
 
 import pytest
 
@@ -9,20 +10,24 @@ from fastpe.doctor import probe
 collect_ignore = ["bfloat16.py", "torch_gpt.py", "torch_train.py"]  # programs for the extra `peers`
 
 peak = cache(probe.sgemm_peak)
+_WARM_CALLS, _LONG = 3, 0.1  # calls beforehand, but one alone that takes so many seconds: it was long enough
 
 
 @pytest.fixture
 def measure(benchmark):
     """Call `measure(function, flop=..., bytes_moved=..., threads=...)`: warmed up, then timed, for as long as
-    ``--benchmark-max-time`` says, but five rounds at least.
+    ``--benchmark-max-time`` says, but as many rounds as `--benchmark-min-rounds` at least.
 
     FLOPs, bytes, their rates, and the share of the machine's own sgemm peak go into `extra_info`.
     """
 
     def run(function, *arguments, flop=0, bytes_moved=0, threads=1):
         benchmark.extra_info.update(flop=flop, bytes=bytes_moved)
-        for _ in range(3):
+        for _ in range(_WARM_CALLS):
+            begun = perf_counter()
             function(*arguments)
+            if perf_counter() - begun > _LONG:
+                break
         result = benchmark(function, *arguments)
         if benchmark.stats is not None:  # None with --benchmark-disable
             best = benchmark.stats.stats.min

@@ -4,6 +4,7 @@ errors."""
 from concurrent.futures import ThreadPoolExecutor
 
 import network_problems
+import numba
 import numpy as np
 import pytest
 import reflected_problems
@@ -15,7 +16,6 @@ from hypothesis import given, settings
 
 import fastpe
 from fastpe.functional import again, networks, plans, reflections, seen
-from fastpe.kernels.threads import default_threads
 
 pytestmark = pytest.mark.usefixtures("nothing_kept")
 
@@ -228,7 +228,7 @@ def test_every_layout(rng, layout, name):
 @pytest.mark.parametrize("name", ["network and offsets", "reflections", "reflections and a cap", "bands and others"])
 def test_lanes_change_no_bit(rng, monkeypatch, name):
     problems = [problem(rng, name, np.float32, 1, 700) for _ in range(2)]
-    for lanes in range(1, default_threads() + 1):
+    for lanes in range(1, numba.config.NUMBA_NUM_THREADS + 1):
         for module in (again, networks, plans, reflections):
             monkeypatch.setattr(module, "lanes_for", lambda work, tasks, lanes=lanes: lanes)
         check([*problems, *problems], fastpe.attention)

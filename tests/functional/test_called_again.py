@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import numba
 import numpy as np
 import pytest
 from array_kinds import gapped, read_only, stepped, transposed, unaligned
@@ -13,7 +14,6 @@ from fastpe import reference
 from fastpe.functional import again, seen
 from fastpe.kernels.attention import again as again_kernels
 from fastpe.kernels.attention.cells import FEW
-from fastpe.kernels.threads import default_threads
 
 OPTIONS = (
     {}, {"causal": True}, {"window": 9}, {"softcap": 2.0}, {"scale": 0.3}, {"return_lse": True}, {"tolerance": 0.0},
@@ -186,7 +186,7 @@ def test_lanes_change_no_bit(rng, monkeypatch, name, given):
     arrays = [x.astype(dtype_of(name)) for x in qkv(rng, m=700)]
     expected = reference_of(*arrays, given)
     counts = []
-    for lanes in range(1, default_threads() + 1):
+    for lanes in range(1, numba.config.NUMBA_NUM_THREADS + 1):
         monkeypatch.setattr(again, "lanes_for", lambda work, tasks, lanes=lanes: counts.append(tasks) or lanes)
         fastpe.attention(*arrays, **given)
         for _ in range(5):

@@ -245,18 +245,18 @@ def test_a_position_beyond_all_counting(rng):
 def test_little_work_wakes_nobody_and_much_work_has_the_same_bits_on_any_number_of_threads(rng, monkeypatch):
     little, much = qkv(rng), qkv(rng, 2, 4, 4, 1, 2000, 64)
     expected = [fastpe.attention(*each) for each in (little, much)]
-    before, lanes, run = numba.get_num_threads(), [], plans.run_apart
+    before, most, lanes, run = numba.get_num_threads(), numba.config.NUMBA_NUM_THREADS, [], plans.run_apart
     monkeypatch.setattr(plans, "run_apart", lambda count, *rest: lanes.append(count) or run(count, *rest))
     monkeypatch.setattr(again, "_kept", {})
     monkeypatch.setattr(again, "keep", lambda *_: None)
     try:
-        for threads in range(1, before + 1):
+        for threads in range(1, most + 1):
             numba.set_num_threads(threads)
             for each, exact in zip((little, much), expected, strict=True):
                 np.testing.assert_array_equal(fastpe.attention(*each), exact)
     finally:
         numba.set_num_threads(before)
-    assert lanes == [each for threads in range(1, before + 1) for each in (1, threads)]
+    assert lanes == [each for threads in range(1, most + 1) for each in (1, threads)]
 
 
 def test_threads_do_not_meet(rng):

@@ -3,11 +3,14 @@
 What calls of attention leave behind is forgotten for those that ask.
 """
 
+import os
+
 import numba
 import pytest
 
 from fastpe.encodings.registry import ENCODINGS
 from fastpe.functional import again, seen
+from fastpe.kernels import threads
 from fastpe.tasks.registry import TASKS
 
 
@@ -20,6 +23,13 @@ def unregistered(monkeypatch):
     yield
     for found in (ENCODINGS, TASKS):
         vars(found).pop("_offered", None)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Kernels take one thread where nobody says otherwise: workers side by side have a core each."""
+    if "PYTEST_XDIST_WORKER" in os.environ and threads._threads_started:
+        numba.set_num_threads(1)
 
 
 @pytest.fixture

@@ -240,7 +240,7 @@ def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, moves, ha
         return False
     if not has_columns(arrays):
         return drained(out, lse, arrays.sinks)
-    return raised(out, lse, of_slots[1].bases.reshape(lse.shape[0], lse.shape[1], 1), arrays.sinks)
+    return raised(out, lse, of_slots[1].bases, arrays.sinks)
 
 
 @allocating
@@ -273,13 +273,24 @@ def drained(out, lse, sinks):
 
 @allocating
 def raised(out, lse, bases, sinks):
-    """As `drained`, of lse that is less than it is by bases, which broadcast to it."""
+    """As `drained`, of lse that is less than it is by bases."""
+    rows, whole = lse.reshape(-1), np.empty(lse.shape)
+    sums = whole.reshape(-1)
+    _add_bases(rows, bases, 1.0, sums)
     if sinks.size:
-        whole = lse + bases
         drain_rows(out, whole, sinks)
-        lse[:] = whole - bases
-    lse[:] = lse + bases
+        _add_bases(sums, bases, -1.0, rows)  # rounded, as it is kept without them
+        _add_bases(rows, bases, 1.0, sums)
+    _add_bases(sums, bases[:0], 1.0, rows)
     return True
+
+
+@inner
+def _add_bases(source, bases, sign, target):
+    """Add one to each row, as many rows to each; all are flat."""
+    rows = source.size // max(bases.size, 1)
+    for row in range(source.size):
+        target[row] = source[row] + (sign * bases[row // rows] if bases.size else 0.0)
 
 
 @allocating
@@ -301,6 +312,7 @@ def _banded(crew, record, size, out, lse, q, k, v, given, slots):
         return False
     parts = words.size // OF_A_BAND
     outs, lses, whole = np.empty((parts, *out.shape), out.dtype), np.empty((parts, *lse.shape)), np.empty(lse.shape)
+    sums, bases = lses.reshape(parts, lse.size), of_slots[1].bases
     for number in range(parts):
         band = band_at(words[number * OF_A_BAND :], sizes)
         spans, low, high = spans_of_band(band[2], arrays.spans, sizes)
@@ -309,7 +321,7 @@ def _banded(crew, record, size, out, lse, q, k, v, given, slots):
         seen = lengths, starts, spans, mask, occupied, bias, scale
         board[:] = 0
         changing = pointer(board), outs[number], lse, arenas, case, table, rows, seen
-        of_slots[1].bases[:] = 0.0
+        bases[:] = 0.0
         if slots is None:
             takes = takes and run_kept(crew, body, changing)
         else:
@@ -317,10 +329,8 @@ def _banded(crew, record, size, out, lse, q, k, v, given, slots):
         hold(board)
         if not takes:
             return False
-        lses[number] = lse
-        if has_columns(arrays):
-            lses[number] += of_slots[1].bases.reshape(lse.shape[0], lse.shape[1], 1)
+        _add_bases(lse.reshape(-1), bases if has_columns(arrays) else bases[:0], 1.0, sums[number])
     weigh_parts(lses, arrays.sinks, whole)
     mix_parts(outs, lses, out)
-    lse[:] = whole
+    _add_bases(whole.reshape(-1), bases[:0], 1.0, lse.reshape(-1))
     return True

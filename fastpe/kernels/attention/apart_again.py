@@ -225,7 +225,8 @@ def _spans_of(sizes, arrays, spans, intervals):
 def _numbers(lengths, starts):
     """`Tokens.lengths`."""
     found = np.empty((starts.size, 3), np.int64)
-    found[:, :2], found[:, 2] = lengths, starts
+    for b in range(starts.size):
+        found[b, 0], found[b, 1], found[b, 2] = lengths[b, 0], lengths[b, 1], starts[b]
     return found
 
 
@@ -269,4 +270,4 @@ def _run(crew, record, first, dropout, rows, seen, slots):
 
 @allocating
 def _finished(out, lse, bases, sinks, is_raised):
-    return raised(out, lse, bases, sinks) if is_raised else drained(out, lse, sinks)
+    return raised(out, lse, bases.reshape(-1), sinks) if is_raised else drained(out, lse, sinks)

@@ -122,12 +122,12 @@ def weigh(lses, sinks, lse):
 def mix_parts(outs, weights, out):
     """out, the sum of those of parts by their weights, which are rounded first."""
     parts, samples, heads, queries, width = outs.shape
-    factors = np.empty(weights.shape, out.dtype)
-    factors[:] = weights
-    out[:] = 0.0
+    factor = np.empty(1, out.dtype)
     for b in range(samples):
         for h in range(heads):
             for i in range(queries):
+                out[b, h, i] = 0.0
                 for number in range(parts):
+                    factor[0] = weights[number, b, h, i]
                     for c in range(width):
-                        out[b, h, i, c] += outs[number, b, h, i, c] * factors[number, b, h, i]
+                        out[b, h, i, c] += outs[number, b, h, i, c] * factor[0]
