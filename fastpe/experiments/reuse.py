@@ -5,6 +5,7 @@ versions and the CPU are those it was made with. The name of a run folder carrie
 of them never meet in one folder.
 """
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,15 @@ _APART = ("pictures", "theory")  # rooms that no run enters
 
 def identity(config: TrainConfig) -> str:
     """Digest of everything that the bits of a run depend on."""
-    sources = {"sources": _jit.source_digest(without=_APART), "encodings": registry.own_files(config.encoding)}
+    sources = {"sources": _sources(), "encodings": registry.own_files(config.encoding)}
     material = {"config": config.to_dict(), **sources, **config_file.environment()}
     return config_file.digest(material)
+
+
+@cache
+def _sources() -> str:
+    """Of fastpe's own files, when the first run of this process asks: reading them takes longer than a small run."""
+    return _jit.source_digest(without=_APART)
 
 
 def read(folder: Path, config: TrainConfig, key: str) -> dict[str, Any] | None:

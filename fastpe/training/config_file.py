@@ -5,6 +5,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -139,7 +140,7 @@ def environment() -> dict[str, dict[str, Any]]:
         "versions": {
             "fastpe": fastpe.__version__,
             "python": platform.python_version(),
-            **{name: metadata.version(name) for name in _PACKAGES},
+            **_versions(),
         },
         "cpu": {
             "name": binding.get_host_cpu_name(),
@@ -148,6 +149,11 @@ def environment() -> dict[str, dict[str, Any]]:
             "vectors": [name for name in _VECTOR_FEATURES if features.get(name)],
         },
     }
+
+
+@cache
+def _versions() -> dict[str, str]:
+    return {name: metadata.version(name) for name in _PACKAGES}
 
 
 def note_environment(record: dict[str, Any]) -> str | None:

@@ -39,7 +39,7 @@ WILD = replace(
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(no_pdf_at_all, tmp_path_factory):
     """A study that chooses, made."""
     return compare(STUDY, out=tmp_path_factory.mktemp("studies") / "study", workers=1)
 

@@ -135,7 +135,7 @@ def test_one_command_at_a_time_in_a_folder(tmp_path):
     assert f"another process is working in {tmp_path}" in done.stderr
 
 
-def test_a_disk_that_fills_while_the_report_is_written_leaves_whole_files(tiny, tmp_path, monkeypatch):
+def test_a_disk_that_fills_while_the_report_is_written_leaves_whole_files(tiny, no_pdf, tmp_path, monkeypatch):
     assert call("--quick", "--seeds", 1, "--workers", 1, "--out", tmp_path / "out").exit_code == 0
     before = {entry.name: entry.read_bytes() for entry in (tmp_path / "out").iterdir() if entry.is_file()}
     move = os.replace

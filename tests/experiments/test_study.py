@@ -156,7 +156,7 @@ def test_shards_make_the_same_files_byte_for_byte(made, tmp_path):
     assert (tmp_path / "whole" / "results.md").read_bytes() == (made.out / "results.md").read_bytes()
 
 
-def test_a_run_that_fails_is_counted_and_the_rest_goes_on(tmp_path):
+def test_a_run_that_fails_is_counted_and_the_rest_goes_on(no_pdf, tmp_path):
     """One seed of one encoding diverges."""
     study = Study({"nope": {}, "wild": {"encoding": "nope", "lr": 1e30}}, ["running_sum"], seeds=2, settings=SMALL)
     found = compare(study, out=tmp_path / "out", workers=1)
@@ -172,7 +172,7 @@ def test_a_run_that_fails_is_counted_and_the_rest_goes_on(tmp_path):
     assert json.dumps(merged.summary) == json.dumps(found.summary)
 
 
-def test_the_same_encoding_under_two_names_finds_nothing(tmp_path):
+def test_the_same_encoding_under_two_names_finds_nothing(no_pdf, tmp_path):
     study = Study({"nope": {}, "again": {"encoding": "nope"}}, ["reverse"], seeds=6, settings=SMALL)
     found = compare(study, out=tmp_path / "out", workers=1)
     assert {each["verdict"] for each in found.summary["comparisons"]} == {"not told apart"}
@@ -247,7 +247,7 @@ def test_single_runs_make_a_report(made, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"report"}
 
 
-def test_runs_that_differ_in_settings_are_told_apart(tmp_path):
+def test_runs_that_differ_in_settings_are_told_apart(no_pdf, tmp_path):
     own = {
         "alibi": {},
         "steep": {"encoding": "alibi", "options": {"slope": 0.5}},
@@ -278,7 +278,7 @@ def test_cells_of_several_cpus_are_marked(made, tmp_path):
                if line.startswith(("| rope |", "| alibi |", "| nope |")))  # fmt: skip
 
 
-def test_thousands_of_runs_are_summed_up():
+def test_thousands_of_runs_are_summed_up(no_pdf):
     """And the page of 20 encodings, 10 tasks and 10 seeds is below a megabyte; simulated results."""
     names = ["nope", "alibi", "rope", "t5", "fire"] + [f"alibi{k}" for k in range(15)]
     encodings = {name: {"encoding": "alibi" if name.startswith("alibi") else name} for name in names}

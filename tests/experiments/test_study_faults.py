@@ -19,7 +19,7 @@ STUDY = Study(["alibi", "nope", "rope"], ["reverse", "running_sum"], seeds=2, se
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(no_pdf_at_all, tmp_path_factory):
     """A small study, made."""
     return compare(STUDY, out=tmp_path_factory.mktemp("studies") / "study", workers=1)
 

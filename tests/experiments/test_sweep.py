@@ -55,7 +55,7 @@ def test_a_result_is_reused_only_for_the_same_run(finished, monkeypatch):
         assert do(root, [SMALL, replace(SMALL, seed=1)])[1] == found
     before = jobs[0].identity
     assert reuse.identity(replace(SMALL, batch=31)) != before
-    monkeypatch.setattr(reuse._jit, "source_digest", lambda without=(): "other sources")
+    monkeypatch.setattr(reuse, "_sources", lambda: "other sources")
     assert reuse.identity(SMALL) != before
 
 

@@ -11,6 +11,7 @@ import pytest
 from fastpe.encodings.registry import ENCODINGS
 from fastpe.functional import again, seen
 from fastpe.kernels import threads
+from fastpe.pictures import canvas
 from fastpe.tasks.registry import TASKS
 
 
@@ -30,6 +31,20 @@ def one_thread():
     """Kernels take one thread where nobody says otherwise: workers side by side have a core each."""
     if "PYTEST_XDIST_WORKER" in os.environ and threads._threads_started:
         numba.set_num_threads(1)
+
+
+@pytest.fixture
+def no_pdf(monkeypatch):
+    """Studies leave no PDF, which takes matplotlib a second."""
+    monkeypatch.setattr(canvas, "find_spec", lambda name: None)
+
+
+@pytest.fixture(scope="module")
+def no_pdf_at_all():
+    """As `no_pdf`, for a whole module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(canvas, "find_spec", lambda name: None)
+        yield
 
 
 @pytest.fixture
