@@ -191,7 +191,7 @@ class Again:
         self.size, self.return_lse, self.given = size, return_lse, shapes_of(given)
         of_kernels = _OF_KERNELS if self.bits is None else _OF_KERNELS | {"growth"}  # which else is of rows
         slots = True if dropout or (given and given.keys() & of_kernels) else None
-        moves = True if given and given.keys() & _MOVES and self.bits is None else None  # halves are not mapped
+        moves = True if given and given.keys() & _MOVES and self.bits is None else None  # halves have one kind
         # with slots of the kernels it is compiled for both: one kind less
         turns = True if slots or (given and given.keys() & _TURNS) else None
         rest = SLOTS_OF_INPUTS if slots else ROWS_OF_INPUTS if given is None else SEEN_OF_INPUTS

@@ -122,12 +122,13 @@ def weigh(lses, sinks, lse):
 def mix_parts(outs, weights, out):
     """out, the sum of those of parts by their weights, which are rounded first."""
     parts, samples, heads, queries, width = outs.shape
-    factor = np.empty(1, out.dtype)
+    rounded = np.empty(1, out.dtype)
     for b in range(samples):
         for h in range(heads):
             for i in range(queries):
                 out[b, h, i] = 0.0
                 for number in range(parts):
-                    factor[0] = weights[number, b, h, i]
+                    rounded[0] = weights[number, b, h, i]
+                    factor = rounded[0]
                     for c in range(width):
-                        out[b, h, i, c] += outs[number, b, h, i, c] * factor[0]
+                        out[b, h, i, c] += outs[number, b, h, i, c] * factor
