@@ -144,7 +144,7 @@ def test_exceptions_sent_to_a_thread_keep_nobody_out():
 
     thread = threading.Thread(target=work)
     thread.start()
-    for number in range(1, 61):
+    for number in range(1, 201):
         wait_for(entries, entries[0] + 1)  # it is where exceptions are caught
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(TimeoutError))
         assert entered(one)

@@ -103,8 +103,8 @@ def test_where_pytorch_does_not_say_where_tensors_lie_the_way_is_longer(qkv, mon
 @pytest.mark.parametrize("heads", [1, 3, 8, 13])
 def test_little_work_is_the_same_on_any_number_of_threads(heads):
     """So little that a lane claims all of its share at once; and more, of which it claims some at a time."""
-    before, own = torch.get_num_threads(), numba.get_num_threads()
-    numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
+    before = torch.get_num_threads()
+    numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)  # which `nothing_kept` sets back
     made = torch.Generator().manual_seed(heads)
     for keys in (40, 64, 200, 500):
         q, k, v = (torch.randn(1, heads, rows, 64, generator=made) for rows in (1, keys, keys))
@@ -118,7 +118,6 @@ def test_little_work_is_the_same_on_any_number_of_threads(heads):
                         assert torch.equal(fastpe.torch.attention(q, k, v, **given), expected)
             finally:
                 torch.set_num_threads(before)
-    numba.set_num_threads(own)
 
 
 def test_a_seed_is_drawn_once_whatever_was_called_before(qkv):

@@ -282,7 +282,7 @@ for name in "warm", "timed":
 duration = time.monotonic() - begin
 draw = random.Random(20250611)
 kills = 0
-for number in range(5):
+for number in range(10):
     path, killed = folder / str(number), False
     while not killed:  # a run that ended before its kill is none
         shutil.rmtree(path, ignore_errors=True)
@@ -303,6 +303,6 @@ def test_sigkill_at_random_moments_changes_no_bit(tmp_path):
     train(config, out=tmp_path / "whole")
     command = [sys.executable, "-c", KILL, json.dumps(config.to_dict()), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert int(done.stdout) == 5, done.stderr
-    for number in range(5):
+    assert int(done.stdout) == 10, done.stderr
+    for number in range(10):
         assert same_model(tmp_path / str(number), (tmp_path / "whole",))

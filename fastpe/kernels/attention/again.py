@@ -273,7 +273,7 @@ def drained(out, lse, sinks):
 
 @allocating
 def raised(out, lse, bases, sinks):
-    """As `drained`, of lse that is less than it is by bases."""
+    """As `drained`, of lse that is less than it is by bases: flat, one for each head, or for each row."""
     rows, whole = lse.reshape(-1), np.empty(lse.shape)
     sums = whole.reshape(-1)
     _add_bases(rows, bases, 1.0, sums)
@@ -287,7 +287,7 @@ def raised(out, lse, bases, sinks):
 
 @inner
 def _add_bases(source, bases, sign, target):
-    """Add one to each row, as many rows to each; all are flat."""
+    """Each row and its base, where there are any; as many rows follow each other with each. All are flat."""
     rows = source.size // max(bases.size, 1)
     for row in range(source.size):
         target[row] = source[row] + (sign * bases[row // rows] if bases.size else 0.0)
