@@ -20,13 +20,13 @@ from fastpe.functional.grown import grown, reads_as_they_lie
 from fastpe.functional.layouts import address_of, contiguous
 from fastpe.functional.places import BANDS, OF_BANDS, places_of, sizes_of
 from fastpe.kernels._jit import direct, strided
+from fastpe.kernels.at_address import LAYOUT
 from fastpe.kernels.attention import again
 from fastpe.kernels.attention.banded import OF_A_BAND
 from fastpe.kernels.attention.cells import FEW
 from fastpe.kernels.attention.given import NUMBER, WORDS, Given, Sizes
 from fastpe.kernels.attention.records import ROWS_OF_INPUTS, SEEN_OF_INPUTS, SLOTS_OF_INPUTS, Inputs
 from fastpe.kernels.dropout import Dropout
-from fastpe.kernels.kept import LAYOUT
 from fastpe.kernels.simd import bits_of
 from fastpe.kernels.threads import lanes_for, run_again
 

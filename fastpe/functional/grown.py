@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from fastpe.functional.axes import Array
+from fastpe.kernels.at_address import LAYOUT
 from fastpe.kernels.attention import records
 from fastpe.kernels.attention.again import BODY, FRONT, HEAD, OF_CASE, SLOPES, STRIPS, TABLE, TILES
 from fastpe.kernels.attention.cells import TILE_KEYS
 from fastpe.kernels.attention.given import SIZES, Sizes
 from fastpe.kernels.attention.records import BATCH, ROWS, SLOTS
-from fastpe.kernels.kept import LAYOUT
 
 Shape = tuple[int, ...]
 Given = Mapping[str, tuple[int, Shape, Shape]]

@@ -32,11 +32,11 @@ import zlib
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.errors import RequireLiteralValue
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
 from fastpe.kernels._jit import CHECK_BOUNDS
+from fastpe.kernels.at_address import AXES
 from fastpe.kernels.threads import call_lanes, thunk_of, uncounted
 
 _I64 = ir.IntType(64)
@@ -107,7 +107,7 @@ def is_laid_out(typingctx, x, layout, place):
     """Whether x has the four axes, and the strides in bytes, that stand in an array from `place` on, and is aligned."""
 
     def emit(context, b, signature, values):
-        if x.ndim != _AXES:
+        if x.ndim != AXES:
             return cgutils.false_bit
         array, words = make_array(x)(context, b, values[0]), make_array(layout)(context, b, values[1]).data
         shape, strides = cgutils.unpack_tuple(b, array.shape), cgutils.unpack_tuple(b, array.strides)
@@ -122,114 +122,6 @@ def is_laid_out(typingctx, x, layout, place):
         return b.and_(held, b.icmp_signed("==", beyond, ir.Constant(_I64, 0)))
 
     return types.boolean(x, layout, types.intp), emit
-
-
-_AXES = 4
-LAYOUT = 2 * _AXES
-"""Elements that `is_laid_out` reads."""
-
-
-@intrinsic
-def array_at(typingctx, address, layout, place, like):
-    """The array at an address that has such axes and strides, and elements as another array has."""
-    kind = types.Array(like.dtype, _AXES, "A")
-
-    def emit(context, b, signature, values):
-        first = make_array(layout)(context, b, values[1]).data
-        words = [b.load(b.gep(first, [b.add(values[2], ir.Constant(_I64, word))])) for word in range(LAYOUT)]
-        made = make_array(kind)(context, b)
-        data = b.inttoptr(values[0], made.data.type)
-        size = make_array(like)(context, b, values[3]).itemsize
-        populate_array(
-            made, data=data, shape=words[:_AXES], strides=words[_AXES:], itemsize=size, meminfo=None, parent=None
-        )
-        return made._getvalue()
-
-    return kind(types.intp, layout, types.intp, like), emit
-
-
-@intrinsic
-def numbers_at(typingctx, array, place, count):
-    """The `count` elements of an array from `place` on, as a tuple."""
-    if not isinstance(count, types.IntegerLiteral):
-        raise RequireLiteralValue("count")
-    made = types.UniTuple(array.dtype, count.literal_value)
-
-    def emit(context, b, signature, values):
-        first = b.gep(make_array(array)(context, b, values[0]).data, [values[1]])
-        found = [b.load(b.gep(first, [ir.Constant(_I64, number)])) for number in range(len(made))]
-        return context.make_tuple(b, made, found)
-
-    return made(array, types.intp, count), emit
-
-
-@intrinsic
-def float_at(typingctx, array, place):
-    """The element of an array of words at a place, of which it is the bits."""
-
-    def emit(context, b, signature, values):
-        word = b.gep(make_array(array)(context, b, values[0]).data, [values[1]])
-        return b.load(b.bitcast(word, ir.DoubleType().as_pointer()))
-
-    return types.float64(array, types.intp), emit
-
-
-@intrinsic
-def table_at(typingctx, array, place, rows, columns):
-    """The elements of an array from `place` on in so many rows, as an array that nobody counts references to."""
-    kind = types.Array(array.dtype, 2, "C")
-
-    def emit(context, b, signature, values):
-        own, made = make_array(array)(context, b, values[0]), make_array(kind)(context, b)
-        strides = [b.mul(values[3], own.itemsize), own.itemsize]
-        data = b.gep(own.data, [values[1]])
-        populate_array(
-            made, data=data, shape=values[2:], strides=strides, itemsize=own.itemsize, meminfo=None, parent=None
-        )
-        return made._getvalue()
-
-    return kind(array, types.intp, types.intp, types.intp), emit
-
-
-@intrinsic
-def words_at(typingctx, address, shape):
-    """The array of int64 that lies at an address in one piece, of such a shape; nobody counts references to it."""
-    kind = types.Array(types.int64, len(shape), "C")
-
-    def emit(context, b, signature, values):
-        made, sizes, step = make_array(kind)(context, b), cgutils.unpack_tuple(b, values[1]), ir.Constant(_I64, 8)
-        strides = [step]
-        for size in sizes[:0:-1]:
-            strides.insert(0, b.mul(strides[0], size))
-        data = b.inttoptr(values[0], made.data.type)
-        populate_array(made, data=data, shape=sizes, strides=strides, itemsize=step, meminfo=None, parent=None)
-        return made._getvalue()
-
-    return kind(address, shape), emit
-
-
-@intrinsic
-def arrays_at(typingctx, addresses, counts, count, dtype):
-    """The first `count` arrays at addresses, of as many elements as `counts` says; one without elements lies where
-    these do."""
-    if not isinstance(count, types.IntegerLiteral):
-        raise RequireLiteralValue("count")
-    kind, number = types.Array(dtype.dtype, 1, "C"), count.literal_value
-    made = types.UniTuple(kind, number)
-
-    def emit(context, b, signature, values):
-        of_addresses, of_counts = (make_array(signature.args[x])(context, b, values[x]).data for x in range(2))
-        found, step = [], ir.Constant(_I64, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
-        for place in range(number):
-            each = make_array(kind)(context, b)
-            address, size = (b.load(b.gep(x, [ir.Constant(_I64, place)])) for x in (of_addresses, of_counts))
-            none = b.icmp_signed("==", size, ir.Constant(_I64, 0))
-            data = b.select(none, b.bitcast(of_counts, each.data.type), b.inttoptr(address, each.data.type))
-            populate_array(each, data=data, shape=[size], strides=[step], itemsize=step, meminfo=None, parent=None)
-            found.append(each._getvalue())
-        return context.make_tuple(b, made, found)
-
-    return made(addresses, counts, count, dtype), emit
 
 
 @intrinsic

@@ -167,7 +167,8 @@ def test_a_value_that_is_no_switch_is_refused(monkeypatch):
 
 def test_memory_is_reached_through_pointers_alone():
     """An address that is made elsewhere is not checked; `kept` makes those of fields of a record that it laid down,
-    `dlpack` those of the sizes and strides that another library says a tensor has."""
+    `at_address` those of numbers among words, and of arrays, which know their ends, `dlpack` those of the sizes and
+    strides that another library says a tensor has."""
     package = Path(_jit.__file__).parents[1]
     makers = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if ".gep(" in path.read_text()}
-    assert makers == {"kernels/simd/pointers.py", "kernels/kept.py", "kernels/dlpack.py"}
+    assert makers == {f"kernels/{name}.py" for name in ("at_address", "dlpack", "kept", "simd/pointers")}

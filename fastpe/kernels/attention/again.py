@@ -6,7 +6,8 @@ another number of keys.
 
 import numpy as np
 
-from fastpe.kernels._jit import allocating, entry, inner
+from fastpe.kernels._jit import allocating, entry, inlined, inner
+from fastpe.kernels.at_address import LAYOUT, array_at, float_at, numbers_at, table_at, tuple_at, within, words_at
 from fastpe.kernels.attention.banded import (
     OF_A_BAND,
     are_bands,
@@ -26,8 +27,11 @@ from fastpe.kernels.attention.given import (
     dropout_of,
     given_at,
     has_columns,
-    seen_of,
-    slots_of,
+    looked_at,
+    place_of_bases,
+    seen_in,
+    size_of_memory,
+    slots_in,
 )
 from fastpe.kernels.attention.records import COLUMNS, SLOTS, Case, Options
 from fastpe.kernels.attention.turns import has_turns, turned_of, turned_of_halves
@@ -35,19 +39,9 @@ from fastpe.kernels.attention.unfolding import are_finite
 from fastpe.kernels.board import BOARD
 from fastpe.kernels.dlpack import LAYOUT as LAYOUT_OF_TENSOR
 from fastpe.kernels.dlpack import locate
-from fastpe.kernels.kept import (
-    LAYOUT,
-    array_at,
-    float_at,
-    is_laid_out,
-    numbers_at,
-    run_kept,
-    start_within,
-    table_at,
-    words_at,
-)
+from fastpe.kernels.kept import is_laid_out, run_kept, start_within
 from fastpe.kernels.narrow import round_into, widened
-from fastpe.kernels.simd import hold, pointer
+from fastpe.kernels.simd import pointer
 from fastpe.kernels.unlocked import unlocked
 
 AT = 3
@@ -212,54 +206,59 @@ def _rounded(crew, record, size, out, lse, q, k, v, given, slots, turns, moves):
 @allocating
 def _again(crew, record, size, out, lse, q, k, v, given, slots, turns, moves, halves):
     """halves: True where keys are of half precision, which nothing maps here; else None."""
-    body, board, arenas = record[BODY:], np.zeros(BOARD, np.int64), np.empty((crew[1], size), out.dtype)
-    case, table = _case_and_table(record)
-    first = pointer(board), out, lse, arenas, case, table
+    arenas = np.empty((crew[1], size), out.dtype)
     if given is None:
-        done = run_kept(crew, body, (*first, (q, q, k, k, v, q[:0])))
-        hold(board)
-        return done
-    sizes = Sizes(*numbers_at(record, FRONT, SIZES))
-    arrays = given_at(given, record[_COUNTS:HEAD], out)
-    fits, seen = seen_of(sizes, arrays, out)
-    if not (fits and are_finite(arrays.sinks)):
+        memory = np.zeros(BOARD, np.int64)
+        return _run(crew, record, memory, (out, lse, arenas), (q, q, k, k, v, q[:0]), None, None, None, None, None)
+    sizes, arrays = tuple_at(Sizes, record, FRONT), given_at(given, record[_COUNTS:HEAD], out)
+    memory = np.zeros(size_of_memory(sizes, arrays, out), np.int64)
+    if not looked_at(memory, sizes, arrays, out, slots):
         return False
-    takes, rows = _turned(crew, sizes, arrays, q, k, v, turns, moves, halves)
-    if not takes:
+    takes, rows = _turned(crew, memory, sizes, arrays, q, k, v, turns, moves, halves)
+    if not (takes and _run(crew, record, memory, (out, lse, arenas), rows, None, sizes, arrays, given, slots)):
         return False
-    if slots is None:
-        done = run_kept(crew, body, (*first, rows, seen))
-        hold(board)
-        return done and drained(out, lse, arrays.sinks)
-    takes, of_slots = slots_of(sizes, arrays, out)
-    if not takes:
-        return False
-    done = run_kept(crew, body, (*first, rows, seen, of_slots, dropout_of(given)))
-    hold(board)
-    if not done:
-        return False
-    if not has_columns(arrays):
+    if slots is None or not has_columns(arrays):
         return drained(out, lse, arrays.sinks)
-    return raised(out, lse, of_slots[1].bases, arrays.sinks)
+    bases = within(memory, place_of_bases(sizes, arrays, out), (sizes.samples * sizes.heads,), np.float64)
+    return raised(out, lse, bases, arrays.sinks)
 
 
-@allocating
+@inlined
+def _run(crew, record, memory, made, rows, spans, sizes, arrays, given, slots):
+    """Run the record with what is in memory; False where it is of calls that take something else.
+
+    made: output, lse, and the memory of lanes. spans: in the place of those that are given, or None.
+    """
+    body, (out, lse, arenas), (case, table) = record[BODY:], made, _case_and_table(record)
+    first = pointer(memory), out, lse, arenas, case, table, rows
+    if given is None:
+        return run_kept(crew, body, first)
+    lengths, starts, own, mask, tiles, bias, scale = seen_in(memory, sizes, arrays, out)
+    if spans is not None:
+        own = spans
+    seen = lengths, starts, own, mask, tiles, bias, scale
+    if slots is None:
+        return run_kept(crew, body, (*first, seen))
+    return run_kept(crew, body, (*first, seen, slots_in(memory, sizes, arrays, out), dropout_of(given)))
+
+
+@inlined
 def _case_and_table(record):
     before, after = numbers_at(record, HEAD, _BEFORE), numbers_at(record, _AFTER, _REST)
     return (*before, float_at(record, _SOFTCAP), *after), table_at(record, TABLE, _SLOTS, _COLUMNS)
 
 
 @allocating
-def _turned(crew, sizes, arrays, q, k, v, turns, moves, halves):
+def _turned(crew, memory, sizes, arrays, q, k, v, turns, moves, halves):
     """The rows that kernels read; before them, whether attention takes what turns and scales them."""
     if turns is None or not has_turns(arrays):
         return True, (q, q, k, k, v, q[:0])
     if halves is None:
-        takes, qr, kr, products = turned_of((crew[0], crew[1], crew[1]), sizes, arrays, q, k, moves)
+        takes, qr, kr, products = turned_of((crew[0], crew[1], crew[1]), memory, sizes, arrays, q, k, moves)
         if arrays.polar.size:  # nothing reads rows before they were lifted
             return takes, (qr, qr, kr, kr, v, products)
         return takes, (q, qr, k, kr, v, products)
-    takes, qr, products = turned_of_halves((crew[0], crew[1], crew[1]), sizes, arrays, q, k)
+    takes, qr, products = turned_of_halves((crew[0], crew[1], crew[1]), memory, sizes, arrays, q, k)
     return takes, (qr if arrays.polar.size else q, qr, k, k, v, products)
 
 
@@ -303,34 +302,32 @@ def _banded_halves(crew, record, size, out, lse, q, k, v, given, slots):
 
 @allocating
 def _banded(crew, record, size, out, lse, q, k, v, given, slots):
-    body, board, arenas = record[BODY:], np.zeros(BOARD, np.int64), np.empty((crew[1], size), out.dtype)
-    (case, table), sizes = _case_and_table(record), Sizes(*numbers_at(record, FRONT, SIZES))
-    arrays, words = given_at(given, record[_COUNTS:HEAD], out), given[WORDS:]
-    fits, (lengths, starts, _, mask, occupied, bias, scale) = seen_of(sizes, arrays, out)
-    takes, of_slots = slots_of(sizes, arrays, out)
-    if not (fits and takes and are_finite(arrays.sinks) and are_finite(arrays.theta) and are_bands(words, sizes)):
+    sizes, arrays, words = tuple_at(Sizes, record, FRONT), given_at(given, record[_COUNTS:HEAD], out), given[WORDS:]
+    memory, arenas = np.zeros(size_of_memory(sizes, arrays, out), np.int64), np.empty((crew[1], size), out.dtype)
+    fits = looked_at(memory, sizes, arrays, out, True)
+    if not (fits and are_finite(arrays.theta) and are_bands(words, sizes)):
         return False
-    parts = words.size // OF_A_BAND
+    parts, first = words.size // OF_A_BAND, place_of_bases(sizes, arrays, out)
+    bases = within(memory, first, (sizes.samples * sizes.heads,), np.float64)
     outs, lses, whole = np.empty((parts, *out.shape), out.dtype), np.empty((parts, *lse.shape)), np.empty(lse.shape)
-    sums, bases = lses.reshape(parts, lse.size), of_slots[1].bases
+    sums = lses.reshape(parts, lse.size)
     for number in range(parts):
         band = band_at(words[number * OF_A_BAND :], sizes)
         spans, low, high = spans_of_band(band[2], arrays.spans, sizes)
         takes, qr, kr = rows_of_band(sizes, arrays, band, low, high, q, k)
-        rows = q, qr, k, kr, v, q[:0]
-        seen = lengths, starts, spans, mask, occupied, bias, scale
-        board[:] = 0
-        changing = pointer(board), outs[number], lse, arenas, case, table, rows, seen
-        bases[:] = 0.0
-        if slots is None:
-            takes = takes and run_kept(crew, body, changing)
-        else:
-            takes = takes and run_kept(crew, body, (*changing, of_slots, dropout_of(given)))
-        hold(board)
-        if not takes:
+        rows, made = (q, qr, k, kr, v, q[:0]), (outs[number], lse, arenas)
+        _clear(memory[:BOARD])
+        _clear(bases)
+        if not (takes and _run(crew, record, memory, made, rows, spans, sizes, arrays, given, slots)):
             return False
         _add_bases(lse.reshape(-1), bases if has_columns(arrays) else bases[:0], 1.0, sums[number])
     weigh_parts(lses, arrays.sinks, whole)
     mix_parts(outs, lses, out)
     _add_bases(whole.reshape(-1), bases[:0], 1.0, lse.reshape(-1))
     return True
+
+
+@inner
+def _clear(x):
+    for place in range(x.size):
+        x[place] = 0

@@ -6,14 +6,23 @@ On those ways a query reads keys by itself, so that they are turned in memory.
 import numpy as np
 
 from fastpe.kernels._jit import allocating, entry
+from fastpe.kernels.at_address import numbers_at, tuple_at
 from fastpe.kernels.attention.again import AT, FRONT, HEAD, as_before, drained, qkv_at, raised, where_they_lie
-from fastpe.kernels.attention.given import NUMBER, SIZES, Sizes, dropout_of, given_at, seen_of, slots_of
+from fastpe.kernels.attention.given import (
+    NUMBER,
+    Sizes,
+    dropout_of,
+    given_at,
+    looked_at,
+    seen_of,
+    size_of_memory,
+    slots_of,
+)
 from fastpe.kernels.attention.mlp_calls import MlpInputs, MlpOutputs
 from fastpe.kernels.attention.reflected import Tokens
 from fastpe.kernels.attention.turns import turned_in_memory
 from fastpe.kernels.attention.unfolding import are_finite
-from fastpe.kernels.board import BOARD
-from fastpe.kernels.kept import numbers_at, run_kept, start_within
+from fastpe.kernels.kept import run_kept, start_within
 from fastpe.kernels.narrow import round_into, widened
 from fastpe.kernels.simd import hold, pointer
 
@@ -124,9 +133,10 @@ def _network_halves(crew, record, size, out, lse, q, k, v, given):
 @allocating
 def _reflected(crew, record, size, out, lse, rows, given):
     level, window, is_raised, _, masked = numbers_at(record, HEAD, OWN)
-    sizes = Sizes(*numbers_at(record, FRONT, SIZES))
+    sizes = tuple_at(Sizes, record, FRONT)
     arrays = given_at(given, record[HEAD - NUMBER : HEAD], out)
-    takes, rows, seen, slots = _looked(crew, sizes, arrays, masked, out, rows)
+    memory = np.zeros(size_of_memory(sizes, arrays, out), np.int64)
+    takes, rows, seen, slots = _looked(crew, memory, sizes, arrays, masked, out, rows)
     if not (takes and are_finite(arrays.reflectors) and are_finite(arrays.reflect)):
         return False
     (_, qr, _, kr, v, nothing), (lengths, starts, spans, _, _, _, scale) = rows, seen
@@ -135,19 +145,20 @@ def _reflected(crew, record, size, out, lse, rows, given):
         _numbers(lengths, starts), _near(sizes, arrays, masked, spans, starts, window).reshape(-1),
         arrays.key_offset, np.array([np.finfo(out.dtype).min, out.dtype.type(1.0)]),
     )  # fmt: skip
-    board, bases = np.zeros(BOARD, np.int64), _cleared(out, lse, is_raised)
+    bases = _cleared(out, lse, is_raised)
     arenas = np.zeros((crew[1], size), out.dtype)
-    first = pointer(board), out.reshape(-1), lse.reshape(-1), bases.reshape(-1), arenas, tokens
+    first = pointer(memory), out.reshape(-1), lse.reshape(-1), bases.reshape(-1), arenas, tokens
     done = _run(crew, record, first, dropout_of(given), rows, seen, slots)
-    hold(board)
+    hold(memory)
     return done and _finished(out, lse, bases, arrays.sinks, is_raised)
 
 
 @allocating
 def _networked(crew, record, size, out, lse, rows, given):
-    is_raised, masked, sizes = record[HEAD + 2], record[BODY - 1], Sizes(*numbers_at(record, FRONT, SIZES))
+    is_raised, masked, sizes = record[HEAD + 2], record[BODY - 1], tuple_at(Sizes, record, FRONT)
     arrays = given_at(given, record[HEAD - NUMBER : HEAD], out)
-    takes, rows, seen, slots = _looked(crew, sizes, arrays, masked, out, rows)
+    memory = np.zeros(size_of_memory(sizes, arrays, out), np.int64)
+    takes, rows, seen, slots = _looked(crew, memory, sizes, arrays, masked, out, rows)
     if not (takes and are_finite(arrays.mlp_in) and are_finite(arrays.mlp_bias) and are_finite(arrays.mlp_out)):
         return False
     (_, qr, _, kr, v, none), (lengths, starts, spans, _, _, bias, scale) = rows, seen
@@ -155,32 +166,32 @@ def _networked(crew, record, size, out, lse, rows, given):
         qr, kr, v, bias, arrays.scores, arrays.values, slots[0].indices, scale, arrays.mlp_in, arrays.mlp_bias,
         arrays.mlp_out, lengths, starts, spans.reshape(-1),
     )  # fmt: skip
-    board, bases = np.zeros(BOARD, np.int64), _cleared(out, lse, is_raised)
+    bases = _cleared(out, lse, is_raised)
     y = MlpOutputs(
         out.reshape(-1), lse.reshape(-1), none, none, none, none, none, none, none, none, none, none, none, none
     )
     arenas = np.empty((crew[1], size), out.dtype)
-    done = _run(crew, record, (pointer(board), x, y, bases.reshape(-1), arenas), dropout_of(given), rows, seen, slots)
-    hold(board)
+    done = _run(crew, record, (pointer(memory), x, y, bases.reshape(-1), arenas), dropout_of(given), rows, seen, slots)
+    hold(memory)
     return done and _finished(out, lse, bases, arrays.sinks, is_raised)
 
 
 @allocating
-def _looked(crew, sizes, arrays, masked, out, rows):
+def _looked(crew, memory, sizes, arrays, masked, out, rows):
     """Rows, what queries see, and slots, as `Inputs` has them; before them, whether attention takes what is given, and
     a mask has become what it was."""
     q, k, v = rows
-    fits, (lengths, starts, spans, mask, occupied, bias, scale) = seen_of(sizes, arrays, out)
+    fits = looked_at(memory, sizes, arrays, out, True)
+    lengths, starts, spans, mask, occupied, bias, scale = seen_of(memory, sizes, arrays, out)
     if fits and masked != UNMASKED:
         are_intervals, intervals = _intervals(sizes, mask)
         fits = are_intervals == (masked == INTERVALS)
         if are_intervals:
             spans = _spans_of(sizes, arrays, spans, intervals)
-    seen = lengths, starts, spans, mask, occupied, bias, scale
-    takes, slots = slots_of(sizes, arrays, out)
-    if not (fits and takes and are_finite(arrays.sinks)):  # nor are the places that angles are read at looked at
+    seen, slots = (lengths, starts, spans, mask, occupied, bias, scale), slots_of(memory, sizes, arrays, out)
+    if not fits:  # nor are the places that angles are read at looked at
         return False, (q, q, k, k, v, q[:0]), seen, slots
-    takes, qr, kr = turned_in_memory((crew[0], crew[1], crew[1]), sizes, arrays, q, k)
+    takes, qr, kr = turned_in_memory((crew[0], crew[1], crew[1]), memory, sizes, arrays, q, k)
     if arrays.polar.size:  # nothing reads rows before they were lifted
         q, k = qr, kr
     return takes, (q, qr, k, kr, v, q[:0]), seen, slots

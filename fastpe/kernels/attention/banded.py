@@ -9,10 +9,10 @@ import math
 import numpy as np
 
 from fastpe.kernels._jit import allocating, entry, inlined, inner
+from fastpe.kernels.at_address import flat_at
 from fastpe.kernels.attention.cells import TILE_KEYS
 from fastpe.kernels.attention.turns import scaled_of
 from fastpe.kernels.attention.unfolding import are_finite
-from fastpe.kernels.kept import arrays_at
 from fastpe.kernels.rotate import rotate_rows
 
 OF_A_BAND = 6
@@ -23,8 +23,11 @@ _LOG_2 = math.log(2.0)
 def band_at(words, sizes):
     """Places of queries and of keys, and spans, flat."""
     counts = np.array([words[3] * sizes.queries, words[4] * sizes.keys, words[5] * 2 * sizes.queries])
-    places, keys = arrays_at(words, counts, 2, np.float64)
-    return places, keys, arrays_at(words[2:], counts[2:], 1, np.int64)[0]
+    return (
+        flat_at(words, counts, 0, np.float64),
+        flat_at(words, counts, 1, np.float64),
+        flat_at(words, counts, 2, np.int64),
+    )
 
 
 @inner

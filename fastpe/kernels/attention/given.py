@@ -6,14 +6,17 @@ All that `functional.seen` makes of it in Python is made here: that takes longer
 from typing import NamedTuple
 
 import numpy as np
+from numba import types
+from numba.extending import intrinsic
 
-from fastpe.kernels._jit import allocating, inner
+from fastpe.kernels._jit import allocating, inlined, inner
+from fastpe.kernels.at_address import arrays_at, float_at, within
 from fastpe.kernels.attention.columns import Columns
 from fastpe.kernels.attention.records import Slots
 from fastpe.kernels.attention.sight import lay
 from fastpe.kernels.attention.unfolding import are_finite, unfold_into
+from fastpe.kernels.board import BOARD
 from fastpe.kernels.dropout import Dropout, first_word, halves_of
-from fastpe.kernels.kept import arrays_at
 from fastpe.kernels.simd import any_negative, lanes, load_first, maximum, minimum, pointer, splat
 
 
@@ -96,55 +99,92 @@ WORDS = NUMBER + len(Dropout._fields)
 """Addresses of `Given`, then the numbers of `Dropout`, which float64 holds exactly, by their bits; in the place of its
 key the seed, and the other word that the key is made of. Bands come after all that (`banded`)."""
 INTEGERS, LOGICAL, OWN, WIDE = Given._fields[:4], Given._fields[4:5], Given._fields[5:-4], Given._fields[-4:]
-_OF_INTEGERS, _OF_LOGICAL, _OF_OWN, _OF_WIDE = map(len, (INTEGERS, LOGICAL, OWN, WIDE))
-_FIRST_OWN, _FIRST_WIDE = _OF_INTEGERS + _OF_LOGICAL, NUMBER - _OF_WIDE
 MOST_GROWTH = 0.9  # of the exponent that the dtype has room for, by which growth may change within a block of queries
 
 
-@allocating
-def given_at(addresses, counts, like):
+@intrinsic
+def given_at(typingctx, addresses, counts, like):
     """`Given` of arrays at addresses, of so many elements each; who holds `counts` holds those without elements."""
-    return Given(
-        *arrays_at(addresses, counts, _OF_INTEGERS, np.int64),
-        *arrays_at(addresses[_OF_INTEGERS:], counts[_OF_INTEGERS:], _OF_LOGICAL, np.bool_),
-        *arrays_at(addresses[_FIRST_OWN:], counts[_FIRST_OWN:], _OF_OWN, like.dtype),
-        *arrays_at(addresses[_FIRST_WIDE:], counts[_FIRST_WIDE:], _OF_WIDE, np.float64),
+    own = (types.int64, INTEGERS), (types.boolean, LOGICAL), (like.dtype, OWN), (types.float64, WIDE)
+    kind, emit = arrays_at({name: dtype for dtype, names in own for name in names}, addresses, counts)
+    return kind(addresses, counts, like), emit
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is made of it, in one array of words, zero at first: to make an array takes as long as to fill it
+
+
+class Places(NamedTuple):
+    """Where each begins among the words, which begin with a board (`kernels.board`)."""
+
+    starts: int  # of int64, up to `mask`
+    lengths: int
+    spans: int
+    tiles: int
+    mask: int  # of q's dtype, but for those of float64 and of int32
+    bias: int
+    bases: int  # float64
+    gain: int
+    tallies: int
+    indices: int  # int32
+    end: int
+
+
+@inner
+def _places(sizes, given, like):
+    starts = np.int64(BOARD)
+    spans = starts + 3 * sizes.samples
+    tiles = spans + 2 * sizes.queries * sizes.spans
+    mask = tiles + sizes.masks * sizes.heads_of_masks * sizes.tiles
+    bias = mask + (_words(sizes.mask, like.itemsize) if given.shown.size else 0)
+    bases = bias + (_words(sizes.bias, like.itemsize) if given.bias.size else 0)
+    gain = bases + sizes.samples * sizes.heads  # few queries are one block
+    tallies = gain + (_words(sizes.gain, like.itemsize) if given.gain.size else 0)
+    indices = tallies + (_words(sizes.tallies, like.itemsize) if given.counts.size else 0)
+    end = indices + _words(given.indices.size, 4)
+    return Places(
+        starts, starts + sizes.samples, spans, tiles, mask, bias, bases, gain, tallies, indices, end
     )  # fmt: skip
 
 
-@allocating
-def seen_of(sizes, given, like):
-    """Lengths, starts, spans, the mask, what it leaves of tiles, the bias and the scale, as `Inputs` has them; before
-    them, whether attention takes what is given."""
-    b, n, m = sizes.samples, sizes.queries, sizes.keys
-    of_spans, of_tiles = 2 * n * sizes.spans, sizes.masks * sizes.heads_of_masks * sizes.tiles
-    whole = np.zeros(3 * b + of_spans + of_tiles, np.int64)  # one array: to make one takes as long as to fill it
-    starts, spans, occupied = whole[:b], whole[3 * b : 3 * b + of_spans], whole[3 * b + of_spans :]
-    lengths = whole[b : 3 * b].reshape(b, 2)
-    mask = np.zeros(sizes.mask, like.dtype) if given.shown.size else given.added[:0]
-    bias = np.zeros(sizes.bias, like.dtype) if given.bias.size else given.bias
-    own = whole[:0], given.key_lengths, given.starts, given.spans, given.shown, given.added
-    fits = lay((n, m), own, (lengths, starts, spans, mask, occupied)) and are_finite(given.scale)
+@inner
+def _words(count, size):
+    return (count * size + 7) // 8
+
+
+@inner
+def size_of_memory(sizes, given, like):
+    """How many words `looked_at` and whatever runs next use."""
+    return _places(sizes, given, like).end
+
+
+@inner
+def looked_at(memory, sizes, given, like, slots):
+    """Whether attention takes what is given, of which memory is filled. slots: True where slots are looked at, too."""
+    n, m, p = sizes.queries, sizes.keys, _places(sizes, given, like)
+    lengths, starts, _, mask, tiles, bias, scale = seen_in(memory, sizes, given, like)
+    spans = within(memory, p.spans, (p.tiles - p.spans,), np.int64)
+    occupied, nothing = within(memory, p.tiles, (tiles.size,), np.int64), within(memory, 0, (0,), np.int64)
+    own = nothing, given.key_lengths, given.starts, given.spans, given.shown, given.added
+    made = lengths, starts, spans, mask if given.shown.size else given.added[:0], occupied
+    fits = lay((n, m), own, made) and are_finite(scale) and are_finite(given.sinks)
     if given.bias.size:
         fits = fits and are_finite(given.bias)
-        unfold_into(given.bias, sizes.heads, sizes.bias_offsets, first_positions(sizes, given), n, m, bias)
-    tiles = occupied.reshape(sizes.masks, sizes.heads_of_masks, 1, sizes.tiles)
-    mask = mask if given.shown.size else given.added
-    return fits, (lengths, starts, spans.reshape(sizes.spans, n, 2), mask, tiles, bias, given.scale)
+        unfold_into(given.bias, sizes.heads, sizes.bias_offsets, memory[BOARD : end_of_first(sizes, given)], n, m, bias)
+    if slots is None:
+        return fits
+    return fits and _looked_at_slots(memory, sizes, given, like)
 
 
-@allocating
-def first_positions(sizes, given):
-    """The positions of the first queries."""
-    return given.starts if given.starts.size else np.full(1, sizes.keys - sizes.queries)
+@inner
+def end_of_first(sizes, given):
+    """Where the positions of the first queries end in memory, those of all samples, or the only one."""
+    return BOARD + (sizes.samples if given.starts.size else 1)
 
 
-@allocating
-def slots_of(sizes, given, like):
-    """`Slots` and `Columns`; before them, whether attention takes what is given."""
-    gain = np.zeros(sizes.gain, like.dtype) if given.gain.size else given.gain
-    indices = np.zeros(given.indices.size, np.int32) if given.indices.size else given.indices.view(np.int32)
-    tallies = np.zeros(sizes.tallies, like.dtype) if given.counts.size else given.counts
+@inner
+def _looked_at_slots(memory, sizes, given, like):
+    (slots, _), n, m = slots_in(memory, sizes, given, like), sizes.queries, sizes.keys
     fits = (
         are_finite(given.gain) and are_finite(given.rel_gain) and are_finite(given.rel_key)
         and are_finite(given.rel_query) and are_finite(given.rel_value) and are_finite(given.key_bias)
@@ -153,14 +193,32 @@ def slots_of(sizes, given, like):
         and grows_little(sizes, given.growth, like)
     )  # fmt: skip
     if given.gain.size:
-        unfold_into(
-            given.gain, sizes.heads, sizes.gain_offsets, first_positions(sizes, given), sizes.queries, sizes.keys, gain
-        )
+        first = memory[BOARD : end_of_first(sizes, given)]
+        unfold_into(given.gain, sizes.heads, sizes.gain_offsets, first, n, m, slots.gain)
     for place in range(given.indices.size):
         chosen = given.indices[place]
         fits &= 0 <= chosen < sizes.choices
-        indices[place] = chosen if fits else 0
-    rest, pairs = sizes.grown_places, sizes.grown_pairs
+        slots.indices[place] = chosen if fits else 0
+    return fits
+
+
+def _seen(memory, sizes, given, like):
+    """Lengths, starts, spans, the mask, what it leaves of tiles, the bias and the scale, as `Inputs` has them."""
+    b, n, p = sizes.samples, sizes.queries, _places(sizes, given, like)
+    lengths, starts = within(memory, p.lengths, (b, 2), np.int64), within(memory, p.starts, (b,), np.int64)
+    spans = within(memory, p.spans, (sizes.spans, n, 2), np.int64)
+    tiles = within(memory, p.tiles, (sizes.masks, sizes.heads_of_masks, 1, sizes.tiles), np.int64)
+    mask = within(memory, p.mask, (sizes.mask,), like.dtype) if given.shown.size else given.added
+    bias = within(memory, p.bias, (sizes.bias,), like.dtype) if given.bias.size else given.bias
+    return lengths, starts, spans, mask, tiles, bias, given.scale
+
+
+def _slots(memory, sizes, given, like):
+    """`Slots` and `Columns`."""
+    p, rest, pairs = _places(sizes, given, like), sizes.grown_places, sizes.grown_pairs
+    gain = within(memory, p.gain, (sizes.gain if given.gain.size else 0,), like.dtype)
+    tallies = within(memory, p.tallies, (sizes.tallies if given.counts.size else 0,), like.dtype)
+    indices = within(memory, p.indices, (given.indices.size,), np.int32)
     growth_q, growth_k = given.growth, given.growth
     if growth_q.size:
         growth_q, growth_k = growth_q[(rest - sizes.queries) * pairs :], growth_k[(rest - sizes.keys) * pairs :]
@@ -168,8 +226,19 @@ def slots_of(sizes, given, like):
         given.rel_gain, given.rel_key, given.rel_query, given.rel_value, given.key_bias, gain, given.values, indices,
         given.scores, given.counts, growth_q, growth_k, tallies,
     )  # fmt: skip
-    bases = np.zeros(sizes.samples * sizes.heads)  # few queries are one block
-    return fits, (slots, Columns(given.key_offset, given.key_slope, given.query_slope, bases, bases))
+    bases = within(memory, p.bases, (sizes.samples * sizes.heads,), np.float64)
+    return slots, Columns(given.key_offset, given.key_slope, given.query_slope, bases, bases)
+
+
+# whoever counts references takes arrays only from functions that do, though nobody counts those to these
+seen_in, seen_of = inlined(_seen), allocating(_seen)
+slots_in, slots_of = inlined(_slots), allocating(_slots)
+
+
+@inner
+def place_of_bases(sizes, given, like):
+    """Where that begins in memory which lse is less than it is by, of each head."""
+    return _places(sizes, given, like).bases
 
 
 @inner
@@ -190,12 +259,13 @@ def grows_little(sizes, growth, like):
     return True
 
 
-@allocating
+@inner
 def dropout_of(words):
     """What is dropped, from the last of `WORDS`."""
-    x = words[NUMBER:].view(np.float64)
     low, high = halves_of(first_word(words[NUMBER], words[NUMBER + 1]))
-    return Dropout(low, high, np.int64(x[2]), np.int64(x[3]), np.int64(x[4]), x[5], np.int64(x[6]))
+    step_low, step_high = np.int64(float_at(words, NUMBER + 2)), np.int64(float_at(words, NUMBER + 3))
+    threshold, places = np.int64(float_at(words, NUMBER + 4)), np.int64(float_at(words, NUMBER + 6))
+    return Dropout(low, high, step_low, step_high, threshold, float_at(words, NUMBER + 5), places)
 
 
 @inner

@@ -3,9 +3,10 @@
 import numpy as np
 
 from fastpe.kernels._jit import allocating, inner
-from fastpe.kernels.attention.given import first_positions, grows_little
+from fastpe.kernels.attention.given import end_of_first, grows_little
 from fastpe.kernels.attention.turned_products import Turns, products_within
 from fastpe.kernels.attention.unfolding import are_finite
+from fastpe.kernels.board import BOARD
 from fastpe.kernels.growth import grow_within
 from fastpe.kernels.polar import factors_of_phases, lift_within
 from fastpe.kernels.rotate import rotate_within
@@ -23,24 +24,24 @@ def has_turns(given):
 
 
 @allocating
-def turned_of(crew, sizes, given, q, k, moves):
+def turned_of(crew, memory, sizes, given, q, k, moves):
     """Queries mapped or lifted, turned by their angles, scaled, and grown; keys likewise, but scaled; they themselves
     where there is nothing of that. Last the products of both, in whose place keys stay as they are; none where keys are
     mapped or `rel_gain` reads them. Before all, whether attention takes what is given.
 
-    crew: who does it, as a plain tuple. q, k: in one piece, of one axis, as `start_within` has them. moves: True where
-    anything is mapped or lifted, else None.
+    crew: who does it, as a plain tuple. memory: as `looked_at` has filled it. q, k: in one piece, of one axis, as
+    `start_within` has them. moves: True where anything is mapped or lifted, else None.
     """
     if not _takes(sizes, given, q):
         return False, q, k, q[:0]
-    fits, qr, width = _turned_queries(sizes, given, q, moves)
+    fits, qr, width = _turned_queries(memory, sizes, given, q, moves)
     if given.rotors.size or given.rel_gain.size or not (given.angles.size + given.growth.size + given.polar.size):
         return fits, qr, _turned_keys(crew, sizes, given, k, moves), q[:0]
     return fits, qr, k, _products(crew, sizes, given, qr, k, width)
 
 
 @allocating
-def turned_of_halves(crew, sizes, given, q, k):
+def turned_of_halves(crew, memory, sizes, given, q, k):
     """As `turned_of` without rotors, `rel_gain` and growth, of keys of half precision, but for what comes last."""
     if not (given.angles.size or given.polar.size):
         fits, qr = scaled_of(sizes, given, q, sizes.width)
@@ -48,9 +49,9 @@ def turned_of_halves(crew, sizes, given, q, k):
     if not _takes(sizes, given, q):
         return False, q, q[:0]
     if given.polar.size:
-        fits, qr, width = _turned_queries(sizes, given, q, True)
+        fits, qr, width = _turned_queries(memory, sizes, given, q, True)
     else:
-        fits, qr, width = _turned_queries(sizes, given, q, None)
+        fits, qr, width = _turned_queries(memory, sizes, given, q, None)
     return fits, qr, _products(crew, sizes, given, qr, k, width)
 
 
@@ -61,16 +62,16 @@ def _products(crew, sizes, given, qr, k, width):
 
 
 @allocating
-def turned_in_memory(crew, sizes, given, q, k):
+def turned_in_memory(crew, memory, sizes, given, q, k):
     """`turned_of` without products: keys too are turned in memory, where a query reads them by itself."""
     if not has_turns(given):
         return True, q, k
     if not _takes(sizes, given, q):
         return False, q, k
     if given.rotors.size or given.polar.size:
-        fits, qr, _ = _turned_queries(sizes, given, q, True)
+        fits, qr, _ = _turned_queries(memory, sizes, given, q, True)
         return fits, qr, _turned_keys(crew, sizes, given, k, True)
-    fits, qr, _ = _turned_queries(sizes, given, q, None)
+    fits, qr, _ = _turned_queries(memory, sizes, given, q, None)
     return fits, qr, _turned_keys(crew, sizes, given, k, None)
 
 
@@ -104,7 +105,7 @@ def _turns_of_keys(sizes, given, like):
 
 
 @allocating
-def _turned_queries(sizes, given, q, moves):
+def _turned_queries(memory, sizes, given, q, moves):
     """Queries mapped or lifted, turned, scaled and grown, and their channels; before them, whether attention takes
     their scales."""
     n, (qm, width) = sizes.queries, _moved_queries(sizes, given, q, moves)
@@ -112,7 +113,7 @@ def _turned_queries(sizes, given, q, moves):
     if moves is None and (given.angles.size or given.growth.size):
         qr = np.empty(sizes.samples * sizes.heads * n * width, q.dtype)
     if given.angles.size:
-        own, strides = _of_queries(sizes, given)
+        own, strides = _of_queries(memory, sizes, given)
         _turn(_ALONE, qm, queries, own, strides, sizes, qr)
         qm = qr
     fits, qm = scaled_of(sizes, given, qm, width)
@@ -188,9 +189,9 @@ def _maps(sizes, given):
 
 
 @allocating
-def _of_queries(sizes, given):
+def _of_queries(memory, sizes, given):
     """The angles of queries, and the strides of samples and heads."""
-    n, pairs, firsts = sizes.queries, sizes.pairs, first_positions(sizes, given)
+    n, pairs, firsts = sizes.queries, sizes.pairs, memory[BOARD : end_of_first(sizes, given)]
     heads = sizes.heads if sizes.angles_of_head else 1
     found = np.empty((sizes.samples, heads, n, pairs))
     for b in range(sizes.samples):

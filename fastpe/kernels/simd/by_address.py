@@ -62,8 +62,11 @@ def by_address(typingctx: Any, record: Any) -> Any:
         return record(record), lambda context, b, signature, values: values[0]
 
     def emit(context: Any, b: Any, signature: Any, values: Any) -> Any:
-        found = cgutils.alloca_once_value(b, values[0])
-        # behind it LLVM does not know that it was written to here: see `invariant.load`
-        return b.call(ir.InlineAsm(ir.FunctionType(found.type, [found.type]), "", "=r,0,~{memory}", True), [found])
+        return hidden(b, cgutils.alloca_once_value(b, values[0]))
 
     return ByAddress(record)(record), emit
+
+
+def hidden(b: Any, address: Any) -> Any:
+    """The same address: behind it LLVM does not know what was written there before (see `invariant.load`)."""
+    return b.call(ir.InlineAsm(ir.FunctionType(address.type, [address.type]), "", "=r,0,~{memory}", True), [address])
