@@ -26,6 +26,7 @@ from fastpe.kernels.attention.banded import OF_A_BAND
 from fastpe.kernels.attention.cells import FEW
 from fastpe.kernels.attention.given import NUMBER, WORDS, Given, Sizes
 from fastpe.kernels.attention.records import ROWS_OF_INPUTS, SEEN_OF_INPUTS, SLOTS_OF_INPUTS, Inputs
+from fastpe.kernels.dlpack import Functions
 from fastpe.kernels.dropout import Dropout
 from fastpe.kernels.simd import bits_of
 from fastpe.kernels.threads import lanes_for, run_again
@@ -274,29 +275,30 @@ class Again:
             self.direct[OF_ARRAYS] = function
         return bool(run_again(lanes, 0, function, *first, *qkv, *rest))
 
-    def run_at(self, threads: int, team: int, reader: int, tensors: tuple[Any, ...], block: int) -> tuple[int, Array]:
-        """How the call of tensors went (below 0 if it was not made), and its output, of half precision its bits; on so
-        many threads at most, of this `threads.run_again`'s team.
+    def run_at(self, threads: int, team: int, tensors: tuple[Any, ...], block: int) -> tuple[int, Any]:
+        """How the call of tensors went (below 0 if it was not made), and its output, a tensor; on so many threads at
+        most, of this `threads.run_again`'s team.
 
-        reader: as `dlpack.locate` has it. block: where that of `block_of` lies.
+        block: where that of `block_of` lies.
         """
         lanes = lanes_for(self.work * self.keys, self.tasks, most=threads, awake=team > 0)
-        out, function = np.empty(self.shape, self.bits or self.dtype), self.direct[OF_TENSORS]
+        found, function = [None], self.direct[OF_TENSORS]
         if function is None:
-            function = direct(self.entries[OF_TENSORS], 0, lanes, block, out, reader, id(tensors), *self.kind)
-            self.direct[OF_TENSORS] = function
-        went = run_again(lanes, team, function, block, out, reader, id(tensors), *self.kind)
+            arguments = block, id(tensors), id(found), self.bits or self.dtype, *self.kind
+            function = self.direct[OF_TENSORS] = direct(self.entries[OF_TENSORS], 0, lanes, *arguments)
+        went = run_again(lanes, team, function, block, id(tensors), id(found), self.bits or self.dtype, *self.kind)
         if went != self.keys and went > 0:
             self.keys = went  # the next call has about as many
-        return went, out
+        return went, found[0]
 
-    def block_of(self, layouts: Array, words: Array) -> tuple[Array, int]:
+    def block_of(self, layouts: Array, words: Array, functions: Functions) -> tuple[Array, int]:
         """What compiled code reads of a call of tensors, `again.BLOCK` words, and where they lie; keep all arrays.
 
         layouts: as `dlpack.locate` has them. words: `words_at`, with the addresses of what is given otherwise.
         """
         parts = (self.record, self.record.size), (layouts, layouts.shape[1]), (words, words.size)
-        made = np.array([*(x for array, size in parts for x in (address_of(array), size)), self.size], np.int64)
+        addresses = (x for array, size in parts for x in (address_of(array), size))
+        made = np.array([*addresses, self.size, *functions], np.int64)
         return made, address_of(made)
 
     def words_at(self) -> Array:

@@ -19,20 +19,37 @@ LAYOUT = 2 * AXES
 
 
 @intrinsic
-def words_at(typingctx, address, shape):
-    """The array of int64 that lies at an address in one piece, of such a shape; nobody counts references to it."""
-    kind = types.Array(types.int64, len(shape), "C")
+def whole_at(typingctx, address, shape, dtype):
+    """The array in one piece, of such a shape, that lies at an address."""
+    kind = types.Array(dtype.dtype, len(shape), "C")
 
     def emit(context, b, signature, values):
-        made, sizes, step = make_array(kind)(context, b), cgutils.unpack_tuple(b, values[1]), ir.Constant(_I64, 8)
-        strides = [step]
-        for size in sizes[:0:-1]:
-            strides.insert(0, b.mul(strides[0], size))
-        data = b.inttoptr(values[0], made.data.type)
-        populate_array(made, data=data, shape=sizes, strides=strides, itemsize=step, meminfo=None, parent=None)
-        return made._getvalue()
+        data = b.inttoptr(values[0], context.get_data_type(kind.dtype).as_pointer())
+        return _in_one_piece(context, b, kind, data, values[1])
 
-    return kind(address, shape), emit
+    return kind(types.intp, shape, dtype), emit
+
+
+@intrinsic
+def within(typingctx, words, place, shape, dtype):
+    """The array in one piece, of such a shape, that begins at a place among words, which must outlive it."""
+    kind = types.Array(dtype.dtype, len(shape), "C")
+
+    def emit(context, b, signature, values):
+        first = b.gep(make_array(words)(context, b, values[0]).data, [values[1]])
+        data = b.bitcast(first, context.get_data_type(kind.dtype).as_pointer())
+        return _in_one_piece(context, b, kind, data, values[2])
+
+    return kind(words, types.intp, shape, dtype), emit
+
+
+def _in_one_piece(context, b, kind, data, shape):
+    sizes, step = cgutils.unpack_tuple(b, shape), context.get_abi_sizeof(context.get_data_type(kind.dtype))
+    made, strides = make_array(kind)(context, b), [ir.Constant(_I64, step)]
+    for size in sizes[:0:-1]:
+        strides.insert(0, b.mul(strides[0], size))
+    populate_array(made, data=data, shape=sizes, strides=strides, itemsize=strides[-1], meminfo=None, parent=None)
+    return made._getvalue()
 
 
 @intrinsic
@@ -69,23 +86,6 @@ def table_at(typingctx, array, place, rows, columns):
         return made._getvalue()
 
     return kind(array, types.intp, types.intp, types.intp), emit
-
-
-@intrinsic
-def within(typingctx, words, place, shape, dtype):
-    """The array in one piece, of such a shape, that begins at a place among words, which must outlive it."""
-    kind = types.Array(dtype.dtype, len(shape), "C")
-
-    def emit(context, b, signature, values):
-        made, sizes = make_array(kind)(context, b), cgutils.unpack_tuple(b, values[2])
-        strides = [ir.Constant(_I64, context.get_abi_sizeof(context.get_data_type(kind.dtype)))]
-        for size in sizes[:0:-1]:
-            strides.insert(0, b.mul(strides[0], size))
-        data = b.bitcast(b.gep(make_array(words)(context, b, values[0]).data, [values[1]]), made.data.type)
-        populate_array(made, data=data, shape=sizes, strides=strides, itemsize=strides[-1], meminfo=None, parent=None)
-        return made._getvalue()
-
-    return kind(words, types.intp, shape, dtype), emit
 
 
 def _flat_at(context, b, kind, addresses, counts, place):

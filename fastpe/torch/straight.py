@@ -16,7 +16,7 @@ from fastpe.functional import again
 from fastpe.functional import attention as host
 from fastpe.functional.bands import Band
 from fastpe.functional.grown import slopes
-from fastpe.kernels.dlpack import FRONT, layouts_of, reader_of
+from fastpe.kernels.dlpack import FRONT, functions_of, layouts_of
 from fastpe.kernels.openmp import team_of
 from fastpe.kernels.threads import at_most
 from fastpe.torch.operators import HALVES, array, has_arrays, lies_here, operators_are_seen, tensor
@@ -38,7 +38,8 @@ _is_any_autocast = torch._C._is_any_autocast_enabled
 _DTYPES = {torch.float32, torch.float64, *HALVES}
 
 _team = team_of(str(Path(torch.__file__).parent / "lib" / "libgomp.so.1"))  # its wheels for Linux have it there
-_reader = reader_of(torch.Tensor)  # 0 before PyTorch 2.10
+_functions = functions_of(torch.Tensor)  # 0 before PyTorch 2.10
+_reader = _functions.reader
 
 
 class _Kept(NamedTuple):
@@ -50,7 +51,6 @@ class _Kept(NamedTuple):
     block: Array  # where it finds these (`again.Again.block_of`)
     place: int  # of the block
     converted: list[tuple[int, int, torch.dtype]]  # tensors that lie otherwise than they are read, and their places
-    view: torch.dtype | None  # of half precision, whose bits come out
 
 
 _kept: dict[Any, _Kept] = {}
@@ -163,13 +163,10 @@ def _constant(x: Any) -> Any:
 
 def _are_unseen(tensors: tuple[torch.Tensor, ...]) -> bool:
     """Whether they are tensors of PyTorch's own with values as they lie, and nobody looks at what becomes of them."""
+    tracked = _grad_is_enabled()
     for x in tensors:
-        if (type(x) is not _Tensor and type(x) not in _TENSORS) or x.is_neg():
+        if (type(x) is not _Tensor and type(x) not in _TENSORS) or x.is_neg() or (tracked and x.requires_grad):
             return False
-    if _grad_is_enabled():
-        for x in tensors:
-            if x.requires_grad:
-                return False
     return not (operators_are_seen() or (_is_any_autocast() and _is_autocast("cpu")))
 
 
@@ -246,12 +243,8 @@ def _run(kept: _Kept, tensors: tuple[torch.Tensor, ...], seed: int | None) -> tu
             words[at] = x.data_ptr()
         if seed is not None:
             words[again.SEED_AT] = seed
-        _block, place = kept.call.block_of(kept.layouts, words)
-    went, out = kept.call.run_at(_threads(), _team, _reader, tensors, place)
-    if went < 0:
-        return went, None
-    own = torch.from_numpy(out)
-    return went, own if kept.view is None else own.view(kept.view)
+        _block, place = kept.call.block_of(kept.layouts, words, _functions)
+    return kept.call.run_at(_threads(), _team, tensors, place)
 
 
 def _attend_and_keep(
@@ -301,6 +294,5 @@ def _made(
         if not (x.dtype is dtype and x.is_contiguous()):
             own[0, number, 0] = _NOWHERE
             converted.append((number, again.AT + place, dtype))
-    dtype = tensors[0].dtype
     words = call.words_at()
-    return _Kept(call, own, words, *call.block_of(own, words), converted, dtype if dtype in HALVES else None)
+    return _Kept(call, own, words, *call.block_of(own, words, _functions), converted)

@@ -8,6 +8,7 @@ from numba import config
 
 from fastpe.kernels import dlpack
 from fastpe.kernels._jit import entry
+from fastpe.kernels.at_address import whole_at
 
 pytestmark = pytest.mark.skipif(bool(config.DISABLE_JIT), reason="compiled code alone reads tensors")
 CPU, ACCELERATOR, FLOATS = 1, 2, 2
@@ -47,8 +48,44 @@ READER = ctypes.cast(read, ctypes.c_void_p).value
 NAME = b"dlpack_exchange_api"
 
 
-def table(major, older=None, reader=READER):
-    return dlpack._Exchange(major, 3, older and ctypes.addressof(older), None, None, None, reader, None)
+class Managed(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("whose", ctypes.c_void_p),
+        ("end", ctypes.CFUNCTYPE(None, ctypes.c_void_p)), ("flags", ctypes.c_uint64), ("tensor", DLTensor),
+    )  # fmt: skip
+
+
+class Made:
+    """What such a library makes of memory that it gets."""
+
+    def __init__(self, managed):
+        own = managed.tensor
+        self.head = managed.major, managed.flags, own.offset
+        self.kind = own.device, own.device_id, own.axes, own.code, own.bits, own.lanes
+        self.sizes, self.strides = own.sizes[: own.axes], own.strides[: own.axes]
+        count, self.address, self.data = int(np.prod(self.sizes)), ctypes.addressof(managed), own.data
+        self.values = np.ctypeslib.as_array((ctypes.c_double * count).from_address(own.data)).copy()
+        managed.end(self.address)
+
+
+@ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.POINTER(Managed), ctypes.POINTER(ctypes.c_void_p))
+def make(managed, out):
+    made = Made(managed.contents)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
+    out[0] = id(made)
+    return 0
+
+
+@ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+def refuse(managed, out):
+    return -1
+
+
+MAKER = ctypes.cast(make, ctypes.c_void_p).value
+
+
+def table(major, older=None, reader=READER, maker=MAKER):
+    return dlpack._Exchange(major, 3, older and ctypes.addressof(older), None, None, maker, reader, None)
 
 
 def kind_with(table, name=NAME):
@@ -81,14 +118,15 @@ def located(tensors, layouts):
 
 
 def test_the_table_of_the_version_that_is_known_is_found():
-    own = table(1)
-    assert dlpack.reader_of(kind_with(own)) == READER
-    assert dlpack.reader_of(kind_with(table(2, own, 7))) == READER
-    assert dlpack.reader_of(kind_with(table(2))) == 0
-    assert dlpack.reader_of(kind_with(table(1, reader=None))) == 0
-    assert dlpack.reader_of(kind_with(own, b"another")) == 0
-    assert dlpack.reader_of(type("Kind", (), {"__dlpack_c_exchange_api__": 5})) == 0
-    assert dlpack.reader_of(np.ndarray) == 0
+    own, none, both = table(1), dlpack.Functions(), dlpack.Functions(READER, MAKER)
+    assert dlpack.functions_of(kind_with(own)) == both
+    assert dlpack.functions_of(kind_with(table(2, own, 7))) == both
+    assert dlpack.functions_of(kind_with(table(2))) == none
+    for absent in ("reader", "maker"):
+        assert dlpack.functions_of(kind_with(table(1, **{absent: None}))) == none
+    assert dlpack.functions_of(kind_with(own, b"another")) == none
+    assert dlpack.functions_of(type("Kind", (), {"__dlpack_c_exchange_api__": 5})) == none
+    assert dlpack.functions_of(np.ndarray) == none
 
 
 def several():
@@ -162,3 +200,35 @@ def test_sizes_and_strides_may_be_linear_in_one_size():
         assert located(three(rows, offset=1), layouts) is None
         assert located((*tensors[:2], three(rows + 1)[2]), layouts) is None
         assert located((*tensors[:2], Tensor(np.zeros((2, 49, 5))[:, :rows])), layouts) is None
+
+
+@entry(objects=True)
+def _fill(layouts, maker, shape, found):
+    made, rows = dlpack.tensor_like(layouts, 0, shape)
+    x = whole_at(rows, shape, np.float64)
+    for place in range(x.size):
+        x.flat[place] = place
+    if maker == 0:
+        dlpack.take_back(made)
+        return made, rows
+    return made if dlpack.hand_over(maker, made, found) else 0, rows
+
+
+def test_a_tensor_is_made_of_memory_that_its_library_ends():
+    tensors, found = (Tensor(np.zeros((2, 3)), ACCELERATOR),), ["nothing"]
+    layouts = laid_out(*tensors)
+    made, rows = _fill(layouts, MAKER, (4, 1, 5), id(found))
+    (own,) = found
+    assert (own.address, own.data) == (made, rows)
+    assert rows % 64 == 0
+    assert own.head == (1, 0, 0)
+    assert own.kind == (ACCELERATOR, 0, 3, FLOATS, 64, 1)  # as that tensor's, but for its axes
+    assert (own.sizes, own.strides) == ([4, 1, 5], [5, 5, 1])
+    assert own.values.tolist() == list(range(20))
+
+
+def test_what_does_not_become_a_tensor_leaves_all_as_it_was():
+    layouts, found = laid_out(Tensor(np.zeros((2, 3)))), ["nothing"]
+    assert _fill(layouts, 0, (4, 5), id(found))[0]  # and is taken back
+    assert _fill(layouts, ctypes.cast(refuse, ctypes.c_void_p).value, (4, 5), id(found))[0] == 0
+    assert found == ["nothing"]

@@ -1,5 +1,7 @@
 """The last call that was made again is asked first: what differs from it in anything is told from it."""
 
+import resource
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -8,6 +10,7 @@ import numba  # noqa: E402 - what comes after needs torch
 import numpy as np  # noqa: E402
 
 import fastpe.torch  # noqa: E402
+from fastpe.functional import again  # noqa: E402
 from fastpe.torch import straight  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("no_tensors_kept")
@@ -132,3 +135,33 @@ def test_a_seed_is_drawn_once_whatever_was_called_before(qkv):
         drawn.append(int(torch.randint(2**62, ())))
         fastpe.torch.attention(q, k, v, dropout=0.5)
     assert len(set(drawn)) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_an_output_is_a_tensor_like_any_other(qkv, dtype):
+    q, k, v = (x.to(dtype) for x in qkv)
+    v = v[..., :8]
+    expected = the_long_way(q, k, v)
+    for _ in range(4):
+        out = fastpe.torch.attention(q, k, v)
+    (kept,) = straight._last.values()
+    assert kept.call.direct[again.OF_TENSORS] is not None
+    assert (type(out), out.dtype, out.shape, out.is_contiguous()) == (torch.Tensor, dtype, (2, 4, 1, 8), True)
+    assert (out.is_leaf, out.requires_grad, out.is_inference()) == (True, False, False)
+    other = fastpe.torch.attention(q, k, v)
+    other.zero_()
+    del q, k, v, qkv, kept
+    straight._forget()
+    assert torch.equal(out, expected)
+    assert out.requires_grad_().sum().backward() is None
+    assert torch.equal(out.grad, torch.ones_like(out))
+
+
+def test_the_memory_of_outputs_is_given_back():
+    q, k, v = torch.ones(1, 8, 1, 16), torch.ones(1, 8, 4, 16), torch.ones(1, 8, 4, 2**16)
+    for _ in range(8):
+        fastpe.torch.attention(q, k, v)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(400):  # of two megabytes each
+        fastpe.torch.attention(q, k, v)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**17  # kilobytes

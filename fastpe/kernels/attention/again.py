@@ -7,7 +7,7 @@ another number of keys.
 import numpy as np
 
 from fastpe.kernels._jit import allocating, entry, inlined, inner
-from fastpe.kernels.at_address import LAYOUT, array_at, float_at, numbers_at, table_at, tuple_at, within, words_at
+from fastpe.kernels.at_address import LAYOUT, array_at, float_at, numbers_at, table_at, tuple_at, whole_at, within
 from fastpe.kernels.attention.banded import (
     OF_A_BAND,
     are_bands,
@@ -38,7 +38,7 @@ from fastpe.kernels.attention.turns import has_turns, turned_of, turned_of_halve
 from fastpe.kernels.attention.unfolding import are_finite
 from fastpe.kernels.board import BOARD
 from fastpe.kernels.dlpack import LAYOUT as LAYOUT_OF_TENSOR
-from fastpe.kernels.dlpack import locate
+from fastpe.kernels.dlpack import Functions, hand_over, locate, take_back, tensor_like
 from fastpe.kernels.kept import is_laid_out, run_kept, start_within
 from fastpe.kernels.narrow import round_into, widened
 from fastpe.kernels.simd import pointer
@@ -46,7 +46,7 @@ from fastpe.kernels.unlocked import unlocked
 
 AT = 3
 _OPTIONS = Case._fields.index("options")
-_QUERIES, _KEYS = 2, LAYOUT + 2
+_QUERIES, _KEYS, _WIDTH = 2, LAYOUT + 2, 2 * LAYOUT + 3
 FRONT = AT * LAYOUT
 _COUNTS = FRONT + SIZES
 HEAD = _COUNTS + NUMBER
@@ -64,10 +64,10 @@ BODY = 2 * SLOPES
 the call."""
 STRIPS, TILES = HEAD + OF_CASE.index("strips"), FRONT + Sizes._fields.index("tiles")
 """The words that are not linear in the number of keys: both are the number of tiles."""
-BLOCK = 7
+BLOCK = 7 + len(Functions._fields)
 """Words of which the address tells a call of tensors all that is kept of it (`where_they_lie`): the addresses of the
-record, of layouts and of words, each before how many words, tensors and words these are, and the size of a lane's
-memory. Python hands over one number in a third of the time that an array takes."""
+record, of layouts and of words, each before how many words, tensors and words these are, the size of a lane's memory,
+and `dlpack.Functions`. Python hands over one number in a third of the time that an array takes."""
 ELSEWHERE, REFUSED = np.int64(-1), np.int64(-2)
 """How a call of tensors went that was not made: they are laid out otherwise than those before; attention does not take
 what they hold."""
@@ -100,35 +100,45 @@ def halves_again(run, lanes, record, size, out, lse, q, k, v, given, slots, turn
 
 
 @entry(label="attention that is called again", objects=True)
-def forward_at(run, lanes, block, out, reader, tensors, given, slots, turns, moves):
+def forward_at(run, lanes, block, tensors, found, dtype, given, slots, turns, moves):
     """`forward_again` without lse, of tensors; the number of keys, `ELSEWHERE` or `REFUSED`.
 
-    block: see `BLOCK`. reader, tensors: as `dlpack.locate` has them.
+    block: see `BLOCK`. tensors: the address of their tuple. found: of a list, whose only object becomes the output.
+    dtype: of q, k, v and of that.
     """
-    return where_they_lie(_forward_at, reader, tensors, block, (run, lanes, out, given, slots, turns, moves))
+    return where_they_lie(_forward_at, tensors, found, block, dtype, (run, lanes, given, slots, turns, moves))
 
 
 @entry(label="attention of half precision that is called again", objects=True)
-def halves_at(run, lanes, block, out, reader, tensors, given, slots, turns, moves):
-    """`halves_again` of tensors, as `forward_at`."""
-    return where_they_lie(_halves_at, reader, tensors, block, (run, lanes, out, given, slots, turns, moves))
+def halves_at(run, lanes, block, tensors, found, dtype, given, slots, turns, moves):
+    """`halves_again` of tensors, as `forward_at`; dtype: of the integers."""
+    return where_they_lie(_halves_at, tensors, found, block, dtype, (run, lanes, given, slots, turns, moves))
 
 
 @allocating
-def where_they_lie(function, reader, tensors, block, arguments):
-    """How ``function(words, record, size, *arguments)`` went, of a copy of the words in which stands where tensors lie,
-    and a record for as many keys as there are.
+def where_they_lie(function, tensors, found, block, dtype, arguments):
+    """How ``function(words, record, size, out, *arguments)`` went, of a copy of the words in which stands where tensors
+    lie, and a record for as many keys as there are.
 
     The words are for the addresses of q, k and v, and from `AT` on of what is given; they end there where nothing is.
     """
-    first, length, layouts, count, words, number, size = numbers_at(words_at(block, (BLOCK,)), 0, BLOCK)
-    record, found = words_at(first, (length,)), words_at(words, (number,)).copy()
-    keys = locate(reader, tensors, words_at(layouts, (2, count, LAYOUT_OF_TENSOR)), found, 1, 2)
+    numbers = numbers_at(whole_at(block, (BLOCK,), np.int64), 0, BLOCK)
+    first, length, layouts, count, words, number, size, reader, maker = numbers
+    record, own = whole_at(first, (length,), np.int64), whole_at(words, (number,), np.int64).copy()
+    laid = whole_at(layouts, (2, count, LAYOUT_OF_TENSOR), np.int64)
+    keys = locate(reader, tensors, laid, own, 1, 2)
     if keys < record[_QUERIES]:
         return ELSEWHERE
     if keys != record[_KEYS]:
         record = _stretched(record, keys)
-    return keys if unlocked(function, (found, record, size, *arguments)) else REFUSED
+    shape = record[0], record[1], record[_QUERIES], record[_WIDTH]
+    made, rows = tensor_like(laid, 0, shape)
+    if made == 0:
+        return REFUSED
+    if not unlocked(function, (own, record, size, whole_at(rows, shape, dtype), *arguments)):
+        take_back(made)
+        return REFUSED
+    return keys if hand_over(maker, made, found) else REFUSED
 
 
 @allocating
@@ -142,7 +152,7 @@ def _stretched(record, keys):
 
 
 @allocating
-def _forward_at(words, record, size, run, lanes, out, given, slots, turns, moves):
+def _forward_at(words, record, size, out, run, lanes, given, slots, turns, moves):
     lse, rows = np.empty(out.shape[:3], out.dtype), qkv_at(record, out, words)
     if given is None:
         return _exactly((run, lanes), record, size, out, lse, *rows, None, slots, turns, moves)
@@ -150,7 +160,7 @@ def _forward_at(words, record, size, run, lanes, out, given, slots, turns, moves
 
 
 @allocating
-def _halves_at(words, record, size, run, lanes, out, given, slots, turns, moves):
+def _halves_at(words, record, size, out, run, lanes, given, slots, turns, moves):
     lse, rows = np.empty(out.shape[:3], np.float32), qkv_at(record, out, words)
     if given is None:
         return _rounded((run, lanes), record, size, out, lse, *rows, None, slots, turns, moves)

@@ -45,13 +45,13 @@ def reflected_again(run, lanes, record, size, out, lse, q, k, v, given):
 
 
 @entry(label="attention through reflections that is called again", objects=True)
-def reflected_at(run, lanes, block, out, reader, tensors):
+def reflected_at(run, lanes, block, tensors, found, dtype):
     """As `again.forward_at`."""
-    return where_they_lie(_reflected_at, reader, tensors, block, (run, lanes, out))
+    return where_they_lie(_reflected_at, tensors, found, block, dtype, (run, lanes))
 
 
 @allocating
-def _reflected_at(words, record, size, run, lanes, out):
+def _reflected_at(words, record, size, out, run, lanes):
     lse, (q, k, v) = np.empty(out.shape[:3], out.dtype), qkv_at(record, out, words)
     rows = start_within(q), start_within(k), start_within(v)
     return _reflected((run, lanes), record, size, out, lse, rows, words[AT:])
@@ -64,13 +64,13 @@ def reflected_halves_again(run, lanes, record, size, out, lse, q, k, v, given):
 
 
 @entry(label="attention of half precision through reflections that is called again", objects=True)
-def reflected_halves_at(run, lanes, block, out, reader, tensors):
+def reflected_halves_at(run, lanes, block, tensors, found, dtype):
     """As `again.halves_at`."""
-    return where_they_lie(_reflected_halves_at, reader, tensors, block, (run, lanes, out))
+    return where_they_lie(_reflected_halves_at, tensors, found, block, dtype, (run, lanes))
 
 
 @allocating
-def _reflected_halves_at(words, record, size, run, lanes, out):
+def _reflected_halves_at(words, record, size, out, run, lanes):
     lse, (q, k, v) = np.empty(out.shape[:3], np.float32), qkv_at(record, out, words)
     return _reflected_halves((run, lanes), record, size, out, lse, q, k, v, words[AT:])
 
@@ -84,13 +84,13 @@ def network_again(run, lanes, record, size, out, lse, q, k, v, given):
 
 
 @entry(label="attention through a network that is called again", objects=True)
-def network_at(run, lanes, block, out, reader, tensors):
+def network_at(run, lanes, block, tensors, found, dtype):
     """As `again.forward_at`."""
-    return where_they_lie(_network_at, reader, tensors, block, (run, lanes, out))
+    return where_they_lie(_network_at, tensors, found, block, dtype, (run, lanes))
 
 
 @allocating
-def _network_at(words, record, size, run, lanes, out):
+def _network_at(words, record, size, out, run, lanes):
     lse, (q, k, v) = np.empty(out.shape[:3], out.dtype), qkv_at(record, out, words)
     rows = start_within(q), start_within(k), start_within(v)
     return _networked((run, lanes), record, size, out, lse, rows, words[AT:])
@@ -103,13 +103,13 @@ def network_halves_again(run, lanes, record, size, out, lse, q, k, v, given):
 
 
 @entry(label="attention of half precision through a network that is called again", objects=True)
-def network_halves_at(run, lanes, block, out, reader, tensors):
+def network_halves_at(run, lanes, block, tensors, found, dtype):
     """As `again.halves_at`."""
-    return where_they_lie(_network_halves_at, reader, tensors, block, (run, lanes, out))
+    return where_they_lie(_network_halves_at, tensors, found, block, dtype, (run, lanes))
 
 
 @allocating
-def _network_halves_at(words, record, size, run, lanes, out):
+def _network_halves_at(words, record, size, out, run, lanes):
     lse, (q, k, v) = np.empty(out.shape[:3], np.float32), qkv_at(record, out, words)
     return _network_halves((run, lanes), record, size, out, lse, q, k, v, words[AT:])
 
