@@ -1,5 +1,7 @@
 """Calls with slots of which the arrays alone are new: the same bits, whatever the slots are, and the same errors."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from attention_options import qkv
@@ -158,3 +160,23 @@ def test_slots_of_a_call_are_not_kept(rng):
     (kept,) = again._kept.values()
     own = [x for x in given.values() if isinstance(x, np.ndarray)]
     assert not any(np.shares_memory(x, y) for x in kept.others if isinstance(x, np.ndarray) for y in own)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_is_made_side_by_side_does_not_overlap(rng, dtype):
+    """Of any of these something is made in the same memory; their sizes are odd, so that the last word of each of
+    float32 is not full."""
+    m, h, d = 131, 3, 8
+    made = {
+        "mask": {"mask": rng.random((1, 1, 1, m)) < 0.7}, "bias": {"bias": rng.standard_normal((h, 7)).astype(dtype)},
+        "gain": {"gain": rng.random((h, 9)).astype(dtype)}, "counts": {"counts": np.ones((1, 7, d), dtype)},
+        "values": {"values": rng.standard_normal((h, 5)).astype(dtype), "index": rng.integers(0, 5, (1, m))},
+        "starts": {"query_start": np.array([m - 1]), "spans": np.array([[[2, m - 3]]]), "lengths": np.array([m - 2])},
+    }  # fmt: skip
+    offsets, rows = {"key_offset": rng.standard_normal((h, m))}, [x.astype(dtype) for x in qkv(rng, 1, h, h, 1, m, d)]
+    for count in range(1, len(made) + 1):
+        for names in combinations(made, count):
+            given = offsets | {"causal": True} | {slot: x for name in names for slot, x in made[name].items()}
+            expected = reference_of(*rows, given)
+            fastpe.attention(*rows, **given)
+            np.testing.assert_array_equal(only_again(*rows, **given), expected)
