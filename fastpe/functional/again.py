@@ -295,6 +295,7 @@ class Again:
         """What compiled code reads of a call of tensors, `again.BLOCK` words, and where they lie; keep all arrays.
 
         layouts: as `dlpack.locate` has them. words: `words_at`, with the addresses of what is given otherwise.
+        functions: of the library of tensors.
         """
         parts = (self.record, self.record.size), (layouts, layouts.shape[1]), (words, words.size)
         addresses = (x for array, size in parts for x in (address_of(array), size))

@@ -71,23 +71,6 @@ def array_at(typingctx, address, layout, place, like):
     return kind(types.intp, layout, types.intp, like), emit
 
 
-@intrinsic
-def table_at(typingctx, array, place, rows, columns):
-    """The elements of an array from `place` on in so many rows, as an array that nobody counts references to."""
-    kind = types.Array(array.dtype, 2, "C")
-
-    def emit(context, b, signature, values):
-        own, made = make_array(array)(context, b, values[0]), make_array(kind)(context, b)
-        strides = [b.mul(values[3], own.itemsize), own.itemsize]
-        data = b.gep(own.data, [values[1]])
-        populate_array(
-            made, data=data, shape=values[2:], strides=strides, itemsize=own.itemsize, meminfo=None, parent=None
-        )
-        return made._getvalue()
-
-    return kind(array, types.intp, types.intp, types.intp), emit
-
-
 def _flat_at(context, b, kind, addresses, counts, place):
     """The array of one axis of which the words at a place of each say where it lies, and how many elements it has; one
     without elements lies where `counts` does."""
@@ -99,14 +82,18 @@ def _flat_at(context, b, kind, addresses, counts, place):
     return made._getvalue()
 
 
+def _first_of_both(context, b, signature, values):
+    """Pointers to the words of the first two arguments."""
+    return [make_array(signature.args[place])(context, b, values[place]).data for place in range(2)]
+
+
 @intrinsic
 def flat_at(typingctx, addresses, counts, place, dtype):
     """The array of one axis at the address that stands at a place, of as many elements as `counts` says there."""
     kind = types.Array(dtype.dtype, 1, "C")
 
     def emit(context, b, signature, values):
-        words = [make_array(x)(context, b, value).data for x, value in zip(signature.args[:2], values, strict=False)]
-        return _flat_at(context, b, kind, *words, values[2])
+        return _flat_at(context, b, kind, *_first_of_both(context, b, signature, values), values[2])
 
     return kind(addresses, counts, types.intp, dtype), emit
 
@@ -144,15 +131,13 @@ def _member(context: Any, b: Any, kind: ArraysAt, value: Any, name: str) -> Any:
     return _flat_at(context, b, kind.members[name], addresses, counts, ir.Constant(_I64, [*kind.members].index(name)))
 
 
-def arrays_at(dtypes: dict[str, Any], addresses: Any, counts: Any) -> Any:
-    """What an intrinsic returns to make an `ArraysAt` of its first two arguments, arrays which must outlive it."""
-    kind = ArraysAt(dtypes)
+def arrays_at(dtypes: dict[str, Any]) -> Any:
+    """An `ArraysAt`, and what makes one in an intrinsic, of its first two arguments: arrays, which must outlive it."""
 
-    def emit(context, b, signature, values):
-        words = [make_array(x)(context, b, value).data for x, value in zip((addresses, counts), values, strict=False)]
-        return cgutils.pack_struct(b, words)
+    def emit(context: Any, b: Any, signature: Any, values: Any) -> Any:
+        return cgutils.pack_struct(b, _first_of_both(context, b, signature, values))
 
-    return kind, emit
+    return ArraysAt(dtypes), emit
 
 
 @intrinsic

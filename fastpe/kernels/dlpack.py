@@ -1,4 +1,4 @@
-"""Where the tensors of another library lie, and tensors that are made for it, by compiled code, as DLPack has it.
+"""Where the tensors of another library lie, and tensors that compiled code makes for it, as DLPack has them.
 
 Python asks a tensor for its axes, its strides and its address in half a microsecond, which is as long as one head needs
 for a query and 64 keys; to make a tensor of an array takes as long. Libraries that know DLPack 1.2 or later hand out C
@@ -24,10 +24,7 @@ _ABI = 1  # the major version of DLPack whose structures these are
 _DL_TENSOR = ir.LiteralStructType([_I64] * 6)
 """`DLTensor`: its address; device; axes and type; addresses of sizes and of strides; bytes before the first element."""
 _MOST_AXES = 8
-_AXES, _BITS = (
-    255,
-    40,
-)  # of the word of axes and type: which bits have the former, and from which on those of an element
+_AXES, _BITS = 255, 40  # of the word of axes and type: the bits of axes, and where the size of an element begins
 FRONT = 3
 LAYOUT = FRONT + 2 * _MOST_AXES
 """Words that say how a tensor is laid out: the place of its address (`locate`), below 0 if nobody asks for it; its
@@ -166,9 +163,8 @@ def _memory(typingctx, size):
 
     def emit(context, b, signature, values):
         take = cgutils.get_or_insert_function(b.module, ir.FunctionType(_ADDRESS, [_I64]), "malloc")
-        return context.make_tuple(
-            b, signature.return_type, [b.ptrtoint(x, _I64) for x in (b.call(take, values), _free(b))]
-        )
+        addresses = [b.ptrtoint(each, _I64) for each in (b.call(take, values), _free(b))]
+        return context.make_tuple(b, signature.return_type, addresses)
 
     return types.UniTuple(types.intp, 2)(types.intp), emit
 

@@ -7,7 +7,7 @@ another number of keys.
 import numpy as np
 
 from fastpe.kernels._jit import allocating, entry, inlined, inner
-from fastpe.kernels.at_address import LAYOUT, array_at, float_at, numbers_at, table_at, tuple_at, whole_at, within
+from fastpe.kernels.at_address import LAYOUT, array_at, float_at, numbers_at, tuple_at, whole_at, within
 from fastpe.kernels.attention.banded import (
     OF_A_BAND,
     are_bands,
@@ -255,7 +255,7 @@ def _run(crew, record, memory, made, rows, spans, sizes, arrays, given, slots):
 @inlined
 def _case_and_table(record):
     before, after = numbers_at(record, HEAD, _BEFORE), numbers_at(record, _AFTER, _REST)
-    return (*before, float_at(record, _SOFTCAP), *after), table_at(record, TABLE, _SLOTS, _COLUMNS)
+    return (*before, float_at(record, _SOFTCAP), *after), within(record, TABLE, (_SLOTS, _COLUMNS), np.int64)
 
 
 @allocating

@@ -106,7 +106,7 @@ MOST_GROWTH = 0.9  # of the exponent that the dtype has room for, by which growt
 def given_at(typingctx, addresses, counts, like):
     """`Given` of arrays at addresses, of so many elements each; who holds `counts` holds those without elements."""
     own = (types.int64, INTEGERS), (types.boolean, LOGICAL), (like.dtype, OWN), (types.float64, WIDE)
-    kind, emit = arrays_at({name: dtype for dtype, names in own for name in names}, addresses, counts)
+    kind, emit = arrays_at({name: dtype for dtype, names in own for name in names})
     return kind(addresses, counts, like), emit
 
 
