@@ -218,7 +218,8 @@ def _goes_as_it_lies(kinds: set[torch.dtype], tensors: dict[str, torch.Tensor]) 
 
     Of many queries they read bfloat16, whose products are rounded; float16 PyTorch widens sooner, on all its threads.
     """
-    if _is_compiling() or len(kinds) > 1 or (tensors["q"].shape[-2] > FEW and torch.float16 in kinds):
+    q = tensors["q"]
+    if _is_compiling() or len(kinds) > 1 or (torch.float16 in kinds and q.ndim > 1 and q.shape[-2] > FEW):
         return False
     if is_seen(tuple(tensors.values())):
         return False

@@ -175,7 +175,7 @@ def _are_few(tensors: tuple[torch.Tensor, ...]) -> bool:
     q, k, v = tensors[:3]
     if not all(map(lies_here, tensors)):
         return False
-    if q.ndim != 4 or q.shape[2] > again.MOST_QUERIES or not q.shape[0] == k.shape[0] == v.shape[0]:
+    if q.ndim != 4 or q.shape[2] > again.MOST_QUERIES or not q.shape[:1] == k.shape[:1] == v.shape[:1]:
         return False
     return q.dtype is k.dtype is v.dtype and q.dtype in _DTYPES and has_arrays(q.dtype)
 

@@ -266,6 +266,17 @@ def test_masked_tensors_and_arrays_are_refused_by_name():
         fastpe.build("sinusoidal", 5, dim=4, out={"table": hidden["q"][0]})
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("tracked", [False, True])
+def test_tensors_of_too_few_axes_are_refused_by_name(dtype, tracked):
+    whole, flat = torch.zeros(1, 2, 3, 4, dtype=dtype), torch.zeros(4, dtype=dtype, requires_grad=tracked)
+    for place, name in enumerate("qkv"):
+        for few in (flat, flat.sum()):
+            rows = [few if number == place else whole for number in range(3)]
+            with pytest.raises(ValueError, match=f"^{name} must have the shape "):
+                attention(*rows)
+
+
 def test_arguments_that_are_refused():
     given = drawn(grad=False)
     with pytest.raises(TypeError, match=r"q must be a torch.Tensor, not ndarray"):
