@@ -72,7 +72,7 @@ def _attend_backward(
 @_attend.register_fake
 def _outlines(tensors: Sequence[torch.Tensor], *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
     q, _, v = tensors[:3]
-    return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(q.shape[:-1])
+    return q.new_empty((*q.shape[:-1], *v.shape[-1:])), q.new_empty(q.shape[:-1])
 
 
 @_attend_backward.register_fake
