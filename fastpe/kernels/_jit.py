@@ -50,7 +50,9 @@ CHECK_BOUNDS = _check_bounds()
 # No fast-math: sums keep the order they are written in, so the same source gives the same bits, and infinities work.
 _OPTIONS = {"nogil": True, "error_model": "numpy", **({"boundscheck": True} if CHECK_BOUNDS else {})}
 _KEPT_DIGESTS = 4
-PLAIN_ROOMS = ("experiments", "pictures", "text", "theory", "torch", "training")
+PLAIN_ROOMS = (
+    "experiments", "functional", "model", "pictures", "reference", "tasks", "text", "theory", "torch", "training",
+)  # fmt: skip
 """Rooms without compiled code, which no compiled code imports: an edit there costs no compilation."""
 _PATIENCE, _BLINK = 2.0, 0.002  # seconds that a process waits for another that saves, and between its looks
 _MARKER = "fastpe-compiled-code"  # what a folder holds that may be pruned
