@@ -4,14 +4,9 @@ from pathlib import Path
 
 import click
 
-from .output import check_folder, encoding_name
+from .output import check_folder, encoding_name, own_names
 
 _ENDINGS = (".html", ".htm")
-
-
-def _names(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
-    found = (encoding_name(context, parameter, name) for name in names)
-    return tuple(dict.fromkeys(name for name in found if name is not None))
 
 
 @click.command()
@@ -19,7 +14,7 @@ def _names(context: click.Context, parameter: click.Parameter, names: tuple[str,
     "--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="Where the page goes, a .html."
 )
 @click.option(
-    "--encoding", "names", multiple=True, metavar="NAME", callback=_names,
+    "--encoding", "names", multiple=True, metavar="NAME", callback=own_names(encoding_name),
     help="Only this one; may be repeated, and be a file of your own: ./mine.py.  [default: all]",
 )  # fmt: skip
 def atlas(out: Path, names: tuple[str, ...]) -> None:
@@ -41,7 +36,7 @@ def atlas(out: Path, names: tuple[str, ...]) -> None:
         if name not in known:
             raise click.UsageError(f"--encoding is one encoding, not several: {name!r}")
     if names:
-        every = [catalogue.entry(name) for name in sorted(names)]
+        every = [catalogue.entry(name) for name in sorted(set(names))]
     else:
         every, problems = catalogue.entries()
         for problem in problems.values():

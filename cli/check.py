@@ -76,10 +76,11 @@ def _known(name: str) -> tuple[str, str]:
 
     is_task = defines(Path(name), "TASK") if name.endswith(".py") else name in TASKS.names()
     if is_task and name not in registry.list_encodings():
-        if TASKS.get(name).kind == "text":
+        key = TASKS.resolve(name)
+        if TASKS.get(key).kind == "text":
             raise click.UsageError(f"task {name!r} draws nothing that could be checked: it reads your own text")
-        return "task", TASKS.known(name)
-    return "encoding", "+".join(registry.split(name))
+        return "task", key
+    return "encoding", "+".join(registry.split(registry.resolve(name)))
 
 
 def _line(verdict: "Verdict") -> str:

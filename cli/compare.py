@@ -10,7 +10,7 @@ import click
 
 from fastpe.training.presets import PRESETS
 
-from .output import INTERRUPTED, parse_lengths, print_json
+from .output import INTERRUPTED, encoding_name, own_files, own_names, parse_lengths, print_json, task_name
 
 if TYPE_CHECKING:
     from fastpe.experiments.compare import Compared
@@ -35,10 +35,19 @@ if TYPE_CHECKING:
 @click.option("--choose-seeds", type=int, metavar="N", help="Runs that choose, on seeds of their own.  [default: 3]")
 @click.option("--margin", type=float, help="Differences within it count as none; of errors a part, 0.1.")
 @click.option("--study", "file", type=click.Path(path_type=Path), help="A study in a file, as study.toml has it.")
+@click.option(
+    "--encoding", "own_encodings", multiple=True, metavar="FILE", callback=own_names(encoding_name),
+    help="With --study: your own encoding file, if the study has its key; may be repeated. --task takes task files.",
+)  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the study.  [default: compare]")
 @click.option("--runs", type=click.Path(path_type=Path), help="Where the runs are, to share them.  [default: OUT/runs]")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes of one thread each.  [default: usable cores]")
-@click.option("--cluster", metavar="WHERE", help="On dask.distributed: local, a scheduler's address, or its file.")
+@click.option(
+    "--cluster", metavar="WHERE",
+    help="On dask.distributed: local, a scheduler's address, or its file. Nothing is authenticated or encrypted unless "
+    "dask is set up for TLS: whoever reaches the scheduler can run code here and on every worker. Use it only in a "
+    "network where you trust everyone.",
+)  # fmt: skip
 @click.option("--shard", metavar="I/N", help="Make the I-th of N parts alone; `fastpe merge` joins them.")
 @click.option("--dry-run", is_flag=True, help="Only say how many runs there are, and what they take.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
@@ -55,6 +64,7 @@ def compare(
     choose_seeds: int | None,
     margin: float | None,
     file: Path | None,
+    own_encodings: tuple[str, ...],
     out: Path | None,
     runs: Path | None,
     workers: int | None,
@@ -73,7 +83,12 @@ def compare(
 
     from .progress import SweepReporter
 
+    if own_encodings and file is None:
+        raise click.UsageError("--encoding is for --study: name the encodings of a new study without it")
     if file is not None:
+        own_tasks = [each for each in tasks if each.endswith(".py")]
+        own_names(task_name)(click.get_current_context(), None, own_tasks)
+        tasks = tuple(each for each in tasks if each not in own_tasks)
         if any((encodings, tasks, settings, lengths, preset, vary, choose)) or choose_seeds is not None:
             raise click.UsageError("--study says it all: leave out encodings and the flags that make a study")
         study = Study.read(file)
@@ -110,6 +125,7 @@ def compare(
 @click.command()
 @click.argument("folders", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the whole study.")
+@own_files("the study", "encoding", "task")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def merge(folders: tuple[Path, ...], out: Path, as_json: bool) -> None:
     """Join the shards of a study, made by `fastpe compare --shard`, and report on all of it."""
@@ -123,6 +139,7 @@ def merge(folders: tuple[Path, ...], out: Path, as_json: bool) -> None:
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of a report of single runs.  [default: report]")
 @click.option("--runs", type=click.Path(path_type=Path), help="The study's runs, if not in DIR/runs.")
 @click.option("--baseline", help="Of single runs: what the others are compared with.  [default: nope, or the first]")
+@own_files("the study or a run", "encoding", "task")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def report(folders: tuple[Path, ...], out: Path | None, runs: Path | None, baseline: str | None, as_json: bool) -> None:
     """Make the page and the tables of a study again, from its runs; or those of single run folders."""

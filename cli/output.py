@@ -4,9 +4,9 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -16,6 +16,8 @@ from .tables import aligned
 
 if TYPE_CHECKING:
     from fastpe.model.transformer import Transformer
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -157,18 +159,45 @@ def figure_kind(out: Path) -> str:
 
 
 def encoding_name(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
-    """The name of an encoding, a sum or a pattern over layers, in keys: what ends in .py is a file of the user's own,
-    and registered."""
-    from fastpe.encodings.registry import canonical
+    """The name of an encoding, a sum or a pattern over layers, in keys: the user's own files, which end in .py, are
+    registered."""
+    from fastpe.encodings.registry import canonical, resolve
 
-    return None if name is None else canonical(name)
+    return None if name is None else canonical(resolve(name))
 
 
 def task_name(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
-    """The key of a task: what ends in .py is a file of the user's own, and registered."""
+    """The key of a task: the user's own file, which ends in .py, is registered."""
     from fastpe.tasks.registry import TASKS
 
-    return None if name is None else TASKS.known(name)
+    return None if name is None else TASKS.known(TASKS.resolve(name))
+
+
+def own_names(named: Callable[..., str | None]) -> Callable[..., tuple[str, ...]]:
+    """A callback like `encoding_name` or `task_name` for an option that may be repeated."""
+
+    def call(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(found for name in names if (found := named(context, parameter, name)) is not None)
+
+    return call
+
+
+def own_files(what: str, *words: str) -> Callable[[Command], Command]:
+    """Add options that register a user's own files, of which the files that fastpe writes have only the keys.
+
+    what: the files that have these keys, for the help. words: "encoding" or "task".
+    """
+    callbacks = {"encoding": encoding_name, "task": task_name}
+
+    def add(command: Command) -> Command:
+        for word in reversed(words):
+            command = click.option(
+                f"--{word}", f"_own_{word}s", multiple=True, metavar="FILE", callback=own_names(callbacks[word]),
+                expose_value=False, help=f"Your own {word} file, if {what} has its key; may be repeated.",
+            )(command)  # fmt: skip
+        return command
+
+    return add
 
 
 def with_bands(model: "Transformer", scheme: str | None) -> "Transformer":

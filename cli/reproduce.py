@@ -80,7 +80,7 @@ def tables(out: Path, as_json: bool) -> None:
 
     for name in ("tables.md", "tables.json", "tables.html"):
         check_place("--out", out / name)
-    out.mkdir(parents=True, exist_ok=True)
+    files.make_folder(out, exist_ok=True)
     cells = theory.judge()
     written = tables_report.files_of(cells)
     for name, content in written.items():

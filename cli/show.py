@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from fastpe.training.config import TrainConfig
 
-from .output import encoding_name, figure_kind, parse_options
+from .output import encoding_name, figure_kind, own_files, parse_options
 
 if TYPE_CHECKING:
     from fastpe.pictures.look import Look
@@ -43,6 +43,7 @@ def _sizes(command: Callable[..., None]) -> Callable[..., None]:
     callback=encoding_name,
     help="With --run: its encoding, where that is a file: ./mine.py.",
 )
+@own_files("the run", "task")
 @click.option("--layer", type=int, help="Layer of the run, where layers have parameters of their own.  [default: 0]")
 @click.option("--theory", is_flag=True, help="Draw what fastpe.theory computes of it over position, length or noise.")
 @click.option("--length", type=int, help="Positions.  [default: 2 times the training length, with --theory 4 times]")

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from .claims import show_claims
-from .output import encoding_name, parse_options, print_json
+from .output import encoding_name, own_files, own_names, parse_options, print_json
 
 if TYPE_CHECKING:
     from fastpe.theory.pages.record import Record
@@ -17,16 +17,11 @@ if TYPE_CHECKING:
     from .progress import Reporter
 
 _ALL = "all"
-_OF_RUN = {"length", "run", "probe", "bins", "sequences", "as_json", "claims"}  # what a run leaves open
-
-
-def _names(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
-    found = [encoding_name(context, parameter, name) for name in names]
-    return tuple(name for name in found if name is not None)
+_OF_RUN = {"length", "run", "probe", "bins", "sequences", "as_json", "claims", "_own_tasks"}  # what a run leaves open
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[ENCODING]...", callback=_names)
+@click.argument("names", nargs=-1, metavar="[ENCODING]...", callback=own_names(encoding_name))
 @click.option(
     "--length", type=int, multiple=True, metavar="N",
     help="Length beside that of training; may be repeated.  [default: twice and four times that]",
@@ -37,6 +32,7 @@ def _names(context: click.Context, parameter: click.Parameter, names: tuple[str,
 @click.option("--causal", is_flag=True, help="A model with a causal mask.")
 @click.option("--option", "options", multiple=True, metavar="K=V", help="Option of an encoding; may be repeated.")
 @click.option("--run", type=click.Path(path_type=Path), metavar="RUN", help="The encoding and the weights of this run.")
+@own_files("the run", "task")
 @click.option("--probe", is_flag=True, help="With --run: what its layers know of the position, on held-out sequences.")
 @click.option("--bins", type=int, metavar="B", help="With --probe: the plug-in estimate in so many bins too.")
 @click.option(

@@ -62,7 +62,7 @@ def write_file(path: Path, content: bytes) -> None:
     try:
         # made, or an error: a link, or whatever else has come to be there, is neither followed nor touched
         with open(beside, "xb") as file:
-            _keep_mode(path, file)
+            _set_mode(path, file)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -100,11 +100,36 @@ def _free_name(path: Path) -> Path:
     raise FileExistsError(errno.EEXIST, "no name is free beside it", str(path))
 
 
-def _keep_mode(path: Path, file: BinaryIO) -> None:
-    """Who may read and write the file that is to be replaced."""
+def _set_mode(path: Path, file: BinaryIO) -> None:
+    """Give a new file the permissions of the file that it replaces; its owner can read it whatever the umask is."""
+    if not hasattr(os, "fchmod"):
+        return
+    mode = os.fstat(file.fileno()).st_mode | 0o600
     with contextlib.suppress(FileNotFoundError, PermissionError):
-        if stat.S_ISREG(mode := path.lstat().st_mode) and hasattr(os, "fchmod"):
-            os.fchmod(file.fileno(), stat.S_IMODE(mode) & 0o777)
+        if stat.S_ISREG(before := path.lstat().st_mode):
+            mode = before if before & 0o400 else before | 0o600
+    with contextlib.suppress(PermissionError):
+        os.fchmod(file.fileno(), stat.S_IMODE(mode) & 0o777)
+
+
+def make_folder(path: Path, *, exist_ok: bool = False, mode: int = 0o777) -> None:
+    """Make a folder, and the missing ones above it, that their owner can use whatever the umask is.
+
+    `mode` applies to all of them, as far as the umask permits. Raises OSError if the folder cannot be made, or exists
+    and `exist_ok` is false.
+    """
+    try:
+        path.mkdir(mode)
+    except FileNotFoundError:
+        make_folder(path.parent, exist_ok=True, mode=mode)
+        make_folder(path, exist_ok=exist_ok, mode=mode)
+        return
+    except FileExistsError:
+        if exist_ok and path.is_dir():
+            return
+        raise
+    if (made := stat.S_IMODE(path.stat().st_mode)) & 0o700 != 0o700:
+        path.chmod(made | 0o700)
 
 
 def is_leftover(name: str) -> bool:

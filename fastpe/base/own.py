@@ -1,6 +1,6 @@
 """Files of one's own: a file or a module becomes an encoding or a task, or one clear error says where it does not.
 
-A file is run only because its user named it. What is written in a run folder or in any other file names keys alone.
+A file is run only because the user named it, see `Registry.resolve`. Names that were read from any file are keys.
 """
 
 from __future__ import annotations
@@ -41,12 +41,15 @@ class Kind(Generic[Record]):
         The record's class, as a user writes it.
     completed : callable
         (module, path) -> the record with the module's functions, checked; it raises ValueError that names the file.
+    how : str
+        How a user names such a file, in messages: "by --task on the command line or ...".
     """
 
     word: str
     attribute: str
     record: str
     completed: Callable[[ModuleType, Path], Record]
+    how: str
 
     @property
     def one(self) -> str:

@@ -1,6 +1,6 @@
 """Which of a user's own files a stored model came from: stated beside it, compared when it is read.
 
-A path or a package that a stored file names is never run: its user names such a file anew.
+A stored file gives such a file's key, name and SHA-256, but never causes it to be run: the user has to name it again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,22 +16,13 @@ FORM = stored.by_key(stored.record({"file": stored.text, "sha256": stored.sha256
 """Of what `Registry.own_files` gives, in a stored file: key -> name and SHA-256."""
 
 
-def refuse_path(what: str, name: Any) -> None:
-    """Raise ValueError if a name out of a file is the path of a file: what others wrote must never be run."""
-    if isinstance(name, str) and any(part.strip().endswith(".py") for part in name.split("+")):
-        raise ValueError(f"the {what} of a stored configuration must be a key, not the path of a file: {name!r}")
-
-
-def check_registered(path: Path, stated: Stated, registry: Registry[Any], how: str) -> None:
-    """Refuse what is stored with an encoding or a task of one's own that is not known here.
-
-    `how` is the way to name its file. Raises ValueError that names the first such file.
-    """
+def check_registered(path: Path, stated: Stated, registry: Registry[Any]) -> None:
+    """Raise ValueError if a file states an encoding or a task of one's own that is not registered here."""
     for key in stated:
         if key not in registry.names():
             raise ValueError(
                 f"{path} has {registry.kind.one} {key!r} that is not fastpe's, from a file called "
-                f"{stated[key]['file']!r}: name that file, {how}"
+                f"{stated[key]['file']!r}: name that file, {registry.kind.how}"
             )
 
 

@@ -32,6 +32,11 @@ def _module_of(path: Path) -> str:
     return ".".join(("fastpe", *path.relative_to(Path(__file__).parent.parent).with_suffix("").parts))
 
 
+def is_path(name: str) -> bool:
+    """Whether a name can only be a path: keys contain neither dots nor slashes."""
+    return "." in name or "/" in name
+
+
 class Registry(Generic[Record]):
     """All encodings, or all tasks, by their keys.
 
@@ -141,22 +146,32 @@ class Registry(Generic[Record]):
             why = f"{type(error).__name__}: {error}"
             raise ValueError(f"{self.kind.word} {key!r} of {package} ({offer.value}) cannot be used: {why}") from error
 
-    def known(self, name: str) -> str:
-        """The key that a name stands for: itself, or that of the file that it is the path of.
+    def resolve(self, name: str) -> str:
+        """Return the key for a name that the user gave, and register the file if the name is the path of one.
 
-        Raises ValueError, with the nearest names, where there is none.
+        Only for arguments of Python calls and of the command line. Never call it with a name that was read from a file:
+        those go to `known`, which accepts keys only, so that no file can make fastpe run another one.
+
+        Raises ValueError if the name is a path that does not end in .py, or as `register` does.
+        """
+        if not isinstance(name, str) or not is_path(name):
+            return name
+        if not name.endswith(".py"):
+            raise ValueError(f"{name}: the file of {self.kind.one} must end in .py")
+        return self.register(name)
+
+    def known(self, name: str) -> str:
+        """Return the name if it is a key. Nothing is registered and no file is run.
+
+        Raises ValueError if it is not; the message has the nearest keys.
         """
         if not isinstance(name, str):
             raise TypeError(f"{self.kind.word} must be a name, not {name!r}")
-        if name in self.files or name in self._registered:
+        if name in self.files or name in self._registered or name in self._offered:
             return name
-        if name.endswith(".py"):
-            return self.register(name)
-        if Path(name).suffix or "/" in name:  # no key has either
-            raise ValueError(f"{name}: the file of {self.kind.one} must end in .py")
-        if name not in self._offered:
-            raise ValueError(f"{self.kind.word} {name!r} is unknown; {nearest(name, self.names())}")
-        return name
+        if is_path(name):
+            raise ValueError(f"{self.kind.word} must be a key here, not the path of a file: {name!r}")
+        raise ValueError(f"{self.kind.word} {name!r} is unknown; {nearest(name, self.names())}")
 
     def file_of(self, name: str) -> Path:
         """The file that defines it. Raises as `known` does."""

@@ -69,7 +69,8 @@ def compile_cache() -> dict[str, Any]:
     from fastpe.kernels import _jit
 
     folder = None if _jit.cache_problem else _jit.cache_folder
-    everything = _sizes(_jit.cache_root())
+    root = _jit.cache_root().resolve()
+    everything = _sizes(root)
     own = [size for path, size in everything.items() if folder is not None and path.is_relative_to(folder)]
     return {
         "folder": None if folder is None else str(folder),
@@ -77,7 +78,7 @@ def compile_cache() -> dict[str, Any]:
         "files": len(own),
         "bytes": sum(own),
         "stale": folder is not None and folder.name != _jit.code_digest(),
-        "digests": len({path.relative_to(_jit.cache_root()).parts[0] for path in everything}),
+        "digests": len({path.relative_to(root).parts[0] for path in everything}),
         "total_bytes": sum(everything.values()),
     }
 

@@ -10,7 +10,7 @@ from fastpe.base.validation import arrays, outputs, truth, whole
 from fastpe.encodings import combined
 from fastpe.encodings.combined import key
 from fastpe.encodings.encoding import Part
-from fastpe.encodings.registry import parse
+from fastpe.encodings.registry import parse, resolve
 from fastpe.encodings.slots import SLOTS, Spec, make_spec
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def requested(name: str, length: int, keywords: Mapping[str, Any]) -> tuple[tupl
     """What is asked for, validated: the keywords of `make_spec`, and beside them the options of the encoding."""
     sizes = {key: value for key, value in keywords.items() if key in _SIZES}
     options = {key: value for key, value in keywords.items() if key not in sizes}
-    parts = parse(name, options)
+    parts = parse(resolve(name), options)
     return parts, make_spec(length, **sizes, axes=combined.axes(parts, given=sizes.get("positions") is not None))
 
 

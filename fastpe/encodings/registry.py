@@ -14,7 +14,7 @@ from typing import Any
 
 from fastpe.base.own import Kind
 from fastpe.base.patterns import expanded, shortest
-from fastpe.base.registry import Registry
+from fastpe.base.registry import Registry, is_path
 from fastpe.base.validation import nearest
 from fastpe.encodings.encoding import Encoding, Part, of_module
 
@@ -29,13 +29,14 @@ def _completed(module: ModuleType, path: Path) -> Encoding:
 
 
 ENCODINGS: Registry[Encoding] = Registry(
-    Kind("encoding", "ENCODING", "fastpe.Encoding", _completed), "fastpe.encodings", FOLDERS, (), of_module
-)
+    Kind(
+        "encoding", "ENCODING", "fastpe.Encoding", _completed,
+        how="by --encoding on the command line or fastpe.register in Python",
+    ),
+    "fastpe.encodings", FOLDERS, (), of_module,
+)  # fmt: skip
 
 _LABELLED = re.compile(r"(.+)(@[A-Za-z_][A-Za-z_0-9]*)")
-
-HOW = "by --encoding on the command line or fastpe.register in Python"
-"""The way to name the file of an encoding of one's own."""
 
 
 def built_in() -> tuple[str, ...]:
@@ -97,14 +98,44 @@ def register(module_or_path: Any) -> str:
     return ENCODINGS.register(module_or_path)
 
 
+def resolve(name: str) -> str:
+    """Return a name that the user gave with a key in place of every path; the files are registered.
+
+    Only for arguments of Python calls and of the command line, see `fastpe.base.registry.Registry.resolve`. The name
+    may be a sum or a pattern over layers, such as "./mine.py@far+alibi". The other functions here take keys only.
+    """
+    if not isinstance(name, str) or not is_path(name):
+        return name
+    if _is_pattern(name) and not isfile(name):
+        return shortest([_resolved_sum(own) for own in expanded("encoding", name)])
+    return _resolved_sum(name)
+
+
+def _resolved_sum(name: str) -> str:
+    parts = [part.strip() for part in name.split("+")]
+    folder = name.rpartition("/")[0]
+    cut = any("/" in part and not _labelled(part)[0].endswith(".py") for part in parts)
+    if len(parts) > 1 and (cut or ("+" in folder and isfile(name))):
+        raise ValueError(
+            f"{name}: a path with '+' cannot be part of a sum: fastpe.register takes it, and returns its key"
+        )
+    return "+".join(ENCODINGS.resolve(scheme) + label for scheme, label in map(_labelled, parts))
+
+
+def _labelled(part: str) -> tuple[str, str]:
+    """A term without its label, and the label: ("rope", "@far") for "rope@far"; the name of a file has none."""
+    found = None if is_path(part) and isfile(part) else _LABELLED.fullmatch(part)
+    return (found[1], found[2]) if found else (part, "")
+
+
 def _known(name: str) -> tuple[str, str]:
-    """The key that a part of a name stands for, itself or that of the file that it is the path of; and its label.
+    """The key of a part of a name, and its label.
 
     A label, as in "rope@far", tells terms of one encoding from each other that have options of their own.
     """
-    if isinstance(name, str) and "+" in name and not isfile(name):
+    if isinstance(name, str) and "+" in name:
         raise ValueError(f"one encoding is wanted here, not the sum {name!r}")
-    found = _LABELLED.fullmatch(name) if isinstance(name, str) and not isfile(name) else None
+    found = _LABELLED.fullmatch(name) if isinstance(name, str) else None
     scheme, label = found.groups() if found else (name, "")
     return ENCODINGS.known(scheme), label
 
@@ -142,28 +173,18 @@ def page(scheme: str) -> str:
     >>> print(page("rope").splitlines()[0])
     RoPE: query and key are rotated, pair of channels by pair, by angles in proportion to the position.
     """
-    return ENCODINGS.page(_known(scheme)[0])
+    return ENCODINGS.page(_known(resolve(scheme))[0])
 
 
 def split(name: str) -> tuple[str, ...]:
-    """The keys that a name such as "wavelet+alibi" adds up.
-
-    A part that ends in ".py", such as "./mine.py" in "./mine.py+alibi", is the path of a file that is registered.
-    """
+    """The keys that a name such as "wavelet+alibi" adds up."""
     if not isinstance(name, str):
         raise TypeError(f"encoding must be a name, not {name!r}")
     if _is_pattern(name):
         raise ValueError(
             f"encoding {name!r} says what each layer of a model has: one encoding, or a sum, is wanted here"
         )
-    parts = [part.strip() for part in name.split("+")]
-    folder = name.rpartition("/")[0]
-    cut = any("/" in part and not part.endswith(".py") for part in parts) or ("+" in folder and Path(name).is_file())
-    if len(parts) > 1 and cut:
-        raise ValueError(
-            f"{name}: a path with '+' cannot be part of a sum: fastpe.register takes it, and returns its key"
-        )
-    schemes = tuple("".join(_known(part)) for part in parts)
+    schemes = tuple("".join(_known(part.strip())) for part in name.split("+"))
     if len(set(schemes)) < len(schemes):
         raise ValueError(
             f"encoding {name!r} names the same encoding twice: labels, as in 'rope@a+rope@b', tell terms apart"
@@ -172,7 +193,7 @@ def split(name: str) -> tuple[str, ...]:
 
 
 def _is_pattern(name: str) -> bool:
-    return ("," in name or "*" in name) and not Path(name).is_file()
+    return "," in name or "*" in name
 
 
 def layers(name: str) -> tuple[tuple[str, ...], ...]:
@@ -189,9 +210,9 @@ def layers(name: str) -> tuple[tuple[str, ...], ...]:
 
 
 def canonical(name: str, names: Mapping[str, str] | None = None) -> str:
-    """The name of the same sum, or pattern over layers, as short as can be, with keys in place of paths.
+    """The same sum, or pattern over layers, written as short as possible.
 
-    names: of keys, what to write in their place.
+    names: what to write in place of keys.
 
     >>> canonical("rope, rope,nope"), canonical("rope*3", {"rope": "./mine.py"})
     ('rope*2,nope', './mine.py')

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fastpe.encodings.registry import get, list_encodings
+from fastpe.encodings.registry import get, list_encodings, resolve
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +42,7 @@ def resize(name: str, params: Mapping[str, Any], **sizes: Any) -> dict[str, np.n
     >>> resize("learned", {"table": np.array([[0.0], [1.0], [4.0]])}, length=5)["table"].ravel().tolist()
     [0.0, 0.5, 1.0, 2.5, 4.0]
     """
-    rule = get(name).resize
+    rule = get(resolve(name)).resize
     if rule is None:
         able = ", ".join(key for key in list_encodings() if get(key).resize is not None)
         raise ValueError(f"encoding {name!r} has nothing that can be resized; those that have: {able}")

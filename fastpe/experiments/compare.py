@@ -149,7 +149,7 @@ def compare(
 @contextlib.contextmanager
 def hold(folder: Path) -> Iterator[None]:
     """Make a folder, and let no other process work in it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    files.make_folder(folder, exist_ok=True)
     lock = files.lock_folder(folder)
     if lock is None:
         raise RunError(f"another process is working in {folder}")

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from fastpe.base.stored import DamagedFileError
 from fastpe.experiments import choosing, grid
 from fastpe.experiments.compare import FAILED, FILE, RUNS, Compared, Run, check_folder, hold, summed_up
 from fastpe.experiments.study import Cell, Study
-from fastpe.training import config_file, result_file
+from fastpe.training import config_file, result_file, run_folder
 from fastpe.training.config import TrainConfig
 from fastpe.training.config_file import RunError
 
@@ -104,31 +105,40 @@ def merge(parts: Sequence[Path], out: Path) -> Compared:
     texts = {}
     for part in parts:
         try:
-            texts[part] = (part / FILE).read_text("utf-8")
+            texts[part] = files.read_file(part / FILE)
         except OSError as error:
             raise RunError(f"{part} holds no study: it has no {FILE}") from error
     first = next(iter(texts))
     for part, text in texts.items():
         if text != texts[first]:
             raise RunError(f"{part} holds another study than {first}: only shards of one can be merged")
-    check_folder(out, Study.from_toml(texts[first]))
+    check_folder(out, Study.read(first / FILE))
     with hold(out):
-        (out / RUNS).mkdir(exist_ok=True)
+        files.make_folder(out / RUNS, exist_ok=True)
         for part in parts:
             for run in sorted((part / RUNS).iterdir()) if (part / RUNS).is_dir() else ():
                 if not (out / RUNS / run.name).exists() and (run / result_file.SEAL).exists():
                     _copy(run, out / RUNS / run.name)
-        files.write_file(out / FILE, texts[first].encode())
+        files.write_file(out / FILE, texts[first])
         joined = {name: why for part in parts for name, why in _failures(part).items()}
         files.write_file(out / FAILED, files.dump_json(dict(sorted(joined.items()))))
     return read_again(out)
 
 
 def _copy(run: Path, target: Path) -> None:
-    """Copy a run's folder, which is there whole or not at all."""
+    """Copy the files of a run to a new folder, which is there whole or not at all.
+
+    A shard may come from someone else: its links could lead to any of the user's files, and are refused.
+    """
     beside = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(beside, ignore_errors=True)
-    shutil.copytree(run, beside)
+    files.make_folder(beside)
+    for path in (run / name for name in run_folder.FILES):
+        if path.is_symlink():
+            raise RunError(f"{path} is a link: put the file itself in its place before the shards are merged")
+        if os.path.lexists(path):
+            with files.open_file(path) as file:
+                files.write_file(beside / path.name, file.read())
     beside.rename(target)
 
 

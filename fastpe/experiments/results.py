@@ -15,7 +15,7 @@ from fastpe.experiments import aggregate
 from fastpe.experiments.comparison import Comparison, compare
 from fastpe.experiments.statistics import estimate, geometric, median_interval, share
 from fastpe.experiments.study import Cell, Study
-from fastpe.tasks.registry import load_task
+from fastpe.tasks.registry import TASKS
 from fastpe.training.forms import METRICS
 from fastpe.training.lengths import ends
 
@@ -46,7 +46,7 @@ _BY_FIRST = {"exact": Measure("exact", True), "mse": Measure("mse", False), "los
 
 def measure_of(study: Study, task: str) -> Measure:
     """What the runs of a task are judged by."""
-    return _BY_FIRST[METRICS[load_task(study.tasks[task]["task"]).kind][0]]
+    return _BY_FIRST[METRICS[TASKS.get(study.tasks[task]["task"]).kind][0]]
 
 
 def lengths_of(study: Study, task: str) -> list[str]:

@@ -3,15 +3,17 @@
 import itertools
 import json
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fastpe.base import files
+from fastpe.base.registry import Registry
 from fastpe.base.validation import nearest, real, whole
-from fastpe.encodings.registry import canonical, parse_all
+from fastpe.encodings import registry
 from fastpe.experiments import claims, grid
-from fastpe.tasks.registry import load_task
+from fastpe.tasks.registry import TASKS
 from fastpe.training.config import TrainConfig
 from fastpe.training.presets import PRESETS, preset
 
@@ -156,7 +158,7 @@ class Study:
         try:
             if self.preset is not None:
                 return preset(self.preset, encoding["encoding"], options, **{**chosen, **own}).tested()
-            if "causal" not in own and load_task(task["task"]).kind != "numbers":
+            if "causal" not in own and TASKS.get(task["task"]).kind != "numbers":
                 own["causal"] = True
             config = TrainConfig(encoding["encoding"], options, **chosen, **own)
             return (config if "causal" in own else config.causal_where_needed()).tested()
@@ -196,6 +198,8 @@ class Study:
     def from_toml(cls, text: str) -> "Study":
         """A study from what `to_toml` wrote, or anybody else.
 
+        Encodings and tasks are named by their keys. A path is refused: register the file first.
+
         Raises
         ------
         ValueError, TypeError
@@ -213,13 +217,19 @@ class Study:
             if not isinstance(found.get(name), dict) or not found[name]:
                 raise ValueError(f"the study lacks [{name}.NAME]: one table for each")
         own = {name: found[name] for name in (*_OF_STUDY, "settings", "choose") if name in found}
-        return cls(found["encoding"], found["task"], **own)
+        encodings = _known_names(found["encoding"], registry.ENCODINGS, registry.canonical)
+        return cls(encodings, _known_names(found["task"], TASKS, TASKS.known), **own)
 
     @classmethod
     def read(cls, path: str | Path) -> "Study":
-        """A study from a file of TOML."""
+        """A study from a file of TOML, as `from_toml` takes it."""
+        content = files.read_file(Path(path))
         try:
-            return cls.from_toml(Path(path).read_text("utf-8"))
+            text = content.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: the study is not UTF-8: {error}") from error
+        try:
+            return cls.from_toml(text)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{path}: {error}") from error
 
@@ -244,7 +254,7 @@ def varied(study: Study, choices: Mapping[str, Sequence[Any]]) -> Study:
 
 def _check(whose: str, config: TrainConfig) -> None:
     """Let every encoding look at its options together, so that what does not go together is said before any run."""
-    for part in parse_all(config.encoding, config.options):
+    for part in registry.parse_all(config.encoding, config.options):
         try:
             part.encoding.check(config.spec(config.train_length), **part.options)
         except ValueError as error:
@@ -278,10 +288,23 @@ def _entries(name: str, key: str, value: object) -> dict[str, dict[str, Any]]:
         if not isinstance(entry.get("options", {}), Mapping):
             raise TypeError(f"options of {label!r} must be a dict, not {entry['options']!r}")
         _known(label, {each: entry[each] for each in entry if each not in (key, "options")})
-        known = canonical(entry.get(key, label)) if key == "encoding" else entry.get(key, label)
+        given = entry.get(key, label)
+        known = registry.canonical(registry.resolve(given)) if key == "encoding" else TASKS.known(TASKS.resolve(given))
         label = known if label.endswith(".py") else label
         found[label] = {**{each: value for each, value in entry.items() if each != "options" or value}, key: known}
     return found
+
+
+def _known_names(entries: Mapping[str, Any], of: Registry[Any], known: Callable[[str], str]) -> dict[str, Any]:
+    """Entries out of a file, once their names are found to consist of keys: making a study resolves paths."""
+    key = of.kind.word
+    try:
+        return {
+            label: {**entry, key: known(entry.get(key, label))} if isinstance(entry, Mapping) else entry
+            for label, entry in entries.items()
+        }
+    except ValueError as error:
+        raise ValueError(f"{error}; name your own file {of.kind.how}") from error
 
 
 def _own(entry: Mapping[str, Any]) -> dict[str, Any]:

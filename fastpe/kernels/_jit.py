@@ -5,8 +5,9 @@ file, or was upgraded with the package, would be answered by stale machine code.
 named after a digest of all sources that machine code can come from and of the versions that took part, and old folders
 are pruned.
 
-The index of Numba's cache is a pickle. The folder therefore belongs to the user alone (mode 0700); where it cannot,
-code is compiled anew in every process and `cache_problem` says why.
+The index of Numba's cache is a pickle, and its files are machine code. The folder therefore belongs to the user alone
+(mode 0700), and nobody else may replace it: every folder above it belongs to the user or to root, and others may not
+write to it unless it is sticky. Otherwise code is compiled anew in every process and `cache_problem` says why.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,7 +31,7 @@ import numpy as np
 from numba.core import caching
 from numba.core.compiler_lock import global_compiler_lock
 
-from fastpe.base.files import lock_folder
+from fastpe.base.files import lock_folder, make_folder
 from fastpe.base.shielded import shielded
 from fastpe.kernels._pipeline import compilers, undisturbed
 
@@ -170,18 +171,46 @@ def cache_root() -> Path:
 
 def _private_folder(path: Path) -> None:
     """Make a folder that is the user's alone; one that is there and is not is refused, never changed."""
-    path.mkdir(mode=0o700, exist_ok=True)
+    make_folder(path, exist_ok=True, mode=0o700)
     if hasattr(os, "geteuid"):
         status = path.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
             raise PermissionError(f"{path} is not a folder of this user alone")
 
 
+def _check_path(folder: Path) -> None:
+    """Raise PermissionError if another user could replace a folder or one above it: the rule of OpenSSH for its files.
+
+    `folder` must be a real path. Folders are checked from the root down, so that what was checked stays as it is.
+    """
+    if not hasattr(os, "geteuid"):
+        return
+    for place in (*reversed(folder.parents), folder):
+        status = place.lstat()
+        if not stat.S_ISDIR(status.st_mode):  # a link that has come to be there since the path was resolved
+            raise PermissionError(f"{place}, on the way to the compile cache {folder}, is not a folder")
+        if status.st_uid not in (0, os.geteuid()):
+            raise PermissionError(
+                f"{place}, on the way to the compile cache {folder}, belongs to user {status.st_uid}, who could "
+                f"replace compiled code: it must belong to this user ({os.geteuid()}) or to root, or FASTPE_CACHE_DIR "
+                "must name another folder"
+            )
+        if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+            mode = stat.S_IMODE(status.st_mode)
+            raise PermissionError(
+                f"{place}, on the way to the compile cache {folder}, has mode {mode:04o}, by which other users could "
+                "replace compiled code: run chmod go-w on it, or name another folder by FASTPE_CACHE_DIR"
+            )
+
+
 def _open_folder() -> Path | None:
     global cache_problem
-    folder = cache_root() / code_digest()
     try:
-        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        root = cache_root()
+        make_folder(root, exist_ok=True, mode=0o700)
+        root = root.resolve(strict=True)  # from here on no link that somebody could change is followed
+        _check_path(root)
+        folder = root / code_digest()
         _private_folder(folder)
         os.utime(folder)
         (folder / _MARKER).touch()
@@ -275,6 +304,14 @@ class _CacheFile(caching.IndexDataCacheFile):
         finally:
             if lock is not None:
                 lock.close()
+
+    @contextlib.contextmanager
+    def _open_for_write(self, filepath: str) -> Iterator[Any]:
+        """As Numba's; the user can read the file again whatever the umask is."""
+        with super()._open_for_write(filepath) as file:
+            if hasattr(os, "fchmod"):
+                os.fchmod(file.fileno(), 0o600)
+            yield file
 
     def flush(self) -> None:
         """Forget everything; Numba would write over its files, these are deleted."""

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NoReturn, Self
 
-from fastpe.base import own_files
 from fastpe.base.patterns import expanded
 from fastpe.base.validation import at_least_zero, choice, nearest, real, truth, whole
 from fastpe.encodings import registry
@@ -167,7 +166,7 @@ class ModelConfig:
     positions: str = "usual"
 
     def __post_init__(self) -> None:
-        self._set("encoding", registry.canonical(self.encoding))
+        self._set("encoding", registry.canonical(registry.resolve(self.encoding)))
         self._set("options", Options(_checked_options(self.encoding, self.options)))
         for name in ("width", "heads", "layers", "hidden", "train_length"):
             self._set(name, whole(name, getattr(self, name), 1))
@@ -259,6 +258,8 @@ class ModelConfig:
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
         """Build from what `to_dict` returned; every setting must be there and no other.
 
+        Settings may come from a stranger's file: names must be keys, and a path is refused.
+
         Raises
         ------
         ValueError, TypeError
@@ -278,13 +279,12 @@ class ModelConfig:
                 raise ValueError(f"setting {name!r} is unknown; {nearest(str(name), known)}")
         if missing := [name for name in known if name not in settings]:
             raise ValueError(f"a configuration lacks {', '.join(missing)}")
-        cls._refuse_paths(settings)
-        return cls(**settings)
+        return cls(**{**settings, **cls._known_names(settings)})
 
     @classmethod
-    def _refuse_paths(cls, settings: Mapping[str, Any]) -> None:
-        """Raise ValueError where a stored name is the path of a file: what others wrote must never be run."""
-        own_files.refuse_path("encoding", settings["encoding"])
+    def _known_names(cls, settings: Mapping[str, Any]) -> dict[str, str]:
+        """The names among stored settings, once they are found to consist of keys: making a config resolves paths."""
+        return {"encoding": registry.canonical(settings["encoding"])}
 
 
 def _checked_options(encoding: str, options: object) -> dict[str, Any]:

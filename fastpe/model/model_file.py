@@ -11,7 +11,7 @@ from fastpe.base import files, own_files, stored
 from fastpe.base.files import TensorFile
 from fastpe.base.stored import DamagedFileError, damaged
 from fastpe.encodings import registry
-from fastpe.encodings.registry import ENCODINGS, HOW
+from fastpe.encodings.registry import ENCODINGS
 from fastpe.model.config import ModelConfig
 from fastpe.model.parameters import parameter_shapes
 from fastpe.model.transformer import Transformer
@@ -58,7 +58,7 @@ def read(path: Path) -> Transformer:
         raise damaged(path, "it holds no model of fastpe: its header has no configuration of one")
     file.check_facts(FACTS)
     encodings = file.facts.get("encodings", {})
-    own_files.check_registered(path, encodings, ENCODINGS, HOW)
+    own_files.check_registered(path, encodings, ENCODINGS)
     try:
         config = ModelConfig.from_dict(file.facts["model"])
     except (ValueError, TypeError) as error:

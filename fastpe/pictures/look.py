@@ -125,6 +125,7 @@ def look(
     ValueError, TypeError
         As `fastpe.build` does, and where theory has no curve of it.
     """
+    name = registry.resolve(name)
     parts = registry.parse(name, options)
     if causal is None:
         made_for_it = any(part.encoding.direction == "causal" for part in parts)

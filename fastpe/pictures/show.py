@@ -88,7 +88,7 @@ def show(
 def _is_file(name: str) -> bool:
     """Whether this is no encoding's name or file, and a path: there is something, or it has folders."""
     try:
-        registry.split(name)
+        registry.split(registry.resolve(name))
     except ValueError:
         own = any(part.strip().endswith(".py") for part in name.split("+"))
         return Path(name).exists() or (len(Path(name).parts) > 1 and not own)

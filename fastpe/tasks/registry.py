@@ -34,11 +34,12 @@ def _completed(module: ModuleType, path: Path) -> Task:
 
 
 TASKS: Registry[Task] = Registry(
-    Kind("task", "TASK", "fastpe.tasks.Task", _completed),
+    Kind(
+        "task", "TASK", "fastpe.tasks.Task", _completed,
+        how="by --task on the command line or fastpe.tasks.register in Python",
+    ),
     "fastpe.tasks", ("",), ("task", "registry", "frame", "sizes", "targets", "template"), task.of_module,
 )  # fmt: skip
-HOW = "by --task on the command line or fastpe.tasks.register in Python"
-"""The way to name the file of a task of one's own."""
 
 
 def _fault(found: Task) -> str:
@@ -89,7 +90,7 @@ def load_task(name: str) -> Task:
     Parameters
     ----------
     name : str
-        One of `list_tasks`, or the path of a file, which is registered.
+        One of `list_tasks`, or the path of your own file, which is registered.
 
     Raises
     ------
@@ -101,7 +102,7 @@ def load_task(name: str) -> Task:
     >>> load_task("reverse").kind
     'answer'
     """
-    return TASKS.get(name)
+    return TASKS.get(TASKS.resolve(name))
 
 
 def register(module_or_path: Any) -> str:
@@ -155,7 +156,7 @@ def page(name: str) -> str:
     >>> print(page("reverse").splitlines()[0])
     The input from its end to its beginning.
     """
-    return TASKS.page(name)
+    return TASKS.page(TASKS.resolve(name))
 
 
 def choose(name: str, options: Mapping[str, Any] | None = None) -> Chosen:

@@ -11,7 +11,7 @@ import numpy as np
 
 from fastpe.base.validation import real, whole
 from fastpe.encodings.catalogue import entry
-from fastpe.encodings.registry import split
+from fastpe.encodings.registry import resolve, split
 
 _MP = mpmath.MPContext()  # of its own, so that nobody else's precision reaches it
 _MP.dps = 30
@@ -127,7 +127,7 @@ def decay_of(scheme: str, **parameters: Any) -> tuple[Decay | None, str | None]:
     >>> decay_of("nope")
     (None, 'infinite: no bias, so equal weights')
     """
-    parts = [part for part in split(scheme) if {"bias", "scores", "index"} & set(entry(part).slots)]
+    parts = [part for part in split(resolve(scheme)) if {"bias", "scores", "index"} & set(entry(part).slots)]
     falling = [part for part in parts if part in FALLING]
     wanted = FALLING[falling[0]][0] if len(falling) == 1 else ()
     if len(falling) == 1 and (set(parameters) - {"schedule"} != set(wanted)):

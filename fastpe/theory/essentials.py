@@ -9,7 +9,7 @@ from fastpe.base.validation import whole
 from fastpe.encodings.build import build, init
 from fastpe.encodings.catalogue import suits_sequences
 from fastpe.encodings.encoding import BeyondTrainingLength
-from fastpe.encodings.registry import get
+from fastpe.encodings.registry import get, resolve
 from fastpe.theory.biases import effects, last_row, worst
 from fastpe.theory.decay import head_parameters
 from fastpe.theory.drift import covering
@@ -65,7 +65,7 @@ def essentials(
     >>> essentials("shaw")
     {}
     """
-    encoding = get(name)
+    encoding = get(resolve(name))
     slots = set(encoding.slots)
     if not slots & {"table", "qk_table", "angles", *_BIASES}:
         return {}

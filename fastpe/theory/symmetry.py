@@ -179,7 +179,7 @@ class _Network:
     def __init__(
         self, name: str, options: Mapping[str, Any], length: int, dim: int, heads: int, causal: bool, seed: int
     ) -> None:
-        layers = max(2, len(registry.layers(name)))
+        layers = max(2, len(registry.layers(registry.resolve(name))))
         self.config = ModelConfig(
             name, dict(options), width=dim, heads=heads, hidden=dim, layers=layers, causal=causal, train_length=length,
             dtype="float64", seed=seed,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.validation import choice, whole
-from fastpe.tasks.registry import choose, list_tasks
+from fastpe.tasks.registry import TASKS, choose, list_tasks
 from fastpe.tasks.sizes import check_length
 from fastpe.tasks.task import Chosen
 from fastpe.theory.orbits import CAN, NUMBERS, least_error, multipliers
@@ -85,7 +85,7 @@ def limit(
         raise ValueError(f"symmetry must be that of at least {min(length, _ENOUGH)} positions, not of {found_at}")
     if task in NUMBERS and task not in list_tasks():
         return _of_numbers(task, None, symmetry, length, metric, factors)
-    chosen = choose(task, task_options)
+    chosen = choose(TASKS.resolve(task), task_options)
     if chosen.task.kind == "text":
         return Limit(task, metric or "loss", None, "the law of a text is not known")
     check_length(chosen, length)

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from fastpe.base import own_files
 from fastpe.base.validation import at_least_zero, choice, path, positive, truth, whole
 from fastpe.encodings import combined, registry
 from fastpe.model.config import ModelConfig, Options
 from fastpe.tasks import sizes
-from fastpe.tasks.registry import choose
+from fastpe.tasks.registry import TASKS, choose
 from fastpe.tasks.targets import SCALES
 from fastpe.tasks.task import Chosen
 from fastpe.training.lengths import checked_lengths, positions_of, usual_lengths
@@ -123,8 +122,8 @@ class TrainConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._set("task", TASKS.resolve(self.task))
         chosen = choose(self.task, self.task_options)
-        self._set("task", chosen.name)
         self._set("task_options", Options({name: chosen.options[name] for name in self.task_options or {}}))
         if self.vocabulary is not None:
             raise ValueError(f"vocabulary must be None: that of task {self.task!r} is taken, not {self.vocabulary}")
@@ -265,9 +264,8 @@ class TrainConfig(ModelConfig):
         return cls(encoding, dict(options or {}), **settings)._with_preset("paper")
 
     @classmethod
-    def _refuse_paths(cls, settings: Mapping[str, Any]) -> None:
-        super()._refuse_paths(settings)
-        own_files.refuse_path("task", settings["task"])
+    def _known_names(cls, settings: Mapping[str, Any]) -> dict[str, str]:
+        return {**super()._known_names(settings), "task": TASKS.known(settings["task"])}
 
     def tested(self) -> Self:
         """These settings, with what tests beyond the training length need where no option says otherwise.

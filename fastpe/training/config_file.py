@@ -16,8 +16,7 @@ import fastpe
 from fastpe.base import files, own_files, stored
 from fastpe.base.stored import damaged
 from fastpe.encodings import registry
-from fastpe.encodings.registry import ENCODINGS, HOW
-from fastpe.tasks.registry import HOW as HOW_A_TASK
+from fastpe.encodings.registry import ENCODINGS
 from fastpe.tasks.registry import TASKS
 from fastpe.training import forms
 from fastpe.training.config import TrainConfig
@@ -116,8 +115,8 @@ def read_config(folder: str | Path) -> TrainConfig | None:
         return None
     encodings, tasks = record.get("encodings", {}), record.get("tasks", {})
     try:
-        own_files.check_registered(folder, encodings, ENCODINGS, HOW)
-        own_files.check_registered(folder, tasks, TASKS, HOW_A_TASK)
+        own_files.check_registered(folder, encodings, ENCODINGS)
+        own_files.check_registered(folder, tasks, TASKS)
     except ValueError as error:
         raise RunError(str(error)) from error
     try:

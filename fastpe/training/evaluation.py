@@ -16,7 +16,7 @@ from fastpe.kernels.threads import threads_for
 from fastpe.model.config import ModelConfig
 from fastpe.model.transformer import Transformer
 from fastpe.tasks import frame, sizes, targets
-from fastpe.tasks.registry import choose
+from fastpe.tasks.registry import TASKS, choose
 from fastpe.tasks.task import Chosen
 from fastpe.training.events import LengthTested, Listener, Noted
 from fastpe.training.lengths import checked_lengths, ends, positions_of
@@ -90,7 +90,7 @@ def evaluate(
     (None, True)
     """
     validation.instance("model", model, Transformer, "evaluate(fastpe.load('runs/wavelet-0'), [50], 1000)")
-    chosen = choose(task, task_options)
+    chosen = choose(TASKS.resolve(task), task_options)
     if chosen.task.kind == "text":
         raise ValueError("task 'text' is tested on a text, not on sequences that are drawn: see fastpe.length_curve")
     if (wanted := sizes.vocabulary(chosen)) != model.config.vocabulary:

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastpe.base.validation import choice, whole
 from fastpe.encodings import combined, registry
-from fastpe.tasks.registry import load_task
+from fastpe.tasks.registry import TASKS
 from fastpe.training.config import TrainConfig
 from fastpe.training.lengths import positions_of, usual_lengths
 
@@ -82,8 +82,8 @@ def preset(
     >>> preset("lacoco", "nope", task="bin_majority").width
     16
     """
-    found = PRESETS[choice("preset", name, tuple(PRESETS))]
-    if load_task(task).kind == "numbers":
+    found, task = PRESETS[choice("preset", name, tuple(PRESETS))], TASKS.resolve(task)
+    if TASKS.get(task).kind == "numbers":
         raise ValueError(f"preset {name!r} is for tasks of tokens, and {task!r} has numbers")
     of_task = found.of_task.get(task, {})
     own = {**found.settings, **of_task, **settings}

@@ -34,6 +34,7 @@ from fastpe.training.stopping import Progress
 
 _BEST = "best."  # what the names of the best epoch's parameters begin with
 _CHECKPOINT, _MODEL = "checkpoint.safetensors", "model.safetensors"
+FILES = (config_file.NAME, _CHECKPOINT, metrics_file.NAME, _MODEL, result_file.NAME, result_file.SEAL)
 
 
 class Run:
@@ -84,8 +85,7 @@ class Run:
         path = Path(path)
         config_file.check_target(path, config, resume=False)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.mkdir()
+            files.make_folder(path)
         except FileExistsError as error:
             raise config_file.exists_already(path) from error
         except OSError as error:

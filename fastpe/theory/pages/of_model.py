@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.model.config import ModelConfig
-from fastpe.tasks.registry import list_tasks, load_task
+from fastpe.tasks.registry import TASKS, list_tasks
 from fastpe.theory import biases, gaps
 from fastpe.theory.layers import FeedForward, Head, Layer
 from fastpe.theory.lipschitz import stack_bounds
@@ -74,7 +74,7 @@ def _impossible(found: Symmetry, length: int, estimates: bool) -> Iterator[Recor
 
 
 def _is_of_numbers(task: str) -> bool:
-    return load_task(task).kind == "numbers"
+    return TASKS.get(task).kind == "numbers"
 
 
 def impossible(task: str, metric: str) -> Quantity:

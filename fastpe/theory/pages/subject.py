@@ -171,7 +171,7 @@ def of_encoding(
     name: str, lengths: Any, train_length: int, dim: int, heads: int, causal: bool, options: Mapping[str, Any]
 ) -> Subject:
     """The subject that a name and sizes make."""
-    schemes = registry.split(name)
+    schemes = registry.split(registry.resolve(name))
     return Subject("+".join(schemes), _lengths(lengths), train_length, dim, heads, causal, options)
 
 
