@@ -38,7 +38,8 @@ def test_a_file_is_a_task_like_any_other(tmp_path):
     inputs, answers, _ = frame.draw(choose("mine"), Stream(0, "test"), 3, 5)
     np.testing.assert_array_equal(answers, np.repeat(inputs, 2, axis=1))
     assert register(tmp_path / "mine.py") == "mine"  # the same content
-    assert choose(str(tmp_path / "mine.py"), {"symbols": 9}).symbols == 9
+    assert load_task(str(tmp_path / "mine.py")) is load_task("mine")
+    assert choose("mine", {"symbols": 9}).symbols == 9
 
 
 def test_a_module_and_an_installed_package(tmp_path, monkeypatch):
@@ -225,7 +226,7 @@ def test_one_that_fails_in_the_middle_loses_nothing(tmp_path):
             {"pairs": 50, "vocabulary": 99},
             "option 'vocabulary' of task 'mqar' must be at least 2 . pairs . 2, 102, not 99",
         ),
-        ("x/y.txt", {}, "x/y.txt: the file of a task must end in .py"),
+        ("x/y.py", {}, "task must be a key here, not the path of a file: 'x/y.py'"),
     ],
 )
 def test_a_request_that_names_no_task_or_option(name, options, message):
