@@ -222,7 +222,10 @@ class Study:
 
     @classmethod
     def read(cls, path: str | Path) -> "Study":
-        """A study from a file of TOML, as `from_toml` takes it."""
+        """A study from a file of TOML, as `from_toml` takes it.
+
+        Raises ValueError that names the file, also for a value of the wrong type.
+        """
         content = files.read_file(Path(path))
         try:
             text = content.decode()
@@ -231,7 +234,7 @@ class Study:
         try:
             return cls.from_toml(text)
         except (TypeError, ValueError) as error:
-            raise type(error)(f"{path}: {error}") from error
+            raise ValueError(f"{path}: {error}") from error
 
 
 def varied(study: Study, choices: Mapping[str, Sequence[Any]]) -> Study:

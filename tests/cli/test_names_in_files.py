@@ -24,8 +24,8 @@ FORMS = (
     " ./payload.py", "./payload.py*2", "./payload.py,nope", "nope,./payload.py", "rope, ./payload.py*3",
     "./payload.py@x", "./payload.py@x*2,nope", "./payload.py+alibi", "alibi+./payload.py", "alibi + ./payload.py@x",
     "./link", "link.py", "./PAYLOAD.PY", "./a+b/payload.py", "a,b/payload.py", "{}/a+b/payload.py", "payload.py\n",
-    "./payload.py\nrope", "./payload", "payload", "payload:ENCODING", "link", "file://{}/payload.py", "alibi\n",
-    "rope\u2028", "", " ", "+", "@x", "*", 3, None, ["./payload.py"], {"./payload.py": 1},
+    "./payload.py\nrope", "./payload", "payload", "payload:ENCODING", "link", "file://{}/payload.py", "alibi\nrope",
+    "alibi,./payload.py\u2028", "", " ", "+", "@x", "*", 3, None, ["./payload.py"], {"./payload.py": 1},
 )  # fmt: skip
 
 
@@ -97,7 +97,7 @@ FILE_COMMANDS = (
 def test_a_model_file_runs_nothing(place, command):
     for name in forms(place):
         shutil.copy(place / "run" / "model.safetensors", place)
-        damage.with_header(place / "model.safetensors", lambda _, facts, n=name: facts["model"].update(encoding=n))
+        damage.with_header(place / "model.safetensors", lambda _, facts, data, n=name: facts["model"].update(encoding=n))
         one_line(refused(2, *command), "model.safetensors", "encoding")
         assert not (place / "ran").exists(), name
 
