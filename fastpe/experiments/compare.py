@@ -95,7 +95,8 @@ def compare(
         Make the k-th of n parts of the runs alone, for an array of jobs; all of them are joined by `merge`. Where
         settings are chosen, all runs of a task and an encoding are in the same part.
     cluster : str, optional
-        Make the runs on dask.distributed: "local", the address of a scheduler, or the path of its file.
+        Make the runs on dask.distributed: "local", the address of a scheduler, or the path of its file. Dask exchanges
+        pickles and, by default, authenticates nobody: use it only in a network in which you trust everyone.
     progress : callable, optional
         Called with every event of `fastpe.experiments.sweep`.
     **settings

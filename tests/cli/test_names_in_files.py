@@ -97,7 +97,9 @@ FILE_COMMANDS = (
 def test_a_model_file_runs_nothing(place, command):
     for name in forms(place):
         shutil.copy(place / "run" / "model.safetensors", place)
-        damage.with_header(place / "model.safetensors", lambda _, facts, data, n=name: facts["model"].update(encoding=n))
+        damage.with_header(
+            place / "model.safetensors", lambda _, facts, data, n=name: facts["model"].update(encoding=n)
+        )
         one_line(refused(2, *command), "model.safetensors", "encoding")
         assert not (place / "ran").exists(), name
 
@@ -240,7 +242,11 @@ def test_links_in_shards_are_not_followed(place, name):
 def test_a_pipe_in_the_place_of_a_study_is_not_waited_for(place):
     (place / "study").mkdir()
     os.mkfifo(place / "study" / "study.toml")
-    for command in (("report", "study"), ("merge", "study", "--out", "joined"), ("compare", "--study", "study/study.toml")):
+    for command in (
+        ("report", "study"),
+        ("merge", "study", "--out", "joined"),
+        ("compare", "--study", "study/study.toml"),
+    ):
         one_line(refused(2, *command), "study.toml", "is a pipe or a device")
 
 

@@ -74,6 +74,113 @@ def test_the_cache_belongs_to_the_user_alone(package, tmp_path):
     assert "not a folder of this user alone" in run(package, cache)["problem"]
 
 
+# Folders above it ----------------------------------------------------------------------------------------------------
+
+OTHER = 54321  # a user's number
+
+
+@pytest.fixture
+def opened(tmp_path, monkeypatch):
+    """Opens the cache below a folder, as the start of a process does; returns the folder and the problem."""
+    monkeypatch.setattr(_jit, "code_digest", lambda: "0" * 20)  # reading all sources takes longer
+
+    def open_cache(root):
+        monkeypatch.setenv("FASTPE_CACHE_DIR", str(root))
+        monkeypatch.setattr(_jit, "cache_problem", None)
+        return _jit._open_folder(), _jit.cache_problem
+
+    return open_cache
+
+
+def belongs_to(monkeypatch, path, owner):
+    """Pretend that a folder belongs to another user."""
+    lstat = Path.lstat
+
+    def pretended(self):
+        found = lstat(self)
+        return os.stat_result((*found[:4], owner, *found[5:10])) if self == path else found
+
+    monkeypatch.setattr(Path, "lstat", pretended)
+
+
+needs_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no owners of files")
+
+
+@needs_owners
+@pytest.mark.parametrize("place", ["a", "a/b", "a/b/cache"])
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o757, 0o720, 0o702])
+def test_nobody_else_may_write_to_a_folder_above_the_cache(tmp_path, opened, place, mode):
+    (tmp_path / "a/b/cache").mkdir(parents=True)
+    (tmp_path / place).chmod(mode)
+    folder, problem = opened(tmp_path / "a/b/cache")
+    assert folder is None
+    assert problem.startswith(
+        f"{tmp_path / place}, on the way to the compile cache {tmp_path / 'a/b/cache'}, has mode "
+    )
+    assert f"mode {mode:04o}, " in problem
+    assert not any((tmp_path / "a/b/cache").iterdir())
+
+
+@needs_owners
+def test_a_sticky_folder_may_be_written_to_by_all(tmp_path, opened):
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o1777)
+    folder, problem = opened(tmp_path / "shared" / "cache")
+    assert problem is None
+    assert folder.parent == tmp_path / "shared" / "cache"
+    assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
+
+
+@needs_owners
+@pytest.mark.parametrize("sticky", [False, True])
+@pytest.mark.parametrize("place", ["a", "a/cache"])
+def test_every_folder_above_the_cache_belongs_to_the_user_or_to_root(tmp_path, opened, monkeypatch, place, sticky):
+    (tmp_path / "a/cache").mkdir(parents=True)
+    (tmp_path / place).chmod(0o1755 if sticky else 0o755)
+    with monkeypatch.context() as patch:
+        belongs_to(patch, tmp_path / place, OTHER)
+        folder, problem = opened(tmp_path / "a/cache")
+    assert folder is None
+    assert f"{tmp_path / place}, on the way to the compile cache" in problem
+    assert f"belongs to user {OTHER}" in problem
+    with monkeypatch.context() as patch:
+        belongs_to(patch, tmp_path / "a", 0)
+        assert opened(tmp_path / "a/cache")[1] is None
+
+
+@needs_owners
+def test_a_link_is_resolved_once(tmp_path, opened):
+    """Where it leads to is checked, and used from then on: changing the link changes nothing."""
+    for name, mode in (("own", 0o755), ("open", 0o777)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name).chmod(mode)
+    link = tmp_path / "link"
+    link.symlink_to("own")
+    folder, problem = opened(link / "cache")
+    assert problem is None
+    assert folder.parent == tmp_path / "own" / "cache"
+    link.unlink()
+    link.symlink_to("open")
+    assert f"{tmp_path / 'open'}, on the way to" in opened(link / "cache")[1]
+    (tmp_path / "planted").symlink_to(tmp_path / "own")
+    with pytest.raises(PermissionError, match="planted, on the way to .*, is not a folder"):
+        _jit._check_path(tmp_path / "planted" / "cache")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no permissions")
+def test_a_umask_takes_nothing_from_the_user(tmp_path, opened):
+    before = os.umask(0o777)
+    try:
+        folder, problem = opened(tmp_path / "new" / "cache")
+        assert problem is None
+        _jit._CacheFile(str(folder), "kernel", "stamp").save("a", "code of a")
+    finally:
+        os.umask(before)
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new").rglob("*") if path.is_dir()}
+    assert modes == {0o700}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.glob("kernel*")} == {0o600}
+
+
 def test_a_damaged_cache_is_compiled_anew(package, tmp_path):
     cache = tmp_path / "cache"
     first = run(package, cache)
