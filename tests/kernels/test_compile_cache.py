@@ -163,7 +163,7 @@ def test_a_link_is_resolved_once(tmp_path, opened):
     link.symlink_to("open")
     assert f"{tmp_path / 'open'}, on the way to" in opened(link / "cache")[1]
     (tmp_path / "planted").symlink_to(tmp_path / "own")
-    with pytest.raises(PermissionError, match="planted, on the way to .*, is not a folder"):
+    with pytest.raises(PermissionError, match=r"planted, on the way to .*, is not a folder"):
         _jit._check_path(tmp_path / "planted" / "cache")
 
 
