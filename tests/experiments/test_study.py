@@ -77,7 +77,7 @@ def test_settings_are_varied():
         ((["nope"], []), {}, "tasks must name one at least"),
         ((["nope", "nope"], ["reverse"]), {}, "encodings must be distinct"),
         ((["nopee"], ["reverse"]), {}, "encoding 'nopee' is unknown; did you mean 'nope'"),
-        ((["nope"], ["revers"]), {}, "nope on revers: task 'revers' is unknown; did you mean 'reverse'"),
+        ((["nope"], ["revers"]), {}, "task 'revers' is unknown; did you mean 'reverse'"),
         ((["nope"], ["reverse"]), {"seeds": 0}, "seeds must be at least 1, not 0"),
         ((["nope"], ["reverse"]), {"baseline": "rope"}, "baseline must be one of the encodings, not 'rope'"),
         ((["nope"], ["reverse"]), {"settings": {"widht": 3}}, "setting 'widht' is unknown; did you mean 'width'"),
