@@ -13,7 +13,6 @@ The last two read the text from shared/data beside this repository.
 Runs stand in FOLDER, and are not done again. Nothing is left out: runs that fail are rows of their own.
 """
 
-import csv
 import itertools
 import statistics
 import sys
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from fastpe import TrainConfig
+from fastpe.base.tables import csv_text
 from fastpe.experiments import sweep
 from fastpe.tasks import list_tasks, load_task
 from fastpe.training.lengths import bins, positions_of
@@ -137,12 +137,9 @@ def write_csv(study: str, rows: Rows) -> None:
     """Every run of a study, a line for each test length."""
     measures = ["loss", "bits_per_byte"] if study in ("nanogpt", "lengths") else ["exact", "token", "nmse"]
     columns = ["updates", "length", *measures, "failed"]
-    with (RESULTS / f"{study}.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["of", "and", "seed", *columns])
-        for (key, seed), own in rows.items():
-            for row in own:
-                writer.writerow([*key, seed, *(row.get(column, "") for column in columns)])
+    lines = [[*key, seed, *(row.get(column) for column in columns)] for (key, seed), own in rows.items() for row in own]
+    content = csv_text(("of", "and", "seed", *columns), lines)
+    (RESULTS / f"{study}.csv").write_text(content, encoding="utf-8", newline="\n")
 
 
 def _cell(runs: Sequence[list[dict[str, Any]]]) -> str:

@@ -29,7 +29,15 @@ def show_claims(identity: str | None, as_json: bool) -> None:
             chosen = (claim(identity.strip().upper()),)
         except ValueError as error:
             raise click.BadParameter(str(error)) from None
-    judged = [(each, each.judge()) for each in chosen]
+    from .progress import Bar
+
+    judged = []
+    with Bar() as bar:
+        bar.open(len(chosen), 0, "claims")
+        for each in chosen:
+            bar.head(f"claim {each.id}")
+            judged.append((each, each.judge()))
+            bar.advance(1)
     if as_json:
         facts = [each.to_dict(found) for each, found in judged]
         print_json(facts if identity is None else facts[0])

@@ -94,7 +94,8 @@ def compare(
         study = Study.read(file)
     else:
         if not encodings or not tasks:
-            raise click.UsageError("a study needs encodings and --task, or --study FILE")
+            missing = "ENCODING is" if tasks else "--task is" if encodings else "ENCODING and --task are"
+            raise click.UsageError(f"{missing} missing: a study needs both, or --study FILE")
         own = _settings("--set", settings)
         if lengths is not None:
             own["test_lengths"] = list(parse_lengths([each.strip() for each in lengths.split(",")]))
@@ -124,14 +125,17 @@ def compare(
 
 @click.command()
 @click.argument("folders", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=Path))
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the whole study.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the whole study.  [required]")
 @own_files("the study", "encoding", "task")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
-def merge(folders: tuple[Path, ...], out: Path, as_json: bool) -> None:
+def merge(folders: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
     """Join the shards of a study, made by `fastpe compare --shard`, and report on all of it."""
-    from fastpe.experiments.kept import merge as join
+    from fastpe.experiments import kept
 
-    _print(join(folders, out), as_json)
+    if out is None:
+        kept.shared_study(folders)  # what is wrong with a folder is more than a flag that is missing
+        raise click.UsageError("--out is missing: name the folder of the whole study")
+    _print(kept.merge(folders, out), as_json)
 
 
 @click.command()

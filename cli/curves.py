@@ -1,5 +1,6 @@
 """What `fastpe evaluate` says of models of a text: loss by length, counted both ways, and how far back they look."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
+
+from fastpe.base.stored import printable
 
 from .output import figure_kind, print_json, print_table, with_bands
 
@@ -70,6 +73,8 @@ def _on_text(run: Path, data: Path | None, moved: bool) -> OnText:
             found = corpus.read(data, symbols.kind, vocabulary=symbols)
         if len(found.tokens) < 2:
             raise click.UsageError(f"--data {data} must have two tokens at least, not {len(found.tokens)}")
+        if found.changed:
+            click.echo(printable(f"{data}: {found.changed}"), err=True)
         documents = found.documents if len(found.documents) > 2 else None
         return OnText(run, run.name, model, found.tokens, documents, found.digest)
     if config is not None and data is not None:
@@ -110,20 +115,35 @@ def print_curves(
     found: Sequence[OnText], lengths: Sequence[int] | None, threads: int | None, out: Path | None, as_json: bool
 ) -> None:
     """Loss by length of all models, as a table, as JSON, and as a figure."""
-    from fastpe.training.length_curve import checked_lengths, length_curve
+    from fastpe.training.length_curve import checked_lengths, length_curve, tokens_read
 
     from .progress import Bar
 
+    total = 0
     for each in found:  # what is wrong is said before any of it is done
-        checked_lengths(lengths, each.model.config.train_length, len(each.tokens))
+        for length in checked_lengths(lengths, each.model.config.train_length, len(each.tokens)):
+            total += sum(tokens_read(len(each.tokens), length, sliding=way) for way in (False, True))
     curves: list[tuple[OnText, LengthCurve, LengthCurve]] = []
     with Bar() as bar:
+        bar.open(total, 0, "")
+
+        def told(label: str, length: int, tokens: int) -> None:
+            before = f"{label}, length {length}"
+            if not tokens:
+                bar.head(before)
+                return
+            bar.advance(tokens)
+            bar.show(before, f"{bar.pace():,.0f} tokens/s")
+
         for each in found:
             bar.line(f"{each.label}: all of the text at every length")
             blocks, sliding = (
-                length_curve(each.model, each.tokens, lengths, sliding=way, documents=each.documents, threads=threads)
+                length_curve(
+                    each.model, each.tokens, lengths, sliding=way, documents=each.documents, threads=threads,
+                    progress=functools.partial(told, each.label),
+                )
                 for way in (False, True)
-            )
+            )  # fmt: skip
             curves.append((each, blocks, sliding))
     if out is not None:
         from fastpe.pictures.curves import Curves, draw_curves
@@ -154,7 +174,7 @@ def _print_lengths(curves: Sequence[Any]) -> None:
     for each, blocks, _ in curves:
         for point in blocks.points:
             if point.reason:
-                click.echo(f"{each.label}, length {point.length}: {point.reason}")
+                click.echo(printable(f"{each.label}, length {point.length}: {point.reason}"))
     click.echo(f"\n{WHY}\n")
 
 
@@ -195,12 +215,24 @@ def print_fields(
     from fastpe.training.length_curve import checked_lengths
     from fastpe.training.receptive_field import BLOCKS, SHARE, receptive_field
 
+    from .progress import Bar
+
     if lengths is not None and len(lengths) != 1:
         raise click.UsageError("--receptive-field is that of blocks of one length: give one to --lengths")
     length = lengths[0] if lengths else None
     for each in found:
         checked_lengths(lengths, 1, len(each.tokens))
-    fields = {each.label: receptive_field(each.model, each.tokens, length, threads=threads) for each in found}
+    fields = {}
+    with Bar() as bar:
+        bar.open(BLOCKS * len(found), 0, "")
+
+        def told(done: int) -> None:
+            bar.advance(1)
+            bar.show(f"{each.label}, block {done}", "")
+
+        for each in found:
+            bar.head(each.label)
+            fields[each.label] = receptive_field(each.model, each.tokens, length, threads=threads, progress=told)
     if out is not None:
         from fastpe.pictures.curves import draw_fields
 

@@ -9,6 +9,8 @@ import click
 
 from .output import INTERRUPTED, encoding_name, print_json, use_threads
 
+_SPELLED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in b"\n\t"}
+
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
@@ -86,7 +88,9 @@ def generate(
 
 
 def _tell(text: str) -> None:
-    """Print a piece at once, whatever the terminal can show of it."""
+    """Print a piece at once, as far as the output can encode it; a terminal gets control characters spelled out."""
+    if sys.stdout.isatty():
+        text = text.translate(_SPELLED)
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
     sys.stdout.flush()

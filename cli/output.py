@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fastpe.base.stored import printable
 from fastpe.doctor.machine import usable_cores
 
 from .tables import aligned
@@ -112,13 +113,13 @@ def explain(error: Exception) -> tuple[str, int]:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())
+    return printable(" ".join(text.split()))
 
 
 def _system(error: OSError) -> str:
     if error.strerror is None:
         return _line(str(error))
-    return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
+    return _line(f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror)
 
 
 def use_threads(threads: int | None) -> None:

@@ -78,10 +78,19 @@ def tables(out: Path, as_json: bool) -> None:
     from fastpe.experiments.sections import as_text
     from fastpe.theory.claims import tables as theory
 
+    from .progress import Bar
+
     for name in ("tables.md", "tables.json", "tables.html"):
         check_place("--out", out / name)
     files.make_folder(out, exist_ok=True)
-    cells = theory.judge()
+    with Bar() as bar:
+        bar.open(len(theory.CELLS), 0, "cells")
+
+        def told(done: int) -> None:
+            bar.advance(1)
+            bar.show(f"{done} of {len(theory.CELLS)} cells", "")
+
+        cells = theory.judge(told)
     written = tables_report.files_of(cells)
     for name, content in written.items():
         files.write_file(out / name, content)

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fastpe.base.stored import printable
+from fastpe.base.tables import markdown_table
+
 
 @dataclass(frozen=True)
 class Table:
@@ -16,14 +19,15 @@ class Table:
 
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]], right: bool = False) -> list[str]:
-    """Lines of columns that are as wide as they need to be.
+    r"""Lines of columns that are as wide as they need to be. Control characters in cells are spelled out.
 
     >>> aligned(("model", "ms"), [("paper", "0.5"), ("lm", "12.25")])
     ['model  ms', 'paper  0.5', 'lm     12.25']
     """
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    shown = [[printable(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     lines = []
-    for row in (head, *rows):
+    for row in shown:
         cells = [cell.rjust(width) if right else cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         lines.append("  ".join(cells).rstrip())
     return lines
@@ -66,9 +70,7 @@ def as_markdown(table: Table) -> str:
     if table.about:
         blocks.append(f"{table.about[0].upper()}{table.about[1:]}.")
     if table.rows:
-        lines = (table.head, ["---"] * len(table.head), *table.rows)
-        cells = [[cell.replace("|", "\\|") for cell in line] for line in lines]
-        blocks.append("\n".join(f"| {' | '.join(line)} |" for line in cells))
+        blocks.append(markdown_table(table.head, table.rows))
     if table.notes:
         blocks.append("\n".join(f"- {note}" for note in table.notes))
     return "\n\n".join(blocks)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from fastpe.encodings.registry import built_in, list_encodings
+from fastpe.encodings.registry import built_in
 from fastpe.model import schedules
 from fastpe.model.config import ACTIVATIONS, DTYPES, INITS, NORMS, PRECISIONS
 from fastpe.model.schedules import SCHEDULES
@@ -165,7 +165,7 @@ def train(
     if stored is None:
         if "encoding" not in given:
             why = f": run folder {out} does not exist, and a new run needs it" if resume else ""
-            raise click.UsageError(f"--encoding is missing{why}; known: {', '.join(list_encodings())}", context)
+            raise click.UsageError(f"--encoding is missing{why}; 'fastpe encodings' lists all of them", context)
         if out is not None and not resume and os.path.lexists(out):
             raise click.UsageError(f"run folder {out} exists already: choose another --out, or --resume it", context)
     task_options += () if tokens is None else (f"tokens={tokens}",)

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fastpe.base.validation import unmasked, whole
+from fastpe.base.validation import named_arguments, unmasked, whole
 
 _MOST = 2**27  # for integers that have no limit of their own: as many as a sequence may have positions
 
 
+@named_arguments
 @dataclass(frozen=True)
 class Option:
     """A typed option of an encoding: its default, what it means, and which values it may take.

@@ -171,7 +171,10 @@ class Registry(Generic[Record]):
             return name
         if is_path(name):
             raise ValueError(f"{self.kind.word} must be a key here, not the path of a file: {name!r}")
-        raise ValueError(f"{self.kind.word} {name!r} is unknown; {nearest(name, self.names())}")
+        raise ValueError(f"{self.kind.word} {name!r} is unknown; {self._nearest(name)}")
+
+    def _nearest(self, name: str) -> str:
+        return nearest(name, self.names(), f"'fastpe {self.kind.word}s' lists them")
 
     def file_of(self, name: str) -> Path:
         """The file that defines it. Raises as `known` does."""

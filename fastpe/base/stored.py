@@ -62,6 +62,8 @@ def printable(said: str) -> str:
     >>> printable("no \x1b[2J\nat all")
     'no \\x1b[2J at all'
     """
+    if said.isprintable():
+        return said
     return "".join(_spelled(c) for c in " ".join(said.splitlines()))
 
 

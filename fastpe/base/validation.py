@@ -6,6 +6,8 @@ Importing this module imports neither NumPy nor Numba.
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 import math
 import numbers
 import operator
@@ -13,13 +15,16 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastpe.base import memory
 
 if TYPE_CHECKING:
     import numpy as np
 
+Target = TypeVar("Target", bound=Callable[..., Any])
+
+_MOST_NAMED = 12  # names that an error lists
 _FLAT = (str, bytes, bytearray, memoryview, range)  # sequences that can hold no array
 _FLOATS = {"float32", "f4", "f", "single", "float64", "f8", "d", "double", "float"}
 _SINGLE = {int, float, bool, str, type(None)}
@@ -116,18 +121,57 @@ def _memory() -> int:
         return sys.maxsize
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A clause for an error message that offers the names closest to `name`, or all of them if none is close.
+def nearest(name: str, known: Iterable[str], listed: str = "", also: Iterable[str] = ()) -> str:
+    """A clause for an error message that offers the names closest to `name`.
 
-    >>> nearest("wavlet", ["alibi", "wavelet"])
-    "did you mean 'wavelet'?"
+    If none is close, it names all of them, or where there are more than 12, what lists them: `listed`. Names in `also`
+    are offered too, but not listed.
+
+    >>> nearest("wavlet", ["alibi", "wavelet"]), nearest("x", ["alibi", "wavelet"])
+    ("did you mean 'wavelet'?", 'known: alibi, wavelet')
+    >>> nearest("0", map(str, range(100, 200)), "help() lists them")
+    'help() lists them'
     """
-    known = list(known)
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    known = sorted(known) if isinstance(known, set | frozenset) else list(known)
+    close = difflib.get_close_matches(name, [*known, *also], n=3, cutoff=0.5)
     if close:
         alike = {each: difflib.SequenceMatcher(a=each, b=name).ratio() for each in close}
         return f"did you mean {' or '.join(repr(each) for each in close if alike[each] > max(alike.values()) - 0.15)}?"
+    if len(known) > _MOST_NAMED:
+        return listed or f"known: {', '.join(known[:_MOST_NAMED])}, ..."
     return f"known: {', '.join(known)}" if known else "none is known"
+
+
+def named_arguments(target: Target) -> Target:
+    """A function or a class whose TypeError for an unknown keyword argument offers the nearest name.
+
+    The signature stays the same. From Python 3.13 on, Python itself does so for functions that are written in Python.
+
+    >>> @named_arguments
+    ... def trained(*, epochs=1): ...
+    >>> trained(epoch=3)
+    Traceback (most recent call last):
+        ...
+    TypeError: trained has no argument 'epoch'; did you mean 'epochs'?
+    """
+    if not isinstance(target, type):
+        return _named_arguments(target, target.__name__)
+    target.__init__ = _named_arguments(target.__init__, target.__name__)  # type: ignore[misc] # as dataclass does
+    return target
+
+
+def _named_arguments(call: Any, name: str) -> Any:
+    known = [each for each in inspect.signature(call).parameters if each != "self"]
+
+    @functools.wraps(call)
+    def checked(*args: Any, **keywords: Any) -> Any:
+        for keyword in keywords:
+            if keyword not in known:
+                near = nearest(keyword, known, f"help({name}) lists them")
+                raise TypeError(f"{name} has no argument {keyword!r}; {near}")
+        return call(*args, **keywords)
+
+    return checked
 
 
 def path(name: str, value: Any) -> Path:

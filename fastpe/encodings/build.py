@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,16 @@ if TYPE_CHECKING:
 _SIZES = set(make_spec.__kwdefaults__ or ()) - {"axes"}
 
 
-def requested(name: str, length: int, keywords: Mapping[str, Any]) -> tuple[tuple[Part, ...], Spec]:
-    """What is asked for, validated: the keywords of `make_spec`, and beside them the options of the encoding."""
+def requested(
+    name: str, length: int, keywords: Mapping[str, Any], others: Collection[str] = ()
+) -> tuple[tuple[Part, ...], Spec]:
+    """The parts and the sizes that keywords ask for: those of `make_spec`, and options of the encoding.
+
+    others: further keywords of the function that was called, which the error for an unknown one may suggest.
+    """
     sizes = {key: value for key, value in keywords.items() if key in _SIZES}
     options = {key: value for key, value in keywords.items() if key not in sizes}
-    parts = parse(resolve(name), options)
+    parts = parse(resolve(name), options, {*_SIZES, *others})
     return parts, make_spec(length, **sizes, axes=combined.axes(parts, given=sizes.get("positions") is not None))
 
 
@@ -117,7 +122,8 @@ def build(
 
     sizes = {"dim": dim, "heads": heads, "train_length": train_length, "causal": causal, "dtype": dtype}
     truth("reference", reference)
-    parts, spec = requested(name, length, {**sizes, "positions": positions, "start": start, **options})
+    others = ("params", "seed", "reference", "out")
+    parts, spec = requested(name, length, {**sizes, "positions": positions, "start": start, **options}, others)
     if params is None:
         if combined.parameter_shapes(parts, spec):  # drawing them may be work
             combined.check(parts, spec)
@@ -192,7 +198,7 @@ def init(
     (3, 4)
     """
     sizes = {"dim": dim, "heads": heads, "train_length": train_length, "causal": causal, "dtype": dtype}
-    return _seeded(*requested(name, train_length, {**sizes, **options}), seed)
+    return _seeded(*requested(name, train_length, {**sizes, **options}, ("seed",)), seed)
 
 
 def pull(
@@ -237,7 +243,7 @@ def pull(
     """
     import numpy as np
 
-    parts, spec = requested(name, length, request)
+    parts, spec = requested(name, length, request, ("params",))
     shapes = combined.parameter_shapes(parts, spec)
     values = arrays("params", params, shapes, spec.dtype, measure=combined.largest)
     slot_shapes = combined.slot_shapes(parts, spec)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from fastpe.base import own
 from fastpe.base.option import Option
+from fastpe.base.validation import named_arguments
 
 BEYOND = ("defined", "clipped", "resized", "undefined")
 DIRECTIONS = ("yes", "no", "causal", "unknown")
@@ -117,6 +118,7 @@ class Gate(NamedTuple):
         return self.frequencies is not None
 
 
+@named_arguments
 @dataclass(frozen=True)
 class Encoding:
     """A position encoding, as its own file defines it.

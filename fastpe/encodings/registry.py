@@ -6,7 +6,7 @@ Importing this module imports neither NumPy nor Numba, so that a command line ca
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from os.path import isfile
 from pathlib import Path
 from types import ModuleType
@@ -241,8 +241,11 @@ def own_files(name: str) -> dict[str, dict[str, str]]:
     return ENCODINGS.own_files(all_keys(name))
 
 
-def _option(schemes: Sequence[str], key: str) -> tuple[str, str]:
-    """The scheme and option that a key ("scale", or "wavelet.scale" in a sum) stands for."""
+def _option(schemes: Sequence[str], key: str, others: Collection[str] = ()) -> tuple[str, str]:
+    """The scheme and option that a key ("scale", or "wavelet.scale" in a sum) stands for.
+
+    others: the other keywords of the function that was called, which an error may suggest.
+    """
     scheme, dot, option = key.partition(".")
     if not dot and len(schemes) == 1:
         scheme, option = schemes[0], key
@@ -250,25 +253,27 @@ def _option(schemes: Sequence[str], key: str) -> tuple[str, str]:
         return scheme, option
     alone = len(schemes) == 1
     keys = [one if alone else f"{each}.{one}" for each in schemes for one in get(each).options]
-    raise ValueError(f"option {key!r} of encoding {'+'.join(schemes)!r} is unknown; {nearest(key, keys)}")
+    raise ValueError(f"option {key!r} of encoding {'+'.join(schemes)!r} is unknown; {nearest(key, keys, also=others)}")
 
 
-def parse(name: str, options: Mapping[str, Any] | None = None) -> tuple[Part, ...]:
+def parse(name: str, options: Mapping[str, Any] | None = None, others: Collection[str] = ()) -> tuple[Part, ...]:
     """Validate a name, which may be a sum, and its options; options that are not given have their defaults.
+
+    others: the other keywords of the function that was called, which the error for an unknown option may suggest.
 
     >>> parse("alibi", {"alpha0": 0.1})[0].options["learned"]
     False
     """
-    return _parsed(split(name), options)
+    return _parsed(split(name), options, others)
 
 
-def parse_all(name: str, options: Mapping[str, Any] | None = None) -> tuple[Part, ...]:
+def parse_all(name: str, options: Mapping[str, Any] | None = None, others: Collection[str] = ()) -> tuple[Part, ...]:
     """As `parse`, of a name that may be a pattern over layers: the parts of all of them, each once.
 
     >>> [part.scheme for part in parse_all("rope*2,alibi+rope", {"rope.base": 100})]
     ['rope', 'alibi']
     """
-    return _parsed(all_terms(name), options)
+    return _parsed(all_terms(name), options, others)
 
 
 def parse_layers(name: str, options: Mapping[str, Any] | None = None) -> tuple[tuple[Part, ...], ...]:
@@ -277,11 +282,13 @@ def parse_layers(name: str, options: Mapping[str, Any] | None = None) -> tuple[t
     return tuple(tuple(parts[key] for key in own) for own in layers(name))
 
 
-def _parsed(schemes: Sequence[str], options: Mapping[str, Any] | None) -> tuple[Part, ...]:
+def _parsed(
+    schemes: Sequence[str], options: Mapping[str, Any] | None, others: Collection[str] = ()
+) -> tuple[Part, ...]:
     encodings = [(scheme, get(scheme)) for scheme in schemes]
     parts = tuple(Part(s, own, {k: o.default for k, o in own.options.items()}) for s, own in encodings)
     for key, value in (options or {}).items():
-        scheme, option = _option(schemes, key)
+        scheme, option = _option(schemes, key, others)
         part = parts[schemes.index(scheme)]
         part.options[option] = part.encoding.options[option].validate(key, value)
     return parts

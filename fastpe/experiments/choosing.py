@@ -1,12 +1,11 @@
 """Which candidate of a study's grid each task and encoding gets, by validation alone; and the tables that say it."""
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fastpe.base.tables import csv_text
 from fastpe.experiments import grid
 from fastpe.experiments.results import Measure, measure_of
 from fastpe.experiments.sections import Section
@@ -209,14 +208,11 @@ def _score(tried: Mapping[str, Any]) -> str:
 
 def as_csv(found: Mapping[str, Any]) -> str:
     """Every run that chose, as CSV: numbers in full precision."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("task", "encoding", *found["grid"], "seed", "metric", "value", "failed", "chosen"))
-    for each in found["choices"]:
-        for tried in each["candidates"]:
-            chosen = "yes" if tried["settings"] == each["chosen"] else "no"
-            for seed, value, why in zip(found["seeds"], tried["values"], tried["failed"], strict=True):
-                number = "" if value is None else repr(value)
-                of = (each["task"], each["encoding"], *tried["settings"].values(), seed)
-                writer.writerow((*of, each["metric"], number, why, chosen))
-    return text.getvalue()
+    rows = [
+        (each["task"], each["encoding"], *tried["settings"].values(), seed, each["metric"], value, why, chosen)
+        for each in found["choices"]
+        for tried in each["candidates"]
+        for chosen in ("yes" if tried["settings"] == each["chosen"] else "no",)
+        for seed, value, why in zip(found["seeds"], tried["values"], tried["failed"], strict=True)
+    ]
+    return csv_text(("task", "encoding", *found["grid"], "seed", "metric", "value", "failed", "chosen"), rows)

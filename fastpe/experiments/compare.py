@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastpe.base import files
+from fastpe.base.validation import nearest
 from fastpe.doctor.machine import usable_cores
 from fastpe.experiments import choosing, grid, results, study_report, sweep
 from fastpe.experiments import cluster as engine
@@ -125,8 +126,13 @@ def compare(
     if isinstance(encodings, Study):
         study = encodings
     elif tasks is None:
-        raise TypeError("tasks must be given, unless the first argument is a Study")
+        example = "compare(['alibi', 'nope'], ['reverse'], out='study')"
+        raise TypeError(f"tasks is missing: a study needs encodings and tasks, as in {example}")
     else:
+        for name in settings:
+            if name not in grid.SETTINGS:
+                near = nearest(name, grid.SETTINGS, grid.LISTED, compare.__kwdefaults__)
+                raise ValueError(f"setting {name!r} is unknown; {near}")
         chosen = {"choose": choose or {}, "choose_seeds": choose_seeds}
         study = Study(encodings, tasks, seeds, baseline, settings, **chosen)  # type: ignore[arg-type] # it makes them
     if out is None:

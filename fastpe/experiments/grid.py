@@ -25,6 +25,7 @@ SEEDS = 3
 
 SETTINGS = {f.name for f in fields(TrainConfig)} - {"encoding", "options", "task", "task_options", "seed"}
 """The settings that a study gives its runs."""
+LISTED = "help(fastpe.TrainConfig) lists them"
 _ASKED = {
     "train_length", "lengths", "target_scale", "data", "digest", "alphabet", "test_lengths", "test_sequences",
     "validation",
@@ -141,7 +142,7 @@ def _check_option(study: "Study", name: str) -> None:
     """What is no setting must be an option of every encoding."""
     known = {label: registry.option_values(entry["encoding"]) for label, entry in study.encodings.items()}
     if not any(name in options for options in known.values()):
-        near = nearest(name, SETTINGS.union(*known.values()))
+        near = nearest(name, SETTINGS.union(*known.values()), LISTED)
         raise ValueError(f"choose: setting {name!r} is unknown; {near}")
     for label, options in known.items():
         if name not in options:

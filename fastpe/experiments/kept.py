@@ -48,7 +48,7 @@ def read_again(out: Path, runs: Path | None = None) -> Compared:
             if key in kept:
                 found[one] = kept[key]
             elif key in failed:
-                found[one] = Run({"failed": str(failed[key])}, None, "", "")
+                found[one] = Run({"failed": stored.printable(stored.cut(str(failed[key])))}, None, "", "")
         return found
 
     trials = {trial: grid.trial_config(study, trial) for trial in grid.trials(study)}
@@ -102,6 +102,28 @@ def merge(parts: Sequence[Path], out: Path) -> Compared:
     RunError
         If a folder holds no study, or another one, or runs are missing.
     """
+    content = shared_study(parts)
+    check_folder(out, Study.read(parts[0] / FILE))
+    with hold(out):
+        files.make_folder(out / RUNS, exist_ok=True)
+        for part in parts:
+            for run in sorted((part / RUNS).iterdir()) if (part / RUNS).is_dir() else ():
+                if not (out / RUNS / run.name).exists() and (run / result_file.SEAL).exists():
+                    _copy(run, out / RUNS / run.name)
+        files.write_file(out / FILE, content)
+        joined = {name: why for part in parts for name, why in _failures(part).items()}
+        files.write_file(out / FAILED, files.dump_json(dict(sorted(joined.items()))))
+    return read_again(out)
+
+
+def shared_study(parts: Sequence[Path]) -> bytes:
+    """The content of the study's file, which all of these folders, its shards, have alike.
+
+    Raises
+    ------
+    RunError
+        If a folder holds no study, or another one.
+    """
     texts = {}
     for part in parts:
         try:
@@ -112,17 +134,7 @@ def merge(parts: Sequence[Path], out: Path) -> Compared:
     for part, text in texts.items():
         if text != texts[first]:
             raise RunError(f"{part} holds another study than {first}: only shards of one can be merged")
-    check_folder(out, Study.read(first / FILE))
-    with hold(out):
-        files.make_folder(out / RUNS, exist_ok=True)
-        for part in parts:
-            for run in sorted((part / RUNS).iterdir()) if (part / RUNS).is_dir() else ():
-                if not (out / RUNS / run.name).exists() and (run / result_file.SEAL).exists():
-                    _copy(run, out / RUNS / run.name)
-        files.write_file(out / FILE, texts[first])
-        joined = {name: why for part in parts for name, why in _failures(part).items()}
-        files.write_file(out / FAILED, files.dump_json(dict(sorted(joined.items()))))
-    return read_again(out)
+    return texts[first]
 
 
 def _copy(run: Path, target: Path) -> None:

@@ -1,7 +1,5 @@
 """What the runs of a study found: a long table of values, and what it says, cell by cell and over all tasks."""
 
-import csv
-import io
 import itertools
 import math
 import statistics
@@ -11,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.tables import csv_text
 from fastpe.experiments import aggregate
 from fastpe.experiments.comparison import Comparison, compare
 from fastpe.experiments.statistics import estimate, geometric, median_interval, share
@@ -79,13 +78,8 @@ def rows(study: Study, outcomes: Outcomes, facts: Mapping[Cell, Mapping[str, str
 
 def as_csv(table: Sequence[Mapping[str, Any]]) -> str:
     """The long table as CSV, numbers in full precision."""
-    text = io.StringIO()
-    chosen = ("chosen",) if any("chosen" in row for row in table) else ()
-    writer = csv.DictWriter(text, (*COLUMNS, *chosen), lineterminator="\n", restval="")
-    writer.writeheader()
-    for row in table:
-        writer.writerow({key: repr(value) if isinstance(value, float) else value for key, value in row.items()})
-    return text.getvalue()
+    columns = (*COLUMNS, *(("chosen",) if any("chosen" in row for row in table) else ()))
+    return csv_text(columns, ([row.get(column) for column in columns] for row in table))
 
 
 def values(study: Study, outcomes: Outcomes, task: str, encoding: str, length: str) -> list[float | None]:

@@ -4,6 +4,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from fastpe.base.tables import markdown_table, markdown_text
+
 _WIDTH = 110  # characters of a line on the terminal
 
 
@@ -51,9 +53,7 @@ def _aligned(section: Section) -> list[str]:
 
 
 def _markdown(section: Section) -> str:
-    parts = [f"## {section.title}", *section.lines]
+    parts = [f"## {markdown_text(section.title)}", *map(markdown_text, section.lines)]
     if section.rows:
-        rule = ["--:" if place >= section.right else "---" for place in range(len(section.head))]
-        table = [section.head, rule, *section.rows]
-        parts.append("\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table))
+        parts.append(markdown_table(section.head, section.rows, section.right))
     return "\n\n".join(parts)

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from fastpe.base import files
 from fastpe.base.registry import Registry
-from fastpe.base.validation import nearest, real, whole
+from fastpe.base.stored import printable
+from fastpe.base.validation import named_arguments, nearest, real, whole
 from fastpe.encodings import registry
 from fastpe.experiments import claims, grid
 from fastpe.tasks.registry import TASKS
@@ -29,6 +30,7 @@ class Cell(NamedTuple):
     seed: int
 
 
+@named_arguments
 @dataclass(frozen=True)
 class Study:
     """Encodings times tasks times seeds.
@@ -278,7 +280,8 @@ def _seeds(name: str, value: int | Sequence[int], first: int = 0) -> int | tuple
 
 def _entries(name: str, key: str, value: object) -> dict[str, dict[str, Any]]:
     if isinstance(value, str) or not isinstance(value, Mapping | Sequence):
-        raise TypeError(f"{name} must be names, or a dict of them, not {value!r}")
+        example = "['alibi', 'nope']" if key == "encoding" else "['reverse']"
+        raise TypeError(f"{name} must be a list of names, as in {example}, or a dict of them, not {value!r}")
     given = value if isinstance(value, Mapping) else {each: {} for each in value}
     if not given:
         raise ValueError(f"{name} must name one at least")
@@ -290,6 +293,8 @@ def _entries(name: str, key: str, value: object) -> dict[str, dict[str, Any]]:
             raise TypeError(f"{name} must be a dict of names to settings, not {label!r}: {entry!r}")
         if not isinstance(entry.get("options", {}), Mapping):
             raise TypeError(f"options of {label!r} must be a dict, not {entry['options']!r}")
+        if label != printable(label):
+            raise ValueError(f"{name} must have names of one line without control characters, not {label!r}")
         _known(label, {each: entry[each] for each in entry if each not in (key, "options")})
         given = entry.get(key, label)
         known = registry.canonical(registry.resolve(given)) if key == "encoding" else TASKS.known(TASKS.resolve(given))
@@ -320,11 +325,13 @@ def _known(whose: str, settings: object) -> None:
         raise TypeError(f"{whose} must be a dict of settings, not {settings!r}")
     for name in settings:
         if name not in grid.SETTINGS:
-            raise ValueError(f"{whose}: setting {name!r} is unknown; {nearest(str(name), grid.SETTINGS)}")
+            raise ValueError(f"{whose}: setting {name!r} is unknown; {nearest(str(name), grid.SETTINGS, grid.LISTED)}")
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    """A text as TOML, its control characters escaped."""
+    written = json.dumps(text, ensure_ascii=False)
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in written)
 
 
 def _value(value: Any) -> str:
@@ -335,4 +342,4 @@ def _value(value: Any) -> str:
         return "[" + ", ".join(map(_value, value)) + "]"
     if isinstance(value, Path):
         return _quoted(str(value))
-    return json.dumps(value, ensure_ascii=False)
+    return _quoted(value) if isinstance(value, str) else json.dumps(value)

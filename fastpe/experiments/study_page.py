@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fastpe.base.tables import csv_text
 from fastpe.experiments import claims_report
 from fastpe.experiments.comparison import VERDICTS
 from fastpe.experiments.rank_diagram import rank_diagram
@@ -294,22 +295,21 @@ def _costs(study: Study, text: str) -> str:
 
 
 def _runs(text: str) -> str:
-    """The long table, less what no task is judged by."""
+    """The long table, less what no task is judged by, and the script that shows it."""
     buttons = (("show", "Show the table"), ("download", "Download it (CSV)"))
     shown = " ".join(f'<button type="button" id="{key}">{words}</button>' for key, words in buttons)
     raw = html.escape(_short(text))
-    return f'<p>{shown}</p><div id="raw"></div><script type="text/csv" id="csv">{raw}</script>\n'
+    script = web.script("fastpe.experiments", "runs")
+    return f'<p>{shown}</p><div id="raw"></div><script type="text/csv" id="csv">{raw}</script>\n{script}'
 
 
 def _short(text: str) -> str:
     """The rows of what tasks are judged by, and of runs that failed, without columns that are alike everywhere."""
-    found = io.StringIO()
-    writer = csv.writer(found, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    for row in csv.DictReader(io.StringIO(text)):
-        if row["metric"] in ("exact", "mse", "bits_per_byte", ""):
-            writer.writerow([f"{float(row[key]):.6g}" if key in _REAL and row[key] else row[key] for key in _COLUMNS])
-    return found.getvalue()
+    rows = (row for row in csv.DictReader(io.StringIO(text)) if row["metric"] in ("exact", "mse", "bits_per_byte", ""))
+    return csv_text(
+        _COLUMNS,
+        ([f"{float(row[key]):.6g}" if key in _REAL and row[key] else row[key] for key in _COLUMNS] for row in rows),
+    )
 
 
 def _repeat(study: Study) -> str:

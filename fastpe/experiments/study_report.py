@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import fastpe
+from fastpe.base.tables import markdown_table, markdown_text
 from fastpe.experiments import choosing, claims_report, study_figure, study_page
 from fastpe.experiments.comparison import ALPHA, MOST_SEEDS
 from fastpe.experiments.results import as_csv, lengths_of, measure_of
@@ -168,21 +169,19 @@ def _untold(open_: Sequence[Mapping[str, Any]]) -> str:
 def markdown(study: Study, summary: Summary) -> str:
     """The tables of a study for a paper."""
     first, *others = verdict(study, summary)
-    parts = ["# Study", "", f"{first}.", *others, ""]
+    parts = ["# Study", "", markdown_text(f"{first}."), *map(markdown_text, others), ""]
     for task in study.tasks:
         measure, lengths = measure_of(study, task), lengths_of(study, task)
         what = "geometric mean" if measure.is_error else "mean"
         parts += [
-            f"## {task}",
+            f"## {markdown_text(task)}",
             "",
             f"{measure.metric}, {what} over {study.count} seeds, 95 % interval, runs solved",
             "",
         ]
-        parts += [f"| encoding | {' | '.join(lengths)} |", "|---" * (1 + len(lengths)) + "|"]
         cells = {(cell["encoding"], cell["length"]): cell for cell in summary["cells"] if cell["task"] == task}
-        for encoding in study.encodings:
-            parts.append(f"| {encoding} | {' | '.join(told(cells[encoding, length]) for length in lengths)} |")
-        parts.append("")
+        rows = [[name, *(told(cells[name, length]) for length in lengths)] for name in study.encodings]
+        parts += [markdown_table(("encoding", *lengths), rows), ""]
     if study.choose:
         parts += [as_markdown([choosing.section(study, summary["choosing"])])]
     parts += ["## Beside the baseline", "", *_comparisons(study, summary), ""]
@@ -196,26 +195,24 @@ def markdown(study: Study, summary: Summary) -> str:
 
 
 def _comparisons(study: Study, summary: Summary) -> list[str]:
-    lines = [f"| {' | '.join(COMPARED)} |", "|---" * len(COMPARED) + "|"]
-    for each in summary["comparisons"]:
-        lines.append(f"| {' | '.join(comparison_cells(each))} |")
     named = f"Differences from {study.baseline}, ratios of errors; Holm over the encodings at one length of one task. "
     more = "Could find: the difference that these seeds find with 80 % of chances. Needs: seeds for what was seen."
     if study.margin is not None:
         more += f" Within: {WITHIN}."
-    return [named + more, "", *lines]
+    return [markdown_text(named + more), "", markdown_table(COMPARED, map(comparison_cells, summary["comparisons"]))]
 
 
 def _overall(found: Mapping[str, Any]) -> list[str]:
     head = ("encoding", "interquartile mean", "95 %", "better than the baseline", "mean rank")
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    rows = []
     for name in sorted(found["ranks"], key=lambda name: -found["interquartile_mean"][name]["mean"]):
         mean = found["interquartile_mean"][name]
         ends = "-" if mean["low"] is None else f"[{mean['low']:.3f}, {mean['high']:.3f}]"
         chance = found["improvement"].get(name)
         better = "-" if chance is None else f"{chance:.2f}"
-        lines.append(f"| {name} | {mean['mean']:.3f} | {ends} | {better} | {found['ranks'][name]:.2f} |")
+        rows.append((name, f"{mean['mean']:.3f}", ends, better, f"{found['ranks'][name]:.2f}"))
     said = f"Scores at the longest length of {', '.join(found['tasks'])}; the chance that a run beats one of the "
     said += "baseline's. "
     apart = found["critical_difference"]
-    return [said + ("" if apart is None else f"Mean ranks {apart:.2f} apart are told apart (Nemenyi)."), "", *lines]
+    said += "" if apart is None else f"Mean ranks {apart:.2f} apart are told apart (Nemenyi)."
+    return [markdown_text(said), "", markdown_table(head, rows)]

@@ -1,7 +1,7 @@
 """The arguments of attention, checked before any work; what the compiled kernels and the reference both start from."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from fastpe.base import validation
 from fastpe.base.random import Stream
-from fastpe.base.validation import at_least_zero, positive, truth, whole
+from fastpe.base.validation import at_least_zero, nearest, positive, truth, whole
 from fastpe.functional import polar
 from fastpe.functional.axes import AXES, WIDE, with_batch
 from fastpe.functional.bands import Band, check_bands
@@ -23,6 +23,33 @@ Array = np.ndarray[Any, Any]
 
 _SIGHT = ("mask", "spans", "query_start", "bands")
 _PLAIN = ("scale", "rectify", "pairs", "softcap", "dropout", "dropout_seed", *_SIGHT)
+_NAMES = frozenset((*AXES, *_PLAIN))
+_OWN = {"causal", "window", "lengths", "tolerance", "return_lse"}
+_LISTED = "help(fastpe.attention) lists them"
+_ELSEWHERE = {
+    "table": "is added to the embeddings",
+    "qk_table": "is added to the input of every layer's query and key maps",
+    "taps": "is a depthwise convolution over the sequence, added to the embeddings",
+    "enable_gqa": "is always on, k and v may have fewer heads than q",
+}
+_SEEN = "'mask' (True where a key is seen)"
+_SYNONYMS = {
+    "is_causal": "'causal'", "attn_mask": _SEEN, "attention_mask": _SEEN, "attn_bias": "'mask' or 'scores'",
+    "key_padding_mask": f"'lengths' or {_SEEN}", "padding_mask": f"'lengths' or {_SEEN}",
+    "dropout_p": "'dropout'", "dropout_rng": "'dropout_seed'", "seed": "'dropout_seed'",
+    "sm_scale": "'scale'", "softmax_scale": "'scale'", "scaling": "'scale'",
+    "window_size": "'window'", "sliding_window": "'window'", "local_window_size": "'window'",
+    "logits_soft_cap": "'softcap'", "attn_logits_soft_cap": "'softcap'", "logit_softcapping": "'softcap'",
+    "soft_cap": "'softcap'", "alibi_slopes": "'bias', as fastpe.build('alibi', ...) makes it",
+    "cu_seqlens": "'spans', as fastpe.spans makes them", "segment_ids": "'spans', as fastpe.spans makes them",
+    "seqlens": "'lengths'", "cache_seqlens": "'lengths'", "query_seq_lengths": "'lengths'",
+    "key_value_seq_lengths": "'lengths'", "kv_lengths": "'lengths'",
+    "s_aux": "'sinks'", "attention_sinks": "'sinks'",
+    "need_weights": "fastpe.attention_scores", "return_attn_probs": "fastpe.attention_scores",
+    "return_softmax_lse": "'return_lse'", "wrt": "fastpe.attention_vjp",
+}  # fmt: skip
+"""What arguments of attention are called in PyTorch, JAX, FlashAttention and Transformers."""
+
 _HALVES = ("float16", "bfloat16")  # computed in float32
 
 
@@ -102,7 +129,7 @@ def check(
     batched = lead == 2
     sizes = _sizes(arrays)
     given = {name: value for name, value in slots.items() if value is not None}
-    check_slots(given)
+    check_slots(slots)
     causal = truth("causal", causal)
     check_reflections(given, causal)
     starts = check_starts(given.get("query_start"), sizes, batched)
@@ -142,11 +169,18 @@ def check(
     )  # fmt: skip
 
 
-def check_slots(given: Mapping[str, Any]) -> None:
-    """Refuse what is neither a slot of attention nor an option."""
-    for name, value in given.items():
-        if value is not None and name not in AXES and name not in _PLAIN:
-            raise TypeError(f"{name} is not a slot of attention; those are {', '.join((*AXES, *_PLAIN))}")
+def check_slots(given: Iterable[str]) -> None:
+    """Raise TypeError for a name that is neither a slot of attention nor an option, whatever its value."""
+    for name in given:
+        if name not in _NAMES:
+            raise TypeError(_unknown(name))
+
+
+def _unknown(name: str) -> str:
+    if name in _ELSEWHERE:
+        return f"{name} {_ELSEWHERE[name]}: it is not an argument of attention"
+    near = f"did you mean {_SYNONYMS[name]}?" if name in _SYNONYMS else nearest(name, sorted(_NAMES | _OWN), _LISTED)
+    return f"{name} is not an argument of attention; {near}"
 
 
 def dropout_stream(seed: int) -> Stream:

@@ -122,6 +122,8 @@ def attention(
     >>> fastpe.attention(q, k, v, causal=True)[0].tolist()
     [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]
     """
+    if slots:
+        arguments.check_slots(slots)  # what is remembered of a like call below does not look at unknown names
     key = None
     given: Any = None
     if type(dropout) is float and (again.is_seed(dropout_seed) if dropout else dropout_seed is None):

@@ -169,23 +169,31 @@ def _drop_arguments(module: Any, codegen: Any) -> Iterator[None]:
     """
     from llvmlite.binding import Linkage
 
-    try:
-        from llvmlite.binding.newpassmanagers import create_new_module_pass_manager
-
-        passes, builder = create_new_module_pass_manager(), codegen._pass_builder(opt=0)
-        for _ in range(2):  # what one function no longer reads another need not be handed
-            passes.add_ipsccp_pass()
-            passes.add_dead_arg_elimination_pass()
-            passes.add_argument_promotion_pass()
-    except (ImportError, AttributeError):  # an older Numba
+    if (found := _argument_passes(codegen)) is None:
         yield
         return
+    passes, builder = found
     own = {f.name for f in module.functions if not f.is_declaration and f.linkage == Linkage.linkonce_odr}
     _link_as(Linkage.internal, module, own)
     passes.run(module, builder)
     _link_as(Linkage.linkonce_odr, module, own)
     yield
     _link_as(Linkage.internal, module, own)  # other modules have functions of these names with other arguments
+
+
+def _argument_passes(codegen: Any) -> tuple[Any, Any] | None:
+    """LLVM's passes that remove arguments, and what runs them; None if this version of Numba does not offer them."""
+    try:
+        from llvmlite.binding.newpassmanagers import create_new_module_pass_manager
+
+        passes, builder = create_new_module_pass_manager(), codegen._pass_builder(opt=0)
+        for _ in range(2):  # an argument that one function no longer reads may be one that its caller need not get
+            passes.add_ipsccp_pass()
+            passes.add_dead_arg_elimination_pass()
+            passes.add_argument_promotion_pass()
+    except (ImportError, AttributeError):  # Numba 0.61
+        return None
+    return passes, builder
 
 
 def _link_as(linkage: Any, module: Any, names: set[str]) -> None:

@@ -52,6 +52,7 @@ class _Number:
         optimiser.__dict__[self._name] = self._check(self._name, value, optimiser.model.dtype)
 
 
+@validation.named_arguments
 class Adam:
     """Adam (Kingma and Ba 2015), bias-corrected, on all parameters of a model; with a decay of weights, AdamW.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NoReturn, Self
 
 from fastpe.base.patterns import expanded
-from fastpe.base.validation import at_least_zero, choice, nearest, real, truth, whole
+from fastpe.base.validation import at_least_zero, choice, named_arguments, nearest, real, truth, whole
 from fastpe.encodings import registry
 from fastpe.encodings.encoding import Part
 from fastpe.encodings.slots import Spec, make_spec
@@ -41,6 +41,7 @@ class Options(dict[str, Any]):
         return Options, (dict(self),)
 
 
+@named_arguments
 @dataclass(frozen=True)
 class ModelConfig:
     """Everything that determines a model and its initial weights.
@@ -276,7 +277,9 @@ class ModelConfig:
         known = [f.name for f in fields(cls)]
         for name in settings:
             if name not in known:
-                raise ValueError(f"setting {name!r} is unknown; {nearest(str(name), known)}")
+                raise ValueError(
+                    f"setting {name!r} is unknown; {nearest(str(name), known, f'help({cls.__name__}) lists them')}"
+                )
         if missing := [name for name in known if name not in settings]:
             raise ValueError(f"a configuration lacks {', '.join(missing)}")
         return cls(**{**settings, **cls._known_names(settings)})

@@ -20,6 +20,7 @@ from fastpe.text.vocabulary import Vocabulary
 Array = np.ndarray[Any, Any]
 
 
+@validation.named_arguments
 class Transformer(Writing, Passes):
     """A small transformer (Li 2025, section 7.1) with any encoding.
 

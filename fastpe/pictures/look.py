@@ -126,7 +126,7 @@ def look(
         As `fastpe.build` does, and where theory has no curve of it.
     """
     name = registry.resolve(name)
-    parts = registry.parse(name, options)
+    parts = registry.parse(name, options, ("length", "dim", "heads", "train_length", "causal", "seed", "theory"))
     if causal is None:
         made_for_it = any(part.encoding.direction == "causal" for part in parts)
         config = TrainConfig(name, options, width=dim, heads=heads, train_length=train_length) if made_for_it else None

@@ -10,11 +10,22 @@ def document(title: str, content: str, package: str, name: str) -> str:
     >>> "<h1>1 &lt; 2</h1>" in document("1 < 2", "<p>Indeed.</p>", "fastpe.pictures.atlas", "atlas")
     True
     """
-    read = resources.files(package).joinpath
-    style, script = (read(f"{name}.{kind}").read_text("utf-8") for kind in ("css", "js"))
-    named = html.escape(title)
+    style, named = _read(package, f"{name}.css"), html.escape(title)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{named}</title>\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>\n{style}</style></head>\n'
-        f"<body><h1>{named}</h1>\n{content}<script>\n{script}</script></body></html>\n"
+        f"<body><h1>{named}</h1>\n{content}{script(package, name)}</body></html>\n"
     )
+
+
+def script(package: str, name: str) -> str:
+    """The element that holds `name`.js of a package. It may ask only for elements that the page has before it.
+
+    >>> script("fastpe.experiments", "runs").startswith("<script>")
+    True
+    """
+    return f"<script>\n{_read(package, f'{name}.js')}</script>"
+
+
+def _read(package: str, name: str) -> str:
+    return resources.files(package).joinpath(name).read_text("utf-8")

@@ -1,6 +1,7 @@
 """The next token of a text: that of your own file, or of all files of a folder (`--data`).
 
-**Tokens**: bytes, or characters: those that the text has (`tokens`). The run folder keeps them.
+**Tokens**: the bytes of the files as they are, or characters: those that the text has (`tokens`). The run folder keeps
+them. As characters, byte order marks (U+FEFF) are left out, and the line ends CRLF and CR become LF.
 **Parts**: the last `share` of the tokens is for validation alone, and training has what comes before. Where files, or
 texts that end with the `separator`, are documents of their own, none of them is cut.
 **Sequences**: in training, `train_length` tokens from anywhere, and for each of them the next one.

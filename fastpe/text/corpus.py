@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+import io
 import itertools
 import os
 import re
@@ -26,6 +27,7 @@ from fastpe.text.vocabulary import MOST_CHARACTERS, UnknownSymbols, Vocabulary, 
 Array = np.ndarray[Any, Any]
 
 _PIECE = 2**20  # bytes that are read at a time
+_MARK = "\ufeff"  # a byte order mark
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}
 
 
@@ -47,6 +49,8 @@ class Corpus:
         Where each document begins, and T.
     digest : str
         SHA-256 of the file, or of the names and digests of a folder's files.
+    changed : str
+        What of the text is not as it is in the files, in words; "" if nothing was changed.
     """
 
     name: str
@@ -54,6 +58,7 @@ class Corpus:
     tokens: Array
     documents: Array
     digest: str
+    changed: str = ""
 
     def parts(self, share: float, tuning: bool = False) -> tuple[Array, Array]:
         """The tokens to train with, and after them the last `share` to validate with.
@@ -88,6 +93,9 @@ _last: tuple[tuple[Any, ...], Corpus] | None = None  # a run's settings and its 
 
 def read(path: str | Path, kind: str = "bytes", separator: str = "", vocabulary: Vocabulary | None = None) -> Corpus:
     r"""Read a file, or all files of a folder, sorted by name, each of which is a document.
+
+    Bytes are those of the files. As characters, byte order marks (U+FEFF) are left out, and the line ends CRLF and CR
+    become LF, unless `vocabulary` has these characters; the digest is always that of the bytes.
 
     Hidden files of a folder are left out, and folders that links lead to. A file is not read again as long as it has
     not changed.
@@ -189,7 +197,33 @@ def _refuse_binaries(found: Sequence[Path]) -> None:
             raise ValueError(f"data: {path} is no text, it has zero bytes: name a folder of texts alone, or one file")
 
 
-def _characters(path: Path, piece_read: Callable[[bytes], None] = lambda piece: None) -> Iterator[str]:
+class _Cleaner:
+    """Leaves out the byte order marks of a text that comes in pieces, and makes LF of other line ends.
+
+    kept: the characters that a model has. Vocabularies of new models have neither mark nor CR. If one has, its text
+    was read before these were left out, and is read in the same way again.
+    """
+
+    def __init__(self, kept: str) -> None:
+        self.changed: set[str] = set()
+        self._drops_marks = _MARK not in kept
+        self._newlines = None if "\r" in kept else io.IncrementalNewlineDecoder(None, translate=True)
+
+    def clean(self, text: str, final: bool) -> str:
+        """The next piece."""
+        if self._drops_marks and _MARK in text:
+            self.changed.add("byte order marks are left out")
+            text = text.replace(_MARK, "")
+        if self._newlines is None:
+            return text
+        if "\r" in text:
+            self.changed.add("line ends CRLF and CR are read as LF")
+        return self._newlines.decode(text, final)
+
+
+def _characters(
+    path: Path, cleaner: _Cleaner, piece_read: Callable[[bytes], None] = lambda piece: None
+) -> Iterator[str]:
     """The text of a file, piece by piece; raises ValueError where it is not UTF-8."""
     decoder, before = codecs.getincrementaldecoder("utf-8")(), 0
     for piece in itertools.chain(_pieces(path), [b""]):
@@ -203,14 +237,16 @@ def _characters(path: Path, piece_read: Callable[[bytes], None] = lambda piece: 
                 f"data: {path} is not UTF-8, byte {place} is 0x{byte:02x}: tokens 'bytes' take any file"
             ) from None
         before += len(piece)
-        yield text
+        yield cleaner.clean(text, final=not piece)
 
 
 def _vocabulary_of(found: Sequence[Path]) -> Vocabulary:
     symbols: set[str] = set()
     for path in found:
-        for text in _characters(path):
+        for text in _characters(path, _Cleaner("")):
             symbols |= set(text)
+    if not symbols:
+        raise ValueError(f"data: {found[0]} is empty but for byte order marks")
     if len(symbols) == 1:
         raise ValueError(f"data: {found[0]} has no character but {named(symbols)}: there is nothing to learn")
     if len(symbols) > MOST_CHARACTERS:
@@ -219,11 +255,13 @@ def _vocabulary_of(found: Sequence[Path]) -> Vocabulary:
 
 
 def _encoded(path: Path, found: Sequence[Path], vocabulary: Vocabulary, separator: str, inside: bool) -> Corpus:
-    starts, digests = [0], []
+    starts, digests, changed = [0], [], set[str]()
     with tempfile.TemporaryFile() as room:
         for each in found:
-            digests.append(_encode_file(each, vocabulary, room))
+            digests.append(_encode_file(each, vocabulary, room, changed))
             starts.append(room.tell() // vocabulary.dtype.itemsize)
+        if not room.tell():
+            raise ValueError(f"data: {path} is empty but for byte order marks")
         _to_disk(room.flush)
         # of the memory map itself nothing is written: a plain array that looks at it
         tokens = np.asarray(np.memmap(room, vocabulary.dtype, mode="r"))
@@ -238,11 +276,11 @@ def _encoded(path: Path, found: Sequence[Path], vocabulary: Vocabulary, separato
         names = (each.relative_to(path).as_posix() for each in found)
         listed = "".join(f"{own}  {name}\n" for own, name in zip(digests, names, strict=True))
         digest = hashlib.sha256(listed.encode("utf-8", "surrogateescape")).hexdigest()
-    return Corpus(str(path), vocabulary, tokens, documents, digest)
+    return Corpus(str(path), vocabulary, tokens, documents, digest, " and ".join(sorted(changed)))
 
 
-def _encode_file(path: Path, vocabulary: Vocabulary, room: IO[bytes]) -> str:
-    """Write a file's tokens; returns the file's digest."""
+def _encode_file(path: Path, vocabulary: Vocabulary, room: IO[bytes], changed: set[str]) -> str:
+    """Write a file's tokens, and add to `changed` how its text was changed; returns the file's digest."""
     digest = hashlib.sha256()
     if vocabulary.kind == "bytes":
         for piece in _pieces(path):
@@ -251,7 +289,8 @@ def _encode_file(path: Path, vocabulary: Vocabulary, room: IO[bytes]) -> str:
         return digest.hexdigest()
     unknown: set[str] = set()
     known = set(vocabulary.alphabet)
-    for text in _characters(path, digest.update):
+    cleaner = _Cleaner(vocabulary.alphabet)
+    for text in _characters(path, cleaner, digest.update):
         lacking = set(text) - known
         if not lacking and not unknown:
             tokens = vocabulary.encode(text).tobytes()
@@ -259,6 +298,7 @@ def _encode_file(path: Path, vocabulary: Vocabulary, room: IO[bytes]) -> str:
         unknown |= lacking
     if unknown:
         raise UnknownSymbols(f"data: the vocabulary lacks what {path} has: {named(unknown)}")
+    changed |= cleaner.changed
     return digest.hexdigest()
 
 
@@ -273,6 +313,8 @@ def _to_disk(write: Callable[..., Any], *content: bytes) -> None:
 
 def _separator(text: str, vocabulary: Vocabulary, path: Path) -> Array:
     text = re.sub(r"\\([ntr\\])", lambda spelled: _ESCAPES[spelled[1]], text)
+    if vocabulary.kind == "characters":
+        text = _Cleaner(vocabulary.alphabet + _MARK).clean(text, final=True)
     try:
         return vocabulary.encode(text)
     except UnknownSymbols:

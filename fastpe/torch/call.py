@@ -92,7 +92,7 @@ def attention(
     """
     if "wrt" in slots:
         raise TypeError("wrt is not an argument of fastpe.torch.attention, but of fastpe.attention_vjp")
-    if "key_lengths" in slots:  # the name of `lengths` on the straight ways
+    if slots:
         check_slots(slots)
     plain = straight.drops(dropout, dropout_seed) if dropout else dropout_seed is None
     if plain and (return_lse is False or return_lse is True) and not _is_compiling():
@@ -109,7 +109,6 @@ def attention(
             found = straight.attend_with(q, k, v, options | given, dropped)
         if found is not None:
             return found
-    check_slots(slots)
     given = {"mask": mask, "spans": spans, "query_start": query_start, "sinks": sinks, "dropout_seed": dropout_seed}
     given |= slots if bands is None else slots | flat(bands)
     found = _attended(q, k, v, causal, window, lengths, softcap, dropout, tolerance, given)

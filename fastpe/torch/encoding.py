@@ -63,7 +63,7 @@ class Encoding(torch.nn.Module):
         super().__init__()
         kind = _kind(torch.get_default_dtype() if dtype is None else dtype)
         sizes = {"dim": dim, "heads": heads, "train_length": train_length, "causal": causal}
-        parts, spec = build.requested(name, train_length, sizes | options)
+        parts, spec = build.requested(name, train_length, sizes | options, ("seed",))
         for part in parts:
             if part.encoding.gate is not None:
                 raise ValueError(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from fastpe.base.validation import at_least_zero, choice, path, positive, truth, whole
+from fastpe.base.validation import at_least_zero, choice, named_arguments, path, positive, truth, whole
 from fastpe.encodings import combined, registry
 from fastpe.model.config import ModelConfig, Options
 from fastpe.tasks import sizes
@@ -25,6 +25,7 @@ DECAYS = ("constant", "linear", "cosine")
 KEEPS = ("last", "best")
 
 
+@named_arguments
 @dataclass(frozen=True)
 class TrainConfig(ModelConfig):
     """A model and how it is trained and tested; the defaults are the source paper's protocol.

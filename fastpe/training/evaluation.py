@@ -18,7 +18,7 @@ from fastpe.model.transformer import Transformer
 from fastpe.tasks import frame, sizes, targets
 from fastpe.tasks.registry import TASKS, choose
 from fastpe.tasks.task import Chosen
-from fastpe.training.events import LengthTested, Listener, Noted
+from fastpe.training.events import LengthTested, Listener, Noted, TestStarted
 from fastpe.training.lengths import checked_lengths, ends, positions_of
 
 _CHUNK = 1024  # sequences that go through the model at a time, so that its outputs and errors need bounded memory
@@ -27,10 +27,11 @@ _LOGITS = 2**24  # of tokens, likewise
 _PER_DRAW = 32  # sequences that share random positions, as a batch of training does
 
 
+@validation.named_arguments
 def evaluate(
     model: Transformer,
     lengths: Iterable[int | str],
-    sequences: int,
+    sequences: int = 1000,
     *,
     seed: int = 0,
     task: str = "running_sum",
@@ -49,7 +50,7 @@ def evaluate(
     lengths : iterable of int or str
         Lengths of inputs; of tokens also ranges, "51-100", from which they are uniform.
     sequences : int
-        Number of sequences at each of them.
+        Number of sequences at each of them. As in `TrainConfig`, 1000 by default.
     seed : int
         Seed of the test sequences of numbers; those of tokens are the same for all.
     task : str
@@ -61,7 +62,7 @@ def evaluate(
     threads : int, optional
         Threads to use; they change nothing but the time. Default: all cores.
     progress : callable, optional
-        Called with `LengthTested` after each length, and with `Noted`.
+        Called with `TestStarted` before the first length, with `LengthTested` after each length, and with `Noted`.
 
     Returns
     -------
@@ -107,6 +108,7 @@ def evaluate(
     notify: Listener = progress or (lambda event: None)
     check_room(lengths, sequences, chosen)
     results = {}
+    notify(TestStarted(tuple(lengths)))
     for length in lengths:
         metrics = _metrics(model, length, sequences, seed, chosen, target_scale, threads)
         if told := remarks(model.config, positions_of(chosen, length, model.config.causal)):

@@ -46,6 +46,15 @@ class EpochDone:
 
 
 @dataclass(frozen=True)
+class TestStarted:
+    """The model is about to be tested at these lengths, in this order."""
+
+    __test__ = False  # for pytest
+
+    lengths: tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
 class LengthTested:
     """The model was tested at `length`, or at lengths such as "51-100"."""
 
@@ -60,5 +69,5 @@ class Noted:
     message: str
 
 
-Event = Started | Stepped | EpochDone | LengthTested | Noted
+Event = Started | Stepped | EpochDone | TestStarted | LengthTested | Noted
 Listener = Callable[[Event], None]

@@ -7,8 +7,9 @@ tokens that are new in it count, each of which sees nearly as many tokens as the
 model makes of length (Press et al. 2022, arXiv:2108.12409, appendix B; there the stride is 1).
 """
 
+import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from fastpe.training import run_folder
 from fastpe.training.config_file import read_config
 from fastpe.training.evaluation import check_length
 from fastpe.training.text_data import text_parts
-from fastpe.training.text_metrics import block_losses, losses
+from fastpe.training.text_metrics import Read, block_losses, losses
 
 Array = np.ndarray[Any, Any]
 
@@ -101,6 +102,7 @@ def positions_binned(by_position: Array) -> list[dict[str, Any]]:
     return found
 
 
+@validation.named_arguments
 def length_curve(
     model_or_run: Transformer | str | Path,
     tokens: Any = None,
@@ -110,6 +112,7 @@ def length_curve(
     stride: int | None = None,
     documents: Any = None,
     threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> LengthCurve:
     """The loss on a text at every length, with one pass over the text for each.
 
@@ -129,6 +132,9 @@ def length_curve(
     documents : array_like (D + 1,) of int, optional
         Where documents begin, and T: intervals are over these then. By default, of a run, its own, if it has several.
     threads : int, optional
+    progress : callable, optional
+        Called as ``progress(length, tokens)`` before a length is tested, with 0, and whenever the model has read so
+        many more tokens. There are `tokens_read` in all.
 
     Returns
     -------
@@ -160,24 +166,42 @@ def length_curve(
         validation.whole("stride", stride, 1)
         if stride > min(wanted):
             raise ValueError(f"stride must be at most the shortest length, {min(wanted)}, not {stride}")
+    tell = progress or (lambda length, tokens: None)
     points, by_position = [], {}
     for length in wanted:
+        read = functools.partial(tell, length)
+        read(0)
         try:
             check_length(model.config, length)
             if sliding:
-                nats = sliding_losses(model, text, length, stride or max(1, length // OVERLAP), threads)
+                nats = sliding_losses(model, text, length, stride or max(1, length // OVERLAP), threads, read)
             else:
-                placed = block_losses(model, text, length, threads)
+                placed = block_losses(model, text, length, threads, read)
                 by_position[length] = np.nanmean(placed, axis=0)
                 nats = placed.ravel()[: len(text) - 1]
         except BeyondTrainingLength as error:
             points.append(Point(length, None, reason=printable(str(error))))
+            read(tokens_read(len(text), length, sliding=sliding, stride=stride))
             continue
         points.append(_point(nats, text, length, edges, symbols))
     return LengthCurve(sliding, tuple(points), by_position)
 
 
-def sliding_losses(model: Transformer, tokens: Array, length: int, stride: int, threads: int | None = None) -> Array:
+def tokens_read(total: int, length: int, *, sliding: bool, stride: int | None = None) -> int:
+    """How many tokens a model reads, padding included, to test a text of `total` tokens at one length.
+
+    >>> tokens_read(201, 8, sliding=False), tokens_read(201, 8, sliding=True)
+    (200, 776)
+    """
+    if not sliding:
+        return -(-(total - 1) // length) * length
+    step = stride or max(1, length // OVERLAP)
+    return length * (1 + -(-(total - 1 - length) // step))
+
+
+def sliding_losses(
+    model: Transformer, tokens: Array, length: int, stride: int, threads: int | None = None, read: Read | None = None
+) -> Array:
     """The loss of every token but the first, (T - 1,), in windows that move on by the stride.
 
     The first window counts whole; of every other one the last `stride` tokens, which see at least length - stride
@@ -185,14 +209,15 @@ def sliding_losses(model: Transformer, tokens: Array, length: int, stride: int, 
     """
     total = len(tokens) - 1
     found = losses(model, tokens[None, :length].astype(np.int64), tokens[None, 1 : length + 1].astype(np.int64),
-                   threads=threads).ravel()  # fmt: skip
+                   threads=threads, read=read).ravel()  # fmt: skip
     ends = np.minimum(np.arange(length + stride, total + stride, stride), total)
     parts = [found]
     some = max(1, _WINDOWS // length)
     for first in range(0, len(ends), some):
         own = ends[first : first + some]
         places = own[:, None] - length + np.arange(length)
-        nats = losses(model, tokens[places].astype(np.int64), tokens[places + 1].astype(np.int64), threads=threads)
+        x, y = tokens[places].astype(np.int64), tokens[places + 1].astype(np.int64)
+        nats = losses(model, x, y, threads=threads, read=read)
         before = np.concatenate([[length], ends])[first : first + len(own)]
         parts += [row[length - (end - start) :] for row, end, start in zip(nats, own, before, strict=True)]
     return np.concatenate(parts)

@@ -105,6 +105,7 @@ class _State:
     ended: str | None = None
 
 
+@validation.named_arguments
 def train(
     config: TrainConfig,
     *,
@@ -128,8 +129,9 @@ def train(
     threads : int, optional
         Threads to use; the result has the same bits for any number. Default: all cores.
     progress : callable or False, optional
-        Called with `Started`, then `Stepped` and `EpochDone` as training goes, then `LengthTested`; with `Noted` at any
-        time. See `fastpe.training.events`. By default a bar, on a terminal and in a notebook; False: nothing.
+        Called with `Started`, then `Stepped` and `EpochDone` as training goes, then `TestStarted` and `LengthTested`;
+        with `Noted` at any time. See `fastpe.training.events`. By default a bar, on a terminal and in a notebook;
+        False: nothing.
 
     Returns
     -------
@@ -212,6 +214,7 @@ def _remarks(config: TrainConfig) -> tuple[str, ...]:
     if config.symbols is not None:
         training, validation = map(len, text_parts(config))
         told.append(f"{config.data}: {training:,} tokens to train with, {validation:,} to validate with")
+        told += [f"{config.data}: {changed}"] if (changed := config.read_text().changed) else []
     return (*told, *precision.remarks(config), *combined.remarks(parts, config.model.spec(config.model.train_length)))
 
 

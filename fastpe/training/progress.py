@@ -5,8 +5,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from fastpe.base.stored import printable
 from fastpe.training.config import TrainConfig
-from fastpe.training.events import EpochDone, Event, Noted, Started, Stepped
+from fastpe.training.events import EpochDone, Event, LengthTested, Noted, Started, Stepped, TestStarted
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -35,7 +36,8 @@ class Bar:
         self.close()
 
     def line(self, text: str) -> None:
-        """Print a line on standard error, above the bar if there is one."""
+        """Print a line on standard error, above the bar if there is one; control characters are spelled out."""
+        text = printable(text)
         if self._progress is not None:
             self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
         elif sys.stderr is not None:
@@ -77,7 +79,13 @@ class Bar:
         if self._progress is not None and self._counted and now - self._shown >= _REFRESH:
             self._shown = now
             task = self._progress.task_ids[0]
-            self._progress.update(task, completed=self._done, before=before, after=after, left=self.left())
+            self._progress.update(task, completed=self._done, before=printable(before), after=after, left=self.left())
+
+    def head(self, before: str) -> None:
+        """Change the text to the left of the bar at once."""
+        if self._progress is not None:
+            task = self._progress.task_ids[0]
+            self._progress.update(task, completed=self._done, before=printable(before), left=self.left(), refresh=True)
 
     def pace(self) -> float:
         """Units in a second; 0 as long as it is not known."""
@@ -148,6 +156,7 @@ class TrainingBar(Bar):
         self._tell = self.line if lines else lambda text: None
         self._samples = self._epochs = 0
         self._unit = 1, "sequences"
+        self._lengths: list[int | str] = []
 
     def __call__(self, event: Event) -> None:
         """Show an event."""
@@ -161,8 +170,22 @@ class TrainingBar(Bar):
                 self.show(f"epoch {event.epoch}/{self._epochs}", after)
             case EpochDone():
                 self._epoch(event)
+            case TestStarted(lengths):
+                self._lengths = list(lengths)
+                self.open(len(lengths), 0, "")
+                self._next_length()
+            case LengthTested():
+                self.advance(1)
+                self._next_length()
             case Noted(message):
                 self.line(message)
+
+    def _next_length(self) -> None:
+        """Name the length that is being tested, or take the bar away after the last one."""
+        if self._lengths:
+            self.head(f"testing at length {self._lengths.pop(0)}")
+        else:
+            self.close()
 
     def _start(self, event: Started) -> None:
         config, self.run, self._unit = event.config, event.run, unit(event.config)

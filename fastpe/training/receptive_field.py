@@ -4,6 +4,7 @@ The norms of the gradients by the embeddings of a block's tokens, shares of thei
 backwards (Chi et al. 2023, "Dissecting transformer length extrapolation", arXiv:2212.10356, section 4).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -49,9 +50,10 @@ class ReceptiveField:
                 "shares": self.shares.tolist()}  # fmt: skip
 
 
+@validation.named_arguments
 def receptive_field(
     model_or_run: Transformer | str | Path, tokens: Any = None, length: int | None = None, *, blocks: int = BLOCKS,
-    threads: int | None = None,
+    threads: int | None = None, progress: Callable[[int], None] | None = None,
 ) -> ReceptiveField:  # fmt: skip
     """How far back a model looks in blocks of a text.
 
@@ -64,6 +66,8 @@ def receptive_field(
     blocks : int
         How many, as far from each other as the text allows.
     threads : int, optional
+    progress : callable, optional
+        Called as ``progress(done)`` after each block, with how many are done.
 
     Returns
     -------
@@ -96,11 +100,13 @@ def receptive_field(
     check_length(model.config, length)
     twin = _twin(model, length)
     shares = np.zeros(length)
-    for start in np.linspace(0, most - length, count).astype(np.int64):
+    for done, start in enumerate(np.linspace(0, most - length, count).astype(np.int64), 1):
         sizes = _gradient_sizes(model, twin, text[start : start + length + 1].astype(np.int64), threads)
         if not (np.isfinite(sizes).all() and sizes.sum() > 0):
             raise ArithmeticError("the gradients of the model are not finite, or all 0: it looks nowhere")
         shares += sizes[::-1] / sizes.sum() / count
+        if progress is not None:
+            progress(done)
     distance = int(np.searchsorted(np.cumsum(shares), SHARE * shares.sum()))
     return ReceptiveField(length, shares, min(distance, length - 1), count)
 

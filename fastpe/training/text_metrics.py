@@ -1,7 +1,7 @@
 """How well a model predicts a text: the loss of every token, in nats, and of all in bits per byte."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,21 @@ from fastpe.encodings.encoding import BeyondTrainingLength
 from fastpe.model.transformer import Transformer
 from fastpe.text.vocabulary import Vocabulary
 from fastpe.training.evaluation import check_length, remarks, surprise
-from fastpe.training.events import LengthTested, Listener, Noted
+from fastpe.training.events import LengthTested, Listener, Noted, TestStarted
 
 Array = np.ndarray[Any, Any]
 
 _LOGITS = 2**24  # that go through the model at a time, so that they need bounded memory
 
 
-def losses(model: Transformer, x: Array, y: Array, lengths: Array | None = None, threads: int | None = None) -> Array:
+Read = Callable[[int], None]
+"""A listener that is called with the number of tokens that a model has read since the last call."""
+
+
+def losses(
+    model: Transformer, x: Array, y: Array, lengths: Array | None = None, threads: int | None = None,
+    read: Read | None = None,
+) -> Array:  # fmt: skip
     """The loss of every target in nats, (B, N) float64; past the end of a sequence NaN.
 
     Parameters
@@ -36,10 +43,14 @@ def losses(model: Transformer, x: Array, y: Array, lengths: Array | None = None,
         logits, targets = model(x[some], lengths=own, threads=threads), y[some]
         counts = np.ones(targets.shape, bool) if own is None else np.arange(x.shape[1]) < own[:, None]
         found[some][counts] = surprise(logits[counts], targets[counts])
+        if read is not None:
+            read(targets.size)
     return found
 
 
-def block_losses(model: Transformer, tokens: Array, length: int, threads: int | None = None) -> Array:
+def block_losses(
+    model: Transformer, tokens: Array, length: int, threads: int | None = None, read: Read | None = None
+) -> Array:
     """The loss of every token but the first, by block and place there, (blocks, length); NaN past the end.
 
     The text is cut into blocks that do not overlap; the first token of each is predicted from nothing but the last of
@@ -51,7 +62,7 @@ def block_losses(model: Transformer, tokens: Array, length: int, threads: int | 
     ends = np.full(count, length)
     ends[-1] = total - (count - 1) * length
     ragged = ends if ends[-1] < length else None
-    return losses(model, tokens[places].astype(np.int64), tokens[places + 1].astype(np.int64), ragged, threads)
+    return losses(model, tokens[places].astype(np.int64), tokens[places + 1].astype(np.int64), ragged, threads, read)
 
 
 def summed(nats: Array, targets: Array, symbols: Vocabulary) -> dict[str, Any]:
@@ -89,7 +100,8 @@ def test_text(
     notify: Listener,
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
     """`text_metrics` at every length, by the length as a string, with what the encoding remarks on it."""
-    results = {}
+    lengths, results = tuple(lengths), {}
+    notify(TestStarted(lengths))
     for length in lengths:
         metrics = text_metrics(model, tokens, length, symbols, threads)
         if told := remarks(model.config, length):

@@ -92,8 +92,9 @@ def test_a_dry_run_counts_the_runs_that_choose(folder):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("compare", "a study needs encodings and --task, or --study FILE"),
-        ("compare alibi", "a study needs encodings and --task, or --study FILE"),
+        ("compare", "ENCODING and --task are missing: a study needs both, or --study FILE"),
+        ("compare alibi", "--task is missing: a study needs both, or --study FILE"),
+        ("compare --task sort", "ENCODING is missing"),
         ("compare alibbi --task sort", "'alibbi' is unknown; did you mean 'alibi'"),
         ("compare alibi --task sortt", "'sortt' is unknown; did you mean 'sort'"),
         ("compare alibi --task sort --seeds 0", "--seeds must be at least 1, not 0"),

@@ -74,6 +74,6 @@ def test_a_value_outside_its_interval_is_an_error_that_names_it(monkeypatch, tmp
 
 
 def test_a_folder_in_the_place_of_a_file_is_refused_before_any_work(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "judge", lambda: pytest.fail("worked"))
+    monkeypatch.setattr(tables, "judge", lambda progress: pytest.fail("worked"))
     (tmp_path / "report" / "tables.md").mkdir(parents=True)
     assert "tables.md cannot be written: it is a folder" in refused(2, "reproduce", "tables", "--out", "report")

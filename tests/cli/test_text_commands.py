@@ -1,14 +1,20 @@
 """Texts on the command line: train, evaluate, generate; a mistake costs one clear line and writes nothing."""
 
+import contextlib
+import io
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from command_line import fastpe, refused
+
+from fastpe_cli import curves, generate
+from fastpe_cli.tables import aligned
 
 TEXT = "the cat sat on the mat. the dog sat on the log. " * 20
 SMALL = ["--task", "text"]
@@ -97,6 +103,30 @@ def test_length_curves_stand_side_by_side(inside, tmp_path):
     assert facts[0]["sliding"]["sliding"] is True
 
 
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("kind", [Terminal, io.StringIO])
+@pytest.mark.parametrize("show", [curves.print_curves, curves.print_fields])
+def test_measuring_says_on_a_terminal_which_run_and_length_it_is_at(inside, monkeypatch, capsys, show, kind):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    found = curves.on_texts([Path("run0"), Path("run1")], None)
+    lengths = (8, 16) if show is curves.print_curves else (8,)
+    with contextlib.redirect_stderr(kind()) as stderr:
+        show(found, lengths, None, None, False)
+    shown = [f"run{run}, length {length} " for run in (0, 1) for length in lengths]
+    shown = shown if show is curves.print_curves else ["run0 ", "run1 "]
+    text = stderr.getvalue()
+    if kind is Terminal:
+        assert all(each in text for each in shown), text
+    else:
+        assert not any(each in text for each in shown)
+    assert "run0" in capsys.readouterr().out
+
+
 def test_another_text(inside, tmp_path):
     (tmp_path / "other.txt").write_text("the mat sat on the cat. " * 5)
     found = fastpe("evaluate", "run0", "--data", tmp_path / "other.txt", "--test-length", "8", "--json")
@@ -130,6 +160,16 @@ def test_generate_writes_the_prompt_and_what_follows(inside):
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")
+def test_control_characters_are_spelled_out_for_a_terminal(monkeypatch):
+    for kind, shown in ((Terminal, "a\\x1b[2J\\x9b\tb\n"), (io.StringIO, "a\x1b[2J\x9b\tb\n")):
+        monkeypatch.setattr(sys, "stdout", kind())
+        generate._tell("a\x1b[2J\x9b\tb\n")
+        assert sys.stdout.getvalue() == shown
+    monkeypatch.undo()
+    assert r"a\x1b[2J\u202eb" in refused(2, "evaluate", "a\x1b[2J\u202eb")
+    assert aligned(("run", "loss"), [("a\x1b[2J", "1")]) == ["run       loss", r"a\x1b[2J  1"]
+
+
 def test_ctrl_c_while_writing_is_one_line(inside):
     command = [sys.executable, "-m", "fastpe", "generate", "run0", "the ", "--length", "10000000"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -124,7 +124,10 @@ HEAD = "import fastpe\n"
         ("ENCODING = 3", r" must define ENCODING, a fastpe\.Encoding: not int"),
         ("\n\nraise KeyError('x')", ", line 3: KeyError: 'x'"),
         ("import nothing_of_this_name", ", line 1: ModuleNotFoundError: No module named 'nothing_of_this_name'"),
-        (HEAD + "ENCODING = fastpe.Encoding(slot=1)", ", line 2: TypeError: .*unexpected keyword argument 'slot'"),
+        (
+            HEAD + "ENCODING = fastpe.Encoding(slot=1)",
+            ", line 2: TypeError: Encoding has no argument 'slot'; did you mean 'slots'",
+        ),
         (HEAD + "ENCODING = fastpe.Encoding(('bias',))", ": the formula is missing: define reference"),
         (HEAD + "ENCODING = fastpe.Encoding(('bais',))", ": slot 'bais' is unknown; did you mean 'bias'"),
         (HEAD + "ENCODING = fastpe.Encoding('bias')", ": slots must be a tuple of names, .*, not 'bias'"),

@@ -86,7 +86,7 @@ def test_settings_are_varied():
         ((["nope"], ["reverse"]), {"preset": "gpt"}, "preset must be lacoco or nanogpt-cpu, not 'gpt'"),
         ((["nope"], ["reverse"]), {"margin": 0}, "margin must be above 0, not 0"),
         ((["nope"], ["reverse"]), {"threshold": 2}, r"threshold must lie in \(0, 1\], not 2"),
-        (("nope", ["reverse"]), {}, "encodings must be names, or a dict of them, not 'nope'"),
+        (("nope", ["reverse"]), {}, "encodings must be a list of names, as in .*not 'nope'"),
     ],
 )
 def test_what_is_no_study(arguments, named, message):

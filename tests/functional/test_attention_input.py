@@ -89,8 +89,8 @@ def test_a_scale_beyond_the_dtype():
 @pytest.mark.parametrize(
     ("kind", "words", "arguments"),
     [
-        (TypeError, "slope is not a slot of attention", {"slope": 1.0}),
-        (TypeError, "table is not a slot of attention", {"table": np.zeros((N, D))}),
+        (TypeError, "slope is not an argument of attention", {"slope": 1.0}),
+        (TypeError, "table is added to the embeddings", {"table": np.zeros((N, D))}),
         (TypeError, "causal must be True or False, not 1", {"causal": 1}),
         (TypeError, "rectify must be True or False", {"rectify": np.zeros(3)}),
         (TypeError, "return_lse must be True or False", {"return_lse": "yes"}),

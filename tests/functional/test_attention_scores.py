@@ -64,7 +64,7 @@ def test_what_is_no_stage_is_refused():
     for stage in ("softmax", 3, None):
         with pytest.raises(ValueError, match=r"stage must be one of 'products', 'biased', .*, not "):
             fastpe.attention_scores(q, q, stage=stage)
-    with pytest.raises(TypeError, match="biass is not a slot of attention"):
+    with pytest.raises(TypeError, match="biass is not an argument of attention"):
         fastpe.attention_scores(q, q, biass=1.0)
 
 

@@ -280,7 +280,7 @@ def test_arguments_that_are_refused():
     given = drawn()
     with pytest.raises(TypeError, match=r"wrt is not an argument of fastpe.jax.attention"):
         attention(**given, wrt=None)
-    with pytest.raises(TypeError, match="slope is not a slot"):
+    with pytest.raises(TypeError, match="slope is not an argument"):
         attention(**given, slope=1.0)
     with pytest.raises(ValueError, match=r"tolerance must lie in \[0, 1\), not 2"):
         attention(**given, tolerance=2)

@@ -78,7 +78,7 @@ def test_there_is_no_second_derivative():
 @pytest.mark.parametrize(("wrong", "named"), [
     ({"before": np.ones((2, 4))}, r"before must have the shape \(H or 1, N\)"), ({"after": None}, "after must"),
     ({"causal": True}, "causal cannot be given to two_sided"), ({"softcap": 1.0}, "softcap cannot be given"),
-    ({"q": np.ones((2, 2, 3, 4))}, "q must have as many rows as k, 5, not 3"), ({"foo": 1}, "foo is not a slot"),
+    ({"q": np.ones((2, 2, 3, 4))}, "q must have as many rows as k, 5, not 3"), ({"foo": 1}, "foo is not an argument"),
     ({"tolerance": 2}, "tolerance must"),
 ])  # fmt: skip
 def test_mistakes_are_refused_by_name(wrong, named, compiled):
@@ -90,5 +90,5 @@ def test_mistakes_are_refused_by_name(wrong, named, compiled):
 
 
 def test_attention_of_one_direction_takes_no_sums_of_gates():
-    with pytest.raises(TypeError, match=r"^before is not a slot of attention"):
+    with pytest.raises(TypeError, match=r"^before is not an argument of attention"):
         attention(**drawn())

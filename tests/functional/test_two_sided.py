@@ -204,7 +204,7 @@ def test_only_what_is_wanted():
     ({"growth": np.ones((4, 2))}, "growth cannot be given"), ({"counts": np.ones((1, 2, 4))}, "counts cannot be given"),
     ({"bands": ()}, "bands cannot be given"), ({"query_start": 0}, "query_start cannot be given"),
     ({"q": np.ones((1, 3, 4))}, "q must have as many rows as k, 4, not 3"), ({"wrt": ("key_offset",)}, "wrt names"),
-    ({"wrt": "q"}, "wrt must be"), ({"tolerance": 2}, "tolerance"), ({"foo": 1}, "foo is not a slot"),
+    ({"wrt": "q"}, "wrt must be"), ({"tolerance": 2}, "tolerance"), ({"foo": 1}, "foo is not an argument"),
 ])  # fmt: skip
 def test_mistakes_are_refused_by_name(wrong, named):
     q, sums = np.ones((1, 4, 4)), np.ones((1, 4))

@@ -56,6 +56,9 @@ define i64 @entry(i64 %x, i64 %y) {
 """
 
 
+@pytest.mark.skipif(
+    _pipeline._argument_passes(cpu_target.target_context.codegen()) is None, reason="this Numba lacks LLVM's passes"
+)
 def test_arguments_that_are_not_read_and_those_that_are_always_the_same_are_dropped():
     module = parse_assembly(_MODULE)
     with _pipeline._drop_arguments(module, cpu_target.target_context.codegen()):

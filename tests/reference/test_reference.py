@@ -309,7 +309,7 @@ def test_inputs_of_any_kind():
         ({"lengths": [1, 5]}, ValueError, r"lengths of keys must lie in \[0, 4\]"),
         ({"lengths": ([1, 4], [1, 1])}, ValueError, r"lengths of queries must lie in \[0, 3\]"),
         ({"lengths": [1.0, 2.0]}, TypeError, "lengths of keys must be integers"),
-        ({"table": np.zeros((4, 20))}, TypeError, "table is not a slot of attention"),
+        ({"table": np.zeros((4, 20))}, TypeError, "table is added to the embeddings"),
         ({"wrt": ("q", "bias")}, ValueError, "wrt names 'bias'; what is given and has a gradient: q, k, v"),
     ],
 )  # fmt: skip

@@ -188,3 +188,49 @@ def test_what_cannot_be_read(tmp_path):
         with pytest.raises(ValueError, match=r"picture\.png is no text, it has zero bytes: name a folder of texts"):
             read(tmp_path, kind)
     assert len(read(tmp_path / "picture.png").tokens) == 6
+
+
+MARKED = "\ufeffone\r\ntwo\r\rthrée\n\ufeff".encode()
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 100])
+def test_a_byte_order_mark_and_carriage_returns_are_no_characters(tmp_path, piece, monkeypatch):
+    monkeypatch.setattr(corpus, "_PIECE", piece)
+    monkeypatch.setattr(corpus, "_last", None)
+    path = tmp_path / "a.txt"
+    path.write_bytes(MARKED)
+    found = read(path, "characters", r"\r\n")
+    assert found.vocabulary.decode(found.tokens) == "one\ntwo\n\nthrée\n"
+    assert found.documents.tolist() == [0, 4, 8, 9, 15]
+    assert found.digest == hashlib.sha256(MARKED).hexdigest()
+    assert found.changed == "byte order marks are left out and line ends CRLF and CR are read as LF"
+    again = read(path, "characters", r"\r\n", found.vocabulary)
+    np.testing.assert_array_equal(again.tokens, found.tokens)
+    raw = read(path, "bytes")
+    assert (raw.vocabulary.bytes_of(raw.tokens), raw.changed) == (MARKED, "")
+
+
+def test_a_vocabulary_that_has_them_keeps_them(tmp_path):
+    """That of a run that was made before they were left out."""
+    path = tmp_path / "a.txt"
+    path.write_bytes(MARKED)
+    found = read(path, "characters", r"\r\n", Vocabulary.of(MARKED.decode()))
+    assert (found.vocabulary.bytes_of(found.tokens), found.changed) == (MARKED, "")
+    assert found.documents.tolist() == [0, 6, 18]
+
+
+def test_every_file_of_a_folder_may_have_a_byte_order_mark_and_text_without_any_is_as_it_was(tmp_path):
+    for name in "ab":
+        (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + name.encode())
+    assert read(tmp_path, "characters").vocabulary.alphabet == "ab"
+    (tmp_path / "b").write_text("b\nc")
+    (tmp_path / "a").write_text("a")
+    found = read(tmp_path, "characters")
+    assert (found.vocabulary.decode(found.tokens), found.changed) == ("ab\nc", "")
+
+
+@pytest.mark.parametrize("vocabulary", [None, Vocabulary.of("ab")])
+def test_a_text_of_nothing_but_a_byte_order_mark_is_refused(tmp_path, vocabulary):
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbf")
+    with pytest.raises(ValueError, match=r"a\.txt is empty but for byte order marks"):
+        read(tmp_path / "a.txt", "characters", vocabulary=vocabulary)

@@ -130,7 +130,7 @@ def test_bad_options_are_refused_by_name(draw):
         ({"pairs": 3}, "pairs must be 'interleaved' or 'half', not 3"), ({"tolerance": 2}, "tolerance must lie in"),
         ({"dropout": 0.5, "dropout_seed": 0.5}, "dropout_seed must be an integer"),
         ({"mask": torch.zeros(3, 3)}, "mask must have a shape"), ({"sinks": torch.zeros(3)}, "sinks must have"),
-        ({"table": torch.zeros(4, 8)}, "table is not a slot of attention"),
+        ({"table": torch.zeros(4, 8)}, "table is added to the embeddings"),
     ):  # fmt: skip
         with pytest.raises((TypeError, ValueError), match=words):
             attention(*given, **wrong)

@@ -283,7 +283,7 @@ def test_arguments_that_are_refused():
         attention(**{**given, "q": given["q"].numpy()})
     with pytest.raises(TypeError, match=r"wrt is not an argument of fastpe.torch.attention"):
         attention(**given, wrt=None)
-    with pytest.raises(TypeError, match="slope is not a slot"):
+    with pytest.raises(TypeError, match="slope is not an argument"):
         attention(**given, slope=given["q"])
     with pytest.raises(ValueError, match="bias must have the shape"):
         attention(**given, bias=torch.zeros(2, 4, dtype=torch.float64))

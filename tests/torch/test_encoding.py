@@ -151,7 +151,7 @@ def test_what_is_refused():
         made("alibi", torch.float16)
     with pytest.raises(ValueError, match="alibii"):
         made("alibii")
-    with pytest.raises(TypeError, match="table is not a slot of attention"):
+    with pytest.raises(TypeError, match="table is added to the embeddings"):
         attention(*torch.zeros(3, 1, 2, 5, 12), **made("sinusoidal")(5))
     with pytest.raises(fastpe.BeyondTrainingLength):
         made("learned")(17)

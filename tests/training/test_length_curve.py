@@ -9,7 +9,8 @@ from scipy import stats
 
 from fastpe import ModelConfig, TrainConfig, Transformer, length_curve, receptive_field, train
 from fastpe.text.vocabulary import Vocabulary
-from fastpe.training.length_curve import interval, positions_binned, sliding_losses
+from fastpe.training import text_metrics
+from fastpe.training.length_curve import interval, positions_binned, sliding_losses, tokens_read
 
 CONFIG = ModelConfig(
     "alibi", width=16, heads=2, hidden=24, layers=2, causal=True, vocabulary=11, train_length=8, dtype="float64",
@@ -88,6 +89,28 @@ def test_documents_are_the_parts_where_there_are_some(model):
     assert curve.points[0].low != placed.points[0].low
     first = length_curve(model, TOKENS, (8,), documents=[0, 1, 203]).points[0]
     assert (first.parts, first.low) == (1, None)  # of the first token nothing is predicted
+
+
+@pytest.mark.parametrize("sliding", [False, True])
+def test_progress_adds_up_to_the_tokens_that_are_read(model, sliding, monkeypatch):
+    monkeypatch.setattr(text_metrics, "_LOGITS", 11 * 40)  # several calls of the model for a length
+    read = {8: [], 20: []}
+    told = length_curve(model, TOKENS, (8, 20), sliding=sliding, progress=lambda n, tokens: read[n].append(tokens))
+    plain = length_curve(model, TOKENS, (8, 20), sliding=sliding)
+    assert told.points == plain.points
+    for length, tokens in read.items():
+        assert tokens[0] == 0
+        assert len(tokens) > 3
+        assert sum(tokens) == tokens_read(len(TOKENS), length, sliding=sliding)
+
+
+def test_progress_counts_a_length_that_is_undefined_and_the_blocks_of_a_receptive_field(model):
+    read, done = [], []
+    short = Transformer(replace(CONFIG, encoding="learned"))
+    length_curve(short, TOKENS, (20,), progress=lambda length, tokens: read.append(tokens))
+    assert read == [0, tokens_read(len(TOKENS), 20, sliding=False)]
+    receptive_field(model, TOKENS, 8, blocks=3, progress=done.append)
+    assert done == [1, 2, 3]
 
 
 def test_places_are_binned_by_doubling():

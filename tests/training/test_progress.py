@@ -12,7 +12,7 @@ import pytest
 import fastpe
 from fastpe.experiments.sweep import RunEnded, RunStepped, SweepNoted, SweepStarted
 from fastpe.training import loop, progress
-from fastpe.training.events import EpochDone, Noted, Started, Stepped
+from fastpe.training.events import EpochDone, LengthTested, Noted, Started, Stepped, TestStarted
 from fastpe_cli.progress import SweepReporter
 from fastpe_cli.train import train
 
@@ -79,6 +79,32 @@ def test_a_training_is_told_in_lines_and_on_a_terminal_with_a_bar(clock, stream)
         assert "loss 0.25  100 sequences/s  left 1 s" in shown
     else:
         assert len(shown.splitlines()) == 3
+
+
+def test_a_test_names_the_length_that_is_tested_on_a_terminal_alone(clock, stream):
+    with contextlib.redirect_stderr(stream), progress.TrainingBar() as listener:
+        listener(TestStarted((50, "51-100")))
+        first = stream.getvalue()
+        listener(LengthTested(50, {}))
+        clock.now += 2
+        second = stream.getvalue()[len(first) :]
+        listener(LengthTested("51-100", {}))
+        assert listener._progress is None
+    if stream.isatty():
+        assert "testing at length 50 " in first
+        assert "testing at length 51-100 " in second
+    else:
+        assert stream.getvalue() == ""
+
+
+def test_names_are_shown_without_control_characters(clock, stream):
+    with contextlib.redirect_stderr(stream), progress.Bar() as bar:
+        bar.line("a\x1b[2J\u202eb")
+        bar.open(3, 0, "")
+        bar.head("c\x1b[2J")
+    assert stream.getvalue().startswith(r"a\x1b[2J\u202eb" + "\n")
+    assert (r"c\x1b[2J" in stream.getvalue()) == stream.isatty()
+    assert "\x1b[2J" not in stream.getvalue()
 
 
 def test_a_clock_that_does_not_move_has_no_pace(clock, stream):
@@ -149,5 +175,5 @@ def test_the_bar_needs_nothing_of_the_command_line():
     named = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     named |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     assert {name for name in named if name.split(".")[0] not in sys.stdlib_module_names} == {
-        "fastpe.training.config", "fastpe.training.events", "rich.console", "rich.progress",
+        "fastpe.base.stored", "fastpe.training.config", "fastpe.training.events", "rich.console", "rich.progress",
     }  # fmt: skip

@@ -12,7 +12,7 @@ from fastpe.base.files import TensorFile
 from fastpe.base.random import Stream
 from fastpe.model.adam import Adam
 from fastpe.model.transformer import Transformer
-from fastpe.training.events import EpochDone, LengthTested, Noted, Started, Stepped
+from fastpe.training.events import EpochDone, LengthTested, Noted, Started, Stepped, TestStarted
 from fastpe.training.loop import train
 from fastpe.training.run_folder import load
 
@@ -80,7 +80,7 @@ def test_events_tell_the_whole_story():
     told = []
     train(CONFIG, progress=told.append)
     kinds = [type(event) for event in told if not isinstance(event, Noted)]
-    assert kinds == [Started] + 3 * ([Stepped] * STEPS + [EpochDone]) + [LengthTested] * 2
+    assert kinds == [Started] + 3 * ([Stepped] * STEPS + [EpochDone]) + [TestStarted] + [LengthTested] * 2
     steps = [event for event in told if isinstance(event, Stepped)]
     assert [(event.epoch, event.step) for event in steps] == [(1 + k // 3, k + 1) for k in range(9)]
     assert [event.sequences for event in steps[:3]] == [8, 8, 4]

@@ -1,6 +1,6 @@
 """Tables 1 to 4 of Li (2025), cell by cell: what is printed, what is computed, and a verdict on it."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -41,8 +41,13 @@ class JudgedCell:
         }  # fmt: skip
 
 
-def judge() -> list[JudgedCell]:
+def judge(progress: Callable[[int], None] = lambda done: None) -> list[JudgedCell]:
     """Every cell of the four tables, each claim computed once: some seconds.
+
+    Parameters
+    ----------
+    progress : callable
+        Called as ``progress(done)`` after each cell, with how many of `CELLS` are done.
 
     Returns
     -------
@@ -51,7 +56,11 @@ def judge() -> list[JudgedCell]:
     """
     judged = cache(lambda identity: claims[identity].judge())
     claims = {cell.claim.id: cell.claim for cell in CELLS}
-    return [_judged(cell, judged(cell.claim.id)) for cell in CELLS]
+    found = []
+    for done, cell in enumerate(CELLS, 1):
+        found.append(_judged(cell, judged(cell.claim.id)))
+        progress(done)
+    return found
 
 
 def _judged(cell: Cell, found: Judgement) -> JudgedCell:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from fastpe.encodings import registry
 from fastpe.model.transformer import Transformer
 from fastpe.theory.pages import of_bias, of_model, of_relative, of_rotation, of_run, of_table
 from fastpe.theory.pages.record import Record
@@ -82,6 +83,8 @@ def subject_of(
     if run is None:
         if name is None:
             raise ValueError("name must be the key of an encoding where there is no run")
+        # the error for an unknown option offers the keywords of `page` too
+        registry.parse_all(registry.resolve(name), options, page.__kwdefaults__)
         return of_encoding(name, length, train_length, dim, heads, causal, options)
     found = subject_of_run(run, length)
     if options:

@@ -1,0 +1,91 @@
+"""Tables as CSV and as Markdown, whose cells may hold names and messages that come from files."""
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fastpe.base.stored import printable
+
+_FORMULA = tuple("=+-@＝＋－＠")  # noqa: RUF001 - spreadsheets take the wide forms for the same signs
+_MARKUP = re.compile(r"<(?=[A-Za-z/!?])|(?<=\])\(")  # begins an HTML tag, or the target of a link
+
+
+def csv_text(head: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
+    r"""A table as CSV. A text that a spreadsheet would take for a formula gets a leading apostrophe.
+
+    Numbers are written in full precision, and None as nothing. Control characters are spelled out.
+
+    Parameters
+    ----------
+    head : iterable
+        The names of the columns.
+    rows : iterable of iterables
+        One value for each column.
+
+    Returns
+    -------
+    str
+        Lines that end in ``\n``.
+
+    Examples
+    --------
+    >>> print(csv_text(("name", "loss"), [("=1+1", -1.5), ("-inf", None)]), end="")
+    name,loss
+    '=1+1,-1.5
+    -inf,
+    """
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([_csv_cell(each) for each in row] for row in (head, *rows))
+    return text.getvalue()
+
+
+def _csv_cell(value: Any) -> str:
+    if value is None:
+        return ""
+    text = repr(value) if isinstance(value, float) else printable(str(value))
+    if not text.startswith(_FORMULA):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], right: int | None = None) -> str:
+    r"""A table as Markdown. Nothing in a cell can end the cell or its row, begin a tag of HTML, or make a link.
+
+    Parameters
+    ----------
+    head : sequence of str
+        The names of the columns.
+    rows : iterable of sequences of str
+    right : int, optional
+        The first of the columns that are aligned at the right. By default there are none.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> print(markdown_table(("name", "loss"), [("a|b\n<b>", "0.5")], right=1))
+    | name | loss |
+    | --- | --: |
+    | a\|b \<b> | 0.5 |
+    """
+    rule = ["---" if right is None or place < right else "--:" for place in range(len(head))]
+    cells = ([markdown_text(cell).replace("|", "\\|") for cell in row] for row in (head, *rows))
+    first, *others = (f"| {' | '.join(row)} |" for row in cells)
+    return "\n".join([first, f"| {' | '.join(rule)} |", *others])
+
+
+def markdown_text(text: str) -> str:
+    r"""One line of Markdown in which no name makes a tag of HTML or a link.
+
+    >>> markdown_text("<script> [x](y)")
+    '\\<script> [x]\\(y)'
+    """
+    return _MARKUP.sub(r"\\\g<0>", printable(text))
