@@ -131,7 +131,7 @@ def compare(
     else:
         for name in settings:
             if name not in grid.SETTINGS:
-                near = nearest(name, grid.SETTINGS, grid.LISTED, compare.__kwdefaults__)
+                near = nearest(name, grid.SETTINGS, grid.LISTED, compare.__kwdefaults__ or ())
                 raise ValueError(f"setting {name!r} is unknown; {near}")
         chosen = {"choose": choose or {}, "choose_seeds": choose_seeds}
         study = Study(encodings, tasks, seeds, baseline, settings, **chosen)  # type: ignore[arg-type] # it makes them

@@ -84,7 +84,7 @@ def subject_of(
         if name is None:
             raise ValueError("name must be the key of an encoding where there is no run")
         # the error for an unknown option offers the keywords of `page` too
-        registry.parse_all(registry.resolve(name), options, page.__kwdefaults__)
+        registry.parse_all(registry.resolve(name), options, page.__kwdefaults__ or ())
         return of_encoding(name, length, train_length, dim, heads, causal, options)
     found = subject_of_run(run, length)
     if options:
