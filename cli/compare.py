@@ -93,9 +93,7 @@ def compare(
             raise click.UsageError("--study says it all: leave out encodings and the flags that make a study")
         study = Study.read(file)
     else:
-        if not encodings or not tasks:
-            missing = "ENCODING is" if tasks else "--task is" if encodings else "ENCODING and --task are"
-            raise click.UsageError(f"{missing} missing: a study needs both, or --study FILE")
+        _refuse_missing(encodings, tasks)
         own = _settings("--set", settings)
         if lengths is not None:
             own["test_lengths"] = list(parse_lengths([each.strip() for each in lengths.split(",")]))
@@ -199,6 +197,12 @@ def _print_plan(study: "Study", as_json: bool) -> None:
     click.echo(f"time   {found.seconds / 60:,.1f} min of one core, tests apart; {usable_cores()} cores here")
     for line in too_few(study):
         click.echo(line)
+
+
+def _refuse_missing(encodings: Sequence[str], tasks: Sequence[str]) -> None:
+    if not encodings or not tasks:
+        missing = "ENCODING is" if tasks else "--task is" if encodings else "ENCODING and --task are"
+        raise click.UsageError(f"{missing} missing: a study needs both, or --study FILE")
 
 
 def _pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:
