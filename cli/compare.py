@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fastpe.experiments.study import Study
 
 
+# Long: one parameter for every flag
 @click.command()
 @click.argument("encodings", nargs=-1, metavar="ENCODING...")
 @click.option("--task", "tasks", multiple=True, metavar="T", help="A task, see `fastpe tasks`; may be repeated.")
