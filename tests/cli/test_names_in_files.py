@@ -36,7 +36,7 @@ def run(tmp_path_factory):
 
 
 @pytest.fixture
-def place(run, folder, no_pdf, monkeypatch):
+def place(run, folder, monkeypatch):
     """The working folder: a copy of the run, and files that say so when they run."""
     monkeypatch.setenv("HOME", str(folder))
     shutil.copytree(run, folder / "run")
@@ -193,6 +193,7 @@ def test_an_installed_package_may_be_named_by_a_file(place, monkeypatch):
         sys.modules.pop("pkg_offered", None)
 
 
+@pytest.mark.usefixtures("no_pdf")
 def test_a_study_of_own_files_is_reported_once_they_are_named_again(place):
     own_encodings.write(place)
     (place / "twice.py").write_text(Path(task_template.__file__).read_text())
@@ -249,6 +250,7 @@ def test_a_pipe_in_the_place_of_a_study_is_not_waited_for(place):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no permissions")
+@pytest.mark.usefixtures("no_pdf")
 def test_the_owner_can_read_what_is_written_whatever_the_umask_is(place, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # its files would have mode 000
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # in workers too
