@@ -31,7 +31,8 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.base.validation import truth, whole
+from fastpe.base import validation
+from fastpe.base.validation import FARTHEST, truth, whole
 from fastpe.encodings.build import frequencies
 from fastpe.functional.bands import Array, Band, look_back
 from fastpe.spans import positions
@@ -85,8 +86,8 @@ def self_extend(
     >>> look_back(self_extend(12, group=3, window=4))[0, 11].tolist()
     [6.0, 6.0, 6.0, 5.0, 5.0, 5.0, 4.0, 4.0, 3.0, 2.0, 1.0, 0.0]
     """
-    places, own, near = _near(queries, keys, window, offset)
-    group = whole("group", group, 1)
+    places, own, near, window = _near(queries, keys, window, offset)
+    group = whole("group", group, 1, FARTHEST)
     far = Band((places // group + window - window // group).astype(np.float64), own // group, _before(near))
     return near, far
 
@@ -124,7 +125,7 @@ def rerope(
     >>> look_back(rerope(5, window=2))[0, 4].tolist(), look_back(rerope(5, window=2, causal=False))[0, 1].tolist()
     ([2.0, 2.0, 2.0, 1.0, 0.0], [1.0, 0.0, -1.0, -2.0, -2.0])
     """
-    places, own, near = _near(queries, keys, window, offset, causal=causal)
+    places, own, near, window = _near(queries, keys, window, offset, causal=causal)
     edge = np.full(places.shape, float(window))
     far = Band(edge, np.zeros_like(own), _before(near))
     return (near, far) if causal else (near, far, Band(-edge, np.zeros_like(own), _after(near, len(own))))
@@ -160,9 +161,9 @@ def leaky_rerope(
     >>> look_back(leaky_rerope(6, window=2, step=2))[0, 5].tolist()
     [3.5, 3.0, 2.5, 2.0, 1.0, 0.0]
     """
-    places, own, near = _near(queries, keys, window, offset, causal=causal)
-    step = whole("step", step, 1)
-    gap = window * (step - 1)
+    places, own, near, window = _near(queries, keys, window, offset, causal=causal)
+    step = whole("step", step, 1, FARTHEST)
+    gap = float(window * (step - 1))
     far = Band((places + gap) / step, own / step, _before(near))
     return (near, far) if causal else (near, far, Band((places - gap) / step, own / step, _after(near, len(own))))
 
@@ -206,7 +207,7 @@ def dual_chunk(
     [6.0, 5.0, 4.0, 3.0, 6.0, 5.0, 4.0, 3.0, 3.0, 2.0, 1.0, 0.0]
     """
     places, own = _places(queries, keys, offset)
-    chunk, local = whole("chunk", chunk, 1), whole("local", local, 0)
+    chunk, local = whole("chunk", chunk, 1, FARTHEST), whole("local", local, 0, FARTHEST)
     if local >= chunk:
         raise ValueError(f"local must be below chunk = {chunk}, not {local}")
     size = chunk - local
@@ -254,7 +255,8 @@ def lm_infinite(
     >>> look_back(lm_infinite(6, window=2, start=1))[0, 5].tolist()
     [2.0, nan, nan, nan, 1.0, 0.0]
     """
-    places, own, near = _near(queries, keys, window, offset)
+    places, own, near, window = _near(queries, keys, window, offset)
+    start = whole("start", start, 0, FARTHEST)
     return near, Band(np.full(places.shape, float(window)), np.zeros_like(own), _before(near, start))
 
 
@@ -294,8 +296,8 @@ def streaming(
     >>> look_back(streaming(6, start=1, recent=2))[0, 5].tolist()
     [2.0, nan, nan, nan, 1.0, 0.0]
     """
-    places, own, near = _near(queries, keys, recent, offset, name="recent")
-    start = whole("start", start, 0)
+    places, own, near, recent = _near(queries, keys, recent, offset, name="recent")
+    start = whole("start", start, 0, FARTHEST)
     return near, Band(np.minimum(places, start + recent - 1.0), own, _before(near, start))
 
 
@@ -305,24 +307,29 @@ def streaming(
 def _places(queries: int, keys: int | None, offset: Any) -> tuple[Array, Array]:
     """The positions of queries, (B or 1, N) int64, and of keys, (M,) float64."""
     places = positions(queries, keys, offset=offset)
-    return places, np.arange(float(queries if keys is None else keys))
+    count = whole("keys", queries if keys is None else keys)
+    validation.room(f"bands of keys={count}", 24 * count, "need")
+    return places, np.arange(float(count))
 
 
 def _near(
     queries: int, keys: int | None, window: int, offset: Any, *, causal: bool = True, name: str = "window"
-) -> tuple[Array, Array, Band]:
-    """The positions of queries and keys, and the band of look-backs below the window, at which they stand as ever."""
-    ahead = 0 if truth("causal", causal) else whole(name, window, 1) - 1
+) -> tuple[Array, Array, Band, int]:
+    """The positions of queries and keys, the band of look-backs below the window, at which they keep their positions,
+    and the window."""
+    window = whole(name, window, 1, FARTHEST)
+    back = window - 1
+    ahead = 0 if truth("causal", causal) else back
     places, own = _places(queries, keys, offset)
-    spans = near_spans(queries, keys, back=whole(name, window, 1) - 1, ahead=ahead, offset=offset)
-    return places, own, Band(places.astype(np.float64), own, spans)
+    spans = near_spans(queries, keys, back=back, ahead=ahead, offset=offset)
+    return places, own, Band(places.astype(np.float64), own, spans), window
 
 
 def _before(near: Band, most: int | None = None) -> Array:
     """The spans of all keys before a band's own, or of the first `most` of them."""
     last = near.spans[..., 0]
     if most is not None:
-        last = np.minimum(last, whole("start", most, 0))
+        last = np.minimum(last, most)
     return np.stack([np.zeros_like(last), last], axis=-1)
 
 

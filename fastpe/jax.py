@@ -257,7 +257,7 @@ def _attended(given: dict[str, Any]) -> tuple[Array, Array]:
     given |= joined({name: np.asarray(x) if isinstance(x, jax.Array) else x for name, x in of_bands.items()})
     for name, value in given.items():
         unmasked(name, value)  # which JAX would take for its values
-        if isinstance(value, np.ndarray) and name not in _CONSTANT:
+        if isinstance(value, np.ndarray) and name not in (*_CONSTANT, *_OPTIONS):
             given[name] = jax.numpy.asarray(value)
     _check(given)
     dtype = given["q"].dtype

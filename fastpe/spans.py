@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base import validation
-from fastpe.base.validation import whole
+from fastpe.base.validation import FARTHEST, whole
 
 Array = np.ndarray[Any, Any]
 
@@ -73,7 +73,8 @@ def window(queries: int, keys: int | None = None, *, back: int, ahead: int = 0, 
     [[[0, 1], [0, 2], [1, 3]]]
     """
     places, keys = _places(queries, keys, offset)
-    return _joined(places - whole("back", back, 0), places + whole("ahead", ahead, 0) + 1, keys)
+    back, ahead = (min(whole(name, value, 0), 2 * FARTHEST) for name, value in (("back", back), ("ahead", ahead)))
+    return _joined(places - back, places + ahead + 1, keys)
 
 
 def positions(queries: int, keys: int | None = None, *, offset: Any = None) -> Array:
@@ -98,9 +99,10 @@ def positions(queries: int, keys: int | None = None, *, offset: Any = None) -> A
     >>> positions(2, 5).tolist()
     [[3, 4]]
     """
-    count = whole("queries", queries, 0)
-    keys = count if keys is None else whole("keys", keys, 0)
-    first = np.array([keys - count]) if offset is None else _samples("offset", offset)
+    count = whole("queries", queries, 0, FARTHEST)
+    keys = count if keys is None else whole("keys", keys, 0, FARTHEST)
+    first = np.array([keys - count]) if offset is None else _samples("offset", offset, FARTHEST)
+    _check_room(len(first), count)
     return np.asarray(first[:, None] + np.arange(count))
 
 
@@ -132,12 +134,13 @@ def documents(ids: Any = None, *, cu_seqlens: Any = None) -> Array:
     if (ids is None) == (cu_seqlens is None):
         raise ValueError("documents needs either ids or cu_seqlens")
     if ids is None:
-        edges = _integers("cu_seqlens", cu_seqlens)
+        edges = validation.integers("cu_seqlens", cu_seqlens, 0, FARTHEST)
         if edges.ndim != 1 or edges.size < 2 or edges[0] != 0 or (np.diff(edges) < 0).any():
             raise ValueError(f"cu_seqlens must rise from 0, not {edges.tolist()}")
+        _check_room(1, int(edges[-1]))
         lengths = np.diff(edges)
         return np.stack([np.repeat(edges[:-1], lengths), np.repeat(edges[1:], lengths)], axis=-1)[None]
-    rows = _integers("ids", ids)
+    rows = validation.array("ids", ids, "integers", "iu")
     if rows.ndim not in (1, 2) or 0 in rows.shape:
         raise ValueError(f"ids must have the shape (N,) or (B, N), not {rows.shape}")
     return np.stack([_edges(row) for row in np.atleast_2d(rows)])
@@ -200,13 +203,11 @@ def padding(keys: int, *, left: Any = 0, right: Any = 0, queries: int | None = N
     >>> padding(3, left=[0, 1]).tolist()
     [[[0, 3], [0, 3], [0, 3]], [[1, 1], [1, 3], [1, 3]]]
     """
-    keys = whole("keys", keys, 0)
-    count = keys if queries is None else whole("queries", queries, 0)
-    ends = {name: _samples(name, value) for name, value in (("left", left), ("right", right))}
-    for name, each in ends.items():
-        if each.max() > keys:
-            raise ValueError(f"{name} must be at most keys = {keys}, not {each.tolist()}")
+    keys = whole("keys", keys, 0, FARTHEST)
+    count = keys if queries is None else whole("queries", queries, 0, FARTHEST)
+    ends = {name: _samples(name, value, keys) for name, value in (("left", left), ("right", right))}
     _same_samples(**ends)
+    _check_room(max(map(len, ends.values())), count)
     first, last = np.broadcast_arrays(ends["left"], keys - ends["right"])
     spans = np.repeat(np.stack([first, np.maximum(first, last)], axis=-1)[:, None], count, axis=1)
     if queries is None:
@@ -238,7 +239,7 @@ def intersect(*spans: Any) -> Array:
     >>> intersect(causal(3), documents([0, 0, 1])).tolist()
     [[[0, 1], [0, 2], [2, 3]]]
     """
-    arrays = [_integers("spans", each) for each in spans]
+    arrays = [validation.integers(f"spans[{number}]", each, clipped=True) for number, each in enumerate(spans)]
     if not arrays or any(each.ndim != 3 or each.shape[-1] != 2 for each in arrays):
         raise ValueError(f"spans must have the shape (B or 1, N, 2), not {[each.shape for each in arrays]}")
     if len({each.shape[1] for each in arrays}) > 1:
@@ -249,16 +250,17 @@ def intersect(*spans: Any) -> Array:
     return np.stack([first, np.maximum(first, last)], axis=-1)
 
 
-def _integers(name: str, value: Any) -> Array:
-    return validation.array(name, value, "integers", "iu").astype(np.int64)
-
-
-def _samples(name: str, value: Any) -> Array:
+def _samples(name: str, value: Any, most: int = validation.LARGEST) -> Array:
     """One integer of at least 0 for each sample, (B or 1,)."""
-    array = np.atleast_1d(_integers(name, value))
-    if array.ndim != 1 or array.size == 0 or array.min() < 0:
-        raise ValueError(f"{name} must be an integer of at least 0, or one for each sample, not {value!r}")
+    array = np.atleast_1d(validation.integers(name, value, 0, most))
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"{name} must be an integer, or one for each sample, not an array of shape {array.shape}")
     return array
+
+
+def _check_room(samples: int, queries: int) -> None:
+    """Refuse spans that need more memory than this machine has."""
+    validation.room(f"spans of queries={queries}", 16 * samples * queries, "need")
 
 
 def _same_samples(**arrays: Array) -> None:
@@ -271,7 +273,7 @@ def _same_samples(**arrays: Array) -> None:
 def _places(queries: int, keys: int | None, offset: Any) -> tuple[Array, int]:
     """The positions of queries, (B or 1, N), and the number of keys."""
     places = positions(queries, keys, offset=offset)
-    return places, queries if keys is None else keys
+    return places, whole("keys", queries if keys is None else keys)
 
 
 def _joined(first: Array, last: Array, keys: int) -> Array:

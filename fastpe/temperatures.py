@@ -208,13 +208,11 @@ def _by_steps(places: Array, strength: Any, name: str, every: Any, dtype: Any) -
 
 def _positions(positions: Any) -> Array:
     """(1, N) or (B, 1, N), float64."""
-    if isinstance(positions, int) and not isinstance(positions, bool):
-        return np.arange(float(whole("positions", positions, 1)))[None]
-    array = validation.array("positions", positions)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"positions must be integers, not {array.dtype}")
-    if array.ndim not in (1, 2):
+    array = validation.integers("positions", positions, 0)
+    if array.ndim == 0:
+        count = whole("positions", positions, 1)
+        validation.room(f"factors of positions={count}", 8 * count, "need")
+        return np.arange(float(count))[None]
+    if array.ndim > 2:
         raise ValueError(f"positions must have the shape (N,) or (B, N), not {array.shape}")
-    if array.size and array.min() < 0:
-        raise ValueError(f"positions must be at least 0, not {array.min()}")
     return np.asarray(array.astype(np.float64)[..., None, :])

@@ -67,8 +67,8 @@ def test_dtypes():
 
 
 WRONG = {
-    "positions must be integers": lambda: log_n([0.5], 4),
-    "positions must be at least 0": lambda: llama4([-1]),
+    "positions must hold integers": lambda: log_n([0.5], 4),
+    r"positions must lie in \[0, ": lambda: llama4([-1]),
     "positions must be at least 1": lambda: llama4(0),
     r"positions must have the shape \(N,\)": lambda: ssmax([1.0], [[[1]]]),
     "train_length must be at least 2": lambda: log_n(3, 1),

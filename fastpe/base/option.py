@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import reprlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fastpe.base.validation import named_arguments, unmasked, whole
+from fastpe.base.validation import named_arguments, shown, unmasked, whole
 
 _MOST = 2**27  # for integers that have no limit of their own: as many as a sequence may have positions
 
@@ -77,13 +76,15 @@ class Option:
         unmasked(f"option {key!r}", value)
         try:
             typed: Any = _several(value, self.item) if self.kind is tuple else _CONVERT[self.kind](value)
-        except (TypeError, ValueError, OverflowError):
-            raise TypeError(f"option {key!r} must be {self.expected()}, not {value!r}") from None
+        except TypeError:
+            raise TypeError(f"option {key!r} must be {self.expected()}, not {shown(value)}") from None
+        except (ValueError, OverflowError):
+            raise ValueError(f"option {key!r} must be {self.expected()}, and smaller than {shown(value)}") from None
         numbers = typed if self.kind is tuple else (typed,) if self.kind in (int, float) else ()
         wrong = not all(map(self._within, numbers)) or (self.choices and typed not in self.choices)
         if wrong or (self.maximum == math.inf and not all(map(_is_moderate, numbers))):
             expected = self.expected() if wrong else "at most 2**27"
-            raise ValueError(f"option {key!r} must be {expected}, not {reprlib.repr(value)}")
+            raise ValueError(f"option {key!r} must be {expected}, not {shown(value)}")
         return typed
 
     def _within(self, number: float) -> bool:

@@ -9,11 +9,12 @@ library's logarithm, so no upgrade moves a bit.
 
 import hashlib
 import math
-import operator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fastpe.base import validation
 
 Shape = int | tuple[int, ...]
 
@@ -52,23 +53,23 @@ class Stream:
     step: int | str = 0
 
     def __post_init__(self) -> None:
-        _word("seed", self.seed)
+        object.__setattr__(self, "seed", validation.seed("seed", self.seed))
         if not isinstance(self.stream, str):
             raise TypeError(f"stream must be a string, got {self.stream!r}")
         if not isinstance(self.step, str):
-            _word("step", self.step)
+            object.__setattr__(self, "step", validation.whole("step", self.step, 0, 2**64 - 1))
 
     def words(self, n: int) -> NDArray[np.uint64]:
         """Return the first n words, each of 64 random bits, (n,) uint64."""
-        n = _size("n", n)
-        step = _hash(self.step) if isinstance(self.step, str) else operator.index(self.step)
+        n = validation.whole("n", n, 0)
+        step = _hash(self.step) if isinstance(self.step, str) else self.step
         counter = np.array([0, step, 0, 0], dtype=np.uint64)
         words: NDArray[np.uint64] = np.random.Philox(key=self.key(), counter=counter).random_raw(n)
         return words
 
     def key(self) -> NDArray[np.uint64]:
         """Return the two words that Philox makes all others of: the seed, and one for the name, (2,) uint64."""
-        return np.array([operator.index(self.seed), _hash(self.stream)], dtype=np.uint64)
+        return np.array([self.seed, _hash(self.stream)], dtype=np.uint64)
 
     def uniform(self, shape: Shape) -> NDArray[np.float64]:
         """Return float64 numbers uniform in (0, 1): odd multiples of 2**-53, so never 0, 1/2 or 1."""
@@ -168,20 +169,8 @@ def _polynomial(coefficients: tuple[float, ...], x: NDArray[np.float64]) -> NDAr
     return total
 
 
-def _word(name: str, value: int) -> None:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if not 0 <= operator.index(value) < 2**64:
-        raise ValueError(f"{name} must be at least 0 and below 2**64, got {value}")
-
-
-def _size(name: str, value: int) -> int:
-    _word(name, value)
-    return operator.index(value)
-
-
 def _sizes(shape: Shape) -> tuple[int, ...]:
-    return tuple(_size("shape", size) for size in (shape if isinstance(shape, tuple) else (shape,)))
+    return tuple(validation.whole("shape", size, 0) for size in (shape if isinstance(shape, tuple) else (shape,)))
 
 
 def _hash(name: str) -> int:

@@ -32,22 +32,101 @@ _MASKED = (("numpy.ma", "MaskedArray"), ("torch.masked", "MaskedTensor"))
 _CPU_DEVICES = (1, 3, 11, 13)  # of DLPack: plain memory, and what CUDA or ROCm pins or manages for the host
 
 
-def whole(name: str, value: Any, minimum: int | None = None) -> int:
-    """The value as an int.
+LARGEST = 2**63 - 1
+"""The largest integer that int64 holds, and the default limit of every integer argument."""
+FARTHEST = 2**40
+"""The largest position of a query in attention: no sum of a few such numbers overflows int64."""
 
+
+def whole(name: str, value: Any, minimum: int | None = None, maximum: int = LARGEST) -> int:
+    """Return an integer argument as a Python int.
+
+    Every public function checks its integers here, or arrays of them with `integers`, before it casts or computes.
+
+    Parameters
+    ----------
+    name : str
+        The name of the argument, for errors.
+    value : object
+        A Python int, a NumPy integer, an array or tensor without axes that holds an integer, or anything with
+        ``__index__``. Booleans are not integers, and neither are floats such as 2.0.
+    minimum, maximum : int
+        The smallest and the largest value allowed; without a minimum, the smallest one of int64.
+
+    Raises
+    ------
+    TypeError
+        If the value is not an integer.
+    ValueError
+        If it is out of range.
+
+    Examples
+    --------
     >>> whole("heads", 4, 1)
     4
     """
-    unmasked(name, value)
+    if type(value) is not int:
+        unmasked(name, value)
+        value = _index(name, value)
+    low = -LARGEST - 1 if minimum is None else minimum
+    if not low <= value <= maximum:
+        limit = f"at least {_limit(low)}" if value < low else f"at most {_limit(maximum)}"
+        raise ValueError(f"{name} must be {limit}, not {shown(value)}")
+    return int(value)
+
+
+def seed(name: str, value: Any) -> int:
+    """Return the seed of random numbers, an integer of 64 bits.
+
+    >>> seed("seed", 7)
+    7
+    """
+    return whole(name, value, 0, 2**64 - 1)
+
+
+def _index(name: str, value: Any) -> int:
+    """The value as a Python int of any size."""
+    found = value
     try:
-        if isinstance(value, bool):
+        if getattr(value, "ndim", 0) != 0:
             raise TypeError
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer, not {value!r}") from None
-    if minimum is not None and number < minimum:
-        raise ValueError(f"{name} must be at least {minimum}, not {number}")
-    return number
+        if hasattr(value, "item"):  # PyTorch's own `__index__` accepts booleans, and fails above int64
+            found = value.item()
+        if isinstance(found, bool):
+            raise TypeError
+        return operator.index(found)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name} must be an integer, not {shown(value)}") from None
+
+
+def _limit(number: int) -> str:
+    """A limit as a reader knows it.
+
+    >>> _limit(100), _limit(2**40), _limit(2**63 - 1), _limit(-(2**63))
+    ('100', '2**40', '2**63 - 1', '-2**63')
+    """
+    if number < 0:
+        return f"-{_limit(-number)}"
+    for extra, text in ((0, ""), (1, " - 1")):
+        power = (number + extra).bit_length() - 1
+        if power > 12 and number + extra == 2**power:
+            return f"2**{power}{text}"
+    return str(number)
+
+
+def shown(value: Any) -> str:
+    """A value for an error message: one line, however large it is.
+
+    >>> shown(2**20), shown(10**5000), len(shown("x" * 1000)) < 200
+    ('1048576', 'an integer of 16610 bits', True)
+    """
+    if isinstance(value, int) and value.bit_length() > 512:
+        return f"an integer of {value.bit_length()} bits"
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # a repr can be anybody's code, and Python itself refuses to print huge integers
+        text = f"an object of type {type(value).__name__}"
+    return text if len(text) <= 160 else f"{text[:150]}..."
 
 
 def truth(name: str, value: Any) -> bool:
@@ -275,6 +354,97 @@ def array(name: str, value: Any, holds: str = "real numbers", kinds: str = "iuf"
     if plain.dtype.kind not in kinds:
         raise TypeError(f"{name} must hold {holds}, not {plain.dtype}")
     return plain
+
+
+def integers(
+    name: str, value: Any, minimum: int | None = None, maximum: int = LARGEST, *, clipped: bool = False,
+    dtype: Any = "int64",
+) -> np.ndarray:  # fmt: skip
+    """Return an argument that holds integers as a new array, checked in its own dtype before it is cast.
+
+    Parameters
+    ----------
+    name : str
+        The name of the argument, for errors.
+    value : object
+        What `array` accepts, with elements of an integer dtype; also sequences of Python ints of any size. Booleans
+        and floats are refused.
+    minimum, maximum : int
+        As for `whole`.
+    clipped : bool
+        Whether values out of range become the nearest limit, where an error is raised otherwise.
+    dtype : dtype
+        Of the new array: int64, or int32 with limits that fit.
+
+    Raises
+    ------
+    TypeError
+        If the value does not hold integers.
+    ValueError
+        If one of them is out of range; the message gives the first one, and its index.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> integers("spans", np.array([0, 2**64 - 1], np.uint64), 0, 9, clipped=True).tolist()
+    [0, 9]
+    """
+    import numpy as np
+
+    low = -LARGEST - 1 if minimum is None else minimum
+    found = array(name, value, "integers", "biufcmMOSUV")
+    if found.dtype.kind not in "iu":
+        found = _python_ints(name, value, found, low, maximum, clipped=clipped)
+    # the array is copied before it is checked: nobody else can change it any longer
+    own = found.astype(dtype) if np.can_cast(found.dtype, dtype) else found.copy()
+    if clipped:
+        wide, limits = np.iinfo(own.dtype), np.iinfo(dtype)
+        own = np.clip(own, max(wide.min, limits.min), min(wide.max, limits.max)).astype(dtype)
+        return np.clip(own, low, maximum, out=own)
+    if own.size and not (low <= int(own.min()) and int(own.max()) <= maximum):
+        raise _first_out_of_range(name, own, low, maximum)
+    return own.astype(dtype, copy=False)
+
+
+def _first_out_of_range(name: str, array: np.ndarray, low: int, high: int) -> ValueError:
+    wrong = array < low
+    wrong |= array > high
+    index = int(wrong.argmax())
+    return _out_of_range(name, int(array.reshape(-1)[index]), low, high, _place(array.shape, index))
+
+
+def _out_of_range(name: str, number: int, low: int, high: int, place: str) -> ValueError:
+    return ValueError(f"{name} must lie in [{_limit(low)}, {_limit(high)}], not {shown(number)}{place}")
+
+
+def _place(shape: tuple[int, ...], index: int) -> str:
+    """Where the element with this index in C order is, for an error message."""
+    places: list[int] = []
+    for size in reversed(shape):
+        index, place = divmod(index, size)
+        places.insert(0, place)
+    return f" at index {places if len(places) > 1 else places[0]}" if places else ""
+
+
+def _python_ints(name: str, value: Any, found: np.ndarray, low: int, high: int, *, clipped: bool) -> np.ndarray:
+    """An int64 array of Python ints: what NumPy makes of a list whose integers no dtype of its own holds."""
+    import numpy as np
+
+    if found.dtype.kind not in "Of" or (found.dtype.kind != "O" and not isinstance(value, Sequence)):
+        raise TypeError(f"{name} must hold integers, not {found.dtype}")
+    given = found if found.dtype.kind == "O" else np.array(value, object)  # [2**63, -1] becomes float64
+    numbers = given.reshape(-1).tolist()
+    for index, number in enumerate(numbers):
+        try:
+            numbers[index] = number = _index(name, number)
+        except TypeError:
+            kind = f"{shown(number)}{_place(given.shape, index)}" if found.dtype.kind == "O" else found.dtype
+            raise TypeError(f"{name} must hold integers, not {kind}") from None
+        if clipped:
+            numbers[index] = min(max(number, low), high)
+        elif not low <= number <= high:
+            raise _out_of_range(name, number, low, high, _place(given.shape, index))
+    return np.array(numbers, np.int64).reshape(given.shape)
 
 
 def _check_device(name: str, value: Any) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from fastpe.base import validation
 from fastpe.base.validation import arrays, outputs, truth, whole
 from fastpe.encodings import combined
 from fastpe.encodings.combined import key
@@ -33,7 +34,7 @@ def requested(
 
 
 def _seeded(parts: Sequence[Part], spec: Spec, seed: int) -> dict[str, np.ndarray]:
-    whole("seed", seed, 0)
+    seed = validation.seed("seed", seed)
     if not combined.parameter_shapes(parts, spec):
         return {}
     from fastpe.base.random import Stream
@@ -289,7 +290,7 @@ def frequencies(name: str, length: int, **request: Any) -> np.ndarray[Any, Any]:
     """
     import numpy as np  # the command line knows this module without it
 
-    last = max(whole("length", length, 1) - 1.0, 1.0)
+    last = max(whole("length", length, 1, 2**27) - 1.0, 1.0)
     points = np.array([0.0, 0.5, 1.0, last])
     angles = build(name, len(points), positions=points, **request).get("angles")
     if angles is not None and angles.shape[:-2] == (1,):

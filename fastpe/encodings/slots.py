@@ -223,12 +223,12 @@ def make_spec(
 ) -> Spec:
     """A validated `Spec`; the arguments are those of `fastpe.build`, and how many coordinates a position has."""
     if train_length is not None:
-        train_length = _at_most(whole("train_length", train_length, 1), "train_length")
-    length = _at_most(whole("length", length, 1), "length")
+        train_length = whole("train_length", train_length, 1, 2**27)
+    length = whole("length", length, 1, 2**27)
     spec = Spec(
         length=length,
-        dim=_at_most(whole("dim", dim, 1), "dim", 40),
-        heads=_at_most(whole("heads", heads, 1), "heads", 40),
+        dim=whole("dim", dim, 1, 2**40),
+        heads=whole("heads", heads, 1, 2**40),
         train_length=length if train_length is None else train_length,
         causal=truth("causal", causal),
         positions=None if positions is None else _positions(positions, length, axes),
@@ -239,12 +239,6 @@ def make_spec(
     if not spec.farthest <= MAX_POSITION:
         raise ValueError(f"positions plus start must lie within ±2**27, but one is {spec.farthest:g} in size")
     return spec
-
-
-def _at_most(number: int, name: str, power: int = 27) -> int:
-    if number > 2**power:
-        raise ValueError(f"{name} must be at most 2**{power}, not {number}")
-    return number
 
 
 def _positions(positions: Any, length: int, axes: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastpe.base import files
+from fastpe.base import files, validation
 from fastpe.base.registry import Registry
 from fastpe.base.stored import printable
 from fastpe.base.validation import named_arguments, nearest, real, whole
@@ -269,10 +269,8 @@ def _check(whose: str, config: TrainConfig) -> None:
 def _seeds(name: str, value: int | Sequence[int], first: int = 0) -> int | tuple[int, ...]:
     """How many, where they are counted from the first; else each of them."""
     if not isinstance(value, Sequence) or isinstance(value, str):
-        if not 1 <= whole(name, value, 1) <= MOST_SEEDS:
-            raise ValueError(f"{name} must be at most {MOST_SEEDS}, not {value}")
-        return int(value)
-    each = tuple(whole(name, seed, 0) for seed in value)
+        return whole(name, value, 1, MOST_SEEDS)
+    each = tuple(validation.seed(name, seed) for seed in value)
     if not each or len(set(each)) < len(each) or len(each) > MOST_SEEDS:
         raise ValueError(f"{name} must be distinct, 1 to {MOST_SEEDS} of them, not {list(value)}")
     return len(each) if each == tuple(range(first, first + len(each))) else each

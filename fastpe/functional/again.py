@@ -34,6 +34,8 @@ from fastpe.kernels.threads import lanes_for, run_again
 MOST_QUERIES = int(FEW)
 _MOST = 512  # calls that are kept; then all are dropped
 _SEEDS = 2**63
+PLAIN_TYPES = frozenset({bool, int, float, str, type(None), np.bool_, np.int64, np.float32, np.float64})
+"""Types of options that cannot change between calls, and tell these apart."""
 _SEEN = {
     "key_lengths": (1,), "query_start": (1,), "spans": (3,), "mask": (1, 2, 3, 4), "bias": (2, 3), "sinks": (1,),
     "scale": (1,),
@@ -81,18 +83,17 @@ def key_of(
     """
     if not (type(q) is type(k) is type(v) is np.ndarray and q.dtype is k.dtype is v.dtype):
         return None
-    options = None
+    scale = pairs = rectify = None
     if slots:
         scale, pairs, rectify = map(slots.get, OPTIONS)
         if type(scale) is np.ndarray:
             scale = None  # it is among `given`
-        if not scale is pairs is rectify is None:
-            options = scale, pairs, rectify, type(scale), type(pairs), type(rectify)
+    options = causal, window, softcap, tolerance, return_lse, scale, pairs, rectify
+    types = tuple(map(type, options))
+    if not PLAIN_TYPES.issuperset(types):  # such as arrays without axes, which may hold another number in the next call
+        return None
     own = None if given is None else tuple((name, x.dtype, x.ndim) for name, x in given.items())
-    return (
-        q.shape, q.dtype, causal, window, softcap, dropout, tolerance, return_lse, options, own,
-        type(causal), type(window), type(softcap), type(tolerance), type(return_lse),
-    )  # fmt: skip
+    return q.shape, q.dtype, dropout, options, types, own
 
 
 def given_arrays(arrays: Mapping[str, Any], bands: Any = None) -> dict[str, Array] | None:
@@ -121,10 +122,7 @@ def attend(key: Any, q: Array, k: Array, v: Array, given: Mapping[str, Array] | 
 
     seed: of dropout, None where nothing is dropped.
     """
-    try:
-        kept = _kept.get(key)
-    except TypeError:  # an option that is no plain number
-        return None
+    kept = _kept.get(key)
     if kept is None:
         return None
     found = kept.run(q, k, v, given, seed)

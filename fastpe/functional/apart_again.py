@@ -19,7 +19,6 @@ from fastpe.functional.sight import Sight
 from fastpe.kernels.attention import apart_again
 from fastpe.kernels.attention.cells import TILE_KEYS
 from fastpe.kernels.attention.records import GIVEN, MASK, SLOTS, SLOTS_OF_INPUTS, Inputs
-from fastpe.kernels.attention.sight import FARTHEST
 from fastpe.kernels.dropout import NO_DROPOUT
 
 _IN_MEMORY = {"angles", "rotors", "polar"}  # with which keys are laid down
@@ -75,7 +74,7 @@ class ApartAgain(again.Again):
         elif own.dropout is not None:
             level = apart_again.DROPPED
         dropout = NO_DROPOUT if own.dropout is None and ran.others is not None else own.dropout
-        head = np.array([level, min(window or 0, int(FARTHEST)), own.has_offsets, of_others, masked], np.int64)
+        head = np.array([level, window or 0, own.has_offsets, of_others, masked], np.int64)
         record = np.concatenate([head, ran.record])
         inputs = _inputs_of(made, given)
         super().__init__(qkv, given, record, tuple(inputs), ran.size, own.out, half, return_lse, dropout)

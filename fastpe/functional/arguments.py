@@ -17,7 +17,7 @@ from fastpe.functional.layouts import contiguous
 from fastpe.functional.positions import Positions
 from fastpe.functional.sight import NO_SPANS, Mask, Sight, added_mask, as_spans, check_mask, check_spans, check_starts
 from fastpe.functional.slot_arrays import cells_of
-from fastpe.functional.together import check_network, check_reflections, check_together
+from fastpe.functional.together import check_index, check_network, check_reflections, check_together
 
 Array = np.ndarray[Any, Any]
 
@@ -51,13 +51,15 @@ _SYNONYMS = {
 """What arguments of attention are called in PyTorch, JAX, FlashAttention and Transformers."""
 
 _HALVES = ("float16", "bfloat16")  # computed in float32
+_WIDEST = 2 * validation.FARTHEST  # wider windows hide nothing, and kernels add them to positions in int64
 
 
 @dataclass(frozen=True)
 class Call:
     """Checked arguments: arrays as they came, but with an axis B or 1 in front where they had none.
 
-    What kernels index with, `index`, lengths, spans and starts, is a copy; all else may lie in the caller's memory.
+    What kernels index with, `index`, lengths, spans and starts, is a copy that `validation.integers` has checked; all
+    else may lie in the caller's memory.
     Half precision has become float32, but for q, k and v where `check` was told so (see `widened`); `dtype` is that of
     the output. `lead`: how many axes q has before N.
     `shapes`: those of the arguments whose gradients are wanted, as they were given; `dtypes`: those of the gradients.
@@ -77,7 +79,7 @@ class Call:
     dropout: float
     dropout_seed: int
     causal: bool
-    window: int | None
+    window: int | None  # at most `_WIDEST`
     query_lengths: Array  # (B,)
     key_lengths: Array
     lead: int
@@ -136,14 +138,16 @@ def check(
     positions = Positions(sizes["N"], sizes["M"], starts)
     if starts is not None:
         sizes["L"] = max(sizes["M"], sizes["N"] + int(starts.max(initial=0)))
-    as_given = {name: _slot_array(name, value) for name, value in given.items() if name in AXES}
+    as_given = {name: any_real(name, value) for name, value in given.items() if name in AXES and name != "index"}
+    if "index" in given:
+        as_given["index"] = check_index(given["index"], as_given.get("values"))
     axes = AXES | {"angles": polar.ANGLES} if "polar" in as_given else AXES
     own = {}
     for name, array in as_given.items():
         array = array.astype(np.float64) if name in WIDE else in_float32(array)
         own[name] = with_batch(name, axes[name], array, sizes, longer=starts is not None)
-    if "index" in own:  # a kernel follows it: once it has been checked, nobody else may change it
-        own["index"] = cells_of(own["index"], positions).copy()
+    if "index" in own:
+        own["index"] = cells_of(own["index"], positions)
     bands = check_bands(given, sizes)
     mask, spans, given_mask = sight(given, sizes, batched, in_float32(arrays["q"][..., :0]).dtype, wrt)
     check_together(own, causal)
@@ -161,7 +165,8 @@ def check(
         dropout=rate, dropout_seed=_dropout_seed(rate, given.get("dropout_seed")),
         scale=scale.astype(np.float64), pairs=pairs,
         rectify=truth("rectify", given.get("rectify", False)), causal=causal,
-        window=None if window is None else whole("window", window, 1), query_lengths=queries, key_lengths=keys,
+        window=None if window is None else min(whole("window", window, 1), _WIDEST),
+        query_lengths=queries, key_lengths=keys,
         lead=lead, return_lse=truth("return_lse", return_lse), dtype=own_arrays["q"].dtype,
         shapes=wanted(wrt, {name: array.shape for name, array in real.items()}),
         dtypes={name: array.dtype if is_real(array.dtype) else np.dtype(np.float64) for name, array in real.items()},
@@ -248,7 +253,7 @@ def _softcap(value: Any) -> float:
 def _dropout_seed(rate: float, seed: Any) -> int:
     if seed is None and rate:
         raise ValueError("dropout needs dropout_seed, an integer that says which weights it drops")
-    return 0 if seed is None else whole("dropout_seed", seed, 0)
+    return 0 if seed is None else validation.seed("dropout_seed", seed)
 
 
 def _sizes(arrays: Mapping[str, Array]) -> dict[str, int]:
@@ -265,15 +270,6 @@ def _sizes(arrays: Mapping[str, Array]) -> dict[str, int]:
         raise ValueError(f"k must have a number of heads that divides q's {heads}, not {key_heads}")
     b = q.shape[0] if q.ndim == 4 else 1
     return {"B": b, "H": heads, "N": n, "M": m, "D": d, "Dv": v.shape[-1], "L": max(n, m)}
-
-
-def _slot_array(name: str, value: Any) -> Array:
-    if name != "index":
-        return any_real(name, value)
-    array = validation.array(name, value)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"index must be an array of integers, not of {array.dtype}")
-    return array
 
 
 def _scale(scale: Any, sizes: Mapping[str, int]) -> Array:
@@ -319,12 +315,8 @@ def is_pair(lengths: Any, batched: bool) -> bool:
 def _length(of: str, lengths: Any, b: int, most: int, batched: bool) -> Array:
     if lengths is None:
         return np.full(b, most)
-    array = validation.array(f"lengths of {of}", lengths).copy()  # nobody else may change it once it is checked
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"lengths of {of} must be integers, not {array.dtype}")
+    array = validation.integers(f"lengths of {of}", lengths, 0, most)
     if array.shape != ((b,) if batched else ()):
         expected = f"have the shape (B,) = ({b},)" if batched else "be one integer"
-        raise ValueError(f"lengths of {of} must {expected}, not {lengths!r}")
-    if array.size and (array.min() < 0 or array.max() > most):
-        raise ValueError(f"lengths of {of} must lie in [0, {most}], not {array.tolist()}")
-    return np.broadcast_to(array.astype(np.int64), (b,))
+        raise ValueError(f"lengths of {of} must {expected}, not {validation.shown(lengths)}")
+    return np.broadcast_to(array, (b,))

@@ -58,10 +58,11 @@ def attention(
         Of bool, whether a key is seen; of floats, what is added to the scores at last, minus infinity where a key is
         hidden. Tiles that it hides wholly cost nothing; where every query sees one interval of keys, nor does the mask.
     spans : (B or 1, N, 2) int, optional
-        The first key that each query sees, and the first that it no longer sees: see `fastpe.spans`.
+        The first key that each query sees, and the first that it no longer sees, of any integer type; a number above M
+        stands for M, and one below 0 for 0. See `fastpe.spans`.
     query_start : int or (B,) int, optional
-        The position of the first query, key j being at position j; by default M - N. Arrays over positions then have a
-        row for each position from 0 on, max(M, N + query_start) at least.
+        The position of the first query, from 0 to 2**40, key j being at position j; by default M - N. Arrays over
+        positions then have a row for each position from 0 on, max(M, N + query_start) at least.
     softcap : float, optional
         A score S becomes softcap tanh(S / softcap), before the mask.
     sinks : (H,) floats, optional
@@ -69,7 +70,8 @@ def attention(
     dropout : float
         The probability with which a weight is dropped; the others are divided by 1 - dropout.
     dropout_seed : int, optional
-        Which weights are dropped: a function of this seed, the sample, the head, the query and the key alone.
+        Which weights are dropped, from 0 to 2**64 - 1: a function of this seed, the sample, the head, the query and the
+        key alone.
     bands : tuple of fastpe.bands.Band, optional
         Sets of places at which queries and keys are turned, each with the keys that are its own; keys of none are
         hidden. With it goes the slot ``theta``, and neither ``rotors``, ``polar``, ``angles``, ``growth`` nor
@@ -145,11 +147,18 @@ def attention(
         return done
     call = checked(q, k, v, causal, window, lengths, return_lse, (), slots, reads_halves=True)
     done = attended(call, checked_tolerance(tolerance, call.computed))
-    if bands is not None and key is not None:
-        plans.keep_banded(key, done, (q, k, v), given)
-    if kind is not None:
-        seen.keep(kind, done, slots)
+    if not _may_overflow(lengths, *slots.values(), *(given or {}).values()):
+        if bands is not None and key is not None:
+            plans.keep_banded(key, done, (q, k, v), given)
+        if kind is not None:
+            seen.keep(kind, done, slots)
     return done.outputs()
+
+
+def _may_overflow(*values: Any) -> bool:
+    """Whether an array may hold what a cast to int64 changes: calls with such arrays are checked in full each time."""
+    flat = (each for value in values for each in (value if type(value) is tuple else (value,)))
+    return any(isinstance(each, np.ndarray) and (each.dtype == np.uint64 or each.dtype == object) for each in flat)
 
 
 def attention_vjp(

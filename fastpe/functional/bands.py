@@ -142,22 +142,23 @@ def _name(number: int, field: str) -> str:
 
 
 def _checked(number: int, value: Sequence[Any], sizes: Mapping[str, int]) -> Band:
-    queries, keys, spans = (
-        _led(_name(number, field), each, tail, sizes)
-        for field, each, tail in zip(Band._fields, value, (("N",), ("M",), ("N", "2")), strict=True)
+    queries, keys, spans = (_name(number, field) for field in Band._fields)
+    own_spans = validation.integers(spans, value[2], 0, sizes["M"], clipped=True)
+    return Band(
+        _places(queries, value[0], "N", sizes),
+        _places(keys, value[1], "M", sizes),
+        _led(spans, own_spans, ("N", "2"), sizes),
     )
-    if spans.dtype.kind not in "iu":
-        raise TypeError(f"{_name(number, 'spans')} must be an array of integers, not of {spans.dtype}")
-    own_queries, own_keys = (
-        validation.finite(_name(number, field), each, np.float64).reshape(each.shape)
-        for field, each in (("queries", queries), ("keys", keys))
-    )
-    return Band(own_queries, own_keys, np.clip(spans.astype(np.int64), 0, sizes["M"]))
 
 
-def _led(name: str, value: Any, tail: tuple[str, ...], sizes: Mapping[str, int]) -> Array:
+def _places(name: str, value: Any, axis: str, sizes: Mapping[str, int]) -> Array:
+    led = _led(name, validation.array(name, value), (axis,), sizes)
+    return validation.finite(name, led, np.float64).reshape(led.shape)
+
+
+def _led(name: str, array: Array, tail: tuple[str, ...], sizes: Mapping[str, int]) -> Array:
     """The array with an axis B or 1 in front."""
-    array, own = validation.array(name, value), tuple({**sizes, "2": 2}[axis] for axis in tail)
+    own = tuple({**sizes, "2": 2}[axis] for axis in tail)
     led = array if array.ndim > len(own) else array[None]
     if led.shape[1:] != own or led.shape[0] not in (1, sizes["B"]):
         printed = ", ".join(tail)

@@ -20,12 +20,11 @@ from fastpe.kernels import simd
 from fastpe.kernels.attention.beside import Others
 from fastpe.kernels.attention.mlp import ROWS, room_for_mlp
 from fastpe.kernels.attention.mlp_calls import MlpCase, MlpInputs, MlpOutputs, mlp_backward_calls, mlp_forward_calls
-from fastpe.kernels.attention.sight import FARTHEST
 from fastpe.kernels.dropout import Dropout
 from fastpe.kernels.threads import lanes_for, run_apart
 
 _PARTS = 8  # that sums over queries are made in, at most: as many threads take part
-_ROWS, _FARTHEST = int(ROWS), int(FARTHEST)
+_ROWS = int(ROWS)
 _NO_BASES, _NO_INDEX = np.zeros((1, 1, 1)), np.zeros(1, np.int32)
 _room = lru_cache(room_for_mlp)
 
@@ -54,7 +53,7 @@ class Network:
         self.case = MlpCase._make((
             b, h, h // k.shape[1], n, m, d, dv, into.shape[0], into.shape[-1], int(causal), *strides,
             biased, *of_bias, n - 1, has_cells, *of_cells, m, has_values, *of_values, of_index,
-            min(window or 0, _FARTHEST), int(spans is not NO_SPANS), spans[0].size if len(spans) > 1 else 0,
+            window or 0, int(spans is not NO_SPANS), spans[0].size if len(spans) > 1 else 0,
             min(_PARTS, -(-n // _ROWS)),
         ))  # fmt: skip
         net = (contiguous(slots[name], self.dtype).reshape(-1) for name in NETWORK)

@@ -139,8 +139,7 @@ class Pass(Outcome):
     def case(self, *, gradients: bool) -> Case:
         call, (b, h, hk, n, m, d) = self.call, self.sizes
         kept = alone = 0
-        far = int(np.abs(call.positions.first).max()) + n + m  # no offset is as large
-        seen = int(call.causal), min(call.window or 0, far), int(call.spans is not None)
+        seen = int(call.causal), call.window or 0, int(call.spans is not None)
         sizes = b, h, hk, n, m, d, call.v.shape[-1], *seen, -(-m // int(TILE_KEYS))
         half, keep_raw = int(call.pairs == "half"), int(gradients and self.keeps_raw)
         flags = half, self.options, keep_raw, int(gradients and call.softcap > 0), int(self._skips())

@@ -39,12 +39,11 @@ from fastpe.kernels.attention.beside import Others
 from fastpe.kernels.attention.cells import FEW, TILE_KEYS, TILE_QUERIES
 from fastpe.kernels.attention.columns import Columns
 from fastpe.kernels.attention.records import Case, Inputs, Options, in_one_row
-from fastpe.kernels.attention.sight import FARTHEST
 from fastpe.kernels.dropout import Dropout
 from fastpe.kernels.threads import lanes_for, run_apart
 
 Qkv = tuple[Array, Array, Array]
-_FEW, _BLOCK, _TILE, _FARTHEST = int(FEW), int(TILE_QUERIES), int(TILE_KEYS), int(FARTHEST)
+_FEW, _BLOCK, _TILE = int(FEW), int(TILE_QUERIES), int(TILE_KEYS)
 
 
 class Laid:
@@ -59,7 +58,7 @@ class Laid:
         self.skips = done.tolerance > 0 and self.n > _FEW and score.bounded(done.terms - {"mask"})
         room = done.room(case, gradients=False)
         self.room, self.size = room, room.size
-        row = in_one_row(case._replace(window=min(call.window or 0, _FARTHEST)))
+        row = in_one_row(case)
         self.numbers = row[:_KEYS], row[_KEYS + 1 : _SPANNED], row[_SPANNED + 2 : _SKIP], row[_AFTER:]
         self.nothing = slot_arrays({}, (), call.positions, self.dtype, self.has_terms)
         self.no_bounds = *bounds_of(done.rows[0], done.rows[2], self.nothing, None), limits_of(0.0, self.causal, 1)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base.validation import FARTHEST
 from fastpe.functional import again
 from fastpe.functional.arguments import Array
 from fastpe.functional.axes import AXES, UNLED
@@ -20,9 +21,7 @@ from fastpe.functional.merged import Merged
 from fastpe.functional.outcome import Outcome
 from fastpe.functional.plans import Plan, plan_of
 from fastpe.functional.rotation import without_warnings
-from fastpe.kernels.attention.sight import FARTHEST
 
-_PLAIN = frozenset({bool, int, float, str, type(None), np.bool_, np.int64, np.float32, np.float64})
 _COUNTS = frozenset({"query_start", "dropout_seed"})  # others in each call
 # axes that grow with the keys, counted from the last: those over positions; and whether over clipped offsets
 _GROWING = {
@@ -34,7 +33,7 @@ _GROWING = {
     for name, axes in (*AXES.items(), ("mask", ("M",)))
     if name not in UNLED  # which have nothing to do with positions
 }
-_AS_MANY_AS_KEYS, _FARTHEST = -2, int(FARTHEST)
+_AS_MANY_AS_KEYS = -2
 _MOST = 512  # kinds that are kept; then all are dropped
 
 _kept: dict[Any, Plan] = {}
@@ -56,7 +55,7 @@ def kind_of(
         return None
     n, m, options = size[-2], keys[-2], (causal, window, tolerance, return_lse)
     types = tuple(map(type, options))
-    if not _PLAIN.issuperset(types):
+    if not again.PLAIN_TYPES.issuperset(types):
         return None
     kind = [size, keys[:-2], keys[-1], values[:-2], values[-1], q.dtype, k.dtype, v.dtype, options, types]
     kind.append(m if m < n else None)
@@ -78,14 +77,14 @@ def kind_of(
 
 def _add(kind: list[Any], name: str, value: Any, m: int) -> bool:
     """Add what tells calls with a slot from others; False where it is none that is taken here."""
-    if type(value) is np.ndarray:
+    if type(value) is np.ndarray and name != "dropout_seed":
         kind += name, value.dtype, _shape(value.shape, _GROWING[name], m) if name in _GROWING else value.shape
         return True
     if name in _COUNTS:
         kind += name, int
         return again.is_seed(value) if name == "dropout_seed" else _plain_count(value)
     kind += name, type(value), value
-    return type(value) in _PLAIN
+    return type(value) in again.PLAIN_TYPES
 
 
 def _shape(shape: tuple[int, ...], growing: list[tuple[int, bool]], m: int) -> tuple[int, ...]:
@@ -101,7 +100,7 @@ def _shape(shape: tuple[int, ...], growing: list[tuple[int, bool]], m: int) -> t
 
 
 def _plain_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= _FARTHEST
+    return type(value) is int and 0 <= value <= FARTHEST
 
 
 def attend(

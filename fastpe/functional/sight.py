@@ -99,27 +99,21 @@ def added_mask(mask: Array, m: int, dtype: Any) -> Mask:
 
 def check_spans(value: Any, sizes: Mapping[str, int], batched: bool) -> Array:
     """The first key that each query sees and the first that it no longer sees, (B or 1, N, 2)."""
-    given = validation.array("spans", value)
-    if given.dtype.kind not in "iu":
-        raise TypeError(f"spans must be an array of integers, not of {given.dtype}")
+    given = validation.integers("spans", value, 0, sizes["M"], clipped=True)
     array = given if given.ndim == 3 else given[None]
     fits = given.ndim in ((2, 3) if batched else (2,)) and array.shape[0] in (1, sizes["B"])
     if not fits or array.shape[1:] != (sizes["N"], 2):
         expected = f"(B or 1, N, 2), N = {sizes['N']}" if batched else f"(N, 2) = ({sizes['N']}, 2)"
         raise ValueError(f"spans must have the shape {expected}, not {given.shape}")
-    return np.clip(array.astype(np.int64), 0, sizes["M"])
+    return array
 
 
 def check_starts(value: Any, sizes: Mapping[str, int], batched: bool) -> Array | None:
     """The position of every sample's first query, (B,)."""
     if value is None:
         return None
-    given = validation.array("query_start", value)
-    if given.dtype.kind not in "iu":
-        raise TypeError(f"query_start must be an integer for each sample, not {given.dtype}")
+    given = validation.integers("query_start", value, 0, validation.FARTHEST)
     if given.shape not in (((), (sizes["B"],)) if batched else ((),)):
         expected = f"be one integer or have the shape (B,) = ({sizes['B']},)" if batched else "be one integer"
         raise ValueError(f"query_start must {expected}, not {given.shape}")
-    if given.size and given.min() < 0:
-        raise ValueError(f"query_start must be at least 0, not {given.min()}")
-    return np.array(np.broadcast_to(given.astype(np.int64), (sizes["B"],)))
+    return np.array(np.broadcast_to(given, (sizes["B"],)))

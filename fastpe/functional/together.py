@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from fastpe.base import validation
 from fastpe.functional import polar
 
 Array = np.ndarray[Any, Any]
@@ -68,18 +69,20 @@ def check_together(slots: Mapping[str, Array], causal: bool) -> None:
     polar.check_polar(slots)
     if ("index" in slots) != ("values" in slots):
         raise ValueError("index and values must be given together")
-    if "index" in slots:
-        count, index = slots["values"].shape[-1], slots["index"]
-        if count > _MOST_VALUES:
-            raise ValueError(f"values must have at most {_MOST_VALUES} entries for index to choose from, not {count}")
-        if index.size and (index.min() < 0 or index.max() >= count):
-            raise ValueError(f"index must lie in [0, {count}), but reaches from {index.min()} to {index.max()}")
     for name, fault in (("growth", "it grows without bound for"), ("counts", "nobody counts")):
         if name in slots and not causal:
             raise ValueError(f"{name} needs causal=True: {fault} keys after the query")
     counts = [slots[name].shape[-1] for name in ("angles", "growth") if name in slots]
     if len(set(counts)) > 1:
         raise ValueError(f"growth must have as many pairs as angles, {counts[0]}, not {counts[1]}")
+
+
+def check_index(index: Any, values: Array | None) -> Array:
+    """The entries of `values` that cells choose, as kernels take them."""
+    count = _MOST_VALUES if values is None or values.ndim == 0 else values.shape[-1]
+    if count > _MOST_VALUES:
+        raise ValueError(f"values must have at most {_MOST_VALUES} entries for index to choose from, not {count}")
+    return validation.integers("index", index, 0, count - 1, dtype=np.int32)
 
 
 def check_network(given: Mapping[str, Any], slots: Mapping[str, Array]) -> None:

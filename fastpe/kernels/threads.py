@@ -58,10 +58,7 @@ def threads_for(threads: int | None) -> int:
     """A user's number of threads, checked; None stands for `default_threads`."""
     if threads is None:
         return default_threads()
-    number = whole("threads", threads, 1)
-    if number > _MOST_THREADS:
-        raise ValueError(f"threads must be at most {_MOST_THREADS}, not {number}")
-    return number
+    return whole("threads", threads, 1, _MOST_THREADS)
 
 
 def default_threads() -> int:

@@ -135,9 +135,7 @@ class Adam:
 
     @steps.setter
     def steps(self, number: int) -> None:
-        if validation.whole("steps", number, 0) > _MOST_STEPS:
-            raise ValueError(f"steps must be at most 2**53, not {number}")
-        self._steps[0] = number
+        self._steps[0] = validation.whole("steps", number, 0, _MOST_STEPS)
 
     def step(self, x: Any, y: Any, *, weights: Any = None, lengths: Any = None, threads: int | None = None) -> float:
         """Update the model on one batch x, y, weights (B, N), lengths (B,), as `Transformer.loss_and_grads` takes them.

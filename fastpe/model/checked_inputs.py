@@ -79,12 +79,10 @@ class CheckedInputs:
 
     def _lengths(self, lengths: Any, x: Array) -> Array:
         rows, most = np.atleast_2d(x).shape
-        array = validation.array("lengths", lengths, "integers", kinds="iu")
+        array = validation.integers("lengths", lengths, 1, most)
         if array.shape != (rows,):
             raise ValueError(f"lengths must have the shape ({rows},), one for each sequence, not {array.shape}")
-        if array.min() < 1 or array.max() > most:
-            raise ValueError(f"lengths must lie in [1, {most}], not {array[(array < 1) | (array > most)][0]}")
-        return array.astype(np.int64)
+        return array
 
     def _within(self, lengths: Array, x: Array) -> Array:
         """Which places belong to their sequences, (B, N) bool."""

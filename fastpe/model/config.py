@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NoReturn, Self
 
+from fastpe.base import validation
 from fastpe.base.patterns import expanded
 from fastpe.base.validation import at_least_zero, choice, named_arguments, nearest, real, truth, whole
 from fastpe.encodings import registry
@@ -184,7 +185,7 @@ class ModelConfig:
             raise ValueError("final_norm needs a norm: choose norm 'layernorm' or 'rmsnorm', not 'none'")
         self._set("dropout", at_least_zero("dropout", self.dropout, 1.0))
         if self.vocabulary is not None:
-            self._set("vocabulary", _vocabulary(self.vocabulary))
+            self._set("vocabulary", whole("vocabulary", self.vocabulary, 2, MOST_TOKENS))
         # np.float32 has a __name__, np.dtype("float32") prints as its name
         self._set("dtype", choice("dtype", getattr(self.dtype, "__name__", str(self.dtype)), DTYPES))
         self._set("precision", choice("precision", self.precision, PRECISIONS))
@@ -192,7 +193,7 @@ class ModelConfig:
             raise ValueError(
                 f"precision 'bfloat16' needs dtype 'float32', whose products are rounded, not {self.dtype!r}"
             )
-        self._set("seed", _seed(self.seed))
+        self._set("seed", validation.seed("seed", self.seed))
         self._set("init", choice("init", self.init, INITS))
         self._set("table_scale", choice("table_scale", self.table_scale, TABLE_SCALES))
         self._set("start", real("start", self.start))
@@ -302,20 +303,6 @@ def _checked_options(encoding: str, options: object) -> dict[str, Any]:
     parts = registry.parse_all(encoding, options)
     typed = {f"{part.scheme}.{key}": value for part in parts for key, value in part.options.items()}
     return {name: typed[name if "." in name else f"{encoding}.{name}"] for name in options}
-
-
-def _vocabulary(value: Any) -> int:
-    number = whole("vocabulary", value)
-    if not 2 <= number <= MOST_TOKENS:
-        raise ValueError(f"vocabulary must lie in [2, 2**24], not {number}")
-    return number
-
-
-def _seed(value: Any) -> int:
-    number = whole("seed", value)
-    if not 0 <= number < 2**64:
-        raise ValueError(f"seed must lie in [0, 2**64), not {number}")
-    return number
 
 
 def _plain(value: Any) -> Any:

@@ -13,15 +13,13 @@ from fastpe.model.config import ModelConfig
 Array = np.ndarray[Any, Any]
 
 _HALF = 2**32
-_MOST_STEPS = 2**64
 
 
 def of_step(config: ModelConfig, step: int) -> Dropout | None:
     """What the kernels need in this step, from 0; None where nothing is dropped out."""
     if not config.dropout:
         return None
-    if validation.whole("draw", step, 0) >= _MOST_STEPS:
-        raise ValueError(f"draw must be below 2**64, not {step}")
+    step = validation.seed("draw", step)
     key = int(Stream(config.seed, "dropout").words(1)[0])
     words = key % _HALF, key // _HALF, step % _HALF, step // _HALF
     threshold = round(config.dropout * _HALF)

@@ -193,7 +193,7 @@ class ModelEncoding:
         fastpe.BeyondTrainingLength
             If the encoding is undefined at this length.
         """
-        draw = validation.whole("draw", draw, 0)
+        draw = validation.seed("draw", draw)
         spec = self._spec(length, draw if training else f"test.{draw}")
         length = spec.length  # of all rows, where sequences begin anywhere
         slots = self._arrays.get(length)

@@ -68,10 +68,10 @@ class Sampling:
     def __post_init__(self) -> None:
         validation.at_least_zero("temperature", self.temperature)
         if self.top_k is not None:
-            validation.whole("top_k", self.top_k, 1)
+            object.__setattr__(self, "top_k", validation.whole("top_k", self.top_k, 1))
         if self.top_p is not None and not 0.0 < validation.real("top_p", self.top_p) <= 1.0:
             raise ValueError(f"top_p must lie in (0, 1], not {self.top_p}")
-        Stream(self.seed, "generate")  # refuses what is no seed
+        object.__setattr__(self, "seed", validation.seed("seed", self.seed))
 
     def draw(self, logits: Array, place: int) -> int:
         """The token at a place, of logits (V,)."""
@@ -168,13 +168,10 @@ class Generation:
 
 
 def _tokens(prompt: Any, vocabulary: int) -> Array:
-    array = validation.array("prompt", prompt, "tokens", kinds="iu")
+    array = validation.integers("prompt", prompt, 0, vocabulary - 1)
     if array.ndim != 1 or not len(array):
         raise ValueError(f"prompt must hold one token at least, in one row, not {array.shape}")
-    if array.min() < 0 or array.max() >= vocabulary:
-        wrong = array[(array < 0) | (array >= vocabulary)][0]
-        raise ValueError(f"prompt must hold tokens, which are integers in [0, {vocabulary}), not {wrong}")
-    return array.astype(np.int64)
+    return array
 
 
 class Writing:

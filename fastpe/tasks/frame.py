@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
+from fastpe.base import validation
 from fastpe.base.draws import Draws
 from fastpe.base.random import Stream
 from fastpe.base.validation import unmasked, whole
@@ -201,9 +202,12 @@ def _checked(chosen: Chosen, name: str, value: Any) -> Array:
         if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
             raise ValueError(f"{chosen.whose}: {name} must be finite numbers")
         return array.astype(np.float64)
-    if array.dtype.kind not in "iub":
-        raise ValueError(f"{chosen.whose}: {name} must be integers, not {array.dtype}")
-    return array.astype(np.int64)
+    if array.dtype.kind == "b":
+        array = array.astype(np.int64)
+    try:
+        return validation.integers(f"{chosen.whose}: {name}", array)
+    except TypeError as error:  # the task is wrong, not an argument
+        raise ValueError(str(error)) from None
 
 
 def _weights(chosen: Chosen, value: Any, shape: tuple[int, ...]) -> Array:

@@ -198,7 +198,7 @@ def _attended(
         given["key_lengths"] = lengths
     options = _options(causal, window, softcap, dropout, tolerance, pairs, rectify)
     if dropout:
-        given["dropout_seed"] = torch.randint(2**62, ()) if seed is None else seed
+        given["dropout_seed"] = torch.randint(2**62, ()) if seed is None else _checked_seed(seed)
     tensors = {name: _tensor(_SAID.get(name, name), value) for name, value in given.items() if value is not None}
     dtype = _common_dtype(tensors)
     tensors |= _as_many_samples(tensors)
@@ -209,7 +209,15 @@ def _attended(
     return out.to(dtype), lse
 
 
+def _checked_seed(seed: Any) -> Any:
+    """The seed of dropout: a tensor, which is checked when the operator runs, or an integer."""
+    if _is_compiling() or isinstance(seed, torch.Tensor):
+        return seed
+    return validation.seed("dropout_seed", seed)
+
+
 _SAID = {"query_lengths": "lengths of queries", "key_lengths": "lengths of keys"}
+_INTEGERS = ("spans", "query_start", "index", *_SAID.values())
 
 
 def _goes_as_it_lies(kinds: set[torch.dtype], tensors: dict[str, torch.Tensor]) -> bool:
@@ -248,7 +256,10 @@ def _tensor(name: str, value: Any) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
         if compiling:
             return torch.as_tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
-        found = validation.array(name, value, "numbers", "biuf")
+        if name in _INTEGERS:  # lists of large integers are no array of integers to NumPy
+            found = validation.integers(name, value, clipped=name == "spans")
+        else:
+            found = validation.array(name, value, "numbers", "biuf")
         if not found.flags.writeable or not found.dtype.isnative or min(found.strides, default=0) < 0:
             found = np.array(found, found.dtype.newbyteorder("="))  # PyTorch knows no others
         try:

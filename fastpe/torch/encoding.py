@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from fastpe.base import validation
+from fastpe.base.validation import real, whole
 from fastpe.encodings import build, combined
 from fastpe.encodings.slots import SLOTS
 from fastpe.torch.operators import array, differentiable
@@ -112,6 +114,10 @@ class Encoding(torch.nn.Module):
             raise TypeError(f"an encoding must lie in the CPU's memory, not on the device {like.device}")
         half = like.dtype in _HALVES
         own = [attrgetter(key)(self) for key in self._keys]
+        if not torch.compiler.is_compiling():
+            length, start = whole("length", length, 1), real("start", start)
+            if not (positions is None or isinstance(positions, torch.Tensor)):
+                positions = validation.array("positions", positions)
         tensors = [like, *own] if positions is None else [like, *own, torch.as_tensor(positions)]
         if half:
             tensors = [x.float() if x.dtype in _HALVES else x for x in tensors]

@@ -24,7 +24,10 @@ def _arguments(
     if "query_lengths" in given:
         lengths = given.pop("query_lengths"), lengths
     if "dropout_seed" in given:
-        given["dropout_seed"] = given["dropout_seed"].item()
+        given["dropout_seed"] = given["dropout_seed"].reshape(-1).tolist()
+        if len(given["dropout_seed"]) != 1:
+            raise ValueError(f"dropout_seed must be one integer, not {len(given['dropout_seed'])}")
+        given["dropout_seed"] = given["dropout_seed"][0]
     given = joined(given) | {
         "causal": causal,
         "window": window,

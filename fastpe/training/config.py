@@ -343,7 +343,4 @@ class TrainConfig(ModelConfig):
 
 
 def _count(name: str, value: Any, least: int = 1) -> int:
-    number = whole(name, value, least)
-    if number > _MOST:
-        raise ValueError(f"{name} must be at most 2**40, not {number}")
-    return number
+    return whole(name, value, least, _MOST)

@@ -163,7 +163,7 @@ def length_curve(
     if stride is not None:
         if not sliding:
             raise ValueError("stride is of a window that moves: it needs sliding=True")
-        validation.whole("stride", stride, 1)
+        stride = validation.whole("stride", stride, 1)
         if stride > min(wanted):
             raise ValueError(f"stride must be at most the shortest length, {min(wanted)}, not {stride}")
     tell = progress or (lambda length, tokens: None)
@@ -278,7 +278,7 @@ def checked_lengths(lengths: Iterable[int] | None, usual: int, total: int) -> li
 def _documents(documents: Any, total: int) -> Array | None:
     if documents is None:
         return None
-    edges = validation.array("documents", documents, "integers", kinds="iu").astype(np.int64)
+    edges = validation.integers("documents", documents, 0, total)
     if edges.ndim != 1 or len(edges) < 2 or edges[0] != 0 or edges[-1] != total or (np.diff(edges) < 1).any():
         raise ValueError(f"documents must be ascending from 0 to the number of tokens, {total}, not {edges}")
     return edges

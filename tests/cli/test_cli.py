@@ -109,7 +109,7 @@ def test_train_help_names_every_encoding_and_promised_option():
         ("show sandwich --option divisors=nan", "error: --option divisors must be a list of finite numbers or none"),
         ("show alibi --train-length 0", "error: --train-length must be at least 1, not 0"),
         ("train --encoding nope --test-length 0", "error: --test-length must be at least 1, not 0"),
-        ("train --encoding nope --seed -1", "error: --seed must lie in [0, 2**64), not -1"),
+        ("train --encoding nope --seed -1", "error: --seed must be at least 0, not -1"),
         ("train --encoding nope --lenght 3", "No such option '--lenght'"),
         ("train --resume", "--resume needs --out"),
         ("train --resume --out nosuch", "--encoding is missing: run folder nosuch does not exist"),

@@ -153,7 +153,7 @@ BAD = {
     "lengths": ({"lengths": np.array([70, 3])}, 71, "lengths of keys must lie in"),
     "a negative length": ({"lengths": (None, np.array([70, 3]))}, -1, "lengths of keys must lie in"),
     "mask": ({"mask": slot(70)}, np.inf, "mask must hold numbers below infinity"),
-    "query_start": ({"query_start": np.array([3, 4])}, -1, "query_start must be at least 0"),
+    "query_start": ({"query_start": np.array([3, 4])}, -1, "query_start must lie in"),
     "scale": ({"scale": np.ones(4)}, 1e300, "scale must be finite in float32"),
     "index": ({"index": np.zeros((1, 70), int), "values": slot(4, 3)}, 3, "index must lie in"),
     "index below": ({"index": np.zeros((1, 70), int), "values": slot(4, 3)}, -1, "index must lie in"),

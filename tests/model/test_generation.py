@@ -178,7 +178,7 @@ def test_shares_are_those_of_the_softmax(how):
         ({"length": 0}, "length must be at least 1, not 0"),
         ({"length": 2**28}, r"length must be at most 2\*\*27"),
         ({"seed": -1}, "seed must"),
-        ({"prompt": [11]}, r"prompt must hold tokens, which are integers in \[0, 11\), not 11"),
+        ({"prompt": [11]}, r"prompt must lie in \[0, 10\], not 11 at index 0"),
         ({"prompt": []}, "prompt must hold"),
         ({"prompt": [[1]]}, r"prompt must hold one token at least, in one row, not \(1, 1\)"),
         ({"threads": 0}, "threads must be at least 1"),

@@ -129,7 +129,7 @@ OK = np.zeros((2, 3), int)
         ("answer", drawn(OK, OK[:1]), r"answers must have the shape \(2, 1 .. 3\), not \(1, 3\)"),
         ("answer", drawn(OK, np.zeros((2, 4), int)), r"answers must have the shape \(2, 1 .. 3\), not \(2, 4\)"),
         ("labels", drawn(OK, OK[:, :2]), r"answers must have the shape \(2, 3\), not \(2, 2\)"),
-        ("answer", drawn(OK + 0.5, OK), "inputs must be integers, not float64"),
+        ("answer", drawn(OK + 0.5, OK), "inputs must hold integers, not float64"),
         ("answer", drawn(OK, OK + 2), r"answers must be tokens of 0 .. 1, not 2"),
         ("answer", drawn(OK - 1, OK), r"inputs must be tokens of 0 .. 1, not -1"),
         ("labels", drawn(OK, OK - 2), r"answers must be tokens of 0 .. 1, not -2"),

@@ -107,7 +107,7 @@ def test_a_file_that_is_no_task(tmp_path, change, message):
             r"mine.py: answers must have the shape \(2, 1",
         ),
         (("np.repeat(inputs, 2, axis=1)", "inputs + symbols"), r"mine.py: answers must be tokens of 0 .. 3, not"),
-        (("np.repeat(inputs, 2, axis=1)", "inputs / 0"), r"mine\.py: answers must be integers, not float64"),
+        (("np.repeat(inputs, 2, axis=1)", "inputs / 0"), r"mine\.py: answers must hold integers, not float64"),
         (("np.repeat(inputs, 2, axis=1)", "inputs[5]"), r"^mine\.py, line 20: IndexError: index 5 is out of bounds"),
         (("return inputs, np", "raise SystemExit(1)\n    return inputs, np"), r"^mine\.py, line 20: SystemExit: 1"),
     ],

@@ -171,7 +171,7 @@ def test_a_task_for_causal_models_is_no_test_of_others():
     model = Transformer(ModelConfig("rope", width=8, hidden=8, vocabulary=9, train_length=4))
     with pytest.raises(ValueError, match=r"^model must be causal: others see the answers of task 'flip_flop'$"):
         evaluate(model, [4], 10, task="flip_flop")
-    with pytest.raises(ValueError, match=r"^seed must be at least 0 and below"):
+    with pytest.raises(ValueError, match=r"^seed must be at least 0, not -1$"):
         evaluate(model, [4], 10, task="sort", task_options={"symbols": 5}, seed=-1)
 
 

@@ -3,11 +3,12 @@ of a single query."""
 
 import numpy as np
 
+from fastpe.base import validation
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.attention.cells import TILE_KEYS
 from fastpe.kernels.simd import lanes, largest, load, maximum, pointer, relu, scalar, splat, store, total, zeros
 
-FARTHEST = np.int64(2**40)  # position of a first query, with which no sum of positions overflows
+FARTHEST = np.int64(validation.FARTHEST)
 
 
 @inner

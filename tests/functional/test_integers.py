@@ -1,0 +1,177 @@
+"""Integers given to attention: of any type that holds them, or one error that names the argument; on every path, and
+again once they were changed in place."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from integer_kinds import as_int, equal_to, far_off, no_integers
+
+import fastpe
+from fastpe.functional import again, seen
+
+KEYS = 12
+FORMS = ["numpy", "vjp", "reference", "torch", "jax"]
+
+
+def values(rows: int) -> np.ndarray:
+    return np.random.default_rng(rows).normal(size=(1, 2, rows, 4)).astype("f4")
+
+
+def attend(form: str, queries: int = 1, **given: Any) -> np.ndarray:
+    """What attention gives; NumPy's is called three times, the last two on the ways of calls that were made before."""
+    q, k, v = values(queries), values(KEYS), values(KEYS)[..., ::-1].copy()
+    if form == "vjp":
+        return fastpe.attention_vjp(q, k, v, **given)[0]
+    if form == "reference":
+        return fastpe.reference.attention(q, k, v, **given)
+    if form == "torch":
+        torch = pytest.importorskip("torch")
+        tensors = [torch.from_numpy(x) for x in (q, k, v)]
+        given = {name: torch.from_numpy(x) if name == "values" else x for name, x in given.items()}
+        calls = [fastpe.torch.attention(*tensors, **given) for _ in range(3)]
+        return calls[-1].numpy()
+    if form == "jax":
+        pytest.importorskip("jax")
+        return np.asarray(fastpe.jax.attention(q, k, v, **given))
+    return [fastpe.attention(q, k, v, **given) for _ in range(3)][-1]
+
+
+VALUES = values(9)[0, :, :9, 0].copy()
+ARGUMENTS: dict[str, tuple[Callable[[Any], dict[str, Any]], str, int, int]] = {
+    "query_start": (lambda x: {"query_start": x, "causal": True}, "query_start", 0, 2**40),
+    "query_start of samples": (lambda x: {"query_start": row(x), "causal": True}, "query_start", 0, 2**40),
+    "lengths": (lambda x: {"lengths": row(x)}, "lengths of keys", 0, KEYS),
+    "lengths of queries": (lambda x: {"lengths": (row(x), None)}, "lengths of queries", 0, 1),
+    "window": (lambda x: {"window": x}, "window", 1, 2**63 - 1),
+    "index": (lambda x: {"index": table(x), "values": VALUES}, "index", 0, 8),
+    "dropout_seed": (lambda x: {"dropout": 0.5, "dropout_seed": x}, "dropout_seed", 0, 2**64 - 1),
+}
+
+
+def row(x: Any) -> Any:
+    """One sample's."""
+    return x.reshape(-1) if hasattr(x, "dtype") else [x]
+
+
+def table(x: Any) -> Any:
+    """The same number for each key."""
+    if isinstance(x, np.ndarray | np.generic):
+        return np.repeat(np.reshape(x, -1), KEYS)[None]
+    return x.reshape(1, 1).expand(1, KEYS) if hasattr(x, "dtype") else [[x] * KEYS]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", [name for name in ARGUMENTS if name != "lengths of queries"])
+def test_integers_of_any_type_are_the_int_that_they_equal(name, form):
+    make, *_ = ARGUMENTS[name]
+    expected = attend(form, **make(3))
+    kinds = equal_to(3)
+    if form == "jax":  # which compiles every call
+        kinds = {kind: kinds[kind] for kind in ("numpy Q", "array uint64", "big-endian", "object")}
+    for kind, value in kinds.items():
+        np.testing.assert_allclose(attend(form, **make(value)), expected, rtol=1e-5, atol=1e-6, err_msg=kind)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_everything_else_is_refused_by_name(name, form):
+    make, says, low, high = ARGUMENTS[name]
+    for value in far_off():
+        if not low <= as_int(value) <= high:
+            with pytest.raises(ValueError, match=f"^{says}.* must (lie in|be at)"):
+                attend(form, **make(value))
+    for value in no_integers().values():
+        with pytest.raises((TypeError, ValueError), match=f"^{says}"):
+            attend(form, **make(value))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_ends_of_spans_past_all_keys_are_the_last_key(form):
+    everything = attend(form)
+    for first, last in ((0, KEYS), (0, 2**31), (-1, 2**63 - 1), (-(2**63), 2**40)):
+        for spans in (np.array([[first, last]]), [[first, last]]):
+            np.testing.assert_allclose(attend(form, spans=spans), everything, rtol=1e-6, atol=1e-7)
+    for last in (KEYS, 2**63 - 1, 2**63, 2**64 - 1):
+        spans = np.array([[[0, last]]], np.uint64)
+        np.testing.assert_allclose(attend(form, spans=spans), everything, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(attend(form, spans=spans.tolist()), everything, rtol=1e-6, atol=1e-7)
+    assert not attend(form, spans=np.array([[2**64 - 2, 2**64 - 1]], np.uint64)).any()
+
+
+@pytest.mark.parametrize("dtype", ["uint64", "int64", "uint32"])
+@pytest.mark.parametrize("name", ["query_start", "spans", "lengths", "index"])
+def test_arrays_that_change_between_calls_are_checked_anew(name, dtype):
+    """Whatever earlier calls left behind: an entry that is out of range in the second call alone."""
+    shape = {"spans": (1, 1, 2), "index": (1, KEYS)}.get(name, (1,))
+    q, k, v, given = values(1), values(KEYS), values(KEYS), np.full(shape, 4, dtype)
+    rest = {"values": VALUES} if name == "index" else {"causal": True}
+    for number in (4, 5, 2):
+        given[..., -1] = number
+        out = [fastpe.attention(q, k, v, **{name: given}, **rest) for _ in range(3)]
+        exact = fastpe.reference.attention(q, k, v, **{name: given}, **rest)
+        np.testing.assert_allclose(out, [exact] * 3, rtol=1e-5, atol=1e-6)
+    given[..., -1] = np.iinfo(dtype).max
+    if name == "spans":
+        exact = fastpe.reference.attention(q, k, v, spans=given)
+        np.testing.assert_allclose(fastpe.attention(q, k, v, spans=given), exact, rtol=1e-5, atol=1e-6)
+        return
+    if (name, dtype) == ("query_start", "uint32"):
+        given = given.astype("uint64") << 20
+    for _ in range(3):
+        with pytest.raises(ValueError, match=rf"^(lengths of keys|{name}) must lie in \[0, "):
+            fastpe.attention(q, k, v, **{name: given}, **rest)
+
+
+@pytest.mark.parametrize("window", [1, 5, KEYS, 2**40, 2**41, 2**63 - 1])
+def test_windows_of_any_width_at_any_position(window):
+    q, k, v = values(1), values(KEYS), values(KEYS)
+    for start in (0, 2, KEYS, KEYS + 7, 2**40):
+        exact = fastpe.reference.attention(q, k, v, window=window, query_start=start)
+        for given in (start, np.array([start])):
+            out = [fastpe.attention(q, k, v, window=window, query_start=given) for _ in range(3)]
+            np.testing.assert_allclose(out, [exact] * 3, rtol=1e-5, atol=1e-6)
+
+
+def banded(**given: Any) -> np.ndarray:
+    near = fastpe.bands.self_extend(1, KEYS, group=2, window=3)
+    q, k, v = values(1), values(KEYS), values(KEYS)
+    return fastpe.attention(q, k, v, bands=near, theta=np.array([1.0, 0.1]), **given)
+
+
+def test_a_window_beside_bands_is_that_of_each_call():
+    """Wider than all that the first call sees, and not than what a later one does."""
+    near = fastpe.bands.self_extend(1, KEYS, group=2, window=3)
+    q, k, v = values(1), values(KEYS), values(KEYS)
+    for start in (0, KEYS, 100):
+        given = {"bands": near, "theta": np.array([1.0, 0.1]), "window": 60, "query_start": np.array([start])}
+        exact = fastpe.reference.attention(q, k, v, **given)
+        np.testing.assert_allclose(fastpe.attention(q, k, v, **given), exact, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "first", "second"), [("window", 2, 5), ("scale", 0.5, 2.0)])
+def test_options_without_axes_may_change_in_place(name, first, second):
+    """Beside bands too, where calls are kept by their options."""
+    torch = pytest.importorskip("torch")
+    for make in (np.array, torch.tensor):
+        given, expected = make(first), [banded(**{name: number}) for number in (first, second)]
+        np.testing.assert_array_equal(banded(**{name: given}), expected[0])
+        given += second - first
+        np.testing.assert_array_equal(banded(**{name: given}), expected[1])
+
+
+def test_nothing_is_kept_of_calls_with_uint64():
+    again._kept.clear()
+    seen._kept.clear()
+    for _ in range(3):
+        attend("numpy", spans=np.array([[[0, 3]]], np.uint64))
+        attend("numpy", lengths=np.array([3], np.uint64))
+    assert not again._kept
+    assert not seen._kept
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "object"])
+def test_masks_of_integers_are_refused(dtype):
+    with pytest.raises(TypeError, match=r"^mask must hold bool, or floats that are added to scores, not "):
+        attend("numpy", mask=np.ones((1, KEYS), dtype))
