@@ -79,7 +79,8 @@ def check_together(slots: Mapping[str, Array], causal: bool) -> None:
 
 def check_index(index: Any, values: Array | None) -> Array:
     """The entries of `values` that cells choose, as kernels take them."""
-    count = _MOST_VALUES if values is None or values.ndim == 0 else values.shape[-1]
+    # without any values their shape is refused later on
+    count = _MOST_VALUES if values is None or 0 in (values.ndim, *values.shape[-1:]) else values.shape[-1]
     if count > _MOST_VALUES:
         raise ValueError(f"values must have at most {_MOST_VALUES} entries for index to choose from, not {count}")
     return validation.integers("index", index, 0, count - 1, dtype=np.int32)
