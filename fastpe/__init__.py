@@ -6,7 +6,7 @@ Encodings: what fills the *slots*, small arrays that each act at one known place
     init, pull, resize          what it learns: initial values, gradients, another length or grid
     show                        a figure of one, or of what a model has learned
     register                    one of your own, from a file
-    Encoding, Option, Spec, Reported, BeyondTrainingLength
+    Encoding, Option, Spec, Reported, Needs, BeyondTrainingLength
                                 what such a file is made of
 
 Attention, with any slots
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from fastpe import theory as theory
     from fastpe.base.option import Option
     from fastpe.encodings.build import build, init, pull
-    from fastpe.encodings.encoding import BeyondTrainingLength, Encoding, Reported
+    from fastpe.encodings.encoding import BeyondTrainingLength, Encoding, Needs, Reported
     from fastpe.encodings.registry import list_encodings, page, register
     from fastpe.encodings.resize import resize
     from fastpe.encodings.slots import Spec
@@ -102,6 +102,7 @@ _HOME = {
     "Option": "fastpe.base.option",
     "Spec": "fastpe.encodings.slots",
     "Reported": "fastpe.encodings.encoding",
+    "Needs": "fastpe.encodings.encoding",
     "BeyondTrainingLength": "fastpe.encodings.encoding",
     "ModelConfig": "fastpe.model.config",
     "TrainConfig": "fastpe.training.config",
@@ -128,7 +129,7 @@ _ADAPTERS = ("jax", "torch")  # modules that need the framework they are named a
 
 __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "list_encodings", "page", "build", "init", "pull", "resize", "show", "register",
-    "Encoding", "Option", "Spec", "Reported", "BeyondTrainingLength",
+    "Encoding", "Option", "Spec", "Reported", "Needs", "BeyondTrainingLength",
     "attention", "attention_vjp", "attention_scores", "rotate", "rotate_vjp", "spans", "bands", "columns",
     "angles", "temperatures",
     "ModelConfig", "schedule", "Transformer", "Adam", "TrainConfig", "train", "evaluate", "load", "Banded",

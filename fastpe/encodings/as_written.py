@@ -4,9 +4,9 @@ import ast
 from pathlib import Path
 from typing import Any
 
-from fastpe.encodings.encoding import Reported
+from fastpe.encodings.encoding import Needs, Reported
 
-FIELDS = ("summary", "use", "slots", "beyond", "source", "reported")
+FIELDS = ("summary", "use", "slots", "beyond", "source", "reported", "needs")
 """The fields of `fastpe.encodings.encoding.Encoding` that an encoding of this package gives as literals."""
 
 _RECORD = "ENCODING = "
@@ -39,7 +39,8 @@ def record(file: Path) -> dict[str, Any]:
 
 def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.Call):
-        return Reported(*map(ast.literal_eval, node.args))
+        kind = {"Reported": Reported, "Needs": Needs}[ast.unparse(node.func)]
+        return kind(*map(ast.literal_eval, node.args))
     return ast.literal_eval(node)
 
 

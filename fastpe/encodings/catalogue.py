@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastpe.encodings import as_written
-from fastpe.encodings.encoding import USES, BeyondTrainingLength, Encoding, Reported, year_of
+from fastpe.encodings import as_written, needed
+from fastpe.encodings.encoding import NEEDED, USES, BeyondTrainingLength, Encoding, Needs, Reported, year_of
 from fastpe.encodings.registry import file_of, get, list_encodings
 from fastpe.encodings.slots import make_spec
 
@@ -36,6 +36,7 @@ NEEDS: Mapping[str, str] = {
     "training": "Parameters that are trained",
     "length": "The length of training",
     "causal": "A causal mask",
+    "digits": "Places of digits within numbers, which follow from the tokens",
     "coordinates": "Positions of several coordinates: a grid, a sphere, space",
     "graph": "A graph: a plain sequence is a path",
 }
@@ -62,6 +63,7 @@ class Entry:
     source: str = ""
     beyond: str = "defined"
     reported: Reported | None = None
+    needs: Needs | None = None
     gated: bool = False
 
     @property
@@ -207,12 +209,12 @@ def needs(key: str) -> tuple[str, ...]:
     ((), ('training', 'causal'), ('training', 'length', 'coordinates'))
     """
     encoding = get(key)
+    what = "" if (special := needed.of(encoding, _defaults(encoding))) is None else special.what
     found = {
         "training": learned(encoding) == "yes",
         "length": _knows_training_length(key, causal=encoding.direction == "causal"),
         "causal": encoding.direction == "causal",
-        "coordinates": coordinates(encoding) > 1,
-        "graph": "edges" in encoding.options,
+        **{word: what == word for word in NEEDED},
     }
     return tuple(word for word, needed in found.items() if needed)
 
@@ -263,7 +265,8 @@ def suits_sequences(encoding: Encoding) -> bool:
     >>> suits_sequences(get("xpos")), suits_sequences(get("rope_2d")), suits_sequences(get("graphormer"))
     (True, False, False)
     """
-    return coordinates(encoding) == 1 and "edges" not in encoding.options
+    special = needed.of(encoding, _defaults(encoding))
+    return special is None or special.what not in ("coordinates", "graph")
 
 
 def _defaults(encoding: Encoding) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from fastpe.base.validation import named_arguments
 BEYOND = ("defined", "clipped", "resized", "undefined")
 DIRECTIONS = ("yes", "no", "causal", "unknown")
 OUTCOMES = ("holds", "partly", "fails", "tuned")
+NEEDED = ("digits", "coordinates", "graph")
 USES: Mapping[str, str] = {
     "current": "Language models of today",
     "earlier": "Language models before",
@@ -73,6 +74,32 @@ class Reported(NamedTuple):
     outcome: str
     evidence: str
     source: str
+
+
+class Needs(NamedTuple):
+    """What an encoding needs and a plain sequence of tokens does not have.
+
+    `fastpe.train` and `fastpe.compare` give an encoding what it needs by default, or refuse it where there is no
+    default and the run's settings do not give it. `fastpe.build` always fills the slots.
+
+    Parameters
+    ----------
+    what : {"digits", "coordinates", "graph"}
+        "digits": each token's place within a number; a run gives it by the setting ``positions="digits:K"``.
+        "coordinates": positions of several coordinates; a run gives them by the encoding's option ``grid``.
+        "graph": a graph; a run gives it by the encoding's option ``edges``.
+    default : str
+        What a run takes if its settings give nothing. Of "digits" the value of `positions`, such as ``"digits:99"``; of
+        the others a description of what the encoding makes of a sequence. "": a run is refused.
+
+    Examples
+    --------
+    >>> Needs("graph", "the graph is the path 0-1-2-...").what
+    'graph'
+    """
+
+    what: str
+    default: str = ""
 
 
 class Gate(NamedTuple):
@@ -145,6 +172,8 @@ class Encoding:
         Whom it is for, one of `USES`; "" where that is not said.
     reported : Reported, optional
         What was measured on longer sequences; None where nothing was found.
+    needs : Needs, optional
+        What it needs and a plain sequence of tokens does not have: places of digits, several coordinates, a graph.
     ulp : float or callable
         Error of a float64 fill in units of `eps * max|slot|`: a number, or a function (spec, **options) that returns
         one or an array that broadcasts against the slot; see `fastpe.doctor.allowed_error.fill_bound`.
@@ -204,6 +233,7 @@ class Encoding:
     source: str = ""
     use: str = ""
     reported: Reported | None = None
+    needs: Needs | None = None
     ulp: float | Callable[..., Any] = 1.0
     per_layer: tuple[str, ...] = ()
     paper: Mapping[str, Any] = field(default_factory=dict)

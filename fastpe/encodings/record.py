@@ -12,7 +12,7 @@ from typing import Any
 from fastpe.base.option import Option
 from fastpe.base.validation import nearest
 from fastpe.encodings import encoding
-from fastpe.encodings.encoding import Encoding, Reported
+from fastpe.encodings.encoding import Encoding, Needs, Reported
 from fastpe.encodings.slots import SLOTS
 
 _WORDS = {"beyond": encoding.BEYOND, "direction": encoding.DIRECTIONS}
@@ -23,7 +23,7 @@ ALONE = "'index' chooses from 'values', so that neither acts without the other"
 
 def fault(own: Encoding, module: ModuleType) -> str:
     """What is wrong with an encoding, or what it lacks, or "" where it is complete."""
-    return _slots(own) or _words(own) or _options(own) or _functions(own, module) or _missing(own)
+    return _slots(own) or _words(own) or _options(own) or _functions(own, module) or _needs(own) or _missing(own)
 
 
 def _slots(own: Encoding) -> str:
@@ -126,6 +126,24 @@ def _functions(own: Encoding, module: ModuleType) -> str:
         if there is not None:
             home = getattr(there, "__module__", None) or type(there).__module__
             return f"{name} is imported from {home}: name it in ENCODING, as in fastpe.Encoding(..., {name}={name})"
+    return ""
+
+
+def _needs(own: Encoding) -> str:
+    """What is wrong with `needs`, after the options and functions that it is about."""
+    needs = own.needs
+    if needs is None:
+        return ""
+    if not isinstance(needs, Needs) or not all(isinstance(text, str) for text in needs):
+        return f"needs must be None or a fastpe.Needs of two texts, not {needs!r}"
+    if needs.what not in encoding.NEEDED:
+        return f"needs.what must be one of {', '.join(encoding.NEEDED)}, not {needs.what!r}"
+    if needs.what == "digits" and not needs.default.startswith("digits:"):
+        return f"needs.default must be a value of the setting positions, as in 'digits:99', not {needs.default!r}"
+    if needs.what == "graph" and "edges" not in own.options:
+        return "needs is a graph: define the option 'edges', by which a run gives one"
+    if needs.what == "coordinates" and own.axes is Encoding.axes:
+        return "needs is coordinates: define axes(**options) -> number of coordinates"
     return ""
 
 

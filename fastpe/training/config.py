@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from fastpe.base.validation import at_least_zero, choice, named_arguments, path, positive, truth, whole
 from fastpe.encodings import combined, registry
+from fastpe.encodings.needed import needed
 from fastpe.model.config import ModelConfig, Options
+from fastpe.model.positions import canonical
 from fastpe.tasks import sizes
 from fastpe.tasks.registry import TASKS, choose
 from fastpe.tasks.targets import SCALES
@@ -82,8 +84,15 @@ class TrainConfig(ModelConfig):
     digest, alphabet : str, optional
         Of a text, SHA-256 and characters: as they are found, if they are not given.
 
+    positions : str, optional
+        As in `ModelConfig`. By default what the encoding needs, see `fastpe.Needs` (of ``"abacus"`` that is
+        ``"digits:99"``), or ``"usual"``.
+
     All other parameters are those of `ModelConfig`, but for two: `train_length` is the length of a task's longest
     training input, from which the model's positions follow, and `vocabulary`, which follows from the task, is None.
+
+    An encoding that needs several coordinates or a graph is refused unless its options give them or its file has a
+    default for sequences.
 
     Examples
     --------
@@ -120,8 +129,12 @@ class TrainConfig(ModelConfig):
     target_scale: str = "one"
     digest: str | None = None
     alphabet: str | None = None
+    positions: str = None  # type: ignore[assignment] # by the encoding, see `_check_needs`
 
     def __post_init__(self) -> None:
+        asked = self.positions
+        if asked is None:
+            self._set("positions", "usual")  # until the task is known
         super().__post_init__()
         self._set("task", TASKS.resolve(self.task))
         chosen = choose(self.task, self.task_options)
@@ -140,6 +153,7 @@ class TrainConfig(ModelConfig):
         self._check_validation(chosen.task.kind)
         self._check_sequences(chosen.task.kind)
         self._check_train_length(chosen)
+        self._check_needs(chosen, asked)
         given = usual_lengths(chosen, self.train_length) if self.test_lengths is None else self.test_lengths
         self._set("test_lengths", checked_lengths("test_lengths", given, chosen))
         longest = max((positions_of(chosen, length, self.causal) for length in self.test_lengths), default=0)
@@ -152,6 +166,20 @@ class TrainConfig(ModelConfig):
 
     def _check_tokens(self) -> None:
         """Which tokens there are is known once the task is: the model says what it lacks."""
+
+    def _check_needs(self, chosen: Chosen, asked: str | None) -> None:
+        """Give every term of the encoding what it needs, or refuse it; asked: `positions` as they were given."""
+        for each in needed(self.encoding, self.options):
+            if each.needs.what != "digits":
+                if not each.given and not each.needs.default:
+                    raise ValueError(each.refusal())
+                continue
+            if asked is None:
+                if not (chosen.digits if self.symbols is None else self.symbols.digits):
+                    raise ValueError(each.refusal(f"and task {self.task!r} has no tokens that are digits"))
+                self._set("positions", canonical(each.needs.default, self.train_length))
+            if self.positions.partition(":")[0] != "digits":
+                raise ValueError(each.refusal(f"not {self.positions!r}"))
 
     def _check_schedule(self) -> None:
         for name in ("weight_decay", "min_lr"):

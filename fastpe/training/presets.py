@@ -91,7 +91,7 @@ def preset(
         own["task_options"] = {**of_task["task_options"], **settings.get("task_options", {})}
     own.setdefault("hidden", 4 * whole("width", own["width"], 1))
     config = TrainConfig(encoding, dict(options or {}), task=task, **own)
-    if found.shifted and "positions" not in settings and _fills_a_table(config):
+    if found.shifted and "positions" not in settings and config.positions == "usual" and _fills_a_table(config):
         tested = {*usual_lengths(config.chosen, config.train_length), *config.test_lengths}
         longest = max(positions_of(config.chosen, length, config.causal) for length in tested)
         config = TrainConfig(encoding, dict(options or {}), task=task, **own, positions=f"offset:{longest}")

@@ -39,7 +39,7 @@ import numpy as np
 from scipy.interpolate import make_interp_spline
 
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import Encoding, Reported
+from fastpe.encodings.encoding import Encoding, Needs, Reported
 from fastpe.encodings.parts import offset_tables
 from fastpe.encodings.parts.offset_tables import GRID, WINDOW, Array, Sides
 from fastpe.encodings.slots import Spec
@@ -164,6 +164,7 @@ def pull(
 ENCODING = Encoding(
     summary="a bias for each 2-D offset and for a class token",
     use="images",
+    needs=Needs("coordinates"),
     slots=("index", "values"),
     options={
         "class_token": Option(False, "whether the first token is a class token, which has no cell", bool),

@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.parts import offset_network, offset_tables
 from fastpe.encodings.parts.offset_tables import GRID, Sides, shapes
 from fastpe.encodings.parts.offsets import STANDARD_DEVIATION, stream_of
@@ -138,6 +138,7 @@ def pull(
 ENCODING = Encoding(
     summary="a bias by a normalised network of the offset",
     use="images",
+    needs=Needs("coordinates"),
     slots=("index", "values", "scores"),
     options={
         "hidden": Option(None, "width of the network; none: a sixteenth of the model's", int, minimum=1, optional=True),

@@ -32,7 +32,7 @@ import numpy as np
 
 from fastpe.base.option import Option
 from fastpe.encodings.bias.alibi import slopes
-from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.parts import sphere
 from fastpe.encodings.slots import Spec
 from fastpe.kernels._jit import entry, inner
@@ -188,6 +188,7 @@ def _pull(points: Array, dscores: Array, found: Array) -> None:
 ENCODING = Encoding(
     summary="linear penalty of the great-circle distance",
     use="other",
+    needs=Needs("coordinates"),
     slots=("scores",),
     options={
         "slope": Option(None, "one slope for all heads, per radian", float, minimum=0.0, optional=True),

@@ -41,7 +41,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.parts import graphs
 from fastpe.encodings.parts.graphs import Array, Edges
 from fastpe.encodings.slots import Spec
@@ -229,6 +229,7 @@ def _search(begin: Array, neighbours: Array, farthest: int, path: Array) -> None
 ENCODING = Encoding(
     summary="a bias for each shortest-path length in a graph",
     use="other",
+    needs=Needs("graph", "the graph is the path 0-1-2-..."),
     slots=("table", "index", "values"),
     options={
         "edges": graphs.EDGES,

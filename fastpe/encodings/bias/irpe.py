@@ -41,7 +41,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.parts import offset_tables
 from fastpe.encodings.parts.offset_tables import GRID, Sides
 from fastpe.encodings.slots import Spec
@@ -201,6 +201,7 @@ def pull(
 ENCODING = Encoding(
     summary="a trained bias for each bucket of 2-D offsets",
     use="images",
+    needs=Needs("coordinates"),
     slots=("index", "values"),
     options={
         "method": Option("product", "how an offset becomes a bucket", str, ("product", "cross", "euclidean", "quant")),

@@ -38,7 +38,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy import special
 
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.slots import Spec
 from fastpe.kernels._jit import entry, inner
 from fastpe.kernels.activation import GELU, activate_backward, gelu
@@ -278,6 +278,7 @@ def _bells_backward(distance, start, count, mu, inverse, affine, bells, dbells, 
 ENCODING = Encoding(
     summary="a network of Gaussians of distance in space",
     use="other",
+    needs=Needs("coordinates"),
     slots=("scores",),
     options={"gaussians": Option(128, "number of Gaussians, and width of the hidden layer", int, minimum=1)},
     beyond="defined",

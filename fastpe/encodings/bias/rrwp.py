@@ -41,7 +41,7 @@ import numpy as np
 
 from fastpe.base.initial_values import initial_values
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.parts import graphs, learned_map
 from fastpe.encodings.parts.graphs import Array, Edges
 from fastpe.encodings.parts.offsets import stream_of
@@ -139,6 +139,7 @@ def _walks(nodes: int, edges: Edges, columns: int, start: int, stop: int) -> Arr
 ENCODING = Encoding(
     summary="random walks between the nodes of a graph",
     use="other",
+    needs=Needs("graph", "the graph is the path 0-1-2-..."),
     slots=("table", "scores"),
     options={
         "edges": graphs.EDGES,

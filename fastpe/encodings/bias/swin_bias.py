@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import Encoding, Reported
+from fastpe.encodings.encoding import Encoding, Needs, Reported
 from fastpe.encodings.parts import offset_tables
 from fastpe.encodings.parts.offset_tables import GRID, WINDOW, Array, Sides
 from fastpe.encodings.slots import Spec
@@ -110,6 +110,7 @@ def pull(
 ENCODING = Encoding(
     summary="a trained bias for each offset in a window",
     use="images",
+    needs=Needs("coordinates"),
     slots=("index", "values"),
     options={
         "grid": GRID,

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import Encoding, Reported
+from fastpe.encodings.encoding import Encoding, Needs, Reported
 from fastpe.encodings.parts import offset_tables
 from fastpe.encodings.parts.offset_tables import GRID, WINDOW, Sides, shapes
 from fastpe.encodings.slots import Spec
@@ -180,6 +180,7 @@ def _backward(
 ENCODING = Encoding(
     summary="a bias by a small network of the log offsets",
     use="images",
+    needs=Needs("coordinates"),
     slots=("index", "values", "scores"),
     options={
         "hidden": Option(512, "width of the network", int, minimum=1),

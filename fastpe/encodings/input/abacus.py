@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import BeyondTrainingLength, Encoding, Reported
+from fastpe.encodings.encoding import BeyondTrainingLength, Encoding, Needs, Reported
 from fastpe.encodings.input import learned
 from fastpe.encodings.slots import Spec
 
@@ -83,6 +83,7 @@ def pull(
 ENCODING = Encoding(
     summary="a trained vector for a digit's place in its number",
     use="arithmetic",
+    needs=Needs("digits", "digits:99"),
     slots=("table",),
     options={"rows": Option(None, "of the table; the training length if none", int, optional=True, minimum=1)},
     beyond="undefined",

@@ -37,7 +37,7 @@ import numpy as np
 
 from fastpe.base.option import Option
 from fastpe.base.validation import truth
-from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.parts.gather import Term, by_cell, fill_terms, of_axis, pull_terms
 from fastpe.encodings.parts.grids import axis_places, check_inside, coordinates, extent, learned_grid, whole_points
 from fastpe.encodings.parts.resizing import checked_names, learned_table, whole_sides
@@ -142,6 +142,7 @@ def pull(
 ENCODING = Encoding(
     summary="a vector for each place and one for each frame",
     use="images",
+    needs=Needs("coordinates"),
     slots=("table",),
     options={
         "grid": Option(None, "sides of the sequence's grid; the closest factors if none", tuple, optional=True),

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.parts.frequencies import frequencies
 from fastpe.encodings.parts.grids import chosen_sides
 from fastpe.encodings.parts.row_blocks import points_of
@@ -86,6 +86,7 @@ def fill(
 ENCODING = Encoding(
     summary="sines and cosines of a token's index in a video",
     use="images",
+    needs=Needs("coordinates", "positions are the index in raster order: this is sinusoidal"),
     slots=("table",),
     options={
         "grid": Option(None, "sides of the grid that given positions lie on", tuple, optional=True),

@@ -41,7 +41,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.parts import eigenvectors, graphs, learned_map
 from fastpe.encodings.parts.graphs import Edges
 from fastpe.encodings.slots import Spec
@@ -116,6 +116,7 @@ def _error(spec: Spec, *, edges: Edges, count: int, normalisation: str, sign: st
 ENCODING = Encoding(
     summary="eigenvectors of a graph through a trained map",
     use="other",
+    needs=Needs("graph", "the graph is the path 0-1-2-..."),
     slots=("table",),
     options={
         "edges": graphs.EDGES,

@@ -40,7 +40,7 @@ from scipy import ndimage
 from fastpe.base.option import Option
 from fastpe.base.validation import truth
 from fastpe.encodings.build import build
-from fastpe.encodings.encoding import Encoding, Reported
+from fastpe.encodings.encoding import Encoding, Needs, Reported
 from fastpe.encodings.parts.gather import Term, by_cell, fill_terms, pull_terms
 from fastpe.encodings.parts.grids import axis_places, check_inside, coordinates, extent, learned_grid
 from fastpe.encodings.parts.resizing import only_table, whole_sides
@@ -157,6 +157,7 @@ def pull(
 ENCODING = Encoding(
     summary="a trained vector for every cell of a grid, added",
     use="images",
+    needs=Needs("coordinates"),
     slots=("table",),
     options={
         "grid": Option(None, "sides of the sequence's grid; the closest factors if none", tuple, optional=True),

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.parts.gather import Term, fill_terms, of_axis, pull_terms
 from fastpe.encodings.parts.grids import axis_places, check_inside, chosen_sides, coordinates, whole_points
 from fastpe.encodings.slots import Spec
@@ -92,6 +92,7 @@ def pull(
 ENCODING = Encoding(
     summary="trained row and column vectors for query and key",
     use="images",
+    needs=Needs("coordinates"),
     slots=("qk_table",),
     options={
         "grid": Option(None, "sides of the sequence's grid; the closest factors if none", tuple, optional=True),

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.parts import feature_columns, sphere
 from fastpe.encodings.slots import Spec
 
@@ -60,6 +60,7 @@ def fill(spec: Spec, params: dict[str, Any], out: dict[str, Any], *, scale: floa
 ENCODING = Encoding(
     summary="sine and cosine of longitude and latitude, added",
     use="other",
+    needs=Needs("coordinates"),
     slots=("table",),
     options={"scale": Option(1.0, "multiplies the table", float)},
     beyond="defined",

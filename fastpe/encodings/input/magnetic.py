@@ -55,7 +55,7 @@ import numpy as np
 from scipy import special
 
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.parts import eigenvectors, graphs, learned_map
 from fastpe.encodings.parts.eigenvectors import Basis, Part
 from fastpe.encodings.parts.graphs import Array, Edges
@@ -179,6 +179,7 @@ def _turned(part: Part) -> Part:
 ENCODING = Encoding(
     summary="eigenvectors of a directed graph, a trained map",
     use="other",
+    needs=Needs("graph", "the graph is the directed path 0>1>2>..."),
     slots=("table",),
     options={
         "edges": graphs.ARCS,

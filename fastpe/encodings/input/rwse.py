@@ -37,7 +37,7 @@ import numpy as np
 from scipy import sparse
 
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.parts import feature_columns, graphs, learned_map
 from fastpe.encodings.parts.gather import Term, fill_terms, pull_terms
 from fastpe.encodings.parts.graphs import Array, Edges
@@ -168,6 +168,7 @@ def _of_graph(matrix: Any, steps: int) -> Array:
 ENCODING = Encoding(
     summary="return probabilities of random walks on a graph",
     use="other",
+    needs=Needs("graph", "the graph is the path 0-1-2-..."),
     slots=("table",),
     options={
         "edges": graphs.EDGES,

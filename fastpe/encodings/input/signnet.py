@@ -47,7 +47,7 @@ import numpy as np
 
 from fastpe.base.initial_values import initial_values
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.parts import eigenvectors, graphs
 from fastpe.encodings.parts.graphs import Array, Edges
 from fastpe.encodings.parts.offsets import stream_of
@@ -207,6 +207,7 @@ def _error(spec: Spec, *, edges: Edges, count: int, normalisation: str, hidden: 
 ENCODING = Encoding(
     summary="eigenvectors of a graph, blind to their signs",
     use="other",
+    needs=Needs("graph", "the graph is the path 0-1-2-..."),
     slots=("table",),
     options={
         "edges": graphs.EDGES,

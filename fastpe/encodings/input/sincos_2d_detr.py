@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.parts.frequencies import frequencies
 from fastpe.encodings.parts.grid_sinusoid import axes_of, fill_axes
 from fastpe.encodings.parts.grids import coordinates
@@ -83,6 +83,7 @@ def fill(
 ENCODING = Encoding(
     summary="sines of row and column, added to query and key",
     use="images",
+    needs=Needs("coordinates"),
     slots=("qk_table",),
     options={
         "grid": Option(None, "sides of the grid; the closest factors of N if none", tuple, optional=True),

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.parts.frequencies import frequencies
 from fastpe.encodings.parts.grid_sinusoid import axes_of, fill_axes
 from fastpe.encodings.parts.grids import coordinates
@@ -72,6 +72,7 @@ def fill(
 ENCODING = Encoding(
     summary="sines and cosines of row and column, added",
     use="images",
+    needs=Needs("coordinates"),
     slots=("table",),
     options={
         "grid": Option(None, "sides of the grid; the closest factors of N if none", tuple, optional=True),

@@ -48,7 +48,7 @@ import numpy as np
 from scipy import special
 
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.parts import feature_columns, sphere
 from fastpe.encodings.parts.row_blocks import row_blocks
 from fastpe.encodings.slots import Spec
@@ -181,6 +181,7 @@ def _harmonics(place, stride, left, steps, scale, column, rows, dim):  # type: i
 ENCODING = Encoding(
     summary="spherical harmonics of a point, added",
     use="other",
+    needs=Needs("coordinates"),
     slots=("table",),
     options={
         "degrees": Option(None, "number of degrees; as many as there are channels for", int, minimum=1, optional=True),

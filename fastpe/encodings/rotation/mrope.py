@@ -42,7 +42,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import Encoding, Reported
+from fastpe.encodings.encoding import Encoding, Needs, Reported
 from fastpe.encodings.parts.angles import Array, exact_angles, fill_line, fill_sections, precise
 from fastpe.encodings.parts.grids import axis_places, chosen_sides, coordinates, raster
 from fastpe.encodings.parts.rotary import base_option, ladder, pairs_option, plain_pairs, rotated_width, shapes
@@ -178,6 +178,7 @@ def fill(
 ENCODING = Encoding(
     summary="rotary, with pairs for time, height and width",
     use="images",
+    needs=Needs("coordinates", "all three coordinates are the index, as in a text: this is rope of the same base"),
     slots=("angles", "pairs"),
     options={
         "sections": Option(

@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import Encoding, Reported
+from fastpe.encodings.encoding import Encoding, Needs, Reported
 from fastpe.encodings.parts.angles import exact_angles, fill_sections, precise
 from fastpe.encodings.parts.grids import chosen_sides
 from fastpe.encodings.parts.rotary import (
@@ -108,6 +108,7 @@ def fill(
 ENCODING = Encoding(
     summary="rotary, half the pairs for rows, half for columns",
     use="images",
+    needs=Needs("coordinates"),
     slots=("angles", "pairs"),
     options={
         "grid": GRID,

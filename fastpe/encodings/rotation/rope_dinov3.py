@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 
 from fastpe.base.option import Option
-from fastpe.encodings.encoding import Encoding
+from fastpe.encodings.encoding import Encoding, Needs
 from fastpe.encodings.parts.angles import Array, Frequencies, exact_angles, fill_sections, precise
 from fastpe.encodings.parts.grids import along_axes, chosen_sides
 from fastpe.encodings.parts.rotary import GRID, LARGEST, pairs_option, plain_pairs, shapes
@@ -136,6 +136,7 @@ def fill(
 ENCODING = Encoding(
     summary="rotary, by rows and columns of an image as -1 to 1",
     use="images",
+    needs=Needs("coordinates"),
     slots=("angles", "pairs"),
     options={
         "grid": GRID,

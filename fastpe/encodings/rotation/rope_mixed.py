@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpe.encodings.encoding import Encoding, Reported
+from fastpe.encodings.encoding import Encoding, Needs, Reported
 from fastpe.encodings.parts.angles import fill_angles, fill_raster, precise, pull_angles, turns_of
 from fastpe.encodings.parts.rotary import (
     CLASS_TOKEN,
@@ -116,6 +116,7 @@ def pull(
 ENCODING = Encoding(
     summary="rotary, each pair turning along its own direction",
     use="images",
+    needs=Needs("coordinates"),
     slots=("angles", "pairs"),
     options={
         "grid": GRID,
