@@ -1,5 +1,6 @@
 """``fastpe compare``: which encoding, on which task, how far, how sure; ``merge`` and ``report``, of its folders."""
 
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 # Long: one parameter for every flag
 @click.command()
-@click.argument("encodings", nargs=-1, metavar="ENCODING...")
+@click.argument("encodings", nargs=-1, metavar="ENCODING[:NAME=VALUE,...]...")
 @click.option("--task", "tasks", multiple=True, metavar="T", help="A task, see `fastpe tasks`; may be repeated.")
 @click.option("--seeds", type=int, default=10, show_default=True, help="Runs of every encoding on every task.")
 @click.option("--baseline", help="What the others are compared with.  [default: nope, or the first]")
@@ -76,6 +77,10 @@ def compare(
 ) -> None:
     """Train every ENCODING on every task with the same seeds, and compare them with a baseline.
 
+    An encoding may have settings and options of its own behind a colon: abacus:positions=digits:20,heads=2 or
+    alibi:slope=0.5. An encoding that needs places of digits, coordinates or a graph gets its default or is refused,
+    see `fastpe encodings NAME`.
+
     Leaves a page to show, report.html, with results.csv, .json, .md, study.toml and all run folders in --out. What is
     finished is not run again; interrupted, the same command goes on.
     """
@@ -100,8 +105,13 @@ def compare(
             own["test_lengths"] = list(parse_lengths([each.strip() for each in lengths.split(",")]))
         facts = {"baseline": baseline, "settings": own, "preset": preset, "margin": margin}
         grid = {"choose": _lists("--choose", choose), "choose_seeds": choose_seeds}
+        entries = [_entry(text) for text in encodings]
+        if len(dict(entries)) < len(entries):
+            raise click.UsageError(f"encodings must be distinct, not {list(encodings)}")
+        if baseline in encodings:
+            facts["baseline"] = entries[encodings.index(baseline)][0]
         try:
-            study = Study(list(encodings), list(tasks), seeds, **facts, **grid)  # type: ignore[arg-type] # made dicts
+            study = Study(dict(entries), list(tasks), seeds, **facts, **grid)  # type: ignore[arg-type] # made dicts
             study = varied(study, _lists("--vary", vary)) if vary else study
         except TypeError as error:  # a word where a number belongs
             raise click.UsageError(str(error)) from error
@@ -204,6 +214,44 @@ def _refuse_missing(encodings: Sequence[str], tasks: Sequence[str]) -> None:
     if not encodings or not tasks:
         missing = "ENCODING is" if tasks else "--task is" if encodings else "ENCODING and --task are"
         raise click.UsageError(f"{missing} missing: a study needs both, or --study FILE")
+
+
+_NAME = r"[A-Za-z_][\w.@]*="  # of a setting or an option, which may be "scheme@label.option"
+
+
+def _entry(text: str) -> tuple[str, dict[str, Any]]:
+    """Label and entry in a study of what ENCODING or ENCODING:NAME=VALUE,NAME=VALUE stands for.
+
+    A comma separates two settings only where a name and "=" follow: grid=4,5,base=10 are two.
+
+    >>> _entry("rope_2d:grid=4,5,heads=2")
+    ('rope_2d:grid=4,5,heads=2', {'encoding': 'rope_2d', 'options': {'grid': (4, 5)}, 'heads': 2})
+    """
+    from fastpe.base.validation import nearest
+    from fastpe.encodings import registry
+    from fastpe.experiments.grid import SETTINGS
+
+    found = None if Path(text).is_file() else re.search(f":(?={_NAME})", text)
+    if found is None:
+        return text, {}
+    name, rest = registry.canonical(text[: found.start()]), text[found.end() :]
+    known = SETTINGS | registry.option_values(name).keys()
+    entry: dict[str, Any] = {"encoding": name, "options": {}}
+    for key, value in _pairs(text, re.split(f",(?={_NAME})", rest)):
+        if key not in known:
+            raise click.UsageError(f"{text}: setting or option {key!r} is unknown; {nearest(key, known)}")
+        if key in entry or key in entry["options"]:
+            raise click.UsageError(f"{text}: {key} is given twice")
+        if key == "test_lengths":
+            entry[key] = list(parse_lengths(value.split(",")))
+        elif key in SETTINGS:
+            entry[key] = _typed(value)
+        else:
+            try:
+                entry["options"][key] = registry.parse_option(name, key, value)
+            except ValueError as error:
+                raise click.UsageError(f"{text}: {error}") from error
+    return f"{name}:{rest}", entry
 
 
 def _pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:

@@ -28,7 +28,8 @@ reported: models measured there (tuned: after interpolation or more training; -:
 `--by year`, place (where they act), needs or use orders."""
 _LEGEND_NEEDS = """
 needs, beside positions: training (of parameters), length (that of training), causal (a mask),
-coordinates (several to a position), graph. `--by use`, year or place orders otherwise."""
+digits (their places in numbers), coordinates (several to a position), graph; the page of an
+encoding says how a run gives the last three. `--by use`, year or place orders otherwise."""
 _WIDEST = 10**4  # characters of a line that nobody sees on a terminal: one encoding, one line
 
 
@@ -124,13 +125,15 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _print_page(name: str, encoding: "Encoding", text: str) -> None:
-    from fastpe.encodings import catalogue
+    from fastpe.encodings import catalogue, needed
 
     click.echo(f"{name}\n\n{text}\n")
     for slot in encoding.slots:
         values = SLOTS[slot].axes
         click.echo(f"slot {slot} {values if values.startswith('(') else f'({values})'}: {SLOTS[slot].acts}")
     click.echo(f"learned: {catalogue.learned(encoding)}")
+    if special := needed.needed(name):
+        click.echo(f"needs: {special[0].words}")
     if encoding.direction == "causal":
         click.echo("made for causal models alone")
     else:
@@ -183,7 +186,7 @@ def _print_theory(name: str, learned: bool) -> None:
 
 
 def _facts(name: str, encoding: "Encoding") -> dict[str, Any]:
-    from fastpe.encodings import catalogue
+    from fastpe.encodings import catalogue, needed
     from fastpe.encodings.encoding import year_of
 
     return {
@@ -201,6 +204,7 @@ def _facts(name: str, encoding: "Encoding") -> dict[str, Any]:
         "causal": catalogue.suits_sequences(encoding),
         "axes": catalogue.coordinates(encoding),
         "needs": list(catalogue.needs(name)),
+        "runs_need": [each.words for each in needed.needed(name)],
         "source": encoding.source,
         "paper": dict(encoding.paper),
         "options": {

@@ -158,6 +158,16 @@ def judge(check: Check) -> Verdict:
 # Encodings
 
 
+def variants(name: str) -> list[dict[str, Any]]:
+    """Options that differ from the defaults one at a time, where they have choices, and the two sets that runs take."""
+    own = registry.get(name)
+    found: list[dict[str, Any]] = [{}, dict(own.paper), dict(own.tested)]
+    for key, option in own.options.items():
+        values = (False, True) if option.kind is bool else option.choices or ()
+        found += [{key: value} for value in values if value != option.default]
+    return found
+
+
 def requests(name: str, dtype: str, *, length: int, small: bool = False, **sizes: int) -> Iterator[Request]:
     """Keywords of `fastpe.build` that reach all of an encoding's code; what it refuses is left out.
 
@@ -171,12 +181,8 @@ def requests(name: str, dtype: str, *, length: int, small: bool = False, **sizes
         if small and option.kind is int and option.default is not None and option.default > max(_FEW, option.minimum)
     }
     sizes = {**sizes, "causal": own.direction == "causal"}
-    variants: list[dict[str, Any]] = [{}, dict(own.paper), dict(own.tested)]
-    for key, option in own.options.items():
-        values = (False, True) if option.kind is bool else option.choices or ()
-        variants += [{key: value} for value in values if value != option.default]
     order = np.argsort(np.arange(length) * 7 % 11, kind="stable")
-    for changed in variants:
+    for changed in variants(name):
         variant = fewer | changed
         (part,) = registry.parse(name, variant)
         axes = own.axes(**part.options)

@@ -7,10 +7,13 @@ arrays         every entry written, and nothing beside it, in arrays of any stri
 pull           the gradients of the reference
 adding         gradients are added to what is there, and what they come from stays as it is
 beyond         past the training length, what `beyond` and `moves` say
+far            finite slots at 64 times the training length, with every option, or an error that says where they end
+needs          several coordinates, a graph or places of digits, where `needs` says so: the slots depend on them
 direction      a model without a mask tells left from right where `direction` says so
 model          outputs, loss and all gradients of a whole model beside `fastpe.reference`
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -22,17 +25,22 @@ from fastpe.base.option import Option
 from fastpe.doctor import diagnosis
 from fastpe.doctor.allowed_error import Difference
 from fastpe.doctor.diagnosis import DTYPES, Check, Request
-from fastpe.encodings import build, combined, encoding, registry
-from fastpe.encodings.encoding import BeyondTrainingLength, Encoding
-from fastpe.encodings.slots import SLOTS, make_spec
+from fastpe.encodings import build, combined, encoding, needed, registry
+from fastpe.encodings.encoding import BeyondTrainingLength, Encoding, Part
+from fastpe.encodings.slots import SLOTS, Spec, make_spec
 from fastpe.model.config import ModelConfig
 from fastpe.model.transformer import Transformer
 
 Array = np.ndarray[Any, Any]
 
 LENGTH, LONG, FAR = 12, 36, 2601
+TRAINED, FARTHEST = 50, 64 * 50
+"""The training length of `fastpe.TrainConfig`, and the length of the check `far`."""
 SIZES: Mapping[str, Any] = {"dim": 24, "heads": 2, "train_length": LENGTH}  # heads 12 wide, that every encoding takes
 _MARK, _WORDS = 7, 16
+_MOST = 2**22  # elements of all slots that the check `far` fills at once
+_GRIDS = {2: (3, 4), 3: (2, 2, 3)}  # of LENGTH cells
+_SPARSE = (0, 1, 2, 5, 12, 50, 51, 100, 200, 400, 700, 1000, 1400, 1800, 2400, 3000, FARTHEST - 1)
 _STALE = 12345  # what an array holds before it is filled
 _OK = Difference(0.0, 0.0)
 
@@ -48,10 +56,11 @@ def checks(key: str) -> tuple[Check, ...]:
     both = {"fill": diagnosis.fill_differences, "arrays": arrays}
     if own.parameters is not Encoding.parameters:
         both |= {"pull": diagnosis.pull_differences, "adding": adding}
-    last = {"beyond": beyond, "direction": direction}
+    last = {"beyond": beyond, "needs": needs, "direction": direction}
     return (
         *(Check(name, "float64", partial(run, key)) for name, run in once.items()),
         *(Check(name, dtype, partial(run, key, dtype)) for name, run in both.items() for dtype in DTYPES),
+        Check("far", "float32", partial(far, key)),  # the narrower type, in which values end first
         *(Check(name, "float64", partial(run, key)) for name, run in last.items()),
         *(Check("model", dtype, partial(model, key, dtype)) for dtype in DTYPES),
     )
@@ -254,6 +263,106 @@ def beyond(key: str) -> Iterator[Difference]:
     if bool(moved) != own.moves(**defaults):
         found = moved or "nothing changes"
         raise CheckFailed(f"length {LENGTH} within length {LONG}: {found}, and `moves` says {not moved}")
+    yield _OK
+
+
+def far(key: str) -> Iterator[Difference]:
+    """At 64 times the training length, every variant: finite slots, unless the encoding refuses that length itself."""
+    own = registry.get(key)
+    for variant in diagnosis.variants(key) if own.beyond != "undefined" else ():
+        (part,) = registry.parse(key, variant)
+        spec = _farthest(part)
+        if spec is None or not combined.slot_shapes((part,), spec):
+            continue
+        sizes: dict[str, Any] = {"dim": spec.dim, "heads": spec.heads, "train_length": TRAINED, "causal": spec.causal}
+        params = build.init(key, **sizes, **variant)
+        # the formula first, where it is cheap: of a fill the guard of own encodings sees its ends alone
+        for reference in (True, False) if own.file else (False,):
+            out = combined.allocate((part,), spec)
+            combined.fill((part,), spec, params, out, reference=reference, finite=False)
+            for slot, array in out.items():
+                _check_far(slot, array, spec, part)
+    yield _OK
+
+
+def _farthest(part: Part) -> Spec | None:
+    """The longest request whose slots are not too large; None where the encoding refuses all of them.
+
+    Slots of all pairs are filled at a few positions up to the farthest one, or, if positions cannot be given, at a
+    shorter length.
+    """
+    causal = part.encoding.direction == "causal"
+    request: Request = {"dim": SIZES["dim"], "heads": SIZES["heads"], "train_length": TRAINED, "causal": causal}
+    axes = part.encoding.axes(**part.options)
+    lengths = [FARTHEST >> halved for halved in range(6)]
+    asked: list[Request] = [{"length": lengths[0]}]
+    sparse = np.repeat(np.array(_SPARSE)[:, None], axes, axis=1)
+    asked.append({"length": len(_SPARSE), "positions": sparse if axes > 1 else sparse[:, 0]})
+    asked += [{"length": length} for length in lengths[1:]]
+    for each in asked:
+        spec = make_spec(**request, **each, axes=axes)
+        try:
+            part.encoding.check(spec, **part.options)
+            shapes = combined.slot_shapes((part,), spec)
+        except ValueError:
+            if each is asked[0]:
+                return None  # it says itself that it ends before
+            continue
+        if sum(math.prod(shape) for shape in shapes.values()) <= _MOST:
+            return spec
+    return None
+
+
+def _check_far(slot: str, array: Array, spec: Spec, part: Part) -> None:
+    """Raise unless all values are finite; the message names the nearest position or distance where one is not."""
+    if array.dtype.kind != "f" or not (bad := np.argwhere(~np.isfinite(array))).size:
+        return
+    names = SLOTS[slot].axes.strip("()").split(", ")
+    front, points = array.ndim - len(names), spec.points()
+    where, far_off = "", np.zeros(len(bad))
+    column = {name: bad[:, front + number] for number, name in enumerate(names)}
+    if "2K+1" in column:
+        where, far_off = "distance", np.abs(column["2K+1"] - array.shape[front + names.index("2K+1")] // 2)
+    elif "N" in column and points.ndim == 1:
+        where, far_off = "position", np.abs(points[column["N"]])
+        if "M" in column:
+            where, far_off = "distance", np.abs(points[column["N"]] - points[column["M"]])
+    nearest = int(far_off.argmin())
+    value, options = array[tuple(bad[nearest])], ", ".join(f"{name}={each}" for name, each in part.options.items())
+    place = f"from {where} {far_off[nearest]:.0f} on" if where else f"at entry {tuple(map(int, bad[nearest]))}"
+    raise CheckFailed(
+        f"slot {slot!r} is {value} {place}, with train_length={spec.train_length}{options and f', options {options}'}: "
+        f"expected finite values up to length {FARTHEST}, or a check that raises fastpe.BeyondTrainingLength"
+    )
+
+
+def needs(key: str) -> Iterator[Difference]:
+    """Whether the slots depend on what `ENCODING.needs` says, or on coordinates where there are several."""
+    own = registry.get(key)
+    defaults = {name: option.default for name, option in own.options.items()}
+    special, params = needed.of(own, defaults), _away(key)
+    axes = own.axes(**defaults)
+    ways: list[dict[str, Any]] = []
+    if special is not None and special.what == "coordinates":
+        if axes == 1:
+            raise CheckFailed("needs is coordinates, but axes() gives 1")
+        places = np.stack([np.arange(LENGTH) // 2**axis % 2 for axis in range(axes)], axis=1)
+        grid = {"grid": _GRIDS[axes]} if "grid" in own.options and axes in _GRIDS else {}
+        shuffled = places[np.random.default_rng(3).permutation(LENGTH)]  # reversed they would have the same distances
+        ways = [{"positions": places, **grid}, {"positions": shuffled, **grid}]
+    elif special is not None and special.what == "graph":
+        star = [node for leaf in range(1, LENGTH) for node in (0, leaf)]
+        path = [node for first in range(LENGTH - 1) for node in (first, first + 1)]
+        ways = [{"edges": tuple(path)}, {"edges": tuple(star)}]
+    elif special is not None:
+        if "table" not in own.slots:
+            raise CheckFailed("needs is digits, but slots have no 'table', whose rows the places of digits choose")
+        ModelConfig(key, positions=f"{special.default}:0-9", vocabulary=16)
+        ways = [{"positions": np.arange(LENGTH)}, {"positions": np.arange(LENGTH)[::-1]}]
+    if ways:
+        one, other = (diagnosis.arrays_of(build.build(key, **_request(key), **way, params=params)) for way in ways)
+        if all(np.array_equal(array, other[slot]) for slot, array in one.items()):
+            raise CheckFailed(f"needs is {special.what if special else axes}, but the slots are the same without")
     yield _OK
 
 

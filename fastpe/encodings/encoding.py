@@ -94,7 +94,7 @@ class Needs(NamedTuple):
 
     Examples
     --------
-    >>> Needs("graph", "the graph is the path 0-1-2-...").what
+    >>> Needs("graph", "the graph is the path from the first token to the last").what
     'graph'
     """
 

@@ -25,6 +25,11 @@ class Needed(NamedTuple):
     needs: Needs
     given: bool
 
+    @property
+    def words(self) -> str:
+        """What is needed, how a run gives it, and what it takes by default, in plain words."""
+        return told(get(self.term), self.needs)
+
     def refusal(self, why: str = "") -> str:
         """The message for a run that does not give what is needed; why: what it gives instead, of digits."""
         if self.needs.what == "digits":
@@ -65,17 +70,17 @@ def of(encoding: Encoding, options: Mapping[str, Any]) -> Needs | None:
 def told(encoding: Encoding, needs: Needs) -> str:
     """What an encoding needs, how a run gives it, and what it takes by default, in plain words.
 
-    >>> told(get("laplacian"), get("laplacian").needs)
-    'a graph, given by option edges; by default the graph is the path 0-1-2-...'
+    >>> told(get("laplacian"), Needs("graph", "the graph is a path"))
+    'a graph: a run gives it by option edges; by default the graph is a path'
     """
     if needs.what == "digits":
-        return f"tokens that are digits, and positions='digits:K'; by default positions={needs.default!r}"
+        return f"tokens that are digits: a run has positions='digits:K', by default {needs.default!r}"
     if needs.what == "graph":
-        found = "a graph, given by option edges"
+        found = "a graph: a run gives it by option edges"
     elif "grid" in encoding.options:
-        found = "positions of several coordinates, given by option grid"
+        found = "positions of several coordinates: a run gives them by option grid"
     else:
-        found = "positions of several coordinates, given by fastpe.build(..., positions=...)"
+        found = "positions of several coordinates, which no task has: fastpe.build takes them"
     return f"{found}; by default {needs.default}" if needs.default else found
 
 

@@ -248,20 +248,21 @@ def varied(study: Study, choices: Mapping[str, Sequence[Any]]) -> Study:
     ['nope heads=1', 'nope heads=2']
     """
     _known("vary", choices)
-    found = {}
+    found, baselines = {}, []
     for label, entry in study.encodings.items():
         for values in itertools.product(*choices.values()):
             own = dict(zip(choices, values, strict=True))
-            found[" ".join([label, *(f"{name}={value}" for name, value in own.items())])] = {**entry, **own}
-    first = next(label for label in found if label.startswith(study.baseline))
-    return replace(study, encodings=found, baseline=first)
+            name = " ".join([label, *(f"{key}={value}" for key, value in own.items())])
+            found[name] = {**entry, **own}
+            baselines += [name] * (label == study.baseline)
+    return replace(study, encodings=found, baseline=baselines[0])
 
 
 def _check(whose: str, config: TrainConfig) -> None:
     """Let every encoding look at its options together, so that what does not go together is said before any run."""
     for part in registry.parse_all(config.encoding, config.options):
         try:
-            part.encoding.check(config.spec(config.train_length), **part.options)
+            part.encoding.check(config.model.spec(config.model.train_length), **part.options)
         except ValueError as error:
             raise ValueError(f"{whose}: {error}") from error
 

@@ -129,6 +129,8 @@ def verdict(study: Study, summary: Summary) -> list[str]:
             )
     if open_:
         found.append(_untold(open_))
+    configs = [study.config_of(task, encoding) for task in study.tasks for encoding in study.encodings]
+    found += dict.fromkeys(f"{need}." for config in configs for need in config.met_needs())
     found.append(
         "All of it holds for these settings alone, and for one length of one task at a time: over all "
         f"{len(every)} comparisons together no chance of error is stated."

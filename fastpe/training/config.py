@@ -346,6 +346,22 @@ class TrainConfig(ModelConfig):
             return False
         return True
 
+    def met_needs(self) -> list[str]:
+        """What the encoding needs beside a plain sequence and does not get by its options, as this run gives it.
+
+        Examples
+        --------
+        >>> TrainConfig("laplacian").met_needs(), TrainConfig("rope").met_needs()
+        (['laplacian: the graph is the path from the first token to the last'], [])
+        """
+        found = []
+        for each in needed(self.encoding, self.options):
+            if each.needs.what == "digits":
+                found.append(f"{each.term}: positions={self.model.positions!r}, the places of digits in their numbers")
+            elif not each.given:
+                found.append(f"{each.term}: {each.needs.default}")
+        return found
+
     @property
     def chosen(self) -> Chosen:
         """The task with all its options."""

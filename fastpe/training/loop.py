@@ -18,7 +18,6 @@ import numpy as np
 
 from fastpe.base import files, validation
 from fastpe.encodings import combined, registry
-from fastpe.encodings.needed import needed
 from fastpe.kernels.threads import threads_for
 from fastpe.model import precision
 from fastpe.model.adam import Adam
@@ -216,11 +215,7 @@ def _remarks(config: TrainConfig) -> tuple[str, ...]:
         training, validation = map(len, text_parts(config))
         told.append(f"{config.data}: {training:,} tokens to train with, {validation:,} to validate with")
         told += [f"{config.data}: {changed}"] if (changed := config.read_text().changed) else []
-    for each in needed(config.encoding, config.options):
-        if each.needs.what == "digits":
-            told.append(f"{each.term}: positions={config.model.positions!r}, places of digits within their numbers")
-        elif not each.given:
-            told.append(f"{each.term}: {each.needs.default}")
+    told += config.met_needs()
     return (*told, *precision.remarks(config), *combined.remarks(parts, config.model.spec(config.model.train_length)))
 
 

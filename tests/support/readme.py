@@ -13,11 +13,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fastpe.encodings.catalogue import Entry
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 LIST = ROOT / "fastpe" / "encodings" / "README.md"
-COLUMNS = ("key", "what it is", "acts on", "learns", "direction", "beyond", "reported", "source")
+COLUMNS = ("key", "what it is", "acts on", "learns", "needs", "direction", "beyond", "reported", "source")
 TABLE = re.compile(r"<!-- table of encodings -->\n(.*?)\n<!-- end of table -->", re.DOTALL)
 
 
@@ -38,12 +42,21 @@ def table() -> str:
             slots = ", ".join(f"`{slot}`" for slot in each.slots) or "nothing"
             file = registry.file_of(each.key)
             cells = (
-                f"[`{each.key}`]({file.parent.name}/{file.name})", each.summary, slots, each.learned, record.direction,
+                f"[`{each.key}`]({file.parent.name}/{file.name})", each.summary, slots, each.learned, _needs(each),
+                record.direction,
                 each.beyond, "-" if each.outcome == "none" else each.outcome, record.source,
             )  # fmt: skip
             rows.append(f"| {' | '.join(cells)} |")
         blocks.append("\n".join(rows))
     return "\n\n".join(blocks)
+
+
+def _needs(each: "Entry") -> str:
+    """What it needs and a plain sequence does not have; in brackets what a run takes by default."""
+    if each.needs is None:
+        return "-"
+    default = f"`{each.needs.default}`" if each.needs.what == "digits" else "a sequence will do"
+    return f"{each.needs.what} ({default})" if each.needs.default else each.needs.what
 
 
 def write() -> None:

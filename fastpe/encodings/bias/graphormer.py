@@ -229,7 +229,7 @@ def _search(begin: Array, neighbours: Array, farthest: int, path: Array) -> None
 ENCODING = Encoding(
     summary="a bias for each shortest-path length in a graph",
     use="other",
-    needs=Needs("graph", "the graph is the path 0-1-2-..."),
+    needs=Needs("graph", "the graph is the path from the first token to the last"),
     slots=("table", "index", "values"),
     options={
         "edges": graphs.EDGES,

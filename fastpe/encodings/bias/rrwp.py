@@ -139,7 +139,7 @@ def _walks(nodes: int, edges: Edges, columns: int, start: int, stop: int) -> Arr
 ENCODING = Encoding(
     summary="random walks between the nodes of a graph",
     use="other",
-    needs=Needs("graph", "the graph is the path 0-1-2-..."),
+    needs=Needs("graph", "the graph is the path from the first token to the last"),
     slots=("table", "scores"),
     options={
         "edges": graphs.EDGES,

@@ -116,7 +116,7 @@ def _error(spec: Spec, *, edges: Edges, count: int, normalisation: str, sign: st
 ENCODING = Encoding(
     summary="eigenvectors of a graph through a trained map",
     use="other",
-    needs=Needs("graph", "the graph is the path 0-1-2-..."),
+    needs=Needs("graph", "the graph is the path from the first token to the last"),
     slots=("table",),
     options={
         "edges": graphs.EDGES,

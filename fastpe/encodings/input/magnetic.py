@@ -179,7 +179,7 @@ def _turned(part: Part) -> Part:
 ENCODING = Encoding(
     summary="eigenvectors of a directed graph, a trained map",
     use="other",
-    needs=Needs("graph", "the graph is the directed path 0>1>2>..."),
+    needs=Needs("graph", "the graph is the directed path from the first token to the last"),
     slots=("table",),
     options={
         "edges": graphs.ARCS,

@@ -168,7 +168,7 @@ def _of_graph(matrix: Any, steps: int) -> Array:
 ENCODING = Encoding(
     summary="return probabilities of random walks on a graph",
     use="other",
-    needs=Needs("graph", "the graph is the path 0-1-2-..."),
+    needs=Needs("graph", "the graph is the path from the first token to the last"),
     slots=("table",),
     options={
         "edges": graphs.EDGES,
