@@ -70,7 +70,9 @@ def test_a_list_by_needs_says_what_each_needs():
             assert needed == (list(catalogue.needs(key)) or ["-"])
             assert group == (needed[-1] if needed != ["-"] else "")
     assert sorted(seen) == sorted(list_encodings())
-    assert [seen[key] for key in ("nope", "t5", "learned", "fire", "abacus", "rope_2d", "rwse")] == list(catalogue.NEEDS)
+    assert [seen[key] for key in ("nope", "t5", "learned", "fire", "abacus", "rope_2d", "rwse")] == list(
+        catalogue.NEEDS
+    )
 
 
 def test_the_list_alone_says_what_to_try_for_a_causal_model_of_longer_sequences():

@@ -5,6 +5,8 @@ import json
 import pytest
 from command_line import fastpe, refused
 
+from fastpe.experiments.study import Study
+
 pytestmark = pytest.mark.usefixtures("folder")
 
 SIZES = {"width": 8, "hidden": 8, "layers": 1, "train_length": 4, "samples": 16, "epochs": 1, "batch": 8}
@@ -132,3 +134,44 @@ def test_a_plan_says_that_its_seeds_are_too_few(seeds, said):
     result = fastpe("compare", "alibi", "rope", "nope", "--task", "reverse", "--seeds", seeds, "--dry-run",
                     "--set", "samples=8", "--set", "epochs=1")  # fmt: skip
     assert (result.exit_code, line in result.stdout) == (0, said)
+
+
+def test_an_encoding_has_settings_and_options_of_its_own(folder):
+    own = ["abacus:positions=digits:20", "alibi:slope=0.5,heads=2", "rope_2d:grid=1,9,norm=layernorm", "rope*1,nope"]
+    words = ["compare", "nope", "abacus", *own, "--task", "addition", *SMALL, "--baseline", own[0], "--seeds", "1"]
+    found = fastpe(*words, "--out", "study")
+    assert found.exit_code == 0, found.output
+    assert "abacus: positions='digits:99:0-1', the places of digits in their numbers." in found.stdout
+    assert "abacus: positions='digits:20:0-1', the places of digits in their numbers." in found.stdout
+    assert "abacus: positions='digits:99:0-1'" in found.stderr
+    study = Study.read(folder / "study" / "study.toml")
+    assert study.baseline == own[0]
+    assert list(study.encodings) == ["nope", "abacus", *own[:3], "rope*1,nope"]
+    assert study.encodings[own[0]] == {"encoding": "abacus", "positions": "digits:20"}
+    assert study.encodings[own[1]] == {"encoding": "alibi", "options": {"slope": 0.5}, "heads": 2}
+    assert study.encodings[own[2]] == {"encoding": "rope_2d", "options": {"grid": [1, 9]}, "norm": "layernorm"}
+
+
+@pytest.mark.parametrize(
+    ("encoding", "said"),
+    [
+        ("abacus:position=digits:20", "setting or option 'position' is unknown; did you mean 'positions'?"),
+        ("alibi:slop=1", "alibi:slop=1: setting or option 'slop' is unknown; did you mean 'slope'?"),
+        ("alibi:slope=steep", "alibi:slope=steep: option 'slope' must be a finite number"),
+        ("alibi:heads=2,heads=4", "alibi:heads=2,heads=4: heads is given twice"),
+        ("alibi:heads=", "alibi:heads= must be KEY=VALUE, not 'heads='"),
+        ("alibbi:heads=2", "encoding 'alibbi' is unknown; did you mean 'alibi'?"),
+        ("alibi:seed=2", "setting or option 'seed' is unknown"),
+        ("rope_2d", "encoding 'rope_2d' needs positions of several coordinates, and a task's sequences have one: "),
+        ("rope_2d:grid=2,2", "rope_2d:grid=2,2 on addition: option 'grid' must be 2 sides whose product is 9"),
+        ("abacus:positions=usual", "encoding 'abacus' needs positions='digits:K', as in 'digits:99', not 'usual'"),
+    ],
+)
+def test_what_is_wrong_with_an_encoding_is_said_before_any_run(encoding, said, folder):
+    assert said in refused(2, "compare", "nope", encoding, "--task", "addition", *SMALL)
+
+
+def test_a_study_in_a_file_is_held_to_what_encodings_need(folder):
+    (folder / "study.toml").write_text("seeds = 1\n[encoding.geodesic]\n[task.addition]\n")
+    said = refused(2, "compare", "--study", "study.toml")
+    assert "geodesic on addition: encoding 'geodesic' needs positions of several coordinates" in said

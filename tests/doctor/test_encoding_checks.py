@@ -53,6 +53,68 @@ def test_each_fault_is_found(tmp_path, change, check, note):
     assert note in found[check]
 
 
+UNDERFLOW = "np.log(np.exp(-params['slope'][:, None] * _distances(spec, 2 * power)))"
+BOUNDED = """
+
+def check(spec, *, power):
+    if spec.length > 700:
+        raise fastpe.BeyondTrainingLength("it ends at 700")
+
+
+def _distances"""
+TABLE = """import numpy as np
+import fastpe
+
+
+def reference(spec, params, *, rate):
+    points = spec.points()
+    with np.errstate(all="ignore"):
+        return {"table": np.tile(np.exp(rate * points)[:, None] - np.exp(rate * points)[:, None], (1, spec.dim))}
+
+
+ENCODING = fastpe.Encoding(slots=("table",), options={"rate": fastpe.Option(0.5, "its rate", float)})
+"""
+
+
+def test_values_that_end_far_out_are_found(tmp_path):
+    """The formula underflows at a distance of 1491 (exp(-745.5) is 0), and overflows at position 1420."""
+    steep = ("rng.uniform(spec.heads)", "0.5 + 0 * rng.uniform(spec.heads)")
+    formula = ('-params["slope"][:, None] * _distances(spec, power)', UNDERFLOW)
+    found = failures(tmp_path, formula, steep)["far"]
+    assert found.startswith("slot 'bias' is -inf from distance 1491 on, with train_length=50, options power=0.5: ")
+    bounded = write(tmp_path, formula, steep, ("\n\ndef _distances", BOUNDED), name="bounded.py")
+    assert judge(far_check(fastpe.register(bounded))).passed
+    found = judge(far_check(fastpe.register(write(tmp_path, text=TABLE, name="growing.py"))))
+    assert found.note.startswith("slot 'table' is nan from position 1420 on, with train_length=50, options rate=0.5: ")
+
+
+def far_check(key):
+    return next(check for check in encoding_checks.checks(key) if check.name == "far")
+
+
+@pytest.mark.parametrize("what", ["coordinates", "graph", "digits"])
+def test_a_need_that_the_slots_do_not_depend_on_is_found(tmp_path, what):
+    default = ', "digits:9"' if what == "digits" else ""
+    declared = {
+        "coordinates": "axes=lambda **options: 2,",
+        "graph": 'options={"edges": fastpe.Option(None, "a graph", tuple, optional=True)},',
+        "digits": "",
+    }
+    text = f"""import numpy as np
+import fastpe
+
+
+def reference(spec, params, **options):
+    return {{"table": np.ones((spec.length, spec.dim))}}
+
+
+ENCODING = fastpe.Encoding(slots=("table",), {declared[what]} needs=fastpe.Needs({what!r}{default}))
+"""
+    key = fastpe.register(write(tmp_path, text=text, name=f"{what}.py"))
+    (check,) = [check for check in encoding_checks.checks(key) if check.name == "needs"]
+    assert judge(check).note == f"needs is {what}, but the slots are the same without"
+
+
 def test_what_is_unsaid_is_remarked(tmp_path):
     change = ('summary="a learned penalty, a power of the distance"', f'summary="{"long " * 12}"')
     fastpe.register(write(tmp_path, change, ("- `power`: of the distance.\n", ""), ("Source: an own", "An own")))

@@ -25,7 +25,13 @@ configs = st.builds(
     heads=st.integers(1, 16),
     head_width=small,
     # the others are refused: a running sum has no digits, no coordinates
-    encoding=st.sampled_from([name for name in list_encodings() if all(each.needs.what != "digits" and each.needs.default for each in needed(name))]),
+    encoding=st.sampled_from(
+        [
+            name
+            for name in list_encodings()
+            if all(each.needs.what != "digits" and each.needs.default for each in needed(name))
+        ]
+    ),
     layers=small,
     hidden=small,
     causal=st.booleans(),
