@@ -4,8 +4,9 @@
 
 p is the place within a run of digits, 1, 2, ..., and 0 for what is no digit: a model's setting
 ``positions="digits:K"`` finds it, with a table of 1024 rows. In a training step one number of 0 .. K is added to all
-places of digits, so that rows of numbers longer than any of training are trained too. By any other setting it is a
-`learned` table with other initial values.
+places of digits, so that rows of numbers longer than any of training are trained too. `fastpe train` and `fastpe
+compare` take ``"digits:99"``, the authors' K, unless they are given another, and refuse other positions and tasks
+without digits. `fastpe.build` and a model of any other setting have a `learned` table with other initial values.
 
 Source: McLeish et al. 2024, "Transformers Can Do Arithmetic with the Right Embeddings" (arXiv:2405.17399), section 3,
 and released code (mcleish7/arithmetic, abacus.py): initial values N(0, 1).
