@@ -234,7 +234,7 @@ def _entry(text: str) -> tuple[str, dict[str, Any]]:
     found = None if Path(text).is_file() else re.search(f":(?={_NAME})", text)
     if found is None:
         return text, {}
-    name, rest = registry.canonical(text[: found.start()]), text[found.end() :]
+    name, rest = registry.canonical(registry.resolve(text[: found.start()])), text[found.end() :]
     known = SETTINGS | registry.option_values(name).keys()
     entry: dict[str, Any] = {"encoding": name, "options": {}}
     for key, value in _pairs(text, re.split(f",(?={_NAME})", rest)):
