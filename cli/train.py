@@ -84,7 +84,8 @@ def _setting(flag: str, name: str, kind: Any, text: str, **more: Any) -> Callabl
     "--positions", "positions", str,
     "By default what the encoding needs, or 'usual'; 'random:L': other positions, drawn from 0 .. L-1, at every step; "
     "'float:L': real ones; 'pose:L': with a gap; 'offset:L': a table of L rows, in which training sequences begin "
-    "anywhere; or by the tokens: 'digits:K': the place within a number, plus 0 .. K in training (Abacus); 'coupled:L': a digit's significance, up to L; "
+    "anywhere; or by the tokens: 'digits:K': the place within a number, plus 0 .. K in training (Abacus); "
+    "'coupled:L': a digit's significance, up to L; "
     "'documents:SEP': begun anew behind tokens SEP (10, or 3,5-7; 'documents:SEP:first': with them), where attention "
     "stops; 'segments:SEP': place in the segment, and number of segments (BiPE).",
 )  # fmt: skip
