@@ -108,7 +108,7 @@ class Banded(Transformer):
             raise ValueError(f"bands need angles that are positions times frequencies, not those of {part.scheme!r}")
         sizes = {"dim": self.config.width, "heads": self.config.heads, "causal": self.config.causal}
         return bands.frequencies(
-            part.scheme.partition("@")[0], length, train_length=self.config.train_length, **sizes, **part.options
+            part.scheme.partition("@")[0], length, train_length=self.config.made_for, **sizes, **part.options
         )
 
     def _outputs(self, rows: Array, lengths: Array, threads: int | None, draw: int) -> Array:

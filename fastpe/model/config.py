@@ -23,6 +23,8 @@ DTYPES = ("float32", "float64")
 PRECISIONS = ("float32", "bfloat16")
 INITS = ("uniform", "xavier_uniform", "xavier_normal", "fan_in_normal", "small_normal")
 TABLE_SCALES = ("defined", "rms", "unit")
+IF_SET = {"stored": "if set"}
+"""Metadata of a setting that is stored only where it is not None: files from before it existed stay as they are."""
 MOST_TOKENS = 2**24  # kernels get tokens as float32 or float64: up to here every whole number is one
 
 
@@ -125,6 +127,10 @@ class ModelConfig:
         ``3,5-7``; ``"documents:SEP:first"``: it begins a document. ``"segments:SEP"`` (BiPE): the place within the
         segment for the table, the number of segments before for rotations and, in a causal model, ALiBi. See
         `fastpe.model.positions`.
+    encoding_length : int, optional
+        Length in positions that the encoding is made for, if it is not `train_length`: its constants and the rows of
+        its tables follow from it. A model that is trained further at another length keeps its encoding this way (see
+        `TrainConfig.starting_from`).
 
     Raises
     ------
@@ -166,6 +172,7 @@ class ModelConfig:
     table_scale: str = "defined"
     start: float = 0.0
     positions: str = "usual"
+    encoding_length: int | None = field(default=None, metadata=IF_SET)
 
     def __post_init__(self) -> None:
         self._set("encoding", registry.canonical(registry.resolve(self.encoding)))
@@ -198,6 +205,8 @@ class ModelConfig:
         self._set("table_scale", choice("table_scale", self.table_scale, TABLE_SCALES))
         self._set("start", real("start", self.start))
         self._set("positions", canonical(self.positions, self.train_length))
+        if self.encoding_length is not None:
+            self._set("encoding_length", whole("encoding_length", self.encoding_length, 1))
         self._check_tokens()
 
     def _check_layers(self, name: str, pattern: str, count: int) -> None:
@@ -234,13 +243,22 @@ class ModelConfig:
         """By which positions follow from tokens; None where they do not."""
         return rule_of(self.positions)
 
+    @property
+    def made_for(self) -> int:
+        """Length in positions that the encoding is made for.
+
+        >>> ModelConfig("rope", train_length=200, encoding_length=50).made_for
+        50
+        """
+        return self.position_range or self.encoding_length or self.train_length
+
     def spec(self, length: int, positions: Any = None) -> Spec:
         """What the encoding is built for at `length` positions; where they are drawn, they are to be given."""
         return make_spec(
             length,
             dim=self.width,
             heads=self.heads,
-            train_length=self.position_range or self.train_length,
+            train_length=self.made_for,
             causal=self.causal,
             positions=positions,
             start=self.start,
@@ -250,15 +268,18 @@ class ModelConfig:
     def spec_of(self, part: Part, length: int) -> Spec:
         """What one term of the encoding is built for: of a table all rows from which a rule chooses."""
         rows = self.rule.rows if self.rule is not None and "table" in part.encoding.slots else 0
-        return replace(self, positions="usual", train_length=rows).spec(rows) if rows else self.spec(length)
+        if not rows:
+            return self.spec(length)
+        return replace(self, positions="usual", train_length=rows, encoding_length=None).spec(rows)
 
     def to_dict(self) -> dict[str, Any]:
         """All settings as plain JSON values; `from_dict` is its inverse."""
-        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+        stored = ((f, getattr(self, f.name)) for f in fields(self) if f.compare)
+        return {f.name: _plain(value) for f, value in stored if value is not None or not f.metadata}
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
-        """Build from what `to_dict` returned; every setting must be there and no other.
+        """Build from what `to_dict` returned: no setting may be missing or unknown.
 
         Settings may come from a stranger's file: names must be keys, and a path is refused.
 
@@ -275,13 +296,14 @@ class ModelConfig:
         """
         if not isinstance(settings, Mapping):
             raise TypeError(f"a configuration must be a mapping of names to values, not {settings!r}")
-        known = [f.name for f in fields(cls)]
+        stored = [f for f in fields(cls) if f.compare]
+        known = [f.name for f in stored]
         for name in settings:
             if name not in known:
                 raise ValueError(
                     f"setting {name!r} is unknown; {nearest(str(name), known, f'help({cls.__name__}) lists them')}"
                 )
-        if missing := [name for name in known if name not in settings]:
+        if missing := [f.name for f in stored if f.name not in settings and not f.metadata]:
             raise ValueError(f"a configuration lacks {', '.join(missing)}")
         return cls(**{**settings, **cls._known_names(settings)})
 

@@ -62,7 +62,7 @@ class ModelEncoding:
         pattern = registry.parse_layers(config.encoding, config.options)
         self._of_layers = [pattern[layer % len(pattern)] for layer in range(config.layers)]
         self._patterned = len(pattern) > 1
-        self._made_for = config.spec(config.position_range or config.train_length)
+        self._made_for = config.spec(config.made_for)
         self._specs: dict[int, Spec] = {}
         self._draws: dict[int, int | str] = {}
         self._arrays: dict[int, dict[str, Any]] = {}

@@ -52,9 +52,10 @@ class EncodingByRule:
         steps = self._steps(parts, spec)
         self._check({scheme: slots for scheme, slots in filled.items() if scheme not in steps}, bool(steps))
         tables = {scheme for scheme, slots in filled.items() if "table" in slots}
-        rows = self._rule.rows or config.train_length
-        self._table = ModelEncoding(_only(config, tables, rows)) if tables else None
-        self._rest = ModelEncoding(_only(config, filled.keys() - tables - steps.keys(), config.train_length))
+        rows = self._rule.rows or config.made_for
+        self._table = ModelEncoding(_only(config, tables, rows, None)) if tables else None
+        rest = filled.keys() - tables - steps.keys()
+        self._rest = ModelEncoding(_only(config, rest, config.train_length, config.encoding_length))
         both = [each for each in (self._table, self._rest) if each is not None]
         self.initial = {name: value for each in both for name, value in each.initial.items()}
         self.gates = self._gates(steps)
@@ -218,7 +219,7 @@ def encoding_of(config: ModelConfig) -> ModelEncoding | EncodingByRule:
     return ModelEncoding(config) if config.rule is None else EncodingByRule(config)
 
 
-def _only(config: ModelConfig, kept: Collection[str], train_length: int) -> ModelConfig:
+def _only(config: ModelConfig, kept: Collection[str], train_length: int, encoding_length: int | None) -> ModelConfig:
     """These settings with some terms of the encoding alone, at usual positions."""
     items = [
         "+".join(term for term in (each.strip() for each in item.split("+")) if term in kept) or "nope"
@@ -228,4 +229,5 @@ def _only(config: ModelConfig, kept: Collection[str], train_length: int) -> Mode
         name: value for name, value in config.options.items() if "." not in name or name.partition(".")[0] in kept
     }
     options = options if kept else {}
-    return replace(config, encoding=shortest(items), options=options, positions="usual", train_length=train_length)
+    lengths = {"train_length": train_length, "encoding_length": encoding_length}
+    return replace(config, encoding=shortest(items), options=options, positions="usual", **lengths)

@@ -295,7 +295,7 @@ def begins_alike(model: Transformer, first: int, last: int) -> bool:
     scales positions by the length does so everywhere, or from the training length on.
     """
     edges = {first, first + 1, first + 2, (first + last) // 2, last - 1}
-    edges |= {model.config.train_length + i for i in (-1, 0, 1, 2)}
+    edges |= {made_for + i for made_for in (model.config.train_length, model.config.made_for) for i in (-1, 0, 1, 2)}
     longest = model.slots(last)
     return all(_begins(model.slots(length), longest, length) for length in sorted(edges) if first <= length < last)
 

@@ -90,6 +90,11 @@ def of(file: TensorFile, config: ModelConfig) -> Transformer:
 def _check_sizes(file: TensorFile, config: ModelConfig) -> None:
     if config.layers > len(file.shapes):
         raise damaged(file.path, f"it does not fit its configuration: it has no {config.layers} layers")
+    compare(file, {name: (shape, np.dtype(config.dtype)) for name, shape in shapes_of(config).items()})
+
+
+def shapes_of(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Shape of every parameter of the model by name, found without building the model."""
     expected = parameter_shapes(config)
     for part in registry.parse_all(config.encoding, config.options):
         spec = config.spec_of(part, 1)
@@ -98,8 +103,7 @@ def _check_sizes(file: TensorFile, config: ModelConfig) -> None:
         for name, shape in part.encoding.parameters(spec, **part.options).items():
             owners = [f"layers.{layer}." for layer in range(config.layers)] if name in part.encoding.per_layer else [""]
             expected |= {f"{owner}encoding.{part.scheme}.{name}": shape for owner in owners}
-    dtype = np.dtype(config.dtype)
-    compare(file, {name: (shape, dtype) for name, shape in expected.items()})
+    return expected
 
 
 def compare(file: TensorFile, expected: Mapping[str, tuple[tuple[int, ...], np.dtype]]) -> None:

@@ -21,14 +21,20 @@ from typing import IO, Any
 
 import numpy as np
 
-from fastpe.base import files, validation
+from fastpe.base import files, stored, validation
 from fastpe.text.vocabulary import MOST_CHARACTERS, UnknownSymbols, Vocabulary, named
 
 Array = np.ndarray[Any, Any]
 
+_Files = tuple[bool, tuple[tuple[str, tuple[int, ...]], ...]]  # whether they are a folder's; path and signature of each
+
 _PIECE = 2**20  # bytes that are read at a time
 _MARK = "\ufeff"  # a byte order mark
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}
+
+
+class TextNotFound(ValueError):
+    """No place that was looked at has the text with a given SHA-256."""
 
 
 class NoSeparator(ValueError):
@@ -88,7 +94,18 @@ class Corpus:
         return int(inside[np.argmin(np.abs(inside - cut))]) if len(inside) else cut
 
 
-_last: tuple[tuple[Any, ...], Corpus] | None = None  # a run's settings and its training read the same text
+@dataclass(frozen=True)
+class _Read:
+    """The text that was read last: the settings of a run and its training read the same one."""
+
+    files: _Files
+    kind: str
+    separator: str
+    vocabulary: Vocabulary | None  # that was asked for
+    corpus: Corpus
+
+
+_last: _Read | None = None
 
 
 def read(path: str | Path, kind: str = "bytes", separator: str = "", vocabulary: Vocabulary | None = None) -> Corpus:
@@ -128,26 +145,104 @@ def read(path: str | Path, kind: str = "bytes", separator: str = "", vocabulary:
     """
     global _last
     given = validation.path("data", path)
+    if kind == "bytes" and vocabulary is None:
+        vocabulary = Vocabulary()
     kind = validation.choice("tokens", kind, ("bytes", "characters"))
     if vocabulary is not None and vocabulary.kind != kind:
         raise ValueError(f"tokens must be {vocabulary.kind!r}, as the vocabulary has them, not {kind!r}")
-    try:
-        found = _files(given)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"data {given}: there is no such file or folder") from None
-    key = (kind, separator, vocabulary, *((str(each), _signature(each)) for each in found))
-    if _last is not None and _last[0] == key:
-        return _last[1]
-    inside = given.is_dir()
+    found, inside = _found(given)
+    key = _key(found, inside)
+    if _last is not None and (_last.files, _last.kind, _last.separator) == (key, kind, separator):
+        if vocabulary == _last.vocabulary or vocabulary == _last.corpus.vocabulary:
+            return _last.corpus
     if inside:
         _refuse_binaries(found)
     if not any(each.stat().st_size for each in found):
         raise ValueError(f"data {given} is empty")
-    if kind == "characters" and vocabulary is None:
-        vocabulary = _vocabulary_of(found)
-    corpus = _encoded(given, found, vocabulary or Vocabulary(), separator, inside)
-    _last = key, corpus
+    own = _vocabulary_of(found) if vocabulary is None else vocabulary
+    corpus = _encoded(given, found, own, separator, inside)
+    _last = _Read(key, kind, separator, vocabulary, corpus)
     return corpus
+
+
+def read_known(
+    places: Sequence[str | Path], digest: str, kind: str = "bytes", separator: str = "",
+    vocabulary: Vocabulary | None = None,
+) -> Corpus:  # fmt: skip
+    """Read the text with a known SHA-256 from the first place that has it.
+
+    The places may come from a file that somebody else wrote. So a text there is decoded, and an error may quote it,
+    only after its SHA-256 was compared; until then its bytes are hashed and nothing else.
+
+    Parameters
+    ----------
+    places : sequence of str or pathlib.Path
+    digest : str
+    kind, separator, vocabulary
+        As for `read`.
+
+    Raises
+    ------
+    TextNotFound
+        If no place has the text; the message names each of them, and the SHA-256.
+    ValueError, OSError
+        As `read` does.
+
+    Examples
+    --------
+    >>> read_known(["nowhere.txt"], "0" * 8)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    fastpe.text.corpus.TextNotFound: data: no text with the SHA-256 00000000 was found: nowhere.txt does not exist...
+    """
+    reasons = []
+    for place in dict.fromkeys(map(str, places)):
+        try:
+            known = _digest_at(Path(place)) == digest
+            reason = "has another SHA-256"
+        except (FileNotFoundError, NotADirectoryError):
+            known, reason = False, "does not exist"
+        except OSError as error:
+            known, reason = False, f"cannot be read ({error.strerror or error})"
+        except ValueError:  # its message says what a folder holds
+            known, reason = False, "is not a file or a folder of files"
+        if known:
+            corpus = read(place, kind, separator, vocabulary)
+            if corpus.digest == digest:
+                return corpus
+            reason = "changed while it was read"
+        reasons.append(stored.printable(f"{place} {reason}"))
+    raise TextNotFound(
+        f"data: no text with the SHA-256 {stored.cut(digest, 64)} was found: {'; '.join(reasons)}. Give its path with "
+        "--data (in Python: data)"
+    )
+
+
+def _found(path: Path) -> tuple[list[Path], bool]:
+    """The files of a text, and whether they are those of a folder."""
+    try:
+        return _files(path), path.is_dir()
+    except FileNotFoundError:
+        raise FileNotFoundError(f"data {path}: there is no such file or folder") from None
+
+
+def _key(found: Sequence[Path], inside: bool) -> _Files:
+    return inside, tuple((str(each), _signature(each)) for each in found)
+
+
+def _digest_at(path: Path) -> str:
+    """SHA-256 of the text at a path, of which nothing is decoded."""
+    found, inside = _found(path)
+    if _last is not None and _last.files == _key(found, inside):
+        return _last.corpus.digest
+    digests = []
+    for each in found:
+        _refuse_devices(each)
+        digest = hashlib.sha256()
+        for piece in _pieces(each):
+            digest.update(piece)
+        digests.append(digest.hexdigest())
+    return _joined(path, found, digests, inside)
 
 
 def _files(path: Path) -> list[Path]:
@@ -191,10 +286,14 @@ def _pieces(path: Path) -> Iterator[bytes]:
 def _refuse_binaries(found: Sequence[Path]) -> None:
     """A folder that was taken for one of texts is better known before a model has learned pictures."""
     for path in found:
-        if not path.is_file():
-            raise ValueError(f"data: {path} is a pipe or a device: name a folder of texts alone")
+        _refuse_devices(path)
         if any(b"\0" in piece for piece in _pieces(path)):
             raise ValueError(f"data: {path} is no text, it has zero bytes: name a folder of texts alone, or one file")
+
+
+def _refuse_devices(path: Path) -> None:
+    if not path.is_file():
+        raise ValueError(f"data: {path} is a pipe or a device: name a folder of texts alone")
 
 
 class _Cleaner:
@@ -271,12 +370,16 @@ def _encoded(path: Path, found: Sequence[Path], vocabulary: Vocabulary, separato
         if not len(ends):
             raise NoSeparator(f"separator {separator!r} does not occur in {path}")
         documents = np.unique(np.concatenate([documents, ends]))
-    digest = digests[0]
-    if inside:
-        names = (each.relative_to(path).as_posix() for each in found)
-        listed = "".join(f"{own}  {name}\n" for own, name in zip(digests, names, strict=True))
-        digest = hashlib.sha256(listed.encode("utf-8", "surrogateescape")).hexdigest()
-    return Corpus(str(path), vocabulary, tokens, documents, digest, " and ".join(sorted(changed)))
+    return Corpus(str(path), vocabulary, tokens, documents, _joined(path, found, digests, inside), " and ".join(sorted(changed)))
+
+
+def _joined(path: Path, found: Sequence[Path], digests: Sequence[str], inside: bool) -> str:
+    """SHA-256 of a text from those of its files."""
+    if not inside:
+        return digests[0]
+    names = (each.relative_to(path).as_posix() for each in found)
+    listed = "".join(f"{own}  {name}\n" for own, name in zip(digests, names, strict=True))
+    return hashlib.sha256(listed.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _encode_file(path: Path, vocabulary: Vocabulary, room: IO[bytes], changed: set[str]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from fastpe.base.validation import at_least_zero, choice, named_arguments, path, positive, truth, whole
 from fastpe.encodings import combined, registry
 from fastpe.encodings.needed import needed
-from fastpe.model.config import ModelConfig, Options
+from fastpe.model.config import IF_SET, ModelConfig, Options
 from fastpe.model.positions import canonical
 from fastpe.tasks import sizes
 from fastpe.tasks.registry import TASKS, choose
@@ -82,7 +82,14 @@ class TrainConfig(ModelConfig):
     target_scale : {"one", "train", "root_train", "position", "length"}
         What the targets are multiplied by, see `fastpe.tasks.targets.factors`; errors are in that unit.
     digest, alphabet : str, optional
-        Of a text, SHA-256 and characters: as they are found, if they are not given.
+        SHA-256 and characters of a text. By default those of the text that `data` names. With an `alphabet` alone, the
+        text may have no other characters.
+    text_places : tuple of str, optional
+        Where to look for the text with this `digest`, in this order. By default `data` alone. The places are not stored
+        and not compared: they do not change what a run computes.
+    start_from, start_digest : str, optional
+        The run folder or the model file whose weights the training starts with, as it was named, and the SHA-256 of
+        these weights. `TrainConfig.starting_from` sets both.
 
     positions : str, optional
         As in `ModelConfig`. By default what the encoding needs, see `fastpe.Needs` (of ``"abacus"`` that is
@@ -130,6 +137,9 @@ class TrainConfig(ModelConfig):
     digest: str | None = None
     alphabet: str | None = None
     positions: str = None  # type: ignore[assignment] # by the encoding, see `_check_needs`
+    text_places: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    start_from: str | None = field(default=None, metadata=IF_SET)
+    start_digest: str | None = field(default=None, metadata=IF_SET)
 
     def __post_init__(self) -> None:
         asked = self.positions
@@ -162,6 +172,10 @@ class TrainConfig(ModelConfig):
                 f"test_lengths must have at most {self.position_range} positions, from which "
                 f"positions={self.positions!r} draws, not {longest}"
             )
+        if (self.start_from is None) != (self.start_digest is None):
+            raise ValueError("start_from needs start_digest: TrainConfig.starting_from sets both")
+        if self.start_from is not None:
+            self._set("start_from", str(path("start_from", self.start_from)))
         _ = self.model  # the sizes that follow from the task
 
     def _check_tokens(self) -> None:
@@ -210,15 +224,16 @@ class TrainConfig(ModelConfig):
             return
         data = self.data if self.data is not None else "fixed" if kind == "numbers" else "fresh"
         self._set("data", choice("data", data, DATA))
-        for name in ("digest", "alphabet"):
-            if getattr(self, name) is not None:
+        for name in ("digest", "alphabet", "text_places"):
+            if getattr(self, name):
                 raise ValueError(f"{name} is of a text: task {self.task!r} has none, not {getattr(self, name)!r}")
 
     def _check_text(self) -> None:
-        """The vocabulary that the text has, and which text it is: read, unless that is known."""
+        """Find out which text it is and which characters it has, unless both are known."""
         if self.data is None:
             raise ValueError("data must be a file, or a folder of files, for task 'text', not None")
         self._set("data", str(path("data", self.data)))
+        self._set("text_places", tuple(str(path("text_places", each)) for each in self.text_places))
         if self.digest is None or self.alphabet is None:
             found = self.read_text()
             self._set("digest", found.digest)
@@ -227,11 +242,14 @@ class TrainConfig(ModelConfig):
             raise TypeError(f"digest and alphabet must be str, not {self.digest!r}, {self.alphabet!r}")
 
     def read_text(self) -> "Corpus":
-        """The text, as it is now. Raises as `fastpe.text.corpus.read` does."""
+        """The text. Raises as `fastpe.text.corpus.read` and, where `digest` is known, `read_known` do."""
         from fastpe.text import corpus  # NumPy comes with it
 
         options = self.chosen.options
-        return corpus.read(self.data, options["tokens"], options["separator"])
+        how = options["tokens"], options["separator"], None if self.alphabet is None else self.symbols
+        if self.digest is None:
+            return corpus.read(self.data, *how)
+        return corpus.read_known(self.text_places or (self.data,), self.digest, *how)
 
     @property
     def symbols(self) -> "Vocabulary | None":
@@ -291,6 +309,57 @@ class TrainConfig(ModelConfig):
         {'slope': 0.5}
         """
         return cls(encoding, dict(options or {}), **settings)._with_preset("paper")
+
+    @classmethod
+    def starting_from(
+        cls, run: Any, encoding: str | None = None, options: Mapping[str, Any] | None = None, **settings: Any
+    ) -> "TrainConfig":
+        """The settings of a new run that starts with the weights of another run.
+
+        Settings that are not given are chosen as follows. The model and its encoding are those of `run`, and so are the
+        task and its lengths, and the text with its characters. All other settings, such as `epochs`, `lr` and `seed`,
+        have the defaults of `TrainConfig`. The optimizer starts at step 0.
+
+        These settings may change: `encoding`, `options`, `train_length`, `positions`, `sight`, `dropout`, `precision`,
+        and all settings that are not the model's. A new encoding must have parameters with the same names and shapes;
+        so `rope` may become `rope_yarn`, which then has the same `base`, `pairs` and `rotated`. The encoding stays made
+        for the length that it is made for in `run` (`encoding_length`): the `factor` of `rope_yarn` and its kind counts
+        from there. The table of `learned` is resized if the new length is longer, as `fastpe.resize` does it.
+
+        Parameters
+        ----------
+        run : str or pathlib.Path
+            A run folder whose training is finished, or a model file.
+        encoding, options, **settings
+            As for `TrainConfig`.
+
+        Returns
+        -------
+        TrainConfig
+
+        Raises
+        ------
+        ValueError, TypeError
+            If a setting contradicts the weights, the model file is damaged, or as `TrainConfig` does.
+        OSError
+            If `run` does not exist, or its training is not finished.
+
+        Examples
+        --------
+        >>> import tempfile, fastpe
+        >>> small = {"width": 8, "hidden": 8, "samples": 64, "epochs": 1, "test_sequences": 10}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = fastpe.train(TrainConfig("rope", train_length=8, **small), out=f"{folder}/short", progress=False)
+        ...     config = TrainConfig.starting_from(
+        ...         f"{folder}/short", "rope_yarn", {"factor": 4.0}, train_length=32, samples=64, epochs=1
+        ...     )
+        ...     long = fastpe.train(config, progress=False)
+        >>> config.width, config.train_length, config.encoding_length, config.options
+        (8, 32, 8, {'pairs': 'interleaved', 'factor': 4.0})
+        """
+        from fastpe.training import starting_weights  # NumPy comes with it
+
+        return starting_weights.settings(starting_weights.read(path("run", run)), encoding, options or {}, settings)
 
     @classmethod
     def _known_names(cls, settings: Mapping[str, Any]) -> dict[str, str]:

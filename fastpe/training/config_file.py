@@ -5,6 +5,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -18,7 +19,7 @@ from fastpe.base.stored import damaged
 from fastpe.encodings import registry
 from fastpe.encodings.registry import ENCODINGS
 from fastpe.tasks.registry import TASKS
-from fastpe.training import forms
+from fastpe.training import forms, schedule
 from fastpe.training.config import TrainConfig
 from fastpe.training.forms import SCHEMA
 
@@ -55,7 +56,7 @@ class NoRunError(RunError):
 
 def make(config: TrainConfig, options: Mapping[str, Any]) -> dict[str, Any]:
     """A new record; `options` are all of the encoding's, defaults included."""
-    return {
+    record = {
         "schema": SCHEMA,
         "config": config.to_dict(),
         "encoding_options": dict(options),
@@ -65,6 +66,26 @@ def make(config: TrainConfig, options: Mapping[str, Any]) -> dict[str, Any]:
         **environment(),
         "resumed": [],
     }
+    note_text(record, config)
+    return record
+
+
+def note_text(record: dict[str, Any], config: TrainConfig) -> bool:
+    """Record the absolute path of a run's text, so that the run can be used from any folder; whether that is new.
+
+    The path is not one of the settings: they, and the digests made from them, do not depend on the folders of a
+    machine.
+    """
+    if config.symbols is None:
+        return False
+    try:
+        where = os.path.abspath(config.read_text().name)
+    except (OSError, ValueError):  # whoever needs the text says so
+        return False
+    if where == record.get("text", config.data) or where != stored.printable(where):
+        return False
+    record["text"] = where
+    return True
 
 
 def write(folder: Path, record: Mapping[str, Any]) -> None:
@@ -121,6 +142,8 @@ def read_config(folder: str | Path) -> TrainConfig | None:
         raise RunError(str(error)) from error
     try:
         config = TrainConfig.from_dict(record["config"])
+        if "text" in record and config.symbols is not None:
+            config = replace(config, text_places=(config.data, record["text"]))
     except (ValueError, TypeError) as error:
         said = stored.cut(str(error))
         raise RunError(f"{folder / NAME} has no configuration that this version of fastpe knows: {said}") from error
@@ -155,8 +178,11 @@ def _versions() -> dict[str, str]:
     return {name: metadata.version(name) for name in _PACKAGES}
 
 
-def note_environment(record: dict[str, Any]) -> str | None:
-    """Add the present environment to a record last worked on in another one; returns what differs, or None."""
+def note_environment(record: dict[str, Any], **facts: Any) -> str | None:
+    """Add the present environment to a record that was last worked on in another one, and `facts` in any case.
+
+    Returns what differs between the environments, or None.
+    """
     now = environment()
     before = record["resumed"][-1] if record["resumed"] else record
     changes = [
@@ -165,28 +191,44 @@ def note_environment(record: dict[str, Any]) -> str | None:
         for name, value in now[part].items()
         if before[part].get(name) != value
     ]
-    if not changes:
-        return None
-    record["resumed"].append(now)
-    return "; ".join(changes)
+    if changes or facts:
+        record["resumed"].append(now | facts)
+    return "; ".join(changes) or None
 
 
-def check_same(folder: Path, stored: TrainConfig, config: TrainConfig) -> None:
-    """Refuse to continue a run with settings that are not its own.
+def continued(folder: Path, stored: TrainConfig, config: TrainConfig) -> TrainConfig:
+    """The settings with which a run goes on: its own, with the epochs and the place of the text of `config`.
 
     Raises
     ------
     RunError
-        Naming every setting that differs.
+        If another setting differs, which the message names, or the number of epochs and the learning rate depends on
+        it.
+    fastpe.text.corpus.TextNotFound
+        If the text is named and is another one.
     """
     before, now = stored.to_dict(), config.to_dict()
-    changes = [f"{name} was {before[name]!r}, now {now[name]!r}" for name in before if before[name] != now[name]]
-    if changes:
-        raise RunError(f"run {folder} cannot be resumed with other settings: {'; '.join(changes)}")
+    changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    places = config.text_places or ((config.data,) if "data" in changed else stored.text_places)
+    if stored.digest is not None and stored.digest == config.digest and "data" in changed:
+        changed.remove("data")
+    how = f"To train its weights further with other settings, start a new run: fastpe train --from {folder}"
+    if changed == ["epochs"] and schedule.depends_on_epochs(stored):
+        raise RunError(
+            f"run {folder} cannot go on to {config.epochs} epochs: its learning rate falls until the end of "
+            f"{stored.epochs} (decay {stored.decay!r}), so that every update would have been another one. {how}"
+        )
+    if set(changed) - {"epochs"}:
+        told = "; ".join(f"{name} was {before.get(name)!r}, now {now.get(name)!r}" for name in changed)
+        raise RunError(f"run {folder} cannot be resumed with other settings: {told}. {how}")
+    found = replace(stored, epochs=config.epochs, text_places=places)
+    if found.text_places != stored.text_places:
+        found.read_text()
+    return found
 
 
-def check_target(path: str | Path, config: TrainConfig, resume: bool) -> None:
-    """Refuse, before any work, a run folder that could not be made or continued.
+def check_target(path: str | Path, config: TrainConfig, resume: bool) -> TrainConfig:
+    """Refuse, before any work, a run folder that could not be made or continued; returns the settings of the run.
 
     Raises
     ------
@@ -196,13 +238,12 @@ def check_target(path: str | Path, config: TrainConfig, resume: bool) -> None:
     path = Path(path)
     if resume and is_there(path):
         stored_config = read_config(path)
-        if stored_config is not None:
-            check_same(path, stored_config, config)
         check_folder(path)
-        return
+        return config if stored_config is None else continued(path, stored_config, config)
     if os.path.lexists(path):
         raise exists_already(path)
     check_folder(path.parent)
+    return config
 
 
 def exists_already(path: Path) -> RunError:

@@ -46,9 +46,9 @@ CONFIG = record(
         "encoding_options": by_key(anything),
         "protocol": by_key(text),
         **_ENVIRONMENT,
-        "resumed": each(record(_ENVIRONMENT)),
+        "resumed": each(record(_ENVIRONMENT, optional={"epochs": whole(1, 2**40)})),
     },
-    optional={"encodings": own_files.FORM, "tasks": own_files.FORM},
+    optional={"encodings": own_files.FORM, "tasks": own_files.FORM, "text": text},
 )
 """Of ``config.json``, without its checksum."""
 

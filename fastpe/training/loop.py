@@ -23,7 +23,7 @@ from fastpe.model import precision
 from fastpe.model.adam import Adam
 from fastpe.model.transformer import Transformer
 from fastpe.tasks.frame import Sequences
-from fastpe.training import text_metrics
+from fastpe.training import starting_weights, text_metrics
 from fastpe.training.config import TrainConfig
 from fastpe.training.config_file import check_target
 from fastpe.training.data import TrainingData, check_data, counts, training_data
@@ -125,7 +125,9 @@ def train(
         The run folder to make, or a function of (config, encoding options) that makes one. Without it nothing is
         written.
     resume : bool
-        Continue the run in `out`, which must have the same settings; a finished one is only read.
+        Continue the run in `out`, which must have the same settings; a finished one is only read. `epochs` may differ
+        unless the learning rate decays: with more epochs, a finished run is trained further, with the same bits as if
+        it had had them from the start. For other changes start a new run from its weights: `TrainConfig.starting_from`.
     threads : int, optional
         Threads to use; the result has the same bits for any number. Default: all cores.
     progress : callable or False, optional
@@ -170,11 +172,12 @@ def _train(
     config: TrainConfig, out: str | Path | RunMaker | None, resume: bool, threads: int | None, notify: Listener
 ) -> TrainResult:
     config = config.tested()
-    options = registry.option_values(config.encoding, config.options)
     if not resume:  # of a run that is finished nothing is drawn
         check_data(config)
     if out is not None and not callable(out):
-        check_target(validation.path("out", out), config, resume)
+        config = check_target(validation.path("out", out), config, resume)
+    options = registry.option_values(config.encoding, config.options)
+    begin = starting_weights.weights(config) if config.start_from is not None and not resume else None
     model = Transformer(config.model)
     model.vocabulary = config.symbols
     if out is not None:
@@ -185,6 +188,8 @@ def _train(
         result = _restore(run, state)
         if resume and result is None:
             check_data(config)
+        if config.start_from is not None and state.progress.step == 0:
+            _start(config, run, model, begin)
         notes = run.notes if run is not None else []
         told = len(notes)
         for note in [*notes, *_remarks(config)]:
@@ -229,6 +234,15 @@ def _open_run(
     if callable(out):
         return out(config, options)
     return Run.resume(out, config, options) if resume else Run.create(out, config, options)
+
+
+def _start(config: TrainConfig, run: Run | None, model: Transformer, weights: dict[str, np.ndarray] | None) -> None:
+    """Give a model the weights that its training starts with: those in its run folder, or else the origin's."""
+    if run is not None and run.restore_start(model):
+        return
+    model.parameters = starting_weights.weights(config) if weights is None else weights
+    if run is not None:
+        run.save_start(model)
 
 
 def _restore(run: Run | None, state: _State) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@
 ``config.json``         all settings, what the protocol fixes beside them, versions and CPU; carries its own checksum
 ``checkpoint.safetensors``  the single truth for resuming: parameters, Adam's moments, epoch and step, and, with
                         validation, the parameters after the best epoch
+``start.safetensors``   of a run that starts from another one: the parameters before the first update
 ``metrics.jsonl``       one line per epoch
 ``model.safetensors``   the parameters after the last epoch, or the best one; what `load` reads
 ``result.json``         the training loss and the test metrics
@@ -15,7 +16,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,8 +34,8 @@ from fastpe.training.config_file import RunError, read_config
 from fastpe.training.stopping import Progress
 
 _BEST = "best."  # what the names of the best epoch's parameters begin with
-_CHECKPOINT, _MODEL = "checkpoint.safetensors", "model.safetensors"
-FILES = (config_file.NAME, _CHECKPOINT, metrics_file.NAME, _MODEL, result_file.NAME, result_file.SEAL)
+_CHECKPOINT, _MODEL, _START = "checkpoint.safetensors", "model.safetensors", "start.safetensors"
+FILES = (config_file.NAME, _CHECKPOINT, _START, metrics_file.NAME, _MODEL, result_file.NAME, result_file.SEAL)
 
 
 class Run:
@@ -133,12 +134,15 @@ class Run:
     def resume(cls, path: str | Path, config: TrainConfig, options: Mapping[str, Any]) -> Self:
         """Continue in a run folder, or start afresh where there is none or only what a killed start left behind.
 
+        A run goes on with its own settings. Only its `epochs`, and the place of its text, may be others (see
+        `config_file.continued`).
+
         Raises
         ------
         RunError
             If the folder belongs to a run with other settings, is in use, or is no run folder.
         DamagedFileError
-            If its record is damaged.
+            If its record or, where there are other epochs, its checkpoint is damaged.
         """
         path = Path(path)
         if not config_file.is_there(path):
@@ -152,9 +156,13 @@ class Run:
                 run._begin(options)
                 run.notes.append(f"{path} holds no run yet: starting a new run")
             else:
-                config_file.check_same(path, stored, config)
+                run.config = config_file.continued(path, stored, config)
                 run._record = config_file.read(path)
+                if run.config.epochs != stored.epochs:
+                    run._set_epochs(stored)
                 run._note_environment()
+                if run.config.text_places != stored.text_places and config_file.note_text(run._record, run.config):
+                    config_file.write(path, run._record)
         except BaseException:
             run.close()
             raise
@@ -169,6 +177,40 @@ class Run:
             self.notes.append(
                 f"{self.path} was begun elsewhere ({changes}): its bits may differ from an uninterrupted run's"
             )
+
+    def _set_epochs(self, stored: TrainConfig) -> None:
+        """Give the run its new number of epochs, in an order in which a crash always leaves a run that can be resumed.
+
+        The result and the model of the old number go first: without them the folder holds an unfinished run. Its
+        checkpoint stays valid, since the updates up to there do not depend on the number.
+        """
+        path, now = self.path / _CHECKPOINT, self.config.epochs
+        if os.path.lexists(path):
+            done = self._checked(TensorFile(path), stored).facts["epoch"]
+            if now < done:
+                raise RunError(f"epochs must be at least {done}, which run {self.path} has done already, not {now}")
+        elif self.read_result() is not None:
+            raise RunError(
+                f"run {self.path} cannot go on to {now} epochs: it has no {_CHECKPOINT}. To train its weights further, "
+                f"start a new run: fastpe train --from {self.path}"
+            )
+        result_file.discard(self.path)
+        with contextlib.suppress(FileNotFoundError):
+            (self.path / _MODEL).unlink()
+        config_file.note_environment(self._record, epochs=stored.epochs)
+        self._record["config"] = self.config.to_dict()
+        config_file.write(self.path, self._record)
+        self.notes.append(f"{self.path}: epochs was {stored.epochs}, now {now}")
+
+    def _checked(self, file: TensorFile, config: TrainConfig) -> TensorFile:
+        """The checkpoint, which must be that of these settings, or of the same with an earlier number of epochs."""
+        digest = _check_owner(file, config, *self._earlier(config))
+        file.check_facts(forms.checkpoint(config, digest))
+        return file
+
+    def _earlier(self, config: TrainConfig) -> list[TrainConfig]:
+        """The settings with the numbers of epochs that the run had before."""
+        return [replace(config, epochs=each["epochs"]) for each in self._record["resumed"] if "epochs" in each]
 
     def _keep_record(self) -> None:
         """Write the record again if it was deleted or changed meanwhile: nobody could read the folder without it."""
@@ -209,9 +251,7 @@ class Run:
         path = self.path / _CHECKPOINT
         if not os.path.lexists(path):
             return Progress()
-        file = TensorFile(path)
-        _check_owner(file, self.config)
-        file.check_facts(forms.checkpoint(self.config, _digest(self.config)))
+        file = self._checked(TensorFile(path), self.config)
         groups = _groups(model, adam)
         if file.facts["best_epoch"]:
             own = {name: np.empty_like(array) for name, array in model.parameters.items()}
@@ -231,6 +271,22 @@ class Run:
         progress = Progress(**{f.name: file.facts[f.name] for f in fields(Progress)})
         adam.steps = progress.step
         return progress
+
+    def save_start(self, model: Transformer) -> None:
+        """Write the parameters before the first update, so that the run never needs those that it starts from again."""
+        model_file.write(self.path / _START, model, config=_digest(self.config))
+
+    def restore_start(self, model: Transformer) -> bool:
+        """Give a model the parameters that `save_start` wrote; False where there are none."""
+        path = self.path / _START
+        if not os.path.lexists(path):
+            return False
+        file = TensorFile(path)
+        _check_owner(file, self.config, *self._earlier(self.config))
+        file.check_facts(model_file.FACTS)
+        model_file.compare(file, {name: (t.shape, t.dtype) for name, t in model.parameters.items()})
+        model.parameters = file.read()
+        return True
 
     def save_metrics(self, history: list[dict[str, Any]]) -> None:
         """Write one line per epoch."""
@@ -317,7 +373,7 @@ def load(path: str | Path) -> Transformer:
     if config is None:
         raise FileNotFoundError(f"{path} holds no run: it has no {config_file.NAME}")
     try:
-        file = TensorFile(path / _MODEL)
+        file = TensorFile(model_path(path))
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{path} holds no trained model yet: its training was not finished") from error
     _check_owner(file, config)
@@ -327,14 +383,22 @@ def load(path: str | Path) -> Transformer:
     return model
 
 
+def model_path(path: str | Path) -> Path:
+    """The file that holds the model of a run folder, or of a model file."""
+    return Path(path) / _MODEL if Path(path).is_dir() else Path(path)
+
+
 def _groups(model: Transformer, adam: Adam) -> dict[str, dict[str, np.ndarray]]:
     own = model.parameters, adam.first, adam.second
     return {f"{group}.": arrays for group, arrays in zip(GROUPS, own, strict=True)}
 
 
-def _check_owner(file: TensorFile, config: TrainConfig) -> None:
-    if file.facts.get("schema") != config_file.SCHEMA or file.facts.get("config") != _digest(config):
+def _check_owner(file: TensorFile, *configs: TrainConfig) -> str:
+    """The digest of the settings that the file belongs to, which must be one of these."""
+    digest = file.facts.get("config")
+    if file.facts.get("schema") != config_file.SCHEMA or digest not in map(_digest, configs):
         raise DamagedFileError(f"{file.path} does not belong to the {config_file.NAME} beside it")
+    return str(digest)
 
 
 def _digest(config: TrainConfig) -> str:

@@ -12,6 +12,9 @@ def rate(config: TrainConfig, step: int) -> float:
     `min_lr` along a line or half a cosine (Loshchilov and Hutter 2017, arXiv:1608.03983), which it would reach with the
     update after the last.
 
+    Where the decay is not constant, every rate after the warm-up depends on the number of epochs
+    (`depends_on_epochs`).
+
     Examples
     --------
     >>> config = TrainConfig("nope", samples=80, batch=8, epochs=1, lr=1.0, warmup=3, decay="linear", min_lr=0.3)
@@ -25,3 +28,8 @@ def rate(config: TrainConfig, step: int) -> float:
     done = min(1.0, (step - config.warmup) / max(1, config.steps - config.warmup))
     left = 1.0 - done if config.decay == "linear" else (1.0 + math.cos(math.pi * done)) / 2.0
     return config.min_lr + left * (config.lr - config.min_lr)
+
+
+def depends_on_epochs(config: TrainConfig) -> bool:
+    """Whether updates depend on how many epochs there are to be. Their data, order and dropout never do."""
+    return config.decay != "constant"

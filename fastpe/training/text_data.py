@@ -8,7 +8,6 @@ from fastpe.base.draws import Draws
 from fastpe.base.random import Stream
 from fastpe.tasks.frame import Sequences
 from fastpe.training.config import TrainConfig
-from fastpe.training.config_file import RunError
 
 Array = np.ndarray
 
@@ -18,19 +17,12 @@ def text_parts(config: TrainConfig) -> tuple[Array, Array]:
 
     Raises
     ------
-    RunError
-        If the text is another one than when the settings were made.
     ValueError
-        If a part is too short.
+        If a part is too short, or (`fastpe.text.corpus.TextNotFound`) the text is not there any more.
     OSError
         If it cannot be read.
     """
     found = config.read_text()
-    if found.digest != config.digest:
-        raise RunError(
-            f"the text {config.data} has changed: its SHA-256 was {config.digest}, and is {found.digest}; a run goes "
-            "on with its own text alone"
-        )
     share, tuning = (config.chosen.options[name] for name in ("share", "tuning"))
     training, validation = found.parts(share, tuning)
     if len(training) < 2:

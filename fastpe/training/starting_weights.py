@@ -1,0 +1,190 @@
+"""Runs that start with the weights of another run: which settings they have, and which weights."""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastpe.base.files import TensorFile
+from fastpe.encodings import registry
+from fastpe.encodings.encoding import Part
+from fastpe.model.model_file import shapes_of
+from fastpe.model.transformer import Transformer
+from fastpe.tasks.registry import load_task
+from fastpe.training import run_folder
+from fastpe.training.config import TrainConfig
+from fastpe.training.config_file import RunError, read_config
+
+Array = np.ndarray[Any, Any]
+
+FIXED = (
+    "width", "heads", "layers", "hidden", "causal", "activation", "norm", "final_norm", "bias", "tied", "residual",
+    "dtype", "table_scale", "start", "init", "init_by_depth",
+)  # fmt: skip
+"""Settings of the model that belong to its weights."""
+KEPT = ("sight", "positions", "dropout", "precision")
+"""Settings of the model that may change, and do not change unless they are given."""
+_OF_TASK = ("lengths", "target_scale")
+_OF_TEXT = ("data", "digest", "alphabet", "text_places")
+_ROTARY = ("base", "pairs", "rotated")  # options that rope and its extensions share, with different defaults
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A trained model that another run starts from.
+
+    Attributes
+    ----------
+    path : str
+        The run folder or the model file.
+    model : Transformer
+    digest : str
+        SHA-256 of the weights.
+    config : TrainConfig or None
+        The settings of the run; None for a model file.
+    """
+
+    path: str
+    model: Transformer
+    digest: str
+    config: TrainConfig | None
+
+    @property
+    def task(self) -> str:
+        """The task that the model was trained on."""
+        if self.config is not None:
+            return self.config.task
+        if self.model.vocabulary is not None:
+            return "text"
+        if self.model.config.vocabulary is not None:
+            raise ValueError(f"task must be given: the model file {self.path} does not name the task of its tokens")
+        return TrainConfig.task
+
+
+def read(path: str | Path) -> Origin:
+    """The model of a run folder or of a model file. Raises as `fastpe.load` does."""
+    model = run_folder.load(path)
+    file = TensorFile(run_folder.model_path(path))
+    return Origin(str(path), model, file.facts["sha256"], read_config(path) if Path(path).is_dir() else None)
+
+
+def settings(
+    origin: Origin, encoding: str | None, options: Mapping[str, Any], given: Mapping[str, Any]
+) -> TrainConfig:
+    """The settings of a run that starts from a model. See `TrainConfig.starting_from`."""
+    made = origin.model.config
+    for name in FIXED:
+        if name in given and given[name] != getattr(made, name):
+            fixed = f"{name} must be {getattr(made, name)!r}, as in {origin.path}, whose weights the run starts with"
+            raise ValueError(f"{fixed}, not {given[name]!r}")
+    encoding = made.encoding if encoding is None else registry.canonical(encoding)
+    kept = made.options if encoding == made.encoding else _rotary_options(origin, encoding)
+    own = {name: getattr(made, name) for name in (*FIXED, *KEPT)} | _of_task(origin, given)
+    named = {name: value for name, value in given.items() if name != "task_options"}  # which are merged in `own`
+    config = TrainConfig(
+        encoding, {**kept, **options}, **{**own, **named}, start_from=origin.path, start_digest=origin.digest
+    )
+    if (wanted := config.model.vocabulary) != made.vocabulary:
+        takes, has = ("numbers" if each is None else f"{each} tokens" for each in (made.vocabulary, wanted))
+        raise ValueError(f"task {config.task!r} has {has}, but the model of {origin.path} takes {takes}")
+    if config.encoding_length is None and config.position_range is None:
+        length, needed = made.made_for, config.model.train_length
+        grown = needed > length and any(map(_grows, _parts(config)))
+        config = replace(config, encoding_length=None if grown or length == needed else length)
+    _check_shapes(origin, config)
+    return config
+
+
+def weights(config: TrainConfig) -> dict[str, Array]:
+    """The weights that a run starts with, from the place that its settings name.
+
+    Raises
+    ------
+    RunError
+        If there are other weights by now.
+    ValueError, OSError
+        As `fastpe.load` does.
+    """
+    assert config.start_from is not None
+    origin = read(config.start_from)
+    if origin.digest != config.start_digest:
+        raise RunError(
+            f"{origin.path} has other weights than those that the run starts with: their SHA-256 was "
+            f"{config.start_digest}, and is {origin.digest}"
+        )
+    _check_shapes(origin, config)
+    found, shapes = dict(origin.model.parameters), shapes_of(config.model)
+    for part in filter(_grows, _parts(config)):
+        prefix = f"encoding.{part.scheme}."
+        old = {name.removeprefix(prefix): found[name] for name in found if name.startswith(prefix)}
+        if any(array.shape != shapes[f"{prefix}{name}"] for name, array in old.items()):
+            assert part.encoding.resize is not None
+            resized = part.encoding.resize(old, length=config.model.made_for)
+            found |= {f"{prefix}{name}": array for name, array in resized.items()}
+    return found
+
+
+def _parts(config: TrainConfig) -> tuple[Part, ...]:
+    return registry.parse_all(config.encoding, config.options)
+
+
+def _grows(part: Part) -> bool:
+    """Whether what a term has learned can be resized to a longer length, which is all that `resize` then takes."""
+    rule = part.encoding.resize
+    return rule is not None and list(inspect.signature(rule).parameters) == ["params", "length"]
+
+
+def _of_task(origin: Origin, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the task that are not given: those of the origin, if it has the same task."""
+    task = given.get("task", origin.task)
+    stored, symbols = origin.config, origin.model.vocabulary
+    kind = load_task(task).kind
+    own: dict[str, Any] = {"task": task, "task_options": dict(given.get("task_options", {}))}
+    if stored is not None:
+        own["train_length"] = stored.train_length
+        if stored.task == task:
+            own |= {name: getattr(stored, name) for name in _OF_TASK}
+            own["task_options"] = {**stored.task_options, **own["task_options"]}
+    elif kind in ("numbers", "text"):
+        own["train_length"] = origin.model.config.train_length
+    elif "train_length" not in given:
+        raise ValueError(f"train_length must be given: the model file {origin.path} does not name that of its task")
+    if kind == "text" and symbols is not None:
+        if own["task_options"].setdefault("tokens", symbols.kind) != symbols.kind:
+            raise ValueError(f"option 'tokens' of task 'text' must be {symbols.kind!r}, as in {origin.path}")
+        own["alphabet"] = symbols.alphabet
+        if stored is not None and stored.task == task and "data" not in given:
+            own |= {name: getattr(stored, name) for name in _OF_TEXT}
+    return own
+
+
+def _rotary_options(origin: Origin, encoding: str) -> dict[str, Any]:
+    """What another encoding must share with the origin's: the base, the pairs and the width of rotations.
+
+    The terms of a sum are compared in their order.
+    """
+    made = origin.model.config
+    old, new = registry.parse_all(made.encoding, made.options), registry.parse_all(encoding)
+    if len(old) != len(new):
+        return {}
+    return {
+        name if len(new) == 1 else f"{there.scheme}.{name}": here.options[name]
+        for here, there in zip(old, new, strict=True)
+        for name in _ROTARY
+        if name in here.options and name in there.options and here.options[name] != there.options[name]
+    }
+
+
+def _check_shapes(origin: Origin, config: TrainConfig) -> None:
+    """Raise ValueError unless the model has the parameters of the origin, apart from tables that can be resized."""
+    new, old = shapes_of(config.model), {name: array.shape for name, array in origin.model.parameters.items()}
+    which = f"encoding {config.encoding!r} cannot start from {origin.path}, which has {origin.model.config.encoding!r}"
+    if lone := sorted(new.keys() ^ old.keys()):
+        raise ValueError(f"{which}: only one of them has the parameter {lone[0]!r}")
+    resized = tuple(f"encoding.{part.scheme}." for part in _parts(config) if _grows(part))
+    for name, shape in new.items():
+        if shape != old[name] and not (name.startswith(resized or ("\0",)) and shape > old[name]):
+            raise ValueError(f"{which}: the parameter {name!r} has the shape {old[name]} there, not {shape}")
