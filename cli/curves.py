@@ -78,15 +78,11 @@ def _on_text(run: Path, data: Path | None, moved: bool) -> OnText:
         documents = found.documents if len(found.documents) > 2 else None
         return OnText(run, run.name, model, found.tokens, documents, found.digest)
     if config is not None and data is not None:
-        config = replace(config, data=str(data))
+        config = replace(config, text_places=(str(data),))
     if config is None:
         raise click.UsageError(f"{run} is a model's file, which has no text of its own: name one, --data FILE")
     digest = f"{config.digest} {config.chosen.options}"
-    try:
-        tokens = text_parts(config)[1]
-    except FileNotFoundError:
-        where = f"the text of {run}, {config.data}, is not there"
-        raise click.UsageError(f"{where}: name it with --data FILE") from None
+    tokens = text_parts(config)[1]
     return OnText(run, run.name, model, tokens, validation_documents(config), digest)
 
 

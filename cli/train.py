@@ -63,7 +63,16 @@ def _setting(flag: str, name: str, kind: Any, text: str, **more: Any) -> Callabl
 )
 @click.option("--dry-run", is_flag=True, help="Only say what it would take: parameters, memory, FLOPs, time.")
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [default: runs/<encoding>-<n>]")
-@click.option("--resume", is_flag=True, help="Continue the run in --out, with its settings.")
+@click.option(
+    "--resume", is_flag=True,
+    help="Continue the run in --out with its settings. --epochs N trains a finished run further, unless its learning "
+    "rate decays. --data PATH says where its text is now.",
+)  # fmt: skip
+@click.option(
+    "--from", "origin", type=click.Path(path_type=Path), metavar="RUN",
+    help="Start a new run with the weights of RUN, a run folder or a model file. The model, its encoding and its task "
+    "are those of RUN; --encoding, --option, --length, --data, --positions and --sight may change them.",
+)  # fmt: skip
 @_setting("--seed", "seed", int, "Seed of weights, data and order.")
 @_setting("--epochs", "epochs", int, "Passes over the training sequences.")
 @_setting("--batch", "batch", int, "Sequences per update.")
@@ -136,6 +145,7 @@ def train(
     options: tuple[str, ...],
     out: Path | None,
     resume: bool,
+    origin: Path | None,
     threads: int | None,
     paper: bool,
     as_json: bool,
@@ -150,6 +160,9 @@ def train(
 
     With nothing but --encoding this is the protocol of Li (2025), section 7, with the encoding as its own authors have
     it; --paper takes the encoding's options from Li (2025) too.
+
+    To train a model further on longer inputs: fastpe train --from runs/rope-0 --length 400 --encoding rope_yarn
+    --option factor=8. Encodings stay made for the length that they were trained at; a learned table is resized.
     """
     given = _given(context)
     if resume and out is None:
@@ -158,19 +171,26 @@ def train(
         raise click.UsageError(f"--threads must be at least 1, not {threads}", context)
     if protocol is not None and (paper or resume):
         raise click.UsageError(f"--preset is for a new run, and not with {'--paper' if paper else '--resume'}", context)
+    if origin is not None:
+        for flag, value in (("--resume", resume), ("--preset", protocol), ("--schedule", schedule), ("--paper", paper)):
+            if value:
+                raise click.UsageError(f"--from starts a new run with a trained model: leave out {flag}", context)
     if dry_run and (resume or out is not None):
         raise click.UsageError(f"--dry-run makes no run folder: leave out {'--resume' if resume else '--out'}", context)
     of_layers = _scheduled(context, schedule, given)
     use_threads(threads)
     stored = _stored(out) if resume and out is not None else None
     if stored is None:
-        if "encoding" not in given:
+        if "encoding" not in given and origin is None:
             why = f": run folder {out} does not exist, and a new run needs it" if resume else ""
             raise click.UsageError(f"--encoding is missing{why}; 'fastpe encodings' lists all of them", context)
         if out is not None and not resume and os.path.lexists(out):
             raise click.UsageError(f"run folder {out} exists already: choose another --out, or --resume it", context)
     task_options += () if tokens is None else (f"tokens={tokens}",)
-    config = _configure(stored, given, options, of_layers, paper, protocol, task_options)
+    if origin is None:
+        config = _configure(stored, given, options, of_layers, paper, protocol, task_options)
+    else:
+        config = _starting_from(origin, given, options, task_options)
     if dry_run:
         _print_estimate(config, threads, as_json)
         return
@@ -225,7 +245,7 @@ def _configure(
     kept_of_task = {} if stored is None or task != stored.task else stored.task_options
     given["task_options"] = {**kept_of_task, **of_task}
     if stored is not None and "data" in given and stored.symbols is not None:
-        given |= {"digest": None, "alphabet": None}  # it is read again: its digest says whether it is the same
+        given["text_places"] = (given.pop("data"),)  # a text with another SHA-256 is refused
     if stored is not None:
         if paper:
             return TrainConfig.paper(**{**vars(stored), **given, "options": changed})
@@ -249,6 +269,25 @@ def _configure(
     if paper:
         added = [f"{key}={value}" for key, value in config.options.items() if key not in changed]
         click.echo(f"{name} as in Li (2025): {', '.join(added) or 'its own defaults'}", err=True)
+    return config
+
+
+def _starting_from(
+    origin: Path, given: dict[str, Any], options: tuple[str, ...], task_options: tuple[str, ...]
+) -> TrainConfig:
+    """The configuration of a run that starts from another one: what is given, else the other's, else the defaults."""
+    from fastpe.training import starting_weights
+
+    found = starting_weights.read(origin)
+    name = given.pop("encoding", None)
+    if "test_lengths" in given:
+        given["test_lengths"] = parse_lengths(given["test_lengths"])
+    given["task_options"] = parse_task_options(given.get("task", found.task), task_options)
+    config = starting_weights.settings(found, name, parse_options(name or found.model.config.encoding, options), given)
+    told = [config.encoding, *(f"{key}={value}" for key, value in config.options.items()), f"task {config.task}"]
+    if config.encoding_length is not None:
+        told.append(f"the encoding made for {config.encoding_length} positions")
+    click.echo(f"weights of {origin}: {', '.join(told)}", err=True)
     return config
 
 

@@ -229,5 +229,5 @@ def _only(config: ModelConfig, kept: Collection[str], train_length: int, encodin
         name: value for name, value in config.options.items() if "." not in name or name.partition(".")[0] in kept
     }
     options = options if kept else {}
-    lengths = {"train_length": train_length, "encoding_length": encoding_length}
-    return replace(config, encoding=shortest(items), options=options, positions="usual", **lengths)
+    kept_alone = replace(config, encoding=shortest(items), options=options, positions="usual")
+    return replace(kept_alone, train_length=train_length, encoding_length=encoding_length)

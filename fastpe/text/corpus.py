@@ -104,6 +104,11 @@ class _Read:
     vocabulary: Vocabulary | None  # that was asked for
     corpus: Corpus
 
+    def serves(self, files: _Files, kind: str, separator: str, vocabulary: Vocabulary | None) -> bool:
+        """Whether reading these files in this way would give the same corpus."""
+        same = (self.files, self.kind, self.separator) == (files, kind, separator)
+        return same and vocabulary in (self.vocabulary, self.corpus.vocabulary)
+
 
 _last: _Read | None = None
 
@@ -152,9 +157,8 @@ def read(path: str | Path, kind: str = "bytes", separator: str = "", vocabulary:
         raise ValueError(f"tokens must be {vocabulary.kind!r}, as the vocabulary has them, not {kind!r}")
     found, inside = _found(given)
     key = _key(found, inside)
-    if _last is not None and (_last.files, _last.kind, _last.separator) == (key, kind, separator):
-        if vocabulary == _last.vocabulary or vocabulary == _last.corpus.vocabulary:
-            return _last.corpus
+    if _last is not None and _last.serves(key, kind, separator, vocabulary):
+        return _last.corpus
     if inside:
         _refuse_binaries(found)
     if not any(each.stat().st_size for each in found):

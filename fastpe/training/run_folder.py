@@ -395,10 +395,10 @@ def _groups(model: Transformer, adam: Adam) -> dict[str, dict[str, np.ndarray]]:
 
 def _check_owner(file: TensorFile, *configs: TrainConfig) -> str:
     """The digest of the settings that the file belongs to, which must be one of these."""
-    digest = file.facts.get("config")
+    digest = str(file.facts.get("config"))
     if file.facts.get("schema") != config_file.SCHEMA or digest not in map(_digest, configs):
         raise DamagedFileError(f"{file.path} does not belong to the {config_file.NAME} beside it")
-    return str(digest)
+    return digest
 
 
 def _digest(config: TrainConfig) -> str:

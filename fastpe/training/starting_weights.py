@@ -71,9 +71,7 @@ def read(path: str | Path) -> Origin:
     return Origin(str(path), model, file.facts["sha256"], read_config(path) if Path(path).is_dir() else None)
 
 
-def settings(
-    origin: Origin, encoding: str | None, options: Mapping[str, Any], given: Mapping[str, Any]
-) -> TrainConfig:
+def settings(origin: Origin, encoding: str | None, options: Mapping[str, Any], given: Mapping[str, Any]) -> TrainConfig:
     """The settings of a run that starts from a model. See `TrainConfig.starting_from`."""
     made = origin.model.config
     for name in FIXED:

@@ -263,7 +263,7 @@ def test_resuming_with_another_text_is_refused(inside, tmp_path):
     assert fastpe(*arguments).exit_code == 0
     (tmp_path / "run" / "result.json").unlink()
     (tmp_path / "text.txt").write_text(TEXT[1:])
-    assert "has changed: its SHA-256 was " in refused(2, "train", "--resume", "--out", tmp_path / "run")
+    assert "text.txt has another SHA-256. Give its path" in refused(2, "train", "--resume", "--out", tmp_path / "run")
     (tmp_path / "text.txt").write_text(TEXT)
     assert fastpe("train", "--resume", "--out", tmp_path / "run").exit_code == 0
 
@@ -275,7 +275,7 @@ def test_a_run_whose_text_was_moved(inside, tmp_path, monkeypatch):
     arguments = ["train", "--encoding", "rope", *SMALL, "--data", "text.txt", "--out", "run"]
     assert fastpe(*arguments).exit_code == 0
     (tmp_path / "text.txt").rename(tmp_path / "moved.txt")
-    assert "the text of run, text.txt, is not there: name it with --data FILE" in refused(2, "evaluate", "run")
+    assert "text.txt does not exist. Give its path with --data" in refused(2, "evaluate", "run")
     found = json.loads(fastpe("evaluate", "run", "--data", "moved.txt", "--json").stdout)
     assert found["test"] == json.loads((tmp_path / "run" / "result.json").read_text())["test"]
 

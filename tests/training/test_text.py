@@ -10,7 +10,7 @@ import pytest
 from fastpe import TrainConfig, Transformer, evaluate, load, train
 from fastpe.base.random import Stream
 from fastpe.reference import model_loss_and_grads
-from fastpe.training.config_file import RunError
+from fastpe.text.corpus import TextNotFound
 from fastpe.training.data import training_data
 from fastpe.training.estimate import estimate
 from fastpe.training.events import EpochDone
@@ -151,10 +151,11 @@ def test_a_text_that_has_changed_is_refused(text, tmp_path):
         train(config, out=tmp_path / "run", progress=stopped(1))
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
     text.write_text(TEXT[1:], "utf-8")
-    with pytest.raises(RunError, match=rf"the text .*text\.txt has changed: its SHA-256 was {config.digest}, and is "):
+    said = rf"no text with the SHA-256 {config.digest} was found: .*text\.txt has another SHA-256\. Give its path with "
+    with pytest.raises(TextNotFound, match=said):
         train(read_config(tmp_path / "run"), out=tmp_path / "run", resume=True, progress=False)
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
-    with pytest.raises(RunError, match="has changed"):
+    with pytest.raises(TextNotFound, match="has another SHA-256"):
         train(config, out=tmp_path / "another", progress=False)
     assert not (tmp_path / "another").exists()
 
